@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# A thin front of CMake: what each goal does is in CMakePresets.json and tools/.
+
+.PHONY: demo check seeds bench format clean deps
+
+demo: deps
+	cmake --preset release --log-level=NOTICE
+	cmake --build --preset release --target terrazzo_cli
+	build/bin/terrazzo replay bench/traces/llama7b_ckpt.pickle.xz
+
+check: deps
+	@python3 tools/run_tests.py
+
+seeds: deps
+	cmake --preset release --log-level=NOTICE
+	cmake --build --preset release
+	for test in build/tests/sim/test_*; do TRZ_SEEDS=1000 "$$test" || exit 1; done
+
+bench: deps
+	cmake --preset release --log-level=NOTICE
+	cmake --build --preset release
+	build/bench/micro
+	build/bench/traces
+
+format:
+	find include base stats alloc sim trace cli bench tests -name '*.[ch]' -exec clang-format -i {} +
+
+clean:
+	rm -rf build
+
+deps:
+	@tools/install_deps.sh

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public functions: argument checks and error texts, nothing else.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "error.h"
+#include "init.h"
+#include "inspect.h"
+#include "reclaim.h"
+#include "serve.h"
+
+#define TEXT(x) #x
+#define VERSION_TEXT(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
+
+const char *trz_version(void)
+{
+	return VERSION_TEXT(TRZ_VERSION_MAJOR, TRZ_VERSION_MINOR, TRZ_VERSION_PATCH);
+}
+
+static trz_status is_null(const char *function, const char *argument)
+{
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+}
+
+trz_status trz_open(const trz_open_params *params, trz_heap **out)
+{
+	static const trz_open_params defaults = {0};
+	if (!out)
+		return is_null("trz_open", "out");
+	if (!params)
+		params = &defaults;
+	const trz_driver *table = params->driver;
+	trz_status status = table ? TRZ_OK : trz_driver_cuda(&table);
+	if (status != TRZ_OK)
+		return status;
+	trz_heap *h = aligned_alloc(64, align_up(sizeof *h, 64));
+	if (!h)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for a heap");
+	memset(h, 0, sizeof *h);
+	status = heap_open(h, params, table);
+	if (status != TRZ_OK) {
+		free(h);
+		return status;
+	}
+	init_add_heap(h);
+	*out = h;
+	return TRZ_OK;
+}
+
+trz_status trz_close(trz_heap *h)
+{
+	if (!h)
+		return TRZ_OK;
+	init_remove_heap(h);
+	pthread_mutex_lock(&h->growth_lock);
+	trz_status status = reclaim_everything(h);
+	pthread_mutex_unlock(&h->growth_lock);
+	heap_close(h);
+	free(h);
+	return status == TRZ_OK ? TRZ_OK
+	                        : trz_fail(status, "closing the heap left memory with the driver: %s",
+	                                   trz_driver_last_error());
+}
+
+static trz_status dead(const trz_heap *h)
+{
+	return trz_fail(TRZ_ERROR_CONTEXT_DEAD,
+	                "the context of device %d has failed (%s): the process has to make a new one", h->driver.device,
+	                trz_driver_last_error());
+}
+
+static trz_status check_request(size_t size, size_t *alignment)
+{
+	if (size >= SIZE_LIMIT)
+		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds %" PRIu64 " or more", size,
+		                SIZE_LIMIT);
+	if (*alignment < UNIT && (*alignment == 0 || is_power_of_two(*alignment)))
+		*alignment = UNIT;
+	if (!is_power_of_two(*alignment) || *alignment > GRANULE)
+		return trz_fail(TRZ_ERROR_ALIGNMENT, "alignment %zu asked for: it must be a power of two up to %d",
+		                *alignment, GRANULE);
+	return TRZ_OK;
+}
+
+/* The queue of events is bounded: whoever allocates empties it, since free asks the driver nothing. */
+static void poll_if_wanted(trz_heap *h)
+{
+	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || pthread_mutex_trylock(&h->growth_lock))
+		return;
+	heap_poll(h);
+	pthread_mutex_unlock(&h->growth_lock);
+}
+
+trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+{
+	if (!h || !out)
+		return is_null("trz_alloc", h ? "out" : "heap");
+	*out = NULL;
+	trz_status status = check_request(size, &alignment);
+	if (status != TRZ_OK || size == 0)
+		return status;
+	if (driver_is_dead(&h->driver))
+		return dead(h);
+	struct stream *s;
+	status = heap_stream(h, stream, &s);
+	if (status != TRZ_OK)
+		return status;
+	poll_if_wanted(h);
+	trz_addr address;
+	status = serve_alloc(h, s, size, alignment, &address);
+	if (status == TRZ_OK)
+		*out = (void *)address;
+	else if (status == TRZ_ERROR_CONTEXT_DEAD)
+		return dead(h);
+	else if (status == TRZ_ERROR_DRIVER || status == TRZ_ERROR_CAPTURE)
+		trz_fail(status, "%zu bytes asked for on device %d: %s", size, h->driver.device,
+		         trz_driver_last_error());
+	return status;
+}
+
+static trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
+{
+	trz_status status = serve_free(h, (trz_addr)ptr, on);
+	int device;
+	if (status == TRZ_ERROR_UNKNOWN_POINTER && init_find_owner(h, ptr, &device))
+		return trz_fail(TRZ_ERROR_WRONG_DEVICE, "%p belongs to another heap, of device %d: free it there", ptr,
+		                device);
+	return status;
+}
+
+trz_status trz_free(trz_heap *h, void *ptr)
+{
+	if (!h)
+		return is_null("trz_free", "heap");
+	return ptr ? free_on(h, ptr, NULL) : TRZ_OK;
+}
+
+trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
+{
+	if (!h)
+		return is_null("trz_free_on", "heap");
+	if (!ptr)
+		return TRZ_OK;
+	struct stream *on = NULL;
+	trz_status status = heap_stream(h, stream, &on);
+	return status == TRZ_OK ? free_on(h, ptr, on) : status;
+}
+
+trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
+{
+	if (!h || !out)
+		return is_null("trz_query", h ? "out" : "heap");
+	return serve_query(h, (trz_addr)ptr, out);
+}
+
+trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
+{
+	uint64_t bytes = 0;
+	if (!h)
+		return is_null("trz_trim", "heap");
+	pthread_mutex_lock(&h->growth_lock);
+	trz_status status = reclaim_trim(h, keep, &bytes);
+	pthread_mutex_unlock(&h->growth_lock);
+	if (released)
+		*released = bytes;
+	if (status == TRZ_ERROR_CONTEXT_DEAD)
+		return dead(h);
+	return status == TRZ_OK ? TRZ_OK
+	                        : trz_fail(status, "trim of device %d returned %" PRIu64 " bytes, then: %s",
+	                                   h->driver.device, bytes, trz_driver_last_error());
+}
+
+trz_status trz_set_limit(trz_heap *h, size_t limit)
+{
+	if (!h)
+		return is_null("trz_set_limit", "heap");
+	atomic_store_explicit(&h->limit, limit, memory_order_relaxed);
+	return TRZ_OK;
+}
+
+trz_status trz_get_limit(trz_heap *h, size_t *limit)
+{
+	if (!h || !limit)
+		return is_null("trz_get_limit", h ? "limit" : "heap");
+	*limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
+	return TRZ_OK;
+}
+
+trz_status trz_stats(trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count)
+{
+	if (!h)
+		return is_null("trz_stats", "heap");
+	inspect_stats(h, values, capacity, count);
+	return TRZ_OK;
+}
+
+trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
+{
+	enum { MOST = 256 };
+	trz_stat_value values[MOST];
+	size_t count;
+	if (!h || !name || !value)
+		return is_null("trz_stat", !h ? "heap" : !name ? "name" : "value");
+	inspect_stats(h, values, MOST, &count);
+	for (size_t i = 0; i < count && i < MOST; i++)
+		if (strcmp(values[i].name, name) == 0) {
+			*value = values[i].value;
+			return TRZ_OK;
+		}
+	return trz_fail(TRZ_ERROR_NOT_FOUND, "there is no statistic \"%s\"; trz_stats lists all", name);
+}
+
+trz_status trz_reset_peaks(trz_heap *h)
+{
+	if (!h)
+		return is_null("trz_reset_peaks", "heap");
+	inspect_reset_peaks(h);
+	return TRZ_OK;
+}
+
+trz_status trz_check(trz_heap *h)
+{
+	return h ? check_heap(h) : is_null("trz_check", "heap");
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks: the runs of bytes that a window is divided into. Each window's blocks form a list in address order.
+ * Guarded by the heap lock.
+ */
+#ifndef TRZ_ALLOC_BLOCK_H
+#define TRZ_ALLOC_BLOCK_H
+
+#include "meta.h"
+#include "types.h"
+
+/* Invariants: `next->address == address + size` within a window; no two neighbours are both free with the same
+ * home (they would have been joined), nor both holes. At most 128 bytes (L10). */
+struct block {
+	trz_addr address;
+	uint64_t size;               /* > 0, a multiple of UNIT */
+	struct block *prev, *next;   /* in the window, by address */
+	struct window *window;       /* const */
+	struct stream *home;         /* the stream in whose order it is, or was last, used; NULL: none yet */
+	union {
+		struct {                 /* BLOCK_FREE: node of a tree of the home's fit index */
+			struct block *left, *right;
+			uint64_t sequence;   /* the ticket of its newest free, in the home's order; 0: passed for all */
+		};
+		uint64_t requested;      /* BLOCK_LIVE */
+		struct slab *slab;       /* BLOCK_SLAB */
+	};
+	uint32_t priority;           /* of the tree node */
+	uint8_t state;               /* enum block_state */
+	uint8_t pool;                /* enum pool_kind, as the window's */
+};
+
+_Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");
+
+static inline trz_addr block_end(const struct block *b)
+{
+	return b->address + b->size;
+}
+
+/* Cuts `b` after `size` bytes (0 < size < b->size); the rest is the new block behind it, with the same state,
+ * home and, where free, sequence; neither is in an index. One node is taken from `nodes`, which has one. */
+struct block *block_split(struct node_pool *nodes, struct block *b, uint64_t size);
+
+/* Joins `b` with the neighbour behind it, which goes away. Neither is in an index. */
+void block_absorb_next(struct node_pool *nodes, struct block *b);
+
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Verifies a heap by walking all of it and adding everything up again. Each failure names the invariant by its
+ * number in docs/invariants.md.
+ */
+#include "check.h"
+
+#include <inttypes.h>
+
+#include "error.h"
+
+/* What the walk adds up. */
+struct sums {
+	uint64_t reserved[POOL_KINDS], segments[POOL_KINDS];
+	uint64_t allocations[POOL_KINDS], allocated[POOL_KINDS], requested[POOL_KINDS];
+	uint64_t rounding, pending, pending_slots, cached, free_slots, idle, lost, classic, zombie, aliases;
+};
+
+#define CORRUPT(invariant, ...) trz_fail(TRZ_ERROR_CORRUPT, "invariant " invariant ": " __VA_ARGS__)
+
+static void add_held(struct sums *sum, enum pool_kind pool, uint64_t requested, uint64_t occupied)
+{
+	sum->allocations[pool]++;
+	sum->requested[pool] += requested;
+	sum->allocated[pool] += align_up(requested, UNIT);
+	sum->rounding += occupied - requested;
+}
+
+static trz_status check_slab(const trz_heap *h, const struct block *b, struct sums *sum)
+{
+	const struct slab *s = b->slab;
+	const struct size_class *c = slab_class(s);
+	if (s->block != b || s->base != b->address || b->size != c->slab_size || s->home != b->home)
+		return CORRUPT("I5", "the slab at %#" PRIx64 " and its block disagree", b->address);
+	if (s->free & s->pending || (s->free | s->pending) & ~slab_all_slots(s))
+		return CORRUPT("I5", "the slab at %#" PRIx64 " has a slot that is free and pending, or beyond its end",
+		               b->address);
+	bool listed = false;
+	for (const struct slab *i = s->home->bins[s->size_class].first; i && !listed; i = i->next)
+		listed = i == s;
+	if (listed != (s->free != 0))
+		return CORRUPT("I5", "the slab at %#" PRIx64 " is %s its bin, with %s free slots", b->address,
+		               listed ? "in" : "not in", s->free ? "some" : "no");
+	for (uint64_t offset = 0; offset < b->size; offset += CELL)
+		if (pagemap_get(&h->pagemap, b->address + offset) != ((pagemap_entry)s | 1))
+			return CORRUPT("I6", "the index does not lead to the slab at %#" PRIx64, b->address);
+	for (unsigned slot = 0; slot < c->slots; slot++) {
+		uint64_t bit = (uint64_t)1 << slot;
+		if (!((s->free | s->pending) & bit))
+			add_held(sum, SMALL, c->slot_size - s->slack[slot], c->slot_size);
+	}
+	uint64_t free_slots = (uint64_t)__builtin_popcountll(s->free);
+	sum->pending_slots += (uint64_t)__builtin_popcountll(s->pending);
+	sum->pending += (uint64_t)__builtin_popcountll(s->pending) * c->slot_size;
+	sum->free_slots += free_slots * c->slot_size + c->slab_size - (uint64_t)c->slots * c->slot_size;
+	return TRZ_OK;
+}
+
+/* Every byte of a block that has memory lies on tiles that are owned there (law 1); a hole on none. */
+static trz_status check_memory(const struct window *w, const struct block *b)
+{
+	if (w->classic)
+		return TRZ_OK;
+	for (trz_addr a = align_down(b->address, GRANULE); a < block_end(b); a += GRANULE) {
+		const struct laid *l = window_at(w, a);
+		bool owned = l->tile && l->tile->places->window == w && l->tile->places->address == l->address;
+		if (owned == (b->state == BLOCK_HOLE))
+			return CORRUPT("I1", "%#" PRIx64 ": the block there %s, its tile is %s", a,
+			               owned ? "is a hole" : "has memory", owned ? "owned" : "owned elsewhere or gone");
+	}
+	return TRZ_OK;
+}
+
+static trz_status check_block(const trz_heap *h, const struct window *w, const struct block *b, struct sums *sum)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, b->address);
+	switch ((enum block_state)b->state) {
+	case BLOCK_FREE:
+		sum->cached += b->size;
+		if (b->sequence > b->home->tickets.newest)
+			return CORRUPT("I7", "the free block at %#" PRIx64 " has a ticket from the future", b->address);
+		break;
+	case BLOCK_LIVE:
+		if (entry != (pagemap_entry)b)
+			return CORRUPT("I6", "the index does not lead to the block at %#" PRIx64, b->address);
+		if (b->requested > b->size || b->size <= CELL)
+			return CORRUPT("I4", "the block at %#" PRIx64 " is too small", b->address);
+		add_held(sum, LARGE, b->requested, b->size);
+		break;
+	case BLOCK_SLAB:
+		if (check_slab(h, b, sum) != TRZ_OK)
+			return TRZ_ERROR_CORRUPT;
+		break;
+	case BLOCK_BUSY:
+		sum->idle += b->size;
+		break;
+	case BLOCK_HOLE:
+		break;
+	}
+	return check_memory(w, b);
+}
+
+static trz_status check_neighbours(const struct block *b, const struct block *prev, trz_addr expected)
+{
+	if (b->address != expected || b->prev != prev || b->size == 0 || b->size % UNIT)
+		return CORRUPT("I2", "the block at %#" PRIx64 " does not follow its neighbour", b->address);
+	if (prev && prev->state == b->state &&
+	    (b->state == BLOCK_HOLE || (b->state == BLOCK_FREE && prev->home == b->home)))
+		return CORRUPT("I3", "the block at %#" PRIx64 " should have been joined with the one before", b->address);
+	return TRZ_OK;
+}
+
+static trz_status check_window(const trz_heap *h, const struct window *w, struct sums *sum)
+{
+	trz_addr expected = w->base;
+	const struct block *prev = NULL;
+	for (const struct block *b = w->first; b; prev = b, b = b->next) {
+		if (check_neighbours(b, prev, expected) != TRZ_OK || check_block(h, w, b, sum) != TRZ_OK)
+			return TRZ_ERROR_CORRUPT;
+		expected = block_end(b);
+	}
+	if (expected != w->top || w->last != prev)
+		return CORRUPT("I2", "the blocks of the window at %#" PRIx64 " end at %#" PRIx64 ", not at %#" PRIx64,
+		               w->base, expected, w->top);
+	return TRZ_OK;
+}
+
+static void add_tiles(const struct window *w, struct sums *sum)
+{
+	if (w->classic) {
+		sum->reserved[w->pool] += w->classic->size;
+		sum->classic += w->classic->size;
+		sum->segments[w->pool]++;
+		sum->lost += w->classic->size - w->size;
+		return;
+	}
+	for (trz_addr a = w->base; a < w->top; a += GRANULE) {
+		const struct laid *l = window_at(w, a);
+		if (!l->tile || l->address != a)
+			continue;
+		if (l->tile->places->address != a) {
+			sum->aliases++;
+			continue;
+		}
+		sum->reserved[l->tile->pool] += l->tile->size;
+		sum->segments[l->tile->pool]++;
+	}
+}
+
+/* Zombies that are mapped nowhere; the others lie in a window. */
+static void add_zombies(const trz_heap *h, struct sums *sum)
+{
+	for (const struct tile *tile = h->tiles.zombies; tile; tile = tile->next) {
+		sum->zombie += tile->size;
+		if (tile->places)
+			continue;
+		sum->reserved[tile->pool] += tile->size;
+		sum->segments[tile->pool]++;
+	}
+}
+
+static trz_status expect(const char *what, uint64_t counter_value, uint64_t sum)
+{
+	if (counter_value == sum)
+		return TRZ_OK;
+	return CORRUPT("I8", "the counter of %s says %" PRIu64 ", the heap holds %" PRIu64, what, counter_value, sum);
+}
+
+#define EXPECT(what, value, sum)                                                                               \
+	if (expect(what, value, sum) != TRZ_OK)                                                                 \
+		return TRZ_ERROR_CORRUPT;
+
+static trz_status check_counters(const trz_heap *h, const struct sums *sum)
+{
+	const struct counters *c = &h->counters;
+	for (int pool = 0; pool < POOL_KINDS; pool++) {
+		EXPECT("reserved bytes", flow_current(&c->reserved_bytes, pool), sum->reserved[pool]);
+		EXPECT("segments", flow_current(&c->segment, pool), sum->segments[pool]);
+		EXPECT("allocations", flow_current(&c->allocation, pool), sum->allocations[pool]);
+		EXPECT("allocated bytes", flow_current(&c->allocated_bytes, pool), sum->allocated[pool]);
+		EXPECT("requested bytes", flow_current(&c->requested_bytes, pool), sum->requested[pool]);
+	}
+	EXPECT("rounding", counter_get(&c->rounding_bytes.current), sum->rounding);
+	EXPECT("pending bytes", counter_get(&c->pending_bytes.current), sum->pending);
+	EXPECT("pending slots", counter_get(&c->pending.current), sum->pending_slots);
+	EXPECT("cached bytes", counter_get(&c->cached_bytes.current), sum->cached);
+	EXPECT("free slots", counter_get(&c->free_slot_bytes.current), sum->free_slots);
+	EXPECT("idle bytes", counter_get(&c->idle_bytes.current), sum->idle + sum->lost);
+	EXPECT("zombie bytes", counter_get(&c->zombie_bytes.current), sum->zombie);
+	EXPECT("classic bytes", counter_get(&c->classic_bytes.current), sum->classic);
+	EXPECT("aliases", counter_get(&c->alias.current), sum->aliases);
+	uint64_t parts = sum->requested[SMALL] + sum->requested[LARGE] + sum->rounding + sum->pending + sum->cached +
+	                 sum->free_slots + sum->idle + sum->lost + sum->zombie;
+	if (parts != sum->reserved[SMALL] + sum->reserved[LARGE])
+		return CORRUPT("I9", "%" PRIu64 " bytes are reserved, their owners hold %" PRIu64,
+		               sum->reserved[SMALL] + sum->reserved[LARGE], parts);
+	return TRZ_OK;
+}
+
+static trz_status check_stream(const struct stream *s)
+{
+	const struct tickets *t = &s->tickets;
+	if (t->passed > t->recorded || t->recorded > t->newest || t->count > TICKET_QUEUE)
+		return CORRUPT("I7", "the tickets of stream %" PRIu64 " are out of order", s->id);
+	for (int pool = 0; pool < POOL_KINDS; pool++) {
+		const char *wrong = fit_check(&s->fit[pool]);
+		if (wrong)
+			return CORRUPT("I3", "stream %" PRIu64 ": %s", s->id, wrong);
+	}
+	for (unsigned c = 0; c < CLASS_COUNT; c++) {
+		uint32_t length = 0;
+		for (const struct slab *i = s->bins[c].first; i; i = i->next)
+			length++;
+		if (length != s->bins[c].length)
+			return CORRUPT("I5", "stream %" PRIu64 ": a bin's length is not its number of slabs", s->id);
+	}
+	return TRZ_OK;
+}
+
+static trz_status check_all(const trz_heap *h)
+{
+	struct sums sum = {0};
+	uint64_t indexed = 0;
+	for (unsigned i = 0; i < h->streams.count; i++) {
+		const struct stream *s = h->streams.list[i];
+		if (check_stream(s) != TRZ_OK)
+			return TRZ_ERROR_CORRUPT;
+		indexed += s->fit[SMALL].bytes + s->fit[LARGE].bytes;
+	}
+	for (int pool = 0; pool < POOL_KINDS; pool++)
+		for (const struct window *w = h->windows[pool]; w; w = w->next) {
+			if (check_window(h, w, &sum) != TRZ_OK)
+				return TRZ_ERROR_CORRUPT;
+			add_tiles(w, &sum);
+		}
+	add_zombies(h, &sum);
+	if (indexed != sum.cached)
+		return CORRUPT("I3", "%" PRIu64 " bytes are indexed as free, %" PRIu64 " are", indexed, sum.cached);
+	return check_counters(h, &sum);
+}
+
+trz_status check_heap(trz_heap *h)
+{
+	pthread_mutex_lock(&h->growth_lock);
+	heap_lock(h);
+	trz_status status = check_all(h);
+	heap_unlock(h);
+	pthread_mutex_unlock(&h->growth_lock);
+	return status;
+}

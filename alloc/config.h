@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heap's configuration: TERRAZZO_CONF and the string given to trz_open.
+ */
+#ifndef TRZ_ALLOC_CONFIG_H
+#define TRZ_ALLOC_CONFIG_H
+
+#include "bits.h"
+#include "sizeclass.h"
+#include "types.h"
+
+struct config {
+#define BYTES(key, initial, least, most, help) uint64_t key;
+#define NUMBER(key, initial, least, most, help) uint64_t key;
+#define SWITCH(key, initial, help) bool key;
+#include "config_options.def"
+#undef BYTES
+#undef NUMBER
+#undef SWITCH
+};
+
+/* Defaults, then TERRAZZO_CONF, then `text` (may be NULL). CONFIG_KEY, CONFIG_VALUE; *c is then undefined. */
+trz_status config_load(struct config *c, const char *text);
+
+#endif

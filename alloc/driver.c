@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Binding a driver table, and one wrapper per slot that the heap uses.
+ */
+#include "driver.h"
+
+#include "bits.h"
+#include "error.h"
+
+static void count(struct driver *d, enum driver_slot slot)
+{
+	atomic_fetch_add_explicit(&d->counters->driver_calls[slot], 1, memory_order_relaxed);
+}
+
+/* Notices a dead context. */
+static trz_status answer(struct driver *d, trz_status status)
+{
+	if (status == TRZ_ERROR_CONTEXT_DEAD)
+		atomic_store_explicit(&d->dead, true, memory_order_relaxed);
+	return status;
+}
+
+/* Counts and makes one call of the table. */
+#define CALL(d, slot, ...)                                                                                     \
+	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD                                                             \
+	                   : (count((d), DRIVER_SLOT_##slot), answer((d), (d)->table->slot((d)->table->self, __VA_ARGS__))))
+
+static trz_status check_table(const trz_driver *t)
+{
+	if (t->version != TRZ_DRIVER_VERSION || t->size != sizeof *t)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+		                "driver table \"%s\" has version %u and size %u, this library needs %d and %zu: "
+		                "rebuild it against this terrazzo_driver.h",
+		                t->name ? t->name : "?", t->version, t->size, TRZ_DRIVER_VERSION, sizeof *t);
+#define CHECK_SLOT(slot)                                                                                       \
+	if (!t->slot)                                                                                           \
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "driver table \"%s\" lacks the slot " #slot, t->name);
+	TRZ_DRIVER_SLOTS(CHECK_SLOT)
+#undef CHECK_SLOT
+	return TRZ_OK;
+}
+
+static trz_status check_device(struct driver *d, int device)
+{
+	int devices = 0;
+	trz_status status = CALL(d, device_count, &devices);
+	if (status != TRZ_OK)
+		return trz_fail(status, "no device can be asked for: %s", trz_driver_last_error());
+	if (device < 0 || device >= devices)
+		return trz_fail(TRZ_ERROR_NO_DEVICE, "device %d does not exist: this machine has %d", device, devices);
+	status = CALL(d, device_info, device, &d->info);
+	if (status != TRZ_OK)
+		return trz_fail(status, "device %d does not tell its properties: %s", device,
+		                trz_driver_last_error());
+	return TRZ_OK;
+}
+
+trz_status driver_bind(struct driver *d, const trz_driver *table, int device, trz_context context,
+                       bool use_vmm, struct counters *counters)
+{
+	trz_status status = check_table(table);
+	if (status != TRZ_OK)
+		return status;
+	*d = (struct driver){.table = table, .counters = counters, .device = device};
+	status = check_device(d, device);
+	if (status != TRZ_OK)
+		return status;
+	d->vmm = d->info.vmm && use_vmm;
+	d->granule = max_u64(d->info.granularity, GRANULE);
+	if (d->vmm && !is_power_of_two(d->granule))
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "device %d has an allocation granularity of %llu bytes, "
+		                "which is not a power of two: set vmm:off",
+		                device, (unsigned long long)d->granule);
+	status = CALL(d, context_retain, device, context, &d->context);
+	if (status != TRZ_OK)
+		return trz_fail(status, "no context of device %d: %s", device, trz_driver_last_error());
+	return TRZ_OK;
+}
+
+void driver_unbind(struct driver *d)
+{
+	count(d, DRIVER_SLOT_context_release);
+	d->table->context_release(d->table->self, d->device, d->context);
+}
+
+trz_status driver_mem_info(struct driver *d, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+	return CALL(d, mem_info, d->context, free_bytes, total_bytes);
+}
+
+trz_status driver_create(struct driver *d, uint64_t size, trz_handle *handle)
+{
+	const trz_tile_props props = {.device = d->device, .rdma = d->info.rdma_with_vmm};
+	return CALL(d, create, &props, size, handle);
+}
+
+trz_status driver_release(struct driver *d, trz_handle handle)
+{
+	return CALL(d, release, handle);
+}
+
+trz_status driver_reserve(struct driver *d, uint64_t size, trz_addr *address)
+{
+	return CALL(d, reserve, size, 0, 0, address);
+}
+
+trz_status driver_unreserve(struct driver *d, trz_addr address, uint64_t size)
+{
+	return CALL(d, unreserve, address, size);
+}
+
+trz_status driver_map(struct driver *d, trz_addr address, uint64_t size, trz_handle handle)
+{
+	return CALL(d, map, address, size, handle);
+}
+
+trz_status driver_unmap(struct driver *d, trz_addr address, uint64_t size)
+{
+	return CALL(d, unmap, address, size);
+}
+
+trz_status driver_set_access(struct driver *d, trz_addr address, uint64_t size)
+{
+	return CALL(d, set_access, address, size, &d->device, 1);
+}
+
+trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address)
+{
+	return CALL(d, mem_alloc, d->context, size, address);
+}
+
+trz_status driver_mem_free(struct driver *d, trz_addr address)
+{
+	return CALL(d, mem_free, d->context, address);
+}
+
+trz_status driver_event_create(struct driver *d, trz_event *event)
+{
+	return CALL(d, event_create, d->context, event);
+}
+
+trz_status driver_event_destroy(struct driver *d, trz_event event)
+{
+	return CALL(d, event_destroy, d->context, event);
+}
+
+trz_status driver_event_record(struct driver *d, trz_event event, trz_stream stream)
+{
+	return CALL(d, event_record, d->context, event, stream);
+}
+
+trz_status driver_event_query(struct driver *d, trz_event event)
+{
+	return CALL(d, event_query, d->context, event);
+}
+
+trz_status driver_event_sync(struct driver *d, trz_event event)
+{
+	return CALL(d, event_sync, d->context, event);
+}
+
+trz_status driver_stream_wait(struct driver *d, trz_stream stream, trz_event event)
+{
+	return CALL(d, stream_wait, d->context, stream, event);
+}
+
+trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id)
+{
+	return CALL(d, stream_id, d->context, stream, id);
+}
+
+trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status)
+{
+	uint64_t id;
+	return CALL(d, stream_capture, d->context, stream, status, &id);
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heap's side of the driver seam: the chosen table bound to one device and context. The one wrapper per
+ * slot counts the call, and after a sticky error of the context makes none any more. No function here may be
+ * called with the heap lock held.
+ */
+#ifndef TRZ_ALLOC_DRIVER_H
+#define TRZ_ALLOC_DRIVER_H
+
+#include "counters.h"
+#include "types.h"
+
+struct driver {
+	const trz_driver *table;
+	struct counters *counters;
+	int device;
+	trz_context context;
+	trz_device_info info;
+	uint64_t granule;            /* sizes of tiles and windows are multiples: the driver's, at least GRANULE */
+	bool vmm;                    /* virtual memory management is there and not switched off */
+	atomic_bool dead;            /* the context has answered CONTEXT_DEAD */
+};
+
+/* Checks the table, reads the device's facts and retains the context. `use_vmm` false: as if the device
+ * lacked it. */
+trz_status driver_bind(struct driver *d, const trz_driver *table, int device, trz_context context,
+                       bool use_vmm, struct counters *counters);
+void driver_unbind(struct driver *d);
+
+static inline bool driver_is_dead(const struct driver *d)
+{
+	return atomic_load_explicit(&d->dead, memory_order_relaxed);
+}
+
+trz_status driver_mem_info(struct driver *d, uint64_t *free_bytes, uint64_t *total_bytes);
+trz_status driver_create(struct driver *d, uint64_t size, trz_handle *handle);
+trz_status driver_release(struct driver *d, trz_handle handle);
+trz_status driver_reserve(struct driver *d, uint64_t size, trz_addr *address);
+trz_status driver_unreserve(struct driver *d, trz_addr address, uint64_t size);
+trz_status driver_map(struct driver *d, trz_addr address, uint64_t size, trz_handle handle);
+trz_status driver_unmap(struct driver *d, trz_addr address, uint64_t size);
+trz_status driver_set_access(struct driver *d, trz_addr address, uint64_t size);
+trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address);
+trz_status driver_mem_free(struct driver *d, trz_addr address);
+trz_status driver_event_create(struct driver *d, trz_event *event);
+trz_status driver_event_destroy(struct driver *d, trz_event event);
+trz_status driver_event_record(struct driver *d, trz_event event, trz_stream stream);
+trz_status driver_event_query(struct driver *d, trz_event event);
+trz_status driver_event_sync(struct driver *d, trz_event event);
+trz_status driver_stream_wait(struct driver *d, trz_stream stream, trz_event event);
+trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id);
+trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status);
+
+#endif

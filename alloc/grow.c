@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Growth policy and its execution.
+ *
+ * A request that no free block serves needs `bytes` minus the free tail of the window. That much is created in
+ * tiles of the preferred size as long as reserved memory stays within the slack above the peak of what callers
+ * hold: creation is then both the cheapest and free of charge. Beyond it, wholly free tiles are gathered first,
+ * largest first; what is still short is covered by the smallest larger tile that is free, else created.
+ * Gathered tiles are mapped at the window's end a second time; the old mappings stay, unmapping would have to
+ * wait for the device.
+ *
+ * A program whose free memory never lines up would gather for ever. So gathering is paid for: with every byte
+ * moved the slack grows a little, until the heap is large enough for the program and calls the driver no more.
+ *
+ * The preferred size is small where memory is churned, because a tile can only be gathered when all of it is
+ * free, and larger in a burst of allocations without frees, such as weights and optimizer state.
+ */
+#include "grow.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "error.h"
+#include "reclaim.h"
+
+enum { SMALL_TILE = 2 * GRANULE };
+
+/* One growth under way. */
+struct growth {
+	trz_heap *heap;
+	struct stream *stream;
+	enum pool_kind pool;
+	enum effort effort;
+	struct window *window;
+	struct block *tail;          /* the window's free tail, busy; NULL: none of use */
+	uint64_t need;               /* bytes to lay behind it */
+	size_t gathered, count;      /* lay_list[0 .. gathered) moves with moved[], the rest is new */
+	uint64_t gathered_bytes;
+	bool unpassed;               /* a gathered tile's last use may still be under way in this stream */
+};
+
+/* ---- policy ---- */
+
+static uint64_t limit_of(const trz_heap *h)
+{
+	uint64_t limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
+	return limit ? limit : UINT64_MAX;
+}
+
+static uint64_t preferred_tile(const trz_heap *h, enum pool_kind pool)
+{
+	uint64_t reserved = heap_reserved(h), size = h->config.tile_size;
+	if (pool == SMALL)
+		return max_u64(h->driver.granule, reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE);
+	if (h->burst_bytes >= reserved / 50)
+		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
+	uint64_t left = min_u64(h->capacity, limit_of(h));
+	left = left > reserved ? left - reserved : 0;
+	return align_up(max_u64(min_u64(size, left / 1024), h->driver.granule), h->driver.granule);
+}
+
+/* Whether `bytes` of new memory keep within the slack. */
+static bool within_slack(const trz_heap *h, uint64_t bytes, uint64_t request)
+{
+	uint64_t held = flow_all(&h->counters.allocated_bytes) + request;
+	uint64_t peak = max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
+	uint64_t slack = peak / 1000 * h->config.slack_per_mille + h->gathered_bytes / 1000 * h->config.churn_per_mille;
+	return heap_reserved(h) + bytes <= peak + slack;
+}
+
+/* ---- the window and its tail ---- */
+
+static void take_tail(struct growth *g, uint64_t bytes)
+{
+	trz_heap *h = g->heap;
+	g->window = h->windows[g->pool];
+	g->tail = NULL;
+	g->need = align_up(bytes, h->driver.granule);
+	heap_lock(h);
+	struct block *last = g->window ? g->window->last : NULL;
+	if (last && last->state == BLOCK_FREE && last->home == g->stream && last->size < bytes) {
+		fit_remove(&g->stream->fit[g->pool], last);
+		last->state = BLOCK_BUSY;
+		level_add(&h->counters.idle_bytes, last->size);
+		g->tail = last;
+		g->need = align_up(bytes - last->size, h->driver.granule);
+	}
+	heap_unlock(h);
+}
+
+static void give_tail_locked(struct growth *g)
+{
+	if (!g->tail)
+		return;
+	level_sub(&g->heap->counters.idle_bytes, g->tail->size);
+	heap_free_block_locked(g->heap, g->tail, g->tail->sequence);
+	g->tail = NULL;
+}
+
+static uint64_t window_size(const trz_heap *h, enum pool_kind pool)
+{
+	uint64_t size = h->config.window_factor * align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
+	return pool == SMALL ? align_up(size / 8, h->driver.granule) : size;
+}
+
+/* Sees to a window with room for what is needed and a tile's rounding. */
+static trz_status find_room(struct growth *g, uint64_t bytes)
+{
+	trz_heap *h = g->heap;
+	uint64_t spare = preferred_tile(h, g->pool), least = align_up(bytes, h->driver.granule) + spare;
+	take_tail(g, bytes);
+	if (g->window && g->window->base + g->window->size - g->window->top >= g->need + spare)
+		return TRZ_OK;
+	heap_lock(h);
+	give_tail_locked(g);
+	heap_unlock(h);
+	reclaim_windows(h);
+	struct window *w;
+	trz_status status = window_open(&h->meta, &h->driver, g->pool, max_u64(window_size(h, g->pool), least), least, &w);
+	if (status != TRZ_OK)
+		return status;
+	w->next = h->windows[g->pool];
+	h->windows[g->pool] = g->window = w;
+	g->need = align_up(bytes, h->driver.granule);
+	return TRZ_OK;
+}
+
+/* ---- gathering ---- */
+
+/* Largest first; of equals those that need no fence. */
+static int by_size(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+	if (x->tile->size != y->tile->size)
+		return x->tile->size > y->tile->size ? -1 : 1;
+	return (int)y->passed - (int)x->passed;
+}
+
+static void choose(struct growth *g, const struct candidate *c)
+{
+	trz_heap *h = g->heap;
+	struct block *b = reclaim_cut_locked(h, c);
+	level_add(&h->counters.idle_bytes, b->size);
+	h->moved[g->gathered] = b;
+	h->lay_list[g->gathered++] = c->tile;
+	g->gathered_bytes += c->tile->size;
+	g->unpassed |= !c->passed;
+}
+
+/* Chooses among the n candidates, sorted by size, and cuts them out of their blocks. */
+static void choose_candidates_locked(struct growth *g, size_t n)
+{
+	trz_heap *h = g->heap;
+	const struct candidate *smallest_larger = NULL;
+	if (!node_pool_reserve(&h->blocks, 2 * n) || !reclaim_lists(h, g->gathered + n))
+		return;
+	for (size_t i = 0; i < n; i++) {
+		const struct candidate *c = &h->candidates[i];
+		if (g->gathered_bytes + c->tile->size <= g->need)
+			choose(g, c);
+		else
+			smallest_larger = c;
+	}
+	uint64_t missing = g->need - g->gathered_bytes;
+	if (missing && smallest_larger && (g->effort == GROW_HARD || !within_slack(h, missing, g->need)))
+		choose(g, smallest_larger);
+}
+
+/* Finds candidates in a pool. Where some have not passed, or there are none, the driver is asked once how far
+ * the streams are. */
+static size_t find_candidates_locked(struct growth *g, enum pool_kind pool)
+{
+	trz_heap *h = g->heap;
+	size_t n = reclaim_find_locked(h, g->stream, pool), unpassed = n == 0;
+	for (size_t i = 0; n != SIZE_MAX && i < n; i++)
+		unpassed += !h->candidates[i].passed;
+	if (unpassed) {
+		heap_unlock(h);
+		heap_poll(h);
+		heap_lock(h);
+		n = reclaim_find_locked(h, g->stream, pool);
+	}
+	return n == SIZE_MAX ? 0 : n;
+}
+
+static void gather_from(struct growth *g, enum pool_kind pool)
+{
+	trz_heap *h = g->heap;
+	heap_lock(h);
+	size_t n = find_candidates_locked(g, pool);
+	if (n) {
+		qsort(h->candidates, n, sizeof *h->candidates, by_size);
+		choose_candidates_locked(g, n);
+	}
+	heap_unlock(h);
+}
+
+/* Gathers what the effort allows. Classic segments cannot move. */
+static void gather(struct growth *g)
+{
+	if (g->effort == GROW_THRIFTY && within_slack(g->heap, g->need, g->need))
+		return;
+	gather_from(g, g->pool);
+	if (g->effort == GROW_HARD && g->gathered_bytes < g->need)
+		gather_from(g, g->pool == SMALL ? LARGE : SMALL);
+}
+
+/* A full completion edge in the stream between the old use and the new one (law 9). */
+static trz_status fence(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	trz_event event = heap_record_event(h, g->stream);
+	if (!event)
+		return driver_is_dead(&h->driver) ? TRZ_ERROR_CONTEXT_DEAD : TRZ_ERROR_DRIVER;
+	trz_status status = driver_stream_wait(&h->driver, g->stream->handle, event);
+	heap_return_event(h, event);
+	if (status == TRZ_OK)
+		counter_add(&h->counters.fences, 1);
+	return status;
+}
+
+static void ungather(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	heap_lock(h);
+	for (size_t i = 0; i < g->gathered; i++) {
+		level_sub(&h->counters.idle_bytes, h->moved[i]->size);
+		heap_free_block_locked(h, h->moved[i], h->moved[i]->sequence);
+	}
+	heap_unlock(h);
+	g->gathered = g->count = 0;
+	g->gathered_bytes = 0;
+	g->unpassed = false;
+}
+
+/* ---- creating ---- */
+
+static trz_status create_one(struct growth *g, uint64_t size)
+{
+	trz_heap *h = g->heap;
+	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
+		return TRZ_ERROR_HOST_MEMORY;
+	trz_status status = tile_create(&h->tiles, size, g->pool, &h->lay_list[g->count]);
+	if (status != TRZ_OK)
+		return status;
+	g->count++;
+	flow_add(&h->counters.reserved_bytes, g->pool, size);
+	flow_add(&h->counters.segment, g->pool, 1);
+	heap_lock(h);
+	level_add(&h->counters.idle_bytes, size);
+	heap_unlock(h);
+	h->tile_least[g->pool] = min_u64(h->tile_least[g->pool], size);
+	return TRZ_OK;
+}
+
+/* The size of the next tile when `missing` bytes are to come; 0: growth is refused. */
+static uint64_t next_tile(const struct growth *g, uint64_t missing)
+{
+	const trz_heap *h = g->heap;
+	uint64_t reserved = heap_reserved(h), limit = limit_of(h);
+	uint64_t most = g->effort == GROW_HARD ? limit : min_u64(limit, h->capacity);
+	uint64_t left = most > reserved ? align_down(most - reserved, h->driver.granule) : 0;
+	uint64_t size = preferred_tile(h, g->pool);
+	if (missing > left)
+		return 0;
+	if (g->effort == GROW_HARD)
+		return min_u64(missing, h->config.tile_size);
+	return size <= left ? size : min_u64(missing, left);
+}
+
+static trz_status create_missing(struct growth *g)
+{
+	uint64_t done = g->gathered_bytes;
+	g->count = g->gathered;
+	while (done < g->need) {
+		uint64_t size = next_tile(g, g->need - done);
+		if (!size)
+			return limit_of(g->heap) < g->heap->capacity ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
+		trz_status status = create_one(g, size);
+		if (status != TRZ_OK)
+			return status;
+		done += size;
+	}
+	return TRZ_OK;
+}
+
+/* Takes back what create_missing made; whether or not it has been mapped. */
+static void destroy_created(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	for (size_t i = g->gathered; i < g->count; i++) {
+		struct tile *tile = h->lay_list[i];
+		uint64_t size = tile->size;
+		trz_status status;
+		if (!reclaim_destroy_tile(h, tile, &status))
+			reclaim_make_zombie(h, tile);
+		heap_lock(h);
+		level_sub(&h->counters.idle_bytes, size);
+		heap_unlock(h);
+	}
+	g->count = g->gathered;
+}
+
+/* ---- laying ---- */
+
+/* Everything that laying and finishing will need of the host, so that neither can fail for want of it. */
+static bool reserve_metadata(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	uint64_t size = 0;
+	for (size_t i = 0; i < g->count; i++)
+		size += h->lay_list[i]->size;
+	heap_lock(h);
+	bool room = pagemap_cover(&h->pagemap, g->window->top, size) && node_pool_reserve(&h->blocks, 1);
+	heap_unlock(h);
+	return room && tiles_reserve(&h->tiles, 0, g->count);
+}
+
+static trz_status lay(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	if (!reserve_metadata(g))
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+	trz_addr top = g->window->top;
+	trz_status status = window_lay(g->window, &h->tiles, h->lay_list, g->count);
+	if (status == TRZ_OK || g->window->top == top)
+		return status;
+	heap_lock(h);  /* a mapping could not be undone: these addresses are used up */
+	give_tail_locked(g);
+	heap_make_hole_locked(h, heap_append_block_locked(h, g->window, g->stream, g->window->top - top));
+	heap_unlock(h);
+	return status;
+}
+
+/* The laid memory becomes one busy block with the tail before it; the old places of moved tiles are holes. */
+static struct block *finish_locked(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	uint64_t sequence = g->unpassed ? g->stream->tickets.newest : 0, size = 0;
+	for (size_t i = 0; i < g->count; i++)
+		size += h->lay_list[i]->size;
+	for (size_t i = 0; i < g->gathered; i++)
+		heap_make_hole_locked(h, h->moved[i]);
+	struct block *b = heap_append_block_locked(h, g->window, g->stream, size);
+	b->sequence = sequence;
+	if (g->tail) {
+		b = g->tail;
+		b->sequence = max_u64(b->sequence, sequence);
+		block_absorb_next(&h->blocks, b);
+		g->window->last = b;
+	}
+	counter_add(&h->counters.tiles_gathered, g->gathered);
+	counter_add(g->gathered ? &h->counters.path_gather : &h->counters.path_extend, 1);
+	return b;
+}
+
+/* What has moved: the price of it, and where a tile that changed its pool is counted. */
+static void account_moved(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	for (size_t i = 0; i < g->gathered; i++) {
+		struct tile *tile = h->lay_list[i];
+		if (tile->pool == g->pool)
+			continue;
+		flow_sub(&h->counters.reserved_bytes, tile->pool, tile->size);
+		flow_sub(&h->counters.segment, tile->pool, 1);
+		tile->pool = (uint8_t)g->pool;
+		flow_add(&h->counters.reserved_bytes, tile->pool, tile->size);
+		flow_add(&h->counters.segment, tile->pool, 1);
+	}
+	h->gathered_bytes += g->gathered_bytes;
+	for (size_t i = 0; i < g->count; i++)
+		h->tile_least[g->pool] = min_u64(h->tile_least[g->pool], h->lay_list[i]->size);
+}
+
+static trz_status give_up(struct growth *g, trz_status status)
+{
+	destroy_created(g);
+	ungather(g);
+	heap_lock(g->heap);
+	give_tail_locked(g);
+	heap_unlock(g->heap);
+	return status;
+}
+
+/* ---- classic segments ---- */
+
+static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes,
+                               enum effort effort, struct block **out)
+{
+	uint64_t usual = pool == SMALL ? SMALL_TILE : h->config.tile_size;
+	uint64_t size = align_up(bytes + (pool == SMALL ? CELL : UNIT), GRANULE);
+	if (effort == GROW_THRIFTY && heap_reserved(h) + usual <= limit_of(h))
+		size = max_u64(size, usual);
+	if (heap_reserved(h) + size > limit_of(h))
+		return TRZ_ERROR_LIMIT;
+	struct window *w;
+	trz_status status = window_open_classic(&h->meta, &h->tiles, pool, size, &w);
+	if (status != TRZ_OK)
+		return status;
+	heap_lock(h);
+	bool room = pagemap_cover(&h->pagemap, w->base, w->size) && node_pool_reserve(&h->blocks, 1);
+	heap_unlock(h);
+	if (!room) {
+		window_close_classic(&h->meta, &h->tiles, w);
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+	}
+	flow_add(&h->counters.reserved_bytes, pool, size);
+	flow_add(&h->counters.segment, pool, 1);
+	level_add(&h->counters.classic_bytes, size);
+	h->tile_least[pool] = min_u64(h->tile_least[pool], w->size);
+	w->next = h->windows[pool];
+	h->windows[pool] = w;
+	heap_lock(h);
+	*out = heap_append_block_locked(h, w, s, w->size);
+	level_add(&h->counters.idle_bytes, size);
+	counter_add(&h->counters.path_extend, 1);
+	heap_unlock(h);
+	return TRZ_OK;
+}
+
+/* ---- */
+
+trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, enum effort effort,
+                struct block **out)
+{
+	if (!h->driver.vmm)
+		return grow_classic(h, s, pool, bytes, effort, out);
+	struct growth g = {.heap = h, .stream = s, .pool = pool, .effort = effort};
+	trz_status status = find_room(&g, bytes);
+	if (status != TRZ_OK)
+		return status;
+	gather(&g);
+	if (g.unpassed && fence(&g) != TRZ_OK)
+		ungather(&g);
+	status = create_missing(&g);
+	if (status == TRZ_OK)
+		status = lay(&g);
+	if (status != TRZ_OK)
+		return give_up(&g, status);
+	account_moved(&g);
+	heap_lock(h);
+	*out = finish_locked(&g);
+	heap_unlock(h);
+	return TRZ_OK;
+}

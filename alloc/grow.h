@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Growing a window's end: by creating tiles, or by gathering tiles that are wholly free elsewhere in the heap.
+ * The policy is in grow.c; docs/design.md has the measurements behind it.
+ */
+#ifndef TRZ_ALLOC_GROW_H
+#define TRZ_ALLOC_GROW_H
+
+#include "heap.h"
+
+enum effort {
+	GROW_THRIFTY,  /* create while that is cheap in memory, in tiles of the preferred size */
+	GROW_HARD      /* the device is full: gather whatever can move, create no byte more than is missing */
+};
+
+/* Adds memory for one request: `bytes` contiguous bytes for `s` at the end of the pool's window, handed over as
+ * a busy block of at least that size that counts as idle. Growth lock held, heap lock not.
+ * OUT_OF_MEMORY, LIMIT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER: the heap is as it was. */
+trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, enum effort effort,
+                struct block **out);
+
+#endif

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening and closing a heap's structures, and the basic moves of blocks and slabs.
+ */
+#include "heap.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "error.h"
+
+static trz_status host_memory(void)
+{
+	return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+}
+
+/* ---- opening and closing ---- */
+
+static trz_status open_structures(trz_heap *h)
+{
+	uint64_t total;
+	trz_status status = driver_mem_info(&h->driver, &h->capacity, &total);
+	if (status != TRZ_OK)
+		return trz_fail(status, "device %d does not tell its free memory: %s", h->driver.device,
+		                trz_driver_last_error());
+	if (!pagemap_open(&h->pagemap, &h->meta))
+		return host_memory();
+	node_pool_init(&h->blocks, &h->meta, sizeof(struct block));
+	node_pool_init(&h->slabs, &h->meta, sizeof(struct slab));
+	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending_slot));
+	tiles_init(&h->tiles, &h->meta, &h->driver, &h->counters);
+	h->streams.meta = h->events.meta = &h->meta;
+	h->streams.counters = &h->counters;
+	h->tile_least[SMALL] = h->tile_least[LARGE] = SIZE_LIMIT;
+	atomic_init(&h->limit, h->config.limit);
+	return TRZ_OK;
+}
+
+trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table)
+{
+	trz_status status = config_load(&h->config, params->config);
+	if (status != TRZ_OK)
+		return status;
+	status = driver_bind(&h->driver, table, params->device, params->context, h->config.vmm, &h->counters);
+	if (status != TRZ_OK)
+		return status;
+	if (!meta_open(&h->meta)) {
+		driver_unbind(&h->driver);
+		return host_memory();
+	}
+	pthread_mutex_init(&h->growth_lock, NULL);
+	status = open_structures(h);
+	if (status != TRZ_OK)
+		heap_close(h);
+	return status;
+}
+
+void heap_close(trz_heap *h)
+{
+	pthread_mutex_destroy(&h->growth_lock);
+	meta_close(&h->meta);
+	driver_unbind(&h->driver);
+}
+
+/* ---- streams ---- */
+
+static trz_status find_or_add(trz_heap *h, trz_stream handle, uint64_t id, struct stream **out)
+{
+	heap_lock(h);
+	struct stream *s = stream_find(&h->streams, id);
+	if (!s)
+		s = stream_add(&h->streams, id, handle);
+	else if (!s->thread_bound)
+		s->handle = handle;
+	heap_unlock(h);
+	if (!s)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d are known, or the host has no "
+		                "memory left", STREAMS_MAX);
+	*out = s;
+	return TRZ_OK;
+}
+
+trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
+{
+	bool legacy = handle == NULL || handle == STREAM_LEGACY;
+	if (legacy) {
+		*out = atomic_load_explicit(&h->legacy, memory_order_acquire);
+		if (*out)
+			return TRZ_OK;
+		handle = NULL;
+	}
+	uint64_t id;
+	trz_status status = driver_stream_id(&h->driver, handle, &id);
+	if (status != TRZ_OK)
+		return trz_fail(status, "stream %p is not known to the driver: %s", handle, trz_driver_last_error());
+	status = find_or_add(h, handle, id, out);
+	if (status == TRZ_OK && legacy)
+		atomic_store_explicit(&h->legacy, *out, memory_order_release);
+	return status;
+}
+
+/* ---- blocks ---- */
+
+static bool joins(const struct block *a, const struct block *b)
+{
+	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home;
+}
+
+void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
+{
+	struct fit *f = &b->home->fit[b->pool];
+	b->state = BLOCK_FREE;
+	b->sequence = sequence;
+	if (joins(b, b->next)) {
+		fit_remove(f, b->next);
+		b->sequence = max_u64(b->sequence, b->next->sequence);
+		block_absorb_next(&h->blocks, b);
+	}
+	if (joins(b->prev, b)) {
+		struct block *prev = b->prev;
+		fit_remove(f, prev);
+		prev->sequence = max_u64(prev->sequence, b->sequence);
+		block_absorb_next(&h->blocks, prev);
+		b = prev;
+	}
+	if (!b->next)
+		b->window->last = b;
+	fit_insert(f, b);
+}
+
+struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
+{
+	struct fit *f = &b->home->fit[b->pool];
+	assert(b->state == BLOCK_FREE && address >= b->address && address + size <= block_end(b));
+	fit_remove(f, b);
+	if (address > b->address) {
+		struct block *front = b;
+		b = block_split(&h->blocks, front, address - front->address);
+		fit_insert(f, front);
+	}
+	if (b->size > size)
+		fit_insert(f, block_split(&h->blocks, b, size));
+	struct block *last = b->next ? b->next : b;
+	if (!last->next)
+		b->window->last = last;
+	b->state = BLOCK_BUSY;
+	return b;
+}
+
+void heap_make_hole_locked(trz_heap *h, struct block *b)
+{
+	b->state = BLOCK_HOLE;
+	b->home = NULL;
+	if (b->next && b->next->state == BLOCK_HOLE)
+		block_absorb_next(&h->blocks, b);
+	if (b->prev && b->prev->state == BLOCK_HOLE) {
+		b = b->prev;
+		block_absorb_next(&h->blocks, b);
+	}
+	if (!b->next)
+		b->window->last = b;
+}
+
+struct block *heap_append_block_locked(trz_heap *h, struct window *w, struct stream *home, uint64_t size)
+{
+	struct block *b = node_pool_take(&h->blocks), *last = w->last;
+	*b = (struct block){.address = last ? block_end(last) : w->base,
+	                    .size = size,
+	                    .prev = last,
+	                    .window = w,
+	                    .home = home,
+	                    .state = BLOCK_BUSY,
+	                    .pool = w->pool};
+	if (last)
+		last->next = b;
+	else
+		w->first = b;
+	w->last = b;
+	return b;
+}
+
+/* ---- slabs ---- */
+
+/* The bytes of a slab that no slot covers. */
+static uint64_t slab_rest(const struct size_class *c)
+{
+	return c->slab_size - (uint64_t)c->slots * c->slot_size;
+}
+
+void heap_retire_slab_locked(trz_heap *h, struct slab *s)
+{
+	const struct size_class *c = slab_class(s);
+	struct block *b = s->block;
+	struct stream *home = s->home;
+	bin_unlink(&home->bins[s->size_class], s);
+	pagemap_set_slab(&h->pagemap, b->address, b->size, NULL);
+	level_sub(&h->counters.free_slot_bytes, (uint64_t)c->slots * c->slot_size + slab_rest(c));
+	node_pool_give(&h->slabs, s);
+	heap_free_block_locked(h, b, home->tickets.newest);
+}
+
+static void retire_empty_of(trz_heap *h, struct bin *bin)
+{
+	for (struct slab *s = bin->first, *next; s; s = next) {
+		next = s->next;
+		if (s->free == slab_all_slots(s))
+			heap_retire_slab_locked(h, s);
+	}
+}
+
+void heap_retire_empty_slabs(trz_heap *h)
+{
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
+	for (unsigned i = 0; i < streams; i++) {
+		heap_lock(h);
+		for (unsigned c = 0; c < CLASS_COUNT; c++)
+			retire_empty_of(h, &h->streams.list[i]->bins[c]);
+		heap_unlock(h);
+	}
+}
+
+void heap_drain_pending_locked(trz_heap *h, struct stream *s)
+{
+	while (s->pending_first && ticket_passed(&s->tickets, s->pending_first->sequence)) {
+		struct pending_slot *p = s->pending_first;
+		s->pending_first = p->next;
+		if (!s->pending_first)
+			s->pending_last = &s->pending_first;
+		struct slab *slab = p->slab;
+		uint64_t size = slab_class(slab)->slot_size;
+		slab->pending &= ~((uint64_t)1 << p->slot);
+		level_sub(&h->counters.pending_bytes, size);
+		level_sub(&h->counters.pending, 1);
+		level_add(&h->counters.free_slot_bytes, size);
+		if (bin_give_slot(&slab->home->bins[slab->size_class], slab, p->slot))
+			heap_retire_slab_locked(h, slab);
+		node_pool_give(&h->pendings, p);
+	}
+}
+
+/* ---- events ---- */
+
+trz_event heap_record_event(trz_heap *h, const struct stream *s)
+{
+	trz_capture_status capture;
+	trz_stream handle = s->handle;
+	if (driver_stream_capture(&h->driver, handle, &capture) != TRZ_OK || capture != TRZ_CAPTURE_NONE)
+		return NULL;
+	heap_lock(h);
+	trz_event event = event_pool_take(&h->events);
+	heap_unlock(h);
+	if (!event) {
+		if (driver_event_create(&h->driver, &event) != TRZ_OK)
+			return NULL;
+		heap_lock(h);
+		h->events.alive++;
+		heap_unlock(h);
+	}
+	if (driver_event_record(&h->driver, event, handle) == TRZ_OK)
+		return event;
+	heap_return_event(h, event);
+	return NULL;
+}
+
+void heap_return_event(trz_heap *h, trz_event event)
+{
+	heap_lock(h);
+	bool kept = event_pool_give(&h->events, event);
+	if (!kept)
+		h->events.alive--;
+	heap_unlock(h);
+	if (!kept)
+		driver_event_destroy(&h->driver, event);
+}
+
+static void record_late(trz_heap *h, struct stream *s)
+{
+	heap_lock(h);
+	uint64_t newest = s->tickets.newest;
+	bool wanted = newest > s->tickets.recorded && s->tickets.count < TICKET_QUEUE && !s->thread_bound;
+	heap_unlock(h);
+	trz_event event = wanted ? heap_record_event(h, s) : NULL;
+	if (!event)
+		return;
+	heap_lock(h);
+	bool noted = ticket_note(&s->tickets, newest, event, false);
+	heap_unlock(h);
+	if (!noted)
+		heap_return_event(h, event);
+}
+
+/* Asks the oldest event, as long as the answer is yes. */
+static void collect_passed(trz_heap *h, struct stream *s)
+{
+	for (;;) {
+		heap_lock(h);
+		const struct ticket_event *oldest = ticket_oldest(&s->tickets);
+		trz_event event = oldest ? oldest->event : NULL;
+		heap_unlock(h);
+		if (!event || driver_event_query(&h->driver, event) != TRZ_OK)
+			return;
+		heap_lock(h);
+		ticket_pop(&s->tickets);
+		heap_unlock(h);
+		heap_return_event(h, event);
+	}
+}
+
+void heap_poll(trz_heap *h)
+{
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
+	atomic_store_explicit(&h->poll_wanted, false, memory_order_relaxed);
+	for (unsigned i = 0; i < streams; i++) {
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		record_late(h, s);
+		collect_passed(h, s);
+		heap_lock(h);
+		heap_drain_pending_locked(h, s);
+		heap_unlock(h);
+	}
+}

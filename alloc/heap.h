@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heap: everything that terrazzo keeps for one device in one context, and the basic moves of its blocks.
+ * Two locks order all access (docs/lock-order.md). Functions named *_locked need the heap lock; those that may
+ * call the driver need the growth lock and must not have the heap lock.
+ */
+#ifndef TRZ_ALLOC_HEAP_H
+#define TRZ_ALLOC_HEAP_H
+
+#include "config.h"
+#include "counters.h"
+#include "lock.h"
+#include "pagemap.h"
+#include "stream.h"
+#include "window.h"
+
+/* A wholly free tile that could move. */
+struct candidate {
+	struct tile *tile;
+	struct block *block;         /* the free block that it lies in, or one before that in the window */
+	bool passed;                 /* its last users have completed: any stream may have it, without a fence */
+};
+
+struct trz_heap {
+	/* guarded by `lock` */
+	struct spinlock lock;
+	struct pagemap pagemap;
+	struct node_pool blocks, slabs, pendings;
+	struct streams streams;
+	struct event_pool events;
+	uint64_t burst_bytes;        /* large bytes allocated since the last large free */
+	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
+	atomic_bool poll_wanted;     /* some queue of events is long */
+	struct counters counters;
+	counter active_bytes_peak, active_peak;
+
+	/* guarded by `growth_lock` */
+	pthread_mutex_t growth_lock;
+	struct tiles tiles;
+	struct window *windows[POOL_KINDS];  /* newest first: that one grows */
+	struct candidate *candidates;
+	struct tile **lay_list;
+	struct block **moved;
+	size_t candidates_capacity, lay_capacity;
+	uint64_t tile_least[POOL_KINDS];     /* no tile of the pool is smaller */
+	uint64_t gathered_bytes;             /* moved to new places so far */
+
+	/* constant */
+	struct config config;
+	struct meta meta;
+	struct driver driver;
+	uint64_t capacity;           /* bytes that the device had free when the heap was opened */
+
+	_Atomic uint64_t limit;
+	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
+};
+
+static inline void heap_lock(trz_heap *h)
+{
+	spinlock_take(&h->lock);
+}
+
+static inline void heap_unlock(trz_heap *h)
+{
+	spinlock_give(&h->lock);
+}
+
+static inline uint64_t heap_reserved(const trz_heap *h)
+{
+	return flow_all(&h->counters.reserved_bytes);
+}
+
+/* Opens and closes the structures; no device memory is asked for. */
+trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table);
+void heap_close(trz_heap *h);
+
+/* The stream of a handle, added if it is new. May call the driver (its id). */
+trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
+
+/* Makes a block free in its home stream: joins it with free neighbours of the same home and indexes it.
+ * `sequence` is the ticket of its last use. */
+void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
+
+/* Takes a free block out of its index, cut down to [address, address + size); what is left stays free. Two
+ * nodes have been reserved. The result is BLOCK_BUSY. */
+struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
+
+/* Turns a busy block into a hole and joins it with neighbouring holes. */
+void heap_make_hole_locked(trz_heap *h, struct block *b);
+
+/* Appends a busy block [window's end, window's end + size) at the end of a window. A node has been reserved. */
+struct block *heap_append_block_locked(trz_heap *h, struct window *w, struct stream *home, uint64_t size);
+
+/* Takes a slab, all slots free, out of its bin and frees its block. */
+void heap_retire_slab_locked(trz_heap *h, struct slab *s);
+
+/* Retires every slab without held or pending slots. */
+void heap_retire_empty_slabs(trz_heap *h);
+
+/* Gives slots back whose tickets have passed. */
+void heap_drain_pending_locked(trz_heap *h, struct stream *s);
+
+/* Asks the driver which tickets of each stream have passed, recording a late event where none covers the
+ * newest, and drains what became free. Waits for nothing. */
+void heap_poll(trz_heap *h);
+
+/* An event recorded on a stream now; NULL where the stream is being captured or the driver refuses. */
+trz_event heap_record_event(trz_heap *h, const struct stream *s);
+
+/* Takes an event back into the pool; without host memory it is destroyed. */
+void heap_return_event(trz_heap *h, trz_event event);
+
+#endif

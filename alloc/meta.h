@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Host memory for the heap's own structures: a jemalloc arena of its own, or libc's malloc in sanitizer
+ * builds. The only file of alloc/ that asks for host memory. Everything is given back by meta_close, so
+ * structures need not be freed one by one when a heap goes.
+ */
+#ifndef TRZ_ALLOC_META_H
+#define TRZ_ALLOC_META_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct meta_chunk;
+
+struct meta {
+	unsigned arena;
+	_Atomic uint64_t bytes;       /* what is allocated now, the statistic metadata_bytes */
+	struct meta_chunk *chunks;    /* every allocation, for meta_close; guarded by `lock` */
+	atomic_flag lock;
+};
+
+/* false: the host has no memory. */
+bool meta_open(struct meta *m);
+void meta_close(struct meta *m);
+
+/* Zeroed memory, 64-byte aligned; NULL when the host has none. Thread-safe. */
+void *meta_alloc(struct meta *m, size_t size);
+void meta_free(struct meta *m, void *p);
+
+/* Nodes of one size. They are never returned to the host before meta_close, so that a stale pointer to one
+ * still points to one. Guarded by whoever owns the pool. */
+struct node_pool {
+	struct meta *meta;
+	size_t node_size;      /* >= sizeof(void *) */
+	void *free;            /* linked through the first word */
+	size_t available;      /* length of that list */
+};
+
+void node_pool_init(struct node_pool *p, struct meta *m, size_t node_size);
+
+/* Makes the next `count` takes succeed. false: the host has no memory. */
+bool node_pool_reserve_slow(struct node_pool *p, size_t count);
+
+static inline bool node_pool_reserve(struct node_pool *p, size_t count)
+{
+	return p->available >= count || node_pool_reserve_slow(p, count);
+}
+
+/* A node with arbitrary content; the caller has reserved it. */
+static inline void *node_pool_take(struct node_pool *p)
+{
+	void *node = p->free;
+	p->free = *(void **)node;
+	p->available--;
+	return node;
+}
+
+static inline void node_pool_give(struct node_pool *p, void *node)
+{
+	*(void **)node = p->free;
+	p->free = node;
+	p->available++;
+}
+
+#endif

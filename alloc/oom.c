@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ladder as a table of rungs. No rung waits for the device.
+ */
+#include "oom.h"
+
+#include <stdio.h>
+
+#include "error.h"
+#include "reclaim.h"
+
+/* ---- the rungs ---- */
+
+/* Asks how far the streams are and drains what has passed. Event queries. */
+static void drain(trz_heap *h)
+{
+	heap_poll(h);
+}
+
+/* Gives up empty slabs that bins keep for the next request. No driver call. */
+static void slabs(trz_heap *h)
+{
+	heap_retire_empty_slabs(h);
+}
+
+/* Returns wholly free memory to the driver: what cannot be moved to where it is needed. Unmaps and releases. */
+static void trim(trz_heap *h)
+{
+	uint64_t released;
+	reclaim_trim(h, 0, &released);
+}
+
+static void nothing(trz_heap *h)
+{
+	(void)h;
+}
+
+struct rung {
+	const char *name;
+	void (*climb)(trz_heap *h);
+	size_t counter;              /* offset of its count */
+	bool grows;                  /* growth is tried again after it, with all effort */
+};
+
+static const struct rung ladder[] = {
+    {"drain", drain, offsetof(struct counters, rung_drain), false},
+    {"slabs", slabs, offsetof(struct counters, rung_slabs), false},
+    {"gather", nothing, offsetof(struct counters, rung_gather), true},
+    {"trim", trim, offsetof(struct counters, rung_trim), true},
+};
+
+/* ---- */
+
+static bool is_want_of_memory(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
+}
+
+struct block *oom_search_locked(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
+{
+	struct block *b = fit_find(&s->fit[pool], bytes);
+	if (!b)
+		return NULL;
+	b = heap_cut_block_locked(h, b, b->address, bytes);
+	level_add(&h->counters.idle_bytes, b->size);
+	return b;
+}
+
+static struct block *search(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
+{
+	heap_lock(h);
+	struct block *b = node_pool_reserve(&h->blocks, 2) ? oom_search_locked(h, s, pool, bytes) : NULL;
+	heap_unlock(h);
+	return b;
+}
+
+static const char *size_text(uint64_t bytes, char *text, size_t size)
+{
+	if (bytes >= GIB(1))
+		snprintf(text, size, "%.2f GiB", (double)bytes / (double)GIB(1));
+	else if (bytes >= MIB(1))
+		snprintf(text, size, "%.2f MiB", (double)bytes / (double)MIB(1));
+	else
+		snprintf(text, size, "%llu bytes", (unsigned long long)bytes);
+	return text;
+}
+
+/* One line: what was asked, where the memory is, what would help. */
+static trz_status report(trz_heap *h, const struct stream *s, uint64_t bytes, trz_status status)
+{
+	enum { N = 32 };
+	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total_text[N], limit_text[N];
+	uint64_t free_bytes = 0, total = h->driver.info.total_bytes, limit = atomic_load(&h->limit);
+	driver_mem_info(&h->driver, &free_bytes, &total);
+	counter_add(&h->counters.num_ooms, 1);
+	size_text(bytes, asked, N);
+	size_text(heap_reserved(h), reserved, N);
+	size_text(flow_all(&h->counters.allocated_bytes), held, N);
+	size_text(counter_get(&h->counters.cached_bytes.current), cached, N);
+	size_text(counter_get(&s->fit[LARGE].largest), largest, N);
+	size_text(free_bytes, free_text, N);
+	size_text(total, total_text, N);
+	if (status == TRZ_ERROR_LIMIT)
+		return trz_fail(status,
+		                "%s asked for on device %d: the heap's limit of %s is reached; it has reserved %s, of "
+		                "which callers hold %s and %s is free (largest piece %s): raise the limit, or free more",
+		                asked, h->driver.device, size_text(limit, limit_text, N), reserved, held, cached, largest);
+	return trz_fail(status,
+	                "%s asked for on device %d: %s of %s is free there; this heap has reserved %s, of which "
+	                "callers hold %s and %s is free (largest piece for this stream %s): free memory, use a "
+	                "smaller batch, or look for other users of the device",
+	                asked, h->driver.device, free_text, total_text, reserved, held, cached, largest);
+}
+
+trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, trz_status refused,
+                      struct block **out)
+{
+	counter_add(&h->counters.num_alloc_retries, 1);
+	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
+		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
+		ladder[i].climb(h);
+		*out = search(h, s, pool, bytes);
+		if (*out)
+			return TRZ_OK;
+		if (!ladder[i].grows)
+			continue;
+		refused = grow(h, s, pool, bytes, GROW_HARD, out);
+		if (!is_want_of_memory(refused))
+			return refused;
+	}
+	return report(h, s, bytes, refused);
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding wholly free tiles, and returning memory to the driver.
+ */
+#include "reclaim.h"
+
+#include <assert.h>
+#include <string.h>
+
+static trz_status worse(trz_status a, trz_status b)
+{
+	return a != TRZ_OK ? a : b;
+}
+
+bool reclaim_lists(trz_heap *h, size_t n)
+{
+	if (n <= h->lay_capacity)
+		return true;
+	size_t capacity = max_u64(n, 2 * h->lay_capacity);
+	struct tile **tiles = meta_alloc(&h->meta, capacity * sizeof *tiles);
+	struct block **moved = meta_alloc(&h->meta, capacity * sizeof *moved);
+	if (!tiles || !moved) {
+		meta_free(&h->meta, tiles);
+		meta_free(&h->meta, moved);
+		return false;
+	}
+	if (h->lay_capacity) {
+		memcpy(tiles, h->lay_list, h->lay_capacity * sizeof *tiles);
+		memcpy(moved, h->moved, h->lay_capacity * sizeof *moved);
+	}
+	meta_free(&h->meta, h->lay_list);
+	meta_free(&h->meta, h->moved);
+	h->lay_list = tiles;
+	h->moved = moved;
+	h->lay_capacity = capacity;
+	return true;
+}
+
+/* ---- finding ---- */
+
+static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
+{
+	if (n == h->candidates_capacity) {
+		size_t capacity = n ? 2 * n : 256;
+		struct candidate *grown = meta_alloc(&h->meta, capacity * sizeof *grown);
+		if (!grown)
+			return false;
+		if (n)
+			memcpy(grown, h->candidates, n * sizeof *grown);
+		meta_free(&h->meta, h->candidates);
+		h->candidates = grown;
+		h->candidates_capacity = capacity;
+	}
+	h->candidates[n] = c;
+	return true;
+}
+
+/* The wholly free tiles of one free block. */
+static size_t find_in_block(trz_heap *h, struct block *b, bool passed, size_t n)
+{
+	if (b->window->classic) {
+		struct candidate c = {b->window->classic, b, passed};
+		return b->size == b->window->size && !add_candidate(h, n, c) ? SIZE_MAX : n + (b->size == b->window->size);
+	}
+	trz_addr cursor = b->address;
+	struct tile *tile;
+	while ((tile = window_next_tile(b->window, &cursor, block_end(b))))
+		if (!add_candidate(h, n++, (struct candidate){tile, b, passed}))
+			return SIZE_MAX;
+	return n;
+}
+
+size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool)
+{
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
+	size_t n = 0;
+	for (unsigned i = 0; i < streams; i++) {
+		const struct stream *of = h->streams.list[i];
+		const struct fit *f = &of->fit[pool];
+		for (struct block *b = fit_find(f, h->tile_least[pool]); b; b = fit_next(f, b)) {
+			bool passed = ticket_passed(&of->tickets, b->sequence);
+			if (passed || of == s)
+				n = find_in_block(h, b, passed, n);
+			if (n == SIZE_MAX)
+				return n;
+		}
+	}
+	return n;
+}
+
+struct block *reclaim_cut_locked(trz_heap *h, const struct candidate *c)
+{
+	struct block *b = c->block;
+	struct window *w = b->window;
+	if (w->classic)
+		return heap_cut_block_locked(h, b, b->address, b->size);
+	trz_addr address = c->tile->places->address;
+	while (block_end(b) <= address)
+		b = b->next;
+	return heap_cut_block_locked(h, b, address, c->tile->size);
+}
+
+/* ---- returning ---- */
+
+static void uncount_tile(trz_heap *h, const struct tile *tile)
+{
+	flow_sub(&h->counters.reserved_bytes, tile->pool, tile->size);
+	flow_sub(&h->counters.segment, tile->pool, 1);
+}
+
+void reclaim_make_zombie(trz_heap *h, struct tile *tile)
+{
+	tile->next = h->tiles.zombies;
+	h->tiles.zombies = tile;
+	level_add(&h->counters.zombie_bytes, tile->size);
+}
+
+static trz_status release_handle(trz_heap *h, struct tile *tile)
+{
+	trz_status status = driver_release(&h->driver, tile->handle);
+	if (status != TRZ_OK)
+		return status;
+	tile->handle = 0;
+	uncount_tile(h, tile);
+	tile_forget(&h->tiles, tile);
+	return TRZ_OK;
+}
+
+bool reclaim_destroy_tile(trz_heap *h, struct tile *tile, trz_status *status)
+{
+	*status = window_unmap_tile(&h->tiles, tile);
+	if (*status != TRZ_OK)
+		return false;
+	*status = release_handle(h, tile);
+	if (*status != TRZ_OK)
+		reclaim_make_zombie(h, tile);
+	return true;
+}
+
+void reclaim_retry_zombies(trz_heap *h)
+{
+	struct tile *zombies = h->tiles.zombies;
+	h->tiles.zombies = NULL;
+	while (zombies) {
+		struct tile *tile = zombies;
+		zombies = tile->next;
+		level_sub(&h->counters.zombie_bytes, tile->size);
+		trz_status status;
+		if (!reclaim_destroy_tile(h, tile, &status))
+			reclaim_make_zombie(h, tile);
+	}
+}
+
+/* A classic window goes as a whole; its one block is busy. */
+static trz_status return_classic(trz_heap *h, struct window *w)
+{
+	struct tile tile = *w->classic;
+	struct window **link = &h->windows[w->pool];
+	while (*link != w)
+		link = &(*link)->next;
+	struct window *next = w->next;
+	trz_status status = window_close_classic(&h->meta, &h->tiles, w);
+	if (status != TRZ_OK)
+		return status;
+	*link = next;
+	uncount_tile(h, &tile);
+	level_sub(&h->counters.classic_bytes, tile.size);
+	return TRZ_OK;
+}
+
+/* Cuts candidates out of their blocks until no more than `keep` bytes would stay: they become h->moved. */
+static size_t cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
+{
+	uint64_t reserved = heap_reserved(h);
+	size_t cut = 0;
+	if (!node_pool_reserve(&h->blocks, 2 * n))
+		return 0;
+	for (; cut < n && reserved > keep; cut++) {
+		struct block *b = reclaim_cut_locked(h, &h->candidates[cut]);
+		level_add(&h->counters.idle_bytes, b->size);
+		reserved -= b->size;
+		h->moved[cut] = b;
+	}
+	return cut;
+}
+
+/* Returns the memory of a busy block; on an error the block is free again. */
+static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
+{
+	bool classic = b->window->classic != NULL, gone;
+	trz_status status;
+	if (classic) {
+		status = return_classic(h, b->window);
+		gone = status == TRZ_OK;
+	} else {
+		gone = reclaim_destroy_tile(h, tile, &status);
+	}
+	heap_lock(h);
+	level_sub(&h->counters.idle_bytes, b->size);
+	if (!gone)
+		heap_free_block_locked(h, b, b->sequence);
+	else if (classic)
+		node_pool_give(&h->blocks, b);
+	else
+		heap_make_hole_locked(h, b);
+	heap_unlock(h);
+	return status;
+}
+
+static trz_status trim_pool(trz_heap *h, enum pool_kind pool, uint64_t keep)
+{
+	heap_lock(h);
+	size_t n = reclaim_find_locked(h, NULL, pool);
+	size_t cut = n == SIZE_MAX || !reclaim_lists(h, n) ? 0 : cut_to_keep_locked(h, n, keep);
+	heap_unlock(h);
+	trz_status worst = n == SIZE_MAX ? TRZ_ERROR_HOST_MEMORY : TRZ_OK;
+	for (size_t i = 0; i < cut; i++)
+		worst = worse(worst, return_block(h, h->moved[i], h->candidates[i].tile));
+	return worst;
+}
+
+trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
+{
+	uint64_t before = heap_reserved(h);
+	heap_poll(h);
+	reclaim_retry_zombies(h);
+	heap_retire_empty_slabs(h);
+	trz_status status = worse(trim_pool(h, LARGE, keep), trim_pool(h, SMALL, keep));
+	reclaim_windows(h);
+	*released = before - heap_reserved(h);
+	return status;
+}
+
+/* ---- windows and the end ---- */
+
+static void give_blocks(trz_heap *h, struct block *b)
+{
+	heap_lock(h);
+	while (b) {
+		struct block *next = b->next;
+		node_pool_give(&h->blocks, b);
+		b = next;
+	}
+	heap_unlock(h);
+}
+
+/* Old windows keep their addresses out of use (law 10) until as much address space is held as eight devices'. */
+void reclaim_windows(trz_heap *h)
+{
+	uint64_t most = 8 * h->config.window_factor * max_u64(h->driver.info.total_bytes, GRANULE);
+	for (int pool = 0; pool < POOL_KINDS; pool++) {
+		if (!h->windows[pool] || h->windows[pool]->classic)
+			continue;
+		for (struct window **link = &h->windows[pool]->next; *link;) {
+			struct window *w = *link, *next = w->next;
+			if (w->mapped != 0 || counter_get(&h->counters.address_bytes.current) <= most) {
+				link = &w->next;
+				continue;
+			}
+			struct block *first = w->first;
+			if (window_close(&h->meta, &h->driver, w) != TRZ_OK)
+				return;
+			*link = next;
+			give_blocks(h, first);
+		}
+	}
+}
+
+/* Waits for the work behind every stream's events. A driver that is gone has no work left. */
+static trz_status wait_for_streams(trz_heap *h)
+{
+	trz_status worst = TRZ_OK;
+	heap_poll(h);
+	for (unsigned i = 0; i < h->streams.count; i++) {
+		struct tickets *t = &h->streams.list[i]->tickets;
+		while (t->count) {
+			trz_status status = driver_event_sync(&h->driver, ticket_oldest(t)->event);
+			worst = worse(worst, status);
+			heap_return_event(h, ticket_pop(t));
+		}
+	}
+	return worst;
+}
+
+static trz_status destroy_tiles_of(trz_heap *h, struct window *w)
+{
+	trz_status worst = TRZ_OK, status;
+	for (uint64_t g = 0; w->laid && g < w->size >> GRANULE_SHIFT; g++) {
+		if (w->base + (g << GRANULE_SHIFT) >= w->top)
+			break;
+		struct tile *tile = w->laid[g].tile;
+		if (tile && tile->places->window == w && !reclaim_destroy_tile(h, tile, &status))
+			worst = worse(worst, status);
+	}
+	return worst;
+}
+
+static trz_status close_windows(trz_heap *h, enum pool_kind pool)
+{
+	trz_status worst = TRZ_OK;
+	for (struct window *w = h->windows[pool]; w; w = w->next)
+		worst = worse(worst, destroy_tiles_of(h, w));
+	return worst;
+}
+
+static trz_status unreserve_windows(trz_heap *h, enum pool_kind pool)
+{
+	trz_status worst = TRZ_OK;
+	for (struct window *w = h->windows[pool], *next; w; w = next) {
+		next = w->next;
+		if (w->classic)
+			worst = worse(worst, window_close_classic(&h->meta, &h->tiles, w));
+		else if (w->mapped == 0)
+			worst = worse(worst, window_close(&h->meta, &h->driver, w));
+	}
+	h->windows[pool] = NULL;
+	return worst;
+}
+
+trz_status reclaim_everything(trz_heap *h)
+{
+	trz_status worst = wait_for_streams(h);
+	reclaim_retry_zombies(h);
+	for (int pool = 0; pool < POOL_KINDS; pool++)
+		worst = worse(worst, close_windows(h, pool));
+	reclaim_retry_zombies(h);
+	for (int pool = 0; pool < POOL_KINDS; pool++)
+		worst = worse(worst, unreserve_windows(h, pool));
+	for (trz_event event; (event = event_pool_take(&h->events));)
+		worst = worse(worst, driver_event_destroy(&h->driver, event));
+	return worst;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Getting at memory that the heap has but does not use: wholly free tiles, to be moved or returned to the
+ * driver. All need the growth lock and call the driver.
+ */
+#ifndef TRZ_ALLOC_RECLAIM_H
+#define TRZ_ALLOC_RECLAIM_H
+
+#include "heap.h"
+
+/* Fills h->candidates with the wholly free tiles of `pool` that `s` may have: its own, and others' whose
+ * tickets have passed; with s NULL only those that have passed. Returns how many; SIZE_MAX: the host has no
+ * memory. */
+size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool);
+
+/* Makes room for n entries in h->lay_list and h->moved, keeping what they hold. false: no host memory. */
+bool reclaim_lists(trz_heap *h, size_t n);
+
+/* Cuts a candidate's tile out of its free block. Two nodes have been reserved. Candidates found under one hold
+ * of the heap lock can be cut in any order while it lasts. */
+struct block *reclaim_cut_locked(trz_heap *h, const struct candidate *c);
+
+/* Unmaps a tile everywhere and releases it; where the driver refuses it becomes a zombie. The bytes leave
+ * `reserved`, or go to `zombie`. false: nothing has changed at its owner's place, it is still good there. */
+bool reclaim_destroy_tile(trz_heap *h, struct tile *tile, trz_status *status);
+
+/* Makes a tile that has no owner any more a zombie. */
+void reclaim_make_zombie(trz_heap *h, struct tile *tile);
+
+/* Tries the zombies again. */
+void reclaim_retry_zombies(trz_heap *h);
+
+/* Returns free memory to the driver until at most `keep` bytes are reserved. */
+trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released);
+
+/* Gives back old windows in which nothing is mapped. */
+void reclaim_windows(trz_heap *h);
+
+/* Returns everything: tiles with live blocks too, windows, events. The heap is then empty. */
+trz_status reclaim_everything(trz_heap *h);
+
+#endif

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The paths of allocation and free. The fast ones take the heap lock once and make no call; the slow one, under
+ * the growth lock, ends in memory of the request's own, so that no other thread can take it away in between.
+ */
+#include "serve.h"
+
+#include <assert.h>
+
+#include "error.h"
+#include "oom.h"
+
+/* A request, worked out. */
+struct request {
+	struct stream *stream;
+	uint64_t size;               /* as asked */
+	uint64_t occupied;           /* bytes that a block of its own would take */
+	uint64_t alignment;
+	unsigned size_class;         /* CLASS_COUNT: a block of its own */
+};
+
+static uint64_t rounded(uint64_t size)
+{
+	return align_up(size, UNIT);
+}
+
+/* The class whose slots are large and aligned enough; slots of a slab lie at multiples of their size from an
+ * address that is aligned to CELL. */
+static unsigned slot_class(const trz_heap *h, uint64_t size, uint64_t alignment)
+{
+	if (size > h->config.small_limit || alignment > CELL)
+		return CLASS_COUNT;
+	unsigned c = size_class_of(size);
+	while (c < CLASS_COUNT && size_classes[c].slot_size % alignment != 0)
+		c++;
+	return c;
+}
+
+static struct request make_request(const trz_heap *h, struct stream *s, uint64_t size, uint64_t alignment)
+{
+	/* A block of its own is longer than a cell (pagemap.h). */
+	return (struct request){.stream = s,
+	                        .size = size,
+	                        .occupied = max_u64(rounded(size), CELL + UNIT),
+	                        .alignment = alignment,
+	                        .size_class = slot_class(h, size, alignment)};
+}
+
+static void count_alloc(trz_heap *h, enum pool_kind pool, uint64_t size, uint64_t occupied)
+{
+	struct counters *c = &h->counters;
+	flow_add(&c->allocation, pool, 1);
+	flow_add(&c->allocated_bytes, pool, rounded(size));
+	flow_add(&c->requested_bytes, pool, size);
+	level_add(&c->rounding_bytes, occupied - size);
+	if (counter_get(&c->pending.current)) {
+		counter_raise(&h->active_bytes_peak,
+		              flow_all(&c->allocated_bytes) + counter_get(&c->pending_bytes.current));
+		counter_raise(&h->active_peak, flow_all(&c->allocation) + counter_get(&c->pending.current));
+	}
+}
+
+static void count_free(trz_heap *h, enum pool_kind pool, uint64_t size, uint64_t occupied)
+{
+	struct counters *c = &h->counters;
+	flow_sub(&c->allocation, pool, 1);
+	flow_sub(&c->allocated_bytes, pool, rounded(size));
+	flow_sub(&c->requested_bytes, pool, size);
+	level_sub(&c->rounding_bytes, occupied - size);
+}
+
+/* ---- small ---- */
+
+static trz_addr take_slot_locked(trz_heap *h, const struct request *r)
+{
+	uint64_t occupied = size_classes[r->size_class].slot_size;
+	trz_addr address = bin_take_slot(&r->stream->bins[r->size_class], r->size);
+	level_sub(&h->counters.free_slot_bytes, occupied);
+	count_alloc(h, SMALL, r->size, occupied);
+	return address;
+}
+
+/* Makes a busy block of the class's slab size the bin's first slab. A slab node has been reserved. */
+static void open_slab_locked(trz_heap *h, const struct request *r, struct block *b)
+{
+	struct slab *s = node_pool_take(&h->slabs);
+	b->state = BLOCK_SLAB;
+	b->slab = s;
+	slab_init(s, b, r->size_class);
+	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
+	level_add(&h->counters.free_slot_bytes, b->size);
+	bin_push(&r->stream->bins[r->size_class], s);
+}
+
+/* A slot of the stream's slabs, or of a new slab in its free blocks; 0: neither. */
+static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
+{
+	if (__builtin_expect(!r->stream->bins[r->size_class].first, 0)) {
+		uint64_t size = size_classes[r->size_class].slab_size;
+		struct block *b = fit_find(&r->stream->fit[SMALL], size);
+		if (!b || !node_pool_reserve(&h->blocks, 2) || !node_pool_reserve(&h->slabs, 1))
+			return 0;
+		open_slab_locked(h, r, heap_cut_block_locked(h, b, b->address, size));
+	}
+	counter_add(&h->counters.path_slot, 1);
+	return take_slot_locked(h, r);
+}
+
+/* ---- large ---- */
+
+static uint64_t padded(const struct request *r)
+{
+	return r->occupied + r->alignment - UNIT;
+}
+
+static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct block *b)
+{
+	b->state = BLOCK_LIVE;
+	b->requested = r->size;
+	pagemap_set_block(&h->pagemap, b->address, b);
+	h->burst_bytes += b->size;
+	count_alloc(h, LARGE, r->size, b->size);
+	return b->address;
+}
+
+/* The best fit among the stream's free blocks; 0: none. */
+static trz_addr fast_large_locked(trz_heap *h, const struct request *r)
+{
+	struct block *b = fit_find(&r->stream->fit[LARGE], padded(r));
+	if (!b || !node_pool_reserve(&h->blocks, 2))
+		return 0;
+	counter_add(&h->counters.path_best_fit, 1);
+	b = heap_cut_block_locked(h, b, align_up(b->address, r->alignment), r->occupied);
+	return make_live_locked(h, r, b);
+}
+
+static trz_addr fast_locked(trz_heap *h, const struct request *r)
+{
+	return r->size_class < CLASS_COUNT ? fast_small_locked(h, r) : fast_large_locked(h, r);
+}
+
+/* ---- slow ---- */
+
+/* Turns a busy, idle-counted block into what the request needs and frees the rest of it. */
+static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
+{
+	heap_lock(h);
+	if (!node_pool_reserve(&h->blocks, 2) || !node_pool_reserve(&h->slabs, 1)) {
+		level_sub(&h->counters.idle_bytes, b->size);
+		heap_free_block_locked(h, b, b->sequence);
+		heap_unlock(h);
+		return 0;
+	}
+	level_sub(&h->counters.idle_bytes, b->size);
+	bool small = r->size_class < CLASS_COUNT;
+	uint64_t size = small ? size_classes[r->size_class].slab_size : r->occupied;
+	trz_addr address = small ? b->address : align_up(b->address, r->alignment);
+	if (b->address < address) {
+		struct block *front = b;
+		b = block_split(&h->blocks, front, address - front->address);
+		heap_free_block_locked(h, front, front->sequence);
+	}
+	if (b->size > size) {
+		struct block *rest = block_split(&h->blocks, b, size);
+		heap_free_block_locked(h, rest, rest->sequence);
+	}
+	if (small) {
+		open_slab_locked(h, r, b);
+		address = take_slot_locked(h, r);
+	} else {
+		make_live_locked(h, r, b);
+	}
+	heap_unlock(h);
+	return address;
+}
+
+static trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
+{
+	bool small = r->size_class < CLASS_COUNT;
+	enum pool_kind pool = small ? SMALL : LARGE;
+	uint64_t bytes = small ? size_classes[r->size_class].slab_size : padded(r);
+	heap_lock(h);
+	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
+	heap_unlock(h);
+	if (*out)
+		return TRZ_OK;
+	struct block *b;
+	trz_status status = grow(h, r->stream, pool, bytes, GROW_THRIFTY, &b);
+	if (status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT)
+		status = oom_ladder(h, r->stream, pool, bytes, status, &b);
+	if (status == TRZ_OK && !(*out = settle(h, r, b)))
+		status = trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+	return status;
+}
+
+trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t alignment, trz_addr *out)
+{
+	struct request r = make_request(h, s, size, alignment);
+	heap_lock(h);
+	*out = fast_locked(h, &r);
+	heap_unlock(h);
+	if (__builtin_expect(*out != 0, 1))
+		return TRZ_OK;
+	pthread_mutex_lock(&h->growth_lock);
+	trz_status status = slow(h, &r, out);
+	pthread_mutex_unlock(&h->growth_lock);
+	return status;
+}
+
+/* ---- free ---- */
+
+/* The end of a failed free or query: tells a freed address from an unknown one by walking the windows, which is
+ * dear, but only wrong programs pay for it. */
+static trz_status complain(trz_heap *h, trz_addr address)
+{
+	trz_status status = TRZ_ERROR_UNKNOWN_POINTER;
+	pthread_mutex_lock(&h->growth_lock);
+	heap_lock(h);
+	for (int pool = 0; pool < POOL_KINDS; pool++)
+		for (struct window *w = h->windows[pool]; w; w = w->next)
+			for (struct block *b = w->first; b && address >= w->base && address < w->top; b = b->next)
+				if (address >= b->address && address < block_end(b) &&
+				    (b->state == BLOCK_FREE || b->state == BLOCK_HOLE || b->state == BLOCK_BUSY))
+					status = TRZ_ERROR_DOUBLE_FREE;
+	heap_unlock(h);
+	pthread_mutex_unlock(&h->growth_lock);
+	if (status == TRZ_ERROR_DOUBLE_FREE)
+		return trz_fail(status, "%p has been freed already", (void *)address);
+	return trz_fail(status,
+	                "%p was not allocated by the heap of device %d, or is not the first byte of an allocation",
+	                (void *)address, h->driver.device);
+}
+
+/* The slot that begins at an address; SLAB_SLOTS_MAX: none does. */
+static unsigned slot_at(const struct slab *s, trz_addr address)
+{
+	unsigned slot = size_class_slot(slab_class(s), address - s->base);
+	return slot < slab_class(s)->slots && slab_slot_address(s, slot) == address ? slot : SLAB_SLOTS_MAX;
+}
+
+static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
+{
+	uint64_t occupied = slab_class(s)->slot_size;
+	count_free(h, SMALL, occupied - s->slack[slot], occupied);
+	level_add(&h->counters.free_slot_bytes, occupied);
+	ticket_take(&s->home->tickets);
+	if (__builtin_expect(bin_give_slot(&s->home->bins[s->size_class], s, slot), 0))
+		heap_retire_slab_locked(h, s);
+}
+
+/* A slot freed on another stream waits for that stream's ticket before its home may reuse it. */
+static bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, struct stream *on)
+{
+	uint64_t occupied = slab_class(s)->slot_size;
+	if (!node_pool_reserve(&h->pendings, 1))
+		return false;
+	struct pending_slot *p = node_pool_take(&h->pendings);
+	*p = (struct pending_slot){.slab = s, .slot = slot, .sequence = ticket_take(&on->tickets)};
+	stream_push_pending(on, p);
+	s->pending |= (uint64_t)1 << slot;
+	count_free(h, SMALL, occupied - s->slack[slot], occupied);
+	level_add(&h->counters.pending_bytes, occupied);
+	level_add(&h->counters.pending, 1);
+	return true;
+}
+
+static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address, struct stream *on)
+{
+	unsigned slot = slot_at(s, address);
+	if (slot == SLAB_SLOTS_MAX)
+		return TRZ_ERROR_UNKNOWN_POINTER;
+	if ((s->free | s->pending) >> slot & 1)
+		return TRZ_ERROR_DOUBLE_FREE;
+	if (on && on != s->home)
+		return park_slot_locked(h, s, slot, on) ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
+	give_slot_locked(h, s, slot);
+	return TRZ_OK;
+}
+
+/* Takes a live block away from its caller: it is busy and counts as idle. */
+static void retract_block_locked(trz_heap *h, struct block *b, struct stream *on)
+{
+	pagemap_clear_block(&h->pagemap, b->address);
+	count_free(h, LARGE, b->requested, b->size);
+	b->state = BLOCK_BUSY;
+	b->home = on;
+	h->burst_bytes = 0;
+}
+
+/* A large free on a heap of several streams: its event is recorded at once, outside the lock, before anybody can
+ * reuse the block, so that it covers nothing that came after the free. */
+static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence)
+{
+	trz_event event = heap_record_event(h, on);
+	heap_lock(h);
+	bool noted = event && ticket_note(&on->tickets, sequence, event, true);
+	if (on->tickets.count > TICKET_QUEUE_HIGH)
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	level_sub(&h->counters.idle_bytes, b->size);
+	heap_free_block_locked(h, b, sequence);
+	heap_unlock(h);
+	if (event && !noted)
+		heap_return_event(h, event);
+}
+
+static bool records_at_free(const trz_heap *h, const struct stream *s)
+{
+	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound;
+}
+
+trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
+{
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	if (pagemap_is_slab(entry)) {
+		trz_status status = free_slot_locked(h, pagemap_slab(entry), address, on);
+		heap_unlock(h);
+		if (status == TRZ_ERROR_DOUBLE_FREE)
+			return trz_fail(status, "%p has been freed already", (void *)address);
+		if (status == TRZ_ERROR_HOST_MEMORY)
+			return trz_fail(status, "the host has no memory left for the heap's metadata");
+		return status == TRZ_OK ? TRZ_OK : complain(h, address);
+	}
+	struct block *b = pagemap_block(entry);
+	if (!b || b->address != address) {
+		heap_unlock(h);
+		return complain(h, address);
+	}
+	if (!on)
+		on = b->home;
+	uint64_t sequence = ticket_take(&on->tickets);
+	retract_block_locked(h, b, on);
+	if (!records_at_free(h, on)) {
+		heap_free_block_locked(h, b, sequence);
+		heap_unlock(h);
+		return TRZ_OK;
+	}
+	level_add(&h->counters.idle_bytes, b->size);
+	heap_unlock(h);
+	free_with_event(h, b, on, sequence);
+	return TRZ_OK;
+}
+
+/* ---- query ---- */
+
+static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointer_info *info)
+{
+	unsigned slot = size_class_slot(slab_class(s), address - s->base);
+	if (slot >= slab_class(s)->slots || (s->free | s->pending) >> slot & 1)
+		return false;
+	uint64_t size = slab_class(s)->slot_size;
+	*info = (trz_pointer_info){.base = (void *)slab_slot_address(s, slot),
+	                           .size = size,
+	                           .requested = size - s->slack[slot],
+	                           .stream = s->home->handle,
+	                           .small = true};
+	return true;
+}
+
+static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
+{
+	const struct block *b = pagemap_block_before(&h->pagemap, address);
+	if (b && b->address > address)  /* begins later in the same cell */
+		b = b->address >= CELL ? pagemap_block_before(&h->pagemap, align_down(address, CELL) - 1) : NULL;
+	if (!b || address >= block_end(b))
+		return false;
+	*info = (trz_pointer_info){.base = (void *)b->address,
+	                           .size = b->size,
+	                           .requested = b->requested,
+	                           .stream = b->home->handle};
+	return true;
+}
+
+trz_status serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info)
+{
+	trz_pointer_info found;
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	bool known = pagemap_is_slab(entry) ? query_slab_locked(pagemap_slab(entry), address, &found)
+	                                    : query_block_locked(h, address, &found);
+	heap_unlock(h);
+	if (!known)
+		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d",
+		                (void *)address, h->driver.device);
+	found.device = h->driver.device;
+	*info = found;
+	return TRZ_OK;
+}

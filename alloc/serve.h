@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Serving requests: the paths of allocation and of free.
+ */
+#ifndef TRZ_ALLOC_SERVE_H
+#define TRZ_ALLOC_SERVE_H
+
+#include "heap.h"
+
+/* size > 0, <= SIZE_LIMIT; alignment a power of two between UNIT and GRANULE. */
+trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t alignment, trz_addr *out);
+
+/* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
+trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
+
+/* What holds an address, live blocks and held slots only. */
+trz_status serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
+
+#endif

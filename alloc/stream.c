@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding and adding streams.
+ */
+#include "stream.h"
+
+#include "prng.h"
+
+static unsigned hash_of(uint64_t id)
+{
+	return (unsigned)(prng_mix(id) % STREAM_HASH);
+}
+
+struct stream *stream_find(const struct streams *all, uint64_t id)
+{
+	struct stream *s = all->hash[hash_of(id)];
+	while (s && s->id != id)
+		s = s->next;
+	return s;
+}
+
+struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
+{
+	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
+	if (count == STREAMS_MAX)
+		return NULL;
+	struct stream *s = meta_alloc(all->meta, sizeof *s);
+	if (!s)
+		return NULL;
+	s->id = id;
+	s->handle = handle;
+	s->thread_bound = handle == STREAM_PER_THREAD;
+	s->pending_last = &s->pending_first;
+	for (int pool = 0; pool < POOL_KINDS; pool++)
+		fit_init(&s->fit[pool], &all->counters->cached_bytes);
+	struct stream **bucket = &all->hash[hash_of(id)];
+	s->next = *bucket;
+	*bucket = s;
+	atomic_store_explicit(&all->list[count], s, memory_order_relaxed);
+	atomic_store_explicit(&all->count, count + 1, memory_order_release);
+	level_add(&all->counters->stream, 1);
+	return s;
+}
+
+void stream_push_pending(struct stream *s, struct pending_slot *p)
+{
+	p->next = NULL;
+	*s->pending_last = p;
+	s->pending_last = &p->next;
+}

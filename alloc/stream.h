@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams: what the heap keeps for each stream that it has been given. A stream is known by the driver's id of
+ * it, asked while the caller's handle is alive; a handle alone can be another stream tomorrow.
+ * Guarded by the heap lock, but for what is constant.
+ */
+#ifndef TRZ_ALLOC_STREAM_H
+#define TRZ_ALLOC_STREAM_H
+
+#include "fit.h"
+#include "slab.h"
+#include "ticket.h"
+
+enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
+
+/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD of the CUDA driver. */
+#define STREAM_LEGACY ((trz_stream)1)
+#define STREAM_PER_THREAD ((trz_stream)2)
+
+/* A slot freed on another stream than its slab's, until that stream's ticket has passed. */
+struct pending_slot {
+	struct pending_slot *next;
+	struct slab *slab;
+	unsigned slot;
+	uint64_t sequence;
+};
+
+struct stream {
+	struct stream *next;                 /* of the same hash */
+	uint64_t id;                         /* const */
+	trz_stream handle;                   /* the newest handle that it came by */
+	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
+	                                      * events must be recorded in its frees, never later */
+	struct fit fit[POOL_KINDS];          /* its free blocks */
+	struct bin bins[CLASS_COUNT];        /* its slabs with free slots */
+	struct tickets tickets;
+	struct pending_slot *pending_first, **pending_last;  /* ascending in sequence */
+};
+
+/* Every stream of a heap. `list` only grows and may be walked without the lock up to `count`. */
+struct streams {
+	struct meta *meta;
+	struct counters *counters;
+	struct stream *hash[STREAM_HASH];
+	_Atomic(struct stream *) list[STREAMS_MAX];
+	_Atomic unsigned count;
+};
+
+/* The stream with this id; NULL: none yet. */
+struct stream *stream_find(const struct streams *all, uint64_t id);
+
+/* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */
+struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
+
+void stream_push_pending(struct stream *s, struct pending_slot *p);
+
+#endif

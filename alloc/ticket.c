@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The queue of recorded events of a stream, and the pool of idle ones.
+ */
+#include "ticket.h"
+
+#include <assert.h>
+#include <string.h>
+
+bool ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)
+{
+	assert(sequence <= t->newest);
+	if (sequence <= t->recorded || t->count == TICKET_QUEUE)
+		return false;
+	t->queue[(t->head + t->count++) % TICKET_QUEUE] = (struct ticket_event){sequence, event, exact};
+	t->recorded = sequence;
+	return true;
+}
+
+const struct ticket_event *ticket_oldest(const struct tickets *t)
+{
+	return t->count ? &t->queue[t->head] : NULL;
+}
+
+trz_event ticket_pop(struct tickets *t)
+{
+	struct ticket_event *e = &t->queue[t->head];
+	t->head = (t->head + 1) % TICKET_QUEUE;
+	t->count--;
+	t->passed = e->sequence;
+	return e->event;
+}
+
+trz_event event_pool_take(struct event_pool *p)
+{
+	return p->count ? p->events[--p->count] : NULL;
+}
+
+bool event_pool_give(struct event_pool *p, trz_event event)
+{
+	if (p->count == p->capacity) {
+		size_t capacity = p->capacity ? 2 * p->capacity : 64;
+		trz_event *events = meta_alloc(p->meta, capacity * sizeof *events);
+		if (!events)
+			return false;
+		if (p->count)
+			memcpy(events, p->events, p->count * sizeof *events);
+		meta_free(p->meta, p->events);
+		p->events = events;
+		p->capacity = capacity;
+	}
+	p->events[p->count++] = event;
+	return true;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tickets: points in a stream's order. Every free takes the stream's next sequence number; an event recorded
+ * at or after the free covers it and all before it. Events of a stream complete in order, so one number, the
+ * highest that has passed, answers for every ticket of the stream.
+ *
+ * An event recorded inside the free is exact: it covers nothing that was enqueued later, and may be waited
+ * for. One recorded later by a poll is late: it may only be asked (law 8; a wait for it can be a deadlock).
+ *
+ * A free takes its number first and records after that, so the event covers every number that was taken before
+ * the record, whichever thread took it.
+ *
+ * Numbers and queue are guarded by the heap lock; driver calls are made outside it. Only the holder of the
+ * growth lock polls.
+ */
+#ifndef TRZ_ALLOC_TICKET_H
+#define TRZ_ALLOC_TICKET_H
+
+#include "driver.h"
+#include "meta.h"
+#include "types.h"
+
+enum { TICKET_QUEUE = 256, TICKET_QUEUE_HIGH = 192 };
+
+struct ticket_event {
+	uint64_t sequence;           /* covers tickets up to this one */
+	trz_event event;
+	bool exact;
+};
+
+/* Invariants: passed <= recorded <= newest; the queue is ascending in sequence. */
+struct tickets {
+	uint64_t newest;             /* the last number taken */
+	uint64_t recorded;           /* the highest that a queued or completed event covers */
+	uint64_t passed;
+	struct ticket_event queue[TICKET_QUEUE];
+	unsigned head, count;
+};
+
+/* Events that are in no queue. Guarded by the heap lock. */
+struct event_pool {
+	struct meta *meta;
+	trz_event *events;
+	size_t count, capacity;
+	size_t alive;                /* events made and not destroyed, in queues too */
+};
+
+static inline bool ticket_passed(const struct tickets *t, uint64_t sequence)
+{
+	return sequence <= t->passed;
+}
+
+/* The number of a free that is under way. */
+static inline uint64_t ticket_take(struct tickets *t)
+{
+	return ++t->newest;
+}
+
+/* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free.
+ * false: it is of no use (one that covers as much is queued, or the queue is full) and still the caller's. */
+bool ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
+
+/* The oldest queued event; NULL: none. */
+const struct ticket_event *ticket_oldest(const struct tickets *t);
+
+/* The oldest event has completed: drops it from the queue and returns it. */
+trz_event ticket_pop(struct tickets *t);
+
+/* An idle event, or NULL. */
+trz_event event_pool_take(struct event_pool *p);
+
+/* Takes an event back. false: the host has no memory; the caller destroys it. */
+bool event_pool_give(struct event_pool *p, trz_event event);
+
+#endif

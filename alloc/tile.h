@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tiles: physical memory, and where it is mapped. A tile is mapped at one or more places; at most one of them
+ * is its owner's, the others are stale aliases that cost nothing until the tile is destroyed. A tile that the
+ * driver refused to take back is a zombie: owned by nobody, counted, tried again at each trim.
+ * Guarded by the growth lock.
+ */
+#ifndef TRZ_ALLOC_TILE_H
+#define TRZ_ALLOC_TILE_H
+
+#include "counters.h"
+#include "driver.h"
+#include "meta.h"
+#include "types.h"
+
+/* One mapping of a tile. */
+struct place {
+	struct place *next;          /* of the same tile */
+	struct window *window;
+	trz_addr address;
+};
+
+struct tile {
+	trz_handle handle;           /* 0: none any more (a zombie whose mappings are left) */
+	uint64_t size;
+	struct place *places;        /* the owner's place is first; an empty list: not mapped */
+	struct tile *next;           /* of the zombies */
+	uint8_t pool;                /* pool_kind that its bytes are counted under */
+};
+
+struct tiles {
+	struct driver *driver;
+	struct counters *counters;
+	struct node_pool nodes, place_nodes;
+	struct tile *zombies;
+};
+
+void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struct counters *counters);
+
+/* Makes `tiles` new tiles and `places` new places possible without host memory. */
+bool tiles_reserve(struct tiles *t, size_t tiles, size_t places);
+
+/* A new tile, mapped nowhere. The node has been reserved. Driver: create. */
+trz_status tile_create(struct tiles *t, uint64_t size, enum pool_kind pool, struct tile **out);
+
+/* A tile for memory that is not ours to map: a classic segment. */
+struct tile *tile_classic(struct tiles *t, uint64_t size, enum pool_kind pool);
+
+/* Notes a mapping that the driver has made; it becomes the owner's. The place has been reserved. */
+void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address);
+
+/* Forgets a mapping. */
+void tile_drop_place(struct tiles *t, struct tile *tile, trz_addr address);
+
+/* Takes the node of a tile that is mapped nowhere and has no handle. */
+void tile_forget(struct tiles *t, struct tile *tile);
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The vocabulary of the heap. Every other file of alloc/ builds on these nouns and laws; docs/design.md has
+ * the reasons, docs/invariants.md the numbered laws that check.c verifies.
+ *
+ *   heap     all that terrazzo keeps for one device in one context
+ *   granule  the unit of physical memory, 2 MiB (or the driver's granularity, if larger)
+ *   tile     one physical driver handle: whole granules; never split, mapped and unmapped whole
+ *   window   a reserved virtual range with tiles laid side by side from its base up
+ *   place    a tile's position in a window. A tile may be mapped at many places; it is owned at one
+ *   block    a run of bytes of one window: live, a slab, free, or a hole (its tile is owned elsewhere)
+ *   slab     a block cut into equal slots of one size class; a bin is a stream's slabs of a class
+ *   cell     32 KiB of address space: no two live blocks, and no two slabs, begin in the same one
+ *   ticket   (stream, sequence number) of a free; passed when all work enqueued before it has completed
+ *
+ * Laws of the accounting, in bytes (L1, L2 of docs/invariants.md):
+ *   blocks of a window, in address order, cover [base, top) without gap or overlap
+ *   reserved = requested + rounding + pending + cached + free slots + idle + zombie
+ *     requested   what callers asked for and hold
+ *     rounding    what their slots and blocks have beyond that
+ *     pending     freed, waiting for a ticket before anybody may reuse it
+ *     cached      free blocks
+ *     free slots  slots of slabs that nobody holds, and the rest of a slab that is too short for a slot
+ *     idle        tiles and ranges under way from one place to another: 0 between operations
+ *     zombie      tiles that the driver refused to take back
+ *
+ * Locks, in the order in which they may be taken (docs/lock-order.md):
+ *   1 growth_lock  tiles, places, windows; held across driver calls; never taken by free
+ *   2 heap lock    blocks, slabs, streams, counters; some tens of ns; never held across a driver call
+ */
+#ifndef TRZ_ALLOC_TYPES_H
+#define TRZ_ALLOC_TYPES_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "terrazzo_driver.h"
+
+enum {
+	UNIT = 512,           /* sizes and addresses of blocks are multiples of this, as in PyTorch */
+	CELL_SHIFT = 15,
+	CELL = 1 << CELL_SHIFT,
+	GRANULE_SHIFT = 21,
+	GRANULE = 1 << GRANULE_SHIFT,
+	ADDRESS_BITS = 48,
+	SLAB_SLOTS_MAX = 64
+};
+
+/* Largest request that is not refused at once: no device address space holds more. */
+#define SIZE_LIMIT ((uint64_t)1 << 47)
+
+/* Small requests live in slabs in windows of their own, large ones in the main window: tiles that hold
+ * short-lived slots would otherwise never become wholly free. The values index counters and arrays. */
+enum pool_kind { SMALL = 0, LARGE = 1, POOL_KINDS = 2 };
+
+enum block_state {
+	BLOCK_FREE,  /* in its home stream's fit index */
+	BLOCK_LIVE,  /* held by a caller */
+	BLOCK_SLAB,  /* cut into slots */
+	BLOCK_HOLE,  /* address space without memory of its own */
+	BLOCK_BUSY   /* free memory that the holder of the growth lock is moving */
+};
+
+struct heap;
+struct stream;
+struct window;
+struct tile;
+struct slab;
+
+#define CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reserving windows, laying tiles, and taking mappings away.
+ */
+#include "window.h"
+
+#include <assert.h>
+
+#include "bits.h"
+#include "error.h"
+
+static trz_status no_host_memory(void)
+{
+	return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+}
+
+static trz_status reserve_up_to(struct driver *driver, uint64_t *size, uint64_t least, trz_addr *address)
+{
+	for (;;) {
+		trz_status status = driver_reserve(driver, *size, address);
+		if (status != TRZ_ERROR_ADDRESS_SPACE && status != TRZ_ERROR_OUT_OF_MEMORY)
+			return status;
+		uint64_t half = align_down(*size / 2, driver->granule);
+		if (half < least)
+			return trz_fail(TRZ_ERROR_ADDRESS_SPACE,
+			                "device %d has no free address range of %llu bytes: raise the process's "
+			                "address space limit, or trim",
+			                driver->device, (unsigned long long)least);
+		*size = half;
+	}
+}
+
+trz_status window_open(struct meta *meta, struct driver *driver, enum pool_kind pool, uint64_t size,
+                       uint64_t least, struct window **out)
+{
+	struct window *w = meta_alloc(meta, sizeof *w);
+	if (!w)
+		return no_host_memory();
+	trz_status status = reserve_up_to(driver, &size, least, &w->base);
+	if (status == TRZ_OK) {
+		w->laid = meta_alloc(meta, (size >> GRANULE_SHIFT) * sizeof *w->laid);
+		if (!w->laid) {
+			driver_unreserve(driver, w->base, size);
+			status = no_host_memory();
+		}
+	}
+	if (status != TRZ_OK) {
+		meta_free(meta, w);
+		return status;
+	}
+	w->size = size;
+	w->top = w->base;
+	w->pool = (uint8_t)pool;
+	level_add(&driver->counters->address_bytes, size);
+	*out = w;
+	return TRZ_OK;
+}
+
+trz_status window_close(struct meta *meta, struct driver *driver, struct window *w)
+{
+	assert(!w->classic && w->mapped == 0);
+	trz_status status = driver_unreserve(driver, w->base, w->size);
+	if (status != TRZ_OK)
+		return status;
+	level_sub(&driver->counters->address_bytes, w->size);
+	meta_free(meta, w->laid);
+	meta_free(meta, w);
+	return TRZ_OK;
+}
+
+trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum pool_kind pool, uint64_t size,
+                               struct window **out)
+{
+	struct window *w = meta_alloc(meta, sizeof *w);
+	if (!w || !tiles_reserve(tiles, 1, 0)) {
+		meta_free(meta, w);
+		return no_host_memory();
+	}
+	trz_status status = driver_mem_alloc(tiles->driver, size, &w->classic_address);
+	if (status != TRZ_OK) {
+		meta_free(meta, w);
+		return status;
+	}
+	uint64_t unit = pool == SMALL ? CELL : UNIT;
+	w->base = align_up(w->classic_address, unit);
+	w->top = align_down(w->classic_address + size, unit);
+	w->size = w->top - w->base;
+	w->mapped = size;
+	w->pool = (uint8_t)pool;
+	w->classic = tile_classic(tiles, size, pool);
+	*out = w;
+	return TRZ_OK;
+}
+
+trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct window *w)
+{
+	trz_status status = driver_mem_free(tiles->driver, w->classic_address);
+	if (status != TRZ_OK)
+		return status;
+	tile_forget(tiles, w->classic);
+	meta_free(meta, w);
+	return TRZ_OK;
+}
+
+static void note_place(struct window *w, struct tiles *tiles, struct tile *tile, trz_addr address)
+{
+	for (uint64_t offset = 0; offset < tile->size; offset += GRANULE)
+		w->laid[(address + offset - w->base) >> GRANULE_SHIFT] = (struct laid){tile, address};
+	w->mapped += tile->size;
+	tile_add_place(tiles, tile, w, address);
+}
+
+/* Unmaps one place. */
+static trz_status unmap_place(struct tiles *tiles, struct tile *tile, const struct place *p)
+{
+	struct window *w = p->window;
+	trz_addr address = p->address;
+	trz_status status = driver_unmap(tiles->driver, address, tile->size);
+	if (status != TRZ_OK)
+		return status;
+	for (uint64_t offset = 0; offset < tile->size; offset += GRANULE)
+		w->laid[(address + offset - w->base) >> GRANULE_SHIFT] = (struct laid){NULL, 0};
+	w->mapped -= tile->size;
+	tile_drop_place(tiles, tile, address);
+	return TRZ_OK;
+}
+
+/* A mapping that could not be undone stays as an alias: the owner's place is the older one, if there is any. */
+static void keep_as_alias(struct tile *tile)
+{
+	struct place *newest = tile->places, *owner = newest->next;
+	if (!owner)
+		return;
+	newest->next = owner->next;
+	owner->next = newest;
+	tile->places = owner;
+}
+
+/* Takes the newest mapping of the first `count` tiles away again; true: the range is as it was. */
+static bool undo_lay(struct tiles *tiles, struct tile **list, size_t count)
+{
+	bool clean = true;
+	for (size_t i = count; i-- > 0;)
+		if (unmap_place(tiles, list[i], list[i]->places) != TRZ_OK) {
+			keep_as_alias(list[i]);
+			clean = false;
+		}
+	return clean;
+}
+
+trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list, size_t count)
+{
+	trz_addr address = w->top;
+	trz_status status = TRZ_OK;
+	size_t mapped = 0;
+	while (mapped < count && status == TRZ_OK) {
+		struct tile *tile = list[mapped];
+		status = driver_map(tiles->driver, address, tile->size, tile->handle);
+		if (status == TRZ_OK) {
+			note_place(w, tiles, tile, address);
+			address += tile->size;
+			mapped++;
+		}
+	}
+	if (status == TRZ_OK)
+		status = driver_set_access(tiles->driver, w->top, address - w->top);
+	if (status == TRZ_OK || !undo_lay(tiles, list, mapped))
+		w->top = address;
+	return status;
+}
+
+trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile)
+{
+	trz_status status = TRZ_OK;
+	while (status == TRZ_OK && tile->places && tile->places->next)
+		status = unmap_place(tiles, tile, tile->places->next);
+	if (status == TRZ_OK && tile->places)
+		status = unmap_place(tiles, tile, tile->places);
+	return status;
+}
+
+struct tile *window_next_tile(const struct window *w, trz_addr *cursor, trz_addr end)
+{
+	while (*cursor < end) {
+		const struct laid *l = window_at(w, *cursor);
+		trz_addr begin = l->address, after = begin + l->tile->size;
+		bool whole = begin >= *cursor && after <= end;
+		*cursor = after;
+		if (whole)
+			return l->tile;
+	}
+	return NULL;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arithmetic on sizes and alignments. `align` is always a power of two.
+ */
+#ifndef TRZ_BASE_BITS_H
+#define TRZ_BASE_BITS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define KIB(n) ((uint64_t)(n) << 10)
+#define MIB(n) ((uint64_t)(n) << 20)
+#define GIB(n) ((uint64_t)(n) << 30)
+
+static inline bool is_power_of_two(uint64_t x)
+{
+	return x != 0 && (x & (x - 1)) == 0;
+}
+
+static inline uint64_t align_up(uint64_t x, uint64_t align)
+{
+	return (x + align - 1) & ~(align - 1);
+}
+
+static inline uint64_t align_down(uint64_t x, uint64_t align)
+{
+	return x & ~(align - 1);
+}
+
+/* Index of the highest set bit; x > 0. */
+static inline unsigned log2_floor(uint64_t x)
+{
+	return 63u - (unsigned)__builtin_clzll(x);
+}
+
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The calling thread's last error: one line of text that names the thing and the remedy. Owns the storage
+ * behind trz_last_error() and trz_driver_last_error().
+ */
+#ifndef TRZ_BASE_ERROR_H
+#define TRZ_BASE_ERROR_H
+
+#include "terrazzo.h"
+
+/* Formats the thread's last error and returns `status`, so that a failure is one statement:
+ *     return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for; the largest possible is %zu", ...); */
+trz_status trz_fail(trz_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

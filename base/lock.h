@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Two locks. `spinlock` guards sections of some tens of nanoseconds that make no call which can block; it is
+ * taken on every allocation, so an uncontended pair is one atomic exchange and one store. `lock` (a POSIX
+ * mutex) guards sections that may last as long as the driver likes.
+ */
+#ifndef TRZ_BASE_LOCK_H
+#define TRZ_BASE_LOCK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct spinlock {
+	atomic_bool held;
+};
+
+/* Waits for a held lock: spins a little, then sleeps in growing steps, so that a holder that lost its
+ * processor gets it back and no priority is inverted for longer than a time slice. */
+void spinlock_wait(struct spinlock *l);
+
+static inline void spinlock_take(struct spinlock *l)
+{
+	if (__builtin_expect(atomic_exchange_explicit(&l->held, true, memory_order_acquire), 0))
+		spinlock_wait(l);
+}
+
+static inline void spinlock_give(struct spinlock *l)
+{
+	atomic_store_explicit(&l->held, false, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Nanoseconds per pair of free and allocation on one thread, through the public, thread-safe entry points and
+ * in the default configuration, over the simulated device; jemalloc's malloc beside it in the same run. Time
+ * spent inside the simulated driver is measured apart and not part of ns_per_pair. Prints one JSON object a
+ * line; docs/bench.md tells how to read them.
+ */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "bits.h"
+#include "prng.h"
+#include "sim.h"
+#include "terrazzo.h"
+
+#if TRZ_META_JEMALLOC
+#include <jemalloc/jemalloc.h>
+#define PEER "jemalloc"
+#define peer_malloc trz_je_malloc
+#define peer_free trz_je_free
+#else
+#define PEER "libc"
+#define peer_malloc malloc
+#define peer_free free
+#endif
+
+enum { PASSES = 5, PATTERN = 1 << 16 };
+
+struct load {
+	const char *name;
+	uint64_t least, most;        /* sizes are uniform in between */
+	size_t live;                 /* allocations held at a time */
+	uint64_t pairs;              /* per pass */
+};
+
+static const struct load loads[] = {
+    {"pair_512B", 512, 512, 1, 5000000},
+    {"random_512B_1MiB_2000_live", 512, MIB(1), 2000, 1000000},
+    {"random_2MiB_200MiB_200_live", MIB(2), MIB(200), 200, 300000},
+};
+
+/* What is allocated from: the heap under test, or with heap NULL the peer. */
+struct target {
+	sim *device;
+	trz_heap *heap;
+	void **held;
+};
+
+static uint64_t sizes[PATTERN];
+static uint32_t victims[PATTERN];
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void fail(const char *what)
+{
+	fprintf(stderr, "micro: %s: %s\n", what, trz_last_error());
+	exit(1);
+}
+
+static inline void *take(struct target *t, uint64_t size)
+{
+	void *p;
+	if (!t->heap)
+		return peer_malloc(size);
+	if (trz_alloc(t->heap, size, 0, NULL, &p) != TRZ_OK)
+		fail("allocation");
+	return p;
+}
+
+static inline void give(struct target *t, void *p)
+{
+	if (!t->heap)
+		peer_free(p);
+	else if (trz_free(t->heap, p) != TRZ_OK)
+		fail("free");
+}
+
+static void make_pattern(const struct load *l)
+{
+	uint64_t state = 1;
+	for (size_t i = 0; i < PATTERN; i++) {
+		sizes[i] = l->least + prng_below(&state, l->most - l->least + 1);
+		victims[i] = (uint32_t)prng_below(&state, l->live);
+	}
+}
+
+/* One pass; nanoseconds per pair without the time inside the driver. */
+static double pass(struct target *t, const struct load *l)
+{
+	uint64_t driver = t->device ? sim_host_time_ns(t->device) : 0, begin = now_ns();
+	for (uint64_t i = 0; i < l->pairs; i++) {
+		void **slot = &t->held[victims[i % PATTERN]];
+		give(t, *slot);
+		*slot = take(t, sizes[i % PATTERN]);
+	}
+	uint64_t elapsed = now_ns() - begin;
+	driver = t->device ? sim_host_time_ns(t->device) - driver : 0;
+	return (double)(elapsed - driver) / (double)l->pairs;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double median(double *v)
+{
+	qsort(v, PASSES, sizeof *v, by_value);
+	return v[PASSES / 2];
+}
+
+static void open_target(struct target *t, const struct load *l, bool peer)
+{
+	*t = (struct target){.held = calloc(l->live, sizeof(void *))};
+	if (peer)
+		return;
+	const sim_config config = {.capacity = GIB(80)};
+	if (sim_open(&config, &t->device) != TRZ_OK)
+		fail("simulated device");
+	const trz_open_params params = {.driver = sim_driver(t->device)};
+	if (trz_open(&params, &t->heap) != TRZ_OK)
+		fail("heap");
+}
+
+static void close_target(struct target *t, const struct load *l)
+{
+	for (size_t i = 0; i < l->live; i++)
+		give(t, t->held[i]);
+	if (t->heap)
+		trz_close(t->heap);
+	if (t->device)
+		sim_close(t->device);
+	free(t->held);
+}
+
+static uint64_t memory_calls(struct target *t)
+{
+	return sim_calls(t->device, SIM_SLOT_create) + sim_calls(t->device, SIM_SLOT_map) +
+	       sim_calls(t->device, SIM_SLOT_set_access) + sim_calls(t->device, SIM_SLOT_unmap);
+}
+
+static uint64_t stat_of(struct target *t, const char *name)
+{
+	uint64_t value = 0;
+	if (trz_stat(t->heap, name, &value) != TRZ_OK)
+		fail("statistic");
+	return value;
+}
+
+/* The figures of one side; no peer was measured: null. */
+static json_t *figures(double *ns)
+{
+	if (ns[0] == 0)
+		return json_null();
+	double middle = median(ns);
+	return json_pack("{s:f, s:f, s:f}", "median", middle, "least", ns[0], "most", ns[PASSES - 1]);
+}
+
+static void report(const struct load *l, struct target *own, double *own_ns, double *peer_ns, uint64_t calls)
+{
+	json_t *o = json_pack("{s:s, s:o, s:s, s:o, s:I, s:I, s:I}", "load", l->name, "ns_per_pair", figures(own_ns),
+	                      "peer", PEER, "peer_ns_per_pair", figures(peer_ns), "driver_calls_while_measured",
+	                      (json_int_t)calls, "peak_allocated_bytes",
+	                      (json_int_t)stat_of(own, "allocated_bytes.all.peak"), "peak_reserved_bytes",
+	                      (json_int_t)stat_of(own, "reserved_bytes.all.peak"));
+	if (peer_ns[0] > 0)
+		json_object_set_new(o, "ratio", json_real(own_ns[PASSES / 2] / peer_ns[PASSES / 2]));
+	char *text = json_dumps(o, JSON_REAL_PRECISION(4));
+	puts(text);
+	fflush(stdout);
+	free(text);
+	json_decref(o);
+}
+
+static void measure(const struct load *l)
+{
+	struct target own, peer;
+	double own_ns[PASSES], peer_ns[PASSES];
+	bool with_peer = l->most <= MIB(1);  /* beyond, the peer would have to find that much host memory */
+	make_pattern(l);
+	open_target(&own, l, false);
+	open_target(&peer, l, true);
+	for (size_t i = 0; i < l->live; i++) {
+		own.held[i] = take(&own, sizes[i]);
+		peer.held[i] = with_peer ? take(&peer, sizes[i]) : NULL;
+	}
+	pass(&own, l);  /* warms up */
+	uint64_t calls = memory_calls(&own);
+	for (int i = 0; i < PASSES; i++) {
+		own_ns[i] = pass(&own, l);
+		peer_ns[i] = with_peer ? pass(&peer, l) : 0;
+	}
+	report(l, &own, own_ns, peer_ns, memory_calls(&own) - calls);
+	close_target(&own, l);
+	close_target(&peer, l);
+}
+
+int main(void)
+{
+	for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
+		measure(&loads[i]);
+	return 0;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command line program: what its files share. A subcommand is a function from its own argv (argv[0] is
+ * "terrazzo NAME") to an exit code.
+ */
+#ifndef TRZ_CLI_H
+#define TRZ_CLI_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "replay.h"
+
+/* Exit codes, mildest first; cli_worse() keeps the graver of two. */
+enum cli_exit {
+	CLI_OK = 0,
+	CLI_OUT_OF_MEMORY = 3,  /* a replayed request got no memory */
+	CLI_BAD_INPUT = 2,      /* usage, configuration, a file */
+	CLI_FAILURE = 1,        /* anything else */
+	CLI_VIOLATION = 4       /* wrong bytes, a broken rule of the driver, a leak, a heap check that failed */
+};
+
+int cli_worse(int a, int b);
+
+/* The exit code for a failure, after printing "terrazzo: <last error>". */
+int cli_fail(trz_status status);
+
+int cli_replay(int argc, char **argv);
+int cli_config(int argc, char **argv);
+int cli_costs(int argc, char **argv);
+
+/* -- sizes (sizes.c) ---------------------------------------------------------------------------------- */
+
+/* "80GiB", "1.5 MiB", "4096": bytes, with an optional suffix B, KiB, MiB, GiB, TiB. False: it is no such
+ * thing, or not below 2^63. */
+bool size_parse(const char *text, uint64_t *bytes);
+
+/* -- progress (progress.c) ---------------------------------------------------------------------------- */
+
+/* A bar on standard error, if that is a terminal and the work takes longer than a second. */
+struct progress {
+	const char *label;
+	uint64_t start_ns;
+	uint64_t drawn_ns;  /* when it was drawn last; 0: never */
+	bool terminal;
+};
+
+void progress_start(struct progress *progress, const char *label);
+void progress_step(void *progress, uint64_t done, uint64_t total);
+void progress_end(struct progress *progress);
+
+/* -- reports (report.c) ------------------------------------------------------------------------------- */
+
+struct report_row {
+	char name[64];  /* of the trace: its file's name up to the first dot */
+	const char *file;
+	uint32_t device;
+	uint64_t unknown_frees;
+	uint64_t implied_frees;
+	struct replay_result result;
+};
+
+/* The parameters as they were given, for all rows. */
+struct report {
+	const struct replay_params *params;
+	struct report_row *rows;
+	size_t count;
+};
+
+/* Tables for people: a row for each trace, then the driver's calls by name. */
+void report_print(const struct report *report, FILE *to);
+
+/* One JSON object in one line. */
+trz_status report_json(const struct report *report, const struct report_row *row, FILE *to);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * terrazzo replay
+ */
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "cli.h"
+#include "error.h"
+
+enum {
+	OPTION_CAPACITY = 256, OPTION_POLICY, OPTION_CONF, OPTION_LAG, OPTION_REPEAT, OPTION_CHECK, OPTION_SEED,
+	OPTION_COSTS, OPTION_SCHEDULE, OPTION_JSON, OPTION_SAVE, OPTION_DEVICE
+};
+
+static const struct argp_option options[] = {
+	{ "capacity", OPTION_CAPACITY, "SIZE", 0, "memory of the simulated device (80GiB)", 0 },
+	{ "policy", OPTION_POLICY, "NAME", 0,
+	  "terrazzo (the default), or naive: one driver allocation per request", 0 },
+	{ "conf", OPTION_CONF, "KEY:VALUE,...", 0, "configuration of the heap, as in TERRAZZO_CONF", 0 },
+	{ "lag", OPTION_LAG, "N", 0, "work on a stream completes N events of the trace later (0)", 0 },
+	{ "repeat", OPTION_REPEAT, "N", 0, "replay the trace N times in one heap (1)", 0 },
+	{ "check", OPTION_CHECK, NULL, 0, "check the whole heap every 64 events", 0 },
+	{ "seed", OPTION_SEED, "N", 0, "seed of the device's schedule (0)", 0 },
+	{ "schedule", OPTION_SCHEDULE, "NAME", 0,
+	  "which stream runs next: random (the default), fifo, lifo, starve", 0 },
+	{ "costs", OPTION_COSTS, "TABLE", 0, "what driver calls cost: a shipped table or a file (a100)", 0 },
+	{ "json", OPTION_JSON, "FILE", 0,
+	  "write a JSON object, one line, for each trace; '-': standard output, tables to standard error",
+	  0 },
+	{ "save", OPTION_SAVE, "FILE", 0, "write the trace in the compact format too", 0 },
+	{ "device", OPTION_DEVICE, "N", 0, "replay the history of device N (the one with the most events)", 0 },
+	{ 0 }
+};
+
+struct replay_command {
+	struct replay_params params;
+	int device;
+	const char *json;
+	const char *save;
+	char **files;
+	size_t file_count;
+};
+
+static uint64_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t most)
+{
+	char *end;
+	errno = 0;
+	unsigned long long value = strtoull(text, &end, 10);
+	if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value > most) {
+		argp_error(state, "--%s: '%s' is no whole number from 0 to %llu", option, text,
+		           (unsigned long long)most);
+		return 0;
+	}
+	return value;
+}
+
+static uint64_t parse_capacity(struct argp_state *state, const char *text)
+{
+	uint64_t bytes;
+	if (!size_parse(text, &bytes))
+		argp_error(state, "--capacity: '%s' is no size; write 80GiB, 512MiB, 1.5TiB or a number of bytes",
+		           text);
+	else if (bytes < MIB(2))
+		argp_error(state, "--capacity: '%s' is too small; a device has at least 2MiB", text);
+	else
+		return bytes;
+	return 0;
+}
+
+/* The index of `text` among `names`, which ends with NULL. */
+static int parse_choice(struct argp_state *state, const char *option, const char *text,
+                        const char *const *names)
+{
+	char list[128] = "";
+	for (int i = 0; names[i]; i++) {
+		if (strcmp(text, names[i]) == 0)
+			return i;
+		size_t used = strlen(list);
+		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+	}
+	argp_error(state, "--%s: there is no '%s'; choices: %s", option, text, list);
+	return 0;
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	static const char *const policies[] = { "terrazzo", "naive", NULL };
+	static const char *const schedules[] = { "random", "fifo", "lifo", "starve", NULL };
+	struct replay_command *c = state->input;
+	struct replay_params *p = &c->params;
+	switch (key) {
+	case OPTION_CAPACITY:
+		p->capacity = parse_capacity(state, arg);
+		return 0;
+	case OPTION_POLICY:
+		p->policy = (enum replay_policy)parse_choice(state, "policy", arg, policies);
+		return 0;
+	case OPTION_CONF:
+		p->conf = arg;
+		return 0;
+	case OPTION_LAG:
+		p->lag = parse_number(state, "lag", arg, UINT32_MAX);
+		return 0;
+	case OPTION_REPEAT:
+		p->repeat = (unsigned)parse_number(state, "repeat", arg, 1000000);
+		if (p->repeat == 0)
+			argp_error(state, "--repeat: at least 1");
+		return 0;
+	case OPTION_CHECK:
+		p->check = true;
+		return 0;
+	case OPTION_SEED:
+		p->seed = parse_number(state, "seed", arg, INT64_MAX);
+		return 0;
+	case OPTION_SCHEDULE:
+		p->schedule = (sim_schedule)parse_choice(state, "schedule", arg, schedules);
+		return 0;
+	case OPTION_COSTS:
+		p->costs = arg;
+		return 0;
+	case OPTION_JSON:
+		c->json = arg;
+		return 0;
+	case OPTION_SAVE:
+		c->save = arg;
+		return 0;
+	case OPTION_DEVICE:
+		c->device = (int)parse_number(state, "device", arg, INT32_MAX);
+		return 0;
+	case ARGP_KEY_ARGS:
+		c->files = state->argv + state->next;
+		c->file_count = (size_t)(state->argc - state->next);
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "a trace is missing");
+		return 0;
+	case ARGP_KEY_END:
+		if (c->save && c->file_count > 1)
+			argp_error(state, "--save takes one trace, not %zu", c->file_count);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* The file's name up to its first dot. */
+static void set_name(struct report_row *row, const char *file)
+{
+	const char *slash = strrchr(file, '/');
+	const char *start = slash ? slash + 1 : file;
+	if (strcmp(file, "-") == 0)
+		start = "stdin";
+	size_t length = strcspn(start, ".");
+	if (length == 0)
+		length = strlen(start);
+	snprintf(row->name, sizeof row->name, "%.*s", (int)min_u64(length, sizeof row->name - 1), start);
+	row->file = file;
+}
+
+static trz_status replay_loaded(struct replay_command *c, const struct trace *trace, struct report_row *row)
+{
+	row->device = trace->device;
+	row->unknown_frees = trace->unknown_frees;
+	row->implied_frees = trace->implied_frees;
+	if (c->save) {
+		trz_status status = trace_save(trace, c->save);
+		if (status != TRZ_OK)
+			return status;
+	}
+	struct progress progress;
+	progress_start(&progress, row->name);
+	c->params.progress = progress_step;
+	c->params.progress_arg = &progress;
+	trz_status status = replay_run(trace, &c->params, &row->result);
+	progress_end(&progress);
+	return status;
+}
+
+static int exit_code_of(const struct replay_result *r)
+{
+	if (r->violations || r->leaks)
+		return CLI_VIOLATION;
+	return r->ooms ? CLI_OUT_OF_MEMORY : CLI_OK;
+}
+
+/* Replays one file into the report's next row. */
+static int replay_file(struct replay_command *c, const char *file, struct report *report, FILE *json)
+{
+	struct trace trace;
+	trz_status status = trace_load(file, c->device, &trace);
+	if (status != TRZ_OK)
+		return cli_fail(status);
+	struct report_row *row = &report->rows[report->count];
+	set_name(row, file);
+	status = replay_loaded(c, &trace, row);
+	trace_free(&trace);
+	if (status == TRZ_OK && json)
+		status = report_json(report, row, json);
+	if (status != TRZ_OK) {
+		fprintf(stderr, "terrazzo: %s could not be replayed:\n", file);
+		return cli_fail(status);
+	}
+	report->count++;
+	return exit_code_of(&row->result);
+}
+
+static int replay_files(struct replay_command *c, FILE *json)
+{
+	struct report report = { .params = &c->params };
+	report.rows = calloc(c->file_count, sizeof *report.rows);
+	if (!report.rows)
+		return cli_fail(trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for %zu traces", c->file_count));
+	int code = CLI_OK;
+	for (size_t i = 0; i < c->file_count; i++)
+		code = cli_worse(code, replay_file(c, c->files[i], &report, json));
+	if (report.count > 0)
+		report_print(&report, json == stdout ? stderr : stdout);
+	free(report.rows);
+	return code;
+}
+
+int cli_replay(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_option,
+		.args_doc = "TRACE...",
+		.doc = "Replays allocation histories through the allocator on a simulated device, and prints "
+		       "what they cost.\v"
+		       "A TRACE is a PyTorch memory snapshot (pickle) or a compact trace, plain or xz; '-' is "
+		       "standard input. Every allocation is written to, and checked when it is freed. Driver time is "
+		       "virtual, by the cost table.",
+	};
+	struct replay_command c = { .device = TRACE_ANY_DEVICE,
+		                        .params = { .capacity = GIB(80), .costs = "a100", .repeat = 1 } };
+	argp_parse(&argp, argc, argv, 0, NULL, &c);
+	trz_status status = trz_config_check(c.params.conf);
+	if (status != TRZ_OK)
+		return cli_fail(status);
+	if (!c.json)
+		return replay_files(&c, NULL);
+	FILE *json = strcmp(c.json, "-") == 0 ? stdout : fopen(c.json, "we");
+	if (!json)
+		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c.json, strerror(errno)));
+	int code = replay_files(&c, json);
+	if (json != stdout && fclose(json) != 0)
+		code = cli_worse(code, cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be written", c.json)));
+	return code;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * terrazzo: entry point and choice of the subcommand.
+ */
+#include <argp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{ "replay", cli_replay },
+	{ "config", cli_config },
+	{ "costs", cli_costs },
+};
+
+int cli_worse(int a, int b)
+{
+	static const int rank[] = { [CLI_OK] = 0, [CLI_OUT_OF_MEMORY] = 1, [CLI_BAD_INPUT] = 2, [CLI_FAILURE] = 3,
+	                            [CLI_VIOLATION] = 4 };
+	return rank[a] > rank[b] ? a : b;
+}
+
+int cli_fail(trz_status status)
+{
+	fprintf(stderr, "terrazzo: %s\n", trz_last_error());
+	switch (status) {
+	case TRZ_ERROR_BAD_INPUT:
+	case TRZ_ERROR_IO:
+	case TRZ_ERROR_INVALID_ARGUMENT:
+	case TRZ_ERROR_CONFIG_KEY:
+	case TRZ_ERROR_CONFIG_VALUE:
+	case TRZ_ERROR_NOT_FOUND:
+		return CLI_BAD_INPUT;
+	case TRZ_ERROR_CORRUPT:
+		return CLI_VIOLATION;
+	default:
+		return CLI_FAILURE;
+	}
+}
+
+static void print_version(FILE *to, struct argp_state *state)
+{
+	(void)state;
+	fprintf(to, "terrazzo %s\n", trz_version());
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	int *status = state->input;
+	if (key == ARGP_KEY_NO_ARGS)
+		argp_error(state, "a command is missing: replay, config or costs");
+	if (key != ARGP_KEY_ARG)
+		return ARGP_ERR_UNKNOWN;
+	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+		if (strcmp(arg, commands[i].name) != 0)
+			continue;
+		/* What follows belongs to the command. */
+		int first = state->next - 1;
+		char name[32];
+		snprintf(name, sizeof name, "terrazzo %s", commands[i].name);
+		state->argv[first] = name;
+		*status = commands[i].run(state->argc - first, state->argv + first);
+		state->next = state->argc;
+		return 0;
+	}
+	argp_error(state, "there is no command '%s'; commands: replay, config, costs", arg);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.parser = parse,
+		.args_doc = "COMMAND [ARGUMENT...]",
+		.doc =
+			"A caching GPU memory allocator: what it does with a program's allocation history.\v"
+			"Commands:\n"
+			"  replay TRACE...   replay allocation histories on a simulated device\n"
+			"  config            list the options of TERRAZZO_CONF\n"
+			"  costs             what making memory costs by a cost table\n\n"
+			"'terrazzo COMMAND --help' says more. Exit status: 0 success; 1 failure; 2 bad input or usage; "
+			"3 a request got no memory; 4 a violation: wrong bytes, or a broken rule.",
+	};
+	argp_program_version_hook = print_version;
+	argp_err_exit_status = CLI_BAD_INPUT;
+	int status = CLI_FAILURE;
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &status);
+	return status;
+}

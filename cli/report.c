@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What replays found, for people and as JSON.
+ */
+#include <jansson.h>
+#include <string.h>
+
+#include "cli.h"
+#include "error.h"
+
+static double gib(uint64_t bytes)
+{
+	return (double)bytes / (double)((uint64_t)1 << 30);
+}
+
+static double fragmentation(const struct replay_result *r)
+{
+	return r->peak_reserved_bytes ? 1 - (double)r->peak_allocated_bytes / (double)r->peak_reserved_bytes : 0;
+}
+
+static uint64_t all_calls(const struct replay_result *r)
+{
+	uint64_t calls = 0;
+	for (int slot = 0; slot < SIM_SLOTS; slot++)
+		calls += r->driver_calls[slot];
+	return calls;
+}
+
+static const char *policy_name(const struct report *report)
+{
+	return report->params->policy == REPLAY_NAIVE ? "naive" : "terrazzo";
+}
+
+/* -- for people --------------------------------------------------------------------------------------- */
+
+static int name_width(const struct report *report)
+{
+	int width = 5;
+	for (size_t i = 0; i < report->count; i++) {
+		int length = (int)strlen(report->rows[i].name);
+		width = length > width ? length : width;
+	}
+	return width;
+}
+
+static void print_row(const struct report_row *row, int width, FILE *to)
+{
+	const struct replay_result *r = &row->result;
+	double allocated = gib(r->peak_allocated_bytes);
+	double reserved = gib(r->peak_reserved_bytes);
+	fprintf(to, "%-*s  %9llu  %7u  %9.2f  %8.2f  ", width, row->name, (unsigned long long)r->events,
+	        r->streams, allocated, reserved);
+	if (r->peak_allocated_bytes)
+		fprintf(to, "%5.3f", reserved / allocated);
+	else
+		fprintf(to, "%5s", "-");
+	fprintf(to, "  %9.2f  %8llu  %8llu  %5llu  %10llu", (double)r->driver_time_ns / 1e6,
+	        (unsigned long long)all_calls(r), (unsigned long long)r->driver_calls_last_quarter,
+	        (unsigned long long)r->ooms, (unsigned long long)r->violations);
+	if (r->heap_valid)
+		fprintf(to, "  %6.0f  %6llu\n", r->host_ns_per_op, (unsigned long long)r->host_ns_p999);
+	else
+		fprintf(to, "  %6s  %6s\n", "-", "-");
+}
+
+static void print_notes(const struct report_row *row, FILE *to)
+{
+	if (row->unknown_frees) {
+		fprintf(to, "%s: %llu frees of memory that was allocated before the trace began were left out\n",
+		        row->name, (unsigned long long)row->unknown_frees);
+	}
+	if (row->implied_frees) {
+		fprintf(to, "%s: %llu frees that the recording lost were put in\n", row->name,
+		        (unsigned long long)row->implied_frees);
+	}
+	if (row->result.violations)
+		fprintf(to, "%s: first violation: %s\n", row->name, row->result.problem);
+	else if (row->result.leaks)
+		fprintf(to, "%s: left behind on the device: %s\n", row->name, row->result.problem);
+}
+
+static void print_calls(const struct report *report, FILE *to)
+{
+	fprintf(to, "\n%-15s", "driver calls");
+	for (size_t i = 0; i < report->count; i++)
+		fprintf(to, "  %14.14s", report->rows[i].name);
+	fputc('\n', to);
+	for (int slot = 0; slot < SIM_SLOTS; slot++) {
+		uint64_t sum = 0;
+		for (size_t i = 0; i < report->count; i++)
+			sum += report->rows[i].result.driver_calls[slot];
+		if (sum == 0)
+			continue;
+		fprintf(to, "%-15s", sim_slot_name((sim_slot)slot));
+		for (size_t i = 0; i < report->count; i++)
+			fprintf(to, "  %14llu", (unsigned long long)report->rows[i].result.driver_calls[slot]);
+		fputc('\n', to);
+	}
+}
+
+void report_print(const struct report *report, FILE *to)
+{
+	int width = name_width(report);
+	fprintf(to, "policy %s, device of %.2f GiB, lag %llu\n\n", policy_name(report),
+	        gib(report->params->capacity), (unsigned long long)report->params->lag);
+	fprintf(to, "%-*s  %9s  %7s  %9s  %8s  %5s  %9s  %8s  %8s  %5s  %10s  %6s  %6s\n", width, "", "", "",
+	        "allocated", "reserved", "", "driver", "driver", "calls in", "", "", "host", "99.9 %");
+	fprintf(to, "%-*s  %9s  %7s  %9s  %8s  %5s  %9s  %8s  %8s  %5s  %10s  %6s  %6s\n", width, "trace",
+	        "events", "streams", "peak, GiB", "GiB", "ratio", "time, ms", "calls", "last 1/4", "ooms",
+	        "violations", "ns/op", "ns");
+	for (size_t i = 0; i < report->count; i++)
+		print_row(&report->rows[i], width, to);
+	print_calls(report, to);
+	for (size_t i = 0; i < report->count; i++)
+		print_notes(&report->rows[i], to);
+}
+
+/* -- JSON --------------------------------------------------------------------------------------------- */
+
+static void set_count(json_t *object, const char *key, uint64_t value)
+{
+	json_object_set_new(object, key, json_integer((json_int_t)value));
+}
+
+/* null where a policy without a heap has no such figure. */
+static void set_heap_count(json_t *object, const char *key, const struct replay_result *r, uint64_t value)
+{
+	json_object_set_new(object, key, r->heap_valid ? json_integer((json_int_t)value) : json_null());
+}
+
+static json_t *calls_by_name(const struct replay_result *r)
+{
+	json_t *calls = json_object();
+	for (int slot = 0; slot < SIM_SLOTS; slot++) {
+		if (r->driver_calls[slot])
+			set_count(calls, sim_slot_name((sim_slot)slot), r->driver_calls[slot]);
+	}
+	return calls;
+}
+
+static void set_setting(json_t *object, const struct report *report, const struct report_row *row)
+{
+	const struct replay_params *p = report->params;
+	json_object_set_new(object, "trace", json_string(row->name));
+	json_object_set_new(object, "file", json_string_nocheck(row->file));
+	set_count(object, "device", row->device);
+	json_object_set_new(object, "policy", json_string(policy_name(report)));
+	json_object_set_new(object, "conf", p->conf ? json_string(p->conf) : json_null());
+	json_object_set_new(object, "costs", json_string(p->costs));
+	set_count(object, "capacity_bytes", p->capacity);
+	set_count(object, "lag", p->lag);
+	set_count(object, "seed", p->seed);
+	set_count(object, "repeat", p->repeat);
+}
+
+static void set_result(json_t *object, const struct report_row *row)
+{
+	const struct replay_result *r = &row->result;
+	set_count(object, "events", r->events);
+	set_count(object, "streams", r->streams);
+	set_count(object, "operations", r->operations);
+	set_count(object, "unknown_frees", row->unknown_frees);
+	set_count(object, "implied_frees", row->implied_frees);
+	set_count(object, "peak_allocated_bytes", r->peak_allocated_bytes);
+	set_count(object, "peak_requested_bytes", r->peak_requested_bytes);
+	set_count(object, "peak_reserved_bytes", r->peak_reserved_bytes);
+	set_count(object, "end_reserved_bytes", r->end_reserved_bytes);
+	json_object_set_new(object, "fragmentation", json_real(fragmentation(r)));
+	json_object_set_new(object, "external_fragmentation",
+	                    r->heap_valid ? json_real(r->external_fragmentation) : json_null());
+	json_object_set_new(object, "driver_calls", calls_by_name(r));
+	set_count(object, "driver_calls_last_quarter", r->driver_calls_last_quarter);
+	set_count(object, "driver_time_ns", r->driver_time_ns);
+	set_count(object, "max_driver_time_per_alloc_ns", r->max_driver_time_per_alloc_ns);
+	set_heap_count(object, "waits_inserted", r, r->waits_inserted);
+	json_object_set_new(object, "host_ns_per_op", r->heap_valid ? json_real(r->host_ns_per_op) : json_null());
+	set_heap_count(object, "host_ns_p999", r, r->host_ns_p999);
+	set_count(object, "ooms", r->ooms);
+	set_heap_count(object, "retries", r, r->retries);
+	set_heap_count(object, "metadata_bytes", r, r->metadata_bytes);
+	set_count(object, "violations", r->violations);
+	set_count(object, "leaks", r->leaks);
+	json_object_set_new(object, "problem", r->problem[0] ? json_string(r->problem) : json_null());
+}
+
+trz_status report_json(const struct report *report, const struct report_row *row, FILE *to)
+{
+	json_t *object = json_object();
+	set_setting(object, report, row);
+	set_result(object, row);
+	int error = json_dumpf(object, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
+	json_decref(object);
+	if (error != 0 || fputc('\n', to) == EOF || fflush(to) != 0)
+		return trz_fail(TRZ_ERROR_IO, "the JSON output cannot be written");
+	return TRZ_OK;
+}

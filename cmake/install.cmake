@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The installed package: headers, both libraries, the command, and how CMake and pkg-config find them.
+
+include(CMakePackageConfigHelpers)
+
+target_include_directories(terrazzo INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+target_include_directories(terrazzo_static INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
+target_link_libraries(terrazzo_static INTERFACE "$<INSTALL_INTERFACE:pthread;dl;m>")
+install(TARGETS terrazzo terrazzo_static EXPORT terrazzo-targets)
+if(TARGET terrazzo_cli)
+	install(TARGETS terrazzo_cli)
+endif()
+trz_sources(public_headers include/*.h)
+install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/terrazzo)
+install(EXPORT terrazzo-targets NAMESPACE terrazzo:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/terrazzo-config.cmake.in terrazzo-config.cmake
+	INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(terrazzo-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo-config.cmake"
+	"${CMAKE_CURRENT_BINARY_DIR}/terrazzo-config-version.cmake" DESTINATION ${package_dir})
+
+file(RELATIVE_PATH prefix_from_pc "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /p)
+configure_file(cmake/terrazzo.pc.in terrazzo.pc @ONLY)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

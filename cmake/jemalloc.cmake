@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The jemalloc of the metadata as target trz_jemalloc; see tools/build_jemalloc.sh.
+
+set(TRZ_DEPS_DIR "${CMAKE_BINARY_DIR}/_deps" CACHE PATH "Folder for what is built once and shared by presets")
+set(jemalloc_dir "${TRZ_DEPS_DIR}/jemalloc")
+
+execute_process(
+	COMMAND "${CMAKE_SOURCE_DIR}/tools/build_jemalloc.sh" "${jemalloc_dir}" ${TRZ_JEMALLOC_SOURCE}
+	RESULT_VARIABLE jemalloc_failed)
+if(jemalloc_failed)
+	message(FATAL_ERROR "jemalloc could not be built (reason and ways out above)")
+endif()
+
+add_library(trz_jemalloc STATIC IMPORTED)
+set_target_properties(trz_jemalloc PROPERTIES
+	IMPORTED_LOCATION "${jemalloc_dir}/lib/libtrz_jemalloc.a"
+	INTERFACE_INCLUDE_DIRECTORIES "${jemalloc_dir}/include"
+	INTERFACE_LINK_LIBRARIES "Threads::Threads;m")

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Tests by folder, which is also their ctest label. In tests/<folder>/
+#   test_<name>.c     a cmocka program, linked with the allocator's internals, simulator and traces
+#   test_<name>.py    a Python 3 program (standard library only)
+#   fuzz_<name>.c     a fuzz harness; ctest replays tests/fuzz/corpus/<name>/ through it
+#   any other .c      helpers that all programs of the folder share (gpu/ shares those of contract/)
+# tests/common/ is shared by all folders, tests/fakecuda/ makes a libcuda.so.1 over the simulated device.
+
+pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
+
+# Folders whose tests may say "not on this machine" by exit code 77.
+set(skip_folders gpu contract abi)
+# Folders that look at the products as they are shipped: meaningless in a sanitizer build.
+set(plain_folders abi install plug tidy)
+
+set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
+	"ASAN_OPTIONS=detect_leaks=1:abort_on_error=1"
+	"UBSAN_OPTIONS=print_stacktrace=1"
+	"TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+
+function(trz_register name folder)
+	add_test(NAME ${folder}/${name} COMMAND ${ARGN} WORKING_DIRECTORY "${CMAKE_BINARY_DIR}")
+	set(environment ${TEST_ENVIRONMENT})
+	if(folder STREQUAL "fakecuda")
+		list(APPEND environment "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/fakecuda")
+	endif()
+	set_tests_properties(${folder}/${name} PROPERTIES
+		LABELS ${folder}
+		TIMEOUT 600
+		ENVIRONMENT "${environment}"
+		ENVIRONMENT_MODIFICATION "TERRAZZO_CONF=unset:")
+	if(folder IN_LIST skip_folders)
+		set_tests_properties(${folder}/${name} PROPERTIES SKIP_RETURN_CODE 77)
+	endif()
+endfunction()
+
+function(trz_program name folder file)
+	add_executable(${name} ${file})
+	set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/${folder}")
+	target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}/tests/${folder}")
+	target_link_libraries(${name} PRIVATE ${ARGN} trz_testing ${everything} PkgConfig::cmocka)
+endfunction()
+
+trz_sources(common_sources tests/common/*.c)
+add_library(trz_testing INTERFACE)
+target_include_directories(trz_testing INTERFACE "${CMAKE_SOURCE_DIR}" "${CMAKE_SOURCE_DIR}/tests/common")
+if(common_sources)
+	add_library(trz_common STATIC ${common_sources})
+	target_include_directories(trz_common PRIVATE "${CMAKE_SOURCE_DIR}")
+	target_link_libraries(trz_common PUBLIC ${everything} PkgConfig::cmocka)
+	target_link_libraries(trz_testing INTERFACE trz_common)
+endif()
+
+file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE "${CMAKE_SOURCE_DIR}/tests" tests/*)
+list(REMOVE_ITEM folders common)
+foreach(folder IN LISTS folders)
+	if(TRZ_SANITIZE AND folder IN_LIST plain_folders)
+		continue()
+	endif()
+	trz_sources(programs tests/${folder}/test_*.c)
+	trz_sources(harnesses tests/${folder}/fuzz_*.c)
+	trz_sources(helpers tests/${folder}/*.c)
+	list(REMOVE_ITEM helpers ${programs} ${harnesses})
+	set(helper_library "")
+	if(folder STREQUAL "fakecuda" AND helpers)
+		add_library(trz_fakecuda SHARED ${helpers})
+		set_target_properties(trz_fakecuda PROPERTIES
+			OUTPUT_NAME cuda
+			SUFFIX ".so.1"
+			NO_SONAME ON
+			C_VISIBILITY_PRESET default
+			LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/fakecuda")
+		target_include_directories(trz_fakecuda PRIVATE "${CMAKE_SOURCE_DIR}")
+		target_link_libraries(trz_fakecuda PRIVATE trz_sim trz_core)
+		target_link_options(trz_fakecuda PRIVATE LINKER:-soname,libcuda.so.1 LINKER:--exclude-libs,ALL)
+	elseif(helpers)
+		set(helper_library trz_test_${folder})
+		add_library(${helper_library} STATIC ${helpers})
+		target_include_directories(${helper_library} PUBLIC "${CMAKE_SOURCE_DIR}/tests/${folder}")
+		target_link_libraries(${helper_library} PUBLIC trz_testing ${everything} PkgConfig::cmocka)
+	endif()
+	if(folder STREQUAL "gpu")
+		list(APPEND helper_library $<TARGET_NAME_IF_EXISTS:trz_test_contract>)
+	endif()
+	foreach(file IN LISTS programs)
+		cmake_path(GET file STEM name)
+		trz_program(${name} ${folder} ${file} ${helper_library})
+		string(REGEX REPLACE "^test_" "" short ${name})
+		trz_register(${short} ${folder} ${name})
+		if(TARGET trz_fakecuda)
+			add_dependencies(${name} trz_fakecuda)
+		endif()
+	endforeach()
+	foreach(file IN LISTS harnesses)
+		cmake_path(GET file STEM name)
+		string(REGEX REPLACE "^fuzz_" "" short ${name})
+		if(TRZ_LIBFUZZER)
+			trz_program(${name} ${folder} ${file})
+			target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+		else()
+			trz_program(${name} ${folder} ${file} ${helper_library})
+		endif()
+		trz_register(${short} ${folder} ${name} "${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${short}")
+	endforeach()
+	trz_sources(scripts tests/${folder}/test_*.py)
+	foreach(file IN LISTS scripts)
+		cmake_path(GET file STEM name)
+		string(REGEX REPLACE "^test_" "" short ${name})
+		trz_register(${short} ${folder} "${Python3_EXECUTABLE}" "${file}")
+	endforeach()
+endforeach()
+
+if(NOT TRZ_SANITIZE)
+	trz_register(tree tidy "${Python3_EXECUTABLE}" "${CMAKE_SOURCE_DIR}/tools/tidy.py")
+endif()

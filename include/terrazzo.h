@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * terrazzo: a caching GPU memory allocator.
+ *
+ * One `trz_heap` serves one device in one context. Memory given out belongs to a stream: it may be used by
+ * work enqueued on that stream at once, and a free takes effect in the order of the stream, without waiting.
+ *
+ * Conventions
+ *  - Every function returns a trz_status; results come back through out-parameters, which are written only
+ *    on TRZ_OK (or where the comment says otherwise).
+ *  - Sizes are bytes. Addresses are device addresses; the host must not dereference them.
+ *  - Functions are safe to call from any thread, also one without a current CUDA context, unless noted.
+ *  - "Calls the driver: no" means that not a single driver call is made, an event record included.
+ *  - After a failure trz_last_error() has one line that names the thing and the remedy.
+ */
+#ifndef TERRAZZO_H
+#define TERRAZZO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TRZ_API __attribute__((visibility("default")))
+#else
+#define TRZ_API
+#endif
+
+#define TRZ_VERSION_MAJOR 0
+#define TRZ_VERSION_MINOR 1
+#define TRZ_VERSION_PATCH 0
+
+/* Every status: name, value, text. Values below 100 are pinned for good; gaps are for later neighbours. */
+#define TRZ_STATUS_LIST(X)                                                                                    \
+	X(OK, 0, "success")                                                                                   \
+	X(ERROR_INVALID_ARGUMENT, 1, "an argument is outside the range that the function documents")          \
+	X(ERROR_SIZE, 2, "the size is larger than any device could serve")                                    \
+	X(ERROR_ALIGNMENT, 3, "the alignment is not a power of two, or is too large")                         \
+	X(ERROR_UNKNOWN_POINTER, 4, "the pointer was not allocated by this heap")                             \
+	X(ERROR_DOUBLE_FREE, 5, "the pointer has been freed already")                                         \
+	X(ERROR_WRONG_DEVICE, 6, "the object belongs to another device or another heap")                      \
+	X(ERROR_NOT_FOUND, 7, "no such name, key or entry")                                                   \
+	X(ERROR_OUT_OF_MEMORY, 10, "the device has no memory left for the request")                           \
+	X(ERROR_LIMIT, 11, "the heap's own limit refuses the request")                                        \
+	X(ERROR_HOST_MEMORY, 12, "the host has no memory left for metadata")                                  \
+	X(ERROR_ADDRESS_SPACE, 13, "no virtual address range of the needed size is to be had")                \
+	X(NOT_READY, 20, "the work asked about has not completed yet")                                        \
+	X(ERROR_NO_DRIVER, 30, "the CUDA driver library cannot be loaded")                                    \
+	X(ERROR_NO_DEVICE, 31, "there is no such device")                                                     \
+	X(ERROR_DRIVER, 32, "the driver refused a call for a reason that is none of the others")              \
+	X(ERROR_NOT_SUPPORTED, 33, "the device or the driver does not support this")                          \
+	X(ERROR_CONTEXT_DEAD, 34, "the device context has failed and answers nothing any more")               \
+	X(ERROR_CAPTURE, 35, "the call is not permitted while a stream capture is under way")                 \
+	X(ERROR_SHUTDOWN, 36, "the driver or the process is shutting down")                                   \
+	X(ERROR_CONFIG_KEY, 40, "the configuration has no such key")                                          \
+	X(ERROR_CONFIG_VALUE, 41, "the configuration key does not take this value")                           \
+	X(ERROR_IN_USE, 50, "the object still has users")                                                     \
+	X(ERROR_BAD_INPUT, 60, "the input is not in the form that it claims")                                 \
+	X(ERROR_IO, 61, "a file cannot be read or written")                                                   \
+	X(ERROR_CORRUPT, 90, "an invariant of the heap does not hold: this is a bug in terrazzo or a stray write")
+
+typedef enum trz_status {
+#define TRZ_STATUS_ENUM(name, value, text) TRZ_##name = value,
+	TRZ_STATUS_LIST(TRZ_STATUS_ENUM)
+#undef TRZ_STATUS_ENUM
+} trz_status;
+
+/* The name ("TRZ_ERROR_SIZE") and the text of a status; "TRZ_UNKNOWN" / "unknown status" for any other
+ * value. Never NULL; static storage. Calls the driver: no. */
+TRZ_API const char *trz_status_name(trz_status status);
+TRZ_API const char *trz_status_text(trz_status status);
+
+/* One line about this thread's newest failure: what was asked, what stood in the way, what to do. "" when
+ * nothing has failed. Valid until the next failing call of this thread. Calls the driver: no. */
+TRZ_API const char *trz_last_error(void);
+
+/* "MAJOR.MINOR.PATCH" of the library that runs (TRZ_VERSION_* are those of the header that was compiled). */
+TRZ_API const char *trz_version(void);
+
+/* A CUstream or cudaStream_t. NULL and CU_STREAM_LEGACY (1) are the context's legacy default stream,
+ * CU_STREAM_PER_THREAD (2) the calling thread's. */
+typedef void *trz_stream;
+
+/* A CUcontext. */
+typedef void *trz_context;
+
+/* The driver table of terrazzo_driver.h. */
+struct trz_driver;
+
+typedef struct trz_heap trz_heap;
+
+/* ---- opening and closing -------------------------------------------------------------------------- */
+
+typedef struct trz_open_params {
+	/* Device ordinal, 0 .. device count - 1. */
+	int device;
+	/* Context to bind to. NULL: the calling thread's current context if it is on `device`, else the
+	 * device's primary context, which the heap then retains until it is closed. */
+	trz_context context;
+	/* "key:value,..." as in TERRAZZO_CONF; keys given here override the environment's. NULL: environment
+	 * only. `terrazzo config` lists the keys. */
+	const char *config;
+	/* NULL: the CUDA driver of this machine. Else this table, which must outlive the heap. */
+	const struct trz_driver *driver;
+} trz_open_params;
+
+/* Opens a heap. `params` may be NULL (device 0, all defaults). Calls the driver: yes, but creates no device
+ * memory before the first allocation.
+ * Errors: NO_DRIVER, NO_DEVICE, NOT_SUPPORTED (the device has neither VMM nor plain allocation), CONFIG_KEY,
+ * CONFIG_VALUE, HOST_MEMORY, INVALID_ARGUMENT (out is NULL, or the driver table is of another version). */
+TRZ_API trz_status trz_open(const trz_open_params *params, trz_heap **out);
+
+/* Waits for all work whose frees are still pending, returns every byte to the driver and destroys the heap.
+ * No other thread may be inside a call with this heap. Live allocations are released too: their addresses
+ * die; the caller sees to it that no work uses them. NULL is allowed and does nothing.
+ * Errors: DRIVER (a driver call refused; what could be released was, the heap is gone all the same). */
+TRZ_API trz_status trz_close(trz_heap *heap);
+
+/* ---- allocation ------------------------------------------------------------------------------------- */
+
+/* Allocates `size` bytes for use on `stream`. size 0 succeeds and gives NULL. `alignment` is a power of two
+ * up to 2 MiB, or 0 for the default: 512. The content is undefined.
+ * Cost: about 10 ns for small sizes, 50 ns for large ones out of the cache; calls the driver only when the
+ * cache cannot serve (never in the steady state of a program that repeats itself).
+ * Errors: OUT_OF_MEMORY, LIMIT, SIZE (>= 2^47), ALIGNMENT, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error
+ * *out is set to NULL and the heap is as it was. */
+TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
+
+/* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may
+ * still use it. NULL is allowed. Waits for nothing. Calls the driver: at most one event record, and only on a
+ * heap that has seen more than one stream.
+ * Errors: UNKNOWN_POINTER (never ours, or inside a block), DOUBLE_FREE, CONTEXT_DEAD (the memory is counted
+ * as zombie). Nothing changes on an error. */
+TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
+
+/* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on whatever
+ * stream, is ordered before work that `stream` is given from now on. The memory is then reusable on `stream`
+ * at once and elsewhere when `stream` has passed this point. */
+TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
+
+/* What the heap knows of an address. */
+typedef struct trz_pointer_info {
+	void *base;             /* first byte of the allocation that holds the address */
+	size_t size;            /* bytes reserved for it (>= requested) */
+	size_t requested;       /* bytes asked for */
+	trz_stream stream;      /* the stream it was allocated on */
+	int device;             /* ordinal */
+	bool small;             /* served from a slab */
+} trz_pointer_info;
+
+/* Looks up any address inside a live allocation. Calls the driver: no. Errors: UNKNOWN_POINTER. */
+TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *out);
+
+/* Returns free memory to the driver until at most `keep` bytes stay reserved, or nothing more can go: only
+ * tiles that hold no live byte and whose last users have completed. 0 returns all that can be. `released`
+ * (may be NULL) gets the bytes returned. Waits for nothing. Calls the driver: yes.
+ * Errors: DRIVER, CONTEXT_DEAD, CAPTURE. */
+TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
+
+/* Upper bound of reserved bytes; 0: none. A limit below what is reserved now stops growth only; use
+ * trz_trim to get down to it. Calls the driver: no. */
+TRZ_API trz_status trz_set_limit(trz_heap *heap, size_t limit);
+TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
+
+/* ---- statistics ------------------------------------------------------------------------------------- */
+
+/* One statistic. `name` follows torch.cuda.memory_stats() where the meaning is the same, for example
+ * "allocated_bytes.all.peak". `unit` is "bytes", "count", "ns" or "ratio"; `value` holds all but ratios,
+ * `ratio` those (0 .. 1). */
+typedef struct trz_stat_value {
+	const char *name;
+	const char *unit;
+	const char *help;
+	uint64_t value;
+	double ratio;
+} trz_stat_value;
+
+/* Writes up to `capacity` statistics to `values` and their full number to `count` (either may be NULL/0 to
+ * ask for the other). Takes no lock that allocation takes: figures read while others allocate are of slightly
+ * different moments. Calls the driver: no. */
+TRZ_API trz_status trz_stats(trz_heap *heap, trz_stat_value *values, size_t capacity, size_t *count);
+
+/* One statistic by name. Errors: NOT_FOUND. */
+TRZ_API trz_status trz_stat(trz_heap *heap, const char *name, uint64_t *value);
+
+/* Sets every peak to the current value. */
+TRZ_API trz_status trz_reset_peaks(trz_heap *heap);
+
+/* Walks the whole heap and checks every invariant of docs/invariants.md. Stops allocation meanwhile; cost
+ * grows with the number of blocks. Errors: CORRUPT, with the invariant's number in trz_last_error(). */
+TRZ_API trz_status trz_check(trz_heap *heap);
+
+/* ---- configuration ------------------------------------------------------------------------------------ */
+
+/* One option of TERRAZZO_CONF. */
+typedef struct trz_option_info {
+	const char *key;
+	const char *type;     /* "bytes", "count" or "bool" */
+	const char *choices;  /* the range or the choices, as text */
+	const char *initial;  /* the default, as text */
+	const char *help;
+} trz_option_info;
+
+/* The i-th option, i from 0. `choices` and `initial` stay valid until the thread's next call. Errors: NOT_FOUND past the last. Calls the driver: no. */
+TRZ_API trz_status trz_option(size_t i, trz_option_info *out);
+
+/* Parses `config` without opening anything; for programs that want to complain early. */
+TRZ_API trz_status trz_config_check(const char *config);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The simulated device: a second implementation of the driver table, stricter than hardware.
+ *
+ * Physical memory is a sparse memfd, so that aliases alias and untouched memory costs nothing. Ranges without
+ * a mapping or without access really fault. Streams are queues whose work runs late, in an order that a seed
+ * decides. What the driver documents as illegal is a *violation*: counted, described, and by default fatal.
+ * Every driver call is counted, can be made to fail, and is charged virtual time from a cost table.
+ *
+ * One `sim` is one machine in one process. All functions are thread-safe unless noted. Nothing here is linked
+ * into the shipped allocator.
+ */
+#ifndef TRZ_SIM_H
+#define TRZ_SIM_H
+
+#include "terrazzo_driver.h"
+
+typedef struct sim sim;
+
+/* Which ready stream runs its next item. */
+typedef enum sim_schedule {
+	SIM_RANDOM,     /* any, by seed */
+	SIM_FIFO,       /* the item enqueued first: kind */
+	SIM_LIFO,       /* the stream that was given work last: run-ahead of the newest */
+	SIM_STARVE,     /* one stream (by seed, changing now and then) runs only when the host blocks on it */
+	SIM_SCHEDULES
+} sim_schedule;
+
+/* Rules that no GPU has confirmed yet, one bit each: a set bit means that the rule is enforced (a violation
+ * or an error when broken), a clear one that the simulator is lenient. */
+enum sim_rule {
+	SIM_RULE_CREATE_IN_CAPTURE = 1 << 0,   /* create/map/unmap/... outside relaxed mode during a capture */
+	SIM_RULE_SYNC_MAYBE = 1 << 1,          /* unmap, set_access and mem_free wait for the device, by seed */
+	SIM_RULE_UNMAP_IN_USE = 1 << 2,        /* unmap of a range that unfinished work names is a violation
+	                                        * (a clear bit: it faults when that work runs) */
+	SIM_RULE_HANDLE_REUSE = 1 << 3,        /* stream and event handles are reused at once, newest first */
+	SIM_RULES_ALL = (1 << 4) - 1
+};
+
+typedef struct sim_config {
+	int devices;                 /* 1 .. 16; 0: 1 */
+	uint64_t capacity;           /* bytes per device; 0: 80 GiB */
+	uint64_t context_overhead;   /* bytes that a context takes from its device */
+	uint64_t granularity;        /* 0: 2 MiB */
+	uint64_t va_bytes;           /* size of the device window; 0: 48 TiB (1 TiB under TSan) */
+	bool no_vmm;                 /* the device lacks virtual memory management */
+	bool poison;                 /* fresh physical memory holds garbage instead of zeros (costs residency) */
+	bool continue_on_violation;  /* count and describe violations instead of aborting */
+	unsigned lenient_rules;      /* sim_rule bits to clear */
+	sim_schedule schedule;
+	uint64_t seed;
+	const char *costs;           /* name of a shipped table or path of a file; NULL: "a100" */
+} sim_config;
+
+/* Opens a machine. Errors: INVALID_ARGUMENT, BAD_INPUT / IO (cost table: trz_last_error has file and line),
+ * ADDRESS_SPACE, HOST_MEMORY. */
+trz_status sim_open(const sim_config *config, sim **out);
+
+/* Closes it. Leaks of handles, reservations, mappings, events are reported by sim_leaks before this. */
+void sim_close(sim *s);
+
+/* The driver table over this machine; lives as long as it. */
+const trz_driver *sim_driver(sim *s);
+
+/* Names of the shipped cost tables, NULL-terminated. */
+const char *const *sim_cost_tables(void);
+
+/* ---- contexts and streams ------------------------------------------------------------------------------ */
+
+/* A user-made context on a device (cuCtxCreate without making it current), and its end: its streams die. */
+trz_status sim_context_create(sim *s, int device, trz_context *out);
+trz_status sim_context_destroy(sim *s, trz_context context);
+
+/* The calling thread's current context; NULL: none. */
+void sim_context_set_current(sim *s, trz_context context);
+trz_context sim_context_current(sim *s);
+
+/* The device's primary context, retained once for the caller. */
+trz_status sim_context_primary(sim *s, int device, trz_context *out);
+
+/* Streams. `blocking` ones synchronise with the legacy default stream as CUDA's do. Destroying returns at
+ * once; queued work goes on; the handle value may be handed out again by the next create. */
+trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_stream *out);
+trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream);
+
+/* ---- work: enqueued here, executed by sim_run* ------------------------------------------------------------ */
+
+/* Writes a sparse stamp of `tag` over [address, address + size): first and last word, one word per granule
+ * and a few by seed, so that checking 64 GiB does not touch 64 GiB. size >= 8. */
+trz_status sim_stamp(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag);
+
+/* Checks that the stamp of `tag` over exactly this range is intact; if not: a violation that names the range,
+ * the offset, the tag found and the tag expected. */
+trz_status sim_verify(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag);
+
+/* Real bytes: memset and copies (host or device on either side); the bytes of a host source are read when the
+ * copy executes, as with pinned memory. */
+trz_status sim_fill(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint8_t value);
+trz_status sim_copy(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size);
+
+/* Calls fn(arg) in stream order, from whichever thread runs the item, with no lock of the simulator held. */
+trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), void *arg);
+
+/* Keeps the stream busy until *flag is non-zero (a spinning kernel, cuStreamWaitValue). When only such items
+ * remain and the host blocks on one of them, that is a deadlock: a violation. */
+trz_status sim_spin(sim *s, trz_context c, trz_stream st, const uint32_t *flag);
+
+/* ---- letting work run ----------------------------------------------------------------------------------- */
+
+/* Runs up to `items` ready items in scheduled order; returns how many ran. */
+uint64_t sim_run(sim *s, uint64_t items);
+
+/* Advances the trace clock by one event and runs, in scheduled order, every item enqueued more than `lag`
+ * events ago (lag 0: all that is ready). Items still stay in order within their stream and behind waits. */
+void sim_tick(sim *s, uint64_t lag);
+
+/* Blocks until a stream / a whole device is idle. */
+trz_status sim_stream_sync(sim *s, trz_context c, trz_stream st);
+trz_status sim_device_sync(sim *s, int device);
+
+/* ---- faults, counts, time ---------------------------------------------------------------------------------- */
+
+/* A slot of the table by its place in TRZ_DRIVER_SLOTS. */
+typedef enum sim_slot {
+#define SIM_SLOT_ENUM(slot) SIM_SLOT_##slot,
+	TRZ_DRIVER_SLOTS(SIM_SLOT_ENUM)
+#undef SIM_SLOT_ENUM
+	SIM_SLOTS
+} sim_slot;
+const char *sim_slot_name(sim_slot slot);
+
+/* Fails calls with `status`: the `nth` call from now on (1 = the next) among the slots of `slot_mask` (bit i =
+ * slot i; ~0: all that can fail), once or, with `persistent`, from then on. nth 0 switches faults off.
+ * clock_ns, device_count and context_release never fail. */
+void sim_fault_nth(sim *s, uint64_t slot_mask, uint64_t nth, bool persistent, trz_status status);
+
+/* Fails each such call with the given probability (0 .. 1), by seed. */
+void sim_fault_probability(sim *s, uint64_t slot_mask, double probability, trz_status status);
+
+/* Faults injected so far. */
+uint64_t sim_faults(sim *s);
+
+/* Makes the device fail as after an illegal access: every later call of its contexts is CONTEXT_DEAD. */
+void sim_kill_context(sim *s, trz_context context);
+
+uint64_t sim_calls(sim *s, sim_slot slot);
+void sim_reset_calls(sim *s);
+
+/* Virtual time spent in driver calls by all threads, ns; and real host time spent inside the simulator's driver
+ * slots by the calling thread, ns (subtract it to get an allocator's own time). */
+uint64_t sim_driver_time_ns(sim *s);
+uint64_t sim_host_time_ns(sim *s);
+
+/* Violations so far, and the text of the first (NULL: none). */
+uint64_t sim_violations(sim *s);
+const char *sim_first_violation(sim *s);
+
+/* ---- looking ------------------------------------------------------------------------------------------------ */
+
+uint64_t sim_device_used(sim *s, int device);      /* physical bytes taken, context overhead included */
+uint64_t sim_device_peak(sim *s, int device);
+uint64_t sim_resident_bytes(sim *s);               /* host memory that device memory really takes */
+uint64_t sim_unfinished(sim *s);                   /* items enqueued and not executed */
+
+/* One line per kind of object still alive ("3 handles, 1 reservation"); returns their number; text may be
+ * NULL. Streams and contexts that the table's user did not make are not counted. */
+uint64_t sim_leaks(sim *s, char *text, size_t text_size);
+
+/* Reads device memory as a debugger would, without regard to streams; false where nothing is mapped. */
+bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size);
+
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Virtual time: what each driver call is charged, by number of handles, bytes and devices. The tables are ini
+ * files; those of costs/ are compiled in, so that programs work from any folder. The format is explained at the
+ * head of costs/a100.ini.
+ */
+#include "sim_machine.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <ini.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "error.h"
+
+/* The compiler's include path finds the files for the assembler too. */
+__asm__(".pushsection .rodata\n"
+        "sim_cost_a100:\n"
+        ".incbin \"costs/a100.ini\"\n"
+        ".byte 0\n"
+        "sim_cost_slow_create:\n"
+        ".incbin \"costs/slow-create.ini\"\n"
+        ".byte 0\n"
+        "sim_cost_wsl2:\n"
+        ".incbin \"costs/wsl2.ini\"\n"
+        ".byte 0\n"
+        ".popsection\n");
+
+extern const char sim_cost_a100[], sim_cost_slow_create[], sim_cost_wsl2[];
+
+static const char *const shipped_names[] = {"a100", "slow-create", "wsl2", NULL};
+
+const char *const *sim_cost_tables(void)
+{
+	return shipped_names;
+}
+
+static const char *shipped_text(const char *name)
+{
+	const char *const texts[] = {sim_cost_a100, sim_cost_slow_create, sim_cost_wsl2};
+	for (size_t i = 0; shipped_names[i]; i++)
+		if (strcmp(name, shipped_names[i]) == 0)
+			return texts[i];
+	return NULL;
+}
+
+/* ---- reading -------------------------------------------------------------------------------------------------- */
+
+static bool read_number(const char **text, uint64_t *value)
+{
+	char *end;
+	if (!isdigit((unsigned char)**text))
+		return false;
+	errno = 0;
+	*value = strtoull(*text, &end, 10);
+	*text = end;
+	return errno == 0;
+}
+
+static void skip_spaces(const char **text)
+{
+	while (isspace((unsigned char)**text))
+		++*text;
+}
+
+/* "ns" or "MiB:ns, MiB:ns, ..." with growing sizes. */
+static bool read_points(const char *text, struct sim_cost *cost)
+{
+	uint64_t first, ns;
+	cost->points = 0;
+	for (;;) {
+		skip_spaces(&text);
+		if (!read_number(&text, &first) || cost->points == SIM_COST_POINTS)
+			return false;
+		ns = first;
+		if (*text == ':') {
+			text++;
+			if (!read_number(&text, &ns))
+				return false;
+		} else if (cost->points > 0 || *text) {
+			return false;
+		}
+		if (cost->points > 0 && first <= cost->point_mib[cost->points - 1])
+			return false;
+		cost->point_mib[cost->points] = first;
+		cost->point_ns[cost->points++] = ns;
+		skip_spaces(&text);
+		if (*text == '\0')
+			return true;
+		if (*text++ != ',')
+			return false;
+	}
+}
+
+static bool read_whole_number(const char *text, uint64_t *value)
+{
+	return read_number(&text, value) && *text == '\0';
+}
+
+static sim_slot find_slot(const char *name)
+{
+	int slot = 0;
+	while (slot < SIM_SLOTS && strcmp(name, sim_slot_name((sim_slot)slot)) != 0)
+		slot++;
+	return (sim_slot)slot;
+}
+
+static int read_entry(void *user, const char *section, const char *name, const char *value)
+{
+	sim *s = user;
+	sim_slot slot = find_slot(section);
+	if (slot == SIM_SLOTS)
+		return 0;
+	struct sim_cost *cost = &s->cost[slot];
+	if (strcmp(name, "call_ns") == 0)
+		return read_whole_number(value, &cost->call_ns);
+	if (strcmp(name, "mib_ns") == 0)
+		return read_whole_number(value, &cost->mib_ns);
+	if (strcmp(name, "device_percent") == 0)
+		return read_whole_number(value, &cost->device_percent);
+	if (strcmp(name, "handle_ns") == 0)
+		return read_points(value, cost);
+	return 0;
+}
+
+trz_status sim_cost_load(sim *s, const char *name)
+{
+	const char *text = shipped_text(name);
+	int line = text ? ini_parse_string(text, read_entry, s) : ini_parse(name, read_entry, s);
+	if (line < 0)
+		return trz_fail(TRZ_ERROR_IO, "cost table %s is neither shipped (a100, slow-create, wsl2) nor a file: %s",
+		                name, strerror(errno));
+	if (line > 0)
+		return trz_fail(TRZ_ERROR_BAD_INPUT,
+		                "%s:%d: neither a slot's section nor a known key with a number (see costs/a100.ini)",
+		                name, line);
+	return TRZ_OK;
+}
+
+/* ---- charging -------------------------------------------------------------------------------------------------- */
+
+static uint64_t at_size(const struct sim_cost *c, uint64_t mib)
+{
+	if (c->points == 0)
+		return 0;
+	unsigned i = 0;
+	while (i < c->points && c->point_mib[i] < mib)
+		i++;
+	if (i == 0)
+		return c->point_ns[0];
+	if (i == c->points)
+		return c->point_ns[i - 1];
+	int64_t low = (int64_t)c->point_ns[i - 1], rise = (int64_t)c->point_ns[i] - low;
+	int64_t run = (int64_t)(c->point_mib[i] - c->point_mib[i - 1]);
+	return (uint64_t)(low + rise * (int64_t)(mib - c->point_mib[i - 1]) / run);
+}
+
+void sim_charge_call(sim *s, sim_slot slot)
+{
+	s->driver_ns += s->cost[slot].call_ns;
+}
+
+void sim_charge_handle(sim *s, sim_slot slot, uint64_t size, int devices)
+{
+	const struct sim_cost *c = &s->cost[slot];
+	uint64_t mib = size / MIB(1);
+	uint64_t ns = at_size(c, mib) + c->mib_ns * mib;
+	s->driver_ns += ns + ns * c->device_percent / 100 * (uint64_t)(devices - 1);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The inside of the simulated device: the structures that the files of this folder share, and what each file
+ * offers the others. No one outside the folder includes it.
+ *
+ * One lock guards a whole machine (the driver serialises its callers too). It is taken by sim_enter and given
+ * back by sim_leave; every function below is called with it held unless it says otherwise. Only a host
+ * function of a stream and the wait for one in another thread let go of it in between, so whatever can run
+ * work (sim_block, sim_drain) comes before a caller's own checks, never after them.
+ */
+#ifndef TRZ_SIM_MACHINE_H
+#define TRZ_SIM_MACHINE_H
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "sim.h"
+
+enum { SIM_MAX_DEVICES = 16, SIM_TEXT_BYTES = 512 };
+
+/* ---- registry of handle values ----------------------------------------------------------------------- */
+
+/* The values that users hold are (index + 1) << 8 | kind, so that one of the wrong kind is noticed. */
+enum sim_kind { SIM_KIND_MEMORY = 1, SIM_KIND_CONTEXT, SIM_KIND_STREAM, SIM_KIND_EVENT };
+
+/* Invariant: objects[i] is NULL exactly where the value of index i is dead; `unused` is a stack of dead
+ * indexes that may be handed out again, newest last. */
+struct sim_registry {
+	enum sim_kind kind;
+	bool reuse;
+	void **objects;
+	uint32_t *unused;
+	uint32_t count, room, unused_count;
+};
+
+/* 0 where the host has no memory. */
+uint64_t sim_registry_add(struct sim_registry *r, void *object);
+/* NULL: the value is dead, or of another kind. */
+void *sim_registry_get(const struct sim_registry *r, uint64_t value);
+void sim_registry_remove(struct sim_registry *r, uint64_t value);
+void sim_registry_free(struct sim_registry *r);
+
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* Physical memory: [offset, offset + size) of the memfd. Offsets only grow, each device in a part of its own,
+ * so that memory created in sequence lies in sequence and the kernel can merge its mappings.
+ * Invariant: handles + mappings > 0; its bytes are charged to the device as long as it exists. */
+struct sim_phys {
+	LIST_ENTRY(sim_phys) link;
+	uint64_t serial, offset, size;
+	int device;
+	unsigned export_kinds;
+	uint32_t handles, mappings;
+};
+
+/* A whole physical memory laid at an address. The machine's table points to it from every granule covered. */
+struct sim_mapping {
+	LIST_ENTRY(sim_mapping) link;
+	uint64_t address;
+	struct sim_phys *phys;
+	uint64_t generation;        /* the machine's `generation` when it was made */
+	uint32_t access;            /* one bit per device */
+	bool present;               /* the host's page tables have it: since the first set_access */
+	struct sim_chunk *chunk;    /* plain memory (sim_plain.c); NULL: made by `map` */
+};
+
+struct sim_range {
+	uint64_t address, size;
+};
+
+struct sim_device {
+	uint64_t used, peak, next_offset;
+	struct sim_context *primary;  /* NULL: not retained */
+	unsigned contexts;
+	bool dead;                    /* sticky; ends with its last context */
+};
+
+/* ---- contexts, streams, events ------------------------------------------------------------------------- */
+
+/* Lives until sim_close, so that a destroyed one is told from a wrong value. */
+struct sim_context {
+	uint64_t value;
+	int device;
+	bool primary, destroyed;
+	unsigned references;        /* of a primary one: it ends when they do */
+	struct sim_stream *legacy;
+	LIST_HEAD(, sim_stream) streams;
+};
+
+enum sim_work_kind {
+	SIM_WORK_STAMP, SIM_WORK_VERIFY, SIM_WORK_FILL, SIM_WORK_COPY, SIM_WORK_HOST, SIM_WORK_SPIN, SIM_WORK_WAIT
+};
+
+/* One item of a stream. Which fields count is decided by `kind`. */
+struct sim_work {
+	enum sim_work_kind kind;
+	uint8_t value;              /* fill */
+	uint64_t tick, order;       /* trace clock and number among all items, when enqueued */
+	uint64_t generation;        /* mappings younger than this were made behind its back */
+	uint64_t address, size;     /* stamp, verify, fill; copy: the destination */
+	uint64_t from, tag;         /* copy: the source; stamp, verify: the tag */
+	void (*fn)(void *);         /* host */
+	void *arg;
+	const uint32_t *flag;       /* spin */
+	struct sim_stream *other;   /* wait: until `other` has completed `sequence` items */
+	uint64_t sequence;
+};
+
+/* A queue: items completed .. enqueued - 1 stand in the ring `items` at (number & (room - 1)).
+ * Invariant: it is in the machine's `active` array exactly while it is not empty. Lives until sim_close, since
+ * events and waits point to it after its handle is dead. */
+struct sim_stream {
+	LIST_ENTRY(sim_stream) link, in_context;
+	struct sim_context *context;
+	uint64_t value, id;
+	uint64_t thread;            /* the thread whose default stream it is; 0: none */
+	bool blocking;
+	struct sim_work *items;
+	uint64_t room, enqueued, completed;
+	size_t active_index;
+	uint64_t last_order;        /* of the item enqueued last */
+	uint64_t seen_legacy;       /* legacy stream's items that this blocking stream waits for already */
+	uint64_t seen_by_legacy;    /* items of this stream that the legacy stream waits for already */
+	struct sim_thread *runner;  /* inside the host function at the head of the queue */
+};
+
+/* Captures the first `sequence` items of `stream`; NULL: never recorded. */
+struct sim_event {
+	uint64_t value;
+	struct sim_context *context;
+	struct sim_stream *stream;
+	uint64_t sequence;
+};
+
+/* ---- the machine ----------------------------------------------------------------------------------------- */
+
+struct sim_thread {
+	LIST_ENTRY(sim_thread) link;
+	struct sim *machine;
+	uint64_t number;            /* from 1, never used again */
+	struct sim_context *current;
+	trz_capture_mode capture_mode;
+	unsigned depth;             /* of driver slots, for host functions that call the driver */
+	uint64_t host_ns;
+	char reason[SIM_TEXT_BYTES];
+};
+
+enum { SIM_COST_POINTS = 8 };
+
+/* What a slot costs: call_ns + for each handle: at(size) + mib_ns * MiB, the latter two grown by
+ * device_percent for each device beyond the first. */
+struct sim_cost {
+	uint64_t call_ns, mib_ns, device_percent;
+	unsigned points;            /* `at`: straight lines between these, flat outside */
+	uint64_t point_mib[SIM_COST_POINTS], point_ns[SIM_COST_POINTS];
+};
+
+struct sim_fault {
+	uint64_t mask;              /* of slots; 0: off */
+	uint64_t countdown;         /* nth: matching calls until it strikes */
+	bool persistent;
+	double probability;
+	trz_status status;
+};
+
+struct sim {
+	sim_config config;
+	trz_driver table;
+	pthread_mutex_t lock;
+	pthread_cond_t progress;    /* a host function has returned, or a device has died */
+	pthread_key_t thread_key;
+	LIST_HEAD(, sim_thread) threads;
+	uint64_t thread_count;
+
+	int memory_fd;
+	uint64_t window, window_bytes;
+	unsigned granule_shift;
+	struct sim_mapping **granules;      /* window_bytes >> granule_shift entries */
+	struct sim_range *reservations;     /* sorted by address, disjoint */
+	size_t reservation_count, reservation_room;
+	LIST_HEAD(, sim_phys) physical;
+	LIST_HEAD(, sim_mapping) mappings;
+	LIST_HEAD(, sim_chunk) chunks;
+	uint64_t mapping_count;             /* made by `map`, not by plain memory */
+	uint64_t chunk_count;               /* each has one reservation */
+	uint64_t plain_count;               /* allocations in chunks */
+	uint64_t generation, phys_serial;
+	struct sim_device device[SIM_MAX_DEVICES];
+
+	struct sim_registry memory, contexts, streams, events;
+	uint64_t live_handles, live_events, context_retains;
+	LIST_HEAD(, sim_stream) all_streams;
+	struct sim_stream **active;
+	size_t active_count, active_room;
+	struct sim_stream *starved;
+	uint64_t stream_ids, order, tick, unfinished;
+	uint64_t schedule_seed, sync_seed, fault_seed;
+
+	struct sim_cost cost[SIM_SLOTS];
+	uint64_t driver_ns, clock_readings;
+	uint64_t calls[SIM_SLOTS];
+	struct sim_fault nth_fault, random_fault;
+	uint64_t faults;
+
+	uint64_t violations;
+	char first_violation[SIM_TEXT_BYTES];
+};
+
+/* A call into the machine, from a slot of the table or (slot SIM_SLOTS) from a function of sim.h. */
+struct sim_call {
+	sim *s;
+	struct sim_thread *thread;
+	sim_slot slot;
+	trz_status status;
+	uint64_t started;
+};
+
+/* sim_machine.c. sim_enter takes the lock; for a slot it also counts, charges the call and, by status, injects
+ * the fault. sim_leave gives the lock back, puts the failure's reason where callers look, returns the status. */
+struct sim_call sim_enter(sim *s, sim_slot slot);
+trz_status sim_leave(struct sim_call *call);
+struct sim_thread *sim_thread_here(sim *s);
+/* Keeps the reason of a failure for sim_leave; returns `status`. */
+trz_status sim_refuse(sim *s, trz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Counts and describes what the driver documents as illegal; aborts unless configured not to. */
+trz_status sim_violate(sim *s, trz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool sim_enforces(const sim *s, enum sim_rule rule);
+
+/* sim_fault.c: TRZ_OK, or the failure to inject into this call. */
+trz_status sim_fault_strike(sim *s, sim_slot slot);
+
+/* sim_cost.c */
+trz_status sim_cost_load(sim *s, const char *name);
+void sim_charge_call(sim *s, sim_slot slot);
+void sim_charge_handle(sim *s, sim_slot slot, uint64_t size, int devices);
+
+/* sim_memory.c */
+trz_status sim_memory_open(sim *s);
+void sim_memory_close(sim *s);
+bool sim_memory_take(sim *s, int device, uint64_t bytes);
+void sim_memory_give(sim *s, int device, uint64_t bytes);
+struct sim_phys *sim_phys_new(sim *s, int device, uint64_t size);
+void sim_phys_drop(sim *s, struct sim_phys *p);
+trz_status sim_range_take(sim *s, uint64_t size, uint64_t alignment, uint64_t hint, uint64_t *address);
+void sim_range_give(sim *s, uint64_t address);
+struct sim_mapping *sim_mapping_at(const sim *s, uint64_t address);
+trz_status sim_mapping_add(sim *s, uint64_t address, struct sim_phys *p, struct sim_chunk *chunk);
+trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size);
+trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size, uint32_t access);
+void sim_mapping_remove(sim *s, struct sim_mapping *m);
+bool sim_in_window(const sim *s, uint64_t address);
+/* Whether work of `device`, enqueued at `generation`, may touch the range; `why` says what stands against it. */
+bool sim_reachable(const sim *s, int device, uint64_t address, uint64_t size, uint64_t generation,
+                   char why[SIM_TEXT_BYTES]);
+/* Names the unfinished work that uses the range, where there is any and the rule is enforced. */
+void sim_check_unused(sim *s, const char *what, uint64_t address, uint64_t size);
+/* The `maybe` of calls that may wait for the device. `otherwise`: whether the lenient machine waits. */
+void sim_maybe_drain(sim *s, int device, bool otherwise);
+
+trz_status sim_create(sim *s, const trz_tile_props *props, uint64_t size, trz_handle *handle);
+trz_status sim_release(sim *s, trz_handle handle);
+trz_status sim_reserve(sim *s, uint64_t size, uint64_t alignment, trz_addr hint, trz_addr *address);
+trz_status sim_unreserve(sim *s, trz_addr address, uint64_t size);
+trz_status sim_map(sim *s, trz_addr address, uint64_t size, trz_handle handle);
+trz_status sim_unmap(sim *s, trz_addr address, uint64_t size);
+trz_status sim_set_access(sim *s, trz_addr address, uint64_t size, const int *devices, int count);
+
+/* sim_share.c */
+trz_status sim_export(sim *s, trz_handle handle, unsigned kind, void *shareable);
+trz_status sim_import(sim *s, unsigned kind, const void *shareable, trz_handle *handle);
+
+/* sim_plain.c */
+trz_status sim_plain_alloc(sim *s, struct sim_context *c, uint64_t size, trz_addr *address);
+trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address);
+/* Ends all plain memory of a context, or (NULL) of the machine. */
+void sim_plain_end(sim *s, const struct sim_context *c);
+
+/* sim_context.c */
+/* TRZ_OK and the context, or why it cannot be used: INVALID_ARGUMENT (a violation), CONTEXT_DEAD. */
+trz_status sim_context_find(sim *s, trz_context value, struct sim_context **out);
+trz_status sim_context_bind(sim *s, int device, trz_context wanted, trz_context *out);
+trz_status sim_context_unbind(sim *s, int device, trz_context value);
+void sim_contexts_close(sim *s);
+/* Everything of the device fails from now on; queued work is forgotten. */
+void sim_device_die(sim *s, int device);
+trz_status sim_device_check(sim *s, int device);
+
+/* sim_stream.c */
+struct sim_stream *sim_stream_new(sim *s, struct sim_context *c, bool blocking, uint64_t thread);
+trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struct sim_stream **out);
+void sim_streams_end_context(sim *s, struct sim_context *c);
+void sim_streams_forget(sim *s, int device);
+void sim_streams_close(sim *s);
+trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work);
+trz_status sim_event_new(sim *s, trz_context context, trz_event *out);
+trz_status sim_event_end(sim *s, trz_context context, trz_event event);
+trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out);
+trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream);
+trz_status sim_event_passed(sim *s, trz_context context, trz_event event);
+trz_status sim_event_wait(sim *s, trz_context context, trz_event event);
+trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_event event);
+
+/* sim_schedule.c */
+bool sim_passed(const struct sim_stream *st, uint64_t sequence);
+/* Takes the finished head off the queue. */
+void sim_complete(sim *s, struct sim_stream *st);
+/* Runs work until the first `sequence` items of the stream are complete. */
+trz_status sim_block(sim *s, struct sim_stream *st, uint64_t sequence);
+/* The same for all that a device has been given so far. */
+trz_status sim_drain(sim *s, int device);
+
+/* sim_work.c */
+struct sim_work *sim_head(const struct sim_stream *st);
+/* Executes a stamp, verify, fill or copy. */
+void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work *w);
+/* The first device range, of up to two, that the item uses and that overlaps the given one. */
+bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size);
+const char *sim_work_name(const struct sim_work *w);
+
+/* sim_table.c */
+extern const trz_driver sim_table;
+
+#endif

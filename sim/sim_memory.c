@@ -1,0 +1,661 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory: physical memory in a sparse memfd, reservations and mappings in a window of the host's address space.
+ *
+ * The table by granule is the truth, and every access of simulated work is checked against it. The host's page
+ * tables follow it for programs that dereference device addresses: the window is PROT_NONE, a mapping becomes
+ * present with its first access rights, and goes with its unmap. Setting access on many mappings that lie in
+ * sequence in the memfd takes one host mapping; how many of these a process may have is limited
+ * (vm.max_map_count), and meeting that limit says nothing about device memory: it is a violation of its own.
+ */
+#include "sim_machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bits.h"
+#include "error.h"
+#include "prng.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#endif
+#endif
+
+/* Where windows may lie. The main window ends below where position-independent programs load; further machines
+ * find room above it. TSan knows a narrow band only. */
+#ifdef UNDER_TSAN
+static const uint64_t window_low = 0x7e8000000000, window_high = 0x7fc000000000, window_step = GIB(64);
+static const uint64_t window_wanted = GIB(1024);
+#else
+static const uint64_t window_low = 0x200000000000, window_high = 0x7a0000000000, window_step = GIB(1024);
+static const uint64_t window_wanted = GIB(48 * 1024);
+#endif
+static const uint64_t window_least = GIB(64);
+
+/* The memfd's size; each device has a sixteenth of it. Sparse, so that it costs nothing. */
+static const uint64_t memory_file_bytes = 1ull << 60;
+
+/* ---- opening and closing ------------------------------------------------------------------------------- */
+
+static bool place_window(sim *s, uint64_t bytes)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+	for (uint64_t base = window_low; base + bytes <= window_high; base += window_step) {
+		void *p = mmap((void *)base, bytes, PROT_NONE, flags, -1, 0);
+		if (p == (void *)base) {
+			s->window = base;
+			s->window_bytes = bytes;
+			return true;
+		}
+		if (p != MAP_FAILED)
+			munmap(p, bytes);
+	}
+	return false;
+}
+
+/* A size that the caller chose is kept; the default one shrinks where other machines are open. */
+static trz_status open_window(sim *s)
+{
+	uint64_t bytes = s->config.va_bytes ? s->config.va_bytes : window_wanted;
+	while (!place_window(s, bytes)) {
+		if (s->config.va_bytes || bytes / 2 < window_least)
+			return trz_fail(TRZ_ERROR_ADDRESS_SPACE,
+			                "no free %llu GiB of address space for the device window: set va_bytes lower",
+			                (unsigned long long)(bytes >> 30));
+		bytes /= 2;
+	}
+	return TRZ_OK;
+}
+
+static size_t table_bytes(const sim *s)
+{
+	return (size_t)(s->window_bytes >> s->granule_shift) * sizeof *s->granules;
+}
+
+trz_status sim_memory_open(sim *s)
+{
+	s->granule_shift = log2_floor(s->config.granularity);
+	for (int i = 0; i < SIM_MAX_DEVICES; i++)
+		s->device[i].next_offset = (uint64_t)i * (memory_file_bytes / SIM_MAX_DEVICES);
+	trz_status status = open_window(s);
+	if (status != TRZ_OK)
+		return status;
+	void *table = mmap(NULL, table_bytes(s), PROT_READ | PROT_WRITE,
+	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	s->memory_fd = memfd_create("sim-device-memory", MFD_CLOEXEC);
+	if (table != MAP_FAILED && s->memory_fd >= 0 && ftruncate(s->memory_fd, (off_t)memory_file_bytes) == 0) {
+		s->granules = table;
+		return TRZ_OK;
+	}
+	status = trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the simulated device: %s", strerror(errno));
+	if (table != MAP_FAILED)
+		munmap(table, table_bytes(s));
+	if (s->memory_fd >= 0)
+		close(s->memory_fd);
+	munmap((void *)s->window, s->window_bytes);
+	return status;
+}
+
+void sim_memory_close(sim *s)
+{
+	while (!LIST_EMPTY(&s->mappings)) {
+		struct sim_mapping *m = LIST_FIRST(&s->mappings);
+		LIST_REMOVE(m, link);
+		free(m);
+	}
+	while (!LIST_EMPTY(&s->physical)) {
+		struct sim_phys *p = LIST_FIRST(&s->physical);
+		LIST_REMOVE(p, link);
+		free(p);
+	}
+	free(s->reservations);
+	sim_registry_free(&s->memory);
+	munmap(s->granules, table_bytes(s));
+	munmap((void *)s->window, s->window_bytes);
+	close(s->memory_fd);
+}
+
+/* ---- physical memory --------------------------------------------------------------------------------------- */
+
+bool sim_memory_take(sim *s, int device, uint64_t bytes)
+{
+	struct sim_device *d = &s->device[device];
+	if (bytes > s->config.capacity - d->used) {
+		sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "device %d has %llu of %llu bytes left, %llu are needed", device,
+		           (unsigned long long)(s->config.capacity - d->used),
+		           (unsigned long long)s->config.capacity, (unsigned long long)bytes);
+		return false;
+	}
+	d->used += bytes;
+	d->peak = max_u64(d->peak, d->used);
+	return true;
+}
+
+void sim_memory_give(sim *s, int device, uint64_t bytes)
+{
+	s->device[device].used -= bytes;
+}
+
+static void poison(sim *s, const struct sim_phys *p)
+{
+	unsigned char garbage[KIB(16)];
+	memset(garbage, 0xdb, sizeof garbage);
+	for (uint64_t at = 0; at < p->size; at += sizeof garbage)
+		if (pwrite(s->memory_fd, garbage, sizeof garbage, (off_t)(p->offset + at)) < 0) {
+			fprintf(stderr, "sim: no host memory to poison device memory: %s\n", strerror(errno));
+			abort();
+		}
+}
+
+/* Charged to the device already; NULL: no host memory. */
+struct sim_phys *sim_phys_new(sim *s, int device, uint64_t size)
+{
+	struct sim_phys *p = calloc(1, sizeof *p);
+	if (!p)
+		return NULL;
+	p->serial = ++s->phys_serial;
+	p->offset = s->device[device].next_offset;
+	p->size = size;
+	p->device = device;
+	s->device[device].next_offset += size;
+	LIST_INSERT_HEAD(&s->physical, p, link);
+	if (s->config.poison)
+		poison(s, p);
+	return p;
+}
+
+/* Ends it where neither a handle nor a mapping is left. Its place in the file is never used again; the hole
+ * gives the host its pages back. */
+void sim_phys_drop(sim *s, struct sim_phys *p)
+{
+	if (p->handles + p->mappings > 0)
+		return;
+	fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)p->offset, (off_t)p->size);
+	sim_memory_give(s, p->device, p->size);
+	LIST_REMOVE(p, link);
+	free(p);
+}
+
+uint64_t sim_resident_bytes(sim *s)
+{
+	struct stat st;
+	return fstat(s->memory_fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
+static trz_status check_props(sim *s, const trz_tile_props *props, uint64_t size)
+{
+	if (s->config.no_vmm)
+		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "the device has no virtual memory management");
+	if (props->device < 0 || props->device >= s->config.devices)
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "there is no device %d", props->device);
+	if (size == 0 || size % s->config.granularity)
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "%llu bytes are no multiple of the granularity",
+		                  (unsigned long long)size);
+	if (props->export_kinds & ~(unsigned)TRZ_EXPORT_FD)
+		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kinds %#x: only file descriptors can be had",
+		                  props->export_kinds);
+	return sim_device_check(s, props->device);
+}
+
+trz_status sim_create(sim *s, const trz_tile_props *props, uint64_t size, trz_handle *handle)
+{
+	trz_status status = check_props(s, props, size);
+	if (status != TRZ_OK)
+		return status;
+	if (!sim_memory_take(s, props->device, size))
+		return TRZ_ERROR_OUT_OF_MEMORY;
+	struct sim_phys *p = sim_phys_new(s, props->device, size);
+	uint64_t value = p ? sim_registry_add(&s->memory, p) : 0;
+	if (!value) {
+		if (p)
+			sim_phys_drop(s, p);
+		else
+			sim_memory_give(s, props->device, size);
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a handle");
+	}
+	p->handles = 1;
+	p->export_kinds = props->export_kinds;
+	s->live_handles++;
+	sim_charge_handle(s, SIM_SLOT_create, size, 1);
+	*handle = value;
+	return TRZ_OK;
+}
+
+trz_status sim_release(sim *s, trz_handle handle)
+{
+	struct sim_phys *p = sim_registry_get(&s->memory, handle);
+	if (!p)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "release of handle %#llx, which is dead or was never made",
+		                   (unsigned long long)handle);
+	trz_status status = sim_device_check(s, p->device);
+	if (status != TRZ_OK)
+		return status;
+	sim_charge_handle(s, SIM_SLOT_release, p->size, 1);
+	sim_registry_remove(&s->memory, handle);
+	s->live_handles--;
+	p->handles--;
+	sim_phys_drop(s, p);
+	return TRZ_OK;
+}
+
+/* ---- reservations --------------------------------------------------------------------------------------------- */
+
+/* Index of the first reservation that starts above `address`. */
+static size_t reservation_above(const sim *s, uint64_t address)
+{
+	size_t low = 0, high = s->reservation_count;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		if (s->reservations[middle].address > address)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low;
+}
+
+static bool is_reserved(const sim *s, uint64_t address, uint64_t size)
+{
+	size_t i = reservation_above(s, address);
+	if (i == 0)
+		return false;
+	const struct sim_range *r = &s->reservations[i - 1];
+	return address - r->address <= r->size && size <= r->size - (address - r->address);
+}
+
+/* The lowest free range, or the wished one where it is free; its place in the array goes to *at. 0: none. */
+static uint64_t find_free(const sim *s, uint64_t size, uint64_t alignment, uint64_t hint, size_t *at)
+{
+	uint64_t end = s->window + s->window_bytes;
+	if (hint >= s->window && hint < end && size <= end - hint && hint % alignment == 0) {
+		size_t i = reservation_above(s, hint);
+		bool before = i == 0 || s->reservations[i - 1].address + s->reservations[i - 1].size <= hint;
+		if (before && (i == s->reservation_count || s->reservations[i].address >= hint + size)) {
+			*at = i;
+			return hint;
+		}
+	}
+	uint64_t from = s->window;
+	for (size_t i = 0; i <= s->reservation_count; i++) {
+		uint64_t to = i < s->reservation_count ? s->reservations[i].address : end;
+		uint64_t start = align_up(from, alignment);
+		if (start < to && size <= to - start) {
+			*at = i;
+			return start;
+		}
+		if (i < s->reservation_count)
+			from = to + s->reservations[i].size;
+	}
+	return 0;
+}
+
+static bool make_room_for_reservation(sim *s)
+{
+	if (s->reservation_count < s->reservation_room)
+		return true;
+	size_t room = s->reservation_room ? s->reservation_room * 2 : 64;
+	struct sim_range *grown = realloc(s->reservations, room * sizeof *grown);
+	if (!grown)
+		return false;
+	s->reservations = grown;
+	s->reservation_room = room;
+	return true;
+}
+
+trz_status sim_range_take(sim *s, uint64_t size, uint64_t alignment, uint64_t hint, uint64_t *address)
+{
+	if (!make_room_for_reservation(s))
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a reservation");
+	size_t at;
+	uint64_t start = find_free(s, size, max_u64(alignment, s->config.granularity), hint, &at);
+	if (!start)
+		return sim_refuse(s, TRZ_ERROR_ADDRESS_SPACE, "no free range of %llu bytes in a window of %llu",
+		                  (unsigned long long)size, (unsigned long long)s->window_bytes);
+	memmove(&s->reservations[at + 1], &s->reservations[at],
+	        (s->reservation_count - at) * sizeof s->reservations[0]);
+	s->reservations[at] = (struct sim_range){start, size};
+	s->reservation_count++;
+	*address = start;
+	return TRZ_OK;
+}
+
+void sim_range_give(sim *s, uint64_t address)
+{
+	size_t above = reservation_above(s, address);
+	memmove(&s->reservations[above - 1], &s->reservations[above],
+	        (s->reservation_count - above) * sizeof s->reservations[0]);
+	s->reservation_count--;
+}
+
+trz_status sim_reserve(sim *s, uint64_t size, uint64_t alignment, trz_addr hint, trz_addr *address)
+{
+	if (s->config.no_vmm)
+		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "the device has no virtual memory management");
+	if (size == 0 || size % s->config.granularity || (alignment && !is_power_of_two(alignment)))
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "reservation of %llu bytes aligned to %llu",
+		                  (unsigned long long)size, (unsigned long long)alignment);
+	trz_status status = sim_range_take(s, size, alignment, hint, address);
+	if (status == TRZ_OK)
+		sim_charge_handle(s, SIM_SLOT_reserve, size, 1);
+	return status;
+}
+
+trz_status sim_unreserve(sim *s, trz_addr address, uint64_t size)
+{
+	size_t i = reservation_above(s, address);
+	if (i == 0 || s->reservations[i - 1].address != address || s->reservations[i - 1].size != size)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "unreserve of [%#llx, +%llu), which is no reservation",
+		                   (unsigned long long)address, (unsigned long long)size);
+	for (uint64_t a = address; a < address + size; a += s->config.granularity)
+		if (sim_mapping_at(s, a))
+			return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
+			                   "unreserve of [%#llx, +%llu) with a mapping left at %#llx",
+			                   (unsigned long long)address, (unsigned long long)size, (unsigned long long)a);
+	sim_range_give(s, address);
+	sim_charge_handle(s, SIM_SLOT_unreserve, size, 1);
+	return TRZ_OK;
+}
+
+/* ---- mappings ---------------------------------------------------------------------------------------------------- */
+
+bool sim_in_window(const sim *s, uint64_t address)
+{
+	return address - s->window < s->window_bytes;
+}
+
+struct sim_mapping *sim_mapping_at(const sim *s, uint64_t address)
+{
+	return sim_in_window(s, address) ? s->granules[(address - s->window) >> s->granule_shift] : NULL;
+}
+
+static void fill_table(sim *s, uint64_t address, uint64_t size, struct sim_mapping *m)
+{
+	size_t first = (size_t)((address - s->window) >> s->granule_shift);
+	size_t count = (size_t)(size >> s->granule_shift);
+	for (size_t i = 0; i < count; i++)
+		s->granules[first + i] = m;
+}
+
+/* The range is free. */
+trz_status sim_mapping_add(sim *s, uint64_t address, struct sim_phys *p, struct sim_chunk *chunk)
+{
+	struct sim_mapping *m = calloc(1, sizeof *m);
+	if (!m)
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a mapping");
+	m->address = address;
+	m->phys = p;
+	m->chunk = chunk;
+	m->generation = ++s->generation;
+	p->mappings++;
+	fill_table(s, address, p->size, m);
+	LIST_INSERT_HEAD(&s->mappings, m, link);
+	if (!chunk)
+		s->mapping_count++;
+	return TRZ_OK;
+}
+
+/* After sim_mapping_hide. */
+void sim_mapping_remove(sim *s, struct sim_mapping *m)
+{
+	fill_table(s, m->address, m->phys->size, NULL);
+	LIST_REMOVE(m, link);
+	if (!m->chunk)
+		s->mapping_count--;
+	m->phys->mappings--;
+	sim_phys_drop(s, m->phys);
+	free(m);
+}
+
+static trz_status host_mapping_failed(sim *s)
+{
+	if (errno != ENOMEM)
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "host mapping failed: %s", strerror(errno));
+	return sim_violate(s, TRZ_ERROR_DRIVER,
+	                   "the host refuses another mapping with %llu device mappings live: this is the process's "
+	                   "limit vm.max_map_count, not device memory; raise it with sysctl",
+	                   (unsigned long long)s->mapping_count);
+}
+
+static bool any_present(const sim *s, uint64_t address, uint64_t size)
+{
+	for (uint64_t a = address; a < address + size; a += sim_mapping_at(s, a)->phys->size)
+		if (sim_mapping_at(s, a)->present)
+			return true;
+	return false;
+}
+
+/* Takes whole mappings out of the host's page tables. */
+trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size)
+{
+	if (!any_present(s, address, size))
+		return TRZ_OK;
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+	if (mmap((void *)address, size, PROT_NONE, flags, -1, 0) == MAP_FAILED)
+		return host_mapping_failed(s);
+	return TRZ_OK;
+}
+
+/* Makes absent mappings from `m` on present, as far as they follow one another in the file too; *bytes is what
+ * they cover. */
+static trz_status show_run(sim *s, struct sim_mapping *m, uint64_t end, uint64_t *bytes)
+{
+	uint64_t run = 0;
+	for (struct sim_mapping *n = m; n && !n->present && n->phys->offset == m->phys->offset + run;) {
+		run += n->phys->size;
+		n = m->address + run < end ? sim_mapping_at(s, m->address + run) : NULL;
+	}
+	if (mmap((void *)m->address, run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->memory_fd,
+	         (off_t)m->phys->offset) == MAP_FAILED)
+		return host_mapping_failed(s);
+	for (uint64_t done = 0; done < run;) {
+		struct sim_mapping *n = sim_mapping_at(s, m->address + done);
+		n->present = true;
+		done += n->phys->size;
+	}
+	*bytes = run;
+	return TRZ_OK;
+}
+
+/* Gives whole mappings to the devices of the mask. */
+trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size, uint32_t access)
+{
+	for (uint64_t a = address; a < address + size;) {
+		struct sim_mapping *m = sim_mapping_at(s, a);
+		uint64_t bytes = m->phys->size;
+		trz_status status = m->present ? TRZ_OK : show_run(s, m, address + size, &bytes);
+		if (status != TRZ_OK)
+			return status;
+		a += bytes;
+	}
+	struct sim_mapping *m;
+	for (uint64_t a = address; a < address + size; a += m->phys->size) {
+		m = sim_mapping_at(s, a);
+		m->access |= access;
+	}
+	return TRZ_OK;
+}
+
+/* Whether the range consists of whole mappings made by `map`; a violation where it does not. */
+static trz_status check_whole(sim *s, const char *what, uint64_t address, uint64_t size)
+{
+	const char *wrong = size == 0 ? "is empty" : NULL;
+	uint64_t a = address;
+	while (!wrong && a - address < size) {
+		const struct sim_mapping *m = sim_mapping_at(s, a);
+		if (!m)
+			wrong = "has a hole";
+		else if (m->address != a)
+			wrong = "starts inside a mapping";
+		else if (m->chunk)
+			wrong = "is plain memory";
+		else
+			a += m->phys->size;
+	}
+	if (!wrong && a - address != size)
+		wrong = "ends inside a mapping";
+	if (!wrong)
+		return TRZ_OK;
+	return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "%s of [%#llx, +%llu), which %s at %#llx", what,
+	                   (unsigned long long)address, (unsigned long long)size, wrong, (unsigned long long)a);
+}
+
+static trz_status check_map(sim *s, uint64_t address, uint64_t size, const struct sim_phys *p)
+{
+	const char *wrong = NULL;
+	if (!p)
+		wrong = "the handle is dead or was never made";
+	else if (size != p->size)
+		wrong = "the size is not the handle's";
+	else if (address % s->config.granularity)
+		wrong = "the address is no multiple of the granularity";
+	else if (!is_reserved(s, address, size))
+		wrong = "the range is not inside a reservation";
+	for (uint64_t at = 0; !wrong && at < size; at += s->config.granularity)
+		if (sim_mapping_at(s, address + at))
+			wrong = "something is mapped there";
+	if (!wrong)
+		return sim_device_check(s, p->device);
+	return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "map at [%#llx, +%llu): %s", (unsigned long long)address,
+	                   (unsigned long long)size, wrong);
+}
+
+trz_status sim_map(sim *s, trz_addr address, uint64_t size, trz_handle handle)
+{
+	struct sim_phys *p = sim_registry_get(&s->memory, handle);
+	trz_status status = check_map(s, address, size, p);
+	if (status == TRZ_OK)
+		status = sim_mapping_add(s, address, p, NULL);
+	if (status == TRZ_OK)
+		sim_charge_handle(s, SIM_SLOT_map, size, 1);
+	return status;
+}
+
+static int device_at(const sim *s, uint64_t address)
+{
+	const struct sim_mapping *m = sim_mapping_at(s, address);
+	return m ? m->phys->device : 0;
+}
+
+trz_status sim_unmap(sim *s, trz_addr address, uint64_t size)
+{
+	sim_check_unused(s, "unmap", address, size);
+	sim_maybe_drain(s, device_at(s, address), false);
+	trz_status status = check_whole(s, "unmap", address, size);
+	if (status == TRZ_OK)
+		status = sim_device_check(s, device_at(s, address));
+	if (status == TRZ_OK)
+		status = sim_mapping_hide(s, address, size);
+	if (status != TRZ_OK)
+		return status;
+	for (uint64_t a = address; a < address + size;) {
+		struct sim_mapping *m = sim_mapping_at(s, a);
+		sim_charge_handle(s, SIM_SLOT_unmap, m->phys->size, 1);
+		a += m->phys->size;
+		sim_mapping_remove(s, m);
+	}
+	return TRZ_OK;
+}
+
+trz_status sim_set_access(sim *s, trz_addr address, uint64_t size, const int *devices, int count)
+{
+	uint32_t access = 0;
+	for (int i = 0; i < count; i++) {
+		if (devices[i] < 0 || devices[i] >= s->config.devices)
+			return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "there is no device %d", devices[i]);
+		access |= 1u << devices[i];
+	}
+	if (!access)
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "access for no device");
+	sim_maybe_drain(s, device_at(s, address), false);
+	trz_status status = check_whole(s, "set_access", address, size);
+	if (status == TRZ_OK)
+		status = sim_device_check(s, device_at(s, address));
+	if (status == TRZ_OK)
+		status = sim_mapping_show(s, address, size, access);
+	if (status != TRZ_OK)
+		return status;
+	for (uint64_t a = address; a < address + size; a += sim_mapping_at(s, a)->phys->size)
+		sim_charge_handle(s, SIM_SLOT_set_access, sim_mapping_at(s, a)->phys->size, count);
+	return TRZ_OK;
+}
+
+/* ---- what work and lookers-on need ---------------------------------------------------------------------------------- */
+
+bool sim_reachable(const sim *s, int device, uint64_t address, uint64_t size, uint64_t generation,
+                   char why[SIM_TEXT_BYTES])
+{
+	for (uint64_t a = address; a - address < size;) {
+		const struct sim_mapping *m = sim_mapping_at(s, a);
+		const char *wrong = NULL;
+		if (!m)
+			wrong = "nothing is mapped";
+		else if (!(m->access >> device & 1))
+			wrong = "the mapping has no access rights for the device";
+		else if (m->generation > generation)
+			wrong = "the mapping is younger than the work";
+		if (wrong) {
+			snprintf(why, SIM_TEXT_BYTES, "[%#llx, +%llu): %s at %#llx", (unsigned long long)address,
+			         (unsigned long long)size, wrong, (unsigned long long)a);
+			return false;
+		}
+		a = m->address + m->phys->size;
+	}
+	return true;
+}
+
+void sim_check_unused(sim *s, const char *what, uint64_t address, uint64_t size)
+{
+	if (!sim_enforces(s, SIM_RULE_UNMAP_IN_USE))
+		return;
+	for (size_t i = 0; i < s->active_count; i++) {
+		const struct sim_stream *st = s->active[i];
+		for (uint64_t n = st->completed; n < st->enqueued; n++) {
+			const struct sim_work *w = &st->items[n & (st->room - 1)];
+			if (!sim_work_uses(w, address, size))
+				continue;
+			sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
+			            "%s of [%#llx, +%llu) while an unfinished %s on stream %llu uses [%#llx, +%llu)", what,
+			            (unsigned long long)address, (unsigned long long)size, sim_work_name(w),
+			            (unsigned long long)st->id, (unsigned long long)w->address,
+			            (unsigned long long)w->size);
+			return;
+		}
+	}
+}
+
+void sim_maybe_drain(sim *s, int device, bool otherwise)
+{
+	bool wait = sim_enforces(s, SIM_RULE_SYNC_MAYBE) ? prng_next(&s->sync_seed) & 1 : otherwise;
+	if (wait)
+		sim_drain(s, device);
+}
+
+bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	bool seen = true;
+	for (uint64_t done = 0; seen && done < size;) {
+		const struct sim_mapping *m = sim_mapping_at(s, address + done);
+		if (!m) {
+			seen = false;
+			break;
+		}
+		uint64_t inside = address + done - m->address;
+		uint64_t bytes = min_u64(size - done, m->phys->size - inside);
+		ssize_t got = pread(s->memory_fd, (char *)to + done, bytes, (off_t)(m->phys->offset + inside));
+		seen = got > 0;
+		done += seen ? (uint64_t)got : 0;
+	}
+	sim_leave(&call);
+	return seen;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plain memory (cuMemAlloc): chunks of whole 2 MiB granules, each mapped and accessible from birth. Requests
+ * of up to half a granule share a chunk, as the driver packs them; a chunk goes with its last allocation.
+ */
+#include "sim_machine.h"
+
+#include <stdlib.h>
+
+#include "bits.h"
+
+enum { UNIT_SHIFT = 9, CHUNK_UNITS = 4096, SHARED_CHUNK_BYTES = CHUNK_UNITS << UNIT_SHIFT };
+
+/* Invariant: live > 0. In a shared chunk units[i] is the length, in units of 512 bytes, of the allocation that
+ * starts at unit i, and 0 where none does; a chunk of its own has one allocation at unit 0. */
+struct sim_chunk {
+	LIST_ENTRY(sim_chunk) link;
+	struct sim_context *context;
+	uint64_t address, size;
+	uint32_t live;
+	bool shared;
+	uint16_t units[CHUNK_UNITS];
+};
+
+/* The first run of free units that is long enough; CHUNK_UNITS: none. */
+static unsigned find_units(const struct sim_chunk *c, unsigned need)
+{
+	unsigned run = 0;
+	for (unsigned i = 0; i < CHUNK_UNITS;) {
+		if (c->units[i]) {
+			i += c->units[i];
+			run = 0;
+		} else {
+			i++;
+			if (++run == need)
+				return i - need;
+		}
+	}
+	return CHUNK_UNITS;
+}
+
+static struct sim_chunk *chunk_at(const sim *s, uint64_t address)
+{
+	const struct sim_mapping *m = sim_mapping_at(s, address);
+	return m ? m->chunk : NULL;
+}
+
+/* Maps a new chunk with access for its device; on failure nothing of it is left. */
+static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
+{
+	int device = chunk->context->device;
+	struct sim_phys *p = sim_phys_new(s, device, chunk->size);
+	if (!p) {
+		sim_memory_give(s, device, chunk->size);
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for plain memory");
+	}
+	trz_status status = sim_mapping_add(s, chunk->address, p, chunk);
+	if (status != TRZ_OK) {
+		sim_phys_drop(s, p);
+		return status;
+	}
+	status = sim_mapping_show(s, chunk->address, chunk->size, 1u << device);
+	if (status != TRZ_OK)
+		sim_mapping_remove(s, sim_mapping_at(s, chunk->address));
+	return status;
+}
+
+static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t size, struct sim_chunk **out)
+{
+	struct sim_chunk *chunk = calloc(1, sizeof *chunk);
+	if (!chunk)
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for plain memory");
+	chunk->context = c;
+	chunk->size = size;
+	trz_status status = sim_memory_take(s, c->device, size) ? TRZ_OK : TRZ_ERROR_OUT_OF_MEMORY;
+	if (status == TRZ_OK) {
+		status = sim_range_take(s, size, 0, 0, &chunk->address);
+		if (status != TRZ_OK)
+			sim_memory_give(s, c->device, size);
+	}
+	if (status == TRZ_OK) {
+		status = lay_chunk(s, chunk);
+		if (status != TRZ_OK)
+			sim_range_give(s, chunk->address);
+	}
+	if (status != TRZ_OK) {
+		free(chunk);
+		return status;
+	}
+	LIST_INSERT_HEAD(&s->chunks, chunk, link);
+	s->chunk_count++;
+	*out = chunk;
+	return TRZ_OK;
+}
+
+static trz_status end_chunk(sim *s, struct sim_chunk *chunk)
+{
+	trz_status status = sim_mapping_hide(s, chunk->address, chunk->size);
+	if (status != TRZ_OK)
+		return status;
+	sim_mapping_remove(s, sim_mapping_at(s, chunk->address));
+	sim_range_give(s, chunk->address);
+	s->plain_count -= chunk->live;
+	s->chunk_count--;
+	LIST_REMOVE(chunk, link);
+	free(chunk);
+	return TRZ_OK;
+}
+
+static trz_status alloc_shared(sim *s, struct sim_context *c, uint64_t size, trz_addr *address)
+{
+	unsigned need = (unsigned)((size + (1u << UNIT_SHIFT) - 1) >> UNIT_SHIFT);
+	struct sim_chunk *chunk;
+	LIST_FOREACH(chunk, &s->chunks, link)
+		if (chunk->shared && chunk->context == c && find_units(chunk, need) < CHUNK_UNITS)
+			break;
+	if (!chunk) {
+		trz_status status = new_chunk(s, c, align_up(SHARED_CHUNK_BYTES, s->config.granularity), &chunk);
+		if (status != TRZ_OK)
+			return status;
+		chunk->shared = true;
+	}
+	unsigned unit = find_units(chunk, need);
+	chunk->units[unit] = (uint16_t)need;
+	chunk->live++;
+	*address = chunk->address + ((uint64_t)unit << UNIT_SHIFT);
+	return TRZ_OK;
+}
+
+trz_status sim_plain_alloc(sim *s, struct sim_context *c, uint64_t size, trz_addr *address)
+{
+	if (size == 0)
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "plain allocation of 0 bytes");
+	if (size > s->config.capacity)
+		return sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "%llu bytes are more than the device has",
+		                  (unsigned long long)size);
+	trz_status status;
+	if (size <= SHARED_CHUNK_BYTES / 2) {
+		status = alloc_shared(s, c, size, address);
+	} else {
+		struct sim_chunk *chunk;
+		uint64_t unit = max_u64(SHARED_CHUNK_BYTES, s->config.granularity);
+		status = new_chunk(s, c, align_up(size, unit), &chunk);
+		if (status == TRZ_OK) {
+			chunk->units[0] = 1;
+			chunk->live = 1;
+			*address = chunk->address;
+		}
+	}
+	if (status != TRZ_OK)
+		return status;
+	s->plain_count++;
+	sim_charge_handle(s, SIM_SLOT_mem_alloc, size, 1);
+	return TRZ_OK;
+}
+
+/* The chunk where exactly `address` was allocated; NULL: nowhere. */
+static struct sim_chunk *find_chunk(const sim *s, uint64_t address, unsigned *unit)
+{
+	struct sim_chunk *chunk = chunk_at(s, address);
+	uint64_t inside = chunk ? address - chunk->address : 1;
+	*unit = (unsigned)(inside >> UNIT_SHIFT);
+	bool exact = inside < SHARED_CHUNK_BYTES && inside % (1u << UNIT_SHIFT) == 0 && chunk->units[*unit];
+	return exact ? chunk : NULL;
+}
+
+trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address)
+{
+	sim_maybe_drain(s, c->device, true);
+	trz_status status = sim_device_check(s, c->device);
+	if (status != TRZ_OK)
+		return status;
+	unsigned unit;
+	struct sim_chunk *chunk = find_chunk(s, address, &unit);
+	if (!chunk || chunk->context != c)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "mem_free of %#llx, which is no allocation of the context",
+		                   (unsigned long long)address);
+	uint64_t size = chunk->shared ? (uint64_t)chunk->units[unit] << UNIT_SHIFT : chunk->size;
+	sim_check_unused(s, "mem_free", address, size);
+	if (chunk->live == 1) {
+		status = end_chunk(s, chunk);
+	} else {
+		chunk->units[unit] = 0;
+		chunk->live--;
+		s->plain_count--;
+	}
+	if (status == TRZ_OK)
+		sim_charge_handle(s, SIM_SLOT_mem_free, size, 1);
+	return status;
+}
+
+void sim_plain_end(sim *s, const struct sim_context *c)
+{
+	struct sim_chunk *next;
+	for (struct sim_chunk *chunk = LIST_FIRST(&s->chunks); chunk; chunk = next) {
+		next = LIST_NEXT(chunk, link);
+		if (!c || chunk->context == c)
+			end_chunk(s, chunk);
+	}
+}

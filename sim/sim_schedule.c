@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The schedule: which stream runs its next item, what runs when the host blocks, and deadlocks.
+ *
+ * Nothing runs by itself. sim_run and sim_tick run what the schedule picks; a host that blocks makes at least
+ * the work run that it waits for, and that also out of a starved stream.
+ */
+#include "sim_machine.h"
+
+#include "prng.h"
+
+bool sim_passed(const struct sim_stream *st, uint64_t sequence)
+{
+	return st->completed >= sequence;
+}
+
+void sim_complete(sim *s, struct sim_stream *st)
+{
+	st->completed++;
+	s->unfinished--;
+	if (st->completed < st->enqueued)
+		return;
+	struct sim_stream *last = s->active[--s->active_count];
+	s->active[st->active_index] = last;
+	last->active_index = st->active_index;
+}
+
+/* A head that waits or spins in vain is not ready, nor is one whose host function is under way. */
+static bool is_ready(const struct sim_stream *st)
+{
+	const struct sim_work *w = sim_head(st);
+	if (st->runner)
+		return false;
+	if (w->kind == SIM_WORK_WAIT)
+		return sim_passed(w->other, w->sequence);
+	if (w->kind == SIM_WORK_SPIN)
+		return __atomic_load_n(w->flag, __ATOMIC_ACQUIRE) != 0;
+	return true;
+}
+
+static void run_host_function(sim *s, struct sim_stream *st)
+{
+	struct sim_work work = *sim_head(st);
+	uint64_t sequence = st->completed;
+	st->runner = sim_thread_here(s);
+	pthread_mutex_unlock(&s->lock);
+	work.fn(work.arg);
+	pthread_mutex_lock(&s->lock);
+	st->runner = NULL;
+	if (st->completed == sequence)  /* else its device has died meanwhile */
+		sim_complete(s, st);
+	pthread_cond_broadcast(&s->progress);
+}
+
+static void run_head(sim *s, struct sim_stream *st)
+{
+	const struct sim_work *w = sim_head(st);
+	if (w->kind == SIM_WORK_HOST) {
+		run_host_function(s, st);
+		return;
+	}
+	if (w->kind != SIM_WORK_WAIT && w->kind != SIM_WORK_SPIN) {
+		uint64_t sequence = st->completed;
+		sim_work_execute(s, st, w);
+		if (st->completed != sequence)  /* an illegal access has killed the device */
+			return;
+	}
+	sim_complete(s, st);
+}
+
+/* Which stream starves changes now and then, so that every backlog comes to an end. */
+static const struct sim_stream *starved_stream(sim *s)
+{
+	if (s->config.schedule != SIM_STARVE)
+		return NULL;
+	if (s->active_count > 0 && (!s->starved || prng_below(&s->schedule_seed, 64) == 0))
+		s->starved = s->active[prng_below(&s->schedule_seed, s->active_count)];
+	return s->starved;
+}
+
+/* Whether `a` goes before `b` under a schedule that orders. */
+static bool goes_first(sim_schedule schedule, const struct sim_stream *a, const struct sim_stream *b)
+{
+	return schedule == SIM_FIFO ? sim_head(a)->order < sim_head(b)->order : a->last_order > b->last_order;
+}
+
+/* A ready stream whose head was enqueued before `tick`; NULL: none. */
+static struct sim_stream *pick(sim *s, uint64_t tick, bool starve)
+{
+	sim_schedule schedule = s->config.schedule;
+	const struct sim_stream *spared = starve ? starved_stream(s) : NULL;
+	struct sim_stream *best = NULL;
+	uint64_t seen = 0;
+	for (size_t i = 0; i < s->active_count; i++) {
+		struct sim_stream *st = s->active[i];
+		if (st == spared || sim_head(st)->tick >= tick || !is_ready(st))
+			continue;
+		seen++;
+		if (!best)
+			best = st;
+		else if (schedule == SIM_FIFO || schedule == SIM_LIFO)
+			best = goes_first(schedule, st, best) ? st : best;
+		else if (prng_below(&s->schedule_seed, seen) == 0)
+			best = st;
+	}
+	return best;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------- */
+
+uint64_t sim_run(sim *s, uint64_t items)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	uint64_t ran = 0;
+	struct sim_stream *st;
+	while (ran < items && (st = pick(s, UINT64_MAX, true))) {
+		run_head(s, st);
+		ran++;
+	}
+	sim_leave(&call);
+	return ran;
+}
+
+void sim_tick(sim *s, uint64_t lag)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	s->tick++;
+	uint64_t due = s->tick > lag ? s->tick - lag : 0;
+	struct sim_stream *st;
+	while ((st = pick(s, due, true)))
+		run_head(s, st);
+	sim_leave(&call);
+}
+
+/* ---- blocking -------------------------------------------------------------------------------------------------- */
+
+/* While another thread runs a host function, progress is still possible. */
+static bool await_other_threads(sim *s)
+{
+	const struct sim_thread *here = sim_thread_here(s);
+	for (size_t i = 0; i < s->active_count; i++)
+		if (s->active[i]->runner && s->active[i]->runner != here) {
+			pthread_cond_wait(&s->progress, &s->lock);
+			return true;
+		}
+	return false;
+}
+
+/* Follows the waits from `st` to the stream whose head can run, or to the one that stops everything. */
+static struct sim_stream *needed_for(struct sim_stream *st)
+{
+	while (!st->runner && !is_ready(st) && sim_head(st)->kind == SIM_WORK_WAIT)
+		st = sim_head(st)->other;
+	return st;
+}
+
+/* Runs one item on the way to what the host waits for; false: a deadlock. The needed one alone under the unkind
+ * schedules; a random schedule mixes others in, and the kind one keeps to its order. */
+static bool step_towards(sim *s, struct sim_stream *target)
+{
+	sim_schedule schedule = s->config.schedule;
+	bool others = schedule == SIM_FIFO || (schedule == SIM_RANDOM && (prng_next(&s->schedule_seed) & 1));
+	struct sim_stream *st = others ? pick(s, UINT64_MAX, false) : NULL;
+	if (!st)
+		st = needed_for(target);
+	if (!is_ready(st))
+		st = pick(s, UINT64_MAX, false);
+	if (!st)
+		return await_other_threads(s);
+	run_head(s, st);
+	return true;
+}
+
+trz_status sim_block(sim *s, struct sim_stream *st, uint64_t sequence)
+{
+	while (!sim_passed(st, sequence)) {
+		if (step_towards(s, st))
+			continue;
+		const struct sim_stream *stuck = needed_for(st);
+		return sim_violate(s, TRZ_ERROR_DRIVER,
+		                   "deadlock: the host blocks on stream %llu, and stream %llu %s",
+		                   (unsigned long long)st->id, (unsigned long long)stuck->id,
+		                   stuck->runner ? "runs the host function that blocks" : "spins on a flag that nothing left sets");
+	}
+	return sim_device_check(s, st->context->device);
+}
+
+trz_status sim_drain(sim *s, int device)
+{
+	uint64_t limit = s->order;
+	for (;;) {
+		struct sim_stream *oldest = NULL;
+		for (size_t i = 0; i < s->active_count; i++) {
+			struct sim_stream *st = s->active[i];
+			if (st->context->device == device && sim_head(st)->order < limit &&
+			    (!oldest || sim_head(st)->order < sim_head(oldest)->order))
+				oldest = st;
+		}
+		if (!oldest)
+			return sim_device_check(s, device);
+		trz_status status = sim_block(s, oldest, oldest->completed + 1);
+		if (status != TRZ_OK)
+			return status;
+	}
+}
+
+trz_status sim_stream_sync(sim *s, trz_context c, trz_stream stream)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st;
+	call.status = sim_stream_find(s, c, stream, &st);
+	if (call.status == TRZ_OK)
+		call.status = sim_block(s, st, st->enqueued);
+	return sim_leave(&call);
+}
+
+trz_status sim_device_sync(sim *s, int device)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	if (device < 0 || device >= s->config.devices)
+		call.status = sim_refuse(s, TRZ_ERROR_NO_DEVICE, "there is no device %d", device);
+	else
+		call.status = sim_drain(s, device);
+	return sim_leave(&call);
+}

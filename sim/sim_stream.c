@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams and events: their handles, the queues, default streams, and what a record captures.
+ *
+ * An event is a place in a stream's queue, so a record costs no item and an event may be destroyed at any time.
+ * The legacy default stream is ordered against the blocking streams of its context by wait items, put in where
+ * one of them is given work while the other has some left.
+ */
+#include "sim_machine.h"
+
+#include <stdlib.h>
+
+/* ---- queues ------------------------------------------------------------------------------------------------ */
+
+static bool grow_ring(struct sim_stream *st)
+{
+	uint64_t room = st->room ? st->room * 2 : 16;
+	struct sim_work *items = malloc(room * sizeof *items);
+	if (!items)
+		return false;
+	for (uint64_t n = st->completed; n < st->enqueued; n++)
+		items[n & (room - 1)] = st->items[n & (st->room - 1)];
+	free(st->items);
+	st->items = items;
+	st->room = room;
+	return true;
+}
+
+static bool activate(sim *s, struct sim_stream *st)
+{
+	if (s->active_count == s->active_room) {
+		size_t room = s->active_room ? s->active_room * 2 : 16;
+		struct sim_stream **active = realloc(s->active, room * sizeof *active);
+		if (!active)
+			return false;
+		s->active = active;
+		s->active_room = room;
+	}
+	st->active_index = s->active_count;
+	s->active[s->active_count++] = st;
+	return true;
+}
+
+static trz_status push(sim *s, struct sim_stream *st, struct sim_work work)
+{
+	bool idle = st->enqueued == st->completed;
+	if ((st->enqueued - st->completed == st->room && !grow_ring(st)) || (idle && !activate(s, st)))
+		return sim_refuse(s, TRZ_ERROR_HOST_MEMORY, "no host memory for an item of work");
+	work.tick = s->tick;
+	work.order = st->last_order = s->order++;
+	work.generation = s->generation;
+	st->items[st->enqueued++ & (st->room - 1)] = work;
+	s->unfinished++;
+	return TRZ_OK;
+}
+
+static trz_status push_wait(sim *s, struct sim_stream *st, struct sim_stream *other, uint64_t sequence)
+{
+	struct sim_work wait = {.kind = SIM_WORK_WAIT, .other = other, .sequence = sequence};
+	return push(s, st, wait);
+}
+
+/* Orders what `st` is given next after what the other kind of stream has been given so far. */
+static trz_status join_default(sim *s, struct sim_stream *st)
+{
+	struct sim_stream *legacy = st->context->legacy;
+	trz_status status = TRZ_OK;
+	if (!legacy)
+		return TRZ_OK;
+	if (st != legacy) {
+		if (!st->blocking || legacy->enqueued <= st->seen_legacy || sim_passed(legacy, legacy->enqueued))
+			return TRZ_OK;
+		st->seen_legacy = legacy->enqueued;
+		return push_wait(s, st, legacy, legacy->enqueued);
+	}
+	struct sim_stream *other;
+	LIST_FOREACH(other, &st->context->streams, in_context) {
+		bool known = other->seen_by_legacy == other->enqueued || sim_passed(other, other->enqueued);
+		if (!other->blocking || other == legacy || known)
+			continue;
+		other->seen_by_legacy = other->enqueued;
+		status = push_wait(s, st, other, other->enqueued);
+		if (status != TRZ_OK)
+			break;
+	}
+	return status;
+}
+
+trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work)
+{
+	trz_status status = join_default(s, st);
+	return status == TRZ_OK ? push(s, st, work) : status;
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------- */
+
+static struct sim_stream *new_stream(sim *s, struct sim_context *c, bool blocking, uint64_t thread)
+{
+	struct sim_stream *st = calloc(1, sizeof *st);
+	if (!st) {
+		sim_refuse(s, TRZ_ERROR_HOST_MEMORY, "no host memory for a stream");
+		return NULL;
+	}
+	st->context = c;
+	st->id = ++s->stream_ids;
+	st->thread = thread;
+	st->blocking = blocking;
+	LIST_INSERT_HEAD(&s->all_streams, st, link);
+	LIST_INSERT_HEAD(&c->streams, st, in_context);
+	return st;
+}
+
+static struct sim_stream *thread_stream(sim *s, struct sim_context *c)
+{
+	uint64_t thread = sim_thread_here(s)->number;
+	struct sim_stream *st;
+	LIST_FOREACH(st, &c->streams, in_context)
+		if (st->thread == thread)
+			return st;
+	return new_stream(s, c, true, thread);
+}
+
+static struct sim_stream *legacy_stream(sim *s, struct sim_context *c)
+{
+	if (!c->legacy)
+		c->legacy = new_stream(s, c, false, 0);
+	return c->legacy;
+}
+
+trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struct sim_stream **out)
+{
+	struct sim_context *c;
+	trz_status status = sim_context_find(s, context, &c);
+	if (status != TRZ_OK)
+		return status;
+	uint64_t value = (uint64_t)stream;
+	if (value <= 2) {
+		*out = value == 2 ? thread_stream(s, c) : legacy_stream(s, c);
+		return *out ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
+	}
+	struct sim_stream *st = sim_registry_get(&s->streams, value);
+	if (!st)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of stream %p, which is dead or was never made", stream);
+	if (st->context != c)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of stream %p of context %p with context %p", stream,
+		                   (void *)st->context->value, context);
+	*out = st;
+	return TRZ_OK;
+}
+
+trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_stream *out)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_context *c;
+	call.status = sim_context_find(s, context, &c);
+	struct sim_stream *st = call.status == TRZ_OK ? new_stream(s, c, blocking, 0) : NULL;
+	if (st) {
+		st->value = sim_registry_add(&s->streams, st);
+		*out = (trz_stream)st->value;
+	}
+	if (call.status == TRZ_OK && (!st || !st->value))
+		call.status = sim_refuse(s, TRZ_ERROR_HOST_MEMORY, "no host memory for a stream");
+	return sim_leave(&call);
+}
+
+/* Its handle dies. An idle one leaves its context's list; a busy one stays there until its context ends, since
+ * the legacy stream has to wait for it. */
+static void retire(sim *s, struct sim_stream *st)
+{
+	if (st->value)
+		sim_registry_remove(&s->streams, st->value);
+	st->value = 0;
+	if (!sim_passed(st, st->enqueued))
+		return;
+	LIST_REMOVE(st, in_context);
+	free(st->items);
+	st->items = NULL;
+	st->room = 0;
+}
+
+trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st;
+	call.status = sim_stream_find(s, context, stream, &st);
+	if (call.status == TRZ_OK && (uint64_t)stream <= 2)
+		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "end of a default stream");
+	if (call.status == TRZ_OK)
+		retire(s, st);
+	return sim_leave(&call);
+}
+
+/* Forgets what is queued, as if it had completed. */
+static void forget_queue(sim *s, struct sim_stream *st)
+{
+	while (!sim_passed(st, st->enqueued))
+		sim_complete(s, st);
+}
+
+void sim_streams_forget(sim *s, int device)
+{
+	for (size_t i = s->active_count; i-- > 0;)
+		if (s->active[i]->context->device == device)
+			forget_queue(s, s->active[i]);
+}
+
+void sim_streams_end_context(sim *s, struct sim_context *c)
+{
+	struct sim_stream *st;
+	LIST_FOREACH(st, &c->streams, in_context)
+		sim_block(s, st, st->enqueued);
+	while ((st = LIST_FIRST(&c->streams))) {
+		forget_queue(s, st);
+		retire(s, st);
+	}
+	for (uint32_t i = 0; i < s->events.count; i++) {
+		struct sim_event *e = s->events.objects[i];
+		if (!e || e->context != c)
+			continue;
+		sim_registry_remove(&s->events, e->value);
+		s->live_events--;
+		free(e);
+	}
+}
+
+void sim_streams_close(sim *s)
+{
+	while (!LIST_EMPTY(&s->all_streams)) {
+		struct sim_stream *st = LIST_FIRST(&s->all_streams);
+		LIST_REMOVE(st, link);
+		free(st->items);
+		free(st);
+	}
+	for (uint32_t i = 0; i < s->events.count; i++)
+		free(s->events.objects[i]);
+	sim_registry_free(&s->events);
+	sim_registry_free(&s->streams);
+	free(s->active);
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------------- */
+
+trz_status sim_event_new(sim *s, trz_context context, trz_event *out)
+{
+	struct sim_context *c;
+	trz_status status = sim_context_find(s, context, &c);
+	if (status != TRZ_OK)
+		return status;
+	struct sim_event *e = calloc(1, sizeof *e);
+	if (!e || !(e->value = sim_registry_add(&s->events, e))) {
+		free(e);
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an event");
+	}
+	e->context = c;
+	s->live_events++;
+	*out = (trz_event)e->value;
+	return TRZ_OK;
+}
+
+trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out)
+{
+	struct sim_context *c;
+	trz_status status = sim_context_find(s, context, &c);
+	if (status != TRZ_OK)
+		return status;
+	struct sim_event *e = sim_registry_get(&s->events, (uint64_t)event);
+	if (!e)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p, which is dead or was never made", event);
+	if (e->context != c)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p of context %p with context %p", event,
+		                   (void *)e->context->value, context);
+	*out = e;
+	return TRZ_OK;
+}
+
+trz_status sim_event_end(sim *s, trz_context context, trz_event event)
+{
+	struct sim_event *e;
+	trz_status status = sim_event_find(s, context, event, &e);
+	if (status != TRZ_OK)
+		return status;
+	sim_registry_remove(&s->events, (uint64_t)event);
+	s->live_events--;
+	free(e);
+	return TRZ_OK;
+}
+
+trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream)
+{
+	struct sim_event *e;
+	struct sim_stream *st;
+	trz_status status = sim_event_find(s, context, event, &e);
+	if (status == TRZ_OK)
+		status = sim_stream_find(s, context, stream, &st);
+	if (status == TRZ_OK)
+		status = join_default(s, st);
+	if (status != TRZ_OK)
+		return status;
+	e->stream = st;
+	e->sequence = st->enqueued;
+	return TRZ_OK;
+}
+
+trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
+{
+	struct sim_event *e;
+	trz_status status = sim_event_find(s, context, event, &e);
+	if (status != TRZ_OK)
+		return status;
+	return !e->stream || sim_passed(e->stream, e->sequence) ? TRZ_OK : TRZ_NOT_READY;
+}
+
+trz_status sim_event_wait(sim *s, trz_context context, trz_event event)
+{
+	struct sim_event *e;
+	trz_status status = sim_event_find(s, context, event, &e);
+	if (status != TRZ_OK || !e->stream)
+		return status;
+	return sim_block(s, e->stream, e->sequence);
+}
+
+trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_event event)
+{
+	struct sim_event *e;
+	struct sim_stream *st;
+	trz_status status = sim_event_find(s, context, event, &e);
+	if (status == TRZ_OK)
+		status = sim_stream_find(s, context, stream, &st);
+	if (status != TRZ_OK)
+		return status;
+	if (!e->stream || e->stream == st || sim_passed(e->stream, e->sequence))
+		return TRZ_OK;
+	return push_wait(s, st, e->stream, e->sequence);
+}

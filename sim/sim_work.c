@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What items of work do: stamps and their checks, fills, copies.
+ *
+ * A stamp is a set of words at places that depend on address, size and tag alone: the first, the last, one per
+ * granule and a few more. A word holds tag ^ mix(its device address), so that a wrong one tells whose it is.
+ * The places are chosen from few pages (one per granule, the same for every stamp; the extra ones at coarse
+ * steps), so that a device of 80 GiB stays cheap however many stamps are written.
+ */
+#include "sim_machine.h"
+
+#include <string.h>
+
+#include "bits.h"
+#include "prng.h"
+
+struct sim_work *sim_head(const struct sim_stream *st)
+{
+	return &st->items[st->completed & (st->room - 1)];
+}
+
+const char *sim_work_name(const struct sim_work *w)
+{
+	static const char *const names[] = {
+		[SIM_WORK_STAMP] = "stamp", [SIM_WORK_VERIFY] = "verify", [SIM_WORK_FILL] = "fill",
+		[SIM_WORK_COPY] = "copy", [SIM_WORK_HOST] = "host function", [SIM_WORK_SPIN] = "spin",
+		[SIM_WORK_WAIT] = "wait",
+	};
+	return names[w->kind];
+}
+
+static bool overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
+{
+	return a < b + b_size && b < a + a_size;
+}
+
+bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
+{
+	switch (w->kind) {
+	case SIM_WORK_STAMP:
+	case SIM_WORK_VERIFY:
+	case SIM_WORK_FILL:
+		return overlap(w->address, w->size, address, size);
+	case SIM_WORK_COPY:
+		return overlap(w->address, w->size, address, size) || overlap(w->from, w->size, address, size);
+	case SIM_WORK_HOST:
+	case SIM_WORK_SPIN:
+	case SIM_WORK_WAIT:
+		return false;
+	}
+	return false;
+}
+
+/* ---- stamps ---------------------------------------------------------------------------------------------------- */
+
+enum { EXTRA_WORDS = 3, EXTRA_STEPS = 8 };
+
+/* Writes the words of the stamp, or checks them: false at the first wrong one, whose address goes to *bad. */
+struct stamp {
+	uint64_t address, size, tag;
+	bool check;
+	uint64_t bad;
+};
+
+static bool stamp_word(struct stamp *p, uint64_t at)
+{
+	uint64_t expected = p->tag ^ prng_mix(at), found;
+	if (!p->check) {
+		memcpy((void *)at, &expected, sizeof expected);
+		return true;
+	}
+	memcpy(&found, (const void *)at, sizeof found);
+	p->bad = at;
+	return found == expected;
+}
+
+/* The granule's word, where the range covers its place. */
+static bool stamp_granule(struct stamp *p, uint64_t granule, uint64_t granularity)
+{
+	uint64_t at = granule + (prng_mix(granule) & (granularity - 1) & ~7ull);
+	if (at < p->address || at + sizeof(uint64_t) > p->address + p->size)
+		return true;
+	return stamp_word(p, at);
+}
+
+/* A few words anywhere in a small range, at the start of one of few steps in a large one. */
+static bool stamp_extra(struct stamp *p)
+{
+	uint64_t seed = prng_mix(p->address ^ prng_mix(p->size ^ prng_mix(p->tag)));
+	uint64_t words = p->size / sizeof(uint64_t);
+	uint64_t step = min_u64(KIB(256), 1ull << log2_floor(max_u64(p->size / EXTRA_STEPS, 8)));
+	for (int i = 0; i < EXTRA_WORDS; i++) {
+		uint64_t at = p->address + prng_below(&seed, words) * sizeof(uint64_t);
+		if (at % step >= 512)
+			at = max_u64(align_down(at, step), p->address);
+		if (!stamp_word(p, at))
+			return false;
+	}
+	return true;
+}
+
+static bool stamp_all(struct stamp *p, uint64_t granularity)
+{
+	uint64_t last = p->address + ((p->size - sizeof(uint64_t)) & ~7ull);
+	if (!stamp_word(p, p->address) || !stamp_word(p, last))
+		return false;
+	for (uint64_t g = align_down(p->address, granularity); g < p->address + p->size; g += granularity)
+		if (!stamp_granule(p, g, granularity))
+			return false;
+	return stamp_extra(p);
+}
+
+/* The tag that was most likely written there: a word decodes by the address that it was written through, which
+ * may be another mapping of the same memory; true tags are small numbers, wrong ones are not. */
+static uint64_t guess_tag(const sim *s, uint64_t at, uint64_t word, uint64_t *through)
+{
+	const struct sim_mapping *here = sim_mapping_at(s, at), *m;
+	uint64_t best = word ^ prng_mix(at);
+	*through = at;
+	LIST_FOREACH(m, &s->mappings, link) {
+		uint64_t alias = m->address + (at - here->address);
+		if (m->phys == here->phys && (word ^ prng_mix(alias)) < best) {
+			best = word ^ prng_mix(alias);
+			*through = alias;
+		}
+	}
+	return best;
+}
+
+static void report_mismatch(sim *s, const struct sim_stream *st, const struct stamp *p)
+{
+	uint64_t word, through;
+	memcpy(&word, (const void *)p->bad, sizeof word);
+	unsigned long long address = p->address, size = p->size, offset = p->bad - p->address, id = st->id;
+	if (word == 0) {
+		sim_violate(s, TRZ_ERROR_CORRUPT,
+		            "stamp of [%#llx, +%llu) on stream %llu: at offset %llu found zeros, expected tag %llu",
+		            address, size, id, offset, (unsigned long long)p->tag);
+		return;
+	}
+	uint64_t tag = guess_tag(s, p->bad, word, &through);
+	sim_violate(s, TRZ_ERROR_CORRUPT,
+	            "stamp of [%#llx, +%llu) on stream %llu: at offset %llu found tag %llu (written through %#llx), "
+	            "expected tag %llu", address, size, id, offset, (unsigned long long)tag,
+	            (unsigned long long)through, (unsigned long long)p->tag);
+}
+
+/* ---- execution --------------------------------------------------------------------------------------------------- */
+
+/* An illegal access is sticky, as on hardware: it ends the device. */
+static bool check_access(sim *s, const struct sim_stream *st, const struct sim_work *w, uint64_t address)
+{
+	char why[SIM_TEXT_BYTES];
+	int device = st->context->device;
+	if (sim_reachable(s, device, address, w->size, w->generation, why))
+		return true;
+	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by a %s on stream %llu: %.300s", sim_work_name(w),
+	            (unsigned long long)st->id, why);
+	sim_device_die(s, device);
+	return false;
+}
+
+void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work *w)
+{
+	if (sim_in_window(s, w->address) && !check_access(s, st, w, w->address))
+		return;
+	if (w->kind == SIM_WORK_COPY) {
+		if (!sim_in_window(s, w->from) || check_access(s, st, w, w->from))
+			memmove((void *)w->address, (const void *)w->from, w->size);
+	} else if (w->kind == SIM_WORK_FILL) {
+		memset((void *)w->address, w->value, w->size);
+	} else {
+		struct stamp p = {w->address, w->size, w->tag, w->kind == SIM_WORK_VERIFY, 0};
+		if (!stamp_all(&p, s->config.granularity))
+			report_mismatch(s, st, &p);
+	}
+}
+
+/* ---- sim.h: enqueueing --------------------------------------------------------------------------------------------- */
+
+static trz_status enqueue(sim *s, trz_context c, trz_stream stream, struct sim_work work)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st;
+	bool touches = work.kind <= SIM_WORK_FILL;
+	if (touches && !sim_in_window(s, work.address))
+		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "%s of %#llx, which is no device address",
+		                          sim_work_name(&work), (unsigned long long)work.address);
+	else if (work.kind <= SIM_WORK_VERIFY && (work.size < sizeof(uint64_t) || work.address % sizeof(uint64_t)))
+		call.status = sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT,
+		                         "a stamp takes 8 bytes at least, at a multiple of 8");
+	else
+		call.status = sim_stream_find(s, c, stream, &st);
+	if (call.status == TRZ_OK)
+		call.status = sim_enqueue(s, st, work);
+	return sim_leave(&call);
+}
+
+trz_status sim_stamp(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag)
+{
+	struct sim_work work = {.kind = SIM_WORK_STAMP, .address = address, .size = size, .tag = tag};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_verify(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag)
+{
+	struct sim_work work = {.kind = SIM_WORK_VERIFY, .address = address, .size = size, .tag = tag};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_fill(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint8_t value)
+{
+	struct sim_work work = {.kind = SIM_WORK_FILL, .address = address, .size = size, .value = value};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_copy(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size)
+{
+	struct sim_work work = {.kind = SIM_WORK_COPY, .address = to, .from = from, .size = size};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), void *arg)
+{
+	struct sim_work work = {.kind = SIM_WORK_HOST, .fn = fn, .arg = arg};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_spin(sim *s, trz_context c, trz_stream st, const uint32_t *flag)
+{
+	struct sim_work work = {.kind = SIM_WORK_SPIN, .flag = flag};
+	return enqueue(s, c, st, work);
+}

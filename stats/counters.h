@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The counters of a heap. Writers hold the heap lock, so an update is a load and a store; readers take no lock
+ * and see figures of slightly different moments. The calls of the driver are counted without the lock and
+ * added atomically.
+ */
+#ifndef TRZ_STATS_COUNTERS_H
+#define TRZ_STATS_COUNTERS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "terrazzo_driver.h"
+
+typedef _Atomic uint64_t counter;
+
+/* The current value is allocated - freed; a reader loads freed first, so that it never sees it negative. */
+struct flow {
+	counter allocated[2], freed[2];  /* since the heap was opened; [small, large] */
+	counter peak[3];                 /* small, large, all */
+};
+
+struct level {
+	counter current, peak;
+};
+
+enum driver_slot {
+#define SLOT_ENUM(slot) DRIVER_SLOT_##slot,
+	TRZ_DRIVER_SLOTS(SLOT_ENUM)
+#undef SLOT_ENUM
+	DRIVER_SLOTS
+};
+
+struct counters {
+#define FLOW(id, unit, help) struct flow id;
+#define LEVEL(id, unit, help) struct level id;
+#define COUNT(id, help) counter id;
+#include "counters.def"
+#undef FLOW
+#undef LEVEL
+#undef COUNT
+	counter driver_calls[DRIVER_SLOTS];
+};
+
+static inline uint64_t counter_get(const counter *c)
+{
+	return atomic_load_explicit(c, memory_order_relaxed);
+}
+
+static inline void counter_set(counter *c, uint64_t value)
+{
+	atomic_store_explicit(c, value, memory_order_relaxed);
+}
+
+static inline uint64_t counter_add(counter *c, uint64_t n)
+{
+	uint64_t value = counter_get(c) + n;
+	counter_set(c, value);
+	return value;
+}
+
+static inline void counter_raise(counter *peak, uint64_t value)
+{
+	if (value > counter_get(peak))
+		counter_set(peak, value);
+}
+
+static inline uint64_t flow_current(const struct flow *f, int pool)
+{
+	uint64_t freed = counter_get(&f->freed[pool]);
+	return counter_get(&f->allocated[pool]) - freed;
+}
+
+static inline uint64_t flow_all(const struct flow *f)
+{
+	return flow_current(f, 0) + flow_current(f, 1);
+}
+
+static inline void flow_add(struct flow *f, int pool, uint64_t n)
+{
+	uint64_t current = counter_add(&f->allocated[pool], n) - counter_get(&f->freed[pool]);
+	counter_raise(&f->peak[pool], current);
+	counter_raise(&f->peak[2], current + flow_current(f, !pool));
+}
+
+static inline void flow_sub(struct flow *f, int pool, uint64_t n)
+{
+	counter_add(&f->freed[pool], n);
+}
+
+static inline void level_add(struct level *l, uint64_t n)
+{
+	counter_raise(&l->peak, counter_add(&l->current, n));
+}
+
+static inline void level_sub(struct level *l, uint64_t n)
+{
+	counter_add(&l->current, (uint64_t)0 - n);
+}
+
+/* What the reader cannot take from the counters. */
+struct counter_view {
+	uint64_t metadata_bytes;
+	uint64_t largest_free_bytes;
+	uint64_t active_bytes_peak, active_peak;
+};
+
+/* The statistics as trz_stats() documents them. */
+void counters_read(const struct counters *c, const struct counter_view *view, trz_stat_value *values,
+                   size_t capacity, size_t *count);
+
+/* Sets every peak to the current value. The caller holds the heap lock. */
+void counters_reset_peaks(struct counters *c);
+
+#endif

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the command line program: what it prints, its exit codes, and that it reads what Python pickles."""
+import gzip
+import json
+import lzma
+import os
+import pickle
+import random
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+CLI = os.environ["TERRAZZO_CLI"]
+TRACES = Path(os.environ["TRZ_SOURCE_DIR"]) / "bench" / "traces"
+
+REQUIRED_KEYS = """trace policy events streams peak_allocated_bytes peak_requested_bytes peak_reserved_bytes
+    end_reserved_bytes fragmentation external_fragmentation driver_calls driver_calls_last_quarter driver_time_ns
+    max_driver_time_per_alloc_ns waits_inserted host_ns_per_op host_ns_p999 ooms retries metadata_bytes""".split()
+NOT_NAIVE = "external_fragmentation waits_inserted host_ns_per_op host_ns_p999 retries metadata_bytes".split()
+
+# "#" stands for a number that depends on the cost table, or on how the simulated device is set up.
+GOLDEN_TABLE = """\
+policy naive, device of 1.00 GiB, lag 0
+
+                            allocated  reserved            driver    driver  calls in                       host  99.9 %
+trace      events  streams  peak, GiB       GiB  ratio   time, ms     calls  last 1/4   ooms  violations   ns/op      ns
+golden          6        2       0.25      0.25  1.000          #         #         1      0           0       -       -
+
+driver calls             golden
+mem_alloc                     3
+mem_free                      3
+golden: 1 frees of memory that was allocated before the trace began were left out
+"""
+
+
+def entry(action, addr, size, stream=0, **more):
+    return {"action": action, "addr": addr, "size": size, "stream": stream, "time_us": 1795242175052360,
+            "compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0), **more}
+
+
+def snapshot(*traces):
+    """A dict as torch.cuda.memory._snapshot() returns it."""
+    return {"segments": [{"device": 0, "address": 1 << 45, "total_size": 2 << 20, "is_expandable": True,
+                          "segment_pool_id": (0, 0), "blocks": [{"address": 1 << 45, "state": "inactive"}]}],
+            "device_traces": [list(trace) for trace in traces],
+            "allocator_settings": {"max_split_size": -1, "garbage_collection_threshold": 0.0,
+                                   "roundup_power2_divisions": {"1": 0}, "huge": 1 << 80},
+            "external_annotations": [], "host_segments": [], "host_traces": []}
+
+
+def random_history(seed, count):
+    """Trace entries, and the peak of requested sizes rounded up to 512."""
+    rng = random.Random(seed)
+    live, entries, used, peak = {}, [], 0, 0
+    for i in range(count):
+        if live and rng.random() < 0.5:
+            addr = rng.choice(list(live))
+            size, stream = live.pop(addr)
+            used -= -(-size // 512) * 512
+            entries += [entry(action, addr, size, stream) for action in ("free_requested", "free_completed")]
+        else:
+            addr, size = (1 << 45) + (i << 21), int(2 ** rng.uniform(0, 24))
+            live[addr] = size, stream = size, rng.choice((0, 0x5560_1234_5678, 0x5560_1234_9abc))
+            used += -(-size // 512) * 512
+            entries.append(entry("alloc", addr, size, stream, frames=[
+                {"filename": "model.py", "line": i, "name": "forward \N{GREEK SMALL LETTER LAMDA}"}] * (i % 3)))
+        peak = max(peak, used)
+    return entries, peak
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def file(self, name, data):
+        path = self.folder / name
+        path.write_bytes(data)
+        return str(path)
+
+    def pickled(self, name, *traces, protocol=4):
+        return self.file(name, pickle.dumps(snapshot(*traces), protocol))
+
+    def run_cli(self, *args, code=0, stdin=None):
+        done = subprocess.run([CLI, *map(str, args)], input=stdin, capture_output=True, timeout=300, check=False)
+        self.out, self.err = done.stdout.decode(), done.stderr.decode()
+        self.assertEqual(done.returncode, code, self.out + self.err)
+        return self.out
+
+    def replay_json(self, *args, **more):
+        return [json.loads(line) for line in self.run_cli("replay", "--json", "-", *args, **more).splitlines()]
+
+    def assert_fails(self, text, *args, code=2, **more):
+        self.run_cli(*args, code=code, **more)
+        # argp breaks long lines.
+        self.assertIn(text, " ".join(self.err.split()))
+        self.assertNotIn("ERROR: ", self.err)
+
+
+class Program(Case):
+    def test_version_and_help(self):
+        self.assertRegex(self.run_cli("--version"), r"^terrazzo \d+\.\d+\.\d+\n$")
+        self.assertIn("replay TRACE...", self.run_cli("--help"))
+        self.assertIn("--capacity=SIZE", self.run_cli("replay", "--help"))
+
+    def test_usage_errors_name_the_thing(self):
+        self.assert_fails("a command is missing: replay, config or costs")
+        self.assert_fails("there is no command 'repaly'; commands: replay, config, costs", "repaly")
+        self.assert_fails("a trace is missing", "replay")
+        self.assert_fails("'12zb' is no size", "replay", "--capacity", "12zb", "x")
+        self.assert_fails("'inf' is no size", "replay", "--capacity", "inf", "x")
+        self.assert_fails("'0x10' is no size", "replay", "--capacity", "0x10", "x")
+        self.assert_fails("'9000000TiB' is no size", "replay", "--capacity", "9000000TiB", "x")
+        self.assert_fails("'1KiB' is too small", "replay", "--capacity", "1KiB", "x")
+        self.assert_fails("there is no 'best'; choices: terrazzo, naive", "replay", "--policy", "best", "x")
+        self.assert_fails("--lag: '-1' is no whole number", "replay", "--lag=-1", "x")
+        self.assert_fails("--seed: '1.5' is no whole number", "replay", "--seed=1.5", "x")
+        self.assert_fails("--repeat: at least 1", "replay", "--repeat", "0", "x")
+        self.assert_fails("--save takes one trace, not 2", "replay", "--save", "z", "x", "y")
+        self.assert_fails("unrecognized option", "replay", "--frobnicate", "x")
+
+    def test_config(self):
+        self.assertIn("TERRAZZO_CONF", self.run_cli("config"))
+        options = json.loads(self.run_cli("config", "--json"))
+        self.assertIn("limit", [option["key"] for option in options])
+        for option in options:
+            self.assertEqual(set(option), {"key", "type", "choices", "default", "help"})
+            self.assertIn(f"\n{option['key']} ({option['type']}: ", self.run_cli("config"))
+            self.run_cli("config", "--check", f"{option['key']}:{option['default']}")
+        self.assert_fails("no_such_key", "config", "--check", "no_such_key:1")
+        self.assert_fails("limit", "config", "--check", "limit:much")
+        self.assert_fails("one argument too many", "config", "limit")
+
+    def test_costs(self):
+        rows = [row.split() for row in self.run_cli("costs").splitlines()]
+        self.assertEqual(rows[0], ["table", "create", "map", "set_access", "all"])
+        self.assertEqual({row[0] for row in rows[1:]}, {"a100", "slow-create", "wsl2"})
+        for row in rows[1:]:
+            self.assertEqual(sum(map(int, row[1:4])), int(row[4]))
+        self.assertEqual(self.run_cli("costs", "a100").splitlines()[1].split(), rows[1])
+        self.assert_fails("no_such_table", "costs", "no_such_table")
+        self.assert_fails("'3MiB' is no multiple of 2MiB", "costs", "--size", "3MiB")
+
+
+class Input(Case):
+    def test_protocols_give_the_same_trace(self):
+        entries, peak = random_history(1, 3000)
+        saved = set()
+        for protocol in (2, 3, 4, 5):
+            plain = self.pickled("a.pickle", entries, protocol=protocol)
+            packed = self.file("a.pickle.xz", lzma.compress(Path(plain).read_bytes()))
+            for path in (plain, packed):
+                row, = self.replay_json("--save", self.folder / "a.trace", path)
+                self.assertEqual(row["peak_allocated_bytes"], peak)
+                saved.add((self.folder / "a.trace").read_bytes())
+        self.assertEqual(len(saved), 1)
+
+    def test_saved_trace_replays_the_same(self):
+        path = self.pickled("a.pickle", random_history(2, 2000)[0])
+        first, = self.replay_json("--lag", 20, "--save", self.folder / "b.trace", path)
+        data = (self.folder / "b.trace").read_bytes()
+        second, = self.replay_json("--lag", 20, self.folder / "b.trace")
+        third, = self.replay_json("--lag", 20, "-", stdin=lzma.compress(data))
+        self.assertEqual((first["trace"], second["trace"], third["trace"]), ("a", "b", "stdin"))
+        for row in (first, second, third):
+            for key in ("trace", "file", "host_ns_per_op", "host_ns_p999"):
+                del row[key]
+        self.assertEqual(first, second)
+        self.assertEqual(first, third)
+
+    def test_devices(self):
+        alloc = entry("alloc", 1 << 45, 4096)
+        path = self.pickled("a.pickle", [], [alloc], [alloc, entry("free_requested", 1 << 45, 4096)])
+        self.assertEqual(self.replay_json(path)[0]["device"], 2)
+        row, = self.replay_json("--device", 1, path)
+        self.assertEqual((row["device"], row["events"]), (1, 1))
+        self.assert_fails("device_traces are empty", "replay", "--device", "0", path)
+        self.assert_fails("has no device 3; it has traces of 3 devices", "replay", "--device", "3", path)
+
+    def test_code_is_refused(self):
+        class Evil:
+            def __reduce__(self):
+                return os.system, ("touch evil",)
+        for protocol in (2, 3, 4, 5):
+            path = self.file("evil.pickle", pickle.dumps(Evil(), protocol))
+            self.assert_fails("the pickle calls code: refused", "replay", path)
+            self.assertRegex(self.err, r"evil\.pickle: byte \d+: opcode (STACK_)?GLOBAL")
+        for thing in (pickle.PickleBuffer(b"x"), re.compile("x"), Path("x"), 1j, range(3)):
+            path = self.file("b.pickle", pickle.dumps({"device_traces": [thing]}, 5))
+            if not isinstance(thing, pickle.PickleBuffer):
+                self.assert_fails("the pickle calls code: refused", "replay", path)
+            else:
+                self.assert_fails("device_traces[0] is no list", "replay", path)
+
+    def test_bad_files(self):
+        good = pickle.dumps(snapshot([entry("alloc", 1 << 45, 4096)]), 4)
+        for path, text in (
+                (self.folder / "none", "none: cannot be opened: No such file"),
+                (self.folder, "cannot be read: Is a directory"),
+                (self.file("empty", b""), "is empty"),
+                (self.file("cut.pickle", good[:-9]), "truncated"),
+                (self.file("cut.xz", lzma.compress(good)[:-9]), "the xz stream is truncated"),
+                (self.file("packed.gz", gzip.compress(good)), "unpack it first (gzip -d)"),
+                (self.file("text.json", b'{"a": 1}'), "is no trace"),
+                (self.file("zero.pickle", pickle.dumps(snapshot(), 2)), "device_traces are empty"),
+                (self.file("list.pickle", pickle.dumps([1], 2)), "is no memory snapshot"),
+                (self.pickled("size.pickle", [entry("alloc", 1, 2 ** 64 - 1)]), "entry 0 of device 0: its size"),
+                (self.pickled("none.pickle", [entry("free_requested", 1, 1)]), "holds no allocation")):
+            self.assert_fails(text, "replay", path)
+
+    def test_a_bad_trace_does_not_stop_the_others(self):
+        good = self.pickled("good.pickle", random_history(3, 200)[0])
+        rows = self.replay_json(good, self.folder / "none", good, code=2)
+        self.assertEqual([row["trace"] for row in rows], ["good", "good"])
+        self.assertIn("none: cannot be opened", self.err)
+
+
+class Replay(Case):
+    def test_golden_table(self):
+        mib = 1 << 20
+        path = self.pickled("golden.pickle", [
+            entry("free_requested", 7 << 21, 1), entry("alloc", 1 << 45, 128 * mib), entry("alloc", 2 << 45, 128 * mib),
+            entry("free_requested", 1 << 45, 128 * mib), entry("alloc", 3 << 45, 4 * mib, stream=99),
+            entry("free_requested", 2 << 45, 128 * mib), entry("free_requested", 3 << 45, 4 * mib, stream=99)])
+        table = self.run_cli("replay", "--policy", "naive", "--capacity", "1GiB", path)
+        shown = [line for line in table.splitlines() if not re.match("context_|stream_|device_", line)]
+        golden = GOLDEN_TABLE.splitlines()
+        self.assertEqual(shown[:4], golden[:4])
+        self.assertEqual(len(shown[4]), len(golden[4]))
+        self.assertEqual(len(shown), len(golden))
+        for line, expected in zip(shown, golden):
+            pattern = re.escape(" ".join(expected.split())).replace(r"\#", r"[\d.]+")
+            self.assertRegex(" ".join(line.split()), f"^{pattern}$")
+        self.assertEqual(self.err, "")
+
+    def test_json_has_every_key(self):
+        path = self.pickled("a.pickle", random_history(4, 500)[0])
+        row, = self.replay_json(path)
+        self.assertEqual([key for key in REQUIRED_KEYS if row.get(key) is None], [])
+        self.assertIn("policy terrazzo", self.err)
+        naive, = self.replay_json("--policy", "naive", path)
+        self.assertEqual([key for key in REQUIRED_KEYS if key not in naive], [])
+        self.assertEqual([key for key in REQUIRED_KEYS if naive[key] is None], NOT_NAIVE)
+        self.assertEqual(naive["peak_allocated_bytes"], row["peak_allocated_bytes"])
+        expected = 1 - row["peak_allocated_bytes"] / row["peak_reserved_bytes"]
+        self.assertAlmostEqual(row["fragmentation"], expected, 5)
+
+    def test_json_to_a_file(self):
+        path = self.pickled("a.pickle", random_history(5, 200)[0])
+        self.assertIn("driver calls", self.run_cli("replay", "--json", self.folder / "out.json", path, path))
+        rows = (self.folder / "out.json").read_text().splitlines()
+        self.assertEqual([json.loads(row)["trace"] for row in rows], ["a", "a"])
+        self.assert_fails("cannot be created", "replay", "--json", self.folder / "no" / "out.json", path)
+        self.assert_fails("cannot be written", "replay", "--json", "/dev/full", path)
+        self.assert_fails("cannot be created", "replay", "--save", self.folder / "no" / "a.trace", path)
+
+    def test_out_of_memory_is_counted(self):
+        path = self.pickled("a.pickle", [entry("alloc", 1 << 45, 8 << 20), entry("alloc", 2 << 45, 64 << 20),
+                                         entry("free_requested", 2 << 45, 64 << 20)])
+        for policy in ("terrazzo", "naive"):
+            row, = self.replay_json("--policy", policy, "--capacity", "32MiB", path, code=3)
+            self.assertEqual((row["ooms"], row["events"], row["violations"]), (1, 3, 0))
+        row, = self.replay_json("--conf", "limit:32MiB", path, code=3)
+        self.assertEqual(row["ooms"], 1)
+
+    def test_lag_check_repeat_and_seed(self):
+        path = self.pickled("a.pickle", random_history(6, 1500)[0])
+        once, = self.replay_json(path)
+        for schedule in ("random", "fifo", "lifo", "starve"):
+            row, = self.replay_json("--lag", 100, "--check", "--repeat", 2, "--seed", 9, "--schedule", schedule, path)
+            self.assertEqual(row["events"], 2 * once["events"])
+            self.assertEqual((row["ooms"], row["violations"], row["leaks"]), (0, 0, 0))
+
+    def test_bad_settings(self):
+        path = self.pickled("a.pickle", [entry("alloc", 1 << 45, 4096)])
+        self.assert_fails("no_such_key", "replay", "--conf", "no_such_key:1", path)
+        self.assert_fails("no_such_table", "replay", "--costs", "no_such_table", path)
+
+    def test_recorded_run(self):
+        row, = self.replay_json("--lag", 100, TRACES / "resnet50.pickle.xz")
+        self.assertEqual((row["events"], row["streams"], row["ooms"], row["violations"]), (61122, 1, 0, 0))
+        self.assertEqual(round(row["peak_allocated_bytes"] / 2**30, 2), 21.56)
+
+
+if __name__ == "__main__":
+    unittest.main()

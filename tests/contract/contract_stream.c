@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Contract cases: events, streams and their ids, capture modes.
+ */
+#include "contract.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static trz_event make_event(struct contract_env *env)
+{
+	trz_event event = NULL;
+	expect_ok(SLOT(env, event_create, env->context, &event));
+	assert_non_null(event);
+	return event;
+}
+
+/* What a held stream waits for is set while it may already be looking. */
+static void let_go(struct contract_env *env)
+{
+	__atomic_store_n(env->held, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- events ------------------------------------------------------------------------------------- */
+
+static void fresh_event_has_passed(struct contract_env *env)
+{
+	trz_event event = make_event(env);
+	expect_ok(SLOT(env, event_query, env->context, event));
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+}
+
+static void event_passes_with_the_work_before_it(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	OPS(env, hold, env->context, stream, env->held);
+	expect_ok(SLOT(env, event_record, env->context, event, stream));
+	expect_status(SLOT(env, event_query, env->context, event), TRZ_NOT_READY);
+	let_go(env);
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	expect_ok(SLOT(env, event_query, env->context, event));
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	OPS(env, stream_destroy, env->context, stream);
+}
+
+static void event_covers_nothing_after_it(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	expect_ok(SLOT(env, event_record, env->context, event, stream));
+	OPS(env, hold, env->context, stream, env->held);
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	expect_ok(SLOT(env, event_query, env->context, event));
+	let_go(env);
+	OPS(env, stream_sync, env->context, stream);
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	OPS(env, stream_destroy, env->context, stream);
+}
+
+static void event_recorded_again_stands_for_the_new_work(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	expect_ok(SLOT(env, event_record, env->context, event, stream));
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	OPS(env, hold, env->context, stream, env->held);
+	expect_ok(SLOT(env, event_record, env->context, event, stream));
+	expect_status(SLOT(env, event_query, env->context, event), TRZ_NOT_READY);
+	let_go(env);
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	OPS(env, stream_destroy, env->context, stream);
+}
+
+static void pending_event_may_be_destroyed(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	OPS(env, hold, env->context, stream, env->held);
+	expect_ok(SLOT(env, event_record, env->context, event, stream));
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	let_go(env);
+	OPS(env, stream_sync, env->context, stream);
+	OPS(env, stream_destroy, env->context, stream);
+}
+
+static void event_outlives_its_stream(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	expect_ok(SLOT(env, event_record, env->context, event, stream));
+	OPS(env, stream_destroy, env->context, stream);
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	expect_ok(SLOT(env, event_query, env->context, event));
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+}
+
+static void streams_wait_for_each_other(struct contract_env *env)
+{
+	uint8_t seen = 0;
+	trz_addr address = 0;
+	trz_stream writer = OPS(env, stream_create, env->context);
+	trz_stream reader = OPS(env, stream_create, env->context);
+	trz_event written = make_event(env), seen_it = make_event(env);
+	expect_ok(SLOT(env, mem_alloc, env->context, 4096, &address));
+	OPS(env, hold, env->context, writer, env->held);
+	OPS(env, fill, env->context, writer, address, 4096, 0x99);
+	expect_ok(SLOT(env, event_record, env->context, written, writer));
+	expect_ok(SLOT(env, stream_wait, env->context, reader, written));
+	expect_ok(SLOT(env, event_record, env->context, seen_it, reader));
+	expect_status(SLOT(env, event_query, env->context, seen_it), TRZ_NOT_READY);
+	let_go(env);
+	OPS(env, read, env->context, reader, &seen, address + 4095, 1);
+	OPS(env, stream_sync, env->context, reader);
+	assert_int_equal(seen, 0x99);
+	expect_ok(SLOT(env, event_query, env->context, seen_it));
+	expect_ok(SLOT(env, event_query, env->context, written));
+	expect_ok(SLOT(env, mem_free, env->context, address));
+	expect_ok(SLOT(env, event_destroy, env->context, written));
+	expect_ok(SLOT(env, event_destroy, env->context, seen_it));
+	OPS(env, stream_destroy, env->context, reader);
+	OPS(env, stream_destroy, env->context, writer);
+}
+
+/* ---- ids ---------------------------------------------------------------------------------------- */
+
+static uint64_t id_of(struct contract_env *env, trz_stream stream)
+{
+	uint64_t id = 0;
+	expect_ok(SLOT(env, stream_id, env->context, stream, &id));
+	return id;
+}
+
+static void ids_are_stable_and_never_used_again(struct contract_env *env)
+{
+	enum { STREAMS = 8 };
+	uint64_t ids[STREAMS];
+	for (int i = 0; i < STREAMS; i++) {
+		trz_stream stream = OPS(env, stream_create, env->context);
+		ids[i] = id_of(env, stream);
+		assert_true(id_of(env, stream) == ids[i]);
+		OPS(env, stream_destroy, env->context, stream);
+		for (int j = 0; j < i; j++)
+			assert_true(ids[i] != ids[j]);
+		assert_true(ids[i] != id_of(env, NULL));
+	}
+}
+
+static void *id_of_own_stream(void *argument)
+{
+	uint64_t *id = malloc(sizeof *id);
+	assert_non_null(id);
+	*id = id_of(argument, (trz_stream)2);
+	return id;
+}
+
+static void special_streams_have_ids(struct contract_env *env)
+{
+	pthread_t thread;
+	void *other = NULL;
+	const uint64_t legacy = id_of(env, NULL), own = id_of(env, (trz_stream)2);
+	assert_true(id_of(env, (trz_stream)1) == legacy);
+	assert_true(own != legacy);
+	assert_true(id_of(env, (trz_stream)2) == own);
+	assert_int_equal(pthread_create(&thread, NULL, id_of_own_stream, env), 0);
+	assert_int_equal(pthread_join(thread, &other), 0);
+	assert_true(*(uint64_t *)other != own);
+	assert_true(*(uint64_t *)other != legacy);
+	free(other);
+}
+
+/* ---- capture ------------------------------------------------------------------------------------ */
+
+static void idle_streams_are_not_captured(struct contract_env *env)
+{
+	trz_capture_status status = TRZ_CAPTURE_ACTIVE;
+	uint64_t id = 0;
+	trz_stream stream = OPS(env, stream_create, env->context);
+	expect_ok(SLOT(env, stream_capture, env->context, stream, &status, &id));
+	assert_int_equal(status, TRZ_CAPTURE_NONE);
+	status = TRZ_CAPTURE_ACTIVE;
+	expect_ok(SLOT(env, stream_capture, env->context, NULL, &status, &id));
+	assert_int_equal(status, TRZ_CAPTURE_NONE);
+	OPS(env, stream_destroy, env->context, stream);
+}
+
+static void *exchange_in_thread(void *argument)
+{
+	trz_capture_mode *mode = malloc(sizeof *mode);
+	assert_non_null(mode);
+	*mode = TRZ_CAPTURE_THREAD_LOCAL;
+	expect_ok(SLOT((struct contract_env *)argument, capture_mode, mode));
+	return mode;
+}
+
+static void capture_mode_is_exchanged_by_thread(struct contract_env *env)
+{
+	pthread_t thread;
+	void *other = NULL;
+	trz_capture_mode mode = TRZ_CAPTURE_RELAXED;
+	expect_ok(SLOT(env, capture_mode, &mode));
+	assert_int_equal(mode, TRZ_CAPTURE_GLOBAL);
+	assert_int_equal(pthread_create(&thread, NULL, exchange_in_thread, env), 0);
+	assert_int_equal(pthread_join(thread, &other), 0);
+	assert_int_equal(*(trz_capture_mode *)other, TRZ_CAPTURE_GLOBAL);
+	free(other);
+	expect_ok(SLOT(env, capture_mode, &mode));
+	assert_int_equal(mode, TRZ_CAPTURE_RELAXED);
+}
+
+const struct contract_case contract_stream_cases[] = {
+	{"fresh_event_has_passed", fresh_event_has_passed, NEVER_ON_GPU},
+	{"event_passes_with_the_work_before_it", event_passes_with_the_work_before_it, NEVER_ON_GPU},
+	{"event_covers_nothing_after_it", event_covers_nothing_after_it, NEVER_ON_GPU},
+	{"event_recorded_again_stands_for_the_new_work", event_recorded_again_stands_for_the_new_work,
+	 NEVER_ON_GPU},
+	{"pending_event_may_be_destroyed", pending_event_may_be_destroyed, NEVER_ON_GPU},
+	{"event_outlives_its_stream", event_outlives_its_stream, NEVER_ON_GPU},
+	{"streams_wait_for_each_other", streams_wait_for_each_other, NEVER_ON_GPU},
+	{"ids_are_stable_and_never_used_again", ids_are_stable_and_never_used_again, NEVER_ON_GPU},
+	{"special_streams_have_ids", special_streams_have_ids, NEVER_ON_GPU},
+	{"idle_streams_are_not_captured", idle_streams_are_not_captured, NEVER_ON_GPU},
+	{"capture_mode_is_exchanged_by_thread", capture_mode_is_exchanged_by_thread, NEVER_ON_GPU},
+	{NULL, NULL, NULL},
+};

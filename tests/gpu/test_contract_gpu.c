@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The contract, kept by driver_cuda on this machine's GPU. Skipped where there is none. What passes here is
+ * confirmed: write the GPU and the driver into the notes of the cases.
+ */
+#include <stdio.h>
+
+#include "tests/contract/contract.h"
+
+int main(void)
+{
+	const trz_driver *driver = NULL;
+	const struct contract_ops *ops = contract_cuda_ops();
+	if (!ops || trz_driver_cuda(&driver) != TRZ_OK) {
+		printf("skipped: %s\n", ops ? trz_last_error() : "no libcuda.so.1");
+		return 77;
+	}
+	return contract_run("driver_cuda on this machine's GPU", driver, ops, NULL) != 0;
+}

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every rule of tools/tidy.py finds a break that is planted in an otherwise clean tree."""
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, os.path.join(os.environ["TRZ_SOURCE_DIR"], "tools"))
+import tidy  # noqa: E402
+
+HEAD = "/* SPDX-License-Identifier: Apache-2.0\n *\n * A file of the test.\n */\n"
+CLEAN = {
+    "include/terrazzo.h": HEAD + "TRZ_API int trz_open(int device);\n",
+    "cmake/terrazzo.map": HEAD + "TERRAZZO_0.1 {\n\tglobal:\n\t\ttrz_open;\n\tlocal:\n\t\t*;\n};\n",
+    "base/bits.h": HEAD + "int bits(void);\n",
+    "base/bits.c": HEAD + '#include "bits.h"\n\nint bits(void)\n{\n\treturn 1;\n}\n',
+    "alloc/README.md": "| rank | modules |\n|---|---|\n| 0 | types |\n| 1 | meta |\n| 2 | tile |\n",
+    "alloc/types.h": HEAD + '#include "terrazzo.h"\n',
+    "alloc/meta.h": HEAD + '#include "types.h"\n',
+    "alloc/meta.c": HEAD + '#include "meta.h"\n#include "bits.h"\n\nvoid meta(void *p)\n{\n\tfree(p);\n}\n',
+    "alloc/tile.h": HEAD + '#include "meta.h"\n',
+    "alloc/tile.c": HEAD + '#include "tile.h"\n\nint tile(void)\n{\n\treturn trz_open(0);\n}\n',
+    "sim/sim.h": HEAD + "int sim;\n",
+    "sim/sim_run.c": HEAD + '#include "sim.h"\n',
+    "tests/unit/test_tile.c": HEAD + '#include "tile.h"\n#include "sim.h"\n\nint x = trz_open(0);\n',
+    "tools/tidy_ratchet.txt": "# none\n",
+}
+
+
+def function(lines):
+    """C text of a function `long_one` of so many lines."""
+    return "int long_one(void)\n{\n" + "\tbits();\n" * (lines - 3) + "}\n"
+
+
+class Tidy(unittest.TestCase):
+    def problems(self, changes):
+        """What tidy says of the clean tree with these files added or replaced; None removes one."""
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in {**CLEAN, **changes}.items():
+                if text is not None:
+                    file = Path(folder, path)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(text)
+            return tidy.check_tree(folder)
+
+    def finds(self, rule, path, text):
+        """The rule, and no other, complains once about the changed file."""
+        problems = self.problems({path: text})
+        self.assertEqual([p.split(": ")[1] for p in problems], [rule], problems)
+
+    def finds_line(self, rule, line, path="base/bits.c"):
+        self.finds(rule, path, CLEAN[path] + line + "\n")
+
+    def accepts_line(self, line, path="base/bits.c"):
+        self.assertEqual(self.problems({path: CLEAN[path] + line + "\n"}), [], line)
+
+    def test_clean_tree(self):
+        self.assertEqual(self.problems({}), [])
+
+    def test_layers(self):
+        self.finds_line("layer", '#include "types.h"')
+        self.finds_line("layer", '#include "sim.h"', "alloc/tile.c")
+        self.finds_line("layer", '#include "types.h"', "sim/sim_run.c")
+        self.finds_line("layer", '#include "alloc/types.h"', "sim/sim_run.c")
+
+    def test_nothing_includes_tests(self):
+        problems = self.problems({"tests/common/harness.h": HEAD,
+                                  "cli/main.c": HEAD + '#include "harness.h"\n'})
+        self.assertEqual([p.split(": ")[1] for p in problems], ["layer"])
+
+    def test_ranks(self):
+        self.finds_line("rank", '#include "tile.h"', "alloc/meta.c")
+        self.finds("rank", "alloc/orphan.c", HEAD)
+        self.finds("rank", "alloc/README.md", CLEAN["alloc/README.md"] + "| 9 | ghost |\n")
+
+    def test_same_rank_is_not_lower(self):
+        self.finds("rank", "alloc/README.md", CLEAN["alloc/README.md"].replace("| 2 |", "| 1 |"))
+
+    def test_unique_names(self):
+        self.finds("unique name", "sim/bits.c", HEAD)
+
+    def test_function_length(self):
+        self.assertEqual(self.problems({"base/long.c": HEAD + function(70)}), [])
+        self.finds("function length", "base/long.c", HEAD + function(71))
+        body = "def long_one():\n" + "    pass\n" * 70
+        problems = self.problems({"tools/x.py": "# SPDX-License-Identifier: Apache-2.0\n" + body,
+                                  "Makefile": "# SPDX-License-Identifier: Apache-2.0\nx: tools/x.py\n"})
+        self.assertEqual([p.split(": ")[1] for p in problems], ["function length"])
+
+    def test_ratchet(self):
+        row = "base/long.c long_one 90\n"
+        for lines, rule in ((90, []), (91, ["function length"]), (89, ["ratchet"]), (60, ["ratchet"])):
+            problems = self.problems({"base/long.c": HEAD + function(lines), "tools/tidy_ratchet.txt": row})
+            self.assertEqual([p.split(": ")[1] for p in problems], rule, lines)
+        self.finds("ratchet", "tools/tidy_ratchet.txt", row)
+
+    def test_file_length(self):
+        self.finds("file length", "alloc/tile.c", CLEAN["alloc/tile.c"] + "\n" * 800)
+
+    def test_text(self):
+        self.finds_line("width", "/* " + "x" * 108 + " */")
+        self.finds_line("width", "\t" * 28 + "x;")
+        self.finds_line("mark", "/* " + "TO" + "DO: later */")
+        self.finds_line("machine path", "/* see /" + "home/someone */")
+        self.finds_line("space", "int x; ")
+        self.finds_line("indent", "int y;\n    int x;")
+        self.finds_line("brace", "int f(void) {\n\treturn 1;\n}")
+
+    def test_dead_code(self):
+        for line in ("// x = 1;", "/* bits(); */", "/* return 0; */", "/* if (x) { */", "#if 0"):
+            self.finds_line("dead code", line)
+        for line in ("/* bits() is cheap */", "/* x = 1 here; so y is 2 */"):
+            self.accepts_line(line)
+
+    def test_licence_and_head(self):
+        self.finds("licence", "base/bits.c", CLEAN["base/bits.c"].replace("SPDX", "", 1))
+        self.finds("head", "base/bits.c", "/* SPDX-License-Identifier: Apache-2.0 */\n")
+
+    def test_calls(self):
+        self.finds_line("banned call", "int *p = malloc(3);")
+        self.finds_line("banned call", "char *p = getenv(0);", "alloc/tile.c")
+        self.finds_line("banned call", "int x = sprintf(0, 0);", "sim/sim_run.c")
+        self.accepts_line("int *p = malloc(3);", "sim/sim_run.c")
+        calls = ["/* malloc(3) */", 'char *s = "malloc(3)";', "int x = my_malloc(3);", "int x = d->free(3);"]
+        for line in calls:
+            self.accepts_line(line)
+
+    def test_dead_files(self):
+        self.finds("dead file", "base/lonely.h", HEAD)
+        self.finds("dead file", "base/deep/below.c", HEAD)
+        self.finds("dead file", "elsewhere/code.c", HEAD)
+        self.finds("dead file", "tools/unused.sh", "# SPDX-License-Identifier: Apache-2.0\n")
+
+    def test_exports(self):
+        self.finds("export", "tests/unit/test_tile.c", HEAD + '#include "sim.h"\n')
+        header = CLEAN["include/terrazzo.h"] + "TRZ_API const char *trz_more(void);\n"
+        problems = self.problems({"include/terrazzo.h": header})
+        self.assertEqual([p.split(": ")[1] for p in problems], ["export", "export"])
+        listed = CLEAN["cmake/terrazzo.map"].replace("local", "\ttrz_x;\n\tlocal")
+        self.finds("export", "cmake/terrazzo.map", listed)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs, through apt, the packages that building and testing need and that are missing; does nothing when
+# none is. Works as root or with sudo.
+set -eu
+
+packages="build-essential cmake ninja-build pkg-config python3 dpkg-dev clang libclang-rt-dev
+	libcmocka-dev libjansson-dev libinih-dev liblzma-dev"
+
+if ! command -v apt-get >/dev/null; then
+	echo "install_deps: only Debian and its relatives are known here; needed:" $packages >&2
+	exit 1
+fi
+
+missing=
+for package in $packages; do
+	status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+	[ "$status" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+	as_root="env"
+elif command -v sudo >/dev/null; then
+	as_root="sudo"
+else
+	echo "install_deps: missing, and neither root nor sudo to install them with:$missing" >&2
+	exit 1
+fi
+
+echo "install_deps: installing$missing"
+# A mirror that does not answer is no reason to stop while others have what is missing.
+$as_root apt-get -q -o Acquire::Retries=2 -o Acquire::http::Timeout=20 update || true
+if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing; then
+	echo "install_deps: could not install (no network, or no mirror that has them):$missing" >&2
+	exit 1
+fi

@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of docs/style.md that a script can hold. Prints `file:line: rule: what is wrong`, one a line.
+
+    tidy.py [ROOT]      exit status 1 when anything is wrong
+"""
+import ast
+import re
+import sys
+from pathlib import Path
+
+# Folder -> folders whose files it may include. A folder that is not listed may include anything.
+LAYERS = {
+    "include": {"include"},
+    "base": {"base", "include"},
+    "stats": {"stats", "base", "include"},
+    "alloc": {"alloc", "stats", "base", "include"},
+    "sim": {"sim", "base", "include"},
+    "trace": {"trace", "sim", "base", "include"},
+    "cli": {"cli", "trace", "sim", "base", "include"},
+    "bench": {"bench", "trace", "sim", "base", "include"},
+    "plug": {"plug", "include"},
+    "examples": {"include"},
+}
+
+# Call -> files that own it. The first table holds for every folder of the library, the second for all C code.
+LIBRARY_FOLDERS = {"base", "stats", "alloc"}
+OWNED_CALLS = {
+    "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c"},
+    "mmap munmap": set(),
+    "getenv secure_getenv": {"config.c"},
+    "printf fprintf vfprintf dprintf puts fputs putchar perror": set(),
+    "abort exit _exit": {"assert.c", "assert.h"},
+    "clock_gettime gettimeofday time": {"driver_cuda.c"},
+    "nanosleep usleep": {"lock.c"},
+    "dlopen dlsym dlclose": {"driver_cuda.c"},
+}
+BANNED_CALLS = "strcat sprintf vsprintf gets alloca rand srand random setenv strtok"
+
+MAX_COLUMNS = 110
+TAB_COLUMNS = 4
+MAX_FUNCTION_LINES = 70
+MAX_FILE_LINES = {"alloc": 800}
+RATCHET = "tools/tidy_ratchet.txt"
+
+C_SUFFIXES = {".c", ".h", ".def"}
+CODE_SUFFIXES = C_SUFFIXES | {".py", ".sh", ".cmake", ".map", ".in"}
+CODE_NAMES = {"CMakeLists.txt", "Makefile", "run"}
+TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".json", ".ini", ".txt"}
+REPEATED_NAMES = {"CMakeLists.txt", "README.md"}
+SKIPPED_FOLDERS = {".git", "build", "__pycache__", "corpus", ".cache"}
+
+MARKS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]) + r")\b")
+MACHINE_PATHS = re.compile("|".join("/" + name + "/" for name in ("work", "root", "home")))
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
+# A comment that opens with a statement and ends like one.
+DEAD_CODE = re.compile(
+    r"^\s*(//|/\*)\s*"
+    r"(return\b|(if|for|while|switch) \(|(\w+[ *]+)*[\w>.\[\]-]+ ?(=|\()).*[;{}]\s*(\*/)?\s*$"
+    r"|^\s*#\s*if\s+0\b")
+DECLARATION = re.compile(r"^TRZ_API\b[^;(]*?\b(trz_\w+)\(", re.M)
+
+
+class File:
+    def __init__(self, root, path):
+        self.path = path.relative_to(root)
+        self.name = path.name
+        self.folder = self.path.parts[0] if len(self.path.parts) > 1 else ""
+        self.text = path.read_text(encoding="utf-8", errors="replace")
+        self.lines = self.text.splitlines()
+        self.is_c = path.suffix in C_SUFFIXES
+        self.is_code = path.suffix in CODE_SUFFIXES or self.name in CODE_NAMES
+        self.includes = [(self.text.count("\n", 0, m.start(1)) + 1, m.group(1))
+                         for m in INCLUDE.finditer(self.text)] if self.is_c else []
+
+
+class Tree:
+    """All files of the tree, and what has been found wrong with them."""
+
+    def __init__(self, root):
+        self.root = Path(root).resolve()
+        self.files = [File(self.root, path) for path in sorted(self.root.rglob("*")) if self._wanted(path)]
+        self.c_files = [f for f in self.files if f.is_c]
+        self.by_name = {f.name: f for f in self.files}
+        self.problems = []
+
+    def _wanted(self, path):
+        parts = path.relative_to(self.root).parts
+        if SKIPPED_FOLDERS & set(parts) or not path.is_file():
+            return False
+        return path.suffix in TEXT_SUFFIXES or path.name in CODE_NAMES
+
+    def report(self, file, line, rule, text):
+        self.problems.append(f"{file.path if isinstance(file, File) else file}:{line}: {rule}: {text}")
+
+
+def blank_comments_and_strings(text):
+    """C text with comments and literals replaced by spaces, line breaks kept."""
+    pattern = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def c_functions(file):
+    """(name, first line, length) of each function: a body starts and ends with a brace in column 1."""
+    start = opening = None
+    lines = blank_comments_and_strings(file.text).splitlines()
+    for number, line in enumerate(lines, 1):
+        if line.startswith("{"):
+            opening = start
+        elif line.startswith("}"):
+            if opening:
+                name = re.search(r"(\w+)\s*\(", " ".join(lines[opening - 1:number]))
+                yield name.group(1) if name else "?", opening, number - opening + 1
+            start = opening = None
+        elif opening is None and line and not line[0].isspace() and line[0] != "#":
+            before = lines[number - 2].rstrip() if number > 1 else ""
+            if start is None or not before or before.endswith((";", "}", "\\")):
+                start = number
+
+
+def functions(file):
+    if file.path.suffix in (".c", ".h"):
+        yield from c_functions(file)
+    elif file.path.suffix == ".py":
+        for node in ast.walk(ast.parse(file.text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield node.name, node.lineno, node.end_lineno - node.lineno + 1
+
+
+def check_layers(tree):
+    for file in tree.c_files:
+        for line, target in file.includes:
+            found = tree.by_name.get(Path(target).name)
+            if found is None or not found.is_c:
+                continue
+            if found.folder == "tests" and file.folder != "tests":
+                tree.report(file, line, "layer", f"nothing outside tests/ includes {found.path}")
+            elif found.folder not in LAYERS.get(file.folder, {found.folder}):
+                tree.report(file, line, "layer", f"{file.folder}/ may not include {found.path}")
+
+
+def read_ranks(tree):
+    """{module: rank} from the table rows `| 3 | tile pagemap |` of alloc/README.md."""
+    readme = tree.root / "alloc" / "README.md"
+    ranks = {}
+    for row in readme.read_text().splitlines() if readme.exists() else []:
+        match = re.match(r"\|\s*(\d+)\s*\|([^|]*)\|", row)
+        for name in re.findall(r"[\w.]+", match.group(2)) if match else []:
+            ranks[name.split(".")[0]] = int(match.group(1))
+    return ranks
+
+
+def check_ranks(tree):
+    modules = {f.name.split(".")[0]: f for f in tree.c_files if f.folder == "alloc"}
+    ranks = read_ranks(tree)
+    for module in sorted(ranks.keys() - modules.keys()):
+        tree.report("alloc/README.md", 1, "rank", f"{module} has a rank and no file")
+    for module in sorted(modules.keys() - ranks.keys()):
+        tree.report(modules[module], 1, "rank", "has no rank in alloc/README.md")
+    for file in (f for f in tree.c_files if f.folder == "alloc"):
+        own = file.name.split(".")[0]
+        for line, target in file.includes:
+            other = Path(target).name.split(".")[0]
+            if other in modules and other != own and ranks.get(other, -1) >= ranks.get(own, 99):
+                text = f"rank {ranks.get(own)} may not include {target} of rank {ranks.get(other)}"
+                tree.report(file, line, "rank", text)
+
+
+def check_names(tree):
+    seen = {}
+    for file in tree.files:
+        if file.is_code and file.name not in REPEATED_NAMES:
+            if file.name in seen:
+                tree.report(file, 1, "unique name", f"{seen[file.name]} has this name too")
+            seen.setdefault(file.name, file.path)
+
+
+def read_ratchet(tree):
+    path = tree.root / RATCHET
+    rows = [row.split() for row in path.read_text().splitlines()] if path.exists() else []
+    return {(row[0], row[1]): int(row[2]) for row in rows if row and row[0] != "#"}
+
+
+def check_function_lengths(tree):
+    allowed = read_ratchet(tree)
+    for file in tree.files:
+        for name, line, length in functions(file):
+            limit = allowed.pop((str(file.path), name), None)
+            if length > (limit or MAX_FUNCTION_LINES):
+                text = f"{name} has {length} lines of {limit or MAX_FUNCTION_LINES}"
+                tree.report(file, line, "function length", text)
+            elif limit and length < limit:
+                tree.report(file, line, "ratchet", f"{name} shrank to {length} lines: say so in {RATCHET}")
+    for path, name in allowed:
+        tree.report(RATCHET, 1, "ratchet", f"{path} has no function {name}")
+
+
+def check_text(tree):
+    for file in tree.files:
+        limit = MAX_FILE_LINES.get(file.folder)
+        if file.is_c and limit and len(file.lines) > limit:
+            tree.report(file, limit + 1, "file length", f"{len(file.lines)} lines of {limit}")
+        for number, line in enumerate(file.lines, 1):
+            columns = len(line.expandtabs(TAB_COLUMNS))
+            if file.is_code and columns > MAX_COLUMNS:
+                tree.report(file, number, "width", f"{columns} of {MAX_COLUMNS} columns")
+            if MARKS.search(line):
+                tree.report(file, number, "mark", "an unfinished thing is finished or an issue, not a mark")
+            if MACHINE_PATHS.search(line):
+                tree.report(file, number, "machine path", "a path of one machine")
+            if file.is_code and line != line.rstrip():
+                tree.report(file, number, "space", "blanks at the end of the line")
+            if file.is_c:
+                check_c_line(tree, file, number, line)
+
+
+def check_c_line(tree, file, number, line):
+    if DEAD_CODE.search(line):
+        tree.report(file, number, "dead code", "code in a comment; version control remembers it")
+    before = file.lines[number - 2] if number > 1 else ""
+    if re.match(r" {2,}\S", line) and before.endswith((";", "{", "}")):
+        tree.report(file, number, "indent", "indentation is by tabs")
+    if re.match(r"[a-z].*\)\s*\{$", line):
+        tree.report(file, number, "brace", "a function's opening brace stands in column 1")
+
+
+def check_licence(tree):
+    for file in tree.files:
+        if file.is_code and not any("SPDX-License-Identifier: Apache-2.0" in line for line in file.lines[:3]):
+            tree.report(file, 1, "licence", "no SPDX line at the top")
+        elif file.path.suffix in (".c", ".h") and not re.match(
+                r"/\* SPDX-License-Identifier: Apache-2\.0\n \*\n \* \S", file.text):
+            tree.report(file, 1, "head", "the first comment says what the file owns")
+
+
+def check_calls(tree):
+    library = [(re.compile(rf"(?<![\w.>])({calls.replace(' ', '|')})\s*\("), owners)
+               for calls, owners in OWNED_CALLS.items()]
+    everywhere = [(re.compile(rf"(?<![\w.>])({BANNED_CALLS.replace(' ', '|')})\s*\("), set())]
+    for file in tree.c_files:
+        if file.folder not in LAYERS:
+            continue
+        code = blank_comments_and_strings(file.text)
+        for pattern, owners in (library if file.folder in LIBRARY_FOLDERS else []) + everywhere:
+            for match in pattern.finditer(code) if file.name not in owners else ():
+                where = f"only in {', '.join(sorted(owners))}" if owners else "not here"
+                line = code.count("\n", 0, match.start()) + 1
+                tree.report(file, line, "banned call", f"{match.group(1)}: {where}")
+
+
+def check_dead_files(tree):
+    included = {Path(target).name for file in tree.c_files for _, target in file.includes}
+    for file in tree.c_files:
+        if file.path.suffix == ".c":
+            depth = 3 if file.folder == "tests" else 2
+            if file.folder not in set(LAYERS) | {"tests"} or len(file.path.parts) != depth:
+                if file.path.parts[:2] != ("tests", "install"):
+                    tree.report(file, 1, "dead file", "no rule of CMake compiles it")
+        elif file.name not in included:
+            tree.report(file, 1, "dead file", "nothing includes it")
+    for file in tree.files:
+        if file.folder == "tools" and file.is_code:
+            if not any(file.name in other.text for other in tree.files if other is not file):
+                tree.report(file, 1, "dead file", "nothing mentions it")
+
+
+def check_exports(tree):
+    map_file = tree.by_name.get("terrazzo.map")
+    if map_file is None:
+        return
+    listed = set(re.findall(r"^\s*(trz_\w+);", map_file.text, re.M))
+    declared = {}
+    for file in (f for f in tree.c_files if f.folder == "include"):
+        declared.update({name: file for name in DECLARATION.findall(file.text)})
+    tests = "\n".join(f.text for f in tree.files if f.folder == "tests")
+    for name in sorted(listed - declared.keys()):
+        tree.report(map_file, 1, "export", f"{name} is in no public header")
+    for name, file in sorted(declared.items()):
+        if name not in listed:
+            tree.report(file, 1, "export", f"{name} is not in {map_file.path}")
+        if not re.search(rf"\b{name}\b", tests):
+            tree.report(file, 1, "export", f"no test mentions {name}")
+
+
+CHECKS = [check_layers, check_ranks, check_names, check_function_lengths, check_text, check_licence,
+          check_calls, check_dead_files, check_exports]
+
+
+def check_tree(root):
+    tree = Tree(root)
+    for check in CHECKS:
+        check(tree)
+    return tree.problems
+
+
+def main():
+    problems = check_tree(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
+    print("\n".join(problems) if problems else "tidy: nothing to say")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

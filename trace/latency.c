@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A histogram of durations with buckets of constant relative width.
+ */
+#include "latency.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "bits.h"
+#include "error.h"
+
+/* A duration x >= 2^10 goes by its highest 10 bits: the leading one and MANTISSA_BITS below it. */
+enum {
+	MANTISSA_BITS = 9,
+	EXACT = 2 << MANTISSA_BITS,
+	BUCKETS = EXACT + ((63 - MANTISSA_BITS) << MANTISSA_BITS)
+};
+
+static size_t bucket_of(uint64_t ns)
+{
+	if (ns < EXACT)
+		return ns;
+	unsigned shift = log2_floor(ns) - MANTISSA_BITS;
+	return ((size_t)shift << MANTISSA_BITS) + (ns >> shift);
+}
+
+static uint64_t bucket_start(size_t bucket)
+{
+	if (bucket < EXACT)
+		return bucket;
+	unsigned shift = (unsigned)(bucket >> MANTISSA_BITS) - 1;
+	return (bucket - ((size_t)shift << MANTISSA_BITS)) << shift;
+}
+
+uint64_t latency_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+trz_status latency_init(struct latency *latency)
+{
+	*latency = (struct latency){ .buckets = calloc(BUCKETS, sizeof *latency->buckets) };
+	if (!latency->buckets)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a histogram");
+	for (int i = 0; i < 10000; i++) {
+		uint64_t start = latency_now();
+		latency_add(latency, latency_now() - start);
+	}
+	uint64_t overhead = latency_quantile(latency, 0.5);
+	for (size_t i = 0; i < BUCKETS; i++)
+		latency->buckets[i] = 0;
+	*latency = (struct latency){ .buckets = latency->buckets, .overhead_ns = overhead };
+	return TRZ_OK;
+}
+
+void latency_free(struct latency *latency)
+{
+	free(latency->buckets);
+	*latency = (struct latency){ 0 };
+}
+
+void latency_add(struct latency *latency, uint64_t ns)
+{
+	ns = ns > latency->overhead_ns ? ns - latency->overhead_ns : 0;
+	latency->buckets[bucket_of(ns)]++;
+	latency->count++;
+	latency->sum_ns += ns;
+}
+
+double latency_mean(const struct latency *latency)
+{
+	return latency->count ? (double)latency->sum_ns / (double)latency->count : 0;
+}
+
+uint64_t latency_quantile(const struct latency *latency, double quantile)
+{
+	uint64_t rank = (uint64_t)((double)latency->count * quantile);
+	uint64_t below = 0;
+	for (size_t i = 0; i < BUCKETS; i++) {
+		below += latency->buckets[i];
+		if (below > rank)
+			return bucket_start(i);
+	}
+	return 0;
+}

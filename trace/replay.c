@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Replay of a trace. Owns the simulated device and the heap for its duration.
+ */
+#include "replay.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "error.h"
+#include "latency.h"
+
+enum {
+	ROUNDING = 512,        /* of peak_allocated_bytes */
+	STAMP_UNIT = 8,        /* a stamp covers whole words; blocks are multiples of them */
+	CHECK_PERIOD = 64,
+	PROGRESS_PERIOD = 1024,
+	SAMPLES = 512          /* of external fragmentation */
+};
+
+/* An allocation of the trace in the pass that is under way; address 0: not live, or never got memory. */
+struct replay_block {
+	uint64_t address;
+	uint64_t size;
+	uint64_t tag;
+	uint16_t stream;
+};
+
+struct replay {
+	const struct trace *trace;
+	const struct replay_params *params;
+	struct replay_result *out;
+	sim *sim;
+	const trz_driver *driver;
+	trz_context context;
+	trz_heap *heap;                 /* NULL: REPLAY_NAIVE */
+	trz_stream *streams;
+	struct replay_block *blocks;    /* by allocation id */
+	trz_stat_value *stats;
+	size_t stat_count;
+	struct latency latency;
+	uint64_t next_tag;
+	uint64_t operations;
+	uint64_t allocated;
+	uint64_t requested;
+	uint64_t total_events;
+	uint64_t memory_calls_before;   /* at the start of the last quarter */
+	double fragmentation_sum;
+	uint64_t fragmentation_samples;
+};
+
+/* -- the heap, timed ---------------------------------------------------------------------------------- */
+
+struct stopwatch {
+	uint64_t driver_host_ns;
+	uint64_t start_ns;
+};
+
+static struct stopwatch stopwatch_start(const struct replay *r)
+{
+	struct stopwatch w = { .driver_host_ns = sim_host_time_ns(r->sim) };
+	w.start_ns = latency_now();
+	return w;
+}
+
+static void stopwatch_stop(struct replay *r, const struct stopwatch *w)
+{
+	uint64_t ns = latency_now() - w->start_ns;
+	uint64_t in_driver = sim_host_time_ns(r->sim) - w->driver_host_ns;
+	latency_add(&r->latency, ns > in_driver ? ns - in_driver : 0);
+}
+
+static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, uint64_t *address)
+{
+	if (!r->heap)
+		return size == 0 ? TRZ_OK : r->driver->mem_alloc(r->driver->self, r->context, size, address);
+	void *pointer = NULL;
+	struct stopwatch watch = stopwatch_start(r);
+	trz_status status = trz_alloc(r->heap, size, 0, r->streams[stream], &pointer);
+	stopwatch_stop(r, &watch);
+	*address = (uint64_t)(uintptr_t)pointer;
+	return status;
+}
+
+static trz_status give_memory(struct replay *r, uint64_t address)
+{
+	if (!r->heap) {
+		trz_status status = sim_device_sync(r->sim, 0);
+		return status == TRZ_OK ? r->driver->mem_free(r->driver->self, r->context, address) : status;
+	}
+	struct stopwatch watch = stopwatch_start(r);
+	trz_status status = trz_free(r->heap, (void *)(uintptr_t)address);
+	stopwatch_stop(r, &watch);
+	return status;
+}
+
+/* -- events ------------------------------------------------------------------------------------------- */
+
+/* The stamp reaches to the end of the last word: blocks are at least as aligned as that. */
+static uint64_t stamp_size(uint64_t size)
+{
+	return align_up(size, STAMP_UNIT);
+}
+
+static bool is_out_of_memory(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_SIZE ||
+	       status == TRZ_ERROR_ADDRESS_SPACE;
+}
+
+static trz_status replay_alloc(struct replay *r, const struct trace_event *event)
+{
+	struct replay_result *out = r->out;
+	struct replay_block block = { .size = event->size, .stream = event->stream, .tag = r->next_tag++ };
+	uint64_t before = sim_driver_time_ns(r->sim);
+	trz_status status = get_memory(r, event->size, event->stream, &block.address);
+	uint64_t driver_ns = sim_driver_time_ns(r->sim) - before;
+	out->max_driver_time_per_alloc_ns = max_u64(out->max_driver_time_per_alloc_ns, driver_ns);
+	r->operations++;
+	if (is_out_of_memory(status)) {
+		out->ooms++;
+		return TRZ_OK;
+	}
+	if (status != TRZ_OK || event->size == 0)
+		return status;
+	r->blocks[event->id] = block;
+	r->requested += block.size;
+	r->allocated += align_up(block.size, ROUNDING);
+	out->peak_requested_bytes = max_u64(out->peak_requested_bytes, r->requested);
+	out->peak_allocated_bytes = max_u64(out->peak_allocated_bytes, r->allocated);
+	return sim_stamp(r->sim, r->context, r->streams[block.stream], block.address, stamp_size(block.size),
+	                 block.tag);
+}
+
+static trz_status free_block(struct replay *r, uint32_t id)
+{
+	struct replay_block block = r->blocks[id];
+	if (block.address == 0)
+		return TRZ_OK;
+	r->blocks[id].address = 0;
+	r->requested -= block.size;
+	r->allocated -= align_up(block.size, ROUNDING);
+	r->operations++;
+	trz_status status = sim_verify(r->sim, r->context, r->streams[block.stream], block.address,
+	                               stamp_size(block.size), block.tag);
+	return status == TRZ_OK ? give_memory(r, block.address) : status;
+}
+
+static trz_status free_live(struct replay *r)
+{
+	trz_status status = TRZ_OK;
+	for (uint32_t id = 0; status == TRZ_OK && id < r->trace->allocs; id++)
+		status = free_block(r, id);
+	return status;
+}
+
+static uint64_t memory_calls(const struct replay *r)
+{
+	static const sim_slot slots[] = { SIM_SLOT_create, SIM_SLOT_release, SIM_SLOT_reserve, SIM_SLOT_unreserve,
+	                                  SIM_SLOT_map, SIM_SLOT_unmap, SIM_SLOT_set_access, SIM_SLOT_mem_alloc,
+	                                  SIM_SLOT_mem_free };
+	uint64_t calls = 0;
+	for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++)
+		calls += sim_calls(r->sim, slots[i]);
+	return calls;
+}
+
+static trz_status sample_fragmentation(struct replay *r)
+{
+	trz_status status = trz_stats(r->heap, r->stats, r->stat_count, NULL);
+	for (size_t i = 0; status == TRZ_OK && i < r->stat_count; i++) {
+		if (strcmp(r->stats[i].name, "external_fragmentation") != 0)
+			continue;
+		r->fragmentation_sum += r->stats[i].ratio;
+		r->fragmentation_samples++;
+	}
+	return status;
+}
+
+/* What is looked at between two events. */
+static trz_status observe(struct replay *r)
+{
+	uint64_t done = r->out->events;
+	if (done == r->total_events - r->total_events / 4)
+		r->memory_calls_before = memory_calls(r);
+	if (r->params->progress && done % PROGRESS_PERIOD == 0)
+		r->params->progress(r->params->progress_arg, done, r->total_events);
+	if (!r->heap)
+		return TRZ_OK;
+	trz_status status = TRZ_OK;
+	if (done % max_u64(1, r->total_events / SAMPLES) == 0)
+		status = sample_fragmentation(r);
+	if (status == TRZ_OK && r->params->check && done % CHECK_PERIOD == 0)
+		status = trz_check(r->heap);
+	return status;
+}
+
+static trz_status replay_pass(struct replay *r)
+{
+	trz_status status = TRZ_OK;
+	for (size_t i = 0; status == TRZ_OK && i < r->trace->count; i++) {
+		const struct trace_event *event = &r->trace->events[i];
+		if (event->kind == TRACE_ALLOC)
+			status = replay_alloc(r, event);
+		else if (event->kind == TRACE_FREE)
+			status = free_block(r, event->id);
+		sim_tick(r->sim, r->params->lag);
+		r->out->events++;
+		if (status == TRZ_OK)
+			status = observe(r);
+	}
+	return status;
+}
+
+/* -- setting up and gathering ------------------------------------------------------------------------- */
+
+static trz_status make_streams(struct replay *r)
+{
+	trz_status status = TRZ_OK;
+	bool seen[TRACE_STREAMS_MAX] = { false };
+	for (size_t i = 0; i < r->trace->count; i++) {
+		const struct trace_event *event = &r->trace->events[i];
+		if (event->kind == TRACE_ALLOC && !seen[event->stream]) {
+			seen[event->stream] = true;
+			r->out->streams++;
+		}
+	}
+	for (uint32_t i = 1; status == TRZ_OK && i < r->trace->streams; i++)
+		status = sim_stream_create(r->sim, r->context, false, &r->streams[i]);
+	return status;
+}
+
+static trz_status open_device(struct replay *r)
+{
+	const struct replay_params *p = r->params;
+	sim_config config = { .capacity = p->capacity, .continue_on_violation = true, .schedule = p->schedule,
+	                      .seed = p->seed, .costs = p->costs };
+	trz_status status = sim_open(&config, &r->sim);
+	if (status != TRZ_OK)
+		return status;
+	r->driver = sim_driver(r->sim);
+	status = sim_context_primary(r->sim, 0, &r->context);
+	if (status != TRZ_OK || p->policy == REPLAY_NAIVE)
+		return status;
+	trz_open_params open = { .context = r->context, .config = p->conf, .driver = r->driver };
+	status = trz_open(&open, &r->heap);
+	return status == TRZ_OK ? trz_stats(r->heap, NULL, 0, &r->stat_count) : status;
+}
+
+static trz_status allocate_tables(struct replay *r)
+{
+	r->streams = calloc(r->trace->streams, sizeof *r->streams);
+	r->blocks = calloc(max_u64(1, r->trace->allocs), sizeof *r->blocks);
+	r->stats = calloc(max_u64(1, r->stat_count), sizeof *r->stats);
+	if (!r->streams || !r->blocks || !r->stats)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to replay a trace of %zu events", r->trace->count);
+	return TRZ_OK;
+}
+
+/* The figures of the moment after the last event. */
+static trz_status gather(struct replay *r)
+{
+	struct replay_result *out = r->out;
+	for (int slot = 0; slot < SIM_SLOTS; slot++)
+		out->driver_calls[slot] = sim_calls(r->sim, (sim_slot)slot);
+	out->driver_calls_last_quarter = memory_calls(r) - r->memory_calls_before;
+	out->driver_time_ns = sim_driver_time_ns(r->sim);
+	out->operations = r->operations;
+	if (!r->heap) {
+		out->peak_reserved_bytes = sim_device_peak(r->sim, 0);
+		out->end_reserved_bytes = sim_device_used(r->sim, 0);
+		return TRZ_OK;
+	}
+	const struct { const char *name; uint64_t *value; } wanted[] = {
+		{ "reserved_bytes.all.peak", &out->peak_reserved_bytes },
+		{ "reserved_bytes.all.current", &out->end_reserved_bytes },
+		{ "waits_inserted", &out->waits_inserted },
+		{ "num_alloc_retries", &out->retries },
+		{ "metadata_bytes", &out->metadata_bytes },
+	};
+	for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+		trz_status status = trz_stat(r->heap, wanted[i].name, wanted[i].value);
+		if (status != TRZ_OK)
+			return status;
+	}
+	out->heap_valid = true;
+	if (r->fragmentation_samples > 0)
+		out->external_fragmentation = r->fragmentation_sum / (double)r->fragmentation_samples;
+	out->host_ns_per_op = latency_mean(&r->latency);
+	out->host_ns_p999 = latency_quantile(&r->latency, 0.999);
+	return TRZ_OK;
+}
+
+static trz_status replay_passes(struct replay *r)
+{
+	unsigned passes = r->params->repeat ? r->params->repeat : 1;
+	r->total_events = r->trace->count * (uint64_t)passes;
+	trz_status status = make_streams(r);
+	for (unsigned pass = 0; status == TRZ_OK && pass < passes; pass++) {
+		if (pass > 0)
+			status = free_live(r);
+		if (status == TRZ_OK)
+			status = replay_pass(r);
+	}
+	if (status == TRZ_OK)
+		status = gather(r);
+	return status == TRZ_OK ? free_live(r) : status;
+}
+
+/* Work still queued runs before the heap goes, so that the last checks count. */
+static trz_status close_device(struct replay *r)
+{
+	trz_status status = r->context ? sim_device_sync(r->sim, 0) : TRZ_OK;
+	trz_status closed = trz_close(r->heap);
+	for (uint32_t i = 1; r->streams && i < r->trace->streams; i++) {
+		if (r->streams[i])
+			sim_stream_destroy(r->sim, r->context, r->streams[i]);
+	}
+	if (r->context)
+		r->driver->context_release(r->driver->self, 0, r->context);
+	struct replay_result *out = r->out;
+	out->leaks = sim_leaks(r->sim, out->problem, sizeof out->problem);
+	out->violations = sim_violations(r->sim);
+	const char *violation = sim_first_violation(r->sim);
+	if (violation)
+		snprintf(out->problem, sizeof out->problem, "%s", violation);
+	sim_close(r->sim);
+	return status == TRZ_OK ? closed : status;
+}
+
+trz_status replay_run(const struct trace *trace, const struct replay_params *params,
+                      struct replay_result *out)
+{
+	*out = (struct replay_result){ 0 };
+	struct replay r = { .trace = trace, .params = params, .out = out, .next_tag = 1 };
+	trz_status status = latency_init(&r.latency);
+	if (status == TRZ_OK)
+		status = open_device(&r);
+	if (status == TRZ_OK)
+		status = allocate_tables(&r);
+	if (status == TRZ_OK)
+		status = replay_passes(&r);
+	if (r.sim) {
+		trz_status closed = close_device(&r);
+		status = status == TRZ_OK ? closed : status;
+	}
+	latency_free(&r.latency);
+	free(r.streams);
+	free(r.blocks);
+	free(r.stats);
+	return status;
+}
+
+/* -- costs -------------------------------------------------------------------------------------------- */
+
+static trz_status time_tile(sim *s, uint64_t size, struct replay_tile_cost *out)
+{
+	const trz_driver *d = sim_driver(s);
+	const trz_tile_props props = { .device = 0 };
+	const int device = 0;
+	trz_addr address;
+	trz_handle handle;
+	trz_status status = d->reserve(d->self, size, 0, 0, &address);
+	uint64_t t0 = sim_driver_time_ns(s);
+	if (status == TRZ_OK)
+		status = d->create(d->self, &props, size, &handle);
+	uint64_t t1 = sim_driver_time_ns(s);
+	if (status == TRZ_OK)
+		status = d->map(d->self, address, size, handle);
+	uint64_t t2 = sim_driver_time_ns(s);
+	if (status == TRZ_OK)
+		status = d->set_access(d->self, address, size, &device, 1);
+	uint64_t t3 = sim_driver_time_ns(s);
+	*out = (struct replay_tile_cost){ t1 - t0, t2 - t1, t3 - t2 };
+	return status;
+}
+
+trz_status replay_tile_cost(const char *costs, uint64_t size, struct replay_tile_cost *out)
+{
+	sim *s;
+	sim_config config = { .costs = costs };
+	trz_status status = sim_open(&config, &s);
+	if (status != TRZ_OK)
+		return status;
+	status = time_tile(s, size, out);
+	sim_close(s);
+	return status;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Replays a trace through a heap on a simulated device, and says what that cost.
+ *
+ * Every allocation is followed, on its stream, by a sparse write of a tag of its own; every free is preceded
+ * by a check of it. Work enqueued on a stream completes only after `lag` further events of the trace. So
+ * memory that is given out twice, reused too early or lost on a move shows up as a wrong tag: a violation.
+ *
+ * Events other than TRACE_ALLOC and TRACE_FREE pass time and do nothing else.
+ */
+#ifndef TRZ_TRACE_REPLAY_H
+#define TRZ_TRACE_REPLAY_H
+
+#include "sim.h"
+#include "trace.h"
+
+enum replay_policy {
+	REPLAY_TERRAZZO,
+	REPLAY_NAIVE  /* one driver allocation per request; before a free the device is waited for */
+};
+
+struct replay_params {
+	enum replay_policy policy;
+	uint64_t capacity;      /* bytes of the device; 0: 80 GiB */
+	const char *conf;       /* as in TERRAZZO_CONF; NULL: none */
+	const char *costs;      /* cost table; NULL: the default */
+	uint64_t lag;
+	uint64_t seed;
+	sim_schedule schedule;
+	unsigned repeat;        /* passes over the trace in one heap, all freed in between; 0: 1 */
+	bool check;             /* the whole heap check every 64 events */
+	void (*progress)(void *arg, uint64_t done, uint64_t total);  /* every 1024 events; may be NULL */
+	void *progress_arg;
+};
+
+/* What only an allocator with a cache has (everything from `heap_valid` on) is 0 with REPLAY_NAIVE. */
+struct replay_result {
+	uint64_t events;                       /* replayed, over all passes */
+	uint32_t streams;                      /* that allocations were made on */
+	uint64_t operations;                   /* allocations and frees that were asked of the heap */
+	uint64_t peak_allocated_bytes;         /* requested sizes rounded up to 512 */
+	uint64_t peak_requested_bytes;
+	uint64_t peak_reserved_bytes;
+	uint64_t end_reserved_bytes;           /* after the last event, with what is then live */
+	uint64_t driver_calls[SIM_SLOTS];
+	uint64_t driver_calls_last_quarter;    /* calls that make, lay, take or give back memory */
+	uint64_t driver_time_ns;               /* virtual */
+	uint64_t max_driver_time_per_alloc_ns;
+	uint64_t ooms;                         /* requests that got no memory; their frees are left out */
+	uint64_t violations;
+	uint64_t leaks;                        /* driver objects alive after the heap was closed */
+	char problem[256];                     /* the first violation or leak, as text */
+
+	bool heap_valid;
+	double external_fragmentation;         /* mean of samples evenly spread over the events */
+	double host_ns_per_op;                 /* time inside the heap, the driver and the clock not counted */
+	uint64_t host_ns_p999;
+	uint64_t waits_inserted;
+	uint64_t retries;
+	uint64_t metadata_bytes;
+};
+
+/* Errors: as trz_open and sim_open (bad configuration, bad cost table), CORRUPT (the heap check failed), and
+ * whatever else an allocation or a free may fail with but the lack of memory. */
+trz_status replay_run(const struct trace *trace, const struct replay_params *params,
+                      struct replay_result *out);
+
+/* What one create, one map and one set_access of `size` bytes cost by a cost table, each in virtual ns. */
+struct replay_tile_cost {
+	uint64_t create_ns;
+	uint64_t map_ns;
+	uint64_t set_access_ns;
+};
+trz_status replay_tile_cost(const char *costs, uint64_t size, struct replay_tile_cost *out);
+
+#endif
