@@ -95,7 +95,7 @@ static void poll_if_wanted(trz_heap *h)
 	pthread_mutex_unlock(&h->growth_lock);
 }
 
-trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	if (!h || !out)
 		return is_null("trz_alloc", h ? "out" : "heap");
@@ -122,14 +122,33 @@ trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stre
 	return status;
 }
 
-static trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
+trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
-	trz_status status = serve_free(h, (trz_addr)ptr, on);
+	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
+	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver))) {
+		trz_addr address = serve_slot(h, s, size);
+		if (LIKELY(address)) {
+			*out = (void *)address;
+			return TRZ_OK;
+		}
+	}
+	return alloc_any(h, size, alignment, stream, out);
+}
+
+/* Names the heap that an unknown pointer really belongs to, if there is one. */
+static COLD trz_status free_failed(trz_heap *h, void *ptr, trz_status status)
+{
 	int device;
 	if (status == TRZ_ERROR_UNKNOWN_POINTER && init_find_owner(h, ptr, &device))
 		return trz_fail(TRZ_ERROR_WRONG_DEVICE, "%p belongs to another heap, of device %d: free it there", ptr,
 		                device);
 	return status;
+}
+
+static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
+{
+	trz_status status = serve_free(h, (trz_addr)ptr, on);
+	return LIKELY(status == TRZ_OK) ? status : free_failed(h, ptr, status);
 }
 
 trz_status trz_free(trz_heap *h, void *ptr)
@@ -154,7 +173,12 @@ trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
 {
 	if (!h || !out)
 		return is_null("trz_query", h ? "out" : "heap");
-	return serve_query(h, (trz_addr)ptr, out);
+	trz_pointer_info info;
+	if (!serve_query(h, (trz_addr)ptr, &info))
+		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d", ptr,
+		                h->driver.device);
+	*out = info;
+	return TRZ_OK;
 }
 
 trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)

@@ -180,11 +180,11 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 		EXPECT("allocated bytes", flow_current(&c->allocated_bytes, pool), sum->allocated[pool]);
 		EXPECT("requested bytes", flow_current(&c->requested_bytes, pool), sum->requested[pool]);
 	}
-	EXPECT("rounding", counter_get(&c->rounding_bytes.current), sum->rounding);
+	EXPECT("rounding", counters_rounding(c), sum->rounding);
 	EXPECT("pending bytes", counter_get(&c->pending_bytes.current), sum->pending);
 	EXPECT("pending slots", counter_get(&c->pending.current), sum->pending_slots);
 	EXPECT("cached bytes", counter_get(&c->cached_bytes.current), sum->cached);
-	EXPECT("free slots", counter_get(&c->free_slot_bytes.current), sum->free_slots);
+	EXPECT("free slots", counters_free_slots(c), sum->free_slots);
 	EXPECT("idle bytes", counter_get(&c->idle_bytes.current), sum->idle + sum->lost);
 	EXPECT("zombie bytes", counter_get(&c->zombie_bytes.current), sum->zombie);
 	EXPECT("classic bytes", counter_get(&c->classic_bytes.current), sum->classic);

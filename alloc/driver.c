@@ -21,9 +21,10 @@ static trz_status answer(struct driver *d, trz_status status)
 }
 
 /* Counts and makes one call of the table. */
-#define CALL(d, slot, ...)                                                                                     \
-	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD                                                             \
-	                   : (count((d), DRIVER_SLOT_##slot), answer((d), (d)->table->slot((d)->table->self, __VA_ARGS__))))
+#define CALL(d, slot, ...) \
+	(driver_is_dead(d) \
+	     ? TRZ_ERROR_CONTEXT_DEAD \
+	     : (count((d), DRIVER_SLOT_##slot), answer((d), (d)->table->slot((d)->table->self, __VA_ARGS__))))
 
 static trz_status check_table(const trz_driver *t)
 {

@@ -10,7 +10,7 @@
 #include "bits.h"
 #include "prng.h"
 
-/* Bins 0 .. 15 are exact, then 16 per doubling; monotone in size. */
+/* The first bins are one size each, then there are 1 << FIT_SUB_BITS per doubling; monotone in size. */
 static inline unsigned bin_of(uint64_t size)
 {
 	uint64_t units = size / UNIT;

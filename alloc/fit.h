@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best-fit index: the free blocks of one stream and pool, found by size. Sizes fall into bins, 16 per
- * doubling (linear below 8 KiB); each bin is a treap ordered by (size, address), and a bitmap tells which bins
- * hold anything. The smallest block that is large enough, lowest address first, is found in the request's own
+ * The best-fit index: the free blocks of one stream and pool, found by size. Sizes fall into bins, 64 per
+ * doubling (linear below 32 KiB), so that a bin rarely holds more than a few blocks; each bin is a treap ordered by
+ * (size, address), and a bitmap tells which bins hold anything. The smallest block that is large enough, lowest address first, is found in the request's own
  * bin or is the first of the next bin that is not empty: O(log n) expected, with n the blocks of one bin.
  * Treap: Seidel and Aragon, Randomized search trees, 1996; priorities are a hash of the address, so that a run
  * repeats exactly. Guarded by the heap lock.
@@ -14,7 +14,7 @@
 #include "counters.h"
 
 enum {
-	FIT_SUB_BITS = 4,
+	FIT_SUB_BITS = 6,
 	FIT_BINS = (47 - 9 - FIT_SUB_BITS + 2) << FIT_SUB_BITS,
 	FIT_WORDS = (FIT_BINS + 63) / 64
 };

@@ -99,7 +99,8 @@ static void give_tail_locked(struct growth *g)
 
 static uint64_t window_size(const trz_heap *h, enum pool_kind pool)
 {
-	uint64_t size = h->config.window_factor * align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
+	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
+	uint64_t size = h->config.window_factor * device;
 	return pool == SMALL ? align_up(size / 8, h->driver.granule) : size;
 }
 
@@ -116,7 +117,8 @@ static trz_status find_room(struct growth *g, uint64_t bytes)
 	heap_unlock(h);
 	reclaim_windows(h);
 	struct window *w;
-	trz_status status = window_open(&h->meta, &h->driver, g->pool, max_u64(window_size(h, g->pool), least), least, &w);
+	uint64_t size = max_u64(window_size(h, g->pool), least);
+	trz_status status = window_open(&h->meta, &h->driver, g->pool, size, least, &w);
 	if (status != TRZ_OK)
 		return status;
 	w->next = h->windows[g->pool];

@@ -82,13 +82,12 @@ static trz_status find_or_add(trz_heap *h, trz_stream handle, uint64_t id, struc
 
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
 {
-	bool legacy = handle == NULL || handle == STREAM_LEGACY;
-	if (legacy) {
-		*out = atomic_load_explicit(&h->legacy, memory_order_acquire);
-		if (*out)
-			return TRZ_OK;
+	*out = heap_known_stream(h, handle);
+	if (*out)
+		return TRZ_OK;
+	bool legacy = is_legacy(handle);
+	if (legacy)
 		handle = NULL;
-	}
 	uint64_t id;
 	trz_status status = driver_stream_id(&h->driver, handle, &id);
 	if (status != TRZ_OK)
@@ -138,7 +137,7 @@ struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr addre
 		b = block_split(&h->blocks, front, address - front->address);
 		fit_insert(f, front);
 	}
-	if (b->size > size)
+	if (b->size > size && !heap_rest_is_useless(b->pool, b->size - size))
 		fit_insert(f, block_split(&h->blocks, b, size));
 	struct block *last = b->next ? b->next : b;
 	if (!last->next)
@@ -181,20 +180,13 @@ struct block *heap_append_block_locked(trz_heap *h, struct window *w, struct str
 
 /* ---- slabs ---- */
 
-/* The bytes of a slab that no slot covers. */
-static uint64_t slab_rest(const struct size_class *c)
-{
-	return c->slab_size - (uint64_t)c->slots * c->slot_size;
-}
-
 void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 {
-	const struct size_class *c = slab_class(s);
 	struct block *b = s->block;
 	struct stream *home = s->home;
 	bin_unlink(&home->bins[s->size_class], s);
 	pagemap_set_slab(&h->pagemap, b->address, b->size, NULL);
-	level_sub(&h->counters.free_slot_bytes, (uint64_t)c->slots * c->slot_size + slab_rest(c));
+	counter_add(&h->counters.slab_bytes, (uint64_t)0 - b->size);
 	node_pool_give(&h->slabs, s);
 	heap_free_block_locked(h, b, home->tickets.newest);
 }
@@ -231,7 +223,6 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 		slab->pending &= ~((uint64_t)1 << p->slot);
 		level_sub(&h->counters.pending_bytes, size);
 		level_sub(&h->counters.pending, 1);
-		level_add(&h->counters.free_slot_bytes, size);
 		if (bin_give_slot(&slab->home->bins[slab->size_class], slab, p->slot))
 			heap_retire_slab_locked(h, slab);
 		node_pool_give(&h->pendings, p);

@@ -74,6 +74,17 @@ static inline uint64_t heap_reserved(const trz_heap *h)
 trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table);
 void heap_close(trz_heap *h);
 
+static inline bool is_legacy(trz_stream handle)
+{
+	return (uintptr_t)handle <= (uintptr_t)STREAM_LEGACY;
+}
+
+/* The stream of a handle that can only ever mean one: the legacy default stream, once seen. Else NULL. */
+static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
+{
+	return is_legacy(handle) ? atomic_load_explicit(&h->legacy, memory_order_acquire) : NULL;
+}
+
 /* The stream of a handle, added if it is new. May call the driver (its id). */
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
 
@@ -81,8 +92,15 @@ trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
  * `sequence` is the ticket of its last use. */
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
-/* Takes a free block out of its index, cut down to [address, address + size); what is left stays free. Two
- * nodes have been reserved. The result is BLOCK_BUSY. */
+/* What is left of a cut block can be too short for any request of its pool: it then stays with the block, as
+ * rounding, until that is freed, instead of being indexed for nobody. */
+static inline bool heap_rest_is_useless(enum pool_kind pool, uint64_t rest)
+{
+	return pool == LARGE && rest <= CELL;
+}
+
+/* Takes a free block out of its index, cut down to [address, address + size), or a cell more where the rest would
+ * serve nobody; what is left stays free. Two nodes have been reserved. The result is BLOCK_BUSY. */
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
 
 /* Turns a busy block into a hole and joins it with neighbouring holes. */

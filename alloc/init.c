@@ -33,7 +33,7 @@ bool init_find_owner(const trz_heap *but, const void *address, int *device)
 	pthread_mutex_lock(&list_lock);
 	for (trz_heap *h = open_heaps; h && !found; h = h->next_open) {
 		trz_pointer_info info;
-		found = h != but && serve_query(h, (trz_addr)address, &info) == TRZ_OK;
+		found = h != but && serve_query(h, (trz_addr)address, &info);
 		if (found)
 			*device = info.device;
 	}

@@ -43,10 +43,10 @@ struct rung {
 };
 
 static const struct rung ladder[] = {
-    {"drain", drain, offsetof(struct counters, rung_drain), false},
-    {"slabs", slabs, offsetof(struct counters, rung_slabs), false},
-    {"gather", nothing, offsetof(struct counters, rung_gather), true},
-    {"trim", trim, offsetof(struct counters, rung_trim), true},
+	{"drain", drain, offsetof(struct counters, rung_drain), false},
+	{"slabs", slabs, offsetof(struct counters, rung_slabs), false},
+	{"gather", nothing, offsetof(struct counters, rung_gather), true},
+	{"trim", trim, offsetof(struct counters, rung_trim), true},
 };
 
 /* ---- */

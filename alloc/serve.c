@@ -46,37 +46,40 @@ static struct request make_request(const trz_heap *h, struct stream *s, uint64_t
 	                        .size_class = slot_class(h, size, alignment)};
 }
 
-static void count_alloc(trz_heap *h, enum pool_kind pool, uint64_t size, uint64_t occupied)
+/* Without pending memory these peaks are those of what callers hold. */
+static COLD void raise_active_peaks(trz_heap *h)
+{
+	struct counters *c = &h->counters;
+	counter_raise(&h->active_bytes_peak, flow_all(&c->allocated_bytes) + counter_get(&c->pending_bytes.current));
+	counter_raise(&h->active_peak, flow_all(&c->allocation) + counter_get(&c->pending.current));
+}
+
+static inline void count_alloc(trz_heap *h, enum pool_kind pool, uint64_t size, uint64_t occupied)
 {
 	struct counters *c = &h->counters;
 	flow_add(&c->allocation, pool, 1);
 	flow_add(&c->allocated_bytes, pool, rounded(size));
 	flow_add(&c->requested_bytes, pool, size);
-	level_add(&c->rounding_bytes, occupied - size);
-	if (counter_get(&c->pending.current)) {
-		counter_raise(&h->active_bytes_peak,
-		              flow_all(&c->allocated_bytes) + counter_get(&c->pending_bytes.current));
-		counter_raise(&h->active_peak, flow_all(&c->allocation) + counter_get(&c->pending.current));
-	}
+	counter_add(&c->occupied_bytes[pool], occupied);
+	if (UNLIKELY(counter_get(&c->pending.current)))
+		raise_active_peaks(h);
 }
 
-static void count_free(trz_heap *h, enum pool_kind pool, uint64_t size, uint64_t occupied)
+static inline void count_free(trz_heap *h, enum pool_kind pool, uint64_t size, uint64_t occupied)
 {
 	struct counters *c = &h->counters;
 	flow_sub(&c->allocation, pool, 1);
 	flow_sub(&c->allocated_bytes, pool, rounded(size));
 	flow_sub(&c->requested_bytes, pool, size);
-	level_sub(&c->rounding_bytes, occupied - size);
+	counter_add(&c->occupied_bytes[pool], (uint64_t)0 - occupied);
 }
 
 /* ---- small ---- */
 
 static trz_addr take_slot_locked(trz_heap *h, const struct request *r)
 {
-	uint64_t occupied = size_classes[r->size_class].slot_size;
 	trz_addr address = bin_take_slot(&r->stream->bins[r->size_class], r->size);
-	level_sub(&h->counters.free_slot_bytes, occupied);
-	count_alloc(h, SMALL, r->size, occupied);
+	count_alloc(h, SMALL, r->size, size_classes[r->size_class].slot_size);
 	return address;
 }
 
@@ -88,7 +91,7 @@ static void open_slab_locked(trz_heap *h, const struct request *r, struct block 
 	b->slab = s;
 	slab_init(s, b, r->size_class);
 	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
-	level_add(&h->counters.free_slot_bytes, b->size);
+	counter_add(&h->counters.slab_bytes, b->size);
 	bin_push(&r->stream->bins[r->size_class], s);
 }
 
@@ -102,7 +105,6 @@ static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 			return 0;
 		open_slab_locked(h, r, heap_cut_block_locked(h, b, b->address, size));
 	}
-	counter_add(&h->counters.path_slot, 1);
 	return take_slot_locked(h, r);
 }
 
@@ -139,6 +141,23 @@ static trz_addr fast_locked(trz_heap *h, const struct request *r)
 	return r->size_class < CLASS_COUNT ? fast_small_locked(h, r) : fast_large_locked(h, r);
 }
 
+/* ---- hot ---- */
+
+trz_addr serve_slot(trz_heap *h, struct stream *s, uint64_t size)
+{
+	if (UNLIKELY(size > h->config.small_limit))
+		return 0;
+	unsigned c = size_class_of(size);
+	trz_addr address = 0;
+	heap_lock(h);
+	if (LIKELY(s->bins[c].first != NULL)) {
+		address = bin_take_slot(&s->bins[c], size);
+		count_alloc(h, SMALL, size, size_classes[c].slot_size);
+	}
+	heap_unlock(h);
+	return address;
+}
+
 /* ---- slow ---- */
 
 /* Turns a busy, idle-counted block into what the request needs and frees the rest of it. */
@@ -153,6 +172,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	}
 	level_sub(&h->counters.idle_bytes, b->size);
 	bool small = r->size_class < CLASS_COUNT;
+	enum pool_kind pool = small ? SMALL : LARGE;
 	uint64_t size = small ? size_classes[r->size_class].slab_size : r->occupied;
 	trz_addr address = small ? b->address : align_up(b->address, r->alignment);
 	if (b->address < address) {
@@ -160,7 +180,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 		b = block_split(&h->blocks, front, address - front->address);
 		heap_free_block_locked(h, front, front->sequence);
 	}
-	if (b->size > size) {
+	if (b->size > size && !heap_rest_is_useless(pool, b->size - size)) {
 		struct block *rest = block_split(&h->blocks, b, size);
 		heap_free_block_locked(h, rest, rest->sequence);
 	}
@@ -174,7 +194,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	return address;
 }
 
-static trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
+static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 {
 	bool small = r->size_class < CLASS_COUNT;
 	enum pool_kind pool = small ? SMALL : LARGE;
@@ -211,7 +231,7 @@ trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t al
 
 /* The end of a failed free or query: tells a freed address from an unknown one by walking the windows, which is
  * dear, but only wrong programs pay for it. */
-static trz_status complain(trz_heap *h, trz_addr address)
+static COLD trz_status complain(trz_heap *h, trz_addr address)
 {
 	trz_status status = TRZ_ERROR_UNKNOWN_POINTER;
 	pthread_mutex_lock(&h->growth_lock);
@@ -242,14 +262,13 @@ static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	uint64_t occupied = slab_class(s)->slot_size;
 	count_free(h, SMALL, occupied - s->slack[slot], occupied);
-	level_add(&h->counters.free_slot_bytes, occupied);
 	ticket_take(&s->home->tickets);
 	if (__builtin_expect(bin_give_slot(&s->home->bins[s->size_class], s, slot), 0))
 		heap_retire_slab_locked(h, s);
 }
 
 /* A slot freed on another stream waits for that stream's ticket before its home may reuse it. */
-static bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, struct stream *on)
+static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, struct stream *on)
 {
 	uint64_t occupied = slab_class(s)->slot_size;
 	if (!node_pool_reserve(&h->pendings, 1))
@@ -308,20 +327,19 @@ static bool records_at_free(const trz_heap *h, const struct stream *s)
 	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound;
 }
 
-trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
+/* The text of a free that failed inside a slab, and the status again. */
+static COLD trz_status complain_slot(trz_heap *h, trz_addr address, trz_status status)
 {
-	heap_lock(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	if (pagemap_is_slab(entry)) {
-		trz_status status = free_slot_locked(h, pagemap_slab(entry), address, on);
-		heap_unlock(h);
-		if (status == TRZ_ERROR_DOUBLE_FREE)
-			return trz_fail(status, "%p has been freed already", (void *)address);
-		if (status == TRZ_ERROR_HOST_MEMORY)
-			return trz_fail(status, "the host has no memory left for the heap's metadata");
-		return status == TRZ_OK ? TRZ_OK : complain(h, address);
-	}
-	struct block *b = pagemap_block(entry);
+	if (status == TRZ_ERROR_DOUBLE_FREE)
+		return trz_fail(status, "%p has been freed already", (void *)address);
+	if (status == TRZ_ERROR_HOST_MEMORY)
+		return trz_fail(status, "the host has no memory left for the heap's metadata");
+	return complain(h, address);
+}
+
+/* The heap lock is held at the call and given up. */
+static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, trz_addr address, struct stream *on)
+{
 	if (!b || b->address != address) {
 		heap_unlock(h);
 		return complain(h, address);
@@ -339,6 +357,17 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 	heap_unlock(h);
 	free_with_event(h, b, on, sequence);
 	return TRZ_OK;
+}
+
+trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
+{
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	if (!pagemap_is_slab(entry))
+		return free_block_and_unlock(h, pagemap_block(entry), address, on);
+	trz_status status = free_slot_locked(h, pagemap_slab(entry), address, on);
+	heap_unlock(h);
+	return LIKELY(status == TRZ_OK) ? status : complain_slot(h, address, status);
 }
 
 /* ---- query ---- */
@@ -371,18 +400,14 @@ static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_
 	return true;
 }
 
-trz_status serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info)
+bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info)
 {
-	trz_pointer_info found;
 	heap_lock(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	bool known = pagemap_is_slab(entry) ? query_slab_locked(pagemap_slab(entry), address, &found)
-	                                    : query_block_locked(h, address, &found);
+	bool known = pagemap_is_slab(entry) ? query_slab_locked(pagemap_slab(entry), address, info)
+	                                    : query_block_locked(h, address, info);
 	heap_unlock(h);
-	if (!known)
-		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d",
-		                (void *)address, h->driver.device);
-	found.device = h->driver.device;
-	*info = found;
-	return TRZ_OK;
+	if (known)
+		info->device = h->driver.device;
+	return known;
 }

@@ -7,13 +7,17 @@
 
 #include "heap.h"
 
+/* The hot path: a slot of a slab that the stream has open; 0: there is none, or the size (> 0) is not small. One
+ * lock, no call. */
+trz_addr serve_slot(trz_heap *h, struct stream *s, uint64_t size);
+
 /* size > 0, <= SIZE_LIMIT; alignment a power of two between UNIT and GRANULE. */
 trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t alignment, trz_addr *out);
 
 /* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
 trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
 
-/* What holds an address, live blocks and held slots only. */
-trz_status serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
+/* What holds an address, live blocks and held slots only; false: nothing does. */
+bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
 
 #endif

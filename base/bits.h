@@ -12,6 +12,12 @@
 #define MIB(n) ((uint64_t)(n) << 20)
 #define GIB(n) ((uint64_t)(n) << 30)
 
+/* Marks what hardly ever runs, so that what runs all the time stays short and straight. */
+#define COLD __attribute__((noinline, cold))
+#define NOINLINE __attribute__((noinline))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
 static inline bool is_power_of_two(uint64_t x)
 {
 	return x != 0 && (x & (x - 1)) == 0;

@@ -37,9 +37,9 @@ struct load {
 };
 
 static const struct load loads[] = {
-    {"pair_512B", 512, 512, 1, 5000000},
-    {"random_512B_1MiB_2000_live", 512, MIB(1), 2000, 1000000},
-    {"random_2MiB_200MiB_200_live", MIB(2), MIB(200), 200, 300000},
+	{"pair_512B", 512, 512, 1, 5000000},
+	{"random_512B_1MiB_2000_live", 512, MIB(1), 2000, 1000000},
+	{"random_2MiB_200MiB_200_live", MIB(2), MIB(200), 200, 300000},
 };
 
 /* What is allocated from: the heap under test, or with heap NULL the peer. */

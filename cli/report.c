@@ -48,19 +48,28 @@ static void print_row(const struct report_row *row, int width, FILE *to)
 	const struct replay_result *r = &row->result;
 	double allocated = gib(r->peak_allocated_bytes);
 	double reserved = gib(r->peak_reserved_bytes);
-	fprintf(to, "%-*s  %9llu  %7u  %9.2f  %8.2f  ", width, row->name, (unsigned long long)r->events,
-	        r->streams, allocated, reserved);
+	fprintf(to, "%-*s  %8llu  %9.2f  %8.2f  ", width, row->name, (unsigned long long)r->events, allocated,
+	        reserved);
 	if (r->peak_allocated_bytes)
 		fprintf(to, "%5.3f", reserved / allocated);
 	else
 		fprintf(to, "%5s", "-");
-	fprintf(to, "  %9.2f  %8llu  %8llu  %5llu  %10llu", (double)r->driver_time_ns / 1e6,
+	fprintf(to, "  %8.2f  %7llu  %8llu  %4llu  %10llu", (double)r->driver_time_ns / 1e6,
 	        (unsigned long long)all_calls(r), (unsigned long long)r->driver_calls_last_quarter,
 	        (unsigned long long)r->ooms, (unsigned long long)r->violations);
 	if (r->heap_valid)
-		fprintf(to, "  %6.0f  %6llu\n", r->host_ns_per_op, (unsigned long long)r->host_ns_p999);
+		fprintf(to, "  %5.0f  %6llu\n", r->host_ns_per_op, (unsigned long long)r->host_ns_p999);
 	else
-		fprintf(to, "  %6s  %6s\n", "-", "-");
+		fprintf(to, "  %5s  %6s\n", "-", "-");
+}
+
+static void print_heads(const char *const *heads, int width, FILE *to)
+{
+	static const int widths[] = { 8, 9, 8, 5, 8, 7, 8, 4, 10, 5, 6 };
+	fprintf(to, "%-*s", width, heads[0]);
+	for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+		fprintf(to, "  %*s", widths[i], heads[i + 1]);
+	fputc('\n', to);
 }
 
 static void print_notes(const struct report_row *row, FILE *to)
@@ -100,14 +109,15 @@ static void print_calls(const struct report *report, FILE *to)
 
 void report_print(const struct report *report, FILE *to)
 {
+	static const char *const upper[] = { "",       "",         "allocated", "reserved", "",     "driver",
+	                                     "driver", "calls in", "",          "",         "host", "99.9 %" };
+	static const char *const lower[] = { "trace", "events",   "peak, GiB", "GiB",        "ratio", "time, ms",
+	                                     "calls", "last 1/4", "ooms",      "violations", "ns/op", "ns" };
 	int width = name_width(report);
 	fprintf(to, "policy %s, device of %.2f GiB, lag %llu\n\n", policy_name(report),
 	        gib(report->params->capacity), (unsigned long long)report->params->lag);
-	fprintf(to, "%-*s  %9s  %7s  %9s  %8s  %5s  %9s  %8s  %8s  %5s  %10s  %6s  %6s\n", width, "", "", "",
-	        "allocated", "reserved", "", "driver", "driver", "calls in", "", "", "host", "99.9 %");
-	fprintf(to, "%-*s  %9s  %7s  %9s  %8s  %5s  %9s  %8s  %8s  %5s  %10s  %6s  %6s\n", width, "trace",
-	        "events", "streams", "peak, GiB", "GiB", "ratio", "time, ms", "calls", "last 1/4", "ooms",
-	        "violations", "ns/op", "ns");
+	print_heads(upper, width, to);
+	print_heads(lower, width, to);
 	for (size_t i = 0; i < report->count; i++)
 		print_row(&report->rows[i], width, to);
 	print_calls(report, to);

@@ -35,33 +35,33 @@ extern "C" {
 #define TRZ_VERSION_PATCH 0
 
 /* Every status: name, value, text. Values below 100 are pinned for good; gaps are for later neighbours. */
-#define TRZ_STATUS_LIST(X)                                                                                    \
-	X(OK, 0, "success")                                                                                   \
-	X(ERROR_INVALID_ARGUMENT, 1, "an argument is outside the range that the function documents")          \
-	X(ERROR_SIZE, 2, "the size is larger than any device could serve")                                    \
-	X(ERROR_ALIGNMENT, 3, "the alignment is not a power of two, or is too large")                         \
-	X(ERROR_UNKNOWN_POINTER, 4, "the pointer was not allocated by this heap")                             \
-	X(ERROR_DOUBLE_FREE, 5, "the pointer has been freed already")                                         \
-	X(ERROR_WRONG_DEVICE, 6, "the object belongs to another device or another heap")                      \
-	X(ERROR_NOT_FOUND, 7, "no such name, key or entry")                                                   \
-	X(ERROR_OUT_OF_MEMORY, 10, "the device has no memory left for the request")                           \
-	X(ERROR_LIMIT, 11, "the heap's own limit refuses the request")                                        \
-	X(ERROR_HOST_MEMORY, 12, "the host has no memory left for metadata")                                  \
-	X(ERROR_ADDRESS_SPACE, 13, "no virtual address range of the needed size is to be had")                \
-	X(NOT_READY, 20, "the work asked about has not completed yet")                                        \
-	X(ERROR_NO_DRIVER, 30, "the CUDA driver library cannot be loaded")                                    \
-	X(ERROR_NO_DEVICE, 31, "there is no such device")                                                     \
-	X(ERROR_DRIVER, 32, "the driver refused a call for a reason that is none of the others")              \
-	X(ERROR_NOT_SUPPORTED, 33, "the device or the driver does not support this")                          \
-	X(ERROR_CONTEXT_DEAD, 34, "the device context has failed and answers nothing any more")               \
-	X(ERROR_CAPTURE, 35, "the call is not permitted while a stream capture is under way")                 \
-	X(ERROR_SHUTDOWN, 36, "the driver or the process is shutting down")                                   \
-	X(ERROR_CONFIG_KEY, 40, "the configuration has no such key")                                          \
-	X(ERROR_CONFIG_VALUE, 41, "the configuration key does not take this value")                           \
-	X(ERROR_IN_USE, 50, "the object still has users")                                                     \
-	X(ERROR_BAD_INPUT, 60, "the input is not in the form that it claims")                                 \
-	X(ERROR_IO, 61, "a file cannot be read or written")                                                   \
-	X(ERROR_CORRUPT, 90, "an invariant of the heap does not hold: this is a bug in terrazzo or a stray write")
+#define TRZ_STATUS_LIST(X) \
+	X(OK, 0, "success") \
+	X(ERROR_INVALID_ARGUMENT, 1, "an argument is outside the range that the function documents") \
+	X(ERROR_SIZE, 2, "the size is larger than any device could serve") \
+	X(ERROR_ALIGNMENT, 3, "the alignment is not a power of two, or is too large") \
+	X(ERROR_UNKNOWN_POINTER, 4, "the pointer was not allocated by this heap") \
+	X(ERROR_DOUBLE_FREE, 5, "the pointer has been freed already") \
+	X(ERROR_WRONG_DEVICE, 6, "the object belongs to another device or another heap") \
+	X(ERROR_NOT_FOUND, 7, "no such name, key or entry") \
+	X(ERROR_OUT_OF_MEMORY, 10, "the device has no memory left for the request") \
+	X(ERROR_LIMIT, 11, "the heap's own limit refuses the request") \
+	X(ERROR_HOST_MEMORY, 12, "the host has no memory left for metadata") \
+	X(ERROR_ADDRESS_SPACE, 13, "no virtual address range of the needed size is to be had") \
+	X(NOT_READY, 20, "the work asked about has not completed yet") \
+	X(ERROR_NO_DRIVER, 30, "the CUDA driver library cannot be loaded") \
+	X(ERROR_NO_DEVICE, 31, "there is no such device") \
+	X(ERROR_DRIVER, 32, "the driver refused a call for a reason that is none of the others") \
+	X(ERROR_NOT_SUPPORTED, 33, "the device or the driver does not support this") \
+	X(ERROR_CONTEXT_DEAD, 34, "the device context has failed and answers nothing any more") \
+	X(ERROR_CAPTURE, 35, "the call is not permitted while a stream capture is under way") \
+	X(ERROR_SHUTDOWN, 36, "the driver or the process is shutting down") \
+	X(ERROR_CONFIG_KEY, 40, "the configuration has no such key") \
+	X(ERROR_CONFIG_VALUE, 41, "the configuration key does not take this value") \
+	X(ERROR_IN_USE, 50, "the object still has users") \
+	X(ERROR_BAD_INPUT, 60, "the input is not in the form that it claims") \
+	X(ERROR_IO, 61, "a file cannot be read or written") \
+	X(ERROR_CORRUPT, 90, "an invariant of the heap does not hold: this is a bug in terrazzo, or a stray write")
 
 typedef enum trz_status {
 #define TRZ_STATUS_ENUM(name, value, text) TRZ_##name = value,
@@ -133,8 +133,9 @@ TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_
 /* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may
  * still use it. NULL is allowed. Waits for nothing. Calls the driver: at most one event record, and only on a
  * heap that has seen more than one stream.
- * Errors: UNKNOWN_POINTER (never ours, or inside a block), DOUBLE_FREE, CONTEXT_DEAD (the memory is counted
- * as zombie). Nothing changes on an error. */
+ * Errors: UNKNOWN_POINTER (never ours, or inside an allocation), DOUBLE_FREE, WRONG_DEVICE (another open heap's),
+ * HOST_MEMORY. Nothing changes on an error. On a heap whose context has died frees still succeed: they keep the
+ * books, nothing is reused. */
 TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
 
 /* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on whatever
@@ -205,7 +206,8 @@ typedef struct trz_option_info {
 	const char *help;
 } trz_option_info;
 
-/* The i-th option, i from 0. `choices` and `initial` stay valid until the thread's next call. Errors: NOT_FOUND past the last. Calls the driver: no. */
+/* The i-th option, i from 0. `choices` and `initial` stay valid until the thread's next call.
+ * Errors: NOT_FOUND past the last. Calls the driver: no. */
 TRZ_API trz_status trz_option(size_t i, trz_option_info *out);
 
 /* Parses `config` without opening anything; for programs that want to complain early. */

@@ -149,7 +149,8 @@ typedef struct trz_driver {
 	/* cuMemFree: an address that mem_alloc gave. May block: maybe (it may wait for the device). capture: no. */
 	trz_status (*mem_free)(void *self, trz_context context, trz_addr address);
 
-	/* -- events and streams: all need a context; event and stream must belong to it ------------------- */
+	/* -- events and streams: all need a context; events are recorded on streams of their own context, and a
+	 *    stream may wait for an event of any --------------------------------------------------------------- */
 
 	trz_status (*event_create)(void *self, trz_context context, trz_event *event);
 

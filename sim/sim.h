@@ -42,7 +42,8 @@ typedef struct sim_config {
 	uint64_t capacity;           /* bytes per device; 0: 80 GiB */
 	uint64_t context_overhead;   /* bytes that a context takes from its device */
 	uint64_t granularity;        /* 0: 2 MiB */
-	uint64_t va_bytes;           /* size of the device window; 0: 48 TiB (1 TiB under TSan) */
+	uint64_t va_bytes;           /* size of the device window; 0: 48 TiB (1 TiB under TSan), or as much of
+	                              * that as is free where other machines are open */
 	bool no_vmm;                 /* the device lacks virtual memory management */
 	bool poison;                 /* fresh physical memory holds garbage instead of zeros (costs residency) */
 	bool continue_on_violation;  /* count and describe violations instead of aborting */
@@ -67,7 +68,8 @@ const char *const *sim_cost_tables(void);
 
 /* ---- contexts and streams ------------------------------------------------------------------------------ */
 
-/* A user-made context on a device (cuCtxCreate without making it current), and its end: its streams die. */
+/* A user-made context on a device (cuCtxCreate without making it current), and its end: work that is queued
+ * in it runs first, then its streams, events and plain memory die. */
 trz_status sim_context_create(sim *s, int device, trz_context *out);
 trz_status sim_context_destroy(sim *s, trz_context context);
 
@@ -75,7 +77,7 @@ trz_status sim_context_destroy(sim *s, trz_context context);
 void sim_context_set_current(sim *s, trz_context context);
 trz_context sim_context_current(sim *s);
 
-/* The device's primary context, retained once for the caller. */
+/* The device's primary context, retained once for the caller; the table's context_release gives it back. */
 trz_status sim_context_primary(sim *s, int device, trz_context *out);
 
 /* Streams. `blocking` ones synchronise with the legacy default stream as CUDA's do. Destroying returns at
@@ -83,10 +85,10 @@ trz_status sim_context_primary(sim *s, int device, trz_context *out);
 trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_stream *out);
 trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream);
 
-/* ---- work: enqueued here, executed by sim_run* ------------------------------------------------------------ */
+/* ---- work: enqueued here, executed by sim_run* ---------------------------------------------------- */
 
 /* Writes a sparse stamp of `tag` over [address, address + size): first and last word, one word per granule
- * and a few by seed, so that checking 64 GiB does not touch 64 GiB. size >= 8. */
+ * and a few by seed, so that checking 64 GiB does not touch 64 GiB. size >= 8, address a multiple of 8. */
 trz_status sim_stamp(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag);
 
 /* Checks that the stamp of `tag` over exactly this range is intact; if not: a violation that names the range,
@@ -102,10 +104,11 @@ trz_status sim_copy(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t 
 trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), void *arg);
 
 /* Keeps the stream busy until *flag is non-zero (a spinning kernel, cuStreamWaitValue). When only such items
- * remain and the host blocks on one of them, that is a deadlock: a violation. */
+ * remain and the host blocks on one of them, that is a deadlock: a violation, and the blocking call returns
+ * ERROR_DRIVER. */
 trz_status sim_spin(sim *s, trz_context c, trz_stream st, const uint32_t *flag);
 
-/* ---- letting work run ----------------------------------------------------------------------------------- */
+/* ---- letting work run ----------------------------------------------------------------------------- */
 
 /* Runs up to `items` ready items in scheduled order; returns how many ran. */
 uint64_t sim_run(sim *s, uint64_t items);
@@ -118,7 +121,7 @@ void sim_tick(sim *s, uint64_t lag);
 trz_status sim_stream_sync(sim *s, trz_context c, trz_stream st);
 trz_status sim_device_sync(sim *s, int device);
 
-/* ---- faults, counts, time ---------------------------------------------------------------------------------- */
+/* ---- faults, counts, time ------------------------------------------------------------------------- */
 
 /* A slot of the table by its place in TRZ_DRIVER_SLOTS. */
 typedef enum sim_slot {
@@ -129,8 +132,8 @@ typedef enum sim_slot {
 } sim_slot;
 const char *sim_slot_name(sim_slot slot);
 
-/* Fails calls with `status`: the `nth` call from now on (1 = the next) among the slots of `slot_mask` (bit i =
- * slot i; ~0: all that can fail), once or, with `persistent`, from then on. nth 0 switches faults off.
+/* Fails calls with `status`: the `nth` call from now on (1 = the next) among the slots of `slot_mask` (bit i
+ * = slot i; ~0: all that can fail), once or, with `persistent`, from then on. nth 0 switches faults off.
  * clock_ns, device_count and context_release never fail. */
 void sim_fault_nth(sim *s, uint64_t slot_mask, uint64_t nth, bool persistent, trz_status status);
 
@@ -140,14 +143,16 @@ void sim_fault_probability(sim *s, uint64_t slot_mask, double probability, trz_s
 /* Faults injected so far. */
 uint64_t sim_faults(sim *s);
 
-/* Makes the device fail as after an illegal access: every later call of its contexts is CONTEXT_DEAD. */
+/* Makes the device fail as after an illegal access: every later call of its contexts, or about its memory, is
+ * CONTEXT_DEAD, and queued work is forgotten. It recovers when its last context has ended. */
 void sim_kill_context(sim *s, trz_context context);
 
 uint64_t sim_calls(sim *s, sim_slot slot);
 void sim_reset_calls(sim *s);
 
-/* Virtual time spent in driver calls by all threads, ns; and real host time spent inside the simulator's driver
- * slots by the calling thread, ns (subtract it to get an allocator's own time). */
+/* Virtual time spent in driver calls by all threads, ns (the table's clock adds 1 us per sim_tick and 1 ns
+ * per reading, so that it never stands still); and real host time spent inside the simulator's driver slots
+ * by the calling thread, ns (subtract it to get an allocator's own time). */
 uint64_t sim_driver_time_ns(sim *s);
 uint64_t sim_host_time_ns(sim *s);
 
@@ -155,15 +160,15 @@ uint64_t sim_host_time_ns(sim *s);
 uint64_t sim_violations(sim *s);
 const char *sim_first_violation(sim *s);
 
-/* ---- looking ------------------------------------------------------------------------------------------------ */
+/* ---- looking -------------------------------------------------------------------------------------- */
 
 uint64_t sim_device_used(sim *s, int device);      /* physical bytes taken, context overhead included */
 uint64_t sim_device_peak(sim *s, int device);
 uint64_t sim_resident_bytes(sim *s);               /* host memory that device memory really takes */
 uint64_t sim_unfinished(sim *s);                   /* items enqueued and not executed */
 
-/* One line per kind of object still alive ("3 handles, 1 reservation"); returns their number; text may be
- * NULL. Streams and contexts that the table's user did not make are not counted. */
+/* Names what is still alive ("3 handles, 1 reservation") and returns how many that is; text may be NULL.
+ * Streams and contexts that the table's user did not make are not counted. */
 uint64_t sim_leaks(sim *s, char *text, size_t text_size);
 
 /* Reads device memory as a debugger would, without regard to streams; false where nothing is mapped. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Contexts: primary ones, which live while they are retained, and user-made ones; the calling thread's current
- * one; the death of a device. A thread begins without a current context, and the driver table never changes it.
+ * Contexts: primary ones, which live while they are retained, and user-made ones; the calling thread's
+ * current one; the death of a device. A thread begins without a current context, and the driver table never
+ * changes it.
  */
 #include "sim_machine.h"
 
@@ -112,7 +113,8 @@ trz_status sim_context_unbind(sim *s, int device, trz_context value)
 {
 	struct sim_context *c = sim_registry_get(&s->contexts, (uint64_t)value);
 	if (!c || c->device != device || (c->references == 0 && !c->destroyed))
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "release of context %p, which is not retained on device %d",
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
+		                   "release of context %p, which is not retained on device %d",
 		                   value, device);
 	if (s->context_retains > 0)
 		s->context_retains--;
@@ -121,7 +123,7 @@ trz_status sim_context_unbind(sim *s, int device, trz_context value)
 	return TRZ_OK;
 }
 
-/* ---- sim.h ----------------------------------------------------------------------------------------------- */
+/* ---- sim.h ---------------------------------------------------------------------------------------- */
 
 trz_status sim_context_create(sim *s, int device, trz_context *out)
 {
@@ -143,7 +145,8 @@ trz_status sim_context_destroy(sim *s, trz_context context)
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	struct sim_context *c = sim_registry_get(&s->contexts, (uint64_t)context);
 	if (!c || c->destroyed)
-		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "end of context %p, which is dead or was never made",
+		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
+		                          "end of context %p, which is dead or was never made",
 		                          context);
 	else
 		end_context(s, c);
@@ -171,7 +174,7 @@ trz_context sim_context_current(sim *s)
 trz_status sim_context_primary(sim *s, int device, trz_context *out)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	struct sim_context *c;
+	struct sim_context *c = NULL;
 	call.status = retain_primary(s, device, &c);
 	if (call.status == TRZ_OK)
 		*out = (trz_context)c->value;

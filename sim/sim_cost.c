@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Virtual time: what each driver call is charged, by number of handles, bytes and devices. The tables are ini
- * files; those of costs/ are compiled in, so that programs work from any folder. The format is explained at the
- * head of costs/a100.ini.
+ * files; those of costs/ are compiled in, so that programs work from any folder. The format is explained at
+ * the head of costs/a100.ini.
  */
 #include "sim_machine.h"
 
@@ -15,20 +15,22 @@
 #include "bits.h"
 #include "error.h"
 
-/* The compiler's include path finds the files for the assembler too. */
+/* The compiler's include path finds the files for the assembler too. Global, so that link-time optimisation
+ * may move the users of the labels elsewhere; hidden, so that no other library sees them. */
 __asm__(".pushsection .rodata\n"
-        "sim_cost_a100:\n"
-        ".incbin \"costs/a100.ini\"\n"
+        ".globl sim_cost_a100, sim_cost_slow_create, sim_cost_wsl2\n"
+        ".hidden sim_cost_a100, sim_cost_slow_create, sim_cost_wsl2\n"
+        "sim_cost_a100: .incbin \"costs/a100.ini\"\n"
         ".byte 0\n"
-        "sim_cost_slow_create:\n"
-        ".incbin \"costs/slow-create.ini\"\n"
+        "sim_cost_slow_create: .incbin \"costs/slow-create.ini\"\n"
         ".byte 0\n"
-        "sim_cost_wsl2:\n"
-        ".incbin \"costs/wsl2.ini\"\n"
+        "sim_cost_wsl2: .incbin \"costs/wsl2.ini\"\n"
         ".byte 0\n"
         ".popsection\n");
 
+#pragma GCC visibility push(hidden)
 extern const char sim_cost_a100[], sim_cost_slow_create[], sim_cost_wsl2[];
+#pragma GCC visibility pop
 
 static const char *const shipped_names[] = {"a100", "slow-create", "wsl2", NULL};
 
@@ -46,7 +48,7 @@ static const char *shipped_text(const char *name)
 	return NULL;
 }
 
-/* ---- reading -------------------------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------------- */
 
 static bool read_number(const char **text, uint64_t *value)
 {
@@ -130,7 +132,8 @@ trz_status sim_cost_load(sim *s, const char *name)
 	const char *text = shipped_text(name);
 	int line = text ? ini_parse_string(text, read_entry, s) : ini_parse(name, read_entry, s);
 	if (line < 0)
-		return trz_fail(TRZ_ERROR_IO, "cost table %s is neither shipped (a100, slow-create, wsl2) nor a file: %s",
+		return trz_fail(TRZ_ERROR_IO,
+		                "cost table %s is neither shipped (a100, slow-create, wsl2) nor a file: %s",
 		                name, strerror(errno));
 	if (line > 0)
 		return trz_fail(TRZ_ERROR_BAD_INPUT,
@@ -139,7 +142,7 @@ trz_status sim_cost_load(sim *s, const char *name)
 	return TRZ_OK;
 }
 
-/* ---- charging -------------------------------------------------------------------------------------------------- */
+/* ---- charging ------------------------------------------------------------------------------------- */
 
 static uint64_t at_size(const struct sim_cost *c, uint64_t mib)
 {

@@ -13,8 +13,8 @@ static const uint64_t never_fail =
 static trz_status strike(sim *s, sim_slot slot, trz_status status)
 {
 	s->faults++;
-	return sim_refuse(s, status, "injected fault %llu, in call %llu of this slot", (unsigned long long)s->faults,
-	                  (unsigned long long)s->calls[slot]);
+	return sim_refuse(s, status, "injected fault %llu, in call %llu of this slot",
+	                  (unsigned long long)s->faults, (unsigned long long)s->calls[slot]);
 }
 
 trz_status sim_fault_strike(sim *s, sim_slot slot)

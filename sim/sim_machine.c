@@ -15,7 +15,7 @@
 #include "error.h"
 #include "prng.h"
 
-/* ---- threads and calls ----------------------------------------------------------------------------------- */
+/* ---- threads and calls ---------------------------------------------------------------------------- */
 
 static uint64_t host_ns(void)
 {
@@ -116,7 +116,7 @@ bool sim_enforces(const sim *s, enum sim_rule rule)
 	return !(s->config.lenient_rules & (unsigned)rule);
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------------------- */
+/* ---- opening and closing -------------------------------------------------------------------------- */
 
 static void fill_defaults(sim_config *c)
 {
@@ -184,7 +184,8 @@ trz_status sim_open(const sim_config *config, sim **out)
 	if (pthread_key_create(&s->thread_key, thread_end)) {
 		sim_memory_close(s);
 		free(s);
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the process has no thread-specific key left: close other machines");
+		return trz_fail(TRZ_ERROR_HOST_MEMORY,
+		                "the process has no thread-specific key left: close other machines");
 	}
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->progress, NULL);
@@ -215,7 +216,7 @@ const trz_driver *sim_driver(sim *s)
 	return &s->table;
 }
 
-/* ---- counters ------------------------------------------------------------------------------------------------ */
+/* ---- counters ------------------------------------------------------------------------------------- */
 
 static uint64_t read_locked(sim *s, const uint64_t *value)
 {

@@ -107,8 +107,8 @@ struct sim_work {
 };
 
 /* A queue: items completed .. enqueued - 1 stand in the ring `items` at (number & (room - 1)).
- * Invariant: it is in the machine's `active` array exactly while it is not empty. Lives until sim_close, since
- * events and waits point to it after its handle is dead. */
+ * Invariant: it is in the machine's `active` array exactly while it is not empty. Lives until sim_close,
+ * since events and waits point to it after its handle is dead. */
 struct sim_stream {
 	LIST_ENTRY(sim_stream) link, in_context;
 	struct sim_context *context;
@@ -132,7 +132,7 @@ struct sim_event {
 	uint64_t sequence;
 };
 
-/* ---- the machine ----------------------------------------------------------------------------------------- */
+/* ---- the machine ---------------------------------------------------------------------------------- */
 
 struct sim_thread {
 	LIST_ENTRY(sim_thread) link;
@@ -215,15 +215,18 @@ struct sim_call {
 	uint64_t started;
 };
 
-/* sim_machine.c. sim_enter takes the lock; for a slot it also counts, charges the call and, by status, injects
- * the fault. sim_leave gives the lock back, puts the failure's reason where callers look, returns the status. */
+/* sim_machine.c. sim_enter takes the lock; for a slot it also counts, charges the call and, by status,
+ * injects the fault. sim_leave gives the lock back, puts the failure's reason where callers look, returns the
+ * status. */
 struct sim_call sim_enter(sim *s, sim_slot slot);
 trz_status sim_leave(struct sim_call *call);
 struct sim_thread *sim_thread_here(sim *s);
 /* Keeps the reason of a failure for sim_leave; returns `status`. */
-trz_status sim_refuse(sim *s, trz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+trz_status sim_refuse(sim *s, trz_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 /* Counts and describes what the driver documents as illegal; aborts unless configured not to. */
-trz_status sim_violate(sim *s, trz_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 bool sim_enforces(const sim *s, enum sim_rule rule);
 
 /* sim_fault.c: TRZ_OK, or the failure to inject into this call. */
@@ -249,7 +252,7 @@ trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size);
 trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size, uint32_t access);
 void sim_mapping_remove(sim *s, struct sim_mapping *m);
 bool sim_in_window(const sim *s, uint64_t address);
-/* Whether work of `device`, enqueued at `generation`, may touch the range; `why` says what stands against it. */
+/* Whether work of `device`, enqueued at `generation`, may touch the range; `why` says what is against it. */
 bool sim_reachable(const sim *s, int device, uint64_t address, uint64_t size, uint64_t generation,
                    char why[SIM_TEXT_BYTES]);
 /* Names the unfinished work that uses the range, where there is any and the rule is enforced. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory: physical memory in a sparse memfd, reservations and mappings in a window of the host's address space.
+ * Memory: physical memory in a sparse memfd, reservations and mappings in a window of the host's address
+ * space.
  *
- * The table by granule is the truth, and every access of simulated work is checked against it. The host's page
- * tables follow it for programs that dereference device addresses: the window is PROT_NONE, a mapping becomes
- * present with its first access rights, and goes with its unmap. Setting access on many mappings that lie in
- * sequence in the memfd takes one host mapping; how many of these a process may have is limited
+ * The table by granule is the truth, and every access of simulated work is checked against it. The host's
+ * page tables follow it for programs that dereference device addresses: the window is PROT_NONE, a mapping
+ * becomes present with its first access rights, and goes with its unmap. Setting access on many mappings that
+ * lie in sequence in the memfd takes one host mapping; how many of these a process may have is limited
  * (vm.max_map_count), and meeting that limit says nothing about device memory: it is a violation of its own.
  */
 #include "sim_machine.h"
@@ -31,8 +32,8 @@
 #endif
 #endif
 
-/* Where windows may lie. The main window ends below where position-independent programs load; further machines
- * find room above it. TSan knows a narrow band only. */
+/* Where windows may lie. The main window ends below where position-independent programs load; further
+ * machines find room above it. TSan knows a narrow band only. */
 #ifdef UNDER_TSAN
 static const uint64_t window_low = 0x7e8000000000, window_high = 0x7fc000000000, window_step = GIB(64);
 static const uint64_t window_wanted = GIB(1024);
@@ -125,14 +126,14 @@ void sim_memory_close(sim *s)
 	close(s->memory_fd);
 }
 
-/* ---- physical memory --------------------------------------------------------------------------------------- */
+/* ---- physical memory ------------------------------------------------------------------------------ */
 
 bool sim_memory_take(sim *s, int device, uint64_t bytes)
 {
 	struct sim_device *d = &s->device[device];
 	if (bytes > s->config.capacity - d->used) {
-		sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "device %d has %llu of %llu bytes left, %llu are needed", device,
-		           (unsigned long long)(s->config.capacity - d->used),
+		sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "device %d has %llu of %llu bytes left, %llu are needed",
+		           device, (unsigned long long)(s->config.capacity - d->used),
 		           (unsigned long long)s->config.capacity, (unsigned long long)bytes);
 		return false;
 	}
@@ -235,7 +236,8 @@ trz_status sim_release(sim *s, trz_handle handle)
 {
 	struct sim_phys *p = sim_registry_get(&s->memory, handle);
 	if (!p)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "release of handle %#llx, which is dead or was never made",
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
+		                   "release of handle %#llx, which is dead or was never made",
 		                   (unsigned long long)handle);
 	trz_status status = sim_device_check(s, p->device);
 	if (status != TRZ_OK)
@@ -248,7 +250,7 @@ trz_status sim_release(sim *s, trz_handle handle)
 	return TRZ_OK;
 }
 
-/* ---- reservations --------------------------------------------------------------------------------------------- */
+/* ---- reservations --------------------------------------------------------------------------------- */
 
 /* Index of the first reservation that starts above `address`. */
 static size_t reservation_above(const sim *s, uint64_t address)
@@ -354,7 +356,8 @@ trz_status sim_unreserve(sim *s, trz_addr address, uint64_t size)
 {
 	size_t i = reservation_above(s, address);
 	if (i == 0 || s->reservations[i - 1].address != address || s->reservations[i - 1].size != size)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "unreserve of [%#llx, +%llu), which is no reservation",
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
+		                   "unreserve of [%#llx, +%llu), which is no reservation",
 		                   (unsigned long long)address, (unsigned long long)size);
 	for (uint64_t a = address; a < address + size; a += s->config.granularity)
 		if (sim_mapping_at(s, a))
@@ -366,7 +369,7 @@ trz_status sim_unreserve(sim *s, trz_addr address, uint64_t size)
 	return TRZ_OK;
 }
 
-/* ---- mappings ---------------------------------------------------------------------------------------------------- */
+/* ---- mappings ------------------------------------------------------------------------------------- */
 
 bool sim_in_window(const sim *s, uint64_t address)
 {
@@ -421,8 +424,8 @@ static trz_status host_mapping_failed(sim *s)
 	if (errno != ENOMEM)
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "host mapping failed: %s", strerror(errno));
 	return sim_violate(s, TRZ_ERROR_DRIVER,
-	                   "the host refuses another mapping with %llu device mappings live: this is the process's "
-	                   "limit vm.max_map_count, not device memory; raise it with sysctl",
+	                   "the host refuses another mapping with %llu device mappings live: this is its limit "
+	                   "vm.max_map_count, not device memory; raise it with sysctl",
 	                   (unsigned long long)s->mapping_count);
 }
 
@@ -445,8 +448,8 @@ trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size)
 	return TRZ_OK;
 }
 
-/* Makes absent mappings from `m` on present, as far as they follow one another in the file too; *bytes is what
- * they cover. */
+/* Makes absent mappings from `m` on present, as far as they follow one another in the file too; *bytes is
+ * what they cover. */
 static trz_status show_run(sim *s, struct sim_mapping *m, uint64_t end, uint64_t *bytes)
 {
 	uint64_t run = 0;
@@ -454,8 +457,8 @@ static trz_status show_run(sim *s, struct sim_mapping *m, uint64_t end, uint64_t
 		run += n->phys->size;
 		n = m->address + run < end ? sim_mapping_at(s, m->address + run) : NULL;
 	}
-	if (mmap((void *)m->address, run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, s->memory_fd,
-	         (off_t)m->phys->offset) == MAP_FAILED)
+	if (mmap((void *)m->address, run, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+	         s->memory_fd, (off_t)m->phys->offset) == MAP_FAILED)
 		return host_mapping_failed(s);
 	for (uint64_t done = 0; done < run;) {
 		struct sim_mapping *n = sim_mapping_at(s, m->address + done);
@@ -525,8 +528,8 @@ static trz_status check_map(sim *s, uint64_t address, uint64_t size, const struc
 			wrong = "something is mapped there";
 	if (!wrong)
 		return sim_device_check(s, p->device);
-	return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "map at [%#llx, +%llu): %s", (unsigned long long)address,
-	                   (unsigned long long)size, wrong);
+	return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "map at [%#llx, +%llu): %s",
+	                   (unsigned long long)address, (unsigned long long)size, wrong);
 }
 
 trz_status sim_map(sim *s, trz_addr address, uint64_t size, trz_handle handle)
@@ -589,7 +592,7 @@ trz_status sim_set_access(sim *s, trz_addr address, uint64_t size, const int *de
 	return TRZ_OK;
 }
 
-/* ---- what work and lookers-on need ---------------------------------------------------------------------------------- */
+/* ---- what work and lookers-on need ---------------------------------------------------------------- */
 
 bool sim_reachable(const sim *s, int device, uint64_t address, uint64_t size, uint64_t generation,
                    char why[SIM_TEXT_BYTES])
@@ -624,8 +627,8 @@ void sim_check_unused(sim *s, const char *what, uint64_t address, uint64_t size)
 			if (!sim_work_uses(w, address, size))
 				continue;
 			sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
-			            "%s of [%#llx, +%llu) while an unfinished %s on stream %llu uses [%#llx, +%llu)", what,
-			            (unsigned long long)address, (unsigned long long)size, sim_work_name(w),
+			            "%s of [%#llx, +%llu) while an unfinished %s on stream %llu uses [%#llx, +%llu)",
+			            what, (unsigned long long)address, (unsigned long long)size, sim_work_name(w),
 			            (unsigned long long)st->id, (unsigned long long)w->address,
 			            (unsigned long long)w->size);
 			return;

@@ -11,8 +11,8 @@
 
 enum { UNIT_SHIFT = 9, CHUNK_UNITS = 4096, SHARED_CHUNK_BYTES = CHUNK_UNITS << UNIT_SHIFT };
 
-/* Invariant: live > 0. In a shared chunk units[i] is the length, in units of 512 bytes, of the allocation that
- * starts at unit i, and 0 where none does; a chunk of its own has one allocation at unit 0. */
+/* Invariant: live > 0. In a shared chunk units[i] is the length, in units of 512 bytes, of the allocation
+ * that starts at unit i, and 0 where none does; a chunk of its own has one allocation at unit 0. */
 struct sim_chunk {
 	LIST_ENTRY(sim_chunk) link;
 	struct sim_context *context;
@@ -173,7 +173,8 @@ trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address)
 	unsigned unit;
 	struct sim_chunk *chunk = find_chunk(s, address, &unit);
 	if (!chunk || chunk->context != c)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "mem_free of %#llx, which is no allocation of the context",
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
+		                   "mem_free of %#llx, which is no allocation of the context",
 		                   (unsigned long long)address);
 	uint64_t size = chunk->shared ? (uint64_t)chunk->units[unit] << UNIT_SHIFT : chunk->size;
 	sim_check_unused(s, "mem_free", address, size);

@@ -106,7 +106,7 @@ static struct sim_stream *pick(sim *s, uint64_t tick, bool starve)
 	return best;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------- */
+/* ---- running -------------------------------------------------------------------------------------- */
 
 uint64_t sim_run(sim *s, uint64_t items)
 {
@@ -132,7 +132,7 @@ void sim_tick(sim *s, uint64_t lag)
 	sim_leave(&call);
 }
 
-/* ---- blocking -------------------------------------------------------------------------------------------------- */
+/* ---- blocking ------------------------------------------------------------------------------------- */
 
 /* While another thread runs a host function, progress is still possible. */
 static bool await_other_threads(sim *s)
@@ -154,8 +154,8 @@ static struct sim_stream *needed_for(struct sim_stream *st)
 	return st;
 }
 
-/* Runs one item on the way to what the host waits for; false: a deadlock. The needed one alone under the unkind
- * schedules; a random schedule mixes others in, and the kind one keeps to its order. */
+/* Runs one item on the way to what the host waits for; false: a deadlock. The needed one alone under the
+ * unkind schedules; a random schedule mixes others in, and the kind one keeps to its order. */
 static bool step_towards(sim *s, struct sim_stream *target)
 {
 	sim_schedule schedule = s->config.schedule;
@@ -180,7 +180,8 @@ trz_status sim_block(sim *s, struct sim_stream *st, uint64_t sequence)
 		return sim_violate(s, TRZ_ERROR_DRIVER,
 		                   "deadlock: the host blocks on stream %llu, and stream %llu %s",
 		                   (unsigned long long)st->id, (unsigned long long)stuck->id,
-		                   stuck->runner ? "runs the host function that blocks" : "spins on a flag that nothing left sets");
+		                   stuck->runner ? "runs the host function that blocks"
+		                                 : "spins on a flag that nothing left sets");
 	}
 	return sim_device_check(s, st->context->device);
 }
@@ -207,7 +208,7 @@ trz_status sim_drain(sim *s, int device)
 trz_status sim_stream_sync(sim *s, trz_context c, trz_stream stream)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	struct sim_stream *st;
+	struct sim_stream *st = NULL;
 	call.status = sim_stream_find(s, c, stream, &st);
 	if (call.status == TRZ_OK)
 		call.status = sim_block(s, st, st->enqueued);

@@ -23,10 +23,12 @@ trz_status sim_export(sim *s, trz_handle handle, unsigned kind, void *shareable)
 {
 	const struct sim_phys *p = sim_registry_get(&s->memory, handle);
 	if (!p)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "export of handle %#llx, which is dead or was never made",
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
+		                   "export of handle %#llx, which is dead or was never made",
 		                   (unsigned long long)handle);
 	if (kind != TRZ_EXPORT_FD)
-		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kind %u: only file descriptors can be had", kind);
+		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kind %u: only file descriptors can be had",
+		                  kind);
 	if (!(p->export_kinds & kind))
 		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "the memory was not created for export");
 	struct passport pass = {.process = getpid(), .window = s->window, .serial = p->serial};
@@ -44,14 +46,16 @@ trz_status sim_export(sim *s, trz_handle handle, unsigned kind, void *shareable)
 trz_status sim_import(sim *s, unsigned kind, const void *shareable, trz_handle *handle)
 {
 	if (kind != TRZ_EXPORT_FD)
-		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kind %u: only file descriptors can be had", kind);
+		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kind %u: only file descriptors can be had",
+		                  kind);
 	int fd;
 	memcpy(&fd, shareable, sizeof fd);
 	struct passport pass;
 	if (pread(fd, &pass, sizeof pass, 0) != (ssize_t)sizeof pass ||
 	    memcmp(pass.magic, passport_magic, sizeof pass.magic) || pass.process != getpid() ||
 	    pass.window != s->window)
-		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "file descriptor %d is no export of this machine", fd);
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "file descriptor %d is no export of this machine",
+		                  fd);
 	struct sim_phys *p;
 	LIST_FOREACH(p, &s->physical, link)
 		if (p->serial == pass.serial)

@@ -2,15 +2,15 @@
  *
  * Streams and events: their handles, the queues, default streams, and what a record captures.
  *
- * An event is a place in a stream's queue, so a record costs no item and an event may be destroyed at any time.
- * The legacy default stream is ordered against the blocking streams of its context by wait items, put in where
- * one of them is given work while the other has some left.
+ * An event is a place in a stream's queue, so a record costs no item and an event may be destroyed at any
+ * time. The legacy default stream is ordered against the blocking streams of its context by wait items, put
+ * in where one of them is given work while the other has some left.
  */
 #include "sim_machine.h"
 
 #include <stdlib.h>
 
-/* ---- queues ------------------------------------------------------------------------------------------------ */
+/* ---- queues --------------------------------------------------------------------------------------- */
 
 static bool grow_ring(struct sim_stream *st)
 {
@@ -45,7 +45,7 @@ static trz_status push(sim *s, struct sim_stream *st, struct sim_work work)
 {
 	bool idle = st->enqueued == st->completed;
 	if ((st->enqueued - st->completed == st->room && !grow_ring(st)) || (idle && !activate(s, st)))
-		return sim_refuse(s, TRZ_ERROR_HOST_MEMORY, "no host memory for an item of work");
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an item of work");
 	work.tick = s->tick;
 	work.order = st->last_order = s->order++;
 	work.generation = s->generation;
@@ -92,13 +92,13 @@ trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work)
 	return status == TRZ_OK ? push(s, st, work) : status;
 }
 
-/* ---- streams ------------------------------------------------------------------------------------------------- */
+/* ---- streams -------------------------------------------------------------------------------------- */
 
 static struct sim_stream *new_stream(sim *s, struct sim_context *c, bool blocking, uint64_t thread)
 {
 	struct sim_stream *st = calloc(1, sizeof *st);
 	if (!st) {
-		sim_refuse(s, TRZ_ERROR_HOST_MEMORY, "no host memory for a stream");
+		sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a stream");
 		return NULL;
 	}
 	st->context = c;
@@ -129,21 +129,22 @@ static struct sim_stream *legacy_stream(sim *s, struct sim_context *c)
 
 trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struct sim_stream **out)
 {
-	struct sim_context *c;
+	struct sim_context *c = NULL;
 	trz_status status = sim_context_find(s, context, &c);
 	if (status != TRZ_OK)
 		return status;
 	uint64_t value = (uint64_t)stream;
 	if (value <= 2) {
 		*out = value == 2 ? thread_stream(s, c) : legacy_stream(s, c);
-		return *out ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
+		return *out ? TRZ_OK : TRZ_ERROR_DRIVER;
 	}
 	struct sim_stream *st = sim_registry_get(&s->streams, value);
 	if (!st)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of stream %p, which is dead or was never made", stream);
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of stream %p, which is dead or was never made",
+		                   stream);
 	if (st->context != c)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of stream %p of context %p with context %p", stream,
-		                   (void *)st->context->value, context);
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of stream %p of context %p with context %p",
+		                   stream, (void *)st->context->value, context);
 	*out = st;
 	return TRZ_OK;
 }
@@ -151,7 +152,7 @@ trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struc
 trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_stream *out)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	struct sim_context *c;
+	struct sim_context *c = NULL;
 	call.status = sim_context_find(s, context, &c);
 	struct sim_stream *st = call.status == TRZ_OK ? new_stream(s, c, blocking, 0) : NULL;
 	if (st) {
@@ -159,12 +160,12 @@ trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_str
 		*out = (trz_stream)st->value;
 	}
 	if (call.status == TRZ_OK && (!st || !st->value))
-		call.status = sim_refuse(s, TRZ_ERROR_HOST_MEMORY, "no host memory for a stream");
+		call.status = sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a stream");
 	return sim_leave(&call);
 }
 
-/* Its handle dies. An idle one leaves its context's list; a busy one stays there until its context ends, since
- * the legacy stream has to wait for it. */
+/* Its handle dies. An idle one leaves its context's list; a busy one stays there until its context ends,
+ * since the legacy stream has to wait for it. */
 static void retire(sim *s, struct sim_stream *st)
 {
 	if (st->value)
@@ -181,7 +182,7 @@ static void retire(sim *s, struct sim_stream *st)
 trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	struct sim_stream *st;
+	struct sim_stream *st = NULL;
 	call.status = sim_stream_find(s, context, stream, &st);
 	if (call.status == TRZ_OK && (uint64_t)stream <= 2)
 		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "end of a default stream");
@@ -238,11 +239,11 @@ void sim_streams_close(sim *s)
 	free(s->active);
 }
 
-/* ---- events ---------------------------------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------------------------- */
 
 trz_status sim_event_new(sim *s, trz_context context, trz_event *out)
 {
-	struct sim_context *c;
+	struct sim_context *c = NULL;
 	trz_status status = sim_context_find(s, context, &c);
 	if (status != TRZ_OK)
 		return status;
@@ -259,23 +260,24 @@ trz_status sim_event_new(sim *s, trz_context context, trz_event *out)
 
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out)
 {
-	struct sim_context *c;
+	struct sim_context *c = NULL;
 	trz_status status = sim_context_find(s, context, &c);
 	if (status != TRZ_OK)
 		return status;
 	struct sim_event *e = sim_registry_get(&s->events, (uint64_t)event);
 	if (!e)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p, which is dead or was never made", event);
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p, which is dead or was never made",
+		                   event);
 	if (e->context != c)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p of context %p with context %p", event,
-		                   (void *)e->context->value, context);
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p of context %p with context %p",
+		                   event, (void *)e->context->value, context);
 	*out = e;
 	return TRZ_OK;
 }
 
 trz_status sim_event_end(sim *s, trz_context context, trz_event event)
 {
-	struct sim_event *e;
+	struct sim_event *e = NULL;
 	trz_status status = sim_event_find(s, context, event, &e);
 	if (status != TRZ_OK)
 		return status;
@@ -287,8 +289,8 @@ trz_status sim_event_end(sim *s, trz_context context, trz_event event)
 
 trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream)
 {
-	struct sim_event *e;
-	struct sim_stream *st;
+	struct sim_event *e = NULL;
+	struct sim_stream *st = NULL;
 	trz_status status = sim_event_find(s, context, event, &e);
 	if (status == TRZ_OK)
 		status = sim_stream_find(s, context, stream, &st);
@@ -303,7 +305,7 @@ trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stre
 
 trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
 {
-	struct sim_event *e;
+	struct sim_event *e = NULL;
 	trz_status status = sim_event_find(s, context, event, &e);
 	if (status != TRZ_OK)
 		return status;
@@ -312,7 +314,7 @@ trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
 
 trz_status sim_event_wait(sim *s, trz_context context, trz_event event)
 {
-	struct sim_event *e;
+	struct sim_event *e = NULL;
 	trz_status status = sim_event_find(s, context, event, &e);
 	if (status != TRZ_OK || !e->stream)
 		return status;
@@ -321,8 +323,8 @@ trz_status sim_event_wait(sim *s, trz_context context, trz_event event)
 
 trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_event event)
 {
-	struct sim_event *e;
-	struct sim_stream *st;
+	struct sim_event *e = NULL;
+	struct sim_stream *st = NULL;
 	trz_status status = sim_event_find(s, context, event, &e);
 	if (status == TRZ_OK)
 		status = sim_stream_find(s, context, stream, &st);

@@ -2,10 +2,10 @@
  *
  * What items of work do: stamps and their checks, fills, copies.
  *
- * A stamp is a set of words at places that depend on address, size and tag alone: the first, the last, one per
- * granule and a few more. A word holds tag ^ mix(its device address), so that a wrong one tells whose it is.
- * The places are chosen from few pages (one per granule, the same for every stamp; the extra ones at coarse
- * steps), so that a device of 80 GiB stays cheap however many stamps are written.
+ * A stamp is a set of words at places that depend on address, size and tag alone: the first, the last, one
+ * per granule and a few more. A word holds tag ^ mix(its device address), so that a wrong one tells whose it
+ * is. The places are chosen from few pages (one per granule, the same for every stamp; the extra ones at
+ * coarse steps), so that a device of 80 GiB stays cheap however many stamps are written.
  */
 #include "sim_machine.h"
 
@@ -51,7 +51,7 @@ bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
 	return false;
 }
 
-/* ---- stamps ---------------------------------------------------------------------------------------------------- */
+/* ---- stamps --------------------------------------------------------------------------------------- */
 
 enum { EXTRA_WORDS = 3, EXTRA_STEPS = 8 };
 
@@ -110,8 +110,8 @@ static bool stamp_all(struct stamp *p, uint64_t granularity)
 	return stamp_extra(p);
 }
 
-/* The tag that was most likely written there: a word decodes by the address that it was written through, which
- * may be another mapping of the same memory; true tags are small numbers, wrong ones are not. */
+/* The tag that was most likely written there: a word decodes by the address that it was written through,
+ * which may be another mapping of the same memory; true tags are small numbers, wrong ones are not. */
 static uint64_t guess_tag(const sim *s, uint64_t at, uint64_t word, uint64_t *through)
 {
 	const struct sim_mapping *here = sim_mapping_at(s, at), *m;
@@ -140,12 +140,12 @@ static void report_mismatch(sim *s, const struct sim_stream *st, const struct st
 	}
 	uint64_t tag = guess_tag(s, p->bad, word, &through);
 	sim_violate(s, TRZ_ERROR_CORRUPT,
-	            "stamp of [%#llx, +%llu) on stream %llu: at offset %llu found tag %llu (written through %#llx), "
-	            "expected tag %llu", address, size, id, offset, (unsigned long long)tag,
+	            "stamp of [%#llx, +%llu) on stream %llu: at offset %llu found tag %llu (written through "
+	            "%#llx), expected tag %llu", address, size, id, offset, (unsigned long long)tag,
 	            (unsigned long long)through, (unsigned long long)p->tag);
 }
 
-/* ---- execution --------------------------------------------------------------------------------------------------- */
+/* ---- execution ------------------------------------------------------------------------------------ */
 
 /* An illegal access is sticky, as on hardware: it ends the device. */
 static bool check_access(sim *s, const struct sim_stream *st, const struct sim_work *w, uint64_t address)
@@ -176,17 +176,17 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 	}
 }
 
-/* ---- sim.h: enqueueing --------------------------------------------------------------------------------------------- */
+/* ---- sim.h: enqueueing ---------------------------------------------------------------------------- */
 
 static trz_status enqueue(sim *s, trz_context c, trz_stream stream, struct sim_work work)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	struct sim_stream *st;
-	bool touches = work.kind <= SIM_WORK_FILL;
+	struct sim_stream *st = NULL;
+	bool stamps = work.kind <= SIM_WORK_VERIFY, touches = stamps || work.kind == SIM_WORK_FILL;
 	if (touches && !sim_in_window(s, work.address))
 		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "%s of %#llx, which is no device address",
 		                          sim_work_name(&work), (unsigned long long)work.address);
-	else if (work.kind <= SIM_WORK_VERIFY && (work.size < sizeof(uint64_t) || work.address % sizeof(uint64_t)))
+	else if (stamps && (work.size < sizeof(uint64_t) || work.address % sizeof(uint64_t)))
 		call.status = sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT,
 		                         "a stamp takes 8 bytes at least, at a multiple of 8");
 	else

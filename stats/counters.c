@@ -48,30 +48,15 @@ static double one_minus(uint64_t part, uint64_t whole)
 	return whole == 0 || part >= whole ? 0.0 : 1.0 - (double)part / (double)whole;
 }
 
-/* What follows from several counters. PyTorch's "active" is what callers hold or have freed too recently for
- * reuse by others. */
-static void put_derived(struct sink *s, const struct counters *c, const struct counter_view *view)
+static uint64_t larger(uint64_t a, uint64_t b)
 {
-	uint64_t allocated = flow_all(&c->allocated_bytes), count = flow_all(&c->allocation);
-	put(s, "active_bytes.all.current", "bytes", "allocated_bytes and pending_bytes",
-	    allocated + counter_get(&c->pending_bytes.current));
-	put(s, "active_bytes.all.peak", "bytes", "allocated_bytes and pending_bytes",
-	    view->active_bytes_peak > counter_get(&c->allocated_bytes.peak[2])
-	        ? view->active_bytes_peak
-	        : counter_get(&c->allocated_bytes.peak[2]));
-	put(s, "active.all.current", "count", "allocations held or pending",
-	    count + counter_get(&c->pending.current));
-	put(s, "active.all.peak", "count", "allocations held or pending",
-	    view->active_peak > counter_get(&c->allocation.peak[2]) ? view->active_peak
-	                                                            : counter_get(&c->allocation.peak[2]));
-	put(s, "metadata_bytes", "bytes", "host memory of the heap's own structures",
-	    view->metadata_bytes);
-	put(s, "largest_free_bytes", "bytes", "the largest free block", view->largest_free_bytes);
-	put(s, "num_device_alloc", "count", "physical allocations asked of the driver",
-	    counter_get(&c->driver_calls[DRIVER_SLOT_create]) + counter_get(&c->driver_calls[DRIVER_SLOT_mem_alloc]));
-	put(s, "num_device_free", "count", "physical allocations returned to the driver",
-	    counter_get(&c->driver_calls[DRIVER_SLOT_release]) + counter_get(&c->driver_calls[DRIVER_SLOT_mem_free]));
-	put_ratio(s, "fragmentation", "1 - allocated / reserved", one_minus(allocated, flow_all(&c->reserved_bytes)));
+	return a > b ? a : b;
+}
+
+static void put_ratios(struct sink *s, const struct counters *c, const struct counter_view *view)
+{
+	put_ratio(s, "fragmentation", "1 - allocated / reserved",
+	          one_minus(flow_all(&c->allocated_bytes), flow_all(&c->reserved_bytes)));
 	put_ratio(s, "external_fragmentation", "1 - largest free block / free blocks",
 	          one_minus(view->largest_free_bytes, counter_get(&c->cached_bytes.current)));
 }
@@ -80,26 +65,29 @@ void counters_read(const struct counters *c, const struct counter_view *view, tr
                    size_t capacity, size_t *count)
 {
 	struct sink s = {values, values ? capacity : 0, 0};
-#define POOL_NAMES(id, pool) {#id "." pool ".current", #id "." pool ".peak", #id "." pool ".allocated", #id "." pool ".freed"}
-#define FLOW(id, unit, help)                                                                                   \
-	static const struct flow_names names_##id = {                                                           \
-	    {POOL_NAMES(id, "all"), POOL_NAMES(id, "small_pool"), POOL_NAMES(id, "large_pool")}};               \
+#define POOL_NAMES(id, pool) \
+	{#id "." pool ".current", #id "." pool ".peak", #id "." pool ".allocated", #id "." pool ".freed"}
+#define FLOW(id, unit, help)                                                                         \
+	static const struct flow_names names_##id = {                                                    \
+	    {POOL_NAMES(id, "all"), POOL_NAMES(id, "small_pool"), POOL_NAMES(id, "large_pool")}};        \
 	put_flow(&s, &names_##id, unit, help, &c->id);
-#define LEVEL(id, unit, help)                                                                                  \
-	put(&s, #id ".current", unit, help, counter_get(&c->id.current));                                       \
+#define LEVEL(id, unit, help)                                                                        \
+	put(&s, #id ".current", unit, help, counter_get(&c->id.current));                                \
 	put(&s, #id ".peak", unit, help, counter_get(&c->id.peak));
 #define COUNT(id, help) put(&s, #id, "count", help, counter_get(&c->id));
+#define SUM(name, unit, help, expression) put(&s, name, unit, help, expression);
 #include "counters.def"
 #undef FLOW
 #undef LEVEL
 #undef COUNT
+#undef SUM
 #undef POOL_NAMES
 #define SLOT(slot) \
 	put(&s, "driver_calls." #slot, "count", "calls of this slot of the driver table", \
 	    counter_get(&c->driver_calls[DRIVER_SLOT_##slot]));
 	TRZ_DRIVER_SLOTS(SLOT)
 #undef SLOT
-	put_derived(&s, c, view);
+	put_ratios(&s, c, view);
 	if (count)
 		*count = s.count;
 }
@@ -121,8 +109,10 @@ void counters_reset_peaks(struct counters *c)
 #define FLOW(id, unit, help) flow_reset_peak(&c->id);
 #define LEVEL(id, unit, help) level_reset_peak(&c->id);
 #define COUNT(id, help)
+#define SUM(name, unit, help, expression)
 #include "counters.def"
 #undef FLOW
 #undef LEVEL
 #undef COUNT
+#undef SUM
 }

@@ -36,10 +36,14 @@ struct counters {
 #define FLOW(id, unit, help) struct flow id;
 #define LEVEL(id, unit, help) struct level id;
 #define COUNT(id, help) counter id;
+#define SUM(name, unit, help, expression)
 #include "counters.def"
 #undef FLOW
 #undef LEVEL
 #undef COUNT
+#undef SUM
+	counter occupied_bytes[2];   /* slots and blocks that callers hold; [small, large] */
+	counter slab_bytes;          /* all slabs */
 	counter driver_calls[DRIVER_SLOTS];
 };
 
@@ -97,6 +101,18 @@ static inline void level_add(struct level *l, uint64_t n)
 static inline void level_sub(struct level *l, uint64_t n)
 {
 	counter_add(&l->current, (uint64_t)0 - n);
+}
+
+static inline uint64_t counters_rounding(const struct counters *c)
+{
+	uint64_t requested = flow_all(&c->requested_bytes);
+	return counter_get(&c->occupied_bytes[0]) + counter_get(&c->occupied_bytes[1]) - requested;
+}
+
+static inline uint64_t counters_free_slots(const struct counters *c)
+{
+	uint64_t pending = counter_get(&c->pending_bytes.current);
+	return counter_get(&c->slab_bytes) - counter_get(&c->occupied_bytes[0]) - pending;
 }
 
 /* What the reader cannot take from the counters. */

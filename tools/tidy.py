@@ -37,7 +37,7 @@ OWNED_CALLS = {
 }
 BANNED_CALLS = "strcat sprintf vsprintf gets alloca rand srand random setenv strtok"
 
-MAX_COLUMNS = 110
+MAX_COLUMNS = 116
 TAB_COLUMNS = 4
 MAX_FUNCTION_LINES = 70
 MAX_FILE_LINES = {"alloc": 800}

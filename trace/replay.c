@@ -329,6 +329,15 @@ static trz_status close_device(struct replay *r)
 	return status == TRZ_OK ? closed : status;
 }
 
+/* Closes after a failure, whose text closing must not replace. */
+static void abandon_device(struct replay *r, trz_status status)
+{
+	char text[512];
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	close_device(r);
+	trz_fail(status, "%s", text);
+}
+
 trz_status replay_run(const struct trace *trace, const struct replay_params *params,
                       struct replay_result *out)
 {
@@ -341,10 +350,10 @@ trz_status replay_run(const struct trace *trace, const struct replay_params *par
 		status = allocate_tables(&r);
 	if (status == TRZ_OK)
 		status = replay_passes(&r);
-	if (r.sim) {
-		trz_status closed = close_device(&r);
-		status = status == TRZ_OK ? closed : status;
-	}
+	if (r.sim && status == TRZ_OK)
+		status = close_device(&r);
+	else if (r.sim)
+		abandon_device(&r, status);
 	latency_free(&r.latency);
 	free(r.streams);
 	free(r.blocks);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulated device's contexts: which one a thread gets, what they cost, what belongs to which, how they die.
+ * The simulated device's contexts: which one a thread gets, what they cost, what belongs to which, how they
+ * die.
  */
 #include "sim_fixture.h"
 

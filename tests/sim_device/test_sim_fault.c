@@ -144,7 +144,8 @@ static void test_cost_table_from_a_file(void **state)
 	(void)state;
 	char path[32];
 	sim *s;
-	assert_int_equal(open_with_table("# own\n[create]\ncall_ns = 5\nhandle_ns = 2:100, 4:300\n", path, &s), TRZ_OK);
+	assert_int_equal(open_with_table("# own\n[create]\ncall_ns = 5\nhandle_ns = 2:100, 4:300\n", path, &s),
+	                 TRZ_OK);
 	const trz_driver *d = sim_driver(s);
 	trz_tile_props props = {.device = 0};
 	trz_handle h;

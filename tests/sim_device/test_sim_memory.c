@@ -201,7 +201,8 @@ static void test_set_access_needs_whole_mappings(void **state)
 	lay(&f, a + 2 * granule, 2 * granule, make_handle(&f, 2 * granule));
 	assert_int_equal(f.d->set_access(f.self, a, 4 * granule, &device, 1), TRZ_ERROR_INVALID_ARGUMENT);
 	expect_violation(&f, 1, "has a hole");
-	assert_int_equal(f.d->set_access(f.self, a + 2 * granule, granule, &device, 1), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(f.d->set_access(f.self, a + 2 * granule, granule, &device, 1),
+	                 TRZ_ERROR_INVALID_ARGUMENT);
 	assert_int_equal(sim_violations(f.s), 2);
 	fixture_close(&f);
 }
@@ -263,6 +264,7 @@ static void test_access_does_not_survive_a_remap(void **state)
 	trz_addr a = make_range(&f, granule);
 	lay(&f, a, granule, h);
 	assert_int_equal(f.d->unmap(f.self, a, granule), TRZ_OK);
+	assert_int_equal(sim_device_used(f.s, 0), granule);
 	assert_int_equal(f.d->map(f.self, a, granule, h), TRZ_OK);
 	assert_int_equal(sim_fill(f.s, f.c, NULL, a, 8, 1), TRZ_OK);
 	sim_run(f.s, 1);
@@ -396,6 +398,10 @@ static void test_plain_memory_misuse(void **state)
 	assert_int_equal(f.d->mem_free(f.self, f.c, b + 8), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_int_equal(f.d->unmap(f.self, align_down(b, granule), granule), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_int_equal(sim_violations(f.s), 3);
+	trz_context other;
+	assert_int_equal(sim_context_create(f.s, 0, &other), TRZ_OK);
+	assert_int_equal(f.d->mem_free(f.self, other, b), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(sim_violations(f.s), 4);
 	assert_int_equal(f.d->mem_alloc(f.self, f.c, GIB(2), &a), TRZ_ERROR_OUT_OF_MEMORY);
 	fixture_close(&f);
 }
@@ -462,6 +468,28 @@ static void test_export_and_import(void **state)
 	fixture_close(&f);
 }
 
+/* Whatever the order of the tiles in a window, one set_access shows each at its place. */
+static void test_tiles_out_of_sequence(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	const uint64_t place[] = {2, 0, 1, 3};
+	trz_addr a = make_range(&f, 4 * granule), alias = make_range(&f, 4 * granule);
+	int device = 0;
+	for (uint64_t i = 0; i < 4; i++) {
+		trz_handle h = make_handle(&f, granule);
+		assert_int_equal(f.d->map(f.self, a + place[i] * granule, granule, h), TRZ_OK);
+		lay(&f, alias + i * granule, granule, h);
+	}
+	assert_int_equal(f.d->set_access(f.self, a, 4 * granule, &device, 1), TRZ_OK);
+	for (uint64_t i = 0; i < 4; i++) {
+		*(volatile uint64_t *)(a + place[i] * granule) = i + 1;
+		assert_int_equal(*(volatile uint64_t *)(alias + i * granule), i + 1);
+	}
+	expect_clean(&f);
+	fixture_close(&f);
+}
+
 static unsigned host_mappings(void)
 {
 	char line[512];
@@ -500,7 +528,8 @@ static unsigned long host_mapping_limit(void)
 	return limit;
 }
 
-/* Aliases of one tile cannot merge, so enough of them meet the limit; a sanitizer's runtime would not survive. */
+/* Aliases of one tile cannot merge, so enough of them meet the limit; a sanitizer's runtime would not
+ * survive. */
 static void test_host_mapping_limit_is_named(void **state)
 {
 	(void)state;
@@ -586,6 +615,7 @@ int main(void)
 		cmocka_unit_test(test_plain_free_waits_when_lenient),
 		cmocka_unit_test(test_device_without_virtual_memory),
 		cmocka_unit_test(test_export_and_import),
+		cmocka_unit_test(test_tiles_out_of_sequence),
 		cmocka_unit_test(test_tiles_in_sequence_merge),
 		cmocka_unit_test(test_host_mapping_limit_is_named),
 		cmocka_unit_test(test_violation_is_fatal_by_default),

@@ -25,7 +25,8 @@ static void add_free(struct trace *trace, uint32_t id, uint16_t stream)
 	assert_int_equal(trace_add(trace, &event), TRZ_OK);
 }
 
-static void replay(const struct trace *trace, const struct replay_params *params, struct replay_result *result)
+static void replay(const struct trace *trace, const struct replay_params *params,
+                   struct replay_result *result)
 {
 	trz_status status = replay_run(trace, params, result);
 	if (status != TRZ_OK)
@@ -46,7 +47,8 @@ static void counts_peaks(void **state)
 	add_free(&trace, 2, 0);
 	add_free(&trace, 1, 0);
 	for (int policy = REPLAY_TERRAZZO; policy <= REPLAY_NAIVE; policy++) {
-		struct replay_params params = { .policy = (enum replay_policy)policy, .capacity = GIB(1), .check = true };
+		struct replay_params params = { .policy = (enum replay_policy)policy, .capacity = GIB(1) };
+		params.check = true;
 		struct replay_result result;
 		replay(&trace, &params, &result);
 		assert_int_equal(result.events, 7);

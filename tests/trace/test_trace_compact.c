@@ -57,7 +57,7 @@ static struct trace every_kind(void)
 {
 	struct trace t = { .device = 3, .streams = 1, .unknown_frees = 5, .implied_frees = 300 };
 	add(&t, (struct trace_event){ .kind = TRACE_POOL_BEGIN, .pool = 2, .stream = 1 });
-	add(&t, (struct trace_event){ .kind = TRACE_ALLOC, .id = 0, .size = UINT64_C(1) << 40, .pool = 2, .stream = 1 });
+	add(&t, (struct trace_event){ .kind = TRACE_ALLOC, .id = 0, .size = 1 << 30, .pool = 2, .stream = 1 });
 	add(&t, (struct trace_event){ .kind = TRACE_POOL_END, .pool = 2, .stream = 1 });
 	add(&t, (struct trace_event){ .kind = TRACE_ALLOC, .id = 1, .size = 0 });
 	add(&t, (struct trace_event){ .kind = TRACE_RECORD_STREAM, .id = 0, .stream = 4000 });
@@ -202,8 +202,8 @@ static void newer_minor_versions_are_read(void **state)
 {
 	(void)state;
 	static const char records[] = "\x89TRZ\r\n\x1a\n\x01\x07\x06\x00\x00\x02\x00\x00\x63\x63"
-	                              "\x07\x01\x00\x05\x00\x00\x63\x63" /* ALLOC with fields that are not known */
-	                              "\x04\x63zzz"                      /* a kind that is not known */
+	                              "\x07\x01\x00\x05\x00\x00\x63\x63" /* ALLOC with unknown fields */
+	                              "\x04\x63zzz"                      /* an unknown kind */
 	                              "\x81\x00\x02";                    /* FREE, its length in two bytes */
 	uint8_t bytes[128];
 	memcpy(bytes, records, sizeof records - 1);

@@ -50,7 +50,8 @@ static size_t compress(const uint8_t *bytes, size_t size, uint8_t **packed)
 {
 	size_t used = 0, room = lzma_stream_buffer_bound(size);
 	*packed = malloc(room);
-	assert_int_equal(lzma_easy_buffer_encode(0, LZMA_CHECK_CRC32, NULL, bytes, size, *packed, &used, room), LZMA_OK);
+	assert_int_equal(lzma_easy_buffer_encode(0, LZMA_CHECK_CRC32, NULL, bytes, size, *packed, &used, room),
+	                 LZMA_OK);
 	return used;
 }
 

@@ -115,7 +115,8 @@ static void other_data(void **state)
 	                           "\x8c\x03" "abcX\x02\x00\x00\x00xy\x8d\x01\x00\x00\x00\x00\x00\x00\x00s"
 	                           "C\x02zz" "B\x01\x00\x00\x00z\x8e\x01\x00\x00\x00\x00\x00\x00\x00z"
 	                           "\x96\x01\x00\x00\x00\x00\x00\x00\x00z"
-	                           "\x8f(K\x01\x90(K\x01\x91" ")K\x01\x85K\x01K\x02\x86K\x01K\x02K\x03\x87(K\x01t(K\x01l"
+	                           "\x8f(K\x01\x90(K\x01\x91" ")K\x01\x85K\x01K\x02\x86"
+	                           "K\x01K\x02K\x03\x87(K\x01t(K\x01l"
 	                           "(K\x01K\x02" "d}K\x01K\x02s]K\x01" "a2"
 	                           "\x95\x00\x00\x00\x00\x00\x00\x00\x00";
 	struct pickle_builder b;
@@ -151,7 +152,8 @@ static void refuses_code(void **state)
 	for (size_t i = 0; i < sizeof opcodes / sizeof opcodes[0]; i++) {
 		const uint8_t bytes[] = { 0x80, 4, ')', ')', opcodes[i].opcode, 'o', 's', '\n', '.' };
 		char text[80];
-		snprintf(text, sizeof text, "test: byte 4: opcode %s: the pickle calls code: refused", opcodes[i].name);
+		snprintf(text, sizeof text, "test: byte 4: opcode %s: the pickle calls code: refused",
+		         opcodes[i].name);
 		assert_refused(bytes, sizeof bytes, text);
 	}
 }
@@ -245,9 +247,10 @@ static void survives_depth(void **state)
 	free(bytes);
 }
 
-/* -- what a history means ------------------------------------------------------------------------------------ */
+/* -- what a history means ------------------------------------------------------------------------------ */
 
-static void assert_event(const struct trace *trace, size_t i, int kind, uint32_t id, uint64_t size, int stream)
+static void assert_event(const struct trace *trace, size_t i, int kind, uint32_t id, uint64_t size,
+                         int stream)
 {
 	assert_true(i < trace->count);
 	assert_int_equal(trace->events[i].kind, kind);

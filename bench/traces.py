@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Replays the recorded runs of bench/traces/ and holds the result against the targets.
+
+    traces.py [--json FILE] [--costs TABLE] [NAME...]
+
+Prints a table; beside our figures those that PyTorch's allocator had on the same requests (reference.json).
+Exit status 1 if a target is missed: for traces of one stream peak reserved / peak allocated at most 1.05, and
+driver time at most 1.5 times that of expandable_segments (its tiles x one create, map and set_access of
+20 MiB); for all traces no out-of-memory and no violation.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("TRZ_SOURCE_DIR", Path(__file__).resolve().parent.parent))
+CLI = os.environ.get("TERRAZZO_CLI", str(SOURCE / "build" / "bin" / "terrazzo"))
+TRACES = SOURCE / "bench" / "traces"
+RUNS = (("terrazzo", 0), ("terrazzo", 500), ("naive", 0))
+MAX_RATIO = 1.05
+TIME_FACTOR = 1.5
+TILE = "20MiB"
+
+COLUMNS = (  # head, width, what of a row
+    ("trace", -14, lambda r: r["trace"]),
+    ("policy", -8, lambda r: r["policy"]),
+    ("lag", 3, lambda r: r["lag"]),
+    ("alloc", 6, lambda r: f"{r['allocated_gib']:.2f}"),
+    ("reserved", 8, lambda r: f"{r['reserved_gib']:.2f}"),
+    ("ratio", 5, lambda r: f"{r['ratio']:.3f}"),
+    ("drv ms", 7, lambda r: f"{r['driver_time_ns'] / 1e6:.1f}"),
+    ("budget", 6, lambda r: r["budget_ns"] and f"{r['budget_ns'] / 1e6:.1f}"),
+    ("calls", 6, lambda r: r["calls"]),
+    ("last1/4", 7, lambda r: r["driver_calls_last_quarter"]),
+    ("oom", 4, lambda r: r["ooms"]),
+    ("viol", 4, lambda r: r["violations"]),
+    ("ns/op", 5, lambda r: r["host_ns_per_op"] and f"{r['host_ns_per_op']:.0f}"),
+    ("p99.9", 6, lambda r: r["host_ns_p999"]),
+    ("torch", 6, lambda r: r["torch_default_gib"]),
+    ("expandable", 10, lambda r: r["torch_expandable_gib"]),
+    ("", -4, lambda r: "MISS" if r["missed"] else ""),
+)
+
+
+def run(*args):
+    """Standard output of the program; None if it failed for another reason than what a replay found."""
+    done = subprocess.run([CLI, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode in (1, 2):
+        sys.stderr.write(done.stderr)
+        return None
+    return done.stdout
+
+
+def tile_cost(costs):
+    """Virtual ns of one create, one map and one set_access."""
+    out = run("costs", "--size", TILE, costs)
+    if out is None:
+        sys.exit(2)
+    return int(out.splitlines()[1].split()[-1])
+
+
+def missed_targets(row):
+    missed = []
+    if row["ooms"]:
+        missed.append(f"{row['ooms']} requests got no memory")
+    if row["violations"] or row["leaks"]:
+        missed.append(f"violation: {row['problem']}")
+    if row["budget_ns"] is None:
+        return missed
+    if row["ratio"] > MAX_RATIO:
+        missed.append(f"reserves {row['ratio']:.3f} of the peak allocated; at most {MAX_RATIO}")
+    if row["driver_time_ns"] > row["budget_ns"]:
+        missed.append(f"spends {row['driver_time_ns'] / 1e6:.1f} ms in the driver; "
+                      f"at most {row['budget_ns'] / 1e6:.1f}")
+    return missed
+
+
+def replay(name, reference, policy, lag, costs, cost_ns):
+    out = run("replay", "--json", "-", "--policy", policy, "--lag", str(lag), "--costs", costs,
+              str(TRACES / f"{name}.pickle.xz"))
+    if not out:
+        return None
+    row = json.loads(out)
+    bounded = policy == "terrazzo" and reference["single_stream"]
+    row["budget_ns"] = TIME_FACTOR * reference["expandable_tiles"] * cost_ns if bounded else None
+    row["allocated_gib"] = row["peak_allocated_bytes"] / 2**30
+    row["reserved_gib"] = row["peak_reserved_bytes"] / 2**30
+    row["ratio"] = row["peak_reserved_bytes"] / row["peak_allocated_bytes"]
+    row["calls"] = sum(row["driver_calls"].values())
+    row["torch_default_gib"] = reference["default"]
+    row["torch_expandable_gib"] = reference["expandable"]
+    row["missed"] = missed_targets(row) if policy == "terrazzo" else []
+    return row
+
+
+def format_line(cells):
+    padded = (f"{'-' if cell is None else cell!s:{'<' if width < 0 else '>'}{abs(width)}}"
+              for cell, (_, width, _) in zip(cells, COLUMNS))
+    return "  ".join(padded).rstrip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="traces (all)")
+    parser.add_argument("--json", metavar="FILE", help="write the rows, one JSON object a line")
+    parser.add_argument("--costs", default="a100", help="cost table (a100)")
+    arguments = parser.parse_args()
+    references = json.loads((TRACES / "reference.json").read_text())["traces"]
+    for name in arguments.names:
+        if name not in references:
+            parser.error(f"there is no trace {name}; traces: {', '.join(references)}")
+
+    cost_ns = tile_cost(arguments.costs)
+    print(f"sizes in GiB; costs {arguments.costs}; budget {TIME_FACTOR} x expandable tiles x {cost_ns} ns; "
+          "torch, expandable: what PyTorch reserved\n")
+    print(format_line([head for head, _, _ in COLUMNS]))
+    rows, failed = [], False
+    for name in arguments.names or references:
+        for policy, lag in RUNS:
+            row = replay(name, references[name], policy, lag, arguments.costs, cost_ns)
+            if row is None:
+                failed = True
+                continue
+            rows.append(row)
+            print(format_line([get(row) for _, _, get in COLUMNS]), flush=True)
+    if arguments.json:
+        Path(arguments.json).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for row in rows:
+        for text in row["missed"]:
+            failed = True
+            print(f"missed: {row['trace']} at lag {row['lag']} {text}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
