@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "grow.h"
 #include "init.h"
 #include "inspect.h"
 #include "reclaim.h"
@@ -169,6 +170,45 @@ trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 	return status == TRZ_OK ? free_on(h, ptr, on) : status;
 }
 
+trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
+{
+	if (!h)
+		return is_null("trz_record_stream", "heap");
+	struct stream *s;
+	trz_status status = ptr ? heap_stream(h, stream, &s) : TRZ_OK;
+	if (status == TRZ_OK && ptr && !serve_record_use(h, (trz_addr)ptr, s))
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+	return status;
+}
+
+trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
+{
+	if (!h)
+		return is_null("trz_stream_retire", "heap");
+	if (is_legacy(stream))
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream lives as long as its context");
+	pthread_mutex_lock(&h->growth_lock);
+	trz_status status = heap_retire_stream(h, stream);
+	pthread_mutex_unlock(&h->growth_lock);
+	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "stream %p cannot be retired: %s", stream,
+	                                            trz_driver_last_error());
+}
+
+trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
+{
+	if (!h || !size)
+		return is_null("trz_largest_block", h ? "size" : "heap");
+	struct stream *s;
+	trz_status status = heap_stream(h, stream, &s);
+	if (status != TRZ_OK)
+		return status;
+	pthread_mutex_lock(&h->growth_lock);
+	uint64_t bytes = grow_largest(h, s);
+	pthread_mutex_unlock(&h->growth_lock);
+	*size = bytes;
+	return TRZ_OK;
+}
+
 trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
 {
 	if (!h || !out)
@@ -186,6 +226,10 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	uint64_t bytes = 0;
 	if (!h)
 		return is_null("trz_trim", "heap");
+	if (released)
+		*released = 0;
+	if (driver_is_dead(&h->driver))
+		return dead(h);
 	pthread_mutex_lock(&h->growth_lock);
 	trz_status status = reclaim_trim(h, keep, &bytes);
 	pthread_mutex_unlock(&h->growth_lock);

@@ -6,6 +6,28 @@
 
 #include <assert.h>
 
+/* `b` has got a new neighbour behind it, or none. */
+static void link_next(struct block *b, struct block *next)
+{
+	b->next = next;
+	if (next)
+		next->prev = b;
+	else
+		b->list->last = b;
+}
+
+void block_append(struct block_list *list, struct block *b)
+{
+	struct block *last = list->last;
+	b->list = list;
+	b->prev = last;
+	if (last)
+		last->next = b;
+	else
+		list->first = b;
+	link_next(b, NULL);
+}
+
 struct block *block_split(struct node_pool *nodes, struct block *b, uint64_t size)
 {
 	assert(size > 0 && size < b->size && size % UNIT == 0);
@@ -13,11 +35,10 @@ struct block *block_split(struct node_pool *nodes, struct block *b, uint64_t siz
 	*rest = *b;
 	rest->address = b->address + size;
 	rest->size = b->size - size;
-	rest->prev = b;
-	if (rest->next)
-		rest->next->prev = rest;
+	link_next(rest, b->next);
 	b->size = size;
 	b->next = rest;
+	rest->prev = b;
 	return rest;
 }
 
@@ -26,8 +47,6 @@ void block_absorb_next(struct node_pool *nodes, struct block *b)
 	struct block *gone = b->next;
 	assert(gone && gone->address == block_end(b));
 	b->size += gone->size;
-	b->next = gone->next;
-	if (b->next)
-		b->next->prev = b;
+	link_next(b, gone->next);
 	node_pool_give(nodes, gone);
 }

@@ -9,21 +9,33 @@
 #include "meta.h"
 #include "types.h"
 
+/* The blocks of a window. */
+struct block_list {
+	struct block *first, *last;
+};
+
 /* Invariants: `next->address == address + size` within a window; no two neighbours are both free with the same
- * home (they would have been joined), nor both holes. At most 128 bytes (L10). */
+ * home (they would have been joined), nor both holes. At most 128 bytes. */
 struct block {
 	trz_addr address;
 	uint64_t size;               /* > 0, a multiple of UNIT */
 	struct block *prev, *next;   /* in the window, by address */
 	struct window *window;       /* const */
+	struct block_list *list;     /* const: the window's */
 	struct stream *home;         /* the stream in whose order it is, or was last, used; NULL: none yet */
 	union {
 		struct {                 /* BLOCK_FREE: node of a tree of the home's fit index */
 			struct block *left, *right;
 			uint64_t sequence;   /* the ticket of its newest free, in the home's order; 0: passed for all */
 		};
-		uint64_t requested;      /* BLOCK_LIVE */
+		struct {                 /* BLOCK_LIVE */
+			uint64_t requested;
+			struct use *uses;    /* other streams that use it */
+		};
 		struct slab *slab;       /* BLOCK_SLAB */
+		struct {                 /* BLOCK_HOLE: of the heap's list of holes */
+			struct block *hole_next, *hole_prev;
+		};
 	};
 	uint32_t priority;           /* of the tree node */
 	uint8_t state;               /* enum block_state */
@@ -36,6 +48,9 @@ static inline trz_addr block_end(const struct block *b)
 {
 	return b->address + b->size;
 }
+
+/* Appends a block. */
+void block_append(struct block_list *list, struct block *b);
 
 /* Cuts `b` after `size` bytes (0 < size < b->size); the rest is the new block behind it, with the same state,
  * home and, where free, sequence; neither is in an index. One node is taken from `nodes`, which has one. */

@@ -63,7 +63,8 @@ static trz_status check_memory(const struct window *w, const struct block *b)
 		return TRZ_OK;
 	for (trz_addr a = align_down(b->address, GRANULE); a < block_end(b); a += GRANULE) {
 		const struct laid *l = window_at(w, a);
-		bool owned = l->tile && l->tile->places->window == w && l->tile->places->address == l->address;
+		bool owned = l->tile && !l->tile->zombie && l->tile->places->window == w &&
+		             l->tile->places->address == l->address;
 		if (owned == (b->state == BLOCK_HOLE))
 			return CORRUPT("I1", "%#" PRIx64 ": the block there %s, its tile is %s", a,
 			               owned ? "is a hole" : "has memory", owned ? "owned" : "owned elsewhere or gone");
@@ -91,6 +92,10 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 		if (check_slab(h, b, sum) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
 		break;
+	case BLOCK_PENDING:
+		sum->pending += b->size;
+		sum->pending_slots++;
+		break;
 	case BLOCK_BUSY:
 		sum->idle += b->size;
 		break;
@@ -114,12 +119,12 @@ static trz_status check_window(const trz_heap *h, const struct window *w, struct
 {
 	trz_addr expected = w->base;
 	const struct block *prev = NULL;
-	for (const struct block *b = w->first; b; prev = b, b = b->next) {
+	for (const struct block *b = w->blocks.first; b; prev = b, b = b->next) {
 		if (check_neighbours(b, prev, expected) != TRZ_OK || check_block(h, w, b, sum) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
 		expected = block_end(b);
 	}
-	if (expected != w->top || w->last != prev)
+	if (expected != w->top || w->blocks.last != prev)
 		return CORRUPT("I2", "the blocks of the window at %#" PRIx64 " end at %#" PRIx64 ", not at %#" PRIx64,
 		               w->base, expected, w->top);
 	return TRZ_OK;

@@ -9,8 +9,12 @@
  * Gathered tiles are mapped at the window's end a second time; the old mappings stay, unmapping would have to
  * wait for the device.
  *
- * A program whose free memory never lines up would gather for ever. So gathering is paid for: with every byte
- * moved the slack grows a little, until the heap is large enough for the program and calls the driver no more.
+ * Holes are what gathering leaves behind. A request that does not fit is first laid over holes whose tiles are
+ * free again (flip.c): that needs no driver call at all.
+ *
+ * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with
+ * the square of how often the peak has been moved, hardly at all for a program that settles, and soon enough for
+ * one that does not, until its heap is large enough and the driver is called no more.
  *
  * The preferred size is small where memory is churned, because a tile can only be gathered when all of it is
  * free, and larger in a burst of allocations without frees, such as weights and optimizer state.
@@ -21,6 +25,7 @@
 #include <stdlib.h>
 
 #include "error.h"
+#include "flip.h"
 #include "reclaim.h"
 
 enum { SMALL_TILE = 2 * GRANULE };
@@ -37,6 +42,7 @@ struct growth {
 	size_t gathered, count;      /* lay_list[0 .. gathered) moves with moved[], the rest is new */
 	uint64_t gathered_bytes;
 	bool unpassed;               /* a gathered tile's last use may still be under way in this stream */
+	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
 };
 
 /* ---- policy ---- */
@@ -56,16 +62,22 @@ static uint64_t preferred_tile(const trz_heap *h, enum pool_kind pool)
 		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
 	uint64_t left = min_u64(h->capacity, limit_of(h));
 	left = left > reserved ? left - reserved : 0;
-	return align_up(max_u64(min_u64(size, left / 1024), h->driver.granule), h->driver.granule);
+	return align_down(max_u64(min_u64(size, left / 1024), h->driver.granule), h->driver.granule);
 }
 
-/* Whether `bytes` of new memory keep within the slack. */
+/* Whether `bytes` of new memory for a request keep within the slack. */
 static bool within_slack(const trz_heap *h, uint64_t bytes, uint64_t request)
 {
 	uint64_t held = flow_all(&h->counters.allocated_bytes) + request;
 	uint64_t peak = max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
-	uint64_t slack = peak / 1000 * h->config.slack_per_mille + h->gathered_bytes / 1000 * h->config.churn_per_mille;
-	return heap_reserved(h) + bytes <= peak + slack;
+	double turns = (double)h->gathered_bytes / (double)peak;
+	double slack = (double)h->config.slack_per_mille + (double)h->config.churn_per_mille * turns * turns;
+	return (double)(heap_reserved(h) + bytes) <= (double)peak * (1.0 + slack / 1000.0);
+}
+
+bool grow_is_cheap(const trz_heap *h, uint64_t bytes)
+{
+	return within_slack(h, bytes, bytes);
 }
 
 /* ---- the window and its tail ---- */
@@ -77,7 +89,7 @@ static void take_tail(struct growth *g, uint64_t bytes)
 	g->tail = NULL;
 	g->need = align_up(bytes, h->driver.granule);
 	heap_lock(h);
-	struct block *last = g->window ? g->window->last : NULL;
+	struct block *last = g->window ? g->window->blocks.last : NULL;
 	if (last && last->state == BLOCK_FREE && last->home == g->stream && last->size < bytes) {
 		fit_remove(&g->stream->fit[g->pool], last);
 		last->state = BLOCK_BUSY;
@@ -173,14 +185,14 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 static size_t find_candidates_locked(struct growth *g, enum pool_kind pool)
 {
 	trz_heap *h = g->heap;
-	size_t n = reclaim_find_locked(h, g->stream, pool), unpassed = n == 0;
+	size_t n = reclaim_find_locked(h, g->stream, pool, g->fenced), unpassed = n == 0;
 	for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 		unpassed += !h->candidates[i].passed;
 	if (unpassed) {
 		heap_unlock(h);
 		heap_poll(h);
 		heap_lock(h);
-		n = reclaim_find_locked(h, g->stream, pool);
+		n = reclaim_find_locked(h, g->stream, pool, g->fenced);
 	}
 	return n == SIZE_MAX ? 0 : n;
 }
@@ -207,18 +219,51 @@ static void gather(struct growth *g)
 		gather_from(g, g->pool == SMALL ? LARGE : SMALL);
 }
 
-/* A full completion edge in the stream between the old use and the new one (law 9). */
+/* A full completion edge in the stream between its old uses and whatever comes (law 9). */
 static trz_status fence(struct growth *g)
 {
 	trz_heap *h = g->heap;
+	heap_lock(h);
+	uint64_t newest = g->stream->tickets.newest;
+	heap_unlock(h);
 	trz_event event = heap_record_event(h, g->stream);
 	if (!event)
 		return driver_is_dead(&h->driver) ? TRZ_ERROR_CONTEXT_DEAD : TRZ_ERROR_DRIVER;
 	trz_status status = driver_stream_wait(&h->driver, g->stream->handle, event);
 	heap_return_event(h, event);
-	if (status == TRZ_OK)
-		counter_add(&h->counters.fences, 1);
-	return status;
+	if (status != TRZ_OK)
+		return status;
+	g->fenced = newest;
+	counter_add(&h->counters.fences, 1);
+	return TRZ_OK;
+}
+
+/* ---- flipping ---- */
+
+static struct block *flip_once(struct growth *g, uint64_t bytes, bool *unpassed)
+{
+	trz_heap *h = g->heap;
+	heap_lock(h);
+	size_t n = reclaim_find_locked(h, g->stream, g->pool, g->fenced);
+	struct block *b = flip_locked(h, g->stream, g->pool, bytes, n == SIZE_MAX ? 0 : n, unpassed);
+	heap_unlock(h);
+	return b;
+}
+
+/* A flip; where it needs a tile whose last use may be under way, the driver is asked, then a fence is laid. */
+static struct block *flip(struct growth *g, uint64_t bytes)
+{
+	bool unpassed;
+	if (!g->heap->holes)
+		return NULL;
+	struct block *b = flip_once(g, bytes, &unpassed);
+	if (!b && unpassed) {
+		heap_poll(g->heap);
+		b = flip_once(g, bytes, &unpassed);
+	}
+	if (!b && unpassed && fence(g) == TRZ_OK)
+		b = flip_once(g, bytes, &unpassed);
+	return b;
 }
 
 static void ungather(struct growth *g)
@@ -341,15 +386,16 @@ static struct block *finish_locked(struct growth *g)
 	uint64_t sequence = g->unpassed ? g->stream->tickets.newest : 0, size = 0;
 	for (size_t i = 0; i < g->count; i++)
 		size += h->lay_list[i]->size;
-	for (size_t i = 0; i < g->gathered; i++)
+	for (size_t i = 0; i < g->gathered; i++) {
+		tile_leave(h->lay_list[i]->places->next, h->moved[i]->home, h->moved[i]->sequence);
 		heap_make_hole_locked(h, h->moved[i]);
+	}
 	struct block *b = heap_append_block_locked(h, g->window, g->stream, size);
 	b->sequence = sequence;
 	if (g->tail) {
 		b = g->tail;
 		b->sequence = max_u64(b->sequence, sequence);
 		block_absorb_next(&h->blocks, b);
-		g->window->last = b;
 	}
 	counter_add(&h->counters.tiles_gathered, g->gathered);
 	counter_add(g->gathered ? &h->counters.path_gather : &h->counters.path_extend, 1);
@@ -429,6 +475,12 @@ trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t byt
 	if (!h->driver.vmm)
 		return grow_classic(h, s, pool, bytes, effort, out);
 	struct growth g = {.heap = h, .stream = s, .pool = pool, .effort = effort};
+	*out = NULL;
+	if (effort == GROW_HARD || !within_slack(h, bytes, bytes))
+		*out = flip(&g, bytes);
+	if (*out)
+		return TRZ_OK;
+	reclaim_aliases(h);
 	trz_status status = find_room(&g, bytes);
 	if (status != TRZ_OK)
 		return status;
@@ -445,4 +497,30 @@ trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t byt
 	*out = finish_locked(&g);
 	heap_unlock(h);
 	return TRZ_OK;
+}
+
+/* ---- the largest request ---- */
+
+uint64_t grow_largest(trz_heap *h, struct stream *s)
+{
+	uint64_t free_bytes = 0, total, largest = 0, movable = 0, tail = 0;
+	heap_poll(h);
+	if (driver_mem_info(&h->driver, &free_bytes, &total) != TRZ_OK)
+		free_bytes = 0;
+	heap_lock(h);
+	largest = counter_get(&s->fit[LARGE].largest);
+	for (int pool = 0; h->driver.vmm && pool < POOL_KINDS; pool++) {
+		size_t n = reclaim_find_locked(h, s, pool, UINT64_MAX);
+		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
+			movable += h->candidates[i].tile->size;
+	}
+	const struct block *last = h->windows[LARGE] ? h->windows[LARGE]->blocks.last : NULL;
+	if (last && last->state == BLOCK_FREE && last->home == s)
+		tail = last->size;
+	heap_unlock(h);
+	uint64_t limit = limit_of(h), reserved = heap_reserved(h);
+	uint64_t growth = min_u64(free_bytes, limit > reserved ? limit - reserved : 0);
+	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may consist of movable tiles: count it once */
+	uint64_t laid = align_down(growth, h->driver.granule) + movable + tail - min_u64(whole_tail, movable);
+	return max_u64(largest, laid);
 }

@@ -19,4 +19,11 @@ enum effort {
 trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, enum effort effort,
                 struct block **out);
 
+/* Whether `bytes` of new memory would keep reserved memory within the slack above the peak of what callers hold. */
+bool grow_is_cheap(const trz_heap *h, uint64_t bytes);
+
+/* The largest request that would be served to `s` now: out of its free blocks, of what other streams are done with,
+ * or of what growth with all effort could lay. An estimate: others allocate meanwhile. Growth lock held. */
+uint64_t grow_largest(trz_heap *h, struct stream *s);
+
 #endif

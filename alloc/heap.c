@@ -27,7 +27,10 @@ static trz_status open_structures(trz_heap *h)
 		return host_memory();
 	node_pool_init(&h->blocks, &h->meta, sizeof(struct block));
 	node_pool_init(&h->slabs, &h->meta, sizeof(struct slab));
-	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending_slot));
+	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending));
+	node_pool_init(&h->uses, &h->meta, sizeof(struct use));
+	h->config.tile_size = align_up(h->config.tile_size, h->driver.granule);
+	h->config.tile_size_max = align_up(h->config.tile_size_max, h->driver.granule);
 	tiles_init(&h->tiles, &h->meta, &h->driver, &h->counters);
 	h->streams.meta = h->events.meta = &h->meta;
 	h->streams.counters = &h->counters;
@@ -122,8 +125,6 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 		block_absorb_next(&h->blocks, prev);
 		b = prev;
 	}
-	if (!b->next)
-		b->window->last = b;
 	fit_insert(f, b);
 }
 
@@ -137,44 +138,91 @@ struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr addre
 		b = block_split(&h->blocks, front, address - front->address);
 		fit_insert(f, front);
 	}
-	if (b->size > size && !heap_rest_is_useless(b->pool, b->size - size))
+	if (b->size > size)
 		fit_insert(f, block_split(&h->blocks, b, size));
-	struct block *last = b->next ? b->next : b;
-	if (!last->next)
-		b->window->last = last;
 	b->state = BLOCK_BUSY;
 	return b;
 }
 
+static void list_hole(trz_heap *h, struct block *b)
+{
+	b->hole_prev = NULL;
+	b->hole_next = h->holes;
+	if (b->hole_next)
+		b->hole_next->hole_prev = b;
+	h->holes = b;
+}
+
+static void unlist_hole(trz_heap *h, struct block *b)
+{
+	if (b->hole_prev)
+		b->hole_prev->hole_next = b->hole_next;
+	else
+		h->holes = b->hole_next;
+	if (b->hole_next)
+		b->hole_next->hole_prev = b->hole_prev;
+}
+
 void heap_make_hole_locked(trz_heap *h, struct block *b)
 {
-	b->state = BLOCK_HOLE;
 	b->home = NULL;
-	if (b->next && b->next->state == BLOCK_HOLE)
+	if (b->next && b->next->state == BLOCK_HOLE) {
+		unlist_hole(h, b->next);
 		block_absorb_next(&h->blocks, b);
+	}
 	if (b->prev && b->prev->state == BLOCK_HOLE) {
 		b = b->prev;
 		block_absorb_next(&h->blocks, b);
+	} else {
+		b->state = BLOCK_HOLE;
+		list_hole(h, b);
 	}
-	if (!b->next)
-		b->window->last = b;
+}
+
+void heap_drop_holes_locked(trz_heap *h, struct block *b)
+{
+	while (b) {
+		struct block *next = b->next;
+		assert(b->state == BLOCK_HOLE);
+		unlist_hole(h, b);
+		node_pool_give(&h->blocks, b);
+		b = next;
+	}
+}
+
+struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr address, uint64_t size)
+{
+	struct block *b = hole;
+	assert(hole->state == BLOCK_HOLE && address >= hole->address && address + size <= block_end(hole));
+	if (address > hole->address)
+		b = block_split(&h->blocks, hole, address - hole->address);
+	else
+		unlist_hole(h, hole);
+	if (b->size > size)
+		list_hole(h, block_split(&h->blocks, b, size));
+	b->state = BLOCK_BUSY;
+	return b;
+}
+
+void heap_join_busy_locked(trz_heap *h, struct block *b)
+{
+	struct block *next = b->next;
+	if (next->state == BLOCK_FREE)
+		fit_remove(&next->home->fit[next->pool], next);
+	b->sequence = max_u64(b->sequence, next->sequence);
+	block_absorb_next(&h->blocks, b);
 }
 
 struct block *heap_append_block_locked(trz_heap *h, struct window *w, struct stream *home, uint64_t size)
 {
-	struct block *b = node_pool_take(&h->blocks), *last = w->last;
+	struct block *b = node_pool_take(&h->blocks), *last = w->blocks.last;
 	*b = (struct block){.address = last ? block_end(last) : w->base,
 	                    .size = size,
-	                    .prev = last,
 	                    .window = w,
 	                    .home = home,
 	                    .state = BLOCK_BUSY,
 	                    .pool = w->pool};
-	if (last)
-		last->next = b;
-	else
-		w->first = b;
-	w->last = b;
+	block_append(&w->blocks, b);
 	return b;
 }
 
@@ -211,20 +259,55 @@ void heap_retire_empty_slabs(trz_heap *h)
 	}
 }
 
+void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequence)
+{
+	p->sequence = sequence;
+	stream_push_pending(s, p);
+}
+
+/* Every ticket has passed: the memory is free. */
+static void end_pending_locked(trz_heap *h, struct pending *p)
+{
+	uint64_t size = p->slab ? slab_class(p->slab)->slot_size : p->block->size;
+	level_sub(&h->counters.pending_bytes, size);
+	level_sub(&h->counters.pending, 1);
+	if (!p->slab) {
+		heap_free_block_locked(h, p->block, p->home_sequence);
+		return;
+	}
+	p->slab->pending &= ~((uint64_t)1 << p->slot);
+	counter_add(&h->counters.pending_slot_bytes, (uint64_t)0 - size);
+	if (bin_give_slot(&p->slab->home->bins[p->slab->size_class], p->slab, p->slot))
+		heap_retire_slab_locked(h, p->slab);
+}
+
+/* One stream has passed: true if there is another one to await. */
+static bool await_next_use_locked(trz_heap *h, struct pending *p)
+{
+	struct use *use;
+	while ((use = p->uses)) {
+		struct stream *s = use->stream;
+		uint64_t sequence = use->sequence;
+		p->uses = use->next;
+		node_pool_give(&h->uses, use);
+		if (!ticket_passed(&s->tickets, sequence)) {
+			heap_push_pending_locked(s, p, sequence);
+			return true;
+		}
+	}
+	return false;
+}
+
 void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 {
 	while (s->pending_first && ticket_passed(&s->tickets, s->pending_first->sequence)) {
-		struct pending_slot *p = s->pending_first;
+		struct pending *p = s->pending_first;
 		s->pending_first = p->next;
 		if (!s->pending_first)
 			s->pending_last = &s->pending_first;
-		struct slab *slab = p->slab;
-		uint64_t size = slab_class(slab)->slot_size;
-		slab->pending &= ~((uint64_t)1 << p->slot);
-		level_sub(&h->counters.pending_bytes, size);
-		level_sub(&h->counters.pending, 1);
-		if (bin_give_slot(&slab->home->bins[slab->size_class], slab, p->slot))
-			heap_retire_slab_locked(h, slab);
+		if (await_next_use_locked(h, p))
+			continue;
+		end_pending_locked(h, p);
 		node_pool_give(&h->pendings, p);
 	}
 }
@@ -264,22 +347,6 @@ void heap_return_event(trz_heap *h, trz_event event)
 		driver_event_destroy(&h->driver, event);
 }
 
-static void record_late(trz_heap *h, struct stream *s)
-{
-	heap_lock(h);
-	uint64_t newest = s->tickets.newest;
-	bool wanted = newest > s->tickets.recorded && s->tickets.count < TICKET_QUEUE && !s->thread_bound;
-	heap_unlock(h);
-	trz_event event = wanted ? heap_record_event(h, s) : NULL;
-	if (!event)
-		return;
-	heap_lock(h);
-	bool noted = ticket_note(&s->tickets, newest, event, false);
-	heap_unlock(h);
-	if (!noted)
-		heap_return_event(h, event);
-}
-
 /* Asks the oldest event, as long as the answer is yes. */
 static void collect_passed(trz_heap *h, struct stream *s)
 {
@@ -296,6 +363,46 @@ static void collect_passed(trz_heap *h, struct stream *s)
 		heap_return_event(h, event);
 	}
 }
+
+/* Covers the newest ticket, if no event does. Full queues are emptied first as far as they have passed. */
+static void record_late(trz_heap *h, struct stream *s)
+{
+	if (s->tickets.count == TICKET_QUEUE)
+		collect_passed(h, s);
+	heap_lock(h);
+	uint64_t newest = s->tickets.newest;
+	bool wanted = newest > s->tickets.recorded && s->tickets.count < TICKET_QUEUE && !s->thread_bound &&
+	              !atomic_load_explicit(&s->retired, memory_order_relaxed);
+	heap_unlock(h);
+	trz_event event = wanted ? heap_record_event(h, s) : NULL;
+	if (!event)
+		return;
+	heap_lock(h);
+	bool noted = ticket_note(&s->tickets, newest, event, false);
+	heap_unlock(h);
+	if (!noted)
+		heap_return_event(h, event);
+}
+
+trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
+{
+	uint64_t id;
+	trz_status status = driver_stream_id(&h->driver, handle, &id);
+	if (status != TRZ_OK)
+		return status;
+	heap_lock(h);
+	struct stream *s = stream_find(&h->streams, id);
+	heap_unlock(h);
+	if (!s)
+		return TRZ_OK;
+	record_late(h, s);
+	heap_lock(h);
+	bool covered = s->tickets.recorded == s->tickets.newest;
+	heap_unlock(h);
+	atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
+	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
+}
+
 
 void heap_poll(trz_heap *h)
 {

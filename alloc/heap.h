@@ -18,7 +18,7 @@
 struct candidate {
 	struct tile *tile;
 	struct block *block;         /* the free block that it lies in, or one before that in the window */
-	bool passed;                 /* its last users have completed: any stream may have it, without a fence */
+	bool passed;                 /* its last use is ordered before whatever comes: it needs no fence */
 };
 
 struct trz_heap {
@@ -28,6 +28,8 @@ struct trz_heap {
 	struct node_pool blocks, slabs, pendings;
 	struct streams streams;
 	struct event_pool events;
+	struct node_pool uses;
+	struct block *holes;         /* all of them */
 	uint64_t burst_bytes;        /* large bytes allocated since the last large free */
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
@@ -43,7 +45,8 @@ struct trz_heap {
 	struct block **moved;
 	size_t candidates_capacity, lay_capacity;
 	uint64_t tile_least[POOL_KINDS];     /* no tile of the pool is smaller */
-	uint64_t gathered_bytes;             /* moved to new places so far */
+	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
+	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 
 	/* constant */
 	struct config config;
@@ -92,19 +95,33 @@ trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
  * `sequence` is the ticket of its last use. */
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
-/* What is left of a cut block can be too short for any request of its pool: it then stays with the block, as
- * rounding, until that is freed, instead of being indexed for nobody. */
-static inline bool heap_rest_is_useless(enum pool_kind pool, uint64_t rest)
+/* Notes that a stream's handle is about to die: its newest ticket is covered by an event now, and no further one
+ * will be recorded. Growth lock held. */
+trz_status heap_retire_stream(trz_heap *h, trz_stream handle);
+
+/* How much of the `available` bytes from its address on a large block of `size` takes: what would be left can be too
+ * short for any request, it then stays with the block, as rounding, instead of being indexed for nobody. */
+static inline uint64_t heap_block_size(uint64_t size, uint64_t available)
 {
-	return pool == LARGE && rest <= CELL;
+	return available - size <= CELL ? available : size;
 }
 
-/* Takes a free block out of its index, cut down to [address, address + size), or a cell more where the rest would
- * serve nobody; what is left stays free. Two nodes have been reserved. The result is BLOCK_BUSY. */
+/* Takes a free block out of its index, cut down to [address, address + size); what is left stays free. Two nodes
+ * have been reserved. The result is BLOCK_BUSY. */
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
 
 /* Turns a busy block into a hole and joins it with neighbouring holes. */
 void heap_make_hole_locked(trz_heap *h, struct block *b);
+
+/* Drops the blocks, all of them holes, of a window that is being given back. */
+void heap_drop_holes_locked(trz_heap *h, struct block *first);
+
+/* Cuts [address, address + size) out of a hole. Two nodes have been reserved. The result is BLOCK_BUSY, but has no
+ * memory yet. */
+struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr address, uint64_t size);
+
+/* Joins a busy block with a free or busy neighbour behind it; the whole is busy. */
+void heap_join_busy_locked(trz_heap *h, struct block *b);
 
 /* Appends a busy block [window's end, window's end + size) at the end of a window. A node has been reserved. */
 struct block *heap_append_block_locked(trz_heap *h, struct window *w, struct stream *home, uint64_t size);
@@ -115,7 +132,10 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s);
 /* Retires every slab without held or pending slots. */
 void heap_retire_empty_slabs(trz_heap *h);
 
-/* Gives slots back whose tickets have passed. */
+/* Notes freed memory that waits for `sequence` of `s`: `p` has been filled in but for those. */
+void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequence);
+
+/* Gives back what waited for tickets that have passed. */
 void heap_drain_pending_locked(trz_heap *h, struct stream *s);
 
 /* Asks the driver which tickets of each stream have passed, recording a late event where none covers the

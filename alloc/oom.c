@@ -1,43 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ladder as a table of rungs. No rung waits for the device.
+ * The ladder as a table of rungs. No rung makes the host wait for the device.
  */
 #include "oom.h"
 
 #include <stdio.h>
 
+#include "borrow.h"
 #include "error.h"
 #include "reclaim.h"
 
+/* What a rung works for. */
+struct climb {
+	trz_heap *heap;
+	struct stream *stream;
+	enum pool_kind pool;
+	uint64_t bytes;
+};
+
 /* ---- the rungs ---- */
 
-/* Asks how far the streams are and drains what has passed. Event queries. */
-static void drain(trz_heap *h)
+/* Asks how far the streams are, drains what has passed, and borrows it. Event queries. */
+static void drain(const struct climb *c)
 {
-	heap_poll(h);
+	heap_poll(c->heap);
+	borrow(c->heap, c->stream, c->pool, c->bytes);
 }
 
 /* Gives up empty slabs that bins keep for the next request. No driver call. */
-static void slabs(trz_heap *h)
+static void slabs(const struct climb *c)
 {
-	heap_retire_empty_slabs(h);
+	heap_retire_empty_slabs(c->heap);
+}
+
+/* Growth, tried after the rung, does the work. */
+static void gather(const struct climb *c)
+{
+	(void)c;
+}
+
+/* Makes the stream wait, on the device, for frees of other streams. */
+static void wait_for_frees(const struct climb *c)
+{
+	borrow_with_waits(c->heap, c->stream, c->pool, c->bytes);
 }
 
 /* Returns wholly free memory to the driver: what cannot be moved to where it is needed. Unmaps and releases. */
-static void trim(trz_heap *h)
+static void trim(const struct climb *c)
 {
 	uint64_t released;
-	reclaim_trim(h, 0, &released);
-}
-
-static void nothing(trz_heap *h)
-{
-	(void)h;
+	reclaim_trim(c->heap, 0, &released);
 }
 
 struct rung {
 	const char *name;
-	void (*climb)(trz_heap *h);
+	void (*climb)(const struct climb *c);
 	size_t counter;              /* offset of its count */
 	bool grows;                  /* growth is tried again after it, with all effort */
 };
@@ -45,7 +62,8 @@ struct rung {
 static const struct rung ladder[] = {
 	{"drain", drain, offsetof(struct counters, rung_drain), false},
 	{"slabs", slabs, offsetof(struct counters, rung_slabs), false},
-	{"gather", nothing, offsetof(struct counters, rung_gather), true},
+	{"gather", gather, offsetof(struct counters, rung_gather), true},
+	{"wait", wait_for_frees, offsetof(struct counters, rung_wait), true},
 	{"trim", trim, offsetof(struct counters, rung_trim), true},
 };
 
@@ -115,10 +133,11 @@ static trz_status report(trz_heap *h, const struct stream *s, uint64_t bytes, tr
 trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, trz_status refused,
                       struct block **out)
 {
+	const struct climb climb = {h, s, pool, bytes};
 	counter_add(&h->counters.num_alloc_retries, 1);
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
 		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
-		ladder[i].climb(h);
+		ladder[i].climb(&climb);
 		*out = search(h, s, pool, bytes);
 		if (*out)
 			return TRZ_OK;

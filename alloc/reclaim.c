@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "borrow.h"
+
 static trz_status worse(trz_status a, trz_status b)
 {
 	return a != TRZ_OK ? a : b;
@@ -40,6 +42,7 @@ bool reclaim_lists(trz_heap *h, size_t n)
 
 static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 {
+	c.tile->found_at = (uint32_t)n;
 	if (n == h->candidates_capacity) {
 		size_t capacity = n ? 2 * n : 256;
 		struct candidate *grown = meta_alloc(&h->meta, capacity * sizeof *grown);
@@ -70,7 +73,12 @@ static size_t find_in_block(trz_heap *h, struct block *b, bool passed, size_t n)
 	return n;
 }
 
-size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool)
+const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *tile, size_t n)
+{
+	return tile->found_at < n && h->candidates[tile->found_at].tile == tile ? &h->candidates[tile->found_at] : NULL;
+}
+
+size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool, uint64_t fenced)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
 	size_t n = 0;
@@ -78,7 +86,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind p
 		const struct stream *of = h->streams.list[i];
 		const struct fit *f = &of->fit[pool];
 		for (struct block *b = fit_find(f, h->tile_least[pool]); b; b = fit_next(f, b)) {
-			bool passed = ticket_passed(&of->tickets, b->sequence);
+			bool passed = ticket_passed(&of->tickets, b->sequence) || (of == s && b->sequence <= fenced);
 			if (passed || of == s)
 				n = find_in_block(h, b, passed, n);
 			if (n == SIZE_MAX)
@@ -110,6 +118,7 @@ static void uncount_tile(trz_heap *h, const struct tile *tile)
 
 void reclaim_make_zombie(trz_heap *h, struct tile *tile)
 {
+	tile->zombie = true;
 	tile->next = h->tiles.zombies;
 	h->tiles.zombies = tile;
 	level_add(&h->counters.zombie_bytes, tile->size);
@@ -144,6 +153,7 @@ void reclaim_retry_zombies(trz_heap *h)
 	while (zombies) {
 		struct tile *tile = zombies;
 		zombies = tile->next;
+		tile->zombie = false;
 		level_sub(&h->counters.zombie_bytes, tile->size);
 		trz_status status;
 		if (!reclaim_destroy_tile(h, tile, &status))
@@ -210,7 +220,8 @@ static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
 static trz_status trim_pool(trz_heap *h, enum pool_kind pool, uint64_t keep)
 {
 	heap_lock(h);
-	size_t n = reclaim_find_locked(h, NULL, pool);
+	borrow_join_all_locked(h, pool);
+	size_t n = reclaim_find_locked(h, NULL, pool, 0);
 	size_t cut = n == SIZE_MAX || !reclaim_lists(h, n) ? 0 : cut_to_keep_locked(h, n, keep);
 	heap_unlock(h);
 	trz_status worst = n == SIZE_MAX ? TRZ_ERROR_HOST_MEMORY : TRZ_OK;
@@ -231,18 +242,45 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 	return status;
 }
 
-/* ---- windows and the end ---- */
+/* ---- aliases ---- */
 
-static void give_blocks(trz_heap *h, struct block *b)
+enum { ALIASES_LEAST = 1024, ALIASES_PER_TILE = 4 };
+
+static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
 {
+	const struct place *p = tile->places->next;
+	while (p && p->address != address)
+		p = p->next;
 	heap_lock(h);
-	while (b) {
-		struct block *next = b->next;
-		node_pool_give(&h->blocks, b);
-		b = next;
-	}
+	bool passed = p && (!p->user || ticket_passed(&p->user->tickets, p->sequence));
 	heap_unlock(h);
+	return passed;
 }
+
+static void unmap_aliases_of(trz_heap *h, struct window *w, uint64_t most)
+{
+	for (trz_addr a = w->base; a < w->top && counter_get(&h->counters.alias.current) > most;) {
+		struct laid l = *window_at(w, a);
+		a += l.tile ? l.tile->size : GRANULE;
+		bool stale = l.tile && l.tile->places->address != l.address;
+		if (stale && alias_passed(h, l.tile, l.address))
+			window_unmap_alias(&h->tiles, l.tile, l.address);
+	}
+}
+
+void reclaim_aliases(trz_heap *h)
+{
+	uint64_t most = ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment);
+	if (counter_get(&h->counters.alias.current) <= most)
+		return;
+	heap_poll(h);
+	for (int pool = 0; pool < POOL_KINDS; pool++)  /* the lowest addresses are the oldest */
+		for (struct window *w = h->windows[pool]; w; w = w->next)
+			if (!w->classic)
+				unmap_aliases_of(h, w, most / 2);
+}
+
+/* ---- windows and the end ---- */
 
 /* Old windows keep their addresses out of use (law 10) until as much address space is held as eight devices'. */
 void reclaim_windows(trz_heap *h)
@@ -257,19 +295,40 @@ void reclaim_windows(trz_heap *h)
 				link = &w->next;
 				continue;
 			}
-			struct block *first = w->first;
+			struct block *first = w->blocks.first;
 			if (window_close(&h->meta, &h->driver, w) != TRZ_OK)
 				return;
 			*link = next;
-			give_blocks(h, first);
+			heap_lock(h);
+			heap_drop_holes_locked(h, first);
+			heap_unlock(h);
 		}
 	}
+}
+
+/* Waits for what only other threads' per-thread streams hold: the legacy default stream waits for them, and can be
+ * waited for from here. */
+static trz_status wait_for_thread_streams(trz_heap *h)
+{
+	bool any = false;
+	trz_event event;
+	for (unsigned i = 0; i < h->streams.count; i++)
+		any |= h->streams.list[i]->thread_bound;
+	if (!any)
+		return TRZ_OK;
+	trz_status status = driver_event_create(&h->driver, &event);
+	if (status != TRZ_OK)
+		return status;
+	status = driver_event_record(&h->driver, event, NULL);
+	if (status == TRZ_OK)
+		status = driver_event_sync(&h->driver, event);
+	return worse(status, driver_event_destroy(&h->driver, event));
 }
 
 /* Waits for the work behind every stream's events. A driver that is gone has no work left. */
 static trz_status wait_for_streams(trz_heap *h)
 {
-	trz_status worst = TRZ_OK;
+	trz_status worst = wait_for_thread_streams(h);
 	heap_poll(h);
 	for (unsigned i = 0; i < h->streams.count; i++) {
 		struct tickets *t = &h->streams.list[i]->tickets;

@@ -9,9 +9,12 @@
 #include "heap.h"
 
 /* Fills h->candidates with the wholly free tiles of `pool` that `s` may have: its own, and others' whose
- * tickets have passed; with s NULL only those that have passed. Returns how many; SIZE_MAX: the host has no
- * memory. */
-size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool);
+ * tickets have passed; with s NULL only those that have passed. Tickets of `s` up to `fenced` count as passed: a
+ * fence orders them before whatever comes. Returns how many; SIZE_MAX: the host has no memory. */
+size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool, uint64_t fenced);
+
+/* The candidate that a tile is; NULL: none. */
+const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *tile, size_t n);
 
 /* Makes room for n entries in h->lay_list and h->moved, keeping what they hold. false: no host memory. */
 bool reclaim_lists(trz_heap *h, size_t n);
@@ -32,6 +35,9 @@ void reclaim_retry_zombies(trz_heap *h);
 
 /* Returns free memory to the driver until at most `keep` bytes are reserved. */
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released);
+
+/* Unmaps stale aliases whose last use there has passed while there are more than a bounded number. */
+void reclaim_aliases(trz_heap *h);
 
 /* Gives back old windows in which nothing is mapped. */
 void reclaim_windows(trz_heap *h);

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 
+#include "borrow.h"
 #include "error.h"
 #include "oom.h"
 
@@ -119,6 +120,7 @@ static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct bl
 {
 	b->state = BLOCK_LIVE;
 	b->requested = r->size;
+	b->uses = NULL;
 	pagemap_set_block(&h->pagemap, b->address, b);
 	h->burst_bytes += b->size;
 	count_alloc(h, LARGE, r->size, b->size);
@@ -132,7 +134,8 @@ static trz_addr fast_large_locked(trz_heap *h, const struct request *r)
 	if (!b || !node_pool_reserve(&h->blocks, 2))
 		return 0;
 	counter_add(&h->counters.path_best_fit, 1);
-	b = heap_cut_block_locked(h, b, align_up(b->address, r->alignment), r->occupied);
+	trz_addr address = align_up(b->address, r->alignment);
+	b = heap_cut_block_locked(h, b, address, heap_block_size(r->occupied, block_end(b) - address));
 	return make_live_locked(h, r, b);
 }
 
@@ -172,15 +175,15 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	}
 	level_sub(&h->counters.idle_bytes, b->size);
 	bool small = r->size_class < CLASS_COUNT;
-	enum pool_kind pool = small ? SMALL : LARGE;
-	uint64_t size = small ? size_classes[r->size_class].slab_size : r->occupied;
 	trz_addr address = small ? b->address : align_up(b->address, r->alignment);
+	uint64_t size = small ? size_classes[r->size_class].slab_size
+	                      : heap_block_size(r->occupied, block_end(b) - address);
 	if (b->address < address) {
 		struct block *front = b;
 		b = block_split(&h->blocks, front, address - front->address);
 		heap_free_block_locked(h, front, front->sequence);
 	}
-	if (b->size > size && !heap_rest_is_useless(pool, b->size - size)) {
+	if (b->size > size) {
 		struct block *rest = block_split(&h->blocks, b, size);
 		heap_free_block_locked(h, rest, rest->sequence);
 	}
@@ -202,6 +205,11 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 	heap_lock(h);
 	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
 	heap_unlock(h);
+	if (!*out && !grow_is_cheap(h, bytes) && borrow(h, r->stream, pool, bytes)) {
+		heap_lock(h);
+		*out = fast_locked(h, r);
+		heap_unlock(h);
+	}
 	if (*out)
 		return TRZ_OK;
 	struct block *b;
@@ -238,9 +246,10 @@ static COLD trz_status complain(trz_heap *h, trz_addr address)
 	heap_lock(h);
 	for (int pool = 0; pool < POOL_KINDS; pool++)
 		for (struct window *w = h->windows[pool]; w; w = w->next)
-			for (struct block *b = w->first; b && address >= w->base && address < w->top; b = b->next)
+			for (struct block *b = w->blocks.first; b && address >= w->base && address < w->top; b = b->next)
 				if (address >= b->address && address < block_end(b) &&
-				    (b->state == BLOCK_FREE || b->state == BLOCK_HOLE || b->state == BLOCK_BUSY))
+				    (b->state == BLOCK_FREE || b->state == BLOCK_HOLE || b->state == BLOCK_BUSY ||
+				     b->state == BLOCK_PENDING))
 					status = TRZ_ERROR_DOUBLE_FREE;
 	heap_unlock(h);
 	pthread_mutex_unlock(&h->growth_lock);
@@ -267,30 +276,98 @@ static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 		heap_retire_slab_locked(h, s);
 }
 
-/* A slot freed on another stream waits for that stream's ticket before its home may reuse it. */
+/* Takes the uses of one slot out of its slab's list. */
+static struct use *detach_slot_uses(struct slab *s, unsigned slot)
+{
+	struct use *mine = NULL;
+	for (struct use **link = &s->uses; *link;) {
+		struct use *u = *link;
+		if (u->slot != slot) {
+			link = &u->next;
+			continue;
+		}
+		*link = u->next;
+		u->next = mine;
+		mine = u;
+	}
+	return mine;
+}
+
+/* Each use takes its stream's ticket now, in the free. Uses on the freeing stream itself are covered by it. */
+static struct use *take_use_tickets_locked(trz_heap *h, struct use *uses, const struct stream *on)
+{
+	for (struct use **link = &uses; *link;) {
+		struct use *u = *link;
+		if (u->stream == on) {
+			*link = u->next;
+			node_pool_give(&h->uses, u);
+			continue;
+		}
+		u->sequence = ticket_take(&u->stream->tickets);
+		link = &u->next;
+	}
+	return uses;
+}
+
+static struct pending *new_pending_locked(trz_heap *h, uint64_t occupied)
+{
+	struct pending *p = node_pool_take(&h->pendings);
+	*p = (struct pending){0};
+	level_add(&h->counters.pending_bytes, occupied);
+	level_add(&h->counters.pending, 1);
+	return p;
+}
+
+/* The first ticket to be awaited is that of `on` where `on` is not the home, else that of the first use. */
+static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struct stream *on, uint64_t sequence)
+{
+	p->uses = uses;
+	if (!on) {
+		p->uses = uses->next;
+		on = uses->stream;
+		sequence = uses->sequence;
+		node_pool_give(&h->uses, uses);
+	}
+	heap_push_pending_locked(on, p, sequence);
+}
+
+/* A slot freed on another stream than its slab's, or used by others, waits for their tickets before its home may
+ * reuse it. Small frees record no event: a later poll records one for many. */
 static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, struct stream *on)
 {
 	uint64_t occupied = slab_class(s)->slot_size;
 	if (!node_pool_reserve(&h->pendings, 1))
 		return false;
-	struct pending_slot *p = node_pool_take(&h->pendings);
-	*p = (struct pending_slot){.slab = s, .slot = slot, .sequence = ticket_take(&on->tickets)};
-	stream_push_pending(on, p);
-	s->pending |= (uint64_t)1 << slot;
+	bool elsewhere = on && on != s->home;
+	struct use *uses = detach_slot_uses(s, slot);
+	if (!elsewhere && !uses) {  /* it was another slot of the slab that others use */
+		give_slot_locked(h, s, slot);
+		return true;
+	}
+	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &s->home->tickets);
+	uses = take_use_tickets_locked(h, uses, elsewhere ? on : s->home);
 	count_free(h, SMALL, occupied - s->slack[slot], occupied);
-	level_add(&h->counters.pending_bytes, occupied);
-	level_add(&h->counters.pending, 1);
+	struct pending *p = new_pending_locked(h, occupied);
+	p->slab = s;
+	p->slot = slot;
+	s->pending |= (uint64_t)1 << slot;
+	counter_add(&h->counters.pending_slot_bytes, occupied);
+	await_locked(h, p, uses, elsewhere ? on : NULL, sequence);
 	return true;
 }
 
-static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address, struct stream *on)
+/* *bound: the per-thread stream in whose order the slot was freed, and whose event must be recorded now. */
+static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address, struct stream *on,
+                                   struct stream **bound)
 {
+	struct stream *order = on ? on : s->home;
+	*bound = UNLIKELY(order->thread_bound) ? order : NULL;
 	unsigned slot = slot_at(s, address);
-	if (slot == SLAB_SLOTS_MAX)
+	if (UNLIKELY(slot == SLAB_SLOTS_MAX))
 		return TRZ_ERROR_UNKNOWN_POINTER;
-	if ((s->free | s->pending) >> slot & 1)
+	if (UNLIKELY((s->free | s->pending) >> slot & 1))
 		return TRZ_ERROR_DOUBLE_FREE;
-	if (on && on != s->home)
+	if (UNLIKELY((on && on != s->home) || s->uses))
 		return park_slot_locked(h, s, slot, on) ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
 	give_slot_locked(h, s, slot);
 	return TRZ_OK;
@@ -306,20 +383,58 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct stream *on
 	h->burst_bytes = 0;
 }
 
-/* A large free on a heap of several streams: its event is recorded at once, outside the lock, before anybody can
+/* Whether the stream's handle means it in this thread, now. */
+static bool reachable(trz_heap *h, const struct stream *s)
+{
+	uint64_t id;
+	if (atomic_load_explicit(&s->retired, memory_order_relaxed))
+		return false;
+	return !s->thread_bound || (driver_stream_id(&h->driver, s->handle, &id) == TRZ_OK && id == s->id);
+}
+
+/* Records an event for a ticket inside the free that took it. */
+static void record_exact(trz_heap *h, struct stream *s, uint64_t sequence)
+{
+	if (!reachable(h, s))
+		return;
+	trz_event event = heap_record_event(h, s);
+	if (!event)
+		return;  /* a later poll covers the ticket */
+	heap_lock(h);
+	bool noted = ticket_note(&s->tickets, sequence, event, true);
+	if (s->tickets.count > TICKET_QUEUE_HIGH)
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	heap_unlock(h);
+	if (!noted)
+		heap_return_event(h, event);
+}
+
+/* A large free on a heap of several streams: the event is recorded at once, outside the lock, before anybody can
  * reuse the block, so that it covers nothing that came after the free. */
 static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence)
 {
-	trz_event event = heap_record_event(h, on);
+	record_exact(h, on, sequence);
 	heap_lock(h);
-	bool noted = event && ticket_note(&on->tickets, sequence, event, true);
-	if (on->tickets.count > TICKET_QUEUE_HIGH)
-		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
 	level_sub(&h->counters.idle_bytes, b->size);
 	heap_free_block_locked(h, b, sequence);
 	heap_unlock(h);
-	if (event && !noted)
-		heap_return_event(h, event);
+}
+
+/* A large free of memory that other streams use, too: it waits for all of them. The lock is given up. */
+static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence,
+                                            struct use *uses)
+{
+	struct pending *p = new_pending_locked(h, b->size);
+	p->block = b;
+	p->home_sequence = sequence;
+	b->state = BLOCK_PENDING;
+	heap_unlock(h);
+	for (const struct use *u = uses; u; u = u->next)
+		record_exact(h, u->stream, u->sequence);
+	record_exact(h, on, sequence);
+	heap_lock(h);
+	await_locked(h, p, uses, NULL, 0);
+	heap_unlock(h);
 }
 
 static bool records_at_free(const trz_heap *h, const struct stream *s)
@@ -344,10 +459,19 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		heap_unlock(h);
 		return complain(h, address);
 	}
+	if (b->uses && !node_pool_reserve(&h->pendings, 1)) {
+		heap_unlock(h);
+		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
+	}
 	if (!on)
 		on = b->home;
 	uint64_t sequence = ticket_take(&on->tickets);
+	struct use *uses = b->uses ? take_use_tickets_locked(h, b->uses, on) : NULL;
 	retract_block_locked(h, b, on);
+	if (uses) {
+		free_used_block_and_unlock(h, b, on, sequence, uses);
+		return TRZ_OK;
+	}
 	if (!records_at_free(h, on)) {
 		heap_free_block_locked(h, b, sequence);
 		heap_unlock(h);
@@ -365,9 +489,49 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	if (!pagemap_is_slab(entry))
 		return free_block_and_unlock(h, pagemap_block(entry), address, on);
-	trz_status status = free_slot_locked(h, pagemap_slab(entry), address, on);
+	struct stream *bound;
+	trz_status status = free_slot_locked(h, pagemap_slab(entry), address, on, &bound);
+	uint64_t sequence = bound ? bound->tickets.newest : 0;
 	heap_unlock(h);
-	return LIKELY(status == TRZ_OK) ? status : complain_slot(h, address, status);
+	if (UNLIKELY(status != TRZ_OK))
+		return complain_slot(h, address, status);
+	if (UNLIKELY(bound != NULL))
+		record_exact(h, bound, sequence);
+	return TRZ_OK;
+}
+
+/* ---- uses ---- */
+
+static bool add_use_locked(trz_heap *h, struct use **list, struct stream *s, unsigned slot)
+{
+	for (const struct use *u = *list; u; u = u->next)
+		if (u->stream == s && u->slot == slot)
+			return true;
+	if (!node_pool_reserve(&h->uses, 1))
+		return false;
+	struct use *u = node_pool_take(&h->uses);
+	*u = (struct use){.next = *list, .stream = s, .slot = slot};
+	*list = u;
+	return true;
+}
+
+bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
+{
+	bool ok = true;
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	if (pagemap_is_slab(entry)) {
+		struct slab *slab = pagemap_slab(entry);
+		unsigned slot = slot_at(slab, address);
+		if (slot != SLAB_SLOTS_MAX && slab->home != s && !((slab->free | slab->pending) >> slot & 1))
+			ok = add_use_locked(h, &slab->uses, s, slot);
+	} else if (entry) {
+		struct block *b = pagemap_block(entry);
+		if (b->address == address && b->home != s)
+			ok = add_use_locked(h, &b->uses, s, 0);
+	}
+	heap_unlock(h);
+	return ok;
 }
 
 /* ---- query ---- */

@@ -17,6 +17,10 @@ trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t al
 /* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
 trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
 
+/* Notes that a stream uses the memory at an address too; ignores addresses that nothing live begins at. false:
+ * the host has no memory. */
+bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s);
+
 /* What holds an address, live blocks and held slots only; false: nothing does. */
 bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
 

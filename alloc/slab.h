@@ -18,6 +18,7 @@ struct slab {
 	struct slab *next, *prev;           /* in the bin */
 	struct block *block;
 	struct stream *home;
+	struct use *uses;                   /* of all its held slots */
 	uint8_t size_class;
 	uint16_t slack[SLAB_SLOTS_MAX];     /* slot size - requested, of held and pending slots */
 };

@@ -42,7 +42,7 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
 	return s;
 }
 
-void stream_push_pending(struct stream *s, struct pending_slot *p)
+void stream_push_pending(struct stream *s, struct pending *p)
 {
 	p->next = NULL;
 	*s->pending_last = p;

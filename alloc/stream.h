@@ -17,12 +17,16 @@ enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
 #define STREAM_LEGACY ((trz_stream)1)
 #define STREAM_PER_THREAD ((trz_stream)2)
 
-/* A slot freed on another stream than its slab's, until that stream's ticket has passed. */
-struct pending_slot {
-	struct pending_slot *next;
-	struct slab *slab;
+/* Freed memory that may not be reused before a ticket of another stream has passed, and after that perhaps of
+ * further ones. */
+struct pending {
+	struct pending *next;        /* of the stream whose ticket is awaited */
+	uint64_t sequence;           /* that ticket */
+	struct use *uses;            /* tickets to be awaited after it */
+	struct slab *slab;           /* a slot of this slab, or with NULL ... */
+	struct block *block;         /* ... this block */
 	unsigned slot;
-	uint64_t sequence;
+	uint64_t home_sequence;      /* the block's ticket in its home stream */
 };
 
 struct stream {
@@ -34,7 +38,8 @@ struct stream {
 	struct fit fit[POOL_KINDS];          /* its free blocks */
 	struct bin bins[CLASS_COUNT];        /* its slabs with free slots */
 	struct tickets tickets;
-	struct pending_slot *pending_first, **pending_last;  /* ascending in sequence */
+	struct pending *pending_first, **pending_last;
+	atomic_bool retired;                 /* the handle is dead */
 };
 
 /* Every stream of a heap. `list` only grows and may be walked without the lock up to `count`. */
@@ -52,6 +57,6 @@ struct stream *stream_find(const struct streams *all, uint64_t id);
 /* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
 
-void stream_push_pending(struct stream *s, struct pending_slot *p);
+void stream_push_pending(struct stream *s, struct pending *p);
 
 #endif

@@ -50,6 +50,17 @@ void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_ad
 	tile->places = p;
 }
 
+void tile_flip(struct tile *tile, trz_addr address)
+{
+	struct place **link = &tile->places;
+	while ((*link)->address != address)
+		link = &(*link)->next;
+	struct place *owner = *link;
+	*link = owner->next;
+	owner->next = tile->places;
+	tile->places = owner;
+}
+
 void tile_drop_place(struct tiles *t, struct tile *tile, trz_addr address)
 {
 	struct place **link = &tile->places;

@@ -18,6 +18,8 @@ struct place {
 	struct place *next;          /* of the same tile */
 	struct window *window;
 	trz_addr address;
+	const struct stream *user;   /* a stale place: who used memory at this address last, and the ticket of that use; */
+	uint64_t sequence;           /* the mapping may go when it has passed */
 };
 
 struct tile {
@@ -25,7 +27,10 @@ struct tile {
 	uint64_t size;
 	struct place *places;        /* the owner's place is first; an empty list: not mapped */
 	struct tile *next;           /* of the zombies */
+	bool zombie;
 	uint8_t pool;                /* pool_kind that its bytes are counted under */
+	uint32_t found_at;           /* where it stood in the last list of candidates it was in */
+	uint64_t seen_in;            /* the last run of a flip search that it was counted in */
 };
 
 struct tiles {
@@ -48,6 +53,16 @@ struct tile *tile_classic(struct tiles *t, uint64_t size, enum pool_kind pool);
 
 /* Notes a mapping that the driver has made; it becomes the owner's. The place has been reserved. */
 void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address);
+
+/* Makes another mapping of the tile the owner's. No driver call. */
+void tile_flip(struct tile *tile, trz_addr address);
+
+/* Notes who used memory at a place last, when the tile's ownership leaves it. */
+static inline void tile_leave(struct place *p, const struct stream *user, uint64_t sequence)
+{
+	p->user = user;
+	p->sequence = sequence;
+}
 
 /* Forgets a mapping. */
 void tile_drop_place(struct tiles *t, struct tile *tile, trz_addr address);

@@ -8,7 +8,7 @@
  *   tile     one physical driver handle: whole granules; never split, mapped and unmapped whole
  *   window   a reserved virtual range with tiles laid side by side from its base up
  *   place    a tile's position in a window. A tile may be mapped at many places; it is owned at one
- *   block    a run of bytes of one window: live, a slab, free, or a hole (its tile is owned elsewhere)
+ *   block    a run of bytes of one window: live, a slab, free, pending, or a hole (its tile is owned elsewhere)
  *   slab     a block cut into equal slots of one size class; a bin is a stream's slabs of a class
  *   cell     32 KiB of address space: no two live blocks, and no two slabs, begin in the same one
  *   ticket   (stream, sequence number) of a free; passed when all work enqueued before it has completed
@@ -59,6 +59,7 @@ enum block_state {
 	BLOCK_FREE,  /* in its home stream's fit index */
 	BLOCK_LIVE,  /* held by a caller */
 	BLOCK_SLAB,  /* cut into slots */
+	BLOCK_PENDING,  /* freed; waits for the tickets of other streams that used it */
 	BLOCK_HOLE,  /* address space without memory of its own */
 	BLOCK_BUSY   /* free memory that the holder of the growth lock is moving */
 };
@@ -68,6 +69,14 @@ struct stream;
 struct window;
 struct tile;
 struct slab;
+
+/* A stream, other than its home, that uses a live block or held slot; its ticket once that is freed. */
+struct use {
+	struct use *next;
+	struct stream *stream;
+	uint64_t sequence;
+	unsigned slot;               /* of a slab */
+};
 
 #define CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
 

@@ -169,6 +169,14 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 	return status;
 }
 
+trz_status window_unmap_alias(struct tiles *tiles, struct tile *tile, trz_addr address)
+{
+	const struct place *p = tile->places->next;
+	while (p->address != address)
+		p = p->next;
+	return unmap_place(tiles, tile, p);
+}
+
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile)
 {
 	trz_status status = TRZ_OK;

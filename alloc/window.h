@@ -30,7 +30,7 @@ struct window {
 	struct laid *laid;           /* [size / GRANULE]; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
-	struct block *first, *last;  /* blocks, by address */
+	struct block_list blocks;    /* by address */
 	uint8_t pool;                /* enum pool_kind */
 };
 
@@ -56,6 +56,9 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 
 /* Unmaps a tile everywhere, at its owner's place last. On an error the owner's place is still mapped. */
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile);
+
+/* Unmaps one stale alias. Driver: unmap. */
+trz_status window_unmap_alias(struct tiles *tiles, struct tile *tile, trz_addr address);
 
 /* The mapping that covers an address of a laid window. */
 static inline const struct laid *window_at(const struct window *w, trz_addr address)

@@ -131,8 +131,9 @@ TRZ_API trz_status trz_close(trz_heap *heap);
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
 
 /* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may
- * still use it. NULL is allowed. Waits for nothing. Calls the driver: at most one event record, and only on a
- * heap that has seen more than one stream.
+ * still use it. NULL is allowed. Waits for nothing. Calls the driver: for a large allocation on a heap that has
+ * seen more than one stream, and for any on a per-thread stream, one event record (and the question whether the
+ * stream is being captured; at first the making of an event); else no.
  * Errors: UNKNOWN_POINTER (never ours, or inside an allocation), DOUBLE_FREE, WRONG_DEVICE (another open heap's),
  * HOST_MEMORY. Nothing changes on an error. On a heap whose context has died frees still succeed: they keep the
  * books, nothing is reused. */
@@ -142,6 +143,22 @@ TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
  * stream, is ordered before work that `stream` is given from now on. The memory is then reusable on `stream`
  * at once and elsewhere when `stream` has passed this point. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
+
+/* The memory is in use on `stream` as well: a later free takes effect when that stream, too, has passed the point
+ * of the free. May be called several times, for several streams. NULL, and addresses that are not the heap's, are
+ * tolerated and ignored, as PyTorch's Tensor.record_stream needs. Calls the driver: the stream's id.
+ * Errors: HOST_MEMORY. */
+TRZ_API trz_status trz_record_stream(trz_heap *heap, void *ptr, trz_stream stream);
+
+/* To be called before a stream is destroyed: records what the heap still has to know of it. Its cached memory goes
+ * to other streams when its work has completed. The stream must not be used with the heap afterwards. Unknown
+ * streams are ignored. Calls the driver: one event record. Errors: DRIVER, CAPTURE, CONTEXT_DEAD. */
+TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
+
+/* The largest request that `stream` would be served now, in bytes, from what is cached, what can be gathered and
+ * what the device and the limit still allow. Other threads and processes can change it at any moment. Calls the
+ * driver: yes. */
+TRZ_API trz_status trz_largest_block(trz_heap *heap, trz_stream stream, size_t *size);
 
 /* What the heap knows of an address. */
 typedef struct trz_pointer_info {

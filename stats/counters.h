@@ -44,6 +44,7 @@ struct counters {
 #undef SUM
 	counter occupied_bytes[2];   /* slots and blocks that callers hold; [small, large] */
 	counter slab_bytes;          /* all slabs */
+	counter pending_slot_bytes;  /* of pending_bytes: slots */
 	counter driver_calls[DRIVER_SLOTS];
 };
 
@@ -111,8 +112,8 @@ static inline uint64_t counters_rounding(const struct counters *c)
 
 static inline uint64_t counters_free_slots(const struct counters *c)
 {
-	uint64_t pending = counter_get(&c->pending_bytes.current);
-	return counter_get(&c->slab_bytes) - counter_get(&c->occupied_bytes[0]) - pending;
+	uint64_t taken = counter_get(&c->occupied_bytes[0]) + counter_get(&c->pending_slot_bytes);
+	return counter_get(&c->slab_bytes) - taken;
 }
 
 /* What the reader cannot take from the counters. */

@@ -68,7 +68,9 @@ void rig_free(struct rig *r, void *p)
 
 void rig_sync(struct rig *r)
 {
-	assert_ok(sim_device_sync(r->s, 0));
+	trz_status status = sim_device_sync(r->s, 0);
+	expect_legal(r);
+	assert_ok(status);
 }
 
 void rig_check(struct rig *r)

@@ -99,8 +99,8 @@ class Tidy(unittest.TestCase):
         self.finds("file length", "alloc/tile.c", CLEAN["alloc/tile.c"] + "\n" * 800)
 
     def test_text(self):
-        self.finds_line("width", "/* " + "x" * 108 + " */")
-        self.finds_line("width", "\t" * 28 + "x;")
+        self.finds_line("width", "/* " + "x" * 118 + " */")
+        self.finds_line("width", "\t" * 30 + "x;")
         self.finds_line("mark", "/* " + "TO" + "DO: later */")
         self.finds_line("machine path", "/* see /" + "home/someone */")
         self.finds_line("space", "int x; ")

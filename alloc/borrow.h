@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory of other streams: free blocks whose tickets have passed may change their home.
+ */
+#ifndef TRZ_ALLOC_BORROW_H
+#define TRZ_ALLOC_BORROW_H
+
+#include "heap.h"
+
+/* Asks the driver how far the streams are, and moves passed free blocks of other streams to `s`: the best fit for
+ * `bytes` where one of them will do, else all of them, so that they join with what `s` has. true: a block of
+ * `bytes` may be there now. Waits for nothing; with one stream it does nothing. Growth lock held. */
+bool borrow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
+
+/* Moves every passed free block of every stream to one of them, so that neighbours join across streams. */
+void borrow_join_all_locked(trz_heap *h, enum pool_kind pool);
+
+/* The ladder's way: makes `s` wait, on the device, for the frees of other streams' blocks that it needs for
+ * `bytes`, and moves them to `s`. Only events recorded inside the frees are waited for (law 8). Not while `s` is
+ * being captured. Growth lock held. */
+void borrow_with_waits(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
+
+#endif
