@@ -290,6 +290,33 @@ trz_status trz_reset_peaks(trz_heap *h)
 	return TRZ_OK;
 }
 
+trz_status trz_history_start(trz_heap *h, size_t events)
+{
+	if (!h)
+		return is_null("trz_history_start", "heap");
+	if (events == 0 || events > (size_t)1 << 24)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history of %zu events asked for: 1 to %d are possible", events,
+		                1 << 24);
+	return inspect_history(h, events);
+}
+
+trz_status trz_history_stop(trz_heap *h)
+{
+	return h ? inspect_history(h, 0) : is_null("trz_history_stop", "heap");
+}
+
+void trz_set_tag(const char *tag)
+{
+	heap_thread_tag = tag && *tag ? tag : NULL;
+}
+
+trz_status trz_snapshot(trz_heap *h, const char *path)
+{
+	if (!h || !path)
+		return is_null("trz_snapshot", h ? "path" : "heap");
+	return inspect_snapshot(h, path);
+}
+
 trz_status trz_check(trz_heap *h)
 {
 	return h ? check_heap(h) : is_null("trz_check", "heap");

@@ -73,11 +73,11 @@ bool borrow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
 	return found;
 }
 
-void borrow_join_all_locked(trz_heap *h, enum pool_kind pool)
+void borrow_join_all_locked(trz_heap *h, struct stream *s, enum pool_kind pool)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
 	if (streams > 1)
-		take_all_passed_locked(h, stream_at(h, 0), pool, streams);
+		take_all_passed_locked(h, s ? s : stream_at(h, 0), pool, streams);
 }
 
 /* ---- with waits ---- */
@@ -103,6 +103,7 @@ static bool is_capturing(trz_heap *h, const struct stream *s)
  * growth lock is held. */
 static bool wait_for_block(trz_heap *h, struct stream *s, struct block *b, trz_event event)
 {
+	const struct stream *other = b->home;
 	trz_status status = driver_stream_wait(&h->driver, s->handle, event);
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
@@ -110,6 +111,7 @@ static bool wait_for_block(trz_heap *h, struct stream *s, struct block *b, trz_e
 		b->home = s;
 		b->sequence = ticket_take(&s->tickets);  /* what s does from now on comes after the free */
 		counter_add(&h->counters.waits_inserted, 1);
+		history_note(&h->history, HISTORY_WAIT, .stream = (uint64_t)s->handle, .awaited = (uint64_t)other->handle);
 	}
 	heap_free_block_locked(h, b, b->sequence);
 	heap_unlock(h);

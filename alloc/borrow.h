@@ -12,8 +12,9 @@
  * `bytes` may be there now. Waits for nothing; with one stream it does nothing. Growth lock held. */
 bool borrow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
 
-/* Moves every passed free block of every stream to one of them, so that neighbours join across streams. */
-void borrow_join_all_locked(trz_heap *h, enum pool_kind pool);
+/* Moves every passed free block of every stream to `s` (NULL: to one of them), so that neighbours join across
+ * streams and tiles that several streams had a part of become wholly free. */
+void borrow_join_all_locked(trz_heap *h, struct stream *s, enum pool_kind pool);
 
 /* The ladder's way: makes `s` wait, on the device, for the frees of other streams' blocks that it needs for
  * `bytes`, and moves them to `s`. Only events recorded inside the frees are waited for (law 8). Not while `s` is

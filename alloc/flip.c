@@ -42,7 +42,7 @@ static const struct candidate *flippable(const struct search *f, const struct bl
 {
 	const struct laid *l = window_at(hole->window, address);
 	const struct candidate *c = l->tile ? reclaim_candidate(f->heap, l->tile, f->candidates) : NULL;
-	if (!c)
+	if (!c || !tile_place(l->tile, l->address)->accessible)
 		return NULL;
 	trz_addr owned = c->tile->places->address;
 	const struct block *before = own_free(f, hole->prev), *after = own_free(f, hole->next);
@@ -136,6 +136,7 @@ static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *ta
 	trz_addr a = r->begin;
 	for (size_t i = 0; i < count; i++) {
 		struct tile *tile = window_at(target->window, a)->tile;
+		history_note(&h->history, HISTORY_FLIP, .address = a, .from = h->moved[i]->address, .size = tile->size);
 		tile_leave(tile->places, h->moved[i]->home, h->moved[i]->sequence);
 		tile_flip(tile, a);
 		heap_make_hole_locked(h, h->moved[i]);

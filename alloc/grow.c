@@ -116,11 +116,11 @@ static uint64_t window_size(const trz_heap *h, enum pool_kind pool)
 	return pool == SMALL ? align_up(size / 8, h->driver.granule) : size;
 }
 
-/* Sees to a window with room for what is needed and a tile's rounding. */
+/* Sees to a window with room for what is needed and for what the last tile may have too much, whichever it is. */
 static trz_status find_room(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	uint64_t spare = preferred_tile(h, g->pool), least = align_up(bytes, h->driver.granule) + spare;
+	uint64_t spare = max_u64(preferred_tile(h, g->pool), h->tile_most), least = align_up(bytes, h->driver.granule) + spare;
 	take_tail(g, bytes);
 	if (g->window && g->window->base + g->window->size - g->window->top >= g->need + spare)
 		return TRZ_OK;
@@ -297,6 +297,7 @@ static trz_status create_one(struct growth *g, uint64_t size)
 	level_add(&h->counters.idle_bytes, size);
 	heap_unlock(h);
 	h->tile_least[g->pool] = min_u64(h->tile_least[g->pool], size);
+	h->tile_most = max_u64(h->tile_most, size);
 	return TRZ_OK;
 }
 
@@ -386,6 +387,14 @@ static struct block *finish_locked(struct growth *g)
 	uint64_t sequence = g->unpassed ? g->stream->tickets.newest : 0, size = 0;
 	for (size_t i = 0; i < g->count; i++)
 		size += h->lay_list[i]->size;
+	for (size_t i = 0; i < g->count; i++) {
+		const struct tile *tile = h->lay_list[i];
+		if (i < g->gathered)
+			history_note(&h->history, HISTORY_GATHER, .address = tile->places->address,
+			             .from = h->moved[i]->address, .size = tile->size);
+		else
+			history_note(&h->history, HISTORY_MAP, .address = tile->places->address, .size = tile->size);
+	}
 	for (size_t i = 0; i < g->gathered; i++) {
 		tile_leave(h->lay_list[i]->places->next, h->moved[i]->home, h->moved[i]->sequence);
 		heap_make_hole_locked(h, h->moved[i]);
@@ -461,6 +470,7 @@ static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind poo
 	h->windows[pool] = w;
 	heap_lock(h);
 	*out = heap_append_block_locked(h, w, s, w->size);
+	history_note(&h->history, HISTORY_SEGMENT_ALLOC, .address = w->base, .size = w->size);
 	level_add(&h->counters.idle_bytes, size);
 	counter_add(&h->counters.path_extend, 1);
 	heap_unlock(h);

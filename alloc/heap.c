@@ -9,6 +9,8 @@
 
 #include "error.h"
 
+_Thread_local const char *heap_thread_tag;
+
 static trz_status host_memory(void)
 {
 	return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
@@ -269,6 +271,10 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 static void end_pending_locked(trz_heap *h, struct pending *p)
 {
 	uint64_t size = p->slab ? slab_class(p->slab)->slot_size : p->block->size;
+	history_note(&h->history, HISTORY_FREE_COMPLETED,
+	             .address = p->slab ? slab_slot_address(p->slab, p->slot) : p->block->address,
+	             .size = p->slab ? size - p->slab->slack[p->slot] : p->block->requested,
+	             .stream = (uint64_t)(p->slab ? p->slab->home : p->block->home)->handle);
 	level_sub(&h->counters.pending_bytes, size);
 	level_sub(&h->counters.pending, 1);
 	if (!p->slab) {
@@ -313,6 +319,14 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 }
 
 /* ---- events ---- */
+
+bool heap_reaches_stream(trz_heap *h, const struct stream *s)
+{
+	uint64_t id;
+	if (atomic_load_explicit(&s->retired, memory_order_relaxed))
+		return false;
+	return !s->thread_bound || (driver_stream_id(&h->driver, s->handle, &id) == TRZ_OK && id == s->id);
+}
 
 trz_event heap_record_event(trz_heap *h, const struct stream *s)
 {
@@ -364,23 +378,20 @@ static void collect_passed(trz_heap *h, struct stream *s)
 	}
 }
 
-/* Covers the newest ticket, if no event does. Full queues are emptied first as far as they have passed. */
+/* Covers the newest ticket, if no event does. */
 static void record_late(trz_heap *h, struct stream *s)
 {
-	if (s->tickets.count == TICKET_QUEUE)
-		collect_passed(h, s);
 	heap_lock(h);
 	uint64_t newest = s->tickets.newest;
-	bool wanted = newest > s->tickets.recorded && s->tickets.count < TICKET_QUEUE && !s->thread_bound &&
-	              !atomic_load_explicit(&s->retired, memory_order_relaxed);
+	bool wanted = newest > s->tickets.recorded;
 	heap_unlock(h);
-	trz_event event = wanted ? heap_record_event(h, s) : NULL;
+	trz_event event = wanted && heap_reaches_stream(h, s) ? heap_record_event(h, s) : NULL;
 	if (!event)
 		return;
 	heap_lock(h);
-	bool noted = ticket_note(&s->tickets, newest, event, false);
+	event = ticket_note(&s->tickets, newest, event, false);
 	heap_unlock(h);
-	if (!noted)
+	if (event)
 		heap_return_event(h, event);
 }
 

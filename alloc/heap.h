@@ -9,6 +9,7 @@
 
 #include "config.h"
 #include "counters.h"
+#include "history.h"
 #include "lock.h"
 #include "pagemap.h"
 #include "stream.h"
@@ -34,6 +35,8 @@ struct trz_heap {
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
 	struct counters counters;
+	struct history history;
+	struct history_tags tags;
 	counter active_bytes_peak, active_peak;
 
 	/* guarded by `growth_lock` */
@@ -45,6 +48,7 @@ struct trz_heap {
 	struct block **moved;
 	size_t candidates_capacity, lay_capacity;
 	uint64_t tile_least[POOL_KINDS];     /* no tile of the pool is smaller */
+	uint64_t tile_most;                  /* nor is any tile larger than this */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 
@@ -86,6 +90,14 @@ static inline bool is_legacy(trz_stream handle)
 static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
 {
 	return is_legacy(handle) ? atomic_load_explicit(&h->legacy, memory_order_acquire) : NULL;
+}
+
+/* The text that the calling thread tags its allocations with; NULL: none. */
+extern _Thread_local const char *heap_thread_tag;
+
+static inline uint32_t heap_tag_locked(trz_heap *h)
+{
+	return heap_thread_tag ? history_tag(&h->tags, heap_thread_tag) : 0;
 }
 
 /* The stream of a handle, added if it is new. May call the driver (its id). */
@@ -141,6 +153,9 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s);
 /* Asks the driver which tickets of each stream have passed, recording a late event where none covers the
  * newest, and drains what became free. Waits for nothing. */
 void heap_poll(trz_heap *h);
+
+/* Whether the stream's handle is alive and means it in this thread. May ask the driver. */
+bool heap_reaches_stream(trz_heap *h, const struct stream *s);
 
 /* An event recorded on a stream now; NULL where the stream is being captured or the driver refuses. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s);

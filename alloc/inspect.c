@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Statistics of a heap.
+ * Statistics, history and snapshots of a heap.
  */
 #include "inspect.h"
+
+#include "error.h"
+#include "snapshot.h"
 
 static uint64_t largest_free(const trz_heap *h)
 {
@@ -38,4 +41,104 @@ void inspect_reset_peaks(trz_heap *h)
 	            flow_all(&h->counters.allocation) + counter_get(&h->counters.pending.current));
 	heap_unlock(h);
 	pthread_mutex_unlock(&h->growth_lock);
+}
+
+/* ---- history ---- */
+
+trz_status inspect_history(trz_heap *h, size_t events)
+{
+	size_t bytes = events * sizeof(struct history_event);
+	void *memory = events ? meta_alloc(&h->meta, bytes) : NULL;
+	if (events && !memory)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "a history of %zu events needs %zu bytes of host memory", events, bytes);
+	heap_lock(h);
+	void *old = history_stop(&h->history);
+	bool on = !memory || history_start(&h->history, memory, bytes);
+	heap_unlock(h);
+	meta_free(&h->meta, old);
+	return on ? TRZ_OK : trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history needs room for an event");
+}
+
+/* ---- snapshots ---- */
+
+static void *copy_alloc(void *owner, size_t size)
+{
+	return meta_alloc(owner, size);
+}
+
+static void copy_free(void *owner, void *memory)
+{
+	meta_free(owner, memory);
+}
+
+static void add_slab(struct snapshot *s, const struct slab *slab)
+{
+	const struct size_class *c = slab_class(slab);
+	for (unsigned slot = 0; slot < c->slots; slot++)
+		if (!(slab->free >> slot & 1))
+			snapshot_add_block(s, (struct snapshot_block){.address = slab_slot_address(slab, slot),
+			                                              .size = c->slot_size,
+			                                              .requested = c->slot_size - slab->slack[slot],
+			                                              .stream = (uint64_t)slab->home->handle,
+			                                              .pending = slab->pending >> slot & 1});
+}
+
+static void add_range(struct snapshot *s, const struct window *w, trz_addr address, uint64_t size)
+{
+	snapshot_add_range(s, (struct snapshot_range){.address = address,
+	                                              .size = size,
+	                                              .small = w->pool == SMALL,
+	                                              .expandable = !w->classic});
+}
+
+static void add_window(struct snapshot *s, const struct window *w)
+{
+	if (w->classic)
+		add_range(s, w, w->base, w->size);
+	for (const struct block *b = w->blocks.first; b; b = b->next) {
+		if (!w->classic && b->state != BLOCK_HOLE)
+			add_range(s, w, b->address, b->size);
+		if (b->state == BLOCK_SLAB)
+			add_slab(s, b->slab);
+		else if (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING)
+			snapshot_add_block(s, (struct snapshot_block){.address = b->address,
+			                                              .size = b->size,
+			                                              .requested = b->requested,
+			                                              .stream = (uint64_t)b->home->handle,
+			                                              .pending = b->state == BLOCK_PENDING});
+	}
+}
+
+/* State and history of one moment. The growth lock is held, so nothing is under way from place to place. */
+static void fill_snapshot(trz_heap *h, struct snapshot *s)
+{
+	heap_lock(h);
+	history_note(&h->history, HISTORY_SNAPSHOT, .size = flow_all(&h->counters.allocated_bytes));
+	for (int pool = 0; pool < POOL_KINDS; pool++)
+		for (const struct window *w = h->windows[pool]; w; w = w->next)
+			add_window(s, w);
+	snapshot_add_history(s, &h->history);
+	heap_unlock(h);
+}
+
+trz_status inspect_snapshot(trz_heap *h, const char *path)
+{
+	struct snapshot s = {.memory = {copy_alloc, copy_free, &h->meta}, .device = h->driver.device, .tags = &h->tags};
+	trz_status status = TRZ_OK;
+	bool complete = false;
+	while (status == TRZ_OK && !complete) {
+		status = snapshot_reserve(&s);
+		if (status != TRZ_OK)
+			break;
+		pthread_mutex_lock(&h->growth_lock);
+		fill_snapshot(h, &s);
+		pthread_mutex_unlock(&h->growth_lock);
+		complete = snapshot_fits(&s);
+	}
+	if (status == TRZ_OK)
+		status = snapshot_seal(&s);
+	if (status == TRZ_OK)
+		status = snapshot_to_file(&s, path);
+	snapshot_free(&s);
+	return status;
 }

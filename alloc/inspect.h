@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading a heap: statistics, without a lock that allocation takes.
+ * Reading a heap: statistics, without a lock that allocation takes; the history; snapshots.
  */
 #ifndef TRZ_ALLOC_INSPECT_H
 #define TRZ_ALLOC_INSPECT_H
@@ -9,5 +9,10 @@
 
 void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count);
 void inspect_reset_peaks(trz_heap *h);
+
+/* Starts a history of so many events (0: stops it). */
+trz_status inspect_history(trz_heap *h, size_t events);
+
+trz_status inspect_snapshot(trz_heap *h, const char *path);
 
 #endif

@@ -33,10 +33,14 @@ static void slabs(const struct climb *c)
 	heap_retire_empty_slabs(c->heap);
 }
 
-/* Growth, tried after the rung, does the work. */
+/* Joins what has passed across streams and pools; growth, tried after the rung, gathers it. Event queries. */
 static void gather(const struct climb *c)
 {
-	(void)c;
+	heap_poll(c->heap);
+	heap_lock(c->heap);
+	borrow_join_all_locked(c->heap, c->stream, SMALL);
+	borrow_join_all_locked(c->heap, c->stream, LARGE);
+	heap_unlock(c->heap);
 }
 
 /* Makes the stream wait, on the device, for frees of other streams. */
@@ -111,6 +115,9 @@ static trz_status report(trz_heap *h, const struct stream *s, uint64_t bytes, tr
 	uint64_t free_bytes = 0, total = h->driver.info.total_bytes, limit = atomic_load(&h->limit);
 	driver_mem_info(&h->driver, &free_bytes, &total);
 	counter_add(&h->counters.num_ooms, 1);
+	heap_lock(h);
+	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)s->handle, .device_free = free_bytes);
+	heap_unlock(h);
 	size_text(bytes, asked, N);
 	size_text(heap_reserved(h), reserved, N);
 	size_text(flow_all(&h->counters.allocated_bytes), held, N);

@@ -207,6 +207,9 @@ static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
 	}
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
+	if (gone)
+		history_note(&h->history, classic ? HISTORY_SEGMENT_FREE : HISTORY_UNMAP, .address = b->address,
+		             .size = b->size);
 	if (!gone)
 		heap_free_block_locked(h, b, b->sequence);
 	else if (classic)
@@ -220,7 +223,7 @@ static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
 static trz_status trim_pool(trz_heap *h, enum pool_kind pool, uint64_t keep)
 {
 	heap_lock(h);
-	borrow_join_all_locked(h, pool);
+	borrow_join_all_locked(h, NULL, pool);
 	size_t n = reclaim_find_locked(h, NULL, pool, 0);
 	size_t cut = n == SIZE_MAX || !reclaim_lists(h, n) ? 0 : cut_to_keep_locked(h, n, keep);
 	heap_unlock(h);
@@ -248,11 +251,9 @@ enum { ALIASES_LEAST = 1024, ALIASES_PER_TILE = 4 };
 
 static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
 {
-	const struct place *p = tile->places->next;
-	while (p && p->address != address)
-		p = p->next;
+	const struct place *p = tile_place(tile, address);
 	heap_lock(h);
-	bool passed = p && (!p->user || ticket_passed(&p->user->tickets, p->sequence));
+	bool passed = !p->user || ticket_passed(&p->user->tickets, p->sequence);
 	heap_unlock(h);
 	return passed;
 }

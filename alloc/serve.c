@@ -77,10 +77,24 @@ static inline void count_free(trz_heap *h, enum pool_kind pool, uint64_t size, u
 
 /* ---- small ---- */
 
-static trz_addr take_slot_locked(trz_heap *h, const struct request *r)
+/* Out of line, so that a history that is off costs the hot path one test. */
+static COLD void note_locked(trz_heap *h, unsigned kind, const struct stream *s, trz_addr address, uint64_t size)
 {
-	trz_addr address = bin_take_slot(&r->stream->bins[r->size_class], r->size);
-	count_alloc(h, SMALL, r->size, size_classes[r->size_class].slot_size);
+	history_note(&h->history, kind, .address = address, .size = size, .stream = (uint64_t)s->handle,
+	             .tag = kind == HISTORY_ALLOC ? heap_tag_locked(h) : 0);
+}
+
+#define NOTE(h, kind, s, address, size) \
+	do { \
+		if (UNLIKELY((h)->history.ring != NULL)) \
+			note_locked(h, kind, s, address, size); \
+	} while (0)
+
+static inline trz_addr take_slot_locked(trz_heap *h, struct stream *s, unsigned size_class, uint64_t size)
+{
+	trz_addr address = bin_take_slot(&s->bins[size_class], size);
+	count_alloc(h, SMALL, size, size_classes[size_class].slot_size);
+	NOTE(h, HISTORY_ALLOC, s, address, size);
 	return address;
 }
 
@@ -106,7 +120,7 @@ static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 			return 0;
 		open_slab_locked(h, r, heap_cut_block_locked(h, b, b->address, size));
 	}
-	return take_slot_locked(h, r);
+	return take_slot_locked(h, r->stream, r->size_class, r->size);
 }
 
 /* ---- large ---- */
@@ -124,6 +138,7 @@ static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct bl
 	pagemap_set_block(&h->pagemap, b->address, b);
 	h->burst_bytes += b->size;
 	count_alloc(h, LARGE, r->size, b->size);
+	NOTE(h, HISTORY_ALLOC, r->stream, b->address, r->size);
 	return b->address;
 }
 
@@ -153,10 +168,8 @@ trz_addr serve_slot(trz_heap *h, struct stream *s, uint64_t size)
 	unsigned c = size_class_of(size);
 	trz_addr address = 0;
 	heap_lock(h);
-	if (LIKELY(s->bins[c].first != NULL)) {
-		address = bin_take_slot(&s->bins[c], size);
-		count_alloc(h, SMALL, size, size_classes[c].slot_size);
-	}
+	if (LIKELY(s->bins[c].first != NULL))
+		address = take_slot_locked(h, s, c, size);
 	heap_unlock(h);
 	return address;
 }
@@ -189,7 +202,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	}
 	if (small) {
 		open_slab_locked(h, r, b);
-		address = take_slot_locked(h, r);
+		address = take_slot_locked(h, r->stream, r->size_class, r->size);
 	} else {
 		make_live_locked(h, r, b);
 	}
@@ -271,6 +284,7 @@ static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	uint64_t occupied = slab_class(s)->slot_size;
 	count_free(h, SMALL, occupied - s->slack[slot], occupied);
+	NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
 	ticket_take(&s->home->tickets);
 	if (__builtin_expect(bin_give_slot(&s->home->bins[s->size_class], s, slot), 0))
 		heap_retire_slab_locked(h, s);
@@ -347,6 +361,7 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &s->home->tickets);
 	uses = take_use_tickets_locked(h, uses, elsewhere ? on : s->home);
 	count_free(h, SMALL, occupied - s->slack[slot], occupied);
+	NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
 	struct pending *p = new_pending_locked(h, occupied);
 	p->slab = s;
 	p->slot = slot;
@@ -373,39 +388,31 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 	return TRZ_OK;
 }
 
-/* Takes a live block away from its caller: it is busy and counts as idle. */
-static void retract_block_locked(trz_heap *h, struct block *b, struct stream *on)
+/* Takes a live block away from its caller; it is then busy. `waits`: it will be pending, not free. */
+static void retract_block_locked(trz_heap *h, struct block *b, struct stream *on, bool waits)
 {
 	pagemap_clear_block(&h->pagemap, b->address);
 	count_free(h, LARGE, b->requested, b->size);
+	NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
 	b->state = BLOCK_BUSY;
 	b->home = on;
 	h->burst_bytes = 0;
 }
 
-/* Whether the stream's handle means it in this thread, now. */
-static bool reachable(trz_heap *h, const struct stream *s)
-{
-	uint64_t id;
-	if (atomic_load_explicit(&s->retired, memory_order_relaxed))
-		return false;
-	return !s->thread_bound || (driver_stream_id(&h->driver, s->handle, &id) == TRZ_OK && id == s->id);
-}
-
 /* Records an event for a ticket inside the free that took it. */
 static void record_exact(trz_heap *h, struct stream *s, uint64_t sequence)
 {
-	if (!reachable(h, s))
+	if (!heap_reaches_stream(h, s))
 		return;
 	trz_event event = heap_record_event(h, s);
 	if (!event)
 		return;  /* a later poll covers the ticket */
 	heap_lock(h);
-	bool noted = ticket_note(&s->tickets, sequence, event, true);
+	event = ticket_note(&s->tickets, sequence, event, true);
 	if (s->tickets.count > TICKET_QUEUE_HIGH)
 		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
 	heap_unlock(h);
-	if (!noted)
+	if (event)
 		heap_return_event(h, event);
 }
 
@@ -467,7 +474,7 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		on = b->home;
 	uint64_t sequence = ticket_take(&on->tickets);
 	struct use *uses = b->uses ? take_use_tickets_locked(h, b->uses, on) : NULL;
-	retract_block_locked(h, b, on);
+	retract_block_locked(h, b, on, uses != NULL);
 	if (uses) {
 		free_used_block_and_unlock(h, b, on, sequence, uses);
 		return TRZ_OK;

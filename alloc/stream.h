@@ -34,7 +34,8 @@ struct stream {
 	uint64_t id;                         /* const */
 	trz_stream handle;                   /* the newest handle that it came by */
 	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
-	                                      * events must be recorded in its frees, never later */
+	                                      * events must be recorded in its frees: later ones can be only by
+	                                      * polls of that thread */
 	struct fit fit[POOL_KINDS];          /* its free blocks */
 	struct bin bins[CLASS_COUNT];        /* its slabs with free slots */
 	struct tickets tickets;

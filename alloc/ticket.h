@@ -56,9 +56,10 @@ static inline uint64_t ticket_take(struct tickets *t)
 	return ++t->newest;
 }
 
-/* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free.
- * false: it is of no use (one that covers as much is queued, or the queue is full) and still the caller's. */
-bool ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
+/* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free. Returns
+ * an event that is of no use any more, for the caller to give back, or NULL: the same one, if one that covers as much
+ * is queued; or, when the queue is full, the newest in it, which the new one then stands for. */
+trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
 
 /* The oldest queued event; NULL: none. */
 const struct ticket_event *ticket_oldest(const struct tickets *t);

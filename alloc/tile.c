@@ -50,6 +50,14 @@ void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_ad
 	tile->places = p;
 }
 
+struct place *tile_place(const struct tile *tile, trz_addr address)
+{
+	struct place *p = tile->places;
+	while (p->address != address)
+		p = p->next;
+	return p;
+}
+
 void tile_flip(struct tile *tile, trz_addr address)
 {
 	struct place **link = &tile->places;

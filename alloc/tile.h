@@ -18,6 +18,7 @@ struct place {
 	struct place *next;          /* of the same tile */
 	struct window *window;
 	trz_addr address;
+	bool accessible;             /* its access rights have been set */
 	const struct stream *user;   /* a stale place: who used memory at this address last, and the ticket of that use; */
 	uint64_t sequence;           /* the mapping may go when it has passed */
 };
@@ -56,6 +57,9 @@ void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_ad
 
 /* Makes another mapping of the tile the owner's. No driver call. */
 void tile_flip(struct tile *tile, trz_addr address);
+
+/* The tile's place at an address, which it has. */
+struct place *tile_place(const struct tile *tile, trz_addr address);
 
 /* Notes who used memory at a place last, when the tile's ownership leaves it. */
 static inline void tile_leave(struct place *p, const struct stream *user, uint64_t sequence)

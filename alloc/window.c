@@ -164,6 +164,8 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 	}
 	if (status == TRZ_OK)
 		status = driver_set_access(tiles->driver, w->top, address - w->top);
+	for (size_t i = 0; status == TRZ_OK && i < mapped; i++)
+		list[i]->places->accessible = true;
 	if (status == TRZ_OK || !undo_lay(tiles, list, mapped))
 		w->top = address;
 	return status;
@@ -171,10 +173,7 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 
 trz_status window_unmap_alias(struct tiles *tiles, struct tile *tile, trz_addr address)
 {
-	const struct place *p = tile->places->next;
-	while (p->address != address)
-		p = p->next;
-	return unmap_place(tiles, tile, p);
+	return unmap_place(tiles, tile, tile_place(tile, address));
 }
 
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile)

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays the recorded runs of bench/traces/ and holds the result against the targets.
 
-    traces.py [--json FILE] [--costs TABLE] [NAME...]
+    traces.py [--json FILE] [--costs TABLE] [--fit] [NAME...]
 
 Prints a table; beside our figures those that PyTorch's allocator had on the same requests (reference.json).
 Exit status 1 if a target is missed: for traces of one stream peak reserved / peak allocated at most 1.05, and
 driver time at most 1.5 times that of expandable_segments (its tiles x one create, map and set_access of
-20 MiB); for all traces no out-of-memory and no violation.
+20 MiB); for all traces no out-of-memory and no violation. With --fit also, at lag 0: the smallest device at most
+1.02 times the peak allocated, and driver time there at most 3 times that of the run at full capacity.
 """
 import argparse
 import json
@@ -23,6 +24,8 @@ RUNS = (("terrazzo", 0), ("terrazzo", 500), ("naive", 0))
 MAX_RATIO = 1.05
 TIME_FACTOR = 1.5
 TILE = "20MiB"
+MAX_FIT = 1.02
+FIT_TIME_FACTOR = 3
 
 COLUMNS = (  # head, width, what of a row
     ("trace", -14, lambda r: r["trace"]),
@@ -39,6 +42,8 @@ COLUMNS = (  # head, width, what of a row
     ("viol", 4, lambda r: r["violations"]),
     ("ns/op", 5, lambda r: r["host_ns_per_op"] and f"{r['host_ns_per_op']:.0f}"),
     ("p99.9", 6, lambda r: r["host_ns_p999"]),
+    ("fits", 6, lambda r: r.get("fit_bytes") and f"{r['fit_bytes'] / 2**30:.2f}"),
+    ("fit ms", 7, lambda r: r.get("fit_driver_time_ns") and f"{r['fit_driver_time_ns'] / 1e6:.1f}"),
     ("torch", 6, lambda r: r["torch_default_gib"]),
     ("expandable", 10, lambda r: r["torch_expandable_gib"]),
     ("", -4, lambda r: "MISS" if r["missed"] else ""),
@@ -62,8 +67,21 @@ def tile_cost(costs):
     return int(out.splitlines()[1].split()[-1])
 
 
-def missed_targets(row):
+def missed_fit(row):
+    if row["fit_bytes"] is None or not row["fit_verified"] or row["fit_violations"]:
+        return ["has no smallest device that can be believed"]
     missed = []
+    most = MAX_FIT * row["peak_allocated_bytes"]
+    if row["fit_bytes"] > most:
+        missed.append(f"fits in {row['fit_bytes'] / 2**30:.3f} GiB; at most {most / 2**30:.3f}")
+    if row["fit_driver_time_ns"] > FIT_TIME_FACTOR * row["driver_time_ns"]:
+        missed.append(f"spends {row['fit_driver_time_ns'] / 1e6:.1f} ms in the driver of the smallest device; "
+                      f"at most {FIT_TIME_FACTOR * row['driver_time_ns'] / 1e6:.1f}")
+    return missed
+
+
+def missed_targets(row):
+    missed = missed_fit(row) if "fit_bytes" in row else []
     if row["ooms"]:
         missed.append(f"{row['ooms']} requests got no memory")
     if row["violations"] or row["leaks"]:
@@ -78,8 +96,9 @@ def missed_targets(row):
     return missed
 
 
-def replay(name, reference, policy, lag, costs, cost_ns):
-    out = run("replay", "--json", "-", "--policy", policy, "--lag", str(lag), "--costs", costs,
+def replay(name, reference, policy, lag, arguments, cost_ns):
+    fit = ["--fit"] if arguments.fit and policy == "terrazzo" and lag == 0 else []
+    out = run("replay", "--json", "-", "--policy", policy, "--lag", str(lag), "--costs", arguments.costs, *fit,
               str(TRACES / f"{name}.pickle.xz"))
     if not out:
         return None
@@ -106,6 +125,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="traces (all)")
     parser.add_argument("--json", metavar="FILE", help="write the rows, one JSON object a line")
+    parser.add_argument("--fit", action="store_true", help="search the smallest device too, at lag 0")
     parser.add_argument("--costs", default="a100", help="cost table (a100)")
     arguments = parser.parse_args()
     references = json.loads((TRACES / "reference.json").read_text())["traces"]
@@ -120,7 +140,7 @@ def main():
     rows, failed = [], False
     for name in arguments.names or references:
         for policy, lag in RUNS:
-            row = replay(name, references[name], policy, lag, arguments.costs, cost_ns)
+            row = replay(name, references[name], policy, lag, arguments, cost_ns)
             if row is None:
                 failed = True
                 continue

@@ -6,6 +6,7 @@
 #ifndef TRZ_CLI_H
 #define TRZ_CLI_H
 
+#include <argp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,8 +28,17 @@ int cli_worse(int a, int b);
 int cli_fail(trz_status status);
 
 int cli_replay(int argc, char **argv);
+int cli_synth(int argc, char **argv);
 int cli_config(int argc, char **argv);
 int cli_costs(int argc, char **argv);
+
+/* -- values of options (options.c): usage errors end the program ------------------------------------- */
+
+uint64_t option_number(struct argp_state *state, const char *option, const char *text, uint64_t least,
+                       uint64_t most);
+
+/* The index of `text` among `names`, which ends with NULL. */
+int option_choice(struct argp_state *state, const char *option, const char *text, const char *const *names);
 
 /* -- sizes (sizes.c) ---------------------------------------------------------------------------------- */
 
@@ -58,12 +68,15 @@ struct report_row {
 	uint32_t device;
 	uint64_t unknown_frees;
 	uint64_t implied_frees;
+	uint64_t failed_allocs;
 	struct replay_result result;
+	struct replay_fit fit;
 };
 
 /* The parameters as they were given, for all rows. */
 struct report {
 	const struct replay_params *params;
+	bool fit;  /* the smallest device was searched for */
 	struct report_row *rows;
 	size_t count;
 };

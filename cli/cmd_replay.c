@@ -13,7 +13,7 @@
 
 enum {
 	OPTION_CAPACITY = 256, OPTION_POLICY, OPTION_CONF, OPTION_LAG, OPTION_REPEAT, OPTION_CHECK, OPTION_SEED,
-	OPTION_COSTS, OPTION_SCHEDULE, OPTION_JSON, OPTION_SAVE, OPTION_DEVICE
+	OPTION_COSTS, OPTION_SCHEDULE, OPTION_JSON, OPTION_SAVE, OPTION_DEVICE, OPTION_FIT
 };
 
 static const struct argp_option options[] = {
@@ -28,6 +28,8 @@ static const struct argp_option options[] = {
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0,
 	  "which stream runs next: random (the default), fifo, lifo, starve", 0 },
 	{ "costs", OPTION_COSTS, "TABLE", 0, "what driver calls cost: a shipped table or a file (a100)", 0 },
+	{ "fit", OPTION_FIT, NULL, 0,
+	  "search, in steps of 64MiB up to the capacity, the smallest device on which the trace completes", 0 },
 	{ "json", OPTION_JSON, "FILE", 0,
 	  "write a JSON object, one line, for each trace; '-': standard output, tables to standard error",
 	  0 },
@@ -39,24 +41,12 @@ static const struct argp_option options[] = {
 struct replay_command {
 	struct replay_params params;
 	int device;
+	bool fit;
 	const char *json;
 	const char *save;
 	char **files;
 	size_t file_count;
 };
-
-static uint64_t parse_number(struct argp_state *state, const char *option, const char *text, uint64_t most)
-{
-	char *end;
-	errno = 0;
-	unsigned long long value = strtoull(text, &end, 10);
-	if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || value > most) {
-		argp_error(state, "--%s: '%s' is no whole number from 0 to %llu", option, text,
-		           (unsigned long long)most);
-		return 0;
-	}
-	return value;
-}
 
 static uint64_t parse_capacity(struct argp_state *state, const char *text)
 {
@@ -71,21 +61,6 @@ static uint64_t parse_capacity(struct argp_state *state, const char *text)
 	return 0;
 }
 
-/* The index of `text` among `names`, which ends with NULL. */
-static int parse_choice(struct argp_state *state, const char *option, const char *text,
-                        const char *const *names)
-{
-	char list[128] = "";
-	for (int i = 0; names[i]; i++) {
-		if (strcmp(text, names[i]) == 0)
-			return i;
-		size_t used = strlen(list);
-		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
-	}
-	argp_error(state, "--%s: there is no '%s'; choices: %s", option, text, list);
-	return 0;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	static const char *const policies[] = { "terrazzo", "naive", NULL };
@@ -97,30 +72,31 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		p->capacity = parse_capacity(state, arg);
 		return 0;
 	case OPTION_POLICY:
-		p->policy = (enum replay_policy)parse_choice(state, "policy", arg, policies);
+		p->policy = (enum replay_policy)option_choice(state, "policy", arg, policies);
 		return 0;
 	case OPTION_CONF:
 		p->conf = arg;
 		return 0;
 	case OPTION_LAG:
-		p->lag = parse_number(state, "lag", arg, UINT32_MAX);
+		p->lag = option_number(state, "lag", arg, 0, UINT32_MAX);
 		return 0;
 	case OPTION_REPEAT:
-		p->repeat = (unsigned)parse_number(state, "repeat", arg, 1000000);
-		if (p->repeat == 0)
-			argp_error(state, "--repeat: at least 1");
+		p->repeat = (unsigned)option_number(state, "repeat", arg, 1, 1000000);
 		return 0;
 	case OPTION_CHECK:
 		p->check = true;
 		return 0;
 	case OPTION_SEED:
-		p->seed = parse_number(state, "seed", arg, INT64_MAX);
+		p->seed = option_number(state, "seed", arg, 0, INT64_MAX);
 		return 0;
 	case OPTION_SCHEDULE:
-		p->schedule = (sim_schedule)parse_choice(state, "schedule", arg, schedules);
+		p->schedule = (sim_schedule)option_choice(state, "schedule", arg, schedules);
 		return 0;
 	case OPTION_COSTS:
 		p->costs = arg;
+		return 0;
+	case OPTION_FIT:
+		c->fit = true;
 		return 0;
 	case OPTION_JSON:
 		c->json = arg;
@@ -129,7 +105,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->save = arg;
 		return 0;
 	case OPTION_DEVICE:
-		c->device = (int)parse_number(state, "device", arg, INT32_MAX);
+		c->device = (int)option_number(state, "device", arg, 0, INT32_MAX);
 		return 0;
 	case ARGP_KEY_ARGS:
 		c->files = state->argv + state->next;
@@ -166,6 +142,7 @@ static trz_status replay_loaded(struct replay_command *c, const struct trace *tr
 	row->device = trace->device;
 	row->unknown_frees = trace->unknown_frees;
 	row->implied_frees = trace->implied_frees;
+	row->failed_allocs = trace->failed_allocs;
 	if (c->save) {
 		trz_status status = trace_save(trace, c->save);
 		if (status != TRZ_OK)
@@ -176,13 +153,17 @@ static trz_status replay_loaded(struct replay_command *c, const struct trace *tr
 	c->params.progress = progress_step;
 	c->params.progress_arg = &progress;
 	trz_status status = replay_run(trace, &c->params, &row->result);
+	/* What the whole capacity is too small for fits in nothing smaller. */
+	if (status == TRZ_OK && c->fit && row->result.ooms == 0)
+		status = replay_fit(trace, &c->params, row->result.peak_allocated_bytes, &row->fit);
 	progress_end(&progress);
 	return status;
 }
 
-static int exit_code_of(const struct replay_result *r)
+static int exit_code_of(const struct report_row *row)
 {
-	if (r->violations || r->leaks)
+	const struct replay_result *r = &row->result;
+	if (r->violations || r->leaks || row->fit.violations || row->fit.leaks)
 		return CLI_VIOLATION;
 	return r->ooms ? CLI_OUT_OF_MEMORY : CLI_OK;
 }
@@ -205,12 +186,12 @@ static int replay_file(struct replay_command *c, const char *file, struct report
 		return cli_fail(status);
 	}
 	report->count++;
-	return exit_code_of(&row->result);
+	return exit_code_of(row);
 }
 
 static int replay_files(struct replay_command *c, FILE *json)
 {
-	struct report report = { .params = &c->params };
+	struct report report = { .params = &c->params, .fit = c->fit };
 	report.rows = calloc(c->file_count, sizeof *report.rows);
 	if (!report.rows)
 		return cli_fail(trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for %zu traces", c->file_count));
@@ -231,9 +212,9 @@ int cli_replay(int argc, char **argv)
 		.args_doc = "TRACE...",
 		.doc = "Replays allocation histories through the allocator on a simulated device, and prints "
 		       "what they cost.\v"
-		       "A TRACE is a PyTorch memory snapshot (pickle) or a compact trace, plain or xz; '-' is "
-		       "standard input. Every allocation is written to, and checked when it is freed. Driver time is "
-		       "virtual, by the cost table.",
+		       "A TRACE is a PyTorch memory snapshot (pickle), a log of RMM (CSV) or STAlloc, or a compact "
+		       "trace, plain or packed by xz, gzip or zstd; '-' is standard input. Every allocation is "
+		       "written to, and checked when it is freed. Driver time is virtual, by the cost table.",
 	};
 	struct replay_command c = { .device = TRACE_ANY_DEVICE,
 		                        .params = { .capacity = GIB(80), .costs = "a100", .repeat = 1 } };

@@ -13,6 +13,7 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{ "replay", cli_replay },
+	{ "synth", cli_synth },
 	{ "config", cli_config },
 	{ "costs", cli_costs },
 };
@@ -52,7 +53,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	int *status = state->input;
 	if (key == ARGP_KEY_NO_ARGS)
-		argp_error(state, "a command is missing: replay, config or costs");
+		argp_error(state, "a command is missing: replay, synth, config or costs");
 	if (key != ARGP_KEY_ARG)
 		return ARGP_ERR_UNKNOWN;
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -67,7 +68,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->next = state->argc;
 		return 0;
 	}
-	argp_error(state, "there is no command '%s'; commands: replay, config, costs", arg);
+	argp_error(state, "there is no command '%s'; commands: replay, synth, config, costs", arg);
 	return 0;
 }
 
@@ -80,6 +81,7 @@ int main(int argc, char **argv)
 			"A caching GPU memory allocator: what it does with a program's allocation history.\v"
 			"Commands:\n"
 			"  replay TRACE...   replay allocation histories on a simulated device\n"
+			"  synth             make an allocation history with several streams\n"
 			"  config            list the options of TERRAZZO_CONF\n"
 			"  costs             what making memory costs by a cost table\n\n"
 			"'terrazzo COMMAND --help' says more. Exit status: 0 success; 1 failure; 2 bad input or usage; "

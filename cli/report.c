@@ -43,7 +43,7 @@ static int name_width(const struct report *report)
 	return width;
 }
 
-static void print_row(const struct report_row *row, int width, FILE *to)
+static void print_row(const struct report *report, const struct report_row *row, int width, FILE *to)
 {
 	const struct replay_result *r = &row->result;
 	double allocated = gib(r->peak_allocated_bytes);
@@ -58,22 +58,49 @@ static void print_row(const struct report_row *row, int width, FILE *to)
 	        (unsigned long long)all_calls(r), (unsigned long long)r->driver_calls_last_quarter,
 	        (unsigned long long)r->ooms, (unsigned long long)r->violations);
 	if (r->heap_valid)
-		fprintf(to, "  %5.0f  %6llu\n", r->host_ns_per_op, (unsigned long long)r->host_ns_p999);
+		fprintf(to, "  %5.0f  %6llu", r->host_ns_per_op, (unsigned long long)r->host_ns_p999);
 	else
-		fprintf(to, "  %5s  %6s\n", "-", "-");
+		fprintf(to, "  %5s  %6s", "-", "-");
+	if (report->fit && row->fit.bytes)
+		fprintf(to, "  %8.4f", gib(row->fit.bytes));
+	else if (report->fit)
+		fprintf(to, "  %8s", "-");
+	fputc('\n', to);
 }
 
-static void print_heads(const char *const *heads, int width, FILE *to)
+/* The last head is that of --fit. */
+static void print_heads(const char *const *heads, bool fit, int width, FILE *to)
 {
-	static const int widths[] = { 8, 9, 8, 5, 8, 7, 8, 4, 10, 5, 6 };
+	static const int widths[] = { 8, 9, 8, 5, 8, 7, 8, 4, 10, 5, 6, 8 };
 	fprintf(to, "%-*s", width, heads[0]);
-	for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++)
+	for (size_t i = 0; i < sizeof widths / sizeof widths[0] - !fit; i++)
 		fprintf(to, "  %*s", widths[i], heads[i + 1]);
 	fputc('\n', to);
 }
 
+static void print_fit_notes(const struct report_row *row, FILE *to)
+{
+	const struct replay_fit *fit = &row->fit;
+	if (fit->problem[0])
+		fprintf(to, "%s: on a smaller device: %s\n", row->name, fit->problem);
+	if (!fit->bytes) {
+		fprintf(to, "%s: does not fit in the capacity, to whole 64 MiB\n", row->name);
+	} else if (!fit->verified) {
+		fprintf(to, "%s: what it fits in is in doubt: 64 MiB less was enough too, or it was not enough "
+		        "a second time\n", row->name);
+	}
+}
+
 static void print_notes(const struct report_row *row, FILE *to)
 {
+	if (row->failed_allocs) {
+		fprintf(to, "%s: %llu requests that got no memory when they were recorded were left out\n", row->name,
+		        (unsigned long long)row->failed_allocs);
+	}
+	if (row->result.skipped_events) {
+		fprintf(to, "%s: %llu events of captures and pools were passed over\n", row->name,
+		        (unsigned long long)row->result.skipped_events);
+	}
 	if (row->unknown_frees) {
 		fprintf(to, "%s: %llu frees of memory that was allocated before the trace began were left out\n",
 		        row->name, (unsigned long long)row->unknown_frees);
@@ -109,20 +136,23 @@ static void print_calls(const struct report *report, FILE *to)
 
 void report_print(const struct report *report, FILE *to)
 {
-	static const char *const upper[] = { "",       "",         "allocated", "reserved", "",     "driver",
-	                                     "driver", "calls in", "",          "",         "host", "99.9 %" };
-	static const char *const lower[] = { "trace", "events",   "peak, GiB", "GiB",        "ratio", "time, ms",
-	                                     "calls", "last 1/4", "ooms",      "violations", "ns/op", "ns" };
+	static const char *const upper[] = { "", "", "allocated", "reserved", "", "driver", "driver", "calls in",
+	                                     "", "", "host", "99.9 %", "fits in" };
+	static const char *const lower[] = { "trace", "events", "peak, GiB", "GiB", "ratio", "time, ms", "calls",
+	                                     "last 1/4", "ooms", "violations", "ns/op", "ns", "GiB" };
 	int width = name_width(report);
 	fprintf(to, "policy %s, device of %.2f GiB, lag %llu\n\n", policy_name(report),
 	        gib(report->params->capacity), (unsigned long long)report->params->lag);
-	print_heads(upper, width, to);
-	print_heads(lower, width, to);
+	print_heads(upper, report->fit, width, to);
+	print_heads(lower, report->fit, width, to);
 	for (size_t i = 0; i < report->count; i++)
-		print_row(&report->rows[i], width, to);
+		print_row(report, &report->rows[i], width, to);
 	print_calls(report, to);
-	for (size_t i = 0; i < report->count; i++)
+	for (size_t i = 0; i < report->count; i++) {
 		print_notes(&report->rows[i], to);
+		if (report->fit)
+			print_fit_notes(&report->rows[i], to);
+	}
 }
 
 /* -- JSON --------------------------------------------------------------------------------------------- */
@@ -171,6 +201,8 @@ static void set_result(json_t *object, const struct report_row *row)
 	set_count(object, "operations", r->operations);
 	set_count(object, "unknown_frees", row->unknown_frees);
 	set_count(object, "implied_frees", row->implied_frees);
+	set_count(object, "failed_allocs", row->failed_allocs);
+	set_count(object, "skipped_events", r->skipped_events);
 	set_count(object, "peak_allocated_bytes", r->peak_allocated_bytes);
 	set_count(object, "peak_requested_bytes", r->peak_requested_bytes);
 	set_count(object, "peak_reserved_bytes", r->peak_reserved_bytes);
@@ -193,11 +225,25 @@ static void set_result(json_t *object, const struct report_row *row)
 	json_object_set_new(object, "problem", r->problem[0] ? json_string(r->problem) : json_null());
 }
 
+/* null where it does not fit. */
+static void set_fit(json_t *object, const struct replay_fit *fit)
+{
+	bool fits = fit->bytes != 0;
+	json_object_set_new(object, "fit_bytes", fits ? json_integer((json_int_t)fit->bytes) : json_null());
+	json_object_set_new(object, "fit_driver_time_ns",
+	                    fits ? json_integer((json_int_t)fit->driver_time_ns) : json_null());
+	json_object_set_new(object, "fit_verified", fits ? json_boolean(fit->verified) : json_null());
+	set_count(object, "fit_runs", fit->runs);
+	set_count(object, "fit_violations", fit->violations + fit->leaks);
+}
+
 trz_status report_json(const struct report *report, const struct report_row *row, FILE *to)
 {
 	json_t *object = json_object();
 	set_setting(object, report, row);
 	set_result(object, row);
+	if (report->fit)
+		set_fit(object, &row->fit);
 	int error = json_dumpf(object, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
 	json_decref(object);
 	if (error != 0 || fputc('\n', to) == EOF || fflush(to) != 0)

@@ -212,6 +212,25 @@ TRZ_API trz_status trz_reset_peaks(trz_heap *heap);
  * grows with the number of blocks. Errors: CORRUPT, with the invariant's number in trz_last_error(). */
 TRZ_API trz_status trz_check(trz_heap *heap);
 
+/* ---- history and snapshots ------------------------------------------------------------------------ */
+
+/* Begins to keep the newest `events` (1 .. 2^24; 48 bytes of host memory each) of what happens to the heap:
+ * allocations, frees, memory laid, moved and taken away, waits, failures. A history under way is forgotten. Costs
+ * up to 10 ns an operation; off, one branch. Errors: HOST_MEMORY, INVALID_ARGUMENT. Calls the driver: no. */
+TRZ_API trz_status trz_history_start(trz_heap *heap, size_t events);
+
+/* Forgets the history and keeps none. */
+TRZ_API trz_status trz_history_stop(trz_heap *heap);
+
+/* The calling thread's allocations carry this text in the history from now on; NULL or "": none. At most 63
+ * characters and about 250 different texts a heap are told apart. The text must stay as it is until it is replaced. */
+TRZ_API void trz_set_tag(const char *tag);
+
+/* Writes the heap's state and history, both of the same moment, as JSON in the schema of PyTorch's memory
+ * snapshots, which its viewer reads. The file appears whole or not at all. Allocation stops for the time of a copy
+ * in memory, not for that of writing. Calls the driver: no. Errors: IO, HOST_MEMORY, CORRUPT. */
+TRZ_API trz_status trz_snapshot(trz_heap *heap, const char *path);
+
 /* ---- configuration ------------------------------------------------------------------------------------ */
 
 /* One option of TERRAZZO_CONF. */

@@ -133,11 +133,13 @@ typedef struct trz_driver {
 	trz_status (*map)(void *self, trz_addr address, uint64_t size, trz_handle handle);
 
 	/* Undoes whole mappings: the range starts and ends at borders of mappings and holds no hole. Does not
-	 * wait for work: the caller sees to it that nothing in flight uses the range. May block: maybe. */
+	 * wait for work: the caller sees to it that nothing in flight uses the range. May block: maybe.
+	 * capture: no [unverified]. */
 	trz_status (*unmap)(void *self, trz_addr address, uint64_t size);
 
 	/* Grants read and write to each listed device. The range is wholly mapped and starts and ends at
-	 * borders of mappings. May block: maybe. Cost grows with the number of mappings in it. */
+	 * borders of mappings. May block: maybe. Cost grows with the number of mappings in it.
+	 * capture: no [unverified]. */
 	trz_status (*set_access)(void *self, trz_addr address, uint64_t size, const int *devices, int count);
 
 	/* -- plain memory, for devices without virtual memory management --------------------------------- */
@@ -163,7 +165,7 @@ typedef struct trz_driver {
 	trz_status (*event_record)(void *self, trz_context context, trz_event event, trz_stream stream);
 
 	/* TRZ_OK: all captured work has completed (or the event was never recorded: callers keep track).
-	 * NOT_READY: it has not. CAPTURE: the event was recorded during a capture. */
+	 * NOT_READY: it has not. CAPTURE: the event was recorded during a capture. capture: no [unverified]. */
 	trz_status (*event_query)(void *self, trz_context context, trz_event event);
 
 	/* Blocks the thread until the event has completed. No lock of ours may be held. capture: no. */

@@ -7,8 +7,9 @@
  * decides. What the driver documents as illegal is a *violation*: counted, described, and by default fatal.
  * Every driver call is counted, can be made to fail, and is charged virtual time from a cost table.
  *
- * One `sim` is one machine in one process. All functions are thread-safe unless noted. Nothing here is linked
- * into the shipped allocator.
+ * One `sim` is one process's view of a machine, which other processes may attach to: they share its devices'
+ * memory and nothing else. All functions are thread-safe unless noted. Nothing here is linked into the shipped
+ * allocator.
  */
 #ifndef TRZ_SIM_H
 #define TRZ_SIM_H
@@ -29,12 +30,18 @@ typedef enum sim_schedule {
 /* Rules that no GPU has confirmed yet, one bit each: a set bit means that the rule is enforced (a violation
  * or an error when broken), a clear one that the simulator is lenient. */
 enum sim_rule {
-	SIM_RULE_CREATE_IN_CAPTURE = 1 << 0,   /* create/map/unmap/... outside relaxed mode during a capture */
+	SIM_RULE_CREATE_IN_CAPTURE = 1 << 0,   /* [unverified] create, release, map, unmap, set_access, mem_alloc,
+	                                        * mem_free, event_query and event_sync are refused with CAPTURE,
+	                                        * and invalidate, while a capture forbids them to the thread */
 	SIM_RULE_SYNC_MAYBE = 1 << 1,          /* unmap, set_access and mem_free wait for the device, by seed */
 	SIM_RULE_UNMAP_IN_USE = 1 << 2,        /* unmap of a range that unfinished work names is a violation
 	                                        * (a clear bit: it faults when that work runs) */
 	SIM_RULE_HANDLE_REUSE = 1 << 3,        /* stream and event handles are reused at once, newest first */
-	SIM_RULES_ALL = (1 << 4) - 1
+	SIM_RULE_CAPTURED_EVENT = 1 << 4,      /* [unverified] query or sync of an event recorded in a capture
+	                                        * invalidates that capture (a clear bit: it is CAPTURE and no more) */
+	SIM_RULE_RECORD_NO_FENCE = 1 << 5,     /* [unverified] an event record alone lets a dependent item start
+	                                        * while items before the record are resident */
+	SIM_RULES_ALL = (1 << 6) - 1
 };
 
 typedef struct sim_config {
@@ -45,6 +52,10 @@ typedef struct sim_config {
 	uint64_t va_bytes;           /* size of the device window; 0: 48 TiB (1 TiB under TSan), or as much of
 	                              * that as is free where other machines are open */
 	bool no_vmm;                 /* the device lacks virtual memory management */
+	bool no_peers;               /* no device reaches the memory of another */
+	int attach_fd;               /* from sim_machine_fd, in whichever process: this one joins that machine, whose
+	                              * devices, capacity and granularity count instead of those here; 0: a new one.
+	                              * The caller keeps and closes it */
 	bool poison;                 /* fresh physical memory holds garbage instead of zeros (costs residency) */
 	bool continue_on_violation;  /* count and describe violations instead of aborting */
 	unsigned lenient_rules;      /* sim_rule bits to clear */
@@ -59,6 +70,10 @@ trz_status sim_open(const sim_config *config, sim **out);
 
 /* Closes it. Leaks of handles, reservations, mappings, events are reported by sim_leaks before this. */
 void sim_close(sim *s);
+
+/* A new file descriptor that stands for the machine, to be inherited or sent by other processes that want to
+ * attach to it; the caller closes it. -1: the process has none left. */
+int sim_machine_fd(sim *s);
 
 /* The driver table over this machine; lives as long as it. */
 const trz_driver *sim_driver(sim *s);
@@ -91,6 +106,14 @@ trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream);
  * and a few by seed, so that checking 64 GiB does not touch 64 GiB. size >= 8, address a multiple of 8. */
 trz_status sim_stamp(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag);
 
+/* The same by a grid that may be resident together with the items before it on its stream (programmatic
+ * dependent launch). Reaching what one of those uses through another address is a violation, "alias without
+ * fence", unless a completion edge lies between the two: an event recorded on the stream after the earlier item
+ * and waited for by the stream before this one, or seen by the host to have passed before this one is enqueued;
+ * or any other item, which is never dependent. */
+trz_status sim_stamp_dependent(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size,
+                               uint64_t tag);
+
 /* Checks that the stamp of `tag` over exactly this range is intact; if not: a violation that names the range,
  * the offset, the tag found and the tag expected. */
 trz_status sim_verify(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag);
@@ -108,6 +131,27 @@ trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), vo
  * ERROR_DRIVER. */
 trz_status sim_spin(sim *s, trz_context c, trz_stream st, const uint32_t *flag);
 
+/* ---- captures and graphs: what is enqueued on a captured stream becomes a node, and does not run ------- */
+
+/* A captured graph, ready to be launched; 0 is none. */
+typedef uint64_t sim_graph;
+
+/* Begins a capture on a stream that is not the legacy one. A stream that waits for an event recorded in the
+ * capture joins it. What invalidates a capture does so silently: stream_capture and the end of it tell. */
+trz_status sim_capture_begin(sim *s, trz_context c, trz_stream st, trz_capture_mode mode);
+
+/* Ends it, on the stream and (but in relaxed mode) in the thread that it began in. CAPTURE, and no graph: it
+ * was invalidated, or a stream that had joined it was not joined back. The capture is over in either case. */
+trz_status sim_capture_end(sim *s, trz_context c, trz_stream st, sim_graph *out);
+
+/* Enqueues the graph's nodes, each in the order of its own stream and behind the waits that were captured. The
+ * nodes still name the mappings of the time of their capture: one whose addresses have been laid anew since is
+ * a violation when it executes. Launches of one graph run one after the other. */
+trz_status sim_graph_launch(sim *s, trz_context c, sim_graph graph, trz_stream st);
+
+/* Ends the graph; what has been launched goes on. */
+trz_status sim_graph_destroy(sim *s, trz_context c, sim_graph graph);
+
 /* ---- letting work run ----------------------------------------------------------------------------- */
 
 /* Runs up to `items` ready items in scheduled order; returns how many ran. */
@@ -117,7 +161,7 @@ uint64_t sim_run(sim *s, uint64_t items);
  * events ago (lag 0: all that is ready). Items still stay in order within their stream and behind waits. */
 void sim_tick(sim *s, uint64_t lag);
 
-/* Blocks until a stream / a whole device is idle. */
+/* Blocks until a stream / a whole device is idle. Neither may be part of a capture. */
 trz_status sim_stream_sync(sim *s, trz_context c, trz_stream st);
 trz_status sim_device_sync(sim *s, int device);
 
@@ -162,7 +206,8 @@ const char *sim_first_violation(sim *s);
 
 /* ---- looking -------------------------------------------------------------------------------------- */
 
-uint64_t sim_device_used(sim *s, int device);      /* physical bytes taken, context overhead included */
+/* Physical bytes taken by all processes of the machine, context overhead included. */
+uint64_t sim_device_used(sim *s, int device);
 uint64_t sim_device_peak(sim *s, int device);
 uint64_t sim_resident_bytes(sim *s);               /* host memory that device memory really takes */
 uint64_t sim_unfinished(sim *s);                   /* items enqueued and not executed */

@@ -18,8 +18,9 @@ trz_status sim_device_check(sim *s, int device)
 void sim_device_die(sim *s, int device)
 {
 	s->device[device].dead = true;
+	sim_captures_forget(s, device, NULL);
 	sim_streams_forget(s, device);
-	pthread_cond_broadcast(&s->progress);
+	sim_progress(s);
 }
 
 trz_status sim_context_find(sim *s, trz_context value, struct sim_context **out)

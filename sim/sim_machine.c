@@ -67,6 +67,8 @@ struct sim_call sim_enter(sim *s, sim_slot slot)
 		s->calls[slot]++;
 		sim_charge_call(s, slot);
 		call.status = sim_fault_strike(s, slot);
+		if (call.status == TRZ_OK && !LIST_EMPTY(&s->captures))
+			call.status = sim_capture_guard(s, call.thread, slot);
 	}
 	return call;
 }
@@ -154,6 +156,7 @@ static void init_registries(sim *s)
 	s->contexts = (struct sim_registry){.kind = SIM_KIND_CONTEXT};
 	s->streams = (struct sim_registry){.kind = SIM_KIND_STREAM, .reuse = reuse};
 	s->events = (struct sim_registry){.kind = SIM_KIND_EVENT, .reuse = reuse};
+	s->graphs = (struct sim_registry){.kind = SIM_KIND_GRAPH, .reuse = reuse};
 }
 
 trz_status sim_open(const sim_config *config, sim **out)
@@ -171,6 +174,7 @@ trz_status sim_open(const sim_config *config, sim **out)
 	s->schedule_seed = prng_mix(c.seed);
 	s->sync_seed = prng_mix(c.seed + 1);
 	s->fault_seed = prng_mix(c.seed + 2);
+	s->generation = 1;
 	init_registries(s);
 	s->table = sim_table;
 	s->table.self = s;
@@ -197,6 +201,7 @@ void sim_close(sim *s)
 {
 	if (!s)
 		return;
+	sim_graphs_close(s);
 	sim_streams_close(s);
 	sim_contexts_close(s);
 	sim_memory_close(s);
@@ -270,14 +275,18 @@ uint64_t sim_unfinished(sim *s)
 
 uint64_t sim_device_used(sim *s, int device)
 {
-	bool known = device >= 0 && device < s->config.devices;
-	return known ? read_locked(s, &s->device[device].used) : 0;
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	uint64_t used = device >= 0 && device < s->config.devices ? sim_memory_used(s, device) : 0;
+	sim_leave(&call);
+	return used;
 }
 
 uint64_t sim_device_peak(sim *s, int device)
 {
-	bool known = device >= 0 && device < s->config.devices;
-	return known ? read_locked(s, &s->device[device].peak) : 0;
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	uint64_t peak = device >= 0 && device < s->config.devices ? sim_memory_peak(s, device) : 0;
+	sim_leave(&call);
+	return peak;
 }
 
 uint64_t sim_leaks(sim *s, char *text, size_t text_size)

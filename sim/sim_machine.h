@@ -21,7 +21,7 @@ enum { SIM_MAX_DEVICES = 16, SIM_TEXT_BYTES = 512 };
 /* ---- registry of handle values ----------------------------------------------------------------------- */
 
 /* The values that users hold are (index + 1) << 8 | kind, so that one of the wrong kind is noticed. */
-enum sim_kind { SIM_KIND_MEMORY = 1, SIM_KIND_CONTEXT, SIM_KIND_STREAM, SIM_KIND_EVENT };
+enum sim_kind { SIM_KIND_MEMORY = 1, SIM_KIND_CONTEXT, SIM_KIND_STREAM, SIM_KIND_EVENT, SIM_KIND_GRAPH };
 
 /* Invariant: objects[i] is NULL exactly where the value of index i is dead; `unused` is a stack of dead
  * indexes that may be handed out again, newest last. */
@@ -37,18 +37,21 @@ struct sim_registry {
 uint64_t sim_registry_add(struct sim_registry *r, void *object);
 /* NULL: the value is dead, or of another kind. */
 void *sim_registry_get(const struct sim_registry *r, uint64_t value);
+/* The value of the object at an index. */
+uint64_t sim_registry_value(const struct sim_registry *r, uint32_t index);
 void sim_registry_remove(struct sim_registry *r, uint64_t value);
 void sim_registry_free(struct sim_registry *r);
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* Physical memory: [offset, offset + size) of the memfd. Offsets only grow, each device in a part of its own,
- * so that memory created in sequence lies in sequence and the kernel can merge its mappings.
+/* Physical memory: [offset, offset + size) of the memfd. Offsets only grow, each device and process in a part
+ * of its own, so that memory created in sequence lies in sequence and the kernel can merge its mappings, and an
+ * offset stands for one memory for ever.
  * Invariant: handles + mappings > 0; its bytes are charged to the device as long as it exists. */
 struct sim_phys {
 	LIST_ENTRY(sim_phys) link;
-	uint64_t serial, offset, size;
-	int device;
+	uint64_t offset, size;
+	int device, shared;         /* its place in the ledger's `shared`; -1: it is this process's alone */
 	unsigned export_kinds;
 	uint32_t handles, mappings;
 };
@@ -69,7 +72,7 @@ struct sim_range {
 };
 
 struct sim_device {
-	uint64_t used, peak, next_offset;
+	uint64_t next_offset;
 	struct sim_context *primary;  /* NULL: not retained */
 	unsigned contexts;
 	bool dead;                    /* sticky; ends with its last context */
@@ -95,6 +98,7 @@ enum sim_work_kind {
 struct sim_work {
 	enum sim_work_kind kind;
 	uint8_t value;              /* fill */
+	bool dependent;             /* stamp: may be resident together with the items before it */
 	uint64_t tick, order;       /* trace clock and number among all items, when enqueued */
 	uint64_t generation;        /* mappings younger than this were made behind its back */
 	uint64_t address, size;     /* stamp, verify, fill; copy: the destination */
@@ -102,8 +106,15 @@ struct sim_work {
 	void (*fn)(void *);         /* host */
 	void *arg;
 	const uint32_t *flag;       /* spin */
-	struct sim_stream *other;   /* wait: until `other` has completed `sequence` items */
-	uint64_t sequence;
+	struct sim_stream *other;   /* wait: until `other` has completed `sequence` items; a graph's node has the
+	                             * number of a lane in `tag` instead */
+	uint64_t sequence;          /* dependent: when it starts, that many items of its stream have completed */
+};
+
+/* Memory that an item uses which may still be resident: [offset, offset + size) of the memfd, at an address. */
+struct sim_extent {
+	uint64_t offset, size, address;
+	uint64_t sequence;          /* the item's number in its stream */
 };
 
 /* A queue: items completed .. enqueued - 1 stand in the ring `items` at (number & (room - 1)).
@@ -122,14 +133,74 @@ struct sim_stream {
 	uint64_t seen_legacy;       /* legacy stream's items that this blocking stream waits for already */
 	uint64_t seen_by_legacy;    /* items of this stream that the legacy stream waits for already */
 	struct sim_thread *runner;  /* inside the host function at the head of the queue */
+	struct sim_capture *capture; /* that it is part of; NULL: none */
+	unsigned lane;              /* there */
+	uint64_t graph;             /* number of the graph whose nodes it runs; 0: a user's stream */
+	uint64_t fenced;            /* the first `fenced` items complete before what is enqueued next starts */
+	struct sim_extent *residents;
+	size_t resident_count, resident_room;
 };
 
-/* Captures the first `sequence` items of `stream`; NULL: never recorded. */
+/* Captures the first `sequence` items of `stream`; NULL: never recorded. Recorded in a capture: `capture` is
+ * its number, `sequence` counts the nodes of `lane`, and there is no stream. */
 struct sim_event {
 	uint64_t value;
 	struct sim_context *context;
 	struct sim_stream *stream;
 	uint64_t sequence;
+	uint64_t capture;           /* 0: recorded outside captures */
+	unsigned lane;
+};
+
+/* ---- captures and graphs --------------------------------------------------------------------------- */
+
+enum { SIM_MAX_LANES = 64 };
+
+/* What one stream adds to a capture. */
+struct sim_lane {
+	struct sim_stream *stream;  /* the captured one */
+	struct sim_stream *runner;  /* of a graph: runs the nodes */
+	struct sim_work *nodes;
+	uint64_t count, room;
+	uint64_t fenced;            /* as in sim_stream, counting nodes */
+};
+
+/* A capture under way (in the machine's list `captures`), later the graph that came of it (in `graphs`). The
+ * stream that it began on is lane 0. */
+struct sim_capture {
+	LIST_ENTRY(sim_capture) link;
+	uint64_t id;                /* from 1, never used again */
+	trz_capture_mode mode;
+	uint64_t thread;            /* number of the thread that began it */
+	bool invalidated;
+	unsigned lane_count;
+	struct sim_lane lane[SIM_MAX_LANES];
+};
+
+/* ---- what processes share ------------------------------------------------------------------------- */
+
+enum { SIM_MAX_PROCESSES = 64, SIM_MAX_SHARED = 1024 };
+
+/* Memory that has been exported. Whoever holds it, a process or an exported descriptor, has a file lock on its
+ * range of the memfd, so that the kernel counts its references. */
+struct sim_shared {
+	uint64_t offset, size;      /* size 0: the place is free */
+	int32_t device;
+	uint32_t export_kinds;
+};
+
+/* Stands behind the devices' memory in the memfd. A process owns the row of its place while it has a file lock
+ * on that place; a row whose owner has died counts no more. */
+struct sim_ledger {
+	char magic[8];
+	int32_t devices, processes, shared_count;  /* the latter two: places ever used */
+	uint64_t capacity, granularity;
+	uint64_t peak[SIM_MAX_DEVICES];
+	struct sim_ledger_row {
+		uint64_t used[SIM_MAX_DEVICES];         /* exported memory is charged to no process */
+		uint64_t next_offset[SIM_MAX_DEVICES];
+	} row[SIM_MAX_PROCESSES];
+	struct sim_shared shared[SIM_MAX_SHARED];
 };
 
 /* ---- the machine ---------------------------------------------------------------------------------- */
@@ -140,6 +211,7 @@ struct sim_thread {
 	uint64_t number;            /* from 1, never used again */
 	struct sim_context *current;
 	trz_capture_mode capture_mode;
+	bool waiting;               /* in sim_block, for another thread's host function */
 	unsigned depth;             /* of driver slots, for host functions that call the driver */
 	uint64_t host_ns;
 	char reason[SIM_TEXT_BYTES];
@@ -167,12 +239,15 @@ struct sim {
 	sim_config config;
 	trz_driver table;
 	pthread_mutex_t lock;
-	pthread_cond_t progress;    /* a host function has returned, or a device has died */
+	pthread_cond_t progress;    /* a host function has returned or waits itself, or a device has died */
 	pthread_key_t thread_key;
 	LIST_HEAD(, sim_thread) threads;
 	uint64_t thread_count;
 
-	int memory_fd;
+	int memory_fd;                      /* sim_ledger.c */
+	struct sim_ledger *ledger;
+	int process;                        /* its place in the ledger */
+	bool holds[SIM_MAX_SHARED];         /* the shared memories that this process has */
 	uint64_t window, window_bytes;
 	unsigned granule_shift;
 	struct sim_mapping **granules;      /* window_bytes >> granule_shift entries */
@@ -184,10 +259,12 @@ struct sim {
 	uint64_t mapping_count;             /* made by `map`, not by plain memory */
 	uint64_t chunk_count;               /* each has one reservation */
 	uint64_t plain_count;               /* allocations in chunks */
-	uint64_t generation, phys_serial;
+	uint64_t generation;                /* from 1; grows with each mapping */
 	struct sim_device device[SIM_MAX_DEVICES];
 
-	struct sim_registry memory, contexts, streams, events;
+	struct sim_registry memory, contexts, streams, events, graphs;
+	LIST_HEAD(, sim_capture) captures;
+	uint64_t capture_ids;
 	uint64_t live_handles, live_events, context_retains;
 	LIST_HEAD(, sim_stream) all_streams;
 	struct sim_stream **active;
@@ -237,12 +314,29 @@ trz_status sim_cost_load(sim *s, const char *name);
 void sim_charge_call(sim *s, sim_slot slot);
 void sim_charge_handle(sim *s, sim_slot slot, uint64_t size, int devices);
 
+/* sim_ledger.c */
+/* Makes the memory file, or attaches to another machine's and takes over its figures. */
+trz_status sim_ledger_open(sim *s);
+void sim_ledger_close(sim *s);
+bool sim_memory_take(sim *s, int device, uint64_t bytes);
+void sim_memory_give(sim *s, int device, uint64_t bytes);
+/* What all processes have taken of the device, or the most that it ever was. */
+uint64_t sim_memory_used(sim *s, int device);
+uint64_t sim_memory_peak(sim *s, int device);
+/* From here on the memory lives as long as anyone holds it. */
+trz_status sim_ledger_share(sim *s, struct sim_phys *p);
+/* A descriptor that holds the shared memory; -1: the process has none left. */
+int sim_ledger_hold(sim *s, const struct sim_phys *p);
+/* The place of the shared memory that a descriptor holds, from now on held by this process too; -1: none. */
+int sim_ledger_find(sim *s, int fd);
+void sim_ledger_drop(sim *s, const struct sim_phys *p);
+
 /* sim_memory.c */
 trz_status sim_memory_open(sim *s);
 void sim_memory_close(sim *s);
-bool sim_memory_take(sim *s, int device, uint64_t bytes);
-void sim_memory_give(sim *s, int device, uint64_t bytes);
 struct sim_phys *sim_phys_new(sim *s, int device, uint64_t size);
+/* Memory that another process has exported. */
+struct sim_phys *sim_phys_adopt(sim *s, int shared);
 void sim_phys_drop(sim *s, struct sim_phys *p);
 trz_status sim_range_take(sim *s, uint64_t size, uint64_t alignment, uint64_t hint, uint64_t *address);
 void sim_range_give(sim *s, uint64_t address);
@@ -252,6 +346,7 @@ trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size);
 trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size, uint32_t access);
 void sim_mapping_remove(sim *s, struct sim_mapping *m);
 bool sim_in_window(const sim *s, uint64_t address);
+bool sim_reaches(const sim *s, int device, int peer);
 /* Whether work of `device`, enqueued at `generation`, may touch the range; `why` says what is against it. */
 bool sim_reachable(const sim *s, int device, uint64_t address, uint64_t size, uint64_t generation,
                    char why[SIM_TEXT_BYTES]);
@@ -295,6 +390,14 @@ void sim_streams_end_context(sim *s, struct sim_context *c);
 void sim_streams_forget(sim *s, int device);
 void sim_streams_close(sim *s);
 trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work);
+/* Appends to the queue as it is, without regard to default streams and captures. */
+trz_status sim_push(sim *s, struct sim_stream *st, struct sim_work work);
+trz_status sim_push_wait(sim *s, struct sim_stream *st, struct sim_stream *other, uint64_t sequence);
+/* Comes before whatever a stream is given: it is not in the way of a capture, and ordered after what the other
+ * kind of stream has been given so far. */
+trz_status sim_stream_prepare(sim *s, struct sim_stream *st);
+/* Its handle dies; the queue goes on. */
+void sim_stream_retire(sim *s, struct sim_stream *st);
 trz_status sim_event_new(sim *s, trz_context context, trz_event *out);
 trz_status sim_event_end(sim *s, trz_context context, trz_event event);
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out);
@@ -303,8 +406,44 @@ trz_status sim_event_passed(sim *s, trz_context context, trz_event event);
 trz_status sim_event_wait(sim *s, trz_context context, trz_event event);
 trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_event event);
 
+/* sim_capture.c */
+/* Refuses a slot that a capture forbids to the thread, and invalidates that capture. */
+trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot);
+/* Whether a stream may be given something. The legacy stream cannot while a blocking one is captured. */
+trz_status sim_capture_touch(sim *s, const struct sim_stream *st);
+/* Whether the host may wait for a stream, or (NULL) for a whole device. */
+trz_status sim_capture_sync(sim *s, int device, const struct sim_stream *st);
+trz_status sim_capture_node(sim *s, struct sim_stream *st, struct sim_work work);
+void sim_capture_record(sim *s, struct sim_stream *st, struct sim_event *e);
+/* One of stream and event is in a capture. */
+trz_status sim_capture_await(sim *s, struct sim_stream *st, const struct sim_event *e);
+/* The answer to a query or a wait for an event that was recorded in a capture. */
+trz_status sim_capture_ask(sim *s, const struct sim_event *e);
+trz_status sim_capture_status(sim *s, const struct sim_stream *st, trz_capture_status *status, uint64_t *id);
+void sim_capture_invalidate(struct sim_capture *c);
+/* Takes its streams out of it and it out of the list. */
+void sim_capture_detach(struct sim_capture *c);
+void sim_capture_free(struct sim_capture *c);
+/* Ends the captures that have a stream of the device or, where that is not NULL, of the context. */
+void sim_captures_forget(sim *s, int device, const struct sim_context *context);
+
+/* sim_graph.c */
+/* Turns a detached capture into a graph. */
+trz_status sim_graph_new(sim *s, struct sim_capture *c, sim_graph *out);
+/* Ends the graphs that have a stream of the context. */
+void sim_graphs_end(sim *s, const struct sim_context *context);
+void sim_graphs_close(sim *s);
+
+/* sim_overlap.c */
+/* Comes before any item of the stream runs: who is resident now, and does the newcomer reach it by an alias. */
+void sim_overlap_enter(sim *s, struct sim_stream *st, const struct sim_work *w);
+/* What is enqueued from here on starts when the first `sequence` items, or nodes, have completed. */
+void sim_overlap_fence(struct sim_stream *st, uint64_t sequence);
+
 /* sim_schedule.c */
 bool sim_passed(const struct sim_stream *st, uint64_t sequence);
+/* Wakes the threads that wait for a host function. */
+void sim_progress(sim *s);
 /* Takes the finished head off the queue. */
 void sim_complete(sim *s, struct sim_stream *st);
 /* Runs work until the first `sequence` items of the stream are complete. */

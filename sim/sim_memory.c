@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory: physical memory in a sparse memfd, reservations and mappings in a window of the host's address
+ * Memory: physical memory in the machine's file, reservations and mappings in a window of the host's address
  * space.
  *
  * The table by granule is the truth, and every access of simulated work is checked against it. The host's
@@ -43,9 +43,6 @@ static const uint64_t window_wanted = GIB(48 * 1024);
 #endif
 static const uint64_t window_least = GIB(64);
 
-/* The memfd's size; each device has a sixteenth of it. Sparse, so that it costs nothing. */
-static const uint64_t memory_file_bytes = 1ull << 60;
-
 /* ---- opening and closing ------------------------------------------------------------------------------- */
 
 static bool place_window(sim *s, uint64_t bytes)
@@ -85,26 +82,26 @@ static size_t table_bytes(const sim *s)
 
 trz_status sim_memory_open(sim *s)
 {
-	s->granule_shift = log2_floor(s->config.granularity);
-	for (int i = 0; i < SIM_MAX_DEVICES; i++)
-		s->device[i].next_offset = (uint64_t)i * (memory_file_bytes / SIM_MAX_DEVICES);
-	trz_status status = open_window(s);
+	trz_status status = sim_ledger_open(s);
 	if (status != TRZ_OK)
 		return status;
+	s->granule_shift = log2_floor(s->config.granularity);
+	status = open_window(s);
+	if (status != TRZ_OK) {
+		sim_ledger_close(s);
+		return status;
+	}
 	void *table = mmap(NULL, table_bytes(s), PROT_READ | PROT_WRITE,
 	                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	s->memory_fd = memfd_create("sim-device-memory", MFD_CLOEXEC);
-	if (table != MAP_FAILED && s->memory_fd >= 0 && ftruncate(s->memory_fd, (off_t)memory_file_bytes) == 0) {
-		s->granules = table;
-		return TRZ_OK;
+	if (table == MAP_FAILED) {
+		status = trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the simulated device: %s",
+		                  strerror(errno));
+		munmap((void *)s->window, s->window_bytes);
+		sim_ledger_close(s);
+		return status;
 	}
-	status = trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the simulated device: %s", strerror(errno));
-	if (table != MAP_FAILED)
-		munmap(table, table_bytes(s));
-	if (s->memory_fd >= 0)
-		close(s->memory_fd);
-	munmap((void *)s->window, s->window_bytes);
-	return status;
+	s->granules = table;
+	return TRZ_OK;
 }
 
 void sim_memory_close(sim *s)
@@ -123,29 +120,10 @@ void sim_memory_close(sim *s)
 	sim_registry_free(&s->memory);
 	munmap(s->granules, table_bytes(s));
 	munmap((void *)s->window, s->window_bytes);
-	close(s->memory_fd);
+	sim_ledger_close(s);
 }
 
 /* ---- physical memory ------------------------------------------------------------------------------ */
-
-bool sim_memory_take(sim *s, int device, uint64_t bytes)
-{
-	struct sim_device *d = &s->device[device];
-	if (bytes > s->config.capacity - d->used) {
-		sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "device %d has %llu of %llu bytes left, %llu are needed",
-		           device, (unsigned long long)(s->config.capacity - d->used),
-		           (unsigned long long)s->config.capacity, (unsigned long long)bytes);
-		return false;
-	}
-	d->used += bytes;
-	d->peak = max_u64(d->peak, d->used);
-	return true;
-}
-
-void sim_memory_give(sim *s, int device, uint64_t bytes)
-{
-	s->device[device].used -= bytes;
-}
 
 static void poison(sim *s, const struct sim_phys *p)
 {
@@ -164,14 +142,34 @@ struct sim_phys *sim_phys_new(sim *s, int device, uint64_t size)
 	struct sim_phys *p = calloc(1, sizeof *p);
 	if (!p)
 		return NULL;
-	p->serial = ++s->phys_serial;
 	p->offset = s->device[device].next_offset;
 	p->size = size;
 	p->device = device;
+	p->shared = -1;
 	s->device[device].next_offset += size;
+	s->ledger->row[s->process].next_offset[device] = s->device[device].next_offset;
 	LIST_INSERT_HEAD(&s->physical, p, link);
 	if (s->config.poison)
 		poison(s, p);
+	return p;
+}
+
+struct sim_phys *sim_phys_adopt(sim *s, int shared)
+{
+	const struct sim_shared *e = &s->ledger->shared[shared];
+	struct sim_phys *p;
+	LIST_FOREACH(p, &s->physical, link)
+		if (p->offset == e->offset)
+			return p;
+	p = calloc(1, sizeof *p);
+	if (!p)
+		return NULL;
+	p->offset = e->offset;
+	p->size = e->size;
+	p->device = e->device;
+	p->shared = shared;
+	p->export_kinds = e->export_kinds;
+	LIST_INSERT_HEAD(&s->physical, p, link);
 	return p;
 }
 
@@ -181,16 +179,14 @@ void sim_phys_drop(sim *s, struct sim_phys *p)
 {
 	if (p->handles + p->mappings > 0)
 		return;
-	fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)p->offset, (off_t)p->size);
-	sim_memory_give(s, p->device, p->size);
+	if (p->shared >= 0) {
+		sim_ledger_drop(s, p);
+	} else {
+		fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)p->offset, (off_t)p->size);
+		sim_memory_give(s, p->device, p->size);
+	}
 	LIST_REMOVE(p, link);
 	free(p);
-}
-
-uint64_t sim_resident_bytes(sim *s)
-{
-	struct stat st;
-	return fstat(s->memory_fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
 }
 
 static trz_status check_props(sim *s, const trz_tile_props *props, uint64_t size)
@@ -569,20 +565,48 @@ trz_status sim_unmap(sim *s, trz_addr address, uint64_t size)
 	return TRZ_OK;
 }
 
+bool sim_reaches(const sim *s, int device, int peer)
+{
+	return device == peer || !s->config.no_peers;
+}
+
+/* One bit for each listed device; 0: one of them cannot be given access, for the reason that sim_refuse has. */
+static uint32_t access_mask(sim *s, const int *devices, int count)
+{
+	uint32_t mask = 0;
+	for (int i = 0; i < count; i++) {
+		if (devices[i] < 0 || devices[i] >= s->config.devices) {
+			sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "there is no device %d", devices[i]);
+			return 0;
+		}
+		mask |= 1u << devices[i];
+	}
+	if (!mask)
+		sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "access for no device");
+	return mask;
+}
+
+static trz_status check_reach(sim *s, uint64_t address, uint64_t size, const int *devices, int count)
+{
+	for (uint64_t a = address; s->config.no_peers && a < address + size; a += sim_mapping_at(s, a)->phys->size)
+		for (int i = 0; i < count; i++)
+			if (!sim_reaches(s, devices[i], device_at(s, a)))
+				return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "device %d does not reach device %d",
+				                  devices[i], device_at(s, a));
+	return TRZ_OK;
+}
+
 trz_status sim_set_access(sim *s, trz_addr address, uint64_t size, const int *devices, int count)
 {
-	uint32_t access = 0;
-	for (int i = 0; i < count; i++) {
-		if (devices[i] < 0 || devices[i] >= s->config.devices)
-			return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "there is no device %d", devices[i]);
-		access |= 1u << devices[i];
-	}
+	uint32_t access = access_mask(s, devices, count);
 	if (!access)
-		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "access for no device");
+		return TRZ_ERROR_INVALID_ARGUMENT;
 	sim_maybe_drain(s, device_at(s, address), false);
 	trz_status status = check_whole(s, "set_access", address, size);
 	if (status == TRZ_OK)
 		status = sim_device_check(s, device_at(s, address));
+	if (status == TRZ_OK)
+		status = check_reach(s, address, size, devices, count);
 	if (status == TRZ_OK)
 		status = sim_mapping_show(s, address, size, access);
 	if (status != TRZ_OK)

@@ -33,6 +33,11 @@ uint64_t sim_registry_add(struct sim_registry *r, void *object)
 		index = r->count++;
 	}
 	r->objects[index] = object;
+	return sim_registry_value(r, index);
+}
+
+uint64_t sim_registry_value(const struct sim_registry *r, uint32_t index)
+{
 	return ((uint64_t)index + 1) << 8 | r->kind;
 }
 

@@ -38,6 +38,15 @@ static bool is_ready(const struct sim_stream *st)
 	return true;
 }
 
+/* A thread that has been woken waits no more, although it may not run yet. */
+void sim_progress(sim *s)
+{
+	struct sim_thread *t;
+	LIST_FOREACH(t, &s->threads, link)
+		t->waiting = false;
+	pthread_cond_broadcast(&s->progress);
+}
+
 static void run_host_function(sim *s, struct sim_stream *st)
 {
 	struct sim_work work = *sim_head(st);
@@ -49,12 +58,13 @@ static void run_host_function(sim *s, struct sim_stream *st)
 	st->runner = NULL;
 	if (st->completed == sequence)  /* else its device has died meanwhile */
 		sim_complete(s, st);
-	pthread_cond_broadcast(&s->progress);
+	sim_progress(s);
 }
 
 static void run_head(sim *s, struct sim_stream *st)
 {
 	const struct sim_work *w = sim_head(st);
+	sim_overlap_enter(s, st, w);
 	if (w->kind == SIM_WORK_HOST) {
 		run_host_function(s, st);
 		return;
@@ -134,16 +144,21 @@ void sim_tick(sim *s, uint64_t lag)
 
 /* ---- blocking ------------------------------------------------------------------------------------- */
 
-/* While another thread runs a host function, progress is still possible. */
+/* While another thread runs a host function that does not wait for one in its turn, progress is possible. */
 static bool await_other_threads(sim *s)
 {
-	const struct sim_thread *here = sim_thread_here(s);
-	for (size_t i = 0; i < s->active_count; i++)
-		if (s->active[i]->runner && s->active[i]->runner != here) {
-			pthread_cond_wait(&s->progress, &s->lock);
-			return true;
-		}
-	return false;
+	struct sim_thread *here = sim_thread_here(s);
+	bool possible = false;
+	for (size_t i = 0; i < s->active_count; i++) {
+		const struct sim_thread *runner = s->active[i]->runner;
+		possible = possible || (runner && runner != here && !runner->waiting);
+	}
+	if (!possible)
+		return false;
+	here->waiting = true;
+	while (here->waiting)
+		pthread_cond_wait(&s->progress, &s->lock);
+	return true;
 }
 
 /* Follows the waits from `st` to the stream whose head can run, or to the one that stops everything. */
@@ -211,8 +226,22 @@ trz_status sim_stream_sync(sim *s, trz_context c, trz_stream stream)
 	struct sim_stream *st = NULL;
 	call.status = sim_stream_find(s, c, stream, &st);
 	if (call.status == TRZ_OK)
-		call.status = sim_block(s, st, st->enqueued);
+		call.status = sim_capture_sync(s, st->context->device, st);
+	uint64_t sequence = st ? st->enqueued : 0;
+	if (call.status == TRZ_OK)
+		call.status = sim_block(s, st, sequence);
+	if (call.status == TRZ_OK)
+		sim_overlap_fence(st, sequence);
 	return sim_leave(&call);
+}
+
+/* The host knows now what has completed. */
+static void fence_device(sim *s, int device)
+{
+	struct sim_stream *st;
+	LIST_FOREACH(st, &s->all_streams, link)
+		if (st->context->device == device)
+			sim_overlap_fence(st, st->completed);
 }
 
 trz_status sim_device_sync(sim *s, int device)
@@ -221,6 +250,10 @@ trz_status sim_device_sync(sim *s, int device)
 	if (device < 0 || device >= s->config.devices)
 		call.status = sim_refuse(s, TRZ_ERROR_NO_DEVICE, "there is no device %d", device);
 	else
+		call.status = sim_capture_sync(s, device, NULL);
+	if (call.status == TRZ_OK)
 		call.status = sim_drain(s, device);
+	if (call.status == TRZ_OK)
+		fence_device(s, device);
 	return sim_leave(&call);
 }

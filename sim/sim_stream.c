@@ -41,23 +41,24 @@ static bool activate(sim *s, struct sim_stream *st)
 	return true;
 }
 
-static trz_status push(sim *s, struct sim_stream *st, struct sim_work work)
+trz_status sim_push(sim *s, struct sim_stream *st, struct sim_work work)
 {
 	bool idle = st->enqueued == st->completed;
 	if ((st->enqueued - st->completed == st->room && !grow_ring(st)) || (idle && !activate(s, st)))
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an item of work");
 	work.tick = s->tick;
 	work.order = st->last_order = s->order++;
-	work.generation = s->generation;
+	if (!work.generation)  /* a graph's node has that of its capture */
+		work.generation = s->generation;
 	st->items[st->enqueued++ & (st->room - 1)] = work;
 	s->unfinished++;
 	return TRZ_OK;
 }
 
-static trz_status push_wait(sim *s, struct sim_stream *st, struct sim_stream *other, uint64_t sequence)
+trz_status sim_push_wait(sim *s, struct sim_stream *st, struct sim_stream *other, uint64_t sequence)
 {
 	struct sim_work wait = {.kind = SIM_WORK_WAIT, .other = other, .sequence = sequence};
-	return push(s, st, wait);
+	return sim_push(s, st, wait);
 }
 
 /* Orders what `st` is given next after what the other kind of stream has been given so far. */
@@ -71,7 +72,7 @@ static trz_status join_default(sim *s, struct sim_stream *st)
 		if (!st->blocking || legacy->enqueued <= st->seen_legacy || sim_passed(legacy, legacy->enqueued))
 			return TRZ_OK;
 		st->seen_legacy = legacy->enqueued;
-		return push_wait(s, st, legacy, legacy->enqueued);
+		return sim_push_wait(s, st, legacy, legacy->enqueued);
 	}
 	struct sim_stream *other;
 	LIST_FOREACH(other, &st->context->streams, in_context) {
@@ -79,22 +80,33 @@ static trz_status join_default(sim *s, struct sim_stream *st)
 		if (!other->blocking || other == legacy || known)
 			continue;
 		other->seen_by_legacy = other->enqueued;
-		status = push_wait(s, st, other, other->enqueued);
+		status = sim_push_wait(s, st, other, other->enqueued);
 		if (status != TRZ_OK)
 			break;
 	}
 	return status;
 }
 
+trz_status sim_stream_prepare(sim *s, struct sim_stream *st)
+{
+	trz_status status = LIST_EMPTY(&s->captures) ? TRZ_OK : sim_capture_touch(s, st);
+	return status == TRZ_OK && !st->capture ? join_default(s, st) : status;
+}
+
 trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work)
 {
-	trz_status status = join_default(s, st);
-	return status == TRZ_OK ? push(s, st, work) : status;
+	trz_status status = sim_stream_prepare(s, st);
+	if (status != TRZ_OK)
+		return status;
+	if (st->capture)
+		return sim_capture_node(s, st, work);
+	work.sequence = st->fenced;
+	return sim_push(s, st, work);
 }
 
 /* ---- streams -------------------------------------------------------------------------------------- */
 
-static struct sim_stream *new_stream(sim *s, struct sim_context *c, bool blocking, uint64_t thread)
+struct sim_stream *sim_stream_new(sim *s, struct sim_context *c, bool blocking, uint64_t thread)
 {
 	struct sim_stream *st = calloc(1, sizeof *st);
 	if (!st) {
@@ -117,13 +129,13 @@ static struct sim_stream *thread_stream(sim *s, struct sim_context *c)
 	LIST_FOREACH(st, &c->streams, in_context)
 		if (st->thread == thread)
 			return st;
-	return new_stream(s, c, true, thread);
+	return sim_stream_new(s, c, true, thread);
 }
 
 static struct sim_stream *legacy_stream(sim *s, struct sim_context *c)
 {
 	if (!c->legacy)
-		c->legacy = new_stream(s, c, false, 0);
+		c->legacy = sim_stream_new(s, c, false, 0);
 	return c->legacy;
 }
 
@@ -154,7 +166,7 @@ trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_str
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	struct sim_context *c = NULL;
 	call.status = sim_context_find(s, context, &c);
-	struct sim_stream *st = call.status == TRZ_OK ? new_stream(s, c, blocking, 0) : NULL;
+	struct sim_stream *st = call.status == TRZ_OK ? sim_stream_new(s, c, blocking, 0) : NULL;
 	if (st) {
 		st->value = sim_registry_add(&s->streams, st);
 		*out = (trz_stream)st->value;
@@ -164,9 +176,18 @@ trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_str
 	return sim_leave(&call);
 }
 
-/* Its handle dies. An idle one leaves its context's list; a busy one stays there until its context ends,
- * since the legacy stream has to wait for it. */
-static void retire(sim *s, struct sim_stream *st)
+static void free_queue(struct sim_stream *st)
+{
+	free(st->items);
+	free(st->residents);
+	st->items = NULL;
+	st->residents = NULL;
+	st->room = st->resident_room = st->resident_count = 0;
+}
+
+/* An idle one leaves its context's list; a busy one stays there until its context ends, since the legacy stream
+ * has to wait for it. */
+void sim_stream_retire(sim *s, struct sim_stream *st)
 {
 	if (st->value)
 		sim_registry_remove(&s->streams, st->value);
@@ -174,9 +195,7 @@ static void retire(sim *s, struct sim_stream *st)
 	if (!sim_passed(st, st->enqueued))
 		return;
 	LIST_REMOVE(st, in_context);
-	free(st->items);
-	st->items = NULL;
-	st->room = 0;
+	free_queue(st);
 }
 
 trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream)
@@ -186,8 +205,12 @@ trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream)
 	call.status = sim_stream_find(s, context, stream, &st);
 	if (call.status == TRZ_OK && (uint64_t)stream <= 2)
 		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "end of a default stream");
+	if (call.status == TRZ_OK && st->capture) {
+		sim_capture_invalidate(st->capture);
+		call.status = sim_violate(s, TRZ_ERROR_CAPTURE, "end of stream %p, which is being captured", stream);
+	}
 	if (call.status == TRZ_OK)
-		retire(s, st);
+		sim_stream_retire(s, st);
 	return sim_leave(&call);
 }
 
@@ -210,9 +233,11 @@ void sim_streams_end_context(sim *s, struct sim_context *c)
 	struct sim_stream *st;
 	LIST_FOREACH(st, &c->streams, in_context)
 		sim_block(s, st, st->enqueued);
+	sim_captures_forget(s, c->device, c);
+	sim_graphs_end(s, c);
 	while ((st = LIST_FIRST(&c->streams))) {
 		forget_queue(s, st);
-		retire(s, st);
+		sim_stream_retire(s, st);
 	}
 	for (uint32_t i = 0; i < s->events.count; i++) {
 		struct sim_event *e = s->events.objects[i];
@@ -229,7 +254,7 @@ void sim_streams_close(sim *s)
 	while (!LIST_EMPTY(&s->all_streams)) {
 		struct sim_stream *st = LIST_FIRST(&s->all_streams);
 		LIST_REMOVE(st, link);
-		free(st->items);
+		free_queue(st);
 		free(st);
 	}
 	for (uint32_t i = 0; i < s->events.count; i++)
@@ -295,30 +320,55 @@ trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stre
 	if (status == TRZ_OK)
 		status = sim_stream_find(s, context, stream, &st);
 	if (status == TRZ_OK)
-		status = join_default(s, st);
+		status = sim_stream_prepare(s, st);
 	if (status != TRZ_OK)
 		return status;
+	if (st->capture) {
+		sim_capture_record(s, st, e);
+		return TRZ_OK;
+	}
 	e->stream = st;
 	e->sequence = st->enqueued;
+	e->capture = 0;
+	if (!sim_enforces(s, SIM_RULE_RECORD_NO_FENCE))
+		sim_overlap_fence(st, e->sequence);
 	return TRZ_OK;
 }
 
+/* What the host knows to have passed is a completion edge for whatever it enqueues from here on. */
 trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
 {
 	struct sim_event *e = NULL;
 	trz_status status = sim_event_find(s, context, event, &e);
 	if (status != TRZ_OK)
 		return status;
-	return !e->stream || sim_passed(e->stream, e->sequence) ? TRZ_OK : TRZ_NOT_READY;
+	if (e->capture)
+		return sim_capture_ask(s, e);
+	if (!e->stream)
+		return TRZ_OK;
+	if (!sim_passed(e->stream, e->sequence))
+		return TRZ_NOT_READY;
+	sim_overlap_fence(e->stream, e->sequence);
+	return TRZ_OK;
 }
 
+/* Another thread may end the event meanwhile. */
 trz_status sim_event_wait(sim *s, trz_context context, trz_event event)
 {
 	struct sim_event *e = NULL;
 	trz_status status = sim_event_find(s, context, event, &e);
-	if (status != TRZ_OK || !e->stream)
+	if (status != TRZ_OK)
 		return status;
-	return sim_block(s, e->stream, e->sequence);
+	if (e->capture)
+		return sim_capture_ask(s, e);
+	struct sim_stream *st = e->stream;
+	uint64_t sequence = e->sequence;
+	if (!st)
+		return TRZ_OK;
+	status = sim_block(s, st, sequence);
+	if (status == TRZ_OK)
+		sim_overlap_fence(st, sequence);
+	return status;
 }
 
 trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_event event)
@@ -328,9 +378,16 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 	trz_status status = sim_event_find(s, context, event, &e);
 	if (status == TRZ_OK)
 		status = sim_stream_find(s, context, stream, &st);
+	if (status == TRZ_OK && !LIST_EMPTY(&s->captures))
+		status = sim_capture_touch(s, st);
 	if (status != TRZ_OK)
 		return status;
-	if (!e->stream || e->stream == st || sim_passed(e->stream, e->sequence))
+	if (st->capture || e->capture)
+		return sim_capture_await(s, st, e);
+	if (!e->stream)
 		return TRZ_OK;
-	return push_wait(s, st, e->stream, e->sequence);
+	sim_overlap_fence(st, e->stream == st ? e->sequence : st->enqueued);
+	if (e->stream == st || sim_passed(e->stream, e->sequence))
+		return TRZ_OK;
+	return sim_push_wait(s, st, e->stream, e->sequence);
 }

@@ -80,7 +80,7 @@ static trz_status slot_mem_info(void *self, trz_context context, uint64_t *free_
 		call.status = sim_context_find(call.s, context, &c);
 	if (call.status == TRZ_OK) {
 		*total_bytes = call.s->config.capacity;
-		*free_bytes = *total_bytes - call.s->device[c->device].used;
+		*free_bytes = *total_bytes - sim_memory_used(call.s, c->device);
 	}
 	return sim_leave(&call);
 }
@@ -227,7 +227,6 @@ static trz_status slot_stream_id(void *self, trz_context context, trz_stream str
 	return sim_leave(&call);
 }
 
-/* No stream can be captured so far. */
 static trz_status slot_stream_capture(void *self, trz_context context, trz_stream stream,
                                       trz_capture_status *status, uint64_t *id)
 {
@@ -235,10 +234,8 @@ static trz_status slot_stream_capture(void *self, trz_context context, trz_strea
 	struct sim_stream *st = NULL;
 	if (call.status == TRZ_OK)
 		call.status = sim_stream_find(call.s, context, stream, &st);
-	if (call.status == TRZ_OK) {
-		*status = TRZ_CAPTURE_NONE;
-		*id = 0;
-	}
+	if (call.status == TRZ_OK)
+		call.status = sim_capture_status(call.s, st, status, id);
 	return sim_leave(&call);
 }
 
@@ -263,7 +260,7 @@ static trz_status slot_peer_access(void *self, int device, int peer, bool *can)
 	if (call.status == TRZ_OK)
 		call.status = check_device(call.s, peer);
 	if (call.status == TRZ_OK)
-		*can = true;
+		*can = sim_reaches(call.s, device, peer);
 	return sim_leave(&call);
 }
 

@@ -154,8 +154,8 @@ static bool check_access(sim *s, const struct sim_stream *st, const struct sim_w
 	int device = st->context->device;
 	if (sim_reachable(s, device, address, w->size, w->generation, why))
 		return true;
-	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by a %s on stream %llu: %.300s", sim_work_name(w),
-	            (unsigned long long)st->id, why);
+	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by a %s on stream %llu%s: %.300s", sim_work_name(w),
+	            (unsigned long long)st->id, st->graph ? " of a graph" : "", why);
 	sim_device_die(s, device);
 	return false;
 }
@@ -199,6 +199,15 @@ static trz_status enqueue(sim *s, trz_context c, trz_stream stream, struct sim_w
 trz_status sim_stamp(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag)
 {
 	struct sim_work work = {.kind = SIM_WORK_STAMP, .address = address, .size = size, .tag = tag};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_stamp_dependent(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size,
+                               uint64_t tag)
+{
+	struct sim_work work = {
+		.kind = SIM_WORK_STAMP, .dependent = true, .address = address, .size = size, .tag = tag,
+	};
 	return enqueue(s, c, st, work);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replay of a trace. Owns the simulated device and the heap for its duration.
+ * Replay of a trace. Owns the simulated device and the heap for its duration; what the program does between
+ * its streams is in replay_program.c.
  */
 #include "replay.h"
 
@@ -10,6 +11,7 @@
 #include "bits.h"
 #include "error.h"
 #include "latency.h"
+#include "replay_program.h"
 
 enum {
 	ROUNDING = 512,        /* of peak_allocated_bytes */
@@ -24,6 +26,13 @@ struct replay_block {
 	uint64_t address;
 	uint64_t size;
 	uint64_t tag;
+	uint32_t uses;  /* newest in replay.uses; 0: none */
+	uint16_t stream;
+};
+
+/* One more stream that a block is used on; the first of the array stands for none. */
+struct replay_use {
+	uint32_t next;
 	uint16_t stream;
 };
 
@@ -37,6 +46,9 @@ struct replay {
 	trz_heap *heap;                 /* NULL: REPLAY_NAIVE */
 	trz_stream *streams;
 	struct replay_block *blocks;    /* by allocation id */
+	struct replay_use *uses;
+	uint32_t use_count;             /* of the pass under way */
+	struct replay_program program;
 	trz_stat_value *stats;
 	size_t stat_count;
 	struct latency latency;
@@ -83,14 +95,18 @@ static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, u
 	return status;
 }
 
-static trz_status give_memory(struct replay *r, uint64_t address)
+/* In the order of the block's own stream, or of another that it names. */
+static trz_status give_memory(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
+	uint64_t address = block->address;
 	if (!r->heap) {
 		trz_status status = sim_device_sync(r->sim, 0);
 		return status == TRZ_OK ? r->driver->mem_free(r->driver->self, r->context, address) : status;
 	}
 	struct stopwatch watch = stopwatch_start(r);
-	trz_status status = trz_free(r->heap, (void *)(uintptr_t)address);
+	void *pointer = (void *)(uintptr_t)address;
+	trz_status status = stream == block->stream ? trz_free(r->heap, pointer)
+	                                            : trz_free_on(r->heap, pointer, r->streams[stream]);
 	stopwatch_stop(r, &watch);
 	return status;
 }
@@ -133,7 +149,27 @@ static trz_status replay_alloc(struct replay *r, const struct trace_event *event
 	                 block.tag);
 }
 
-static trz_status free_block(struct replay *r, uint32_t id)
+static trz_status check_tag(struct replay *r, const struct replay_block *block, uint16_t stream)
+{
+	return sim_verify(r->sim, r->context, r->streams[stream], block->address, stamp_size(block->size),
+	                  block->tag);
+}
+
+/* Checks the tag where the memory may still be in use: on the stream that takes it over, or on all. */
+static trz_status check_block(struct replay *r, const struct replay_block *block, uint16_t stream)
+{
+	trz_status status = TRZ_OK;
+	if (stream != block->stream)
+		status = program_hand_over(&r->program, r->streams[block->stream], r->streams[stream]);
+	if (status == TRZ_OK)
+		status = check_tag(r, block, stream);
+	uint32_t use = stream == block->stream ? block->uses : 0;
+	for (; status == TRZ_OK && use; use = r->uses[use].next)
+		status = check_tag(r, block, r->uses[use].stream);
+	return status;
+}
+
+static trz_status free_block(struct replay *r, uint32_t id, uint16_t stream)
 {
 	struct replay_block block = r->blocks[id];
 	if (block.address == 0)
@@ -142,17 +178,62 @@ static trz_status free_block(struct replay *r, uint32_t id)
 	r->requested -= block.size;
 	r->allocated -= align_up(block.size, ROUNDING);
 	r->operations++;
-	trz_status status = sim_verify(r->sim, r->context, r->streams[block.stream], block.address,
-	                               stamp_size(block.size), block.tag);
-	return status == TRZ_OK ? give_memory(r, block.address) : status;
+	trz_status status = check_block(r, &block, stream);
+	return status == TRZ_OK ? give_memory(r, &block, stream) : status;
 }
 
 static trz_status free_live(struct replay *r)
 {
 	trz_status status = TRZ_OK;
 	for (uint32_t id = 0; status == TRZ_OK && id < r->trace->allocs; id++)
-		status = free_block(r, id);
+		status = free_block(r, id, r->blocks[id].stream);
+	r->use_count = 0;
 	return status;
+}
+
+static trz_status record_stream(struct replay *r, const struct trace_event *event)
+{
+	struct replay_block *block = &r->blocks[event->id];
+	if (block->address == 0)
+		return TRZ_OK;
+	trz_stream stream = r->streams[event->stream];
+	trz_status status = TRZ_OK;
+	if (event->stream != block->stream) {
+		r->uses[++r->use_count] = (struct replay_use){ block->uses, event->stream };
+		block->uses = r->use_count;
+		status = program_hand_over(&r->program, r->streams[block->stream], stream);
+	}
+	if (status == TRZ_OK && r->heap)
+		status = trz_record_stream(r->heap, (void *)(uintptr_t)block->address, stream);
+	return status;
+}
+
+static trz_status replay_event(struct replay *r, const struct trace_event *event)
+{
+	switch ((enum trace_kind)event->kind) {
+	case TRACE_ALLOC:
+		return replay_alloc(r, event);
+	case TRACE_FREE:
+		return free_block(r, event->id, event->stream);
+	case TRACE_RECORD_STREAM:
+		return record_stream(r, event);
+	case TRACE_EVENT_RECORD:
+		return program_record(&r->program, event->id, r->streams[event->stream]);
+	case TRACE_STREAM_WAIT:
+		return program_wait(&r->program, event->id, r->streams[event->stream]);
+	case TRACE_CAPTURE_BEGIN:
+	case TRACE_CAPTURE_END:
+	case TRACE_POOL_BEGIN:
+	case TRACE_POOL_END:
+	case TRACE_POOL_RELEASE:
+		r->out->skipped_events++;
+		return TRZ_OK;
+	case TRACE_FREE_COMPLETED:
+	case TRACE_MARKER:
+	case TRACE_KINDS:
+		break;
+	}
+	return TRZ_OK;
 }
 
 static uint64_t memory_calls(const struct replay *r)
@@ -196,15 +277,16 @@ static trz_status observe(struct replay *r)
 	return status;
 }
 
+static bool is_stopped(const struct replay *r)
+{
+	return r->params->stop_at_oom && r->out->ooms > 0;
+}
+
 static trz_status replay_pass(struct replay *r)
 {
 	trz_status status = TRZ_OK;
-	for (size_t i = 0; status == TRZ_OK && i < r->trace->count; i++) {
-		const struct trace_event *event = &r->trace->events[i];
-		if (event->kind == TRACE_ALLOC)
-			status = replay_alloc(r, event);
-		else if (event->kind == TRACE_FREE)
-			status = free_block(r, event->id);
+	for (size_t i = 0; status == TRZ_OK && i < r->trace->count && !is_stopped(r); i++) {
+		status = replay_event(r, &r->trace->events[i]);
 		sim_tick(r->sim, r->params->lag);
 		r->out->events++;
 		if (status == TRZ_OK)
@@ -215,17 +297,25 @@ static trz_status replay_pass(struct replay *r)
 
 /* -- setting up and gathering ------------------------------------------------------------------------- */
 
-static trz_status make_streams(struct replay *r)
+/* What has to be known of the trace before it is replayed; *record_streams: how many there are. */
+static void survey(struct replay *r, size_t *record_streams)
 {
-	trz_status status = TRZ_OK;
 	bool seen[TRACE_STREAMS_MAX] = { false };
+	*record_streams = 0;
 	for (size_t i = 0; i < r->trace->count; i++) {
 		const struct trace_event *event = &r->trace->events[i];
+		*record_streams += event->kind == TRACE_RECORD_STREAM;
+		r->program.orders_streams |= event->kind == TRACE_STREAM_WAIT;
 		if (event->kind == TRACE_ALLOC && !seen[event->stream]) {
 			seen[event->stream] = true;
 			r->out->streams++;
 		}
 	}
+}
+
+static trz_status make_streams(struct replay *r)
+{
+	trz_status status = TRZ_OK;
 	for (uint32_t i = 1; status == TRZ_OK && i < r->trace->streams; i++)
 		status = sim_stream_create(r->sim, r->context, false, &r->streams[i]);
 	return status;
@@ -241,6 +331,8 @@ static trz_status open_device(struct replay *r)
 		return status;
 	r->driver = sim_driver(r->sim);
 	status = sim_context_primary(r->sim, 0, &r->context);
+	r->program.sim = r->sim;
+	r->program.context = r->context;
 	if (status != TRZ_OK || p->policy == REPLAY_NAIVE)
 		return status;
 	trz_open_params open = { .context = r->context, .config = p->conf, .driver = r->driver };
@@ -250,10 +342,13 @@ static trz_status open_device(struct replay *r)
 
 static trz_status allocate_tables(struct replay *r)
 {
+	size_t record_streams;
+	survey(r, &record_streams);
 	r->streams = calloc(r->trace->streams, sizeof *r->streams);
 	r->blocks = calloc(max_u64(1, r->trace->allocs), sizeof *r->blocks);
+	r->uses = calloc(record_streams + 1, sizeof *r->uses);
 	r->stats = calloc(max_u64(1, r->stat_count), sizeof *r->stats);
-	if (!r->streams || !r->blocks || !r->stats)
+	if (!r->streams || !r->blocks || !r->uses || !r->stats)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to replay a trace of %zu events", r->trace->count);
 	return TRZ_OK;
 }
@@ -263,9 +358,9 @@ static trz_status gather(struct replay *r)
 {
 	struct replay_result *out = r->out;
 	for (int slot = 0; slot < SIM_SLOTS; slot++)
-		out->driver_calls[slot] = sim_calls(r->sim, (sim_slot)slot);
+		out->driver_calls[slot] = sim_calls(r->sim, (sim_slot)slot) - r->program.calls[slot];
 	out->driver_calls_last_quarter = memory_calls(r) - r->memory_calls_before;
-	out->driver_time_ns = sim_driver_time_ns(r->sim);
+	out->driver_time_ns = sim_driver_time_ns(r->sim) - r->program.driver_ns;
 	out->operations = r->operations;
 	if (!r->heap) {
 		out->peak_reserved_bytes = sim_device_peak(r->sim, 0);
@@ -297,7 +392,7 @@ static trz_status replay_passes(struct replay *r)
 	unsigned passes = r->params->repeat ? r->params->repeat : 1;
 	r->total_events = r->trace->count * (uint64_t)passes;
 	trz_status status = make_streams(r);
-	for (unsigned pass = 0; status == TRZ_OK && pass < passes; pass++) {
+	for (unsigned pass = 0; status == TRZ_OK && pass < passes && !is_stopped(r); pass++) {
 		if (pass > 0)
 			status = free_live(r);
 		if (status == TRZ_OK)
@@ -313,6 +408,7 @@ static trz_status close_device(struct replay *r)
 {
 	trz_status status = r->context ? sim_device_sync(r->sim, 0) : TRZ_OK;
 	trz_status closed = trz_close(r->heap);
+	program_close(&r->program);
 	for (uint32_t i = 1; r->streams && i < r->trace->streams; i++) {
 		if (r->streams[i])
 			sim_stream_destroy(r->sim, r->context, r->streams[i]);
@@ -357,6 +453,7 @@ trz_status replay_run(const struct trace *trace, const struct replay_params *par
 	latency_free(&r.latency);
 	free(r.streams);
 	free(r.blocks);
+	free(r.uses);
 	free(r.stats);
 	return status;
 }

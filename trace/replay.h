@@ -3,14 +3,20 @@
  * Replays a trace through a heap on a simulated device, and says what that cost.
  *
  * Every allocation is followed, on its stream, by a sparse write of a tag of its own; every free is preceded
- * by a check of it. Work enqueued on a stream completes only after `lag` further events of the trace. So
- * memory that is given out twice, reused too early or lost on a move shows up as a wrong tag: a violation.
+ * by a check of it on each stream that may still use the memory: the allocation's and those of
+ * TRACE_RECORD_STREAM; for a free in the order of another stream, that one alone. Work enqueued on a stream
+ * completes only after `lag` further events of the trace. So memory that is given out twice, reused too early
+ * or lost on a move shows up as a wrong tag: a violation.
  *
- * Events other than TRACE_ALLOC and TRACE_FREE pass time and do nothing else.
+ * TRACE_EVENT_RECORD and TRACE_STREAM_WAIT are done on the device as the program did them. A trace without
+ * waits says nothing of how its streams were ordered: there a stream that takes memory over waits for the one
+ * that had it. These calls are the program's: no figure counts them. Captures and pools are passed over, and
+ * counted. Other events pass time and do nothing else.
  */
 #ifndef TRZ_TRACE_REPLAY_H
 #define TRZ_TRACE_REPLAY_H
 
+#include "bits.h"
 #include "sim.h"
 #include "trace.h"
 
@@ -29,6 +35,7 @@ struct replay_params {
 	sim_schedule schedule;
 	unsigned repeat;        /* passes over the trace in one heap, all freed in between; 0: 1 */
 	bool check;             /* the whole heap check every 64 events */
+	bool stop_at_oom;       /* end where a request gets no memory */
 	void (*progress)(void *arg, uint64_t done, uint64_t total);  /* every 1024 events; may be NULL */
 	void *progress_arg;
 };
@@ -46,6 +53,7 @@ struct replay_result {
 	uint64_t driver_calls_last_quarter;    /* calls that make, lay, take or give back memory */
 	uint64_t driver_time_ns;               /* virtual */
 	uint64_t max_driver_time_per_alloc_ns;
+	uint64_t skipped_events;               /* of captures and pools, which are not replayed */
 	uint64_t ooms;                         /* requests that got no memory; their frees are left out */
 	uint64_t violations;
 	uint64_t leaks;                        /* driver objects alive after the heap was closed */
@@ -64,6 +72,23 @@ struct replay_result {
  * whatever else an allocation or a free may fail with but the lack of memory. */
 trz_status replay_run(const struct trace *trace, const struct replay_params *params,
                       struct replay_result *out);
+
+#define REPLAY_FIT_STEP MIB(64)
+
+struct replay_fit {
+	uint64_t bytes;           /* the smallest device that serves every request; 0: above the capacity */
+	uint64_t driver_time_ns;  /* of the run at that size */
+	unsigned runs;
+	bool verified;            /* once more, bytes - REPLAY_FIT_STEP was too small and bytes was not */
+	uint64_t violations;      /* over all runs */
+	uint64_t leaks;
+	char problem[256];        /* the first of these, as text */
+};
+
+/* Searches, in steps of REPLAY_FIT_STEP, up from the trace's peak of allocated bytes to params->capacity.
+ * Errors: as replay_run. */
+trz_status replay_fit(const struct trace *trace, const struct replay_params *params, uint64_t peak_allocated,
+                      struct replay_fit *out);
 
 /* What one create, one map and one set_access of `size` bytes cost by a cost table, each in virtual ns. */
 struct replay_tile_cost {

@@ -15,7 +15,10 @@
 
 _Static_assert(sizeof(struct trace_event) <= 32, "traces of millions of events are held in memory");
 
-enum { PICKLE_PROTO = 0x80 };
+enum {
+	PICKLE_PROTO = 0x80,
+	SNIFF_BYTES = 512  /* the first line of a log is looked at whole */
+};
 
 trz_status trace_add(struct trace *trace, const struct trace_event *event)
 {
@@ -42,7 +45,7 @@ void trace_free(struct trace *trace)
 
 static trz_status read_any(struct trace_input *in, int device, struct trace *out)
 {
-	trz_status status = input_fill(in, COMPACT_MAGIC_SIZE);
+	trz_status status = input_fill(in, SNIFF_BYTES);
 	if (status != TRZ_OK)
 		return status;
 	size_t have = (size_t)(in->end - in->at);
@@ -53,9 +56,13 @@ static trz_status read_any(struct trace_input *in, int device, struct trace *out
 		return trace_read_compact(in, out);
 	if (in->at[0] == PICKLE_PROTO)
 		return trace_read_pytorch(in, device, out);
+	if (trace_is_rmm((const char *)in->at, have))
+		return trace_read_rmm(in, out);
+	if (trace_is_stalloc((const char *)in->at, have))
+		return trace_read_stalloc(in, out);
 	return trz_fail(TRZ_ERROR_BAD_INPUT,
 	                "%s: is no trace: it starts neither as a pickle of protocol 2 to 5 (a PyTorch memory "
-	                "snapshot) nor as a compact trace", in->name);
+	                "snapshot), nor as a compact trace, nor as a log of RMM or STAlloc", in->name);
 }
 
 static trz_status load(struct trace_input *in, int device, struct trace *out)

@@ -2,8 +2,10 @@
  *
  * A trace: what a program asked of its device allocator, in order, as one array in memory. Owns the event
  * kinds and the entry points that read and write traces:
- *  - PyTorch snapshot pickles (protocols 2 to 5), plain or xz,
- *  - the project's own compact format (trace_compact.c), plain or xz.
+ *  - PyTorch snapshot pickles (protocols 2 to 5),
+ *  - logs of RMM's logging adaptor (CSV) and of STAlloc's tracer,
+ *  - the project's own compact format (trace_compact.c),
+ * each plain or packed by xz, gzip or zstd.
  */
 #ifndef TRZ_TRACE_H
 #define TRZ_TRACE_H
@@ -52,6 +54,7 @@ struct trace {
 	uint32_t device;         /* ordinal of the device that it was recorded on */
 	uint64_t unknown_frees;  /* frees of memory allocated before the trace began: left out */
 	uint64_t implied_frees;  /* frees that the recording lost, seen by the address being allocated again */
+	uint64_t failed_allocs;  /* requests that got no memory when they were recorded: left out */
 };
 
 /* `device` of trace_load: the device with the most events. */
@@ -62,7 +65,7 @@ enum { TRACE_ANY_DEVICE = -1 };
  * then empty. */
 trz_status trace_load(const char *path, int device, struct trace *out);
 
-/* As trace_load, from memory; `name` stands for the path in messages. xz is not decoded here. */
+/* As trace_load, from memory; `name` stands for the path in messages. Nothing is unpacked here. */
 trz_status trace_load_memory(const char *name, const void *data, size_t size, int device, struct trace *out);
 
 /* Writes the compact format. Errors: IO. A file that could not be written whole is removed. */

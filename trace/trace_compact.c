@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compact trace format, version 1.0. Pack it with xz for keeping: the readers take that as it is.
+ * The compact trace format, version 1.1. Pack it with xz for keeping: the readers take that as it is.
  *
  *   bytes    what
  *   8        magic: 89 54 52 5A 0D 0A 1A 0A
  *   1        major version, 1: a reader refuses others
- *   1        minor version, 0: a reader takes any
+ *   1        minor version, 1: a reader takes any
  *   2        H, little-endian: bytes of header that follow
- *   H        device: varint; streams: varint; unknown frees: varint; implied frees: varint; what a newer
- *            minor version appends is passed over
+ *   H        device: varint; streams: varint; unknown frees: varint; implied frees: varint; since
+ *            1.1: failed allocations: varint; what a newer minor version appends is passed over
  *   ...      records, each:
  *              N: varint, the bytes of the record that follow, 1 to 4096
  *              kind: 1 byte, enum trace_kind; a record of another kind is passed over
@@ -38,10 +38,10 @@
 
 enum {
 	COMPACT_MAJOR = 1,
-	COMPACT_MINOR = 0,
+	COMPACT_MINOR = 1,
 	KIND_END = 0,
 	VARINT_BYTES_MAX = 10,
-	HEADER_FIELDS = 4,
+	HEADER_FIELDS = 5,
 	RECORD_FIELDS = 4,
 	RECORD_BYTES_MAX = 4096
 };
@@ -84,7 +84,7 @@ static trz_status put(struct writer *w, const uint8_t *bytes, size_t size)
 static trz_status put_header(struct writer *w, const struct trace *trace)
 {
 	const uint64_t fields[HEADER_FIELDS] = { trace->device, trace->streams, trace->unknown_frees,
-	                                         trace->implied_frees };
+	                                         trace->implied_frees, trace->failed_allocs };
 	uint8_t bytes[COMPACT_MAGIC_SIZE + 4 + HEADER_FIELDS * VARINT_BYTES_MAX];
 	memcpy(bytes, COMPACT_MAGIC, COMPACT_MAGIC_SIZE);
 	bytes[8] = COMPACT_MAJOR;
@@ -229,6 +229,7 @@ static trz_status get_header(struct reader *r)
 	r->streams = (uint32_t)fields[1];
 	r->trace->unknown_frees = fields[2];
 	r->trace->implied_frees = fields[3];
+	r->trace->failed_allocs = fields[4];
 	return TRZ_OK;
 }
 

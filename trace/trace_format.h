@@ -18,4 +18,11 @@ trz_status trace_read_pytorch(struct trace_input *in, int device, struct trace *
 /* The compact format (trace_compact.c). */
 trz_status trace_read_compact(struct trace_input *in, struct trace *out);
 
+/* Logs of RMM (trace_rmm.c) and STAlloc (trace_stalloc.c), and whether input that starts with `text` is one.
+ * */
+bool trace_is_rmm(const char *text, size_t size);
+trz_status trace_read_rmm(struct trace_input *in, struct trace *out);
+bool trace_is_stalloc(const char *text, size_t size);
+trz_status trace_read_stalloc(struct trace_input *in, struct trace *out);
+
 #endif

@@ -12,19 +12,7 @@
 
 #include "bits.h"
 #include "error.h"
-
-/* Compressed formats by their first bytes; those without a decoder have a remedy instead. */
-static const struct compression {
-	const char *magic;
-	size_t size;
-	const char *remedy;
-} compressions[] = {
-	{ "\xfd" "7zXZ\0", 6, NULL },
-	{ "\x1f\x8b", 2, "compressed by gzip, which is not read; unpack it first (gzip -d)" },
-	{ "\x28\xb5\x2f\xfd", 4, "compressed by zstd, which is not read; unpack it first (zstd -d)" },
-	{ "BZh", 3, "compressed by bzip2, which is not read; unpack it first (bzip2 -d)" },
-	{ "PK\x03\x04", 4, "a zip archive, which is not read; unpack it first (unzip)" },
-};
+#include "trace_unpack.h"
 
 trz_status input_read_raw(const struct trace_input *in, uint8_t *to, size_t size, size_t *got)
 {
@@ -50,18 +38,14 @@ static trz_status sniff_compression(struct trace_input *in)
 	if (status != TRZ_OK)
 		return status;
 	size_t have = (size_t)(in->end - in->at);
-	for (size_t i = 0; i < sizeof compressions / sizeof compressions[0]; i++) {
-		const struct compression *c = &compressions[i];
-		if (have < c->size || memcmp(in->at, c->magic, c->size) != 0)
-			continue;
-		if (c->remedy)
-			return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: is %s", in->name, c->remedy);
-		status = xz_open(in->at, have, &in->xz);
-		in->at = in->end = in->window;
-		in->end_offset = 0;
+	const struct codec *codec;
+	status = unpack_sniff(in->name, in->at, have, &codec);
+	if (status != TRZ_OK || !codec)
 		return status;
-	}
-	return TRZ_OK;
+	status = unpack_open(codec, in->at, have, &in->unpacker);
+	in->at = in->end = in->window;
+	in->end_offset = 0;
+	return status;
 }
 
 trz_status input_open(struct trace_input *in, const char *path)
@@ -93,7 +77,7 @@ void input_close(struct trace_input *in)
 {
 	if (in->fd >= 0)
 		close(in->fd);
-	xz_close(in->xz);
+	unpack_close(in->unpacker);
 	free(in->window);
 	*in = (struct trace_input){ .fd = -1 };
 }
@@ -107,8 +91,8 @@ trz_status input_fill(struct trace_input *in, size_t size)
 		memmove(in->window, in->at, have);
 	size_t got = 0;
 	uint8_t *to = in->window + have;
-	trz_status status = in->xz ? xz_read(in->xz, in, to, INPUT_WINDOW - have, &got)
-	                           : input_read_raw(in, to, INPUT_WINDOW - have, &got);
+	trz_status status = in->unpacker ? unpack_read(in->unpacker, in, to, INPUT_WINDOW - have, &got)
+	                                 : input_read_raw(in, to, INPUT_WINDOW - have, &got);
 	in->at = in->window;
 	in->end = to + got;
 	in->end_offset += got;

@@ -14,17 +14,17 @@
 /* The most bytes that can be asked for at a time. */
 enum { INPUT_WINDOW = 1 << 16 };
 
-struct xz_decoder;
+struct unpacker;
 
 /* Invariant: at <= end; [at, end) are the decoded bytes that nobody has taken yet. */
 struct trace_input {
 	const char *name;
 	const uint8_t *at;
 	const uint8_t *end;
-	uint64_t end_offset;    /* offset of `end` from the start of the decoded bytes */
-	int fd;                 /* -1: memory */
-	uint8_t *window;        /* INPUT_WINDOW bytes; NULL: memory */
-	struct xz_decoder *xz;  /* NULL: what is read is taken as it is */
+	uint64_t end_offset;        /* offset of `end` from the start of the decoded bytes */
+	int fd;                     /* -1: memory */
+	uint8_t *window;            /* INPUT_WINDOW bytes; NULL: memory */
+	struct unpacker *unpacker;  /* NULL: what is read is taken as it is */
 };
 
 /* Opens `path` ("-": standard input) and looks whether it is compressed. Errors: IO, BAD_INPUT (a compression
@@ -66,15 +66,5 @@ static inline uint64_t load_le(const uint8_t *bytes, size_t size)
 
 /* read(2) until `size` bytes are there or the file ends. Errors: IO. */
 trz_status input_read_raw(const struct trace_input *in, uint8_t *to, size_t size, size_t *got);
-
-/* -- xz (trace_xz.c) ---------------------------------------------------------------------------------- */
-
-/* A decoder whose first compressed bytes are `seen`. */
-trz_status xz_open(const uint8_t *seen, size_t size, struct xz_decoder **out);
-void xz_close(struct xz_decoder *xz);
-
-/* Decodes up to `room` bytes; fewer only at the end. Errors: BAD_INPUT (damaged, truncated), IO. */
-trz_status xz_read(struct xz_decoder *xz, const struct trace_input *in, uint8_t *to, size_t room,
-                   size_t *got);
 
 #endif

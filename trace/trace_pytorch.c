@@ -1,121 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a PyTorch memory snapshot to a trace: the history of one device, addresses replaced by allocation
- * numbers, streams and pools by dense indices.
+ * From a PyTorch memory snapshot to a trace: the history of one device.
  *
  * A free is the entry "free_requested": the moment at which the program gave the memory back. A history that
- * has none of these uses "free_completed". Frees of addresses that are not live were allocated before the
- * recording began: they are counted and left out. An allocation at a live address means that the recording
- * lost a free: it is put in before, and counted. Entries of other kinds (segments, snapshots, ...) describe
- * what the recorded allocator did, not what was asked of it, and are left out.
+ * has none of these uses "free_completed". Entries of other kinds (segments, snapshots, ...) describe what
+ * the recorded allocator did, not what was asked of it, and are left out.
  */
 #include "error.h"
 #include "trace_format.h"
-#include "trace_map.h"
+#include "trace_history.h"
 #include "trace_pickle.h"
 
-/* A request that no device could ever serve marks a damaged trace. */
-#define SIZE_MAX_BYTES ((int64_t)1 << 56)
-
-struct history {
+struct snapshot {
 	const char *name;
 	const struct pickle *pickle;
-	struct trace *trace;
+	struct history history;
+	uint32_t device;
 	enum pickle_word free_action;
-	struct trace_map live;       /* address -> allocation */
-	struct trace_map streams;
-	struct trace_map pools;
 	size_t entry;                /* number of the entry that is being read */
 };
 
-static trz_status bad_entry(const struct history *h, const char *what)
+static trz_status bad_entry(const struct snapshot *s, const char *what)
 {
-	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: entry %zu of device %u: %s", h->name, h->entry,
-	                h->trace->device, what);
+	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: entry %zu of device %u: %s", s->name, s->entry,
+	                s->device, what);
 }
 
-/* The dense index of a key: its own if it has been seen, else the next. */
-static trz_status dense(struct trace_map *map, uint64_t key, uint32_t *index)
+static trz_status read_stream(const struct snapshot *s, pickle_value entry, uint64_t *stream)
 {
-	if (map_get(map, key, index))
-		return TRZ_OK;
-	*index = (uint32_t)map->count;
-	return map_set(map, key, *index);
-}
-
-static trz_status read_stream(struct history *h, pickle_value entry, uint16_t *stream)
-{
-	pickle_value value = pickle_entry(h->pickle, entry, PICKLE_STREAM);
+	pickle_value value = pickle_entry(s->pickle, entry, PICKLE_STREAM);
 	if (pickle_tag(value) != PICKLE_INT)
-		return bad_entry(h, "its stream is no number");
-	uint32_t index;
-	trz_status status = dense(&h->streams, (uint64_t)pickle_int(value), &index);
-	if (status != TRZ_OK)
-		return status;
-	if (index >= TRACE_STREAMS_MAX)
-		return bad_entry(h, "the trace has more than 4096 streams");
-	*stream = (uint16_t)index;
+		return bad_entry(s, "its stream is no number");
+	*stream = (uint64_t)pickle_int(value);
 	return TRZ_OK;
 }
 
-static trz_status read_pool(struct history *h, pickle_value entry, uint32_t *pool)
+static trz_status add_alloc(struct snapshot *s, pickle_value entry, uint64_t address, uint64_t stream)
 {
-	pickle_value value = pickle_entry(h->pickle, entry, PICKLE_POOL_ID);
-	*pool = 0;
-	return pickle_tag(value) == PICKLE_PAIR ? dense(&h->pools, pickle_index(value), pool) : TRZ_OK;
+	pickle_value size = pickle_entry(s->pickle, entry, PICKLE_SIZE);
+	if (pickle_tag(size) != PICKLE_INT || pickle_int(size) < 0 ||
+	    pickle_int(size) > (int64_t)HISTORY_SIZE_MAX)
+		return bad_entry(s, "its size is no number from 0 to 2^56");
+	pickle_value pool = pickle_entry(s->pickle, entry, PICKLE_POOL_ID);
+	uint64_t pool_key = pickle_tag(pool) == PICKLE_PAIR ? pickle_index(pool) : 0;
+	return history_alloc(&s->history, address, (uint64_t)pickle_int(size), stream, pool_key);
 }
 
-static trz_status add_free(struct history *h, uint64_t address, uint32_t id, uint16_t stream)
-{
-	map_remove(&h->live, address);
-	return trace_add(h->trace, &(struct trace_event){ .kind = TRACE_FREE, .id = id, .stream = stream });
-}
-
-static trz_status add_alloc(struct history *h, pickle_value entry, uint64_t address)
-{
-	struct trace_event event = { .kind = TRACE_ALLOC, .id = h->trace->allocs };
-	pickle_value size = pickle_entry(h->pickle, entry, PICKLE_SIZE);
-	if (pickle_tag(size) != PICKLE_INT || pickle_int(size) < 0 || pickle_int(size) > SIZE_MAX_BYTES)
-		return bad_entry(h, "its size is no number from 0 to 2^56");
-	event.size = (uint64_t)pickle_int(size);
-	trz_status status = read_stream(h, entry, &event.stream);
-	if (status == TRZ_OK)
-		status = read_pool(h, entry, &event.pool);
-	uint32_t lost;
-	if (status == TRZ_OK && map_get(&h->live, address, &lost)) {
-		h->trace->implied_frees++;
-		status = add_free(h, address, lost, event.stream);
-	}
-	if (status == TRZ_OK)
-		status = map_set(&h->live, address, event.id);
-	return status == TRZ_OK ? trace_add(h->trace, &event) : status;
-}
-
-static trz_status add_entry(struct history *h, pickle_value entry)
+static trz_status add_entry(struct snapshot *s, pickle_value entry)
 {
 	if (pickle_tag(entry) != PICKLE_DICT)
-		return bad_entry(h, "is no dict");
-	pickle_value action = pickle_entry(h->pickle, entry, PICKLE_ACTION);
+		return bad_entry(s, "is no dict");
+	pickle_value action = pickle_entry(s->pickle, entry, PICKLE_ACTION);
 	if (pickle_tag(action) != PICKLE_WORD)
-		return bad_entry(h, "has no action");
+		return bad_entry(s, "has no action");
 	enum pickle_word word = (enum pickle_word)pickle_index(action);
-	if (word != PICKLE_ALLOC && word != h->free_action)
+	if (word != PICKLE_ALLOC && word != s->free_action)
 		return TRZ_OK;
 
-	pickle_value value = pickle_entry(h->pickle, entry, PICKLE_ADDR);
+	pickle_value value = pickle_entry(s->pickle, entry, PICKLE_ADDR);
 	if (pickle_tag(value) != PICKLE_INT)
-		return bad_entry(h, "its addr is no number");
+		return bad_entry(s, "its addr is no number");
 	uint64_t address = (uint64_t)pickle_int(value);
-	if (word == PICKLE_ALLOC)
-		return add_alloc(h, entry, address);
-	uint32_t id;
-	if (!map_get(&h->live, address, &id)) {
-		h->trace->unknown_frees++;
-		return TRZ_OK;
-	}
-	uint16_t stream;
-	trz_status status = read_stream(h, entry, &stream);
-	return status == TRZ_OK ? add_free(h, address, id, stream) : status;
+	uint64_t stream = 0;
+	trz_status status = read_stream(s, entry, &stream);
+	if (status != TRZ_OK)
+		return status;
+	return word == PICKLE_ALLOC ? add_alloc(s, entry, address, stream)
+	                            : history_free(&s->history, address, stream);
 }
 
 static enum pickle_word choose_free_action(const struct pickle *p, pickle_value entries)
@@ -165,38 +116,33 @@ static trz_status choose_device(const char *name, const struct pickle *p, int de
 	return TRZ_OK;
 }
 
-static trz_status add_entries(struct history *h, pickle_value entries)
+static trz_status add_entries(struct snapshot *s, pickle_value entries, struct trace *out)
 {
-	/* The default stream and the default pool come first, used or not. */
-	uint32_t index;
-	trz_status status = dense(&h->streams, 0, &index);
-	if (status == TRZ_OK)
-		status = dense(&h->pools, 0, &index);
+	trz_status status = history_begin(&s->history, s->name, out);
 	pickle_value entry;
-	for (struct pickle_items it = pickle_items(h->pickle, entries);
-	     status == TRZ_OK && pickle_next(h->pickle, &it, &entry); h->entry++)
-		status = add_entry(h, entry);
+	for (struct pickle_items it = pickle_items(s->pickle, entries);
+	     status == TRZ_OK && pickle_next(s->pickle, &it, &entry); s->entry++)
+		status = add_entry(s, entry);
+	history_end(&s->history);
 	return status;
 }
 
 trz_status trace_read_pytorch(struct trace_input *in, int device, struct trace *out)
 {
 	struct pickle pickle;
-	struct history h = { .name = in->name, .pickle = &pickle, .trace = out };
+	struct snapshot s = { .name = in->name, .pickle = &pickle };
 	pickle_value entries = PICKLE_UNSET;
 	trz_status status = pickle_read(in, &pickle);
 	if (status == TRZ_OK)
-		status = choose_device(in->name, &pickle, device, &entries, &out->device);
+		status = choose_device(in->name, &pickle, device, &entries, &s.device);
 	if (status == TRZ_OK) {
-		h.free_action = choose_free_action(&pickle, entries);
-		status = add_entries(&h, entries);
+		out->device = s.device;
+		s.free_action = choose_free_action(&pickle, entries);
+		status = add_entries(&s, entries, out);
 	}
 	if (status == TRZ_OK && out->count == 0)
 		status = trz_fail(TRZ_ERROR_BAD_INPUT, "%s: the history of device %u holds no allocation", in->name,
 		                  out->device);
-	map_free(&h.live);
-	map_free(&h.streams);
-	map_free(&h.pools);
 	pickle_free(&pickle);
 	return status;
 }

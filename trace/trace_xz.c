@@ -4,49 +4,37 @@
  */
 #include <lzma.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bits.h"
-#include "error.h"
-#include "trace_input.h"
+#include "trace_unpack.h"
 
 /* Enough for `xz -9`, which needs 65 MiB. */
 #define XZ_MEMORY_MAX MIB(256)
 
-struct xz_decoder {
-	lzma_stream stream;
-	bool done;
-	uint8_t raw[INPUT_WINDOW];  /* compressed bytes; stream.next_in points into it */
-};
-
-trz_status xz_open(const uint8_t *seen, size_t size, struct xz_decoder **out)
+static void *xz_open(void)
 {
-	struct xz_decoder *xz = calloc(1, sizeof *xz);
-	if (!xz)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for the xz decoder");
-	xz->stream = (lzma_stream)LZMA_STREAM_INIT;
-	if (lzma_stream_decoder(&xz->stream, XZ_MEMORY_MAX, LZMA_CONCATENATED) != LZMA_OK) {
-		free(xz);
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for the xz decoder");
-	}
-	memcpy(xz->raw, seen, size);
-	xz->stream.next_in = xz->raw;
-	xz->stream.avail_in = size;
-	*out = xz;
-	return TRZ_OK;
+	lzma_stream *s = malloc(sizeof *s);
+	if (!s)
+		return NULL;
+	*s = (lzma_stream)LZMA_STREAM_INIT;
+	if (lzma_stream_decoder(s, XZ_MEMORY_MAX, LZMA_CONCATENATED) == LZMA_OK)
+		return s;
+	free(s);
+	return NULL;
 }
 
-void xz_close(struct xz_decoder *xz)
+static void xz_close(void *state)
 {
-	if (!xz)
-		return;
-	lzma_end(&xz->stream);
-	free(xz);
+	lzma_end(state);
+	free(state);
 }
 
-static const char *xz_reason(lzma_ret code)
+static const char *xz_wrong(lzma_ret code)
 {
 	switch (code) {
+	case LZMA_OK:
+	case LZMA_STREAM_END:
+		return NULL;
 	case LZMA_BUF_ERROR:
 		return "is truncated";
 	case LZMA_MEMLIMIT_ERROR:
@@ -60,27 +48,17 @@ static const char *xz_reason(lzma_ret code)
 	}
 }
 
-trz_status xz_read(struct xz_decoder *xz, const struct trace_input *in, uint8_t *to, size_t room, size_t *got)
+static const char *xz_step(void *state, struct codec_io *io, bool last, bool *boundary)
 {
-	lzma_stream *s = &xz->stream;
-	s->next_out = to;
-	s->avail_out = room;
-	while (s->avail_out > 0 && !xz->done) {
-		if (s->avail_in == 0) {
-			size_t have = 0;
-			trz_status status = input_read_raw(in, xz->raw, sizeof xz->raw, &have);
-			if (status != TRZ_OK)
-				return status;
-			s->next_in = xz->raw;
-			s->avail_in = have;
-		}
-		lzma_ret code = lzma_code(s, s->avail_in == 0 ? LZMA_FINISH : LZMA_RUN);
-		xz->done = code == LZMA_STREAM_END;
-		if (code != LZMA_OK && code != LZMA_STREAM_END) {
-			return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: the xz stream %s (at byte %llu of it)", in->name,
-			                xz_reason(code), (unsigned long long)s->total_in);
-		}
-	}
-	*got = room - s->avail_out;
-	return TRZ_OK;
+	lzma_stream *s = state;
+	s->next_in = io->from;
+	s->avail_in = io->from_size;
+	s->next_out = io->to;
+	s->avail_out = io->room;
+	lzma_ret code = lzma_code(s, last ? LZMA_FINISH : LZMA_RUN);
+	*io = (struct codec_io){ s->next_in, s->avail_in, s->next_out, s->avail_out };
+	*boundary = code == LZMA_STREAM_END;
+	return xz_wrong(code);
 }
+
+const struct codec codec_xz = { "xz", xz_open, xz_close, xz_step };

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the command line program: what it prints, its exit codes, what it makes of Python's pickles."""
+import bz2
 import gzip
 import json
 import lzma
@@ -14,7 +15,9 @@ import unittest
 from pathlib import Path
 
 CLI = os.environ["TERRAZZO_CLI"]
-TRACES = Path(os.environ["TRZ_SOURCE_DIR"]) / "bench" / "traces"
+SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+TRACES = SOURCE / "bench" / "traces"
+FIXTURES = SOURCE / "tests" / "trace"
 
 REQUIRED_KEYS = """trace policy events streams peak_allocated_bytes peak_requested_bytes peak_reserved_bytes
     end_reserved_bytes fragmentation external_fragmentation driver_calls driver_calls_last_quarter
@@ -110,8 +113,8 @@ class Program(Case):
         self.assertIn("--capacity=SIZE", self.run_cli("replay", "--help"))
 
     def test_usage_errors_name_the_thing(self):
-        self.assert_fails("a command is missing: replay, config or costs")
-        self.assert_fails("there is no command 'repaly'; commands: replay, config, costs", "repaly")
+        self.assert_fails("a command is missing: replay, synth, config or costs")
+        self.assert_fails("there is no command 'repaly'; commands: replay, synth, config, costs", "repaly")
         self.assert_fails("a trace is missing", "replay")
         self.assert_fails("'12zb' is no size", "replay", "--capacity", "12zb", "x")
         self.assert_fails("'inf' is no size", "replay", "--capacity", "inf", "x")
@@ -121,7 +124,7 @@ class Program(Case):
         self.assert_fails("there is no 'best'; choices: terrazzo, naive", "replay", "--policy", "best", "x")
         self.assert_fails("--lag: '-1' is no whole number", "replay", "--lag=-1", "x")
         self.assert_fails("--seed: '1.5' is no whole number", "replay", "--seed=1.5", "x")
-        self.assert_fails("--repeat: at least 1", "replay", "--repeat", "0", "x")
+        self.assert_fails("--repeat: '0' is no whole number from 1", "replay", "--repeat", "0", "x")
         self.assert_fails("--save takes one trace, not 2", "replay", "--save", "z", "x", "y")
         self.assert_fails("unrecognized option", "replay", "--frobnicate", "x")
 
@@ -155,7 +158,8 @@ class Input(Case):
         for protocol in (2, 3, 4, 5):
             plain = self.pickled("a.pickle", entries, protocol=protocol)
             packed = self.file("a.pickle.xz", lzma.compress(Path(plain).read_bytes()))
-            for path in (plain, packed):
+            zipped = self.file("a.pickle.gz", gzip.compress(Path(plain).read_bytes()))
+            for path in (plain, packed, zipped):
                 row, = self.replay_json("--save", self.folder / "a.trace", path)
                 self.assertEqual(row["peak_allocated_bytes"], peak)
                 saved.add((self.folder / "a.trace").read_bytes())
@@ -173,6 +177,17 @@ class Input(Case):
                 del row[key]
         self.assertEqual(first, second)
         self.assertEqual(first, third)
+
+    def test_logs_of_other_allocators(self):
+        row, = self.replay_json("--lag", 2, FIXTURES / "rmm.csv")
+        self.assertEqual([row[key] for key in ("trace", "events", "streams", "unknown_frees", "implied_frees",
+                                               "failed_allocs", "violations")], ["rmm", 8, 3, 1, 1, 1, 0])
+        self.assertIn("1 requests that got no memory when they were recorded were left out", self.err)
+        packed = gzip.compress((FIXTURES / "stalloc.txt").read_bytes())
+        row, = self.replay_json("--policy", "naive", "-", stdin=packed)
+        self.assertEqual((row["events"], row["operations"], row["peak_requested_bytes"]), (16, 6, 10489856))
+        path = self.file("bad.csv", (FIXTURES / "rmm.csv").read_bytes().replace(b"137438953472", b"lots"))
+        self.assert_fails("bad.csv: line 7: its size is no number", "replay", path)
 
     def test_devices(self):
         alloc = entry("alloc", 1 << 45, 4096)
@@ -206,7 +221,8 @@ class Input(Case):
                 (self.file("empty", b""), "is empty"),
                 (self.file("cut.pickle", good[:-9]), "truncated"),
                 (self.file("cut.xz", lzma.compress(good)[:-9]), "the xz stream is truncated"),
-                (self.file("packed.gz", gzip.compress(good)), "unpack it first (gzip -d)"),
+                (self.file("cut.gz", gzip.compress(good)[:-9]), "the gzip stream is truncated"),
+                (self.file("packed.bz2", bz2.compress(good)), "unpack it first (bzip2 -d)"),
                 (self.file("text.json", b'{"a": 1}'), "is no trace"),
                 (self.file("zero.pickle", pickle.dumps(snapshot(), 2)), "device_traces are empty"),
                 (self.file("list.pickle", pickle.dumps([1], 2)), "is no memory snapshot"),
@@ -219,6 +235,68 @@ class Input(Case):
         rows = self.replay_json(good, self.folder / "none", good, code=2)
         self.assertEqual([row["trace"] for row in rows], ["good", "good"])
         self.assertIn("none: cannot be opened", self.err)
+
+
+class Synth(Case):
+    def test_makes_traces_that_replay(self):
+        for shape in ("ring", "fsdp", "random"):
+            for more in ((), ("--record-stream",)):
+                path = self.folder / f"{shape}.trace"
+                text = self.run_cli("synth", "--shape", shape, "--streams", 3, "--events", 2500, "--seed", 7,
+                                    "--save", path, *more)
+                self.assertRegex(text, rf"{shape}\.trace: 2500 events, \d+ allocations, 3 streams\n$")
+                row, = self.replay_json("--lag", 60, "--check", path)
+                figures = [row[key] for key in ("events", "streams", "ooms", "violations", "leaks")]
+                self.assertEqual(figures, [2500, 3, 0, 0, 0])
+
+    def test_the_same_options_give_the_same_trace(self):
+        for name, option in (("a", "--seed=1"), ("b", "--seed=1"), ("c", "--seed=2"), ("d", "--record-stream")):
+            self.run_cli("synth", "--save", self.folder / name, option)
+        a, b, c, d = ((self.folder / name).read_bytes() for name in "abcd")
+        self.assertEqual(a, b)
+        self.assertEqual(len({a, c, d}), 3)
+
+    def test_bad_options(self):
+        self.assert_fails("--save FILE is missing", "synth")
+        self.assert_fails("'0' is no whole number from 1 to 4096", "synth", "--streams=0", "--save=x")
+        self.assert_fails("'4097' is no whole number from 1 to 4096", "synth", "--streams=4097", "--save=x")
+        self.assert_fails("--events: '0' is no whole", "synth", "--events=0", "--save=x")
+        self.assert_fails("there is no 'star'; choices: ring, fsdp", "synth", "--shape=star", "--save=x")
+        self.assert_fails("one argument too many", "synth", "x")
+        self.assert_fails("cannot be created", "synth", "--save", self.folder / "no" / "a.trace")
+
+
+class Fit(Case):
+    def test_both_policies(self):
+        mib = 1 << 20
+        path = self.pickled("a.pickle", [entry("alloc", (i + 1) << 40, 100 * mib) for i in range(5)])
+        for policy in ("terrazzo", "naive"):
+            row, = self.replay_json("--fit", "--policy", policy, "--capacity", "4GiB", path)
+            figures = row["fit_bytes"], row["fit_verified"], row["fit_violations"]
+            self.assertEqual(figures, (512 * mib, True, 0))
+            self.assertEqual(row["capacity_bytes"], 4096 * mib)
+            self.assertGreaterEqual(row["fit_runs"], 3)
+            at, = self.replay_json("--policy", policy, "--capacity", row["fit_bytes"], path)
+            self.assertEqual((at["ooms"], at["driver_time_ns"]), (0, row["fit_driver_time_ns"]))
+            too_small = row["fit_bytes"] - 64 * mib
+            less, = self.replay_json("--policy", policy, "--capacity", too_small, path, code=3)
+            self.assertGreater(less["ooms"], 0)
+            self.assertNotIn("fit_bytes", at)
+
+    def test_table_has_the_column(self):
+        path = self.pickled("a.pickle", [entry("alloc", 1 << 40, 100 << 20)])
+        lines = self.run_cli("replay", "--fit", path).splitlines()
+        self.assertTrue(lines[2].endswith("fits in") and lines[3].endswith("GiB"), lines)
+        self.assertEqual(lines[4].split()[-1], "0.1250")
+        self.assertNotIn("fits in", self.run_cli("replay", path))
+
+    def test_nothing_fits(self):
+        path = self.pickled("a.pickle", [entry("alloc", 1 << 40, 200 << 20)])
+        row, = self.replay_json("--fit", "--capacity", "128MiB", path, code=3)
+        self.assertEqual((row["fit_bytes"], row["fit_driver_time_ns"], row["fit_runs"]), (None, None, 0))
+        row, = self.replay_json("--fit", "--capacity", "204MiB", "--policy", "naive", path)
+        self.assertEqual((row["ooms"], row["fit_bytes"]), (0, None))
+        self.assertIn("does not fit in the capacity, to whole 64 MiB", self.err)
 
 
 class Replay(Case):

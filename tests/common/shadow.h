@@ -19,6 +19,7 @@ struct live {
 	uint64_t tag;            /* of the stamp that lies in it */
 	unsigned stream;         /* index of the owner's choosing */
 	bool small;
+	bool read_elsewhere;     /* by a stream that nothing orders before the owner's */
 };
 
 /* Invariant: list[i] ends at or before list[i + 1] begins. */

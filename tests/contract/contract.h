@@ -33,6 +33,13 @@ struct contract_ops {
 	void (*fill)(void *self, trz_context c, trz_stream s, trz_addr address, uint64_t size, uint8_t value);
 	void (*read)(void *self, trz_context c, trz_stream s, void *to, trz_addr from, uint64_t size);
 
+	/* A capture of the stream; end gives its graph, ready for launches, or NULL where the capture was
+	 * invalidated. It is over in either case. */
+	void (*capture_begin)(void *self, trz_context context, trz_stream stream, trz_capture_mode mode);
+	void *(*capture_end)(void *self, trz_context context, trz_stream stream);
+	void (*graph_launch)(void *self, trz_context context, void *graph, trz_stream stream);
+	void (*graph_destroy)(void *self, trz_context context, void *graph);
+
 	/* Keeps the stream busy until *flag is not 0. While it does, a case calls nothing that may block. */
 	void (*hold)(void *self, trz_context context, trz_stream stream, uint32_t *flag);
 };
@@ -60,6 +67,7 @@ struct contract_case {
 extern const struct contract_case contract_device_cases[];
 extern const struct contract_case contract_memory_cases[];
 extern const struct contract_case contract_stream_cases[];
+extern const struct contract_case contract_capture_cases[];
 
 /* Runs all cases against a table, on device 0; returns the number of those that failed. */
 int contract_run(const char *title, const trz_driver *driver, const struct contract_ops *ops, void *self);

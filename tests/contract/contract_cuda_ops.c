@@ -24,6 +24,12 @@ enum { NON_BLOCKING = 1 };
 	X(cuStreamCreate, cuStreamCreate, (void **, unsigned))                                              \
 	X(cuStreamDestroy, cuStreamDestroy_v2, (void *))                                                    \
 	X(cuStreamSynchronize, cuStreamSynchronize, (void *))                                               \
+	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, (void *, int))                                     \
+	X(cuStreamEndCapture, cuStreamEndCapture, (void *, void **))                                        \
+	X(cuGraphInstantiate, cuGraphInstantiateWithFlags, (void **, void *, unsigned long long))           \
+	X(cuGraphLaunch, cuGraphLaunch, (void *, void *))                                                   \
+	X(cuGraphExecDestroy, cuGraphExecDestroy, (void *))                                                 \
+	X(cuGraphDestroy, cuGraphDestroy, (void *))                                                         \
 	X(cuMemsetD8Async, cuMemsetD8Async, (cuda_addr, unsigned char, size_t, void *))                     \
 	X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, (void *, cuda_addr, size_t, void *))                     \
 	X(cuLaunchHostFunc, cuLaunchHostFunc, (void *, void (*)(void *), void *))
@@ -119,6 +125,43 @@ static void cuda_ops_read(void *self, trz_context c, trz_stream s, void *to, trz
 	pop();
 }
 
+static void cuda_ops_capture_begin(void *self, trz_context context, trz_stream stream, trz_capture_mode mode)
+{
+	(void)self;
+	push(context);
+	expect_success(cu.cuStreamBeginCapture(stream, (int)mode));
+	pop();
+}
+
+static void *cuda_ops_capture_end(void *self, trz_context context, trz_stream stream)
+{
+	void *graph = NULL, *ready = NULL;
+	(void)self;
+	push(context);
+	if (cu.cuStreamEndCapture(stream, &graph) == TRZ_CUDA_SUCCESS) {
+		expect_success(cu.cuGraphInstantiate(&ready, graph, 0));
+		expect_success(cu.cuGraphDestroy(graph));
+	}
+	pop();
+	return ready;
+}
+
+static void cuda_ops_graph_launch(void *self, trz_context context, void *graph, trz_stream stream)
+{
+	(void)self;
+	push(context);
+	expect_success(cu.cuGraphLaunch(graph, stream));
+	pop();
+}
+
+static void cuda_ops_graph_destroy(void *self, trz_context context, void *graph)
+{
+	(void)self;
+	push(context);
+	expect_success(cu.cuGraphExecDestroy(graph));
+	pop();
+}
+
 static void spin_until_set(void *flag)
 {
 	while (!__atomic_load_n((uint32_t *)flag, __ATOMIC_ACQUIRE))
@@ -143,6 +186,10 @@ static const struct contract_ops cuda_ops = {
 	.stream_sync = cuda_ops_stream_sync,
 	.fill = cuda_ops_fill,
 	.read = cuda_ops_read,
+	.capture_begin = cuda_ops_capture_begin,
+	.capture_end = cuda_ops_capture_end,
+	.graph_launch = cuda_ops_graph_launch,
+	.graph_destroy = cuda_ops_graph_destroy,
 	.hold = cuda_ops_hold,
 };
 

@@ -78,6 +78,7 @@ int contract_run(const char *title, const trz_driver *driver, const struct contr
 	count = add_cases(contract_device_cases, &env, tests, units, count);
 	count = add_cases(contract_memory_cases, &env, tests, units, count);
 	count = add_cases(contract_stream_cases, &env, tests, units, count);
+	count = add_cases(contract_capture_cases, &env, tests, units, count);
 	int failed = _cmocka_run_group_tests(title, units, count, NULL, NULL);
 	expect_ok(SLOT(&env, context_release, env.device, env.context));
 	return failed;

@@ -60,6 +60,30 @@ static void sim_ops_hold(void *self, trz_context context, trz_stream stream, uin
 	expect_ok(sim_spin(self, context, stream, flag));
 }
 
+static void sim_ops_capture_begin(void *self, trz_context context, trz_stream stream, trz_capture_mode mode)
+{
+	expect_ok(sim_capture_begin(self, context, stream, mode));
+}
+
+static void *sim_ops_capture_end(void *self, trz_context context, trz_stream stream)
+{
+	sim_graph graph = 0;
+	trz_status status = sim_capture_end(self, context, stream, &graph);
+	if (status != TRZ_ERROR_CAPTURE)
+		expect_ok(status);
+	return (void *)(uintptr_t)graph;
+}
+
+static void sim_ops_graph_launch(void *self, trz_context context, void *graph, trz_stream stream)
+{
+	expect_ok(sim_graph_launch(self, context, (uintptr_t)graph, stream));
+}
+
+static void sim_ops_graph_destroy(void *self, trz_context context, void *graph)
+{
+	expect_ok(sim_graph_destroy(self, context, (uintptr_t)graph));
+}
+
 const struct contract_ops contract_sim_ops = {
 	.context_create = sim_ops_context_create,
 	.context_destroy = sim_ops_context_destroy,
@@ -70,5 +94,9 @@ const struct contract_ops contract_sim_ops = {
 	.stream_sync = sim_ops_stream_sync,
 	.fill = sim_ops_fill,
 	.read = sim_ops_read,
+	.capture_begin = sim_ops_capture_begin,
+	.capture_end = sim_ops_capture_end,
+	.graph_launch = sim_ops_graph_launch,
+	.graph_destroy = sim_ops_graph_destroy,
 	.hold = sim_ops_hold,
 };

@@ -76,6 +76,13 @@
 	X(cuStreamGetId, cuStreamGetId, 12000, (void *, uint64_t *))                                        \
 	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, (void *, int *, uint64_t *))               \
 	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (int *))             \
+	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (void *, int))                              \
+	X(cuStreamEndCapture, cuStreamEndCapture, 10000, (void *, void **))                                 \
+	X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (void *, int *))                                 \
+	X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 11040, (void **, void *, unsigned long long))    \
+	X(cuGraphLaunch, cuGraphLaunch, 10000, (void *, void *))                                            \
+	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (void *))                                          \
+	X(cuGraphDestroy, cuGraphDestroy, 10000, (void *))                                                  \
 	X(cuMemsetD8Async, cuMemsetD8Async, 3020, (cuda_addr, unsigned char, size_t, void *))               \
 	X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020, (void *, cuda_addr, size_t, void *))               \
 	X(cuMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, 3020, (cuda_addr, const void *, size_t, void *))         \

@@ -74,6 +74,11 @@ cuda_result cuStreamGetCaptureInfo(void *stream, int *capturing, uint64_t *id)
 	return TRZ_CUDA_SUCCESS;
 }
 
+cuda_result cuStreamIsCapturing(void *stream, int *capturing)
+{
+	return cuStreamGetCaptureInfo(stream, capturing, NULL);
+}
+
 cuda_result cuThreadExchangeStreamCaptureMode(int *mode)
 {
 	trz_capture_mode exchanged = (trz_capture_mode)*mode;

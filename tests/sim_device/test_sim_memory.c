@@ -297,6 +297,54 @@ static void test_access_is_per_device(void **state)
 	fixture_close(&f);
 }
 
+/* Each listed device is given access, the others are not; copies need it on both sides. */
+static void test_copies_between_devices(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_open((sim_config){
+		.devices = 3, .continue_on_violation = true, .lenient_rules = SIM_RULE_SYNC_MAYBE});
+	trz_context second, third;
+	assert_int_equal(sim_context_primary(f.s, 1, &second), TRZ_OK);
+	assert_int_equal(sim_context_primary(f.s, 2, &third), TRZ_OK);
+	trz_tile_props props = {.device = 1};
+	trz_handle h;
+	int two[2] = {1, 0};
+	trz_addr here = make_memory(&f, granule), there = make_range(&f, granule);
+	assert_int_equal(f.d->create(f.self, &props, granule, &h), TRZ_OK);
+	assert_int_equal(f.d->map(f.self, there, granule, h), TRZ_OK);
+	assert_int_equal(f.d->set_access(f.self, there, granule, two, 2), TRZ_OK);
+	assert_int_equal(sim_device_used(f.s, 1), granule);
+	assert_int_equal(sim_stamp(f.s, f.c, NULL, here, granule, 4), TRZ_OK);
+	assert_int_equal(sim_copy(f.s, f.c, NULL, there, here, granule), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 0), TRZ_OK);
+	assert_int_equal(*(volatile uint64_t *)there, *(volatile uint64_t *)here);
+	expect_clean(&f);
+	assert_int_equal(sim_copy(f.s, second, NULL, there, here, 8), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 1), TRZ_ERROR_CONTEXT_DEAD);
+	expect_violation(&f, 1, "no access rights");
+	assert_int_equal(sim_fill(f.s, third, NULL, there, 8, 1), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 2), TRZ_ERROR_CONTEXT_DEAD);
+	assert_int_equal(sim_violations(f.s), 2);
+	fixture_close(&f);
+}
+
+static void test_devices_that_are_no_peers(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_open((sim_config){.devices = 2, .no_peers = true});
+	bool can = true;
+	int both[2] = {0, 1};
+	trz_addr a = make_memory(&f, granule);
+	assert_int_equal(f.d->peer_access(f.self, 1, 0, &can), TRZ_OK);
+	assert_false(can);
+	assert_int_equal(f.d->peer_access(f.self, 1, 1, &can), TRZ_OK);
+	assert_true(can);
+	assert_int_equal(f.d->set_access(f.self, a, granule, both, 2), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(f.d->set_access(f.self, a, granule, both, 1), TRZ_OK);
+	expect_clean(&f);
+	fixture_close(&f);
+}
+
 static void test_unmap_under_unfinished_work(void **state)
 {
 	(void)state;
@@ -457,9 +505,9 @@ static void test_export_and_import(void **state)
 	assert_int_equal(f.d->unmap(f.self, a, granule), TRZ_OK);
 	assert_int_equal(sim_device_used(f.s, 0), granule);
 	assert_int_equal(f.d->unmap(f.self, b, granule), TRZ_OK);
-	assert_int_equal(sim_device_used(f.s, 0), 0);
-	assert_int_equal(f.d->import_handle(f.self, TRZ_EXPORT_FD, &fd, &again), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(sim_device_used(f.s, 0), granule);
 	close(fd);
+	assert_int_equal(sim_device_used(f.s, 0), 0);
 	trz_handle closed = make_handle(&f, granule);
 	assert_int_equal(f.d->export_handle(f.self, closed, TRZ_EXPORT_FD, &fd), TRZ_ERROR_INVALID_ARGUMENT);
 	props.export_kinds = TRZ_EXPORT_FABRIC;
@@ -606,6 +654,8 @@ int main(void)
 		cmocka_unit_test(test_work_without_access),
 		cmocka_unit_test(test_access_does_not_survive_a_remap),
 		cmocka_unit_test(test_access_is_per_device),
+		cmocka_unit_test(test_copies_between_devices),
+		cmocka_unit_test(test_devices_that_are_no_peers),
 		cmocka_unit_test(test_unmap_under_unfinished_work),
 		cmocka_unit_test(test_unmap_under_unfinished_work_faults_when_lenient),
 		cmocka_unit_test(test_remap_behind_work),

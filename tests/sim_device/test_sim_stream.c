@@ -499,6 +499,113 @@ static void test_host_function_may_call_the_driver(void **state)
 	fixture_close(&f);
 }
 
+/* An allocation and its end, as a program's callback may cause them, through every slot that these need. */
+static void allocate_in_host_function(void *arg)
+{
+	struct fixture *f = arg;
+	trz_tile_props props = {.device = 0};
+	trz_capture_status status;
+	trz_event e;
+	trz_addr plain;
+	uint64_t id;
+	trz_stream st = make_stream(f);
+	trz_handle h = make_handle(f, granule);
+	trz_addr a = make_range(f, granule);
+	lay(f, a, granule, h);
+	assert_int_equal(f->d->create(f->self, &props, granule + 1, &h), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(f->d->mem_alloc(f->self, f->c, 4096, &plain), TRZ_OK);
+	assert_int_equal(sim_stamp(f->s, f->c, st, a, granule, 1), TRZ_OK);
+	assert_int_equal(f->d->event_create(f->self, f->c, &e), TRZ_OK);
+	assert_int_equal(f->d->stream_id(f->self, f->c, st, &id), TRZ_OK);
+	assert_int_equal(f->d->stream_capture(f->self, f->c, st, &status, &id), TRZ_OK);
+	assert_int_equal(f->d->event_record(f->self, f->c, e, st), TRZ_OK);
+	assert_int_equal(f->d->event_sync(f->self, f->c, e), TRZ_OK);
+	assert_int_equal(f->d->event_query(f->self, f->c, e), TRZ_OK);
+	assert_int_equal(f->d->event_destroy(f->self, f->c, e), TRZ_OK);
+	assert_int_equal(f->d->unmap(f->self, a, granule), TRZ_OK);
+	assert_int_equal(f->d->unreserve(f->self, a, granule), TRZ_OK);
+	assert_int_equal(f->d->release(f->self, h), TRZ_OK);
+	assert_int_equal(sim_stream_destroy(f->s, f->c, st), TRZ_OK);
+}
+
+static void test_host_functions_that_allocate(void **state)
+{
+	(void)state;
+	for (int schedule = 0; schedule < SIM_SCHEDULES; schedule++) {
+		struct fixture f = fixture_open((sim_config){
+			.schedule = (sim_schedule)schedule, .lenient_rules = SIM_RULE_SYNC_MAYBE});
+		trz_stream a = make_stream(&f), b = make_stream(&f);
+		for (int i = 0; i < 3; i++) {
+			assert_int_equal(sim_host(f.s, f.c, a, allocate_in_host_function, &f), TRZ_OK);
+			assert_int_equal(sim_host(f.s, f.c, b, allocate_in_host_function, &f), TRZ_OK);
+		}
+		assert_int_equal(sim_device_sync(f.s, 0), TRZ_OK);
+		assert_int_equal(sim_leaks(f.s, NULL, 0), 6);  /* the plain ones */
+		expect_clean(&f);
+		fixture_close(&f);
+	}
+}
+
+/* A callback that frees what queued work still uses. */
+static void test_host_function_that_frees_too_much(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	struct caller c = {&f, make_memory(&f, granule), TRZ_ERROR_DRIVER};
+	assert_int_equal(sim_host(f.s, f.c, NULL, free_in_host_function, &c), TRZ_OK);
+	assert_int_equal(sim_fill(f.s, f.c, NULL, c.address, 8, 1), TRZ_OK);
+	sim_run(f.s, 1);
+	expect_violation(&f, 1, "unfinished fill");
+	fixture_close(&f);
+}
+
+/* Two threads, each inside a host function that blocks on the other's stream. */
+struct embrace {
+	struct fixture *f;
+	trz_stream own, other;
+	pthread_barrier_t *both_inside;
+	trz_status inner, outer;
+};
+
+static void block_on_other_stream(void *arg)
+{
+	struct embrace *e = arg;
+	pthread_barrier_wait(e->both_inside);
+	e->inner = sim_stream_sync(e->f->s, e->f->c, e->other);
+}
+
+static void *block_on_own(void *arg)
+{
+	struct embrace *e = arg;
+	e->outer = sim_stream_sync(e->f->s, e->f->c, e->own);
+	return NULL;
+}
+
+static void test_deadlock_of_two_threads(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_open((sim_config){.continue_on_violation = true, .schedule = SIM_LIFO});
+	pthread_barrier_t both_inside;
+	pthread_t threads[2];
+	trz_stream a = make_stream(&f), b = make_stream(&f);
+	struct embrace e[2] = {{&f, a, b, &both_inside, TRZ_OK, TRZ_OK}, {&f, b, a, &both_inside, TRZ_OK, TRZ_OK}};
+	assert_int_equal(pthread_barrier_init(&both_inside, NULL, 2), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(sim_host(f.s, f.c, e[i].own, block_on_other_stream, &e[i]), TRZ_OK);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, block_on_own, &e[i]), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	expect_violation(&f, 1, "deadlock");
+	assert_int_equal((e[0].inner == TRZ_ERROR_DRIVER) + (e[1].inner == TRZ_ERROR_DRIVER), 1);
+	assert_int_equal((e[0].inner == TRZ_OK) + (e[1].inner == TRZ_OK), 1);
+	assert_int_equal(e[0].outer, TRZ_OK);
+	assert_int_equal(e[1].outer, TRZ_OK);
+	assert_int_equal(sim_unfinished(f.s), 0);
+	pthread_barrier_destroy(&both_inside);
+	fixture_close(&f);
+}
+
 enum { WORKERS = 4, ROUNDS = 200 };
 
 struct worker {
@@ -684,6 +791,9 @@ int main(void)
 		cmocka_unit_test(test_deadlock_is_detected),
 		cmocka_unit_test(test_host_function_that_blocks_on_itself),
 		cmocka_unit_test(test_host_function_may_call_the_driver),
+		cmocka_unit_test(test_host_functions_that_allocate),
+		cmocka_unit_test(test_host_function_that_frees_too_much),
+		cmocka_unit_test(test_deadlock_of_two_threads),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_stamps_of_all_sizes),
 		cmocka_unit_test(test_overlap_is_named),

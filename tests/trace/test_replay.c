@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replay of small traces: what it counts, and that running out of memory is counted and survived.
+ * Replay of small traces: what it counts, that running out of memory is counted and survived, what the
+ * program does between its streams, and the search for the smallest device.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,7 @@
 #include "bits.h"
 #include "prng.h"
 #include "replay.h"
+#include "synth.h"
 
 static void add_alloc(struct trace *trace, uint64_t size, uint16_t stream)
 {
@@ -136,6 +138,156 @@ static void repeats_with_lag(void **state)
 	trace_free(&trace);
 }
 
+static void add(struct trace *trace, enum trace_kind kind, uint32_t id, uint16_t stream)
+{
+	struct trace_event event = { .kind = (uint8_t)kind, .id = id, .stream = stream };
+	assert_int_equal(trace_add(trace, &event), TRZ_OK);
+}
+
+/* Events and waits are the program's: no figure has them. Captures and pools are counted. */
+static void the_programs_own_calls_are_not_counted(void **state)
+{
+	(void)state;
+	for (int policy = REPLAY_TERRAZZO; policy <= REPLAY_NAIVE; policy++) {
+		struct replay_params params = { .policy = (enum replay_policy)policy, .capacity = GIB(1), .lag = 3 };
+		struct trace trace = { .streams = 2 };
+		struct replay_result without, with;
+		add_alloc(&trace, MIB(4), 0);
+		add_alloc(&trace, MIB(4), 1);
+		replay(&trace, &params, &without);
+		for (int i = 0; i < 10; i++) {
+			add(&trace, TRACE_EVENT_RECORD, 7 + (uint32_t)i % 2, 0);
+			add(&trace, TRACE_STREAM_WAIT, 7 + (uint32_t)i % 2, 1);
+			add(&trace, TRACE_STREAM_WAIT, 1000, 1);  /* never recorded */
+			add(&trace, TRACE_MARKER, (uint32_t)i, 0);
+			add(&trace, TRACE_CAPTURE_BEGIN, 1, 0);
+			add(&trace, TRACE_CAPTURE_END, 1, 0);
+		}
+		add(&trace, TRACE_POOL_RELEASE, 0, 0);
+		replay(&trace, &params, &with);
+		assert_int_equal(with.events, 63);
+		assert_int_equal(with.skipped_events, 21);
+		assert_int_equal(with.driver_time_ns, without.driver_time_ns);
+		assert_memory_equal(with.driver_calls, without.driver_calls, sizeof with.driver_calls);
+		trace_free(&trace);
+	}
+}
+
+/* Stream 1 uses what stream 0 allocated, so the memory must not go to stream 0's next request before stream 1
+ * is through with it; without an order between the streams the check itself would fail. */
+static void record_stream_keeps_memory(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	for (uint32_t i = 0; i < 200; i++) {
+		add_alloc(&trace, i % 3 == 0 ? 1000 : MIB(3), 0);
+		add(&trace, TRACE_EVENT_RECORD, 0, 0);
+		add(&trace, TRACE_STREAM_WAIT, 0, 1);
+		add(&trace, TRACE_RECORD_STREAM, i, 1);
+		add(&trace, TRACE_RECORD_STREAM, i, 0);
+		add_free(&trace, i, 0);
+	}
+	for (int schedule = 0; schedule < SIM_SCHEDULES; schedule++) {
+		for (uint64_t lag = 0; lag <= 60; lag += 20) {
+			struct replay_params params = { .capacity = GIB(4), .lag = lag, .repeat = 2, .check = true };
+			params.schedule = (sim_schedule)schedule;
+			struct replay_result result;
+			replay(&trace, &params, &result);
+			assert_int_equal(result.ooms, 0);
+		}
+	}
+	trace_free(&trace);
+}
+
+/* A log without events: the stream that frees waits for the one that allocated, or the check would come too
+ * soon. */
+static void frees_on_another_stream(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	for (uint32_t i = 0; i < 300; i++) {
+		add_alloc(&trace, i % 2 ? 600 : MIB(5), (uint16_t)(i % 3));
+		add_free(&trace, i, (uint16_t)((i + 1) % 3));
+	}
+	for (int policy = REPLAY_TERRAZZO; policy <= REPLAY_NAIVE; policy++) {
+		for (int schedule = 0; schedule < SIM_SCHEDULES; schedule++) {
+			struct replay_params params = { .policy = (enum replay_policy)policy, .capacity = GIB(4),
+			                                .lag = 30, .schedule = (sim_schedule)schedule };
+			struct replay_result result;
+			replay(&trace, &params, &result);
+			assert_int_equal(result.ooms, 0);
+		}
+	}
+	trace_free(&trace);
+}
+
+static void synthetic_traces_replay(void **state)
+{
+	(void)state;
+	for (int shape = SYNTH_RING; shape <= SYNTH_RANDOM; shape++) {
+		for (int record_stream = 0; record_stream < 2; record_stream++) {
+			struct synth_params synth = { .shape = (enum synth_shape)shape, .streams = 5, .events = 4000,
+			                              .seed = 11, .record_stream = record_stream };
+			struct trace trace;
+			assert_int_equal(synth_trace(&synth, &trace), TRZ_OK);
+			for (uint64_t lag = 0; lag <= 400; lag += 200) {
+				struct replay_params params = { .capacity = GIB(80), .lag = lag, .seed = lag, .check = true };
+				struct replay_result result;
+				replay(&trace, &params, &result);
+				assert_int_equal(result.events, 4000);
+				assert_int_equal(result.ooms, 0);
+			}
+			trace_free(&trace);
+		}
+	}
+}
+
+static void stops_at_out_of_memory(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	for (int i = 0; i < 10; i++)
+		add_alloc(&trace, MIB(32), 0);
+	for (int policy = REPLAY_TERRAZZO; policy <= REPLAY_NAIVE; policy++) {
+		struct replay_params params = { .policy = (enum replay_policy)policy, .capacity = MIB(100),
+		                                .repeat = 3, .stop_at_oom = true };
+		struct replay_result result;
+		replay(&trace, &params, &result);
+		assert_int_equal(result.ooms, 1);
+		assert_int_equal(result.events, 4);
+	}
+	trace_free(&trace);
+}
+
+/* 10 blocks of 100 MiB live at once: 1000 MiB, rounded up to whole steps. */
+static void finds_the_smallest_device(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	for (uint32_t i = 0; i < 10; i++)
+		add_alloc(&trace, MIB(100), 0);
+	for (uint32_t i = 0; i < 10; i++)
+		add_free(&trace, i, 0);
+	for (int policy = REPLAY_TERRAZZO; policy <= REPLAY_NAIVE; policy++) {
+		struct replay_params params = { .policy = (enum replay_policy)policy, .capacity = GIB(80) };
+		struct replay_result whole, at_fit;
+		struct replay_fit fit;
+		replay(&trace, &params, &whole);
+		assert_int_equal(replay_fit(&trace, &params, whole.peak_allocated_bytes, &fit), TRZ_OK);
+		assert_int_equal(fit.bytes, MIB(1024));
+		assert_true(fit.verified);
+		assert_int_equal(fit.runs, 3);
+		assert_int_equal(fit.violations + fit.leaks, 0);
+		params.capacity = fit.bytes;
+		replay(&trace, &params, &at_fit);
+		assert_int_equal(fit.driver_time_ns, at_fit.driver_time_ns);
+		params.capacity = MIB(1000);
+		assert_int_equal(replay_fit(&trace, &params, whole.peak_allocated_bytes, &fit), TRZ_OK);
+		assert_int_equal(fit.bytes, 0);
+	}
+	trace_free(&trace);
+}
+
 static void bad_settings_are_named(void **state)
 {
 	(void)state;
@@ -158,6 +310,12 @@ int main(void)
 		cmocka_unit_test(naive_calls_once_per_request),
 		cmocka_unit_test(survives_out_of_memory),
 		cmocka_unit_test(repeats_with_lag),
+		cmocka_unit_test(the_programs_own_calls_are_not_counted),
+		cmocka_unit_test(record_stream_keeps_memory),
+		cmocka_unit_test(frees_on_another_stream),
+		cmocka_unit_test(synthetic_traces_replay),
+		cmocka_unit_test(stops_at_out_of_memory),
+		cmocka_unit_test(finds_the_smallest_device),
 		cmocka_unit_test(bad_settings_are_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unit tests of the compact trace format: round trip, damage, newer minor versions.
+ * Unit tests of the compact trace format: round trip, damage, other minor versions.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +55,8 @@ static void add(struct trace *trace, struct trace_event event)
 /* One event of every kind. */
 static struct trace every_kind(void)
 {
-	struct trace t = { .device = 3, .streams = 1, .unknown_frees = 5, .implied_frees = 300 };
+	struct trace t = { .device = 3, .streams = 1, .unknown_frees = 5, .implied_frees = 300,
+	                   .failed_allocs = 77 };
 	add(&t, (struct trace_event){ .kind = TRACE_POOL_BEGIN, .pool = 2, .stream = 1 });
 	add(&t, (struct trace_event){ .kind = TRACE_ALLOC, .id = 0, .size = 1 << 30, .pool = 2, .stream = 1 });
 	add(&t, (struct trace_event){ .kind = TRACE_POOL_END, .pool = 2, .stream = 1 });
@@ -80,6 +81,7 @@ static void assert_same(const struct trace *a, const struct trace *b)
 	assert_int_equal(a->device, b->device);
 	assert_int_equal(a->unknown_frees, b->unknown_frees);
 	assert_int_equal(a->implied_frees, b->implied_frees);
+	assert_int_equal(a->failed_allocs, b->failed_allocs);
 	for (size_t i = 0; i < a->count; i++) {
 		assert_int_equal(a->events[i].kind, b->events[i].kind);
 		assert_int_equal(a->events[i].id, b->events[i].id);
@@ -140,8 +142,8 @@ static void bytes_are_as_documented(void **state)
 	struct trace trace = { .streams = 1 };
 	add(&trace, (struct trace_event){ .kind = TRACE_ALLOC, .size = 300 });
 	add(&trace, (struct trace_event){ .kind = TRACE_FREE });
-	static const uint8_t expected[] = { 0x89, 'T', 'R', 'Z', '\r', '\n', 0x1a, '\n', 1, 0, 4, 0, 0, 1, 0, 0,
-	                                    4, TRACE_ALLOC, 0, 0xac, 2, 1, TRACE_FREE };
+	static const uint8_t expected[] = { 0x89, 'T', 'R', 'Z', '\r', '\n', 0x1a, '\n', 1, 1, 5, 0, 0, 1, 0, 0,
+	                                    0, 4, TRACE_ALLOC, 0, 0xac, 2, 1, TRACE_FREE };
 	struct image image = write_image(&trace);
 	assert_int_equal(image.size, sizeof expected + 11);
 	assert_memory_equal(image.bytes, expected, sizeof expected);
@@ -213,9 +215,25 @@ static void newer_minor_versions_are_read(void **state)
 	assert_int_equal(trace.count, 2);
 	assert_int_equal(trace.events[0].size, 5);
 	assert_int_equal(trace.events[1].kind, TRACE_FREE);
+	assert_int_equal(trace.failed_allocs, 0x63);
 	trace_free(&trace);
 	bytes[8] = 2;
 	assert_refused(bytes, size, "version 2.7; only 1.x");
+}
+
+/* Version 1.0 had a shorter header. */
+static void older_minor_versions_are_read(void **state)
+{
+	(void)state;
+	uint8_t bytes[128] = HEADER "\x03\x01\x01\x05";
+	size_t size = seal(bytes, sizeof HEADER - 1 + 4, 1);
+	struct trace trace;
+	assert_int_equal(load(bytes, size, &trace), TRZ_OK);
+	assert_int_equal(trace.count, 1);
+	assert_int_equal(trace.events[0].size, 5);
+	assert_int_equal(trace.streams, 2);
+	assert_int_equal(trace.failed_allocs, 0);
+	trace_free(&trace);
 }
 
 static void impossible_records_are_refused(void **state)
@@ -288,6 +306,7 @@ int main(void)
 		cmocka_unit_test(every_truncation_is_noticed),
 		cmocka_unit_test(every_flipped_bit_is_noticed),
 		cmocka_unit_test(newer_minor_versions_are_read),
+		cmocka_unit_test(older_minor_versions_are_read),
 		cmocka_unit_test(impossible_records_are_refused),
 		cmocka_unit_test(files),
 	};

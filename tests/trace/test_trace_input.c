@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files as input: plain and xz, larger than the reader's window, damaged, of a compression that is not read.
+ * Files as input: plain and packed, larger than the reader's window, damaged, of a compression that is not
+ * read.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,8 @@
 
 #include <cmocka.h>
 #include <lzma.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include "prng.h"
 #include "trace.h"
@@ -46,7 +49,7 @@ static size_t write_trace(uint8_t **bytes)
 	return size;
 }
 
-static size_t compress(const uint8_t *bytes, size_t size, uint8_t **packed)
+static size_t pack_xz(const uint8_t *bytes, size_t size, uint8_t **packed)
 {
 	size_t used = 0, room = lzma_stream_buffer_bound(size);
 	*packed = malloc(room);
@@ -54,6 +57,40 @@ static size_t compress(const uint8_t *bytes, size_t size, uint8_t **packed)
 	                 LZMA_OK);
 	return used;
 }
+
+static size_t pack_gzip(const uint8_t *bytes, size_t size, uint8_t **packed)
+{
+	z_stream s = { 0 };
+	assert_int_equal(deflateInit2(&s, 1, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+	size_t room = deflateBound(&s, size);
+	*packed = malloc(room);
+	s.next_in = (Bytef *)(uintptr_t)bytes;
+	s.avail_in = (uInt)size;
+	s.next_out = *packed;
+	s.avail_out = (uInt)room;
+	assert_int_equal(deflate(&s, Z_FINISH), Z_STREAM_END);
+	size_t used = s.total_out;
+	deflateEnd(&s);
+	return used;
+}
+
+static size_t pack_zstd(const uint8_t *bytes, size_t size, uint8_t **packed)
+{
+	ZSTD_CCtx *c = ZSTD_createCCtx();
+	size_t room = ZSTD_compressBound(size);
+	*packed = malloc(room);
+	ZSTD_CCtx_setParameter(c, ZSTD_c_checksumFlag, 1);
+	size_t used = ZSTD_compress2(c, *packed, room, bytes, size);
+	assert_false(ZSTD_isError(used));
+	ZSTD_freeCCtx(c);
+	return used;
+}
+
+static const struct packer {
+	const char *name;
+	size_t (*pack)(const uint8_t *bytes, size_t size, uint8_t **packed);
+} packers[] = { { "xz", pack_xz }, { "gzip", pack_gzip }, { "zstd", pack_zstd } };
+enum { PACKERS = sizeof packers / sizeof packers[0] };
 
 static void assert_loads(void)
 {
@@ -71,7 +108,7 @@ static void assert_refused(const char *text)
 		fail_msg("'%s' does not say '%s'", trz_last_error(), text);
 }
 
-static void plain_and_xz(void **state)
+static void plain_and_packed(void **state)
 {
 	(void)state;
 	uint8_t *bytes, *packed;
@@ -79,50 +116,101 @@ static void plain_and_xz(void **state)
 	assert_true(size > 2 * INPUT_WINDOW);
 	write_file(bytes, size);
 	assert_loads();
-	size_t packed_size = compress(bytes, size, &packed);
-	write_file(packed, packed_size);
-	assert_loads();
+	for (int i = 0; i < PACKERS; i++) {
+		size_t packed_size = packers[i].pack(bytes, size, &packed);
+		write_file(packed, packed_size);
+		assert_loads();
+		free(packed);
+	}
+	free(bytes);
+}
 
-	/* Two xz streams one after the other are one input. */
-	uint8_t *second;
-	free(packed);
-	size_t half = compress(bytes, size / 2, &packed);
-	size_t rest = compress(bytes + size / 2, size - size / 2, &second);
-	uint8_t *both = malloc(half + rest);
-	memcpy(both, packed, half);
-	memcpy(both + half, second, rest);
-	write_file(both, half + rest);
+/* Two packed streams one after the other are one input. */
+static void packed_in_parts(void **state)
+{
+	(void)state;
+	uint8_t *bytes;
+	size_t size = write_trace(&bytes);
+	for (int i = 0; i < PACKERS; i++) {
+		uint8_t *first, *second;
+		size_t half = packers[i].pack(bytes, size / 2, &first);
+		size_t rest = packers[i].pack(bytes + size / 2, size - size / 2, &second);
+		uint8_t *both = malloc(half + rest);
+		memcpy(both, first, half);
+		memcpy(both + half, second, rest);
+		write_file(both, half + rest);
+		assert_loads();
+		write_file(both, half);
+		assert_refused("truncated");
+		both[half] ^= 0x55;
+		write_file(both, half + rest);
+		assert_refused("stream is damaged");
+		free(both);
+		free(second);
+		free(first);
+	}
+	free(bytes);
+}
+
+static void gzip_padding(void **state)
+{
+	(void)state;
+	uint8_t *bytes, *packed;
+	size_t size = write_trace(&bytes);
+	size_t packed_size = pack_gzip(bytes, size, &packed);
+	uint8_t *padded = calloc(1, packed_size + INPUT_WINDOW);
+	memcpy(padded, packed, packed_size);
+	write_file(padded, packed_size + INPUT_WINDOW);
 	assert_loads();
-	free(both);
-	free(second);
+	free(padded);
 	free(packed);
 	free(bytes);
 }
 
-static void damaged_xz(void **state)
+static void damaged(void **state)
 {
 	(void)state;
 	uint8_t *bytes, *packed;
 	size_t plain_size = write_trace(&bytes);
-	size_t size = compress(bytes, plain_size, &packed);
-	for (size_t cut = 8; cut < size; cut += size / 50) {
-		write_file(packed, cut);
-		assert_refused("xz stream is truncated");
+	for (int i = 0; i < PACKERS; i++) {
+		char text[64];
+		size_t size = packers[i].pack(bytes, plain_size, &packed);
+		snprintf(text, sizeof text, "%s stream is truncated", packers[i].name);
+		for (size_t cut = 8; cut < size; cut += size / 50) {
+			write_file(packed, cut);
+			assert_refused(text);
+		}
+		packed[size / 2] ^= 1;
+		write_file(packed, size);
+		assert_int_not_equal(trace_load(path, TRACE_ANY_DEVICE, &(struct trace){ 0 }), TRZ_OK);
+		free(packed);
 	}
-	packed[size / 2] ^= 1;
-	write_file(packed, size);
-	assert_refused("xz stream is damaged");
-	free(packed);
 	free(bytes);
+}
+
+/* What would take too much memory to unpack has a remedy. */
+static void too_large_a_window(void **state)
+{
+	(void)state;
+	uint8_t packed[256];
+	ZSTD_CCtx *c = ZSTD_createCCtx();
+	ZSTD_CCtx_setParameter(c, ZSTD_c_windowLog, 28);
+	ZSTD_outBuffer out = { packed, sizeof packed, 0 };
+	ZSTD_inBuffer in = { "some text", 9, 0 };
+	ZSTD_compressStream2(c, &out, &in, ZSTD_e_flush);
+	assert_int_equal(ZSTD_compressStream2(c, &out, &in, ZSTD_e_end), 0);
+	ZSTD_freeCCtx(c);
+	write_file(packed, out.pos);
+	assert_refused("zstd --long=27");
 }
 
 static void other_compressions(void **state)
 {
 	(void)state;
-	write_file("\x1f\x8b\x08\x00\x00\x00\x00\x00", 8);
-	assert_refused("gzip -d");
-	write_file("\x28\xb5\x2f\xfd\x00\x00\x00\x00", 8);
-	assert_refused("zstd -d");
+	write_file("BZh9\x31\x41\x59\x26", 8);
+	assert_refused("bzip2 -d");
+	write_file("PK\x03\x04\x14\x00\x00\x00", 8);
+	assert_refused("unzip");
 	write_file("", 0);
 	assert_refused("is empty");
 }
@@ -162,8 +250,11 @@ static int remove_file(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(plain_and_xz),
-		cmocka_unit_test(damaged_xz),
+		cmocka_unit_test(plain_and_packed),
+		cmocka_unit_test(packed_in_parts),
+		cmocka_unit_test(gzip_padding),
+		cmocka_unit_test(damaged),
+		cmocka_unit_test(too_large_a_window),
 		cmocka_unit_test(other_compressions),
 		cmocka_unit_test(skips_and_offsets),
 	};

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values of options that several commands take.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+uint64_t option_number(struct argp_state *state, const char *option, const char *text, uint64_t least,
+                       uint64_t most)
+{
+	char *end;
+	errno = 0;
+	unsigned long long value = strtoull(text, &end, 10);
+	bool is_number = text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0;
+	if (is_number && value >= least && value <= most)
+		return value;
+	argp_error(state, "--%s: '%s' is no whole number from %llu to %llu", option, text,
+	           (unsigned long long)least, (unsigned long long)most);
+	return least;
+}
+
+int option_choice(struct argp_state *state, const char *option, const char *text, const char *const *names)
+{
+	char list[128] = "";
+	for (int i = 0; names[i]; i++) {
+		if (strcmp(text, names[i]) == 0)
+			return i;
+		size_t used = strlen(list);
+		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+	}
+	argp_error(state, "--%s: there is no '%s'; choices: %s", option, text, list);
+	return 0;
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stream captures: which streams belong to one, what they collect, what is forbidden meanwhile and invalidates.
+ *
+ * Each captured stream is a lane. A wait for an event of the same capture joins a stream to it and becomes a
+ * node of its lane, so that a lane's order and these waits are all the edges that the graph has.
+ */
+#include "sim_machine.h"
+
+#include <stdlib.h>
+
+#include "bits.h"
+
+static struct sim_capture *find(const sim *s, uint64_t id)
+{
+	struct sim_capture *c;
+	LIST_FOREACH(c, &s->captures, link)
+		if (c->id == id)
+			break;
+	return c;
+}
+
+void sim_capture_invalidate(struct sim_capture *c)
+{
+	c->invalidated = true;
+}
+
+void sim_capture_detach(struct sim_capture *c)
+{
+	for (unsigned i = 0; i < c->lane_count; i++)
+		c->lane[i].stream->capture = NULL;
+	LIST_REMOVE(c, link);
+}
+
+void sim_capture_free(struct sim_capture *c)
+{
+	for (unsigned i = 0; i < c->lane_count; i++)
+		free(c->lane[i].nodes);
+	free(c);
+}
+
+/* A lane of the capture that the test holds for; NULL: none. */
+static const struct sim_lane *lane_on(const struct sim_capture *c, int device, const struct sim_context *context,
+                                      bool blocking)
+{
+	for (unsigned i = 0; i < c->lane_count; i++) {
+		const struct sim_stream *st = c->lane[i].stream;
+		bool here = context ? st->context == context : st->context->device == device;
+		if (here && (st->blocking || !blocking))
+			return &c->lane[i];
+	}
+	return NULL;
+}
+
+void sim_captures_forget(sim *s, int device, const struct sim_context *context)
+{
+	struct sim_capture *c, *next;
+	for (c = LIST_FIRST(&s->captures); c; c = next) {
+		next = LIST_NEXT(c, link);
+		if (!lane_on(c, device, context, false))
+			continue;
+		sim_capture_detach(c);
+		sim_capture_free(c);
+	}
+}
+
+/* ---- what is forbidden ---------------------------------------------------------------------------------- */
+
+/* Both the capture's mode and the thread's own decide; a relaxed one of either allows everything. */
+static bool forbids(const struct sim_capture *c, const struct sim_thread *t)
+{
+	if (c->mode == TRZ_CAPTURE_RELAXED || t->capture_mode == TRZ_CAPTURE_RELAXED)
+		return false;
+	return c->thread == t->number ||
+	       (c->mode == TRZ_CAPTURE_GLOBAL && t->capture_mode == TRZ_CAPTURE_GLOBAL);
+}
+
+trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot)
+{
+	const uint64_t unsafe = 1ull << SIM_SLOT_create | 1ull << SIM_SLOT_release | 1ull << SIM_SLOT_map |
+	                        1ull << SIM_SLOT_unmap | 1ull << SIM_SLOT_set_access | 1ull << SIM_SLOT_mem_alloc |
+	                        1ull << SIM_SLOT_mem_free | 1ull << SIM_SLOT_event_query |
+	                        1ull << SIM_SLOT_event_sync;
+	if (!(unsafe >> slot & 1) || !sim_enforces(s, SIM_RULE_CREATE_IN_CAPTURE))
+		return TRZ_OK;
+	const struct sim_capture *hit = NULL;
+	struct sim_capture *c;
+	LIST_FOREACH(c, &s->captures, link)
+		if (forbids(c, t)) {
+			sim_capture_invalidate(c);
+			hit = c;
+		}
+	if (!hit)
+		return TRZ_OK;
+	return sim_violate(s, TRZ_ERROR_CAPTURE,
+	                   "%s while %s captures stream %llu in %s mode, outside the relaxed mode of the thread",
+	                   sim_slot_name(slot), hit->thread == t->number ? "the same thread" : "another thread",
+	                   (unsigned long long)hit->lane[0].stream->id,
+	                   hit->mode == TRZ_CAPTURE_GLOBAL ? "global" : "thread-local");
+}
+
+trz_status sim_capture_touch(sim *s, const struct sim_stream *st)
+{
+	if (st->capture && st->capture->invalidated)
+		return sim_refuse(s, TRZ_ERROR_CAPTURE, "the capture of stream %llu has been invalidated",
+		                  (unsigned long long)st->id);
+	if (st != st->context->legacy)
+		return TRZ_OK;
+	const struct sim_lane *hit = NULL;
+	struct sim_capture *c;
+	LIST_FOREACH(c, &s->captures, link) {
+		const struct sim_lane *lane = lane_on(c, 0, st->context, true);
+		if (!lane)
+			continue;
+		sim_capture_invalidate(c);
+		hit = lane;
+	}
+	if (!hit)
+		return TRZ_OK;
+	return sim_violate(s, TRZ_ERROR_CAPTURE,
+	                   "use of the legacy stream while blocking stream %llu of its context is captured",
+	                   (unsigned long long)hit->stream->id);
+}
+
+trz_status sim_capture_sync(sim *s, int device, const struct sim_stream *st)
+{
+	if (st && !st->capture)
+		return sim_capture_touch(s, st);
+	const struct sim_capture *hit = NULL;
+	struct sim_capture *c;
+	LIST_FOREACH(c, &s->captures, link)
+		if (st ? st->capture == c : lane_on(c, device, NULL, false) != NULL) {
+			sim_capture_invalidate(c);
+			hit = c;
+		}
+	if (!hit)
+		return TRZ_OK;
+	return sim_violate(s, TRZ_ERROR_CAPTURE, "the host waits for a %s while stream %llu is captured",
+	                   st ? "stream" : "device", (unsigned long long)hit->lane[0].stream->id);
+}
+
+trz_status sim_capture_status(sim *s, const struct sim_stream *st, trz_capture_status *status, uint64_t *id)
+{
+	const struct sim_capture *c;
+	if (st == st->context->legacy)
+		LIST_FOREACH(c, &s->captures, link)
+			if (lane_on(c, 0, st->context, true))
+				return sim_refuse(s, TRZ_ERROR_CAPTURE,
+				                  "the legacy stream cannot be asked while a blocking stream of its "
+				                  "context is captured");
+	c = st->capture;
+	bool active = c && !c->invalidated;
+	*status = active ? TRZ_CAPTURE_ACTIVE : c ? TRZ_CAPTURE_INVALIDATED : TRZ_CAPTURE_NONE;
+	*id = active ? c->id : 0;
+	return TRZ_OK;
+}
+
+/* ---- what is collected ---------------------------------------------------------------------------------- */
+
+static trz_status join(sim *s, struct sim_capture *c, struct sim_stream *st)
+{
+	if (c->lane_count == SIM_MAX_LANES)
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "a simulated capture takes %d streams at most", SIM_MAX_LANES);
+	st->capture = c;
+	st->lane = c->lane_count;
+	c->lane[c->lane_count++] = (struct sim_lane){.stream = st};
+	return TRZ_OK;
+}
+
+static trz_status add_node(sim *s, struct sim_lane *lane, struct sim_work work)
+{
+	if (lane->count == lane->room) {
+		uint64_t room = lane->room ? lane->room * 2 : 16;
+		struct sim_work *nodes = realloc(lane->nodes, room * sizeof *nodes);
+		if (!nodes)
+			return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a node of a graph");
+		lane->nodes = nodes;
+		lane->room = room;
+	}
+	work.generation = s->generation;
+	lane->nodes[lane->count++] = work;
+	return TRZ_OK;
+}
+
+trz_status sim_capture_node(sim *s, struct sim_stream *st, struct sim_work work)
+{
+	struct sim_lane *lane = &st->capture->lane[st->lane];
+	work.sequence = lane->fenced;
+	return add_node(s, lane, work);
+}
+
+void sim_capture_record(sim *s, struct sim_stream *st, struct sim_event *e)
+{
+	struct sim_lane *lane = &st->capture->lane[st->lane];
+	e->stream = NULL;
+	e->capture = st->capture->id;
+	e->lane = st->lane;
+	e->sequence = lane->count;
+	if (!sim_enforces(s, SIM_RULE_RECORD_NO_FENCE))
+		lane->fenced = lane->count;
+}
+
+trz_status sim_capture_await(sim *s, struct sim_stream *st, const struct sim_event *e)
+{
+	struct sim_capture *into = st->capture, *from = find(s, e->capture);
+	if (!e->capture && !e->stream)
+		return TRZ_OK;
+	if (!from || (into && into != from) || st == st->context->legacy) {
+		if (into)
+			sim_capture_invalidate(into);
+		if (from)
+			sim_capture_invalidate(from);
+		return sim_violate(s, TRZ_ERROR_CAPTURE, "wait of stream %llu for event %p across the border of a capture",
+		                   (unsigned long long)st->id, (void *)e->value);
+	}
+	if (from->invalidated)
+		return sim_refuse(s, TRZ_ERROR_CAPTURE, "the capture of event %p has been invalidated",
+		                  (void *)e->value);
+	trz_status status = into ? TRZ_OK : join(s, from, st);
+	if (status != TRZ_OK)
+		return status;
+	struct sim_lane *lane = &from->lane[st->lane];
+	if (e->lane == st->lane) {
+		lane->fenced = max_u64(lane->fenced, e->sequence);
+		return TRZ_OK;
+	}
+	struct sim_work wait = {.kind = SIM_WORK_WAIT, .tag = e->lane, .sequence = e->sequence};
+	return add_node(s, lane, wait);
+}
+
+trz_status sim_capture_ask(sim *s, const struct sim_event *e)
+{
+	struct sim_capture *c = find(s, e->capture);
+	if (!sim_enforces(s, SIM_RULE_CAPTURED_EVENT))
+		return sim_refuse(s, TRZ_ERROR_CAPTURE, "event %p was recorded in a capture", (void *)e->value);
+	if (c)
+		sim_capture_invalidate(c);
+	return sim_violate(s, TRZ_ERROR_CAPTURE, "query of or wait for event %p, which was recorded in a capture",
+	                   (void *)e->value);
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------------------- */
+
+static trz_status begin(sim *s, struct sim_stream *st, trz_capture_mode mode, uint64_t thread)
+{
+	if (st == st->context->legacy || mode > TRZ_CAPTURE_RELAXED)
+		return sim_refuse(s, TRZ_ERROR_CAPTURE, "the legacy stream cannot be captured, nor any in mode %d",
+		                  (int)mode);
+	if (st->capture)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "stream %llu is being captured already",
+		                   (unsigned long long)st->id);
+	struct sim_capture *c = calloc(1, sizeof *c);
+	if (!c)
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a capture");
+	c->id = ++s->capture_ids;
+	c->mode = mode;
+	c->thread = thread;
+	LIST_INSERT_HEAD(&s->captures, c, link);
+	return join(s, c, st);
+}
+
+trz_status sim_capture_begin(sim *s, trz_context context, trz_stream stream, trz_capture_mode mode)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	call.status = sim_stream_find(s, context, stream, &st);
+	if (call.status == TRZ_OK)
+		call.status = begin(s, st, mode, call.thread->number);
+	return sim_leave(&call);
+}
+
+/* Whether the end of lane 0 comes after every node, found by following the waits backwards from there. Waits
+ * at the end of a lane that nothing follows are dropped: a stream that joined and was given nothing. */
+static bool join_back(struct sim_capture *c)
+{
+	uint64_t covered[SIM_MAX_LANES] = {c->lane[0].count}, seen[SIM_MAX_LANES] = {0};
+	for (bool grown = true; grown;) {
+		grown = false;
+		for (unsigned i = 0; i < c->lane_count; i++)
+			for (; seen[i] < covered[i]; seen[i]++) {
+				const struct sim_work *w = &c->lane[i].nodes[seen[i]];
+				if (w->kind != SIM_WORK_WAIT || covered[w->tag] >= w->sequence)
+					continue;
+				covered[w->tag] = w->sequence;
+				grown = true;
+			}
+	}
+	for (unsigned i = 0; i < c->lane_count; i++) {
+		for (uint64_t n = covered[i]; n < c->lane[i].count; n++)
+			if (c->lane[i].nodes[n].kind != SIM_WORK_WAIT)
+				return false;
+		c->lane[i].count = covered[i];
+	}
+	return true;
+}
+
+static trz_status end(sim *s, struct sim_stream *st, uint64_t thread, sim_graph *out)
+{
+	struct sim_capture *c = st->capture;
+	if (!c)
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "end of a capture of stream %llu, which is not captured",
+		                   (unsigned long long)st->id);
+	if (c->lane[0].stream != st)
+		return sim_violate(s, TRZ_ERROR_CAPTURE, "end of a capture on stream %llu, which only joined it",
+		                   (unsigned long long)st->id);
+	if (c->mode != TRZ_CAPTURE_RELAXED && c->thread != thread)
+		return sim_violate(s, TRZ_ERROR_CAPTURE, "end of a capture in another thread than it began in");
+	sim_capture_detach(c);
+	trz_status status;
+	if (c->invalidated)
+		status = sim_refuse(s, TRZ_ERROR_CAPTURE, "the capture has been invalidated");
+	else if (!join_back(c))
+		status = sim_violate(s, TRZ_ERROR_CAPTURE, "end of a capture before a stream that joined it joined back");
+	else
+		status = sim_graph_new(s, c, out);
+	if (status != TRZ_OK)
+		sim_capture_free(c);
+	return status;
+}
+
+trz_status sim_capture_end(sim *s, trz_context context, trz_stream stream, sim_graph *out)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	call.status = sim_stream_find(s, context, stream, &st);
+	if (call.status == TRZ_OK)
+		call.status = end(s, st, call.thread->number, out);
+	return sim_leave(&call);
+}

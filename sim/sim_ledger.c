@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory file, and what the processes of a machine share behind its end: capacity and exported memory.
+ *
+ * Everything that must go when its holder does is a file lock of the kernel, which belongs to an open file
+ * description: it is passed on with a descriptor, and goes with the last one or the last process. The machine's
+ * processes each open the file anew. Locks lie
+ *  - on the ledger: held for the length of a change;
+ *  - on a byte per place of a process: held while that process lives;
+ *  - on the range of exported memory: held by each process that has it, and by each exported descriptor, whose
+ *    file position says which memory it stands for.
+ * What lost its last holder is given back by whoever next looks.
+ */
+#include "sim_machine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bits.h"
+#include "error.h"
+
+/* Each device has a sixteenth of the file and each process a part of that. Sparse, so that it costs nothing. */
+#define MEMORY_BYTES (1ull << 60)
+static const uint64_t device_bytes = MEMORY_BYTES / SIM_MAX_DEVICES;
+static const uint64_t process_bytes = MEMORY_BYTES / SIM_MAX_DEVICES / SIM_MAX_PROCESSES;
+
+static const uint64_t ledger_at = MEMORY_BYTES;
+static const uint64_t places_at = MEMORY_BYTES + MIB(1);
+
+_Static_assert(sizeof(struct sim_ledger) < MIB(1), "the places of processes lie behind the ledger");
+
+static const char ledger_magic[8] = "simgpu1";
+
+static uint64_t ledger_bytes(void)
+{
+	return align_up(sizeof(struct sim_ledger), (uint64_t)sysconf(_SC_PAGESIZE));
+}
+
+/* ---- file locks ----------------------------------------------------------------------------------------- */
+
+static bool lock_range(int fd, int command, short type, uint64_t start, uint64_t size)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)size};
+	int result;
+	do
+		result = fcntl(fd, command, &lock);
+	while (result < 0 && errno == EINTR);
+	return result == 0;
+}
+
+/* Whether anyone but this process's own descriptor has a lock on the range. */
+static bool is_held(int fd, uint64_t start, uint64_t size)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)start, .l_len = (off_t)size};
+	return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
+}
+
+/* A descriptor of the file with locks and a position of its own. */
+static int open_anew(int fd)
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* ---- opening and closing -------------------------------------------------------------------------------- */
+
+static int new_file(void)
+{
+	int fd = memfd_create("sim-device-memory", MFD_CLOEXEC);
+	off_t start = (off_t)ledger_at, size = (off_t)ledger_bytes();
+	if (fd < 0 || (ftruncate(fd, start + size) == 0 && fallocate(fd, 0, start, size) == 0))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+static void fill_ledger(sim *s)
+{
+	struct sim_ledger *l = s->ledger;
+	memcpy(l->magic, ledger_magic, sizeof l->magic);
+	l->devices = s->config.devices;
+	l->capacity = s->config.capacity;
+	l->granularity = s->config.granularity;
+}
+
+static void take_over(sim *s)
+{
+	s->config.devices = s->ledger->devices;
+	s->config.capacity = s->ledger->capacity;
+	s->config.granularity = s->ledger->granularity;
+}
+
+/* A place that no living process has. Its row may still count what the last owner had; that one's offsets are
+ * not used again, since exports of it may live. */
+static bool take_place(sim *s)
+{
+	struct sim_ledger *l = s->ledger;
+	int place = 0;
+	while (place < SIM_MAX_PROCESSES &&
+	       !lock_range(s->memory_fd, F_OFD_SETLK, F_WRLCK, places_at + (uint64_t)place, 1))
+		place++;
+	if (place == SIM_MAX_PROCESSES)
+		return false;
+	struct sim_ledger_row *row = &l->row[place];
+	memset(row->used, 0, sizeof row->used);
+	for (int i = 0; i < SIM_MAX_DEVICES; i++)
+		s->device[i].next_offset = max_u64(row->next_offset[i], (uint64_t)i * device_bytes +
+		                                                        (uint64_t)place * process_bytes);
+	l->processes = place < l->processes ? l->processes : place + 1;
+	s->process = place;
+	return true;
+}
+
+static bool is_machine(int fd)
+{
+	struct stat st;
+	return fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size == ledger_at + ledger_bytes();
+}
+
+static void lock_ledger(sim *s)
+{
+	lock_range(s->memory_fd, F_OFD_SETLKW, F_WRLCK, ledger_at, sizeof *s->ledger);
+}
+
+static void unlock_ledger(sim *s)
+{
+	lock_range(s->memory_fd, F_OFD_SETLK, F_UNLCK, ledger_at, sizeof *s->ledger);
+}
+
+trz_status sim_ledger_open(sim *s)
+{
+	bool attach = s->config.attach_fd > 0;
+	s->memory_fd = attach ? open_anew(s->config.attach_fd) : new_file();
+	if (attach && !is_machine(s->memory_fd)) {
+		if (s->memory_fd >= 0)
+			close(s->memory_fd);
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd %d is no descriptor of sim_machine_fd",
+		                s->config.attach_fd);
+	}
+	void *ledger = MAP_FAILED;
+	if (s->memory_fd >= 0)
+		ledger = mmap(NULL, ledger_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, s->memory_fd, (off_t)ledger_at);
+	if (ledger == MAP_FAILED) {
+		trz_status status = trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the simulated device: %s",
+		                             strerror(errno));
+		if (s->memory_fd >= 0)
+			close(s->memory_fd);
+		return status;
+	}
+	s->ledger = ledger;
+	lock_ledger(s);
+	if (attach)
+		take_over(s);
+	else
+		fill_ledger(s);
+	bool placed = memcmp(s->ledger->magic, ledger_magic, sizeof ledger_magic) == 0 && take_place(s);
+	unlock_ledger(s);
+	if (placed)
+		return TRZ_OK;
+	sim_ledger_close(s);
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd is no machine, or one with %d processes already",
+	                SIM_MAX_PROCESSES);
+}
+
+/* The locks go with the descriptor. */
+void sim_ledger_close(sim *s)
+{
+	munmap(s->ledger, ledger_bytes());
+	close(s->memory_fd);
+}
+
+int sim_machine_fd(sim *s)
+{
+	int fd = open_anew(s->memory_fd);
+	if (fd >= 0)
+		lseek(fd, (off_t)ledger_at, SEEK_SET);  /* the place of no memory */
+	return fd;
+}
+
+uint64_t sim_resident_bytes(sim *s)
+{
+	struct stat st;
+	return fstat(s->memory_fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 - ledger_bytes() : 0;
+}
+
+/* ---- capacity ------------------------------------------------------------------------------------------- */
+
+/* Gives back what processes that died and exports that no one holds have left behind. */
+static void reap(sim *s)
+{
+	struct sim_ledger *l = s->ledger;
+	for (int i = 0; i < l->processes; i++)
+		if (i != s->process && !is_held(s->memory_fd, places_at + (uint64_t)i, 1))
+			memset(l->row[i].used, 0, sizeof l->row[i].used);
+	for (int i = 0; i < l->shared_count; i++) {
+		struct sim_shared *e = &l->shared[i];
+		if (e->size == 0 || s->holds[i] || is_held(s->memory_fd, e->offset, e->size))
+			continue;
+		fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)e->offset, (off_t)e->size);
+		e->size = 0;
+	}
+}
+
+static uint64_t total(const sim *s, int device)
+{
+	const struct sim_ledger *l = s->ledger;
+	uint64_t sum = 0;
+	for (int i = 0; i < l->processes; i++)
+		sum += l->row[i].used[device];
+	for (int i = 0; i < l->shared_count; i++)
+		if (l->shared[i].device == device)
+			sum += l->shared[i].size;
+	return sum;
+}
+
+uint64_t sim_memory_used(sim *s, int device)
+{
+	lock_ledger(s);
+	reap(s);
+	uint64_t used = total(s, device);
+	unlock_ledger(s);
+	return used;
+}
+
+uint64_t sim_memory_peak(sim *s, int device)
+{
+	lock_ledger(s);
+	uint64_t peak = s->ledger->peak[device];
+	unlock_ledger(s);
+	return peak;
+}
+
+bool sim_memory_take(sim *s, int device, uint64_t bytes)
+{
+	lock_ledger(s);
+	reap(s);
+	uint64_t used = total(s, device), left = s->config.capacity - used;
+	bool fits = bytes <= left;
+	if (fits) {
+		s->ledger->row[s->process].used[device] += bytes;
+		s->ledger->peak[device] = max_u64(s->ledger->peak[device], used + bytes);
+	}
+	unlock_ledger(s);
+	if (!fits)
+		sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "device %d has %llu of %llu bytes left, %llu are needed", device,
+		           (unsigned long long)left, (unsigned long long)s->config.capacity, (unsigned long long)bytes);
+	return fits;
+}
+
+void sim_memory_give(sim *s, int device, uint64_t bytes)
+{
+	lock_ledger(s);
+	s->ledger->row[s->process].used[device] -= bytes;
+	unlock_ledger(s);
+}
+
+/* ---- exported memory ------------------------------------------------------------------------------------ */
+
+static void hold(sim *s, int place)
+{
+	const struct sim_shared *e = &s->ledger->shared[place];
+	lock_range(s->memory_fd, F_OFD_SETLKW, F_RDLCK, e->offset, e->size);
+	s->holds[place] = true;
+}
+
+trz_status sim_ledger_share(sim *s, struct sim_phys *p)
+{
+	struct sim_ledger *l = s->ledger;
+	lock_ledger(s);
+	reap(s);
+	int place = 0;
+	while (place < SIM_MAX_SHARED && l->shared[place].size)
+		place++;
+	if (place < SIM_MAX_SHARED) {
+		l->shared[place] = (struct sim_shared){p->offset, p->size, p->device, p->export_kinds};
+		l->shared_count = place < l->shared_count ? l->shared_count : place + 1;
+		l->row[s->process].used[p->device] -= p->size;
+		p->shared = place;
+		hold(s, place);
+	}
+	unlock_ledger(s);
+	if (place < SIM_MAX_SHARED)
+		return TRZ_OK;
+	return sim_refuse(s, TRZ_ERROR_DRIVER, "a simulated machine exports %d memories at most", SIM_MAX_SHARED);
+}
+
+int sim_ledger_hold(sim *s, const struct sim_phys *p)
+{
+	int fd = open_anew(s->memory_fd);
+	if (fd < 0)
+		return -1;
+	if (lock_range(fd, F_OFD_SETLKW, F_RDLCK, p->offset, p->size) && lseek(fd, (off_t)p->offset, SEEK_SET) >= 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+int sim_ledger_find(sim *s, int fd)
+{
+	struct stat own, other;
+	if (fstat(s->memory_fd, &own) != 0 || fstat(fd, &other) != 0 || own.st_ino != other.st_ino ||
+	    own.st_dev != other.st_dev)
+		return -1;
+	uint64_t offset = (uint64_t)lseek(fd, 0, SEEK_CUR);
+	lock_ledger(s);
+	int place = s->ledger->shared_count;
+	while (--place >= 0)
+		if (s->ledger->shared[place].size && s->ledger->shared[place].offset == offset)
+			break;
+	if (place >= 0)
+		hold(s, place);
+	unlock_ledger(s);
+	return place;
+}
+
+void sim_ledger_drop(sim *s, const struct sim_phys *p)
+{
+	lock_ledger(s);
+	lock_range(s->memory_fd, F_OFD_SETLK, F_UNLCK, p->offset, p->size);
+	s->holds[p->shared] = false;
+	reap(s);
+	unlock_ledger(s);
+}

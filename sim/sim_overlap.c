@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Items of one stream that may be resident together: dependent launches. The bytes of a memfd are coherent
+ * through every address, those of a GPU only behind a completion edge; so what the newest items used is kept,
+ * and a dependent item that reaches it through another address is a violation although the bytes are right.
+ */
+#include "sim_machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+
+/* So many items before a dependent one may be resident still, if all between are dependent too. */
+enum { RESIDENT_ITEMS = 8 };
+
+void sim_overlap_fence(struct sim_stream *st, uint64_t sequence)
+{
+	st->fenced = max_u64(st->fenced, sequence);
+}
+
+static void forget_before(struct sim_stream *st, uint64_t sequence)
+{
+	size_t gone = 0;
+	while (gone < st->resident_count && st->residents[gone].sequence < sequence)
+		gone++;
+	st->resident_count -= gone;
+	if (gone > 0 && st->resident_count > 0)
+		memmove(st->residents, st->residents + gone, st->resident_count * sizeof *st->residents);
+}
+
+/* Where the host has no memory the extent is not looked for. */
+static void remember(struct sim_stream *st, struct sim_extent new)
+{
+	struct sim_extent *last = st->resident_count ? &st->residents[st->resident_count - 1] : NULL;
+	if (last && last->sequence == new.sequence && last->offset + last->size == new.offset &&
+	    last->address + last->size == new.address) {
+		last->size += new.size;
+		return;
+	}
+	if (st->resident_count == st->resident_room) {
+		size_t room = st->resident_room ? st->resident_room * 2 : 16;
+		struct sim_extent *grown = realloc(st->residents, room * sizeof *grown);
+		if (!grown)
+			return;
+		st->residents = grown;
+		st->resident_room = room;
+	}
+	st->residents[st->resident_count++] = new;
+}
+
+/* What an earlier item uses of the same memory through another address; NULL: nothing. */
+static const struct sim_extent *find_alias(const struct sim_stream *st, const struct sim_extent *new)
+{
+	for (size_t i = 0; i < st->resident_count; i++) {
+		const struct sim_extent *old = &st->residents[i];
+		bool shared = old->offset < new->offset + new->size && new->offset < old->offset + old->size;
+		if (shared && old->sequence != new->sequence && old->address - old->offset != new->address - new->offset)
+			return old;
+	}
+	return NULL;
+}
+
+static void enter_range(sim *s, struct sim_stream *st, const struct sim_work *w, uint64_t address)
+{
+	const struct sim_extent *alias = NULL;
+	struct sim_extent new = {.sequence = st->completed};
+	for (uint64_t end = address + w->size; address < end; address += new.size) {
+		const struct sim_mapping *m = sim_mapping_at(s, address);
+		if (!m)
+			return;
+		uint64_t inside = address - m->address;
+		new.address = address;
+		new.offset = m->phys->offset + inside;
+		new.size = min_u64(end - address, m->phys->size - inside);
+		if (w->dependent && !alias && (alias = find_alias(st, &new)))
+			sim_violate(s, TRZ_ERROR_CORRUPT,
+			            "alias without fence: a dependent %s on stream %llu reaches through %#llx what an item "
+			            "that may be resident still uses through %#llx",
+			            sim_work_name(w), (unsigned long long)st->id, (unsigned long long)address,
+			            (unsigned long long)alias->address);
+		remember(st, new);
+	}
+}
+
+void sim_overlap_enter(sim *s, struct sim_stream *st, const struct sim_work *w)
+{
+	uint64_t now = st->completed, oldest = now > RESIDENT_ITEMS ? now - RESIDENT_ITEMS : 0;
+	forget_before(st, w->dependent ? max_u64(w->sequence, oldest) : now);
+	if (w->kind > SIM_WORK_COPY)
+		return;
+	if (sim_in_window(s, w->address))
+		enter_range(s, st, w, w->address);
+	if (w->kind == SIM_WORK_COPY && sim_in_window(s, w->from))
+		enter_range(s, st, w, w->from);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ring of events, its clock, and the table of tags.
+ */
+#include "history.h"
+
+#include <string.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
+#endif
+
+enum { UNREAD_IN_BURST = 3 };
+
+/* ---- clocks ----------------------------------------------------------------------------------------- */
+
+static uint64_t clock_ns(clockid_t id)
+{
+	struct timespec t;
+	clock_gettime(id, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#if defined(__x86_64__)
+
+static bool counter_usable(void)
+{
+	unsigned a, b, c, d;
+	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8));  /* "invariant TSC" */
+}
+
+static uint64_t counter_read(void)
+{
+	return __rdtsc();
+}
+
+static uint64_t counter_burst(void)
+{
+	return 2048;
+}
+
+#elif defined(__aarch64__)
+
+static bool counter_usable(void)
+{
+	return true;
+}
+
+static uint64_t counter_read(void)
+{
+	uint64_t value;
+	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(value));
+	return value;
+}
+
+static uint64_t counter_burst(void)
+{
+	uint64_t hertz;
+	__asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hertz));
+	return hertz / 1000000 + 1;
+}
+
+#else
+
+static bool counter_usable(void)
+{
+	return false;
+}
+
+static uint64_t counter_read(void)
+{
+	return 0;
+}
+
+static uint64_t counter_burst(void)
+{
+	return 0;
+}
+
+#endif
+
+static inline uint64_t clock_read(const struct history_clock *c)
+{
+	return LIKELY(c->counter) ? counter_read() : clock_ns(CLOCK_MONOTONIC);
+}
+
+static void clock_start(struct history_clock *c)
+{
+	*c = (struct history_clock){.counter = counter_usable()};
+	c->burst = c->counter ? counter_burst() : 1000;
+	c->start_ns = clock_ns(CLOCK_MONOTONIC);
+	c->start = clock_read(c);
+}
+
+void history_clock_settle(struct history_clock *c)
+{
+	c->end_ns = clock_ns(CLOCK_MONOTONIC);
+	c->end = clock_read(c);
+	c->epoch_ns = clock_ns(CLOCK_REALTIME);
+}
+
+uint64_t history_clock_epoch_ns(const struct history_clock *c, uint64_t time)
+{
+	uint64_t ticks = c->end - c->start, ns = c->end_ns - c->start_ns;
+	/* Counters of two processors may differ a little: what lies outside is put at the end it lies beyond. */
+	uint64_t left = time >= c->end ? 0 : min_u64(c->end - time, ticks);
+	uint64_t ago = ticks ? (uint64_t)((unsigned __int128)left * ns / ticks) : 0;
+	return c->epoch_ns - ago;
+}
+
+/* ---- the ring --------------------------------------------------------------------------------------- */
+
+bool history_start(struct history *h, void *memory, size_t bytes)
+{
+	size_t capacity = min_u64(bytes / sizeof *h->ring, UINT32_MAX);
+	*h = (struct history){.ring = capacity ? memory : NULL, .capacity = (uint32_t)capacity};
+	clock_start(&h->clock);
+	h->last_time = h->clock.start;
+	return h->ring != NULL;
+}
+
+void *history_stop(struct history *h)
+{
+	void *memory = h->ring;
+	*h = (struct history){0};
+	return memory;
+}
+
+/* The lock orders events, so a counter that is behind on another processor must not put them back in time. */
+static void take_time(struct history *h)
+{
+	uint64_t now = clock_read(&h->clock);
+	if (UNLIKELY(now < h->last_time))
+		now = h->last_time;
+	h->unread = now - h->last_time < h->clock.burst ? UNREAD_IN_BURST : 0;
+	h->last_time = now;
+}
+
+struct history_event *history_claim(struct history *h, unsigned kind)
+{
+	if (h->unread > 0 && kind <= HISTORY_FREE_COMPLETED)
+		h->unread--;
+	else
+		take_time(h);
+	struct history_event *slot = &h->ring[h->next];
+	h->next = h->next + 1 == h->capacity ? 0 : h->next + 1;
+	h->count++;
+	return slot;
+}
+
+void history_copy(const struct history *h, struct history_event *out)
+{
+	uint32_t kept = history_kept(h);
+	uint32_t newer = h->next, older = kept - newer;
+	if (kept < h->capacity)
+		newer = kept, older = 0;
+	if (older)
+		memcpy(out, h->ring + h->next, older * sizeof *out);
+	if (newer)
+		memcpy(out + older, h->ring, newer * sizeof *out);
+}
+
+/* ---- tags ------------------------------------------------------------------------------------------- */
+
+static uint32_t tag_find(const struct history_tags *t, const char *text)
+{
+	for (uint32_t i = 0; i < t->count; i++)
+		if (strncmp(t->text[i], text, HISTORY_TAG_BYTES - 1) == 0)
+			return i + 1;
+	return 0;
+}
+
+uint32_t history_tag(struct history_tags *t, const char *text)
+{
+	if (!*text)
+		return 0;
+	uint32_t known = tag_find(t, text);
+	if (known)
+		return known;
+	if (t->count >= HISTORY_TAGS - 1) {
+		text = "(other tags)";
+		if (t->count == HISTORY_TAGS)
+			return HISTORY_TAGS;
+	}
+	char *entry = t->text[t->count];
+	size_t length = strnlen(text, HISTORY_TAG_BYTES - 1);
+	memcpy(entry, text, length);
+	entry[length] = 0;
+	return ++t->count;
+}

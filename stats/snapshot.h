@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A snapshot: the memory of a heap and its history at one moment, written as JSON in the schema of PyTorch's
+ * memory snapshots, which its viewer reads. The heap copies what it has into the snapshot's arrays under its
+ * lock; sorting, checking and writing need no lock:
+ *
+ *     struct snapshot s = {.memory = ..., .device = ...};
+ *     do {
+ *         status = snapshot_reserve(&s);            asks for host memory, so without the lock
+ *         lock; add ranges, blocks and the history, in any order; unlock
+ *     } while (!snapshot_fits(&s));
+ *     status = snapshot_seal(&s); status = snapshot_to_file(&s, path); snapshot_free(&s);
+ *
+ * Only what is in use is added: whatever of a range no block covers is written as inactive. Windows are shared
+ * by streams, so segments are written with stream 0; the viewer joins and cuts segments by stream. A range may
+ * change its pool only by HISTORY_UNMAP and HISTORY_MAP, since ranges of different pools are not joined.
+ */
+#ifndef TRZ_STATS_SNAPSHOT_H
+#define TRZ_STATS_SNAPSHOT_H
+
+#include "history.h"
+#include "terrazzo.h"
+
+/* Addresses that hold memory. Neighbours of the same kind become one segment, so that tiles can be added one by
+ * one; plain driver allocations (not expandable) stay what they are. */
+struct snapshot_range {
+	uint64_t address, size;
+	uint32_t pool;
+	bool small;
+	bool expandable;
+};
+
+/* A block or slot that is held, or freed and waiting for tickets. */
+struct snapshot_block {
+	uint64_t address, size;
+	uint64_t requested;        /* <= size */
+	uint64_t stream;           /* the handle's value */
+	bool pending;
+	uint32_t tag, frames;      /* of its allocation, where the history still has it; set by snapshot_seal */
+};
+
+struct snapshot_frame {
+	const char *filename, *name;
+	uint64_t line;
+};
+
+/* Host memory. `alloc` gives 8-byte aligned memory, NULL when there is none. */
+struct snapshot_memory {
+	void *(*alloc)(void *owner, size_t size);
+	void (*free)(void *owner, void *memory);
+	void *owner;
+};
+
+/* What goes into allocator_settings; the texts live until the snapshot has been written. */
+struct snapshot_setting {
+	const char *key, *value;
+};
+
+enum { SNAPSHOT_FRAMES_MAX = 64 };
+
+/* Writes up to SNAPSHOT_FRAMES_MAX frames of a stack to `out`, innermost first, and returns their number. Called
+ * while writing, without a lock; the texts live until the next call. */
+typedef size_t snapshot_frames(void *owner, uint32_t frames, struct snapshot_frame *out);
+
+/* `ranges`, `blocks` and `events` share the allocation at `events`. Counts beyond the capacity are of what did
+ * not fit. After snapshot_seal all are sorted, ranges are segments and every block lies in one. */
+struct snapshot {
+	/* set by the caller before the first call; all but `memory` may be zero */
+	struct snapshot_memory memory;
+	int device;
+	const struct history_tags *tags;
+	snapshot_frames *frames;
+	void *frames_owner;
+	const struct snapshot_setting *settings;
+	size_t setting_count;
+
+	struct history_event *events;
+	struct snapshot_block *blocks;
+	struct snapshot_range *ranges;
+	size_t event_count, block_count, range_count;
+	size_t event_capacity, block_capacity, range_capacity;
+	uint64_t events_noted;     /* since the history's start; event_count of them are kept */
+	uint32_t tag_count;        /* tags that the kept events can have */
+	struct history_clock clock;
+};
+
+/* Empties the snapshot and makes room for what it was last given, and some more. Errors: HOST_MEMORY. */
+trz_status snapshot_reserve(struct snapshot *s);
+
+static inline void snapshot_add_range(struct snapshot *s, struct snapshot_range range)
+{
+	if (s->range_count < s->range_capacity)
+		s->ranges[s->range_count] = range;
+	s->range_count++;
+}
+
+static inline void snapshot_add_block(struct snapshot *s, struct snapshot_block block)
+{
+	if (s->block_count < s->block_capacity)
+		s->blocks[s->block_count] = block;
+	s->block_count++;
+}
+
+/* Once for a filling; a history that is off adds nothing. */
+void snapshot_add_history(struct snapshot *s, const struct history *h);
+
+static inline bool snapshot_fits(const struct snapshot *s)
+{
+	return s->event_count <= s->event_capacity && s->block_count <= s->block_capacity &&
+	       s->range_count <= s->range_capacity;
+}
+
+/* Sorts, joins and checks what was added. Errors: CORRUPT (ranges or blocks overlap, a block lies in no range,
+ * asks for more than it has, or is empty). */
+trz_status snapshot_seal(struct snapshot *s);
+
+void snapshot_free(struct snapshot *s);
+
+/* ---- writing a sealed snapshot ---------------------------------------------------------------------- */
+
+/* Takes the next bytes; false: they cannot be written, and it is not called again. */
+typedef bool snapshot_sink(void *owner, const char *bytes, size_t size);
+
+/* Errors: IO (the sink refused). */
+trz_status snapshot_write(const struct snapshot *s, snapshot_sink *sink, void *owner);
+
+/* Writes a file that is complete or, on an error, not there: a file of that name from before stays until then.
+ * Errors: IO. */
+trz_status snapshot_to_file(const struct snapshot *s, const char *path);
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scenarios, and the judgement after a disturbance.
+ */
+#include "scenario.h"
+
+#include <stdio.h>
+
+#include "accounts.h"
+
+static trz_status alloc_one(struct stage *g, size_t size, trz_stream stream)
+{
+	g->p = g;
+	trz_status status = trz_alloc(g->rig.heap, size, 0, stream, &g->p);
+	if (status != TRZ_OK)
+		assert_null(g->p);
+	return status;
+}
+
+/* Allocates and uses. */
+static void *take(struct stage *g, size_t size, trz_stream stream)
+{
+	void *p = rig_alloc(&g->rig, size, stream);
+	assert_ok(sim_stamp(g->rig.s, g->rig.c, stream, (trz_addr)p, size, size));
+	return p;
+}
+
+static void hold(struct stage *g, size_t size, trz_stream stream)
+{
+	assert_true(g->count < STAGE_BLOCKS);
+	g->held[g->count++] = take(g, size, stream);
+}
+
+/* Frees every second of what is held. */
+static void perforate(struct stage *g)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < g->count; i++)
+		if (i % 2)
+			rig_free(&g->rig, g->held[i]);
+		else
+			g->held[kept++] = g->held[i];
+	g->count = kept;
+}
+
+/* ---- preparations ---------------------------------------------------------------------------------- */
+
+static void nothing(struct stage *g)
+{
+	(void)g;
+}
+
+static void one_of_each(struct stage *g)
+{
+	hold(g, 700, g->a);
+	hold(g, MIB(20), g->a);
+}
+
+static void scattered(struct stage *g)
+{
+	for (int i = 0; i < 24; i++)
+		hold(g, MIB(16), g->a);
+	perforate(g);
+}
+
+static void scattered_and_done(struct stage *g)
+{
+	scattered(g);
+	rig_sync(&g->rig);
+}
+
+/* Free memory that another stream has done with. */
+static void another_streams(struct stage *g)
+{
+	hold(g, 700, g->b);
+	scattered_and_done(g);
+}
+
+/* Nearly full, most of it free, but in the wrong places: in blocks, in empty slabs, and on another stream. */
+static void nearly_full(struct stage *g)
+{
+	static void *slots[1300];
+	for (int i = 0; i < 8; i++)
+		hold(g, MIB(8), g->a);
+	for (size_t i = 0; i < LENGTH(slots); i++)
+		slots[i] = rig_alloc(&g->rig, KIB(30), i % 3 ? g->a : g->b);
+	perforate(g);
+	for (size_t i = 0; i < LENGTH(slots); i++)
+		rig_free(&g->rig, slots[i]);
+	rig_order(&g->rig, g->a, g->b);
+	assert_ok(trz_free_on(g->rig.heap, take(g, 600, g->a), g->b));
+	rig_sync(&g->rig);
+}
+
+static void held_block(struct stage *g)
+{
+	g->p = take(g, MIB(30), g->a);
+}
+
+static void held_slot(struct stage *g)
+{
+	g->p = take(g, 700, g->a);
+}
+
+static void held_block_beside_another_stream(struct stage *g)
+{
+	hold(g, 700, g->b);
+	held_block(g);
+	rig_order(&g->rig, g->a, g->b);
+}
+
+static void held_slot_beside_another_stream(struct stage *g)
+{
+	hold(g, 700, g->b);
+	held_slot(g);
+	rig_order(&g->rig, g->a, g->b);
+}
+
+/* Free tiles, tiles that have moved, empty slabs, pending slots: all that trim and close have to do with. */
+static void used_up(struct stage *g)
+{
+	another_streams(g);
+	hold(g, MIB(60), g->a);
+	held_slot_beside_another_stream(g);
+	assert_ok(trz_free_on(g->rig.heap, g->p, g->b));
+	rig_free(&g->rig, take(g, KIB(20), g->a));
+	rig_sync(&g->rig);
+	g->p = NULL;
+}
+
+/* So many recorded events that the next allocation asks for them. */
+static void a_long_queue(struct stage *g)
+{
+	hold(g, 700, g->b);
+	for (int i = 0; i < 250; i++)
+		rig_free(&g->rig, take(g, MIB(3), g->a));
+}
+
+/* ---- operations ------------------------------------------------------------------------------------ */
+
+static trz_status open_heap(struct stage *g)
+{
+	trz_open_params params = {.config = g->conf, .driver = g->rig.d};
+	trz_heap *heap = (trz_heap *)g;
+	trz_status status = trz_open(&params, &heap);
+	if (status == TRZ_OK)
+		g->rig.heap = heap;
+	else
+		assert_ptr_equal(heap, (trz_heap *)g);
+	return status;
+}
+
+static trz_status alloc_small(struct stage *g)
+{
+	return alloc_one(g, 1000, g->a);
+}
+
+static trz_status alloc_large(struct stage *g)
+{
+	return alloc_one(g, MIB(33), g->a);
+}
+
+static trz_status alloc_legacy(struct stage *g)
+{
+	return alloc_one(g, MIB(3), NULL);
+}
+
+static trz_status alloc_aligned(struct stage *g)
+{
+	g->p = g;
+	trz_status status = trz_alloc(g->rig.heap, MIB(5), MIB(2), g->a, &g->p);
+	if (status != TRZ_OK)
+		assert_null(g->p);
+	return status;
+}
+
+static trz_status alloc_gathering(struct stage *g)
+{
+	return alloc_one(g, MIB(100), g->a);
+}
+
+static trz_status alloc_on_the_other(struct stage *g)
+{
+	return alloc_one(g, MIB(100), g->b);
+}
+
+static trz_status alloc_last(struct stage *g)
+{
+	return alloc_one(g, MIB(72), g->a);
+}
+
+static trz_status alloc_too_much(struct stage *g)
+{
+	return alloc_one(g, MIB(200), g->a);
+}
+
+static trz_status free_it(struct stage *g)
+{
+	g->frees = true;
+	return trz_free(g->rig.heap, g->p);
+}
+
+static trz_status free_on_the_other(struct stage *g)
+{
+	g->frees = true;
+	return trz_free_on(g->rig.heap, g->p, g->b);
+}
+
+static trz_status trim_all(struct stage *g)
+{
+	size_t released = 0;
+	uint64_t before = rig_stat(&g->rig, "reserved_bytes.all.current");
+	trz_status status = trz_trim(g->rig.heap, 0, &released);
+	assert_int_equal(before - rig_stat(&g->rig, "reserved_bytes.all.current"), released);
+	return status;
+}
+
+static trz_status look(struct stage *g)
+{
+	trz_pointer_info info;
+	size_t limit;
+	uint64_t value;
+	assert_ok(trz_query(g->rig.heap, g->held[0], &info));
+	assert_ok(trz_set_limit(g->rig.heap, MIB(500)));
+	assert_ok(trz_get_limit(g->rig.heap, &limit));
+	assert_ok(trz_set_limit(g->rig.heap, 0));
+	assert_ok(trz_stat(g->rig.heap, "segment.all.current", &value));
+	assert_ok(trz_reset_peaks(g->rig.heap));
+	return trz_check(g->rig.heap);
+}
+
+static trz_status close_heap(struct stage *g)
+{
+	trz_heap *heap = g->rig.heap;
+	g->rig.heap = NULL;
+	g->count = 0;
+	return trz_close(heap);
+}
+
+const struct scenario scenarios[] = {
+	{"open", GIB(1), NULL, NULL, open_heap, NULL, false},
+	{"first allocation, small", GIB(1), NULL, nothing, alloc_small, "path_slot", false},
+	{"first allocation, large", GIB(1), NULL, nothing, alloc_large, "path_extend", false},
+	{"first allocation, aligned", GIB(1), NULL, nothing, alloc_aligned, "path_extend", false},
+	{"first allocation of the legacy stream", GIB(1), NULL, one_of_each, alloc_legacy, "stream.current", false},
+	{"extend", GIB(1), NULL, one_of_each, alloc_large, "path_extend", false},
+	{"extend by many tiles", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", one_of_each, alloc_large, "path_extend",
+	 false},
+	{"gather", GIB(1), NULL, scattered_and_done, alloc_gathering, "path_gather", true},
+	{"gather behind a fence", GIB(1), NULL, scattered, alloc_gathering, "fences", true},
+	{"gather what another stream has done with", GIB(1), NULL, another_streams, alloc_on_the_other, "path_gather",
+	 true},
+	{"climb the ladder", MIB(128), NULL, nearly_full, alloc_last, "num_alloc_retries", true},
+	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
+	{"allocate with a long queue of events", GIB(1), NULL, a_long_queue, alloc_small, "driver_calls.event_query",
+	 false},
+	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
+	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
+	{"free a block, two streams", GIB(1), NULL, held_block_beside_another_stream, free_it,
+	 "driver_calls.event_record", false},
+	{"free a slot, two streams", GIB(1), NULL, held_slot_beside_another_stream, free_it, NULL, false},
+	{"free a block on another stream", GIB(1), NULL, held_block_beside_another_stream, free_on_the_other,
+	 "driver_calls.event_record", false},
+	{"free a slot on another stream", GIB(1), NULL, held_slot_beside_another_stream, free_on_the_other,
+	 "pending.peak", false},
+	{"trim", GIB(1), NULL, used_up, trim_all, "num_device_free", false},
+	{"query, limit, statistics, check", GIB(1), NULL, one_of_each, look, NULL, false},
+	{"close", GIB(1), NULL, used_up, close_heap, NULL, false},
+};
+
+const size_t scenario_count = LENGTH(scenarios);
+
+/* ---- judging ----------------------------------------------------------------------------------------- */
+
+void stage_open(struct stage *g, const struct scenario *s, bool classic)
+{
+	static char conf[200];
+	*g = (struct stage){.conf = conf};
+	snprintf(conf, sizeof conf, "%s%s", classic ? "vmm:off," : "", s->conf ? s->conf : "");
+	g->rig = rig_machine((sim_config){.capacity = s->capacity, .seed = 11});
+	g->a = rig_stream(&g->rig);
+	g->b = rig_stream(&g->rig);
+	if (!s->prepare)
+		return;
+	rig_open_heap(&g->rig, conf);
+	s->prepare(g);
+}
+
+static void expect_held(struct stage *g, uint64_t count)
+{
+	struct accounts a = accounts_read(g->rig.heap);
+	assert_int_equal(a.allocations[0] + a.allocations[1], count);
+	assert_true(accounts_balance(&a));
+	assert_int_equal(a.idle, 0);
+}
+
+/* Small and large requests on both streams; the large ones as far as the device has room. */
+static void use_heap(struct stage *g, uint64_t capacity)
+{
+	const size_t sizes[] = {100, KIB(20), KIB(100), capacity >= GIB(1) ? MIB(40) : MIB(1)};
+	for (size_t i = 0; i < 2 * LENGTH(sizes); i++) {
+		trz_stream stream = i % 2 ? g->a : g->b;
+		void *p = take(g, sizes[i / 2], stream);
+		assert_ok(sim_verify(g->rig.s, g->rig.c, stream, (trz_addr)p, sizes[i / 2], sizes[i / 2]));
+		rig_free(&g->rig, p);
+	}
+}
+
+static void give_everything_back(struct stage *g)
+{
+	for (size_t i = 0; i < g->count; i++)
+		rig_free(&g->rig, g->held[i]);
+	rig_sync(&g->rig);
+	assert_ok(trz_trim(g->rig.heap, 0, NULL));
+	rig_check(&g->rig);
+	assert_int_equal(rig_stat(&g->rig, "zombie_bytes.current"), 0);
+	assert_int_equal(rig_stat(&g->rig, "reserved_bytes.all.current"), 0);
+	assert_int_equal(sim_device_used(g->rig.s, 0), 0);
+}
+
+void stage_judge(struct stage *g, const struct scenario *s, trz_status status)
+{
+	if (status != TRZ_OK)
+		assert_true(*trz_last_error());
+	if (!g->rig.heap) {  /* it was not opened, or it has been closed */
+		if (s->prepare && sim_leaks(g->rig.s, NULL, 0) == 0)
+			assert_ok(sim_device_sync(g->rig.s, 0));
+		sim_close(g->rig.s);
+		return;
+	}
+	if (g->frees ? status != TRZ_OK : status == TRZ_OK && g->p)
+		g->held[g->count++] = g->p;
+	rig_check(&g->rig);
+	expect_held(g, g->count);
+	use_heap(g, s->capacity);
+	rig_check(&g->rig);
+	expect_held(g, g->count);
+	give_everything_back(g);
+	rig_close(&g->rig);
+}

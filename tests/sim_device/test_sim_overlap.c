@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dependent launches on the simulated device: which uses of one memory through two addresses are caught, and
+ * which edges between them make them right.
+ */
+#include "sim_fixture.h"
+
+static const uint64_t granule = MIB(2);
+
+/* One tile laid at two addresses, and a stream. */
+struct twins {
+	struct fixture f;
+	trz_handle h;
+	trz_addr a, b;
+	trz_stream st;
+};
+
+static struct twins twins_open(unsigned lenient_rules)
+{
+	struct twins t = {.f = fixture_lenient(lenient_rules)};
+	t.h = make_handle(&t.f, granule);
+	t.a = make_range(&t.f, granule);
+	t.b = make_range(&t.f, granule);
+	lay(&t.f, t.a, granule, t.h);
+	lay(&t.f, t.b, granule, t.h);
+	t.st = make_stream(&t.f);
+	return t;
+}
+
+static void stamp(struct twins *t, trz_addr at)
+{
+	assert_int_equal(sim_stamp(t->f.s, t->f.c, t->st, at, 4096, 1), TRZ_OK);
+}
+
+static void stamp_dependent(struct twins *t, trz_addr at)
+{
+	assert_int_equal(sim_stamp_dependent(t->f.s, t->f.c, t->st, at, 4096, 2), TRZ_OK);
+}
+
+static void wait_for_itself(struct twins *t)
+{
+	assert_int_equal(t->f.d->stream_wait(t->f.self, t->f.c, t->st, record_on(&t->f, t->st)), TRZ_OK);
+}
+
+/* Lets all work run without the host's knowing, and ends the test. */
+static void close_with(struct twins *t, uint64_t violations)
+{
+	sim_run(t->f.s, UINT64_MAX);
+	if (violations)
+		expect_violation(&t->f, violations, "alias without fence");
+	else
+		expect_clean(&t->f);
+	assert_int_equal(sim_unfinished(t->f.s), 0);
+	fixture_close(&t->f);
+}
+
+static void test_alias_without_fence(void **state)
+{
+	(void)state;
+	struct twins t = twins_open(0);
+	stamp(&t, t.a);
+	stamp_dependent(&t, t.b);
+	close_with(&t, 1);
+}
+
+/* That the first item has run already is luck, as long as the host has not seen it. */
+static void test_alias_without_fence_after_the_fact(void **state)
+{
+	(void)state;
+	struct twins t = twins_open(0);
+	stamp(&t, t.a);
+	sim_run(t.f.s, UINT64_MAX);
+	stamp_dependent(&t, t.b);
+	close_with(&t, 1);
+}
+
+static void test_other_bytes_or_the_same_address_are_fine(void **state)
+{
+	(void)state;
+	struct twins t = twins_open(0);
+	stamp(&t, t.a);
+	stamp_dependent(&t, t.a);
+	stamp_dependent(&t, t.b + 4096);
+	stamp_dependent(&t, t.b + 8192);
+	close_with(&t, 0);
+}
+
+/* Without the attribute the next item starts when the one before has completed. */
+static void test_ordinary_item_needs_no_fence(void **state)
+{
+	(void)state;
+	struct twins t = twins_open(0);
+	stamp(&t, t.a);
+	stamp(&t, t.b);
+	stamp_dependent(&t, t.b);
+	close_with(&t, 0);
+}
+
+static void test_record_and_wait_fence(void **state)
+{
+	(void)state;
+	struct twins t = twins_open(0);
+	stamp(&t, t.a);
+	wait_for_itself(&t);
+	stamp_dependent(&t, t.b);
+	close_with(&t, 0);
+}
+
+static void test_record_alone_fences_by_rule(void **state)
+{
+	(void)state;
+	for (int lenient = 0; lenient < 2; lenient++) {
+		struct twins t = twins_open(lenient ? SIM_RULE_RECORD_NO_FENCE : 0);
+		stamp(&t, t.a);
+		record_on(&t.f, t.st);
+		stamp_dependent(&t, t.b);
+		close_with(&t, !lenient);
+	}
+}
+
+/* The event was recorded before the item that matters. */
+static void test_fence_at_the_wrong_place(void **state)
+{
+	(void)state;
+	struct twins t = twins_open(0);
+	trz_event early = record_on(&t.f, t.st);
+	stamp(&t, t.a);
+	assert_int_equal(t.f.d->stream_wait(t.f.self, t.f.c, t.st, early), TRZ_OK);
+	stamp_dependent(&t, t.b);
+	close_with(&t, 1);
+}
+
+/* A ticket that the host has seen to pass is as good as a fence; one that it has not asked is none. */
+static void test_passed_ticket_fences(void **state)
+{
+	(void)state;
+	for (int way = 0; way < 5; way++) {
+		struct twins t = twins_open(0);
+		stamp(&t, t.a);
+		trz_event e = record_on(&t.f, t.st);
+		sim_run(t.f.s, UINT64_MAX);
+		if (way == 0)
+			assert_int_equal(t.f.d->event_query(t.f.self, t.f.c, e), TRZ_OK);
+		else if (way == 1)
+			assert_int_equal(t.f.d->event_sync(t.f.self, t.f.c, e), TRZ_OK);
+		else if (way == 2)
+			assert_int_equal(sim_stream_sync(t.f.s, t.f.c, t.st), TRZ_OK);
+		else if (way == 3)
+			assert_int_equal(sim_device_sync(t.f.s, 0), TRZ_OK);
+		stamp_dependent(&t, t.b);
+		close_with(&t, way == 4);
+	}
+}
+
+static void ignore(void *arg)
+{
+	(void)arg;
+}
+
+static void test_item_between_that_is_not_dependent(void **state)
+{
+	(void)state;
+	struct twins t = twins_open(0);
+	stamp(&t, t.a);
+	assert_int_equal(sim_host(t.f.s, t.f.c, t.st, ignore, NULL), TRZ_OK);
+	stamp_dependent(&t, t.b);
+	close_with(&t, 0);
+}
+
+/* A row of dependent items: the first of them may be there still when the last starts. */
+static void test_row_of_dependent_items(void **state)
+{
+	(void)state;
+	for (int fence_after = 0; fence_after <= 3; fence_after++) {
+		struct twins t = twins_open(0);
+		trz_addr other = make_memory(&t.f, granule);
+		stamp(&t, t.a);
+		for (int i = 1; i <= 3; i++) {
+			if (i == fence_after)
+				wait_for_itself(&t);
+			stamp_dependent(&t, i == 3 ? t.b : other);
+		}
+		close_with(&t, fence_after == 0);
+	}
+}
+
+/* The tile is not at its old address any more: unmapped behind its use, laid elsewhere. */
+static void test_tile_laid_elsewhere(void **state)
+{
+	(void)state;
+	for (int fenced = 0; fenced < 2; fenced++) {
+		struct twins t = twins_open(0);
+		trz_addr c = make_range(&t.f, 4 * granule) + granule;
+		stamp(&t, t.a);
+		sim_run(t.f.s, UINT64_MAX);
+		assert_int_equal(t.f.d->unmap(t.f.self, t.a, granule), TRZ_OK);
+		lay(&t.f, c, granule, t.h);
+		if (fenced)
+			wait_for_itself(&t);
+		stamp_dependent(&t, c);
+		close_with(&t, !fenced);
+	}
+}
+
+/* A window of several tiles, of which a dependent item reaches one through its old address. */
+static void test_one_tile_of_several(void **state)
+{
+	(void)state;
+	struct twins t = twins_open(0);
+	trz_addr window = make_range(&t.f, 3 * granule);
+	lay(&t.f, window, granule, make_handle(&t.f, granule));
+	lay(&t.f, window + granule, granule, t.h);
+	lay(&t.f, window + 2 * granule, granule, make_handle(&t.f, granule));
+	stamp(&t, t.a);
+	assert_int_equal(sim_stamp_dependent(t.f.s, t.f.c, t.st, window, 3 * granule, 2), TRZ_OK);
+	close_with(&t, 1);
+}
+
+static void test_graphs_keep_dependence(void **state)
+{
+	(void)state;
+	for (int fenced = 0; fenced < 2; fenced++) {
+		struct twins t = twins_open(0);
+		sim_graph graph = 0;
+		assert_int_equal(sim_capture_begin(t.f.s, t.f.c, t.st, TRZ_CAPTURE_GLOBAL), TRZ_OK);
+		stamp(&t, t.a);
+		if (fenced)
+			wait_for_itself(&t);
+		stamp_dependent(&t, t.b);
+		assert_int_equal(sim_capture_end(t.f.s, t.f.c, t.st, &graph), TRZ_OK);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(sim_graph_launch(t.f.s, t.f.c, graph, t.st), TRZ_OK);
+		close_with(&t, fenced ? 0 : 2);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_alias_without_fence),
+		cmocka_unit_test(test_alias_without_fence_after_the_fact),
+		cmocka_unit_test(test_other_bytes_or_the_same_address_are_fine),
+		cmocka_unit_test(test_ordinary_item_needs_no_fence),
+		cmocka_unit_test(test_record_and_wait_fence),
+		cmocka_unit_test(test_record_alone_fences_by_rule),
+		cmocka_unit_test(test_fence_at_the_wrong_place),
+		cmocka_unit_test(test_passed_ticket_fences),
+		cmocka_unit_test(test_item_between_that_is_not_dependent),
+		cmocka_unit_test(test_row_of_dependent_items),
+		cmocka_unit_test(test_tile_laid_elsewhere),
+		cmocka_unit_test(test_one_tile_of_several),
+		cmocka_unit_test(test_graphs_keep_dependence),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

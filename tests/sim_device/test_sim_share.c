@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A simulated machine with several processes: capacity, exported memory, processes that die. The other process
+ * is this program again, started with the machine's descriptor and one end of a socket; it does what it is told
+ * by one letter at a time and answers each with one.
+ */
+#include "sim_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const uint64_t granule = MIB(2);
+
+/* ---- talking ---------------------------------------------------------------------------------------------- */
+
+/* One letter, and a descriptor with it unless that is -1. */
+static void say(int socket, char letter, int fd)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec text = {.iov_base = &letter, .iov_len = 1};
+	struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
+	if (fd >= 0) {
+		message.msg_control = &control;
+		message.msg_controllen = sizeof control.space;
+		control.header.cmsg_level = SOL_SOCKET;
+		control.header.cmsg_type = SCM_RIGHTS;
+		control.header.cmsg_len = CMSG_LEN(sizeof fd);
+		memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
+	}
+	assert_int_equal(sendmsg(socket, &message, 0), 1);
+}
+
+/* 0: the other side has gone. */
+static char hear(int socket, int *fd)
+{
+	char letter = 0;
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec text = {.iov_base = &letter, .iov_len = 1};
+	struct msghdr message = {
+		.msg_iov = &text, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space,
+	};
+	if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1)
+		return 0;
+	if (fd && message.msg_controllen >= CMSG_LEN(sizeof *fd))
+		memcpy(fd, CMSG_DATA(&control.header), sizeof *fd);
+	return letter;
+}
+
+/* ---- the other process ------------------------------------------------------------------------------------ */
+
+struct peer {
+	pid_t pid;
+	int socket;
+};
+
+static struct peer peer_start(struct fixture *f)
+{
+	int ends[2], machine = sim_machine_fd(f->s);
+	char first[16], second[16];
+	assert_true(machine >= 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	snprintf(first, sizeof first, "%d", machine);
+	snprintf(second, sizeof second, "%d", ends[1]);
+	struct peer peer = {.pid = fork(), .socket = ends[0]};
+	if (peer.pid == 0) {
+		fcntl(machine, F_SETFD, 0);
+		close(ends[0]);
+		execl("/proc/self/exe", "peer", first, second, (char *)NULL);
+		_exit(127);
+	}
+	assert_true(peer.pid > 0);
+	close(machine);
+	close(ends[1]);
+	assert_int_equal(hear(peer.socket, NULL), 'r');
+	return peer;
+}
+
+static char ask(struct peer *p, char letter, int fd)
+{
+	say(p->socket, letter, fd);
+	return hear(p->socket, NULL);
+}
+
+/* Its exit status, or -1 where a signal ended it. */
+static int peer_end(struct peer *p)
+{
+	int status = 0;
+	close(p->socket);
+	assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Maps what has been imported; 'y' where it holds `expected`. */
+static char look(struct fixture *f, trz_handle h, unsigned char expected)
+{
+	trz_addr a = make_range(f, granule);
+	lay(f, a, granule, h);
+	unsigned char seen[2] = {0};
+	assert_true(sim_peek(f->s, a, &seen[0], 1));
+	assert_true(sim_peek(f->s, a + granule - 1, &seen[1], 1));
+	assert_int_equal(f->d->unmap(f->self, a, granule), TRZ_OK);
+	return seen[0] == expected && seen[1] == expected ? 'y' : 'n';
+}
+
+static char overwrite(struct fixture *f, trz_handle h, uint8_t value)
+{
+	trz_addr a = make_range(f, granule);
+	lay(f, a, granule, h);
+	assert_int_equal(sim_fill(f->s, f->c, NULL, a, granule, value), TRZ_OK);
+	assert_int_equal(sim_stream_sync(f->s, f->c, NULL), TRZ_OK);
+	assert_int_equal(f->d->unmap(f->self, a, granule), TRZ_OK);
+	return 'y';
+}
+
+static char export_back(struct fixture *f, int socket, trz_handle h)
+{
+	int fd = -1;
+	if (f->d->export_handle(f->self, h, TRZ_EXPORT_FD, &fd) != TRZ_OK)
+		return 'n';
+	say(socket, 'f', fd);
+	close(fd);
+	return 'y';
+}
+
+/* c: creates a granule; i: imports; l: looks for 0x11; w: writes 0x22; e: exports; r: releases; x: ends tidily */
+static int peer_main(int machine, int socket)
+{
+	struct fixture f = fixture_open((sim_config){.attach_fd = machine, .devices = 7, .capacity = granule});
+	trz_tile_props props = {.device = 0};
+	trz_handle created = 0, imported = 0;
+	int fd = -1;
+	char letter = 'r';
+	for (say(socket, 'r', -1); (letter = hear(socket, &fd)) != 0;) {
+		trz_status status = TRZ_OK;
+		char answer = 0;
+		if (letter == 'c')
+			status = f.d->create(f.self, &props, granule, &created);
+		else if (letter == 'i')
+			status = f.d->import_handle(f.self, TRZ_EXPORT_FD, &fd, &imported);
+		else if (letter == 'l')
+			answer = look(&f, imported, 0x11);
+		else if (letter == 'w')
+			answer = overwrite(&f, imported, 0x22);
+		else if (letter == 'e')
+			answer = export_back(&f, socket, imported);
+		else if (letter == 'r')
+			status = f.d->release(f.self, imported);
+		else
+			break;
+		if (letter == 'i')
+			close(fd);
+		say(socket, answer ? answer : status == TRZ_OK ? 'y' : 'n', -1);
+	}
+	sim_close(f.s);
+	return letter == 'x' ? 0 : 1;
+}
+
+/* ---- the tests ---------------------------------------------------------------------------------------------- */
+
+static trz_handle make_exportable(struct fixture *f, uint8_t value)
+{
+	trz_tile_props props = {.device = 0, .export_kinds = TRZ_EXPORT_FD};
+	trz_handle h = 0;
+	assert_int_equal(f->d->create(f->self, &props, granule, &h), TRZ_OK);
+	trz_addr a = make_range(f, granule);
+	lay(f, a, granule, h);
+	assert_int_equal(sim_fill(f->s, f->c, NULL, a, granule, value), TRZ_OK);
+	assert_int_equal(sim_stream_sync(f->s, f->c, NULL), TRZ_OK);
+	assert_int_equal(f->d->unmap(f->self, a, granule), TRZ_OK);
+	assert_int_equal(f->d->unreserve(f->self, a, granule), TRZ_OK);
+	return h;
+}
+
+static int export_of(struct fixture *f, trz_handle h)
+{
+	int fd = -1;
+	assert_int_equal(f->d->export_handle(f->self, h, TRZ_EXPORT_FD, &fd), TRZ_OK);
+	return fd;
+}
+
+static struct fixture open_small(void)
+{
+	return fixture_open((sim_config){.capacity = 4 * granule});
+}
+
+/* The attached process's own wishes for devices and capacity count for nothing. */
+static void test_capacity_is_shared(void **state)
+{
+	(void)state;
+	struct fixture f = open_small();
+	trz_tile_props props = {.device = 0};
+	trz_handle h = make_handle(&f, granule);
+	struct peer peer = peer_start(&f);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(ask(&peer, 'c', -1), 'y');
+	assert_int_equal(ask(&peer, 'c', -1), 'n');
+	assert_int_equal(sim_device_used(f.s, 0), 4 * granule);
+	uint64_t free_bytes = 1, total = 0;
+	assert_int_equal(f.d->mem_info(f.self, f.c, &free_bytes, &total), TRZ_OK);
+	assert_int_equal(free_bytes, 0);
+	assert_int_equal(f.d->create(f.self, &props, granule, &h), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(f.d->release(f.self, h), TRZ_OK);
+	assert_int_equal(ask(&peer, 'c', -1), 'y');
+	say(peer.socket, 'x', -1);
+	assert_int_equal(peer_end(&peer), 0);
+	assert_int_equal(sim_device_used(f.s, 0), 0);
+	assert_int_equal(sim_device_peak(f.s, 0), 4 * granule);
+	fixture_close(&f);
+}
+
+static void test_memory_of_a_killed_process_comes_back(void **state)
+{
+	(void)state;
+	struct fixture f = open_small();
+	int fd = export_of(&f, make_exportable(&f, 0x11));
+	struct peer peer = peer_start(&f);
+	assert_int_equal(ask(&peer, 'c', -1), 'y');
+	assert_int_equal(ask(&peer, 'i', fd), 'y');
+	close(fd);
+	assert_int_equal(sim_device_used(f.s, 0), 2 * granule);
+	kill(peer.pid, SIGKILL);
+	assert_int_equal(peer_end(&peer), -1);
+	assert_int_equal(sim_device_used(f.s, 0), granule);
+	for (int i = 0; i < 3; i++)
+		make_handle(&f, granule);
+	struct peer heir = peer_start(&f);
+	assert_int_equal(ask(&heir, 'c', -1), 'n');
+	say(heir.socket, 'x', -1);
+	assert_int_equal(peer_end(&heir), 0);
+	fixture_close(&f);
+}
+
+static void test_exported_bytes_are_the_same_bytes(void **state)
+{
+	(void)state;
+	struct fixture f = open_small();
+	trz_handle h = make_exportable(&f, 0x11);
+	int fd = export_of(&f, h);
+	struct peer peer = peer_start(&f);
+	assert_int_equal(ask(&peer, 'i', fd), 'y');
+	close(fd);
+	assert_int_equal(ask(&peer, 'l', -1), 'y');
+	assert_int_equal(ask(&peer, 'w', -1), 'y');
+	assert_int_equal(look(&f, h, 0x22), 'y');
+	assert_int_equal(sim_device_used(f.s, 0), granule);
+	say(peer.socket, 'x', -1);
+	assert_int_equal(peer_end(&peer), 0);
+	assert_int_equal(look(&f, h, 0x22), 'y');
+	assert_int_equal(f.d->release(f.self, h), TRZ_OK);
+	assert_int_equal(sim_device_used(f.s, 0), 0);
+	fixture_close(&f);
+}
+
+/* First the descriptor alone, then the other process alone keeps what its maker has released. */
+static void test_exported_memory_lives_as_long_as_anyone_has_it(void **state)
+{
+	(void)state;
+	struct fixture f = open_small();
+	trz_handle h = make_exportable(&f, 0x11);
+	int fd = export_of(&f, h), back = -1;
+	assert_int_equal(f.d->release(f.self, h), TRZ_OK);
+	assert_int_equal(sim_leaks(f.s, NULL, 0), 0);
+	assert_int_equal(sim_device_used(f.s, 0), granule);
+	struct peer peer = peer_start(&f);
+	assert_int_equal(ask(&peer, 'i', fd), 'y');
+	close(fd);
+	assert_int_equal(sim_device_used(f.s, 0), granule);
+	assert_int_equal(ask(&peer, 'l', -1), 'y');
+	say(peer.socket, 'e', -1);
+	assert_int_equal(hear(peer.socket, &back), 'f');
+	assert_int_equal(hear(peer.socket, NULL), 'y');
+	assert_int_equal(ask(&peer, 'r', -1), 'y');
+	say(peer.socket, 'x', -1);
+	assert_int_equal(peer_end(&peer), 0);
+	assert_int_equal(sim_device_used(f.s, 0), granule);
+	assert_int_equal(f.d->import_handle(f.self, TRZ_EXPORT_FD, &back, &h), TRZ_OK);
+	close(back);
+	assert_int_equal(look(&f, h, 0x11), 'y');
+	assert_int_equal(f.d->release(f.self, h), TRZ_OK);
+	assert_int_equal(sim_device_used(f.s, 0), 0);
+	assert_int_equal(sim_resident_bytes(f.s), 0);
+	fixture_close(&f);
+}
+
+/* Two views of one machine in one process, for tests that want no second one. */
+static void test_two_views_in_one_process(void **state)
+{
+	(void)state;
+	struct fixture f = open_small();
+	int machine = sim_machine_fd(f.s);
+	struct fixture g = fixture_open((sim_config){.attach_fd = machine});
+	close(machine);
+	trz_handle h = make_exportable(&f, 0x11), there = 0;
+	make_handle(&f, 2 * granule);
+	int fd = export_of(&f, h);
+	assert_int_equal(g.d->import_handle(g.self, TRZ_EXPORT_FD, &fd, &there), TRZ_OK);
+	close(fd);
+	assert_int_equal(look(&g, there, 0x11), 'y');
+	assert_int_equal(sim_device_used(g.s, 0), 3 * granule);
+	fixture_close(&f);
+	assert_int_equal(sim_device_used(g.s, 0), granule);
+	assert_int_equal(look(&g, there, 0x11), 'y');
+	assert_int_equal(g.d->release(g.self, there), TRZ_OK);
+	assert_int_equal(sim_device_used(g.s, 0), 0);
+	fixture_close(&g);
+}
+
+static void test_wrong_descriptors(void **state)
+{
+	(void)state;
+	struct fixture f = open_small(), g = open_small();
+	trz_handle h = 0;
+	sim *none = NULL;
+	int fd = export_of(&f, make_exportable(&f, 0x11)), machine = sim_machine_fd(f.s);
+	assert_int_equal(g.d->import_handle(g.self, TRZ_EXPORT_FD, &fd, &h), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(f.d->import_handle(f.self, TRZ_EXPORT_FD, &machine, &h), TRZ_ERROR_INVALID_ARGUMENT);
+	close(fd);
+	assert_int_equal(f.d->import_handle(f.self, TRZ_EXPORT_FD, &fd, &h), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(sim_open(&(sim_config){.attach_fd = fd}, &none), TRZ_ERROR_INVALID_ARGUMENT);
+	fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	assert_int_equal(sim_open(&(sim_config){.attach_fd = fd}, &none), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(f.d->import_handle(f.self, TRZ_EXPORT_FD, &fd, &h), TRZ_ERROR_INVALID_ARGUMENT);
+	close(fd);
+	close(machine);
+	expect_clean(&f);
+	fixture_close(&f);
+	fixture_close(&g);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc == 3)
+		return peer_main(atoi(argv[1]), atoi(argv[2]));
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_capacity_is_shared),
+		cmocka_unit_test(test_memory_of_a_killed_process_comes_back),
+		cmocka_unit_test(test_exported_bytes_are_the_same_bytes),
+		cmocka_unit_test(test_exported_memory_lives_as_long_as_anyone_has_it),
+		cmocka_unit_test(test_two_views_in_one_process),
+		cmocka_unit_test(test_wrong_descriptors),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Without virtual memory management: plain driver allocations, announced in the statistics.
+ */
+#include "accounts.h"
+#include "rig.h"
+
+/* Both ways there: the device lacks it, or it is switched off. */
+static struct rig open_classic(bool lacking)
+{
+	struct rig r = rig_machine((sim_config){.capacity = MIB(512), .no_vmm = lacking,
+	                                        .lenient_rules = SIM_RULE_SYNC_MAYBE});
+	rig_open_heap(&r, lacking ? NULL : "vmm:off");
+	return r;
+}
+
+static void test_everything_is_classic(void **state)
+{
+	(void)state;
+	for (int lacking = 0; lacking < 2; lacking++) {
+		struct rig r = open_classic(lacking);
+		for (size_t size = 1; size < MIB(60); size = size * 3 + 1) {
+			void *p = rig_alloc(&r, size, NULL);
+			assert_ok(sim_stamp(r.s, r.c, NULL, (trz_addr)p, size < 8 ? 8 : size, size));
+			assert_ok(sim_verify(r.s, r.c, NULL, (trz_addr)p, size < 8 ? 8 : size, size));
+			struct accounts a = accounts_read(r.heap);
+			assert_int_equal(a.classic, a.reserved);
+			assert_true(accounts_balance(&a));
+		}
+		assert_int_equal(sim_calls(r.s, SIM_SLOT_create), 0);
+		assert_true(sim_calls(r.s, SIM_SLOT_mem_alloc) > 0);
+		assert_int_equal(rig_stat(&r, "address_bytes.current"), 0);
+		rig_sync(&r);
+		rig_check(&r);
+		rig_close(&r);
+	}
+}
+
+static void test_a_heap_with_vmm_has_no_classic_bytes(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(512), NULL);
+	rig_alloc(&r, MIB(50), NULL);
+	assert_int_equal(rig_stat(&r, "classic_bytes.peak"), 0);
+	rig_close(&r);
+}
+
+static void test_reuse(void **state)
+{
+	(void)state;
+	struct rig r = open_classic(true);
+	static const size_t sizes[] = {100, KIB(40), MIB(1), MIB(50)};
+	for (size_t i = 0; i < LENGTH(sizes); i++) {
+		void *p = rig_alloc(&r, sizes[i], NULL);
+		rig_free(&r, p);
+		assert_ptr_equal(rig_alloc(&r, sizes[i], NULL), p);
+	}
+	rig_close(&r);
+}
+
+static void test_trim(void **state)
+{
+	(void)state;
+	struct rig r = open_classic(true);
+	void *p = rig_alloc(&r, MIB(30), NULL);
+	rig_free(&r, rig_alloc(&r, MIB(40), NULL));
+	rig_free(&r, rig_alloc(&r, 100, NULL));
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	uint64_t left = rig_stat(&r, "classic_bytes.current");
+	assert_true(left >= MIB(30) && left < MIB(40));
+	rig_check(&r);
+	rig_free(&r, p);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "classic_bytes.current"), 0);
+	assert_int_equal(sim_device_used(r.s, 0), 0);
+	rig_close(&r);
+}
+
+static void test_trim_leaves_what_work_still_uses(void **state)
+{
+	(void)state;
+	struct rig r = open_classic(true);
+	void *p = rig_alloc(&r, MIB(40), NULL);
+	assert_ok(sim_stamp(r.s, r.c, NULL, (trz_addr)p, MIB(40), 1));
+	rig_free(&r, p);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_true(rig_stat(&r, "classic_bytes.current") >= MIB(40));
+	rig_check(&r);
+	rig_close(&r);
+}
+
+static void test_limit_and_out_of_memory(void **state)
+{
+	(void)state;
+	struct rig r = open_classic(true);
+	void *p = &r, *held = rig_alloc(&r, MIB(300), NULL);
+	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "300.00 MiB asked for");
+	assert_null(p);
+	assert_ok(trz_set_limit(r.heap, MIB(310)));
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &p), TRZ_ERROR_LIMIT, "limit of 310.00 MiB");
+	rig_check(&r);
+	rig_free(&r, held);
+	rig_sync(&r);
+	held = rig_alloc(&r, MIB(305), NULL);  /* the old segment has to go for it */
+	rig_free(&r, held);
+	rig_close(&r);
+}
+
+static void test_alignment(void **state)
+{
+	(void)state;
+	struct rig r = open_classic(true);
+	for (size_t alignment = 512; alignment <= MIB(2); alignment *= 2)
+		for (size_t size = 1; size < MIB(10); size = size * 7 + 1) {
+			void *p;
+			assert_ok(trz_alloc(r.heap, size, alignment, NULL, &p));
+			assert_int_equal((uintptr_t)p % alignment, 0);
+		}
+	rig_check(&r);
+	rig_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_everything_is_classic),
+		cmocka_unit_test(test_a_heap_with_vmm_has_no_classic_bytes),
+		cmocka_unit_test(test_reuse),
+		cmocka_unit_test(test_trim),
+		cmocka_unit_test(test_trim_leaves_what_work_still_uses),
+		cmocka_unit_test(test_limit_and_out_of_memory),
+		cmocka_unit_test(test_alignment),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

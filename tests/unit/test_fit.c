@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The best-fit index: what is found, in which order, and that its check notices damage.
+ */
+#include "bits.h"
+#include "fit.h"
+#include "testing.h"
+
+static struct fit fit;
+static struct level cached;
+
+static struct block make(trz_addr address, uint64_t size)
+{
+	return (struct block){.address = address, .size = size, .state = BLOCK_FREE};
+}
+
+static void reset(void)
+{
+	cached = (struct level){0};
+	fit_init(&fit, &cached);
+}
+
+static void test_an_empty_index(void **state)
+{
+	(void)state;
+	reset();
+	assert_null(fit_find(&fit, 0));
+	assert_null(fit_find(&fit, UNIT));
+	assert_null(fit_find(&fit, UINT64_MAX));
+	assert_int_equal(counter_get(&fit.largest), 0);
+	assert_null(fit_check(&fit));
+}
+
+static void test_the_smallest_that_fits(void **state)
+{
+	(void)state;
+	reset();
+	struct block small = make(MIB(1), KIB(64)), middle = make(MIB(2), KIB(65)), large = make(MIB(4), GIB(3));
+	fit_insert(&fit, &large);
+	fit_insert(&fit, &small);
+	fit_insert(&fit, &middle);
+	assert_ptr_equal(fit_find(&fit, UNIT), &small);
+	assert_ptr_equal(fit_find(&fit, KIB(64)), &small);
+	assert_ptr_equal(fit_find(&fit, KIB(64) + UNIT), &middle);
+	assert_ptr_equal(fit_find(&fit, KIB(65) + 1), &large);
+	assert_ptr_equal(fit_find(&fit, GIB(3)), &large);
+	assert_null(fit_find(&fit, GIB(3) + UNIT));
+}
+
+static void test_of_equals_the_lowest_address(void **state)
+{
+	(void)state;
+	reset();
+	struct block b[8];
+	for (unsigned i = 0; i < 8; i++) {
+		b[i] = make(MIB(1 + (i * 5) % 8), KIB(256));
+		fit_insert(&fit, &b[i]);
+	}
+	for (unsigned i = 0; i < 8; i++) {
+		struct block *found = fit_find(&fit, KIB(256));
+		assert_int_equal(found->address, MIB(1 + i));
+		fit_remove(&fit, found);
+	}
+	assert_null(fit_find(&fit, UNIT));
+}
+
+static void test_walking_in_ascending_order(void **state)
+{
+	(void)state;
+	reset();
+	struct block b[20];
+	for (unsigned i = 0; i < 20; i++) {
+		b[i] = make(MIB(8) * i, UNIT << (i * 7) % 20);
+		fit_insert(&fit, &b[i]);
+	}
+	uint64_t size = 0;
+	unsigned n = 0;
+	for (struct block *i = fit_find(&fit, 0); i; i = fit_next(&fit, i), n++) {
+		assert_true(i->size > size);
+		size = i->size;
+	}
+	assert_int_equal(n, 20);
+}
+
+static void test_sums(void **state)
+{
+	(void)state;
+	reset();
+	struct block a = make(MIB(1), KIB(4)), b = make(MIB(2), MIB(40));
+	fit_insert(&fit, &a);
+	fit_insert(&fit, &b);
+	assert_int_equal(fit.bytes, KIB(4) + MIB(40));
+	assert_int_equal(counter_get(&cached.current), KIB(4) + MIB(40));
+	assert_int_equal(counter_get(&fit.largest), MIB(40));
+	fit_remove(&fit, &b);
+	assert_int_equal(counter_get(&fit.largest), KIB(4));
+	fit_remove(&fit, &a);
+	assert_int_equal(counter_get(&fit.largest), 0);
+	assert_int_equal(fit.bytes, 0);
+	assert_int_equal(counter_get(&cached.current), 0);
+	assert_int_equal(counter_get(&cached.peak), KIB(4) + MIB(40));
+}
+
+static void test_the_check_notices_damage(void **state)
+{
+	(void)state;
+	reset();
+	struct block a = make(MIB(1), KIB(4)), b = make(MIB(2), MIB(40));
+	fit_insert(&fit, &a);
+	fit_insert(&fit, &b);
+	assert_null(fit_check(&fit));
+	fit.bytes += UNIT;
+	assert_non_null(fit_check(&fit));
+	fit.bytes -= UNIT;
+	b.state = BLOCK_LIVE;
+	assert_non_null(fit_check(&fit));
+	b.state = BLOCK_FREE;
+	counter_set(&fit.largest, KIB(4));
+	assert_non_null(fit_check(&fit));
+	counter_set(&fit.largest, MIB(40));
+	assert_null(fit_check(&fit));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_an_empty_index),
+		cmocka_unit_test(test_the_smallest_that_fits),
+		cmocka_unit_test(test_of_equals_the_lowest_address),
+		cmocka_unit_test(test_walking_in_ascending_order),
+		cmocka_unit_test(test_sums),
+		cmocka_unit_test(test_the_check_notices_damage),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

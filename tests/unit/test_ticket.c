@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tickets: what an event covers, in which order tickets pass, and when an event is of no use.
+ */
+#include "testing.h"
+#include "ticket.h"
+
+static trz_event event(uintptr_t n)
+{
+	return (trz_event)n;
+}
+
+static void test_nothing_has_been_taken(void **state)
+{
+	(void)state;
+	static struct tickets t;
+	assert_true(ticket_passed(&t, 0));
+	assert_false(ticket_passed(&t, 1));
+	assert_null(ticket_oldest(&t));
+}
+
+static void test_an_event_covers_all_before_it(void **state)
+{
+	(void)state;
+	static struct tickets t;
+	uint64_t first = ticket_take(&t), second = ticket_take(&t), third = ticket_take(&t);
+	assert_true(first < second && second < third);
+	assert_null(ticket_note(&t, second, event(1), true));
+	assert_false(ticket_passed(&t, first));
+	assert_ptr_equal(ticket_oldest(&t)->event, event(1));
+	assert_true(ticket_oldest(&t)->exact);
+	assert_ptr_equal(ticket_pop(&t), event(1));
+	assert_true(ticket_passed(&t, first));
+	assert_true(ticket_passed(&t, second));
+	assert_false(ticket_passed(&t, third));
+	assert_null(ticket_oldest(&t));
+}
+
+static void test_an_event_that_covers_nothing_new_is_of_no_use(void **state)
+{
+	(void)state;
+	static struct tickets t;
+	uint64_t first = ticket_take(&t), second = ticket_take(&t);
+	assert_null(ticket_note(&t, second, event(1), true));
+	assert_ptr_equal(ticket_note(&t, first, event(2), true), event(2));
+	assert_ptr_equal(ticket_note(&t, second, event(2), false), event(2));
+	ticket_pop(&t);
+	assert_ptr_equal(ticket_note(&t, second, event(2), false), event(2));
+}
+
+static void test_events_pass_in_order(void **state)
+{
+	(void)state;
+	static struct tickets t;
+	for (uintptr_t i = 1; i <= 3; i++)
+		assert_null(ticket_note(&t, ticket_take(&t), event(i), i % 2));
+	for (uintptr_t i = 1; i <= 3; i++) {
+		assert_int_equal(ticket_oldest(&t)->exact, i % 2);
+		assert_ptr_equal(ticket_pop(&t), event(i));
+		assert_int_equal(t.passed, i);
+	}
+}
+
+/* In a full queue the newest event gives way to one that covers more: nothing stays uncovered. */
+static void test_the_queue_is_bounded(void **state)
+{
+	(void)state;
+	static struct tickets t;
+	for (int round = 0; round < 3; round++) {  /* over the ring's end */
+		for (uintptr_t i = 0; i < TICKET_QUEUE; i++)
+			assert_null(ticket_note(&t, ticket_take(&t), event(i + 1), true));
+		uint64_t one_more = ticket_take(&t);
+		assert_ptr_equal(ticket_note(&t, one_more, event(999), true), event(TICKET_QUEUE));
+		assert_int_equal(t.count, TICKET_QUEUE);
+		for (uintptr_t i = 0; i < TICKET_QUEUE - 1; i++)
+			assert_ptr_equal(ticket_pop(&t), event(i + 1));
+		assert_false(ticket_passed(&t, one_more - 1));
+		assert_ptr_equal(ticket_pop(&t), event(999));
+		assert_true(ticket_passed(&t, one_more));
+	}
+}
+
+static void test_the_pool_of_idle_events(void **state)
+{
+	(void)state;
+	struct meta meta = {0};
+	assert_true(meta_open(&meta));
+	struct event_pool pool = {.meta = &meta};
+	assert_null(event_pool_take(&pool));
+	for (uintptr_t i = 1; i <= 200; i++)
+		assert_true(event_pool_give(&pool, event(i)));
+	bool seen[201] = {false};
+	for (int i = 0; i < 200; i++) {
+		uintptr_t n = (uintptr_t)event_pool_take(&pool);
+		assert_in_range(n, 1, 200);
+		assert_false(seen[n]);
+		seen[n] = true;
+	}
+	assert_null(event_pool_take(&pool));
+	meta_close(&meta);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nothing_has_been_taken),
+		cmocka_unit_test(test_an_event_covers_all_before_it),
+		cmocka_unit_test(test_an_event_that_covers_nothing_new_is_of_no_use),
+		cmocka_unit_test(test_events_pass_in_order),
+		cmocka_unit_test(test_the_queue_is_bounded),
+		cmocka_unit_test(test_the_pool_of_idle_events),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

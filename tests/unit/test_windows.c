@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Address space: a place that was given up is not laid with other tiles (law 10), windows that are used up follow
+ * one another, old ones are returned in the end, and the device's memory goes wherever it is needed meanwhile.
+ */
+#include "prng.h"
+#include "rig.h"
+
+enum { HELD = 12, ROUNDS = 3000 };
+
+/* Requests of ever other sizes on a nearly full device: tiles have to move all the time. */
+static void churn(struct rig *r, uint64_t *random, void **held, uint64_t *most)
+{
+	for (int i = 0; i < ROUNDS; i++) {
+		size_t at = prng_below(random, HELD);
+		rig_free(r, held[at]);
+		held[at] = NULL;
+		void *p;
+		trz_status status = trz_alloc(r->heap, MIB(1) + prng_below(random, MIB(9)), 0, NULL, &p);
+		if (status != TRZ_ERROR_OUT_OF_MEMORY)
+			assert_ok(status);
+		held[at] = p;
+		if (p)
+			assert_ok(sim_stamp(r->s, r->c, NULL, (trz_addr)p, MIB(1), 1 + at));
+		sim_run(r->s, 2);
+		*most = max_u64(*most, rig_stat(r, "address_bytes.current"));
+		if (i % 100 == 0)
+			rig_check(r);
+	}
+}
+
+static void test_windows_follow_one_another_and_go(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "window_factor:1,tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0");
+	void *held[HELD] = {NULL};
+	uint64_t random = 7, most = 0;
+	churn(&r, &random, held, &most);
+	assert_true(rig_stat(&r, "driver_calls.reserve") > 3);
+	assert_true(rig_stat(&r, "driver_calls.unreserve") > 3);
+	assert_true(most <= 32 * MIB(64));  /* eight devices' worth, and what old mappings still keep */
+	for (size_t i = 0; i < HELD; i++)
+		rig_free(&r, held[i]);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_check(&r);
+	rig_close(&r);
+}
+
+/* Law 10: the simulated device is asked which addresses were ever laid twice. */
+static struct {
+	trz_addr laid[4096];
+	size_t count;
+	const trz_driver *under;
+	bool twice;
+} watch;
+
+static trz_status watched_map(void *self, trz_addr address, uint64_t size, trz_handle handle)
+{
+	for (size_t i = 0; i < watch.count; i++)
+		watch.twice |= watch.laid[i] == address;
+	if (watch.count < LENGTH(watch.laid))
+		watch.laid[watch.count++] = address;
+	return watch.under->map(self, address, size, handle);
+}
+
+static void test_a_place_is_laid_once(void **state)
+{
+	(void)state;
+	struct rig r = rig_machine((sim_config){.capacity = MIB(64)});
+	trz_driver table = *r.d;
+	trz_open_params params = {.driver = &table, .config = "slack_per_mille:0,tile_size:2MiB,tile_size_max:2MiB"};
+	watch.under = r.d;
+	table.map = watched_map;
+	assert_ok(trz_open(&params, &r.heap));
+	uint64_t random = 9;
+	void *held[HELD] = {NULL};
+	for (int i = 0; i < 300 && watch.count < LENGTH(watch.laid); i++) {
+		size_t at = prng_below(&random, HELD);
+		rig_free(&r, held[at]);
+		if (trz_alloc(r.heap, MIB(1) + prng_below(&random, MIB(6)), 0, NULL, &held[at]) != TRZ_OK)
+			held[at] = NULL;
+		if (i % 50 == 0) {
+			rig_sync(&r);
+			assert_ok(trz_trim(r.heap, 0, NULL));
+		}
+	}
+	assert_false(watch.twice);
+	assert_true(watch.count > 50);
+	rig_close(&r);
+}
+
+/* The only free tile is larger than the whole window of small requests. */
+static void test_a_small_request_when_only_a_huge_tile_is_free(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "tile_size:64MiB,tile_size_max:64MiB");
+	void *slots[128], *p;
+	for (size_t i = 0; i < LENGTH(slots); i++)
+		slots[i] = rig_alloc(&r, KIB(30), NULL);
+	for (size_t i = 0; i < LENGTH(slots); i++)
+		rig_free(&r, slots[i]);
+	rig_sync(&r);
+	rig_free(&r, rig_alloc(&r, MIB(64), NULL));  /* made of the slabs' tiles and of one huge one */
+	rig_alloc(&r, MIB(3), NULL);
+	rig_sync(&r);
+	assert_ok(trz_alloc(r.heap, 1000, 0, NULL, &p));
+	assert_ok(sim_stamp(r.s, r.c, NULL, (trz_addr)p, 1000, 1));
+	rig_sync(&r);
+	rig_check(&r);
+	rig_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_windows_follow_one_another_and_go),
+		cmocka_unit_test(test_a_place_is_laid_once),
+		cmocka_unit_test(test_a_small_request_when_only_a_huge_tile_is_free),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Events and waits of the replayed program.
+ */
+#include "replay_program.h"
+
+#include <stdlib.h>
+
+#include "error.h"
+
+/* A key that no id of a trace has: those are 32 bits wide. */
+#define HAND_OVER_KEY ((uint64_t)1 << 32)
+
+static const sim_slot slots[] = { SIM_SLOT_event_create, SIM_SLOT_event_record, SIM_SLOT_stream_wait };
+enum { SLOTS = sizeof slots / sizeof slots[0] };
+
+/* The device's counters before some calls of the program. */
+struct before {
+	uint64_t driver_ns;
+	uint64_t calls[SLOTS];
+};
+
+static struct before begin_calls(const struct replay_program *p)
+{
+	struct before before = { .driver_ns = sim_driver_time_ns(p->sim) };
+	for (int i = 0; i < SLOTS; i++)
+		before.calls[i] = sim_calls(p->sim, slots[i]);
+	return before;
+}
+
+static void end_calls(struct replay_program *p, const struct before *before)
+{
+	p->driver_ns += sim_driver_time_ns(p->sim) - before->driver_ns;
+	for (int i = 0; i < SLOTS; i++)
+		p->calls[slots[i]] += sim_calls(p->sim, slots[i]) - before->calls[i];
+}
+
+static trz_status make_event(struct replay_program *p, uint64_t key, trz_event *event)
+{
+	const trz_driver *d = sim_driver(p->sim);
+	trz_event *events = realloc(p->events, (p->event_count + 1) * sizeof *events);
+	if (!events)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for %zu events of the trace", p->event_count + 1);
+	p->events = events;
+	trz_status status = map_set(&p->index, key, (uint32_t)p->event_count);
+	if (status == TRZ_OK)
+		status = d->event_create(d->self, p->context, event);
+	if (status == TRZ_OK)
+		p->events[p->event_count++] = *event;
+	return status;
+}
+
+static trz_status record(struct replay_program *p, uint64_t key, trz_stream stream)
+{
+	const trz_driver *d = sim_driver(p->sim);
+	trz_event event;
+	uint32_t index;
+	trz_status status = TRZ_OK;
+	if (map_get(&p->index, key, &index))
+		event = p->events[index];
+	else
+		status = make_event(p, key, &event);
+	return status == TRZ_OK ? d->event_record(d->self, p->context, event, stream) : status;
+}
+
+static trz_status wait(struct replay_program *p, uint64_t key, trz_stream stream)
+{
+	const trz_driver *d = sim_driver(p->sim);
+	uint32_t index;
+	if (!map_get(&p->index, key, &index))
+		return TRZ_OK;
+	return d->stream_wait(d->self, p->context, stream, p->events[index]);
+}
+
+trz_status program_record(struct replay_program *p, uint32_t id, trz_stream stream)
+{
+	struct before before = begin_calls(p);
+	trz_status status = record(p, id, stream);
+	end_calls(p, &before);
+	return status;
+}
+
+trz_status program_wait(struct replay_program *p, uint32_t id, trz_stream stream)
+{
+	struct before before = begin_calls(p);
+	trz_status status = wait(p, id, stream);
+	end_calls(p, &before);
+	return status;
+}
+
+trz_status program_hand_over(struct replay_program *p, trz_stream from, trz_stream to)
+{
+	if (p->orders_streams)
+		return TRZ_OK;
+	struct before before = begin_calls(p);
+	trz_status status = record(p, HAND_OVER_KEY, from);
+	if (status == TRZ_OK)
+		status = wait(p, HAND_OVER_KEY, to);
+	end_calls(p, &before);
+	return status;
+}
+
+void program_close(struct replay_program *p)
+{
+	const trz_driver *d = sim_driver(p->sim);
+	for (size_t i = 0; i < p->event_count; i++)
+		d->event_destroy(d->self, p->context, p->events[i]);
+	free(p->events);
+	map_free(&p->index);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The replayed program's own calls of the driver: events and waits between its streams. They are counted
+ * apart from the allocator's. Private to trace/.
+ */
+#ifndef TRZ_TRACE_REPLAY_PROGRAM_H
+#define TRZ_TRACE_REPLAY_PROGRAM_H
+
+#include "sim.h"
+#include "trace_map.h"
+
+struct replay_program {
+	sim *sim;
+	trz_context context;
+	bool orders_streams;        /* the trace has the waits that its program made */
+	struct trace_map index;     /* id in the trace -> index in `events` */
+	trz_event *events;
+	size_t event_count;
+	uint64_t driver_ns;         /* virtual time of the program's calls */
+	uint64_t calls[SIM_SLOTS];
+};
+
+/* Records the program's event `id`, which is made when it is recorded first. Errors: HOST_MEMORY, the
+ * driver's. */
+trz_status program_record(struct replay_program *p, uint32_t id, trz_stream stream);
+
+/* Makes later work of the stream wait for it; an event that has not been recorded is not waited for. */
+trz_status program_wait(struct replay_program *p, uint32_t id, trz_stream stream);
+
+/* `to` goes on with what `from` has been given so far. Does nothing if the trace orders its streams itself.
+ * */
+trz_status program_hand_over(struct replay_program *p, trz_stream from, trz_stream to);
+
+/* Destroys the events. */
+void program_close(struct replay_program *p);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shapes of synthetic traces. An event has the number of the stream that records it, again and again.
+ */
+#include "synth.h"
+
+#include <stdlib.h>
+
+#include "bits.h"
+#include "error.h"
+#include "prng.h"
+
+enum {
+	RING_BUFFERS = 4,      /* in use, a stream */
+	FSDP_LAYERS = 12,
+	FSDP_ACTIVATIONS = 3,  /* a layer */
+	RANDOM_LIVE = 1024     /* blocks at most */
+};
+
+struct synth {
+	const struct synth_params *params;
+	struct trace *trace;
+	uint64_t rng;
+	trz_status status;
+};
+
+/* A live allocation. Invariant: `user`'s future work is ordered after what `owner` and all users before it
+ * did. */
+struct synth_block {
+	uint32_t id;
+	uint16_t owner;
+	uint16_t user;  /* the newest; the owner if it is not shared */
+};
+
+static bool is_done(const struct synth *s)
+{
+	return s->status != TRZ_OK || s->trace->count >= s->params->events;
+}
+
+/* -- what a program does: nothing any more once there are events enough ---------------------------------- */
+
+static void emit(struct synth *s, enum trace_kind kind, uint32_t id, uint16_t stream, uint64_t size)
+{
+	struct trace_event event = { .kind = (uint8_t)kind, .id = id, .stream = stream, .size = size };
+	if (!is_done(s))
+		s->status = trace_add(s->trace, &event);
+}
+
+static struct synth_block allocate(struct synth *s, uint64_t size, uint16_t stream)
+{
+	struct synth_block block = { s->trace->allocs, stream, stream };
+	emit(s, TRACE_ALLOC, block.id, stream, size);
+	return block;
+}
+
+static void hand_over(struct synth *s, uint16_t from, uint16_t to)
+{
+	if (from == to)
+		return;
+	emit(s, TRACE_EVENT_RECORD, from, from, 0);
+	emit(s, TRACE_STREAM_WAIT, from, to, 0);
+}
+
+static void share(struct synth *s, struct synth_block *block, uint16_t user)
+{
+	hand_over(s, block->user, user);
+	if (s->params->record_stream && user != block->owner)
+		emit(s, TRACE_RECORD_STREAM, block->id, user, 0);
+	block->user = user;
+}
+
+static void release(struct synth *s, const struct synth_block *block)
+{
+	emit(s, TRACE_FREE, block->id, s->params->record_stream ? block->owner : block->user, 0);
+}
+
+/* From `least` to twice that, in units of 512 B. */
+static uint64_t pick_size(struct synth *s, uint64_t least)
+{
+	return align_up(least + prng_below(&s->rng, least), 512);
+}
+
+/* -- ring ------------------------------------------------------------------------------------------------ */
+
+static void make_ring(struct synth *s, struct synth_block *buffers, size_t count)
+{
+	uint16_t streams = (uint16_t)s->params->streams;
+	uint64_t scratch_size = pick_size(s, MIB(1));
+	for (uint64_t turn = 0; !is_done(s); turn++) {
+		struct synth_block *buffer = &buffers[turn % count];
+		uint16_t stage = (uint16_t)(turn % streams);
+		if (turn % count == 0)
+			emit(s, TRACE_MARKER, (uint32_t)(turn / count), 0, 0);
+		if (turn >= count)
+			release(s, buffer);
+		struct synth_block scratch = allocate(s, scratch_size, stage);
+		*buffer = allocate(s, pick_size(s, MIB(4)), stage);
+		release(s, &scratch);
+		share(s, buffer, (uint16_t)((stage + 1) % streams));
+	}
+}
+
+/* -- training with sharded parameters -------------------------------------------------------------------- */
+
+struct fsdp {
+	struct synth *synth;
+	uint64_t gathered[FSDP_LAYERS];
+	uint64_t activation[FSDP_LAYERS];
+	struct synth_block weights[2];  /* of this layer and the next */
+	struct synth_block activations[FSDP_LAYERS][FSDP_ACTIVATIONS];
+	uint16_t gather;
+	uint16_t reduce;
+};
+
+enum { COMPUTE = 0 };
+
+static void gather_layer(struct fsdp *f, int layer)
+{
+	if (layer < 0 || layer >= FSDP_LAYERS)
+		return;
+	f->weights[layer % 2] = allocate(f->synth, f->gathered[layer], f->gather);
+	share(f->synth, &f->weights[layer % 2], COMPUTE);
+}
+
+/* With four streams and more, the others copy activations to the host. */
+static void copy_out(struct fsdp *f, struct synth_block *activation, int layer)
+{
+	uint32_t streams = f->synth->params->streams;
+	if (streams > 3)
+		share(f->synth, activation, (uint16_t)(3 + (uint32_t)layer % (streams - 3)));
+}
+
+static void forward(struct fsdp *f, int layer)
+{
+	struct synth *s = f->synth;
+	gather_layer(f, layer + 1);
+	struct synth_block scratch = allocate(s, f->activation[layer] / 2, COMPUTE);
+	for (int i = 0; i < FSDP_ACTIVATIONS; i++)
+		f->activations[layer][i] = allocate(s, f->activation[layer], COMPUTE);
+	release(s, &scratch);
+	copy_out(f, &f->activations[layer][0], layer);
+	if (layer < FSDP_LAYERS - 1)
+		release(s, &f->weights[layer % 2]);
+}
+
+static void backward(struct fsdp *f, int layer)
+{
+	struct synth *s = f->synth;
+	gather_layer(f, layer - 1);
+	struct synth_block gradient = allocate(s, f->gathered[layer], COMPUTE);
+	for (int i = FSDP_ACTIVATIONS - 1; i >= 0; i--) {
+		hand_over(s, f->activations[layer][i].user, COMPUTE);
+		f->activations[layer][i].user = COMPUTE;
+		release(s, &f->activations[layer][i]);
+	}
+	release(s, &f->weights[layer % 2]);
+	share(s, &gradient, f->reduce);
+	struct synth_block shard = allocate(s, f->gathered[layer] / 8, f->reduce);
+	release(s, &gradient);
+	share(s, &shard, COMPUTE);
+	release(s, &shard);
+}
+
+static void make_fsdp(struct synth *s)
+{
+	uint16_t last = (uint16_t)(s->params->streams - 1);
+	struct fsdp f = { .synth = s, .gather = last < 1 ? last : 1, .reduce = last < 2 ? last : 2 };
+	for (int layer = 0; layer < FSDP_LAYERS; layer++) {
+		f.gathered[layer] = pick_size(s, MIB(96));
+		f.activation[layer] = pick_size(s, MIB(24));
+	}
+	for (uint32_t step = 0; !is_done(s); step++) {
+		emit(s, TRACE_MARKER, step, 0, 0);
+		hand_over(s, COMPUTE, f.gather);
+		gather_layer(&f, 0);
+		for (int layer = 0; layer < FSDP_LAYERS; layer++)
+			forward(&f, layer);
+		for (int layer = FSDP_LAYERS - 1; layer >= 0; layer--)
+			backward(&f, layer);
+	}
+}
+
+/* -- random ---------------------------------------------------------------------------------------------- */
+
+static uint16_t any_stream(struct synth *s)
+{
+	return (uint16_t)prng_below(&s->rng, s->params->streams);
+}
+
+static struct synth_block random_block(struct synth *s)
+{
+	uint64_t size = 1 + prng_below(&s->rng, (uint64_t)512 << prng_below(&s->rng, 18));
+	struct synth_block block = allocate(s, size, any_stream(s));
+	while (prng_below(&s->rng, 4) == 0)
+		share(s, &block, any_stream(s));
+	return block;
+}
+
+static void make_random(struct synth *s, struct synth_block *live, size_t most)
+{
+	size_t count = 0;
+	while (!is_done(s)) {
+		if (count < most && (count == 0 || prng_below(&s->rng, 100) < 52)) {
+			live[count++] = random_block(s);
+		} else {
+			size_t which = prng_below(&s->rng, count);
+			release(s, &live[which]);
+			live[which] = live[--count];
+		}
+	}
+}
+
+trz_status synth_trace(const struct synth_params *params, struct trace *out)
+{
+	*out = (struct trace){ .streams = params->streams };
+	struct synth s = { .params = params, .trace = out, .rng = params->seed };
+	size_t count = params->shape == SYNTH_RANDOM ? RANDOM_LIVE : (size_t)RING_BUFFERS * params->streams;
+	struct synth_block *blocks = calloc(count, sizeof *blocks);
+	if (!blocks)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a trace of %u streams", params->streams);
+	if (params->shape == SYNTH_RING)
+		make_ring(&s, blocks, count);
+	else if (params->shape == SYNTH_FSDP)
+		make_fsdp(&s);
+	else
+		make_random(&s, blocks, count);
+	free(blocks);
+	if (s.status != TRZ_OK)
+		trace_free(out);
+	return s.status;
+}

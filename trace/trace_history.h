@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a history that names memory by address to a trace that numbers it: addresses become allocation
+ * numbers, streams and pools dense indices. Shared by the readers of foreign formats. Private to trace/.
+ *
+ * Frees of addresses that are not live were allocated before the recording began: they are counted and left
+ * out. An allocation at a live address means that the recording lost a free: it is put in before, in the
+ * order of the stream that the lost one was allocated on, and counted.
+ */
+#ifndef TRZ_TRACE_HISTORY_H
+#define TRZ_TRACE_HISTORY_H
+
+#include "trace.h"
+#include "trace_map.h"
+
+/* A request that no device could ever serve marks a damaged trace. */
+#define HISTORY_SIZE_MAX ((uint64_t)1 << 56)
+
+struct history {
+	const char *name;          /* of the input, for messages */
+	struct trace *trace;
+	struct trace_map live;     /* address -> index of its TRACE_ALLOC event */
+	struct trace_map streams;
+	struct trace_map pools;
+	uint32_t marker;           /* id of the newest marker; 0: none yet */
+};
+
+/* Starts one; the default stream and the default pool (keys 0) come first, used or not. Errors: HOST_MEMORY.
+ * */
+trz_status history_begin(struct history *h, const char *name, struct trace *trace);
+void history_end(struct history *h);
+
+/* One request. The caller has checked size <= HISTORY_SIZE_MAX. Errors: HOST_MEMORY, BAD_INPUT (more streams
+ * than TRACE_STREAMS_MAX). */
+trz_status history_alloc(struct history *h, uint64_t address, uint64_t size, uint64_t stream, uint64_t pool);
+trz_status history_free(struct history *h, uint64_t address, uint64_t stream);
+trz_status history_marker(struct history *h, uint32_t id);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the line-by-line logs of other allocators have in common: a request is a pointer, a size and a stream.
+ * Private to trace/.
+ */
+#ifndef TRZ_TRACE_LOG_H
+#define TRZ_TRACE_LOG_H
+
+#include "trace_history.h"
+#include "trace_text.h"
+
+struct log_reader {
+	struct text_reader line;
+	struct history history;
+};
+
+/* One request, as its columns. Requests of no bytes, which got no address, are left out. Errors: BAD_INPUT (a
+ * column is not what it should be), HOST_MEMORY. */
+trz_status log_alloc(struct log_reader *r, struct text pointer, struct text size, struct text stream);
+trz_status log_free(struct log_reader *r, struct text pointer, struct text size, struct text stream);
+
+/* A request that got no memory when it was recorded. */
+trz_status log_failure(struct log_reader *r, struct text pointer, struct text size, struct text stream);
+
+/* Reads a log whose lines `read_line` takes one by one. Errors: what that gives, BAD_INPUT (no request). */
+trz_status log_read(struct trace_input *in, struct trace *out, trz_status (*read_line)(struct log_reader *r));
+
+#endif

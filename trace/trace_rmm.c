@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Logs of RMM's logging adaptor: CSV, one request a row, in the order in which they were served. The thread
+ * must be a number; the time is not looked at. A free names the stream in whose order it was made, which need
+ * not be the allocation's.
+ */
+#include <string.h>
+
+#include "trace_format.h"
+#include "trace_log.h"
+
+#define RMM_COLUMNS "Thread,Time,Action,Pointer,Size,Stream"
+
+bool trace_is_rmm(const char *text, size_t size)
+{
+	static const char start[] = "Thread,Time,";
+	return size >= sizeof start - 1 && memcmp(text, start, sizeof start - 1) == 0;
+}
+
+static trz_status rmm_line(struct log_reader *r)
+{
+	const struct text_reader *t = &r->line;
+	if (t->line == 1)
+		return text_is(t->text, RMM_COLUMNS) ? TRZ_OK : text_bad(t, "the columns are not " RMM_COLUMNS);
+	struct text columns[6];
+	uint64_t thread;
+	if (!text_columns(t->text, ',', columns, 6))
+		return text_bad(t, "a row has not six columns");
+	if (!text_decimal(columns[0], &thread))
+		return text_bad(t, "its thread is no number");
+	if (text_is(columns[2], "allocate"))
+		return log_alloc(r, columns[3], columns[4], columns[5]);
+	if (text_is(columns[2], "free"))
+		return log_free(r, columns[3], columns[4], columns[5]);
+	if (text_is(columns[2], "allocate failure"))
+		return log_failure(r, columns[3], columns[4], columns[5]);
+	return text_bad(t, "its action is none of allocate, free and allocate failure");
+}
+
+trz_status trace_read_rmm(struct trace_input *in, struct trace *out)
+{
+	return log_read(in, out, rmm_line);
+}
