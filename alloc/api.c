@@ -96,6 +96,23 @@ static void poll_if_wanted(trz_heap *h)
 	pthread_mutex_unlock(&h->growth_lock);
 }
 
+/* Where the heap itself refused, the text is set; else the driver's is the reason. */
+static COLD trz_status alloc_failed(trz_heap *h, size_t size, trz_status status)
+{
+	switch (status) {
+	case TRZ_ERROR_CONTEXT_DEAD:
+		return dead(h);
+	case TRZ_ERROR_OUT_OF_MEMORY:
+	case TRZ_ERROR_LIMIT:
+	case TRZ_ERROR_HOST_MEMORY:
+	case TRZ_ERROR_ADDRESS_SPACE:
+		return status;
+	default:
+		return trz_fail(status, "%zu bytes asked for on device %d: %s", size, h->driver.device,
+		                trz_driver_last_error());
+	}
+}
+
 static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	if (!h || !out)
@@ -115,12 +132,7 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 	status = serve_alloc(h, s, size, alignment, &address);
 	if (status == TRZ_OK)
 		*out = (void *)address;
-	else if (status == TRZ_ERROR_CONTEXT_DEAD)
-		return dead(h);
-	else if (status == TRZ_ERROR_DRIVER || status == TRZ_ERROR_CAPTURE)
-		trz_fail(status, "%zu bytes asked for on device %d: %s", size, h->driver.device,
-		         trz_driver_last_error());
-	return status;
+	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
 }
 
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)

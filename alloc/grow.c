@@ -58,7 +58,7 @@ static uint64_t preferred_tile(const trz_heap *h, enum pool_kind pool)
 	uint64_t reserved = heap_reserved(h), size = h->config.tile_size;
 	if (pool == SMALL)
 		return max_u64(h->driver.granule, reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE);
-	if (h->burst_bytes >= reserved / 50)
+	if (counter_get(&h->burst_bytes) >= reserved / 50)
 		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
 	uint64_t left = min_u64(h->capacity, limit_of(h));
 	left = left > reserved ? left - reserved : 0;

@@ -75,8 +75,6 @@ static trz_status find_or_add(trz_heap *h, trz_stream handle, uint64_t id, struc
 	struct stream *s = stream_find(&h->streams, id);
 	if (!s)
 		s = stream_add(&h->streams, id, handle);
-	else if (!s->thread_bound)
-		s->handle = handle;
 	heap_unlock(h);
 	if (!s)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d are known, or the host has no "

@@ -31,7 +31,7 @@ struct trz_heap {
 	struct event_pool events;
 	struct node_pool uses;
 	struct block *holes;         /* all of them */
-	uint64_t burst_bytes;        /* large bytes allocated since the last large free */
+	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
 	struct counters counters;

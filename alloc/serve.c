@@ -136,7 +136,7 @@ static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct bl
 	b->requested = r->size;
 	b->uses = NULL;
 	pagemap_set_block(&h->pagemap, b->address, b);
-	h->burst_bytes += b->size;
+	counter_add(&h->burst_bytes, b->size);
 	count_alloc(h, LARGE, r->size, b->size);
 	NOTE(h, HISTORY_ALLOC, r->stream, b->address, r->size);
 	return b->address;
@@ -396,7 +396,7 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct stream *on
 	NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
 	b->state = BLOCK_BUSY;
 	b->home = on;
-	h->burst_bytes = 0;
+	counter_set(&h->burst_bytes, 0);
 }
 
 /* Records an event for a ticket inside the free that took it. */

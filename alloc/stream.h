@@ -32,7 +32,7 @@ struct pending {
 struct stream {
 	struct stream *next;                 /* of the same hash */
 	uint64_t id;                         /* const */
-	trz_stream handle;                   /* the newest handle that it came by */
+	trz_stream handle;                   /* const: an id lives and dies with its handle */
 	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
 	                                      * events must be recorded in its frees: later ones can be only by
 	                                      * polls of that thread */

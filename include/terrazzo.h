@@ -126,8 +126,8 @@ TRZ_API trz_status trz_close(trz_heap *heap);
  * up to 2 MiB, or 0 for the default: 512. The content is undefined.
  * Cost: about 10 ns for small sizes, 50 ns for large ones out of the cache; calls the driver only when the
  * cache cannot serve (never in the steady state of a program that repeats itself).
- * Errors: OUT_OF_MEMORY, LIMIT, SIZE (>= 2^47), ALIGNMENT, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error
- * *out is set to NULL and the heap is as it was. */
+ * Errors: OUT_OF_MEMORY, LIMIT, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an
+ * error *out is set to NULL and the heap is as it was. */
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
 
 /* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may
