@@ -16,6 +16,11 @@ static struct stream *stream_at(const trz_heap *h, unsigned i)
 	return atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 }
 
+static uint64_t lendable(const struct stream *lender, const struct stream *to, enum pool_kind pool)
+{
+	return pool == LARGE ? stream_lendable(lender, to) : UINT64_MAX;
+}
+
 /* The best fit among the passed free blocks of the others. */
 static struct block *best_passed_locked(const trz_heap *h, const struct stream *s, enum pool_kind pool,
                                         uint64_t bytes, unsigned streams)
@@ -25,26 +30,30 @@ static struct block *best_passed_locked(const trz_heap *h, const struct stream *
 		const struct stream *other = stream_at(h, i);
 		if (other == s)
 			continue;
+		uint64_t most = lendable(other, s, pool);
 		struct block *b = fit_find(&other->fit[pool], bytes);
 		while (b && !ticket_passed(&other->tickets, b->sequence))
 			b = fit_next(&other->fit[pool], b);
-		if (b && (!best || b->size < best->size))
+		if (b && b->size <= most && (!best || b->size < best->size))
 			best = b;
 	}
 	return best;
 }
 
-static bool take_all_passed_locked(trz_heap *h, struct stream *s, enum pool_kind pool, unsigned streams)
+/* Takes all that has passed, or with `spare` only as much of it as each stream can lend. */
+static bool take_passed_locked(trz_heap *h, struct stream *s, enum pool_kind pool, unsigned streams, bool spare)
 {
 	bool any = false;
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *other = stream_at(h, i);
 		if (other == s)
 			continue;
+		uint64_t most = spare ? lendable(other, s, pool) : UINT64_MAX;
 		struct block *b = fit_find(&other->fit[pool], UNIT);
 		while (b) {
 			struct block *next = fit_next(&other->fit[pool], b);
-			if (ticket_passed(&other->tickets, b->sequence)) {
+			if (b->size <= most && ticket_passed(&other->tickets, b->sequence)) {
+				most -= most == UINT64_MAX ? 0 : b->size;
 				rehome_locked(h, b, s, 0);
 				any = true;
 			}
@@ -68,7 +77,7 @@ bool borrow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
 		found = true;
 	}
 	if (!found)
-		found = take_all_passed_locked(h, s, pool, streams) && fit_find(&s->fit[pool], bytes);
+		found = take_passed_locked(h, s, pool, streams, true) && fit_find(&s->fit[pool], bytes);
 	heap_unlock(h);
 	return found;
 }
@@ -77,7 +86,7 @@ void borrow_join_all_locked(trz_heap *h, struct stream *s, enum pool_kind pool)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
 	if (streams > 1)
-		take_all_passed_locked(h, s ? s : stream_at(h, 0), pool, streams);
+		take_passed_locked(h, s ? s : stream_at(h, 0), pool, streams, false);
 }
 
 /* ---- with waits ---- */

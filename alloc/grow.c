@@ -185,14 +185,14 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 static size_t find_candidates_locked(struct growth *g, enum pool_kind pool)
 {
 	trz_heap *h = g->heap;
-	size_t n = reclaim_find_locked(h, g->stream, pool, g->fenced), unpassed = n == 0;
+	size_t n = reclaim_find_locked(h, g->stream, pool, g->fenced, g->effort == GROW_THRIFTY), unpassed = n == 0;
 	for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 		unpassed += !h->candidates[i].passed;
 	if (unpassed) {
 		heap_unlock(h);
 		heap_poll(h);
 		heap_lock(h);
-		n = reclaim_find_locked(h, g->stream, pool, g->fenced);
+		n = reclaim_find_locked(h, g->stream, pool, g->fenced, g->effort == GROW_THRIFTY);
 	}
 	return n == SIZE_MAX ? 0 : n;
 }
@@ -244,7 +244,7 @@ static struct block *flip_once(struct growth *g, uint64_t bytes, bool *unpassed)
 {
 	trz_heap *h = g->heap;
 	heap_lock(h);
-	size_t n = reclaim_find_locked(h, g->stream, g->pool, g->fenced);
+	size_t n = reclaim_find_locked(h, g->stream, g->pool, g->fenced, g->effort == GROW_THRIFTY);
 	struct block *b = flip_locked(h, g->stream, g->pool, bytes, n == SIZE_MAX ? 0 : n, unpassed);
 	heap_unlock(h);
 	return b;
@@ -520,7 +520,7 @@ uint64_t grow_largest(trz_heap *h, struct stream *s)
 	heap_lock(h);
 	largest = counter_get(&s->fit[LARGE].largest);
 	for (int pool = 0; h->driver.vmm && pool < POOL_KINDS; pool++) {
-		size_t n = reclaim_find_locked(h, s, pool, UINT64_MAX);
+		size_t n = reclaim_find_locked(h, s, pool, UINT64_MAX, false);
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 			movable += h->candidates[i].tile->size;
 	}

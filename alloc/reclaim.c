@@ -78,17 +78,20 @@ const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *
 	return tile->found_at < n && h->candidates[tile->found_at].tile == tile ? &h->candidates[tile->found_at] : NULL;
 }
 
-size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool, uint64_t fenced)
+size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool, uint64_t fenced, bool spare)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
 	size_t n = 0;
 	for (unsigned i = 0; i < streams; i++) {
 		const struct stream *of = h->streams.list[i];
 		const struct fit *f = &of->fit[pool];
+		uint64_t most = spare && of != s && pool == LARGE ? stream_lendable(of, s) : UINT64_MAX;
 		for (struct block *b = fit_find(f, h->tile_least[pool]); b; b = fit_next(f, b)) {
 			bool passed = ticket_passed(&of->tickets, b->sequence) || (of == s && b->sequence <= fenced);
-			if (passed || of == s)
-				n = find_in_block(h, b, passed, n);
+			if (b->size > most || !(passed || of == s))
+				continue;
+			most -= most == UINT64_MAX ? 0 : b->size;
+			n = find_in_block(h, b, passed, n);
 			if (n == SIZE_MAX)
 				return n;
 		}
@@ -224,7 +227,7 @@ static trz_status trim_pool(trz_heap *h, enum pool_kind pool, uint64_t keep)
 {
 	heap_lock(h);
 	borrow_join_all_locked(h, NULL, pool);
-	size_t n = reclaim_find_locked(h, NULL, pool, 0);
+	size_t n = reclaim_find_locked(h, NULL, pool, 0, false);
 	size_t cut = n == SIZE_MAX || !reclaim_lists(h, n) ? 0 : cut_to_keep_locked(h, n, keep);
 	heap_unlock(h);
 	trz_status worst = n == SIZE_MAX ? TRZ_ERROR_HOST_MEMORY : TRZ_OK;

@@ -137,6 +137,8 @@ static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct bl
 	b->uses = NULL;
 	pagemap_set_block(&h->pagemap, b->address, b);
 	counter_add(&h->burst_bytes, b->size);
+	r->stream->held += b->size;
+	r->stream->held_peak = max_u64(r->stream->held_peak, r->stream->held);
 	count_alloc(h, LARGE, r->size, b->size);
 	NOTE(h, HISTORY_ALLOC, r->stream, b->address, r->size);
 	return b->address;
@@ -395,6 +397,7 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct stream *on
 	count_free(h, LARGE, b->requested, b->size);
 	NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
 	b->state = BLOCK_BUSY;
+	b->home->held -= b->size;
 	b->home = on;
 	counter_set(&h->burst_bytes, 0);
 }

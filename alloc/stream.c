@@ -42,6 +42,14 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
 	return s;
 }
 
+uint64_t stream_lendable(const struct stream *lender, const struct stream *to)
+{
+	if (to->tickets.passed == to->tickets.newest)
+		return UINT64_MAX;
+	uint64_t has = lender->held + lender->fit[LARGE].bytes;
+	return has > lender->held_peak ? has - lender->held_peak : 0;
+}
+
 void stream_push_pending(struct stream *s, struct pending *p)
 {
 	p->next = NULL;

@@ -38,6 +38,7 @@ struct stream {
 	                                      * polls of that thread */
 	struct fit fit[POOL_KINDS];          /* its free blocks */
 	struct bin bins[CLASS_COUNT];        /* its slabs with free slots */
+	uint64_t held, held_peak;            /* bytes of its live blocks */
 	struct tickets tickets;
 	struct pending *pending_first, **pending_last;
 	atomic_bool retired;                 /* the handle is dead */
@@ -57,6 +58,10 @@ struct stream *stream_find(const struct streams *all, uint64_t id);
 
 /* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
+
+/* How much of its free large memory a stream can lend to another. What it has needed at its own peak it may need
+ * again: it lends that only to a stream whose frees pass at once, so that it can have it back. */
+uint64_t stream_lendable(const struct stream *lender, const struct stream *to);
 
 void stream_push_pending(struct stream *s, struct pending *p);
 
