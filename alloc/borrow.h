@@ -8,8 +8,8 @@
 #include "heap.h"
 
 /* Asks the driver how far the streams are, and moves passed free blocks of other streams to `s`, as far as those can
- * lend them: the best fit for `bytes` where one of them will do, else all, so that they join with what `s` has. true: a block of
- * `bytes` may be there now. Waits for nothing; with one stream it does nothing. Growth lock held. */
+ * lend them: the best fit for `bytes` where one of them will do, else all, so that they join with what `s` has.
+ * true: a block of `bytes` may be there now. Waits for nothing; with one stream it does nothing. Growth lock held. */
 bool borrow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
 
 /* Moves every passed free block of every stream to `s` (NULL: to one of them), so that neighbours join across

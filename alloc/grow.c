@@ -85,7 +85,7 @@ bool grow_is_cheap(const trz_heap *h, uint64_t bytes)
 static void take_tail(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	g->window = h->windows[g->pool];
+	g->window = g->stream->window[g->pool];
 	g->tail = NULL;
 	g->need = align_up(bytes, h->driver.granule);
 	heap_lock(h);
@@ -120,7 +120,8 @@ static uint64_t window_size(const trz_heap *h, enum pool_kind pool)
 static trz_status find_room(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	uint64_t spare = max_u64(preferred_tile(h, g->pool), h->tile_most), least = align_up(bytes, h->driver.granule) + spare;
+	uint64_t spare = max_u64(preferred_tile(h, g->pool), h->tile_most);
+	uint64_t least = align_up(bytes, h->driver.granule) + spare;
 	take_tail(g, bytes);
 	if (g->window && g->window->base + g->window->size - g->window->top >= g->need + spare)
 		return TRZ_OK;
@@ -134,7 +135,7 @@ static trz_status find_room(struct growth *g, uint64_t bytes)
 	if (status != TRZ_OK)
 		return status;
 	w->next = h->windows[g->pool];
-	h->windows[g->pool] = g->window = w;
+	h->windows[g->pool] = g->stream->window[g->pool] = g->window = w;
 	g->need = align_up(bytes, h->driver.granule);
 	return TRZ_OK;
 }
@@ -185,14 +186,15 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 static size_t find_candidates_locked(struct growth *g, enum pool_kind pool)
 {
 	trz_heap *h = g->heap;
-	size_t n = reclaim_find_locked(h, g->stream, pool, g->fenced, g->effort == GROW_THRIFTY), unpassed = n == 0;
+	bool spare = g->effort == GROW_THRIFTY;
+	size_t n = reclaim_find_locked(h, g->stream, pool, g->fenced, spare), unpassed = n == 0;
 	for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 		unpassed += !h->candidates[i].passed;
 	if (unpassed) {
 		heap_unlock(h);
 		heap_poll(h);
 		heap_lock(h);
-		n = reclaim_find_locked(h, g->stream, pool, g->fenced, g->effort == GROW_THRIFTY);
+		n = reclaim_find_locked(h, g->stream, pool, g->fenced, spare);
 	}
 	return n == SIZE_MAX ? 0 : n;
 }
@@ -524,7 +526,7 @@ uint64_t grow_largest(trz_heap *h, struct stream *s)
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 			movable += h->candidates[i].tile->size;
 	}
-	const struct block *last = h->windows[LARGE] ? h->windows[LARGE]->blocks.last : NULL;
+	const struct block *last = s->window[LARGE] ? s->window[LARGE]->blocks.last : NULL;
 	if (last && last->state == BLOCK_FREE && last->home == s)
 		tail = last->size;
 	heap_unlock(h);

@@ -42,7 +42,7 @@ struct trz_heap {
 	/* guarded by `growth_lock` */
 	pthread_mutex_t growth_lock;
 	struct tiles tiles;
-	struct window *windows[POOL_KINDS];  /* newest first: that one grows */
+	struct window *windows[POOL_KINDS];  /* all; each stream has one of its own that grows */
 	struct candidate *candidates;
 	struct tile **lay_list;
 	struct block **moved;

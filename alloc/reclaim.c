@@ -286,6 +286,16 @@ void reclaim_aliases(trz_heap *h)
 
 /* ---- windows and the end ---- */
 
+/* Whether some stream's memory grows in the window. */
+static bool grows(const trz_heap *h, const struct window *w)
+{
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
+	for (unsigned i = 0; i < streams; i++)
+		if (h->streams.list[i]->window[w->pool] == w)
+			return true;
+	return false;
+}
+
 /* Old windows keep their addresses out of use (law 10) until as much address space is held as eight devices'. */
 void reclaim_windows(trz_heap *h)
 {
@@ -293,9 +303,9 @@ void reclaim_windows(trz_heap *h)
 	for (int pool = 0; pool < POOL_KINDS; pool++) {
 		if (!h->windows[pool] || h->windows[pool]->classic)
 			continue;
-		for (struct window **link = &h->windows[pool]->next; *link;) {
+		for (struct window **link = &h->windows[pool]; *link;) {
 			struct window *w = *link, *next = w->next;
-			if (w->mapped != 0 || counter_get(&h->counters.address_bytes.current) <= most) {
+			if (w->mapped != 0 || grows(h, w) || counter_get(&h->counters.address_bytes.current) <= most) {
 				link = &w->next;
 				continue;
 			}

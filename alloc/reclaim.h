@@ -9,8 +9,9 @@
 #include "heap.h"
 
 /* Fills h->candidates with the wholly free tiles of `pool` that `s` may have: its own, and others' whose tickets have
- * passed, with `spare` no more of them than each stream can lend; with s NULL all that have passed. Tickets of `s` up to `fenced` count as passed: a
- * fence orders them before whatever comes. Returns how many; SIZE_MAX: the host has no memory. */
+ * passed, with `spare` no more of them than each stream can lend; with s NULL all that have passed. Tickets of `s` up
+ * to `fenced` count as passed: a fence orders them before whatever comes. Returns how many; SIZE_MAX: the host has no
+ * memory. */
 size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool, uint64_t fenced, bool spare);
 
 /* The candidate that a tile is; NULL: none. */

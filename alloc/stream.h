@@ -39,6 +39,7 @@ struct stream {
 	struct fit fit[POOL_KINDS];          /* its free blocks */
 	struct bin bins[CLASS_COUNT];        /* its slabs with free slots */
 	uint64_t held, held_peak;            /* bytes of its live blocks */
+	struct window *window[POOL_KINDS];   /* where its memory grows; guarded by the growth lock */
 	struct tickets tickets;
 	struct pending *pending_first, **pending_last;
 	atomic_bool retired;                 /* the handle is dead */

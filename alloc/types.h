@@ -6,7 +6,8 @@
  *   heap     all that terrazzo keeps for one device in one context
  *   granule  the unit of physical memory, 2 MiB (or the driver's granularity, if larger)
  *   tile     one physical driver handle: whole granules; never split, mapped and unmapped whole
- *   window   a reserved virtual range with tiles laid side by side from its base up
+ *   window   a reserved virtual range with tiles laid side by side from its base up; it grows for one stream,
+ *            so that a stream's memory is contiguous, but blocks in it can change their stream
  *   place    a tile's position in a window. A tile may be mapped at many places; it is owned at one
  *   block    a run of bytes of one window: live, a slab, free, pending, or a hole (its tile is owned elsewhere)
  *   slab     a block cut into equal slots of one size class; a bin is a stream's slabs of a class

@@ -22,7 +22,7 @@ struct laid {
 };
 
 struct window {
-	struct window *next;         /* older window of the same pool */
+	struct window *next;         /* an older window of the same pool */
 	trz_addr base;
 	uint64_t size;               /* reserved bytes */
 	trz_addr top;                /* end of what has been laid */
