@@ -68,17 +68,16 @@ static struct block *lower_bound(struct block *tree, uint64_t size, trz_addr add
 	return found;
 }
 
-static uint64_t find_largest(const struct fit *f)
+static uint64_t find_largest(struct fit *f)
 {
-	for (unsigned word = FIT_WORDS; word-- > 0;) {
-		if (!f->used[word])
-			continue;
-		struct block *b = f->root[word * 64 + log2_floor(f->used[word])];
-		while (b->right)
-			b = b->right;
-		return b->size;
-	}
-	return 0;
+	while (f->top && !f->used[f->top])
+		f->top--;
+	if (!f->used[f->top])
+		return 0;
+	struct block *b = f->root[f->top * 64 + log2_floor(f->used[f->top])];
+	while (b->right)
+		b = b->right;
+	return b->size;
 }
 
 void fit_insert(struct fit *f, struct block *b)
@@ -105,6 +104,8 @@ void fit_insert(struct fit *f, struct block *b)
 	}
 	*left = *right = NULL;
 	f->used[bin / 64] |= (uint64_t)1 << bin % 64;
+	if (bin / 64 > f->top)
+		f->top = bin / 64;
 	f->bytes += b->size;
 	counter_raise(&f->largest, b->size);
 	level_add(f->cached, b->size);

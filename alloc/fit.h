@@ -26,6 +26,7 @@ struct fit {
 	struct level *cached;        /* the heap's statistic, kept along */
 	uint64_t bytes;
 	counter largest;             /* read without a lock */
+	unsigned top;                /* no word of `used` above this one has a bit */
 	uint64_t used[FIT_WORDS];
 	struct block *root[FIT_BINS];
 };

@@ -16,37 +16,38 @@ bool pagemap_open(struct pagemap *m, struct meta *meta)
 	return m->root != NULL;
 }
 
-static bool cover_granule(struct pagemap *m, uint64_t granule)
-{
-	struct pagemap_leaf **leaf = &m->root[granule >> PAGEMAP_LEAF_BITS];
-	if (!*leaf && !(*leaf = meta_alloc(m->meta, sizeof **leaf)))
-		return false;
-	struct pagemap_cells **cells = &(*leaf)->cells[granule & (LEAF_GRANULES - 1)];
-	if (*cells)
-		return true;
-	if (!node_pool_reserve(&m->cells, 1))
-		return false;
-	*cells = node_pool_take(&m->cells);
-	**cells = (struct pagemap_cells){{0}};
-	return true;
-}
-
 bool pagemap_cover(struct pagemap *m, trz_addr address, uint64_t size)
 {
 	uint64_t last = (address + size - 1) >> GRANULE_SHIFT;
 	if (last >> (ADDRESS_BITS - GRANULE_SHIFT))
 		return false;
-	for (uint64_t g = address >> GRANULE_SHIFT; g <= last; g++)
-		if (!cover_granule(m, g))
+	for (uint64_t i = address >> GRANULE_SHIFT >> PAGEMAP_LEAF_BITS; i <= last >> PAGEMAP_LEAF_BITS; i++)
+		if (!m->root[i] && !(m->root[i] = meta_alloc(m->meta, sizeof **m->root)))
 			return false;
 	return true;
+}
+
+/* The cells of a granule, made if it had none: a node has been reserved. */
+static struct pagemap_cells *cells_of(struct pagemap *m, struct pagemap_leaf *leaf, uint64_t g)
+{
+	struct pagemap_cells **cells = &leaf->cells[g];
+	if (!*cells) {
+		*cells = node_pool_take(&m->cells);
+		**cells = (struct pagemap_cells){{0}};
+	}
+	return *cells;
+}
+
+static inline unsigned cell_in_granule(trz_addr address)
+{
+	return address >> CELL_SHIFT & (CELLS_PER_GRANULE - 1);
 }
 
 void pagemap_set_block(struct pagemap *m, trz_addr address, struct block *b)
 {
 	uint64_t granule = address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
 	struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
-	leaf->cells[g]->entry[address >> CELL_SHIFT & (CELLS_PER_GRANULE - 1)] = (pagemap_entry)b;
+	cells_of(m, leaf, g)->entry[cell_in_granule(address)] = (pagemap_entry)b;
 	if (leaf->begins[g]++ == 0)
 		leaf->begun[g / 64] |= (uint64_t)1 << g % 64;
 }
@@ -55,15 +56,18 @@ void pagemap_clear_block(struct pagemap *m, trz_addr address)
 {
 	uint64_t granule = address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
 	struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
-	leaf->cells[g]->entry[address >> CELL_SHIFT & (CELLS_PER_GRANULE - 1)] = 0;
+	leaf->cells[g]->entry[cell_in_granule(address)] = 0;
 	if (--leaf->begins[g] == 0)
 		leaf->begun[g / 64] &= ~((uint64_t)1 << g % 64);
 }
 
 void pagemap_set_slab(struct pagemap *m, trz_addr address, uint64_t size, struct slab *s)
 {
-	for (uint64_t offset = 0; offset < size; offset += CELL)
-		*pagemap_slot(m, address + offset) = s ? (pagemap_entry)s | 1 : 0;
+	for (trz_addr a = address; a < address + size; a += CELL) {
+		uint64_t granule = a >> GRANULE_SHIFT;
+		struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+		cells_of(m, leaf, granule & (LEAF_GRANULES - 1))->entry[cell_in_granule(a)] = s ? (pagemap_entry)s | 1 : 0;
+	}
 }
 
 /* The last block entry of a granule's cells up to cell `from`. */
@@ -97,7 +101,7 @@ struct block *pagemap_block_before(const struct pagemap *m, trz_addr address)
 	uint64_t r = granule >> PAGEMAP_LEAF_BITS;
 	const struct pagemap_leaf *leaf = m->root[r];
 	if (leaf && leaf->cells[g]) {
-		struct block *b = last_begin(leaf->cells[g], address >> CELL_SHIFT & (CELLS_PER_GRANULE - 1));
+		struct block *b = last_begin(leaf->cells[g], cell_in_granule(address));
 		if (b)
 			return b;
 	}

@@ -6,7 +6,7 @@
  *
  * An entry holds the one live block that begins in its cell, or the slab that the cell lies in: a live block
  * outside slabs is longer than a cell and a slab is made of whole cells, so there is never a second claimant.
- * That costs 512 B per laid granule (0.024 %), where an index of every 512 B would cost 0.8 %.
+ * That costs at most 512 B per laid granule (0.024 %), where an index of every 512 B would cost 0.8 %.
  * Guarded by the heap lock.
  */
 #ifndef TRZ_ALLOC_PAGEMAP_H
@@ -45,8 +45,17 @@ struct pagemap {
 
 bool pagemap_open(struct pagemap *m, struct meta *meta);
 
-/* Makes entries possible over a range. false: the host has no memory. */
+/* Makes entries possible over a range, once a granule's cells have been reserved. false: the host has no memory. */
 bool pagemap_cover(struct pagemap *m, trz_addr address, uint64_t size);
+
+enum { PAGEMAP_SLAB_GRANULES = 2 };  /* that one slab can lie in */
+
+/* Makes the next entries in up to `granules` granules possible without host memory. A granule gets its cells when
+ * the first entry in it is made: large blocks have one entry for all their granules. */
+static inline bool pagemap_reserve(struct pagemap *m, size_t granules)
+{
+	return node_pool_reserve(&m->cells, granules);
+}
 
 static inline pagemap_entry *pagemap_slot(const struct pagemap *m, trz_addr address)
 {

@@ -75,6 +75,13 @@ static inline void count_free(trz_heap *h, enum pool_kind pool, uint64_t size, u
 	counter_add(&c->occupied_bytes[pool], (uint64_t)0 - occupied);
 }
 
+/* What cutting a block and entering it, or a slab in it, can need of the host. */
+static inline bool reserve_nodes_locked(trz_heap *h)
+{
+	return node_pool_reserve(&h->blocks, 2) && node_pool_reserve(&h->slabs, 1) &&
+	       pagemap_reserve(&h->pagemap, PAGEMAP_SLAB_GRANULES);
+}
+
 /* ---- small ---- */
 
 /* Out of line, so that a history that is off costs the hot path one test. */
@@ -116,7 +123,7 @@ static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 	if (__builtin_expect(!r->stream->bins[r->size_class].first, 0)) {
 		uint64_t size = size_classes[r->size_class].slab_size;
 		struct block *b = fit_find(&r->stream->fit[SMALL], size);
-		if (!b || !node_pool_reserve(&h->blocks, 2) || !node_pool_reserve(&h->slabs, 1))
+		if (!b || !reserve_nodes_locked(h))
 			return 0;
 		open_slab_locked(h, r, heap_cut_block_locked(h, b, b->address, size));
 	}
@@ -148,7 +155,7 @@ static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct bl
 static trz_addr fast_large_locked(trz_heap *h, const struct request *r)
 {
 	struct block *b = fit_find(&r->stream->fit[LARGE], padded(r));
-	if (!b || !node_pool_reserve(&h->blocks, 2))
+	if (!b || !reserve_nodes_locked(h))
 		return 0;
 	counter_add(&h->counters.path_best_fit, 1);
 	trz_addr address = align_up(b->address, r->alignment);
@@ -182,7 +189,7 @@ trz_addr serve_slot(trz_heap *h, struct stream *s, uint64_t size)
 static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 {
 	heap_lock(h);
-	if (!node_pool_reserve(&h->blocks, 2) || !node_pool_reserve(&h->slabs, 1)) {
+	if (!reserve_nodes_locked(h)) {
 		level_sub(&h->counters.idle_bytes, b->size);
 		heap_free_block_locked(h, b, b->sequence);
 		heap_unlock(h);

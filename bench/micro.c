@@ -38,6 +38,7 @@ struct load {
 
 static const struct load loads[] = {
 	{"pair_512B", 512, 512, 1, 5000000},
+	{"pair_1MiB", MIB(1), MIB(1), 1, 2000000},
 	{"random_512B_1MiB_2000_live", 512, MIB(1), 2000, 1000000},
 	{"random_2MiB_200MiB_200_live", MIB(2), MIB(200), 200, 300000},
 };
@@ -185,7 +186,7 @@ static void measure(const struct load *l)
 {
 	struct target own, peer;
 	double own_ns[PASSES], peer_ns[PASSES];
-	bool with_peer = l->most <= MIB(1);  /* beyond, the peer would have to find that much host memory */
+	bool with_peer = l->most <= MIB(1);  /* beyond, the peer would take that much host memory */
 	make_pattern(l);
 	open_target(&own, l, false);
 	open_target(&peer, l, true);

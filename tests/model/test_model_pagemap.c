@@ -44,6 +44,7 @@ static void change(struct model *m)
 	struct cell *c = &m->cells[cluster][i];
 	trz_addr address = cell_address(cluster, i);
 	assert_true(pagemap_cover(&m->map, address, CELL));
+	assert_true(pagemap_reserve(&m->map, 2));
 	if (c->slab) {
 		pagemap_set_slab(&m->map, address, CELL, NULL);
 		c->slab = NULL;

@@ -25,6 +25,7 @@ static void open_world(struct world *w)
 static void set(struct world *w, struct block *b, trz_addr address)
 {
 	assert_true(pagemap_cover(&w->map, address, UNIT));
+	assert_true(pagemap_reserve(&w->map, 2));
 	b->address = address;
 	pagemap_set_block(&w->map, address, b);
 }
@@ -49,6 +50,7 @@ static void test_cover_refuses_what_is_no_address(void **state)
 	struct world w;
 	open_world(&w);
 	assert_true(pagemap_cover(&w.map, (1ull << ADDRESS_BITS) - GRANULE, GRANULE));
+	assert_true(pagemap_reserve(&w.map, 2));
 	assert_false(pagemap_cover(&w.map, (1ull << ADDRESS_BITS) - GRANULE, 2 * GRANULE));
 	assert_false(pagemap_cover(&w.map, 1ull << ADDRESS_BITS, GRANULE));
 	meta_close(&w.meta);
@@ -77,6 +79,7 @@ static void test_slabs_are_told_from_blocks(void **state)
 	open_world(&w);
 	struct slab *slab = (struct slab *)&w.c;  /* any aligned pointer */
 	assert_true(pagemap_cover(&w.map, GRANULE, 2 * GRANULE));
+	assert_true(pagemap_reserve(&w.map, 2));
 	pagemap_set_slab(&w.map, 2ull * GRANULE - 2 * CELL, 4 * CELL, slab);  /* over a granule's border */
 	for (trz_addr a = 2ull * GRANULE - 2 * CELL; a < 2ull * GRANULE + 2 * CELL; a += UNIT) {
 		pagemap_entry e = pagemap_get(&w.map, a);
