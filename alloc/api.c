@@ -57,9 +57,9 @@ trz_status trz_close(trz_heap *h)
 	if (!h)
 		return TRZ_OK;
 	init_remove_heap(h);
-	pthread_mutex_lock(&h->growth_lock);
+	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = reclaim_everything(h);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_unlock_growth(h, mode);
 	heap_close(h);
 	free(h);
 	return status == TRZ_OK ? TRZ_OK
@@ -92,8 +92,22 @@ static void poll_if_wanted(trz_heap *h)
 {
 	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || pthread_mutex_trylock(&h->growth_lock))
 		return;
+	trz_capture_mode mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
 	heap_poll(h);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_unlock_growth(h, mode);
+}
+
+/* Memory that a graph uses has to keep its contents from launch to launch, so it cannot come from blocks that others
+ * are given in between. */
+static trz_status refuse_captured(trz_heap *h, trz_stream stream)
+{
+	trz_capture_status capture;
+	trz_status status = driver_stream_capture(&h->driver, stream, &capture);
+	if (status != TRZ_OK || capture == TRZ_CAPTURE_NONE)
+		return status == TRZ_OK ? TRZ_OK : trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
+	return trz_fail(TRZ_ERROR_CAPTURE,
+	                "stream %p is being captured: allocate before the capture begins, graphs have no pools of their own yet",
+	                stream);
 }
 
 /* Where the heap itself refused, the text is set; else the driver's is the reason. */
@@ -125,6 +139,8 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 		return dead(h);
 	struct stream *s;
 	status = heap_stream(h, stream, &s);
+	if (status == TRZ_OK && !is_legacy(stream))
+		status = refuse_captured(h, stream);
 	if (status != TRZ_OK)
 		return status;
 	poll_if_wanted(h);
@@ -199,9 +215,9 @@ trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 		return is_null("trz_stream_retire", "heap");
 	if (is_legacy(stream))
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream lives as long as its context");
-	pthread_mutex_lock(&h->growth_lock);
+	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = heap_retire_stream(h, stream);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_unlock_growth(h, mode);
 	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "stream %p cannot be retired: %s", stream,
 	                                            trz_driver_last_error());
 }
@@ -214,9 +230,9 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 	trz_status status = heap_stream(h, stream, &s);
 	if (status != TRZ_OK)
 		return status;
-	pthread_mutex_lock(&h->growth_lock);
+	trz_capture_mode mode = heap_lock_growth(h);
 	uint64_t bytes = grow_largest(h, s);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_unlock_growth(h, mode);
 	*size = bytes;
 	return TRZ_OK;
 }
@@ -242,9 +258,9 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 		*released = 0;
 	if (driver_is_dead(&h->driver))
 		return dead(h);
-	pthread_mutex_lock(&h->growth_lock);
+	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = reclaim_trim(h, keep, &bytes);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_unlock_growth(h, mode);
 	if (released)
 		*released = bytes;
 	if (status == TRZ_ERROR_CONTEXT_DEAD)

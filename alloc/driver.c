@@ -175,3 +175,9 @@ trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_captur
 	uint64_t id;
 	return CALL(d, stream_capture, d->context, stream, status, &id);
 }
+
+trz_capture_mode driver_capture_mode(struct driver *d, trz_capture_mode mode)
+{
+	CALL(d, capture_mode, &mode);
+	return mode;
+}

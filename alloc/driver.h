@@ -51,4 +51,7 @@ trz_status driver_stream_wait(struct driver *d, trz_stream stream, trz_event eve
 trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id);
 trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status);
 
+/* Sets the thread's capture mode and returns the one before. Where the driver refuses, nothing has changed. */
+trz_capture_mode driver_capture_mode(struct driver *d, trz_capture_mode mode);
+
 #endif

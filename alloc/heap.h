@@ -72,6 +72,20 @@ static inline void heap_unlock(trz_heap *h)
 	spinlock_give(&h->lock);
 }
 
+/* The growth lock, with the thread's capture mode relaxed: creating, mapping and asking events would otherwise be
+ * refused, or invalidate a capture that is under way somewhere. Returns the mode to be restored. */
+static inline trz_capture_mode heap_lock_growth(trz_heap *h)
+{
+	pthread_mutex_lock(&h->growth_lock);
+	return driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
+}
+
+static inline void heap_unlock_growth(trz_heap *h, trz_capture_mode mode)
+{
+	driver_capture_mode(&h->driver, mode);
+	pthread_mutex_unlock(&h->growth_lock);
+}
+
 static inline uint64_t heap_reserved(const trz_heap *h)
 {
 	return flow_all(&h->counters.reserved_bytes);

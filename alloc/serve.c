@@ -251,9 +251,9 @@ trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t al
 	heap_unlock(h);
 	if (__builtin_expect(*out != 0, 1))
 		return TRZ_OK;
-	pthread_mutex_lock(&h->growth_lock);
+	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = slow(h, &r, out);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_unlock_growth(h, mode);
 	return status;
 }
 

@@ -126,7 +126,9 @@ TRZ_API trz_status trz_close(trz_heap *heap);
  * up to 2 MiB, or 0 for the default: 512. The content is undefined.
  * Cost: about 10 ns for small sizes, 50 ns for large ones out of the cache; calls the driver only when the
  * cache cannot serve (never in the steady state of a program that repeats itself).
- * Errors: OUT_OF_MEMORY, LIMIT, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an
+ * On a stream that is being captured an allocation is refused (CAPTURE); it disturbs captures of other streams,
+ * under way in whatever thread and mode, not at all.
+ * Errors: OUT_OF_MEMORY, LIMIT, CAPTURE, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an
  * error *out is set to NULL and the heap is as it was. */
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
 
