@@ -106,7 +106,8 @@ static trz_status refuse_captured(trz_heap *h, trz_stream stream)
 	if (status != TRZ_OK || capture == TRZ_CAPTURE_NONE)
 		return status == TRZ_OK ? TRZ_OK : trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
 	return trz_fail(TRZ_ERROR_CAPTURE,
-	                "stream %p is being captured: allocate before the capture begins, graphs have no pools of their own yet",
+	                "stream %p is being captured: allocate before the capture begins, graphs have no pools of "
+	                "their own yet",
 	                stream);
 }
 
@@ -283,6 +284,30 @@ trz_status trz_get_limit(trz_heap *h, size_t *limit)
 	if (!h || !limit)
 		return is_null("trz_get_limit", h ? "limit" : "heap");
 	*limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
+	return TRZ_OK;
+}
+
+trz_status trz_last_oom(trz_heap *h, trz_oom_info *info)
+{
+	if (!h || !info)
+		return is_null("trz_last_oom", h ? "info" : "heap");
+	pthread_mutex_lock(&h->oom_lock);
+	trz_oom_info last = h->last_oom;
+	pthread_mutex_unlock(&h->oom_lock);
+	if (!last.requested)
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "no allocation of this heap has failed for want of memory");
+	*info = last;
+	return TRZ_OK;
+}
+
+trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *user)
+{
+	if (!h)
+		return is_null("trz_set_oom_callback", "heap");
+	pthread_mutex_lock(&h->oom_lock);
+	h->oom_callback = callback;
+	h->oom_user = user;
+	pthread_mutex_unlock(&h->oom_lock);
 	return TRZ_OK;
 }
 

@@ -54,6 +54,7 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 		return host_memory();
 	}
 	pthread_mutex_init(&h->growth_lock, NULL);
+	pthread_mutex_init(&h->oom_lock, NULL);
 	status = open_structures(h);
 	if (status != TRZ_OK)
 		heap_close(h);
@@ -63,6 +64,7 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 void heap_close(trz_heap *h)
 {
 	pthread_mutex_destroy(&h->growth_lock);
+	pthread_mutex_destroy(&h->oom_lock);
 	meta_close(&h->meta);
 	driver_unbind(&h->driver);
 }

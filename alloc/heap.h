@@ -59,6 +59,10 @@ struct trz_heap {
 	uint64_t capacity;           /* bytes that the device had free when the heap was opened */
 
 	_Atomic uint64_t limit;
+	pthread_mutex_t oom_lock;    /* of the two below; nothing is locked or called while it is held */
+	trz_oom_info last_oom;       /* requested 0: none yet */
+	trz_oom_callback *oom_callback;
+	void *oom_user;
 	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
 };
 

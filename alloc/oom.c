@@ -49,11 +49,15 @@ static void wait_for_frees(const struct climb *c)
 	borrow_with_waits(c->heap, c->stream, c->pool, c->bytes);
 }
 
-/* Returns wholly free memory to the driver: what cannot be moved to where it is needed. Unmaps and releases. */
+/* Gives the driver what it refused before, and classic segments, which cannot be moved to where they are needed. A
+ * tile is of more use here than there: it would have been gathered. */
 static void trim(const struct climb *c)
 {
 	uint64_t released;
-	reclaim_trim(c->heap, 0, &released);
+	if (c->heap->driver.vmm)
+		reclaim_retry_zombies(c->heap);
+	else
+		reclaim_trim(c->heap, 0, &released);
 }
 
 struct rung {
@@ -107,34 +111,53 @@ static const char *size_text(uint64_t bytes, char *text, size_t size)
 	return text;
 }
 
-/* One line: what was asked, where the memory is, what would help. */
-static trz_status report(trz_heap *h, const struct stream *s, uint64_t bytes, trz_status status)
+static trz_oom_info gather_info(trz_heap *h, struct stream *s, uint64_t bytes)
 {
-	enum { N = 32 };
-	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total_text[N], limit_text[N];
 	uint64_t free_bytes = 0, total = h->driver.info.total_bytes, limit = atomic_load(&h->limit);
 	driver_mem_info(&h->driver, &free_bytes, &total);
+	trz_oom_info i = {.requested = bytes,
+	                  .stream = s->handle,
+	                  .device_free = free_bytes,
+	                  .device_total = total,
+	                  .limit = limit,
+	                  .reserved = heap_reserved(h),
+	                  .allocated = flow_all(&h->counters.allocated_bytes),
+	                  .pending = counter_get(&h->counters.pending_bytes.current),
+	                  .cached = counter_get(&h->counters.cached_bytes.current),
+	                  .largest = grow_largest(h, s)};
+	uint64_t growth = limit ? min_u64(free_bytes, limit > i.reserved ? limit - i.reserved : 0) : free_bytes;
+	i.missing = bytes > growth + i.cached ? bytes - growth - i.cached : 0;
+	return i;
+}
+
+/* Keeps the facts and sets the error text: one line with what was asked, where the memory is, what would help. */
+static trz_status report(trz_heap *h, struct stream *s, uint64_t bytes, trz_status status)
+{
+	enum { N = 32 };
+	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], missing[N];
+	trz_oom_info i = gather_info(h, s, bytes);
+	pthread_mutex_lock(&h->oom_lock);
+	h->last_oom = i;
+	pthread_mutex_unlock(&h->oom_lock);
 	counter_add(&h->counters.num_ooms, 1);
 	heap_lock(h);
-	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)s->handle, .device_free = free_bytes);
+	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)s->handle,
+	             .device_free = i.device_free);
 	heap_unlock(h);
-	size_text(bytes, asked, N);
-	size_text(heap_reserved(h), reserved, N);
-	size_text(flow_all(&h->counters.allocated_bytes), held, N);
-	size_text(counter_get(&h->counters.cached_bytes.current), cached, N);
-	size_text(counter_get(&s->fit[LARGE].largest), largest, N);
-	size_text(free_bytes, free_text, N);
-	size_text(total, total_text, N);
-	if (status == TRZ_ERROR_LIMIT)
-		return trz_fail(status,
-		                "%s asked for on device %d: the heap's limit of %s is reached; it has reserved %s, of "
-		                "which callers hold %s and %s is free (largest piece %s): raise the limit, or free more",
-		                asked, h->driver.device, size_text(limit, limit_text, N), reserved, held, cached, largest);
+	size_text(i.limit, limit, N);
+	size_text(i.missing, missing, N);
+	const char *kept_apart = "live blocks in the same tiles or by unfinished work of other streams";
 	return trz_fail(status,
-	                "%s asked for on device %d: %s of %s is free there; this heap has reserved %s, of which "
-	                "callers hold %s and %s is free (largest piece for this stream %s): free memory, use a "
-	                "smaller batch, or look for other users of the device",
-	                asked, h->driver.device, free_text, total_text, reserved, held, cached, largest);
+	                "%s asked for on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
+	                "%s of it, %s is free, and %s is the most it could serve now; %s%s%s",
+	                size_text(bytes, asked, N), h->driver.device, size_text(i.device_free, free_text, N),
+	                size_text(i.device_total, total, N), i.limit ? ", the heap has a limit of " : "",
+	                i.limit ? limit : "", size_text(i.reserved, reserved, N), size_text(i.allocated, held, N),
+	                size_text(i.cached, cached, N), size_text(i.largest, largest, N),
+	                i.missing ? "it is full, short of " : "free memory is kept apart by ",
+	                i.missing ? missing : kept_apart,
+	                i.missing ? ": free something, use a smaller batch, or look for other users of the device"
+	                          : ": synchronise, or free more");
 }
 
 trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, trz_status refused,
@@ -155,4 +178,14 @@ trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64
 			return refused;
 	}
 	return report(h, s, bytes, refused);
+}
+
+bool oom_ask(trz_heap *h)
+{
+	pthread_mutex_lock(&h->oom_lock);
+	trz_oom_info info = h->last_oom;
+	trz_oom_callback *callback = h->oom_callback;
+	void *user = h->oom_user;
+	pthread_mutex_unlock(&h->oom_lock);
+	return callback && callback(user, &info);
 }

@@ -17,4 +17,7 @@ trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64
  * been reserved. */
 struct block *oom_search_locked(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
 
+/* The last rung: asks the user's callback, without any lock, whether to try again. */
+bool oom_ask(trz_heap *h);
+
 #endif

@@ -243,6 +243,14 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 	return status;
 }
 
+static COLD trz_status slow_locked(trz_heap *h, const struct request *r, trz_addr *out)
+{
+	trz_capture_mode mode = heap_lock_growth(h);
+	trz_status status = slow(h, r, out);
+	heap_unlock_growth(h, mode);
+	return status;
+}
+
 trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t alignment, trz_addr *out)
 {
 	struct request r = make_request(h, s, size, alignment);
@@ -251,9 +259,9 @@ trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t al
 	heap_unlock(h);
 	if (__builtin_expect(*out != 0, 1))
 		return TRZ_OK;
-	trz_capture_mode mode = heap_lock_growth(h);
-	trz_status status = slow(h, &r, out);
-	heap_unlock_growth(h, mode);
+	trz_status status = slow_locked(h, &r, out);
+	if (UNLIKELY(status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT) && oom_ask(h))
+		status = slow_locked(h, &r, out);
 	return status;
 }
 

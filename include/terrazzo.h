@@ -128,8 +128,8 @@ TRZ_API trz_status trz_close(trz_heap *heap);
  * cache cannot serve (never in the steady state of a program that repeats itself).
  * On a stream that is being captured an allocation is refused (CAPTURE); it disturbs captures of other streams,
  * under way in whatever thread and mode, not at all.
- * Errors: OUT_OF_MEMORY, LIMIT, CAPTURE, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an
- * error *out is set to NULL and the heap is as it was. */
+ * Errors: OUT_OF_MEMORY, LIMIT, CAPTURE, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD,
+ * DRIVER. On an error *out is set to NULL and the heap is as it was. */
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
 
 /* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may
@@ -185,6 +185,31 @@ TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
  * trz_trim to get down to it. Calls the driver: no. */
 TRZ_API trz_status trz_set_limit(trz_heap *heap, size_t limit);
 TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
+
+/* ---- out of memory ----------------------------------------------------------------------------------- */
+
+/* The newest allocation that failed with OUT_OF_MEMORY or LIMIT. Bytes, at the moment of the failure. */
+typedef struct trz_oom_info {
+	size_t requested;
+	trz_stream stream;
+	size_t device_free, device_total;  /* as the driver told */
+	size_t limit;                      /* 0: none */
+	size_t reserved, allocated, pending, cached;
+	size_t largest;                    /* the largest request that would have been served */
+	size_t missing;                    /* what is lacking even if all free memory lay in one piece: the device, or the
+	                                    * limit, is full. 0: there is enough, but other streams' unfinished work or
+	                                    * live blocks in the same tiles keep it apart */
+} trz_oom_info;
+
+/* Copies what is known of the newest failure. Errors: NOT_FOUND (nothing has failed yet). Calls the driver: no. */
+TRZ_API trz_status trz_last_oom(trz_heap *heap, trz_oom_info *info);
+
+/* Called before an allocation fails, by its thread, with no lock held: it may free memory of the heap, and returns
+ * whether another attempt is worth while; at most one is made for an allocation. */
+typedef bool trz_oom_callback(void *user, const trz_oom_info *info);
+
+/* Sets the callback; NULL: none. Calls the driver: no. */
+TRZ_API trz_status trz_set_oom_callback(trz_heap *heap, trz_oom_callback *callback, void *user);
 
 /* ---- statistics ------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an allocation that fails for want of memory tells, and the callback before it does.
+ */
+#include "rig.h"
+#include "testing.h"
+
+enum { BLOCKS = 5 };
+
+/* [10 used][5 free][20 used][15 free][30 used] GiB on a device of 80. */
+static struct rig open_full(void *p[BLOCKS])
+{
+	static const uint64_t gib[BLOCKS] = {10, 5, 20, 15, 30};
+	struct rig r = rig_open(GIB(80), NULL);
+	for (int i = 0; i < BLOCKS; i++)
+		p[i] = rig_alloc(&r, GIB(gib[i]), NULL);
+	rig_free(&r, p[1]);
+	rig_free(&r, p[3]);
+	return r;
+}
+
+static void close_full(struct rig *r, void *p[BLOCKS])
+{
+	rig_free(r, p[0]);
+	rig_free(r, p[2]);
+	rig_free(r, p[4]);
+	rig_check(r);
+	rig_sync(r);
+	rig_close(r);
+}
+
+static void test_scattered_memory_serves_what_it_holds(void **state)
+{
+	(void)state;
+	void *p[BLOCKS];
+	struct rig r = open_full(p);
+	void *q = rig_alloc(&r, GIB(20) - 2 * MIB(64), NULL);  /* a tile for each edge less */
+	assert_int_equal(sim_device_used(r.s, 0) >> 30, 80);
+	rig_free(&r, q);
+	close_full(&r, p);
+}
+
+static void test_a_full_device_says_by_how_much(void **state)
+{
+	(void)state;
+	void *p[BLOCKS], *q;
+	trz_oom_info info;
+	struct rig r = open_full(p);
+	assert_error(trz_last_oom(r.heap, &info), TRZ_ERROR_NOT_FOUND, "no allocation");
+	assert_error(trz_alloc(r.heap, GIB(25), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "full, short of 5.00 GiB");
+	assert_ok(trz_last_oom(r.heap, &info));
+	assert_int_equal(info.requested, GIB(25));
+	assert_int_equal(info.missing, GIB(5));
+	assert_int_equal(info.cached, GIB(20));
+	assert_int_equal(info.allocated, GIB(60));
+	assert_true(info.largest >= GIB(20) - 2 * MIB(64) && info.largest <= GIB(20));
+	close_full(&r, p);
+}
+
+struct helper {
+	struct rig *rig;
+	void *spare;
+	int calls;
+};
+
+static bool give_spare(void *user, const trz_oom_info *info)
+{
+	struct helper *h = user;
+	h->calls++;
+	assert_int_equal(info->requested, MIB(100));
+	if (!h->spare)
+		return false;
+	rig_free(h->rig, h->spare);
+	h->spare = NULL;
+	return true;
+}
+
+static void test_the_callback_can_help(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(256), NULL);
+	struct helper h = {&r, rig_alloc(&r, MIB(200), NULL), 0};
+	void *p, *q;
+	assert_ok(trz_set_oom_callback(r.heap, give_spare, &h));
+	assert_ok(trz_alloc(r.heap, MIB(100), 0, NULL, &p));
+	assert_int_equal(h.calls, 1);
+	assert_ok(trz_alloc(r.heap, MIB(100), 0, NULL, &q));
+	assert_int_equal(h.calls, 1);
+	void *none;
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &none), TRZ_ERROR_OUT_OF_MEMORY, "full");
+	assert_int_equal(h.calls, 2);
+	assert_ok(trz_set_oom_callback(r.heap, NULL, NULL));
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &none), TRZ_ERROR_OUT_OF_MEMORY, "full");
+	assert_int_equal(h.calls, 2);
+	rig_free(&r, p);
+	rig_free(&r, q);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
+static void test_arguments(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(256), NULL);
+	trz_oom_info info;
+	assert_error(trz_last_oom(NULL, &info), TRZ_ERROR_INVALID_ARGUMENT, "heap is NULL");
+	assert_error(trz_last_oom(r.heap, NULL), TRZ_ERROR_INVALID_ARGUMENT, "info is NULL");
+	assert_error(trz_set_oom_callback(NULL, NULL, NULL), TRZ_ERROR_INVALID_ARGUMENT, "heap is NULL");
+	rig_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_scattered_memory_serves_what_it_holds),
+		cmocka_unit_test(test_a_full_device_says_by_how_much),
+		cmocka_unit_test(test_the_callback_can_help),
+		cmocka_unit_test(test_arguments),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
