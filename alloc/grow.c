@@ -386,7 +386,8 @@ static trz_status lay(struct growth *g)
 static struct block *finish_locked(struct growth *g)
 {
 	trz_heap *h = g->heap;
-	uint64_t sequence = g->unpassed ? g->stream->tickets.newest : 0, size = 0;
+	/* What has been gathered may be behind a fence only: that orders it for this stream, not for others. */
+	uint64_t sequence = g->gathered ? g->stream->tickets.newest : 0, size = 0;
 	for (size_t i = 0; i < g->count; i++)
 		size += h->lay_list[i]->size;
 	for (size_t i = 0; i < g->count; i++) {
