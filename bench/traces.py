@@ -128,6 +128,8 @@ def main():
     parser.add_argument("--fit", action="store_true", help="search the smallest device too, at lag 0")
     parser.add_argument("--costs", default="a100", help="cost table (a100)")
     arguments = parser.parse_args()
+    if not os.access(CLI, os.X_OK):
+        parser.error(f"there is no program {CLI}; build it (make demo), or say in TERRAZZO_CLI where it is")
     references = json.loads((TRACES / "reference.json").read_text())["traces"]
     for name in arguments.names:
         if name not in references:

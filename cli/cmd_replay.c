@@ -13,8 +13,11 @@
 
 enum {
 	OPTION_CAPACITY = 256, OPTION_POLICY, OPTION_CONF, OPTION_LAG, OPTION_REPEAT, OPTION_CHECK, OPTION_SEED,
-	OPTION_COSTS, OPTION_SCHEDULE, OPTION_JSON, OPTION_SAVE, OPTION_DEVICE, OPTION_FIT
+	OPTION_COSTS, OPTION_SCHEDULE, OPTION_JSON, OPTION_SAVE, OPTION_DEVICE, OPTION_FIT,
+	OPTION_SNAPSHOT, OPTION_HISTORY
 };
+
+enum { HISTORY_EVENTS = 1000000, HISTORY_EVENTS_MAX = 1 << 24 };
 
 static const struct argp_option options[] = {
 	{ "capacity", OPTION_CAPACITY, "SIZE", 0, "memory of the simulated device (80GiB)", 0 },
@@ -34,6 +37,10 @@ static const struct argp_option options[] = {
 	  "write a JSON object, one line, for each trace; '-': standard output, tables to standard error",
 	  0 },
 	{ "save", OPTION_SAVE, "FILE", 0, "write the trace in the compact format too", 0 },
+	{ "snapshot", OPTION_SNAPSHOT, "FILE", 0,
+	  "write the heap's memory and history, for PyTorch's viewer: as they are after the last event, or where "
+	  "the first request gets no memory", 0 },
+	{ "history", OPTION_HISTORY, "N", 0, "events that --snapshot has at most (1000000)", 0 },
 	{ "device", OPTION_DEVICE, "N", 0, "replay the history of device N (the one with the most events)", 0 },
 	{ 0 }
 };
@@ -59,6 +66,22 @@ static uint64_t parse_capacity(struct argp_state *state, const char *text)
 	else
 		return bytes;
 	return 0;
+}
+
+/* What the options say together. */
+static void check_command(struct replay_command *c, struct argp_state *state)
+{
+	struct replay_params *p = &c->params;
+	if (c->save && c->file_count > 1)
+		argp_error(state, "--save takes one trace, not %zu", c->file_count);
+	if (p->snapshot && c->file_count > 1)
+		argp_error(state, "--snapshot takes one trace, not %zu", c->file_count);
+	if (p->snapshot && p->policy == REPLAY_NAIVE)
+		argp_error(state, "--snapshot: the policy naive has no heap to write; use terrazzo");
+	if (p->history && !p->snapshot)
+		argp_error(state, "--history is for --snapshot FILE, which is missing");
+	if (p->snapshot && !p->history)
+		p->history = HISTORY_EVENTS;
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -104,6 +127,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_SAVE:
 		c->save = arg;
 		return 0;
+	case OPTION_SNAPSHOT:
+		p->snapshot = arg;
+		return 0;
+	case OPTION_HISTORY:
+		p->history = option_number(state, "history", arg, 1, HISTORY_EVENTS_MAX);
+		return 0;
 	case OPTION_DEVICE:
 		c->device = (int)option_number(state, "device", arg, 0, INT32_MAX);
 		return 0;
@@ -115,8 +144,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		argp_error(state, "a trace is missing");
 		return 0;
 	case ARGP_KEY_END:
-		if (c->save && c->file_count > 1)
-			argp_error(state, "--save takes one trace, not %zu", c->file_count);
+		check_command(c, state);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -168,6 +196,14 @@ static int exit_code_of(const struct report_row *row)
 	return r->ooms ? CLI_OUT_OF_MEMORY : CLI_OK;
 }
 
+/* As cli_fail, for a failure whose text does not name the trace. */
+static int fail_of(const char *file, trz_status status)
+{
+	char text[512];
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	return cli_fail(trz_fail(status, "%s: cannot be replayed: %s", file, text));
+}
+
 /* Replays one file into the report's next row. */
 static int replay_file(struct replay_command *c, const char *file, struct report *report, FILE *json)
 {
@@ -181,10 +217,8 @@ static int replay_file(struct replay_command *c, const char *file, struct report
 	trace_free(&trace);
 	if (status == TRZ_OK && json)
 		status = report_json(report, row, json);
-	if (status != TRZ_OK) {
-		fprintf(stderr, "terrazzo: %s could not be replayed:\n", file);
-		return cli_fail(status);
-	}
+	if (status != TRZ_OK)
+		return fail_of(file, status);
 	report->count++;
 	return exit_code_of(row);
 }

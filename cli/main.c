@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "error.h"
 
 static const struct command {
 	const char *name;
@@ -91,5 +92,7 @@ int main(int argc, char **argv)
 	argp_err_exit_status = CLI_BAD_INPUT;
 	int status = CLI_FAILURE;
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &status);
+	if (fflush(stdout) != 0 || ferror(stdout))
+		status = cli_worse(status, cli_fail(trz_fail(TRZ_ERROR_IO, "standard output cannot be written")));
 	return status;
 }

@@ -2,26 +2,19 @@
  *
  * The progress bar.
  */
-#include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
+#include "latency.h"
 
 enum { BAR_CELLS = 40 };
 
 #define DELAY_NS UINT64_C(1000000000)
 #define REDRAW_NS UINT64_C(100000000)
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 void progress_start(struct progress *progress, const char *label)
 {
-	*progress = (struct progress){ .label = label, .start_ns = now_ns(), .terminal = isatty(STDERR_FILENO) };
+	*progress = (struct progress){ .label = label, .start_ns = latency_now(), .terminal = isatty(STDERR_FILENO) };
 }
 
 void progress_step(void *arg, uint64_t done, uint64_t total)
@@ -29,7 +22,7 @@ void progress_step(void *arg, uint64_t done, uint64_t total)
 	struct progress *progress = arg;
 	if (!progress->terminal)
 		return;
-	uint64_t now = now_ns();
+	uint64_t now = latency_now();
 	if (now - progress->start_ns < DELAY_NS || now - progress->drawn_ns < REDRAW_NS)
 		return;
 	progress->drawn_ns = now;

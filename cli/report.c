@@ -5,12 +5,13 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "bits.h"
 #include "cli.h"
 #include "error.h"
 
 static double gib(uint64_t bytes)
 {
-	return (double)bytes / (double)((uint64_t)1 << 30);
+	return (double)bytes / (double)GIB(1);
 }
 
 static double fragmentation(const struct replay_result *r)
@@ -109,6 +110,11 @@ static void print_notes(const struct report_row *row, FILE *to)
 		fprintf(to, "%s: %llu frees that the recording lost were put in\n", row->name,
 		        (unsigned long long)row->implied_frees);
 	}
+	if (row->result.ooms) {
+		fprintf(to, "%s: %llu requests got no memory, the first after %llu events: %s\n", row->name,
+		        (unsigned long long)row->result.ooms, (unsigned long long)row->result.events_before_oom,
+		        row->result.oom);
+	}
 	if (row->result.violations)
 		fprintf(to, "%s: first violation: %s\n", row->name, row->result.problem);
 	else if (row->result.leaks)
@@ -141,8 +147,10 @@ void report_print(const struct report *report, FILE *to)
 	static const char *const lower[] = { "trace", "events", "peak, GiB", "GiB", "ratio", "time, ms", "calls",
 	                                     "last 1/4", "ooms", "violations", "ns/op", "ns", "GiB" };
 	int width = name_width(report);
-	fprintf(to, "policy %s, device of %.2f GiB, lag %llu\n\n", policy_name(report),
-	        gib(report->params->capacity), (unsigned long long)report->params->lag);
+	uint64_t capacity = report->params->capacity;
+	bool small = capacity < GIB(1);
+	fprintf(to, "policy %s, device of %.2f %s, lag %llu\n\n", policy_name(report),
+	        (small ? 1024 : 1) * gib(capacity), small ? "MiB" : "GiB", (unsigned long long)report->params->lag);
 	print_heads(upper, report->fit, width, to);
 	print_heads(lower, report->fit, width, to);
 	for (size_t i = 0; i < report->count; i++)

@@ -24,17 +24,9 @@
 #include "error.h"
 #include "prng.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#endif
-
 /* Where windows may lie. The main window ends below where position-independent programs load; further
  * machines find room above it. TSan knows a narrow band only. */
-#ifdef UNDER_TSAN
+#ifdef TRZ_UNDER_TSAN
 static const uint64_t window_low = 0x7e8000000000, window_high = 0x7fc000000000, window_step = GIB(64);
 static const uint64_t window_wanted = GIB(1024);
 #else

@@ -125,6 +125,22 @@ static bool is_out_of_memory(trz_status status)
 	       status == TRZ_ERROR_ADDRESS_SPACE;
 }
 
+/* Nothing to do for a policy without a heap. */
+static trz_status take_snapshot(const struct replay *r)
+{
+	return r->heap && r->params->snapshot ? trz_snapshot(r->heap, r->params->snapshot) : TRZ_OK;
+}
+
+static trz_status note_oom(struct replay *r)
+{
+	struct replay_result *out = r->out;
+	if (out->ooms++ > 0)
+		return TRZ_OK;
+	out->events_before_oom = out->events;
+	snprintf(out->oom, sizeof out->oom, "%s", r->heap ? trz_last_error() : trz_driver_last_error());
+	return take_snapshot(r);
+}
+
 static trz_status replay_alloc(struct replay *r, const struct trace_event *event)
 {
 	struct replay_result *out = r->out;
@@ -134,10 +150,8 @@ static trz_status replay_alloc(struct replay *r, const struct trace_event *event
 	uint64_t driver_ns = sim_driver_time_ns(r->sim) - before;
 	out->max_driver_time_per_alloc_ns = max_u64(out->max_driver_time_per_alloc_ns, driver_ns);
 	r->operations++;
-	if (is_out_of_memory(status)) {
-		out->ooms++;
-		return TRZ_OK;
-	}
+	if (is_out_of_memory(status))
+		return note_oom(r);
 	if (status != TRZ_OK || event->size == 0)
 		return status;
 	r->blocks[event->id] = block;
@@ -337,6 +351,8 @@ static trz_status open_device(struct replay *r)
 		return status;
 	trz_open_params open = { .context = r->context, .config = p->conf, .driver = r->driver };
 	status = trz_open(&open, &r->heap);
+	if (status == TRZ_OK && p->history > 0)
+		status = trz_history_start(r->heap, p->history);
 	return status == TRZ_OK ? trz_stats(r->heap, NULL, 0, &r->stat_count) : status;
 }
 
@@ -400,6 +416,8 @@ static trz_status replay_passes(struct replay *r)
 	}
 	if (status == TRZ_OK)
 		status = gather(r);
+	if (status == TRZ_OK && r->out->ooms == 0)
+		status = take_snapshot(r);
 	return status == TRZ_OK ? free_live(r) : status;
 }
 

@@ -36,6 +36,9 @@ struct replay_params {
 	unsigned repeat;        /* passes over the trace in one heap, all freed in between; 0: 1 */
 	bool check;             /* the whole heap check every 64 events */
 	bool stop_at_oom;       /* end where a request gets no memory */
+	const char *snapshot;   /* file for trz_snapshot after the last event, or where the first request got no
+	                         * memory; NULL: none. Not with REPLAY_NAIVE */
+	size_t history;         /* events that the snapshot has at most; 0: none */
 	void (*progress)(void *arg, uint64_t done, uint64_t total);  /* every 1024 events; may be NULL */
 	void *progress_arg;
 };
@@ -57,6 +60,8 @@ struct replay_result {
 	uint64_t ooms;                         /* requests that got no memory; their frees are left out */
 	uint64_t violations;
 	uint64_t leaks;                        /* driver objects alive after the heap was closed */
+	uint64_t events_before_oom;            /* those before the first of them */
+	char oom[512];                         /* the explanation of the first of them; "": there is none */
 	char problem[256];                     /* the first violation or leak, as text */
 
 	bool heap_valid;

@@ -50,7 +50,7 @@ static trz_status read_any(struct trace_input *in, int device, struct trace *out
 		return status;
 	size_t have = (size_t)(in->end - in->at);
 	if (have == 0)
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: is empty", in->name);
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: is empty; let the recording finish, or name another file", in->name);
 	size_t compare = have < COMPACT_MAGIC_SIZE ? have : COMPACT_MAGIC_SIZE;
 	if (memcmp(in->at, COMPACT_MAGIC, compare) == 0)
 		return trace_read_compact(in, out);

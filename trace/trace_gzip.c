@@ -42,7 +42,7 @@ static const char *gzip_wrong(int code)
 	case Z_MEM_ERROR:
 		return "cannot be unpacked: no host memory";
 	default:
-		return "is damaged";
+		return UNPACK_DAMAGED;
 	}
 }
 

@@ -99,15 +99,20 @@ trz_status input_fill(struct trace_input *in, size_t size)
 	return status;
 }
 
+static trz_status fail_truncated(const struct trace_input *in, uint64_t at, uint64_t needed, uint64_t left)
+{
+	return trz_fail(TRZ_ERROR_BAD_INPUT,
+	                "%s: byte %llu: truncated: %llu bytes are needed, %llu are left; copy or record it again",
+	                in->name, (unsigned long long)at, (unsigned long long)needed, (unsigned long long)left);
+}
+
 trz_status input_need_slow(struct trace_input *in, size_t size)
 {
 	trz_status status = input_fill(in, size);
 	if (status != TRZ_OK)
 		return status;
-	if ((size_t)(in->end - in->at) < size) {
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: byte %llu: truncated: %zu bytes are needed, %zu are left",
-		                in->name, (unsigned long long)input_offset(in), size, (size_t)(in->end - in->at));
-	}
+	if ((size_t)(in->end - in->at) < size)
+		return fail_truncated(in, input_offset(in), size, (size_t)(in->end - in->at));
 	return TRZ_OK;
 }
 
@@ -120,12 +125,8 @@ trz_status input_skip(struct trace_input *in, uint64_t size)
 		if (status != TRZ_OK)
 			return status;
 		uint64_t step = min_u64(left, (uint64_t)(in->end - in->at));
-		if (step == 0) {
-			return trz_fail(TRZ_ERROR_BAD_INPUT,
-			                "%s: byte %llu: truncated: %llu bytes are needed, %llu are left", in->name,
-			                (unsigned long long)start, (unsigned long long)size,
-			                (unsigned long long)(size - left));
-		}
+		if (step == 0)
+			return fail_truncated(in, start, size, size - left);
 		in->at += step;
 		left -= step;
 	}

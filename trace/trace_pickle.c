@@ -558,7 +558,7 @@ static trz_status run_stop(struct vm *vm, const uint8_t *operand)
 static trz_status run_code(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	return bad(vm, "the pickle calls code: refused");
+	return bad(vm, "the pickle calls code: refused; a memory snapshot is plain data");
 }
 
 static trz_status run_text(struct vm *vm, const uint8_t *operand)

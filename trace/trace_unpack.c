@@ -108,10 +108,10 @@ trz_status unpack_read(struct unpacker *u, const struct trace_input *in, uint8_t
 		io.from_size = u->size;
 		const char *wrong = step(u, &io, &stuck);
 		if (!wrong && u->ended && stuck && !u->boundary)
-			wrong = "is truncated";
+			wrong = UNPACK_TRUNCATED;
 		if (wrong) {
-			return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: the %s stream %s (at byte %llu of it)", in->name,
-			                u->codec->name, wrong, (unsigned long long)u->taken);
+			return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: at byte %llu the %s stream %s", in->name,
+			                (unsigned long long)u->taken, u->codec->name, wrong);
 		}
 	}
 	*got = room - io.room;

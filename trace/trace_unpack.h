@@ -30,6 +30,10 @@ struct codec {
 	const char *(*step)(void *state, struct codec_io *io, bool last, bool *boundary);
 };
 
+/* What decoders say alike. */
+#define UNPACK_TRUNCATED "is truncated; copy or pack it again"
+#define UNPACK_DAMAGED "is damaged; copy or pack it again"
+
 extern const struct codec codec_xz;    /* trace_xz.c, through liblzma */
 extern const struct codec codec_gzip;  /* trace_gzip.c, through zlib */
 extern const struct codec codec_zstd;  /* trace_zstd.c, through libzstd */

@@ -36,7 +36,7 @@ static const char *xz_wrong(lzma_ret code)
 	case LZMA_STREAM_END:
 		return NULL;
 	case LZMA_BUF_ERROR:
-		return "is truncated";
+		return UNPACK_TRUNCATED;
 	case LZMA_MEMLIMIT_ERROR:
 		return "needs more than 256 MiB to unpack; pack it again with a smaller dictionary (xz -9 at most)";
 	case LZMA_MEM_ERROR:
@@ -44,7 +44,7 @@ static const char *xz_wrong(lzma_ret code)
 	case LZMA_OPTIONS_ERROR:
 		return "uses an xz filter that liblzma does not have";
 	default:
-		return "is damaged";
+		return UNPACK_DAMAGED;
 	}
 }
 

@@ -31,7 +31,7 @@ static const char *zstd_wrong(size_t code)
 	case ZSTD_error_dictionary_wrong:
 		return "was packed with a dictionary, which is not read; pack it again without";
 	default:
-		return "is damaged";
+		return UNPACK_DAMAGED;
 	}
 }
 

@@ -10,6 +10,7 @@ import pickle
 import random
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -126,7 +127,16 @@ class Program(Case):
         self.assert_fails("--seed: '1.5' is no whole number", "replay", "--seed=1.5", "x")
         self.assert_fails("--repeat: '0' is no whole number from 1", "replay", "--repeat", "0", "x")
         self.assert_fails("--save takes one trace, not 2", "replay", "--save", "z", "x", "y")
+        self.assert_fails("--snapshot takes one trace, not 2", "replay", "--snapshot", "z", "x", "y")
+        self.assert_fails("naive has no heap", "replay", "--snapshot", "z", "--policy", "naive", "x")
+        self.assert_fails("--snapshot FILE, which is missing", "replay", "--history", "9", "x")
+        self.assert_fails("--history: '0' is no whole number from 1 to 16777216", "replay", "--history", "0", "x")
         self.assert_fails("unrecognized option", "replay", "--frobnicate", "x")
+
+    def test_full_standard_output(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([CLI, "config"], stdout=full, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (2, "terrazzo: standard output cannot be written\n"))
 
     def test_config(self):
         self.assertIn("TERRAZZO_CONF", self.run_cli("config"))
@@ -348,8 +358,38 @@ class Replay(Case):
         for policy in ("terrazzo", "naive"):
             row, = self.replay_json("--policy", policy, "--capacity", "32MiB", path, code=3)
             self.assertEqual((row["ooms"], row["events"], row["violations"]), (1, 3, 0))
+            first = "a: 1 requests got no memory, the first after 1 events: "
+            self.assertEqual(self.err.count(first), 1)
         row, = self.replay_json("--conf", "limit:32MiB", path, code=3)
         self.assertEqual(row["ooms"], 1)
+        self.assertIn(first + "64.00 MiB asked for on device 0: ", self.err)
+
+    def check_snapshot(self, path):
+        """The snapshot's actions, after the checker has found nothing wrong with it."""
+        checker = [sys.executable, SOURCE / "tools" / "check_snapshot.py", path]
+        done = subprocess.run(checker, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        trace, = json.loads(path.read_text())["device_traces"]
+        return [item["action"] for item in trace]
+
+    def test_snapshot_after_the_last_event(self):
+        path, to = self.pickled("a.pickle", random_history(7, 800)[0]), self.folder / "out.json"
+        self.run_cli("replay", "--snapshot", to, path)
+        actions = self.check_snapshot(to)
+        entries = [item["action"] for item in random_history(7, 800)[0]]
+        for action in ("alloc", "free_requested"):
+            self.assertEqual(actions.count(action), entries.count(action), action)
+        self.run_cli("replay", "--snapshot", to, "--history", 30, path)
+        self.assertLess(self.check_snapshot(to).count("alloc"), 31)
+
+    def test_snapshot_where_memory_ran_out(self):
+        path, to = self.pickled("a.pickle", [
+            entry("alloc", 1 << 45, 8 << 20), entry("alloc", 2 << 45, 64 << 20), entry("alloc", 3 << 45, 1 << 20),
+            entry("alloc", 4 << 45, 64 << 20)]), self.folder / "out.json"
+        self.run_cli("replay", "--capacity", "32MiB", "--snapshot", to, path, code=3)
+        actions = self.check_snapshot(to)
+        self.assertEqual((actions.count("alloc"), actions.count("oom")), (1, 1))
+        self.assert_fails("a.pickle: cannot be replayed: ", "replay", "--snapshot", self.folder / "no" / "x", path)
 
     def test_lag_check_repeat_and_seed(self):
         path = self.pickled("a.pickle", random_history(6, 1500)[0])

@@ -10,14 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define UNDER_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define UNDER_SANITIZER 1
-#endif
-#endif
-
 static const uint64_t granule = MIB(2);
 
 static void test_aliases_alias(void **state)
@@ -582,7 +574,7 @@ static void test_host_mapping_limit_is_named(void **state)
 {
 	(void)state;
 	unsigned long limit = host_mapping_limit();
-#ifdef UNDER_SANITIZER
+#ifdef TRZ_UNDER_SANITIZER
 	limit = 0;
 #endif
 	if (limit == 0 || limit > 100000)

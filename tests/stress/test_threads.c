@@ -12,15 +12,7 @@
 #include "prng.h"
 #include "rig.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#endif
-#endif
-
-#ifdef UNDER_TSAN
+#ifdef TRZ_UNDER_TSAN
 enum { OPERATIONS = 5000 };
 #else
 enum { OPERATIONS = 25000 };

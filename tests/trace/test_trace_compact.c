@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <lzma.h>
 
+#include "load_copy.h"
 #include "prng.h"
 #include "trace.h"
 
@@ -27,24 +28,6 @@ static struct image write_image(const struct trace *trace)
 	assert_int_equal(trace_write(trace, to), TRZ_OK);
 	assert_int_equal(fclose(to), 0);
 	return image;
-}
-
-static trz_status load(const void *bytes, size_t size, struct trace *trace)
-{
-	uint8_t *copy = malloc(size ? size : 1);
-	memcpy(copy, bytes, size);
-	trz_status status = trace_load_memory("test", copy, size, TRACE_ANY_DEVICE, trace);
-	free(copy);
-	return status;
-}
-
-static void assert_refused(const void *bytes, size_t size, const char *text)
-{
-	struct trace trace;
-	assert_int_equal(load(bytes, size, &trace), TRZ_ERROR_BAD_INPUT);
-	if (!strstr(trz_last_error(), text))
-		fail_msg("'%s' does not say '%s'", trz_last_error(), text);
-	assert_null(trace.events);
 }
 
 static void add(struct trace *trace, struct trace_event event)
@@ -95,7 +78,7 @@ static void assert_round_trip(struct trace *trace)
 {
 	struct image image = write_image(trace);
 	struct trace again;
-	assert_int_equal(load(image.bytes, image.size, &again), TRZ_OK);
+	assert_int_equal(load_copy(image.bytes, image.size, TRACE_ANY_DEVICE, &again), TRZ_OK);
 	assert_same(trace, &again);
 	trace_free(&again);
 	free(image.bytes);
@@ -211,7 +194,7 @@ static void newer_minor_versions_are_read(void **state)
 	memcpy(bytes, records, sizeof records - 1);
 	size_t size = seal(bytes, sizeof records - 1, 3);
 	struct trace trace;
-	assert_int_equal(load(bytes, size, &trace), TRZ_OK);
+	assert_int_equal(load_copy(bytes, size, TRACE_ANY_DEVICE, &trace), TRZ_OK);
 	assert_int_equal(trace.count, 2);
 	assert_int_equal(trace.events[0].size, 5);
 	assert_int_equal(trace.events[1].kind, TRACE_FREE);
@@ -228,7 +211,7 @@ static void older_minor_versions_are_read(void **state)
 	uint8_t bytes[128] = HEADER "\x03\x01\x01\x05";
 	size_t size = seal(bytes, sizeof HEADER - 1 + 4, 1);
 	struct trace trace;
-	assert_int_equal(load(bytes, size, &trace), TRZ_OK);
+	assert_int_equal(load_copy(bytes, size, TRACE_ANY_DEVICE, &trace), TRZ_OK);
 	assert_int_equal(trace.count, 1);
 	assert_int_equal(trace.events[0].size, 5);
 	assert_int_equal(trace.streams, 2);

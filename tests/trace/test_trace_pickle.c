@@ -9,27 +9,9 @@
 
 #include <cmocka.h>
 
+#include "load_copy.h"
 #include "pickle_builder.h"
 #include "trace.h"
-
-/* From a heap copy of exactly that size, so that a reader that goes too far is caught. */
-static trz_status load(const void *bytes, size_t size, int device, struct trace *trace)
-{
-	uint8_t *copy = malloc(size ? size : 1);
-	memcpy(copy, bytes, size);
-	trz_status status = trace_load_memory("test", copy, size, device, trace);
-	free(copy);
-	return status;
-}
-
-static void assert_refused(const void *bytes, size_t size, const char *text)
-{
-	struct trace trace;
-	assert_int_equal(load(bytes, size, TRACE_ANY_DEVICE, &trace), TRZ_ERROR_BAD_INPUT);
-	if (!strstr(trz_last_error(), text))
-		fail_msg("'%s' does not say '%s'", trz_last_error(), text);
-	assert_null(trace.events);
-}
 
 /* -- opcodes --------------------------------------------------------------------------------------------- */
 
@@ -51,7 +33,7 @@ static trz_status load_size(const void *opcodes, size_t length, uint64_t *size)
 	PUT(&b, "u");
 	build_end(&b);
 	struct trace trace;
-	trz_status status = load(b.bytes, b.size, TRACE_ANY_DEVICE, &trace);
+	trz_status status = load_copy(b.bytes, b.size, TRACE_ANY_DEVICE, &trace);
 	if (status == TRZ_OK)
 		*size = trace.events[1].size;
 	trace_free(&trace);
@@ -132,7 +114,7 @@ static void other_data(void **state)
 	PUT(&b, "u");
 	build_end(&b);
 	struct trace trace;
-	assert_int_equal(load(b.bytes, b.size, TRACE_ANY_DEVICE, &trace), TRZ_OK);
+	assert_int_equal(load_copy(b.bytes, b.size, TRACE_ANY_DEVICE, &trace), TRZ_OK);
 	assert_int_equal(trace.count, 1);
 	assert_int_equal(trace.events[0].size, 4096);
 	trace_free(&trace);
@@ -223,7 +205,7 @@ static void refuses_every_truncation(void **state)
 	for (size_t size = 1; size < b.size; size++)
 		assert_refused(b.bytes, size, "truncated");
 	struct trace trace;
-	assert_int_equal(load(b.bytes, b.size, TRACE_ANY_DEVICE, &trace), TRZ_OK);
+	assert_int_equal(load_copy(b.bytes, b.size, TRACE_ANY_DEVICE, &trace), TRZ_OK);
 	trace_free(&trace);
 }
 
@@ -262,7 +244,7 @@ static void assert_event(const struct trace *trace, size_t i, int kind, uint32_t
 static void load_built(struct pickle_builder *b, struct trace *trace)
 {
 	build_end(b);
-	assert_int_equal(load(b->bytes, b->size, TRACE_ANY_DEVICE, trace), TRZ_OK);
+	assert_int_equal(load_copy(b->bytes, b->size, TRACE_ANY_DEVICE, trace), TRZ_OK);
 }
 
 static void frees_are_those_requested(void **state)
@@ -381,16 +363,16 @@ static void device_with_most_entries(void **state)
 	build_entry(&b, "free_requested", 0x1000, 22, 0);
 	PUT(&b, "e](");
 	build_end(&b);
-	assert_int_equal(load(b.bytes, b.size, TRACE_ANY_DEVICE, &trace), TRZ_OK);
+	assert_int_equal(load_copy(b.bytes, b.size, TRACE_ANY_DEVICE, &trace), TRZ_OK);
 	assert_int_equal(trace.device, 1);
 	assert_int_equal(trace.events[0].size, 22);
 	trace_free(&trace);
-	assert_int_equal(load(b.bytes, b.size, 0, &trace), TRZ_OK);
+	assert_int_equal(load_copy(b.bytes, b.size, 0, &trace), TRZ_OK);
 	assert_int_equal(trace.device, 0);
 	assert_int_equal(trace.events[0].size, 11);
 	trace_free(&trace);
-	assert_int_equal(load(b.bytes, b.size, 2, &trace), TRZ_ERROR_BAD_INPUT);
-	assert_int_equal(load(b.bytes, b.size, 3, &trace), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(load_copy(b.bytes, b.size, 2, &trace), TRZ_ERROR_BAD_INPUT);
+	assert_int_equal(load_copy(b.bytes, b.size, 3, &trace), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_non_null(strstr(trz_last_error(), "has no device 3"));
 }
 
