@@ -250,7 +250,7 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 
 /* ---- aliases ---- */
 
-enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 4 };
+enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 12 };
 
 static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
 {

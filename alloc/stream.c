@@ -44,7 +44,7 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
 
 uint64_t stream_lendable(const struct stream *lender, const struct stream *to)
 {
-	if (to->tickets.passed == to->tickets.newest)
+	if (to->tickets.passed == to->tickets.newest || atomic_load_explicit(&lender->retired, memory_order_relaxed))
 		return UINT64_MAX;
 	uint64_t has = lender->held + lender->fit[LARGE].bytes;
 	return has > lender->held_peak ? has - lender->held_peak : 0;

@@ -61,7 +61,8 @@ struct stream *stream_find(const struct streams *all, uint64_t id);
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
 
 /* How much of its free large memory a stream can lend to another. What it has needed at its own peak it may need
- * again: it lends that only to a stream whose frees pass at once, so that it can have it back. */
+ * again: it lends that only to a stream whose frees pass at once, so that it can have it back. A retired stream needs
+ * nothing again. */
 uint64_t stream_lendable(const struct stream *lender, const struct stream *to);
 
 void stream_push_pending(struct stream *s, struct pending *p);

@@ -124,8 +124,8 @@ TRZ_API trz_status trz_close(trz_heap *heap);
 
 /* Allocates `size` bytes for use on `stream`. size 0 succeeds and gives NULL. `alignment` is a power of two
  * up to 2 MiB, or 0 for the default: 512. The content is undefined.
- * Cost: about 10 ns for small sizes, 50 ns for large ones out of the cache; calls the driver only when the
- * cache cannot serve (never in the steady state of a program that repeats itself).
+ * Cost, with the free: about 20 ns for small sizes, 50 to 90 ns for large ones out of the cache. Calls the driver when
+ * the cache cannot serve, and, on other streams than the legacy default one, for the stream's id and capture status.
  * On a stream that is being captured an allocation is refused (CAPTURE); it disturbs captures of other streams,
  * under way in whatever thread and mode, not at all.
  * Errors: OUT_OF_MEMORY, LIMIT, CAPTURE, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD,
