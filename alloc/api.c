@@ -195,7 +195,7 @@ trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 	if (!ptr)
 		return TRZ_OK;
 	struct stream *on = NULL;
-	trz_status status = heap_stream(h, stream, &on);
+	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream(h, stream, &on);
 	return status == TRZ_OK ? free_on(h, ptr, on) : status;
 }
 

@@ -37,6 +37,7 @@ struct growth {
 	enum pool_kind pool;
 	enum effort effort;
 	struct window *window;
+	struct block *node;          /* taken for the block of what is laid */
 	struct block *tail;          /* the window's free tail, busy; NULL: none of use */
 	uint64_t need;               /* bytes to lay behind it */
 	size_t gathered, count;      /* lay_list[0 .. gathered) moves with moved[], the rest is new */
@@ -288,7 +289,7 @@ static trz_status create_one(struct growth *g, uint64_t size)
 {
 	trz_heap *h = g->heap;
 	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
-		return TRZ_ERROR_HOST_MEMORY;
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
 	trz_status status = tile_create(&h->tiles, size, g->pool, &h->lay_list[g->count]);
 	if (status != TRZ_OK)
 		return status;
@@ -320,16 +321,18 @@ static uint64_t next_tile(const struct growth *g, uint64_t missing)
 
 static trz_status create_missing(struct growth *g)
 {
-	uint64_t done = g->gathered_bytes;
+	const trz_heap *h = g->heap;
+	const struct window *w = g->window;
+	uint64_t done = g->gathered_bytes, room = w->base + w->size - w->top;
 	g->count = g->gathered;
 	while (done < g->need) {
 		uint64_t size = next_tile(g, g->need - done);
 		if (!size)
-			return limit_of(g->heap) < g->heap->capacity ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
-		trz_status status = create_one(g, size);
+			return limit_of(h) < h->capacity ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
+		trz_status status = create_one(g, min_u64(size, room - done));  /* the preference may have grown meanwhile */
 		if (status != TRZ_OK)
 			return status;
-		done += size;
+		done += h->lay_list[g->count - 1]->size;
 	}
 	return TRZ_OK;
 }
@@ -362,6 +365,7 @@ static bool reserve_metadata(struct growth *g)
 		size += h->lay_list[i]->size;
 	heap_lock(h);
 	bool room = pagemap_cover(&h->pagemap, g->window->top, size) && node_pool_reserve(&h->blocks, 1);
+	g->node = room ? node_pool_take(&h->blocks) : NULL;
 	heap_unlock(h);
 	return room && tiles_reserve(&h->tiles, 0, g->count);
 }
@@ -377,7 +381,8 @@ static trz_status lay(struct growth *g)
 		return status;
 	heap_lock(h);  /* a mapping could not be undone: these addresses are used up */
 	give_tail_locked(g);
-	heap_make_hole_locked(h, heap_append_block_locked(h, g->window, g->stream, g->window->top - top));
+	heap_make_hole_locked(h, heap_append_block_locked(g->node, g->window, g->stream, g->window->top - top));
+	g->node = NULL;
 	heap_unlock(h);
 	return status;
 }
@@ -402,7 +407,7 @@ static struct block *finish_locked(struct growth *g)
 		tile_leave(h->lay_list[i]->places->next, h->moved[i]->home, h->moved[i]->sequence);
 		heap_make_hole_locked(h, h->moved[i]);
 	}
-	struct block *b = heap_append_block_locked(h, g->window, g->stream, size);
+	struct block *b = heap_append_block_locked(g->node, g->window, g->stream, size);
 	b->sequence = sequence;
 	if (g->tail) {
 		b = g->tail;
@@ -439,6 +444,8 @@ static trz_status give_up(struct growth *g, trz_status status)
 	ungather(g);
 	heap_lock(g->heap);
 	give_tail_locked(g);
+	if (g->node)
+		node_pool_give(&g->heap->blocks, g->node);
 	heap_unlock(g->heap);
 	return status;
 }
@@ -460,6 +467,7 @@ static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind poo
 		return status;
 	heap_lock(h);
 	bool room = pagemap_cover(&h->pagemap, w->base, w->size) && node_pool_reserve(&h->blocks, 1);
+	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
 	heap_unlock(h);
 	if (!room) {
 		window_close_classic(&h->meta, &h->tiles, w);
@@ -472,7 +480,7 @@ static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind poo
 	w->next = h->windows[pool];
 	h->windows[pool] = w;
 	heap_lock(h);
-	*out = heap_append_block_locked(h, w, s, w->size);
+	*out = heap_append_block_locked(node, w, s, w->size);
 	history_note(&h->history, HISTORY_SEGMENT_ALLOC, .address = w->base, .size = w->size);
 	level_add(&h->counters.idle_bytes, size);
 	counter_add(&h->counters.path_extend, 1);
@@ -485,6 +493,8 @@ static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind poo
 trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, enum effort effort,
                 struct block **out)
 {
+	if (bytes > h->driver.info.total_bytes)
+		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
 	if (!h->driver.vmm)
 		return grow_classic(h, s, pool, bytes, effort, out);
 	struct growth g = {.heap = h, .stream = s, .pool = pool, .effort = effort};

@@ -75,8 +75,12 @@ static trz_status find_or_add(trz_heap *h, trz_stream handle, uint64_t id, struc
 {
 	heap_lock(h);
 	struct stream *s = stream_find(&h->streams, id);
-	if (!s)
+	if (!s) {
 		s = stream_add(&h->streams, id, handle);
+	} else if (s->tickets.closed) {  /* a driver without ids: another stream by the same handle */
+		s->tickets.closed = false;
+		atomic_store_explicit(&s->retired, false, memory_order_relaxed);
+	}
 	heap_unlock(h);
 	if (!s)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d are known, or the host has no "
@@ -215,9 +219,9 @@ void heap_join_busy_locked(trz_heap *h, struct block *b)
 	block_absorb_next(&h->blocks, b);
 }
 
-struct block *heap_append_block_locked(trz_heap *h, struct window *w, struct stream *home, uint64_t size)
+struct block *heap_append_block_locked(struct block *b, struct window *w, struct stream *home, uint64_t size)
 {
-	struct block *b = node_pool_take(&h->blocks), *last = w->blocks.last;
+	const struct block *last = w->blocks.last;
 	*b = (struct block){.address = last ? block_end(last) : w->base,
 	                    .size = size,
 	                    .window = w,
@@ -378,9 +382,14 @@ static void collect_passed(trz_heap *h, struct stream *s)
 	}
 }
 
-/* Covers the newest ticket, if no event does. */
+/* Covers the newest ticket, if no event does. A full queue is emptied first, as far as it has passed. */
 static void record_late(trz_heap *h, struct stream *s)
 {
+	heap_lock(h);
+	bool full = s->tickets.count == TICKET_QUEUE;
+	heap_unlock(h);
+	if (full)
+		collect_passed(h, s);
 	heap_lock(h);
 	uint64_t newest = s->tickets.newest;
 	bool wanted = newest > s->tickets.recorded;
@@ -398,22 +407,28 @@ static void record_late(trz_heap *h, struct stream *s)
 trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 {
 	uint64_t id;
+	trz_capture_status capture;
 	trz_status status = driver_stream_id(&h->driver, handle, &id);
+	if (status == TRZ_OK)
+		status = driver_stream_capture(&h->driver, handle, &capture);
 	if (status != TRZ_OK)
 		return status;
+	if (capture != TRZ_CAPTURE_NONE)
+		return TRZ_ERROR_CAPTURE;
 	heap_lock(h);
 	struct stream *s = stream_find(&h->streams, id);
+	uint64_t last = s ? ticket_take(&s->tickets) : 0;  /* of whatever the stream has been given, uses too */
 	heap_unlock(h);
 	if (!s)
 		return TRZ_OK;
 	record_late(h, s);
 	heap_lock(h);
-	bool covered = s->tickets.recorded == s->tickets.newest;
-	heap_unlock(h);
+	bool covered = s->tickets.recorded >= last;
+	s->tickets.closed = covered;
 	atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
+	heap_unlock(h);
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }
-
 
 void heap_poll(trz_heap *h)
 {

@@ -30,7 +30,7 @@ struct trz_heap {
 	struct streams streams;
 	struct event_pool events;
 	struct node_pool uses;
-	struct block *holes;         /* all of them */
+	struct block *holes;         /* all of them; every writer holds the growth lock, too */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
@@ -153,8 +153,9 @@ struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr add
 /* Joins a busy block with a free or busy neighbour behind it; the whole is busy. */
 void heap_join_busy_locked(trz_heap *h, struct block *b);
 
-/* Appends a busy block [window's end, window's end + size) at the end of a window. A node has been reserved. */
-struct block *heap_append_block_locked(trz_heap *h, struct window *w, struct stream *home, uint64_t size);
+/* Appends a busy block [window's end, window's end + size) at the end of a window, made of `node`, which the caller
+ * has taken from h->blocks: a reservation would not last from one hold of the lock to the next. */
+struct block *heap_append_block_locked(struct block *node, struct window *w, struct stream *home, uint64_t size);
 
 /* Takes a slab, all slots free, out of its bin and frees its block. */
 void heap_retire_slab_locked(trz_heap *h, struct slab *s);

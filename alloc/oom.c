@@ -77,9 +77,9 @@ static const struct rung ladder[] = {
 
 /* ---- */
 
-static bool is_want_of_memory(trz_status status)
+bool oom_is_want_of_memory(trz_status status)
 {
-	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_ADDRESS_SPACE;
 }
 
 struct block *oom_search_locked(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
@@ -111,6 +111,10 @@ static const char *size_text(uint64_t bytes, char *text, size_t size)
 	return text;
 }
 
+/* The newest failure of this thread, and whether its callback is running. */
+static _Thread_local trz_oom_info thread_failure;
+static _Thread_local bool in_callback;
+
 static trz_oom_info gather_info(trz_heap *h, struct stream *s, uint64_t bytes)
 {
 	uint64_t free_bytes = 0, total = h->driver.info.total_bytes, limit = atomic_load(&h->limit);
@@ -136,6 +140,7 @@ static trz_status report(trz_heap *h, struct stream *s, uint64_t bytes, trz_stat
 	enum { N = 32 };
 	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], missing[N];
 	trz_oom_info i = gather_info(h, s, bytes);
+	thread_failure = i;
 	pthread_mutex_lock(&h->oom_lock);
 	h->last_oom = i;
 	pthread_mutex_unlock(&h->oom_lock);
@@ -160,8 +165,8 @@ static trz_status report(trz_heap *h, struct stream *s, uint64_t bytes, trz_stat
 	                          : ": synchronise, or free more");
 }
 
-trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, trz_status refused,
-                      struct block **out)
+trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, uint64_t requested,
+                      trz_status refused, struct block **out)
 {
 	const struct climb climb = {h, s, pool, bytes};
 	counter_add(&h->counters.num_alloc_retries, 1);
@@ -174,18 +179,26 @@ trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64
 		if (!ladder[i].grows)
 			continue;
 		refused = grow(h, s, pool, bytes, GROW_HARD, out);
-		if (!is_want_of_memory(refused))
+		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}
-	return report(h, s, bytes, refused);
+	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, s, requested, refused);
 }
 
-bool oom_ask(trz_heap *h)
+bool oom_ask(trz_heap *h, trz_status status)
 {
+	char text[ERROR_TEXT_BYTES];
 	pthread_mutex_lock(&h->oom_lock);
-	trz_oom_info info = h->last_oom;
 	trz_oom_callback *callback = h->oom_callback;
 	void *user = h->oom_user;
 	pthread_mutex_unlock(&h->oom_lock);
-	return callback && callback(user, &info);
+	if (!callback || in_callback)
+		return false;
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	trz_oom_info info = thread_failure;
+	in_callback = true;
+	bool again = callback(user, &info);
+	in_callback = false;
+	trz_fail(status, "%s", text);  /* what the callback did may have failed in its own ways */
+	return again;
 }

@@ -7,17 +7,22 @@
 
 #include "grow.h"
 
-/* Climbs the ladder for a request that neither the stream's free blocks nor thrifty growth can serve: after
- * each rung the search and growth are tried again. Growth lock held, heap lock not. On TRZ_OK *out is a busy
- * block as from grow(). Else `refused`, the status that growth ended with, and the error text is set. */
-trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, trz_status refused,
-                      struct block **out);
+/* Whether more memory, or address space, would have helped. */
+bool oom_is_want_of_memory(trz_status status);
+
+/* Climbs the ladder for a request that neither the stream's free blocks nor thrifty growth can serve: after each rung
+ * the search and growth are tried again. `bytes` is what is to be had in one piece, `requested` what the caller asked
+ * for. Growth lock held, heap lock not. On TRZ_OK *out is a busy block as from grow(). Else `refused`, the status that
+ * growth ended with, and the error text is set. */
+trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, uint64_t requested,
+                      trz_status refused, struct block **out);
 
 /* A free block of the stream, cut to `bytes` aligned ones, busy and counted as idle; NULL: none. Two nodes have
  * been reserved. */
 struct block *oom_search_locked(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
 
-/* The last rung: asks the user's callback, without any lock, whether to try again. */
-bool oom_ask(trz_heap *h);
+/* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that
+ * of the failure. A failure inside the callback asks nobody. */
+bool oom_ask(trz_heap *h, trz_status status);
 
 #endif

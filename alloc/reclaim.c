@@ -168,6 +168,7 @@ void reclaim_retry_zombies(trz_heap *h)
 static trz_status return_classic(trz_heap *h, struct window *w)
 {
 	struct tile tile = *w->classic;
+	uint64_t lost = tile.size - w->size;
 	struct window **link = &h->windows[w->pool];
 	while (*link != w)
 		link = &(*link)->next;
@@ -178,6 +179,9 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 	*link = next;
 	uncount_tile(h, &tile);
 	level_sub(&h->counters.classic_bytes, tile.size);
+	heap_lock(h);
+	level_sub(&h->counters.idle_bytes, lost);
+	heap_unlock(h);
 	return TRZ_OK;
 }
 
@@ -339,19 +343,46 @@ static trz_status wait_for_thread_streams(trz_heap *h)
 	return worse(status, driver_event_destroy(&h->driver, event));
 }
 
-/* Waits for the work behind every stream's events. A driver that is gone has no work left. */
+static trz_status sync_queue(trz_heap *h, struct tickets *t)
+{
+	trz_status worst = TRZ_OK;
+	while (t->count) {
+		worst = worse(worst, driver_event_sync(&h->driver, ticket_oldest(t)->event));
+		heap_return_event(h, ticket_pop(t));
+	}
+	return worst;
+}
+
+/* Why no event covers a stream's newest ticket. */
+static trz_status why_uncovered(trz_heap *h, const struct stream *s)
+{
+	trz_capture_status capture = TRZ_CAPTURE_NONE;
+	if (driver_is_dead(&h->driver))
+		return TRZ_ERROR_CONTEXT_DEAD;
+	driver_stream_capture(&h->driver, s->handle, &capture);
+	return capture == TRZ_CAPTURE_NONE ? TRZ_ERROR_DRIVER : TRZ_ERROR_CAPTURE;
+}
+
+/* Waits for all that a stream was given before its newest free. What failed is tried once more. */
+static trz_status wait_for_stream(trz_heap *h, struct stream *s)
+{
+	struct tickets *t = &s->tickets;
+	trz_status status = sync_queue(h, t);
+	if (status == TRZ_OK && (t->recorded == t->newest || s->thread_bound))
+		return TRZ_OK;
+	ticket_take(t);
+	heap_poll(h);
+	status = sync_queue(h, t);
+	return status == TRZ_OK && t->recorded < t->newest && !s->thread_bound ? why_uncovered(h, s) : status;
+}
+
+/* Waits for the work behind every free. A context that has died has no work left. */
 static trz_status wait_for_streams(trz_heap *h)
 {
 	trz_status worst = wait_for_thread_streams(h);
 	heap_poll(h);
-	for (unsigned i = 0; i < h->streams.count; i++) {
-		struct tickets *t = &h->streams.list[i]->tickets;
-		while (t->count) {
-			trz_status status = driver_event_sync(&h->driver, ticket_oldest(t)->event);
-			worst = worse(worst, status);
-			heap_return_event(h, ticket_pop(t));
-		}
-	}
+	for (unsigned i = 0; i < h->streams.count; i++)
+		worst = worse(worst, wait_for_stream(h, h->streams.list[i]));
 	return worst;
 }
 
@@ -362,7 +393,7 @@ static trz_status destroy_tiles_of(trz_heap *h, struct window *w)
 		if (w->base + (g << GRANULE_SHIFT) >= w->top)
 			break;
 		struct tile *tile = w->laid[g].tile;
-		if (tile && tile->places->window == w && !reclaim_destroy_tile(h, tile, &status))
+		if (tile && !tile->zombie && tile->places->window == w && !reclaim_destroy_tile(h, tile, &status))
 			worst = worse(worst, status);
 	}
 	return worst;
@@ -393,6 +424,8 @@ static trz_status unreserve_windows(trz_heap *h, enum pool_kind pool)
 trz_status reclaim_everything(trz_heap *h)
 {
 	trz_status worst = wait_for_streams(h);
+	if (worst != TRZ_OK && !driver_is_dead(&h->driver))
+		return worst;  /* work may be under way: nothing can be unmapped under it */
 	reclaim_retry_zombies(h);
 	for (int pool = 0; pool < POOL_KINDS; pool++)
 		worst = worse(worst, close_windows(h, pool));

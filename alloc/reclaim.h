@@ -43,7 +43,8 @@ void reclaim_aliases(trz_heap *h);
 /* Gives back old windows in which nothing is mapped. */
 void reclaim_windows(trz_heap *h);
 
-/* Returns everything: tiles with live blocks too, windows, events. The heap is then empty. */
+/* Waits for the streams and returns everything: tiles with live blocks too, windows, events. The heap is then empty;
+ * where it could not wait, all stays with the driver. */
 trz_status reclaim_everything(trz_heap *h);
 
 #endif

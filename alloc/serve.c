@@ -236,8 +236,8 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 		return TRZ_OK;
 	struct block *b;
 	trz_status status = grow(h, r->stream, pool, bytes, GROW_THRIFTY, &b);
-	if (status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT)
-		status = oom_ladder(h, r->stream, pool, bytes, status, &b);
+	if (oom_is_want_of_memory(status))
+		status = oom_ladder(h, r->stream, pool, bytes, r->size, status, &b);
 	if (status == TRZ_OK && !(*out = settle(h, r, b)))
 		status = trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
 	return status;
@@ -260,7 +260,7 @@ trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t al
 	if (__builtin_expect(*out != 0, 1))
 		return TRZ_OK;
 	trz_status status = slow_locked(h, &r, out);
-	if (UNLIKELY(status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT) && oom_ask(h))
+	if (UNLIKELY(status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT) && oom_ask(h, status))
 		status = slow_locked(h, &r, out);
 	return status;
 }
@@ -527,6 +527,22 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 
 /* ---- uses ---- */
 
+/* The held slot that an address lies in; SLAB_SLOTS_MAX: none. */
+static unsigned held_slot(const struct slab *s, trz_addr address)
+{
+	unsigned slot = size_class_slot(slab_class(s), address - s->base);
+	return slot < slab_class(s)->slots && !((s->free | s->pending) >> slot & 1) ? slot : SLAB_SLOTS_MAX;
+}
+
+/* The live block that an address lies in; NULL: none. */
+static struct block *live_block_locked(const trz_heap *h, trz_addr address)
+{
+	struct block *b = pagemap_block_before(&h->pagemap, address);
+	if (b && b->address > address)  /* begins later in the same cell */
+		b = pagemap_block_before(&h->pagemap, align_down(address, CELL) - 1);
+	return b && address < block_end(b) ? b : NULL;
+}
+
 static bool add_use_locked(trz_heap *h, struct use **list, struct stream *s, unsigned slot)
 {
 	for (const struct use *u = *list; u; u = u->next)
@@ -547,12 +563,12 @@ bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	if (pagemap_is_slab(entry)) {
 		struct slab *slab = pagemap_slab(entry);
-		unsigned slot = slot_at(slab, address);
-		if (slot != SLAB_SLOTS_MAX && slab->home != s && !((slab->free | slab->pending) >> slot & 1))
+		unsigned slot = held_slot(slab, address);
+		if (slot != SLAB_SLOTS_MAX && slab->home != s)
 			ok = add_use_locked(h, &slab->uses, s, slot);
-	} else if (entry) {
-		struct block *b = pagemap_block(entry);
-		if (b->address == address && b->home != s)
+	} else {
+		struct block *b = live_block_locked(h, address);
+		if (b && b->home != s)
 			ok = add_use_locked(h, &b->uses, s, 0);
 	}
 	heap_unlock(h);
@@ -563,8 +579,8 @@ bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
 
 static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointer_info *info)
 {
-	unsigned slot = size_class_slot(slab_class(s), address - s->base);
-	if (slot >= slab_class(s)->slots || (s->free | s->pending) >> slot & 1)
+	unsigned slot = held_slot(s, address);
+	if (slot == SLAB_SLOTS_MAX)
 		return false;
 	uint64_t size = slab_class(s)->slot_size;
 	*info = (trz_pointer_info){.base = (void *)slab_slot_address(s, slot),
@@ -577,10 +593,8 @@ static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointe
 
 static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
 {
-	const struct block *b = pagemap_block_before(&h->pagemap, address);
-	if (b && b->address > address)  /* begins later in the same cell */
-		b = b->address >= CELL ? pagemap_block_before(&h->pagemap, align_down(address, CELL) - 1) : NULL;
-	if (!b || address >= block_end(b))
+	const struct block *b = live_block_locked(h, address);
+	if (!b)
 		return false;
 	*info = (trz_pointer_info){.base = (void *)b->address,
 	                           .size = b->size,

@@ -17,7 +17,7 @@ trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t al
 /* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
 trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
 
-/* Notes that a stream uses the memory at an address too; ignores addresses that nothing live begins at. false:
+/* Notes that a stream uses the memory at an address too; ignores addresses in nothing live. false:
  * the host has no memory. */
 bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s);
 

@@ -10,15 +10,11 @@
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)
 {
 	assert(sequence <= t->newest);
-	if (sequence <= t->recorded)
+	if (sequence <= t->recorded || t->count == TICKET_QUEUE)
 		return event;
-	bool full = t->count == TICKET_QUEUE;
-	unsigned end = (t->head + t->count - full) % TICKET_QUEUE;
-	trz_event displaced = full ? t->queue[end].event : NULL;
-	t->queue[end] = (struct ticket_event){sequence, event, exact};
-	t->count += !full;
+	t->queue[(t->head + t->count++) % TICKET_QUEUE] = (struct ticket_event){sequence, event, exact};
 	t->recorded = sequence;
-	return displaced;
+	return NULL;
 }
 
 const struct ticket_event *ticket_oldest(const struct tickets *t)

@@ -33,6 +33,7 @@ struct tickets {
 	uint64_t newest;             /* the last number taken */
 	uint64_t recorded;           /* the highest that a queued or completed event covers */
 	uint64_t passed;
+	bool closed;                 /* the stream is retired: no number is taken any more, `newest` covers all */
 	struct ticket_event queue[TICKET_QUEUE];
 	unsigned head, count;
 };
@@ -53,12 +54,13 @@ static inline bool ticket_passed(const struct tickets *t, uint64_t sequence)
 /* The number of a free that is under way. */
 static inline uint64_t ticket_take(struct tickets *t)
 {
-	return ++t->newest;
+	return t->closed ? t->newest : ++t->newest;
 }
 
 /* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free. Returns
- * an event that is of no use any more, for the caller to give back, or NULL: the same one, if one that covers as much
- * is queued; or, when the queue is full, the newest in it, which the new one then stands for. */
+ * NULL, or the event where it is of no use and still the caller's: one that covers as much is queued, or the queue is
+ * full (a later poll will cover the ticket). What is queued stays as it is until it has passed, so that the holder of
+ * the growth lock may wait for it without the heap lock. */
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
 
 /* The oldest queued event; NULL: none. */

@@ -9,8 +9,6 @@
 
 #include "terrazzo_driver.h"
 
-enum { ERROR_TEXT_BYTES = 512 };
-
 static _Thread_local char last_error[ERROR_TEXT_BYTES];
 static _Thread_local char driver_error[ERROR_TEXT_BYTES];
 

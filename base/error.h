@@ -8,6 +8,8 @@
 
 #include "terrazzo.h"
 
+enum { ERROR_TEXT_BYTES = 512 };  /* longer texts are cut off */
+
 /* Formats the thread's last error and returns `status`, so that a failure is one statement:
  *     return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for; the largest possible is %zu", ...); */
 trz_status trz_fail(trz_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));

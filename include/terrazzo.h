@@ -114,10 +114,11 @@ typedef struct trz_open_params {
  * CONFIG_VALUE, HOST_MEMORY, INVALID_ARGUMENT (out is NULL, or the driver table is of another version). */
 TRZ_API trz_status trz_open(const trz_open_params *params, trz_heap **out);
 
-/* Waits for all work whose frees are still pending, returns every byte to the driver and destroys the heap.
+/* Waits for all work enqueued before the frees made so far, returns every byte to the driver and destroys the heap.
+ * Where it cannot wait (a stream is being captured, the driver refuses) all memory stays with the driver.
  * No other thread may be inside a call with this heap. Live allocations are released too: their addresses
  * die; the caller sees to it that no work uses them. NULL is allowed and does nothing.
- * Errors: DRIVER (a driver call refused; what could be released was, the heap is gone all the same). */
+ * Errors: DRIVER, CAPTURE (what could be released was; the heap is gone all the same). */
 TRZ_API trz_status trz_close(trz_heap *heap);
 
 /* ---- allocation ------------------------------------------------------------------------------------- */
@@ -142,19 +143,21 @@ TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_
 TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
 
 /* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on whatever
- * stream, is ordered before work that `stream` is given from now on. The memory is then reusable on `stream`
+ * stream, is ordered before work that `stream` is given from now on, and so is all that the stream it was allocated on
+ * had been given by then. The memory is then reusable on `stream`
  * at once and elsewhere when `stream` has passed this point. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
 
-/* The memory is in use on `stream` as well: a later free takes effect when that stream, too, has passed the point
- * of the free. May be called several times, for several streams. NULL, and addresses that are not the heap's, are
+/* The allocation that holds the address is in use on `stream` as well: a later free takes effect when that stream,
+ * too, has passed the point of the free. May be called several times, for several streams. NULL, and addresses that are not the heap's, are
  * tolerated and ignored, as PyTorch's Tensor.record_stream needs. Calls the driver: the stream's id.
  * Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_record_stream(trz_heap *heap, void *ptr, trz_stream stream);
 
 /* To be called before a stream is destroyed: records what the heap still has to know of it. Its cached memory goes
- * to other streams when its work has completed. The stream must not be used with the heap afterwards. Unknown
- * streams are ignored. Calls the driver: one event record. Errors: DRIVER, CAPTURE, CONTEXT_DEAD. */
+ * to other streams when its work has completed. Nothing may be allocated on it, freed in its order by name, or
+ * recorded on it afterwards; allocations made on it may be freed at any time. Unknown streams are ignored. Calls the
+ * driver: one event record. Errors: DRIVER, CAPTURE, CONTEXT_DEAD. */
 TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
 
 /* The largest request that `stream` would be served now, in bytes, from what is cached, what can be gathered and

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counters of a heap. Writers hold the heap lock, so an update is a load and a store; readers take no lock
+ * The counters of a heap. Each is written under one lock, the heap lock, or the growth lock where it counts tiles,
+ * windows, aliases and what only growth does; so an update is a load and a store; readers take no lock
  * and see figures of slightly different moments. The calls of the driver are counted without the lock and
  * added atomically.
  */

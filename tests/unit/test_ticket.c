@@ -61,7 +61,7 @@ static void test_events_pass_in_order(void **state)
 	}
 }
 
-/* In a full queue the newest event gives way to one that covers more: nothing stays uncovered. */
+/* A full queue takes no more, and what is in it stays as it is; a later event covers what was turned away. */
 static void test_the_queue_is_bounded(void **state)
 {
 	(void)state;
@@ -70,14 +70,29 @@ static void test_the_queue_is_bounded(void **state)
 		for (uintptr_t i = 0; i < TICKET_QUEUE; i++)
 			assert_null(ticket_note(&t, ticket_take(&t), event(i + 1), true));
 		uint64_t one_more = ticket_take(&t);
-		assert_ptr_equal(ticket_note(&t, one_more, event(999), true), event(TICKET_QUEUE));
+		assert_ptr_equal(ticket_note(&t, one_more, event(999), true), event(999));
 		assert_int_equal(t.count, TICKET_QUEUE);
-		for (uintptr_t i = 0; i < TICKET_QUEUE - 1; i++)
+		for (uintptr_t i = 0; i < TICKET_QUEUE; i++)
 			assert_ptr_equal(ticket_pop(&t), event(i + 1));
-		assert_false(ticket_passed(&t, one_more - 1));
-		assert_ptr_equal(ticket_pop(&t), event(999));
+		assert_false(ticket_passed(&t, one_more));
+		assert_null(ticket_note(&t, one_more, event(1000), false));
+		assert_ptr_equal(ticket_pop(&t), event(1000));
 		assert_true(ticket_passed(&t, one_more));
 	}
+}
+
+/* A retired stream takes no number: the last one covers all that is freed later. */
+static void test_a_closed_queue_takes_no_number(void **state)
+{
+	(void)state;
+	static struct tickets t;
+	uint64_t last = ticket_take(&t);
+	assert_null(ticket_note(&t, last, event(1), false));
+	t.closed = true;
+	assert_int_equal(ticket_take(&t), last);
+	assert_int_equal(ticket_take(&t), last);
+	ticket_pop(&t);
+	assert_true(ticket_passed(&t, ticket_take(&t)));
 }
 
 static void test_the_pool_of_idle_events(void **state)
@@ -108,6 +123,7 @@ int main(void)
 		cmocka_unit_test(test_an_event_that_covers_nothing_new_is_of_no_use),
 		cmocka_unit_test(test_events_pass_in_order),
 		cmocka_unit_test(test_the_queue_is_bounded),
+		cmocka_unit_test(test_a_closed_queue_takes_no_number),
 		cmocka_unit_test(test_the_pool_of_idle_events),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
