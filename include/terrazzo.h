@@ -142,16 +142,16 @@ TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_
  * books, nothing is reused. */
 TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
 
-/* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on whatever
- * stream, is ordered before work that `stream` is given from now on, and so is all that the stream it was allocated on
- * had been given by then. The memory is then reusable on `stream`
- * at once and elsewhere when `stream` has passed this point. */
+/* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on whatever stream, is
+ * ordered before work that `stream` is given from now on, and so is all that the stream it was allocated on had been
+ * given by the time of the allocation. The memory is then reusable on `stream` at once and elsewhere when `stream` has
+ * passed this point. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
 
 /* The allocation that holds the address is in use on `stream` as well: a later free takes effect when that stream,
- * too, has passed the point of the free. May be called several times, for several streams. NULL, and addresses that are not the heap's, are
- * tolerated and ignored, as PyTorch's Tensor.record_stream needs. Calls the driver: the stream's id.
- * Errors: HOST_MEMORY. */
+ * too, has passed the point of the free. May be called several times, for several streams. NULL, and addresses that
+ * are not the heap's, are tolerated and ignored, as PyTorch's Tensor.record_stream needs. Calls the driver: the
+ * stream's id. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_record_stream(trz_heap *heap, void *ptr, trz_stream stream);
 
 /* To be called before a stream is destroyed: records what the heap still has to know of it. Its cached memory goes

@@ -98,6 +98,36 @@ static void test_the_callback_can_help(void **state)
 	rig_close(&r);
 }
 
+static int depth;
+
+/* Fails in its own ways, which must neither recurse nor replace the text of the failure that it was called for. */
+static bool make_it_worse(void *user, const trz_oom_info *info)
+{
+	trz_heap *heap = user;
+	void *p;
+	(void)info;
+	depth++;
+	assert_int_equal(trz_alloc(heap, MIB(200), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(trz_free(heap, (void *)0x1234), TRZ_ERROR_UNKNOWN_POINTER);
+	return false;
+}
+
+static void test_a_callback_that_fails_itself(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), NULL);
+	trz_oom_info info;
+	void *p;
+	assert_ok(trz_set_oom_callback(r.heap, make_it_worse, r.heap));
+	assert_error(trz_alloc(r.heap, MIB(100), MIB(2), NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "100.00 MiB asked for");
+	assert_int_equal(depth, 1);
+	assert_ok(trz_set_oom_callback(r.heap, NULL, NULL));
+	assert_status(trz_alloc(r.heap, MIB(100), MIB(2), NULL, &p), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_ok(trz_last_oom(r.heap, &info));
+	assert_int_equal(info.requested, MIB(100));
+	rig_close(&r);
+}
+
 static void test_arguments(void **state)
 {
 	(void)state;
@@ -115,6 +145,7 @@ int main(void)
 		cmocka_unit_test(test_scattered_memory_serves_what_it_holds),
 		cmocka_unit_test(test_a_full_device_says_by_how_much),
 		cmocka_unit_test(test_the_callback_can_help),
+		cmocka_unit_test(test_a_callback_that_fails_itself),
 		cmocka_unit_test(test_arguments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Heaps over tables with replaced slots.
+ */
+#include "overlay.h"
+
+void overlay_machine(struct overlay *o, uint64_t capacity)
+{
+	o->rig = rig_machine((sim_config){.capacity = capacity, .lenient_rules = SIM_RULE_SYNC_MAYBE});
+	o->table = *o->rig.d;
+}
+
+void overlay_open_heap(struct overlay *o, const char *conf)
+{
+	trz_open_params params = {.config = conf, .driver = &o->table};
+	assert_ok(trz_open(&params, &o->rig.heap));
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Closing a heap when the driver does not cooperate: nothing is unmapped under work that could not be waited for.
+ */
+#include "overlay.h"
+#include "testing.h"
+
+static struct overlay o;
+static int failing_unmaps, failing_accesses;
+static bool failing_records, failing_syncs;
+
+static trz_status record(void *self, trz_context c, trz_event e, trz_stream s)
+{
+	return failing_records ? TRZ_ERROR_DRIVER : o.rig.d->event_record(self, c, e, s);
+}
+
+static trz_status sync_event(void *self, trz_context c, trz_event e)
+{
+	return failing_syncs ? TRZ_ERROR_DRIVER : o.rig.d->event_sync(self, c, e);
+}
+
+static trz_status unmap(void *self, trz_addr address, uint64_t size)
+{
+	return failing_unmaps && failing_unmaps-- ? TRZ_ERROR_DRIVER : o.rig.d->unmap(self, address, size);
+}
+
+static trz_status set_access(void *self, trz_addr address, uint64_t size, const int *devices, int count)
+{
+	bool fails = failing_accesses && failing_accesses--;
+	return fails ? TRZ_ERROR_DRIVER : o.rig.d->set_access(self, address, size, devices, count);
+}
+
+static void open_heap(void)
+{
+	overlay_machine(&o, GIB(1));
+	o.table.event_record = record;
+	o.table.event_sync = sync_event;
+	o.table.unmap = unmap;
+	o.table.set_access = set_access;
+	overlay_open_heap(&o, NULL);
+}
+
+/* A freed block whose work has not run. */
+static trz_stream busy_free(void)
+{
+	trz_stream a = rig_stream(&o.rig);
+	void *p = rig_alloc(&o.rig, MIB(3), a);
+	assert_ok(sim_stamp(o.rig.s, o.rig.c, a, (trz_addr)p, MIB(3), 1));
+	rig_free(&o.rig, p);
+	return a;
+}
+
+static void expect_legal_and_end(void)
+{
+	rig_sync(&o.rig);
+	assert_int_equal(sim_violations(o.rig.s), 0);
+	sim_close(o.rig.s);
+	failing_records = failing_syncs = false;
+}
+
+static void test_no_event_can_be_recorded(void **state)
+{
+	(void)state;
+	open_heap();
+	busy_free();
+	failing_records = true;
+	assert_status(trz_close(o.rig.heap), TRZ_ERROR_DRIVER);
+	expect_legal_and_end();
+}
+
+static void test_no_event_can_be_waited_for(void **state)
+{
+	(void)state;
+	open_heap();
+	busy_free();
+	failing_syncs = true;
+	assert_status(trz_close(o.rig.heap), TRZ_ERROR_DRIVER);
+	expect_legal_and_end();
+}
+
+static void test_a_stream_is_being_captured(void **state)
+{
+	(void)state;
+	open_heap();
+	trz_stream a = rig_stream(&o.rig);
+	void *p = rig_alloc(&o.rig, MIB(3), a);
+	sim_graph graph;
+	assert_ok(sim_stamp(o.rig.s, o.rig.c, a, (trz_addr)p, MIB(3), 1));
+	assert_ok(sim_capture_begin(o.rig.s, o.rig.c, a, TRZ_CAPTURE_RELAXED));
+	rig_free(&o.rig, p);
+	assert_status(trz_close(o.rig.heap), TRZ_ERROR_CAPTURE);
+	assert_ok(sim_capture_end(o.rig.s, o.rig.c, a, &graph));
+	assert_ok(sim_graph_destroy(o.rig.s, o.rig.c, graph));
+	expect_legal_and_end();
+}
+
+/* A tile that could neither be made accessible nor unmapped again, and that close cannot unmap at first either. */
+static void test_a_mapped_zombie_goes_once(void **state)
+{
+	(void)state;
+	void *p;
+	open_heap();
+	failing_accesses = 1;
+	failing_unmaps = 4;
+	assert_status(trz_alloc(o.rig.heap, MIB(3), 0, NULL, &p), TRZ_ERROR_DRIVER);
+	assert_true(rig_stat(&o.rig, "zombie_bytes.current") > 0);
+	rig_check(&o.rig);
+	failing_unmaps = 1;
+	assert_ok(trz_close(o.rig.heap));
+	assert_int_equal(sim_leaks(o.rig.s, NULL, 0), 0);
+	expect_legal_and_end();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_no_event_can_be_recorded),
+		cmocka_unit_test(test_no_event_can_be_waited_for),
+		cmocka_unit_test(test_a_stream_is_being_captured),
+		cmocka_unit_test(test_a_mapped_zombie_goes_once),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

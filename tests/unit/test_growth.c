@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Growth: what other threads do while it is with the driver, and requests that it must not even begin.
+ */
+#include "heap.h"
+#include "overlay.h"
+#include "testing.h"
+
+static struct overlay o;
+static bool armed, no_addresses;
+
+/* Another thread's allocations in the middle of a growth: the heap lock is free, so they can take every node. */
+static trz_status map_amid_traffic(void *self, trz_addr address, uint64_t size, trz_handle handle)
+{
+	void *p;
+	bool now = armed;
+	armed = false;
+	while (now && o.rig.heap->blocks.available != 2)
+		assert_ok(trz_alloc(o.rig.heap, KIB(40), 0, NULL, &p));
+	if (now)
+		assert_ok(trz_alloc(o.rig.heap, KIB(40), MIB(2), NULL, &p));
+	return o.rig.d->map(self, address, size, handle);
+}
+
+static void test_nodes_are_kept_while_the_driver_maps(void **state)
+{
+	(void)state;
+	void *p, *q;
+	overlay_machine(&o, GIB(2));
+	o.table.map = map_amid_traffic;
+	overlay_open_heap(&o, "tile_size:2MiB,slack_per_mille:1000");
+	p = rig_alloc(&o.rig, MIB(100), NULL);
+	q = rig_alloc(&o.rig, MIB(500), NULL);
+	rig_free(&o.rig, p);
+	armed = true;
+	p = rig_alloc(&o.rig, MIB(350), NULL);
+	assert_false(armed);
+	rig_check(&o.rig);
+	rig_free(&o.rig, p);
+	rig_free(&o.rig, q);
+	rig_sync(&o.rig);
+	rig_close(&o.rig);
+}
+
+static void test_more_than_the_device_has_costs_nothing(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(80), NULL);
+	void *p = rig_alloc(&r, 100, NULL), *q;
+	uint64_t metadata = rig_stat(&r, "metadata_bytes"), addresses = rig_stat(&r, "address_bytes.current");
+	for (uint64_t size = GIB(1024); size <= GIB(65536); size *= 4)
+		assert_error(trz_alloc(r.heap, size, 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "short of");
+	assert_int_equal(rig_stat(&r, "metadata_bytes"), metadata);
+	assert_int_equal(rig_stat(&r, "address_bytes.current"), addresses);
+	rig_free(&r, p);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
+static trz_status reserve(void *self, uint64_t size, uint64_t alignment, trz_addr hint, trz_addr *address)
+{
+	return no_addresses ? TRZ_ERROR_ADDRESS_SPACE : o.rig.d->reserve(self, size, alignment, hint, address);
+}
+
+/* A stream without a window of its own lives on what another one has cached. */
+static void test_without_addresses_others_memory_serves(void **state)
+{
+	(void)state;
+	void *none;
+	overlay_machine(&o, GIB(4));
+	o.table.reserve = reserve;
+	overlay_open_heap(&o, NULL);
+	trz_stream a = rig_stream(&o.rig), b = rig_stream(&o.rig);
+	rig_free(&o.rig, rig_alloc(&o.rig, MIB(100), a));
+	rig_sync(&o.rig);
+	no_addresses = true;
+	void *p = rig_alloc(&o.rig, MIB(50), b);
+	assert_error(trz_alloc(o.rig.heap, MIB(500), 0, b, &none), TRZ_ERROR_ADDRESS_SPACE, "address range");
+	no_addresses = false;
+	rig_free(&o.rig, p);
+	rig_sync(&o.rig);
+	rig_close(&o.rig);
+}
+
+/* The seam promises 256-byte alignment of plain memory, blocks need more. */
+static trz_status skewed_alloc(void *self, trz_context c, uint64_t size, trz_addr *address)
+{
+	trz_status status = o.rig.d->mem_alloc(self, c, size + 4096, address);
+	*address += status == TRZ_OK ? 256 : 0;
+	return status;
+}
+
+static trz_status skewed_free(void *self, trz_context c, trz_addr address)
+{
+	return o.rig.d->mem_free(self, c, address - 256);
+}
+
+static void test_segments_at_odd_addresses(void **state)
+{
+	(void)state;
+	overlay_machine(&o, GIB(1));
+	o.table.mem_alloc = skewed_alloc;
+	o.table.mem_free = skewed_free;
+	overlay_open_heap(&o, "vmm:off");
+	void *p = rig_alloc(&o.rig, MIB(3), NULL), *q = rig_alloc(&o.rig, 300, NULL);
+	rig_check(&o.rig);
+	rig_free(&o.rig, p);
+	rig_free(&o.rig, q);
+	rig_sync(&o.rig);
+	assert_ok(trz_trim(o.rig.heap, 0, NULL));
+	rig_check(&o.rig);
+	assert_int_equal(rig_stat(&o.rig, "reserved_bytes.all.current"), 0);
+	assert_int_equal(rig_stat(&o.rig, "idle_bytes.current"), 0);
+	rig_close(&o.rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_nodes_are_kept_while_the_driver_maps),
+		cmocka_unit_test(test_more_than_the_device_has_costs_nothing),
+		cmocka_unit_test(test_without_addresses_others_memory_serves),
+		cmocka_unit_test(test_segments_at_odd_addresses),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

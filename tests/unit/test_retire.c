@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams that are retired and destroyed while the heap still has memory of theirs.
+ */
+#include "rig.h"
+#include "testing.h"
+
+static void retire(struct rig *r, trz_stream stream)
+{
+	assert_ok(trz_stream_retire(r->heap, stream));
+	assert_ok(sim_stream_destroy(r->s, r->c, stream));
+}
+
+static void test_cached_memory_can_be_trimmed(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r);
+	void *p = rig_alloc(&r, MIB(3), a), *q = rig_alloc(&r, 300, a);
+	rig_free(&r, p);
+	rig_free(&r, q);
+	retire(&r, a);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
+/* What was allocated or used on the stream and is freed later. */
+static void test_frees_after_retirement_settle(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	void *own = rig_alloc(&r, MIB(3), b), *slot = rig_alloc(&r, 300, b), *used = rig_alloc(&r, MIB(3), a);
+	assert_ok(trz_record_stream(r.heap, used, b));
+	retire(&r, b);
+	rig_free(&r, own);
+	rig_free(&r, slot);
+	rig_free(&r, used);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "pending.current"), 0);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
+/* The stream had no free of its own: its retirement covers the use all the same. */
+static void test_close_waits_for_a_retired_streams_use(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	void *p = rig_alloc(&r, MIB(3), a);
+	assert_ok(trz_record_stream(r.heap, p, b));
+	assert_ok(sim_stamp(r.s, r.c, b, (trz_addr)p, MIB(3), 1));
+	retire(&r, b);
+	rig_free(&r, p);
+	rig_close(&r);
+}
+
+static void test_its_memory_goes_to_others(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), NULL);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	void *p = rig_alloc(&r, MIB(50), a);
+	rig_free(&r, p);
+	retire(&r, a);
+	rig_sync(&r);
+	void *q = rig_alloc(&r, MIB(50), b);
+	rig_free(&r, q);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
+static void test_a_captured_stream_cannot_be_retired(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r);
+	sim_graph graph;
+	void *p = rig_alloc(&r, MIB(3), a);
+	assert_ok(sim_capture_begin(r.s, r.c, a, TRZ_CAPTURE_RELAXED));
+	assert_status(trz_stream_retire(r.heap, a), TRZ_ERROR_CAPTURE);
+	assert_ok(sim_capture_end(r.s, r.c, a, &graph));
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	rig_free(&r, p);
+	retire(&r, a);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cached_memory_can_be_trimmed),
+		cmocka_unit_test(test_frees_after_retirement_settle),
+		cmocka_unit_test(test_close_waits_for_a_retired_streams_use),
+		cmocka_unit_test(test_its_memory_goes_to_others),
+		cmocka_unit_test(test_a_captured_stream_cannot_be_retired),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
