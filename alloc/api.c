@@ -262,6 +262,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = reclaim_trim(h, keep, &bytes);
 	heap_unlock_growth(h, mode);
+	CHECK_SLOW_PATH(h);
 	if (released)
 		*released = bytes;
 	if (status == TRZ_ERROR_CONTEXT_DEAD)

@@ -8,6 +8,7 @@
 #include <assert.h>
 
 #include "borrow.h"
+#include "check.h"
 #include "error.h"
 #include "oom.h"
 
@@ -248,6 +249,7 @@ static COLD trz_status slow_locked(trz_heap *h, const struct request *r, trz_add
 	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = slow(h, r, out);
 	heap_unlock_growth(h, mode);
+	CHECK_SLOW_PATH(h);
 	return status;
 }
 
