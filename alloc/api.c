@@ -206,7 +206,7 @@ trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
 	struct stream *s;
 	trz_status status = ptr ? heap_stream(h, stream, &s) : TRZ_OK;
 	if (status == TRZ_OK && ptr && !serve_record_use(h, (trz_addr)ptr, s))
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+		return meta_exhausted();
 	return status;
 }
 

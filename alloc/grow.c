@@ -289,7 +289,7 @@ static trz_status create_one(struct growth *g, uint64_t size)
 {
 	trz_heap *h = g->heap;
 	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+		return meta_exhausted();
 	trz_status status = tile_create(&h->tiles, size, g->pool, &h->lay_list[g->count]);
 	if (status != TRZ_OK)
 		return status;
@@ -374,7 +374,7 @@ static trz_status lay(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	if (!reserve_metadata(g))
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+		return meta_exhausted();
 	trz_addr top = g->window->top;
 	trz_status status = window_lay(g->window, &h->tiles, h->lay_list, g->count);
 	if (status == TRZ_OK || g->window->top == top)
@@ -471,7 +471,7 @@ static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind poo
 	heap_unlock(h);
 	if (!room) {
 		window_close_classic(&h->meta, &h->tiles, w);
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+		return meta_exhausted();
 	}
 	flow_add(&h->counters.reserved_bytes, pool, size);
 	flow_add(&h->counters.segment, pool, 1);

@@ -11,11 +11,6 @@
 
 _Thread_local const char *heap_thread_tag;
 
-static trz_status host_memory(void)
-{
-	return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
-}
-
 /* ---- opening and closing ---- */
 
 static trz_status open_structures(trz_heap *h)
@@ -26,7 +21,7 @@ static trz_status open_structures(trz_heap *h)
 		return trz_fail(status, "device %d does not tell its free memory: %s", h->driver.device,
 		                trz_driver_last_error());
 	if (!pagemap_open(&h->pagemap, &h->meta))
-		return host_memory();
+		return meta_exhausted();
 	node_pool_init(&h->blocks, &h->meta, sizeof(struct block));
 	node_pool_init(&h->slabs, &h->meta, sizeof(struct slab));
 	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending));
@@ -51,7 +46,7 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 		return status;
 	if (!meta_open(&h->meta)) {
 		driver_unbind(&h->driver);
-		return host_memory();
+		return meta_exhausted();
 	}
 	pthread_mutex_init(&h->growth_lock, NULL);
 	pthread_mutex_init(&h->oom_lock, NULL);

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "error.h"
+
 struct meta_chunk;
 
 struct meta {
@@ -28,6 +30,12 @@ void meta_close(struct meta *m);
 /* Zeroed memory, 64-byte aligned; NULL when the host has none. Thread-safe. */
 void *meta_alloc(struct meta *m, size_t size);
 void meta_free(struct meta *m, void *p);
+
+/* What an operation that got none returns, with its text. */
+static inline trz_status meta_exhausted(void)
+{
+	return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+}
 
 /* Nodes of one size. They are never returned to the host before meta_close, so that a stale pointer to one
  * still points to one. Guarded by whoever owns the pool. */

@@ -61,18 +61,17 @@ static void trim(const struct climb *c)
 }
 
 struct rung {
-	const char *name;
 	void (*climb)(const struct climb *c);
 	size_t counter;              /* offset of its count */
 	bool grows;                  /* growth is tried again after it, with all effort */
 };
 
 static const struct rung ladder[] = {
-	{"drain", drain, offsetof(struct counters, rung_drain), false},
-	{"slabs", slabs, offsetof(struct counters, rung_slabs), false},
-	{"gather", gather, offsetof(struct counters, rung_gather), true},
-	{"wait", wait_for_frees, offsetof(struct counters, rung_wait), true},
-	{"trim", trim, offsetof(struct counters, rung_trim), true},
+	{drain, offsetof(struct counters, rung_drain), false},
+	{slabs, offsetof(struct counters, rung_slabs), false},
+	{gather, offsetof(struct counters, rung_gather), true},
+	{wait_for_frees, offsetof(struct counters, rung_wait), true},
+	{trim, offsetof(struct counters, rung_trim), true},
 };
 
 /* ---- */
@@ -82,20 +81,15 @@ bool oom_is_want_of_memory(trz_status status)
 	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_ADDRESS_SPACE;
 }
 
-struct block *oom_search_locked(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
-{
-	struct block *b = fit_find(&s->fit[pool], bytes);
-	if (!b)
-		return NULL;
-	b = heap_cut_block_locked(h, b, b->address, bytes);
-	level_add(&h->counters.idle_bytes, b->size);
-	return b;
-}
-
+/* A free block of the stream, cut to `bytes`, busy and counted as idle; NULL: none. */
 static struct block *search(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
 {
 	heap_lock(h);
-	struct block *b = node_pool_reserve(&h->blocks, 2) ? oom_search_locked(h, s, pool, bytes) : NULL;
+	struct block *b = node_pool_reserve(&h->blocks, 2) ? fit_find(&s->fit[pool], bytes) : NULL;
+	if (b) {
+		b = heap_cut_block_locked(h, b, b->address, bytes);
+		level_add(&h->counters.idle_bytes, b->size);
+	}
 	heap_unlock(h);
 	return b;
 }

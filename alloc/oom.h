@@ -17,10 +17,6 @@ bool oom_is_want_of_memory(trz_status status);
 trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, uint64_t requested,
                       trz_status refused, struct block **out);
 
-/* A free block of the stream, cut to `bytes` aligned ones, busy and counted as idle; NULL: none. Two nodes have
- * been reserved. */
-struct block *oom_search_locked(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
-
 /* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that
  * of the failure. A failure inside the callback asks nobody. */
 bool oom_ask(trz_heap *h, trz_status status);

@@ -399,7 +399,7 @@ static trz_status destroy_tiles_of(trz_heap *h, struct window *w)
 	return worst;
 }
 
-static trz_status close_windows(trz_heap *h, enum pool_kind pool)
+static trz_status destroy_tiles(trz_heap *h, enum pool_kind pool)
 {
 	trz_status worst = TRZ_OK;
 	for (struct window *w = h->windows[pool]; w; w = w->next)
@@ -428,7 +428,7 @@ trz_status reclaim_everything(trz_heap *h)
 		return worst;  /* work may be under way: nothing can be unmapped under it */
 	reclaim_retry_zombies(h);
 	for (int pool = 0; pool < POOL_KINDS; pool++)
-		worst = worse(worst, close_windows(h, pool));
+		worst = worse(worst, destroy_tiles(h, pool));
 	reclaim_retry_zombies(h);
 	for (int pool = 0; pool < POOL_KINDS; pool++)
 		worst = worse(worst, unreserve_windows(h, pool));

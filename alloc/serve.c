@@ -121,7 +121,7 @@ static void open_slab_locked(trz_heap *h, const struct request *r, struct block 
 /* A slot of the stream's slabs, or of a new slab in its free blocks; 0: neither. */
 static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 {
-	if (__builtin_expect(!r->stream->bins[r->size_class].first, 0)) {
+	if (UNLIKELY(!r->stream->bins[r->size_class].first)) {
 		uint64_t size = size_classes[r->size_class].slab_size;
 		struct block *b = fit_find(&r->stream->fit[SMALL], size);
 		if (!b || !reserve_nodes_locked(h))
@@ -240,7 +240,7 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 	if (oom_is_want_of_memory(status))
 		status = oom_ladder(h, r->stream, pool, bytes, r->size, status, &b);
 	if (status == TRZ_OK && !(*out = settle(h, r, b)))
-		status = trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
+		status = meta_exhausted();
 	return status;
 }
 
@@ -259,7 +259,7 @@ trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t al
 	heap_lock(h);
 	*out = fast_locked(h, &r);
 	heap_unlock(h);
-	if (__builtin_expect(*out != 0, 1))
+	if (LIKELY(*out != 0))
 		return TRZ_OK;
 	trz_status status = slow_locked(h, &r, out);
 	if (UNLIKELY(status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT) && oom_ask(h, status))
@@ -305,7 +305,7 @@ static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 	count_free(h, SMALL, occupied - s->slack[slot], occupied);
 	NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
 	ticket_take(&s->home->tickets);
-	if (__builtin_expect(bin_give_slot(&s->home->bins[s->size_class], s, slot), 0))
+	if (UNLIKELY(bin_give_slot(&s->home->bins[s->size_class], s, slot)))
 		heap_retire_slab_locked(h, s);
 }
 
@@ -475,7 +475,7 @@ static COLD trz_status complain_slot(trz_heap *h, trz_addr address, trz_status s
 	if (status == TRZ_ERROR_DOUBLE_FREE)
 		return trz_fail(status, "%p has been freed already", (void *)address);
 	if (status == TRZ_ERROR_HOST_MEMORY)
-		return trz_fail(status, "the host has no memory left for the heap's metadata");
+		return meta_exhausted();
 	return complain(h, address);
 }
 

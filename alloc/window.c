@@ -9,11 +9,6 @@
 #include "bits.h"
 #include "error.h"
 
-static trz_status no_host_memory(void)
-{
-	return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
-}
-
 static trz_status reserve_up_to(struct driver *driver, uint64_t *size, uint64_t least, trz_addr *address)
 {
 	for (;;) {
@@ -35,13 +30,13 @@ trz_status window_open(struct meta *meta, struct driver *driver, enum pool_kind 
 {
 	struct window *w = meta_alloc(meta, sizeof *w);
 	if (!w)
-		return no_host_memory();
+		return meta_exhausted();
 	trz_status status = reserve_up_to(driver, &size, least, &w->base);
 	if (status == TRZ_OK) {
 		w->laid = meta_alloc(meta, (size >> GRANULE_SHIFT) * sizeof *w->laid);
 		if (!w->laid) {
 			driver_unreserve(driver, w->base, size);
-			status = no_host_memory();
+			status = meta_exhausted();
 		}
 	}
 	if (status != TRZ_OK) {
@@ -74,7 +69,7 @@ trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum pool
 	struct window *w = meta_alloc(meta, sizeof *w);
 	if (!w || !tiles_reserve(tiles, 1, 0)) {
 		meta_free(meta, w);
-		return no_host_memory();
+		return meta_exhausted();
 	}
 	trz_status status = driver_mem_alloc(tiles->driver, size, &w->classic_address);
 	if (status != TRZ_OK) {
