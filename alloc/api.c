@@ -146,7 +146,7 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 		return status;
 	poll_if_wanted(h);
 	trz_addr address;
-	status = serve_alloc(h, s, size, alignment, &address);
+	status = serve_alloc(h, &s->lane, size, alignment, &address);
 	if (status == TRZ_OK)
 		*out = (void *)address;
 	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
@@ -156,7 +156,7 @@ trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stre
 {
 	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
 	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver))) {
-		trz_addr address = serve_slot(h, s, size);
+		trz_addr address = serve_slot(h, &s->lane, size);
 		if (LIKELY(address)) {
 			*out = (void *)address;
 			return TRZ_OK;
@@ -232,7 +232,7 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 	if (status != TRZ_OK)
 		return status;
 	trz_capture_mode mode = heap_lock_growth(h);
-	uint64_t bytes = grow_largest(h, s);
+	uint64_t bytes = grow_largest(h, &s->lane);
 	heap_unlock_growth(h, mode);
 	*size = bytes;
 	return TRZ_OK;

@@ -22,7 +22,7 @@ struct block {
 	struct block *prev, *next;   /* in the window, by address */
 	struct window *window;       /* const */
 	struct block_list *list;     /* const: the window's */
-	struct stream *home;         /* the stream in whose order it is, or was last, used; NULL: none yet */
+	struct lane *home;           /* of the stream in whose order it is, or was last, used; NULL: none yet */
 	union {
 		struct {                 /* BLOCK_FREE: node of a tree of the home's fit index */
 			struct block *left, *right;
@@ -39,7 +39,7 @@ struct block {
 	};
 	uint32_t priority;           /* of the tree node */
 	uint8_t state;               /* enum block_state */
-	uint8_t pool;                /* enum pool_kind, as the window's */
+	uint8_t kind;                /* enum kind, as the window's */
 };
 
 _Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");

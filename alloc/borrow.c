@@ -4,57 +4,57 @@
  */
 #include "borrow.h"
 
-static void rehome_locked(trz_heap *h, struct block *b, struct stream *s, uint64_t sequence)
+static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t sequence)
 {
-	fit_remove(&b->home->fit[b->pool], b);
-	b->home = s;
+	fit_remove(&b->home->fit[b->kind], b);
+	b->home = l;
 	heap_free_block_locked(h, b, sequence);
 }
 
-static struct stream *stream_at(const trz_heap *h, unsigned i)
+/* The first lane at or after `l` that is another one of the borrower's pool. */
+static struct lane *lender_from(struct lane *l, const struct lane *borrower)
 {
-	return atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+	while (l && (l == borrower || l->pool != borrower->pool))
+		l = l->next;
+	return l;
 }
 
-static uint64_t lendable(const struct stream *lender, const struct stream *to, enum pool_kind pool)
+#define FOR_LENDERS(h, other, borrower)                                                                        \
+	for (struct lane *other = lender_from((h)->streams.lanes.first, borrower); other;                      \
+	     other = lender_from(other->next, borrower))
+
+static uint64_t lendable(const struct lane *lender, const struct lane *to, enum kind kind)
 {
-	return pool == LARGE ? stream_lendable(lender, to) : UINT64_MAX;
+	return kind == LARGE ? stream_lendable(lender, to) : UINT64_MAX;
 }
 
 /* The best fit among the passed free blocks of the others. */
-static struct block *best_passed_locked(const trz_heap *h, const struct stream *s, enum pool_kind pool,
-                                        uint64_t bytes, unsigned streams)
+static struct block *best_passed_locked(const trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
 {
 	struct block *best = NULL;
-	for (unsigned i = 0; i < streams; i++) {
-		const struct stream *other = stream_at(h, i);
-		if (other == s)
-			continue;
-		uint64_t most = lendable(other, s, pool);
-		struct block *b = fit_find(&other->fit[pool], bytes);
-		while (b && !ticket_passed(&other->tickets, b->sequence))
-			b = fit_next(&other->fit[pool], b);
+	FOR_LENDERS(h, other, l) {
+		uint64_t most = lendable(other, l, kind);
+		struct block *b = fit_find(&other->fit[kind], bytes);
+		while (b && !ticket_passed(&other->stream->tickets, b->sequence))
+			b = fit_next(&other->fit[kind], b);
 		if (b && b->size <= most && (!best || b->size < best->size))
 			best = b;
 	}
 	return best;
 }
 
-/* Takes all that has passed, or with `spare` only as much of it as each stream can lend. */
-static bool take_passed_locked(trz_heap *h, struct stream *s, enum pool_kind pool, unsigned streams, bool spare)
+/* Takes all that has passed, or with `spare` only as much of it as each lane can lend. */
+static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
 {
 	bool any = false;
-	for (unsigned i = 0; i < streams; i++) {
-		struct stream *other = stream_at(h, i);
-		if (other == s)
-			continue;
-		uint64_t most = spare ? lendable(other, s, pool) : UINT64_MAX;
-		struct block *b = fit_find(&other->fit[pool], UNIT);
+	FOR_LENDERS(h, other, l) {
+		uint64_t most = spare ? lendable(other, l, kind) : UINT64_MAX;
+		struct block *b = fit_find(&other->fit[kind], UNIT);
 		while (b) {
-			struct block *next = fit_next(&other->fit[pool], b);
-			if (b->size <= most && ticket_passed(&other->tickets, b->sequence)) {
+			struct block *next = fit_next(&other->fit[kind], b);
+			if (b->size <= most && ticket_passed(&other->stream->tickets, b->sequence)) {
 				most -= most == UINT64_MAX ? 0 : b->size;
-				rehome_locked(h, b, s, 0);
+				rehome_locked(h, b, l, 0);
 				any = true;
 			}
 			b = next;
@@ -63,30 +63,36 @@ static bool take_passed_locked(trz_heap *h, struct stream *s, enum pool_kind poo
 	return any;
 }
 
-bool borrow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
+bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
 {
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
-	if (streams < 2)
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2)
 		return false;
 	heap_poll(h);
 	heap_lock(h);
-	bool found = fit_find(&s->fit[pool], bytes) != NULL;  /* the poll may have drained enough */
-	struct block *b = found ? NULL : best_passed_locked(h, s, pool, bytes, streams);
+	bool found = fit_find(&l->fit[kind], bytes) != NULL;  /* the poll may have drained enough */
+	struct block *b = found ? NULL : best_passed_locked(h, l, kind, bytes);
 	if (b) {
-		rehome_locked(h, b, s, 0);
+		rehome_locked(h, b, l, 0);
 		found = true;
 	}
 	if (!found)
-		found = take_passed_locked(h, s, pool, streams, true) && fit_find(&s->fit[pool], bytes);
+		found = take_passed_locked(h, l, kind, true) && fit_find(&l->fit[kind], bytes);
 	heap_unlock(h);
 	return found;
 }
 
-void borrow_join_all_locked(trz_heap *h, struct stream *s, enum pool_kind pool)
+void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind)
 {
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
-	if (streams > 1)
-		take_passed_locked(h, s ? s : stream_at(h, 0), pool, streams, false);
+	take_passed_locked(h, l, kind, false);
+}
+
+void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
+{
+	if (h->streams.lanes.first)
+		take_passed_locked(h, h->streams.lanes.first, kind, false);
+	for (const struct pool *p = h->pools; p; p = p->next)
+		if (p->lanes && !p->pinned)
+			take_passed_locked(h, p->lanes, kind, false);
 }
 
 /* ---- with waits ---- */
@@ -110,14 +116,15 @@ static bool is_capturing(trz_heap *h, const struct stream *s)
 
 /* Makes `s` wait for the free of a busy block, and frees it as a block of `s`. The event stays queued while the
  * growth lock is held. */
-static bool wait_for_block(trz_heap *h, struct stream *s, struct block *b, trz_event event)
+static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_event event)
 {
-	const struct stream *other = b->home;
+	struct stream *s = l->stream;
+	const struct stream *other = b->home->stream;
 	trz_status status = driver_stream_wait(&h->driver, s->handle, event);
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
 	if (status == TRZ_OK) {
-		b->home = s;
+		b->home = l;
 		b->sequence = ticket_take(&s->tickets);  /* what s does from now on comes after the free */
 		counter_add(&h->counters.waits_inserted, 1);
 		history_note(&h->history, HISTORY_WAIT, .stream = (uint64_t)s->handle, .awaited = (uint64_t)other->handle);
@@ -128,19 +135,15 @@ static bool wait_for_block(trz_heap *h, struct stream *s, struct block *b, trz_e
 }
 
 /* The free block of another stream that a wait can give: the smallest of at least `bytes`, else the largest. */
-static struct block *waitable_locked(const trz_heap *h, const struct stream *s, enum pool_kind pool, uint64_t bytes,
+static struct block *waitable_locked(const trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes,
                                      trz_event *event)
 {
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
 	struct block *best = NULL;
-	for (unsigned i = 0; i < streams; i++) {
-		const struct stream *other = stream_at(h, i);
-		if (other == s)
-			continue;
-		for (struct block *b = fit_find(&other->fit[pool], UNIT); b; b = fit_next(&other->fit[pool], b)) {
+	FOR_LENDERS(h, other, l) {
+		for (struct block *b = fit_find(&other->fit[kind], UNIT); b; b = fit_next(&other->fit[kind], b)) {
 			bool better = !best || (best->size < bytes ? b->size > best->size
 			                                           : b->size >= bytes && b->size < best->size);
-			trz_event e = better ? exact_event_locked(&other->tickets, b->sequence) : NULL;
+			trz_event e = better ? exact_event_locked(&other->stream->tickets, b->sequence) : NULL;
 			if (e) {
 				best = b;
 				*event = e;
@@ -150,23 +153,23 @@ static struct block *waitable_locked(const trz_heap *h, const struct stream *s, 
 	return best;
 }
 
-void borrow_with_waits(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
+void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
 {
-	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || is_capturing(h, s))
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || is_capturing(h, l->stream))
 		return;
 	uint64_t taken = 0;
 	while (taken < bytes) {
 		trz_event event;
 		heap_lock(h);
-		struct block *b = waitable_locked(h, s, pool, bytes, &event);
+		struct block *b = waitable_locked(h, l, kind, bytes, &event);
 		if (b) {
 			taken += b->size;
-			fit_remove(&b->home->fit[pool], b);
+			fit_remove(&b->home->fit[kind], b);
 			b->state = BLOCK_BUSY;
 			level_add(&h->counters.idle_bytes, b->size);
 		}
 		heap_unlock(h);
-		if (!b || !wait_for_block(h, s, b, event))
+		if (!b || !wait_for_block(h, l, b, event))
 			return;
 	}
 }

@@ -7,18 +7,22 @@
 
 #include "heap.h"
 
-/* Asks the driver how far the streams are, and moves passed free blocks of other streams to `s`, as far as those can
- * lend them: the best fit for `bytes` where one of them will do, else all, so that they join with what `s` has.
- * true: a block of `bytes` may be there now. Waits for nothing; with one stream it does nothing. Growth lock held. */
-bool borrow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
+/* Asks the driver how far the streams are, and moves passed free blocks of the pool's other lanes to `l`, as far as
+ * those can lend them: the best fit for `bytes` where one of them will do, else all, so that they join with what `l`
+ * has. true: a block of `bytes` may be there now. Waits for nothing; with one stream it does nothing. Growth lock
+ * held. */
+bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes);
 
-/* Moves every passed free block of every stream to `s` (NULL: to one of them), so that neighbours join across
- * streams and tiles that several streams had a part of become wholly free. */
-void borrow_join_all_locked(trz_heap *h, struct stream *s, enum pool_kind pool);
+/* Moves every passed free block of the pool to `l`, so that neighbours join across streams and tiles that several
+ * streams had a part of become wholly free. */
+void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind);
 
-/* The ladder's way: makes `s` wait, on the device, for the frees of other streams' blocks that it needs for
- * `bytes`, and moves them to `s`. Only events recorded inside the frees are waited for (law 8). Not while `s` is
+/* The same in every pool that is not pinned, each to one of its lanes. */
+void borrow_join_everywhere_locked(trz_heap *h, enum kind kind);
+
+/* The ladder's way: makes the stream wait, on the device, for the frees of other streams' blocks that it needs for
+ * `bytes`, and moves them to `l`. Only events recorded inside the frees are waited for (law 8). Not while it is
  * being captured. Growth lock held. */
-void borrow_with_waits(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes);
+void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes);
 
 #endif

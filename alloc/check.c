@@ -11,18 +11,18 @@
 
 /* What the walk adds up. */
 struct sums {
-	uint64_t reserved[POOL_KINDS], segments[POOL_KINDS];
-	uint64_t allocations[POOL_KINDS], allocated[POOL_KINDS], requested[POOL_KINDS];
+	uint64_t reserved[KINDS], segments[KINDS];
+	uint64_t allocations[KINDS], allocated[KINDS], requested[KINDS];
 	uint64_t rounding, pending, pending_slots, cached, free_slots, idle, lost, classic, zombie, aliases;
 };
 
 #define CORRUPT(invariant, ...) trz_fail(TRZ_ERROR_CORRUPT, "invariant " invariant ": " __VA_ARGS__)
 
-static void add_held(struct sums *sum, enum pool_kind pool, uint64_t requested, uint64_t occupied)
+static void add_held(struct sums *sum, enum kind kind, uint64_t requested, uint64_t occupied)
 {
-	sum->allocations[pool]++;
-	sum->requested[pool] += requested;
-	sum->allocated[pool] += align_up(requested, UNIT);
+	sum->allocations[kind]++;
+	sum->requested[kind] += requested;
+	sum->allocated[kind] += align_up(requested, UNIT);
 	sum->rounding += occupied - requested;
 }
 
@@ -78,7 +78,7 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 	switch ((enum block_state)b->state) {
 	case BLOCK_FREE:
 		sum->cached += b->size;
-		if (b->sequence > b->home->tickets.newest)
+		if (b->sequence > b->home->stream->tickets.newest)
 			return CORRUPT("I7", "the free block at %#" PRIx64 " has a ticket from the future", b->address);
 		break;
 	case BLOCK_LIVE:
@@ -133,9 +133,9 @@ static trz_status check_window(const trz_heap *h, const struct window *w, struct
 static void add_tiles(const struct window *w, struct sums *sum)
 {
 	if (w->classic) {
-		sum->reserved[w->pool] += w->classic->size;
+		sum->reserved[w->kind] += w->classic->size;
 		sum->classic += w->classic->size;
-		sum->segments[w->pool]++;
+		sum->segments[w->kind]++;
 		sum->lost += w->classic->size - w->size;
 		return;
 	}
@@ -147,8 +147,8 @@ static void add_tiles(const struct window *w, struct sums *sum)
 			sum->aliases++;
 			continue;
 		}
-		sum->reserved[l->tile->pool] += l->tile->size;
-		sum->segments[l->tile->pool]++;
+		sum->reserved[l->tile->kind] += l->tile->size;
+		sum->segments[l->tile->kind]++;
 	}
 }
 
@@ -159,8 +159,8 @@ static void add_zombies(const trz_heap *h, struct sums *sum)
 		sum->zombie += tile->size;
 		if (tile->places)
 			continue;
-		sum->reserved[tile->pool] += tile->size;
-		sum->segments[tile->pool]++;
+		sum->reserved[tile->kind] += tile->size;
+		sum->segments[tile->kind]++;
 	}
 }
 
@@ -178,12 +178,12 @@ static trz_status expect(const char *what, uint64_t counter_value, uint64_t sum)
 static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 {
 	const struct counters *c = &h->counters;
-	for (int pool = 0; pool < POOL_KINDS; pool++) {
-		EXPECT("reserved bytes", flow_current(&c->reserved_bytes, pool), sum->reserved[pool]);
-		EXPECT("segments", flow_current(&c->segment, pool), sum->segments[pool]);
-		EXPECT("allocations", flow_current(&c->allocation, pool), sum->allocations[pool]);
-		EXPECT("allocated bytes", flow_current(&c->allocated_bytes, pool), sum->allocated[pool]);
-		EXPECT("requested bytes", flow_current(&c->requested_bytes, pool), sum->requested[pool]);
+	for (int kind = 0; kind < KINDS; kind++) {
+		EXPECT("reserved bytes", flow_current(&c->reserved_bytes, kind), sum->reserved[kind]);
+		EXPECT("segments", flow_current(&c->segment, kind), sum->segments[kind]);
+		EXPECT("allocations", flow_current(&c->allocation, kind), sum->allocations[kind]);
+		EXPECT("allocated bytes", flow_current(&c->allocated_bytes, kind), sum->allocated[kind]);
+		EXPECT("requested bytes", flow_current(&c->requested_bytes, kind), sum->requested[kind]);
 	}
 	EXPECT("rounding", counters_rounding(c), sum->rounding);
 	EXPECT("pending bytes", counter_get(&c->pending_bytes.current), sum->pending);
@@ -207,17 +207,22 @@ static trz_status check_stream(const struct stream *s)
 	const struct tickets *t = &s->tickets;
 	if (t->passed > t->recorded || t->recorded > t->newest || t->count > TICKET_QUEUE)
 		return CORRUPT("I7", "the tickets of stream %" PRIu64 " are out of order", s->id);
-	for (int pool = 0; pool < POOL_KINDS; pool++) {
-		const char *wrong = fit_check(&s->fit[pool]);
+	return TRZ_OK;
+}
+
+static trz_status check_lane(const struct lane *l)
+{
+	for (int kind = 0; kind < KINDS; kind++) {
+		const char *wrong = fit_check(&l->fit[kind]);
 		if (wrong)
-			return CORRUPT("I3", "stream %" PRIu64 ": %s", s->id, wrong);
+			return CORRUPT("I3", "stream %" PRIu64 ": %s", l->stream->id, wrong);
 	}
 	for (unsigned c = 0; c < CLASS_COUNT; c++) {
 		uint32_t length = 0;
-		for (const struct slab *i = s->bins[c].first; i; i = i->next)
+		for (const struct slab *i = l->bins[c].first; i; i = i->next)
 			length++;
-		if (length != s->bins[c].length)
-			return CORRUPT("I5", "stream %" PRIu64 ": a bin's length is not its number of slabs", s->id);
+		if (length != l->bins[c].length)
+			return CORRUPT("I5", "stream %" PRIu64 ": a bin's length is not its number of slabs", l->stream->id);
 	}
 	return TRZ_OK;
 }
@@ -226,14 +231,16 @@ static trz_status check_all(const trz_heap *h)
 {
 	struct sums sum = {0};
 	uint64_t indexed = 0;
-	for (unsigned i = 0; i < h->streams.count; i++) {
-		const struct stream *s = h->streams.list[i];
-		if (check_stream(s) != TRZ_OK)
+	for (unsigned i = 0; i < h->streams.count; i++)
+		if (check_stream(h->streams.list[i]) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
-		indexed += s->fit[SMALL].bytes + s->fit[LARGE].bytes;
+	for (const struct lane *l = h->streams.lanes.first; l; l = l->next) {
+		if (check_lane(l) != TRZ_OK)
+			return TRZ_ERROR_CORRUPT;
+		indexed += l->fit[SMALL].bytes + l->fit[LARGE].bytes;
 	}
-	for (int pool = 0; pool < POOL_KINDS; pool++)
-		for (const struct window *w = h->windows[pool]; w; w = w->next) {
+	for (int kind = 0; kind < KINDS; kind++)
+		for (const struct window *w = h->windows[kind]; w; w = w->next) {
 			if (check_window(h, w, &sum) != TRZ_OK)
 				return TRZ_ERROR_CORRUPT;
 			add_tiles(w, &sum);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best-fit index: the free blocks of one stream and pool, found by size. Sizes fall into bins, 64 per
+ * The best-fit index: the free blocks of one lane and kind, found by size. Sizes fall into bins, 64 per
  * doubling (linear below 32 KiB), so that a bin rarely holds more than a few blocks; each bin is a treap ordered by
  * (size, address), and a bitmap tells which bins hold anything. The smallest block that is
  * large enough, lowest address first, is found in the request's own bin or is the first of the next bin that is not

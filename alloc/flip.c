@@ -16,7 +16,7 @@
 /* A run of places in one hole, and what of it is to be taken. */
 struct run {
 	struct block *hole;
-	struct block *before, *after;  /* the stream's free neighbours; NULL: the run does not touch them */
+	struct block *before, *after;  /* the lane's free neighbours; NULL: the run does not touch them */
 	trz_addr begin, end;           /* the places to be flipped: whole tiles */
 	uint64_t moved;                /* bytes of them */
 	bool unpassed;
@@ -24,7 +24,7 @@ struct run {
 
 struct search {
 	trz_heap *heap;
-	struct stream *stream;
+	struct lane *lane;
 	uint64_t bytes;
 	size_t candidates;
 	uint64_t run;                  /* number of the run being scanned: a tile may have several aliases in one */
@@ -33,7 +33,7 @@ struct search {
 
 static struct block *own_free(const struct search *f, struct block *b)
 {
-	return b && b->state == BLOCK_FREE && b->home == f->stream ? b : NULL;
+	return b && b->state == BLOCK_FREE && b->home == f->lane ? b : NULL;
 }
 
 /* The candidate whose alias lies at an address of a hole; NULL: the tile there is not free, or none is. Tiles that
@@ -137,7 +137,7 @@ static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *ta
 	for (size_t i = 0; i < count; i++) {
 		struct tile *tile = window_at(target->window, a)->tile;
 		history_note(&h->history, HISTORY_FLIP, .address = a, .from = h->moved[i]->address, .size = tile->size);
-		tile_leave(tile->places, h->moved[i]->home, h->moved[i]->sequence);
+		tile_leave(tile->places, h->moved[i]->home->stream, h->moved[i]->sequence);
 		tile_flip(tile, a);
 		heap_make_hole_locked(h, h->moved[i]);
 		a += tile->size;
@@ -149,8 +149,8 @@ static struct block *take_run_locked(struct search *f)
 	trz_heap *h = f->heap;
 	const struct run *r = &f->best;
 	struct block *b = heap_cut_hole_locked(h, r->hole, r->begin, r->end - r->begin);
-	b->home = f->stream;
-	b->sequence = f->stream->tickets.newest;  /* at most: what passed is of no harm to wait for */
+	b->home = f->lane;
+	b->sequence = f->lane->stream->tickets.newest;  /* at most: what passed is of no harm to wait for */
 	move_tiles_locked(h, r, b, f->candidates);
 	level_add(&h->counters.idle_bytes, b->size);
 	counter_add(&h->counters.bytes_flipped, b->size);
@@ -162,7 +162,7 @@ static struct block *take_run_locked(struct search *f)
 	}
 	if (r->before && own_free(f, b->prev)) {
 		struct block *before = b->prev;
-		fit_remove(&f->stream->fit[before->pool], before);
+		fit_remove(&f->lane->fit[before->kind], before);
 		before->state = BLOCK_BUSY;
 		level_add(&h->counters.idle_bytes, before->size);
 		heap_join_busy_locked(h, before);
@@ -171,11 +171,11 @@ static struct block *take_run_locked(struct search *f)
 	return b;
 }
 
-struct block *flip_locked(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, size_t n, bool *unpassed)
+struct block *flip_locked(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, size_t n, bool *unpassed)
 {
-	struct search f = {.heap = h, .stream = s, .bytes = bytes, .candidates = n};
+	struct search f = {.heap = h, .lane = l, .bytes = bytes, .candidates = n};
 	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
-		if (hole->pool == pool)
+		if (hole->kind == kind && hole->window->pool == l->pool)
 			scan_hole(&f, hole);
 	*unpassed = f.best.hole && f.best.unpassed;
 	if (!f.best.hole || *unpassed)

@@ -33,8 +33,8 @@ enum { SMALL_TILE = 2 * GRANULE };
 /* One growth under way. */
 struct growth {
 	trz_heap *heap;
-	struct stream *stream;
-	enum pool_kind pool;
+	struct lane *lane;
+	enum kind kind;
 	enum effort effort;
 	struct window *window;
 	struct block *node;          /* taken for the block of what is laid */
@@ -54,10 +54,10 @@ static uint64_t limit_of(const trz_heap *h)
 	return limit ? limit : UINT64_MAX;
 }
 
-static uint64_t preferred_tile(const trz_heap *h, enum pool_kind pool)
+static uint64_t preferred_tile(const trz_heap *h, enum kind kind)
 {
 	uint64_t reserved = heap_reserved(h), size = h->config.tile_size;
-	if (pool == SMALL)
+	if (kind == SMALL)
 		return max_u64(h->driver.granule, reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE);
 	if (counter_get(&h->burst_bytes) >= reserved / 50)
 		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
@@ -86,13 +86,13 @@ bool grow_is_cheap(const trz_heap *h, uint64_t bytes)
 static void take_tail(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	g->window = g->stream->window[g->pool];
+	g->window = g->lane->window[g->kind];
 	g->tail = NULL;
 	g->need = align_up(bytes, h->driver.granule);
 	heap_lock(h);
 	struct block *last = g->window ? g->window->blocks.last : NULL;
-	if (last && last->state == BLOCK_FREE && last->home == g->stream && last->size < bytes) {
-		fit_remove(&g->stream->fit[g->pool], last);
+	if (last && last->state == BLOCK_FREE && last->home == g->lane && last->size < bytes) {
+		fit_remove(&g->lane->fit[g->kind], last);
 		last->state = BLOCK_BUSY;
 		level_add(&h->counters.idle_bytes, last->size);
 		g->tail = last;
@@ -110,18 +110,18 @@ static void give_tail_locked(struct growth *g)
 	g->tail = NULL;
 }
 
-static uint64_t window_size(const trz_heap *h, enum pool_kind pool)
+static uint64_t window_size(const trz_heap *h, enum kind kind)
 {
 	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
 	uint64_t size = h->config.window_factor * device;
-	return pool == SMALL ? align_up(size / 8, h->driver.granule) : size;
+	return kind == SMALL ? align_up(size / 8, h->driver.granule) : size;
 }
 
 /* Sees to a window with room for what is needed and for what the last tile may have too much, whichever it is. */
 static trz_status find_room(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	uint64_t spare = max_u64(preferred_tile(h, g->pool), h->tile_most);
+	uint64_t spare = max_u64(preferred_tile(h, g->kind), h->tile_most);
 	uint64_t least = align_up(bytes, h->driver.granule) + spare;
 	take_tail(g, bytes);
 	if (g->window && g->window->base + g->window->size - g->window->top >= g->need + spare)
@@ -131,12 +131,12 @@ static trz_status find_room(struct growth *g, uint64_t bytes)
 	heap_unlock(h);
 	reclaim_windows(h);
 	struct window *w;
-	uint64_t size = max_u64(window_size(h, g->pool), least);
-	trz_status status = window_open(&h->meta, &h->driver, g->pool, size, least, &w);
+	uint64_t size = max_u64(window_size(h, g->kind), least);
+	trz_status status = window_open(&h->meta, &h->driver, g->kind, size, least, &w);
 	if (status != TRZ_OK)
 		return status;
-	w->next = h->windows[g->pool];
-	h->windows[g->pool] = g->stream->window[g->pool] = g->window = w;
+	w->next = h->windows[g->kind];
+	h->windows[g->kind] = g->lane->window[g->kind] = g->window = w;
 	g->need = align_up(bytes, h->driver.granule);
 	return TRZ_OK;
 }
@@ -182,29 +182,35 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 		choose(g, smallest_larger);
 }
 
-/* Finds candidates in a pool. Where some have not passed, or there are none, the driver is asked once how far
+static unsigned find_flags(const struct growth *g)
+{
+	bool captured = atomic_load_explicit(&g->lane->stream->captured, memory_order_relaxed);
+	return (g->effort == GROW_THRIFTY ? FIND_SPARE : FIND_EVERYWHERE) | (captured ? FIND_PASSED : 0);
+}
+
+/* Finds candidates of a kind. Where some have not passed, or there are none, the driver is asked once how far
  * the streams are. */
-static size_t find_candidates_locked(struct growth *g, enum pool_kind pool)
+static size_t find_candidates_locked(struct growth *g, enum kind kind)
 {
 	trz_heap *h = g->heap;
-	bool spare = g->effort == GROW_THRIFTY;
-	size_t n = reclaim_find_locked(h, g->stream, pool, g->fenced, spare), unpassed = n == 0;
+	unsigned how = find_flags(g);
+	size_t n = reclaim_find_locked(h, g->lane, kind, g->fenced, how), unpassed = n == 0;
 	for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 		unpassed += !h->candidates[i].passed;
 	if (unpassed) {
 		heap_unlock(h);
 		heap_poll(h);
 		heap_lock(h);
-		n = reclaim_find_locked(h, g->stream, pool, g->fenced, spare);
+		n = reclaim_find_locked(h, g->lane, kind, g->fenced, how);
 	}
 	return n == SIZE_MAX ? 0 : n;
 }
 
-static void gather_from(struct growth *g, enum pool_kind pool)
+static void gather_from(struct growth *g, enum kind kind)
 {
 	trz_heap *h = g->heap;
 	heap_lock(h);
-	size_t n = find_candidates_locked(g, pool);
+	size_t n = find_candidates_locked(g, kind);
 	if (n) {
 		qsort(h->candidates, n, sizeof *h->candidates, by_size);
 		choose_candidates_locked(g, n);
@@ -217,9 +223,9 @@ static void gather(struct growth *g)
 {
 	if (g->effort == GROW_THRIFTY && within_slack(g->heap, g->need, g->need))
 		return;
-	gather_from(g, g->pool);
+	gather_from(g, g->kind);
 	if (g->effort == GROW_HARD && g->gathered_bytes < g->need)
-		gather_from(g, g->pool == SMALL ? LARGE : SMALL);
+		gather_from(g, g->kind == SMALL ? LARGE : SMALL);
 }
 
 /* A full completion edge in the stream between its old uses and whatever comes (law 9). */
@@ -227,12 +233,12 @@ static trz_status fence(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	heap_lock(h);
-	uint64_t newest = g->stream->tickets.newest;
+	uint64_t newest = g->lane->stream->tickets.newest;
 	heap_unlock(h);
-	trz_event event = heap_record_event(h, g->stream);
+	trz_event event = heap_record_event(h, g->lane->stream);
 	if (!event)
 		return driver_is_dead(&h->driver) ? TRZ_ERROR_CONTEXT_DEAD : TRZ_ERROR_DRIVER;
-	trz_status status = driver_stream_wait(&h->driver, g->stream->handle, event);
+	trz_status status = driver_stream_wait(&h->driver, g->lane->stream->handle, event);
 	heap_return_event(h, event);
 	if (status != TRZ_OK)
 		return status;
@@ -247,8 +253,8 @@ static struct block *flip_once(struct growth *g, uint64_t bytes, bool *unpassed)
 {
 	trz_heap *h = g->heap;
 	heap_lock(h);
-	size_t n = reclaim_find_locked(h, g->stream, g->pool, g->fenced, g->effort == GROW_THRIFTY);
-	struct block *b = flip_locked(h, g->stream, g->pool, bytes, n == SIZE_MAX ? 0 : n, unpassed);
+	size_t n = reclaim_find_locked(h, g->lane, g->kind, g->fenced, find_flags(g));
+	struct block *b = flip_locked(h, g->lane, g->kind, bytes, n == SIZE_MAX ? 0 : n, unpassed);
 	heap_unlock(h);
 	return b;
 }
@@ -290,16 +296,16 @@ static trz_status create_one(struct growth *g, uint64_t size)
 	trz_heap *h = g->heap;
 	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
 		return meta_exhausted();
-	trz_status status = tile_create(&h->tiles, size, g->pool, &h->lay_list[g->count]);
+	trz_status status = tile_create(&h->tiles, size, g->kind, &h->lay_list[g->count]);
 	if (status != TRZ_OK)
 		return status;
 	g->count++;
-	flow_add(&h->counters.reserved_bytes, g->pool, size);
-	flow_add(&h->counters.segment, g->pool, 1);
+	flow_add(&h->counters.reserved_bytes, g->kind, size);
+	flow_add(&h->counters.segment, g->kind, 1);
 	heap_lock(h);
 	level_add(&h->counters.idle_bytes, size);
 	heap_unlock(h);
-	h->tile_least[g->pool] = min_u64(h->tile_least[g->pool], size);
+	h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], size);
 	h->tile_most = max_u64(h->tile_most, size);
 	return TRZ_OK;
 }
@@ -311,7 +317,7 @@ static uint64_t next_tile(const struct growth *g, uint64_t missing)
 	uint64_t reserved = heap_reserved(h), limit = limit_of(h);
 	uint64_t most = g->effort == GROW_HARD ? limit : min_u64(limit, h->capacity);
 	uint64_t left = most > reserved ? align_down(most - reserved, h->driver.granule) : 0;
-	uint64_t size = preferred_tile(h, g->pool);
+	uint64_t size = preferred_tile(h, g->kind);
 	if (missing > left)
 		return 0;
 	if (g->effort == GROW_HARD)
@@ -381,7 +387,7 @@ static trz_status lay(struct growth *g)
 		return status;
 	heap_lock(h);  /* a mapping could not be undone: these addresses are used up */
 	give_tail_locked(g);
-	heap_make_hole_locked(h, heap_append_block_locked(g->node, g->window, g->stream, g->window->top - top));
+	heap_make_hole_locked(h, heap_append_block_locked(g->node, g->window, g->lane, g->window->top - top));
 	g->node = NULL;
 	heap_unlock(h);
 	return status;
@@ -392,7 +398,7 @@ static struct block *finish_locked(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	/* What has been gathered may be behind a fence only: that orders it for this stream, not for others. */
-	uint64_t sequence = g->gathered ? g->stream->tickets.newest : 0, size = 0;
+	uint64_t sequence = g->gathered ? g->lane->stream->tickets.newest : 0, size = 0;
 	for (size_t i = 0; i < g->count; i++)
 		size += h->lay_list[i]->size;
 	for (size_t i = 0; i < g->count; i++) {
@@ -404,10 +410,10 @@ static struct block *finish_locked(struct growth *g)
 			history_note(&h->history, HISTORY_MAP, .address = tile->places->address, .size = tile->size);
 	}
 	for (size_t i = 0; i < g->gathered; i++) {
-		tile_leave(h->lay_list[i]->places->next, h->moved[i]->home, h->moved[i]->sequence);
+		tile_leave(h->lay_list[i]->places->next, h->moved[i]->home->stream, h->moved[i]->sequence);
 		heap_make_hole_locked(h, h->moved[i]);
 	}
-	struct block *b = heap_append_block_locked(g->node, g->window, g->stream, size);
+	struct block *b = heap_append_block_locked(g->node, g->window, g->lane, size);
 	b->sequence = sequence;
 	if (g->tail) {
 		b = g->tail;
@@ -419,23 +425,23 @@ static struct block *finish_locked(struct growth *g)
 	return b;
 }
 
-/* What has moved: the price of it, and where a tile that changed its pool is counted. */
+/* What has moved: the price of it, and where a tile that changed its kind is counted. */
 static void account_moved(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	for (size_t i = 0; i < g->gathered; i++) {
 		struct tile *tile = h->lay_list[i];
-		if (tile->pool == g->pool)
+		if (tile->kind == g->kind)
 			continue;
-		flow_sub(&h->counters.reserved_bytes, tile->pool, tile->size);
-		flow_sub(&h->counters.segment, tile->pool, 1);
-		tile->pool = (uint8_t)g->pool;
-		flow_add(&h->counters.reserved_bytes, tile->pool, tile->size);
-		flow_add(&h->counters.segment, tile->pool, 1);
+		flow_sub(&h->counters.reserved_bytes, tile->kind, tile->size);
+		flow_sub(&h->counters.segment, tile->kind, 1);
+		tile->kind = (uint8_t)g->kind;
+		flow_add(&h->counters.reserved_bytes, tile->kind, tile->size);
+		flow_add(&h->counters.segment, tile->kind, 1);
 	}
 	h->gathered_bytes += g->gathered_bytes;
 	for (size_t i = 0; i < g->count; i++)
-		h->tile_least[g->pool] = min_u64(h->tile_least[g->pool], h->lay_list[i]->size);
+		h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], h->lay_list[i]->size);
 }
 
 static trz_status give_up(struct growth *g, trz_status status)
@@ -452,17 +458,17 @@ static trz_status give_up(struct growth *g, trz_status status)
 
 /* ---- classic segments ---- */
 
-static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes,
+static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes,
                                enum effort effort, struct block **out)
 {
-	uint64_t usual = pool == SMALL ? SMALL_TILE : h->config.tile_size;
-	uint64_t size = align_up(bytes + (pool == SMALL ? CELL : UNIT), GRANULE);
+	uint64_t usual = kind == SMALL ? SMALL_TILE : h->config.tile_size;
+	uint64_t size = align_up(bytes + (kind == SMALL ? CELL : UNIT), GRANULE);
 	if (effort == GROW_THRIFTY && heap_reserved(h) + usual <= limit_of(h))
 		size = max_u64(size, usual);
 	if (heap_reserved(h) + size > limit_of(h))
 		return TRZ_ERROR_LIMIT;
 	struct window *w;
-	trz_status status = window_open_classic(&h->meta, &h->tiles, pool, size, &w);
+	trz_status status = window_open_classic(&h->meta, &h->tiles, kind, size, &w);
 	if (status != TRZ_OK)
 		return status;
 	heap_lock(h);
@@ -473,14 +479,14 @@ static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind poo
 		window_close_classic(&h->meta, &h->tiles, w);
 		return meta_exhausted();
 	}
-	flow_add(&h->counters.reserved_bytes, pool, size);
-	flow_add(&h->counters.segment, pool, 1);
+	flow_add(&h->counters.reserved_bytes, kind, size);
+	flow_add(&h->counters.segment, kind, 1);
 	level_add(&h->counters.classic_bytes, size);
-	h->tile_least[pool] = min_u64(h->tile_least[pool], w->size);
-	w->next = h->windows[pool];
-	h->windows[pool] = w;
+	h->tile_least[kind] = min_u64(h->tile_least[kind], w->size);
+	w->next = h->windows[kind];
+	h->windows[kind] = w;
 	heap_lock(h);
-	*out = heap_append_block_locked(node, w, s, w->size);
+	*out = heap_append_block_locked(node, w, l, w->size);
 	history_note(&h->history, HISTORY_SEGMENT_ALLOC, .address = w->base, .size = w->size);
 	level_add(&h->counters.idle_bytes, size);
 	counter_add(&h->counters.path_extend, 1);
@@ -490,14 +496,14 @@ static trz_status grow_classic(trz_heap *h, struct stream *s, enum pool_kind poo
 
 /* ---- */
 
-trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, enum effort effort,
+trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enum effort effort,
                 struct block **out)
 {
 	if (bytes > h->driver.info.total_bytes)
 		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
 	if (!h->driver.vmm)
-		return grow_classic(h, s, pool, bytes, effort, out);
-	struct growth g = {.heap = h, .stream = s, .pool = pool, .effort = effort};
+		return grow_classic(h, l, kind, bytes, effort, out);
+	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = effort};
 	*out = NULL;
 	if (effort == GROW_HARD || !within_slack(h, bytes, bytes))
 		*out = flip(&g, bytes);
@@ -524,21 +530,21 @@ trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t byt
 
 /* ---- the largest request ---- */
 
-uint64_t grow_largest(trz_heap *h, struct stream *s)
+uint64_t grow_largest(trz_heap *h, struct lane *l)
 {
 	uint64_t free_bytes = 0, total, largest = 0, movable = 0, tail = 0;
 	heap_poll(h);
 	if (driver_mem_info(&h->driver, &free_bytes, &total) != TRZ_OK)
 		free_bytes = 0;
 	heap_lock(h);
-	largest = counter_get(&s->fit[LARGE].largest);
-	for (int pool = 0; h->driver.vmm && pool < POOL_KINDS; pool++) {
-		size_t n = reclaim_find_locked(h, s, pool, UINT64_MAX, false);
+	largest = counter_get(&l->fit[LARGE].largest);
+	for (int kind = 0; h->driver.vmm && kind < KINDS; kind++) {
+		size_t n = reclaim_find_locked(h, l, kind, UINT64_MAX, FIND_EVERYWHERE);
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 			movable += h->candidates[i].tile->size;
 	}
-	const struct block *last = s->window[LARGE] ? s->window[LARGE]->blocks.last : NULL;
-	if (last && last->state == BLOCK_FREE && last->home == s)
+	const struct block *last = l->window[LARGE] ? l->window[LARGE]->blocks.last : NULL;
+	if (last && last->state == BLOCK_FREE && last->home == l)
 		tail = last->size;
 	heap_unlock(h);
 	uint64_t limit = limit_of(h), reserved = heap_reserved(h);

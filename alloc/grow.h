@@ -13,17 +13,17 @@ enum effort {
 	GROW_HARD      /* the device is full: gather whatever can move, create no byte more than is missing */
 };
 
-/* Adds memory for one request: `bytes` contiguous bytes for `s` at the end of the pool's window, handed over as
+/* Adds memory for one request: `bytes` contiguous bytes for `l` at the end of its window, handed over as
  * a busy block of at least that size that counts as idle. Growth lock held, heap lock not.
  * OUT_OF_MEMORY, LIMIT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER: the heap is as it was. */
-trz_status grow(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, enum effort effort,
+trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enum effort effort,
                 struct block **out);
 
 /* Whether `bytes` of new memory would keep reserved memory within the slack above the peak of what callers hold. */
 bool grow_is_cheap(const trz_heap *h, uint64_t bytes);
 
-/* The largest request that would be served to `s` now: out of its free blocks, of what other streams are done with,
+/* The largest request that would be served to `l` now: out of its free blocks, of what other streams are done with,
  * or of what growth with all effort could lay. An estimate: others allocate meanwhile. Growth lock held. */
-uint64_t grow_largest(trz_heap *h, struct stream *s);
+uint64_t grow_largest(trz_heap *h, struct lane *l);
 
 #endif

@@ -31,6 +31,7 @@ static trz_status open_structures(trz_heap *h)
 	tiles_init(&h->tiles, &h->meta, &h->driver, &h->counters);
 	h->streams.meta = h->events.meta = &h->meta;
 	h->streams.counters = &h->counters;
+	lanes_init(&h->streams.lanes);
 	h->tile_least[SMALL] = h->tile_least[LARGE] = SIZE_LIMIT;
 	atomic_init(&h->limit, h->config.limit);
 	return TRZ_OK;
@@ -102,6 +103,22 @@ trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
 	return status;
 }
 
+struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p)
+{
+	if (!p)
+		return &s->lane;
+	struct lane *l = pool_lane(p, s);
+	if (l)
+		return l;
+	l = meta_alloc(&h->meta, sizeof *l);
+	if (!l)
+		return NULL;
+	lane_add(&h->streams.lanes, l, s, p, &h->counters.cached_bytes);
+	l->pool_next = p->lanes;
+	p->lanes = l;
+	return l;
+}
+
 /* ---- blocks ---- */
 
 static bool joins(const struct block *a, const struct block *b)
@@ -111,7 +128,7 @@ static bool joins(const struct block *a, const struct block *b)
 
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
-	struct fit *f = &b->home->fit[b->pool];
+	struct fit *f = &b->home->fit[b->kind];
 	b->state = BLOCK_FREE;
 	b->sequence = sequence;
 	if (joins(b, b->next)) {
@@ -131,7 +148,7 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
 {
-	struct fit *f = &b->home->fit[b->pool];
+	struct fit *f = &b->home->fit[b->kind];
 	assert(b->state == BLOCK_FREE && address >= b->address && address + size <= block_end(b));
 	fit_remove(f, b);
 	if (address > b->address) {
@@ -209,12 +226,12 @@ void heap_join_busy_locked(trz_heap *h, struct block *b)
 {
 	struct block *next = b->next;
 	if (next->state == BLOCK_FREE)
-		fit_remove(&next->home->fit[next->pool], next);
+		fit_remove(&next->home->fit[next->kind], next);
 	b->sequence = max_u64(b->sequence, next->sequence);
 	block_absorb_next(&h->blocks, b);
 }
 
-struct block *heap_append_block_locked(struct block *b, struct window *w, struct stream *home, uint64_t size)
+struct block *heap_append_block_locked(struct block *b, struct window *w, struct lane *home, uint64_t size)
 {
 	const struct block *last = w->blocks.last;
 	*b = (struct block){.address = last ? block_end(last) : w->base,
@@ -222,7 +239,7 @@ struct block *heap_append_block_locked(struct block *b, struct window *w, struct
 	                    .window = w,
 	                    .home = home,
 	                    .state = BLOCK_BUSY,
-	                    .pool = w->pool};
+	                    .kind = w->kind};
 	block_append(&w->blocks, b);
 	return b;
 }
@@ -232,12 +249,12 @@ struct block *heap_append_block_locked(struct block *b, struct window *w, struct
 void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 {
 	struct block *b = s->block;
-	struct stream *home = s->home;
+	struct lane *home = s->home;
 	bin_unlink(&home->bins[s->size_class], s);
 	pagemap_set_slab(&h->pagemap, b->address, b->size, NULL);
 	counter_add(&h->counters.slab_bytes, (uint64_t)0 - b->size);
 	node_pool_give(&h->slabs, s);
-	heap_free_block_locked(h, b, home->tickets.newest);
+	heap_free_block_locked(h, b, home->stream->tickets.newest);
 }
 
 static void retire_empty_of(trz_heap *h, struct bin *bin)
@@ -251,13 +268,14 @@ static void retire_empty_of(trz_heap *h, struct bin *bin)
 
 void heap_retire_empty_slabs(trz_heap *h)
 {
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
-	for (unsigned i = 0; i < streams; i++) {
-		heap_lock(h);
+	heap_lock(h);
+	for (struct lane *l = h->streams.lanes.first; l; l = l->next) {
 		for (unsigned c = 0; c < CLASS_COUNT; c++)
-			retire_empty_of(h, &h->streams.list[i]->bins[c]);
-		heap_unlock(h);
+			retire_empty_of(h, &l->bins[c]);
+		heap_unlock(h);  /* the growth lock keeps the list as it is, but for additions */
+		heap_lock(h);
 	}
+	heap_unlock(h);
 }
 
 void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequence)
@@ -273,7 +291,7 @@ static void end_pending_locked(trz_heap *h, struct pending *p)
 	history_note(&h->history, HISTORY_FREE_COMPLETED,
 	             .address = p->slab ? slab_slot_address(p->slab, p->slot) : p->block->address,
 	             .size = p->slab ? size - p->slab->slack[p->slot] : p->block->requested,
-	             .stream = (uint64_t)(p->slab ? p->slab->home : p->block->home)->handle);
+	             .stream = (uint64_t)(p->slab ? p->slab->home : p->block->home)->stream->handle);
 	level_sub(&h->counters.pending_bytes, size);
 	level_sub(&h->counters.pending, 1);
 	if (!p->slab) {

@@ -30,6 +30,8 @@ struct trz_heap {
 	struct streams streams;
 	struct event_pool events;
 	struct node_pool uses;
+	struct pool *pools;          /* the private ones */
+	uint32_t pool_ids;           /* the last one given */
 	struct block *holes;         /* all of them; every writer holds the growth lock, too */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
@@ -42,12 +44,12 @@ struct trz_heap {
 	/* guarded by `growth_lock` */
 	pthread_mutex_t growth_lock;
 	struct tiles tiles;
-	struct window *windows[POOL_KINDS];  /* all; each stream has one of its own that grows */
+	struct window *windows[KINDS];  /* all; each lane has one of its own that grows */
 	struct candidate *candidates;
 	struct tile **lay_list;
 	struct block **moved;
 	size_t candidates_capacity, lay_capacity;
-	uint64_t tile_least[POOL_KINDS];     /* no tile of the pool is smaller */
+	uint64_t tile_least[KINDS];     /* no tile of the kind is smaller */
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
@@ -121,7 +123,10 @@ static inline uint32_t heap_tag_locked(trz_heap *h)
 /* The stream of a handle, added if it is new. May call the driver (its id). */
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
 
-/* Makes a block free in its home stream: joins it with free neighbours of the same home and indexes it.
+/* The stream's lane of a pool (NULL: the default one), made if it is new. NULL: no host memory. */
+struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p);
+
+/* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
  * `sequence` is the ticket of its last use. */
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
@@ -155,7 +160,7 @@ void heap_join_busy_locked(trz_heap *h, struct block *b);
 
 /* Appends a busy block [window's end, window's end + size) at the end of a window, made of `node`, which the caller
  * has taken from h->blocks: a reservation would not last from one hold of the lock to the next. */
-struct block *heap_append_block_locked(struct block *node, struct window *w, struct stream *home, uint64_t size);
+struct block *heap_append_block_locked(struct block *node, struct window *w, struct lane *home, uint64_t size);
 
 /* Takes a slab, all slots free, out of its bin and frees its block. */
 void heap_retire_slab_locked(trz_heap *h, struct slab *s);

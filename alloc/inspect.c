@@ -13,8 +13,8 @@ static uint64_t largest_free(const trz_heap *h)
 	uint64_t largest = 0;
 	for (unsigned i = 0; i < streams; i++) {
 		const struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
-		for (int pool = 0; pool < POOL_KINDS; pool++)
-			largest = max_u64(largest, counter_get(&s->fit[pool].largest));
+		for (int kind = 0; kind < KINDS; kind++)
+			largest = max_u64(largest, counter_get(&s->lane.fit[kind].largest));
 	}
 	return largest;
 }
@@ -79,7 +79,7 @@ static void add_slab(struct snapshot *s, const struct slab *slab)
 			snapshot_add_block(s, (struct snapshot_block){.address = slab_slot_address(slab, slot),
 			                                              .size = c->slot_size,
 			                                              .requested = c->slot_size - slab->slack[slot],
-			                                              .stream = (uint64_t)slab->home->handle,
+			                                              .stream = (uint64_t)slab->home->stream->handle,
 			                                              .pending = slab->pending >> slot & 1});
 }
 
@@ -87,7 +87,8 @@ static void add_range(struct snapshot *s, const struct window *w, trz_addr addre
 {
 	snapshot_add_range(s, (struct snapshot_range){.address = address,
 	                                              .size = size,
-	                                              .small = w->pool == SMALL,
+	                                              .pool = pool_id(w->pool),
+	                                              .small = w->kind == SMALL,
 	                                              .expandable = !w->classic});
 }
 
@@ -104,7 +105,7 @@ static void add_window(struct snapshot *s, const struct window *w)
 			snapshot_add_block(s, (struct snapshot_block){.address = b->address,
 			                                              .size = b->size,
 			                                              .requested = b->requested,
-			                                              .stream = (uint64_t)b->home->handle,
+			                                              .stream = (uint64_t)b->home->stream->handle,
 			                                              .pending = b->state == BLOCK_PENDING});
 	}
 }
@@ -114,8 +115,8 @@ static void fill_snapshot(trz_heap *h, struct snapshot *s)
 {
 	heap_lock(h);
 	history_note(&h->history, HISTORY_SNAPSHOT, .size = flow_all(&h->counters.allocated_bytes));
-	for (int pool = 0; pool < POOL_KINDS; pool++)
-		for (const struct window *w = h->windows[pool]; w; w = w->next)
+	for (int kind = 0; kind < KINDS; kind++)
+		for (const struct window *w = h->windows[kind]; w; w = w->next)
 			add_window(s, w);
 	snapshot_add_history(s, &h->history);
 	heap_unlock(h);

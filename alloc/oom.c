@@ -13,8 +13,8 @@
 /* What a rung works for. */
 struct climb {
 	trz_heap *heap;
-	struct stream *stream;
-	enum pool_kind pool;
+	struct lane *lane;
+	enum kind kind;
 	uint64_t bytes;
 };
 
@@ -24,7 +24,7 @@ struct climb {
 static void drain(const struct climb *c)
 {
 	heap_poll(c->heap);
-	borrow(c->heap, c->stream, c->pool, c->bytes);
+	borrow(c->heap, c->lane, c->kind, c->bytes);
 }
 
 /* Gives up empty slabs that bins keep for the next request. No driver call. */
@@ -38,15 +38,15 @@ static void gather(const struct climb *c)
 {
 	heap_poll(c->heap);
 	heap_lock(c->heap);
-	borrow_join_all_locked(c->heap, c->stream, SMALL);
-	borrow_join_all_locked(c->heap, c->stream, LARGE);
+	borrow_join_all_locked(c->heap, c->lane, SMALL);
+	borrow_join_all_locked(c->heap, c->lane, LARGE);
 	heap_unlock(c->heap);
 }
 
 /* Makes the stream wait, on the device, for frees of other streams. */
 static void wait_for_frees(const struct climb *c)
 {
-	borrow_with_waits(c->heap, c->stream, c->pool, c->bytes);
+	borrow_with_waits(c->heap, c->lane, c->kind, c->bytes);
 }
 
 /* Gives the driver what it refused before, and classic segments, which cannot be moved to where they are needed. A
@@ -82,10 +82,10 @@ bool oom_is_want_of_memory(trz_status status)
 }
 
 /* A free block of the stream, cut to `bytes`, busy and counted as idle; NULL: none. */
-static struct block *search(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes)
+static struct block *search(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
 {
 	heap_lock(h);
-	struct block *b = node_pool_reserve(&h->blocks, 2) ? fit_find(&s->fit[pool], bytes) : NULL;
+	struct block *b = node_pool_reserve(&h->blocks, 2) ? fit_find(&l->fit[kind], bytes) : NULL;
 	if (b) {
 		b = heap_cut_block_locked(h, b, b->address, bytes);
 		level_add(&h->counters.idle_bytes, b->size);
@@ -109,12 +109,12 @@ static const char *size_text(uint64_t bytes, char *text, size_t size)
 static _Thread_local trz_oom_info thread_failure;
 static _Thread_local bool in_callback;
 
-static trz_oom_info gather_info(trz_heap *h, struct stream *s, uint64_t bytes)
+static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes)
 {
 	uint64_t free_bytes = 0, total = h->driver.info.total_bytes, limit = atomic_load(&h->limit);
 	driver_mem_info(&h->driver, &free_bytes, &total);
 	trz_oom_info i = {.requested = bytes,
-	                  .stream = s->handle,
+	                  .stream = l->stream->handle,
 	                  .device_free = free_bytes,
 	                  .device_total = total,
 	                  .limit = limit,
@@ -122,25 +122,25 @@ static trz_oom_info gather_info(trz_heap *h, struct stream *s, uint64_t bytes)
 	                  .allocated = flow_all(&h->counters.allocated_bytes),
 	                  .pending = counter_get(&h->counters.pending_bytes.current),
 	                  .cached = counter_get(&h->counters.cached_bytes.current),
-	                  .largest = grow_largest(h, s)};
+	                  .largest = grow_largest(h, l)};
 	uint64_t growth = limit ? min_u64(free_bytes, limit > i.reserved ? limit - i.reserved : 0) : free_bytes;
 	i.missing = bytes > growth + i.cached ? bytes - growth - i.cached : 0;
 	return i;
 }
 
 /* Keeps the facts and sets the error text: one line with what was asked, where the memory is, what would help. */
-static trz_status report(trz_heap *h, struct stream *s, uint64_t bytes, trz_status status)
+static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
 {
 	enum { N = 32 };
 	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], missing[N];
-	trz_oom_info i = gather_info(h, s, bytes);
+	trz_oom_info i = gather_info(h, l, bytes);
 	thread_failure = i;
 	pthread_mutex_lock(&h->oom_lock);
 	h->last_oom = i;
 	pthread_mutex_unlock(&h->oom_lock);
 	counter_add(&h->counters.num_ooms, 1);
 	heap_lock(h);
-	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)s->handle,
+	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)l->stream->handle,
 	             .device_free = i.device_free);
 	heap_unlock(h);
 	size_text(i.limit, limit, N);
@@ -159,24 +159,24 @@ static trz_status report(trz_heap *h, struct stream *s, uint64_t bytes, trz_stat
 	                          : ": synchronise, or free more");
 }
 
-trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, uint64_t requested,
+trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
                       trz_status refused, struct block **out)
 {
-	const struct climb climb = {h, s, pool, bytes};
+	const struct climb climb = {h, l, kind, bytes};
 	counter_add(&h->counters.num_alloc_retries, 1);
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
 		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
 		ladder[i].climb(&climb);
-		*out = search(h, s, pool, bytes);
+		*out = search(h, l, kind, bytes);
 		if (*out)
 			return TRZ_OK;
 		if (!ladder[i].grows)
 			continue;
-		refused = grow(h, s, pool, bytes, GROW_HARD, out);
+		refused = grow(h, l, kind, bytes, GROW_HARD, out);
 		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}
-	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, s, requested, refused);
+	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, l, requested, refused);
 }
 
 bool oom_ask(trz_heap *h, trz_status status)

@@ -14,7 +14,7 @@ bool oom_is_want_of_memory(trz_status status);
  * the search and growth are tried again. `bytes` is what is to be had in one piece, `requested` what the caller asked
  * for. Growth lock held, heap lock not. On TRZ_OK *out is a busy block as from grow(). Else `refused`, the status that
  * growth ended with, and the error text is set. */
-trz_status oom_ladder(trz_heap *h, struct stream *s, enum pool_kind pool, uint64_t bytes, uint64_t requested,
+trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
                       trz_status refused, struct block **out);
 
 /* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that

@@ -78,17 +78,24 @@ const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *
 	return tile->found_at < n && h->candidates[tile->found_at].tile == tile ? &h->candidates[tile->found_at] : NULL;
 }
 
-size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool, uint64_t fenced, bool spare)
+/* Whether memory of `of` may go to `to`; NULL: to the driver. */
+static bool may_leave(const struct lane *of, const struct lane *to, unsigned how)
 {
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
+	return !lane_is_pinned(of) && (!to || !of->pool || of->pool == to->pool || how & FIND_EVERYWHERE);
+}
+
+size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how)
+{
 	size_t n = 0;
-	for (unsigned i = 0; i < streams; i++) {
-		const struct stream *of = h->streams.list[i];
-		const struct fit *f = &of->fit[pool];
-		uint64_t most = spare && of != s && pool == LARGE ? stream_lendable(of, s) : UINT64_MAX;
-		for (struct block *b = fit_find(f, h->tile_least[pool]); b; b = fit_next(f, b)) {
-			bool passed = ticket_passed(&of->tickets, b->sequence) || (of == s && b->sequence <= fenced);
-			if (b->size > most || !(passed || of == s))
+	for (const struct lane *of = h->streams.lanes.first; of; of = of->next) {
+		if (!may_leave(of, l, how))
+			continue;
+		const struct fit *f = &of->fit[kind];
+		bool ordered = l && of->stream == l->stream && !(how & FIND_PASSED);
+		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
+		for (struct block *b = fit_find(f, h->tile_least[kind]); b; b = fit_next(f, b)) {
+			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
+			if (b->size > most || !(passed || ordered))
 				continue;
 			most -= most == UINT64_MAX ? 0 : b->size;
 			n = find_in_block(h, b, passed, n);
@@ -115,8 +122,8 @@ struct block *reclaim_cut_locked(trz_heap *h, const struct candidate *c)
 
 static void uncount_tile(trz_heap *h, const struct tile *tile)
 {
-	flow_sub(&h->counters.reserved_bytes, tile->pool, tile->size);
-	flow_sub(&h->counters.segment, tile->pool, 1);
+	flow_sub(&h->counters.reserved_bytes, tile->kind, tile->size);
+	flow_sub(&h->counters.segment, tile->kind, 1);
 }
 
 void reclaim_make_zombie(trz_heap *h, struct tile *tile)
@@ -169,7 +176,7 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 {
 	struct tile tile = *w->classic;
 	uint64_t lost = tile.size - w->size;
-	struct window **link = &h->windows[w->pool];
+	struct window **link = &h->windows[w->kind];
 	while (*link != w)
 		link = &(*link)->next;
 	struct window *next = w->next;
@@ -227,11 +234,11 @@ static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
 	return status;
 }
 
-static trz_status trim_pool(trz_heap *h, enum pool_kind pool, uint64_t keep)
+static trz_status trim_pool(trz_heap *h, enum kind kind, uint64_t keep)
 {
 	heap_lock(h);
-	borrow_join_all_locked(h, NULL, pool);
-	size_t n = reclaim_find_locked(h, NULL, pool, 0, false);
+	borrow_join_everywhere_locked(h, kind);
+	size_t n = reclaim_find_locked(h, NULL, kind, 0, 0);
 	size_t cut = n == SIZE_MAX || !reclaim_lists(h, n) ? 0 : cut_to_keep_locked(h, n, keep);
 	heap_unlock(h);
 	trz_status worst = n == SIZE_MAX ? TRZ_ERROR_HOST_MEMORY : TRZ_OK;
@@ -282,32 +289,33 @@ void reclaim_aliases(trz_heap *h)
 	if (counter_get(&h->counters.alias.current) <= most)
 		return;
 	heap_poll(h);
-	for (int pool = 0; pool < POOL_KINDS; pool++)  /* the lowest addresses are the oldest */
-		for (struct window *w = h->windows[pool]; w; w = w->next)
+	for (int kind = 0; kind < KINDS; kind++)  /* the lowest addresses are the oldest */
+		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (!w->classic)
 				unmap_aliases_of(h, w, most / 2);
 }
 
 /* ---- windows and the end ---- */
 
-/* Whether some stream's memory grows in the window. */
-static bool grows(const trz_heap *h, const struct window *w)
+/* Whether some lane's memory grows in the window. */
+static bool grows(trz_heap *h, const struct window *w)
 {
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
-	for (unsigned i = 0; i < streams; i++)
-		if (h->streams.list[i]->window[w->pool] == w)
-			return true;
-	return false;
+	heap_lock(h);
+	const struct lane *l = h->streams.lanes.first;
+	while (l && l->window[w->kind] != w)
+		l = l->next;
+	heap_unlock(h);
+	return l != NULL;
 }
 
 /* Old windows keep their addresses out of use (law 10) until as much address space is held as eight devices'. */
 void reclaim_windows(trz_heap *h)
 {
 	uint64_t most = 8 * h->config.window_factor * max_u64(h->driver.info.total_bytes, GRANULE);
-	for (int pool = 0; pool < POOL_KINDS; pool++) {
-		if (!h->windows[pool] || h->windows[pool]->classic)
+	for (int kind = 0; kind < KINDS; kind++) {
+		if (!h->windows[kind] || h->windows[kind]->classic)
 			continue;
-		for (struct window **link = &h->windows[pool]; *link;) {
+		for (struct window **link = &h->windows[kind]; *link;) {
 			struct window *w = *link, *next = w->next;
 			if (w->mapped != 0 || grows(h, w) || counter_get(&h->counters.address_bytes.current) <= most) {
 				link = &w->next;
@@ -399,25 +407,25 @@ static trz_status destroy_tiles_of(trz_heap *h, struct window *w)
 	return worst;
 }
 
-static trz_status destroy_tiles(trz_heap *h, enum pool_kind pool)
+static trz_status destroy_tiles(trz_heap *h, enum kind kind)
 {
 	trz_status worst = TRZ_OK;
-	for (struct window *w = h->windows[pool]; w; w = w->next)
+	for (struct window *w = h->windows[kind]; w; w = w->next)
 		worst = worse(worst, destroy_tiles_of(h, w));
 	return worst;
 }
 
-static trz_status unreserve_windows(trz_heap *h, enum pool_kind pool)
+static trz_status unreserve_windows(trz_heap *h, enum kind kind)
 {
 	trz_status worst = TRZ_OK;
-	for (struct window *w = h->windows[pool], *next; w; w = next) {
+	for (struct window *w = h->windows[kind], *next; w; w = next) {
 		next = w->next;
 		if (w->classic)
 			worst = worse(worst, window_close_classic(&h->meta, &h->tiles, w));
 		else if (w->mapped == 0)
 			worst = worse(worst, window_close(&h->meta, &h->driver, w));
 	}
-	h->windows[pool] = NULL;
+	h->windows[kind] = NULL;
 	return worst;
 }
 
@@ -427,11 +435,11 @@ trz_status reclaim_everything(trz_heap *h)
 	if (worst != TRZ_OK && !driver_is_dead(&h->driver))
 		return worst;  /* work may be under way: nothing can be unmapped under it */
 	reclaim_retry_zombies(h);
-	for (int pool = 0; pool < POOL_KINDS; pool++)
-		worst = worse(worst, destroy_tiles(h, pool));
+	for (int kind = 0; kind < KINDS; kind++)
+		worst = worse(worst, destroy_tiles(h, kind));
 	reclaim_retry_zombies(h);
-	for (int pool = 0; pool < POOL_KINDS; pool++)
-		worst = worse(worst, unreserve_windows(h, pool));
+	for (int kind = 0; kind < KINDS; kind++)
+		worst = worse(worst, unreserve_windows(h, kind));
 	for (trz_event event; (event = event_pool_take(&h->events));)
 		worst = worse(worst, driver_event_destroy(&h->driver, event));
 	return worst;

@@ -8,11 +8,18 @@
 
 #include "heap.h"
 
-/* Fills h->candidates with the wholly free tiles of `pool` that `s` may have: its own, and others' whose tickets have
- * passed, with `spare` no more of them than each stream can lend; with s NULL all that have passed. Tickets of `s` up
- * to `fenced` count as passed: a fence orders them before whatever comes. Returns how many; SIZE_MAX: the host has no
- * memory. */
-size_t reclaim_find_locked(trz_heap *h, const struct stream *s, enum pool_kind pool, uint64_t fenced, bool spare);
+/* What reclaim_find_locked may choose from. */
+enum {
+	FIND_SPARE = 1,       /* no more of another lane's large memory than it can lend */
+	FIND_PASSED = 2,      /* nothing that would need a fence */
+	FIND_EVERYWHERE = 4   /* the other private pools as well */
+};
+
+/* Fills h->candidates with the wholly free tiles of a kind that `l` may have: its stream's own, and others' whose
+ * tickets have passed, from the default pool and its own; with l NULL all that have passed. Nothing of a pinned pool
+ * is among them. Tickets of its stream up to `fenced` count as passed: a fence orders them before whatever comes.
+ * Returns how many; SIZE_MAX: the host has no memory. */
+size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how);
 
 /* The candidate that a tile is; NULL: none. */
 const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *tile, size_t n);

@@ -14,7 +14,7 @@
 
 /* A request, worked out. */
 struct request {
-	struct stream *stream;
+	struct lane *lane;
 	uint64_t size;               /* as asked */
 	uint64_t occupied;           /* bytes that a block of its own would take */
 	uint64_t alignment;
@@ -38,10 +38,10 @@ static unsigned slot_class(const trz_heap *h, uint64_t size, uint64_t alignment)
 	return c;
 }
 
-static struct request make_request(const trz_heap *h, struct stream *s, uint64_t size, uint64_t alignment)
+static struct request make_request(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
 {
 	/* A block of its own is longer than a cell (pagemap.h). */
-	return (struct request){.stream = s,
+	return (struct request){.lane = l,
 	                        .size = size,
 	                        .occupied = max_u64(rounded(size), CELL + UNIT),
 	                        .alignment = alignment,
@@ -56,24 +56,24 @@ static COLD void raise_active_peaks(trz_heap *h)
 	counter_raise(&h->active_peak, flow_all(&c->allocation) + counter_get(&c->pending.current));
 }
 
-static inline void count_alloc(trz_heap *h, enum pool_kind pool, uint64_t size, uint64_t occupied)
+static inline void count_alloc(trz_heap *h, enum kind kind, uint64_t size, uint64_t occupied)
 {
 	struct counters *c = &h->counters;
-	flow_add(&c->allocation, pool, 1);
-	flow_add(&c->allocated_bytes, pool, rounded(size));
-	flow_add(&c->requested_bytes, pool, size);
-	counter_add(&c->occupied_bytes[pool], occupied);
+	flow_add(&c->allocation, kind, 1);
+	flow_add(&c->allocated_bytes, kind, rounded(size));
+	flow_add(&c->requested_bytes, kind, size);
+	counter_add(&c->occupied_bytes[kind], occupied);
 	if (UNLIKELY(counter_get(&c->pending.current)))
 		raise_active_peaks(h);
 }
 
-static inline void count_free(trz_heap *h, enum pool_kind pool, uint64_t size, uint64_t occupied)
+static inline void count_free(trz_heap *h, enum kind kind, uint64_t size, uint64_t occupied)
 {
 	struct counters *c = &h->counters;
-	flow_sub(&c->allocation, pool, 1);
-	flow_sub(&c->allocated_bytes, pool, rounded(size));
-	flow_sub(&c->requested_bytes, pool, size);
-	counter_add(&c->occupied_bytes[pool], (uint64_t)0 - occupied);
+	flow_sub(&c->allocation, kind, 1);
+	flow_sub(&c->allocated_bytes, kind, rounded(size));
+	flow_sub(&c->requested_bytes, kind, size);
+	counter_add(&c->occupied_bytes[kind], (uint64_t)0 - occupied);
 }
 
 /* What cutting a block and entering it, or a slab in it, can need of the host. */
@@ -86,23 +86,23 @@ static inline bool reserve_nodes_locked(trz_heap *h)
 /* ---- small ---- */
 
 /* Out of line, so that a history that is off costs the hot path one test. */
-static COLD void note_locked(trz_heap *h, unsigned kind, const struct stream *s, trz_addr address, uint64_t size)
+static COLD void note_locked(trz_heap *h, unsigned kind, const struct lane *l, trz_addr address, uint64_t size)
 {
-	history_note(&h->history, kind, .address = address, .size = size, .stream = (uint64_t)s->handle,
-	             .tag = kind == HISTORY_ALLOC ? heap_tag_locked(h) : 0);
+	history_note(&h->history, kind, .address = address, .size = size, .stream = (uint64_t)l->stream->handle,
+	             .pool = pool_id(l->pool), .tag = kind == HISTORY_ALLOC ? heap_tag_locked(h) : 0);
 }
 
-#define NOTE(h, kind, s, address, size) \
+#define NOTE(h, kind, l, address, size) \
 	do { \
 		if (UNLIKELY((h)->history.ring != NULL)) \
-			note_locked(h, kind, s, address, size); \
+			note_locked(h, kind, l, address, size); \
 	} while (0)
 
-static inline trz_addr take_slot_locked(trz_heap *h, struct stream *s, unsigned size_class, uint64_t size)
+static inline trz_addr take_slot_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
 {
-	trz_addr address = bin_take_slot(&s->bins[size_class], size);
+	trz_addr address = bin_take_slot(&l->bins[size_class], size);
 	count_alloc(h, SMALL, size, size_classes[size_class].slot_size);
-	NOTE(h, HISTORY_ALLOC, s, address, size);
+	NOTE(h, HISTORY_ALLOC, l, address, size);
 	return address;
 }
 
@@ -115,20 +115,20 @@ static void open_slab_locked(trz_heap *h, const struct request *r, struct block 
 	slab_init(s, b, r->size_class);
 	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
 	counter_add(&h->counters.slab_bytes, b->size);
-	bin_push(&r->stream->bins[r->size_class], s);
+	bin_push(&r->lane->bins[r->size_class], s);
 }
 
 /* A slot of the stream's slabs, or of a new slab in its free blocks; 0: neither. */
 static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 {
-	if (UNLIKELY(!r->stream->bins[r->size_class].first)) {
+	if (UNLIKELY(!r->lane->bins[r->size_class].first)) {
 		uint64_t size = size_classes[r->size_class].slab_size;
-		struct block *b = fit_find(&r->stream->fit[SMALL], size);
+		struct block *b = fit_find(&r->lane->fit[SMALL], size);
 		if (!b || !reserve_nodes_locked(h))
 			return 0;
 		open_slab_locked(h, r, heap_cut_block_locked(h, b, b->address, size));
 	}
-	return take_slot_locked(h, r->stream, r->size_class, r->size);
+	return take_slot_locked(h, r->lane, r->size_class, r->size);
 }
 
 /* ---- large ---- */
@@ -145,17 +145,17 @@ static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct bl
 	b->uses = NULL;
 	pagemap_set_block(&h->pagemap, b->address, b);
 	counter_add(&h->burst_bytes, b->size);
-	r->stream->held += b->size;
-	r->stream->held_peak = max_u64(r->stream->held_peak, r->stream->held);
+	r->lane->held += b->size;
+	r->lane->held_peak = max_u64(r->lane->held_peak, r->lane->held);
 	count_alloc(h, LARGE, r->size, b->size);
-	NOTE(h, HISTORY_ALLOC, r->stream, b->address, r->size);
+	NOTE(h, HISTORY_ALLOC, r->lane, b->address, r->size);
 	return b->address;
 }
 
 /* The best fit among the stream's free blocks; 0: none. */
 static trz_addr fast_large_locked(trz_heap *h, const struct request *r)
 {
-	struct block *b = fit_find(&r->stream->fit[LARGE], padded(r));
+	struct block *b = fit_find(&r->lane->fit[LARGE], padded(r));
 	if (!b || !reserve_nodes_locked(h))
 		return 0;
 	counter_add(&h->counters.path_best_fit, 1);
@@ -171,15 +171,15 @@ static trz_addr fast_locked(trz_heap *h, const struct request *r)
 
 /* ---- hot ---- */
 
-trz_addr serve_slot(trz_heap *h, struct stream *s, uint64_t size)
+trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
 {
 	if (UNLIKELY(size > h->config.small_limit))
 		return 0;
 	unsigned c = size_class_of(size);
 	trz_addr address = 0;
 	heap_lock(h);
-	if (LIKELY(s->bins[c].first != NULL))
-		address = take_slot_locked(h, s, c, size);
+	if (LIKELY(l->bins[c].first != NULL))
+		address = take_slot_locked(h, l, c, size);
 	heap_unlock(h);
 	return address;
 }
@@ -212,7 +212,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	}
 	if (small) {
 		open_slab_locked(h, r, b);
-		address = take_slot_locked(h, r->stream, r->size_class, r->size);
+		address = take_slot_locked(h, r->lane, r->size_class, r->size);
 	} else {
 		make_live_locked(h, r, b);
 	}
@@ -223,12 +223,12 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 {
 	bool small = r->size_class < CLASS_COUNT;
-	enum pool_kind pool = small ? SMALL : LARGE;
+	enum kind kind = small ? SMALL : LARGE;
 	uint64_t bytes = small ? size_classes[r->size_class].slab_size : padded(r);
 	heap_lock(h);
 	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
 	heap_unlock(h);
-	if (!*out && !grow_is_cheap(h, bytes) && borrow(h, r->stream, pool, bytes)) {
+	if (!*out && !grow_is_cheap(h, bytes) && borrow(h, r->lane, kind, bytes)) {
 		heap_lock(h);
 		*out = fast_locked(h, r);
 		heap_unlock(h);
@@ -236,9 +236,9 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 	if (*out)
 		return TRZ_OK;
 	struct block *b;
-	trz_status status = grow(h, r->stream, pool, bytes, GROW_THRIFTY, &b);
+	trz_status status = grow(h, r->lane, kind, bytes, GROW_THRIFTY, &b);
 	if (oom_is_want_of_memory(status))
-		status = oom_ladder(h, r->stream, pool, bytes, r->size, status, &b);
+		status = oom_ladder(h, r->lane, kind, bytes, r->size, status, &b);
 	if (status == TRZ_OK && !(*out = settle(h, r, b)))
 		status = meta_exhausted();
 	return status;
@@ -253,9 +253,9 @@ static COLD trz_status slow_locked(trz_heap *h, const struct request *r, trz_add
 	return status;
 }
 
-trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t alignment, trz_addr *out)
+trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out)
 {
-	struct request r = make_request(h, s, size, alignment);
+	struct request r = make_request(h, l, size, alignment);
 	heap_lock(h);
 	*out = fast_locked(h, &r);
 	heap_unlock(h);
@@ -276,8 +276,8 @@ static COLD trz_status complain(trz_heap *h, trz_addr address)
 	trz_status status = TRZ_ERROR_UNKNOWN_POINTER;
 	pthread_mutex_lock(&h->growth_lock);
 	heap_lock(h);
-	for (int pool = 0; pool < POOL_KINDS; pool++)
-		for (struct window *w = h->windows[pool]; w; w = w->next)
+	for (int kind = 0; kind < KINDS; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
 			for (struct block *b = w->blocks.first; b && address >= w->base && address < w->top; b = b->next)
 				if (address >= b->address && address < block_end(b) &&
 				    (b->state == BLOCK_FREE || b->state == BLOCK_HOLE || b->state == BLOCK_BUSY ||
@@ -304,7 +304,7 @@ static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 	uint64_t occupied = slab_class(s)->slot_size;
 	count_free(h, SMALL, occupied - s->slack[slot], occupied);
 	NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
-	ticket_take(&s->home->tickets);
+	ticket_take(&s->home->stream->tickets);
 	if (UNLIKELY(bin_give_slot(&s->home->bins[s->size_class], s, slot)))
 		heap_retire_slab_locked(h, s);
 }
@@ -371,14 +371,15 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 	uint64_t occupied = slab_class(s)->slot_size;
 	if (!node_pool_reserve(&h->pendings, 1))
 		return false;
-	bool elsewhere = on && on != s->home;
+	struct stream *home = s->home->stream;
+	bool elsewhere = on && on != home;
 	struct use *uses = detach_slot_uses(s, slot);
 	if (!elsewhere && !uses) {  /* it was another slot of the slab that others use */
 		give_slot_locked(h, s, slot);
 		return true;
 	}
-	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &s->home->tickets);
-	uses = take_use_tickets_locked(h, uses, elsewhere ? on : s->home);
+	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &home->tickets);
+	uses = take_use_tickets_locked(h, uses, elsewhere ? on : home);
 	count_free(h, SMALL, occupied - s->slack[slot], occupied);
 	NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
 	struct pending *p = new_pending_locked(h, occupied);
@@ -394,21 +395,21 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address, struct stream *on,
                                    struct stream **bound)
 {
-	struct stream *order = on ? on : s->home;
+	struct stream *order = on ? on : s->home->stream;
 	*bound = UNLIKELY(order->thread_bound) ? order : NULL;
 	unsigned slot = slot_at(s, address);
 	if (UNLIKELY(slot == SLAB_SLOTS_MAX))
 		return TRZ_ERROR_UNKNOWN_POINTER;
 	if (UNLIKELY((s->free | s->pending) >> slot & 1))
 		return TRZ_ERROR_DOUBLE_FREE;
-	if (UNLIKELY((on && on != s->home) || s->uses))
+	if (UNLIKELY((on && on != s->home->stream) || s->uses))
 		return park_slot_locked(h, s, slot, on) ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
 	give_slot_locked(h, s, slot);
 	return TRZ_OK;
 }
 
 /* Takes a live block away from its caller; it is then busy. `waits`: it will be pending, not free. */
-static void retract_block_locked(trz_heap *h, struct block *b, struct stream *on, bool waits)
+static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
 {
 	pagemap_clear_block(&h->pagemap, b->address);
 	count_free(h, LARGE, b->requested, b->size);
@@ -490,11 +491,15 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		heap_unlock(h);
 		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
-	if (!on)
-		on = b->home;
+	struct lane *home = on && on != b->home->stream ? heap_lane_locked(h, on, b->home->pool) : b->home;
+	if (!home) {
+		heap_unlock(h);
+		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
+	}
+	on = home->stream;
 	uint64_t sequence = ticket_take(&on->tickets);
 	struct use *uses = b->uses ? take_use_tickets_locked(h, b->uses, on) : NULL;
-	retract_block_locked(h, b, on, uses != NULL);
+	retract_block_locked(h, b, home, uses != NULL);
 	if (uses) {
 		free_used_block_and_unlock(h, b, on, sequence, uses);
 		return TRZ_OK;
@@ -566,11 +571,11 @@ bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
 	if (pagemap_is_slab(entry)) {
 		struct slab *slab = pagemap_slab(entry);
 		unsigned slot = held_slot(slab, address);
-		if (slot != SLAB_SLOTS_MAX && slab->home != s)
+		if (slot != SLAB_SLOTS_MAX && slab->home->stream != s)
 			ok = add_use_locked(h, &slab->uses, s, slot);
 	} else {
 		struct block *b = live_block_locked(h, address);
-		if (b && b->home != s)
+		if (b && b->home->stream != s)
 			ok = add_use_locked(h, &b->uses, s, 0);
 	}
 	heap_unlock(h);
@@ -588,7 +593,7 @@ static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointe
 	*info = (trz_pointer_info){.base = (void *)slab_slot_address(s, slot),
 	                           .size = size,
 	                           .requested = size - s->slack[slot],
-	                           .stream = s->home->handle,
+	                           .stream = s->home->stream->handle,
 	                           .small = true};
 	return true;
 }
@@ -601,7 +606,7 @@ static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_
 	*info = (trz_pointer_info){.base = (void *)b->address,
 	                           .size = b->size,
 	                           .requested = b->requested,
-	                           .stream = b->home->handle};
+	                           .stream = b->home->stream->handle};
 	return true;
 }
 

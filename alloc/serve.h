@@ -9,10 +9,10 @@
 
 /* The hot path: a slot of a slab that the stream has open; 0: there is none, or the size (> 0) is not small. One
  * lock, no call. */
-trz_addr serve_slot(trz_heap *h, struct stream *s, uint64_t size);
+trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size);
 
 /* size > 0, <= SIZE_LIMIT; alignment a power of two between UNIT and GRANULE. */
-trz_status serve_alloc(trz_heap *h, struct stream *s, uint64_t size, uint64_t alignment, trz_addr *out);
+trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out);
 
 /* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
 trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);

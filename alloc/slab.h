@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Slabs and bins: small requests. A slab is a block cut into equal slots; what is free is a bit mask, so that
- * taking and giving a slot touches one cache line and no device memory. A bin is one stream's slabs of one
+ * taking and giving a slot touches one cache line and no device memory. A bin is one lane's slabs of one
  * class that have a free slot. Guarded by the heap lock.
  */
 #ifndef TRZ_ALLOC_SLAB_H
@@ -17,7 +17,7 @@ struct slab {
 	uint64_t pending;                   /* bit i: slot i is freed and waits for a ticket */
 	struct slab *next, *prev;           /* in the bin */
 	struct block *block;
-	struct stream *home;
+	struct lane *home;
 	struct use *uses;                   /* of all its held slots */
 	uint8_t size_class;
 	uint16_t slack[SLAB_SLOTS_MAX];     /* slot size - requested, of held and pending slots */

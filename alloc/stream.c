@@ -31,8 +31,7 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
 	s->handle = handle;
 	s->thread_bound = handle == STREAM_PER_THREAD;
 	s->pending_last = &s->pending_first;
-	for (int pool = 0; pool < POOL_KINDS; pool++)
-		fit_init(&s->fit[pool], &all->counters->cached_bytes);
+	lane_add(&all->lanes, &s->lane, s, NULL, &all->counters->cached_bytes);
 	struct stream **bucket = &all->hash[hash_of(id)];
 	s->next = *bucket;
 	*bucket = s;
@@ -42,9 +41,10 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
 	return s;
 }
 
-uint64_t stream_lendable(const struct stream *lender, const struct stream *to)
+uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
 {
-	if (to->tickets.passed == to->tickets.newest || atomic_load_explicit(&lender->retired, memory_order_relaxed))
+	const struct tickets *t = &to->stream->tickets;
+	if (t->passed == t->newest || atomic_load_explicit(&lender->stream->retired, memory_order_relaxed))
 		return UINT64_MAX;
 	uint64_t has = lender->held + lender->fit[LARGE].bytes;
 	return has > lender->held_peak ? has - lender->held_peak : 0;

@@ -7,8 +7,7 @@
 #ifndef TRZ_ALLOC_STREAM_H
 #define TRZ_ALLOC_STREAM_H
 
-#include "fit.h"
-#include "slab.h"
+#include "lane.h"
 #include "ticket.h"
 
 enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
@@ -36,19 +35,18 @@ struct stream {
 	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
 	                                      * events must be recorded in its frees: later ones can be only by
 	                                      * polls of that thread */
-	struct fit fit[POOL_KINDS];          /* its free blocks */
-	struct bin bins[CLASS_COUNT];        /* its slabs with free slots */
-	uint64_t held, held_peak;            /* bytes of its live blocks */
-	struct window *window[POOL_KINDS];   /* where its memory grows; guarded by the growth lock */
+	struct lane lane;                    /* what it has of the default pool */
 	struct tickets tickets;
 	struct pending *pending_first, **pending_last;
 	atomic_bool retired;                 /* the handle is dead */
+	atomic_bool captured;                /* it was being captured at its newest allocation */
 };
 
 /* Every stream of a heap. `list` only grows and may be walked without the lock up to `count`. */
 struct streams {
 	struct meta *meta;
 	struct counters *counters;
+	struct lanes lanes;
 	struct stream *hash[STREAM_HASH];
 	_Atomic(struct stream *) list[STREAMS_MAX];
 	_Atomic unsigned count;
@@ -60,10 +58,10 @@ struct stream *stream_find(const struct streams *all, uint64_t id);
 /* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
 
-/* How much of its free large memory a stream can lend to another. What it has needed at its own peak it may need
+/* How much of its free large memory a lane can lend to another. What it has needed at its own peak it may need
  * again: it lends that only to a stream whose frees pass at once, so that it can have it back. A retired stream needs
  * nothing again. */
-uint64_t stream_lendable(const struct stream *lender, const struct stream *to);
+uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
 
 void stream_push_pending(struct stream *s, struct pending *p);
 

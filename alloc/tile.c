@@ -20,25 +20,25 @@ bool tiles_reserve(struct tiles *t, size_t tiles, size_t places)
 	return node_pool_reserve(&t->nodes, tiles) && node_pool_reserve(&t->place_nodes, places);
 }
 
-static struct tile *new_tile(struct tiles *t, trz_handle handle, uint64_t size, enum pool_kind pool)
+static struct tile *new_tile(struct tiles *t, trz_handle handle, uint64_t size, enum kind kind)
 {
 	struct tile *tile = node_pool_take(&t->nodes);
-	*tile = (struct tile){.handle = handle, .size = size, .pool = (uint8_t)pool};
+	*tile = (struct tile){.handle = handle, .size = size, .kind = (uint8_t)kind};
 	return tile;
 }
 
-trz_status tile_create(struct tiles *t, uint64_t size, enum pool_kind pool, struct tile **out)
+trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, struct tile **out)
 {
 	trz_handle handle;
 	trz_status status = driver_create(t->driver, size, &handle);
 	if (status == TRZ_OK)
-		*out = new_tile(t, handle, size, pool);
+		*out = new_tile(t, handle, size, kind);
 	return status;
 }
 
-struct tile *tile_classic(struct tiles *t, uint64_t size, enum pool_kind pool)
+struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind)
 {
-	return new_tile(t, 0, size, pool);
+	return new_tile(t, 0, size, kind);
 }
 
 void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address)

@@ -29,7 +29,7 @@ struct tile {
 	struct place *places;        /* the owner's place is first; an empty list: not mapped */
 	struct tile *next;           /* of the zombies */
 	bool zombie;
-	uint8_t pool;                /* pool_kind that its bytes are counted under */
+	uint8_t kind;                /* enum kind that its bytes are counted under */
 	uint32_t found_at;           /* where it stood in the last list of candidates it was in */
 	uint64_t seen_in;            /* the last run of a flip search that it was counted in */
 };
@@ -47,10 +47,10 @@ void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struc
 bool tiles_reserve(struct tiles *t, size_t tiles, size_t places);
 
 /* A new tile, mapped nowhere. The node has been reserved. Driver: create. */
-trz_status tile_create(struct tiles *t, uint64_t size, enum pool_kind pool, struct tile **out);
+trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, struct tile **out);
 
 /* A tile for memory that is not ours to map: a classic segment. */
-struct tile *tile_classic(struct tiles *t, uint64_t size, enum pool_kind pool);
+struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind);
 
 /* Notes a mapping that the driver has made; it becomes the owner's. The place has been reserved. */
 void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address);

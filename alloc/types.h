@@ -6,12 +6,14 @@
  *   heap     all that terrazzo keeps for one device in one context
  *   granule  the unit of physical memory, 2 MiB (or the driver's granularity, if larger)
  *   tile     one physical driver handle: whole granules; never split, mapped and unmapped whole
- *   window   a reserved virtual range with tiles laid side by side from its base up; it grows for one stream,
- *            so that a stream's memory is contiguous, but blocks in it can change their stream
+ *   window   a reserved virtual range with tiles laid side by side from its base up; it grows for one lane,
+ *            so that a lane's memory is contiguous, but blocks in it can change their lane
  *   place    a tile's position in a window. A tile may be mapped at many places; it is owned at one
  *   block    a run of bytes of one window: live, a slab, free, pending, or a hole (its tile is owned elsewhere)
  *   slab     a block cut into equal slots of one size class; a bin is a stream's slabs of a class
  *   cell     32 KiB of address space: no two live blocks, and no two slabs, begin in the same one
+ *   lane     what one stream has of one pool: free blocks and slabs
+ *   pool     memory that is given to nobody else while it lives; everybody shares the default one
  *   ticket   (stream, sequence number) of a free; passed when all work enqueued before it has completed
  *
  * Laws of the accounting, in bytes (L1, L2 of docs/invariants.md):
@@ -52,9 +54,9 @@ enum {
 /* Largest request that is not refused at once: no device address space holds more. */
 #define SIZE_LIMIT ((uint64_t)1 << 47)
 
-/* Small requests live in slabs in windows of their own, large ones in the main window: tiles that hold
+/* Small requests live in slabs in windows of their own, large ones in others: tiles that hold
  * short-lived slots would otherwise never become wholly free. The values index counters and arrays. */
-enum pool_kind { SMALL = 0, LARGE = 1, POOL_KINDS = 2 };
+enum kind { SMALL = 0, LARGE = 1, KINDS = 2 };
 
 enum block_state {
 	BLOCK_FREE,  /* in its home stream's fit index */
@@ -65,8 +67,9 @@ enum block_state {
 	BLOCK_BUSY   /* free memory that the holder of the growth lock is moving */
 };
 
-struct heap;
 struct stream;
+struct lane;
+struct pool;
 struct window;
 struct tile;
 struct slab;

@@ -25,7 +25,7 @@ static trz_status reserve_up_to(struct driver *driver, uint64_t *size, uint64_t 
 	}
 }
 
-trz_status window_open(struct meta *meta, struct driver *driver, enum pool_kind pool, uint64_t size,
+trz_status window_open(struct meta *meta, struct driver *driver, enum kind kind, uint64_t size,
                        uint64_t least, struct window **out)
 {
 	struct window *w = meta_alloc(meta, sizeof *w);
@@ -45,7 +45,7 @@ trz_status window_open(struct meta *meta, struct driver *driver, enum pool_kind 
 	}
 	w->size = size;
 	w->top = w->base;
-	w->pool = (uint8_t)pool;
+	w->kind = (uint8_t)kind;
 	level_add(&driver->counters->address_bytes, size);
 	*out = w;
 	return TRZ_OK;
@@ -63,7 +63,7 @@ trz_status window_close(struct meta *meta, struct driver *driver, struct window 
 	return TRZ_OK;
 }
 
-trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum pool_kind pool, uint64_t size,
+trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind kind, uint64_t size,
                                struct window **out)
 {
 	struct window *w = meta_alloc(meta, sizeof *w);
@@ -76,13 +76,13 @@ trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum pool
 		meta_free(meta, w);
 		return status;
 	}
-	uint64_t unit = pool == SMALL ? CELL : UNIT;
+	uint64_t unit = kind == SMALL ? CELL : UNIT;
 	w->base = align_up(w->classic_address, unit);
 	w->top = align_down(w->classic_address + size, unit);
 	w->size = w->top - w->base;
 	w->mapped = size;
-	w->pool = (uint8_t)pool;
-	w->classic = tile_classic(tiles, size, pool);
+	w->kind = (uint8_t)kind;
+	w->classic = tile_classic(tiles, size, kind);
 	*out = w;
 	return TRZ_OK;
 }

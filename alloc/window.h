@@ -13,6 +13,7 @@
 #define TRZ_ALLOC_WINDOW_H
 
 #include "block.h"
+#include "pool.h"
 #include "tile.h"
 
 /* What lies on one granule: a tile's mapping that begins at `address`; NULL: nothing. */
@@ -22,7 +23,7 @@ struct laid {
 };
 
 struct window {
-	struct window *next;         /* an older window of the same pool */
+	struct window *next;         /* an older window of the same kind */
 	trz_addr base;
 	uint64_t size;               /* reserved bytes */
 	trz_addr top;                /* end of what has been laid */
@@ -31,18 +32,19 @@ struct window {
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
 	struct block_list blocks;    /* by address */
-	uint8_t pool;                /* enum pool_kind */
+	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
+	uint8_t kind;                /* enum kind */
 };
 
 /* Reserves a window of `size` bytes, or down to `least` where the driver has no more. Driver: reserve. */
-trz_status window_open(struct meta *meta, struct driver *driver, enum pool_kind pool, uint64_t size,
+trz_status window_open(struct meta *meta, struct driver *driver, enum kind kind, uint64_t size,
                        uint64_t least, struct window **out);
 
 /* Gives the reservation back and frees the window. Nothing is mapped in it. Driver: unreserve. */
 trz_status window_close(struct meta *meta, struct driver *driver, struct window *w);
 
 /* Makes a window of one plain driver allocation. Driver: mem_alloc. */
-trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum pool_kind pool, uint64_t size,
+trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind kind, uint64_t size,
                                struct window **out);
 
 /* Gives the segment back. On an error nothing has changed. Driver: mem_free. */

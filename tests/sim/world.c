@@ -52,7 +52,7 @@ static int by_pointer(const void *a, const void *b)
 
 static const struct window *window_of(const struct world *w, trz_addr address)
 {
-	for (int pool = 0; pool < POOL_KINDS; pool++)
+	for (int pool = 0; pool < KINDS; pool++)
 		for (const struct window *i = w->heap->windows[pool]; i; i = i->next)
 			if (address >= i->base && address < i->top)
 				return i;

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lanes: what one stream has of one pool, free blocks and slabs. A lane serves its stream without asking anybody;
+ * memory changes lanes when tickets have passed (borrow.c). Guarded by the heap lock, but for what is constant.
+ */
+#ifndef TRZ_ALLOC_LANE_H
+#define TRZ_ALLOC_LANE_H
+
+#include "fit.h"
+#include "slab.h"
+
+struct lane {
+	struct lane *next;               /* of the heap */
+	struct lane *pool_next;          /* of the private pool */
+	struct stream *stream;           /* const */
+	struct pool *pool;               /* const; NULL: the default pool, which everybody shares */
+	struct fit fit[KINDS];           /* its free blocks */
+	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
+	uint64_t held, held_peak;        /* bytes of its live blocks */
+	struct window *window[KINDS];    /* where its memory grows; guarded by the growth lock */
+};
+
+/* All lanes of a heap, oldest first. */
+struct lanes {
+	struct lane *first, **end;
+};
+
+static inline void lanes_init(struct lanes *all)
+{
+	all->first = NULL;
+	all->end = &all->first;
+}
+
+/* Makes a zeroed lane one of the heap's. `cached` is the heap's statistic of free blocks. */
+void lane_add(struct lanes *all, struct lane *l, struct stream *s, struct pool *p, struct level *cached);
+
+/* Takes an empty lane out again. */
+void lane_remove(struct lanes *all, struct lane *l);
+
+#endif

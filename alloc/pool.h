@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private pools: memory that is given to nobody else while the pool lives. Each stream that allocates from one has a
+ * lane of its own there. A pool that a capture has allocated from is pinned until its last reference goes: graphs
+ * know its addresses, so nothing of it is moved, unmapped or lent (law 5). Guarded by the heap lock.
+ */
+#ifndef TRZ_ALLOC_POOL_H
+#define TRZ_ALLOC_POOL_H
+
+#include "lane.h"
+
+struct pool {
+	struct pool *next;           /* of the heap */
+	struct lane *lanes;          /* by pool_next */
+	uint32_t id;                 /* const; > 0, never used again in the heap */
+	uint32_t users;              /* references; > 0 */
+	bool pinned;
+};
+
+static inline bool lane_is_pinned(const struct lane *l)
+{
+	return l->pool && l->pool->pinned;
+}
+
+static inline uint32_t pool_id(const struct pool *p)
+{
+	return p ? p->id : 0;
+}
+
+/* The stream's lane in a private pool; NULL: it has none yet. */
+static inline struct lane *pool_lane(const struct pool *p, const struct stream *s)
+{
+	struct lane *l = p->lanes;
+	while (l && l->stream != s)
+		l = l->pool_next;
+	return l;
+}
+
+#endif
