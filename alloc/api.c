@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api.h"
 #include "check.h"
 #include "error.h"
 #include "grow.h"
 #include "init.h"
 #include "inspect.h"
+#include "pool_divert.h"
 #include "reclaim.h"
 #include "serve.h"
 
@@ -22,7 +24,7 @@ const char *trz_version(void)
 	return VERSION_TEXT(TRZ_VERSION_MAJOR, TRZ_VERSION_MINOR, TRZ_VERSION_PATCH);
 }
 
-static trz_status is_null(const char *function, const char *argument)
+trz_status api_is_null(const char *function, const char *argument)
 {
 	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
 }
@@ -31,7 +33,7 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 {
 	static const trz_open_params defaults = {0};
 	if (!out)
-		return is_null("trz_open", "out");
+		return api_is_null("trz_open", "out");
 	if (!params)
 		params = &defaults;
 	const trz_driver *table = params->driver;
@@ -99,15 +101,11 @@ static void poll_if_wanted(trz_heap *h)
 
 /* Memory that a graph uses has to keep its contents from launch to launch, so it cannot come from blocks that others
  * are given in between. */
-static trz_status refuse_captured(trz_heap *h, trz_stream stream)
+static COLD trz_status captured_without_pool(trz_stream stream)
 {
-	trz_capture_status capture;
-	trz_status status = driver_stream_capture(&h->driver, stream, &capture);
-	if (status != TRZ_OK || capture == TRZ_CAPTURE_NONE)
-		return status == TRZ_OK ? TRZ_OK : trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
 	return trz_fail(TRZ_ERROR_CAPTURE,
-	                "stream %p is being captured: allocate before the capture begins, graphs have no pools of "
-	                "their own yet",
+	                "stream %p is being captured and its allocations go to no pool: call trz_pool_begin_capture before "
+	                "the capture, or allocate before it begins",
 	                stream);
 }
 
@@ -128,10 +126,39 @@ static COLD trz_status alloc_failed(trz_heap *h, size_t size, trz_status status)
 	}
 }
 
-static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+/* The legacy default stream cannot be captured. */
+static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, struct capture *capture)
 {
-	if (!h || !out)
-		return is_null("trz_alloc", h ? "out" : "heap");
+	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
+	if (is_legacy(stream))
+		return TRZ_OK;
+	trz_status status = driver_stream_capture(&h->driver, stream, &capture->status, &capture->id);
+	if (status != TRZ_OK)
+		return trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
+	atomic_store_explicit(&s->captured, capture->status != TRZ_CAPTURE_NONE, memory_order_relaxed);
+	return TRZ_OK;
+}
+
+/* Serves from a pool (NULL: the default one). */
+static trz_status alloc_from(trz_heap *h, struct pool *p, struct stream *s, size_t size, size_t alignment,
+                             bool captured, void **out)
+{
+	heap_lock(h);
+	if (p)
+		p->pinned |= captured;
+	struct lane *l = heap_lane_locked(h, s, p);
+	heap_unlock(h);
+	if (!l)
+		return meta_exhausted();
+	trz_addr address;
+	trz_status status = serve_alloc(h, l, size, alignment, &address);
+	if (status == TRZ_OK)
+		*out = (void *)address;
+	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
+}
+
+trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
+{
 	*out = NULL;
 	trz_status status = check_request(size, &alignment);
 	if (status != TRZ_OK || size == 0)
@@ -140,22 +167,33 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 		return dead(h);
 	struct stream *s;
 	status = heap_stream(h, stream, &s);
-	if (status == TRZ_OK && !is_legacy(stream))
-		status = refuse_captured(h, stream);
+	struct capture capture;
+	if (status == TRZ_OK)
+		status = ask_capture(h, s, stream, &capture);
 	if (status != TRZ_OK)
 		return status;
+	bool captured = capture.status != TRZ_CAPTURE_NONE;
+	struct pool *diverted = !p && pool_diverting(h) ? pool_divert(h, stream, &capture) : NULL;
+	if (captured && !p && !diverted)
+		return captured_without_pool(stream);
 	poll_if_wanted(h);
-	trz_addr address;
-	status = serve_alloc(h, &s->lane, size, alignment, &address);
-	if (status == TRZ_OK)
-		*out = (void *)address;
-	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
+	status = alloc_from(h, p ? p : diverted, s, size, alignment, captured, out);
+	if (diverted)
+		heap_pool_release(h, diverted);
+	return status;
+}
+
+static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+{
+	if (!h || !out)
+		return api_is_null("trz_alloc", h ? "out" : "heap");
+	return api_alloc(h, NULL, size, alignment, stream, out);
 }
 
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
-	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver))) {
+	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h))) {
 		trz_addr address = serve_slot(h, &s->lane, size);
 		if (LIKELY(address)) {
 			*out = (void *)address;
@@ -184,14 +222,14 @@ static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
 trz_status trz_free(trz_heap *h, void *ptr)
 {
 	if (!h)
-		return is_null("trz_free", "heap");
+		return api_is_null("trz_free", "heap");
 	return ptr ? free_on(h, ptr, NULL) : TRZ_OK;
 }
 
 trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 {
 	if (!h)
-		return is_null("trz_free_on", "heap");
+		return api_is_null("trz_free_on", "heap");
 	if (!ptr)
 		return TRZ_OK;
 	struct stream *on = NULL;
@@ -202,7 +240,7 @@ trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
 {
 	if (!h)
-		return is_null("trz_record_stream", "heap");
+		return api_is_null("trz_record_stream", "heap");
 	struct stream *s;
 	trz_status status = ptr ? heap_stream(h, stream, &s) : TRZ_OK;
 	if (status == TRZ_OK && ptr && !serve_record_use(h, (trz_addr)ptr, s))
@@ -213,7 +251,7 @@ trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
 trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 {
 	if (!h)
-		return is_null("trz_stream_retire", "heap");
+		return api_is_null("trz_stream_retire", "heap");
 	if (is_legacy(stream))
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream lives as long as its context");
 	trz_capture_mode mode = heap_lock_growth(h);
@@ -226,7 +264,7 @@ trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 {
 	if (!h || !size)
-		return is_null("trz_largest_block", h ? "size" : "heap");
+		return api_is_null("trz_largest_block", h ? "size" : "heap");
 	struct stream *s;
 	trz_status status = heap_stream(h, stream, &s);
 	if (status != TRZ_OK)
@@ -241,7 +279,7 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
 {
 	if (!h || !out)
-		return is_null("trz_query", h ? "out" : "heap");
+		return api_is_null("trz_query", h ? "out" : "heap");
 	trz_pointer_info info;
 	if (!serve_query(h, (trz_addr)ptr, &info))
 		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d", ptr,
@@ -254,7 +292,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 {
 	uint64_t bytes = 0;
 	if (!h)
-		return is_null("trz_trim", "heap");
+		return api_is_null("trz_trim", "heap");
 	if (released)
 		*released = 0;
 	if (driver_is_dead(&h->driver))
@@ -275,7 +313,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 trz_status trz_set_limit(trz_heap *h, size_t limit)
 {
 	if (!h)
-		return is_null("trz_set_limit", "heap");
+		return api_is_null("trz_set_limit", "heap");
 	atomic_store_explicit(&h->limit, limit, memory_order_relaxed);
 	return TRZ_OK;
 }
@@ -283,7 +321,7 @@ trz_status trz_set_limit(trz_heap *h, size_t limit)
 trz_status trz_get_limit(trz_heap *h, size_t *limit)
 {
 	if (!h || !limit)
-		return is_null("trz_get_limit", h ? "limit" : "heap");
+		return api_is_null("trz_get_limit", h ? "limit" : "heap");
 	*limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
 	return TRZ_OK;
 }
@@ -291,7 +329,7 @@ trz_status trz_get_limit(trz_heap *h, size_t *limit)
 trz_status trz_last_oom(trz_heap *h, trz_oom_info *info)
 {
 	if (!h || !info)
-		return is_null("trz_last_oom", h ? "info" : "heap");
+		return api_is_null("trz_last_oom", h ? "info" : "heap");
 	pthread_mutex_lock(&h->oom_lock);
 	trz_oom_info last = h->last_oom;
 	pthread_mutex_unlock(&h->oom_lock);
@@ -304,7 +342,7 @@ trz_status trz_last_oom(trz_heap *h, trz_oom_info *info)
 trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *user)
 {
 	if (!h)
-		return is_null("trz_set_oom_callback", "heap");
+		return api_is_null("trz_set_oom_callback", "heap");
 	pthread_mutex_lock(&h->oom_lock);
 	h->oom_callback = callback;
 	h->oom_user = user;
@@ -315,7 +353,7 @@ trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *u
 trz_status trz_stats(trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count)
 {
 	if (!h)
-		return is_null("trz_stats", "heap");
+		return api_is_null("trz_stats", "heap");
 	inspect_stats(h, values, capacity, count);
 	return TRZ_OK;
 }
@@ -326,7 +364,7 @@ trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
 	trz_stat_value values[MOST];
 	size_t count;
 	if (!h || !name || !value)
-		return is_null("trz_stat", !h ? "heap" : !name ? "name" : "value");
+		return api_is_null("trz_stat", !h ? "heap" : !name ? "name" : "value");
 	inspect_stats(h, values, MOST, &count);
 	for (size_t i = 0; i < count && i < MOST; i++)
 		if (strcmp(values[i].name, name) == 0) {
@@ -339,7 +377,7 @@ trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
 trz_status trz_reset_peaks(trz_heap *h)
 {
 	if (!h)
-		return is_null("trz_reset_peaks", "heap");
+		return api_is_null("trz_reset_peaks", "heap");
 	inspect_reset_peaks(h);
 	return TRZ_OK;
 }
@@ -347,7 +385,7 @@ trz_status trz_reset_peaks(trz_heap *h)
 trz_status trz_history_start(trz_heap *h, size_t events)
 {
 	if (!h)
-		return is_null("trz_history_start", "heap");
+		return api_is_null("trz_history_start", "heap");
 	if (events == 0 || events > (size_t)1 << 24)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history of %zu events asked for: 1 to %d are possible", events,
 		                1 << 24);
@@ -356,7 +394,7 @@ trz_status trz_history_start(trz_heap *h, size_t events)
 
 trz_status trz_history_stop(trz_heap *h)
 {
-	return h ? inspect_history(h, 0) : is_null("trz_history_stop", "heap");
+	return h ? inspect_history(h, 0) : api_is_null("trz_history_stop", "heap");
 }
 
 void trz_set_tag(const char *tag)
@@ -367,11 +405,11 @@ void trz_set_tag(const char *tag)
 trz_status trz_snapshot(trz_heap *h, const char *path)
 {
 	if (!h || !path)
-		return is_null("trz_snapshot", h ? "path" : "heap");
+		return api_is_null("trz_snapshot", h ? "path" : "heap");
 	return inspect_snapshot(h, path);
 }
 
 trz_status trz_check(trz_heap *h)
 {
-	return h ? check_heap(h) : is_null("trz_check", "heap");
+	return h ? check_heap(h) : api_is_null("trz_check", "heap");
 }

@@ -111,7 +111,7 @@ static trz_event exact_event_locked(const struct tickets *t, uint64_t sequence)
 static bool is_capturing(trz_heap *h, const struct stream *s)
 {
 	trz_capture_status status;
-	return driver_stream_capture(&h->driver, s->handle, &status) != TRZ_OK || status != TRZ_CAPTURE_NONE;
+	return driver_stream_capture(&h->driver, s->handle, &status, NULL) != TRZ_OK || status != TRZ_CAPTURE_NONE;
 }
 
 /* Makes `s` wait for the free of a busy block, and frees it as a block of `s`. The event stays queued while the

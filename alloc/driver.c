@@ -170,10 +170,10 @@ trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id)
 	return CALL(d, stream_id, d->context, stream, id);
 }
 
-trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status)
+trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status, uint64_t *id)
 {
-	uint64_t id;
-	return CALL(d, stream_capture, d->context, stream, status, &id);
+	uint64_t unused;
+	return CALL(d, stream_capture, d->context, stream, status, id ? id : &unused);
 }
 
 trz_capture_mode driver_capture_mode(struct driver *d, trz_capture_mode mode)

@@ -49,7 +49,8 @@ trz_status driver_event_query(struct driver *d, trz_event event);
 trz_status driver_event_sync(struct driver *d, trz_event event);
 trz_status driver_stream_wait(struct driver *d, trz_stream stream, trz_event event);
 trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id);
-trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status);
+/* Whether the stream is being captured, and in which capture (id may be NULL). */
+trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status, uint64_t *id);
 
 /* Sets the thread's capture mode and returns the one before. Where the driver refuses, nothing has changed. */
 trz_capture_mode driver_capture_mode(struct driver *d, trz_capture_mode mode);

@@ -136,7 +136,8 @@ static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *ta
 	trz_addr a = r->begin;
 	for (size_t i = 0; i < count; i++) {
 		struct tile *tile = window_at(target->window, a)->tile;
-		history_note(&h->history, HISTORY_FLIP, .address = a, .from = h->moved[i]->address, .size = tile->size);
+		history_note(&h->history, HISTORY_FLIP, .address = a, .from = h->moved[i]->address, .size = tile->size,
+		             .pool = pool_id(target->window->pool));
 		tile_leave(tile->places, h->moved[i]->home->stream, h->moved[i]->sequence);
 		tile_flip(tile, a);
 		heap_make_hole_locked(h, h->moved[i]);

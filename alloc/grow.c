@@ -110,11 +110,14 @@ static void give_tail_locked(struct growth *g)
 	g->tail = NULL;
 }
 
-static uint64_t window_size(const trz_heap *h, enum kind kind)
+/* Private pools can be many, and are rarely large. */
+static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind kind)
 {
 	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
 	uint64_t size = h->config.window_factor * device;
-	return kind == SMALL ? align_up(size / 8, h->driver.granule) : size;
+	if (l->pool)
+		size /= 8;
+	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
 }
 
 /* Sees to a window with room for what is needed and for what the last tile may have too much, whichever it is. */
@@ -131,10 +134,11 @@ static trz_status find_room(struct growth *g, uint64_t bytes)
 	heap_unlock(h);
 	reclaim_windows(h);
 	struct window *w;
-	uint64_t size = max_u64(window_size(h, g->kind), least);
+	uint64_t size = max_u64(window_size(h, g->lane, g->kind), least);
 	trz_status status = window_open(&h->meta, &h->driver, g->kind, size, least, &w);
 	if (status != TRZ_OK)
 		return status;
+	w->pool = g->lane->pool;
 	w->next = h->windows[g->kind];
 	h->windows[g->kind] = g->lane->window[g->kind] = g->window = w;
 	g->need = align_up(bytes, h->driver.granule);
@@ -405,9 +409,10 @@ static struct block *finish_locked(struct growth *g)
 		const struct tile *tile = h->lay_list[i];
 		if (i < g->gathered)
 			history_note(&h->history, HISTORY_GATHER, .address = tile->places->address,
-			             .from = h->moved[i]->address, .size = tile->size);
+			             .from = h->moved[i]->address, .size = tile->size, .pool = pool_id(g->lane->pool));
 		else
-			history_note(&h->history, HISTORY_MAP, .address = tile->places->address, .size = tile->size);
+			history_note(&h->history, HISTORY_MAP, .address = tile->places->address, .size = tile->size,
+			             .pool = pool_id(g->lane->pool));
 	}
 	for (size_t i = 0; i < g->gathered; i++) {
 		tile_leave(h->lay_list[i]->places->next, h->moved[i]->home->stream, h->moved[i]->sequence);
@@ -483,11 +488,13 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 	flow_add(&h->counters.segment, kind, 1);
 	level_add(&h->counters.classic_bytes, size);
 	h->tile_least[kind] = min_u64(h->tile_least[kind], w->size);
+	w->pool = l->pool;
 	w->next = h->windows[kind];
 	h->windows[kind] = w;
 	heap_lock(h);
 	*out = heap_append_block_locked(node, w, l, w->size);
-	history_note(&h->history, HISTORY_SEGMENT_ALLOC, .address = w->base, .size = w->size);
+	history_note(&h->history, HISTORY_SEGMENT_ALLOC, .address = w->base, .size = w->size,
+	             .pool = pool_id(w->pool));
 	level_add(&h->counters.idle_bytes, size);
 	counter_add(&h->counters.path_extend, 1);
 	heap_unlock(h);

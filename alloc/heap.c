@@ -51,6 +51,7 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 	}
 	pthread_mutex_init(&h->growth_lock, NULL);
 	pthread_mutex_init(&h->oom_lock, NULL);
+	pthread_rwlock_init(&h->divert_lock, NULL);
 	status = open_structures(h);
 	if (status != TRZ_OK)
 		heap_close(h);
@@ -61,6 +62,7 @@ void heap_close(trz_heap *h)
 {
 	pthread_mutex_destroy(&h->growth_lock);
 	pthread_mutex_destroy(&h->oom_lock);
+	pthread_rwlock_destroy(&h->divert_lock);
 	meta_close(&h->meta);
 	driver_unbind(&h->driver);
 }
@@ -288,10 +290,11 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 static void end_pending_locked(trz_heap *h, struct pending *p)
 {
 	uint64_t size = p->slab ? slab_class(p->slab)->slot_size : p->block->size;
+	const struct lane *home = p->slab ? p->slab->home : p->block->home;
 	history_note(&h->history, HISTORY_FREE_COMPLETED,
 	             .address = p->slab ? slab_slot_address(p->slab, p->slot) : p->block->address,
 	             .size = p->slab ? size - p->slab->slack[p->slot] : p->block->requested,
-	             .stream = (uint64_t)(p->slab ? p->slab->home : p->block->home)->stream->handle);
+	             .stream = (uint64_t)home->stream->handle, .pool = pool_id(home->pool));
 	level_sub(&h->counters.pending_bytes, size);
 	level_sub(&h->counters.pending, 1);
 	if (!p->slab) {
@@ -349,7 +352,7 @@ trz_event heap_record_event(trz_heap *h, const struct stream *s)
 {
 	trz_capture_status capture;
 	trz_stream handle = s->handle;
-	if (driver_stream_capture(&h->driver, handle, &capture) != TRZ_OK || capture != TRZ_CAPTURE_NONE)
+	if (driver_stream_capture(&h->driver, handle, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE)
 		return NULL;
 	heap_lock(h);
 	trz_event event = event_pool_take(&h->events);
@@ -423,7 +426,7 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	trz_capture_status capture;
 	trz_status status = driver_stream_id(&h->driver, handle, &id);
 	if (status == TRZ_OK)
-		status = driver_stream_capture(&h->driver, handle, &capture);
+		status = driver_stream_capture(&h->driver, handle, &capture, NULL);
 	if (status != TRZ_OK)
 		return status;
 	if (capture != TRZ_CAPTURE_NONE)
@@ -455,4 +458,7 @@ void heap_poll(trz_heap *h)
 		heap_drain_pending_locked(h, s);
 		heap_unlock(h);
 	}
+	heap_lock(h);
+	heap_dissolve_pools_locked(h);
+	heap_unlock(h);
 }

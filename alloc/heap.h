@@ -30,7 +30,7 @@ struct trz_heap {
 	struct streams streams;
 	struct event_pool events;
 	struct node_pool uses;
-	struct pool *pools;          /* the private ones */
+	struct pool *pools;          /* the private ones; the list changes under the growth lock, but for additions */
 	uint32_t pool_ids;           /* the last one given */
 	struct block *holes;         /* all of them; every writer holds the growth lock, too */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
@@ -53,6 +53,11 @@ struct trz_heap {
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
+
+	/* guarded by `divert_lock` */
+	pthread_rwlock_t divert_lock;
+	struct diversion *diversions;        /* the newest first */
+	atomic_uint diverting;               /* how many; read without the lock */
 
 	/* constant */
 	struct config config;
@@ -125,6 +130,13 @@ trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
 
 /* The stream's lane of a pool (NULL: the default one), made if it is new. NULL: no host memory. */
 struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p);
+
+/* A new private pool with one reference; and giving one up. Those still held by allocations under way count, too. */
+trz_status heap_pool_create(trz_heap *h, struct pool **out);
+trz_status heap_pool_release(trz_heap *h, struct pool *p);
+
+/* Gives the memory of released pools, where nothing is awaited any more, to the default pool. Growth lock held. */
+void heap_dissolve_pools_locked(trz_heap *h);
 
 /* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
  * `sequence` is the ticket of its last use. */

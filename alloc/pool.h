@@ -7,14 +7,22 @@
 #ifndef TRZ_ALLOC_POOL_H
 #define TRZ_ALLOC_POOL_H
 
-#include "lane.h"
+#include "stream.h"
+
+/* A ticket that has to pass before the memory of a released pool may go elsewhere. */
+struct awaited {
+	struct stream *stream;
+	uint64_t sequence;
+};
 
 struct pool {
 	struct pool *next;           /* of the heap */
 	struct lane *lanes;          /* by pool_next */
 	uint32_t id;                 /* const; > 0, never used again in the heap */
-	uint32_t users;              /* references; > 0 */
+	uint32_t users;              /* references; 0: released, waiting for `awaited` */
 	bool pinned;
+	struct awaited *awaited;
+	unsigned awaited_count;
 };
 
 static inline bool lane_is_pinned(const struct lane *l)

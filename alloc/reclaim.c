@@ -212,6 +212,7 @@ static size_t cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
 {
 	bool classic = b->window->classic != NULL, gone;
+	uint32_t pool = pool_id(b->window->pool);
 	trz_status status;
 	if (classic) {
 		status = return_classic(h, b->window);
@@ -223,7 +224,7 @@ static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
 	level_sub(&h->counters.idle_bytes, b->size);
 	if (gone)
 		history_note(&h->history, classic ? HISTORY_SEGMENT_FREE : HISTORY_UNMAP, .address = b->address,
-		             .size = b->size);
+		             .size = b->size, .pool = pool);
 	if (!gone)
 		heap_free_block_locked(h, b, b->sequence);
 	else if (classic)
@@ -367,7 +368,7 @@ static trz_status why_uncovered(trz_heap *h, const struct stream *s)
 	trz_capture_status capture = TRZ_CAPTURE_NONE;
 	if (driver_is_dead(&h->driver))
 		return TRZ_ERROR_CONTEXT_DEAD;
-	driver_stream_capture(&h->driver, s->handle, &capture);
+	driver_stream_capture(&h->driver, s->handle, &capture, NULL);
 	return capture == TRZ_CAPTURE_NONE ? TRZ_ERROR_DRIVER : TRZ_ERROR_CAPTURE;
 }
 

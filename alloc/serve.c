@@ -7,6 +7,7 @@
 
 #include <assert.h>
 
+#include "account.h"
 #include "borrow.h"
 #include "check.h"
 #include "error.h"
@@ -20,11 +21,6 @@ struct request {
 	uint64_t alignment;
 	unsigned size_class;         /* CLASS_COUNT: a block of its own */
 };
-
-static uint64_t rounded(uint64_t size)
-{
-	return align_up(size, UNIT);
-}
 
 /* The class whose slots are large and aligned enough; slots of a slab lie at multiples of their size from an
  * address that is aligned to CELL. */
@@ -43,37 +39,9 @@ static struct request make_request(const trz_heap *h, struct lane *l, uint64_t s
 	/* A block of its own is longer than a cell (pagemap.h). */
 	return (struct request){.lane = l,
 	                        .size = size,
-	                        .occupied = max_u64(rounded(size), CELL + UNIT),
+	                        .occupied = max_u64(account_rounded(size), CELL + UNIT),
 	                        .alignment = alignment,
 	                        .size_class = slot_class(h, size, alignment)};
-}
-
-/* Without pending memory these peaks are those of what callers hold. */
-static COLD void raise_active_peaks(trz_heap *h)
-{
-	struct counters *c = &h->counters;
-	counter_raise(&h->active_bytes_peak, flow_all(&c->allocated_bytes) + counter_get(&c->pending_bytes.current));
-	counter_raise(&h->active_peak, flow_all(&c->allocation) + counter_get(&c->pending.current));
-}
-
-static inline void count_alloc(trz_heap *h, enum kind kind, uint64_t size, uint64_t occupied)
-{
-	struct counters *c = &h->counters;
-	flow_add(&c->allocation, kind, 1);
-	flow_add(&c->allocated_bytes, kind, rounded(size));
-	flow_add(&c->requested_bytes, kind, size);
-	counter_add(&c->occupied_bytes[kind], occupied);
-	if (UNLIKELY(counter_get(&c->pending.current)))
-		raise_active_peaks(h);
-}
-
-static inline void count_free(trz_heap *h, enum kind kind, uint64_t size, uint64_t occupied)
-{
-	struct counters *c = &h->counters;
-	flow_sub(&c->allocation, kind, 1);
-	flow_sub(&c->allocated_bytes, kind, rounded(size));
-	flow_sub(&c->requested_bytes, kind, size);
-	counter_add(&c->occupied_bytes[kind], (uint64_t)0 - occupied);
 }
 
 /* What cutting a block and entering it, or a slab in it, can need of the host. */
@@ -85,24 +53,11 @@ static inline bool reserve_nodes_locked(trz_heap *h)
 
 /* ---- small ---- */
 
-/* Out of line, so that a history that is off costs the hot path one test. */
-static COLD void note_locked(trz_heap *h, unsigned kind, const struct lane *l, trz_addr address, uint64_t size)
-{
-	history_note(&h->history, kind, .address = address, .size = size, .stream = (uint64_t)l->stream->handle,
-	             .pool = pool_id(l->pool), .tag = kind == HISTORY_ALLOC ? heap_tag_locked(h) : 0);
-}
-
-#define NOTE(h, kind, l, address, size) \
-	do { \
-		if (UNLIKELY((h)->history.ring != NULL)) \
-			note_locked(h, kind, l, address, size); \
-	} while (0)
-
 static inline trz_addr take_slot_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
 {
 	trz_addr address = bin_take_slot(&l->bins[size_class], size);
-	count_alloc(h, SMALL, size, size_classes[size_class].slot_size);
-	NOTE(h, HISTORY_ALLOC, l, address, size);
+	account_alloc(h, SMALL, size, size_classes[size_class].slot_size);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, size);
 	return address;
 }
 
@@ -147,8 +102,8 @@ static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct bl
 	counter_add(&h->burst_bytes, b->size);
 	r->lane->held += b->size;
 	r->lane->held_peak = max_u64(r->lane->held_peak, r->lane->held);
-	count_alloc(h, LARGE, r->size, b->size);
-	NOTE(h, HISTORY_ALLOC, r->lane, b->address, r->size);
+	account_alloc(h, LARGE, r->size, b->size);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, r->lane, b->address, r->size);
 	return b->address;
 }
 
@@ -302,8 +257,8 @@ static unsigned slot_at(const struct slab *s, trz_addr address)
 static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	uint64_t occupied = slab_class(s)->slot_size;
-	count_free(h, SMALL, occupied - s->slack[slot], occupied);
-	NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
+	account_free(h, SMALL, occupied - s->slack[slot], occupied);
+	ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
 	ticket_take(&s->home->stream->tickets);
 	if (UNLIKELY(bin_give_slot(&s->home->bins[s->size_class], s, slot)))
 		heap_retire_slab_locked(h, s);
@@ -380,8 +335,8 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 	}
 	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &home->tickets);
 	uses = take_use_tickets_locked(h, uses, elsewhere ? on : home);
-	count_free(h, SMALL, occupied - s->slack[slot], occupied);
-	NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
+	account_free(h, SMALL, occupied - s->slack[slot], occupied);
+	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
 	struct pending *p = new_pending_locked(h, occupied);
 	p->slab = s;
 	p->slot = slot;
@@ -412,8 +367,8 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
 {
 	pagemap_clear_block(&h->pagemap, b->address);
-	count_free(h, LARGE, b->requested, b->size);
-	NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
+	account_free(h, LARGE, b->requested, b->size);
+	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
 	b->state = BLOCK_BUSY;
 	b->home->held -= b->size;
 	b->home = on;

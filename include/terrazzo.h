@@ -127,8 +127,9 @@ TRZ_API trz_status trz_close(trz_heap *heap);
  * up to 2 MiB, or 0 for the default: 512. The content is undefined.
  * Cost, with the free: about 20 ns for small sizes, 50 to 90 ns for large ones out of the cache. Calls the driver when
  * the cache cannot serve, and, on other streams than the legacy default one, for the stream's id and capture status.
- * On a stream that is being captured an allocation is refused (CAPTURE); it disturbs captures of other streams,
- * under way in whatever thread and mode, not at all.
+ * On a stream that is being captured an allocation needs a pool (trz_pool_begin_capture): else it is refused (CAPTURE),
+ * since graphs use their memory again at every launch. Captures of other streams, under way in whatever thread and
+ * mode, are not disturbed.
  * Errors: OUT_OF_MEMORY, LIMIT, CAPTURE, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD,
  * DRIVER. On an error *out is set to NULL and the heap is as it was. */
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
@@ -188,6 +189,75 @@ TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
  * trz_trim to get down to it. Calls the driver: no. */
 TRZ_API trz_status trz_set_limit(trz_heap *heap, size_t limit);
 TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
+
+/* ---- private pools ------------------------------------------------------------------------------------ */
+
+/* Memory that is given to nobody else while the pool lives. A pool that a capture has allocated from is pinned: its
+ * graphs know its addresses, so that nothing of it is moved, returned or lent until the last reference has gone and
+ * what all streams had been given by then has completed. A pool that is not pinned gives what is free of it back in
+ * a trim, and to others when the device is full. Allocations outlive their pool: their memory is then the heap's. */
+typedef struct trz_pool trz_pool;
+
+/* A new pool, with one reference. Calls the driver: no. Errors: HOST_MEMORY. */
+TRZ_API trz_status trz_pool_create(trz_heap *heap, trz_pool **out);
+
+/* One more reference, one less. With the last the pool ends; `pool` must not be used afterwards. Calls the driver:
+ * with the last, event records and queries. Errors: HOST_MEMORY (the reference is still held). */
+TRZ_API trz_status trz_pool_retain(trz_heap *heap, trz_pool *pool);
+TRZ_API trz_status trz_pool_release(trz_heap *heap, trz_pool *pool);
+
+/* As trz_alloc, from the pool. On a stream that is being captured the pool becomes pinned; nothing is then waited
+ * for or fenced, so that the capture stays as it is. trz_free frees. */
+TRZ_API trz_status trz_pool_alloc(trz_heap *heap, trz_pool *pool, size_t size, size_t alignment, trz_stream stream,
+                                  void **out);
+
+/* Whether an allocation on `stream` is to be diverted. Called by allocating threads, several at a time; must not call
+ * the heap. */
+typedef bool trz_pool_filter(void *user, trz_stream stream);
+
+/* Until trz_pool_end, allocations that name no pool go to this one: those whose stream the filter accepts, or with
+ * `filter` NULL those of the calling thread. Diversions nest: the newest that applies is obeyed. Each holds a
+ * reference. Calls the driver: no. Errors: HOST_MEMORY. */
+TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filter *filter, void *user);
+
+/* The same for a capture, to be called before it begins on `stream`: takes what is allocated on all streams that are
+ * part of it, and pins the pool. */
+TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);
+
+/* Ends the newest diversion to the pool, of those that this thread began if there is one. Waits until no filter of it
+ * is running. Errors: NOT_FOUND (none is under way). */
+TRZ_API trz_status trz_pool_end(trz_heap *heap, trz_pool *pool);
+
+typedef struct trz_pool_info {
+	unsigned id;            /* > 0; the second number of segment_pool_id in snapshots */
+	unsigned references;    /* diversions' included */
+	bool pinned;
+	size_t reserved;        /* bytes of memory in its windows */
+	size_t allocated;       /* bytes of its blocks and slots that callers hold */
+	size_t allocations;
+} trz_pool_info;
+
+/* What the pool holds now. Cost grows with the number of its blocks. Calls the driver: no. */
+TRZ_API trz_status trz_pool_query(trz_heap *heap, trz_pool *pool, trz_pool_info *out);
+
+/* The addresses that callers hold of the pool: writes up to `capacity` and their full number to `count`. */
+TRZ_API trz_status trz_pool_live(trz_heap *heap, trz_pool *pool, void **list, size_t capacity, size_t *count);
+
+/* A note of what callers hold of a pool, and where. */
+typedef struct trz_pool_state trz_pool_state;
+
+/* Takes such a note; it lives until trz_pool_state_free or the heap's end. Errors: HOST_MEMORY. */
+TRZ_API trz_status trz_pool_checkpoint(trz_heap *heap, trz_pool *pool, trz_pool_state **out);
+
+/* Puts the pool back into the noted state: all that is held of it is freed, what was held then is held again, at the
+ * same addresses. Where the pool has served several streams, the work that used what is freed must have completed.
+ * Calls the driver: event queries. Errors, nothing has changed then: NOT_READY (other streams' uses or frees are
+ * unfinished), NOT_FOUND (memory has gone back to the device; that of pinned pools never does), HOST_MEMORY. */
+TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_pool_state *state);
+
+/* The addresses of a note, as in trz_pool_live. */
+TRZ_API trz_status trz_pool_state_live(const trz_pool_state *state, void **list, size_t capacity, size_t *count);
+TRZ_API void trz_pool_state_free(trz_pool_state *state);
 
 /* ---- out of memory ----------------------------------------------------------------------------------- */
 

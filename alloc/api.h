@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the public functions share.
+ */
+#ifndef TRZ_ALLOC_API_H
+#define TRZ_ALLOC_API_H
+
+#include "heap.h"
+
+/* The failure of a function that was given NULL for an argument that needs a value. */
+trz_status api_is_null(const char *function, const char *argument);
+
+/* An allocation from a pool, or with `p` NULL from where diversions send it; sets *out to NULL on errors. */
+trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The life of private pools. When the last reference has gone, work of the pool's graphs may still be under way, on
+ * whatever stream they were launched. The pool then waits, asking at every poll, for tickets of all streams; after
+ * that its memory becomes the default pool's, each lane's that of the same stream.
+ */
+#include "heap.h"
+
+#include <assert.h>
+
+#include "error.h"
+
+trz_status heap_pool_create(trz_heap *h, struct pool **out)
+{
+	struct pool *p = meta_alloc(&h->meta, sizeof *p);
+	if (!p)
+		return meta_exhausted();
+	p->users = 1;
+	heap_lock(h);
+	p->id = ++h->pool_ids;
+	p->next = h->pools;
+	h->pools = p;
+	heap_unlock(h);
+	*out = p;
+	return TRZ_OK;
+}
+
+/* ---- the end ---- */
+
+static void rehome_block_locked(struct block *b, struct lane *to)
+{
+	struct lane *from = b->home;
+	b->home = to;
+	switch ((enum block_state)b->state) {
+	case BLOCK_FREE:  /* its neighbours have other homes still: there is nothing to join */
+		fit_remove(&from->fit[b->kind], b);
+		fit_insert(&to->fit[b->kind], b);
+		break;
+	case BLOCK_LIVE:
+		from->held -= b->size;
+		to->held += b->size;
+		to->held_peak = max_u64(to->held_peak, to->held);
+		break;
+	case BLOCK_SLAB:
+		b->slab->home = to;
+		if (b->slab->free) {
+			bin_unlink(&from->bins[b->slab->size_class], b->slab);
+			bin_push(&to->bins[b->slab->size_class], b->slab);
+		}
+		break;
+	case BLOCK_PENDING:
+	case BLOCK_BUSY:  /* a free that is recording its event */
+	case BLOCK_HOLE:
+		break;
+	}
+}
+
+static void open_window_to_all_locked(struct window *w)
+{
+	w->pool = NULL;
+	for (struct block *b = w->blocks.first; b; b = b->next)
+		if (b->home)
+			rehome_block_locked(b, &b->home->stream->lane);
+}
+
+/* Gives all memory of a pool to the default one. Growth lock held. */
+static void dissolve_locked(trz_heap *h, struct pool *p)
+{
+	for (int kind = 0; kind < KINDS; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
+			if (w->pool == p)
+				open_window_to_all_locked(w);
+	while (p->lanes) {
+		struct lane *l = p->lanes;
+		p->lanes = l->pool_next;
+		lane_remove(&h->streams.lanes, l);
+		meta_free(&h->meta, l);
+	}
+	struct pool **link = &h->pools;
+	while (*link != p)
+		link = &(*link)->next;
+	*link = p->next;
+	meta_free(&h->meta, p->awaited);
+	meta_free(&h->meta, p);
+}
+
+static bool may_dissolve(const struct pool *p)
+{
+	if (p->users)
+		return false;
+	for (unsigned i = 0; i < p->awaited_count; i++)
+		if (!ticket_passed(&p->awaited[i].stream->tickets, p->awaited[i].sequence))
+			return false;
+	return true;
+}
+
+void heap_dissolve_pools_locked(trz_heap *h)
+{
+	for (struct pool *p = h->pools, *next; p; p = next) {
+		next = p->next;
+		if (may_dissolve(p))
+			dissolve_locked(h, p);
+	}
+}
+
+/* Tickets of all streams, taken now. What has been captured in a pool that is not pinned is nothing, so that its
+ * blocks' own tickets say enough. */
+static bool await_streams_locked(trz_heap *h, struct pool *p)
+{
+	unsigned streams = p->pinned ? atomic_load_explicit(&h->streams.count, memory_order_relaxed) : 0;
+	p->awaited = streams ? meta_alloc(&h->meta, streams * sizeof *p->awaited) : NULL;
+	if (streams && !p->awaited)
+		return false;
+	for (unsigned i = 0; i < streams; i++) {
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		p->awaited[i] = (struct awaited){s, ticket_take(&s->tickets)};
+	}
+	p->awaited_count = streams;
+	return true;
+}
+
+trz_status heap_pool_release(trz_heap *h, struct pool *p)
+{
+	heap_lock(h);
+	bool last = p->users == 1;
+	if (!last)
+		p->users--;
+	heap_unlock(h);
+	if (!last)
+		return TRZ_OK;
+	trz_capture_mode mode = heap_lock_growth(h);
+	heap_lock(h);
+	last = p->users == 1;  /* somebody may have taken another one meanwhile */
+	bool ok = !last || await_streams_locked(h, p);
+	p->users -= ok;
+	heap_unlock(h);
+	if (ok && last)
+		heap_poll(h);
+	heap_unlock_growth(h, mode);
+	return ok ? TRZ_OK : meta_exhausted();
+}

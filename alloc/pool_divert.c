@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of diversions. It is read by every allocation while there is one, and filters are the caller's code: a
+ * reader holds the list's lock and no other.
+ */
+#include "pool_divert.h"
+
+#include "error.h"
+
+/* Its address is the thread's name. */
+static _Thread_local char thread_mark;
+
+static bool same_capture(trz_heap *h, const struct diversion *d, const struct capture *capture)
+{
+	struct capture other;
+	return capture->status != TRZ_CAPTURE_NONE &&
+	       driver_stream_capture(&h->driver, d->stream, &other.status, &other.id) == TRZ_OK &&
+	       other.status != TRZ_CAPTURE_NONE && other.id == capture->id;
+}
+
+static bool takes(trz_heap *h, const struct diversion *d, trz_stream stream, const struct capture *capture)
+{
+	if (d->thread)
+		return d->owner == &thread_mark;
+	return d->captured ? same_capture(h, d, capture) : d->filter(d->user, stream);
+}
+
+struct pool *pool_divert(trz_heap *h, trz_stream stream, const struct capture *capture)
+{
+	struct pool *p = NULL;
+	pthread_rwlock_rdlock(&h->divert_lock);
+	for (const struct diversion *d = h->diversions; d && !p; d = d->next)
+		if (takes(h, d, stream, capture))
+			p = d->pool;
+	if (p) {
+		heap_lock(h);
+		p->users++;
+		heap_unlock(h);
+	}
+	pthread_rwlock_unlock(&h->divert_lock);
+	return p;
+}
+
+trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)
+{
+	struct diversion *d = meta_alloc(&h->meta, sizeof *d);
+	if (!d)
+		return meta_exhausted();
+	*d = *like;
+	d->owner = &thread_mark;
+	heap_lock(h);
+	d->pool->users++;
+	d->pool->pinned |= d->captured;
+	heap_unlock(h);
+	pthread_rwlock_wrlock(&h->divert_lock);
+	d->next = h->diversions;
+	h->diversions = d;
+	pthread_rwlock_unlock(&h->divert_lock);
+	atomic_fetch_add_explicit(&h->diverting, 1, memory_order_release);
+	return TRZ_OK;
+}
+
+/* Takes one out of the list. */
+static struct diversion *detach(trz_heap *h, const struct pool *p)
+{
+	struct diversion **found = NULL;
+	for (struct diversion **link = &h->diversions; *link; link = &(*link)->next) {
+		const struct diversion *d = *link;
+		if (d->pool != p)
+			continue;
+		if (!found || d->owner == &thread_mark)
+			found = link;
+		if (d->owner == &thread_mark)
+			break;
+	}
+	struct diversion *gone = found ? *found : NULL;
+	if (gone)
+		*found = gone->next;
+	return gone;
+}
+
+trz_status pool_divert_end(trz_heap *h, const struct pool *p)
+{
+	pthread_rwlock_wrlock(&h->divert_lock);
+	struct diversion *d = detach(h, p);
+	pthread_rwlock_unlock(&h->divert_lock);
+	if (!d)
+		return TRZ_ERROR_NOT_FOUND;
+	atomic_fetch_sub_explicit(&h->diverting, 1, memory_order_release);
+	struct pool *pool = d->pool;
+	meta_free(&h->meta, d);
+	return heap_pool_release(h, pool);
+}

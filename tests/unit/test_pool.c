@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private pools: who gets their memory, captures into them, what graphs may rely on, checkpoints, and their end.
+ */
+#include <pthread.h>
+
+#include "rig.h"
+
+static trz_pool *new_pool(struct rig *r)
+{
+	trz_pool *pool = NULL;
+	assert_ok(trz_pool_create(r->heap, &pool));
+	return pool;
+}
+
+static void *pool_alloc(struct rig *r, trz_pool *pool, size_t size, trz_stream stream)
+{
+	void *p = NULL;
+	assert_ok(trz_pool_alloc(r->heap, pool, size, 0, stream, &p));
+	assert_non_null(p);
+	return p;
+}
+
+static trz_pool_info info_of(struct rig *r, trz_pool *pool)
+{
+	trz_pool_info info;
+	assert_ok(trz_pool_query(r->heap, pool, &info));
+	return info;
+}
+
+static size_t live_of(struct rig *r, trz_pool *pool, void **list, size_t capacity)
+{
+	size_t count = 0;
+	assert_ok(trz_pool_live(r->heap, pool, list, capacity, &count));
+	return count;
+}
+
+static void test_memory_stays_in_the_pool(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_pool *pool = new_pool(&r);
+	void *p = pool_alloc(&r, pool, MIB(100), NULL), *slot = pool_alloc(&r, pool, 700, NULL);
+	trz_pool_info info = info_of(&r, pool);
+	assert_true(info.id > 0 && info.references == 1 && !info.pinned);
+	assert_int_equal(info.allocations, 2);
+	assert_true(info.reserved >= MIB(102) && info.allocated >= MIB(100) + 700);
+	rig_free(&r, p);
+	rig_free(&r, slot);
+	void *other = rig_alloc(&r, MIB(100), NULL), *small = rig_alloc(&r, 700, NULL);
+	assert_ptr_not_equal(other, p);
+	assert_ptr_not_equal(small, slot);
+	assert_ptr_equal(pool_alloc(&r, pool, MIB(100), NULL), p);
+	rig_free(&r, p);
+	assert_int_equal(info_of(&r, pool).allocations, 0);
+	rig_check(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));  /* it is not pinned: what is free can go */
+	assert_int_equal(info_of(&r, pool).reserved, 0);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_free(&r, other);
+	rig_free(&r, small);
+	rig_close(&r);
+}
+
+static void test_a_released_pool_is_everybodys(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream side = rig_stream(&r);
+	void *held = pool_alloc(&r, pool, MIB(64), NULL), *gone = pool_alloc(&r, pool, MIB(64), NULL);
+	void *slot = pool_alloc(&r, pool, 3000, NULL), *on_side = pool_alloc(&r, pool, MIB(10), side);
+	rig_free(&r, gone);
+	assert_ok(trz_pool_retain(r.heap, pool));
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_int_equal(info_of(&r, pool).references, 1);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_check(&r);
+	assert_ptr_equal(rig_alloc(&r, MIB(64), NULL), gone);
+	rig_free(&r, held);
+	rig_free(&r, slot);
+	rig_free(&r, on_side);
+	rig_free(&r, gone);
+	rig_check(&r);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
+struct job {
+	struct rig *rig;
+	void *result;
+};
+
+static void *allocate_elsewhere(void *arg)
+{
+	struct job *job = arg;
+	job->result = rig_alloc(job->rig, MIB(30), NULL);
+	return NULL;
+}
+
+static void test_a_thread_is_diverted(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_pool *outer = new_pool(&r), *nested = new_pool(&r);
+	void *warm = rig_alloc(&r, 512, NULL);
+	rig_free(&r, warm);
+	assert_ok(trz_pool_begin(r.heap, outer, NULL, NULL));
+	void *a = rig_alloc(&r, 512, NULL);
+	assert_ok(trz_pool_begin(r.heap, nested, NULL, NULL));
+	void *b = rig_alloc(&r, MIB(30), NULL);
+	struct job job = {&r, NULL};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, allocate_elsewhere, &job), 0);
+	pthread_join(thread, NULL);
+	assert_ok(trz_pool_end(r.heap, nested));
+	void *c = rig_alloc(&r, MIB(30), NULL);
+	assert_ok(trz_pool_end(r.heap, outer));
+	void *d = rig_alloc(&r, MIB(30), NULL);
+	assert_int_equal(info_of(&r, outer).allocations, 2);
+	assert_int_equal(info_of(&r, nested).allocations, 1);
+	assert_error(trz_pool_end(r.heap, outer), TRZ_ERROR_NOT_FOUND, "no diversion");
+	void *all[] = {a, b, c, d, job.result};
+	for (size_t i = 0; i < 5; i++)
+		rig_free(&r, all[i]);
+	assert_ok(trz_pool_release(r.heap, nested));
+	assert_ok(trz_pool_release(r.heap, outer));
+	rig_check(&r);
+	rig_close(&r);
+}
+
+static bool is_the_stream(void *user, trz_stream stream)
+{
+	return stream == user;
+}
+
+static void test_a_filter_diverts_streams(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream mine = rig_stream(&r), other = rig_stream(&r);
+	assert_ok(trz_pool_begin(r.heap, pool, is_the_stream, mine));
+	void *a = rig_alloc(&r, MIB(3), mine), *b = rig_alloc(&r, MIB(3), other);
+	assert_ok(trz_pool_end(r.heap, pool));
+	assert_int_equal(info_of(&r, pool).allocations, 1);
+	void *live[2];
+	assert_int_equal(live_of(&r, pool, live, 2), 1);
+	assert_ptr_equal(live[0], a);
+	rig_free(&r, a);
+	rig_free(&r, b);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+/* Captures a write and a read of two allocations, one of them freed and allocated again in between. */
+static sim_graph capture(struct rig *r, trz_pool *pool, trz_stream stream, void **kept)
+{
+	sim_graph graph;
+	assert_ok(trz_pool_begin_capture(r->heap, pool, stream));
+	assert_ok(sim_capture_begin(r->s, r->c, stream, TRZ_CAPTURE_GLOBAL));
+	void *p = rig_alloc(r, MIB(48), stream), *temporary = rig_alloc(r, MIB(200), stream);
+	assert_ok(sim_stamp(r->s, r->c, stream, (trz_addr)temporary, MIB(200), 1));
+	assert_ok(sim_verify(r->s, r->c, stream, (trz_addr)temporary, MIB(200), 1));
+	rig_free(r, temporary);
+	void *again = rig_alloc(r, MIB(200), stream);
+	assert_ptr_equal(again, temporary);
+	assert_ok(sim_stamp(r->s, r->c, stream, (trz_addr)again, MIB(200), 2));
+	assert_ok(sim_stamp(r->s, r->c, stream, (trz_addr)p, MIB(48), 3));
+	rig_free(r, again);
+	assert_ok(sim_capture_end(r->s, r->c, stream, &graph));
+	assert_ok(trz_pool_end(r->heap, pool));
+	*kept = p;
+	return graph;
+}
+
+static void test_graphs_keep_their_memory(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream stream = rig_stream(&r), other = rig_stream(&r);
+	void *kept;
+	sim_graph graph = capture(&r, pool, stream, &kept);
+	assert_true(info_of(&r, pool).pinned);
+	uint64_t reserved = info_of(&r, pool).reserved;
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(info_of(&r, pool).reserved, reserved);
+	/* The device is filled up, to the last byte that is not the pool's. */
+	size_t most;
+	assert_ok(trz_largest_block(r.heap, other, &most));
+	assert_true(most <= GIB(2) - reserved);
+	void *rest = rig_alloc(&r, most, other), *more = NULL;
+	assert_error(trz_alloc(r.heap, MIB(100), 0, other, &more), TRZ_ERROR_OUT_OF_MEMORY, "asked for");
+	assert_ok(sim_stamp(r.s, r.c, other, (trz_addr)rest, most, 9));
+	for (int i = 0; i < 3; i++)
+		assert_ok(sim_graph_launch(r.s, r.c, graph, stream));
+	assert_ok(sim_verify(r.s, r.c, other, (trz_addr)rest, most, 9));
+	assert_ok(sim_verify(r.s, r.c, stream, (trz_addr)kept, MIB(48), 3));
+	rig_sync(&r);
+	rig_check(&r);
+	rig_free(&r, rest);
+	rig_free(&r, kept);
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+/* A launch that is under way when the last reference goes, on a stream of which the pool knows nothing. */
+static void test_the_end_of_a_pool_waits_for_launches(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream stream = rig_stream(&r), launcher = rig_stream(&r);
+	void *kept, *seen = rig_alloc(&r, 512, launcher);
+	sim_graph graph = capture(&r, pool, stream, &kept);
+	rig_sync(&r);
+	assert_ok(sim_graph_launch(r.s, r.c, graph, launcher));
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	rig_free(&r, kept);
+	assert_ok(trz_pool_release(r.heap, pool));
+	uint64_t reserved = rig_stat(&r, "reserved_bytes.all.current");
+	void *mine = rig_alloc(&r, MIB(200), stream);
+	assert_true(rig_stat(&r, "reserved_bytes.all.current") >= reserved + MIB(150));
+	rig_free(&r, mine);
+	rig_free(&r, seen);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_check(&r);
+	rig_close(&r);
+}
+
+/* Two captures into one pool: the second one reuses what the first has freed. */
+static void test_graphs_share_a_pool(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream stream = rig_stream(&r);
+	void *first, *second;
+	sim_graph a = capture(&r, pool, stream, &first);
+	uint64_t reserved = info_of(&r, pool).reserved;
+	sim_graph b = capture(&r, pool, stream, &second);
+	assert_ptr_not_equal(first, second);
+	assert_true(info_of(&r, pool).reserved <= reserved + MIB(64));
+	assert_ok(sim_graph_launch(r.s, r.c, a, stream));
+	assert_ok(sim_graph_launch(r.s, r.c, b, stream));
+	assert_ok(sim_verify(r.s, r.c, stream, (trz_addr)first, MIB(48), 3));
+	rig_sync(&r);
+	rig_free(&r, first);
+	rig_free(&r, second);
+	assert_ok(sim_graph_destroy(r.s, r.c, a));
+	assert_ok(sim_graph_destroy(r.s, r.c, b));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+/* A stream that joins a capture allocates from its pool; one that is in another capture does not. */
+static void test_streams_of_a_capture(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream stream = rig_stream(&r), joined = rig_stream(&r), elsewhere = rig_stream(&r);
+	sim_graph graph, other;
+	void *p = NULL, *refused = NULL;
+	assert_ok(trz_pool_begin_capture(r.heap, pool, stream));
+	assert_ok(sim_capture_begin(r.s, r.c, stream, TRZ_CAPTURE_RELAXED));
+	assert_ok(sim_capture_begin(r.s, r.c, elsewhere, TRZ_CAPTURE_RELAXED));
+	rig_order(&r, stream, joined);
+	assert_ok(trz_alloc(r.heap, MIB(5), 0, joined, &p));
+	assert_error(trz_alloc(r.heap, MIB(5), 0, elsewhere, &refused), TRZ_ERROR_CAPTURE, "trz_pool_begin_capture");
+	assert_int_equal(info_of(&r, pool).allocations, 1);
+	assert_ok(trz_record_stream(r.heap, p, stream));
+	rig_free(&r, p);  /* pending: nothing can be recorded before the end */
+	void *q = rig_alloc(&r, MIB(5), joined);
+	assert_ptr_not_equal(p, q);
+	rig_order(&r, joined, stream);
+	assert_ok(sim_capture_end(r.s, r.c, elsewhere, &other));
+	assert_ok(sim_capture_end(r.s, r.c, stream, &graph));
+	assert_ok(trz_pool_end(r.heap, pool));
+	rig_free(&r, q);
+	rig_sync(&r);
+	rig_check(&r);
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_ok(sim_graph_destroy(r.s, r.c, other));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+static void test_checkpoints(void **state)
+{
+	(void)state;
+	enum { BLOCKS = 40, SLOTS = 300 };
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_pool *pool = new_pool(&r);
+	void *noted[BLOCKS + SLOTS], *live[BLOCKS + SLOTS];
+	size_t n = 0, count;
+	for (int i = 0; i < BLOCKS; i++)
+		noted[n++] = pool_alloc(&r, pool, MIB(1) + (size_t)i * 70000, NULL);
+	for (int i = 0; i < SLOTS; i++)
+		noted[n++] = pool_alloc(&r, pool, 600 + (size_t)(i % 7) * 900, NULL);
+	for (size_t i = 0; i < n; i += 3) {
+		rig_free(&r, noted[i]);
+		noted[i] = NULL;
+	}
+	trz_pool_state *note = NULL;
+	assert_ok(trz_pool_checkpoint(r.heap, pool, &note));
+	uint64_t allocated = rig_stat(&r, "allocated_bytes.all.current");
+	for (size_t i = 0; i < n; i += 2)
+		assert_ok(trz_free(r.heap, noted[i]));
+	for (int i = 0; i < 30; i++)
+		pool_alloc(&r, pool, i % 2 ? 5000 : MIB(3), NULL);
+	assert_ok(trz_pool_restore(r.heap, pool, note));
+	rig_check(&r);
+	assert_int_equal(rig_stat(&r, "allocated_bytes.all.current"), allocated);
+	assert_ok(trz_pool_state_live(note, live, n, &count));
+	assert_int_equal(live_of(&r, pool, NULL, 0), count);
+	for (size_t i = 0; i < n; i++)
+		assert_ok(trz_free(r.heap, noted[i]));  /* exactly what was held at the checkpoint is held again */
+	assert_int_equal(live_of(&r, pool, NULL, 0), 0);
+	assert_ok(trz_pool_restore(r.heap, pool, note));
+	assert_int_equal(live_of(&r, pool, live, n), count);
+	for (size_t i = 0; i < count; i++)
+		rig_free(&r, live[i]);
+	trz_pool_state_free(note);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_check(&r);
+	rig_close(&r);
+}
+
+static void test_checkpoints_that_cannot_be_restored(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_pool *pool = new_pool(&r), *other = new_pool(&r);
+	trz_stream side = rig_stream(&r);
+	void *p = pool_alloc(&r, pool, MIB(30), NULL);
+	trz_pool_state *note = NULL;
+	assert_ok(trz_pool_checkpoint(r.heap, pool, &note));
+	assert_error(trz_pool_restore(r.heap, other, note), TRZ_ERROR_INVALID_ARGUMENT, "another pool");
+	assert_ok(trz_record_stream(r.heap, p, side));
+	assert_error(trz_pool_restore(r.heap, pool, note), TRZ_NOT_READY, "other streams");
+	rig_free(&r, p);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_error(trz_pool_restore(r.heap, pool, note), TRZ_ERROR_NOT_FOUND, "gone back");
+	assert_int_equal(info_of(&r, pool).allocations, 0);
+	trz_pool_state_free(note);
+	assert_ok(trz_pool_release(r.heap, other));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+/* What is free of a pool that no graph knows helps others when the device is full. */
+static void test_a_full_device_takes_free_pool_memory(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_pool *pool = new_pool(&r);
+	rig_free(&r, pool_alloc(&r, pool, MIB(700), NULL));
+	void *p = rig_alloc(&r, MIB(900), NULL);
+	assert_true(info_of(&r, pool).reserved <= MIB(124));
+	rig_check(&r);
+	rig_free(&r, p);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+static void test_missing_arguments(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_pool_state *note = NULL;
+	size_t count;
+	assert_error(trz_pool_create(r.heap, NULL), TRZ_ERROR_INVALID_ARGUMENT, "out is NULL");
+	assert_error(trz_pool_retain(r.heap, NULL), TRZ_ERROR_INVALID_ARGUMENT, "pool is NULL");
+	assert_error(trz_pool_release(NULL, pool), TRZ_ERROR_INVALID_ARGUMENT, "heap is NULL");
+	assert_error(trz_pool_alloc(r.heap, pool, 1, 0, NULL, NULL), TRZ_ERROR_INVALID_ARGUMENT, "out is NULL");
+	assert_error(trz_pool_query(r.heap, pool, NULL), TRZ_ERROR_INVALID_ARGUMENT, "out is NULL");
+	assert_error(trz_pool_live(r.heap, pool, NULL, 0, NULL), TRZ_ERROR_INVALID_ARGUMENT, "count is NULL");
+	assert_error(trz_pool_checkpoint(r.heap, pool, NULL), TRZ_ERROR_INVALID_ARGUMENT, "out is NULL");
+	assert_error(trz_pool_restore(r.heap, pool, note), TRZ_ERROR_INVALID_ARGUMENT, "state is NULL");
+	assert_error(trz_pool_state_live(NULL, NULL, 0, &count), TRZ_ERROR_INVALID_ARGUMENT, "state is NULL");
+	trz_pool_state_free(NULL);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_memory_stays_in_the_pool),
+		cmocka_unit_test(test_a_released_pool_is_everybodys),
+		cmocka_unit_test(test_a_thread_is_diverted),
+		cmocka_unit_test(test_a_filter_diverts_streams),
+		cmocka_unit_test(test_graphs_keep_their_memory),
+		cmocka_unit_test(test_the_end_of_a_pool_waits_for_launches),
+		cmocka_unit_test(test_graphs_share_a_pool),
+		cmocka_unit_test(test_streams_of_a_capture),
+		cmocka_unit_test(test_checkpoints),
+		cmocka_unit_test(test_checkpoints_that_cannot_be_restored),
+		cmocka_unit_test(test_a_full_device_takes_free_pool_memory),
+		cmocka_unit_test(test_missing_arguments),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
