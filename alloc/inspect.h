@@ -14,5 +14,6 @@ void inspect_reset_peaks(trz_heap *h);
 trz_status inspect_history(trz_heap *h, size_t events);
 
 trz_status inspect_snapshot(trz_heap *h, const char *path);
+trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor);
 
 #endif

@@ -16,10 +16,13 @@ static _Atomic(trz_heap *) heaps[TRZ_TORCH_DEVICES];
 static double fractions[TRZ_TORCH_DEVICES];  /* + 1, so that 0 says that none was set */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Set in a child made by fork() after a heap was opened: the parent's locks may be held there, the driver is unusable. */
+/* In a child made by fork() after a heap was opened: the parent's locks may be held there, the driver is unusable. */
 static atomic_bool forked;
 
-/* ---- failures ------------------------------------------------------------------------------------------------------ */
+/* Guarded by `lock`. */
+static void (*on_open)(int device, trz_heap *heap);
+
+/* ---- failures -------------------------------------------------------------------------------------------- */
 
 static _Thread_local char own_text[256];
 static _Thread_local bool own_failure;
@@ -61,7 +64,22 @@ static void warn_of_free(const void *ptr)
 		fprintf(stderr, "terrazzo: a free of %p failed: %s\n", ptr, trz_torch_last_error());
 }
 
-/* ---- heaps --------------------------------------------------------------------------------------------------------- */
+/* ---- heaps ----------------------------------------------------------------------------------------------- */
+
+static inline trz_heap *heap_of(int device)
+{
+	return atomic_load_explicit(&heaps[device], memory_order_acquire);
+}
+
+void trz_torch_on_open(void (*callback)(int device, trz_heap *heap))
+{
+	pthread_mutex_lock(&lock);
+	on_open = callback;
+	for (int device = 0; device < TRZ_TORCH_DEVICES; device++)
+		if (heap_of(device) && callback)
+			callback(device, heap_of(device));
+	pthread_mutex_unlock(&lock);
+}
 
 static void note_fork(void)
 {
@@ -79,13 +97,10 @@ static trz_status open_heap(int device)
 	if (!watching)
 		pthread_atfork(NULL, NULL, note_fork);
 	watching = true;
+	if (on_open)
+		on_open(device, heap);
 	atomic_store_explicit(&heaps[device], heap, memory_order_release);
 	return TRZ_OK;
-}
-
-static inline trz_heap *heap_of(int device)
-{
-	return atomic_load_explicit(&heaps[device], memory_order_acquire);
 }
 
 trz_status trz_torch_heap(int device, bool open, trz_heap **out)
@@ -117,7 +132,7 @@ trz_heap *trz_torch_owner(const void *ptr)
 	return NULL;
 }
 
-/* ---- allocation ---------------------------------------------------------------------------------------------------- */
+/* ---- allocation ------------------------------------------------------------------------------------------ */
 
 trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void **out)
 {
@@ -146,6 +161,13 @@ trz_status trz_torch_try_free(void *ptr, int device)
 	return status == TRZ_ERROR_WRONG_DEVICE ? free_anywhere(ptr, device) : status;
 }
 
+void *trz_torch_segment_alloc(size_t size, int device, trz_stream stream)
+{
+	void *ptr;
+	trz_torch_try_alloc(size, device, stream, &ptr);
+	return ptr;
+}
+
 void *trz_torch_alloc(size_t size, int device, trz_stream stream)
 {
 	void *ptr;
@@ -163,7 +185,7 @@ void trz_torch_free(void *ptr, size_t size, int device, trz_stream stream)
 		warn_of_free(ptr);
 }
 
-/* ---- hooks --------------------------------------------------------------------------------------------------------- */
+/* ---- hooks ----------------------------------------------------------------------------------------------- */
 
 void trz_torch_init(int device_count)
 {

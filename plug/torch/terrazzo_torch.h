@@ -28,26 +28,35 @@ typedef struct trz_torch_pool_id {
 	unsigned long long first, second;
 } trz_torch_pool_id;
 
-/* ---- what CUDAPluggableAllocator is given ----------------------------------------------------------------------- */
+/* ---- what CUDAPluggableAllocator is given --------------------------------------------------------------------- */
 
 /* NULL for size 0. A failure is thrown as PyTorch's own exception: torch.OutOfMemoryError where memory is lacking, else
  * RuntimeError; where PyTorch's classes cannot be found it is std::bad_alloc. */
 TRZ_API void *trz_torch_alloc(size_t size, int device, trz_stream stream);
 
-/* `stream` is the one of the allocation; frees take effect in its order. Unknown pointers are reported on stderr, once. */
+/* `stream` is the one of the allocation; frees take effect in its order. Unknown pointers are told on stderr, once. */
 TRZ_API void trz_torch_free(void *ptr, size_t size, int device, trz_stream stream);
+
+/* As trz_torch_alloc, but NULL on a failure: what a torch.cuda.MemPool of PyTorch's own allocator expects. */
+TRZ_API void *trz_torch_segment_alloc(size_t size, int device, trz_stream stream);
 
 TRZ_API void trz_torch_init(int device_count);
 TRZ_API void trz_torch_reset(void);
 TRZ_API void trz_torch_memory_fraction(double fraction, int device);
 TRZ_API void *trz_torch_base_alloc(void *ptr, size_t *size);
 TRZ_API void trz_torch_record_stream(void *ptr, trz_stream stream);
+TRZ_API void trz_torch_end_allocate_to_pool(int device, trz_torch_pool_id id);
+TRZ_API void trz_torch_release_pool(int device, trz_torch_pool_id id);
+/* void trz_torch_begin_allocate_to_pool(int device, trz_torch_pool_id id, std::function<bool(trz_stream)> filter) */
 
-/* ---- for the shim and the Python package ------------------------------------------------------------------------- */
+/* ---- for the shim and the Python package ---------------------------------------------------------------------- */
 
 /* The heap of a device. `open`: opened if it is not yet; else it can be NULL with TRZ_OK. Errors: those of trz_open,
  * INVALID_ARGUMENT (no such ordinal), SHUTDOWN (a forked child). */
 TRZ_API trz_status trz_torch_heap(int device, bool open, trz_heap **out);
+
+/* Called by the thread that opens a heap, after that; at once for those that are open. */
+TRZ_API void trz_torch_on_open(void (*callback)(int device, trz_heap *heap));
 
 /* As trz_torch_alloc and trz_torch_free, without exceptions. The heap of `ptr` is looked for, from `device` on. */
 TRZ_API trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void **out);
@@ -56,7 +65,19 @@ TRZ_API trz_status trz_torch_try_free(void *ptr, int device);
 /* The heap that holds an address, NULL if none does. */
 TRZ_API trz_heap *trz_torch_owner(const void *ptr);
 
-/* 0 < fraction <= 1 of the device's memory; 1: no limit. Errors: INVALID_ARGUMENT, those of trz_torch_heap. */
+/* Pools by PyTorch's ids. Open: one more reference, the first makes the pool; close: one less. Begin diverts what the
+ * filter accepts (NULL: what the calling thread allocates). Find gives NULL for an unknown id. Errors: those of
+ * trz_pool_create, trz_pool_begin and trz_pool_end, NOT_FOUND. */
+TRZ_API trz_status trz_torch_pool_open(int device, trz_torch_pool_id id);
+TRZ_API trz_status trz_torch_pool_close(int device, trz_torch_pool_id id);
+TRZ_API trz_status trz_torch_pool_end(int device, trz_torch_pool_id id);
+TRZ_API trz_pool *trz_torch_pool_find(int device, trz_torch_pool_id id);
+/* How many references PyTorch holds; 0: there is no such pool. */
+TRZ_API unsigned trz_torch_pool_references(int device, trz_torch_pool_id id);
+/* The id of a pool by its number in snapshots; {0, 0} where there is none. */
+TRZ_API trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number);
+
+/* 0 <= fraction <= 1 of the device's memory; 1: no limit. Errors: INVALID_ARGUMENT, those of trz_torch_heap. */
 TRZ_API trz_status trz_torch_set_fraction(int device, double fraction);
 TRZ_API double trz_torch_get_fraction(int device);
 
