@@ -15,6 +15,7 @@
 enum {
 	EM_CUDA_CUBIN = 190,
 	SHT_CUDA_INFO = 0x70000000,
+	STT_CUDA_OBJECT = 13,           /* a variable in a cubin that is still to be linked */
 	STO_CUDA_MANAGED = 0x04,
 	STO_CUDA_ENTRY = 0x10,
 	ABI_SM_IN_SECOND_BYTE = 8,      /* EI_ABIVERSION from which e_flags has the architecture in bits 8..15 */
@@ -320,9 +321,10 @@ static trz_status read_names(struct cubin *c)
 {
 	for (uint32_t i = 1; i < c->symbol_count; i++) {
 		Elf64_Sym symbol = symbol_of(c, i);
-		bool kernel = ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_other & STO_CUDA_ENTRY;
-		if ((!kernel && ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT) || symbol.st_shndx == SHN_UNDEF ||
-		    symbol.st_shndx >= c->section_count)
+		unsigned type = ELF64_ST_TYPE(symbol.st_info);
+		bool kernel = type == STT_FUNC && symbol.st_other & STO_CUDA_ENTRY;
+		bool variable = type == STT_OBJECT || type == STT_CUDA_OBJECT;
+		if ((!kernel && !variable) || symbol.st_shndx == SHN_UNDEF || symbol.st_shndx >= c->section_count)
 			continue;
 		const char *name = span_string(c->names, symbol.st_name);
 		if (!name)

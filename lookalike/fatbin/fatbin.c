@@ -130,13 +130,13 @@ void fatbin_close(struct fatbin *fatbin)
 /* ---- entries --------------------------------------------------------------------------------------------- */
 
 /* What a driver would run comes first: the nearest cubin of the same major version, then the nearest PTX below.
- * Of those that it would not run, the smallest cubin, then the smallest PTX. */
+ * Of those that it would not run, the newest cubin, then the newest PTX: old ones may lack kernels. */
 static uint64_t rank_entry(const struct entry *e, unsigned sm, bool one_sm)
 {
 	bool fits = e->sm <= sm && (!one_sm || e->sm == sm) && (e->ptx || e->sm / 10 == sm / 10);
 	uint64_t class = (fits ? 0 : 2) + e->ptx;
-	uint64_t nearness = fits ? 2 * (sm - e->sm) + !one_sm : min_u64(e->payload.bytes, UINT32_MAX);
-	return class << 32 | min_u64(nearness, UINT32_MAX);
+	uint32_t nearness = fits ? 2 * (sm - e->sm) + !one_sm : UINT32_MAX - e->sm;
+	return class << 32 | nearness;
 }
 
 /* The entry at the front of `rest`, which moves behind it. Other kinds (LTO code and the like) leave e->rank at

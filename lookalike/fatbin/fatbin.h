@@ -17,7 +17,9 @@
 
 struct fatbin;
 
-/* Where a parameter lies in the buffer that the kernel reads; args[i] of a launch points at list[i].size bytes. */
+/* Where a parameter lies in the buffer that the kernel reads; args[i] of a launch points at list[i].size bytes.
+ * Sizes are the same in all images of a program. Offsets of parameters that are aligned to more than 16 bytes are
+ * not: cubins align the place in constant memory, which begins elsewhere on each architecture. */
 struct kernel_param {
 	uint32_t offset;
 	uint32_t size;
@@ -61,8 +63,8 @@ struct fatbin_image {
 enum { FATBIN_UNKNOWN_SIZE = 0 };
 
 /* `image` must stay as it is until fatbin_load has been called or the fatbin is closed. `sm`: the device's compute
- * capability (90), which chooses among images as a driver would where it can, and else takes the smallest cubin;
- * 0: always the smallest, since the layout of parameters is the same in all. Reads the first bytes only.
+ * capability (90), which chooses among images as a driver would where it can, and else takes the newest cubin;
+ * 0: always the newest. Reads the first bytes only.
  * Errors: INVALID_ARGUMENT, BAD_INPUT (none of the four kinds; a wrapper of known size), HOST_MEMORY. */
 trz_status fatbin_open(const void *image, size_t bytes, unsigned sm, struct fatbin **fatbin);
 void fatbin_close(struct fatbin *fatbin);

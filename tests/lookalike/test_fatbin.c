@@ -334,10 +334,9 @@ static void chooses(const struct image *fatbin_bytes, unsigned sm, const char *k
 	fatbin_close(fatbin);
 }
 
-static void add_cubin(struct image *fatbin, unsigned sm, uint64_t flags, const char *kernel, size_t padding)
+static void add_cubin(struct image *fatbin, unsigned sm, uint64_t flags, const char *kernel)
 {
 	struct image cubin = cubin_of_one(sm, kernel);
-	image_append(&cubin, NULL, padding);
 	fatbin_add(fatbin, ENTRY_CUBIN, sm, flags, &cubin, 0);
 	image_free(&cubin);
 }
@@ -354,19 +353,19 @@ static void test_choice_by_architecture(void **state)
 	(void)state;
 	struct image fatbin = fatbin_empty();
 	add_ptx(&fatbin, 90, ".version 8.0 .entry ptx90() {}");
-	add_cubin(&fatbin, 80, 0, "cubin80", 200);
-	add_cubin(&fatbin, 86, 0, "cubin86", 0);
-	add_cubin(&fatbin, 90, 0, "cubin90", 100);
-	add_cubin(&fatbin, 90, ENTRY_ONE_SM, "cubin90a", 100);
-	add_cubin(&fatbin, 103, ENTRY_ONE_SM, "cubin103a", 100);
+	add_cubin(&fatbin, 80, 0, "cubin80");
+	add_cubin(&fatbin, 86, 0, "cubin86");
+	add_cubin(&fatbin, 90, 0, "cubin90");
+	add_cubin(&fatbin, 90, ENTRY_ONE_SM, "cubin90a");
+	add_cubin(&fatbin, 103, ENTRY_ONE_SM, "cubin103a");
 	chooses(&fatbin, 80, "cubin80");
 	chooses(&fatbin, 87, "cubin86");
 	chooses(&fatbin, 90, "cubin90a");
 	chooses(&fatbin, 100, "ptx90");
 	chooses(&fatbin, 103, "cubin103a");
 	chooses(&fatbin, 107, "ptx90");
-	chooses(&fatbin, 75, "cubin86");  /* nothing that a driver would take: the smallest */
-	chooses(&fatbin, 0, "cubin86");
+	chooses(&fatbin, 75, "cubin103a");  /* nothing that a driver would take: the newest */
+	chooses(&fatbin, 0, "cubin103a");
 	image_free(&fatbin);
 	fatbin = fatbin_empty();
 	add_ptx(&fatbin, 90, ".version 8.0 .entry ptx90() {}");
@@ -410,7 +409,7 @@ static void test_wrapper(void **state)
 {
 	(void)state;
 	struct image bytes = fatbin_empty();
-	add_cubin(&bytes, 80, 0, "inside", 0);
+	add_cubin(&bytes, 80, 0, "inside");
 	struct test_wrapper wrapper = { 0x466243b1, 1, bytes.data, NULL };
 	struct fatbin *fatbin;
 	assert_ok(fatbin_open(&wrapper, FATBIN_UNKNOWN_SIZE, 80, &fatbin));
