@@ -201,7 +201,7 @@ static trz_status fatbin_body(const struct fatbin *f, struct span *body)
 
 static trz_status index_fatbin(struct fatbin *f)
 {
-	struct span rest;
+	struct span rest = { 0 };
 	struct entry best = { .rank = UINT64_MAX };
 	trz_status status = fatbin_body(f, &rest);
 	while (status == TRZ_OK && rest.bytes > 0) {
