@@ -194,7 +194,7 @@ static trz_status read_name(struct ptx *p, struct declaration *d)
 	d->name = p->now;
 	advance(p);
 	while (accept(p, "[")) {
-		uint64_t count;
+		uint64_t count = 0;
 		trz_status status = read_number(p, max_bytes, &count);
 		if (status != TRZ_OK)
 			return status;
@@ -214,7 +214,7 @@ static trz_status read_param(struct ptx *p, struct declaration *d)
 		return bad(p, ".param is expected");
 	trz_status status = read_type(p, d);
 	if (status == TRZ_OK && accept(p, ".ptr")) {
-		uint64_t align;
+		uint64_t align = 0;
 		while (status == TRZ_OK && !at_end(p) && p->now.at[0] == '.') {
 			if (accept(p, ".align"))
 				status = read_number(p, max_bytes, &align);
@@ -253,7 +253,7 @@ static trz_status read_params(struct ptx *p, struct kernel_params *params, struc
 /* `.maxntid 16, 8, 1`; what is not said counts 1. */
 static trz_status read_threads(struct ptx *p, uint32_t *threads)
 {
-	uint64_t product = 1, number;
+	uint64_t product = 1, number = 0;
 	do {
 		trz_status status = read_number(p, UINT32_MAX, &number);
 		if (status != TRZ_OK)

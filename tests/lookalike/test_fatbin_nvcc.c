@@ -92,7 +92,7 @@ static void check_kernels(struct fatbin *fatbin)
 
 static void check_image(const char *path, bool ptx, unsigned sm)
 {
-	size_t bytes;
+	size_t bytes = 0;
 	char *data = read_all(path, &bytes);
 	assert_non_null(data);
 	struct fatbin *fatbin;
