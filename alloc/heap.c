@@ -286,8 +286,7 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 	stream_push_pending(s, p);
 }
 
-/* Every ticket has passed: the memory is free. */
-static void end_pending_locked(trz_heap *h, struct pending *p)
+void heap_end_pending_locked(trz_heap *h, struct pending *p)
 {
 	uint64_t size = p->slab ? slab_class(p->slab)->slot_size : p->block->size;
 	const struct lane *home = p->slab ? p->slab->home : p->block->home;
@@ -333,7 +332,7 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 			s->pending_last = &s->pending_first;
 		if (await_next_use_locked(h, p))
 			continue;
-		end_pending_locked(h, p);
+		heap_end_pending_locked(h, p);
 		node_pool_give(&h->pendings, p);
 	}
 }
