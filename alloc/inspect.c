@@ -4,6 +4,9 @@
  */
 #include "inspect.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include "error.h"
 #include "snapshot.h"
 
@@ -142,4 +145,18 @@ trz_status inspect_snapshot(trz_heap *h, const char *path)
 		status = snapshot_to_file(&s, path);
 	snapshot_free(&s);
 	return status;
+}
+
+trz_status inspect_oom(trz_heap *h, trz_status failure)
+{
+	char path[CONFIG_TEXT_BYTES + 64], text[ERROR_TEXT_BYTES];
+	if (!h->config.oom_snapshot[0])
+		return failure;
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	snprintf(path, sizeof path, "%s/%d-%d.json", h->config.oom_snapshot, (int)getpid(), h->driver.device);
+	if (inspect_snapshot(h, path) == TRZ_OK)
+		return trz_fail(failure, "%s; %s has a snapshot", text, path);
+	char reason[ERROR_TEXT_BYTES];
+	snprintf(reason, sizeof reason, "%s", trz_last_error());
+	return trz_fail(failure, "%s; no snapshot: %s", text, reason);
 }
