@@ -45,6 +45,11 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for a heap");
 	memset(h, 0, sizeof *h);
 	status = heap_open(h, params, table);
+	if (status == TRZ_OK && h->config.history) {
+		status = inspect_history(h, h->config.history);
+		if (status != TRZ_OK)
+			heap_close(h);
+	}
 	if (status != TRZ_OK) {
 		free(h);
 		return status;

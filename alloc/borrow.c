@@ -114,6 +114,12 @@ static bool is_capturing(trz_heap *h, const struct stream *s)
 	return driver_stream_capture(&h->driver, s->handle, &status, NULL) != TRZ_OK || status != TRZ_CAPTURE_NONE;
 }
 
+static void note_wait_locked(trz_heap *h, const struct stream *s, const struct stream *awaited)
+{
+	counter_add(&h->counters.waits_inserted, 1);
+	history_note(&h->history, HISTORY_WAIT, .stream = (uint64_t)s->handle, .awaited = (uint64_t)awaited->handle);
+}
+
 /* Makes `s` wait for the free of a busy block, and frees it as a block of `s`. The event stays queued while the
  * growth lock is held. */
 static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_event event)
@@ -126,8 +132,7 @@ static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_eve
 	if (status == TRZ_OK) {
 		b->home = l;
 		b->sequence = ticket_take(&s->tickets);  /* what s does from now on comes after the free */
-		counter_add(&h->counters.waits_inserted, 1);
-		history_note(&h->history, HISTORY_WAIT, .stream = (uint64_t)s->handle, .awaited = (uint64_t)other->handle);
+		note_wait_locked(h, s, other);
 	}
 	heap_free_block_locked(h, b, b->sequence);
 	heap_unlock(h);
@@ -153,23 +158,138 @@ static struct block *waitable_locked(const trz_heap *h, const struct lane *l, en
 	return best;
 }
 
-void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
+/* Waits for free blocks of other streams until they add up to `bytes`; returns how much that was. */
+static uint64_t wait_for_free_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
 {
-	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || is_capturing(h, l->stream))
-		return;
 	uint64_t taken = 0;
 	while (taken < bytes) {
 		trz_event event;
 		heap_lock(h);
 		struct block *b = waitable_locked(h, l, kind, bytes, &event);
 		if (b) {
-			taken += b->size;
 			fit_remove(&b->home->fit[kind], b);
 			b->state = BLOCK_BUSY;
 			level_add(&h->counters.idle_bytes, b->size);
 		}
 		heap_unlock(h);
+		uint64_t size = b ? b->size : 0;
 		if (!b || !wait_for_block(h, l, b, event))
+			break;
+		taken += size;
+	}
+	return taken;
+}
+
+/* ---- pending blocks ---- */
+
+enum { AWAITED_MOST = 8 };
+
+/* What has to be waited for before a pending block is free for a stream. */
+struct awaited_uses {
+	const struct stream *streams[AWAITED_MOST];
+	trz_event events[AWAITED_MOST];
+	unsigned count;
+};
+
+/* Adds the event of a ticket, if it needs one. false: there is none that may be waited for. */
+static bool add_awaited_locked(struct awaited_uses *a, const struct stream *to, const struct stream *s,
+                               uint64_t sequence)
+{
+	if (s == to || ticket_passed(&s->tickets, sequence))
+		return true;
+	trz_event event = exact_event_locked(&s->tickets, sequence);
+	if (!event || a->count == AWAITED_MOST)
+		return false;
+	a->streams[a->count] = s;
+	a->events[a->count++] = event;
+	return true;
+}
+
+static bool find_awaited_locked(struct awaited_uses *a, const struct stream *to, const struct stream *s,
+                                const struct pending *p)
+{
+	a->count = 0;
+	bool ok = add_awaited_locked(a, to, s, p->sequence) &&
+	          add_awaited_locked(a, to, p->block->home->stream, p->home_sequence);
+	for (const struct use *u = p->uses; u && ok; u = u->next)
+		ok = add_awaited_locked(a, to, u->stream, u->sequence);
+	return ok;
+}
+
+static void unlink_pending(struct stream *s, struct pending **link)
+{
+	struct pending *p = *link;
+	*link = p->next;
+	if (s->pending_last == &p->next)
+		s->pending_last = link;
+}
+
+/* Takes the first pending block that waits can give to the lane out of its list; NULL: there is none. */
+static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, enum kind kind, struct stream **from,
+                                           struct awaited_uses *a)
+{
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
+	for (unsigned i = 0; i < streams; i++) {
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		for (struct pending **link = &s->pending_first; *link; link = &(*link)->next) {
+			struct pending *p = *link;
+			bool fits = p->block && p->block->kind == kind && p->block->home->pool == l->pool;
+			if (!fits || !find_awaited_locked(a, l->stream, s, p))
+				continue;
+			unlink_pending(s, link);
+			*from = s;
+			return p;
+		}
+	}
+	return NULL;
+}
+
+static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p, const struct awaited_uses *a)
+{
+	for (unsigned i = 0; i < a->count; i++)
+		note_wait_locked(h, l->stream, a->streams[i]);
+	for (struct use *u; (u = p->uses);) {
+		p->uses = u->next;
+		node_pool_give(&h->uses, u);
+	}
+	p->block->home = l;
+	p->home_sequence = ticket_take(&l->stream->tickets);
+	heap_end_pending_locked(h, p);
+	node_pool_give(&h->pendings, p);
+}
+
+/* Waits for what other streams still do with freed blocks until those add up to `bytes`. */
+static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
+{
+	uint64_t taken = 0;
+	while (taken < bytes) {
+		struct awaited_uses a;
+		struct stream *from;
+		heap_lock(h);
+		struct pending *p = take_pending_locked(h, l, kind, &from, &a);
+		heap_unlock(h);
+		if (!p)
+			return;
+		taken += p->block->size;
+		trz_status status = TRZ_OK;
+		for (unsigned i = 0; i < a.count && status == TRZ_OK; i++)
+			status = driver_stream_wait(&h->driver, l->stream->handle, a.events[i]);
+		heap_lock(h);
+		if (status == TRZ_OK)
+			finish_pending_locked(h, l, p, &a);
+		else
+			heap_push_pending_locked(from, p, p->sequence);
+		heap_unlock(h);
+		if (status != TRZ_OK)
 			return;
 	}
+}
+
+void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
+{
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || is_capturing(h, l->stream))
+		return;
+	uint64_t taken = wait_for_free_blocks(h, l, kind, bytes);
+	if (taken < bytes)
+		wait_for_pending_blocks(h, l, kind, bytes - taken);
 }

@@ -21,8 +21,8 @@ void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind);
 void borrow_join_everywhere_locked(trz_heap *h, enum kind kind);
 
 /* The ladder's way: makes the stream wait, on the device, for the frees of other streams' blocks that it needs for
- * `bytes`, and moves them to `l`. Only events recorded inside the frees are waited for (law 8). Not while it is
- * being captured. Growth lock held. */
+ * `bytes`, then for other streams' uses of freed ones, and moves them to `l`. Only events recorded inside the frees are
+ * waited for (law 8). Not while it is being captured. Growth lock held. */
 void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes);
 
 #endif

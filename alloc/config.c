@@ -12,7 +12,7 @@
 
 #include "error.h"
 
-enum option_type { TYPE_BYTES, TYPE_NUMBER, TYPE_SWITCH };
+enum option_type { TYPE_BYTES, TYPE_NUMBER, TYPE_SWITCH, TYPE_TEXT };
 
 struct option {
 	const char *key;
@@ -28,15 +28,17 @@ static const struct option options[] = {
 #define NUMBER(key, initial, least, most, help) \
 	{#key, TYPE_NUMBER, offsetof(struct config, key), initial, least, most, help},
 #define SWITCH(key, initial, help) {#key, TYPE_SWITCH, offsetof(struct config, key), initial, 0, 1, help},
+#define TEXT(key, help) {#key, TYPE_TEXT, offsetof(struct config, key), 0, 0, CONFIG_TEXT_BYTES - 1, help},
 #include "config_options.def"
 #undef BYTES
 #undef NUMBER
 #undef SWITCH
+#undef TEXT
 };
 
 enum { OPTION_COUNT = sizeof options / sizeof *options, TEXT_BYTES = 64 };
 
-static const char *const type_names[] = {"bytes", "count", "bool"};
+static const char *const type_names[] = {"bytes", "count", "bool", "text"};
 
 /* A size as people write it: the largest unit that divides it. */
 static const char *bytes_text(uint64_t bytes, char *text)
@@ -57,6 +59,8 @@ static const char *value_text(const struct option *o, uint64_t value, char *text
 		return bytes_text(value, text);
 	if (o->type == TYPE_SWITCH)
 		return value ? "on" : "off";
+	if (o->type == TYPE_TEXT)
+		return "none";
 	snprintf(text, TEXT_BYTES, "%" PRIu64, value);
 	return text;
 }
@@ -66,6 +70,8 @@ static const char *choices_text(const struct option *o, char *text, size_t size)
 	char least[TEXT_BYTES], most[TEXT_BYTES];
 	if (o->type == TYPE_SWITCH)
 		snprintf(text, size, "on, off");
+	else if (o->type == TYPE_TEXT)
+		snprintf(text, size, "none, or up to %" PRIu64 " characters without comma or space", o->most);
 	else
 		snprintf(text, size, "%s to %s", value_text(o, o->least, least), value_text(o, o->most, most));
 	return text;
@@ -74,10 +80,24 @@ static const char *choices_text(const struct option *o, char *text, size_t size)
 static void store(struct config *c, const struct option *o, uint64_t value)
 {
 	char *field = (char *)c + o->offset;
-	if (o->type == TYPE_SWITCH)
+	if (o->type == TYPE_TEXT)
+		*field = '\0';
+	else if (o->type == TYPE_SWITCH)
 		*(bool *)field = value != 0;
 	else
 		*(uint64_t *)(void *)field = value;
+}
+
+static bool store_text(struct config *c, const struct option *o, const char *text)
+{
+	size_t length = strlen(text);
+	if (strcmp(text, "none") == 0)
+		length = 0;
+	if (length > o->most)
+		return false;
+	memcpy((char *)c + o->offset, text, length);
+	((char *)c + o->offset)[length] = '\0';
+	return true;
 }
 
 /* "12", "1.5GiB": digits, for bytes a decimal fraction and a unit too. */
@@ -119,7 +139,7 @@ static bool parse_value(const struct option *o, const char *text, uint64_t *valu
 
 static trz_status unknown_key(const char *source, const char *key)
 {
-	char keys[320] = "";
+	char keys[640] = "";
 	for (size_t i = 0; i < OPTION_COUNT; i++) {
 		size_t length = strlen(keys);
 		snprintf(keys + length, sizeof keys - length, "%s%s", i ? ", " : "", options[i].key);
@@ -140,7 +160,9 @@ static trz_status parse_pair(struct config *c, const char *source, char *pair)
 		uint64_t value;
 		if (strcmp(o->key, pair) != 0)
 			continue;
-		if (!parse_value(o, colon + 1, &value))
+		if (o->type == TYPE_TEXT && store_text(c, o, colon + 1))
+			return TRZ_OK;
+		if (o->type == TYPE_TEXT || !parse_value(o, colon + 1, &value))
 			return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: %s does not take \"%.60s\"; it takes %s", source,
 			                o->key, colon + 1, choices_text(o, choices, sizeof choices));
 		store(c, o, value);

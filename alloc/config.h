@@ -9,14 +9,20 @@
 #include "sizeclass.h"
 #include "types.h"
 
+enum {
+	CONFIG_TEXT_BYTES = 192
+};
+
 struct config {
 #define BYTES(key, initial, least, most, help) uint64_t key;
 #define NUMBER(key, initial, least, most, help) uint64_t key;
 #define SWITCH(key, initial, help) bool key;
+#define TEXT(key, help) char key[CONFIG_TEXT_BYTES];
 #include "config_options.def"
 #undef BYTES
 #undef NUMBER
 #undef SWITCH
+#undef TEXT
 };
 
 /* Defaults, then TERRAZZO_CONF, then `text` (may be NULL). CONFIG_KEY, CONFIG_VALUE; *c is then undefined. */

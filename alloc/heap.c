@@ -74,15 +74,17 @@ static trz_status find_or_add(trz_heap *h, trz_stream handle, uint64_t id, struc
 	heap_lock(h);
 	struct stream *s = stream_find(&h->streams, id);
 	if (!s) {
-		s = stream_add(&h->streams, id, handle);
+		s = stream_recycle(&h->streams, id, handle);
+		if (!s)
+			s = stream_add(&h->streams, id, handle);
 	} else if (s->tickets.closed) {  /* a driver without ids: another stream by the same handle */
 		s->tickets.closed = false;
 		atomic_store_explicit(&s->retired, false, memory_order_relaxed);
 	}
 	heap_unlock(h);
 	if (!s)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d are known, or the host has no "
-		                "memory left", STREAMS_MAX);
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d are known (trz_stream_retire gives "
+		                "those up that go), or the host has no memory left", STREAMS_MAX);
 	*out = s;
 	return TRZ_OK;
 }
@@ -286,8 +288,7 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 	stream_push_pending(s, p);
 }
 
-/* Every ticket has passed: the memory is free. */
-static void end_pending_locked(trz_heap *h, struct pending *p)
+void heap_end_pending_locked(trz_heap *h, struct pending *p)
 {
 	uint64_t size = p->slab ? slab_class(p->slab)->slot_size : p->block->size;
 	const struct lane *home = p->slab ? p->slab->home : p->block->home;
@@ -333,7 +334,7 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 			s->pending_last = &s->pending_first;
 		if (await_next_use_locked(h, p))
 			continue;
-		end_pending_locked(h, p);
+		heap_end_pending_locked(h, p);
 		node_pool_give(&h->pendings, p);
 	}
 }
@@ -343,7 +344,7 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 bool heap_reaches_stream(trz_heap *h, const struct stream *s)
 {
 	uint64_t id;
-	if (atomic_load_explicit(&s->retired, memory_order_relaxed))
+	if (atomic_load_explicit(&s->retired, memory_order_acquire))
 		return false;
 	return !s->thread_bound || (driver_stream_id(&h->driver, s->handle, &id) == TRZ_OK && id == s->id);
 }
@@ -442,6 +443,7 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	bool covered = s->tickets.recorded >= last;
 	s->tickets.closed = covered;
 	atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
+	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* its entry can then be used again */
 	heap_unlock(h);
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }

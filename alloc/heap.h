@@ -183,6 +183,10 @@ void heap_retire_empty_slabs(trz_heap *h);
 /* Notes freed memory that waits for `sequence` of `s`: `p` has been filled in but for those. */
 void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequence);
 
+/* Every ticket of it has passed, or is ordered before what its home is given from now on: the memory is free, with
+ * `home_sequence` for its ticket there. The caller gives the node back. */
+void heap_end_pending_locked(trz_heap *h, struct pending *p);
+
 /* Gives back what waited for tickets that have passed. */
 void heap_drain_pending_locked(trz_heap *h, struct stream *s);
 

@@ -4,6 +4,9 @@
  */
 #include "inspect.h"
 
+#include <stdio.h>
+#include <unistd.h>
+
 #include "error.h"
 #include "snapshot.h"
 
@@ -150,6 +153,7 @@ trz_status inspect_snapshot(trz_heap *h, const char *path)
 	return status;
 }
 
+<<<<<<< HEAD
 trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor)
 {
 	struct snapshot s;
@@ -158,4 +162,18 @@ trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor)
 		snapshot_walk(&s, visitor);
 	snapshot_free(&s);
 	return status;
+=======
+trz_status inspect_oom(trz_heap *h, trz_status failure)
+{
+	char path[CONFIG_TEXT_BYTES + 64], text[ERROR_TEXT_BYTES];
+	if (!h->config.oom_snapshot[0])
+		return failure;
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	snprintf(path, sizeof path, "%s/%d-%d.json", h->config.oom_snapshot, (int)getpid(), h->driver.device);
+	if (inspect_snapshot(h, path) == TRZ_OK)
+		return trz_fail(failure, "%s; %s has a snapshot", text, path);
+	char reason[ERROR_TEXT_BYTES];
+	snprintf(reason, sizeof reason, "%s", trz_last_error());
+	return trz_fail(failure, "%s; no snapshot: %s", text, reason);
+>>>>>>> main
 }

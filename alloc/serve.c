@@ -11,6 +11,7 @@
 #include "borrow.h"
 #include "check.h"
 #include "error.h"
+#include "inspect.h"
 #include "oom.h"
 
 /* A request, worked out. */
@@ -208,6 +209,11 @@ static COLD trz_status slow_locked(trz_heap *h, const struct request *r, trz_add
 	return status;
 }
 
+static bool is_full(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
+}
+
 trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out)
 {
 	struct request r = make_request(h, l, size, alignment);
@@ -217,8 +223,10 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	if (LIKELY(*out != 0))
 		return TRZ_OK;
 	trz_status status = slow_locked(h, &r, out);
-	if (UNLIKELY(status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT) && oom_ask(h, status))
+	if (UNLIKELY(is_full(status)) && oom_ask(h, status))
 		status = slow_locked(h, &r, out);
+	if (UNLIKELY(is_full(status)))
+		status = inspect_oom(h, status);
 	return status;
 }
 

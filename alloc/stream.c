@@ -19,6 +19,13 @@ struct stream *stream_find(const struct streams *all, uint64_t id)
 	return s;
 }
 
+static void link_hash(struct streams *all, struct stream *s)
+{
+	struct stream **bucket = &all->hash[hash_of(s->id)];
+	s->next = *bucket;
+	*bucket = s;
+}
+
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
 {
 	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
@@ -32,13 +39,43 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
 	s->thread_bound = handle == STREAM_PER_THREAD;
 	s->pending_last = &s->pending_first;
 	lane_add(&all->lanes, &s->lane, s, NULL, &all->counters->cached_bytes);
-	struct stream **bucket = &all->hash[hash_of(id)];
-	s->next = *bucket;
-	*bucket = s;
+	link_hash(all, s);
 	atomic_store_explicit(&all->list[count], s, memory_order_relaxed);
 	atomic_store_explicit(&all->count, count + 1, memory_order_release);
 	level_add(&all->counters->stream, 1);
 	return s;
+}
+
+static void unlink_hash(struct streams *all, const struct stream *s)
+{
+	struct stream **link = &all->hash[hash_of(s->id)];
+	while (*link != s)
+		link = &(*link)->next;
+	*link = s->next;
+}
+
+static bool is_over(const struct stream *s)
+{
+	return atomic_load_explicit(&s->retired, memory_order_relaxed) && s->tickets.passed == s->tickets.newest &&
+	       !s->pending_first && !s->thread_bound;
+}
+
+struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle)
+{
+	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
+	for (unsigned i = 0; i < count && handle != STREAM_PER_THREAD; i++) {
+		struct stream *s = atomic_load_explicit(&all->list[i], memory_order_relaxed);
+		if (!is_over(s))
+			continue;
+		unlink_hash(all, s);
+		s->id = id;
+		s->handle = handle;
+		s->tickets.closed = false;
+		link_hash(all, s);
+		atomic_store_explicit(&s->retired, false, memory_order_release);
+		return s;
+	}
+	return NULL;
 }
 
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to)

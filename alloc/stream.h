@@ -30,8 +30,8 @@ struct pending {
 
 struct stream {
 	struct stream *next;                 /* of the same hash */
-	uint64_t id;                         /* const */
-	trz_stream handle;                   /* const: an id lives and dies with its handle */
+	uint64_t id;                         /* const until the stream is retired: an id lives and dies with its ... */
+	trz_stream handle;                   /* ... handle; read without the lock while `retired` is false */
 	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
 	                                      * events must be recorded in its frees: later ones can be only by
 	                                      * polls of that thread */
@@ -57,6 +57,10 @@ struct stream *stream_find(const struct streams *all, uint64_t id);
 
 /* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
+
+/* Makes the entry of a retired stream that has completed another one's, memory included: whatever it still has is
+ * ordered before all that is to come. NULL: there is none. */
+struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle);
 
 /* How much of its free large memory a lane can lend to another. What it has needed at its own peak it may need
  * again: it lends that only to a stream whose frees pass at once, so that it can have it back. A retired stream needs

@@ -10,7 +10,7 @@
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 
 # Folders whose tests may say "not on this machine" by exit code 77.
-set(skip_folders gpu contract abi)
+set(skip_folders gpu contract abi lookalike)
 # Folders that look at the products as they are shipped: meaningless in a sanitizer build.
 set(plain_folders abi install plug tidy)
 
@@ -44,6 +44,7 @@ endfunction()
 
 trz_sources(common_sources tests/common/*.c)
 add_library(trz_testing INTERFACE)
+target_link_libraries(trz_testing INTERFACE trz_fatbin)
 target_include_directories(trz_testing INTERFACE "${CMAKE_SOURCE_DIR}" "${CMAKE_SOURCE_DIR}/tests/common")
 if(common_sources)
 	add_library(trz_common STATIC ${common_sources})

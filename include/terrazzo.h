@@ -377,7 +377,7 @@ TRZ_API trz_status trz_walk(trz_heap *heap, const trz_visitor *visitor);
 /* One option of TERRAZZO_CONF. */
 typedef struct trz_option_info {
 	const char *key;
-	const char *type;     /* "bytes", "count" or "bool" */
+	const char *type;     /* "bytes", "count", "bool" or "text" */
 	const char *choices;  /* the range or the choices, as text */
 	const char *initial;  /* the default, as text */
 	const char *help;

@@ -177,11 +177,16 @@ def bytes_text(value):
 
 
 def options(root):
-    constants = Constants(root / "alloc" / "types.h", root / "alloc" / "sizeclass.h")
+    constants = Constants(root / "alloc" / "types.h", root / "alloc" / "sizeclass.h", root / "alloc" / "config.h")
     path = root / "alloc" / "config_options.def"
-    for macro, args in macro_calls(path, ("BYTES", "NUMBER", "SWITCH")):
+    for macro, args in macro_calls(path, ("BYTES", "NUMBER", "SWITCH", "TEXT")):
         if macro == "SWITCH":
             yield Option(args[0], "bool", "on, off", "on" if args[1] == "true" else "off", string(args[2]))
+            continue
+        if macro == "TEXT":
+            most = constants.value("CONFIG_TEXT_BYTES") - 1
+            choices = f"none, or up to {most} characters without comma or space"
+            yield Option(args[0], "text", choices, "none", string(args[1]))
             continue
         text = bytes_text if macro == "BYTES" else str
         initial, least, most = (text(constants.value(arg)) for arg in args[1:4])

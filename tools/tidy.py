@@ -17,6 +17,7 @@ LAYERS = {
     "alloc": {"alloc", "stats", "base", "include"},
     "sim": {"sim", "base", "include"},
     "trace": {"trace", "sim", "base", "include"},
+    "lookalike": {"lookalike", "sim", "base", "include"},
     "cli": {"cli", "trace", "sim", "base", "include"},
     "bench": {"bench", "trace", "sim", "base", "include"},
     "plug": {"plug", "include"},
@@ -252,7 +253,7 @@ def check_dead_files(tree):
     included = {Path(target).name for file in tree.c_files for _, target in file.includes}
     for file in tree.c_files:
         if file.path.suffix == ".c":
-            depth = 3 if file.folder in ("tests", "plug") else 2
+            depth = 3 if file.folder in ("tests", "plug", "lookalike") else 2
             if file.folder not in set(LAYERS) | {"tests"} or len(file.path.parts) != depth:
                 if file.path.parts[:2] != ("tests", "install"):
                     tree.report(file, 1, "dead file", "no rule of CMake compiles it")

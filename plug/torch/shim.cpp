@@ -510,7 +510,7 @@ public:
 	{
 		installed = this;
 		trz_torch_on_open(opened);
-		c10::SetAllocator(c10::DeviceType::CUDA, this);
+		c10::SetAllocator(c10::DeviceType::CUDA, this, 255);
 	}
 
 	void recordStream(const c10::DataPtr &ptr, c10::cuda::CUDAStream stream) override

@@ -15,7 +15,7 @@ SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 FAKECUDA = Path(os.environ["TRZ_FAKECUDA_DIR"])
 SCRIPT = SOURCE / "tools" / "gen_docs.py"
 INPUTS = ("stats/counters.def", "stats/counters.c", "include/terrazzo_driver.h", "alloc/types.h",
-          "alloc/sizeclass.h", "alloc/config_options.def", "docs/stats.md", "docs/options.md")
+          "alloc/sizeclass.h", "alloc/config.h", "alloc/config_options.def", "docs/stats.md", "docs/options.md")
 
 sys.path.insert(0, str(SCRIPT.parent))
 import gen_docs  # noqa: E402

@@ -2,6 +2,10 @@
  *
  * What an allocation that fails for want of memory tells, and the callback before it does.
  */
+#include <jansson.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 #include "rig.h"
 #include "testing.h"
 
@@ -128,6 +132,36 @@ static void test_a_callback_that_fails_itself(void **state)
 	rig_close(&r);
 }
 
+/* Options alone: the history begins with the heap, and a failure leaves a snapshot. */
+static void test_a_failure_leaves_a_snapshot(void **state)
+{
+	(void)state;
+	char folder[] = "oom-XXXXXX", conf[96], path[96];
+	assert_non_null(mkdtemp(folder));
+	snprintf(conf, sizeof conf, "history:1000,oom_snapshot:%s", folder);
+	struct rig r = rig_open(GIB(1), conf);
+	void *p = rig_alloc(&r, MIB(600), NULL), *q = NULL;
+	snprintf(path, sizeof path, "%s/%d-0.json", folder, (int)getpid());
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_error(trz_alloc(r.heap, MIB(600), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, path);
+	assert_true(strstr(trz_last_error(), "600.00 MiB asked for") != NULL);
+	json_t *snapshot = json_load_file(path, 0, NULL), *trace, *event;
+	assert_non_null(snapshot);
+	trace = json_array_get(json_object_get(snapshot, "device_traces"), 0);
+	bool oom = false;
+	size_t i;
+	json_array_foreach(trace, i, event)
+		oom |= strcmp(json_string_value(json_object_get(event, "action")), "oom") == 0;
+	assert_true(oom);
+	json_decref(snapshot);
+	unlink(path);
+	rmdir(folder);  /* a folder that is gone: the failure is what it was */
+	assert_error(trz_alloc(r.heap, MIB(600), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "no snapshot: ");
+	assert_true(strstr(trz_last_error(), "600.00 MiB asked for") != NULL);
+	rig_free(&r, p);
+	rig_close(&r);
+}
+
 static void test_arguments(void **state)
 {
 	(void)state;
@@ -146,6 +180,7 @@ int main(void)
 		cmocka_unit_test(test_a_full_device_says_by_how_much),
 		cmocka_unit_test(test_the_callback_can_help),
 		cmocka_unit_test(test_a_callback_that_fails_itself),
+		cmocka_unit_test(test_a_failure_leaves_a_snapshot),
 		cmocka_unit_test(test_arguments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,6 +26,30 @@ static void test_cached_memory_can_be_trimmed(void **state)
 	rig_close(&r);
 }
 
+/* More streams than a heap can know at a time, one after the other, each with a block that outlives it. */
+static void test_entries_are_used_again(void **state)
+{
+	(void)state;
+	enum { ROUNDS = 3000 };
+	struct rig r = rig_open(GIB(1), NULL);
+	void *left = NULL;
+	for (int i = 0; i < ROUNDS; i++) {
+		trz_stream a = rig_stream(&r);
+		void *p = rig_alloc(&r, MIB(1), a), *q = rig_alloc(&r, 900, a);
+		assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)p, MIB(1), 7));
+		rig_free(&r, q);
+		assert_ok(trz_free(r.heap, left));
+		left = p;
+		assert_ok(sim_stream_sync(r.s, r.c, a));
+		retire(&r, a);
+	}
+	assert_true(rig_stat(&r, "stream.current") < 16);
+	assert_true(rig_stat(&r, "reserved_bytes.all.current") <= MIB(64));
+	rig_free(&r, left);
+	rig_check(&r);
+	rig_close(&r);
+}
+
 /* What was allocated or used on the stream and is freed later. */
 static void test_frees_after_retirement_settle(void **state)
 {
@@ -95,6 +119,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cached_memory_can_be_trimmed),
+		cmocka_unit_test(test_entries_are_used_again),
 		cmocka_unit_test(test_frees_after_retirement_settle),
 		cmocka_unit_test(test_close_waits_for_a_retired_streams_use),
 		cmocka_unit_test(test_its_memory_goes_to_others),

@@ -61,6 +61,42 @@ static void test_a_free_waits_for_the_other_users(void **state)
 	}
 }
 
+/* The device is full of memory that another stream still reads: the next user waits for that, not for more. */
+static void test_a_full_device_waits_for_the_other_users(void **state)
+{
+	(void)state;
+	enum { BLOCKS = 4 };
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r), c = rig_stream(&r);
+	char *p[BLOCKS], *q = NULL;
+	uint32_t flag = 0;
+	for (int i = 0; i < BLOCKS; i++) {
+		p[i] = rig_alloc(&r, MIB(240), a);
+		assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)p[i], MIB(240), 1));
+	}
+	rig_order(&r, a, b);
+	rig_order(&r, a, c);
+	for (int i = 0; i < BLOCKS; i++) {
+		assert_ok(sim_verify(r.s, r.c, b, (trz_addr)p[i], MIB(240), 1));
+		assert_ok(sim_verify(r.s, r.c, c, (trz_addr)p[i], MIB(240), 1));
+		assert_ok(trz_record_stream(r.heap, p[i], b));
+		assert_ok(trz_record_stream(r.heap, p[i], c));
+		rig_free(&r, p[i]);
+	}
+	assert_ok(sim_spin(r.s, r.c, b, &flag));  /* what came after the frees is nobody's business */
+	assert_int_equal(rig_stat(&r, "pending.current"), BLOCKS);
+	assert_ok(trz_alloc(r.heap, MIB(500), 0, a, (void **)&q));
+	assert_true(rig_stat(&r, "waits_inserted") > 0);
+	assert_true(rig_stat(&r, "pending.current") >= 1);  /* no more than was needed */
+	assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)q, MIB(500), 2));
+	assert_ok(sim_verify(r.s, r.c, a, (trz_addr)q, MIB(500), 2));
+	assert_ok(sim_stream_sync(r.s, r.c, a));
+	rig_check(&r);
+	flag = 1;
+	rig_free(&r, q);
+	rig_close(&r);
+}
+
 static void test_recording_the_own_stream_changes_nothing(void **state)
 {
 	(void)state;
@@ -142,6 +178,7 @@ int main(void)
 		cmocka_unit_test(test_null_arguments),
 		cmocka_unit_test(test_recording_what_is_not_ours),
 		cmocka_unit_test(test_a_free_waits_for_the_other_users),
+		cmocka_unit_test(test_a_full_device_waits_for_the_other_users),
 		cmocka_unit_test(test_recording_the_own_stream_changes_nothing),
 		cmocka_unit_test(test_a_stream_that_goes),
 		cmocka_unit_test(test_retiring_an_unknown_stream),
