@@ -153,7 +153,6 @@ trz_status inspect_snapshot(trz_heap *h, const char *path)
 	return status;
 }
 
-<<<<<<< HEAD
 trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor)
 {
 	struct snapshot s;
@@ -162,7 +161,8 @@ trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor)
 		snapshot_walk(&s, visitor);
 	snapshot_free(&s);
 	return status;
-=======
+}
+
 trz_status inspect_oom(trz_heap *h, trz_status failure)
 {
 	char path[CONFIG_TEXT_BYTES + 64], text[ERROR_TEXT_BYTES];
@@ -175,5 +175,4 @@ trz_status inspect_oom(trz_heap *h, trz_status failure)
 	char reason[ERROR_TEXT_BYTES];
 	snprintf(reason, sizeof reason, "%s", trz_last_error());
 	return trz_fail(failure, "%s; no snapshot: %s", text, reason);
->>>>>>> main
 }
