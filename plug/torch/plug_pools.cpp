@@ -165,6 +165,16 @@ unsigned trz_torch_pool_references(int device, trz_torch_pool_id id)
 	return found == all().pools.end() ? 0 : found->second.references;
 }
 
+size_t trz_torch_pool_list(int device, trz_torch_pool_id *ids, size_t capacity)
+{
+	size_t count = 0;
+	std::lock_guard<std::mutex> guard(all().lock);
+	for (const auto &[k, p] : all().pools)
+		if (std::get<0>(k) == device && count++ < capacity)
+			ids[count - 1] = {std::get<1>(k), std::get<2>(k)};
+	return count;
+}
+
 trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number)
 {
 	std::lock_guard<std::mutex> guard(all().lock);

@@ -723,6 +723,7 @@ private:
 	bool is_native(int device, MempoolId_t id);
 	bool goes_native(int device, cudaStream_t stream);
 	Walk walk(DeviceIndex device, MempoolId_t id, bool all, bool traces);
+	void add_pools(cca::DeviceStats &stats, trz_heap *heap, DeviceIndex device);
 
 	static Allocator *installed;
 	cca::CUDAAllocator *const native_;
@@ -736,6 +737,7 @@ private:
 	std::map<std::pair<int, MempoolId_t>, bool> native_pools_;
 	std::vector<Diversion> diversions_;  /* the newest last */
 	std::map<int, cca::DeviceStats> bases_;
+	std::map<int, std::map<MempoolId_t, int64_t>> pool_peaks_;
 	std::unordered_map<void *, DeviceIndex> native_pointers_;
 };
 
@@ -893,9 +895,29 @@ cca::DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 	if (base != bases_.end())
 		subtract(stats, base->second);
 	guard.unlock();
+	if (heap)
+		add_pools(stats, heap, device);
 	if (native_used_)
 		add(stats, native_->getDeviceStats(device));
 	return stats;
+}
+
+/* Peaks are of what the readers of statistics have seen: the heap keeps no others of pools. */
+void Allocator::add_pools(cca::DeviceStats &stats, trz_heap *heap, DeviceIndex device)
+{
+	std::vector<trz_torch_pool_id> ids(trz_torch_pool_list(device, nullptr, 0));
+	ids.resize(std::min(ids.size(), trz_torch_pool_list(device, ids.data(), ids.size())));
+	std::lock_guard<std::mutex> guard(lock_);
+	auto &peaks = pool_peaks_[device];
+	for (trz_torch_pool_id id : ids) {
+		trz_pool_info info;
+		trz_pool *pool = trz_torch_pool_find(device, id);
+		if (!pool || trz_pool_query(heap, pool, &info) != TRZ_OK)
+			continue;
+		auto &all = stats.reserved_bytes_by_private_pools[pool_id(id)][0];
+		all.current = static_cast<int64_t>(info.reserved);
+		all.peak = peaks[pool_id(id)] = std::max(peaks[pool_id(id)], all.current);
+	}
 }
 
 void Allocator::resetAccumulatedStats(DeviceIndex device)
@@ -917,6 +939,8 @@ void Allocator::resetPeakStats(DeviceIndex device)
 		check(trz_reset_peaks(heap));
 	if (native_used_)
 		native_->resetPeakStats(device);
+	std::lock_guard<std::mutex> guard(lock_);
+	pool_peaks_.erase(device);
 }
 
 /* -- history and snapshots -- */

@@ -74,6 +74,8 @@ TRZ_API trz_status trz_torch_pool_end(int device, trz_torch_pool_id id);
 TRZ_API trz_pool *trz_torch_pool_find(int device, trz_torch_pool_id id);
 /* How many references PyTorch holds; 0: there is no such pool. */
 TRZ_API unsigned trz_torch_pool_references(int device, trz_torch_pool_id id);
+/* Writes up to `capacity` ids of open pools and returns their full number. */
+TRZ_API size_t trz_torch_pool_list(int device, trz_torch_pool_id *ids, size_t capacity);
 /* The id of a pool by its number in snapshots; {0, 0} where there is none. */
 TRZ_API trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number);
 

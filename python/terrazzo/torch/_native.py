@@ -66,9 +66,10 @@ SIGNATURES = {
 
 
 def find_library() -> Path:
-    """The folder of TERRAZZO_LIBRARIES, else that of the installed package, else of an installation around it."""
-    places = [os.environ.get("TERRAZZO_LIBRARIES"), HERE.parent / "lib", HERE.parents[3] / "lib",
-              *(prefix / "lib" for prefix in (Path("/usr/local"), Path("/usr")))]
+    """In the folder of TERRAZZO_LIBRARIES, else the package's own, the source tree's or that of the prefix."""
+    prefix = HERE.parents[4]  # of <prefix>/share/terrazzo/python/terrazzo/torch
+    places = [os.environ.get("TERRAZZO_LIBRARIES"), HERE.parent / "lib", HERE.parents[2] / "build" / "lib",
+              prefix / "lib", prefix / "lib64", *sorted(prefix.glob("lib/*-linux-gnu"))]
     for folder in filter(None, places):
         if (Path(folder) / LIBRARY).exists():
             return Path(folder).resolve() / LIBRARY
