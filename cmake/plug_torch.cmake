@@ -27,3 +27,21 @@ set_target_properties(terrazzo_torch PROPERTIES
 	BUILD_RPATH "$ORIGIN"
 	INSTALL_RPATH "$ORIGIN"
 	LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+
+# ---- the package: beside the library, in a build tree through a link, in a wheel in one folder -------------------
+
+if(NOT EXISTS "${CMAKE_BINARY_DIR}/share/terrazzo/python")
+	file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/share/terrazzo")
+	file(CREATE_LINK "${CMAKE_SOURCE_DIR}/python" "${CMAKE_BINARY_DIR}/share/terrazzo/python" SYMBOLIC)
+endif()
+set(shim_files plug/torch/shim.cpp plug/torch/plug_pools.hpp plug/torch/terrazzo_torch.h include/terrazzo.h)
+if(SKBUILD)
+	install(TARGETS terrazzo_torch LIBRARY DESTINATION terrazzo/lib COMPONENT python)
+	install(FILES ${shim_files} DESTINATION terrazzo/torch/src COMPONENT python)
+	install(FILES python/terrazzo.pth DESTINATION . COMPONENT python)
+else()
+	install(TARGETS terrazzo_torch)
+	install(DIRECTORY python/terrazzo/torch DESTINATION ${CMAKE_INSTALL_DATADIR}/terrazzo/python/terrazzo
+		PATTERN __pycache__ EXCLUDE)
+	install(FILES ${shim_files} DESTINATION ${CMAKE_INSTALL_DATADIR}/terrazzo/python/terrazzo/torch/src)
+endif()

@@ -53,7 +53,7 @@ bool find_class(const char *name, exception_class *out)
 
 void plug_throw(trz_status status, const char *text)
 {
-	bool memory = status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
+	bool memory = trz_torch_is_want_of_memory(status);
 	exception_class wanted;
 	/* PyTorch's users and their programs look for these words. */
 	std::string message = (memory ? "CUDA out of memory. " : "terrazzo: ") + std::string(text);

@@ -763,8 +763,7 @@ void Allocator::opened(int device, trz_heap *heap)
 void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 {
 	std::string text = trz_torch_last_error();
-	bool memory = status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
-	TORCH_CHECK(memory || status == TRZ_ERROR_SIZE, "terrazzo: ", text);
+	TORCH_CHECK(trz_torch_is_want_of_memory(status), "terrazzo: ", text);
 	trz_heap *heap = heap_of(device);
 	Statistics now(heap);
 	trz_oom_info info = {};

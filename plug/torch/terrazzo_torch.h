@@ -86,6 +86,13 @@ TRZ_API double trz_torch_get_fraction(int device);
 /* Returns free memory of all heaps to the driver until each keeps at most `keep` bytes; returns the bytes returned. */
 TRZ_API size_t trz_torch_trim(size_t keep);
 
+/* Whether PyTorch's users are told of it as torch.OutOfMemoryError. */
+static inline bool trz_torch_is_want_of_memory(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_SIZE ||
+	       status == TRZ_ERROR_ADDRESS_SPACE;
+}
+
 /* As trz_last_error, but also for failures that are the plug's own. */
 TRZ_API const char *trz_torch_last_error(void);
 

@@ -71,9 +71,9 @@ class Case(unittest.TestCase):
 
 def run_python(code, mode=None, **environment):
     """(exit status, stdout, stderr) of another process; `mode` installs terrazzo first."""
-    head = "" if mode is None else f"import torch, terrazzo.torch; terrazzo.torch.install(shim={mode == 'shim'})\n"
-    done = subprocess.run([sys.executable, "-c", head + code], env={**os.environ, **environment}, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, timeout=300, check=False)
+    head = "" if mode is None else f"import terrazzo.torch; terrazzo.torch.install(shim={mode == 'shim'})\n"
+    done = subprocess.run([sys.executable, "-c", head + code], env={**os.environ, **environment}, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
     return done.returncode, done.stdout, done.stderr
 
 

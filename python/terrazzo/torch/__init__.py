@@ -95,8 +95,8 @@ def install(shim: bool | None = None) -> str:
             _install_hooks(library)
         _mode = "hooks" if shim is False or _missing else "shim"
         if _missing:
-            warnings.warn(f"terrazzo works without its shim: {_missing}. Memory, limits, streams and graphs are served; "
-                          "torch.cuda.memory_stats and its relatives, MemPool and graph trees are not: use "
+            warnings.warn(f"terrazzo works without its shim: {_missing}. Memory, limits, streams and graphs are "
+                          "served; torch.cuda.memory_stats and its relatives, MemPool and graph trees are not: use "
                           "terrazzo.torch.stats(), summary() and snapshot()", stacklevel=2)
         _set_fraction(library, options)
         return _mode
