@@ -565,6 +565,17 @@ public:
 	void resetAccumulatedStats(DeviceIndex device) override;
 	void resetPeakStats(DeviceIndex device) override;
 
+	/* Off, what is freed goes back to the device as soon as its work has completed. */
+	void enable(bool value) override
+	{
+		watch(WATCH_UNCACHED, !value);
+	}
+
+	bool isEnabled() const override
+	{
+		return !(watched_ & WATCH_UNCACHED);
+	}
+
 	/* -- history and snapshots -- */
 
 	cca::SnapshotInfo snapshot(MempoolId_t id, bool include_traces) override;
@@ -676,7 +687,7 @@ public:
 
 private:
 	/* What makes an operation take the long way. */
-	enum { WATCH_HISTORY = 1, WATCH_TRACKERS = 2, WATCH_NATIVE = 4 };
+	enum { WATCH_HISTORY = 1, WATCH_TRACKERS = 2, WATCH_NATIVE = 4, WATCH_UNCACHED = 8 };
 
 	void watch(unsigned what, bool on)
 	{
@@ -856,6 +867,8 @@ void Allocator::free_watched(void *ptr)
 		trz_torch_free(ptr, 0, device, nullptr);
 	}
 	tell_profiler(ptr, -static_cast<int64_t>(info.requested), device);
+	if (!isEnabled())
+		trz_torch_trim(0);
 }
 
 void Allocator::tell_profiler(void *ptr, int64_t size, DeviceIndex device)
