@@ -542,7 +542,9 @@ public:
 
 	void emptyCache(MempoolId_t id) override
 	{
-		trz_torch_trim(0);
+		/* PyTorch names a pool when it drops it: what that had free is the heap's by then, and stays there. */
+		if (id == MempoolId_t{0, 0})
+			trz_torch_trim(0);
 		if (native_used_)
 			native_->emptyCache(id);
 	}

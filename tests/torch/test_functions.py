@@ -46,11 +46,13 @@ FUNCTIONS = [
      "c.memory._record_memory_history(stacks='python'); y = new(99); "
      "ok = bool(c.memory._allocation_traceback(y.data_ptr()))"),
     ("torch._C._cuda_attach_out_of_memory_observer", "E",
-     "told = []; torch._C._cuda_attach_out_of_memory_observer(lambda *a: told.append(a)); refuse(); ok = len(told) == 1"),
+     "told = []; torch._C._cuda_attach_out_of_memory_observer(lambda *a: told.append(a)); refuse(); "
+     "ok = len(told) == 1"),
     ("torch.cuda.get_per_process_memory_fraction", "E",
      "c.set_per_process_memory_fraction(0.5); ok = c.get_per_process_memory_fraction() == 0.5"),
     ("torch.cuda.set_per_process_memory_fraction", "-",
-     "c.set_per_process_memory_fraction(0.5); new(c.mem_get_info()[1] // 4); ok = refuse(c.mem_get_info()[1] * 3 // 4)"),
+     "c.set_per_process_memory_fraction(0.5); new(c.mem_get_info()[1] // 4); "
+     "ok = refuse(c.mem_get_info()[1] * 3 // 4)"),
     ("torch.cuda.empty_cache", "-", "y = new(1 << 28); del y; f = c.mem_get_info()[0]; c.empty_cache(); "
                                     "ok = c.mem_get_info()[0] > f"),
     ("torch.Tensor.record_stream", "-", "x.record_stream(c.Stream()); ok = True"),

@@ -10,6 +10,7 @@ from common import ROOT, main, run_python
 
 WHO = "import torch; x = torch.ones(5, device='cuda'); print(torch.cuda.get_allocator_backend())"
 INJECT = ROOT / "python" / "terrazzo" / "torch" / "inject"
+NO_COMPILER = {"CXX": "nonesuch", "PATH": "/nonexistent", "TERRAZZO_CACHE": "/nonexistent"}
 
 
 class Ways(unittest.TestCase):
@@ -79,15 +80,14 @@ class Ways(unittest.TestCase):
     def test_without_a_compiler(self):
         code = ("import warnings; warnings.simplefilter('always')\nimport terrazzo.torch\n"
                 "print(terrazzo.torch.install(), terrazzo.torch.missing())\n" + WHO)
-        status, out, err = run_python(code, CXX="nonesuch", PATH="/nonexistent", TERRAZZO_CACHE="/tmp/nonexistent-cache")
+        status, out, err = run_python(code, **NO_COMPILER)
         self.assertEqual(status, 0, err)
         self.assertIn("a C++ compiler is missing", out)
         self.assertTrue(out.strip().endswith("pluggable"))
         self.assertIn("terrazzo works without its shim", err)
 
     def test_a_shim_that_is_insisted_on(self):
-        status, _, err = run_python("import terrazzo.torch; terrazzo.torch.install(shim=True)", CXX="nonesuch",
-                                    PATH="/nonexistent", TERRAZZO_CACHE="/tmp/nonexistent-cache")
+        status, _, err = run_python("import terrazzo.torch; terrazzo.torch.install(shim=True)", **NO_COMPILER)
         self.assertEqual(status, 1)
         self.assertIn("a C++ compiler is missing", err)
 
