@@ -22,9 +22,10 @@ FIXTURES = SOURCE / "tests" / "trace"
 
 REQUIRED_KEYS = """trace policy events streams peak_allocated_bytes peak_requested_bytes peak_reserved_bytes
     end_reserved_bytes fragmentation external_fragmentation driver_calls driver_calls_last_quarter
-    driver_time_ns max_driver_time_per_alloc_ns waits_inserted host_ns_per_op host_ns_p999 ooms retries
+    driver_time_ns max_driver_time_per_alloc_ns max_times_tiles waits_inserted host_ns_per_op
+    host_ns_median host_ns_p999 ooms retries
     metadata_bytes""".split()
-NOT_NAIVE = "external_fragmentation waits_inserted host_ns_per_op host_ns_p999 retries metadata_bytes".split()
+NOT_NAIVE = "external_fragmentation waits_inserted host_ns_per_op host_ns_median host_ns_p999 retries metadata_bytes".split()
 
 # "#" stands for a number that depends on the cost table, or on how the simulated device is set up.
 GOLDEN_TABLE = """\
@@ -183,7 +184,7 @@ class Input(Case):
         third, = self.replay_json("--lag", 20, "-", stdin=lzma.compress(data))
         self.assertEqual((first["trace"], second["trace"], third["trace"]), ("a", "b", "stdin"))
         for row in (first, second, third):
-            for key in ("trace", "file", "host_ns_per_op", "host_ns_p999"):
+            for key in ("trace", "file", "host_ns_per_op", "host_ns_median", "host_ns_p999"):
                 del row[key]
         self.assertEqual(first, second)
         self.assertEqual(first, third)
