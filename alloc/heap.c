@@ -457,6 +457,7 @@ void heap_poll(trz_heap *h)
 		record_late(h, s);
 		collect_passed(h, s);
 		heap_lock(h);
+		stream_note_poll(s);
 		heap_drain_pending_locked(h, s);
 		heap_unlock(h);
 	}

@@ -58,8 +58,8 @@ static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 	return true;
 }
 
-/* The wholly free tiles of one free block. */
-static size_t find_in_block(trz_heap *h, struct block *b, bool passed, size_t n)
+/* The wholly free tiles of one free block, up to `*most` bytes. */
+static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t *most, size_t n)
 {
 	if (b->window->classic) {
 		struct candidate c = {b->window->classic, b, passed};
@@ -67,9 +67,11 @@ static size_t find_in_block(trz_heap *h, struct block *b, bool passed, size_t n)
 	}
 	trz_addr cursor = b->address;
 	struct tile *tile;
-	while ((tile = window_next_tile(b->window, &cursor, block_end(b))))
+	while ((tile = window_next_tile(b->window, &cursor, block_end(b))) && tile->size <= *most) {
 		if (!add_candidate(h, n++, (struct candidate){tile, b, passed}))
 			return SIZE_MAX;
+		*most -= *most == UINT64_MAX ? 0 : tile->size;
+	}
 	return n;
 }
 
@@ -95,10 +97,9 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
 		for (struct block *b = fit_find(f, h->tile_least[kind]); b; b = fit_next(f, b)) {
 			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
-			if (b->size > most || !(passed || ordered))
+			if (!(passed || ordered))
 				continue;
-			most -= most == UINT64_MAX ? 0 : b->size;
-			n = find_in_block(h, b, passed, n);
+			n = find_in_block(h, b, passed, &most, n);
 			if (n == SIZE_MAX)
 				return n;
 		}

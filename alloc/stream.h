@@ -37,6 +37,7 @@ struct stream {
 	                                      * polls of that thread */
 	struct lane lane;                    /* what it has of the default pool */
 	struct tickets tickets;
+	unsigned late;                       /* polls to come until it counts as one whose frees pass at once */
 	struct pending *pending_first, **pending_last;
 	atomic_bool retired;                 /* the handle is dead */
 	atomic_bool captured;                /* it was being captured at its newest allocation */
@@ -63,9 +64,12 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
 struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle);
 
 /* How much of its free large memory a lane can lend to another. What it has needed at its own peak it may need
- * again: it lends that only to a stream whose frees pass at once, so that it can have it back. A retired stream needs
- * nothing again. */
+ * again: it lends that only to a stream whose frees have passed at each of the last polls, so that it can have it back.
+ * A retired stream needs nothing again. */
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
+
+/* Notes what a poll has found: whether all that was freed has passed. */
+void stream_note_poll(struct stream *s);
 
 void stream_push_pending(struct stream *s, struct pending *p);
 

@@ -25,7 +25,8 @@ REQUIRED_KEYS = """trace policy events streams peak_allocated_bytes peak_request
     driver_time_ns max_driver_time_per_alloc_ns max_times_tiles waits_inserted host_ns_per_op
     host_ns_median host_ns_p999 ooms retries
     metadata_bytes""".split()
-NOT_NAIVE = "external_fragmentation waits_inserted host_ns_per_op host_ns_median host_ns_p999 retries metadata_bytes".split()
+NOT_NAIVE = """external_fragmentation waits_inserted host_ns_per_op host_ns_median host_ns_p999 retries
+    metadata_bytes""".split()
 
 # "#" stands for a number that depends on the cost table, or on how the simulated device is set up.
 GOLDEN_TABLE = """\
