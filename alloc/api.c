@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apart.h"
 #include "api.h"
 #include "check.h"
 #include "error.h"
@@ -145,24 +146,25 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, 
 }
 
 /* Serves from a pool (NULL: the default one). */
-static trz_status alloc_from(trz_heap *h, struct pool *p, struct stream *s, size_t size, size_t alignment,
-                             bool captured, void **out)
+static trz_status alloc_from(trz_heap *h, struct pool *p, unsigned apart, struct stream *s, size_t size,
+                             size_t alignment, bool captured, void **out)
 {
 	heap_lock(h);
 	if (p)
 		p->pinned |= captured;
-	struct lane *l = heap_lane_locked(h, s, p);
+	struct lane *l = heap_lane_apart_locked(h, s, p, apart);
 	heap_unlock(h);
 	if (!l)
 		return meta_exhausted();
 	trz_addr address;
-	trz_status status = serve_alloc(h, l, size, alignment, &address);
+	trz_status status = apart ? apart_alloc(h, l, size, &address) : serve_alloc(h, l, size, alignment, &address);
 	if (status == TRZ_OK)
 		*out = (void *)address;
 	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
 }
 
-trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
+trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                           trz_stream stream, void **out)
 {
 	*out = NULL;
 	trz_status status = check_request(size, &alignment);
@@ -182,10 +184,15 @@ trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment,
 	if (captured && !p && !diverted)
 		return captured_without_pool(stream);
 	poll_if_wanted(h);
-	status = alloc_from(h, p ? p : diverted, s, size, alignment, captured, out);
+	status = alloc_from(h, p ? p : diverted, apart, s, size, alignment, captured, out);
 	if (diverted)
 		heap_pool_release(h, diverted);
 	return status;
+}
+
+trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
+{
+	return api_alloc_apart(h, p, 0, size, alignment, stream, out);
 }
 
 static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)

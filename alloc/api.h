@@ -13,4 +13,8 @@ trz_status api_is_null(const char *function, const char *argument);
 /* An allocation from a pool, or with `p` NULL from where diversions send it; sets *out to NULL on errors. */
 trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out);
 
+/* The same for memory of some sort apart (APART_*; 0: packed). */
+trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                           trz_stream stream, void **out);
+
 #endif

@@ -40,6 +40,7 @@ struct block {
 	uint32_t priority;           /* of the tree node */
 	uint8_t state;               /* enum block_state */
 	uint8_t kind;                /* enum kind, as the window's */
+	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
 };
 
 _Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");

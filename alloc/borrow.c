@@ -14,7 +14,7 @@ static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t
 /* The first lane at or after `l` that is another one of the borrower's pool. */
 static struct lane *lender_from(struct lane *l, const struct lane *borrower)
 {
-	while (l && (l == borrower || l->pool != borrower->pool))
+	while (l && (l == borrower || l->pool != borrower->pool || l->apart != borrower->apart))
 		l = l->next;
 	return l;
 }
@@ -91,8 +91,8 @@ void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
 	if (h->streams.lanes.first)
 		take_passed_locked(h, h->streams.lanes.first, kind, false);
 	for (const struct pool *p = h->pools; p; p = p->next)
-		if (p->lanes && !p->pinned)
-			take_passed_locked(h, p->lanes, kind, false);
+		if (lane_find(p->lanes, NULL, 0) && !p->pinned)
+			take_passed_locked(h, lane_find(p->lanes, NULL, 0), kind, false);
 }
 
 /* ---- with waits ---- */

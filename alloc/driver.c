@@ -89,9 +89,10 @@ trz_status driver_mem_info(struct driver *d, uint64_t *free_bytes, uint64_t *tot
 	return CALL(d, mem_info, d->context, free_bytes, total_bytes);
 }
 
-trz_status driver_create(struct driver *d, uint64_t size, trz_handle *handle)
+trz_status driver_create(struct driver *d, uint64_t size, unsigned export_kinds, trz_handle *handle)
 {
-	const trz_tile_props props = {.device = d->device, .rdma = d->info.rdma_with_vmm};
+	const trz_tile_props props = {
+	    .device = d->device, .export_kinds = export_kinds, .rdma = d->info.rdma_with_vmm};
 	return CALL(d, create, &props, size, handle);
 }
 

@@ -33,7 +33,8 @@ static inline bool driver_is_dead(const struct driver *d)
 }
 
 trz_status driver_mem_info(struct driver *d, uint64_t *free_bytes, uint64_t *total_bytes);
-trz_status driver_create(struct driver *d, uint64_t size, trz_handle *handle);
+/* export_kinds: TRZ_EXPORT_*, a set. */
+trz_status driver_create(struct driver *d, uint64_t size, unsigned export_kinds, trz_handle *handle);
 trz_status driver_release(struct driver *d, trz_handle handle);
 trz_status driver_reserve(struct driver *d, uint64_t size, trz_addr *address);
 trz_status driver_unreserve(struct driver *d, trz_addr address, uint64_t size);

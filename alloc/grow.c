@@ -300,7 +300,7 @@ static trz_status create_one(struct growth *g, uint64_t size)
 	trz_heap *h = g->heap;
 	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
 		return meta_exhausted();
-	trz_status status = tile_create(&h->tiles, size, g->kind, &h->lay_list[g->count]);
+	trz_status status = tile_create(&h->tiles, size, g->kind, 0, &h->lay_list[g->count]);
 	if (status != TRZ_OK)
 		return status;
 	g->count++;
@@ -553,9 +553,10 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 	const struct block *last = l->window[LARGE] ? l->window[LARGE]->blocks.last : NULL;
 	if (last && last->state == BLOCK_FREE && last->home == l)
 		tail = last->size;
+	uint64_t apart = reclaim_apart_bytes_locked(h);  /* the ladder would return it */
 	heap_unlock(h);
-	uint64_t limit = limit_of(h), reserved = heap_reserved(h);
-	uint64_t growth = min_u64(free_bytes, limit > reserved ? limit - reserved : 0);
+	uint64_t limit = limit_of(h), reserved = heap_reserved(h) - apart;
+	uint64_t growth = min_u64(free_bytes + apart, limit > reserved ? limit - reserved : 0);
 	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may consist of movable tiles: count it once */
 	uint64_t laid = align_down(growth, h->driver.granule) + movable + tail - min_u64(whole_tail, movable);
 	return max_u64(largest, laid);

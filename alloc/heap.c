@@ -107,19 +107,21 @@ trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
 	return status;
 }
 
-struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p)
+struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart)
 {
-	if (!p)
+	if (!p && !apart)
 		return &s->lane;
-	struct lane *l = pool_lane(p, s);
+	struct lane **list = p ? &p->lanes : &s->apart;
+	struct lane *l = lane_find(*list, s, apart);
 	if (l)
 		return l;
 	l = meta_alloc(&h->meta, sizeof *l);
 	if (!l)
 		return NULL;
+	l->apart = (uint8_t)apart;
 	lane_add(&h->streams.lanes, l, s, p, &h->counters.cached_bytes);
-	l->pool_next = p->lanes;
-	p->lanes = l;
+	l->pool_next = *list;
+	*list = l;
 	return l;
 }
 
@@ -127,7 +129,7 @@ struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p)
 
 static bool joins(const struct block *a, const struct block *b)
 {
-	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home;
+	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home && !a->home->apart;
 }
 
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)

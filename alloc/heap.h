@@ -128,8 +128,14 @@ static inline uint32_t heap_tag_locked(trz_heap *h)
 /* The stream of a handle, added if it is new. May call the driver (its id). */
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
 
-/* The stream's lane of a pool (NULL: the default one), made if it is new. NULL: no host memory. */
-struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p);
+/* The stream's lane of a pool (NULL: the default one), for packed memory or for some sort apart, made if it is new.
+ * NULL: no host memory. */
+struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);
+
+static inline struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p)
+{
+	return heap_lane_apart_locked(h, s, p, 0);
+}
 
 /* A new private pool with one reference; and giving one up. Those still held by allocations under way count, too. */
 trz_status heap_pool_create(trz_heap *h, struct pool **out);

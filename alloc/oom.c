@@ -43,6 +43,12 @@ static void gather(const struct climb *c)
 	heap_unlock(c->heap);
 }
 
+/* Returns free memory apart to the driver: nothing else can be served from it. */
+static void apart(const struct climb *c)
+{
+	reclaim_apart(c->heap, c->bytes);
+}
+
 /* Makes the stream wait, on the device, for frees of other streams. */
 static void wait_for_frees(const struct climb *c)
 {
@@ -70,6 +76,7 @@ static const struct rung ladder[] = {
 	{drain, offsetof(struct counters, rung_drain), false},
 	{slabs, offsetof(struct counters, rung_slabs), false},
 	{gather, offsetof(struct counters, rung_gather), true},
+	{apart, offsetof(struct counters, rung_apart), true},
 	{wait_for_frees, offsetof(struct counters, rung_wait), true},
 	{trim, offsetof(struct counters, rung_trim), true},
 };
@@ -128,8 +135,8 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes)
 	return i;
 }
 
-/* Keeps the facts and sets the error text: one line with what was asked, where the memory is, what would help. */
-static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
+/* One line with what was asked, where the memory is, what would help. */
+trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
 {
 	enum { N = 32 };
 	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], missing[N];
@@ -176,7 +183,7 @@ trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t byte
 		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}
-	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, l, requested, refused);
+	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : oom_report(h, l, requested, refused);
 }
 
 bool oom_ask(trz_heap *h, trz_status status)

@@ -80,9 +80,11 @@ const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *
 	return tile->found_at < n && h->candidates[tile->found_at].tile == tile ? &h->candidates[tile->found_at] : NULL;
 }
 
-/* Whether memory of `of` may go to `to`; NULL: to the driver. */
+/* Whether memory of `of` may go to `to`; NULL: to the driver. Memory apart never moves. */
 static bool may_leave(const struct lane *of, const struct lane *to, unsigned how)
 {
+	if (to && of->apart)
+		return false;
 	return !lane_is_pinned(of) && (!to || !of->pool || of->pool == to->pool || how & FIND_EVERYWHERE);
 }
 
@@ -95,7 +97,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 		const struct fit *f = &of->fit[kind];
 		bool ordered = l && of->stream == l->stream && !(how & FIND_PASSED);
 		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
-		for (struct block *b = fit_find(f, h->tile_least[kind]); b; b = fit_next(f, b)) {
+		for (struct block *b = fit_find(f, of->apart ? GRANULE : h->tile_least[kind]); b; b = fit_next(f, b)) {
 			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
 			if (!(passed || ordered))
 				continue;
@@ -125,6 +127,8 @@ static void uncount_tile(trz_heap *h, const struct tile *tile)
 {
 	flow_sub(&h->counters.reserved_bytes, tile->kind, tile->size);
 	flow_sub(&h->counters.segment, tile->kind, 1);
+	if (tile->apart)
+		level_sub(&h->counters.apart_bytes, tile->size);
 }
 
 void reclaim_make_zombie(trz_heap *h, struct tile *tile)
@@ -193,13 +197,12 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 	return TRZ_OK;
 }
 
-/* Cuts candidates out of their blocks until no more than `keep` bytes would stay: they become h->moved. */
+/* Cuts candidates out of their blocks until no more than `keep` bytes would stay: they become h->moved. Two nodes for
+ * each have been reserved. */
 static size_t cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 {
 	uint64_t reserved = heap_reserved(h);
 	size_t cut = 0;
-	if (!node_pool_reserve(&h->blocks, 2 * n))
-		return 0;
 	for (; cut < n && reserved > keep; cut++) {
 		struct block *b = reclaim_cut_locked(h, &h->candidates[cut]);
 		level_add(&h->counters.idle_bytes, b->size);
@@ -236,14 +239,54 @@ static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
 	return status;
 }
 
+/* A passed free block of memory apart; NULL: none. */
+static struct block *find_apart_locked(trz_heap *h)
+{
+	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
+		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
+			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence))
+				return b;
+	return NULL;
+}
+
+uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
+{
+	uint64_t returned = 0;
+	while (returned < bytes) {
+		heap_lock(h);
+		struct block *b = find_apart_locked(h);
+		if (b) {
+			heap_cut_block_locked(h, b, b->address, b->size);
+			level_add(&h->counters.idle_bytes, b->size);
+		}
+		heap_unlock(h);
+		uint64_t size = b ? b->size : 0;
+		if (!b || return_block(h, b, window_at(b->window, b->address)->tile) != TRZ_OK)
+			break;
+		returned += size;
+	}
+	return returned;
+}
+
+uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
+{
+	uint64_t bytes = 0;
+	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
+		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
+			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence))
+				bytes += b->size;
+	return bytes;
+}
+
 static trz_status trim_pool(trz_heap *h, enum kind kind, uint64_t keep)
 {
 	heap_lock(h);
 	borrow_join_everywhere_locked(h, kind);
 	size_t n = reclaim_find_locked(h, NULL, kind, 0, 0);
-	size_t cut = n == SIZE_MAX || !reclaim_lists(h, n) ? 0 : cut_to_keep_locked(h, n, keep);
+	bool room = n != SIZE_MAX && reclaim_lists(h, n) && node_pool_reserve(&h->blocks, 2 * n);
+	size_t cut = room ? cut_to_keep_locked(h, n, keep) : 0;
 	heap_unlock(h);
-	trz_status worst = n == SIZE_MAX ? TRZ_ERROR_HOST_MEMORY : TRZ_OK;
+	trz_status worst = room ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
 	for (size_t i = 0; i < cut; i++)
 		worst = worse(worst, return_block(h, h->moved[i], h->candidates[i].tile));
 	return worst;

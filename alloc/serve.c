@@ -94,17 +94,18 @@ static uint64_t padded(const struct request *r)
 	return r->occupied + r->alignment - UNIT;
 }
 
-static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct block *b)
+trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
 {
 	b->state = BLOCK_LIVE;
-	b->requested = r->size;
+	b->home = l;
+	b->requested = size;
 	b->uses = NULL;
 	pagemap_set_block(&h->pagemap, b->address, b);
 	counter_add(&h->burst_bytes, b->size);
-	r->lane->held += b->size;
-	r->lane->held_peak = max_u64(r->lane->held_peak, r->lane->held);
-	account_alloc(h, LARGE, r->size, b->size);
-	ACCOUNT_NOTE(h, HISTORY_ALLOC, r->lane, b->address, r->size);
+	l->held += b->size;
+	l->held_peak = max_u64(l->held_peak, l->held);
+	account_alloc(h, LARGE, size, b->size);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, b->address, size);
 	return b->address;
 }
 
@@ -117,7 +118,7 @@ static trz_addr fast_large_locked(trz_heap *h, const struct request *r)
 	counter_add(&h->counters.path_best_fit, 1);
 	trz_addr address = align_up(b->address, r->alignment);
 	b = heap_cut_block_locked(h, b, address, heap_block_size(r->occupied, block_end(b) - address));
-	return make_live_locked(h, r, b);
+	return serve_make_live_locked(h, r->lane, r->size, b);
 }
 
 static trz_addr fast_locked(trz_heap *h, const struct request *r)
@@ -170,7 +171,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 		open_slab_locked(h, r, b);
 		address = take_slot_locked(h, r->lane, r->size_class, r->size);
 	} else {
-		make_live_locked(h, r, b);
+		serve_make_live_locked(h, r->lane, r->size, b);
 	}
 	heap_unlock(h);
 	return address;
@@ -244,7 +245,7 @@ static COLD trz_status complain(trz_heap *h, trz_addr address)
 			for (struct block *b = w->blocks.first; b && address >= w->base && address < w->top; b = b->next)
 				if (address >= b->address && address < block_end(b) &&
 				    (b->state == BLOCK_FREE || b->state == BLOCK_HOLE || b->state == BLOCK_BUSY ||
-				     b->state == BLOCK_PENDING))
+				     b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
 					status = TRZ_ERROR_DOUBLE_FREE;
 	heap_unlock(h);
 	pthread_mutex_unlock(&h->growth_lock);
@@ -454,7 +455,8 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		heap_unlock(h);
 		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
-	struct lane *home = on && on != b->home->stream ? heap_lane_locked(h, on, b->home->pool) : b->home;
+	struct lane *home = on && on != b->home->stream ? heap_lane_apart_locked(h, on, b->home->pool, b->home->apart)
+	                                                       : b->home;
 	if (!home) {
 		heap_unlock(h);
 		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);

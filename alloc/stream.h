@@ -35,7 +35,8 @@ struct stream {
 	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
 	                                      * events must be recorded in its frees: later ones can be only by
 	                                      * polls of that thread */
-	struct lane lane;                    /* what it has of the default pool */
+	struct lane lane;                    /* what it has of the default pool: packed memory ... */
+	struct lane *apart;                  /* ... and memory apart, by pool_next */
 	struct tickets tickets;
 	unsigned late;                       /* polls to come until it counts as one whose frees pass at once */
 	struct pending *pending_first, **pending_last;

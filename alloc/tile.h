@@ -30,6 +30,7 @@ struct tile {
 	struct tile *next;           /* of the zombies */
 	bool zombie;
 	uint8_t kind;                /* enum kind that its bytes are counted under */
+	bool apart;                  /* made for one allocation */
 	uint32_t found_at;           /* where it stood in the last list of candidates it was in */
 	uint64_t seen_in;            /* the last run of a flip search that it was counted in */
 };
@@ -47,7 +48,7 @@ void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struc
 bool tiles_reserve(struct tiles *t, size_t tiles, size_t places);
 
 /* A new tile, mapped nowhere. The node has been reserved. Driver: create. */
-trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, struct tile **out);
+trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out);
 
 /* A tile for memory that is not ours to map: a classic segment. */
 struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind);

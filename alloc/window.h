@@ -34,6 +34,8 @@ struct window {
 	struct block_list blocks;    /* by address */
 	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
 	uint8_t kind;                /* enum kind */
+	uint8_t apart;               /* APART_*: each block is a tile; 0: packed */
+	struct tile *foreign;        /* its only tile, memory of another process; NULL: the heap's own */
 };
 
 /* Reserves a window of `size` bytes, or down to `least` where the driver has no more. Driver: reserve. */

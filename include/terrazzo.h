@@ -182,7 +182,7 @@ TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *
 /* Returns free memory to the driver until at most `keep` bytes stay reserved, or nothing more can go: only
  * tiles that hold no live byte and whose last users have completed. 0 returns all that can be. `released`
  * (may be NULL) gets the bytes returned. Waits for nothing. Calls the driver: yes.
- * Errors: DRIVER, CONTEXT_DEAD, CAPTURE. */
+ * Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
 TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
 
 /* Upper bound of reserved bytes; 0: none. A limit below what is reserved now stops growth only; use
@@ -258,6 +258,33 @@ TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_po
 /* The addresses of a note, as in trz_pool_live. */
 TRZ_API trz_status trz_pool_state_live(const trz_pool_state *state, void **list, size_t capacity, size_t *count);
 TRZ_API void trz_pool_state_free(trz_pool_state *state);
+
+/* ---- memory of its own kind --------------------------------------------------------------------------- */
+
+enum {
+	TRZ_ALLOC_CONTIGUOUS = 1,    /* one physical tile: for libraries that register memory (NCCL, UCX, GDS) */
+	TRZ_ALLOC_SHARE_FD = 2,      /* may be exported as a POSIX file descriptor */
+	TRZ_ALLOC_SHARE_FABRIC = 4,  /* may be exported as a fabric handle */
+	TRZ_ALLOC_RDMA = 8           /* a network card may reach it (GPUDirect RDMA) */
+};
+
+typedef struct trz_alloc_params {
+	size_t struct_size;   /* sizeof(trz_alloc_params): what a shorter, older struct lacks counts as 0 */
+	size_t size;          /* as in trz_alloc */
+	size_t alignment;
+	trz_stream stream;
+	struct trz_pool *pool;  /* NULL: as in trz_alloc */
+	unsigned flags;       /* TRZ_ALLOC_*, or'ed; 0: as in trz_alloc */
+} trz_alloc_params;
+
+/* As trz_alloc, with more to ask for. With any flag the memory is one physical tile of its own, a multiple of the
+ * device's granularity (2 MiB): nothing else is ever in it, and it keeps its address and its mapping until it goes
+ * back to the driver; it is freed with trz_free and reused for requests with the same flags that are at most a ninth
+ * shorter. Cost: a driver allocation where none is kept; meant for buffers that live long.
+ * Where the device has no virtual memory management contiguous memory comes from plain driver allocations.
+ * Errors: as trz_alloc; NOT_SUPPORTED (the device lacks what a flag asks for); INVALID_ARGUMENT (an unknown flag, or
+ * a struct_size that this library does not know). */
+TRZ_API trz_status trz_alloc_with(trz_heap *heap, const trz_alloc_params *params, void **out);
 
 /* ---- out of memory ----------------------------------------------------------------------------------- */
 

@@ -128,6 +128,25 @@ static void used_up(struct stage *g)
 	g->p = NULL;
 }
 
+/* A tile of its own, kept. */
+static void a_kept_tile(struct stage *g)
+{
+	trz_alloc_params params = {
+	    .struct_size = sizeof params, .size = MIB(40), .stream = g->a, .flags = TRZ_ALLOC_CONTIGUOUS};
+	void *p;
+	one_of_each(g);
+	assert_ok(trz_alloc_with(g->rig.heap, &params, &p));
+	rig_free(&g->rig, p);
+	rig_sync(&g->rig);
+}
+
+static void full_of_kept_tiles(struct stage *g)
+{
+	a_kept_tile(g);
+	rig_free(&g->rig, take(g, MIB(30), g->b));
+	rig_sync(&g->rig);
+}
+
 /* So many recorded events that the next allocation asks for them. */
 static void a_long_queue(struct stage *g)
 {
@@ -163,6 +182,32 @@ static trz_status alloc_large(struct stage *g)
 static trz_status alloc_legacy(struct stage *g)
 {
 	return alloc_one(g, MIB(3), NULL);
+}
+
+static trz_status alloc_apart_of(struct stage *g, size_t size, trz_stream stream)
+{
+	trz_alloc_params params = {
+	    .struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
+	g->p = g;
+	trz_status status = trz_alloc_with(g->rig.heap, &params, &g->p);
+	if (status != TRZ_OK)
+		assert_null(g->p);
+	return status;
+}
+
+static trz_status alloc_apart(struct stage *g)
+{
+	return alloc_apart_of(g, MIB(33), g->a);
+}
+
+static trz_status alloc_apart_of_another(struct stage *g)
+{
+	return alloc_apart_of(g, MIB(39), g->b);
+}
+
+static trz_status alloc_apart_last(struct stage *g)
+{
+	return alloc_apart_of(g, MIB(90), g->a);
 }
 
 static trz_status alloc_aligned(struct stage *g)
@@ -254,6 +299,11 @@ const struct scenario scenarios[] = {
 	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
 	{"allocate with a long queue of events", GIB(1), NULL, a_long_queue, alloc_small, "driver_calls.event_query",
 	 false},
+	{"a tile of its own", GIB(1), NULL, one_of_each, alloc_apart, "path_apart", true},
+	{"a kept tile of another stream", GIB(1), NULL, a_kept_tile, alloc_apart_of_another, "path_apart", true},
+	{"a tile of its own on a full device", MIB(128), NULL, full_of_kept_tiles, alloc_apart_last, "rung_trim", true},
+	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_apart",
+	 true},
 	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
 	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
 	{"free a block, two streams", GIB(1), NULL, held_block_beside_another_stream, free_it,
