@@ -11,6 +11,7 @@
 #include "check.h"
 #include "error.h"
 #include "grow.h"
+#include "import.h"
 #include "init.h"
 #include "inspect.h"
 #include "pool_divert.h"
@@ -75,7 +76,7 @@ trz_status trz_close(trz_heap *h)
 	                                   trz_driver_last_error());
 }
 
-static trz_status dead(const trz_heap *h)
+trz_status api_dead(const trz_heap *h)
 {
 	return trz_fail(TRZ_ERROR_CONTEXT_DEAD,
 	                "the context of device %d has failed (%s): the process has to make a new one", h->driver.device,
@@ -102,6 +103,7 @@ static void poll_if_wanted(trz_heap *h)
 		return;
 	trz_capture_mode mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
 	heap_poll(h);
+	import_sweep(h);
 	heap_unlock_growth(h, mode);
 }
 
@@ -120,7 +122,7 @@ static COLD trz_status alloc_failed(trz_heap *h, size_t size, trz_status status)
 {
 	switch (status) {
 	case TRZ_ERROR_CONTEXT_DEAD:
-		return dead(h);
+		return api_dead(h);
 	case TRZ_ERROR_OUT_OF_MEMORY:
 	case TRZ_ERROR_LIMIT:
 	case TRZ_ERROR_HOST_MEMORY:
@@ -171,7 +173,7 @@ trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t s
 	if (status != TRZ_OK || size == 0)
 		return status;
 	if (driver_is_dead(&h->driver))
-		return dead(h);
+		return api_dead(h);
 	struct stream *s;
 	status = heap_stream(h, stream, &s);
 	struct capture capture;
@@ -308,7 +310,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	if (released)
 		*released = 0;
 	if (driver_is_dead(&h->driver))
-		return dead(h);
+		return api_dead(h);
 	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = reclaim_trim(h, keep, &bytes);
 	heap_unlock_growth(h, mode);
@@ -316,7 +318,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	if (released)
 		*released = bytes;
 	if (status == TRZ_ERROR_CONTEXT_DEAD)
-		return dead(h);
+		return api_dead(h);
 	return status == TRZ_OK ? TRZ_OK
 	                        : trz_fail(status, "trim of device %d returned %" PRIu64 " bytes, then: %s",
 	                                   h->driver.device, bytes, trz_driver_last_error());

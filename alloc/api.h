@@ -10,6 +10,9 @@
 /* The failure of a function that was given NULL for an argument that needs a value. */
 trz_status api_is_null(const char *function, const char *argument);
 
+/* The failure of whatever is asked of a heap whose context has died. */
+trz_status api_dead(const trz_heap *h);
+
 /* An allocation from a pool, or with `p` NULL from where diversions send it; sets *out to NULL on errors. */
 trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out);
 

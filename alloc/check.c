@@ -218,12 +218,31 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 	EXPECT("zombie bytes", counter_get(&c->zombie_bytes.current), sum->zombie);
 	EXPECT("classic bytes", counter_get(&c->classic_bytes.current), sum->classic);
 	EXPECT("aliases", counter_get(&c->alias.current), sum->aliases);
+	EXPECT("exported bytes", counter_get(&c->exported_bytes.current), sum->exported);
+	EXPECT("imported bytes", counter_get(&c->imported_bytes.current), sum->imported);
 	EXPECT("memory apart", counter_get(&c->apart_bytes.current), sum->apart);
 	uint64_t parts = sum->requested[SMALL] + sum->requested[LARGE] + sum->rounding + sum->pending + sum->cached +
 	                 sum->free_slots + sum->idle + sum->lost + sum->zombie;
 	if (parts != sum->reserved[SMALL] + sum->reserved[LARGE])
 		return CORRUPT("I9", "%" PRIu64 " bytes are reserved, their owners hold %" PRIu64,
 		               sum->reserved[SMALL] + sum->reserved[LARGE], parts);
+	return TRZ_OK;
+}
+
+/* Imports: a window for each, of one block, or of none where the making of it failed. */
+static trz_status check_imports(const trz_heap *h, struct sums *sum)
+{
+	for (const struct window *w = h->imports; w; w = w->next) {
+		const struct block *b = w->blocks.first;
+		sum->imported += w->foreign->handle ? w->size : 0;
+		if (!b)
+			continue;
+		bool given = b->state == BLOCK_PENDING || b->state == BLOCK_ENDED;
+		if (b->next || b->size != w->size || (b->state != BLOCK_LIVE && !given))
+			return CORRUPT("I10", "the import at %#" PRIx64 " is not one block, held or given back", w->base);
+		if (b->state == BLOCK_LIVE && pagemap_get(&h->pagemap, b->address) != (pagemap_entry)b)
+			return CORRUPT("I6", "the index does not lead to the import at %#" PRIx64, b->address);
+	}
 	return TRZ_OK;
 }
 
@@ -271,6 +290,8 @@ static trz_status check_all(const trz_heap *h)
 			add_tiles(w, &sum);
 		}
 	add_zombies(h, &sum);
+	if (check_imports(h, &sum) != TRZ_OK)
+		return TRZ_ERROR_CORRUPT;
 	if (indexed != sum.cached)
 		return CORRUPT("I3", "%" PRIu64 " bytes are indexed as free, %" PRIu64 " are", indexed, sum.cached);
 	return check_counters(h, &sum);

@@ -101,6 +101,16 @@ trz_status driver_release(struct driver *d, trz_handle handle)
 	return CALL(d, release, handle);
 }
 
+trz_status driver_export_handle(struct driver *d, trz_handle handle, unsigned kind, void *shareable)
+{
+	return CALL(d, export_handle, handle, kind, shareable);
+}
+
+trz_status driver_import_handle(struct driver *d, unsigned kind, const void *shareable, trz_handle *handle)
+{
+	return CALL(d, import_handle, kind, shareable, handle);
+}
+
 trz_status driver_reserve(struct driver *d, uint64_t size, trz_addr *address)
 {
 	return CALL(d, reserve, size, 0, 0, address);

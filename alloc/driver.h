@@ -36,6 +36,8 @@ trz_status driver_mem_info(struct driver *d, uint64_t *free_bytes, uint64_t *tot
 /* export_kinds: TRZ_EXPORT_*, a set. */
 trz_status driver_create(struct driver *d, uint64_t size, unsigned export_kinds, trz_handle *handle);
 trz_status driver_release(struct driver *d, trz_handle handle);
+trz_status driver_export_handle(struct driver *d, trz_handle handle, unsigned kind, void *shareable);
+trz_status driver_import_handle(struct driver *d, unsigned kind, const void *shareable, trz_handle *handle);
 trz_status driver_reserve(struct driver *d, uint64_t size, trz_addr *address);
 trz_status driver_unreserve(struct driver *d, trz_addr address, uint64_t size);
 trz_status driver_map(struct driver *d, trz_addr address, uint64_t size, trz_handle handle);

@@ -290,24 +290,38 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 	stream_push_pending(s, p);
 }
 
-void heap_end_pending_locked(trz_heap *h, struct pending *p)
+static void count_end_locked(trz_heap *h, const struct lane *home, trz_addr address, uint64_t requested, uint64_t size)
 {
-	uint64_t size = p->slab ? slab_class(p->slab)->slot_size : p->block->size;
-	const struct lane *home = p->slab ? p->slab->home : p->block->home;
-	history_note(&h->history, HISTORY_FREE_COMPLETED,
-	             .address = p->slab ? slab_slot_address(p->slab, p->slot) : p->block->address,
-	             .size = p->slab ? size - p->slab->slack[p->slot] : p->block->requested,
+	history_note(&h->history, HISTORY_FREE_COMPLETED, .address = address, .size = requested,
 	             .stream = (uint64_t)home->stream->handle, .pool = pool_id(home->pool));
 	level_sub(&h->counters.pending_bytes, size);
 	level_sub(&h->counters.pending, 1);
-	if (!p->slab) {
-		heap_free_block_locked(h, p->block, p->home_sequence);
+}
+
+void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
+{
+	b->sequence = sequence;
+	if (b->exports || b->window->foreign) {
+		b->state = BLOCK_ENDED;
 		return;
 	}
-	p->slab->pending &= ~((uint64_t)1 << p->slot);
+	count_end_locked(h, b->home, b->address, b->requested, b->size);
+	heap_free_block_locked(h, b, sequence);
+}
+
+void heap_end_pending_locked(trz_heap *h, struct pending *p)
+{
+	struct slab *s = p->slab;
+	if (!s) {
+		heap_end_block_locked(h, p->block, p->home_sequence);
+		return;
+	}
+	uint64_t size = slab_class(s)->slot_size;
+	count_end_locked(h, s->home, slab_slot_address(s, p->slot), size - s->slack[p->slot], size);
+	s->pending &= ~((uint64_t)1 << p->slot);
 	counter_add(&h->counters.pending_slot_bytes, (uint64_t)0 - size);
-	if (bin_give_slot(&p->slab->home->bins[p->slab->size_class], p->slab, p->slot))
-		heap_retire_slab_locked(h, p->slab);
+	if (bin_give_slot(&s->home->bins[s->size_class], s, p->slot))
+		heap_retire_slab_locked(h, s);
 }
 
 /* One stream has passed: true if there is another one to await. */
@@ -453,7 +467,9 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 void heap_poll(trz_heap *h)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
-	atomic_store_explicit(&h->poll_wanted, false, memory_order_relaxed);
+	heap_lock(h);
+	atomic_store_explicit(&h->poll_wanted, h->imports_freed > 0, memory_order_relaxed);
+	heap_unlock(h);
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		record_late(h, s);

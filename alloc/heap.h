@@ -32,6 +32,7 @@ struct trz_heap {
 	struct node_pool uses;
 	struct pool *pools;          /* the private ones; the list changes under the growth lock, but for additions */
 	uint32_t pool_ids;           /* the last one given */
+	unsigned imports_freed;      /* imports that callers have given back and that are still mapped */
 	struct block *holes;         /* all of them; every writer holds the growth lock, too */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
@@ -45,6 +46,7 @@ struct trz_heap {
 	pthread_mutex_t growth_lock;
 	struct tiles tiles;
 	struct window *windows[KINDS];  /* all; each lane has one of its own that grows */
+	struct window *imports;         /* those with memory of other processes, which are in no other list */
 	struct candidate *candidates;
 	struct tile **lay_list;
 	struct block **moved;
@@ -192,6 +194,10 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 /* Every ticket of it has passed, or is ordered before what its home is given from now on: the memory is free, with
  * `home_sequence` for its ticket there. The caller gives the node back. */
 void heap_end_pending_locked(trz_heap *h, struct pending *p);
+
+/* A pending block, whose tickets have all passed, becomes free with the ticket `sequence` of its home; or ended, where
+ * other processes may still use it, or where it is theirs. */
+void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
 /* Gives back what waited for tickets that have passed. */
 void heap_drain_pending_locked(trz_heap *h, struct stream *s);

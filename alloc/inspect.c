@@ -104,12 +104,12 @@ static void add_window(struct snapshot *s, const struct window *w)
 			add_range(s, w, b->address, b->size);
 		if (b->state == BLOCK_SLAB)
 			add_slab(s, b->slab);
-		else if (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING)
+		else if (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED)
 			snapshot_add_block(s, (struct snapshot_block){.address = b->address,
 			                                              .size = b->size,
 			                                              .requested = b->requested,
 			                                              .stream = (uint64_t)b->home->stream->handle,
-			                                              .pending = b->state == BLOCK_PENDING});
+			                                              .pending = b->state != BLOCK_LIVE});
 	}
 }
 

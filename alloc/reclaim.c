@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "borrow.h"
+#include "import.h"
 
 static trz_status worse(trz_status a, trz_status b)
 {
@@ -296,6 +297,7 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 {
 	uint64_t before = heap_reserved(h);
 	heap_poll(h);
+	import_sweep(h);
 	reclaim_retry_zombies(h);
 	heap_retire_empty_slabs(h);
 	trz_status status = worse(trim_pool(h, LARGE, keep), trim_pool(h, SMALL, keep));
@@ -479,6 +481,7 @@ trz_status reclaim_everything(trz_heap *h)
 	trz_status worst = wait_for_streams(h);
 	if (worst != TRZ_OK && !driver_is_dead(&h->driver))
 		return worst;  /* work may be under way: nothing can be unmapped under it */
+	worst = worse(worst, import_end_all(h));
 	reclaim_retry_zombies(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		worst = worse(worst, destroy_tiles(h, kind));

@@ -376,12 +376,22 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
 {
 	pagemap_clear_block(&h->pagemap, b->address);
+	b->state = BLOCK_BUSY;
+	if (UNLIKELY(b->window->foreign != NULL)) {
+		b->home = on;
+		return;
+	}
 	account_free(h, LARGE, b->requested, b->size);
 	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
-	b->state = BLOCK_BUSY;
 	b->home->held -= b->size;
 	b->home = on;
 	counter_set(&h->burst_bytes, 0);
+}
+
+/* Whether it is not free even when its tickets have passed: other processes use it, or it is theirs. */
+static bool is_shared(const struct block *b)
+{
+	return UNLIKELY(b->exports || b->window->foreign);
 }
 
 /* Records an event for a ticket inside the free that took it. */
@@ -412,20 +422,36 @@ static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uin
 	heap_unlock(h);
 }
 
-/* A large free of memory that other streams use, too: it waits for all of them. The lock is given up. */
+static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
+{
+	struct pending *p;
+	if (b->window->foreign) {
+		p = node_pool_take(&h->pendings);
+		*p = (struct pending){0};
+		h->imports_freed++;
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	} else {
+		p = new_pending_locked(h, b->size);
+	}
+	p->block = b;
+	b->state = BLOCK_PENDING;
+	return p;
+}
+
+/* A large free of memory that other streams, or processes, use, too: it waits for all of the streams. The lock is
+ * given up. */
 static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence,
                                             struct use *uses)
 {
-	struct pending *p = new_pending_locked(h, b->size);
-	p->block = b;
+	bool shared = is_shared(b);
+	struct pending *p = new_pending_block_locked(h, b);
 	p->home_sequence = sequence;
-	b->state = BLOCK_PENDING;
 	heap_unlock(h);
 	for (const struct use *u = uses; u; u = u->next)
 		record_exact(h, u->stream, u->sequence);
 	record_exact(h, on, sequence);
 	heap_lock(h);
-	await_locked(h, p, uses, NULL, 0);
+	await_locked(h, p, uses, shared ? on : NULL, sequence);
 	heap_unlock(h);
 }
 
@@ -451,7 +477,8 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		heap_unlock(h);
 		return complain(h, address);
 	}
-	if (b->uses && !node_pool_reserve(&h->pendings, 1)) {
+	bool waits = b->uses || is_shared(b);
+	if (waits && !node_pool_reserve(&h->pendings, 1)) {
 		heap_unlock(h);
 		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
@@ -464,8 +491,9 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 	on = home->stream;
 	uint64_t sequence = ticket_take(&on->tickets);
 	struct use *uses = b->uses ? take_use_tickets_locked(h, b->uses, on) : NULL;
-	retract_block_locked(h, b, home, uses != NULL);
-	if (uses) {
+	waits = uses || is_shared(b);
+	retract_block_locked(h, b, home, waits);
+	if (waits) {
 		free_used_block_and_unlock(h, b, on, sequence, uses);
 		return TRZ_OK;
 	}
@@ -498,6 +526,13 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 }
 
 /* ---- uses ---- */
+
+struct block *serve_block_locked(const trz_heap *h, trz_addr address)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	struct block *b = pagemap_is_slab(entry) ? NULL : pagemap_block(entry);
+	return b && b->address == address ? b : NULL;
+}
 
 /* The held slot that an address lies in; SLAB_SLOTS_MAX: none. */
 static unsigned held_slot(const struct slab *s, trz_addr address)

@@ -17,6 +17,9 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 /* size > 0, <= SIZE_LIMIT; alignment a power of two between UNIT and GRANULE. */
 trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out);
 
+/* The live block that begins at an address; NULL: none does. */
+struct block *serve_block_locked(const trz_heap *h, trz_addr address);
+
 /* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
 trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
 

@@ -36,6 +36,11 @@ trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned 
 	return status;
 }
 
+struct tile *tile_foreign(struct tiles *t, trz_handle handle, uint64_t size)
+{
+	return new_tile(t, handle, size, LARGE);
+}
+
 struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind)
 {
 	return new_tile(t, 0, size, kind);

@@ -50,6 +50,9 @@ bool tiles_reserve(struct tiles *t, size_t tiles, size_t places);
 /* A new tile, mapped nowhere. The node has been reserved. Driver: create. */
 trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out);
 
+/* A tile for memory of another process: neither created here nor counted. The node has been reserved. */
+struct tile *tile_foreign(struct tiles *t, trz_handle handle, uint64_t size);
+
 /* A tile for memory that is not ours to map: a classic segment. */
 struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind);
 

@@ -286,6 +286,30 @@ typedef struct trz_alloc_params {
  * a struct_size that this library does not know). */
 TRZ_API trz_status trz_alloc_with(trz_heap *heap, const trz_alloc_params *params, void **out);
 
+/* ---- sharing memory with other processes -------------------------------------------------------------- */
+
+/* Writes a handle of an allocation, made with the flag TRZ_ALLOC_SHARE_FD or TRZ_ALLOC_SHARE_FABRIC, which is given
+ * again as `kind`: a file descriptor (an int, which the caller closes) or a fabric handle (64 bytes). Whoever has it
+ * can read and write the allocation's whole tile. The importer needs the tile's size, too: trz_query tells it.
+ * From now on the memory is pinned: freed, it is neither reused nor returned before each export of it has been ended;
+ * until then it counts as pending. Closing the heap ends all exports; importers keep the memory alive.
+ * Calls the driver: yes. Errors: UNKNOWN_POINTER, INVALID_ARGUMENT (it was not allocated for this kind), LIMIT
+ * (65535 exports), and the driver's. */
+TRZ_API trz_status trz_export(trz_heap *heap, void *ptr, unsigned kind, void *shareable);
+
+/* Ends one export of an allocation, freed or not. The caller states that the importers' work with it has completed,
+ * since nothing of it can be seen from here. Calls the driver: no. Errors: NOT_FOUND (nothing to end). */
+TRZ_API trz_status trz_export_end(trz_heap *heap, void *ptr);
+
+/* Maps memory that another process has exported: `size` bytes, exactly the size of its tile there. The memory is used
+ * and freed like an allocation of `stream`; trz_record_stream and trz_free_on apply. Freed, it is unmapped at an
+ * allocation or trim after its uses have completed. It counts as imported, in no other statistic, and is not part of
+ * snapshots. Peers of the heap may access it. A file descriptor stays the caller's, who may close it at once.
+ * Calls the driver: yes. Errors: INVALID_ARGUMENT (the driver does not know the handle, or the size is not its),
+ * NOT_SUPPORTED, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error *out is set to NULL. */
+TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareable, size_t size, trz_stream stream,
+                              void **out);
+
 /* ---- out of memory ----------------------------------------------------------------------------------- */
 
 /* The newest allocation that failed with OUT_OF_MEMORY or LIMIT. Bytes, at the moment of the failure. */

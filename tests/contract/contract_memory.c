@@ -312,6 +312,29 @@ static void descriptor_carries_the_memory(struct contract_env *env)
 	expect_ok(SLOT(env, unreserve, second, size));
 }
 
+/* The other side knows the size by hearsay only. */
+static void imported_memory_is_mapped_whole(struct contract_env *env)
+{
+	if (!env->info.export_fd)
+		skip();
+	const trz_tile_props props = {.device = env->device, .export_kinds = TRZ_EXPORT_FD};
+	const uint64_t size = 2 * env->info.granularity;
+	trz_handle handle = 0, imported = 0;
+	int descriptor = -1;
+	expect_ok(SLOT(env, create, &props, size, &handle));
+	expect_ok(SLOT(env, export_handle, handle, TRZ_EXPORT_FD, &descriptor));
+	expect_ok(SLOT(env, import_handle, TRZ_EXPORT_FD, &descriptor, &imported));
+	assert_int_equal(close(descriptor), 0);
+	trz_addr range = reserve(env, 2 * size);
+	expect_status(SLOT(env, map, range, 2 * size, imported), TRZ_ERROR_INVALID_ARGUMENT);
+	expect_status(SLOT(env, map, range, size / 2, imported), TRZ_ERROR_INVALID_ARGUMENT);
+	map(env, range, size, imported);
+	expect_ok(SLOT(env, unmap, range, size));
+	expect_ok(SLOT(env, release, imported));
+	expect_ok(SLOT(env, release, handle));
+	expect_ok(SLOT(env, unreserve, range, 2 * size));
+}
+
 static void export_is_decided_at_create(struct contract_env *env)
 {
 	if (!env->info.export_fd)
@@ -352,6 +375,7 @@ const struct contract_case contract_memory_cases[] = {
 	{"plain_memory_is_aligned_and_usable", plain_memory_is_aligned_and_usable, NEVER_ON_GPU},
 	{"too_much_plain_memory_is_refused", too_much_plain_memory_is_refused, NEVER_ON_GPU},
 	{"descriptor_carries_the_memory", descriptor_carries_the_memory, NEVER_ON_GPU},
+	{"imported_memory_is_mapped_whole", imported_memory_is_mapped_whole, NEVER_ON_GPU},
 	{"export_is_decided_at_create", export_is_decided_at_create, NEVER_ON_GPU},
 	{"export_that_the_device_lacks_is_refused", export_that_the_device_lacks_is_refused, NEVER_ON_GPU},
 	{NULL, NULL, NULL},

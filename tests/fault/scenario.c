@@ -5,8 +5,10 @@
 #include "scenario.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "accounts.h"
+#include "error.h"
 
 static trz_status alloc_one(struct stage *g, size_t size, trz_stream stream)
 {
@@ -147,6 +149,45 @@ static void full_of_kept_tiles(struct stage *g)
 	rig_sync(&g->rig);
 }
 
+static void held_exportable(struct stage *g)
+{
+	trz_alloc_params params = {
+	    .struct_size = sizeof params, .size = MIB(4), .stream = g->a, .flags = TRZ_ALLOC_SHARE_FD};
+	one_of_each(g);
+	assert_ok(trz_alloc_with(g->rig.heap, &params, &g->held[g->count++]));
+}
+
+static int shared_fd;
+
+/* The descriptor is good as long as the memory is there, or anybody has it. */
+static void held_and_exported(struct stage *g)
+{
+	held_exportable(g);
+	assert_ok(trz_export(g->rig.heap, g->held[g->count - 1], TRZ_ALLOC_SHARE_FD, &shared_fd));
+	assert_ok(trz_export_end(g->rig.heap, g->held[g->count - 1]));
+}
+
+static trz_status import_and_free(struct stage *g)
+{
+	void *p = g;
+	trz_status status = trz_import(g->rig.heap, TRZ_ALLOC_SHARE_FD, &shared_fd, MIB(4), g->b, &p);
+	close(shared_fd);
+	if (status != TRZ_OK) {
+		assert_null(p);
+		return status;
+	}
+	status = trz_free(g->rig.heap, p);
+	g->imported = status == TRZ_OK ? NULL : p;
+	return status;
+}
+
+static void freed_import(struct stage *g)
+{
+	held_and_exported(g);
+	assert_ok(import_and_free(g));
+	rig_sync(&g->rig);
+}
+
 /* So many recorded events that the next allocation asks for them. */
 static void a_long_queue(struct stage *g)
 {
@@ -251,6 +292,23 @@ static trz_status free_on_the_other(struct stage *g)
 	return trz_free_on(g->rig.heap, g->p, g->b);
 }
 
+static trz_status export_it(struct stage *g)
+{
+	int fd = -1;
+	trz_status status = trz_export(g->rig.heap, g->held[g->count - 1], TRZ_ALLOC_SHARE_FD, &fd);
+	if (status != TRZ_OK) {
+		assert_status(trz_export_end(g->rig.heap, g->held[g->count - 1]), TRZ_ERROR_NOT_FOUND);
+		trz_fail(status, "the export was refused");
+		return status;
+	}
+	close(fd);
+	void *p = g->held[g->count - 1];
+	status = trz_free(g->rig.heap, p);
+	g->count -= status == TRZ_OK;
+	assert_ok(trz_export_end(g->rig.heap, p));
+	return status;
+}
+
 static trz_status trim_all(struct stage *g)
 {
 	size_t released = 0;
@@ -304,6 +362,10 @@ const struct scenario scenarios[] = {
 	{"a tile of its own on a full device", MIB(128), NULL, full_of_kept_tiles, alloc_apart_last, "rung_trim", true},
 	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_apart",
 	 true},
+	{"export, free, end the export", GIB(1), NULL, held_exportable, export_it, "exported_bytes.peak", true},
+	{"import and free", GIB(1), NULL, held_and_exported, import_and_free, "imported_bytes.peak", true},
+	{"trim with a freed import", GIB(1), NULL, freed_import, trim_all, "driver_calls.unmap", true},
+	{"close with a freed import", GIB(1), NULL, freed_import, close_heap, NULL, true},
 	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
 	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
 	{"free a block, two streams", GIB(1), NULL, held_block_beside_another_stream, free_it,
@@ -360,6 +422,7 @@ static void give_everything_back(struct stage *g)
 {
 	for (size_t i = 0; i < g->count; i++)
 		rig_free(&g->rig, g->held[i]);
+	rig_free(&g->rig, g->imported);
 	rig_sync(&g->rig);
 	assert_ok(trz_trim(g->rig.heap, 0, NULL));
 	rig_check(&g->rig);
