@@ -41,7 +41,7 @@ void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_
 
 #define ACCOUNT_NOTE(h, event, l, address, size) \
 	do { \
-		if (UNLIKELY((h)->history.ring != NULL)) \
+		if (UNLIKELY((h)->notes)) \
 			account_note_locked(h, event, l, address, size); \
 	} while (0)
 

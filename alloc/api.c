@@ -10,6 +10,7 @@
 #include "api.h"
 #include "check.h"
 #include "error.h"
+#include "frames.h"
 #include "grow.h"
 #include "import.h"
 #include "init.h"
@@ -165,8 +166,8 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, unsigned apart, struct
 	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
 }
 
-trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
-                           trz_stream stream, void **out)
+static trz_status alloc_checked(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                                trz_stream stream, void **out)
 {
 	*out = NULL;
 	trz_status status = check_request(size, &alignment);
@@ -192,6 +193,15 @@ trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t s
 	return status;
 }
 
+trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                           trz_stream stream, void **out)
+{
+	uint64_t outer = frames_enter(h);
+	trz_status status = alloc_checked(h, p, apart, size, alignment, stream, out);
+	frames_leave(outer);
+	return status;
+}
+
 trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	return api_alloc_apart(h, p, 0, size, alignment, stream, out);
@@ -207,7 +217,7 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
-	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h))) {
+	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_wanted(h))) {
 		trz_addr address = serve_slot(h, &s->lane, size);
 		if (LIKELY(address)) {
 			*out = (void *)address;
@@ -227,8 +237,18 @@ static COLD trz_status free_failed(trz_heap *h, void *ptr, trz_status status)
 	return status;
 }
 
+static COLD trz_status free_with_frames(trz_heap *h, void *ptr, struct stream *on)
+{
+	uint64_t outer = frames_enter(h);
+	trz_status status = serve_free(h, (trz_addr)ptr, on);
+	frames_leave(outer);
+	return status == TRZ_OK ? status : free_failed(h, ptr, status);
+}
+
 static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
 {
+	if (UNLIKELY(frames_wanted(h)))
+		return free_with_frames(h, ptr, on);
 	trz_status status = serve_free(h, (trz_addr)ptr, on);
 	return LIKELY(status == TRZ_OK) ? status : free_failed(h, ptr, status);
 }
@@ -409,6 +429,14 @@ trz_status trz_history_start(trz_heap *h, size_t events)
 trz_status trz_history_stop(trz_heap *h)
 {
 	return h ? inspect_history(h, 0) : api_is_null("trz_history_stop", "heap");
+}
+
+trz_status trz_set_frame_callback(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user)
+{
+	if (!h)
+		return api_is_null("trz_set_frame_callback", "heap");
+	frames_set(h, callback, text, user);
+	return TRZ_OK;
 }
 
 void trz_set_tag(const char *tag)

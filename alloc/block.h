@@ -31,6 +31,7 @@ struct block {
 		struct {                 /* BLOCK_LIVE */
 			uint64_t requested;
 			struct use *uses;    /* other streams that use it */
+			uint64_t frames;     /* what the stack of its allocation is known by; 0: none */
 		};
 		struct slab *slab;       /* BLOCK_SLAB */
 		struct {                 /* BLOCK_HOLE: of the heap's list of holes */

@@ -10,6 +10,7 @@
 #include "error.h"
 
 _Thread_local const char *heap_thread_tag;
+_Thread_local uint64_t heap_thread_frames;
 
 /* ---- opening and closing ---- */
 
@@ -26,6 +27,11 @@ static trz_status open_structures(trz_heap *h)
 	node_pool_init(&h->slabs, &h->meta, sizeof(struct slab));
 	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending));
 	node_pool_init(&h->uses, &h->meta, sizeof(struct use));
+	node_pool_init(&h->slot_frames, &h->meta, SLAB_SLOTS_MAX * sizeof(uint64_t));
+	if (h->config.native_frames) {
+		h->frame_callback = trz_native_frames;
+		h->frame_text = trz_native_frame_text;
+	}
 	h->config.tile_size = align_up(h->config.tile_size, h->driver.granule);
 	h->config.tile_size_max = align_up(h->config.tile_size_max, h->driver.granule);
 	tiles_init(&h->tiles, &h->meta, &h->driver, &h->counters);
@@ -259,6 +265,8 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 	bin_unlink(&home->bins[s->size_class], s);
 	pagemap_set_slab(&h->pagemap, b->address, b->size, NULL);
 	counter_add(&h->counters.slab_bytes, (uint64_t)0 - b->size);
+	if (s->frames)
+		node_pool_give(&h->slot_frames, s->frames);
 	node_pool_give(&h->slabs, s);
 	heap_free_block_locked(h, b, home->stream->tickets.newest);
 }
@@ -290,9 +298,10 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 	stream_push_pending(s, p);
 }
 
-static void count_end_locked(trz_heap *h, const struct lane *home, trz_addr address, uint64_t requested, uint64_t size)
+/* What has been freed for good: `e` has its address, requested size and stack. */
+static void count_end_locked(trz_heap *h, const struct lane *home, struct history_event e, uint64_t size)
 {
-	history_note(&h->history, HISTORY_FREE_COMPLETED, .address = address, .size = requested,
+	history_note(&h->history, HISTORY_FREE_COMPLETED, .address = e.address, .size = e.size, .frames = e.frames,
 	             .stream = (uint64_t)home->stream->handle, .pool = pool_id(home->pool));
 	level_sub(&h->counters.pending_bytes, size);
 	level_sub(&h->counters.pending, 1);
@@ -305,7 +314,8 @@ void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 		b->state = BLOCK_ENDED;
 		return;
 	}
-	count_end_locked(h, b->home, b->address, b->requested, b->size);
+	struct history_event e = {.address = b->address, .size = b->requested, .frames = b->frames};
+	count_end_locked(h, b->home, e, b->size);
 	heap_free_block_locked(h, b, sequence);
 }
 
@@ -317,7 +327,9 @@ void heap_end_pending_locked(trz_heap *h, struct pending *p)
 		return;
 	}
 	uint64_t size = slab_class(s)->slot_size;
-	count_end_locked(h, s->home, slab_slot_address(s, p->slot), size - s->slack[p->slot], size);
+	count_end_locked(h, s->home, (struct history_event){.address = slab_slot_address(s, p->slot),
+	                                                    .size = size - s->slack[p->slot],
+	                                                    .frames = slot_frames(s, p->slot)}, size);
 	s->pending &= ~((uint64_t)1 << p->slot);
 	counter_add(&h->counters.pending_slot_bytes, (uint64_t)0 - size);
 	if (bin_give_slot(&s->home->bins[s->size_class], s, p->slot))

@@ -39,6 +39,9 @@ struct trz_heap {
 	atomic_bool poll_wanted;     /* some queue of events is long */
 	struct counters counters;
 	struct history history;
+	bool keeps_frames;           /* slots carry frames */
+	bool notes;                  /* the history is on, or slots carry frames */
+	struct node_pool slot_frames;
 	struct history_tags tags;
 	counter active_bytes_peak, active_peak;
 
@@ -68,10 +71,14 @@ struct trz_heap {
 	uint64_t capacity;           /* bytes that the device had free when the heap was opened */
 
 	_Atomic uint64_t limit;
-	pthread_mutex_t oom_lock;    /* of the two below; nothing is locked or called while it is held */
+	pthread_mutex_t oom_lock;    /* of the callbacks below and last_oom; nothing is locked or called while it is held */
 	trz_oom_info last_oom;       /* requested 0: none yet */
 	trz_oom_callback *oom_callback;
 	void *oom_user;
+	trz_frame_callback *frame_callback;  /* these three, too: what names the stacks of callers */
+	trz_frame_text_callback *frame_text;
+	void *frame_user;
+	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
 	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
 };
 
@@ -122,9 +129,18 @@ static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
 /* The text that the calling thread tags its allocations with; NULL: none. */
 extern _Thread_local const char *heap_thread_tag;
 
+/* What the stack of the calling thread's operation is known by; 0: not known. */
+extern _Thread_local uint64_t heap_thread_frames;
+
 static inline uint32_t heap_tag_locked(trz_heap *h)
 {
 	return heap_thread_tag ? history_tag(&h->tags, heap_thread_tag) : 0;
+}
+
+/* What the stack of a slot's allocation is known by. */
+static inline uint64_t slot_frames(const struct slab *s, unsigned slot)
+{
+	return s->frames ? s->frames[slot] : 0;
 }
 
 /* The stream of a handle, added if it is new. May call the driver (its id). */

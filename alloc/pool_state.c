@@ -12,7 +12,7 @@
 struct saved {
 	trz_addr address;
 	uint64_t size;
-	uint64_t requested;                 /* of a block */
+	uint64_t requested, frames;         /* of a block */
 	struct stream *stream;
 	unsigned size_class;                /* CLASS_COUNT: a block */
 	uint64_t held;                      /* of a slab, a bit for each slot */
@@ -78,6 +78,7 @@ static struct saved save(const struct block *b)
 	struct saved s = {.address = b->address, .size = b->size, .stream = b->home->stream, .size_class = CLASS_COUNT};
 	if (b->state == BLOCK_LIVE) {
 		s.requested = b->requested;
+		s.frames = b->frames;
 		return s;
 	}
 	s.size_class = b->slab->size_class;
@@ -327,6 +328,7 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
 	account_alloc(h, LARGE, saved->requested, b->size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, b->home, b->address, saved->requested);
+	b->frames = saved->frames;
 }
 
 static void place_everything_locked(trz_heap *h, const struct pool *p, const struct trz_pool_state *state)

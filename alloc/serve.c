@@ -100,6 +100,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 	b->home = l;
 	b->requested = size;
 	b->uses = NULL;
+	b->frames = 0;
 	pagemap_set_block(&h->pagemap, b->address, b);
 	counter_add(&h->burst_bytes, b->size);
 	l->held += b->size;

@@ -366,12 +366,43 @@ TRZ_API trz_status trz_check(trz_heap *heap);
 /* ---- history and snapshots ------------------------------------------------------------------------ */
 
 /* Begins to keep the newest `events` (1 .. 2^24; 48 bytes of host memory each) of what happens to the heap:
- * allocations, frees, memory laid, moved and taken away, waits, failures. A history under way is forgotten. Costs
- * up to 10 ns an operation; off, one branch. Errors: HOST_MEMORY, INVALID_ARGUMENT. Calls the driver: no. */
+ * allocations, frees, memory laid, moved and taken away, waits, failures. A history under way is forgotten; what is
+ * live stays known with the stack of its allocation, where one was kept. Costs up to 10 ns an operation, and where
+ * stacks are asked for (trz_set_frame_callback, option native_frames) what asking costs; off, one branch.
+ * Errors: HOST_MEMORY, INVALID_ARGUMENT. Calls the driver: no. */
 TRZ_API trz_status trz_history_start(trz_heap *heap, size_t events);
 
-/* Forgets the history and keeps none. */
+/* Forgets the history and keeps none. No stacks are asked for any more. */
 TRZ_API trz_status trz_history_stop(trz_heap *heap);
+
+/* One level of a call stack. The texts are UTF-8; NULL: not known. */
+typedef struct trz_frame {
+	const char *filename;
+	const char *name;       /* of the function */
+	unsigned line;          /* 0: not known */
+} trz_frame;
+
+/* Names the calling thread's stack by a number that the program keeps for it; 0: none. Called, while a history is kept,
+ * before each allocation and free, with no lock held: it may take any lock, also of an interpreter, and allocate
+ * and free of the heap, for which it is not called again. */
+typedef uint64_t trz_frame_callback(void *user);
+
+/* Tells the stack of a number: writes up to `capacity` levels to `frames`, innermost first, and returns how many. The
+ * texts must stay until the next call or the end of the snapshot. Called by trz_snapshot alone, with no lock held. */
+typedef size_t trz_frame_text_callback(void *user, uint64_t id, trz_frame *frames, size_t capacity);
+
+/* Sets both; NULL: no stacks. The number goes with the events of allocations, frees and failures, and with the
+ * live allocation, so that a snapshot tells where each was made, whatever the history has forgotten since. Numbers
+ * of the callbacks before are forgotten. Another thread may be inside the old callback for a while still.
+ * Calls the driver: no. */
+TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *callback,
+                                          trz_frame_text_callback *text, void *user);
+
+/* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 24 levels, each told as
+ * its library and "function+0x1a" or "+0x12af". `user` is not looked at. The process keeps the first 16,384 different
+ * stacks; later ones have one number in common. Costs about a microsecond, less for few levels. */
+TRZ_API uint64_t trz_native_frames(void *user);
+TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
 /* The calling thread's allocations carry this text in the history from now on; NULL or "": none. At most 63
  * characters and about 250 different texts a heap are told apart. The text must stay as it is until it is replaced. */
