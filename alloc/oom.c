@@ -49,10 +49,26 @@ static void apart(const struct climb *c)
 	reclaim_apart(c->heap, c->bytes);
 }
 
-/* Makes the stream wait, on the device, for frees of other streams. */
+/* What is lacking even if all that is free, pending too, and all that the device and the limit allow lay in one
+ * piece. */
+static uint64_t missing(trz_heap *h, uint64_t bytes, uint64_t device_free)
+{
+	uint64_t limit = atomic_load(&h->limit), reserved = heap_reserved(h), growth = device_free;
+	if (limit)
+		growth = min_u64(growth, limit > reserved ? limit - reserved : 0);
+	uint64_t all = growth + counter_get(&h->counters.cached_bytes.current) +
+	               counter_get(&h->counters.pending_bytes.current);
+	return bytes > all ? bytes - all : 0;
+}
+
+/* Makes the stream wait, on the device, for frees of other streams; not for nothing. */
 static void wait_for_frees(const struct climb *c)
 {
-	borrow_with_waits(c->heap, c->lane, c->kind, c->bytes);
+	uint64_t free_bytes = 0, total;
+	if (driver_mem_info(&c->heap->driver, &free_bytes, &total) != TRZ_OK)
+		free_bytes = 0;
+	if (missing(c->heap, c->bytes, free_bytes) == 0)
+		borrow_with_waits(c->heap, c->lane, c->kind, c->bytes);
 }
 
 /* Gives the driver what it refused before, and classic segments, which cannot be moved to where they are needed. A
@@ -130,8 +146,7 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes)
 	                  .pending = counter_get(&h->counters.pending_bytes.current),
 	                  .cached = counter_get(&h->counters.cached_bytes.current),
 	                  .largest = grow_largest(h, l)};
-	uint64_t growth = limit ? min_u64(free_bytes, limit > i.reserved ? limit - i.reserved : 0) : free_bytes;
-	i.missing = bytes > growth + i.cached ? bytes - growth - i.cached : 0;
+	i.missing = missing(h, bytes, free_bytes);
 	return i;
 }
 
@@ -148,7 +163,7 @@ trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status st
 	counter_add(&h->counters.num_ooms, 1);
 	heap_lock(h);
 	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)l->stream->handle,
-	             .device_free = i.device_free);
+	             .device_free = i.device_free, .frames = heap_thread_frames);
 	heap_unlock(h);
 	size_text(i.limit, limit, N);
 	size_text(i.missing, missing, N);
