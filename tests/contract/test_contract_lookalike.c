@@ -2,7 +2,7 @@
  *
  * The contract, kept by driver_cuda over the look-alike libcuda; and how driver_cuda loads a library. Each
  * run is a process of its own, since a library is loaded once: without arguments the program starts itself
- * again, once for each machine, with LD_LIBRARY_PATH on the look-alike ($TRZ_FAKECUDA_DIR).
+ * again, once for each machine, with LD_LIBRARY_PATH on the look-alike ($TRZ_LOOKALIKE_DIR).
  */
 #include "contract.h"
 
@@ -110,14 +110,14 @@ static const struct machine {
 	const char *variable, *value;
 	int (*run)(void);
 } machines[] = {
-	{"plain", true, "TRZ_FAKECUDA_MEMORY", "512M", keep_contract},
-	{"no-vmm", true, "TRZ_FAKECUDA_NO_VMM", "1", keep_contract},
-	{"old", true, "TRZ_FAKECUDA_VERSION", "11020", number_streams_by_handle},
-	{"two-devices", true, "TRZ_FAKECUDA_DEVICES", "2", keep_contract},
-	{"names", true, "TRZ_FAKECUDA_MEMORY", "512M", name_failures},
-	{"too-old", true, "TRZ_FAKECUDA_VERSION", "11010", refuse_old_version},
-	{"no-device", true, "TRZ_FAKECUDA_DEVICES", "0", refuse_no_device},
-	{"no-library", false, "TRZ_FAKECUDA_MEMORY", "512M", refuse_no_library},
+	{"plain", true, "TERRAZZO_SIM_MEMORY", "512M", keep_contract},
+	{"no-vmm", true, "TERRAZZO_SIM_VMM", "no", keep_contract},
+	{"old", true, "TERRAZZO_SIM_DRIVER_VERSION", "11020", number_streams_by_handle},
+	{"two-devices", true, "TERRAZZO_SIM_DEVICES", "2", keep_contract},
+	{"names", true, "TERRAZZO_SIM_MEMORY", "512M", name_failures},
+	{"too-old", true, "TERRAZZO_SIM_DRIVER_VERSION", "11010", refuse_old_version},
+	{"no-device", true, "TERRAZZO_SIM_DEVICES", "0", refuse_no_device},
+	{"no-library", false, "TERRAZZO_SIM_MEMORY", "512M", refuse_no_library},
 };
 enum { MACHINES = sizeof machines / sizeof machines[0] };
 
@@ -136,8 +136,10 @@ static int start(const char *program, const struct machine *machine)
 	fflush(NULL);
 	pid_t child = fork();
 	if (child == 0) {
-		setenv("LD_LIBRARY_PATH", machine->library ? getenv("TRZ_FAKECUDA_DIR") : "", 1);
-		setenv("TRZ_FAKECUDA_CONTINUE", "1", 1);
+		setenv("LD_LIBRARY_PATH", machine->library ? getenv("TRZ_LOOKALIKE_DIR") : "", 1);
+		setenv("TERRAZZO_SIM_VIOLATIONS", "count", 1);
+		setenv("TERRAZZO_SIM_WORK", "blocked", 1);
+		setenv("TERRAZZO_SIM_SCALARS", "real", 1);
 		setenv(machine->variable, machine->value, 1);
 		execl(program, program, machine->name, (char *)NULL);
 		_exit(127);
@@ -153,8 +155,8 @@ int main(int argc, char **argv)
 	int failed = 0;
 	if (argc == 2)
 		return run_here(argv[1]) != 0;
-	if (!getenv("TRZ_FAKECUDA_DIR")) {
-		puts("skipped: TRZ_FAKECUDA_DIR does not name the folder of the look-alike libcuda.so.1");
+	if (!getenv("TRZ_LOOKALIKE_DIR")) {
+		puts("skipped: TRZ_LOOKALIKE_DIR does not name the folder of the look-alike libcuda.so.1");
 		return 77;
 	}
 	for (size_t i = 0; i < MACHINES; i++)
