@@ -54,3 +54,10 @@ trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t 
 		*out = (void *)address;
 	return status;
 }
+
+trz_status trz_enable_peer(trz_heap *h, int device, bool on)
+{
+	if (!h)
+		return api_is_null("trz_enable_peer", "heap");
+	return driver_is_dead(&h->driver) ? api_dead(h) : share_enable_peer(h, device, on);
+}

@@ -62,7 +62,7 @@ trz_status driver_bind(struct driver *d, const trz_driver *table, int device, tr
 	trz_status status = check_table(table);
 	if (status != TRZ_OK)
 		return status;
-	*d = (struct driver){.table = table, .counters = counters, .device = device};
+	*d = (struct driver){.table = table, .counters = counters, .device = device, .access = {device}, .access_count = 1};
 	status = check_device(d, device);
 	if (status != TRZ_OK)
 		return status;
@@ -133,7 +133,33 @@ trz_status driver_unmap(struct driver *d, trz_addr address, uint64_t size)
 
 trz_status driver_set_access(struct driver *d, trz_addr address, uint64_t size)
 {
-	return CALL(d, set_access, address, size, &d->device, 1);
+	return CALL(d, set_access, address, size, d->access, d->access_count);
+}
+
+trz_status driver_grant(struct driver *d, trz_addr address, uint64_t size, int device)
+{
+	return CALL(d, set_access, address, size, &device, 1);
+}
+
+trz_status driver_check_peer(struct driver *d, int device)
+{
+	int devices = 0;
+	bool can = false;
+	trz_device_info info;
+	trz_status status = CALL(d, device_count, &devices);
+	if (status == TRZ_OK && (device < 0 || device >= devices))
+		return trz_fail(TRZ_ERROR_NO_DEVICE, "device %d does not exist: this machine has %d", device, devices);
+	if (status == TRZ_OK)
+		status = CALL(d, device_info, device, &info);
+	if (status == TRZ_OK)
+		status = CALL(d, peer_access, device, d->device, &can);
+	if (status != TRZ_OK)
+		return trz_fail(status, "device %d as a peer of device %d: %s", device, d->device, trz_driver_last_error());
+	if (!can || !info.vmm || info.granularity > d->granule)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "device %d cannot access memory of device %d: %s", device, d->device,
+		                !can ? "there is no path between them, or the driver forbids it"
+		                     : "it cannot map memory in the same units");
+	return TRZ_OK;
 }
 
 trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address)

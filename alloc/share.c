@@ -136,3 +136,78 @@ trz_status share_import(trz_heap *h, unsigned flag, const void *shareable, uint6
 	heap_unlock_growth(h, mode);
 	return status;
 }
+
+/* ---- peers ---- */
+
+static bool is_accessible(const struct laid *l)
+{
+	return l->tile && tile_place(l->tile, l->address)->accessible;
+}
+
+/* Mappings side by side take one call. */
+static trz_status grant_window(trz_heap *h, const struct window *w, int device)
+{
+	trz_status status = TRZ_OK;
+	for (trz_addr begin = w->base, end; begin < w->top && status == TRZ_OK; begin = end) {
+		const struct laid *l = window_at(w, begin);
+		for (end = begin; end < w->top && is_accessible(l = window_at(w, end));)
+			end += l->tile->size;
+		if (end > begin)
+			status = driver_grant(&h->driver, begin, end - begin, device);
+		else
+			end += l->tile ? l->tile->size : GRANULE;
+	}
+	return status;
+}
+
+static trz_status grant_list(trz_heap *h, const struct window *list, int device)
+{
+	trz_status status = TRZ_OK;
+	for (const struct window *w = list; w && status == TRZ_OK; w = w->next)
+		status = grant_window(h, w, device);
+	return status;
+}
+
+/* Where the driver refuses half-way the device may access more than before; nothing relies on that. */
+static trz_status add_peer(trz_heap *h, int device)
+{
+	struct driver *d = &h->driver;
+	trz_status status = d->access_count < ACCESS_MOST ? TRZ_OK : TRZ_ERROR_LIMIT;
+	for (int kind = 0; kind < KINDS && status == TRZ_OK; kind++)
+		status = grant_list(h, h->windows[kind], device);
+	if (status == TRZ_OK)
+		status = grant_list(h, h->imports, device);
+	if (status != TRZ_OK)
+		return trz_fail(status, "not all memory of device %d could be opened to device %d, try again: %s", d->device,
+		                device, trz_driver_last_error());
+	d->access[d->access_count++] = device;
+	return TRZ_OK;
+}
+
+static int find_peer(const struct driver *d, int device)
+{
+	int i = 0;
+	while (i < d->access_count && d->access[i] != device)
+		i++;
+	return i;
+}
+
+trz_status share_enable_peer(trz_heap *h, int device, bool on)
+{
+	struct driver *d = &h->driver;
+	if (!d->vmm)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED,
+		                "plain driver allocations of device %d are opened to peers by cuCtxEnablePeerAccess",
+		                d->device);
+	trz_status status = device == d->device ? TRZ_OK : driver_check_peer(d, device);
+	if (status != TRZ_OK || device == d->device)
+		return status;
+	trz_capture_mode mode = heap_lock_growth(h);
+	int at = find_peer(d, device);
+	if (on && at == d->access_count)
+		status = add_peer(h, device);
+	else if (!on && at < d->access_count)
+		d->access[at] = d->access[--d->access_count];
+	heap_unlock_growth(h, mode);
+	return status;
+}

@@ -310,6 +310,16 @@ TRZ_API trz_status trz_export_end(trz_heap *heap, void *ptr);
 TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareable, size_t size, trz_stream stream,
                               void **out);
 
+/* ---- peers --------------------------------------------------------------------------------------------- */
+
+/* Opens all memory of the heap, mapped now or later, imports included, to another device; for the heap's own device
+ * it does nothing. With `on` false memory that is mapped from then on is closed to it; what is mapped stays open.
+ * Cost: setting access again on all that is mapped; each later mapping costs more for each peer. Where the driver
+ * refuses half-way the call fails, part of the memory may be open already, and the call can be made again; allocations
+ * are not concerned. Calls the driver: yes. Errors: NO_DEVICE, NOT_SUPPORTED (the devices cannot reach each other, or
+ * there is no virtual memory management: use cuCtxEnablePeerAccess), LIMIT (63 peers), and the driver's. */
+TRZ_API trz_status trz_enable_peer(trz_heap *heap, int device, bool on);
+
 /* ---- out of memory ----------------------------------------------------------------------------------- */
 
 /* The newest allocation that failed with OUT_OF_MEMORY or LIMIT. Bytes, at the moment of the failure. */

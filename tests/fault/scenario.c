@@ -309,6 +309,11 @@ static trz_status export_it(struct stage *g)
 	return status;
 }
 
+static trz_status enable_peer(struct stage *g)
+{
+	return trz_enable_peer(g->rig.heap, 1, true);
+}
+
 static trz_status trim_all(struct stage *g)
 {
 	size_t released = 0;
@@ -363,6 +368,7 @@ const struct scenario scenarios[] = {
 	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_apart",
 	 true},
 	{"export, free, end the export", GIB(1), NULL, held_exportable, export_it, "exported_bytes.peak", true},
+	{"enable a peer", GIB(1), NULL, used_up, enable_peer, "driver_calls.set_access", true},
 	{"import and free", GIB(1), NULL, held_and_exported, import_and_free, "imported_bytes.peak", true},
 	{"trim with a freed import", GIB(1), NULL, freed_import, trim_all, "driver_calls.unmap", true},
 	{"close with a freed import", GIB(1), NULL, freed_import, close_heap, NULL, true},
@@ -389,7 +395,7 @@ void stage_open(struct stage *g, const struct scenario *s, bool classic)
 	static char conf[200];
 	*g = (struct stage){.conf = conf};
 	snprintf(conf, sizeof conf, "%s%s", classic ? "vmm:off," : "", s->conf ? s->conf : "");
-	g->rig = rig_machine((sim_config){.capacity = s->capacity, .seed = 11});
+	g->rig = rig_machine((sim_config){.devices = 2, .capacity = s->capacity, .seed = 11});
 	g->a = rig_stream(&g->rig);
 	g->b = rig_stream(&g->rig);
 	if (!s->prepare)
