@@ -8,6 +8,7 @@
 #include "api.h"
 #include "error.h"
 #include "share.h"
+#include "stretch.h"
 
 trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **out)
 {
@@ -60,4 +61,37 @@ trz_status trz_enable_peer(trz_heap *h, int device, bool on)
 	if (!h)
 		return api_is_null("trz_enable_peer", "heap");
 	return driver_is_dead(&h->driver) ? api_dead(h) : share_enable_peer(h, device, on);
+}
+
+/* The text of a growth that failed for want of something that others set no text for. */
+static trz_status grow_failed(trz_heap *h, void *ptr, size_t size, trz_status status)
+{
+	switch (status) {
+	case TRZ_ERROR_CONTEXT_DEAD:
+		return api_dead(h);
+	case TRZ_ERROR_HOST_MEMORY:
+		return meta_exhausted();
+	case TRZ_ERROR_UNKNOWN_POINTER:
+		return trz_fail(status, "%p is not the first byte of a live allocation of the heap of device %d", ptr,
+		                h->driver.device);
+	case TRZ_ERROR_NO_ROOM:
+		return trz_fail(status, "%p cannot grow to %zu bytes where it is: allocate elsewhere and copy", ptr, size);
+	case TRZ_ERROR_CAPTURE:
+		return trz_fail(status, "%p belongs to no pool and its stream is being captured: grow it before", ptr);
+	default:
+		return trz_fail(status, "%p cannot grow to %zu bytes: %s", ptr, size,
+		                status == TRZ_ERROR_LIMIT ? "the heap's limit" : trz_driver_last_error());
+	}
+}
+
+trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
+{
+	if (!h || !ptr)
+		return api_is_null("trz_grow", h ? "ptr" : "heap");
+	if (size >= SIZE_LIMIT)
+		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds as many", size);
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
+	trz_status status = stretch(h, (trz_addr)ptr, size);
+	return status == TRZ_OK ? TRZ_OK : grow_failed(h, ptr, size, status);
 }

@@ -503,6 +503,25 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 
 /* ---- */
 
+/* Lays what is needed behind the window's end. */
+static trz_status extend(struct growth *g, struct block **out)
+{
+	trz_heap *h = g->heap;
+	gather(g);
+	if (g->unpassed && fence(g) != TRZ_OK)
+		ungather(g);
+	trz_status status = create_missing(g);
+	if (status == TRZ_OK)
+		status = lay(g);
+	if (status != TRZ_OK)
+		return give_up(g, status);
+	account_moved(g);
+	heap_lock(h);
+	*out = finish_locked(g);
+	heap_unlock(h);
+	return TRZ_OK;
+}
+
 trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enum effort effort,
                 struct block **out)
 {
@@ -520,19 +539,18 @@ trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enu
 	trz_status status = find_room(&g, bytes);
 	if (status != TRZ_OK)
 		return status;
-	gather(&g);
-	if (g.unpassed && fence(&g) != TRZ_OK)
-		ungather(&g);
-	status = create_missing(&g);
-	if (status == TRZ_OK)
-		status = lay(&g);
-	if (status != TRZ_OK)
-		return give_up(&g, status);
-	account_moved(&g);
-	heap_lock(h);
-	*out = finish_locked(&g);
-	heap_unlock(h);
-	return TRZ_OK;
+	return extend(&g, out);
+}
+
+trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct block *tail, uint64_t bytes,
+                       struct block **out)
+{
+	enum kind kind = (enum kind)w->kind;
+	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = GROW_THRIFTY, .window = w, .tail = tail,
+	                   .need = align_up(bytes, h->driver.granule)};
+	if (w->base + w->size - w->top < g.need + max_u64(preferred_tile(h, kind), h->tile_most))
+		return give_up(&g, TRZ_ERROR_NO_ROOM);
+	return extend(&g, out);
 }
 
 /* ---- the largest request ---- */

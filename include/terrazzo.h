@@ -48,6 +48,7 @@ extern "C" {
 	X(ERROR_LIMIT, 11, "the heap's own limit refuses the request") \
 	X(ERROR_HOST_MEMORY, 12, "the host has no memory left for metadata") \
 	X(ERROR_ADDRESS_SPACE, 13, "no virtual address range of the needed size is to be had") \
+	X(ERROR_NO_ROOM, 14, "the allocation cannot grow where it is") \
 	X(NOT_READY, 20, "the work asked about has not completed yet") \
 	X(ERROR_NO_DRIVER, 30, "the CUDA driver library cannot be loaded") \
 	X(ERROR_NO_DEVICE, 31, "there is no such device") \
@@ -175,6 +176,16 @@ typedef struct trz_pointer_info {
 	int device;             /* ordinal */
 	bool small;             /* served from a slab */
 } trz_pointer_info;
+
+/* Makes an allocation `size` bytes long where it is: its address and content stay, and what is added may be used by
+ * work that its stream is given from now on. That takes free memory behind it that the stream may have, or new memory
+ * at the end of what the driver has been given addresses for; slots of slabs and memory of trz_alloc_with grow within
+ * their rounding only. A size up to the present one changes nothing. Waits for nothing; other streams that use the
+ * allocation need no new trz_record_stream.
+ * Calls the driver: no, where a free neighbour is large enough. Errors: NO_ROOM (allocate elsewhere and copy),
+ * UNKNOWN_POINTER, OUT_OF_MEMORY, LIMIT, SIZE, CAPTURE (the stream is being captured, and it is not memory of a pool),
+ * HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error nothing has changed. */
+TRZ_API trz_status trz_grow(trz_heap *heap, void *ptr, size_t size);
 
 /* Looks up any address inside a live allocation. Calls the driver: no. Errors: UNKNOWN_POINTER. */
 TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *out);

@@ -163,6 +163,30 @@ static void neighbours_are_granted_and_unmapped_in_one_call(struct contract_env 
 		expect_ok(SLOT(env, release, handles[i]));
 }
 
+/* Access for one device leaves that of another as it is. */
+static void access_is_granted_device_by_device(struct contract_env *env)
+{
+	int devices = 0, peer = env->device + 1;
+	bool can = false;
+	need_vmm(env);
+	expect_ok(SLOT(env, device_count, &devices));
+	if (peer >= devices)
+		skip();
+	expect_ok(SLOT(env, peer_access, peer, env->device, &can));
+	if (!can)
+		skip();
+	const uint64_t size = env->info.granularity;
+	trz_addr address = reserve(env, size);
+	trz_handle handle = create(env, size);
+	map(env, address, size, handle);
+	expect_ok(SLOT(env, set_access, address, size, &peer, 1));
+	fill(env, address, size, 0x45);
+	expect_bytes(env, address, size, 0x45);
+	expect_ok(SLOT(env, unmap, address, size));
+	expect_ok(SLOT(env, unreserve, address, size));
+	expect_ok(SLOT(env, release, handle));
+}
+
 static void mapping_is_undone_whole(struct contract_env *env)
 {
 	need_vmm(env);
@@ -365,6 +389,7 @@ const struct contract_case contract_memory_cases[] = {
 	{"released_memory_stays_while_mapped", released_memory_stays_while_mapped, NEVER_ON_GPU},
 	{"neighbours_are_granted_and_unmapped_in_one_call", neighbours_are_granted_and_unmapped_in_one_call,
 	 NEVER_ON_GPU},
+	{"access_is_granted_device_by_device", access_is_granted_device_by_device, NEVER_ON_GPU},
 	{"mapping_is_undone_whole", mapping_is_undone_whole, NEVER_ON_GPU},
 	{"map_over_a_mapping_is_refused", map_over_a_mapping_is_refused, NEVER_ON_GPU},
 	{"mapped_reservation_cannot_end", mapped_reservation_cannot_end, NEVER_ON_GPU},

@@ -65,6 +65,12 @@ static void scattered(struct stage *g)
 	perforate(g);
 }
 
+static void scattered_and_last(struct stage *g)
+{
+	scattered(g);
+	hold(g, MIB(20), g->a);
+}
+
 static void scattered_and_done(struct stage *g)
 {
 	scattered(g);
@@ -314,6 +320,18 @@ static trz_status enable_peer(struct stage *g)
 	return trz_enable_peer(g->rig.heap, 1, true);
 }
 
+static trz_status grow_it(struct stage *g)
+{
+	void *p = g->held[g->count - 1];
+	trz_pointer_info before, after;
+	assert_ok(trz_query(g->rig.heap, p, &before));
+	trz_status status = trz_grow(g->rig.heap, p, MIB(90));
+	assert_ok(trz_query(g->rig.heap, p, &after));
+	assert_int_equal(after.requested, status == TRZ_OK ? MIB(90) : before.requested);
+	assert_int_equal(after.size, status == TRZ_OK ? after.size : before.size);
+	return status;
+}
+
 static trz_status trim_all(struct stage *g)
 {
 	size_t released = 0;
@@ -369,6 +387,8 @@ const struct scenario scenarios[] = {
 	 true},
 	{"export, free, end the export", GIB(1), NULL, held_exportable, export_it, "exported_bytes.peak", true},
 	{"enable a peer", GIB(1), NULL, used_up, enable_peer, "driver_calls.set_access", true},
+	{"grow in place", GIB(1), NULL, one_of_each, grow_it, "path_grow", true},
+	{"grow in place by gathering", GIB(1), "slack_per_mille:0", scattered_and_last, grow_it, "path_gather", true},
 	{"import and free", GIB(1), NULL, held_and_exported, import_and_free, "imported_bytes.peak", true},
 	{"trim with a freed import", GIB(1), NULL, freed_import, trim_all, "driver_calls.unmap", true},
 	{"close with a freed import", GIB(1), NULL, freed_import, close_heap, NULL, true},
