@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "notice.h"
 #include "oom.h"
 #include "reclaim.h"
 #include "serve.h"
@@ -139,7 +140,7 @@ static trz_status destroy(trz_heap *h, struct tile *tile, trz_status status)
 	return status;
 }
 
-/* Lays the tile at the window's end: *out is its block, busy. On an error the tile has gone. */
+/* Lays the tile at the window's end: *out is its block, busy and counted as idle. On an error the tile has gone. */
 static trz_status lay(trz_heap *h, struct lane *l, struct tile *tile, struct block **out)
 {
 	struct window *w = l->window[LARGE];
@@ -159,10 +160,12 @@ static trz_status lay(trz_heap *h, struct lane *l, struct tile *tile, struct blo
 		node_pool_give(&h->blocks, node);
 	else
 		*out = heap_append_block_locked(node, w, l, bytes);
-	if (status == TRZ_OK)
+	if (status == TRZ_OK) {
+		level_add(&h->counters.idle_bytes, bytes);
 		history_note(&h->history, HISTORY_MAP, .address = top, .size = bytes, .pool = pool_id(w->pool));
-	else if (w->top != top)
+	} else if (w->top != top) {
 		heap_make_hole_locked(h, *out);  /* the mapping could not be undone: these addresses are used up */
+	}
 	heap_unlock(h);
 	return status;
 }
@@ -178,7 +181,9 @@ static trz_status make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t siz
 		status = lay(h, l, tile, &b);
 	if (status != TRZ_OK)
 		return status;
+	notice_mapped(h, b);
 	heap_lock(h);
+	level_sub(&h->counters.idle_bytes, b->size);
 	bool room = pagemap_reserve(&h->pagemap, 1);
 	b->sequence = 0;
 	if (room)

@@ -15,6 +15,7 @@
 #include "import.h"
 #include "init.h"
 #include "inspect.h"
+#include "notice.h"
 #include "pool_divert.h"
 #include "reclaim.h"
 #include "serve.h"
@@ -102,10 +103,10 @@ static void poll_if_wanted(trz_heap *h)
 {
 	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || pthread_mutex_trylock(&h->growth_lock))
 		return;
-	trz_capture_mode mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
+	h->growth_mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
 	heap_poll(h);
 	import_sweep(h);
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h, h->growth_mode);
 }
 
 /* Memory that a graph uses has to keep its contents from launch to launch, so it cannot come from blocks that others
@@ -381,6 +382,16 @@ trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *u
 	h->oom_callback = callback;
 	h->oom_user = user;
 	pthread_mutex_unlock(&h->oom_lock);
+	return TRZ_OK;
+}
+
+trz_status trz_set_map_callback(trz_heap *h, trz_map_callback *callback, void *user)
+{
+	if (!h)
+		return api_is_null("trz_set_map_callback", "heap");
+	trz_capture_mode mode = heap_lock_growth(h);
+	notice_set(h, callback, user);
+	heap_unlock_growth(h, mode);
 	return TRZ_OK;
 }
 

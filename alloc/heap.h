@@ -58,6 +58,8 @@ struct trz_heap {
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
+	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
+	bool tells_maps;                     /* there is a map callback */
 
 	/* guarded by `divert_lock` */
 	pthread_rwlock_t divert_lock;
@@ -75,6 +77,8 @@ struct trz_heap {
 	trz_oom_info last_oom;       /* requested 0: none yet */
 	trz_oom_callback *oom_callback;
 	void *oom_user;
+	trz_map_callback *map_callback;
+	void *map_user;
 	trz_frame_callback *frame_callback;  /* these three, too: what names the stacks of callers */
 	trz_frame_text_callback *frame_text;
 	void *frame_user;
@@ -97,7 +101,8 @@ static inline void heap_unlock(trz_heap *h)
 static inline trz_capture_mode heap_lock_growth(trz_heap *h)
 {
 	pthread_mutex_lock(&h->growth_lock);
-	return driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
+	h->growth_mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
+	return h->growth_mode;
 }
 
 static inline void heap_unlock_growth(trz_heap *h, trz_capture_mode mode)

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 
 #include "error.h"
+#include "notice.h"
 
 static void list(trz_heap *h, struct window *w)
 {
@@ -56,20 +57,42 @@ static bool has_ended(trz_heap *h, const struct window *w)
 	return ended;
 }
 
+/* The next import to be ended, with `all` whatever its state; NULL: none. */
+static struct window *next_ended(trz_heap *h, bool all)
+{
+	struct window *w = h->imports;
+	while (w && (w->leaving || !(all || has_ended(h, w))))
+		w = w->next;
+	return w;
+}
+
+static void unlist(trz_heap *h, const struct window *w)
+{
+	struct window **link = &h->imports;
+	while (*link != w)
+		link = &(*link)->next;
+	*link = w->next;
+}
+
+/* The program is told of each with the growth lock given back: a window that is leaving is this thread's. */
 static trz_status sweep(trz_heap *h, bool all)
 {
 	trz_status worst = TRZ_OK;
-	for (struct window **link = &h->imports; *link;) {
-		struct window *w = *link, *next = w->next;
-		trz_status status = all || has_ended(h, w) ? give_back(h, w) : TRZ_NOT_READY;
-		if (status != TRZ_OK) {
-			if (status != TRZ_NOT_READY)
-				worst = status;
-			link = &w->next;
+	for (struct window *w; (w = next_ended(h, all));) {
+		w->leaving = true;
+		notice_leaving(h, w, w->foreign);
+		trz_status status = give_back(h, w);
+		if (status == TRZ_OK) {
+			unlist(h, w);
+			retire(h, w);
 			continue;
 		}
-		*link = next;
-		retire(h, w);
+		worst = status;
+		if (all)
+			continue;  /* the heap ends: it is not tried again */
+		w->leaving = false;
+		notice_back(h, w, w->foreign);
+		return worst;
 	}
 	return worst;
 }
@@ -164,6 +187,7 @@ trz_status import_open(trz_heap *h, unsigned kind, const void *shareable, uint64
 	if (status != TRZ_OK)
 		return abandon(h, w, status);
 	list(h, w);
+	notice_mapped(h, w->blocks.first);  /* nobody knows its address yet */
 	*out = w->base;
 	return TRZ_OK;
 }

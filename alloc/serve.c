@@ -12,6 +12,7 @@
 #include "check.h"
 #include "error.h"
 #include "inspect.h"
+#include "notice.h"
 #include "oom.h"
 
 /* A request, worked out. */
@@ -197,9 +198,11 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 	trz_status status = grow(h, r->lane, kind, bytes, GROW_THRIFTY, &b);
 	if (oom_is_want_of_memory(status))
 		status = oom_ladder(h, r->lane, kind, bytes, r->size, status, &b);
-	if (status == TRZ_OK && !(*out = settle(h, r, b)))
-		status = meta_exhausted();
-	return status;
+	if (status != TRZ_OK)
+		return status;
+	notice_mapped(h, b);
+	*out = settle(h, r, b);
+	return *out ? TRZ_OK : meta_exhausted();
 }
 
 static COLD trz_status slow_locked(trz_heap *h, const struct request *r, trz_addr *out)

@@ -8,6 +8,7 @@
 #include "account.h"
 #include "check.h"
 #include "grow.h"
+#include "notice.h"
 #include "serve.h"
 
 static void note_locked(trz_heap *h, const struct lane *l, trz_addr address, uint64_t size, uint64_t grown)
@@ -164,6 +165,7 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
 	trz_status status = grow_behind(h, l, w, tail, need, &laid);
 	if (status != TRZ_OK)
 		return status;
+	notice_mapped(h, laid);
 	heap_lock(h);
 	status = join_locked(h, address, laid, size);
 	heap_unlock(h);

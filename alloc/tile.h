@@ -18,7 +18,9 @@ struct place {
 	struct place *next;          /* of the same tile */
 	struct window *window;
 	trz_addr address;
-	bool accessible;             /* its access rights have been set */
+	bool accessible;             /* its access rights have been set, and it is not leaving */
+	bool told;                   /* the program has been told of it (notice.c) */
+	bool leaving;                /* the program is being told that it goes: nobody else takes it away or uses it */
 	const struct stream *user;   /* a stale place: who used memory at this address last, and the ticket of that use; */
 	uint64_t sequence;           /* the mapping may go when it has passed */
 };
@@ -29,6 +31,8 @@ struct tile {
 	struct place *places;        /* the owner's place is first; an empty list: not mapped */
 	struct tile *next;           /* of the zombies */
 	bool zombie;
+	bool told;                   /* of a classic segment: as of a place */
+	uint16_t pins;               /* > 0: the program is being told of its places; nobody else takes one away */
 	uint8_t kind;                /* enum kind that its bytes are counted under */
 	bool apart;                  /* made for one allocation */
 	uint32_t found_at;           /* where it stood in the last list of candidates it was in */

@@ -31,6 +31,7 @@ struct window {
 	struct laid *laid;           /* [size / GRANULE]; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
+	bool leaving;                /* an import that is being unmapped: nobody else does that */
 	struct block_list blocks;    /* by address */
 	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
 	uint8_t kind;                /* enum kind */

@@ -356,6 +356,27 @@ typedef bool trz_oom_callback(void *user, const trz_oom_info *info);
 /* Sets the callback; NULL: none. Calls the driver: no. */
 TRZ_API trz_status trz_set_oom_callback(trz_heap *heap, trz_oom_callback *callback, void *user);
 
+/* ---- what is mapped ---------------------------------------------------------------------------------- */
+
+typedef enum trz_map_event {
+	TRZ_MAP = 1,    /* [address, address + size) has memory now; no allocation in it has been given out yet */
+	TRZ_UNMAP = 2   /* the range loses its memory when all callbacks for it have returned */
+} trz_map_event;
+
+/* Tells what keeps registrations of addresses (of network cards, of NCCL, UCX, cuFile) what becomes of them. The range
+ * of a TRZ_UNMAP is that of an earlier TRZ_MAP; neither is ever a part of the other's. Between the two the addresses
+ * have the same physical memory behind them, whoever uses it; where that memory is put to use at other addresses as
+ * well, they get a TRZ_MAP of their own. So a registration made after TRZ_MAP is right until TRZ_UNMAP.
+ *
+ * Called by the thread whose call maps or unmaps, in trz_alloc, trz_trim, trz_poll or trz_close, with no lock held: it
+ * may take locks, allocate and free (in trz_close only free). Other threads may be inside the callback too, with
+ * other ranges. */
+typedef void trz_map_callback(void *user, trz_map_event event, void *address, size_t size);
+
+/* Sets the callback, which is told at once of all that is mapped; NULL: none, and what is mapped is not told of any
+ * more. Another thread may be inside the old callback for a while still. Calls the driver: no. */
+TRZ_API trz_status trz_set_map_callback(trz_heap *heap, trz_map_callback *callback, void *user);
+
 /* ---- statistics ------------------------------------------------------------------------------------- */
 
 /* One statistic. `name` follows torch.cuda.memory_stats() where the meaning is the same, for example
