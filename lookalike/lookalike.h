@@ -36,6 +36,10 @@ LOOKALIKE_API int trz_lookalike_missing(const char *name);
 /* Records that memory ran out in a call of another library. */
 LOOKALIKE_API void trz_lookalike_oom(const char *call, uint64_t bytes);
 
+/* A new descriptor that stands for the machine, for TERRAZZO_SIM_MACHINE_FD of other processes; -1: none left. It is
+ * closed on exec unless the caller says otherwise. cuInit comes first. */
+LOOKALIKE_API int trz_lookalike_machine_fd(void);
+
 /* Memory of a device as the whole machine has taken it, and by which processes; returns the number of these, of
  * which up to `room` are written. cuInit comes first. */
 LOOKALIKE_API int trz_lookalike_memory(int device, uint64_t *total, uint64_t *used);

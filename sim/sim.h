@@ -189,6 +189,9 @@ trz_status sim_graph_destroy(sim *s, trz_context c, sim_graph graph);
 /* Runs up to `items` ready items in scheduled order; returns how many ran. */
 uint64_t sim_run(sim *s, uint64_t items);
 
+/* The same without sparing a starved stream: for a host that asks again and again without ever blocking. */
+uint64_t sim_nudge(sim *s, uint64_t items);
+
 /* Advances the trace clock by one event and runs, in scheduled order, every item enqueued more than `lag`
  * events ago (lag 0: all that is ready). Items still stay in order within their stream and behind waits. */
 void sim_tick(sim *s, uint64_t lag);

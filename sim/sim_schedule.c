@@ -130,17 +130,27 @@ static struct sim_stream *pick(sim *s, uint64_t tick, bool starve)
 
 /* ---- running -------------------------------------------------------------------------------------- */
 
-uint64_t sim_run(sim *s, uint64_t items)
+static uint64_t run_items(sim *s, uint64_t items, bool starve)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	uint64_t ran = 0;
 	struct sim_stream *st;
-	while (ran < items && (st = pick(s, UINT64_MAX, true))) {
+	while (ran < items && (st = pick(s, UINT64_MAX, starve))) {
 		run_head(s, st);
 		ran++;
 	}
 	sim_leave(&call);
 	return ran;
+}
+
+uint64_t sim_run(sim *s, uint64_t items)
+{
+	return run_items(s, items, true);
+}
+
+uint64_t sim_nudge(sim *s, uint64_t items)
+{
+	return run_items(s, items, false);
 }
 
 void sim_tick(sim *s, uint64_t lag)

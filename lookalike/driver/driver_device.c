@@ -218,6 +218,11 @@ cuda_result cuDeviceGetP2PAttribute(int *value, int attribute, cuda_device devic
 	return TRZ_CUDA_SUCCESS;
 }
 
+int trz_lookalike_machine_fd(void)
+{
+	return look.sim ? sim_machine_fd(look.sim) : -1;
+}
+
 int trz_lookalike_memory(int device, uint64_t *total, uint64_t *used)
 {
 	if (!look.sim || !is_device(device))

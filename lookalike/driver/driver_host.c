@@ -122,7 +122,7 @@ cuda_result cuMemFreeHost(void *address)
 	struct host_range range;
 	LOOK_ENTER(cuMemFreeHost);
 	LOOK_NEED(take_out(address, true, &range), INVALID_VALUE);
-	while (sim_unfinished(look.sim) > 0 && sim_run(look.sim, UINT64_MAX) > 0)
+	while (sim_unfinished(look.sim) > 0 && sim_nudge(look.sim, UINT64_MAX) > 0)
 		continue;
 	munmap(address, range.size);
 	return TRZ_CUDA_SUCCESS;

@@ -19,16 +19,16 @@ void look_progress(void)
 	enum { PORTION = 16, BACKLOG = 4096 };
 	static uint64_t calls;
 	if (look.work == LOOK_NOW) {
-		sim_run(look.sim, UINT64_MAX);
+		sim_nudge(look.sim, UINT64_MAX);
 		return;
 	}
 	if (look.work == LOOK_BLOCKED)
 		return;
 	uint64_t draw = prng_mix(look.seed ^ prng_mix(__atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED)));
-	if (sim_unfinished(look.sim) > BACKLOG)
-		sim_run(look.sim, BACKLOG / 2);
-	else if (draw % 8 == 0)
+	if (draw % 8 == 0)
 		sim_run(look.sim, (draw >> 8) % PORTION);
+	if (draw % 64 == 0 || sim_unfinished(look.sim) > BACKLOG)
+		sim_nudge(look.sim, PORTION);
 }
 
 cuda_result look_enqueued(trz_status status)
