@@ -229,7 +229,7 @@ trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stre
 }
 
 /* Names the heap that an unknown pointer really belongs to, if there is one. */
-static COLD trz_status free_failed(trz_heap *h, void *ptr, trz_status status)
+COLD trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status)
 {
 	int device;
 	if (status == TRZ_ERROR_UNKNOWN_POINTER && init_find_owner(h, ptr, &device))
@@ -251,7 +251,7 @@ static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
 	if (UNLIKELY(frames_wanted(h)))
 		return free_with_frames(h, ptr, on);
 	trz_status status = serve_free(h, (trz_addr)ptr, on);
-	return LIKELY(status == TRZ_OK) ? status : free_failed(h, ptr, status);
+	return LIKELY(status == TRZ_OK) ? status : api_free_failed(h, ptr, status);
 }
 
 trz_status trz_free(trz_heap *h, void *ptr)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public functions about memory apart, sharing and growing in place.
+ * The public functions about memory apart, sharing, growing in place and frees after events.
  */
 #include <string.h>
 
+#include "after.h"
 #include "apart.h"
 #include "api.h"
 #include "error.h"
@@ -94,4 +95,16 @@ trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
 		return api_dead(h);
 	trz_status status = stretch(h, (trz_addr)ptr, size);
 	return status == TRZ_OK ? TRZ_OK : grow_failed(h, ptr, size, status);
+}
+
+trz_status trz_free_after(trz_heap *h, void *ptr, trz_event event)
+{
+	if (!h || !event)
+		return api_is_null("trz_free_after", h ? "event" : "heap");
+	if (!ptr) {
+		heap_destroy_event(h, event);
+		return TRZ_OK;
+	}
+	trz_status status = after_free(h, (trz_addr)ptr, event);
+	return status == TRZ_OK ? TRZ_OK : api_free_failed(h, ptr, status);
 }

@@ -65,7 +65,8 @@ static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool
 
 bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
 {
-	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2)
+	bool given = atomic_load_explicit(&h->given_count, memory_order_relaxed) > 0;
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 && !given)
 		return false;
 	heap_poll(h);
 	heap_lock(h);
@@ -261,7 +262,6 @@ static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p
 	p->block->home = l;
 	p->home_sequence = ticket_take(&l->stream->tickets);
 	heap_end_pending_locked(h, p);
-	node_pool_give(&h->pendings, p);
 }
 
 /* Waits for what other streams still do with freed blocks until those add up to `bytes`. */

@@ -319,13 +319,9 @@ void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 	heap_free_block_locked(h, b, sequence);
 }
 
-void heap_end_pending_locked(trz_heap *h, struct pending *p)
+static void end_slot_locked(trz_heap *h, const struct pending *p)
 {
 	struct slab *s = p->slab;
-	if (!s) {
-		heap_end_block_locked(h, p->block, p->home_sequence);
-		return;
-	}
 	uint64_t size = slab_class(s)->slot_size;
 	count_end_locked(h, s->home, (struct history_event){.address = slab_slot_address(s, p->slot),
 	                                                    .size = size - s->slack[p->slot],
@@ -334,6 +330,15 @@ void heap_end_pending_locked(trz_heap *h, struct pending *p)
 	counter_add(&h->counters.pending_slot_bytes, (uint64_t)0 - size);
 	if (bin_give_slot(&s->home->bins[s->size_class], s, p->slot))
 		heap_retire_slab_locked(h, s);
+}
+
+void heap_end_pending_locked(trz_heap *h, struct pending *p)
+{
+	if (p->slab)
+		end_slot_locked(h, p);
+	else
+		heap_end_block_locked(h, p->block, p->home_sequence);
+	node_pool_give(&h->pendings, p);
 }
 
 /* One stream has passed: true if there is another one to await. */
@@ -360,10 +365,8 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 		s->pending_first = p->next;
 		if (!s->pending_first)
 			s->pending_last = &s->pending_first;
-		if (await_next_use_locked(h, p))
-			continue;
-		heap_end_pending_locked(h, p);
-		node_pool_give(&h->pendings, p);
+		if (!await_next_use_locked(h, p))
+			heap_end_pending_locked(h, p);
 	}
 }
 
@@ -408,6 +411,16 @@ void heap_return_event(trz_heap *h, trz_event event)
 	heap_unlock(h);
 	if (!kept)
 		driver_event_destroy(&h->driver, event);
+}
+
+void heap_destroy_event(trz_heap *h, trz_event event)
+{
+	if (driver_event_destroy(&h->driver, event) == TRZ_OK)
+		return;
+	heap_lock(h);
+	h->events.alive++;
+	heap_unlock(h);
+	heap_return_event(h, event);
 }
 
 /* Asks the oldest event, as long as the answer is yes. */
@@ -476,6 +489,34 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }
 
+/* Asks the events that came with frees. */
+static void collect_given(trz_heap *h)
+{
+	struct pending **link = &h->given, *p;
+	for (;;) {
+		heap_lock(h);
+		p = *link;
+		heap_unlock(h);
+		if (!p)
+			return;
+		trz_event event = p->event;
+		trz_status status = driver_event_query(&h->driver, event);
+		heap_lock(h);
+		while (*link != p)  /* others are put in front meanwhile */
+			link = &(*link)->next;
+		if (status == TRZ_OK) {
+			*link = p->next;
+			heap_end_pending_locked(h, p);
+			atomic_fetch_sub_explicit(&h->given_count, 1, memory_order_relaxed);
+		} else {
+			link = &p->next;
+		}
+		heap_unlock(h);
+		if (status == TRZ_OK)
+			heap_destroy_event(h, event);
+	}
+}
+
 void heap_poll(trz_heap *h)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
@@ -491,6 +532,7 @@ void heap_poll(trz_heap *h)
 		heap_drain_pending_locked(h, s);
 		heap_unlock(h);
 	}
+	collect_given(h);
 	heap_lock(h);
 	heap_dissolve_pools_locked(h);
 	heap_unlock(h);

@@ -32,6 +32,8 @@ struct trz_heap {
 	struct node_pool uses;
 	struct pool *pools;          /* the private ones; the list changes under the growth lock, but for additions */
 	uint32_t pool_ids;           /* the last one given */
+	struct pending *given;       /* what was freed with an event; only the holder of the growth lock takes any out */
+	atomic_uint given_count;     /* of those; read without the lock */
 	unsigned imports_freed;      /* imports that callers have given back and that are still mapped */
 	struct block *holes;         /* all of them; every writer holds the growth lock, too */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
@@ -212,13 +214,13 @@ void heap_retire_empty_slabs(trz_heap *h);
 /* Notes freed memory that waits for `sequence` of `s`: `p` has been filled in but for those. */
 void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequence);
 
-/* Every ticket of it has passed, or is ordered before what its home is given from now on: the memory is free, with
- * `home_sequence` for its ticket there. The caller gives the node back. */
-void heap_end_pending_locked(trz_heap *h, struct pending *p);
-
 /* A pending block, whose tickets have all passed, becomes free with the ticket `sequence` of its home; or ended, where
  * other processes may still use it, or where it is theirs. */
 void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
+
+/* What a pending entry waited for has come, or is ordered before what its home is given from now on: its memory is
+ * free, with `home_sequence` for its ticket there, or ended; the entry goes. */
+void heap_end_pending_locked(trz_heap *h, struct pending *p);
 
 /* Gives back what waited for tickets that have passed. */
 void heap_drain_pending_locked(trz_heap *h, struct stream *s);
@@ -235,5 +237,8 @@ trz_event heap_record_event(trz_heap *h, const struct stream *s);
 
 /* Takes an event back into the pool; without host memory it is destroyed. */
 void heap_return_event(trz_heap *h, trz_event event);
+
+/* Destroys an event that a caller has given; where the driver refuses it joins the pool. */
+void heap_destroy_event(trz_heap *h, trz_event event);
 
 #endif

@@ -478,10 +478,19 @@ static trz_status wait_for_stream(trz_heap *h, struct stream *s)
 	return status == TRZ_OK && t->recorded < t->newest && !s->thread_bound ? why_uncovered(h, s) : status;
 }
 
+/* Waits for the events that came with frees; the next poll sees that they have completed. */
+static trz_status wait_for_given(trz_heap *h)
+{
+	trz_status worst = TRZ_OK;
+	for (const struct pending *p = h->given; p; p = p->next)
+		worst = worse(worst, driver_event_sync(&h->driver, p->event));
+	return worst;
+}
+
 /* Waits for the work behind every free. A context that has died has no work left. */
 static trz_status wait_for_streams(trz_heap *h)
 {
-	trz_status worst = wait_for_thread_streams(h);
+	trz_status worst = worse(wait_for_thread_streams(h), wait_for_given(h));
 	heap_poll(h);
 	for (unsigned i = 0; i < h->streams.count; i++)
 		worst = worse(worst, wait_for_stream(h, h->streams.list[i]));

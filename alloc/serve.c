@@ -332,11 +332,24 @@ static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struc
 	heap_push_pending_locked(on, p, sequence);
 }
 
+/* Takes a held slot away from its caller; what it awaits is to be said. */
+static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
+{
+	uint64_t occupied = slab_class(s)->slot_size;
+	account_free(h, SMALL, occupied - s->slack[slot], occupied);
+	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
+	struct pending *p = new_pending_locked(h, occupied);
+	p->slab = s;
+	p->slot = slot;
+	s->pending |= (uint64_t)1 << slot;
+	counter_add(&h->counters.pending_slot_bytes, occupied);
+	return p;
+}
+
 /* A slot freed on another stream than its slab's, or used by others, waits for their tickets before its home may
  * reuse it. Small frees record no event: a later poll records one for many. */
 static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, struct stream *on)
 {
-	uint64_t occupied = slab_class(s)->slot_size;
 	if (!node_pool_reserve(&h->pendings, 1))
 		return false;
 	struct stream *home = s->home->stream;
@@ -348,13 +361,7 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 	}
 	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &home->tickets);
 	uses = take_use_tickets_locked(h, uses, elsewhere ? on : home);
-	account_free(h, SMALL, occupied - s->slack[slot], occupied);
-	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
-	struct pending *p = new_pending_locked(h, occupied);
-	p->slab = s;
-	p->slot = slot;
-	s->pending |= (uint64_t)1 << slot;
-	counter_add(&h->counters.pending_slot_bytes, occupied);
+	struct pending *p = pend_slot_locked(h, s, slot);
 	await_locked(h, p, uses, elsewhere ? on : NULL, sequence);
 	return true;
 }
@@ -464,8 +471,7 @@ static bool records_at_free(const trz_heap *h, const struct stream *s)
 	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound;
 }
 
-/* The text of a free that failed inside a slab, and the status again. */
-static COLD trz_status complain_slot(trz_heap *h, trz_addr address, trz_status status)
+COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
 {
 	if (status == TRZ_ERROR_DOUBLE_FREE)
 		return trz_fail(status, "%p has been freed already", (void *)address);
@@ -484,13 +490,13 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 	bool waits = b->uses || is_shared(b);
 	if (waits && !node_pool_reserve(&h->pendings, 1)) {
 		heap_unlock(h);
-		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
+		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
 	struct lane *home = on && on != b->home->stream ? heap_lane_apart_locked(h, on, b->home->pool, b->home->apart)
 	                                                       : b->home;
 	if (!home) {
 		heap_unlock(h);
-		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
+		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
 	on = home->stream;
 	uint64_t sequence = ticket_take(&on->tickets);
@@ -523,10 +529,47 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 	uint64_t sequence = bound ? bound->tickets.newest : 0;
 	heap_unlock(h);
 	if (UNLIKELY(status != TRZ_OK))
-		return complain_slot(h, address, status);
+		return serve_complain(h, address, status);
 	if (UNLIKELY(bound != NULL))
 		record_exact(h, bound, sequence);
 	return TRZ_OK;
+}
+
+/* ---- free after an event ---- */
+
+/* The event covers the uses. */
+static void drop_uses_locked(trz_heap *h, struct use *uses)
+{
+	while (uses) {
+		struct use *next = uses->next;
+		node_pool_give(&h->uses, uses);
+		uses = next;
+	}
+}
+
+struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status *status)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	struct slab *s = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
+	struct block *b = serve_block_locked(h, address);
+	unsigned slot = s ? slot_at(s, address) : SLAB_SLOTS_MAX;
+	*status = TRZ_ERROR_UNKNOWN_POINTER;
+	if (!b && slot == SLAB_SLOTS_MAX)
+		return NULL;
+	*status = TRZ_ERROR_DOUBLE_FREE;
+	if (s && (s->free | s->pending) >> slot & 1)
+		return NULL;
+	*status = TRZ_ERROR_HOST_MEMORY;
+	if (!node_pool_reserve(&h->pendings, 1))
+		return NULL;
+	*status = TRZ_OK;
+	if (s) {
+		drop_uses_locked(h, detach_slot_uses(s, slot));
+		return pend_slot_locked(h, s, slot);
+	}
+	drop_uses_locked(h, b->uses);
+	retract_block_locked(h, b, b->home, true);
+	return new_pending_block_locked(h, b);
 }
 
 /* ---- uses ---- */

@@ -23,6 +23,13 @@ struct block *serve_block_locked(const trz_heap *h, trz_addr address);
 /* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
 trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
 
+/* Takes an allocation away from its caller whatever uses it: pending, in no queue, for the caller to complete. NULL:
+ * nothing has changed, *status says why. */
+struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status *status);
+
+/* The text of a free that failed; returns the status, or a better one. */
+trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status);
+
 /* Notes that a stream uses the memory at an address too; ignores addresses in nothing live. false:
  * the host has no memory. */
 bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s);

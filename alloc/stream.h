@@ -17,9 +17,10 @@ enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
 #define STREAM_PER_THREAD ((trz_stream)2)
 
 /* Freed memory that may not be reused before a ticket of another stream has passed, and after that perhaps of
- * further ones. */
+ * further ones; or before an event that came with the free has completed. */
 struct pending {
-	struct pending *next;        /* of the stream whose ticket is awaited */
+	struct pending *next;        /* of the stream whose ticket is awaited, or of all with events */
+	trz_event event;             /* the heap's own now; NULL: a ticket is awaited */
 	uint64_t sequence;           /* that ticket */
 	struct use *uses;            /* tickets to be awaited after it */
 	struct slab *slab;           /* a slot of this slab, or with NULL ... */

@@ -86,6 +86,9 @@ TRZ_API const char *trz_version(void);
  * CU_STREAM_PER_THREAD (2) the calling thread's. */
 typedef void *trz_stream;
 
+/* A CUevent, best without timing. */
+typedef void *trz_event;
+
 /* A CUcontext. */
 typedef void *trz_context;
 
@@ -149,6 +152,15 @@ TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
  * given by the time of the allocation. The memory is then reusable on `stream` at once and elsewhere when `stream` has
  * passed this point. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
+
+/* Frees when an event has completed: the caller states that all uses of the memory, on whatever stream or device,
+ * precede it, and so does all that the stream it was allocated on had been given by the time of the allocation. It is
+ * then reusable on every stream; nobody waits, uses noted with trz_record_stream are forgotten.
+ * The event has been recorded, in the heap's context and outside a capture. On TRZ_OK it is the heap's, which destroys
+ * it when it has completed: it must not be used any more, not even waited for. On an error it stays the caller's.
+ * Calls the driver: asks the event; where it has completed already, destroys it.
+ * Errors: as trz_free; CAPTURE (the event belongs to a capture), INVALID_ARGUMENT, DRIVER. */
+TRZ_API trz_status trz_free_after(trz_heap *heap, void *ptr, trz_event event);
 
 /* The allocation that holds the address is in use on `stream` as well: a later free takes effect when that stream,
  * too, has passed the point of the free. May be called several times, for several streams. NULL, and addresses that

@@ -35,7 +35,6 @@ extern "C" {
 
 typedef uint64_t trz_addr;    /* a device virtual address; 0 is none */
 typedef uint64_t trz_handle;  /* physical memory (CUmemGenericAllocationHandle); 0 is none */
-typedef void *trz_event;      /* a CUevent without timing */
 
 typedef struct trz_device_info {
 	char name[96];

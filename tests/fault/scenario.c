@@ -124,6 +124,26 @@ static void held_slot_beside_another_stream(struct stage *g)
 	rig_order(&g->rig, g->a, g->b);
 }
 
+static void with_an_event(struct stage *g)
+{
+	const trz_driver *d = g->rig.d;
+	assert_ok(d->event_create(d->self, g->rig.c, &g->event));
+	assert_ok(d->event_record(d->self, g->rig.c, g->event, g->b));
+}
+
+static void held_block_with_event(struct stage *g)
+{
+	held_block_beside_another_stream(g);
+	with_an_event(g);
+}
+
+static void held_slot_with_completed_event(struct stage *g)
+{
+	held_slot(g);
+	with_an_event(g);
+	rig_sync(&g->rig);
+}
+
 /* Free tiles, tiles that have moved, empty slabs, pending slots: all that trim and close have to do with. */
 static void used_up(struct stage *g)
 {
@@ -292,6 +312,15 @@ static trz_status free_it(struct stage *g)
 	return trz_free(g->rig.heap, g->p);
 }
 
+static trz_status free_after_it(struct stage *g)
+{
+	g->frees = true;
+	trz_status status = trz_free_after(g->rig.heap, g->p, g->event);
+	if (status == TRZ_OK)
+		g->event = NULL;
+	return status;
+}
+
 static trz_status free_on_the_other(struct stage *g)
 {
 	g->frees = true;
@@ -401,6 +430,9 @@ const struct scenario scenarios[] = {
 	 "driver_calls.event_record", false},
 	{"free a slot on another stream", GIB(1), NULL, held_slot_beside_another_stream, free_on_the_other,
 	 "pending.peak", false},
+	{"free a block after an event", GIB(1), NULL, held_block_with_event, free_after_it, "pending.peak", false},
+	{"free a slot after a completed event", GIB(1), NULL, held_slot_with_completed_event, free_after_it,
+	 "driver_calls.event_destroy", false},
 	{"trim", GIB(1), NULL, used_up, trim_all, "num_device_free", false},
 	{"query, limit, statistics, check", GIB(1), NULL, one_of_each, look, NULL, false},
 	{"close", GIB(1), NULL, used_up, close_heap, NULL, false},
@@ -450,6 +482,8 @@ static void give_everything_back(struct stage *g)
 		rig_free(&g->rig, g->held[i]);
 	rig_free(&g->rig, g->imported);
 	rig_sync(&g->rig);
+	if (g->event)
+		assert_ok(g->rig.d->event_destroy(g->rig.d->self, g->rig.c, g->event));
 	assert_ok(trz_trim(g->rig.heap, 0, NULL));
 	rig_check(&g->rig);
 	assert_int_equal(rig_stat(&g->rig, "zombie_bytes.current"), 0);
