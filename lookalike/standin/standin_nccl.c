@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NCCL: communicators of one rank, whose collectives leave everything in place. A communicator of several ranks
+ * is refused by name: there is nothing that would exchange data between simulated devices.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "standin.h"
+
+enum { SUCCESS = 0, INVALID_USAGE = 5 };
+
+static const char WHY[] = "collectives among several devices are not; run one rank, or use the fake process group "
+                          "of torch.testing._internal.distributed.fake_pg";
+
+struct unique_id {
+	char internal[128];
+};
+
+static int make(const char *name, void **communicator, int ranks)
+{
+	*communicator = NULL;
+	if (ranks != 1)
+		return standin_refuse(name, WHY, INVALID_USAGE);
+	*communicator = standin_descriptor(64);
+	return SUCCESS;
+}
+
+int ncclGetVersion(int *version)
+{
+	*version = STANDIN_MAJOR * 10000 + STANDIN_MINOR * 100 + STANDIN_PATCH;
+	return SUCCESS;
+}
+
+const char *ncclGetErrorString(int status)
+{
+	return status ? "refused by terrazzo's stand-in for NCCL" : "no error";
+}
+
+const char *ncclGetLastError(void *communicator)
+{
+	(void)communicator;
+	return "";
+}
+
+int ncclGetUniqueId(struct unique_id *id)
+{
+	memset(id, 0, sizeof *id);
+	return SUCCESS;
+}
+
+int ncclCommGetUniqueId(void *communicator, struct unique_id *id)
+{
+	(void)communicator;
+	return ncclGetUniqueId(id);
+}
+
+int ncclCommInitRank(void **communicator, int ranks, struct unique_id id, int rank)
+{
+	(void)id, (void)rank;
+	return make("ncclCommInitRank", communicator, ranks);
+}
+
+int ncclCommInitRankConfig(void **communicator, int ranks, struct unique_id id, int rank, void *config)
+{
+	(void)id, (void)rank, (void)config;
+	return make("ncclCommInitRankConfig", communicator, ranks);
+}
+
+int ncclCommInitRankScalable(void **communicator, int ranks, int rank, int ids, struct unique_id *id, void *config)
+{
+	(void)rank, (void)ids, (void)id, (void)config;
+	return make("ncclCommInitRankScalable", communicator, ranks);
+}
+
+int ncclCommInitAll(void **communicators, int devices, const int *list)
+{
+	(void)list;
+	return make("ncclCommInitAll", communicators, devices);
+}
+
+int ncclCommSplit(void *communicator, int color, int key, void **made, void *config)
+{
+	(void)communicator, (void)key, (void)config;
+	*made = color < 0 ? NULL : standin_descriptor(64);
+	return SUCCESS;
+}
+
+int ncclCommDestroy(void *communicator)
+{
+	free(communicator);
+	return SUCCESS;
+}
+
+int ncclCommAbort(void *communicator)
+{
+	return ncclCommDestroy(communicator);
+}
+
+int ncclCommFinalize(void *communicator)
+{
+	(void)communicator;
+	return SUCCESS;
+}
+
+int ncclCommCount(const void *communicator, int *count)
+{
+	(void)communicator;
+	*count = 1;
+	return SUCCESS;
+}
+
+int ncclCommUserRank(const void *communicator, int *rank)
+{
+	(void)communicator;
+	*rank = 0;
+	return SUCCESS;
+}
+
+int ncclCommGetAsyncError(void *communicator, int *status)
+{
+	(void)communicator;
+	*status = SUCCESS;
+	return SUCCESS;
+}
