@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The simulated driver's side. Weak: a stand-in that is loaded beside another driver still counts nothing
- * wrong, it counts nothing. */
-__attribute__((weak)) void terrazzo_sim_library_call(const char *name, void *stream);
+/* The look-alike driver's side (lookalike.h, which is not at hand where a stand-in is compiled). Weak: beside
+ * another driver a stand-in loads all the same. */
+__attribute__((weak)) int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words,
+                                                     size_t count);
 
 /* Handles come from here, so that any pointer can be asked whether it is one. */
 enum { HANDLES = 1024, REFUSALS = 256 };
@@ -30,16 +31,14 @@ static int is_handle(const void *pointer)
 	return at >= first && at < first + sizeof handles && (at - first) % sizeof handles[0] == 0;
 }
 
-int standin_work(const char *name, void *stream)
+int standin_work(const char *name, void *stream, const uint64_t *words, size_t count)
 {
-	if (terrazzo_sim_library_call)
-		terrazzo_sim_library_call(name, stream);
-	return 0;
+	return trz_lookalike_library_call ? trz_lookalike_library_call(stream, name, words, count) : 0;
 }
 
-int standin_call(const char *name, const void *first)
+int standin_call(const char *name, const void *handle)
 {
-	return standin_work(name, standin_stream(first));
+	return standin_work(name, standin_stream(handle), NULL, 0);
 }
 
 int standin_refuse(const char *name, const char *why, int status)

@@ -13,12 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Counts a call of the library. `first` is its first argument: if that is a handle made by standin_handle(),
- * the work is charged to the handle's stream. Returns 0, success in every one of these libraries. */
-int standin_call(const char *name, const void *first);
+/* Work of `stream`: takes the time of a kernel there, and uses the device addresses among `count` words. `name`
+ * is not copied. Returns 0, success in every one of these libraries, or what the driver says. */
+int standin_work(const char *name, void *stream, const uint64_t *words, size_t count);
 
-/* Counts a call that is work of `stream`. Returns 0. */
-int standin_work(const char *name, void *stream);
+/* Work of the stream of `handle`, which may be anything: what standin_handle() did not make has none. */
+int standin_call(const char *name, const void *handle);
 
 /* For what cannot be represented: says so on standard error, the first time, and returns `status`. */
 int standin_refuse(const char *name, const char *why, int status);

@@ -75,22 +75,22 @@ struct performance {
 	int reserved[3];
 };
 
-static int one_algorithm(const char *name, void *handle, int wanted, int *found, struct performance *results)
+static int one_algorithm(int wanted, int *found, struct performance *results)
 {
 	*found = wanted > 0;
 	if (*found)
 		*results = (struct performance){ .algorithm = 1, .time = 0.1f, .memory = WORKSPACE, .determinism = 1 };
-	return standin_call(name, handle);
+	return 0;
 }
 
 #define ALGORITHM(name) \
 	int name(void *handle, void *a, void *b, void *c, void *d, int wanted, int *found, struct performance *results) \
-	{ (void)a, (void)b, (void)c, (void)d; return one_algorithm(#name, handle, wanted, found, results); }
+	{ (void)handle, (void)a, (void)b, (void)c, (void)d; return one_algorithm(wanted, found, results); }
 #define FIND_ALGORITHM(name) \
 	int name(void *handle, void *a, void *ap, void *b, void *bp, void *c, void *d, void *dp, int wanted, int *found, \
 	         struct performance *results, void *work, size_t bytes) \
-	{ (void)a, (void)ap, (void)b, (void)bp, (void)c, (void)d, (void)dp, (void)work, (void)bytes; \
-	  return one_algorithm(#name, handle, wanted, found, results); }
+	{ (void)handle, (void)a, (void)ap, (void)b, (void)bp, (void)c, (void)d, (void)dp, (void)work, (void)bytes; \
+	  return one_algorithm(wanted, found, results); }
 
 ALGORITHM(cudnnGetConvolutionForwardAlgorithm_v7)
 ALGORITHM(cudnnGetConvolutionBackwardDataAlgorithm_v7)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL: communicators of one rank, whose collectives leave everything in place. A communicator of several ranks
- * is refused by name: there is nothing that would exchange data between simulated devices.
+ * NCCL: communicators of one rank, whose collectives copy from source to target. A communicator of several
+ * ranks is refused by name: there is nothing that would exchange data between simulated devices.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "standin.h"
 
-enum { SUCCESS = 0, INVALID_USAGE = 5 };
+enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_USAGE = 5 };
 
 static const char WHY[] = "collectives among several devices are not; run one rank, or use the fake process group "
                           "of torch.testing._internal.distributed.fake_pg";
@@ -122,4 +122,72 @@ int ncclCommGetAsyncError(void *communicator, int *status)
 	(void)communicator;
 	*status = SUCCESS;
 	return SUCCESS;
+}
+
+/* ---- collectives of one rank: every one of them is a copy ---------------------------------------------- */
+
+/* The driver's copy, which the look-alike driver has. */
+__attribute__((weak)) int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream);
+
+static size_t size_of_type(int type)
+{
+	static const size_t sizes[] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
+	return type >= 0 && (size_t)type < sizeof sizes / sizeof sizes[0] ? sizes[type] : 1;
+}
+
+static int copy(const char *name, const void *from, void *to, size_t count, int type, void *stream)
+{
+	const uint64_t words[] = { (uintptr_t)from, (uintptr_t)to };
+	if (from != to && count > 0 && cuMemcpyDtoDAsync_v2
+	    && cuMemcpyDtoDAsync_v2((uintptr_t)to, (uintptr_t)from, count * size_of_type(type), stream) != 0)
+		return UNHANDLED_CUDA_ERROR;
+	return standin_work(name, stream, words, 2) ? UNHANDLED_CUDA_ERROR : SUCCESS;
+}
+
+int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
+{
+	(void)operation, (void)comm;
+	return copy("ncclAllReduce", from, to, count, type, stream);
+}
+
+int ncclReduce(const void *from, void *to, size_t count, int type, int operation, int root, void *comm, void *stream)
+{
+	(void)operation, (void)root, (void)comm;
+	return copy("ncclReduce", from, to, count, type, stream);
+}
+
+int ncclReduceScatter(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
+{
+	(void)operation, (void)comm;
+	return copy("ncclReduceScatter", from, to, count, type, stream);
+}
+
+int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
+{
+	(void)root, (void)comm;
+	return copy("ncclBroadcast", from, to, count, type, stream);
+}
+
+int ncclBcast(void *both, size_t count, int type, int root, void *comm, void *stream)
+{
+	(void)root, (void)comm;
+	return copy("ncclBcast", both, both, count, type, stream);
+}
+
+int ncclAllGather(const void *from, void *to, size_t count, int type, void *comm, void *stream)
+{
+	(void)comm;
+	return copy("ncclAllGather", from, to, count, type, stream);
+}
+
+int ncclAlltoAll(const void *from, void *to, size_t count, int type, void *comm, void *stream)
+{
+	(void)comm;
+	return copy("ncclAlltoAll", from, to, count, type, stream);
+}
+
+int ncclGather(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
+{
+	(void)root, (void)comm;
+	return copy("ncclGather", from, to, count, type, stream);
 }

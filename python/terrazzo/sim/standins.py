@@ -5,8 +5,9 @@
 
 Reads from the dynamic sections of TORCH/lib/*.so* which libraries and which functions of them, with which symbol
 versions, are missing, and compiles for each library one with that name (lookalike/standin/). A function that has a
-body there keeps it; one listed in sizes.txt tells an invented size; one that would have to tell something else is
-refused, with a line on standard error; any other counts a call of the library and returns success.
+body there keeps it; one listed in functions.txt does what is said there; one that would have to tell its caller
+something else is refused, with a line on standard error; any other returns success, and is work of a stream unless its
+name says that it only sets something up.
 
 Needs pyelftools and a C compiler. Look-alikes of the driver, runtime and management library come from --libraries.
 """
@@ -61,6 +62,9 @@ REFUSED = [
      "the stand-in does not know what it would have to tell"),
     (r"\w+?([cC]reate|Grow)", "the stand-in does not know what it would have to make"),
 ]
+# What puts no work on a stream.
+SETS_UP = re.compile(r"cupti|nvrtc|nvtx|"
+                     r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Group|Plan|Check|Finalize)")
 # Text that a caller would read: any function of such a name returns one.
 TEXT = re.compile(r"\w+Get(Error|Status|Result)(String|Name)$")
 
@@ -168,33 +172,39 @@ class Scan:
         return common[-1]
 
 
-def read_sizes(path):
-    """[(pattern, arguments, type, value)] of sizes.txt."""
+def read_rows(path):
+    """[(kind, pattern, arguments, type, value)] of functions.txt."""
     rows = []
     for line in path.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
-            pattern, arguments, kind, value = line.split()
-            rows.append((pattern, [int(n) for n in arguments.split(",")], kind, int(value)))
+            kind, pattern, arguments, *rest = line.split()
+            rows.append((kind, pattern, [int(n) for n in arguments.split(",")], *(rest or (None, None))))
     return rows
 
 
-def size_function(name, arguments, kind, value):
-    last = max(arguments)
-    words = ", ".join(f"void *a{i}" for i in range(last + 1))
-    stores = " ".join(f"*({kind} *)a{i} = {value};" for i in arguments)
-    return f"int {name}({words}) {{ {stores} return standin_call(\"{name}\", a0); }}"
+def listed_function(name, row):
+    kind, _, arguments, kind_of_size, value = row
+    words = ", ".join(f"void *a{i}" for i in range(max(arguments) + 1))
+    if kind == "size":
+        stores = " ".join(f"*({kind_of_size} *)a{i} = {value};" for i in arguments)
+        return f"int {name}({words}) {{ {stores} return 0; }}"
+    addresses = ", ".join(f"(uintptr_t)a{i}" for i in arguments)
+    return (f"int {name}({words}) {{ const uint64_t words[] = {{ {addresses} }}; "
+            f'return standin_work("{name}", standin_stream(a0), words, {len(arguments)}); }}')
 
 
-def function(name, family, sizes):
+def function(name, family, rows):
     """The C text of a function that has no body of its own."""
     if TEXT.match(name):
         return f'const char *{name}(void) {{ return "refused by a stand-in of terrazzo"; }}'
-    for pattern, arguments, kind, value in sizes:
-        if fnmatch.fnmatchcase(name, pattern):
-            return size_function(name, arguments, kind, value)
+    for row in rows:
+        if fnmatch.fnmatchcase(name, row[1]):
+            return listed_function(name, row)
     for pattern, why in REFUSED:
         if re.match(pattern, name):
             return f'long {name}(void) {{ return standin_refuse("{name}", "{why}", {family.refusal}); }}'
+    if SETS_UP.match(name):
+        return f"long {name}(void) {{ return 0; }}"
     return f'long {name}(void *a0) {{ return standin_call("{name}", a0); }}'
 
 
@@ -257,14 +267,14 @@ class Compiler:
         part.replace(target)
 
 
-def make_library(library, compiler, sizes, driver, target):
+def make_library(library, compiler, rows, driver, target):
     """Makes one stand-in; the number of functions that it has."""
     family = FAMILIES[library.stem]
     objects = [compiler.compile(compiler.sources / name, library.stem) for name in ("standin.c", *family.bodies)]
     bodies = set().union(*map(defined_functions, objects))
     generated = compiler.folder / f"{library.stem}.c"
     lines = ['#include "standin.h"']
-    lines += [function(name, family, sizes) for name in library.names() if name not in bodies]
+    lines += [function(name, family, rows) for name in library.names() if name not in bodies]
     lines += [f"char {name}[64];" for name in sorted(library.objects)]
     generated.write_text("\n".join(lines) + "\n")
     objects.append(compiler.compile(generated, library.stem))
@@ -303,11 +313,11 @@ def make(torch, libraries, target=None, sources=None, cc="cc"):
     target.mkdir(parents=True, exist_ok=True)
     place_lookalikes(lookalikes, libraries, target)
     sources = sources or own_sources()
-    sizes, made = read_sizes(sources / "sizes.txt"), {}
+    rows, made = read_rows(sources / "functions.txt"), {}
     with tempfile.TemporaryDirectory() as folder:
         compiler = Compiler(cc, sources, Path(folder), read_versions(torch))
         for library in needed:
-            made[library.soname] = make_library(library, compiler, sizes, target / "libcuda.so.1", target)
+            made[library.soname] = make_library(library, compiler, rows, target / "libcuda.so.1", target)
     return target, made
 
 
