@@ -25,3 +25,22 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo-config.cmake"
 file(RELATIVE_PATH prefix_from_pc "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /p)
 configure_file(cmake/terrazzo.pc.in terrazzo.pc @ONLY)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# ---- the simulated device: look-alikes, stand-ins' sources, Python part --------------------------------------
+
+# In a wheel (pyproject.toml) everything lies in the package's own folder.
+set(sim_files COMPONENT Unspecified)
+if(SKBUILD)
+	install(TARGETS terrazzo_cli RUNTIME DESTINATION terrazzo/bin COMPONENT python)
+	install(TARGETS terrazzo LIBRARY DESTINATION terrazzo/lib COMPONENT python)
+	set(sim_libraries terrazzo/lib/sim)
+	set(sim_python terrazzo)
+	set(sim_files COMPONENT python)
+else()
+	set(sim_libraries ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
+	set(sim_python ${CMAKE_INSTALL_DATADIR}/terrazzo/python/terrazzo)
+	install(DIRECTORY python/terrazzo/ DESTINATION ${sim_python} ${sim_files} PATTERN __pycache__ EXCLUDE)
+endif()
+install(DIRECTORY lookalike/standin/ DESTINATION ${sim_python}/sim/standin ${sim_files})
+install(DIRECTORY "${CMAKE_BINARY_DIR}/lib/sim/" DESTINATION ${sim_libraries} ${sim_files}
+	USE_SOURCE_PERMISSIONS OPTIONAL)
