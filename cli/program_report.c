@@ -101,6 +101,22 @@ static void print_calls(const json_t *result, FILE *to)
 	        (unsigned long long)program_number(result, "graph_launches"));
 }
 
+/* The words of a process's command line. */
+static void print_words(const json_t *words, FILE *to)
+{
+	enum { MOST_COLUMNS = 60 };
+	size_t i;
+	int columns = 0;
+	json_t *word;
+	json_array_foreach(words, i, word) {
+		if (columns > MOST_COLUMNS) {
+			fprintf(to, " ...");
+			return;
+		}
+		columns += fprintf(to, " %.40s", json_string_value(word));
+	}
+}
+
 static void print_processes(const json_t *result, FILE *to)
 {
 	size_t i;
@@ -109,10 +125,13 @@ static void print_processes(const json_t *result, FILE *to)
 	if (json_array_size(processes) < 2)
 		return;
 	fprintf(to, "\nprocess    allocated  reserved  device used, peak, GiB\n");
-	json_array_foreach(processes, i, process)
-		fprintf(to, "%-9llu  %9.2f  %8.2f  %11.2f  %s\n", (unsigned long long)program_number(process, "pid"),
+	json_array_foreach(processes, i, process) {
+		fprintf(to, "%-9llu  %9.2f  %8.2f  %11.2f ", (unsigned long long)program_number(process, "pid"),
 		        gib(process, "peak_allocated_bytes"), gib(process, "peak_reserved_bytes"),
-		        gib(process, "device_peak_bytes"), text(process, "program"));
+		        gib(process, "device_peak_bytes"));
+		print_words(json_object_get(process, "program"), to);
+		fputc('\n', to);
+	}
 }
 
 static void print_fit(const json_t *result, FILE *to)
