@@ -18,7 +18,7 @@
 enum {
 	OPTION_DEVICE = 256, OPTION_MEMORY, OPTION_DEVICES, OPTION_WORK, OPTION_SEED, OPTION_SCHEDULE, OPTION_COSTS,
 	OPTION_ENV, OPTION_ALLOCATOR, OPTION_HOLDERS, OPTION_JSON, OPTION_FIT, OPTION_SWEEP, OPTION_JOBS, OPTION_SETUP,
-	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH
+	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS
 };
 
 static const struct argp_option options[] = {
@@ -42,6 +42,7 @@ static const struct argp_option options[] = {
 	{ "seed", OPTION_SEED, "N", 0, "seed of that order (0)", 0 },
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0, "which stream runs next: random (the default), fifo, lifo, starve", 0 },
 	{ "costs", OPTION_COSTS, "TABLE", 0, "what driver calls cost: a shipped table or a file (a100)", 0 },
+	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give zero (the default) or real bytes", 0 },
 	{ "setup", OPTION_SETUP, "DIR", 0, "set up a virtual environment with PyTorch in DIR, and do nothing else", 1 },
 	{ "torch", OPTION_TORCH, "VERSION", 0, "with --setup: the version of PyTorch", 1 },
 	{ "compile", OPTION_COMPILE, NULL, 0, "with --setup: install triton too, for torch.compile", 1 },
@@ -131,6 +132,7 @@ static error_t parse_setup(int key, char *arg, struct argp_state *state)
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
+	static const char *const scalars[] = { "zero", "real", NULL };
 	static const char *const works[] = { "now", "late", NULL };
 	static const char *const allocators[] = { "native", "expandable", NULL };
 	static const char *const schedules[] = { "random", "fifo", "lifo", "starve", NULL };
@@ -161,6 +163,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_COSTS:
 		p->costs = arg;
+		return 0;
+	case OPTION_SCALARS:
+		p->scalars = scalars[option_choice(state, "scalars", arg, scalars)];
 		return 0;
 	case OPTION_ENV:
 		p->env = arg;

@@ -19,10 +19,11 @@ struct program_params {
 	const char *device;      /* name of a profile */
 	uint64_t memory_bytes;   /* 0: the profile's */
 	unsigned devices;
-	const char *work;        /* NULL: the look-alike's own choice, as are the next three */
+	const char *work;        /* NULL: the look-alike's own choice, as are the next four */
 	const char *seed;
 	const char *schedule;
 	const char *costs;
+	const char *scalars;
 	const char *env;         /* a virtual environment; NULL: as the command is found */
 	const char *allocator;   /* PyTorch's: "native" or "expandable"; NULL: as the environment says */
 	bool holders;

@@ -153,6 +153,7 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	change_if(c, "TERRAZZO_SIM_SEED", p->seed);
 	change_if(c, "TERRAZZO_SIM_SCHEDULE", p->schedule);
 	change_if(c, "TERRAZZO_SIM_COSTS", p->costs);
+	change_if(c, "TERRAZZO_SIM_SCALARS", p->scalars);
 	change(c, "TERRAZZO_SIM_HOLDERS", p->holders ? "1" : "");
 	if (p->allocator)
 		change_allocator(c, p->allocator);

@@ -96,6 +96,9 @@ class Recorder:
         self.torch, self.ooms, self.failure = torch, [], {}
         self.wants_holders = bool(os.environ.get("TERRAZZO_SIM_HOLDERS"))
         self.pid = os.getpid()
+        # Attention by cuDNN, which PyTorch prefers on new devices, has kernels of its own for each shape, which a
+        # stand-in does not have.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         # Both need the allocators of all devices, which are made when PyTorch first uses CUDA.
         torch.cuda._lazy_call(self.attach)
         atexit.register(self.write)
