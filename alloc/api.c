@@ -243,7 +243,7 @@ static COLD trz_status free_with_frames(trz_heap *h, void *ptr, struct stream *o
 	uint64_t outer = frames_enter(h);
 	trz_status status = serve_free(h, (trz_addr)ptr, on);
 	frames_leave(outer);
-	return status == TRZ_OK ? status : free_failed(h, ptr, status);
+	return status == TRZ_OK ? status : api_free_failed(h, ptr, status);
 }
 
 static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)

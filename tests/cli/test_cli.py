@@ -116,8 +116,9 @@ class Program(Case):
         self.assertIn("--capacity=SIZE", self.run_cli("replay", "--help"))
 
     def test_usage_errors_name_the_thing(self):
-        self.assert_fails("a command is missing: replay, synth, config or costs")
-        self.assert_fails("there is no command 'repaly'; commands: replay, synth, config, costs", "repaly")
+        self.assert_fails("a command is missing: sim, estimate, replay, synth, config or costs")
+        self.assert_fails("there is no command 'repaly'; commands: sim, estimate, replay, synth, config, costs",
+                          "repaly")
         self.assert_fails("a trace is missing", "replay")
         self.assert_fails("'12zb' is no size", "replay", "--capacity", "12zb", "x")
         self.assert_fails("'inf' is no size", "replay", "--capacity", "inf", "x")

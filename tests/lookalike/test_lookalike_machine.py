@@ -46,8 +46,9 @@ print(name.value.decode(), bytes.value, major.value, total.value - free.value, s
         self.assertEqual(done.stdout.strip().split("|")[1::2], [str(3 << 29), str(100 << 20)])
 
     def test_wrong_settings_end_the_program(self):
-        for variable, value, words in (("device", "h1000", "h100"), ("memory", "many", "size"), ("memory", "4GiX", "size"),
-                                       ("devices", "17", "number"), ("work", "never", "now|late"),
+        for variable, value, words in (("device", "h1000", "h100"), ("memory", "many", "size"),
+                                       ("memory", "4GiX", "size"), ("devices", "17", "number"),
+                                       ("work", "never", "now|late"),
                                        ("seed", "x", "number"), ("schedule", "lifofo", "starve"),
                                        ("violations", "no", "count"), ("scalars", "one", "zero|real"),
                                        ("kernel_ns", "-1", "number"), ("costs", "no-such-table", "no-such-table"),
