@@ -28,7 +28,7 @@
 #include "flip.h"
 #include "reclaim.h"
 
-enum { SMALL_TILE = 2 * GRANULE };
+enum { SMALL_TILE = 2 * GRANULE, FINE_TILE = 2 * GRANULE };
 
 /* One growth under way. */
 struct growth {
@@ -63,7 +63,8 @@ static uint64_t preferred_tile(const trz_heap *h, enum kind kind)
 		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
 	uint64_t left = min_u64(h->capacity, limit_of(h));
 	left = left > reserved ? left - reserved : 0;
-	return align_down(max_u64(min_u64(size, left / 1024), h->driver.granule), h->driver.granule);
+	uint64_t fine = max_u64(left / 256, min_u64(left / 64, FINE_TILE));
+	return align_down(max_u64(min_u64(size, fine), h->driver.granule), h->driver.granule);
 }
 
 /* Whether `bytes` of new memory for a request keep within the slack. */
