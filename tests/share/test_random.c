@@ -10,7 +10,7 @@
 #include "prng.h"
 #include "rig.h"
 
-enum { HELD = 24, STREAMS = 3, EVENTS = 2500, SEEDS = 30 };
+enum { HELD = 24, STREAMS = 3, EVENTS = 2500, SEEDS = 40 };
 
 struct item {
 	void *p;
@@ -68,6 +68,12 @@ static void take(struct play *g, struct item *i)
 		stamp(g, i);
 }
 
+static void join_streams(struct play *g, unsigned to)
+{
+	for (unsigned s = 0; s < STREAMS; s++)
+		rig_order(&g->rig, g->stream[s], g->stream[to]);
+}
+
 static void grow(struct play *g, struct item *i)
 {
 	size_t size = i->size + 8 * below(g, MIB(1));
@@ -77,6 +83,7 @@ static void grow(struct play *g, struct item *i)
 	if (status == TRZ_ERROR_NO_ROOM || refused(status))
 		return;
 	verify(g, i, i->stream);
+	join_streams(g, i->stream);  /* others may still have to see the old stamp */
 	i->size = size;
 	stamp(g, i);
 }
@@ -106,8 +113,7 @@ static void drop(struct play *g, struct item *i)
 	if (way == 0) {
 		rig_free(&g->rig, i->p);
 	} else {
-		for (unsigned s = 0; s < STREAMS; s++)  /* all uses, wherever they are, come before */
-			rig_order(&g->rig, g->stream[s], g->stream[other]);
+		join_streams(g, other);  /* all uses, wherever they are, come before */
 		if (way == 1)
 			assert_ok(trz_free_on(g->rig.heap, i->p, g->stream[other]));
 		else
