@@ -11,6 +11,10 @@ install(TARGETS terrazzo terrazzo_static EXPORT terrazzo-targets)
 if(TARGET terrazzo_cli)
 	install(TARGETS terrazzo_cli)
 endif()
+install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_runtime_static
+	trz_lookalike_nvml DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
+install(FILES "${lookalike_dir}/libcudart_static.a" "${lookalike_dir}/libcudart.so" "${lookalike_dir}/libcuda.so"
+	DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
 trz_sources(public_headers include/*.h)
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 

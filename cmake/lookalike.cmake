@@ -38,4 +38,19 @@ endfunction()
 trz_lookalike(trz_lookalike_driver libcuda.so.1 driver trz_sim trz_fatbin trz_core PkgConfig::jansson)
 trz_lookalike_runtime(12)
 trz_lookalike_runtime(13)
+
+# For programs that link the runtime statically. What they name, libcudart_static.a, is a script for the linker that
+# takes the real archive and the driver.
+trz_sources(runtime_sources lookalike/runtime/*.c)
+add_library(trz_lookalike_runtime_static STATIC ${runtime_sources})
+set_target_properties(trz_lookalike_runtime_static PROPERTIES
+	OUTPUT_NAME cudart_lookalike
+	ARCHIVE_OUTPUT_DIRECTORY "${lookalike_dir}")
+target_include_directories(trz_lookalike_runtime_static PRIVATE "${CMAKE_SOURCE_DIR}")
+target_link_libraries(trz_lookalike_runtime_static PRIVATE trz_base)
+file(CONFIGURE OUTPUT "${lookalike_dir}/libcudart_static.a"
+	CONTENT "/* The look-alike CUDA runtime. */\nINPUT(libcudart_lookalike.a libcuda.so.1)\n")
+file(CREATE_LINK libcudart.so.13 "${lookalike_dir}/libcudart.so" SYMBOLIC)
+file(CREATE_LINK libcuda.so.1 "${lookalike_dir}/libcuda.so" SYMBOLIC)
+
 trz_lookalike(trz_lookalike_nvml libnvidia-ml.so.1 nvml trz_lookalike_driver)

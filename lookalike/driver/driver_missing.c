@@ -24,8 +24,9 @@ int trz_lookalike_missing(const char *name)
 	while (i < said.count && strcmp(said.name[i], name) != 0)
 		i++;
 	bool first = i == said.count && i < MOST_NAMES;
-	if (first)
-		said.name[said.count++] = name;
+	char *kept = first ? strdup(name) : NULL;
+	if (kept)
+		said.name[said.count++] = kept;
 	pthread_mutex_unlock(&said.lock);
 	if (first)
 		fprintf(stderr, "terrazzo: %s is not there on the simulated device: the call fails as not supported\n", name);

@@ -29,7 +29,7 @@ struct look_module {
 	SLIST_ENTRY(look_module) link;
 	const void *image;           /* NULL: no fatbin could be made of it */
 	const void *registered_as;   /* NULL: not registered but loaded */
-	struct fatbin *fatbin;
+	struct fatbin *fatbin, *data;  /* for functions and for variables; the same, or both at once NULL */
 	SLIST_HEAD(, look_function) functions;
 	SLIST_HEAD(, look_variable) variables;
 };
@@ -74,6 +74,25 @@ static struct fatbin *fatbin_of(struct look_module *m)
 	return m->fatbin;
 }
 
+/* Where the device's image is PTX, which does not say what variables begin with, a cubin for another device does. */
+static struct fatbin *data_of(struct look_module *m)
+{
+	struct fatbin_image image;
+	if (m->data)
+		return m->data;
+	m->data = fatbin_of(m);
+	if (!m->data || fatbin_image(m->data, &image) != TRZ_OK || !image.ptx || image.variable_count == 0)
+		return m->data;
+	struct fatbin *newest;
+	if (fatbin_open(m->image, FATBIN_UNKNOWN_SIZE, 0, &newest) != TRZ_OK)
+		return m->data;
+	if (fatbin_load(newest) == TRZ_OK)
+		m->data = newest;
+	else
+		fatbin_close(newest);
+	return m->data;
+}
+
 /* A program may free the image when the call returns. */
 cuda_result cuModuleLoadData(void **module, const void *image)
 {
@@ -89,6 +108,7 @@ cuda_result cuModuleLoadData(void **module, const void *image)
 		free(m);
 		return TRZ_CUDA_ERROR_INVALID_IMAGE;
 	}
+	data_of(m);
 	*module = m;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -212,7 +232,7 @@ cuda_result cuModuleGetGlobal_v2(cuda_addr *address, size_t *size, void *module,
 	cuda_result result = TRZ_CUDA_SUCCESS;
 	pthread_mutex_lock(&code_lock);
 	struct look_variable *v = find_variable(m, name);
-	if (!v && (!fatbin_of(m) || fatbin_variable(m->fatbin, name, &known) != TRZ_OK))
+	if (!v && (!data_of(m) || fatbin_variable(m->data, name, &known) != TRZ_OK))
 		result = TRZ_CUDA_ERROR_NOT_FOUND;
 	else if (!v)
 		result = make_variable(m, known, &v);

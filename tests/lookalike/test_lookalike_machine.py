@@ -47,8 +47,8 @@ print(name.value.decode(), bytes.value, major.value, total.value - free.value, s
 
     def test_wrong_settings_end_the_program(self):
         for variable, value, words in (("device", "h1000", "h100"), ("memory", "many", "size"),
-                                       ("memory", "4GiX", "size"), ("devices", "17", "number"),
-                                       ("work", "never", "now|late"),
+                                       ("memory", "4GiX", "size"),
+                                       ("devices", "17", "number"), ("work", "never", "now|late"),
                                        ("seed", "x", "number"), ("schedule", "lifofo", "starve"),
                                        ("violations", "no", "count"), ("scalars", "one", "zero|real"),
                                        ("kernel_ns", "-1", "number"), ("costs", "no-such-table", "no-such-table"),
