@@ -46,5 +46,5 @@ else()
 	install(DIRECTORY python/terrazzo/ DESTINATION ${sim_python} ${sim_files} PATTERN __pycache__ EXCLUDE)
 endif()
 install(DIRECTORY lookalike/standin/ DESTINATION ${sim_python}/sim/standin ${sim_files})
-install(DIRECTORY "${CMAKE_BINARY_DIR}/lib/sim/" DESTINATION ${sim_libraries} ${sim_files}
-	USE_SOURCE_PERMISSIONS OPTIONAL)
+install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_nvml
+	LIBRARY DESTINATION ${sim_libraries} ${sim_files})
