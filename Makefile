@@ -2,7 +2,7 @@
 #
 # A thin front of CMake: what each goal does is in CMakePresets.json and tools/.
 
-.PHONY: demo check seeds bench format clean deps
+.PHONY: demo check check-torch seeds bench format clean deps
 
 demo: deps
 	cmake --preset release --log-level=NOTICE
@@ -11,6 +11,12 @@ demo: deps
 
 check: deps
 	@python3 tools/run_tests.py
+
+# Downloads PyTorch, once; TORCH_FLAGS=--compile tries torch.compile too.
+check-torch: deps
+	cmake --preset release --log-level=NOTICE
+	cmake --build --preset release
+	@python3 tools/check_torch.py $(TORCH_FLAGS)
 
 seeds: deps
 	cmake --preset release --log-level=NOTICE

@@ -27,6 +27,17 @@ static inline void account_alloc(trz_heap *h, enum kind kind, uint64_t size, uin
 		account_active_peaks_locked(h);
 }
 
+/* An allocation of `size` bytes is one of `grown` bytes now, and occupies `added` bytes more. */
+static inline void account_grow(trz_heap *h, enum kind kind, uint64_t size, uint64_t grown, uint64_t added)
+{
+	struct counters *c = &h->counters;
+	flow_add(&c->allocated_bytes, kind, account_rounded(grown) - account_rounded(size));
+	flow_add(&c->requested_bytes, kind, grown - size);
+	counter_add(&c->occupied_bytes[kind], added);
+	if (UNLIKELY(counter_get(&c->pending.current)))
+		account_active_peaks_locked(h);
+}
+
 static inline void account_free(trz_heap *h, enum kind kind, uint64_t size, uint64_t occupied)
 {
 	struct counters *c = &h->counters;
@@ -41,7 +52,7 @@ void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_
 
 #define ACCOUNT_NOTE(h, event, l, address, size) \
 	do { \
-		if (UNLIKELY((h)->history.ring != NULL)) \
+		if (UNLIKELY((h)->notes)) \
 			account_note_locked(h, event, l, address, size); \
 	} while (0)
 

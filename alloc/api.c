@@ -6,12 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apart.h"
 #include "api.h"
 #include "check.h"
 #include "error.h"
+#include "frames.h"
 #include "grow.h"
+#include "import.h"
 #include "init.h"
 #include "inspect.h"
+#include "notice.h"
 #include "pool_divert.h"
 #include "reclaim.h"
 #include "serve.h"
@@ -74,7 +78,7 @@ trz_status trz_close(trz_heap *h)
 	                                   trz_driver_last_error());
 }
 
-static trz_status dead(const trz_heap *h)
+trz_status api_dead(const trz_heap *h)
 {
 	return trz_fail(TRZ_ERROR_CONTEXT_DEAD,
 	                "the context of device %d has failed (%s): the process has to make a new one", h->driver.device,
@@ -99,9 +103,10 @@ static void poll_if_wanted(trz_heap *h)
 {
 	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || pthread_mutex_trylock(&h->growth_lock))
 		return;
-	trz_capture_mode mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
+	h->growth_mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
 	heap_poll(h);
-	heap_unlock_growth(h, mode);
+	import_sweep(h);
+	heap_unlock_growth(h, h->growth_mode);
 }
 
 /* Memory that a graph uses has to keep its contents from launch to launch, so it cannot come from blocks that others
@@ -119,7 +124,7 @@ static COLD trz_status alloc_failed(trz_heap *h, size_t size, trz_status status)
 {
 	switch (status) {
 	case TRZ_ERROR_CONTEXT_DEAD:
-		return dead(h);
+		return api_dead(h);
 	case TRZ_ERROR_OUT_OF_MEMORY:
 	case TRZ_ERROR_LIMIT:
 	case TRZ_ERROR_HOST_MEMORY:
@@ -145,31 +150,32 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, 
 }
 
 /* Serves from a pool (NULL: the default one). */
-static trz_status alloc_from(trz_heap *h, struct pool *p, struct stream *s, size_t size, size_t alignment,
-                             bool captured, void **out)
+static trz_status alloc_from(trz_heap *h, struct pool *p, unsigned apart, struct stream *s, size_t size,
+                             size_t alignment, bool captured, void **out)
 {
 	heap_lock(h);
 	if (p)
 		p->pinned |= captured;
-	struct lane *l = heap_lane_locked(h, s, p);
+	struct lane *l = heap_lane_apart_locked(h, s, p, apart);
 	heap_unlock(h);
 	if (!l)
 		return meta_exhausted();
 	trz_addr address;
-	trz_status status = serve_alloc(h, l, size, alignment, &address);
+	trz_status status = apart ? apart_alloc(h, l, size, &address) : serve_alloc(h, l, size, alignment, &address);
 	if (status == TRZ_OK)
 		*out = (void *)address;
 	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
 }
 
-trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
+static trz_status alloc_checked(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                                trz_stream stream, void **out)
 {
 	*out = NULL;
 	trz_status status = check_request(size, &alignment);
 	if (status != TRZ_OK || size == 0)
 		return status;
 	if (driver_is_dead(&h->driver))
-		return dead(h);
+		return api_dead(h);
 	struct stream *s;
 	status = heap_stream(h, stream, &s);
 	struct capture capture;
@@ -182,10 +188,24 @@ trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment,
 	if (captured && !p && !diverted)
 		return captured_without_pool(stream);
 	poll_if_wanted(h);
-	status = alloc_from(h, p ? p : diverted, s, size, alignment, captured, out);
+	status = alloc_from(h, p ? p : diverted, apart, s, size, alignment, captured, out);
 	if (diverted)
 		heap_pool_release(h, diverted);
 	return status;
+}
+
+trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                           trz_stream stream, void **out)
+{
+	uint64_t outer = frames_enter(h);
+	trz_status status = alloc_checked(h, p, apart, size, alignment, stream, out);
+	frames_leave(outer);
+	return status;
+}
+
+trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
+{
+	return api_alloc_apart(h, p, 0, size, alignment, stream, out);
 }
 
 static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
@@ -198,7 +218,7 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
-	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h))) {
+	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_wanted(h))) {
 		trz_addr address = serve_slot(h, &s->lane, size);
 		if (LIKELY(address)) {
 			*out = (void *)address;
@@ -209,7 +229,7 @@ trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stre
 }
 
 /* Names the heap that an unknown pointer really belongs to, if there is one. */
-static COLD trz_status free_failed(trz_heap *h, void *ptr, trz_status status)
+COLD trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status)
 {
 	int device;
 	if (status == TRZ_ERROR_UNKNOWN_POINTER && init_find_owner(h, ptr, &device))
@@ -218,10 +238,20 @@ static COLD trz_status free_failed(trz_heap *h, void *ptr, trz_status status)
 	return status;
 }
 
+static COLD trz_status free_with_frames(trz_heap *h, void *ptr, struct stream *on)
+{
+	uint64_t outer = frames_enter(h);
+	trz_status status = serve_free(h, (trz_addr)ptr, on);
+	frames_leave(outer);
+	return status == TRZ_OK ? status : api_free_failed(h, ptr, status);
+}
+
 static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
 {
+	if (UNLIKELY(frames_wanted(h)))
+		return free_with_frames(h, ptr, on);
 	trz_status status = serve_free(h, (trz_addr)ptr, on);
-	return LIKELY(status == TRZ_OK) ? status : free_failed(h, ptr, status);
+	return LIKELY(status == TRZ_OK) ? status : api_free_failed(h, ptr, status);
 }
 
 trz_status trz_free(trz_heap *h, void *ptr)
@@ -301,7 +331,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	if (released)
 		*released = 0;
 	if (driver_is_dead(&h->driver))
-		return dead(h);
+		return api_dead(h);
 	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = reclaim_trim(h, keep, &bytes);
 	heap_unlock_growth(h, mode);
@@ -309,7 +339,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	if (released)
 		*released = bytes;
 	if (status == TRZ_ERROR_CONTEXT_DEAD)
-		return dead(h);
+		return api_dead(h);
 	return status == TRZ_OK ? TRZ_OK
 	                        : trz_fail(status, "trim of device %d returned %" PRIu64 " bytes, then: %s",
 	                                   h->driver.device, bytes, trz_driver_last_error());
@@ -352,6 +382,16 @@ trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *u
 	h->oom_callback = callback;
 	h->oom_user = user;
 	pthread_mutex_unlock(&h->oom_lock);
+	return TRZ_OK;
+}
+
+trz_status trz_set_map_callback(trz_heap *h, trz_map_callback *callback, void *user)
+{
+	if (!h)
+		return api_is_null("trz_set_map_callback", "heap");
+	trz_capture_mode mode = heap_lock_growth(h);
+	notice_set(h, callback, user);
+	heap_unlock_growth(h, mode);
 	return TRZ_OK;
 }
 
@@ -400,6 +440,14 @@ trz_status trz_history_start(trz_heap *h, size_t events)
 trz_status trz_history_stop(trz_heap *h)
 {
 	return h ? inspect_history(h, 0) : api_is_null("trz_history_stop", "heap");
+}
+
+trz_status trz_set_frame_callback(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user)
+{
+	if (!h)
+		return api_is_null("trz_set_frame_callback", "heap");
+	frames_set(h, callback, text, user);
+	return TRZ_OK;
 }
 
 void trz_set_tag(const char *tag)

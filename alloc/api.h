@@ -10,7 +10,17 @@
 /* The failure of a function that was given NULL for an argument that needs a value. */
 trz_status api_is_null(const char *function, const char *argument);
 
+/* The failure of whatever is asked of a heap whose context has died. */
+trz_status api_dead(const trz_heap *h);
+
+/* The status of a failed free again, or WRONG_DEVICE with the owner's name where another heap has the pointer. */
+trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
+
 /* An allocation from a pool, or with `p` NULL from where diversions send it; sets *out to NULL on errors. */
 trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out);
+
+/* The same for memory of some sort apart (APART_*; 0: packed). */
+trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                           trz_stream stream, void **out);
 
 #endif

@@ -31,6 +31,7 @@ struct block {
 		struct {                 /* BLOCK_LIVE */
 			uint64_t requested;
 			struct use *uses;    /* other streams that use it */
+			uint64_t frames;     /* what the stack of its allocation is known by; 0: none */
 		};
 		struct slab *slab;       /* BLOCK_SLAB */
 		struct {                 /* BLOCK_HOLE: of the heap's list of holes */
@@ -40,6 +41,7 @@ struct block {
 	uint32_t priority;           /* of the tree node */
 	uint8_t state;               /* enum block_state */
 	uint8_t kind;                /* enum kind, as the window's */
+	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
 };
 
 _Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");

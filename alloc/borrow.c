@@ -14,7 +14,7 @@ static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t
 /* The first lane at or after `l` that is another one of the borrower's pool. */
 static struct lane *lender_from(struct lane *l, const struct lane *borrower)
 {
-	while (l && (l == borrower || l->pool != borrower->pool))
+	while (l && (l == borrower || l->pool != borrower->pool || l->apart != borrower->apart))
 		l = l->next;
 	return l;
 }
@@ -65,7 +65,8 @@ static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool
 
 bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
 {
-	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2)
+	bool given = atomic_load_explicit(&h->given_count, memory_order_relaxed) > 0;
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 && !given)
 		return false;
 	heap_poll(h);
 	heap_lock(h);
@@ -91,8 +92,8 @@ void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
 	if (h->streams.lanes.first)
 		take_passed_locked(h, h->streams.lanes.first, kind, false);
 	for (const struct pool *p = h->pools; p; p = p->next)
-		if (p->lanes && !p->pinned)
-			take_passed_locked(h, p->lanes, kind, false);
+		if (lane_find(p->lanes, NULL, 0) && !p->pinned)
+			take_passed_locked(h, lane_find(p->lanes, NULL, 0), kind, false);
 }
 
 /* ---- with waits ---- */
@@ -224,6 +225,12 @@ static void unlink_pending(struct stream *s, struct pending **link)
 		s->pending_last = link;
 }
 
+/* Whether other processes have to do with the block. */
+static bool is_shared(const struct block *b)
+{
+	return b->exports || b->window->foreign;
+}
+
 /* Takes the first pending block that waits can give to the lane out of its list; NULL: there is none. */
 static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, enum kind kind, struct stream **from,
                                            struct awaited_uses *a)
@@ -233,7 +240,7 @@ static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, en
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		for (struct pending **link = &s->pending_first; *link; link = &(*link)->next) {
 			struct pending *p = *link;
-			bool fits = p->block && p->block->kind == kind && p->block->home->pool == l->pool;
+			bool fits = p->block && p->block->kind == kind && p->block->home->pool == l->pool && !is_shared(p->block);
 			if (!fits || !find_awaited_locked(a, l->stream, s, p))
 				continue;
 			unlink_pending(s, link);
@@ -255,7 +262,6 @@ static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p
 	p->block->home = l;
 	p->home_sequence = ticket_take(&l->stream->tickets);
 	heap_end_pending_locked(h, p);
-	node_pool_give(&h->pendings, p);
 }
 
 /* Waits for what other streams still do with freed blocks until those add up to `bytes`. */

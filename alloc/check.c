@@ -14,6 +14,7 @@ struct sums {
 	uint64_t reserved[KINDS], segments[KINDS];
 	uint64_t allocations[KINDS], allocated[KINDS], requested[KINDS];
 	uint64_t rounding, pending, pending_slots, cached, free_slots, idle, lost, classic, zombie, aliases;
+	uint64_t apart, exported, imported;
 };
 
 #define CORRUPT(invariant, ...) trz_fail(TRZ_ERROR_CORRUPT, "invariant " invariant ": " __VA_ARGS__)
@@ -93,6 +94,7 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 			return TRZ_ERROR_CORRUPT;
 		break;
 	case BLOCK_PENDING:
+	case BLOCK_ENDED:
 		sum->pending += b->size;
 		sum->pending_slots++;
 		break;
@@ -105,12 +107,31 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 	return check_memory(w, b);
 }
 
+/* A block apart is one tile, which is mapped nowhere else, and belongs to its own sort of lane. */
+static trz_status check_apart(const struct window *w, const struct block *b, struct sums *sum)
+{
+	if (b->exports && (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
+		sum->exported += b->size;
+	else if (b->exports)
+		return CORRUPT("I10", "the block at %#" PRIx64 " is exported, but neither live nor pending", b->address);
+	if (b->exports && !(w->apart & (APART_FD | APART_FABRIC)))
+		return CORRUPT("I10", "the block at %#" PRIx64 " is exported, but packed with others", b->address);
+	if (b->home && b->home->apart != w->apart)
+		return CORRUPT("I10", "the block at %#" PRIx64 " is of another sort than its lane", b->address);
+	if (!w->apart || b->state == BLOCK_HOLE)
+		return TRZ_OK;
+	const struct laid *l = window_at(w, b->address);
+	if (l->address != b->address || l->tile->size != b->size || l->tile->places->next)
+		return CORRUPT("I10", "the block at %#" PRIx64 " is not one tile, mapped once", b->address);
+	return TRZ_OK;
+}
+
 static trz_status check_neighbours(const struct block *b, const struct block *prev, trz_addr expected)
 {
 	if (b->address != expected || b->prev != prev || b->size == 0 || b->size % UNIT)
 		return CORRUPT("I2", "the block at %#" PRIx64 " does not follow its neighbour", b->address);
 	if (prev && prev->state == b->state &&
-	    (b->state == BLOCK_HOLE || (b->state == BLOCK_FREE && prev->home == b->home)))
+	    (b->state == BLOCK_HOLE || (b->state == BLOCK_FREE && prev->home == b->home && !b->window->apart)))
 		return CORRUPT("I3", "the block at %#" PRIx64 " should have been joined with the one before", b->address);
 	return TRZ_OK;
 }
@@ -120,7 +141,8 @@ static trz_status check_window(const trz_heap *h, const struct window *w, struct
 	trz_addr expected = w->base;
 	const struct block *prev = NULL;
 	for (const struct block *b = w->blocks.first; b; prev = b, b = b->next) {
-		if (check_neighbours(b, prev, expected) != TRZ_OK || check_block(h, w, b, sum) != TRZ_OK)
+		if (check_neighbours(b, prev, expected) != TRZ_OK || check_block(h, w, b, sum) != TRZ_OK ||
+		    check_apart(w, b, sum) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
 		expected = block_end(b);
 	}
@@ -148,6 +170,7 @@ static void add_tiles(const struct window *w, struct sums *sum)
 			continue;
 		}
 		sum->reserved[l->tile->kind] += l->tile->size;
+		sum->apart += l->tile->apart ? l->tile->size : 0;
 		sum->segments[l->tile->kind]++;
 	}
 }
@@ -160,6 +183,7 @@ static void add_zombies(const trz_heap *h, struct sums *sum)
 		if (tile->places)
 			continue;
 		sum->reserved[tile->kind] += tile->size;
+		sum->apart += tile->apart ? tile->size : 0;
 		sum->segments[tile->kind]++;
 	}
 }
@@ -194,11 +218,31 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 	EXPECT("zombie bytes", counter_get(&c->zombie_bytes.current), sum->zombie);
 	EXPECT("classic bytes", counter_get(&c->classic_bytes.current), sum->classic);
 	EXPECT("aliases", counter_get(&c->alias.current), sum->aliases);
+	EXPECT("exported bytes", counter_get(&c->exported_bytes.current), sum->exported);
+	EXPECT("imported bytes", counter_get(&c->imported_bytes.current), sum->imported);
+	EXPECT("memory apart", counter_get(&c->apart_bytes.current), sum->apart);
 	uint64_t parts = sum->requested[SMALL] + sum->requested[LARGE] + sum->rounding + sum->pending + sum->cached +
 	                 sum->free_slots + sum->idle + sum->lost + sum->zombie;
 	if (parts != sum->reserved[SMALL] + sum->reserved[LARGE])
 		return CORRUPT("I9", "%" PRIu64 " bytes are reserved, their owners hold %" PRIu64,
 		               sum->reserved[SMALL] + sum->reserved[LARGE], parts);
+	return TRZ_OK;
+}
+
+/* Imports: a window for each, of one block, or of none where the making of it failed. */
+static trz_status check_imports(const trz_heap *h, struct sums *sum)
+{
+	for (const struct window *w = h->imports; w; w = w->next) {
+		const struct block *b = w->blocks.first;
+		sum->imported += w->foreign->handle ? w->size : 0;
+		if (!b)
+			continue;
+		bool given = b->state == BLOCK_PENDING || b->state == BLOCK_ENDED;
+		if (b->next || b->size != w->size || (b->state != BLOCK_LIVE && !given))
+			return CORRUPT("I10", "the import at %#" PRIx64 " is not one block, held or given back", w->base);
+		if (b->state == BLOCK_LIVE && pagemap_get(&h->pagemap, b->address) != (pagemap_entry)b)
+			return CORRUPT("I6", "the index does not lead to the import at %#" PRIx64, b->address);
+	}
 	return TRZ_OK;
 }
 
@@ -246,6 +290,8 @@ static trz_status check_all(const trz_heap *h)
 			add_tiles(w, &sum);
 		}
 	add_zombies(h, &sum);
+	if (check_imports(h, &sum) != TRZ_OK)
+		return TRZ_ERROR_CORRUPT;
 	if (indexed != sum.cached)
 		return CORRUPT("I3", "%" PRIu64 " bytes are indexed as free, %" PRIu64 " are", indexed, sum.cached);
 	return check_counters(h, &sum);

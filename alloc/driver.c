@@ -62,7 +62,7 @@ trz_status driver_bind(struct driver *d, const trz_driver *table, int device, tr
 	trz_status status = check_table(table);
 	if (status != TRZ_OK)
 		return status;
-	*d = (struct driver){.table = table, .counters = counters, .device = device};
+	*d = (struct driver){.table = table, .counters = counters, .device = device, .access = {device}, .access_count = 1};
 	status = check_device(d, device);
 	if (status != TRZ_OK)
 		return status;
@@ -89,15 +89,26 @@ trz_status driver_mem_info(struct driver *d, uint64_t *free_bytes, uint64_t *tot
 	return CALL(d, mem_info, d->context, free_bytes, total_bytes);
 }
 
-trz_status driver_create(struct driver *d, uint64_t size, trz_handle *handle)
+trz_status driver_create(struct driver *d, uint64_t size, unsigned export_kinds, trz_handle *handle)
 {
-	const trz_tile_props props = {.device = d->device, .rdma = d->info.rdma_with_vmm};
+	const trz_tile_props props = {
+	    .device = d->device, .export_kinds = export_kinds, .rdma = d->info.rdma_with_vmm};
 	return CALL(d, create, &props, size, handle);
 }
 
 trz_status driver_release(struct driver *d, trz_handle handle)
 {
 	return CALL(d, release, handle);
+}
+
+trz_status driver_export_handle(struct driver *d, trz_handle handle, unsigned kind, void *shareable)
+{
+	return CALL(d, export_handle, handle, kind, shareable);
+}
+
+trz_status driver_import_handle(struct driver *d, unsigned kind, const void *shareable, trz_handle *handle)
+{
+	return CALL(d, import_handle, kind, shareable, handle);
 }
 
 trz_status driver_reserve(struct driver *d, uint64_t size, trz_addr *address)
@@ -122,7 +133,33 @@ trz_status driver_unmap(struct driver *d, trz_addr address, uint64_t size)
 
 trz_status driver_set_access(struct driver *d, trz_addr address, uint64_t size)
 {
-	return CALL(d, set_access, address, size, &d->device, 1);
+	return CALL(d, set_access, address, size, d->access, d->access_count);
+}
+
+trz_status driver_grant(struct driver *d, trz_addr address, uint64_t size, int device)
+{
+	return CALL(d, set_access, address, size, &device, 1);
+}
+
+trz_status driver_check_peer(struct driver *d, int device)
+{
+	int devices = 0;
+	bool can = false;
+	trz_device_info info;
+	trz_status status = CALL(d, device_count, &devices);
+	if (status == TRZ_OK && (device < 0 || device >= devices))
+		return trz_fail(TRZ_ERROR_NO_DEVICE, "device %d does not exist: this machine has %d", device, devices);
+	if (status == TRZ_OK)
+		status = CALL(d, device_info, device, &info);
+	if (status == TRZ_OK)
+		status = CALL(d, peer_access, device, d->device, &can);
+	if (status != TRZ_OK)
+		return trz_fail(status, "device %d as a peer of device %d: %s", device, d->device, trz_driver_last_error());
+	if (!can || !info.vmm || info.granularity > d->granule)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "device %d cannot access memory of device %d: %s", device, d->device,
+		                !can ? "there is no path between them, or the driver forbids it"
+		                     : "it cannot map memory in the same units");
+	return TRZ_OK;
 }
 
 trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address)

@@ -10,6 +10,8 @@
 #include "counters.h"
 #include "types.h"
 
+enum { ACCESS_MOST = 64 };
+
 struct driver {
 	const trz_driver *table;
 	struct counters *counters;
@@ -19,6 +21,8 @@ struct driver {
 	uint64_t granule;            /* sizes of tiles and windows are multiples: the driver's, at least GRANULE */
 	bool vmm;                    /* virtual memory management is there and not switched off */
 	atomic_bool dead;            /* the context has answered CONTEXT_DEAD */
+	int access[ACCESS_MOST];     /* devices that may access what is mapped: this one, then its peers; guarded by the */
+	int access_count;            /* growth lock */
 };
 
 /* Checks the table, reads the device's facts and retains the context. `use_vmm` false: as if the device
@@ -33,13 +37,20 @@ static inline bool driver_is_dead(const struct driver *d)
 }
 
 trz_status driver_mem_info(struct driver *d, uint64_t *free_bytes, uint64_t *total_bytes);
-trz_status driver_create(struct driver *d, uint64_t size, trz_handle *handle);
+/* export_kinds: TRZ_EXPORT_*, a set. */
+trz_status driver_create(struct driver *d, uint64_t size, unsigned export_kinds, trz_handle *handle);
 trz_status driver_release(struct driver *d, trz_handle handle);
+trz_status driver_export_handle(struct driver *d, trz_handle handle, unsigned kind, void *shareable);
+trz_status driver_import_handle(struct driver *d, unsigned kind, const void *shareable, trz_handle *handle);
 trz_status driver_reserve(struct driver *d, uint64_t size, trz_addr *address);
 trz_status driver_unreserve(struct driver *d, trz_addr address, uint64_t size);
 trz_status driver_map(struct driver *d, trz_addr address, uint64_t size, trz_handle handle);
 trz_status driver_unmap(struct driver *d, trz_addr address, uint64_t size);
 trz_status driver_set_access(struct driver *d, trz_addr address, uint64_t size);
+
+/* The same for one more device; and whether that is possible at all: NO_DEVICE, NOT_SUPPORTED, with the text. */
+trz_status driver_grant(struct driver *d, trz_addr address, uint64_t size, int device);
+trz_status driver_check_peer(struct driver *d, int device);
 trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address);
 trz_status driver_mem_free(struct driver *d, trz_addr address);
 trz_status driver_event_create(struct driver *d, trz_event *event);

@@ -176,7 +176,7 @@ struct block *flip_locked(trz_heap *h, struct lane *l, enum kind kind, uint64_t 
 {
 	struct search f = {.heap = h, .lane = l, .bytes = bytes, .candidates = n};
 	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
-		if (hole->kind == kind && hole->window->pool == l->pool)
+		if (hole->kind == kind && hole->window->pool == l->pool && !hole->window->apart)
 			scan_hole(&f, hole);
 	*unpassed = f.best.hole && f.best.unpassed;
 	if (!f.best.hole || *unpassed)

@@ -28,7 +28,7 @@
 #include "flip.h"
 #include "reclaim.h"
 
-enum { SMALL_TILE = 2 * GRANULE };
+enum { SMALL_TILE = 2 * GRANULE, FINE_TILE = 2 * GRANULE };
 
 /* One growth under way. */
 struct growth {
@@ -63,7 +63,8 @@ static uint64_t preferred_tile(const trz_heap *h, enum kind kind)
 		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
 	uint64_t left = min_u64(h->capacity, limit_of(h));
 	left = left > reserved ? left - reserved : 0;
-	return align_down(max_u64(min_u64(size, left / 1024), h->driver.granule), h->driver.granule);
+	uint64_t fine = max_u64(left / 256, min_u64(left / 64, FINE_TILE));
+	return align_down(max_u64(min_u64(size, fine), h->driver.granule), h->driver.granule);
 }
 
 /* Whether `bytes` of new memory for a request keep within the slack. */
@@ -300,7 +301,7 @@ static trz_status create_one(struct growth *g, uint64_t size)
 	trz_heap *h = g->heap;
 	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
 		return meta_exhausted();
-	trz_status status = tile_create(&h->tiles, size, g->kind, &h->lay_list[g->count]);
+	trz_status status = tile_create(&h->tiles, size, g->kind, 0, &h->lay_list[g->count]);
 	if (status != TRZ_OK)
 		return status;
 	g->count++;
@@ -503,6 +504,25 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 
 /* ---- */
 
+/* Lays what is needed behind the window's end. */
+static trz_status extend(struct growth *g, struct block **out)
+{
+	trz_heap *h = g->heap;
+	gather(g);
+	if (g->unpassed && fence(g) != TRZ_OK)
+		ungather(g);
+	trz_status status = create_missing(g);
+	if (status == TRZ_OK)
+		status = lay(g);
+	if (status != TRZ_OK)
+		return give_up(g, status);
+	account_moved(g);
+	heap_lock(h);
+	*out = finish_locked(g);
+	heap_unlock(h);
+	return TRZ_OK;
+}
+
 trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enum effort effort,
                 struct block **out)
 {
@@ -520,19 +540,18 @@ trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enu
 	trz_status status = find_room(&g, bytes);
 	if (status != TRZ_OK)
 		return status;
-	gather(&g);
-	if (g.unpassed && fence(&g) != TRZ_OK)
-		ungather(&g);
-	status = create_missing(&g);
-	if (status == TRZ_OK)
-		status = lay(&g);
-	if (status != TRZ_OK)
-		return give_up(&g, status);
-	account_moved(&g);
-	heap_lock(h);
-	*out = finish_locked(&g);
-	heap_unlock(h);
-	return TRZ_OK;
+	return extend(&g, out);
+}
+
+trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct block *tail, uint64_t bytes,
+                       struct block **out)
+{
+	enum kind kind = (enum kind)w->kind;
+	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = GROW_THRIFTY, .window = w, .tail = tail,
+	                   .need = align_up(bytes, h->driver.granule)};
+	if (w->base + w->size - w->top < g.need + max_u64(preferred_tile(h, kind), h->tile_most))
+		return give_up(&g, TRZ_ERROR_NO_ROOM);
+	return extend(&g, out);
 }
 
 /* ---- the largest request ---- */
@@ -553,9 +572,10 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 	const struct block *last = l->window[LARGE] ? l->window[LARGE]->blocks.last : NULL;
 	if (last && last->state == BLOCK_FREE && last->home == l)
 		tail = last->size;
+	uint64_t apart = reclaim_apart_bytes_locked(h);  /* the ladder would return it */
 	heap_unlock(h);
-	uint64_t limit = limit_of(h), reserved = heap_reserved(h);
-	uint64_t growth = min_u64(free_bytes, limit > reserved ? limit - reserved : 0);
+	uint64_t limit = limit_of(h), reserved = heap_reserved(h) - apart;
+	uint64_t growth = min_u64(free_bytes + apart, limit > reserved ? limit - reserved : 0);
 	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may consist of movable tiles: count it once */
 	uint64_t laid = align_down(growth, h->driver.granule) + movable + tail - min_u64(whole_tail, movable);
 	return max_u64(largest, laid);

@@ -19,6 +19,12 @@ enum effort {
 trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enum effort effort,
                 struct block **out);
 
+/* The same behind the end of a given window, which is all that is laid there, or behind its free tail: that is given as
+ * a busy block that counts as idle, or NULL, and is part of the result; `bytes` come on top. NO_ROOM: the window is
+ * used up. On an error the tail is free again. */
+trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct block *tail, uint64_t bytes,
+                       struct block **out);
+
 /* Whether `bytes` of new memory would keep reserved memory within the slack above the peak of what callers hold. */
 bool grow_is_cheap(const trz_heap *h, uint64_t bytes);
 

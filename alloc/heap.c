@@ -10,6 +10,7 @@
 #include "error.h"
 
 _Thread_local const char *heap_thread_tag;
+_Thread_local uint64_t heap_thread_frames;
 
 /* ---- opening and closing ---- */
 
@@ -26,6 +27,11 @@ static trz_status open_structures(trz_heap *h)
 	node_pool_init(&h->slabs, &h->meta, sizeof(struct slab));
 	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending));
 	node_pool_init(&h->uses, &h->meta, sizeof(struct use));
+	node_pool_init(&h->slot_frames, &h->meta, SLAB_SLOTS_MAX * sizeof(uint64_t));
+	if (h->config.native_frames) {
+		h->frame_callback = trz_native_frames;
+		h->frame_text = trz_native_frame_text;
+	}
 	h->config.tile_size = align_up(h->config.tile_size, h->driver.granule);
 	h->config.tile_size_max = align_up(h->config.tile_size_max, h->driver.granule);
 	tiles_init(&h->tiles, &h->meta, &h->driver, &h->counters);
@@ -107,19 +113,21 @@ trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
 	return status;
 }
 
-struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p)
+struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart)
 {
-	if (!p)
+	if (!p && !apart)
 		return &s->lane;
-	struct lane *l = pool_lane(p, s);
+	struct lane **list = p ? &p->lanes : &s->apart;
+	struct lane *l = lane_find(*list, s, apart);
 	if (l)
 		return l;
 	l = meta_alloc(&h->meta, sizeof *l);
 	if (!l)
 		return NULL;
+	l->apart = (uint8_t)apart;
 	lane_add(&h->streams.lanes, l, s, p, &h->counters.cached_bytes);
-	l->pool_next = p->lanes;
-	p->lanes = l;
+	l->pool_next = *list;
+	*list = l;
 	return l;
 }
 
@@ -127,7 +135,7 @@ struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p)
 
 static bool joins(const struct block *a, const struct block *b)
 {
-	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home;
+	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home && !a->home->apart;
 }
 
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
@@ -257,6 +265,8 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 	bin_unlink(&home->bins[s->size_class], s);
 	pagemap_set_slab(&h->pagemap, b->address, b->size, NULL);
 	counter_add(&h->counters.slab_bytes, (uint64_t)0 - b->size);
+	if (s->frames)
+		node_pool_give(&h->slot_frames, s->frames);
 	node_pool_give(&h->slabs, s);
 	heap_free_block_locked(h, b, home->stream->tickets.newest);
 }
@@ -288,24 +298,47 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 	stream_push_pending(s, p);
 }
 
-void heap_end_pending_locked(trz_heap *h, struct pending *p)
+/* What has been freed for good: `e` has its address, requested size and stack. */
+static void count_end_locked(trz_heap *h, const struct lane *home, struct history_event e, uint64_t size)
 {
-	uint64_t size = p->slab ? slab_class(p->slab)->slot_size : p->block->size;
-	const struct lane *home = p->slab ? p->slab->home : p->block->home;
-	history_note(&h->history, HISTORY_FREE_COMPLETED,
-	             .address = p->slab ? slab_slot_address(p->slab, p->slot) : p->block->address,
-	             .size = p->slab ? size - p->slab->slack[p->slot] : p->block->requested,
+	history_note(&h->history, HISTORY_FREE_COMPLETED, .address = e.address, .size = e.size, .frames = e.frames,
 	             .stream = (uint64_t)home->stream->handle, .pool = pool_id(home->pool));
 	level_sub(&h->counters.pending_bytes, size);
 	level_sub(&h->counters.pending, 1);
-	if (!p->slab) {
-		heap_free_block_locked(h, p->block, p->home_sequence);
+}
+
+void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
+{
+	b->sequence = sequence;
+	if (b->exports || b->window->foreign) {
+		b->state = BLOCK_ENDED;
 		return;
 	}
-	p->slab->pending &= ~((uint64_t)1 << p->slot);
+	struct history_event e = {.address = b->address, .size = b->requested, .frames = b->frames};
+	count_end_locked(h, b->home, e, b->size);
+	heap_free_block_locked(h, b, sequence);
+}
+
+static void end_slot_locked(trz_heap *h, const struct pending *p)
+{
+	struct slab *s = p->slab;
+	uint64_t size = slab_class(s)->slot_size;
+	count_end_locked(h, s->home, (struct history_event){.address = slab_slot_address(s, p->slot),
+	                                                    .size = size - s->slack[p->slot],
+	                                                    .frames = slot_frames(s, p->slot)}, size);
+	s->pending &= ~((uint64_t)1 << p->slot);
 	counter_add(&h->counters.pending_slot_bytes, (uint64_t)0 - size);
-	if (bin_give_slot(&p->slab->home->bins[p->slab->size_class], p->slab, p->slot))
-		heap_retire_slab_locked(h, p->slab);
+	if (bin_give_slot(&s->home->bins[s->size_class], s, p->slot))
+		heap_retire_slab_locked(h, s);
+}
+
+void heap_end_pending_locked(trz_heap *h, struct pending *p)
+{
+	if (p->slab)
+		end_slot_locked(h, p);
+	else
+		heap_end_block_locked(h, p->block, p->home_sequence);
+	node_pool_give(&h->pendings, p);
 }
 
 /* One stream has passed: true if there is another one to await. */
@@ -332,10 +365,8 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 		s->pending_first = p->next;
 		if (!s->pending_first)
 			s->pending_last = &s->pending_first;
-		if (await_next_use_locked(h, p))
-			continue;
-		heap_end_pending_locked(h, p);
-		node_pool_give(&h->pendings, p);
+		if (!await_next_use_locked(h, p))
+			heap_end_pending_locked(h, p);
 	}
 }
 
@@ -380,6 +411,16 @@ void heap_return_event(trz_heap *h, trz_event event)
 	heap_unlock(h);
 	if (!kept)
 		driver_event_destroy(&h->driver, event);
+}
+
+void heap_destroy_event(trz_heap *h, trz_event event)
+{
+	if (driver_event_destroy(&h->driver, event) == TRZ_OK)
+		return;
+	heap_lock(h);
+	h->events.alive++;
+	heap_unlock(h);
+	heap_return_event(h, event);
 }
 
 /* Asks the oldest event, as long as the answer is yes. */
@@ -448,18 +489,50 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }
 
+/* Asks the events that came with frees. */
+static void collect_given(trz_heap *h)
+{
+	struct pending **link = &h->given, *p;
+	for (;;) {
+		heap_lock(h);
+		p = *link;
+		heap_unlock(h);
+		if (!p)
+			return;
+		trz_event event = p->event;
+		trz_status status = driver_event_query(&h->driver, event);
+		heap_lock(h);
+		while (*link != p)  /* others are put in front meanwhile */
+			link = &(*link)->next;
+		if (status == TRZ_OK) {
+			*link = p->next;
+			heap_end_pending_locked(h, p);
+			atomic_fetch_sub_explicit(&h->given_count, 1, memory_order_relaxed);
+		} else {
+			link = &p->next;
+		}
+		heap_unlock(h);
+		if (status == TRZ_OK)
+			heap_destroy_event(h, event);
+	}
+}
+
 void heap_poll(trz_heap *h)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
-	atomic_store_explicit(&h->poll_wanted, false, memory_order_relaxed);
+	heap_lock(h);
+	atomic_store_explicit(&h->poll_wanted, h->imports_freed > 0, memory_order_relaxed);
+	heap_unlock(h);
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		record_late(h, s);
 		collect_passed(h, s);
 		heap_lock(h);
+		stream_note_poll(s);
 		heap_drain_pending_locked(h, s);
 		heap_unlock(h);
 	}
+	collect_given(h);
 	heap_lock(h);
 	heap_dissolve_pools_locked(h);
 	heap_unlock(h);

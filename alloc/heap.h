@@ -32,12 +32,18 @@ struct trz_heap {
 	struct node_pool uses;
 	struct pool *pools;          /* the private ones; the list changes under the growth lock, but for additions */
 	uint32_t pool_ids;           /* the last one given */
+	struct pending *given;       /* what was freed with an event; only the holder of the growth lock takes any out */
+	atomic_uint given_count;     /* of those; read without the lock */
+	unsigned imports_freed;      /* imports that callers have given back and that are still mapped */
 	struct block *holes;         /* all of them; every writer holds the growth lock, too */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
 	struct counters counters;
 	struct history history;
+	bool keeps_frames;           /* slots carry frames */
+	bool notes;                  /* the history is on, or slots carry frames */
+	struct node_pool slot_frames;
 	struct history_tags tags;
 	counter active_bytes_peak, active_peak;
 
@@ -45,6 +51,7 @@ struct trz_heap {
 	pthread_mutex_t growth_lock;
 	struct tiles tiles;
 	struct window *windows[KINDS];  /* all; each lane has one of its own that grows */
+	struct window *imports;         /* those with memory of other processes, which are in no other list */
 	struct candidate *candidates;
 	struct tile **lay_list;
 	struct block **moved;
@@ -53,6 +60,8 @@ struct trz_heap {
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
+	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
+	bool tells_maps;                     /* there is a map callback */
 
 	/* guarded by `divert_lock` */
 	pthread_rwlock_t divert_lock;
@@ -66,10 +75,16 @@ struct trz_heap {
 	uint64_t capacity;           /* bytes that the device had free when the heap was opened */
 
 	_Atomic uint64_t limit;
-	pthread_mutex_t oom_lock;    /* of the two below; nothing is locked or called while it is held */
+	pthread_mutex_t oom_lock;    /* of the callbacks below and last_oom; nothing is locked or called while it is held */
 	trz_oom_info last_oom;       /* requested 0: none yet */
 	trz_oom_callback *oom_callback;
 	void *oom_user;
+	trz_map_callback *map_callback;
+	void *map_user;
+	trz_frame_callback *frame_callback;  /* these three, too: what names the stacks of callers */
+	trz_frame_text_callback *frame_text;
+	void *frame_user;
+	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
 	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
 };
 
@@ -88,7 +103,8 @@ static inline void heap_unlock(trz_heap *h)
 static inline trz_capture_mode heap_lock_growth(trz_heap *h)
 {
 	pthread_mutex_lock(&h->growth_lock);
-	return driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
+	h->growth_mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
+	return h->growth_mode;
 }
 
 static inline void heap_unlock_growth(trz_heap *h, trz_capture_mode mode)
@@ -120,16 +136,31 @@ static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
 /* The text that the calling thread tags its allocations with; NULL: none. */
 extern _Thread_local const char *heap_thread_tag;
 
+/* What the stack of the calling thread's operation is known by; 0: not known. */
+extern _Thread_local uint64_t heap_thread_frames;
+
 static inline uint32_t heap_tag_locked(trz_heap *h)
 {
 	return heap_thread_tag ? history_tag(&h->tags, heap_thread_tag) : 0;
 }
 
+/* What the stack of a slot's allocation is known by. */
+static inline uint64_t slot_frames(const struct slab *s, unsigned slot)
+{
+	return s->frames ? s->frames[slot] : 0;
+}
+
 /* The stream of a handle, added if it is new. May call the driver (its id). */
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
 
-/* The stream's lane of a pool (NULL: the default one), made if it is new. NULL: no host memory. */
-struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p);
+/* The stream's lane of a pool (NULL: the default one), for packed memory or for some sort apart, made if it is new.
+ * NULL: no host memory. */
+struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);
+
+static inline struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p)
+{
+	return heap_lane_apart_locked(h, s, p, 0);
+}
 
 /* A new private pool with one reference; and giving one up. Those still held by allocations under way count, too. */
 trz_status heap_pool_create(trz_heap *h, struct pool **out);
@@ -183,8 +214,12 @@ void heap_retire_empty_slabs(trz_heap *h);
 /* Notes freed memory that waits for `sequence` of `s`: `p` has been filled in but for those. */
 void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequence);
 
-/* Every ticket of it has passed, or is ordered before what its home is given from now on: the memory is free, with
- * `home_sequence` for its ticket there. The caller gives the node back. */
+/* A pending block, whose tickets have all passed, becomes free with the ticket `sequence` of its home; or ended, where
+ * other processes may still use it, or where it is theirs. */
+void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
+
+/* What a pending entry waited for has come, or is ordered before what its home is given from now on: its memory is
+ * free, with `home_sequence` for its ticket there, or ended; the entry goes. */
 void heap_end_pending_locked(trz_heap *h, struct pending *p);
 
 /* Gives back what waited for tickets that have passed. */
@@ -202,5 +237,8 @@ trz_event heap_record_event(trz_heap *h, const struct stream *s);
 
 /* Takes an event back into the pool; without host memory it is destroyed. */
 void heap_return_event(trz_heap *h, trz_event event);
+
+/* Destroys an event that a caller has given; where the driver refuses it joins the pool. */
+void heap_destroy_event(trz_heap *h, trz_event event);
 
 #endif

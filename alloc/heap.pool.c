@@ -49,9 +49,32 @@ static void rehome_block_locked(struct block *b, struct lane *to)
 		}
 		break;
 	case BLOCK_PENDING:
+	case BLOCK_ENDED:
 	case BLOCK_BUSY:  /* a free that is recording its event */
 	case BLOCK_HOLE:
 		break;
+	}
+}
+
+/* The stream's lane of the default pool for what this one holds; NULL: it has none. */
+static struct lane *heir(const struct lane *l)
+{
+	return l->apart ? lane_find(l->stream->apart, l->stream, l->apart) : &l->stream->lane;
+}
+
+/* Lanes without an heir become lanes of the default pool themselves. */
+static void keep_lanes_locked(struct pool *p)
+{
+	for (struct lane **link = &p->lanes; *link;) {
+		struct lane *l = *link;
+		if (heir(l)) {
+			link = &l->pool_next;
+			continue;
+		}
+		*link = l->pool_next;
+		l->pool = NULL;
+		l->pool_next = l->stream->apart;
+		l->stream->apart = l;
 	}
 }
 
@@ -59,13 +82,14 @@ static void open_window_to_all_locked(struct window *w)
 {
 	w->pool = NULL;
 	for (struct block *b = w->blocks.first; b; b = b->next)
-		if (b->home)
-			rehome_block_locked(b, &b->home->stream->lane);
+		if (b->home && heir(b->home) != b->home)
+			rehome_block_locked(b, heir(b->home));
 }
 
 /* Gives all memory of a pool to the default one. Growth lock held. */
 static void dissolve_locked(trz_heap *h, struct pool *p)
 {
+	keep_lanes_locked(p);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (w->pool == p)

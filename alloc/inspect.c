@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "error.h"
+#include "frames.h"
 #include "snapshot.h"
 
 static uint64_t largest_free(const trz_heap *h)
@@ -57,8 +58,10 @@ trz_status inspect_history(trz_heap *h, size_t events)
 	heap_lock(h);
 	void *old = history_stop(&h->history);
 	bool on = !memory || history_start(&h->history, memory, bytes);
+	h->notes = h->history.ring || h->keeps_frames;
 	heap_unlock(h);
 	meta_free(&h->meta, old);
+	frames_update(h);
 	return on ? TRZ_OK : trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history needs room for an event");
 }
 
@@ -83,6 +86,7 @@ static void add_slab(struct snapshot *s, const struct slab *slab)
 			                                              .size = c->slot_size,
 			                                              .requested = c->slot_size - slab->slack[slot],
 			                                              .stream = (uint64_t)slab->home->stream->handle,
+			                                              .frames = slot_frames(slab, slot),
 			                                              .pending = slab->pending >> slot & 1});
 }
 
@@ -104,12 +108,13 @@ static void add_window(struct snapshot *s, const struct window *w)
 			add_range(s, w, b->address, b->size);
 		if (b->state == BLOCK_SLAB)
 			add_slab(s, b->slab);
-		else if (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING)
+		else if (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED)
 			snapshot_add_block(s, (struct snapshot_block){.address = b->address,
 			                                              .size = b->size,
 			                                              .requested = b->requested,
 			                                              .stream = (uint64_t)b->home->stream->handle,
-			                                              .pending = b->state == BLOCK_PENDING});
+			                                              .frames = b->frames,
+			                                              .pending = b->state != BLOCK_LIVE});
 	}
 }
 
@@ -146,7 +151,10 @@ static trz_status take_snapshot(trz_heap *h, struct snapshot *s)
 trz_status inspect_snapshot(trz_heap *h, const char *path)
 {
 	struct snapshot s;
+	struct frames_teller teller = frames_teller(h);
 	trz_status status = take_snapshot(h, &s);
+	s.frames = frames_tell;
+	s.frames_owner = &teller;
 	if (status == TRZ_OK)
 		status = snapshot_to_file(&s, path);
 	snapshot_free(&s);

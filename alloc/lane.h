@@ -13,12 +13,21 @@ struct lane {
 	struct lane *next;               /* of the heap */
 	struct lane *pool_next;          /* of the private pool */
 	struct stream *stream;           /* const */
-	struct pool *pool;               /* const; NULL: the default pool, which everybody shares */
+	struct pool *pool;               /* NULL: the default pool, which everybody shares */
+	uint8_t apart;                   /* const; APART_*: whole tiles, each a block; 0: packed memory */
 	struct fit fit[KINDS];           /* its free blocks */
 	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
 	uint64_t held, held_peak;        /* bytes of its live blocks */
 	struct window *window[KINDS];    /* where its memory grows; guarded by the growth lock */
 };
+
+/* The first lane of such a list, by pool_next, that is the stream's (NULL: anybody's) and holds memory of this sort. */
+static inline struct lane *lane_find(struct lane *l, const struct stream *s, unsigned apart)
+{
+	while (l && ((s && l->stream != s) || l->apart != apart))
+		l = l->pool_next;
+	return l;
+}
 
 /* All lanes of a heap, oldest first. */
 struct lanes {

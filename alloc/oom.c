@@ -43,10 +43,32 @@ static void gather(const struct climb *c)
 	heap_unlock(c->heap);
 }
 
-/* Makes the stream wait, on the device, for frees of other streams. */
+/* Returns free memory apart to the driver: nothing else can be served from it. */
+static void apart(const struct climb *c)
+{
+	reclaim_apart(c->heap, c->bytes);
+}
+
+/* What is lacking even if all that is free, pending too, and all that the device and the limit allow lay in one
+ * piece. */
+static uint64_t missing(trz_heap *h, uint64_t bytes, uint64_t device_free)
+{
+	uint64_t limit = atomic_load(&h->limit), reserved = heap_reserved(h), growth = device_free;
+	if (limit)
+		growth = min_u64(growth, limit > reserved ? limit - reserved : 0);
+	uint64_t all = growth + counter_get(&h->counters.cached_bytes.current) +
+	               counter_get(&h->counters.pending_bytes.current);
+	return bytes > all ? bytes - all : 0;
+}
+
+/* Makes the stream wait, on the device, for frees of other streams; not for nothing. */
 static void wait_for_frees(const struct climb *c)
 {
-	borrow_with_waits(c->heap, c->lane, c->kind, c->bytes);
+	uint64_t free_bytes = 0, total;
+	if (driver_mem_info(&c->heap->driver, &free_bytes, &total) != TRZ_OK)
+		free_bytes = 0;
+	if (missing(c->heap, c->bytes, free_bytes) == 0)
+		borrow_with_waits(c->heap, c->lane, c->kind, c->bytes);
 }
 
 /* Gives the driver what it refused before, and classic segments, which cannot be moved to where they are needed. A
@@ -70,6 +92,7 @@ static const struct rung ladder[] = {
 	{drain, offsetof(struct counters, rung_drain), false},
 	{slabs, offsetof(struct counters, rung_slabs), false},
 	{gather, offsetof(struct counters, rung_gather), true},
+	{apart, offsetof(struct counters, rung_apart), true},
 	{wait_for_frees, offsetof(struct counters, rung_wait), true},
 	{trim, offsetof(struct counters, rung_trim), true},
 };
@@ -123,13 +146,12 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes)
 	                  .pending = counter_get(&h->counters.pending_bytes.current),
 	                  .cached = counter_get(&h->counters.cached_bytes.current),
 	                  .largest = grow_largest(h, l)};
-	uint64_t growth = limit ? min_u64(free_bytes, limit > i.reserved ? limit - i.reserved : 0) : free_bytes;
-	i.missing = bytes > growth + i.cached ? bytes - growth - i.cached : 0;
+	i.missing = missing(h, bytes, free_bytes);
 	return i;
 }
 
-/* Keeps the facts and sets the error text: one line with what was asked, where the memory is, what would help. */
-static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
+/* One line with what was asked, where the memory is, what would help. */
+trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
 {
 	enum { N = 32 };
 	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], missing[N];
@@ -141,7 +163,7 @@ static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status
 	counter_add(&h->counters.num_ooms, 1);
 	heap_lock(h);
 	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)l->stream->handle,
-	             .device_free = i.device_free);
+	             .device_free = i.device_free, .frames = heap_thread_frames);
 	heap_unlock(h);
 	size_text(i.limit, limit, N);
 	size_text(i.missing, missing, N);
@@ -176,7 +198,7 @@ trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t byte
 		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}
-	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, l, requested, refused);
+	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : oom_report(h, l, requested, refused);
 }
 
 bool oom_ask(trz_heap *h, trz_status status)

@@ -17,6 +17,9 @@ bool oom_is_want_of_memory(trz_status status);
 trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
                       trz_status refused, struct block **out);
 
+/* Keeps the facts of a failed request for trz_last_oom and sets the error text. Returns the status. */
+trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status);
+
 /* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that
  * of the failure. A failure inside the callback asks nobody. */
 bool oom_ask(trz_heap *h, trz_status status);

@@ -35,13 +35,10 @@ static inline uint32_t pool_id(const struct pool *p)
 	return p ? p->id : 0;
 }
 
-/* The stream's lane in a private pool; NULL: it has none yet. */
+/* The stream's lane of packed memory in a private pool; NULL: it has none yet. */
 static inline struct lane *pool_lane(const struct pool *p, const struct stream *s)
 {
-	struct lane *l = p->lanes;
-	while (l && l->stream != s)
-		l = l->pool_next;
-	return l;
+	return lane_find(p->lanes, s, 0);
 }
 
 #endif

@@ -12,7 +12,7 @@
 struct saved {
 	trz_addr address;
 	uint64_t size;
-	uint64_t requested;                 /* of a block */
+	uint64_t requested, frames;         /* of a block */
 	struct stream *stream;
 	unsigned size_class;                /* CLASS_COUNT: a block */
 	uint64_t held;                      /* of a slab, a bit for each slot */
@@ -78,6 +78,7 @@ static struct saved save(const struct block *b)
 	struct saved s = {.address = b->address, .size = b->size, .stream = b->home->stream, .size_class = CLASS_COUNT};
 	if (b->state == BLOCK_LIVE) {
 		s.requested = b->requested;
+		s.frames = b->frames;
 		return s;
 	}
 	s.size_class = b->slab->size_class;
@@ -193,10 +194,11 @@ static bool is_settled(const struct block *b)
 {
 	switch ((enum block_state)b->state) {
 	case BLOCK_LIVE:
-		return !b->uses;
+		return !b->uses && !b->exports;
 	case BLOCK_SLAB:
 		return !b->slab->uses && !b->slab->pending;
 	case BLOCK_PENDING:
+	case BLOCK_ENDED:
 	case BLOCK_BUSY:
 		return false;
 	case BLOCK_FREE:
@@ -278,14 +280,15 @@ static void drop_everything_locked(trz_heap *h, const struct pool *p)
 		}
 }
 
-/* Makes all free memory one lane's, so that neighbours join. */
+/* Makes all packed free memory one lane's, so that neighbours join. */
 static void join_lanes_locked(trz_heap *h, const struct pool *p)
 {
-	for (struct lane *l = p->lanes ? p->lanes->pool_next : NULL; l; l = l->pool_next)
+	struct lane *first = lane_find(p->lanes, NULL, 0);
+	for (struct lane *l = first; l && (l = lane_find(l->pool_next, NULL, 0));)
 		for (int kind = 0; kind < KINDS; kind++)
 			for (struct block *b; (b = fit_find(&l->fit[kind], UNIT));) {
 				fit_remove(&l->fit[kind], b);
-				b->home = p->lanes;
+				b->home = first;
 				heap_free_block_locked(h, b, 0);
 			}
 }
@@ -312,7 +315,7 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 
 static void place_locked(trz_heap *h, const struct pool *p, struct block *b, const struct saved *saved)
 {
-	b->home = pool_lane(p, saved->stream);
+	b->home = lane_find(p->lanes, saved->stream, b->window->apart);
 	if (saved->size_class < CLASS_COUNT) {
 		place_slab_locked(h, b, saved);
 		return;
@@ -325,6 +328,7 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
 	account_alloc(h, LARGE, saved->requested, b->size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, b->home, b->address, saved->requested);
+	b->frames = saved->frames;
 }
 
 static void place_everything_locked(trz_heap *h, const struct pool *p, const struct trz_pool_state *state)

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "borrow.h"
+#include "import.h"
+#include "notice.h"
 
 static trz_status worse(trz_status a, trz_status b)
 {
@@ -58,8 +60,8 @@ static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 	return true;
 }
 
-/* The wholly free tiles of one free block. */
-static size_t find_in_block(trz_heap *h, struct block *b, bool passed, size_t n)
+/* The wholly free tiles of one free block, up to `*most` bytes. */
+static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t *most, size_t n)
 {
 	if (b->window->classic) {
 		struct candidate c = {b->window->classic, b, passed};
@@ -67,9 +69,11 @@ static size_t find_in_block(trz_heap *h, struct block *b, bool passed, size_t n)
 	}
 	trz_addr cursor = b->address;
 	struct tile *tile;
-	while ((tile = window_next_tile(b->window, &cursor, block_end(b))))
+	while ((tile = window_next_tile(b->window, &cursor, block_end(b))) && tile->size <= *most) {
 		if (!add_candidate(h, n++, (struct candidate){tile, b, passed}))
 			return SIZE_MAX;
+		*most -= *most == UINT64_MAX ? 0 : tile->size;
+	}
 	return n;
 }
 
@@ -78,9 +82,11 @@ const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *
 	return tile->found_at < n && h->candidates[tile->found_at].tile == tile ? &h->candidates[tile->found_at] : NULL;
 }
 
-/* Whether memory of `of` may go to `to`; NULL: to the driver. */
+/* Whether memory of `of` may go to `to`; NULL: to the driver. Memory apart never moves. */
 static bool may_leave(const struct lane *of, const struct lane *to, unsigned how)
 {
+	if (to && of->apart)
+		return false;
 	return !lane_is_pinned(of) && (!to || !of->pool || of->pool == to->pool || how & FIND_EVERYWHERE);
 }
 
@@ -93,12 +99,11 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 		const struct fit *f = &of->fit[kind];
 		bool ordered = l && of->stream == l->stream && !(how & FIND_PASSED);
 		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
-		for (struct block *b = fit_find(f, h->tile_least[kind]); b; b = fit_next(f, b)) {
+		for (struct block *b = fit_find(f, of->apart ? GRANULE : h->tile_least[kind]); b; b = fit_next(f, b)) {
 			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
-			if (b->size > most || !(passed || ordered))
+			if (!(passed || ordered))
 				continue;
-			most -= most == UINT64_MAX ? 0 : b->size;
-			n = find_in_block(h, b, passed, n);
+			n = find_in_block(h, b, passed, &most, n);
 			if (n == SIZE_MAX)
 				return n;
 		}
@@ -124,6 +129,8 @@ static void uncount_tile(trz_heap *h, const struct tile *tile)
 {
 	flow_sub(&h->counters.reserved_bytes, tile->kind, tile->size);
 	flow_sub(&h->counters.segment, tile->kind, 1);
+	if (tile->apart)
+		level_sub(&h->counters.apart_bytes, tile->size);
 }
 
 void reclaim_make_zombie(trz_heap *h, struct tile *tile)
@@ -192,34 +199,42 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 	return TRZ_OK;
 }
 
-/* Cuts candidates out of their blocks until no more than `keep` bytes would stay: they become h->moved. */
-static size_t cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
+/* Cuts candidates out of their blocks until no more than `keep` bytes would stay: a list by `left`, since the growth
+ * lock, which guards the candidates, may be given back before the last is returned. Two nodes for
+ * each have been reserved. */
+static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 {
 	uint64_t reserved = heap_reserved(h);
-	size_t cut = 0;
-	if (!node_pool_reserve(&h->blocks, 2 * n))
-		return 0;
-	for (; cut < n && reserved > keep; cut++) {
-		struct block *b = reclaim_cut_locked(h, &h->candidates[cut]);
+	struct block *first = NULL, **link = &first;
+	for (size_t i = 0; i < n && reserved > keep; i++) {
+		if (h->candidates[i].tile->pins)
+			continue;
+		struct block *b = reclaim_cut_locked(h, &h->candidates[i]);
 		level_add(&h->counters.idle_bytes, b->size);
 		reserved -= b->size;
-		h->moved[cut] = b;
+		*link = b;
+		link = &b->left;
 	}
-	return cut;
+	*link = NULL;
+	return first;
 }
 
 /* Returns the memory of a busy block; on an error the block is free again. */
-static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
+static trz_status return_block(trz_heap *h, struct block *b)
 {
 	bool classic = b->window->classic != NULL, gone;
 	uint32_t pool = pool_id(b->window->pool);
+	struct tile *tile = classic ? b->window->classic : window_at(b->window, b->address)->tile;
 	trz_status status;
+	notice_leaving(h, b->window, tile);
 	if (classic) {
 		status = return_classic(h, b->window);
 		gone = status == TRZ_OK;
 	} else {
 		gone = reclaim_destroy_tile(h, tile, &status);
 	}
+	if (!gone)
+		notice_back(h, b->window, tile);
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
 	if (gone)
@@ -235,16 +250,59 @@ static trz_status return_block(trz_heap *h, struct block *b, struct tile *tile)
 	return status;
 }
 
+/* A passed free block of memory apart; NULL: none. */
+static struct block *find_apart_locked(trz_heap *h)
+{
+	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
+		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
+			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence))
+				return b;
+	return NULL;
+}
+
+uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
+{
+	uint64_t returned = 0;
+	while (returned < bytes) {
+		heap_lock(h);
+		struct block *b = find_apart_locked(h);
+		if (b) {
+			heap_cut_block_locked(h, b, b->address, b->size);
+			level_add(&h->counters.idle_bytes, b->size);
+		}
+		heap_unlock(h);
+		uint64_t size = b ? b->size : 0;
+		if (!b || return_block(h, b) != TRZ_OK)
+			break;
+		returned += size;
+	}
+	return returned;
+}
+
+uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
+{
+	uint64_t bytes = 0;
+	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
+		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
+			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence))
+				bytes += b->size;
+	return bytes;
+}
+
 static trz_status trim_pool(trz_heap *h, enum kind kind, uint64_t keep)
 {
 	heap_lock(h);
 	borrow_join_everywhere_locked(h, kind);
 	size_t n = reclaim_find_locked(h, NULL, kind, 0, 0);
-	size_t cut = n == SIZE_MAX || !reclaim_lists(h, n) ? 0 : cut_to_keep_locked(h, n, keep);
+	bool room = n != SIZE_MAX && node_pool_reserve(&h->blocks, 2 * n);
+	struct block *b = room ? cut_to_keep_locked(h, n, keep) : NULL;
 	heap_unlock(h);
-	trz_status worst = n == SIZE_MAX ? TRZ_ERROR_HOST_MEMORY : TRZ_OK;
-	for (size_t i = 0; i < cut; i++)
-		worst = worse(worst, return_block(h, h->moved[i], h->candidates[i].tile));
+	trz_status worst = room ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
+	while (b) {
+		struct block *next = b->left;
+		worst = worse(worst, return_block(h, b));
+		b = next;
+	}
 	return worst;
 }
 
@@ -252,6 +310,7 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 {
 	uint64_t before = heap_reserved(h);
 	heap_poll(h);
+	import_sweep(h);
 	reclaim_retry_zombies(h);
 	heap_retire_empty_slabs(h);
 	trz_status status = worse(trim_pool(h, LARGE, keep), trim_pool(h, SMALL, keep));
@@ -273,15 +332,40 @@ static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
 	return passed;
 }
 
-static void unmap_aliases_of(trz_heap *h, struct window *w, uint64_t most)
+enum { ALIASES_AT_ONCE = 512 };
+
+/* Stale places of a window; the list has room for `most`. */
+static size_t find_aliases(trz_heap *h, const struct window *w, struct laid *list, size_t most)
 {
-	for (trz_addr a = w->base; a < w->top && counter_get(&h->counters.alias.current) > most;) {
+	size_t n = 0;
+	for (trz_addr a = w->base; a < w->top && n < most;) {
 		struct laid l = *window_at(w, a);
 		a += l.tile ? l.tile->size : GRANULE;
-		bool stale = l.tile && l.tile->places->address != l.address;
+		bool stale = l.tile && !l.tile->zombie && !l.tile->pins && l.tile->places->address != l.address;
 		if (stale && alias_passed(h, l.tile, l.address))
-			window_unmap_alias(&h->tiles, l.tile, l.address);
+			list[n++] = l;
 	}
+	return n;
+}
+
+/* Unmaps the oldest aliases, which have the lowest addresses, until `most` are left, or there are no more that can go.
+ * false: that is done. The growth lock may have been given back meanwhile. */
+static bool unmap_some_aliases(trz_heap *h, uint64_t most)
+{
+	struct laid list[ALIASES_AT_ONCE];
+	uint64_t aliases = counter_get(&h->counters.alias.current);
+	size_t n = 0, wanted = aliases > most ? min_u64(aliases - most, ALIASES_AT_ONCE) : 0;
+	for (int kind = 0; kind < KINDS; kind++)
+		for (const struct window *w = h->windows[kind]; w && n < wanted; w = w->next)
+			if (!w->classic)
+				n += find_aliases(h, w, list + n, wanted - n);
+	notice_aliases_leaving(h, list, n);
+	size_t refused = 0;
+	for (size_t i = 0; i < n; i++)
+		if (window_unmap_alias(&h->tiles, list[i].tile, list[i].address) != TRZ_OK)
+			list[refused++] = list[i];
+	notice_aliases_back(h, list, refused);
+	return n && !refused;
 }
 
 void reclaim_aliases(trz_heap *h)
@@ -290,10 +374,8 @@ void reclaim_aliases(trz_heap *h)
 	if (counter_get(&h->counters.alias.current) <= most)
 		return;
 	heap_poll(h);
-	for (int kind = 0; kind < KINDS; kind++)  /* the lowest addresses are the oldest */
-		for (struct window *w = h->windows[kind]; w; w = w->next)
-			if (!w->classic)
-				unmap_aliases_of(h, w, most / 2);
+	while (unmap_some_aliases(h, most / 2))
+		;
 }
 
 /* ---- windows and the end ---- */
@@ -309,28 +391,39 @@ static bool grows(trz_heap *h, const struct window *w)
 	return l != NULL;
 }
 
-/* Old windows keep their addresses out of use (law 10) until as much address space is held as eight devices'. */
+/* false: the driver refuses. */
+static bool close_window(trz_heap *h, struct window **link)
+{
+	struct window *w = *link, *next = w->next;
+	struct block *first = w->blocks.first;
+	if (window_close(&h->meta, &h->driver, w) != TRZ_OK)
+		return false;
+	*link = next;
+	counter_add(&h->counters.windows_closed, 1);
+	heap_lock(h);
+	heap_drop_holes_locked(h, first);
+	heap_unlock(h);
+	return true;
+}
+
+/* Windows that are used up, and in which nothing is mapped, keep their addresses out of use (law 10): the newest of
+ * each kind, up to a number of devices' worth. */
 void reclaim_windows(trz_heap *h)
 {
-	uint64_t most = 8 * h->config.window_factor * max_u64(h->driver.info.total_bytes, GRANULE);
+	uint64_t most = h->config.quarantine * max_u64(h->driver.info.total_bytes, GRANULE), held = 0;
 	for (int kind = 0; kind < KINDS; kind++) {
 		if (!h->windows[kind] || h->windows[kind]->classic)
 			continue;
 		for (struct window **link = &h->windows[kind]; *link;) {
-			struct window *w = *link, *next = w->next;
-			if (w->mapped != 0 || grows(h, w) || counter_get(&h->counters.address_bytes.current) <= most) {
-				link = &w->next;
+			struct window *w = *link;
+			bool over = w->mapped == 0 && !grows(h, w);
+			if (over && held + w->size > most && close_window(h, link))
 				continue;
-			}
-			struct block *first = w->blocks.first;
-			if (window_close(&h->meta, &h->driver, w) != TRZ_OK)
-				return;
-			*link = next;
-			heap_lock(h);
-			heap_drop_holes_locked(h, first);
-			heap_unlock(h);
+			held += over ? w->size : 0;
+			link = &w->next;
 		}
 	}
+	level_set(&h->counters.quarantine_bytes, held);
 }
 
 /* Waits for what only other threads' per-thread streams hold: the legacy default stream waits for them, and can be
@@ -385,10 +478,19 @@ static trz_status wait_for_stream(trz_heap *h, struct stream *s)
 	return status == TRZ_OK && t->recorded < t->newest && !s->thread_bound ? why_uncovered(h, s) : status;
 }
 
+/* Waits for the events that came with frees; the next poll sees that they have completed. */
+static trz_status wait_for_given(trz_heap *h)
+{
+	trz_status worst = TRZ_OK;
+	for (const struct pending *p = h->given; p; p = p->next)
+		worst = worse(worst, driver_event_sync(&h->driver, p->event));
+	return worst;
+}
+
 /* Waits for the work behind every free. A context that has died has no work left. */
 static trz_status wait_for_streams(trz_heap *h)
 {
-	trz_status worst = wait_for_thread_streams(h);
+	trz_status worst = worse(wait_for_thread_streams(h), wait_for_given(h));
 	heap_poll(h);
 	for (unsigned i = 0; i < h->streams.count; i++)
 		worst = worse(worst, wait_for_stream(h, h->streams.list[i]));
@@ -435,6 +537,8 @@ trz_status reclaim_everything(trz_heap *h)
 	trz_status worst = wait_for_streams(h);
 	if (worst != TRZ_OK && !driver_is_dead(&h->driver))
 		return worst;  /* work may be under way: nothing can be unmapped under it */
+	notice_all_leaving(h);
+	worst = worse(worst, import_end_all(h));
 	reclaim_retry_zombies(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		worst = worse(worst, destroy_tiles(h, kind));

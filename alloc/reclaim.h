@@ -41,6 +41,12 @@ void reclaim_make_zombie(trz_heap *h, struct tile *tile);
 /* Tries the zombies again. */
 void reclaim_retry_zombies(trz_heap *h);
 
+/* Returns passed free memory apart to the driver, `bytes` of it or what there is; how much went. */
+uint64_t reclaim_apart(trz_heap *h, uint64_t bytes);
+
+/* How much that could return. */
+uint64_t reclaim_apart_bytes_locked(const trz_heap *h);
+
 /* Returns free memory to the driver until at most `keep` bytes are reserved. */
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released);
 

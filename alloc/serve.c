@@ -12,6 +12,7 @@
 #include "check.h"
 #include "error.h"
 #include "inspect.h"
+#include "notice.h"
 #include "oom.h"
 
 /* A request, worked out. */
@@ -94,17 +95,19 @@ static uint64_t padded(const struct request *r)
 	return r->occupied + r->alignment - UNIT;
 }
 
-static trz_addr make_live_locked(trz_heap *h, const struct request *r, struct block *b)
+trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
 {
 	b->state = BLOCK_LIVE;
-	b->requested = r->size;
+	b->home = l;
+	b->requested = size;
 	b->uses = NULL;
+	b->frames = 0;
 	pagemap_set_block(&h->pagemap, b->address, b);
 	counter_add(&h->burst_bytes, b->size);
-	r->lane->held += b->size;
-	r->lane->held_peak = max_u64(r->lane->held_peak, r->lane->held);
-	account_alloc(h, LARGE, r->size, b->size);
-	ACCOUNT_NOTE(h, HISTORY_ALLOC, r->lane, b->address, r->size);
+	l->held += b->size;
+	l->held_peak = max_u64(l->held_peak, l->held);
+	account_alloc(h, LARGE, size, b->size);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, b->address, size);
 	return b->address;
 }
 
@@ -117,7 +120,7 @@ static trz_addr fast_large_locked(trz_heap *h, const struct request *r)
 	counter_add(&h->counters.path_best_fit, 1);
 	trz_addr address = align_up(b->address, r->alignment);
 	b = heap_cut_block_locked(h, b, address, heap_block_size(r->occupied, block_end(b) - address));
-	return make_live_locked(h, r, b);
+	return serve_make_live_locked(h, r->lane, r->size, b);
 }
 
 static trz_addr fast_locked(trz_heap *h, const struct request *r)
@@ -170,7 +173,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 		open_slab_locked(h, r, b);
 		address = take_slot_locked(h, r->lane, r->size_class, r->size);
 	} else {
-		make_live_locked(h, r, b);
+		serve_make_live_locked(h, r->lane, r->size, b);
 	}
 	heap_unlock(h);
 	return address;
@@ -195,9 +198,11 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 	trz_status status = grow(h, r->lane, kind, bytes, GROW_THRIFTY, &b);
 	if (oom_is_want_of_memory(status))
 		status = oom_ladder(h, r->lane, kind, bytes, r->size, status, &b);
-	if (status == TRZ_OK && !(*out = settle(h, r, b)))
-		status = meta_exhausted();
-	return status;
+	if (status != TRZ_OK)
+		return status;
+	notice_mapped(h, b);
+	*out = settle(h, r, b);
+	return *out ? TRZ_OK : meta_exhausted();
 }
 
 static COLD trz_status slow_locked(trz_heap *h, const struct request *r, trz_addr *out)
@@ -244,7 +249,7 @@ static COLD trz_status complain(trz_heap *h, trz_addr address)
 			for (struct block *b = w->blocks.first; b && address >= w->base && address < w->top; b = b->next)
 				if (address >= b->address && address < block_end(b) &&
 				    (b->state == BLOCK_FREE || b->state == BLOCK_HOLE || b->state == BLOCK_BUSY ||
-				     b->state == BLOCK_PENDING))
+				     b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
 					status = TRZ_ERROR_DOUBLE_FREE;
 	heap_unlock(h);
 	pthread_mutex_unlock(&h->growth_lock);
@@ -327,11 +332,24 @@ static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struc
 	heap_push_pending_locked(on, p, sequence);
 }
 
+/* Takes a held slot away from its caller; what it awaits is to be said. */
+static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
+{
+	uint64_t occupied = slab_class(s)->slot_size;
+	account_free(h, SMALL, occupied - s->slack[slot], occupied);
+	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
+	struct pending *p = new_pending_locked(h, occupied);
+	p->slab = s;
+	p->slot = slot;
+	s->pending |= (uint64_t)1 << slot;
+	counter_add(&h->counters.pending_slot_bytes, occupied);
+	return p;
+}
+
 /* A slot freed on another stream than its slab's, or used by others, waits for their tickets before its home may
  * reuse it. Small frees record no event: a later poll records one for many. */
 static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, struct stream *on)
 {
-	uint64_t occupied = slab_class(s)->slot_size;
 	if (!node_pool_reserve(&h->pendings, 1))
 		return false;
 	struct stream *home = s->home->stream;
@@ -343,13 +361,7 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 	}
 	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &home->tickets);
 	uses = take_use_tickets_locked(h, uses, elsewhere ? on : home);
-	account_free(h, SMALL, occupied - s->slack[slot], occupied);
-	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
-	struct pending *p = new_pending_locked(h, occupied);
-	p->slab = s;
-	p->slot = slot;
-	s->pending |= (uint64_t)1 << slot;
-	counter_add(&h->counters.pending_slot_bytes, occupied);
+	struct pending *p = pend_slot_locked(h, s, slot);
 	await_locked(h, p, uses, elsewhere ? on : NULL, sequence);
 	return true;
 }
@@ -375,12 +387,22 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
 {
 	pagemap_clear_block(&h->pagemap, b->address);
+	b->state = BLOCK_BUSY;
+	if (UNLIKELY(b->window->foreign != NULL)) {
+		b->home = on;
+		return;
+	}
 	account_free(h, LARGE, b->requested, b->size);
 	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
-	b->state = BLOCK_BUSY;
 	b->home->held -= b->size;
 	b->home = on;
 	counter_set(&h->burst_bytes, 0);
+}
+
+/* Whether it is not free even when its tickets have passed: other processes use it, or it is theirs. */
+static bool is_shared(const struct block *b)
+{
+	return UNLIKELY(b->exports || b->window->foreign);
 }
 
 /* Records an event for a ticket inside the free that took it. */
@@ -411,20 +433,36 @@ static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uin
 	heap_unlock(h);
 }
 
-/* A large free of memory that other streams use, too: it waits for all of them. The lock is given up. */
+static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
+{
+	struct pending *p;
+	if (b->window->foreign) {
+		p = node_pool_take(&h->pendings);
+		*p = (struct pending){0};
+		h->imports_freed++;
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	} else {
+		p = new_pending_locked(h, b->size);
+	}
+	p->block = b;
+	b->state = BLOCK_PENDING;
+	return p;
+}
+
+/* A large free of memory that other streams, or processes, use, too: it waits for all of the streams. The lock is
+ * given up. */
 static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence,
                                             struct use *uses)
 {
-	struct pending *p = new_pending_locked(h, b->size);
-	p->block = b;
+	bool shared = is_shared(b);
+	struct pending *p = new_pending_block_locked(h, b);
 	p->home_sequence = sequence;
-	b->state = BLOCK_PENDING;
 	heap_unlock(h);
 	for (const struct use *u = uses; u; u = u->next)
 		record_exact(h, u->stream, u->sequence);
 	record_exact(h, on, sequence);
 	heap_lock(h);
-	await_locked(h, p, uses, NULL, 0);
+	await_locked(h, p, uses, shared ? on : NULL, sequence);
 	heap_unlock(h);
 }
 
@@ -433,8 +471,7 @@ static bool records_at_free(const trz_heap *h, const struct stream *s)
 	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound;
 }
 
-/* The text of a free that failed inside a slab, and the status again. */
-static COLD trz_status complain_slot(trz_heap *h, trz_addr address, trz_status status)
+COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
 {
 	if (status == TRZ_ERROR_DOUBLE_FREE)
 		return trz_fail(status, "%p has been freed already", (void *)address);
@@ -450,20 +487,23 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		heap_unlock(h);
 		return complain(h, address);
 	}
-	if (b->uses && !node_pool_reserve(&h->pendings, 1)) {
+	bool waits = b->uses || is_shared(b);
+	if (waits && !node_pool_reserve(&h->pendings, 1)) {
 		heap_unlock(h);
-		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
+		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
-	struct lane *home = on && on != b->home->stream ? heap_lane_locked(h, on, b->home->pool) : b->home;
+	struct lane *home = on && on != b->home->stream ? heap_lane_apart_locked(h, on, b->home->pool, b->home->apart)
+	                                                       : b->home;
 	if (!home) {
 		heap_unlock(h);
-		return complain_slot(h, address, TRZ_ERROR_HOST_MEMORY);
+		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
 	on = home->stream;
 	uint64_t sequence = ticket_take(&on->tickets);
 	struct use *uses = b->uses ? take_use_tickets_locked(h, b->uses, on) : NULL;
-	retract_block_locked(h, b, home, uses != NULL);
-	if (uses) {
+	waits = uses || is_shared(b);
+	retract_block_locked(h, b, home, waits);
+	if (waits) {
 		free_used_block_and_unlock(h, b, on, sequence, uses);
 		return TRZ_OK;
 	}
@@ -489,13 +529,57 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 	uint64_t sequence = bound ? bound->tickets.newest : 0;
 	heap_unlock(h);
 	if (UNLIKELY(status != TRZ_OK))
-		return complain_slot(h, address, status);
+		return serve_complain(h, address, status);
 	if (UNLIKELY(bound != NULL))
 		record_exact(h, bound, sequence);
 	return TRZ_OK;
 }
 
+/* ---- free after an event ---- */
+
+/* The event covers the uses. */
+static void drop_uses_locked(trz_heap *h, struct use *uses)
+{
+	while (uses) {
+		struct use *next = uses->next;
+		node_pool_give(&h->uses, uses);
+		uses = next;
+	}
+}
+
+struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status *status)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	struct slab *s = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
+	struct block *b = serve_block_locked(h, address);
+	unsigned slot = s ? slot_at(s, address) : SLAB_SLOTS_MAX;
+	*status = TRZ_ERROR_UNKNOWN_POINTER;
+	if (!b && slot == SLAB_SLOTS_MAX)
+		return NULL;
+	*status = TRZ_ERROR_DOUBLE_FREE;
+	if (s && (s->free | s->pending) >> slot & 1)
+		return NULL;
+	*status = TRZ_ERROR_HOST_MEMORY;
+	if (!node_pool_reserve(&h->pendings, 1))
+		return NULL;
+	*status = TRZ_OK;
+	if (s) {
+		drop_uses_locked(h, detach_slot_uses(s, slot));
+		return pend_slot_locked(h, s, slot);
+	}
+	drop_uses_locked(h, b->uses);
+	retract_block_locked(h, b, b->home, true);
+	return new_pending_block_locked(h, b);
+}
+
 /* ---- uses ---- */
+
+struct block *serve_block_locked(const trz_heap *h, trz_addr address)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	struct block *b = pagemap_is_slab(entry) ? NULL : pagemap_block(entry);
+	return b && b->address == address ? b : NULL;
+}
 
 /* The held slot that an address lies in; SLAB_SLOTS_MAX: none. */
 static unsigned held_slot(const struct slab *s, trz_addr address)

@@ -21,6 +21,7 @@ struct slab {
 	struct use *uses;                   /* of all its held slots */
 	uint8_t size_class;
 	uint16_t slack[SLAB_SLOTS_MAX];     /* slot size - requested, of held and pending slots */
+	uint64_t *frames;                   /* [SLAB_SLOTS_MAX], what the stacks of allocations are known by; NULL: none */
 };
 
 struct bin {

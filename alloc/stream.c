@@ -6,6 +6,10 @@
 
 #include "prng.h"
 
+/* So many polls in a row must find all passed until a stream that was late counts as prompt again. One alone proves
+ * nothing: between two bursts of frees every stream looks prompt. */
+enum { LATE_POLLS = 64 };
+
 static unsigned hash_of(uint64_t id)
 {
 	return (unsigned)(prng_mix(id) % STREAM_HASH);
@@ -80,11 +84,18 @@ struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handl
 
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
 {
-	const struct tickets *t = &to->stream->tickets;
-	if (t->passed == t->newest || atomic_load_explicit(&lender->stream->retired, memory_order_relaxed))
+	if (!to->stream->late || atomic_load_explicit(&lender->stream->retired, memory_order_relaxed))
 		return UINT64_MAX;
 	uint64_t has = lender->held + lender->fit[LARGE].bytes;
 	return has > lender->held_peak ? has - lender->held_peak : 0;
+}
+
+void stream_note_poll(struct stream *s)
+{
+	if (s->tickets.passed < s->tickets.newest)
+		s->late = LATE_POLLS;
+	else if (s->late)
+		s->late--;
 }
 
 void stream_push_pending(struct stream *s, struct pending *p)

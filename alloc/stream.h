@@ -17,9 +17,10 @@ enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
 #define STREAM_PER_THREAD ((trz_stream)2)
 
 /* Freed memory that may not be reused before a ticket of another stream has passed, and after that perhaps of
- * further ones. */
+ * further ones; or before an event that came with the free has completed. */
 struct pending {
-	struct pending *next;        /* of the stream whose ticket is awaited */
+	struct pending *next;        /* of the stream whose ticket is awaited, or of all with events */
+	trz_event event;             /* the heap's own now; NULL: a ticket is awaited */
 	uint64_t sequence;           /* that ticket */
 	struct use *uses;            /* tickets to be awaited after it */
 	struct slab *slab;           /* a slot of this slab, or with NULL ... */
@@ -35,8 +36,10 @@ struct stream {
 	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
 	                                      * events must be recorded in its frees: later ones can be only by
 	                                      * polls of that thread */
-	struct lane lane;                    /* what it has of the default pool */
+	struct lane lane;                    /* what it has of the default pool: packed memory ... */
+	struct lane *apart;                  /* ... and memory apart, by pool_next */
 	struct tickets tickets;
+	unsigned late;                       /* polls to come until it counts as one whose frees pass at once */
 	struct pending *pending_first, **pending_last;
 	atomic_bool retired;                 /* the handle is dead */
 	atomic_bool captured;                /* it was being captured at its newest allocation */
@@ -63,9 +66,12 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
 struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle);
 
 /* How much of its free large memory a lane can lend to another. What it has needed at its own peak it may need
- * again: it lends that only to a stream whose frees pass at once, so that it can have it back. A retired stream needs
- * nothing again. */
+ * again: it lends that only to a stream whose frees have passed at each of the last polls, so that it can have it back.
+ * A retired stream needs nothing again. */
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
+
+/* Notes what a poll has found: whether all that was freed has passed. */
+void stream_note_poll(struct stream *s);
 
 void stream_push_pending(struct stream *s, struct pending *p);
 

@@ -27,13 +27,18 @@ static struct tile *new_tile(struct tiles *t, trz_handle handle, uint64_t size, 
 	return tile;
 }
 
-trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, struct tile **out)
+trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out)
 {
 	trz_handle handle;
-	trz_status status = driver_create(t->driver, size, &handle);
+	trz_status status = driver_create(t->driver, size, export_kinds, &handle);
 	if (status == TRZ_OK)
 		*out = new_tile(t, handle, size, kind);
 	return status;
+}
+
+struct tile *tile_foreign(struct tiles *t, trz_handle handle, uint64_t size)
+{
+	return new_tile(t, handle, size, LARGE);
 }
 
 struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind)

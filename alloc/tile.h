@@ -18,7 +18,9 @@ struct place {
 	struct place *next;          /* of the same tile */
 	struct window *window;
 	trz_addr address;
-	bool accessible;             /* its access rights have been set */
+	bool accessible;             /* its access rights have been set, and it is not leaving */
+	bool told;                   /* the program has been told of it (notice.c) */
+	bool leaving;                /* the program is being told that it goes: nobody else takes it away or uses it */
 	const struct stream *user;   /* a stale place: who used memory at this address last, and the ticket of that use; */
 	uint64_t sequence;           /* the mapping may go when it has passed */
 };
@@ -29,7 +31,10 @@ struct tile {
 	struct place *places;        /* the owner's place is first; an empty list: not mapped */
 	struct tile *next;           /* of the zombies */
 	bool zombie;
+	bool told;                   /* of a classic segment: as of a place */
+	uint16_t pins;               /* > 0: the program is being told of its places; nobody else takes one away */
 	uint8_t kind;                /* enum kind that its bytes are counted under */
+	bool apart;                  /* made for one allocation */
 	uint32_t found_at;           /* where it stood in the last list of candidates it was in */
 	uint64_t seen_in;            /* the last run of a flip search that it was counted in */
 };
@@ -47,7 +52,10 @@ void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struc
 bool tiles_reserve(struct tiles *t, size_t tiles, size_t places);
 
 /* A new tile, mapped nowhere. The node has been reserved. Driver: create. */
-trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, struct tile **out);
+trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out);
+
+/* A tile for memory of another process: neither created here nor counted. The node has been reserved. */
+struct tile *tile_foreign(struct tiles *t, trz_handle handle, uint64_t size);
 
 /* A tile for memory that is not ours to map: a classic segment. */
 struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind);

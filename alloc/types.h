@@ -14,6 +14,7 @@
  *   cell     32 KiB of address space: no two live blocks, and no two slabs, begin in the same one
  *   lane     what one stream has of one pool: free blocks and slabs
  *   pool     memory that is given to nobody else while it lives; everybody shares the default one
+ *   apart    of memory: in tiles of its own, one for each allocation, never packed and never moved
  *   ticket   (stream, sequence number) of a free; passed when all work enqueued before it has completed
  *
  * Laws of the accounting, in bytes (L1, L2 of docs/invariants.md):
@@ -63,9 +64,14 @@ enum block_state {
 	BLOCK_LIVE,  /* held by a caller */
 	BLOCK_SLAB,  /* cut into slots */
 	BLOCK_PENDING,  /* freed; waits for the tickets of other streams that used it */
+	BLOCK_ENDED,  /* freed, its tickets have passed, and yet not free: other processes use it, or it is theirs */
 	BLOCK_HOLE,  /* address space without memory of its own */
 	BLOCK_BUSY   /* free memory that the holder of the growth lock is moving */
 };
+
+/* What memory in tiles of its own is good for, as a set of bits: a lane and a window have one such set each. 0: packed
+ * memory. */
+enum { APART = 1, APART_FD = 2, APART_FABRIC = 4 };
 
 struct stream;
 struct lane;

@@ -31,9 +31,12 @@ struct window {
 	struct laid *laid;           /* [size / GRANULE]; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
+	bool leaving;                /* an import that is being unmapped: nobody else does that */
 	struct block_list blocks;    /* by address */
 	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
 	uint8_t kind;                /* enum kind */
+	uint8_t apart;               /* APART_*: each block is a tile; 0: packed */
+	struct tile *foreign;        /* its only tile, memory of another process; NULL: the heap's own */
 };
 
 /* Reserves a window of `size` bytes, or down to `least` where the driver has no more. Driver: reserve. */

@@ -27,6 +27,8 @@ int cli_worse(int a, int b);
 /* The exit code for a failure, after printing "terrazzo: <last error>". */
 int cli_fail(trz_status status);
 
+int cli_sim(int argc, char **argv);
+int cli_estimate(int argc, char **argv);
 int cli_replay(int argc, char **argv);
 int cli_synth(int argc, char **argv);
 int cli_config(int argc, char **argv);

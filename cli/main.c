@@ -13,6 +13,8 @@ static const struct command {
 	const char *name;
 	int (*run)(int argc, char **argv);
 } commands[] = {
+	{ "sim", cli_sim },
+	{ "estimate", cli_estimate },
 	{ "replay", cli_replay },
 	{ "synth", cli_synth },
 	{ "config", cli_config },
@@ -55,7 +57,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	int *status = state->input;
 	if (key == ARGP_KEY_NO_ARGS)
-		argp_error(state, "a command is missing: replay, synth, config, costs or run");
+		argp_error(state, "a command is missing: sim, estimate, run, replay, synth, config or costs");
 	if (key != ARGP_KEY_ARG)
 		return ARGP_ERR_UNKNOWN;
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -70,7 +72,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->next = state->argc;
 		return 0;
 	}
-	argp_error(state, "there is no command '%s'; commands: replay, synth, config, costs, run", arg);
+	argp_error(state, "there is no command '%s'; commands: sim, estimate, run, replay, synth, config, costs", arg);
 	return 0;
 }
 
@@ -82,6 +84,8 @@ int main(int argc, char **argv)
 		.doc =
 			"A caching GPU memory allocator: what it does with a program's allocation history.\v"
 			"Commands:\n"
+			"  sim -- COMMAND    run a CUDA program on a simulated device\n"
+			"  estimate          estimate by formula the memory that a training takes\n"
 			"  replay TRACE...   replay allocation histories on a simulated device\n"
 			"  synth             make an allocation history with several streams\n"
 			"  config            list the options of TERRAZZO_CONF\n"

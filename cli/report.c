@@ -222,8 +222,10 @@ static void set_result(json_t *object, const struct report_row *row)
 	set_count(object, "driver_calls_last_quarter", r->driver_calls_last_quarter);
 	set_count(object, "driver_time_ns", r->driver_time_ns);
 	set_count(object, "max_driver_time_per_alloc_ns", r->max_driver_time_per_alloc_ns);
+	json_object_set_new(object, "max_times_tiles", json_real(r->max_times_tiles));
 	set_heap_count(object, "waits_inserted", r, r->waits_inserted);
 	json_object_set_new(object, "host_ns_per_op", r->heap_valid ? json_real(r->host_ns_per_op) : json_null());
+	set_heap_count(object, "host_ns_median", r, r->host_ns_median);
 	set_heap_count(object, "host_ns_p999", r, r->host_ns_p999);
 	set_count(object, "ooms", r->ooms);
 	set_heap_count(object, "retries", r, r->retries);

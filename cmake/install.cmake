@@ -11,6 +11,10 @@ install(TARGETS terrazzo terrazzo_static EXPORT terrazzo-targets)
 if(TARGET terrazzo_cli)
 	install(TARGETS terrazzo_cli)
 endif()
+install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_runtime_static
+	trz_lookalike_nvml DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
+install(FILES "${lookalike_dir}/libcudart_static.a" "${lookalike_dir}/libcudart.so" "${lookalike_dir}/libcuda.so"
+	DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
 trz_sources(public_headers include/*.h)
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
@@ -25,3 +29,22 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo-config.cmake"
 file(RELATIVE_PATH prefix_from_pc "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /p)
 configure_file(cmake/terrazzo.pc.in terrazzo.pc @ONLY)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# ---- the simulated device: look-alikes, stand-ins' sources, Python part --------------------------------------
+
+# In a wheel (pyproject.toml) everything lies in the package's own folder.
+set(sim_files COMPONENT Unspecified)
+if(SKBUILD)
+	install(TARGETS terrazzo_cli RUNTIME DESTINATION terrazzo/bin COMPONENT python)
+	install(TARGETS terrazzo LIBRARY DESTINATION terrazzo/lib COMPONENT python)
+	set(sim_libraries terrazzo/lib/sim)
+	set(sim_python terrazzo)
+	set(sim_files COMPONENT python)
+else()
+	set(sim_libraries ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
+	set(sim_python ${CMAKE_INSTALL_DATADIR}/terrazzo/python/terrazzo)
+	install(DIRECTORY python/terrazzo/ DESTINATION ${sim_python} ${sim_files} PATTERN __pycache__ EXCLUDE)
+endif()
+install(DIRECTORY lookalike/standin/ DESTINATION ${sim_python}/sim/standin ${sim_files})
+install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_nvml
+	LIBRARY DESTINATION ${sim_libraries} ${sim_files})

@@ -5,14 +5,14 @@
 #   test_<name>.py    a Python 3 program (standard library only)
 #   fuzz_<name>.c     a fuzz harness; ctest replays tests/fuzz/corpus/<name>/ through it
 #   any other .c      helpers that all programs of the folder share (gpu/ shares those of contract/)
-# tests/common/ is shared by all folders, tests/fakecuda/ makes a libcuda.so.1 over the simulated device.
+# tests/common/ is shared by all folders.
 
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 
 # Folders whose tests may say "not on this machine" by exit code 77.
 set(skip_folders gpu contract abi lookalike)
 # Folders that look at the products as they are shipped: meaningless in a sanitizer build.
-set(plain_folders abi install plug tidy)
+set(plain_folders abi install plug simcli tidy)
 
 set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
 	"ASAN_OPTIONS=detect_leaks=1:abort_on_error=1"
@@ -22,9 +22,6 @@ set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
 function(trz_register name folder)
 	add_test(NAME ${folder}/${name} COMMAND ${ARGN} WORKING_DIRECTORY "${CMAKE_BINARY_DIR}")
 	set(environment ${TEST_ENVIRONMENT})
-	if(folder STREQUAL "fakecuda")
-		list(APPEND environment "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/fakecuda")
-	endif()
 	set_tests_properties(${folder}/${name} PROPERTIES
 		LABELS ${folder}
 		TIMEOUT 600
@@ -64,18 +61,7 @@ foreach(folder IN LISTS folders)
 	trz_sources(helpers tests/${folder}/*.c)
 	list(REMOVE_ITEM helpers ${programs} ${harnesses})
 	set(helper_library "")
-	if(folder STREQUAL "fakecuda" AND helpers)
-		add_library(trz_fakecuda SHARED ${helpers})
-		set_target_properties(trz_fakecuda PROPERTIES
-			OUTPUT_NAME cuda
-			SUFFIX ".so.1"
-			NO_SONAME ON
-			C_VISIBILITY_PRESET default
-			LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/fakecuda")
-		target_include_directories(trz_fakecuda PRIVATE "${CMAKE_SOURCE_DIR}")
-		target_link_libraries(trz_fakecuda PRIVATE trz_sim trz_core)
-		target_link_options(trz_fakecuda PRIVATE LINKER:-soname,libcuda.so.1 LINKER:--exclude-libs,ALL)
-	elseif(helpers)
+	if(helpers)
 		set(helper_library trz_test_${folder})
 		add_library(${helper_library} STATIC ${helpers})
 		target_include_directories(${helper_library} PUBLIC "${CMAKE_SOURCE_DIR}/tests/${folder}")
@@ -89,9 +75,6 @@ foreach(folder IN LISTS folders)
 		trz_program(${name} ${folder} ${file} ${helper_library})
 		string(REGEX REPLACE "^test_" "" short ${name})
 		trz_register(${short} ${folder} ${name})
-		if(TARGET trz_fakecuda)
-			add_dependencies(${name} trz_fakecuda)
-		endif()
 	endforeach()
 	foreach(file IN LISTS harnesses)
 		cmake_path(GET file STEM name)

@@ -48,6 +48,7 @@ extern "C" {
 	X(ERROR_LIMIT, 11, "the heap's own limit refuses the request") \
 	X(ERROR_HOST_MEMORY, 12, "the host has no memory left for metadata") \
 	X(ERROR_ADDRESS_SPACE, 13, "no virtual address range of the needed size is to be had") \
+	X(ERROR_NO_ROOM, 14, "the allocation cannot grow where it is") \
 	X(NOT_READY, 20, "the work asked about has not completed yet") \
 	X(ERROR_NO_DRIVER, 30, "the CUDA driver library cannot be loaded") \
 	X(ERROR_NO_DEVICE, 31, "there is no such device") \
@@ -84,6 +85,9 @@ TRZ_API const char *trz_version(void);
 /* A CUstream or cudaStream_t. NULL and CU_STREAM_LEGACY (1) are the context's legacy default stream,
  * CU_STREAM_PER_THREAD (2) the calling thread's. */
 typedef void *trz_stream;
+
+/* A CUevent, best without timing. */
+typedef void *trz_event;
 
 /* A CUcontext. */
 typedef void *trz_context;
@@ -149,6 +153,15 @@ TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
  * passed this point. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
 
+/* Frees when an event has completed: the caller states that all uses of the memory, on whatever stream or device,
+ * precede it, and so does all that the stream it was allocated on had been given by the time of the allocation. It is
+ * then reusable on every stream; nobody waits, uses noted with trz_record_stream are forgotten.
+ * The event has been recorded, in the heap's context and outside a capture. On TRZ_OK it is the heap's, which destroys
+ * it when it has completed: it must not be used any more, not even waited for. On an error it stays the caller's.
+ * Calls the driver: asks the event; where it has completed already, destroys it.
+ * Errors: as trz_free; CAPTURE (the event belongs to a capture), INVALID_ARGUMENT, DRIVER. */
+TRZ_API trz_status trz_free_after(trz_heap *heap, void *ptr, trz_event event);
+
 /* The allocation that holds the address is in use on `stream` as well: a later free takes effect when that stream,
  * too, has passed the point of the free. May be called several times, for several streams. NULL, and addresses that
  * are not the heap's, are tolerated and ignored, as PyTorch's Tensor.record_stream needs. Calls the driver: the
@@ -176,13 +189,23 @@ typedef struct trz_pointer_info {
 	bool small;             /* served from a slab */
 } trz_pointer_info;
 
+/* Makes an allocation `size` bytes long where it is: its address and content stay, and what is added may be used by
+ * work that its stream is given from now on. That takes free memory behind it that the stream may have, or new memory
+ * at the end of what the driver has been given addresses for; slots of slabs and memory of trz_alloc_with grow within
+ * their rounding only. A size up to the present one changes nothing. Waits for nothing; other streams that use the
+ * allocation need no new trz_record_stream.
+ * Calls the driver: no, where a free neighbour is large enough. Errors: NO_ROOM (allocate elsewhere and copy),
+ * UNKNOWN_POINTER, OUT_OF_MEMORY, LIMIT, SIZE, CAPTURE (the stream is being captured, and it is not memory of a pool),
+ * HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error nothing has changed. */
+TRZ_API trz_status trz_grow(trz_heap *heap, void *ptr, size_t size);
+
 /* Looks up any address inside a live allocation. Calls the driver: no. Errors: UNKNOWN_POINTER. */
 TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *out);
 
 /* Returns free memory to the driver until at most `keep` bytes stay reserved, or nothing more can go: only
  * tiles that hold no live byte and whose last users have completed. 0 returns all that can be. `released`
  * (may be NULL) gets the bytes returned. Waits for nothing. Calls the driver: yes.
- * Errors: DRIVER, CONTEXT_DEAD, CAPTURE. */
+ * Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
 TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
 
 /* Upper bound of reserved bytes; 0: none. A limit below what is reserved now stops growth only; use
@@ -259,6 +282,67 @@ TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_po
 TRZ_API trz_status trz_pool_state_live(const trz_pool_state *state, void **list, size_t capacity, size_t *count);
 TRZ_API void trz_pool_state_free(trz_pool_state *state);
 
+/* ---- memory of its own kind --------------------------------------------------------------------------- */
+
+enum {
+	TRZ_ALLOC_CONTIGUOUS = 1,    /* one physical tile: for libraries that register memory (NCCL, UCX, GDS) */
+	TRZ_ALLOC_SHARE_FD = 2,      /* may be exported as a POSIX file descriptor */
+	TRZ_ALLOC_SHARE_FABRIC = 4,  /* may be exported as a fabric handle */
+	TRZ_ALLOC_RDMA = 8           /* a network card may reach it (GPUDirect RDMA) */
+};
+
+typedef struct trz_alloc_params {
+	size_t struct_size;   /* sizeof(trz_alloc_params): what a shorter, older struct lacks counts as 0 */
+	size_t size;          /* as in trz_alloc */
+	size_t alignment;
+	trz_stream stream;
+	struct trz_pool *pool;  /* NULL: as in trz_alloc */
+	unsigned flags;       /* TRZ_ALLOC_*, or'ed; 0: as in trz_alloc */
+} trz_alloc_params;
+
+/* As trz_alloc, with more to ask for. With any flag the memory is one physical tile of its own, a multiple of the
+ * device's granularity (2 MiB): nothing else is ever in it, and it keeps its address and its mapping until it goes
+ * back to the driver; it is freed with trz_free and reused for requests with the same flags that are at most a ninth
+ * shorter. Cost: a driver allocation where none is kept; meant for buffers that live long.
+ * Where the device has no virtual memory management contiguous memory comes from plain driver allocations.
+ * Errors: as trz_alloc; NOT_SUPPORTED (the device lacks what a flag asks for); INVALID_ARGUMENT (an unknown flag, or
+ * a struct_size that this library does not know). */
+TRZ_API trz_status trz_alloc_with(trz_heap *heap, const trz_alloc_params *params, void **out);
+
+/* ---- sharing memory with other processes -------------------------------------------------------------- */
+
+/* Writes a handle of an allocation, made with the flag TRZ_ALLOC_SHARE_FD or TRZ_ALLOC_SHARE_FABRIC, which is given
+ * again as `kind`: a file descriptor (an int, which the caller closes) or a fabric handle (64 bytes). Whoever has it
+ * can read and write the allocation's whole tile. The importer needs the tile's size, too: trz_query tells it.
+ * From now on the memory is pinned: freed, it is neither reused nor returned before each export of it has been ended;
+ * until then it counts as pending. Closing the heap ends all exports; importers keep the memory alive.
+ * Calls the driver: yes. Errors: UNKNOWN_POINTER, INVALID_ARGUMENT (it was not allocated for this kind), LIMIT
+ * (65535 exports), and the driver's. */
+TRZ_API trz_status trz_export(trz_heap *heap, void *ptr, unsigned kind, void *shareable);
+
+/* Ends one export of an allocation, freed or not. The caller states that the importers' work with it has completed,
+ * since nothing of it can be seen from here. Calls the driver: no. Errors: NOT_FOUND (nothing to end). */
+TRZ_API trz_status trz_export_end(trz_heap *heap, void *ptr);
+
+/* Maps memory that another process has exported: `size` bytes, exactly the size of its tile there. The memory is used
+ * and freed like an allocation of `stream`; trz_record_stream and trz_free_on apply. Freed, it is unmapped at an
+ * allocation or trim after its uses have completed. It counts as imported, in no other statistic, and is not part of
+ * snapshots. Peers of the heap may access it. A file descriptor stays the caller's, who may close it at once.
+ * Calls the driver: yes. Errors: INVALID_ARGUMENT (the driver does not know the handle, or the size is not its),
+ * NOT_SUPPORTED, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error *out is set to NULL. */
+TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareable, size_t size, trz_stream stream,
+                              void **out);
+
+/* ---- peers --------------------------------------------------------------------------------------------- */
+
+/* Opens all memory of the heap, mapped now or later, imports included, to another device; for the heap's own device
+ * it does nothing. With `on` false memory that is mapped from then on is closed to it; what is mapped stays open.
+ * Cost: setting access again on all that is mapped; each later mapping costs more for each peer. Where the driver
+ * refuses half-way the call fails, part of the memory may be open already, and the call can be made again; allocations
+ * are not concerned. Calls the driver: yes. Errors: NO_DEVICE, NOT_SUPPORTED (the devices cannot reach each other, or
+ * there is no virtual memory management: use cuCtxEnablePeerAccess), LIMIT (63 peers), and the driver's. */
+TRZ_API trz_status trz_enable_peer(trz_heap *heap, int device, bool on);
+
 /* ---- out of memory ----------------------------------------------------------------------------------- */
 
 /* The newest allocation that failed with OUT_OF_MEMORY or LIMIT. Bytes, at the moment of the failure. */
@@ -283,6 +367,27 @@ typedef bool trz_oom_callback(void *user, const trz_oom_info *info);
 
 /* Sets the callback; NULL: none. Calls the driver: no. */
 TRZ_API trz_status trz_set_oom_callback(trz_heap *heap, trz_oom_callback *callback, void *user);
+
+/* ---- what is mapped ---------------------------------------------------------------------------------- */
+
+typedef enum trz_map_event {
+	TRZ_MAP = 1,    /* [address, address + size) has memory now; no allocation in it has been given out yet */
+	TRZ_UNMAP = 2   /* the range loses its memory when all callbacks for it have returned */
+} trz_map_event;
+
+/* Tells what keeps registrations of addresses (of network cards, of NCCL, UCX, cuFile) what becomes of them. The range
+ * of a TRZ_UNMAP is that of an earlier TRZ_MAP; neither is ever a part of the other's. Between the two the addresses
+ * have the same physical memory behind them, whoever uses it; where that memory is put to use at other addresses as
+ * well, they get a TRZ_MAP of their own. So a registration made after TRZ_MAP is right until TRZ_UNMAP.
+ *
+ * Called by the thread whose call maps or unmaps, in trz_alloc, trz_trim, trz_poll or trz_close, with no lock held: it
+ * may take locks, allocate and free (in trz_close only free). Other threads may be inside the callback too, with
+ * other ranges. */
+typedef void trz_map_callback(void *user, trz_map_event event, void *address, size_t size);
+
+/* Sets the callback, which is told at once of all that is mapped; NULL: none, and what is mapped is not told of any
+ * more. Another thread may be inside the old callback for a while still. Calls the driver: no. */
+TRZ_API trz_status trz_set_map_callback(trz_heap *heap, trz_map_callback *callback, void *user);
 
 /* ---- statistics ------------------------------------------------------------------------------------- */
 
@@ -315,12 +420,43 @@ TRZ_API trz_status trz_check(trz_heap *heap);
 /* ---- history and snapshots ------------------------------------------------------------------------ */
 
 /* Begins to keep the newest `events` (1 .. 2^24; 48 bytes of host memory each) of what happens to the heap:
- * allocations, frees, memory laid, moved and taken away, waits, failures. A history under way is forgotten. Costs
- * up to 10 ns an operation; off, one branch. Errors: HOST_MEMORY, INVALID_ARGUMENT. Calls the driver: no. */
+ * allocations, frees, memory laid, moved and taken away, waits, failures. A history under way is forgotten; what is
+ * live stays known with the stack of its allocation, where one was kept. Costs up to 10 ns an operation, and where
+ * stacks are asked for (trz_set_frame_callback, option native_frames) what asking costs; off, one branch.
+ * Errors: HOST_MEMORY, INVALID_ARGUMENT. Calls the driver: no. */
 TRZ_API trz_status trz_history_start(trz_heap *heap, size_t events);
 
-/* Forgets the history and keeps none. */
+/* Forgets the history and keeps none. No stacks are asked for any more. */
 TRZ_API trz_status trz_history_stop(trz_heap *heap);
+
+/* One level of a call stack. The texts are UTF-8; NULL: not known. */
+typedef struct trz_frame {
+	const char *filename;
+	const char *name;       /* of the function */
+	unsigned line;          /* 0: not known */
+} trz_frame;
+
+/* Names the calling thread's stack by a number that the program keeps for it; 0: none. Called, while a history is kept,
+ * before each allocation and free, with no lock held: it may take any lock, also of an interpreter, and allocate
+ * and free of the heap, for which it is not called again. */
+typedef uint64_t trz_frame_callback(void *user);
+
+/* Tells the stack of a number: writes up to `capacity` levels to `frames`, innermost first, and returns how many. The
+ * texts must stay until the next call or the end of the snapshot. Called by trz_snapshot alone, with no lock held. */
+typedef size_t trz_frame_text_callback(void *user, uint64_t id, trz_frame *frames, size_t capacity);
+
+/* Sets both; NULL: no stacks. The number goes with the events of allocations, frees and failures, and with the
+ * live allocation, so that a snapshot tells where each was made, whatever the history has forgotten since. Numbers
+ * of the callbacks before are forgotten. Another thread may be inside the old callback for a while still.
+ * Calls the driver: no. */
+TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *callback,
+                                          trz_frame_text_callback *text, void *user);
+
+/* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 24 levels, each told as
+ * its library and "function+0x1a" or "+0x12af". `user` is not looked at. The process keeps the first 16,384 different
+ * stacks; later ones have one number in common. Costs about a microsecond, less for few levels. */
+TRZ_API uint64_t trz_native_frames(void *user);
+TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
 /* The calling thread's allocations carry this text in the history from now on; NULL or "": none. At most 63
  * characters and about 250 different texts a heap are told apart. The text must stay as it is until it is replaced. */
@@ -347,7 +483,7 @@ typedef struct trz_block_info {
 	trz_block_state state;
 	trz_stream stream;      /* it was allocated on; NULL for a free one */
 	const char *tag;        /* "" if it had none, or the history has forgotten */
-	uint32_t frames;        /* 0: none */
+	uint64_t frames;        /* the number that the frame callback gave; 0: none */
 } trz_block_info;
 
 typedef struct trz_event_info {
@@ -358,7 +494,7 @@ typedef struct trz_event_info {
 	trz_stream stream;
 	unsigned pool;
 	const char *tag;
-	uint32_t frames;
+	uint64_t frames;
 } trz_event_info;
 
 /* NULL: not wanted. */

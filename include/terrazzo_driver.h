@@ -35,7 +35,6 @@ extern "C" {
 
 typedef uint64_t trz_addr;    /* a device virtual address; 0 is none */
 typedef uint64_t trz_handle;  /* physical memory (CUmemGenericAllocationHandle); 0 is none */
-typedef void *trz_event;      /* a CUevent without timing */
 
 typedef struct trz_device_info {
 	char name[96];
@@ -129,7 +128,8 @@ typedef struct trz_driver {
 	/* Lays the whole of `handle` (size = its size) at an address inside a reservation, where nothing is
 	 * mapped. The same handle may be mapped at several addresses; what is written through one is seen
 	 * through another once the writing operation has completed, no sooner. The new mapping has no access
-	 * rights, also where an earlier mapping at the same address had. capture: no [unverified]. */
+	 * rights, also where an earlier mapping at the same address had. INVALID_ARGUMENT is also the answer to a
+	 * wrong size of an imported handle, which the caller cannot ask for. capture: no [unverified]. */
 	trz_status (*map)(void *self, trz_addr address, uint64_t size, trz_handle handle);
 
 	/* Undoes whole mappings: the range starts and ends at borders of mappings and holds no hole. Does not

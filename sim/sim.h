@@ -30,9 +30,9 @@ typedef enum sim_schedule {
 /* Rules that no GPU has confirmed yet, one bit each: a set bit means that the rule is enforced (a violation
  * or an error when broken), a clear one that the simulator is lenient. */
 enum sim_rule {
-	SIM_RULE_CREATE_IN_CAPTURE = 1 << 0,   /* [unverified] create, release, map, unmap, set_access, mem_alloc,
-	                                        * mem_free, event_query and event_sync are refused with CAPTURE,
-	                                        * and invalidate, while a capture forbids them to the thread */
+	SIM_RULE_CREATE_IN_CAPTURE = 1 << 0,   /* [unverified] create, release, map, unmap and set_access are refused
+	                                        * with CAPTURE, and invalidate, while a capture forbids them to the
+	                                        * thread. PyTorch does so on GPUs, which therefore allow it */
 	SIM_RULE_SYNC_MAYBE = 1 << 1,          /* unmap, set_access and mem_free wait for the device, by seed */
 	SIM_RULE_UNMAP_IN_USE = 1 << 2,        /* unmap of a range that unfinished work names is a violation
 	                                        * (a clear bit: it faults when that work runs) */
@@ -41,7 +41,8 @@ enum sim_rule {
 	                                        * invalidates that capture (a clear bit: it is CAPTURE and no more) */
 	SIM_RULE_RECORD_NO_FENCE = 1 << 5,     /* [unverified] an event record alone lets a dependent item start
 	                                        * while items before the record are resident */
-	SIM_RULES_ALL = (1 << 6) - 1
+	SIM_RULE_PLAIN_IN_CAPTURE = 1 << 6,    /* the same for mem_alloc, mem_free, event_query and event_sync */
+	SIM_RULES_ALL = (1 << 7) - 1
 };
 
 typedef struct sim_config {
@@ -62,6 +63,7 @@ typedef struct sim_config {
 	sim_schedule schedule;
 	uint64_t seed;
 	const char *costs;           /* name of a shipped table or path of a file; NULL: "a100" */
+	void (*on_violation)(const char *text);  /* told of each; NULL: no one. It may not call the simulator */
 } sim_config;
 
 /* Opens a machine. Errors: INVALID_ARGUMENT, BAD_INPUT / IO (cost table: trz_last_error has file and line),
@@ -95,6 +97,12 @@ trz_context sim_context_current(sim *s);
 /* The device's primary context, retained once for the caller; the table's context_release gives it back. */
 trz_status sim_context_primary(sim *s, int device, trz_context *out);
 
+/* Whether `peer` reaches the plain memory of `device`: not, until it is said here. */
+trz_status sim_plain_peer(sim *s, int device, int peer, bool on);
+
+/* The context that plain memory was allocated in; NULL: the address is in none. */
+trz_context sim_plain_context(sim *s, trz_addr address);
+
 /* Streams. `blocking` ones synchronise with the legacy default stream as CUDA's do. Destroying returns at
  * once; queued work goes on; the handle value may be handed out again by the next create. */
 trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_stream *out);
@@ -123,6 +131,19 @@ trz_status sim_verify(sim *s, trz_context c, trz_stream st, trz_addr address, ui
 trz_status sim_fill(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint8_t value);
 trz_status sim_copy(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size);
 
+/* `count` times a pattern of `unit` bytes (1, 2 or 4). */
+trz_status sim_fill_pattern(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t count,
+                            uint32_t pattern, unsigned unit);
+
+/* A copy that reads its source as any other and writes zeros. */
+trz_status sim_copy_blank(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size);
+
+/* What stands for a kernel: it computes nothing and takes cost_ns of virtual time on its stream. Those of the
+ * words that are mapped device addresses now must be mapped still, and by the same mapping, whenever it runs,
+ * in each launch of a graph too; else an illegal access that tells the name. `name` outlives the machine. */
+trz_status sim_touch(sim *s, trz_context c, trz_stream st, const uint64_t *words, size_t count, const char *name,
+                     uint64_t cost_ns);
+
 /* Calls fn(arg) in stream order, from whichever thread runs the item, with no lock of the simulator held. */
 trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), void *arg);
 
@@ -149,6 +170,17 @@ trz_status sim_capture_end(sim *s, trz_context c, trz_stream st, sim_graph *out)
  * a violation when it executes. Launches of one graph run one after the other. */
 trz_status sim_graph_launch(sim *s, trz_context c, sim_graph graph, trz_stream st);
 
+/* What a program can see of a node. The nodes of a lane, one captured stream, follow one another; the waits
+ * between lanes are edges, not nodes. */
+typedef enum sim_node_kind { SIM_NODE_KERNEL, SIM_NODE_COPY, SIM_NODE_FILL, SIM_NODE_HOST } sim_node_kind;
+
+/* The number of nodes of a graph. */
+size_t sim_graph_nodes(sim *s, sim_graph graph);
+/* The nodes that node `index` comes directly after; returns how many, of which up to `room` are written. */
+size_t sim_graph_node(sim *s, sim_graph graph, size_t index, sim_node_kind *kind, size_t *before, size_t room);
+/* The number of nodes that a capture under way holds so far. */
+size_t sim_capture_nodes(sim *s, uint64_t id);
+
 /* Ends the graph; what has been launched goes on. */
 trz_status sim_graph_destroy(sim *s, trz_context c, sim_graph graph);
 
@@ -157,9 +189,20 @@ trz_status sim_graph_destroy(sim *s, trz_context c, sim_graph graph);
 /* Runs up to `items` ready items in scheduled order; returns how many ran. */
 uint64_t sim_run(sim *s, uint64_t items);
 
+/* The same without sparing a starved stream: for a host that asks again and again without ever blocking. */
+uint64_t sim_nudge(sim *s, uint64_t items);
+
 /* Advances the trace clock by one event and runs, in scheduled order, every item enqueued more than `lag`
  * events ago (lag 0: all that is ready). Items still stay in order within their stream and behind waits. */
 void sim_tick(sim *s, uint64_t lag);
+
+/* TRZ_OK: the stream is idle; NOT_READY: it is not. */
+trz_status sim_stream_idle(sim *s, trz_context c, trz_stream st);
+
+/* An event that keeps the virtual time at which its newest record was reached, and the time between two of them
+ * in ns. Errors: NOT_READY; INVALID_ARGUMENT: one keeps no time, was never recorded, or in a capture. */
+trz_status sim_event_create_timed(sim *s, trz_context c, trz_event *out);
+trz_status sim_event_elapsed(sim *s, trz_event from, trz_event to, int64_t *ns);
 
 /* Blocks until a stream / a whole device is idle. Neither may be part of a capture. */
 trz_status sim_stream_sync(sim *s, trz_context c, trz_stream st);
@@ -215,6 +258,44 @@ uint64_t sim_unfinished(sim *s);                   /* items enqueued and not exe
 /* Names what is still alive ("3 handles, 1 reservation") and returns how many that is; text may be NULL.
  * Streams and contexts that the table's user did not make are not counted. */
 uint64_t sim_leaks(sim *s, char *text, size_t text_size);
+
+/* What lies at a device address. */
+struct sim_place {
+	trz_addr address;            /* of the allocation, or of the mapping */
+	uint64_t size;
+	int device;
+	bool plain;                  /* from mem_alloc */
+	uint64_t generation;         /* unlike that of any other mapping, ever */
+	unsigned export_kinds;
+	uint32_t access;             /* one bit per device that reaches it */
+};
+bool sim_place_at(sim *s, trz_addr address, struct sim_place *out);
+
+/* Whether the address lies in the device window, mapped or not. */
+bool sim_is_device(const sim *s, trz_addr address);
+
+/* One more handle on the memory that is mapped at an address; INVALID_ARGUMENT: none, or plain memory. */
+trz_status sim_handle_at(sim *s, trz_addr address, trz_handle *out);
+
+/* What a handle was created with. */
+trz_status sim_handle_props(sim *s, trz_handle handle, trz_tile_props *props, uint64_t *size);
+
+/* The reservation that holds an address; false: none. */
+bool sim_reservation_at(sim *s, trz_addr address, trz_addr *start, uint64_t *size);
+
+/* The context that a stream or an event belongs to; NULL: a default stream, or no such thing. */
+trz_context sim_stream_context(sim *s, trz_stream stream);
+trz_context sim_event_context(sim *s, trz_event event);
+
+/* The device of a context; -1: it is dead. */
+int sim_context_device(sim *s, trz_context c);
+
+/* The machine's processes that have memory of a device, memory that was exported not counted. Returns how many
+ * there are, of which up to `room` are written. */
+struct sim_process {
+	uint64_t pid, bytes;
+};
+unsigned sim_processes(sim *s, int device, struct sim_process *out, unsigned room);
 
 /* Reads device memory as a debugger would, without regard to streams; false where nothing is mapped. */
 bool sim_peek(sim *s, trz_addr address, void *to, uint64_t size);

@@ -34,8 +34,11 @@ void sim_capture_detach(struct sim_capture *c)
 
 void sim_capture_free(struct sim_capture *c)
 {
-	for (unsigned i = 0; i < c->lane_count; i++)
+	for (unsigned i = 0; i < c->lane_count; i++) {
+		for (uint64_t n = 0; n < c->lane[i].count; n++)
+			sim_touch_drop(&c->lane[i].nodes[n]);
 		free(c->lane[i].nodes);
+	}
 	free(c);
 }
 
@@ -77,11 +80,13 @@ static bool forbids(const struct sim_capture *c, const struct sim_thread *t)
 
 trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot)
 {
-	const uint64_t unsafe = 1ull << SIM_SLOT_create | 1ull << SIM_SLOT_release | 1ull << SIM_SLOT_map |
-	                        1ull << SIM_SLOT_unmap | 1ull << SIM_SLOT_set_access | 1ull << SIM_SLOT_mem_alloc |
-	                        1ull << SIM_SLOT_mem_free | 1ull << SIM_SLOT_event_query |
-	                        1ull << SIM_SLOT_event_sync;
-	if (!(unsafe >> slot & 1) || !sim_enforces(s, SIM_RULE_CREATE_IN_CAPTURE))
+	const uint64_t created = 1ull << SIM_SLOT_create | 1ull << SIM_SLOT_release | 1ull << SIM_SLOT_map |
+	                         1ull << SIM_SLOT_unmap | 1ull << SIM_SLOT_set_access;
+	const uint64_t plain = 1ull << SIM_SLOT_mem_alloc | 1ull << SIM_SLOT_mem_free | 1ull << SIM_SLOT_event_query |
+	                       1ull << SIM_SLOT_event_sync;
+	bool unsafe = (created >> slot & 1 && sim_enforces(s, SIM_RULE_CREATE_IN_CAPTURE)) ||
+	              (plain >> slot & 1 && sim_enforces(s, SIM_RULE_PLAIN_IN_CAPTURE));
+	if (!unsafe)
 		return TRZ_OK;
 	const struct sim_capture *hit = NULL;
 	struct sim_capture *c;
@@ -172,8 +177,10 @@ static trz_status add_node(sim *s, struct sim_lane *lane, struct sim_work work)
 	if (lane->count == lane->room) {
 		uint64_t room = lane->room ? lane->room * 2 : 16;
 		struct sim_work *nodes = realloc(lane->nodes, room * sizeof *nodes);
-		if (!nodes)
+		if (!nodes) {
+			sim_touch_drop(&work);
 			return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a node of a graph");
+		}
 		lane->nodes = nodes;
 		lane->room = room;
 	}

@@ -84,6 +84,8 @@ static struct sim_work place(const struct sim_capture *g, struct sim_work work, 
 	} else {
 		work.sequence += own_base;
 	}
+	if (work.touched)
+		work.touched->references++;
 	return work;
 }
 

@@ -109,6 +109,7 @@ static bool take_place(sim *s)
 		return false;
 	struct sim_ledger_row *row = &l->row[place];
 	memset(row->used, 0, sizeof row->used);
+	row->pid = (uint64_t)getpid();
 	for (int i = 0; i < SIM_MAX_DEVICES; i++)
 		s->device[i].next_offset = max_u64(row->next_offset[i], (uint64_t)i * device_bytes +
 		                                                        (uint64_t)place * process_bytes);
@@ -234,6 +235,25 @@ uint64_t sim_memory_peak(sim *s, int device)
 	uint64_t peak = s->ledger->peak[device];
 	unlock_ledger(s);
 	return peak;
+}
+
+unsigned sim_processes(sim *s, int device, struct sim_process *out, unsigned room)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	unsigned count = 0;
+	lock_ledger(s);
+	reap(s);
+	for (int i = 0; i < s->ledger->processes; i++) {
+		const struct sim_ledger_row *row = &s->ledger->row[i];
+		if (device < 0 || device >= s->config.devices || !row->used[device])
+			continue;
+		if (count < room)
+			out[count] = (struct sim_process){row->pid, row->used[device]};
+		count++;
+	}
+	unlock_ledger(s);
+	sim_leave(&call);
+	return count;
 }
 
 bool sim_memory_take(sim *s, int device, uint64_t bytes)

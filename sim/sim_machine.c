@@ -106,6 +106,8 @@ trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
 	va_end(args);
 	if (s->violations++ == 0)
 		memcpy(s->first_violation, reason, SIM_TEXT_BYTES);
+	if (s->config.on_violation)
+		s->config.on_violation(reason);
 	if (!s->config.continue_on_violation) {
 		fprintf(stderr, "sim: violation: %s\n", reason);
 		abort();
@@ -214,6 +216,11 @@ void sim_close(sim *s)
 	pthread_cond_destroy(&s->progress);
 	pthread_mutex_destroy(&s->lock);
 	free(s);
+}
+
+uint64_t sim_now_ns(const sim *s)
+{
+	return s->driver_ns + s->tick * 1000 + s->clock_readings;
 }
 
 const trz_driver *sim_driver(sim *s)

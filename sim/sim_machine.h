@@ -75,6 +75,7 @@ struct sim_device {
 	uint64_t next_offset;
 	struct sim_context *primary;  /* NULL: not retained */
 	unsigned contexts;
+	uint32_t plain_access;        /* the other devices that reach its plain memory, one bit each */
 	bool dead;                    /* sticky; ends with its last context */
 };
 
@@ -91,7 +92,16 @@ struct sim_context {
 };
 
 enum sim_work_kind {
-	SIM_WORK_STAMP, SIM_WORK_VERIFY, SIM_WORK_FILL, SIM_WORK_COPY, SIM_WORK_HOST, SIM_WORK_SPIN, SIM_WORK_WAIT
+	SIM_WORK_STAMP, SIM_WORK_VERIFY, SIM_WORK_FILL, SIM_WORK_COPY, SIM_WORK_HOST, SIM_WORK_SPIN, SIM_WORK_WAIT,
+	SIM_WORK_TOUCH, SIM_WORK_MARK
+};
+
+/* What a touch names: shared by the items of a graph's launches, freed with the last of them. */
+struct sim_touched {
+	unsigned references;
+	const char *name;
+	size_t count;
+	uint64_t address[];
 };
 
 /* One item of a stream. Which fields count is decided by `kind`. */
@@ -99,6 +109,9 @@ struct sim_work {
 	enum sim_work_kind kind;
 	uint8_t value;              /* fill */
 	bool dependent;             /* stamp: may be resident together with the items before it */
+	bool blank;                 /* copy: zeros instead of the source's bytes */
+	uint8_t unit;               /* fill: bytes of the pattern in `tag`; 0: `value` */
+	uint64_t issued_ns, cost_ns; /* virtual time: not before, and how long on the stream */
 	uint64_t tick, order;       /* trace clock and number among all items, when enqueued */
 	uint64_t generation;        /* mappings younger than this were made behind its back */
 	uint64_t address, size;     /* stamp, verify, fill; copy: the destination */
@@ -106,6 +119,7 @@ struct sim_work {
 	void (*fn)(void *);         /* host */
 	void *arg;
 	const uint32_t *flag;       /* spin */
+	struct sim_touched *touched; /* touch; NULL: nothing but time */
 	struct sim_stream *other;   /* wait: until `other` has completed `sequence` items; a graph's node has the
 	                             * number of a lane in `tag` instead */
 	uint64_t sequence;          /* dependent: when it starts, that many items of its stream have completed */
@@ -136,6 +150,7 @@ struct sim_stream {
 	struct sim_capture *capture; /* that it is part of; NULL: none */
 	unsigned lane;              /* there */
 	uint64_t graph;             /* number of the graph whose nodes it runs; 0: a user's stream */
+	uint64_t now_ns;            /* virtual time when its newest completed item ended */
 	uint64_t fenced;            /* the first `fenced` items complete before what is enqueued next starts */
 	struct sim_extent *residents;
 	size_t resident_count, resident_room;
@@ -150,6 +165,8 @@ struct sim_event {
 	uint64_t sequence;
 	uint64_t capture;           /* 0: recorded outside captures */
 	unsigned lane;
+	bool timed, marked;         /* has a time; that time has been reached */
+	uint64_t records, time_ns;  /* number of the newest record, and when it was reached */
 };
 
 /* ---- captures and graphs --------------------------------------------------------------------------- */
@@ -197,6 +214,7 @@ struct sim_ledger {
 	uint64_t capacity, granularity;
 	uint64_t peak[SIM_MAX_DEVICES];
 	struct sim_ledger_row {
+		uint64_t pid;
 		uint64_t used[SIM_MAX_DEVICES];         /* exported memory is charged to no process */
 		uint64_t next_offset[SIM_MAX_DEVICES];
 	} row[SIM_MAX_PROCESSES];
@@ -323,6 +341,8 @@ void sim_memory_give(sim *s, int device, uint64_t bytes);
 /* What all processes have taken of the device, or the most that it ever was. */
 uint64_t sim_memory_used(sim *s, int device);
 uint64_t sim_memory_peak(sim *s, int device);
+/* Virtual time of the calling thread's host. */
+uint64_t sim_now_ns(const sim *s);
 /* From here on the memory lives as long as anyone holds it. */
 trz_status sim_ledger_share(sim *s, struct sim_phys *p);
 /* A descriptor that holds the shared memory; -1: the process has none left. */
@@ -400,6 +420,7 @@ trz_status sim_stream_prepare(sim *s, struct sim_stream *st);
 void sim_stream_retire(sim *s, struct sim_stream *st);
 trz_status sim_event_new(sim *s, trz_context context, trz_event *out);
 trz_status sim_event_end(sim *s, trz_context context, trz_event event);
+/* `context` NULL: of any context. */
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out);
 trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream);
 trz_status sim_event_passed(sim *s, trz_context context, trz_event event);
@@ -450,6 +471,21 @@ void sim_complete(sim *s, struct sim_stream *st);
 trz_status sim_block(sim *s, struct sim_stream *st, uint64_t sequence);
 /* The same for all that a device has been given so far. */
 trz_status sim_drain(sim *s, int device);
+
+/* sim_copy.c: bytes between device and host, either way; zeros become holes of the memory file, and holes are not
+ * read. What lies in the window is mapped and accessible. */
+void sim_bytes_copy(sim *s, uint64_t to, uint64_t from, uint64_t size);
+void sim_bytes_fill(sim *s, uint64_t to, uint64_t size, const void *pattern, size_t unit);
+
+/* sim_touch.c */
+void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work *w);
+void sim_touch_drop(const struct sim_work *w);
+/* Names the mapping that lies nearest to an address. */
+void sim_describe_nearest(const sim *s, uint64_t address, char *text, size_t size);
+
+/* sim_plain.c */
+/* The allocation that an address lies in; false: the address is in no plain memory. */
+bool sim_plain_at(const sim *s, uint64_t address, uint64_t *start, uint64_t *size);
 
 /* sim_work.c */
 struct sim_work *sim_head(const struct sim_stream *st);

@@ -59,7 +59,7 @@ static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
 		sim_phys_drop(s, p);
 		return status;
 	}
-	status = sim_mapping_show(s, chunk->address, chunk->size, 1u << device);
+	status = sim_mapping_show(s, chunk->address, chunk->size, 1u << device | s->device[device].plain_access);
 	if (status != TRZ_OK)
 		sim_mapping_remove(s, sim_mapping_at(s, chunk->address));
 	return status;
@@ -188,6 +188,49 @@ trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address)
 	if (status == TRZ_OK)
 		sim_charge_handle(s, SIM_SLOT_mem_free, size, 1);
 	return status;
+}
+
+trz_status sim_plain_peer(sim *s, int device, int peer, bool on)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	const struct sim_chunk *chunk;
+	if (device < 0 || device >= s->config.devices || peer < 0 || peer >= s->config.devices || device == peer) {
+		call.status = sim_refuse(s, TRZ_ERROR_NO_DEVICE, "devices %d and %d are no pair", device, peer);
+		return sim_leave(&call);
+	}
+	uint32_t bit = 1u << peer, *access = &s->device[device].plain_access;
+	*access = on ? *access | bit : *access & ~bit;
+	LIST_FOREACH(chunk, &s->chunks, link) {
+		struct sim_mapping *m = sim_mapping_at(s, chunk->address);
+		if (m->phys->device == device)
+			m->access = on ? m->access | bit : m->access & ~bit;
+	}
+	return sim_leave(&call);
+}
+
+trz_context sim_plain_context(sim *s, trz_addr address)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	const struct sim_chunk *chunk = chunk_at(s, address);
+	trz_context context = chunk ? (trz_context)chunk->context->value : NULL;
+	sim_leave(&call);
+	return context;
+}
+
+bool sim_plain_at(const sim *s, uint64_t address, uint64_t *start, uint64_t *size)
+{
+	const struct sim_chunk *chunk = chunk_at(s, address);
+	if (!chunk)
+		return false;
+	*start = chunk->address;
+	*size = chunk->size;
+	for (unsigned i = 0; chunk->shared && i < CHUNK_UNITS; i += chunk->units[i] ? chunk->units[i] : 1) {
+		*start = chunk->address + ((uint64_t)i << UNIT_SHIFT);
+		*size = (uint64_t)chunk->units[i] << UNIT_SHIFT;
+		if (address - *start < *size)
+			return true;
+	}
+	return !chunk->shared;
 }
 
 void sim_plain_end(sim *s, const struct sim_context *c)

@@ -7,6 +7,7 @@
  */
 #include "sim_machine.h"
 
+#include "bits.h"
 #include "prng.h"
 
 bool sim_passed(const struct sim_stream *st, uint64_t sequence)
@@ -16,6 +17,7 @@ bool sim_passed(const struct sim_stream *st, uint64_t sequence)
 
 void sim_complete(sim *s, struct sim_stream *st)
 {
+	sim_touch_drop(sim_head(st));
 	st->completed++;
 	s->unfinished--;
 	if (st->completed < st->enqueued)
@@ -61,10 +63,20 @@ static void run_host_function(sim *s, struct sim_stream *st)
 	sim_progress(s);
 }
 
+/* Virtual time: an item starts when it has been issued, its stream is free, and what it waits for has ended. */
+static void pass_time(struct sim_stream *st, const struct sim_work *w)
+{
+	st->now_ns = max_u64(st->now_ns, w->issued_ns);
+	if (w->kind == SIM_WORK_WAIT)
+		st->now_ns = max_u64(st->now_ns, w->other->now_ns);
+	st->now_ns += w->cost_ns;
+}
+
 static void run_head(sim *s, struct sim_stream *st)
 {
 	const struct sim_work *w = sim_head(st);
 	sim_overlap_enter(s, st, w);
+	pass_time(st, w);
 	if (w->kind == SIM_WORK_HOST) {
 		run_host_function(s, st);
 		return;
@@ -118,17 +130,27 @@ static struct sim_stream *pick(sim *s, uint64_t tick, bool starve)
 
 /* ---- running -------------------------------------------------------------------------------------- */
 
-uint64_t sim_run(sim *s, uint64_t items)
+static uint64_t run_items(sim *s, uint64_t items, bool starve)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	uint64_t ran = 0;
 	struct sim_stream *st;
-	while (ran < items && (st = pick(s, UINT64_MAX, true))) {
+	while (ran < items && (st = pick(s, UINT64_MAX, starve))) {
 		run_head(s, st);
 		ran++;
 	}
 	sim_leave(&call);
 	return ran;
+}
+
+uint64_t sim_run(sim *s, uint64_t items)
+{
+	return run_items(s, items, true);
+}
+
+uint64_t sim_nudge(sim *s, uint64_t items)
+{
+	return run_items(s, items, false);
 }
 
 void sim_tick(sim *s, uint64_t lag)

@@ -44,9 +44,12 @@ static bool activate(sim *s, struct sim_stream *st)
 trz_status sim_push(sim *s, struct sim_stream *st, struct sim_work work)
 {
 	bool idle = st->enqueued == st->completed;
-	if ((st->enqueued - st->completed == st->room && !grow_ring(st)) || (idle && !activate(s, st)))
+	if ((st->enqueued - st->completed == st->room && !grow_ring(st)) || (idle && !activate(s, st))) {
+		sim_touch_drop(&work);
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an item of work");
+	}
 	work.tick = s->tick;
+	work.issued_ns = sim_now_ns(s);
 	work.order = st->last_order = s->order++;
 	if (!work.generation)  /* a graph's node has that of its capture */
 		work.generation = s->generation;
@@ -96,8 +99,10 @@ trz_status sim_stream_prepare(sim *s, struct sim_stream *st)
 trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work)
 {
 	trz_status status = sim_stream_prepare(s, st);
-	if (status != TRZ_OK)
+	if (status != TRZ_OK) {
+		sim_touch_drop(&work);
 		return status;
+	}
 	if (st->capture)
 		return sim_capture_node(s, st, work);
 	work.sequence = st->fenced;
@@ -178,6 +183,8 @@ trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_str
 
 static void free_queue(struct sim_stream *st)
 {
+	for (uint64_t n = st->completed; n < st->enqueued; n++)
+		sim_touch_drop(&st->items[n & (st->room - 1)]);
 	free(st->items);
 	free(st->residents);
 	st->items = NULL;
@@ -286,14 +293,14 @@ trz_status sim_event_new(sim *s, trz_context context, trz_event *out)
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out)
 {
 	struct sim_context *c = NULL;
-	trz_status status = sim_context_find(s, context, &c);
+	trz_status status = context ? sim_context_find(s, context, &c) : TRZ_OK;
 	if (status != TRZ_OK)
 		return status;
 	struct sim_event *e = sim_registry_get(&s->events, (uint64_t)event);
 	if (!e)
 		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p, which is dead or was never made",
 		                   event);
-	if (e->context != c)
+	if (c && e->context != c)
 		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p of context %p with context %p",
 		                   event, (void *)e->context->value, context);
 	*out = e;
@@ -327,12 +334,61 @@ trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stre
 		sim_capture_record(s, st, e);
 		return TRZ_OK;
 	}
+	e->records++;
+	e->marked = false;
+	if (e->timed) {
+		struct sim_work mark = {.kind = SIM_WORK_MARK, .address = e->value, .tag = e->records};
+		status = sim_push(s, st, mark);
+		if (status != TRZ_OK)
+			return status;
+	}
 	e->stream = st;
 	e->sequence = st->enqueued;
 	e->capture = 0;
 	if (!sim_enforces(s, SIM_RULE_RECORD_NO_FENCE))
 		sim_overlap_fence(st, e->sequence);
 	return TRZ_OK;
+}
+
+trz_status sim_event_create_timed(sim *s, trz_context context, trz_event *out)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOT_event_create);
+	struct sim_event *e = NULL;
+	if (call.status == TRZ_OK)
+		call.status = sim_event_new(s, context, out);
+	if (call.status == TRZ_OK)
+		call.status = sim_event_find(s, context, *out, &e);
+	if (call.status == TRZ_OK)
+		e->timed = true;
+	return sim_leave(&call);
+}
+
+/* Events of one device may be of two contexts. */
+trz_status sim_event_elapsed(sim *s, trz_event from, trz_event to, int64_t *ns)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_event *a = sim_registry_get(&s->events, (uint64_t)from);
+	struct sim_event *b = sim_registry_get(&s->events, (uint64_t)to);
+	bool timed = a && b && a->timed && b->timed && a->stream && b->stream && !a->capture && !b->capture;
+	if (!timed)
+		call.status = sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "one of the events keeps no time or has no record");
+	else if (!a->marked || !b->marked)
+		call.status = TRZ_NOT_READY;
+	else
+		*ns = (int64_t)b->time_ns - (int64_t)a->time_ns;
+	return sim_leave(&call);
+}
+
+trz_status sim_stream_idle(sim *s, trz_context context, trz_stream stream)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	call.status = sim_stream_find(s, context, stream, &st);
+	if (call.status == TRZ_OK)
+		call.status = sim_capture_sync(s, st->context->device, st);
+	if (call.status == TRZ_OK && !sim_passed(st, st->enqueued))
+		call.status = TRZ_NOT_READY;
+	return sim_leave(&call);
 }
 
 /* What the host knows to have passed is a completion edge for whatever it enqueues from here on. */
@@ -375,7 +431,7 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 {
 	struct sim_event *e = NULL;
 	struct sim_stream *st = NULL;
-	trz_status status = sim_event_find(s, context, event, &e);
+	trz_status status = sim_event_find(s, NULL, event, &e);
 	if (status == TRZ_OK)
 		status = sim_stream_find(s, context, stream, &st);
 	if (status == TRZ_OK && !LIST_EMPTY(&s->captures))

@@ -285,7 +285,8 @@ static trz_status slot_import_handle(void *self, unsigned kind, const void *shar
 static trz_status slot_clock_ns(void *self, uint64_t *ns)
 {
 	struct sim_call call = sim_enter(self, SIM_SLOT_clock_ns);
-	*ns = call.s->driver_ns + call.s->tick * 1000 + ++call.s->clock_readings;
+	call.s->clock_readings++;
+	*ns = sim_now_ns(call.s);
 	return sim_leave(&call);
 }
 

@@ -24,7 +24,7 @@ const char *sim_work_name(const struct sim_work *w)
 	static const char *const names[] = {
 		[SIM_WORK_STAMP] = "stamp", [SIM_WORK_VERIFY] = "verify", [SIM_WORK_FILL] = "fill",
 		[SIM_WORK_COPY] = "copy", [SIM_WORK_HOST] = "host function", [SIM_WORK_SPIN] = "spin",
-		[SIM_WORK_WAIT] = "wait",
+		[SIM_WORK_WAIT] = "wait", [SIM_WORK_TOUCH] = "kernel", [SIM_WORK_MARK] = "event",
 	};
 	return names[w->kind];
 }
@@ -46,6 +46,8 @@ bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
 	case SIM_WORK_HOST:
 	case SIM_WORK_SPIN:
 	case SIM_WORK_WAIT:
+	case SIM_WORK_TOUCH:
+	case SIM_WORK_MARK:
 		return false;
 	}
 	return false;
@@ -150,25 +152,54 @@ static void report_mismatch(sim *s, const struct sim_stream *st, const struct st
 /* An illegal access is sticky, as on hardware: it ends the device. */
 static bool check_access(sim *s, const struct sim_stream *st, const struct sim_work *w, uint64_t address)
 {
-	char why[SIM_TEXT_BYTES];
+	char why[SIM_TEXT_BYTES], nearest[160];
 	int device = st->context->device;
 	if (sim_reachable(s, device, address, w->size, w->generation, why))
 		return true;
-	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by a %s on stream %llu%s: %.300s", sim_work_name(w),
-	            (unsigned long long)st->id, st->graph ? " of a graph" : "", why);
+	sim_describe_nearest(s, address, nearest, sizeof nearest);
+	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by a %s on stream %llu%s: %.250s; %s", sim_work_name(w),
+	            (unsigned long long)st->id, st->graph ? " of a graph" : "", why, nearest);
 	sim_device_die(s, device);
 	return false;
 }
 
+static void execute_copy(sim *s, const struct sim_stream *st, const struct sim_work *w)
+{
+	const uint8_t zero = 0;
+	if (sim_in_window(s, w->from) && !check_access(s, st, w, w->from))
+		return;
+	if (w->blank)
+		sim_bytes_fill(s, w->address, w->size, &zero, 1);
+	else
+		sim_bytes_copy(s, w->address, w->from, w->size);
+}
+
+/* The moment belongs to the newest record, whatever has become of the event. */
+static void execute_mark(sim *s, const struct sim_stream *st, const struct sim_work *w)
+{
+	struct sim_event *e = sim_registry_get(&s->events, w->address);
+	if (!e || !e->timed || e->records != w->tag)
+		return;
+	e->marked = true;
+	e->time_ns = st->now_ns;
+}
+
 void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
+	if (w->kind == SIM_WORK_TOUCH) {
+		sim_touch_check(s, st, w);
+		return;
+	}
+	if (w->kind == SIM_WORK_MARK) {
+		execute_mark(s, st, w);
+		return;
+	}
 	if (sim_in_window(s, w->address) && !check_access(s, st, w, w->address))
 		return;
 	if (w->kind == SIM_WORK_COPY) {
-		if (!sim_in_window(s, w->from) || check_access(s, st, w, w->from))
-			memmove((void *)w->address, (const void *)w->from, w->size);
+		execute_copy(s, st, w);
 	} else if (w->kind == SIM_WORK_FILL) {
-		memset((void *)w->address, w->value, w->size);
+		sim_bytes_fill(s, w->address, w->size, w->unit ? (const void *)&w->tag : &w->value, w->unit ? w->unit : 1);
 	} else {
 		struct stamp p = {w->address, w->size, w->tag, w->kind == SIM_WORK_VERIFY, 0};
 		if (!stamp_all(&p, s->config.granularity))
@@ -226,6 +257,21 @@ trz_status sim_fill(sim *s, trz_context c, trz_stream st, trz_addr address, uint
 trz_status sim_copy(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size)
 {
 	struct sim_work work = {.kind = SIM_WORK_COPY, .address = to, .from = from, .size = size};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_fill_pattern(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t count,
+                            uint32_t pattern, unsigned unit)
+{
+	struct sim_work work = {
+		.kind = SIM_WORK_FILL, .address = address, .size = count * unit, .tag = pattern, .unit = (uint8_t)unit,
+	};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_copy_blank(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size)
+{
+	struct sim_work work = {.kind = SIM_WORK_COPY, .blank = true, .address = to, .from = from, .size = size};
 	return enqueue(s, c, st, work);
 }
 

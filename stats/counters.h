@@ -105,6 +105,12 @@ static inline void level_sub(struct level *l, uint64_t n)
 	counter_add(&l->current, (uint64_t)0 - n);
 }
 
+static inline void level_set(struct level *l, uint64_t value)
+{
+	counter_set(&l->current, value);
+	counter_raise(&l->peak, value);
+}
+
 static inline uint64_t counters_rounding(const struct counters *c)
 {
 	uint64_t requested = flow_all(&c->requested_bytes);

@@ -128,6 +128,12 @@ void *history_stop(struct history *h)
 	return memory;
 }
 
+void history_forget_frames(struct history *h)
+{
+	for (uint32_t i = 0; i < history_kept(h); i++)
+		h->ring[i].frames = 0;
+}
+
 /* The lock orders events, so a counter that is behind on another processor must not put them back in time. */
 static void take_time(struct history *h)
 {

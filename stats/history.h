@@ -48,10 +48,10 @@ struct history_event {
 		uint64_t stream;       /* the handle's value */
 		uint64_t from;         /* HISTORY_FLIP, HISTORY_GATHER: the address before */
 	};
+	uint64_t frames;           /* what the caller's stack is known by; 0: none */
 	uint32_t pool;             /* 0: none */
-	uint32_t tag;              /* of the table of tags; 0: none */
-	uint32_t frames;           /* what the caller's stack is known by; 0: none */
-	uint32_t kind;             /* enum history_kind */
+	uint16_t tag;              /* of the table of tags; 0: none */
+	uint8_t kind;              /* enum history_kind */
 };
 
 _Static_assert(sizeof(struct history_event) == 48, "history is counted in events a megabyte");
@@ -78,6 +78,9 @@ struct history {
 
 /* Begins an empty history in `bytes` at `memory` (8-byte aligned). false, and off: not one event fits. */
 bool history_start(struct history *h, void *memory, size_t bytes);
+
+/* Forgets the stacks of all events. */
+void history_forget_frames(struct history *h);
 
 /* Forgets all events and notes no more. Returns the memory, which is the caller's again; NULL: it was off. */
 void *history_stop(struct history *h);
@@ -113,7 +116,7 @@ uint64_t history_clock_epoch_ns(const struct history_clock *c, uint64_t time);
 
 /* ---- tags ------------------------------------------------------------------------------------------- */
 
-enum { HISTORY_TAGS = 256, HISTORY_TAG_BYTES = 64 };
+enum { HISTORY_TAGS = 256, HISTORY_TAG_BYTES = 64 };  /* a tag fits into 16 bits */
 
 /* Texts by number. An entry never changes, so those below a `count` that was read under the lock can be read
  * without it. Zeroed memory is an empty table. */

@@ -129,7 +129,7 @@ static trz_status seal_blocks(struct snapshot *s)
 			return trz_fail(TRZ_ERROR_CORRUPT, "snapshot: the block at %#llx overlaps another, is empty or has "
 			                "less than was requested", (unsigned long long)b->address);
 		taken = b->address + b->size;
-		b->tag = b->frames = 0;
+		b->tag = 0;
 	}
 	return TRZ_OK;
 }
@@ -145,7 +145,7 @@ static void find_origins(struct snapshot *s)
 		struct snapshot_block *b = bsearch(&key, s->blocks, s->block_count, sizeof key, by_address);
 		if (b) {
 			b->tag = e->tag;
-			b->frames = e->frames;
+			b->frames = e->frames ? e->frames : b->frames;
 		}
 	}
 }
@@ -327,7 +327,7 @@ static const char *tag_text(const struct snapshot *s, uint32_t tag)
 	return tag <= s->tag_count ? history_tag_text(s->tags, tag) : "";
 }
 
-static void put_frames(struct json *j, const struct snapshot *s, uint32_t frames)
+static void put_frames(struct json *j, const struct snapshot *s, uint64_t frames)
 {
 	struct snapshot_frame list[SNAPSHOT_FRAMES_MAX];
 	size_t count = frames && s->frames ? s->frames(s->frames_owner, frames, list) : 0;

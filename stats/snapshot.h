@@ -36,7 +36,8 @@ struct snapshot_block {
 	uint64_t requested;        /* <= size */
 	uint64_t stream;           /* the handle's value */
 	bool pending;
-	uint32_t tag, frames;      /* of its allocation, where the history still has it; set by snapshot_seal */
+	uint64_t frames;           /* of its allocation */
+	uint32_t tag;              /* of its allocation, where the history still has it; set by snapshot_seal */
 };
 
 struct snapshot_frame {
@@ -60,7 +61,7 @@ enum { SNAPSHOT_FRAMES_MAX = 64 };
 
 /* Writes up to SNAPSHOT_FRAMES_MAX frames of a stack to `out`, innermost first, and returns their number. Called
  * while writing, without a lock; the texts live until the next call. */
-typedef size_t snapshot_frames(void *owner, uint32_t frames, struct snapshot_frame *out);
+typedef size_t snapshot_frames(void *owner, uint64_t frames, struct snapshot_frame *out);
 
 /* `ranges`, `blocks` and `events` share the allocation at `events`. Counts beyond the capacity are of what did
  * not fit. After snapshot_seal all are sorted, ranges are segments and every block lies in one. */

@@ -5,7 +5,8 @@
 # none is. Works as root or with sudo.
 set -eu
 
-packages="build-essential cmake ninja-build pkg-config python3 dpkg-dev clang libclang-rt-dev
+packages="build-essential cmake ninja-build pkg-config python3 python3-venv python3-pyelftools
+	dpkg-dev clang libclang-rt-dev
 	libcmocka-dev libjansson-dev libinih-dev liblzma-dev zlib1g-dev libzstd-dev liblz4-dev"
 
 if ! command -v apt-get >/dev/null; then

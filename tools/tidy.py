@@ -21,6 +21,7 @@ LAYERS = {
     "cli": {"cli", "trace", "sim", "base", "include"},
     "bench": {"bench", "trace", "sim", "base", "include"},
     "plug": {"plug", "include"},
+    "lookalike": {"lookalike", "sim", "base", "include"},
     "examples": {"include"},
 }
 
@@ -48,7 +49,7 @@ C_SUFFIXES = {".c", ".h", ".def"}
 CODE_SUFFIXES = C_SUFFIXES | {".py", ".sh", ".cmake", ".map", ".in"}
 CODE_NAMES = {"CMakeLists.txt", "Makefile", "run"}
 TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".json", ".ini", ".txt"}
-REPEATED_NAMES = {"CMakeLists.txt", "README.md"}
+REPEATED_NAMES = {"CMakeLists.txt", "README.md", "__init__.py", "__main__.py", "sitecustomize.py"}
 SKIPPED_FOLDERS = {".git", "build", "__pycache__", "corpus", ".cache"}
 
 MARKS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]) + r")\b")

@@ -58,6 +58,7 @@ struct replay {
 	uint64_t requested;
 	uint64_t total_events;
 	uint64_t memory_calls_before;   /* at the start of the last quarter */
+	uint64_t tile_ns;               /* to create, map and open a tile of REPLAY_TILE */
 	double fragmentation_sum;
 	uint64_t fragmentation_samples;
 };
@@ -141,14 +142,24 @@ static trz_status note_oom(struct replay *r)
 	return take_snapshot(r);
 }
 
+static void note_driver_time(struct replay *r, uint64_t size, uint64_t room, uint64_t ns)
+{
+	uint64_t tiles = max_u64(1, (size + REPLAY_TILE - 1) / REPLAY_TILE);
+	double times = (double)ns / (double)(tiles * r->tile_ns);
+	r->out->max_driver_time_per_alloc_ns = max_u64(r->out->max_driver_time_per_alloc_ns, ns);
+	if (room >= size && times > r->out->max_times_tiles)
+		r->out->max_times_tiles = times;
+}
+
 static trz_status replay_alloc(struct replay *r, const struct trace_event *event)
 {
 	struct replay_result *out = r->out;
 	struct replay_block block = { .size = event->size, .stream = event->stream, .tag = r->next_tag++ };
+	uint64_t capacity = r->params->capacity ? r->params->capacity : GIB(80);
+	uint64_t room = capacity - sim_device_used(r->sim, 0);
 	uint64_t before = sim_driver_time_ns(r->sim);
 	trz_status status = get_memory(r, event->size, event->stream, &block.address);
-	uint64_t driver_ns = sim_driver_time_ns(r->sim) - before;
-	out->max_driver_time_per_alloc_ns = max_u64(out->max_driver_time_per_alloc_ns, driver_ns);
+	note_driver_time(r, event->size, room, sim_driver_time_ns(r->sim) - before);
 	r->operations++;
 	if (is_out_of_memory(status))
 		return note_oom(r);
@@ -399,6 +410,7 @@ static trz_status gather(struct replay *r)
 	if (r->fragmentation_samples > 0)
 		out->external_fragmentation = r->fragmentation_sum / (double)r->fragmentation_samples;
 	out->host_ns_per_op = latency_mean(&r->latency);
+	out->host_ns_median = latency_quantile(&r->latency, 0.5);
 	out->host_ns_p999 = latency_quantile(&r->latency, 0.999);
 	return TRZ_OK;
 }
@@ -407,7 +419,11 @@ static trz_status replay_passes(struct replay *r)
 {
 	unsigned passes = r->params->repeat ? r->params->repeat : 1;
 	r->total_events = r->trace->count * (uint64_t)passes;
-	trz_status status = make_streams(r);
+	struct replay_tile_cost tile;
+	trz_status status = replay_tile_cost(r->params->costs, REPLAY_TILE, &tile);
+	r->tile_ns = max_u64(1, tile.create_ns + tile.map_ns + tile.set_access_ns);
+	if (status == TRZ_OK)
+		status = make_streams(r);
 	for (unsigned pass = 0; status == TRZ_OK && pass < passes && !is_stopped(r); pass++) {
 		if (pass > 0)
 			status = free_live(r);

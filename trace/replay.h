@@ -56,6 +56,8 @@ struct replay_result {
 	uint64_t driver_calls_last_quarter;    /* calls that make, lay, take or give back memory */
 	uint64_t driver_time_ns;               /* virtual */
 	uint64_t max_driver_time_per_alloc_ns;
+	double max_times_tiles;                /* the most driver time of one allocation, as a multiple of what creating
+	                                        * its size in tiles of REPLAY_TILE costs, while the device had room */
 	uint64_t skipped_events;               /* of captures and pools, which are not replayed */
 	uint64_t ooms;                         /* requests that got no memory; their frees are left out */
 	uint64_t violations;
@@ -67,6 +69,7 @@ struct replay_result {
 	bool heap_valid;
 	double external_fragmentation;         /* mean of samples evenly spread over the events */
 	double host_ns_per_op;                 /* time inside the heap, the driver and the clock not counted */
+	uint64_t host_ns_median;
 	uint64_t host_ns_p999;
 	uint64_t waits_inserted;
 	uint64_t retries;
@@ -79,6 +82,7 @@ trz_status replay_run(const struct trace *trace, const struct replay_params *par
                       struct replay_result *out);
 
 #define REPLAY_FIT_STEP MIB(64)
+#define REPLAY_TILE MIB(20)  /* what PyTorch's expandable segments are made of */
 
 struct replay_fit {
 	uint64_t bytes;           /* the smallest device that serves every request; 0: above the capacity */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * alloc/cuda_abi.h against the real cuda.h, where a toolkit of version 13 or newer is installed: sizes,
+ * base/cuda_abi.h against the real cuda.h, where a toolkit of version 13 or newer is installed: sizes,
  * offsets, values, and that each symbol exists in the version that is asked for. Skipped elsewhere.
  */
 #include "cuda_abi.h"

@@ -22,9 +22,11 @@ FIXTURES = SOURCE / "tests" / "trace"
 
 REQUIRED_KEYS = """trace policy events streams peak_allocated_bytes peak_requested_bytes peak_reserved_bytes
     end_reserved_bytes fragmentation external_fragmentation driver_calls driver_calls_last_quarter
-    driver_time_ns max_driver_time_per_alloc_ns waits_inserted host_ns_per_op host_ns_p999 ooms retries
+    driver_time_ns max_driver_time_per_alloc_ns max_times_tiles waits_inserted host_ns_per_op
+    host_ns_median host_ns_p999 ooms retries
     metadata_bytes""".split()
-NOT_NAIVE = "external_fragmentation waits_inserted host_ns_per_op host_ns_p999 retries metadata_bytes".split()
+NOT_NAIVE = """external_fragmentation waits_inserted host_ns_per_op host_ns_median host_ns_p999 retries
+    metadata_bytes""".split()
 
 # "#" stands for a number that depends on the cost table, or on how the simulated device is set up.
 GOLDEN_TABLE = """\
@@ -114,8 +116,9 @@ class Program(Case):
         self.assertIn("--capacity=SIZE", self.run_cli("replay", "--help"))
 
     def test_usage_errors_name_the_thing(self):
-        self.assert_fails("a command is missing: replay, synth, config, costs or run")
-        self.assert_fails("there is no command 'repaly'; commands: replay, synth, config, costs, run", "repaly")
+        self.assert_fails("a command is missing: sim, estimate, run, replay, synth, config or costs")
+        self.assert_fails("there is no command 'repaly'; commands: sim, estimate, run, replay, synth, config, costs",
+                          "repaly")
         self.assert_fails("a trace is missing", "replay")
         self.assert_fails("'12zb' is no size", "replay", "--capacity", "12zb", "x")
         self.assert_fails("'inf' is no size", "replay", "--capacity", "inf", "x")
@@ -192,7 +195,7 @@ class Input(Case):
         third, = self.replay_json("--lag", 20, "-", stdin=lzma.compress(data))
         self.assertEqual((first["trace"], second["trace"], third["trace"]), ("a", "b", "stdin"))
         for row in (first, second, third):
-            for key in ("trace", "file", "host_ns_per_op", "host_ns_p999"):
+            for key in ("trace", "file", "host_ns_per_op", "host_ns_median", "host_ns_p999"):
                 del row[key]
         self.assertEqual(first, second)
         self.assertEqual(first, third)

@@ -9,7 +9,7 @@
 #include <sched.h>
 #include <string.h>
 
-#include "alloc/cuda_abi.h"
+#include "base/cuda_abi.h"
 
 enum { NON_BLOCKING = 1 };
 

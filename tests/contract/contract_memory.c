@@ -163,6 +163,30 @@ static void neighbours_are_granted_and_unmapped_in_one_call(struct contract_env 
 		expect_ok(SLOT(env, release, handles[i]));
 }
 
+/* Access for one device leaves that of another as it is. */
+static void access_is_granted_device_by_device(struct contract_env *env)
+{
+	int devices = 0, peer = env->device + 1;
+	bool can = false;
+	need_vmm(env);
+	expect_ok(SLOT(env, device_count, &devices));
+	if (peer >= devices)
+		skip();
+	expect_ok(SLOT(env, peer_access, peer, env->device, &can));
+	if (!can)
+		skip();
+	const uint64_t size = env->info.granularity;
+	trz_addr address = reserve(env, size);
+	trz_handle handle = create(env, size);
+	map(env, address, size, handle);
+	expect_ok(SLOT(env, set_access, address, size, &peer, 1));
+	fill(env, address, size, 0x45);
+	expect_bytes(env, address, size, 0x45);
+	expect_ok(SLOT(env, unmap, address, size));
+	expect_ok(SLOT(env, unreserve, address, size));
+	expect_ok(SLOT(env, release, handle));
+}
+
 static void mapping_is_undone_whole(struct contract_env *env)
 {
 	need_vmm(env);
@@ -312,6 +336,29 @@ static void descriptor_carries_the_memory(struct contract_env *env)
 	expect_ok(SLOT(env, unreserve, second, size));
 }
 
+/* The other side knows the size by hearsay only. */
+static void imported_memory_is_mapped_whole(struct contract_env *env)
+{
+	if (!env->info.export_fd)
+		skip();
+	const trz_tile_props props = {.device = env->device, .export_kinds = TRZ_EXPORT_FD};
+	const uint64_t size = 2 * env->info.granularity;
+	trz_handle handle = 0, imported = 0;
+	int descriptor = -1;
+	expect_ok(SLOT(env, create, &props, size, &handle));
+	expect_ok(SLOT(env, export_handle, handle, TRZ_EXPORT_FD, &descriptor));
+	expect_ok(SLOT(env, import_handle, TRZ_EXPORT_FD, &descriptor, &imported));
+	assert_int_equal(close(descriptor), 0);
+	trz_addr range = reserve(env, 2 * size);
+	expect_status(SLOT(env, map, range, 2 * size, imported), TRZ_ERROR_INVALID_ARGUMENT);
+	expect_status(SLOT(env, map, range, size / 2, imported), TRZ_ERROR_INVALID_ARGUMENT);
+	map(env, range, size, imported);
+	expect_ok(SLOT(env, unmap, range, size));
+	expect_ok(SLOT(env, release, imported));
+	expect_ok(SLOT(env, release, handle));
+	expect_ok(SLOT(env, unreserve, range, 2 * size));
+}
+
 static void export_is_decided_at_create(struct contract_env *env)
 {
 	if (!env->info.export_fd)
@@ -342,6 +389,7 @@ const struct contract_case contract_memory_cases[] = {
 	{"released_memory_stays_while_mapped", released_memory_stays_while_mapped, NEVER_ON_GPU},
 	{"neighbours_are_granted_and_unmapped_in_one_call", neighbours_are_granted_and_unmapped_in_one_call,
 	 NEVER_ON_GPU},
+	{"access_is_granted_device_by_device", access_is_granted_device_by_device, NEVER_ON_GPU},
 	{"mapping_is_undone_whole", mapping_is_undone_whole, NEVER_ON_GPU},
 	{"map_over_a_mapping_is_refused", map_over_a_mapping_is_refused, NEVER_ON_GPU},
 	{"mapped_reservation_cannot_end", mapped_reservation_cannot_end, NEVER_ON_GPU},
@@ -352,6 +400,7 @@ const struct contract_case contract_memory_cases[] = {
 	{"plain_memory_is_aligned_and_usable", plain_memory_is_aligned_and_usable, NEVER_ON_GPU},
 	{"too_much_plain_memory_is_refused", too_much_plain_memory_is_refused, NEVER_ON_GPU},
 	{"descriptor_carries_the_memory", descriptor_carries_the_memory, NEVER_ON_GPU},
+	{"imported_memory_is_mapped_whole", imported_memory_is_mapped_whole, NEVER_ON_GPU},
 	{"export_is_decided_at_create", export_is_decided_at_create, NEVER_ON_GPU},
 	{"export_that_the_device_lacks_is_refused", export_that_the_device_lacks_is_refused, NEVER_ON_GPU},
 	{NULL, NULL, NULL},

@@ -5,8 +5,10 @@
 #include "scenario.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "accounts.h"
+#include "error.h"
 
 static trz_status alloc_one(struct stage *g, size_t size, trz_stream stream)
 {
@@ -63,6 +65,12 @@ static void scattered(struct stage *g)
 	perforate(g);
 }
 
+static void scattered_and_last(struct stage *g)
+{
+	scattered(g);
+	hold(g, MIB(20), g->a);
+}
+
 static void scattered_and_done(struct stage *g)
 {
 	scattered(g);
@@ -116,6 +124,26 @@ static void held_slot_beside_another_stream(struct stage *g)
 	rig_order(&g->rig, g->a, g->b);
 }
 
+static void with_an_event(struct stage *g)
+{
+	const trz_driver *d = g->rig.d;
+	assert_ok(d->event_create(d->self, g->rig.c, &g->event));
+	assert_ok(d->event_record(d->self, g->rig.c, g->event, g->b));
+}
+
+static void held_block_with_event(struct stage *g)
+{
+	held_block_beside_another_stream(g);
+	with_an_event(g);
+}
+
+static void held_slot_with_completed_event(struct stage *g)
+{
+	held_slot(g);
+	with_an_event(g);
+	rig_sync(&g->rig);
+}
+
 /* Free tiles, tiles that have moved, empty slabs, pending slots: all that trim and close have to do with. */
 static void used_up(struct stage *g)
 {
@@ -126,6 +154,64 @@ static void used_up(struct stage *g)
 	rig_free(&g->rig, take(g, KIB(20), g->a));
 	rig_sync(&g->rig);
 	g->p = NULL;
+}
+
+/* A tile of its own, kept. */
+static void a_kept_tile(struct stage *g)
+{
+	trz_alloc_params params = {
+	    .struct_size = sizeof params, .size = MIB(40), .stream = g->a, .flags = TRZ_ALLOC_CONTIGUOUS};
+	void *p;
+	one_of_each(g);
+	assert_ok(trz_alloc_with(g->rig.heap, &params, &p));
+	rig_free(&g->rig, p);
+	rig_sync(&g->rig);
+}
+
+static void full_of_kept_tiles(struct stage *g)
+{
+	a_kept_tile(g);
+	rig_free(&g->rig, take(g, MIB(30), g->b));
+	rig_sync(&g->rig);
+}
+
+static void held_exportable(struct stage *g)
+{
+	trz_alloc_params params = {
+	    .struct_size = sizeof params, .size = MIB(4), .stream = g->a, .flags = TRZ_ALLOC_SHARE_FD};
+	one_of_each(g);
+	assert_ok(trz_alloc_with(g->rig.heap, &params, &g->held[g->count++]));
+}
+
+static int shared_fd;
+
+/* The descriptor is good as long as the memory is there, or anybody has it. */
+static void held_and_exported(struct stage *g)
+{
+	held_exportable(g);
+	assert_ok(trz_export(g->rig.heap, g->held[g->count - 1], TRZ_ALLOC_SHARE_FD, &shared_fd));
+	assert_ok(trz_export_end(g->rig.heap, g->held[g->count - 1]));
+}
+
+static trz_status import_and_free(struct stage *g)
+{
+	void *p = g;
+	trz_status status = trz_import(g->rig.heap, TRZ_ALLOC_SHARE_FD, &shared_fd, MIB(4), g->b, &p);
+	close(shared_fd);
+	if (status != TRZ_OK) {
+		assert_null(p);
+		return status;
+	}
+	status = trz_free(g->rig.heap, p);
+	g->imported = status == TRZ_OK ? NULL : p;
+	return status;
+}
+
+static void freed_import(struct stage *g)
+{
+	held_and_exported(g);
+	assert_ok(import_and_free(g));
+	rig_sync(&g->rig);
 }
 
 /* So many recorded events that the next allocation asks for them. */
@@ -165,6 +251,32 @@ static trz_status alloc_legacy(struct stage *g)
 	return alloc_one(g, MIB(3), NULL);
 }
 
+static trz_status alloc_apart_of(struct stage *g, size_t size, trz_stream stream)
+{
+	trz_alloc_params params = {
+	    .struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
+	g->p = g;
+	trz_status status = trz_alloc_with(g->rig.heap, &params, &g->p);
+	if (status != TRZ_OK)
+		assert_null(g->p);
+	return status;
+}
+
+static trz_status alloc_apart(struct stage *g)
+{
+	return alloc_apart_of(g, MIB(33), g->a);
+}
+
+static trz_status alloc_apart_of_another(struct stage *g)
+{
+	return alloc_apart_of(g, MIB(39), g->b);
+}
+
+static trz_status alloc_apart_last(struct stage *g)
+{
+	return alloc_apart_of(g, MIB(90), g->a);
+}
+
 static trz_status alloc_aligned(struct stage *g)
 {
 	g->p = g;
@@ -200,10 +312,53 @@ static trz_status free_it(struct stage *g)
 	return trz_free(g->rig.heap, g->p);
 }
 
+static trz_status free_after_it(struct stage *g)
+{
+	g->frees = true;
+	trz_status status = trz_free_after(g->rig.heap, g->p, g->event);
+	if (status == TRZ_OK)
+		g->event = NULL;
+	return status;
+}
+
 static trz_status free_on_the_other(struct stage *g)
 {
 	g->frees = true;
 	return trz_free_on(g->rig.heap, g->p, g->b);
+}
+
+static trz_status export_it(struct stage *g)
+{
+	int fd = -1;
+	trz_status status = trz_export(g->rig.heap, g->held[g->count - 1], TRZ_ALLOC_SHARE_FD, &fd);
+	if (status != TRZ_OK) {
+		assert_status(trz_export_end(g->rig.heap, g->held[g->count - 1]), TRZ_ERROR_NOT_FOUND);
+		trz_fail(status, "the export was refused");
+		return status;
+	}
+	close(fd);
+	void *p = g->held[g->count - 1];
+	status = trz_free(g->rig.heap, p);
+	g->count -= status == TRZ_OK;
+	assert_ok(trz_export_end(g->rig.heap, p));
+	return status;
+}
+
+static trz_status enable_peer(struct stage *g)
+{
+	return trz_enable_peer(g->rig.heap, 1, true);
+}
+
+static trz_status grow_it(struct stage *g)
+{
+	void *p = g->held[g->count - 1];
+	trz_pointer_info before, after;
+	assert_ok(trz_query(g->rig.heap, p, &before));
+	trz_status status = trz_grow(g->rig.heap, p, MIB(90));
+	assert_ok(trz_query(g->rig.heap, p, &after));
+	assert_int_equal(after.requested, status == TRZ_OK ? MIB(90) : before.requested);
+	assert_int_equal(after.size, status == TRZ_OK ? after.size : before.size);
+	return status;
 }
 
 static trz_status trim_all(struct stage *g)
@@ -254,6 +409,18 @@ const struct scenario scenarios[] = {
 	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
 	{"allocate with a long queue of events", GIB(1), NULL, a_long_queue, alloc_small, "driver_calls.event_query",
 	 false},
+	{"a tile of its own", GIB(1), NULL, one_of_each, alloc_apart, "path_apart", true},
+	{"a kept tile of another stream", GIB(1), NULL, a_kept_tile, alloc_apart_of_another, "path_apart", true},
+	{"a tile of its own on a full device", MIB(128), NULL, full_of_kept_tiles, alloc_apart_last, "rung_trim", true},
+	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_apart",
+	 true},
+	{"export, free, end the export", GIB(1), NULL, held_exportable, export_it, "exported_bytes.peak", true},
+	{"enable a peer", GIB(1), NULL, used_up, enable_peer, "driver_calls.set_access", true},
+	{"grow in place", GIB(1), NULL, one_of_each, grow_it, "path_grow", true},
+	{"grow in place by gathering", GIB(1), "slack_per_mille:0", scattered_and_last, grow_it, "path_gather", true},
+	{"import and free", GIB(1), NULL, held_and_exported, import_and_free, "imported_bytes.peak", true},
+	{"trim with a freed import", GIB(1), NULL, freed_import, trim_all, "driver_calls.unmap", true},
+	{"close with a freed import", GIB(1), NULL, freed_import, close_heap, NULL, true},
 	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
 	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
 	{"free a block, two streams", GIB(1), NULL, held_block_beside_another_stream, free_it,
@@ -263,6 +430,9 @@ const struct scenario scenarios[] = {
 	 "driver_calls.event_record", false},
 	{"free a slot on another stream", GIB(1), NULL, held_slot_beside_another_stream, free_on_the_other,
 	 "pending.peak", false},
+	{"free a block after an event", GIB(1), NULL, held_block_with_event, free_after_it, "pending.peak", false},
+	{"free a slot after a completed event", GIB(1), NULL, held_slot_with_completed_event, free_after_it,
+	 "driver_calls.event_destroy", false},
 	{"trim", GIB(1), NULL, used_up, trim_all, "num_device_free", false},
 	{"query, limit, statistics, check", GIB(1), NULL, one_of_each, look, NULL, false},
 	{"close", GIB(1), NULL, used_up, close_heap, NULL, false},
@@ -277,7 +447,7 @@ void stage_open(struct stage *g, const struct scenario *s, bool classic)
 	static char conf[200];
 	*g = (struct stage){.conf = conf};
 	snprintf(conf, sizeof conf, "%s%s", classic ? "vmm:off," : "", s->conf ? s->conf : "");
-	g->rig = rig_machine((sim_config){.capacity = s->capacity, .seed = 11});
+	g->rig = rig_machine((sim_config){.devices = 2, .capacity = s->capacity, .seed = 11});
 	g->a = rig_stream(&g->rig);
 	g->b = rig_stream(&g->rig);
 	if (!s->prepare)
@@ -310,7 +480,10 @@ static void give_everything_back(struct stage *g)
 {
 	for (size_t i = 0; i < g->count; i++)
 		rig_free(&g->rig, g->held[i]);
+	rig_free(&g->rig, g->imported);
 	rig_sync(&g->rig);
+	if (g->event)
+		assert_ok(g->rig.d->event_destroy(g->rig.d->self, g->rig.c, g->event));
 	assert_ok(trz_trim(g->rig.heap, 0, NULL));
 	rig_check(&g->rig);
 	assert_int_equal(rig_stat(&g->rig, "zombie_bytes.current"), 0);

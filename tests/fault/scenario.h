@@ -17,6 +17,8 @@ struct stage {
 	trz_stream a, b;             /* two streams of the test's own */
 	void *held[STAGE_BLOCKS];    /* what the preparation left allocated */
 	size_t count;
+	trz_event event;             /* what could not be given with a free */
+	void *imported;              /* what could not be freed: it counts as no allocation */
 	void *p;                     /* what the operation frees, or gave */
 	bool frees;                  /* the operation gives p back */
 };

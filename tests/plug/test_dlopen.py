@@ -10,7 +10,7 @@ from pathlib import Path
 
 LIBRARY = os.environ["TERRAZZO_LIB"]
 HEADER = Path(os.environ["TRZ_SOURCE_DIR"]) / "include" / "terrazzo.h"
-FAKECUDA = Path(os.environ["TRZ_FAKECUDA_DIR"])
+LOOKALIKE = Path(os.environ["TRZ_LOOKALIKE_DIR"])
 
 
 def status_value(name):
@@ -70,7 +70,7 @@ class Dlopen(unittest.TestCase):
         subprocess.run([sys.executable, "-c", program], check=True)
 
     def test_allocates_on_a_driver_it_finds(self):
-        if not (FAKECUDA / "libcuda.so.1").exists():
+        if not (LOOKALIKE / "libcuda.so.1").exists():
             self.skipTest("this build has no simulated CUDA driver")
         program = ("import ctypes, os\n"
                    "library = ctypes.CDLL(os.environ['TERRAZZO_LIB'])\n"
@@ -85,7 +85,7 @@ class Dlopen(unittest.TestCase):
                    "must(library.trz_free(heap, block))\n"
                    "must(library.trz_check(heap))\n"
                    "must(library.trz_close(heap))\n")
-        environment = dict(os.environ, LD_LIBRARY_PATH=str(FAKECUDA))
+        environment = dict(os.environ, LD_LIBRARY_PATH=str(LOOKALIKE))
         subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
 

@@ -363,7 +363,7 @@ static void test_forbidden_calls_by_mode(void **state)
 	try_all(global, relaxed, elsewhere, false, 0);
 	try_all(local, global, elsewhere, false, 0);
 	try_all(relaxed, global, elsewhere, false, 0);
-	try_all(global, global, here, false, SIM_RULE_CREATE_IN_CAPTURE);
+	try_all(global, global, here, false, SIM_RULE_CREATE_IN_CAPTURE | SIM_RULE_PLAIN_IN_CAPTURE);
 }
 
 static void test_invalidated_capture_takes_nothing_more(void **state)

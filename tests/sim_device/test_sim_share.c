@@ -1,105 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A simulated machine with several processes: capacity, exported memory, processes that die. The other process
- * is this program again, started with the machine's descriptor and one end of a socket; it does what it is told
- * by one letter at a time and answers each with one.
+ * A simulated machine with several processes: capacity, exported memory, processes that die.
  */
+#include "peer.h"
 #include "sim_fixture.h"
 
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const uint64_t granule = MIB(2);
-
-/* ---- talking ---------------------------------------------------------------------------------------------- */
-
-/* One letter, and a descriptor with it unless that is -1. */
-static void say(int socket, char letter, int fd)
-{
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct iovec text = {.iov_base = &letter, .iov_len = 1};
-	struct msghdr message = {.msg_iov = &text, .msg_iovlen = 1};
-	if (fd >= 0) {
-		message.msg_control = &control;
-		message.msg_controllen = sizeof control.space;
-		control.header.cmsg_level = SOL_SOCKET;
-		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(sizeof fd);
-		memcpy(CMSG_DATA(&control.header), &fd, sizeof fd);
-	}
-	assert_int_equal(sendmsg(socket, &message, 0), 1);
-}
-
-/* 0: the other side has gone. */
-static char hear(int socket, int *fd)
-{
-	char letter = 0;
-	union {
-		struct cmsghdr header;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct iovec text = {.iov_base = &letter, .iov_len = 1};
-	struct msghdr message = {
-		.msg_iov = &text, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space,
-	};
-	if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1)
-		return 0;
-	if (fd && message.msg_controllen >= CMSG_LEN(sizeof *fd))
-		memcpy(fd, CMSG_DATA(&control.header), sizeof *fd);
-	return letter;
-}
-
-/* ---- the other process ------------------------------------------------------------------------------------ */
-
-struct peer {
-	pid_t pid;
-	int socket;
-};
-
-static struct peer peer_start(struct fixture *f)
-{
-	int ends[2], machine = sim_machine_fd(f->s);
-	char first[16], second[16];
-	assert_true(machine >= 0);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-	snprintf(first, sizeof first, "%d", machine);
-	snprintf(second, sizeof second, "%d", ends[1]);
-	struct peer peer = {.pid = fork(), .socket = ends[0]};
-	if (peer.pid == 0) {
-		fcntl(machine, F_SETFD, 0);
-		close(ends[0]);
-		execl("/proc/self/exe", "peer", first, second, (char *)NULL);
-		_exit(127);
-	}
-	assert_true(peer.pid > 0);
-	close(machine);
-	close(ends[1]);
-	assert_int_equal(hear(peer.socket, NULL), 'r');
-	return peer;
-}
-
-static char ask(struct peer *p, char letter, int fd)
-{
-	say(p->socket, letter, fd);
-	return hear(p->socket, NULL);
-}
-
-/* Its exit status, or -1 where a signal ended it. */
-static int peer_end(struct peer *p)
-{
-	int status = 0;
-	close(p->socket);
-	assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
 
 /* Maps what has been imported; 'y' where it holds `expected`. */
 static char look(struct fixture *f, trz_handle h, unsigned char expected)
@@ -128,7 +39,7 @@ static char export_back(struct fixture *f, int socket, trz_handle h)
 	int fd = -1;
 	if (f->d->export_handle(f->self, h, TRZ_EXPORT_FD, &fd) != TRZ_OK)
 		return 'n';
-	say(socket, 'f', fd);
+	peer_say(socket, 'f', fd);
 	close(fd);
 	return 'y';
 }
@@ -141,7 +52,7 @@ static int peer_main(int machine, int socket)
 	trz_handle created = 0, imported = 0;
 	int fd = -1;
 	char letter = 'r';
-	for (say(socket, 'r', -1); (letter = hear(socket, &fd)) != 0;) {
+	for (peer_say(socket, 'r', -1); (letter = peer_hear(socket, &fd)) != 0;) {
 		trz_status status = TRZ_OK;
 		char answer = 0;
 		if (letter == 'c')
@@ -160,7 +71,7 @@ static int peer_main(int machine, int socket)
 			break;
 		if (letter == 'i')
 			close(fd);
-		say(socket, answer ? answer : status == TRZ_OK ? 'y' : 'n', -1);
+		peer_say(socket, answer ? answer : status == TRZ_OK ? 'y' : 'n', -1);
 	}
 	sim_close(f.s);
 	return letter == 'x' ? 0 : 1;
@@ -201,18 +112,18 @@ static void test_capacity_is_shared(void **state)
 	struct fixture f = open_small();
 	trz_tile_props props = {.device = 0};
 	trz_handle h = make_handle(&f, granule);
-	struct peer peer = peer_start(&f);
+	struct peer peer = peer_start(f.s);
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(ask(&peer, 'c', -1), 'y');
-	assert_int_equal(ask(&peer, 'c', -1), 'n');
+		assert_int_equal(peer_ask(&peer, 'c', -1), 'y');
+	assert_int_equal(peer_ask(&peer, 'c', -1), 'n');
 	assert_int_equal(sim_device_used(f.s, 0), 4 * granule);
 	uint64_t free_bytes = 1, total = 0;
 	assert_int_equal(f.d->mem_info(f.self, f.c, &free_bytes, &total), TRZ_OK);
 	assert_int_equal(free_bytes, 0);
 	assert_int_equal(f.d->create(f.self, &props, granule, &h), TRZ_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(f.d->release(f.self, h), TRZ_OK);
-	assert_int_equal(ask(&peer, 'c', -1), 'y');
-	say(peer.socket, 'x', -1);
+	assert_int_equal(peer_ask(&peer, 'c', -1), 'y');
+	peer_say(peer.socket, 'x', -1);
 	assert_int_equal(peer_end(&peer), 0);
 	assert_int_equal(sim_device_used(f.s, 0), 0);
 	assert_int_equal(sim_device_peak(f.s, 0), 4 * granule);
@@ -224,9 +135,9 @@ static void test_memory_of_a_killed_process_comes_back(void **state)
 	(void)state;
 	struct fixture f = open_small();
 	int fd = export_of(&f, make_exportable(&f, 0x11));
-	struct peer peer = peer_start(&f);
-	assert_int_equal(ask(&peer, 'c', -1), 'y');
-	assert_int_equal(ask(&peer, 'i', fd), 'y');
+	struct peer peer = peer_start(f.s);
+	assert_int_equal(peer_ask(&peer, 'c', -1), 'y');
+	assert_int_equal(peer_ask(&peer, 'i', fd), 'y');
 	close(fd);
 	assert_int_equal(sim_device_used(f.s, 0), 2 * granule);
 	kill(peer.pid, SIGKILL);
@@ -234,9 +145,9 @@ static void test_memory_of_a_killed_process_comes_back(void **state)
 	assert_int_equal(sim_device_used(f.s, 0), granule);
 	for (int i = 0; i < 3; i++)
 		make_handle(&f, granule);
-	struct peer heir = peer_start(&f);
-	assert_int_equal(ask(&heir, 'c', -1), 'n');
-	say(heir.socket, 'x', -1);
+	struct peer heir = peer_start(f.s);
+	assert_int_equal(peer_ask(&heir, 'c', -1), 'n');
+	peer_say(heir.socket, 'x', -1);
 	assert_int_equal(peer_end(&heir), 0);
 	fixture_close(&f);
 }
@@ -247,14 +158,14 @@ static void test_exported_bytes_are_the_same_bytes(void **state)
 	struct fixture f = open_small();
 	trz_handle h = make_exportable(&f, 0x11);
 	int fd = export_of(&f, h);
-	struct peer peer = peer_start(&f);
-	assert_int_equal(ask(&peer, 'i', fd), 'y');
+	struct peer peer = peer_start(f.s);
+	assert_int_equal(peer_ask(&peer, 'i', fd), 'y');
 	close(fd);
-	assert_int_equal(ask(&peer, 'l', -1), 'y');
-	assert_int_equal(ask(&peer, 'w', -1), 'y');
+	assert_int_equal(peer_ask(&peer, 'l', -1), 'y');
+	assert_int_equal(peer_ask(&peer, 'w', -1), 'y');
 	assert_int_equal(look(&f, h, 0x22), 'y');
 	assert_int_equal(sim_device_used(f.s, 0), granule);
-	say(peer.socket, 'x', -1);
+	peer_say(peer.socket, 'x', -1);
 	assert_int_equal(peer_end(&peer), 0);
 	assert_int_equal(look(&f, h, 0x22), 'y');
 	assert_int_equal(f.d->release(f.self, h), TRZ_OK);
@@ -272,16 +183,16 @@ static void test_exported_memory_lives_as_long_as_anyone_has_it(void **state)
 	assert_int_equal(f.d->release(f.self, h), TRZ_OK);
 	assert_int_equal(sim_leaks(f.s, NULL, 0), 0);
 	assert_int_equal(sim_device_used(f.s, 0), granule);
-	struct peer peer = peer_start(&f);
-	assert_int_equal(ask(&peer, 'i', fd), 'y');
+	struct peer peer = peer_start(f.s);
+	assert_int_equal(peer_ask(&peer, 'i', fd), 'y');
 	close(fd);
 	assert_int_equal(sim_device_used(f.s, 0), granule);
-	assert_int_equal(ask(&peer, 'l', -1), 'y');
-	say(peer.socket, 'e', -1);
-	assert_int_equal(hear(peer.socket, &back), 'f');
-	assert_int_equal(hear(peer.socket, NULL), 'y');
-	assert_int_equal(ask(&peer, 'r', -1), 'y');
-	say(peer.socket, 'x', -1);
+	assert_int_equal(peer_ask(&peer, 'l', -1), 'y');
+	peer_say(peer.socket, 'e', -1);
+	assert_int_equal(peer_hear(peer.socket, &back), 'f');
+	assert_int_equal(peer_hear(peer.socket, NULL), 'y');
+	assert_int_equal(peer_ask(&peer, 'r', -1), 'y');
+	peer_say(peer.socket, 'x', -1);
 	assert_int_equal(peer_end(&peer), 0);
 	assert_int_equal(sim_device_used(f.s, 0), granule);
 	assert_int_equal(f.d->import_handle(f.self, TRZ_EXPORT_FD, &back, &h), TRZ_OK);

@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
-FAKECUDA = Path(os.environ["TRZ_FAKECUDA_DIR"])
+LOOKALIKE = Path(os.environ["TRZ_LOOKALIKE_DIR"])
 SCRIPT = SOURCE / "tools" / "gen_docs.py"
 INPUTS = ("stats/counters.def", "stats/counters.c", "include/terrazzo_driver.h", "alloc/types.h",
           "alloc/sizeclass.h", "alloc/config.h", "alloc/config_options.def", "docs/stats.md", "docs/options.md")
@@ -73,10 +73,10 @@ class GenDocs(unittest.TestCase):
                 self.assertEqual(check(folder).returncode, 0)
 
     def test_statistics_are_those_of_the_library(self):
-        if not (FAKECUDA / "libcuda.so.1").exists():
+        if not (LOOKALIKE / "libcuda.so.1").exists():
             self.skipTest("this build has no simulated CUDA driver")
         done = subprocess.run([sys.executable, __file__, "--statistics"], stdout=subprocess.PIPE, check=True,
-                              env=dict(os.environ, LD_LIBRARY_PATH=str(FAKECUDA)))
+                              env=dict(os.environ, LD_LIBRARY_PATH=str(LOOKALIKE)))
         said = [[name, s.unit, s.help] for s in gen_docs.statistics(SOURCE) for name in s.names]
         self.assertEqual(sorted(said), sorted(json.loads(done.stdout)))
 

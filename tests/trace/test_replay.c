@@ -60,6 +60,7 @@ static void counts_peaks(void **state)
 		assert_true(result.peak_reserved_bytes >= result.peak_allocated_bytes);
 		assert_true(result.end_reserved_bytes > 0);
 		assert_true(result.driver_time_ns >= result.max_driver_time_per_alloc_ns);
+		assert_true(result.max_times_tiles > 0);
 		assert_int_equal(result.ooms, 0);
 		assert_int_equal(result.heap_valid, policy == REPLAY_TERRAZZO);
 	}

@@ -369,7 +369,7 @@ static void test_every_kind_of_event(void **state)
 	json_decref(json);
 }
 
-static size_t two_frames(void *owner, uint32_t frames, struct snapshot_frame *out)
+static size_t two_frames(void *owner, uint64_t frames, struct snapshot_frame *out)
 {
 	(void)owner;
 	out[0] = (struct snapshot_frame){"model.py", "forward", frames};

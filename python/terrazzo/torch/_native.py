@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -30,7 +30,7 @@ class PoolInfo(ctypes.Structure):
 
 class BlockInfo(ctypes.Structure):
     _fields_ = [("address", c_uint64), ("size", c_uint64), ("requested", c_uint64), ("state", c_int),
-                ("stream", c_void_p), ("tag", c_char_p), ("frames", c_uint32)]
+                ("stream", c_void_p), ("tag", c_char_p), ("frames", c_uint64)]
 
 
 BLOCK_HELD = 1

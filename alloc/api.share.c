@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public functions about memory apart, sharing, growing in place and frees after events.
+ */
+#include <string.h>
+
+#include "after.h"
+#include "apart.h"
+#include "api.h"
+#include "error.h"
+#include "share.h"
+#include "stretch.h"
+
+trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **out)
+{
+	trz_alloc_params p = {0};
+	unsigned apart = 0;
+	if (!h || !params || !out)
+		return api_is_null("trz_alloc_with", !h ? "heap" : !params ? "params" : "out");
+	*out = NULL;
+	if (params->struct_size < sizeof p.struct_size || params->struct_size > sizeof p)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+		                "trz_alloc_with: struct_size is %zu, this library knows up to %zu bytes: set it to "
+		                "sizeof(trz_alloc_params)",
+		                params->struct_size, sizeof p);
+	memcpy(&p, params, params->struct_size);
+	trz_status status = apart_sort(h, p.flags, &apart);
+	if (status != TRZ_OK)
+		return status;
+	return api_alloc_apart(h, (struct pool *)(void *)p.pool, apart, p.size, p.alignment, p.stream, out);
+}
+
+trz_status trz_export(trz_heap *h, void *ptr, unsigned kind, void *shareable)
+{
+	if (!h || !ptr || !shareable)
+		return api_is_null("trz_export", !h ? "heap" : !ptr ? "ptr" : "shareable");
+	return share_export(h, (trz_addr)ptr, kind, shareable);
+}
+
+trz_status trz_export_end(trz_heap *h, void *ptr)
+{
+	return h ? share_export_end(h, (trz_addr)ptr) : api_is_null("trz_export_end", "heap");
+}
+
+trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t size, trz_stream stream, void **out)
+{
+	struct stream *s;
+	trz_addr address;
+	if (!h || !shareable || !out)
+		return api_is_null("trz_import", !h ? "heap" : !out ? "out" : "shareable");
+	*out = NULL;
+	trz_status status = driver_is_dead(&h->driver) ? api_dead(h) : heap_stream(h, stream, &s);
+	if (status == TRZ_OK)
+		status = share_import(h, kind, shareable, size, s, &address);
+	if (status == TRZ_OK)
+		*out = (void *)address;
+	return status;
+}
+
+trz_status trz_enable_peer(trz_heap *h, int device, bool on)
+{
+	if (!h)
+		return api_is_null("trz_enable_peer", "heap");
+	return driver_is_dead(&h->driver) ? api_dead(h) : share_enable_peer(h, device, on);
+}
+
+/* The text of a growth that failed for want of something that others set no text for. */
+static trz_status grow_failed(trz_heap *h, void *ptr, size_t size, trz_status status)
+{
+	switch (status) {
+	case TRZ_ERROR_CONTEXT_DEAD:
+		return api_dead(h);
+	case TRZ_ERROR_HOST_MEMORY:
+		return meta_exhausted();
+	case TRZ_ERROR_UNKNOWN_POINTER:
+		return trz_fail(status, "%p is not the first byte of a live allocation of the heap of device %d", ptr,
+		                h->driver.device);
+	case TRZ_ERROR_NO_ROOM:
+		return trz_fail(status, "%p cannot grow to %zu bytes where it is: allocate elsewhere and copy", ptr, size);
+	case TRZ_ERROR_CAPTURE:
+		return trz_fail(status, "%p belongs to no pool and its stream is being captured: grow it before", ptr);
+	default:
+		return trz_fail(status, "%p cannot grow to %zu bytes: %s", ptr, size,
+		                status == TRZ_ERROR_LIMIT ? "the heap's limit" : trz_driver_last_error());
+	}
+}
+
+trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
+{
+	if (!h || !ptr)
+		return api_is_null("trz_grow", h ? "ptr" : "heap");
+	if (size >= SIZE_LIMIT)
+		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds as many", size);
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
+	trz_status status = stretch(h, (trz_addr)ptr, size);
+	return status == TRZ_OK ? TRZ_OK : grow_failed(h, ptr, size, status);
+}
+
+trz_status trz_free_after(trz_heap *h, void *ptr, trz_event event)
+{
+	if (!h || !event)
+		return api_is_null("trz_free_after", h ? "event" : "heap");
+	if (!ptr) {
+		heap_destroy_event(h, event);
+		return TRZ_OK;
+	}
+	trz_status status = after_free(h, (trz_addr)ptr, event);
+	return status == TRZ_OK ? TRZ_OK : api_free_failed(h, ptr, status);
+}

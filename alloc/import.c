@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Making and ending imports. An import that could not be made, or unmade, is one that has been given back.
+ */
+#include "import.h"
+
+#include <inttypes.h>
+
+#include "error.h"
+#include "notice.h"
+
+static void list(trz_heap *h, struct window *w)
+{
+	w->next = h->imports;
+	h->imports = w;
+}
+
+/* ---- the end ---- */
+
+/* On an error what has been done stays done. */
+static trz_status give_back(trz_heap *h, struct window *w)
+{
+	struct tile *tile = w->foreign;
+	trz_status status = window_unmap_tile(&h->tiles, tile);
+	if (status == TRZ_OK)
+		status = driver_release(&h->driver, tile->handle);
+	if (status != TRZ_OK)
+		return status;
+	level_sub(&h->counters.imported_bytes, w->size);
+	tile->handle = 0;
+	tile_forget(&h->tiles, tile);
+	w->foreign = NULL;
+	return TRZ_OK;
+}
+
+/* The addresses stay out of use as those of any old window (law 10). */
+static void retire(trz_heap *h, struct window *w)
+{
+	struct block *b = w->blocks.first;
+	if (!b && window_close(&h->meta, &h->driver, w) == TRZ_OK)
+		return;
+	w->next = h->windows[LARGE];
+	h->windows[LARGE] = w;
+	heap_lock(h);
+	if (b) {
+		h->imports_freed--;
+		heap_make_hole_locked(h, b);
+	}
+	heap_unlock(h);
+}
+
+static bool has_ended(trz_heap *h, const struct window *w)
+{
+	heap_lock(h);
+	bool ended = !w->blocks.first || w->blocks.first->state == BLOCK_ENDED;
+	heap_unlock(h);
+	return ended;
+}
+
+/* The next import to be ended, with `all` whatever its state; NULL: none. */
+static struct window *next_ended(trz_heap *h, bool all)
+{
+	struct window *w = h->imports;
+	while (w && (w->leaving || !(all || has_ended(h, w))))
+		w = w->next;
+	return w;
+}
+
+static void unlist(trz_heap *h, const struct window *w)
+{
+	struct window **link = &h->imports;
+	while (*link != w)
+		link = &(*link)->next;
+	*link = w->next;
+}
+
+/* The program is told of each with the growth lock given back: a window that is leaving is this thread's. */
+static trz_status sweep(trz_heap *h, bool all)
+{
+	trz_status worst = TRZ_OK;
+	for (struct window *w; (w = next_ended(h, all));) {
+		w->leaving = true;
+		notice_leaving(h, w, w->foreign);
+		trz_status status = give_back(h, w);
+		if (status == TRZ_OK) {
+			unlist(h, w);
+			retire(h, w);
+			continue;
+		}
+		worst = status;
+		if (all)
+			continue;  /* the heap ends: it is not tried again */
+		w->leaving = false;
+		notice_back(h, w, w->foreign);
+		return worst;
+	}
+	return worst;
+}
+
+void import_sweep(trz_heap *h)
+{
+	sweep(h, false);
+}
+
+trz_status import_end_all(trz_heap *h)
+{
+	heap_lock(h);
+	for (struct window *w = h->imports; w; w = w->next)
+		h->imports_freed += w->blocks.first && w->blocks.first->state == BLOCK_LIVE;
+	heap_unlock(h);
+	return sweep(h, true);
+}
+
+/* ---- the making ---- */
+
+static trz_status refused(trz_heap *h, trz_status status, uint64_t size)
+{
+	return trz_fail(status, "device %d does not map what was exported as %" PRIu64 " bytes: %s; is it memory of this "
+	                "machine, still held by its process, and is that its exact size there?",
+	                h->driver.device, size, trz_driver_last_error());
+}
+
+/* A block over what has been laid, given back already. */
+static void append_ended_locked(trz_heap *h, struct window *w, struct block *node, struct lane *home)
+{
+	heap_append_block_locked(node, w, home, w->size)->state = BLOCK_ENDED;
+	h->imports_freed++;
+}
+
+static trz_status abandon(trz_heap *h, struct window *w, trz_status status)
+{
+	list(h, w);
+	import_sweep(h);
+	return status;
+}
+
+static trz_status open_window(trz_heap *h, unsigned kind, const void *shareable, uint64_t size, struct window **out)
+{
+	trz_handle handle;
+	if (!tiles_reserve(&h->tiles, 1, 1))
+		return meta_exhausted();
+	trz_status status = window_open(&h->meta, &h->driver, LARGE, size, size, out);
+	if (status != TRZ_OK)
+		return status;
+	(*out)->apart = APART;
+	status = driver_import_handle(&h->driver, kind, shareable, &handle);
+	if (status != TRZ_OK) {
+		retire(h, *out);
+		return refused(h, status, size);
+	}
+	(*out)->foreign = tile_foreign(&h->tiles, handle, size);
+	level_add(&h->counters.imported_bytes, size);
+	return TRZ_OK;
+}
+
+trz_status import_open(trz_heap *h, unsigned kind, const void *shareable, uint64_t size, struct stream *s,
+                       trz_addr *out)
+{
+	struct window *w;
+	trz_status status = open_window(h, kind, shareable, size, &w);
+	if (status != TRZ_OK)
+		return status;
+	heap_lock(h);
+	bool room = pagemap_cover(&h->pagemap, w->base, size) && node_pool_reserve(&h->blocks, 1);
+	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
+	heap_unlock(h);
+	if (!room)
+		return abandon(h, w, meta_exhausted());
+	status = window_lay(w, &h->tiles, &w->foreign, 1);
+	if (status != TRZ_OK)
+		refused(h, status, size);
+	heap_lock(h);
+	if (status == TRZ_OK && !pagemap_reserve(&h->pagemap, 1))
+		status = meta_exhausted();
+	if (status == TRZ_OK) {
+		struct block *b = heap_append_block_locked(node, w, &s->lane, size);
+		b->state = BLOCK_LIVE;
+		b->requested = size;
+		b->uses = NULL;
+		pagemap_set_block(&h->pagemap, b->address, b);
+	} else if (w->top == w->base) {
+		node_pool_give(&h->blocks, node);
+	} else {
+		append_ended_locked(h, w, node, &s->lane);
+	}
+	heap_unlock(h);
+	if (status != TRZ_OK)
+		return abandon(h, w, status);
+	list(h, w);
+	notice_mapped(h, w->blocks.first);  /* nobody knows its address yet */
+	*out = w->base;
+	return TRZ_OK;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * terrazzo sim
+ */
+#include <argp.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bits.h"
+#include "cli.h"
+#include "error.h"
+#include "program.h"
+#include "sim_profile.h"
+
+enum {
+	OPTION_DEVICE = 256, OPTION_MEMORY, OPTION_DEVICES, OPTION_WORK, OPTION_SEED, OPTION_SCHEDULE, OPTION_COSTS,
+	OPTION_ENV, OPTION_ALLOCATOR, OPTION_HOLDERS, OPTION_JSON, OPTION_FIT, OPTION_SWEEP, OPTION_JOBS, OPTION_SETUP,
+	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS
+};
+
+static const struct argp_option options[] = {
+	{ "device", OPTION_DEVICE, "NAME", 0,
+	  "a profile (h100); 'list' prints all, and with --fit means: the smallest that is enough", 0 },
+	{ "memory", OPTION_MEMORY, "SIZE", 0, "memory of each device, without a context's share", 0 },
+	{ "devices", OPTION_DEVICES, "N", 0, "number of devices (1)", 0 },
+	{ "allocator", OPTION_ALLOCATOR, "NAME", 0, "PyTorch's allocator: native, or expandable segments", 0 },
+	{ "env", OPTION_ENV, "DIR", 0, "run in this virtual environment, which --setup made", 0 },
+	{ "holders", OPTION_HOLDERS, NULL, 0,
+	  "tell who held the most memory at the peak or where it ran out: PyTorch then keeps a history, which costs "
+	  "time and host memory", 0 },
+	{ "json", OPTION_JSON, "FILE", 0, "write what was found as JSON too", 0 },
+	{ "fit", OPTION_FIT, NULL, 0,
+	  "search, in steps of 64MiB, the smallest memory with which the command completes", 0 },
+	{ "sweep", OPTION_SWEEP, "NAME=VALUE,...", 0,
+	  "run the command with each '{NAME}' replaced, several runs at a time; print the largest that fits", 0 },
+	{ "jobs", OPTION_JOBS, "N", 0, "runs at a time of --sweep (the number of cores)", 0 },
+	{ "work", OPTION_WORK, "WHEN", 0, "work on streams completes now (the default), or late, in an order by seed",
+	  0 },
+	{ "seed", OPTION_SEED, "N", 0, "seed of that order (0)", 0 },
+	{ "schedule", OPTION_SCHEDULE, "NAME", 0, "which stream runs next: random (the default), fifo, lifo, starve", 0 },
+	{ "costs", OPTION_COSTS, "TABLE", 0, "what driver calls cost: a shipped table or a file (a100)", 0 },
+	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give zero (the default) or real bytes", 0 },
+	{ "setup", OPTION_SETUP, "DIR", 0, "set up a virtual environment with PyTorch in DIR, and do nothing else", 1 },
+	{ "torch", OPTION_TORCH, "VERSION", 0, "with --setup: the version of PyTorch", 1 },
+	{ "compile", OPTION_COMPILE, NULL, 0, "with --setup: install triton too, for torch.compile", 1 },
+	{ "with", OPTION_WITH, "PACKAGE", 0, "with --setup: install this too, such as transformers", 1 },
+	{ 0 }
+};
+
+enum { MOST_PACKAGES = 32 };
+
+struct sim_command {
+	struct program_params params;
+	const char *json;
+	const char *sweep;
+	unsigned jobs;
+	bool fit, list;
+	const char *setup, *torch;
+	bool compile;
+	const char *packages[MOST_PACKAGES];
+	size_t package_count;
+};
+
+static void check_command(const struct sim_command *c, struct argp_state *state)
+{
+	bool has_command = c->params.command && c->params.command[0];
+	if (c->setup && has_command)
+		argp_error(state, "--setup takes no command");
+	if (!c->setup && (c->torch || c->compile || c->package_count))
+		argp_error(state, "--torch, --compile and --with are for --setup DIR, which is missing");
+	if (!c->setup && !has_command && !c->list)
+		argp_error(state, "a command is missing");
+	if (c->list && has_command && !c->fit)
+		argp_error(state, "--device list takes a command only with --fit");
+	if (c->list && c->params.memory_bytes)
+		argp_error(state, "--memory and --device list do not go together");
+	if (c->fit && c->sweep)
+		argp_error(state, "--fit and --sweep do not go together");
+}
+
+static uint64_t parse_memory(struct argp_state *state, const char *text)
+{
+	uint64_t bytes = 0;
+	if (!size_parse(text, &bytes))
+		argp_error(state, "--memory: '%s' is no size; write 40GiB, 512MiB, 1.5TiB or a number of bytes", text);
+	else if (bytes < MIB(2) || bytes > GIB(4096))
+		argp_error(state, "--memory: '%s' is not from 2MiB to 4TiB", text);
+	return bytes / MIB(2) * MIB(2);
+}
+
+static const char *parse_device(struct argp_state *state, struct sim_command *c, const char *name)
+{
+	c->list = strcmp(name, "list") == 0;
+	const struct sim_profile *profile = sim_profile_find(c->list ? "h100" : name);
+	if (!profile)
+		argp_error(state, "--device: there is no '%s'; --device list prints those there are", name);
+	return profile ? profile->name : name;
+}
+
+static error_t parse_setup(int key, char *arg, struct argp_state *state)
+{
+	struct sim_command *c = state->input;
+	switch (key) {
+	case OPTION_SETUP:
+		c->setup = arg;
+		return 0;
+	case OPTION_TORCH:
+		c->torch = arg;
+		return 0;
+	case OPTION_COMPILE:
+		c->compile = true;
+		return 0;
+	case OPTION_WITH:
+		if (c->package_count == MOST_PACKAGES)
+			argp_error(state, "--with: more than %d packages", MOST_PACKAGES);
+		else
+			c->packages[c->package_count++] = arg;
+		return 0;
+	case ARGP_KEY_ARGS:
+		c->params.command = state->argv + state->next;
+		return 0;
+	case ARGP_KEY_END:
+		check_command(c, state);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	static const char *const scalars[] = { "zero", "real", NULL };
+	static const char *const works[] = { "now", "late", NULL };
+	static const char *const allocators[] = { "native", "expandable", NULL };
+	static const char *const schedules[] = { "random", "fifo", "lifo", "starve", NULL };
+	struct sim_command *c = state->input;
+	struct program_params *p = &c->params;
+	switch (key) {
+	case OPTION_DEVICE:
+		p->device = parse_device(state, c, arg);
+		return 0;
+	case OPTION_MEMORY:
+		p->memory_bytes = parse_memory(state, arg);
+		return 0;
+	case OPTION_DEVICES:
+		p->devices = (unsigned)option_number(state, "devices", arg, 1, 16);
+		return 0;
+	case OPTION_ALLOCATOR:
+		p->allocator = allocators[option_choice(state, "allocator", arg, allocators)];
+		return 0;
+	case OPTION_WORK:
+		p->work = works[option_choice(state, "work", arg, works)];
+		return 0;
+	case OPTION_SCHEDULE:
+		p->schedule = schedules[option_choice(state, "schedule", arg, schedules)];
+		return 0;
+	case OPTION_SEED:
+		option_number(state, "seed", arg, 0, INT64_MAX);
+		p->seed = arg;
+		return 0;
+	case OPTION_COSTS:
+		p->costs = arg;
+		return 0;
+	case OPTION_SCALARS:
+		p->scalars = scalars[option_choice(state, "scalars", arg, scalars)];
+		return 0;
+	case OPTION_ENV:
+		p->env = arg;
+		return 0;
+	case OPTION_HOLDERS:
+		p->holders = true;
+		return 0;
+	case OPTION_JSON:
+		c->json = arg;
+		return 0;
+	case OPTION_FIT:
+		c->fit = true;
+		return 0;
+	case OPTION_SWEEP:
+		c->sweep = arg;
+		return 0;
+	case OPTION_JOBS:
+		c->jobs = (unsigned)option_number(state, "jobs", arg, 1, 64);
+		return 0;
+	default:
+		return parse_setup(key, arg, state);
+	}
+}
+
+/* The Python part does it. */
+static int run_setup(const struct sim_command *c)
+{
+	const char *python = program_python(), *libraries = program_libraries();
+	if (!python || !libraries)
+		return cli_fail(TRZ_ERROR_NOT_FOUND);
+	const char *argv[12 + 2 * MOST_PACKAGES] = { "python3", python, "setup", c->setup, "--libraries", libraries };
+	int n = 6;
+	if (c->torch) {
+		argv[n++] = "--torch";
+		argv[n++] = c->torch;
+	}
+	if (c->compile)
+		argv[n++] = "--compile";
+	for (size_t i = 0; i < c->package_count; i++) {
+		argv[n++] = "--with";
+		argv[n++] = c->packages[i];
+	}
+	execvp(argv[0], (char **)argv);
+	return cli_fail(trz_fail(TRZ_ERROR_IO, "python3 cannot be run: %s; install Python 3.10 or newer",
+	                         strerror(errno)));
+}
+
+static int list_devices(void)
+{
+	printf("%-12s  %9s  %12s  %7s\n", "device", "GiB", "context, GiB", "compute");
+	for (size_t i = 0; sim_profile_at(i); i++) {
+		const struct sim_profile *p = sim_profile_at(i);
+		printf("%-12s  %9.2f  %12.2f  %5u.%u  %s\n", p->name, (double)p->memory_bytes / (double)GIB(1),
+		       (double)p->overhead_bytes / (double)GIB(1), p->compute_major, p->compute_minor, p->title);
+	}
+	return CLI_OK;
+}
+
+static trz_status write_json(const json_t *result, const char *file)
+{
+	size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(6);
+	int written = strcmp(file, "-") == 0 ? json_dumpf(result, stdout, flags) : json_dump_file(result, file, flags);
+	if (written != 0)
+		return trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", file, strerror(errno));
+	if (strcmp(file, "-") == 0)
+		putchar('\n');
+	return TRZ_OK;
+}
+
+static int run_command(struct sim_command *c)
+{
+	json_t *result = NULL;
+	trz_status status;
+	if (c->sweep)
+		status = program_sweep(&c->params, c->sweep, c->jobs, &result, stderr);
+	else if (c->fit)
+		status = program_fit(&c->params, c->list, &result, stderr);
+	else
+		status = program_run(&c->params, &result);
+	int code = status == TRZ_OK ? CLI_OK : cli_fail(status);
+	if (!result)
+		return code;
+	if (!c->sweep) {
+		program_print(result, stderr);
+		if (code == CLI_OK && !c->fit)
+			code = program_exit_status(result);
+		else if (code == CLI_OK && !program_number(json_object_get(result, "fit"), "memory_bytes"))
+			code = CLI_OUT_OF_MEMORY;
+	}
+	if (c->json && (status = write_json(result, c->json)) != TRZ_OK)
+		code = cli_worse(code > CLI_VIOLATION ? CLI_FAILURE : code, cli_fail(status));
+	json_decref(result);
+	return code;
+}
+
+int cli_sim(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_option,
+		.args_doc = "COMMAND...\n--setup DIR\n--device list",
+		.doc = "Runs a CUDA program, such as a PyTorch script, on a simulated device, and prints where its memory "
+		       "went.\v"
+		       "Kernels and library calls compute nothing; copies, fills and everything about memory are real. "
+		       "The exit status is the command's. docs/sim.md says what is and is not true of such a run.",
+	};
+	struct sim_command c = { .params = { .device = "h100", .devices = 1 },
+		                     .jobs = (unsigned)sysconf(_SC_NPROCESSORS_ONLN) };
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
+	if (c.setup)
+		return run_setup(&c);
+	if (c.list && !c.fit)
+		return list_devices();
+	/* What the terminal sends, the command answers. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGQUIT, SIG_IGN);
+	return run_command(&c);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A program run on a simulated device: what the files of `terrazzo sim` share. The look-alike libraries and the
+ * hook in PyTorch write reports per process into a folder of the run's own; everything that is said of a run,
+ * as a table or as JSON, comes from one JSON object made of them.
+ */
+#ifndef TRZ_CLI_PROGRAM_H
+#define TRZ_CLI_PROGRAM_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "terrazzo.h"
+
+struct program_params {
+	char **command;          /* ends with NULL */
+	const char *device;      /* name of a profile */
+	uint64_t memory_bytes;   /* 0: the profile's */
+	unsigned devices;
+	const char *work;        /* NULL: the look-alike's own choice, as are the next four */
+	const char *seed;
+	const char *schedule;
+	const char *costs;
+	const char *scalars;
+	const char *env;         /* a virtual environment; NULL: as the command is found */
+	const char *allocator;   /* PyTorch's: "native" or "expandable"; NULL: as the environment says */
+	bool holders;
+	bool silent;             /* the command's output goes nowhere */
+};
+
+/* Why a run counts as one that does not fit, or as one that says nothing about it. */
+enum program_outcome {
+	PROGRAM_FITS,
+	PROGRAM_OUT_OF_MEMORY,
+	PROGRAM_FAILED  /* for another reason, which its exit status tells */
+};
+
+/* Runs the command to its end. *result is the object described in docs/sim.md, to be given back by json_decref;
+ * its "exit_status" is the command's, 128 + the number of the signal that ended it, or 127 if it could not be
+ * started. Errors: IO, BAD_INPUT (no look-alikes, no such environment). */
+trz_status program_run(const struct program_params *params, json_t **result);
+
+enum program_outcome program_outcome(const json_t *result);
+int program_exit_status(const json_t *result);
+
+/* Reads what the processes of a run left in `folder` into `result` (program_collect.c). */
+trz_status program_collect(const char *folder, json_t *result);
+
+/* Makes room for the folder's files to be read no more: removes it with its files. */
+void program_remove(const char *folder);
+
+/* The largest process's figure, 0 where there is none. */
+uint64_t program_number(const json_t *result, const char *key);
+
+/* The table for people (program_report.c). */
+void program_print(const json_t *result, FILE *to);
+
+/* Where the parts of the installation are; NULL, with the error set: not found. The text lives on. */
+const char *program_libraries(void);
+const char *program_python(void);
+
+/* The smallest memory, in steps of 64 MiB, or with `list` the first profile, with which the command completes
+ * (program_fit.c). Adds "fit" to *result, which is that of the first run. */
+trz_status program_fit(const struct program_params *params, bool list, json_t **result, FILE *to);
+
+/* "batch=1,2,4": the command with {batch} replaced, each value in a run of its own, `jobs` at a time
+ * (program_sweep.c). */
+trz_status program_sweep(const struct program_params *params, const char *text, unsigned jobs, json_t **result,
+                         FILE *to);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads what the processes of a run wrote, <pid>.json of the look-alike driver and <pid>.torch.json of the hook
+ * in PyTorch, and sums it up.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "program.h"
+
+static uint64_t number(const json_t *object, const char *key)
+{
+	json_int_t value = json_integer_value(json_object_get(object, key));
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+uint64_t program_number(const json_t *result, const char *key)
+{
+	return number(result, key);
+}
+
+static void set_number(json_t *object, const char *key, uint64_t value)
+{
+	json_object_set_new(object, key, json_integer((json_int_t)value));
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------ */
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t length = strlen(text), of_end = strlen(end);
+	return length >= of_end && strcmp(text + length - of_end, end) == 0;
+}
+
+/* The entry of a process in `processes`, made when its first file is read. */
+static json_t *process_of(json_t *processes, json_int_t pid)
+{
+	size_t i;
+	json_t *process;
+	json_array_foreach(processes, i, process)
+		if (json_integer_value(json_object_get(process, "pid")) == pid)
+			return process;
+	process = json_pack("{s:I}", "pid", pid);
+	json_array_append_new(processes, process);
+	return process;
+}
+
+static trz_status read_file(const char *folder, const char *name, json_t *processes)
+{
+	char path[4096];
+	json_error_t error;
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	json_t *report = json_load_file(path, 0, &error);
+	if (!report)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: the report of a process cannot be read: %s", name, error.text);
+	json_t *process = process_of(processes, json_integer_value(json_object_get(report, "pid")));
+	if (ends_with(name, ".torch.json"))
+		json_object_set(process, "pytorch", report);
+	else
+		json_object_update(process, report);
+	json_decref(report);
+	return TRZ_OK;
+}
+
+static trz_status read_folder(const char *folder, json_t *processes)
+{
+	DIR *directory = opendir(folder);
+	if (!directory)
+		return trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", folder, strerror(errno));
+	trz_status status = TRZ_OK;
+	for (struct dirent *entry; status == TRZ_OK && (entry = readdir(directory));)
+		if (ends_with(entry->d_name, ".json"))
+			status = read_file(folder, entry->d_name, processes);
+	closedir(directory);
+	return status;
+}
+
+void program_remove(const char *folder)
+{
+	DIR *directory = opendir(folder);
+	for (struct dirent *entry; directory && (entry = readdir(directory));)
+		if (entry->d_name[0] != '.')
+			unlinkat(dirfd(directory), entry->d_name, 0);
+	if (directory)
+		closedir(directory);
+	rmdir(folder);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------------- */
+
+/* The device of a list that has the most of something; NULL: none has any. */
+static json_t *largest_device(const json_t *devices, const char *key)
+{
+	size_t i;
+	json_t *device, *largest = NULL;
+	json_array_foreach(devices, i, device)
+		if (number(device, key) > number(largest, key))
+			largest = device;
+	return largest;
+}
+
+/* What a process held at its peak on its fullest device: by PyTorch, else by the driver. */
+static void sum_up_process(json_t *process)
+{
+	json_t *torch = largest_device(json_object_get(json_object_get(process, "pytorch"), "devices"),
+	                               "peak_reserved_bytes");
+	json_t *device = largest_device(json_object_get(process, "devices"), "peak_bytes");
+	uint64_t driver = number(device, "peak_bytes");
+	set_number(process, "device_peak_bytes", driver);
+	set_number(process, "peak_allocated_bytes", torch ? number(torch, "peak_allocated_bytes") : driver);
+	set_number(process, "peak_reserved_bytes", torch ? number(torch, "peak_reserved_bytes") : driver);
+	set_number(process, "retries", number(torch, "retries"));
+	json_object_set_new(process, "figures_of", json_string(torch ? "pytorch" : "driver"));
+	json_t *holders = json_object_get(torch, "holders");
+	if (holders) {
+		json_object_set(process, "holders", holders);
+		json_object_set(process, "holders_at", json_object_get(torch, "holders_at"));
+	}
+}
+
+static void add_number(json_t *result, const json_t *process, const char *key)
+{
+	set_number(result, key, number(result, key) + number(process, key));
+}
+
+static void add_calls(json_t *result, const json_t *process)
+{
+	json_t *all = json_object_get(result, "driver_calls");
+	const char *name;
+	json_t *count;
+	json_object_foreach(json_object_get(process, "calls"), name, count) {
+		set_number(all, name, number(all, name) + (uint64_t)json_integer_value(count));
+		set_number(result, "driver_calls_total", number(result, "driver_calls_total")
+		           + (uint64_t)json_integer_value(count));
+	}
+}
+
+/* PyTorch tells of requests that failed for good; the driver also of those that a retry then served. */
+static void add_ooms(json_t *result, const json_t *process)
+{
+	const json_t *torch = json_object_get(process, "pytorch");
+	const json_t *ooms = json_object_get(torch ? torch : process, torch ? "ooms" : "oom");
+	json_t *all = json_object_get(result, "ooms"), *oom;
+	size_t i;
+	json_array_foreach(ooms, i, oom) {
+		json_object_set(oom, "pid", json_object_get(process, "pid"));
+		json_array_append(all, oom);
+	}
+}
+
+static void add_process(json_t *result, json_t *process)
+{
+	static const char *const sums[] = { "driver_time_ns", "kernels", "library_calls", "graph_launches",
+		                                "copies_bytes", "violations" };
+	sum_up_process(process);
+	for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++)
+		add_number(result, process, sums[i]);
+	add_calls(result, process);
+	add_ooms(result, process);
+	json_t *violation = json_object_get(process, "first_violation");
+	if (json_is_string(violation) && !json_object_get(result, "first_violation"))
+		json_object_set(result, "first_violation", violation);
+}
+
+/* What stands for the run: its process with the most memory. */
+static void copy_main(json_t *result, const json_t *process)
+{
+	static const char *const keys[] = { "peak_allocated_bytes", "peak_reserved_bytes", "device_peak_bytes",
+		                                "retries", "figures_of", "holders", "holders_at" };
+	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+		if (json_object_get(process, keys[i]))
+			json_object_set(result, keys[i], json_object_get(process, keys[i]));
+	uint64_t reserved = number(process, "peak_reserved_bytes");
+	double used = (double)number(process, "peak_allocated_bytes");
+	json_object_set_new(result, "fragmentation", json_real(reserved ? 1 - used / (double)reserved : 0));
+	const json_t *device = json_array_get(json_object_get(process, "devices"), 0);
+	set_number(result, "capacity_bytes", number(device, "capacity_bytes"));
+	set_number(result, "overhead_bytes", number(device, "overhead_bytes"));
+	json_object_set(result, "device_name", json_object_get(device, "name"));
+}
+
+trz_status program_collect(const char *folder, json_t *result)
+{
+	json_t *processes = json_array();
+	json_object_set_new(result, "driver_calls", json_object());
+	json_object_set_new(result, "ooms", json_array());
+	json_object_set_new(result, "processes", processes);
+	trz_status status = read_folder(folder, processes);
+	if (status != TRZ_OK)
+		return status;
+	size_t i;
+	json_t *process, *main_process = NULL;
+	json_array_foreach(processes, i, process) {
+		add_process(result, process);
+		if (!main_process || number(process, "device_peak_bytes") > number(main_process, "device_peak_bytes"))
+			main_process = process;
+	}
+	if (main_process)
+		copy_main(result, main_process);
+	return TRZ_OK;
+}
+
+int program_exit_status(const json_t *result)
+{
+	return (int)json_integer_value(json_object_get(result, "exit_status"));
+}
+
+enum program_outcome program_outcome(const json_t *result)
+{
+	if (json_array_size(json_object_get(result, "ooms")) > 0)
+		return PROGRAM_OUT_OF_MEMORY;
+	return program_exit_status(result) == 0 ? PROGRAM_FITS : PROGRAM_FAILED;
+}

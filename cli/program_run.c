@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starts a command with the look-alike libraries in front, and waits for it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "program.h"
+
+enum { NOT_STARTED = 127, BY_SIGNAL = 128, PATH_SIZE = 4096 };
+
+/* ---- where things are ---------------------------------------------------------------------------------- */
+
+/* A path beside this program, "" where there is none such. */
+static void beside(const char *relative, const char *probe, char out[PATH_SIZE])
+{
+	char exe[PATH_SIZE], path[2 * PATH_SIZE];
+	ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	out[0] = '\0';
+	if (length < 0)
+		return;
+	exe[length] = '\0';
+	*strrchr(exe, '/') = '\0';
+	snprintf(path, sizeof path, "%s/%s/%s", exe, relative, probe);
+	if (access(path, R_OK) != 0)
+		return;
+	snprintf(path, sizeof path, "%s/%s", exe, relative);
+	char *real = realpath(path, NULL);
+	snprintf(out, PATH_SIZE, "%s", real ? real : "");
+	free(real);
+}
+
+/* The first of a list of places, relative to this program's folder: of a wheel, a build tree, an installation. */
+static const char *first_of(const char *const *places, const char *probe, char out[PATH_SIZE])
+{
+	for (int i = 0; places[i]; i++) {
+		beside(places[i], probe, out);
+		if (out[0])
+			return out;
+	}
+	return NULL;
+}
+
+const char *program_libraries(void)
+{
+	static const char *const places[] = { "../lib/sim", TRZ_INSTALLED_SIM, NULL };
+	static char found[PATH_SIZE];
+	if (found[0] || first_of(places, "libcuda.so.1", found))
+		return found;
+	trz_fail(TRZ_ERROR_NOT_FOUND, "the look-alike libcuda.so.1 is missing: it lies neither in ../lib/sim nor in "
+	         TRZ_INSTALLED_SIM ", seen from this program; build or install terrazzo whole");
+	return NULL;
+}
+
+const char *program_python(void)
+{
+	static const char *const places[] = { "../sim", "../share/terrazzo/python/terrazzo/sim", NULL };
+	static char found[PATH_SIZE];
+	if (found[0] || first_of(places, "inject/sitecustomize.py", found))
+		return found;
+	trz_fail(TRZ_ERROR_NOT_FOUND, "the Python part of terrazzo is missing: it does not lie in "
+	         "../share/terrazzo/python, seen from this program; install terrazzo whole");
+	return NULL;
+}
+
+/* ---- the command's environment ------------------------------------------------------------------------ */
+
+enum { MOST_CHANGES = 32 };
+
+/* Variables that differ from our own environment. */
+struct changes {
+	char *text[MOST_CHANGES];  /* "NAME=value" */
+	int count;
+	bool failed;               /* host memory */
+};
+
+static void change(struct changes *c, const char *name, const char *value)
+{
+	char *text;
+	if (c->failed || c->count == MOST_CHANGES || asprintf(&text, "%s=%s", name, value) < 0)
+		c->failed = true;
+	else
+		c->text[c->count++] = text;
+}
+
+/* Puts `value` before what the variable has. */
+static void change_front(struct changes *c, const char *name, const char *value, const char *separator)
+{
+	const char *old = getenv(name);
+	char *text;
+	if (asprintf(&text, "%s%s%s", value, old && *old ? separator : "", old ? old : "") < 0) {
+		c->failed = true;
+		return;
+	}
+	change(c, name, text);
+	free(text);
+}
+
+static void change_number(struct changes *c, const char *name, uint64_t value)
+{
+	char text[24];
+	snprintf(text, sizeof text, "%llu", (unsigned long long)value);
+	change(c, name, text);
+}
+
+static void change_if(struct changes *c, const char *name, const char *value)
+{
+	if (value)
+		change(c, name, value);
+}
+
+/* PyTorch's own setting: what the user has there stays, and the last of two equal keys counts. */
+static void change_allocator(struct changes *c, const char *allocator)
+{
+	const char *name = "PYTORCH_CUDA_ALLOC_CONF", *old = getenv(name);
+	const char *value = strcmp(allocator, "native") == 0 ? "expandable_segments:False" : "expandable_segments:True";
+	char *text;
+	if (asprintf(&text, "%s%s%s", old ? old : "", old && *old ? "," : "", value) < 0) {
+		c->failed = true;
+		return;
+	}
+	change(c, name, text);
+	free(text);
+}
+
+static void change_env(struct changes *c, const char *env)
+{
+	char path[PATH_SIZE];
+	snprintf(path, sizeof path, "%s/bin", env);
+	change(c, "VIRTUAL_ENV", env);
+	change_front(c, "PATH", path, ":");
+}
+
+static void make_changes(const struct program_params *p, const char *folder, struct changes *c)
+{
+	char inject[PATH_SIZE];
+	snprintf(inject, sizeof inject, "%s/inject", program_python());
+	change_front(c, "LD_LIBRARY_PATH", program_libraries(), ":");
+	change_front(c, "PYTHONPATH", inject, ":");
+	change(c, "TRITON_LIBCUDA_PATH", program_libraries());
+	change(c, "TERRAZZO_SIM_REPORT", folder);
+	change(c, "TERRAZZO_SIM_DEVICE", p->device);
+	change_number(c, "TERRAZZO_SIM_DEVICES", p->devices);
+	if (p->memory_bytes)
+		change_number(c, "TERRAZZO_SIM_MEMORY", p->memory_bytes);
+	change_if(c, "TERRAZZO_SIM_WORK", p->work);
+	change_if(c, "TERRAZZO_SIM_SEED", p->seed);
+	change_if(c, "TERRAZZO_SIM_SCHEDULE", p->schedule);
+	change_if(c, "TERRAZZO_SIM_COSTS", p->costs);
+	change_if(c, "TERRAZZO_SIM_SCALARS", p->scalars);
+	change(c, "TERRAZZO_SIM_HOLDERS", p->holders ? "1" : "");
+	if (p->allocator)
+		change_allocator(c, p->allocator);
+	if (p->env)
+		change_env(c, p->env);
+}
+
+/* In the child, which is about to be another program: putenv may keep our strings. */
+static void apply(const struct changes *c)
+{
+	for (int i = 0; i < c->count; i++)
+		putenv(c->text[i]);
+}
+
+/* ---- the run -------------------------------------------------------------------------------------------- */
+
+static _Noreturn void child(const struct program_params *p, const struct changes *c)
+{
+	signal(SIGINT, SIG_DFL);
+	signal(SIGQUIT, SIG_DFL);
+	apply(c);
+	if (p->silent) {
+		int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+		if (nothing >= 0 && dup2(nothing, STDOUT_FILENO) >= 0)
+			dup2(nothing, STDERR_FILENO);
+	}
+	execvp(p->command[0], p->command);
+	dprintf(STDERR_FILENO, "terrazzo: %s: cannot be run: %s\n", p->command[0], strerror(errno));
+	_exit(NOT_STARTED);
+}
+
+/* Signals of the terminal, which we ignore meanwhile, are the command's to answer. */
+static trz_status start_and_wait(const struct program_params *p, const struct changes *c, int *exit_status)
+{
+	int status;
+	fflush(NULL);
+	pid_t pid = fork();
+	if (pid < 0)
+		return trz_fail(TRZ_ERROR_IO, "%s: cannot be started: %s", p->command[0], strerror(errno));
+	if (pid == 0)
+		child(p, c);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	*exit_status = WIFSIGNALED(status) ? BY_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+	return TRZ_OK;
+}
+
+static json_t *describe(const struct program_params *p, int exit_status)
+{
+	json_t *command = json_array();
+	for (char **word = p->command; *word; word++)
+		json_array_append_new(command, json_string(*word));
+	json_t *result = json_pack("{s:o, s:s, s:i, s:i}", "command", command, "device", p->device, "devices",
+	                           (int)p->devices, "exit_status", exit_status);
+	if (result && p->memory_bytes)
+		json_object_set_new(result, "memory_bytes", json_integer((json_int_t)p->memory_bytes));
+	if (result && p->allocator)
+		json_object_set_new(result, "allocator", json_string(p->allocator));
+	return result;
+}
+
+static trz_status check_env(const char *env)
+{
+	char path[PATH_SIZE];
+	snprintf(path, sizeof path, "%s/bin/python", env ? env : "");
+	if (!env || access(path, X_OK) == 0)
+		return TRZ_OK;
+	return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: is no virtual environment (it has no bin/python); make one by: "
+	                "terrazzo sim --setup %s", env, env);
+}
+
+static trz_status run_in(const struct program_params *p, const char *folder, json_t **result)
+{
+	struct changes changes = { .count = 0 };
+	int exit_status = NOT_STARTED;
+	make_changes(p, folder, &changes);
+	trz_status status = changes.failed ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment")
+	                                   : start_and_wait(p, &changes, &exit_status);
+	for (int i = 0; i < changes.count; i++)
+		free(changes.text[i]);
+	if (status != TRZ_OK)
+		return status;
+	*result = describe(p, exit_status);
+	if (!*result)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: a word of the command is not UTF-8", p->command[0]);
+	status = program_collect(folder, *result);
+	if (status != TRZ_OK)
+		json_decref(*result);
+	return status;
+}
+
+trz_status program_run(const struct program_params *params, json_t **result)
+{
+	*result = NULL;
+	if (!program_libraries() || !program_python())
+		return TRZ_ERROR_NOT_FOUND;
+	trz_status status = check_env(params->env);
+	if (status != TRZ_OK)
+		return status;
+	const char *base = getenv("TMPDIR");
+	char folder[PATH_SIZE];
+	snprintf(folder, sizeof folder, "%s/terrazzo-sim-XXXXXX", base && *base ? base : "/tmp");
+	if (!mkdtemp(folder))
+		return trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", folder, strerror(errno));
+	status = run_in(params, folder, result);
+	program_remove(folder);
+	return status;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A command with a word replaced by one value after another, several at a time.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "error.h"
+#include "program.h"
+
+enum { MOST_VALUES = 256, MOST_JOBS = 64 };
+
+struct trial {
+	struct program_params params;
+	const char *value;
+	json_t *result;    /* NULL: it could not be run */
+	char error[256];
+};
+
+struct sweep {
+	char *name;        /* of the placeholder; the values' text follows it in the same memory */
+	struct trial trials[MOST_VALUES];
+	size_t count;
+	size_t next;       /* under lock */
+	pthread_mutex_t lock;
+};
+
+/* ---- the commands ------------------------------------------------------------------------------------- */
+
+/* `word` with each "{name}" replaced; NULL: no memory. *times grows by the number of them. */
+static char *replace(const char *word, const char *name, const char *value, size_t *times)
+{
+	char mark[128], *out = NULL;
+	size_t size, mark_length = (size_t)snprintf(mark, sizeof mark, "{%s}", name);
+	FILE *stream = open_memstream(&out, &size);
+	if (!stream)
+		return NULL;
+	for (const char *at; (at = strstr(word, mark)); word = at + mark_length, ++*times)
+		fprintf(stream, "%.*s%s", (int)(at - word), word, value);
+	fputs(word, stream);
+	return fclose(stream) == 0 ? out : NULL;
+}
+
+static void free_command(char **command)
+{
+	for (char **word = command; word && *word; word++)
+		free(*word);
+	free(command);
+}
+
+static trz_status make_command(struct trial *trial, char *const *command, const char *name)
+{
+	size_t words = 0, times = 0;
+	while (command[words])
+		words++;
+	char **made = calloc(words + 1, sizeof *made);
+	for (size_t i = 0; made && i < words; i++) {
+		made[i] = replace(command[i], name, trial->value, &times);
+		if (!made[i]) {
+			free_command(made);
+			made = NULL;
+		}
+	}
+	trial->params.command = made;
+	if (!made)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a command");
+	return times ? TRZ_OK : trz_fail(TRZ_ERROR_BAD_INPUT, "--sweep: '{%s}' stands nowhere in the command", name);
+}
+
+/* Splits "name=value,value". */
+static trz_status parse(struct sweep *s, const char *text)
+{
+	s->name = strdup(text);
+	char *values = s->name ? strchr(s->name, '=') : NULL;
+	if (!values || values == s->name || strlen(text) > 4000 || values - s->name > 100)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "--sweep: '%s' is not of the form name=value,value,...", text);
+	*values++ = '\0';
+	for (char *value; (value = strsep(&values, ","));) {
+		if (!*value || s->count == MOST_VALUES)
+			return trz_fail(TRZ_ERROR_BAD_INPUT, "--sweep: %s", *value ? "more than 256 values" : "an empty value");
+		s->trials[s->count++].value = value;
+	}
+	return TRZ_OK;
+}
+
+/* ---- the runs ------------------------------------------------------------------------------------------- */
+
+static void *work(void *arg)
+{
+	struct sweep *s = arg;
+	for (;;) {
+		pthread_mutex_lock(&s->lock);
+		struct trial *trial = s->next < s->count ? &s->trials[s->next++] : NULL;
+		pthread_mutex_unlock(&s->lock);
+		if (!trial)
+			return NULL;
+		if (program_run(&trial->params, &trial->result) != TRZ_OK)
+			snprintf(trial->error, sizeof trial->error, "%s", trz_last_error());
+	}
+}
+
+static void run_all(struct sweep *s, unsigned jobs)
+{
+	pthread_t threads[MOST_JOBS];
+	unsigned started = 0;
+	while (started + 1 < jobs && started < MOST_JOBS && started < s->count
+	       && pthread_create(&threads[started], NULL, work, s) == 0)
+		started++;
+	work(s);
+	for (unsigned i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------- */
+
+static double gib(const json_t *result, const char *key)
+{
+	return (double)program_number(result, key) / (double)GIB(1);
+}
+
+static void print_trial(const struct trial *t, FILE *to)
+{
+	fprintf(to, "%-12s  ", t->value);
+	if (!t->result) {
+		fprintf(to, "%s\n", t->error);
+		return;
+	}
+	char status[40];
+	snprintf(status, sizeof status, "status %d", program_exit_status(t->result));
+	const char *words[] = { [PROGRAM_FITS] = "fits", [PROGRAM_OUT_OF_MEMORY] = "out of memory",
+		                    [PROGRAM_FAILED] = status };
+	fprintf(to, "%-13s  %9.2f  %8.2f  %11.2f\n", words[program_outcome(t->result)],
+	        gib(t->result, "peak_allocated_bytes"), gib(t->result, "peak_reserved_bytes"),
+	        gib(t->result, "device_peak_bytes"));
+}
+
+/* Values are in the user's order: the last that fits, of those before the first that does not, is the largest. */
+static json_t *sum_up(struct sweep *s, FILE *to)
+{
+	json_t *rows = json_array(), *sum = json_pack("{s:s, s:o}", "sweep", s->name, "runs", rows);
+	const char *largest = NULL;
+	bool all_fit = true;
+	fprintf(to, "%-12s  %-13s  allocated  reserved  device used, peak, GiB\n", s->name, "");
+	for (size_t i = 0; i < s->count; i++) {
+		struct trial *t = &s->trials[i];
+		print_trial(t, to);
+		all_fit = all_fit && t->result && program_outcome(t->result) == PROGRAM_FITS;
+		if (all_fit)
+			largest = t->value;
+		if (t->result) {
+			json_object_set_new(t->result, "value", json_string(t->value));
+			json_array_append(rows, t->result);
+		}
+	}
+	if (largest)
+		fprintf(to, "largest %s that fits: %s\n", s->name, largest);
+	else
+		fprintf(to, "not even %s %s fits\n", s->name, s->trials[0].value);
+	json_object_set_new(sum, "largest", largest ? json_string(largest) : json_null());
+	return sum;
+}
+
+static trz_status first_problem(const struct sweep *s)
+{
+	for (size_t i = 0; i < s->count; i++) {
+		const struct trial *t = &s->trials[i];
+		if (!t->result)
+			return trz_fail(TRZ_ERROR_IO, "%s=%s: %s", s->name, t->value, t->error);
+		if (program_outcome(t->result) == PROGRAM_FAILED)
+			return trz_fail(TRZ_ERROR_IO, "%s=%s: the command ends with status %d for another reason than memory",
+			                s->name, t->value, program_exit_status(t->result));
+	}
+	return TRZ_OK;
+}
+
+trz_status program_sweep(const struct program_params *params, const char *text, unsigned jobs, json_t **result,
+                         FILE *to)
+{
+	struct sweep *s = calloc(1, sizeof *s);
+	*result = NULL;
+	if (!s)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a sweep");
+	pthread_mutex_init(&s->lock, NULL);
+	trz_status status = parse(s, text);
+	for (size_t i = 0; status == TRZ_OK && i < s->count; i++) {
+		s->trials[i].params = *params;
+		s->trials[i].params.silent = true;
+		status = make_command(&s->trials[i], params->command, s->name);
+	}
+	if (status == TRZ_OK) {
+		run_all(s, jobs);
+		*result = sum_up(s, to);
+		status = first_problem(s);
+	}
+	for (size_t i = 0; i < s->count; i++) {
+		if (s->trials[i].params.command != params->command)
+			free_command(s->trials[i].params.command);
+		json_decref(s->trials[i].result);
+	}
+	pthread_mutex_destroy(&s->lock);
+	free(s->name);
+	free(s);
+	return status;
+}

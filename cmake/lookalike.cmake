@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The look-alike libraries over the simulated device, in <build>/lib/sim. Each exports what its own sources mark as
+# visible and nothing of what it links.
+
+set(lookalike_dir "${CMAKE_BINARY_DIR}/lib/sim")
+
+# trz_lookalike(NAME SONAME FOLDER LIBRARY...)
+function(trz_lookalike name soname folder)
+	trz_sources(files lookalike/${folder}/*.c)
+	cmake_path(GET soname STEM output)
+	cmake_path(GET soname EXTENSION suffix)
+	add_library(${name} SHARED ${files})
+	set_target_properties(${name} PROPERTIES
+		PREFIX ""
+		OUTPUT_NAME ${output}
+		SUFFIX ${suffix}
+		NO_SONAME ON
+		LIBRARY_OUTPUT_DIRECTORY "${lookalike_dir}"
+		BUILD_RPATH "$ORIGIN"
+		INSTALL_RPATH "$ORIGIN")
+	target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
+	target_link_libraries(${name} PRIVATE trz_base ${ARGN})
+	target_link_options(${name} PRIVATE LINKER:-soname,${soname} LINKER:--exclude-libs,ALL)
+endfunction()
+
+# trz_lookalike_runtime(MAJOR): symbols of libcudart have the library's name as their version.
+function(trz_lookalike_runtime major)
+	set(name trz_lookalike_runtime${major})
+	set(map "${CMAKE_BINARY_DIR}/libcudart.so.${major}.map")
+	file(CONFIGURE OUTPUT "${map}" CONTENT "libcudart.so.${major} { global: cuda*; __cuda*; local: *; };\n")
+	trz_lookalike(${name} libcudart.so.${major} runtime trz_lookalike_driver)
+	target_compile_definitions(${name} PRIVATE RUNTIME_MAJOR=${major})
+	target_link_options(${name} PRIVATE "LINKER:--version-script=${map}")
+	set_target_properties(${name} PROPERTIES LINK_DEPENDS "${map}")
+endfunction()
+
+trz_lookalike(trz_lookalike_driver libcuda.so.1 driver trz_sim trz_fatbin trz_core PkgConfig::jansson)
+trz_lookalike_runtime(12)
+trz_lookalike_runtime(13)
+
+# For programs that link the runtime statically. What they name, libcudart_static.a, is a script for the linker that
+# takes the real archive and the driver.
+trz_sources(runtime_sources lookalike/runtime/*.c)
+add_library(trz_lookalike_runtime_static STATIC ${runtime_sources})
+set_target_properties(trz_lookalike_runtime_static PROPERTIES
+	OUTPUT_NAME cudart_lookalike
+	ARCHIVE_OUTPUT_DIRECTORY "${lookalike_dir}")
+target_include_directories(trz_lookalike_runtime_static PRIVATE "${CMAKE_SOURCE_DIR}")
+target_link_libraries(trz_lookalike_runtime_static PRIVATE trz_base)
+file(CONFIGURE OUTPUT "${lookalike_dir}/libcudart_static.a"
+	CONTENT "/* The look-alike CUDA runtime. */\nINPUT(libcudart_lookalike.a libcuda.so.1)\n")
+file(CREATE_LINK libcudart.so.13 "${lookalike_dir}/libcudart.so" SYMBOLIC)
+file(CREATE_LINK libcuda.so.1 "${lookalike_dir}/libcuda.so" SYMBOLIC)
+
+trz_lookalike(trz_lookalike_nvml libnvidia-ml.so.1 nvml trz_lookalike_driver)

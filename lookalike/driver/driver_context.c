@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Contexts: primary ones, each thread's stack of contexts, limits, peers.
+ */
+#include "driver_lookalike.h"
+
+#include <pthread.h>
+
+#include "bits.h"
+
+enum { STACK_DEPTH = 16, LIMITS = 16 };
+
+/* ---- primary contexts ------------------------------------------------------------ */
+
+/* Per device: how often it is retained here, and the context while that is above 0. */
+static struct {
+	pthread_mutex_t lock;
+	int retains[LOOK_DEVICES];
+	unsigned flags[LOOK_DEVICES];
+	trz_context context[LOOK_DEVICES];
+} primary = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool is_device(cuda_device device)
+{
+	return device >= 0 && device < look.devices;
+}
+
+cuda_result cuDevicePrimaryCtxRetain(void **context, cuda_device device)
+{
+	LOOK_ENTER(cuDevicePrimaryCtxRetain);
+	LOOK_NEED(is_device(device), INVALID_DEVICE);
+	pthread_mutex_lock(&primary.lock);
+	cuda_result result = look_result(sim_context_primary(look.sim, device, &primary.context[device]));
+	if (result == TRZ_CUDA_SUCCESS) {
+		primary.retains[device]++;
+		*context = primary.context[device];
+	}
+	pthread_mutex_unlock(&primary.lock);
+	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
+		look_oom("cuDevicePrimaryCtxRetain", look.overhead_bytes, device);
+	return result;
+}
+
+static cuda_result release(cuda_device device, int times)
+{
+	cuda_result result = TRZ_CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&primary.lock);
+	for (; times > 0 && primary.retains[device] > 0; times--) {
+		result = LOOK_SLOT(context_release, device, primary.context[device]);
+		primary.retains[device]--;
+	}
+	pthread_mutex_unlock(&primary.lock);
+	return result;
+}
+
+cuda_result cuDevicePrimaryCtxRelease_v2(cuda_device device)
+{
+	LOOK_ENTER(cuDevicePrimaryCtxRelease_v2);
+	LOOK_NEED(is_device(device), INVALID_DEVICE);
+	return release(device, 1);
+}
+
+cuda_result cuDevicePrimaryCtxReset_v2(cuda_device device)
+{
+	LOOK_ENTER(cuDevicePrimaryCtxReset_v2);
+	LOOK_NEED(is_device(device), INVALID_DEVICE);
+	release(device, INT32_MAX);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuDevicePrimaryCtxSetFlags_v2(cuda_device device, unsigned flags)
+{
+	LOOK_ENTER(cuDevicePrimaryCtxSetFlags_v2);
+	LOOK_NEED(is_device(device), INVALID_DEVICE);
+	primary.flags[device] = flags;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuDevicePrimaryCtxGetState(cuda_device device, unsigned *flags, int *active)
+{
+	LOOK_ENTER(cuDevicePrimaryCtxGetState);
+	LOOK_NEED(is_device(device), INVALID_DEVICE);
+	pthread_mutex_lock(&primary.lock);
+	*flags = primary.flags[device];
+	*active = primary.retains[device] > 0;
+	pthread_mutex_unlock(&primary.lock);
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- each thread's contexts ------------------------------------------------------------ */
+
+/* The contexts below the current one, which the simulator keeps. NULL may be among them. */
+static _Thread_local struct {
+	trz_context below[STACK_DEPTH];
+	int depth;
+} stack;
+
+trz_context look_context(void)
+{
+	return look.sim ? sim_context_current(look.sim) : NULL;
+}
+
+trz_context look_stream_context(void *stream)
+{
+	trz_context context = (uintptr_t)stream > 2 ? sim_stream_context(look.sim, stream) : NULL;
+	return context ? context : look_context();
+}
+
+trz_context look_event_context(void *event)
+{
+	trz_context context = sim_event_context(look.sim, event);
+	return context ? context : look_context();
+}
+
+cuda_result cuCtxGetCurrent(void **context)
+{
+	LOOK_ENTER(cuCtxGetCurrent);
+	*context = look_context();
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxSetCurrent(void *context)
+{
+	LOOK_ENTER(cuCtxSetCurrent);
+	sim_context_set_current(look.sim, context);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxPushCurrent_v2(void *context)
+{
+	LOOK_ENTER(cuCtxPushCurrent_v2);
+	LOOK_NEED(context && stack.depth < STACK_DEPTH, INVALID_CONTEXT);
+	stack.below[stack.depth++] = look_context();
+	sim_context_set_current(look.sim, context);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxPopCurrent_v2(void **context)
+{
+	LOOK_ENTER(cuCtxPopCurrent_v2);
+	trz_context top = look_context();
+	LOOK_NEED(top, INVALID_CONTEXT);
+	sim_context_set_current(look.sim, stack.depth ? stack.below[--stack.depth] : NULL);
+	if (context)
+		*context = top;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxGetDevice(cuda_device *device)
+{
+	LOOK_ENTER(cuCtxGetDevice);
+	trz_context context = look_context();
+	int found = context ? sim_context_device(look.sim, context) : -1;
+	LOOK_NEED(found >= 0, INVALID_CONTEXT);
+	*device = found;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxCreate_v2(void **context, unsigned flags, cuda_device device)
+{
+	trz_context made;
+	LOOK_ENTER(cuCtxCreate_v2);
+	(void)flags;
+	cuda_result result = look_result(sim_context_create(look.sim, device, &made));
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	*context = made;
+	return cuCtxPushCurrent_v2(made);
+}
+
+cuda_result cuCtxCreate_v3(void **context, void *affinity, int count, unsigned flags, cuda_device device)
+{
+	LOOK_NEED(!affinity && count == 0, NOT_SUPPORTED);
+	return cuCtxCreate_v2(context, flags, device);
+}
+
+cuda_result cuCtxCreate_v4(void **context, void *parameters, unsigned flags, cuda_device device)
+{
+	LOOK_NEED(!parameters, NOT_SUPPORTED);
+	return cuCtxCreate_v2(context, flags, device);
+}
+
+cuda_result cuCtxDestroy_v2(void *context)
+{
+	void *popped;
+	LOOK_ENTER(cuCtxDestroy_v2);
+	if (context && context == look_context())
+		cuCtxPopCurrent_v2(&popped);
+	return look_result(sim_context_destroy(look.sim, context));
+}
+
+cuda_result cuCtxSynchronize(void)
+{
+	cuda_device device;
+	LOOK_ENTER(cuCtxSynchronize);
+	cuda_result result = cuCtxGetDevice(&device);
+	if (result == TRZ_CUDA_SUCCESS)
+		result = look_result(sim_device_sync(look.sim, device));
+	if (result == TRZ_CUDA_SUCCESS)
+		look_pools_trim(device, false);
+	return result;
+}
+
+/* ---- what contexts say ------------------------------------------------------------ */
+
+cuda_result cuCtxGetFlags(unsigned *flags)
+{
+	LOOK_ENTER(cuCtxGetFlags);
+	LOOK_NEED(look_context(), INVALID_CONTEXT);
+	*flags = 0;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* Contexts' values are never used again. */
+cuda_result cuCtxGetId(void *context, unsigned long long *id)
+{
+	LOOK_ENTER(cuCtxGetId);
+	*id = (uintptr_t)(context ? context : look_context());
+	return *id ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_CONTEXT;
+}
+
+cuda_result cuCtxGetApiVersion(void *context, unsigned *version)
+{
+	LOOK_ENTER(cuCtxGetApiVersion);
+	(void)context;
+	*version = 3020;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	LOOK_ENTER(cuCtxGetStreamPriorityRange);
+	if (least)
+		*least = 0;
+	if (greatest)
+		*greatest = -5;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* Kept for whoever asks; kernels do nothing with them. */
+static size_t limits[LIMITS] = {
+	[TRZ_CU_LIMIT_STACK_SIZE] = KIB(1),
+	[TRZ_CU_LIMIT_PRINTF_FIFO_SIZE] = MIB(1),
+	[TRZ_CU_LIMIT_MALLOC_HEAP_SIZE] = MIB(8),
+};
+
+cuda_result cuCtxGetLimit(size_t *value, int limit)
+{
+	LOOK_ENTER(cuCtxGetLimit);
+	LOOK_NEED(limit >= 0 && limit < LIMITS, UNSUPPORTED_LIMIT);
+	*value = limits[limit];
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxSetLimit(int limit, size_t value)
+{
+	LOOK_ENTER(cuCtxSetLimit);
+	LOOK_NEED(limit >= 0 && limit < LIMITS, UNSUPPORTED_LIMIT);
+	limits[limit] = value;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxGetCacheConfig(int *config)
+{
+	LOOK_ENTER(cuCtxGetCacheConfig);
+	*config = 0;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxSetCacheConfig(int config)
+{
+	LOOK_ENTER(cuCtxSetCacheConfig);
+	(void)config;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* Which devices reach the plain memory of which; created memory has its own access rights. */
+static bool peers[LOOK_DEVICES][LOOK_DEVICES];
+
+static cuda_result peer_pair(void *peer, cuda_device *from, cuda_device *to)
+{
+	*to = sim_context_device(look.sim, peer);
+	LOOK_NEED(*to >= 0, INVALID_CONTEXT);
+	return cuCtxGetDevice(from);
+}
+
+cuda_result cuCtxEnablePeerAccess(void *peer, unsigned flags)
+{
+	cuda_device from, to;
+	bool can = false;
+	LOOK_ENTER(cuCtxEnablePeerAccess);
+	LOOK_NEED(flags == 0, INVALID_VALUE);
+	cuda_result result = peer_pair(peer, &from, &to);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	result = LOOK_SLOT(peer_access, from, to, &can);
+	LOOK_NEED(result == TRZ_CUDA_SUCCESS && can && from != to, PEER_ACCESS_UNSUPPORTED);
+	LOOK_NEED(!__atomic_exchange_n(&peers[from][to], true, __ATOMIC_RELAXED), PEER_ACCESS_ALREADY_ENABLED);
+	return look_result(sim_plain_peer(look.sim, to, from, true));
+}
+
+cuda_result cuCtxDisablePeerAccess(void *peer)
+{
+	cuda_device from, to;
+	LOOK_ENTER(cuCtxDisablePeerAccess);
+	cuda_result result = peer_pair(peer, &from, &to);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	LOOK_NEED(__atomic_exchange_n(&peers[from][to], false, __ATOMIC_RELAXED), PEER_ACCESS_NOT_ENABLED);
+	return look_result(sim_plain_peer(look.sim, to, from, false));
+}

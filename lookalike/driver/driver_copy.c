@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies and fills. Which side of a copy is the device is seen by the address.
+ */
+#include "driver_lookalike.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+
+/* Where a copy with a pageable source is no longer staged but waited for. */
+static const uint64_t staged_most = KIB(64);
+/* A read of a scalar, which control flow may depend on. */
+static const uint64_t scalar_most = 16;
+
+static bool is_pageable(uint64_t address)
+{
+	uint64_t start, size;
+	unsigned flags;
+	return !sim_is_device(look.sim, address) && !look_pinned((const void *)address, &start, &size, &flags);
+}
+
+static bool is_captured(trz_context context, void *stream)
+{
+	trz_capture_status status = TRZ_CAPTURE_NONE;
+	uint64_t id;
+	return look.table->stream_capture(look.table->self, context, stream, &status, &id) != TRZ_OK ||
+	       status != TRZ_CAPTURE_NONE;
+}
+
+static trz_status enqueue(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+{
+	bool scalar = size <= scalar_most && sim_is_device(look.sim, from) && !sim_is_device(look.sim, to);
+	__atomic_fetch_add(&look.copied_bytes, size, __ATOMIC_RELAXED);
+	return scalar && !look.real_scalars ? sim_copy_blank(look.sim, context, stream, to, from, size)
+	                                    : sim_copy(look.sim, context, stream, to, from, size);
+}
+
+/* From a copy of the source, so that the caller may change it at once. */
+static trz_status enqueue_staged(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+{
+	void *staged = malloc(size);
+	if (!staged)
+		return TRZ_ERROR_HOST_MEMORY;
+	memcpy(staged, (const void *)from, size);
+	trz_status status = enqueue(context, stream, to, (uintptr_t)staged, size);
+	if (status == TRZ_OK)
+		status = sim_host(look.sim, context, stream, free, staged);
+	else
+		free(staged);
+	return status;
+}
+
+/* Pageable memory makes an asynchronous copy wait, or stages it; but not while it is captured. */
+static cuda_result copy(uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
+{
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	if (size == 0)
+		return TRZ_CUDA_SUCCESS;
+	bool late = look.work == LOOK_LATE, stage = false;
+	if (!wait && late && !is_captured(context, stream)) {
+		stage = is_pageable(from) && size <= staged_most && !is_pageable(to);
+		wait = !stage && (is_pageable(to) || is_pageable(from));
+	}
+	trz_status status = stage ? enqueue_staged(context, stream, to, from, size)
+	                          : enqueue(context, stream, to, from, size);
+	if (status == TRZ_OK && wait)
+		status = sim_stream_sync(look.sim, context, stream);
+	else
+		look_progress();
+	return look_result(status);
+}
+
+/* Host to device waits for the staging only, and device to device for nothing; both are waited for here, which no
+ * program can tell from a quick device. */
+cuda_result cuMemcpy(cuda_addr to, cuda_addr from, size_t size)
+{
+	LOOK_ENTER(cuMemcpy);
+	return copy(to, from, size, NULL, true);
+}
+
+cuda_result cuMemcpyAsync(cuda_addr to, cuda_addr from, size_t size, void *stream)
+{
+	LOOK_ENTER(cuMemcpyAsync);
+	return copy(to, from, size, stream, false);
+}
+
+cuda_result cuMemcpyHtoD_v2(cuda_addr to, const void *from, size_t size)
+{
+	LOOK_ENTER(cuMemcpyHtoD_v2);
+	return copy(to, (uintptr_t)from, size, NULL, true);
+}
+
+cuda_result cuMemcpyHtoDAsync_v2(cuda_addr to, const void *from, size_t size, void *stream)
+{
+	LOOK_ENTER(cuMemcpyHtoDAsync_v2);
+	return copy(to, (uintptr_t)from, size, stream, false);
+}
+
+cuda_result cuMemcpyDtoH_v2(void *to, cuda_addr from, size_t size)
+{
+	LOOK_ENTER(cuMemcpyDtoH_v2);
+	return copy((uintptr_t)to, from, size, NULL, true);
+}
+
+cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_addr from, size_t size, void *stream)
+{
+	LOOK_ENTER(cuMemcpyDtoHAsync_v2);
+	return copy((uintptr_t)to, from, size, stream, false);
+}
+
+cuda_result cuMemcpyDtoD_v2(cuda_addr to, cuda_addr from, size_t size)
+{
+	LOOK_ENTER(cuMemcpyDtoD_v2);
+	return copy(to, from, size, NULL, false);
+}
+
+cuda_result cuMemcpyDtoDAsync_v2(cuda_addr to, cuda_addr from, size_t size, void *stream)
+{
+	LOOK_ENTER(cuMemcpyDtoDAsync_v2);
+	return copy(to, from, size, stream, false);
+}
+
+/* Between devices, whether or not one reaches the other's memory: the driver finds a way. */
+cuda_result cuMemcpyPeerAsync(cuda_addr to, void *to_context, cuda_addr from, void *from_context, size_t size,
+                              void *stream)
+{
+	LOOK_ENTER(cuMemcpyPeerAsync);
+	(void)to_context, (void)from_context;
+	return copy(to, from, size, stream, false);
+}
+
+cuda_result cuMemcpyPeer(cuda_addr to, void *to_context, cuda_addr from, void *from_context, size_t size)
+{
+	LOOK_ENTER(cuMemcpyPeer);
+	(void)to_context, (void)from_context;
+	return copy(to, from, size, NULL, true);
+}
+
+/* ---- rows ------------------------------------------------------------ */
+
+/* One side of a copy of rows: where row y of slice z begins. */
+struct rows {
+	uint64_t start, pitch, slice;
+};
+
+static bool side(struct rows *r, int type, const void *host, cuda_addr device, size_t pitch, size_t height, size_t x,
+                 size_t y, size_t z)
+{
+	if (type == TRZ_CU_MEMORYTYPE_ARRAY)
+		return false;
+	r->pitch = pitch;
+	r->slice = pitch * height;
+	r->start = (type == TRZ_CU_MEMORYTYPE_HOST ? (uintptr_t)host : device) + x + y * pitch + z * r->slice;
+	return true;
+}
+
+static cuda_result copy_rows(const struct cuda_copy_3d *c, void *stream, bool wait)
+{
+	struct rows to, from;
+	LOOK_NEED(side(&to, c->to_type, c->to_host, c->to_device, c->to_pitch, c->to_height, c->to_x, c->to_y, c->to_z) &&
+	          side(&from, c->from_type, c->from_host, c->from_device, c->from_pitch, c->from_height, c->from_x,
+	               c->from_y, c->from_z), NOT_SUPPORTED);
+	bool whole = to.pitch == c->width && from.pitch == c->width;
+	size_t rows = whole ? 1 : c->height, width = whole ? c->width * c->height : c->width;
+	for (size_t z = 0; z < c->depth; z++)
+		for (size_t y = 0; y < rows; y++) {
+			bool last = z + 1 == c->depth && y + 1 == rows;
+			cuda_result result = copy(to.start + z * to.slice + y * to.pitch,
+			                          from.start + z * from.slice + y * from.pitch, width, stream, wait && last);
+			if (result != TRZ_CUDA_SUCCESS)
+				return result;
+		}
+	return TRZ_CUDA_SUCCESS;
+}
+
+static cuda_result copy_plane(const struct cuda_copy_2d *c, void *stream, bool wait)
+{
+	const struct cuda_copy_3d whole = {
+		.from_x = c->from_x, .from_y = c->from_y, .from_type = c->from_type, .from_host = c->from_host,
+		.from_device = c->from_device, .from_pitch = c->from_pitch ? c->from_pitch : c->width,
+		.to_x = c->to_x, .to_y = c->to_y, .to_type = c->to_type, .to_host = c->to_host,
+		.to_device = c->to_device, .to_pitch = c->to_pitch ? c->to_pitch : c->width,
+		.width = c->width, .height = c->height, .depth = 1,
+	};
+	return copy_rows(&whole, stream, wait);
+}
+
+cuda_result cuMemcpy2D_v2(const struct cuda_copy_2d *c)
+{
+	LOOK_ENTER(cuMemcpy2D_v2);
+	return copy_plane(c, NULL, true);
+}
+
+cuda_result cuMemcpy2DUnaligned_v2(const struct cuda_copy_2d *c)
+{
+	LOOK_ENTER(cuMemcpy2DUnaligned_v2);
+	return copy_plane(c, NULL, true);
+}
+
+cuda_result cuMemcpy2DAsync_v2(const struct cuda_copy_2d *c, void *stream)
+{
+	LOOK_ENTER(cuMemcpy2DAsync_v2);
+	return copy_plane(c, stream, false);
+}
+
+cuda_result cuMemcpy3D_v2(const struct cuda_copy_3d *c)
+{
+	LOOK_ENTER(cuMemcpy3D_v2);
+	return copy_rows(c, NULL, true);
+}
+
+cuda_result cuMemcpy3DAsync_v2(const struct cuda_copy_3d *c, void *stream)
+{
+	LOOK_ENTER(cuMemcpy3DAsync_v2);
+	return copy_rows(c, stream, false);
+}
+
+/* ---- fills ------------------------------------------------------------ */
+
+static cuda_result fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait)
+{
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	if (count == 0)
+		return TRZ_CUDA_SUCCESS;
+	LOOK_NEED(address % unit == 0, INVALID_VALUE);
+	trz_status status = sim_fill_pattern(look.sim, context, stream, address, count, pattern, unit);
+	if (status == TRZ_OK && wait)
+		status = sim_stream_sync(look.sim, context, stream);
+	else
+		look_progress();
+	return look_result(status);
+}
+
+cuda_result cuMemsetD8_v2(cuda_addr address, unsigned char value, size_t count)
+{
+	LOOK_ENTER(cuMemsetD8_v2);
+	return fill(address, value, 1, count, NULL, true);
+}
+
+cuda_result cuMemsetD16_v2(cuda_addr address, unsigned short value, size_t count)
+{
+	LOOK_ENTER(cuMemsetD16_v2);
+	return fill(address, value, 2, count, NULL, true);
+}
+
+cuda_result cuMemsetD32_v2(cuda_addr address, unsigned value, size_t count)
+{
+	LOOK_ENTER(cuMemsetD32_v2);
+	return fill(address, value, 4, count, NULL, true);
+}
+
+cuda_result cuMemsetD8Async(cuda_addr address, unsigned char value, size_t count, void *stream)
+{
+	LOOK_ENTER(cuMemsetD8Async);
+	return fill(address, value, 1, count, stream, false);
+}
+
+cuda_result cuMemsetD16Async(cuda_addr address, unsigned short value, size_t count, void *stream)
+{
+	LOOK_ENTER(cuMemsetD16Async);
+	return fill(address, value, 2, count, stream, false);
+}
+
+cuda_result cuMemsetD32Async(cuda_addr address, unsigned value, size_t count, void *stream)
+{
+	LOOK_ENTER(cuMemsetD32Async);
+	return fill(address, value, 4, count, stream, false);
+}
+
+cuda_result cuMemsetD2D8Async(cuda_addr address, size_t pitch, unsigned char value, size_t width, size_t height,
+                              void *stream)
+{
+	LOOK_ENTER(cuMemsetD2D8Async);
+	cuda_result result = TRZ_CUDA_SUCCESS;
+	for (size_t y = 0; y < height && result == TRZ_CUDA_SUCCESS; y++)
+		result = fill(address + y * pitch, value, 1, width, stream, false);
+	return result;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The library itself: what the environment says of the machine, its opening, and its table of functions.
+ */
+#include "driver_lookalike.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct look_machine look;
+uint64_t look_calls[LOOK_CALLS];
+
+static pthread_once_t open_once = PTHREAD_ONCE_INIT;
+static cuda_result open_result;
+
+/* ---- the environment ------------------------------------------------------------ */
+
+static _Noreturn void refuse(const char *variable, const char *text, const char *wanted)
+{
+	fprintf(stderr, "terrazzo: %s=%s: %s\n", variable, text, wanted);
+	exit(2);
+}
+
+static const char *read_text(const char *variable)
+{
+	const char *text = getenv(variable);
+	return text && *text ? text : NULL;
+}
+
+static uint64_t read_number(const char *variable, uint64_t initial, uint64_t most)
+{
+	const char *text = read_text(variable);
+	char *end;
+	if (!text)
+		return initial;
+	errno = 0;
+	uint64_t number = strtoull(text, &end, 0);
+	if (errno || end == text || *end || *text == '-' || number > most)
+		refuse(variable, text, "a whole number is wanted, and not so large a one");
+	return number;
+}
+
+/* Bytes with a unit: 40GiB, 512M, 1.5g; a bare number is bytes. */
+static uint64_t read_bytes(const char *variable, uint64_t initial)
+{
+	static const char units[] = "KMGT";
+	const char *text = read_text(variable), *wanted = "a size is wanted, as 40GiB, 512M or 1.5G";
+	char *end;
+	if (!text)
+		return initial;
+	double number = strtod(text, &end);
+	if (end == text || !(number >= 0))
+		refuse(variable, text, wanted);
+	const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
+	if (unit) {
+		number *= (double)(1ull << (10 * (unit - units + 1)));
+		end++;
+	}
+	if (strcasecmp(end, "") != 0 && strcasecmp(end, "B") != 0 && strcasecmp(end, "iB") != 0)
+		refuse(variable, text, wanted);
+	if (number >= 1e18)
+		refuse(variable, text, wanted);
+	return (uint64_t)number;
+}
+
+/* The place of the variable's value among `choices`, which are separated by '|'; 0 where it is not set. */
+static int read_choice(const char *variable, const char *choices)
+{
+	const char *text = read_text(variable);
+	char wanted[160];
+	int place = 0;
+	if (!text)
+		return 0;
+	for (const char *at = choices;; at++) {
+		size_t length = strcspn(at, "|");
+		if (strlen(text) == length && strncmp(at, text, length) == 0)
+			return place;
+		at += length;
+		if (!*at)
+			break;
+		place++;
+	}
+	snprintf(wanted, sizeof wanted, "choices: %s", choices);
+	refuse(variable, text, wanted);
+}
+
+static const struct sim_profile *read_profile(void)
+{
+	const char *text = read_text("TERRAZZO_SIM_DEVICE");
+	const struct sim_profile *p = sim_profile_find(text ? text : "h100");
+	if (!p) {
+		char wanted[600] = "no such device; there are";
+		for (size_t i = 0; sim_profile_at(i); i++) {
+			size_t used = strlen(wanted);
+			snprintf(wanted + used, sizeof wanted - used, " %s", sim_profile_at(i)->name);
+		}
+		refuse("TERRAZZO_SIM_DEVICE", text, wanted);
+	}
+	return p;
+}
+
+int look_version(void)
+{
+	return (int)read_number("TERRAZZO_SIM_DRIVER_VERSION", 13020, 99999);
+}
+
+/* ---- the machine ------------------------------------------------------------ */
+
+static void on_violation(const char *text)
+{
+	fprintf(stderr, "terrazzo: violation: %s\n", text);
+}
+
+/* A plain free waits for the device, an unmap never does, and memory may be created in a capture: what programs
+ * rely on. With work that runs only when the host blocks, the machine is as strict as can be. */
+static sim_config read_config(void)
+{
+	uint64_t memory = read_bytes("TERRAZZO_SIM_MEMORY", 0);
+	look.profile = read_profile();
+	look.overhead_bytes = read_bytes("TERRAZZO_SIM_OVERHEAD", memory ? 0 : look.profile->overhead_bytes);
+	look.capacity_bytes = memory ? memory : look.profile->memory_bytes;
+	look.devices = (int)read_number("TERRAZZO_SIM_DEVICES", 1, LOOK_DEVICES);
+	look.work = (enum look_work)read_choice("TERRAZZO_SIM_WORK", "now|late|blocked");
+	look.real_scalars = read_choice("TERRAZZO_SIM_SCALARS", "zero|real") == 1;
+	look.abort_on_violation = read_choice("TERRAZZO_SIM_VIOLATIONS", "abort|count") == 0;
+	look.kernel_ns = read_number("TERRAZZO_SIM_KERNEL_NS", 5000, UINT32_MAX);
+	look.report = read_text("TERRAZZO_SIM_REPORT");
+	look.seed = read_number("TERRAZZO_SIM_SEED", 0, UINT64_MAX);
+	return (sim_config){
+		.devices = look.devices,
+		.capacity = look.capacity_bytes,
+		.context_overhead = look.overhead_bytes,
+		.no_vmm = read_choice("TERRAZZO_SIM_VMM", "yes|no") == 1,
+		.attach_fd = (int)read_number("TERRAZZO_SIM_MACHINE_FD", 0, INT32_MAX),
+		.continue_on_violation = true,
+		.lenient_rules = look.work == LOOK_BLOCKED ? 0 : SIM_RULE_SYNC_MAYBE | SIM_RULE_CREATE_IN_CAPTURE,
+		.schedule = (sim_schedule)read_choice("TERRAZZO_SIM_SCHEDULE", "random|fifo|lifo|starve"),
+		.seed = look.seed,
+		.costs = read_text("TERRAZZO_SIM_COSTS"),
+		.on_violation = on_violation,
+	};
+}
+
+static cuda_result open_machine(void)
+{
+	const sim_config config = read_config();
+	sim *machine = NULL;
+	if (config.devices == 0)
+		return TRZ_CUDA_ERROR_NO_DEVICE;
+	trz_status status = sim_open(&config, &machine);
+	if (status != TRZ_OK) {
+		fprintf(stderr, "terrazzo: the simulated device cannot be opened: %s\n", trz_last_error());
+		exit(2);
+	}
+	look.table = sim_driver(machine);
+	look.sim = machine;
+	trz_device_info info;
+	if (look.table->device_info(look.table->self, 0, &info) == TRZ_OK)
+		look.capacity_bytes = info.total_bytes;
+	look_report_open();
+	return TRZ_CUDA_SUCCESS;
+}
+
+static void open_machine_once(void)
+{
+	open_result = open_machine();
+}
+
+cuda_result cuInit(unsigned flags)
+{
+	LOOK_COUNT(cuInit);
+	LOOK_NEED(flags == 0, INVALID_VALUE);
+	pthread_once(&open_once, open_machine_once);
+	return open_result;
+}
+
+cuda_result cuDriverGetVersion(int *version)
+{
+	LOOK_COUNT(cuDriverGetVersion);
+	*version = look_version();
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuProfilerStart(void)
+{
+	LOOK_COUNT(cuProfilerStart);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuProfilerStop(void)
+{
+	LOOK_COUNT(cuProfilerStop);
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* NVIDIA's own runtime, linked statically, asks here for what it checks the driver with. That check is respected. */
+cuda_result cuGetExportTable(const void **table, const void *id)
+{
+	LOOK_COUNT(cuGetExportTable);
+	(void)id;
+	*table = NULL;
+	static int said;
+	if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+		fputs("terrazzo: this program, or a library of it, is linked with NVIDIA's static CUDA runtime, which checks "
+		      "the driver and does not run on a simulated device. Relink it with nvcc -cudart shared, or with "
+		      "-cudart none and the look-alike libcudart_static.a\n", stderr);
+	return TRZ_CUDA_ERROR_NOT_FOUND;
+}
+
+/* ---- the functions by name ------------------------------------------------------------ */
+
+static const struct look_symbol {
+	const char *name;
+	int version;
+	void *function;
+} symbols[] = {
+#define SYMBOL_ROW(name, exported, version, parameters) {#name, version, (void *)exported},
+	LOOKALIKE_DRIVER_SYMBOLS(SYMBOL_ROW)
+#undef SYMBOL_ROW
+#define SYMBOL_ROW(name, exported, version) {#name, version, (void *)exported},
+	LOOKALIKE_DRIVER_ALIASES(SYMBOL_ROW)
+#undef SYMBOL_ROW
+#define X(name, exported) {#name, 2000, (void *)exported},
+#include "driver_missing.def"
+#undef X
+};
+
+const char *look_name(enum look_call call)
+{
+	return symbols[call].name;
+}
+
+/* Whether a program asks for `name`, also by the name of one of its forms. */
+static bool is_named(const struct look_symbol *symbol, const char *name)
+{
+	size_t length = strlen(symbol->name);
+	if (strncmp(symbol->name, name, length) != 0)
+		return false;
+	return !name[length] || (name[length] == '_' && name[length + 1] == 'v' && name[length + 2] && !name[length + 3]);
+}
+
+/* Whether a name belongs to the parts of the driver for graphics, which many programs ask for and few use. */
+static bool is_graphics(const char *name)
+{
+	static const char *const parts[] = {"cuGL", "cuEGL", "cuVDPAU", "cuGraphicsGL", "cuGraphicsEGL", "cuGraphicsVDPAU",
+	                                    "cuGraphicsResourceGetMappedEgl"};
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (strncmp(name, parts[i], strlen(parts[i])) == 0)
+			return true;
+	return *name == '\0';
+}
+
+/* The newest form of a function that `version` knows; `why` may be NULL. */
+cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *why)
+{
+	const struct look_symbol *best = NULL;
+	bool too_new = false;
+	LOOK_COUNT(cuGetProcAddress_v2);
+	(void)flags; /* there are no per-thread forms, and then the legacy ones are right for both */
+	*function = NULL;
+	LOOK_NEED(version <= look_version(), INVALID_VALUE);
+	for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
+		const struct look_symbol *symbol = &symbols[i];
+		if (!is_named(symbol, name))
+			continue;
+		too_new = too_new || symbol->version > version;
+		if (symbol->version <= version && (!best || symbol->version >= best->version))
+			best = symbol;
+	}
+	if (best)
+		*function = best->function;
+	else if (!too_new && !is_graphics(name))
+		trz_lookalike_missing(name);
+	if (why)
+		*why = best ? 0 : too_new ? 2 : 1;
+	return best ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_NOT_FOUND;
+}
+
+cuda_result cuGetProcAddress(const char *name, void **function, int version, uint64_t flags)
+{
+	return cuGetProcAddress_v2(name, function, version, flags, NULL);
+}

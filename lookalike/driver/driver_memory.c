@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device memory: plain allocation, and virtual memory management.
+ */
+#include "driver_lookalike.h"
+
+#include <string.h>
+
+#include "bits.h"
+
+/* ---- plain memory ------------------------------------------------------------ */
+
+cuda_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+	uint64_t unused = 0, total = 0;
+	LOOK_ENTER(cuMemGetInfo_v2);
+	LOOK_NEED(look_context(), INVALID_CONTEXT);
+	cuda_result result = LOOK_SLOT(mem_info, look_context(), &unused, &total);
+	if (result == TRZ_CUDA_SUCCESS) {
+		*free_bytes = unused;
+		*total_bytes = total;
+	}
+	return result;
+}
+
+cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
+{
+	trz_addr made = 0;
+	LOOK_ENTER(cuMemAlloc_v2);
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(size > 0, INVALID_VALUE);
+	int device = sim_context_device(look.sim, context);
+	cuda_result result = LOOK_SLOT(mem_alloc, context, size, &made);
+	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY && look_pools_trim(device, true))
+		result = LOOK_SLOT(mem_alloc, context, size, &made);
+	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
+		look_oom("cuMemAlloc", size, device);
+	if (result == TRZ_CUDA_SUCCESS)
+		*address = made;
+	return result;
+}
+
+cuda_result cuMemAllocManaged(cuda_addr *address, size_t size, unsigned flags)
+{
+	(void)flags;
+	return cuMemAlloc_v2(address, size);
+}
+
+cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
+{
+	(void)element;
+	*pitch = align_up(width, 512);
+	return cuMemAlloc_v2(address, *pitch * height);
+}
+
+/* NULL is freed in vain. Memory of another device's context is freed there. */
+cuda_result cuMemFree_v2(cuda_addr address)
+{
+	struct sim_place place;
+	LOOK_ENTER(cuMemFree_v2);
+	if (address == 0 || look_pool_free(address))
+		return TRZ_CUDA_SUCCESS;
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	bool elsewhere = sim_place_at(look.sim, address, &place) && place.plain &&
+	                 place.device != sim_context_device(look.sim, context);
+	if (!elsewhere)
+		return LOOK_SLOT(mem_free, context, address);
+	cuda_result result = cuDevicePrimaryCtxRetain(&context, place.device);
+	if (result == TRZ_CUDA_SUCCESS) {
+		result = LOOK_SLOT(mem_free, context, address);
+		cuDevicePrimaryCtxRelease_v2(place.device);
+	}
+	return result;
+}
+
+cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr address)
+{
+	struct sim_place place;
+	LOOK_ENTER(cuMemGetAddressRange_v2);
+	LOOK_NEED(sim_place_at(look.sim, address, &place), NOT_FOUND);
+	if (start)
+		*start = place.address;
+	if (size)
+		*size = place.size;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuMemAdvise(cuda_addr address, size_t size, int advice, cuda_device device)
+{
+	LOOK_ENTER(cuMemAdvise);
+	(void)address, (void)size, (void)advice, (void)device;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuMemAdvise_v2(cuda_addr address, size_t size, int advice, struct cuda_mem_location location)
+{
+	return cuMemAdvise(address, size, advice, location.id);
+}
+
+cuda_result cuMemPrefetchAsync(cuda_addr address, size_t size, cuda_device device, void *stream)
+{
+	LOOK_ENTER(cuMemPrefetchAsync);
+	(void)address, (void)size, (void)device, (void)stream;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuMemPrefetchAsync_v2(cuda_addr address, size_t size, struct cuda_mem_location location, unsigned flags,
+                                  void *stream)
+{
+	(void)flags;
+	return cuMemPrefetchAsync(address, size, location.id, stream);
+}
+
+/* ---- virtual memory management ------------------------------------------------------------ */
+
+cuda_result cuMemCreate(cuda_mem *handle, size_t size, const struct cuda_mem_prop *prop, uint64_t flags)
+{
+	trz_handle made = 0;
+	LOOK_ENTER(cuMemCreate);
+	LOOK_NEED(prop && flags == 0 && prop->type == TRZ_CU_MEM_ALLOCATION_TYPE_PINNED, INVALID_VALUE);
+	LOOK_NEED(prop->location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE, NOT_SUPPORTED);
+	const trz_tile_props props = {
+		.device = prop->location.id,
+		.export_kinds = (unsigned)prop->handle_types,
+		.rdma = prop->flags.rdma != 0,
+	};
+	cuda_result result = LOOK_SLOT(create, &props, size, &made);
+	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY && look_pools_trim(props.device, true))
+		result = LOOK_SLOT(create, &props, size, &made);
+	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
+		look_oom("cuMemCreate", size, props.device);
+	if (result == TRZ_CUDA_SUCCESS)
+		*handle = made;
+	return result;
+}
+
+cuda_result cuMemRelease(cuda_mem handle)
+{
+	LOOK_ENTER(cuMemRelease);
+	return LOOK_SLOT(release, handle);
+}
+
+cuda_result cuMemRetainAllocationHandle(cuda_mem *handle, void *address)
+{
+	trz_handle made = 0;
+	LOOK_ENTER(cuMemRetainAllocationHandle);
+	cuda_result result = look_result(sim_handle_at(look.sim, (uintptr_t)address, &made));
+	if (result == TRZ_CUDA_SUCCESS)
+		*handle = made;
+	return result;
+}
+
+cuda_result cuMemGetAllocationPropertiesFromHandle(struct cuda_mem_prop *prop, cuda_mem handle)
+{
+	trz_tile_props props;
+	uint64_t size;
+	LOOK_ENTER(cuMemGetAllocationPropertiesFromHandle);
+	cuda_result result = look_result(sim_handle_props(look.sim, handle, &props, &size));
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	*prop = (struct cuda_mem_prop){
+		.type = TRZ_CU_MEM_ALLOCATION_TYPE_PINNED,
+		.handle_types = (int)props.export_kinds,
+		.location = {TRZ_CU_MEM_LOCATION_TYPE_DEVICE, props.device},
+	};
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuMemAddressReserve(cuda_addr *address, size_t size, size_t alignment, cuda_addr hint, uint64_t flags)
+{
+	trz_addr made = 0;
+	LOOK_ENTER(cuMemAddressReserve);
+	LOOK_NEED(flags == 0, INVALID_VALUE);
+	cuda_result result = LOOK_SLOT(reserve, size, alignment, hint, &made);
+	if (result == TRZ_CUDA_SUCCESS)
+		*address = made;
+	return result;
+}
+
+cuda_result cuMemAddressFree(cuda_addr address, size_t size)
+{
+	LOOK_ENTER(cuMemAddressFree);
+	return LOOK_SLOT(unreserve, address, size);
+}
+
+cuda_result cuMemMap(cuda_addr address, size_t size, size_t offset, cuda_mem handle, uint64_t flags)
+{
+	LOOK_ENTER(cuMemMap);
+	LOOK_NEED(offset == 0 && flags == 0, INVALID_VALUE);
+	return LOOK_SLOT(map, address, size, handle);
+}
+
+cuda_result cuMemUnmap(cuda_addr address, size_t size)
+{
+	LOOK_ENTER(cuMemUnmap);
+	return LOOK_SLOT(unmap, address, size);
+}
+
+/* The simulator knows reading and writing together only. */
+cuda_result cuMemSetAccess(cuda_addr address, size_t size, const struct cuda_mem_access *access, size_t count)
+{
+	int devices[LOOK_DEVICES];
+	LOOK_ENTER(cuMemSetAccess);
+	LOOK_NEED(count > 0 && count <= LOOK_DEVICES, INVALID_VALUE);
+	for (size_t i = 0; i < count; i++) {
+		LOOK_NEED(access[i].location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE &&
+		          access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE, NOT_SUPPORTED);
+		devices[i] = access[i].location.id;
+	}
+	return LOOK_SLOT(set_access, address, size, devices, (int)count);
+}
+
+cuda_result cuMemGetAccess(unsigned long long *flags, const struct cuda_mem_location *location, cuda_addr address)
+{
+	struct sim_place place;
+	LOOK_ENTER(cuMemGetAccess);
+	LOOK_NEED(sim_place_at(look.sim, address, &place), INVALID_VALUE);
+	bool reached = place.access >> location->id & 1;
+	*flags = reached ? TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE : TRZ_CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuMemGetAllocationGranularity(size_t *granularity, const struct cuda_mem_prop *prop, int option)
+{
+	trz_device_info info;
+	LOOK_ENTER(cuMemGetAllocationGranularity);
+	(void)option; /* the recommended granularity is the smallest one */
+	cuda_result result = LOOK_SLOT(device_info, prop->location.id, &info);
+	if (result == TRZ_CUDA_SUCCESS)
+		*granularity = info.granularity;
+	return result;
+}
+
+cuda_result cuMemExportToShareableHandle(void *shareable, cuda_mem handle, int kind, uint64_t flags)
+{
+	LOOK_ENTER(cuMemExportToShareableHandle);
+	LOOK_NEED(flags == 0, INVALID_VALUE);
+	return LOOK_SLOT(export_handle, handle, (unsigned)kind, shareable);
+}
+
+/* A descriptor arrives in the pointer itself. */
+cuda_result cuMemImportFromShareableHandle(cuda_mem *handle, void *source, int kind)
+{
+	LOOK_ENTER(cuMemImportFromShareableHandle);
+	const int descriptor = (int)(intptr_t)source;
+	const void *shareable = kind == TRZ_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? &descriptor : source;
+	trz_handle made = 0;
+	cuda_result result = LOOK_SLOT(import_handle, (unsigned)kind, shareable, &made);
+	if (result == TRZ_CUDA_SUCCESS)
+		*handle = made;
+	return result;
+}

@@ -1,0 +1,687 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device code: modules, libraries, kernels, what is asked of them, and their launches. A library is a module here
+ * and a kernel a function; code is looked into when a parameter or a variable is first needed.
+ */
+#include "driver_lookalike.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/queue.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bits.h"
+#include "lookalike/fatbin/fatbin.h"
+
+struct look_variable {
+	SLIST_ENTRY(look_variable) link;
+	char *name;
+	cuda_addr address;
+	uint64_t bytes;
+};
+
+/* Some code: that of a module, or (in a list of its own) one image that a program has registered. */
+struct look_module {
+	SLIST_ENTRY(look_module) link;
+	const void *image;           /* NULL: no fatbin could be made of it */
+	const void *registered_as;   /* NULL: not registered but loaded */
+	struct fatbin *fatbin, *data;  /* for functions and for variables; the same, or both at once NULL */
+	SLIST_HEAD(, look_function) functions;
+	SLIST_HEAD(, look_variable) variables;
+};
+
+/* Lives as long as the process: graphs name it. */
+struct look_function {
+	SLIST_ENTRY(look_function) link;
+	struct look_module *module;
+	const char *name;
+	const struct fatbin_kernel *kernel;  /* NULL with `resolved`: the code does not tell */
+	bool resolved;
+	int attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX];
+};
+
+static pthread_mutex_t code_lock = PTHREAD_MUTEX_INITIALIZER;
+static SLIST_HEAD(, look_module) registered;
+
+/* ---- modules ------------------------------------------------------------ */
+
+static unsigned architecture(void)
+{
+	const struct sim_profile *p = look.profile;
+	return p ? p->compute_major * 10 + p->compute_minor : 0;
+}
+
+/* Of code that stays where it is. */
+static struct look_module *new_module(const void *image)
+{
+	struct look_module *m = calloc(1, sizeof *m);
+	if (!m)
+		return NULL;
+	m->image = image;
+	return m;
+}
+
+static struct fatbin *fatbin_of(struct look_module *m)
+{
+	if (!m->fatbin && m->image && fatbin_open(m->image, FATBIN_UNKNOWN_SIZE, architecture(), &m->fatbin) != TRZ_OK) {
+		m->fatbin = NULL;
+		m->image = NULL;
+	}
+	return m->fatbin;
+}
+
+/* Where the device's image is PTX, which does not say what variables begin with, a cubin for another device does. */
+static struct fatbin *data_of(struct look_module *m)
+{
+	struct fatbin_image image;
+	if (m->data)
+		return m->data;
+	m->data = fatbin_of(m);
+	if (!m->data || fatbin_image(m->data, &image) != TRZ_OK || !image.ptx || image.variable_count == 0)
+		return m->data;
+	struct fatbin *newest;
+	if (fatbin_open(m->image, FATBIN_UNKNOWN_SIZE, 0, &newest) != TRZ_OK)
+		return m->data;
+	if (fatbin_load(newest) == TRZ_OK)
+		m->data = newest;
+	else
+		fatbin_close(newest);
+	return m->data;
+}
+
+/* A program may free the image when the call returns. */
+cuda_result cuModuleLoadData(void **module, const void *image)
+{
+	LOOK_ENTER(cuModuleLoadData);
+	struct look_module *m = new_module(image);
+	LOOK_NEED(m, OUT_OF_MEMORY);
+	if (!fatbin_of(m)) {
+		free(m);
+		return TRZ_CUDA_ERROR_INVALID_IMAGE;
+	}
+	if (fatbin_load(m->fatbin) == TRZ_ERROR_BAD_INPUT) {
+		fatbin_close(m->fatbin);
+		free(m);
+		return TRZ_CUDA_ERROR_INVALID_IMAGE;
+	}
+	data_of(m);
+	*module = m;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values)
+{
+	(void)count, (void)options, (void)values;
+	return cuModuleLoadData(module, image);
+}
+
+cuda_result cuModuleLoadFatBinary(void **module, const void *image)
+{
+	return cuModuleLoadData(module, image);
+}
+
+cuda_result cuModuleLoad(void **module, const char *path)
+{
+	struct stat st;
+	LOOK_ENTER(cuModuleLoad);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	LOOK_NEED(fd >= 0, FILE_NOT_FOUND);
+	size_t size = fstat(fd, &st) == 0 && st.st_size > 0 ? (size_t)st.st_size : 0;
+	/* One byte more than the file, for the end of PTX. */
+	char *image = size ? calloc(1, size + 1) : NULL;
+	bool whole = image && read(fd, image, size) == (ssize_t)size;
+	close(fd);
+	cuda_result result = whole ? cuModuleLoadData(module, image) : TRZ_CUDA_ERROR_INVALID_IMAGE;
+	free(image);
+	return result;
+}
+
+/* Its functions may be named by graphs, so that only its variables go. */
+cuda_result cuModuleUnload(void *module)
+{
+	struct look_module *m = module;
+	LOOK_ENTER(cuModuleUnload);
+	LOOK_NEED(m, INVALID_HANDLE);
+	while (!SLIST_EMPTY(&m->variables)) {
+		struct look_variable *v = SLIST_FIRST(&m->variables);
+		SLIST_REMOVE_HEAD(&m->variables, link);
+		cuMemFree_v2(v->address);
+		free(v->name);
+		free(v);
+	}
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* 1 eager, 2 lazy. */
+cuda_result cuModuleGetLoadingMode(int *mode)
+{
+	LOOK_ENTER(cuModuleGetLoadingMode);
+	*mode = 2;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuLibraryLoadData(void **library, const void *image, int *options, void **values, unsigned count,
+                              int *library_options, void **library_values, unsigned library_count)
+{
+	(void)options, (void)values, (void)count, (void)library_options, (void)library_values, (void)library_count;
+	return cuModuleLoadData(library, image);
+}
+
+cuda_result cuLibraryLoadFromFile(void **library, const char *path, int *options, void **values, unsigned count,
+                                  int *library_options, void **library_values, unsigned library_count)
+{
+	(void)options, (void)values, (void)count, (void)library_options, (void)library_values, (void)library_count;
+	return cuModuleLoad(library, path);
+}
+
+cuda_result cuLibraryUnload(void *library)
+{
+	return cuModuleUnload(library);
+}
+
+cuda_result cuLibraryGetModule(void **module, void *library)
+{
+	LOOK_ENTER(cuLibraryGetModule);
+	*module = library;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- variables ------------------------------------------------------------ */
+
+static struct look_variable *find_variable(const struct look_module *m, const char *name)
+{
+	struct look_variable *v;
+	SLIST_FOREACH(v, &m->variables, link)
+		if (strcmp(v->name, name) == 0)
+			break;
+	return v;
+}
+
+/* Each takes plain memory of its own and holds what the code says that it begins with. */
+static cuda_result make_variable(struct look_module *m, const struct fatbin_variable *known, struct look_variable **out)
+{
+	struct look_variable *v = calloc(1, sizeof *v);
+	char *name = strdup(known->name);
+	cuda_result result = TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	if (v && name)
+		result = cuMemAlloc_v2(&v->address, max_u64(known->bytes, 1));
+	if (result == TRZ_CUDA_SUCCESS)
+		result = known->initial ? cuMemcpyHtoD_v2(v->address, known->initial, known->bytes)
+		                        : cuMemsetD8_v2(v->address, 0, known->bytes);
+	if (result != TRZ_CUDA_SUCCESS) {
+		free(name);
+		free(v);
+		return result;
+	}
+	v->name = name;
+	v->bytes = known->bytes;
+	SLIST_INSERT_HEAD(&m->variables, v, link);
+	*out = v;
+	return result;
+}
+
+cuda_result cuModuleGetGlobal_v2(cuda_addr *address, size_t *size, void *module, const char *name)
+{
+	struct look_module *m = module;
+	const struct fatbin_variable *known = NULL;
+	LOOK_ENTER(cuModuleGetGlobal_v2);
+	cuda_result result = TRZ_CUDA_SUCCESS;
+	pthread_mutex_lock(&code_lock);
+	struct look_variable *v = find_variable(m, name);
+	if (!v && (!data_of(m) || fatbin_variable(m->data, name, &known) != TRZ_OK))
+		result = TRZ_CUDA_ERROR_NOT_FOUND;
+	else if (!v)
+		result = make_variable(m, known, &v);
+	pthread_mutex_unlock(&code_lock);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	if (address)
+		*address = v->address;
+	if (size)
+		*size = v->bytes;
+	return result;
+}
+
+cuda_result cuLibraryGetGlobal(cuda_addr *address, size_t *size, void *library, const char *name)
+{
+	return cuModuleGetGlobal_v2(address, size, library, name);
+}
+
+cuda_result cuLibraryGetManaged(cuda_addr *address, size_t *size, void *library, const char *name)
+{
+	return cuModuleGetGlobal_v2(address, size, library, name);
+}
+
+/* ---- functions ------------------------------------------------------------ */
+
+static struct look_function *new_function(struct look_module *m, const char *name)
+{
+	struct look_function *f = calloc(1, sizeof *f);
+	if (!f)
+		return NULL;
+	f->module = m;
+	f->name = name;
+	return f;
+}
+
+/* What the code says of the function, looked up once. */
+static const struct fatbin_kernel *kernel_of(struct look_function *f)
+{
+	if (__atomic_load_n(&f->resolved, __ATOMIC_ACQUIRE))
+		return f->kernel;
+	pthread_mutex_lock(&code_lock);
+	const struct fatbin_kernel *found = NULL;
+	if (!f->resolved && fatbin_of(f->module) && fatbin_kernel(f->module->fatbin, f->name, &found) == TRZ_OK)
+		f->kernel = found;
+	__atomic_store_n(&f->resolved, true, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&code_lock);
+	return f->kernel;
+}
+
+/* The functions of a module keep the names that the code has. */
+cuda_result cuModuleGetFunction(void **function, void *module, const char *name)
+{
+	struct look_module *m = module;
+	struct look_function *f;
+	const struct fatbin_kernel *kernel = NULL;
+	LOOK_ENTER(cuModuleGetFunction);
+	pthread_mutex_lock(&code_lock);
+	SLIST_FOREACH(f, &m->functions, link)
+		if (strcmp(f->name, name) == 0)
+			break;
+	if (!f && fatbin_kernel(m->fatbin, name, &kernel) == TRZ_OK && (f = new_function(m, kernel->name))) {
+		f->kernel = kernel;
+		f->resolved = true;
+		SLIST_INSERT_HEAD(&m->functions, f, link);
+	}
+	pthread_mutex_unlock(&code_lock);
+	LOOK_NEED(f, NOT_FOUND);
+	*function = f;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* Under the lock; NULL: no memory. An image is asked for seldom, so that a list will do. */
+static struct look_module *registered_module(const void *image)
+{
+	struct look_module *m;
+	SLIST_FOREACH(m, &registered, link)
+		if (m->registered_as == image)
+			return m;
+	m = new_module(image);
+	if (m) {
+		m->registered_as = image;
+		SLIST_INSERT_HEAD(&registered, m, link);
+	}
+	return m;
+}
+
+int trz_lookalike_variable(const void *image, const char *name, uint64_t *address, size_t *size)
+{
+	cuda_addr found = 0;
+	pthread_mutex_lock(&code_lock);
+	struct look_module *m = registered_module(image);
+	pthread_mutex_unlock(&code_lock);
+	int result = m ? cuModuleGetGlobal_v2(&found, size, m, name) : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	*address = found;
+	return result;
+}
+
+void *trz_lookalike_function(const void *image, const char *name)
+{
+	pthread_mutex_lock(&code_lock);
+	struct look_module *m = registered_module(image);
+	struct look_function *f = m ? new_function(m, name) : NULL;
+	pthread_mutex_unlock(&code_lock);
+	return f;
+}
+
+cuda_result cuLibraryGetKernel(void **kernel, void *library, const char *name)
+{
+	return cuModuleGetFunction(kernel, library, name);
+}
+
+cuda_result cuLibraryGetKernelCount(unsigned *count, void *library)
+{
+	struct look_module *m = library;
+	struct fatbin_image image;
+	LOOK_ENTER(cuLibraryGetKernelCount);
+	LOOK_NEED(fatbin_of(m) && fatbin_image(m->fatbin, &image) == TRZ_OK, INVALID_IMAGE);
+	*count = (unsigned)image.kernel_count;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuKernelGetFunction(void **function, void *kernel)
+{
+	LOOK_ENTER(cuKernelGetFunction);
+	*function = kernel;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuKernelGetLibrary(void **library, void *kernel)
+{
+	LOOK_ENTER(cuKernelGetLibrary);
+	*library = ((struct look_function *)kernel)->module;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuFuncGetModule(void **module, void *function)
+{
+	LOOK_ENTER(cuFuncGetModule);
+	*module = ((struct look_function *)function)->module;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuFuncGetName(const char **name, void *function)
+{
+	LOOK_ENTER(cuFuncGetName);
+	*name = ((struct look_function *)function)->name;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuKernelGetName(const char **name, void *kernel)
+{
+	return cuFuncGetName(name, kernel);
+}
+
+cuda_result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size)
+{
+	LOOK_ENTER(cuFuncGetParamInfo);
+	const struct fatbin_kernel *k = kernel_of(function);
+	LOOK_NEED(k && !k->no_params && index < k->params.count, INVALID_VALUE);
+	*offset = k->params.list[index].offset;
+	if (size)
+		*size = k->params.list[index].size;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuKernelGetParamInfo(void *kernel, size_t index, size_t *offset, size_t *size)
+{
+	return cuFuncGetParamInfo(kernel, index, offset, size);
+}
+
+cuda_result cuFuncLoad(void *function)
+{
+	LOOK_ENTER(cuFuncLoad);
+	(void)function;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuFuncIsLoaded(int *state, void *function)
+{
+	LOOK_ENTER(cuFuncIsLoaded);
+	(void)function;
+	*state = 1;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- attributes ------------------------------------------------------------ */
+
+static int max_threads(struct look_function *f)
+{
+	const struct fatbin_kernel *k = kernel_of(f);
+	return k && k->max_threads ? (int)k->max_threads : 1024;
+}
+
+cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
+{
+	enum { SHARED_SIZE = 1, LOCAL_SIZE = 3, TYPICAL_REGISTERS = 32 };
+	struct look_function *f = function;
+	LOOK_ENTER(cuFuncGetAttribute);
+	LOOK_NEED(f, INVALID_HANDLE);
+	LOOK_NEED(attribute >= 0 && attribute < TRZ_CU_FUNC_ATTRIBUTE_MAX, INVALID_VALUE);
+	const struct fatbin_kernel *k = kernel_of(f);
+	switch (attribute) {
+	case TRZ_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+		*value = max_threads(f);
+		break;
+	case SHARED_SIZE:
+		*value = k ? (int)k->shared_bytes : 0;
+		break;
+	case LOCAL_SIZE:
+		*value = k ? (int)k->local_bytes : 0;
+		break;
+	case TRZ_CU_FUNC_ATTRIBUTE_NUM_REGS:
+		*value = k && k->registers ? (int)k->registers : TYPICAL_REGISTERS;
+		break;
+	case TRZ_CU_FUNC_ATTRIBUTE_PTX_VERSION:
+	case TRZ_CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+		*value = (int)architecture();
+		break;
+	case TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		*value = f->attributes[attribute] ? f->attributes[attribute] : (int)KIB(48);
+		break;
+	default:
+		*value = f->attributes[attribute];
+	}
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuFuncSetAttribute(void *function, int attribute, int value)
+{
+	struct look_function *f = function;
+	LOOK_ENTER(cuFuncSetAttribute);
+	LOOK_NEED(f, INVALID_HANDLE);
+	LOOK_NEED(attribute >= 0 && attribute < TRZ_CU_FUNC_ATTRIBUTE_MAX, INVALID_VALUE);
+	bool shared = attribute == TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+	LOOK_NEED(!shared || (value >= 0 && (uint64_t)value <= look.profile->shared_bytes), INVALID_VALUE);
+	f->attributes[attribute] = value;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuFuncSetCacheConfig(void *function, int config)
+{
+	LOOK_ENTER(cuFuncSetCacheConfig);
+	(void)function, (void)config;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuKernelGetAttribute(int *value, int attribute, void *kernel, cuda_device device)
+{
+	(void)device;
+	return cuFuncGetAttribute(value, attribute, kernel);
+}
+
+cuda_result cuKernelSetAttribute(int attribute, int value, void *kernel, cuda_device device)
+{
+	(void)device;
+	return cuFuncSetAttribute(kernel, attribute, value);
+}
+
+cuda_result cuKernelSetCacheConfig(void *kernel, int config, cuda_device device)
+{
+	(void)device;
+	return cuFuncSetCacheConfig(kernel, config);
+}
+
+/* ---- occupancy ------------------------------------------------------------ */
+
+/* What registers, threads, shared memory and slots of a multiprocessor allow. */
+cuda_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int block, size_t shared)
+{
+	struct look_function *f = function;
+	LOOK_ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor);
+	LOOK_NEED(f && block > 0, INVALID_VALUE);
+	const struct sim_profile *p = look.profile;
+	const struct fatbin_kernel *k = kernel_of(f);
+	uint64_t registers = align_up(k && k->registers ? k->registers : 32, 8), warps = ((uint64_t)block + 31) / 32;
+	uint64_t most = min_u64(p->threads / (warps * 32), p->blocks);
+	most = min_u64(most, 65536 / (registers * warps * 32));
+	shared += k ? k->shared_bytes : 0;
+	if (shared)
+		most = min_u64(most, p->shared_bytes / align_up(shared + (p->compute_major >= 8 ? KIB(1) : 0), 128));
+	*blocks = block > max_threads(f) ? 0 : (int)most;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, void *function, int block, size_t shared,
+                                                                 unsigned flags)
+{
+	(void)flags;
+	return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, block, shared);
+}
+
+cuda_result cuOccupancyMaxPotentialBlockSize(int *grid, int *block, void *function, size_t (*shared_of)(int),
+                                             size_t shared, int limit)
+{
+	struct look_function *f = function;
+	LOOK_ENTER(cuOccupancyMaxPotentialBlockSize);
+	int best = 0, most = limit > 0 && limit < max_threads(f) ? limit : max_threads(f);
+	*block = most;
+	*grid = (int)look.profile->sms;
+	for (int size = most; size >= 32; size -= 32) {
+		int blocks = 0;
+		cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, size, shared_of ? shared_of(size) : shared);
+		if (blocks * size <= best)
+			continue;
+		best = blocks * size;
+		*block = size;
+		*grid = blocks * (int)look.profile->sms;
+	}
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, void *function, int blocks, int block)
+{
+	LOOK_ENTER(cuOccupancyAvailableDynamicSMemPerBlock);
+	(void)function, (void)block;
+	LOOK_NEED(blocks > 0, INVALID_VALUE);
+	*bytes = min_u64(look.profile->shared_bytes / (unsigned)blocks, look.profile->shared_bytes - KIB(1));
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuOccupancyMaxActiveClusters(int *clusters, void *function, const struct cuda_launch *config)
+{
+	LOOK_ENTER(cuOccupancyMaxActiveClusters);
+	(void)function, (void)config;
+	*clusters = look.profile->compute_major >= 9 ? (int)look.profile->sms / 2 : 0;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuOccupancyMaxPotentialClusterSize(int *size, void *function, const struct cuda_launch *config)
+{
+	LOOK_ENTER(cuOccupancyMaxPotentialClusterSize);
+	(void)function, (void)config;
+	*size = look.profile->compute_major >= 9 ? 8 : 1;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- launches ------------------------------------------------------------ */
+
+enum { MOST_WORDS = 4096 };
+
+/* The 8-byte words of a launch's parameters: all that may be addresses. */
+static size_t gather_words(struct look_function *f, void **params, uint64_t *words)
+{
+	const struct fatbin_kernel *k = params ? kernel_of(f) : NULL;
+	size_t count = 0;
+	for (uint32_t i = 0; k && i < k->params.count; i++) {
+		const struct kernel_param *p = &k->params.list[i];
+		/* Alignment is by the place in the buffer, which begins aligned. */
+		uint32_t first = (uint32_t)(align_up(p->offset, 8) - p->offset);
+		for (uint32_t at = first; at + 8 <= p->size && count < MOST_WORDS; at += 8)
+			memcpy(&words[count++], (const char *)params[i] + at, 8);
+	}
+	return count;
+}
+
+/* Parameters as one buffer: pairs of a key and a value, ended by 0; 1 is the buffer, 2 its size. */
+static size_t gather_extra(void **extra, uint64_t *words)
+{
+	const char *buffer = NULL;
+	size_t size = 0;
+	for (size_t i = 0; extra && extra[i]; i += 2) {
+		if ((uintptr_t)extra[i] == 1)
+			buffer = extra[i + 1];
+		else if ((uintptr_t)extra[i] == 2)
+			size = *(const size_t *)extra[i + 1];
+	}
+	size_t count = buffer ? min_u64(size / 8, MOST_WORDS) : 0;
+	if (count)
+		memcpy(words, buffer, count * 8);
+	return count;
+}
+
+static cuda_result launch(struct look_function *f, void *stream, void **params, void **extra)
+{
+	uint64_t words[MOST_WORDS];
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(f, INVALID_HANDLE);
+	size_t count = params ? gather_words(f, params, words) : gather_extra(extra, words);
+	__atomic_fetch_add(&look.kernels, 1, __ATOMIC_RELAXED);
+	return look_enqueued(sim_touch(look.sim, context, stream, words, count, f->name, look.kernel_ns));
+}
+
+cuda_result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                           unsigned shared, void *stream, void **params, void **extra)
+{
+	LOOK_ENTER(cuLaunchKernel);
+	(void)shared;
+	LOOK_NEED(gx && gy && gz && bx && by && bz && (uint64_t)bx * by * bz <= 1024, INVALID_VALUE);
+	return launch(function, stream, params, extra);
+}
+
+cuda_result cuLaunchKernelEx(const struct cuda_launch *config, void *function, void **params, void **extra)
+{
+	LOOK_ENTER(cuLaunchKernelEx);
+	return launch(function, config->stream, params, extra);
+}
+
+cuda_result cuLaunchCooperativeKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                      unsigned bz, unsigned shared, void *stream, void **params)
+{
+	return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, NULL);
+}
+
+int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count)
+{
+	if (!look.sim)
+		return TRZ_CUDA_ERROR_NOT_INITIALIZED;
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	__atomic_fetch_add(&look.library_calls, 1, __ATOMIC_RELAXED);
+	return look_enqueued(sim_touch(look.sim, context, stream, words, count, name, look.kernel_ns));
+}
+
+/* ---- tensor maps ------------------------------------------------------------ */
+
+/* 128 bytes that no one here reads, but that carry the address for the check at a launch. */
+static cuda_result encode(void *map, void *address)
+{
+	enum { MAP_BYTES = 128 };
+	LOOK_NEED((uintptr_t)address % 16 == 0, INVALID_VALUE);
+	memset(map, 0, MAP_BYTES);
+	memcpy(map, &address, sizeof address);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address, const uint64_t *sizes,
+                                   const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                                   int swizzle, int l2, int fill)
+{
+	LOOK_ENTER(cuTensorMapEncodeTiled);
+	(void)type, (void)rank, (void)sizes, (void)strides, (void)box, (void)steps;
+	(void)interleave, (void)swizzle, (void)l2, (void)fill;
+	return encode(map, address);
+}
+
+cuda_result cuTensorMapEncodeIm2col(void *map, int type, uint32_t rank, void *address, const uint64_t *sizes,
+                                    const uint64_t *strides, const int *lower, const int *upper, uint32_t channels,
+                                    uint32_t pixels, const uint32_t *steps, int interleave, int swizzle, int l2,
+                                    int fill)
+{
+	LOOK_ENTER(cuTensorMapEncodeIm2col);
+	(void)type, (void)rank, (void)sizes, (void)strides, (void)lower, (void)upper, (void)channels, (void)pixels;
+	(void)steps, (void)interleave, (void)swizzle, (void)l2, (void)fill;
+	return encode(map, address);
+}
+
+cuda_result cuTensorMapReplaceAddress(void *map, void *address)
+{
+	LOOK_ENTER(cuTensorMapReplaceAddress);
+	return encode(map, address);
+}

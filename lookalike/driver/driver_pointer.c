@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is known of a pointer: device memory, pinned host memory, or nothing.
+ */
+#include "driver_lookalike.h"
+
+#include <string.h>
+
+static cuda_result device_attribute(void *data, int attribute, cuda_addr address, const struct sim_place *p)
+{
+	switch (attribute) {
+	case TRZ_CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(void **)data = p->plain ? sim_plain_context(look.sim, address) : NULL;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned *)data = TRZ_CU_MEMORYTYPE_DEVICE;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+		*(cuda_addr *)data = address;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_BUFFER_ID:
+	case TRZ_CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		*(unsigned long long *)data = p->generation;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = p->device;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
+	case TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		*(bool *)data = false;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+	case TRZ_CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		*(cuda_addr *)data = p->address;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+	case TRZ_CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		*(size_t *)data = p->size;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_MAPPED:
+	case TRZ_CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		*(bool *)data = true;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(uint64_t *)data = p->export_kinds;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+		*(int *)data = TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*(void **)data = NULL;
+		return TRZ_CUDA_SUCCESS;
+	default:
+		return TRZ_CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static cuda_result host_attribute(void *data, int attribute, cuda_addr address, uint64_t start, uint64_t size)
+{
+	switch (attribute) {
+	case TRZ_CU_POINTER_ATTRIBUTE_CONTEXT:
+		*(void **)data = look_context();
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned *)data = TRZ_CU_MEMORYTYPE_HOST;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+	case TRZ_CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		*(cuda_addr *)data = address;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+		*(int *)data = 0;
+		return cuCtxGetDevice(data);
+	case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(bool *)data = false;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		*(cuda_addr *)data = start;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)data = size;
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_MAPPED:
+		*(bool *)data = true;
+		return TRZ_CUDA_SUCCESS;
+	default:
+		return TRZ_CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+cuda_result cuPointerGetAttribute(void *data, int attribute, cuda_addr address)
+{
+	struct sim_place place;
+	uint64_t start, size;
+	unsigned flags;
+	LOOK_ENTER(cuPointerGetAttribute);
+	if (sim_place_at(look.sim, address, &place))
+		return device_attribute(data, attribute, address, &place);
+	LOOK_NEED(look_pinned((void *)address, &start, &size, &flags), INVALID_VALUE);
+	return host_attribute(data, attribute, address, start, size);
+}
+
+/* What is not known of the pointer is left zero, in the width of its type, and that is no failure. */
+cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **data, cuda_addr address)
+{
+	LOOK_ENTER(cuPointerGetAttributes);
+	for (unsigned i = 0; i < count; i++) {
+		if (cuPointerGetAttribute(data[i], attributes[i], address) == TRZ_CUDA_SUCCESS)
+			continue;
+		switch (attributes[i]) {
+		case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		case TRZ_CU_POINTER_ATTRIBUTE_MAPPED:
+		case TRZ_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		case TRZ_CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+			*(bool *)data[i] = false;
+			break;
+		case TRZ_CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+		case TRZ_CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+			*(unsigned *)data[i] = 0;
+			break;
+		case TRZ_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+			*(int *)data[i] = -2;
+			break;
+		default:
+			*(uint64_t *)data[i] = 0;
+		}
+	}
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuPointerSetAttribute(const void *value, int attribute, cuda_addr address)
+{
+	struct sim_place place;
+	LOOK_ENTER(cuPointerSetAttribute);
+	(void)value;
+	LOOK_NEED(attribute == TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && sim_place_at(look.sim, address, &place),
+	          INVALID_VALUE);
+	return TRZ_CUDA_SUCCESS;
+}

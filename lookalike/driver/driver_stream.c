@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams, events, host functions, and when enqueued work runs. A stream or an event may be used whatever context
+ * is current: it has its own.
+ */
+#include "driver_lookalike.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/prng.h"
+
+/* ---- when work runs ------------------------------------------------------------ */
+
+/* Late work runs when the host blocks, and in portions by seed as calls go on, so that programs that only ask come
+ * to an end, and a program that never blocks keeps no endless backlog. */
+void look_progress(void)
+{
+	enum { PORTION = 16, BACKLOG = 4096 };
+	static uint64_t calls;
+	if (look.work == LOOK_NOW) {
+		sim_nudge(look.sim, UINT64_MAX);
+		return;
+	}
+	if (look.work == LOOK_BLOCKED)
+		return;
+	uint64_t draw = prng_mix(look.seed ^ prng_mix(__atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED)));
+	if (draw % 8 == 0)
+		sim_run(look.sim, (draw >> 8) % PORTION);
+	if (draw % 64 == 0 || sim_unfinished(look.sim) > BACKLOG)
+		sim_nudge(look.sim, PORTION);
+}
+
+cuda_result look_enqueued(trz_status status)
+{
+	if (status == TRZ_OK)
+		look_progress();
+	return look_result(status);
+}
+
+/* ---- events ------------------------------------------------------------ */
+
+cuda_result cuEventCreate(void **event, unsigned flags)
+{
+	LOOK_ENTER(cuEventCreate);
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	if (flags & TRZ_CU_EVENT_DISABLE_TIMING)
+		return LOOK_SLOT(event_create, context, event);
+	return look_result(sim_event_create_timed(look.sim, context, event));
+}
+
+cuda_result cuEventDestroy_v2(void *event)
+{
+	LOOK_ENTER(cuEventDestroy_v2);
+	trz_context context = look_event_context(event);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	return LOOK_SLOT(event_destroy, context, event);
+}
+
+cuda_result cuEventRecord(void *event, void *stream)
+{
+	LOOK_ENTER(cuEventRecord);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	cuda_result result = LOOK_SLOT(event_record, context, event, stream);
+	look_progress();
+	return result;
+}
+
+cuda_result cuEventRecordWithFlags(void *event, void *stream, unsigned flags)
+{
+	LOOK_NEED(flags <= 1, INVALID_VALUE);
+	return cuEventRecord(event, stream);
+}
+
+cuda_result cuEventQuery(void *event)
+{
+	LOOK_ENTER(cuEventQuery);
+	trz_context context = look_event_context(event);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	look_progress();
+	return LOOK_SLOT(event_query, context, event);
+}
+
+cuda_result cuEventSynchronize(void *event)
+{
+	LOOK_ENTER(cuEventSynchronize);
+	trz_context context = look_event_context(event);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	return LOOK_SLOT(event_sync, context, event);
+}
+
+cuda_result cuEventElapsedTime(float *milliseconds, void *start, void *end)
+{
+	int64_t ns = 0;
+	LOOK_ENTER(cuEventElapsedTime);
+	trz_status status = sim_event_elapsed(look.sim, start, end, &ns);
+	LOOK_NEED(status != TRZ_ERROR_INVALID_ARGUMENT, INVALID_HANDLE);
+	if (status == TRZ_OK)
+		*milliseconds = (float)((double)ns / 1e6);
+	return look_result(status);
+}
+
+cuda_result cuEventElapsedTime_v2(float *milliseconds, void *start, void *end)
+{
+	return cuEventElapsedTime(milliseconds, start, end);
+}
+
+/* ---- streams ------------------------------------------------------------ */
+
+/* What the simulator does not keep of a stream. */
+struct stream_facts {
+	struct stream_facts *next;
+	void *stream;
+	unsigned flags;
+	int priority;
+};
+static struct {
+	pthread_mutex_t lock;
+	struct stream_facts *first;
+} facts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+cuda_result cuStreamCreateWithPriority(void **stream, unsigned flags, int priority)
+{
+	LOOK_ENTER(cuStreamCreateWithPriority);
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	struct stream_facts *f = malloc(sizeof *f);
+	LOOK_NEED(f, OUT_OF_MEMORY);
+	bool blocking = !(flags & TRZ_CU_STREAM_NON_BLOCKING);
+	cuda_result result = look_result(sim_stream_create(look.sim, context, blocking, stream));
+	if (result != TRZ_CUDA_SUCCESS) {
+		free(f);
+		return result;
+	}
+	*f = (struct stream_facts){.stream = *stream, .flags = flags, .priority = priority};
+	pthread_mutex_lock(&facts.lock);
+	f->next = facts.first;
+	facts.first = f;
+	pthread_mutex_unlock(&facts.lock);
+	return result;
+}
+
+cuda_result cuStreamCreate(void **stream, unsigned flags)
+{
+	LOOK_COUNT(cuStreamCreate);
+	return cuStreamCreateWithPriority(stream, flags, 0);
+}
+
+/* The stream's facts, by default those of the default streams; taken out of the list on wish. */
+static struct stream_facts facts_of(void *stream, bool take)
+{
+	struct stream_facts found = {0}, **at, *gone = NULL;
+	pthread_mutex_lock(&facts.lock);
+	for (at = &facts.first; *at && (*at)->stream != stream;)
+		at = &(*at)->next;
+	if (*at) {
+		found = **at;
+		gone = take ? *at : NULL;
+		*at = take ? found.next : *at;
+	}
+	pthread_mutex_unlock(&facts.lock);
+	free(gone);
+	return found;
+}
+
+cuda_result cuStreamDestroy_v2(void *stream)
+{
+	LOOK_ENTER(cuStreamDestroy_v2);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	facts_of(stream, true);
+	return look_result(sim_stream_destroy(look.sim, context, stream));
+}
+
+cuda_result cuStreamQuery(void *stream)
+{
+	LOOK_ENTER(cuStreamQuery);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	look_progress();
+	return look_result(sim_stream_idle(look.sim, context, stream));
+}
+
+cuda_result cuStreamSynchronize(void *stream)
+{
+	LOOK_ENTER(cuStreamSynchronize);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	cuda_result result = look_result(sim_stream_sync(look.sim, context, stream));
+	if (result == TRZ_CUDA_SUCCESS)
+		look_pools_trim(sim_context_device(look.sim, context), false);
+	return result;
+}
+
+cuda_result cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+	LOOK_ENTER(cuStreamWaitEvent);
+	LOOK_NEED(flags <= 1, INVALID_VALUE);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	return LOOK_SLOT(stream_wait, context, stream, event);
+}
+
+cuda_result cuStreamGetId(void *stream, uint64_t *id)
+{
+	LOOK_ENTER(cuStreamGetId);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	return LOOK_SLOT(stream_id, context, stream, id);
+}
+
+cuda_result cuStreamGetCtx(void *stream, void **context)
+{
+	LOOK_ENTER(cuStreamGetCtx);
+	*context = look_stream_context(stream);
+	return *context ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_CONTEXT;
+}
+
+cuda_result cuStreamGetDevice(void *stream, cuda_device *device)
+{
+	LOOK_ENTER(cuStreamGetDevice);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	*device = sim_context_device(look.sim, context);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuStreamGetFlags(void *stream, unsigned *flags)
+{
+	LOOK_ENTER(cuStreamGetFlags);
+	*flags = facts_of(stream, false).flags;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuStreamGetPriority(void *stream, int *priority)
+{
+	LOOK_ENTER(cuStreamGetPriority);
+	*priority = facts_of(stream, false).priority;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- host functions, values ------------------------------------------------------------ */
+
+cuda_result cuLaunchHostFunc(void *stream, cuda_function *function, void *argument)
+{
+	LOOK_ENTER(cuLaunchHostFunc);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	return look_enqueued(sim_host(look.sim, context, stream, function, argument));
+}
+
+struct callback {
+	void (*function)(void *, cuda_result, void *);
+	void *stream, *argument;
+};
+
+static void call_back(void *argument)
+{
+	struct callback c = *(struct callback *)argument;
+	free(argument);
+	c.function(c.stream, TRZ_CUDA_SUCCESS, c.argument);
+}
+
+cuda_result cuStreamAddCallback(void *stream, void (*function)(void *, cuda_result, void *), void *argument,
+                                unsigned flags)
+{
+	LOOK_ENTER(cuStreamAddCallback);
+	LOOK_NEED(flags == 0, INVALID_VALUE);
+	struct callback *c = malloc(sizeof *c);
+	LOOK_NEED(c, OUT_OF_MEMORY);
+	*c = (struct callback){function, stream, argument};
+	cuda_result result = cuLaunchHostFunc(stream, call_back, c);
+	if (result != TRZ_CUDA_SUCCESS)
+		free(c);
+	return result;
+}
+
+cuda_result cuStreamWriteValue32_v2(void *stream, cuda_addr address, uint32_t value, unsigned flags)
+{
+	LOOK_ENTER(cuStreamWriteValue32_v2);
+	(void)flags;
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(sim_is_device(look.sim, address), NOT_SUPPORTED);
+	return look_enqueued(sim_fill_pattern(look.sim, context, stream, address, 1, value, sizeof value));
+}
+
+cuda_result cuStreamWriteValue64_v2(void *stream, cuda_addr address, uint64_t value, unsigned flags)
+{
+	cuda_result result = cuStreamWriteValue32_v2(stream, address, (uint32_t)value, flags);
+	if (result == TRZ_CUDA_SUCCESS)
+		result = cuStreamWriteValue32_v2(stream, address + 4, (uint32_t)(value >> 32), flags);
+	return result;
+}

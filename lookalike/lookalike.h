@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the look-alike libcuda.so.1 offers the other look-alikes besides the driver's own functions: libcudart,
+ * libnvidia-ml and the stand-ins for cuBLAS, cuDNN and their like. Real programs never call these.
+ */
+#ifndef TRZ_LOOKALIKE_H
+#define TRZ_LOOKALIKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LOOKALIKE_API __attribute__((visibility("default")))
+
+/* A library's own count of its calls, read for the report; it lives as long as the process. */
+struct lookalike_calls {
+	const char *const *names;
+	uint64_t *counts;            /* grown atomically */
+	size_t count;
+};
+LOOKALIKE_API void trz_lookalike_calls(const struct lookalike_calls *calls);
+
+/* A library's call that puts work on a stream: takes the time of a kernel there and, like a kernel, names the
+ * device addresses among `words`. A driver's result. `name` is not copied. The calling thread has a context. */
+LOOKALIKE_API int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count);
+
+/* The function (a CUfunction) of a kernel by its mangled name in a fat binary or image, which is only read when
+ * its parameters are first needed. NULL: no memory. Neither string nor image is copied. */
+LOOKALIKE_API void *trz_lookalike_function(const void *image, const char *name);
+
+/* Where a variable of registered code lies on the current device, and its size: a driver's result. */
+LOOKALIKE_API int trz_lookalike_variable(const void *image, const char *name, uint64_t *address, size_t *size);
+
+/* Says once for each name that a function is not there; returns CUDA_ERROR_NOT_SUPPORTED. */
+LOOKALIKE_API int trz_lookalike_missing(const char *name);
+
+/* Records that memory ran out in a call of another library. */
+LOOKALIKE_API void trz_lookalike_oom(const char *call, uint64_t bytes);
+
+/* A new descriptor that stands for the machine, for TERRAZZO_SIM_MACHINE_FD of other processes; -1: none left. It is
+ * closed on exec unless the caller says otherwise. cuInit comes first. */
+LOOKALIKE_API int trz_lookalike_machine_fd(void);
+
+/* Memory of a device as the whole machine has taken it, and by which processes; returns the number of these, of
+ * which up to `room` are written. cuInit comes first. */
+LOOKALIKE_API int trz_lookalike_memory(int device, uint64_t *total, uint64_t *used);
+LOOKALIKE_API unsigned trz_lookalike_processes(int device, uint64_t *pids, uint64_t *bytes, unsigned room);
+
+#endif

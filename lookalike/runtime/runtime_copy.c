@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies and fills. The kind that a caller gives is not needed: addresses say which side is the device.
+ */
+#include "runtime_lookalike.h"
+
+cuda_error cudaMemcpy(void *to, const void *from, size_t size, int kind)
+{
+	RT_ENTER(cudaMemcpy);
+	(void)kind;
+	return rt_result(cuMemcpy((uintptr_t)to, (uintptr_t)from, size));
+}
+
+cuda_error cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream)
+{
+	RT_ENTER(cudaMemcpyAsync);
+	(void)kind;
+	return rt_result(cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, size, stream));
+}
+
+cuda_error cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t size)
+{
+	RT_ENTER(cudaMemcpyPeer);
+	(void)to_device, (void)from_device;
+	return rt_result(cuMemcpyPeer((uintptr_t)to, NULL, (uintptr_t)from, NULL, size));
+}
+
+cuda_error cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t size, void *stream)
+{
+	RT_ENTER(cudaMemcpyPeerAsync);
+	(void)to_device, (void)from_device;
+	return rt_result(cuMemcpyPeerAsync((uintptr_t)to, NULL, (uintptr_t)from, NULL, size, stream));
+}
+
+static struct cuda_copy_2d plane(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                                 size_t height)
+{
+	return (struct cuda_copy_2d){
+		.from_type = TRZ_CU_MEMORYTYPE_UNIFIED, .from_device = (uintptr_t)from, .from_pitch = from_pitch,
+		.to_type = TRZ_CU_MEMORYTYPE_UNIFIED, .to_device = (uintptr_t)to, .to_pitch = to_pitch,
+		.width = width, .height = height,
+	};
+}
+
+cuda_error cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
+                        int kind)
+{
+	RT_ENTER(cudaMemcpy2D);
+	(void)kind;
+	const struct cuda_copy_2d c = plane(to, to_pitch, from, from_pitch, width, height);
+	return rt_result(cuMemcpy2D_v2(&c));
+}
+
+cuda_error cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                             size_t height, int kind, void *stream)
+{
+	RT_ENTER(cudaMemcpy2DAsync);
+	(void)kind;
+	const struct cuda_copy_2d c = plane(to, to_pitch, from, from_pitch, width, height);
+	return rt_result(cuMemcpy2DAsync_v2(&c, stream));
+}
+
+static struct cuda_copy_3d space(const struct rt_copy_3d *p)
+{
+	return (struct cuda_copy_3d){
+		.from_x = p->from_place.x, .from_y = p->from_place.y, .from_z = p->from_place.z,
+		.from_type = p->from_array ? TRZ_CU_MEMORYTYPE_ARRAY : TRZ_CU_MEMORYTYPE_UNIFIED,
+		.from_device = (uintptr_t)p->from.address, .from_pitch = p->from.pitch, .from_height = p->from.height,
+		.to_x = p->to_place.x, .to_y = p->to_place.y, .to_z = p->to_place.z,
+		.to_type = p->to_array ? TRZ_CU_MEMORYTYPE_ARRAY : TRZ_CU_MEMORYTYPE_UNIFIED,
+		.to_device = (uintptr_t)p->to.address, .to_pitch = p->to.pitch, .to_height = p->to.height,
+		.width = p->extent.width, .height = p->extent.height, .depth = p->extent.depth,
+	};
+}
+
+cuda_error cudaMemcpy3D(const struct rt_copy_3d *p)
+{
+	RT_ENTER(cudaMemcpy3D);
+	const struct cuda_copy_3d c = space(p);
+	return rt_result(cuMemcpy3D_v2(&c));
+}
+
+cuda_error cudaMemcpy3DAsync(const struct rt_copy_3d *p, void *stream)
+{
+	RT_ENTER(cudaMemcpy3DAsync);
+	const struct cuda_copy_3d c = space(p);
+	return rt_result(cuMemcpy3DAsync_v2(&c, stream));
+}
+
+/* ---- variables of the program ------------------------------------------------------------ */
+
+cuda_error cudaGetSymbolAddress(void **address, const void *symbol)
+{
+	cuda_addr found = 0;
+	size_t size;
+	RT_ENTER(cudaGetSymbolAddress);
+	int result = rt_variable(symbol, &found, &size);
+	*address = (void *)found;
+	return rt_result(result);
+}
+
+cuda_error cudaGetSymbolSize(size_t *size, const void *symbol)
+{
+	cuda_addr found;
+	RT_ENTER(cudaGetSymbolSize);
+	return rt_result(rt_variable(symbol, &found, size));
+}
+
+/* The part of a variable that a copy means. */
+static int part_of(const void *symbol, size_t offset, size_t size, cuda_addr *address)
+{
+	size_t all = 0;
+	int result = rt_variable(symbol, address, &all);
+	if (result == RT_SUCCESS && (offset > all || size > all - offset))
+		return RT_INVALID_VALUE;
+	*address += offset;
+	return result;
+}
+
+cuda_error cudaMemcpyToSymbol(const void *symbol, const void *from, size_t size, size_t offset, int kind)
+{
+	cuda_addr to = 0;
+	RT_ENTER(cudaMemcpyToSymbol);
+	(void)kind;
+	int result = part_of(symbol, offset, size, &to);
+	return rt_result(result == RT_SUCCESS ? cuMemcpy(to, (uintptr_t)from, size) : result);
+}
+
+cuda_error cudaMemcpyToSymbolAsync(const void *symbol, const void *from, size_t size, size_t offset, int kind,
+                                   void *stream)
+{
+	cuda_addr to = 0;
+	RT_ENTER(cudaMemcpyToSymbolAsync);
+	(void)kind;
+	int result = part_of(symbol, offset, size, &to);
+	return rt_result(result == RT_SUCCESS ? cuMemcpyAsync(to, (uintptr_t)from, size, stream) : result);
+}
+
+cuda_error cudaMemcpyFromSymbol(void *to, const void *symbol, size_t size, size_t offset, int kind)
+{
+	cuda_addr from = 0;
+	RT_ENTER(cudaMemcpyFromSymbol);
+	(void)kind;
+	int result = part_of(symbol, offset, size, &from);
+	return rt_result(result == RT_SUCCESS ? cuMemcpy((uintptr_t)to, from, size) : result);
+}
+
+cuda_error cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t size, size_t offset, int kind, void *stream)
+{
+	cuda_addr from = 0;
+	RT_ENTER(cudaMemcpyFromSymbolAsync);
+	(void)kind;
+	int result = part_of(symbol, offset, size, &from);
+	return rt_result(result == RT_SUCCESS ? cuMemcpyAsync((uintptr_t)to, from, size, stream) : result);
+}
+
+/* ---- fills ------------------------------------------------------------ */
+
+cuda_error cudaMemset(void *to, int value, size_t size)
+{
+	RT_ENTER(cudaMemset);
+	return rt_result(cuMemsetD8_v2((uintptr_t)to, (unsigned char)value, size));
+}
+
+cuda_error cudaMemsetAsync(void *to, int value, size_t size, void *stream)
+{
+	RT_ENTER(cudaMemsetAsync);
+	return rt_result(cuMemsetD8Async((uintptr_t)to, (unsigned char)value, size, stream));
+}
+
+cuda_error cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, size_t height, void *stream)
+{
+	RT_ENTER(cudaMemset2DAsync);
+	return rt_result(cuMemsetD2D8Async((uintptr_t)to, pitch, (unsigned char)value, width, height, stream));
+}
+
+cuda_error cudaMemset2D(void *to, size_t pitch, int value, size_t width, size_t height)
+{
+	RT_COUNT(cudaMemset2D);
+	cuda_error error = cudaMemset2DAsync(to, pitch, value, width, height, NULL);
+	return error == RT_SUCCESS ? rt_result(cuStreamSynchronize(NULL)) : error;
+}

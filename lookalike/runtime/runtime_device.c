@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The runtime as such: its start, errors, versions, and devices.
+ */
+#include "runtime_lookalike.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_DEVICES = 16, RUNTIME_VERSION = RUNTIME_MAJOR * 1000 + (RUNTIME_MAJOR < 13 ? 90 : 20) };
+
+uint64_t rt_calls[RT_CALLS];
+
+/* ---- errors ------------------------------------------------------------ */
+
+static _Thread_local cuda_error last_error;
+
+cuda_error rt_result(int result)
+{
+	if (result)
+		last_error = result;
+	return result;
+}
+
+cuda_error cudaGetLastError(void)
+{
+	RT_COUNT(cudaGetLastError);
+	cuda_error error = last_error;
+	last_error = RT_SUCCESS;
+	return error;
+}
+
+cuda_error cudaPeekAtLastError(void)
+{
+	RT_COUNT(cudaPeekAtLastError);
+	return last_error;
+}
+
+LOOKALIKE_API const char *cudaGetErrorString(cuda_error error);
+LOOKALIKE_API const char *cudaGetErrorName(cuda_error error);
+
+const char *cudaGetErrorString(cuda_error error)
+{
+	const char *text = NULL;
+	if (error == RT_INVALID_SYMBOL)
+		return "invalid device symbol";
+	if (error == RT_INVALID_FUNCTION)
+		return "invalid device function";
+	cuGetErrorString(error, &text);
+	return text ? text : "unrecognized error code";
+}
+
+/* The runtime's own names where they are asked for most; elsewhere the driver's name says as much. */
+const char *cudaGetErrorName(cuda_error error)
+{
+	static const struct {
+		cuda_error error;
+		const char *name;
+	} names[] = {
+		{RT_SUCCESS, "cudaSuccess"},
+		{RT_INVALID_VALUE, "cudaErrorInvalidValue"},
+		{RT_MEMORY_ALLOCATION, "cudaErrorMemoryAllocation"},
+		{3, "cudaErrorInitializationError"},
+		{RT_INVALID_SYMBOL, "cudaErrorInvalidSymbol"},
+		{RT_INVALID_FUNCTION, "cudaErrorInvalidDeviceFunction"},
+		{RT_NO_DEVICE, "cudaErrorNoDevice"},
+		{RT_INVALID_DEVICE, "cudaErrorInvalidDevice"},
+		{201, "cudaErrorDeviceUninitialized"},
+		{217, "cudaErrorPeerAccessUnsupported"},
+		{400, "cudaErrorInvalidResourceHandle"},
+		{500, "cudaErrorSymbolNotFound"},
+		{600, "cudaErrorNotReady"},
+		{700, "cudaErrorIllegalAddress"},
+		{704, "cudaErrorPeerAccessAlreadyEnabled"},
+		{705, "cudaErrorPeerAccessNotEnabled"},
+		{712, "cudaErrorHostMemoryAlreadyRegistered"},
+		{713, "cudaErrorHostMemoryNotRegistered"},
+		{RT_NOT_SUPPORTED, "cudaErrorNotSupported"},
+		{900, "cudaErrorStreamCaptureUnsupported"},
+		{901, "cudaErrorStreamCaptureInvalidated"},
+		{999, "cudaErrorUnknown"},
+	};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (names[i].error == error)
+			return names[i].name;
+	const char *name = NULL;
+	cuGetErrorName(error, &name);
+	return name ? name : "unrecognized error code";
+}
+
+/* ---- start ------------------------------------------------------------ */
+
+static const char *const call_names[] = {
+#define CALL_NAME(name, parameters) #name,
+	LOOKALIKE_RUNTIME_SYMBOLS(CALL_NAME)
+#undef CALL_NAME
+};
+
+static pthread_once_t started = PTHREAD_ONCE_INIT;
+static int start_result;
+
+static void start(void)
+{
+	static const struct lookalike_calls calls = {call_names, rt_calls, RT_CALLS};
+	trz_lookalike_calls(&calls);
+	start_result = cuInit(0);
+}
+
+int rt_init(void)
+{
+	pthread_once(&started, start);
+	return start_result;
+}
+
+/* ---- the thread's device ------------------------------------------------------------ */
+
+static _Thread_local int device;
+static _Thread_local bool bound;
+
+/* The primary contexts that this library has retained, each once. */
+static struct {
+	pthread_mutex_t lock;
+	void *context[MOST_DEVICES];
+} primary = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int primary_context(int wanted, void **context)
+{
+	pthread_mutex_lock(&primary.lock);
+	int result = primary.context[wanted] ? RT_SUCCESS : cuDevicePrimaryCtxRetain(&primary.context[wanted], wanted);
+	*context = primary.context[wanted];
+	pthread_mutex_unlock(&primary.lock);
+	return result;
+}
+
+static int make_current(int wanted)
+{
+	void *context;
+	int result = primary_context(wanted, &context);
+	if (result == RT_SUCCESS)
+		result = cuCtxSetCurrent(context);
+	bound = result == RT_SUCCESS;
+	return result;
+}
+
+int rt_device(void)
+{
+	return device;
+}
+
+/* A context that the program itself has made current stays. */
+int rt_bind(void)
+{
+	void *context = NULL;
+	if (bound)
+		return RT_SUCCESS;
+	int result = rt_init();
+	if (result == RT_SUCCESS)
+		result = cuCtxGetCurrent(&context);
+	if (result == RT_SUCCESS && context) {
+		bound = true;
+		return cuCtxGetDevice(&device);
+	}
+	return result == RT_SUCCESS ? make_current(device) : result;
+}
+
+static bool is_device(int wanted)
+{
+	int count = 0;
+	return cuDeviceGetCount(&count) == RT_SUCCESS && wanted >= 0 && wanted < count;
+}
+
+cuda_error cudaGetDeviceCount(int *count)
+{
+	*count = 0;
+	RT_INIT(cudaGetDeviceCount);
+	return rt_result(cuDeviceGetCount(count));
+}
+
+cuda_error cudaGetDevice(int *current)
+{
+	RT_INIT(cudaGetDevice);
+	*current = device;
+	return RT_SUCCESS;
+}
+
+cuda_error cudaSetDevice(int wanted)
+{
+	RT_INIT(cudaSetDevice);
+	if (wanted == device && bound)
+		return RT_SUCCESS;
+	if (!is_device(wanted))
+		return rt_result(RT_INVALID_DEVICE);
+	int result = make_current(wanted);
+	if (result == RT_SUCCESS)
+		device = wanted;
+	return rt_result(result);
+}
+
+cuda_error cudaInitDevice(int wanted, unsigned device_flags, unsigned flags)
+{
+	void *context;
+	RT_INIT(cudaInitDevice);
+	(void)device_flags, (void)flags;
+	return rt_result(is_device(wanted) ? primary_context(wanted, &context) : RT_INVALID_DEVICE);
+}
+
+cuda_error cudaSetDeviceFlags(unsigned flags)
+{
+	RT_INIT(cudaSetDeviceFlags);
+	return rt_result(cuDevicePrimaryCtxSetFlags_v2(device, flags));
+}
+
+cuda_error cudaGetDeviceFlags(unsigned *flags)
+{
+	int active;
+	RT_INIT(cudaGetDeviceFlags);
+	return rt_result(cuDevicePrimaryCtxGetState(device, flags, &active));
+}
+
+cuda_error cudaDeviceSynchronize(void)
+{
+	RT_ENTER(cudaDeviceSynchronize);
+	return rt_result(cuCtxSynchronize());
+}
+
+cuda_error cudaDeviceReset(void)
+{
+	RT_INIT(cudaDeviceReset);
+	pthread_mutex_lock(&primary.lock);
+	primary.context[device] = NULL;
+	pthread_mutex_unlock(&primary.lock);
+	bound = false;
+	cuCtxSetCurrent(NULL);
+	return rt_result(cuDevicePrimaryCtxReset_v2(device));
+}
+
+/* ---- facts ------------------------------------------------------------ */
+
+cuda_error cudaDeviceGetAttribute(int *value, int attribute, int wanted)
+{
+	RT_INIT(cudaDeviceGetAttribute);
+	return rt_result(cuDeviceGetAttribute(value, attribute, wanted));
+}
+
+static int attribute(int which, int wanted)
+{
+	int value = 0;
+	cuDeviceGetAttribute(&value, which, wanted);
+	return value;
+}
+
+static void fill_limits(struct rt_properties *p, int d)
+{
+	p->shared_per_block = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, d);
+	p->registers_per_block = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, d);
+	p->warp = attribute(TRZ_CU_DEVICE_ATTRIBUTE_WARP_SIZE, d);
+	p->pitch = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_PITCH, d);
+	p->threads_per_block = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, d);
+	for (int i = 0; i < 3; i++) {
+		p->block[i] = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i, d);
+		p->grid[i] = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i, d);
+	}
+	p->constant_memory = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, d);
+	p->texture_alignment = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, d);
+	p->texture_pitch_alignment = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, d);
+	p->surface_alignment = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, d);
+	p->threads_per_multiprocessor = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, d);
+	p->shared_per_multiprocessor = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, d);
+	p->registers_per_multiprocessor = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, d);
+	p->shared_per_block_optin = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, d);
+	p->blocks_per_multiprocessor = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, d);
+	p->reserved_shared_per_block = (size_t)attribute(TRZ_CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, d);
+}
+
+static void fill_abilities(struct rt_properties *p, int d)
+{
+	p->maps_host_memory = attribute(TRZ_CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, d);
+	p->concurrent_kernels = attribute(TRZ_CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, d);
+	p->ecc = attribute(TRZ_CU_DEVICE_ATTRIBUTE_ECC_ENABLED, d);
+	p->copy_engines = attribute(TRZ_CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, d);
+	p->unified_addressing = attribute(TRZ_CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, d);
+	p->stream_priorities = attribute(TRZ_CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, d);
+	p->global_l1 = attribute(TRZ_CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED, d);
+	p->local_l1 = attribute(TRZ_CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED, d);
+	p->managed = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, d);
+	p->concurrent_managed = attribute(TRZ_CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, d);
+	p->preemption = attribute(TRZ_CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, d);
+	p->host_pointer_for_registered =
+		attribute(TRZ_CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, d);
+	p->cooperative = attribute(TRZ_CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, d);
+	p->host_register = attribute(TRZ_CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, d);
+	p->pools = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, d);
+	p->clusters = attribute(TRZ_CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, d);
+}
+
+cuda_error cudaGetDeviceProperties(struct rt_properties *p, int d)
+{
+	struct cuda_uuid uuid;
+	RT_INIT(cudaGetDeviceProperties);
+	if (!is_device(d))
+		return rt_result(RT_INVALID_DEVICE);
+	memset(p, 0, sizeof *p);
+	cuDeviceGetName(p->name, sizeof p->name, d);
+	cuDeviceGetUuid_v2(&uuid, d);
+	memcpy(p->uuid, uuid.bytes, sizeof p->uuid);
+	cuDeviceTotalMem_v2(&p->memory, d);
+	p->major = attribute(TRZ_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, d);
+	p->minor = attribute(TRZ_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, d);
+	p->multiprocessors = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, d);
+	p->pci_bus = attribute(TRZ_CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, d);
+	p->bus_bits = attribute(TRZ_CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, d);
+	p->l2_bytes = attribute(TRZ_CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, d);
+#if RUNTIME_MAJOR < 13
+	p->clock_khz = attribute(TRZ_CU_DEVICE_ATTRIBUTE_CLOCK_RATE, d);
+	p->memory_khz = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, d);
+	p->overlap = 1;
+#endif
+	fill_limits(p, d);
+	fill_abilities(p, d);
+	return RT_SUCCESS;
+}
+
+#if RUNTIME_MAJOR < 13
+cuda_error cudaGetDeviceProperties_v2(struct rt_properties *p, int d)
+{
+	return cudaGetDeviceProperties(p, d);
+}
+#endif
+
+cuda_error cudaDeviceGetPCIBusId(char *id, int size, int d)
+{
+	RT_INIT(cudaDeviceGetPCIBusId);
+	return rt_result(cuDeviceGetPCIBusId(id, size, d));
+}
+
+cuda_error cudaDeviceGetByPCIBusId(int *d, const char *id)
+{
+	RT_INIT(cudaDeviceGetByPCIBusId);
+	return rt_result(cuDeviceGetByPCIBusId(d, id));
+}
+
+cuda_error cudaDeviceCanAccessPeer(int *can, int d, int peer)
+{
+	RT_INIT(cudaDeviceCanAccessPeer);
+	return rt_result(cuDeviceCanAccessPeer(can, d, peer));
+}
+
+cuda_error cudaDeviceGetP2PAttribute(int *value, int which, int d, int peer)
+{
+	RT_INIT(cudaDeviceGetP2PAttribute);
+	return rt_result(cuDeviceGetP2PAttribute(value, which, d, peer));
+}
+
+cuda_error cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+	void *context;
+	RT_ENTER(cudaDeviceEnablePeerAccess);
+	int result = is_device(peer) ? primary_context(peer, &context) : RT_INVALID_DEVICE;
+	return rt_result(result == RT_SUCCESS ? cuCtxEnablePeerAccess(context, flags) : result);
+}
+
+cuda_error cudaDeviceDisablePeerAccess(int peer)
+{
+	void *context;
+	RT_ENTER(cudaDeviceDisablePeerAccess);
+	int result = is_device(peer) ? primary_context(peer, &context) : RT_INVALID_DEVICE;
+	return rt_result(result == RT_SUCCESS ? cuCtxDisablePeerAccess(context) : result);
+}
+
+cuda_error cudaDeviceGetLimit(size_t *value, int limit)
+{
+	RT_ENTER(cudaDeviceGetLimit);
+	return rt_result(cuCtxGetLimit(value, limit));
+}
+
+cuda_error cudaDeviceSetLimit(int limit, size_t value)
+{
+	RT_ENTER(cudaDeviceSetLimit);
+	return rt_result(cuCtxSetLimit(limit, value));
+}
+
+cuda_error cudaDeviceGetCacheConfig(int *config)
+{
+	RT_ENTER(cudaDeviceGetCacheConfig);
+	return rt_result(cuCtxGetCacheConfig(config));
+}
+
+cuda_error cudaDeviceSetCacheConfig(int config)
+{
+	RT_ENTER(cudaDeviceSetCacheConfig);
+	return rt_result(cuCtxSetCacheConfig(config));
+}
+
+cuda_error cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	RT_ENTER(cudaDeviceGetStreamPriorityRange);
+	return rt_result(cuCtxGetStreamPriorityRange(least, greatest));
+}
+
+/* ---- versions and entry points ------------------------------------------------------------ */
+
+cuda_error cudaDriverGetVersion(int *version)
+{
+	RT_COUNT(cudaDriverGetVersion);
+	return rt_result(cuDriverGetVersion(version));
+}
+
+cuda_error cudaRuntimeGetVersion(int *version)
+{
+	RT_COUNT(cudaRuntimeGetVersion);
+	*version = RUNTIME_VERSION;
+	return RT_SUCCESS;
+}
+
+/* Who takes the status is told there that a function is not to be had. */
+cuda_error cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                            unsigned long long flags, int *status)
+{
+	int why = 0;
+	RT_INIT(cudaGetDriverEntryPointByVersion);
+	int result = cuGetProcAddress_v2(name, function, (int)version, flags, &why);
+	if (status)
+		*status = why;
+	return rt_result(result && why && status ? RT_SUCCESS : result);
+}
+
+cuda_error cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags, int *status)
+{
+	RT_COUNT(cudaGetDriverEntryPoint);
+	return cudaGetDriverEntryPointByVersion(name, function, RUNTIME_VERSION, flags, status);
+}
+
+cuda_error cudaProfilerStart(void)
+{
+	RT_COUNT(cudaProfilerStart);
+	return rt_result(cuProfilerStart());
+}
+
+cuda_error cudaProfilerStop(void)
+{
+	RT_COUNT(cudaProfilerStop);
+	return rt_result(cuProfilerStop());
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The inside of the look-alike libcudart: a thin layer over the look-alike driver, whose errors are the runtime's
+ * too. It adds a current device for each thread, the last error, and the kernels that a program registers.
+ */
+#ifndef RUNTIME_LOOKALIKE_H
+#define RUNTIME_LOOKALIKE_H
+
+#include <stdbool.h>
+
+#include "lookalike/driver/driver_symbols.h"
+#include "lookalike/lookalike.h"
+#include "runtime_symbols.h"
+
+#pragma GCC visibility push(hidden)
+
+enum rt_call {
+#define RT_CALL_ENUM(name, parameters) RT_CALL_##name,
+	LOOKALIKE_RUNTIME_SYMBOLS(RT_CALL_ENUM)
+#undef RT_CALL_ENUM
+	RT_CALLS
+};
+extern uint64_t rt_calls[RT_CALLS];
+
+/* runtime_device.c */
+/* Keeps the thread's last error. */
+cuda_error rt_result(int result);
+/* cuInit; and besides, that the thread has a context. */
+int rt_init(void);
+int rt_bind(void);
+int rt_device(void);
+
+/* runtime_code.c: the function of a kernel by what the program calls it; NULL: not registered. */
+void *rt_function(const void *symbol);
+/* Where a variable of the program lies on the device. */
+int rt_variable(const void *symbol, cuda_addr *address, size_t *size);
+
+#pragma GCC visibility pop
+
+/* Begins every function; RT_ENTER where it needs a context. */
+#define RT_COUNT(name) __atomic_fetch_add(&rt_calls[RT_CALL_##name], 1, __ATOMIC_RELAXED)
+#define RT_INIT(name)                 \
+	do {                              \
+		RT_COUNT(name);               \
+		int failed_ = rt_init();      \
+		if (failed_)                  \
+			return rt_result(failed_); \
+	} while (0)
+#define RT_ENTER(name)                \
+	do {                              \
+		RT_COUNT(name);               \
+		int failed_ = rt_bind();      \
+		if (failed_)                  \
+			return rt_result(failed_); \
+	} while (0)
+
+#endif

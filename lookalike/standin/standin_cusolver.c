@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuSOLVER: handles. Sizes of workspaces are in sizes.txt; what a factorisation says on the device about its
+ * success reads as 0, success.
+ */
+#include <stdlib.h>
+
+#include "standin.h"
+
+STANDIN_HANDLE(cusolverDnCreate, cusolverDnDestroy)
+STANDIN_DESCRIPTOR(cusolverDnCreateParams, cusolverDnDestroyParams)
+STANDIN_DESCRIPTOR(cusolverDnCreateGesvdjInfo, cusolverDnDestroyGesvdjInfo)
+STANDIN_DESCRIPTOR(cusolverDnCreateSyevjInfo, cusolverDnDestroySyevjInfo)
+
+int cusolverDnSetStream(void *handle, void *stream)
+{
+	standin_set_stream(handle, stream);
+	return 0;
+}

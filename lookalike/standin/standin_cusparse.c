@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuSPARSE: handles and descriptors. Products whose number of non-zeros the device would decide are refused.
+ */
+#include <stdlib.h>
+
+#include "standin.h"
+
+STANDIN_HANDLE(cusparseCreate, cusparseDestroy)
+STANDIN_DESCRIPTOR(cusparseCreateMatDescr, cusparseDestroyMatDescr)
+STANDIN_DESCRIPTOR(cusparseCreateBsrsv2Info, cusparseDestroyBsrsv2Info)
+STANDIN_DESCRIPTOR(cusparseCreateBsrsm2Info, cusparseDestroyBsrsm2Info)
+STANDIN_DESCRIPTOR(cusparseSpSV_createDescr, cusparseSpSV_destroyDescr)
+STANDIN_DESCRIPTOR(cusparseSpSM_createDescr, cusparseSpSM_destroyDescr)
+STANDIN_DESCRIPTOR(cusparseSpGEMM_createDescr, cusparseSpGEMM_destroyDescr)
+/* What makes these has more arguments after the first, which nobody looks at. */
+STANDIN_DESCRIPTOR(cusparseCreateDnVec, cusparseDestroyDnVec)
+STANDIN_DESCRIPTOR(cusparseCreateDnMat, cusparseDestroyDnMat)
+STANDIN_DESCRIPTOR(cusparseCreateCsr, cusparseDestroySpMat)
+
+int cusparseCreateCoo(void **made)
+{
+	return cusparseCreateCsr(made);
+}
+
+int cusparseSetStream(void *handle, void *stream)
+{
+	standin_set_stream(handle, stream);
+	return 0;
+}
+
+const char *cusparseGetErrorString(int status)
+{
+	return status ? "refused by terrazzo's stand-in for cuSPARSE" : "success";
+}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets up a virtual environment in which PyTorch runs on the simulated device.
+
+PyTorch comes without the packages of NVIDIA's libraries: look-alikes and stand-ins take their place, where PyTorch's
+libraries look for them. Every step looks at what is there first, so that a set-up that was broken off goes on where
+it stopped, and one that is complete takes a second.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+TORCH = "2.15.0"
+MARK = "terrazzo-sim.json"
+LEFT_OUT = re.compile(r"Requires-Dist: ((?:nvidia|cuda|triton)\b.*)")
+
+
+class Failure(Exception):
+    """A message for the user."""
+
+
+class Environment:
+    def __init__(self, folder, say):
+        self.folder, self.say = Path(folder).resolve(), say
+        self.python = self.folder / "bin" / "python"
+
+    def run(self, *args):
+        """Standard output of the environment's Python; None if it failed."""
+        try:
+            done = subprocess.run([self.python, "-I", *map(str, args)], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, check=False)
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    def version(self, package):
+        code = f"import importlib.metadata as m; print(m.version({package!r}))"
+        return self.run("-c", code)
+
+    def site_packages(self):
+        return Path(self.run("-c", "import sysconfig; print(sysconfig.get_path('platlib'))"))
+
+    def install(self, *args):
+        command = [self.python, "-I", "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *args]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            raise Failure(f"pip could not install {' '.join(a for a in args if a[0] != '-')} "
+                          f"(no network, or no wheel for Python {self.run('-V')}?):\n{done.stdout.strip()}\n"
+                          "What is set up so far is kept: run the same command again.")
+
+    def create(self):
+        if self.run("-m", "pip", "--version"):
+            return
+        if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / "pyvenv.cfg").exists():
+            raise Failure(f"{self.folder}: is neither empty nor a virtual environment; name another folder")
+        self.say(f"virtual environment in {self.folder}")
+        done = subprocess.run([sys.executable, "-m", "venv", self.folder], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+        if done.returncode:
+            raise Failure(f"python3 -m venv failed; on Debian: apt install python3-venv\n{done.stdout.strip()}")
+
+    def metadata(self):
+        return next(self.site_packages().glob("torch-*.dist-info")) / "METADATA"
+
+    def install_torch(self, version):
+        """PyTorch without what it requires. Returns (its pure Python requirements, that of triton or None)."""
+        present = self.version("torch")
+        if present and present.split("+")[0] != version:
+            raise Failure(f"{self.folder}: PyTorch {present} is installed here, {version} is asked for; "
+                          "name another folder, or --torch")
+        if not present:
+            self.say(f"PyTorch {version}: half a gigabyte")
+            self.install("--no-deps", f"torch=={version}")
+        self._leave_out()
+        text = self.metadata().read_text()
+        pure = [line.split(";")[0] for line in re.findall(r"^Requires-Dist: (.*)", text, re.M)
+                if "extra ==" not in line]
+        triton = re.search(r"^X-Terrazzo-Left-Out: (triton[^;\n]*)", text, re.M)
+        return pure, triton and triton.group(1).strip()
+
+    def _leave_out(self):
+        """Takes GPU packages out of what PyTorch says it requires, lest pip fetches them for another package."""
+        path = self.metadata()
+        lines = path.read_text().splitlines()
+        changed = [LEFT_OUT.sub(r"X-Terrazzo-Left-Out: \1", line) for line in lines]
+        if changed != lines:
+            path.write_text("\n".join(changed) + "\n")
+
+    def make_standins(self, libraries, cc):
+        """In the environment's own Python, which has pyelftools."""
+        script = Path(__file__).with_name("standins.py")
+        command = [self.python, "-I", script, self.site_packages() / "torch", "--libraries", libraries, "--cc", cc]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise Failure(done.stderr.strip().removeprefix("terrazzo: "))
+        return done.stdout.strip()
+
+
+def find_libraries(given=None):
+    """The folder of the look-alikes."""
+    here = Path(__file__).resolve().parent
+    candidates = [given, os.environ.get("TERRAZZO_SIM_LIBRARIES"), here.parent / "lib" / "sim"]
+    for folder in filter(None, candidates):
+        if (Path(folder) / "libcuda.so.1").exists():
+            return Path(folder).resolve()
+    raise Failure("the look-alike libraries are missing; build terrazzo first, or name their folder by --libraries")
+
+
+def find_compiler():
+    cc = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if not cc or not shutil.which(cc.split()[0]):
+        raise Failure("a C compiler is missing; install gcc, or name one in CC")
+    return cc
+
+
+def check(env, compile_too):
+    """The device's name, from PyTorch itself."""
+    code = "import torch; print(torch.cuda.get_device_name(0)); (torch.zeros(8, device='cuda') + 1).sum().item()"
+    if compile_too:
+        code += "; import triton"
+    done = subprocess.run([env.python, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "TERRAZZO_SIM_REPORT": ""}, check=False)
+    if done.returncode:
+        raise Failure(f"PyTorch is set up and does not run on the simulated device:\n{done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def setup(folder, torch=TORCH, compile=False, packages=(), libraries=None, say=print):
+    """Sets up `folder`; see the head of this file. `packages` are installed beside PyTorch. Raises Failure."""
+    if sys.version_info < (3, 10):
+        raise Failure(f"PyTorch needs Python 3.10 or newer, this is {sys.version.split()[0]}")
+    libraries, cc = find_libraries(libraries), find_compiler()
+    env = Environment(folder, say)
+    env.create()
+    pure, triton = env.install_torch(torch)
+    env.install(*pure, "numpy", "pyelftools")
+    if compile:
+        if not triton:
+            raise Failure(f"PyTorch {torch} names no version of triton that --compile could install")
+        if not env.version("triton"):
+            say("triton: one gigabyte")
+            env.install("--no-deps", triton)
+    if packages:
+        say(" ".join(packages))
+        env.install(*packages)
+    say(env.make_standins(libraries, cc))
+    name = check(env, compile)
+    mark = {"torch": env.version("torch"), "triton": env.version("triton"), "libraries": str(libraries)}
+    (env.folder / MARK).write_text(json.dumps(mark) + "\n")
+    say(f"{env.folder}: PyTorch {mark['torch']} on {name}")
+    return mark

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comes first in PYTHONPATH of a program that runs under `terrazzo sim`: writes down what PyTorch says of its memory.
+
+Does nothing before PyTorch is imported, and then only registers: an observer of out-of-memory, a function at exit,
+and, where TERRAZZO_SIM_HOLDERS asks for it, PyTorch's own history of allocations. Writes <pid>.torch.json into the
+folder TERRAZZO_SIM_REPORT. A sitecustomize module of the user's own, further down the path, is run as well.
+"""
+import atexit
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import sys
+import traceback
+
+FOLDER = os.environ.get("TERRAZZO_SIM_REPORT")
+HERE = os.path.dirname(os.path.abspath(__file__))
+HOLDERS, HISTORY, FRAMES = 10, 4_000_000, 40
+NO_FRAME = "no Python frame (backward of autograd)"
+
+
+def run_users_own():
+    path = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec and spec.loader:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def is_library(filename):
+    return "site-packages" in filename or filename.startswith((sys.base_prefix + "/lib", "<")) or filename == __file__
+
+
+def place(frames):
+    """The program's own innermost frame, of (file, line, function) from the innermost on."""
+    frames = [frame for frame in frames if not frame[0].startswith("<")]
+    own = [frame for frame in frames if not is_library(frame[0])]
+    return "{}:{} {}".format(*(own or frames)[0]) if frames else NO_FRAME
+
+
+def frames_of(entry):
+    return [(f["filename"], f["line"], f["name"]) for f in entry.get("frames", ()) if f["filename"].endswith(".py")]
+
+
+class Holders:
+    """Who holds how much, by place in the program."""
+
+    def __init__(self):
+        self.bytes, self.count = {}, {}
+
+    def add(self, where, size, sign=1):
+        self.bytes[where] = self.bytes.get(where, 0) + sign * size
+        self.count[where] = self.count.get(where, 0) + sign
+
+    def largest(self):
+        order = sorted((where for where in self.bytes if self.bytes[where] > 0), key=lambda w: -self.bytes[w])
+        return [{"place": where, "bytes": self.bytes[where], "blocks": self.count[where]} for where in order[:HOLDERS]]
+
+
+def live_now(snapshot, device):
+    held = Holders()
+    for segment in snapshot["segments"]:
+        if segment["device"] == device:
+            for block in segment["blocks"]:
+                if block["state"].startswith("active"):
+                    held.add(place(frames_of(block)), block.get("requested_size", block["size"]))
+    return held.largest()
+
+
+def live_at_peak(snapshot, device):
+    """Replays the history twice: for the moment of the peak, then up to it."""
+    events = snapshot["device_traces"][device]
+    used = peak = moment = 0
+    for i, event in enumerate(events):
+        if event["action"] == "alloc":
+            used += event["size"]
+        elif event["action"] == "free_completed":
+            used -= event["size"]
+        if used > peak:
+            peak, moment = used, i
+    held, live, places = Holders(), {}, {}
+    for event in events[:moment + 1]:
+        if event["action"] == "alloc":
+            frames = frames_of(event)
+            key = tuple(frames)
+            where = places.setdefault(key, None) or places.setdefault(key, place(frames)) or place(frames)
+            live[event["addr"]] = where
+            held.add(where, event["size"])
+        elif event["action"] == "free_completed" and event["addr"] in live:
+            held.add(live.pop(event["addr"]), event["size"], -1)
+    return held.largest()
+
+
+class Recorder:
+    def __init__(self, torch):
+        self.torch, self.ooms, self.failure = torch, [], {}
+        self.wants_holders = bool(os.environ.get("TERRAZZO_SIM_HOLDERS"))
+        self.pid = os.getpid()
+        # Attention by cuDNN, which PyTorch prefers on new devices, has kernels of its own for each shape, which a
+        # stand-in does not have.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        # Both need the allocators of all devices, which are made when PyTorch first uses CUDA.
+        torch.cuda._lazy_call(self.attach)
+        atexit.register(self.write)
+
+    def attach(self):
+        if self.wants_holders:
+            self.torch.cuda.memory._record_memory_history(
+                enabled="all", context="all", stacks="python", max_entries=HISTORY)
+        self.torch._C._cuda_attach_out_of_memory_observer(self.on_oom)
+
+    def on_oom(self, device, requested, total, free):
+        stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack()[:-1]]
+        stats = self.torch.cuda.memory_stats(device)
+        self.ooms.append({
+            "device": device, "requested_bytes": requested, "device_free_bytes": free, "device_total_bytes": total,
+            "allocated_bytes": stats.get("allocated_bytes.all.current", 0),
+            "reserved_bytes": stats.get("reserved_bytes.all.current", 0),
+            "place": place(stack[::-1]), "stack": ["{}:{} {}".format(*f) for f in stack[-FRAMES:]]})
+        if self.wants_holders and device not in self.failure:
+            self.failure[device] = live_now(self.torch.cuda.memory._snapshot(), device)
+        self.write()
+
+    def device(self, index, snapshot):
+        stats = self.torch.cuda.memory_stats(index)
+        entry = {"device": index, "retries": stats.get("num_alloc_retries", 0), "ooms": stats.get("num_ooms", 0),
+                 "allocations": stats.get("allocation.all.allocated", 0)}
+        for name in ("allocated", "requested", "active", "reserved"):
+            entry[f"peak_{name}_bytes"] = stats.get(f"{name}_bytes.all.peak", 0)
+        if index in self.failure:
+            entry.update(holders_at="failure", holders=self.failure[index])
+        elif snapshot:
+            entry.update(holders_at="peak", holders=live_at_peak(snapshot, index))
+        return entry
+
+    def write(self):
+        cuda = self.torch.cuda
+        if os.getpid() != self.pid or not cuda.is_initialized():
+            return
+        backend = cuda.get_allocator_backend()
+        report = {"pid": self.pid, "torch": self.torch.__version__, "backend": backend, "ooms": self.ooms,
+                  "devices": []}
+        if backend != "pluggable":
+            snapshot = cuda.memory._snapshot() if self.wants_holders and not self.failure else None
+            report["devices"] = [self.device(i, snapshot) for i in range(cuda.device_count())]
+        path = os.path.join(FOLDER, f"{self.pid}.torch.json")
+        with open(path + ".part", "w", encoding="utf-8") as stream:
+            json.dump(report, stream)
+        os.replace(path + ".part", path)
+
+
+class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds torch as the others would, and registers once its module has run."""
+
+    def find_spec(self, name, path, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.loader:
+            self.loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        try:
+            Recorder(module)
+        except Exception as error:  # a version of PyTorch that differs: the program must run all the same
+            print(f"terrazzo: PyTorch's own figures are not recorded: {error}", file=sys.stderr)
+
+
+if FOLDER:
+    sys.meta_path.insert(0, AfterImport())
+run_users_own()

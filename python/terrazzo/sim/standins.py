@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes stand-ins for the CUDA libraries that an installed PyTorch asks for.
+
+    standins.py TORCH --libraries DIR [--target DIR] [--sources DIR] [--cc PROGRAM]
+
+Reads from the dynamic sections of TORCH/lib/*.so* which libraries and which functions of them, with which symbol
+versions, are missing, and compiles for each library one with that name (lookalike/standin/). A function that has a
+body there keeps it; one listed in functions.txt does what is said there; one that would have to tell its caller
+something else is refused, with a line on standard error; any other returns success, and is work of a stream unless its
+name says that it only sets something up.
+
+Needs pyelftools and a C compiler. Look-alikes of the driver, runtime and management library come from --libraries.
+"""
+import argparse
+import collections
+import fnmatch
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+
+class Failure(Exception):
+    """A message for the user."""
+
+
+# Stem of the library -> prefix of its functions, status that says "not supported", body files.
+Family = collections.namedtuple("Family", "prefix refusal bodies")
+FAMILIES = {
+    "libcublasLt": Family("cublasLt", 15, ["standin_cublaslt.c"]),
+    "libcublas": Family("cublas", 15, ["standin_cublas.c"]),
+    "libcudnn": Family("cudnn", 3000, ["standin_cudnn.c", "standin_cudnn_graph.c"]),
+    "libcufft": Family("cufft", 16, ["standin_cufft.c"]),
+    "libcusparseLt": Family("cusparseLt", 10, []),
+    "libcusparse": Family("cusparse", 10, ["standin_cusparse.c"]),
+    "libcusolver": Family("cusolver", 9, ["standin_cusolver.c"]),
+    "libcusolverMg": Family("cusolverMg", 9, []),
+    "libcurand": Family("curand", 999, []),
+    "libnccl": Family("nccl", 5, ["standin_nccl.c"]),
+    "libnvshmem_host": Family("nvshmem", 5, []),
+    "libcupti": Family("cupti", 27, ["standin_cupti.c"]),
+    "libnvrtc": Family("nvrtc", 11, ["standin_nvrtc.c"]),
+    "libnvJitLink": Family("nvJitLink", 6, []),
+    "libcufile": Family("cuFile", 5003, []),
+    "libnvToolsExt": Family("nvtx", 1, []),
+}
+LOOKALIKES = ("libcuda.so", "libcudart.so", "libnvidia-ml.so")
+
+# What a stand-in cannot know, or must not pretend to have done. Everything else can be counted and forgotten.
+REFUSED = [
+    (r"cuFile|nvshmem", "its data would have to go past the simulated driver"),
+    (r"nccl(Comm(Grow|Shrink|Window|Register|MemStats)|DevComm|GetLsa|GetPeer|Mem|Win|PutSignal|Signal|WaitSignal)",
+     "collectives among several devices are not"),
+    (r"cublas(Get|Set)(Matrix|Vector)", "it copies between host and device by itself"),
+    (r".*([bB]uffer|[wW]ork[sS]pace|Space|[Cc]ompressed)Sizes?(\d|Ext|_v\d+)*$",
+     "the size that it would tell is not known"),
+    (r"\w+?(Get|Query|Find|Search|workEstimation|Nnz|zeroPivot|InitAll)",
+     "the stand-in does not know what it would have to tell"),
+    (r"\w+?([cC]reate|Grow)", "the stand-in does not know what it would have to make"),
+]
+# What puts no work on a stream.
+SETS_UP = re.compile(r"cupti|nvrtc|nvtx|"
+                     r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Group|Plan|Check|Finalize)")
+# Text that a caller would read: any function of such a name returns one.
+TEXT = re.compile(r"\w+Get(Error|Status|Result)(String|Name)$")
+
+
+class Library:
+    """One library that PyTorch needs: its functions by symbol version."""
+
+    def __init__(self, soname):
+        self.soname = soname
+        self.versions = collections.defaultdict(set)  # version or "" -> names
+        self.objects = set()  # names that are data
+
+    @property
+    def stem(self):
+        return self.soname.split(".so")[0]
+
+    def names(self):
+        return sorted(set().union(*self.versions.values()) - self.objects) if self.versions else []
+
+
+def symbol_versions(elf):
+    """{index in the version table: (library, version)}"""
+    table = {}
+    section = elf.get_section_by_name(".gnu.version_r")
+    for need, entries in section.iter_versions() if section else ():
+        for entry in entries:
+            table[entry["vna_other"]] = (need.name, entry.name)
+    return table
+
+
+def read_undefined(elf):
+    """(name, is data, library or None, version or "") of each symbol that the file leaves undefined."""
+    symbols, numbers = elf.get_section_by_name(".dynsym"), elf.get_section_by_name(".gnu.version")
+    versions = symbol_versions(elf)
+    for i, symbol in enumerate(symbols.iter_symbols() if symbols else ()):
+        if symbol["st_shndx"] != "SHN_UNDEF" or not symbol.name:
+            continue
+        number = numbers.get_symbol(i)["ndx"] if numbers else 1
+        library, version = versions.get(number & 0x7FFF if isinstance(number, int) else number, (None, ""))
+        yield symbol.name, symbol["st_info"]["type"] == "STT_OBJECT", library, version
+
+
+class Scan:
+    """What the files of a folder need from elsewhere."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.needed = collections.defaultdict(set)  # library -> files
+        self.paths = {}  # file -> folders of its RPATH or RUNPATH, in order
+        self.symbols = []
+        files = sorted(path for path in folder.glob("*.so*") if path.is_file())
+        if not files:
+            raise Failure(f"{folder}: no shared library is here; is this PyTorch's folder?")
+        self.own = {path.name for path in files}
+        for path in files:
+            with path.open("rb") as stream:
+                try:
+                    self._read(path, ELFFile(stream))
+                except ELFError as error:
+                    raise Failure(f"{path}: cannot be read as an ELF file: {error}") from error
+
+    def _read(self, path, elf):
+        dynamic = elf.get_section_by_name(".dynamic")
+        self.paths[path.name] = []
+        for tag in dynamic.iter_tags() if dynamic else ():
+            if tag.entry.d_tag == "DT_NEEDED":
+                self.needed[tag.needed].add(path.name)
+            elif tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH"):
+                text = tag.rpath if tag.entry.d_tag == "DT_RPATH" else tag.runpath
+                self.paths[path.name] += [Path(part.replace("$ORIGIN", str(path.parent)).replace(
+                    "${ORIGIN}", str(path.parent))).resolve() for part in text.split(":") if part]
+        self.symbols += read_undefined(elf)
+
+    def libraries(self):
+        """The libraries that stand-ins are made for, and the look-alikes that are needed."""
+        made = {name: Library(name) for name in self.needed
+                if name.split(".so")[0] in FAMILIES and name not in self.own}
+        lookalikes = sorted(name for name in self.needed if name.startswith(LOOKALIKES))
+        self._refuse_unknown(set(made) | set(lookalikes))
+        # Longest prefix first: cublasLt before cublas.
+        by_prefix = sorted(made.values(), key=lambda lib: -len(FAMILIES[lib.stem].prefix))
+        for name, is_data, library, version in self.symbols:
+            owner = made.get(library) if library else next(
+                (lib for lib in by_prefix if name.startswith(FAMILIES[lib.stem].prefix)), None)
+            if owner:
+                owner.versions[version].add(name)
+                if is_data:
+                    owner.objects.add(name)
+        return list(made.values()), lookalikes
+
+    def _refuse_unknown(self, known):
+        for name in sorted(set(self.needed) - known - self.own):
+            if re.match(r"lib(cu|nv|nccl)", name):
+                user = sorted(self.needed[name])[0]
+                raise Failure(f"{name}, which {user} needs, is a CUDA library that terrazzo has no stand-in for")
+
+    def target(self, names):
+        """The folder in which every file that needs one of `names` looks: the last such that is not its own."""
+        users = [self.paths[user] for name in names for user in self.needed[name]]
+        common = [path for path in users[0] if all(path in paths for paths in users)] if users else []
+        common = [path for path in common if path != self.folder.resolve()]
+        if not common:
+            raise Failure(f"{self.folder}: its libraries look in no common folder (RPATH); "
+                          "terrazzo knows the layout of PyTorch's wheels for CUDA only")
+        return common[-1]
+
+
+def read_rows(path):
+    """[(kind, pattern, arguments, type, value)] of functions.txt."""
+    rows = []
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            kind, pattern, arguments, *rest = line.split()
+            rows.append((kind, pattern, [int(n) for n in arguments.split(",")], *(rest or (None, None))))
+    return rows
+
+
+def listed_function(name, row):
+    kind, _, arguments, kind_of_size, value = row
+    words = ", ".join(f"void *a{i}" for i in range(max(arguments) + 1))
+    if kind == "size":
+        stores = " ".join(f"*({kind_of_size} *)a{i} = {value};" for i in arguments)
+        return f"int {name}({words}) {{ {stores} return 0; }}"
+    addresses = ", ".join(f"(uintptr_t)a{i}" for i in arguments)
+    return (f"int {name}({words}) {{ const uint64_t words[] = {{ {addresses} }}; "
+            f'return standin_work("{name}", standin_stream(a0), words, {len(arguments)}); }}')
+
+
+def function(name, family, rows):
+    """The C text of a function that has no body of its own."""
+    if TEXT.match(name):
+        return f'const char *{name}(void) {{ return "refused by a stand-in of terrazzo"; }}'
+    for row in rows:
+        if fnmatch.fnmatchcase(name, row[1]):
+            return listed_function(name, row)
+    for pattern, why in REFUSED:
+        if re.match(pattern, name):
+            return f'long {name}(void) {{ return standin_refuse("{name}", "{why}", {family.refusal}); }}'
+    if SETS_UP.match(name):
+        return f"long {name}(void) {{ return 0; }}"
+    return f'long {name}(void *a0) {{ return standin_call("{name}", a0); }}'
+
+
+def defined_functions(path):
+    with path.open("rb") as stream:
+        table = ELFFile(stream).get_section_by_name(".symtab")
+        return {s.name for s in table.iter_symbols()
+                if s["st_info"]["bind"] == "STB_GLOBAL" and s["st_shndx"] != "SHN_UNDEF"}
+
+
+def version_script(library):
+    nodes = []
+    for version, names in sorted(library.versions.items()):
+        if version:
+            body = "*" if len(library.versions) == 1 else "; ".join(sorted(names))
+            nodes.append(f"{version} {{ global: {body}; }};")
+    return "\n".join(nodes)
+
+
+def read_versions(torch):
+    """{stem of the library: (major, minor, patch)}, by what this PyTorch requires; "" is CUDA itself."""
+    cuda = re.search(r"^cuda\b.*'(\d+)\.(\d+)'", (torch / "version.py").read_text(), re.M)
+    if not cuda:
+        raise Failure(f"{torch}: this PyTorch is built without CUDA; ask for a version that has it")
+    versions = {"": (int(cuda.group(1)), int(cuda.group(2)), 0)}
+    for metadata in torch.parent.glob("torch-*.dist-info/METADATA"):
+        pattern = r"^(?:Requires-Dist|X-Terrazzo-Left-Out): nvidia-(\w+?)(?:-cu\d+)?==(\d+)\.(\d+)\.(\d+)"
+        for name, *numbers in re.findall(pattern, metadata.read_text(), re.M):
+            versions["lib" + name] = tuple(int(n) for n in numbers)
+    return versions
+
+
+class Compiler:
+    def __init__(self, cc, sources, folder, versions):
+        self.cc, self.sources, self.folder, self.versions = cc, sources, folder, versions
+
+    def run(self, *args):
+        try:
+            done = subprocess.run([self.cc, *map(str, args)], stderr=subprocess.PIPE, text=True, check=False)
+        except OSError as error:
+            raise Failure(f"{self.cc}: no C compiler: {error.strerror}; install gcc or name one by CC") from error
+        if done.returncode:
+            raise Failure(f"{self.cc} failed:\n{done.stderr}")
+
+    def compile(self, source, stem):
+        cuda, own = self.versions[""], self.versions.get(stem, self.versions[""])
+        target = self.folder / f"{stem}-{source.stem}.o"
+        numbers = dict(zip(("MAJOR", "MINOR", "PATCH"), own), CUDA_MAJOR=cuda[0], CUDA_MINOR=cuda[1])
+        self.run("-std=gnu11", "-O1", "-fPIC", "-w", "-D_GNU_SOURCE", f"-I{self.sources}", "-c", source, "-o", target,
+                 *(f"-DSTANDIN_{name}={value}" for name, value in numbers.items()))
+        return target
+
+    def link(self, library, objects, driver, target):
+        script = self.folder / f"{library.stem}.ver"
+        script.write_text(version_script(library))
+        more = [f"-Wl,--version-script={script}"] if script.read_text() else []
+        part = target.with_name(target.name + ".part")
+        self.run("-shared", "-o", part, *objects, f"-Wl,-soname,{library.soname}", "-Wl,-rpath,$ORIGIN", "-Wl,-z,now",
+                 *more, driver, "-lpthread")
+        part.replace(target)
+
+
+def make_library(library, compiler, rows, driver, target):
+    """Makes one stand-in; the number of functions that it has."""
+    family = FAMILIES[library.stem]
+    objects = [compiler.compile(compiler.sources / name, library.stem) for name in ("standin.c", *family.bodies)]
+    bodies = set().union(*map(defined_functions, objects))
+    generated = compiler.folder / f"{library.stem}.c"
+    lines = ['#include "standin.h"']
+    lines += [function(name, family, rows) for name in library.names() if name not in bodies]
+    lines += [f"char {name}[64];" for name in sorted(library.objects)]
+    generated.write_text("\n".join(lines) + "\n")
+    objects.append(compiler.compile(generated, library.stem))
+    compiler.link(library, objects, driver, target / library.soname)
+    return len(library.names())
+
+
+def place_lookalikes(names, libraries, target):
+    """Links the look-alikes into `target`."""
+    for name in {*names, "libcuda.so.1", "libnvidia-ml.so.1"}:
+        source = libraries / name
+        if not source.exists():
+            raise Failure(f"{libraries}: there is no look-alike {name} here")
+        link = target / name
+        if link.exists() and not link.is_symlink():
+            raise Failure(f"{link}: a real library is here, which is never overwritten; choose another folder")
+        link.unlink(missing_ok=True)
+        link.symlink_to(source.resolve())
+
+
+def own_sources():
+    here = Path(__file__).resolve().parent
+    for folder in (here / "standin", here.parents[2] / "lookalike" / "standin"):
+        if folder.is_dir():
+            return folder
+    raise Failure("the sources of the stand-ins are missing from this installation of terrazzo")
+
+
+def make(torch, libraries, target=None, sources=None, cc="cc"):
+    """Makes all stand-ins for the PyTorch in folder `torch`: (folder, {library: functions})."""
+    scan = Scan(torch / "lib")
+    needed, lookalikes = scan.libraries()
+    if not lookalikes:
+        raise Failure(f"{torch}: this PyTorch needs no CUDA library; ask for a version that is built with CUDA")
+    target = target or scan.target([lib.soname for lib in needed] + lookalikes)
+    target.mkdir(parents=True, exist_ok=True)
+    place_lookalikes(lookalikes, libraries, target)
+    sources = sources or own_sources()
+    rows, made = read_rows(sources / "functions.txt"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = Compiler(cc, sources, Path(folder), read_versions(torch))
+        for library in needed:
+            made[library.soname] = make_library(library, compiler, rows, target / "libcuda.so.1", target)
+    return target, made
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Makes stand-ins for the CUDA libraries that PyTorch asks for.")
+    parser.add_argument("torch", type=Path, help="the folder of the package torch")
+    parser.add_argument("--libraries", type=Path, required=True, help="the folder of the look-alikes")
+    parser.add_argument("--target", type=Path, help="where to put them (where PyTorch looks)")
+    parser.add_argument("--sources", type=Path, help="the folder of the bodies")
+    parser.add_argument("--cc", default="cc")
+    args = parser.parse_args()
+    try:
+        target, made = make(args.torch, args.libraries, args.target, args.sources, args.cc)
+    except Failure as failure:
+        sys.exit(f"terrazzo: {failure}")
+    print(f"{sum(made.values())} functions of {len(made)} libraries in {target}")
+
+
+if __name__ == "__main__":
+    main()

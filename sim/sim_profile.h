@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device profiles: what the GPUs on sale have, from profiles.ini, which says how exact each figure is.
+ */
+#ifndef TRZ_SIM_PROFILE_H
+#define TRZ_SIM_PROFILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct sim_profile {
+	char name[24];               /* "h100" */
+	char title[64];              /* what the driver calls the device */
+	uint64_t memory_bytes;       /* as programs see it: typical */
+	uint64_t overhead_bytes;     /* of a context: typical */
+	unsigned compute_major, compute_minor;
+	unsigned sms, threads, blocks;             /* the latter two per multiprocessor */
+	uint64_t shared_bytes, l2_bytes;           /* shared memory of a multiprocessor */
+	unsigned bus_bits, memory_mhz, clock_mhz;
+};
+
+/* A profile by its name, whatever the case of letters; NULL: there is none. Thread-safe, as is the next. */
+const struct sim_profile *sim_profile_find(const char *name);
+
+/* The i-th profile, from the smallest memory to the largest; NULL: past the last. */
+const struct sim_profile *sim_profile_at(size_t i);
+
+#endif

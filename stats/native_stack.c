@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Native call stacks by number. The process has one table of them: an entry, once published, never changes, so
+ * that finding a stack that is known takes no lock. Stacks beyond the table's size share the last number.
+ *
+ *     slots[hash]  ->  number - 1  ->  stacks[]: where in levels[], how many
+ */
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bits.h"
+#include "prng.h"
+#include "terrazzo.h"
+
+enum { STACKS = 1 << 14, SLOTS = 2 * STACKS, LEVELS = 24, LEVELS_IN_ALL = 16 * STACKS, NAME_BYTES = 192 };
+
+struct stack {
+	uint64_t hash;
+	uint32_t first, count;       /* levels[first .. first + count) */
+};
+
+static struct {
+	pthread_mutex_t lock;        /* of adding */
+	uint32_t count, levels_count;
+	_Atomic uint32_t slots[SLOTS];   /* a number; 0: none */
+	struct stack stacks[STACKS];
+	void *levels[LEVELS_IN_ALL];
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static uint64_t hash_of(void *const *levels, uint32_t count)
+{
+	uint64_t hash = count;
+	for (uint32_t i = 0; i < count; i++)
+		hash = prng_mix(hash ^ (uint64_t)levels[i]);
+	return hash;
+}
+
+/* The number of a stack; 0: not known, and *slot is where it goes. */
+static uint32_t find(uint64_t hash, void *const *levels, uint32_t count, uint32_t *slot)
+{
+	for (*slot = hash % SLOTS;; *slot = (*slot + 1) % SLOTS) {
+		uint32_t number = atomic_load_explicit(&table.slots[*slot], memory_order_acquire);
+		if (!number)
+			return 0;
+		const struct stack *s = &table.stacks[number - 1];
+		if (s->hash == hash && s->count == count &&
+		    memcmp(&table.levels[s->first], levels, count * sizeof *levels) == 0)
+			return number;
+	}
+}
+
+static uint32_t add(uint64_t hash, void *const *levels, uint32_t count)
+{
+	uint32_t slot, number;
+	pthread_mutex_lock(&table.lock);
+	number = find(hash, levels, count, &slot);
+	if (!number) {
+		bool room = table.count < STACKS - 1 && table.levels_count + count <= LEVELS_IN_ALL;
+		number = room ? ++table.count : STACKS;
+		if (room) {
+			table.stacks[number - 1] = (struct stack){hash, table.levels_count, count};
+			memcpy(&table.levels[table.levels_count], levels, count * sizeof *levels);
+			table.levels_count += count;
+			atomic_store_explicit(&table.slots[slot], number, memory_order_release);
+		}
+	}
+	pthread_mutex_unlock(&table.lock);
+	return number;
+}
+
+/* The first level, this function, is of no interest. */
+NOINLINE uint64_t trz_native_frames(void *user)
+{
+	void *levels[LEVELS + 1];
+	uint32_t slot;
+	(void)user;
+	int found = backtrace(levels, LEVELS + 1);
+	if (found < 2)
+		return 0;
+	uint32_t count = (uint32_t)found - 1;
+	uint64_t hash = hash_of(levels + 1, count);
+	uint32_t number = find(hash, levels + 1, count, &slot);
+	return number ? number : add(hash, levels + 1, count);
+}
+
+/* A return address is behind its call, which can be another function's beginning. */
+static trz_frame describe(const char *address, char *name)
+{
+	Dl_info info;
+	if (!dladdr(address - 1, &info) || !info.dli_fname) {
+		snprintf(name, NAME_BYTES, "%p", (const void *)address);
+		return (trz_frame){.name = name};
+	}
+	const char *from = info.dli_sname ? info.dli_saddr : info.dli_fbase;
+	snprintf(name, NAME_BYTES, "%.160s+%#tx", info.dli_sname ? info.dli_sname : "", address - from);
+	return (trz_frame){.filename = info.dli_fname, .name = name};
+}
+
+size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
+{
+	static _Thread_local char names[LEVELS][NAME_BYTES];
+	(void)user;
+	if (id == STACKS && capacity) {
+		frames[0] = (trz_frame){.name = "(a stack that the table of stacks had no room for)"};
+		return 1;
+	}
+	if (id == 0 || id > STACKS)
+		return 0;
+	const struct stack *s = &table.stacks[id - 1];
+	size_t count = min_u64(s->count, capacity);
+	for (size_t i = 0; i < count; i++)
+		frames[i] = describe(table.levels[s->first + i], names[i]);
+	return count;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The look-alikes' declarations against the real headers, where a toolkit of version 13 or newer is installed:
+ * values, sizes and offsets. Skipped elsewhere.
+ */
+#include "lookalike/driver/driver_abi.h"
+#include "lookalike/runtime/runtime_abi.h"
+
+#if __has_include(<cuda.h>) && __has_include(<cuda_runtime_api.h>)
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#endif
+
+#if defined(CUDA_VERSION) && CUDA_VERSION >= 13000
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void constants_are_equal(void **state)
+{
+	(void)state;
+#define CHECK_VALUE(name, value) assert_int_equal(TRZ_##name, name);
+	DRIVER_ABI_RESULTS(CHECK_VALUE)
+	DRIVER_ABI_CONSTANTS(CHECK_VALUE)
+#undef CHECK_VALUE
+#define CHECK_VALUE(name, value) assert_int_equal(TRZ_CU_DEVICE_ATTRIBUTE_##name, CU_DEVICE_ATTRIBUTE_##name);
+	DRIVER_ABI_ATTRIBUTES(CHECK_VALUE)
+#undef CHECK_VALUE
+}
+
+#define SAME_SIZE(ours, theirs) assert_int_equal(sizeof(ours), sizeof(theirs))
+#define SAME_PLACE(ours, our_field, theirs, their_field) \
+	assert_int_equal(offsetof(ours, our_field), offsetof(theirs, their_field))
+
+static void driver_structures_are_equal(void **state)
+{
+	(void)state;
+	SAME_SIZE(struct cuda_uuid, CUuuid);
+	SAME_SIZE(struct cuda_copy_2d, CUDA_MEMCPY2D);
+	SAME_PLACE(struct cuda_copy_2d, to_device, CUDA_MEMCPY2D, dstDevice);
+	SAME_SIZE(struct cuda_copy_3d, CUDA_MEMCPY3D);
+	SAME_PLACE(struct cuda_copy_3d, to_height, CUDA_MEMCPY3D, dstHeight);
+	SAME_SIZE(struct cuda_launch, CUlaunchConfig);
+	SAME_PLACE(struct cuda_launch, stream, CUlaunchConfig, hStream);
+	SAME_SIZE(struct cuda_pool_props, CUmemPoolProps);
+	SAME_PLACE(struct cuda_pool_props, location, CUmemPoolProps, location);
+	SAME_SIZE(struct cuda_edge, CUgraphEdgeData);
+	SAME_SIZE(struct cuda_instantiate, CUDA_GRAPH_INSTANTIATE_PARAMS);
+}
+
+static void runtime_structures_are_equal(void **state)
+{
+	(void)state;
+	SAME_SIZE(struct rt_properties, struct cudaDeviceProp);
+	SAME_PLACE(struct rt_properties, major, struct cudaDeviceProp, major);
+	SAME_PLACE(struct rt_properties, surface_alignment, struct cudaDeviceProp, surfaceAlignment);
+	SAME_PLACE(struct rt_properties, pci_bus, struct cudaDeviceProp, pciBusID);
+	SAME_PLACE(struct rt_properties, shared_per_block_optin, struct cudaDeviceProp, sharedMemPerBlockOptin);
+	SAME_PLACE(struct rt_properties, pools, struct cudaDeviceProp, memoryPoolsSupported);
+	SAME_PLACE(struct rt_properties, clusters, struct cudaDeviceProp, clusterLaunch);
+	SAME_SIZE(struct rt_pointer, struct cudaPointerAttributes);
+	SAME_SIZE(struct rt_function, struct cudaFuncAttributes);
+	SAME_PLACE(struct rt_function, cluster_any_size, struct cudaFuncAttributes, nonPortableClusterSizeAllowed);
+	SAME_SIZE(struct rt_launch, cudaLaunchConfig_t);
+	SAME_SIZE(struct rt_copy_3d, struct cudaMemcpy3DParms);
+	SAME_PLACE(struct rt_copy_3d, extent, struct cudaMemcpy3DParms, extent);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(constants_are_equal),
+		cmocka_unit_test(driver_structures_are_equal),
+		cmocka_unit_test(runtime_structures_are_equal),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#else
+
+#include <stdio.h>
+
+int main(void)
+{
+	puts("skipped: no CUDA toolkit of version 13 or newer");
+	return 77;
+}
+
+#endif

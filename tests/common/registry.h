@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A shadow of a registration cache, as network libraries keep them: it registers what it is told is mapped, and
+ * compares with what the driver really maps. It uses the heap from inside the callback, as such a cache may.
+ */
+#ifndef TRZ_TESTS_REGISTRY_H
+#define TRZ_TESTS_REGISTRY_H
+
+#include "overlay.h"
+
+enum { REGISTRY_MAX = 1 << 14 };
+
+struct registration {
+	trz_addr address;
+	uint64_t size;
+	trz_handle handle;           /* what was behind it; 0: a plain allocation */
+};
+
+struct registry {
+	struct overlay *overlay;
+	struct registration mapped[REGISTRY_MAX], known[REGISTRY_MAX];  /* by the driver; by the cache */
+	size_t mapped_count, known_count;
+	uint64_t maps, unmaps;       /* notices */
+	uint64_t handles;            /* plain allocations so far: their handles */
+	bool busy;                   /* uses the heap in callbacks */
+	char wrong[160];             /* the first thing that was; "": nothing */
+};
+
+/* Watches the overlay's machine. One at a time. */
+void registry_watch(struct registry *r, struct overlay *o);
+
+/* The callback; `user` is the registry. */
+void registry_notice(void *user, trz_map_event event, void *address, size_t size);
+
+/* Whether the cache knows all of a range, with the memory that is behind it now. */
+bool registry_covers(struct registry *r, const void *address, size_t size);
+
+#endif

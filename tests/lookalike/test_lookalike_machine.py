@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine behind the look-alike libraries: its environment, its report, processes that share it, NVML."""
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from lookalike_process import PREAMBLE, environment, run, skip_if_unfit, succeed
+
+NVML = r'''
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+class Process(ctypes.Structure):
+    _fields_ = [("pid", ctypes.c_uint), ("bytes", c_uint64), ("gpu", ctypes.c_uint), ("compute", ctypes.c_uint)]
+class Memory(ctypes.Structure):
+    _fields_ = [("total", c_uint64), ("free", c_uint64), ("used", c_uint64)]
+must(nvml.nvmlInit_v2())
+device = c_void_p()
+must(nvml.nvmlDeviceGetHandleByIndex_v2(0, byref(device)))
+def processes():
+    room, found = ctypes.c_uint(16), (Process * 16)()
+    must(nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, byref(room), found))
+    return {found[i].pid: found[i].bytes for i in range(room.value)}
+'''
+
+
+class Machine(unittest.TestCase):
+    def test_profiles(self):
+        program = """
+name, bytes, major = ctypes.create_string_buffer(100), c_size_t(), c_int()
+must(driver.cuDeviceGetName(name, 100, 0))
+must(driver.cuDeviceTotalMem_v2(byref(bytes), 0))
+must(driver.cuDeviceGetAttribute(byref(major), 75, 0))
+free, total = c_size_t(), c_size_t()
+must(runtime.cudaMemGetInfo(byref(free), byref(total)))
+print(name.value.decode(), bytes.value, major.value, total.value - free.value, sep="|")
+"""
+        name, total, major, overhead = succeed(self, program, device="l4").stdout.strip().split("|")
+        self.assertEqual((name, major), ("NVIDIA L4", "8"))
+        self.assertTrue(21 << 30 < int(total) < 24 << 30)
+        self.assertGreater(int(overhead), 0)
+        done = succeed(self, program, device="L4", memory="40GiB")
+        self.assertEqual(done.stdout.strip(), f"NVIDIA L4|{40 << 30}|8|0")
+        done = succeed(self, program, memory="1.5g", overhead="100MiB")
+        self.assertEqual(done.stdout.strip().split("|")[1::2], [str(3 << 29), str(100 << 20)])
+
+    def test_wrong_settings_end_the_program(self):
+        for variable, value, words in (("device", "h1000", "h100"), ("memory", "many", "size"),
+                                       ("memory", "4GiX", "size"),
+                                       ("devices", "17", "number"), ("work", "never", "now|late"),
+                                       ("seed", "x", "number"), ("schedule", "lifofo", "starve"),
+                                       ("violations", "no", "count"), ("scalars", "one", "zero|real"),
+                                       ("kernel_ns", "-1", "number"), ("costs", "no-such-table", "no-such-table"),
+                                       ("machine_fd", "999", "999")):
+            with self.subTest(variable, value=value):
+                done = run("", **{variable: value})
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("terrazzo: ", done.stderr)
+                self.assertIn(words, done.stderr)
+
+    def test_report(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = succeed(self, """
+f, p = kernel(), malloc(10 * MIB)
+for _ in range(3):
+    must(launch(f, p))
+upload(p, bytes(1000))
+assert runtime.cudaMalloc(byref(c_void_p()), c_size_t(3 << 30)) == 2
+must(runtime.cudaFree(c_void_p(p)))
+print(os.getpid())
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+""", report=folder, memory="2GiB", device="a100")
+            files = list(Path(folder).iterdir())
+            self.assertEqual([file.name for file in files], [f"{done.stdout.split()[0]}.json"])
+            report = json.loads(files[0].read_text())
+        self.assertEqual(report["pid"], int(done.stdout.split()[0]))
+        self.assertEqual(report["program"][1], "-c")
+        self.assertEqual(report["devices"], [{"name": "NVIDIA A100-SXM4-80GB", "capacity_bytes": 2 << 30,
+                                              "overhead_bytes": 0, "peak_bytes": 10 << 20, "used_bytes": 0}])
+        self.assertEqual(report["kernels"], 3)
+        self.assertEqual(report["copies_bytes"], 1000)
+        self.assertEqual(report["calls"]["cudaMalloc"], 2)
+        self.assertEqual(report["calls"]["cuMemAlloc"], 2)
+        self.assertEqual(report["calls"]["cuLaunchKernel"], 3)
+        self.assertEqual((report["violations"], report["first_violation"]), (0, None))
+        self.assertEqual(report["oom"], [{"call": "cuMemAlloc", "bytes": 3 << 30, "free_bytes": (2 << 30) - (10 << 20),
+                                          "total_bytes": 2 << 30}])
+        self.assertGreater(report["driver_time_ns"], 0)
+
+    def test_report_of_a_program_that_broke_a_rule(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("runtime.cudaFree(c_void_p(0x200000000000))", report=folder)
+            self.assertEqual(done.returncode, -6)
+            report = json.loads(next(Path(folder).iterdir()).read_text())
+        self.assertEqual(report["violations"], 1)
+        self.assertIn("mem_free", report["first_violation"])
+
+    def test_processes_share_a_device(self):
+        child = PREAMBLE + NVML + """
+p = malloc(300 * MIB)
+assert runtime.cudaMalloc(byref(c_void_p()), c_size_t(800 * MIB)) == 2
+fd = int(sys.argv[1])
+handle, a = c_uint64(), reserve(2 * MIB)
+must(driver.cuMemImportFromShareableHandle(byref(handle), c_void_p(fd), 1))
+lay(a, 2 * MIB, handle.value)
+assert download(a, 100) == b"from the parent".ljust(100, b"\\0")
+upload(a, b"from the child".ljust(100, b"\\0"))
+print(sorted(processes().values()))
+"""
+        done = run(NVML + f"""
+import subprocess
+driver.trz_lookalike_machine_fd.restype = c_int
+machine = driver.trz_lookalike_machine_fd()
+handle, a, fd = create(2 * MIB, 1), reserve(2 * MIB), c_int()
+lay(a, 2 * MIB, handle)
+upload(a, b"from the parent".ljust(100, b"\\0"))
+must(driver.cuMemExportToShareableHandle(byref(fd), c_uint64(handle), 1, c_uint64(0)))
+malloc(200 * MIB)
+os.environ["TERRAZZO_SIM_MACHINE_FD"] = str(machine)
+done = subprocess.run([sys.executable, "-c", {child!r}, str(fd.value)], pass_fds=(machine, fd.value))
+assert done.returncode == 0
+assert download(a, 100) == b"from the child".ljust(100, b"\\0")
+assert processes() == {{os.getpid(): 200 * MIB}}, processes()
+memory = Memory()
+must(nvml.nvmlDeviceGetMemoryInfo(device, byref(memory)))
+assert (memory.total, memory.used) == (1 << 30, 202 * MIB)
+""", memory="1GiB")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.strip(), str([200 << 20, 300 << 20]))
+
+    def test_nvml(self):
+        succeed(self, NVML + """
+malloc(5 * MIB)
+assert processes() == {os.getpid(): 6 * MIB}
+count, uuid, same, name = ctypes.c_uint(), ctypes.create_string_buffer(96), c_void_p(), ctypes.create_string_buffer(96)
+must(nvml.nvmlDeviceGetCount_v2(byref(count)))
+must(nvml.nvmlDeviceGetUUID(device, uuid, 96))
+must(nvml.nvmlDeviceGetHandleByUUID(uuid, byref(same)))
+assert (count.value, same.value) == (2, device.value)
+must(nvml.nvmlDeviceGetHandleByPciBusId_v2(b"0000:02:00.0", byref(same)))
+assert same.value != device.value
+must(nvml.nvmlDeviceGetName(device, name, 96))
+assert b"H100" in name.value
+assert nvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.create_string_buffer(256)) == 3
+assert nvml.nvmlDeviceGetHandleByIndex_v2(2, byref(same)) == 2
+must(nvml.nvmlShutdown())
+""", devices=2, memory="1GiB")
+
+    def test_nothing_foreign_is_exported(self):
+        for library, pattern in (("libcuda.so.1", ("cu", "trz_lookalike_")), ("libnvidia-ml.so.1", ("nvml",)),
+                                 ("libcudart.so.13", ("cuda", "__cuda", "libcudart")),
+                                 ("libcudart.so.12", ("cuda", "__cuda", "libcudart"))):
+            path = Path(environment()["LD_LIBRARY_PATH"]) / library
+            text = subprocess.run(["nm", "-D", "--defined-only", str(path)], check=True, capture_output=True,
+                                  text=True).stdout
+            names = [line.split()[-1] for line in text.splitlines()]
+            self.assertGreater(len(names), 30)
+            self.assertEqual([name for name in names if not name.startswith(pattern)], [], library)
+
+
+if __name__ == "__main__":
+    skip_if_unfit()
+    sys.exit(unittest.main())

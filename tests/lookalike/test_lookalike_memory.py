@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory over the look-alike libraries is real: bytes, aliases, capacity, pools, pinned memory."""
+import unittest
+
+from lookalike_process import run, skip_if_unfit, succeed
+
+
+class Memory(unittest.TestCase):
+    def test_copies_come_back_equal(self):
+        for work in ("now", "late"):
+            succeed(self, """
+import random
+random.seed(1)
+for size in (17, 4096, 70000, 5 * MIB + 3):
+    data = random.randbytes(size // 2) + bytes(size - size // 2)
+    a, b = malloc(size), malloc(size)
+    upload(a, data)
+    must(runtime.cudaMemcpy(c_void_p(b), c_void_p(a), c_size_t(size), 3))
+    assert download(b, size) == data, size
+    must(runtime.cudaMemset(c_void_p(b + 3), 7, c_size_t(size - 10)))
+    assert download(b, size) == data[:3] + b"\\x07" * (size - 10) + data[-7:], size
+""", work=work)
+
+    def test_copies_of_untouched_gigabytes_take_no_memory(self):
+        succeed(self, """
+import resource
+a, b = malloc(20 << 30), malloc(20 << 30)
+upload(a + (7 << 30), b"x" * 100)
+must(runtime.cudaMemcpy(c_void_p(b), c_void_p(a), c_size_t(20 << 30), 3))
+assert download(b + (7 << 30), 100) == b"x" * 100
+assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 500 * 1024
+""", memory="80GiB")
+
+    def test_rows_are_copied(self):
+        succeed(self, """
+a = malloc(4096)
+upload(a, bytes(range(256)) * 16)
+to = ctypes.create_string_buffer(60)
+must(runtime.cudaMemcpy2D(to, c_size_t(20), c_void_p(a), c_size_t(256), c_size_t(20), c_size_t(3), 2))
+assert to.raw == bytes(range(20)) * 3
+""")
+
+    def test_aliases_read_the_same_bytes(self):
+        succeed(self, """
+handle, a, b = create(2 * MIB), reserve(4 * MIB), reserve(2 * MIB)
+lay(a + 2 * MIB, 2 * MIB, handle)
+lay(b, 2 * MIB, handle)
+upload(a + 2 * MIB + 100, b"seen through both")
+assert download(b + 100, 17) == b"seen through both"
+unmap(a + 2 * MIB, 2 * MIB)
+assert download(b + 100, 17) == b"seen through both"
+same = c_uint64()
+must(driver.cuMemRetainAllocationHandle(byref(same), c_void_p(b)))
+lay(a, 2 * MIB, same.value)
+assert download(a + 100, 17) == b"seen through both"
+""")
+
+    def test_access_to_unmapped_memory_is_named(self):
+        program = """
+handle, a, p = create(2 * MIB), reserve(4 * MIB), malloc(4 * MIB)
+lay(a, 2 * MIB, handle)
+print(hex(a + 2 * MIB + 4096), hex(a), flush=True)
+data = ctypes.create_string_buffer(100)
+print(runtime.cudaMemcpy(data, c_void_p(a + 2 * MIB + 4096), c_size_t(100), 2))
+print(runtime.cudaMemset(c_void_p(p), 0, c_size_t(10)))
+"""
+        done = run(program, violations="count")
+        address, nearest = done.stdout.splitlines()[0].split()
+        self.assertIn(f"[{address}, +100): nothing is mapped", done.stderr)
+        self.assertIn(f"the nearest allocation is [{nearest}, +2097152)", done.stderr)
+        self.assertEqual(done.stdout.splitlines()[1:], ["700", "700"])
+        self.assertEqual(run(program).returncode, -6)
+
+    def test_small_allocations_share_two_mebibytes(self):
+        succeed(self, """
+def unused():
+    a, b = c_size_t(), c_size_t()
+    must(runtime.cudaMemGetInfo(byref(a), byref(b)))
+    return a.value
+before = unused()
+malloc(512)
+assert before - unused() == 2 * MIB
+for _ in range(100):
+    malloc(512)
+assert before - unused() == 2 * MIB
+malloc(3 * MIB)
+assert before - unused() == 6 * MIB
+""")
+
+    def test_pools_reuse_and_give_back(self):
+        succeed(self, """
+pool, value = c_void_p(), c_uint64()
+must(runtime.cudaDeviceGetDefaultMemPool(byref(pool), 0))
+def attribute(which):
+    must(runtime.cudaMemPoolGetAttribute(pool, which, byref(value)))
+    return value.value
+stream, p, q = new_stream(), c_void_p(), c_void_p()
+must(runtime.cudaMallocAsync(byref(p), c_size_t(10 * MIB), stream))
+assert (attribute(5), attribute(7)) == (10 * MIB, 10 * MIB)
+must(runtime.cudaFreeAsync(p, stream))
+assert (attribute(5), attribute(7)) == (10 * MIB, 0)
+must(runtime.cudaMallocAsync(byref(q), c_size_t(9 * MIB), stream))
+assert q.value == p.value
+must(runtime.cudaFreeAsync(q, stream))
+must(runtime.cudaStreamSynchronize(stream))
+assert (attribute(5), attribute(6)) == (0, 10 * MIB)
+must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+must(runtime.cudaMallocAsync(byref(p), c_size_t(10 * MIB), stream))
+must(runtime.cudaFreeAsync(p, stream))
+must(runtime.cudaStreamSynchronize(stream))
+assert attribute(5) == 10 * MIB
+must(runtime.cudaMemPoolTrimTo(pool, c_size_t(0)))
+assert attribute(5) == 0
+""")
+
+    def test_pinned_memory_is_known(self):
+        succeed(self, """
+class Attributes(ctypes.Structure):
+    _fields_ = [("type", c_int), ("device", c_int), ("on_device", c_void_p), ("on_host", c_void_p),
+                ("reserved", ctypes.c_long * 8)]
+def kind(address):
+    a = Attributes()
+    must(runtime.cudaPointerGetAttributes(byref(a), c_void_p(address)))
+    return a.type
+p, own = c_void_p(), ctypes.create_string_buffer(8192)
+must(runtime.cudaHostAlloc(byref(p), c_size_t(10000), 0))
+assert (kind(p.value), kind(malloc(100)), kind(ctypes.addressof(own))) == (1, 2, 0)
+must(runtime.cudaHostRegister(own, c_size_t(8192), 0))
+assert kind(ctypes.addressof(own) + 8191) == 1
+assert runtime.cudaHostRegister(own, c_size_t(10), 0) == 712
+must(runtime.cudaHostUnregister(own))
+must(runtime.cudaFreeHost(p))
+assert runtime.cudaFreeHost(p) == 1
+""")
+
+    def test_scalars_read_as_zero_unless_real(self):
+        program = """
+a = malloc(4096)
+upload(a, b"8 bytes!" * 4)
+print(download(a, 16), download(a, 17)[16:])
+"""
+        self.assertEqual(succeed(self, program).stdout.strip(), f"{bytes(16)} b'8'")
+        self.assertEqual(succeed(self, program, scalars="real").stdout.strip(), "b'8 bytes!8 bytes!' b'8'")
+
+    def test_two_devices_and_peers(self):
+        succeed(self, """
+count, can = c_int(), c_int()
+must(runtime.cudaGetDeviceCount(byref(count)))
+assert count.value == 2
+must(runtime.cudaDeviceCanAccessPeer(byref(can), 0, 1))
+assert can.value == 1
+a = malloc(100000)
+upload(a, b"z" * 100000)
+must(runtime.cudaSetDevice(1))
+b = malloc(100000)
+must(runtime.cudaDeviceEnablePeerAccess(0, 0))
+assert runtime.cudaDeviceEnablePeerAccess(0, 0) == 704
+must(runtime.cudaSetDevice(0))
+must(runtime.cudaDeviceEnablePeerAccess(1, 0))
+must(runtime.cudaMemcpyPeer(c_void_p(b), 1, c_void_p(a), 0, c_size_t(100000)))
+assert download(b, 100000) == b"z" * 100000
+must(runtime.cudaFree(c_void_p(b)))
+""", devices=2)
+
+
+if __name__ == "__main__":
+    skip_if_unfit()
+    unittest.main()

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work over the look-alike libraries: lateness, launches that outlive their memory, graphs, virtual time."""
+import unittest
+
+from lookalike_process import run, skip_if_unfit, succeed
+
+LAID = """
+handle, a, f, stream = create(2 * MIB), reserve(2 * MIB), kernel(), new_stream()
+lay(a, 2 * MIB, handle)
+print(hex(a), flush=True)
+"""
+
+CAPTURED = LAID + """
+graph, instance = c_void_p(), c_void_p()
+must(runtime.cudaStreamBeginCapture(stream, 0))
+must(launch(f, a + 8, stream))
+must(runtime.cudaMemsetAsync(c_void_p(a), 5, c_size_t(100), stream))
+must(runtime.cudaStreamEndCapture(stream, byref(graph)))
+must(runtime.cudaGraphInstantiate(byref(instance), graph, c_uint64(0)))
+"""
+
+
+class Work(unittest.TestCase):
+    def test_late_work_catches_memory_that_went_too_early(self):
+        program = LAID + """
+must(launch(f, a + 4096, stream))
+unmap(a, 2 * MIB)
+print(runtime.cudaStreamSynchronize(stream))
+"""
+        done = run(program, work="blocked", violations="count")
+        address = int(done.stdout.split()[0], 16)
+        self.assertEqual(done.stdout.split()[1], "700")
+        self.assertIn(f"kernel touch_it on stream", done.stderr)
+        self.assertIn(f"{address + 4096:#x}, which was mapped at its launch, is mapped no more", done.stderr)
+        self.assertEqual(run(program, work="blocked").returncode, -6)
+
+    def test_late_work_catches_memory_that_was_laid_anew(self):
+        done = run(LAID + """
+must(launch(f, a, stream))
+unmap(a, 2 * MIB)
+lay(a, 2 * MIB, handle)
+print(runtime.cudaStreamSynchronize(stream))
+""", work="blocked", violations="count")
+        self.assertIn("has been mapped anew since", done.stderr)
+
+    def test_ordered_program_is_clean_under_every_schedule(self):
+        for schedule in ("random", "fifo", "lifo", "starve"):
+            for seed in range(5):
+                done = succeed(self, LAID + """
+other, event = new_stream(), c_void_p()
+must(runtime.cudaEventCreateWithFlags(byref(event), 2))
+for i in range(50):
+    must(launch(f, a, stream))
+    must(runtime.cudaMemsetAsync(c_void_p(a), i, c_size_t(100000), stream))
+    must(runtime.cudaEventRecord(event, stream))
+    must(runtime.cudaStreamWaitEvent(other, event, 0))
+    to = ctypes.create_string_buffer(100000)
+    must(runtime.cudaMemcpyAsync(to, c_void_p(a), c_size_t(100000), 2, other))
+    assert to.raw == bytes([i]) * 100000
+must(runtime.cudaDeviceSynchronize())
+unmap(a, 2 * MIB)
+""", work="late", schedule=schedule, seed=seed)
+                self.assertNotIn("violation", done.stderr)
+
+    def test_polling_ends(self):
+        for schedule in ("random", "fifo", "lifo", "starve"):
+            succeed(self, LAID + """
+must(launch(f, a, stream))
+while runtime.cudaStreamQuery(stream) == 600:
+    pass
+""", work="late", schedule=schedule)
+
+    def test_pageable_source_may_change_at_once(self):
+        succeed(self, """
+p, stream, data = malloc(1000), new_stream(), ctypes.create_string_buffer(b"early" * 200)
+must(runtime.cudaMemcpyAsync(c_void_p(p), data, c_size_t(1000), 1, stream))
+ctypes.memset(data, 0, 1000)
+must(runtime.cudaStreamSynchronize(stream))
+assert download(p, 1000) == b"early" * 200
+""", work="late")
+
+    def test_graph_replays_with_right_bytes(self):
+        succeed(self, CAPTURED + """
+upload(a, bytes(200))
+for _ in range(3):
+    must(runtime.cudaGraphLaunch(instance, stream))
+must(runtime.cudaStreamSynchronize(stream))
+assert download(a, 200) == b"\\x05" * 100 + bytes(100)
+count, kind, before = c_size_t(), c_int(), c_size_t(8)
+must(runtime.cudaGraphGetNodes(graph, None, byref(count)))
+nodes, deps = (c_void_p * 2)(), (c_void_p * 8)()
+must(runtime.cudaGraphGetNodes(graph, nodes, byref(count)))
+kinds = []
+for node in nodes:
+    must(runtime.cudaGraphNodeGetType(c_void_p(node), byref(kind)))
+    kinds.append(kind.value)
+assert kinds == [0, 2], kinds
+must(runtime.cudaGraphNodeGetDependencies(c_void_p(nodes[1]), deps, None, byref(before)))
+assert (before.value, deps[0]) == (1, nodes[0])
+must(runtime.cudaGraphDestroy(graph))
+must(runtime.cudaGraphExecDestroy(instance))
+""", work="late")
+
+    def test_graph_that_outlives_its_memory_is_caught_at_each_replay(self):
+        done = run(CAPTURED + """
+must(runtime.cudaGraphLaunch(instance, stream))
+must(runtime.cudaStreamSynchronize(stream))
+unmap(a, 2 * MIB)
+print(runtime.cudaGraphLaunch(instance, stream), runtime.cudaStreamSynchronize(stream))
+""", violations="count")
+        address = int(done.stdout.split()[0], 16)
+        self.assertIn("kernel touch_it", done.stderr)
+        self.assertIn(f"of a graph: {address + 8:#x}, which was mapped at its capture, is mapped no more", done.stderr)
+        self.assertEqual(done.stdout.split()[2], "700")
+
+    def test_capture_tells_its_graph(self):
+        succeed(self, LAID + """
+status, ident, graph, deps, count = c_int(), c_uint64(), c_void_p(), c_void_p(), c_size_t()
+end = c_void_p()
+must(runtime.cudaStreamBeginCapture(stream, 0))
+must(launch(f, a, stream))
+must(runtime.cudaStreamGetCaptureInfo(stream, byref(status), byref(ident), byref(graph), byref(deps), None,
+                                      byref(count)))
+must(runtime.cudaStreamEndCapture(stream, byref(end)))
+assert (status.value, count.value, graph.value) == (1, 1, end.value) and ident.value and deps.value
+""")
+
+    def test_events_keep_virtual_time(self):
+        succeed(self, LAID + """
+first, last, ms = c_void_p(), c_void_p(), ctypes.c_float()
+must(runtime.cudaEventCreate(byref(first)))
+must(runtime.cudaEventCreate(byref(last)))
+must(runtime.cudaEventRecord(first, stream))
+for _ in range(10):
+    must(launch(f, a, stream))
+must(runtime.cudaEventRecord(last, stream))
+must(runtime.cudaEventSynchronize(last))
+must(runtime.cudaEventElapsedTime(byref(ms), first, last))
+assert 70 <= ms.value < 70.1, ms.value
+""", kernel_ns=7000000)
+
+    def test_host_functions_run_in_order(self):
+        succeed(self, """
+seen, stream = [], new_stream()
+FUNCTION = ctypes.CFUNCTYPE(None, c_void_p)
+functions = [FUNCTION(lambda _, i=i: seen.append(i)) for i in range(20)]
+for function in functions:
+    must(runtime.cudaLaunchHostFunc(stream, function, None))
+must(runtime.cudaStreamSynchronize(stream))
+assert seen == list(range(20))
+""", work="late")
+
+    def test_what_is_missing_is_named_once(self):
+        done = succeed(self, """
+import ctypes
+for _ in range(3):
+    assert driver.cuGreenCtxCreate(None, None, 0, 0) == 801
+    assert runtime.cudaGraphCreate(None, 0) == 801
+function, why = c_void_p(), c_int()
+assert driver.cuGetProcAddress_v2(b"cuNoSuchThing", byref(function), 13000, c_uint64(0), byref(why)) == 500
+assert (function.value, why.value) == (None, 1)
+""")
+        self.assertEqual(done.stderr.count("cuGreenCtxCreate is not there"), 1)
+        self.assertEqual(done.stderr.count("cudaGraphCreate is not there"), 1)
+        self.assertEqual(done.stderr.count("cuNoSuchThing is not there"), 1)
+
+    def test_integrity_check_is_not_answered(self):
+        done = succeed(self, """
+table = c_void_p(1)
+assert driver.cuGetExportTable(byref(table), b"0" * 16) == 500
+assert table.value is None
+""")
+        self.assertIn("-cudart shared", done.stderr)
+
+
+if __name__ == "__main__":
+    skip_if_unfit()
+    unittest.main()

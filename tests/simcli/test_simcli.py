@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `terrazzo sim` and `terrazzo estimate` with small C programs: no PyTorch, no network."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CLI = os.environ["TERRAZZO_CLI"]
+SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+LIBRARIES = Path(os.environ["TRZ_BUILD_DIR"]) / "lib" / "sim"
+CC = os.environ.get("CC") or shutil.which("cc") or "gcc"
+MIB, GIB = 1 << 20, 1 << 30
+
+# Allocates argv[1] MiB, 16 at a time, on device argv[2] or 0. Status 0 if it got all, 1 if memory ran out and
+# argv[3] is absent, else 0 in both cases.
+ALLOCATE = r"""
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+int cuInit(unsigned), cuDeviceGet(int *, int), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long long *, size_t);
+int main(int argc, char **argv)
+{
+	int device;
+	void *context;
+	unsigned long long address;
+	if (cuInit(0) || cuDeviceGet(&device, argc > 2 ? atoi(argv[2]) : 0))
+		return 9;
+	if (cuDevicePrimaryCtxRetain(&context, device) || cuCtxSetCurrent(context))
+		return 8;
+	for (int i = 0; i < atoi(argv[1]); i += 16) {
+		int status = cuMemAlloc_v2(&address, 16 << 20);
+		if (status == 2) {
+			puts("out of memory");
+			return argc > 3 ? 0 : 1;
+		}
+		if (status)
+			return 7;
+	}
+	puts("done");
+	return 0;
+}
+"""
+
+
+def terrazzo(*args, **more):
+    return subprocess.run([CLI, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.temporary.name)
+        (cls.folder / "allocate.c").write_text(ALLOCATE)
+        cls.program = cls.folder / "allocate"
+        subprocess.run([CC, "-o", cls.program, cls.folder / "allocate.c", f"-L{LIBRARIES}", "-l:libcuda.so.1"],
+                       check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def sim(self, *args):
+        """(the finished command, its report)"""
+        file = self.folder / "report.json"
+        file.unlink(missing_ok=True)
+        done = terrazzo("sim", "--json", file, *args)
+        return done, json.loads(file.read_text()) if file.exists() else None
+
+
+class Errors(Case):
+    def refused(self, *args):
+        done = terrazzo(*args)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        return done.stderr
+
+    def test_usage(self):
+        self.assertIn("a command is missing", self.refused("sim"))
+        self.assertIn("--device list", self.refused("sim", "--device", "h1000", "--", "true"))
+        self.assertIn("is no size", self.refused("sim", "--memory", "lots", "--", "true"))
+        self.assertIn("2MiB to 4TiB", self.refused("sim", "--memory", "9TiB", "--", "true"))
+        self.assertIn("1 to 16", self.refused("sim", "--devices", "99", "--", "true"))
+        self.assertIn("native, expandable", self.refused("sim", "--allocator", "best", "--", "true"))
+        self.assertIn("--setup DIR", self.refused("sim", "--compile", "--", "true"))
+        self.assertIn("takes no command", self.refused("sim", "--setup", "x", "--", "true"))
+        self.assertIn("do not go together", self.refused("sim", "--fit", "--sweep", "a=1", "--", "true"))
+        self.assertIn("only with --fit", self.refused("sim", "--device", "list", "--", "true"))
+
+    def test_environment_that_is_none(self):
+        text = self.refused("sim", "--env", self.folder / "nothing", "--", "true")
+        self.assertIn("no virtual environment", text)
+        self.assertIn("terrazzo sim --setup", text)
+
+    def test_sweep_usage(self):
+        self.assertIn("name=value", self.refused("sim", "--sweep", "batch", "--", "true"))
+        self.assertIn("an empty value", self.refused("sim", "--sweep", "batch=1,,2", "--", "true", "{batch}"))
+        self.assertIn("'{batch}' stands nowhere", self.refused("sim", "--sweep", "batch=1", "--", "true"))
+
+    def test_command_that_is_none(self):
+        done = terrazzo("sim", "--", "./no-such-program")
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("./no-such-program: cannot be run", done.stderr)
+
+
+class Run(Case):
+    def test_exit_status_is_the_commands(self):
+        for status in (0, 5):
+            done = terrazzo("sim", "--", "sh", "-c", f"exit {status}")
+            self.assertEqual(done.returncode, status)
+            self.assertIn("used no simulated device", done.stderr)
+        done = terrazzo("sim", "--", "sh", "-c", "kill -TERM $$")
+        self.assertEqual(done.returncode, 128 + signal.SIGTERM)
+
+    def test_output_passes(self):
+        done = terrazzo("sim", "--", "sh", "-c", "echo out; echo err >&2")
+        self.assertEqual(done.stdout, "out\n")
+        self.assertTrue(done.stderr.startswith("err\n"))
+
+    def test_report(self):
+        done, report = self.sim("--memory", "1GiB", "--", self.program, 512)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, "done\n")
+        self.assertEqual(report["peak_allocated_bytes"], 512 * MIB)
+        self.assertEqual(report["figures_of"], "driver")
+        self.assertEqual(report["driver_calls"]["cuMemAlloc"], 32)
+        self.assertEqual(report["ooms"], [])
+        self.assertEqual(report["command"], [str(self.program), "512"])
+        self.assertRegex(done.stderr, r"peak allocated +0\.50 GiB")
+
+    def test_out_of_memory(self):
+        done, report = self.sim("--memory", "256MiB", "--", self.program, 512)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(len(report["ooms"]), 1)
+        self.assertEqual(report["ooms"][0]["bytes"], 16 * MIB)
+        self.assertEqual(report["peak_allocated_bytes"], 256 * MIB)
+        self.assertIn("out of memory: 0.02 GiB asked for, 0.00 free", done.stderr)
+
+    def test_device_has_its_memory(self):
+        _, report = self.sim("--device", "A100-40", "--", self.program, 16)
+        self.assertEqual(report["device_name"], "NVIDIA A100-SXM4-40GB")
+        self.assertGreater(report["capacity_bytes"], 39 * GIB)
+        self.assertGreater(report["overhead_bytes"], 0)
+
+    def test_several_devices(self):
+        done, report = self.sim("--devices", 2, "--memory", "1GiB", "--", self.program, 512, 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        peaks = [device["peak_bytes"] for device in report["processes"][0]["devices"]]
+        self.assertEqual([peak >= 512 * MIB for peak in peaks], [False, True])
+        self.assertEqual(terrazzo("sim", "--", self.program, 16, 1).returncode, 9)
+
+    def test_several_processes(self):
+        script = f"{self.program} 128; {self.program} 256"
+        done, report = self.sim("--memory", "1GiB", "--", "sh", "-c", script)
+        self.assertEqual(sorted(p["peak_allocated_bytes"] for p in report["processes"]), [128 * MIB, 256 * MIB])
+        self.assertEqual(report["peak_allocated_bytes"], 256 * MIB)
+        self.assertEqual(report["driver_calls"]["cuMemAlloc"], 24)
+        self.assertIn("process    allocated", done.stderr)
+
+    def test_leaves_nothing_behind(self):
+        with tempfile.TemporaryDirectory() as folder:
+            terrazzo("sim", "--", self.program, 16, env={**os.environ, "TMPDIR": folder})
+            self.assertEqual(os.listdir(folder), [])
+
+
+class Fit(Case):
+    def test_smallest_memory(self):
+        done, report = self.sim("--memory", "4GiB", "--fit", "--", self.program, 1000)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report["fit"]["memory_bytes"], 1024 * MIB)
+        self.assertTrue(report["fit"]["verified"])
+        self.assertIn("--memory 1024MiB", done.stderr)
+        self.assertEqual(terrazzo("sim", "--memory", "1024MiB", "--", self.program, 1000).returncode, 0)
+        self.assertEqual(terrazzo("sim", "--memory", "960MiB", "--", self.program, 1000).returncode, 1)
+
+    def test_program_that_survives_out_of_memory_does_not_fit(self):
+        _, report = self.sim("--memory", "4GiB", "--fit", "--", self.program, 1000, 0, "quiet")
+        self.assertEqual(report["fit"]["memory_bytes"], 1024 * MIB)
+
+    def test_too_large_for_the_device(self):
+        done, report = self.sim("--memory", "256MiB", "--fit", "--", self.program, 1000)
+        self.assertEqual(done.returncode, 3)
+        self.assertEqual(report["fit"]["memory_bytes"], 0)
+
+    def test_smallest_profile(self):
+        done, report = self.sim("--device", "list", "--fit", "--", self.program, 30 * 1024)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        name = report["fit"]["device"]
+        self.assertEqual(terrazzo("sim", "--device", name, "--", self.program, 30 * 1024).returncode, 0)
+        self.assertIn(f"fits on {name}", done.stderr)
+
+    def test_other_failure(self):
+        done = terrazzo("sim", "--fit", "--", "sh", "-c", "exit 5")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("status 5 for another reason than memory", done.stderr)
+
+
+class Sweep(Case):
+    def test_largest_that_fits(self):
+        done, report = self.sim("--memory", "1GiB", "--sweep", "n=256,512,1008,1040,2048", "--", self.program, "{n}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report["largest"], "1008")
+        self.assertEqual([run["value"] for run in report["runs"]], ["256", "512", "1008", "1040", "2048"])
+        self.assertEqual([len(run["ooms"]) for run in report["runs"]], [0, 0, 0, 1, 1])
+        self.assertIn("largest n that fits: 1008", done.stderr)
+        self.assertRegex(done.stderr, r"1040 +out of memory")
+
+    def test_none_fits(self):
+        done, report = self.sim("--memory", "64MiB", "--sweep", "n=256,512", "--jobs", 1, "--", self.program, "{n}")
+        self.assertIsNone(report["largest"])
+        self.assertIn("not even n 256 fits", done.stderr)
+
+    def test_other_failure(self):
+        done = terrazzo("sim", "--sweep", "n=0,3", "--", "sh", "-c", "exit {n}")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("n=3: the command ends with status 3", done.stderr)
+
+
+class Devices(unittest.TestCase):
+    def test_list(self):
+        done = terrazzo("sim", "--device", "list")
+        self.assertEqual(done.returncode, 0)
+        rows = dict(re.findall(r"^(\S+) +([\d.]+) ", done.stdout, re.M))
+        for name in ("a100-40", "a100", "h100", "h200", "b200", "l4", "rtx4090"):
+            self.assertIn(name, rows)
+        sizes = [float(size) for size in rows.values()]
+        self.assertEqual(sizes, sorted(sizes))
+
+
+class Estimate(unittest.TestCase):
+    def estimate(self, *args):
+        done = terrazzo("estimate", "--json", "-", *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_mixed_precision_is_1_1_6(self):
+        terms = self.estimate("--params", "7e9", "--states", "master")["terms"]
+        self.assertEqual(terms["weights"], 14e9)
+        self.assertEqual(terms["gradients"], 14e9)
+        self.assertEqual(terms["optimizer_states"], 84e9)
+
+    def test_optimizers(self):
+        states = {name: self.estimate("--params", "1B", "--optimizer", name)["terms"].get("optimizer_states", 0)
+                  for name in ("adamw", "adamw8bit", "adafactor", "momentum", "sgd")}
+        self.assertEqual(states, {"adamw": 4e9, "adamw8bit": 2e9, "adafactor": 0, "momentum": 2e9, "sgd": 0})
+        self.assertEqual(self.estimate("--params", "1B", "--states", "fp32")["terms"]["optimizer_states"], 8e9)
+
+    def test_attention_matrix(self):
+        model = ("--params", "7B", "--layers", 32, "--hidden", 4096, "--heads", 32, "--dtype", "fp32")
+        terms = self.estimate(*model, "--no-flash", "--checkpointing")["terms"]
+        self.assertEqual(terms["attention_matrix"], 0.5 * GIB)
+        self.assertNotIn("attention_matrix", self.estimate(*model)["terms"])
+
+    def test_cache(self):
+        terms = self.estimate("--params", "7B", "--inference", "--layers", 32, "--hidden", 4096, "--seq", 4096)["terms"]
+        self.assertEqual(terms["kv_cache"], 2 * GIB)
+        self.assertNotIn("gradients", terms)
+
+    def test_only_trained_parameters_have_gradients(self):
+        terms = self.estimate("--params", "7B", "--trainable", "20M")["terms"]
+        self.assertEqual((terms["gradients"], terms["optimizer_states"]), (40e6, 80e6))
+
+    def test_table(self):
+        done = terrazzo("estimate", "--params", "70B")
+        self.assertRegex(done.stdout, r"weights +130\.39 GiB")
+        self.assertIn("does not fit", done.stdout)
+        self.assertIn("on h100", done.stdout)
+
+    def test_errors(self):
+        for args, text in (((), "--params is missing"), (("--params", "many"), "is no count"),
+                           (("--params", "7Q"), "is no count"), (("--params", "-7"), "is no count"),
+                           (("--params", "7B", "--layers", 32), "go together"),
+                           (("--params", "7B", "--trainable", "8B"), "more than"),
+                           (("--params", "7B", "--optimizer", "best"), "adamw"),
+                           (("--params", "7B", "--device", "none"), "--device list"),
+                           (("--params", "7B", "more"), "one argument too many")):
+            done = terrazzo("estimate", *args)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(text, done.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

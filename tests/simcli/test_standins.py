@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of what makes the stand-ins, on a folder of libraries made by hand as PyTorch's are."""
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+LIBRARIES = Path(os.environ["TRZ_BUILD_DIR"]) / "lib" / "sim"
+CC = os.environ.get("CC") or shutil.which("cc") or "gcc"
+
+sys.path.insert(0, str(SOURCE / "python"))
+sys.path.append("/usr/lib/python3/dist-packages")  # pyelftools, where this is another Python than Debian's
+from terrazzo.sim import standins  # noqa: E402
+
+USES = """
+int cublasCreate_v2(), cublasDestroy_v2(), cublasSetStream_v2(), cublasGemmEx(), cublasGetNewThing(), cublasZaxpy_v2();
+int cusolverDnSgetrf_bufferSize(), ncclCommInitRank(), ncclGetUniqueId(), cuMemAlloc_v2(), cudaMalloc();
+int cublasLtMatmulDescCreate();
+void *uses[] = { cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2, cublasGemmEx, cublasGetNewThing,
+                 cublasZaxpy_v2, cusolverDnSgetrf_bufferSize, ncclCommInitRank, ncclGetUniqueId, cuMemAlloc_v2,
+                 cudaMalloc, cublasLtMatmulDescCreate };
+"""
+
+
+class Standins(unittest.TestCase):
+    """One folder: torch/lib with a library that needs others, which lie in nvidia/all/lib as it says."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.root = Path(cls.temporary.name)
+        cls.torch, cls.target = cls.root / "torch", cls.root / "nvidia" / "all" / "lib"
+        (cls.torch / "lib").mkdir(parents=True)
+        (cls.torch / "version.py").write_text("cuda: Optional[str] = '13.2'\n")
+        (cls.root / "torch-9.dist-info").mkdir()
+        (cls.root / "torch-9.dist-info" / "METADATA").write_text("Requires-Dist: nvidia-nccl-cu13==2.30.7\n")
+        cls.make_user()
+        cls.where, cls.made = standins.make(cls.torch, LIBRARIES, cc=CC)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    @classmethod
+    def compile(cls, *args):
+        subprocess.run([CC, "-shared", "-fPIC", "-w", *map(str, args)], check=True)
+
+    @classmethod
+    def make_user(cls):
+        """torch/lib/libuser.so, linked against libraries that are then thrown away."""
+        real = cls.root / "real"
+        real.mkdir()
+        names = {"libcublas.so.13": "cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasGemmEx "
+                                    "cublasGetNewThing cublasZaxpy_v2",
+                 "libcublasLt.so.13": "cublasLtMatmulDescCreate",
+                 "libcusolver.so.12": "cusolverDnSgetrf_bufferSize", "libnccl.so.2": "ncclCommInitRank ncclGetUniqueId"}
+        for soname, functions in names.items():
+            (real / "f.c").write_text("".join(f"void {name}() {{}}" for name in functions.split()))
+            (real / "f.ver").write_text(f"{soname} {{ global: *; }};")
+            versions = [] if "nccl" in soname else [f"-Wl,--version-script={real / 'f.ver'}"]
+            cls.compile(real / "f.c", f"-Wl,-soname,{soname}", "-o", real / soname, *versions)
+        (real / "uses.c").write_text(USES)
+        cls.compile(real / "uses.c", "-o", cls.torch / "lib" / "libuser.so",
+                    "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../nvidia/all/lib:$ORIGIN",
+                    *(real / soname for soname in names), f"-L{LIBRARIES}", "-l:libcuda.so.1", "-l:libcudart.so.13")
+        shutil.rmtree(real)
+
+    def load(self, soname):
+        return ctypes.CDLL(str(self.target / soname))
+
+    def test_lie_where_they_are_looked_for(self):
+        self.assertEqual(self.where, self.target.resolve())
+        for name in (*self.made, "libcuda.so.1", "libcudart.so.13", "libnvidia-ml.so.1"):
+            self.assertTrue((self.target / name).exists(), name)
+        self.assertEqual(self.made["libcublas.so.13"], 6)
+
+    def test_the_user_loads_with_its_versions(self):
+        subprocess.run([sys.executable, "-c", "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)",
+                        self.torch / "lib" / "libuser.so"], check=True)
+
+    def test_body(self):
+        library, handle = self.load("libcublas.so.13"), ctypes.c_void_p()
+        self.assertEqual(library.cublasCreate_v2(ctypes.byref(handle)), 0)
+        self.assertTrue(handle.value)
+        self.assertEqual(library.cublasDestroy_v2(handle), 0)
+
+    def test_size_is_told(self):
+        size = ctypes.c_int(-1)
+        zero = ctypes.c_void_p()
+        self.load("libcusolver.so.12").cusolverDnSgetrf_bufferSize(zero, zero, zero, zero, zero, ctypes.byref(size))
+        self.assertEqual(size.value, 262144)
+
+    def told(self, code):
+        """Standard error of a Python program that has `nccl` and `cublas`."""
+        head = "import ctypes\n" + "".join(
+            f"{name} = ctypes.CDLL({str(self.target / soname)!r})\n"
+            for name, soname in (("nccl", "libnccl.so.2"), ("cublas", "libcublas.so.13")))
+        done = subprocess.run([sys.executable, "-c", head + code], stderr=subprocess.PIPE, text=True, check=True)
+        return done.stderr
+
+    def test_what_is_not_known_is_refused_by_name_once(self):
+        text = self.told("assert cublas.cublasGetNewThing() == 15\nassert cublas.cublasGetNewThing() == 15")
+        self.assertEqual(text.count("terrazzo: cublasGetNewThing is not simulated"), 1)
+
+    def test_several_ranks_are_refused(self):
+        code = ("class Id(ctypes.Structure): _fields_ = [('x', ctypes.c_char * 128)]\n"
+                "c = ctypes.c_void_p()\n"
+                "assert nccl.ncclCommInitRank(ctypes.byref(c), {0}, Id(), 0) == {1}\n")
+        self.assertEqual(self.told(code.format(1, 0)), "")
+        self.assertIn("ncclCommInitRank is not simulated", self.told(code.format(2, 5)))
+
+    def test_version_comes_from_the_requirements(self):
+        version = ctypes.c_int()
+        self.load("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
+        self.assertEqual(version.value, 23007)
+
+    def test_a_second_time_changes_nothing(self):
+        self.assertEqual(standins.make(self.torch, LIBRARIES, cc=CC), (self.where, self.made))
+
+
+class Refusals(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.torch = Path(folder.name) / "torch"
+        (self.torch / "lib").mkdir(parents=True)
+
+    def refused(self):
+        with self.assertRaises(standins.Failure) as caught:
+            standins.make(self.torch, LIBRARIES, cc=CC)
+        return str(caught.exception)
+
+    def library(self, *args):
+        source = self.torch / "x.c"
+        source.write_text("int x;")
+        subprocess.run([CC, "-shared", "-fPIC", source, "-o", self.torch / "lib" / "libx.so", *args], check=True)
+
+    def test_no_libraries(self):
+        self.assertIn("no shared library", self.refused())
+
+    def test_no_cuda(self):
+        self.library()
+        self.assertIn("needs no CUDA library", self.refused())
+
+    def test_not_elf(self):
+        (self.torch / "lib" / "libx.so").write_text("text")
+        self.assertIn("cannot be read as an ELF file", self.refused())
+
+    def test_unknown_library(self):
+        other = self.torch / "libcunew.so.1"
+        subprocess.run([CC, "-shared", "-o", other, "-Wl,-soname,libcunew.so.1", "-xc", os.devnull], check=True)
+        self.library("-Wl,--no-as-needed", str(other))
+        self.assertIn("libcunew.so.1, which libx.so needs", self.refused())
+
+    def test_no_compiler(self):
+        with self.assertRaises(standins.Failure) as caught:
+            standins.Compiler("no-such-compiler", self.torch, self.torch, {}).run("-v")
+        self.assertIn("no-such-compiler: no C compiler", str(caught.exception))
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that go through each of the libraries that have stand-ins."""
+import torch
+import torch.nn.functional as F
+
+a = torch.randn(64, 64, device="cuda")
+b = torch.randn(8, 64, 64, device="cuda")
+assert (a @ a).shape == (64, 64) and (b @ b).shape == b.shape
+assert F.linear(a.bfloat16(), a.bfloat16(), a[0].bfloat16()).shape == (64, 64)
+assert torch.fft.rfft2(b).shape == (8, 64, 33)
+assert torch.fft.ifft(b).shape == b.shape
+assert torch.linalg.cholesky(a).shape == a.shape
+assert torch.linalg.svd(a)[1].shape == (64,)
+assert torch.linalg.qr(a)[0].shape == a.shape
+assert torch.linalg.eigh(a)[0].shape == (64,)
+assert torch.linalg.inv(a).shape == a.shape
+x = torch.randn(4, 3, 32, 32, device="cuda", requires_grad=True)
+convolution = torch.nn.Conv2d(3, 8, 3, padding=1).cuda()
+normalise = torch.nn.BatchNorm2d(8).cuda()
+normalise(convolution(x)).relu().sum().backward()
+assert x.grad.shape == x.shape and convolution.weight.grad.shape == convolution.weight.shape
+assert torch.nn.ConvTranspose2d(3, 8, 3).cuda()(x).shape == (4, 8, 34, 34)
+assert F.scaled_dot_product_attention(b[None], b[None], b[None]).shape == (1, 8, 64, 64)
+assert torch.rand(1000, device="cuda").shape == (1000,)
+assert torch.sparse.mm(torch.eye(64).to_sparse_csr().cuda(), a).shape == a.shape
+try:
+    torch.nn.LSTM(8, 8).cuda()(torch.randn(5, 2, 8, device="cuda"))
+except RuntimeError as error:
+    assert "CUDNN" in str(error).upper(), error
+else:
+    raise AssertionError("cuDNN's recurrent layers, whose weights' layout is not known, did not say so")

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Notices of mappings: a registration cache that goes by them always knows what is behind the addresses that the
+ * program holds, and is told before anything of it goes. The tests at the end plant what must be noticed.
+ */
+#include <pthread.h>
+
+#include "heap.h"
+#include "prng.h"
+#include "registry.h"
+
+#define TIGHT "slack_per_mille:0,tile_size:2MiB,tile_size_max:2MiB,window_factor:1"
+
+enum { HELD = 12 };
+
+static struct overlay o;
+static struct registry cache;
+
+struct holder {
+	trz_heap *heap;
+	trz_stream streams[3];
+	void *held[HELD];
+	size_t sizes[HELD];
+	uint64_t random;
+	unsigned uncovered;
+};
+
+static void open_cache(uint64_t capacity, const char *conf)
+{
+	overlay_machine(&o, capacity);
+	registry_watch(&cache, &o);
+	overlay_open_heap(&o, conf);
+	assert_ok(trz_set_map_callback(o.rig.heap, registry_notice, &cache));
+}
+
+static void expect_right(void)
+{
+	if (*cache.wrong)
+		print_error("%s\n", cache.wrong);
+	assert_string_equal(cache.wrong, "");
+}
+
+/* A request in place of another; what is given out must be known to the cache. */
+static void turn(struct holder *h)
+{
+	size_t i = prng_below(&h->random, HELD);
+	assert_ok(trz_free(h->heap, h->held[i]));
+	h->held[i] = NULL;
+	bool large = prng_below(&h->random, 4) != 0;
+	h->sizes[i] = large ? MIB(1) + prng_below(&h->random, MIB(8)) : 1 + prng_below(&h->random, 30000);
+	trz_status status = trz_alloc(h->heap, h->sizes[i], 0, h->streams[prng_below(&h->random, 3)], &h->held[i]);
+	if (status != TRZ_ERROR_OUT_OF_MEMORY && status != TRZ_ERROR_DRIVER)
+		assert_ok(status);
+	h->uncovered += h->held[i] && !registry_covers(&cache, h->held[i], h->sizes[i]);
+}
+
+static void let_go(struct holder *h)
+{
+	for (size_t i = 0; i < HELD; i++)
+		assert_ok(trz_free(h->heap, h->held[i]));
+}
+
+static struct holder open_holder(uint64_t seed)
+{
+	struct holder h = {.heap = o.rig.heap, .random = seed};
+	h.streams[1] = rig_stream(&o.rig);
+	h.streams[2] = rig_stream(&o.rig);
+	return h;
+}
+
+static void churn(struct holder *h, int turns)
+{
+	for (int i = 0; i < turns; i++) {
+		turn(h);
+		sim_run(o.rig.s, 2);
+		if (i % 100 == 99) {
+			rig_sync(&o.rig);
+			trz_status status = trz_trim(h->heap, MIB(16), NULL);
+			if (status != TRZ_ERROR_DRIVER)
+				assert_ok(status);
+			rig_check(&o.rig);
+		}
+	}
+}
+
+static void end(struct holder *h)
+{
+	let_go(h);
+	rig_sync(&o.rig);
+	expect_right();
+	assert_int_equal(h->uncovered, 0);
+	rig_close(&o.rig);
+	expect_right();
+	assert_int_equal(cache.known_count, 0);
+	assert_int_equal(cache.maps, cache.unmaps);
+}
+
+static void test_a_cache_is_always_right(void **state)
+{
+	(void)state;
+	static const char *const confs[] = {TIGHT, TIGHT ",quarantine:0", "vmm:off,tile_size:4MiB", NULL};
+	for (size_t i = 0; i < LENGTH(confs); i++) {
+		open_cache(MIB(64), confs[i]);
+		struct holder h = open_holder(i + 1);
+		cache.busy = i % 2 == 0;
+		churn(&h, 1500);
+		assert_true(cache.maps > 20 && cache.unmaps > 10);
+		end(&h);
+	}
+}
+
+/* Stale mappings are unmapped in growth, many at once. */
+static void test_aliases_that_go(void **state)
+{
+	(void)state;
+	open_cache(MIB(64), TIGHT);
+	struct holder h = open_holder(5);
+	cache.busy = true;
+	uint64_t most = 0;
+	for (int i = 0; i < 4000; i++) {
+		turn(&h);
+		sim_run(o.rig.s, 3);
+		most = max_u64(most, rig_stat(&o.rig, "alias.current"));
+	}
+	assert_true(most > 256);
+	assert_true(cache.unmaps > 200);
+	end(&h);
+}
+
+/* What the driver refuses to unmap is mapped still, and the cache is told so. */
+static void test_a_driver_that_refuses(void **state)
+{
+	(void)state;
+	open_cache(MIB(64), TIGHT);
+	struct holder h = open_holder(7);
+	sim_fault_probability(o.rig.s, (1 << SIM_SLOT_unmap) | (1 << SIM_SLOT_release), 0.2, TRZ_ERROR_DRIVER);
+	churn(&h, 1500);
+	assert_true(sim_faults(o.rig.s) > 20);
+	sim_fault_probability(o.rig.s, 0, 0, TRZ_OK);
+	assert_ok(trz_trim(h.heap, 0, NULL));
+	end(&h);
+}
+
+static void test_a_callback_that_comes_late_and_goes(void **state)
+{
+	(void)state;
+	overlay_machine(&o, MIB(64));
+	registry_watch(&cache, &o);
+	overlay_open_heap(&o, TIGHT);
+	struct holder h = open_holder(9);
+	churn(&h, 300);
+	assert_int_equal(cache.maps, 0);
+	h.uncovered = 0;
+	assert_ok(trz_set_map_callback(h.heap, registry_notice, &cache));
+	assert_true(cache.maps > 20);
+	churn(&h, 300);
+	assert_int_equal(h.uncovered, 0);
+	assert_ok(trz_set_map_callback(h.heap, NULL, NULL));
+	uint64_t told = cache.maps + cache.unmaps;
+	cache.known_count = 0;  /* it gives up all that it knows */
+	churn(&h, 300);
+	assert_int_equal(cache.maps + cache.unmaps, told);
+	expect_right();
+	let_go(&h);
+	rig_sync(&o.rig);
+	assert_status(trz_set_map_callback(NULL, NULL, NULL), TRZ_ERROR_INVALID_ARGUMENT);
+	rig_close(&o.rig);
+	assert_int_equal(cache.maps + cache.unmaps, told);
+}
+
+/* ---- threads ---- */
+
+static void *work(void *argument)
+{
+	struct holder *h = argument;
+	for (int i = 0; i < 1000; i++) {
+		turn(h);
+		if (i % 50 == 0)
+			trz_trim(h->heap, MIB(8), NULL);
+	}
+	return NULL;
+}
+
+static void test_threads(void **state)
+{
+	(void)state;
+	enum { WORKERS = 3 };
+	struct holder h[WORKERS];
+	pthread_t threads[WORKERS];
+	open_cache(MIB(128), TIGHT);
+	cache.busy = true;
+	for (int i = 0; i < WORKERS; i++)
+		h[i] = open_holder(11 + (uint64_t)i);
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, work, &h[i]), 0);
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	for (int i = 1; i < WORKERS; i++) {
+		let_go(&h[i]);
+		assert_int_equal(h[i].uncovered, 0);
+	}
+	end(&h[0]);
+}
+
+/* ---- planted ---- */
+
+/* Makes the heap forget that the program knows of the memory at an address: it will go without notice. */
+static void plant_silence(const void *address)
+{
+	heap_lock(o.rig.heap);
+	const struct block *b = pagemap_block_before(&o.rig.heap->pagemap, (trz_addr)address);
+	window_at(b->window, (trz_addr)address)->tile->places->told = false;
+	heap_unlock(o.rig.heap);
+}
+
+static void test_memory_that_goes_without_notice(void **state)
+{
+	(void)state;
+	open_cache(MIB(64), TIGHT);
+	void *p = rig_alloc(&o.rig, MIB(4), NULL);
+	assert_true(registry_covers(&cache, p, MIB(4)));
+	plant_silence(p);
+	rig_free(&o.rig, p);
+	rig_sync(&o.rig);
+	assert_ok(trz_trim(o.rig.heap, 0, NULL));
+	assert_non_null(strstr(cache.wrong, "is unmapped while the cache knows it"));
+	cache.known_count = 0;
+	rig_close(&o.rig);
+}
+
+/* Without quarantine the driver gives the same addresses out again: what was not told of then belongs to others. */
+static void test_an_address_laid_again_without_notice(void **state)
+{
+	(void)state;
+	open_cache(MIB(64), TIGHT ",quarantine:0");
+	o.table.unmap = o.rig.d->unmap;  /* only a new mapping is looked at */
+	cache.mapped_count = 0;
+	void *p = rig_alloc(&o.rig, MIB(60), NULL);
+	plant_silence(p);
+	rig_free(&o.rig, p);
+	rig_sync(&o.rig);
+	assert_ok(trz_trim(o.rig.heap, 0, NULL));
+	assert_string_equal(cache.wrong, "");
+	for (int i = 0; i < 8 && !*cache.wrong; i++) {
+		rig_free(&o.rig, rig_alloc(&o.rig, MIB(60), NULL));
+		rig_sync(&o.rig);
+		assert_ok(trz_trim(o.rig.heap, 0, NULL));
+	}
+	assert_non_null(strstr(cache.wrong, "is laid again while the cache knows it"));
+	cache.known_count = 0;
+	rig_close(&o.rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_cache_is_always_right),
+		cmocka_unit_test(test_aliases_that_go),
+		cmocka_unit_test(test_a_driver_that_refuses),
+		cmocka_unit_test(test_a_callback_that_comes_late_and_goes),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_memory_that_goes_without_notice),
+		cmocka_unit_test(test_an_address_laid_again_without_notice),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
