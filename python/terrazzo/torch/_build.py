@@ -63,8 +63,10 @@ def shim_command(torch, library: Path) -> list[str]:
     link = root / "lib"
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     includes = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", find_cuda_headers()]
-    return [find_compiler("C++", "CXX", "g++", "clang++", "c++"), "-std=c++20" if version >= (2, 6) else "-std=c++17",
-            "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+    standard = "-std=c++20" if version >= (2, 6) else "-std=c++17"
+    standard = "-std=c++20" if version >= (2, 6) else "-std=c++17"
+    return [find_compiler("C++", "CXX", "g++", "clang++", "c++"), standard, "-O2", "-fPIC", "-shared",
+            "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
             *(arg for path in includes for arg in ("-isystem", str(path))),
             f"-I{sources['include']}", f"-I{sources['plug']}", str(sources["plug"] / "shim.cpp"),
             str(library), str(library.with_name("libterrazzo.so")), f"-Wl,-rpath,{library.parent}",
