@@ -155,6 +155,22 @@ void subtract(DeviceStats &stats, const DeviceStats &base)
 	stats.num_device_free -= base.num_device_free;
 }
 
+/* A template, so that PyTorch may lack the member. */
+template <typename S> void add_pools_of(S &stats, const S &other)
+{
+	if constexpr (requires { stats.reserved_bytes_by_private_pools; })
+		for (const auto &[id, stat] : other.reserved_bytes_by_private_pools)
+			stats.reserved_bytes_by_private_pools[id] = stat;
+}
+
+template <typename S> void set_pool(S &stats, MempoolId_t id, int64_t current, int64_t peak)
+{
+	if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
+		stats.reserved_bytes_by_private_pools[id][0].current = current;
+		stats.reserved_bytes_by_private_pools[id][0].peak = peak;
+	}
+}
+
 void add(DeviceStats &stats, const DeviceStats &other)
 {
 	using array = c10::CachingAllocator::StatArray DeviceStats::*;
@@ -169,8 +185,7 @@ void add(DeviceStats &stats, const DeviceStats &other)
 		}
 	stats.num_device_alloc += other.num_device_alloc;
 	stats.num_device_free += other.num_device_free;
-	for (const auto &[id, stat] : other.reserved_bytes_by_private_pools)
-		stats.reserved_bytes_by_private_pools[id] = stat;
+	add_pools_of(stats, other);
 }
 
 /* ---- history ---------------------------------------------------------------------------------------------------- */
@@ -422,17 +437,17 @@ struct Walk {
 	}
 };
 
-cca::AllocatorConfigInfo config_info()
+template <typename C> C config_info()
 {
-	cca::AllocatorConfigInfo c = {};
+	C c = {};
 	const char *settings = getenv("TERRAZZO_CONF");
 	c.max_split_size = std::numeric_limits<size_t>::max();
 	c.pinned_num_register_threads = 1;
 	c.expandable_segments = true;
 	c.release_lock_on_malloc = true;
 	c.last_allocator_settings = settings ? settings : "";
-	c.max_round_threshold = std::numeric_limits<size_t>::max();
-	c.max_cached_size = std::numeric_limits<size_t>::max();
+	if constexpr (requires { c.max_round_threshold; })
+		c.max_round_threshold = c.max_cached_size = std::numeric_limits<size_t>::max();
 	return c;
 }
 
@@ -934,9 +949,9 @@ void Allocator::add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device
 		trz_pool *pool = trz_torch_pool_find(device, id);
 		if (!pool || trz_pool_query(heap, pool, &info) != TRZ_OK)
 			continue;
-		auto &all = stats.reserved_bytes_by_private_pools[pool_id(id)][0];
-		all.current = static_cast<int64_t>(info.reserved);
-		all.peak = peaks[pool_id(id)] = std::max(peaks[pool_id(id)], all.current);
+		int64_t &peak = peaks[pool_id(id)];
+		peak = std::max(peak, static_cast<int64_t>(info.reserved));
+		set_pool(stats, pool_id(id), static_cast<int64_t>(info.reserved), peak);
 	}
 }
 
@@ -983,7 +998,7 @@ cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 	cca::SnapshotInfo info;
 	bool all = id == MempoolId_t{0, 0};
 	std::unique_lock<std::shared_mutex> alone(history().gate);
-	info.config_metadata = config_info();
+	info.config_metadata = config_info<cca::AllocatorConfigInfo>();
 	info.external_annotations = history().sections();
 	for (int device = 0; device < device_count_; device++) {
 		Walk w = walk(static_cast<DeviceIndex>(device), id, all, include_traces);
