@@ -19,6 +19,7 @@
 #include "pool_divert.h"
 #include "reclaim.h"
 #include "serve.h"
+#include "upkeep.h"
 
 #define TEXT(x) #x
 #define VERSION_TEXT(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
@@ -106,6 +107,7 @@ static void poll_if_wanted(trz_heap *h)
 	h->growth_mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
 	heap_poll(h);
 	import_sweep(h);
+	upkeep_return_free(h);
 	heap_unlock_growth(h, h->growth_mode);
 }
 
@@ -343,6 +345,20 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	return status == TRZ_OK ? TRZ_OK
 	                        : trz_fail(status, "trim of device %d returned %" PRIu64 " bytes, then: %s",
 	                                   h->driver.device, bytes, trz_driver_last_error());
+}
+
+trz_status trz_poll(trz_heap *h)
+{
+	if (!h)
+		return api_is_null("trz_poll", "heap");
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
+	trz_capture_mode mode = heap_lock_growth(h);
+	heap_poll(h);
+	upkeep_return_free(h);
+	heap_unlock_growth(h, mode);
+	CHECK_SLOW_PATH(h);
+	return driver_is_dead(&h->driver) ? api_dead(h) : TRZ_OK;
 }
 
 trz_status trz_set_limit(trz_heap *h, size_t limit)

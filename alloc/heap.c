@@ -14,6 +14,23 @@ _Thread_local uint64_t heap_thread_frames;
 
 /* ---- opening and closing ---- */
 
+/* What the debugging options mean for the others. */
+static trz_status apply_aids(trz_heap *h)
+{
+	struct config *c = &h->config;
+	bool never_again = c->guard || c->unmap_on_free;
+	if (never_again && !h->driver.vmm)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%s needs virtual memory management, which %s",
+		                c->guard ? "guard" : "unmap_on_free",
+		                h->driver.info.vmm ? "vmm:off has switched off" : "the device lacks");
+	h->isolated = c->no_cache || never_again;
+	if (c->no_cache)
+		c->small_limit = 0;
+	if (never_again)
+		c->quarantine = (uint64_t)1 << 20;  /* more than there are addresses */
+	return TRZ_OK;
+}
+
 static trz_status open_structures(trz_heap *h)
 {
 	uint64_t total;
@@ -58,7 +75,9 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 	pthread_mutex_init(&h->growth_lock, NULL);
 	pthread_mutex_init(&h->oom_lock, NULL);
 	pthread_rwlock_init(&h->divert_lock, NULL);
-	status = open_structures(h);
+	status = apply_aids(h);
+	if (status == TRZ_OK)
+		status = open_structures(h);
 	if (status != TRZ_OK)
 		heap_close(h);
 	return status;
@@ -156,6 +175,9 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 		b = prev;
 	}
 	fit_insert(f, b);
+	uint64_t most = h->config.trim_threshold;
+	if (UNLIKELY(most && counter_get(&h->counters.cached_bytes.current) > most))
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
 }
 
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
@@ -428,7 +450,7 @@ static void collect_passed(trz_heap *h, struct stream *s)
 {
 	for (;;) {
 		heap_lock(h);
-		const struct ticket_event *oldest = ticket_oldest(&s->tickets);
+		const struct ticket_event *oldest = s->tickets.waiters ? NULL : ticket_oldest(&s->tickets);
 		trz_event event = oldest ? oldest->event : NULL;
 		heap_unlock(h);
 		if (!event || driver_event_query(&h->driver, event) != TRZ_OK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ladder as a table of rungs. No rung makes the host wait for the device.
+ * The ladder as a table of rungs. No rung makes the host wait for the device, but where every allocation has memory of
+ * its own: that can be had back only when its work has passed.
  */
 #include "oom.h"
 
@@ -8,6 +9,7 @@
 
 #include "borrow.h"
 #include "error.h"
+#include "isolate.h"
 #include "reclaim.h"
 
 /* What a rung works for. */
@@ -186,6 +188,12 @@ trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t byte
 {
 	const struct climb climb = {h, l, kind, bytes};
 	counter_add(&h->counters.num_alloc_retries, 1);
+	if (h->isolated && kind == LARGE) {
+		while (oom_is_want_of_memory(refused) && isolate_wait(h, l))
+			refused = grow(h, l, kind, bytes, GROW_HARD, out);
+		return refused == TRZ_ERROR_OUT_OF_MEMORY || refused == TRZ_ERROR_LIMIT ? oom_report(h, l, requested, refused)
+		                                                                        : refused;
+	}
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
 		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
 		ladder[i].climb(&climb);

@@ -289,7 +289,7 @@ uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
 	return bytes;
 }
 
-static trz_status trim_pool(trz_heap *h, enum kind kind, uint64_t keep)
+trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep)
 {
 	heap_lock(h);
 	borrow_join_everywhere_locked(h, kind);
@@ -313,7 +313,7 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 	import_sweep(h);
 	reclaim_retry_zombies(h);
 	heap_retire_empty_slabs(h);
-	trz_status status = worse(trim_pool(h, LARGE, keep), trim_pool(h, SMALL, keep));
+	trz_status status = worse(reclaim_trim_kind(h, LARGE, keep), reclaim_trim_kind(h, SMALL, keep));
 	reclaim_windows(h);
 	*released = before - heap_reserved(h);
 	return status;
@@ -375,6 +375,12 @@ void reclaim_aliases(trz_heap *h)
 		return;
 	heap_poll(h);
 	while (unmap_some_aliases(h, most / 2))
+		;
+}
+
+void reclaim_all_aliases(trz_heap *h)
+{
+	while (unmap_some_aliases(h, 0))
 		;
 }
 

@@ -36,6 +36,7 @@ struct tickets {
 	bool closed;                 /* the stream is retired: no number is taken any more, `newest` covers all */
 	struct ticket_event queue[TICKET_QUEUE];
 	unsigned head, count;
+	unsigned waiters;            /* threads that wait for a queued event: none is dropped meanwhile */
 };
 
 /* Events that are in no queue. Guarded by the heap lock. */

@@ -208,6 +208,12 @@ TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *
  * Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
 TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
 
+/* Does what a heap does now and then: asks which work has completed, gives freed memory that waited for it back to the
+ * cache, and returns to the driver what the options trim_threshold and decay_ms, or a debugging option, want returned.
+ * Allocations that the cache cannot serve do the same; a program that is idle, or wants it punctually, calls this from
+ * a timer. Waits for nothing. Calls the driver: yes. Errors: CONTEXT_DEAD. */
+TRZ_API trz_status trz_poll(trz_heap *heap);
+
 /* Upper bound of reserved bytes; 0: none. A limit below what is reserved now stops growth only; use
  * trz_trim to get down to it. Calls the driver: no. */
 TRZ_API trz_status trz_set_limit(trz_heap *heap, size_t limit);
