@@ -16,6 +16,7 @@
 #include "init.h"
 #include "inspect.h"
 #include "notice.h"
+#include "nvtx.h"
 #include "pool_divert.h"
 #include "reclaim.h"
 #include "serve.h"
@@ -50,10 +51,13 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for a heap");
 	memset(h, 0, sizeof *h);
 	status = heap_open(h, params, table);
-	if (status == TRZ_OK && h->config.history) {
-		status = inspect_history(h, h->config.history);
+	if (status == TRZ_OK) {
+		status = nvtx_open(h);
+		if (status == TRZ_OK && h->config.history)
+			status = inspect_history(h, h->config.history);
 		if (status != TRZ_OK)
 			heap_close(h);
+		frames_update(h);
 	}
 	if (status != TRZ_OK) {
 		free(h);
@@ -202,6 +206,8 @@ trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t s
 	uint64_t outer = frames_enter(h);
 	trz_status status = alloc_checked(h, p, apart, size, alignment, stream, out);
 	frames_leave(outer);
+	if (status == TRZ_OK && h->annotates && *out)
+		nvtx_allocated(h, (trz_addr)*out, size);
 	return status;
 }
 
@@ -220,7 +226,7 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
-	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_wanted(h))) {
+	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_or_tool(h))) {
 		trz_addr address = serve_slot(h, &s->lane, size);
 		if (LIKELY(address)) {
 			*out = (void *)address;
@@ -240,9 +246,11 @@ COLD trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status)
 	return status;
 }
 
-static COLD trz_status free_with_frames(trz_heap *h, void *ptr, struct stream *on)
+static COLD trz_status free_watched(trz_heap *h, void *ptr, struct stream *on)
 {
 	uint64_t outer = frames_enter(h);
+	if (h->annotates)
+		nvtx_freeing(h, (trz_addr)ptr);
 	trz_status status = serve_free(h, (trz_addr)ptr, on);
 	frames_leave(outer);
 	return status == TRZ_OK ? status : api_free_failed(h, ptr, status);
@@ -250,8 +258,8 @@ static COLD trz_status free_with_frames(trz_heap *h, void *ptr, struct stream *o
 
 static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
 {
-	if (UNLIKELY(frames_wanted(h)))
-		return free_with_frames(h, ptr, on);
+	if (UNLIKELY(frames_or_tool(h)))
+		return free_watched(h, ptr, on);
 	trz_status status = serve_free(h, (trz_addr)ptr, on);
 	return LIKELY(status == TRZ_OK) ? status : api_free_failed(h, ptr, status);
 }

@@ -83,6 +83,7 @@ struct trz_heap {
 	struct config config;
 	struct meta meta;
 	struct driver driver;
+	bool annotates;              /* a tool is told of allocations (nvtx.c) */
 	bool isolated;               /* requests above small_limit have driver memory of their own (isolate.c) */
 	uint64_t capacity;           /* bytes that the device had free when the heap was opened */
 
@@ -97,6 +98,7 @@ struct trz_heap {
 	trz_frame_text_callback *frame_text;
 	void *frame_user;
 	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
+	atomic_bool watched;         /* so, or annotates: operations are not to take the shortest way */
 	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
 };
 

@@ -10,6 +10,7 @@
 #include "borrow.h"
 #include "import.h"
 #include "notice.h"
+#include "nvtx.h"
 
 static trz_status worse(trz_status a, trz_status b)
 {
@@ -187,6 +188,7 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 	while (*link != w)
 		link = &(*link)->next;
 	struct window *next = w->next;
+	nvtx_window_closing(h, w);
 	trz_status status = window_close_classic(&h->meta, &h->tiles, w);
 	if (status != TRZ_OK)
 		return status;
@@ -402,6 +404,7 @@ static bool close_window(trz_heap *h, struct window **link)
 {
 	struct window *w = *link, *next = w->next;
 	struct block *first = w->blocks.first;
+	nvtx_window_closing(h, w);
 	if (window_close(&h->meta, &h->driver, w) != TRZ_OK)
 		return false;
 	*link = next;
@@ -529,6 +532,7 @@ static trz_status unreserve_windows(trz_heap *h, enum kind kind)
 	trz_status worst = TRZ_OK;
 	for (struct window *w = h->windows[kind], *next; w; w = next) {
 		next = w->next;
+		nvtx_window_closing(h, w);
 		if (w->classic)
 			worst = worse(worst, window_close_classic(&h->meta, &h->tiles, w));
 		else if (w->mapped == 0)

@@ -34,6 +34,8 @@ struct window {
 	bool leaving;                /* an import that is being unmapped: nobody else does that */
 	struct block_list blocks;    /* by address */
 	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
+	void *nvtx_heap;             /* the tool's name for it; these two are nvtx.c's */
+	bool nvtx_known;
 	uint8_t kind;                /* enum kind */
 	uint8_t apart;               /* APART_*: each block is a tile; 0: packed */
 	struct tile *foreign;        /* its only tile, memory of another process; NULL: the heap's own */
