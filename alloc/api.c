@@ -486,6 +486,13 @@ trz_status trz_snapshot(trz_heap *h, const char *path)
 	return inspect_snapshot(h, path);
 }
 
+trz_status trz_walk(trz_heap *h, const trz_visitor *visitor)
+{
+	if (!h || !visitor)
+		return api_is_null("trz_walk", h ? "visitor" : "heap");
+	return inspect_walk(h, visitor);
+}
+
 trz_status trz_check(trz_heap *h)
 {
 	return h ? check_heap(h) : api_is_null("trz_check", "heap");

@@ -130,29 +130,43 @@ static void fill_snapshot(trz_heap *h, struct snapshot *s)
 	heap_unlock(h);
 }
 
-trz_status inspect_snapshot(trz_heap *h, const char *path)
+/* To be freed, also on an error. */
+static trz_status take_snapshot(trz_heap *h, struct snapshot *s)
 {
-	struct frames_teller teller = frames_teller(h);
-	struct snapshot s = {.memory = {copy_alloc, copy_free, &h->meta},
-	                     .device = h->driver.device,
-	                     .tags = &h->tags,
-	                     .frames = frames_tell,
-	                     .frames_owner = &teller};
+	*s = (struct snapshot){.memory = {copy_alloc, copy_free, &h->meta}, .device = h->driver.device, .tags = &h->tags};
 	trz_status status = TRZ_OK;
 	bool complete = false;
 	while (status == TRZ_OK && !complete) {
-		status = snapshot_reserve(&s);
+		status = snapshot_reserve(s);
 		if (status != TRZ_OK)
 			break;
 		pthread_mutex_lock(&h->growth_lock);
-		fill_snapshot(h, &s);
+		fill_snapshot(h, s);
 		pthread_mutex_unlock(&h->growth_lock);
-		complete = snapshot_fits(&s);
+		complete = snapshot_fits(s);
 	}
-	if (status == TRZ_OK)
-		status = snapshot_seal(&s);
+	return status == TRZ_OK ? snapshot_seal(s) : status;
+}
+
+trz_status inspect_snapshot(trz_heap *h, const char *path)
+{
+	struct snapshot s;
+	struct frames_teller teller = frames_teller(h);
+	trz_status status = take_snapshot(h, &s);
+	s.frames = frames_tell;
+	s.frames_owner = &teller;
 	if (status == TRZ_OK)
 		status = snapshot_to_file(&s, path);
+	snapshot_free(&s);
+	return status;
+}
+
+trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor)
+{
+	struct snapshot s;
+	trz_status status = take_snapshot(h, &s);
+	if (status == TRZ_OK)
+		snapshot_walk(&s, visitor);
 	snapshot_free(&s);
 	return status;
 }

@@ -18,5 +18,6 @@ trz_status inspect_history(trz_heap *h, size_t events);
 trz_status inspect_oom(trz_heap *h, trz_status failure);
 
 trz_status inspect_snapshot(trz_heap *h, const char *path);
+trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor);
 
 #endif

@@ -54,7 +54,7 @@ if(common_sources)
 endif()
 
 file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES true RELATIVE "${CMAKE_SOURCE_DIR}/tests" tests/*)
-list(REMOVE_ITEM folders common)
+list(REMOVE_ITEM folders common torch)  # torch/ has a runner of its own, tests/torch/run.py
 foreach(folder IN LISTS folders)
 	if(TRZ_SANITIZE AND folder IN_LIST plain_folders)
 		continue()

@@ -473,6 +473,47 @@ TRZ_API void trz_set_tag(const char *tag);
  * in memory, not for that of writing. Calls the driver: no. Errors: IO, HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_snapshot(trz_heap *heap, const char *path);
 
+/* The same, handed to callbacks instead of written: first each segment, by address, followed by its blocks, which
+ * cover it; then the history, oldest first. Texts live until the callback returns. */
+typedef struct trz_segment_info {
+	uint64_t address, size;
+	unsigned pool;          /* trz_pool_info.id; 0: none */
+	bool small;             /* holds slabs */
+	bool expandable;        /* false: a plain driver allocation */
+} trz_segment_info;
+
+typedef enum trz_block_state { TRZ_BLOCK_FREE, TRZ_BLOCK_HELD, TRZ_BLOCK_PENDING } trz_block_state;
+
+typedef struct trz_block_info {
+	uint64_t address, size, requested;
+	trz_block_state state;
+	trz_stream stream;      /* it was allocated on; NULL for a free one */
+	const char *tag;        /* "" if it had none, or the history has forgotten */
+	uint64_t frames;        /* the number that the frame callback gave; 0: none */
+} trz_block_info;
+
+typedef struct trz_event_info {
+	const char *action;     /* as in PyTorch's traces: "alloc", "free_requested", "segment_map", "oom", ... */
+	uint64_t address;       /* "oom": free bytes of the device */
+	uint64_t size;          /* bytes; what was asked for, where somebody asked */
+	uint64_t time_ns;       /* since the epoch */
+	trz_stream stream;
+	unsigned pool;
+	const char *tag;
+	uint64_t frames;
+} trz_event_info;
+
+/* NULL: not wanted. */
+typedef struct trz_visitor {
+	void (*segment)(void *user, const trz_segment_info *segment);
+	void (*block)(void *user, const trz_block_info *block);
+	void (*event)(void *user, const trz_event_info *event);
+	void *user;
+} trz_visitor;
+
+/* Callbacks run without a lock of the heap. Calls the driver: no. Errors: HOST_MEMORY, CORRUPT. */
+TRZ_API trz_status trz_walk(trz_heap *heap, const trz_visitor *visitor);
+
 /* ---- configuration ------------------------------------------------------------------------------------ */
 
 /* One option of TERRAZZO_CONF. */

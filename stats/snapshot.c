@@ -520,6 +520,64 @@ static void put_own(struct json *j, const struct snapshot *s)
 	json_close(j, '}');
 }
 
+/* ---- for other writers ------------------------------------------------------------------------------ */
+
+static void visit_gap(const trz_visitor *v, uint64_t from, uint64_t to)
+{
+	if (from < to)
+		v->block(v->user, &(trz_block_info){.address = from, .size = to - from, .tag = ""});
+}
+
+/* Returns the block behind the segment's. */
+static const struct snapshot_block *visit_segment(const struct snapshot *s, const trz_visitor *v,
+                                                  const struct snapshot_range *r, const struct snapshot_block *b)
+{
+	uint64_t at = r->address, end = r->address + r->size;
+	if (v->segment)
+		v->segment(v->user, &(trz_segment_info){.address = r->address,
+		                                        .size = r->size,
+		                                        .pool = r->pool,
+		                                        .small = r->small,
+		                                        .expandable = r->expandable});
+	for (; v->block && b < s->blocks + s->block_count && b->address < end; b++) {
+		visit_gap(v, at, b->address);
+		v->block(v->user, &(trz_block_info){.address = b->address,
+		                                    .size = b->size,
+		                                    .requested = b->requested,
+		                                    .state = b->pending ? TRZ_BLOCK_PENDING : TRZ_BLOCK_HELD,
+		                                    .stream = (trz_stream)b->stream,
+		                                    .tag = tag_text(s, b->tag),
+		                                    .frames = b->frames});
+		at = b->address + b->size;
+	}
+	if (v->block)
+		visit_gap(v, at, end);
+	return b;
+}
+
+static void visit_event(const struct snapshot *s, const trz_visitor *v, const struct history_event *e, int part)
+{
+	v->event(v->user, &(trz_event_info){.action = actions[e->kind].trace[part],
+	                                    .address = moves(e) && part == 0 ? e->from : e->address,
+	                                    .size = e->size,
+	                                    .time_ns = history_clock_epoch_ns(&s->clock, e->time),
+	                                    .stream = lays(e) ? NULL : (trz_stream)e->stream,
+	                                    .pool = e->pool,
+	                                    .tag = tag_text(s, e->tag),
+	                                    .frames = e->frames});
+}
+
+void snapshot_walk(const struct snapshot *s, const trz_visitor *v)
+{
+	const struct snapshot_block *b = s->blocks;
+	for (size_t i = 0; i < s->range_count; i++)
+		b = visit_segment(s, v, &s->ranges[i], b);
+	for (size_t i = 0; v->event && i < s->event_count; i++)
+		for (int part = 0; part < 2; part++)
+			if (actions[s->events[i].kind].trace[part])
+				visit_event(s, v, &s->events[i], part);
+}
+
 /* ---- the whole -------------------------------------------------------------------------------------- */
 
 /* PyTorch's options first, as the heap behaves, since tools may look for them. */

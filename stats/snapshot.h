@@ -117,6 +117,11 @@ trz_status snapshot_seal(struct snapshot *s);
 
 void snapshot_free(struct snapshot *s);
 
+/* ---- what a sealed snapshot says, for other writers --------------------------------------------------- */
+
+/* The visitor's callbacks, in the order that terrazzo.h tells. */
+void snapshot_walk(const struct snapshot *s, const trz_visitor *visitor);
+
 /* ---- writing a sealed snapshot ---------------------------------------------------------------------- */
 
 /* Takes the next bytes; false: they cannot be written, and it is not called again. */

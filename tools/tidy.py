@@ -49,7 +49,7 @@ C_SUFFIXES = {".c", ".h", ".def"}
 CODE_SUFFIXES = C_SUFFIXES | {".py", ".sh", ".cmake", ".map", ".in"}
 CODE_NAMES = {"CMakeLists.txt", "Makefile", "run"}
 TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".json", ".ini", ".txt"}
-REPEATED_NAMES = {"CMakeLists.txt", "README.md", "__init__.py", "__main__.py"}
+REPEATED_NAMES = {"CMakeLists.txt", "README.md", "__init__.py", "__main__.py", "sitecustomize.py"}
 SKIPPED_FOLDERS = {".git", "build", "__pycache__", "corpus", ".cache"}
 
 MARKS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK"]) + r")\b")
@@ -254,7 +254,7 @@ def check_dead_files(tree):
     included = {Path(target).name for file in tree.c_files for _, target in file.includes}
     for file in tree.c_files:
         if file.path.suffix == ".c":
-            depth = 3 if file.folder in ("tests", "lookalike") else 2
+            depth = 3 if file.folder in ("tests", "plug", "lookalike") else 2
             if file.folder not in set(LAYERS) | {"tests"} or len(file.path.parts) != depth:
                 if file.path.parts[:2] != ("tests", "install"):
                     tree.report(file, 1, "dead file", "no rule of CMake compiles it")

@@ -116,8 +116,8 @@ class Program(Case):
         self.assertIn("--capacity=SIZE", self.run_cli("replay", "--help"))
 
     def test_usage_errors_name_the_thing(self):
-        self.assert_fails("a command is missing: sim, estimate, replay, synth, config or costs")
-        self.assert_fails("there is no command 'repaly'; commands: sim, estimate, replay, synth, config, costs",
+        self.assert_fails("a command is missing: sim, estimate, run, replay, synth, config or costs")
+        self.assert_fails("there is no command 'repaly'; commands: sim, estimate, run, replay, synth, config, costs",
                           "repaly")
         self.assert_fails("a trace is missing", "replay")
         self.assert_fails("'12zb' is no size", "replay", "--capacity", "12zb", "x")
@@ -152,6 +152,15 @@ class Program(Case):
         self.assert_fails("no_such_key", "config", "--check", "no_such_key:1")
         self.assert_fails("limit", "config", "--check", "limit:much")
         self.assert_fails("one argument too many", "config", "limit")
+
+    def test_run_changes_the_environment_alone(self):
+        said = self.run_cli("run", "-c", "tile_size:32MiB", "--", "sh", "-c",
+                            "echo $TERRAZZO $TERRAZZO_CONF ${PYTHONPATH%%:*}").split()
+        self.assertEqual(said[:2], ["1", "tile_size:32MiB"])
+        self.assertTrue(os.path.exists(os.path.join(said[2], "sitecustomize.py")))
+        self.assert_fails("there is no option", "run", "-c", "nonesuch:1", "ls")
+        self.assert_fails("a command is missing", "run")
+        self.assert_fails("nonesuch: cannot be run", "run", "nonesuch")
 
     def test_costs(self):
         rows = [row.split() for row in self.run_cli("costs").splitlines()]

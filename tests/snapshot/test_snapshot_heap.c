@@ -134,6 +134,70 @@ static void test_without_a_history(void **state)
 	unlink(path);
 }
 
+struct sums {
+	uint64_t segments, blocks, held, requested, at;
+	unsigned allocs, frees, maps;
+	bool tagged;
+};
+
+static void add_segment(void *user, const trz_segment_info *s)
+{
+	struct sums *sums = user;
+	assert_int_equal(sums->segments, sums->blocks);
+	sums->segments += s->size;
+	sums->at = s->address;
+	assert_true(s->expandable);
+	assert_int_equal(s->pool, 0);
+}
+
+static void add_block(void *user, const trz_block_info *b)
+{
+	struct sums *sums = user;
+	assert_int_equal(b->address, sums->at);
+	sums->at += b->size;
+	sums->blocks += b->size;
+	sums->held += b->state == TRZ_BLOCK_HELD ? b->size : 0;
+	sums->requested += b->requested;
+	sums->tagged |= strcmp(b->tag, "walk") == 0;
+}
+
+static void add_event(void *user, const trz_event_info *e)
+{
+	struct sums *sums = user;
+	sums->allocs += strcmp(e->action, "alloc") == 0;
+	sums->frees += strcmp(e->action, "free_requested") == 0;
+	sums->maps += strcmp(e->action, "segment_map") == 0;
+	assert_true(e->time_ns > 0);
+}
+
+static void test_walk_tells_what_a_snapshot_does(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	struct sums sums = {0};
+	uint64_t reserved, held;
+	assert_ok(trz_history_start(r.heap, 100));
+	trz_set_tag("walk");
+	void *p = rig_alloc(&r, 1000, NULL), *q = rig_alloc(&r, MIB(30), NULL), *gone = rig_alloc(&r, MIB(3), NULL);
+	trz_set_tag(NULL);
+	rig_free(&r, gone);
+	assert_ok(trz_walk(r.heap, &(trz_visitor){add_segment, add_block, add_event, &sums}));
+	assert_ok(trz_stat(r.heap, "reserved_bytes.all.current", &reserved));
+	assert_ok(trz_stat(r.heap, "requested_bytes.all.current", &held));
+	assert_int_equal(sums.segments, reserved);
+	assert_int_equal(sums.blocks, reserved);
+	assert_int_equal(sums.requested, held);
+	assert_in_range(sums.held, held, held + KIB(32));
+	assert_int_equal(sums.allocs, 3);
+	assert_int_equal(sums.frees, 1);
+	assert_true(sums.maps > 0 && sums.tagged);
+	assert_ok(trz_walk(r.heap, &(trz_visitor){0}));
+	assert_int_equal(trz_walk(r.heap, NULL), TRZ_ERROR_INVALID_ARGUMENT);
+	rig_free(&r, p);
+	rig_free(&r, q);
+	rig_close(&r);
+}
+
 static void test_bad_arguments(void **state)
 {
 	(void)state;
@@ -153,6 +217,7 @@ int main(void)
 		cmocka_unit_test(test_wrapped_rings),
 		cmocka_unit_test(test_classic_segments),
 		cmocka_unit_test(test_without_a_history),
+		cmocka_unit_test(test_walk_tells_what_a_snapshot_does),
 		cmocka_unit_test(test_bad_arguments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

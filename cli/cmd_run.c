@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * terrazzo run: a Python program with terrazzo as PyTorch's allocator, unchanged.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "error.h"
+
+enum { OPTION_CONF = 'c' };
+
+static const struct argp_option options[] = {
+	{ "conf", OPTION_CONF, "KEY:VALUE,...", 0, "TERRAZZO_CONF for the program; 'terrazzo config' lists the keys", 0 },
+	{ 0 }
+};
+
+struct run_command {
+	const char *conf;
+	char **argv;
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	struct run_command *c = state->input;
+	switch (key) {
+	case OPTION_CONF:
+		if (trz_config_check(arg) != TRZ_OK)
+			argp_error(state, "%s", trz_last_error());
+		c->conf = arg;
+		return 0;
+	case ARGP_KEY_ARG:
+		c->argv = state->argv + state->next - 1;
+		state->next = state->argc;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "a command is missing, such as: terrazzo run -- python train.py");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* The folder of the sitecustomize module that activates terrazzo: of a wheel, an installation, a source tree. */
+static trz_status find_inject(char path[PATH_MAX])
+{
+	static const char *const places[] = { "../torch/inject", "../share/terrazzo/python/terrazzo/torch/inject",
+	                                      "../../python/terrazzo/torch/inject" };
+	char exe[PATH_MAX], tried[PATH_MAX + 64];
+	ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	if (length > 0) {
+		exe[length] = '\0';
+		*strrchr(exe, '/') = '\0';
+	}
+	for (size_t i = 0; length > 0 && i < sizeof places / sizeof *places; i++) {
+		snprintf(tried, sizeof tried, "%s/%s/sitecustomize.py", exe, places[i]);
+		if (access(tried, R_OK) != 0)
+			continue;
+		*strrchr(tried, '/') = '\0';
+		if (realpath(tried, path))
+			return TRZ_OK;
+	}
+	return trz_fail(TRZ_ERROR_NOT_FOUND, "the Python part of terrazzo is missing: it does not lie in "
+	                "../share/terrazzo/python, seen from this program; install terrazzo whole");
+}
+
+static trz_status set_environment(const struct run_command *c, const char *inject)
+{
+	const char *old = getenv("PYTHONPATH");
+	char *path;
+	if (asprintf(&path, "%s%s%s", inject, old && *old ? ":" : "", old ? old : "") < 0)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for PYTHONPATH");
+	/* putenv keeps the strings, and this process is about to become another program. */
+	char *entry, *conf = NULL;
+	bool ok = asprintf(&entry, "PYTHONPATH=%s", path) >= 0 && putenv(entry) == 0;
+	static char on[] = "TERRAZZO=1";
+	ok = ok && putenv(on) == 0;
+	if (ok && c->conf)
+		ok = asprintf(&conf, "TERRAZZO_CONF=%s", c->conf) >= 0 && putenv(conf) == 0;
+	free(path);
+	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
+}
+
+int cli_run(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_option,
+		.args_doc = "[--] COMMAND [ARGUMENT...]",
+		.doc = "Runs a program, and the Python programs that it starts, with terrazzo as PyTorch's allocator of GPU "
+		       "memory.\vNothing of the program changes; where terrazzo cannot be installed it says why, and the "
+		       "program runs on PyTorch's own allocator. The exit status is the program's.",
+	};
+	struct run_command c = {0};
+	char inject[PATH_MAX];
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
+	trz_status status = find_inject(inject);
+	if (status == TRZ_OK)
+		status = set_environment(&c, inject);
+	if (status != TRZ_OK)
+		return cli_fail(status);
+	execvp(c.argv[0], c.argv);
+	return cli_fail(trz_fail(TRZ_ERROR_NOT_FOUND, "%s: cannot be run: %s", c.argv[0], strerror(errno)));
+}

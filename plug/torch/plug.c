@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heaps of a PyTorch process, one per device, and the hooks of CUDAPluggableAllocator over them.
+ */
+#include "plug.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "terrazzo_driver.h"
+
+/* Written under `lock`, never back to NULL. */
+static _Atomic(trz_heap *) heaps[TRZ_TORCH_DEVICES];
+static double fractions[TRZ_TORCH_DEVICES];  /* + 1, so that 0 says that none was set */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* In a child made by fork() after a heap was opened: the parent's locks may be held there, the driver is unusable. */
+static atomic_bool forked;
+
+/* Guarded by `lock`. */
+static void (*on_open)(int device, trz_heap *heap);
+
+/* ---- failures -------------------------------------------------------------------------------------------- */
+
+static _Thread_local char own_text[256];
+static _Thread_local bool own_failure;
+
+trz_status plug_fail(trz_status status, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	vsnprintf(own_text, sizeof own_text, format, args);
+	va_end(args);
+	own_failure = true;
+	return status;
+}
+
+trz_status plug_pass(trz_status status)
+{
+	if (status != TRZ_OK)
+		own_failure = false;
+	return status;
+}
+
+const char *trz_torch_last_error(void)
+{
+	return own_failure ? own_text : trz_last_error();
+}
+
+static trz_status in_child(void)
+{
+	return plug_fail(TRZ_ERROR_SHUTDOWN,
+	                 "CUDA memory cannot be used in a process made by fork() after its parent used it: start workers "
+	                 "with the \"spawn\" method, or before the first CUDA call");
+}
+
+/* A free must not throw, so that is all that can be done; once, since frees come in thousands. */
+static void warn_of_free(const void *ptr)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	if (!atomic_flag_test_and_set(&told))
+		fprintf(stderr, "terrazzo: a free of %p failed: %s\n", ptr, trz_torch_last_error());
+}
+
+/* ---- heaps ----------------------------------------------------------------------------------------------- */
+
+static inline trz_heap *heap_of(int device)
+{
+	return atomic_load_explicit(&heaps[device], memory_order_acquire);
+}
+
+void trz_torch_on_open(void (*callback)(int device, trz_heap *heap))
+{
+	pthread_mutex_lock(&lock);
+	on_open = callback;
+	for (int device = 0; device < TRZ_TORCH_DEVICES; device++)
+		if (heap_of(device) && callback)
+			callback(device, heap_of(device));
+	pthread_mutex_unlock(&lock);
+}
+
+static void note_fork(void)
+{
+	atomic_store_explicit(&forked, true, memory_order_relaxed);
+}
+
+static trz_status open_heap(int device)
+{
+	static bool watching;
+	trz_heap *heap;
+	trz_open_params params = {.device = device};
+	trz_status status = plug_pass(trz_open(&params, &heap));
+	if (status != TRZ_OK)
+		return status;
+	if (!watching)
+		pthread_atfork(NULL, NULL, note_fork);
+	watching = true;
+	if (on_open)
+		on_open(device, heap);
+	atomic_store_explicit(&heaps[device], heap, memory_order_release);
+	return TRZ_OK;
+}
+
+trz_status trz_torch_heap(int device, bool open, trz_heap **out)
+{
+	trz_status status = TRZ_OK;
+	*out = NULL;
+	if (device < 0 || device >= TRZ_TORCH_DEVICES)
+		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "there is no device %d", device);
+	if (atomic_load_explicit(&forked, memory_order_relaxed))
+		return in_child();
+	if (open && !heap_of(device)) {
+		pthread_mutex_lock(&lock);
+		if (!heap_of(device))
+			status = open_heap(device);
+		pthread_mutex_unlock(&lock);
+	}
+	*out = heap_of(device);
+	return status;
+}
+
+trz_heap *trz_torch_owner(const void *ptr)
+{
+	trz_pointer_info info;
+	if (!ptr || atomic_load_explicit(&forked, memory_order_relaxed))
+		return NULL;
+	for (int device = 0; device < TRZ_TORCH_DEVICES; device++)
+		if (heap_of(device) && trz_query(heap_of(device), ptr, &info) == TRZ_OK)
+			return heap_of(device);
+	return NULL;
+}
+
+/* ---- allocation ------------------------------------------------------------------------------------------ */
+
+trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void **out)
+{
+	trz_heap *heap;
+	*out = NULL;
+	if (size == 0)
+		return TRZ_OK;
+	trz_status status = trz_torch_heap(device, true, &heap);
+	return status == TRZ_OK ? plug_pass(trz_alloc(heap, size, 0, stream, out)) : status;
+}
+
+static trz_status free_anywhere(void *ptr, int device)
+{
+	trz_heap *owner = trz_torch_owner(ptr);
+	return owner ? plug_pass(trz_free(owner, ptr))
+	             : plug_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not memory of terrazzo on device %d or any other", ptr,
+	                         device);
+}
+
+trz_status trz_torch_try_free(void *ptr, int device)
+{
+	if (!ptr || atomic_load_explicit(&forked, memory_order_relaxed))
+		return TRZ_OK;
+	trz_heap *heap = device >= 0 && device < TRZ_TORCH_DEVICES ? heap_of(device) : NULL;
+	trz_status status = heap ? plug_pass(trz_free(heap, ptr)) : TRZ_ERROR_WRONG_DEVICE;
+	return status == TRZ_ERROR_WRONG_DEVICE ? free_anywhere(ptr, device) : status;
+}
+
+void *trz_torch_segment_alloc(size_t size, int device, trz_stream stream)
+{
+	void *ptr;
+	trz_torch_try_alloc(size, device, stream, &ptr);
+	return ptr;
+}
+
+void *trz_torch_alloc(size_t size, int device, trz_stream stream)
+{
+	void *ptr;
+	trz_status status = trz_torch_try_alloc(size, device, stream, &ptr);
+	if (status != TRZ_OK)
+		plug_throw(status, trz_torch_last_error());
+	return ptr;
+}
+
+void trz_torch_free(void *ptr, size_t size, int device, trz_stream stream)
+{
+	(void)size;
+	(void)stream;
+	if (trz_torch_try_free(ptr, device) != TRZ_OK)
+		warn_of_free(ptr);
+}
+
+/* ---- hooks ----------------------------------------------------------------------------------------------- */
+
+void trz_torch_init(int device_count)
+{
+	(void)device_count;  /* heaps are opened when they are needed: one costs a device its context */
+}
+
+size_t trz_torch_trim(size_t keep)
+{
+	size_t sum = 0;
+	if (atomic_load_explicit(&forked, memory_order_relaxed))
+		return 0;
+	for (int device = 0; device < TRZ_TORCH_DEVICES; device++) {
+		size_t released = 0;
+		if (heap_of(device))
+			trz_trim(heap_of(device), keep, &released);
+		sum += released;
+	}
+	return sum;
+}
+
+void trz_torch_reset(void)
+{
+	trz_torch_trim(0);
+}
+
+static trz_status device_total(int device, uint64_t *total)
+{
+	const trz_driver *driver;
+	trz_device_info info;
+	trz_status status = plug_pass(trz_driver_cuda(&driver));
+	if (status == TRZ_OK && driver->device_info(driver->self, device, &info) != TRZ_OK)
+		status = plug_fail(TRZ_ERROR_NO_DEVICE, "device %d: %s", device, trz_driver_last_error());
+	if (status == TRZ_OK)
+		*total = info.total_bytes;
+	return status;
+}
+
+trz_status trz_torch_set_fraction(int device, double fraction)
+{
+	trz_heap *heap;
+	uint64_t total = 0;
+	if (!(fraction >= 0 && fraction <= 1))
+		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "a fraction of %g of a device's memory: it must be from 0 to 1",
+		                 fraction);
+	trz_status status = trz_torch_heap(device, true, &heap);
+	if (status == TRZ_OK)
+		status = device_total(device, &total);
+	if (status != TRZ_OK)
+		return status;
+	/* A limit of 0 would be none at all. */
+	size_t limit = fraction == 1 ? 0 : (size_t)((double)total * fraction);
+	status = plug_pass(trz_set_limit(heap, limit || fraction == 1 ? limit : 1));
+	pthread_mutex_lock(&lock);
+	fractions[device] = fraction + 1;
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+double trz_torch_get_fraction(int device)
+{
+	double kept = 0;
+	pthread_mutex_lock(&lock);
+	if (device >= 0 && device < TRZ_TORCH_DEVICES)
+		kept = fractions[device];
+	pthread_mutex_unlock(&lock);
+	return kept == 0 ? 1 : kept - 1;
+}
+
+void trz_torch_memory_fraction(double fraction, int device)
+{
+	trz_status status = trz_torch_set_fraction(device, fraction);
+	if (status != TRZ_OK)
+		plug_throw(status, trz_torch_last_error());
+}
+
+void *trz_torch_base_alloc(void *ptr, size_t *size)
+{
+	trz_pointer_info info;
+	trz_heap *heap = trz_torch_owner(ptr);
+	if (!heap || trz_query(heap, ptr, &info) != TRZ_OK)
+		return ptr;
+	if (size)
+		*size = info.size;
+	return info.base;
+}
+
+void trz_torch_record_stream(void *ptr, trz_stream stream)
+{
+	trz_heap *heap = trz_torch_owner(ptr);
+	trz_status status = heap ? plug_pass(trz_record_stream(heap, ptr, stream)) : TRZ_OK;
+	if (status != TRZ_OK)
+		plug_throw(status, trz_torch_last_error());
+}

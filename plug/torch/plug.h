@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the files of libterrazzo_torch.so.
+ */
+#ifndef TRZ_PLUG_H
+#define TRZ_PLUG_H
+
+#include "terrazzo_torch.h"
+
+#ifdef __cplusplus
+extern "C" {
+#define PLUG_NORETURN [[noreturn]]
+#else
+#define PLUG_NORETURN _Noreturn
+#endif
+
+/* Throws a failure as the exception that PyTorch turns into its Python error. */
+PLUG_NORETURN void plug_throw(trz_status status, const char *text);
+
+/* Keeps a text for trz_torch_last_error() and returns the status. */
+trz_status plug_fail(trz_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Returns the status of a call of terrazzo.h, whose text trz_torch_last_error() gives from now on. */
+trz_status plug_pass(trz_status status);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,1256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Full parity with PyTorch's own allocator: what torch.cuda.memory_stats, snapshots, pools, graph trees, profilers and
+ * observers ask of an allocator, answered from terrazzo's heaps. Compiled by python/terrazzo/torch against the PyTorch
+ * that is installed, since the classes here belong to no stable interface of it.
+ *
+ * Pools that bring an allocator of their own, or forbid splitting, stay with PyTorch's allocator ("native" below): it
+ * knows how to cache memory that is not terrazzo's.
+ */
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+#include <c10/core/impl/GPUTrace.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/util/ApproximateClock.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "plug_pools.hpp"
+
+namespace {
+
+namespace cca = c10::cuda::CUDACachingAllocator;
+using c10::DeviceIndex;
+using c10::MempoolId_t;
+using cca::TraceEntry;
+
+trz_torch_pool_id pool_id(MempoolId_t id)
+{
+	return {id.first, id.second};
+}
+
+MempoolId_t pool_id(trz_torch_pool_id id)
+{
+	return {id.first, id.second};
+}
+
+void check(trz_status status)
+{
+	TORCH_CHECK(status == TRZ_OK, "terrazzo: ", trz_torch_last_error());
+}
+
+trz_heap *heap_of(int device)
+{
+	trz_heap *heap;
+	check(trz_torch_heap(device, true, &heap));
+	return heap;
+}
+
+/* ---- statistics ------------------------------------------------------------------------------------------------- */
+
+/* The statistics of a heap by name. Their order never changes in a process. */
+class Statistics {
+public:
+	explicit Statistics(trz_heap *heap)
+	{
+		size_t count;
+		check(trz_stats(heap, nullptr, 0, &count));
+		values_.resize(count);
+		check(trz_stats(heap, values_.data(), count, &count));
+		static const index *made = make_index(values_);
+		index_ = made;
+	}
+
+	int64_t operator[](const std::string &name) const
+	{
+		auto found = index_->find(name);
+		return found == index_->end() ? 0 : static_cast<int64_t>(values_[found->second].value);
+	}
+
+private:
+	using index = std::unordered_map<std::string, size_t>;
+
+	static const index *make_index(const std::vector<trz_stat_value> &values)
+	{
+		auto *made = new index;
+		for (size_t i = 0; i < values.size(); i++)
+			made->emplace(values[i].name, i);
+		return made;
+	}
+
+	std::vector<trz_stat_value> values_;
+	const index *index_;
+};
+
+/* In the order of PyTorch's StatType. */
+constexpr const char *POOLS[] = {"all", "small_pool", "large_pool"};
+
+cca::DeviceStats read_stats(const Statistics &from)
+{
+	cca::DeviceStats stats;
+	auto flow = [&](c10::CachingAllocator::StatArray &to, const std::string &name) {
+		for (size_t i = 0; i < to.size(); i++) {
+			std::string prefix = name + "." + POOLS[i] + ".";
+			to[i].current = from[prefix + "current"];
+			to[i].peak = from[prefix + "peak"];
+			to[i].allocated = from[prefix + "allocated"];
+			to[i].freed = from[prefix + "freed"];
+		}
+	};
+	flow(stats.allocation, "allocation");
+	flow(stats.segment, "segment");
+	flow(stats.allocated_bytes, "allocated_bytes");
+	flow(stats.reserved_bytes, "reserved_bytes");
+	flow(stats.requested_bytes, "requested_bytes");
+	/* What is pending has been freed, but is active still. The heap does not tell small from large there. */
+	auto active = [&](c10::CachingAllocator::StatArray &to, const c10::CachingAllocator::StatArray &held,
+	                  const char *pending, const std::string &name) {
+		to = held;
+		for (size_t i : {0, 2}) {
+			to[i].current += from[std::string(pending) + ".current"];
+			to[i].freed -= from[std::string(pending) + ".current"];
+			to[i].peak = std::max(to[i].peak, i == 0 ? from[name + ".all.peak"] : to[i].current);
+		}
+	};
+	active(stats.active, stats.allocation, "pending", "active");
+	active(stats.active_bytes, stats.allocated_bytes, "pending_bytes", "active_bytes");
+	stats.num_alloc_retries = from["num_alloc_retries"];
+	stats.num_ooms = from["num_ooms"];
+	stats.num_device_alloc = from["num_device_alloc"];
+	stats.num_device_free = from["num_device_free"];
+	stats.max_split_size = std::numeric_limits<int64_t>::max();
+	return stats;
+}
+
+/* What reset_accumulated_memory_stats() sets to 0, as it was then. */
+void subtract(cca::DeviceStats &stats, const cca::DeviceStats &base)
+{
+	using array = c10::CachingAllocator::StatArray cca::DeviceStats::*;
+	for (array member : {&cca::DeviceStats::allocation, &cca::DeviceStats::segment, &cca::DeviceStats::active,
+	                     &cca::DeviceStats::allocated_bytes, &cca::DeviceStats::reserved_bytes,
+	                     &cca::DeviceStats::active_bytes, &cca::DeviceStats::requested_bytes})
+		for (size_t i = 0; i < (stats.*member).size(); i++) {
+			(stats.*member)[i].allocated -= (base.*member)[i].allocated;
+			(stats.*member)[i].freed -= (base.*member)[i].freed;
+		}
+	stats.num_alloc_retries -= base.num_alloc_retries;
+	stats.num_ooms -= base.num_ooms;
+	stats.num_device_alloc -= base.num_device_alloc;
+	stats.num_device_free -= base.num_device_free;
+}
+
+void add(cca::DeviceStats &stats, const cca::DeviceStats &other)
+{
+	using array = c10::CachingAllocator::StatArray cca::DeviceStats::*;
+	for (array member : {&cca::DeviceStats::allocation, &cca::DeviceStats::segment, &cca::DeviceStats::active,
+	                     &cca::DeviceStats::allocated_bytes, &cca::DeviceStats::reserved_bytes,
+	                     &cca::DeviceStats::active_bytes, &cca::DeviceStats::requested_bytes})
+		for (size_t i = 0; i < (stats.*member).size(); i++) {
+			(stats.*member)[i].current += (other.*member)[i].current;
+			(stats.*member)[i].peak += (other.*member)[i].peak;
+			(stats.*member)[i].allocated += (other.*member)[i].allocated;
+			(stats.*member)[i].freed += (other.*member)[i].freed;
+		}
+	stats.num_device_alloc += other.num_device_alloc;
+	stats.num_device_free += other.num_device_free;
+	for (const auto &[id, stat] : other.reserved_bytes_by_private_pools)
+		stats.reserved_bytes_by_private_pools[id] = stat;
+}
+
+/* ---- history ---------------------------------------------------------------------------------------------------- */
+
+/* What PyTorch wants to know of an allocation or a free besides what the heap's history has. */
+struct Note {
+	uint64_t address;
+	std::shared_ptr<c10::GatheredContext> context;
+	std::string compile_context, user_metadata;
+};
+
+enum NoteKind { NOTE_ALLOC, NOTE_FREE, NOTE_OOM, NOTE_KINDS };
+
+thread_local std::vector<std::string> compile_contexts;
+thread_local std::string user_metadata;
+
+/* While PyTorch records, each operation and its note are made under a shared hold of `gate`, which a snapshot holds
+ * alone: newest first, the notes of an address then match the heap's events of that address one to one. */
+class History {
+public:
+	std::atomic<bool> on{false};
+	std::shared_mutex gate;
+
+	void set(bool enabled, cca::CreateContextFn recorder, size_t entries, cca::RecordContext when, bool clear,
+	         const std::vector<std::string> &skip)
+	{
+		std::unique_lock<std::shared_mutex> alone(gate);
+		entries_ = std::min<size_t>(std::max<size_t>(entries, 1), MOST_EVENTS);
+		recorder_ = enabled ? recorder : nullptr;
+		when_ = enabled ? when : cca::RecordContext::NEVER;
+		skip_ = {skip.begin(), skip.end()};
+		if (!enabled || clear || !on) {
+			forget();
+			for (trz_heap *heap : heaps_)
+				if (heap)
+					check(enabled ? trz_history_start(heap, entries_) : trz_history_stop(heap));
+		}
+		on = enabled;
+	}
+
+	/* A heap that has just been opened. */
+	void join(int device, trz_heap *heap)
+	{
+		std::unique_lock<std::shared_mutex> alone(gate);
+		if (on)
+			check(trz_history_start(heap, entries_));
+		heaps_[device] = heap;
+	}
+
+	std::shared_ptr<c10::GatheredContext> gather(cca::RecordContext least) const
+	{
+		return recorder_ && when_ >= least ? recorder_() : nullptr;
+	}
+
+	void note(NoteKind kind, uint64_t address, std::shared_ptr<c10::GatheredContext> context)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		Note n = {address, nullptr, compile_contexts.empty() ? "N/A" : compile_contexts.back(), user_metadata};
+		if (kind == NOTE_FREE && !context) {
+			auto held = held_.find(address);
+			context = held == held_.end() ? nullptr : held->second;
+		}
+		if (kind == NOTE_ALLOC && context)
+			held_[address] = context;
+		else if (kind == NOTE_FREE)
+			held_.erase(address);
+		if (kind != NOTE_FREE || when_ >= cca::RecordContext::ALLOC)
+			n.context = when_ >= cca::RecordContext::ALLOC ? std::move(context) : nullptr;
+		notes_[kind].push_back(std::move(n));
+		if (notes_[kind].size() > 2 * entries_)
+			notes_[kind].erase(notes_[kind].begin(), notes_[kind].begin() + static_cast<ptrdiff_t>(entries_));
+	}
+
+	void annotate(TraceEntry entry)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		annotations_.push_back(std::move(entry));
+	}
+
+	void annotate_section(DeviceIndex device, const std::vector<std::pair<std::string, std::string>> &metadata)
+	{
+		c10::CachingDeviceAllocator::AnnotationEntry entry(device, 0);
+		entry.time_.t_ = now_us();
+		for (const auto &[name, value] : metadata)
+			entry.recordUserMetadata(name, value);
+		std::lock_guard<std::mutex> guard(lock_);
+		sections_.push_back(std::move(entry));
+	}
+
+	std::shared_ptr<c10::GatheredContext> held(uint64_t address)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		auto found = held_.find(address);
+		return found == held_.end() ? nullptr : found->second;
+	}
+
+	bool skips(const std::string &action) const
+	{
+		return skip_.count(action) != 0;
+	}
+
+	const std::vector<c10::CachingDeviceAllocator::AnnotationEntry> &sections() const
+	{
+		return sections_;
+	}
+
+	/* Gives the entries of a device their notes, and adds annotations. The gate is held alone. */
+	void complete(std::vector<TraceEntry> &entries, DeviceIndex device);
+
+	static time_t now_us()
+	{
+		using namespace std::chrono;
+		return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+	}
+
+private:
+	/* PyTorch's default is unlimited; the heap's ring is made at once (48 bytes an event, touched when used). */
+	static constexpr size_t MOST_EVENTS = size_t{1} << 22;
+
+	void forget()
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		for (auto &notes : notes_)
+			notes.clear();
+		held_.clear();
+		annotations_.clear();
+		sections_.clear();
+	}
+
+	trz_heap *heaps_[TRZ_TORCH_DEVICES] = {};
+	size_t entries_ = 1;
+	cca::CreateContextFn recorder_ = nullptr;
+	cca::RecordContext when_ = cca::RecordContext::NEVER;
+	std::unordered_set<std::string> skip_;
+
+	std::mutex lock_;
+	std::vector<Note> notes_[NOTE_KINDS];  /* oldest first */
+	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> held_;
+	std::vector<TraceEntry> annotations_;
+	std::vector<c10::CachingDeviceAllocator::AnnotationEntry> sections_;
+};
+
+void History::complete(std::vector<TraceEntry> &entries, DeviceIndex device)
+{
+	/* For each kind and address: positions of notes, the newest at the end. OOM has no address. */
+	std::unordered_map<uint64_t, std::vector<const Note *>> left[NOTE_KINDS];
+	for (int kind = 0; kind < NOTE_KINDS; kind++)
+		for (const Note &n : notes_[kind])
+			left[kind][kind == NOTE_OOM ? static_cast<uint64_t>(device) : n.address].push_back(&n);
+	for (auto e = entries.rbegin(); e != entries.rend(); ++e) {
+		bool oom = e->action_ == TraceEntry::OOM;
+		bool freed = e->action_ == TraceEntry::FREE_REQUESTED || e->action_ == TraceEntry::FREE_COMPLETED;
+		if (!oom && !freed && e->action_ != TraceEntry::ALLOC)
+			continue;
+		auto &kind = left[oom ? NOTE_OOM : freed ? NOTE_FREE : NOTE_ALLOC];
+		auto found = kind.find(oom ? static_cast<uint64_t>(device) : e->addr_);
+		if (found == kind.end() || found->second.empty())
+			continue;
+		const Note *n = found->second.back();
+		e->context_ = n->context;
+		e->compile_context_ = n->compile_context;
+		if (!n->user_metadata.empty())
+			e->user_metadata_ = n->user_metadata;
+		if (e->action_ != TraceEntry::FREE_COMPLETED)  /* its free_requested comes next */
+			found->second.pop_back();
+	}
+	for (const TraceEntry &a : annotations_)
+		if (a.device_ == device)
+			entries.push_back(a);
+	std::stable_sort(entries.begin(), entries.end(),
+	                 [](const TraceEntry &a, const TraceEntry &b) { return a.time_.t_ < b.time_.t_; });
+}
+
+History &history()
+{
+	static History *h = new History;
+	return *h;
+}
+
+/* ---- snapshots -------------------------------------------------------------------------------------------------- */
+
+/* Turns what trz_walk tells of one heap into PyTorch's structures. */
+struct Walk {
+	DeviceIndex device;
+	MempoolId_t wanted;
+	bool all;
+	std::vector<c10::CachingDeviceAllocator::SegmentInfo> segments;
+	std::vector<TraceEntry> entries;
+	bool in_segment = false;
+
+	MempoolId_t id_of(unsigned number) const
+	{
+		return number ? pool_id(trz_torch_pool_by_number(device, number)) : MempoolId_t{0, 0};
+	}
+
+	void segment(const trz_segment_info &s)
+	{
+		MempoolId_t id = id_of(s.pool);
+		in_segment = all || id == wanted;
+		if (!in_segment)
+			return;
+		c10::CachingDeviceAllocator::SegmentInfo info;
+		info.device = device;
+		info.address = s.address;
+		info.total_size = s.size;
+		info.is_large = !s.small;
+		info.is_expandable = s.expandable;
+		info.owner_private_pool_id = id;
+		segments.push_back(std::move(info));
+	}
+
+	void block(const trz_block_info &b)
+	{
+		if (!in_segment)
+			return;
+		auto &s = segments.back();
+		c10::CachingDeviceAllocator::BlockInfo info;
+		info.size = b.size;
+		info.requested_size = b.requested;
+		info.allocated = b.state == TRZ_BLOCK_HELD;
+		info.active = b.state != TRZ_BLOCK_FREE;
+		if (info.active)
+			info.context_when_allocated = history().held(b.address);
+		s.requested_size += info.allocated ? b.requested : 0;
+		s.allocated_size += info.allocated ? b.size : 0;
+		s.active_size += info.active ? b.size : 0;
+		s.blocks.push_back(std::move(info));
+	}
+
+	void event(const trz_event_info &e)
+	{
+		if (history().skips(e.action))
+			return;
+		TraceEntry entry(c10::CachingDeviceAllocator::parseTraceEntryAction(e.action), device, e.address, e.size,
+		                 e.stream, id_of(e.pool), 0, nullptr, "N/A", e.tag);
+		entry.time_.t_ = static_cast<time_t>(e.time_ns / 1000);
+		entries.push_back(std::move(entry));
+	}
+
+	void run(trz_heap *heap, bool traces)
+	{
+		trz_visitor v = {};
+		v.user = this;
+		v.segment = [](void *user, const trz_segment_info *s) { static_cast<Walk *>(user)->segment(*s); };
+		v.block = [](void *user, const trz_block_info *b) { static_cast<Walk *>(user)->block(*b); };
+		if (traces)
+			v.event = [](void *user, const trz_event_info *e) { static_cast<Walk *>(user)->event(*e); };
+		check(trz_walk(heap, &v));
+	}
+};
+
+cca::AllocatorConfigInfo config_info()
+{
+	cca::AllocatorConfigInfo c = {};
+	const char *settings = getenv("TERRAZZO_CONF");
+	c.max_split_size = std::numeric_limits<size_t>::max();
+	c.pinned_num_register_threads = 1;
+	c.expandable_segments = true;
+	c.release_lock_on_malloc = true;
+	c.last_allocator_settings = settings ? settings : "";
+	c.max_round_threshold = std::numeric_limits<size_t>::max();
+	c.max_cached_size = std::numeric_limits<size_t>::max();
+	return c;
+}
+
+/* ---- the allocator ---------------------------------------------------------------------------------------------- */
+
+struct Checkpoint : cca::AllocatorState {
+	Checkpoint(DeviceIndex on, MempoolId_t of, trz_pool_state *kept) : device(on), id(of), state(kept)
+	{
+	}
+	~Checkpoint() override
+	{
+		trz_pool_state_free(state);
+	}
+	DeviceIndex device;
+	MempoolId_t id;
+	trz_pool_state *state;
+};
+
+/* A diversion to a pool of the native allocator, or one of ours that is newer or older than such a one. */
+struct Diversion {
+	int device;
+	MempoolId_t id;
+	bool native;
+	std::function<bool(cudaStream_t)> filter;
+};
+
+void *no_alloc(size_t, int, cudaStream_t)
+{
+	return nullptr;
+}
+
+void no_free(void *, size_t, int, cudaStream_t)
+{
+}
+
+class Allocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator {
+public:
+	explicit Allocator(cca::CUDAAllocator *native) : CUDAPluggableAllocator(no_alloc, no_free), native_(native)
+	{
+		initialized_ = true;
+	}
+
+	/* -- allocation -- */
+
+	c10::DataPtr allocate(size_t size) override
+	{
+		DeviceIndex device = c10::cuda::current_device();
+		void *ptr = alloc(size, device, c10::cuda::getCurrentCUDAStream(device).stream());
+		return {ptr, ptr, &free_any, c10::Device(c10::DeviceType::CUDA, device)};
+	}
+
+	c10::DeleterFnPtr raw_deleter() const override
+	{
+		return &free_any;
+	}
+
+	void *raw_alloc(size_t size) override
+	{
+		DeviceIndex device = c10::cuda::current_device();
+		return alloc(size, device, c10::cuda::getCurrentCUDAStream(device).stream());
+	}
+
+	void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override
+	{
+		return alloc(size, c10::cuda::current_device(), stream);
+	}
+
+	void raw_delete(void *ptr) override
+	{
+		free_any(ptr);
+	}
+
+	void init(int device_count) override
+	{
+		device_count_ = device_count;
+		trz_torch_init(device_count);
+	}
+
+	/* From now on PyTorch allocates here; before, changing to it is possible. */
+	void take_over()
+	{
+		installed = this;
+		trz_torch_on_open(opened);
+		c10::SetAllocator(c10::DeviceType::CUDA, this, 255);
+	}
+
+	void recordStream(const c10::DataPtr &ptr, c10::cuda::CUDAStream stream) override
+	{
+		if (!ptr.get())
+			return;
+		if (trz_torch_owner(ptr.get()))
+			trz_torch_record_stream(ptr.get(), stream.stream());
+		else if (native_used_)
+			native_->recordStream(ptr, stream);
+	}
+
+	void *getBaseAllocation(void *ptr, size_t *size) override
+	{
+		return trz_torch_base_alloc(ptr, size);
+	}
+
+	/* -- limits, cache, statistics -- */
+
+	double getMemoryFraction(DeviceIndex device) override
+	{
+		return trz_torch_get_fraction(device);
+	}
+
+	void setMemoryFraction(double fraction, DeviceIndex device) override
+	{
+		check(trz_torch_set_fraction(device, fraction));
+	}
+
+	void emptyCache(MempoolId_t id) override
+	{
+		/* PyTorch names a pool when it drops it: what that had free is the heap's by then, and stays there. */
+		if (id == MempoolId_t{0, 0})
+			trz_torch_trim(0);
+		if (native_used_)
+			native_->emptyCache(id);
+	}
+
+	void cacheInfo(DeviceIndex device, size_t *largest) override
+	{
+		check(trz_largest_block(heap_of(device), c10::cuda::getCurrentCUDAStream(device).stream(), largest));
+	}
+
+	std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override
+	{
+		std::vector<cca::StreamSegmentSize> sizes;
+		for (const auto &s : walk(device, {0, 0}, true, false).segments)
+			if (s.is_expandable)
+				sizes.emplace_back(nullptr, !s.is_large, s.total_size);
+		return sizes;
+	}
+
+	cca::DeviceStats getDeviceStats(DeviceIndex device) override;
+	void resetAccumulatedStats(DeviceIndex device) override;
+	void resetPeakStats(DeviceIndex device) override;
+
+	/* Off, what is freed goes back to the device as soon as its work has completed. */
+	void enable(bool value) override
+	{
+		watch(WATCH_UNCACHED, !value);
+	}
+
+	bool isEnabled() const override
+	{
+		return !(watched_ & WATCH_UNCACHED);
+	}
+
+	/* -- history and snapshots -- */
+
+	cca::SnapshotInfo snapshot(MempoolId_t id, bool include_traces) override;
+
+	void recordHistory(bool enabled, cca::CreateContextFn recorder, size_t entries, cca::RecordContext when, bool clear,
+	                   const std::vector<std::string> &skip_actions) override
+	{
+		history().set(enabled, recorder, entries, when, clear, skip_actions);
+		watch(WATCH_HISTORY, enabled);
+		if (native_used_)
+			native_->recordHistory(enabled, recorder, entries, when, clear, skip_actions);
+	}
+
+	bool isHistoryEnabled() override
+	{
+		return history().on;
+	}
+
+	std::shared_ptr<c10::GatheredContext> getContextForPointer(const void *ptr) override
+	{
+		return history().held(reinterpret_cast<uint64_t>(ptr));
+	}
+
+	void recordAnnotation(const std::vector<std::pair<std::string, std::string>> &metadata) override
+	{
+		if (history().on)
+			history().annotate_section(c10::cuda::current_device(), metadata);
+	}
+
+	void pushCompileContext(std::string &metadata) override
+	{
+		compile_contexts.push_back(metadata);
+	}
+
+	void popCompileContext() override
+	{
+		if (!compile_contexts.empty())
+			compile_contexts.pop_back();
+	}
+
+	bool supportsUserMetadata() override
+	{
+		return true;
+	}
+
+	void setUserMetadata(const std::string &metadata) override
+	{
+		user_metadata = metadata;
+	}
+
+	std::string getUserMetadata() override
+	{
+		return user_metadata;
+	}
+
+	void annotateMemory(const void *ptr, const std::string &metadata) override;
+
+	void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		observers_.push_back(std::move(observer));
+	}
+
+	void attachOomRejectionObserver(cca::OomRejectionObserver) override
+	{
+		/* Nothing is rejected before the device has been asked: there is nothing to observe. */
+	}
+
+	void attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker) override
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		trackers_.push_back(std::move(tracker));
+		watch(WATCH_TRACKERS, true);
+	}
+
+	/* -- pools -- */
+
+	void createOrIncrefPool(DeviceIndex device, MempoolId_t id, std::shared_ptr<cca::CUDAAllocator> allocator) override;
+	void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use) override;
+	void setNoSplit(DeviceIndex device, MempoolId_t id) override;
+	int getPoolUseCount(DeviceIndex device, MempoolId_t id) override;
+	void beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter) override;
+	void endAllocateToPool(DeviceIndex device, MempoolId_t id) override;
+	void releasePool(DeviceIndex device, MempoolId_t id) override;
+
+	bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
+	                              const std::unordered_set<void *> &expected) override;
+	std::shared_ptr<cca::AllocatorState> getCheckpointState(DeviceIndex device, MempoolId_t id) override;
+	cca::CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<cca::AllocatorState> state) override;
+
+	/* -- several devices and processes -- */
+
+	cca::ShareableHandle shareIpcHandle(void *ptr) override;
+	std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
+
+	cudaError_t memcpyAsync(void *dst, int dst_device, const void *src, int src_device, size_t count,
+	                        cudaStream_t stream, bool) override
+	{
+		/* Memory that is mapped by the driver's virtual memory functions has no mapping on other devices. */
+		if (dst_device == src_device)
+			return cudaMemcpyAsync(dst, src, count, cudaMemcpyDeviceToDevice, stream);
+		return cudaMemcpyPeerAsync(dst, dst_device, src, src_device, count, stream);
+	}
+
+	std::string name() override
+	{
+		return "terrazzo";
+	}
+
+private:
+	/* What makes an operation take the long way. */
+	enum { WATCH_HISTORY = 1, WATCH_TRACKERS = 2, WATCH_NATIVE = 4, WATCH_UNCACHED = 8 };
+
+	void watch(unsigned what, bool on)
+	{
+		if (on)
+			watched_ |= what;
+		else
+			watched_ &= ~what;
+	}
+
+	/* The device of the thread's newest allocation: where a free is tried first. */
+	static int &hint()
+	{
+		static thread_local int device;
+		return device;
+	}
+
+	void *alloc(size_t size, DeviceIndex device, cudaStream_t stream)
+	{
+		void *ptr = nullptr;
+		hint() = device;
+		if (C10_UNLIKELY(watched_ || c10::memoryProfilingEnabled()))
+			return alloc_watched(size, device, stream);
+		trz_status status = trz_torch_try_alloc(size, device, stream, &ptr);
+		if (C10_UNLIKELY(status != TRZ_OK))
+			refuse(status, size, device);
+		const c10::impl::PyInterpreter *tracer = c10::impl::GPUTrace::get_trace();
+		if (C10_UNLIKELY(tracer != nullptr))
+			(*tracer)->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
+		return ptr;
+	}
+
+	static void free_any(void *ptr);
+	static bool collect(void *, const trz_oom_info *);
+	static void opened(int device, trz_heap *heap);
+
+	void *alloc_watched(size_t size, DeviceIndex device, cudaStream_t stream);
+	trz_status alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, void **ptr);
+	void free_watched(void *ptr);
+	void tell_profiler(void *ptr, int64_t size, DeviceIndex device);
+	void tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size, cudaStream_t stream);
+	[[noreturn]] void refuse(trz_status status, size_t size, DeviceIndex device);
+
+	cca::CUDAAllocator *use_native();
+	bool is_native(int device, MempoolId_t id);
+	bool goes_native(int device, cudaStream_t stream);
+	Walk walk(DeviceIndex device, MempoolId_t id, bool all, bool traces);
+	void add_pools(cca::DeviceStats &stats, trz_heap *heap, DeviceIndex device);
+
+	static Allocator *installed;
+	cca::CUDAAllocator *const native_;
+	std::atomic<bool> native_used_{false};
+	std::atomic<unsigned> watched_{0};
+	int device_count_ = 1;
+
+	std::mutex lock_;  /* of what follows */
+	std::vector<cca::OutOfMemoryObserver> observers_;
+	std::vector<cca::AllocatorTraceTracker> trackers_;
+	std::map<std::pair<int, MempoolId_t>, bool> native_pools_;
+	std::vector<Diversion> diversions_;  /* the newest last */
+	std::map<int, cca::DeviceStats> bases_;
+	std::map<int, std::map<MempoolId_t, int64_t>> pool_peaks_;
+	std::unordered_map<void *, DeviceIndex> native_pointers_;
+};
+
+Allocator *Allocator::installed;
+
+/* -- allocation -- */
+
+/* What PyTorch's own allocator calls when memory is lacking, to collect what it holds back itself. */
+bool Allocator::collect(void *, const trz_oom_info *)
+{
+	bool freed = false;
+	for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
+		freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+	return freed;
+}
+
+void Allocator::opened(int device, trz_heap *heap)
+{
+	check(trz_set_oom_callback(heap, collect, nullptr));
+	history().join(device, heap);
+}
+
+void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
+{
+	std::string text = trz_torch_last_error();
+	TORCH_CHECK(trz_torch_is_want_of_memory(status), "terrazzo: ", text);
+	trz_heap *heap = heap_of(device);
+	Statistics now(heap);
+	trz_oom_info info = {};
+	trz_last_oom(heap, &info);
+	c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(size), now["allocated_bytes.all.current"],
+	                                 now["reserved_bytes.all.current"], c10::Device(c10::DeviceType::CUDA, device));
+	if (history().on) {
+		std::shared_lock<std::shared_mutex> together(history().gate);
+		history().note(NOTE_OOM, static_cast<uint64_t>(device), history().gather(cca::RecordContext::STATE));
+	}
+	std::vector<cca::OutOfMemoryObserver> observers;
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		observers = observers_;
+	}
+	for (const auto &observer : observers)
+		observer(device, size, info.limit ? info.limit : info.device_total, info.device_free);
+	/* PyTorch's users and their programs look for the first words. */
+	TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", text);
+}
+
+trz_status Allocator::alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, void **ptr)
+{
+	if (!history().on)
+		return trz_torch_try_alloc(size, device, stream, ptr);
+	heap_of(device);  /* so that its history begins before its first note */
+	auto context = history().gather(cca::RecordContext::STATE);
+	std::shared_lock<std::shared_mutex> together(history().gate);
+	trz_status status = trz_torch_try_alloc(size, device, stream, ptr);
+	if (status == TRZ_OK && *ptr)
+		history().note(NOTE_ALLOC, reinterpret_cast<uint64_t>(*ptr), std::move(context));
+	return status;
+}
+
+void *Allocator::alloc_watched(size_t size, DeviceIndex device, cudaStream_t stream)
+{
+	void *ptr = nullptr;
+	if ((watched_ & WATCH_NATIVE) && goes_native(device, stream)) {
+		c10::cuda::CUDAGuard guard(device);
+		ptr = native_->raw_alloc_with_stream(size, stream);
+		std::lock_guard<std::mutex> held(lock_);
+		if (ptr)
+			native_pointers_.emplace(ptr, device);
+		return ptr;
+	}
+	trz_status status = alloc_noted(size, device, stream, &ptr);
+	if (status != TRZ_OK)
+		refuse(status, size, device);
+	tell_profiler(ptr, static_cast<int64_t>(size), device);
+	tell_trackers(TraceEntry::ALLOC, device, ptr, size, stream);
+	return ptr;
+}
+
+void Allocator::free_any(void *ptr)
+{
+	if (!ptr)
+		return;
+	const c10::impl::PyInterpreter *tracer = c10::impl::GPUTrace::get_trace();
+	if (C10_UNLIKELY(tracer != nullptr))
+		(*tracer)->trace_gpu_memory_deallocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
+	if (C10_UNLIKELY(installed->watched_ || c10::memoryProfilingEnabled()))
+		installed->free_watched(ptr);
+	else
+		trz_torch_free(ptr, 0, hint(), nullptr);
+}
+
+void Allocator::free_watched(void *ptr)
+{
+	if (native_used_) {
+		std::unique_lock<std::mutex> held(lock_);
+		if (native_pointers_.erase(ptr)) {
+			held.unlock();
+			native_->raw_delete(ptr);
+			return;
+		}
+	}
+	trz_pointer_info info = {};
+	trz_heap *owner = trz_torch_owner(ptr);
+	if (owner)
+		trz_query(owner, ptr, &info);
+	auto device = static_cast<DeviceIndex>(info.device);
+	if (owner)
+		tell_trackers(TraceEntry::FREE_REQUESTED, device, ptr, info.requested, static_cast<cudaStream_t>(info.stream));
+	if (history().on) {
+		auto context = history().gather(cca::RecordContext::ALL);
+		std::shared_lock<std::shared_mutex> together(history().gate);
+		history().note(NOTE_FREE, reinterpret_cast<uint64_t>(ptr), std::move(context));
+		trz_torch_free(ptr, 0, device, nullptr);
+	} else {
+		trz_torch_free(ptr, 0, device, nullptr);
+	}
+	tell_profiler(ptr, -static_cast<int64_t>(info.requested), device);
+	if (!isEnabled())
+		trz_torch_trim(0);
+}
+
+void Allocator::tell_profiler(void *ptr, int64_t size, DeviceIndex device)
+{
+	if (!ptr || !c10::memoryProfilingEnabled())
+		return;
+	Statistics now(heap_of(device));
+	c10::reportMemoryUsageToProfiler(ptr, size, now["allocated_bytes.all.current"], now["reserved_bytes.all.current"],
+	                                 c10::Device(c10::DeviceType::CUDA, device));
+}
+
+void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size,
+                              cudaStream_t stream)
+{
+	std::vector<cca::AllocatorTraceTracker> trackers;
+	if (!(watched_ & WATCH_TRACKERS) || !ptr)
+		return;
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		trackers = trackers_;
+	}
+	TraceEntry entry(action, device, reinterpret_cast<size_t>(ptr), size, stream, {0, 0}, c10::getApproximateTime());
+	for (const auto &tracker : trackers)
+		tracker(entry);
+}
+
+/* -- statistics -- */
+
+cca::DeviceStats Allocator::getDeviceStats(DeviceIndex device)
+{
+	trz_heap *heap;
+	check(trz_torch_heap(device, false, &heap));
+	cca::DeviceStats stats = heap ? read_stats(Statistics(heap)) : cca::DeviceStats();
+	std::unique_lock<std::mutex> guard(lock_);
+	auto base = bases_.find(device);
+	if (base != bases_.end())
+		subtract(stats, base->second);
+	guard.unlock();
+	if (heap)
+		add_pools(stats, heap, device);
+	if (native_used_)
+		add(stats, native_->getDeviceStats(device));
+	return stats;
+}
+
+/* Peaks are of what the readers of statistics have seen: the heap keeps no others of pools. */
+void Allocator::add_pools(cca::DeviceStats &stats, trz_heap *heap, DeviceIndex device)
+{
+	std::vector<trz_torch_pool_id> ids(trz_torch_pool_list(device, nullptr, 0));
+	ids.resize(std::min(ids.size(), trz_torch_pool_list(device, ids.data(), ids.size())));
+	std::lock_guard<std::mutex> guard(lock_);
+	auto &peaks = pool_peaks_[device];
+	for (trz_torch_pool_id id : ids) {
+		trz_pool_info info;
+		trz_pool *pool = trz_torch_pool_find(device, id);
+		if (!pool || trz_pool_query(heap, pool, &info) != TRZ_OK)
+			continue;
+		auto &all = stats.reserved_bytes_by_private_pools[pool_id(id)][0];
+		all.current = static_cast<int64_t>(info.reserved);
+		all.peak = peaks[pool_id(id)] = std::max(peaks[pool_id(id)], all.current);
+	}
+}
+
+void Allocator::resetAccumulatedStats(DeviceIndex device)
+{
+	trz_heap *heap;
+	check(trz_torch_heap(device, false, &heap));
+	std::lock_guard<std::mutex> guard(lock_);
+	if (heap)
+		bases_[device] = read_stats(Statistics(heap));
+	if (native_used_)
+		native_->resetAccumulatedStats(device);
+}
+
+void Allocator::resetPeakStats(DeviceIndex device)
+{
+	trz_heap *heap;
+	check(trz_torch_heap(device, false, &heap));
+	if (heap)
+		check(trz_reset_peaks(heap));
+	if (native_used_)
+		native_->resetPeakStats(device);
+	std::lock_guard<std::mutex> guard(lock_);
+	pool_peaks_.erase(device);
+}
+
+/* -- history and snapshots -- */
+
+Walk Allocator::walk(DeviceIndex device, MempoolId_t id, bool all, bool traces)
+{
+	Walk w = {};
+	w.device = device;
+	w.wanted = id;
+	w.all = all;
+	trz_heap *heap;
+	check(trz_torch_heap(device, false, &heap));
+	if (heap)
+		w.run(heap, traces);
+	return w;
+}
+
+cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
+{
+	cca::SnapshotInfo info;
+	bool all = id == MempoolId_t{0, 0};
+	std::unique_lock<std::shared_mutex> alone(history().gate);
+	info.config_metadata = config_info();
+	info.external_annotations = history().sections();
+	for (int device = 0; device < device_count_; device++) {
+		Walk w = walk(static_cast<DeviceIndex>(device), id, all, include_traces);
+		if (include_traces)
+			history().complete(w.entries, static_cast<DeviceIndex>(device));
+		std::move(w.segments.begin(), w.segments.end(), std::back_inserter(info.segments));
+		info.device_traces.push_back(std::move(w.entries));
+	}
+	if (!native_used_)
+		return info;
+	cca::SnapshotInfo rest = native_->snapshot(id, include_traces);
+	std::move(rest.segments.begin(), rest.segments.end(), std::back_inserter(info.segments));
+	std::sort(info.segments.begin(), info.segments.end(),
+	          [](const auto &a, const auto &b) { return a.address < b.address; });
+	for (size_t i = 0; i < rest.device_traces.size() && i < info.device_traces.size(); i++) {
+		auto &to = info.device_traces[i];
+		std::move(rest.device_traces[i].begin(), rest.device_traces[i].end(), std::back_inserter(to));
+		std::stable_sort(to.begin(), to.end(), [](const auto &a, const auto &b) { return a.time_.t_ < b.time_.t_; });
+	}
+	return info;
+}
+
+void Allocator::annotateMemory(const void *ptr, const std::string &metadata)
+{
+	trz_pointer_info info;
+	trz_heap *owner = trz_torch_owner(ptr);
+	if (!history().on || !owner || trz_query(owner, ptr, &info) != TRZ_OK)
+		return;
+	TraceEntry entry(TraceEntry::ANNOTATE, static_cast<DeviceIndex>(info.device), reinterpret_cast<size_t>(info.base),
+	                 info.requested, info.stream, {0, 0}, 0, nullptr, "N/A", metadata);
+	entry.time_.t_ = History::now_us();
+	history().annotate(std::move(entry));
+}
+
+/* -- pools -- */
+
+cca::CUDAAllocator *Allocator::use_native()
+{
+	if (!native_used_) {
+		native_->init(device_count_);
+		native_used_ = true;
+		watch(WATCH_NATIVE, true);
+	}
+	return native_;
+}
+
+bool Allocator::is_native(int device, MempoolId_t id)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	return native_pools_.count({device, id}) != 0;
+}
+
+bool Allocator::goes_native(int device, cudaStream_t stream)
+{
+	std::unique_lock<std::mutex> guard(lock_);
+	std::vector<Diversion> diversions = diversions_;
+	guard.unlock();
+	for (auto d = diversions.rbegin(); d != diversions.rend(); ++d)
+		if (d->device == device && d->filter(stream))
+			return d->native;
+	return false;
+}
+
+void Allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id, std::shared_ptr<cca::CUDAAllocator> allocator)
+{
+	bool native = allocator != nullptr || is_native(device, id);
+	if (!native) {
+		check(trz_torch_pool_open(device, pool_id(id)));
+		return;
+	}
+	std::lock_guard<std::mutex> guard(lock_);
+	use_native()->createOrIncrefPool(device, id, std::move(allocator));
+	native_pools_[{device, id}] = true;
+}
+
+void Allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use)
+{
+	/* Free memory of our pools is always given up before an allocation fails, unless graphs know its addresses. */
+	if (is_native(device, id))
+		native_->setUseOnOOM(device, id, use);
+}
+
+void Allocator::setNoSplit(DeviceIndex device, MempoolId_t id)
+{
+	if (!is_native(device, id)) {
+		createOrIncrefPool(device, id, nullptr);  /* keeps the number of references while the pool changes sides */
+		unsigned references = trz_torch_pool_references(device, pool_id(id)) - 1;
+		for (unsigned i = 0; i <= references; i++)
+			check(trz_torch_pool_close(device, pool_id(id)));
+		std::lock_guard<std::mutex> guard(lock_);
+		for (unsigned i = 0; i < references; i++)
+			use_native()->createOrIncrefPool(device, id, nullptr);
+		native_pools_[{device, id}] = true;
+	}
+	native_->setNoSplit(device, id);
+}
+
+int Allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
+{
+	return is_native(device, id) ? native_->getPoolUseCount(device, id)
+	                             : static_cast<int>(trz_torch_pool_references(device, pool_id(id)));
+}
+
+void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
+{
+	bool native = is_native(device, id);
+	if (native) {
+		native_->beginAllocateToPool(device, id, filter);
+	} else {
+		check(trz_torch_pool_open(device, pool_id(id)));
+		trz_status status = trz_torch_pool_begin(device, pool_id(id), [filter](trz_stream stream) {
+			return filter(static_cast<cudaStream_t>(stream));
+		});
+		if (status != TRZ_OK)
+			trz_torch_pool_close(device, pool_id(id));
+		check(status);
+	}
+	std::lock_guard<std::mutex> guard(lock_);
+	diversions_.push_back({device, id, native, std::move(filter)});
+}
+
+void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
+{
+	bool native = is_native(device, id);
+	if (native)
+		native_->endAllocateToPool(device, id);
+	else
+		check(trz_torch_pool_end(device, pool_id(id)));
+	std::lock_guard<std::mutex> guard(lock_);
+	for (auto d = diversions_.rbegin(); d != diversions_.rend(); ++d)
+		if (d->device == device && d->id == id) {
+			diversions_.erase(std::next(d).base());
+			break;
+		}
+}
+
+void Allocator::releasePool(DeviceIndex device, MempoolId_t id)
+{
+	if (!is_native(device, id)) {
+		check(trz_torch_pool_close(device, pool_id(id)));
+		return;
+	}
+	native_->releasePool(device, id);
+}
+
+std::vector<void *> live(trz_heap *heap, trz_pool *pool)
+{
+	std::vector<void *> list;
+	size_t count = 0;
+	do {
+		list.resize(count);
+		check(trz_pool_live(heap, pool, list.data(), list.size(), &count));
+	} while (count > list.size());
+	list.resize(count);
+	return list;
+}
+
+trz_pool *find_pool(DeviceIndex device, MempoolId_t id)
+{
+	trz_pool *pool = trz_torch_pool_find(device, pool_id(id));
+	TORCH_CHECK(pool, "terrazzo: device ", static_cast<int>(device), " has no pool (", id.first, ", ", id.second, ")");
+	return pool;
+}
+
+bool Allocator::checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
+                                         const std::unordered_set<void *> &expected)
+{
+	if (is_native(device, id))
+		return native_->checkPoolLiveAllocations(device, id, expected);
+	std::vector<void *> held = live(heap_of(device), find_pool(device, id));
+	return held.size() == expected.size() &&
+	       std::all_of(held.begin(), held.end(), [&](void *ptr) { return expected.count(ptr) != 0; });
+}
+
+std::shared_ptr<cca::AllocatorState> Allocator::getCheckpointState(DeviceIndex device, MempoolId_t id)
+{
+	if (is_native(device, id))
+		return native_->getCheckpointState(device, id);
+	trz_pool_state *state;
+	check(trz_pool_checkpoint(heap_of(device), find_pool(device, id), &state));
+	return std::make_shared<Checkpoint>(device, id, state);
+}
+
+cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex device, std::shared_ptr<cca::AllocatorState> state)
+{
+	auto *ours = dynamic_cast<Checkpoint *>(state.get());
+	if (!ours)
+		return native_->setCheckpointPoolState(device, std::move(state));
+	trz_heap *heap = heap_of(device);
+	trz_pool *pool = find_pool(device, ours->id);
+	cca::CheckpointDelta delta;
+	delta.ptrs_freed = live(heap, pool);
+	trz_status status = trz_pool_restore(heap, pool, ours->state);
+	if (status == TRZ_NOT_READY) {
+		c10::cuda::CUDAGuard guard(device);
+		c10::cuda::device_synchronize();
+		status = trz_pool_restore(heap, pool, ours->state);
+	}
+	TORCH_CHECK(status == TRZ_OK, "terrazzo: ", trz_last_error());
+	for (void *ptr : live(heap, pool))
+		delta.dataptrs_allocd.push_back({ptr, ptr, &free_any, c10::Device(c10::DeviceType::CUDA, device)});
+	return delta;
+}
+
+/* -- several processes -- */
+
+/* The handle of a plain allocation, prefixed so that another allocator's is not taken for it. */
+constexpr char IPC_PREFIX[] = "terrazzo1";
+
+cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
+{
+	trz_heap *owner = trz_torch_owner(ptr);
+	cudaIpcMemHandle_t handle;
+	if (!owner && native_used_)
+		return native_->shareIpcHandle(ptr);
+	TORCH_CHECK(owner, "terrazzo: ", ptr, " is not memory of terrazzo");
+	trz_pointer_info info;
+	check(trz_query(owner, ptr, &info));
+	auto address = reinterpret_cast<size_t>(ptr);
+	for (const auto &s : walk(static_cast<DeviceIndex>(info.device), {0, 0}, true, false).segments) {
+		if (address - s.address >= s.total_size)
+			continue;
+		TORCH_CHECK(!s.is_expandable, "terrazzo: CUDA tensors cannot be sent to another process, since the memory under "
+		            "them is mapped in parts that others' tensors share: send a copy on the CPU, or run with "
+		            "TERRAZZO_CONF=vmm:off, which gives up moving memory instead");
+		C10_CUDA_CHECK(cudaIpcGetMemHandle(&handle, reinterpret_cast<void *>(s.address)));
+		return {static_cast<ptrdiff_t>(address - s.address),
+		        IPC_PREFIX + std::string(reinterpret_cast<char *>(&handle), sizeof handle)};
+	}
+	TORCH_CHECK(false, "terrazzo: ", ptr, " lies in no segment");
+}
+
+std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
+{
+	static std::mutex lock;
+	static auto *open = new std::unordered_map<std::string, std::weak_ptr<void>>;
+	const size_t prefix = sizeof IPC_PREFIX - 1;
+	if (handle.compare(0, prefix, IPC_PREFIX) != 0)
+		return use_native()->getIpcDevPtr(std::move(handle));
+	std::lock_guard<std::mutex> guard(lock);
+	if (auto known = (*open)[handle].lock())
+		return known;
+	cudaIpcMemHandle_t raw;
+	TORCH_CHECK(handle.size() == prefix + sizeof raw, "terrazzo: a handle of the wrong length was received");
+	memcpy(&raw, handle.data() + prefix, sizeof raw);
+	void *ptr;
+	C10_CUDA_CHECK(cudaIpcOpenMemHandle(&ptr, raw, cudaIpcMemLazyEnablePeerAccess));
+	DeviceIndex device = c10::cuda::current_device();
+	std::shared_ptr<void> made(ptr, [device](void *p) {
+		c10::cuda::CUDAGuard on(device);
+		C10_CUDA_CHECK_WARN(cudaIpcCloseMemHandle(p));
+	});
+	(*open)[handle] = made;
+	return made;
+}
+
+} // namespace
+
+/* ---- what Python calls ------------------------------------------------------------------------------------------ */
+
+/* Makes terrazzo PyTorch's allocator. NULL, or why that cannot be; the text lives as long as the process. */
+extern "C" TRZ_API const char *trz_torch_shim_install(void)
+{
+	static std::string *text = new std::string;
+	try {
+		auto made = std::make_shared<Allocator>(cca::get());
+		torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(made);
+		made->take_over();
+		return nullptr;
+	} catch (const c10::Error &e) {
+		*text = e.what_without_backtrace();
+	} catch (const std::exception &e) {
+		*text = e.what();
+	}
+	return text->c_str();
+}

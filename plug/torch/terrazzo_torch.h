@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libterrazzo_torch.so: one heap per device behind PyTorch's CUDAPluggableAllocator. Usable by itself:
+ *
+ *     allocator = torch.cuda.memory.CUDAPluggableAllocator("libterrazzo_torch.so", "trz_torch_alloc", "trz_torch_free")
+ *     torch.cuda.memory.change_current_allocator(allocator)
+ *
+ * The hooks trz_torch_init .. trz_torch_release_pool are set through allocator.allocator() (python/terrazzo/torch
+ * does); the rest serves that package and the shim.
+ *
+ * A heap is opened at the first use of its device and never closed: tensors are freed until the very end of a
+ * process. In a child made by fork() the device cannot be used: frees are silent, everything else fails with
+ * TRZ_ERROR_SHUTDOWN. All functions are safe to call from any thread.
+ */
+#ifndef TERRAZZO_TORCH_H
+#define TERRAZZO_TORCH_H
+
+#include "terrazzo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TRZ_TORCH_DEVICES = 64 };
+
+/* PyTorch's MempoolId_t. {0, 0} is the default pool. */
+typedef struct trz_torch_pool_id {
+	unsigned long long first, second;
+} trz_torch_pool_id;
+
+/* ---- what CUDAPluggableAllocator is given --------------------------------------------------------------------- */
+
+/* NULL for size 0. A failure is thrown as PyTorch's own exception: torch.OutOfMemoryError where memory is lacking, else
+ * RuntimeError; where PyTorch's classes cannot be found it is std::bad_alloc. */
+TRZ_API void *trz_torch_alloc(size_t size, int device, trz_stream stream);
+
+/* `stream` is the one of the allocation; frees take effect in its order. Unknown pointers are told on stderr, once. */
+TRZ_API void trz_torch_free(void *ptr, size_t size, int device, trz_stream stream);
+
+/* As trz_torch_alloc, but NULL on a failure: what a torch.cuda.MemPool of PyTorch's own allocator expects. */
+TRZ_API void *trz_torch_segment_alloc(size_t size, int device, trz_stream stream);
+
+TRZ_API void trz_torch_init(int device_count);
+TRZ_API void trz_torch_reset(void);
+TRZ_API void trz_torch_memory_fraction(double fraction, int device);
+TRZ_API void *trz_torch_base_alloc(void *ptr, size_t *size);
+TRZ_API void trz_torch_record_stream(void *ptr, trz_stream stream);
+TRZ_API void trz_torch_end_allocate_to_pool(int device, trz_torch_pool_id id);
+TRZ_API void trz_torch_release_pool(int device, trz_torch_pool_id id);
+/* void trz_torch_begin_allocate_to_pool(int device, trz_torch_pool_id id, std::function<bool(trz_stream)> filter) */
+
+/* ---- for the shim and the Python package ---------------------------------------------------------------------- */
+
+/* The heap of a device. `open`: opened if it is not yet; else it can be NULL with TRZ_OK. Errors: those of trz_open,
+ * INVALID_ARGUMENT (no such ordinal), SHUTDOWN (a forked child). */
+TRZ_API trz_status trz_torch_heap(int device, bool open, trz_heap **out);
+
+/* Called by the thread that opens a heap, after that; at once for those that are open. */
+TRZ_API void trz_torch_on_open(void (*callback)(int device, trz_heap *heap));
+
+/* As trz_torch_alloc and trz_torch_free, without exceptions. The heap of `ptr` is looked for, from `device` on. */
+TRZ_API trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void **out);
+TRZ_API trz_status trz_torch_try_free(void *ptr, int device);
+
+/* The heap that holds an address, NULL if none does. */
+TRZ_API trz_heap *trz_torch_owner(const void *ptr);
+
+/* Pools by PyTorch's ids. Open: one more reference, the first makes the pool; close: one less. Begin diverts what the
+ * filter accepts (NULL: what the calling thread allocates). Find gives NULL for an unknown id. Errors: those of
+ * trz_pool_create, trz_pool_begin and trz_pool_end, NOT_FOUND. */
+TRZ_API trz_status trz_torch_pool_open(int device, trz_torch_pool_id id);
+TRZ_API trz_status trz_torch_pool_close(int device, trz_torch_pool_id id);
+TRZ_API trz_status trz_torch_pool_end(int device, trz_torch_pool_id id);
+TRZ_API trz_pool *trz_torch_pool_find(int device, trz_torch_pool_id id);
+/* How many references PyTorch holds; 0: there is no such pool. */
+TRZ_API unsigned trz_torch_pool_references(int device, trz_torch_pool_id id);
+/* Writes up to `capacity` ids of open pools and returns their full number. */
+TRZ_API size_t trz_torch_pool_list(int device, trz_torch_pool_id *ids, size_t capacity);
+/* The id of a pool by its number in snapshots; {0, 0} where there is none. */
+TRZ_API trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number);
+
+/* 0 <= fraction <= 1 of the device's memory; 1: no limit. Errors: INVALID_ARGUMENT, those of trz_torch_heap. */
+TRZ_API trz_status trz_torch_set_fraction(int device, double fraction);
+TRZ_API double trz_torch_get_fraction(int device);
+
+/* Returns free memory of all heaps to the driver until each keeps at most `keep` bytes; returns the bytes returned. */
+TRZ_API size_t trz_torch_trim(size_t keep);
+
+/* Whether PyTorch's users are told of it as torch.OutOfMemoryError. */
+static inline bool trz_torch_is_want_of_memory(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_SIZE ||
+	       status == TRZ_ERROR_ADDRESS_SPACE;
+}
+
+/* As trz_last_error, but also for failures that are the plug's own. */
+TRZ_API const char *trz_torch_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

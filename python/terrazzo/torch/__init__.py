@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""terrazzo as PyTorch's allocator of GPU memory.
+
+    import terrazzo.torch
+    terrazzo.torch.install()                       # the whole process; before the first CUDA call
+
+    with terrazzo.torch.pool(tag="kv_cache"):      # a part of a program; any time
+        cache = torch.empty(..., device="cuda")
+
+With a C++ compiler a shim is compiled once, and everything of torch.cuda.memory works as it did. Without one the
+functions here give the same figures under their own names. docs/pytorch.md has more.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pickle
+import threading
+import warnings
+from typing import Any, Iterator
+
+import torch
+
+from . import _build, _native, _options
+from ._native import Error
+from ._track import Tracker, track
+
+__all__ = ["Error", "Pool", "Tracker", "history", "install", "installed", "largest_block", "missing", "pool",
+           "release_pool", "reset_peak_stats", "set_limit", "snapshot", "stats", "summary", "tag", "track", "trim"]
+
+HOOKS = (("set_init_fn", "trz_torch_init"),
+         ("set_reset_fn", "trz_torch_reset"),
+         ("set_memory_fraction_fn", "trz_torch_memory_fraction"),
+         ("set_base_alloc_fn", "trz_torch_base_alloc"),
+         ("set_record_stream_fn", "trz_torch_record_stream"),
+         ("set_begin_allocate_to_pool", "trz_torch_begin_allocate_to_pool"),
+         ("set_end_allocate_to_pool_fn", "trz_torch_end_allocate_to_pool"),
+         ("set_release_pool", "trz_torch_release_pool"))
+
+_lock = threading.RLock()
+_mode: str | None = None
+_missing: str | None = None
+_library: _native.Library | None = None
+_keep: list[Any] = []  # what PyTorch only borrows
+_pools: dict[str, "Pool"] = {}
+_tags = threading.local()
+
+
+def _native_library() -> _native.Library:
+    global _library
+    with _lock:
+        if _library is None:
+            _library = _native.Library(_native.find_library())
+        return _library
+
+
+def _device(device: int | str | torch.device | None) -> int:
+    if device is None:
+        return torch.cuda.current_device()
+    if isinstance(device, int):
+        return device
+    index = torch.device(device).index
+    return torch.cuda.current_device() if index is None else index
+
+
+# ---- the whole process -----------------------------------------------------------------------------------------
+
+
+def install(shim: bool | None = None) -> str:
+    """Makes terrazzo the allocator of GPU memory of this process, and returns "shim" or "hooks".
+
+    Has to come before the first CUDA call; a second call changes nothing. `shim`: True insists on the compiled
+    shim, False does without; None takes it where it can be had and warns, once, where not (see missing()).
+    Raises RuntimeError where it comes too late or another allocator is installed, ValueError for an option of
+    PYTORCH_CUDA_ALLOC_CONF that terrazzo refuses.
+    """
+    global _mode, _missing
+    with _lock:
+        if _mode:
+            return _mode
+        if torch.cuda.is_initialized():
+            raise RuntimeError("terrazzo.torch.install() comes too late: CUDA is in use already, and PyTorch cannot "
+                               "change its allocator then. Call it right after `import torch`, set TERRAZZO=1, or "
+                               "use terrazzo.torch.pool() for a part of the program")
+        options = _options.given()
+        _options.check(options)
+        library = _native_library()
+        if shim is not False:
+            _missing = _install_shim(library)
+        if shim and _missing:
+            raise Error(f"terrazzo's shim is not to be had: {_missing}")
+        if shim is False or _missing:
+            _install_hooks(library)
+        _mode = "hooks" if shim is False or _missing else "shim"
+        if _missing:
+            warnings.warn(f"terrazzo works without its shim: {_missing}. Memory, limits, streams and graphs are "
+                          "served; torch.cuda.memory_stats and its relatives, MemPool and graph trees are not: use "
+                          "terrazzo.torch.stats(), summary() and snapshot()", stacklevel=2)
+        _set_fraction(library, options)
+        return _mode
+
+
+def _install_shim(library: _native.Library) -> str | None:
+    try:
+        shim = ctypes.CDLL(str(_build.shim_path(torch, library.path)))
+    except (_build.Missing, OSError) as error:
+        return str(error)
+    shim.trz_torch_shim_install.restype = ctypes.c_char_p
+    failure = shim.trz_torch_shim_install()
+    if failure:
+        raise RuntimeError(f"PyTorch refuses terrazzo: {failure.decode()}")
+    return None
+
+
+def _install_hooks(library: _native.Library) -> None:
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library.path), "trz_torch_alloc", "trz_torch_free")
+    torch.cuda.memory.change_current_allocator(allocator)
+    for setter, function in HOOKS:
+        getattr(allocator.allocator(), setter)(library.address(function))
+    _keep.append(allocator)
+
+
+def _set_fraction(library: _native.Library, options: dict[str, str]) -> None:
+    text = options.get("per_process_memory_fraction")
+    if text:
+        fraction = float(text)
+
+        def apply() -> None:
+            for device in range(torch.cuda.device_count()):
+                library.trz_torch_set_fraction(device, fraction)
+
+        torch.cuda._lazy_call(apply)
+
+
+def installed() -> str | None:
+    """ "shim", "hooks", or None where PyTorch's own allocator is in use."""
+    return _mode
+
+
+def missing() -> str | None:
+    """Why the shim is not in use although it was wanted; None where it is, or was not wanted."""
+    return _missing
+
+
+# ---- a part of a program ---------------------------------------------------------------------------------------
+
+
+class Pool:
+    """Memory of a tag, apart from all other. Made by pool()."""
+
+    def __init__(self, name: str | None, device: int):
+        self.name, self.device = name, device
+        self._heap_pool: ctypes.c_void_p | None = None
+        self.mempool: torch.cuda.MemPool | None = None
+        library = _native_library()
+        if _mode == "hooks":
+            self._heap_pool = ctypes.c_void_p()
+            library.trz_pool_create(library.heap(device), ctypes.byref(self._heap_pool))
+        elif _mode == "shim":
+            self.mempool = torch.cuda.MemPool()
+        else:
+            self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
+                str(library.path), "trz_torch_segment_alloc", "trz_torch_free")
+            self.mempool = torch.cuda.MemPool(self._allocator.allocator())
+
+    @contextlib.contextmanager
+    def use(self) -> Iterator["Pool"]:
+        """What this thread allocates inside comes from the pool."""
+        if self.mempool is not None:
+            with torch.cuda.use_mem_pool(self.mempool, device=self.device), tag(self.name):
+                yield self
+            return
+        library, heap = _native_library(), _native_library().heap(self.device)
+        library.trz_pool_begin(heap, self._heap_pool, None, None)
+        try:
+            with tag(self.name):
+                yield self
+        finally:
+            library.trz_pool_end(heap, self._heap_pool)
+
+    def __del__(self):
+        if self._heap_pool:
+            with contextlib.suppress(Exception):
+                _native_library().trz_pool_release(_native_library().heap(self.device), self._heap_pool)
+
+
+@contextlib.contextmanager
+def pool(tag: str | None = None, device: int | str | torch.device | None = None) -> Iterator[Pool]:
+    """What this thread allocates inside comes from a pool that nothing else uses.
+
+    Works with terrazzo installed and without, at any time. Pools of one tag and device are one pool, which lives until
+    release_pool(); without a tag the pool is the block's own. Tensors outlive their pool.
+    """
+    index = _device(device)
+    torch.cuda.init()
+    key = f"{tag}@{index}"
+    with _lock:
+        chosen = _pools.get(key) if tag else None
+        if chosen is None:
+            chosen = Pool(tag, index)
+            if tag:
+                _pools[key] = chosen
+    with chosen.use():
+        yield chosen
+
+
+def release_pool(tag: str, device: int | str | torch.device | None = None) -> bool:
+    """Ends the pool of a tag: its memory goes back as its tensors do. False where there is none."""
+    with _lock:
+        return _pools.pop(f"{tag}@{_device(device)}", None) is not None
+
+
+@contextlib.contextmanager
+def tag(text: str | None) -> Iterator[None]:
+    """What this thread allocates inside carries the text (at most 63 characters) in histories and snapshots."""
+    before = getattr(_tags, "text", None)
+    _set_tag(text or before)
+    try:
+        yield
+    finally:
+        _set_tag(before)
+
+
+def _set_tag(text: str | None) -> None:
+    _tags.text = text
+    _native_library().set_tag(text)
+
+
+# ---- looking -----------------------------------------------------------------------------------------------------
+
+
+def stats(device: int | str | torch.device | None = None) -> dict[str, int | float]:
+    """All statistics of a device's heap (docs/stats.md); the names that torch.cuda.memory_stats() has mean the same.
+    Empty before the first allocation."""
+    return _native_library().stats(_device(device))
+
+
+def reset_peak_stats(device: int | str | torch.device | None = None) -> None:
+    """Sets every peak to the current value."""
+    library = _native_library()
+    library.trz_reset_peaks(library.heap(_device(device)))
+
+
+def summary(device: int | str | torch.device | None = None) -> str:
+    """Where the memory of a device is, in a few lines of text."""
+    index = _device(device)
+    now = stats(index)
+    if not now:
+        return f"device {index}: nothing has been allocated by terrazzo"
+    lines = [f"terrazzo, device {index}{'':>22}now         peak"]
+    for text, name in (("held by tensors", "allocated_bytes.all"), ("freed, in use by other streams", "pending_bytes"),
+                       ("free in the cache", "cached_bytes"), ("reserved of the device", "reserved_bytes.all")):
+        lines.append(f"  {text:<32}{_size(now[name + '.current']):>11}  {_size(now[name + '.peak']):>11}")
+    lines.append(f"  largest free block              {_size(now['largest_free_bytes']):>11}")
+    lines.append(f"  allocations {now['allocation.all.current']:,} of {now['allocation.all.allocated']:,} so far, "
+                 f"out of memory {now['num_ooms']}, retries {now['num_alloc_retries']}")
+    return "\n".join(lines)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def largest_block(device: int | str | torch.device | None = None) -> int:
+    """Bytes of the largest tensor that the current stream could be given now."""
+    library, index, size = _native_library(), _device(device), ctypes.c_size_t()
+    stream = torch.cuda.current_stream(index).cuda_stream
+    library.trz_largest_block(library.heap(index), stream, ctypes.byref(size))
+    return size.value
+
+
+def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) -> None:
+    """Keeps the newest events of every device for snapshots: with the Python stacks of allocations where `frames` and
+    the shim is in use. Disabled, all is forgotten."""
+    if _mode == "shim":
+        options = {"stacks": "python", "max_entries": events, "context": "alloc" if frames else None}
+        torch.cuda.memory._record_memory_history("all" if enabled else None, **(options if enabled else {}))
+        return
+    library = _native_library()
+    for device in range(torch.cuda.device_count()):
+        heap = library.heap(device)
+        library.trz_history_start(heap, events) if enabled else library.trz_history_stop(heap)
+
+
+def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | None = None) -> None:
+    """Writes the state and the history for https://pytorch.org/memory_viz and torch.cuda._memory_viz.
+
+    As JSON where the name ends so, else as the pickle that PyTorch's own tools read. With the shim the file is of
+    all devices, else of one.
+    """
+    path = os.fspath(path)
+    if _mode == "shim":
+        found = torch.cuda.memory._snapshot()
+        if path.endswith(".json"):
+            _write(path, json.dumps(found).encode())
+        else:
+            _write(path, pickle.dumps(found, protocol=2))
+        return
+    library = _native_library()
+    heap = library.heap(_device(device))
+    if path.endswith(".json"):
+        library.trz_snapshot(heap, os.fsencode(path))
+        return
+    part = f"{path}.{os.getpid()}.json"
+    library.trz_snapshot(heap, os.fsencode(part))
+    try:
+        with open(part, encoding="utf-8") as stream:
+            _write(path, pickle.dumps(json.load(stream), protocol=2))
+    finally:
+        os.unlink(part)
+
+
+def _write(path: str, data: bytes) -> None:
+    part = f"{path}.{os.getpid()}.part"
+    with open(part, "wb") as stream:
+        stream.write(data)
+    os.replace(part, path)
+
+
+# ---- limits ------------------------------------------------------------------------------------------------------
+
+
+def trim(keep: int = 0) -> int:
+    """Gives free memory back to the devices until at most `keep` bytes of each stay reserved; returns the bytes that
+    went. Waits for nothing."""
+    return _native_library().trz_torch_trim(keep)
+
+
+def set_limit(size: int, device: int | str | torch.device | None = None) -> None:
+    """An upper bound, in bytes, of what a device's heap reserves; 0: none."""
+    library = _native_library()
+    library.trz_set_limit(library.heap(_device(device)), size)

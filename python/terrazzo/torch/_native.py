@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the parts of terrazzo that are not Python, and declares their C functions."""
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = "libterrazzo_torch.so"
+
+
+class Error(RuntimeError):
+    """A call of terrazzo failed; the text names the thing and the remedy."""
+
+
+class PoolId(ctypes.Structure):
+    _fields_ = [("first", ctypes.c_ulonglong), ("second", ctypes.c_ulonglong)]
+
+
+class StatValue(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("unit", c_char_p), ("help", c_char_p), ("value", c_uint64), ("ratio", c_double)]
+
+
+class PoolInfo(ctypes.Structure):
+    _fields_ = [("id", c_uint), ("references", c_uint), ("pinned", c_bool), ("reserved", c_size_t),
+                ("allocated", c_size_t), ("allocations", c_size_t)]
+
+
+class BlockInfo(ctypes.Structure):
+    _fields_ = [("address", c_uint64), ("size", c_uint64), ("requested", c_uint64), ("state", c_int),
+                ("stream", c_void_p), ("tag", c_char_p), ("frames", c_uint64)]
+
+
+BLOCK_HELD = 1
+VISIT_BLOCK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(BlockInfo))
+
+
+class Visitor(ctypes.Structure):
+    _fields_ = [("segment", c_void_p), ("block", VISIT_BLOCK), ("event", c_void_p), ("user", c_void_p)]
+
+
+# name: (result, arguments). A result of None here means a trz_status, which is checked.
+SIGNATURES = {
+    "trz_torch_heap": (None, [c_int, c_bool, POINTER(c_void_p)]),
+    "trz_torch_trim": (c_size_t, [c_size_t]),
+    "trz_torch_set_fraction": (None, [c_int, c_double]),
+    "trz_stats": (None, [c_void_p, POINTER(StatValue), c_size_t, POINTER(c_size_t)]),
+    "trz_reset_peaks": (None, [c_void_p]),
+    "trz_trim": (None, [c_void_p, c_size_t, POINTER(c_size_t)]),
+    "trz_largest_block": (None, [c_void_p, c_void_p, POINTER(c_size_t)]),
+    "trz_set_limit": (None, [c_void_p, c_size_t]),
+    "trz_get_limit": (None, [c_void_p, POINTER(c_size_t)]),
+    "trz_history_start": (None, [c_void_p, c_size_t]),
+    "trz_history_stop": (None, [c_void_p]),
+    "trz_snapshot": (None, [c_void_p, c_char_p]),
+    "trz_walk": (None, [c_void_p, POINTER(Visitor)]),
+    "trz_check": (None, [c_void_p]),
+    "trz_pool_create": (None, [c_void_p, POINTER(c_void_p)]),
+    "trz_pool_release": (None, [c_void_p, c_void_p]),
+    "trz_pool_begin": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
+    "trz_pool_end": (None, [c_void_p, c_void_p]),
+    "trz_pool_query": (None, [c_void_p, c_void_p, POINTER(PoolInfo)]),
+}
+
+
+def find_library() -> Path:
+    """In the folder of TERRAZZO_LIBRARIES, else the package's own, the source tree's or that of the prefix."""
+    prefix = HERE.parents[4]  # of <prefix>/share/terrazzo/python/terrazzo/torch
+    places = [os.environ.get("TERRAZZO_LIBRARIES"), HERE.parent / "lib", HERE.parents[2] / "build" / "lib",
+              prefix / "lib", prefix / "lib64", *sorted(prefix.glob("lib/*-linux-gnu"))]
+    for folder in filter(None, places):
+        if (Path(folder) / LIBRARY).exists():
+            return Path(folder).resolve() / LIBRARY
+    raise Error(f"{LIBRARY} is missing: install terrazzo whole, or name the folder that has it in TERRAZZO_LIBRARIES")
+
+
+def find_sources() -> dict[str, Path]:
+    """The shim's source and the folders of its headers."""
+    installed, tree = HERE / "src", HERE.parents[2]
+    if (installed / "shim.cpp").exists():
+        return {"shim": installed / "shim.cpp", "plug": installed, "include": installed}
+    if (tree / "plug" / "torch" / "shim.cpp").exists():
+        return {"shim": tree / "plug" / "torch" / "shim.cpp", "plug": tree / "plug" / "torch",
+                "include": tree / "include"}
+    raise Error("the source of the shim (shim.cpp) is missing: install terrazzo whole")
+
+
+class Library:
+    """libterrazzo_torch.so with libterrazzo.so behind it. Statuses other than TRZ_OK are raised as Error."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._dll = ctypes.CDLL(str(path))
+        self._last_error = self._dll.trz_torch_last_error
+        self._last_error.restype = c_char_p
+        for name, (result, arguments) in SIGNATURES.items():
+            function = getattr(self._dll, name)
+            function.argtypes = arguments
+            if result is None:
+                function.restype = c_int
+                function.errcheck = self._check
+            else:
+                function.restype = result
+            setattr(self, name, function)
+        self.trz_set_tag = self._dll.trz_set_tag
+        self.trz_set_tag.argtypes, self.trz_set_tag.restype = [c_char_p], None
+        self._tags: dict[str, bytes] = {}
+
+    def _check(self, status, function, arguments):
+        if status:
+            raise Error(self._last_error().decode(errors="replace"))
+        return status
+
+    def address(self, name: str) -> int:
+        return ctypes.cast(getattr(self._dll, name), c_void_p).value
+
+    def heap(self, device: int, open: bool = True) -> c_void_p:
+        out = c_void_p()
+        self.trz_torch_heap(device, open, byref(out))
+        return out
+
+    def set_tag(self, text: str | None) -> None:
+        """The bytes stay alive: the heap keeps the pointer, not a copy."""
+        self.trz_set_tag(self._tags.setdefault(text, text.encode()) if text else None)
+
+    def stats(self, device: int) -> dict[str, int | float]:
+        heap = self.heap(device, open=False)
+        if not heap:
+            return {}
+        count = c_size_t()
+        self.trz_stats(heap, None, 0, byref(count))
+        values = (StatValue * count.value)()
+        self.trz_stats(heap, values, count.value, byref(count))
+        return {v.name.decode(): v.ratio if v.unit == b"ratio" else v.value for v in values}

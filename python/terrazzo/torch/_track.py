@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What live memory is for: weights, gradients, optimizer state, activations, temporary, cache."""
+from __future__ import annotations
+
+import ctypes
+from typing import Iterable
+
+import torch
+
+from . import _native
+
+CATEGORIES = ("weights", "gradients", "optimizer", "activations", "temporary", "cache")
+
+
+def _addresses(tensors: Iterable[object]) -> set[int]:
+    found = set()
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+            found.add(tensor.untyped_storage().data_ptr())
+    return found - {0}
+
+
+def _leaves(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+class Tracker:
+    """Made by track(). The model's forward carries the tag "activations" until close()."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None):
+        from . import history
+        self.model, self.optimizer = model, optimizer
+        self._tags: list[object] = []
+        history(True, frames=False)
+        self._hooks = [model.register_forward_pre_hook(self._enter),
+                       model.register_forward_hook(self._leave, always_call=True)]
+
+    def _enter(self, *_: object) -> None:
+        from . import tag
+        context = tag("activations")
+        context.__enter__()
+        self._tags.append(context)
+
+    def _leave(self, *_: object) -> None:
+        if self._tags:
+            self._tags.pop().__exit__(None, None, None)
+
+    def close(self) -> None:
+        """Takes the hooks off the model. The history goes on."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def categories(self, device: int | str | torch.device | None = None) -> dict[str, int]:
+        """Bytes of each category on a device now. What a forward allocates, and is not the model's or the optimizer's,
+        is an activation; what is live besides is temporary; cache is reserved and free."""
+        from . import _device, _native_library
+        library, index = _native_library(), _device(device)
+        parameters = list(self.model.parameters())
+        sets = {"weights": _addresses([*parameters, *self.model.buffers()]),
+                "gradients": _addresses(p.grad for p in parameters),
+                "optimizer": _addresses(_leaves(self.optimizer.state) if self.optimizer else ())}
+        sizes = dict.fromkeys(CATEGORIES, 0)
+
+        def visit(_: object, pointer: ctypes._Pointer) -> None:
+            block = pointer.contents
+            if block.state != _native.BLOCK_HELD:
+                return
+            known = next((name for name, addresses in sets.items() if block.address in addresses), None)
+            sizes[known or ("activations" if block.tag == b"activations" else "temporary")] += block.size
+
+        visitor = _native.Visitor(block=_native.VISIT_BLOCK(visit))
+        library.trz_walk(library.heap(index), ctypes.byref(visitor))
+        now = library.stats(index)
+        sizes["cache"] = now["reserved_bytes.all.current"] - now["allocated_bytes.all.current"]
+        return sizes
+
+
+def track(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Tracker:
+    """Sorts live memory by what it is for: `track(model, optimizer).categories()`. Starts the history."""
+    return Tracker(model, optimizer)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+# modes: shim hooks
+"""Statistics: what PyTorch's own functions say, and what terrazzo's say."""
+import random
+
+import torch
+
+import terrazzo.torch
+from common import MIB, Case, bytes_on_device, main, run_python, shim_only, stat
+
+
+def rounded(size):
+    return -(-size // 512) * 512
+
+
+class Accounting(Case):
+    def test_allocations_are_counted_exactly(self):
+        sizes = [1, 511, 512, 513, 4096, MIB, MIB + 1, 5 * MIB, 33 * MIB]
+        held = [bytes_on_device(size) for size in sizes]
+        self.assertEqual(stat("allocated_bytes.all.current") - self.held, sum(map(rounded, sizes)))
+        self.assertGreaterEqual(stat("reserved_bytes.all.current"), stat("allocated_bytes.all.current"))
+        del held
+        self.assert_nothing_left()
+
+    def test_peaks_follow_and_can_be_reset(self):
+        terrazzo.torch.reset_peak_stats()
+        before = stat("allocated_bytes.all.current")
+        x = bytes_on_device(40 * MIB)
+        del x
+        self.assertEqual(stat("allocated_bytes.all.peak"), before + 40 * MIB)
+        terrazzo.torch.reset_peak_stats()
+        self.assertEqual(stat("allocated_bytes.all.peak"), before)
+
+    def test_a_thousand_blocks_freed_at_random_leave_nothing(self):
+        order = random.Random(1)
+        held = [bytes_on_device(512) for _ in range(1000)]
+        self.assertEqual(len({t.data_ptr() for t in held}), 1000)
+        order.shuffle(held)
+        while held:
+            held.pop()
+        self.assert_nothing_left()
+
+    def test_size_zero_has_no_memory(self):
+        x = bytes_on_device(0)
+        self.assertEqual(x.data_ptr(), 0)
+        self.assert_nothing_left()
+
+    def test_empty_cache_and_trim_give_memory_back(self):
+        x = bytes_on_device(512 * MIB)
+        del x
+        reserved = stat("reserved_bytes.all.current")
+        torch.cuda.empty_cache()
+        self.assertLess(stat("reserved_bytes.all.current"), reserved - 256 * MIB)
+        y = bytes_on_device(512 * MIB)
+        del y
+        self.assertGreaterEqual(terrazzo.torch.trim(), 256 * MIB)
+
+    def test_summary_names_what_matters(self):
+        x = bytes_on_device(3 * MIB)
+        text = terrazzo.torch.summary()
+        for word in ("held by tensors", "reserved", "largest free block", "out of memory"):
+            self.assertIn(word, text)
+        del x
+
+    def test_largest_block_can_be_had(self):
+        size = terrazzo.torch.largest_block()
+        self.assertGreater(size, 0)
+        x = bytes_on_device(size)
+        del x
+        torch.cuda.empty_cache()
+
+    def test_raw_allocations(self):
+        before = stat("allocated_bytes.all.current")
+        ptr = torch.cuda.caching_allocator_alloc(12345)
+        other = torch.cuda.caching_allocator_alloc(MIB, stream=torch.cuda.Stream())
+        self.assertEqual(stat("allocated_bytes.all.current"), before + rounded(12345) + MIB)
+        torch.cuda.caching_allocator_delete(ptr)
+        torch.cuda.caching_allocator_delete(other)
+        self.assertEqual(stat("allocated_bytes.all.current"), before)
+
+
+@shim_only
+class PyTorchsOwn(Case):
+    def test_the_same_keys_as_natively(self):
+        code = "import torch; x = torch.empty(9, device='cuda'); print(sorted(torch.cuda.memory_stats()))"
+        status, out, err = run_python(code)
+        self.assertEqual(status, 0, err)
+        x = bytes_on_device(9)
+        self.assertEqual([k for k in sorted(torch.cuda.memory_stats()) if not k.startswith("reserved_bytes_by_")],
+                         eval(out))
+        del x
+
+    def test_what_the_functions_say(self):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        x = bytes_on_device(7 * MIB)
+        self.assertEqual(torch.cuda.memory_allocated(), before + 7 * MIB)
+        self.assertEqual(torch.cuda.max_memory_allocated(), before + 7 * MIB)
+        self.assertGreaterEqual(torch.cuda.memory_reserved(), torch.cuda.memory_allocated())
+        self.assertGreaterEqual(torch.cuda.max_memory_reserved(), torch.cuda.memory_reserved())
+        self.assertEqual(torch.accelerator.memory.memory_allocated(), before + 7 * MIB)
+        del x
+        self.assertEqual(torch.cuda.memory_allocated(), before)
+        self.assertIn("Allocated memory", torch.cuda.memory_summary())
+        self.assertEqual(torch.cuda.get_allocator_backend(), "terrazzo")
+
+    def test_reset_accumulated(self):
+        x = bytes_on_device(MIB)
+        torch.cuda.reset_accumulated_memory_stats()
+        now = torch.cuda.memory_stats()
+        self.assertEqual(now["allocation.all.allocated"], 0)
+        self.assertEqual(now["num_ooms"], 0)
+        del x
+        self.assertEqual(torch.cuda.memory_stats()["allocation.all.freed"], 1)
+        self.assertEqual(torch.cuda.memory_stats()["allocated_bytes.all.freed"], MIB)
+
+    def test_active_covers_what_waits_for_another_stream(self):
+        side = torch.cuda.Stream()
+        x = bytes_on_device(20 * MIB)
+        x.record_stream(side)
+        del x
+        now = torch.cuda.memory_stats()
+        self.assertGreaterEqual(now["active_bytes.all.current"], now["allocated_bytes.all.current"])
+        torch.cuda.synchronize()
+
+    def test_reserved_bytes_by_private_pools(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(30 * MIB)
+        nested = torch.cuda.memory_stats_as_nested_dict()["reserved_bytes_by_private_pools"]
+        self.assertGreaterEqual(nested[pool.id]["all"]["current"], 30 * MIB)
+        del x
+
+    def test_cache_info_serves_cudnn_benchmark(self):
+        torch.backends.cudnn.benchmark = True
+        try:
+            conv = torch.nn.Conv2d(3, 8, 3).cuda()
+            conv(torch.empty(2, 3, 16, 16, device="cuda"))
+        finally:
+            torch.backends.cudnn.benchmark = False
+
+
+if __name__ == "__main__":
+    main()

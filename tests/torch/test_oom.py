@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# modes: shim hooks
+"""Memory runs out: torch.OutOfMemoryError, once, with one line, and the program goes on."""
+import torch
+
+import terrazzo.torch
+from common import GIB, MIB, Case, bytes_on_device, main, shim_only, stat, total_memory
+
+
+class OutOfMemory(Case):
+    def refused(self, size):
+        with self.assertRaises(torch.OutOfMemoryError) as caught:
+            bytes_on_device(size)
+        return str(caught.exception)
+
+    def test_the_error_has_one_line_and_the_program_goes_on(self):
+        before = stat("num_ooms")
+        text = self.refused(total_memory() * 2)
+        self.assertTrue(text.startswith("CUDA out of memory. "), text)
+        for words in ("asked for on device 0", "reserved", "free"):
+            self.assertIn(words, text)
+        self.assertEqual(len(text.strip().splitlines()), 1, text)
+        self.assertEqual(stat("num_ooms"), before + 1)
+        x = torch.zeros(1000, device="cuda") + 1
+        torch.cuda.synchronize()
+        del x
+        self.assert_nothing_left()
+
+    def test_a_size_beyond_any_device(self):
+        with self.assertRaises(torch.OutOfMemoryError):
+            bytes_on_device(1 << 60)
+        self.assert_nothing_left()
+
+    def test_half_and_a_bit_twice(self):
+        torch.cuda.empty_cache()
+        size = int(torch.cuda.mem_get_info()[0] * 0.51)
+        x = bytes_on_device(size)
+        del x
+        y = bytes_on_device(size)
+        self.refused(size)
+        del y
+        z = bytes_on_device(size)
+        del z
+        torch.cuda.empty_cache()
+
+    def test_scattered_memory_serves_a_large_request(self):
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info()[0]
+        held = [bytes_on_device(64 * MIB) for _ in range(free // (64 * MIB) - 2)]
+        del held[::2]
+        x = bytes_on_device(free // 8)  # far more than any piece of free memory
+        del x, held
+        torch.cuda.empty_cache()
+
+    def test_a_fraction_is_a_limit(self):
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(0.25)
+        try:
+            self.assertIn("limit", self.refused(total_memory() // 2))
+            x = bytes_on_device(total_memory() // 8)
+            del x
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        y = bytes_on_device(total_memory() // 2)
+        del y
+        torch.cuda.empty_cache()
+
+    def test_set_limit(self):
+        torch.cuda.empty_cache()
+        terrazzo.torch.set_limit(stat("reserved_bytes.all.current") + 64 * MIB)
+        self.refused(GIB)
+        terrazzo.torch.set_limit(0)
+        x = bytes_on_device(GIB)
+        del x
+
+    def test_fractions_that_cannot_be(self):
+        with self.assertRaises(ValueError):
+            torch.cuda.set_per_process_memory_fraction(1.5)
+
+    def test_no_tensor_has_a_null_pointer(self):
+        made = []
+        with self.assertRaises(torch.OutOfMemoryError):
+            while True:
+                made.append(bytes_on_device(total_memory() // 7))
+        self.assertTrue(all(t.data_ptr() for t in made))
+        del made
+        torch.cuda.empty_cache()
+
+    def test_a_loop_that_halves_its_batch(self):
+        batch = total_memory() // MIB * 4
+        while True:
+            try:
+                x = bytes_on_device(batch * MIB)
+                break
+            except torch.OutOfMemoryError:
+                batch //= 2
+        self.assertGreater(batch * MIB, total_memory() // 4)
+        del x
+        torch.cuda.empty_cache()
+
+    def test_on_another_stream(self):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            self.refused(total_memory() * 2)
+            x = bytes_on_device(MIB)
+        del x
+
+
+@shim_only
+class Shim(Case):
+    def test_get_fraction(self):
+        self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 1.0)
+        torch.cuda.set_per_process_memory_fraction(0.5)
+        self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 0.5)
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+    def test_observers_are_told_once(self):
+        told = []
+        torch._C._cuda_attach_out_of_memory_observer(lambda *facts: told.append(facts))
+        with self.assertRaises(torch.OutOfMemoryError):
+            bytes_on_device(total_memory() * 2)
+        self.assertEqual(len(told), 1)
+        device, size, total, free = told[0]
+        self.assertEqual((device, size, total), (0, total_memory() * 2, total_memory()))
+        self.assertLessEqual(free, total)
+
+    def test_the_history_has_the_failure(self):
+        torch.cuda.memory._record_memory_history(stacks="python")
+        with self.assertRaises(torch.OutOfMemoryError):
+            bytes_on_device(total_memory() * 2)
+        traces = torch.cuda.memory._snapshot()["device_traces"][0]
+        torch.cuda.memory._record_memory_history(enabled=None)
+        ooms = [event for event in traces if event["action"] == "oom"]
+        self.assertEqual([event["size"] for event in ooms], [total_memory() * 2])
+        self.assertIn("device_free", ooms[0])
+        self.assertTrue(any("bytes_on_device" in frame["name"] for frame in ooms[0]["frames"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+# modes: shim hooks none
+"""Pools: torch.cuda.MemPool, use_mem_pool and terrazzo.torch.pool()."""
+import gc
+import threading
+
+import torch
+
+import terrazzo.torch
+from common import MIB, MODE, Case, bytes_on_device, main, shim_only, stat
+
+
+class Own(Case):
+    def test_memory_of_a_tag_is_apart(self):
+        with terrazzo.torch.pool(tag="apart"):
+            inside = [bytes_on_device(3 * MIB) for _ in range(4)]
+        addresses = {t.data_ptr() for t in inside}
+        del inside
+        outside = [bytes_on_device(3 * MIB) for _ in range(8)]
+        self.assertFalse(addresses & {t.data_ptr() for t in outside})
+        with terrazzo.torch.pool(tag="apart"):
+            again = [bytes_on_device(3 * MIB) for _ in range(4)]
+        self.assertEqual(addresses, {t.data_ptr() for t in again})
+        del again, outside
+        self.assertTrue(terrazzo.torch.release_pool("apart"))
+        self.assertFalse(terrazzo.torch.release_pool("apart"))
+
+    def test_tensors_outlive_their_pool(self):
+        with terrazzo.torch.pool():
+            x = bytes_on_device(5 * MIB)
+        gc.collect()
+        x.fill_(1)
+        y = x.clone()
+        del x, y
+
+    def test_pools_nest(self):
+        with terrazzo.torch.pool(tag="outer"):
+            a = bytes_on_device(MIB)
+            with terrazzo.torch.pool(tag="inner"):
+                b = bytes_on_device(MIB)
+            c = bytes_on_device(MIB)
+        self.assertEqual(len({t.data_ptr() for t in (a, b, c)}), 3)
+        del a, b, c
+        terrazzo.torch.release_pool("outer")
+        terrazzo.torch.release_pool("inner")
+
+    def test_other_threads_are_not_diverted(self):
+        made = {}
+
+        def elsewhere():
+            made["other"] = bytes_on_device(4 * MIB)
+
+        with terrazzo.torch.pool(tag="mine"):
+            thread = threading.Thread(target=elsewhere)
+            thread.start()
+            thread.join()
+            mine = bytes_on_device(4 * MIB)
+        address = made.pop("other").data_ptr()
+        again = bytes_on_device(4 * MIB)
+        if MODE != "none":
+            self.assertEqual(again.data_ptr(), address)  # it went back to the common memory
+        del again, mine
+        terrazzo.torch.release_pool("mine")
+
+    def test_many_threads_each_with_a_pool(self):
+        failures = []
+
+        def work(i):
+            try:
+                for _ in range(20):
+                    with terrazzo.torch.pool(tag=f"thread {i}"):
+                        held = [bytes_on_device((i + 1) * 100_000) for _ in range(5)]
+                    del held
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        for i in range(8):
+            terrazzo.torch.release_pool(f"thread {i}")
+
+    def test_out_of_memory_inside(self):
+        size = torch.cuda.mem_get_info()[1] * 2
+        with terrazzo.torch.pool():
+            with self.assertRaises(torch.OutOfMemoryError):
+                bytes_on_device(size)
+            x = bytes_on_device(MIB)
+        del x
+
+
+@shim_only
+class MemPools(Case):
+    def test_ids_differ(self):
+        first, second = torch.cuda.MemPool(), torch.cuda.MemPool()
+        self.assertNotEqual(first.id, second.id)
+        self.assertEqual(first.use_count(), 1)
+
+    def test_use_count_follows_uses(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            self.assertEqual(pool.use_count(), 2)
+        self.assertEqual(pool.use_count(), 1)
+
+    def test_snapshots_know_pools(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(30 * MIB)
+        y = bytes_on_device(30 * MIB)
+        segments = pool.snapshot()
+        self.assertTrue(segments)
+        self.assertTrue(all(s["segment_pool_id"] == pool.id for s in segments))
+        held = {b["address"] for s in segments for b in s["blocks"] if b["state"] == "active_allocated"}
+        self.assertEqual(held, {x.data_ptr()})
+        everything = torch.cuda.memory_snapshot()
+        self.assertIn((0, 0), {s["segment_pool_id"] for s in everything})
+        del x, y
+
+    def test_empty_cache_returns_what_a_live_pool_has_free(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(256 * MIB)
+            del x
+            before = stat("reserved_bytes.all.current")
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            self.assertLess(stat("reserved_bytes.all.current"), before - 128 * MIB)
+
+    def test_a_pool_is_emptied_when_the_device_is_full(self):
+        torch.cuda.empty_cache()
+        pool = torch.cuda.MemPool()
+        free = torch.cuda.mem_get_info()[0]
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(int(free * 0.6))
+            del x
+        y = bytes_on_device(int(free * 0.6))
+        del y, pool
+        torch.cuda.empty_cache()
+
+    def test_deleted_pools_are_not_used(self):
+        pool = torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(MIB)
+        del pool
+        gc.collect()
+        y = bytes_on_device(MIB)
+        self.assertNotEqual(x.data_ptr(), y.data_ptr())
+        del x, y
+
+    def test_nested(self):
+        outer, inner = torch.cuda.MemPool(), torch.cuda.MemPool()
+        with torch.cuda.use_mem_pool(outer):
+            with torch.cuda.use_mem_pool(inner):
+                x = bytes_on_device(MIB)
+            y = bytes_on_device(MIB)
+        inside = {b["address"] for s in inner.snapshot() for b in s["blocks"] if b["state"] == "active_allocated"}
+        self.assertEqual(inside, {x.data_ptr()})
+        del x, y
+
+    def test_the_same_order_gives_the_same_addresses(self):
+        def addresses():
+            pool = torch.cuda.MemPool()
+            with torch.cuda.use_mem_pool(pool):
+                held = [bytes_on_device(size) for size in (100, 5 * MIB, 700, 3 * MIB, 40 * MIB)]
+            first = min(t.data_ptr() for t in held)
+            return [t.data_ptr() - first for t in held]
+
+        self.assertEqual(addresses(), addresses())
+
+    def test_a_pool_with_an_allocator_of_its_own(self):
+        library = terrazzo.torch._native_library().path
+        other = torch.cuda.memory.CUDAPluggableAllocator(str(library), "trz_torch_segment_alloc", "trz_torch_free")
+        pool = torch.cuda.MemPool(other.allocator())
+        before = torch.cuda.memory_stats()["allocated_bytes.all.current"]
+        with torch.cuda.use_mem_pool(pool):
+            x = torch.zeros(MIB, dtype=torch.uint8, device="cuda")
+        y = bytes_on_device(MIB)
+        self.assertTrue(pool.snapshot())
+        self.assertGreaterEqual(torch.cuda.memory_stats()["allocated_bytes.all.current"], before + 2 * MIB)
+        x.record_stream(torch.cuda.Stream())
+        del x, y, pool, other
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+
+    def test_no_split(self):
+        pool = torch.cuda.MemPool(no_split=True)
+        with torch.cuda.use_mem_pool(pool):
+            x, y = bytes_on_device(1000), bytes_on_device(1000)
+        self.assertEqual(len(pool.snapshot()), 2)
+        del x, y
+
+    def test_use_on_oom(self):
+        pool = torch.cuda.MemPool(use_on_oom=True)
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(MIB)
+        del x, pool
+
+    def test_a_graph_in_a_pool_of_ones_own(self):
+        pool = torch.cuda.MemPool()
+        x = torch.ones(MIB, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool.id):
+            y = x + 1
+        graph.replay()
+        del y, graph, pool
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+# modes: shim hooks
+"""Histories and snapshots, and PyTorch's own tools over them."""
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+
+import torch
+
+import terrazzo.torch
+from common import MIB, Case, bytes_on_device, main, shim_only
+
+
+@contextlib.contextmanager
+def recording(**options):
+    torch.cuda.memory._record_memory_history(stacks="python", **options)
+    try:
+        yield
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def traces():
+    return torch.cuda.memory._snapshot()["device_traces"][0]
+
+
+def actions(events, action):
+    return [event for event in events if event["action"] == action]
+
+
+def viz(command, path, *options):
+    """What PyTorch's viewer says of a file; it fails on one that it cannot read."""
+    done = subprocess.run([sys.executable, "-m", "torch.cuda._memory_viz", command, path, *options],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class Files(Case):
+    def setUp(self):
+        super().setUp()
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def make(self, name):
+        terrazzo.torch.history(True, events=1000)
+        with terrazzo.torch.tag("kept"):
+            held = [bytes_on_device(i * MIB) for i in (1, 2, 30)]
+        del held[1]
+        terrazzo.torch.snapshot(self.path(name))
+        terrazzo.torch.history(False)
+        return held
+
+    def test_the_viewers_commands_take_the_pickle(self):
+        held = self.make("a.pickle")
+        self.assertIn("total_reserved", viz("stats", self.path("a.pickle")))
+        self.assertIn("alloc", viz("trace", self.path("a.pickle")))
+        for command in ("trace_plot", "segment_plot"):
+            viz(command, self.path("a.pickle"), "-o", self.path("a.html"))
+            self.assertGreater(os.path.getsize(self.path("a.html")), 1000)
+        del held
+
+    def test_json_has_the_same(self):
+        held = self.make("a.json")
+        with open(self.path("a.json"), encoding="utf-8") as stream:
+            found = json.load(stream)
+        addresses = {b["address"] for s in found["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+        self.assertLessEqual({t.data_ptr() for t in held}, addresses)
+        for segment in found["segments"]:
+            self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
+        tagged = [e for e in found["device_traces"][0] if e["action"] == "alloc" and e["user_metadata"] == "kept"]
+        self.assertEqual(len(tagged), 3)
+        del held
+
+    def test_categories(self):
+        model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 8)).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        tracker = terrazzo.torch.track(model, optimizer)
+        size = sum(p.numel() * 4 for p in model.parameters())
+        out = model(torch.randn(64, 512, device="cuda"))
+        during = tracker.categories()
+        self.assertGreater(during["activations"], 64 * 2048 * 4)
+        self.assertEqual(during["gradients"], 0)
+        out.sum().backward()
+        optimizer.step()
+        del out
+        after = tracker.categories()
+        for name in ("weights", "gradients"):
+            self.assertTrue(size <= after[name] <= size * 1.1, after)
+        self.assertTrue(2 * size <= after["optimizer"] <= 2.2 * size, after)
+        self.assertLess(after["activations"], during["activations"])
+        tracker.close()
+        terrazzo.torch.history(False)
+
+
+@shim_only
+class History(Case):
+    def test_allocations_and_frees_with_frames(self):
+        with recording():
+            x = bytes_on_device(3 * MIB)
+            del x
+            events = traces()
+        made = actions(events, "alloc")
+        self.assertEqual([e["size"] for e in made], [3 * MIB])
+        self.assertTrue(any(f["name"] == "bytes_on_device" and f["filename"].endswith("common.py")
+                            for f in made[0]["frames"]))
+        self.assertEqual(len(actions(events, "free_requested")), 1)
+        self.assertEqual(len(actions(events, "free_completed")), 1)
+        self.assertEqual(actions(events, "snapshot")[-1]["addr"], 0)
+
+    def test_blocks_have_the_frames_of_their_allocation(self):
+        with recording():
+            x = bytes_on_device(3 * MIB)
+            blocks = [b for s in torch.cuda.memory_snapshot() for b in s["blocks"] if b["address"] == x.data_ptr()]
+            self.assertTrue(any(f["name"] == "bytes_on_device" for f in blocks[0]["frames"]))
+            self.assertTrue(torch.cuda.memory._allocation_traceback(x.data_ptr()))
+        del x
+
+    def test_every_note_finds_its_event(self):
+        with recording(context="all"):
+            for i in range(200):
+                torch.cuda.memory._set_memory_metadata(f"step {i}")
+                x = bytes_on_device(1000 + 512 * (i % 3))
+                del x
+            torch.cuda.memory._set_memory_metadata("")
+            events = traces()
+        self.assertEqual([e["user_metadata"] for e in actions(events, "alloc")], [f"step {i}" for i in range(200)])
+        self.assertEqual([e["user_metadata"] for e in actions(events, "free_requested")],
+                         [f"step {i}" for i in range(200)])
+
+    def test_the_newest_events_are_kept(self):
+        with recording(max_entries=40):
+            for i in range(1, 301):
+                x = bytes_on_device(i * 512)
+                del x
+            events = traces()
+        made = actions(events, "alloc")
+        self.assertLessEqual(len(events), 2 * 40)
+        self.assertEqual(made[-1]["size"], 300 * 512)
+        self.assertTrue(all(e["frames"] for e in made))
+
+    def test_skipped_actions(self):
+        with recording(skip_actions=["free_requested", "free_completed"]):
+            x = bytes_on_device(MIB)
+            del x
+            events = traces()
+        self.assertEqual(len(actions(events, "alloc")), 1)
+        self.assertEqual(actions(events, "free_requested") + actions(events, "free_completed"), [])
+
+    def test_annotations(self):
+        with recording():
+            x = bytes_on_device(MIB)
+            torch.cuda.memory._annotate_tensor(x, "the first")
+            events = traces()
+        noted = actions(events, "annotate")
+        self.assertEqual([(e["addr"], e["user_metadata"]) for e in noted], [(x.data_ptr(), "the first")])
+        del x
+
+    def test_without_traces(self):
+        with recording():
+            x = bytes_on_device(MIB)
+            segments = torch.cuda.memory_snapshot(include_traces=False)
+        self.assertTrue(segments)
+        del x
+
+    def test_growth_is_told(self):
+        torch.cuda.empty_cache()
+        with recording():
+            x = bytes_on_device(600 * MIB)
+            del x
+            torch.cuda.empty_cache()
+            events = traces()
+        self.assertTrue(actions(events, "segment_map"))
+        self.assertTrue(actions(events, "segment_unmap"))
+
+    def test_the_dump_of_pytorch_itself(self):
+        with tempfile.TemporaryDirectory() as folder, recording():
+            x = bytes_on_device(MIB)
+            path = os.path.join(folder, "s.pickle")
+            torch.cuda.memory._dump_snapshot(path)
+            with open(path, "rb") as stream:
+                found = pickle.load(stream)
+            self.assertLessEqual({"segments", "device_traces", "allocator_settings", "external_annotations"},
+                                 set(found))
+            self.assertIs(found["allocator_settings"]["expandable_segments"], True)
+            self.assertIn("total_reserved", viz("stats", path))
+            del x
+
+    def test_history_is_off_by_default(self):
+        self.assertFalse(torch._C._cuda_isHistoryEnabled())
+        x = bytes_on_device(MIB)
+        self.assertEqual(actions(traces(), "alloc"), [])
+        del x
+
+    def test_sections_of_a_profile(self):
+        with recording(global_record_annotations=True):
+            with torch.profiler.record_function("a section"):
+                x = bytes_on_device(MIB)
+            found = torch.cuda.memory._snapshot()["external_annotations"]
+        self.assertEqual([a["stage"] for a in found if a["name"] == "a section"], ["START", "END"])
+        del x
+
+
+if __name__ == "__main__":
+    main()

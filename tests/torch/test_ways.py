@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+# modes: none
+"""The ways in, what is said when they are closed, and the ends of processes."""
+import os
+import subprocess
+import sys
+import unittest
+
+from common import ROOT, main, run_python
+
+WHO = "import torch; x = torch.ones(5, device='cuda'); print(torch.cuda.get_allocator_backend())"
+INJECT = ROOT / "python" / "terrazzo" / "torch" / "inject"
+NO_COMPILER = {"CXX": "nonesuch", "PATH": "/nonexistent", "TERRAZZO_CACHE": "/nonexistent"}
+
+
+class Ways(unittest.TestCase):
+    def check(self, code, expected, **options):
+        status, out, err = run_python(code, **options)
+        self.assertEqual((status, out.strip()), (0, expected), err)
+        return err
+
+    def test_one_line(self):
+        self.check("import terrazzo.torch\nprint(terrazzo.torch.install(), terrazzo.torch.install())", "shim shim")
+
+    def test_hooks_alone(self):
+        self.check("import terrazzo.torch\nterrazzo.torch.install(shim=False)\n" + WHO, "pluggable")
+
+    def test_the_environment(self):
+        path = os.pathsep.join([str(INJECT), os.environ.get("PYTHONPATH", "")])
+        self.check(WHO, "terrazzo", PYTHONPATH=path, TERRAZZO="1")
+        self.check(WHO, "native", PYTHONPATH=path, TERRAZZO="")
+
+    def test_the_line_of_the_installed_package(self):
+        line = (ROOT / "python" / "terrazzo.pth").read_text()
+        self.check(f"exec({line!r})\n" + WHO, "terrazzo", TERRAZZO="1")
+        self.check(f"exec({line!r})\n" + WHO, "native", TERRAZZO="0")
+
+    def test_a_sitecustomize_of_the_users_own_is_run_too(self):
+        import tempfile
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="utf-8") as stream:
+                stream.write("print('mine')\n")
+            path = os.pathsep.join([str(INJECT), folder, os.environ.get("PYTHONPATH", "")])
+            self.check(WHO, "mine\nterrazzo", PYTHONPATH=path, TERRAZZO="1")
+
+    def test_the_command(self):
+        program = os.environ.get("TERRAZZO_CLI")
+        if not program:
+            self.skipTest("TERRAZZO_CLI does not name the program")
+        done = subprocess.run([program, "run", "--", sys.executable, "-c", WHO], stdout=subprocess.PIPE, text=True,
+                              check=True)
+        self.assertEqual(done.stdout.strip(), "terrazzo")
+
+    def test_the_plain_pluggable_allocator(self):
+        code = ("import torch, terrazzo.torch as t\n"
+                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._native.find_library()), 'trz_torch_alloc', "
+                "'trz_torch_free')\n"
+                "torch.cuda.memory.change_current_allocator(a)\n"
+                "x = torch.arange(100).cuda()\n"
+                "try:\n    torch.empty(1 << 45, device='cuda')\n"
+                "except torch.OutOfMemoryError:\n    print('no memory')\n"
+                "print(x.cpu().tolist() == list(range(100)))")
+        self.check(code, "no memory\nTrue")
+
+    def test_too_late(self):
+        status, _, err = run_python("import torch; torch.cuda.init(); import terrazzo.torch; terrazzo.torch.install()")
+        self.assertEqual(status, 1)
+        self.assertIn("comes too late", err)
+
+    def test_another_allocator_is_there(self):
+        code = ("import torch, terrazzo.torch as t\n"
+                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._native.find_library()), 'trz_torch_alloc', "
+                "'trz_torch_free')\n"
+                "torch.cuda.memory.change_current_allocator(a)\n"
+                "t.install()")
+        status, _, err = run_python(code)
+        self.assertEqual(status, 1)
+        self.assertIn("PyTorch refuses terrazzo", err)
+
+    def test_without_a_compiler(self):
+        code = ("import warnings; warnings.simplefilter('always')\nimport terrazzo.torch\n"
+                "print(terrazzo.torch.install(), terrazzo.torch.missing())\n" + WHO)
+        status, out, err = run_python(code, **NO_COMPILER)
+        self.assertEqual(status, 0, err)
+        self.assertIn("a C++ compiler is missing", out)
+        self.assertTrue(out.strip().endswith("pluggable"))
+        self.assertIn("terrazzo works without its shim", err)
+
+    def test_a_shim_that_is_insisted_on(self):
+        status, _, err = run_python("import terrazzo.torch; terrazzo.torch.install(shim=True)", **NO_COMPILER)
+        self.assertEqual(status, 1)
+        self.assertIn("a C++ compiler is missing", err)
+
+    def test_the_libraries_are_missing(self):
+        status, _, err = run_python("import terrazzo.torch as t; t._native.HERE = t._native.Path('/a/b/c/d/e/f'); "
+                                    "t.install()", TERRAZZO_LIBRARIES="/nonexistent")
+        self.assertEqual(status, 1)
+        self.assertIn("libterrazzo_torch.so is missing", err)
+
+    def test_no_gpu_is_no_error(self):
+        self.check("import terrazzo.torch; terrazzo.torch.install(); import torch\n"
+                   "print(torch.ones(3).sum().item())", "3.0", CUDA_VISIBLE_DEVICES="")
+
+
+class Options(unittest.TestCase):
+    def check(self, conf, code, expected):
+        status, out, err = run_python(code, mode="shim", PYTORCH_CUDA_ALLOC_CONF=conf)
+        self.assertEqual((status, out.strip()), (0, expected), err)
+
+    def test_a_fraction_is_honoured(self):
+        self.check("per_process_memory_fraction:0.25",
+                   "import torch; torch.cuda.init(); print(torch.cuda.get_per_process_memory_fraction())", "0.25")
+
+    def test_what_is_not_needed_is_taken(self):
+        self.check("expandable_segments:True,max_split_size_mb:512,roundup_power2_divisions:[256:1,512:2,>:4]",
+                   WHO, "terrazzo")
+
+    def test_another_backend_is_refused(self):
+        status, _, err = run_python("", mode="shim", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+        self.assertEqual(status, 1)
+        self.assertIn("exclude each other", err)
+
+    def test_every_key_is_in_the_document(self):
+        from terrazzo.torch import _options
+        text = (ROOT / "docs" / "pytorch.md").read_text()
+        for key, meaning in _options.MEANINGS.items():
+            self.assertIn(f"| `{key}` | {meaning.what} | {meaning.why} |", text)
+
+
+class Ends(unittest.TestCase):
+    def check(self, code, mode, expected_status=0):
+        status, out, err = run_python(code, mode=mode)
+        self.assertEqual(status, expected_status, err)
+        self.assertNotIn("terrazzo:", err)
+        return out
+
+    def test_a_child_made_by_fork(self):
+        code = ("import os, torch\nx = torch.ones(5, device='cuda'); held = [x.clone() for _ in range(9)]\n"
+                "pid = os.fork()\n"
+                "if pid == 0:\n"
+                "    held.clear(); del x\n"
+                "    try: torch.ones(5, device='cuda')\n"
+                "    except RuntimeError as e: print('refused' if 'fork' in str(e) else e, flush=True)\n"
+                "    os._exit(0)\n"
+                "print(os.waitpid(pid, 0)[1], x.shape[0])")
+        for mode in ("shim", "hooks"):
+            self.assertEqual(self.check(code, mode).split(), ["refused", "0", "5"])
+
+    def test_the_heap_itself_refuses_in_a_child(self):
+        code = ("import os, torch, terrazzo.torch as t\nx = torch.ones(5, device='cuda')\n"
+                "pid = os.fork()\n"
+                "if pid == 0:\n"
+                "    try: t.trim(); t._native_library().heap(0)\n"
+                "    except t.Error as e: print(e, flush=True)\n"
+                "    os._exit(0)\n"
+                "os.waitpid(pid, 0)")
+        self.assertIn("made by fork()", self.check(code, "shim"))
+
+    def test_tensors_that_live_to_the_end(self):
+        code = ("import torch, atexit\nx = [torch.ones(5, device='cuda') for _ in range(99)]\n"
+                "torch.kept = x[0]\natexit.register(lambda: torch.empty(9, device='cuda'))\n"
+                "g = torch.cuda.CUDAGraph()\nwith torch.cuda.graph(g): y = x[0] + 1\nprint('end')")
+        for mode in ("shim", "hooks"):
+            self.assertEqual(self.check(code, mode).strip(), "end")
+
+    def test_exit_without_ceremony(self):
+        for mode in ("shim", "hooks"):
+            self.check("import os, torch; x = torch.ones(5, device='cuda'); os._exit(3)", mode, 3)
+
+    def test_threads_that_still_run(self):
+        code = ("import threading, time, torch\n"
+                "def work():\n    while True: torch.empty(1000, device='cuda')\n"
+                "torch.cuda.init()\n"
+                "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
+                "time.sleep(0.2); print('end', flush=True); import os; os._exit(0)")
+        for mode in ("shim", "hooks"):
+            self.assertEqual(self.check(code, mode).strip(), "end")
+
+
+if __name__ == "__main__":
+    main()
