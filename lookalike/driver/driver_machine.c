@@ -112,6 +112,7 @@ int look_version(void)
 
 static void on_violation(const char *text)
 {
+	__atomic_store_n(&look.violated, true, __ATOMIC_RELAXED);
 	fprintf(stderr, "terrazzo: violation: %s\n", text);
 }
 
