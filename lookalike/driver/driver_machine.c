@@ -186,6 +186,22 @@ cuda_result cuDriverGetVersion(int *version)
 	return TRZ_CUDA_SUCCESS;
 }
 
+/* The driver keeps no log, so that no one is ever called. */
+cuda_result cuLogsRegisterCallback(void *function, void *argument, void **handle)
+{
+	LOOK_COUNT(cuLogsRegisterCallback);
+	(void)argument;
+	*handle = function;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuLogsUnregisterCallback(void *handle)
+{
+	LOOK_COUNT(cuLogsUnregisterCallback);
+	(void)handle;
+	return TRZ_CUDA_SUCCESS;
+}
+
 cuda_result cuProfilerStart(void)
 {
 	LOOK_COUNT(cuProfilerStart);
