@@ -90,7 +90,9 @@ static void print_calls(const json_t *result, FILE *to)
 	const json_t *calls = json_object_get(result, "driver_calls");
 	line(to, "driver calls");
 	fprintf(to, "%8llu     ", (unsigned long long)program_number(result, "driver_calls_total"));
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+	/* A program's cudaMalloc is the look-alike runtime's cuMemAlloc. */
+	size_t first = program_number(calls, "cudaMalloc") ? 0 : 2;
+	for (size_t i = first; i < sizeof names / sizeof names[0]; i += i == 1 ? 3 : 1)
 		if (program_number(calls, names[i]))
 			fprintf(to, " %s %llu", names[i], (unsigned long long)program_number(calls, names[i]));
 	fprintf(to, "\n");
