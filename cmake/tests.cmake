@@ -10,9 +10,9 @@
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 
 # Folders whose tests may say "not on this machine" by exit code 77.
-set(skip_folders gpu contract abi lookalike nvtx)
+set(skip_folders gpu contract abi lookalike nvtx gdb)
 # Folders that look at the products as they are shipped: meaningless in a sanitizer build.
-set(plain_folders abi install plug simcli tidy)
+set(plain_folders abi gdb install plug simcli tidy)
 
 set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
 	"ASAN_OPTIONS=detect_leaks=1:abort_on_error=1"
@@ -71,6 +71,9 @@ foreach(folder IN LISTS folders)
 			C_VISIBILITY_PRESET default
 			LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/nvtx")
 		target_include_directories(trz_fakenvtx PRIVATE "${CMAKE_SOURCE_DIR}/alloc")
+	elseif(folder STREQUAL "gdb" AND helpers)
+		trz_program(gdb_target gdb ${helpers})
+		target_compile_options(gdb_target PRIVATE -O0 -g)
 	elseif(helpers)
 		set(helper_library trz_test_${folder})
 		add_library(${helper_library} STATIC ${helpers})

@@ -460,7 +460,7 @@ TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *ca
 
 /* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 24 levels, each told as
  * its library and "function+0x1a" or "+0x12af". `user` is not looked at. The process keeps the first 16,384 different
- * stacks; later ones have one number in common. Costs about a microsecond, less for few levels. */
+ * stacks; later ones have one number in common. Costs a few microseconds, by the number of levels. */
 TRZ_API uint64_t trz_native_frames(void *user);
 TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
