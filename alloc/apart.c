@@ -173,7 +173,7 @@ static trz_status lay(trz_heap *h, struct lane *l, struct tile *tile, struct blo
 static trz_status make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t size, trz_addr *out)
 {
 	struct tile *tile;
-	struct block *b;
+	struct block *b = NULL;
 	trz_status status = find_room(h, l, bytes);
 	if (status == TRZ_OK)
 		status = create(h, l, bytes, &tile);
