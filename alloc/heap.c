@@ -501,13 +501,18 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	heap_unlock(h);
 	if (!s)
 		return TRZ_OK;
-	record_late(h, s);
-	heap_lock(h);
-	bool covered = s->tickets.recorded >= last;
-	s->tickets.closed = covered;
-	atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
+	bool covered = false, more = true;
+	while (more) {
+		record_late(h, s);
+		heap_lock(h);
+		covered = s->tickets.recorded == s->tickets.newest;
+		more = !covered && s->tickets.recorded >= last;  /* other threads have freed memory of it meanwhile */
+		last = s->tickets.newest;
+		s->tickets.closed = covered;
+		atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
+		heap_unlock(h);
+	}
 	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* its entry can then be used again */
-	heap_unlock(h);
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }
 

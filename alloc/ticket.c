@@ -10,8 +10,15 @@
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)
 {
 	assert(sequence <= t->newest);
-	if (sequence <= t->recorded || t->count == TICKET_QUEUE)
+	if (sequence <= t->recorded || (exact && t->count == TICKET_QUEUE))
 		return event;
+	if (t->count == TICKET_QUEUE) {
+		struct ticket_event *last = &t->queue[(t->head + t->count - 1) % TICKET_QUEUE];
+		trz_event old = last->event;
+		*last = (struct ticket_event){sequence, event, false};
+		t->recorded = sequence;
+		return old;
+	}
 	t->queue[(t->head + t->count++) % TICKET_QUEUE] = (struct ticket_event){sequence, event, exact};
 	t->recorded = sequence;
 	return NULL;
