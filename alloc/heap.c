@@ -60,6 +60,16 @@ static trz_status open_structures(trz_heap *h)
 	return TRZ_OK;
 }
 
+/* Readers are every allocation: whoever wants to begin or end a diversion would else wait for a gap between them. */
+static void init_divert_lock(pthread_rwlock_t *lock)
+{
+	pthread_rwlockattr_t attributes;
+	pthread_rwlockattr_init(&attributes);
+	pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(lock, &attributes);
+	pthread_rwlockattr_destroy(&attributes);
+}
+
 trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table)
 {
 	trz_status status = config_load(&h->config, params->config);
@@ -74,7 +84,7 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 	}
 	pthread_mutex_init(&h->growth_lock, NULL);
 	pthread_mutex_init(&h->oom_lock, NULL);
-	pthread_rwlock_init(&h->divert_lock, NULL);
+	init_divert_lock(&h->divert_lock);
 	status = apply_aids(h);
 	if (status == TRZ_OK)
 		status = open_structures(h);
