@@ -90,6 +90,13 @@ trz_status api_dead(const trz_heap *h)
 	                trz_driver_last_error());
 }
 
+trz_status api_check_pool(const trz_heap *h, const struct pool *p)
+{
+	return !p || p->heap == h ? TRZ_OK
+	                          : trz_fail(TRZ_ERROR_WRONG_DEVICE, "pool %p is of another heap than that of device %d",
+	                                     (const void *)p, h->driver.device);
+}
+
 static trz_status check_request(size_t size, size_t *alignment)
 {
 	if (size >= SIZE_LIMIT)

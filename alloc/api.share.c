@@ -25,6 +25,8 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 		                params->struct_size, sizeof p);
 	memcpy(&p, params, params->struct_size);
 	trz_status status = apart_sort(h, p.flags, &apart);
+	if (status == TRZ_OK)
+		status = api_check_pool(h, (struct pool *)(void *)p.pool);
 	if (status != TRZ_OK)
 		return status;
 	return api_alloc_apart(h, (struct pool *)(void *)p.pool, apart, p.size, p.alignment, p.stream, out);

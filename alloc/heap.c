@@ -556,6 +556,7 @@ static void collect_given(trz_heap *h)
 
 void heap_poll(trz_heap *h)
 {
+	heap_end_pools(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
 	heap_lock(h);
 	atomic_store_explicit(&h->poll_wanted, h->imports_freed > 0, memory_order_relaxed);

@@ -178,7 +178,10 @@ static inline struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struc
 
 /* A new private pool with one reference; and giving one up. Those still held by allocations under way count, too. */
 trz_status heap_pool_create(trz_heap *h, struct pool **out);
-trz_status heap_pool_release(trz_heap *h, struct pool *p);
+void heap_pool_release(trz_heap *h, struct pool *p);
+
+/* Notes what pools that have ended since the last poll have to await. Growth lock held. */
+void heap_end_pools(trz_heap *h);
 
 /* Gives the memory of released pools, where nothing is awaited any more, to the default pool. Growth lock held. */
 void heap_dissolve_pools_locked(trz_heap *h);

@@ -227,11 +227,14 @@ TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
  * a trim, and to others when the device is full. Allocations outlive their pool: their memory is then the heap's. */
 typedef struct trz_pool trz_pool;
 
-/* A new pool, with one reference. Calls the driver: no. Errors: HOST_MEMORY. */
+/* A new pool, with one reference. Functions that are given a pool of another heap fail with WRONG_DEVICE. Calls the
+ * driver: no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_create(trz_heap *heap, trz_pool **out);
 
-/* One more reference, one less. With the last the pool ends; `pool` must not be used afterwards. Calls the driver:
- * with the last, event records and queries. Errors: HOST_MEMORY (the reference is still held). */
+/* One more reference, one less. With the last the pool ends; `pool` must not be used afterwards. Launches of its
+ * graphs that are still under way are waited for on streams that the heap has been given in whatever call, and on
+ * blocking ones where per-thread streams are in use; on others they must have completed. Calls the driver: with the
+ * last, event records and queries. */
 TRZ_API trz_status trz_pool_retain(trz_heap *heap, trz_pool *pool);
 TRZ_API trz_status trz_pool_release(trz_heap *heap, trz_pool *pool);
 
@@ -250,7 +253,8 @@ typedef bool trz_pool_filter(void *user, trz_stream stream);
 TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filter *filter, void *user);
 
 /* The same for a capture, to be called before it begins on `stream`: takes what is allocated on all streams that are
- * part of it, and pins the pool. */
+ * part of it, and pins the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT (the legacy default stream cannot be
+ * captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);
 
 /* Ends the newest diversion to the pool, of those that this thread began if there is one. Waits until no filter of it
