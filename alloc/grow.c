@@ -31,6 +31,10 @@
 
 enum { SMALL_TILE = 2 * GRANULE, FINE_TILE = 2 * GRANULE };
 
+/* Reserving addresses takes the driver longer the more they are. The allocation that needs a new window, however small,
+ * pays for all of it. */
+#define WINDOW_MOST GIB(32)
+
 /* One growth under way. */
 struct growth {
 	trz_heap *heap;
@@ -116,7 +120,7 @@ static void give_tail_locked(struct growth *g)
 static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind kind)
 {
 	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
-	uint64_t size = h->config.window_factor * device;
+	uint64_t size = min_u64(h->config.window_factor * device, WINDOW_MOST);
 	if (l->pool)
 		size /= 8;
 	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
@@ -542,11 +546,13 @@ trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enu
 		*out = flip(&g, bytes);
 	if (*out)
 		return TRZ_OK;
-	reclaim_aliases(h);
 	trz_status status = find_room(&g, bytes);
 	if (status != TRZ_OK)
 		return status;
-	return extend(&g, out);
+	status = extend(&g, out);
+	if (status == TRZ_OK)
+		reclaim_aliases(h, 2 + 2 * g.gathered);
+	return status;
 }
 
 trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct block *tail, uint64_t bytes,

@@ -455,21 +455,51 @@ void heap_destroy_event(trz_heap *h, trz_event event)
 	heap_return_event(h, event);
 }
 
-/* Asks the oldest event, as long as the answer is yes. */
-static void collect_passed(trz_heap *h, struct stream *s)
+/* Takes the `n` oldest events out of the queue: they have completed. */
+static void pop_passed(trz_heap *h, struct stream *s, unsigned n)
 {
-	for (;;) {
+	while (n--) {
 		heap_lock(h);
-		const struct ticket_event *oldest = s->tickets.waiters ? NULL : ticket_oldest(&s->tickets);
-		trz_event event = oldest ? oldest->event : NULL;
-		heap_unlock(h);
-		if (!event || driver_event_query(&h->driver, event) != TRZ_OK)
-			return;
-		heap_lock(h);
-		ticket_pop(&s->tickets);
+		trz_event event = ticket_pop(&s->tickets);
 		heap_unlock(h);
 		heap_return_event(h, event);
 	}
+}
+
+/* A capture began between the question whether there is one and the record: the oldest event is part of a graph, and
+ * tells nothing. What it was to cover another one will. */
+static void drop_captured(trz_heap *h, struct stream *s)
+{
+	heap_lock(h);
+	trz_event event = ticket_drop(&s->tickets);
+	heap_unlock(h);
+	heap_return_event(h, event);
+}
+
+/* Events complete in order: the oldest is asked, then ones further and further on, then by halves how far the stream
+ * has come. Frees append to the queue meanwhile and change nothing of what is in it. */
+static void collect_passed(trz_heap *h, struct stream *s)
+{
+	trz_status status = TRZ_OK;
+	heap_lock(h);
+	unsigned passed = 0;                                         /* so many have passed, */
+	unsigned count = s->tickets.waiters ? 0 : s->tickets.count;  /* what is waited for stays queued */
+	unsigned open = count;                                       /* and this one has not, if there is any */
+	heap_unlock(h);
+	while (passed < open) {
+		unsigned i = open < count ? (passed + open) / 2 : (unsigned)min_u64(2 * passed, open - 1);
+		heap_lock(h);
+		trz_event event = s->tickets.queue[(s->tickets.head + i) % TICKET_QUEUE].event;
+		heap_unlock(h);
+		status = driver_event_query(&h->driver, event);
+		if (status == TRZ_OK)
+			passed = i + 1;
+		else
+			open = i;
+	}
+	pop_passed(h, s, passed);
+	if (passed == 0 && status == TRZ_ERROR_CAPTURE)
+		drop_captured(h, s);
 }
 
 /* Covers the newest ticket, if no event does. A full queue is emptied first, as far as it has passed. */

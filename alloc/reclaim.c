@@ -323,7 +323,7 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 
 /* ---- aliases ---- */
 
-enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 12 };
+enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 12, ALIASES_LOOKED_AT = 64, LOOK_MAPPED = 16 };
 
 static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
 {
@@ -336,13 +336,15 @@ static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
 
 enum { ALIASES_AT_ONCE = 512 };
 
-/* Stale places of a window; the list has room for `most`. */
-static size_t find_aliases(trz_heap *h, const struct window *w, struct laid *list, size_t most)
+/* Looks at the places of a window, from its cursor on, while `*look` lasts: granules without a mapping take 1 of it.
+ * Lists up to `most` that are stale and whose last use has passed. */
+static size_t find_aliases(trz_heap *h, struct window *w, struct laid *list, size_t most, size_t *look)
 {
 	size_t n = 0;
-	for (trz_addr a = w->base; a < w->top && n < most;) {
-		struct laid l = *window_at(w, a);
-		a += l.tile ? l.tile->size : GRANULE;
+	while (n < most && *look && w->alias_cursor < w->top - w->base) {
+		struct laid l = *window_at(w, w->base + w->alias_cursor);
+		w->alias_cursor += l.tile ? l.address + l.tile->size - (w->base + w->alias_cursor) : GRANULE;
+		*look -= min_u64(*look, l.tile ? LOOK_MAPPED : 1);
 		bool stale = l.tile && !l.tile->zombie && !l.tile->pins && l.tile->places->address != l.address;
 		if (stale && alias_passed(h, l.tile, l.address))
 			list[n++] = l;
@@ -350,19 +352,25 @@ static size_t find_aliases(trz_heap *h, const struct window *w, struct laid *lis
 	return n;
 }
 
-/* Unmaps the oldest aliases, which have the lowest addresses, until `most` are left, or there are no more that can go.
- * false: that is done. The growth lock may have been given back meanwhile. */
-static bool unmap_some_aliases(trz_heap *h, uint64_t most)
+static void rewind_cursors(trz_heap *h)
+{
+	for (int kind = 0; kind < KINDS; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
+			w->alias_cursor = 0;
+}
+
+/* Unmaps up to `most` of what the cursors come to. true: there may be more. The growth lock may have been given back
+ * meanwhile. */
+static bool unmap_some_aliases(trz_heap *h, size_t most, size_t *look)
 {
 	struct laid list[ALIASES_AT_ONCE];
-	uint64_t aliases = counter_get(&h->counters.alias.current);
-	size_t n = 0, wanted = aliases > most ? min_u64(aliases - most, ALIASES_AT_ONCE) : 0;
+	size_t n = 0, refused = 0;
+	most = min_u64(most, ALIASES_AT_ONCE);
 	for (int kind = 0; kind < KINDS; kind++)
-		for (const struct window *w = h->windows[kind]; w && n < wanted; w = w->next)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (!w->classic)
-				n += find_aliases(h, w, list + n, wanted - n);
+				n += find_aliases(h, w, list + n, most - n, look);
 	notice_aliases_leaving(h, list, n);
-	size_t refused = 0;
 	for (size_t i = 0; i < n; i++)
 		if (window_unmap_alias(&h->tiles, list[i].tile, list[i].address) != TRZ_OK)
 			list[refused++] = list[i];
@@ -370,19 +378,21 @@ static bool unmap_some_aliases(trz_heap *h, uint64_t most)
 	return n && !refused;
 }
 
-void reclaim_aliases(trz_heap *h)
+void reclaim_aliases(trz_heap *h, size_t most)
 {
-	uint64_t most = ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment);
-	if (counter_get(&h->counters.alias.current) <= most)
+	size_t look = LOOK_MAPPED * (ALIASES_LOOKED_AT + 2 * most);
+	if (counter_get(&h->counters.alias.current) <= ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment))
 		return;
-	heap_poll(h);
-	while (unmap_some_aliases(h, most / 2))
-		;
+	unmap_some_aliases(h, most, &look);
+	if (look)
+		rewind_cursors(h);  /* all have been seen: again from the lowest, oldest addresses */
 }
 
 void reclaim_all_aliases(trz_heap *h)
 {
-	while (unmap_some_aliases(h, 0))
+	size_t look = SIZE_MAX;
+	rewind_cursors(h);
+	while (unmap_some_aliases(h, SIZE_MAX, &look))
 		;
 }
 

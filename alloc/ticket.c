@@ -38,6 +38,16 @@ trz_event ticket_pop(struct tickets *t)
 	return e->event;
 }
 
+trz_event ticket_drop(struct tickets *t)
+{
+	trz_event event = t->queue[t->head].event;
+	t->head = (t->head + 1) % TICKET_QUEUE;
+	t->count--;
+	if (!t->count)
+		t->recorded = t->passed;
+	return event;
+}
+
 trz_event event_pool_take(struct event_pool *p)
 {
 	return p->count ? p->events[--p->count] : NULL;

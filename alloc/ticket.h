@@ -71,6 +71,10 @@ const struct ticket_event *ticket_oldest(const struct tickets *t);
 /* The oldest event has completed: drops it from the queue and returns it. */
 trz_event ticket_pop(struct tickets *t);
 
+/* Drops the oldest event, which will never tell, from the queue and returns it: what it covered is covered by the next
+ * one, or by none. */
+trz_event ticket_drop(struct tickets *t);
+
 /* An idle event, or NULL. */
 trz_event event_pool_take(struct event_pool *p);
 

@@ -28,6 +28,7 @@ struct window {
 	uint64_t size;               /* reserved bytes */
 	trz_addr top;                /* end of what has been laid */
 	uint64_t mapped;             /* bytes mapped now */
+	uint64_t alias_cursor;       /* offset up to which the round of reclaim_aliases that is under way has come */
 	struct laid *laid;           /* [size / GRANULE]; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
