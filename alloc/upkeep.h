@@ -2,7 +2,7 @@
  *
  * Returning free memory to the driver without being asked: beyond a threshold, or when nobody has needed it for a
  * while. Driven by allocations that the cache cannot serve and by polls; terrazzo has no thread of its own
- * (docs/decisions/0010-no-thread.md).
+ * (docs/decisions/0012-no-thread.md).
  */
 #ifndef TRZ_ALLOC_UPKEEP_H
 #define TRZ_ALLOC_UPKEEP_H
