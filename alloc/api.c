@@ -55,9 +55,10 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 		status = nvtx_open(h);
 		if (status == TRZ_OK && h->config.history)
 			status = inspect_history(h, h->config.history);
-		if (status != TRZ_OK)
+		if (status == TRZ_OK)
+			frames_update(h);
+		else
 			heap_close(h);
-		frames_update(h);
 	}
 	if (status != TRZ_OK) {
 		free(h);

@@ -3,8 +3,8 @@
  * The debugging options no_cache, unmap_on_free and guard. The simulated device faults, as a real one does, where
  * nothing is mapped: a use too late or too far is then an error of the context, not a wrong result.
  */
+#include "overlay.h"
 #include "prng.h"
-#include "rig.h"
 
 static const char *const modes[] = {"no_cache:on", "unmap_on_free:on,small_limit:0", "guard:on,small_limit:0",
                                     "no_cache:on,vmm:off"};
@@ -169,6 +169,37 @@ static void test_a_full_device(void **state)
 	}
 }
 
+static struct overlay o;
+static unsigned waited;
+
+/* Another thread's allocation could be what the awaited work depends on: no lock may be held here. */
+static trz_status check_and_sync(void *self, trz_context context, trz_event event)
+{
+	void *p;
+	waited++;
+	assert_ok(trz_check(o.rig.heap));  /* takes every lock */
+	assert_ok(trz_alloc(o.rig.heap, MIB(2), 0, NULL, &p));
+	assert_ok(trz_free(o.rig.heap, p));
+	return o.rig.d->event_sync(self, context, event);
+}
+
+static void test_no_lock_is_held_across_a_wait(void **state)
+{
+	(void)state;
+	overlay_machine(&o, MIB(64));
+	o.table.event_sync = check_and_sync;
+	overlay_open_heap(&o, "unmap_on_free:on");
+	for (int i = 0; i < 5; i++) {
+		void *p = rig_alloc(&o.rig, MIB(40), NULL);
+		stamp(&o.rig, p, MIB(40), NULL);
+		rig_free(&o.rig, p);
+	}
+	assert_true(waited >= 4);
+	rig_sync(&o.rig);
+	o.table.event_sync = o.rig.d->event_sync;
+	rig_close(&o.rig);
+}
+
 /* Which of the streams may use what, as without the options. */
 static void test_random_programs(void **state)
 {
@@ -256,6 +287,7 @@ int main(void)
 		cmocka_unit_test(test_a_step_too_far_faults),
 		cmocka_unit_test(test_small_requests_stay_in_slabs),
 		cmocka_unit_test(test_a_full_device),
+		cmocka_unit_test(test_no_lock_is_held_across_a_wait),
 		cmocka_unit_test(test_random_programs),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_options_that_need_vmm),
