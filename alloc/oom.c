@@ -190,9 +190,12 @@ static trz_status climb_alone(const struct climb *c, uint64_t requested, struct 
 	trz_status refused;
 	do {
 		uint64_t released;
-		reclaim_trim(c->heap, 0, &released);
+		if (reclaim_trim(c->heap, 0, &released) == TRZ_ERROR_HOST_MEMORY)
+			return meta_exhausted();
 		refused = grow(c->heap, c->lane, c->kind, c->bytes, GROW_HARD, out);
 	} while (oom_is_want_of_memory(refused) && isolate_wait(c->heap, c->lane));
+	if (driver_is_dead(&c->heap->driver))
+		return TRZ_ERROR_CONTEXT_DEAD;
 	bool full = refused == TRZ_ERROR_OUT_OF_MEMORY || refused == TRZ_ERROR_LIMIT;
 	return full ? oom_report(c->heap, c->lane, requested, refused) : refused;
 }

@@ -202,8 +202,8 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 }
 
 /* Cuts candidates out of their blocks until no more than `keep` bytes would stay: a list by `left`, since the growth
- * lock, which guards the candidates, may be given back before the last is returned. Two nodes for
- * each have been reserved. */
+ * lock, which guards the candidates, may be given back before the last is returned. Two nodes for each have been
+ * reserved. */
 static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 {
 	uint64_t reserved = heap_reserved(h);
@@ -299,7 +299,7 @@ trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep)
 	bool room = n != SIZE_MAX && node_pool_reserve(&h->blocks, 2 * n);
 	struct block *b = room ? cut_to_keep_locked(h, n, keep) : NULL;
 	heap_unlock(h);
-	trz_status worst = room ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
+	trz_status worst = room ? TRZ_OK : meta_exhausted();
 	while (b) {
 		struct block *next = b->left;
 		worst = worse(worst, return_block(h, b));

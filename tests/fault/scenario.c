@@ -144,6 +144,24 @@ static void held_slot_with_completed_event(struct stage *g)
 	rig_sync(&g->rig);
 }
 
+/* A device full of what has been freed and is still in use. */
+static void freed_in_use(struct stage *g)
+{
+	for (int i = 0; i < 3; i++)
+		hold(g, MIB(20), i % 2 ? g->b : g->a);
+	for (size_t i = 0; i < g->count; i++)
+		rig_free(&g->rig, g->held[i]);
+	g->count = 0;
+}
+
+static void ignore_notice(void *user, trz_map_event event, void *address, size_t size)
+{
+	(void)user;
+	(void)event;
+	(void)address;
+	(void)size;
+}
+
 /* Free tiles, tiles that have moved, empty slabs, pending slots: all that trim and close have to do with. */
 static void used_up(struct stage *g)
 {
@@ -255,6 +273,12 @@ static void a_checkpoint(struct stage *g)
 	for (size_t i = 0; i < LATER; i++)
 		hold_of_pool(g, i % 2 ? 700 : KIB(200), g->a);
 	rig_sync(&g->rig);
+}
+
+static void used_up_with_notices(struct stage *g)
+{
+	assert_ok(trz_set_map_callback(g->rig.heap, ignore_notice, NULL));
+	used_up(g);
 }
 
 /* So many recorded events that the next allocation asks for them. */
@@ -454,6 +478,16 @@ static trz_status trim_all(struct stage *g)
 	return status;
 }
 
+static trz_status poll_heap(struct stage *g)
+{
+	return trz_poll(g->rig.heap);
+}
+
+static trz_status alloc_most(struct stage *g)
+{
+	return alloc_one(g, MIB(40), g->a);
+}
+
 static trz_status look(struct stage *g)
 {
 	trz_pointer_info info;
@@ -523,6 +557,11 @@ const struct scenario scenarios[] = {
 	{"free a slot after a completed event", GIB(1), NULL, held_slot_with_completed_event, free_after_it,
 	 "driver_calls.event_destroy", false},
 	{"trim", GIB(1), NULL, used_up, trim_all, "num_device_free", false},
+	{"trim with notices", GIB(1), NULL, used_up_with_notices, trim_all, "num_device_free", false},
+	{"poll past a threshold", GIB(1), "trim_threshold:1MiB", used_up, poll_heap, "bytes_decayed", false},
+	{"allocate alone", GIB(1), "no_cache:on", one_of_each, alloc_large, "path_extend", false},
+	{"allocate before a guard", GIB(1), "guard:on", one_of_each, alloc_large, "path_extend", true},
+	{"wait for memory that stands alone", MIB(64), "unmap_on_free:on", freed_in_use, alloc_most, "waits_of_host", true},
 	{"query, limit, statistics, check", GIB(1), NULL, one_of_each, look, NULL, false},
 	{"close", GIB(1), NULL, used_up, close_heap, NULL, false},
 };
