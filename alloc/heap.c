@@ -341,12 +341,14 @@ static void count_end_locked(trz_heap *h, const struct lane *home, struct histor
 
 void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
+	/* The stack and the ticket share their bytes: one that has ended before has no stack any more. */
+	struct history_event e = {.address = b->address, .size = b->requested};
+	e.frames = b->state == BLOCK_ENDED ? 0 : b->frames;
 	b->sequence = sequence;
 	if (b->exports || b->window->foreign) {
 		b->state = BLOCK_ENDED;
 		return;
 	}
-	struct history_event e = {.address = b->address, .size = b->requested, .frames = b->frames};
 	count_end_locked(h, b->home, e, b->size);
 	heap_free_block_locked(h, b, sequence);
 }
