@@ -27,26 +27,29 @@ using destructor = void(void *self);
 /* Far larger than c10::Error (some 200 bytes), whose size the ABI does not tell. */
 constexpr size_t OBJECT_BYTES = 2048;
 
-/* What a class with virtual functions is by its symbols: the address of a virtual table is that of its third word,
- * and its first function is the destructor of a complete object. */
+/* An object of c10::Error: its derived classes add nothing but their type, by which it is caught. */
 struct exception_class {
 	constructor *construct;
-	void **table;
 	std::type_info *type;
 };
 
-bool find_class(const char *name, exception_class *out)
+/* A symbol of a library that PyTorch has loaded; NULL: it is not there. */
+void *find(const char *library, const char *symbol)
 {
-	void *c10 = dlopen("libc10.so", RTLD_NOW | RTLD_NOLOAD);
-	if (!c10)
-		return false;
-	std::string mangled(name);
-	out->construct = reinterpret_cast<constructor *>(dlsym(c10,
+	void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+	void *found = handle ? dlsym(handle, symbol) : nullptr;
+	if (handle)
+		dlclose(handle);
+	return found;
+}
+
+bool find_class(const char *type, exception_class *out)
+{
+	void *found = find("libc10.so", type);
+	out->type = static_cast<std::type_info *>(found ? found : find("libc10_cuda.so", type));
+	out->construct = reinterpret_cast<constructor *>(find("libc10.so",
 		"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"));
-	out->table = static_cast<void **>(dlsym(c10, ("_ZTV" + mangled).c_str()));
-	out->type = static_cast<std::type_info *>(dlsym(c10, ("_ZTI" + mangled).c_str()));
-	dlclose(c10);
-	return out->construct && out->table && out->type;
+	return out->construct && out->type;
 }
 
 } // namespace
@@ -57,13 +60,13 @@ void plug_throw(trz_status status, const char *text)
 	exception_class wanted;
 	/* PyTorch's users and their programs look for these words. */
 	std::string message = (memory ? "CUDA out of memory. " : "terrazzo: ") + std::string(text);
-	if (!find_class(memory ? "N3c1016OutOfMemoryErrorE" : "N3c105ErrorE", &wanted)) {
+	if (!find_class(memory ? "_ZTIN3c1016OutOfMemoryErrorE" : "_ZTIN3c105ErrorE", &wanted)) {
 		if (memory)
 			throw std::bad_alloc();
 		throw std::runtime_error(message);
 	}
 	void *object = abi::__cxa_allocate_exception(OBJECT_BYTES);
 	wanted.construct(object, {"trz_torch_alloc", "terrazzo", 0}, message);
-	*static_cast<void ***>(object) = wanted.table + 2;
-	abi::__cxa_throw(object, wanted.type, reinterpret_cast<destructor *>(wanted.table[2]));
+	void **functions = *static_cast<void ***>(object);  /* the first is the destructor of a complete object */
+	abi::__cxa_throw(object, wanted.type, reinterpret_cast<destructor *>(functions[0]));
 }

@@ -10,6 +10,7 @@
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
 #include <c10/core/impl/GPUTrace.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -27,12 +28,17 @@
 
 #include "plug_pools.hpp"
 
+/* A member that older PyTorch does not have, and therefore does not call. */
+#define NEWER
+
 namespace {
 
+/* PyTorch has moved its structures from the second namespace to the first, by and by. */
+using namespace c10::CachingDeviceAllocator;
+using namespace c10::cuda::CUDACachingAllocator;
 namespace cca = c10::cuda::CUDACachingAllocator;
 using c10::DeviceIndex;
-using c10::MempoolId_t;
-using cca::TraceEntry;
+using c10::cuda::MempoolId_t;
 
 trz_torch_pool_id pool_id(MempoolId_t id)
 {
@@ -95,9 +101,9 @@ private:
 /* In the order of PyTorch's StatType. */
 constexpr const char *POOLS[] = {"all", "small_pool", "large_pool"};
 
-cca::DeviceStats read_stats(const Statistics &from)
+DeviceStats read_stats(const Statistics &from)
 {
-	cca::DeviceStats stats;
+	DeviceStats stats;
 	auto flow = [&](c10::CachingAllocator::StatArray &to, const std::string &name) {
 		for (size_t i = 0; i < to.size(); i++) {
 			std::string prefix = name + "." + POOLS[i] + ".";
@@ -133,12 +139,12 @@ cca::DeviceStats read_stats(const Statistics &from)
 }
 
 /* What reset_accumulated_memory_stats() sets to 0, as it was then. */
-void subtract(cca::DeviceStats &stats, const cca::DeviceStats &base)
+void subtract(DeviceStats &stats, const DeviceStats &base)
 {
-	using array = c10::CachingAllocator::StatArray cca::DeviceStats::*;
-	for (array member : {&cca::DeviceStats::allocation, &cca::DeviceStats::segment, &cca::DeviceStats::active,
-	                     &cca::DeviceStats::allocated_bytes, &cca::DeviceStats::reserved_bytes,
-	                     &cca::DeviceStats::active_bytes, &cca::DeviceStats::requested_bytes})
+	using array = c10::CachingAllocator::StatArray DeviceStats::*;
+	for (array member : {&DeviceStats::allocation, &DeviceStats::segment, &DeviceStats::active,
+	                     &DeviceStats::allocated_bytes, &DeviceStats::reserved_bytes,
+	                     &DeviceStats::active_bytes, &DeviceStats::requested_bytes})
 		for (size_t i = 0; i < (stats.*member).size(); i++) {
 			(stats.*member)[i].allocated -= (base.*member)[i].allocated;
 			(stats.*member)[i].freed -= (base.*member)[i].freed;
@@ -149,12 +155,28 @@ void subtract(cca::DeviceStats &stats, const cca::DeviceStats &base)
 	stats.num_device_free -= base.num_device_free;
 }
 
-void add(cca::DeviceStats &stats, const cca::DeviceStats &other)
+/* A template, so that PyTorch may lack the member. */
+template <typename S> void add_pools_of(S &stats, const S &other)
 {
-	using array = c10::CachingAllocator::StatArray cca::DeviceStats::*;
-	for (array member : {&cca::DeviceStats::allocation, &cca::DeviceStats::segment, &cca::DeviceStats::active,
-	                     &cca::DeviceStats::allocated_bytes, &cca::DeviceStats::reserved_bytes,
-	                     &cca::DeviceStats::active_bytes, &cca::DeviceStats::requested_bytes})
+	if constexpr (requires { stats.reserved_bytes_by_private_pools; })
+		for (const auto &[id, stat] : other.reserved_bytes_by_private_pools)
+			stats.reserved_bytes_by_private_pools[id] = stat;
+}
+
+template <typename S> void set_pool(S &stats, MempoolId_t id, int64_t current, int64_t peak)
+{
+	if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
+		stats.reserved_bytes_by_private_pools[id][0].current = current;
+		stats.reserved_bytes_by_private_pools[id][0].peak = peak;
+	}
+}
+
+void add(DeviceStats &stats, const DeviceStats &other)
+{
+	using array = c10::CachingAllocator::StatArray DeviceStats::*;
+	for (array member : {&DeviceStats::allocation, &DeviceStats::segment, &DeviceStats::active,
+	                     &DeviceStats::allocated_bytes, &DeviceStats::reserved_bytes,
+	                     &DeviceStats::active_bytes, &DeviceStats::requested_bytes})
 		for (size_t i = 0; i < (stats.*member).size(); i++) {
 			(stats.*member)[i].current += (other.*member)[i].current;
 			(stats.*member)[i].peak += (other.*member)[i].peak;
@@ -163,8 +185,7 @@ void add(cca::DeviceStats &stats, const cca::DeviceStats &other)
 		}
 	stats.num_device_alloc += other.num_device_alloc;
 	stats.num_device_free += other.num_device_free;
-	for (const auto &[id, stat] : other.reserved_bytes_by_private_pools)
-		stats.reserved_bytes_by_private_pools[id] = stat;
+	add_pools_of(stats, other);
 }
 
 /* ---- history ---------------------------------------------------------------------------------------------------- */
@@ -188,13 +209,13 @@ public:
 	std::atomic<bool> on{false};
 	std::shared_mutex gate;
 
-	void set(bool enabled, cca::CreateContextFn recorder, size_t entries, cca::RecordContext when, bool clear,
+	void set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
 	         const std::vector<std::string> &skip)
 	{
 		std::unique_lock<std::shared_mutex> alone(gate);
 		entries_ = std::min<size_t>(std::max<size_t>(entries, 1), MOST_EVENTS);
 		recorder_ = enabled ? recorder : nullptr;
-		when_ = enabled ? when : cca::RecordContext::NEVER;
+		when_ = enabled ? when : RecordContext::NEVER;
 		skip_ = {skip.begin(), skip.end()};
 		if (!enabled || clear || !on) {
 			forget();
@@ -214,7 +235,7 @@ public:
 		heaps_[device] = heap;
 	}
 
-	std::shared_ptr<c10::GatheredContext> gather(cca::RecordContext least) const
+	std::shared_ptr<c10::GatheredContext> gather(RecordContext least) const
 	{
 		return recorder_ && when_ >= least ? recorder_() : nullptr;
 	}
@@ -231,8 +252,8 @@ public:
 			held_[address] = context;
 		else if (kind == NOTE_FREE)
 			held_.erase(address);
-		if (kind != NOTE_FREE || when_ >= cca::RecordContext::ALLOC)
-			n.context = when_ >= cca::RecordContext::ALLOC ? std::move(context) : nullptr;
+		if (kind != NOTE_FREE || when_ >= RecordContext::ALLOC)
+			n.context = when_ >= RecordContext::ALLOC ? std::move(context) : nullptr;
 		notes_[kind].push_back(std::move(n));
 		if (notes_[kind].size() > 2 * entries_)
 			notes_[kind].erase(notes_[kind].begin(), notes_[kind].begin() + static_cast<ptrdiff_t>(entries_));
@@ -246,7 +267,7 @@ public:
 
 	void annotate_section(DeviceIndex device, const std::vector<std::pair<std::string, std::string>> &metadata)
 	{
-		c10::CachingDeviceAllocator::AnnotationEntry entry(device, 0);
+		AnnotationEntry entry(device, 0);
 		entry.time_.t_ = now_us();
 		for (const auto &[name, value] : metadata)
 			entry.recordUserMetadata(name, value);
@@ -266,7 +287,7 @@ public:
 		return skip_.count(action) != 0;
 	}
 
-	const std::vector<c10::CachingDeviceAllocator::AnnotationEntry> &sections() const
+	const std::vector<AnnotationEntry> &sections() const
 	{
 		return sections_;
 	}
@@ -296,15 +317,15 @@ private:
 
 	trz_heap *heaps_[TRZ_TORCH_DEVICES] = {};
 	size_t entries_ = 1;
-	cca::CreateContextFn recorder_ = nullptr;
-	cca::RecordContext when_ = cca::RecordContext::NEVER;
+	CreateContextFn recorder_ = nullptr;
+	RecordContext when_ = RecordContext::NEVER;
 	std::unordered_set<std::string> skip_;
 
 	std::mutex lock_;
 	std::vector<Note> notes_[NOTE_KINDS];  /* oldest first */
 	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> held_;
 	std::vector<TraceEntry> annotations_;
-	std::vector<c10::CachingDeviceAllocator::AnnotationEntry> sections_;
+	std::vector<AnnotationEntry> sections_;
 };
 
 void History::complete(std::vector<TraceEntry> &entries, DeviceIndex device)
@@ -351,7 +372,7 @@ struct Walk {
 	DeviceIndex device;
 	MempoolId_t wanted;
 	bool all;
-	std::vector<c10::CachingDeviceAllocator::SegmentInfo> segments;
+	std::vector<SegmentInfo> segments;
 	std::vector<TraceEntry> entries;
 	bool in_segment = false;
 
@@ -366,7 +387,7 @@ struct Walk {
 		in_segment = all || id == wanted;
 		if (!in_segment)
 			return;
-		c10::CachingDeviceAllocator::SegmentInfo info;
+		SegmentInfo info;
 		info.device = device;
 		info.address = s.address;
 		info.total_size = s.size;
@@ -381,7 +402,7 @@ struct Walk {
 		if (!in_segment)
 			return;
 		auto &s = segments.back();
-		c10::CachingDeviceAllocator::BlockInfo info;
+		BlockInfo info;
 		info.size = b.size;
 		info.requested_size = b.requested;
 		info.allocated = b.state == TRZ_BLOCK_HELD;
@@ -398,7 +419,7 @@ struct Walk {
 	{
 		if (history().skips(e.action))
 			return;
-		TraceEntry entry(c10::CachingDeviceAllocator::parseTraceEntryAction(e.action), device, e.address, e.size,
+		TraceEntry entry(parseTraceEntryAction(e.action), device, e.address, e.size,
 		                 e.stream, id_of(e.pool), 0, nullptr, "N/A", e.tag);
 		entry.time_.t_ = static_cast<time_t>(e.time_ns / 1000);
 		entries.push_back(std::move(entry));
@@ -416,17 +437,17 @@ struct Walk {
 	}
 };
 
-cca::AllocatorConfigInfo config_info()
+template <typename C> C config_info()
 {
-	cca::AllocatorConfigInfo c = {};
+	C c = {};
 	const char *settings = getenv("TERRAZZO_CONF");
 	c.max_split_size = std::numeric_limits<size_t>::max();
 	c.pinned_num_register_threads = 1;
 	c.expandable_segments = true;
 	c.release_lock_on_malloc = true;
 	c.last_allocator_settings = settings ? settings : "";
-	c.max_round_threshold = std::numeric_limits<size_t>::max();
-	c.max_cached_size = std::numeric_limits<size_t>::max();
+	if constexpr (requires { c.max_round_threshold; })
+		c.max_round_threshold = c.max_cached_size = std::numeric_limits<size_t>::max();
 	return c;
 }
 
@@ -563,7 +584,7 @@ public:
 		return sizes;
 	}
 
-	cca::DeviceStats getDeviceStats(DeviceIndex device) override;
+	DeviceStats getDeviceStats(DeviceIndex device) override;
 	void resetAccumulatedStats(DeviceIndex device) override;
 	void resetPeakStats(DeviceIndex device) override;
 
@@ -582,7 +603,7 @@ public:
 
 	cca::SnapshotInfo snapshot(MempoolId_t id, bool include_traces) override;
 
-	void recordHistory(bool enabled, cca::CreateContextFn recorder, size_t entries, cca::RecordContext when, bool clear,
+	void recordHistory(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
 	                   const std::vector<std::string> &skip_actions) override
 	{
 		history().set(enabled, recorder, entries, when, clear, skip_actions);
@@ -618,7 +639,7 @@ public:
 			compile_contexts.pop_back();
 	}
 
-	bool supportsUserMetadata() override
+	bool supportsUserMetadata() NEWER
 	{
 		return true;
 	}
@@ -633,7 +654,7 @@ public:
 		return user_metadata;
 	}
 
-	void annotateMemory(const void *ptr, const std::string &metadata) override;
+	void annotateMemory(const void *ptr, const std::string &metadata) NEWER;
 
 	void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override
 	{
@@ -646,7 +667,7 @@ public:
 		/* Nothing is rejected before the device has been asked: there is nothing to observe. */
 	}
 
-	void attachAllocatorTraceTracker(cca::AllocatorTraceTracker tracker) override
+	void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override
 	{
 		std::lock_guard<std::mutex> guard(lock_);
 		trackers_.push_back(std::move(tracker));
@@ -736,7 +757,7 @@ private:
 	bool is_native(int device, MempoolId_t id);
 	bool goes_native(int device, cudaStream_t stream);
 	Walk walk(DeviceIndex device, MempoolId_t id, bool all, bool traces);
-	void add_pools(cca::DeviceStats &stats, trz_heap *heap, DeviceIndex device);
+	void add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device);
 
 	static Allocator *installed;
 	cca::CUDAAllocator *const native_;
@@ -746,10 +767,10 @@ private:
 
 	std::mutex lock_;  /* of what follows */
 	std::vector<cca::OutOfMemoryObserver> observers_;
-	std::vector<cca::AllocatorTraceTracker> trackers_;
+	std::vector<AllocatorTraceTracker> trackers_;
 	std::map<std::pair<int, MempoolId_t>, bool> native_pools_;
 	std::vector<Diversion> diversions_;  /* the newest last */
-	std::map<int, cca::DeviceStats> bases_;
+	std::map<int, DeviceStats> bases_;
 	std::map<int, std::map<MempoolId_t, int64_t>> pool_peaks_;
 	std::unordered_map<void *, DeviceIndex> native_pointers_;
 };
@@ -785,7 +806,7 @@ void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 	                                 now["reserved_bytes.all.current"], c10::Device(c10::DeviceType::CUDA, device));
 	if (history().on) {
 		std::shared_lock<std::shared_mutex> together(history().gate);
-		history().note(NOTE_OOM, static_cast<uint64_t>(device), history().gather(cca::RecordContext::STATE));
+		history().note(NOTE_OOM, static_cast<uint64_t>(device), history().gather(RecordContext::STATE));
 	}
 	std::vector<cca::OutOfMemoryObserver> observers;
 	{
@@ -803,7 +824,7 @@ trz_status Allocator::alloc_noted(size_t size, DeviceIndex device, cudaStream_t 
 	if (!history().on)
 		return trz_torch_try_alloc(size, device, stream, ptr);
 	heap_of(device);  /* so that its history begins before its first note */
-	auto context = history().gather(cca::RecordContext::STATE);
+	auto context = history().gather(RecordContext::STATE);
 	std::shared_lock<std::shared_mutex> together(history().gate);
 	trz_status status = trz_torch_try_alloc(size, device, stream, ptr);
 	if (status == TRZ_OK && *ptr)
@@ -861,7 +882,7 @@ void Allocator::free_watched(void *ptr)
 	if (owner)
 		tell_trackers(TraceEntry::FREE_REQUESTED, device, ptr, info.requested, static_cast<cudaStream_t>(info.stream));
 	if (history().on) {
-		auto context = history().gather(cca::RecordContext::ALL);
+		auto context = history().gather(RecordContext::ALL);
 		std::shared_lock<std::shared_mutex> together(history().gate);
 		history().note(NOTE_FREE, reinterpret_cast<uint64_t>(ptr), std::move(context));
 		trz_torch_free(ptr, 0, device, nullptr);
@@ -885,7 +906,7 @@ void Allocator::tell_profiler(void *ptr, int64_t size, DeviceIndex device)
 void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size,
                               cudaStream_t stream)
 {
-	std::vector<cca::AllocatorTraceTracker> trackers;
+	std::vector<AllocatorTraceTracker> trackers;
 	if (!(watched_ & WATCH_TRACKERS) || !ptr)
 		return;
 	{
@@ -899,11 +920,11 @@ void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, voi
 
 /* -- statistics -- */
 
-cca::DeviceStats Allocator::getDeviceStats(DeviceIndex device)
+DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 {
 	trz_heap *heap;
 	check(trz_torch_heap(device, false, &heap));
-	cca::DeviceStats stats = heap ? read_stats(Statistics(heap)) : cca::DeviceStats();
+	DeviceStats stats = heap ? read_stats(Statistics(heap)) : DeviceStats();
 	std::unique_lock<std::mutex> guard(lock_);
 	auto base = bases_.find(device);
 	if (base != bases_.end())
@@ -917,7 +938,7 @@ cca::DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 }
 
 /* Peaks are of what the readers of statistics have seen: the heap keeps no others of pools. */
-void Allocator::add_pools(cca::DeviceStats &stats, trz_heap *heap, DeviceIndex device)
+void Allocator::add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device)
 {
 	std::vector<trz_torch_pool_id> ids(trz_torch_pool_list(device, nullptr, 0));
 	ids.resize(std::min(ids.size(), trz_torch_pool_list(device, ids.data(), ids.size())));
@@ -928,9 +949,9 @@ void Allocator::add_pools(cca::DeviceStats &stats, trz_heap *heap, DeviceIndex d
 		trz_pool *pool = trz_torch_pool_find(device, id);
 		if (!pool || trz_pool_query(heap, pool, &info) != TRZ_OK)
 			continue;
-		auto &all = stats.reserved_bytes_by_private_pools[pool_id(id)][0];
-		all.current = static_cast<int64_t>(info.reserved);
-		all.peak = peaks[pool_id(id)] = std::max(peaks[pool_id(id)], all.current);
+		int64_t &peak = peaks[pool_id(id)];
+		peak = std::max(peak, static_cast<int64_t>(info.reserved));
+		set_pool(stats, pool_id(id), static_cast<int64_t>(info.reserved), peak);
 	}
 }
 
@@ -977,7 +998,7 @@ cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 	cca::SnapshotInfo info;
 	bool all = id == MempoolId_t{0, 0};
 	std::unique_lock<std::shared_mutex> alone(history().gate);
-	info.config_metadata = config_info();
+	info.config_metadata = config_info<cca::AllocatorConfigInfo>();
 	info.external_annotations = history().sections();
 	for (int device = 0; device < device_count_; device++) {
 		Walk w = walk(static_cast<DeviceIndex>(device), id, all, include_traces);
@@ -1000,13 +1021,24 @@ cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 	return info;
 }
 
+/* The kind of an annotation, where PyTorch has it. */
+template <typename T> constexpr auto annotation(int) -> decltype(T::ANNOTATE)
+{
+	return T::ANNOTATE;
+}
+
+template <typename T> constexpr auto annotation(long)
+{
+	return T::SNAPSHOT;
+}
+
 void Allocator::annotateMemory(const void *ptr, const std::string &metadata)
 {
 	trz_pointer_info info;
 	trz_heap *owner = trz_torch_owner(ptr);
 	if (!history().on || !owner || trz_query(owner, ptr, &info) != TRZ_OK)
 		return;
-	TraceEntry entry(TraceEntry::ANNOTATE, static_cast<DeviceIndex>(info.device), reinterpret_cast<size_t>(info.base),
+	TraceEntry entry(annotation<TraceEntry>(0), static_cast<DeviceIndex>(info.device), reinterpret_cast<size_t>(info.base),
 	                 info.requested, info.stream, {0, 0}, 0, nullptr, "N/A", metadata);
 	entry.time_.t_ = History::now_us();
 	history().annotate(std::move(entry));

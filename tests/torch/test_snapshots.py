@@ -61,7 +61,7 @@ class Files(Case):
     def test_the_viewers_commands_take_the_pickle(self):
         held = self.make("a.pickle")
         self.assertIn("total_reserved", viz("stats", self.path("a.pickle")))
-        self.assertIn("alloc", viz("trace", self.path("a.pickle")))
+        self.assertIn("free completed for b 2.0MiB", viz("trace", self.path("a.pickle")))
         for command in ("trace_plot", "segment_plot"):
             viz(command, self.path("a.pickle"), "-o", self.path("a.html"))
             self.assertGreater(os.path.getsize(self.path("a.html")), 1000)
@@ -75,6 +75,8 @@ class Files(Case):
         self.assertLessEqual({t.data_ptr() for t in held}, addresses)
         for segment in found["segments"]:
             self.assertEqual(sum(b["size"] for b in segment["blocks"]), segment["total_size"])
+        frames = {t["name"] for e in found["device_traces"][0] if e["action"] == "alloc" for t in e["frames"]}
+        self.assertLessEqual({"bytes_on_device", "make", "test_json_has_the_same"}, frames)
         tagged = [e for e in found["device_traces"][0] if e["action"] == "alloc" and e["user_metadata"] == "kept"]
         self.assertEqual(len(tagged), 3)
         del held

@@ -43,6 +43,7 @@ _lock = threading.RLock()
 _mode: str | None = None
 _missing: str | None = None
 _library: _native.Library | None = None
+_frames: ctypes.CDLL | None = None
 _keep: list[Any] = []  # what PyTorch only borrows
 _pools: dict[str, "Pool"] = {}
 _tags = threading.local()
@@ -276,31 +277,44 @@ def largest_block(device: int | str | torch.device | None = None) -> int:
 
 
 def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) -> None:
-    """Keeps the newest events of every device for snapshots: with the Python stacks of allocations where `frames` and
-    the shim is in use. Disabled, all is forgotten."""
-    if _mode == "shim":
-        options = {"stacks": "python", "max_entries": events, "context": "alloc" if frames else None}
-        torch.cuda.memory._record_memory_history("all" if enabled else None, **(options if enabled else {}))
-        return
-    library = _native_library()
+    """Keeps the newest events of every device for snapshot(), where `frames` with the Python stacks of allocations and
+    frees. Costs far less than torch.cuda.memory._record_memory_history, which works as well where the shim is in use.
+    Disabled, all is forgotten."""
+    library, callbacks = _native_library(), (None, None)
+    if enabled and frames:
+        callbacks = _frame_callbacks() or callbacks
     for device in range(torch.cuda.device_count()):
         heap = library.heap(device)
+        library.trz_set_frame_callback(heap, *callbacks, None)
         library.trz_history_start(heap, events) if enabled else library.trz_history_stop(heap)
 
 
-def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | None = None) -> None:
-    """Writes the state and the history for https://pytorch.org/memory_viz and torch.cuda._memory_viz.
+def _frame_callbacks() -> tuple[int, int] | None:
+    global _frames
+    with _lock:
+        if _frames is None:
+            try:
+                _frames = ctypes.CDLL(str(_build.frames_path()))
+            except (_build.Missing, OSError) as error:
+                warnings.warn(f"the history is without Python frames: {error}", stacklevel=3)
+                return None
+    _frames.trz_torch_frames_prepare.restype = ctypes.c_bool
+    if not _frames.trz_torch_frames_prepare():
+        raise MemoryError("no host memory for Python frames")
+    return tuple(ctypes.cast(getattr(_frames, name), ctypes.c_void_p).value
+                 for name in ("trz_torch_frames", "trz_torch_frame_text"))
 
-    As JSON where the name ends so, else as the pickle that PyTorch's own tools read. With the shim the file is of
-    all devices, else of one.
+
+def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | None = None) -> None:
+    """Writes the state and the history of a device for https://pytorch.org/memory_viz and torch.cuda._memory_viz.
+
+    As JSON where the name ends so, else as the pickle that PyTorch's own tools read. While PyTorch records a history,
+    the file is what PyTorch itself would write, of all devices.
     """
     path = os.fspath(path)
-    if _mode == "shim":
+    if _mode == "shim" and torch._C._cuda_isHistoryEnabled():
         found = torch.cuda.memory._snapshot()
-        if path.endswith(".json"):
-            _write(path, json.dumps(found).encode())
-        else:
-            _write(path, pickle.dumps(found, protocol=2))
+        _write(path, json.dumps(found).encode() if path.endswith(".json") else pickle.dumps(found, protocol=2))
         return
     library = _native_library()
     heap = library.heap(_device(device))
@@ -311,9 +325,17 @@ def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | No
     library.trz_snapshot(heap, os.fsencode(part))
     try:
         with open(part, encoding="utf-8") as stream:
-            _write(path, pickle.dumps(json.load(stream), protocol=2))
+            _write(path, pickle.dumps(json.load(stream, object_hook=_with_pool_ids), protocol=2))
     finally:
         os.unlink(part)
+
+
+def _with_pool_ids(entry: dict[str, Any]) -> dict[str, Any]:
+    """Pool ids as PyTorch's own snapshots have them, which JSON cannot."""
+    for key in ("pool_id", "segment_pool_id"):
+        if key in entry:
+            entry[key] = tuple(entry[key])
+    return entry
 
 
 def _write(path: str, data: bytes) -> None:

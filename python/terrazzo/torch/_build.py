@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the shim against the installed PyTorch, once per PyTorch and terrazzo, and keeps it in the user's cache.
+"""Compiles what depends on the installed PyTorch (shim.cpp) and Python (python_frames.c), once for each, and keeps it
+in the user's cache.
 
 The folder is TERRAZZO_CACHE, else $XDG_CACHE_HOME/terrazzo, else ~/.cache/terrazzo.
 """
@@ -10,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tempfile
 from pathlib import Path
@@ -18,7 +20,7 @@ from . import _native
 
 
 class Missing(_native.Error):
-    """The shim cannot be compiled here; the text says what is missing."""
+    """It cannot be compiled here; the text says what is missing."""
 
 
 def cache_folder() -> Path:
@@ -27,11 +29,11 @@ def cache_folder() -> Path:
     return Path(given) if given else Path(base) / "terrazzo"
 
 
-def find_compiler() -> str:
-    for name in filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")):
+def find_compiler(language: str, variable: str, *names: str) -> str:
+    for name in filter(None, (os.environ.get(variable), *names)):
         if shutil.which(name):
             return name
-    raise Missing("a C++ compiler is missing (install g++, or name one in CXX)")
+    raise Missing(f"a {language} compiler is missing (install {names[0]}, or name one in {variable})")
 
 
 def find_cuda_headers() -> Path:
@@ -55,34 +57,56 @@ def loaded_cudart() -> str:
     raise Missing("PyTorch has loaded no CUDA runtime: this build of it cannot use CUDA")
 
 
-def command_for(torch, library: Path) -> list[str]:
+def shim_command(torch, library: Path) -> list[str]:
     sources = _native.find_sources()
     root = Path(torch.__file__).parent
     link = root / "lib"
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     includes = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", find_cuda_headers()]
-    return [find_compiler(), "-std=c++20" if version >= (2, 6) else "-std=c++17", "-O2", "-fPIC", "-shared",
+    standard = "-std=c++20" if version >= (2, 6) else "-std=c++17"
+    standard = "-std=c++20" if version >= (2, 6) else "-std=c++17"
+    return [find_compiler("C++", "CXX", "g++", "clang++", "c++"), standard, "-O2", "-fPIC", "-shared",
             "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-            f"-DTORCH_MINOR={version[0] * 100 + version[1]}",
             *(arg for path in includes for arg in ("-isystem", str(path))),
-            f"-I{sources['include']}", f"-I{sources['plug']}", str(sources["shim"]),
+            f"-I{sources['include']}", f"-I{sources['plug']}", str(sources["plug"] / "shim.cpp"),
             str(library), str(library.with_name("libterrazzo.so")), f"-Wl,-rpath,{library.parent}",
             f"-L{link}", "-lc10", "-lc10_cuda", "-ltorch_cuda", "-ltorch_cpu", loaded_cudart()]
 
 
-def key_of(torch, command: list[str]) -> str:
+def frames_command() -> list[str]:
+    """For python_frames.c, which knows the frames of one minor version of Python."""
+    headers = Path(sysconfig.get_path("include"))
+    if sys.version_info < (3, 11):
+        raise Missing("Python frames need Python 3.11 or newer")
+    if not (headers / "internal" / "pycore_frame.h").exists():
+        raise Missing(f"Python's headers are missing in {headers} (install python3-dev)")
+    sources = _native.find_sources()
+    return [find_compiler("C", "CC", "gcc", "clang", "cc"), "-std=c11", "-O2", "-fPIC", "-shared",
+            "-fvisibility=hidden", "-isystem", str(headers), f"-I{sources['include']}",
+            str(sources["plug"] / "python_frames.c"), "-pthread"]
+
+
+def key_of(name: str, version: str, command: list[str]) -> str:
     digest = hashlib.sha256("\0".join(command).encode())
     sources = _native.find_sources()
-    for path in (sources["shim"], *sorted(sources["plug"].glob("*.h*")), sources["include"] / "terrazzo.h"):
+    for path in (*sorted(sources["plug"].glob("*.[ch]*")), sources["include"] / "terrazzo.h"):
         digest.update(path.read_bytes())
-    return f"shim-{torch.__version__}-{digest.hexdigest()[:16]}.so"
+    return f"{name}-{version}-{digest.hexdigest()[:16]}.so"
 
 
 def shim_path(torch, library: Path) -> Path:
     """The compiled shim, made if it is not there. Raises Missing."""
-    command = command_for(torch, library)
+    return made("shim", torch.__version__, shim_command(torch, library))
+
+
+def frames_path() -> Path:
+    """The same for python_frames.c."""
+    return made("frames", sys.implementation.cache_tag, frames_command())
+
+
+def made(name: str, version: str, command: list[str]) -> Path:
     folder = cache_folder()
-    target = folder / key_of(torch, command)
+    target = folder / key_of(name, version, command)
     if target.exists():
         return target
     try:
@@ -92,7 +116,7 @@ def shim_path(torch, library: Path) -> Path:
             if not target.exists():
                 compile_to(target, command)
     except OSError as error:
-        raise Missing(f"the shim cannot be kept in {folder}: {error} (name another folder in TERRAZZO_CACHE)") from None
+        raise Missing(f"{name} cannot be kept in {folder}: {error} (name another folder in TERRAZZO_CACHE)") from None
     return target
 
 
@@ -106,7 +130,7 @@ def compile_to(target: Path, command: list[str]) -> None:
             log = target.with_suffix(".log")
             log.write_text(" ".join(command) + "\n" + done.stdout)
             first = next((line for line in done.stdout.splitlines() if "error" in line), "see there")
-            raise Missing(f"the shim does not compile against this PyTorch ({log}: {first})")
+            raise Missing(f"{target.stem.split('-')[0]} does not compile here ({log}: {first})")
         os.chmod(part, 0o755)
         os.replace(part, target)
     finally:

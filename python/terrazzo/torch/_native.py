@@ -46,6 +46,7 @@ SIGNATURES = {
     "trz_torch_heap": (None, [c_int, c_bool, POINTER(c_void_p)]),
     "trz_torch_trim": (c_size_t, [c_size_t]),
     "trz_torch_set_fraction": (None, [c_int, c_double]),
+    "trz_set_frame_callback": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "trz_stats": (None, [c_void_p, POINTER(StatValue), c_size_t, POINTER(c_size_t)]),
     "trz_reset_peaks": (None, [c_void_p]),
     "trz_trim": (None, [c_void_p, c_size_t, POINTER(c_size_t)]),
@@ -77,13 +78,12 @@ def find_library() -> Path:
 
 
 def find_sources() -> dict[str, Path]:
-    """The shim's source and the folders of its headers."""
+    """The folders of what is compiled here, and of terrazzo.h."""
     installed, tree = HERE / "src", HERE.parents[2]
     if (installed / "shim.cpp").exists():
-        return {"shim": installed / "shim.cpp", "plug": installed, "include": installed}
+        return {"plug": installed, "include": installed}
     if (tree / "plug" / "torch" / "shim.cpp").exists():
-        return {"shim": tree / "plug" / "torch" / "shim.cpp", "plug": tree / "plug" / "torch",
-                "include": tree / "include"}
+        return {"plug": tree / "plug" / "torch", "include": tree / "include"}
     raise Error("the source of the shim (shim.cpp) is missing: install terrazzo whole")
 
 

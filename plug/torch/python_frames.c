@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Python frames for histories, gathered in about the time of a hash look-up a level. A stack is a number: that of a
+ * node in a tree, whose parent is the frame that called it and whose key is the code object and the instruction. A
+ * node's text is made when it is first met, so that writing a snapshot needs no interpreter.
+ *
+ * PyTorch lets go of the interpreter's lock before it allocates, and asking for it here could stall, or deadlock, a
+ * program. The lock is not needed: while a thread is inside its allocation nobody else changes its frames, and what is
+ * read of them (code object, file name, line table) is constant. No reference is taken, no Python object made.
+ *
+ * Compiled by python/terrazzo/torch for the interpreter that runs, since the layout of frames is its own. Needs
+ * Python 3.11 or newer.
+ */
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#include <internal/pycore_frame.h>
+#if PY_VERSION_HEX >= 0x030e0000
+#include <internal/pycore_interpframe.h>
+#endif
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "terrazzo.h"
+
+enum { LEVELS = 32, NODES = 1 << 16, TABLE = 1 << 17 };
+
+struct node {
+	uint32_t parent;           /* 0: none */
+	int instruction;
+	int first_line, line;
+	const PyCodeObject *code;  /* not a reference: see same() */
+	const void *file_object;
+	char *filename, *name;
+};
+
+/* Nodes are never removed: a program has so many places. Below `count` they are constant. Guarded by `lock`. */
+static struct node *nodes;
+static uint32_t *table, count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* A code object that took a dead one's address is another, unless it is the same place of the same file. */
+static bool same(const struct node *n, uint32_t parent, const PyCodeObject *code, int instruction)
+{
+	return n->parent == parent && n->code == code && n->instruction == instruction &&
+	       n->file_object == code->co_filename && n->first_line == code->co_firstlineno;
+}
+
+/* Text that needs no conversion; other text would have to be made by the interpreter. */
+static char *copy_text(PyObject *text)
+{
+	if (!text || !PyUnicode_Check(text) || !PyUnicode_IS_COMPACT_ASCII(text))
+		return strdup("(a name that is not ASCII)");
+	return strdup((const char *)PyUnicode_1BYTE_DATA(text));
+}
+
+static uint32_t add_node(uint32_t parent, PyCodeObject *code, int instruction, uint32_t slot)
+{
+	struct node made = {parent, instruction, code->co_firstlineno, PyCode_Addr2Line(code, instruction), code,
+	                    code->co_filename, copy_text(code->co_filename), copy_text(code->co_name)};
+	if (!made.filename || !made.name || count + 1 >= NODES) {
+		free(made.filename);
+		free(made.name);
+		return parent;
+	}
+	nodes[++count] = made;
+	table[slot] = count;
+	return count;
+}
+
+static uint32_t node_of(uint32_t parent, PyCodeObject *code, int instruction)
+{
+	uint64_t h = ((uint64_t)(uintptr_t)code >> 4) * 0x9e3779b97f4a7c15u;
+	h = (h ^ parent ^ (uint64_t)(unsigned)instruction << 32) * 0xd6e8feb86659fd93u;
+	uint32_t slot = (uint32_t)(h >> 32) & (TABLE - 1);
+	while (table[slot] && !same(&nodes[table[slot]], parent, code, instruction))
+		slot = (slot + 1) & (TABLE - 1);
+	return table[slot] ? table[slot] : add_node(parent, code, instruction, slot);
+}
+
+static _PyInterpreterFrame *innermost(const PyThreadState *thread)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+	return thread->current_frame;
+#else
+	return thread->cframe ? thread->cframe->current_frame : NULL;
+#endif
+}
+
+/* NULL: no frame of Python's, but a mark of the interpreter's. */
+static PyCodeObject *code_of(_PyInterpreterFrame *frame)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+	if (frame->owner >= FRAME_OWNED_BY_CSTACK)
+		return NULL;
+#endif
+#if PY_VERSION_HEX >= 0x030d0000
+	return _PyFrame_GetCode(frame);
+#else
+	return frame->f_code;
+#endif
+}
+
+TRZ_API uint64_t trz_torch_frames(void *user)
+{
+	PyCodeObject *codes[LEVELS];
+	int instructions[LEVELS];
+	size_t levels = 0;
+	uint32_t number = 0;
+	(void)user;
+	const PyThreadState *thread = PyGILState_GetThisThreadState();
+	if (!thread || !nodes)
+		return 0;
+	for (_PyInterpreterFrame *f = innermost(thread); f && levels < LEVELS; f = f->previous) {
+		PyCodeObject *code = code_of(f);
+		if (!code)
+			continue;
+		codes[levels] = code;
+		instructions[levels++] = _PyInterpreterFrame_LASTI(f) * (int)sizeof(_Py_CODEUNIT);
+	}
+	pthread_mutex_lock(&lock);
+	while (levels--)
+		number = node_of(number, codes[levels], instructions[levels]);
+	pthread_mutex_unlock(&lock);
+	return number;
+}
+
+TRZ_API size_t trz_torch_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
+{
+	size_t told = 0;
+	(void)user;
+	pthread_mutex_lock(&lock);
+	for (uint32_t at = (uint32_t)id; at && at <= count && told < capacity; at = nodes[at].parent)
+		frames[told++] = (trz_frame){.filename = nodes[at].filename,
+		                             .name = nodes[at].name,
+		                             .line = nodes[at].line > 0 ? (unsigned)nodes[at].line : 0};
+	pthread_mutex_unlock(&lock);
+	return told;
+}
+
+/* To be called before the others. False: no host memory. */
+TRZ_API bool trz_torch_frames_prepare(void)
+{
+	pthread_mutex_lock(&lock);
+	if (!nodes) {
+		table = calloc(TABLE, sizeof *table);
+		nodes = table ? calloc(NODES, sizeof *nodes) : NULL;
+	}
+	bool ready = nodes != NULL;
+	pthread_mutex_unlock(&lock);
+	return ready;
+}
