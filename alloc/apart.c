@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "error.h"
+#include "inspect.h"
 #include "notice.h"
 #include "oom.h"
 #include "reclaim.h"
@@ -173,7 +174,7 @@ static trz_status lay(trz_heap *h, struct lane *l, struct tile *tile, struct blo
 static trz_status make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t size, trz_addr *out)
 {
 	struct tile *tile;
-	struct block *b;
+	struct block *b = NULL;
 	trz_status status = find_room(h, l, bytes);
 	if (status == TRZ_OK)
 		status = create(h, l, bytes, &tile);
@@ -234,6 +235,11 @@ static trz_status slow_locked(trz_heap *h, struct lane *l, uint64_t bytes, uint6
 	return status;
 }
 
+static bool is_full(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
+}
+
 trz_status apart_alloc(trz_heap *h, struct lane *l, uint64_t size, trz_addr *out)
 {
 	uint64_t bytes = align_up(size, h->driver.granule);
@@ -241,7 +247,7 @@ trz_status apart_alloc(trz_heap *h, struct lane *l, uint64_t size, trz_addr *out
 	if (*out)
 		return TRZ_OK;
 	trz_status status = slow_locked(h, l, bytes, size, out);
-	if ((status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT) && oom_ask(h, status))
+	if (is_full(status) && oom_ask(h, status))
 		status = slow_locked(h, l, bytes, size, out);
-	return status;
+	return is_full(status) ? inspect_oom(h, status) : status;
 }

@@ -16,9 +16,11 @@
 #include "init.h"
 #include "inspect.h"
 #include "notice.h"
+#include "nvtx.h"
 #include "pool_divert.h"
 #include "reclaim.h"
 #include "serve.h"
+#include "upkeep.h"
 
 #define TEXT(x) #x
 #define VERSION_TEXT(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
@@ -49,9 +51,13 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for a heap");
 	memset(h, 0, sizeof *h);
 	status = heap_open(h, params, table);
-	if (status == TRZ_OK && h->config.history) {
-		status = inspect_history(h, h->config.history);
-		if (status != TRZ_OK)
+	if (status == TRZ_OK) {
+		status = nvtx_open(h);
+		if (status == TRZ_OK && h->config.history)
+			status = inspect_history(h, h->config.history);
+		if (status == TRZ_OK)
+			frames_update(h);
+		else
 			heap_close(h);
 	}
 	if (status != TRZ_OK) {
@@ -85,6 +91,13 @@ trz_status api_dead(const trz_heap *h)
 	                trz_driver_last_error());
 }
 
+trz_status api_check_pool(const trz_heap *h, const struct pool *p)
+{
+	return !p || p->heap == h ? TRZ_OK
+	                          : trz_fail(TRZ_ERROR_WRONG_DEVICE, "pool %p is of another heap than that of device %d",
+	                                     (const void *)p, h->driver.device);
+}
+
 static trz_status check_request(size_t size, size_t *alignment)
 {
 	if (size >= SIZE_LIMIT)
@@ -106,6 +119,7 @@ static void poll_if_wanted(trz_heap *h)
 	h->growth_mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
 	heap_poll(h);
 	import_sweep(h);
+	upkeep_return_free(h);
 	heap_unlock_growth(h, h->growth_mode);
 }
 
@@ -200,6 +214,8 @@ trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t s
 	uint64_t outer = frames_enter(h);
 	trz_status status = alloc_checked(h, p, apart, size, alignment, stream, out);
 	frames_leave(outer);
+	if (status == TRZ_OK && h->annotates && *out)
+		nvtx_allocated(h, (trz_addr)*out, size);
 	return status;
 }
 
@@ -218,7 +234,7 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
-	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_wanted(h))) {
+	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_or_tool(h))) {
 		trz_addr address = serve_slot(h, &s->lane, size);
 		if (LIKELY(address)) {
 			*out = (void *)address;
@@ -238,9 +254,11 @@ COLD trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status)
 	return status;
 }
 
-static COLD trz_status free_with_frames(trz_heap *h, void *ptr, struct stream *on)
+static COLD trz_status free_watched(trz_heap *h, void *ptr, struct stream *on)
 {
 	uint64_t outer = frames_enter(h);
+	if (h->annotates)
+		nvtx_freeing(h, (trz_addr)ptr);
 	trz_status status = serve_free(h, (trz_addr)ptr, on);
 	frames_leave(outer);
 	return status == TRZ_OK ? status : api_free_failed(h, ptr, status);
@@ -248,8 +266,8 @@ static COLD trz_status free_with_frames(trz_heap *h, void *ptr, struct stream *o
 
 static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
 {
-	if (UNLIKELY(frames_wanted(h)))
-		return free_with_frames(h, ptr, on);
+	if (UNLIKELY(frames_or_tool(h)))
+		return free_watched(h, ptr, on);
 	trz_status status = serve_free(h, (trz_addr)ptr, on);
 	return LIKELY(status == TRZ_OK) ? status : api_free_failed(h, ptr, status);
 }
@@ -343,6 +361,20 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	return status == TRZ_OK ? TRZ_OK
 	                        : trz_fail(status, "trim of device %d returned %" PRIu64 " bytes, then: %s",
 	                                   h->driver.device, bytes, trz_driver_last_error());
+}
+
+trz_status trz_poll(trz_heap *h)
+{
+	if (!h)
+		return api_is_null("trz_poll", "heap");
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
+	trz_capture_mode mode = heap_lock_growth(h);
+	heap_poll(h);
+	upkeep_return_free(h);
+	heap_unlock_growth(h, mode);
+	CHECK_SLOW_PATH(h);
+	return driver_is_dead(&h->driver) ? api_dead(h) : TRZ_OK;
 }
 
 trz_status trz_set_limit(trz_heap *h, size_t limit)

@@ -16,6 +16,9 @@ trz_status api_dead(const trz_heap *h);
 /* The status of a failed free again, or WRONG_DEVICE with the owner's name where another heap has the pointer. */
 trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
 
+/* The failure of what is asked of a heap with another one's pool; OK for its own, and for NULL. */
+trz_status api_check_pool(const trz_heap *h, const struct pool *p);
+
 /* An allocation from a pool, or with `p` NULL from where diversions send it; sets *out to NULL on errors. */
 trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out);
 

@@ -12,9 +12,11 @@ static struct pool *inner(trz_pool *p)
 	return (struct pool *)(void *)p;
 }
 
-static trz_status check(const char *function, const trz_heap *h, const trz_pool *p)
+static trz_status check(const char *function, const trz_heap *h, trz_pool *p)
 {
-	return h && p ? TRZ_OK : api_is_null(function, h ? "pool" : "heap");
+	if (!h || !p)
+		return api_is_null(function, h ? "pool" : "heap");
+	return api_check_pool(h, inner(p));
 }
 
 trz_status trz_pool_create(trz_heap *h, trz_pool **out)
@@ -42,7 +44,9 @@ trz_status trz_pool_retain(trz_heap *h, trz_pool *p)
 trz_status trz_pool_release(trz_heap *h, trz_pool *p)
 {
 	trz_status status = check("trz_pool_release", h, p);
-	return status == TRZ_OK ? heap_pool_release(h, inner(p)) : status;
+	if (status == TRZ_OK)
+		heap_pool_release(h, inner(p));
+	return status;
 }
 
 trz_status trz_pool_alloc(trz_heap *h, trz_pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
@@ -62,6 +66,8 @@ trz_status trz_pool_begin_capture(trz_heap *h, trz_pool *p, trz_stream stream)
 {
 	trz_status status = check("trz_pool_begin_capture", h, p);
 	const struct diversion d = {.pool = inner(p), .captured = true, .stream = stream};
+	if (status == TRZ_OK && is_legacy(stream))
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream cannot be captured: use another one");
 	return status == TRZ_OK ? pool_divert_begin(h, &d) : status;
 }
 

@@ -8,6 +8,8 @@
 #include "apart.h"
 #include "api.h"
 #include "error.h"
+#include "frames.h"
+#include "nvtx.h"
 #include "share.h"
 #include "stretch.h"
 
@@ -25,6 +27,8 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 		                params->struct_size, sizeof p);
 	memcpy(&p, params, params->struct_size);
 	trz_status status = apart_sort(h, p.flags, &apart);
+	if (status == TRZ_OK)
+		status = api_check_pool(h, (struct pool *)(void *)p.pool);
 	if (status != TRZ_OK)
 		return status;
 	return api_alloc_apart(h, (struct pool *)(void *)p.pool, apart, p.size, p.alignment, p.stream, out);
@@ -93,7 +97,13 @@ trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
 		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds as many", size);
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
+	uint64_t outer = frames_enter(h);
 	trz_status status = stretch(h, (trz_addr)ptr, size);
+	frames_leave(outer);
+	if (status == TRZ_OK && h->annotates) {
+		nvtx_freeing(h, (trz_addr)ptr);
+		nvtx_allocated(h, (trz_addr)ptr, size);
+	}
 	return status == TRZ_OK ? TRZ_OK : grow_failed(h, ptr, size, status);
 }
 
@@ -105,6 +115,10 @@ trz_status trz_free_after(trz_heap *h, void *ptr, trz_event event)
 		heap_destroy_event(h, event);
 		return TRZ_OK;
 	}
+	uint64_t outer = frames_enter(h);
+	if (h->annotates)
+		nvtx_freeing(h, (trz_addr)ptr);
 	trz_status status = after_free(h, (trz_addr)ptr, event);
+	frames_leave(outer);
 	return status == TRZ_OK ? TRZ_OK : api_free_failed(h, ptr, status);
 }

@@ -225,10 +225,12 @@ static void unlink_pending(struct stream *s, struct pending **link)
 		s->pending_last = link;
 }
 
-/* Whether other processes have to do with the block. */
-static bool is_shared(const struct block *b)
+/* Whether a pending block can become one of the lane's: memory of its sort and pool, with which no other process has to
+ * do. */
+static bool could_be(const struct block *b, const struct lane *l, enum kind kind)
 {
-	return b->exports || b->window->foreign;
+	return b->kind == kind && b->home->pool == l->pool && b->window->apart == l->apart && !b->exports &&
+	       !b->window->foreign;
 }
 
 /* Takes the first pending block that waits can give to the lane out of its list; NULL: there is none. */
@@ -240,8 +242,7 @@ static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, en
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		for (struct pending **link = &s->pending_first; *link; link = &(*link)->next) {
 			struct pending *p = *link;
-			bool fits = p->block && p->block->kind == kind && p->block->home->pool == l->pool && !is_shared(p->block);
-			if (!fits || !find_awaited_locked(a, l->stream, s, p))
+			if (!p->block || !could_be(p->block, l, kind) || !find_awaited_locked(a, l->stream, s, p))
 				continue;
 			unlink_pending(s, link);
 			*from = s;

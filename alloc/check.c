@@ -85,7 +85,7 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 	case BLOCK_LIVE:
 		if (entry != (pagemap_entry)b)
 			return CORRUPT("I6", "the index does not lead to the block at %#" PRIx64, b->address);
-		if (b->requested > b->size || b->size <= CELL)
+		if (b->requested > b->size || (b->size <= CELL && !h->isolated))
 			return CORRUPT("I4", "the block at %#" PRIx64 " is too small", b->address);
 		add_held(sum, LARGE, b->requested, b->size);
 		break;

@@ -209,6 +209,12 @@ trz_status config_load(struct config *c, const char *text)
 	return status;
 }
 
+const char *config_injection_path(void)
+{
+	const char *path = getenv("NVTX_INJECTION64_PATH");
+	return path && *path ? path : NULL;
+}
+
 trz_status trz_config_check(const char *text)
 {
 	struct config c;

@@ -213,6 +213,13 @@ trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_captur
 	return CALL(d, stream_capture, d->context, stream, status, id ? id : &unused);
 }
 
+uint64_t driver_clock(struct driver *d)
+{
+	uint64_t ns = 0;
+	CALL(d, clock_ns, &ns);
+	return ns;
+}
+
 trz_capture_mode driver_capture_mode(struct driver *d, trz_capture_mode mode)
 {
 	CALL(d, capture_mode, &mode);

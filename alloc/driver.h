@@ -63,6 +63,9 @@ trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id);
 /* Whether the stream is being captured, and in which capture (id may be NULL). */
 trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status, uint64_t *id);
 
+/* Nanoseconds of a monotonic clock; virtual on a simulated device. */
+uint64_t driver_clock(struct driver *d);
+
 /* Sets the thread's capture mode and returns the one before. Where the driver refuses, nothing has changed. */
 trz_capture_mode driver_capture_mode(struct driver *d, trz_capture_mode mode);
 

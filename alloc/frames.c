@@ -52,7 +52,9 @@ void frames_update(trz_heap *h)
 	bool asked = h->frame_callback != NULL;
 	pthread_mutex_unlock(&h->oom_lock);
 	heap_lock(h);
-	atomic_store_explicit(&h->gathers, asked && h->history.ring, memory_order_relaxed);
+	bool gathers = asked && h->history.ring;
+	atomic_store_explicit(&h->gathers, gathers, memory_order_relaxed);
+	atomic_store_explicit(&h->watched, gathers || h->annotates, memory_order_relaxed);
 	heap_unlock(h);
 }
 

@@ -14,6 +14,12 @@ static inline bool frames_wanted(const trz_heap *h)
 	return atomic_load_explicit(&h->gathers, memory_order_relaxed);
 }
 
+/* Whether somebody looks at each operation: stacks are wanted, or a tool is told. */
+static inline bool frames_or_tool(const trz_heap *h)
+{
+	return atomic_load_explicit(&h->watched, memory_order_relaxed);
+}
+
 /* Asks the callback, with no lock held. */
 uint64_t frames_gather(trz_heap *h);
 

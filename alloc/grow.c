@@ -26,9 +26,14 @@
 
 #include "error.h"
 #include "flip.h"
+#include "isolate.h"
 #include "reclaim.h"
 
 enum { SMALL_TILE = 2 * GRANULE, FINE_TILE = 2 * GRANULE };
+
+/* Reserving addresses takes the driver longer the more they are. The allocation that needs a new window, however small,
+ * pays for all of it. */
+#define WINDOW_MOST GIB(32)
 
 /* One growth under way. */
 struct growth {
@@ -115,7 +120,7 @@ static void give_tail_locked(struct growth *g)
 static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind kind)
 {
 	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
-	uint64_t size = h->config.window_factor * device;
+	uint64_t size = min_u64(h->config.window_factor * device, WINDOW_MOST);
 	if (l->pool)
 		size /= 8;
 	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
@@ -528,19 +533,26 @@ trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enu
 {
 	if (bytes > h->driver.info.total_bytes)
 		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
+	bool alone = h->isolated && kind == LARGE;
+	if (alone)
+		isolate_return_freed(h);
 	if (!h->driver.vmm)
-		return grow_classic(h, l, kind, bytes, effort, out);
+		return grow_classic(h, l, kind, bytes, alone ? GROW_HARD : effort, out);
+	if (alone)
+		return isolate_grow(h, l, bytes, out);
 	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = effort};
 	*out = NULL;
 	if (effort == GROW_HARD || !within_slack(h, bytes, bytes))
 		*out = flip(&g, bytes);
 	if (*out)
 		return TRZ_OK;
-	reclaim_aliases(h);
 	trz_status status = find_room(&g, bytes);
 	if (status != TRZ_OK)
 		return status;
-	return extend(&g, out);
+	status = extend(&g, out);
+	if (status == TRZ_OK)
+		reclaim_aliases(h, 2 + 2 * g.gathered);
+	return status;
 }
 
 trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct block *tail, uint64_t bytes,
@@ -560,6 +572,8 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 {
 	uint64_t free_bytes = 0, total, largest = 0, movable = 0, tail = 0;
 	heap_poll(h);
+	if (h->isolated)
+		isolate_return_freed(h);
 	if (driver_mem_info(&h->driver, &free_bytes, &total) != TRZ_OK)
 		free_bytes = 0;
 	heap_lock(h);
@@ -576,6 +590,8 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 	heap_unlock(h);
 	uint64_t limit = limit_of(h), reserved = heap_reserved(h) - apart;
 	uint64_t growth = min_u64(free_bytes + apart, limit > reserved ? limit - reserved : 0);
+	if (h->isolated)
+		return align_down(growth, h->driver.granule);
 	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may consist of movable tiles: count it once */
 	uint64_t laid = align_down(growth, h->driver.granule) + movable + tail - min_u64(whole_tail, movable);
 	return max_u64(largest, laid);

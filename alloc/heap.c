@@ -14,6 +14,23 @@ _Thread_local uint64_t heap_thread_frames;
 
 /* ---- opening and closing ---- */
 
+/* What the debugging options mean for the others. */
+static trz_status apply_aids(trz_heap *h)
+{
+	struct config *c = &h->config;
+	bool never_again = c->guard || c->unmap_on_free;
+	if (never_again && !h->driver.vmm)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%s needs virtual memory management, which %s",
+		                c->guard ? "guard" : "unmap_on_free",
+		                h->driver.info.vmm ? "vmm:off has switched off" : "the device lacks");
+	h->isolated = c->no_cache || never_again;
+	if (c->no_cache)
+		c->small_limit = 0;
+	if (never_again)
+		c->quarantine = (uint64_t)1 << 20;  /* more than there are addresses */
+	return TRZ_OK;
+}
+
 static trz_status open_structures(trz_heap *h)
 {
 	uint64_t total;
@@ -43,6 +60,16 @@ static trz_status open_structures(trz_heap *h)
 	return TRZ_OK;
 }
 
+/* Readers are every allocation: whoever wants to begin or end a diversion would else wait for a gap between them. */
+static void init_divert_lock(pthread_rwlock_t *lock)
+{
+	pthread_rwlockattr_t attributes;
+	pthread_rwlockattr_init(&attributes);
+	pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(lock, &attributes);
+	pthread_rwlockattr_destroy(&attributes);
+}
+
 trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table)
 {
 	trz_status status = config_load(&h->config, params->config);
@@ -57,8 +84,10 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 	}
 	pthread_mutex_init(&h->growth_lock, NULL);
 	pthread_mutex_init(&h->oom_lock, NULL);
-	pthread_rwlock_init(&h->divert_lock, NULL);
-	status = open_structures(h);
+	init_divert_lock(&h->divert_lock);
+	status = apply_aids(h);
+	if (status == TRZ_OK)
+		status = open_structures(h);
 	if (status != TRZ_OK)
 		heap_close(h);
 	return status;
@@ -156,6 +185,9 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 		b = prev;
 	}
 	fit_insert(f, b);
+	uint64_t most = h->config.trim_threshold;
+	if (UNLIKELY(most && counter_get(&h->counters.cached_bytes.current) > most))
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
 }
 
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
@@ -309,12 +341,14 @@ static void count_end_locked(trz_heap *h, const struct lane *home, struct histor
 
 void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
+	/* The stack and the ticket share their bytes: one that has ended before has no stack any more. */
+	struct history_event e = {.address = b->address, .size = b->requested};
+	e.frames = b->state == BLOCK_ENDED ? 0 : b->frames;
 	b->sequence = sequence;
 	if (b->exports || b->window->foreign) {
 		b->state = BLOCK_ENDED;
 		return;
 	}
-	struct history_event e = {.address = b->address, .size = b->requested, .frames = b->frames};
 	count_end_locked(h, b->home, e, b->size);
 	heap_free_block_locked(h, b, sequence);
 }
@@ -423,21 +457,51 @@ void heap_destroy_event(trz_heap *h, trz_event event)
 	heap_return_event(h, event);
 }
 
-/* Asks the oldest event, as long as the answer is yes. */
-static void collect_passed(trz_heap *h, struct stream *s)
+/* Takes the `n` oldest events out of the queue: they have completed. */
+static void pop_passed(trz_heap *h, struct stream *s, unsigned n)
 {
-	for (;;) {
+	while (n--) {
 		heap_lock(h);
-		const struct ticket_event *oldest = ticket_oldest(&s->tickets);
-		trz_event event = oldest ? oldest->event : NULL;
-		heap_unlock(h);
-		if (!event || driver_event_query(&h->driver, event) != TRZ_OK)
-			return;
-		heap_lock(h);
-		ticket_pop(&s->tickets);
+		trz_event event = ticket_pop(&s->tickets);
 		heap_unlock(h);
 		heap_return_event(h, event);
 	}
+}
+
+/* A capture began between the question whether there is one and the record: the oldest event is part of a graph, and
+ * tells nothing. What it was to cover another one will. */
+static void drop_captured(trz_heap *h, struct stream *s)
+{
+	heap_lock(h);
+	trz_event event = ticket_drop(&s->tickets);
+	heap_unlock(h);
+	heap_return_event(h, event);
+}
+
+/* Events complete in order: the oldest is asked, then ones further and further on, then by halves how far the stream
+ * has come. Frees append to the queue meanwhile and change nothing of what is in it. */
+static void collect_passed(trz_heap *h, struct stream *s)
+{
+	trz_status status = TRZ_OK;
+	heap_lock(h);
+	unsigned passed = 0;                                         /* so many have passed, */
+	unsigned count = s->tickets.waiters ? 0 : s->tickets.count;  /* what is waited for stays queued */
+	unsigned open = count;                                       /* and this one has not, if there is any */
+	heap_unlock(h);
+	while (passed < open) {
+		unsigned i = open < count ? (passed + open) / 2 : (unsigned)min_u64(2 * passed, open - 1);
+		heap_lock(h);
+		trz_event event = s->tickets.queue[(s->tickets.head + i) % TICKET_QUEUE].event;
+		heap_unlock(h);
+		status = driver_event_query(&h->driver, event);
+		if (status == TRZ_OK)
+			passed = i + 1;
+		else
+			open = i;
+	}
+	pop_passed(h, s, passed);
+	if (passed == 0 && status == TRZ_ERROR_CAPTURE)
+		drop_captured(h, s);
 }
 
 /* Covers the newest ticket, if no event does. A full queue is emptied first, as far as it has passed. */
@@ -479,13 +543,18 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	heap_unlock(h);
 	if (!s)
 		return TRZ_OK;
-	record_late(h, s);
-	heap_lock(h);
-	bool covered = s->tickets.recorded >= last;
-	s->tickets.closed = covered;
-	atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
+	bool covered = false, more = true;
+	while (more) {
+		record_late(h, s);
+		heap_lock(h);
+		covered = s->tickets.recorded == s->tickets.newest;
+		more = !covered && s->tickets.recorded >= last;  /* other threads have freed memory of it meanwhile */
+		last = s->tickets.newest;
+		s->tickets.closed = covered;
+		atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
+		heap_unlock(h);
+	}
 	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* its entry can then be used again */
-	heap_unlock(h);
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }
 
@@ -519,6 +588,7 @@ static void collect_given(trz_heap *h)
 
 void heap_poll(trz_heap *h)
 {
+	heap_end_pools(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
 	heap_lock(h);
 	atomic_store_explicit(&h->poll_wanted, h->imports_freed > 0, memory_order_relaxed);

@@ -15,6 +15,15 @@
 #include "stream.h"
 #include "window.h"
 
+enum { DECAY_STEPS = 4 };
+
+/* The least that was free in each of the last steps of a decay period: what nobody needed in all of it. */
+struct decay {
+	uint64_t least[DECAY_STEPS];
+	unsigned next;               /* the oldest */
+	uint64_t step_end;           /* when the present one ends; 0: none has begun */
+};
+
 /* A wholly free tile that could move. */
 struct candidate {
 	struct tile *tile;
@@ -46,6 +55,7 @@ struct trz_heap {
 	struct node_pool slot_frames;
 	struct history_tags tags;
 	counter active_bytes_peak, active_peak;
+	uint64_t cached_least;       /* of cached bytes, in the present step of decay */
 
 	/* guarded by `growth_lock` */
 	pthread_mutex_t growth_lock;
@@ -62,6 +72,7 @@ struct trz_heap {
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
 	bool tells_maps;                     /* there is a map callback */
+	struct decay decay;
 
 	/* guarded by `divert_lock` */
 	pthread_rwlock_t divert_lock;
@@ -72,6 +83,8 @@ struct trz_heap {
 	struct config config;
 	struct meta meta;
 	struct driver driver;
+	bool annotates;              /* a tool is told of allocations (nvtx.c) */
+	bool isolated;               /* requests above small_limit have driver memory of their own (isolate.c) */
 	uint64_t capacity;           /* bytes that the device had free when the heap was opened */
 
 	_Atomic uint64_t limit;
@@ -85,6 +98,7 @@ struct trz_heap {
 	trz_frame_text_callback *frame_text;
 	void *frame_user;
 	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
+	atomic_bool watched;         /* so, or annotates: operations are not to take the shortest way */
 	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
 };
 
@@ -164,10 +178,21 @@ static inline struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struc
 
 /* A new private pool with one reference; and giving one up. Those still held by allocations under way count, too. */
 trz_status heap_pool_create(trz_heap *h, struct pool **out);
-trz_status heap_pool_release(trz_heap *h, struct pool *p);
+void heap_pool_release(trz_heap *h, struct pool *p);
+
+/* Notes what pools that have ended since the last poll have to await. Growth lock held. */
+void heap_end_pools(trz_heap *h);
 
 /* Gives the memory of released pools, where nothing is awaited any more, to the default pool. Growth lock held. */
 void heap_dissolve_pools_locked(trz_heap *h);
+
+/* To be called when what is free has been taken from. */
+static inline void heap_note_least_locked(trz_heap *h)
+{
+	uint64_t cached = counter_get(&h->counters.cached_bytes.current);
+	if (cached < h->cached_least)
+		h->cached_least = cached;
+}
 
 /* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
  * `sequence` is the ticket of its last use. */

@@ -15,6 +15,7 @@ trz_status heap_pool_create(trz_heap *h, struct pool **out)
 	struct pool *p = meta_alloc(&h->meta, sizeof *p);
 	if (!p)
 		return meta_exhausted();
+	p->heap = h;
 	p->users = 1;
 	heap_lock(h);
 	p->id = ++h->pool_ids;
@@ -108,9 +109,73 @@ static void dissolve_locked(trz_heap *h, struct pool *p)
 	meta_free(&h->meta, p);
 }
 
+/* A stream on which only another thread could record events, which may be gone for good. */
+static bool is_out_of_reach(const struct stream *s)
+{
+	return s->thread_bound && !atomic_load_explicit(&s->retired, memory_order_relaxed);
+}
+
+/* Tickets of all streams, taken now. What has been captured in a pool that is not pinned is nothing, so that its
+ * blocks' own tickets say enough. Without host memory the next poll tries again. */
+static void await_streams(trz_heap *h, struct pool *p, struct stream *deputy)
+{
+	unsigned streams = p->pinned ? atomic_load_explicit(&h->streams.count, memory_order_acquire) : 0;
+	struct awaited *awaited = streams ? meta_alloc(&h->meta, streams * sizeof *awaited) : NULL;
+	if (streams && !awaited)
+		return;
+	heap_lock(h);
+	for (unsigned i = 0; i < streams; i++) {
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		if (deputy && is_out_of_reach(s))
+			s = deputy;
+		awaited[i] = (struct awaited){s, ticket_take(&s->tickets)};
+	}
+	p->awaited = awaited;
+	p->awaited_count = streams;
+	p->awaits = true;
+	heap_unlock(h);
+}
+
+/* A pool that has ended and awaits nothing yet; NULL: there is none. */
+static struct pool *next_ended(trz_heap *h, struct pool *p)
+{
+	heap_lock(h);
+	while (p && (p->users || p->awaits))
+		p = p->next;
+	heap_unlock(h);
+	return p;
+}
+
+/* The stream whose tickets answer for what is out of reach: the legacy default stream waits for
+ * every per-thread one. NULL: there is no need of it, or it cannot be had now, which *ok tells. */
+static struct stream *find_deputy(trz_heap *h, bool *ok)
+{
+	struct stream *legacy = NULL;
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
+	*ok = true;
+	for (unsigned i = 0; i < streams && !legacy && *ok; i++)
+		if (is_out_of_reach(atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)))
+			*ok = heap_stream(h, NULL, &legacy) == TRZ_OK;
+	return legacy;
+}
+
+void heap_end_pools(trz_heap *h)
+{
+	heap_lock(h);
+	struct pool *p = h->pools;
+	heap_unlock(h);
+	while ((p = next_ended(h, p))) {
+		bool ok;
+		struct stream *deputy = find_deputy(h, &ok);
+		if (ok)
+			await_streams(h, p, deputy);
+		p = p->next;
+	}
+}
+
 static bool may_dissolve(const struct pool *p)
 {
-	if (p->users)
+	if (p->users || !p->awaits)
 		return false;
 	for (unsigned i = 0; i < p->awaited_count; i++)
 		if (!ticket_passed(&p->awaited[i].stream->tickets, p->awaited[i].sequence))
@@ -127,39 +192,14 @@ void heap_dissolve_pools_locked(trz_heap *h)
 	}
 }
 
-/* Tickets of all streams, taken now. What has been captured in a pool that is not pinned is nothing, so that its
- * blocks' own tickets say enough. */
-static bool await_streams_locked(trz_heap *h, struct pool *p)
-{
-	unsigned streams = p->pinned ? atomic_load_explicit(&h->streams.count, memory_order_relaxed) : 0;
-	p->awaited = streams ? meta_alloc(&h->meta, streams * sizeof *p->awaited) : NULL;
-	if (streams && !p->awaited)
-		return false;
-	for (unsigned i = 0; i < streams; i++) {
-		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
-		p->awaited[i] = (struct awaited){s, ticket_take(&s->tickets)};
-	}
-	p->awaited_count = streams;
-	return true;
-}
-
-trz_status heap_pool_release(trz_heap *h, struct pool *p)
+void heap_pool_release(trz_heap *h, struct pool *p)
 {
 	heap_lock(h);
-	bool last = p->users == 1;
-	if (!last)
-		p->users--;
+	bool last = --p->users == 0;
 	heap_unlock(h);
 	if (!last)
-		return TRZ_OK;
+		return;
 	trz_capture_mode mode = heap_lock_growth(h);
-	heap_lock(h);
-	last = p->users == 1;  /* somebody may have taken another one meanwhile */
-	bool ok = !last || await_streams_locked(h, p);
-	p->users -= ok;
-	heap_unlock(h);
-	if (ok && last)
-		heap_poll(h);
+	heap_poll(h);
 	heap_unlock_growth(h, mode);
-	return ok ? TRZ_OK : meta_exhausted();
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ladder as a table of rungs. No rung makes the host wait for the device.
+ * The ladder as a table of rungs. No rung makes the host wait for the device, but where every allocation has memory of
+ * its own: that can be had back only when its work has passed.
  */
 #include "oom.h"
 
@@ -8,6 +9,7 @@
 
 #include "borrow.h"
 #include "error.h"
+#include "isolate.h"
 #include "reclaim.h"
 
 /* What a rung works for. */
@@ -181,11 +183,30 @@ trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status st
 	                          : ": synchronise, or free more");
 }
 
+/* Memory that stands alone is made of new tiles only: all that is free, slabs too, goes back first; what is freed and
+ * has not passed is waited for, one free after the other. */
+static trz_status climb_alone(const struct climb *c, uint64_t requested, struct block **out)
+{
+	trz_status refused;
+	do {
+		uint64_t released;
+		if (reclaim_trim(c->heap, 0, &released) == TRZ_ERROR_HOST_MEMORY)
+			return meta_exhausted();
+		refused = grow(c->heap, c->lane, c->kind, c->bytes, GROW_HARD, out);
+	} while (oom_is_want_of_memory(refused) && isolate_wait(c->heap, c->lane));
+	if (driver_is_dead(&c->heap->driver))
+		return TRZ_ERROR_CONTEXT_DEAD;
+	bool full = refused == TRZ_ERROR_OUT_OF_MEMORY || refused == TRZ_ERROR_LIMIT;
+	return full ? oom_report(c->heap, c->lane, requested, refused) : refused;
+}
+
 trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
                       trz_status refused, struct block **out)
 {
 	const struct climb climb = {h, l, kind, bytes};
 	counter_add(&h->counters.num_alloc_retries, 1);
+	if (h->isolated && kind == LARGE)
+		return climb_alone(&climb, requested, out);
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
 		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
 		ladder[i].climb(&climb);

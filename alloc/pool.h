@@ -18,9 +18,11 @@ struct awaited {
 struct pool {
 	struct pool *next;           /* of the heap */
 	struct lane *lanes;          /* by pool_next */
+	const struct trz_heap *heap; /* const */
 	uint32_t id;                 /* const; > 0, never used again in the heap */
-	uint32_t users;              /* references; 0: released, waiting for `awaited` */
+	uint32_t users;              /* references; 0: it has ended, and goes when what it awaits has passed */
 	bool pinned;
+	bool awaits;                 /* `awaited` says for what; set by the first poll after its end */
 	struct awaited *awaited;
 	unsigned awaited_count;
 };

@@ -89,5 +89,6 @@ trz_status pool_divert_end(trz_heap *h, const struct pool *p)
 	atomic_fetch_sub_explicit(&h->diverting, 1, memory_order_release);
 	struct pool *pool = d->pool;
 	meta_free(&h->meta, d);
-	return heap_pool_release(h, pool);
+	heap_pool_release(h, pool);
+	return TRZ_OK;
 }

@@ -223,20 +223,31 @@ static bool all_settled_locked(trz_heap *h, const struct pool *p)
 	return true;
 }
 
-/* Whether all that a checkpoint names still has memory, in windows of the pool. */
+/* How much of what a checkpoint names has memory in a window. Both are in address order. */
+static size_t count_there_locked(const struct window *w, const struct trz_pool_state *state)
+{
+	const struct block *b = w->blocks.first;
+	size_t found = 0;
+	for (size_t i = 0; i < state->count; i++) {
+		const struct saved *s = &state->list[i];
+		trz_addr end = s->address + s->size;
+		if (s->address < w->base || end > w->top)
+			continue;
+		while (block_end(b) <= s->address)
+			b = b->next;
+		bool whole = true;
+		for (const struct block *part = b; part && part->address < end; part = part->next)
+			whole &= part->state != BLOCK_HOLE;
+		found += whole;
+	}
+	return found;
+}
+
 static bool all_there_locked(trz_heap *h, const struct pool *p, const struct trz_pool_state *state)
 {
 	size_t found = 0;
-	FOR_POOL_WINDOWS(h, w, p) {
-		for (size_t i = 0; i < state->count; i++) {
-			const struct saved *s = &state->list[i];
-			found += s->address >= w->base && s->address + s->size <= w->top;
-		}
-		for (const struct block *b = w->blocks.first; b; b = b->next)
-			for (size_t i = 0; b->state == BLOCK_HOLE && i < state->count; i++)
-				if (state->list[i].address < block_end(b) && b->address < state->list[i].address + state->list[i].size)
-					return false;
-	}
+	FOR_POOL_WINDOWS(h, w, p)
+		found += count_there_locked(w, state);
 	return found == state->count;
 }
 
@@ -366,7 +377,7 @@ static trz_status restore_locked(trz_heap *h, struct pool *p, const struct trz_p
 
 trz_status pool_state_restore(trz_heap *h, struct pool *p, const struct trz_pool_state *state)
 {
-	if (state->pool != p->id)
+	if (state->meta != &h->meta || state->pool != p->id)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the checkpoint is of another pool");
 	trz_capture_mode mode = heap_lock_growth(h);
 	heap_poll(h);

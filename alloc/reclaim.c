@@ -10,6 +10,7 @@
 #include "borrow.h"
 #include "import.h"
 #include "notice.h"
+#include "nvtx.h"
 
 static trz_status worse(trz_status a, trz_status b)
 {
@@ -187,6 +188,7 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 	while (*link != w)
 		link = &(*link)->next;
 	struct window *next = w->next;
+	nvtx_window_closing(h, w);
 	trz_status status = window_close_classic(&h->meta, &h->tiles, w);
 	if (status != TRZ_OK)
 		return status;
@@ -200,8 +202,8 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 }
 
 /* Cuts candidates out of their blocks until no more than `keep` bytes would stay: a list by `left`, since the growth
- * lock, which guards the candidates, may be given back before the last is returned. Two nodes for
- * each have been reserved. */
+ * lock, which guards the candidates, may be given back before the last is returned. Two nodes for each have been
+ * reserved. */
 static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 {
 	uint64_t reserved = heap_reserved(h);
@@ -289,7 +291,7 @@ uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
 	return bytes;
 }
 
-static trz_status trim_pool(trz_heap *h, enum kind kind, uint64_t keep)
+trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep)
 {
 	heap_lock(h);
 	borrow_join_everywhere_locked(h, kind);
@@ -297,7 +299,7 @@ static trz_status trim_pool(trz_heap *h, enum kind kind, uint64_t keep)
 	bool room = n != SIZE_MAX && node_pool_reserve(&h->blocks, 2 * n);
 	struct block *b = room ? cut_to_keep_locked(h, n, keep) : NULL;
 	heap_unlock(h);
-	trz_status worst = room ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
+	trz_status worst = room ? TRZ_OK : meta_exhausted();
 	while (b) {
 		struct block *next = b->left;
 		worst = worse(worst, return_block(h, b));
@@ -313,7 +315,7 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 	import_sweep(h);
 	reclaim_retry_zombies(h);
 	heap_retire_empty_slabs(h);
-	trz_status status = worse(trim_pool(h, LARGE, keep), trim_pool(h, SMALL, keep));
+	trz_status status = worse(reclaim_trim_kind(h, LARGE, keep), reclaim_trim_kind(h, SMALL, keep));
 	reclaim_windows(h);
 	*released = before - heap_reserved(h);
 	return status;
@@ -321,7 +323,7 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 
 /* ---- aliases ---- */
 
-enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 12 };
+enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 12, ALIASES_LOOKED_AT = 64, LOOK_MAPPED = 16 };
 
 static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
 {
@@ -334,13 +336,15 @@ static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
 
 enum { ALIASES_AT_ONCE = 512 };
 
-/* Stale places of a window; the list has room for `most`. */
-static size_t find_aliases(trz_heap *h, const struct window *w, struct laid *list, size_t most)
+/* Looks at the places of a window, from its cursor on, while `*look` lasts: granules without a mapping take 1 of it.
+ * Lists up to `most` that are stale and whose last use has passed. */
+static size_t find_aliases(trz_heap *h, struct window *w, struct laid *list, size_t most, size_t *look)
 {
 	size_t n = 0;
-	for (trz_addr a = w->base; a < w->top && n < most;) {
-		struct laid l = *window_at(w, a);
-		a += l.tile ? l.tile->size : GRANULE;
+	while (n < most && *look && w->alias_cursor < w->top - w->base) {
+		struct laid l = *window_at(w, w->base + w->alias_cursor);
+		w->alias_cursor += l.tile ? l.address + l.tile->size - (w->base + w->alias_cursor) : GRANULE;
+		*look -= min_u64(*look, l.tile ? LOOK_MAPPED : 1);
 		bool stale = l.tile && !l.tile->zombie && !l.tile->pins && l.tile->places->address != l.address;
 		if (stale && alias_passed(h, l.tile, l.address))
 			list[n++] = l;
@@ -348,19 +352,25 @@ static size_t find_aliases(trz_heap *h, const struct window *w, struct laid *lis
 	return n;
 }
 
-/* Unmaps the oldest aliases, which have the lowest addresses, until `most` are left, or there are no more that can go.
- * false: that is done. The growth lock may have been given back meanwhile. */
-static bool unmap_some_aliases(trz_heap *h, uint64_t most)
+static void rewind_cursors(trz_heap *h)
+{
+	for (int kind = 0; kind < KINDS; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
+			w->alias_cursor = 0;
+}
+
+/* Unmaps up to `most` of what the cursors come to. true: there may be more. The growth lock may have been given back
+ * meanwhile. */
+static bool unmap_some_aliases(trz_heap *h, size_t most, size_t *look)
 {
 	struct laid list[ALIASES_AT_ONCE];
-	uint64_t aliases = counter_get(&h->counters.alias.current);
-	size_t n = 0, wanted = aliases > most ? min_u64(aliases - most, ALIASES_AT_ONCE) : 0;
+	size_t n = 0, refused = 0;
+	most = min_u64(most, ALIASES_AT_ONCE);
 	for (int kind = 0; kind < KINDS; kind++)
-		for (const struct window *w = h->windows[kind]; w && n < wanted; w = w->next)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (!w->classic)
-				n += find_aliases(h, w, list + n, wanted - n);
+				n += find_aliases(h, w, list + n, most - n, look);
 	notice_aliases_leaving(h, list, n);
-	size_t refused = 0;
 	for (size_t i = 0; i < n; i++)
 		if (window_unmap_alias(&h->tiles, list[i].tile, list[i].address) != TRZ_OK)
 			list[refused++] = list[i];
@@ -368,13 +378,21 @@ static bool unmap_some_aliases(trz_heap *h, uint64_t most)
 	return n && !refused;
 }
 
-void reclaim_aliases(trz_heap *h)
+void reclaim_aliases(trz_heap *h, size_t most)
 {
-	uint64_t most = ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment);
-	if (counter_get(&h->counters.alias.current) <= most)
+	size_t look = LOOK_MAPPED * (ALIASES_LOOKED_AT + 2 * most);
+	if (counter_get(&h->counters.alias.current) <= ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment))
 		return;
-	heap_poll(h);
-	while (unmap_some_aliases(h, most / 2))
+	unmap_some_aliases(h, most, &look);
+	if (look)
+		rewind_cursors(h);  /* all have been seen: again from the lowest, oldest addresses */
+}
+
+void reclaim_all_aliases(trz_heap *h)
+{
+	size_t look = SIZE_MAX;
+	rewind_cursors(h);
+	while (unmap_some_aliases(h, SIZE_MAX, &look))
 		;
 }
 
@@ -396,6 +414,7 @@ static bool close_window(trz_heap *h, struct window **link)
 {
 	struct window *w = *link, *next = w->next;
 	struct block *first = w->blocks.first;
+	nvtx_window_closing(h, w);
 	if (window_close(&h->meta, &h->driver, w) != TRZ_OK)
 		return false;
 	*link = next;
@@ -523,6 +542,7 @@ static trz_status unreserve_windows(trz_heap *h, enum kind kind)
 	trz_status worst = TRZ_OK;
 	for (struct window *w = h->windows[kind], *next; w; w = next) {
 		next = w->next;
+		nvtx_window_closing(h, w);
 		if (w->classic)
 			worst = worse(worst, window_close_classic(&h->meta, &h->tiles, w));
 		else if (w->mapped == 0)

@@ -50,8 +50,15 @@ uint64_t reclaim_apart_bytes_locked(const trz_heap *h);
 /* Returns free memory to the driver until at most `keep` bytes are reserved. */
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released);
 
-/* Unmaps stale aliases whose last use there has passed while there are more than a bounded number. */
-void reclaim_aliases(trz_heap *h);
+/* The same for one kind of memory, without asking how far the streams are. */
+trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep);
+
+/* Where there are more stale aliases than a bounded number, unmaps up to `most` of those whose last use there has
+ * passed, from where the last call ended: what a growth adds goes again a little at a time. */
+void reclaim_aliases(trz_heap *h, size_t most);
+
+/* Unmaps all of them, as far as their last uses are known to have passed. */
+void reclaim_all_aliases(trz_heap *h);
 
 /* Gives back old windows in which nothing is mapped. */
 void reclaim_windows(trz_heap *h);

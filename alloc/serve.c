@@ -12,8 +12,10 @@
 #include "check.h"
 #include "error.h"
 #include "inspect.h"
+#include "isolate.h"
 #include "notice.h"
 #include "oom.h"
+#include "upkeep.h"
 
 /* A request, worked out. */
 struct request {
@@ -22,6 +24,7 @@ struct request {
 	uint64_t occupied;           /* bytes that a block of its own would take */
 	uint64_t alignment;
 	unsigned size_class;         /* CLASS_COUNT: a block of its own */
+	bool alone;                  /* with driver memory of its own */
 };
 
 /* The class whose slots are large and aligned enough; slots of a slab lie at multiples of their size from an
@@ -38,12 +41,16 @@ static unsigned slot_class(const trz_heap *h, uint64_t size, uint64_t alignment)
 
 static struct request make_request(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
 {
-	/* A block of its own is longer than a cell (pagemap.h). */
+	/* A block of its own is longer than a cell (pagemap.h), or alone in its granules. */
+	unsigned c = slot_class(h, size, alignment);
+	bool alone = h->isolated && c == CLASS_COUNT;
 	return (struct request){.lane = l,
 	                        .size = size,
-	                        .occupied = max_u64(account_rounded(size), CELL + UNIT),
+	                        .occupied = alone ? isolate_occupied(h, account_rounded(size))
+	                                          : max_u64(account_rounded(size), CELL + UNIT),
 	                        .alignment = alignment,
-	                        .size_class = slot_class(h, size, alignment)};
+	                        .size_class = c,
+	                        .alone = alone};
 }
 
 /* What cutting a block and entering it, or a slab in it, can need of the host. */
@@ -73,6 +80,7 @@ static void open_slab_locked(trz_heap *h, const struct request *r, struct block 
 	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
 	counter_add(&h->counters.slab_bytes, b->size);
 	bin_push(&r->lane->bins[r->size_class], s);
+	heap_note_least_locked(h);
 }
 
 /* A slot of the stream's slabs, or of a new slab in its free blocks; 0: neither. */
@@ -92,7 +100,7 @@ static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 
 static uint64_t padded(const struct request *r)
 {
-	return r->occupied + r->alignment - UNIT;
+	return r->alone ? r->occupied : r->occupied + r->alignment - UNIT;
 }
 
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
@@ -104,6 +112,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 	b->frames = 0;
 	pagemap_set_block(&h->pagemap, b->address, b);
 	counter_add(&h->burst_bytes, b->size);
+	heap_note_least_locked(h);
 	l->held += b->size;
 	l->held_peak = max_u64(l->held_peak, l->held);
 	account_alloc(h, LARGE, size, b->size);
@@ -114,7 +123,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 /* The best fit among the stream's free blocks; 0: none. */
 static trz_addr fast_large_locked(trz_heap *h, const struct request *r)
 {
-	struct block *b = fit_find(&r->lane->fit[LARGE], padded(r));
+	struct block *b = LIKELY(!r->alone) ? fit_find(&r->lane->fit[LARGE], padded(r)) : NULL;
 	if (!b || !reserve_nodes_locked(h))
 		return 0;
 	counter_add(&h->counters.path_best_fit, 1);
@@ -145,6 +154,14 @@ trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
 
 /* ---- slow ---- */
 
+/* Where in its block a large request begins: with guards its end is as close to the block's end as it can be. */
+static trz_addr place_in(const trz_heap *h, const struct request *r, const struct block *b)
+{
+	if (r->alone && h->config.guard)
+		return align_down(block_end(b) - r->occupied, r->alignment);
+	return align_up(b->address, r->alignment);
+}
+
 /* Turns a busy, idle-counted block into what the request needs and frees the rest of it. */
 static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 {
@@ -157,7 +174,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	}
 	level_sub(&h->counters.idle_bytes, b->size);
 	bool small = r->size_class < CLASS_COUNT;
-	trz_addr address = small ? b->address : align_up(b->address, r->alignment);
+	trz_addr address = small ? b->address : place_in(h, r, b);
 	uint64_t size = small ? size_classes[r->size_class].slab_size
 	                      : heap_block_size(r->occupied, block_end(b) - address);
 	if (b->address < address) {
@@ -187,7 +204,7 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 	heap_lock(h);
 	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
 	heap_unlock(h);
-	if (!*out && !grow_is_cheap(h, bytes) && borrow(h, r->lane, kind, bytes)) {
+	if (!*out && !r->alone && !grow_is_cheap(h, bytes) && borrow(h, r->lane, kind, bytes)) {
 		heap_lock(h);
 		*out = fast_locked(h, r);
 		heap_unlock(h);
@@ -209,6 +226,8 @@ static COLD trz_status slow_locked(trz_heap *h, const struct request *r, trz_add
 {
 	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = slow(h, r, out);
+	if (status == TRZ_OK)
+		upkeep_return_free(h);
 	heap_unlock_growth(h, mode);
 	CHECK_SLOW_PATH(h);
 	return status;
@@ -468,7 +487,7 @@ static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct
 
 static bool records_at_free(const trz_heap *h, const struct stream *s)
 {
-	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound;
+	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound || h->isolated;
 }
 
 COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)

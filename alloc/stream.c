@@ -61,15 +61,15 @@ static void unlink_hash(struct streams *all, const struct stream *s)
 static bool is_over(const struct stream *s)
 {
 	return atomic_load_explicit(&s->retired, memory_order_relaxed) && s->tickets.passed == s->tickets.newest &&
-	       !s->pending_first && !s->thread_bound;
+	       !s->pending_first;
 }
 
 struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle)
 {
 	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
-	for (unsigned i = 0; i < count && handle != STREAM_PER_THREAD; i++) {
+	for (unsigned i = 0; i < count; i++) {
 		struct stream *s = atomic_load_explicit(&all->list[i], memory_order_relaxed);
-		if (!is_over(s))
+		if (!is_over(s) || s->thread_bound != (handle == STREAM_PER_THREAD))
 			continue;
 		unlink_hash(all, s);
 		s->id = id;

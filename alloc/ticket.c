@@ -10,8 +10,15 @@
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)
 {
 	assert(sequence <= t->newest);
-	if (sequence <= t->recorded || t->count == TICKET_QUEUE)
+	if (sequence <= t->recorded || (exact && t->count == TICKET_QUEUE))
 		return event;
+	if (t->count == TICKET_QUEUE) {
+		struct ticket_event *last = &t->queue[(t->head + t->count - 1) % TICKET_QUEUE];
+		trz_event old = last->event;
+		*last = (struct ticket_event){sequence, event, false};
+		t->recorded = sequence;
+		return old;
+	}
 	t->queue[(t->head + t->count++) % TICKET_QUEUE] = (struct ticket_event){sequence, event, exact};
 	t->recorded = sequence;
 	return NULL;
@@ -29,6 +36,16 @@ trz_event ticket_pop(struct tickets *t)
 	t->count--;
 	t->passed = e->sequence;
 	return e->event;
+}
+
+trz_event ticket_drop(struct tickets *t)
+{
+	trz_event event = t->queue[t->head].event;
+	t->head = (t->head + 1) % TICKET_QUEUE;
+	t->count--;
+	if (!t->count)
+		t->recorded = t->passed;
+	return event;
 }
 
 trz_event event_pool_take(struct event_pool *p)

@@ -36,6 +36,7 @@ struct tickets {
 	bool closed;                 /* the stream is retired: no number is taken any more, `newest` covers all */
 	struct ticket_event queue[TICKET_QUEUE];
 	unsigned head, count;
+	unsigned waiters;            /* threads that wait for a queued event: none is dropped meanwhile */
 };
 
 /* Events that are in no queue. Guarded by the heap lock. */
@@ -58,9 +59,10 @@ static inline uint64_t ticket_take(struct tickets *t)
 }
 
 /* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free. Returns
- * NULL, or the event where it is of no use and still the caller's: one that covers as much is queued, or the queue is
- * full (a later poll will cover the ticket). What is queued stays as it is until it has passed, so that the holder of
- * the growth lock may wait for it without the heap lock. */
+ * NULL, or an event that is the caller's to give back: this one, where one that covers as much is queued, or where it
+ * is exact and the queue is full (a later poll will cover the ticket); the last of a full queue, where a late one has
+ * taken its place. Late ones are noted by the holder of the growth lock alone, who may wait for what is queued without
+ * the heap lock. */
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
 
 /* The oldest queued event; NULL: none. */
@@ -68,6 +70,10 @@ const struct ticket_event *ticket_oldest(const struct tickets *t);
 
 /* The oldest event has completed: drops it from the queue and returns it. */
 trz_event ticket_pop(struct tickets *t);
+
+/* Drops the oldest event, which will never tell, from the queue and returns it: what it covered is covered by the next
+ * one, or by none. */
+trz_event ticket_drop(struct tickets *t);
 
 /* An idle event, or NULL. */
 trz_event event_pool_take(struct event_pool *p);

@@ -28,12 +28,15 @@ struct window {
 	uint64_t size;               /* reserved bytes */
 	trz_addr top;                /* end of what has been laid */
 	uint64_t mapped;             /* bytes mapped now */
+	uint64_t alias_cursor;       /* offset up to which the round of reclaim_aliases that is under way has come */
 	struct laid *laid;           /* [size / GRANULE]; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
 	bool leaving;                /* an import that is being unmapped: nobody else does that */
 	struct block_list blocks;    /* by address */
 	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
+	void *nvtx_heap;             /* the tool's name for it; these two are nvtx.c's */
+	bool nvtx_known;
 	uint8_t kind;                /* enum kind */
 	uint8_t apart;               /* APART_*: each block is a tile; 0: packed */
 	struct tile *foreign;        /* its only tile, memory of another process; NULL: the heap's own */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Nanoseconds per pair of free and allocation on one thread, through the public, thread-safe entry points and
- * in the default configuration, over the simulated device; jemalloc's malloc beside it in the same run. Time
+ * in the default configuration, over the simulated device; the same while a history is kept, and while it keeps
+ * native call stacks; jemalloc's malloc beside it in the same run. Time
  * spent inside the simulated driver is measured apart and not part of ns_per_pair. Prints one JSON object a
  * line; docs/bench.md tells how to read them.
  */
@@ -157,6 +158,18 @@ static uint64_t stat_of(struct target *t, const char *name)
 	return value;
 }
 
+/* A pass while a history is kept, and stacks are asked of `callback` (NULL: of nobody). */
+static double pass_with_history(struct target *t, const struct load *l, trz_frame_callback *callback)
+{
+	if (trz_set_frame_callback(t->heap, callback, NULL, NULL) != TRZ_OK ||
+	    trz_history_start(t->heap, 1 << 20) != TRZ_OK)
+		fail("history");
+	double ns = pass(t, l);
+	if (trz_history_stop(t->heap) != TRZ_OK)
+		fail("history");
+	return ns;
+}
+
 /* The figures of one side; no peer was measured: null. */
 static json_t *figures(double *ns)
 {
@@ -166,10 +179,13 @@ static json_t *figures(double *ns)
 	return json_pack("{s:f, s:f, s:f}", "median", middle, "least", ns[0], "most", ns[PASSES - 1]);
 }
 
-static void report(const struct load *l, struct target *own, double *own_ns, double *peer_ns, uint64_t calls)
+static void report(const struct load *l, struct target *own, double *own_ns, double *history_ns, double *stacks_ns,
+                   double *peer_ns, uint64_t calls)
 {
-	json_t *o = json_pack("{s:s, s:o, s:s, s:o, s:I, s:I, s:I}", "load", l->name, "ns_per_pair", figures(own_ns),
-	                      "peer", PEER, "peer_ns_per_pair", figures(peer_ns), "driver_calls_while_measured",
+	json_t *o = json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:I, s:I, s:I}", "load", l->name, "ns_per_pair",
+	                      figures(own_ns), "history_ns_per_pair", figures(history_ns),
+	                      "native_stacks_ns_per_pair", figures(stacks_ns), "peer", PEER, "peer_ns_per_pair",
+	                      figures(peer_ns), "driver_calls_while_measured",
 	                      (json_int_t)calls, "peak_allocated_bytes",
 	                      (json_int_t)stat_of(own, "allocated_bytes.all.peak"), "peak_reserved_bytes",
 	                      (json_int_t)stat_of(own, "reserved_bytes.all.peak"));
@@ -185,7 +201,7 @@ static void report(const struct load *l, struct target *own, double *own_ns, dou
 static void measure(const struct load *l)
 {
 	struct target own, peer;
-	double own_ns[PASSES], peer_ns[PASSES];
+	double own_ns[PASSES], history_ns[PASSES], stacks_ns[PASSES], peer_ns[PASSES];
 	bool with_peer = l->most <= MIB(1);  /* beyond, the peer would take that much host memory */
 	make_pattern(l);
 	open_target(&own, l, false);
@@ -196,11 +212,14 @@ static void measure(const struct load *l)
 	}
 	pass(&own, l);  /* warms up */
 	uint64_t calls = memory_calls(&own);
+	const struct load few = {l->name, l->least, l->most, l->live, l->pairs / 20};  /* stacks take long */
 	for (int i = 0; i < PASSES; i++) {
 		own_ns[i] = pass(&own, l);
+		history_ns[i] = pass_with_history(&own, l, NULL);
+		stacks_ns[i] = pass_with_history(&own, &few, trz_native_frames);
 		peer_ns[i] = with_peer ? pass(&peer, l) : 0;
 	}
-	report(l, &own, own_ns, peer_ns, memory_calls(&own) - calls);
+	report(l, &own, own_ns, history_ns, stacks_ns, peer_ns, memory_calls(&own) - calls);
 	close_target(&own, l);
 	close_target(&peer, l);
 }

@@ -5,8 +5,8 @@
 #include "estimate.h"
 
 /* Bytes that a layer keeps for backward, per token and unit of hidden size, in units of the weights' size. Guides
- * say 10 to 30 without checkpointing; 27 was measured for Hugging Face's LLaMA with SDPA (docs/sim.md). */
-#define KEPT_PER_LAYER 27.0
+ * say 10 to 30 without checkpointing; 24 was measured for Hugging Face's LLaMA with SDPA (docs/sim.md). */
+#define KEPT_PER_LAYER 24.0
 
 static void add(struct estimate *e, const char *name, const char *formula, double bytes)
 {
@@ -62,8 +62,8 @@ static void run_training(const struct estimate_model *m, double logits, struct e
 	double loss = logits + 2 * logits / m->weight_bytes * 4;
 	add(e, "gradients", "trained params x bytes", gradients);
 	add(e, "optimizer_states", "trained params x bytes of the states", states);
-	add(e, "activations", m->checkpointing ? "batch x seq x hidden x bytes x (layers + 27)"
-	                                       : "batch x seq x hidden x bytes x layers x 27", kept);
+	add(e, "activations", m->checkpointing ? "batch x seq x hidden x bytes x (layers + 24)"
+	                                       : "batch x seq x hidden x bytes x layers x 24", kept);
 	add(e, "attention_matrix", m->checkpointing ? "batch x heads x seq^2 x bytes"
 	                                            : "batch x heads x seq^2 x bytes x layers", attention);
 	add(e, "logits_and_loss", "batch x seq x vocabulary x (bytes + 4 + 4)", loss);

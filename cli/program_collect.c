@@ -126,6 +126,7 @@ static void add_number(json_t *result, const json_t *process, const char *key)
 	set_number(result, key, number(result, key) + number(process, key));
 }
 
+/* Calls of the runtime library count by name; those that it makes of the driver make the total. */
 static void add_calls(json_t *result, const json_t *process)
 {
 	json_t *all = json_object_get(result, "driver_calls");
@@ -133,8 +134,9 @@ static void add_calls(json_t *result, const json_t *process)
 	json_t *count;
 	json_object_foreach(json_object_get(process, "calls"), name, count) {
 		set_number(all, name, number(all, name) + (uint64_t)json_integer_value(count));
-		set_number(result, "driver_calls_total", number(result, "driver_calls_total")
-		           + (uint64_t)json_integer_value(count));
+		if (strncmp(name, "cuda", 4) != 0)
+			set_number(result, "driver_calls_total", number(result, "driver_calls_total")
+			           + (uint64_t)json_integer_value(count));
 	}
 }
 

@@ -90,7 +90,9 @@ static void print_calls(const json_t *result, FILE *to)
 	const json_t *calls = json_object_get(result, "driver_calls");
 	line(to, "driver calls");
 	fprintf(to, "%8llu     ", (unsigned long long)program_number(result, "driver_calls_total"));
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+	/* A program's cudaMalloc is the look-alike runtime's cuMemAlloc. */
+	size_t first = program_number(calls, "cudaMalloc") ? 0 : 2;
+	for (size_t i = first; i < sizeof names / sizeof names[0]; i += i == 1 ? 3 : 1)
 		if (program_number(calls, names[i]))
 			fprintf(to, " %s %llu", names[i], (unsigned long long)program_number(calls, names[i]));
 	fprintf(to, "\n");
@@ -122,10 +124,15 @@ static void print_processes(const json_t *result, FILE *to)
 	size_t i;
 	json_t *process;
 	const json_t *processes = json_object_get(result, "processes");
-	if (json_array_size(processes) < 2)
+	size_t with_memory = 0;
+	json_array_foreach(processes, i, process)
+		with_memory += program_number(process, "device_peak_bytes") > 0;
+	if (with_memory < 2)
 		return;
 	fprintf(to, "\nprocess    allocated  reserved  device used, peak, GiB\n");
 	json_array_foreach(processes, i, process) {
+		if (program_number(process, "device_peak_bytes") == 0)
+			continue;
 		fprintf(to, "%-9llu  %9.2f  %8.2f  %11.2f ", (unsigned long long)program_number(process, "pid"),
 		        gib(process, "peak_allocated_bytes"), gib(process, "peak_reserved_bytes"),
 		        gib(process, "device_peak_bytes"));

@@ -5,14 +5,14 @@
 #   test_<name>.py    a Python 3 program (standard library only)
 #   fuzz_<name>.c     a fuzz harness; ctest replays tests/fuzz/corpus/<name>/ through it
 #   any other .c      helpers that all programs of the folder share (gpu/ shares those of contract/)
-# tests/common/ is shared by all folders.
+# tests/common/ is shared by all folders, tests/nvtx/ makes a tool that NVTX injects.
 
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 
 # Folders whose tests may say "not on this machine" by exit code 77.
-set(skip_folders gpu contract abi lookalike)
+set(skip_folders gpu contract abi lookalike nvtx gdb)
 # Folders that look at the products as they are shipped: meaningless in a sanitizer build.
-set(plain_folders abi install plug simcli tidy)
+set(plain_folders abi gdb install plug simcli tidy)
 
 set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
 	"ASAN_OPTIONS=detect_leaks=1:abort_on_error=1"
@@ -22,6 +22,9 @@ set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
 function(trz_register name folder)
 	add_test(NAME ${folder}/${name} COMMAND ${ARGN} WORKING_DIRECTORY "${CMAKE_BINARY_DIR}")
 	set(environment ${TEST_ENVIRONMENT})
+	if(folder STREQUAL "nvtx")
+		list(APPEND environment "NVTX_INJECTION64_PATH=${CMAKE_BINARY_DIR}/tests/nvtx/libfakenvtx.so")
+	endif()
 	set_tests_properties(${folder}/${name} PROPERTIES
 		LABELS ${folder}
 		TIMEOUT 600
@@ -61,7 +64,17 @@ foreach(folder IN LISTS folders)
 	trz_sources(helpers tests/${folder}/*.c)
 	list(REMOVE_ITEM helpers ${programs} ${harnesses})
 	set(helper_library "")
-	if(helpers)
+	if(folder STREQUAL "nvtx" AND helpers)
+		add_library(trz_fakenvtx SHARED ${helpers})
+		set_target_properties(trz_fakenvtx PROPERTIES
+			OUTPUT_NAME fakenvtx
+			C_VISIBILITY_PRESET default
+			LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests/nvtx")
+		target_include_directories(trz_fakenvtx PRIVATE "${CMAKE_SOURCE_DIR}/alloc")
+	elseif(folder STREQUAL "gdb" AND helpers)
+		trz_program(gdb_target gdb ${helpers})
+		target_compile_options(gdb_target PRIVATE -O0 -g)
+	elseif(helpers)
 		set(helper_library trz_test_${folder})
 		add_library(${helper_library} STATIC ${helpers})
 		target_include_directories(${helper_library} PUBLIC "${CMAKE_SOURCE_DIR}/tests/${folder}")
@@ -75,6 +88,9 @@ foreach(folder IN LISTS folders)
 		trz_program(${name} ${folder} ${file} ${helper_library})
 		string(REGEX REPLACE "^test_" "" short ${name})
 		trz_register(${short} ${folder} ${name})
+		if(TARGET trz_fakenvtx)
+			add_dependencies(${name} trz_fakenvtx)
+		endif()
 	endforeach()
 	foreach(file IN LISTS harnesses)
 		cmake_path(GET file STEM name)

@@ -208,6 +208,12 @@ TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *
  * Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
 TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
 
+/* Does what a heap does now and then: asks which work has completed, gives freed memory that waited for it back to the
+ * cache, and returns to the driver what the options trim_threshold and decay_ms, or a debugging option, want returned.
+ * Allocations that the cache cannot serve do the same; a program that is idle, or wants it punctually, calls this from
+ * a timer. Waits for nothing. Calls the driver: yes. Errors: CONTEXT_DEAD. */
+TRZ_API trz_status trz_poll(trz_heap *heap);
+
 /* Upper bound of reserved bytes; 0: none. A limit below what is reserved now stops growth only; use
  * trz_trim to get down to it. Calls the driver: no. */
 TRZ_API trz_status trz_set_limit(trz_heap *heap, size_t limit);
@@ -221,11 +227,14 @@ TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
  * a trim, and to others when the device is full. Allocations outlive their pool: their memory is then the heap's. */
 typedef struct trz_pool trz_pool;
 
-/* A new pool, with one reference. Calls the driver: no. Errors: HOST_MEMORY. */
+/* A new pool, with one reference. Functions that are given a pool of another heap fail with WRONG_DEVICE. Calls the
+ * driver: no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_create(trz_heap *heap, trz_pool **out);
 
-/* One more reference, one less. With the last the pool ends; `pool` must not be used afterwards. Calls the driver:
- * with the last, event records and queries. Errors: HOST_MEMORY (the reference is still held). */
+/* One more reference, one less. With the last the pool ends; `pool` must not be used afterwards. Launches of its
+ * graphs that are still under way are waited for on streams that the heap has been given in whatever call, and on
+ * blocking ones where per-thread streams are in use; on others they must have completed. Calls the driver: with the
+ * last, event records and queries. */
 TRZ_API trz_status trz_pool_retain(trz_heap *heap, trz_pool *pool);
 TRZ_API trz_status trz_pool_release(trz_heap *heap, trz_pool *pool);
 
@@ -244,7 +253,8 @@ typedef bool trz_pool_filter(void *user, trz_stream stream);
 TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filter *filter, void *user);
 
 /* The same for a capture, to be called before it begins on `stream`: takes what is allocated on all streams that are
- * part of it, and pins the pool. */
+ * part of it, and pins the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT (the legacy default stream cannot be
+ * captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);
 
 /* Ends the newest diversion to the pool, of those that this thread began if there is one. Waits until no filter of it
@@ -454,7 +464,7 @@ TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *ca
 
 /* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 24 levels, each told as
  * its library and "function+0x1a" or "+0x12af". `user` is not looked at. The process keeps the first 16,384 different
- * stacks; later ones have one number in common. Costs about a microsecond, less for few levels. */
+ * stacks; later ones have one number in common. Costs a few microseconds, by the number of levels. */
 TRZ_API uint64_t trz_native_frames(void *user);
 TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 

@@ -42,7 +42,9 @@ enum sim_rule {
 	SIM_RULE_RECORD_NO_FENCE = 1 << 5,     /* [unverified] an event record alone lets a dependent item start
 	                                        * while items before the record are resident */
 	SIM_RULE_PLAIN_IN_CAPTURE = 1 << 6,    /* the same for mem_alloc, mem_free, event_query and event_sync */
-	SIM_RULES_ALL = (1 << 7) - 1
+	SIM_RULE_TOUCH_RACE = 1 << 7,          /* a touch and a fill or the target of a copy, on two streams and in no
+	                                        * order, is a violation when the younger one runs first */
+	SIM_RULES_ALL = (1 << 8) - 1
 };
 
 typedef struct sim_config {

@@ -480,6 +480,9 @@ void sim_bytes_fill(sim *s, uint64_t to, uint64_t size, const void *pattern, siz
 /* sim_touch.c */
 void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work *w);
 void sim_touch_drop(const struct sim_work *w);
+/* Whether an older item of another stream, which therefore nothing orders before this one, is still to use what this
+ * one uses, and one of the two is a kernel and the other writes. */
+void sim_touch_race(sim *s, const struct sim_stream *st, const struct sim_work *w);
 /* Names the mapping that lies nearest to an address. */
 void sim_describe_nearest(const sim *s, uint64_t address, char *text, size_t size);
 

@@ -57,6 +57,52 @@ void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work 
 	}
 }
 
+/* The first address of the touch inside what a fill or a copy writes; 0: none. */
+static uint64_t written_address(const struct sim_work *touch, const struct sim_work *write)
+{
+	bool writes = write->kind == SIM_WORK_FILL || write->kind == SIM_WORK_COPY;
+	const struct sim_touched *t = touch->kind == SIM_WORK_TOUCH ? touch->touched : NULL;
+	for (size_t i = 0; writes && t && i < t->count; i++)
+		if (t->address[i] - write->address < write->size)
+			return t->address[i];
+	return 0;
+}
+
+static void report_race(sim *s, const struct sim_stream *st, const struct sim_work *w, const struct sim_stream *other,
+                        const struct sim_work *old, uint64_t address)
+{
+	const struct sim_work *touch = w->kind == SIM_WORK_TOUCH ? w : old;
+	const struct sim_work *write = touch == w ? old : w;
+	sim_violate(s, TRZ_ERROR_CORRUPT,
+	            "race: kernel %.160s on stream %llu uses %#llx, to which a %s on stream %llu writes [%#llx, +%llu); "
+	            "the %s was enqueued first and nothing orders the two", touch->touched->name,
+	            (unsigned long long)(touch == w ? st : other)->id, (unsigned long long)address, sim_work_name(write),
+	            (unsigned long long)(touch == w ? other : st)->id, (unsigned long long)write->address,
+	            (unsigned long long)write->size, old == touch ? "kernel" : sim_work_name(write));
+}
+
+void sim_touch_race(sim *s, const struct sim_stream *st, const struct sim_work *w)
+{
+	bool may = w->kind == SIM_WORK_FILL || w->kind == SIM_WORK_COPY || (w->kind == SIM_WORK_TOUCH && w->touched);
+	if (!may || s->active_count < 2 || !sim_enforces(s, SIM_RULE_TOUCH_RACE))
+		return;
+	for (size_t i = 0; i < s->active_count; i++) {
+		const struct sim_stream *other = s->active[i];
+		for (uint64_t n = other->completed; other != st && n < other->enqueued; n++) {
+			const struct sim_work *old = &other->items[n & (other->room - 1)];
+			if (old->order > w->order)
+				break;
+			uint64_t address = written_address(w, old);
+			if (!address)
+				address = written_address(old, w);
+			if (!address)
+				continue;
+			report_race(s, st, w, other, old, address);
+			return;
+		}
+	}
+}
+
 /* NULL with *count 0: no word is an address. */
 static struct sim_touched *collect(const sim *s, const uint64_t *words, size_t *count, const char *name)
 {

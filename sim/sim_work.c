@@ -186,6 +186,7 @@ static void execute_mark(sim *s, const struct sim_stream *st, const struct sim_w
 
 void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
+	sim_touch_race(s, st, w);
 	if (w->kind == SIM_WORK_TOUCH) {
 		sim_touch_check(s, st, w);
 		return;

@@ -104,7 +104,7 @@ class Suite:
 
     def fit(self):
         """--fit finds a size that does, and less does not"""
-        program = ("bench/workloads/run_program.py", "tiny", "--steps", 5)
+        program = ("bench/workloads/run_program.py", "tiny", "--steps", 2)
         found = self.run(*program, options=["--fit", "--memory=4GiB"])["fit"]
         size = found["memory_bytes"]
         expect(found["verified"] and size, str(found))

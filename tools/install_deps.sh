@@ -7,7 +7,7 @@ set -eu
 
 packages="build-essential cmake ninja-build pkg-config python3 python3-venv python3-pyelftools
 	dpkg-dev clang libclang-rt-dev
-	libcmocka-dev libjansson-dev libinih-dev liblzma-dev zlib1g-dev libzstd-dev liblz4-dev"
+	libcmocka-dev libjansson-dev libinih-dev liblzma-dev zlib1g-dev libzstd-dev liblz4-dev gdb"
 
 if ! command -v apt-get >/dev/null; then
 	echo "install_deps: only Debian and its relatives are known here; needed:" $packages >&2

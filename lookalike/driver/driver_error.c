@@ -7,22 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void end_if_violated(void)
-{
-	if (!look.abort_on_violation || !look.sim || sim_violations(look.sim) == 0)
-		return;
-	look_report_write();
-	abort();
-}
-
 cuda_result look_result(trz_status status)
 {
-	if (status == TRZ_OK)
-		return TRZ_CUDA_SUCCESS;
-	if (status == TRZ_NOT_READY)
-		return TRZ_CUDA_ERROR_NOT_READY;
-	end_if_violated();
+	if (__atomic_load_n(&look.violated, __ATOMIC_RELAXED) && look.abort_on_violation) {
+		look_report_write();
+		abort();
+	}
 	switch (status) {
+	case TRZ_OK:
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_NOT_READY:
+		return TRZ_CUDA_ERROR_NOT_READY;
 	case TRZ_ERROR_OUT_OF_MEMORY:
 	case TRZ_ERROR_HOST_MEMORY:
 	case TRZ_ERROR_ADDRESS_SPACE:

@@ -28,6 +28,7 @@ struct look_machine {
 	const struct sim_profile *profile;
 	enum look_work work;
 	bool real_scalars, abort_on_violation;
+	bool violated;               /* set atomically */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
 	int devices;
 	const char *report;          /* folder; NULL: none */

@@ -112,6 +112,7 @@ int look_version(void)
 
 static void on_violation(const char *text)
 {
+	__atomic_store_n(&look.violated, true, __ATOMIC_RELAXED);
 	fprintf(stderr, "terrazzo: violation: %s\n", text);
 }
 
@@ -182,6 +183,22 @@ cuda_result cuDriverGetVersion(int *version)
 {
 	LOOK_COUNT(cuDriverGetVersion);
 	*version = look_version();
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* The driver keeps no log, so that no one is ever called. */
+cuda_result cuLogsRegisterCallback(void *function, void *argument, void **handle)
+{
+	LOOK_COUNT(cuLogsRegisterCallback);
+	(void)argument;
+	*handle = function;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuLogsUnregisterCallback(void *handle)
+{
+	LOOK_COUNT(cuLogsUnregisterCallback);
+	(void)handle;
 	return TRZ_CUDA_SUCCESS;
 }
 

@@ -20,6 +20,8 @@ typedef void cuda_function(void *);
 	X(cuGetProcAddress, cuGetProcAddress, 11030, (const char *, void **, int, uint64_t))                    \
 	X(cuGetProcAddress, cuGetProcAddress_v2, 12000, (const char *, void **, int, uint64_t, int *))          \
 	X(cuGetExportTable, cuGetExportTable, 3000, (const void **, const void *))                              \
+	X(cuLogsRegisterCallback, cuLogsRegisterCallback, 12090, (void *, void *, void **))                     \
+	X(cuLogsUnregisterCallback, cuLogsUnregisterCallback, 12090, (void *))                                  \
 	X(cuProfilerStart, cuProfilerStart, 4000, (void))                                                       \
 	X(cuProfilerStop, cuProfilerStop, 4000, (void))                                                         \
 	/* devices and contexts */                                                                              \

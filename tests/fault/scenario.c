@@ -144,6 +144,24 @@ static void held_slot_with_completed_event(struct stage *g)
 	rig_sync(&g->rig);
 }
 
+/* A device full of what has been freed and is still in use. */
+static void freed_in_use(struct stage *g)
+{
+	for (int i = 0; i < 3; i++)
+		hold(g, MIB(20), i % 2 ? g->b : g->a);
+	for (size_t i = 0; i < g->count; i++)
+		rig_free(&g->rig, g->held[i]);
+	g->count = 0;
+}
+
+static void ignore_notice(void *user, trz_map_event event, void *address, size_t size)
+{
+	(void)user;
+	(void)event;
+	(void)address;
+	(void)size;
+}
+
 /* Free tiles, tiles that have moved, empty slabs, pending slots: all that trim and close have to do with. */
 static void used_up(struct stage *g)
 {
@@ -212,6 +230,55 @@ static void freed_import(struct stage *g)
 	held_and_exported(g);
 	assert_ok(import_and_free(g));
 	rig_sync(&g->rig);
+}
+
+static trz_pool *pool;
+static trz_pool_state *noted;
+enum { LATER = 200 };  /* allocations after the checkpoint */
+
+static void hold_of_pool(struct stage *g, size_t size, trz_stream stream)
+{
+	assert_ok(trz_pool_alloc(g->rig.heap, pool, size, 0, stream, &g->held[g->count++]));
+}
+
+/* A pool that two streams use, both kinds of memory, held and free. */
+static void a_pool(struct stage *g)
+{
+	one_of_each(g);
+	assert_ok(trz_pool_create(g->rig.heap, &pool));
+	for (int i = 0; i < 12; i++)
+		hold_of_pool(g, i % 3 ? MIB(1) : 3000, i % 2 ? g->a : g->b);
+	perforate(g);
+	rig_sync(&g->rig);
+}
+
+/* As after a capture, with work of all streams under way. */
+static void a_pinned_pool(struct stage *g)
+{
+	sim_graph graph;
+	a_pool(g);
+	assert_ok(trz_pool_begin_capture(g->rig.heap, pool, g->a));
+	assert_ok(sim_capture_begin(g->rig.s, g->rig.c, g->a, TRZ_CAPTURE_RELAXED));
+	hold_of_pool(g, MIB(3), g->a);
+	assert_ok(sim_capture_end(g->rig.s, g->rig.c, g->a, &graph));
+	assert_ok(trz_pool_end(g->rig.heap, pool));
+	assert_ok(sim_graph_destroy(g->rig.s, g->rig.c, graph));
+	hold(g, 100, g->b);
+}
+
+static void a_checkpoint(struct stage *g)
+{
+	a_pool(g);
+	assert_ok(trz_pool_checkpoint(g->rig.heap, pool, &noted));
+	for (size_t i = 0; i < LATER; i++)
+		hold_of_pool(g, i % 2 ? 700 : KIB(200), g->a);
+	rig_sync(&g->rig);
+}
+
+static void used_up_with_notices(struct stage *g)
+{
+	assert_ok(trz_set_map_callback(g->rig.heap, ignore_notice, NULL));
+	used_up(g);
 }
 
 /* So many recorded events that the next allocation asks for them. */
@@ -361,6 +428,47 @@ static trz_status grow_it(struct stage *g)
 	return status;
 }
 
+static trz_status alloc_of_a_new_pool(struct stage *g)
+{
+	trz_pool *fresh;
+	trz_status status = trz_pool_create(g->rig.heap, &fresh);
+	if (status != TRZ_OK)
+		return status;
+	g->p = g;
+	status = trz_pool_alloc(g->rig.heap, fresh, MIB(5), 0, g->a, &g->p);
+	if (status != TRZ_OK)
+		assert_null(g->p);
+	assert_ok(trz_pool_release(g->rig.heap, fresh));
+	return status;
+}
+
+static trz_status alloc_diverted(struct stage *g)
+{
+	trz_status status = trz_pool_begin(g->rig.heap, pool, NULL, NULL);
+	if (status != TRZ_OK)
+		return status;
+	status = alloc_one(g, MIB(33), g->a);
+	assert_ok(trz_pool_end(g->rig.heap, pool));
+	return status;
+}
+
+/* Its memory is everybody's in the end, whatever was refused when it ended. */
+static trz_status end_pool(struct stage *g)
+{
+	assert_ok(trz_pool_release(g->rig.heap, pool));
+	return TRZ_OK;
+}
+
+/* What is held is as before the checkpoint, or as before the operation. */
+static trz_status restore(struct stage *g)
+{
+	trz_status status = trz_pool_restore(g->rig.heap, pool, noted);
+	if (status != TRZ_OK)
+		return status;
+	g->count -= LATER;
+	return TRZ_OK;
+}
+
 static trz_status trim_all(struct stage *g)
 {
 	size_t released = 0;
@@ -368,6 +476,16 @@ static trz_status trim_all(struct stage *g)
 	trz_status status = trz_trim(g->rig.heap, 0, &released);
 	assert_int_equal(before - rig_stat(&g->rig, "reserved_bytes.all.current"), released);
 	return status;
+}
+
+static trz_status poll_heap(struct stage *g)
+{
+	return trz_poll(g->rig.heap);
+}
+
+static trz_status alloc_most(struct stage *g)
+{
+	return alloc_one(g, MIB(40), g->a);
 }
 
 static trz_status look(struct stage *g)
@@ -421,6 +539,11 @@ const struct scenario scenarios[] = {
 	{"import and free", GIB(1), NULL, held_and_exported, import_and_free, "imported_bytes.peak", true},
 	{"trim with a freed import", GIB(1), NULL, freed_import, trim_all, "driver_calls.unmap", true},
 	{"close with a freed import", GIB(1), NULL, freed_import, close_heap, NULL, true},
+	{"allocate of a new pool", GIB(1), NULL, one_of_each, alloc_of_a_new_pool, NULL, false},
+	{"a diverted allocation", GIB(1), NULL, a_pool, alloc_diverted, NULL, false},
+	{"the end of a pool", GIB(1), NULL, a_pool, end_pool, NULL, false},
+	{"the end of a pinned pool", GIB(1), NULL, a_pinned_pool, end_pool, "driver_calls.event_record", false},
+	{"restore a checkpoint", GIB(1), NULL, a_checkpoint, restore, NULL, false},
 	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
 	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
 	{"free a block, two streams", GIB(1), NULL, held_block_beside_another_stream, free_it,
@@ -434,6 +557,11 @@ const struct scenario scenarios[] = {
 	{"free a slot after a completed event", GIB(1), NULL, held_slot_with_completed_event, free_after_it,
 	 "driver_calls.event_destroy", false},
 	{"trim", GIB(1), NULL, used_up, trim_all, "num_device_free", false},
+	{"trim with notices", GIB(1), NULL, used_up_with_notices, trim_all, "num_device_free", false},
+	{"poll past a threshold", GIB(1), "trim_threshold:1MiB", used_up, poll_heap, "bytes_decayed", false},
+	{"allocate alone", GIB(1), "no_cache:on", one_of_each, alloc_large, "path_extend", false},
+	{"allocate before a guard", GIB(1), "guard:on", one_of_each, alloc_large, "path_extend", true},
+	{"wait for memory that stands alone", MIB(64), "unmap_on_free:on", freed_in_use, alloc_most, "waits_of_host", true},
 	{"query, limit, statistics, check", GIB(1), NULL, one_of_each, look, NULL, false},
 	{"close", GIB(1), NULL, used_up, close_heap, NULL, false},
 };

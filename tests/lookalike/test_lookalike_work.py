@@ -62,6 +62,31 @@ unmap(a, 2 * MIB)
 """, work="late", schedule=schedule, seed=seed)
                 self.assertNotIn("violation", done.stderr)
 
+    def test_kernel_that_races_with_a_write_is_caught(self):
+        """What an allocator does that gives memory away before another stream is done with it."""
+        program = LAID + """
+other = new_stream()
+must(launch(f, a, stream))
+must(runtime.cudaMemsetAsync(c_void_p(a), 1, c_size_t(1000), other))
+must(runtime.cudaStreamSynchronize(other))
+must(runtime.cudaDeviceSynchronize())
+must(runtime.cudaMemsetAsync(c_void_p(a), 1, c_size_t(1000), other))
+must(launch(f, a + 500, stream))
+must(runtime.cudaStreamSynchronize(stream))
+must(runtime.cudaDeviceSynchronize())
+must(launch(f, a, stream))
+must(runtime.cudaMemsetAsync(c_void_p(a + 8), 1, c_size_t(1000), other))
+must(runtime.cudaStreamSynchronize(other))
+must(runtime.cudaDeviceSynchronize())
+"""
+        done = run(program, work="blocked", schedule="lifo", violations="count")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("race: kernel touch_it"), 2, done.stderr)
+        self.assertIn("the kernel was enqueued first", done.stderr)
+        self.assertIn("the fill was enqueued first", done.stderr)
+        self.assertEqual(run(program, work="blocked", schedule="lifo").returncode, -6)
+        self.assertNotIn("race", succeed(self, program).stderr)
+
     def test_polling_ends(self):
         for schedule in ("random", "fifo", "lifo", "starve"):
             succeed(self, LAID + """

@@ -16,7 +16,13 @@ static const char *const settings[][5] = {
 	{"", "slack_per_mille:0", "slack_per_mille:50", "slack_per_mille:300", ""},
 	{"", "churn_per_mille:0", "churn_per_mille:500", "", ""},
 	{"", "window_factor:1", "window_factor:5", "", ""},
+	{"", "quarantine:0", "quarantine:1", "quarantine:30", ""},
+	{"", "trim_threshold:1MiB", "trim_threshold:40MiB", "", ""},
+	{"", "decay_ms:1", "decay_ms:20", "", ""},
 };
+
+/* Debugging options, in one world of eight. */
+static const char *const aids[] = {"no_cache:on,", "unmap_on_free:on,", "guard:on,"};
 
 /* Each option is as by default in half of the seeds. */
 static void choose_conf(struct world *w)
@@ -27,6 +33,8 @@ static void choose_conf(struct world *w)
 		at += (size_t)snprintf(w->conf + at, sizeof w->conf - at, "%s,", setting);
 	}
 	w->vmm = world_below(w, 8) != 0;
+	if (world_below(w, 8) == 0)
+		at += (size_t)snprintf(w->conf + at, sizeof w->conf - at, "%s", aids[w->vmm ? world_below(w, 3) : 0]);
 	if (!w->vmm)
 		snprintf(w->conf + at, sizeof w->conf - at, "vmm:off");
 }

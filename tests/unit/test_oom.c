@@ -153,6 +153,10 @@ static void test_a_failure_leaves_a_snapshot(void **state)
 	json_array_foreach(trace, i, event)
 		oom |= strcmp(json_string_value(json_object_get(event, "action")), "oom") == 0;
 	assert_true(oom);
+	assert_int_equal(unlink(path), 0);
+	trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(600), .flags = TRZ_ALLOC_CONTIGUOUS};
+	assert_error(trz_alloc_with(r.heap, &params, &q), TRZ_ERROR_OUT_OF_MEMORY, path);
+	assert_int_equal(access(path, F_OK), 0);
 	json_decref(snapshot);
 	unlink(path);
 	rmdir(folder);  /* a folder that is gone: the failure is what it was */

@@ -234,6 +234,64 @@ static void test_the_end_of_a_pool_waits_for_launches(void **state)
 	rig_close(&r);
 }
 
+/* A captured allocation that has been given back; the graph is gone, too. */
+static trz_pool *used_pool(struct rig *r, trz_stream stream)
+{
+	trz_pool *pool = new_pool(r);
+	void *kept;
+	assert_ok(sim_graph_destroy(r->s, r->c, capture(r, pool, stream, &kept)));
+	rig_free(r, kept);
+	return pool;
+}
+
+static void *use_its_stream(void *arg)
+{
+	struct job *job = arg;
+	if (trz_alloc(job->rig->heap, 1000, 0, (trz_stream)2, &job->result) == TRZ_OK)
+		trz_free(job->rig->heap, job->result);
+	return NULL;
+}
+
+/* Nobody can record events on the stream of a thread that has gone, and yet what it had been given is waited for. */
+static void test_the_end_of_a_pool_beside_a_thread_that_has_gone(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	struct job job = {&r, NULL};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, use_its_stream, &job), 0);
+	pthread_join(thread, NULL);
+	assert_non_null(job.result);
+	trz_pool *pool = used_pool(&r, rig_stream(&r));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.large_pool.current"), 0);
+	rig_check(&r);
+	rig_close(&r);
+}
+
+/* Another capture, of the strictest mode and on a blocking stream, is under way when a pool ends. */
+static void test_the_end_of_a_pool_leaves_captures_alone(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_stream blocking;
+	sim_graph graph;
+	assert_ok(sim_stream_create(r.s, r.c, true, &blocking));
+	rig_free(&r, rig_alloc(&r, MIB(2), (trz_stream)2));
+	trz_pool *pool = used_pool(&r, rig_stream(&r));
+	assert_ok(sim_capture_begin(r.s, r.c, blocking, TRZ_CAPTURE_GLOBAL));
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_ok(sim_capture_end(r.s, r.c, blocking, &graph));
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
 /* Two captures into one pool: the second one reuses what the first has freed. */
 static void test_graphs_share_a_pool(void **state)
 {
@@ -356,6 +414,69 @@ static void test_checkpoints_that_cannot_be_restored(void **state)
 	rig_close(&r);
 }
 
+static void test_checkpoints_of_several_streams(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	void *x[60];
+	for (int i = 0; i < 60; i++)
+		x[i] = pool_alloc(&r, pool, i % 3 ? MIB(1) + (size_t)i * 5000 : 700 + (size_t)i * 100, i % 2 ? a : b);
+	trz_pool_state *note;
+	for (int i = 0; i < 60; i += 4) {
+		rig_free(&r, x[i]);
+		x[i] = NULL;
+	}
+	rig_sync(&r);
+	assert_ok(trz_pool_checkpoint(r.heap, pool, &note));
+	for (int i = 0; i < 60; i += 3)
+		assert_ok(trz_free(r.heap, x[i]));
+	for (int i = 0; i < 30; i++)
+		pool_alloc(&r, pool, MIB(2), i % 2 ? a : b);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, GIB(4), NULL));
+	assert_ok(trz_pool_restore(r.heap, pool, note));
+	rig_check(&r);
+	for (int i = 0; i < 60; i++)
+		assert_ok(trz_free(r.heap, x[i]));
+	rig_check(&r);
+	rig_sync(&r);
+	assert_ok(trz_pool_restore(r.heap, pool, note));
+	rig_check(&r);
+	assert_ok(trz_pool_release(r.heap, pool));
+	for (int i = 0; i < 60; i++)
+		assert_ok(trz_free(r.heap, x[i]));
+	rig_check(&r);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
+/* A pool and a note of another heap, whose pools have the same numbers. */
+static void test_pools_belong_to_their_heap(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_heap *other = r.heap;
+	trz_pool *theirs = new_pool(&r);
+	trz_pool_state *note = NULL;
+	void *p = NULL;
+	assert_ok(trz_pool_checkpoint(other, theirs, &note));
+	rig_open_heap(&r, NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_alloc_params params = {.struct_size = sizeof params, .size = 1, .pool = theirs};
+	assert_error(trz_pool_alloc(r.heap, theirs, 1, 0, NULL, &p), TRZ_ERROR_WRONG_DEVICE, "another heap");
+	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_WRONG_DEVICE, "another heap");
+	assert_error(trz_pool_release(r.heap, theirs), TRZ_ERROR_WRONG_DEVICE, "another heap");
+	assert_error(trz_pool_restore(r.heap, pool, note), TRZ_ERROR_INVALID_ARGUMENT, "another pool");
+	trz_pool_state_free(note);
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_ok(trz_close(other));
+	rig_close(&r);
+}
+
 /* What is free of a pool that no graph knows helps others when the device is full. */
 static void test_a_full_device_takes_free_pool_memory(void **state)
 {
@@ -381,6 +502,7 @@ static void test_missing_arguments(void **state)
 	assert_error(trz_pool_create(r.heap, NULL), TRZ_ERROR_INVALID_ARGUMENT, "out is NULL");
 	assert_error(trz_pool_retain(r.heap, NULL), TRZ_ERROR_INVALID_ARGUMENT, "pool is NULL");
 	assert_error(trz_pool_release(NULL, pool), TRZ_ERROR_INVALID_ARGUMENT, "heap is NULL");
+	assert_error(trz_pool_begin_capture(r.heap, pool, NULL), TRZ_ERROR_INVALID_ARGUMENT, "legacy");
 	assert_error(trz_pool_alloc(r.heap, pool, 1, 0, NULL, NULL), TRZ_ERROR_INVALID_ARGUMENT, "out is NULL");
 	assert_error(trz_pool_query(r.heap, pool, NULL), TRZ_ERROR_INVALID_ARGUMENT, "out is NULL");
 	assert_error(trz_pool_live(r.heap, pool, NULL, 0, NULL), TRZ_ERROR_INVALID_ARGUMENT, "count is NULL");
@@ -401,10 +523,14 @@ int main(void)
 		cmocka_unit_test(test_a_filter_diverts_streams),
 		cmocka_unit_test(test_graphs_keep_their_memory),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_launches),
+		cmocka_unit_test(test_the_end_of_a_pool_beside_a_thread_that_has_gone),
+		cmocka_unit_test(test_the_end_of_a_pool_leaves_captures_alone),
 		cmocka_unit_test(test_graphs_share_a_pool),
 		cmocka_unit_test(test_streams_of_a_capture),
 		cmocka_unit_test(test_checkpoints),
 		cmocka_unit_test(test_checkpoints_that_cannot_be_restored),
+		cmocka_unit_test(test_checkpoints_of_several_streams),
+		cmocka_unit_test(test_pools_belong_to_their_heap),
 		cmocka_unit_test(test_a_full_device_takes_free_pool_memory),
 		cmocka_unit_test(test_missing_arguments),
 	};

@@ -2,6 +2,8 @@
  *
  * Streams that are retired and destroyed while the heap still has memory of theirs.
  */
+#include <pthread.h>
+
 #include "rig.h"
 #include "testing.h"
 
@@ -47,6 +49,54 @@ static void test_entries_are_used_again(void **state)
 	assert_true(rig_stat(&r, "reserved_bytes.all.current") <= MIB(64));
 	rig_free(&r, left);
 	rig_check(&r);
+	rig_close(&r);
+}
+
+static void *come_and_go(void *arg)
+{
+	struct rig *r = arg;
+	void *p = NULL;
+	bool ok = trz_alloc(r->heap, 1000, 0, (trz_stream)2, &p) == TRZ_OK && trz_free(r->heap, p) == TRZ_OK &&
+	          trz_stream_retire(r->heap, (trz_stream)2) == TRZ_OK;
+	return ok ? arg : NULL;
+}
+
+/* The per-thread streams of more threads than a heap can know streams at a time. */
+static void test_entries_of_threads_are_used_again(void **state)
+{
+	(void)state;
+	enum { THREADS = 1100 };
+	struct rig r = rig_open(GIB(1), NULL);
+	for (int i = 0; i < THREADS; i++) {
+		pthread_t thread;
+		void *ok;
+		assert_int_equal(pthread_create(&thread, NULL, come_and_go, &r), 0);
+		assert_int_equal(pthread_join(thread, &ok), 0);
+		assert_non_null(ok);
+		rig_sync(&r);
+	}
+	assert_true(rig_stat(&r, "stream.current") < 16);
+	rig_close(&r);
+}
+
+static void test_a_long_queue_of_events_is_no_obstacle(void **state)
+{
+	(void)state;
+	enum { N = 300 };
+	static void *p[N];
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_stream a = rig_stream(&r);
+	rig_alloc(&r, 100, NULL);
+	for (int i = 0; i < N; i++)
+		p[i] = rig_alloc(&r, MIB(1), a);
+	assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)p[0], MIB(1), 7));
+	for (int i = 0; i < N; i++)
+		rig_free(&r, p[i]);
+	assert_ok(trz_stream_retire(r.heap, a));
+	assert_ok(sim_stream_destroy(r.s, r.c, a));
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.large_pool.current"), 0);
 	rig_close(&r);
 }
 
@@ -120,6 +170,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cached_memory_can_be_trimmed),
 		cmocka_unit_test(test_entries_are_used_again),
+		cmocka_unit_test(test_entries_of_threads_are_used_again),
+		cmocka_unit_test(test_a_long_queue_of_events_is_no_obstacle),
 		cmocka_unit_test(test_frees_after_retirement_settle),
 		cmocka_unit_test(test_close_waits_for_a_retired_streams_use),
 		cmocka_unit_test(test_its_memory_goes_to_others),

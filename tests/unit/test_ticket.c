@@ -115,10 +115,27 @@ static void test_the_pool_of_idle_events(void **state)
 	meta_close(&meta);
 }
 
+/* It is as if the event had never been recorded: another one can cover the same tickets. */
+static void test_an_event_that_will_never_tell(void **state)
+{
+	(void)state;
+	static struct tickets t;
+	uint64_t first = ticket_take(&t), second = ticket_take(&t);
+	assert_null(ticket_note(&t, first, event(1), true));
+	assert_null(ticket_note(&t, second, event(2), true));
+	assert_ptr_equal(ticket_drop(&t), event(1));
+	assert_false(ticket_passed(&t, first));
+	assert_ptr_equal(ticket_drop(&t), event(2));
+	assert_null(ticket_note(&t, second, event(3), false));
+	assert_ptr_equal(ticket_pop(&t), event(3));
+	assert_true(ticket_passed(&t, second));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nothing_has_been_taken),
+		cmocka_unit_test(test_an_event_that_will_never_tell),
 		cmocka_unit_test(test_an_event_covers_all_before_it),
 		cmocka_unit_test(test_an_event_that_covers_nothing_new_is_of_no_use),
 		cmocka_unit_test(test_events_pass_in_order),

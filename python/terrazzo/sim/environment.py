@@ -48,7 +48,7 @@ class Environment:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             raise Failure(f"pip could not install {' '.join(a for a in args if a[0] != '-')} "
-                          f"(no network, or no wheel for Python {self.run('-V')}?):\n{done.stdout.strip()}\n"
+                          f"(no network, or no wheel for {self.run('-V')}?):\n{done.stdout.strip()}\n"
                           "What is set up so far is kept: run the same command again.")
 
     def create(self):
