@@ -122,6 +122,15 @@ class Suite:
         report = self.run(PROGRAMS / "train_compiled.py", "reduce-overhead")
         expect(report["graph_launches"] > 0, "no graph was launched")
 
+    def plug(self, name):
+        """terrazzo takes the place of PyTorch's allocator"""
+        libraries = self.cli.parent.parent / "lib"
+        done = subprocess.run([self.env / "bin" / "python", PROGRAMS / "run.py", name], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False,
+                              env={**os.environ, "TERRAZZO_LIBRARIES": str(libraries), "TERRAZZO_CLI": str(self.cli),
+                                   "LD_LIBRARY_PATH": str(libraries / "sim")})
+        expect(done.returncode == 0, done.stdout)
+
     def workload(self, name):
         """as recorded"""
         command = [sys.executable, ROOT / "bench" / "workloads.py", f"--env={self.env}", "--jobs=1", name]
@@ -152,6 +161,9 @@ def checks(suite, with_compile):
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)
+    for path in sorted(PROGRAMS.glob("test_*.py")):
+        name = path.stem[len("test_"):]
+        found[f"plug_{name}"] = lambda name=name: suite.plug(name)
     return found
 
 
@@ -166,7 +178,7 @@ def attempt(name, check):
 
 
 def set_up(cli, env, with_compile):
-    command = [cli, "sim", f"--setup={env}", "--with=transformers"] + ["--compile"] * with_compile
+    command = [cli, "sim", f"--setup={env}", "--with=transformers", "--with=accelerate"] + ["--compile"] * with_compile
     return subprocess.run(command, check=False).returncode == 0
 
 

@@ -80,7 +80,7 @@ class Programs(Case):
             torch.save(model.state_dict(), file.name)
             model.load_state_dict(torch.load(file.name, map_location="cuda"))
 
-    @unittest.skipUnless(transformers, "transformers is not installed")
+    @unittest.skipUnless(transformers and accelerate, "transformers or accelerate is not installed")
     def test_the_trainer_of_transformers(self):
         config = transformers.LlamaConfig(vocab_size=100, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                                           num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=64)

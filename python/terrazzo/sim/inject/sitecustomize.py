@@ -107,7 +107,10 @@ class Recorder:
         if self.wants_holders:
             self.torch.cuda.memory._record_memory_history(
                 enabled="all", context="all", stacks="python", max_entries=HISTORY)
-        self.torch._C._cuda_attach_out_of_memory_observer(self.on_oom)
+        try:
+            self.torch._C._cuda_attach_out_of_memory_observer(self.on_oom)
+        except RuntimeError:
+            pass  # a pluggable allocator has no observers
 
     def on_oom(self, device, requested, total, free):
         stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack()[:-1]]
