@@ -20,6 +20,10 @@ struct live {
 	unsigned stream;         /* index of the owner's choosing */
 	bool small;
 	bool read_elsewhere;     /* by a stream that nothing orders before the owner's */
+	bool moved;              /* the stream that it was allocated on is gone: `stream` has taken it over */
+	bool busy;               /* somebody is doing something with it */
+	bool kept;               /* a graph's, from launch to launch */
+	unsigned pool;           /* id of the private pool that it came from; 0: none */
 };
 
 /* Invariant: list[i] ends at or before list[i + 1] begins. */

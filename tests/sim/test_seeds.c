@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Simulated worlds by seed. TRZ_SEEDS says how many (100), TRZ_SEED runs one alone.
+ * Simulated worlds by seed. TRZ_SEEDS says how many, from TRZ_FIRST_SEED (1) on; TRZ_SEED runs one alone.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,44 +8,59 @@
 #include "testing.h"
 #include "world.h"
 
+enum { SEEDS = 40 };
+
 static uint64_t number_in(const char *variable, uint64_t otherwise)
 {
 	const char *text = getenv(variable);
 	return text && *text ? strtoull(text, NULL, 10) : otherwise;
 }
 
-static const char *run_seed(uint64_t seed, uint64_t *ooms)
+static const char *run_seed(uint64_t seed, bool freely, uint64_t *ooms)
 {
 	static struct world w;
 	const char *wrong = world_open(&w, seed);
-	for (int i = 0; !wrong && i < WORLD_EVENTS; i++)
-		wrong = world_step(&w);
 	if (!wrong)
-		wrong = world_end(&w);
-	*ooms += w.oom_count;
+		wrong = world_run(&w, WORLD_EVENTS, freely);
+	*ooms += w.ooms;
 	world_close(&w);
 	return wrong;
 }
 
-static void test_seeds(void **state)
+static void run_seeds(bool freely)
 {
-	(void)state;
-	uint64_t only = number_in("TRZ_SEED", 0), last = only ? only : number_in("TRZ_SEEDS", 100), ooms = 0, failed = 0;
-	for (uint64_t seed = only ? only : 1; seed <= last; seed++) {
-		const char *wrong = run_seed(seed, &ooms);
+	uint64_t only = number_in("TRZ_SEED", 0), first = only ? only : number_in("TRZ_FIRST_SEED", 1);
+	uint64_t count = only ? 1 : number_in("TRZ_SEEDS", SEEDS), ooms = 0, failed = 0;
+	for (uint64_t seed = first; seed < first + count; seed++) {
+		const char *wrong = run_seed(seed, freely, &ooms);
 		if (!wrong)
 			continue;
 		print_error("%s\nagain: TRZ_SEED=%llu\n", wrong, (unsigned long long)seed);
 		if (++failed == 5)
 			break;
 	}
-	print_message("%llu seeds of %d events, %llu refused allocations\n", (unsigned long long)(only ? 1 : last),
-	              WORLD_EVENTS, (unsigned long long)ooms);
+	print_message("%llu seeds of %d events, %llu refused allocations\n", (unsigned long long)count, WORLD_EVENTS,
+	              (unsigned long long)ooms);
 	assert_int_equal(failed, 0);
+}
+
+static void test_in_turns(void **state)
+{
+	(void)state;
+	run_seeds(false);
+}
+
+static void test_threads_at_once(void **state)
+{
+	(void)state;
+	run_seeds(true);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_seeds)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_in_turns),
+		cmocka_unit_test(test_threads_at_once),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The events of a simulated world, and what is checked after them.
+ * What all events of a simulated world rest on: streams and their locks, what is held and what lies in it, and the
+ * checks.
  */
 #include "world.h"
 
@@ -15,32 +16,26 @@
 
 const char *world_wrong(struct world *w, const char *format, ...)
 {
-	if (w->wrong[0])
-		return w->wrong;
-	int at = snprintf(w->wrong, sizeof w->wrong, "seed %llu, event %llu (%u streams, %s): ",
-	                  (unsigned long long)w->seed,
-	                  (unsigned long long)w->events, w->stream_count, w->conf);
-	va_list args;
-	va_start(args, format);
-	vsnprintf(w->wrong + at, sizeof w->wrong - (size_t)at, format, args);
-	va_end(args);
+	pthread_mutex_lock(&w->lock);
+	if (!w->wrong[0]) {
+		int at = snprintf(w->wrong, sizeof w->wrong, "seed %llu, event %llu (%u streams, %u threads, %s): ",
+		                  (unsigned long long)w->seed, (unsigned long long)w->events, w->stream_count,
+		                  w->actor_count, w->conf);
+		va_list args;
+		va_start(args, format);
+		vsnprintf(w->wrong + at, sizeof w->wrong - (size_t)at, format, args);
+		va_end(args);
+	}
+	pthread_mutex_unlock(&w->lock);
+	atomic_store(&w->failed, true);
 	return w->wrong;
 }
 
-#define TRY(call) \
-	do { \
-		const char *text = (call); \
-		if (text) \
-			return text; \
-	} while (0)
-
-/* A call that has to succeed. */
-#define MUST(w, call) \
-	do { \
-		trz_status must = (call); \
-		if (must != TRZ_OK) \
-			return world_wrong((w), "%s: %s: %s", #call, trz_status_name(must), trz_last_error()); \
-	} while (0)
+const char *world_failed(struct world *w, const char *call, trz_status status)
+{
+	return world_wrong(w, "%s: %s: %s; driver: %s", call, trz_status_name(status), trz_last_error(),
+	                   trz_driver_last_error());
+}
 
 /* ---- which tiles are touched ---------------------------------------------------------------------------- */
 
@@ -100,26 +95,27 @@ uint64_t world_touched(const struct world *w, bool slabs)
 
 /* ---- checks ---------------------------------------------------------------------------------------- */
 
-static const char *check_balance(struct world *w)
+const char *world_check_balance(struct world *w)
 {
 	struct accounts a = accounts_read(w->heap);
 	if (!accounts_balance(&a))
 		return world_wrong(w, "law 2: %llu bytes reserved are not the sum of their owners",
 		                   (unsigned long long)a.reserved);
-	for (int pool = 0; pool < 2; pool++)
-		if (a.allocations[pool] != w->count[pool] || a.requested_of[pool] != w->requested[pool] ||
-		    a.allocated[pool] != w->allocated[pool])
+	for (int kind = 0; kind < 2; kind++)
+		if (a.allocations[kind] != w->count[kind] || a.requested_of[kind] != w->requested[kind] ||
+		    a.allocated[kind] != w->allocated[kind])
 			return world_wrong(w, "the counters of the %s pool do not say what is held",
-			                   pool ? "large" : "small");
+			                   kind ? "large" : "small");
 	if (a.rounding != w->rounding)
 		return world_wrong(w, "rounding is %llu, not %llu", (unsigned long long)a.rounding,
 		                   (unsigned long long)w->rounding);
-	if (a.zombie || (w->vmm && a.idle))
+	if ((a.zombie && !w->faulty) || (w->vmm && a.idle))
 		return world_wrong(w, "%llu zombie and %llu idle bytes", (unsigned long long)a.zombie,
 		                   (unsigned long long)a.idle);
-	if (w->vmm && a.reserved != sim_device_used(w->s, 0))
+	uint64_t used = sim_device_used(w->s, 0) - w->other_used;
+	if (w->vmm && a.reserved != used)
 		return world_wrong(w, "%llu bytes are reserved, the device has given %llu",
-		                   (unsigned long long)a.reserved, (unsigned long long)sim_device_used(w->s, 0));
+		                   (unsigned long long)a.reserved, (unsigned long long)used);
 	return NULL;
 }
 
@@ -132,12 +128,97 @@ const char *world_check(struct world *w)
 {
 	TRY(check_legal(w));
 	MUST(w, trz_check(w->heap));
-	return check_balance(w);
+	return world_check_balance(w);
 }
 
-/* ---- allocation and free ----------------------------------------------------------------------------- */
+/* ---- injected failures ------------------------------------------------------------------------------- */
 
-static void hold(struct world *w, const struct live *l, uint64_t sign)
+bool world_tolerates(const struct world *w, trz_status status)
+{
+	/* CAPTURE: the heap could not find out which capture it is. */
+	return w->faulty && (status == TRZ_ERROR_DRIVER || status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_CAPTURE);
+}
+
+/* Where all run at a time only calls that the program does not make itself can be made to fail. The capture mode of a
+ * thread is its own: setting it fails for wrong arguments alone. */
+void world_arm(struct actor *a)
+{
+	static const uint64_t heaps_own = 1ull << SIM_SLOT_create | 1ull << SIM_SLOT_release | 1ull << SIM_SLOT_map |
+	                                  1ull << SIM_SLOT_unmap | 1ull << SIM_SLOT_set_access |
+	                                  1ull << SIM_SLOT_reserve | 1ull << SIM_SLOT_mem_alloc |
+	                                  1ull << SIM_SLOT_mem_info | 1ull << SIM_SLOT_event_query;
+	static const double probabilities[] = {0.02, 0.2, 0.7};
+	struct world *w = a->w;
+	if (w->faulty && chance(a, 8))
+		sim_fault_probability(w->s, w->free_running ? heaps_own : ~(1ull << SIM_SLOT_capture_mode), probabilities[below(a, 3)],
+		                      chance(a, 2) ? TRZ_ERROR_OUT_OF_MEMORY : TRZ_ERROR_DRIVER);
+}
+
+void world_disarm(struct actor *a)
+{
+	if (a->w->faulty)
+		sim_fault_probability(a->w->s, 0, 0, TRZ_OK);
+}
+
+/* ---- streams --------------------------------------------------------------------------------------- */
+
+bool world_enter(struct actor *a, unsigned stream)
+{
+	struct world_stream *st = &a->w->streams[stream];
+	return (st->owner < 0 || st->owner == (int)a->index) && pthread_rwlock_tryrdlock(&st->lock) == 0;
+}
+
+void world_leave(struct actor *a, unsigned stream)
+{
+	pthread_rwlock_unlock(&a->w->streams[stream].lock);
+}
+
+unsigned world_enter_any(struct actor *a)
+{
+	for (int tries = 0; tries < 4; tries++) {
+		unsigned stream = (unsigned)below(a, a->w->stream_count);
+		if (world_enter(a, stream))
+			return stream;
+	}
+	return WORLD_STREAMS;
+}
+
+const char *world_order(struct world *w, unsigned from, unsigned to)
+{
+	trz_event event = NULL;
+	if (from == to)
+		return NULL;
+	MUST(w, w->d->event_create(w->d->self, w->c, &event));
+	MUST(w, w->d->event_record(w->d->self, w->c, event, handle_of(w, from)));
+	MUST(w, w->d->stream_wait(w->d->self, w->c, handle_of(w, to), event));
+	MUST(w, w->d->event_destroy(w->d->self, w->c, event));
+	return NULL;
+}
+
+const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done)
+{
+	unsigned entered = 0;
+	const char *wrong = NULL;
+	*done = true;
+	for (unsigned i = 0; i < a->w->stream_count && *done; i++) {
+		if (!(set >> i & 1) || i == to)
+			continue;
+		*done = world_enter(a, i);
+		entered |= (unsigned)*done << i;
+	}
+	for (unsigned i = 0; i < a->w->stream_count; i++) {
+		if (!(entered >> i & 1))
+			continue;
+		if (*done && !wrong)
+			wrong = world_order(a->w, i, to);
+		world_leave(a, i);
+	}
+	return wrong;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------- */
+
+void world_hold(struct world *w, const struct live *l, uint64_t sign)
 {
 	w->count[!l->small] += sign;
 	w->requested[!l->small] += sign * l->requested;
@@ -146,257 +227,130 @@ static void hold(struct world *w, const struct live *l, uint64_t sign)
 	w->occupied += sign * l->size;
 }
 
-/* After a refusal: with all work done, a request that fits beside the tiles in use has to be served. */
-static const char *must_fit(struct world *w, uint64_t size, uint64_t alignment, unsigned stream)
+bool world_take(struct actor *a, struct live *l)
 {
-	void *p;
-	size_t limit;
-	MUST(w, sim_device_sync(w->s, 0));
-	MUST(w, trz_get_limit(w->heap, &limit));
-	uint64_t room = limit && limit < w->capacity ? limit : w->capacity, touched = world_touched(w, true);
-	uint64_t need = align_up(max_u64(size, CELL + UNIT) + alignment, GRANULE) + GRANULE;
-	trz_status status = trz_alloc(w->heap, size, alignment, w->streams[stream], &p);
-	if (status != TRZ_OK && touched + need <= room)
-		return world_wrong(w, "%llu bytes refused beside %llu in use of %llu: %s", (unsigned long long)size,
-		                   (unsigned long long)touched, (unsigned long long)room, trz_last_error());
-	if (status == TRZ_OK)
-		MUST(w, trz_free(w->heap, p));
+	struct world *w = a->w;
+	bool found = false;
+	pthread_mutex_lock(&w->lock);
+	for (int tries = 0; tries < 8 && !found && w->shadow.count; tries++) {
+		struct live *any = &w->shadow.list[below(a, w->shadow.count)];
+		found = !any->busy && !any->kept;
+		if (!found)
+			continue;
+		any->busy = true;
+		*l = *any;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return found;
+}
+
+void world_give(struct world *w, const struct live *l)
+{
+	pthread_mutex_lock(&w->lock);
+	struct live *mine = &w->shadow.list[shadow_find(&w->shadow, l->address)];
+	*mine = *l;
+	mine->busy = false;
+	pthread_mutex_unlock(&w->lock);
+}
+
+void world_drop(struct world *w, const struct live *l)
+{
+	pthread_mutex_lock(&w->lock);
+	shadow_remove(&w->shadow, shadow_find(&w->shadow, l->address));
+	world_hold(w, l, (uint64_t)-1);
+	pthread_mutex_unlock(&w->lock);
+}
+
+const char *world_stamp(struct actor *a, struct live *l, unsigned stream)
+{
+	struct world *w = a->w;
+	l->tag = atomic_fetch_add(&w->tags, 1) + 1;
+	if (w->dependent && chance(a, 2))
+		MUST(w, sim_stamp_dependent(w->s, w->c, handle_of(w, stream), l->address, l->size, l->tag));
+	else
+		MUST(w, sim_stamp(w->s, w->c, handle_of(w, stream), l->address, l->size, l->tag));
+	if (l->pool)
+		world_note_user(w, l->pool, stream);
 	return NULL;
 }
 
-static const char *refused(struct world *w, trz_status status, void *p, uint64_t size, uint64_t alignment,
-                           unsigned stream)
+const char *world_verify(struct actor *a, const struct live *l, unsigned stream)
 {
+	struct world *w = a->w;
+	MUST(w, sim_verify(w->s, w->c, handle_of(w, stream), l->address, l->size, l->tag));
+	if (l->pool)
+		world_note_user(w, l->pool, stream);
+	return NULL;
+}
+
+const char *world_receive(struct actor *a, void *p, const struct live *asked, uint64_t alignment, unsigned pool,
+                          struct live *l)
+{
+	struct world *w = a->w;
+	trz_pointer_info info;
+	MUST(w, trz_query(w->heap, p, &info));
+	*l = (struct live){.address = (trz_addr)p, .size = info.size, .requested = asked->requested,
+	                   .stream = asked->stream, .small = info.small, .busy = true};
+	if (l->address % max_u64(alignment, UNIT) || info.base != p || info.requested != l->requested ||
+	    info.size < l->requested)
+		return world_wrong(w, "%p of %llu bytes is not what was asked for", p, (unsigned long long)l->requested);
+	l->pool = world_pool_of(w, l->address);
+	if (l->pool != pool && !w->free_running)
+		return world_wrong(w, "%p, %llu bytes on stream %u, is from pool %u, not %u", p,
+		                   (unsigned long long)l->requested, l->stream, l->pool, pool);
+	size_t other;
+	pthread_mutex_lock(&w->lock);
+	bool alone = shadow_add(&w->shadow, *l, &other);
+	uint64_t tag = alone ? 0 : w->shadow.list[other].tag;
+	if (alone)
+		world_hold(w, l, 1);
+	pthread_mutex_unlock(&w->lock);
+	if (!alone)
+		return world_wrong(w, "%p, %llu bytes, shares bytes with a live allocation of tag %llu", p,
+		                   (unsigned long long)l->requested, (unsigned long long)tag);
+	return world_stamp(a, l, l->stream);
+}
+
+const char *world_refused(struct actor *a, trz_status status, const void *p, uint64_t size)
+{
+	struct world *w = a->w;
 	if (p)
 		return world_wrong(w, "an allocation failed and gave a pointer");
-	if (status != TRZ_ERROR_OUT_OF_MEMORY && status != TRZ_ERROR_LIMIT)
+	if (status != TRZ_ERROR_OUT_OF_MEMORY && status != TRZ_ERROR_LIMIT && !world_tolerates(w, status))
 		return world_wrong(w, "allocation of %llu: %s: %s; driver: %s", (unsigned long long)size,
 		                   trz_status_name(status), trz_last_error(), trz_driver_last_error());
-	w->oom_count++;
-	return w->vmm && world_below(w, 4) == 0 ? must_fit(w, size, alignment, stream) : NULL;
+	pthread_mutex_lock(&w->lock);
+	w->ooms++;
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
 }
 
 const char *world_alloc(struct world *w, uint64_t size, uint64_t alignment, unsigned stream)
 {
+	struct actor *a = &w->actors[0];
+	struct live l, asked = {.requested = size, .stream = stream};
 	void *p = w;
-	trz_pointer_info info;
-	trz_status status = trz_alloc(w->heap, size, alignment, w->streams[stream], &p);
+	trz_status status = trz_alloc(w->heap, size, alignment, handle_of(w, stream), &p);
 	if (status != TRZ_OK)
-		return refused(w, status, p, size, alignment, stream);
-	MUST(w, trz_query(w->heap, p, &info));
-	struct live l = {.address = (trz_addr)p, .size = info.size, .requested = size, .tag = ++w->tags,
-	                 .stream = stream, .small = info.small};
-	size_t other;
-	if (l.address % max_u64(alignment, UNIT) || info.base != p || info.requested != size || info.size < size)
-		return world_wrong(w, "%p of %llu bytes is not what was asked for", p, (unsigned long long)size);
-	if (!shadow_add(&w->shadow, l, &other))
-		return world_wrong(w, "%p, %llu bytes, shares bytes with a live allocation of tag %llu", p,
-		                   (unsigned long long)size, (unsigned long long)w->shadow.list[other].tag);
-	hold(w, &l, 1);
-	MUST(w, sim_stamp(w->s, w->c, w->streams[stream], l.address, l.size, l.tag));
-	return NULL;
-}
-
-static const char *verify(struct world *w, const struct live *l, unsigned stream)
-{
-	MUST(w, sim_verify(w->s, w->c, w->streams[stream], l->address, l->size, l->tag));
+		return world_refused(a, status, p, size);
+	TRY(world_receive(a, p, &asked, alignment, 0, &l));
+	world_give(w, &l);
 	return NULL;
 }
 
 const char *world_free(struct world *w, size_t index)
 {
-	struct live l = shadow_remove(&w->shadow, index);
-	TRY(verify(w, &l, l.stream));
-	MUST(w, trz_free(w->heap, (void *)l.address));
-	hold(w, &l, (uint64_t)-1);
-	return NULL;
-}
-
-/* What `to` is given from now on waits for what `from` has been given. */
-static const char *order(struct world *w, unsigned from, unsigned to)
-{
-	trz_event event = NULL;
-	MUST(w, w->d->event_create(w->d->self, w->c, &event));
-	MUST(w, w->d->event_record(w->d->self, w->c, event, w->streams[from]));
-	MUST(w, w->d->stream_wait(w->d->self, w->c, w->streams[to], event));
-	MUST(w, w->d->event_destroy(w->d->self, w->c, event));
-	return NULL;
-}
-
-static const char *free_on_another(struct world *w, size_t index)
-{
 	struct live l = w->shadow.list[index];
-	unsigned other = (unsigned)world_below(w, w->stream_count);
-	TRY(verify(w, &l, l.stream));
-	TRY(order(w, l.stream, other));
-	TRY(verify(w, &l, other));
-	shadow_remove(&w->shadow, index);
-	MUST(w, trz_free_on(w->heap, (void *)l.address, w->streams[other]));
-	hold(w, &l, (uint64_t)-1);
-	return NULL;
+	bool done;
+	return world_free_one(&w->actors[0], &l, &done);
 }
 
-/* Used for a while by another stream, as a communication stream does, and handed back. */
-static const char *lend(struct world *w, size_t index)
-{
-	struct live *l = &w->shadow.list[index];
-	unsigned other = (unsigned)world_below(w, w->stream_count);
-	TRY(order(w, l->stream, other));
-	TRY(verify(w, l, other));
-	l->tag = ++w->tags;
-	MUST(w, sim_stamp(w->s, w->c, w->streams[other], l->address, l->size, l->tag));
-	return order(w, other, l->stream);
-}
-
-/* Read by another stream behind the owner's back: the free has to wait for it, nothing else does. */
-static const char *share(struct world *w, size_t index)
-{
-	struct live *l = &w->shadow.list[index];
-	unsigned other = (unsigned)world_below(w, w->stream_count);
-	TRY(order(w, l->stream, other));
-	TRY(verify(w, l, other));
-	l->read_elsewhere = true;
-	MUST(w, trz_record_stream(w->heap, (void *)l->address, w->streams[other]));
-	return NULL;
-}
-
-static const char *use_elsewhere(struct world *w, size_t index)
-{
-	return w->shadow.list[index].read_elsewhere || world_below(w, 2) ? share(w, index) : lend(w, index);
-}
-
-/* ---- the program ----------------------------------------------------------------------------------- */
-
-static uint64_t log_uniform(struct world *w, unsigned least_shift, unsigned most_shift)
-{
-	uint64_t size = 1ull << (least_shift + world_below(w, most_shift - least_shift));
-	return size + world_below(w, size);
-}
-
-static uint64_t random_size(struct world *w)
-{
-	uint64_t large = max_u64(w->capacity / 32, MIB(1)), size;
-	switch (w->profiles[world_below(w, WORLD_PROFILES)]) {
-	case 0:
-		size = 1 + world_below(w, 4096);
-		break;
-	case 1:
-		size = 1 + world_below(w, KIB(32));
-		break;
-	case 2:
-		size = KIB(32) + world_below(w, MIB(1));
-		break;
-	case 3:
-		size = 1 + world_below(w, 4 * large);
-		break;
-	case 4:
-		size = log_uniform(w, 3, 26);
-		break;
-	case 5:
-		size = (1 + world_below(w, 5)) * large / 4;  /* few sizes, again and again */
-		break;
-	default:
-		size = (1 + world_below(w, 3)) * GRANULE - UNIT + world_below(w, 3) * UNIT;
-	}
-	return max_u64(size, 8);
-}
-
-static uint64_t random_alignment(struct world *w)
-{
-	return world_below(w, 12) ? 0 : 1ull << world_below(w, 22);
-}
-
-static const char *allocate(struct world *w)
-{
-	return world_alloc(w, random_size(w), random_alignment(w), (unsigned)world_below(w, w->stream_count));
-}
-
-static const char *free_any(struct world *w)
-{
-	size_t index = world_below(w, w->shadow.count);
-	return world_below(w, 8) ? world_free(w, index) : free_on_another(w, index);
-}
-
-static const char *rare_event(struct world *w)
-{
-	size_t limit = 0;
-	switch (world_below(w, 5)) {
-	case 0:
-		MUST(w, trz_trim(w->heap, world_below(w, 2) ? 0 : world_below(w, w->capacity), NULL));
-		break;
-	case 1:
-		if (world_below(w, 2))
-			limit = w->occupied + world_below(w, w->capacity);
-		MUST(w, trz_set_limit(w->heap, limit));
-		break;
-	case 2:
-		MUST(w, trz_reset_peaks(w->heap));
-		break;
-	case 3:
-		MUST(w, sim_stream_sync(w->s, w->c, w->streams[world_below(w, w->stream_count)]));
-		break;
-	default:
-		MUST(w, sim_device_sync(w->s, 0));
-	}
-	return NULL;
-}
-
-static const char *act(struct world *w)
-{
-	bool full = w->shadow.count >= w->live_most || w->occupied > w->fill_target, empty = w->shadow.count == 0;
-	uint64_t what = world_below(w, 256);
-	if (what < 3)
-		return rare_event(w);
-	if (what < 10 && !empty)
-		return use_elsewhere(w, world_below(w, w->shadow.count));
-	if (w->burst == 0 && what < 14) {
-		w->burst = world_below(w, 2 * w->live_most);
-		w->burst_allocates = world_below(w, 2);
-	}
-	bool grow = w->burst ? w->burst_allocates : world_below(w, 2);
-	w->burst -= w->burst != 0;
-	if (empty || (grow && !full))
-		return allocate(w);
-	return grow && world_below(w, 16) == 0 ? allocate(w) : free_any(w);
-}
+/* ---- one actor alone --------------------------------------------------------------------------------- */
 
 const char *world_step(struct world *w)
 {
 	w->events++;
-	TRY(act(w));
-	if (w->run_most)
-		sim_run(w->s, world_below(w, w->run_most + 1));
-	else
-		sim_tick(w->s, w->lag);
-	TRY(check_balance(w));
+	TRY(world_act(&w->actors[0]));
+	TRY(world_check_balance(w));
 	return w->events % 64 == 0 ? world_check(w) : NULL;
-}
-
-const char *world_end(struct world *w)
-{
-	while (w->shadow.count)
-		TRY(world_free(w, world_below(w, w->shadow.count)));
-	MUST(w, sim_device_sync(w->s, 0));
-	MUST(w, trz_trim(w->heap, 0, NULL));
-	TRY(world_check(w));
-	struct accounts a = accounts_read(w->heap);
-	if (a.reserved || sim_device_used(w->s, 0))
-		return world_wrong(w, "%llu bytes stay reserved", (unsigned long long)a.reserved);
-	trz_heap *heap = w->heap;
-	w->heap = NULL;
-	MUST(w, trz_close(heap));
-	char leaks[200];
-	if (sim_leaks(w->s, leaks, sizeof leaks))
-		return world_wrong(w, "left with the driver: %s", leaks);
-	return check_legal(w);
-}
-
-void world_close(struct world *w)
-{
-	trz_close(w->heap);
-	if (w->s)
-		sim_close(w->s);
-	shadow_clear(&w->shadow);
-	w->heap = NULL;
-	w->s = NULL;
 }

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "prng.h"
 #include "world.h"
@@ -48,6 +49,12 @@ static void choose_program(struct world *w)
 		w->profiles[i] = (unsigned)world_below(w, WORLD_SIZE_PROFILES);
 	w->lag = world_below(w, 2) ? world_below(w, 4) : world_below(w, 200);
 	w->run_most = world_below(w, 2) ? 1 + world_below(w, 8) : 0;
+	w->actor_count = 1 + (unsigned)world_below(w, WORLD_ACTORS);
+	w->graphs = world_below(w, 4) != 0;
+	w->dependent = world_below(w, 2);
+	w->faulty = world_below(w, 4) == 0;
+	w->shared = world_below(w, 4) == 0;
+	w->waits = world_below(w, 2);
 }
 
 static sim_config machine(struct world *w)
@@ -56,25 +63,69 @@ static sim_config machine(struct world *w)
 		.capacity = w->capacity,
 		.continue_on_violation = true,
 		.no_vmm = !w->vmm && world_below(w, 2),
+		.lenient_rules = w->waits ? 0 : SIM_RULE_SYNC_MAYBE,
 		.schedule = (sim_schedule)world_below(w, SIM_SCHEDULES),
 		.seed = prng_next(&w->random),
 	};
 }
 
-/* Streams of the test's own, blocking and not, and one each of the default kinds. */
+/* Streams of the test's own, blocking and not, the legacy default one, and default streams of threads. */
 static trz_status open_streams(struct world *w)
 {
 	bool legacy = world_below(w, 3) == 0, per_thread = world_below(w, 4) == 0;
 	w->stream_count = 1 + (unsigned)world_below(w, WORLD_STREAMS);
+	w->legacy = legacy ? 0 : -1;
 	for (unsigned i = 0; i < w->stream_count; i++) {
-		if (i == 0 && legacy)
-			w->streams[i] = NULL;
-		else if (i == 1 && per_thread)
-			w->streams[i] = (trz_stream)2;
-		else if (sim_stream_create(w->s, w->c, world_below(w, 3) == 0, &w->streams[i]) != TRZ_OK)
+		struct world_stream *st = &w->streams[i];
+		bool of_thread = per_thread && i > 0 && i <= w->actor_count;
+		st->owner = of_thread ? (int)i - 1 : -1;
+		st->blocking = world_below(w, 3) == 0;
+		if ((i == 0 && legacy) || of_thread)
+			st->handle = of_thread ? (trz_stream)2 : NULL;
+		else if (sim_stream_create(w->s, w->c, st->blocking, &st->handle) != TRZ_OK)
 			return TRZ_ERROR_DRIVER;
 	}
 	return TRZ_OK;
+}
+
+/* Graphs may be launched on any stream; the heap waits for those that it has seen. */
+static const char *show_streams(struct world *w)
+{
+	for (unsigned i = 0; i < w->stream_count; i++) {
+		void *p = NULL;
+		if (w->streams[i].owner >= 0)
+			continue;
+		MUST(w, trz_alloc(w->heap, 64, 0, w->streams[i].handle, &p));
+		MUST(w, trz_free(w->heap, p));
+	}
+	return NULL;
+}
+
+/* A process of the same machine that has no heap. */
+static const char *open_other(struct world *w)
+{
+	int fd = sim_machine_fd(w->s);
+	sim_config config = {.attach_fd = fd, .continue_on_violation = true, .va_bytes = GIB(1)};
+	trz_status status = sim_open(&config, &w->other);
+	close(fd);
+	MUST(w, status);
+	return NULL;
+}
+
+static void open_locks(struct world *w)
+{
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_mutex_init(&w->foreign, NULL);
+	pthread_mutex_init(&w->stage, NULL);
+	pthread_cond_init(&w->changed, NULL);
+	pthread_rwlock_init(&w->capture_lock, NULL);
+	for (int i = 0; i < WORLD_STREAMS; i++)
+		pthread_rwlock_init(&w->streams[i].lock, NULL);
+	for (unsigned i = 0; i < WORLD_ACTORS; i++) {
+		w->actors[i].w = w;
+		w->actors[i].index = i;
+		w->actors[i].random = prng_mix(w->seed * WORLD_ACTORS + i);
+	}
 }
 
 const char *world_open(struct world *w, uint64_t seed)
@@ -82,6 +133,7 @@ const char *world_open(struct world *w, uint64_t seed)
 	memset(w, 0, sizeof *w);
 	w->seed = seed;
 	w->random = prng_mix(seed);
+	open_locks(w);
 	choose_program(w);
 	choose_conf(w);
 	sim_config config = machine(w);
@@ -93,5 +145,25 @@ const char *world_open(struct world *w, uint64_t seed)
 	trz_open_params params = {.config = w->conf, .driver = w->d};
 	if (trz_open(&params, &w->heap) != TRZ_OK)
 		return world_wrong(w, "trz_open: %s", trz_last_error());
-	return NULL;
+	if (w->shared)
+		TRY(open_other(w));
+	return show_streams(w);
+}
+
+void world_close(struct world *w)
+{
+	for (int i = 0; i < WORLD_ACTORS; i++)
+		for (int k = 0; k < WORLD_POOLS; k++)
+			world_forget_note(&w->actors[i].pools[k]);
+	trz_close(w->heap);
+	if (w->other)
+		sim_close(w->other);
+	if (w->s)
+		sim_close(w->s);
+	shadow_clear(&w->shadow);
+	pthread_rwlock_destroy(&w->capture_lock);
+	for (int i = 0; i < WORLD_STREAMS; i++)
+		pthread_rwlock_destroy(&w->streams[i].lock);
+	w->heap = NULL;
+	w->s = w->other = NULL;
 }

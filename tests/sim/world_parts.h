@@ -10,12 +10,146 @@
 
 enum { WORLD_SIZE_PROFILES = 7 };
 
+#define TRY(call) \
+	do { \
+		const char *text = (call); \
+		if (text) \
+			return text; \
+	} while (0)
+
+/* A call that has to succeed. */
+#define MUST(w, call) \
+	do { \
+		trz_status must = (call); \
+		if (must != TRZ_OK) \
+			return world_failed((w), #call, must); \
+	} while (0)
+
 /* Keeps the first thing that is wrong, with seed and event, and returns its text. */
 const char *world_wrong(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *world_failed(struct world *w, const char *call, trz_status status);
 
 static inline uint64_t world_below(struct world *w, uint64_t bound)
 {
 	return prng_below(&w->random, bound);
 }
+
+static inline uint64_t below(struct actor *a, uint64_t bound)
+{
+	return prng_below(&a->random, bound);
+}
+
+/* One in `n`. */
+static inline bool chance(struct actor *a, uint64_t n)
+{
+	return below(a, n) == 0;
+}
+
+/* The books alone. */
+const char *world_check_balance(struct world *w);
+
+/* ---- world.c: streams ---- */
+
+static inline trz_stream handle_of(const struct world *w, unsigned stream)
+{
+	return w->streams[stream].handle;
+}
+
+/* Whether the actor may give the stream something from now on, until world_leave. */
+bool world_enter(struct actor *a, unsigned stream);
+void world_leave(struct actor *a, unsigned stream);
+
+/* Any stream that it may enter, entered; WORLD_STREAMS: none. */
+unsigned world_enter_any(struct actor *a);
+
+/* What `to` is given from now on waits for what `from` has been given. */
+const char *world_order(struct world *w, unsigned from, unsigned to);
+
+/* Enters all streams of a set but one, lets that wait for them, and leaves them. *done false: one cannot be entered,
+ * nothing has been done. */
+const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done);
+
+/* ---- world.c: memory ---- */
+
+/* A random block that nobody is busy with, busy from now on. false: none was found. */
+bool world_take(struct actor *a, struct live *l);
+
+/* The end of being busy, with what has changed. */
+void world_give(struct world *w, const struct live *l);
+
+/* It leaves the shadow map and the books: before the heap may give it to somebody else. */
+void world_drop(struct world *w, const struct live *l);
+
+/* Enters what the heap has given, stamps it on its stream, where it has been entered, and leaves it busy in *l.
+ * `pool`: the id of the pool that it has to be from. */
+const char *world_receive(struct actor *a, void *p, const struct live *asked, uint64_t alignment, unsigned pool,
+                          struct live *l);
+
+/* A refusal, if it is a legal one. */
+const char *world_refused(struct actor *a, trz_status status, const void *p, uint64_t size);
+
+const char *world_stamp(struct actor *a, struct live *l, unsigned stream);
+const char *world_verify(struct actor *a, const struct live *l, unsigned stream);
+
+/* The book-keeping of what callers hold. */
+void world_hold(struct world *w, const struct live *l, uint64_t sign);
+
+/* Whether a call of the heap may fail so because failures are injected. */
+bool world_tolerates(const struct world *w, trz_status status);
+
+/* Failures are injected into calls of the driver, with some probability, until world_disarm. */
+void world_arm(struct actor *a);
+void world_disarm(struct actor *a);
+
+/* ---- world_uses.c ---- */
+
+uint64_t world_random_size(struct actor *a);
+const char *world_allocate(struct actor *a);
+const char *world_free_any(struct actor *a);
+const char *world_free_one(struct actor *a, struct live *l, bool *done);
+const char *world_free_elsewhere(struct actor *a);
+const char *world_free_in_callback(struct actor *a);
+const char *world_lend(struct actor *a);
+const char *world_share(struct actor *a);
+const char *world_use_with_foreign_lock(struct actor *a);
+const char *world_replace_stream(struct actor *a);
+
+/* ---- world_pool.c ---- */
+
+/* Notes that a stream uses memory of a pool, outside of graphs. */
+void world_note_user(struct world *w, unsigned pool, unsigned stream);
+
+/* Where an allocation on the stream has to come from: a pool's id, or 0. */
+unsigned world_expected_pool(struct actor *a, unsigned stream);
+
+/* The heap's own word on where an address comes from. */
+unsigned world_pool_of(struct world *w, trz_addr address);
+
+const char *world_make_pool(struct actor *a);
+const char *world_drop_pool(struct actor *a);
+const char *world_drop_one(struct actor *a, struct world_pool *p);
+const char *world_allocate_from_pool(struct actor *a);
+const char *world_divert(struct actor *a);
+const char *world_undivert(struct actor *a);
+const char *world_checkpoint(struct actor *a);
+const char *world_restore(struct actor *a);
+void world_forget_note(struct world_pool *p);
+
+/* A reference has gone; with the last one the pool's place is free. */
+const char *world_pool_release(struct actor *a, struct world_pool *p);
+
+/* ---- world_graph.c ---- */
+
+const char *world_begin_capture(struct actor *a);
+const char *world_capture_step(struct actor *a);
+const char *world_end_capture(struct actor *a);
+const char *world_launch(struct actor *a);
+const char *world_destroy_graph(struct actor *a);
+const char *world_destroy_one(struct actor *a, struct world_graph *g);
+
+/* ---- world_actions.c ---- */
+
+/* One event, without the checks. */
+const char *world_act(struct actor *a);
 
 #endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What can happen next in a simulated world, and how often it does: one table.
+ */
+#include "heap.h"
+#include "world_parts.h"
+
+/* ---- rare events ------------------------------------------------------------------------------------------ */
+
+/* Memory that graphs know never goes. */
+static const char *trim(struct actor *a)
+{
+	struct world *w = a->w;
+	const struct world_pool *p = &a->pools[below(a, WORLD_POOLS)];
+	trz_pool_info before = {0}, after = {0};
+	if (p->pool)
+		MUST(w, trz_pool_query(w->heap, p->pool, &before));
+	world_arm(a);
+	trz_status status = trz_trim(w->heap, chance(a, 2) ? 0 : below(a, w->capacity), NULL);
+	world_disarm(a);
+	if (status != TRZ_OK && !world_tolerates(w, status))
+		return world_failed(w, "trz_trim", status);
+	if (p->pool)
+		MUST(w, trz_pool_query(w->heap, p->pool, &after));
+	if (before.pinned && after.reserved < before.reserved)
+		return world_wrong(w, "law 5: a trim took %zu bytes from pool %u, which has graphs",
+		                   before.reserved - after.reserved, p->id);
+	return NULL;
+}
+
+static const char *set_limit(struct actor *a)
+{
+	struct world *w = a->w;
+	MUST(w, trz_set_limit(w->heap, chance(a, 2) ? w->occupied + below(a, w->capacity) : 0));
+	return NULL;
+}
+
+static const char *reset_peaks(struct actor *a)
+{
+	MUST(a->w, trz_reset_peaks(a->w->heap));
+	return NULL;
+}
+
+static const char *wait_for_stream(struct actor *a)
+{
+	struct world *w = a->w;
+	unsigned stream = world_enter_any(a);
+	if (stream == WORLD_STREAMS)
+		return NULL;
+	trz_status status = sim_stream_sync(w->s, w->c, handle_of(w, stream));
+	world_leave(a, stream);
+	MUST(w, status);
+	return NULL;
+}
+
+static const char *wait_for_device(struct actor *a)
+{
+	struct world *w = a->w;
+	if (pthread_rwlock_trywrlock(&w->capture_lock) != 0)
+		return NULL;
+	trz_status status = sim_device_sync(w->s, 0);
+	pthread_rwlock_unlock(&w->capture_lock);
+	MUST(w, status);
+	return NULL;
+}
+
+/* Another process takes memory of the device, and gives it back. */
+static const char *other_process(struct actor *a)
+{
+	struct world *w = a->w;
+	if (!w->other)
+		return NULL;
+	const trz_driver *d = sim_driver(w->other);
+	const trz_tile_props props = {.device = 0};
+	pthread_mutex_lock(&w->lock);
+	unsigned i = (unsigned)below(a, WORLD_TILES);
+	uint64_t size = align_up(1 + below(a, w->capacity / 8), GRANULE);
+	if (w->tiles[i]) {
+		w->other_used -= w->tile_sizes[i];
+		d->release(d->self, w->tiles[i]);
+		w->tiles[i] = 0;
+	} else if (d->create(d->self, &props, size, &w->tiles[i]) == TRZ_OK) {
+		w->tile_sizes[i] = size;
+		w->other_used += size;
+	}
+	pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------- */
+
+struct action {
+	const char *(*act)(struct actor *a);
+	unsigned weight;
+	enum { ALWAYS, WITH_GRAPHS } when;
+};
+
+static const struct action actions[] = {
+	{trim, 3, ALWAYS},
+	{set_limit, 2, ALWAYS},
+	{reset_peaks, 2, ALWAYS},
+	{wait_for_stream, 2, ALWAYS},
+	{wait_for_device, 2, ALWAYS},
+	{other_process, 6, ALWAYS},
+	{world_lend, 12, ALWAYS},
+	{world_share, 16, ALWAYS},
+	{world_free_elsewhere, 40, ALWAYS},
+	{world_free_in_callback, 20, ALWAYS},
+	{world_use_with_foreign_lock, 12, ALWAYS},
+	{world_replace_stream, 4, ALWAYS},
+	{world_make_pool, 4, WITH_GRAPHS},
+	{world_drop_pool, 2, WITH_GRAPHS},
+	{world_allocate_from_pool, 30, WITH_GRAPHS},
+	{world_divert, 4, WITH_GRAPHS},
+	{world_undivert, 6, WITH_GRAPHS},
+	{world_checkpoint, 3, WITH_GRAPHS},
+	{world_restore, 5, WITH_GRAPHS},
+	{world_begin_capture, 10, WITH_GRAPHS},
+	{world_capture_step, 150, WITH_GRAPHS},
+	{world_end_capture, 8, WITH_GRAPHS},
+	{world_launch, 20, WITH_GRAPHS},
+	{world_destroy_graph, 4, WITH_GRAPHS},
+};
+
+/* Of 1024 events the rest are allocations and frees. */
+enum { EVENTS_IN_ALL = 1024 };
+
+static const struct action *choose(struct actor *a)
+{
+	uint64_t at = below(a, EVENTS_IN_ALL);
+	for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
+		if (at < actions[i].weight)
+			return actions[i].when == ALWAYS || a->w->graphs ? &actions[i] : NULL;
+		at -= actions[i].weight;
+	}
+	return NULL;
+}
+
+/* The tide: now mostly allocations, now mostly frees. */
+static const char *allocate_or_free(struct actor *a)
+{
+	struct world *w = a->w;
+	pthread_mutex_lock(&w->lock);
+	bool full = w->shadow.count >= w->live_most || w->occupied > w->fill_target, empty = w->shadow.count == 0;
+	pthread_mutex_unlock(&w->lock);
+	if (a->burst == 0 && below(a, 64) == 0) {
+		a->burst = below(a, 2 * w->live_most);
+		a->burst_allocates = chance(a, 2);
+	}
+	bool grow = a->burst ? a->burst_allocates : chance(a, 2);
+	a->burst -= a->burst != 0;
+	if (empty || (grow && (!full || chance(a, 16))))
+		return world_allocate(a);
+	return world_free_any(a);
+}
+
+const char *world_act(struct actor *a)
+{
+	struct world *w = a->w;
+	const struct action *action = choose(a);
+	TRY(action ? action->act(a) : allocate_or_free(a));
+	if (w->run_most)
+		sim_run(w->s, below(a, w->run_most + 1));
+	else
+		sim_tick(w->s, w->lag);
+	return NULL;
+}

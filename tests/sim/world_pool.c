@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private pools of a simulated world: allocations from them, diversions, checkpoints, and their end.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "heap.h"
+#include "pool.h"
+#include "world_parts.h"
+
+/* ---- finding ------------------------------------------------------------------------------------------ */
+
+/* A pool that has gone, or whose place another has taken, makes for too many users at most. Memory outlives its pool,
+ * as does the number of the pool in the shadow map. */
+void world_note_user(struct world *w, unsigned pool, unsigned stream)
+{
+	for (unsigned i = 0; i < w->actor_count; i++)
+		for (int k = 0; k < WORLD_POOLS; k++) {
+			struct world_pool *p = &w->actors[i].pools[k];
+			if (atomic_load(&p->users) >> stream & atomic_load(&p->served) >> stream & 1)
+				continue;
+			if (p->id == pool) {
+				atomic_fetch_or(&p->users, 1u << stream);
+				atomic_fetch_or(&p->served, 1u << stream);
+			}
+		}
+}
+
+/* Only where actors take turns is there an answer. */
+unsigned world_expected_pool(struct actor *a, unsigned stream)
+{
+	const struct world_diversion *newest = NULL;
+	struct world *w = a->w;
+	for (unsigned i = 0; i < w->actor_count && !w->free_running; i++)
+		for (unsigned k = 0; k < w->actors[i].diversion_count; k++) {
+			const struct world_diversion *d = &w->actors[i].diversions[k];
+			bool applies = d->stream < 0 ? i == a->index : d->stream == (int)stream;
+			if (applies && (!newest || d->order > newest->order))
+				newest = d;
+		}
+	return newest ? newest->pool->id : 0;
+}
+
+unsigned world_pool_of(struct world *w, trz_addr address)
+{
+	trz_heap *h = w->heap;
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	const struct lane *home = !entry ? NULL : pagemap_is_slab(entry) ? pagemap_slab(entry)->home : pagemap_block(entry)->home;
+	unsigned id = home ? pool_id(home->pool) : 0;
+	heap_unlock(h);
+	return id;
+}
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+const char *world_make_pool(struct actor *a)
+{
+	struct world *w = a->w;
+	trz_pool_info info;
+	struct world_pool *p = &a->pools[below(a, WORLD_POOLS)];
+	if (p->pool)
+		return NULL;
+	MUST(w, trz_pool_create(w->heap, &p->pool));
+	MUST(w, trz_pool_query(w->heap, p->pool, &info));
+	p->id = info.id;
+	p->ours = true;
+	p->captured = p->filtered = false;
+	p->graphs_made = 0;
+	atomic_store(&p->users, 0);
+	atomic_store(&p->served, 0);
+	return NULL;
+}
+
+void world_forget_note(struct world_pool *p)
+{
+	trz_pool_state_free(p->note.state);
+	free(p->note.list);
+	free(p->note.serials);
+	p->note = (struct world_note){0};
+}
+
+const char *world_pool_release(struct actor *a, struct world_pool *p)
+{
+	struct world *w = a->w;
+	bool last = !p->ours && !p->diversions && !p->graphs;
+	if (last)
+		world_forget_note(p);
+	MUST(w, trz_pool_release(w->heap, p->pool));
+	if (last)
+		p->pool = NULL;
+	return NULL;
+}
+
+static struct world_pool *any_pool(struct actor *a)
+{
+	struct world_pool *p = &a->pools[below(a, WORLD_POOLS)];
+	return p->pool ? p : NULL;
+}
+
+const char *world_drop_one(struct actor *a, struct world_pool *p)
+{
+	p->ours = false;
+	return world_pool_release(a, p);
+}
+
+/* The program may let go of a pool whose graphs and diversions live on. */
+const char *world_drop_pool(struct actor *a)
+{
+	struct world_pool *p = any_pool(a);
+	if (!p || !p->ours || (a->capture.graph && a->capture.graph->pool == p))
+		return NULL;
+	return world_drop_one(a, p);
+}
+
+const char *world_allocate_from_pool(struct actor *a)
+{
+	struct world *w = a->w;
+	struct world_pool *p = any_pool(a);
+	void *out = w;
+	struct live l, asked = {.requested = world_random_size(a)};
+	if (!p || p->captured || (asked.stream = world_enter_any(a)) == WORLD_STREAMS)
+		return NULL;
+	world_arm(a);
+	trz_status status = trz_pool_alloc(w->heap, p->pool, asked.requested, 0, handle_of(w, asked.stream), &out);
+	world_disarm(a);
+	const char *wrong = status == TRZ_OK ? world_receive(a, out, &asked, 0, p->id, &l)
+	                                     : world_refused(a, status, out, asked.requested);
+	world_leave(a, asked.stream);
+	if (status == TRZ_OK && !wrong)
+		world_give(w, &l);
+	return wrong;
+}
+
+/* ---- diversions ----------------------------------------------------------------------------------------- */
+
+static bool is_the_stream(void *user, trz_stream stream)
+{
+	return stream == user;
+}
+
+/* While the actor captures nothing is diverted: a newer diversion would take what belongs to the capture. */
+const char *world_divert(struct actor *a)
+{
+	struct world *w = a->w;
+	struct world_pool *p = any_pool(a);
+	if (!p || p->captured || a->capture.graph || a->diversion_count == WORLD_DIVERSIONS)
+		return NULL;
+	struct world_diversion d = {.pool = p, .stream = -1};
+	unsigned stream = chance(a, 2) ? world_enter_any(a) : WORLD_STREAMS;
+	if (stream < WORLD_STREAMS) {
+		d.stream = (int)stream;
+		p->filtered = true;
+		atomic_fetch_add(&w->streams[stream].filters, 1);
+		MUST(w, trz_pool_begin(w->heap, p->pool, is_the_stream, handle_of(w, stream)));
+		world_leave(a, stream);
+	} else {
+		MUST(w, trz_pool_begin(w->heap, p->pool, NULL, NULL));
+	}
+	pthread_mutex_lock(&w->lock);
+	d.order = ++w->diversions_made;
+	pthread_mutex_unlock(&w->lock);
+	p->diversions++;
+	a->diversions[a->diversion_count++] = d;
+	return NULL;
+}
+
+/* The newest of this thread's that go to the pool ends first. */
+const char *world_undivert(struct actor *a)
+{
+	struct world *w = a->w;
+	if (a->diversion_count == 0)
+		return NULL;
+	struct world_diversion d = a->diversions[--a->diversion_count];
+	MUST(w, trz_pool_end(w->heap, d.pool->pool));
+	if (d.stream >= 0)
+		atomic_fetch_sub(&w->streams[d.stream].filters, 1);
+	d.pool->diversions--;
+	if (!d.pool->ours && !d.pool->diversions && !d.pool->graphs) {
+		world_forget_note(d.pool);
+		d.pool->pool = NULL;
+	}
+	return NULL;
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------------------ */
+
+/* Makes all that is held of the pool busy and copies it; false: somebody is busy with some of it. */
+static bool take_all_of(struct world *w, unsigned pool, struct live **list, size_t *count)
+{
+	bool all = true;
+	*count = 0;
+	pthread_mutex_lock(&w->lock);
+	*list = malloc((w->shadow.count + 1) * sizeof **list);
+	if (!*list)
+		abort();
+	for (size_t i = 0; i < w->shadow.count; i++) {
+		const struct live *l = &w->shadow.list[i];
+		all &= l->pool != pool || !l->busy;
+		if (l->pool == pool)
+			(*list)[(*count)++] = *l;
+	}
+	for (size_t i = 0; i < w->shadow.count && all; i++)
+		w->shadow.list[i].busy |= w->shadow.list[i].pool == pool;
+	pthread_mutex_unlock(&w->lock);
+	if (!all)
+		free(*list);
+	return all;
+}
+
+static void give_all(struct world *w, const struct live *list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		world_give(w, &list[i]);
+}
+
+/* The heap's list of what is held is the shadow map's. */
+static const char *check_list(struct world *w, const struct world_pool *p, const struct live *list, size_t count)
+{
+	void *live[4096];
+	size_t found = 0, same = 0;
+	MUST(w, trz_pool_live(w->heap, p->pool, live, 4096, &found));
+	for (size_t i = 0; i < found && i < 4096; i++)
+		for (size_t k = 0; k < count; k++)
+			same += (trz_addr)live[i] == list[k].address;
+	if (found <= 4096 && (found != count || same != count))
+		return world_wrong(w, "pool %u holds %zu allocations, %zu of them are among the program's %zu", p->id, found,
+		                   same, count);
+	return NULL;
+}
+
+/* Where others allocate from the pool at the same time nothing is known of what it holds. */
+static bool may_be_noted(const struct actor *a, const struct world_pool *p)
+{
+	return p && !p->diversions && !(a->capture.graph && a->capture.graph->pool == p);
+}
+
+const char *world_checkpoint(struct actor *a)
+{
+	struct world *w = a->w;
+	struct world_pool *p = any_pool(a);
+	struct world_note n = {0};
+	if (!may_be_noted(a, p) || !take_all_of(w, p->id, &n.list, &n.count))
+		return NULL;
+	const char *wrong = check_list(w, p, n.list, n.count);
+	n.graphs = p->graphs_made;
+	n.pinned = p->captured;
+	n.serials = calloc(n.count + 1, sizeof *n.serials);
+	if (!n.serials)
+		abort();
+	for (size_t i = 0; i < n.count; i++)
+		n.serials[i] = w->streams[n.list[i].stream].serial;
+	trz_status status = trz_pool_checkpoint(w->heap, p->pool, &n.state);
+	give_all(w, n.list, n.count);
+	world_forget_note(p);
+	p->note = n;
+	MUST(w, status);
+	return wrong;
+}
+
+/* A graph that was made after the note can only be destroyed; one from before has to be launched again before anything
+ * is known of what it keeps. */
+static void set_graphs_back(struct actor *a, const struct world_pool *p)
+{
+	for (int i = 0; i < WORLD_GRAPHS; i++) {
+		struct world_graph *g = &a->graphs[i];
+		if (!g->graph || g->pool != p)
+			continue;
+		g->launched = false;
+		if (g->number > p->note.graphs) {
+			g->stale = true;
+			g->count = 0;
+		}
+	}
+}
+
+static bool is_kept(const struct actor *a, const struct world_pool *p, trz_addr address)
+{
+	for (int i = 0; i < WORLD_GRAPHS; i++)
+		for (unsigned k = 0; a->graphs[i].graph && a->graphs[i].pool == p && k < a->graphs[i].count; k++)
+			if (a->graphs[i].blocks[k] == address)
+				return true;
+	return false;
+}
+
+/* One of the blocks that are held again. Where its stream has gone another one takes it over: all work has been waited
+ * for. */
+static const char *hold_again(struct actor *a, const struct world_pool *p, size_t i)
+{
+	struct world *w = a->w;
+	struct live l = p->note.list[i];
+	size_t other;
+	l.moved |= w->streams[l.stream].serial != p->note.serials[i];
+	l.kept = is_kept(a, p, l.address);
+	l.read_elsewhere = false;
+	l.busy = true;
+	pthread_mutex_lock(&w->lock);
+	bool alone = shadow_add(&w->shadow, l, &other);
+	if (alone)
+		world_hold(w, &l, 1);
+	pthread_mutex_unlock(&w->lock);
+	if (!alone)
+		return world_wrong(w, "pool %u holds %#llx again, which was given to another", p->id,
+		                   (unsigned long long)l.address);
+	if (!l.kept)
+		TRY(world_stamp(a, &l, l.stream));
+	world_give(w, &l);
+	return NULL;
+}
+
+/* Whether one stream alone has ever had to do with the pool: then its order is enough. */
+static bool is_of_one_stream(const struct world *w, const struct world_pool *p, const struct live *list, size_t count)
+{
+	unsigned served = atomic_load(&p->served);
+	bool one = !p->captured && !(served & (served - 1));
+	for (size_t i = 0; i < count; i++)
+		one &= !list[i].moved;
+	for (size_t i = 0; i < p->note.count; i++)
+		one &= !p->note.list[i].moved && w->streams[p->note.list[i].stream].serial == p->note.serials[i];
+	return one;
+}
+
+static const char *put_back(struct actor *a, struct world_pool *p, const struct live *list, size_t count)
+{
+	struct world *w = a->w;
+	for (size_t i = 0; i < count; i++)
+		if (!list[i].kept)
+			TRY(world_verify(a, &list[i], list[i].stream));
+	if (!is_of_one_stream(w, p, list, count))
+		MUST(w, sim_device_sync(w->s, 0));
+	trz_status status = trz_pool_restore(w->heap, p->pool, p->note.state);
+	if (status == TRZ_NOT_READY || (status == TRZ_ERROR_NOT_FOUND && !p->note.pinned)) {
+		give_all(w, list, count);
+		if (status == TRZ_ERROR_NOT_FOUND)
+			world_forget_note(p);
+		return NULL;
+	}
+	MUST(w, status);
+	for (size_t i = 0; i < count; i++)
+		world_drop(w, &list[i]);
+	set_graphs_back(a, p);
+	for (size_t i = 0; i < p->note.count; i++)
+		TRY(hold_again(a, p, i));
+	return NULL;
+}
+
+/* Enters the streams of what is held and what was; false: one cannot be entered, none has been. */
+static bool enter_streams(struct actor *a, const struct world_pool *p, const struct live *list, size_t count, unsigned *set)
+{
+	unsigned wanted = 0;
+	*set = 0;
+	for (size_t i = 0; i < count; i++)
+		wanted |= 1u << list[i].stream;
+	for (size_t i = 0; i < p->note.count; i++)
+		wanted |= 1u << p->note.list[i].stream;
+	for (unsigned i = 0; i < a->w->stream_count; i++) {
+		if (!(wanted >> i & 1))
+			continue;
+		if (!world_enter(a, i))
+			break;
+		*set |= 1u << i;
+	}
+	if (*set == wanted)
+		return true;
+	for (unsigned i = 0; i < a->w->stream_count; i++)
+		if (*set >> i & 1)
+			world_leave(a, i);
+	return false;
+}
+
+static const char *restore(struct actor *a, struct world_pool *p)
+{
+	struct world *w = a->w;
+	struct live *list;
+	size_t count;
+	unsigned set;
+	const char *wrong = NULL;
+	if (!take_all_of(w, p->id, &list, &count))
+		return NULL;
+	if (enter_streams(a, p, list, count, &set)) {
+		wrong = put_back(a, p, list, count);
+		for (unsigned i = 0; i < w->stream_count; i++)
+			if (set >> i & 1)
+				world_leave(a, i);
+	} else {
+		give_all(w, list, count);
+	}
+	free(list);
+	return wrong;
+}
+
+const char *world_restore(struct actor *a)
+{
+	struct world_pool *p = any_pool(a);
+	if (!may_be_noted(a, p) || !p->note.state || pthread_rwlock_trywrlock(&a->w->capture_lock) != 0)
+		return NULL;
+	const char *wrong = restore(a, p);
+	pthread_rwlock_unlock(&a->w->capture_lock);
+	return wrong;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who acts when: turns by seed, or all at a time; and the end of a world. An actor that has a thread does everything
+ * there, the end included, since its captures, diversions and default stream are that thread's.
+ */
+#include <stdlib.h>
+
+#include "accounts.h"
+#include "world_parts.h"
+
+typedef const char *actor_work(struct actor *a, uint64_t arg);
+
+/* ---- threads ---------------------------------------------------------------------------------------------- */
+
+static void *live_on(void *arg)
+{
+	struct actor *a = arg;
+	struct world *w = a->w;
+	pthread_mutex_lock(&w->stage);
+	for (;;) {
+		while (!a->work && !w->quitting)
+			pthread_cond_wait(&w->changed, &w->stage);
+		if (!a->work)
+			break;
+		pthread_mutex_unlock(&w->stage);
+		const char *result = a->work(a, a->arg);
+		pthread_mutex_lock(&w->stage);
+		a->result = result;
+		a->work = NULL;
+		pthread_cond_broadcast(&w->changed);
+	}
+	pthread_mutex_unlock(&w->stage);
+	return NULL;
+}
+
+static bool has_threads(const struct world *w)
+{
+	return w->actor_count > 1 || w->free_running;
+}
+
+static void start_threads(struct world *w)
+{
+	w->quitting = false;
+	for (unsigned i = 0; i < w->actor_count && has_threads(w); i++)
+		if (pthread_create(&w->actors[i].thread, NULL, live_on, &w->actors[i]) != 0)
+			abort();
+}
+
+static void stop_threads(struct world *w)
+{
+	pthread_mutex_lock(&w->stage);
+	w->quitting = true;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->stage);
+	for (unsigned i = 0; i < w->actor_count && has_threads(w); i++)
+		pthread_join(w->actors[i].thread, NULL);
+}
+
+static void give_work(struct actor *a, actor_work *work, uint64_t arg)
+{
+	struct world *w = a->w;
+	pthread_mutex_lock(&w->stage);
+	a->arg = arg;
+	a->work = work;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->stage);
+}
+
+static const char *await(struct actor *a)
+{
+	struct world *w = a->w;
+	pthread_mutex_lock(&w->stage);
+	while (a->work)
+		pthread_cond_wait(&w->changed, &w->stage);
+	pthread_mutex_unlock(&w->stage);
+	return a->result;
+}
+
+/* Lets one actor do something, while all others stand. */
+static const char *let(struct actor *a, actor_work *work, uint64_t arg)
+{
+	if (!has_threads(a->w))
+		return work(a, arg);
+	give_work(a, work, arg);
+	return await(a);
+}
+
+static const char *let_all(struct world *w, actor_work *work, uint64_t arg)
+{
+	for (unsigned i = 0; i < w->actor_count; i++)
+		TRY(let(&w->actors[i], work, arg));
+	return NULL;
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------- */
+
+static const char *act_and_check(struct actor *a, uint64_t events)
+{
+	struct world *w = a->w;
+	for (uint64_t i = 0; i < events; i++) {
+		w->events++;
+		TRY(world_act(a));
+		TRY(w->events % 64 == 0 ? world_check(w) : world_check_balance(w));
+	}
+	return NULL;
+}
+
+static const char *act_freely(struct actor *a, uint64_t events)
+{
+	for (uint64_t i = 0; i < events && !atomic_load(&a->w->failed); i++)
+		TRY(world_act(a));
+	return NULL;
+}
+
+static const char *run_in_turns(struct world *w, uint64_t events)
+{
+	while (w->events < events) {
+		struct actor *a = &w->actors[world_below(w, w->actor_count)];
+		uint64_t turn = has_threads(w) ? 1 + world_below(w, 48) : events;
+		TRY(let(a, act_and_check, min_u64(turn, events - w->events)));
+	}
+	return NULL;
+}
+
+static const char *run_freely(struct world *w, uint64_t events)
+{
+	enum { STRETCHES = 10 };
+	for (int i = 0; i < STRETCHES; i++) {
+		for (unsigned k = 0; k < w->actor_count; k++)
+			give_work(&w->actors[k], act_freely, events / STRETCHES / w->actor_count);
+		for (unsigned k = 0; k < w->actor_count; k++)
+			await(&w->actors[k]);
+		w->events += events / STRETCHES;
+		if (atomic_load(&w->failed))
+			return w->wrong;
+		TRY(world_check(w));
+	}
+	return NULL;
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------------- */
+
+static const char *end_captures(struct actor *a, uint64_t arg)
+{
+	(void)arg;
+	TRY(world_end_capture(a));
+	while (a->diversion_count)
+		TRY(world_undivert(a));
+	return NULL;
+}
+
+/* Nobody is in the way any more. */
+static const char *end_pools(struct actor *a, uint64_t arg)
+{
+	(void)arg;
+	for (int i = 0; i < WORLD_GRAPHS; i++)
+		if (a->graphs[i].graph)
+			TRY(world_destroy_one(a, &a->graphs[i]));
+	for (int i = 0; i < WORLD_POOLS; i++)
+		if (a->pools[i].pool)
+			TRY(world_drop_one(a, &a->pools[i]));
+	return NULL;
+}
+
+/* What other actors hold of this one's default stream can be seen to have passed from here alone. */
+static const char *free_own(struct actor *a, uint64_t arg)
+{
+	struct world *w = a->w;
+	bool done;
+	(void)arg;
+	for (size_t i = w->shadow.count; i-- > 0;) {
+		struct live l = w->shadow.list[i];
+		int owner = w->streams[l.stream].owner;
+		if (owner < 0 || owner == (int)a->index)
+			TRY(world_free_one(a, &l, &done));
+	}
+	return NULL;
+}
+
+static const char *poll(struct actor *a, uint64_t arg)
+{
+	(void)arg;
+	MUST(a->w, trz_trim(a->w->heap, 0, NULL));
+	return NULL;
+}
+
+static void free_other_process(struct world *w)
+{
+	for (int i = 0; i < WORLD_TILES; i++)
+		if (w->tiles[i])
+			sim_driver(w->other)->release(sim_driver(w->other)->self, w->tiles[i]);
+	w->other_used = 0;
+}
+
+static const char *give_all_back(struct world *w)
+{
+	TRY(let_all(w, end_captures, 0));
+	TRY(let_all(w, end_pools, 0));
+	MUST(w, sim_device_sync(w->s, 0));  /* host functions free, too */
+	TRY(let_all(w, free_own, 0));
+	TRY(let_all(w, poll, 0));
+	MUST(w, sim_device_sync(w->s, 0));
+	TRY(let_all(w, poll, 0));
+	MUST(w, sim_device_sync(w->s, 0));
+	free_other_process(w);
+	MUST(w, trz_trim(w->heap, 0, NULL));
+	TRY(world_check(w));
+	struct accounts a = accounts_read(w->heap);
+	if (a.reserved || sim_device_used(w->s, 0))
+		return world_wrong(w, "%llu bytes stay reserved", (unsigned long long)a.reserved);
+	return NULL;
+}
+
+static const char *close_heap(struct world *w)
+{
+	char leaks[200];
+	trz_heap *heap = w->heap;
+	w->heap = NULL;
+	MUST(w, trz_close(heap));
+	if (sim_leaks(w->s, leaks, sizeof leaks))
+		return world_wrong(w, "left with the driver: %s", leaks);
+	return sim_violations(w->s) ? world_wrong(w, "violation: %s", sim_first_violation(w->s)) : NULL;
+}
+
+const char *world_end(struct world *w)
+{
+	unsigned actors = w->actor_count;
+	w->actor_count = 1;  /* what one thread has done it ends alone */
+	const char *wrong = give_all_back(w);
+	w->actor_count = actors;
+	return wrong ? wrong : close_heap(w);
+}
+
+const char *world_run(struct world *w, uint64_t events, bool freely)
+{
+	w->free_running = freely;
+	start_threads(w);
+	const char *wrong = freely ? run_freely(w, events) : run_in_turns(w, events);
+	if (!wrong)
+		wrong = give_all_back(w);
+	stop_threads(w);
+	return wrong ? wrong : close_heap(w);
+}

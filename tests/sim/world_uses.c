@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a program does with memory: allocations, uses by several streams, frees of every kind, streams that end.
+ */
+#include <stdlib.h>
+
+#include "heap.h"
+#include "world_parts.h"
+
+/* ---- sizes ------------------------------------------------------------------------------------------ */
+
+static uint64_t log_uniform(struct actor *a, unsigned least_shift, unsigned most_shift)
+{
+	uint64_t size = 1ull << (least_shift + below(a, most_shift - least_shift));
+	return size + below(a, size);
+}
+
+uint64_t world_random_size(struct actor *a)
+{
+	uint64_t large = max_u64(a->w->capacity / 32, MIB(1)), size;
+	switch (a->w->profiles[below(a, WORLD_PROFILES)]) {
+	case 0:
+		size = 1 + below(a, 4096);
+		break;
+	case 1:
+		size = 1 + below(a, KIB(32));
+		break;
+	case 2:
+		size = KIB(32) + below(a, MIB(1));
+		break;
+	case 3:
+		size = 1 + below(a, 4 * large);
+		break;
+	case 4:
+		size = log_uniform(a, 3, 26);
+		break;
+	case 5:
+		size = (1 + below(a, 5)) * large / 4;  /* few sizes, again and again */
+		break;
+	default:
+		size = (1 + below(a, 3)) * GRANULE - UNIT + below(a, 3) * UNIT;
+	}
+	return max_u64(size, 8);
+}
+
+/* ---- allocation --------------------------------------------------------------------------------------- */
+
+/* After a refusal: with all work done, a request that fits beside the tiles in use has to be served. */
+static const char *must_fit(struct actor *a, uint64_t size, uint64_t alignment, unsigned stream)
+{
+	struct world *w = a->w;
+	void *p;
+	size_t limit;
+	MUST(w, sim_device_sync(w->s, 0));
+	MUST(w, trz_get_limit(w->heap, &limit));
+	uint64_t room = limit && limit < w->capacity ? limit : w->capacity, touched = world_touched(w, true);
+	uint64_t need = align_up(max_u64(size, CELL + UNIT) + alignment, GRANULE) + GRANULE;
+	trz_status status = trz_alloc(w->heap, size, alignment, handle_of(w, stream), &p);
+	if (status != TRZ_OK && touched + need <= room)
+		return world_wrong(w, "%llu bytes refused beside %llu in use of %llu: %s", (unsigned long long)size,
+		                   (unsigned long long)touched, (unsigned long long)room, trz_last_error());
+	if (status == TRZ_OK)
+		MUST(w, trz_free(w->heap, p));
+	return NULL;
+}
+
+/* Whether the program alone decides about all memory of the device: one thread, no pools, no other process. */
+static bool is_simple(const struct world *w)
+{
+	return w->vmm && w->actor_count == 1 && !w->graphs && !w->other && !w->faulty;
+}
+
+static const char *allocate_on(struct actor *a, unsigned stream)
+{
+	struct world *w = a->w;
+	struct live l, asked = {.requested = world_random_size(a), .stream = stream};
+	uint64_t alignment = below(a, 12) ? 0 : 1ull << below(a, 22);
+	unsigned pool = world_expected_pool(a, stream);
+	void *p = w;
+	world_arm(a);
+	trz_status status = trz_alloc(w->heap, asked.requested, alignment, handle_of(w, stream), &p);
+	world_disarm(a);
+	if (status != TRZ_OK) {
+		TRY(world_refused(a, status, p, asked.requested));
+		return is_simple(w) && chance(a, 4) ? must_fit(a, asked.requested, alignment, stream) : NULL;
+	}
+	TRY(world_receive(a, p, &asked, alignment, pool, &l));
+	world_give(w, &l);
+	return NULL;
+}
+
+const char *world_allocate(struct actor *a)
+{
+	unsigned stream = world_enter_any(a);
+	if (stream == WORLD_STREAMS)
+		return NULL;
+	const char *wrong = allocate_on(a, stream);
+	world_leave(a, stream);
+	return wrong;
+}
+
+/* ---- frees -------------------------------------------------------------------------------------------- */
+
+/* In the order of its stream, which has been entered. */
+static const char *free_here(struct actor *a, struct live *l)
+{
+	struct world *w = a->w;
+	TRY(world_verify(a, l, l->stream));
+	world_drop(w, l);
+	world_arm(a);
+	trz_status status = l->moved ? trz_free_on(w->heap, (void *)l->address, handle_of(w, l->stream))
+	                             : trz_free(w->heap, (void *)l->address);
+	world_disarm(a);
+	if (status != TRZ_OK && l->moved && world_tolerates(w, status)) {  /* the stream's id was not to be had */
+		MUST(w, trz_free_on(w->heap, (void *)l->address, handle_of(w, l->stream)));
+		status = TRZ_OK;
+	}
+	MUST(w, status);
+	return NULL;
+}
+
+/* Frees a busy block. Where its stream cannot be given anything it is freed unseen, unless it is another stream that
+ * has to be told. */
+const char *world_free_one(struct actor *a, struct live *l, bool *done)
+{
+	struct world *w = a->w;
+	*done = true;
+	if (world_enter(a, l->stream)) {
+		const char *wrong = free_here(a, l);
+		world_leave(a, l->stream);
+		return wrong;
+	}
+	*done = !l->moved;
+	if (!*done) {
+		world_give(w, l);
+		return NULL;
+	}
+	world_drop(w, l);
+	MUST(w, trz_free(w->heap, (void *)l->address));
+	return NULL;
+}
+
+const char *world_free_any(struct actor *a)
+{
+	struct live l;
+	bool done;
+	return world_take(a, &l) ? world_free_one(a, &l, &done) : NULL;
+}
+
+/* Takes a block whose stream can be entered, and another stream; enters both. */
+static bool enter_two(struct actor *a, struct live *l, unsigned *other)
+{
+	struct world *w = a->w;
+	if (!world_take(a, l))
+		return false;
+	if (world_enter(a, l->stream)) {
+		*other = world_enter_any(a);
+		if (*other < WORLD_STREAMS)
+			return true;
+		world_leave(a, l->stream);
+	}
+	world_give(w, l);
+	return false;
+}
+
+static const char *free_on(struct actor *a, struct live *l, unsigned other)
+{
+	struct world *w = a->w;
+	TRY(world_verify(a, l, l->stream));
+	TRY(world_order(w, l->stream, other));
+	TRY(world_verify(a, l, other));
+	world_drop(w, l);
+	MUST(w, trz_free_on(w->heap, (void *)l->address, handle_of(w, other)));
+	return NULL;
+}
+
+const char *world_free_elsewhere(struct actor *a)
+{
+	struct live l;
+	unsigned other;
+	if (!enter_two(a, &l, &other))
+		return NULL;
+	unsigned stream = l.stream;
+	const char *wrong = free_on(a, &l, other);
+	world_leave(a, other);
+	world_leave(a, stream);
+	return wrong;
+}
+
+/* ---- frees by host functions ----------------------------------------------------------------------------- */
+
+struct parcel {
+	struct world *w;
+	struct live l;
+	bool foreign;
+};
+
+static void free_parcel(void *arg)
+{
+	struct parcel *p = arg;
+	struct world *w = p->w;
+	if (p->foreign)
+		pthread_mutex_lock(&w->foreign);
+	world_drop(w, &p->l);
+	trz_status status = trz_free(w->heap, (void *)p->l.address);
+	if (p->foreign)
+		pthread_mutex_unlock(&w->foreign);
+	if (status != TRZ_OK)
+		world_failed(w, "trz_free in a host function", status);
+	free(p);
+}
+
+const char *world_free_in_callback(struct actor *a)
+{
+	struct world *w = a->w;
+	struct live l;
+	if (!world_take(a, &l))
+		return NULL;
+	if (l.moved || !world_enter(a, l.stream)) {
+		world_give(w, &l);
+		return NULL;
+	}
+	struct parcel *p = malloc(sizeof *p);
+	if (!p)
+		abort();
+	*p = (struct parcel){w, l, chance(a, 2)};
+	const char *wrong = world_verify(a, &l, l.stream);
+	trz_status status = sim_host(w->s, w->c, handle_of(w, l.stream), free_parcel, p);
+	world_leave(a, l.stream);
+	if (status != TRZ_OK) {
+		free(p);
+		MUST(w, status);
+	}
+	return wrong;
+}
+
+/* Holds a lock meanwhile that host functions want, too: nothing that frees may wait for the device. Where no call of
+ * the driver waits, allocations do not either. */
+const char *world_use_with_foreign_lock(struct actor *a)
+{
+	struct world *w = a->w;
+	pthread_mutex_lock(&w->foreign);
+	const char *wrong = chance(a, 3) ? world_free_elsewhere(a) : chance(a, 2) ? world_share(a) : world_free_any(a);
+	if (!wrong && !w->waits && w->vmm && w->actor_count > 1)
+		wrong = world_allocate(a);
+	pthread_mutex_unlock(&w->foreign);
+	return wrong;
+}
+
+/* ---- several streams ------------------------------------------------------------------------------------- */
+
+static const char *lend_to(struct actor *a, struct live *l, unsigned other)
+{
+	struct world *w = a->w;
+	TRY(world_order(w, l->stream, other));
+	TRY(world_verify(a, l, other));
+	TRY(world_stamp(a, l, other));
+	return world_order(w, other, l->stream);
+}
+
+/* Used for a while by another stream, as a communication stream does, and handed back. */
+const char *world_lend(struct actor *a)
+{
+	struct live l;
+	unsigned other;
+	if (!enter_two(a, &l, &other))
+		return NULL;
+	if (l.read_elsewhere) {  /* what reads it must not see another tag */
+		world_leave(a, other);
+		world_leave(a, l.stream);
+		world_give(a->w, &l);
+		return NULL;
+	}
+	const char *wrong = lend_to(a, &l, other);
+	world_leave(a, other);
+	world_leave(a, l.stream);
+	world_give(a->w, &l);
+	return wrong;
+}
+
+static const char *share_with(struct actor *a, struct live *l, unsigned other)
+{
+	struct world *w = a->w;
+	TRY(world_order(w, l->stream, other));
+	TRY(world_verify(a, l, other));
+	world_arm(a);
+	trz_status status = trz_record_stream(w->heap, (void *)l->address, handle_of(w, other));
+	world_disarm(a);
+	if (world_tolerates(w, status))
+		return world_order(w, other, l->stream);
+	MUST(w, status);
+	l->read_elsewhere = true;
+	return NULL;
+}
+
+/* Read by another stream behind the owner's back: the free has to wait for it, nothing else does. */
+const char *world_share(struct actor *a)
+{
+	struct live l;
+	unsigned other;
+	if (!enter_two(a, &l, &other))
+		return NULL;
+	const char *wrong = share_with(a, &l, other);
+	world_leave(a, other);
+	world_leave(a, l.stream);
+	world_give(a->w, &l);
+	return wrong;
+}
+
+/* ---- streams that end -------------------------------------------------------------------------------------- */
+
+/* Makes all blocks of a stream busy, or none, if somebody is busy with one. */
+static bool take_all_of(struct world *w, unsigned stream)
+{
+	bool all = true;
+	pthread_mutex_lock(&w->lock);
+	for (size_t i = 0; i < w->shadow.count; i++)
+		all &= w->shadow.list[i].stream != stream || !w->shadow.list[i].busy;
+	for (size_t i = 0; i < w->shadow.count && all; i++)
+		w->shadow.list[i].busy |= w->shadow.list[i].stream == stream;
+	pthread_mutex_unlock(&w->lock);
+	return all;
+}
+
+/* They are another stream's now, if that is another. */
+static void give_all_of(struct world *w, unsigned stream, unsigned to)
+{
+	pthread_mutex_lock(&w->lock);
+	for (size_t i = 0; i < w->shadow.count; i++) {
+		struct live *l = &w->shadow.list[i];
+		if (l->stream != stream)
+			continue;
+		l->busy = false;
+		l->moved |= to != stream;
+		l->stream = to;
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void replace_user(struct world *w, unsigned from, unsigned to)
+{
+	for (unsigned i = 0; i < w->actor_count; i++)
+		for (int k = 0; k < WORLD_POOLS; k++) {
+			struct world_pool *p = &w->actors[i].pools[k];
+			if (atomic_load(&p->users) >> from & 1)
+				atomic_fetch_or(&p->users, 1u << to);
+			atomic_fetch_and(&p->users, ~(1u << from));
+		}
+}
+
+/* A new one is likely to get the old one's handle. The heap has to have seen every stream that graphs are launched
+ * on, so it is told at once. */
+static const char *remake(struct actor *a, unsigned stream)
+{
+	struct world *w = a->w;
+	struct world_stream *st = &w->streams[stream];
+	void *p = NULL;
+	MUST(w, sim_stream_destroy(w->s, w->c, st->handle));
+	MUST(w, sim_stream_create(w->s, w->c, st->blocking, &st->handle));
+	st->serial++;
+	trz_status status = trz_alloc(w->heap, 64, 0, st->handle, &p);
+	if (status != TRZ_OK)
+		return world_refused(a, status, p, 64);
+	MUST(w, trz_free(w->heap, p));
+	return NULL;
+}
+
+static const char *end_stream(struct actor *a, unsigned stream, unsigned heir)
+{
+	struct world *w = a->w;
+	TRY(world_order(w, stream, heir));
+	world_arm(a);
+	trz_status status = trz_stream_retire(w->heap, handle_of(w, stream));
+	world_disarm(a);
+	bool retired = status == TRZ_OK;
+	if (!retired && !world_tolerates(w, status))
+		return world_failed(w, "trz_stream_retire", status);
+	const char *wrong = NULL;
+	if (retired) {
+		replace_user(w, stream, heir);
+		wrong = remake(a, stream);
+	}
+	give_all_of(w, stream, retired ? heir : stream);
+	return wrong;
+}
+
+/* The stream's blocks live on, in the order of another stream. */
+const char *world_replace_stream(struct actor *a)
+{
+	struct world *w = a->w;
+	unsigned stream = (unsigned)below(a, w->stream_count), heir = world_enter_any(a);
+	struct world_stream *st = &w->streams[stream];
+	const char *wrong = NULL;
+	if (heir == WORLD_STREAMS)
+		return NULL;
+	bool fit = stream != heir && (int)stream != w->legacy && st->owner < 0 && w->streams[heir].owner < 0 &&
+	           st->serial < 60 && pthread_rwlock_trywrlock(&st->lock) == 0;
+	if (fit && atomic_load(&st->filters) == 0 && take_all_of(w, stream))
+		wrong = end_stream(a, stream, heir);
+	if (fit)
+		pthread_rwlock_unlock(&st->lock);
+	world_leave(a, heir);
+	return wrong;
+}
