@@ -131,6 +131,12 @@ struct sim_extent {
 	uint64_t sequence;          /* the item's number in its stream */
 };
 
+/* What a stream waited for: what it has completed comes after the first `sequence` items of `stream`. */
+struct sim_known {
+	struct sim_stream *stream;
+	uint64_t sequence;
+};
+
 /* A queue: items completed .. enqueued - 1 stand in the ring `items` at (number & (room - 1)).
  * Invariant: it is in the machine's `active` array exactly while it is not empty. Lives until sim_close,
  * since events and waits point to it after its handle is dead. */
@@ -154,6 +160,8 @@ struct sim_stream {
 	uint64_t fenced;            /* the first `fenced` items complete before what is enqueued next starts */
 	struct sim_extent *residents;
 	size_t resident_count, resident_room;
+	struct sim_known *known;    /* of users' streams, by its own waits and those of the streams it waited for */
+	size_t known_count, known_room;
 };
 
 /* Captures the first `sequence` items of `stream`; NULL: never recorded. Recorded in a capture: `capture` is
@@ -460,6 +468,10 @@ void sim_graphs_close(sim *s);
 void sim_overlap_enter(sim *s, struct sim_stream *st, const struct sim_work *w);
 /* What is enqueued from here on starts when the first `sequence` items, or nodes, have completed. */
 void sim_overlap_fence(struct sim_stream *st, uint64_t sequence);
+/* `st` has completed a wait for the first `sequence` items of `other`, or need not wait for them any more. */
+void sim_overlap_waited(struct sim_stream *st, struct sim_stream *other, uint64_t sequence);
+/* The host has seen the first `sequence` items of the stream completed, and with them what they waited for. */
+void sim_overlap_seen(struct sim_stream *st, uint64_t sequence);
 
 /* sim_schedule.c */
 bool sim_passed(const struct sim_stream *st, uint64_t sequence);

@@ -19,6 +19,57 @@ void sim_overlap_fence(struct sim_stream *st, uint64_t sequence)
 	st->fenced = max_u64(st->fenced, sequence);
 }
 
+/* A graph's items begin behind a wait, and a dead stream is given none: neither needs a fence. */
+static bool is_of_use(const struct sim_stream *st)
+{
+	return !st->graph && (st->value || st->thread || st->context->legacy == st);
+}
+
+/* Where the host has no memory the machine is stricter than it should be. */
+static void note_known(struct sim_stream *st, struct sim_stream *other, uint64_t sequence)
+{
+	if (other == st || !is_of_use(other))
+		return;
+	for (size_t i = 0; i < st->known_count; i++)
+		if (st->known[i].stream == other) {
+			st->known[i].sequence = max_u64(st->known[i].sequence, sequence);
+			return;
+		}
+	if (st->known_count == st->known_room) {
+		size_t room = st->known_room ? st->known_room * 2 : 8;
+		struct sim_known *grown = realloc(st->known, room * sizeof *grown);
+		if (!grown)
+			return;
+		st->known = grown;
+		st->known_room = room;
+	}
+	st->known[st->known_count++] = (struct sim_known){other, sequence};
+}
+
+static void forget_dead(struct sim_stream *st)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < st->known_count; i++)
+		if (is_of_use(st->known[i].stream))
+			st->known[kept++] = st->known[i];
+	st->known_count = kept;
+}
+
+void sim_overlap_waited(struct sim_stream *st, struct sim_stream *other, uint64_t sequence)
+{
+	forget_dead(st);
+	note_known(st, other, sequence);
+	for (size_t i = 0; i < other->known_count; i++)
+		note_known(st, other->known[i].stream, other->known[i].sequence);
+}
+
+void sim_overlap_seen(struct sim_stream *st, uint64_t sequence)
+{
+	sim_overlap_fence(st, sequence);
+	for (size_t i = 0; i < st->known_count; i++)
+		sim_overlap_fence(st->known[i].stream, st->known[i].sequence);
+}
+
 static void forget_before(struct sim_stream *st, uint64_t sequence)
 {
 	size_t gone = 0;

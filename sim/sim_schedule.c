@@ -87,6 +87,8 @@ static void run_head(sim *s, struct sim_stream *st)
 		if (st->completed != sequence)  /* an illegal access has killed the device */
 			return;
 	}
+	if (w->kind == SIM_WORK_WAIT)
+		sim_overlap_waited(st, w->other, w->sequence);
 	sim_complete(s, st);
 }
 
@@ -253,7 +255,7 @@ trz_status sim_stream_sync(sim *s, trz_context c, trz_stream stream)
 	if (call.status == TRZ_OK)
 		call.status = sim_block(s, st, sequence);
 	if (call.status == TRZ_OK)
-		sim_overlap_fence(st, sequence);
+		sim_overlap_seen(st, sequence);
 	return sim_leave(&call);
 }
 

@@ -187,9 +187,11 @@ static void free_queue(struct sim_stream *st)
 		sim_touch_drop(&st->items[n & (st->room - 1)]);
 	free(st->items);
 	free(st->residents);
+	free(st->known);
 	st->items = NULL;
 	st->residents = NULL;
-	st->room = st->resident_room = st->resident_count = 0;
+	st->known = NULL;
+	st->room = st->resident_room = st->resident_count = st->known_room = st->known_count = 0;
 }
 
 /* An idle one leaves its context's list; a busy one stays there until its context ends, since the legacy stream
@@ -404,7 +406,7 @@ trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
 		return TRZ_OK;
 	if (!sim_passed(e->stream, e->sequence))
 		return TRZ_NOT_READY;
-	sim_overlap_fence(e->stream, e->sequence);
+	sim_overlap_seen(e->stream, e->sequence);
 	return TRZ_OK;
 }
 
@@ -423,7 +425,7 @@ trz_status sim_event_wait(sim *s, trz_context context, trz_event event)
 		return TRZ_OK;
 	status = sim_block(s, st, sequence);
 	if (status == TRZ_OK)
-		sim_overlap_fence(st, sequence);
+		sim_overlap_seen(st, sequence);
 	return status;
 }
 
@@ -443,7 +445,11 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 	if (!e->stream)
 		return TRZ_OK;
 	sim_overlap_fence(st, e->stream == st ? e->sequence : st->enqueued);
-	if (e->stream == st || sim_passed(e->stream, e->sequence))
+	if (e->stream == st)
 		return TRZ_OK;
+	if (sim_passed(e->stream, e->sequence)) {
+		sim_overlap_waited(st, e->stream, e->sequence);
+		return TRZ_OK;
+	}
 	return sim_push_wait(s, st, e->stream, e->sequence);
 }

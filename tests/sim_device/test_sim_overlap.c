@@ -152,6 +152,30 @@ static void test_passed_ticket_fences(void **state)
 	}
 }
 
+/* The host asks an event of another stream, which has waited for the first, or has not. */
+static void test_passed_ticket_fences_what_its_stream_waited_for(void **state)
+{
+	(void)state;
+	for (int waited = 0; waited < 3; waited++) {
+		struct twins t = twins_open(0);
+		trz_stream other = NULL, third = NULL;
+		assert_int_equal(sim_stream_create(t.f.s, t.f.c, false, &other), TRZ_OK);
+		assert_int_equal(sim_stream_create(t.f.s, t.f.c, false, &third), TRZ_OK);
+		stamp(&t, t.a);
+		trz_event first = record_on(&t.f, t.st);
+		if (waited == 2)
+			sim_run(t.f.s, UINT64_MAX);  /* then the wait is none any more */
+		if (waited)
+			assert_int_equal(t.f.d->stream_wait(t.f.self, t.f.c, third, first), TRZ_OK);
+		assert_int_equal(t.f.d->stream_wait(t.f.self, t.f.c, other, record_on(&t.f, third)), TRZ_OK);
+		trz_event last = record_on(&t.f, other);
+		sim_run(t.f.s, UINT64_MAX);
+		assert_int_equal(t.f.d->event_query(t.f.self, t.f.c, last), TRZ_OK);
+		stamp_dependent(&t, t.b);
+		close_with(&t, !waited);
+	}
+}
+
 static void ignore(void *arg)
 {
 	(void)arg;
@@ -245,6 +269,7 @@ int main(void)
 		cmocka_unit_test(test_record_alone_fences_by_rule),
 		cmocka_unit_test(test_fence_at_the_wrong_place),
 		cmocka_unit_test(test_passed_ticket_fences),
+		cmocka_unit_test(test_passed_ticket_fences_what_its_stream_waited_for),
 		cmocka_unit_test(test_item_between_that_is_not_dependent),
 		cmocka_unit_test(test_row_of_dependent_items),
 		cmocka_unit_test(test_tile_laid_elsewhere),
