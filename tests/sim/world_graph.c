@@ -232,6 +232,24 @@ static struct world_graph *any_graph(struct actor *a)
 	return g->graph ? g : NULL;
 }
 
+/* An earlier graph may use as its own what a later one keeps. */
+static void forget_later_contents(struct actor *a, const struct world_graph *g)
+{
+	for (int i = 0; i < WORLD_GRAPHS; i++)
+		if (a->graphs[i].pool == g->pool && a->graphs[i].number > g->number)
+			a->graphs[i].launched = false;
+}
+
+bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p, unsigned number)
+{
+	for (int i = 0; i < WORLD_GRAPHS; i++) {
+		const struct world_graph *g = &a->graphs[i];
+		if (g->graph && g->pool == p && !g->stale && g->number < number)
+			return true;
+	}
+	return false;
+}
+
 static const char *launch_on(struct actor *a, struct world_graph *g, unsigned stream)
 {
 	struct world *w = a->w;
@@ -241,6 +259,7 @@ static const char *launch_on(struct actor *a, struct world_graph *g, unsigned st
 		return NULL;
 	MUST(w, sim_graph_launch(w->s, w->c, g->graph, handle_of(w, stream)));
 	g->launched = true;
+	forget_later_contents(a, g);
 	atomic_store(&g->pool->users, 1u << stream);
 	for (unsigned i = 0; i < g->count && chance(a, 2); i++) {
 		struct live l = look_up(w, g->blocks[i]);
@@ -260,7 +279,7 @@ const char *world_launch(struct actor *a)
 	return wrong;
 }
 
-/* A block that a graph has kept is the program's own from now on. */
+/* A block that a graph has kept is the program's own from now on; where an earlier graph may write to it, it goes. */
 static const char *take_over(struct actor *a, const struct world_graph *g, trz_addr address, bool *done)
 {
 	struct world *w = a->w;
@@ -278,8 +297,11 @@ static const char *take_over(struct actor *a, const struct world_graph *g, trz_a
 		wrong = world_verify(a, &l, l.stream);
 	if (*done && !wrong)
 		wrong = world_stamp(a, &l, l.stream);
+	bool goes = *done && world_may_be_overwritten(a, g->pool, g->number);
+	if (goes && !wrong)
+		wrong = world_free_one(a, &l, done);
 	world_leave(a, l.stream);
-	if (*done)
+	if (*done && !goes)
 		set_kept(w, &l, false);
 	return wrong;
 }

@@ -144,6 +144,9 @@ const char *world_begin_capture(struct actor *a);
 const char *world_capture_step(struct actor *a);
 const char *world_end_capture(struct actor *a);
 const char *world_launch(struct actor *a);
+
+/* Whether the pool has a graph made before that number, which may use as its own what was allocated later. */
+bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p, unsigned number);
 const char *world_destroy_graph(struct actor *a);
 const char *world_destroy_one(struct actor *a, struct world_graph *g);
 

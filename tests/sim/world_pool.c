@@ -2,6 +2,7 @@
  *
  * Private pools of a simulated world: allocations from them, diversions, checkpoints, and their end.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ unsigned world_expected_pool(struct actor *a, unsigned stream)
 	for (unsigned i = 0; i < w->actor_count && !w->free_running; i++)
 		for (unsigned k = 0; k < w->actors[i].diversion_count; k++) {
 			const struct world_diversion *d = &w->actors[i].diversions[k];
-			bool applies = d->stream < 0 ? i == a->index : d->stream == (int)stream;
+			bool applies = d->stream < 0 ? i == a->index : handle_of(w, (unsigned)d->stream) == handle_of(w, stream);
 			if (applies && (!newest || d->order > newest->order))
 				newest = d;
 		}
@@ -303,8 +304,11 @@ static const char *hold_again(struct actor *a, const struct world_pool *p, size_
 	if (!alone)
 		return world_wrong(w, "pool %u holds %#llx again, which was given to another", p->id,
 		                   (unsigned long long)l.address);
+	bool done;
 	if (!l.kept)
 		TRY(world_stamp(a, &l, l.stream));
+	if (!l.kept && world_may_be_overwritten(a, p, UINT_MAX))
+		return world_free_one(a, &l, &done);
 	world_give(w, &l);
 	return NULL;
 }
