@@ -24,6 +24,7 @@ struct live {
 	bool busy;               /* somebody is doing something with it */
 	bool kept;               /* a graph's, from launch to launch */
 	unsigned pool;           /* id of the private pool that it came from; 0: none */
+	unsigned owner;          /* number of the thread whose pool that is; 0: nobody's */
 };
 
 /* Invariant: list[i] ends at or before list[i + 1] begins. */

@@ -227,6 +227,12 @@ void world_hold(struct world *w, const struct live *l, uint64_t sign)
 	w->occupied += sign * l->size;
 }
 
+/* What is held of a pool may change at any moment by a restore: where all run at a time it is its owner's alone. */
+static bool may_take(const struct actor *a, const struct live *l)
+{
+	return !l->busy && !l->kept && (!a->w->free_running || !l->owner || l->owner == a->index + 1);
+}
+
 bool world_take(struct actor *a, struct live *l)
 {
 	struct world *w = a->w;
@@ -234,7 +240,7 @@ bool world_take(struct actor *a, struct live *l)
 	pthread_mutex_lock(&w->lock);
 	for (int tries = 0; tries < 8 && !found && w->shadow.count; tries++) {
 		struct live *any = &w->shadow.list[below(a, w->shadow.count)];
-		found = !any->busy && !any->kept;
+		found = may_take(a, any);
 		if (!found)
 			continue;
 		any->busy = true;
@@ -295,6 +301,7 @@ const char *world_receive(struct actor *a, void *p, const struct live *asked, ui
 	    info.size < l->requested)
 		return world_wrong(w, "%p of %llu bytes is not what was asked for", p, (unsigned long long)l->requested);
 	l->pool = world_pool_of(w, l->address);
+	l->owner = world_owner_of(w, l->pool);
 	if (l->pool != pool && !w->free_running)
 		return world_wrong(w, "%p, %llu bytes on stream %u, is from pool %u, not %u", p,
 		                   (unsigned long long)l->requested, l->stream, l->pool, pool);

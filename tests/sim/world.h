@@ -58,7 +58,7 @@ struct world_note {
  * memory is what launches write to. */
 struct world_pool {
 	trz_pool *pool;         /* NULL: none is here */
-	unsigned id;
+	atomic_uint id;
 	bool ours;              /* the reference of its making is still held */
 	bool captured;
 	bool filtered;          /* threads may have been given memory of it that do not know its actor */

@@ -119,6 +119,9 @@ const char *world_replace_stream(struct actor *a);
 /* Notes that a stream uses memory of a pool, outside of graphs. */
 void world_note_user(struct world *w, unsigned pool, unsigned stream);
 
+/* The number of the actor whose pool it is; 0: nobody's any more. */
+unsigned world_owner_of(struct world *w, unsigned pool);
+
 /* Where an allocation on the stream has to come from: a pool's id, or 0. */
 unsigned world_expected_pool(struct actor *a, unsigned stream);
 

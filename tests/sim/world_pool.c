@@ -28,6 +28,15 @@ void world_note_user(struct world *w, unsigned pool, unsigned stream)
 		}
 }
 
+unsigned world_owner_of(struct world *w, unsigned pool)
+{
+	for (unsigned i = 0; i < w->actor_count; i++)
+		for (int k = 0; k < WORLD_POOLS; k++)
+			if (pool && atomic_load(&w->actors[i].pools[k].id) == pool)
+				return i + 1;
+	return 0;
+}
+
 /* Only where actors take turns is there an answer. */
 unsigned world_expected_pool(struct actor *a, unsigned stream)
 {
@@ -65,7 +74,7 @@ const char *world_make_pool(struct actor *a)
 		return NULL;
 	MUST(w, trz_pool_create(w->heap, &p->pool));
 	MUST(w, trz_pool_query(w->heap, p->pool, &info));
-	p->id = info.id;
+	atomic_store(&p->id, info.id);
 	p->ours = true;
 	p->captured = p->filtered = false;
 	p->graphs_made = 0;
@@ -234,7 +243,7 @@ static const char *check_list(struct world *w, const struct world_pool *p, const
 /* Where others allocate from the pool at the same time nothing is known of what it holds. */
 static bool may_be_noted(const struct actor *a, const struct world_pool *p)
 {
-	return p && !p->diversions && !(a->capture.graph && a->capture.graph->pool == p);
+	return p && !p->diversions && !(p->filtered && a->w->free_running) && !(a->capture.graph && a->capture.graph->pool == p);
 }
 
 const char *world_checkpoint(struct actor *a)

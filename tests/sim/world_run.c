@@ -149,10 +149,12 @@ static const char *end_captures(struct actor *a, uint64_t arg)
 	return NULL;
 }
 
-/* Nobody is in the way any more. */
+/* Nobody is in the way any more, and all work has been waited for. */
 static const char *end_pools(struct actor *a, uint64_t arg)
 {
 	(void)arg;
+	for (int i = 0; i < WORLD_POOLS; i++)
+		atomic_store(&a->pools[i].users, 0);
 	for (int i = 0; i < WORLD_GRAPHS; i++)
 		if (a->graphs[i].graph)
 			TRY(world_destroy_one(a, &a->graphs[i]));
@@ -195,8 +197,8 @@ static void free_other_process(struct world *w)
 static const char *give_all_back(struct world *w)
 {
 	TRY(let_all(w, end_captures, 0));
-	TRY(let_all(w, end_pools, 0));
 	MUST(w, sim_device_sync(w->s, 0));  /* host functions free, too */
+	TRY(let_all(w, end_pools, 0));
 	TRY(let_all(w, free_own, 0));
 	TRY(let_all(w, poll, 0));
 	MUST(w, sim_device_sync(w->s, 0));

@@ -216,7 +216,7 @@ const char *world_free_in_callback(struct actor *a)
 	struct live l;
 	if (!world_take(a, &l))
 		return NULL;
-	if (l.moved || !world_enter(a, l.stream)) {
+	if (l.moved || (l.owner && w->free_running) || !world_enter(a, l.stream)) {
 		world_give(w, &l);
 		return NULL;
 	}
