@@ -8,7 +8,7 @@
 #include "world.h"
 #include "world_parts.h"
 
-enum { BLOCKS = 2000, SEEDS = 24 };
+enum { BLOCKS = 2000, SEEDS = 96 };
 
 static struct world world;
 
@@ -36,7 +36,7 @@ static void fill(unsigned streams)
 static void trim_exactly(uint64_t seed, unsigned streams)
 {
 	must(world_open(&world, seed));
-	if (!world.vmm || world.stream_count < streams) {
+	if (!world.vmm || world.graphs || world.stream_count < streams) {
 		world_close(&world);
 		return;
 	}

@@ -147,7 +147,7 @@ const char *world_open(struct world *w, uint64_t seed)
 		return world_wrong(w, "trz_open: %s", trz_last_error());
 	if (w->shared)
 		TRY(open_other(w));
-	return show_streams(w);
+	return w->graphs ? show_streams(w) : NULL;
 }
 
 void world_close(struct world *w)

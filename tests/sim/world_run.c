@@ -228,6 +228,8 @@ const char *world_end(struct world *w)
 {
 	unsigned actors = w->actor_count;
 	w->actor_count = 1;  /* what one thread has done it ends alone */
+	for (unsigned i = 0; i < w->stream_count; i++)
+		w->streams[i].owner = w->streams[i].owner < 0 ? -1 : 0;
 	const char *wrong = give_all_back(w);
 	w->actor_count = actors;
 	return wrong ? wrong : close_heap(w);
