@@ -198,7 +198,9 @@ static trz_status alloc_checked(trz_heap *h, struct pool *p, unsigned apart, siz
 	if (status != TRZ_OK)
 		return status;
 	bool captured = capture.status != TRZ_CAPTURE_NONE;
-	struct pool *diverted = !p && pool_diverting(h) ? pool_divert(h, stream, &capture) : NULL;
+	struct pool *diverted = NULL;
+	if (!p && pool_diverting(h) && (status = pool_divert(h, stream, &capture, &diverted)) != TRZ_OK)
+		return trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
 	if (captured && !p && !diverted)
 		return captured_without_pool(stream);
 	poll_if_wanted(h);

@@ -10,35 +10,45 @@
 /* Its address is the thread's name. */
 static _Thread_local char thread_mark;
 
-static bool same_capture(trz_heap *h, const struct diversion *d, const struct capture *capture)
+static trz_status same_capture(trz_heap *h, const struct diversion *d, const struct capture *capture, bool *same)
 {
 	struct capture other;
-	return capture->status != TRZ_CAPTURE_NONE &&
-	       driver_stream_capture(&h->driver, d->stream, &other.status, &other.id) == TRZ_OK &&
-	       other.status != TRZ_CAPTURE_NONE && other.id == capture->id;
+	if (capture->status == TRZ_CAPTURE_NONE)
+		return TRZ_OK;
+	trz_status status = driver_stream_capture(&h->driver, d->stream, &other.status, &other.id);
+	*same = status == TRZ_OK && other.status != TRZ_CAPTURE_NONE && other.id == capture->id;
+	return status;
 }
 
-static bool takes(trz_heap *h, const struct diversion *d, trz_stream stream, const struct capture *capture)
+static trz_status ask(trz_heap *h, const struct diversion *d, trz_stream stream, const struct capture *capture,
+                      bool *takes)
 {
-	if (d->thread)
-		return d->owner == &thread_mark;
-	return d->captured ? same_capture(h, d, capture) : d->filter(d->user, stream);
+	*takes = false;
+	if (d->captured)
+		return same_capture(h, d, capture, takes);
+	*takes = d->thread ? d->owner == &thread_mark : d->filter(d->user, stream);
+	return TRZ_OK;
 }
 
-struct pool *pool_divert(trz_heap *h, trz_stream stream, const struct capture *capture)
+trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *capture, struct pool **out)
 {
 	struct pool *p = NULL;
+	trz_status status = TRZ_OK;
+	bool takes;
 	pthread_rwlock_rdlock(&h->divert_lock);
-	for (const struct diversion *d = h->diversions; d && !p; d = d->next)
-		if (takes(h, d, stream, capture))
+	for (const struct diversion *d = h->diversions; d && !p && status == TRZ_OK; d = d->next) {
+		status = ask(h, d, stream, capture, &takes);
+		if (status == TRZ_OK && takes)
 			p = d->pool;
+	}
 	if (p) {
 		heap_lock(h);
 		p->users++;
 		heap_unlock(h);
 	}
 	pthread_rwlock_unlock(&h->divert_lock);
-	return p;
+	*out = p;
+	return status;
 }
 
 trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)

@@ -350,6 +350,36 @@ static void test_streams_of_a_capture(void **state)
 	rig_close(&r);
 }
 
+/* A capture that the driver does not tell about for once: no other pool takes its place. */
+static void test_a_capture_that_is_not_known(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_pool *pool = new_pool(&r), *eager = new_pool(&r);
+	trz_stream stream = rig_stream(&r);
+	sim_graph graph;
+	void *p = NULL;
+	assert_ok(trz_pool_begin(r.heap, eager, NULL, NULL));
+	assert_ok(trz_pool_begin_capture(r.heap, pool, stream));
+	assert_ok(sim_capture_begin(r.s, r.c, stream, TRZ_CAPTURE_RELAXED));
+	for (uint64_t nth = 1; nth <= 2; nth++) {
+		sim_fault_nth(r.s, 1ull << SIM_SLOT_stream_capture, nth, false, TRZ_ERROR_DRIVER);
+		assert_error(trz_alloc(r.heap, MIB(5), 0, stream, &p), TRZ_ERROR_DRIVER, "stream");
+	}
+	assert_ok(trz_alloc(r.heap, MIB(5), 0, stream, &p));
+	assert_int_equal(info_of(&r, pool).allocations, 1);
+	assert_false(info_of(&r, eager).pinned);
+	assert_ok(sim_capture_end(r.s, r.c, stream, &graph));
+	assert_ok(trz_pool_end(r.heap, pool));
+	assert_ok(trz_pool_end(r.heap, eager));
+	rig_free(&r, p);
+	rig_sync(&r);
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_ok(trz_pool_release(r.heap, eager));
+	rig_close(&r);
+}
+
 static void test_checkpoints(void **state)
 {
 	(void)state;
@@ -527,6 +557,7 @@ int main(void)
 		cmocka_unit_test(test_the_end_of_a_pool_leaves_captures_alone),
 		cmocka_unit_test(test_graphs_share_a_pool),
 		cmocka_unit_test(test_streams_of_a_capture),
+		cmocka_unit_test(test_a_capture_that_is_not_known),
 		cmocka_unit_test(test_checkpoints),
 		cmocka_unit_test(test_checkpoints_that_cannot_be_restored),
 		cmocka_unit_test(test_checkpoints_of_several_streams),
