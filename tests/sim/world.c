@@ -135,8 +135,7 @@ const char *world_check(struct world *w)
 
 bool world_tolerates(const struct world *w, trz_status status)
 {
-	/* CAPTURE: the heap could not find out which capture it is. */
-	return w->faulty && (status == TRZ_ERROR_DRIVER || status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_CAPTURE);
+	return w->faulty && (status == TRZ_ERROR_DRIVER || status == TRZ_ERROR_OUT_OF_MEMORY);
 }
 
 /* Where all run at a time only calls that the program does not make itself can be made to fail. The capture mode of a
