@@ -22,7 +22,8 @@ struct live {
 	bool read_elsewhere;     /* by a stream that nothing orders before the owner's */
 	bool moved;              /* the stream that it was allocated on is gone: `stream` has taken it over */
 	bool busy;               /* somebody is doing something with it */
-	bool kept;               /* a graph's, from launch to launch */
+	bool kept;               /* a graph's, from launch to launch, or another process's */
+	bool shareable;          /* may be exported */
 	unsigned pool;           /* id of the private pool that it came from; 0: none */
 	unsigned owner;          /* number of the thread whose pool that is; 0: nobody's */
 };

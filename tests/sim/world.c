@@ -232,14 +232,14 @@ static bool may_take(const struct actor *a, const struct live *l)
 	return !l->busy && !l->kept && (!a->w->free_running || !l->owner || l->owner == a->index + 1);
 }
 
-bool world_take(struct actor *a, struct live *l)
+static bool take(struct actor *a, struct live *l, unsigned tries, bool shareable)
 {
 	struct world *w = a->w;
 	bool found = false;
 	pthread_mutex_lock(&w->lock);
-	for (int tries = 0; tries < 8 && !found && w->shadow.count; tries++) {
+	while (tries-- && !found && w->shadow.count) {
 		struct live *any = &w->shadow.list[below(a, w->shadow.count)];
-		found = may_take(a, any);
+		found = may_take(a, any) && (any->shareable || !shareable);
 		if (!found)
 			continue;
 		any->busy = true;
@@ -247,6 +247,24 @@ bool world_take(struct actor *a, struct live *l)
 	}
 	pthread_mutex_unlock(&w->lock);
 	return found;
+}
+
+bool world_take(struct actor *a, struct live *l)
+{
+	return take(a, l, 8, false);
+}
+
+bool world_take_shareable(struct actor *a, struct live *l)
+{
+	return take(a, l, 200, true);
+}
+
+struct live world_look_up(struct world *w, trz_addr address)
+{
+	pthread_mutex_lock(&w->lock);
+	struct live l = w->shadow.list[shadow_find(&w->shadow, address)];
+	pthread_mutex_unlock(&w->lock);
+	return l;
 }
 
 void world_give(struct world *w, const struct live *l)

@@ -28,6 +28,7 @@ enum {
 	WORLD_GRAPHS = 5,
 	WORLD_DIVERSIONS = 2,
 	WORLD_BLOCKS = 12,     /* of a capture or a graph */
+	WORLD_EXPORTS = 3,
 	WORLD_TILES = 8,       /* of the other process */
 	WORLD_PROFILES = 3,
 	WORLD_TEXT = 700
@@ -94,6 +95,15 @@ struct world_diversion {
 	int stream;                 /* whose allocations; -1: those of the thread */
 };
 
+/* Memory that the other process has, too. */
+struct world_export {
+	trz_addr address;           /* 0: none */
+	uint64_t size, tag;         /* the tag is of the stamp that the other process has left there */
+	bool freed;                 /* here, meanwhile */
+	trz_addr there;
+	trz_handle handle;          /* the other process's */
+};
+
 struct world;
 
 struct actor {
@@ -107,6 +117,7 @@ struct actor {
 	struct world_capture capture;
 	struct world_diversion diversions[WORLD_DIVERSIONS];
 	unsigned diversion_count;
+	struct world_export exports[WORLD_EXPORTS];
 	/* its thread */
 	pthread_t thread;
 	const char *(*work)(struct actor *a, uint64_t arg);  /* NULL: waits for some */
@@ -119,14 +130,15 @@ struct world {
 	/* decided by the seed */
 	uint64_t capacity, fill_target, lag, run_most;
 	unsigned live_most, stream_count, actor_count, profiles[WORLD_PROFILES];
-	bool vmm, graphs, dependent, faulty, shared, waits;
+	bool vmm, graphs, dependent, faulty, shared, waits, peers;
 	int legacy;                      /* index of the legacy default stream; -1: none */
 	char conf[256];
 	/* what is there */
 	sim *s, *other;                  /* `other`: another process on the device; NULL: there is none */
 	const trz_driver *d;
-	trz_context c;
+	trz_context c, other_context, peer;  /* `peer`: of a second device; NULL: there is none */
 	trz_heap *heap;
+	atomic_bool peer_enabled;
 	struct world_stream streams[WORLD_STREAMS];
 	struct actor actors[WORLD_ACTORS];
 	pthread_rwlock_t capture_lock;   /* for reading: a capture is under way; for writing: the host waits for the device */

@@ -55,11 +55,13 @@ static void choose_program(struct world *w)
 	w->faulty = world_below(w, 4) == 0;
 	w->shared = world_below(w, 4) == 0;
 	w->waits = world_below(w, 2);
+	w->peers = world_below(w, 4) == 0;
 }
 
 static sim_config machine(struct world *w)
 {
 	return (sim_config){
+		.devices = w->peers ? 2 : 1,
 		.capacity = w->capacity,
 		.continue_on_violation = true,
 		.no_vmm = !w->vmm && world_below(w, 2),
@@ -109,6 +111,7 @@ static const char *open_other(struct world *w)
 	trz_status status = sim_open(&config, &w->other);
 	close(fd);
 	MUST(w, status);
+	MUST(w, sim_context_primary(w->other, 0, &w->other_context));
 	return NULL;
 }
 
@@ -142,6 +145,8 @@ const char *world_open(struct world *w, uint64_t seed)
 	w->d = sim_driver(w->s);
 	if (sim_context_primary(w->s, 0, &w->c) != TRZ_OK || open_streams(w) != TRZ_OK)
 		return world_wrong(w, "streams: %s", trz_last_error());
+	if (w->peers)
+		MUST(w, sim_context_primary(w->s, 1, &w->peer));
 	trz_open_params params = {.config = w->conf, .driver = w->d};
 	if (trz_open(&params, &w->heap) != TRZ_OK)
 		return world_wrong(w, "trz_open: %s", trz_last_error());

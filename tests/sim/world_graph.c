@@ -9,14 +9,6 @@
 
 /* ---- blocks of a graph ------------------------------------------------------------------------------------ */
 
-static struct live look_up(struct world *w, trz_addr address)
-{
-	pthread_mutex_lock(&w->lock);
-	struct live l = w->shadow.list[shadow_find(&w->shadow, address)];
-	pthread_mutex_unlock(&w->lock);
-	return l;
-}
-
 /* The graph's, and nobody else's business. */
 static void set_kept(struct world *w, struct live *l, bool kept)
 {
@@ -131,7 +123,7 @@ static const char *allocate(struct actor *a)
 static const char *release(struct actor *a, struct world_graph *g, unsigned i)
 {
 	struct world *w = a->w;
-	struct live l = look_up(w, g->blocks[i]);
+	struct live l = world_look_up(w, g->blocks[i]);
 	unsigned other = any_lane(a);
 	bool elsewhere = other != l.stream && chance(a, 4);
 	g->blocks[i] = g->blocks[--g->count];
@@ -151,7 +143,7 @@ static const char *release(struct actor *a, struct world_graph *g, unsigned i)
 static const char *use(struct actor *a, struct world_graph *g, unsigned i)
 {
 	struct world *w = a->w;
-	struct live l = look_up(w, g->blocks[i]);
+	struct live l = world_look_up(w, g->blocks[i]);
 	unsigned other = any_lane(a);
 	TRY(world_order(w, l.stream, other));
 	TRY(world_verify(a, &l, other));
@@ -203,7 +195,7 @@ static const char *wind_up(struct actor *a)
 	for (unsigned i = 1; i < c->lane_count; i++)
 		TRY(world_order(w, c->lanes[i], c->lanes[0]));
 	for (unsigned i = 0; i < g->count; i++) {
-		struct live l = look_up(w, g->blocks[i]);
+		struct live l = world_look_up(w, g->blocks[i]);
 		TRY(world_verify(a, &l, c->lanes[0]));
 		l.read_elsewhere = false;
 		set_kept(w, &l, true);
@@ -262,7 +254,7 @@ static const char *launch_on(struct actor *a, struct world_graph *g, unsigned st
 	forget_later_contents(a, g);
 	atomic_store(&g->pool->users, 1u << stream);
 	for (unsigned i = 0; i < g->count && chance(a, 2); i++) {
-		struct live l = look_up(w, g->blocks[i]);
+		struct live l = world_look_up(w, g->blocks[i]);
 		TRY(world_verify(a, &l, stream));
 	}
 	return NULL;
@@ -283,11 +275,11 @@ const char *world_launch(struct actor *a)
 static const char *take_over(struct actor *a, const struct world_graph *g, trz_addr address, bool *done)
 {
 	struct world *w = a->w;
-	struct live l = look_up(w, address);
+	struct live l = world_look_up(w, address);
 	*done = world_enter(a, l.stream);
 	if (!*done)
 		return NULL;
-	if (look_up(w, address).stream != l.stream) {  /* another one has taken it over meanwhile */
+	if (world_look_up(w, address).stream != l.stream) {  /* another one has taken it over meanwhile */
 		world_leave(a, l.stream);
 		*done = false;
 		return NULL;

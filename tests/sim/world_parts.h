@@ -73,6 +73,10 @@ const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done);
 
 /* A random block that nobody is busy with, busy from now on. false: none was found. */
 bool world_take(struct actor *a, struct live *l);
+bool world_take_shareable(struct actor *a, struct live *l);
+
+/* A block that nobody but the caller touches. */
+struct live world_look_up(struct world *w, trz_addr address);
 
 /* The end of being busy, with what has changed. */
 void world_give(struct world *w, const struct live *l);
@@ -152,6 +156,17 @@ const char *world_launch(struct actor *a);
 bool world_may_be_overwritten(const struct actor *a, const struct world_pool *p, unsigned number);
 const char *world_destroy_graph(struct actor *a);
 const char *world_destroy_one(struct actor *a, struct world_graph *g);
+
+/* ---- world_share.c ---- */
+
+const char *world_allocate_apart(struct actor *a);
+const char *world_grow(struct actor *a);
+const char *world_free_after(struct actor *a);
+const char *world_export(struct actor *a);
+const char *world_end_export(struct actor *a);
+const char *world_end_one_export(struct actor *a, struct world_export *e);
+const char *world_enable_peer(struct actor *a);
+const char *world_read_by_peer(struct actor *a);
 
 /* ---- world_actions.c ---- */
 

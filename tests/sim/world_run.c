@@ -155,6 +155,9 @@ static const char *end_pools(struct actor *a, uint64_t arg)
 	(void)arg;
 	for (int i = 0; i < WORLD_POOLS; i++)
 		atomic_store(&a->pools[i].users, 0);
+	for (int i = 0; i < WORLD_EXPORTS; i++)
+		if (a->exports[i].address)
+			TRY(world_end_one_export(a, &a->exports[i]));
 	for (int i = 0; i < WORLD_GRAPHS; i++)
 		if (a->graphs[i].graph)
 			TRY(world_destroy_one(a, &a->graphs[i]));
