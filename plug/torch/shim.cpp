@@ -694,11 +694,19 @@ public:
 	cca::ShareableHandle shareIpcHandle(void *ptr) override;
 	std::shared_ptr<void> getIpcDevPtr(std::string handle) override;
 
-	cudaError_t memcpyAsync(void *dst, int dst_device, const void *src, int src_device, size_t count,
-	                        cudaStream_t stream, bool) override
+	/* From now on `device` may use memory of `owner`. */
+	void enablePeerAccess(DeviceIndex device, DeviceIndex owner) override
 	{
-		/* Memory that is mapped by the driver's virtual memory functions has no mapping on other devices. */
-		if (dst_device == src_device)
+		CUDAPluggableAllocator::enablePeerAccess(device, owner);
+		trz_status status = trz_enable_peer(heap_of(owner), device, true);
+		TORCH_CHECK(status == TRZ_OK || status == TRZ_ERROR_NOT_SUPPORTED, "terrazzo: ", trz_last_error());
+	}
+
+	cudaError_t memcpyAsync(void *dst, int dst_device, const void *src, int src_device, size_t count,
+	                        cudaStream_t stream, bool p2p_enabled) override
+	{
+		/* Without peer access memory has no mapping on other devices. */
+		if (dst_device == src_device || p2p_enabled)
 			return cudaMemcpyAsync(dst, src, count, cudaMemcpyDeviceToDevice, stream);
 		return cudaMemcpyPeerAsync(dst, dst_device, src, src_device, count, stream);
 	}

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# modes: shim
+"""Two devices in one process: each has a heap of its own. A simulated machine is asked for two by the environment."""
+import os
+import unittest
+
+os.environ.setdefault("TERRAZZO_SIM_DEVICES", "2")
+
+import torch  # noqa: E402
+
+from common import MIB, Case, bytes_on_device, main  # noqa: E402
+
+
+@unittest.skipUnless(torch.cuda.device_count() > 1, "needs two devices")
+class Devices(Case):
+    def test_copies_between_devices(self):
+        expected = torch.arange(100_000)
+        there = expected.to("cuda:0").to("cuda:1")
+        self.assertTrue(torch.equal(there.cpu(), expected))
+
+    def test_each_device_counts_its_own(self):
+        before = [torch.cuda.memory_allocated(i) for i in range(2)]
+        x = bytes_on_device(3 * MIB, "cuda:1")
+        self.assertEqual(torch.cuda.memory_allocated(0), before[0])
+        self.assertEqual(torch.cuda.memory_allocated(1), before[1] + 3 * MIB)
+        with torch.cuda.device(0):
+            del x  # freed while another device is current
+        self.assertEqual([torch.cuda.memory_allocated(i) for i in range(2)], before)
+
+    def test_allocations_of_both_in_turns(self):
+        before = [torch.cuda.memory_allocated(i) for i in range(2)]
+        held = [bytes_on_device(1000 * i + 1, f"cuda:{i % 2}") for i in range(200)]
+        self.assertEqual(len({t.data_ptr() for t in held}), 200)
+        del held
+        self.assertEqual([torch.cuda.memory_allocated(i) for i in range(2)], before)
+
+    def test_snapshots_have_both(self):
+        x, y = bytes_on_device(MIB, "cuda:0"), bytes_on_device(MIB, "cuda:1")
+        self.assertEqual({s["device"] for s in torch.cuda.memory_snapshot()}, {0, 1})
+        self.assertEqual(len(torch.cuda.memory._snapshot()["device_traces"]), 2)
+        del x, y
+
+
+if __name__ == "__main__":
+    main()
