@@ -332,6 +332,10 @@ static uint64_t next_tile(const struct growth *g, uint64_t missing)
 		return 0;
 	if (g->effort == GROW_HARD)
 		return min_u64(missing, h->config.tile_size);
+	/* Large tiles end with the block that they are made for: one that two share is free only when both are
+	 * (docs/decisions/0013-tiles-end-with-blocks.md). */
+	if (size >= 3 * h->config.tile_size && missing >= size / 2 && missing <= size + size / 4)
+		size = missing;
 	return size <= left ? size : min_u64(missing, left);
 }
 
