@@ -148,8 +148,9 @@ void world_arm(struct actor *a)
 	                                  1ull << SIM_SLOT_mem_info | 1ull << SIM_SLOT_event_query;
 	static const double probabilities[] = {0.02, 0.2, 0.7};
 	struct world *w = a->w;
+	uint64_t slots = w->free_running ? heaps_own : ~(1ull << SIM_SLOT_capture_mode);
 	if (w->faulty && chance(a, 8))
-		sim_fault_probability(w->s, w->free_running ? heaps_own : ~(1ull << SIM_SLOT_capture_mode), probabilities[below(a, 3)],
+		sim_fault_probability(w->s, slots, probabilities[below(a, 3)],
 		                      chance(a, 2) ? TRZ_ERROR_OUT_OF_MEMORY : TRZ_ERROR_DRIVER);
 }
 
@@ -323,6 +324,7 @@ const char *world_receive(struct actor *a, void *p, const struct live *asked, ui
 		return world_wrong(w, "%p, %llu bytes on stream %u, is from pool %u, not %u", p,
 		                   (unsigned long long)l->requested, l->stream, l->pool, pool);
 	size_t other;
+	TRY(world_check_registered(w, l->address, l->size));
 	pthread_mutex_lock(&w->lock);
 	bool alone = shadow_add(&w->shadow, *l, &other);
 	uint64_t tag = alone ? 0 : w->shadow.list[other].tag;

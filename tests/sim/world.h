@@ -71,7 +71,7 @@ struct world_pool {
 	struct world_note note;
 };
 
-/* A capture under way, and the graph that comes of it. The blocks that it keeps are live, and written by each launch. */
+/* A capture under way, and the graph that comes of it. What it keeps is live, and written by each launch. */
 struct world_graph {
 	sim_graph graph;        /* 0: none yet */
 	struct world_pool *pool;
@@ -102,6 +102,11 @@ struct world_export {
 	bool freed;                 /* here, meanwhile */
 	trz_addr there;
 	trz_handle handle;          /* the other process's */
+};
+
+/* Addresses that the heap has said to have memory. */
+struct world_span {
+	trz_addr begin, end;
 };
 
 struct world;
@@ -135,13 +140,14 @@ struct world {
 	char conf[256];
 	/* what is there */
 	sim *s, *other;                  /* `other`: another process on the device; NULL: there is none */
-	const trz_driver *d;
+	const trz_driver *d;             /* the machine's */
+	trz_driver watch;                /* what the heap is given instead (world_watch.c) */
 	trz_context c, other_context, peer;  /* `peer`: of a second device; NULL: there is none */
 	trz_heap *heap;
 	atomic_bool peer_enabled;
 	struct world_stream streams[WORLD_STREAMS];
 	struct actor actors[WORLD_ACTORS];
-	pthread_rwlock_t capture_lock;   /* for reading: a capture is under way; for writing: the host waits for the device */
+	pthread_rwlock_t capture_lock;   /* for reading: something is captured; for writing: the host waits for all */
 	pthread_mutex_t foreign;         /* of the program: its host functions take it, too */
 	unsigned diversions_made;
 	/* guarded by `lock` */
@@ -150,6 +156,8 @@ struct world {
 	uint64_t count[2], requested[2], allocated[2], rounding, occupied;  /* what callers hold, by [small, large] */
 	trz_handle tiles[WORLD_TILES];   /* of the other process */
 	uint64_t tile_sizes[WORLD_TILES], other_used;
+	struct world_span *spans;        /* by address, disjoint */
+	size_t span_count, span_room;
 	uint64_t ooms;
 	char wrong[WORLD_TEXT];
 	/* the conductor */
@@ -162,6 +170,9 @@ struct world {
 
 /* A world with its heap open and nothing allocated. */
 const char *world_open(struct world *w, uint64_t seed);
+
+/* Opens its heap, over the driver given, or the watched one of the world. */
+const char *world_open_heap(struct world *w, const trz_driver *driver);
 
 /* One event of the first actor, in this thread, and the checks after it. */
 const char *world_step(struct world *w);

@@ -170,5 +170,5 @@ const char *world_act(struct actor *a)
 		sim_run(w->s, below(a, w->run_most + 1));
 	else
 		sim_tick(w->s, w->lag);
-	return NULL;
+	return atomic_load(&w->failed) ? w->wrong : NULL;  /* by a host function, or the watch */
 }

@@ -3,6 +3,7 @@
  * What a seed decides about a simulated world before anything happens in it.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -147,9 +148,8 @@ const char *world_open(struct world *w, uint64_t seed)
 		return world_wrong(w, "streams: %s", trz_last_error());
 	if (w->peers)
 		MUST(w, sim_context_primary(w->s, 1, &w->peer));
-	trz_open_params params = {.config = w->conf, .driver = w->d};
-	if (trz_open(&params, &w->heap) != TRZ_OK)
-		return world_wrong(w, "trz_open: %s", trz_last_error());
+	world_watch(w);
+	TRY(world_open_heap(w, NULL));
 	if (w->shared)
 		TRY(open_other(w));
 	return w->graphs ? show_streams(w) : NULL;
@@ -166,6 +166,7 @@ void world_close(struct world *w)
 	if (w->s)
 		sim_close(w->s);
 	shadow_clear(&w->shadow);
+	free(w->spans);
 	pthread_rwlock_destroy(&w->capture_lock);
 	for (int i = 0; i < WORLD_STREAMS; i++)
 		pthread_rwlock_destroy(&w->streams[i].lock);

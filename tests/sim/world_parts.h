@@ -105,6 +105,13 @@ bool world_tolerates(const struct world *w, trz_status status);
 void world_arm(struct actor *a);
 void world_disarm(struct actor *a);
 
+/* ---- world_watch.c ---- */
+
+void world_watch(struct world *w);
+
+/* Whether the heap has said that there is memory. */
+const char *world_check_registered(struct world *w, trz_addr address, uint64_t size);
+
 /* ---- world_uses.c ---- */
 
 uint64_t world_random_size(struct actor *a);

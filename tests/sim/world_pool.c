@@ -57,7 +57,9 @@ unsigned world_pool_of(struct world *w, trz_addr address)
 	trz_heap *h = w->heap;
 	heap_lock(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	const struct lane *home = !entry ? NULL : pagemap_is_slab(entry) ? pagemap_slab(entry)->home : pagemap_block(entry)->home;
+	const struct lane *home = NULL;
+	if (entry)
+		home = pagemap_is_slab(entry) ? pagemap_slab(entry)->home : pagemap_block(entry)->home;
 	unsigned id = home ? pool_id(home->pool) : 0;
 	heap_unlock(h);
 	return id;
@@ -243,7 +245,8 @@ static const char *check_list(struct world *w, const struct world_pool *p, const
 /* Where others allocate from the pool at the same time nothing is known of what it holds. */
 static bool may_be_noted(const struct actor *a, const struct world_pool *p)
 {
-	return p && !p->diversions && !(p->filtered && a->w->free_running) && !(a->capture.graph && a->capture.graph->pool == p);
+	bool captured = p && a->capture.graph && a->capture.graph->pool == p;
+	return p && !captured && !p->diversions && !(p->filtered && a->w->free_running);
 }
 
 const char *world_checkpoint(struct actor *a)
@@ -359,7 +362,8 @@ static const char *put_back(struct actor *a, struct world_pool *p, const struct 
 }
 
 /* Enters the streams of what is held and what was; false: one cannot be entered, none has been. */
-static bool enter_streams(struct actor *a, const struct world_pool *p, const struct live *list, size_t count, unsigned *set)
+static bool enter_streams(struct actor *a, const struct world_pool *p, const struct live *list, size_t count,
+                          unsigned *set)
 {
 	unsigned wanted = 0;
 	*set = 0;

@@ -228,7 +228,7 @@ const char *world_end_export(struct actor *a)
 	return e->address ? world_end_one_export(a, e) : NULL;
 }
 
-/* ---- peers -------------------------------------------------------------------------------------------------------- */
+/* ---- peers ---------------------------------------------------------------------------------------------- */
 
 /* The other device may read what has been laid before, what will be, and what is laid anew. */
 const char *world_enable_peer(struct actor *a)
