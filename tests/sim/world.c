@@ -33,8 +33,9 @@ const char *world_wrong(struct world *w, const char *format, ...)
 
 const char *world_failed(struct world *w, const char *call, trz_status status)
 {
-	return world_wrong(w, "%s: %s: %s; driver: %s", call, trz_status_name(status), trz_last_error(),
-	                   trz_driver_last_error());
+	const char *violation = sim_first_violation(w->s);
+	return world_wrong(w, "%s: %s: %s; driver: %s%s%s", call, trz_status_name(status), trz_last_error(),
+	                   trz_driver_last_error(), violation ? "; violation: " : "", violation ? violation : "");
 }
 
 /* ---- which tiles are touched ---------------------------------------------------------------------------- */

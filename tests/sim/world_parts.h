@@ -8,7 +8,10 @@
 #include "prng.h"
 #include "world.h"
 
-enum { WORLD_SIZE_PROFILES = 7 };
+enum {
+	WORLD_SIZE_PROFILES = 7,
+	WORLD_GONE = 1 << WORLD_STREAMS  /* among the streams that a pool has served: one that is no more */
+};
 
 #define TRY(call) \
 	do { \

@@ -345,6 +345,8 @@ static void replace_user(struct world *w, unsigned from, unsigned to)
 			if (atomic_load(&p->users) >> from & 1)
 				atomic_fetch_or(&p->users, 1u << to);
 			atomic_fetch_and(&p->users, ~(1u << from));
+			if (atomic_load(&p->served) >> from & 1)
+				atomic_fetch_or(&p->served, 1u << to | WORLD_GONE);
 		}
 }
 
