@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the tests: three planted bugs, each of which the simulated worlds have to notice, by every means that
- * is there to notice it.
+ * Tests of the tests: planted bugs, each of which the simulated worlds, or a small scene on the simulated device, have
+ * to notice. Those of streams and of what is around them are in test_planted_order.c.
  */
 #include "heap.h"
 #include "rig.h"

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tests of the tests, continued: bugs about order, addresses and locks, planted into the heap or between it and its
+ * driver, and who notices them. Each scene is also played without its bug.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "heap.h"
+#include "pool.h"
+#include "rig.h"
+#include "world.h"
+
+static struct world world;
+
+/* Plays worlds of a kind until one of them notices something; NULL: `most` have not. `spoil` changes the driver of the
+ * heap; `plant` does something to the heap before each event. */
+static const char *first_noticed(void (*spoil)(trz_driver *driver), bool (*fit)(void), void (*plant)(void), int most)
+{
+	static char noticed[WORLD_TEXT];
+	for (uint64_t seed = 1; most > 0; seed++) {
+		const char *wrong = world_open(&world, seed);
+		if (wrong || !fit()) {
+			assert_null(wrong);
+			world_close(&world);
+			continue;
+		}
+		most--;
+		trz_driver driver = world.watch;
+		if (spoil) {
+			spoil(&driver);
+			assert_ok(trz_close(world.heap));
+			assert_null(world_open_heap(&world, &driver));
+		}
+		for (int i = 0; i < 4000 && !wrong; i++) {
+			if (plant)
+				plant();
+			wrong = world_step(&world);
+		}
+		if (!wrong)
+			wrong = world_end(&world);
+		if (wrong)
+			memcpy(noticed, wrong, sizeof noticed);
+		world_close(&world);
+		if (wrong)
+			return noticed;
+	}
+	return NULL;
+}
+
+/* ---- a flip without a fence, under dependent launches ---------------------------------------------------------- */
+
+static bool is_dependent(void)
+{
+	return world.vmm && world.dependent && !world.faulty && !world.graphs && world.actor_count == 1;
+}
+
+/* The heap waits on a stream for an event that was recorded there for the fence's sake alone. */
+static struct {
+	trz_event event;
+	trz_stream stream;
+} last_record;
+
+static trz_status remember_record(void *self, trz_context context, trz_event event, trz_stream stream)
+{
+	last_record.event = event;
+	last_record.stream = stream;
+	return world.watch.event_record(self, context, event, stream);
+}
+
+static trz_status skip_fences(void *self, trz_context context, trz_stream stream, trz_event event)
+{
+	if (event == last_record.event && stream == last_record.stream)
+		return TRZ_OK;
+	return world.watch.stream_wait(self, context, stream, event);
+}
+
+static void make_hasty(trz_driver *driver)
+{
+	driver->event_record = remember_record;
+	driver->stream_wait = skip_fences;
+}
+
+static void test_worlds_notice_flips_without_fence(void **state)
+{
+	(void)state;
+	assert_null(first_noticed(NULL, is_dependent, NULL, 3));
+	const char *noticed = first_noticed(make_hasty, is_dependent, NULL, 40);
+	assert_non_null(noticed);
+	assert_text(noticed, "alias without fence");
+}
+
+/* ---- an event recorded late, and waited for ----------------------------------------------------------------------- */
+
+static void set_flag(void *arg)
+{
+	__atomic_store_n((uint32_t *)arg, 1, __ATOMIC_RELEASE);
+}
+
+/* Memory is freed on one stream, which then spins until another, that wants the memory, has set a flag. */
+static uint64_t play_late_event(bool planted, trz_status *status)
+{
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream s = rig_stream(&r), t = rig_stream(&r);
+	uint32_t flag = 0;
+	void *p = rig_alloc(&r, MIB(700), s), *q = NULL;
+	rig_free(&r, rig_alloc(&r, 512, t));
+	assert_ok(sim_stamp(r.s, r.c, s, (trz_addr)p, MIB(700), 1));
+	sim_fault_nth(r.s, 1ull << SIM_SLOT_event_record, 1, false, TRZ_ERROR_DRIVER);
+	rig_free(&r, p);
+	assert_ok(sim_spin(r.s, r.c, s, &flag));
+	assert_ok(trz_poll(r.heap));  /* records the event that the free could not */
+	uint64_t id;
+	assert_ok(r.d->stream_id(r.d->self, r.c, s, &id));
+	struct tickets *tickets = &stream_find(&r.heap->streams, id)->tickets;
+	assert_int_equal(tickets->count, 1);
+	tickets->queue[tickets->head].exact = planted;
+	*status = trz_alloc(r.heap, MIB(700), 0, t, &q);
+	assert_ok(sim_host(r.s, r.c, t, set_flag, &flag));
+	sim_device_sync(r.s, 0);
+	uint64_t violations = sim_violations(r.s);
+	if (violations)
+		assert_text(sim_first_violation(r.s), "deadlock");
+	set_flag(&flag);
+	trz_close(r.heap);
+	sim_close(r.s);
+	return violations;
+}
+
+static void test_the_device_notices_a_wait_for_a_late_event(void **state)
+{
+	(void)state;
+	trz_status status;
+	assert_int_equal(play_late_event(false, &status), 0);
+	assert_status(status, TRZ_ERROR_OUT_OF_MEMORY);
+	assert_true(play_late_event(true, &status) > 0);
+	assert_ok(status);
+}
+
+/* ---- an exported tile unmapped ------------------------------------------------------------------------------------- */
+
+static void *exportable(trz_heap *heap)
+{
+	const trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(4), .flags = TRZ_ALLOC_SHARE_FD};
+	void *p = NULL;
+	assert_ok(trz_alloc_with(heap, &params, &p));
+	return p;
+}
+
+static void forget_export(trz_heap *h, trz_addr address)
+{
+	struct window *w = h->windows[LARGE];
+	while (address < w->base || address >= w->top)
+		w = w->next;
+	struct block *b = w->blocks.first;
+	while (b->address != address)
+		b = b->next;
+	assert_int_equal(b->state, BLOCK_ENDED);
+	b->exports = 0;
+	level_sub(&h->counters.exported_bytes, b->size);
+	heap_end_block_locked(h, b, 0);
+}
+
+/* The heap forgets an export, and returns the tile that another process has mapped. The device still counts it. */
+static const char *play_exported_tile(bool planted)
+{
+	assert_null(world_open(&world, 2));
+	for (uint64_t seed = 3; !world.vmm || !world.other; seed++) {
+		world_close(&world);
+		assert_null(world_open(&world, seed));
+	}
+	int fd = -1;
+	trz_heap *h = world.heap;
+	const trz_driver *other = sim_driver(world.other);
+	trz_handle handle;
+	void *p = exportable(h);
+	assert_ok(trz_export(h, p, TRZ_ALLOC_SHARE_FD, &fd));
+	assert_ok(other->import_handle(other->self, TRZ_EXPORT_FD, &fd, &handle));
+	assert_ok(trz_free(h, p));
+	sim_device_sync(world.s, 0);
+	assert_ok(trz_trim(h, 0, NULL));
+	if (planted)
+		forget_export(h, (trz_addr)p);
+	assert_ok(trz_trim(h, 0, NULL));
+	const char *wrong = world_check(&world);
+	assert_ok(other->release(other->self, handle));
+	close(fd);
+	return wrong;
+}
+
+static void test_the_books_notice_an_exported_tile_that_is_unmapped(void **state)
+{
+	(void)state;
+	assert_null(play_exported_tile(false));
+	world_close(&world);
+	const char *wrong = play_exported_tile(true);
+	assert_non_null(wrong);
+	assert_text(wrong, "the device has given");
+	world_close(&world);
+}
+
+/* ---- a page of a pool given away while a graph lives ----------------------------------------------------------------- */
+
+static bool has_graphs(void)
+{
+	return world.vmm && world.graphs && !world.faulty && world.stream_count > 2 && world.capacity <= MIB(512);
+}
+
+static void unpin(void)
+{
+	for (struct pool *p = world.heap->pools; p; p = p->next)
+		p->pinned = false;
+}
+
+static void test_worlds_notice_a_pool_page_given_away(void **state)
+{
+	(void)state;
+	assert_null(first_noticed(NULL, has_graphs, NULL, 3));
+	const char *noticed = first_noticed(NULL, has_graphs, unpin, 20);
+	assert_non_null(noticed);
+}
+
+/* ---- addresses laid anew ----------------------------------------------------------------------------------------------- */
+
+/* A driver under the heap that moves memory behind an address, as a heap would that forgets law 10. */
+static void test_the_watch_notices_an_address_laid_anew(void **state)
+{
+	(void)state;
+	for (int planted = 0; planted < 2; planted++) {
+		assert_null(world_open(&world, 2));
+		for (uint64_t seed = 3; !world.vmm || world.conf[0] != ','; seed++) {
+			world_close(&world);
+			assert_null(world_open(&world, seed));
+		}
+		trz_heap *h = world.heap;
+		assert_null(world_alloc(&world, MIB(20), 0, 0));
+		struct window *w = h->windows[LARGE];
+		const struct laid *l = window_at(w, world.shadow.list[world.shadow.count - 1].address);
+		trz_handle handle = l->tile->handle;
+		uint64_t size = l->tile->size;
+		sim_device_sync(world.s, 0);
+		if (planted) {
+			assert_ok(world.watch.unmap(world.d->self, l->address, size));
+			assert_ok(world.watch.map(world.d->self, l->address, size, handle));
+		}
+		assert_int_equal(atomic_load(&world.failed), planted);
+		if (planted)
+			assert_text(world.wrong, "law 10");
+		world_close(&world);
+	}
+}
+
+/* The addresses of a graph, which is a registration that nobody tells: a heap that gives an address out again lays
+ * other memory there. */
+static void test_the_device_notices_a_graph_with_an_address_laid_anew(void **state)
+{
+	(void)state;
+	for (int planted = 0; planted < 2; planted++) {
+		struct rig r = rig_open(GIB(1), NULL);
+		trz_stream stream = rig_stream(&r);
+		sim_graph graph;
+		void *p = rig_alloc(&r, MIB(40), stream);
+		assert_ok(sim_capture_begin(r.s, r.c, stream, TRZ_CAPTURE_RELAXED));
+		assert_ok(sim_stamp(r.s, r.c, stream, (trz_addr)p, MIB(40), 1));
+		assert_ok(sim_capture_end(r.s, r.c, stream, &graph));
+		rig_free(&r, p);
+		rig_sync(&r);
+		assert_ok(trz_trim(r.heap, 0, NULL));
+		struct window *w = r.heap->windows[LARGE];
+		if (planted) {  /* the quarantine ends too early */
+			heap_drop_holes_locked(r.heap, w->blocks.first);
+			w->blocks.first = w->blocks.last = NULL;
+			w->top = w->base;
+		}
+		void *q = rig_alloc(&r, MIB(40), stream);
+		assert_int_equal(p == q, planted);
+		if (planted) {
+			assert_ok(sim_graph_launch(r.s, r.c, graph, stream));
+			sim_device_sync(r.s, 0);
+		}
+		assert_int_equal(sim_violations(r.s) > 0, planted);
+		trz_close(r.heap);
+		sim_close(r.s);
+	}
+}
+
+/* ---- a lock held across a wait ------------------------------------------------------------------------------------------ */
+
+static bool is_plain(void)
+{
+	return world.vmm && !world.faulty && world.actor_count == 1;
+}
+
+/* Unmapping may wait for the device, and the device for a host function that frees. */
+static trz_status unmap_under_lock(void *self, trz_addr address, uint64_t size)
+{
+	heap_lock(world.heap);
+	trz_status status = world.watch.unmap(self, address, size);
+	heap_unlock(world.heap);
+	return status;
+}
+
+/* There is no host function in these worlds' beginnings: the watch sees the lock before the first deadlock. */
+static void test_the_watch_notices_a_lock_held_across_a_wait(void **state)
+{
+	(void)state;
+	assert_null(world_open(&world, 2));
+	for (uint64_t seed = 3; !is_plain(); seed++) {
+		world_close(&world);
+		assert_null(world_open(&world, seed));
+	}
+	trz_driver slow = world.watch;
+	slow.unmap = unmap_under_lock;
+	assert_ok(trz_close(world.heap));
+	assert_null(world_open_heap(&world, &slow));
+	assert_null(world_alloc(&world, MIB(8), 0, 0));
+	assert_null(world_free(&world, 0));
+	sim_device_sync(world.s, 0);
+	assert_false(atomic_load(&world.failed));
+	assert_ok(trz_trim(world.heap, 0, NULL));
+	assert_true(atomic_load(&world.failed));
+	assert_text(world.wrong, "law 12: unmap is called with the heap lock held");
+	world_close(&world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_worlds_notice_flips_without_fence),
+		cmocka_unit_test(test_the_device_notices_a_wait_for_a_late_event),
+		cmocka_unit_test(test_the_books_notice_an_exported_tile_that_is_unmapped),
+		cmocka_unit_test(test_worlds_notice_a_pool_page_given_away),
+		cmocka_unit_test(test_the_watch_notices_an_address_laid_anew),
+		cmocka_unit_test(test_the_device_notices_a_graph_with_an_address_laid_anew),
+		cmocka_unit_test(test_the_watch_notices_a_lock_held_across_a_wait),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
