@@ -48,7 +48,7 @@ static const char *first_noticed(void (*spoil)(trz_driver *driver), bool (*fit)(
 	return NULL;
 }
 
-/* ---- a flip without a fence, under dependent launches ---------------------------------------------------------- */
+/* ---- a flip without a fence, under dependent launches ---------------------------------------------------- */
 
 static bool is_dependent(void)
 {
@@ -90,7 +90,7 @@ static void test_worlds_notice_flips_without_fence(void **state)
 	assert_text(noticed, "alias without fence");
 }
 
-/* ---- an event recorded late, and waited for ----------------------------------------------------------------------- */
+/* ---- an event recorded late, and waited for -------------------------------------------------------------- */
 
 static void set_flag(void *arg)
 {
@@ -137,7 +137,7 @@ static void test_the_device_notices_a_wait_for_a_late_event(void **state)
 	assert_ok(status);
 }
 
-/* ---- an exported tile unmapped ------------------------------------------------------------------------------------- */
+/* ---- an exported tile unmapped --------------------------------------------------------------------------- */
 
 static void *exportable(trz_heap *heap)
 {
@@ -199,7 +199,7 @@ static void test_the_books_notice_an_exported_tile_that_is_unmapped(void **state
 	world_close(&world);
 }
 
-/* ---- a page of a pool given away while a graph lives ----------------------------------------------------------------- */
+/* ---- a page of a pool given away while a graph lives ----------------------------------------------------- */
 
 static bool has_graphs(void)
 {
@@ -220,7 +220,7 @@ static void test_worlds_notice_a_pool_page_given_away(void **state)
 	assert_non_null(noticed);
 }
 
-/* ---- addresses laid anew ----------------------------------------------------------------------------------------------- */
+/* ---- addresses laid anew --------------------------------------------------------------------------------- */
 
 /* A driver under the heap that moves memory behind an address, as a heap would that forgets law 10. */
 static void test_the_watch_notices_an_address_laid_anew(void **state)
@@ -284,7 +284,7 @@ static void test_the_device_notices_a_graph_with_an_address_laid_anew(void **sta
 	}
 }
 
-/* ---- a lock held across a wait ------------------------------------------------------------------------------------------ */
+/* ---- a lock held across a wait --------------------------------------------------------------------------- */
 
 static bool is_plain(void)
 {
