@@ -187,11 +187,9 @@ static void free_queue(struct sim_stream *st)
 		sim_touch_drop(&st->items[n & (st->room - 1)]);
 	free(st->items);
 	free(st->residents);
-	free(st->known);
 	st->items = NULL;
 	st->residents = NULL;
-	st->known = NULL;
-	st->room = st->resident_room = st->resident_count = st->known_room = st->known_count = 0;
+	st->room = st->resident_room = st->resident_count = 0;
 }
 
 /* An idle one leaves its context's list; a busy one stays there until its context ends, since the legacy stream
@@ -264,6 +262,7 @@ void sim_streams_close(sim *s)
 		struct sim_stream *st = LIST_FIRST(&s->all_streams);
 		LIST_REMOVE(st, link);
 		free_queue(st);
+		free(st->known);  /* the events of a dead stream tell of it still */
 		free(st);
 	}
 	for (uint32_t i = 0; i < s->events.count; i++)

@@ -170,6 +170,7 @@ static void test_passed_ticket_fences_what_its_stream_waited_for(void **state)
 		assert_int_equal(t.f.d->stream_wait(t.f.self, t.f.c, other, record_on(&t.f, third)), TRZ_OK);
 		trz_event last = record_on(&t.f, other);
 		sim_run(t.f.s, UINT64_MAX);
+		assert_int_equal(sim_stream_destroy(t.f.s, t.f.c, other), TRZ_OK);
 		assert_int_equal(t.f.d->event_query(t.f.self, t.f.c, last), TRZ_OK);
 		stamp_dependent(&t, t.b);
 		close_with(&t, !waited);
