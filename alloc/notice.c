@@ -123,8 +123,12 @@ void notice_aliases_leaving(trz_heap *h, const struct laid *aliases, size_t coun
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
 	if (!h->tells_maps)
 		return;
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {  /* all, before the lock is given back for the first: nobody flips to one */
+		struct place *p = tile_place(aliases[i].tile, aliases[i].address);
 		aliases[i].tile->pins++;
+		p->leaving = true;
+		p->accessible = false;
+	}
 	for (size_t i = 0; i < count; i++)
 		if (leave(&n, aliases[i].tile, tile_place(aliases[i].tile, aliases[i].address)))
 			tell(&n);

@@ -202,8 +202,8 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 }
 
 /* Cuts candidates out of their blocks until no more than `keep` bytes would stay: a list by `left`, since the growth
- * lock, which guards the candidates, may be given back before the last is returned. Two nodes for each have been
- * reserved. */
+ * lock, which guards the candidates, may be given back before the last is returned; until then their tiles are pinned,
+ * so that nobody takes their aliases away. Two nodes for each have been reserved. */
 static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 {
 	uint64_t reserved = heap_reserved(h);
@@ -211,6 +211,7 @@ static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 	for (size_t i = 0; i < n && reserved > keep; i++) {
 		if (h->candidates[i].tile->pins)
 			continue;
+		h->candidates[i].tile->pins++;
 		struct block *b = reclaim_cut_locked(h, &h->candidates[i]);
 		level_add(&h->counters.idle_bytes, b->size);
 		reserved -= b->size;
@@ -221,12 +222,17 @@ static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 	return first;
 }
 
+static struct tile *tile_of(const struct block *b)
+{
+	return b->window->classic ? b->window->classic : window_at(b->window, b->address)->tile;
+}
+
 /* Returns the memory of a busy block; on an error the block is free again. */
 static trz_status return_block(trz_heap *h, struct block *b)
 {
 	bool classic = b->window->classic != NULL, gone;
 	uint32_t pool = pool_id(b->window->pool);
-	struct tile *tile = classic ? b->window->classic : window_at(b->window, b->address)->tile;
+	struct tile *tile = tile_of(b);
 	trz_status status;
 	notice_leaving(h, b->window, tile);
 	if (classic) {
@@ -302,6 +308,7 @@ trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep)
 	trz_status worst = room ? TRZ_OK : meta_exhausted();
 	while (b) {
 		struct block *next = b->left;
+		tile_of(b)->pins--;
 		worst = worse(worst, return_block(h, b));
 		b = next;
 	}

@@ -4,9 +4,11 @@
  * program holds, and is told before anything of it goes. The tests at the end plant what must be noticed.
  */
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "heap.h"
 #include "prng.h"
+#include "reclaim.h"
 #include "registry.h"
 
 #define TIGHT "slack_per_mille:0,tile_size:2MiB,tile_size_max:2MiB,window_factor:1"
@@ -128,6 +130,71 @@ static void test_aliases_that_go(void **state)
 }
 
 /* What the driver refuses to unmap is mapped still, and the cache is told so. */
+/* While a trim tells of its first tile, another thread looks for aliases: those of what the trim will return are not
+ * for it. Should it take some, it lets the trim finish before it goes on. */
+static struct {
+	sem_t trimming, looked, trimmed;
+	pthread_t trimmer;
+	bool told, took;
+} meeting;
+
+static void meet(void *user, trz_map_event event, void *address, size_t size)
+{
+	(void)user;
+	(void)address;
+	(void)size;
+	bool trims = pthread_equal(pthread_self(), meeting.trimmer);
+	if (event != TRZ_UNMAP || (trims ? meeting.told : meeting.took))
+		return;
+	*(trims ? &meeting.told : &meeting.took) = true;
+	sem_post(trims ? &meeting.trimming : &meeting.looked);
+	sem_wait(trims ? &meeting.looked : &meeting.trimmed);
+}
+
+static void *trim_all(void *arg)
+{
+	meeting.trimmer = pthread_self();
+	trz_trim(arg, 0, NULL);
+	sem_post(&meeting.trimmed);
+	return NULL;
+}
+
+static void test_a_trim_beside_a_search_for_aliases(void **state)
+{
+	(void)state;
+	pthread_t thread;
+	open_cache(MIB(64), TIGHT);
+	trz_heap *heap = o.rig.heap;
+	void *scattered[24];
+	for (size_t i = 0; i < LENGTH(scattered); i++)
+		scattered[i] = rig_alloc(&o.rig, MIB(2), NULL);
+	for (size_t i = 0; i < LENGTH(scattered); i += 2)
+		rig_free(&o.rig, scattered[i]);
+	void *gathered = rig_alloc(&o.rig, MIB(16), NULL);
+	assert_true(rig_stat(&o.rig, "alias.current") >= 8);
+	rig_free(&o.rig, gathered);
+	for (size_t i = 1; i < LENGTH(scattered); i += 2)
+		rig_free(&o.rig, scattered[i]);
+	rig_sync(&o.rig);
+	sem_init(&meeting.trimming, 0, 0);
+	sem_init(&meeting.looked, 0, 0);
+	sem_init(&meeting.trimmed, 0, 0);
+	meeting.told = meeting.took = false;
+	assert_ok(trz_set_map_callback(heap, meet, NULL));
+	assert_int_equal(pthread_create(&thread, NULL, trim_all, heap), 0);
+	sem_wait(&meeting.trimming);
+	trz_capture_mode mode = heap_lock_growth(heap);
+	reclaim_all_aliases(heap);
+	heap_unlock_growth(heap, mode);
+	sem_post(&meeting.looked);
+	pthread_join(thread, NULL);
+	assert_false(meeting.took);
+	assert_ok(trz_trim(heap, 0, NULL));
+	assert_int_equal(rig_stat(&o.rig, "reserved_bytes.all.current"), 0);
+	rig_check(&o.rig);
+	rig_close(&o.rig);
+}
+
 static void test_a_driver_that_refuses(void **state)
 {
 	(void)state;
@@ -256,6 +323,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_cache_is_always_right),
 		cmocka_unit_test(test_aliases_that_go),
+		cmocka_unit_test(test_a_trim_beside_a_search_for_aliases),
 		cmocka_unit_test(test_a_driver_that_refuses),
 		cmocka_unit_test(test_a_callback_that_comes_late_and_goes),
 		cmocka_unit_test(test_threads),
