@@ -187,6 +187,11 @@ trz_status driver_event_record(struct driver *d, trz_event event, trz_stream str
 	return CALL(d, event_record, d->context, event, stream);
 }
 
+trz_status driver_context_record(struct driver *d, trz_event event)
+{
+	return CALL(d, context_record, d->context, event);
+}
+
 trz_status driver_event_query(struct driver *d, trz_event event)
 {
 	return CALL(d, event_query, d->context, event);

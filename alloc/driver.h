@@ -56,6 +56,7 @@ trz_status driver_mem_free(struct driver *d, trz_addr address);
 trz_status driver_event_create(struct driver *d, trz_event *event);
 trz_status driver_event_destroy(struct driver *d, trz_event event);
 trz_status driver_event_record(struct driver *d, trz_event event, trz_stream stream);
+trz_status driver_context_record(struct driver *d, trz_event event);
 trz_status driver_event_query(struct driver *d, trz_event event);
 trz_status driver_event_sync(struct driver *d, trz_event event);
 trz_status driver_stream_wait(struct driver *d, trz_stream stream, trz_event event);

@@ -469,6 +469,13 @@ static trz_status cuda_event_record(void *self, trz_context context, trz_event e
 	return status;
 }
 
+/* Takes the context itself, whichever is current. */
+static trz_status cuda_context_record(void *self, trz_context context, trz_event event)
+{
+	const struct cuda_api *cu = self;
+	return CALL(cu, cuCtxRecordEvent, context, event);
+}
+
 static trz_status cuda_event_query(void *self, trz_context context, trz_event event)
 {
 	const struct cuda_api *cu = self;

@@ -414,22 +414,30 @@ bool heap_reaches_stream(trz_heap *h, const struct stream *s)
 	return !s->thread_bound || (driver_stream_id(&h->driver, s->handle, &id) == TRZ_OK && id == s->id);
 }
 
+trz_status heap_take_event(trz_heap *h, trz_event *event)
+{
+	heap_lock(h);
+	*event = event_pool_take(&h->events);
+	heap_unlock(h);
+	if (*event)
+		return TRZ_OK;
+	trz_status status = driver_event_create(&h->driver, event);
+	if (status != TRZ_OK)
+		return status;
+	heap_lock(h);
+	h->events.alive++;
+	heap_unlock(h);
+	return TRZ_OK;
+}
+
 trz_event heap_record_event(trz_heap *h, const struct stream *s)
 {
+	trz_event event;
 	trz_capture_status capture;
 	trz_stream handle = s->handle;
-	if (driver_stream_capture(&h->driver, handle, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE)
+	if (driver_stream_capture(&h->driver, handle, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE ||
+	    heap_take_event(h, &event) != TRZ_OK)
 		return NULL;
-	heap_lock(h);
-	trz_event event = event_pool_take(&h->events);
-	heap_unlock(h);
-	if (!event) {
-		if (driver_event_create(&h->driver, &event) != TRZ_OK)
-			return NULL;
-		heap_lock(h);
-		h->events.alive++;
-		heap_unlock(h);
-	}
 	if (driver_event_record(&h->driver, event, handle) == TRZ_OK)
 		return event;
 	heap_return_event(h, event);

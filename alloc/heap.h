@@ -78,6 +78,7 @@ struct trz_heap {
 	pthread_rwlock_t divert_lock;
 	struct diversion *diversions;        /* the newest first */
 	atomic_uint diverting;               /* how many; read without the lock */
+	atomic_uint capturing;               /* of those that may be for a capture */
 
 	/* constant */
 	struct config config;
@@ -180,7 +181,7 @@ static inline struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struc
 trz_status heap_pool_create(trz_heap *h, struct pool **out);
 void heap_pool_release(trz_heap *h, struct pool *p);
 
-/* Notes what pools that have ended since the last poll have to await. Growth lock held. */
+/* Notes what pools that have ended since the last poll have to await, and asks what has come. Growth lock held. */
 void heap_end_pools(trz_heap *h);
 
 /* Gives the memory of released pools, where nothing is awaited any more, to the default pool. Growth lock held. */
@@ -256,6 +257,9 @@ void heap_poll(trz_heap *h);
 
 /* Whether the stream's handle is alive and means it in this thread. May ask the driver. */
 bool heap_reaches_stream(trz_heap *h, const struct stream *s);
+
+/* An event, of the pool or a new one. */
+trz_status heap_take_event(trz_heap *h, trz_event *event);
 
 /* An event recorded on a stream now; NULL where the stream is being captured or the driver refuses. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s);

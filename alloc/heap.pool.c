@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The life of private pools. When the last reference has gone, work of the pool's graphs may still be under way, on
- * whatever stream they were launched. The pool then waits, asking at every poll, for tickets of all streams; after
- * that its memory becomes the default pool's, each lane's that of the same stream.
+ * whatever stream they were launched. The pool then waits, asking at every poll, for an event of the whole context, or
+ * where the driver has none for tickets of all streams that the heap knows; after that its memory becomes the default
+ * pool's, each lane's that of the same stream.
  */
 #include "heap.h"
 
@@ -159,23 +160,91 @@ static struct stream *find_deputy(trz_heap *h, bool *ok)
 	return legacy;
 }
 
-void heap_end_pools(trz_heap *h)
+static void await_known_streams(trz_heap *h, struct pool *p)
+{
+	bool ok;
+	struct stream *deputy = find_deputy(h, &ok);
+	if (ok)
+		await_streams(h, p, deputy);
+}
+
+/* Whether the stream is being captured; of what this thread cannot ask the legacy default stream tells. */
+static bool is_captured(trz_heap *h, const struct stream *s)
+{
+	trz_capture_status status;
+	if (s->thread_bound || atomic_load_explicit(&s->retired, memory_order_acquire))
+		return false;
+	return driver_stream_capture(&h->driver, s->handle, &status, NULL) != TRZ_OK || status != TRZ_CAPTURE_NONE;
+}
+
+/* Whether some stream of the context is being captured, or soon will be, as far as that can be known: where a
+ * diversion has announced it, on blocking streams, on streams that the heap knows. */
+static bool may_be_captured(trz_heap *h)
+{
+	trz_capture_status status;
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
+	bool captured = atomic_load(&h->capturing) ||
+	                driver_stream_capture(&h->driver, NULL, &status, NULL) != TRZ_OK || status != TRZ_CAPTURE_NONE;
+	for (unsigned i = 0; i < streams && !captured; i++)
+		captured = is_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed));
+	return captured;
+}
+
+/* An event of the whole context covers launches on streams that the heap has never seen. What cannot be had now is
+ * tried again at the next poll. */
+static void await_context(trz_heap *h, struct pool *p)
+{
+	trz_event event;
+	if (may_be_captured(h) || heap_take_event(h, &event) != TRZ_OK)
+		return;
+	trz_status status = driver_context_record(&h->driver, event);
+	if (status == TRZ_OK) {
+		heap_lock(h);
+		p->event = event;
+		p->awaits = true;
+		heap_unlock(h);
+		return;
+	}
+	heap_return_event(h, event);
+	if (status == TRZ_ERROR_NOT_SUPPORTED)
+		await_known_streams(h, p);
+}
+
+/* Whether the pool's event has passed, or it has none. */
+static void collect_event(trz_heap *h, struct pool *p)
+{
+	trz_event event = p->event;
+	if (!event || driver_event_query(&h->driver, event) != TRZ_OK)
+		return;
+	p->event = NULL;
+	heap_return_event(h, event);
+}
+
+static struct pool *first_pool(trz_heap *h)
 {
 	heap_lock(h);
 	struct pool *p = h->pools;
 	heap_unlock(h);
+	return p;
+}
+
+void heap_end_pools(trz_heap *h)
+{
+	struct pool *p = first_pool(h);
 	while ((p = next_ended(h, p))) {
-		bool ok;
-		struct stream *deputy = find_deputy(h, &ok);
-		if (ok)
-			await_streams(h, p, deputy);
+		if (p->pinned)
+			await_context(h, p);
+		else
+			await_streams(h, p, NULL);
 		p = p->next;
 	}
+	for (p = first_pool(h); p; p = p->next)
+		collect_event(h, p);
 }
 
 static bool may_dissolve(const struct pool *p)
 {
-	if (p->users || !p->awaits)
+	if (p->users || !p->awaits || p->event)
 		return false;
 	for (unsigned i = 0; i < p->awaited_count; i++)
 		if (!ticket_passed(&p->awaited[i].stream->tickets, p->awaited[i].sequence))

@@ -22,8 +22,9 @@ struct pool {
 	uint32_t id;                 /* const; > 0, never used again in the heap */
 	uint32_t users;              /* references; 0: it has ended, and goes when what it awaits has passed */
 	bool pinned;
-	bool awaits;                 /* `awaited` says for what; set by the first poll after its end */
-	struct awaited *awaited;
+	bool awaits;                 /* `event` or `awaited` says for what; set by a poll after its end */
+	trz_event event;             /* of the whole context; NULL: it has passed, or there is none */
+	struct awaited *awaited;     /* where the driver has no such events */
 	unsigned awaited_count;
 };
 

@@ -51,6 +51,17 @@ trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *cap
 	return status;
 }
 
+/* Who records an event of the whole context, which would invalidate the capture that is to come, has seen this or has
+ * done so when it returns. */
+static void announce(trz_heap *h, const struct diversion *d)
+{
+	if (d->thread)
+		return;
+	atomic_fetch_add(&h->capturing, 1);
+	pthread_mutex_lock(&h->growth_lock);
+	pthread_mutex_unlock(&h->growth_lock);
+}
+
 trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)
 {
 	struct diversion *d = meta_alloc(&h->meta, sizeof *d);
@@ -62,6 +73,7 @@ trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)
 	d->pool->users++;
 	d->pool->pinned |= d->captured;
 	heap_unlock(h);
+	announce(h, d);
 	pthread_rwlock_wrlock(&h->divert_lock);
 	d->next = h->diversions;
 	h->diversions = d;
@@ -97,6 +109,8 @@ trz_status pool_divert_end(trz_heap *h, const struct pool *p)
 	if (!d)
 		return TRZ_ERROR_NOT_FOUND;
 	atomic_fetch_sub_explicit(&h->diverting, 1, memory_order_release);
+	if (!d->thread)
+		atomic_fetch_sub(&h->capturing, 1);
 	struct pool *pool = d->pool;
 	meta_free(&h->meta, d);
 	heap_pool_release(h, pool);

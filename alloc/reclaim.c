@@ -513,11 +513,26 @@ static trz_status wait_for_given(trz_heap *h)
 	return worst;
 }
 
+/* Waits for what ended pools await. */
+static trz_status wait_for_pools(trz_heap *h)
+{
+	trz_status worst = TRZ_OK;
+	for (struct pool *p = h->pools; p; p = p->next) {
+		if (!p->event)
+			continue;
+		worst = worse(worst, driver_event_sync(&h->driver, p->event));
+		heap_return_event(h, p->event);
+		p->event = NULL;
+	}
+	return worst;
+}
+
 /* Waits for the work behind every free. A context that has died has no work left. */
 static trz_status wait_for_streams(trz_heap *h)
 {
 	trz_status worst = worse(wait_for_thread_streams(h), wait_for_given(h));
 	heap_poll(h);
+	worst = worse(worst, wait_for_pools(h));
 	for (unsigned i = 0; i < h->streams.count; i++)
 		worst = worse(worst, wait_for_stream(h, h->streams.list[i]));
 	return worst;

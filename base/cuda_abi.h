@@ -128,6 +128,7 @@ struct cuda_mem_access {
 	X(REQUIRED, cuStreamGetCaptureInfo, "", 10010, (void *, int *, uint64_t *))                         \
 	X(REQUIRED, cuThreadExchangeStreamCaptureMode, "", 10010, (int *))                                  \
 	X(OPTIONAL, cuStreamGetId, "", 12000, (void *, uint64_t *))                                         \
+	X(OPTIONAL, cuCtxRecordEvent, "", 12050, (void *, void *))                                          \
 	X(VMM, cuMemCreate, "", 10020, (cuda_mem *, size_t, const struct cuda_mem_prop *, uint64_t))        \
 	X(VMM, cuMemRelease, "", 10020, (cuda_mem))                                                         \
 	X(VMM, cuMemAddressReserve, "", 10020, (cuda_addr *, size_t, size_t, cuda_addr, uint64_t))          \

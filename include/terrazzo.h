@@ -231,10 +231,15 @@ typedef struct trz_pool trz_pool;
  * driver: no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_create(trz_heap *heap, trz_pool **out);
 
-/* One more reference, one less. With the last the pool ends; `pool` must not be used afterwards. Launches of its
- * graphs that are still under way are waited for on streams that the heap has been given in whatever call, and on
- * blocking ones where per-thread streams are in use; on others they must have completed. Calls the driver: with the
- * last, event records and queries. */
+/* One more reference, one less. With the last the pool ends; `pool` must not be used afterwards. Where it is pinned,
+ * launches of its graphs that are still under way are waited for, on whatever stream of the context, before any of its
+ * memory is put to other use.
+ * That takes an event of the whole context, and recording one invalidates captures. So it is put off, to later polls,
+ * while a capture is under way that is announced (trz_pool_begin_capture, or trz_pool_begin with a filter), or on a
+ * blocking stream, or on one that the heap has been given in whatever call: a capture on any other stream needs one of
+ * these three. Drivers before CUDA 12.5 have no such event: launches are then waited for on streams that the heap has
+ * been given, and on blocking ones where per-thread streams are in use; on others they must have completed before.
+ * Calls the driver: with the last reference, event records and queries. */
 TRZ_API trz_status trz_pool_retain(trz_heap *heap, trz_pool *pool);
 TRZ_API trz_status trz_pool_release(trz_heap *heap, trz_pool *pool);
 

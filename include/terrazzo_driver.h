@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-#define TRZ_DRIVER_VERSION 1
+#define TRZ_DRIVER_VERSION 2
 
 typedef uint64_t trz_addr;    /* a device virtual address; 0 is none */
 typedef uint64_t trz_handle;  /* physical memory (CUmemGenericAllocationHandle); 0 is none */
@@ -76,7 +76,7 @@ typedef enum trz_capture_mode {
 	X(device_count) X(device_info) X(context_retain) X(context_release) X(mem_info)                        \
 	X(create) X(release) X(reserve) X(unreserve) X(map) X(unmap) X(set_access)                             \
 	X(mem_alloc) X(mem_free)                                                                               \
-	X(event_create) X(event_destroy) X(event_record) X(event_query) X(event_sync)                          \
+	X(event_create) X(event_destroy) X(event_record) X(context_record) X(event_query) X(event_sync)        \
 	X(stream_wait) X(stream_id) X(stream_capture) X(capture_mode)                                          \
 	X(peer_access) X(export_handle) X(import_handle) X(clock_ns)
 
@@ -163,6 +163,11 @@ typedef struct trz_driver {
 	 * the graph and covers nothing of the past: ask stream_capture first. On the legacy stream it
 	 * invalidates captures of blocking streams. `stream` must be alive. Blocks: no. */
 	trz_status (*event_record)(void *self, trz_context context, trz_event event, trz_stream stream);
+
+	/* Captures all that every stream of the context holds at the moment of the call, whoever made the stream, and
+	 * launches of graphs. Blocks: no. NOT_SUPPORTED: drivers before CUDA 12.5. CAPTURE: some stream of the context is
+	 * being captured; all such captures are invalidated, in whatever mode: there is no asking first. */
+	trz_status (*context_record)(void *self, trz_context context, trz_event event);
 
 	/* TRZ_OK: all captured work has completed (or the event was never recorded: callers keep track).
 	 * NOT_READY: it has not. CAPTURE: the event was recorded during a capture. capture: no [unverified]. */

@@ -144,6 +144,23 @@ trz_status sim_capture_sync(sim *s, int device, const struct sim_stream *st)
 	                   st ? "stream" : "device", (unsigned long long)hit->lane[0].stream->id);
 }
 
+trz_status sim_capture_record_all(sim *s, const struct sim_context *context)
+{
+	const struct sim_lane *hit = NULL;
+	struct sim_capture *c;
+	LIST_FOREACH(c, &s->captures, link) {
+		const struct sim_lane *lane = lane_on(c, 0, context, false);
+		if (!lane)
+			continue;
+		sim_capture_invalidate(c);
+		hit = lane;
+	}
+	if (!hit)
+		return TRZ_OK;
+	return sim_violate(s, TRZ_ERROR_CAPTURE, "record of an event of a context of which stream %llu is captured",
+	                   (unsigned long long)hit->stream->id);
+}
+
 trz_status sim_capture_status(sim *s, const struct sim_stream *st, trz_capture_status *status, uint64_t *id)
 {
 	const struct sim_capture *c;

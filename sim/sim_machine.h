@@ -88,6 +88,7 @@ struct sim_context {
 	bool primary, destroyed;
 	unsigned references;        /* of a primary one: it ends when they do */
 	struct sim_stream *legacy;
+	struct sim_stream *collector; /* waits for the others, for events of the whole context; NULL: none yet */
 	LIST_HEAD(, sim_stream) streams;
 };
 
@@ -431,6 +432,8 @@ trz_status sim_event_end(sim *s, trz_context context, trz_event event);
 /* `context` NULL: of any context. */
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out);
 trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream);
+/* The same for all streams of the context. */
+trz_status sim_event_mark_all(sim *s, trz_context context, trz_event event);
 trz_status sim_event_passed(sim *s, trz_context context, trz_event event);
 trz_status sim_event_wait(sim *s, trz_context context, trz_event event);
 trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_event event);
@@ -442,6 +445,8 @@ trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot);
 trz_status sim_capture_touch(sim *s, const struct sim_stream *st);
 /* Whether the host may wait for a stream, or (NULL) for a whole device. */
 trz_status sim_capture_sync(sim *s, int device, const struct sim_stream *st);
+/* The same for an event of a whole context. */
+trz_status sim_capture_record_all(sim *s, const struct sim_context *context);
 trz_status sim_capture_node(sim *s, struct sim_stream *st, struct sim_work work);
 void sim_capture_record(sim *s, struct sim_stream *st, struct sim_event *e);
 /* One of stream and event is in a capture. */

@@ -320,6 +320,23 @@ trz_status sim_event_end(sim *s, trz_context context, trz_event event)
 	return TRZ_OK;
 }
 
+/* The event stands for what the stream holds. */
+static trz_status record(sim *s, struct sim_event *e, struct sim_stream *st)
+{
+	e->records++;
+	e->marked = false;
+	if (e->timed) {
+		struct sim_work mark = {.kind = SIM_WORK_MARK, .address = e->value, .tag = e->records};
+		trz_status status = sim_push(s, st, mark);
+		if (status != TRZ_OK)
+			return status;
+	}
+	e->stream = st;
+	e->sequence = st->enqueued;
+	e->capture = 0;
+	return TRZ_OK;
+}
+
 trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream)
 {
 	struct sim_event *e = NULL;
@@ -335,20 +352,32 @@ trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stre
 		sim_capture_record(s, st, e);
 		return TRZ_OK;
 	}
-	e->records++;
-	e->marked = false;
-	if (e->timed) {
-		struct sim_work mark = {.kind = SIM_WORK_MARK, .address = e->value, .tag = e->records};
-		status = sim_push(s, st, mark);
-		if (status != TRZ_OK)
-			return status;
-	}
-	e->stream = st;
-	e->sequence = st->enqueued;
-	e->capture = 0;
-	if (!sim_enforces(s, SIM_RULE_RECORD_NO_FENCE))
+	status = record(s, e, st);
+	if (status == TRZ_OK && !sim_enforces(s, SIM_RULE_RECORD_NO_FENCE))
 		sim_overlap_fence(st, e->sequence);
-	return TRZ_OK;
+	return status;
+}
+
+/* The place in the collector's queue behind a wait for each stream that has work left. It waits for graphs' runners
+ * too, and for streams whose handles are dead. */
+trz_status sim_event_mark_all(sim *s, trz_context context, trz_event event)
+{
+	struct sim_event *e = NULL;
+	struct sim_stream *st;
+	trz_status status = sim_event_find(s, context, event, &e);
+	if (status == TRZ_OK)
+		status = sim_capture_record_all(s, e->context);
+	if (status != TRZ_OK)
+		return status;
+	struct sim_context *c = e->context;
+	if (!c->collector)
+		c->collector = sim_stream_new(s, c, false, 0);
+	if (!c->collector)
+		return TRZ_ERROR_DRIVER;
+	LIST_FOREACH(st, &c->streams, in_context)
+		if (status == TRZ_OK && st != c->collector && !sim_passed(st, st->enqueued))
+			status = sim_push_wait(s, c->collector, st, st->enqueued);
+	return status == TRZ_OK ? record(s, e, c->collector) : status;
 }
 
 trz_status sim_event_create_timed(sim *s, trz_context context, trz_event *out)
@@ -393,6 +422,16 @@ trz_status sim_stream_idle(sim *s, trz_context context, trz_stream stream)
 }
 
 /* What the host knows to have passed is a completion edge for whatever it enqueues from here on. */
+static void note_edge(struct sim_stream *st, uint64_t sequence)
+{
+	struct sim_context *c = st->context;
+	if (st != c->collector)
+		sim_overlap_seen(st, sequence);
+	else
+		LIST_FOREACH(st, &c->streams, in_context)
+			sim_overlap_fence(st, st->completed);
+}
+
 trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
 {
 	struct sim_event *e = NULL;
@@ -405,7 +444,7 @@ trz_status sim_event_passed(sim *s, trz_context context, trz_event event)
 		return TRZ_OK;
 	if (!sim_passed(e->stream, e->sequence))
 		return TRZ_NOT_READY;
-	sim_overlap_seen(e->stream, e->sequence);
+	note_edge(e->stream, e->sequence);
 	return TRZ_OK;
 }
 
@@ -424,7 +463,7 @@ trz_status sim_event_wait(sim *s, trz_context context, trz_event event)
 		return TRZ_OK;
 	status = sim_block(s, st, sequence);
 	if (status == TRZ_OK)
-		sim_overlap_seen(st, sequence);
+		note_edge(st, sequence);
 	return status;
 }
 

@@ -192,6 +192,14 @@ static trz_status slot_event_record(void *self, trz_context context, trz_event e
 	return sim_leave(&call);
 }
 
+static trz_status slot_context_record(void *self, trz_context context, trz_event event)
+{
+	struct sim_call call = sim_enter(self, SIM_SLOT_context_record);
+	if (call.status == TRZ_OK)
+		call.status = sim_event_mark_all(call.s, context, event);
+	return sim_leave(&call);
+}
+
 static trz_status slot_event_query(void *self, trz_context context, trz_event event)
 {
 	struct sim_call call = sim_enter(self, SIM_SLOT_event_query);

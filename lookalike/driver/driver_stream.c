@@ -68,6 +68,15 @@ cuda_result cuEventRecord(void *event, void *stream)
 	return result;
 }
 
+cuda_result cuCtxRecordEvent(void *context, void *event)
+{
+	LOOK_ENTER(cuCtxRecordEvent);
+	LOOK_NEED(context && look_event_context(event) == context, INVALID_HANDLE);
+	cuda_result result = LOOK_SLOT(context_record, context, event);
+	look_progress();
+	return result;
+}
+
 cuda_result cuEventRecordWithFlags(void *event, void *stream, unsigned flags)
 {
 	LOOK_NEED(flags <= 1, INVALID_VALUE);

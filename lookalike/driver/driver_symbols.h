@@ -52,6 +52,7 @@ typedef void cuda_function(void *);
 	X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (void **))                                                 \
 	X(cuCtxGetDevice, cuCtxGetDevice, 2000, (cuda_device *))                                                \
 	X(cuCtxGetFlags, cuCtxGetFlags, 7000, (unsigned *))                                                     \
+	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, (void *, void *))                                          \
 	X(cuCtxGetId, cuCtxGetId, 12000, (void *, unsigned long long *))                                        \
 	X(cuCtxGetApiVersion, cuCtxGetApiVersion, 3020, (void *, unsigned *))                                   \
 	X(cuCtxGetStreamPriorityRange, cuCtxGetStreamPriorityRange, 5050, (int *, int *))                       \

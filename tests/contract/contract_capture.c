@@ -286,6 +286,26 @@ static void legacy_stream_may_be_asked_but_not_used(struct contract_env *env)
 	expect_ok(SLOT(env, event_destroy, env->context, event));
 }
 
+/* In whatever mode, and a stream that is no blocking one: the default stream cannot tell. */
+static void event_of_a_context_ends_captures(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	OPS(env, capture_begin, env->context, stream, TRZ_CAPTURE_RELAXED);
+	trz_status status = SLOT(env, context_record, env->context, event);
+	if (status == TRZ_ERROR_NOT_SUPPORTED) {
+		end_with_graph(env, stream);
+	} else {
+		expect_status(status, TRZ_ERROR_CAPTURE);
+		expect_capture(env, stream, TRZ_CAPTURE_INVALIDATED);
+		end_without_graph(env, stream);
+		expect_ok(SLOT(env, context_record, env->context, event));
+	}
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	OPS(env, stream_destroy, env->context, stream);
+}
+
 const struct contract_case contract_capture_cases[] = {
 	{"captured_stream_says_so", captured_stream_says_so, NEVER_ON_GPU},
 	{"captured_work_runs_when_launched", captured_work_runs_when_launched, NEVER_ON_GPU},
@@ -297,5 +317,6 @@ const struct contract_case contract_capture_cases[] = {
 	{"global_captures_bind_other_threads", global_captures_bind_other_threads, NEVER_ON_GPU},
 	{"memory_is_laid_in_relaxed_mode", memory_is_laid_in_relaxed_mode, NEVER_ON_GPU},
 	{"legacy_stream_may_be_asked_but_not_used", legacy_stream_may_be_asked_but_not_used, NEVER_ON_GPU},
+	{"event_of_a_context_ends_captures", event_of_a_context_ends_captures, NEVER_ON_GPU},
 	{NULL, NULL, NULL},
 };

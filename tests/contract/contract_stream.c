@@ -59,6 +59,47 @@ static void event_covers_nothing_after_it(struct contract_env *env)
 	OPS(env, stream_destroy, env->context, stream);
 }
 
+/* NOT_SUPPORTED from drivers before CUDA 12.5. */
+static bool record_context(struct contract_env *env, trz_event event)
+{
+	trz_status status = SLOT(env, context_record, env->context, event);
+	if (status != TRZ_ERROR_NOT_SUPPORTED)
+		expect_ok(status);
+	return status == TRZ_OK;
+}
+
+static void event_of_a_context_covers_all_its_streams(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_stream other = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	OPS(env, hold, env->context, stream, env->held);
+	if (record_context(env, event)) {
+		expect_status(SLOT(env, event_query, env->context, event), TRZ_NOT_READY);
+		OPS(env, stream_sync, env->context, other);
+		expect_status(SLOT(env, event_query, env->context, event), TRZ_NOT_READY);
+	}
+	let_go(env);
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	expect_ok(SLOT(env, event_query, env->context, event));
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	OPS(env, stream_destroy, env->context, other);
+	OPS(env, stream_destroy, env->context, stream);
+}
+
+static void event_of_a_context_covers_nothing_after_it(struct contract_env *env)
+{
+	trz_stream stream = OPS(env, stream_create, env->context);
+	trz_event event = make_event(env);
+	record_context(env, event);
+	OPS(env, hold, env->context, stream, env->held);
+	expect_ok(SLOT(env, event_sync, env->context, event));
+	let_go(env);
+	OPS(env, stream_sync, env->context, stream);
+	expect_ok(SLOT(env, event_destroy, env->context, event));
+	OPS(env, stream_destroy, env->context, stream);
+}
+
 static void event_recorded_again_stands_for_the_new_work(struct contract_env *env)
 {
 	trz_stream stream = OPS(env, stream_create, env->context);
@@ -216,6 +257,8 @@ const struct contract_case contract_stream_cases[] = {
 	{"event_covers_nothing_after_it", event_covers_nothing_after_it, NEVER_ON_GPU},
 	{"event_recorded_again_stands_for_the_new_work", event_recorded_again_stands_for_the_new_work,
 	 NEVER_ON_GPU},
+	{"event_of_a_context_covers_all_its_streams", event_of_a_context_covers_all_its_streams, NEVER_ON_GPU},
+	{"event_of_a_context_covers_nothing_after_it", event_of_a_context_covers_nothing_after_it, NEVER_ON_GPU},
 	{"pending_event_may_be_destroyed", pending_event_may_be_destroyed, NEVER_ON_GPU},
 	{"event_outlives_its_stream", event_outlives_its_stream, NEVER_ON_GPU},
 	{"streams_wait_for_each_other", streams_wait_for_each_other, NEVER_ON_GPU},

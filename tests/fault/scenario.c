@@ -542,7 +542,7 @@ const struct scenario scenarios[] = {
 	{"allocate of a new pool", GIB(1), NULL, one_of_each, alloc_of_a_new_pool, NULL, false},
 	{"a diverted allocation", GIB(1), NULL, a_pool, alloc_diverted, NULL, false},
 	{"the end of a pool", GIB(1), NULL, a_pool, end_pool, NULL, false},
-	{"the end of a pinned pool", GIB(1), NULL, a_pinned_pool, end_pool, "driver_calls.event_record", false},
+	{"the end of a pinned pool", GIB(1), NULL, a_pinned_pool, end_pool, "driver_calls.context_record", false},
 	{"restore a checkpoint", GIB(1), NULL, a_checkpoint, restore, NULL, false},
 	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
 	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},

@@ -4,7 +4,7 @@
  */
 #include <pthread.h>
 
-#include "rig.h"
+#include "overlay.h"
 
 static trz_pool *new_pool(struct rig *r)
 {
@@ -232,6 +232,103 @@ static void test_the_end_of_a_pool_waits_for_launches(void **state)
 	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
 	rig_check(&r);
 	rig_close(&r);
+}
+
+/* A pool that has ended while its graph runs on a stream that the heap has never seen. */
+static void launch_and_end(struct rig *r)
+{
+	trz_pool *pool = new_pool(r);
+	trz_stream launcher = rig_stream(r);
+	void *kept;
+	sim_graph graph = capture(r, pool, rig_stream(r), &kept);
+	assert_ok(sim_graph_launch(r->s, r->c, graph, launcher));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	rig_free(r, kept);
+	assert_ok(trz_pool_release(r->heap, pool));
+}
+
+static void expect_all_goes(struct rig *r)
+{
+	rig_sync(r);
+	assert_ok(trz_trim(r->heap, 0, NULL));
+	assert_int_equal(rig_stat(r, "reserved_bytes.all.current"), 0);
+	rig_check(r);
+}
+
+static void test_the_end_of_a_pool_waits_for_unknown_streams(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	launch_and_end(&r);
+	uint64_t reserved = rig_stat(&r, "reserved_bytes.all.current");
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), reserved);
+	expect_all_goes(&r);
+	launch_and_end(&r);
+	rig_close(&r);  /* closing waits, too */
+}
+
+/* It does so when the captures are over that the event of the context would invalidate: one that has been announced,
+ * and one on a stream that the heap has been given. */
+static void test_the_end_of_a_pool_waits_for_captures(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream announced = rig_stream(&r), known = rig_stream(&r);
+	sim_graph graph;
+	rig_free(&r, rig_alloc(&r, 512, known));
+	assert_ok(sim_capture_begin(r.s, r.c, known, TRZ_CAPTURE_RELAXED));
+	launch_and_end(&r);
+	assert_ok(trz_pool_begin_capture(r.heap, pool, announced));
+	assert_ok(sim_capture_begin(r.s, r.c, announced, TRZ_CAPTURE_RELAXED));
+	assert_ok(trz_poll(r.heap));
+	assert_ok(sim_capture_end(r.s, r.c, known, &graph));
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_ok(sim_capture_end(r.s, r.c, announced, &graph));
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_context_record), 0);
+	assert_ok(trz_pool_end(r.heap, pool));
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_ok(trz_poll(r.heap));
+	assert_true(sim_calls(r.s, SIM_SLOT_context_record) > 0);
+	expect_all_goes(&r);
+	rig_close(&r);
+}
+
+static trz_status lacks_it(void *self, trz_context context, trz_event event)
+{
+	(void)self;
+	(void)context;
+	(void)event;
+	return TRZ_ERROR_NOT_SUPPORTED;
+}
+
+/* A driver without events of contexts: streams that the heap knows are waited for all the same. */
+static void test_the_end_of_a_pool_on_an_old_driver(void **state)
+{
+	(void)state;
+	struct overlay o;
+	overlay_machine(&o, GIB(2));
+	o.table.context_record = lacks_it;
+	overlay_open_heap(&o, NULL);
+	struct rig *r = &o.rig;
+	trz_pool *pool = new_pool(r);
+	trz_stream launcher = rig_stream(r);
+	void *kept, *seen = rig_alloc(r, 512, launcher);
+	sim_graph graph = capture(r, pool, rig_stream(r), &kept);
+	rig_sync(r);
+	assert_ok(sim_graph_launch(r->s, r->c, graph, launcher));
+	rig_free(r, kept);
+	rig_free(r, seen);
+	assert_ok(trz_pool_release(r->heap, pool));
+	uint64_t reserved = rig_stat(r, "reserved_bytes.large_pool.current");
+	assert_ok(trz_trim(r->heap, 0, NULL));
+	assert_int_equal(rig_stat(r, "reserved_bytes.large_pool.current"), reserved);
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	expect_all_goes(r);
+	rig_close(r);
 }
 
 /* A captured allocation that has been given back; the graph is gone, too. */
@@ -553,6 +650,9 @@ int main(void)
 		cmocka_unit_test(test_a_filter_diverts_streams),
 		cmocka_unit_test(test_graphs_keep_their_memory),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_launches),
+		cmocka_unit_test(test_the_end_of_a_pool_waits_for_unknown_streams),
+		cmocka_unit_test(test_the_end_of_a_pool_waits_for_captures),
+		cmocka_unit_test(test_the_end_of_a_pool_on_an_old_driver),
 		cmocka_unit_test(test_the_end_of_a_pool_beside_a_thread_that_has_gone),
 		cmocka_unit_test(test_the_end_of_a_pool_leaves_captures_alone),
 		cmocka_unit_test(test_graphs_share_a_pool),
