@@ -5,6 +5,7 @@
 #include "heap.h"
 
 #include <assert.h>
+#include <sched.h>
 #include <string.h>
 
 #include "error.h"
@@ -406,12 +407,15 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 
 /* ---- events ---- */
 
-bool heap_reaches_stream(trz_heap *h, const struct stream *s)
+bool heap_is_threads_own(trz_heap *h, const struct stream *s)
 {
 	uint64_t id;
-	if (atomic_load_explicit(&s->retired, memory_order_acquire))
-		return false;
 	return !s->thread_bound || (driver_stream_id(&h->driver, s->handle, &id) == TRZ_OK && id == s->id);
+}
+
+bool heap_reaches_stream(trz_heap *h, const struct stream *s)
+{
+	return !atomic_load_explicit(&s->retired, memory_order_acquire) && heap_is_threads_own(h, s);
 }
 
 trz_status heap_take_event(trz_heap *h, trz_event *event)
@@ -534,6 +538,19 @@ static void record_late(trz_heap *h, struct stream *s)
 		heap_return_event(h, event);
 }
 
+/* Frees of other threads that were under way when the stream became retired: they hold no lock that is wanted here, and
+ * are about to make one call of the driver, which waits for nothing. */
+static void await_recorders(trz_heap *h, const struct stream *s)
+{
+	for (bool any = true; any;) {
+		heap_lock(h);
+		any = s->recorders != 0;
+		heap_unlock(h);
+		if (any)
+			sched_yield();
+	}
+}
+
 trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 {
 	uint64_t id;
@@ -562,6 +579,8 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 		atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
 		heap_unlock(h);
 	}
+	if (covered)
+		await_recorders(h, s);
 	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* its entry can then be used again */
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }

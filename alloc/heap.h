@@ -255,13 +255,16 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s);
  * newest, and drains what became free. Waits for nothing. */
 void heap_poll(trz_heap *h);
 
-/* Whether the stream's handle is alive and means it in this thread. May ask the driver. */
+/* Whether the handle, which is alive, means the stream in this thread. May ask the driver. */
+bool heap_is_threads_own(trz_heap *h, const struct stream *s);
+
+/* Whether it is alive, too. Growth lock held. */
 bool heap_reaches_stream(trz_heap *h, const struct stream *s);
 
 /* An event, of the pool or a new one. */
 trz_status heap_take_event(trz_heap *h, trz_event *event);
 
-/* An event recorded on a stream now; NULL where the stream is being captured or the driver refuses. */
+/* An event recorded on a stream now, which is alive; NULL where it is being captured or the driver refuses. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s);
 
 /* Takes an event back into the pool; without host memory it is destroyed. */

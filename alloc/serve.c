@@ -424,32 +424,57 @@ static bool is_shared(const struct block *b)
 	return UNLIKELY(b->exports || b->window->foreign);
 }
 
-/* Records an event for a ticket inside the free that took it. */
-static void record_exact(trz_heap *h, struct stream *s, uint64_t sequence)
+/* An event recorded inside a free, which has begun with that; NULL: a later poll covers the ticket. */
+static trz_event record_exact(trz_heap *h, const struct stream *s)
 {
-	if (!heap_reaches_stream(h, s))
-		return;
-	trz_event event = heap_record_event(h, s);
+	return heap_is_threads_own(h, s) ? heap_record_event(h, s) : NULL;
+}
+
+/* Notes such an event (NULL: there is none) for the free's ticket; returns one to be given back, or NULL. */
+static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t sequence, trz_event event)
+{
+	stream_end_record(s);
 	if (!event)
-		return;  /* a later poll covers the ticket */
-	heap_lock(h);
+		return NULL;
 	event = ticket_note(&s->tickets, sequence, event, true);
 	if (s->tickets.count > TICKET_QUEUE_HIGH)
 		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	return event;
+}
+
+/* Both, for a free that has begun with it. */
+static void cover(trz_heap *h, struct stream *s, uint64_t sequence)
+{
+	trz_event event = record_exact(h, s);
+	heap_lock(h);
+	event = note_exact_locked(h, s, sequence, event);
 	heap_unlock(h);
 	if (event)
 		heap_return_event(h, event);
+}
+
+/* The same for one that has not; the ticket of a stream that has been retired is covered. */
+static void cover_unless_retired(trz_heap *h, struct stream *s, uint64_t sequence)
+{
+	heap_lock(h);
+	bool alive = stream_begin_record(s);
+	heap_unlock(h);
+	if (alive)
+		cover(h, s, sequence);
 }
 
 /* A large free on a heap of several streams: the event is recorded at once, outside the lock, before anybody can
  * reuse the block, so that it covers nothing that came after the free. */
 static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence)
 {
-	record_exact(h, on, sequence);
+	trz_event event = record_exact(h, on);
 	heap_lock(h);
+	event = note_exact_locked(h, on, sequence, event);
 	level_sub(&h->counters.idle_bytes, b->size);
 	heap_free_block_locked(h, b, sequence);
 	heap_unlock(h);
+	if (event)
+		heap_return_event(h, event);
 }
 
 static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
@@ -478,8 +503,8 @@ static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct
 	p->home_sequence = sequence;
 	heap_unlock(h);
 	for (const struct use *u = uses; u; u = u->next)
-		record_exact(h, u->stream, u->sequence);
-	record_exact(h, on, sequence);
+		cover_unless_retired(h, u->stream, u->sequence);
+	cover_unless_retired(h, on, sequence);
 	heap_lock(h);
 	await_locked(h, p, uses, shared ? on : NULL, sequence);
 	heap_unlock(h);
@@ -526,7 +551,7 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		free_used_block_and_unlock(h, b, on, sequence, uses);
 		return TRZ_OK;
 	}
-	if (!records_at_free(h, on)) {
+	if (!records_at_free(h, on) || !stream_begin_record(on)) {
 		heap_free_block_locked(h, b, sequence);
 		heap_unlock(h);
 		return TRZ_OK;
@@ -546,11 +571,13 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 	struct stream *bound;
 	trz_status status = free_slot_locked(h, pagemap_slab(entry), address, on, &bound);
 	uint64_t sequence = bound ? bound->tickets.newest : 0;
+	if (UNLIKELY(bound && (status != TRZ_OK || !stream_begin_record(bound))))
+		bound = NULL;
 	heap_unlock(h);
 	if (UNLIKELY(status != TRZ_OK))
 		return serve_complain(h, address, status);
 	if (UNLIKELY(bound != NULL))
-		record_exact(h, bound, sequence);
+		cover(h, bound, sequence);
 	return TRZ_OK;
 }
 

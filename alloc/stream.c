@@ -61,7 +61,7 @@ static void unlink_hash(struct streams *all, const struct stream *s)
 static bool is_over(const struct stream *s)
 {
 	return atomic_load_explicit(&s->retired, memory_order_relaxed) && s->tickets.passed == s->tickets.newest &&
-	       !s->pending_first;
+	       !s->recorders && !s->pending_first;
 }
 
 struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle)

@@ -31,8 +31,9 @@ struct pending {
 
 struct stream {
 	struct stream *next;                 /* of the same hash */
-	uint64_t id;                         /* const until the stream is retired: an id lives and dies with its ... */
-	trz_stream handle;                   /* ... handle; read without the lock while `retired` is false */
+	uint64_t id;                         /* const while the stream is not retired, or has recorders: an id lives and ... */
+	trz_stream handle;                   /* ... dies with its handle; read without the lock by those and under the growth
+	                                      * lock */
 	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
 	                                      * events must be recorded in its frees: later ones can be only by
 	                                      * polls of that thread */
@@ -41,7 +42,8 @@ struct stream {
 	struct tickets tickets;
 	unsigned late;                       /* polls to come until it counts as one whose frees pass at once */
 	struct pending *pending_first, **pending_last;
-	atomic_bool retired;                 /* the handle is dead */
+	unsigned recorders;                  /* frees that may be using the handle; the end of retiring waits for them */
+	atomic_bool retired;                 /* the handle is dead, or dies when they have gone; there are no new ones */
 	atomic_bool captured;                /* it was being captured at its newest allocation */
 };
 
@@ -64,6 +66,19 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle);
 /* Makes the entry of a retired stream that has completed another one's, memory included: whatever it still has is
  * ordered before all that is to come. NULL: there is none. */
 struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle);
+
+/* A free is going to record on the stream; false: it is retired. Each has to end. */
+static inline bool stream_begin_record(struct stream *s)
+{
+	bool alive = !atomic_load_explicit(&s->retired, memory_order_relaxed);
+	s->recorders += alive;
+	return alive;
+}
+
+static inline void stream_end_record(struct stream *s)
+{
+	s->recorders--;
+}
 
 /* How much of its free large memory a lane can lend to another. What it has needed at its own peak it may need
  * again: it lends that only to a stream whose frees have passed at each of the last polls, so that it can have it back.

@@ -3,8 +3,11 @@
  * Streams that are retired and destroyed while the heap still has memory of theirs.
  */
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
-#include "rig.h"
+#include "overlay.h"
 #include "testing.h"
 
 static void retire(struct rig *r, trz_stream stream)
@@ -165,9 +168,57 @@ static void test_a_captured_stream_cannot_be_retired(void **state)
 	rig_close(&r);
 }
 
+/* A free by another thread that has asked whether the stream is being captured, and not yet recorded, when the stream
+ * is retired and destroyed. It holds out for that a while: an end of retiring that does not wait comes at once. */
+static struct overlay slow;
+static _Thread_local bool dawdles;
+static atomic_bool asked, destroyed;
+
+static trz_status dawdle(void *self, trz_context c, trz_stream stream, trz_capture_status *status, uint64_t *id)
+{
+	trz_status answer = slow.rig.d->stream_capture(self, c, stream, status, id);
+	if (dawdles) {
+		atomic_store(&asked, true);
+		for (int i = 0; i < 300 && !atomic_load(&destroyed); i++)
+			usleep(1000);
+	}
+	return answer;
+}
+
+static void *free_slowly(void *p)
+{
+	dawdles = true;
+	return trz_free(slow.rig.heap, p) == TRZ_OK ? p : NULL;
+}
+
+static void test_a_free_beside_the_end_of_its_stream(void **state)
+{
+	(void)state;
+	void *freed = NULL;
+	pthread_t thread;
+	overlay_machine(&slow, GIB(1));
+	slow.table.stream_capture = dawdle;
+	overlay_open_heap(&slow, NULL);
+	struct rig *r = &slow.rig;
+	trz_stream a = rig_stream(r);
+	rig_free(r, rig_alloc(r, 100, NULL));
+	void *p = rig_alloc(r, MIB(3), a);
+	assert_int_equal(pthread_create(&thread, NULL, free_slowly, p), 0);
+	while (!atomic_load(&asked))
+		sched_yield();
+	retire(r, a);
+	atomic_store(&destroyed, true);
+	assert_int_equal(pthread_join(thread, &freed), 0);
+	assert_ptr_equal(freed, p);
+	rig_sync(r);
+	rig_check(r);
+	rig_close(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_free_beside_the_end_of_its_stream),
 		cmocka_unit_test(test_cached_memory_can_be_trimmed),
 		cmocka_unit_test(test_entries_are_used_again),
 		cmocka_unit_test(test_entries_of_threads_are_used_again),
