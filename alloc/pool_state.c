@@ -189,66 +189,84 @@ trz_pool_info pool_state_info(trz_heap *h, const struct pool *p)
 
 /* ---- may it be restored? ---- */
 
-/* Whether only the block's own stream has to do with it. */
-static bool is_settled(const struct block *b)
+/* Why a block cannot be dropped and given out again; TRZ_OK: it can. */
+static trz_status check_settled(const struct block *b)
 {
-	switch ((enum block_state)b->state) {
-	case BLOCK_LIVE:
-		return !b->uses && !b->exports;
-	case BLOCK_SLAB:
-		return !b->slab->uses && !b->slab->pending;
-	case BLOCK_PENDING:
-	case BLOCK_ENDED:
-	case BLOCK_BUSY:
-		return false;
-	case BLOCK_FREE:
-	case BLOCK_HOLE:
-		break;
-	}
-	return true;
+	bool held = is_held(b), slab = b->state == BLOCK_SLAB;
+	const struct use *uses = slab ? b->slab->uses : b->state == BLOCK_LIVE ? b->uses : NULL;
+	trz_addr used = uses && slab ? slab_slot_address(b->slab, uses->slot) : b->address;
+	if (held && uses)
+		return trz_fail(TRZ_NOT_READY, "%p of the pool is held, and other streams have been noted as users of it: free "
+		                "it first, synchronise, then restore the pool", (void *)used);
+	if (held && !slab && b->exports)
+		return trz_fail(TRZ_NOT_READY, "%p of the pool is exported: end its exports first, then restore the pool",
+		                (void *)used);
+	bool under_way = b->state == BLOCK_PENDING || b->state == BLOCK_ENDED || b->state == BLOCK_BUSY;
+	if (under_way || (slab && b->slab->pending))
+		return trz_fail(TRZ_NOT_READY, "other streams, or processes, still use freed memory of the pool at %p: "
+		                "synchronise, then restore it", (void *)b->address);
+	return TRZ_OK;
 }
 
-/* With several lanes memory may change its stream: then all that is free must have passed. The caller answers for the
+static trz_status check_all_settled_locked(trz_heap *h, const struct pool *p)
+{
+	trz_status status = TRZ_OK;
+	FOR_POOL_WINDOWS(h, w, p)
+		for (const struct block *b = w->blocks.first; b && status == TRZ_OK; b = b->next)
+			status = check_settled(b);
+	return status;
+}
+
+/* What the checkpoint names is walked along the blocks of a window, both in address order: `b` is where the walk has
+ * come to. The first block with memory of `s`; NULL: it lies in another window. */
+static struct block *seek(const struct window *w, struct block **b, const struct saved *s)
+{
+	if (s->address < w->base || s->address + s->size > w->top)
+		return NULL;
+	while (block_end(*b) <= s->address)
+		*b = (*b)->next;
+	return *b;
+}
+
+/* Whether all of it has memory. */
+static bool is_there(const struct block *b, const struct saved *s)
+{
+	bool whole = true;
+	for (; b && b->address < s->address + s->size; b = b->next)
+		whole &= b->state != BLOCK_HOLE;
+	return whole;
+}
+
+/* Whether free memory would go to another stream than the one that has yet to pass its free. The caller answers for the
  * work of what is still held. */
-static bool all_settled_locked(trz_heap *h, const struct pool *p)
+static bool is_early(const struct block *b, const struct saved *s)
 {
-	bool several = p->lanes && p->lanes->pool_next;
-	FOR_POOL_WINDOWS(h, w, p)
-		for (const struct block *b = w->blocks.first; b; b = b->next) {
-			if (!is_settled(b))
-				return false;
-			if (several && b->state == BLOCK_FREE && !ticket_passed(&b->home->stream->tickets, b->sequence))
-				return false;
+	bool early = false;
+	for (; b && b->address < s->address + s->size; b = b->next)
+		early |= b->state == BLOCK_FREE && b->home->stream != s->stream &&
+		         !ticket_passed(&b->home->stream->tickets, b->sequence);
+	return early;
+}
+
+static trz_status check_places_locked(trz_heap *h, const struct pool *p, const struct trz_pool_state *state)
+{
+	size_t found = 0;
+	bool early = false;
+	FOR_POOL_WINDOWS(h, w, p) {
+		struct block *at = w->blocks.first;
+		for (size_t i = 0; i < state->count; i++) {
+			const struct block *b = seek(w, &at, &state->list[i]);
+			found += b && is_there(b, &state->list[i]);
+			early |= b && is_early(b, &state->list[i]);
 		}
-	return true;
-}
-
-/* How much of what a checkpoint names has memory in a window. Both are in address order. */
-static size_t count_there_locked(const struct window *w, const struct trz_pool_state *state)
-{
-	const struct block *b = w->blocks.first;
-	size_t found = 0;
-	for (size_t i = 0; i < state->count; i++) {
-		const struct saved *s = &state->list[i];
-		trz_addr end = s->address + s->size;
-		if (s->address < w->base || end > w->top)
-			continue;
-		while (block_end(b) <= s->address)
-			b = b->next;
-		bool whole = true;
-		for (const struct block *part = b; part && part->address < end; part = part->next)
-			whole &= part->state != BLOCK_HOLE;
-		found += whole;
 	}
-	return found;
-}
-
-static bool all_there_locked(trz_heap *h, const struct pool *p, const struct trz_pool_state *state)
-{
-	size_t found = 0;
-	FOR_POOL_WINDOWS(h, w, p)
-		found += count_there_locked(w, state);
-	return found == state->count;
+	if (found < state->count)
+		return trz_fail(TRZ_ERROR_NOT_FOUND,
+		                "memory of the checkpoint has gone back to the device: only a pool that a capture has used "
+		                "keeps it");
+	return early ? trz_fail(TRZ_NOT_READY, "another stream has not passed its free of memory of the checkpoint: "
+	                        "synchronise, then restore the pool")
+	             : TRZ_OK;
 }
 
 /* ---- restoring ---- */
@@ -291,17 +309,18 @@ static void drop_everything_locked(trz_heap *h, const struct pool *p)
 		}
 }
 
-/* Makes all packed free memory one lane's, so that neighbours join. */
-static void join_lanes_locked(trz_heap *h, const struct pool *p)
+/* Makes one busy block of free ones, whosever, the first of which is `b`; what is left of them stays as it was. Two
+ * nodes have been reserved. */
+static struct block *carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
 {
-	struct lane *first = lane_find(p->lanes, NULL, 0);
-	for (struct lane *l = first; l && (l = lane_find(l->pool_next, NULL, 0));)
-		for (int kind = 0; kind < KINDS; kind++)
-			for (struct block *b; (b = fit_find(&l->fit[kind], UNIT));) {
-				fit_remove(&l->fit[kind], b);
-				b->home = first;
-				heap_free_block_locked(h, b, 0);
-			}
+	trz_addr end = address + size;
+	b = heap_cut_block_locked(h, b, address, min_u64(end, block_end(b)) - address);
+	while (block_end(b) < end) {
+		if (block_end(b->next) > end)
+			heap_cut_block_locked(h, b->next, b->next->address, end - b->next->address);
+		heap_join_busy_locked(h, b);
+	}
+	return b;
 }
 
 static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *saved)
@@ -345,32 +364,28 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 static void place_everything_locked(trz_heap *h, const struct pool *p, const struct trz_pool_state *state)
 {
 	FOR_POOL_WINDOWS(h, w, p) {
-		struct block *b = w->blocks.first;
+		struct block *at = w->blocks.first;
 		for (size_t i = 0; i < state->count; i++) {
 			const struct saved *s = &state->list[i];
-			if (s->address < w->base || s->address >= w->top)
+			if (!seek(w, &at, s))
 				continue;
-			while (block_end(b) <= s->address)
-				b = b->next;
-			b = heap_cut_block_locked(h, b, s->address, s->size);
-			place_locked(h, p, b, s);
+			at = carve_locked(h, at, s->address, s->size);
+			place_locked(h, p, at, s);
 		}
 	}
 }
 
 static trz_status restore_locked(trz_heap *h, struct pool *p, const struct trz_pool_state *state)
 {
-	if (!all_settled_locked(h, p))
-		return trz_fail(TRZ_NOT_READY, "other streams still use memory of the pool: synchronise, then restore it");
-	if (!all_there_locked(h, p, state))
-		return trz_fail(TRZ_ERROR_NOT_FOUND,
-		                "memory of the checkpoint has gone back to the device: only a pool that a capture has used "
-		                "keeps it");
+	trz_status status = check_all_settled_locked(h, p);
+	if (status == TRZ_OK)
+		status = check_places_locked(h, p, state);
+	if (status != TRZ_OK)
+		return status;
 	/* Dropping takes no node: what was live is a node already. */
 	if (!node_pool_reserve(&h->blocks, 2 * state->count) || !node_pool_reserve(&h->slabs, state->count))
 		return meta_exhausted();
 	drop_everything_locked(h, p);
-	join_lanes_locked(h, p);
 	place_everything_locked(h, p, state);
 	return TRZ_OK;
 }

@@ -31,9 +31,9 @@ struct pending {
 
 struct stream {
 	struct stream *next;                 /* of the same hash */
-	uint64_t id;                         /* const while the stream is not retired, or has recorders: an id lives and ... */
-	trz_stream handle;                   /* ... dies with its handle; read without the lock by those and under the growth
-	                                      * lock */
+	uint64_t id;                         /* const while the stream is not retired, or has recorders: it lives ... */
+	trz_stream handle;                   /* ... with the handle; read without the lock by those, and by whoever has */
+	                                     /* the growth lock */
 	bool thread_bound;                   /* const: the handle means this stream in one thread only, so that
 	                                      * events must be recorded in its frees: later ones can be only by
 	                                      * polls of that thread */

@@ -289,8 +289,10 @@ TRZ_API trz_status trz_pool_checkpoint(trz_heap *heap, trz_pool *pool, trz_pool_
 
 /* Puts the pool back into the noted state: all that is held of it is freed, what was held then is held again, at the
  * same addresses. Where the pool has served several streams, the work that used what is freed must have completed.
- * Calls the driver: event queries. Errors, nothing has changed then: NOT_READY (other streams' uses or frees are
- * unfinished), NOT_FOUND (memory has gone back to the device; that of pinned pools never does), HOST_MEMORY. */
+ * Calls the driver: event queries. Errors, nothing has changed then: NOT_READY (other streams' uses of freed memory are
+ * unfinished; what goes to another stream than the one that freed it has not been passed; or something is held of which
+ * trz_record_stream has noted uses, or which is exported: free it first, or end its exports), NOT_FOUND (memory has
+ * gone back to the device; that of pinned pools never does), HOST_MEMORY. */
 TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_pool_state *state);
 
 /* The addresses of a note, as in trz_pool_live. */
