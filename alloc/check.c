@@ -263,8 +263,12 @@ static trz_status check_lane(const struct lane *l)
 	}
 	for (unsigned c = 0; c < CLASS_COUNT; c++) {
 		uint32_t length = 0;
-		for (const struct slab *i = l->bins[c].first; i; i = i->next)
+		for (const struct slab *i = l->bins[c].first; i; i = i->next) {
 			length++;
+			if ((!i->next && i != l->bins[c].last) || (i->next && i->free == slab_all_slots(i)))
+				return CORRUPT("I5", "stream %" PRIu64 ": a bin's last slab is another, or one before it is all free",
+				               l->stream->id);
+		}
 		if (length != l->bins[c].length)
 			return CORRUPT("I5", "stream %" PRIu64 ": a bin's length is not its number of slabs", l->stream->id);
 	}

@@ -304,13 +304,10 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 	heap_free_block_locked(h, b, home->stream->tickets.newest);
 }
 
-static void retire_empty_of(trz_heap *h, struct bin *bin)
+static void retire_empty_of(trz_heap *h, const struct bin *bin)
 {
-	for (struct slab *s = bin->first, *next; s; s = next) {
-		next = s->next;
-		if (s->free == slab_all_slots(s))
-			heap_retire_slab_locked(h, s);
-	}
+	if (bin->last && bin->last->free == slab_all_slots(bin->last))
+		heap_retire_slab_locked(h, bin->last);
 }
 
 void heap_retire_empty_slabs(trz_heap *h)
@@ -630,7 +627,5 @@ void heap_poll(trz_heap *h)
 		heap_unlock(h);
 	}
 	collect_given(h);
-	heap_lock(h);
-	heap_dissolve_pools_locked(h);
-	heap_unlock(h);
+	heap_dissolve_pools(h);
 }

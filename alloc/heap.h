@@ -185,7 +185,7 @@ void heap_pool_release(trz_heap *h, struct pool *p);
 void heap_end_pools(trz_heap *h);
 
 /* Gives the memory of released pools, where nothing is awaited any more, to the default pool. Growth lock held. */
-void heap_dissolve_pools_locked(trz_heap *h);
+void heap_dissolve_pools(trz_heap *h);
 
 /* To be called when what is free has been taken from. */
 static inline void heap_note_least_locked(trz_heap *h)

@@ -29,14 +29,46 @@ trz_status heap_pool_create(trz_heap *h, struct pool **out)
 
 /* ---- the end ---- */
 
-static void rehome_block_locked(struct block *b, struct lane *to)
+enum { REHOMED_AT_ONCE = 256 };
+
+/* The lane of the default pool that inherits: that of the same stream for what this one holds, else this one, which
+ * then is the pool's no more. */
+static struct lane *heir_locked(struct pool *p, struct lane *l)
+{
+	struct stream *s = l->stream;
+	struct lane *to = l->apart ? lane_find(s->apart, s, l->apart) : &s->lane;
+	if (to)
+		return to;
+	struct lane **link = &p->lanes;
+	while (*link != l)
+		link = &(*link)->pool_next;
+	*link = l->pool_next;
+	l->pool = NULL;
+	l->pool_next = s->apart;
+	s->apart = l;
+	return l;
+}
+
+/* A slab that is wholly free can only be the last of its bin. */
+static void rehome_slab_locked(trz_heap *h, struct slab *s, struct lane *from, struct lane *to)
+{
+	s->home = to;
+	if (!s->free)
+		return;
+	bin_unlink(&from->bins[s->size_class], s);
+	bin_push(&to->bins[s->size_class], s);
+	if (s->free == slab_all_slots(s))
+		heap_retire_slab_locked(h, s);
+}
+
+static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 {
 	struct lane *from = b->home;
 	b->home = to;
 	switch ((enum block_state)b->state) {
-	case BLOCK_FREE:  /* its neighbours have other homes still: there is nothing to join */
+	case BLOCK_FREE:
 		fit_remove(&from->fit[b->kind], b);
-		fit_insert(&to->fit[b->kind], b);
+		heap_free_block_locked(h, b, b->sequence);
 		break;
 	case BLOCK_LIVE:
 		from->held -= b->size;
@@ -44,11 +76,7 @@ static void rehome_block_locked(struct block *b, struct lane *to)
 		to->held_peak = max_u64(to->held_peak, to->held);
 		break;
 	case BLOCK_SLAB:
-		b->slab->home = to;
-		if (b->slab->free) {
-			bin_unlink(&from->bins[b->slab->size_class], b->slab);
-			bin_push(&to->bins[b->slab->size_class], b->slab);
-		}
+		rehome_slab_locked(h, b->slab, from, to);
 		break;
 	case BLOCK_PENDING:
 	case BLOCK_ENDED:
@@ -58,54 +86,63 @@ static void rehome_block_locked(struct block *b, struct lane *to)
 	}
 }
 
-/* The stream's lane of the default pool for what this one holds; NULL: it has none. */
-static struct lane *heir(const struct lane *l)
+/* Gives the heap lock back for a moment. Of a window's blocks other threads let none vanish but such as join, and busy
+ * ones do not. */
+static void rest_locked(trz_heap *h, struct block *b)
 {
-	return l->apart ? lane_find(l->stream->apart, l->stream, l->apart) : &l->stream->lane;
+	fit_remove(&b->home->fit[b->kind], b);
+	b->state = BLOCK_BUSY;
+	level_add(&h->counters.idle_bytes, b->size);
+	heap_unlock(h);
+	heap_lock(h);
+	level_sub(&h->counters.idle_bytes, b->size);
+	b->state = BLOCK_FREE;
+	fit_insert(&b->home->fit[b->kind], b);
 }
 
-/* Lanes without an heir become lanes of the default pool themselves. */
-static void keep_lanes_locked(struct pool *p)
+static void open_window_to_all(trz_heap *h, struct pool *p, struct window *w)
 {
-	for (struct lane **link = &p->lanes; *link;) {
-		struct lane *l = *link;
-		if (heir(l)) {
-			link = &l->pool_next;
-			continue;
+	unsigned done = 0;
+	heap_lock(h);
+	for (struct block *b = w->blocks.first, *next; b; b = next) {
+		if (++done > REHOMED_AT_ONCE && b->state == BLOCK_FREE) {
+			rest_locked(h, b);
+			done = 0;
 		}
-		*link = l->pool_next;
-		l->pool = NULL;
-		l->pool_next = l->stream->apart;
-		l->stream->apart = l;
+		next = b->next;
+		if (b->home && b->home->pool == p)
+			rehome_block_locked(h, b, heir_locked(p, b->home));
+	}
+	w->pool = NULL;
+	heap_unlock(h);
+}
+
+/* With no memory left nobody comes upon the lanes any more. */
+static void drop_lanes(trz_heap *h, struct pool *p)
+{
+	for (struct lane *l; (l = p->lanes);) {
+		heap_lock(h);
+		p->lanes = l->pool_next;
+		lane_remove(&h->streams.lanes, l);
+		heap_unlock(h);
+		meta_free(&h->meta, l);
 	}
 }
 
-static void open_window_to_all_locked(struct window *w)
+/* Gives all memory of a pool to the default one. */
+static void dissolve(trz_heap *h, struct pool *p)
 {
-	w->pool = NULL;
-	for (struct block *b = w->blocks.first; b; b = b->next)
-		if (b->home && heir(b->home) != b->home)
-			rehome_block_locked(b, heir(b->home));
-}
-
-/* Gives all memory of a pool to the default one. Growth lock held. */
-static void dissolve_locked(trz_heap *h, struct pool *p)
-{
-	keep_lanes_locked(p);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (w->pool == p)
-				open_window_to_all_locked(w);
-	while (p->lanes) {
-		struct lane *l = p->lanes;
-		p->lanes = l->pool_next;
-		lane_remove(&h->streams.lanes, l);
-		meta_free(&h->meta, l);
-	}
+				open_window_to_all(h, p, w);
+	drop_lanes(h, p);
+	heap_lock(h);
 	struct pool **link = &h->pools;
 	while (*link != p)
 		link = &(*link)->next;
 	*link = p->next;
+	heap_unlock(h);
 	meta_free(&h->meta, p->awaited);
 	meta_free(&h->meta, p);
 }
@@ -252,12 +289,15 @@ static bool may_dissolve(const struct pool *p)
 	return true;
 }
 
-void heap_dissolve_pools_locked(trz_heap *h)
+void heap_dissolve_pools(trz_heap *h)
 {
-	for (struct pool *p = h->pools, *next; p; p = next) {
+	for (struct pool *p = first_pool(h), *next; p; p = next) {
 		next = p->next;
-		if (may_dissolve(p))
-			dissolve_locked(h, p);
+		heap_lock(h);
+		bool may = may_dissolve(p);
+		heap_unlock(h);
+		if (may)
+			dissolve(h, p);
 	}
 }
 

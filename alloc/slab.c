@@ -19,6 +19,8 @@ void bin_push(struct bin *b, struct slab *s)
 	s->next = b->first;
 	if (s->next)
 		s->next->prev = s;
+	else
+		b->last = s;
 	b->first = s;
 	b->length++;
 }
@@ -31,5 +33,7 @@ void bin_unlink(struct bin *b, struct slab *s)
 		b->first = s->next;
 	if (s->next)
 		s->next->prev = s->prev;
+	else
+		b->last = s->prev;
 	b->length--;
 }

@@ -24,8 +24,9 @@ struct slab {
 	uint64_t *frames;                   /* [SLAB_SLOTS_MAX], what the stacks of allocations are known by; NULL: none */
 };
 
+/* Invariant: only the last slab can be wholly free: it became so when it was the only one. */
 struct bin {
-	struct slab *first;
+	struct slab *first, *last;
 	uint32_t length;
 };
 

@@ -349,6 +349,48 @@ static void *use_its_stream(void *arg)
 	return NULL;
 }
 
+static void *free_half(void *arg)
+{
+	struct job *job = arg;
+	void **list = job->result;
+	for (; *list; list++)
+		if (trz_free(job->rig->heap, *list) != TRZ_OK)
+			return NULL;
+	return list;
+}
+
+/* A pool with more blocks than change their lane in one hold of the heap lock, some of which are freed meanwhile, on
+ * their streams and on another one. */
+static void test_a_large_pool_ends_bit_by_bit(void **state)
+{
+	(void)state;
+	enum { N = 6000 };
+	static void *held[N / 2 + 1], *freed[N / 2 + 1];
+	struct rig r = rig_open(GIB(8), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream streams[3] = {NULL, rig_stream(&r), rig_stream(&r)};
+	for (int i = 0; i < N / 2; i++) {
+		held[i] = pool_alloc(&r, pool, i % 5 ? KIB(200) : 900, streams[i % 2]);
+		freed[i] = pool_alloc(&r, pool, i % 5 ? KIB(100) : 900, streams[i % 2]);
+	}
+	for (int i = 0; i < N / 4; i++)
+		rig_free(&r, freed[i]);
+	for (int i = 0; i < N / 4; i++)
+		assert_ok(trz_free_on(r.heap, freed[N / 4 + i], streams[i % 3]));
+	struct job job = {&r, held};
+	pthread_t thread;
+	void *ended = NULL;
+	assert_int_equal(pthread_create(&thread, NULL, free_half, &job), 0);
+	assert_ok(trz_pool_release(r.heap, pool));
+	assert_int_equal(pthread_join(thread, &ended), 0);
+	assert_non_null(ended);
+	rig_check(&r);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
 /* Nobody can record events on the stream of a thread that has gone, and yet what it had been given is waited for. */
 static void test_the_end_of_a_pool_beside_a_thread_that_has_gone(void **state)
 {
@@ -690,6 +732,7 @@ int main(void)
 		cmocka_unit_test(test_the_end_of_a_pool_on_an_old_driver),
 		cmocka_unit_test(test_the_end_of_a_pool_beside_a_thread_that_has_gone),
 		cmocka_unit_test(test_the_end_of_a_pool_leaves_captures_alone),
+		cmocka_unit_test(test_a_large_pool_ends_bit_by_bit),
 		cmocka_unit_test(test_graphs_share_a_pool),
 		cmocka_unit_test(test_streams_of_a_capture),
 		cmocka_unit_test(test_a_capture_that_is_not_known),
