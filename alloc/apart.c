@@ -222,11 +222,13 @@ static trz_status climb(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t si
 static trz_status slow_locked(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t size, trz_addr *out)
 {
 	trz_capture_mode mode = heap_lock_growth(h);
+	trz_status status = TRZ_OK;
 	heap_poll(h);
 	*out = take_kept(h, l, bytes, size);
-	trz_status status = TRZ_OK;
-	if (!*out) {
-		status = bytes > h->driver.info.total_bytes ? TRZ_ERROR_OUT_OF_MEMORY : make(h, l, bytes, size, out);
+	if (!*out && oom_is_hopeless(h, bytes, &status)) {
+		status = oom_report(h, l, size, status);
+	} else if (!*out) {
+		status = make(h, l, bytes, size, out);
 		if (oom_is_want_of_memory(status))
 			status = climb(h, l, bytes, size, status, out);
 	}

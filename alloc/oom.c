@@ -51,15 +51,27 @@ static void apart(const struct climb *c)
 	reclaim_apart(c->heap, c->bytes);
 }
 
-/* What is lacking even if all that is free, pending too, and all that the device and the limit allow lay in one
- * piece. */
-static uint64_t missing(trz_heap *h, uint64_t bytes, uint64_t device_free)
+/* Free memory of pools whose graphs rely on it, and which are not the lane's own. */
+static uint64_t held_for_graphs(trz_heap *h, const struct lane *l)
+{
+	uint64_t bytes = 0;
+	heap_lock(h);
+	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
+		bytes += lane_is_pinned(of) && of->pool != l->pool ? of->fit[SMALL].bytes + of->fit[LARGE].bytes : 0;
+	heap_unlock(h);
+	return bytes;
+}
+
+/* What is lacking even if all that is free and may serve the lane, pending too, and all that the device and the limit
+ * allow lay in one piece. */
+static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint64_t device_free)
 {
 	uint64_t limit = atomic_load(&h->limit), reserved = heap_reserved(h), growth = device_free;
 	if (limit)
 		growth = min_u64(growth, limit > reserved ? limit - reserved : 0);
 	uint64_t all = growth + counter_get(&h->counters.cached_bytes.current) +
 	               counter_get(&h->counters.pending_bytes.current);
+	all -= min_u64(all, held_for_graphs(h, l));
 	return bytes > all ? bytes - all : 0;
 }
 
@@ -69,7 +81,7 @@ static void wait_for_frees(const struct climb *c)
 	uint64_t free_bytes = 0, total;
 	if (driver_mem_info(&c->heap->driver, &free_bytes, &total) != TRZ_OK)
 		free_bytes = 0;
-	if (missing(c->heap, c->bytes, free_bytes) == 0)
+	if (missing(c->heap, c->lane, c->bytes, free_bytes) == 0)
 		borrow_with_waits(c->heap, c->lane, c->kind, c->bytes);
 }
 
@@ -104,6 +116,18 @@ static const struct rung ladder[] = {
 bool oom_is_want_of_memory(trz_status status)
 {
 	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_ADDRESS_SPACE;
+}
+
+bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status)
+{
+	uint64_t limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
+	if (bytes > h->driver.info.total_bytes)
+		*status = TRZ_ERROR_OUT_OF_MEMORY;
+	else if (limit && bytes > max_u64(limit, heap_reserved(h)))
+		*status = TRZ_ERROR_LIMIT;
+	else
+		return false;
+	return true;
 }
 
 /* A free block of the stream, cut to `bytes`, busy and counted as idle; NULL: none. */
@@ -147,8 +171,9 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes)
 	                  .allocated = flow_all(&h->counters.allocated_bytes),
 	                  .pending = counter_get(&h->counters.pending_bytes.current),
 	                  .cached = counter_get(&h->counters.cached_bytes.current),
+	                  .pinned = held_for_graphs(h, l),
 	                  .largest = grow_largest(h, l)};
-	i.missing = missing(h, bytes, free_bytes);
+	i.missing = missing(h, l, bytes, free_bytes);
 	return i;
 }
 
@@ -156,7 +181,7 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes)
 trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
 {
 	enum { N = 32 };
-	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], missing[N];
+	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], missing[N], pinned[N];
 	trz_oom_info i = gather_info(h, l, bytes);
 	thread_failure = i;
 	pthread_mutex_lock(&h->oom_lock);
@@ -169,14 +194,16 @@ trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status st
 	heap_unlock(h);
 	size_text(i.limit, limit, N);
 	size_text(i.missing, missing, N);
+	size_text(i.pinned, pinned, N);
 	const char *kept_apart = "live blocks in the same tiles or by unfinished work of other streams";
 	return trz_fail(status,
 	                "%s asked for on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
-	                "%s of it, %s is free, and %s is the most it could serve now; %s%s%s",
+	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now; %s%s%s",
 	                size_text(bytes, asked, N), h->driver.device, size_text(i.device_free, free_text, N),
 	                size_text(i.device_total, total, N), i.limit ? ", the heap has a limit of " : "",
 	                i.limit ? limit : "", size_text(i.reserved, reserved, N), size_text(i.allocated, held, N),
-	                size_text(i.cached, cached, N), size_text(i.largest, largest, N),
+	                size_text(i.cached, cached, N), i.pinned ? " (" : "", i.pinned ? pinned : "",
+	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest, N),
 	                i.missing ? "it is full, short of " : "free memory is kept apart by ",
 	                i.missing ? missing : kept_apart,
 	                i.missing ? ": free something, use a smaller batch, or look for other users of the device"
@@ -204,6 +231,8 @@ trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t byte
                       trz_status refused, struct block **out)
 {
 	const struct climb climb = {h, l, kind, bytes};
+	if (oom_is_hopeless(h, bytes, &refused))
+		return oom_report(h, l, requested, refused);
 	counter_add(&h->counters.num_alloc_retries, 1);
 	if (h->isolated && kind == LARGE)
 		return climb_alone(&climb, requested, out);

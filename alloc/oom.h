@@ -10,6 +10,10 @@
 /* Whether more memory, or address space, would have helped. */
 bool oom_is_want_of_memory(trz_status status);
 
+/* Whether no freeing or returning can ever serve the request: it is larger than the device, or than the limit and what
+ * is reserved beyond it. *status says which; else it is left as it is. */
+bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status);
+
 /* Climbs the ladder for a request that neither the stream's free blocks nor thrifty growth can serve: after each rung
  * the search and growth are tried again. `bytes` is what is to be had in one piece, `requested` what the caller asked
  * for. Growth lock held, heap lock not. On TRZ_OK *out is a busy block as from grow(). Else `refused`, the status that

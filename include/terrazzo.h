@@ -369,6 +369,8 @@ typedef struct trz_oom_info {
 	size_t device_free, device_total;  /* as the driver told */
 	size_t limit;                      /* 0: none */
 	size_t reserved, allocated, pending, cached;
+	size_t pinned;                     /* of cached: free memory of private pools that graphs rely on, which serves
+	                                    * nobody else */
 	size_t largest;                    /* the largest request that would have been served */
 	size_t missing;                    /* what is lacking even if all free memory lay in one piece: the device, or the
 	                                    * limit, is full. 0: there is enough, but other streams' unfinished work or

@@ -61,6 +61,64 @@ static void test_a_full_device_says_by_how_much(void **state)
 	close_full(&r, p);
 }
 
+/* Free memory of a pool that graphs rely on is of no use to others. */
+static void test_memory_held_for_graphs_is_told(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	trz_stream s = rig_stream(&r);
+	trz_pool *pool;
+	trz_oom_info info;
+	sim_graph graph;
+	void *p, *q;
+	assert_ok(trz_pool_create(r.heap, &pool));
+	assert_ok(trz_pool_begin_capture(r.heap, pool, s));
+	assert_ok(sim_capture_begin(r.s, r.c, s, TRZ_CAPTURE_GLOBAL));
+	p = rig_alloc(&r, GIB(2), s);
+	rig_free(&r, p);
+	assert_ok(sim_capture_end(r.s, r.c, s, &graph));
+	assert_ok(trz_pool_end(r.heap, pool));
+	assert_error(trz_alloc(r.heap, GIB(3), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "2.00 GiB of that held for graphs");
+	assert_ok(trz_last_oom(r.heap, &info));
+	assert_true(info.pinned >= GIB(2) && info.pinned == info.cached);
+	assert_int_equal(info.missing, GIB(3) - info.device_free);
+	rig_sync(&r);
+	p = NULL;
+	assert_error(trz_pool_alloc(r.heap, pool, GIB(5), 0, s, &p), TRZ_ERROR_OUT_OF_MEMORY, "2.00 GiB is free, and");
+	assert_ok(trz_last_oom(r.heap, &info));
+	assert_int_equal(info.pinned, 0);
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+/* A request that nothing could serve is refused before anything is given up for it. */
+static void test_hopeless_requests_cost_nothing(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(512), NULL);
+	trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(40), .flags = TRZ_ALLOC_CONTIGUOUS};
+	void *p, *q;
+	assert_ok(trz_alloc_with(r.heap, &params, &p));
+	q = rig_alloc(&r, MIB(100), NULL);
+	rig_free(&r, p);
+	rig_free(&r, q);
+	rig_sync(&r);
+	uint64_t reserved = rig_stat(&r, "reserved_bytes.all.current");
+	params.size = GIB(1);
+	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_OUT_OF_MEMORY, "full, short of");
+	assert_error(trz_alloc(r.heap, GIB(1), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "full, short of");
+	assert_ok(trz_set_limit(r.heap, MIB(200)));
+	params.size = MIB(300);
+	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_LIMIT, "limit");
+	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &p), TRZ_ERROR_LIMIT, "limit");
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), reserved);
+	assert_int_equal(rig_stat(&r, "num_alloc_retries"), 0);
+	assert_int_equal(rig_stat(&r, "num_ooms"), 4);
+	rig_check(&r);
+	rig_close(&r);
+}
+
 struct helper {
 	struct rig *rig;
 	void *spare;
@@ -181,6 +239,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_scattered_memory_serves_what_it_holds),
+		cmocka_unit_test(test_memory_held_for_graphs_is_told),
+		cmocka_unit_test(test_hopeless_requests_cost_nothing),
 		cmocka_unit_test(test_a_full_device_says_by_how_much),
 		cmocka_unit_test(test_the_callback_can_help),
 		cmocka_unit_test(test_a_callback_that_fails_itself),
