@@ -12,7 +12,7 @@
 struct diversion {
 	struct diversion *next;      /* an older one */
 	struct pool *pool;
-	const void *owner;           /* the thread that began it */
+	uint64_t owner;              /* the number of the thread that began it */
 	bool thread;                 /* takes what that thread allocates */
 	trz_pool_filter *filter;
 	void *user;

@@ -249,7 +249,8 @@ TRZ_API trz_status trz_pool_alloc(trz_heap *heap, trz_pool *pool, size_t size, s
                                   void **out);
 
 /* Whether an allocation on `stream` is to be diverted. Called by allocating threads, several at a time; must not call
- * the heap. */
+ * the heap, nor take a lock that a thread may hold while it calls trz_pool_begin, trz_pool_begin_capture or
+ * trz_pool_end: those wait until no filter is running. */
 typedef bool trz_pool_filter(void *user, trz_stream stream);
 
 /* Until trz_pool_end, allocations that name no pool go to this one: those whose stream the filter accepts, or with
@@ -258,8 +259,11 @@ typedef bool trz_pool_filter(void *user, trz_stream stream);
 TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filter *filter, void *user);
 
 /* The same for a capture, to be called before it begins on `stream`: takes what is allocated on all streams that are
- * part of it, and pins the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT (the legacy default stream cannot be
- * captured). */
+ * part of it, and pins the pool. With the per-thread default stream only this thread's allocations are taken.
+ * Captured allocations reuse what the pool's streams have freed before, in the order of those streams. Where such
+ * memory was used outside the capture, launches of the graph must be ordered behind that use, on whatever stream they
+ * are made: synchronise before the capture begins, as PyTorch does. Errors: HOST_MEMORY, INVALID_ARGUMENT (the legacy
+ * default stream cannot be captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);
 
 /* Ends the newest diversion to the pool, of those that this thread began if there is one. Waits until no filter of it

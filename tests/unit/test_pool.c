@@ -391,6 +391,91 @@ static void test_a_large_pool_ends_bit_by_bit(void **state)
 	rig_close(&r);
 }
 
+static void *divert_for_ever(void *arg)
+{
+	struct job *job = arg;
+	job->result = trz_pool_begin(job->rig->heap, job->result, NULL, NULL) == TRZ_OK ? job->result : NULL;
+	return NULL;
+}
+
+static void *alloc_undiverted(void *arg)
+{
+	struct job *job = arg;
+	trz_pool_info info;
+	void *p = NULL;
+	bool ok = trz_alloc(job->rig->heap, MIB(3), 0, NULL, &p) == TRZ_OK && trz_free(job->rig->heap, p) == TRZ_OK &&
+	          trz_pool_query(job->rig->heap, job->result, &info) == TRZ_OK && info.reserved == 0;
+	return ok ? p : NULL;
+}
+
+/* A thread that ends without ending its diversion leaves nothing to the thread that is made in its place. */
+static void test_diversions_are_not_inherited(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_pool *pool = new_pool(&r);
+	struct job job = {&r, pool};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, divert_for_ever, &job), 0);
+	pthread_join(thread, NULL);
+	assert_ptr_equal(job.result, pool);
+	for (int i = 0; i < 8; i++) {
+		void *ok = NULL;
+		assert_int_equal(pthread_create(&thread, NULL, alloc_undiverted, &job), 0);
+		assert_int_equal(pthread_join(thread, &ok), 0);
+		assert_non_null(ok);
+	}
+	assert_ok(trz_pool_end(r.heap, pool));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+struct capture_job {
+	struct rig *rig;
+	trz_status status;
+};
+
+/* Captures this thread's default stream, as another thread does with its own; their handle is one. */
+static void *capture_own_stream(void *arg)
+{
+	struct capture_job *job = arg;
+	struct rig *r = job->rig;
+	trz_stream own = (trz_stream)2;
+	sim_graph graph;
+	void *p = NULL;
+	if (sim_capture_begin(r->s, r->c, own, TRZ_CAPTURE_RELAXED) != TRZ_OK)
+		return NULL;
+	job->status = trz_alloc(r->heap, MIB(3), 0, own, &p);
+	return sim_capture_end(r->s, r->c, own, &graph) == TRZ_OK && sim_graph_destroy(r->s, r->c, graph) == TRZ_OK
+	           ? job : NULL;
+}
+
+static void test_captures_of_per_thread_streams(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_pool *pool = new_pool(&r);
+	struct capture_job job = {&r, TRZ_OK};
+	trz_stream own = (trz_stream)2;
+	pthread_t thread;
+	sim_graph graph;
+	void *done = NULL, *p = NULL;
+	assert_ok(trz_pool_begin_capture(r.heap, pool, own));
+	assert_ok(sim_capture_begin(r.s, r.c, own, TRZ_CAPTURE_RELAXED));
+	p = rig_alloc(&r, MIB(5), own);
+	assert_int_equal(pthread_create(&thread, NULL, capture_own_stream, &job), 0);
+	assert_int_equal(pthread_join(thread, &done), 0);
+	assert_non_null(done);
+	assert_int_equal(job.status, TRZ_ERROR_CAPTURE);
+	assert_int_equal(info_of(&r, pool).allocations, 1);
+	assert_ok(sim_capture_end(r.s, r.c, own, &graph));
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_ok(trz_pool_end(r.heap, pool));
+	rig_free(&r, p);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
 /* Nobody can record events on the stream of a thread that has gone, and yet what it had been given is waited for. */
 static void test_the_end_of_a_pool_beside_a_thread_that_has_gone(void **state)
 {
@@ -733,6 +818,8 @@ int main(void)
 		cmocka_unit_test(test_the_end_of_a_pool_beside_a_thread_that_has_gone),
 		cmocka_unit_test(test_the_end_of_a_pool_leaves_captures_alone),
 		cmocka_unit_test(test_a_large_pool_ends_bit_by_bit),
+		cmocka_unit_test(test_diversions_are_not_inherited),
+		cmocka_unit_test(test_captures_of_per_thread_streams),
 		cmocka_unit_test(test_graphs_share_a_pool),
 		cmocka_unit_test(test_streams_of_a_capture),
 		cmocka_unit_test(test_a_capture_that_is_not_known),
