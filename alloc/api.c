@@ -71,8 +71,8 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 
 trz_status trz_close(trz_heap *h)
 {
-	if (!h)
-		return TRZ_OK;
+	if (!h || heap_is_inherited(h))
+		return TRZ_OK;  /* its memory is the parent's */
 	init_remove_heap(h);
 	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = reclaim_everything(h);
@@ -82,6 +82,15 @@ trz_status trz_close(trz_heap *h)
 	return status == TRZ_OK ? TRZ_OK
 	                        : trz_fail(status, "closing the heap left memory with the driver: %s",
 	                                   trz_driver_last_error());
+}
+
+trz_status api_check_process(const trz_heap *h)
+{
+	if (LIKELY(!heap_is_inherited(h)))
+		return TRZ_OK;
+	return trz_fail(TRZ_ERROR_SHUTDOWN, "the heap of device %d was opened before fork() made this process, where the "
+	                "device cannot be used: start workers with another method, or fork before the heap is opened",
+	                h->driver.device);
 }
 
 trz_status api_dead(const trz_heap *h)
@@ -213,8 +222,12 @@ static trz_status alloc_checked(trz_heap *h, struct pool *p, unsigned apart, siz
 trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
                            trz_stream stream, void **out)
 {
+	*out = NULL;
+	trz_status status = api_check_process(h);
+	if (status != TRZ_OK)
+		return status;
 	uint64_t outer = frames_enter(h);
-	trz_status status = alloc_checked(h, p, apart, size, alignment, stream, out);
+	status = alloc_checked(h, p, apart, size, alignment, stream, out);
 	frames_leave(outer);
 	if (status == TRZ_OK && h->annotates && *out)
 		nvtx_allocated(h, (trz_addr)*out, size);
@@ -258,6 +271,8 @@ COLD trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status)
 
 static COLD trz_status free_watched(trz_heap *h, void *ptr, struct stream *on)
 {
+	if (heap_is_inherited(h))
+		return TRZ_OK;
 	uint64_t outer = frames_enter(h);
 	if (h->annotates)
 		nvtx_freeing(h, (trz_addr)ptr);
@@ -285,7 +300,7 @@ trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 {
 	if (!h)
 		return api_is_null("trz_free_on", "heap");
-	if (!ptr)
+	if (!ptr || heap_is_inherited(h))
 		return TRZ_OK;
 	struct stream *on = NULL;
 	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream(h, stream, &on);
@@ -297,6 +312,8 @@ trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
 	if (!h)
 		return api_is_null("trz_record_stream", "heap");
 	struct stream *s;
+	if (heap_is_inherited(h))
+		return TRZ_OK;
 	trz_status status = ptr ? heap_stream(h, stream, &s) : TRZ_OK;
 	if (status == TRZ_OK && ptr && !serve_record_use(h, (trz_addr)ptr, s))
 		return meta_exhausted();
@@ -307,6 +324,9 @@ trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 {
 	if (!h)
 		return api_is_null("trz_stream_retire", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	if (is_legacy(stream))
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream lives as long as its context");
 	trz_capture_mode mode = heap_lock_growth(h);
@@ -320,6 +340,9 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 {
 	if (!h || !size)
 		return api_is_null("trz_largest_block", h ? "size" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	struct stream *s;
 	trz_status status = heap_stream(h, stream, &s);
 	if (status != TRZ_OK)
@@ -335,6 +358,9 @@ trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
 {
 	if (!h || !out)
 		return api_is_null("trz_query", h ? "out" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	trz_pointer_info info;
 	if (!serve_query(h, (trz_addr)ptr, &info))
 		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d", ptr,
@@ -348,6 +374,9 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	uint64_t bytes = 0;
 	if (!h)
 		return api_is_null("trz_trim", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	if (released)
 		*released = 0;
 	if (driver_is_dead(&h->driver))
@@ -369,6 +398,9 @@ trz_status trz_poll(trz_heap *h)
 {
 	if (!h)
 		return api_is_null("trz_poll", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
 	trz_capture_mode mode = heap_lock_growth(h);
@@ -399,6 +431,9 @@ trz_status trz_last_oom(trz_heap *h, trz_oom_info *info)
 {
 	if (!h || !info)
 		return api_is_null("trz_last_oom", h ? "info" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	pthread_mutex_lock(&h->oom_lock);
 	trz_oom_info last = h->last_oom;
 	pthread_mutex_unlock(&h->oom_lock);
@@ -412,6 +447,9 @@ trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *u
 {
 	if (!h)
 		return api_is_null("trz_set_oom_callback", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	pthread_mutex_lock(&h->oom_lock);
 	h->oom_callback = callback;
 	h->oom_user = user;
@@ -423,6 +461,9 @@ trz_status trz_set_map_callback(trz_heap *h, trz_map_callback *callback, void *u
 {
 	if (!h)
 		return api_is_null("trz_set_map_callback", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	trz_capture_mode mode = heap_lock_growth(h);
 	notice_set(h, callback, user);
 	heap_unlock_growth(h, mode);
@@ -457,6 +498,9 @@ trz_status trz_reset_peaks(trz_heap *h)
 {
 	if (!h)
 		return api_is_null("trz_reset_peaks", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	inspect_reset_peaks(h);
 	return TRZ_OK;
 }
@@ -465,6 +509,9 @@ trz_status trz_history_start(trz_heap *h, size_t events)
 {
 	if (!h)
 		return api_is_null("trz_history_start", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	if (events == 0 || events > (size_t)1 << 24)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history of %zu events asked for: 1 to %d are possible", events,
 		                1 << 24);
@@ -473,13 +520,21 @@ trz_status trz_history_start(trz_heap *h, size_t events)
 
 trz_status trz_history_stop(trz_heap *h)
 {
-	return h ? inspect_history(h, 0) : api_is_null("trz_history_stop", "heap");
+	if (!h)
+		return api_is_null("trz_history_stop", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	return inspect_history(h, 0);
 }
 
 trz_status trz_set_frame_callback(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user)
 {
 	if (!h)
 		return api_is_null("trz_set_frame_callback", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	frames_set(h, callback, text, user);
 	return TRZ_OK;
 }
@@ -493,6 +548,9 @@ trz_status trz_snapshot(trz_heap *h, const char *path)
 {
 	if (!h || !path)
 		return api_is_null("trz_snapshot", h ? "path" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	return inspect_snapshot(h, path);
 }
 
@@ -500,10 +558,18 @@ trz_status trz_walk(trz_heap *h, const trz_visitor *visitor)
 {
 	if (!h || !visitor)
 		return api_is_null("trz_walk", h ? "visitor" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	return inspect_walk(h, visitor);
 }
 
 trz_status trz_check(trz_heap *h)
 {
-	return h ? check_heap(h) : api_is_null("trz_check", "heap");
+	if (!h)
+		return api_is_null("trz_check", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	return check_heap(h);
 }

@@ -13,6 +13,9 @@ trz_status api_is_null(const char *function, const char *argument);
 /* The failure of whatever is asked of a heap whose context has died. */
 trz_status api_dead(const trz_heap *h);
 
+/* Whether the heap can be asked for anything: SHUTDOWN, where a child has inherited it. */
+trz_status api_check_process(const trz_heap *h);
+
 /* The status of a failed free again, or WRONG_DEVICE with the owner's name where another heap has the pointer. */
 trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
 

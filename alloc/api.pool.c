@@ -16,7 +16,8 @@ static trz_status check(const char *function, const trz_heap *h, trz_pool *p)
 {
 	if (!h || !p)
 		return api_is_null(function, h ? "pool" : "heap");
-	return api_check_pool(h, inner(p));
+	trz_status status = api_check_process(h);
+	return status == TRZ_OK ? api_check_pool(h, inner(p)) : status;
 }
 
 trz_status trz_pool_create(trz_heap *h, trz_pool **out)
@@ -24,7 +25,9 @@ trz_status trz_pool_create(trz_heap *h, trz_pool **out)
 	if (!h || !out)
 		return api_is_null("trz_pool_create", h ? "out" : "heap");
 	struct pool *p;
-	trz_status status = heap_pool_create(h, &p);
+	trz_status status = api_check_process(h);
+	if (status == TRZ_OK)
+		status = heap_pool_create(h, &p);
 	if (status == TRZ_OK)
 		*out = (trz_pool *)(void *)p;
 	return status;
@@ -43,6 +46,8 @@ trz_status trz_pool_retain(trz_heap *h, trz_pool *p)
 
 trz_status trz_pool_release(trz_heap *h, trz_pool *p)
 {
+	if (h && p && heap_is_inherited(h))
+		return TRZ_OK;
 	trz_status status = check("trz_pool_release", h, p);
 	if (status == TRZ_OK)
 		heap_pool_release(h, inner(p));
@@ -73,6 +78,8 @@ trz_status trz_pool_begin_capture(trz_heap *h, trz_pool *p, trz_stream stream)
 
 trz_status trz_pool_end(trz_heap *h, trz_pool *p)
 {
+	if (h && p && heap_is_inherited(h))
+		return TRZ_OK;
 	trz_status status = check("trz_pool_end", h, p);
 	if (status == TRZ_OK)
 		status = pool_divert_end(h, inner(p));

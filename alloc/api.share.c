@@ -38,12 +38,17 @@ trz_status trz_export(trz_heap *h, void *ptr, unsigned kind, void *shareable)
 {
 	if (!h || !ptr || !shareable)
 		return api_is_null("trz_export", !h ? "heap" : !ptr ? "ptr" : "shareable");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	return share_export(h, (trz_addr)ptr, kind, shareable);
 }
 
 trz_status trz_export_end(trz_heap *h, void *ptr)
 {
-	return h ? share_export_end(h, (trz_addr)ptr) : api_is_null("trz_export_end", "heap");
+	if (!h)
+		return api_is_null("trz_export_end", "heap");
+	return heap_is_inherited(h) ? TRZ_OK : share_export_end(h, (trz_addr)ptr);
 }
 
 trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t size, trz_stream stream, void **out)
@@ -53,7 +58,9 @@ trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t 
 	if (!h || !shareable || !out)
 		return api_is_null("trz_import", !h ? "heap" : !out ? "out" : "shareable");
 	*out = NULL;
-	trz_status status = driver_is_dead(&h->driver) ? api_dead(h) : heap_stream(h, stream, &s);
+	trz_status status = api_check_process(h);
+	if (status == TRZ_OK)
+		status = driver_is_dead(&h->driver) ? api_dead(h) : heap_stream(h, stream, &s);
 	if (status == TRZ_OK)
 		status = share_import(h, kind, shareable, size, s, &address);
 	if (status == TRZ_OK)
@@ -65,6 +72,9 @@ trz_status trz_enable_peer(trz_heap *h, int device, bool on)
 {
 	if (!h)
 		return api_is_null("trz_enable_peer", "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	return driver_is_dead(&h->driver) ? api_dead(h) : share_enable_peer(h, device, on);
 }
 
@@ -93,6 +103,9 @@ trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
 {
 	if (!h || !ptr)
 		return api_is_null("trz_grow", h ? "ptr" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
 	if (size >= SIZE_LIMIT)
 		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds as many", size);
 	if (driver_is_dead(&h->driver))
@@ -111,6 +124,8 @@ trz_status trz_free_after(trz_heap *h, void *ptr, trz_event event)
 {
 	if (!h || !event)
 		return api_is_null("trz_free_after", h ? "event" : "heap");
+	if (heap_is_inherited(h))
+		return TRZ_OK;
 	if (!ptr) {
 		heap_destroy_event(h, event);
 		return TRZ_OK;

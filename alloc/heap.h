@@ -99,7 +99,9 @@ struct trz_heap {
 	trz_frame_text_callback *frame_text;
 	void *frame_user;
 	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
-	atomic_bool watched;         /* so, or annotates: operations are not to take the shortest way */
+	atomic_bool watched;         /* so, or annotates, or inherited: operations are not to take the shortest way */
+	atomic_bool inherited;       /* this process is a child made by fork(): locks may be held for ever, and structures
+	                              * half-way; read without a lock */
 	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
 };
 
@@ -126,6 +128,11 @@ static inline void heap_unlock_growth(trz_heap *h, trz_capture_mode mode)
 {
 	driver_capture_mode(&h->driver, mode);
 	pthread_mutex_unlock(&h->growth_lock);
+}
+
+static inline bool heap_is_inherited(const trz_heap *h)
+{
+	return atomic_load_explicit(&h->inherited, memory_order_relaxed);
 }
 
 static inline uint64_t heap_reserved(const trz_heap *h)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of open heaps.
+ * The list of open heaps, and what a child made by fork() knows of it.
  */
 #include "init.h"
 
@@ -9,8 +9,35 @@
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static trz_heap *open_heaps;
 
+static void before_fork(void)
+{
+	pthread_mutex_lock(&list_lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&list_lock);
+}
+
+static void in_child(void)
+{
+	for (trz_heap *h = open_heaps; h; h = h->next_open) {
+		atomic_store_explicit(&h->inherited, true, memory_order_relaxed);
+		atomic_store_explicit(&h->watched, true, memory_order_relaxed);
+	}
+	open_heaps = NULL;
+	after_fork();
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, after_fork, in_child);
+}
+
 void init_add_heap(trz_heap *h)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&list_lock);
 	h->next_open = open_heaps;
 	open_heaps = h;

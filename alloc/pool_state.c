@@ -20,7 +20,7 @@ struct saved {
 };
 
 struct trz_pool_state {
-	struct meta *meta;
+	trz_heap *heap;
 	uint32_t pool;                      /* its id */
 	size_t count;
 	struct saved list[];                /* by address within each window */
@@ -106,7 +106,7 @@ trz_status pool_state_take(trz_heap *h, struct pool *p, struct trz_pool_state **
 		struct trz_pool_state *state = meta_alloc(&h->meta, sizeof *state + room * sizeof *state->list);
 		if (!state)
 			return meta_exhausted();
-		state->meta = &h->meta;
+		state->heap = h;
 		state->pool = p->id;
 		lock_all(h);
 		bool filled = fill_locked(h, p, state, room);
@@ -123,7 +123,8 @@ trz_status pool_state_take(trz_heap *h, struct pool *p, struct trz_pool_state **
 
 void pool_state_free(struct trz_pool_state *state)
 {
-	meta_free(state->meta, state);
+	if (!heap_is_inherited(state->heap))
+		meta_free(&state->heap->meta, state);
 }
 
 /* ---- listing ---- */
@@ -392,7 +393,7 @@ static trz_status restore_locked(trz_heap *h, struct pool *p, const struct trz_p
 
 trz_status pool_state_restore(trz_heap *h, struct pool *p, const struct trz_pool_state *state)
 {
-	if (state->meta != &h->meta || state->pool != p->id)
+	if (state->heap != h || state->pool != p->id)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the checkpoint is of another pool");
 	trz_capture_mode mode = heap_lock_growth(h);
 	heap_poll(h);

@@ -11,6 +11,9 @@
  *  - Sizes are bytes. Addresses are device addresses; the host must not dereference them.
  *  - Functions are safe to call from any thread, also one without a current CUDA context, unless noted.
  *  - "Calls the driver: no" means that not a single driver call is made, an event record included.
+ *  - In a child made by fork() the heaps that its parent had open cannot be used: frees, ends and trz_close succeed
+ *    and do nothing, statistics are those of the fork, all else fails with SHUTDOWN. A child may open heaps of its own
+ *    if its parent had not used the driver.
  *  - After a failure trz_last_error() has one line that names the thing and the remedy.
  */
 #ifndef TERRAZZO_H
