@@ -645,6 +645,29 @@ static void test_checkpoints(void **state)
 	rig_close(&r);
 }
 
+/* A stream that has been refused has not been served: the other's order is all that counts, and is not forgotten. */
+static void test_a_restore_with_work_under_way(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_pool *pool = new_pool(&r);
+	trz_stream stream = rig_stream(&r), refused = rig_stream(&r);
+	trz_pool_state *note = NULL;
+	void *none = NULL;
+	assert_ok(trz_pool_checkpoint(r.heap, pool, &note));
+	void *p = pool_alloc(&r, pool, MIB(40), stream);
+	assert_ok(sim_stamp(r.s, r.c, stream, (trz_addr)p, MIB(40), 1));
+	assert_status(trz_pool_alloc(r.heap, pool, GIB(2), 0, refused, &none), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_ok(trz_pool_restore(r.heap, pool, note));
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(info_of(&r, pool).allocations, 0);
+	assert_true(info_of(&r, pool).reserved >= MIB(40));
+	rig_check(&r);
+	trz_pool_state_free(note);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
 static void test_checkpoints_that_cannot_be_restored(void **state)
 {
 	(void)state;
@@ -824,6 +847,7 @@ int main(void)
 		cmocka_unit_test(test_streams_of_a_capture),
 		cmocka_unit_test(test_a_capture_that_is_not_known),
 		cmocka_unit_test(test_checkpoints),
+		cmocka_unit_test(test_a_restore_with_work_under_way),
 		cmocka_unit_test(test_checkpoints_that_cannot_be_restored),
 		cmocka_unit_test(test_checkpoints_of_several_streams),
 		cmocka_unit_test(test_checkpoints_ask_for_no_more_than_they_need),
