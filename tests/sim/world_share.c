@@ -72,14 +72,14 @@ static const char *grow(struct actor *a, struct live *l)
 }
 
 /* What reads it elsewhere must not see another stamp; nor is the stream that it was allocated on there any more where
- * it has moved. */
+ * it has moved. The free memory of a pool may be its graphs'. */
 const char *world_grow(struct actor *a)
 {
 	struct live l;
 	const char *wrong = NULL;
 	if (!world_take(a, &l))
 		return NULL;
-	if (!l.read_elsewhere && !l.moved && world_enter(a, l.stream)) {
+	if (!l.read_elsewhere && !l.moved && !l.pool && world_enter(a, l.stream)) {
 		wrong = grow(a, &l);
 		world_leave(a, l.stream);
 	}
