@@ -18,7 +18,7 @@ static const struct argp_option options[] = {
 	{ "seed", OPTION_SEED, "N", 0, "seed of sizes and lives (0)", 0 },
 	{ "shape", OPTION_SHAPE, "NAME", 0,
 	  "ring: each stream fills buffers for the next; fsdp: training with sharded parameters; "
-	  "random (the default)", 0 },
+	  "graphs: captures into a pool, launched again and again; random (the default)", 0 },
 	{ "record-stream", OPTION_RECORD_STREAM, NULL, 0,
 	  "free shared memory on its own stream after record_stream, not on its last user's", 0 },
 	{ "save", OPTION_SAVE, "FILE", 0, "where to write the trace, in the compact format", 0 },
@@ -32,7 +32,7 @@ struct synth_command {
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
-	static const char *const shapes[] = { "ring", "fsdp", "random", NULL };
+	static const char *const shapes[] = { "ring", "fsdp", "graphs", "random", NULL };
 	struct synth_command *c = state->input;
 	struct synth_params *p = &c->params;
 	switch (key) {
@@ -60,6 +60,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!c->save)
 			argp_error(state, "--save FILE is missing");
+		if (p->shape == SYNTH_GRAPHS && p->streams < 2)
+			argp_error(state, "--shape graphs: needs --streams 2 or more: the default stream cannot be captured");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -98,8 +98,13 @@ static void print_notes(const struct report_row *row, FILE *to)
 		fprintf(to, "%s: %llu requests that got no memory when they were recorded were left out\n", row->name,
 		        (unsigned long long)row->failed_allocs);
 	}
+	if (row->result.pools) {
+		fprintf(to, "%s: %u private pools, %u captures, %llu launches; at the end %.2f GiB are reserved in pools\n",
+		        row->name, row->result.pools, row->result.captures, (unsigned long long)row->result.launches,
+		        gib(row->result.pool_reserved_bytes));
+	}
 	if (row->result.skipped_events) {
-		fprintf(to, "%s: %llu events of captures and pools were passed over\n", row->name,
+		fprintf(to, "%s: %llu events of captures and pools that make no sense here were passed over\n", row->name,
 		        (unsigned long long)row->result.skipped_events);
 	}
 	if (row->unknown_frees) {
@@ -211,6 +216,10 @@ static void set_result(json_t *object, const struct report_row *row)
 	set_count(object, "implied_frees", row->implied_frees);
 	set_count(object, "failed_allocs", row->failed_allocs);
 	set_count(object, "skipped_events", r->skipped_events);
+	set_count(object, "pools", r->pools);
+	set_count(object, "captures", r->captures);
+	set_count(object, "launches", r->launches);
+	set_heap_count(object, "pool_reserved_bytes", r, r->pool_reserved_bytes);
 	set_count(object, "peak_allocated_bytes", r->peak_allocated_bytes);
 	set_count(object, "peak_requested_bytes", r->peak_requested_bytes);
 	set_count(object, "peak_reserved_bytes", r->peak_reserved_bytes);

@@ -11,6 +11,7 @@
 #include "bits.h"
 #include "error.h"
 #include "latency.h"
+#include "replay_pools.h"
 #include "replay_program.h"
 
 enum {
@@ -27,6 +28,7 @@ struct replay_block {
 	uint64_t size;
 	uint64_t tag;
 	uint32_t uses;  /* newest in replay.uses; 0: none */
+	uint32_t capture;  /* that it was allocated in, + 1; 0: none */
 	uint16_t stream;
 };
 
@@ -49,6 +51,7 @@ struct replay {
 	struct replay_use *uses;
 	uint32_t use_count;             /* of the pass under way */
 	struct replay_program program;
+	struct replay_pools pools;
 	trz_stat_value *stats;
 	size_t stat_count;
 	struct latency latency;
@@ -84,13 +87,13 @@ static void stopwatch_stop(struct replay *r, const struct stopwatch *w)
 	latency_add(&r->latency, ns > in_driver ? ns - in_driver : 0);
 }
 
-static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, uint64_t *address)
+static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, uint32_t pool, uint64_t *address)
 {
 	if (!r->heap)
 		return size == 0 ? TRZ_OK : r->driver->mem_alloc(r->driver->self, r->context, size, address);
 	void *pointer = NULL;
 	struct stopwatch watch = stopwatch_start(r);
-	trz_status status = trz_alloc(r->heap, size, 0, r->streams[stream], &pointer);
+	trz_status status = pools_alloc(&r->pools, pool, size, stream, &pointer);
 	stopwatch_stop(r, &watch);
 	*address = (uint64_t)(uintptr_t)pointer;
 	return status;
@@ -158,13 +161,14 @@ static trz_status replay_alloc(struct replay *r, const struct trace_event *event
 	uint64_t capacity = r->params->capacity ? r->params->capacity : GIB(80);
 	uint64_t room = capacity - sim_device_used(r->sim, 0);
 	uint64_t before = sim_driver_time_ns(r->sim);
-	trz_status status = get_memory(r, event->size, event->stream, &block.address);
+	trz_status status = get_memory(r, event->size, event->stream, event->pool, &block.address);
 	note_driver_time(r, event->size, room, sim_driver_time_ns(r->sim) - before);
 	r->operations++;
 	if (is_out_of_memory(status))
 		return note_oom(r);
 	if (status != TRZ_OK || event->size == 0)
 		return status;
+	block.capture = pools_capture_of(&r->pools, event->stream);
 	r->blocks[event->id] = block;
 	r->requested += block.size;
 	r->allocated += align_up(block.size, ROUNDING);
@@ -176,15 +180,24 @@ static trz_status replay_alloc(struct replay *r, const struct trace_event *event
 
 static trz_status check_tag(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
+	uint32_t capture = pools_capture_of(&r->pools, stream);
+	if (capture ? block->capture != capture : !pools_has_content(&r->pools, block->capture))
+		return TRZ_OK;
 	return sim_verify(r->sim, r->context, r->streams[stream], block->address, stamp_size(block->size),
 	                  block->tag);
+}
+
+/* An event cannot be waited for across the border of a capture. */
+static bool may_hand_over(struct replay *r, uint16_t from, uint16_t to)
+{
+	return pools_capture_of(&r->pools, from) == pools_capture_of(&r->pools, to);
 }
 
 /* Checks the tag where the memory may still be in use: on the stream that takes it over, or on all. */
 static trz_status check_block(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
 	trz_status status = TRZ_OK;
-	if (stream != block->stream)
+	if (stream != block->stream && may_hand_over(r, block->stream, stream))
 		status = program_hand_over(&r->program, r->streams[block->stream], r->streams[stream]);
 	if (status == TRZ_OK)
 		status = check_tag(r, block, stream);
@@ -209,7 +222,7 @@ static trz_status free_block(struct replay *r, uint32_t id, uint16_t stream)
 
 static trz_status free_live(struct replay *r)
 {
-	trz_status status = TRZ_OK;
+	trz_status status = r->heap ? pools_reset(&r->pools) : TRZ_OK;
 	for (uint32_t id = 0; status == TRZ_OK && id < r->trace->allocs; id++)
 		status = free_block(r, id, r->blocks[id].stream);
 	r->use_count = 0;
@@ -226,7 +239,8 @@ static trz_status record_stream(struct replay *r, const struct trace_event *even
 	if (event->stream != block->stream) {
 		r->uses[++r->use_count] = (struct replay_use){ block->uses, event->stream };
 		block->uses = r->use_count;
-		status = program_hand_over(&r->program, r->streams[block->stream], stream);
+		if (may_hand_over(r, block->stream, event->stream))
+			status = program_hand_over(&r->program, r->streams[block->stream], stream);
 	}
 	if (status == TRZ_OK && r->heap)
 		status = trz_record_stream(r->heap, (void *)(uintptr_t)block->address, stream);
@@ -251,8 +265,8 @@ static trz_status replay_event(struct replay *r, const struct trace_event *event
 	case TRACE_POOL_BEGIN:
 	case TRACE_POOL_END:
 	case TRACE_POOL_RELEASE:
-		r->out->skipped_events++;
-		return TRZ_OK;
+	case TRACE_GRAPH_LAUNCH:
+		return pools_event(&r->pools, event);
 	case TRACE_FREE_COMPLETED:
 	case TRACE_MARKER:
 	case TRACE_KINDS:
@@ -375,9 +389,11 @@ static trz_status allocate_tables(struct replay *r)
 	r->blocks = calloc(max_u64(1, r->trace->allocs), sizeof *r->blocks);
 	r->uses = calloc(record_streams + 1, sizeof *r->uses);
 	r->stats = calloc(max_u64(1, r->stat_count), sizeof *r->stats);
+	r->pools = (struct replay_pools){.sim = r->sim, .context = r->context, .heap = r->heap, .streams = r->streams,
+	                                .stream_count = r->trace->streams};
 	if (!r->streams || !r->blocks || !r->uses || !r->stats)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to replay a trace of %zu events", r->trace->count);
-	return TRZ_OK;
+	return pools_open(&r->pools, r->trace);
 }
 
 /* The figures of the moment after the last event. */
@@ -387,8 +403,13 @@ static trz_status gather(struct replay *r)
 	for (int slot = 0; slot < SIM_SLOTS; slot++)
 		out->driver_calls[slot] = sim_calls(r->sim, (sim_slot)slot) - r->program.calls[slot];
 	out->driver_calls_last_quarter = memory_calls(r) - r->memory_calls_before;
-	out->driver_time_ns = sim_driver_time_ns(r->sim) - r->program.driver_ns;
+	out->driver_calls[SIM_SLOT_stream_capture] -= r->pools.asked;
+	out->driver_time_ns = sim_driver_time_ns(r->sim) - r->program.driver_ns - r->pools.driver_ns;
 	out->operations = r->operations;
+	out->skipped_events = r->pools.skipped;
+	out->pools = r->pools.made;
+	out->captures = r->pools.captured;
+	out->launches = r->pools.launches;
 	if (!r->heap) {
 		out->peak_reserved_bytes = sim_device_peak(r->sim, 0);
 		out->end_reserved_bytes = sim_device_used(r->sim, 0);
@@ -407,6 +428,7 @@ static trz_status gather(struct replay *r)
 			return status;
 	}
 	out->heap_valid = true;
+	out->pool_reserved_bytes = pools_reserved(&r->pools);
 	if (r->fragmentation_samples > 0)
 		out->external_fragmentation = r->fragmentation_sum / (double)r->fragmentation_samples;
 	out->host_ns_per_op = latency_mean(&r->latency);
@@ -485,6 +507,7 @@ trz_status replay_run(const struct trace *trace, const struct replay_params *par
 	else if (r.sim)
 		abandon_device(&r, status);
 	latency_free(&r.latency);
+	pools_close(&r.pools);
 	free(r.streams);
 	free(r.blocks);
 	free(r.uses);

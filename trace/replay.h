@@ -10,8 +10,8 @@
  *
  * TRACE_EVENT_RECORD and TRACE_STREAM_WAIT are done on the device as the program did them. A trace without
  * waits says nothing of how its streams were ordered: there a stream that takes memory over waits for the one
- * that had it. These calls are the program's: no figure counts them. Captures and pools are passed over, and
- * counted. Other events pass time and do nothing else.
+ * that had it. These calls are the program's: no figure counts them. Pools are the heap's, captures and launches the
+ * device's (replay_pools.h). Other events pass time and do nothing else.
  */
 #ifndef TRZ_TRACE_REPLAY_H
 #define TRZ_TRACE_REPLAY_H
@@ -58,7 +58,11 @@ struct replay_result {
 	uint64_t max_driver_time_per_alloc_ns;
 	double max_times_tiles;                /* the most driver time of one allocation, as a multiple of what creating
 	                                        * its size in tiles of REPLAY_TILE costs, while the device had room */
-	uint64_t skipped_events;               /* of captures and pools, which are not replayed */
+	uint64_t skipped_events;               /* of captures and pools, which cannot be replayed */
+	uint32_t pools;                        /* private ones made, those of captures included */
+	uint32_t captures;
+	uint64_t launches;
+	uint64_t pool_reserved_bytes;          /* in the pools that live after the last event */
 	uint64_t ooms;                         /* requests that got no memory; their frees are left out */
 	uint64_t violations;
 	uint64_t leaks;                        /* driver objects alive after the heap was closed */

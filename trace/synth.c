@@ -39,11 +39,20 @@ static bool is_done(const struct synth *s)
 
 /* -- what a program does: nothing any more once there are events enough ---------------------------------- */
 
+static void emit_event(struct synth *s, const struct trace_event *event)
+{
+	if (!is_done(s))
+		s->status = trace_add(s->trace, event);
+}
+
 static void emit(struct synth *s, enum trace_kind kind, uint32_t id, uint16_t stream, uint64_t size)
 {
-	struct trace_event event = { .kind = (uint8_t)kind, .id = id, .stream = stream, .size = size };
-	if (!is_done(s))
-		s->status = trace_add(s->trace, &event);
+	emit_event(s, &(struct trace_event){ .kind = (uint8_t)kind, .id = id, .stream = stream, .size = size });
+}
+
+static void emit_pool(struct synth *s, enum trace_kind kind, uint32_t id, uint16_t stream, uint32_t pool)
+{
+	emit_event(s, &(struct trace_event){ .kind = (uint8_t)kind, .id = id, .stream = stream, .pool = pool });
 }
 
 static struct synth_block allocate(struct synth *s, uint64_t size, uint16_t stream)
@@ -180,6 +189,61 @@ static void make_fsdp(struct synth *s)
 	}
 }
 
+/* -- graphs --------------------------------------------------------------------------------------------- */
+
+enum { GRAPHS = 4, GRAPH_STREAM = 1, GRAPH_POOL = 1, OWN_POOL = 2, GRAPH_STEPS = 40 };
+
+/* Temporaries on one stream or two, and an output that is kept. */
+static struct synth_block capture_graph(struct synth *s, uint32_t number)
+{
+	uint16_t side = (uint16_t)(s->params->streams > 2 ? 2 : GRAPH_STREAM);
+	emit_pool(s, TRACE_CAPTURE_BEGIN, number, GRAPH_STREAM, GRAPH_POOL);
+	struct synth_block output = allocate(s, pick_size(s, MIB(2)), GRAPH_STREAM);
+	struct synth_block first = allocate(s, pick_size(s, MIB(20)), GRAPH_STREAM);
+	hand_over(s, GRAPH_STREAM, side);
+	struct synth_block second = allocate(s, pick_size(s, MIB(10)), side);
+	release(s, &second);
+	hand_over(s, side, GRAPH_STREAM);
+	release(s, &first);
+	struct synth_block third = allocate(s, pick_size(s, MIB(16)), GRAPH_STREAM);
+	release(s, &third);
+	emit(s, TRACE_CAPTURE_END, number, GRAPH_STREAM, 0);
+	return output;
+}
+
+static void launch_graphs(struct synth *s)
+{
+	for (uint32_t i = 0; i < GRAPHS; i++) {
+		struct synth_block input = allocate(s, pick_size(s, MIB(4)), COMPUTE);
+		share(s, &input, GRAPH_STREAM);
+		emit(s, TRACE_GRAPH_LAUNCH, i, GRAPH_STREAM, 0);
+		hand_over(s, GRAPH_STREAM, COMPUTE);
+		input.user = COMPUTE;
+		release(s, &input);
+	}
+	emit_pool(s, TRACE_POOL_BEGIN, 0, COMPUTE, OWN_POOL);
+	struct synth_block own = allocate(s, pick_size(s, MIB(6)), COMPUTE);
+	emit_pool(s, TRACE_POOL_END, 0, COMPUTE, OWN_POOL);
+	release(s, &own);
+}
+
+/* Now and then all is captured anew, as for other shapes of a model's input. */
+static void make_graphs(struct synth *s)
+{
+	struct synth_block outputs[GRAPHS];
+	for (uint32_t round = 0; !is_done(s); round++) {
+		for (uint32_t i = 0; i < GRAPHS; i++)
+			outputs[i] = capture_graph(s, i);
+		for (uint32_t step = 0; step < GRAPH_STEPS; step++) {
+			emit(s, TRACE_MARKER, round * GRAPH_STEPS + step, 0, 0);
+			launch_graphs(s);
+		}
+		for (uint32_t i = 0; i < GRAPHS; i++)
+			release(s, &outputs[i]);
+		emit_pool(s, TRACE_POOL_RELEASE, 0, 0, GRAPH_POOL);
+	}
+}
+
 /* -- random ---------------------------------------------------------------------------------------------- */
 
 static uint16_t any_stream(struct synth *s)
@@ -222,6 +286,8 @@ trz_status synth_trace(const struct synth_params *params, struct trace *out)
 		make_ring(&s, blocks, count);
 	else if (params->shape == SYNTH_FSDP)
 		make_fsdp(&s);
+	else if (params->shape == SYNTH_GRAPHS)
+		make_graphs(&s);
 	else
 		make_random(&s, blocks, count);
 	free(blocks);

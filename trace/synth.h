@@ -12,6 +12,7 @@
 enum synth_shape {
 	SYNTH_RING,   /* stage i fills buffers for stage i + 1; one stream a stage; buffers are freed in turn */
 	SYNTH_FSDP,   /* sharded training: stream 0 computes, 1 gathers, 2 reduces, others copy out */
+	SYNTH_GRAPHS, /* captures into a pool, launched in turn beside ordinary work, some of it in a pool of its own */
 	SYNTH_RANDOM  /* sizes over five orders of magnitude, random lives, a quarter of all blocks shared */
 };
 

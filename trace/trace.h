@@ -27,8 +27,9 @@ enum trace_kind {
 	TRACE_CAPTURE_END = 8,     /* id: the capture; stream */
 	TRACE_POOL_BEGIN = 9,      /* pool: allocations of `stream` go there from now on */
 	TRACE_POOL_END = 10,       /* pool; stream */
-	TRACE_POOL_RELEASE = 11,   /* pool */
+	TRACE_POOL_RELEASE = 11,   /* pool; with it go the graphs that were captured into it */
 	TRACE_MARKER = 12,         /* id: a number of the program's choice, such as its training step */
+	TRACE_GRAPH_LAUNCH = 13,   /* id: the capture; stream: where the graph is launched */
 	TRACE_KINDS
 };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compact trace format, version 1.1. Pack it with xz for keeping: the readers take that as it is.
+ * The compact trace format, version 1.2. Pack it with xz for keeping: the readers take that as it is.
  *
  *   bytes    what
  *   8        magic: 89 54 52 5A 0D 0A 1A 0A
  *   1        major version, 1: a reader refuses others
- *   1        minor version, 1: a reader takes any
+ *   1        minor version, 2: a reader takes any; 2 has launches of graphs
  *   2        H, little-endian: bytes of header that follow
  *   H        device: varint; streams: varint; unknown frees: varint; implied frees: varint; since
  *            1.1: failed allocations: varint; what a newer minor version appends is passed over
@@ -38,7 +38,7 @@
 
 enum {
 	COMPACT_MAJOR = 1,
-	COMPACT_MINOR = 1,
+	COMPACT_MINOR = 2,
 	KIND_END = 0,
 	VARINT_BYTES_MAX = 10,
 	HEADER_FIELDS = 5,

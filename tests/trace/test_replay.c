@@ -237,10 +237,38 @@ static void synthetic_traces_replay(void **state)
 				replay(&trace, &params, &result);
 				assert_int_equal(result.events, 4000);
 				assert_int_equal(result.ooms, 0);
+				assert_int_equal(result.skipped_events, 0);
+				assert_int_equal(result.pools > 0, shape == SYNTH_GRAPHS);
+				assert_int_equal(result.launches > 100, shape == SYNTH_GRAPHS);
 			}
 			trace_free(&trace);
 		}
 	}
+}
+
+/* Allocations that name a pool, as those of a snapshot do, are served from it and from nothing else. */
+static void pools_of_allocations(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	for (uint32_t i = 0; i < 8; i++) {
+		struct trace_event event = { .kind = TRACE_ALLOC, .id = i, .size = MIB(100), .pool = i % 2 };
+		assert_int_equal(trace_add(&trace, &event), TRZ_OK);
+		add_free(&trace, i, 0);
+	}
+	struct replay_params params = { .capacity = GIB(1) };
+	struct replay_result result;
+	replay(&trace, &params, &result);
+	assert_int_equal(result.pools, 1);
+	assert_int_equal(result.skipped_events, 0);
+	assert_true(result.pool_reserved_bytes >= MIB(100) && result.peak_reserved_bytes >= MIB(200));
+	add(&trace, TRACE_POOL_RELEASE, 0, 0);
+	trace.events[trace.count - 1].pool = 1;
+	replay(&trace, &params, &result);
+	assert_int_equal(result.pool_reserved_bytes, 0);
+	trace.events[0].pool = 1u << 30;
+	assert_int_equal(replay_run(&trace, &params, &result), TRZ_ERROR_BAD_INPUT);
+	trace_free(&trace);
 }
 
 static void stops_at_out_of_memory(void **state)
@@ -315,6 +343,7 @@ int main(void)
 		cmocka_unit_test(record_stream_keeps_memory),
 		cmocka_unit_test(frees_on_another_stream),
 		cmocka_unit_test(synthetic_traces_replay),
+		cmocka_unit_test(pools_of_allocations),
 		cmocka_unit_test(stops_at_out_of_memory),
 		cmocka_unit_test(finds_the_smallest_device),
 		cmocka_unit_test(bad_settings_are_named),

@@ -33,6 +33,8 @@ struct checker {
 	struct checked_block blocks[EVENTS];
 	uint32_t allocs;
 	uint32_t shared;
+	bool capturing, diverted;
+	uint32_t graphs;       /* that can be launched, as bits */
 };
 
 static void join(struct clock *a, const struct clock *b)
@@ -72,6 +74,26 @@ static void check_event(struct checker *c, const struct trace_event *e)
 		c->shared += e->stream != block->owner;
 		block->live = false;
 		return;
+	case TRACE_CAPTURE_BEGIN:
+		assert_true(e->stream > 0 && e->pool > 0 && !c->capturing);
+		c->capturing = true;
+		return;
+	case TRACE_CAPTURE_END:
+		assert_true(c->capturing);
+		c->capturing = false;
+		c->graphs |= 1u << e->id;
+		return;
+	case TRACE_GRAPH_LAUNCH:
+		assert_true(!c->capturing && (c->graphs >> e->id & 1));
+		return;
+	case TRACE_POOL_BEGIN:
+	case TRACE_POOL_END:
+		assert_int_equal(c->diverted, e->kind == TRACE_POOL_END);
+		c->diverted = !c->diverted;
+		return;
+	case TRACE_POOL_RELEASE:
+		c->graphs = 0;
+		return;
 	default:
 		assert_int_equal(e->kind, TRACE_MARKER);
 	}
@@ -82,7 +104,7 @@ static void every_shape_is_legal(void **state)
 	(void)state;
 	static struct checker c;
 	for (int shape = SYNTH_RING; shape <= SYNTH_RANDOM; shape++) {
-		for (uint32_t streams = 1; streams <= STREAMS; streams++) {
+		for (uint32_t streams = shape == SYNTH_GRAPHS ? 2 : 1; streams <= STREAMS; streams++) {
 			for (int record_stream = 0; record_stream < 2; record_stream++) {
 				struct synth_params params = { .shape = (enum synth_shape)shape, .streams = streams,
 				                               .events = EVENTS, .seed = 5, .record_stream = record_stream };
