@@ -39,8 +39,8 @@ trz_status pools_open(struct replay_pools *p, const struct trace *trace)
 			captures = (uint32_t)max_u64(captures, (uint64_t)e->id + (e->id < NUMBERS_MAX));
 	}
 	if (pools >= NUMBERS_MAX || captures > NUMBERS_MAX)
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "the trace names pool %u and %u captures: numbers below %d are replayed", pools,
-		                captures, NUMBERS_MAX);
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "the trace names pool %u and %u captures: numbers below %d are replayed",
+		                pools, captures, NUMBERS_MAX);
 	p->pool_count = pools + 1 + captures;  /* a capture that names no pool has one behind these */
 	p->capture_count = captures;
 	p->pools = calloc(p->pool_count, sizeof *p->pools);
