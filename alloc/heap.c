@@ -431,15 +431,23 @@ trz_status heap_take_event(trz_heap *h, trz_event *event)
 	return TRZ_OK;
 }
 
+static bool is_captured(trz_heap *h, trz_stream handle)
+{
+	trz_capture_status capture;
+	return driver_stream_capture(&h->driver, handle, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE;
+}
+
+/* Another thread may begin a capture between the question and the record: an event that has become part of it must
+ * never be asked. Captures that the heap serves are announced before they begin, so that the question is only asked
+ * again where there is one. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s)
 {
-	trz_event event;
-	trz_capture_status capture;
 	trz_stream handle = s->handle;
-	if (driver_stream_capture(&h->driver, handle, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE ||
-	    heap_take_event(h, &event) != TRZ_OK)
+	trz_event event;
+	if (is_captured(h, handle) || heap_take_event(h, &event) != TRZ_OK)
 		return NULL;
-	if (driver_event_record(&h->driver, event, handle) == TRZ_OK)
+	bool recorded = driver_event_record(&h->driver, event, handle) == TRZ_OK;
+	if (recorded && !(atomic_load_explicit(&h->diverting, memory_order_acquire) && is_captured(h, handle)))
 		return event;
 	heap_return_event(h, event);
 	return NULL;

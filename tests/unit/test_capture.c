@@ -2,6 +2,7 @@
  *
  * A heap beside captures: it disturbs none, and refuses to serve a stream that is being captured.
  */
+#include "overlay.h"
 #include "rig.h"
 #include "testing.h"
 
@@ -78,12 +79,57 @@ static void test_a_free_on_a_captured_stream(void **state)
 	rig_close(&r);
 }
 
+/* ---- a capture that begins between the heap's question and its record ---- */
+
+static struct overlay racing;
+static trz_stream about_to_begin;
+
+static trz_status begin_and_record(void *self, trz_context context, trz_event event, trz_stream stream)
+{
+	if (stream == about_to_begin) {
+		about_to_begin = NULL;
+		assert_ok(sim_capture_begin(racing.rig.s, context, stream, TRZ_CAPTURE_GLOBAL));
+	}
+	return racing.rig.d->event_record(self, context, event, stream);
+}
+
+static void test_a_capture_that_begins_meanwhile(void **state)
+{
+	(void)state;
+	sim_graph graph;
+	trz_pool *pool;
+	overlay_machine(&racing, GIB(1));
+	racing.table.event_record = begin_and_record;
+	overlay_open_heap(&racing, NULL);
+	struct rig *r = &racing.rig;
+	trz_stream stream = rig_stream(r), other = rig_stream(r);
+	void *p = rig_alloc(r, MIB(30), stream);
+	rig_free(r, rig_alloc(r, MIB(30), other));
+	assert_ok(trz_pool_create(r->heap, &pool));
+	assert_ok(trz_pool_begin_capture(r->heap, pool, stream));
+	about_to_begin = stream;
+	rig_free(r, p);
+	assert_null(about_to_begin);
+	assert_ok(trz_poll(r->heap));
+	rig_check(r);
+	assert_int_equal(status_of(r, stream), TRZ_CAPTURE_ACTIVE);
+	assert_ok(sim_capture_end(r->s, r->c, stream, &graph));
+	assert_ok(trz_pool_end(r->heap, pool));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	assert_ok(trz_pool_release(r->heap, pool));
+	rig_sync(r);
+	assert_ok(trz_trim(r->heap, 0, NULL));
+	assert_int_equal(rig_stat(r, "reserved_bytes.all.current"), 0);
+	rig_close(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_captured_stream_is_refused),
 		cmocka_unit_test(test_captures_are_not_disturbed),
 		cmocka_unit_test(test_a_free_on_a_captured_stream),
+		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
