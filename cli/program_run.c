@@ -139,7 +139,7 @@ static void change_env(struct changes *c, const char *env)
 
 static void make_changes(const struct program_params *p, const char *folder, struct changes *c)
 {
-	char inject[PATH_SIZE];
+	char inject[PATH_SIZE + sizeof "/inject"];
 	snprintf(inject, sizeof inject, "%s/inject", program_python());
 	change_front(c, "LD_LIBRARY_PATH", program_libraries(), ":");
 	change_front(c, "PYTHONPATH", inject, ":");

@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,16 @@ class Suite:
             report = self.run(PROGRAMS / name, options=["--work=late", "--seed=7"])
             expect(report["violations"] == 0, report.get("first_violation", ""))
 
+    def mistakes(self):
+        """with late work a wrong allocator is found out by PyTorch's kernels, a right one is not"""
+        compiler = shlex.split(os.environ.get("CC", "cc"))
+        with tempfile.TemporaryDirectory() as folder:
+            library, driver = Path(folder) / "wrong.so", self.cli.parent.parent / "lib" / "sim" / "libcuda.so.1"
+            subprocess.run([*compiler, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Werror", "-shared", "-fPIC", "-o",
+                            library, PROGRAMS / "wrong_allocator.c", driver], check=True)
+            report = self.run(PROGRAMS / "mistakes.py", library, options=["--work=late"])
+        expect("kernel" in report["first_violation"], report["first_violation"])
+
     def tiny(self):
         """a tiny LLaMA trains, twice exactly the same"""
         for allocator in ("native", "expandable"):
@@ -156,8 +167,8 @@ def estimate_nears(suite, formula, program, what):
 
 def checks(suite, with_compile):
     """{name: function}"""
-    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "holders", "late_work", "tiny",
-             "example", "fit", "estimate"] + ["compiled"] * with_compile
+    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "holders", "late_work", "mistakes",
+             "tiny", "example", "fit", "estimate"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)

@@ -104,6 +104,8 @@ class Recorder:
         atexit.register(self.write)
 
     def attach(self):
+        if self.torch.cuda.get_allocator_backend() == "pluggable":
+            return  # of the user's own, which PyTorch can ask nothing
         if self.wants_holders:
             self.torch.cuda.memory._record_memory_history(
                 enabled="all", context="all", stacks="python", max_entries=HISTORY)
