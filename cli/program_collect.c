@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bits.h"
 #include "error.h"
 #include "program.h"
 
@@ -167,11 +168,25 @@ static void add_process(json_t *result, json_t *process)
 		json_object_set(result, "first_violation", violation);
 }
 
+/* All processes on a device together. */
+static uint64_t machine_peak(const json_t *process)
+{
+	const char *key = "machine_peak_bytes";
+	return number(largest_device(json_object_get(process, "devices"), key), key);
+}
+
+/* Of two that are alike the older one, so that it is the same each time. */
+static bool is_larger(const json_t *process, const json_t *other)
+{
+	uint64_t a = number(process, "device_peak_bytes"), b = number(other, "device_peak_bytes");
+	return a > b || (a == b && number(process, "pid") < number(other, "pid"));
+}
+
 /* What stands for the run: its process with the most memory. */
 static void copy_main(json_t *result, const json_t *process)
 {
-	static const char *const keys[] = { "peak_allocated_bytes", "peak_reserved_bytes", "device_peak_bytes",
-		                                "retries", "figures_of", "holders", "holders_at" };
+	static const char *const keys[] = { "peak_allocated_bytes", "peak_reserved_bytes", "retries",
+		                                "figures_of", "holders", "holders_at" };
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
 		if (json_object_get(process, keys[i]))
 			json_object_set(result, keys[i], json_object_get(process, keys[i]));
@@ -195,13 +210,17 @@ trz_status program_collect(const char *folder, json_t *result)
 		return status;
 	size_t i;
 	json_t *process, *main_process = NULL;
+	uint64_t device_peak = 0;
 	json_array_foreach(processes, i, process) {
 		add_process(result, process);
-		if (!main_process || number(process, "device_peak_bytes") > number(main_process, "device_peak_bytes"))
+		device_peak = max_u64(device_peak, machine_peak(process));
+		if (!main_process || is_larger(process, main_process))
 			main_process = process;
 	}
 	if (main_process)
 		copy_main(result, main_process);
+	if (device_peak)
+		set_number(result, "device_peak_bytes", device_peak);
 	return TRZ_OK;
 }
 

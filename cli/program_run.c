@@ -12,6 +12,7 @@
 
 #include "error.h"
 #include "program.h"
+#include "sim.h"
 
 enum { NOT_STARTED = 127, BY_SIGNAL = 128, PATH_SIZE = 4096 };
 
@@ -137,6 +138,15 @@ static void change_env(struct changes *c, const char *env)
 	change_front(c, "PATH", path, ":");
 }
 
+/* The command's processes share the devices of a machine that we keep while it runs. They may close what they
+ * inherit, and name it by our process instead. */
+static void change_machine(struct changes *c, int machine)
+{
+	char text[48];
+	snprintf(text, sizeof text, "%d:%d", (int)getpid(), machine);
+	change(c, "TERRAZZO_SIM_MACHINE_FD", text);
+}
+
 static void make_changes(const struct program_params *p, const char *folder, struct changes *c)
 {
 	char inject[PATH_SIZE + sizeof "/inject"];
@@ -229,9 +239,14 @@ static trz_status run_in(const struct program_params *p, const char *folder, jso
 {
 	struct changes changes = { .count = 0 };
 	int exit_status = NOT_STARTED;
+	int machine = sim_machine_make();
+	if (machine < 0)
+		return trz_fail(TRZ_ERROR_IO, "no file for the simulated devices: %s", strerror(errno));
 	make_changes(p, folder, &changes);
+	change_machine(&changes, machine);
 	trz_status status = changes.failed ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment")
 	                                   : start_and_wait(p, &changes, &exit_status);
+	close(machine);
 	for (int i = 0; i < changes.count; i++)
 		free(changes.text[i]);
 	if (status != TRZ_OK)

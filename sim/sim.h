@@ -79,6 +79,10 @@ void sim_close(sim *s);
  * attach to it; the caller closes it. -1: the process has none left. */
 int sim_machine_fd(sim *s);
 
+/* A descriptor of a machine that has no process yet: the first one to attach says by its own configuration what the
+ * machine is. Closed on exec; the caller closes it. -1: the process has none left. */
+int sim_machine_make(void);
+
 /* The driver table over this machine; lives as long as it. */
 const trz_driver *sim_driver(sim *s);
 
@@ -254,6 +258,8 @@ const char *sim_first_violation(sim *s);
 /* Physical bytes taken by all processes of the machine, context overhead included. */
 uint64_t sim_device_used(sim *s, int device);
 uint64_t sim_device_peak(sim *s, int device);
+/* The most that this process had, exported memory that it held included. */
+uint64_t sim_process_peak(sim *s, int device);
 uint64_t sim_resident_bytes(sim *s);               /* host memory that device memory really takes */
 uint64_t sim_unfinished(sim *s);                   /* items enqueued and not executed */
 

@@ -80,6 +80,20 @@ static int new_file(void)
 	return -1;
 }
 
+int sim_machine_make(void)
+{
+	int fd = new_file();
+	if (fd >= 0)
+		lseek(fd, (off_t)ledger_at, SEEK_SET);  /* the place of no memory */
+	return fd;
+}
+
+/* Of a machine that was only made, whoever comes first says what it is. */
+static bool is_undescribed(const sim *s)
+{
+	return s->ledger->magic[0] == '\0';
+}
+
 static void fill_ledger(sim *s)
 {
 	struct sim_ledger *l = s->ledger;
@@ -96,8 +110,45 @@ static void take_over(sim *s)
 	s->config.granularity = s->ledger->granularity;
 }
 
-/* A place that no living process has. Its row may still count what the last owner had; that one's offsets are
- * not used again, since exports of it may live. */
+static void punch(const sim *s, uint64_t start, uint64_t end)
+{
+	if (start < end)
+		fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
+}
+
+/* Gives the host back the pages of a range of the file, except those of exported memory. */
+static void discard(const sim *s, uint64_t start, uint64_t end)
+{
+	const struct sim_ledger *l = s->ledger;
+	while (start < end) {
+		const struct sim_shared *next = NULL;
+		for (int i = 0; i < l->shared_count; i++) {
+			const struct sim_shared *e = &l->shared[i];
+			if (e->size && e->offset >= start && e->offset < end && (!next || e->offset < next->offset))
+				next = e;
+		}
+		punch(s, start, next ? next->offset : end);
+		start = next ? next->offset + next->size : end;
+	}
+}
+
+static uint64_t first_offset(int device, int place)
+{
+	return (uint64_t)device * device_bytes + (uint64_t)place * process_bytes;
+}
+
+/* What the last owner of a row had and did not export is no more. */
+static void bury(sim *s, int place)
+{
+	struct sim_ledger_row *row = &s->ledger->row[place];
+	memset(row->used, 0, sizeof row->used);
+	for (int i = 0; i < SIM_MAX_DEVICES && row->pid; i++)
+		if (row->next_offset[i])
+			discard(s, first_offset(i, place), row->next_offset[i]);
+	row->pid = 0;
+}
+
+/* A place that no living process has. The last owner's offsets are not used again, since exports of it may live. */
 static bool take_place(sim *s)
 {
 	struct sim_ledger *l = s->ledger;
@@ -108,11 +159,10 @@ static bool take_place(sim *s)
 	if (place == SIM_MAX_PROCESSES)
 		return false;
 	struct sim_ledger_row *row = &l->row[place];
-	memset(row->used, 0, sizeof row->used);
+	bury(s, place);
 	row->pid = (uint64_t)getpid();
 	for (int i = 0; i < SIM_MAX_DEVICES; i++)
-		s->device[i].next_offset = max_u64(row->next_offset[i], (uint64_t)i * device_bytes +
-		                                                        (uint64_t)place * process_bytes);
+		s->device[i].next_offset = max_u64(row->next_offset[i], first_offset(i, place));
 	l->processes = place < l->processes ? l->processes : place + 1;
 	s->process = place;
 	return true;
@@ -156,10 +206,10 @@ trz_status sim_ledger_open(sim *s)
 	}
 	s->ledger = ledger;
 	lock_ledger(s);
-	if (attach)
-		take_over(s);
-	else
+	if (is_undescribed(s))
 		fill_ledger(s);
+	else
+		take_over(s);
 	bool placed = memcmp(s->ledger->magic, ledger_magic, sizeof ledger_magic) == 0 && take_place(s);
 	unlock_ledger(s);
 	if (placed)
@@ -198,12 +248,12 @@ static void reap(sim *s)
 	struct sim_ledger *l = s->ledger;
 	for (int i = 0; i < l->processes; i++)
 		if (i != s->process && !is_held(s->memory_fd, places_at + (uint64_t)i, 1))
-			memset(l->row[i].used, 0, sizeof l->row[i].used);
+			bury(s, i);
 	for (int i = 0; i < l->shared_count; i++) {
 		struct sim_shared *e = &l->shared[i];
 		if (e->size == 0 || s->holds[i] || is_held(s->memory_fd, e->offset, e->size))
 			continue;
-		fallocate(s->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)e->offset, (off_t)e->size);
+		punch(s, e->offset, e->offset + e->size);
 		e->size = 0;
 	}
 }
@@ -227,6 +277,22 @@ uint64_t sim_memory_used(sim *s, int device)
 	uint64_t used = total(s, device);
 	unlock_ledger(s);
 	return used;
+}
+
+/* What this process has, with the exported memory that it holds. */
+static uint64_t own_total(const sim *s, int device)
+{
+	const struct sim_ledger *l = s->ledger;
+	uint64_t sum = l->row[s->process].used[device];
+	for (int i = 0; i < l->shared_count; i++)
+		if (s->holds[i] && l->shared[i].device == device)
+			sum += l->shared[i].size;
+	return sum;
+}
+
+static void note_own_peak(sim *s, int device)
+{
+	s->device[device].own_peak = max_u64(s->device[device].own_peak, own_total(s, device));
 }
 
 uint64_t sim_memory_peak(sim *s, int device)
@@ -265,6 +331,7 @@ bool sim_memory_take(sim *s, int device, uint64_t bytes)
 	if (fits) {
 		s->ledger->row[s->process].used[device] += bytes;
 		s->ledger->peak[device] = max_u64(s->ledger->peak[device], used + bytes);
+		note_own_peak(s, device);
 	}
 	unlock_ledger(s);
 	if (!fits)
@@ -287,6 +354,7 @@ static void hold(sim *s, int place)
 	const struct sim_shared *e = &s->ledger->shared[place];
 	lock_range(s->memory_fd, F_OFD_SETLKW, F_RDLCK, e->offset, e->size);
 	s->holds[place] = true;
+	note_own_peak(s, e->device);
 }
 
 trz_status sim_ledger_share(sim *s, struct sim_phys *p)

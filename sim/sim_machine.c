@@ -296,6 +296,11 @@ uint64_t sim_device_peak(sim *s, int device)
 	return peak;
 }
 
+uint64_t sim_process_peak(sim *s, int device)
+{
+	return device >= 0 && device < s->config.devices ? read_locked(s, &s->device[device].own_peak) : 0;
+}
+
 uint64_t sim_leaks(sim *s, char *text, size_t text_size)
 {
 	pthread_mutex_lock(&s->lock);

@@ -73,6 +73,7 @@ struct sim_range {
 
 struct sim_device {
 	uint64_t next_offset;
+	uint64_t own_peak;          /* the most that this process had of it */
 	struct sim_context *primary;  /* NULL: not retained */
 	unsigned contexts;
 	uint32_t plain_access;        /* the other devices that reach its plain memory, one bit each */

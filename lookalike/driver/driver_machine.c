@@ -5,11 +5,13 @@
 #include "driver_lookalike.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 struct look_machine look;
 uint64_t look_calls[LOOK_CALLS];
@@ -108,6 +110,28 @@ int look_version(void)
 	return (int)read_number("TERRAZZO_SIM_DRIVER_VERSION", 13020, 99999);
 }
 
+static const char machine_variable[] = "TERRAZZO_SIM_MACHINE_FD";
+
+/* A descriptor of ours, or PID:FD: one of another process, which lives as long as the machine is wanted. Then *opened
+ * is what the caller closes. */
+static int read_machine(int *opened)
+{
+	const char *text = read_text(machine_variable);
+	char path[64];
+	unsigned pid, fd;
+	int end = 0;
+	*opened = -1;
+	if (!text || !strchr(text, ':'))
+		return (int)read_number(machine_variable, 0, INT32_MAX);
+	if (sscanf(text, "%u:%u%n", &pid, &fd, &end) != 2 || text[end])
+		refuse(machine_variable, text, "a descriptor's number is wanted, or PID:FD");
+	snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, fd);
+	*opened = open(path, O_RDWR | O_CLOEXEC);
+	if (*opened < 0)
+		refuse(machine_variable, text, "the process that keeps the devices has ended, or is not to be reached");
+	return *opened;
+}
+
 /* ---- the machine ------------------------------------------------------------ */
 
 static void on_violation(const char *text)
@@ -118,7 +142,7 @@ static void on_violation(const char *text)
 
 /* A plain free waits for the device, an unmap never does, and memory may be created in a capture: what programs
  * rely on. With work that runs only when the host blocks, the machine is as strict as can be. */
-static sim_config read_config(void)
+static sim_config read_config(int *opened)
 {
 	uint64_t memory = read_bytes("TERRAZZO_SIM_MEMORY", 0);
 	look.profile = read_profile();
@@ -136,7 +160,7 @@ static sim_config read_config(void)
 		.capacity = look.capacity_bytes,
 		.context_overhead = look.overhead_bytes,
 		.no_vmm = read_choice("TERRAZZO_SIM_VMM", "yes|no") == 1,
-		.attach_fd = (int)read_number("TERRAZZO_SIM_MACHINE_FD", 0, INT32_MAX),
+		.attach_fd = read_machine(opened),
 		.continue_on_violation = true,
 		.lenient_rules = look.work == LOOK_BLOCKED ? 0 : SIM_RULE_SYNC_MAYBE | SIM_RULE_CREATE_IN_CAPTURE,
 		.schedule = (sim_schedule)read_choice("TERRAZZO_SIM_SCHEDULE", "random|fifo|lifo|starve"),
@@ -148,11 +172,14 @@ static sim_config read_config(void)
 
 static cuda_result open_machine(void)
 {
-	const sim_config config = read_config();
+	int opened;
+	const sim_config config = read_config(&opened);
 	sim *machine = NULL;
+	trz_status status = config.devices ? sim_open(&config, &machine) : TRZ_OK;
+	if (opened >= 0)
+		close(opened);
 	if (config.devices == 0)
 		return TRZ_CUDA_ERROR_NO_DEVICE;
-	trz_status status = sim_open(&config, &machine);
 	if (status != TRZ_OK) {
 		fprintf(stderr, "terrazzo: the simulated device cannot be opened: %s\n", trz_last_error());
 		exit(2);

@@ -84,10 +84,11 @@ static json_t *devices(void)
 {
 	json_t *list = json_array();
 	for (int i = 0; i < look.devices; i++)
-		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", look.profile->title,
+		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "name", look.profile->title,
 		                                      "capacity_bytes", (json_int_t)look.capacity_bytes,
 		                                      "overhead_bytes", (json_int_t)look.overhead_bytes,
-		                                      "peak_bytes", (json_int_t)sim_device_peak(look.sim, i),
+		                                      "peak_bytes", (json_int_t)sim_process_peak(look.sim, i),
+		                                      "machine_peak_bytes", (json_int_t)sim_device_peak(look.sim, i),
 		                                      "used_bytes", (json_int_t)sim_device_used(look.sim, i)));
 	return list;
 }

@@ -52,7 +52,8 @@ print(name.value.decode(), bytes.value, major.value, total.value - free.value, s
                                        ("seed", "x", "number"), ("schedule", "lifofo", "starve"),
                                        ("violations", "no", "count"), ("scalars", "one", "zero|real"),
                                        ("kernel_ns", "-1", "number"), ("costs", "no-such-table", "no-such-table"),
-                                       ("machine_fd", "999", "999")):
+                                       ("machine_fd", "999", "999"), ("machine_fd", "1:x", "PID:FD"),
+                                       ("machine_fd", "999999999:3", "not to be reached")):
             with self.subTest(variable, value=value):
                 done = run("", **{variable: value})
                 self.assertEqual(done.returncode, 2, done.stderr)
@@ -79,7 +80,8 @@ os.wait()
         self.assertEqual(report["pid"], int(done.stdout.split()[0]))
         self.assertEqual(report["program"][1], "-c")
         self.assertEqual(report["devices"], [{"name": "NVIDIA A100-SXM4-80GB", "capacity_bytes": 2 << 30,
-                                              "overhead_bytes": 0, "peak_bytes": 10 << 20, "used_bytes": 0}])
+                                              "overhead_bytes": 0, "peak_bytes": 10 << 20, "used_bytes": 0,
+                                              "machine_peak_bytes": 10 << 20}])
         self.assertEqual(report["kernels"], 3)
         self.assertEqual(report["copies_bytes"], 1000)
         self.assertEqual(report["calls"]["cudaMalloc"], 2)

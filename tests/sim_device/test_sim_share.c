@@ -130,6 +130,51 @@ static void test_capacity_is_shared(void **state)
 	fixture_close(&f);
 }
 
+/* Of a machine that was only made, the first process says what it is. */
+static void test_machine_without_a_process(void **state)
+{
+	(void)state;
+	int machine = sim_machine_make();
+	assert_true(machine >= 0);
+	struct fixture f = fixture_open((sim_config){.attach_fd = machine, .devices = 2, .capacity = 4 * granule});
+	struct fixture g = fixture_open((sim_config){.attach_fd = machine, .devices = 7, .capacity = granule});
+	close(machine);
+	make_handle(&f, granule);
+	make_handle(&g, 2 * granule);
+	uint64_t free_bytes = 1, total = 0;
+	assert_int_equal(g.d->mem_info(g.self, g.c, &free_bytes, &total), TRZ_OK);
+	assert_int_equal(free_bytes, granule);
+	assert_int_equal(total, 4 * granule);
+	assert_int_equal(sim_process_peak(f.s, 0), granule);
+	assert_int_equal(sim_process_peak(g.s, 0), 2 * granule);
+	assert_int_equal(sim_device_peak(f.s, 0), 3 * granule);
+	fixture_close(&g);
+	fixture_close(&f);
+}
+
+/* What a dead process had written gives the host its pages back, what it exported stays. */
+static void test_pages_of_a_dead_process(void **state)
+{
+	(void)state;
+	struct fixture f = open_small();
+	struct fixture g = fixture_open((sim_config){.attach_fd = sim_machine_fd(f.s)});
+	trz_handle exported = make_exportable(&g, 0x11), own = make_handle(&g, granule);
+	trz_addr a = make_range(&g, granule);
+	lay(&g, a, granule, own);
+	assert_int_equal(sim_fill(g.s, g.c, NULL, a, granule, 0x33), TRZ_OK);
+	assert_int_equal(sim_stream_sync(g.s, g.c, NULL), TRZ_OK);
+	int fd = export_of(&g, exported);
+	assert_int_equal(sim_resident_bytes(f.s), 2 * granule);
+	sim_close(g.s);
+	assert_int_equal(sim_device_used(f.s, 0), granule);
+	assert_int_equal(sim_resident_bytes(f.s), granule);
+	trz_handle imported;
+	assert_int_equal(f.d->import_handle(f.self, TRZ_EXPORT_FD, &fd, &imported), TRZ_OK);
+	assert_int_equal(look(&f, imported, 0x11), 'y');
+	close(fd);
+	fixture_close(&f);
+}
+
 static void test_memory_of_a_killed_process_comes_back(void **state)
 {
 	(void)state;
@@ -255,6 +300,8 @@ int main(int argc, char **argv)
 		return peer_main(atoi(argv[1]), atoi(argv[2]));
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_capacity_is_shared),
+		cmocka_unit_test(test_machine_without_a_process),
+		cmocka_unit_test(test_pages_of_a_dead_process),
 		cmocka_unit_test(test_memory_of_a_killed_process_comes_back),
 		cmocka_unit_test(test_exported_bytes_are_the_same_bytes),
 		cmocka_unit_test(test_exported_memory_lives_as_long_as_anyone_has_it),

@@ -49,6 +49,70 @@ int main(int argc, char **argv)
 }
 """
 
+# Takes argv[1] MiB and says whether it got them; then, for each line that it reads, who uses the device, by NVML.
+SHARE = r"""
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long long *, size_t);
+int nvmlInit_v2(void), nvmlDeviceGetHandleByIndex_v2(unsigned, void **);
+struct process { unsigned pid; unsigned long long bytes; unsigned instance, compute; };
+int nvmlDeviceGetComputeRunningProcesses_v3(void *, unsigned *, struct process *);
+int main(int argc, char **argv)
+{
+	void *context, *device;
+	unsigned long long address;
+	struct process list[8];
+	if (argc < 2 || cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context))
+		return 9;
+	if (nvmlInit_v2() || nvmlDeviceGetHandleByIndex_v2(0, &device))
+		return 8;
+	setbuf(stdin, NULL);
+	printf("%d\n", cuMemAlloc_v2(&address, (size_t)atoi(argv[1]) << 20));
+	for (;;) {
+		fflush(stdout);
+		if (getchar() == EOF)
+			return 0;
+		unsigned count = 8;
+		if (nvmlDeviceGetComputeRunningProcesses_v3(device, &count, list))
+			return 7;
+		for (unsigned i = 0; i < count; i++)
+			printf("%u:%llu ", list[i].pid, list[i].bytes >> 20);
+		printf("\n");
+	}
+}
+"""
+
+# Two at a time that together fill the device, a third that finds nothing, a fourth in place of the first. Descriptors
+# are not inherited.
+SHARERS = r"""
+import subprocess, sys
+def start(size):
+    p = subprocess.Popen([sys.argv[1], str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return p, int(p.stdout.readline())
+def listed(p):
+    p.stdin.write("?")
+    p.stdin.flush()
+    return {int(pid): int(size) for pid, size in (word.split(":") for word in p.stdout.readline().split())}
+def end(p):
+    p.stdin.close()
+    assert p.wait() == 0
+(a, got), (b, also) = start(600), start(300)
+assert (got, also) == (0, 0)
+assert listed(a) == listed(b) == {a.pid: 600, b.pid: 300}, listed(a)
+c, status = start(200)
+assert status == 2
+end(c)
+end(a)
+d, status = start(700)
+assert status == 0 and listed(b) == {b.pid: 300, d.pid: 700}
+d.kill()
+d.wait()
+assert listed(b) == {b.pid: 300}
+end(b)
+"""
+
 
 def terrazzo(*args, **more):
     return subprocess.run([CLI, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
@@ -163,6 +227,17 @@ class Run(Case):
         self.assertEqual(report["peak_allocated_bytes"], 256 * MIB)
         self.assertEqual(report["driver_calls"]["cuMemAlloc"], 24)
         self.assertIn("process    allocated", done.stderr)
+
+    def test_processes_share_a_device(self):
+        (self.folder / "share.c").write_text(SHARE)
+        program = self.folder / "share"
+        subprocess.run([CC, "-o", program, self.folder / "share.c", f"-L{LIBRARIES}", "-l:libcuda.so.1",
+                        "-l:libnvidia-ml.so.1"], check=True)
+        done, report = self.sim("--memory", "1GiB", "--", sys.executable, "-c", SHARERS, program)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(p["peak_allocated_bytes"] for p in report["processes"]), [0, 300 * MIB, 600 * MIB])
+        self.assertEqual((report["peak_allocated_bytes"], report["device_peak_bytes"]), (600 * MIB, 1000 * MIB))
+        self.assertEqual([oom["bytes"] for oom in report["ooms"]], [200 * MIB])
 
     def test_leaves_nothing_behind(self):
         with tempfile.TemporaryDirectory() as folder:
