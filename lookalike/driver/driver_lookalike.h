@@ -51,6 +51,8 @@ extern uint64_t look_calls[LOOK_CALLS];
 cuda_result look_result(trz_status status);
 /* What cuGetErrorName says; NULL: an unknown value. */
 int look_version(void);
+/* CUDA_ERROR_NOT_INITIALIZED; says why where it is fork's doing. */
+cuda_result look_not_open(void);
 const char *look_name(enum look_call call);
 
 /* driver_context.c: the calling thread's current context, NULL without one; that of a stream or an event. */
@@ -84,7 +86,7 @@ bool look_pool_free(cuda_addr address);
 	do {                                                \
 		LOOK_COUNT(name);                               \
 		if (!look.sim)                                  \
-			return TRZ_CUDA_ERROR_NOT_INITIALIZED;      \
+			return look_not_open();                     \
 	} while (0)
 #define LOOK_NEED(condition, error)     \
 	do {                                \

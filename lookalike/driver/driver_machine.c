@@ -170,6 +170,25 @@ static sim_config read_config(int *opened)
 	};
 }
 
+/* As with a real driver, a child of fork() has no device when its parent had opened it. */
+static bool is_forked;
+
+static void after_fork(void)
+{
+	look.sim = NULL;
+	open_result = TRZ_CUDA_ERROR_NOT_INITIALIZED;
+	is_forked = true;
+}
+
+cuda_result look_not_open(void)
+{
+	static int said;
+	if (is_forked && !__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
+		fprintf(stderr, "terrazzo: process %d was made by fork() from one that uses CUDA, and cannot use it: start it "
+		        "anew, as multiprocessing does by 'spawn'\n", (int)getpid());
+	return TRZ_CUDA_ERROR_NOT_INITIALIZED;
+}
+
 static cuda_result open_machine(void)
 {
 	int opened;
@@ -190,6 +209,7 @@ static cuda_result open_machine(void)
 	if (look.table->device_info(look.table->self, 0, &info) == TRZ_OK)
 		look.capacity_bytes = info.total_bytes;
 	look_report_open();
+	pthread_atfork(NULL, NULL, after_fork);
 	return TRZ_CUDA_SUCCESS;
 }
 

@@ -133,6 +133,22 @@ assert (memory.total, memory.used) == (1 << 30, 202 * MIB)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.strip(), str([200 << 20, 300 << 20]))
 
+    def test_fork_of_a_process_that_uses_cuda(self):
+        done = succeed(self, """
+p = malloc(MIB)
+child = os.fork()
+if child == 0:
+    q = c_void_p()
+    assert driver.cuMemAlloc_v2(byref(q), c_size_t(MIB)) == 3
+    assert driver.cuInit(0) == 3
+    assert runtime.cudaMalloc(byref(q), c_size_t(MIB)) == 3
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+upload(p, b"still here")
+assert download(p, 10) == b"still here"
+""", scalars="real")
+        self.assertEqual(done.stderr.count("was made by fork()"), 1)
+
     def test_nvml(self):
         succeed(self, NVML + """
 malloc(5 * MIB)
