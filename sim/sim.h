@@ -109,6 +109,16 @@ trz_status sim_plain_peer(sim *s, int device, int peer, bool on);
 /* The context that plain memory was allocated in; NULL: the address is in none. */
 trz_context sim_plain_context(sim *s, trz_addr address);
 
+/* Plain memory for the other processes of a machine. What stands in the token finds it in each of them while one has
+ * it still. Importing gives a handle, as import_handle does, for memory of token->size bytes in which the allocation
+ * lies at token->inside. Errors: INVALID_ARGUMENT (no plain memory; a token of another machine, or of memory that has
+ * gone), DRIVER (too much is exported, no host memory). */
+struct sim_token {
+	uint64_t machine, offset, size, inside;
+};
+trz_status sim_plain_export(sim *s, trz_addr address, struct sim_token *token);
+trz_status sim_plain_import(sim *s, const struct sim_token *token, trz_handle *handle);
+
 /* Streams. `blocking` ones synchronise with the legacy default stream as CUDA's do. Destroying returns at
  * once; queued work goes on; the handle value may be handed out again by the next create. */
 trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_stream *out);

@@ -389,14 +389,10 @@ int sim_ledger_hold(sim *s, const struct sim_phys *p)
 	return -1;
 }
 
-int sim_ledger_find(sim *s, int fd)
+int sim_ledger_find_at(sim *s, uint64_t offset)
 {
-	struct stat own, other;
-	if (fstat(s->memory_fd, &own) != 0 || fstat(fd, &other) != 0 || own.st_ino != other.st_ino ||
-	    own.st_dev != other.st_dev)
-		return -1;
-	uint64_t offset = (uint64_t)lseek(fd, 0, SEEK_CUR);
 	lock_ledger(s);
+	reap(s);
 	int place = s->ledger->shared_count;
 	while (--place >= 0)
 		if (s->ledger->shared[place].size && s->ledger->shared[place].offset == offset)
@@ -405,6 +401,21 @@ int sim_ledger_find(sim *s, int fd)
 		hold(s, place);
 	unlock_ledger(s);
 	return place;
+}
+
+int sim_ledger_find(sim *s, int fd)
+{
+	struct stat own, other;
+	if (fstat(s->memory_fd, &own) != 0 || fstat(fd, &other) != 0 || own.st_ino != other.st_ino ||
+	    own.st_dev != other.st_dev)
+		return -1;
+	return sim_ledger_find_at(s, (uint64_t)lseek(fd, 0, SEEK_CUR));
+}
+
+uint64_t sim_ledger_number(const sim *s)
+{
+	struct stat own;
+	return fstat(s->memory_fd, &own) == 0 ? (uint64_t)own.st_ino : 0;
 }
 
 void sim_ledger_drop(sim *s, const struct sim_phys *p)

@@ -359,6 +359,9 @@ trz_status sim_ledger_share(sim *s, struct sim_phys *p);
 int sim_ledger_hold(sim *s, const struct sim_phys *p);
 /* The place of the shared memory that a descriptor holds, from now on held by this process too; -1: none. */
 int sim_ledger_find(sim *s, int fd);
+/* The same by the memory's place in the file, and a number that no other machine of this host has. */
+int sim_ledger_find_at(sim *s, uint64_t offset);
+uint64_t sim_ledger_number(const sim *s);
 void sim_ledger_drop(sim *s, const struct sim_phys *p);
 
 /* sim_memory.c */

@@ -35,16 +35,9 @@ trz_status sim_export(sim *s, trz_handle handle, unsigned kind, void *shareable)
 	return TRZ_OK;
 }
 
-trz_status sim_import(sim *s, unsigned kind, const void *shareable, trz_handle *handle)
+/* A new handle of exported memory that this process holds already. */
+static trz_status new_handle(sim *s, int shared, trz_handle *handle)
 {
-	trz_status status = check_kind(s, kind);
-	if (status != TRZ_OK)
-		return status;
-	int fd;
-	memcpy(&fd, shareable, sizeof fd);
-	int shared = sim_ledger_find(s, fd);
-	if (shared < 0)
-		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "file descriptor %d is no export of this machine", fd);
 	struct sim_phys *p = sim_phys_adopt(s, shared);
 	uint64_t value = p ? sim_registry_add(&s->memory, p) : 0;
 	if (!value) {
@@ -56,4 +49,42 @@ trz_status sim_import(sim *s, unsigned kind, const void *shareable, trz_handle *
 	s->live_handles++;
 	*handle = value;
 	return TRZ_OK;
+}
+
+trz_status sim_import(sim *s, unsigned kind, const void *shareable, trz_handle *handle)
+{
+	trz_status status = check_kind(s, kind);
+	if (status != TRZ_OK)
+		return status;
+	int fd;
+	memcpy(&fd, shareable, sizeof fd);
+	int shared = sim_ledger_find(s, fd);
+	if (shared < 0)
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "file descriptor %d is no export of this machine", fd);
+	return new_handle(s, shared, handle);
+}
+
+/* ---- plain memory ----------------------------------------------------------------------------------- */
+
+trz_status sim_plain_export(sim *s, trz_addr address, struct sim_token *token)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	const struct sim_mapping *m = sim_mapping_at(s, address);
+	if (!m || !m->chunk)
+		call.status = sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "%#llx lies in no plain memory",
+		                         (unsigned long long)address);
+	else if (m->phys->shared < 0)
+		call.status = sim_ledger_share(s, m->phys);
+	if (call.status == TRZ_OK)
+		*token = (struct sim_token){sim_ledger_number(s), m->phys->offset, m->phys->size, address - m->address};
+	return sim_leave(&call);
+}
+
+trz_status sim_plain_import(sim *s, const struct sim_token *token, trz_handle *handle)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	int shared = token->machine == sim_ledger_number(s) ? sim_ledger_find_at(s, token->offset) : -1;
+	call.status = shared >= 0 ? new_handle(s, shared, handle)
+	                          : sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "the memory is of another machine, or gone");
+	return sim_leave(&call);
 }

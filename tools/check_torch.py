@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "tests" / "torch"
 GIB = 1 << 30
+LENGTH = 2048  # tokens of a sequence
 SHIPPED = ("llama7b_ckpt", "llama7b_sgd_nockpt")
 
 
@@ -70,15 +72,11 @@ class Suite:
         self.run(PROGRAMS / "one_rank.py", options=["--scalars=real"])
 
     def runs_out(self):
-        """out of memory is PyTorch's own error, with its place"""
-        report = self.run(PROGRAMS / "runs_out.py", options=["--memory=24GiB"])
+        """out of memory is PyTorch's own error, with its place and the largest holders"""
+        report = self.run(PROGRAMS / "runs_out.py", options=["--memory=24GiB", "--holders"])
         expect(len(report["ooms"]) == 1, f"{len(report['ooms'])} events")
         oom = report["ooms"][0]
         expect(oom["requested_bytes"] == 8 * GIB and "runs_out.py:14 " in oom["place"], str(oom))
-
-    def holders(self):
-        """the largest holders are named by their place"""
-        report = self.run(PROGRAMS / "runs_out.py", options=["--memory=24GiB", "--holders"])
         largest = report["holders"][0]
         expect(report["holders_at"] == "failure" and largest["bytes"] == 20 * GIB, str(report["holders"]))
         expect("runs_out.py:9 " in largest["place"], largest["place"])
@@ -99,6 +97,11 @@ class Suite:
             report = self.run(PROGRAMS / "mistakes.py", library, options=["--work=late"])
         expect("kernel" in report["first_violation"], report["first_violation"])
 
+    def shared_tensors(self):
+        """processes share the device, its memory, and work that loads data"""
+        report = self.run(PROGRAMS / "shared_tensors.py", options=["--allocator=native"])
+        expect(len(report["processes"]) == 2, f"{len(report['processes'])} processes used the device")
+
     def tiny(self):
         """a tiny LLaMA trains, twice exactly the same"""
         for allocator in ("native", "expandable"):
@@ -107,25 +110,37 @@ class Suite:
             for key in ("peak_allocated_bytes", "peak_reserved_bytes", "driver_calls", "kernels"):
                 expect(first[key] == second[key], f"{allocator}: {key} {first[key]}, then {second[key]}")
 
-    def example(self):
-        """examples/llama_7b.py trains and prints PyTorch's own summary"""
-        output = self.run("examples/llama_7b.py", "--steps", 2)["output"]
-        for text in ("PyTorch CUDA memory summary", "peak reserved", "fragmentation", "driver calls"):
-            expect(text in output, f"no '{text}' in:\n{output}")
+    def too_small(self):
+        """a program that does not fit ends with PyTorch's own error and text"""
+        report = self.run("examples/llama_7b.py", "--steps", 1, options=["--memory=24GiB"], status=1)
+        text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"
+        expect(text in report["output"] and "total capacity of 24.00 GiB" in report["output"], report["output"])
+        expect("llama_7b.py:" in report["ooms"][0]["place"], str(report["ooms"]))
 
     def fit(self):
-        """--fit finds a size that does, and less does not"""
+        """--fit prints a size that does, and less does not"""
         program = ("bench/workloads/run_program.py", "tiny", "--steps", 2)
-        found = self.run(*program, options=["--fit", "--memory=4GiB"])["fit"]
-        size = found["memory_bytes"]
-        expect(found["verified"] and size, str(found))
-        expect(not self.run(*program, options=[f"--memory={size}"])["ooms"], "the size found is not enough")
-        less = self.run(*program, options=[f"--memory={size - (64 << 20)}"], status=1)
+        report = self.run(*program, options=["--fit", "--memory=1GiB"])
+        printed = re.search(r"fits in .* GiB \(--memory (\d+)MiB\)", report["output"])
+        expect(report["fit"]["verified"] and printed, f"{report['fit']}\n{report['output']}")
+        size = int(printed.group(1))
+        expect(report["fit"]["memory_bytes"] == size << 20, f"{size} MiB printed, {report['fit']}")
+        expect(not self.run(*program, options=[f"--memory={size}MiB"])["ooms"], "the size found is not enough")
+        less = self.run(*program, options=[f"--memory={size - 64}MiB"], status=1)
         expect(less["ooms"], "64 MiB less are enough too")
 
-    def estimate(self):
-        """formula and run are within a tenth for a 7B LLaMA"""
-        estimate_nears(self, ["--checkpointing"], ["--length", 2048], "with checkpointing")
+    def example(self):
+        """examples/llama_7b.py trains and prints PyTorch's own summary; the formula is within a tenth of it"""
+        report = self.run("examples/llama_7b.py", "--steps", 2, "--length", LENGTH)
+        for text in ("PyTorch CUDA memory summary", "peak reserved", "fragmentation", "driver calls"):
+            expect(text in report["output"], f"no '{text}' in:\n{report['output']}")
+        done = subprocess.run([self.cli, "estimate", "--json=-", "--params=6.738e9", "--layers=32", "--hidden=4096",
+                               "--vocabulary=32000", f"--seq={LENGTH}", "--checkpointing"], stdout=subprocess.PIPE,
+                              text=True, check=True)
+        estimated, simulated = json.loads(done.stdout)["peak_allocated_bytes"], report["peak_allocated_bytes"]
+        distance = estimated / simulated - 1
+        print(f"estimate: {estimated / GIB:.2f} GiB by formula, {simulated / GIB:.2f} in a run: {distance:+.1%}")
+        expect(abs(distance) < 0.1, f"{distance:+.1%}")
 
     def compiled(self):
         """torch.compile runs, default and reduce-overhead"""
@@ -143,8 +158,8 @@ class Suite:
         expect(done.returncode == 0, done.stdout)
 
     def workload(self, name):
-        """as recorded"""
-        command = [sys.executable, ROOT / "bench" / "workloads.py", f"--env={self.env}", "--jobs=1", name]
+        """as recorded, and the same to the byte on a second run"""
+        command = [sys.executable, ROOT / "bench" / "workloads.py", f"--env={self.env}", "--jobs=1", "--twice", name]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
                               env={**os.environ, "TERRAZZO_CLI": str(self.cli)})
         expect(done.returncode == 0, done.stdout)
@@ -155,20 +170,10 @@ def expect(holds, text):
         raise Failure(text)
 
 
-def estimate_nears(suite, formula, program, what):
-    done = subprocess.run([suite.cli, "estimate", "--json=-", "--params=6.738e9", "--layers=32", "--hidden=4096",
-                           "--vocabulary=32000", "--seq=2048", *formula], stdout=subprocess.PIPE, text=True, check=True)
-    estimated = json.loads(done.stdout)["peak_allocated_bytes"]
-    simulated = suite.run("examples/llama_7b.py", "--steps", 2, *program)["peak_allocated_bytes"]
-    distance = estimated / simulated - 1
-    print(f"estimate: {estimated / GIB:.2f} GiB by formula, {simulated / GIB:.2f} in a run {what}: {distance:+.1%}")
-    expect(abs(distance) < 0.1, f"{distance:+.1%}")
-
-
 def checks(suite, with_compile):
     """{name: function}"""
-    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "holders", "late_work", "mistakes",
-             "tiny", "example", "fit", "estimate"] + ["compiled"] * with_compile
+    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "too_small", "late_work", "mistakes",
+             "shared_tensors", "tiny", "example", "fit"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)

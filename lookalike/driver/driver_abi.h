@@ -58,7 +58,7 @@
 	X(COOPERATIVE_LAUNCH, 95) X(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97) X(HOST_REGISTER_SUPPORTED, 99)       \
 	X(MAX_BLOCKS_PER_MULTIPROCESSOR, 106) X(RESERVED_SHARED_MEMORY_PER_BLOCK, 111)                          \
 	X(MEMORY_POOLS_SUPPORTED, 115) X(CLUSTER_LAUNCH, 120) X(TENSOR_MAP_ACCESS_SUPPORTED, 127)               \
-	X(UNIFIED_FUNCTION_POINTERS, 129)
+	X(IPC_EVENT_SUPPORTED, 125) X(UNIFIED_FUNCTION_POINTERS, 129)
 
 enum {
 #define DRIVER_ABI_ENUM(name, value) TRZ_##name = value,
@@ -73,6 +73,11 @@ enum {
 /* CUuuid */
 struct cuda_uuid {
 	unsigned char bytes[16];
+};
+
+/* CUipcMemHandle, CUipcEventHandle */
+struct cuda_ipc {
+	char reserved[64];
 };
 
 /* CUDA_MEMCPY2D */

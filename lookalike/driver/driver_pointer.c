@@ -26,6 +26,8 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		*(int *)data = p->device;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(bool *)data = p->plain;
+		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
 	case TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		*(bool *)data = false;

@@ -101,6 +101,11 @@ typedef void cuda_function(void *);
 	X(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, (cuda_addr, size_t, cuda_device, void *))               \
 	X(cuMemPrefetchAsync, cuMemPrefetchAsync_v2, 12020,                                                     \
 	  (cuda_addr, size_t, struct cuda_mem_location, unsigned, void *))                                      \
+	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (struct cuda_ipc *, cuda_addr))                           \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 4010, (cuda_addr *, struct cuda_ipc, unsigned))            \
+	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (cuda_addr))                                          \
+	X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (struct cuda_ipc *, void *))                          \
+	X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (void **, struct cuda_ipc))                         \
 	/* pools */                                                                                             \
 	X(cuMemAllocAsync, cuMemAllocAsync, 11020, (cuda_addr *, size_t, void *))                               \
 	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, (cuda_addr *, size_t, void *, void *))       \

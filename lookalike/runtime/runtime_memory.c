@@ -61,6 +61,41 @@ cuda_error cudaMemGetInfo(size_t *unused, size_t *total)
 	return rt_result(cuMemGetInfo_v2(unused, total));
 }
 
+/* ---- of other processes ------------------------------------------------------------ */
+
+cuda_error cudaIpcGetMemHandle(struct cuda_ipc *handle, void *address)
+{
+	RT_ENTER(cudaIpcGetMemHandle);
+	return rt_result(cuIpcGetMemHandle(handle, (uintptr_t)address));
+}
+
+cuda_error cudaIpcOpenMemHandle(void **address, struct cuda_ipc handle, unsigned flags)
+{
+	cuda_addr found = 0;
+	RT_ENTER(cudaIpcOpenMemHandle);
+	int result = cuIpcOpenMemHandle_v2(&found, handle, flags);
+	*address = (void *)found;
+	return rt_result(result);
+}
+
+cuda_error cudaIpcCloseMemHandle(void *address)
+{
+	RT_ENTER(cudaIpcCloseMemHandle);
+	return rt_result(cuIpcCloseMemHandle((uintptr_t)address));
+}
+
+cuda_error cudaIpcGetEventHandle(struct cuda_ipc *handle, void *event)
+{
+	RT_ENTER(cudaIpcGetEventHandle);
+	return rt_result(cuIpcGetEventHandle(handle, event));
+}
+
+cuda_error cudaIpcOpenEventHandle(void **event, struct cuda_ipc handle)
+{
+	RT_ENTER(cudaIpcOpenEventHandle);
+	return rt_result(cuIpcOpenEventHandle(event, handle));
+}
+
 /* ---- host memory ------------------------------------------------------------ */
 
 cuda_error cudaHostAlloc(void **address, size_t size, unsigned flags)

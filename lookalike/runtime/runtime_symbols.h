@@ -62,6 +62,11 @@ typedef void rt_host_function(void *);
 	X(cudaMallocAsync, (void **, size_t, void *))                                                           \
 	X(cudaMallocFromPoolAsync, (void **, size_t, void *, void *))                                           \
 	X(cudaFreeAsync, (void *, void *))                                                                      \
+	X(cudaIpcGetMemHandle, (struct cuda_ipc *, void *))                                                     \
+	X(cudaIpcOpenMemHandle, (void **, struct cuda_ipc, unsigned))                                           \
+	X(cudaIpcCloseMemHandle, (void *))                                                                      \
+	X(cudaIpcGetEventHandle, (struct cuda_ipc *, void *))                                                   \
+	X(cudaIpcOpenEventHandle, (void **, struct cuda_ipc))                                                   \
 	X(cudaMemPoolCreate, (void **, const struct cuda_pool_props *))                                         \
 	X(cudaMemPoolDestroy, (void *))                                                                         \
 	X(cudaMemPoolTrimTo, (void *, size_t))                                                                  \

@@ -133,6 +133,51 @@ assert (memory.total, memory.used) == (1 << 30, 202 * MIB)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(done.stdout.strip(), str([200 << 20, 300 << 20]))
 
+    def test_memory_and_events_by_ipc_handles(self):
+        handle = """
+class Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+"""
+        child = PREAMBLE + handle + """
+memory, event = (Handle.from_buffer_copy(bytes.fromhex(text)) for text in sys.argv[1:3])
+p, again, e = c_void_p(), c_void_p(), c_void_p()
+must(runtime.cudaIpcOpenMemHandle(byref(p), memory, 1))
+must(runtime.cudaIpcOpenMemHandle(byref(again), memory, 1))
+assert p.value == again.value
+must(runtime.cudaIpcOpenEventHandle(byref(e), event))
+must(runtime.cudaEventSynchronize(e))
+assert download(p.value, 20) == b"from the parent".ljust(20, b"\\0")
+upload(p.value, b"from the child".ljust(20, b"\\0"))
+must(runtime.cudaIpcCloseMemHandle(p))
+upload(p.value + 100, b"still open for the other")
+must(runtime.cudaIpcCloseMemHandle(p))
+assert runtime.cudaIpcCloseMemHandle(p) == 1
+assert runtime.cudaIpcOpenMemHandle(byref(p), event, 1) == 1
+"""
+        done = succeed(self, handle + f"""
+import subprocess
+machine = driver.trz_lookalike_machine_fd()
+big, p, memory, event, e, own = malloc(5 * MIB), malloc(1000), Handle(), Handle(), c_void_p(), c_void_p()
+upload(p, b"from the parent".ljust(20, b"\\0"))
+must(runtime.cudaEventCreateWithFlags(byref(e), 6))
+must(runtime.cudaEventRecord(e, None))
+must(runtime.cudaIpcGetMemHandle(byref(memory), c_void_p(p)))
+must(runtime.cudaIpcGetEventHandle(byref(event), e))
+assert runtime.cudaIpcOpenMemHandle(byref(own), memory, 1) == 201
+assert runtime.cudaIpcGetMemHandle(byref(Handle()), c_void_p(reserve(2 * MIB))) == 1
+command = [sys.executable, "-c", {child!r}, bytes(memory).hex(), bytes(event).hex()]
+shared = {{**os.environ, "TERRAZZO_SIM_MACHINE_FD": f"{{os.getpid()}}:{{machine}}"}}
+subprocess.run(command, env=shared, check=True)
+assert download(p, 20) == b"from the child".ljust(20, b"\\0")
+assert download(p + 100, 24) == b"still open for the other"
+apart = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+assert apart.returncode == 1 and "share no device" in apart.stderr, apart.stderr
+must(runtime.cudaFree(c_void_p(p)))
+gone = subprocess.run(command, env=shared, stderr=subprocess.PIPE, text=True)
+assert "the memory has gone" in gone.stderr, gone.stderr
+""", memory="1GiB", work="late")
+        self.assertNotIn("violation", done.stderr)
+
     def test_fork_of_a_process_that_uses_cuda(self):
         done = succeed(self, """
 p = malloc(MIB)

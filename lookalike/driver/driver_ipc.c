@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plain memory and events of other processes, by handles of 64 bytes. Processes have to share a machine, as those of
+ * one `terrazzo sim` do.
+ */
+#include "driver_lookalike.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char memory_magic[8] = "trz-mem", event_magic[8] = "trz-evt";
+
+/* What lies in a handle. */
+struct ipc {
+	char magic[8];
+	uint64_t pid;
+	struct sim_token token;
+};
+
+_Static_assert(sizeof(struct ipc) <= sizeof(struct cuda_ipc), "it fits");
+
+/* Memory of another process that this one has opened, as often as `count` says. */
+struct opened {
+	struct opened *next;
+	struct sim_token token;
+	cuda_addr address;
+	unsigned count;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	struct opened *first;
+} memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+cuda_result cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_addr address)
+{
+	struct ipc ipc = {.pid = (uint64_t)getpid()};
+	LOOK_ENTER(cuIpcGetMemHandle);
+	cuda_result result = look_result(sim_plain_export(look.sim, address, &ipc.token));
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	memcpy(ipc.magic, memory_magic, sizeof ipc.magic);
+	memset(handle, 0, sizeof *handle);
+	memcpy(handle, &ipc, sizeof ipc);
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* Lays the memory at an address of its own. */
+static cuda_result lay(trz_handle handle, uint64_t size, int device, cuda_addr *address)
+{
+	trz_addr made = 0;
+	cuda_result result = LOOK_SLOT(reserve, size, 0, 0, &made);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	result = LOOK_SLOT(map, made, size, handle);
+	if (result == TRZ_CUDA_SUCCESS) {
+		result = LOOK_SLOT(set_access, made, size, &device, 1);
+		if (result != TRZ_CUDA_SUCCESS)
+			LOOK_SLOT(unmap, made, size);
+	}
+	if (result != TRZ_CUDA_SUCCESS)
+		LOOK_SLOT(unreserve, made, size);
+	*address = made;
+	return result;
+}
+
+static cuda_result open_memory(const struct sim_token *token, int device, cuda_addr *address)
+{
+	trz_handle handle;
+	struct opened *o = calloc(1, sizeof *o);
+	LOOK_NEED(o, OUT_OF_MEMORY);
+	cuda_result result = look_result(sim_plain_import(look.sim, token, &handle));
+	if (result == TRZ_CUDA_SUCCESS) {
+		result = lay(handle, token->size, device, &o->address);
+		LOOK_SLOT(release, handle);  /* the mapping keeps it */
+	} else {
+		fprintf(stderr, "terrazzo: cuIpcOpenMemHandle: the memory has gone, or the other process is none of the same "
+		        "terrazzo sim, so that they share no device\n");
+	}
+	if (result != TRZ_CUDA_SUCCESS) {
+		free(o);
+		return result;
+	}
+	o->token = *token;
+	o->count = 1;
+	o->next = memory.first;
+	memory.first = o;
+	*address = o->address;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* Opened again, memory lies where it lies. A process has no need to open its own, and cannot. */
+cuda_result cuIpcOpenMemHandle_v2(cuda_addr *address, struct cuda_ipc handle, unsigned flags)
+{
+	struct ipc ipc;
+	LOOK_ENTER(cuIpcOpenMemHandle_v2);
+	(void)flags;
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	memcpy(&ipc, &handle, sizeof ipc);
+	LOOK_NEED(memcmp(ipc.magic, memory_magic, sizeof memory_magic) == 0, INVALID_VALUE);
+	LOOK_NEED(ipc.pid != (uint64_t)getpid(), INVALID_CONTEXT);
+	pthread_mutex_lock(&memory.lock);
+	struct opened *o = memory.first;
+	while (o && (o->token.machine != ipc.token.machine || o->token.offset != ipc.token.offset))
+		o = o->next;
+	cuda_addr start = o ? o->address : 0;
+	cuda_result result = TRZ_CUDA_SUCCESS;
+	if (o)
+		o->count++;
+	else
+		result = open_memory(&ipc.token, sim_context_device(look.sim, context), &start);
+	pthread_mutex_unlock(&memory.lock);
+	if (result == TRZ_CUDA_SUCCESS)
+		*address = start + ipc.token.inside;
+	return result;
+}
+
+cuda_result cuIpcCloseMemHandle(cuda_addr address)
+{
+	LOOK_ENTER(cuIpcCloseMemHandle);
+	cuda_result result = TRZ_CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&memory.lock);
+	struct opened **at = &memory.first;
+	while (*at && (address < (*at)->address || address - (*at)->address >= (*at)->token.size))
+		at = &(*at)->next;
+	struct opened *o = *at;
+	if (o) {
+		result = TRZ_CUDA_SUCCESS;
+		if (--o->count == 0) {
+			result = LOOK_SLOT(unmap, o->address, o->token.size);
+			LOOK_SLOT(unreserve, o->address, o->token.size);
+			*at = o->next;
+			free(o);
+		}
+	}
+	pthread_mutex_unlock(&memory.lock);
+	return result;
+}
+
+/* Each process has its own queues, so that what an event stands for is waited for here. */
+cuda_result cuIpcGetEventHandle(struct cuda_ipc *handle, void *event)
+{
+	LOOK_ENTER(cuIpcGetEventHandle);
+	cuda_result result = cuEventSynchronize(event);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	memset(handle, 0, sizeof *handle);
+	memcpy(handle, event_magic, sizeof event_magic);
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* A new event, which has passed. */
+cuda_result cuIpcOpenEventHandle(void **event, struct cuda_ipc handle)
+{
+	enum { DISABLE_TIMING = 2 };
+	LOOK_ENTER(cuIpcOpenEventHandle);
+	LOOK_NEED(memcmp(&handle, event_magic, sizeof event_magic) == 0, INVALID_VALUE);
+	return cuEventCreate(event, DISABLE_TIMING);
+}
