@@ -21,7 +21,7 @@ check-torch: deps
 seeds: deps
 	cmake --preset release --log-level=NOTICE
 	cmake --build --preset release
-	for test in build/tests/sim/test_*; do TRZ_SEEDS=1000 "$$test" || exit 1; done
+	seq 1 50 2000 | xargs -P "$$(nproc)" -I{} env TRZ_FIRST_SEED={} TRZ_SEEDS=50 build/tests/sim/test_seeds
 
 bench: deps
 	cmake --preset release --log-level=NOTICE

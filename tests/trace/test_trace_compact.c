@@ -125,7 +125,7 @@ static void bytes_are_as_documented(void **state)
 	struct trace trace = { .streams = 1 };
 	add(&trace, (struct trace_event){ .kind = TRACE_ALLOC, .size = 300 });
 	add(&trace, (struct trace_event){ .kind = TRACE_FREE });
-	static const uint8_t expected[] = { 0x89, 'T', 'R', 'Z', '\r', '\n', 0x1a, '\n', 1, 1, 5, 0, 0, 1, 0, 0,
+	static const uint8_t expected[] = { 0x89, 'T', 'R', 'Z', '\r', '\n', 0x1a, '\n', 1, 2, 5, 0, 0, 1, 0, 0,
 	                                    0, 4, TRACE_ALLOC, 0, 0xac, 2, 1, TRACE_FREE };
 	struct image image = write_image(&trace);
 	assert_int_equal(image.size, sizeof expected + 11);
