@@ -28,9 +28,12 @@ struct block {
 			struct block *left, *right;
 			uint64_t sequence;   /* the ticket of its newest free, in the home's order; 0: passed for all */
 		};
-		struct {                 /* BLOCK_LIVE */
+		struct {                 /* BLOCK_LIVE, BLOCK_PENDING, BLOCK_ENDED */
 			uint64_t requested;
-			struct use *uses;    /* other streams that use it */
+			union {
+				struct use *uses;         /* live: other streams that use it */
+				uint64_t ended_sequence;  /* ended: its ticket in the home's order, for when it is free */
+			};
 			uint64_t frames;     /* what the stack of its allocation is known by; 0: none */
 		};
 		struct slab *slab;       /* BLOCK_SLAB */

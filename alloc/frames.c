@@ -27,7 +27,7 @@ uint64_t frames_gather(trz_heap *h)
 static void forget_in_window_locked(struct window *w)
 {
 	for (struct block *b = w->blocks.first; b; b = b->next) {
-		if (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING)
+		if (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED)
 			b->frames = 0;
 		else if (b->state == BLOCK_SLAB && b->slab->frames)
 			memset(b->slab->frames, 0, SLAB_SLOTS_MAX * sizeof *b->slab->frames);

@@ -339,12 +339,10 @@ static void count_end_locked(trz_heap *h, const struct lane *home, struct histor
 
 void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
-	/* The stack and the ticket share their bytes: one that has ended before has no stack any more. */
-	struct history_event e = {.address = b->address, .size = b->requested};
-	e.frames = b->state == BLOCK_ENDED ? 0 : b->frames;
-	b->sequence = sequence;
+	struct history_event e = {.address = b->address, .size = b->requested, .frames = b->frames};
 	if (b->exports || b->window->foreign) {
 		b->state = BLOCK_ENDED;
+		b->ended_sequence = sequence;
 		return;
 	}
 	count_end_locked(h, b->home, e, b->size);

@@ -57,7 +57,7 @@ static void unpin_locked(trz_heap *h, struct block *b)
 		return;
 	level_sub(&h->counters.exported_bytes, b->size);
 	if (b->state == BLOCK_ENDED)
-		heap_end_block_locked(h, b, b->sequence);
+		heap_end_block_locked(h, b, b->ended_sequence);
 }
 
 trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shareable)

@@ -97,16 +97,23 @@ static json_int_t line_of_block(const json_t *snapshot, const void *address)
 	return line_of(frames_of_block(snapshot, address));
 }
 
-/* The line of the newest event of an action; -1: there is none, 0: it has no stack. */
-static json_int_t line_of_event(const json_t *snapshot, const char *action)
+/* The line of the newest event of an action at an address (NULL: at any); -1: there is none, 0: it has no stack. */
+static json_int_t line_of_event_at(const json_t *snapshot, const char *action, const void *address)
 {
 	json_int_t line = -1;
 	size_t i;
 	json_t *entry;
-	json_array_foreach(json_array_get(json_object_get(snapshot, "device_traces"), 0), i, entry)
-		if (strcmp(json_string_value(json_object_get(entry, "action")), action) == 0)
+	json_array_foreach(json_array_get(json_object_get(snapshot, "device_traces"), 0), i, entry) {
+		bool here = !address || json_integer_value(json_object_get(entry, "addr")) == (json_int_t)(intptr_t)address;
+		if (here && strcmp(json_string_value(json_object_get(entry, "action")), action) == 0)
 			line = line_of(json_object_get(entry, "frames"));
+	}
 	return line;
+}
+
+static json_int_t line_of_event(const json_t *snapshot, const char *action)
+{
+	return line_of_event_at(snapshot, action, NULL);
 }
 
 /* ---- tests ---------------------------------------------------------------------------------------------- */
@@ -198,6 +205,11 @@ static void test_pending_memory_and_failures(void **state)
 	assert_int_equal(line_of_event(json, "oom"), 24);
 	json_decref(json);
 	rig_sync(&r);
+	assert_ok(trz_poll(r.heap));
+	json = snapshot_of(&r);
+	assert_int_equal(line_of_event_at(json, "free_completed", slot), 21);
+	assert_int_equal(line_of_event_at(json, "free_completed", large), 22);
+	json_decref(json);
 	rig_free(&r, alloc_at(&r, MIB(20), 25));  /* polls */
 	assert_ok(trz_trim(r.heap, 0, NULL));
 	json = snapshot_of(&r);
