@@ -154,6 +154,7 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	change_front(c, "LD_LIBRARY_PATH", program_libraries(), ":");
 	change_front(c, "PYTHONPATH", inject, ":");
 	change(c, "TRITON_LIBCUDA_PATH", program_libraries());
+	change(c, "USE_PYTORCH_KERNEL_CACHE", "0");  /* kernels that do nothing stay out of it */
 	change(c, "TERRAZZO_SIM_REPORT", folder);
 	change(c, "TERRAZZO_SIM_DEVICE", p->device);
 	change_number(c, "TERRAZZO_SIM_DEVICES", p->devices);

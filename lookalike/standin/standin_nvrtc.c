@@ -1,21 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVRTC: every program compiles, to an image that holds nothing. Names of functions stay as they were given.
+ * NVRTC: every program compiles, to an image in which its kernels do nothing. They are found by name in the source, and
+ * do not tell their parameters.
  */
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "standin.h"
 
-static const char IMAGE[] = "// made by terrazzo's stand-in for NVRTC\n.version 8.0\n.target sm_80\n.address_size 64\n";
+static const char HEAD[] = "// made by terrazzo's stand-in for NVRTC\n.version 8.0\n.target sm_80\n.address_size 64\n";
+static const char ENTRY[] = ".visible .entry %s()\n{\nret;\n}\n";
 
-enum { NAMES = 16 };
+enum { MOST_KERNELS = 256 };
 
-/* The names asked for, so that their lowered forms can be given back until the program ends. */
+/* Kernels of the source, and what expressions of the program's user are lowered to. */
 struct program {
 	int count;
-	char *names[NAMES];
+	char *names[MOST_KERNELS];
 };
+
+/* The place of a name among the program's, where it is put if need be; -1: no room. An expression such as
+ * scale<float, 4> becomes a name that an image can have. */
+static int add_name(struct program *p, const char *text, size_t length)
+{
+	char *name = strndup(text, length);
+	int place = 0;
+	for (char *c = name; c && *c; c++)
+		if (!isalnum((unsigned char)*c))
+			*c = '_';
+	while (name && place < p->count && strcmp(p->names[place], name) != 0)
+		place++;
+	if (!name || place == MOST_KERNELS)
+		place = -1;
+	else if (place == p->count)
+		p->names[p->count++] = name;
+	if (place < 0 || p->names[place] != name)
+		free(name);
+	return place;
+}
+
+static int is_of_name(char c)
+{
+	return isalnum((unsigned char)c) || c == '_';
+}
+
+/* The last word before a parenthesis, at which *at is left; NULL: none comes in this declaration. */
+static const char *last_word(const char **at, size_t *length)
+{
+	const char *word = NULL, *c = *at;
+	for (; *c && !strchr("(;{", *c); c++)
+		if (is_of_name(*c) && (c == *at || !is_of_name(c[-1])))
+			word = c;
+	*at = c;
+	*length = 0;
+	while (word && is_of_name(word[*length]))
+		++*length;
+	return *c == '(' ? word : NULL;
+}
+
+/* Of `__global__ void __launch_bounds__(256) name(...)` that is name, not the attribute. */
+static void find_kernels(struct program *p, const char *source)
+{
+	static const char mark[] = "__global__";
+	for (const char *at = source; at && (at = strstr(at, mark));) {
+		size_t length;
+		at += sizeof mark - 1;
+		const char *word = last_word(&at, &length);
+		while (word && strncmp(word, "__", 2) == 0) {
+			at = strchr(at, ')');
+			word = at ? (at++, last_word(&at, &length)) : NULL;
+		}
+		if (word)
+			add_name(p, word, length);
+	}
+}
+
+/* PyTorch keeps what it compiled in a folder, where a program on a real device would find it. */
+__attribute__((constructor)) static void keep_nothing(void)
+{
+	static char off[] = "USE_PYTORCH_KERNEL_CACHE=0";
+	putenv(off);
+}
 
 int nvrtcVersion(int *major, int *minor)
 {
@@ -31,8 +98,9 @@ const char *nvrtcGetErrorString(int status)
 
 int nvrtcCreateProgram(void **made, const char *source, const char *name)
 {
-	(void)source, (void)name;
+	(void)name;
 	*made = standin_descriptor(sizeof(struct program));
+	find_kernels(*made, source);
 	return 0;
 }
 
@@ -46,53 +114,67 @@ int nvrtcDestroyProgram(void **program)
 	return 0;
 }
 
+int nvrtcAddNameExpression(void *program, const char *name)
+{
+	if (add_name(program, name, strlen(name)) < 0)
+		return standin_refuse("nvrtcAddNameExpression", "a program of more than 256 kernels", 11);
+	return 0;
+}
+
+/* The name, that of an expression, lives as long as its program. */
 int nvrtcGetLoweredName(void *program, const char *name, const char **lowered)
 {
 	struct program *p = program;
-	if (p->count == NAMES)
-		return standin_refuse("nvrtcGetLoweredName", "a program of more than 16 named functions", 11);
-	char *copy = strdup(name);
-	if (!copy)
-		return 1;
-	p->names[p->count++] = copy;
-	*lowered = copy;
+	int place = add_name(p, name, strlen(name));
+	if (place < 0)
+		return standin_refuse("nvrtcGetLoweredName", "a program of more than 256 kernels", 11);
+	*lowered = p->names[place];
 	return 0;
 }
 
-static int size_of_image(size_t *size)
+static size_t entry_bytes(const char *name)
 {
-	*size = sizeof IMAGE;
+	return sizeof ENTRY - sizeof "%s" + strlen(name);
+}
+
+static int size_of_image(const struct program *p, size_t *size)
+{
+	*size = sizeof HEAD;
+	for (int i = 0; i < p->count; i++)
+		*size += entry_bytes(p->names[i]);
 	return 0;
 }
 
-static int image(char *to)
+static int image(const struct program *p, char *to)
 {
-	memcpy(to, IMAGE, sizeof IMAGE);
+	memcpy(to, HEAD, sizeof HEAD);
+	to += sizeof HEAD - 1;
+	for (int i = 0; i < p->count; i++) {
+		size_t bytes = entry_bytes(p->names[i]);
+		snprintf(to, bytes + 1, ENTRY, p->names[i]);
+		to += bytes;
+	}
 	return 0;
 }
 
 int nvrtcGetPTXSize(void *program, size_t *size)
 {
-	(void)program;
-	return size_of_image(size);
+	return size_of_image(program, size);
 }
 
 int nvrtcGetCUBINSize(void *program, size_t *size)
 {
-	(void)program;
-	return size_of_image(size);
+	return size_of_image(program, size);
 }
 
 int nvrtcGetPTX(void *program, char *to)
 {
-	(void)program;
-	return image(to);
+	return image(program, to);
 }
 
 int nvrtcGetCUBIN(void *program, char *to)
 {
-	(void)program;
-	return image(to);
+	return image(program, to);
 }
 
 int nvrtcGetProgramLogSize(void *program, size_t *size)

@@ -29,3 +29,8 @@ except RuntimeError as error:
     assert "CUDNN" in str(error).upper(), error
 else:
     raise AssertionError("cuDNN's recurrent layers, whose weights' layout is not known, did not say so")
+# Kernels that are compiled while the program runs.
+assert torch.lcm(torch.arange(9).cuda(), torch.arange(9).cuda()).shape == (9,)
+assert torch.special.bessel_j0(a).shape == a.shape
+twice = torch.cuda.jiterator._create_jit_fn("template <typename T> T twice(T x) { return x + x; }")
+assert twice(a).shape == a.shape

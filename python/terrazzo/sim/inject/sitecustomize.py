@@ -42,6 +42,15 @@ def frames_of(entry):
     return [(f["filename"], f["line"], f["name"]) for f in entry.get("frames", ()) if f["filename"].endswith(".py")]
 
 
+def calling_backward():
+    """The stack, innermost first, of the thread that waits for autograd, whose own threads have no Python frames."""
+    for frame in sys._current_frames().values():
+        stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
+        if any(os.path.join("torch", "autograd") in f[0] for f in stack):
+            return stack
+    return []
+
+
 class Holders:
     """Who holds how much, by place in the program."""
 
@@ -115,7 +124,7 @@ class Recorder:
             pass  # a pluggable allocator has no observers
 
     def on_oom(self, device, requested, total, free):
-        stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack()[:-1]]
+        stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack()[:-1]] or calling_backward()
         stats = self.torch.cuda.memory_stats(device)
         self.ooms.append({
             "device": device, "requested_bytes": requested, "device_free_bytes": free, "device_total_bytes": total,
