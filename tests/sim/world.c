@@ -345,8 +345,7 @@ const char *world_refused(struct actor *a, trz_status status, const void *p, uin
 		return world_wrong(w, "an allocation failed and gave a pointer");
 	bool want = status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
 	if (!want && !world_tolerates(w, status) && !(w->faulty && status == TRZ_ERROR_ADDRESS_SPACE))
-		return world_wrong(w, "allocation of %llu: %s: %s; driver: %s", (unsigned long long)size,
-		                   trz_status_name(status), trz_last_error(), trz_driver_last_error());
+		return world_failed(w, "an allocation", status);
 	pthread_mutex_lock(&w->lock);
 	w->ooms++;
 	pthread_mutex_unlock(&w->lock);

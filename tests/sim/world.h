@@ -40,7 +40,7 @@ struct world_stream {
 	trz_stream handle;
 	bool blocking;
 	int owner;             /* the one actor that can reach a per-thread stream; -1: all can */
-	unsigned serial;       /* grows with each stream that takes this place */
+	atomic_uint serial;    /* grows with each stream that takes this place */
 	atomic_uint filters;   /* that divert it */
 	pthread_rwlock_t lock;
 };

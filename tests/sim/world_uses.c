@@ -293,14 +293,16 @@ static const char *share_with(struct actor *a, struct live *l, unsigned other)
 	return NULL;
 }
 
-/* Read by another stream behind the owner's back: the free has to wait for it, nothing else does. */
+/* Read by another stream behind the owner's back: the free has to wait for it, nothing else does. Whoever frees by
+ * the name of a stream, as for memory that has moved, answers for all uses: there it is lent instead. */
 const char *world_share(struct actor *a)
 {
 	struct live l;
 	unsigned other;
 	if (!enter_two(a, &l, &other))
 		return NULL;
-	const char *wrong = share_with(a, &l, other);
+	bool lent = l.moved && !l.read_elsewhere;
+	const char *wrong = lent ? lend_to(a, &l, other) : l.moved ? NULL : share_with(a, &l, other);
 	world_leave(a, other);
 	world_leave(a, l.stream);
 	world_give(a->w, &l);
