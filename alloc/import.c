@@ -61,7 +61,7 @@ static bool has_ended(trz_heap *h, const struct window *w)
 static struct window *next_ended(trz_heap *h, bool all)
 {
 	struct window *w = h->imports;
-	while (w && (w->leaving || !(all || has_ended(h, w))))
+	while (w && (w->leaving || !(all || (has_ended(h, w) && !w->foreign->pins))))
 		w = w->next;
 	return w;
 }

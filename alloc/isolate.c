@@ -122,9 +122,10 @@ trz_status isolate_grow(trz_heap *h, struct lane *l, uint64_t bytes, struct bloc
 
 void isolate_return_freed(trz_heap *h)
 {
+	uint64_t returned = 0;
 	heap_poll(h);
 	reclaim_retry_zombies(h);
-	reclaim_trim_kind(h, LARGE, 0);
+	reclaim_trim_kind(h, LARGE, 0, &returned);
 	reclaim_all_aliases(h);
 }
 

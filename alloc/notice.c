@@ -92,13 +92,13 @@ void notice_mapped(trz_heap *h, struct block *b)
 
 /* ---- mappings that go ---- */
 
+/* A place that the program has not been told of yet leaves all the same: nobody may use it while others are told. */
 static bool leave(struct notices *n, struct tile *tile, struct place *p)
 {
-	if (!p->told)
-		return false;
+	bool told = p->told;
+	p->leaving = p->accessible;
 	p->told = p->accessible = false;
-	p->leaving = true;
-	return add(n, p->address, tile->size, tile);
+	return told && add(n, p->address, tile->size, tile);
 }
 
 void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
@@ -107,6 +107,7 @@ void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
 	if (!h->tells_maps)
 		return;
 	tile->pins++;
+	w->leaving |= tile == w->classic;
 	if (tile->told) {
 		tile->told = false;
 		add(&n, w->classic_address, tile->size, NULL);
@@ -140,17 +141,20 @@ void notice_aliases_leaving(trz_heap *h, const struct laid *aliases, size_t coun
 void notice_back(trz_heap *h, struct window *w, struct tile *tile)
 {
 	struct notices n = {.heap = h, .event = TRZ_MAP};
-	if (!h->tells_maps)
-		return;
-	if (w && w->classic)
-		classic_mapped(h, w);
+	bool tells = h->tells_maps;  /* the callback may have gone since */
+	if (w && w->classic) {
+		w->leaving = false;
+		if (tells)
+			classic_mapped(h, w);
+	}
 	tile->pins++;
 	for (struct place *p = tile->places; p; p = p->next) {
 		if (!p->leaving)
 			continue;
 		p->leaving = false;
-		p->accessible = p->told = true;
-		if (add(&n, p->address, tile->size, NULL))
+		p->accessible = true;
+		p->told = tells;
+		if (tells && add(&n, p->address, tile->size, NULL))
 			tell(&n);
 	}
 	tell(&n);
@@ -199,7 +203,7 @@ static bool forget_place(struct notices *n, struct window *w, struct tile *tile,
 
 static bool tell_place(struct notices *n, struct window *w, struct tile *tile, struct place *p)
 {
-	if (p ? !is_news(p) : tile->told)
+	if (p ? !is_news(p) : tile->told || w->leaving)
 		return false;
 	*(p ? &p->told : &tile->told) = true;
 	return add(n, p ? p->address : w->classic_address, tile->size, tile) && tell(n);

@@ -201,9 +201,15 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 	return TRZ_OK;
 }
 
+/* The tile of memory that goes as a whole. */
+static struct tile *tile_of(const struct block *b)
+{
+	return b->window->classic ? b->window->classic : window_at(b->window, b->address)->tile;
+}
+
 /* Cuts candidates out of their blocks until no more than `keep` bytes would stay: a list by `left`, since the growth
- * lock, which guards the candidates, may be given back before the last is returned; until then their tiles are pinned,
- * so that nobody takes their aliases away. Two nodes for each have been reserved. */
+ * lock, which guards the candidates, may be given back before the last is returned; pins keep other threads from their
+ * aliases meanwhile. Two nodes for each have been reserved. */
 static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 {
 	uint64_t reserved = heap_reserved(h);
@@ -211,9 +217,9 @@ static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 	for (size_t i = 0; i < n && reserved > keep; i++) {
 		if (h->candidates[i].tile->pins)
 			continue;
-		h->candidates[i].tile->pins++;
 		struct block *b = reclaim_cut_locked(h, &h->candidates[i]);
 		level_add(&h->counters.idle_bytes, b->size);
+		h->candidates[i].tile->pins++;
 		reserved -= b->size;
 		*link = b;
 		link = &b->left;
@@ -222,25 +228,24 @@ static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 	return first;
 }
 
-static struct tile *tile_of(const struct block *b)
-{
-	return b->window->classic ? b->window->classic : window_at(b->window, b->address)->tile;
-}
-
-/* Returns the memory of a busy block; on an error the block is free again. */
-static trz_status return_block(trz_heap *h, struct block *b)
+/* Returns the memory of a busy block, whose tile has been pinned; on an error the block is free again. Adds to
+ * *returned what has been given back. */
+static trz_status return_block(trz_heap *h, struct block *b, uint64_t *returned)
 {
 	bool classic = b->window->classic != NULL, gone;
 	uint32_t pool = pool_id(b->window->pool);
 	struct tile *tile = tile_of(b);
 	trz_status status;
 	notice_leaving(h, b->window, tile);
+	tile->pins--;
+	uint64_t before = heap_reserved(h);  /* other threads change it while the lock is given back */
 	if (classic) {
 		status = return_classic(h, b->window);
 		gone = status == TRZ_OK;
 	} else {
 		gone = reclaim_destroy_tile(h, tile, &status);
 	}
+	*returned += before - heap_reserved(h);
 	if (!gone)
 		notice_back(h, b->window, tile);
 	heap_lock(h);
@@ -258,12 +263,12 @@ static trz_status return_block(trz_heap *h, struct block *b)
 	return status;
 }
 
-/* A passed free block of memory apart; NULL: none. */
+/* A passed free block of memory apart of which nobody is being told; NULL: none. */
 static struct block *find_apart_locked(trz_heap *h)
 {
 	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
 		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
-			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence))
+			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence) && !tile_of(b)->pins)
 				return b;
 	return NULL;
 }
@@ -277,12 +282,11 @@ uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
 		if (b) {
 			heap_cut_block_locked(h, b, b->address, b->size);
 			level_add(&h->counters.idle_bytes, b->size);
+			tile_of(b)->pins++;
 		}
 		heap_unlock(h);
-		uint64_t size = b ? b->size : 0;
-		if (!b || return_block(h, b) != TRZ_OK)
+		if (!b || return_block(h, b, &returned) != TRZ_OK)
 			break;
-		returned += size;
 	}
 	return returned;
 }
@@ -297,7 +301,7 @@ uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
 	return bytes;
 }
 
-trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep)
+trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_t *returned)
 {
 	heap_lock(h);
 	borrow_join_everywhere_locked(h, kind);
@@ -308,8 +312,7 @@ trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep)
 	trz_status worst = room ? TRZ_OK : meta_exhausted();
 	while (b) {
 		struct block *next = b->left;
-		tile_of(b)->pins--;
-		worst = worse(worst, return_block(h, b));
+		worst = worse(worst, return_block(h, b, returned));
 		b = next;
 	}
 	return worst;
@@ -317,14 +320,15 @@ trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep)
 
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 {
-	uint64_t before = heap_reserved(h);
 	heap_poll(h);
 	import_sweep(h);
+	uint64_t before = heap_reserved(h);
 	reclaim_retry_zombies(h);
-	heap_retire_empty_slabs(h);
-	trz_status status = worse(reclaim_trim_kind(h, LARGE, keep), reclaim_trim_kind(h, SMALL, keep));
-	reclaim_windows(h);
 	*released = before - heap_reserved(h);
+	heap_retire_empty_slabs(h);
+	trz_status status = reclaim_trim_kind(h, LARGE, keep, released);
+	status = worse(status, reclaim_trim_kind(h, SMALL, keep, released));
+	reclaim_windows(h);
 	return status;
 }
 
@@ -399,7 +403,7 @@ void reclaim_all_aliases(trz_heap *h)
 {
 	size_t look = SIZE_MAX;
 	rewind_cursors(h);
-	while (unmap_some_aliases(h, SIZE_MAX, &look))
+	while (counter_get(&h->counters.alias.current) && unmap_some_aliases(h, SIZE_MAX, &look))
 		;
 }
 

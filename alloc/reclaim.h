@@ -51,7 +51,7 @@ uint64_t reclaim_apart_bytes_locked(const trz_heap *h);
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released);
 
 /* The same for one kind of memory, without asking how far the streams are. */
-trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep);
+trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_t *returned);
 
 /* Where there are more stale aliases than a bounded number, unmaps up to `most` of those whose last use there has
  * passed, from where the last call ended: what a growth adds goes again a little at a time. */

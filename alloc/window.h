@@ -32,7 +32,8 @@ struct window {
 	struct laid *laid;           /* [size / GRANULE]; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
-	bool leaving;                /* an import that is being unmapped: nobody else does that */
+	bool leaving;                /* an import or a classic segment that is being given back: nobody else does that, and
+	                              * the program is not told any more that it is there */
 	struct block_list blocks;    /* by address */
 	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
 	void *nvtx_heap;             /* the tool's name for it; these two are nvtx.c's */

@@ -4,7 +4,9 @@
  * program holds, and is told before anything of it goes. The tests at the end plant what must be noticed.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 
 #include "heap.h"
 #include "prng.h"
@@ -25,6 +27,7 @@ struct holder {
 	size_t sizes[HELD];
 	uint64_t random;
 	unsigned uncovered;
+	bool large_only;
 };
 
 static void open_cache(uint64_t capacity, const char *conf)
@@ -48,10 +51,10 @@ static void turn(struct holder *h)
 	size_t i = prng_below(&h->random, HELD);
 	assert_ok(trz_free(h->heap, h->held[i]));
 	h->held[i] = NULL;
-	bool large = prng_below(&h->random, 4) != 0;
+	bool large = h->large_only || prng_below(&h->random, 4) != 0;
 	h->sizes[i] = large ? MIB(1) + prng_below(&h->random, MIB(8)) : 1 + prng_below(&h->random, 30000);
 	trz_status status = trz_alloc(h->heap, h->sizes[i], 0, h->streams[prng_below(&h->random, 3)], &h->held[i]);
-	if (status != TRZ_ERROR_OUT_OF_MEMORY && status != TRZ_ERROR_DRIVER)
+	if (status != TRZ_ERROR_OUT_OF_MEMORY && status != TRZ_ERROR_LIMIT && status != TRZ_ERROR_DRIVER)
 		assert_ok(status);
 	h->uncovered += h->held[i] && !registry_covers(&cache, h->held[i], h->sizes[i]);
 }
@@ -269,6 +272,139 @@ static void test_threads(void **state)
 	end(&h[0]);
 }
 
+/* ---- while others are told ---- */
+
+/* What happens inside callbacks of the tests below. */
+static struct {
+	void *telling;               /* the range whose TRZ_MAP is being told */
+	bool early;                  /* its TRZ_UNMAP has been told meanwhile */
+	void *taken;                 /* allocated inside a callback */
+} inside;
+
+static void want_more_memory(void *user, trz_map_event event, void *address, size_t size)
+{
+	trz_alloc_params params = {.struct_size = sizeof params, .size = size + MIB(2), .flags = TRZ_ALLOC_CONTIGUOUS};
+	inside.early |= event == TRZ_UNMAP && address == inside.telling;
+	if (event == TRZ_UNMAP || inside.telling)
+		return;
+	inside.telling = address;
+	trz_alloc_with(user, &params, &inside.taken);
+	inside.telling = NULL;
+}
+
+/* Memory apart that is free and wanted elsewhere stays while the program is being told of it. */
+static void test_memory_stays_while_it_is_told_of(void **state)
+{
+	(void)state;
+	memset(&inside, 0, sizeof inside);
+	struct rig r = rig_open(MIB(64), NULL);
+	trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(40), .flags = TRZ_ALLOC_CONTIGUOUS};
+	void *p;
+	assert_ok(trz_alloc_with(r.heap, &params, &p));
+	rig_free(&r, p);
+	rig_sync(&r);
+	assert_ok(trz_set_map_callback(r.heap, want_more_memory, r.heap));
+	assert_false(inside.early);
+	assert_ok(trz_set_map_callback(r.heap, NULL, NULL));
+	assert_ok(trz_free(r.heap, inside.taken));
+	rig_check(&r);
+	rig_close(&r);
+}
+
+static void take_some(void *user, trz_map_event event, void *address, size_t size)
+{
+	(void)address;
+	(void)size;
+	if (event == TRZ_UNMAP && !inside.taken)
+		assert_ok(trz_alloc(user, MIB(200), 0, NULL, &inside.taken));
+}
+
+/* A trim during which somebody allocates more than it returns tells what it returned. */
+static void test_what_a_trim_returns(void **state)
+{
+	(void)state;
+	memset(&inside, 0, sizeof inside);
+	struct rig r = rig_open(GIB(1), NULL);
+	size_t released = 0;
+	assert_ok(trz_set_map_callback(r.heap, take_some, r.heap));
+	rig_free(&r, rig_alloc(&r, MIB(60), NULL));
+	rig_sync(&r);
+	uint64_t reserved = rig_stat(&r, "reserved_bytes.all.current");
+	assert_ok(trz_trim(r.heap, 0, &released));
+	assert_non_null(inside.taken);
+	assert_int_equal(released, reserved);
+	rig_free(&r, inside.taken);
+	rig_close(&r);
+}
+
+/* One thread trims; when it tells of the first tile it lets another one grow, which would like to unmap stale aliases
+ * of the tiles that are to follow, and comes to tell of that when those are gone. */
+static atomic_bool trims, grown, leaving_alias, trimmed;
+static _Thread_local bool grower;
+
+static void take_turns(void *user, trz_map_event event, void *address, size_t size)
+{
+	(void)user;
+	(void)address;
+	(void)size;
+	if (event == TRZ_MAP)
+		return;
+	if (grower) {
+		atomic_store(&leaving_alias, true);
+		while (!atomic_load(&trimmed))
+			sched_yield();
+		return;
+	}
+	atomic_store(&trims, true);
+	while (!atomic_load(&grown) && !atomic_load(&leaving_alias))
+		sched_yield();
+}
+
+static void *grow_beside(void *arg)
+{
+	void *p = NULL;
+	grower = true;
+	while (!atomic_load(&trims))
+		sched_yield();
+	bool ok = trz_alloc(arg, MIB(1), 0, NULL, &p) == TRZ_OK;
+	atomic_store(&grown, true);
+	return ok && trz_free(arg, p) == TRZ_OK ? arg : NULL;
+}
+
+static void test_a_trim_beside_growth(void **state)
+{
+	(void)state;
+	void *fine = NULL;
+	pthread_t thread;
+	open_cache(MIB(256), TIGHT);
+	assert_ok(trz_set_limit(o.rig.heap, MIB(64)));
+	struct holder h = open_holder(5);
+	h.large_only = true;
+	uint64_t tiles = 0;
+	sim_fault_probability(o.rig.s, 1 << SIM_SLOT_unmap, 1, TRZ_ERROR_DRIVER);  /* so that aliases become too many */
+	for (int i = 0; i < 8000 && rig_stat(&o.rig, "alias.current") <= 256 + 12 * tiles; i++) {
+		turn(&h);
+		sim_run(o.rig.s, 3);
+		tiles = rig_stat(&o.rig, "segment.all.current") + 5;
+	}
+	assert_true(rig_stat(&o.rig, "alias.current") > 256 + 12 * tiles);
+	sim_fault_probability(o.rig.s, 0, 0, TRZ_OK);
+	let_go(&h);
+	rig_sync(&o.rig);
+	assert_ok(trz_set_limit(o.rig.heap, 0));
+	assert_ok(trz_set_map_callback(h.heap, take_turns, NULL));
+	assert_int_equal(pthread_create(&thread, NULL, grow_beside, h.heap), 0);
+	assert_ok(trz_trim(h.heap, 0, NULL));
+	atomic_store(&trimmed, true);
+	assert_int_equal(pthread_join(thread, &fine), 0);
+	assert_non_null(fine);
+	assert_ok(trz_set_map_callback(h.heap, NULL, NULL));
+	cache.known_count = 0;
+	rig_check(&o.rig);
+	rig_sync(&o.rig);
+	rig_close(&o.rig);
+}
+
 /* ---- planted ---- */
 
 /* Makes the heap forget that the program knows of the memory at an address: it will go without notice. */
@@ -327,6 +463,9 @@ int main(void)
 		cmocka_unit_test(test_a_driver_that_refuses),
 		cmocka_unit_test(test_a_callback_that_comes_late_and_goes),
 		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_memory_stays_while_it_is_told_of),
+		cmocka_unit_test(test_what_a_trim_returns),
+		cmocka_unit_test(test_a_trim_beside_growth),
 		cmocka_unit_test(test_memory_that_goes_without_notice),
 		cmocka_unit_test(test_an_address_laid_again_without_notice),
 	};
