@@ -172,20 +172,42 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
 	return status;
 }
 
+/* An allocation outlives its pool, and growth polls: the pool, if there is one, is held so that its lanes stay. */
+static struct pool *hold_pool_locked(const struct lane *l)
+{
+	struct pool *p = l ? l->pool : NULL;
+	if (p)
+		p->users++;
+	return p;
+}
+
+/* Where that was the last reference a later poll sees to the end. */
+static void let_go(trz_heap *h, struct pool *p)
+{
+	heap_lock(h);
+	if (p)
+		p->users--;
+	heap_unlock(h);
+}
+
 static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size)
 {
 	heap_poll(h);
 	heap_lock(h);
 	struct block *b = serve_block_locked(h, address);
 	struct lane *l = b && !b->window->foreign ? b->home : NULL;
+	struct pool *p = hold_pool_locked(l);
 	if (l && !b->window->apart)
 		adopt_locked(h, b);
 	trz_status status = stretch_locked(h, address, size);
 	heap_unlock(h);
-	if (status != TRZ_ERROR_NO_ROOM || !l)
-		return status;
-	status = may_grow(h, l);
-	return status == TRZ_OK ? lay_behind(h, address, size) : status;
+	if (status == TRZ_ERROR_NO_ROOM && l) {
+		status = may_grow(h, l);
+		if (status == TRZ_OK)
+			status = lay_behind(h, address, size);
+	}
+	let_go(h, p);
+	return status;
 }
 
 trz_status stretch(trz_heap *h, trz_addr address, uint64_t size)

@@ -4,7 +4,7 @@
  * unfinished work.
  */
 #include "accounts.h"
-#include "rig.h"
+#include "overlay.h"
 
 static trz_pointer_info query(struct rig *r, const void *p)
 {
@@ -194,6 +194,60 @@ static void test_while_the_stream_is_captured(void **state)
 	rig_close(&r);
 }
 
+/* The pool of an allocation ends when growth asks, in the midst of its work, how far the device is. */
+static struct overlay late;
+static trz_event of_context;
+static unsigned not_ready;
+
+static trz_status note_event(void *self, trz_context context, trz_event event)
+{
+	of_context = event;
+	return late.rig.d->context_record(self, context, event);
+}
+
+static trz_status query_late(void *self, trz_context context, trz_event event)
+{
+	if (not_ready == 0 || event != of_context)
+		return late.rig.d->event_query(self, context, event);
+	not_ready--;
+	return TRZ_NOT_READY;
+}
+
+static void test_while_its_pool_ends(void **state)
+{
+	(void)state;
+	overlay_machine(&late, GIB(1));
+	late.table.event_query = query_late;
+	late.table.context_record = note_event;
+	overlay_open_heap(&late, "slack_per_mille:0");
+	struct rig *r = &late.rig;
+	trz_stream a = rig_stream(r), b = rig_stream(r);
+	trz_pool *pool = NULL;
+	sim_graph graph;
+	void *busy = rig_alloc(r, MIB(40), b);  /* what growth would like to gather, and asks for */
+	assert_ok(trz_pool_create(r->heap, &pool));
+	assert_ok(trz_pool_begin_capture(r->heap, pool, a));
+	assert_ok(sim_capture_begin(r->s, r->c, a, TRZ_CAPTURE_GLOBAL));
+	void *p = rig_alloc(r, MIB(16), a);
+	assert_ok(sim_capture_end(r->s, r->c, a, &graph));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	assert_ok(trz_pool_end(r->heap, pool));
+	not_ready = 2;  /* the release asks, and the growth before it begins */
+	assert_ok(trz_pool_release(r->heap, pool));
+	assert_ok(sim_stamp(r->s, r->c, b, (trz_addr)busy, MIB(40), 1));
+	rig_free(r, busy);
+	assert_ok(trz_grow(r->heap, p, MIB(60)));
+	assert_int_equal(not_ready, 0);
+	rig_check(r);
+	assert_ok(trz_poll(r->heap));
+	rig_check(r);
+	rig_free(r, p);
+	rig_sync(r);
+	assert_ok(trz_trim(r->heap, 0, NULL));
+	assert_int_equal(rig_stat(r, "reserved_bytes.all.current"), 0);
+	rig_close(r);
+}
+
 static void test_retired_streams_and_classic_segments(void **state)
 {
 	(void)state;
@@ -224,6 +278,7 @@ int main(void)
 		cmocka_unit_test(test_uses_cover_what_is_added),
 		cmocka_unit_test(test_free_tiles_are_gathered_behind_it),
 		cmocka_unit_test(test_while_the_stream_is_captured),
+		cmocka_unit_test(test_while_its_pool_ends),
 		cmocka_unit_test(test_retired_streams_and_classic_segments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
