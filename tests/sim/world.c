@@ -338,7 +338,7 @@ const char *world_receive(struct actor *a, void *p, const struct live *asked, ui
 	return world_stamp(a, l, l->stream);
 }
 
-const char *world_refused(struct actor *a, trz_status status, const void *p, uint64_t size)
+const char *world_refused(struct actor *a, trz_status status, const void *p)
 {
 	struct world *w = a->w;
 	if (p)
@@ -359,7 +359,7 @@ const char *world_alloc(struct world *w, uint64_t size, uint64_t alignment, unsi
 	void *p = w;
 	trz_status status = trz_alloc(w->heap, size, alignment, handle_of(w, stream), &p);
 	if (status != TRZ_OK)
-		return world_refused(a, status, p, size);
+		return world_refused(a, status, p);
 	TRY(world_receive(a, p, &asked, alignment, 0, &l));
 	world_give(w, &l);
 	return NULL;

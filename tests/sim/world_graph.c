@@ -113,7 +113,7 @@ static const char *allocate(struct actor *a)
 	trz_status status = trz_alloc(w->heap, asked.requested, 0, handle_of(w, asked.stream), &p);
 	world_disarm(a);
 	if (status != TRZ_OK)
-		return world_refused(a, status, p, asked.requested);
+		return world_refused(a, status, p);
 	TRY(world_receive(a, p, &asked, 0, g->pool->id, &l));
 	g->blocks[g->count++] = l.address;
 	set_kept(w, &l, true);

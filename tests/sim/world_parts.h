@@ -93,7 +93,7 @@ const char *world_receive(struct actor *a, void *p, const struct live *asked, ui
                           struct live *l);
 
 /* A refusal, if it is a legal one. */
-const char *world_refused(struct actor *a, trz_status status, const void *p, uint64_t size);
+const char *world_refused(struct actor *a, trz_status status, const void *p);
 
 const char *world_stamp(struct actor *a, struct live *l, unsigned stream);
 const char *world_verify(struct actor *a, const struct live *l, unsigned stream);

@@ -138,7 +138,7 @@ const char *world_allocate_from_pool(struct actor *a)
 	trz_status status = trz_pool_alloc(w->heap, p->pool, asked.requested, 0, handle_of(w, asked.stream), &out);
 	world_disarm(a);
 	const char *wrong = status == TRZ_OK ? world_receive(a, out, &asked, 0, p->id, &l)
-	                                     : world_refused(a, status, out, asked.requested);
+	                                     : world_refused(a, status, out);
 	world_leave(a, asked.stream);
 	if (status == TRZ_OK && !wrong)
 		world_give(w, &l);

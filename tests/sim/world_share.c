@@ -31,7 +31,7 @@ const char *world_allocate_apart(struct actor *a)
 	if (status == TRZ_OK)
 		wrong = world_receive(a, p, &asked, 0, pool, &l);
 	else if (status != TRZ_ERROR_NOT_SUPPORTED || w->vmm)
-		wrong = world_refused(a, status, p, asked.requested);
+		wrong = world_refused(a, status, p);
 	world_leave(a, asked.stream);
 	if (status == TRZ_OK && !wrong) {
 		l.shareable = shareable;
@@ -54,7 +54,7 @@ static const char *grow(struct actor *a, struct live *l)
 	if (status == TRZ_ERROR_NO_ROOM)
 		return NULL;
 	if (status != TRZ_OK)
-		return world_refused(a, status, NULL, size);
+		return world_refused(a, status, NULL);
 	MUST(w, trz_query(w->heap, (void *)l->address, &info));
 	TRY(world_verify(a, l, l->stream));
 	world_drop(w, l);

@@ -81,7 +81,7 @@ static const char *allocate_on(struct actor *a, unsigned stream)
 	trz_status status = trz_alloc(w->heap, asked.requested, alignment, handle_of(w, stream), &p);
 	world_disarm(a);
 	if (status != TRZ_OK) {
-		TRY(world_refused(a, status, p, asked.requested));
+		TRY(world_refused(a, status, p));
 		return is_simple(w) && chance(a, 4) ? must_fit(a, asked.requested, alignment, stream) : NULL;
 	}
 	TRY(world_receive(a, p, &asked, alignment, pool, &l));
@@ -364,7 +364,7 @@ static const char *remake(struct actor *a, unsigned stream)
 	st->serial++;
 	trz_status status = trz_alloc(w->heap, 64, 0, st->handle, &p);
 	if (status != TRZ_OK)
-		return world_refused(a, status, p, 64);
+		return world_refused(a, status, p);
 	MUST(w, trz_free(w->heap, p));
 	return NULL;
 }
