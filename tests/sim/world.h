@@ -135,7 +135,7 @@ struct world {
 	/* decided by the seed */
 	uint64_t capacity, fill_target, lag, run_most;
 	unsigned live_most, stream_count, actor_count, profiles[WORLD_PROFILES];
-	bool vmm, graphs, dependent, faulty, shared, waits, peers;
+	bool vmm, aided, graphs, dependent, faulty, shared, waits, peers;
 	int legacy;                      /* index of the legacy default stream; -1: none */
 	char conf[256];
 	/* what is there */

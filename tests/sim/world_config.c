@@ -35,7 +35,8 @@ static void choose_conf(struct world *w)
 		at += (size_t)snprintf(w->conf + at, sizeof w->conf - at, "%s,", setting);
 	}
 	w->vmm = world_below(w, 8) != 0;
-	if (world_below(w, 8) == 0)
+	w->aided = world_below(w, 8) == 0;
+	if (w->aided)
 		at += (size_t)snprintf(w->conf + at, sizeof w->conf - at, "%s", aids[w->vmm ? world_below(w, 3) : 0]);
 	if (!w->vmm)
 		snprintf(w->conf + at, sizeof w->conf - at, "vmm:off");

@@ -235,13 +235,13 @@ const char *world_free_in_callback(struct actor *a)
 }
 
 /* Holds a lock meanwhile that host functions want, too: nothing that frees may wait for the device. Where no call of
- * the driver waits, allocations do not either. */
+ * the driver waits, allocations do not either, but with debugging options, when the device is full. */
 const char *world_use_with_foreign_lock(struct actor *a)
 {
 	struct world *w = a->w;
 	pthread_mutex_lock(&w->foreign);
 	const char *wrong = chance(a, 3) ? world_free_elsewhere(a) : chance(a, 2) ? world_share(a) : world_free_any(a);
-	if (!wrong && !w->waits && w->vmm && w->actor_count > 1)
+	if (!wrong && !w->waits && !w->aided && w->vmm && w->actor_count > 1)
 		wrong = world_allocate(a);
 	pthread_mutex_unlock(&w->foreign);
 	return wrong;
