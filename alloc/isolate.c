@@ -131,27 +131,28 @@ void isolate_return_freed(trz_heap *h)
 
 /* ---- waiting ---- */
 
-/* The oldest event of a stream that was recorded inside a free; NULL: none. */
-static trz_event oldest_exact_locked(const struct tickets *t)
+/* The oldest event of a stream that was recorded inside a free and has not been seen to pass; false: none. */
+static bool oldest_exact_locked(const struct tickets *t, struct ticket_event *out)
 {
 	for (unsigned i = 0; i < t->count; i++) {
 		const struct ticket_event *e = &t->queue[(t->head + i) % TICKET_QUEUE];
-		if (e->exact)
-			return e->event;
+		if (e->exact && !ticket_passed(t, e->sequence)) {
+			*out = *e;
+			return true;
+		}
 	}
-	return NULL;
+	return false;
 }
 
 /* The lane's own stream first, then the others. */
-static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, trz_event *event)
+static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct ticket_event *event)
 {
-	struct stream *s = l->stream;
-	*event = oldest_exact_locked(&s->tickets);
-	for (unsigned i = 0; !*event && i < h->streams.count; i++) {
-		s = h->streams.list[i];
-		*event = oldest_exact_locked(&s->tickets);
-	}
-	return *event ? s : NULL;
+	if (oldest_exact_locked(&l->stream->tickets, event))
+		return l->stream;
+	for (unsigned i = 0; i < h->streams.count; i++)
+		if (oldest_exact_locked(&h->streams.list[i]->tickets, event))
+			return h->streams.list[i];
+	return NULL;
 }
 
 static bool is_capturing(trz_heap *h, const struct stream *s)
@@ -164,7 +165,7 @@ static bool is_capturing(trz_heap *h, const struct stream *s)
  * stays queued. */
 bool isolate_wait(trz_heap *h, const struct lane *l)
 {
-	trz_event event;
+	struct ticket_event event;
 	if (is_capturing(h, l->stream))
 		return false;
 	heap_lock(h);
@@ -177,11 +178,15 @@ bool isolate_wait(trz_heap *h, const struct lane *l)
 	counter_add(&h->counters.waits_of_host, 1);
 	heap_unlock_growth(h, h->growth_mode);
 	trz_capture_mode mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
-	trz_status status = driver_event_sync(&h->driver, event);
+	trz_status status = driver_event_sync(&h->driver, event.event);
 	driver_capture_mode(&h->driver, mode);
 	heap_lock_growth(h);
 	heap_lock(h);
 	s->tickets.waiters--;
+	if (status == TRZ_OK) {  /* noted here: another thread that waits keeps the event queued, and would wait for ever */
+		s->tickets.passed = max_u64(s->tickets.passed, event.sequence);
+		heap_drain_pending_locked(h, s);
+	}
 	heap_unlock(h);
 	return status == TRZ_OK;
 }

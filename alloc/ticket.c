@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "bits.h"
+
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)
 {
 	assert(sequence <= t->newest);
@@ -34,7 +36,7 @@ trz_event ticket_pop(struct tickets *t)
 	struct ticket_event *e = &t->queue[t->head];
 	t->head = (t->head + 1) % TICKET_QUEUE;
 	t->count--;
-	t->passed = e->sequence;
+	t->passed = max_u64(t->passed, e->sequence);
 	return e->event;
 }
 
