@@ -31,7 +31,10 @@ static const char *trim(struct actor *a)
 static const char *set_limit(struct actor *a)
 {
 	struct world *w = a->w;
-	MUST(w, trz_set_limit(w->heap, chance(a, 2) ? w->occupied + below(a, w->capacity) : 0));
+	pthread_mutex_lock(&w->lock);
+	uint64_t occupied = w->occupied;
+	pthread_mutex_unlock(&w->lock);
+	MUST(w, trz_set_limit(w->heap, chance(a, 2) ? occupied + below(a, w->capacity) : 0));
 	return NULL;
 }
 
