@@ -14,7 +14,8 @@
  *
  * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with
  * the square of how often the peak has been moved, hardly at all for a program that settles, and soon enough for
- * one that does not, until its heap is large enough and the driver is called no more.
+ * one that does not, until its heap is large enough and the driver is called no more. And a program at rest, which
+ * has allocated its peak many times over without need of more memory, is given more at once if it still moves some.
  *
  * The preferred size is small where memory is churned, because a tile can only be gathered when all of it is
  * free, and larger in a burst of allocations without frees, such as weights and optimizer state.
@@ -34,6 +35,12 @@ enum { SMALL_TILE = 2 * GRANULE, FINE_TILE = 2 * GRANULE };
 /* Reserving addresses takes the driver longer the more they are. The allocation that needs a new window, however small,
  * pays for all of it. */
 #define WINDOW_MOST GIB(32)
+
+/* How often the peak is moved by many a program before it settles by itself. */
+#define WARM_UP_TURNS 3.0
+
+/* A program that has allocated its peak so many times without making the heap larger is at rest. */
+#define REST_TURNOVERS 200.0
 
 /* One growth under way. */
 struct growth {
@@ -72,14 +79,23 @@ static uint64_t preferred_tile(const trz_heap *h, enum kind kind)
 	return align_down(max_u64(min_u64(size, fine), h->driver.granule), h->driver.granule);
 }
 
+/* How far reserved memory may exceed a peak of what callers hold before memory is moved rather than created; in per
+ * mille. Both parts beyond the first are explained in docs/decisions/0003-moving-pays.md. */
+static double slack(const trz_heap *h, double peak)
+{
+	double turns = (double)h->gathered_bytes / peak - WARM_UP_TURNS;
+	double churn = turns > 0 ? (double)h->config.churn_per_mille * turns * turns : 0;
+	double since = (double)(flow_allocated(&h->counters.allocated_bytes) - h->allocated_at_growth) / peak;
+	double rest = since > REST_TURNOVERS ? (double)h->config.rest_per_mille : 0;
+	return (double)h->config.slack_per_mille + churn + rest;
+}
+
 /* Whether `bytes` of new memory for a request keep within the slack. */
 static bool within_slack(const trz_heap *h, uint64_t bytes, uint64_t request)
 {
 	uint64_t held = flow_all(&h->counters.allocated_bytes) + request;
-	uint64_t peak = max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
-	double turns = (double)h->gathered_bytes / (double)peak;
-	double slack = (double)h->config.slack_per_mille + (double)h->config.churn_per_mille * turns * turns;
-	return (double)(heap_reserved(h) + bytes) <= (double)peak * (1.0 + slack / 1000.0);
+	double peak = (double)max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
+	return (double)(heap_reserved(h) + bytes) <= peak * (1.0 + slack(h, peak) / 1000.0);
 }
 
 bool grow_is_cheap(const trz_heap *h, uint64_t bytes)

@@ -435,6 +435,13 @@ static bool is_captured(trz_heap *h, trz_stream handle)
 	return driver_stream_capture(&h->driver, handle, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE;
 }
 
+/* An event on the legacy default stream would invalidate a capture that has begun on a blocking stream since the
+ * question was asked: none is recorded once such a capture has been announced. */
+bool heap_may_record(trz_heap *h, trz_stream handle)
+{
+	return !(is_legacy(handle) && atomic_load(&h->announced)) && !is_captured(h, handle);
+}
+
 /* Another thread may begin a capture between the question and the record: an event that has become part of it must
  * never be asked. Captures that the heap serves are announced before they begin, so that the question is only asked
  * again where there is one. */
@@ -442,7 +449,7 @@ trz_event heap_record_event(trz_heap *h, const struct stream *s)
 {
 	trz_stream handle = s->handle;
 	trz_event event;
-	if (is_captured(h, handle) || heap_take_event(h, &event) != TRZ_OK)
+	if (!heap_may_record(h, handle) || heap_take_event(h, &event) != TRZ_OK)
 		return NULL;
 	bool recorded = driver_event_record(&h->driver, event, handle) == TRZ_OK;
 	if (recorded && !(atomic_load_explicit(&h->diverting, memory_order_acquire) && is_captured(h, handle)))
@@ -541,9 +548,7 @@ static void record_late(trz_heap *h, struct stream *s)
 		heap_return_event(h, event);
 }
 
-/* Frees of other threads that were under way when the stream became retired: they hold no lock that is wanted here, and
- * are about to make one call of the driver, which waits for nothing. */
-static void await_recorders(trz_heap *h, const struct stream *s)
+void heap_await_recorders(trz_heap *h, const struct stream *s)
 {
 	for (bool any = true; any;) {
 		heap_lock(h);
@@ -583,7 +588,7 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 		heap_unlock(h);
 	}
 	if (covered)
-		await_recorders(h, s);
+		heap_await_recorders(h, s);
 	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* its entry can then be used again */
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }

@@ -69,6 +69,7 @@ struct trz_heap {
 	uint64_t tile_least[KINDS];     /* no tile of the kind is smaller */
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
+	uint64_t allocated_at_growth;        /* what callers had been given in all when the heap last created memory */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
 	bool tells_maps;                     /* there is a map callback */
@@ -78,7 +79,8 @@ struct trz_heap {
 	pthread_rwlock_t divert_lock;
 	struct diversion *diversions;        /* the newest first */
 	atomic_uint diverting;               /* how many; read without the lock */
-	atomic_uint capturing;               /* of those that may be for a capture */
+	atomic_uint capturing;               /* of those that may be for a capture ... */
+	atomic_uint announced;               /* ... and of those that are: it begins, or has begun */
 
 	/* constant */
 	struct config config;
@@ -271,8 +273,16 @@ bool heap_reaches_stream(trz_heap *h, const struct stream *s);
 /* An event, of the pool or a new one. */
 trz_status heap_take_event(trz_heap *h, trz_event *event);
 
-/* An event recorded on a stream now, which is alive; NULL where it is being captured or the driver refuses. */
+/* Whether an event can be recorded on a stream without becoming part of a capture, or breaking one. */
+bool heap_may_record(trz_heap *h, trz_stream handle);
+
+/* An event recorded on a stream now, which is alive; NULL where it must not be, or the driver refuses. The growth lock
+ * is held, or the stream has been told of a recorder. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s);
+
+/* Waits for frees of other threads that are recording on a stream now: they hold no lock that is wanted here, and are
+ * about to make one call of the driver, which waits for nothing. */
+void heap_await_recorders(trz_heap *h, const struct stream *s);
 
 /* Takes an event back into the pool; without host memory it is destroyed. */
 void heap_return_event(trz_heap *h, trz_event event);

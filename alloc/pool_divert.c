@@ -60,15 +60,19 @@ trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *cap
 	return status;
 }
 
-/* Who records an event of the whole context, which would invalidate the capture that is to come, has seen this or has
- * done so when it returns. */
+/* Who records an event of the whole context, or of the legacy default stream, which would invalidate the capture that
+ * is to come, has seen this or has done so when it returns. */
 static void announce(trz_heap *h, const struct diversion *d)
 {
 	if (d->thread)
 		return;
 	atomic_fetch_add(&h->capturing, 1);
+	atomic_fetch_add(&h->announced, d->captured);
 	pthread_mutex_lock(&h->growth_lock);
 	pthread_mutex_unlock(&h->growth_lock);
+	const struct stream *legacy = heap_known_stream(h, NULL);
+	if (d->captured && legacy)
+		heap_await_recorders(h, legacy);
 }
 
 trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)
@@ -120,6 +124,7 @@ trz_status pool_divert_end(trz_heap *h, const struct pool *p)
 	atomic_fetch_sub_explicit(&h->diverting, 1, memory_order_release);
 	if (!d->thread)
 		atomic_fetch_sub(&h->capturing, 1);
+	atomic_fetch_sub(&h->announced, d->captured);
 	struct pool *pool = d->pool;
 	meta_free(&h->meta, d);
 	heap_pool_release(h, pool);

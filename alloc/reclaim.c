@@ -466,6 +466,8 @@ static trz_status wait_for_thread_streams(trz_heap *h)
 		any |= h->streams.list[i]->thread_bound;
 	if (!any)
 		return TRZ_OK;
+	if (!heap_may_record(h, NULL))
+		return TRZ_ERROR_CAPTURE;
 	trz_status status = driver_event_create(&h->driver, &event);
 	if (status != TRZ_OK)
 		return status;

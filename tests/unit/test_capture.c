@@ -123,6 +123,49 @@ static void test_a_capture_that_begins_meanwhile(void **state)
 	rig_close(r);
 }
 
+static trz_status ask_and_begin(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                                uint64_t *id)
+{
+	trz_status answer = racing.rig.d->stream_capture(self, context, stream, status, id);
+	if (stream == NULL && about_to_begin) {
+		assert_ok(sim_capture_begin(racing.rig.s, context, about_to_begin, TRZ_CAPTURE_GLOBAL));
+		about_to_begin = NULL;
+	}
+	return answer;
+}
+
+/* The same for a free on the legacy default stream, where an event would break the capture of a blocking stream. */
+static void test_a_capture_that_a_free_would_break(void **state)
+{
+	(void)state;
+	sim_graph graph;
+	trz_pool *pool;
+	trz_stream stream;
+	overlay_machine(&racing, GIB(1));
+	racing.table.stream_capture = ask_and_begin;
+	overlay_open_heap(&racing, NULL);
+	struct rig *r = &racing.rig;
+	assert_ok(sim_stream_create(r->s, r->c, true, &stream));
+	void *p = rig_alloc(r, MIB(30), NULL);
+	rig_free(r, rig_alloc(r, MIB(30), stream));
+	assert_ok(trz_pool_create(r->heap, &pool));
+	assert_ok(trz_pool_begin_capture(r->heap, pool, stream));
+	about_to_begin = stream;
+	rig_free(r, p);
+	if (about_to_begin)
+		assert_ok(sim_capture_begin(r->s, r->c, stream, TRZ_CAPTURE_GLOBAL));
+	about_to_begin = NULL;
+	assert_int_equal(status_of(r, stream), TRZ_CAPTURE_ACTIVE);
+	assert_ok(sim_capture_end(r->s, r->c, stream, &graph));
+	assert_ok(trz_pool_end(r->heap, pool));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	assert_ok(trz_pool_release(r->heap, pool));
+	rig_sync(r);
+	assert_ok(trz_trim(r->heap, 0, NULL));
+	assert_int_equal(rig_stat(r, "reserved_bytes.all.current"), 0);
+	rig_close(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -130,6 +173,7 @@ int main(void)
 		cmocka_unit_test(test_captures_are_not_disturbed),
 		cmocka_unit_test(test_a_free_on_a_captured_stream),
 		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
+		cmocka_unit_test(test_a_capture_that_a_free_would_break),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growth: what other threads do while it is with the driver, and requests that it must not even begin.
+ * Growth: what other threads do while it is with the driver, requests that it must not even begin, and programs that
+ * would move memory for ever.
  */
+#include <stdlib.h>
+
 #include "heap.h"
 #include "overlay.h"
 #include "testing.h"
@@ -114,6 +117,61 @@ static void test_segments_at_odd_addresses(void **state)
 	rig_close(&o.rig);
 }
 
+enum { PIECES = 16 };
+
+static int by_address(const void *a, const void *b)
+{
+	const char *x = *(char *const *)a, *y = *(char *const *)b;
+	return (x > y) - (x < y);
+}
+
+/* Frees every second block, asks for almost as much in one piece, and fills up again: what is free never lines up. */
+static void pass(struct rig *r, void **p)
+{
+	qsort(p, PIECES, sizeof *p, by_address);
+	for (int i = 1; i < PIECES; i += 2)
+		rig_free(r, p[i]);
+	rig_free(r, rig_alloc(r, MIB(30), NULL));
+	for (int i = 1; i < PIECES; i += 2)
+		p[i] = rig_alloc(r, MIB(4), NULL);
+}
+
+static uint64_t moves(const struct rig *r)
+{
+	return rig_stat(r, "path_gather") + rig_stat(r, "path_flip");
+}
+
+/* How often such a program moves memory in its last quarter, when it has long been at rest. */
+static uint64_t moves_at_rest(const char *config)
+{
+	void *p[PIECES];
+	uint64_t before = 0;
+	struct rig r = rig_open(GIB(1), config);
+	for (int i = 0; i < PIECES; i++)
+		p[i] = rig_alloc(&r, MIB(4), NULL);
+	for (int i = 0; i < 400; i++) {
+		if (i == 300)
+			before = moves(&r);
+		pass(&r, p);
+	}
+	uint64_t moved = moves(&r) - before;
+	rig_check(&r);
+	for (int i = 0; i < PIECES; i++)
+		rig_free(&r, p[i]);
+	rig_sync(&r);
+	rig_close(&r);
+	return moved;
+}
+
+#define FIXED "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0"
+
+static void test_a_program_at_rest_is_given_memory(void **state)
+{
+	(void)state;
+	assert_true(moves_at_rest(FIXED ",rest_per_mille:0") >= 100);
+	assert_int_equal(moves_at_rest(FIXED ",rest_per_mille:600"), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -121,6 +179,7 @@ int main(void)
 		cmocka_unit_test(test_more_than_the_device_has_costs_nothing),
 		cmocka_unit_test(test_without_addresses_others_memory_serves),
 		cmocka_unit_test(test_segments_at_odd_addresses),
+		cmocka_unit_test(test_a_program_at_rest_is_given_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
