@@ -152,6 +152,11 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
 {
 	struct block *tail = NULL, *laid;
 	heap_lock(h);
+	trz_status status = stretch_locked(h, address, size);  /* others may have freed what lies behind meanwhile */
+	if (status != TRZ_ERROR_NO_ROOM) {
+		heap_unlock(h);
+		return status;
+	}
 	struct block *b = serve_block_locked(h, address);
 	uint64_t need = b ? missing(b, size) : 0;
 	bool at_end = b && need && !b->window->classic && !b->window->apart && !b->window->foreign &&
@@ -162,7 +167,7 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
 	heap_unlock(h);
 	if (!at_end)
 		return TRZ_ERROR_NO_ROOM;
-	trz_status status = grow_behind(h, l, w, tail, need, &laid);
+	status = grow_behind(h, l, w, tail, need, &laid);
 	if (status != TRZ_OK)
 		return status;
 	notice_mapped(h, laid);

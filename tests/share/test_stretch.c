@@ -268,6 +268,38 @@ static void test_retired_streams_and_classic_segments(void **state)
 	rig_close(&r);
 }
 
+/* What lies behind is freed by another thread just before more would be laid. */
+static void *behind;
+
+static trz_status ask_and_free(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                               uint64_t *id)
+{
+	void *p = behind;
+	behind = NULL;
+	if (p)
+		rig_free(&late.rig, p);
+	return late.rig.d->stream_capture(self, context, stream, status, id);
+}
+
+static void test_what_lies_behind_is_freed_meanwhile(void **state)
+{
+	(void)state;
+	overlay_machine(&late, GIB(1));
+	late.table.stream_capture = ask_and_free;
+	overlay_open_heap(&late, NULL);
+	struct rig *r = &late.rig;
+	trz_stream a = rig_stream(r);
+	void *p = rig_alloc(r, MIB(20), a), *q = rig_alloc(r, MIB(20), a);
+	assert_ptr_equal((char *)p + MIB(20), q);
+	behind = q;
+	assert_ok(trz_grow(r->heap, p, MIB(30)));
+	assert_null(behind);
+	rig_check(r);
+	rig_free(r, p);
+	rig_sync(r);
+	rig_close(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -280,6 +312,7 @@ int main(void)
 		cmocka_unit_test(test_while_the_stream_is_captured),
 		cmocka_unit_test(test_while_its_pool_ends),
 		cmocka_unit_test(test_retired_streams_and_classic_segments),
+		cmocka_unit_test(test_what_lies_behind_is_freed_meanwhile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
