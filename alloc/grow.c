@@ -14,8 +14,8 @@
  *
  * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with
  * the square of how often the peak has been moved, hardly at all for a program that settles, and soon enough for
- * one that does not, until its heap is large enough and the driver is called no more. And a program at rest, which
- * has allocated its peak many times over without need of more memory, is given more at once if it still moves some.
+ * one that does not, until its heap is large enough and the driver is called no more. And a program that has been
+ * given its peak many times over is warmed up: if it still needs to move memory it is given more at once.
  *
  * The preferred size is small where memory is churned, because a tile can only be gathered when all of it is
  * free, and larger in a burst of allocations without frees, such as weights and optimizer state.
@@ -36,11 +36,11 @@ enum { SMALL_TILE = 2 * GRANULE, FINE_TILE = 2 * GRANULE };
  * pays for all of it. */
 #define WINDOW_MOST GIB(32)
 
-/* How often the peak is moved by many a program before it settles by itself. */
-#define WARM_UP_TURNS 3.0
+/* Many a program moves its peak so often before it settles by itself. */
+#define FREE_TURNS 3.0
 
-/* A program that has allocated its peak so many times without making the heap larger is at rest. */
-#define REST_TURNOVERS 200.0
+/* A program that has been given its peak so many times over is warmed up. */
+#define WARM_TURNOVERS 200.0
 
 /* One growth under way. */
 struct growth {
@@ -83,11 +83,11 @@ static uint64_t preferred_tile(const trz_heap *h, enum kind kind)
  * mille. Both parts beyond the first are explained in docs/decisions/0003-moving-pays.md. */
 static double slack(const trz_heap *h, double peak)
 {
-	double turns = (double)h->gathered_bytes / peak - WARM_UP_TURNS;
+	double turns = (double)h->gathered_bytes / peak - FREE_TURNS;
 	double churn = turns > 0 ? (double)h->config.churn_per_mille * turns * turns : 0;
-	double since = (double)(flow_allocated(&h->counters.allocated_bytes) - h->allocated_at_growth) / peak;
-	double rest = since > REST_TURNOVERS ? (double)h->config.rest_per_mille : 0;
-	return (double)h->config.slack_per_mille + churn + rest;
+	double turnovers = (double)flow_allocated(&h->counters.allocated_bytes) / peak;
+	double warm = turnovers > WARM_TURNOVERS ? (double)h->config.warm_per_mille : 0;
+	return (double)h->config.slack_per_mille + churn + warm;
 }
 
 /* Whether `bytes` of new memory for a request keep within the slack. */

@@ -69,7 +69,6 @@ struct trz_heap {
 	uint64_t tile_least[KINDS];     /* no tile of the kind is smaller */
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
-	uint64_t allocated_at_growth;        /* what callers had been given in all when the heap last created memory */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
 	bool tells_maps;                     /* there is a map callback */

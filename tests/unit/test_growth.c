@@ -141,8 +141,8 @@ static uint64_t moves(const struct rig *r)
 	return rig_stat(r, "path_gather") + rig_stat(r, "path_flip");
 }
 
-/* How often such a program moves memory in its last quarter, when it has long been at rest. */
-static uint64_t moves_at_rest(const char *config)
+/* How often such a program moves memory in its last quarter, when it has long been warmed up. */
+static uint64_t moves_when_warm(const char *config)
 {
 	void *p[PIECES];
 	uint64_t before = 0;
@@ -165,11 +165,11 @@ static uint64_t moves_at_rest(const char *config)
 
 #define FIXED "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0"
 
-static void test_a_program_at_rest_is_given_memory(void **state)
+static void test_a_warm_program_is_given_memory(void **state)
 {
 	(void)state;
-	assert_true(moves_at_rest(FIXED ",rest_per_mille:0") >= 100);
-	assert_int_equal(moves_at_rest(FIXED ",rest_per_mille:600"), 0);
+	assert_true(moves_when_warm(FIXED ",warm_per_mille:0") >= 100);
+	assert_int_equal(moves_when_warm(FIXED ",warm_per_mille:600"), 0);
 }
 
 int main(void)
@@ -179,7 +179,7 @@ int main(void)
 		cmocka_unit_test(test_more_than_the_device_has_costs_nothing),
 		cmocka_unit_test(test_without_addresses_others_memory_serves),
 		cmocka_unit_test(test_segments_at_odd_addresses),
-		cmocka_unit_test(test_a_program_at_rest_is_given_memory),
+		cmocka_unit_test(test_a_warm_program_is_given_memory),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
