@@ -12,6 +12,10 @@
 
 #if TRZ_META_JEMALLOC
 #include <jemalloc/jemalloc.h>
+
+/* Read by jemalloc at its first use. On huge pages a heap's growth takes few page faults, which a request in a hundred
+ * thousand would pay with microseconds, and few entries of the TLB. */
+const char *trz_je_malloc_conf = "thp:always";
 #else
 #include <stdlib.h>
 #endif

@@ -255,7 +255,7 @@ void sim_reset_calls(sim *s);
 
 /* Virtual time spent in driver calls by all threads, ns (the table's clock adds 1 us per sim_tick and 1 ns
  * per reading, so that it never stands still); and real host time spent inside the simulator's driver slots
- * by the calling thread, ns (subtract it to get an allocator's own time). */
+ * by the calling thread, measuring it included, ns (subtract it to get an allocator's own time). */
 uint64_t sim_driver_time_ns(sim *s);
 uint64_t sim_host_time_ns(sim *s);
 

@@ -84,7 +84,7 @@ trz_status sim_leave(struct sim_call *call)
 		trz_driver_note("%s from the simulated %s: %s", trz_status_name(call->status),
 		                sim_slot_name(call->slot), t->reason);
 	if (--t->depth == 0)
-		t->host_ns += host_ns() - call->started;
+		t->host_ns += host_ns() - call->started + call->s->timing_ns;
 	return call->status;
 }
 
@@ -161,6 +161,27 @@ static void init_registries(sim *s)
 	s->graphs = (struct sim_registry){.kind = SIM_KIND_GRAPH, .reuse = reuse};
 }
 
+/* What a call takes before and after the two readings of the clock that time it: the least of some rounds, since
+ * the host interrupts. Leaves no trace in the counters. */
+static uint64_t measure_timing(sim *s)
+{
+	enum { ROUNDS = 8, CALLS = 100 };
+	struct sim_thread *t = sim_thread_here(s);
+	uint64_t least = UINT64_MAX;
+	for (int round = 0; round < ROUNDS; round++) {
+		int count;
+		t->host_ns = 0;
+		uint64_t begin = host_ns();
+		for (int i = 0; i < CALLS; i++)
+			s->table.device_count(s, &count);
+		least = min_u64(least, host_ns() - begin - t->host_ns);
+	}
+	t->host_ns = 0;
+	s->driver_ns = 0;
+	s->calls[SIM_SLOT_device_count] = 0;
+	return least / CALLS;
+}
+
 trz_status sim_open(const sim_config *config, sim **out)
 {
 	sim_config c = *config;
@@ -195,6 +216,7 @@ trz_status sim_open(const sim_config *config, sim **out)
 	}
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->progress, NULL);
+	s->timing_ns = measure_timing(s);
 	*out = s;
 	return TRZ_OK;
 }

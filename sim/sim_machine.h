@@ -303,6 +303,7 @@ struct sim {
 
 	struct sim_cost cost[SIM_SLOTS];
 	uint64_t driver_ns, clock_readings;
+	uint64_t timing_ns;          /* what timing a call adds to it */
 	uint64_t calls[SIM_SLOTS];
 	struct sim_fault nth_fault, random_fault;
 	uint64_t faults;
