@@ -5,6 +5,7 @@ import argparse
 import json
 import os
 import random
+import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -24,7 +25,10 @@ def main():
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.manual_seed(0)
     program, steps = PROGRAMS[args.name]
+    torch.cuda.init()
+    begin = time.process_time()
     done = sum(1 for _ in program(random.Random(args.seed), args.steps or steps))
+    cpu_seconds = time.process_time() - begin
     stats = torch.cuda.memory_stats()
     print(json.dumps({
         "program": args.name,
@@ -32,7 +36,8 @@ def main():
         "allocations": stats["allocation.all.allocated"],
         "allocated_bytes": stats["allocated_bytes.all.peak"],
         "reserved_bytes": stats["reserved_bytes.all.peak"],
-        "retries": stats["num_alloc_retries"]}), flush=True)
+        "retries": stats["num_alloc_retries"],
+        "cpu_seconds": round(cpu_seconds, 4)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,12 @@ class Ways(unittest.TestCase):
             path = os.pathsep.join([str(INJECT), folder, os.environ.get("PYTHONPATH", "")])
             self.check(WHO, "mine\nterrazzo", PYTHONPATH=path, TERRAZZO="1")
 
+    def test_the_simulator_s_own_is_run_too(self):
+        simulator = ROOT / "python" / "terrazzo" / "sim" / "inject"
+        for order in ([INJECT, simulator], [simulator, INJECT]):
+            path = os.pathsep.join([*map(str, order), os.environ.get("PYTHONPATH", "")])
+            self.check(WHO, "terrazzo", PYTHONPATH=path, TERRAZZO="1")
+
     def test_the_command(self):
         program = os.environ.get("TERRAZZO_CLI")
         if not program:

@@ -3,7 +3,7 @@
 
 Does nothing before PyTorch is imported, and then only registers: an observer of out-of-memory, a function at exit,
 and, where TERRAZZO_SIM_HOLDERS asks for it, PyTorch's own history of allocations. Writes <pid>.torch.json into the
-folder TERRAZZO_SIM_REPORT. A sitecustomize module of the user's own, further down the path, is run as well.
+folder TERRAZZO_SIM_REPORT. The sitecustomize module that is next on the path is run as well, if there is one.
 """
 import atexit
 import importlib.abc
@@ -20,9 +20,10 @@ HOLDERS, HISTORY, FRAMES = 10, 4_000_000, 40
 NO_FRAME = "no Python frame (backward of autograd)"
 
 
-def run_users_own():
-    path = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+def run_next():
+    path = [os.path.abspath(entry) for entry in sys.path]
+    after = sys.path[path.index(HERE) + 1:] if HERE in path else []
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", after)
     if spec and spec.loader:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
@@ -189,4 +190,4 @@ class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 if FOLDER:
     sys.meta_path.insert(0, AfterImport())
-run_users_own()
+run_next()
