@@ -4,11 +4,11 @@
 
     torch_programs.py --env DIR [--rounds N] [--work now|late] [--json FILE] [NAME...]
 
-DIR is what `terrazzo sim --setup DIR --with transformers` made. The ways take turns, N rounds (1), one process at a time.
-For each program: allocations and kernels, which must be the same each way; what is allocated and reserved at the peak;
-the program's processor time, imports left out: the median of the rounds, with the least and the most. Exit status 1
-where a run fails, something is not allowed (violations), counts differ, or terrazzo's reserved / allocated is more than
-0.01 above that of expandable segments.
+DIR is what `terrazzo sim --setup DIR --with transformers` made. The ways take turns, N rounds (1), one process at a
+time. For each program: allocations and kernels, which must be the same each way; what is allocated and reserved at the
+peak; the program's processor time, imports left out: the median of the rounds, with the least and the most. Exit status
+1 where a run fails, something is not allowed (violations), counts differ, or terrazzo's reserved / allocated is more
+than 0.01 above that of expandable segments.
 """
 import argparse
 import json
@@ -57,7 +57,8 @@ def ratio(figures):
 def wrong_with(rows):
     """Texts: what does not hold of one program."""
     native, expandable, ours = (rows[way][0] for way in WAYS)
-    texts = [f"{key} {ours[key]}, native {native[key]}" for key in ("allocations", "kernels") if ours[key] != native[key]]
+    texts = [f"{key} {ours[key]}, native {native[key]}" for key in ("allocations", "kernels")
+             if ours[key] != native[key]]
     texts += [f"{run['violations']} violations under {way}" for way in WAYS for run in rows[way] if run["violations"]]
     if ratio(ours) > ratio(expandable) + MARGIN:
         texts.append(f"reserved / allocated {ratio(ours):.4f}, expandable {ratio(expandable):.4f}")
@@ -85,8 +86,8 @@ def main():
     unknown = set(args.names) - set(NAMES)
     if unknown:
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    print(f"{'program':<20} {'allocator':<10} {'allocs':>8} {'kernels':>8} {'allocated':>9} {'reserved':>8} {'ratio':>7} "
-          f"{'cpu s':>8} {'least':>7} {'most':>7} {'x':>6}", flush=True)
+    print(f"{'program':<20} {'allocator':<10} {'allocs':>8} {'kernels':>8} {'allocated':>9} {'reserved':>8} "
+          f"{'ratio':>7} {'cpu s':>8} {'least':>7} {'most':>7} {'x':>6}", flush=True)
     found, missed = {}, 0
     for name in args.names or NAMES:
         try:
