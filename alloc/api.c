@@ -405,6 +405,7 @@ trz_status trz_poll(trz_heap *h)
 		return api_dead(h);
 	trz_capture_mode mode = heap_lock_growth(h);
 	heap_poll(h);
+	import_sweep(h);
 	upkeep_return_free(h);
 	heap_unlock_growth(h, mode);
 	CHECK_SLOW_PATH(h);

@@ -141,7 +141,10 @@ trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void 
 	if (size == 0)
 		return TRZ_OK;
 	trz_status status = trz_torch_heap(device, true, &heap);
-	return status == TRZ_OK ? plug_pass(trz_alloc(heap, size, 0, stream, out)) : status;
+	if (status != TRZ_OK)
+		return status;
+	return plug_pass(plug_is_shareable() ? plug_alloc_shareable(heap, size, stream, out)
+	                                     : trz_alloc(heap, size, 0, stream, out));
 }
 
 static trz_status free_anywhere(void *ptr, int device)
@@ -156,6 +159,7 @@ trz_status trz_torch_try_free(void *ptr, int device)
 {
 	if (!ptr || atomic_load_explicit(&forked, memory_order_relaxed))
 		return TRZ_OK;
+	plug_share_end(ptr);
 	trz_heap *heap = device >= 0 && device < TRZ_TORCH_DEVICES ? heap_of(device) : NULL;
 	trz_status status = heap ? plug_pass(trz_free(heap, ptr)) : TRZ_ERROR_WRONG_DEVICE;
 	return status == TRZ_ERROR_WRONG_DEVICE ? free_anywhere(ptr, device) : status;

@@ -23,6 +23,13 @@ trz_status plug_fail(trz_status status, const char *format, ...) __attribute__((
 /* Returns the status of a call of terrazzo.h, whose text trz_torch_last_error() gives from now on. */
 trz_status plug_pass(trz_status status);
 
+/* Whether the calling thread wants memory that can be shared, and such memory. */
+bool plug_is_shareable(void);
+trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, void **out);
+
+/* Before a free: nobody else receives the memory any more. */
+void plug_share_end(const void *ptr);
+
 #ifdef __cplusplus
 }
 #endif

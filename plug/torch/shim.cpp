@@ -766,6 +766,7 @@ private:
 	bool goes_native(int device, cudaStream_t stream);
 	Walk walk(DeviceIndex device, MempoolId_t id, bool all, bool traces);
 	void add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device);
+	cca::ShareableHandle share_plain(void *ptr, DeviceIndex device);
 
 	static Allocator *installed;
 	cca::CUDAAllocator *const native_;
@@ -1226,23 +1227,19 @@ cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex device, std::
 
 /* The handle of a plain allocation, prefixed so that another allocator's is not taken for it. */
 constexpr char IPC_PREFIX[] = "terrazzo1";
+constexpr size_t IPC_PREFIX_BYTES = sizeof IPC_PREFIX - 1;
 
-cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
+cca::ShareableHandle Allocator::share_plain(void *ptr, DeviceIndex device)
 {
-	trz_heap *owner = trz_torch_owner(ptr);
 	cudaIpcMemHandle_t handle;
-	if (!owner && native_used_)
-		return native_->shareIpcHandle(ptr);
-	TORCH_CHECK(owner, "terrazzo: ", ptr, " is not memory of terrazzo");
-	trz_pointer_info info;
-	check(trz_query(owner, ptr, &info));
 	auto address = reinterpret_cast<size_t>(ptr);
-	for (const auto &s : walk(static_cast<DeviceIndex>(info.device), {0, 0}, true, false).segments) {
+	for (const auto &s : walk(device, {0, 0}, true, false).segments) {
 		if (address - s.address >= s.total_size)
 			continue;
-		TORCH_CHECK(!s.is_expandable, "terrazzo: CUDA tensors cannot be sent to another process, since the memory under "
-		            "them is mapped in parts that others' tensors share: send a copy on the CPU, or run with "
-		            "TERRAZZO_CONF=vmm:off, which gives up moving memory instead");
+		TORCH_CHECK(!s.is_expandable, "terrazzo: this tensor cannot be sent to another process, since its memory is "
+		            "mapped in parts that others' tensors share: allocate it, or a copy of it, inside "
+		            "`with terrazzo.torch.shareable():`, or run with TERRAZZO_CONF=vmm:off, with which all memory can "
+		            "be sent but none is moved");
 		C10_CUDA_CHECK(cudaIpcGetMemHandle(&handle, reinterpret_cast<void *>(s.address)));
 		return {static_cast<ptrdiff_t>(address - s.address),
 		        IPC_PREFIX + std::string(reinterpret_cast<char *>(&handle), sizeof handle)};
@@ -1250,28 +1247,96 @@ cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
 	TORCH_CHECK(false, "terrazzo: ", ptr, " lies in no segment");
 }
 
+cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
+{
+	trz_pointer_info info;
+	trz_heap *owner = trz_torch_owner(ptr);
+	if (!owner && native_used_)
+		return native_->shareIpcHandle(ptr);
+	TORCH_CHECK(owner, "terrazzo: ", ptr, " is not memory of terrazzo");
+	size_t offset;
+	std::string handle(TRZ_TORCH_HANDLE_BYTES, '\0');
+	trz_status status = trz_torch_share(ptr, &offset, handle.data());
+	if (status == TRZ_OK)
+		return {static_cast<ptrdiff_t>(offset), std::move(handle)};
+	if (status != TRZ_ERROR_INVALID_ARGUMENT)
+		check(status);
+	check(trz_query(owner, ptr, &info));
+	return share_plain(ptr, static_cast<DeviceIndex>(info.device));
+}
+
+/* PyTorch waits for the current stream, too, before it tells the other process that the memory is used no more, but
+ * only after this: then the mapping has gone by that time, and the other process can give the memory back. */
+void return_received(void *ptr, DeviceIndex device)
+{
+	try {
+		c10::cuda::CUDAGuard on(device);
+		cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
+		trz_heap *heap = heap_of(device);
+		check(trz_record_stream(heap, ptr, stream));
+		C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+		check(trz_torch_try_free(ptr, device));
+		check(trz_poll(heap));
+	} catch (const c10::Error &e) {
+		TORCH_WARN("memory of another process is not given back: ", e.what_without_backtrace());
+	}
+}
+
+void *open_plain(const std::string &handle)
+{
+	void *ptr;
+	cudaIpcMemHandle_t raw;
+	TORCH_CHECK(handle.size() == IPC_PREFIX_BYTES + sizeof raw, "terrazzo: a handle of the wrong length was received");
+	memcpy(&raw, handle.data() + IPC_PREFIX_BYTES, sizeof raw);
+	C10_CUDA_CHECK(cudaIpcOpenMemHandle(&ptr, raw, cudaIpcMemLazyEnablePeerAccess));
+	return ptr;
+}
+
+/* Memory of other processes by handle: each is mapped once, as long as some storage lies in it. */
+class Received {
+public:
+	std::shared_ptr<void> get(const std::string &handle, DeviceIndex device)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		auto found = open_.find(handle);
+		std::shared_ptr<void> known = found == open_.end() ? nullptr : found->second.lock();
+		if (known)
+			return known;
+		bool plain = handle.compare(0, IPC_PREFIX_BYTES, IPC_PREFIX) == 0;
+		void *ptr = plain ? open_plain(handle) : nullptr;
+		if (!plain)
+			check(trz_torch_receive(handle.data(), handle.size(), device,
+			                        c10::cuda::getCurrentCUDAStream(device).stream(), &ptr));
+		std::shared_ptr<void> made(ptr, [this, handle, device, plain](void *p) { give_back(handle, p, device, plain); });
+		open_[handle] = made;
+		return made;
+	}
+
+private:
+	void give_back(const std::string &handle, void *ptr, DeviceIndex device, bool plain)
+	{
+		if (plain) {
+			c10::cuda::CUDAGuard on(device);
+			C10_CUDA_CHECK_WARN(cudaIpcCloseMemHandle(ptr));
+		} else {
+			return_received(ptr, device);
+		}
+		std::lock_guard<std::mutex> guard(lock_);
+		auto found = open_.find(handle);
+		if (found != open_.end() && found->second.expired())  /* else it has been opened anew */
+			open_.erase(found);
+	}
+
+	std::mutex lock_;
+	std::unordered_map<std::string, std::weak_ptr<void>> open_;
+};
+
 std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
 {
-	static std::mutex lock;
-	static auto *open = new std::unordered_map<std::string, std::weak_ptr<void>>;
-	const size_t prefix = sizeof IPC_PREFIX - 1;
-	if (handle.compare(0, prefix, IPC_PREFIX) != 0)
+	static auto *received = new Received;
+	if (!trz_torch_is_handle(handle.data(), handle.size()) && handle.compare(0, IPC_PREFIX_BYTES, IPC_PREFIX) != 0)
 		return use_native()->getIpcDevPtr(std::move(handle));
-	std::lock_guard<std::mutex> guard(lock);
-	if (auto known = (*open)[handle].lock())
-		return known;
-	cudaIpcMemHandle_t raw;
-	TORCH_CHECK(handle.size() == prefix + sizeof raw, "terrazzo: a handle of the wrong length was received");
-	memcpy(&raw, handle.data() + prefix, sizeof raw);
-	void *ptr;
-	C10_CUDA_CHECK(cudaIpcOpenMemHandle(&ptr, raw, cudaIpcMemLazyEnablePeerAccess));
-	DeviceIndex device = c10::cuda::current_device();
-	std::shared_ptr<void> made(ptr, [device](void *p) {
-		c10::cuda::CUDAGuard on(device);
-		C10_CUDA_CHECK_WARN(cudaIpcCloseMemHandle(p));
-	});
-	(*open)[handle] = made;
-	return made;
+	return received->get(handle, c10::cuda::current_device());
 }
 
 } // namespace

@@ -21,7 +21,10 @@
 extern "C" {
 #endif
 
-enum { TRZ_TORCH_DEVICES = 64 };
+enum {
+	TRZ_TORCH_DEVICES = 64,
+	TRZ_TORCH_HANDLE_BYTES = 48   /* of memory that is shared with other processes */
+};
 
 /* PyTorch's MempoolId_t. {0, 0} is the default pool. */
 typedef struct trz_torch_pool_id {
@@ -85,6 +88,24 @@ TRZ_API double trz_torch_get_fraction(int device);
 
 /* Returns free memory of all heaps to the driver until each keeps at most `keep` bytes; returns the bytes returned. */
 TRZ_API size_t trz_torch_trim(size_t keep);
+
+/* Between `on` and its end, which nest, the calling thread's allocations are ones that trz_torch_share takes: each is a
+ * multiple of 2 MiB, and never moved. Where the device cannot do that they are like others. */
+TRZ_API void trz_torch_shareable(bool on);
+
+/* Writes the handle (TRZ_TORCH_HANDLE_BYTES) of the allocation that holds `ptr`, and where in it that lies. A process of
+ * the same user and network namespace can receive the memory as long as this one lives and has not freed it; freeing
+ * it states that the work of others with it has completed. The first share starts a thread, which answers them.
+ * Errors: UNKNOWN_POINTER, INVALID_ARGUMENT (it is not shareable), IO, HOST_MEMORY, and those of trz_export. */
+TRZ_API trz_status trz_torch_share(const void *ptr, size_t *offset, void *handle);
+
+/* Maps what a handle stands for: *out is the first byte of the allocation there, to be used and freed like one of
+ * `stream`. Asks the process that shares it, for up to a minute. Errors: INVALID_ARGUMENT (no such handle), NOT_FOUND
+ * (the other process has ended, or freed it), IO, those of trz_import. */
+TRZ_API trz_status trz_torch_receive(const void *handle, size_t bytes, int device, trz_stream stream, void **out);
+
+/* Whether these bytes are such a handle. */
+TRZ_API bool trz_torch_is_handle(const void *handle, size_t bytes);
 
 /* Whether PyTorch's users are told of it as torch.OutOfMemoryError. */
 static inline bool trz_torch_is_want_of_memory(trz_status status)

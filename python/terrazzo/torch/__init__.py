@@ -28,7 +28,8 @@ from ._native import Error
 from ._track import Tracker, track
 
 __all__ = ["Error", "Pool", "Tracker", "history", "install", "installed", "largest_block", "missing", "pool",
-           "release_pool", "reset_peak_stats", "set_limit", "snapshot", "stats", "summary", "tag", "track", "trim"]
+           "release_pool", "reset_peak_stats", "set_limit", "shareable", "snapshot", "stats", "summary", "tag", "track",
+           "trim"]
 
 HOOKS = (("set_init_fn", "trz_torch_init"),
          ("set_reset_fn", "trz_torch_reset"),
@@ -211,6 +212,27 @@ def release_pool(tag: str, device: int | str | torch.device | None = None) -> bo
     """Ends the pool of a tag: its memory goes back as its tensors do. False where there is none."""
     with _lock:
         return _pools.pop(f"{tag}@{_device(device)}", None) is not None
+
+
+@contextlib.contextmanager
+def shareable() -> Iterator[None]:
+    """What this thread allocates inside can be sent to other processes, by torch.multiprocessing and the like.
+
+    Each such tensor takes a multiple of 2 MiB of its own, which is never moved. To send a tensor made elsewhere, copy
+    it: `with shareable(): copy = tensor.clone()`. Under PyTorch's own allocator, which shares all memory, nothing
+    changes. Raises Error where terrazzo is installed without its shim: PyTorch cannot share memory then.
+    """
+    if _mode == "hooks":
+        raise Error("PyTorch shares memory between processes with terrazzo's shim only: "
+                    f"{_missing or 'it was not wanted'}. Send copies on the CPU")
+    library = _native_library() if _mode else None
+    if library:
+        library.trz_torch_shareable(True)
+    try:
+        yield
+    finally:
+        if library:
+            library.trz_torch_shareable(False)
 
 
 @contextlib.contextmanager

@@ -106,6 +106,8 @@ class Library:
             setattr(self, name, function)
         self.trz_set_tag = self._dll.trz_set_tag
         self.trz_set_tag.argtypes, self.trz_set_tag.restype = [c_char_p], None
+        self.trz_torch_shareable = self._dll.trz_torch_shareable
+        self.trz_torch_shareable.argtypes, self.trz_torch_shareable.restype = [c_bool], None
         self._tags: dict[str, bytes] = {}
 
     def _check(self, status, function, arguments):
