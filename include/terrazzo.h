@@ -350,8 +350,8 @@ TRZ_API trz_status trz_export_end(trz_heap *heap, void *ptr);
 
 /* Maps memory that another process has exported: `size` bytes, exactly the size of its tile there. The memory is used
  * and freed like an allocation of `stream`; trz_record_stream and trz_free_on apply. Freed, it is unmapped at an
- * allocation, poll or trim after its uses have completed. It counts as imported, in no other statistic, and is not part of
- * snapshots. Peers of the heap may access it. A file descriptor stays the caller's, who may close it at once.
+ * allocation, poll or trim after its uses have completed. It counts as imported, in no other statistic, and is not part
+ * of snapshots. Peers of the heap may access it. A file descriptor stays the caller's, who may close it at once.
  * Calls the driver: yes. Errors: INVALID_ARGUMENT (the driver does not know the handle, or the size is not its),
  * NOT_SUPPORTED, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error *out is set to NULL. */
 TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareable, size_t size, trz_stream stream,

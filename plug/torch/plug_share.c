@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory for other processes. A handle is a name that can be written down: whoever has it asks the process that owns
- * the memory for a file descriptor, over a socket, and maps that. Such a descriptor can be sent by its owner without any
- * right to look into another process, which containers often deny.
+ * the memory for a file descriptor, over a socket, and maps that. So nobody needs the right to look into another
+ * process, which containers often deny.
  *
  * The socket has an abstract name: it takes no file, ends with its process, and is seen within one network namespace.
  * Only processes of the same user are answered, and only with memory whose secret they know.
@@ -221,11 +221,15 @@ static void *answer_all(void *argument)
 
 static struct sockaddr_un address_of(const unsigned char *name, socklen_t *length)
 {
+	static const char prefix[] = "terrazzo-", digits[] = "0123456789abcdef";
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	char *at = address.sun_path + 1;  /* the 0 before it makes the name abstract */
-	at += sprintf(at, "terrazzo-");
-	for (int i = 0; i < SECRET_BYTES; i++)
-		at += sprintf(at, "%02x", name[i]);
+	for (const char *p = prefix; *p;)
+		*at++ = *p++;
+	for (int i = 0; i < SECRET_BYTES; i++) {
+		*at++ = digits[name[i] >> 4];
+		*at++ = digits[name[i] & 15];
+	}
 	*length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + (size_t)(at - address.sun_path));
 	return address;
 }

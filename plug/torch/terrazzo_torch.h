@@ -93,9 +93,9 @@ TRZ_API size_t trz_torch_trim(size_t keep);
  * multiple of 2 MiB, and never moved. Where the device cannot do that they are like others. */
 TRZ_API void trz_torch_shareable(bool on);
 
-/* Writes the handle (TRZ_TORCH_HANDLE_BYTES) of the allocation that holds `ptr`, and where in it that lies. A process of
- * the same user and network namespace can receive the memory as long as this one lives and has not freed it; freeing
- * it states that the work of others with it has completed. The first share starts a thread, which answers them.
+/* Writes the handle (TRZ_TORCH_HANDLE_BYTES) of the allocation that holds `ptr`, and where in it that lies. A process
+ * of the same user and network namespace can receive the memory as long as this one lives and has not freed it;
+ * freeing it states that the work of others with it has completed. The first share starts a thread, which answers.
  * Errors: UNKNOWN_POINTER, INVALID_ARGUMENT (it is not shareable), IO, HOST_MEMORY, and those of trz_export. */
 TRZ_API trz_status trz_torch_share(const void *ptr, size_t *offset, void *handle);
 
