@@ -369,6 +369,19 @@ trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
 	return TRZ_OK;
 }
 
+trz_status trz_query_mapping(trz_heap *h, const void *address, trz_segment_info *out)
+{
+	if (!h || !out)
+		return api_is_null("trz_query_mapping", h ? "out" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	return inspect_mapping(h, (trz_addr)address, out)
+	               ? TRZ_OK
+	               : trz_fail(TRZ_ERROR_NOT_FOUND, "nothing of the heap of device %d is mapped at %p", h->driver.device,
+	                          address);
+}
+
 trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 {
 	uint64_t bytes = 0;

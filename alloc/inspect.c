@@ -184,3 +184,31 @@ trz_status inspect_oom(trz_heap *h, trz_status failure)
 	snprintf(reason, sizeof reason, "%s", trz_last_error());
 	return trz_fail(failure, "%s; no snapshot: %s", text, reason);
 }
+
+/* ---- one mapping ---- */
+
+static bool maps(const struct window *w, trz_addr address, trz_segment_info *out)
+{
+	struct laid l = {.tile = w->classic, .address = w->classic_address};
+	if (!w->classic && address >= w->base && address < w->top)
+		l = *window_at(w, address);
+	if (!l.tile || address - l.address >= l.tile->size)
+		return false;
+	*out = (trz_segment_info){.address = l.address,
+	                          .size = l.tile->size,
+	                          .pool = pool_id(w->pool),
+	                          .small = w->kind == SMALL,
+	                          .expandable = !w->classic};
+	return true;
+}
+
+bool inspect_mapping(trz_heap *h, trz_addr address, trz_segment_info *out)
+{
+	bool found = false;
+	pthread_mutex_lock(&h->growth_lock);
+	for (int kind = 0; kind < KINDS; kind++)
+		for (const struct window *w = h->windows[kind]; w && !found; w = w->next)
+			found = maps(w, address, out);
+	pthread_mutex_unlock(&h->growth_lock);
+	return found;
+}

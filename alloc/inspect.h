@@ -20,4 +20,7 @@ trz_status inspect_oom(trz_heap *h, trz_status failure);
 trz_status inspect_snapshot(trz_heap *h, const char *path);
 trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor);
 
+/* The mapping of the heap's own memory that covers an address; false: there is none. */
+bool inspect_mapping(trz_heap *h, trz_addr address, trz_segment_info *out);
+
 #endif

@@ -534,6 +534,11 @@ typedef struct trz_visitor {
 /* Callbacks run without a lock of the heap. Calls the driver: no. Errors: HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_walk(trz_heap *heap, const trz_visitor *visitor);
 
+/* The mapping that covers an address, given out or not: its range, as a trz_map_callback is told of it, which may ask
+ * here, and the rest as in a snapshot. Memory of other processes is not looked at. Waits for a driver call of another
+ * thread that maps or unmaps. Calls the driver: no. Errors: NOT_FOUND. */
+TRZ_API trz_status trz_query_mapping(trz_heap *heap, const void *address, trz_segment_info *out);
+
 /* ---- configuration ------------------------------------------------------------------------------------ */
 
 /* One option of TERRAZZO_CONF. */

@@ -132,7 +132,6 @@ static void test_aliases_that_go(void **state)
 	end(&h);
 }
 
-/* What the driver refuses to unmap is mapped still, and the cache is told so. */
 /* While a trim tells of its first tile, another thread looks for aliases: those of what the trim will return are not
  * for it. Should it take some, it lets the trim finish before it goes on. */
 static struct {
@@ -198,6 +197,7 @@ static void test_a_trim_beside_a_search_for_aliases(void **state)
 	rig_close(&o.rig);
 }
 
+/* What the driver refuses to unmap is mapped still, and the cache is told so. */
 static void test_a_driver_that_refuses(void **state)
 {
 	(void)state;
@@ -236,6 +236,66 @@ static void test_a_callback_that_comes_late_and_goes(void **state)
 	assert_status(trz_set_map_callback(NULL, NULL, NULL), TRZ_ERROR_INVALID_ARGUMENT);
 	rig_close(&o.rig);
 	assert_int_equal(cache.maps + cache.unmaps, told);
+}
+
+/* ---- what is known of a mapping ---- */
+
+static struct {
+	unsigned maps, of_pool, others;
+	unsigned pool;
+} seen;
+
+/* Both when it is told that memory comes and when it is told that it goes. */
+static void ask(void *user, trz_map_event event, void *address, size_t size)
+{
+	trz_segment_info info = {0};
+	(void)event;
+	assert_ok(trz_query_mapping(user, (char *)address + size - 1, &info));
+	assert_int_equal(info.address, (uintptr_t)address);
+	assert_int_equal(info.size, size);
+	seen.maps++;
+	*(info.pool == seen.pool ? &seen.of_pool : &seen.others) += 1;
+}
+
+static void test_what_is_known_of_a_mapping(void **state)
+{
+	static const char *const confs[] = {TIGHT, "vmm:off,tile_size:4MiB"};
+	(void)state;
+	for (size_t i = 0; i < LENGTH(confs); i++) {
+		struct rig r = rig_open(MIB(64), confs[i]);
+		trz_pool *pool;
+		trz_pool_info pool_info;
+		trz_segment_info info;
+		void *held;
+		memset(&seen, 0, sizeof seen);
+		assert_ok(trz_pool_create(r.heap, &pool));
+		assert_ok(trz_pool_query(r.heap, pool, &pool_info));
+		seen.pool = pool_info.id;
+		assert_ok(trz_set_map_callback(r.heap, ask, r.heap));
+		assert_ok(trz_pool_alloc(r.heap, pool, MIB(6), 0, NULL, &held));
+		assert_true(seen.of_pool > 0);
+		assert_int_equal(seen.others, 0);
+		void *small = rig_alloc(&r, 100, NULL);
+		assert_true(seen.others > 0);
+		assert_ok(trz_query_mapping(r.heap, small, &info));
+		assert_int_equal(info.pool, 0);
+		assert_true(info.small);
+		assert_int_equal(info.expandable, i == 0);
+		assert_ok(trz_query_mapping(r.heap, held, &info));
+		assert_int_equal(info.pool, seen.pool);
+		assert_false(info.small);
+		assert_status(trz_query_mapping(r.heap, &r, &info), TRZ_ERROR_NOT_FOUND);
+		assert_status(trz_query_mapping(r.heap, small, NULL), TRZ_ERROR_INVALID_ARGUMENT);
+		assert_status(trz_query_mapping(NULL, small, &info), TRZ_ERROR_INVALID_ARGUMENT);
+		rig_free(&r, small);
+		rig_free(&r, held);
+		assert_ok(trz_pool_release(r.heap, pool));
+		rig_sync(&r);
+		unsigned maps = seen.maps;
+		assert_ok(trz_trim(r.heap, 0, NULL));
+		assert_true(seen.maps > maps);
+		rig_close(&r);
+	}
 }
 
 /* ---- threads ---- */
@@ -462,6 +522,7 @@ int main(void)
 		cmocka_unit_test(test_a_trim_beside_a_search_for_aliases),
 		cmocka_unit_test(test_a_driver_that_refuses),
 		cmocka_unit_test(test_a_callback_that_comes_late_and_goes),
+		cmocka_unit_test(test_what_is_known_of_a_mapping),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_memory_stays_while_it_is_told_of),
 		cmocka_unit_test(test_what_a_trim_returns),
