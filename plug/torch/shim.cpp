@@ -24,6 +24,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "plug_pools.hpp"
@@ -451,6 +452,76 @@ template <typename C> C config_info()
 	return c;
 }
 
+/* ---- mappings --------------------------------------------------------------------------------------------------- */
+
+/* While the thread is told of all that a heap has mapped. */
+thread_local bool learning;
+
+/* The stream of the allocation that the thread is making: what is mapped meanwhile is mapped for it. */
+thread_local cudaStream_t allocating;
+
+/* A mapping, as trackers are told of it when it comes and when it goes. */
+struct Mapping {
+	DeviceIndex device;
+	size_t size;
+	cudaStream_t stream;
+	MempoolId_t pool;
+	bool expandable;
+
+	TraceEntry entry(uint64_t address, bool comes) const
+	{
+		TraceEntry::Action action = expandable ? comes ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP
+		                                       : comes ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE;
+		return {action, device, address, size, stream, pool, c10::getApproximateTime()};
+	}
+};
+
+/* All mappings, while there are trackers. */
+class Mappings {
+public:
+	/* False: it is none of the heap's own, or the heap does not know it. */
+	bool add(DeviceIndex device, uint64_t address, Mapping *out)
+	{
+		trz_segment_info info;
+		if (trz_query_mapping(heap_of(device), reinterpret_cast<void *>(address), &info) != TRZ_OK)
+			return false;
+		MempoolId_t pool = info.pool ? pool_id(trz_torch_pool_by_number(device, info.pool)) : MempoolId_t{0, 0};
+		*out = {device, static_cast<size_t>(info.size), allocating, pool, info.expandable};
+		std::lock_guard<std::mutex> guard(lock_);
+		all_[address] = *out;
+		return true;
+	}
+
+	bool remove(uint64_t address, Mapping *out)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		auto found = all_.find(address);
+		if (found == all_.end())
+			return false;
+		*out = found->second;
+		all_.erase(found);
+		return true;
+	}
+
+	/* The pool of the memory at an address. */
+	MempoolId_t pool_at(uint64_t address)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		auto after = all_.upper_bound(address);
+		return after == all_.begin() ? MempoolId_t{0, 0} : std::prev(after)->second.pool;
+	}
+
+private:
+	std::mutex lock_;
+	std::map<uint64_t, Mapping> all_;
+};
+
+Mappings &mappings()
+{
+	static Mappings *m = new Mappings;
+	return *m;
+}
+
 /* ---- the allocator ---------------------------------------------------------------------------------------------- */
 
 struct Checkpoint : cca::AllocatorState {
@@ -667,12 +738,7 @@ public:
 		/* Nothing is rejected before the device has been asked: there is nothing to observe. */
 	}
 
-	void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override
-	{
-		std::lock_guard<std::mutex> guard(lock_);
-		trackers_.push_back(std::move(tracker));
-		watch(WATCH_TRACKERS, true);
-	}
+	void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override;
 
 	/* -- pools -- */
 
@@ -753,15 +819,25 @@ private:
 	static void free_any(void *ptr);
 	static bool collect(void *, const trz_oom_info *);
 	static void opened(int device, trz_heap *heap);
+	static void watch_mappings(int device, trz_heap *heap);
+	static void mapping_changed(void *device, trz_map_event event, void *address, size_t size);
 
 	void *alloc_watched(size_t size, DeviceIndex device, cudaStream_t stream);
 	trz_status alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, void **ptr);
 	void free_watched(void *ptr);
 	void tell_profiler(void *ptr, int64_t size, DeviceIndex device);
 	void tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size, cudaStream_t stream);
+	void tell_trackers(const TraceEntry &entry);
 	[[noreturn]] void refuse(trz_status status, size_t size, DeviceIndex device);
 
-	cca::CUDAAllocator *use_native();
+	cca::CUDAAllocator *use_native_locked();
+
+	cca::CUDAAllocator *native()
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		return use_native_locked();
+	}
+
 	bool is_native(int device, MempoolId_t id);
 	bool goes_native(int device, cudaStream_t stream);
 	Walk walk(DeviceIndex device, MempoolId_t id, bool all, bool traces);
@@ -801,6 +877,8 @@ void Allocator::opened(int device, trz_heap *heap)
 {
 	check(trz_set_oom_callback(heap, collect, nullptr));
 	history().join(device, heap);
+	if (installed->watched_ & WATCH_TRACKERS)
+		watch_mappings(device, heap);
 }
 
 void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
@@ -852,7 +930,9 @@ void *Allocator::alloc_watched(size_t size, DeviceIndex device, cudaStream_t str
 			native_pointers_.emplace(ptr, device);
 		return ptr;
 	}
+	cudaStream_t outer = std::exchange(allocating, stream);  /* trackers may allocate */
 	trz_status status = alloc_noted(size, device, stream, &ptr);
+	allocating = outer;
 	if (status != TRZ_OK)
 		refuse(status, size, device);
 	tell_profiler(ptr, static_cast<int64_t>(size), device);
@@ -912,19 +992,63 @@ void Allocator::tell_profiler(void *ptr, int64_t size, DeviceIndex device)
 	                                 c10::Device(c10::DeviceType::CUDA, device));
 }
 
-void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size,
-                              cudaStream_t stream)
+/* -- trackers -- */
+
+void Allocator::tell_trackers(const TraceEntry &entry)
 {
 	std::vector<AllocatorTraceTracker> trackers;
-	if (!(watched_ & WATCH_TRACKERS) || !ptr)
-		return;
 	{
 		std::lock_guard<std::mutex> guard(lock_);
 		trackers = trackers_;
 	}
-	TraceEntry entry(action, device, reinterpret_cast<size_t>(ptr), size, stream, {0, 0}, c10::getApproximateTime());
 	for (const auto &tracker : trackers)
 		tracker(entry);
+}
+
+void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size,
+                              cudaStream_t stream)
+{
+	auto address = reinterpret_cast<uint64_t>(ptr);
+	if ((watched_ & WATCH_TRACKERS) && ptr)
+		tell_trackers({action, device, address, size, stream, mappings().pool_at(address), c10::getApproximateTime()});
+}
+
+/* The heap tells it with no lock held, after memory has been mapped and before it is unmapped. */
+void Allocator::mapping_changed(void *device, trz_map_event event, void *address, size_t)
+{
+	auto at = reinterpret_cast<uint64_t>(address);
+	bool comes = event == TRZ_MAP;
+	Mapping mapping;
+	if (comes ? mappings().add(static_cast<DeviceIndex>(reinterpret_cast<intptr_t>(device)), at, &mapping)
+	          : mappings().remove(at, &mapping))
+		if (!learning)
+			installed->tell_trackers(mapping.entry(at, comes));
+}
+
+/* What is mapped already is learnt, and not told: PyTorch's users take a snapshot for that. */
+void Allocator::watch_mappings(int device, trz_heap *heap)
+{
+	learning = true;
+	trz_status status = trz_set_map_callback(heap, mapping_changed, reinterpret_cast<void *>(intptr_t{device}));
+	learning = false;
+	check(status);
+}
+
+void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker)
+{
+	std::unique_lock<std::mutex> guard(lock_);
+	bool first = trackers_.empty();
+	if (native_used_)
+		native_->attachAllocatorTraceTracker(tracker);
+	trackers_.push_back(std::move(tracker));
+	watch(WATCH_TRACKERS, true);
+	guard.unlock();
+	for (int device = 0; first && device < TRZ_TORCH_DEVICES; device++) {
+		trz_heap *heap;
+		check(trz_torch_heap(device, false, &heap));
+		if (heap)
+			watch_mappings(device, heap);
+	}
 }
 
 /* -- statistics -- */
@@ -1055,10 +1179,13 @@ void Allocator::annotateMemory(const void *ptr, const std::string &metadata)
 
 /* -- pools -- */
 
-cca::CUDAAllocator *Allocator::use_native()
+/* lock_ is held. */
+cca::CUDAAllocator *Allocator::use_native_locked()
 {
 	if (!native_used_) {
 		native_->init(device_count_);
+		for (const auto &tracker : trackers_)
+			native_->attachAllocatorTraceTracker(tracker);
 		native_used_ = true;
 		watch(WATCH_NATIVE, true);
 	}
@@ -1090,7 +1217,7 @@ void Allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id, std::shar
 		return;
 	}
 	std::lock_guard<std::mutex> guard(lock_);
-	use_native()->createOrIncrefPool(device, id, std::move(allocator));
+	use_native_locked()->createOrIncrefPool(device, id, std::move(allocator));
 	native_pools_[{device, id}] = true;
 }
 
@@ -1110,7 +1237,7 @@ void Allocator::setNoSplit(DeviceIndex device, MempoolId_t id)
 			check(trz_torch_pool_close(device, pool_id(id)));
 		std::lock_guard<std::mutex> guard(lock_);
 		for (unsigned i = 0; i < references; i++)
-			use_native()->createOrIncrefPool(device, id, nullptr);
+			use_native_locked()->createOrIncrefPool(device, id, nullptr);
 		native_pools_[{device, id}] = true;
 	}
 	native_->setNoSplit(device, id);
@@ -1335,7 +1462,7 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
 {
 	static auto *received = new Received;
 	if (!trz_torch_is_handle(handle.data(), handle.size()) && handle.compare(0, IPC_PREFIX_BYTES, IPC_PREFIX) != 0)
-		return use_native()->getIpcDevPtr(std::move(handle));
+		return native()->getIpcDevPtr(std::move(handle));
 	return received->get(handle, c10::cuda::current_device());
 }
 

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+# modes: shim
+"""Trackers of PyTorch's allocator hear of memory that comes and goes, in time."""
+import ctypes
+import gc
+import os
+import tempfile
+import unittest
+from collections import namedtuple
+from pathlib import Path
+
+import torch
+
+import terrazzo.torch
+from common import MIB, Case, bytes_on_device, main, run_python
+from terrazzo.torch import _build
+
+Entry = namedtuple("Entry", "action device address size stream pool")
+NOTED = ctypes.CFUNCTYPE(None)
+CAME, WENT = ("segment_map", "segment_alloc"), ("segment_unmap", "segment_free")
+
+
+class Tracker:
+    """tracker.cpp, compiled."""
+
+    def __init__(self, callback=None):
+        source = Path(__file__).with_name("tracker.cpp")
+        command = _build.shim_command(torch, terrazzo.torch._native_library().path)
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder) / "tracker.so"
+            _build.compile_to(target, [str(source) if word.endswith("shim.cpp") else word for word in command])
+            self.dll = ctypes.CDLL(str(target))
+        self.dll.tracker_take.restype = ctypes.c_void_p
+        self.callback = NOTED(callback) if callback else None
+        self.dll.tracker_attach(self.callback)
+
+    def take(self):
+        """What has been told since the last call."""
+        text = self.dll.tracker_take()
+        lines = ctypes.string_at(text).decode().splitlines()
+        ctypes.CDLL(None).free(ctypes.c_void_p(text))
+        entries = []
+        for line in lines:
+            action, *numbers = line.split()
+            device, address, size, stream, first, second = map(int, numbers)
+            entries.append(Entry(action, device, address, size, stream, (first, second)))
+        return entries
+
+
+class Mapped:
+    """What is mapped, by what a tracker has been told, which must make sense."""
+
+    def __init__(self, test, entries=()):
+        self.test, self.ranges = test, {}
+        self.hear(entries)
+
+    def hear(self, entries):
+        for e in entries:
+            if e.action in CAME:
+                self.test.assertNotIn(e.address, self.ranges, e)
+                self.ranges[e.address] = e
+            elif e.action in WENT:
+                came = self.ranges.pop(e.address)
+                self.test.assertEqual((came.size, came.stream, came.pool), (e.size, e.stream, e.pool))
+                self.test.assertEqual(CAME.index(came.action), WENT.index(e.action))
+            elif e.action == "alloc":
+                self.test.assertTrue(self.covers(e.address, e.size), e)
+
+    def covers(self, address, size):
+        end = address + size
+        while address < end:
+            found = [r for r in self.ranges.values() if r.address <= address < r.address + r.size]
+            if not found:
+                return False
+            address = found[0].address + found[0].size
+        return True
+
+
+def known():
+    """The entries that a snapshot's segments stand for."""
+    return [Entry("segment_map", s["device"], s["address"], s["total_size"], 0, s["segment_pool_id"])
+            for s in torch.cuda.memory_snapshot()]
+
+
+class Trackers(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.before = bytes_on_device(3 * MIB)
+        cls.tracker = Tracker()
+        cls.mapped = cls.first = None
+
+    def setUp(self):
+        super().setUp()
+        if not Trackers.first:
+            Trackers.first = self.tracker.take()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.tracker.take()
+
+    def test_what_was_there_is_not_told(self):
+        self.assertEqual(self.first, [])
+
+    def test_memory_comes_before_it_is_given_out_and_goes_after(self):
+        mapped = Mapped(self, known())
+        held = [bytes_on_device(30 * MIB) for _ in range(4)]
+        entries = self.tracker.take()
+        self.assertTrue(any(e.action == "segment_map" for e in entries))
+        self.assertEqual(sum(e.action == "alloc" for e in entries), 4)
+        mapped.hear(entries)
+        addresses = [t.data_ptr() for t in held]
+        del held
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        entries = self.tracker.take()
+        actions = [e.action for e in entries]
+        self.assertEqual(actions[:4], ["free_requested"] * 4)
+        self.assertEqual(sorted(e.address for e in entries[:4]), sorted(addresses))
+        self.assertEqual(set(actions[4:]), {"segment_unmap"})
+        mapped.hear([e for e in entries if e.address in mapped.ranges and e.size == mapped.ranges[e.address].size])
+
+    def test_sizes_add_up(self):
+        reserved = torch.cuda.memory_reserved()
+        x = bytes_on_device(100 * MIB)
+        came = [e for e in self.tracker.take() if e.action == "segment_map"]
+        self.assertEqual(sum(e.size for e in came), torch.cuda.memory_reserved() - reserved)
+        self.assertTrue(all(e.device == 0 and e.pool == (0, 0) for e in came))
+        del x
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        gone = [e for e in self.tracker.take() if e.action == "segment_unmap"]
+        self.assertEqual(sorted((e.address, e.size) for e in gone), sorted((e.address, e.size) for e in came))
+
+    def test_streams_and_pools(self):
+        side, pool = torch.cuda.Stream(), torch.cuda.MemPool()
+        with torch.cuda.stream(side), torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(50 * MIB)
+        entries = self.tracker.take()
+        came = [e for e in entries if e.action == "segment_map"]
+        self.assertTrue(came)
+        for e in came + [e for e in entries if e.action == "alloc"]:
+            self.assertEqual((e.stream, e.pool), (side.cuda_stream, pool.id))
+        del x
+        side.synchronize()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        gone = [e for e in self.tracker.take() if e.action == "segment_unmap"]
+        self.assertEqual({(e.stream, e.pool) for e in gone}, {(side.cuda_stream, pool.id)})
+
+    def test_memory_that_can_be_shared(self):
+        with terrazzo.torch.shareable():
+            x = bytes_on_device(MIB)
+        came = [e for e in self.tracker.take() if e.action == "segment_map"]
+        self.assertEqual([(e.address, e.size) for e in came], [(x.data_ptr(), 2 * MIB)])
+
+    def test_pools_of_pytorchs_own_allocator(self):
+        """Such as one whose memory is NCCL's: its segments are told of, too."""
+        library = terrazzo.torch._native_library().path
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library), "trz_torch_segment_alloc", "trz_torch_free")
+        pool = torch.cuda.MemPool(allocator.allocator())
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(MIB)
+        entries = self.tracker.take()
+        came = [e for e in entries if e.action == "segment_alloc"]
+        self.assertEqual([e.pool for e in came], [pool.id])
+        self.assertTrue(came[0].address <= x.data_ptr() < came[0].address + came[0].size)
+        self.assertEqual([e.address for e in entries if e.action == "alloc"], [x.data_ptr()])
+        del x, pool, allocator
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertIn(came[0].address, [e.address for e in self.tracker.take() if e.action == "segment_free"])
+
+    def test_everything_makes_sense_in_the_end(self):
+        import random
+        choose, mapped, held = random.Random(5), Mapped(self), []
+        torch.cuda.empty_cache()
+        mapped.hear(self.tracker.take())
+        start = known()
+        mapped.ranges = {e.address: e for e in start}
+        told = []
+        for i in range(300):
+            if len(held) > 12 or (held and choose.random() < 0.4):
+                held.pop(choose.randrange(len(held)))
+            with torch.cuda.stream(torch.cuda.Stream() if i % 50 == 0 else torch.cuda.current_stream()):
+                held.append(bytes_on_device(choose.randrange(1, 20 * MIB)))
+            if i % 60 == 59:
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+        told = self.tracker.take()
+        gone = {e.address for e in told if e.action in WENT}
+        came = {e.address for e in told if e.action in CAME}
+        self.assertTrue(gone and came)
+        mapped.hear(e for e in told if e.action not in WENT or e.address in mapped.ranges)
+
+
+OTHERS = """
+import sys, torch
+sys.path.insert(0, {folder!r})
+import test_trackers as t
+"""
+
+
+class Otherwise(unittest.TestCase):
+    def run_it(self, code, **environment):
+        head = OTHERS.format(folder=os.path.dirname(os.path.abspath(__file__)))
+        status, out, err = run_python(head + code, mode=None, TRZ_TORCH_MODE="shim", **environment)
+        self.assertEqual(status, 0, err)
+        return out.split()
+
+    def test_attached_before_anything_is_allocated(self):
+        out = self.run_it("torch.cuda.init(); k = t.Tracker()\nx = t.bytes_on_device(5 << 20)\n"
+                          "print(*sorted({e.action for e in k.take()}))")
+        self.assertEqual(out, ["alloc", "segment_map"])
+
+    def test_plain_allocations(self):
+        out = self.run_it("torch.cuda.init(); k = t.Tracker()\nx = t.bytes_on_device(5 << 20); p = x.data_ptr(); del x\n"
+                          "torch.cuda.synchronize(); torch.cuda.empty_cache()\n"
+                          "e = k.take(); print(*[i.action for i in e], e[0].address <= p < e[0].address + e[0].size)",
+                          TERRAZZO_CONF="vmm:off")
+        self.assertEqual(out, ["segment_alloc", "alloc", "free_requested", "segment_free", "True"])
+
+    def test_a_tracker_may_allocate(self):
+        """So no lock is held while it is told."""
+        out = self.run_it("depth = 0\n"
+                          "def more():\n"
+                          "    global depth\n"
+                          "    if depth < 3:\n"
+                          "        depth += 1; x = t.bytes_on_device(9 << 20); del x; depth -= 1\n"
+                          "torch.cuda.init(); k = t.Tracker(more)\nx = t.bytes_on_device(5 << 20); del x\n"
+                          "torch.cuda.synchronize(); torch.cuda.empty_cache(); print('lived', len(k.take()) > 9)")
+        self.assertEqual(out, ["lived", "True"])
+
+
+if __name__ == "__main__":
+    main()
