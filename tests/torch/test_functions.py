@@ -99,7 +99,9 @@ FUNCTIONS = [
     ("torch.cuda.caching_allocator_enable(False)", "-", "c.caching_allocator_enable(False); "
                                                         "ok = not torch._C._cuda_cudaCachingAllocator_is_enabled()"),
     ("torch.cuda.mem_get_info", "+", "ok = c.mem_get_info()[1] > 0"),
-    ("UntypedStorage._share_cuda_ (IPC)", "E", "ok = bool(x.untyped_storage()._share_cuda_())"),
+    ("UntypedStorage._share_cuda_ (IPC) of memory of shareable()", "E",
+     "with terrazzo.torch.shareable(): y = new(99)\nok = bool(y.untyped_storage()._share_cuda_())"),
+    ("UntypedStorage._share_cuda_ (IPC) of other memory", "E", "ok = bool(x.untyped_storage()._share_cuda_())"),
 ]
 
 PRELUDE = """
