@@ -436,20 +436,24 @@ static bool close_window(trz_heap *h, struct window **link)
 	return true;
 }
 
+enum { QUARANTINE_WINDOWS = 1024 };  /* imports have windows of their own, which can be small and many */
+
 /* Windows that are used up, and in which nothing is mapped, keep their addresses out of use (law 10): the newest of
- * each kind, up to a number of devices' worth. */
+ * each kind, up to a number of devices' worth, and of windows. */
 void reclaim_windows(trz_heap *h)
 {
 	uint64_t most = h->config.quarantine * max_u64(h->driver.info.total_bytes, GRANULE), held = 0;
+	unsigned count = 0;
 	for (int kind = 0; kind < KINDS; kind++) {
 		if (!h->windows[kind] || h->windows[kind]->classic)
 			continue;
 		for (struct window **link = &h->windows[kind]; *link;) {
 			struct window *w = *link;
 			bool over = w->mapped == 0 && !grows(h, w);
-			if (over && held + w->size > most && close_window(h, link))
+			if (over && (held + w->size > most || count == QUARANTINE_WINDOWS) && close_window(h, link))
 				continue;
 			held += over ? w->size : 0;
+			count += over;
 			link = &w->next;
 		}
 	}

@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "import.h"
+#include "reclaim.h"
 #include "serve.h"
 
 /* A kind of export, as its flag in trz_alloc_with, its bit in a sort of memory, and for the driver. */
@@ -132,6 +133,7 @@ trz_status share_import(trz_heap *h, unsigned flag, const void *shareable, uint6
 	trz_capture_mode mode = heap_lock_growth(h);
 	heap_poll(h);
 	import_sweep(h);
+	reclaim_windows(h);
 	trz_status status = import_open(h, kind->driver, shareable, size, s, out);
 	heap_unlock_growth(h, mode);
 	return status;

@@ -307,6 +307,34 @@ static void test_refused_imports(void **state)
 	rig_close(&r);
 }
 
+/* Each import is a window of its own, whose addresses are not kept for ever. */
+static void test_many_imports_one_after_the_other(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_heap *other = second_heap(&r);
+	void *p = exportable(&r, SIZE, NULL);
+	int fd = export_of(&r, p);
+	uint64_t before = stat_of(other, "address_bytes.current"), metadata = 0;
+	for (int i = 0; i < 4000; i++) {
+		void *q = NULL;
+		assert_ok(trz_import(other, TRZ_ALLOC_SHARE_FD, &fd, SIZE, NULL, &q));
+		assert_ok(trz_free(other, q));
+		rig_sync(&r);
+		assert_ok(trz_poll(other));
+		assert_int_equal(stat_of(other, "imported_bytes.current"), 0);
+		if (i == 1999)
+			metadata = stat_of(other, "metadata_bytes");
+	}
+	assert_true(stat_of(other, "address_bytes.current") - before <= 1025 * (uint64_t)SIZE);
+	assert_true(stat_of(other, "metadata_bytes") <= metadata + metadata / 8);
+	close(fd);
+	assert_ok(trz_free(r.heap, p));
+	assert_ok(trz_export_end(r.heap, p));
+	assert_ok(trz_close(other));
+	rig_close(&r);
+}
+
 /* A heap with an import is a heap like any other: nothing of it is packed, lent or trimmed. */
 static void test_imports_are_nobody_elses(void **state)
 {
@@ -342,6 +370,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_imports_end_with_the_heap),
 		cmocka_unit_test(test_importers_keep_the_memory_alive),
 		cmocka_unit_test(test_refused_imports),
+		cmocka_unit_test(test_many_imports_one_after_the_other),
 		cmocka_unit_test(test_imports_are_nobody_elses),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
