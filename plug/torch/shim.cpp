@@ -1393,15 +1393,19 @@ cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
 }
 
 /* PyTorch waits for the current stream, too, before it tells the other process that the memory is used no more, but
- * only after this: then the mapping has gone by that time, and the other process can give the memory back. */
-void return_received(void *ptr, DeviceIndex device)
+ * only after this: so the mapping has gone by that time, and the other process can give the memory back. */
+void close_received(void *ptr, DeviceIndex device, bool plain)
 {
 	try {
 		c10::cuda::CUDAGuard on(device);
 		cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
+		C10_CUDA_CHECK(cudaStreamSynchronize(stream));
+		if (plain) {
+			C10_CUDA_CHECK(cudaIpcCloseMemHandle(ptr));
+			return;
+		}
 		trz_heap *heap = heap_of(device);
 		check(trz_record_stream(heap, ptr, stream));
-		C10_CUDA_CHECK(cudaStreamSynchronize(stream));
 		check(trz_torch_try_free(ptr, device));
 		check(trz_poll(heap));
 	} catch (const c10::Error &e) {
@@ -1442,12 +1446,7 @@ public:
 private:
 	void give_back(const std::string &handle, void *ptr, DeviceIndex device, bool plain)
 	{
-		if (plain) {
-			c10::cuda::CUDAGuard on(device);
-			C10_CUDA_CHECK_WARN(cudaIpcCloseMemHandle(ptr));
-		} else {
-			return_received(ptr, device);
-		}
+		close_received(ptr, device, plain);
 		std::lock_guard<std::mutex> guard(lock_);
 		auto found = open_.find(handle);
 		if (found != open_.end() && found->second.expired())  /* else it has been opened anew */

@@ -116,7 +116,7 @@ class Peer:
 
     def ask(self, function, *arguments, **named):
         self.questions.put((function.__name__, arguments, named))
-        result = self.answers.get(timeout=120)
+        result = self.answers.get(timeout=60)
         if isinstance(result, Exception):
             raise result
         return result
@@ -262,7 +262,7 @@ class Sharing(Case):
         answers = context.Queue()
         process = context.Process(target=send_and_end, args=(answers,))
         process.start()
-        function, arguments = pickle.loads(answers.get(timeout=120))
+        function, arguments = pickle.loads(answers.get(timeout=60))
         process.join()
         with self.assertRaisesRegex(RuntimeError, "it has ended"):
             function(*arguments)
