@@ -39,12 +39,17 @@ static trz_status unknown(const trz_heap *h, trz_addr address)
 	                (void *)address, h->driver.device);
 }
 
+static trz_status not_meant(trz_addr address, const struct kind_of_export *kind)
+{
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+	                "%p was not allocated to be exported as %s: trz_alloc_with has a flag for that", (void *)address,
+	                kind->name);
+}
+
 static trz_status pin_locked(trz_heap *h, struct block *b, const struct kind_of_export *kind)
 {
 	if (b->window->foreign || !(b->window->apart & kind->apart))
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
-		                "%p was not allocated to be exported as %s: trz_alloc_with has a flag for that",
-		                (void *)b->address, kind->name);
+		return not_meant(b->address, kind);
 	if (b->exports == UINT16_MAX)
 		return trz_fail(TRZ_ERROR_LIMIT, "%p has %d exports that have not been ended", (void *)b->address, UINT16_MAX);
 	if (b->exports++ == 0)
@@ -80,11 +85,13 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 			heap_unlock(h);
 			trz_fail(status, "%p is not exported as %s: %s", (void *)address, kind->name, trz_driver_last_error());
 		}
-	} else if (!b) {
-		unknown(h, address);
 	}
 	heap_unlock_growth(h, mode);
-	return status;
+	trz_pointer_info info;
+	if (b)
+		return status;
+	bool is_slot = serve_query(h, address, &info) && (trz_addr)info.base == address;
+	return is_slot ? not_meant(address, kind) : unknown(h, address);
 }
 
 /* The exported block at an address, live or freed. The list of a window of memory apart changes under the growth lock

@@ -340,8 +340,6 @@ trz_status trz_torch_share(const void *ptr, size_t *offset, void *handle)
 	trz_heap *heap = trz_torch_owner(ptr);
 	if (!heap || trz_query(heap, ptr, &info) != TRZ_OK)
 		return plug_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not memory of terrazzo", ptr);
-	if (info.small)
-		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "%p shares its memory with others", ptr);
 	pthread_mutex_lock(&lock);
 	const struct share *known = find_locked(info.base);
 	if (known)

@@ -199,7 +199,8 @@ static void test_refused_exports(void **state)
 	void *packed = rig_alloc(&r, MIB(5), NULL), *slot = rig_alloc(&r, 100, NULL), *p = exportable(&r, SIZE, NULL);
 	assert_status(trz_export(r.heap, packed, TRZ_ALLOC_SHARE_FD, &fd), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_text(trz_last_error(), "trz_alloc_with");
-	assert_status(trz_export(r.heap, slot, TRZ_ALLOC_SHARE_FD, &fd), TRZ_ERROR_UNKNOWN_POINTER);
+	assert_status(trz_export(r.heap, slot, TRZ_ALLOC_SHARE_FD, &fd), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_text(trz_last_error(), "trz_alloc_with");
 	assert_status(trz_export(r.heap, (char *)p + 512, TRZ_ALLOC_SHARE_FD, &fd), TRZ_ERROR_UNKNOWN_POINTER);
 	assert_status(trz_export(r.heap, p, TRZ_ALLOC_SHARE_FABRIC, &fd), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_status(trz_export(r.heap, p, 77, &fd), TRZ_ERROR_INVALID_ARGUMENT);

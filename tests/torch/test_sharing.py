@@ -190,6 +190,14 @@ class Sharing(Case):
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
+    def test_from_a_pool_of_terrazzo(self):
+        with terrazzo.torch.pool(tag="sent"), terrazzo.torch.shareable():
+            tensor = NUMBERS.cuda()
+        self.assertTrue(torch.equal(self.peers[0].ask(read, tensor)[0], NUMBERS))
+        del tensor
+        torch.cuda.ipc_collect()
+        terrazzo.torch.release_pool("sent")
+
     def test_sent_twice_it_is_one(self):
         tensor = shared(NUMBERS)
         self.peers[0].ask(keep, a=tensor)

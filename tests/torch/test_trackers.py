@@ -192,6 +192,19 @@ class Otherwise(unittest.TestCase):
                           "print(*sorted({e.action for e in k.take()}))")
         self.assertEqual(out, ["alloc", "segment_map"])
 
+    def test_it_is_told_before_it_goes_and_after_it_has_come(self):
+        out = self.run_it("import ctypes, terrazzo.torch\nlibrary = terrazzo.torch._native_library()\n"
+                          "seen, k = set(), None\n"
+                          "def ask(p):\n"
+                          "    room = (ctypes.c_uint64 * 8)()\n"
+                          "    return library._dll.trz_query_mapping(library.heap(0), ctypes.c_void_p(p), room)\n"
+                          "def look(): seen.update(f'{e.action}:{ask(e.address)}' for e in k.take())\n"
+                          "torch.cuda.init(); k = t.Tracker(look)\n"
+                          "x = t.bytes_on_device(5 << 20); p = x.data_ptr(); del x\n"
+                          "torch.cuda.synchronize(); torch.cuda.empty_cache()\n"
+                          "print(*sorted(seen), ask(p))")
+        self.assertEqual(out, ["alloc:0", "free_requested:0", "segment_map:0", "segment_unmap:0", "7"])
+
     def test_plain_allocations(self):
         out = self.run_it("torch.cuda.init(); k = t.Tracker()\n"
                           "x = t.bytes_on_device(5 << 20); p = x.data_ptr(); del x\n"
