@@ -21,6 +21,22 @@ for size in (17, 4096, 70000, 5 * MIB + 3):
     assert download(b, size) == data[:3] + b"\\x07" * (size - 10) + data[-7:], size
 """, work=work)
 
+    def test_the_runtime_of_cuda_12(self):
+        succeed(self, """
+runtime = ctypes.CDLL("libcudart.so.12")
+version = c_int()
+must(runtime.cudaRuntimeGetVersion(byref(version)))
+assert version.value // 1000 == 12, version.value
+a, b, stream, event = malloc(MIB), malloc(MIB), new_stream(), c_void_p()
+upload(a, b"twelve" * 1000)
+must(runtime.cudaMemcpyAsync(c_void_p(b), c_void_p(a), c_size_t(6000), 3, stream))
+must(runtime.cudaEventCreateWithFlags(byref(event), 2))
+must(runtime.cudaEventRecord(event, stream))
+must(runtime.cudaEventSynchronize(event))
+assert download(b, 6000) == b"twelve" * 1000
+must(runtime.cudaFree(c_void_p(a)))
+""", work="late")
+
     def test_copies_of_untouched_gigabytes_take_no_memory(self):
         succeed(self, """
 import resource

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that nvcc compiles run over the look-alike runtime, linked with it as a shared or as a static library;
-NVIDIA's own static runtime does not, and the program's user is told the way out. Skipped where there is no nvcc."""
+"""Programs that nvcc compiles run over the look-alike runtime, linked with it as a shared library, of either version, or
+as a static one; NVIDIA's own static runtime does not, and the program's user is told the way out. Skipped where there is no nvcc."""
 import os
 import shutil
 import subprocess
@@ -14,6 +14,7 @@ from lookalike_process import LIBRARIES, SKIPPED, environment, skip_if_unfit
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"]) / "tests" / "lookalike" / "programs" / "ordinary.cu"
 LINKS = {
     "shared": ["-cudart", "shared"],
+    "shared_12": ["-cudart", "none", f"-L{LIBRARIES}", "-l:libcudart.so.12"],
     "own_static": ["-cudart", "none", f"-L{LIBRARIES}", "-lcudart_static", "-lpthread", "-ldl"],
     "nvidia_static": ["-cudart", "static"],
 }
@@ -34,7 +35,7 @@ class Compiled(unittest.TestCase):
                               text=True, timeout=120, check=False)
 
     def test_runs_with_the_runtime_shared_and_static(self):
-        for name in ("shared", "own_static"):
+        for name in ("shared", "shared_12", "own_static"):
             for variables in ({}, {"work": "late"}, {"work": "late", "schedule": "starve", "seed": 3},
                               {"device": "t4", "memory": "1GiB"}):
                 with self.subTest(name, **variables):
