@@ -13,38 +13,42 @@ static inline uint64_t account_rounded(uint64_t size)
 	return align_up(size, UNIT);
 }
 
+/* Who occupies memory. Slots are of small kind, blocks of either. */
+enum holder { SLOTS, BLOCKS };
+
 /* Without pending memory these peaks are those of what callers hold. */
 void account_active_peaks_locked(trz_heap *h);
 
-static inline void account_alloc(trz_heap *h, enum kind kind, uint64_t size, uint64_t occupied)
+static inline void account_alloc(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t occupied)
 {
 	struct counters *c = &h->counters;
 	flow_add(&c->allocation, kind, 1);
 	flow_add(&c->allocated_bytes, kind, account_rounded(size));
 	flow_add(&c->requested_bytes, kind, size);
-	counter_add(&c->occupied_bytes[kind], occupied);
+	counter_add(&c->occupied_bytes[by], occupied);
 	if (UNLIKELY(counter_get(&c->pending.current)))
 		account_active_peaks_locked(h);
 }
 
 /* An allocation of `size` bytes is one of `grown` bytes now, and occupies `added` bytes more. */
-static inline void account_grow(trz_heap *h, enum kind kind, uint64_t size, uint64_t grown, uint64_t added)
+static inline void account_grow(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t grown,
+                                uint64_t added)
 {
 	struct counters *c = &h->counters;
 	flow_add(&c->allocated_bytes, kind, account_rounded(grown) - account_rounded(size));
 	flow_add(&c->requested_bytes, kind, grown - size);
-	counter_add(&c->occupied_bytes[kind], added);
+	counter_add(&c->occupied_bytes[by], added);
 	if (UNLIKELY(counter_get(&c->pending.current)))
 		account_active_peaks_locked(h);
 }
 
-static inline void account_free(trz_heap *h, enum kind kind, uint64_t size, uint64_t occupied)
+static inline void account_free(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t occupied)
 {
 	struct counters *c = &h->counters;
 	flow_sub(&c->allocation, kind, 1);
 	flow_sub(&c->allocated_bytes, kind, account_rounded(size));
 	flow_sub(&c->requested_bytes, kind, size);
-	counter_add(&c->occupied_bytes[kind], (uint64_t)0 - occupied);
+	counter_add(&c->occupied_bytes[by], (uint64_t)0 - occupied);
 }
 
 /* Out of line, so that a history that is off costs the hot path one test. */

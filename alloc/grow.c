@@ -66,11 +66,19 @@ static uint64_t limit_of(const trz_heap *h)
 	return limit ? limit : UINT64_MAX;
 }
 
+static uint64_t preferred_small_tile(const trz_heap *h, uint64_t reserved)
+{
+	uint64_t least = reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE;
+	uint64_t share = flow_current(&h->counters.reserved_bytes, SMALL) / 64;
+	uint64_t size = max_u64(least, min_u64(share, h->config.tile_size));
+	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
+}
+
 static uint64_t preferred_tile(const trz_heap *h, enum kind kind)
 {
 	uint64_t reserved = heap_reserved(h), size = h->config.tile_size;
 	if (kind == SMALL)
-		return max_u64(h->driver.granule, reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE);
+		return preferred_small_tile(h, reserved);
 	if (counter_get(&h->burst_bytes) >= reserved / 50)
 		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
 	uint64_t left = min_u64(h->capacity, limit_of(h));

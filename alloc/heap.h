@@ -211,11 +211,11 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
  * will be recorded. Growth lock held. */
 trz_status heap_retire_stream(trz_heap *h, trz_stream handle);
 
-/* How much of the `available` bytes from its address on a large block of `size` takes: what would be left can be too
- * short for any request, it then stays with the block, as rounding, instead of being indexed for nobody. */
-static inline uint64_t heap_block_size(uint64_t size, uint64_t available)
+/* How much of the `available` bytes from its address on a block of `size` takes: what would be left of large memory can
+ * be too short for any request, it then stays with the block, as rounding, instead of being indexed for nobody. */
+static inline uint64_t heap_block_size(enum kind kind, uint64_t size, uint64_t available)
 {
-	return available - size <= CELL ? available : size;
+	return kind == LARGE && available - size <= CELL ? available : size;
 }
 
 /* Takes a free block out of its index, cut down to [address, address + size); what is left stays free. Two nodes

@@ -277,7 +277,7 @@ static void empty_slab_locked(trz_heap *h, struct slab *s)
 	uint64_t size = slab_class(s)->slot_size;
 	for (uint64_t held = held_slots(s); held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
-		account_free(h, SMALL, size - s->slack[slot], size);
+		account_free(h, SLOTS, SMALL, size - s->slack[slot], size);
 		ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), size - s->slack[slot]);
 	}
 	ticket_take(&s->home->stream->tickets);
@@ -290,7 +290,7 @@ static void empty_slab_locked(trz_heap *h, struct slab *s)
 static void drop_block_locked(trz_heap *h, struct block *b)
 {
 	pagemap_clear_block(&h->pagemap, b->address);
-	account_free(h, LARGE, b->requested, b->size);
+	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
 	ACCOUNT_NOTE(h, HISTORY_FREE, b->home, b->address, b->requested);
 	b->home->held -= b->size;
 	heap_free_block_locked(h, b, ticket_take(&b->home->stream->tickets));
@@ -337,7 +337,7 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 	for (uint64_t held = saved->held; held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
 		s->slack[slot] = saved->slack[slot];
-		account_alloc(h, SMALL, size - s->slack[slot], size);
+		account_alloc(h, SLOTS, SMALL, size - s->slack[slot], size);
 		ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, slab_slot_address(s, slot), size - s->slack[slot]);
 	}
 	if (s->free)
@@ -357,7 +357,7 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 	pagemap_set_block(&h->pagemap, b->address, b);
 	b->home->held += b->size;
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
-	account_alloc(h, LARGE, saved->requested, b->size);
+	account_alloc(h, BLOCKS, (enum kind)b->kind, saved->requested, b->size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, b->home, b->address, saved->requested);
 	b->frames = saved->frames;
 }

@@ -24,6 +24,7 @@ struct request {
 	uint64_t occupied;           /* bytes that a block of its own would take */
 	uint64_t alignment;
 	unsigned size_class;         /* CLASS_COUNT: a block of its own */
+	enum kind kind;              /* of the windows that it is served from */
 	bool alone;                  /* with driver memory of its own */
 };
 
@@ -39,18 +40,23 @@ static unsigned slot_class(const trz_heap *h, uint64_t size, uint64_t alignment)
 	return c;
 }
 
+/* What a block of its own takes. In windows of small memory it is of whole cells, like a slab, elsewhere longer than
+ * one (pagemap.h), or alone in its granules. */
+static uint64_t block_bytes(const trz_heap *h, const struct request *r)
+{
+	if (r->alone)
+		return isolate_occupied(h, account_rounded(r->size));
+	return r->kind == SMALL ? serve_cells(r->size) : max_u64(account_rounded(r->size), CELL + UNIT);
+}
+
 static struct request make_request(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
 {
-	/* A block of its own is longer than a cell (pagemap.h), or alone in its granules. */
-	unsigned c = slot_class(h, size, alignment);
-	bool alone = h->isolated && c == CLASS_COUNT;
-	return (struct request){.lane = l,
-	                        .size = size,
-	                        .occupied = alone ? isolate_occupied(h, account_rounded(size))
-	                                          : max_u64(account_rounded(size), CELL + UNIT),
-	                        .alignment = alignment,
-	                        .size_class = c,
-	                        .alone = alone};
+	struct request r = {.lane = l, .size = size, .alignment = alignment, .size_class = slot_class(h, size, alignment)};
+	bool medium = size <= h->config.medium_limit && alignment <= CELL && !h->isolated;
+	r.kind = r.size_class < CLASS_COUNT || medium ? SMALL : LARGE;
+	r.alone = h->isolated && r.kind == LARGE;
+	r.occupied = block_bytes(h, &r);
+	return r;
 }
 
 /* What cutting a block and entering it, or a slab in it, can need of the host. */
@@ -65,7 +71,7 @@ static inline bool reserve_nodes_locked(trz_heap *h)
 static inline trz_addr take_slot_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
 {
 	trz_addr address = bin_take_slot(&l->bins[size_class], size);
-	account_alloc(h, SMALL, size, size_classes[size_class].slot_size);
+	account_alloc(h, SLOTS, SMALL, size, size_classes[size_class].slot_size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, size);
 	return address;
 }
@@ -96,11 +102,12 @@ static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 	return take_slot_locked(h, r->lane, r->size_class, r->size);
 }
 
-/* ---- large ---- */
+/* ---- medium and large ---- */
 
+/* Blocks of whole cells begin at cells, which are aligned enough. */
 static uint64_t padded(const struct request *r)
 {
-	return r->alone ? r->occupied : r->occupied + r->alignment - UNIT;
+	return r->alone || r->kind == SMALL ? r->occupied : r->occupied + r->alignment - UNIT;
 }
 
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
@@ -111,30 +118,31 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 	b->uses = NULL;
 	b->frames = 0;
 	pagemap_set_block(&h->pagemap, b->address, b);
-	counter_add(&h->burst_bytes, b->size);
+	if (b->kind == LARGE)
+		counter_add(&h->burst_bytes, b->size);
 	heap_note_least_locked(h);
 	l->held += b->size;
 	l->held_peak = max_u64(l->held_peak, l->held);
-	account_alloc(h, LARGE, size, b->size);
+	account_alloc(h, BLOCKS, (enum kind)b->kind, size, b->size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, b->address, size);
 	return b->address;
 }
 
 /* The best fit among the stream's free blocks; 0: none. */
-static trz_addr fast_large_locked(trz_heap *h, const struct request *r)
+static trz_addr fast_block_locked(trz_heap *h, const struct request *r)
 {
-	struct block *b = LIKELY(!r->alone) ? fit_find(&r->lane->fit[LARGE], padded(r)) : NULL;
+	struct block *b = LIKELY(!r->alone) ? fit_find(&r->lane->fit[r->kind], padded(r)) : NULL;
 	if (!b || !reserve_nodes_locked(h))
 		return 0;
 	counter_add(&h->counters.path_best_fit, 1);
 	trz_addr address = align_up(b->address, r->alignment);
-	b = heap_cut_block_locked(h, b, address, heap_block_size(r->occupied, block_end(b) - address));
+	b = heap_cut_block_locked(h, b, address, heap_block_size(r->kind, r->occupied, block_end(b) - address));
 	return serve_make_live_locked(h, r->lane, r->size, b);
 }
 
 static trz_addr fast_locked(trz_heap *h, const struct request *r)
 {
-	return r->size_class < CLASS_COUNT ? fast_small_locked(h, r) : fast_large_locked(h, r);
+	return r->size_class < CLASS_COUNT ? fast_small_locked(h, r) : fast_block_locked(h, r);
 }
 
 /* ---- hot ---- */
@@ -176,7 +184,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	bool small = r->size_class < CLASS_COUNT;
 	trz_addr address = small ? b->address : place_in(h, r, b);
 	uint64_t size = small ? size_classes[r->size_class].slab_size
-	                      : heap_block_size(r->occupied, block_end(b) - address);
+	                      : heap_block_size(r->kind, r->occupied, block_end(b) - address);
 	if (b->address < address) {
 		struct block *front = b;
 		b = block_split(&h->blocks, front, address - front->address);
@@ -198,9 +206,8 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 
 static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 {
-	bool small = r->size_class < CLASS_COUNT;
-	enum kind kind = small ? SMALL : LARGE;
-	uint64_t bytes = small ? size_classes[r->size_class].slab_size : padded(r);
+	enum kind kind = r->kind;
+	uint64_t bytes = r->size_class < CLASS_COUNT ? size_classes[r->size_class].slab_size : padded(r);
 	heap_lock(h);
 	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
 	heap_unlock(h);
@@ -289,7 +296,7 @@ static unsigned slot_at(const struct slab *s, trz_addr address)
 static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	uint64_t occupied = slab_class(s)->slot_size;
-	account_free(h, SMALL, occupied - s->slack[slot], occupied);
+	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
 	ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
 	ticket_take(&s->home->stream->tickets);
 	if (UNLIKELY(bin_give_slot(&s->home->bins[s->size_class], s, slot)))
@@ -355,7 +362,7 @@ static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struc
 static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	uint64_t occupied = slab_class(s)->slot_size;
-	account_free(h, SMALL, occupied - s->slack[slot], occupied);
+	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
 	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
 	struct pending *p = new_pending_locked(h, occupied);
 	p->slab = s;
@@ -411,11 +418,12 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, 
 		b->home = on;
 		return;
 	}
-	account_free(h, LARGE, b->requested, b->size);
+	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
 	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
 	b->home->held -= b->size;
 	b->home = on;
-	counter_set(&h->burst_bytes, 0);
+	if (b->kind == LARGE)
+		counter_set(&h->burst_bytes, 0);
 }
 
 /* Whether it is not free even when its tickets have passed: other processes use it, or it is theirs. */
@@ -699,7 +707,8 @@ static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_
 	*info = (trz_pointer_info){.base = (void *)b->address,
 	                           .size = b->size,
 	                           .requested = b->requested,
-	                           .stream = b->home->stream->handle};
+	                           .stream = b->home->stream->handle,
+	                           .small = b->kind == SMALL};
 	return true;
 }
 

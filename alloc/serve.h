@@ -7,6 +7,12 @@
 
 #include "heap.h"
 
+/* What a block takes in a window of small memory. */
+static inline uint64_t serve_cells(uint64_t size)
+{
+	return align_up(max_u64(size, 1), CELL);
+}
+
 /* The hot path: a slot of a slab that the stream has open; 0: there is none, or the size (> 0) is not small. One
  * lock, no call. */
 trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size);

@@ -30,7 +30,7 @@ static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr addr
 	if (size > occupied)
 		return TRZ_ERROR_NO_ROOM;
 	s->slack[slot] = (uint16_t)(occupied - size);
-	account_grow(h, SMALL, requested, size, 0);
+	account_grow(h, SLOTS, SMALL, requested, size, 0);
 	note_locked(h, s->home, address, requested, size);
 	return TRZ_OK;
 }
@@ -42,8 +42,9 @@ static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uin
 	b->requested = size;
 	b->home->held += added;
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
-	counter_add(&h->burst_bytes, added);
-	account_grow(h, LARGE, requested, size, added);
+	if (b->kind == LARGE)
+		counter_add(&h->burst_bytes, added);
+	account_grow(h, BLOCKS, (enum kind)b->kind, requested, size, added);
 	note_locked(h, b->home, b->address, requested, size);
 	return TRZ_OK;
 }
@@ -51,13 +52,19 @@ static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uin
 /* Bytes that the block lacks. */
 static uint64_t missing(const struct block *b, uint64_t size)
 {
-	uint64_t occupied = account_rounded(size);
+	uint64_t occupied = b->kind == SMALL ? serve_cells(size) : account_rounded(size);
 	return occupied > b->size ? occupied - b->size : 0;
 }
 
 static struct block *free_behind(const struct block *b)
 {
 	return b->next && b->next->state == BLOCK_FREE && b->next->home == b->home ? b->next : NULL;
+}
+
+/* Large memory has windows of its own. */
+static bool is_too_large(const trz_heap *h, const struct block *b, uint64_t size)
+{
+	return b->kind == SMALL && size > h->config.medium_limit;
 }
 
 /* What needs no growth lock. NO_ROOM: perhaps with it. */
@@ -67,7 +74,7 @@ static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t si
 	struct block *behind = free_behind(b);
 	if (size <= b->requested)
 		return TRZ_OK;
-	if (b->window->foreign || (need && b->window->apart))
+	if (b->window->foreign || (need && (b->window->apart || is_too_large(h, b, size))))
 		return TRZ_ERROR_NO_ROOM;
 	if (!need)
 		return settle_locked(h, b, size, 0);
@@ -75,7 +82,7 @@ static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t si
 		return TRZ_ERROR_NO_ROOM;
 	if (!node_pool_reserve(&h->blocks, 2))
 		return TRZ_ERROR_HOST_MEMORY;
-	need = heap_block_size(need, behind->size);
+	need = heap_block_size((enum kind)b->kind, need, behind->size);
 	heap_cut_block_locked(h, behind, behind->address, need);
 	block_absorb_next(&h->blocks, b);
 	return settle_locked(h, b, size, need);
@@ -160,7 +167,7 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
 	struct block *b = serve_block_locked(h, address);
 	uint64_t need = b ? missing(b, size) : 0;
 	bool at_end = b && need && !b->window->classic && !b->window->apart && !b->window->foreign &&
-	              take_tail_locked(h, b, &tail);
+	              !is_too_large(h, b, size) && take_tail_locked(h, b, &tail);
 	struct window *w = at_end ? b->window : NULL;
 	struct lane *l = at_end ? b->home : NULL;
 	need -= tail ? min_u64(need, tail->size) : 0;

@@ -55,8 +55,9 @@ enum {
 /* Largest request that is not refused at once: no device address space holds more. */
 #define SIZE_LIMIT ((uint64_t)1 << 47)
 
-/* Small requests live in slabs in windows of their own, large ones in others: tiles that hold
- * short-lived slots would otherwise never become wholly free. The values index counters and arrays. */
+/* Small requests live in slabs, medium ones in blocks of whole cells, in the same windows, large ones in others: tiles
+ * that hold what is small and short-lived would otherwise never become wholly free. The values index counters and
+ * arrays. */
 enum kind { SMALL = 0, LARGE = 1, KINDS = 2 };
 
 enum block_state {

@@ -189,7 +189,7 @@ typedef struct trz_pointer_info {
 	size_t requested;       /* bytes asked for */
 	trz_stream stream;      /* the stream it was allocated on */
 	int device;             /* ordinal */
-	bool small;             /* served from a slab */
+	bool small;             /* at most of medium_limit (docs/options.md): counted as of the small pool */
 } trz_pointer_info;
 
 /* Makes an allocation `size` bytes long where it is: its address and content stay, and what is added may be used by
@@ -498,7 +498,7 @@ TRZ_API trz_status trz_snapshot(trz_heap *heap, const char *path);
 typedef struct trz_segment_info {
 	uint64_t address, size;
 	unsigned pool;          /* trz_pool_info.id; 0: none */
-	bool small;             /* holds slabs */
+	bool small;             /* holds slots of slabs, and blocks of at most medium_limit */
 	bool expandable;        /* false: a plain driver allocation */
 } trz_segment_info;
 

@@ -43,7 +43,7 @@ struct counters {
 #undef LEVEL
 #undef COUNT
 #undef SUM
-	counter occupied_bytes[2];   /* slots and blocks that callers hold; [small, large] */
+	counter occupied_bytes[2];   /* by what callers hold: slots, blocks */
 	counter slab_bytes;          /* all slabs */
 	counter pending_slot_bytes;  /* of pending_bytes: slots */
 	counter driver_calls[DRIVER_SLOTS];

@@ -118,7 +118,8 @@ peak to the current value.
 A ✓ under *torch* marks a name that `torch.cuda.memory_stats()` has too, for the same thing. Where the two
 differ in detail:
 
-- the small pool is what slabs serve, up to `small_limit` (docs/options.md); PyTorch draws the line at 1 MiB;
+- the small pool is what the windows of small memory serve: requests up to `medium_limit` (docs/options.md), 1 MiB as in
+  PyTorch;
 - `requested_bytes` falls at the free, as `allocated_bytes` does; PyTorch's falls when the free completes;
 - `segment` counts physical handles; PyTorch's leaves expandable segments out;
 - `num_device_alloc` and `num_device_free` count physical memory made and given back; PyTorch's count each

@@ -31,7 +31,7 @@ static void test_into_a_free_neighbour(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
-	void *p = rig_alloc(&r, MIB(3), NULL), *q = rig_alloc(&r, MIB(20), NULL), *end = rig_alloc(&r, MIB(1), NULL);
+	void *p = rig_alloc(&r, MIB(3), NULL), *q = rig_alloc(&r, MIB(20), NULL), *end = rig_alloc(&r, MIB(2), NULL);
 	rig_free(&r, q);
 	uint64_t calls = rig_calls(&r);
 	assert_ok(sim_stamp(r.s, r.c, NULL, (trz_addr)p, MIB(3), 5));

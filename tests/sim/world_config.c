@@ -15,6 +15,7 @@ static const char *const settings[][5] = {
 	{"", "tile_size:2MiB", "tile_size:4MiB", "tile_size:20MiB", "tile_size:64MiB"},
 	{"", "tile_size_max:2MiB", "tile_size_max:16MiB", "tile_size_max:256MiB", ""},
 	{"", "small_limit:0", "small_limit:512", "small_limit:4KiB", "small_limit:20000"},
+	{"", "medium_limit:0", "medium_limit:100KiB", "medium_limit:16MiB", ""},
 	{"", "slack_per_mille:0", "slack_per_mille:50", "slack_per_mille:300", ""},
 	{"", "churn_per_mille:0", "churn_per_mille:500", "", ""},
 	{"", "window_factor:1", "window_factor:5", "", ""},

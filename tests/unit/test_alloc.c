@@ -238,7 +238,7 @@ static void test_an_aligned_block_at_the_very_end_of_the_memory(void **state)
 static void test_small_limit_zero_makes_everything_a_block(void **state)
 {
 	(void)state;
-	struct rig r = rig_open(GIB(1), "small_limit:0");
+	struct rig r = rig_open(GIB(1), "small_limit:0,medium_limit:0");
 	void *p = rig_alloc(&r, 1, NULL);
 	trz_pointer_info info;
 	assert_ok(trz_query(r.heap, p, &info));

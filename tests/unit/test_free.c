@@ -124,7 +124,7 @@ static void test_query_of_every_place_inside(void **state)
 			assert_in_range(info.size, sizes[i], sizes[i] * 5 / 4 + KIB(32));
 			assert_ptr_equal(info.stream, stream);
 			assert_int_equal(info.device, 0);
-			assert_int_equal(info.small, sizes[i] <= KIB(32));
+			assert_int_equal(info.small, sizes[i] <= MIB(1));
 		}
 		assert_ok(trz_query(r.heap, p + info.size - 1, &info));
 		rig_free(&r, p);

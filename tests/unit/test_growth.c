@@ -31,7 +31,7 @@ static void test_nodes_are_kept_while_the_driver_maps(void **state)
 	void *p, *q;
 	overlay_machine(&o, GIB(2));
 	o.table.map = map_amid_traffic;
-	overlay_open_heap(&o, "tile_size:2MiB,slack_per_mille:1000");
+	overlay_open_heap(&o, "tile_size:2MiB,slack_per_mille:1000,medium_limit:0");
 	p = rig_alloc(&o.rig, MIB(100), NULL);
 	q = rig_alloc(&o.rig, MIB(500), NULL);
 	rig_free(&o.rig, p);

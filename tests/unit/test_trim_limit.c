@@ -109,7 +109,7 @@ static void test_the_scrap_beside_a_trimmed_tile_stays(void **state)
 	(void)state;
 	struct rig r = rig_open(GIB(1), "tile_size:2MiB,tile_size_max:2MiB");
 	void *p = rig_alloc(&r, MIB(2) + KIB(16), NULL);
-	rig_alloc(&r, MIB(1), NULL);
+	rig_alloc(&r, MIB(2), NULL);
 	rig_free(&r, p);
 	rig_sync(&r);
 	size_t released;
