@@ -39,6 +39,8 @@ static trz_status check_slab(const trz_heap *h, const struct block *b, struct su
 	bool listed = false;
 	for (const struct slab *i = s->home->bins[s->size_class].first; i && !listed; i = i->next)
 		listed = i == s;
+	if (b->address % GRANULE + b->size > GRANULE)
+		return CORRUPT("I5", "the slab at %#" PRIx64 " lies across two granules", b->address);
 	if (listed != (s->free != 0))
 		return CORRUPT("I5", "the slab at %#" PRIx64 " is %s its bin, with %s free slots", b->address,
 		               listed ? "in" : "not in", s->free ? "some" : "no");

@@ -89,15 +89,41 @@ static void open_slab_locked(trz_heap *h, const struct request *r, struct block 
 	heap_note_least_locked(h);
 }
 
+/* Where a slab can lie in a block; 0: nowhere. Across two granules, which may be two tiles, it would keep both of them
+ * for the sake of one slot. */
+static trz_addr slab_place(const struct block *b, uint64_t size)
+{
+	trz_addr address = b->address;
+	if (address % GRANULE + size > GRANULE)
+		address = align_up(address, GRANULE);
+	return address + size <= block_end(b) ? address : 0;
+}
+
+/* In so much of whole cells there is a place wherever it begins. */
+static uint64_t slab_room(uint64_t size)
+{
+	return 2 * size - CELL;
+}
+
+/* A free block with a place for a slab: one of the smallest, else one that has it for certain; NULL: none. */
+static struct block *find_for_slab(const struct fit *f, uint64_t size)
+{
+	struct block *b = fit_find(f, size);
+	for (int tries = 0; b && tries < 4; tries++, b = fit_next(f, b))
+		if (slab_place(b, size))
+			return b;
+	return b ? fit_find(f, slab_room(size)) : NULL;
+}
+
 /* A slot of the stream's slabs, or of a new slab in its free blocks; 0: neither. */
 static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 {
 	if (UNLIKELY(!r->lane->bins[r->size_class].first)) {
 		uint64_t size = size_classes[r->size_class].slab_size;
-		struct block *b = fit_find(&r->lane->fit[SMALL], size);
+		struct block *b = find_for_slab(&r->lane->fit[SMALL], size);
 		if (!b || !reserve_nodes_locked(h))
 			return 0;
-		open_slab_locked(h, r, heap_cut_block_locked(h, b, b->address, size));
+		open_slab_locked(h, r, heap_cut_block_locked(h, b, slab_place(b, size), size));
 	}
 	return take_slot_locked(h, r->lane, r->size_class, r->size);
 }
@@ -182,9 +208,9 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	}
 	level_sub(&h->counters.idle_bytes, b->size);
 	bool small = r->size_class < CLASS_COUNT;
-	trz_addr address = small ? b->address : place_in(h, r, b);
-	uint64_t size = small ? size_classes[r->size_class].slab_size
-	                      : heap_block_size(r->kind, r->occupied, block_end(b) - address);
+	uint64_t slab = small ? size_classes[r->size_class].slab_size : 0;
+	trz_addr address = small ? slab_place(b, slab) : place_in(h, r, b);
+	uint64_t size = small ? slab : heap_block_size(r->kind, r->occupied, block_end(b) - address);
 	if (b->address < address) {
 		struct block *front = b;
 		b = block_split(&h->blocks, front, address - front->address);
@@ -207,7 +233,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 {
 	enum kind kind = r->kind;
-	uint64_t bytes = r->size_class < CLASS_COUNT ? size_classes[r->size_class].slab_size : padded(r);
+	uint64_t bytes = r->size_class < CLASS_COUNT ? slab_room(size_classes[r->size_class].slab_size) : padded(r);
 	heap_lock(h);
 	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
 	heap_unlock(h);
