@@ -42,21 +42,26 @@ static unsigned slot_class(const trz_heap *h, uint64_t size, uint64_t alignment)
 
 /* What a block of its own takes. In windows of small memory it is of whole cells, like a slab, elsewhere longer than
  * one (pagemap.h), or alone in its granules. */
-static uint64_t block_bytes(const trz_heap *h, const struct request *r)
+static inline uint64_t block_bytes(const trz_heap *h, uint64_t size, enum kind kind, bool alone)
 {
-	if (r->alone)
-		return isolate_occupied(h, account_rounded(r->size));
-	return r->kind == SMALL ? serve_cells(r->size) : max_u64(account_rounded(r->size), CELL + UNIT);
+	if (UNLIKELY(alone))
+		return isolate_occupied(h, account_rounded(size));
+	return kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
 }
 
-static struct request make_request(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
+static inline struct request make_request(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
 {
-	struct request r = {.lane = l, .size = size, .alignment = alignment, .size_class = slot_class(h, size, alignment)};
+	unsigned c = slot_class(h, size, alignment);
 	bool medium = size <= h->config.medium_limit && alignment <= CELL && !h->isolated;
-	r.kind = r.size_class < CLASS_COUNT || medium ? SMALL : LARGE;
-	r.alone = h->isolated && r.kind == LARGE;
-	r.occupied = block_bytes(h, &r);
-	return r;
+	enum kind kind = c < CLASS_COUNT || medium ? SMALL : LARGE;
+	bool alone = h->isolated && kind == LARGE;
+	return (struct request){.lane = l,
+	                        .size = size,
+	                        .occupied = block_bytes(h, size, kind, alone),
+	                        .alignment = alignment,
+	                        .size_class = c,
+	                        .kind = kind,
+	                        .alone = alone};
 }
 
 /* What cutting a block and entering it, or a slab in it, can need of the host. */
