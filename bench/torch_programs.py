@@ -6,9 +6,9 @@
 
 DIR is what `terrazzo sim --setup DIR --with transformers` made. The ways take turns, N rounds (1), one process at a
 time. For each program: allocations and kernels, which must be the same each way; what is allocated and reserved at the
-peak; the program's processor time, imports left out: the median of the rounds, with the least and the most. Exit status
-1 where a run fails, something is not allowed (violations), counts differ, or terrazzo's reserved / allocated is more
-than 0.01 above that of expandable segments.
+peak; processor time of the process, with the least and the most of the rounds, and of the program in it without imports
+and the start of CUDA: medians, then multiples of native's. Exit status 1 where a run fails, something is not allowed
+(violations), counts differ, or terrazzo's reserved / allocated is more than 0.01 above that of expandable segments.
 """
 import argparse
 import json
@@ -65,14 +65,19 @@ def wrong_with(rows):
     return texts
 
 
+def median(runs, key):
+    return statistics.median(run[key] for run in runs)
+
+
 def print_rows(name, rows):
-    base = statistics.median(run["cpu_seconds"] for run in rows["native"])
+    process, program = (median(rows["native"], key) for key in ("process_cpu_seconds", "program_cpu_seconds"))
     for way in WAYS:
-        first, times = rows[way][0], sorted(run["cpu_seconds"] for run in rows[way])
-        middle = statistics.median(times)
+        first, times = rows[way][0], sorted(run["process_cpu_seconds"] for run in rows[way])
+        middle, inner = statistics.median(times), median(rows[way], "program_cpu_seconds")
         print(f"{name:<20} {way:<10} {first['allocations']:>8} {first['kernels']:>8} "
               f"{first['allocated_bytes'] / 2**30:>9.2f} {first['reserved_bytes'] / 2**30:>8.2f} {ratio(first):>7.4f} "
-              f"{middle:>8.2f} {times[0]:>7.2f} {times[-1]:>7.2f} {middle / base:>6.3f}", flush=True)
+              f"{middle:>8.2f} {times[0]:>7.2f} {times[-1]:>7.2f} {middle / process:>6.3f} {inner:>8.2f} "
+              f"{inner / program:>6.3f}", flush=True)
 
 
 def main():
@@ -87,7 +92,7 @@ def main():
     if unknown:
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     print(f"{'program':<20} {'allocator':<10} {'allocs':>8} {'kernels':>8} {'allocated':>9} {'reserved':>8} "
-          f"{'ratio':>7} {'cpu s':>8} {'least':>7} {'most':>7} {'x':>6}", flush=True)
+          f"{'ratio':>7} {'cpu s':>8} {'least':>7} {'most':>7} {'x':>6} {'program':>8} {'x':>6}", flush=True)
     found, missed = {}, 0
     for name in args.names or NAMES:
         try:
