@@ -200,31 +200,35 @@ static void report(const struct load *l, struct target *own, double *own_ns, dou
 
 static void measure(const struct load *l)
 {
-	struct target own, noted, peer;  /* what a history has left in a heap would cost the passes without one */
+	struct target own, noted, stacked, peer;  /* what a history leaves in a heap would cost the passes without one */
 	double own_ns[PASSES], history_ns[PASSES], stacks_ns[PASSES], peer_ns[PASSES];
 	bool with_peer = l->most <= MIB(1);  /* beyond, the peer would take that much host memory */
 	make_pattern(l);
 	open_target(&own, l, false);
 	open_target(&noted, l, false);
+	open_target(&stacked, l, false);
 	open_target(&peer, l, true);
 	for (size_t i = 0; i < l->live; i++) {
 		own.held[i] = take(&own, sizes[i]);
 		noted.held[i] = take(&noted, sizes[i]);
+		stacked.held[i] = take(&stacked, sizes[i]);
 		peer.held[i] = with_peer ? take(&peer, sizes[i]) : NULL;
 	}
 	pass(&own, l);  /* warms up */
 	pass(&noted, l);
+	pass(&stacked, l);
 	uint64_t calls = memory_calls(&own);
 	const struct load few = {l->name, l->least, l->most, l->live, l->pairs / 20};  /* stacks take long */
 	for (int i = 0; i < PASSES; i++) {
 		own_ns[i] = pass(&own, l);
 		history_ns[i] = pass_with_history(&noted, l, NULL);
-		stacks_ns[i] = pass_with_history(&noted, &few, trz_native_frames);
+		stacks_ns[i] = pass_with_history(&stacked, &few, trz_native_frames);
 		peer_ns[i] = with_peer ? pass(&peer, l) : 0;
 	}
 	report(l, &own, own_ns, history_ns, stacks_ns, peer_ns, memory_calls(&own) - calls);
 	close_target(&own, l);
 	close_target(&noted, l);
+	close_target(&stacked, l);
 	close_target(&peer, l);
 }
 
