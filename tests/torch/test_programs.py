@@ -154,6 +154,7 @@ class Observed(Case):
         self.assertIn(address, made)
         self.assertIn(address, freed)
 
+    @unittest.skipUnless(hasattr(torch._C, "_cuda_memoryMetadataSupported"), "this PyTorch has no such function")
     def test_metadata_of_memory_is_supported(self):
         self.assertTrue(torch._C._cuda_memoryMetadataSupported())
         torch.cuda.memory._set_memory_metadata("here")
