@@ -43,6 +43,12 @@ class Ways(unittest.TestCase):
             path = os.pathsep.join([str(INJECT), folder, os.environ.get("PYTHONPATH", "")])
             self.check(WHO, "mine\nterrazzo", PYTHONPATH=path, TERRAZZO="1")
 
+    def test_a_program_without_pytorch_is_left_alone(self):
+        path = os.pathsep.join([str(INJECT), os.environ.get("PYTHONPATH", "")])
+        self.check("import sys; print('torch' in sys.modules)", "False", PYTHONPATH=path, TERRAZZO="1")
+        line = (ROOT / "python" / "terrazzo.pth").read_text()
+        self.check(f"exec({line!r})\nimport sys; print('torch' in sys.modules)", "False", TERRAZZO="1")
+
     def test_the_simulator_s_own_is_run_too(self):
         simulator = ROOT / "python" / "terrazzo" / "sim" / "inject"
         for order in ([INJECT, simulator], [simulator, INJECT]):

@@ -20,7 +20,7 @@ def run_next():
 
 def activate():
     sys.path.append(PACKAGES)  # last, so that an installed package comes first
-    from terrazzo.torch import autoload
+    from terrazzo import autoload
     autoload.activate()
 
 
