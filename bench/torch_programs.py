@@ -91,6 +91,8 @@ def main():
     unknown = set(args.names) - set(NAMES)
     if unknown:
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    # As pip does for what it installs.
+    subprocess.run([Path(args.env) / "bin" / "python", "-m", "compileall", "-q", SOURCE / "python"], check=True)
     print(f"{'program':<20} {'allocator':<10} {'allocs':>8} {'kernels':>8} {'allocated':>9} {'reserved':>8} "
           f"{'ratio':>7} {'cpu s':>8} {'least':>7} {'most':>7} {'x':>6} {'program':>8} {'x':>6}", flush=True)
     found, missed = {}, 0
