@@ -93,6 +93,11 @@ trz_status api_check_process(const trz_heap *h)
 	                h->driver.device);
 }
 
+trz_status api_check_heap(const char *function, const trz_heap *h)
+{
+	return h ? api_check_process(h) : api_is_null(function, "heap");
+}
+
 trz_status api_dead(const trz_heap *h)
 {
 	return trz_fail(TRZ_ERROR_CONTEXT_DEAD,
@@ -322,9 +327,7 @@ trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
 
 trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 {
-	if (!h)
-		return api_is_null("trz_stream_retire", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_stream_retire", h);
 	if (usable != TRZ_OK)
 		return usable;
 	if (is_legacy(stream))
@@ -385,9 +388,7 @@ trz_status trz_query_mapping(trz_heap *h, const void *address, trz_segment_info 
 trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 {
 	uint64_t bytes = 0;
-	if (!h)
-		return api_is_null("trz_trim", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_trim", h);
 	if (usable != TRZ_OK)
 		return usable;
 	if (released)
@@ -409,9 +410,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 
 trz_status trz_poll(trz_heap *h)
 {
-	if (!h)
-		return api_is_null("trz_poll", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_poll", h);
 	if (usable != TRZ_OK)
 		return usable;
 	if (driver_is_dead(&h->driver))
@@ -459,9 +458,7 @@ trz_status trz_last_oom(trz_heap *h, trz_oom_info *info)
 
 trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *user)
 {
-	if (!h)
-		return api_is_null("trz_set_oom_callback", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_set_oom_callback", h);
 	if (usable != TRZ_OK)
 		return usable;
 	pthread_mutex_lock(&h->oom_lock);
@@ -473,9 +470,7 @@ trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *u
 
 trz_status trz_set_map_callback(trz_heap *h, trz_map_callback *callback, void *user)
 {
-	if (!h)
-		return api_is_null("trz_set_map_callback", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_set_map_callback", h);
 	if (usable != TRZ_OK)
 		return usable;
 	trz_capture_mode mode = heap_lock_growth(h);
@@ -510,9 +505,7 @@ trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
 
 trz_status trz_reset_peaks(trz_heap *h)
 {
-	if (!h)
-		return api_is_null("trz_reset_peaks", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_reset_peaks", h);
 	if (usable != TRZ_OK)
 		return usable;
 	inspect_reset_peaks(h);
@@ -521,9 +514,7 @@ trz_status trz_reset_peaks(trz_heap *h)
 
 trz_status trz_history_start(trz_heap *h, size_t events)
 {
-	if (!h)
-		return api_is_null("trz_history_start", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_history_start", h);
 	if (usable != TRZ_OK)
 		return usable;
 	if (events == 0 || events > (size_t)1 << 24)
@@ -534,9 +525,7 @@ trz_status trz_history_start(trz_heap *h, size_t events)
 
 trz_status trz_history_stop(trz_heap *h)
 {
-	if (!h)
-		return api_is_null("trz_history_stop", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_history_stop", h);
 	if (usable != TRZ_OK)
 		return usable;
 	return inspect_history(h, 0);
@@ -544,9 +533,7 @@ trz_status trz_history_stop(trz_heap *h)
 
 trz_status trz_set_frame_callback(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user)
 {
-	if (!h)
-		return api_is_null("trz_set_frame_callback", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_set_frame_callback", h);
 	if (usable != TRZ_OK)
 		return usable;
 	frames_set(h, callback, text, user);
@@ -580,9 +567,7 @@ trz_status trz_walk(trz_heap *h, const trz_visitor *visitor)
 
 trz_status trz_check(trz_heap *h)
 {
-	if (!h)
-		return api_is_null("trz_check", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_check", h);
 	if (usable != TRZ_OK)
 		return usable;
 	return check_heap(h);

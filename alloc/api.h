@@ -16,6 +16,9 @@ trz_status api_dead(const trz_heap *h);
 /* Whether the heap can be asked for anything: SHUTDOWN, where a child has inherited it. */
 trz_status api_check_process(const trz_heap *h);
 
+/* The same, where there may be no heap. */
+trz_status api_check_heap(const char *function, const trz_heap *h);
+
 /* The status of a failed free again, or WRONG_DEVICE with the owner's name where another heap has the pointer. */
 trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
 

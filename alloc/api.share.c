@@ -70,9 +70,7 @@ trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t 
 
 trz_status trz_enable_peer(trz_heap *h, int device, bool on)
 {
-	if (!h)
-		return api_is_null("trz_enable_peer", "heap");
-	trz_status usable = api_check_process(h);
+	trz_status usable = api_check_heap("trz_enable_peer", h);
 	if (usable != TRZ_OK)
 		return usable;
 	return driver_is_dead(&h->driver) ? api_dead(h) : share_enable_peer(h, device, on);

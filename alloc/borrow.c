@@ -109,12 +109,6 @@ static trz_event exact_event_locked(const struct tickets *t, uint64_t sequence)
 	return NULL;
 }
 
-static bool is_capturing(trz_heap *h, const struct stream *s)
-{
-	trz_capture_status status;
-	return driver_stream_capture(&h->driver, s->handle, &status, NULL) != TRZ_OK || status != TRZ_CAPTURE_NONE;
-}
-
 static void note_wait_locked(trz_heap *h, const struct stream *s, const struct stream *awaited)
 {
 	counter_add(&h->counters.waits_inserted, 1);
@@ -294,7 +288,7 @@ static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind,
 
 void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
 {
-	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || is_capturing(h, l->stream))
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || heap_is_captured(h, l->stream->handle))
 		return;
 	uint64_t taken = wait_for_free_blocks(h, l, kind, bytes);
 	if (taken < bytes)

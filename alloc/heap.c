@@ -429,7 +429,7 @@ trz_status heap_take_event(trz_heap *h, trz_event *event)
 	return TRZ_OK;
 }
 
-static bool is_captured(trz_heap *h, trz_stream handle)
+bool heap_is_captured(trz_heap *h, trz_stream handle)
 {
 	trz_capture_status capture;
 	return driver_stream_capture(&h->driver, handle, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE;
@@ -439,7 +439,7 @@ static bool is_captured(trz_heap *h, trz_stream handle)
  * question was asked: none is recorded once such a capture has been announced. */
 bool heap_may_record(trz_heap *h, trz_stream handle)
 {
-	return !(is_legacy(handle) && atomic_load(&h->announced)) && !is_captured(h, handle);
+	return !(is_legacy(handle) && atomic_load(&h->announced)) && !heap_is_captured(h, handle);
 }
 
 /* Another thread may begin a capture between the question and the record: an event that has become part of it must
@@ -452,7 +452,7 @@ trz_event heap_record_event(trz_heap *h, const struct stream *s)
 	if (!heap_may_record(h, handle) || heap_take_event(h, &event) != TRZ_OK)
 		return NULL;
 	bool recorded = driver_event_record(&h->driver, event, handle) == TRZ_OK;
-	if (recorded && !(atomic_load_explicit(&h->diverting, memory_order_acquire) && is_captured(h, handle)))
+	if (recorded && !(atomic_load_explicit(&h->diverting, memory_order_acquire) && heap_is_captured(h, handle)))
 		return event;
 	heap_return_event(h, event);
 	return NULL;

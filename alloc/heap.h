@@ -272,6 +272,10 @@ bool heap_reaches_stream(trz_heap *h, const struct stream *s);
 /* An event, of the pool or a new one. */
 trz_status heap_take_event(trz_heap *h, trz_event *event);
 
+/* Whether a stream is being captured, has been in a capture that is broken, or the driver does not say: for the legacy
+ * default stream, while a blocking stream of its context is captured. */
+bool heap_is_captured(trz_heap *h, trz_stream handle);
+
 /* Whether an event can be recorded on a stream without becoming part of a capture, or breaking one. */
 bool heap_may_record(trz_heap *h, trz_stream handle);
 

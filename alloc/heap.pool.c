@@ -206,24 +206,20 @@ static void await_known_streams(trz_heap *h, struct pool *p)
 }
 
 /* Whether the stream is being captured; of what this thread cannot ask the legacy default stream tells. */
-static bool is_captured(trz_heap *h, const struct stream *s)
+static bool is_known_captured(trz_heap *h, const struct stream *s)
 {
-	trz_capture_status status;
-	if (s->thread_bound || atomic_load_explicit(&s->retired, memory_order_acquire))
-		return false;
-	return driver_stream_capture(&h->driver, s->handle, &status, NULL) != TRZ_OK || status != TRZ_CAPTURE_NONE;
+	return !s->thread_bound && !atomic_load_explicit(&s->retired, memory_order_acquire) &&
+	       heap_is_captured(h, s->handle);
 }
 
 /* Whether some stream of the context is being captured, or soon will be, as far as that can be known: where a
  * diversion has announced it, on blocking streams, on streams that the heap knows. */
 static bool may_be_captured(trz_heap *h)
 {
-	trz_capture_status status;
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
-	bool captured = atomic_load(&h->capturing) ||
-	                driver_stream_capture(&h->driver, NULL, &status, NULL) != TRZ_OK || status != TRZ_CAPTURE_NONE;
+	bool captured = atomic_load(&h->capturing) || heap_is_captured(h, NULL);
 	for (unsigned i = 0; i < streams && !captured; i++)
-		captured = is_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed));
+		captured = is_known_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed));
 	return captured;
 }
 

@@ -155,18 +155,12 @@ static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct
 	return NULL;
 }
 
-static bool is_capturing(trz_heap *h, const struct stream *s)
-{
-	trz_capture_status status;
-	return driver_stream_capture(&h->driver, s->handle, &status, NULL) != TRZ_OK || status != TRZ_CAPTURE_NONE;
-}
-
 /* The event was recorded in a free, so it covers nothing that came after it (law 8); while somebody waits for it, it
  * stays queued. */
 bool isolate_wait(trz_heap *h, const struct lane *l)
 {
 	struct ticket_event event;
-	if (is_capturing(h, l->stream))
+	if (heap_is_captured(h, l->stream->handle))
 		return false;
 	heap_lock(h);
 	struct stream *s = awaitable_locked(h, l, &event);

@@ -104,6 +104,22 @@ trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot)
 	                   hit->mode == TRZ_CAPTURE_GLOBAL ? "global" : "thread-local");
 }
 
+/* Invalidates the captures that streams of a context, or its blocking ones, take part in; returns one of these
+ * streams, NULL: there is none. */
+static const struct sim_lane *break_captures(sim *s, const struct sim_context *context, bool blocking)
+{
+	const struct sim_lane *hit = NULL;
+	struct sim_capture *c;
+	LIST_FOREACH(c, &s->captures, link) {
+		const struct sim_lane *lane = lane_on(c, 0, context, blocking);
+		if (!lane)
+			continue;
+		sim_capture_invalidate(c);
+		hit = lane;
+	}
+	return hit;
+}
+
 trz_status sim_capture_touch(sim *s, const struct sim_stream *st)
 {
 	if (st->capture && st->capture->invalidated)
@@ -111,15 +127,7 @@ trz_status sim_capture_touch(sim *s, const struct sim_stream *st)
 		                  (unsigned long long)st->id);
 	if (st != st->context->legacy)
 		return TRZ_OK;
-	const struct sim_lane *hit = NULL;
-	struct sim_capture *c;
-	LIST_FOREACH(c, &s->captures, link) {
-		const struct sim_lane *lane = lane_on(c, 0, st->context, true);
-		if (!lane)
-			continue;
-		sim_capture_invalidate(c);
-		hit = lane;
-	}
+	const struct sim_lane *hit = break_captures(s, st->context, true);
 	if (!hit)
 		return TRZ_OK;
 	return sim_violate(s, TRZ_ERROR_CAPTURE,
@@ -146,15 +154,7 @@ trz_status sim_capture_sync(sim *s, int device, const struct sim_stream *st)
 
 trz_status sim_capture_record_all(sim *s, const struct sim_context *context)
 {
-	const struct sim_lane *hit = NULL;
-	struct sim_capture *c;
-	LIST_FOREACH(c, &s->captures, link) {
-		const struct sim_lane *lane = lane_on(c, 0, context, false);
-		if (!lane)
-			continue;
-		sim_capture_invalidate(c);
-		hit = lane;
-	}
+	const struct sim_lane *hit = break_captures(s, context, false);
 	if (!hit)
 		return TRZ_OK;
 	return sim_violate(s, TRZ_ERROR_CAPTURE, "record of an event of a context of which stream %llu is captured",
