@@ -6,8 +6,6 @@ and, where TERRAZZO_SIM_HOLDERS asks for it, PyTorch's own history of allocation
 folder TERRAZZO_SIM_REPORT. The sitecustomize module that is next on the path is run as well, if there is one.
 """
 import atexit
-import importlib.abc
-import importlib.machinery
 import importlib.util
 import json
 import os
@@ -18,14 +16,6 @@ FOLDER = os.environ.get("TERRAZZO_SIM_REPORT")
 HERE = os.path.dirname(os.path.abspath(__file__))
 HOLDERS, HISTORY, FRAMES = 10, 4_000_000, 40
 NO_FRAME = "no Python frame (backward of autograd)"
-
-
-def run_next():
-    path = [os.path.abspath(entry) for entry in sys.path]
-    after = sys.path[path.index(HERE) + 1:] if HERE in path else []
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", after)
-    if spec and spec.loader:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 def is_library(filename):
@@ -164,30 +154,22 @@ class Recorder:
         os.replace(path + ".part", path)
 
 
-class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds torch as the others would, and registers once its module has run."""
-
-    def find_spec(self, name, path, target=None):
-        if name != "torch":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec and spec.loader:
-            self.loader, spec.loader = spec.loader, self
-        return spec
-
-    def create_module(self, spec):
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module):
-        module.__spec__.loader = module.__loader__ = self.loader
-        self.loader.exec_module(module)
-        try:
-            Recorder(module)
-        except Exception as error:  # a version of PyTorch that differs: the program must run all the same
-            print(f"terrazzo: PyTorch's own figures are not recorded: {error}", file=sys.stderr)
+def record(torch):
+    try:
+        Recorder(torch)
+    except Exception as error:  # a version of PyTorch that differs: the program must run all the same
+        print(f"terrazzo: PyTorch's own figures are not recorded: {error}", file=sys.stderr)
 
 
+def load_startup():
+    folder = os.path.dirname(os.path.dirname(HERE))
+    spec = importlib.util.spec_from_file_location("terrazzo_startup", os.path.join(folder, "startup.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+startup = load_startup()
 if FOLDER:
-    sys.meta_path.insert(0, AfterImport())
-run_next()
+    sys.meta_path.insert(0, startup.AfterTorch(record))
+startup.run_next(HERE)
