@@ -84,6 +84,21 @@ static void test_a_free_on_a_captured_stream(void **state)
 static struct overlay racing;
 static trz_stream about_to_begin;
 
+/* The capture has come to no harm; nothing is left of it and its pool. */
+static void end_unharmed(struct rig *r, trz_stream stream, trz_pool *pool)
+{
+	sim_graph graph;
+	assert_int_equal(status_of(r, stream), TRZ_CAPTURE_ACTIVE);
+	assert_ok(sim_capture_end(r->s, r->c, stream, &graph));
+	assert_ok(trz_pool_end(r->heap, pool));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	assert_ok(trz_pool_release(r->heap, pool));
+	rig_sync(r);
+	assert_ok(trz_trim(r->heap, 0, NULL));
+	assert_int_equal(rig_stat(r, "reserved_bytes.all.current"), 0);
+	rig_close(r);
+}
+
 static trz_status begin_and_record(void *self, trz_context context, trz_event event, trz_stream stream)
 {
 	if (stream == about_to_begin) {
@@ -96,7 +111,6 @@ static trz_status begin_and_record(void *self, trz_context context, trz_event ev
 static void test_a_capture_that_begins_meanwhile(void **state)
 {
 	(void)state;
-	sim_graph graph;
 	trz_pool *pool;
 	overlay_machine(&racing, GIB(1));
 	racing.table.event_record = begin_and_record;
@@ -112,15 +126,7 @@ static void test_a_capture_that_begins_meanwhile(void **state)
 	assert_null(about_to_begin);
 	assert_ok(trz_poll(r->heap));
 	rig_check(r);
-	assert_int_equal(status_of(r, stream), TRZ_CAPTURE_ACTIVE);
-	assert_ok(sim_capture_end(r->s, r->c, stream, &graph));
-	assert_ok(trz_pool_end(r->heap, pool));
-	assert_ok(sim_graph_destroy(r->s, r->c, graph));
-	assert_ok(trz_pool_release(r->heap, pool));
-	rig_sync(r);
-	assert_ok(trz_trim(r->heap, 0, NULL));
-	assert_int_equal(rig_stat(r, "reserved_bytes.all.current"), 0);
-	rig_close(r);
+	end_unharmed(r, stream, pool);
 }
 
 static trz_status ask_and_begin(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
@@ -138,7 +144,6 @@ static trz_status ask_and_begin(void *self, trz_context context, trz_stream stre
 static void test_a_capture_that_a_free_would_break(void **state)
 {
 	(void)state;
-	sim_graph graph;
 	trz_pool *pool;
 	trz_stream stream;
 	overlay_machine(&racing, GIB(1));
@@ -155,15 +160,7 @@ static void test_a_capture_that_a_free_would_break(void **state)
 	if (about_to_begin)
 		assert_ok(sim_capture_begin(r->s, r->c, stream, TRZ_CAPTURE_GLOBAL));
 	about_to_begin = NULL;
-	assert_int_equal(status_of(r, stream), TRZ_CAPTURE_ACTIVE);
-	assert_ok(sim_capture_end(r->s, r->c, stream, &graph));
-	assert_ok(trz_pool_end(r->heap, pool));
-	assert_ok(sim_graph_destroy(r->s, r->c, graph));
-	assert_ok(trz_pool_release(r->heap, pool));
-	rig_sync(r);
-	assert_ok(trz_trim(r->heap, 0, NULL));
-	assert_int_equal(rig_stat(r, "reserved_bytes.all.current"), 0);
-	rig_close(r);
+	end_unharmed(r, stream, pool);
 }
 
 int main(void)
