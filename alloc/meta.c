@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Metadata memory. jemalloc is used through its mallocx interface only, on an arena of our own and without
+ * Metadata memory. jemalloc is used through its mallocx interface only, on an arena over memory of our own and without
  * thread caches: nothing of a heap is left in a thread that ends, and the host program's malloc stays what
  * it was.
  */
@@ -12,15 +12,12 @@
 
 #if TRZ_META_JEMALLOC
 #include <jemalloc/jemalloc.h>
-
-/* Read by jemalloc at its first use. On huge pages a heap's growth takes few page faults, which a request in a hundred
- * thousand would pay with microseconds, and few entries of the TLB. */
-const char *trz_je_malloc_conf = "thp:always";
+#include <sys/mman.h>
 #else
 #include <stdlib.h>
 #endif
 
-enum { META_ALIGN = 64, POOL_CHUNK_BYTES = 16384 };
+enum { META_ALIGN = 64, POOL_CHUNK_BYTES = 65536, HUGE_PAGE = 2 << 20, RANGE_BYTES = 64 << 20 };
 
 /* Stands before every allocation. */
 struct meta_chunk {
@@ -29,29 +26,134 @@ struct meta_chunk {
 	size_t size;
 };
 
+static void spin_lock(atomic_flag *lock)
+{
+	while (atomic_flag_test_and_set_explicit(lock, memory_order_acquire))
+		;
+}
+
+static void spin_unlock(atomic_flag *lock)
+{
+	atomic_flag_clear_explicit(lock, memory_order_release);
+}
+
 #if TRZ_META_JEMALLOC
+
+enum { RANGES_MOST = 16 };
+
+/* Where the arena's memory lies: ranges of the host's addresses, each used from its beginning on, in huge pages where
+ * the host has them. A heap that grows then takes few page faults, each of which a request would pay with
+ * microseconds, and few entries of the TLB. Ranges go with the heap: the arena never returns memory. */
+struct host {
+	extent_hooks_t hooks;        /* jemalloc knows the host by its address: the first member */
+	unsigned arena;
+	atomic_flag lock;            /* guards the rest */
+	char *top, *end;             /* what is left of the newest range */
+	unsigned count;
+	struct {
+		void *base;
+		size_t size;
+	} ranges[RANGES_MOST];
+};
+
+static void *map_host(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* Begins a range with room for `least` bytes, and for more where the host allows. */
+static bool begin_range(struct host *host, size_t least)
+{
+	if (host->count == RANGES_MOST)
+		return false;
+	size_t size = max_u64((uint64_t)RANGE_BYTES << host->count, least + HUGE_PAGE);
+	void *base = map_host(size);
+	if (!base)
+		base = map_host(size = least + HUGE_PAGE);
+	if (!base)
+		return false;
+	host->ranges[host->count].base = base;
+	host->ranges[host->count++].size = size;
+	host->top = (char *)align_up((uintptr_t)base, HUGE_PAGE);
+	host->end = (char *)base + size;
+	madvise(host->top, (size_t)(host->end - host->top), MADV_HUGEPAGE);  /* a host without them has small ones */
+	return true;
+}
+
+static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t size, size_t alignment, bool *zero, bool *commit,
+                          unsigned arena)
+{
+	struct host *host = (struct host *)hooks;
+	(void)arena;
+	if (wanted || size + alignment < size)
+		return NULL;
+	spin_lock(&host->lock);
+	char *p = (char *)align_up((uintptr_t)host->top, alignment);
+	bool room = host->top && size <= (size_t)(host->end - host->top) && p + size <= host->end;
+	if (!room && (room = begin_range(host, size + alignment)))
+		p = (char *)align_up((uintptr_t)host->top, alignment);
+	if (room)
+		host->top = p + size;
+	spin_unlock(&host->lock);
+	*zero = *commit = true;
+	return room ? p : NULL;
+}
+
+static bool extent_split(extent_hooks_t *hooks, void *p, size_t size, size_t a, size_t b, bool committed,
+                         unsigned arena)
+{
+	(void)hooks, (void)p, (void)size, (void)a, (void)b, (void)committed, (void)arena;
+	return false;  /* no objection */
+}
+
+static bool extent_merge(extent_hooks_t *hooks, void *a, size_t a_size, void *b, size_t b_size, bool committed,
+                         unsigned arena)
+{
+	(void)hooks, (void)a, (void)a_size, (void)b, (void)b_size, (void)committed, (void)arena;
+	return false;
+}
+
+static void unmap_host(struct host *host)
+{
+	for (unsigned i = 0; i < host->count; i++)
+		munmap(host->ranges[i].base, host->ranges[i].size);
+	munmap(host, sizeof *host);
+}
 
 static bool host_open(struct meta *m)
 {
-	size_t length = sizeof m->arena;
-	return trz_je_mallctl("arenas.create", &m->arena, &length, NULL, 0) == 0;
+	struct host *host = map_host(sizeof *host);
+	if (!host)
+		return false;
+	host->hooks = (extent_hooks_t){.alloc = extent_alloc, .split = extent_split, .merge = extent_merge};
+	atomic_flag_clear(&host->lock);
+	extent_hooks_t *hooks = &host->hooks;
+	size_t length = sizeof host->arena;
+	if (trz_je_mallctl("arenas.create", &host->arena, &length, &hooks, sizeof hooks) != 0) {
+		unmap_host(host);
+		return false;
+	}
+	m->host = host;
+	return true;
 }
 
 static void host_close(struct meta *m)
 {
 	char name[48] = "arena.";
-	unsigned n = m->arena, digits = 1;
+	unsigned n = m->host->arena, digits = 1;
 	for (unsigned x = n; x >= 10; x /= 10)
 		digits++;
 	for (unsigned i = digits; i > 0; i--, n /= 10)
 		name[5 + i] = (char)('0' + n % 10);
 	strcpy(name + 6 + digits, ".destroy");
 	trz_je_mallctl(name, NULL, NULL, NULL, 0);
+	unmap_host(m->host);
 }
 
 static int host_flags(const struct meta *m)
 {
-	return MALLOCX_ARENA(m->arena) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(META_ALIGN);
+	return MALLOCX_ARENA(m->host->arena) | MALLOCX_TCACHE_NONE | MALLOCX_ALIGN(META_ALIGN);
 }
 
 static void *host_alloc(struct meta *m, size_t size)
@@ -68,7 +170,7 @@ static void host_free(struct meta *m, void *p)
 
 static bool host_open(struct meta *m)
 {
-	m->arena = 0;
+	m->host = NULL;
 	return true;
 }
 
@@ -91,17 +193,6 @@ static void host_free(struct meta *m, void *p)
 }
 
 #endif
-
-static void chunks_lock(struct meta *m)
-{
-	while (atomic_flag_test_and_set_explicit(&m->lock, memory_order_acquire))
-		;
-}
-
-static void chunks_unlock(struct meta *m)
-{
-	atomic_flag_clear_explicit(&m->lock, memory_order_release);
-}
 
 bool meta_open(struct meta *m)
 {
@@ -127,13 +218,13 @@ void *meta_alloc(struct meta *m, size_t size)
 	if (!c)
 		return NULL;
 	c->size = size;
-	chunks_lock(m);
+	spin_lock(&m->lock);
 	c->next = m->chunks;
 	c->link = &m->chunks;
 	if (c->next)
 		c->next->link = &c->next;
 	m->chunks = c;
-	chunks_unlock(m);
+	spin_unlock(&m->lock);
 	atomic_fetch_add_explicit(&m->bytes, sizeof *c + size, memory_order_relaxed);
 	return c + 1;
 }
@@ -144,11 +235,11 @@ void meta_free(struct meta *m, void *p)
 		return;
 	struct meta_chunk *c = (struct meta_chunk *)p - 1;
 	atomic_fetch_sub_explicit(&m->bytes, sizeof *c + c->size, memory_order_relaxed);
-	chunks_lock(m);
+	spin_lock(&m->lock);
 	*c->link = c->next;
 	if (c->next)
 		c->next->link = c->link;
-	chunks_unlock(m);
+	spin_unlock(&m->lock);
 	host_free(m, c);
 }
 
@@ -159,13 +250,16 @@ void node_pool_init(struct node_pool *p, struct meta *m, size_t node_size)
 
 bool node_pool_reserve_slow(struct node_pool *p, size_t count)
 {
-	while (p->available < count) {
-		size_t nodes = POOL_CHUNK_BYTES / p->node_size + 1;
-		char *chunk = meta_alloc(p->meta, nodes * p->node_size);
-		if (!chunk)
-			return false;
-		for (size_t i = nodes; i-- > 0;)
-			node_pool_give(p, chunk + i * p->node_size);
+	size_t nodes = max_u64(POOL_CHUNK_BYTES / p->node_size, count - p->available) + 1;
+	char *chunk = meta_alloc(p->meta, nodes * p->node_size);
+	if (!chunk)
+		return false;
+	for (; p->fresh < p->end; p->fresh += p->node_size) {  /* the fresh ones are of one chunk */
+		*(void **)p->fresh = p->free;
+		p->free = p->fresh;
 	}
+	p->end = chunk + nodes * p->node_size;
+	p->fresh = chunk;
+	p->available += nodes;
 	return true;
 }

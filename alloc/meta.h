@@ -14,10 +14,11 @@
 
 #include "error.h"
 
+struct host;
 struct meta_chunk;
 
 struct meta {
-	unsigned arena;
+	struct host *host;            /* where its memory comes from; NULL: libc's malloc */
 	_Atomic uint64_t bytes;       /* what is allocated now, the statistic metadata_bytes */
 	struct meta_chunk *chunks;    /* every allocation, for meta_close; guarded by `lock` */
 	atomic_flag lock;
@@ -38,12 +39,14 @@ static inline trz_status meta_exhausted(void)
 }
 
 /* Nodes of one size. They are never returned to the host before meta_close, so that a stale pointer to one
- * still points to one. Guarded by whoever owns the pool. */
+ * still points to one. Those that were never taken are not touched: the memory under them costs nothing yet, and
+ * then only what is used of it. Guarded by whoever owns the pool. */
 struct node_pool {
 	struct meta *meta;
 	size_t node_size;      /* >= sizeof(void *) */
-	void *free;            /* linked through the first word */
-	size_t available;      /* length of that list */
+	void *free;            /* given back; linked through the first word */
+	char *fresh, *end;     /* those never taken lie side by side here */
+	size_t available;      /* both together */
 };
 
 void node_pool_init(struct node_pool *p, struct meta *m, size_t node_size);
@@ -60,7 +63,12 @@ static inline bool node_pool_reserve(struct node_pool *p, size_t count)
 static inline void *node_pool_take(struct node_pool *p)
 {
 	void *node = p->free;
-	p->free = *(void **)node;
+	if (node) {
+		p->free = *(void **)node;
+	} else {
+		node = p->fresh;
+		p->fresh += p->node_size;
+	}
 	p->available--;
 	return node;
 }

@@ -29,7 +29,7 @@ LAYERS = {
 LIBRARY_FOLDERS = {"base", "stats", "alloc"}
 OWNED_CALLS = {
     "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c"},
-    "mmap munmap": set(),
+    "mmap munmap": {"meta.c"},
     "getenv secure_getenv": {"config.c"},
     "printf fprintf vfprintf dprintf puts fputs putchar perror": set(),
     "abort exit _exit": {"assert.c", "assert.h"},

@@ -67,6 +67,29 @@ static void test_freed_in_any_order(void **state)
 	meta_close(&m);  /* the last one goes here: the leak check of ASan sees to it */
 }
 
+/* More than one range of the host's addresses holds. */
+static void test_large_amounts(void **state)
+{
+	(void)state;
+	enum { COUNT = 40, SIZE = 10 << 20 };
+	static unsigned char *p[COUNT];
+	struct meta m = {0};
+	assert_true(meta_open(&m));
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < COUNT; i++) {
+			p[i] = meta_alloc(&m, SIZE);
+			assert_non_null(p[i]);
+			assert_int_equal(p[i][0] | p[i][SIZE / 2] | p[i][SIZE - 1], 0);
+			p[i][0] = p[i][SIZE / 2] = p[i][SIZE - 1] = (unsigned char)(i + 1);
+		}
+		for (int i = 0; i < COUNT; i++)
+			assert_true(p[i][0] == i + 1 && p[i][SIZE / 2] == i + 1 && p[i][SIZE - 1] == i + 1);
+		for (int i = 0; i < COUNT; i++)
+			meta_free(&m, p[i]);
+	}
+	meta_close(&m);
+}
+
 static void test_refusal(void **state)
 {
 	(void)state;
@@ -130,6 +153,7 @@ int main(void)
 		cmocka_unit_test(test_zeroed_and_aligned),
 		cmocka_unit_test(test_bytes_are_counted),
 		cmocka_unit_test(test_freed_in_any_order),
+		cmocka_unit_test(test_large_amounts),
 		cmocka_unit_test(test_refusal),
 		cmocka_unit_test(test_nodes_are_disjoint_and_used_again),
 		cmocka_unit_test(test_reserve_makes_takes_succeed),
