@@ -27,6 +27,7 @@ struct search {
 	struct lane *lane;
 	uint64_t bytes;
 	size_t candidates;
+	uint64_t movable;              /* bytes of them */
 	uint64_t run;                  /* number of the run being scanned: a tile may have several aliases in one */
 	struct run best;               /* hole NULL: none */
 };
@@ -109,6 +110,15 @@ static void scan_end(struct search *f, struct block *hole)
 	}
 }
 
+/* Whether a hole can be of use at all. Most cannot, and what tells so without a look at their tiles, or even at their
+ * neighbours, saves most of a search. */
+static bool is_promising(const struct search *f, const struct block *hole)
+{
+	uint64_t most = min_u64(hole->size, f->movable), beside = counter_get(&f->lane->fit[hole->kind].largest);
+	return most + 2 * beside >= f->bytes &&
+	       most + free_bytes(own_free(f, hole->prev)) + free_bytes(own_free(f, hole->next)) >= f->bytes;
+}
+
 static void scan_hole(struct search *f, struct block *hole)
 {
 	trz_addr address = hole->address;
@@ -175,8 +185,10 @@ static struct block *take_run_locked(struct search *f)
 struct block *flip_locked(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, size_t n, bool *unpassed)
 {
 	struct search f = {.heap = h, .lane = l, .bytes = bytes, .candidates = n};
+	for (size_t i = 0; i < n; i++)
+		f.movable += h->candidates[i].tile->size;
 	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
-		if (hole->kind == kind && hole->window->pool == l->pool && !hole->window->apart)
+		if (hole->kind == kind && is_promising(&f, hole) && hole->window->pool == l->pool && !hole->window->apart)
 			scan_hole(&f, hole);
 	*unpassed = f.best.hole && f.best.unpassed;
 	if (!f.best.hole || *unpassed)

@@ -113,22 +113,19 @@ bool grow_is_cheap(const trz_heap *h, uint64_t bytes)
 
 /* ---- the window and its tail ---- */
 
-static void take_tail(struct growth *g, uint64_t bytes)
+/* Takes the free memory at the window's end, to lay behind it what `bytes` need more. */
+static void take_tail_locked(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	g->window = g->lane->window[g->kind];
-	g->tail = NULL;
+	struct block *last = g->window->blocks.last;
 	g->need = align_up(bytes, h->driver.granule);
-	heap_lock(h);
-	struct block *last = g->window ? g->window->blocks.last : NULL;
-	if (last && last->state == BLOCK_FREE && last->home == g->lane && last->size < bytes) {
-		fit_remove(&g->lane->fit[g->kind], last);
-		last->state = BLOCK_BUSY;
-		level_add(&h->counters.idle_bytes, last->size);
-		g->tail = last;
-		g->need = align_up(bytes - last->size, h->driver.granule);
-	}
-	heap_unlock(h);
+	if (!last || last->state != BLOCK_FREE || last->home != g->lane || last->size >= bytes)
+		return;
+	fit_remove(&g->lane->fit[g->kind], last);
+	last->state = BLOCK_BUSY;
+	level_add(&h->counters.idle_bytes, last->size);
+	g->tail = last;
+	g->need = align_up(bytes - last->size, h->driver.granule);
 }
 
 static void give_tail_locked(struct growth *g)
@@ -150,18 +147,14 @@ static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind k
 	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
 }
 
-/* Sees to a window with room for what is needed and for what the last tile may have too much, whichever it is. */
+/* Sees to a window with room for all of a request and for what the last tile may have too much, whichever it is. */
 static trz_status find_room(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	uint64_t spare = max_u64(preferred_tile(h, g->kind), h->tile_most);
-	uint64_t least = align_up(bytes, h->driver.granule) + spare;
-	take_tail(g, bytes);
-	if (g->window && g->window->base + g->window->size - g->window->top >= g->need + spare)
+	uint64_t least = align_up(bytes, h->driver.granule) + max_u64(preferred_tile(h, g->kind), h->tile_most);
+	g->window = g->lane->window[g->kind];
+	if (g->window && g->window->base + g->window->size - g->window->top >= least)
 		return TRZ_OK;
-	heap_lock(h);
-	give_tail_locked(g);
-	heap_unlock(h);
 	reclaim_windows(h);
 	struct window *w;
 	uint64_t size = max_u64(window_size(h, g->lane, g->kind), least);
@@ -171,7 +164,6 @@ static trz_status find_room(struct growth *g, uint64_t bytes)
 	w->pool = g->lane->pool;
 	w->next = h->windows[g->kind];
 	h->windows[g->kind] = g->lane->window[g->kind] = g->window = w;
-	g->need = align_up(bytes, h->driver.granule);
 	return TRZ_OK;
 }
 
@@ -197,15 +189,25 @@ static void choose(struct growth *g, const struct candidate *c)
 	g->unpassed |= !c->passed;
 }
 
-/* Chooses among the n candidates, sorted by size, and cuts them out of their blocks. */
+/* The tail is where the request goes. */
+static bool is_of_tail(const struct growth *g, const struct candidate *c)
+{
+	const struct place *owned = c->tile->places;
+	return g->tail && owned && owned->window == g->window && owned->address >= g->tail->address;
+}
+
+/* Chooses among the n candidates and cuts them out of their blocks. */
 static void choose_candidates_locked(struct growth *g, size_t n)
 {
 	trz_heap *h = g->heap;
 	const struct candidate *smallest_larger = NULL;
-	if (!node_pool_reserve(&h->blocks, 2 * n) || !reclaim_lists(h, g->gathered + n))
+	if (!n || !node_pool_reserve(&h->blocks, 2 * n) || !reclaim_lists(h, g->gathered + n))
 		return;
+	qsort(h->candidates, n, sizeof *h->candidates, by_size);
 	for (size_t i = 0; i < n; i++) {
 		const struct candidate *c = &h->candidates[i];
+		if (is_of_tail(g, c))
+			continue;
 		if (g->gathered_bytes + c->tile->size <= g->need)
 			choose(g, c);
 		else
@@ -216,50 +218,38 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 		choose(g, smallest_larger);
 }
 
-static unsigned find_flags(const struct growth *g)
+/* Whether memory that is there already is to be moved before so much is created. */
+static bool moves(const struct growth *g, uint64_t bytes)
 {
-	bool captured = atomic_load_explicit(&g->lane->stream->captured, memory_order_relaxed);
-	return (g->effort == GROW_THRIFTY ? FIND_SPARE : FIND_EVERYWHERE) | (captured ? FIND_PASSED : 0);
+	return g->effort == GROW_HARD || !within_slack(g->heap, bytes, bytes);
 }
 
-/* Finds candidates of a kind. Where some have not passed, or there are none, the driver is asked once how far
- * the streams are. */
-static size_t find_candidates_locked(struct growth *g, enum kind kind)
+/* Finds candidates of a kind. *late: the driver, asked how far the streams are, could make more of them, or spare
+ * them a fence. */
+static size_t find_candidates_locked(const struct growth *g, enum kind kind, bool *late)
 {
 	trz_heap *h = g->heap;
-	unsigned how = find_flags(g);
-	size_t n = reclaim_find_locked(h, g->lane, kind, g->fenced, how), unpassed = n == 0;
-	for (size_t i = 0; n != SIZE_MAX && i < n; i++)
-		unpassed += !h->candidates[i].passed;
-	if (unpassed) {
-		heap_unlock(h);
-		heap_poll(h);
-		heap_lock(h);
-		n = reclaim_find_locked(h, g->lane, kind, g->fenced, how);
-	}
+	bool captured = atomic_load_explicit(&g->lane->stream->captured, memory_order_relaxed);
+	unsigned how = (g->effort == GROW_THRIFTY ? FIND_SPARE : FIND_EVERYWHERE) | (captured ? FIND_PASSED : 0);
+	size_t n = reclaim_find_locked(h, g->lane, kind, g->fenced, how, late);
+	*late |= n == 0 && counter_get(&h->counters.pending.current) > 0;
 	return n == SIZE_MAX ? 0 : n;
 }
 
-static void gather_from(struct growth *g, enum kind kind)
+static void gather(struct growth *g, enum kind kind)
 {
 	trz_heap *h = g->heap;
+	bool late;
 	heap_lock(h);
-	size_t n = find_candidates_locked(g, kind);
-	if (n) {
-		qsort(h->candidates, n, sizeof *h->candidates, by_size);
-		choose_candidates_locked(g, n);
+	size_t n = find_candidates_locked(g, kind, &late);
+	if (late) {
+		heap_unlock(h);
+		heap_poll(h);
+		heap_lock(h);
+		n = find_candidates_locked(g, kind, &late);
 	}
+	choose_candidates_locked(g, n);
 	heap_unlock(h);
-}
-
-/* Gathers what the effort allows. Classic segments cannot move. */
-static void gather(struct growth *g)
-{
-	if (g->effort == GROW_THRIFTY && within_slack(g->heap, g->need, g->need))
-		return;
-	gather_from(g, g->kind);
-	if (g->effort == GROW_HARD && g->gathered_bytes < g->need)
-		gather_from(g, g->kind == SMALL ? LARGE : SMALL);
 }
 
 /* A full completion edge in the stream between its old uses and whatever comes (law 9). */
@@ -281,34 +271,6 @@ static trz_status fence(struct growth *g)
 	return TRZ_OK;
 }
 
-/* ---- flipping ---- */
-
-static struct block *flip_once(struct growth *g, uint64_t bytes, bool *unpassed)
-{
-	trz_heap *h = g->heap;
-	heap_lock(h);
-	size_t n = reclaim_find_locked(h, g->lane, g->kind, g->fenced, find_flags(g));
-	struct block *b = flip_locked(h, g->lane, g->kind, bytes, n == SIZE_MAX ? 0 : n, unpassed);
-	heap_unlock(h);
-	return b;
-}
-
-/* A flip; where it needs a tile whose last use may be under way, the driver is asked, then a fence is laid. */
-static struct block *flip(struct growth *g, uint64_t bytes)
-{
-	bool unpassed;
-	if (!g->heap->holes)
-		return NULL;
-	struct block *b = flip_once(g, bytes, &unpassed);
-	if (!b && unpassed) {
-		heap_poll(g->heap);
-		b = flip_once(g, bytes, &unpassed);
-	}
-	if (!b && unpassed && fence(g) == TRZ_OK)
-		b = flip_once(g, bytes, &unpassed);
-	return b;
-}
-
 static void ungather(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -321,6 +283,48 @@ static void ungather(struct growth *g)
 	g->gathered = g->count = 0;
 	g->gathered_bytes = 0;
 	g->unpassed = false;
+}
+
+/* ---- moving ---- */
+
+/* Memory for the request out of what the heap has: by a flip, which is the request's block then; NULL: there is none,
+ * and the tail has been taken, and what can be gathered behind it. One look at the free tiles serves both. Where that
+ * could find more the driver is asked once how far the streams are, and where only a fence is wanting it is laid. */
+static struct block *flip_or_gather(struct growth *g, uint64_t bytes)
+{
+	trz_heap *h = g->heap;
+	bool asked = false, fenced = false;
+	for (;;) {
+		bool late, unpassed;
+		heap_lock(h);
+		size_t n = find_candidates_locked(g, g->kind, &late);
+		struct block *b = flip_locked(h, g->lane, g->kind, bytes, n, &unpassed);
+		bool asks = !b && late && !asked, fences = !b && unpassed && !fenced;
+		if (!b && !asks && !fences) {
+			take_tail_locked(g, bytes);
+			if (moves(g, g->need))
+				choose_candidates_locked(g, n);
+		}
+		heap_unlock(h);
+		if (!asks && !fences)
+			return b;
+		if (asks)
+			heap_poll(h);
+		else
+			fence(g);  /* in vain, where it fails: what needs it is not moved */
+		asked |= asks;
+		fenced |= !asks;
+	}
+}
+
+/* Takes the tail; what is missing behind it is gathered only where that alone is too much to create. */
+static void take_tail(struct growth *g, uint64_t bytes)
+{
+	heap_lock(g->heap);
+	take_tail_locked(g, bytes);
+	heap_unlock(g->heap);
+	if (moves(g, g->need))
+		gather(g, g->kind);
 }
 
 /* ---- creating ---- */
@@ -537,11 +541,12 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 
 /* ---- */
 
-/* Lays what is needed behind the window's end. */
+/* Lays what is needed behind the window's end: what has been gathered, and new tiles. */
 static trz_status extend(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
-	gather(g);
+	if (g->effort == GROW_HARD && g->gathered_bytes < g->need)
+		gather(g, g->kind == SMALL ? LARGE : SMALL);
 	if (g->unpassed && fence(g) != TRZ_OK)
 		ungather(g);
 	trz_status status = create_missing(g);
@@ -569,14 +574,16 @@ trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enu
 	if (alone)
 		return isolate_grow(h, l, bytes, out);
 	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = effort};
-	*out = NULL;
-	if (effort == GROW_HARD || !within_slack(h, bytes, bytes))
-		*out = flip(&g, bytes);
-	if (*out)
-		return TRZ_OK;
 	trz_status status = find_room(&g, bytes);
 	if (status != TRZ_OK)
 		return status;
+	*out = NULL;
+	if (moves(&g, bytes))
+		*out = flip_or_gather(&g, bytes);
+	else
+		take_tail(&g, bytes);
+	if (*out)
+		return TRZ_OK;
 	status = extend(&g, out);
 	if (status == TRZ_OK)
 		reclaim_aliases(h, 2 + 2 * g.gathered);
@@ -591,6 +598,8 @@ trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct blo
 	                   .need = align_up(bytes, h->driver.granule)};
 	if (w->base + w->size - w->top < g.need + max_u64(preferred_tile(h, kind), h->tile_most))
 		return give_up(&g, TRZ_ERROR_NO_ROOM);
+	if (moves(&g, g.need))
+		gather(&g, kind);
 	return extend(&g, out);
 }
 
@@ -599,6 +608,7 @@ trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct blo
 uint64_t grow_largest(trz_heap *h, struct lane *l)
 {
 	uint64_t free_bytes = 0, total, largest = 0, movable = 0, tail = 0;
+	bool late;
 	heap_poll(h);
 	if (h->isolated)
 		isolate_return_freed(h);
@@ -607,7 +617,7 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 	heap_lock(h);
 	largest = counter_get(&l->fit[LARGE].largest);
 	for (int kind = 0; h->driver.vmm && kind < KINDS; kind++) {
-		size_t n = reclaim_find_locked(h, l, kind, UINT64_MAX, FIND_EVERYWHERE);
+		size_t n = reclaim_find_locked(h, l, kind, UINT64_MAX, FIND_EVERYWHERE, &late);
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 			movable += h->candidates[i].tile->size;
 	}

@@ -91,9 +91,11 @@ static bool may_leave(const struct lane *of, const struct lane *to, unsigned how
 	return !lane_is_pinned(of) && (!to || !of->pool || of->pool == to->pool || how & FIND_EVERYWHERE);
 }
 
-size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how)
+size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how,
+                           bool *late)
 {
 	size_t n = 0;
+	*late = false;
 	for (const struct lane *of = h->streams.lanes.first; of; of = of->next) {
 		if (!may_leave(of, l, how))
 			continue;
@@ -102,6 +104,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
 		for (struct block *b = fit_find(f, of->apart ? GRANULE : h->tile_least[kind]); b; b = fit_next(f, b)) {
 			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
+			*late |= !passed;
 			if (!(passed || ordered))
 				continue;
 			n = find_in_block(h, b, passed, &most, n);
@@ -303,9 +306,10 @@ uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
 
 trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_t *returned)
 {
+	bool late;
 	heap_lock(h);
 	borrow_join_everywhere_locked(h, kind);
-	size_t n = reclaim_find_locked(h, NULL, kind, 0, 0);
+	size_t n = reclaim_find_locked(h, NULL, kind, 0, 0, &late);
 	bool room = n != SIZE_MAX && node_pool_reserve(&h->blocks, 2 * n);
 	struct block *b = room ? cut_to_keep_locked(h, n, keep) : NULL;
 	heap_unlock(h);
