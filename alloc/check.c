@@ -65,9 +65,8 @@ static trz_status check_memory(const struct window *w, const struct block *b)
 	if (w->classic)
 		return TRZ_OK;
 	for (trz_addr a = align_down(b->address, GRANULE); a < block_end(b); a += GRANULE) {
-		const struct laid *l = window_at(w, a);
-		bool owned = l->tile && !l->tile->zombie && l->tile->places->window == w &&
-		             l->tile->places->address == l->address;
+		const struct place *p = window_at(w, a);
+		bool owned = p && !p->tile->zombie && tile_is_owned_at(p);
 		if (owned == (b->state == BLOCK_HOLE))
 			return CORRUPT("I1", "%#" PRIx64 ": the block there %s, its tile is %s", a,
 			               owned ? "is a hole" : "has memory", owned ? "owned" : "owned elsewhere or gone");
@@ -122,8 +121,8 @@ static trz_status check_apart(const struct window *w, const struct block *b, str
 		return CORRUPT("I10", "the block at %#" PRIx64 " is of another sort than its lane", b->address);
 	if (!w->apart || b->state == BLOCK_HOLE)
 		return TRZ_OK;
-	const struct laid *l = window_at(w, b->address);
-	if (l->address != b->address || l->tile->size != b->size || l->tile->places->next)
+	const struct place *p = window_at(w, b->address);
+	if (p->address != b->address || p->tile->size != b->size || p->tile->places->next)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is not one tile, mapped once", b->address);
 	return TRZ_OK;
 }
@@ -166,16 +165,16 @@ static void add_tiles(const struct window *w, struct sums *sum)
 		return;
 	}
 	for (trz_addr a = w->base; a < w->top; a += GRANULE) {
-		const struct laid *l = window_at(w, a);
-		if (!l->tile || l->address != a)
+		const struct place *p = window_at(w, a);
+		if (!p || p->address != a)
 			continue;
-		if (l->tile->places->address != a) {
+		if (!tile_is_owned_at(p)) {
 			sum->aliases++;
 			continue;
 		}
-		sum->reserved[l->tile->kind] += l->tile->size;
-		sum->apart += l->tile->apart ? l->tile->size : 0;
-		sum->segments[l->tile->kind]++;
+		sum->reserved[p->tile->kind] += p->tile->size;
+		sum->apart += p->tile->apart ? p->tile->size : 0;
+		sum->segments[p->tile->kind]++;
 	}
 }
 

@@ -41,15 +41,15 @@ static struct block *own_free(const struct search *f, struct block *b)
  * are owned inside the run's own free neighbours must stay there. */
 static const struct candidate *flippable(const struct search *f, const struct block *hole, trz_addr address)
 {
-	const struct laid *l = window_at(hole->window, address);
-	const struct candidate *c = l->tile ? reclaim_candidate(f->heap, l->tile, f->candidates) : NULL;
-	if (!c || !tile_place(l->tile, l->address)->accessible)
+	const struct place *p = window_at(hole->window, address);
+	const struct candidate *c = p && p->accessible ? reclaim_candidate(f->heap, p->tile, f->candidates) : NULL;
+	if (!c)
 		return NULL;
 	trz_addr owned = c->tile->places->address;
 	const struct block *before = own_free(f, hole->prev), *after = own_free(f, hole->next);
 	bool beside = (before && owned >= before->address && owned < block_end(before)) ||
 	              (after && owned >= after->address && owned < block_end(after));
-	return beside || l->tile->seen_in == f->run ? NULL : c;
+	return beside || p->tile->seen_in == f->run ? NULL : c;
 }
 
 /* The next run to be scanned. Numbers never repeat in a heap. */
@@ -124,11 +124,7 @@ static void scan_hole(struct search *f, struct block *hole)
 	trz_addr address = hole->address;
 	while (address < block_end(hole)) {
 		trz_addr end = scan_run(f, hole, address);
-		if (end == address) {  /* nothing to flip here: on to the next place */
-			const struct laid *l = window_at(hole->window, address);
-			end = l->tile ? l->address + l->tile->size : address + GRANULE;
-		}
-		address = end;
+		address = end > address ? end : window_next(hole->window, address);  /* nothing to flip here */
 	}
 	scan_end(f, hole);
 }
@@ -145,13 +141,13 @@ static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *ta
 	}
 	trz_addr a = r->begin;
 	for (size_t i = 0; i < count; i++) {
-		struct tile *tile = window_at(target->window, a)->tile;
-		history_note(&h->history, HISTORY_FLIP, .address = a, .from = h->moved[i]->address, .size = tile->size,
+		struct place *p = window_at(target->window, a);
+		history_note(&h->history, HISTORY_FLIP, .address = a, .from = h->moved[i]->address, .size = p->tile->size,
 		             .pool = pool_id(target->window->pool));
-		tile_leave(tile->places, h->moved[i]->home->stream, h->moved[i]->sequence);
-		tile_flip(tile, a);
+		tile_leave(p->tile->places, h->moved[i]->home->stream, h->moved[i]->sequence);
+		tile_flip(p);
 		heap_make_hole_locked(h, h->moved[i]);
-		a += tile->size;
+		a += p->tile->size;
 	}
 }
 

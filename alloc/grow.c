@@ -74,9 +74,9 @@ static uint64_t preferred_small_tile(const trz_heap *h, uint64_t reserved)
 	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
 }
 
-static uint64_t preferred_tile(const trz_heap *h, enum kind kind)
+static uint64_t preferred_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
 {
-	uint64_t reserved = heap_reserved(h), size = h->config.tile_size;
+	uint64_t size = h->config.tile_size;
 	if (kind == SMALL)
 		return preferred_small_tile(h, reserved);
 	if (counter_get(&h->burst_bytes) >= reserved / 50)
@@ -151,7 +151,8 @@ static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind k
 static trz_status find_room(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	uint64_t least = align_up(bytes, h->driver.granule) + max_u64(preferred_tile(h, g->kind), h->tile_most);
+	uint64_t spare = max_u64(preferred_tile(h, g->kind, heap_reserved(h)), h->tile_most);
+	uint64_t least = align_up(bytes, h->driver.granule) + spare;
 	g->window = g->lane->window[g->kind];
 	if (g->window && g->window->base + g->window->size - g->window->top >= least)
 		return TRZ_OK;
@@ -329,33 +330,14 @@ static void take_tail(struct growth *g, uint64_t bytes)
 
 /* ---- creating ---- */
 
-static trz_status create_one(struct growth *g, uint64_t size)
-{
-	trz_heap *h = g->heap;
-	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
-		return meta_exhausted();
-	trz_status status = tile_create(&h->tiles, size, g->kind, 0, &h->lay_list[g->count]);
-	if (status != TRZ_OK)
-		return status;
-	g->count++;
-	flow_add(&h->counters.reserved_bytes, g->kind, size);
-	flow_add(&h->counters.segment, g->kind, 1);
-	heap_lock(h);
-	level_add(&h->counters.idle_bytes, size);
-	heap_unlock(h);
-	h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], size);
-	h->tile_most = max_u64(h->tile_most, size);
-	return TRZ_OK;
-}
-
 /* The size of the next tile when `missing` bytes are to come; 0: growth is refused. */
-static uint64_t next_tile(const struct growth *g, uint64_t missing)
+static uint64_t next_tile(const struct growth *g, uint64_t missing, uint64_t reserved)
 {
 	const trz_heap *h = g->heap;
-	uint64_t reserved = heap_reserved(h), limit = limit_of(h);
+	uint64_t limit = limit_of(h);
 	uint64_t most = g->effort == GROW_HARD ? limit : min_u64(limit, h->capacity);
 	uint64_t left = most > reserved ? align_down(most - reserved, h->driver.granule) : 0;
-	uint64_t size = preferred_tile(h, g->kind);
+	uint64_t size = preferred_tile(h, g->kind, reserved);
 	if (missing > left)
 		return 0;
 	if (g->effort == GROW_HARD)
@@ -367,22 +349,45 @@ static uint64_t next_tile(const struct growth *g, uint64_t missing)
 	return size <= left ? size : min_u64(missing, left);
 }
 
-static trz_status create_missing(struct growth *g)
+/* Lists the tiles that are to be created, without memory yet. */
+static trz_status plan_missing(struct growth *g, size_t *count)
 {
-	const trz_heap *h = g->heap;
+	trz_heap *h = g->heap;
 	const struct window *w = g->window;
-	uint64_t done = g->gathered_bytes, room = w->base + w->size - w->top;
-	g->count = g->gathered;
-	while (done < g->need) {
-		uint64_t size = next_tile(g, g->need - done);
+	uint64_t done = g->gathered_bytes, room = w->base + w->size - w->top, planned = 0;
+	for (*count = g->gathered; done < g->need; ++*count) {
+		uint64_t size = next_tile(g, g->need - done, heap_reserved(h) + planned);
 		if (!size)
 			return limit_of(h) < h->capacity ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
-		trz_status status = create_one(g, min_u64(size, room - done));  /* the preference may have grown meanwhile */
-		if (status != TRZ_OK)
-			return status;
-		done += h->lay_list[g->count - 1]->size;
+		if (!reclaim_lists(h, *count + 1) || !tiles_reserve(&h->tiles, 1, 0))
+			return meta_exhausted();
+		size = min_u64(size, room - done);  /* the preference may have grown meanwhile */
+		h->lay_list[*count] = tile_plan(&h->tiles, size, g->kind);
+		planned += size;
+		done += size;
 	}
 	return TRZ_OK;
+}
+
+/* The calls are made one after the other: each leaves little of ours in the caches. */
+static trz_status create_missing(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	size_t planned;
+	uint64_t created = 0;
+	trz_status status = plan_missing(g, &planned);
+	for (g->count = g->gathered; status == TRZ_OK && g->count < planned; g->count += status == TRZ_OK)
+		status = tile_fill(&h->tiles, h->lay_list[g->count], TRZ_EXPORT_NONE);
+	for (size_t i = g->gathered; i < g->count; i++)
+		created += h->lay_list[i]->size;
+	for (size_t i = g->count; i < planned; i++)
+		tile_forget(&h->tiles, h->lay_list[i]);
+	flow_add(&h->counters.reserved_bytes, g->kind, created);
+	flow_add(&h->counters.segment, g->kind, g->count - g->gathered);
+	heap_lock(h);
+	level_add(&h->counters.idle_bytes, created);
+	heap_unlock(h);
+	return status;
 }
 
 /* Takes back what create_missing made; whether or not it has been mapped. */
@@ -443,7 +448,7 @@ static struct block *finish_locked(struct growth *g)
 	uint64_t sequence = g->gathered ? g->lane->stream->tickets.newest : 0, size = 0;
 	for (size_t i = 0; i < g->count; i++)
 		size += h->lay_list[i]->size;
-	for (size_t i = 0; i < g->count; i++) {
+	for (size_t i = 0; h->history.ring && i < g->count; i++) {
 		const struct tile *tile = h->lay_list[i];
 		if (i < g->gathered)
 			history_note(&h->history, HISTORY_GATHER, .address = tile->places->address,
@@ -468,8 +473,8 @@ static struct block *finish_locked(struct growth *g)
 	return b;
 }
 
-/* What has moved: the price of it, and where a tile that changed its kind is counted. */
-static void account_moved(struct growth *g)
+/* What has moved: the price of it, and where a tile that changed its kind is counted. What there is now: its sizes. */
+static void account_laid(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	for (size_t i = 0; i < g->gathered; i++) {
@@ -483,8 +488,10 @@ static void account_moved(struct growth *g)
 		flow_add(&h->counters.segment, tile->kind, 1);
 	}
 	h->gathered_bytes += g->gathered_bytes;
-	for (size_t i = 0; i < g->count; i++)
+	for (size_t i = 0; i < g->count; i++) {
 		h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], h->lay_list[i]->size);
+		h->tile_most = max_u64(h->tile_most, h->lay_list[i]->size);
+	}
 }
 
 static trz_status give_up(struct growth *g, trz_status status)
@@ -554,7 +561,7 @@ static trz_status extend(struct growth *g, struct block **out)
 		status = lay(g);
 	if (status != TRZ_OK)
 		return give_up(g, status);
-	account_moved(g);
+	account_laid(g);
 	heap_lock(h);
 	*out = finish_locked(g);
 	heap_unlock(h);
@@ -596,7 +603,7 @@ trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct blo
 	enum kind kind = (enum kind)w->kind;
 	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = GROW_THRIFTY, .window = w, .tail = tail,
 	                   .need = align_up(bytes, h->driver.granule)};
-	if (w->base + w->size - w->top < g.need + max_u64(preferred_tile(h, kind), h->tile_most))
+	if (w->base + w->size - w->top < g.need + max_u64(preferred_tile(h, kind, heap_reserved(h)), h->tile_most))
 		return give_up(&g, TRZ_ERROR_NO_ROOM);
 	if (moves(&g, g.need))
 		gather(&g, kind);

@@ -189,13 +189,13 @@ trz_status inspect_oom(trz_heap *h, trz_status failure)
 
 static bool maps(const struct window *w, trz_addr address, trz_segment_info *out)
 {
-	struct laid l = {.tile = w->classic, .address = w->classic_address};
-	if (!w->classic && address >= w->base && address < w->top)
-		l = *window_at(w, address);
-	if (!l.tile || address - l.address >= l.tile->size)
+	const struct place *p = !w->classic && address >= w->base && address < w->top ? window_at(w, address) : NULL;
+	trz_addr begin = p ? p->address : w->classic_address;
+	const struct tile *tile = p ? p->tile : w->classic;
+	if (!tile || address - begin >= tile->size)
 		return false;
-	*out = (trz_segment_info){.address = l.address,
-	                          .size = l.tile->size,
+	*out = (trz_segment_info){.address = begin,
+	                          .size = tile->size,
 	                          .pool = pool_id(w->pool),
 	                          .small = w->kind == SMALL,
 	                          .expandable = !w->classic};

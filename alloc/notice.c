@@ -78,13 +78,12 @@ void notice_mapped(trz_heap *h, struct block *b)
 		return;
 	}
 	for (trz_addr a = b->address; a < block_end(b);) {
-		struct tile *tile = window_at(b->window, a)->tile;
-		struct place *p = tile->places;
-		a = p->address + tile->size;
+		struct place *p = window_at(b->window, a);
+		a = p->address + p->tile->size;
 		if (!is_news(p))
 			continue;
 		p->told = true;
-		if (add(&n, p->address, tile->size, NULL))
+		if (add(&n, p->address, p->tile->size, NULL))
 			tell(&n);
 	}
 	tell(&n);
@@ -93,12 +92,12 @@ void notice_mapped(trz_heap *h, struct block *b)
 /* ---- mappings that go ---- */
 
 /* A place that the program has not been told of yet leaves all the same: nobody may use it while others are told. */
-static bool leave(struct notices *n, struct tile *tile, struct place *p)
+static bool leave(struct notices *n, struct place *p)
 {
 	bool told = p->told;
 	p->leaving = p->accessible;
 	p->told = p->accessible = false;
-	return told && add(n, p->address, tile->size, tile);
+	return told && add(n, p->address, p->tile->size, p->tile);
 }
 
 void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
@@ -113,29 +112,28 @@ void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
 		add(&n, w->classic_address, tile->size, NULL);
 	}
 	for (struct place *p = tile->places; p; p = p->next)
-		if (leave(&n, tile, p))
+		if (leave(&n, p))
 			tell(&n);
 	tell(&n);
 	tile->pins--;
 }
 
-void notice_aliases_leaving(trz_heap *h, const struct laid *aliases, size_t count)
+void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t count)
 {
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
 	if (!h->tells_maps)
 		return;
 	for (size_t i = 0; i < count; i++) {  /* all, before the lock is given back for the first: nobody flips to one */
-		struct place *p = tile_place(aliases[i].tile, aliases[i].address);
-		aliases[i].tile->pins++;
-		p->leaving = true;
-		p->accessible = false;
+		aliases[i]->tile->pins++;
+		aliases[i]->leaving = true;
+		aliases[i]->accessible = false;
 	}
 	for (size_t i = 0; i < count; i++)
-		if (leave(&n, aliases[i].tile, tile_place(aliases[i].tile, aliases[i].address)))
+		if (leave(&n, aliases[i]))
 			tell(&n);
 	tell(&n);
 	for (size_t i = 0; i < count; i++)
-		aliases[i].tile->pins--;
+		aliases[i]->tile->pins--;
 }
 
 void notice_back(trz_heap *h, struct window *w, struct tile *tile)
@@ -161,14 +159,14 @@ void notice_back(trz_heap *h, struct window *w, struct tile *tile)
 	tile->pins--;
 }
 
-void notice_aliases_back(trz_heap *h, const struct laid *aliases, size_t count)
+void notice_aliases_back(trz_heap *h, struct place *const *aliases, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		aliases[i].tile->pins++;
+		aliases[i]->tile->pins++;
 	for (size_t i = 0; i < count; i++)
-		notice_back(h, NULL, aliases[i].tile);
+		notice_back(h, NULL, aliases[i]->tile);
 	for (size_t i = 0; i < count; i++)
-		aliases[i].tile->pins--;
+		aliases[i]->tile->pins--;
 }
 
 /* ---- all of a heap ---- */
@@ -184,9 +182,9 @@ static bool each_place(trz_heap *h, struct notices *n,
 			if (w->classic && act(n, w, w->classic, NULL))
 				return true;
 			for (trz_addr a = w->base; !w->classic && a < w->top;) {
-				struct laid l = *window_at(w, a);
-				a += l.tile ? l.tile->size : GRANULE;
-				if (l.tile && act(n, w, l.tile, tile_place(l.tile, l.address)))
+				struct place *p = window_at(w, a);
+				a = window_next(w, a);
+				if (p && act(n, w, p->tile, p))
 					return true;
 			}
 		}
@@ -212,7 +210,7 @@ static bool tell_place(struct notices *n, struct window *w, struct tile *tile, s
 static bool leave_place(struct notices *n, struct window *w, struct tile *tile, struct place *p)
 {
 	if (p)
-		return leave(n, tile, p) && tell(n);
+		return leave(n, p) && tell(n);
 	if (!tile->told)
 		return false;
 	tile->told = false;

@@ -23,13 +23,13 @@ void notice_mapped(trz_heap *h, struct block *b);
 void notice_leaving(trz_heap *h, struct window *w, struct tile *tile);
 
 /* Tells that these aliases go. Their tiles have no pins. */
-void notice_aliases_leaving(trz_heap *h, const struct laid *aliases, size_t n);
+void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t n);
 
 /* Tells that all mappings of the heap go; no other thread is inside it. */
 void notice_all_leaving(trz_heap *h);
 
 /* The driver has refused to unmap these. */
-void notice_aliases_back(trz_heap *h, const struct laid *aliases, size_t n);
+void notice_aliases_back(trz_heap *h, struct place *const *aliases, size_t n);
 
 /* The driver has refused to unmap some mapping of a tile that was told to leave: it is there again. */
 void notice_back(trz_heap *h, struct window *w, struct tile *tile);

@@ -340,9 +340,8 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 
 enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 12, ALIASES_LOOKED_AT = 64, LOOK_MAPPED = 16 };
 
-static bool alias_passed(trz_heap *h, const struct tile *tile, trz_addr address)
+static bool alias_passed(trz_heap *h, const struct place *p)
 {
-	const struct place *p = tile_place(tile, address);
 	heap_lock(h);
 	bool passed = !p->user || ticket_passed(&p->user->tickets, p->sequence);
 	heap_unlock(h);
@@ -353,16 +352,16 @@ enum { ALIASES_AT_ONCE = 512 };
 
 /* Looks at the places of a window, from its cursor on, while `*look` lasts: granules without a mapping take 1 of it.
  * Lists up to `most` that are stale and whose last use has passed. */
-static size_t find_aliases(trz_heap *h, struct window *w, struct laid *list, size_t most, size_t *look)
+static size_t find_aliases(trz_heap *h, struct window *w, struct place **list, size_t most, size_t *look)
 {
 	size_t n = 0;
 	while (n < most && *look && w->alias_cursor < w->top - w->base) {
-		struct laid l = *window_at(w, w->base + w->alias_cursor);
-		w->alias_cursor += l.tile ? l.address + l.tile->size - (w->base + w->alias_cursor) : GRANULE;
-		*look -= min_u64(*look, l.tile ? LOOK_MAPPED : 1);
-		bool stale = l.tile && !l.tile->zombie && !l.tile->pins && l.tile->places->address != l.address;
-		if (stale && alias_passed(h, l.tile, l.address))
-			list[n++] = l;
+		struct place *p = window_at(w, w->base + w->alias_cursor);
+		w->alias_cursor = window_next(w, w->base + w->alias_cursor) - w->base;
+		*look -= min_u64(*look, p ? LOOK_MAPPED : 1);
+		bool stale = p && !p->tile->zombie && !p->tile->pins && !tile_is_owned_at(p);
+		if (stale && alias_passed(h, p))
+			list[n++] = p;
 	}
 	return n;
 }
@@ -378,7 +377,7 @@ static void rewind_cursors(trz_heap *h)
  * meanwhile. */
 static bool unmap_some_aliases(trz_heap *h, size_t most, size_t *look)
 {
-	struct laid list[ALIASES_AT_ONCE];
+	struct place *list[ALIASES_AT_ONCE];
 	size_t n = 0, refused = 0;
 	most = min_u64(most, ALIASES_AT_ONCE);
 	for (int kind = 0; kind < KINDS; kind++)
@@ -387,7 +386,7 @@ static bool unmap_some_aliases(trz_heap *h, size_t most, size_t *look)
 				n += find_aliases(h, w, list + n, most - n, look);
 	notice_aliases_leaving(h, list, n);
 	for (size_t i = 0; i < n; i++)
-		if (window_unmap_alias(&h->tiles, list[i].tile, list[i].address) != TRZ_OK)
+		if (window_unmap_alias(&h->tiles, list[i]) != TRZ_OK)
 			list[refused++] = list[i];
 	notice_aliases_back(h, list, refused);
 	return n && !refused;
@@ -555,11 +554,10 @@ static trz_status wait_for_streams(trz_heap *h)
 static trz_status destroy_tiles_of(trz_heap *h, struct window *w)
 {
 	trz_status worst = TRZ_OK, status;
-	for (uint64_t g = 0; w->laid && g < w->size >> GRANULE_SHIFT; g++) {
-		if (w->base + (g << GRANULE_SHIFT) >= w->top)
-			break;
-		struct tile *tile = w->laid[g].tile;
-		if (tile && !tile->zombie && tile->places->window == w && !reclaim_destroy_tile(h, tile, &status))
+	for (trz_addr a = w->base, next; !w->classic && a < w->top; a = next) {
+		const struct place *p = window_at(w, a);
+		next = window_next(w, a);
+		if (p && !p->tile->zombie && tile_is_owned_at(p) && !reclaim_destroy_tile(h, p->tile, &status))
 			worst = worse(worst, status);
 	}
 	return worst;

@@ -148,23 +148,18 @@ trz_status share_import(trz_heap *h, unsigned flag, const void *shareable, uint6
 
 /* ---- peers ---- */
 
-static bool is_accessible(const struct laid *l)
-{
-	return l->tile && tile_place(l->tile, l->address)->accessible;
-}
-
 /* Mappings side by side take one call. */
 static trz_status grant_window(trz_heap *h, const struct window *w, int device)
 {
 	trz_status status = TRZ_OK;
 	for (trz_addr begin = w->base, end; begin < w->top && status == TRZ_OK; begin = end) {
-		const struct laid *l = window_at(w, begin);
-		for (end = begin; end < w->top && is_accessible(l = window_at(w, end));)
-			end += l->tile->size;
+		const struct place *p = NULL;
+		for (end = begin; end < w->top && (p = window_at(w, end)) && p->accessible;)
+			end += p->tile->size;
 		if (end > begin)
 			status = driver_grant(&h->driver, begin, end - begin, device);
 		else
-			end += l->tile ? l->tile->size : GRANULE;
+			end = window_next(w, begin);
 	}
 	return status;
 }

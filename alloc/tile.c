@@ -27,12 +27,28 @@ static struct tile *new_tile(struct tiles *t, trz_handle handle, uint64_t size, 
 	return tile;
 }
 
-trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out)
+struct tile *tile_plan(struct tiles *t, uint64_t size, enum kind kind)
+{
+	return new_tile(t, 0, size, kind);
+}
+
+trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds)
 {
 	trz_handle handle;
-	trz_status status = driver_create(t->driver, size, export_kinds, &handle);
+	trz_status status = driver_create(t->driver, tile->size, export_kinds, &handle);
 	if (status == TRZ_OK)
-		*out = new_tile(t, handle, size, kind);
+		tile->handle = handle;
+	return status;
+}
+
+trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out)
+{
+	struct tile *tile = tile_plan(t, size, kind);
+	trz_status status = tile_fill(t, tile, export_kinds);
+	if (status == TRZ_OK)
+		*out = tile;
+	else
+		tile_forget(t, tile);
 	return status;
 }
 
@@ -46,44 +62,49 @@ struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind)
 	return new_tile(t, 0, size, kind);
 }
 
-void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address)
+/* Before all others. */
+static void link_place(struct place *p)
 {
-	struct place *p = node_pool_take(&t->place_nodes);
-	*p = (struct place){.next = tile->places, .window = w, .address = address};
+	struct tile *tile = p->tile;
+	p->prev = NULL;
+	p->next = tile->places;
 	if (p->next)
-		level_add(&t->counters->alias, 1);
+		p->next->prev = p;
 	tile->places = p;
 }
 
-struct place *tile_place(const struct tile *tile, trz_addr address)
+static void unlink_place(struct place *p)
 {
-	struct place *p = tile->places;
-	while (p->address != address)
-		p = p->next;
+	if (p->prev)
+		p->prev->next = p->next;
+	else
+		p->tile->places = p->next;
+	if (p->next)
+		p->next->prev = p->prev;
+}
+
+struct place *tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address)
+{
+	struct place *p = node_pool_take(&t->place_nodes);
+	*p = (struct place){.tile = tile, .window = w, .address = address};
+	if (tile->places)
+		level_add(&t->counters->alias, 1);
+	link_place(p);
 	return p;
 }
 
-void tile_flip(struct tile *tile, trz_addr address)
+void tile_flip(struct place *p)
 {
-	struct place **link = &tile->places;
-	while ((*link)->address != address)
-		link = &(*link)->next;
-	struct place *owner = *link;
-	*link = owner->next;
-	owner->next = tile->places;
-	tile->places = owner;
+	unlink_place(p);
+	link_place(p);
 }
 
-void tile_drop_place(struct tiles *t, struct tile *tile, trz_addr address)
+void tile_drop_place(struct tiles *t, struct place *p)
 {
-	struct place **link = &tile->places;
-	while ((*link)->address != address)
-		link = &(*link)->next;
-	struct place *gone = *link;
-	*link = gone->next;
-	node_pool_give(&t->place_nodes, gone);
-	if (tile->places)
+	unlink_place(p);
+	if (p->tile->places)
 		level_sub(&t->counters->alias, 1);
+	node_pool_give(&t->place_nodes, p);
 }
 
 void tile_forget(struct tiles *t, struct tile *tile)

@@ -15,14 +15,15 @@
 
 /* One mapping of a tile. */
 struct place {
-	struct place *next;          /* of the same tile */
+	struct place *next, *prev;   /* of the same tile */
+	struct tile *tile;
 	struct window *window;
 	trz_addr address;
+	const struct stream *user;   /* a stale place: who used memory at this address last, and the ticket of that use; */
+	uint64_t sequence;           /* the mapping may go when it has passed */
 	bool accessible;             /* its access rights have been set, and it is not leaving */
 	bool told;                   /* the program has been told of it (notice.c) */
 	bool leaving;                /* the program is being told that it goes: nobody else takes it away or uses it */
-	const struct stream *user;   /* a stale place: who used memory at this address last, and the ticket of that use; */
-	uint64_t sequence;           /* the mapping may go when it has passed */
 };
 
 struct tile {
@@ -51,7 +52,13 @@ void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struc
 /* Makes `tiles` new tiles and `places` new places possible without host memory. */
 bool tiles_reserve(struct tiles *t, size_t tiles, size_t places);
 
-/* A new tile, mapped nowhere. The node has been reserved. Driver: create. */
+/* A tile that has no memory yet. The node has been reserved. */
+struct tile *tile_plan(struct tiles *t, uint64_t size, enum kind kind);
+
+/* Gives it memory, mapped nowhere. Driver: create. */
+trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds);
+
+/* Both. Driver: create. */
 trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out);
 
 /* A tile for memory of another process: neither created here nor counted. The node has been reserved. */
@@ -61,13 +68,16 @@ struct tile *tile_foreign(struct tiles *t, trz_handle handle, uint64_t size);
 struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind);
 
 /* Notes a mapping that the driver has made; it becomes the owner's. The place has been reserved. */
-void tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address);
+struct place *tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address);
 
-/* Makes another mapping of the tile the owner's. No driver call. */
-void tile_flip(struct tile *tile, trz_addr address);
+/* Makes a mapping of a tile the owner's. No driver call. */
+void tile_flip(struct place *p);
 
-/* The tile's place at an address, which it has. */
-struct place *tile_place(const struct tile *tile, trz_addr address);
+/* Whether a mapping is its tile's owner's, rather than a stale alias. */
+static inline bool tile_is_owned_at(const struct place *p)
+{
+	return p->tile->places == p;
+}
 
 /* Notes who used memory at a place last, when the tile's ownership leaves it. */
 static inline void tile_leave(struct place *p, const struct stream *user, uint64_t sequence)
@@ -77,7 +87,7 @@ static inline void tile_leave(struct place *p, const struct stream *user, uint64
 }
 
 /* Forgets a mapping. */
-void tile_drop_place(struct tiles *t, struct tile *tile, trz_addr address);
+void tile_drop_place(struct tiles *t, struct place *p);
 
 /* Takes the node of a tile that is mapped nowhere and has no handle. */
 void tile_forget(struct tiles *t, struct tile *tile);

@@ -33,8 +33,8 @@ trz_status window_open(struct meta *meta, struct driver *driver, enum kind kind,
 		return meta_exhausted();
 	trz_status status = reserve_up_to(driver, &size, least, &w->base);
 	if (status == TRZ_OK) {
-		w->laid = meta_alloc(meta, (size >> GRANULE_SHIFT) * sizeof *w->laid);
-		if (!w->laid) {
+		w->places = meta_alloc(meta, (size >> GRANULE_SHIFT) * sizeof *w->places);
+		if (!w->places) {
 			driver_unreserve(driver, w->base, size);
 			status = meta_exhausted();
 		}
@@ -58,7 +58,7 @@ trz_status window_close(struct meta *meta, struct driver *driver, struct window 
 	if (status != TRZ_OK)
 		return status;
 	level_sub(&driver->counters->address_bytes, w->size);
-	meta_free(meta, w->laid);
+	meta_free(meta, w->places);
 	meta_free(meta, w);
 	return TRZ_OK;
 }
@@ -97,38 +97,31 @@ trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct w
 	return TRZ_OK;
 }
 
-static void note_place(struct window *w, struct tiles *tiles, struct tile *tile, trz_addr address)
+/* Notes a place, or with NULL that there is none any more, on the granules of a tile. */
+static void set_places(struct window *w, trz_addr address, uint64_t size, struct place *p)
 {
-	for (uint64_t offset = 0; offset < tile->size; offset += GRANULE)
-		w->laid[(address + offset - w->base) >> GRANULE_SHIFT] = (struct laid){tile, address};
-	w->mapped += tile->size;
-	tile_add_place(tiles, tile, w, address);
+	for (struct place **at = &w->places[(address - w->base) >> GRANULE_SHIFT]; size; size -= GRANULE)
+		*at++ = p;
 }
 
 /* Unmaps one place. */
-static trz_status unmap_place(struct tiles *tiles, struct tile *tile, const struct place *p)
+static trz_status unmap_place(struct tiles *tiles, struct place *p)
 {
-	struct window *w = p->window;
-	trz_addr address = p->address;
-	trz_status status = driver_unmap(tiles->driver, address, tile->size);
+	uint64_t size = p->tile->size;
+	trz_status status = driver_unmap(tiles->driver, p->address, size);
 	if (status != TRZ_OK)
 		return status;
-	for (uint64_t offset = 0; offset < tile->size; offset += GRANULE)
-		w->laid[(address + offset - w->base) >> GRANULE_SHIFT] = (struct laid){NULL, 0};
-	w->mapped -= tile->size;
-	tile_drop_place(tiles, tile, address);
+	set_places(p->window, p->address, size, NULL);
+	p->window->mapped -= size;
+	tile_drop_place(tiles, p);
 	return TRZ_OK;
 }
 
 /* A mapping that could not be undone stays as an alias: the owner's place is the older one, if there is any. */
 static void keep_as_alias(struct tile *tile)
 {
-	struct place *newest = tile->places, *owner = newest->next;
-	if (!owner)
-		return;
-	newest->next = owner->next;
-	owner->next = newest;
-	tile->places = owner;
+	if (tile->places->next)
+		tile_flip(tile->places->next);
 }
 
 /* Takes the newest mapping of the first `count` tiles away again; true: the range is as it was. */
@@ -136,7 +129,7 @@ static bool undo_lay(struct tiles *tiles, struct tile **list, size_t count)
 {
 	bool clean = true;
 	for (size_t i = count; i-- > 0;)
-		if (unmap_place(tiles, list[i], list[i]->places) != TRZ_OK) {
+		if (unmap_place(tiles, list[i]->places) != TRZ_OK) {
 			keep_as_alias(list[i]);
 			clean = false;
 		}
@@ -148,15 +141,18 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 	trz_addr address = w->top;
 	trz_status status = TRZ_OK;
 	size_t mapped = 0;
-	while (mapped < count && status == TRZ_OK) {
-		struct tile *tile = list[mapped];
-		status = driver_map(tiles->driver, address, tile->size, tile->handle);
-		if (status == TRZ_OK) {
-			note_place(w, tiles, tile, address);
-			address += tile->size;
-			mapped++;
-		}
+	for (; mapped < count; mapped++) {
+		status = driver_map(tiles->driver, address, list[mapped]->size, list[mapped]->handle);
+		if (status != TRZ_OK)
+			break;
+		address += list[mapped]->size;
 	}
+	address = w->top;
+	for (size_t i = 0; i < mapped; i++) {  /* apart from the calls, which leave nothing of ours in the caches */
+		set_places(w, address, list[i]->size, tile_add_place(tiles, list[i], w, address));
+		address += list[i]->size;
+	}
+	w->mapped += address - w->top;
 	if (status == TRZ_OK)
 		status = driver_set_access(tiles->driver, w->top, address - w->top);
 	for (size_t i = 0; status == TRZ_OK && i < mapped; i++)
@@ -166,30 +162,30 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 	return status;
 }
 
-trz_status window_unmap_alias(struct tiles *tiles, struct tile *tile, trz_addr address)
+trz_status window_unmap_alias(struct tiles *tiles, struct place *p)
 {
-	return unmap_place(tiles, tile, tile_place(tile, address));
+	return unmap_place(tiles, p);
 }
 
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile)
 {
 	trz_status status = TRZ_OK;
 	while (status == TRZ_OK && tile->places && tile->places->next)
-		status = unmap_place(tiles, tile, tile->places->next);
+		status = unmap_place(tiles, tile->places->next);
 	if (status == TRZ_OK && tile->places)
-		status = unmap_place(tiles, tile, tile->places);
+		status = unmap_place(tiles, tile->places);
 	return status;
 }
 
 struct tile *window_next_tile(const struct window *w, trz_addr *cursor, trz_addr end)
 {
 	while (*cursor < end) {
-		const struct laid *l = window_at(w, *cursor);
-		trz_addr begin = l->address, after = begin + l->tile->size;
-		bool whole = begin >= *cursor && after <= end;
+		const struct place *p = window_at(w, *cursor);
+		trz_addr after = p->address + p->tile->size;
+		bool whole = p->address >= *cursor && after <= end;
 		*cursor = after;
 		if (whole)
-			return l->tile;
+			return p->tile;
 	}
 	return NULL;
 }

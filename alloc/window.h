@@ -12,15 +12,10 @@
 #ifndef TRZ_ALLOC_WINDOW_H
 #define TRZ_ALLOC_WINDOW_H
 
+#include "bits.h"
 #include "block.h"
 #include "pool.h"
 #include "tile.h"
-
-/* What lies on one granule: a tile's mapping that begins at `address`; NULL: nothing. */
-struct laid {
-	struct tile *tile;
-	trz_addr address;
-};
 
 struct window {
 	struct window *next;         /* an older window of the same kind */
@@ -29,7 +24,7 @@ struct window {
 	trz_addr top;                /* end of what has been laid */
 	uint64_t mapped;             /* bytes mapped now */
 	uint64_t alias_cursor;       /* offset up to which the round of reclaim_aliases that is under way has come */
-	struct laid *laid;           /* [size / GRANULE]; NULL in a classic window */
+	struct place **places;       /* [size / GRANULE]: the mapping on each granule, or NULL; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
 	bool leaving;                /* an import or a classic segment that is being given back: nobody else does that, and
@@ -67,12 +62,20 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile);
 
 /* Unmaps one stale alias. Driver: unmap. */
-trz_status window_unmap_alias(struct tiles *tiles, struct tile *tile, trz_addr address);
+trz_status window_unmap_alias(struct tiles *tiles, struct place *p);
 
-/* The mapping that covers an address of a laid window. */
-static inline const struct laid *window_at(const struct window *w, trz_addr address)
+/* The mapping that covers an address of a laid window; NULL: none. */
+static inline struct place *window_at(const struct window *w, trz_addr address)
 {
-	return &w->laid[(address - w->base) >> GRANULE_SHIFT];
+	return w->places[(address - w->base) >> GRANULE_SHIFT];
+}
+
+/* Where the granules that an address lies on are covered by another mapping, or by none: that mapping's end, or the
+ * granule's. */
+static inline trz_addr window_next(const struct window *w, trz_addr address)
+{
+	const struct place *p = window_at(w, address);
+	return p ? p->address + p->tile->size : align_down(address, GRANULE) + GRANULE;
 }
 
 /* The owned tiles that lie wholly inside [address, end), a part of a free block of `w`, one by one: returns the

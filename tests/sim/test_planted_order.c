@@ -235,13 +235,13 @@ static void test_the_watch_notices_an_address_laid_anew(void **state)
 		trz_heap *h = world.heap;
 		assert_null(world_alloc(&world, MIB(20), 0, 0));
 		struct window *w = h->windows[LARGE];
-		const struct laid *l = window_at(w, world.shadow.list[world.shadow.count - 1].address);
-		trz_handle handle = l->tile->handle;
-		uint64_t size = l->tile->size;
+		const struct place *p = window_at(w, world.shadow.list[world.shadow.count - 1].address);
+		trz_handle handle = p->tile->handle;
+		uint64_t size = p->tile->size;
 		sim_device_sync(world.s, 0);
 		if (planted) {
-			assert_ok(world.watch.unmap(world.d->self, l->address, size));
-			assert_ok(world.watch.map(world.d->self, l->address, size, handle));
+			assert_ok(world.watch.unmap(world.d->self, p->address, size));
+			assert_ok(world.watch.map(world.d->self, p->address, size, handle));
 		}
 		assert_int_equal(atomic_load(&world.failed), planted);
 		if (planted)

@@ -212,8 +212,8 @@ class TrzBlocks(gdb.Command):
 def tile_at(window, address):
     if window["classic"]:
         return window["classic"].dereference()
-    laid = window["laid"][(address - number(window["base"])) // GRANULE]["tile"]
-    return laid.dereference() if laid else None
+    place = window["places"][(address - number(window["base"])) // GRANULE]
+    return place["tile"].dereference() if place else None
 
 
 class TrzFind(gdb.Command):
