@@ -45,6 +45,7 @@ struct block {
 	uint8_t state;               /* enum block_state */
 	uint8_t kind;                /* enum kind, as the window's */
 	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
+	bool tileless;               /* free: it has been looked through, and no whole tile lies in it */
 };
 
 _Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");

@@ -74,6 +74,12 @@ static trz_status check_memory(const struct window *w, const struct block *b)
 	return TRZ_OK;
 }
 
+static bool has_tile(const struct block *b)
+{
+	trz_addr cursor = b->address;
+	return b->window->classic ? b->size == b->window->size : window_next_tile(b->window, &cursor, block_end(b)) != NULL;
+}
+
 static trz_status check_block(const trz_heap *h, const struct window *w, const struct block *b, struct sums *sum)
 {
 	pagemap_entry entry = pagemap_get(&h->pagemap, b->address);
@@ -82,6 +88,8 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 		sum->cached += b->size;
 		if (b->sequence > b->home->stream->tickets.newest)
 			return CORRUPT("I7", "the free block at %#" PRIx64 " has a ticket from the future", b->address);
+		if (b->tileless && has_tile(b))
+			return CORRUPT("I3", "the free block at %#" PRIx64 " is said to have no whole tile", b->address);
 		break;
 	case BLOCK_LIVE:
 		if (entry != (pagemap_entry)b)

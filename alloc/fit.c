@@ -84,6 +84,7 @@ void fit_insert(struct fit *f, struct block *b)
 {
 	unsigned bin = bin_of(b->size);
 	b->priority = (uint32_t)prng_mix(b->address);
+	b->tileless = false;
 	struct block **link = &f->root[bin], *tree = *link;
 	while (tree && tree->priority >= b->priority) {
 		link = before(tree, b->size, b->address) ? &tree->right : &tree->left;

@@ -69,11 +69,13 @@ static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t 
 		return b->size == b->window->size && !add_candidate(h, n, c) ? SIZE_MAX : n + (b->size == b->window->size);
 	}
 	trz_addr cursor = b->address;
-	struct tile *tile;
-	while ((tile = window_next_tile(b->window, &cursor, block_end(b))) && tile->size <= *most) {
+	struct tile *tile = window_next_tile(b->window, &cursor, block_end(b));
+	b->tileless = !tile;
+	while (tile && tile->size <= *most) {
 		if (!add_candidate(h, n++, (struct candidate){tile, b, passed}))
 			return SIZE_MAX;
 		*most -= *most == UINT64_MAX ? 0 : tile->size;
+		tile = window_next_tile(b->window, &cursor, block_end(b));
 	}
 	return n;
 }
@@ -103,6 +105,8 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 		bool ordered = l && of->stream == l->stream && !(how & FIND_PASSED);
 		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
 		for (struct block *b = fit_find(f, of->apart ? GRANULE : h->tile_least[kind]); b; b = fit_next(f, b)) {
+			if (b->tileless)
+				continue;
 			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
 			*late |= !passed;
 			if (!(passed || ordered))

@@ -14,8 +14,8 @@ PROGRAM = Path(os.environ["TRZ_BUILD_DIR"]) / "tests" / "gdb" / "gdb_target"
 COMMANDS = ["set pagination off", "set debuginfod enabled off", "break target_is_ready", "run", "up",
             f"source {SOURCE}/tools/gdb/terrazzo_gdb.py", "trz heap", "trz blocks", "trz blocks live",
             "trz blocks nonsense", "trz find slot", "trz find (unsigned long)large + 4096", "trz find 16",
-            "print *heap->windows[1]", "print *heap->windows[1]->blocks.first", "print *heap->windows[1]->places[0]->tile",
-            "print *heap->windows[0]->blocks.first->slab", "kill"]
+            "print *heap->windows[1]", "print *heap->windows[1]->blocks.first",
+            "print *heap->windows[1]->places[0]->tile", "print *heap->windows[0]->blocks.first->slab", "kill"]
 
 EXPECTED = [
     r"^heap 0x[0-9a-f]+ of device 0$",

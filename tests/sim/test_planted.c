@@ -129,6 +129,23 @@ static void test_the_check_notices_a_slot_with_two_owners(void **state)
 	sim_close(r.s);
 }
 
+/* ---- free tiles that nobody looks for any more ------------------------------------------------------- */
+
+static void test_the_check_notices_a_hidden_tile(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	void *p = rig_alloc(&r, MIB(100), NULL);
+	struct block *b = (struct block *)pagemap_block(pagemap_get(&r.heap->pagemap, (trz_addr)p));
+	assert_ok(trz_free(r.heap, p));
+	assert_ok(trz_check(r.heap));
+	assert_int_equal(b->state, BLOCK_FREE);
+	b->tileless = true;
+	assert_error(trz_check(r.heap), TRZ_ERROR_CORRUPT, "invariant I3");
+	assert_ok(trz_close(r.heap));
+	sim_close(r.s);
+}
+
 static void test_the_shadow_map_notices_a_slot_with_two_owners(void **state)
 {
 	(void)state;
@@ -171,6 +188,7 @@ int main(void)
 		cmocka_unit_test(test_a_world_whose_events_lie),
 		cmocka_unit_test(test_counters_that_drift),
 		cmocka_unit_test(test_the_check_notices_a_slot_with_two_owners),
+		cmocka_unit_test(test_the_check_notices_a_hidden_tile),
 		cmocka_unit_test(test_the_shadow_map_notices_a_slot_with_two_owners),
 		cmocka_unit_test(test_stamps_notice_a_slot_with_two_owners),
 	};
