@@ -57,10 +57,10 @@ struct sim_thread *sim_thread_here(sim *s)
 
 struct sim_call sim_enter(sim *s, sim_slot slot)
 {
-	struct sim_call call = {.s = s, .thread = sim_thread_here(s), .slot = slot, .status = TRZ_OK};
 	bool in_slot = slot != SIM_SLOTS;
-	if (in_slot && call.thread->depth++ == 0)
-		call.started = host_ns();
+	struct sim_call call = {.started = in_slot ? host_ns() : 0, .s = s, .slot = slot, .status = TRZ_OK};
+	call.thread = sim_thread_here(s);
+	call.thread->depth += in_slot;
 	pthread_mutex_lock(&s->lock);
 	call.thread->reason[0] = '\0';
 	if (in_slot) {
