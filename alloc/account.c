@@ -31,7 +31,7 @@ static void keep_frames_locked(trz_heap *h, trz_addr address)
 		s->frames[size_class_slot(slab_class(s), address - s->base)] = heap_thread_frames;
 }
 
-COLD void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_addr address, uint64_t size)
+NOINLINE void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_addr address, uint64_t size)
 {
 	bool alloc = event == HISTORY_ALLOC;
 	if (alloc && (heap_thread_frames || h->keeps_frames))

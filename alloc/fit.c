@@ -139,26 +139,29 @@ void fit_remove(struct fit *f, struct block *b)
 	level_sub(f->cached, b->size);
 }
 
-static struct block *find_from(const struct fit *f, uint64_t size, trz_addr address)
+/* The smallest block of the bins from this one on. */
+static struct block *first_from(const struct fit *f, unsigned bin)
 {
-	unsigned bin = bin_of(size);
-	if (bin >= FIT_BINS)
-		return NULL;
-	struct block *b = f->root[bin] ? lower_bound(f->root[bin], size, address) : NULL;
-	if (b)
-		return b;
-	bin = next_used(f, bin + 1);
+	bin = next_used(f, bin);
 	return bin == FIT_BINS ? NULL : leftmost(f->root[bin]);
 }
 
 struct block *fit_find(const struct fit *f, uint64_t size)
 {
-	return find_from(f, size, 0);
+	unsigned bin = bin_of(size);
+	if (bin >= FIT_BINS)
+		return NULL;
+	struct block *b = f->root[bin] ? lower_bound(f->root[bin], size, 0) : NULL;
+	return b ? b : first_from(f, bin + 1);
 }
 
 struct block *fit_next(const struct fit *f, const struct block *b)
 {
-	return find_from(f, b->size, b->address + 1);
+	if (b->right)
+		return leftmost(b->right);
+	unsigned bin = bin_of(b->size);
+	struct block *next = f->root[bin] == b ? NULL : lower_bound(f->root[bin], b->size, b->address + 1);
+	return next ? next : first_from(f, bin + 1);
 }
 
 /* Walks the whole index in order through its own finger, so that a broken tree is noticed as disorder. */

@@ -40,7 +40,7 @@ void fit_remove(struct fit *f, struct block *b);
 /* The smallest block of at least `size` bytes, of those the one with the lowest address; NULL: none. */
 struct block *fit_find(const struct fit *f, uint64_t size);
 
-/* Walks the blocks of at least `size` bytes in ascending order: the first one, and the one after `b`. */
+/* Walks the blocks of at least `size` bytes in ascending order: the one after `b`, which is in the index. */
 struct block *fit_next(const struct fit *f, const struct block *b);
 
 /* Checks the invariants; returns the text of the one that does not hold, or NULL. */

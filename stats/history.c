@@ -135,25 +135,13 @@ void history_forget_frames(struct history *h)
 }
 
 /* The lock orders events, so a counter that is behind on another processor must not put them back in time. */
-static void take_time(struct history *h)
+void history_take_time(struct history *h)
 {
 	uint64_t now = clock_read(&h->clock);
 	if (UNLIKELY(now < h->last_time))
 		now = h->last_time;
 	h->unread = now - h->last_time < h->clock.burst ? UNREAD_IN_BURST : 0;
 	h->last_time = now;
-}
-
-struct history_event *history_claim(struct history *h, unsigned kind)
-{
-	if (h->unread > 0 && kind <= HISTORY_FREE_COMPLETED)
-		h->unread--;
-	else
-		take_time(h);
-	struct history_event *slot = &h->ring[h->next];
-	h->next = h->next + 1 == h->capacity ? 0 : h->next + 1;
-	h->count++;
-	return slot;
 }
 
 void history_copy(const struct history *h, struct history_event *out)

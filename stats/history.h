@@ -76,6 +76,10 @@ struct history {
 	struct history_clock clock;
 };
 
+/* A ring is larger than the caches. The slot of so many events to come is fetched, for the lock that guards the history
+ * is not given up before what was written has reached them. */
+enum { HISTORY_AHEAD = 8 };
+
 /* Begins an empty history in `bytes` at `memory` (8-byte aligned). false, and off: not one event fits. */
 bool history_start(struct history *h, void *memory, size_t bytes);
 
@@ -85,8 +89,23 @@ void history_forget_frames(struct history *h);
 /* Forgets all events and notes no more. Returns the memory, which is the caller's again; NULL: it was off. */
 void *history_stop(struct history *h);
 
+/* Reads the clock. */
+void history_take_time(struct history *h);
+
 /* The slot for an event of this kind, with last_time brought up to date. The history is on. */
-struct history_event *history_claim(struct history *h, unsigned kind);
+static inline struct history_event *history_claim(struct history *h, unsigned kind)
+{
+	if (h->unread > 0 && kind <= HISTORY_FREE_COMPLETED)
+		h->unread--;
+	else
+		history_take_time(h);
+	struct history_event *slot = &h->ring[h->next];
+	uint32_t ahead = h->next + HISTORY_AHEAD;
+	__builtin_prefetch(&h->ring[ahead < h->capacity ? ahead : 0], 1);
+	h->next = h->next + 1 == h->capacity ? 0 : h->next + 1;
+	h->count++;
+	return slot;
+}
 
 /* Notes an event: history_note(h, HISTORY_ALLOC, .address = a, .size = n, .stream = s). What is not given is 0;
  * the arguments are looked at only where the history is on.
