@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both sitecustomize modules of ours share, sim/inject/ and torch/inject/. They load this file by its path, since
-the package need not be installed where they run."""
-import importlib.abc
-import importlib.machinery
-import importlib.util
+"""What both sitecustomize modules of ours share, sim/inject/ and torch/inject/.
+
+Every Python process of a job runs this, PyTorch or not: importlib.util, which brings much along, is imported only where
+it is needed, and importlib.abc never.
+"""
 import os
 import sys
+from importlib.machinery import PathFinder
 
 
 def run_next(here):
     """Runs the sitecustomize module that comes behind the folder `here` on the path, if there is one."""
     path = [os.path.abspath(entry) for entry in sys.path]
     after = sys.path[path.index(here) + 1:] if here in path else []
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", after)
+    spec = PathFinder.find_spec("sitecustomize", after)
     if spec and spec.loader:
-        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+        from importlib.util import module_from_spec
+        spec.loader.exec_module(module_from_spec(spec))
 
 
-class AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds torch as the others would, and calls `then` with the module once that has run."""
+class AfterTorch:
+    """A finder and loader: finds torch as the others would, and calls `then` with the module once that has run."""
 
     def __init__(self, then):
         self.then, self.loader = then, None
@@ -26,8 +28,9 @@ class AfterTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path, target=None):
         if name != "torch":
             return None
+        from importlib.util import find_spec
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        spec = find_spec(name)
         if spec and spec.loader:
             self.loader, spec.loader = spec.loader, self
         return spec

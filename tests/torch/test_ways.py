@@ -65,7 +65,7 @@ class Ways(unittest.TestCase):
 
     def test_the_plain_pluggable_allocator(self):
         code = ("import torch, terrazzo.torch as t\n"
-                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._native.find_library()), 'trz_torch_alloc', "
+                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._places.find_library()), 'trz_torch_alloc', "
                 "'trz_torch_free')\n"
                 "torch.cuda.memory.change_current_allocator(a)\n"
                 "x = torch.arange(100).cuda()\n"
@@ -81,7 +81,7 @@ class Ways(unittest.TestCase):
 
     def test_another_allocator_is_there(self):
         code = ("import torch, terrazzo.torch as t\n"
-                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._native.find_library()), 'trz_torch_alloc', "
+                "a = torch.cuda.memory.CUDAPluggableAllocator(str(t._places.find_library()), 'trz_torch_alloc', "
                 "'trz_torch_free')\n"
                 "torch.cuda.memory.change_current_allocator(a)\n"
                 "t.install()")
@@ -104,7 +104,7 @@ class Ways(unittest.TestCase):
         self.assertIn("a C++ compiler is missing", err)
 
     def test_the_libraries_are_missing(self):
-        status, _, err = run_python("import terrazzo.torch as t; t._native.HERE = t._native.Path('/a/b/c/d/e/f'); "
+        status, _, err = run_python("import terrazzo.torch as t; t._places.HERE = t._places.Path('/a/b/c/d/e/f'); "
                                     "t.install()", TERRAZZO_LIBRARIES="/nonexistent")
         self.assertEqual(status, 1)
         self.assertIn("libterrazzo_torch.so is missing", err)
@@ -135,8 +135,8 @@ class Options(unittest.TestCase):
     def test_every_key_is_in_the_document(self):
         from terrazzo.torch import _options
         text = (ROOT / "docs" / "pytorch.md").read_text()
-        for key, meaning in _options.MEANINGS.items():
-            self.assertIn(f"| `{key}` | {meaning.what} | {meaning.why} |", text)
+        for key, (what, why) in _options.MEANINGS.items():
+            self.assertIn(f"| `{key}` | {what} | {why} |", text)
 
 
 class Ends(unittest.TestCase):

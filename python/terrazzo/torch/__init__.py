@@ -19,13 +19,17 @@ import os
 import pickle
 import threading
 import warnings
-from typing import Any, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 
-from . import _build, _native, _options
-from ._native import Error
+from . import _build, _options, _places
+from ._places import Error
 from ._track import Tracker, track
+
+if TYPE_CHECKING:
+    from . import _native
 
 __all__ = ["Error", "Pool", "Tracker", "history", "install", "installed", "largest_block", "missing", "pool",
            "release_pool", "reset_peak_stats", "set_limit", "shareable", "snapshot", "stats", "summary", "tag", "track",
@@ -54,7 +58,8 @@ def _native_library() -> _native.Library:
     global _library
     with _lock:
         if _library is None:
-            _library = _native.Library(_native.find_library())
+            from . import _native  # installing alone does without
+            _library = _native.Library(_places.find_library())
         return _library
 
 
@@ -88,25 +93,25 @@ def install(shim: bool | None = None) -> str:
                                "use terrazzo.torch.pool() for a part of the program")
         options = _options.given()
         _options.check(options)
-        library = _native_library()
+        path = _places.find_library()
         if shim is not False:
-            _missing = _install_shim(library)
+            _missing = _install_shim(path)
         if shim and _missing:
             raise Error(f"terrazzo's shim is not to be had: {_missing}")
         if shim is False or _missing:
-            _install_hooks(library)
+            _install_hooks(_native_library())
         _mode = "hooks" if shim is False or _missing else "shim"
         if _missing:
             warnings.warn(f"terrazzo works without its shim: {_missing}. Memory, limits, streams and graphs are "
                           "served; torch.cuda.memory_stats and its relatives, MemPool and graph trees are not: use "
                           "terrazzo.torch.stats(), summary() and snapshot()", stacklevel=2)
-        _set_fraction(library, options)
+        _set_fraction(options)
         return _mode
 
 
-def _install_shim(library: _native.Library) -> str | None:
+def _install_shim(library: Path) -> str | None:
     try:
-        shim = ctypes.CDLL(str(_build.shim_path(torch, library.path)))
+        shim = ctypes.CDLL(str(_build.shim_path(torch, library)))
     except (_build.Missing, OSError) as error:
         return str(error)
     shim.trz_torch_shim_install.restype = ctypes.c_char_p
@@ -124,14 +129,14 @@ def _install_hooks(library: _native.Library) -> None:
     _keep.append(allocator)
 
 
-def _set_fraction(library: _native.Library, options: dict[str, str]) -> None:
+def _set_fraction(options: dict[str, str]) -> None:
     text = options.get("per_process_memory_fraction")
     if text:
         fraction = float(text)
 
         def apply() -> None:
             for device in range(torch.cuda.device_count()):
-                library.trz_torch_set_fraction(device, fraction)
+                _native_library().trz_torch_set_fraction(device, fraction)
 
         torch.cuda._lazy_call(apply)
 

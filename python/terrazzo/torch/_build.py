@@ -12,14 +12,14 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from pathlib import Path
+from typing import Callable
 
-from . import _native
+from . import _places
 
 
-class Missing(_native.Error):
+class Missing(_places.Error):
     """It cannot be compiled here; the text says what is missing."""
 
 
@@ -38,6 +38,7 @@ def find_compiler(language: str, variable: str, *names: str) -> str:
 
 def find_cuda_headers() -> Path:
     """Of the package that PyTorch requires, else of a toolkit."""
+    import sysconfig
     packages = Path(sysconfig.get_path("platlib")) / "nvidia"
     places = [*sorted(packages.glob("cu1[0-9]/include"), reverse=True), packages / "cuda_runtime" / "include"]
     toolkits = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
@@ -57,56 +58,70 @@ def loaded_cudart() -> str:
     raise Missing("PyTorch has loaded no CUDA runtime: this build of it cannot use CUDA")
 
 
-def shim_command(torch, library: Path) -> list[str]:
-    sources = _native.find_sources()
-    root = Path(torch.__file__).parent
-    link = root / "lib"
+def shim_flags(torch, library: Path) -> list[str]:
+    sources, root = _places.find_sources(), Path(torch.__file__).parent
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    includes = [root / "include", root / "include" / "torch" / "csrc" / "api" / "include", find_cuda_headers()]
-    standard = "-std=c++20" if version >= (2, 6) else "-std=c++17"
-    standard = "-std=c++20" if version >= (2, 6) else "-std=c++17"
-    return [find_compiler("C++", "CXX", "g++", "clang++", "c++"), standard, "-O2", "-fPIC", "-shared",
-            "-fvisibility=hidden", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-            *(arg for path in includes for arg in ("-isystem", str(path))),
-            f"-I{sources['include']}", f"-I{sources['plug']}", str(sources["plug"] / "shim.cpp"),
-            str(library), str(library.with_name("libterrazzo.so")), f"-Wl,-rpath,{library.parent}",
-            f"-L{link}", "-lc10", "-lc10_cuda", "-ltorch_cuda", "-ltorch_cpu", loaded_cudart()]
+    return ["-std=c++20" if version >= (2, 6) else "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", "-isystem", f"{root}/include",
+            "-isystem", f"{root}/include/torch/csrc/api/include", f"-I{sources['include']}", f"-I{sources['plug']}",
+            f"{sources['plug']}/shim.cpp", str(library), f"{library.parent}/libterrazzo.so",
+            f"-Wl,-rpath,{library.parent}", f"-L{root}/lib", "-lc10", "-lc10_cuda", "-ltorch_cuda", "-ltorch_cpu"]
+
+
+def shim_command(torch, library: Path) -> list[str]:
+    return [find_compiler("C++", "CXX", "g++", "clang++", "c++"), *shim_flags(torch, library),
+            "-isystem", str(find_cuda_headers()), loaded_cudart()]
+
+
+def frames_flags() -> list[str]:
+    sources = _places.find_sources()
+    return ["-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", f"-I{sources['include']}",
+            f"{sources['plug']}/python_frames.c", "-pthread"]
 
 
 def frames_command() -> list[str]:
     """For python_frames.c, which knows the frames of one minor version of Python."""
+    import sysconfig
     headers = Path(sysconfig.get_path("include"))
     if sys.version_info < (3, 11):
         raise Missing("Python frames need Python 3.11 or newer")
     if not (headers / "internal" / "pycore_frame.h").exists():
         raise Missing(f"Python's headers are missing in {headers} (install python3-dev)")
-    sources = _native.find_sources()
-    return [find_compiler("C", "CC", "gcc", "clang", "cc"), "-std=c11", "-O2", "-fPIC", "-shared",
-            "-fvisibility=hidden", "-isystem", str(headers), f"-I{sources['include']}",
-            str(sources["plug"] / "python_frames.c"), "-pthread"]
+    return [find_compiler("C", "CC", "gcc", "clang", "cc"), "-isystem", str(headers), *frames_flags()]
 
 
-def key_of(name: str, version: str, command: list[str]) -> str:
-    digest = hashlib.sha256("\0".join(command).encode())
-    sources = _native.find_sources()
-    for path in (*sorted(sources["plug"].glob("*.[ch]*")), sources["include"] / "terrazzo.h"):
-        digest.update(path.read_bytes())
+def key_of(name: str, version: str, flags: list[str], *variables: str) -> str:
+    """Of all that decides what is compiled: the sources themselves, the versions and places of PyTorch and terrazzo, and
+    the variables by which a user chooses compiler and headers. Those are searched for only where something is compiled,
+    since every process of a job comes this way."""
+    chosen = [os.environ.get(variable, "") for variable in variables]
+    digest = hashlib.sha256("\0".join([*flags, *chosen]).encode())
+    sources = _places.find_sources()
+    folder = str(sources["plug"])
+    for path in (*sorted(f"{folder}/{entry}" for entry in os.listdir(folder)), f"{sources['include']}/terrazzo.h"):
+        if os.path.splitext(path)[1] in (".c", ".h", ".cpp", ".hpp"):
+            with open(path, "rb") as stream:
+                digest.update(stream.read())
     return f"{name}-{version}-{digest.hexdigest()[:16]}.so"
 
 
 def shim_path(torch, library: Path) -> Path:
     """The compiled shim, made if it is not there. Raises Missing."""
-    return made("shim", torch.__version__, shim_command(torch, library))
+    flags = [str(torch.version.cuda), *shim_flags(torch, library)]
+    key = key_of("shim", torch.__version__, flags, "CXX", "CUDA_HOME", "CUDA_PATH")
+    return made(key, lambda: shim_command(torch, library))
 
 
 def frames_path() -> Path:
     """The same for python_frames.c."""
-    return made("frames", sys.implementation.cache_tag, frames_command())
+    key = key_of("frames", sys.implementation.cache_tag, [sys.base_prefix, *frames_flags()], "CC")
+    return made(key, frames_command)
 
 
-def made(name: str, version: str, command: list[str]) -> Path:
+def made(key: str, command: Callable[[], list[str]]) -> Path:
+    """What has the key; `command` says how it is compiled where it is not there."""
     folder = cache_folder()
-    target = folder / key_of(name, version, command)
+    target = folder / key
     if target.exists():
         return target
     try:
@@ -114,9 +129,9 @@ def made(name: str, version: str, command: list[str]) -> Path:
         with open(folder / "lock", "w", encoding="utf-8") as lock:  # one of many ranks compiles
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not target.exists():
-                compile_to(target, command)
+                compile_to(target, command())
     except OSError as error:
-        raise Missing(f"{name} cannot be kept in {folder}: {error} (name another folder in TERRAZZO_CACHE)") from None
+        raise Missing(f"{key} cannot be kept in {folder}: {error} (name another folder in TERRAZZO_CACHE)") from None
     return target
 
 

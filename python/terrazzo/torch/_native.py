@@ -1,22 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the parts of terrazzo that are not Python, and declares their C functions."""
+"""Declares the C functions of terrazzo."""
 from __future__ import annotations
 
 import ctypes
-import os
 from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-LIBRARY = "libterrazzo_torch.so"
-
-
-class Error(RuntimeError):
-    """A call of terrazzo failed; the text names the thing and the remedy."""
-
-
-class PoolId(ctypes.Structure):
-    _fields_ = [("first", ctypes.c_ulonglong), ("second", ctypes.c_ulonglong)]
+from ._places import Error
 
 
 class StatValue(ctypes.Structure):
@@ -64,27 +54,6 @@ SIGNATURES = {
     "trz_pool_end": (None, [c_void_p, c_void_p]),
     "trz_pool_query": (None, [c_void_p, c_void_p, POINTER(PoolInfo)]),
 }
-
-
-def find_library() -> Path:
-    """In the folder of TERRAZZO_LIBRARIES, else the package's own, the source tree's or that of the prefix."""
-    prefix = HERE.parents[4]  # of <prefix>/share/terrazzo/python/terrazzo/torch
-    places = [os.environ.get("TERRAZZO_LIBRARIES"), HERE.parent / "lib", HERE.parents[2] / "build" / "lib",
-              prefix / "lib", prefix / "lib64", *sorted(prefix.glob("lib/*-linux-gnu"))]
-    for folder in filter(None, places):
-        if (Path(folder) / LIBRARY).exists():
-            return Path(folder).resolve() / LIBRARY
-    raise Error(f"{LIBRARY} is missing: install terrazzo whole, or name the folder that has it in TERRAZZO_LIBRARIES")
-
-
-def find_sources() -> dict[str, Path]:
-    """The folders of what is compiled here, and of terrazzo.h."""
-    installed, tree = HERE / "src", HERE.parents[2]
-    if (installed / "shim.cpp").exists():
-        return {"plug": installed, "include": installed}
-    if (tree / "plug" / "torch" / "shim.cpp").exists():
-        return {"plug": tree / "plug" / "torch", "include": tree / "include"}
-    raise Error("the source of the shim (shim.cpp) is missing: install terrazzo whole")
 
 
 class Library:

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 HONOURED, NOT_NEEDED, HOST, REFUSED = "honoured", "not needed", "PyTorch's own", "refused"
 
 
-class Meaning(NamedTuple):
-    what: str
-    why: str
-
-
+# key: (what becomes of it, why)
 MEANINGS = {
-    "per_process_memory_fraction": Meaning(HONOURED, "a limit on what the heap reserves"),
-    "throw_on_cudamalloc_oom": Meaning(HONOURED, "a limit is always applied before the device is asked"),
-    "backend": Meaning(REFUSED, "terrazzo is the backend; remove the key, or do not install terrazzo"),
-    "expandable_segments": Meaning(NOT_NEEDED, "memory is always mapped in parts that can grow and move"),
-    "expandable_segments_reserve": Meaning(NOT_NEEDED, "address space is reserved per stream: window_factor"),
-    "expandable_segments_reserve_by_class": Meaning(NOT_NEEDED, "as expandable_segments_reserve"),
-    "max_split_size_mb": Meaning(NOT_NEEDED, "what is split joins again, and tiles move to where they are needed"),
-    "max_non_split_rounding_mb": Meaning(NOT_NEEDED, "large blocks are split"),
-    "roundup_power2_divisions": Meaning(NOT_NEEDED, "free memory of any shape can be put together"),
-    "garbage_collection_threshold": Meaning(NOT_NEEDED, "free memory is given back before an allocation fails"),
-    "large_segment_size_mb": Meaning(NOT_NEEDED, "TERRAZZO_CONF=tile_size is the unit of growth"),
-    "release_lock_on_cudamalloc": Meaning(NOT_NEEDED, "no lock of allocation is held across a call of the driver"),
-    "release_lock_on_hipmalloc": Meaning(NOT_NEEDED, "as release_lock_on_cudamalloc"),
-    "graph_capture_record_stream_reuse": Meaning(NOT_NEEDED, "memory recorded during a capture is kept until its end"),
-    "pinned_use_cuda_host_register": Meaning(HOST, "pinned host memory is not terrazzo's"),
-    "pinned_use_hip_host_register": Meaning(HOST, "pinned host memory is not terrazzo's"),
-    "pinned_num_register_threads": Meaning(HOST, "pinned host memory is not terrazzo's"),
-    "pinned_reserve_segment_size_mb": Meaning(HOST, "pinned host memory is not terrazzo's"),
-    "pinned_use_background_threads": Meaning(HOST, "pinned host memory is not terrazzo's"),
-    "pinned_free_catch_all": Meaning(HOST, "pinned host memory is not terrazzo's"),
-    "pinned_max_round_threshold_mb": Meaning(HOST, "pinned host memory is not terrazzo's"),
-    "pinned_max_cached_size_mb": Meaning(HOST, "pinned host memory is not terrazzo's"),
+    "per_process_memory_fraction": (HONOURED, "a limit on what the heap reserves"),
+    "throw_on_cudamalloc_oom": (HONOURED, "a limit is always applied before the device is asked"),
+    "backend": (REFUSED, "terrazzo is the backend; remove the key, or do not install terrazzo"),
+    "expandable_segments": (NOT_NEEDED, "memory is always mapped in parts that can grow and move"),
+    "expandable_segments_reserve": (NOT_NEEDED, "address space is reserved per stream: window_factor"),
+    "expandable_segments_reserve_by_class": (NOT_NEEDED, "as expandable_segments_reserve"),
+    "max_split_size_mb": (NOT_NEEDED, "what is split joins again, and tiles move to where they are needed"),
+    "max_non_split_rounding_mb": (NOT_NEEDED, "large blocks are split"),
+    "roundup_power2_divisions": (NOT_NEEDED, "free memory of any shape can be put together"),
+    "garbage_collection_threshold": (NOT_NEEDED, "free memory is given back before an allocation fails"),
+    "large_segment_size_mb": (NOT_NEEDED, "TERRAZZO_CONF=tile_size is the unit of growth"),
+    "release_lock_on_cudamalloc": (NOT_NEEDED, "no lock of allocation is held across a call of the driver"),
+    "release_lock_on_hipmalloc": (NOT_NEEDED, "as release_lock_on_cudamalloc"),
+    "graph_capture_record_stream_reuse": (NOT_NEEDED, "memory recorded during a capture is kept until its end"),
+    "pinned_use_cuda_host_register": (HOST, "pinned host memory is not terrazzo's"),
+    "pinned_use_hip_host_register": (HOST, "pinned host memory is not terrazzo's"),
+    "pinned_num_register_threads": (HOST, "pinned host memory is not terrazzo's"),
+    "pinned_reserve_segment_size_mb": (HOST, "pinned host memory is not terrazzo's"),
+    "pinned_use_background_threads": (HOST, "pinned host memory is not terrazzo's"),
+    "pinned_free_catch_all": (HOST, "pinned host memory is not terrazzo's"),
+    "pinned_max_round_threshold_mb": (HOST, "pinned host memory is not terrazzo's"),
+    "pinned_max_cached_size_mb": (HOST, "pinned host memory is not terrazzo's"),
 }
 
 
@@ -61,11 +56,9 @@ def given() -> dict[str, str]:
     return {}
 
 
-def check(options: dict[str, str]) -> dict[str, Meaning]:
-    """What each option means. Raises ValueError for one that is refused; keys unknown here are PyTorch's to judge."""
-    meanings = {key: MEANINGS[key] for key in options if key in MEANINGS}
-    for key, meaning in meanings.items():
-        if meaning.what == REFUSED and not (key == "backend" and options[key] == "native"):
-            raise ValueError(f"PYTORCH_CUDA_ALLOC_CONF={key}:{options[key]} and terrazzo exclude each other: "
-                             f"{meaning.why}")
-    return meanings
+def check(options: dict[str, str]) -> None:
+    """Raises ValueError for an option that is refused; keys unknown here are PyTorch's to judge."""
+    for key, value in options.items():
+        what, why = MEANINGS.get(key, (HONOURED, ""))
+        if what == REFUSED and not (key == "backend" and value == "native"):
+            raise ValueError(f"PYTORCH_CUDA_ALLOC_CONF={key}:{value} and terrazzo exclude each other: {why}")

@@ -7,8 +7,6 @@ from typing import Iterable
 
 import torch
 
-from . import _native
-
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "temporary", "cache")
 
 
@@ -60,7 +58,7 @@ class Tracker:
     def categories(self, device: int | str | torch.device | None = None) -> dict[str, int]:
         """Bytes of each category on a device now. What a forward allocates, and is not the model's or the optimizer's,
         is an activation; what is live besides is temporary; cache is reserved and free."""
-        from . import _device, _native_library
+        from . import _device, _native, _native_library
         library, index = _native_library(), _device(device)
         parameters = list(self.model.parameters())
         sets = {"weights": _addresses([*parameters, *self.model.buffers()]),

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the parts of terrazzo are that are not Python."""
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Iterator
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = "libterrazzo_torch.so"
+
+
+class Error(RuntimeError):
+    """A call of terrazzo failed; the text names the thing and the remedy."""
+
+
+def _library_folders() -> Iterator[str | Path]:
+    if os.environ.get("TERRAZZO_LIBRARIES"):
+        yield os.environ["TERRAZZO_LIBRARIES"]
+    yield HERE.parent / "lib"
+    yield HERE.parents[2] / "build" / "lib"
+    prefix = HERE.parents[4]  # of <prefix>/share/terrazzo/python/terrazzo/torch
+    yield prefix / "lib"
+    yield prefix / "lib64"
+    yield from sorted(prefix.glob("lib/*-linux-gnu"))
+
+
+@functools.lru_cache(maxsize=None)  # TERRAZZO_LIBRARIES may be relative to where a program starts
+def find_library() -> Path:
+    """In the folder of TERRAZZO_LIBRARIES, else the package's own, the source tree's or that of the prefix."""
+    for folder in _library_folders():
+        if (Path(folder) / LIBRARY).exists():
+            return Path(folder).resolve() / LIBRARY
+    raise Error(f"{LIBRARY} is missing: install terrazzo whole, or name the folder that has it in TERRAZZO_LIBRARIES")
+
+
+def find_sources() -> dict[str, Path]:
+    """The folders of what is compiled here, and of terrazzo.h."""
+    installed, tree = HERE / "src", HERE.parents[2]
+    if (installed / "shim.cpp").exists():
+        return {"plug": installed, "include": installed}
+    if (tree / "plug" / "torch" / "shim.cpp").exists():
+        return {"plug": tree / "plug" / "torch", "include": tree / "include"}
+    raise Error("the source of the shim (shim.cpp) is missing: install terrazzo whole")
