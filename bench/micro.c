@@ -125,7 +125,7 @@ static void open_target(struct target *t, const struct load *l, bool peer)
 	*t = (struct target){.held = calloc(l->live, sizeof(void *))};
 	if (peer)
 		return;
-	const sim_config config = {.capacity = GIB(80)};
+	const sim_config config = {.capacity = GIB(80), .timed = true};
 	if (sim_open(&config, &t->device) != TRZ_OK)
 		fail("simulated device");
 	const trz_open_params params = {.driver = sim_driver(t->device)};

@@ -59,6 +59,7 @@ typedef struct sim_config {
 	int attach_fd;               /* from sim_machine_fd, in whichever process: this one joins that machine, whose
 	                              * devices, capacity and granularity count instead of those here; 0: a new one.
 	                              * The caller keeps and closes it */
+	bool timed;                  /* sim_host_time_ns has an answer, for two readings of the host's clock a call */
 	bool poison;                 /* fresh physical memory holds garbage instead of zeros (costs residency) */
 	bool continue_on_violation;  /* count and describe violations instead of aborting */
 	unsigned lenient_rules;      /* sim_rule bits to clear */
@@ -255,7 +256,8 @@ void sim_reset_calls(sim *s);
 
 /* Virtual time spent in driver calls by all threads, ns (the table's clock adds 1 us per sim_tick and 1 ns
  * per reading, so that it never stands still); and real host time spent inside the simulator's driver slots
- * by the calling thread, measuring it included, ns (subtract it to get an allocator's own time). */
+ * by the calling thread, measuring it included, ns (subtract it to get an allocator's own time), 0 on a machine that is
+ * not `timed`. */
 uint64_t sim_driver_time_ns(sim *s);
 uint64_t sim_host_time_ns(sim *s);
 

@@ -58,7 +58,8 @@ struct sim_thread *sim_thread_here(sim *s)
 struct sim_call sim_enter(sim *s, sim_slot slot)
 {
 	bool in_slot = slot != SIM_SLOTS;
-	struct sim_call call = {.started = in_slot ? host_ns() : 0, .s = s, .slot = slot, .status = TRZ_OK};
+	struct sim_call call = {.started = in_slot && s->config.timed ? host_ns() : 0, .s = s, .slot = slot,
+	                        .status = TRZ_OK};
 	call.thread = sim_thread_here(s);
 	call.thread->depth += in_slot;
 	pthread_mutex_lock(&s->lock);
@@ -83,7 +84,7 @@ trz_status sim_leave(struct sim_call *call)
 	if (failed)
 		trz_driver_note("%s from the simulated %s: %s", trz_status_name(call->status),
 		                sim_slot_name(call->slot), t->reason);
-	if (--t->depth == 0)
+	if (--t->depth == 0 && call->s->config.timed)
 		t->host_ns += host_ns() - call->started + call->s->timing_ns;
 	return call->status;
 }
@@ -216,7 +217,8 @@ trz_status sim_open(const sim_config *config, sim **out)
 	}
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->progress, NULL);
-	s->timing_ns = measure_timing(s);
+	if (c.timed)
+		s->timing_ns = measure_timing(s);
 	*out = s;
 	return TRZ_OK;
 }

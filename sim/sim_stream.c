@@ -77,9 +77,9 @@ static trz_status join_default(sim *s, struct sim_stream *st)
 		st->seen_legacy = legacy->enqueued;
 		return sim_push_wait(s, st, legacy, legacy->enqueued);
 	}
-	struct sim_stream *other;
-	LIST_FOREACH(other, &st->context->streams, in_context) {
-		bool known = other->seen_by_legacy == other->enqueued || sim_passed(other, other->enqueued);
+	for (size_t i = 0; i < s->active_count; i++) {
+		struct sim_stream *other = s->active[i];
+		bool known = other->context != st->context || other->seen_by_legacy == other->enqueued;
 		if (!other->blocking || other == legacy || known)
 			continue;
 		other->seen_by_legacy = other->enqueued;

@@ -363,8 +363,8 @@ static trz_status make_streams(struct replay *r)
 static trz_status open_device(struct replay *r)
 {
 	const struct replay_params *p = r->params;
-	sim_config config = { .capacity = p->capacity, .continue_on_violation = true, .schedule = p->schedule,
-	                      .seed = p->seed, .costs = p->costs };
+	sim_config config = { .capacity = p->capacity, .continue_on_violation = true, .timed = true,
+	                      .schedule = p->schedule, .seed = p->seed, .costs = p->costs };
 	trz_status status = sim_open(&config, &r->sim);
 	if (status != TRZ_OK)
 		return status;

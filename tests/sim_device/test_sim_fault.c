@@ -85,10 +85,20 @@ static void test_calls_are_counted(void **state)
 	assert_int_equal(sim_calls(f.s, SIM_SLOT_map), 1);
 	assert_int_equal(sim_calls(f.s, SIM_SLOT_unmap), 0);
 	assert_string_equal(sim_slot_name(SIM_SLOT_set_access), "set_access");
-	assert_true(sim_host_time_ns(f.s) > 0);
 	sim_reset_calls(f.s);
 	assert_int_equal(sim_calls(f.s, SIM_SLOT_create), 0);
 	fixture_close(&f);
+}
+
+static void test_calls_are_timed_where_that_is_asked_for(void **state)
+{
+	(void)state;
+	for (int timed = 0; timed < 2; timed++) {
+		struct fixture f = fixture_open((sim_config){.capacity = GIB(1), .timed = timed});
+		assert_int_equal(f.d->release(f.self, make_handle(&f, granule)), TRZ_OK);
+		assert_int_equal(sim_host_time_ns(f.s) > 0, timed);
+		fixture_close(&f);
+	}
 }
 
 /* What one tile of `size` costs from reserve to unreserve, in virtual ns. */
@@ -222,6 +232,7 @@ int main(void)
 		cmocka_unit_test(test_persistent_fault),
 		cmocka_unit_test(test_probability),
 		cmocka_unit_test(test_calls_are_counted),
+		cmocka_unit_test(test_calls_are_timed_where_that_is_asked_for),
 		cmocka_unit_test(test_shipped_costs),
 		cmocka_unit_test(test_cost_table_from_a_file),
 		cmocka_unit_test(test_bad_cost_tables_name_the_line),

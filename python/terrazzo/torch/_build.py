@@ -91,9 +91,9 @@ def frames_command() -> list[str]:
 
 
 def key_of(name: str, version: str, flags: list[str], *variables: str) -> str:
-    """Of all that decides what is compiled: the sources themselves, the versions and places of PyTorch and terrazzo, and
-    the variables by which a user chooses compiler and headers. Those are searched for only where something is compiled,
-    since every process of a job comes this way."""
+    """Of all that decides what is compiled: the sources themselves, the versions and places of PyTorch and terrazzo,
+    and the variables by which a user chooses compiler and headers. Those are searched for only where something is
+    compiled, since every process of a job comes this way."""
     chosen = [os.environ.get(variable, "") for variable in variables]
     digest = hashlib.sha256("\0".join([*flags, *chosen]).encode())
     sources = _places.find_sources()
