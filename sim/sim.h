@@ -60,6 +60,8 @@ typedef struct sim_config {
 	                              * devices, capacity and granularity count instead of those here; 0: a new one.
 	                              * The caller keeps and closes it */
 	bool timed;                  /* sim_host_time_ns has an answer, for two readings of the host's clock a call */
+	bool host_faults;            /* the host may not read or write what `map` made: spares it a mapping of its own for
+	                              * each, until work does */
 	bool poison;                 /* fresh physical memory holds garbage instead of zeros (costs residency) */
 	bool continue_on_violation;  /* count and describe violations instead of aborting */
 	unsigned lenient_rules;      /* sim_rule bits to clear */

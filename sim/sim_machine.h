@@ -63,7 +63,7 @@ struct sim_mapping {
 	struct sim_phys *phys;
 	uint64_t generation;        /* the machine's `generation` when it was made */
 	uint32_t access;            /* one bit per device */
-	bool present;               /* the host's page tables have it: since the first set_access */
+	bool present;               /* the host's page tables have it: since the first set_access, or use by work */
 	struct sim_chunk *chunk;    /* plain memory (sim_plain.c); NULL: made by `map` */
 };
 
@@ -377,7 +377,8 @@ void sim_range_give(sim *s, uint64_t address);
 struct sim_mapping *sim_mapping_at(const sim *s, uint64_t address);
 trz_status sim_mapping_add(sim *s, uint64_t address, struct sim_phys *p, struct sim_chunk *chunk);
 trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size);
-trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size, uint32_t access);
+trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size);
+void sim_mapping_grant(sim *s, uint64_t address, uint64_t size, uint32_t access);
 void sim_mapping_remove(sim *s, struct sim_mapping *m);
 bool sim_in_window(const sim *s, uint64_t address);
 bool sim_reaches(const sim *s, int device, int peer);

@@ -5,9 +5,10 @@
  *
  * The table by granule is the truth, and every access of simulated work is checked against it. The host's
  * page tables follow it for programs that dereference device addresses: the window is PROT_NONE, a mapping
- * becomes present with its first access rights, and goes with its unmap. Setting access on many mappings that
- * lie in sequence in the memfd takes one host mapping; how many of these a process may have is limited
- * (vm.max_map_count), and meeting that limit says nothing about device memory: it is a violation of its own.
+ * becomes present with its first access rights (under host_faults with its first use by work), and goes with
+ * its unmap. Many mappings that lie in sequence in the memfd take one host mapping; how many of these a
+ * process may have is limited (vm.max_map_count), and meeting that limit says nothing about device memory: it
+ * is a violation of its own.
  */
 #include "sim_machine.h"
 
@@ -457,8 +458,8 @@ static trz_status show_run(sim *s, struct sim_mapping *m, uint64_t end, uint64_t
 	return TRZ_OK;
 }
 
-/* Gives whole mappings to the devices of the mask. */
-trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size, uint32_t access)
+/* Makes present what the range touches of mappings without a gap. */
+trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size)
 {
 	for (uint64_t a = address; a < address + size;) {
 		struct sim_mapping *m = sim_mapping_at(s, a);
@@ -466,14 +467,19 @@ trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size, uint32_t ac
 		trz_status status = m->present ? TRZ_OK : show_run(s, m, address + size, &bytes);
 		if (status != TRZ_OK)
 			return status;
-		a += bytes;
+		a = m->address + bytes;
 	}
+	return TRZ_OK;
+}
+
+/* Gives whole mappings to the devices of the mask. */
+void sim_mapping_grant(sim *s, uint64_t address, uint64_t size, uint32_t access)
+{
 	struct sim_mapping *m;
 	for (uint64_t a = address; a < address + size; a += m->phys->size) {
 		m = sim_mapping_at(s, a);
 		m->access |= access;
 	}
-	return TRZ_OK;
 }
 
 /* Whether the range consists of whole mappings made by `map`; a violation where it does not. */
@@ -602,10 +608,11 @@ trz_status sim_set_access(sim *s, trz_addr address, uint64_t size, const int *de
 		status = sim_device_check(s, device_at(s, address));
 	if (status == TRZ_OK)
 		status = check_reach(s, address, size, devices, count);
-	if (status == TRZ_OK)
-		status = sim_mapping_show(s, address, size, access);
+	if (status == TRZ_OK && !s->config.host_faults)
+		status = sim_mapping_show(s, address, size);
 	if (status != TRZ_OK)
 		return status;
+	sim_mapping_grant(s, address, size, access);
 	for (uint64_t a = address; a < address + size; a += sim_mapping_at(s, a)->phys->size)
 		sim_charge_handle(s, SIM_SLOT_set_access, sim_mapping_at(s, a)->phys->size, count);
 	return TRZ_OK;

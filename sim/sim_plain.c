@@ -59,8 +59,10 @@ static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
 		sim_phys_drop(s, p);
 		return status;
 	}
-	status = sim_mapping_show(s, chunk->address, chunk->size, 1u << device | s->device[device].plain_access);
-	if (status != TRZ_OK)
+	status = sim_mapping_show(s, chunk->address, chunk->size);
+	if (status == TRZ_OK)
+		sim_mapping_grant(s, chunk->address, chunk->size, 1u << device | s->device[device].plain_access);
+	else
 		sim_mapping_remove(s, sim_mapping_at(s, chunk->address));
 	return status;
 }

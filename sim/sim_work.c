@@ -154,11 +154,14 @@ static bool check_access(sim *s, const struct sim_stream *st, const struct sim_w
 {
 	char why[SIM_TEXT_BYTES], nearest[160];
 	int device = st->context->device;
-	if (sim_reachable(s, device, address, w->size, w->generation, why))
+	bool reached = sim_reachable(s, device, address, w->size, w->generation, why);
+	if (reached && sim_mapping_show(s, address, w->size) == TRZ_OK)
 		return true;
-	sim_describe_nearest(s, address, nearest, sizeof nearest);
-	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by a %s on stream %llu%s: %.250s; %s", sim_work_name(w),
-	            (unsigned long long)st->id, st->graph ? " of a graph" : "", why, nearest);
+	if (!reached) {
+		sim_describe_nearest(s, address, nearest, sizeof nearest);
+		sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by a %s on stream %llu%s: %.250s; %s", sim_work_name(w),
+		            (unsigned long long)st->id, st->graph ? " of a graph" : "", why, nearest);
+	}
 	sim_device_die(s, device);
 	return false;
 }

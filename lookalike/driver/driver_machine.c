@@ -161,6 +161,7 @@ static sim_config read_config(int *opened)
 		.context_overhead = look.overhead_bytes,
 		.no_vmm = read_choice("TERRAZZO_SIM_VMM", "yes|no") == 1,
 		.attach_fd = read_machine(opened),
+		.host_faults = true,
 		.continue_on_violation = true,
 		.lenient_rules = look.work == LOOK_BLOCKED ? 0 : SIM_RULE_SYNC_MAYBE | SIM_RULE_CREATE_IN_CAPTURE,
 		.schedule = (sim_schedule)read_choice("TERRAZZO_SIM_SCHEDULE", "random|fifo|lifo|starve"),

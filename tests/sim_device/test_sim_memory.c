@@ -44,6 +44,38 @@ static void test_host_pointer_reaches_device_memory(void **state)
 	fixture_close(&f);
 }
 
+static bool host_reads(trz_addr address)
+{
+	int ends[2];
+	assert_int_equal(pipe(ends), 0);
+	bool could = write(ends[1], (const void *)address, 1) == 1;
+	close(ends[0]);
+	close(ends[1]);
+	return could;
+}
+
+static void test_host_faults_where_no_work_has_been(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_open((sim_config){.capacity = GIB(1), .host_faults = true});
+	trz_handle first = make_handle(&f, granule), second = make_handle(&f, granule), third = make_handle(&f, granule);
+	trz_addr a = make_range(&f, 3 * granule);
+	lay(&f, a, granule, second);
+	lay(&f, a + granule, granule, first);
+	lay(&f, a + 2 * granule, granule, third);
+	assert_false(host_reads(a + granule));
+	assert_int_equal(sim_fill(f.s, f.c, NULL, a + granule - 1, 2, 7), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 0), TRZ_OK);
+	unsigned char through[4];
+	assert_true(sim_peek(f.s, a + granule - 2, through, sizeof through));
+	assert_memory_equal(through, ((unsigned char[]){0, 7, 7, 0}), sizeof through);
+	assert_true(host_reads(a) && host_reads(a + granule));
+	assert_false(host_reads(a + 2 * granule));
+	assert_int_equal(f.d->unmap(f.self, a, 3 * granule), TRZ_OK);
+	assert_false(host_reads(a));
+	fixture_close(&f);
+}
+
 static void test_capacity_is_enforced(void **state)
 {
 	(void)state;
@@ -633,6 +665,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_aliases_alias),
 		cmocka_unit_test(test_host_pointer_reaches_device_memory),
+		cmocka_unit_test(test_host_faults_where_no_work_has_been),
 		cmocka_unit_test(test_capacity_is_enforced),
 		cmocka_unit_test(test_memory_stays_charged_while_mapped),
 		cmocka_unit_test(test_content_dies_with_its_memory),
