@@ -2,9 +2,14 @@
 # modes: none
 """The ways in, what is said when they are closed, and the ends of processes."""
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 from common import ROOT, main, run_python
 
@@ -36,7 +41,6 @@ class Ways(unittest.TestCase):
         self.check(f"exec({line!r})\n" + WHO, "native", TERRAZZO="0")
 
     def test_a_sitecustomize_of_the_users_own_is_run_too(self):
-        import tempfile
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="utf-8") as stream:
                 stream.write("print('mine')\n")
@@ -112,6 +116,52 @@ class Ways(unittest.TestCase):
     def test_no_gpu_is_no_error(self):
         self.check("import terrazzo.torch; terrazzo.torch.install(); import torch\n"
                    "print(torch.ones(3).sum().item())", "3.0", CUDA_VISIBLE_DEVICES="")
+
+
+def pytorch(version="2.9.0+cu130", cuda="13.0", folder="/env", abi=True):
+    return SimpleNamespace(__version__=version, __file__=folder + "/torch/__init__.py",
+                           version=SimpleNamespace(cuda=cuda), _C=SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=abi))
+
+
+class Shims(unittest.TestCase):
+    def key(self, library="/lib/libterrazzo_torch.so", sources=None, env=None, **changed):
+        from terrazzo.torch import _build, _places
+        given = {"CXX": "", "CUDA_HOME": "", "CUDA_PATH": "", **(env or {})}
+        with mock.patch.dict(os.environ, given), \
+                mock.patch.object(_places, "find_sources", lambda: sources or self.sources):
+            return _build.shim_key(pytorch(**changed), Path(library))
+
+    def setUp(self):
+        from terrazzo.torch import _places
+        self.sources = _places.find_sources()
+
+    def changed_sources(self, folder, name):
+        plug = Path(shutil.copytree(self.sources["plug"], Path(folder) / "plug"))
+        include = Path(shutil.copytree(self.sources["include"], Path(folder) / "include"))
+        before = self.key(sources={"plug": plug, "include": include})
+        with open(Path(folder) / name, "a", encoding="utf-8") as stream:
+            stream.write("\n")
+        return before, self.key(sources={"plug": plug, "include": include})
+
+    def test_one_fits_one_pytorch_one_terrazzo_and_one_choice_of_compiler(self):
+        keys = [self.key(), self.key(version="2.9.1+cu130"), self.key(cuda="12.8"), self.key(folder="/other"),
+                self.key(abi=False), self.key(library="/other/libterrazzo_torch.so"),
+                *(self.key(env={name: "/some/where"}) for name in ("CXX", "CUDA_HOME", "CUDA_PATH"))]
+        self.assertEqual(len(set(keys)), len(keys))
+        self.assertEqual(self.key(), keys[0])
+
+    def test_one_fits_its_sources(self):
+        for name in ("plug/shim.cpp", "plug/plug_pools.hpp", "plug/terrazzo_torch.h", "include/terrazzo.h"):
+            with tempfile.TemporaryDirectory() as folder:
+                before, after = self.changed_sources(folder, name)
+            self.assertNotEqual(before, after, name)
+
+    def test_one_that_is_there_needs_no_compiler(self):
+        code = "import terrazzo.torch\nprint(terrazzo.torch.install())"
+        status, out, err = run_python(code)
+        self.assertEqual((status, out.strip()), (0, "shim"), err)
+        status, out, err = run_python(code, PATH="/nonexistent")
+        self.assertEqual((status, out.strip()), (0, "shim"), err)
 
 
 class Options(unittest.TestCase):

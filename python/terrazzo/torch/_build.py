@@ -105,11 +105,14 @@ def key_of(name: str, version: str, flags: list[str], *variables: str) -> str:
     return f"{name}-{version}-{digest.hexdigest()[:16]}.so"
 
 
+def shim_key(torch, library: Path) -> str:
+    flags = [str(torch.version.cuda), *shim_flags(torch, library)]
+    return key_of("shim", torch.__version__, flags, "CXX", "CUDA_HOME", "CUDA_PATH")
+
+
 def shim_path(torch, library: Path) -> Path:
     """The compiled shim, made if it is not there. Raises Missing."""
-    flags = [str(torch.version.cuda), *shim_flags(torch, library)]
-    key = key_of("shim", torch.__version__, flags, "CXX", "CUDA_HOME", "CUDA_PATH")
-    return made(key, lambda: shim_command(torch, library))
+    return made(shim_key(torch, library), lambda: shim_command(torch, library))
 
 
 def frames_path() -> Path:
