@@ -10,12 +10,12 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bits.h"
 #include "prng.h"
 #include "sim.h"
 #include "terrazzo.h"
+#include "ticks.h"
 
 #if TRZ_META_JEMALLOC
 #include <jemalloc/jemalloc.h>
@@ -51,15 +51,9 @@ struct target {
 	void **held;
 };
 
+static struct ticks ticks;
 static uint64_t sizes[PATTERN];
 static uint32_t victims[PATTERN];
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void fail(const char *what)
 {
@@ -97,15 +91,15 @@ static void make_pattern(const struct load *l)
 /* One pass; nanoseconds per pair without the time inside the driver. */
 static double pass(struct target *t, const struct load *l)
 {
-	uint64_t driver = t->device ? sim_host_time_ns(t->device) : 0, begin = now_ns();
+	uint64_t driver = t->device ? sim_host_ticks(t->device) : 0, begin = ticks_read_in_order(&ticks);
 	for (uint64_t i = 0; i < l->pairs; i++) {
 		void **slot = &t->held[victims[i % PATTERN]];
 		give(t, *slot);
 		*slot = take(t, sizes[i % PATTERN]);
 	}
-	uint64_t elapsed = now_ns() - begin;
-	driver = t->device ? sim_host_time_ns(t->device) - driver : 0;
-	return (double)(elapsed - driver) / (double)l->pairs;
+	uint64_t elapsed = ticks_read_in_order(&ticks) - begin;
+	driver = t->device ? sim_host_ticks(t->device) - driver : 0;
+	return (double)(elapsed - driver) * ticks.ns / (double)l->pairs;
 }
 
 static int by_value(const void *a, const void *b)
@@ -234,6 +228,8 @@ static void measure(const struct load *l)
 
 int main(void)
 {
+	ticks_init(&ticks);
+	ticks_calibrate(&ticks);
 	for (size_t i = 0; i < sizeof loads / sizeof *loads; i++)
 		measure(&loads[i]);
 	return 0;

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "latency.h"
+#include "ticks.h"
 
 enum { BAR_CELLS = 40 };
 
@@ -14,7 +14,7 @@ enum { BAR_CELLS = 40 };
 
 void progress_start(struct progress *progress, const char *label)
 {
-	*progress = (struct progress){ .label = label, .start_ns = latency_now(), .terminal = isatty(STDERR_FILENO) };
+	*progress = (struct progress){ .label = label, .start_ns = monotonic_ns(), .terminal = isatty(STDERR_FILENO) };
 }
 
 void progress_step(void *arg, uint64_t done, uint64_t total)
@@ -22,7 +22,7 @@ void progress_step(void *arg, uint64_t done, uint64_t total)
 	struct progress *progress = arg;
 	if (!progress->terminal)
 		return;
-	uint64_t now = latency_now();
+	uint64_t now = monotonic_ns();
 	if (now - progress->start_ns < DELAY_NS || now - progress->drawn_ns < REDRAW_NS)
 		return;
 	progress->drawn_ns = now;

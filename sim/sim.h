@@ -59,7 +59,7 @@ typedef struct sim_config {
 	int attach_fd;               /* from sim_machine_fd, in whichever process: this one joins that machine, whose
 	                              * devices, capacity and granularity count instead of those here; 0: a new one.
 	                              * The caller keeps and closes it */
-	bool timed;                  /* sim_host_time_ns has an answer, for two readings of the host's clock a call */
+	bool timed;                  /* sim_host_ticks has an answer, for two readings of the host's clock a call */
 	bool host_faults;            /* the host may not read or write what `map` made: spares it a mapping of its own for
 	                              * each, until work does */
 	bool poison;                 /* fresh physical memory holds garbage instead of zeros (costs residency) */
@@ -256,12 +256,12 @@ void sim_kill_context(sim *s, trz_context context);
 uint64_t sim_calls(sim *s, sim_slot slot);
 void sim_reset_calls(sim *s);
 
-/* Virtual time spent in driver calls by all threads, ns (the table's clock adds 1 us per sim_tick and 1 ns
- * per reading, so that it never stands still); and real host time spent inside the simulator's driver slots
- * by the calling thread, measuring it included, ns (subtract it to get an allocator's own time), 0 on a machine that is
- * not `timed`. */
+/* Virtual time spent in driver calls by all threads, ns (the table's clock adds 1 us per sim_tick and 1 ns per
+ * reading, so that it never stands still); and real host time spent inside the simulator's driver slots by the calling
+ * thread, measuring it included, in ticks of base/ticks.h (subtract it to get an allocator's own time), 0 on a machine
+ * that is not `timed`. */
 uint64_t sim_driver_time_ns(sim *s);
-uint64_t sim_host_time_ns(sim *s);
+uint64_t sim_host_ticks(sim *s);
 
 /* Violations so far, and the text of the first (NULL: none). */
 uint64_t sim_violations(sim *s);

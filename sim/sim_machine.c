@@ -17,13 +17,6 @@
 
 /* ---- threads and calls ---------------------------------------------------------------------------- */
 
-static uint64_t host_ns(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void thread_end(void *arg)
 {
 	struct sim_thread *t = arg;
@@ -58,9 +51,8 @@ struct sim_thread *sim_thread_here(sim *s)
 struct sim_call sim_enter(sim *s, sim_slot slot)
 {
 	bool in_slot = slot != SIM_SLOTS;
-	struct sim_call call = {.started = in_slot && s->config.timed ? host_ns() : 0, .s = s, .slot = slot,
-	                        .status = TRZ_OK};
-	call.thread = sim_thread_here(s);
+	uint64_t now = in_slot && s->config.timed ? ticks_read_in_order(&s->ticks) : 0;
+	struct sim_call call = {.s = s, .thread = sim_thread_here(s), .slot = slot, .started = now, .status = TRZ_OK};
 	call.thread->depth += in_slot;
 	pthread_mutex_lock(&s->lock);
 	call.thread->reason[0] = '\0';
@@ -85,7 +77,7 @@ trz_status sim_leave(struct sim_call *call)
 		trz_driver_note("%s from the simulated %s: %s", trz_status_name(call->status),
 		                sim_slot_name(call->slot), t->reason);
 	if (--t->depth == 0 && call->s->config.timed)
-		t->host_ns += host_ns() - call->started + call->s->timing_ns;
+		t->host_ticks += ticks_read_in_order(&call->s->ticks) - call->started + call->s->timing_ticks;
 	return call->status;
 }
 
@@ -171,13 +163,13 @@ static uint64_t measure_timing(sim *s)
 	uint64_t least = UINT64_MAX;
 	for (int round = 0; round < ROUNDS; round++) {
 		int count;
-		t->host_ns = 0;
-		uint64_t begin = host_ns();
+		t->host_ticks = 0;
+		uint64_t begin = ticks_read_in_order(&s->ticks);
 		for (int i = 0; i < CALLS; i++)
 			s->table.device_count(s, &count);
-		least = min_u64(least, host_ns() - begin - t->host_ns);
+		least = min_u64(least, ticks_read_in_order(&s->ticks) - begin - t->host_ticks);
 	}
-	t->host_ns = 0;
+	t->host_ticks = 0;
 	s->driver_ns = 0;
 	s->calls[SIM_SLOT_device_count] = 0;
 	return least / CALLS;
@@ -217,8 +209,9 @@ trz_status sim_open(const sim_config *config, sim **out)
 	}
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->progress, NULL);
+	ticks_init(&s->ticks);
 	if (c.timed)
-		s->timing_ns = measure_timing(s);
+		s->timing_ticks = measure_timing(s);
 	*out = s;
 	return TRZ_OK;
 }
@@ -279,9 +272,9 @@ uint64_t sim_driver_time_ns(sim *s)
 	return read_locked(s, &s->driver_ns);
 }
 
-uint64_t sim_host_time_ns(sim *s)
+uint64_t sim_host_ticks(sim *s)
 {
-	return sim_thread_here(s)->host_ns;
+	return sim_thread_here(s)->host_ticks;
 }
 
 uint64_t sim_faults(sim *s)

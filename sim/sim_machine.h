@@ -15,6 +15,7 @@
 #include <sys/queue.h>
 
 #include "sim.h"
+#include "ticks.h"
 
 enum { SIM_MAX_DEVICES = 16, SIM_TEXT_BYTES = 512 };
 
@@ -241,7 +242,7 @@ struct sim_thread {
 	trz_capture_mode capture_mode;
 	bool waiting;               /* in sim_block, for another thread's host function */
 	unsigned depth;             /* of driver slots, for host functions that call the driver */
-	uint64_t host_ns;
+	uint64_t host_ticks;        /* in slots */
 	char reason[SIM_TEXT_BYTES];
 };
 
@@ -303,7 +304,8 @@ struct sim {
 
 	struct sim_cost cost[SIM_SLOTS];
 	uint64_t driver_ns, clock_readings;
-	uint64_t timing_ns;          /* what timing a call adds to it */
+	struct ticks ticks;          /* the host's clock; not calibrated */
+	uint64_t timing_ticks;       /* what timing a call adds to it */
 	uint64_t calls[SIM_SLOTS];
 	struct sim_fault nth_fault, random_fault;
 	uint64_t faults;

@@ -7,98 +7,30 @@
 #include <string.h>
 #include <time.h>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#include <x86intrin.h>
-#endif
-
 enum { UNREAD_IN_BURST = 3 };
 
 /* ---- clocks ----------------------------------------------------------------------------------------- */
 
-static uint64_t clock_ns(clockid_t id)
+static uint64_t time_of_day_ns(void)
 {
 	struct timespec t;
-	clock_gettime(id, &t);
+	clock_gettime(CLOCK_REALTIME, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-#if defined(__x86_64__)
-
-static bool counter_usable(void)
-{
-	unsigned a, b, c, d;
-	return __get_cpuid(0x80000007, &a, &b, &c, &d) && (d & (1u << 8));  /* "invariant TSC" */
-}
-
-static uint64_t counter_read(void)
-{
-	return __rdtsc();
-}
-
-static uint64_t counter_burst(void)
-{
-	return 2048;
-}
-
-#elif defined(__aarch64__)
-
-static bool counter_usable(void)
-{
-	return true;
-}
-
-static uint64_t counter_read(void)
-{
-	uint64_t value;
-	__asm__ volatile("mrs %0, cntvct_el0" : "=r"(value));
-	return value;
-}
-
-static uint64_t counter_burst(void)
-{
-	uint64_t hertz;
-	__asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hertz));
-	return hertz / 1000000 + 1;
-}
-
-#else
-
-static bool counter_usable(void)
-{
-	return false;
-}
-
-static uint64_t counter_read(void)
-{
-	return 0;
-}
-
-static uint64_t counter_burst(void)
-{
-	return 0;
-}
-
-#endif
-
-static inline uint64_t clock_read(const struct history_clock *c)
-{
-	return LIKELY(c->counter) ? counter_read() : clock_ns(CLOCK_MONOTONIC);
 }
 
 static void clock_start(struct history_clock *c)
 {
-	*c = (struct history_clock){.counter = counter_usable()};
-	c->burst = c->counter ? counter_burst() : 1000;
-	c->start_ns = clock_ns(CLOCK_MONOTONIC);
-	c->start = clock_read(c);
+	*c = (struct history_clock){.start_ns = monotonic_ns()};
+	ticks_init(&c->ticks);
+	c->burst = ticks_microsecond(&c->ticks);
+	c->start = ticks_read(&c->ticks);
 }
 
 void history_clock_settle(struct history_clock *c)
 {
-	c->end_ns = clock_ns(CLOCK_MONOTONIC);
-	c->end = clock_read(c);
-	c->epoch_ns = clock_ns(CLOCK_REALTIME);
+	c->end_ns = monotonic_ns();
+	c->end = ticks_read(&c->ticks);
+	c->epoch_ns = time_of_day_ns();
 }
 
 uint64_t history_clock_epoch_ns(const struct history_clock *c, uint64_t time)
@@ -137,7 +69,7 @@ void history_forget_frames(struct history *h)
 /* The lock orders events, so a counter that is behind on another processor must not put them back in time. */
 void history_take_time(struct history *h)
 {
-	uint64_t now = clock_read(&h->clock);
+	uint64_t now = ticks_read(&h->clock.ticks);
 	if (UNLIKELY(now < h->last_time))
 		now = h->last_time;
 	h->unread = now - h->last_time < h->clock.burst ? UNREAD_IN_BURST : 0;

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "bits.h"
+#include "ticks.h"
 
 enum history_kind {
 	HISTORY_ALLOC,             /* address, requested size, stream */
@@ -56,10 +57,9 @@ struct history_event {
 
 _Static_assert(sizeof(struct history_event) == 48, "history is counted in events a megabyte");
 
-/* The processor's counter where it runs at one rate, else the monotonic clock in nanoseconds. Readings become
- * times by the straight line through the readings of both clocks at the start and at the snapshot. */
+/* Readings become times by the straight line through the readings of both clocks at the start and at the snapshot. */
 struct history_clock {
-	bool counter;              /* which of the two `time` is */
+	struct ticks ticks;        /* what `time` is in; not calibrated */
 	uint64_t burst;            /* about a microsecond of it */
 	uint64_t start, end;
 	uint64_t start_ns, end_ns; /* the monotonic clock at these */

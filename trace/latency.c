@@ -5,7 +5,6 @@
 #include "latency.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "bits.h"
 #include "error.h"
@@ -33,26 +32,22 @@ static uint64_t bucket_start(size_t bucket)
 	return (bucket - ((size_t)shift << MANTISSA_BITS)) << shift;
 }
 
-uint64_t latency_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 trz_status latency_init(struct latency *latency)
 {
 	*latency = (struct latency){ .buckets = calloc(BUCKETS, sizeof *latency->buckets) };
 	if (!latency->buckets)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a histogram");
+	struct ticks ticks;
+	ticks_init(&ticks);
+	ticks_calibrate(&ticks);
 	for (int i = 0; i < 10000; i++) {
-		uint64_t start = latency_now();
-		latency_add(latency, latency_now() - start);
+		uint64_t start = ticks_read_in_order(&ticks);
+		latency_add(latency, ticks_to_ns(&ticks, ticks_read_in_order(&ticks) - start));
 	}
 	uint64_t overhead = latency_quantile(latency, 0.5);
 	for (size_t i = 0; i < BUCKETS; i++)
 		latency->buckets[i] = 0;
-	*latency = (struct latency){ .buckets = latency->buckets, .overhead_ns = overhead };
+	*latency = (struct latency){ .ticks = ticks, .buckets = latency->buckets, .overhead_ns = overhead };
 	return TRZ_OK;
 }
 

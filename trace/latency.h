@@ -8,8 +8,10 @@
 #include <stdint.h>
 
 #include "terrazzo.h"
+#include "ticks.h"
 
 struct latency {
+	struct ticks ticks;    /* the clock for durations, calibrated */
 	uint64_t *buckets;     /* exact below 1024 ns, 512 to each doubling above */
 	uint64_t count;
 	uint64_t sum_ns;
@@ -20,7 +22,6 @@ struct latency {
 trz_status latency_init(struct latency *latency);
 void latency_free(struct latency *latency);
 
-uint64_t latency_now(void);
 void latency_add(struct latency *latency, uint64_t ns);
 double latency_mean(const struct latency *latency);
 

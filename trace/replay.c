@@ -69,22 +69,21 @@ struct replay {
 /* -- the heap, timed ---------------------------------------------------------------------------------- */
 
 struct stopwatch {
-	uint64_t driver_host_ns;
-	uint64_t start_ns;
+	uint64_t driver, start;   /* readings, in ticks */
 };
 
 static struct stopwatch stopwatch_start(const struct replay *r)
 {
-	struct stopwatch w = { .driver_host_ns = sim_host_time_ns(r->sim) };
-	w.start_ns = latency_now();
+	struct stopwatch w = { .driver = sim_host_ticks(r->sim) };
+	w.start = ticks_read_in_order(&r->latency.ticks);
 	return w;
 }
 
 static void stopwatch_stop(struct replay *r, const struct stopwatch *w)
 {
-	uint64_t ns = latency_now() - w->start_ns;
-	uint64_t in_driver = sim_host_time_ns(r->sim) - w->driver_host_ns;
-	latency_add(&r->latency, ns > in_driver ? ns - in_driver : 0);
+	uint64_t spent = ticks_read_in_order(&r->latency.ticks) - w->start;
+	uint64_t in_driver = sim_host_ticks(r->sim) - w->driver;
+	latency_add(&r->latency, spent > in_driver ? ticks_to_ns(&r->latency.ticks, spent - in_driver) : 0);
 }
 
 static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, uint32_t pool, uint64_t *address)

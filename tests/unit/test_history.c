@@ -181,7 +181,7 @@ static void test_times_without_a_usable_counter(void **state)
 	static struct history_event ring[1000], out[1000];
 	struct history h;
 	assert_true(history_start(&h, ring, sizeof ring));
-	h.clock.counter = false;
+	h.clock.ticks.counter = false;
 	h.clock.burst = 1000;
 	h.clock.start = h.last_time = h.clock.start_ns;
 	check_times(&h, out, 2500);
