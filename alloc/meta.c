@@ -95,6 +95,8 @@ static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t size, size
 		p = (char *)align_up((uintptr_t)host->top, alignment);
 	if (room)
 		host->top = p + size;
+	if (room && alignment >= HUGE_PAGE)  /* jemalloc's own structures, of which it uses little */
+		madvise(p, size, MADV_NOHUGEPAGE);
 	spin_unlock(&host->lock);
 	*zero = *commit = true;
 	return room ? p : NULL;
