@@ -20,11 +20,16 @@ static trz_status answer(struct driver *d, trz_status status)
 	return status;
 }
 
+#define MAKE(d, slot, ...) answer((d), (d)->table->slot((d)->table->self, __VA_ARGS__))
+
 /* Counts and makes one call of the table. */
 #define CALL(d, slot, ...) \
-	(driver_is_dead(d) \
-	     ? TRZ_ERROR_CONTEXT_DEAD \
-	     : (count((d), DRIVER_SLOT_##slot), answer((d), (d)->table->slot((d)->table->self, __VA_ARGS__))))
+	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD : (count((d), DRIVER_SLOT_##slot), MAKE(d, slot, __VA_ARGS__)))
+
+/* The same for the calls about memory, which are made under the growth lock: there are many in one growth. */
+#define CALL_ALONE(d, slot, ...) \
+	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD \
+	                   : (counter_add(&(d)->counters->driver_calls[DRIVER_SLOT_##slot], 1), MAKE(d, slot, __VA_ARGS__)))
 
 static trz_status check_table(const trz_driver *t)
 {
@@ -93,12 +98,12 @@ trz_status driver_create(struct driver *d, uint64_t size, unsigned export_kinds,
 {
 	const trz_tile_props props = {
 	    .device = d->device, .export_kinds = export_kinds, .rdma = d->info.rdma_with_vmm};
-	return CALL(d, create, &props, size, handle);
+	return CALL_ALONE(d, create, &props, size, handle);
 }
 
 trz_status driver_release(struct driver *d, trz_handle handle)
 {
-	return CALL(d, release, handle);
+	return CALL_ALONE(d, release, handle);
 }
 
 trz_status driver_export_handle(struct driver *d, trz_handle handle, unsigned kind, void *shareable)
@@ -113,32 +118,32 @@ trz_status driver_import_handle(struct driver *d, unsigned kind, const void *sha
 
 trz_status driver_reserve(struct driver *d, uint64_t size, trz_addr *address)
 {
-	return CALL(d, reserve, size, 0, 0, address);
+	return CALL_ALONE(d, reserve, size, 0, 0, address);
 }
 
 trz_status driver_unreserve(struct driver *d, trz_addr address, uint64_t size)
 {
-	return CALL(d, unreserve, address, size);
+	return CALL_ALONE(d, unreserve, address, size);
 }
 
 trz_status driver_map(struct driver *d, trz_addr address, uint64_t size, trz_handle handle)
 {
-	return CALL(d, map, address, size, handle);
+	return CALL_ALONE(d, map, address, size, handle);
 }
 
 trz_status driver_unmap(struct driver *d, trz_addr address, uint64_t size)
 {
-	return CALL(d, unmap, address, size);
+	return CALL_ALONE(d, unmap, address, size);
 }
 
 trz_status driver_set_access(struct driver *d, trz_addr address, uint64_t size)
 {
-	return CALL(d, set_access, address, size, d->access, d->access_count);
+	return CALL_ALONE(d, set_access, address, size, d->access, d->access_count);
 }
 
 trz_status driver_grant(struct driver *d, trz_addr address, uint64_t size, int device)
 {
-	return CALL(d, set_access, address, size, &device, 1);
+	return CALL_ALONE(d, set_access, address, size, &device, 1);
 }
 
 trz_status driver_check_peer(struct driver *d, int device)
@@ -164,12 +169,12 @@ trz_status driver_check_peer(struct driver *d, int device)
 
 trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address)
 {
-	return CALL(d, mem_alloc, d->context, size, address);
+	return CALL_ALONE(d, mem_alloc, d->context, size, address);
 }
 
 trz_status driver_mem_free(struct driver *d, trz_addr address)
 {
-	return CALL(d, mem_free, d->context, address);
+	return CALL_ALONE(d, mem_free, d->context, address);
 }
 
 trz_status driver_event_create(struct driver *d, trz_event *event)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays the recorded runs of bench/traces/ and holds the result against the targets.
 
-    traces.py [--json FILE] [--costs TABLE] [--fit] [NAME...]
+    traces.py [--json FILE] [--costs TABLE] [--fit] [--timings N] [NAME...]
 
 Prints a table; beside our figures those that PyTorch's allocator had on the same requests (reference.json).
 Exit status 1 if a target is missed: peak reserved / peak allocated at most 1.03 for traces of one stream, for others at
@@ -112,8 +112,8 @@ def max_ratio(reference, lag):
 
 def replay(name, reference, policy, lag, arguments, cost_ns):
     fit = ["--fit"] if arguments.fit and policy == "terrazzo" and lag == 0 else []
-    out = run("replay", "--json", "-", "--policy", policy, "--lag", str(lag), "--costs", arguments.costs, *fit,
-              str(TRACES / f"{name}.pickle.xz"))
+    out = run("replay", "--json", "-", "--policy", policy, "--lag", str(lag), "--costs", arguments.costs,
+              "--timings", str(arguments.timings), *fit, str(TRACES / f"{name}.pickle.xz"))
     if not out:
         return None
     row = json.loads(out)
@@ -142,6 +142,8 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="write the rows, one JSON object a line")
     parser.add_argument("--fit", action="store_true", help="search the smallest device too, at lag 0")
     parser.add_argument("--costs", default="a100", help="cost table (a100)")
+    parser.add_argument("--timings", type=int, default=1, metavar="N",
+                        help="host times: each operation's least of N replays (1)")
     arguments = parser.parse_args()
     if not os.access(CLI, os.X_OK):
         parser.error(f"there is no program {CLI}; build it (make demo), or say in TERRAZZO_CLI where it is")

@@ -12,7 +12,8 @@
 #include "error.h"
 
 enum {
-	OPTION_CAPACITY = 256, OPTION_POLICY, OPTION_CONF, OPTION_LAG, OPTION_REPEAT, OPTION_CHECK, OPTION_SEED,
+	OPTION_CAPACITY = 256, OPTION_POLICY, OPTION_CONF, OPTION_LAG, OPTION_REPEAT, OPTION_TIMINGS, OPTION_CHECK,
+	OPTION_SEED,
 	OPTION_COSTS, OPTION_SCHEDULE, OPTION_JSON, OPTION_SAVE, OPTION_DEVICE, OPTION_FIT,
 	OPTION_SNAPSHOT, OPTION_HISTORY
 };
@@ -26,6 +27,8 @@ static const struct argp_option options[] = {
 	{ "conf", OPTION_CONF, "KEY:VALUE,...", 0, "configuration of the heap, as in TERRAZZO_CONF", 0 },
 	{ "lag", OPTION_LAG, "N", 0, "work on a stream completes N events of the trace later (0)", 0 },
 	{ "repeat", OPTION_REPEAT, "N", 0, "replay the trace N times in one heap (1)", 0 },
+	{ "timings", OPTION_TIMINGS, "N", 0,
+	  "time each operation as the least of N replays, without what the host interrupts (1)", 0 },
 	{ "check", OPTION_CHECK, NULL, 0, "check the whole heap every 64 events", 0 },
 	{ "seed", OPTION_SEED, "N", 0, "seed of the device's schedule (0)", 0 },
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0,
@@ -105,6 +108,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_REPEAT:
 		p->repeat = (unsigned)option_number(state, "repeat", arg, 1, 1000000);
+		return 0;
+	case OPTION_TIMINGS:
+		p->timings = (unsigned)option_number(state, "timings", arg, 1, 1000);
 		return 0;
 	case OPTION_CHECK:
 		p->check = true;
@@ -251,7 +257,7 @@ int cli_replay(int argc, char **argv)
 		       "written to, and checked when it is freed. Driver time is virtual, by the cost table.",
 	};
 	struct replay_command c = { .device = TRACE_ANY_DEVICE,
-		                        .params = { .capacity = GIB(80), .costs = "a100", .repeat = 1 } };
+		                        .params = { .capacity = GIB(80), .costs = "a100", .timings = 1, .repeat = 1 } };
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
 	trz_status status = trz_config_check(c.params.conf);
 	if (status != TRZ_OK)

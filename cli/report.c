@@ -204,6 +204,7 @@ static void set_setting(json_t *object, const struct report *report, const struc
 	set_count(object, "lag", p->lag);
 	set_count(object, "seed", p->seed);
 	set_count(object, "repeat", p->repeat);
+	set_count(object, "timings", p->timings);
 }
 
 static void set_result(json_t *object, const struct report_row *row)

@@ -2,8 +2,8 @@
  *
  * The counters of a heap. Each is written under one lock, the heap lock, or the growth lock where it counts tiles,
  * windows, aliases and what only growth does; so an update is a load and a store; readers take no lock
- * and see figures of slightly different moments. The calls of the driver are counted without the lock and
- * added atomically.
+ * and see figures of slightly different moments. Calls of the driver that frees make, too, are counted without a lock
+ * and added atomically, those about memory under the growth lock.
  */
 #ifndef TRZ_STATS_COUNTERS_H
 #define TRZ_STATS_COUNTERS_H

@@ -32,7 +32,7 @@ static uint64_t bucket_start(size_t bucket)
 	return (bucket - ((size_t)shift << MANTISSA_BITS)) << shift;
 }
 
-trz_status latency_init(struct latency *latency)
+trz_status latency_init(struct latency *latency, unsigned rounds)
 {
 	*latency = (struct latency){ .buckets = calloc(BUCKETS, sizeof *latency->buckets) };
 	if (!latency->buckets)
@@ -47,22 +47,86 @@ trz_status latency_init(struct latency *latency)
 	uint64_t overhead = latency_quantile(latency, 0.5);
 	for (size_t i = 0; i < BUCKETS; i++)
 		latency->buckets[i] = 0;
-	*latency = (struct latency){ .ticks = ticks, .buckets = latency->buckets, .overhead_ns = overhead };
+	*latency = (struct latency){ .ticks = ticks, .buckets = latency->buckets, .overhead_ns = overhead,
+	                             .rounds = rounds };
 	return TRZ_OK;
 }
 
 void latency_free(struct latency *latency)
 {
 	free(latency->buckets);
+	free(latency->least);
 	*latency = (struct latency){ 0 };
+}
+
+static void count(struct latency *latency, uint64_t ns)
+{
+	latency->buckets[bucket_of(ns)]++;
+	latency->count++;
+	latency->sum_ns += ns;
+}
+
+static bool reserve_call(struct latency *latency)
+{
+	if (latency->call < latency->capacity)
+		return true;
+	size_t capacity = max_u64(1 << 16, 2 * latency->capacity);
+	uint32_t *least = realloc(latency->least, capacity * sizeof *least);
+	if (!least)
+		return false;
+	latency->least = least;
+	latency->capacity = capacity;
+	return true;
+}
+
+static void keep(struct latency *latency, uint32_t ns)
+{
+	if (latency->round <= 1 && reserve_call(latency)) {
+		latency->least[latency->call++] = ns;
+		latency->calls = latency->call;
+	} else if (latency->round <= 1) {
+		latency->lost = true;
+	} else if (latency->call < latency->calls) {
+		uint32_t *least = &latency->least[latency->call++];
+		*least = ns < *least ? ns : *least;
+	} else {
+		latency->uneven = true;
+	}
 }
 
 void latency_add(struct latency *latency, uint64_t ns)
 {
 	ns = ns > latency->overhead_ns ? ns - latency->overhead_ns : 0;
-	latency->buckets[bucket_of(ns)]++;
-	latency->count++;
-	latency->sum_ns += ns;
+	if (latency->rounds > 1)
+		keep(latency, (uint32_t)min_u64(ns, UINT32_MAX));
+	else
+		count(latency, ns);
+}
+
+static void end_round(struct latency *latency)
+{
+	latency->uneven |= latency->round > 0 && latency->call != latency->calls;
+	latency->call = 0;
+}
+
+void latency_begin_round(struct latency *latency)
+{
+	end_round(latency);
+	latency->round++;
+}
+
+trz_status latency_settle(struct latency *latency)
+{
+	if (latency->rounds <= 1)
+		return TRZ_OK;
+	end_round(latency);
+	if (latency->lost)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for the times of %zu operations", latency->calls + 1);
+	if (latency->uneven)
+		return trz_fail(TRZ_ERROR_CORRUPT, "a replay did not make the operations of the one before");
+	for (size_t i = 0; i < latency->calls; i++)
+		count(latency, latency->least[i]);
+	return TRZ_OK;
 }
 
 double latency_mean(const struct latency *latency)

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Durations of very many short calls: their mean and quantiles, in bounded memory. Private to trace/.
+ * Durations of very many short calls: their mean and quantiles, in bounded memory. Where the same calls are made in
+ * several rounds each counts once, as its least: what the host interrupted then and there is not the call's. Private to
+ * trace/.
  */
 #ifndef TRZ_TRACE_LATENCY_H
 #define TRZ_TRACE_LATENCY_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "terrazzo.h"
@@ -16,10 +20,25 @@ struct latency {
 	uint64_t count;
 	uint64_t sum_ns;
 	uint64_t overhead_ns;  /* of one pair of clock readings; taken off each duration */
+	unsigned rounds;       /* in all; 0, 1: durations are not kept one by one */
+	unsigned round;        /* under way, from 1 */
+	uint32_t *least;       /* ns of each call, in the rounds so far */
+	size_t calls;          /* in the first round */
+	size_t call;           /* the next of this round */
+	size_t capacity;
+	bool lost;             /* there was no memory for one of them */
+	bool uneven;           /* a round was of more calls than another */
 };
 
 /* Measures the clock's own cost. Errors: HOST_MEMORY. */
-trz_status latency_init(struct latency *latency);
+trz_status latency_init(struct latency *latency, unsigned rounds);
+
+/* Begins a round: before the calls of each. */
+void latency_begin_round(struct latency *latency);
+
+/* After the last one, before mean and quantiles are asked for. Errors: HOST_MEMORY (a duration could not be kept),
+ * CORRUPT (one round was of more calls than another). */
+trz_status latency_settle(struct latency *latency);
 void latency_free(struct latency *latency);
 
 void latency_add(struct latency *latency, uint64_t ns);

@@ -54,7 +54,7 @@ struct replay {
 	struct replay_pools pools;
 	trz_stat_value *stats;
 	size_t stat_count;
-	struct latency latency;
+	struct latency *latency;
 	uint64_t next_tag;
 	uint64_t operations;
 	uint64_t allocated;
@@ -75,15 +75,15 @@ struct stopwatch {
 static struct stopwatch stopwatch_start(const struct replay *r)
 {
 	struct stopwatch w = { .driver = sim_host_ticks(r->sim) };
-	w.start = ticks_read_in_order(&r->latency.ticks);
+	w.start = ticks_read_in_order(&r->latency->ticks);
 	return w;
 }
 
 static void stopwatch_stop(struct replay *r, const struct stopwatch *w)
 {
-	uint64_t spent = ticks_read_in_order(&r->latency.ticks) - w->start;
+	uint64_t spent = ticks_read_in_order(&r->latency->ticks) - w->start;
 	uint64_t in_driver = sim_host_ticks(r->sim) - w->driver;
-	latency_add(&r->latency, spent > in_driver ? ticks_to_ns(&r->latency.ticks, spent - in_driver) : 0);
+	latency_add(r->latency, spent > in_driver ? ticks_to_ns(&r->latency->ticks, spent - in_driver) : 0);
 }
 
 static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, uint32_t pool, uint64_t *address)
@@ -430,9 +430,6 @@ static trz_status gather(struct replay *r)
 	out->pool_reserved_bytes = pools_reserved(&r->pools);
 	if (r->fragmentation_samples > 0)
 		out->external_fragmentation = r->fragmentation_sum / (double)r->fragmentation_samples;
-	out->host_ns_per_op = latency_mean(&r->latency);
-	out->host_ns_median = latency_quantile(&r->latency, 0.5);
-	out->host_ns_p999 = latency_quantile(&r->latency, 0.999);
 	return TRZ_OK;
 }
 
@@ -489,14 +486,13 @@ static void abandon_device(struct replay *r, trz_status status)
 	trz_fail(status, "%s", text);
 }
 
-trz_status replay_run(const struct trace *trace, const struct replay_params *params,
-                      struct replay_result *out)
+static trz_status run_once(const struct trace *trace, const struct replay_params *params, struct latency *latency,
+                           struct replay_result *out)
 {
 	*out = (struct replay_result){ 0 };
-	struct replay r = { .trace = trace, .params = params, .out = out, .next_tag = 1 };
-	trz_status status = latency_init(&r.latency);
-	if (status == TRZ_OK)
-		status = open_device(&r);
+	struct replay r = { .trace = trace, .params = params, .out = out, .latency = latency, .next_tag = 1 };
+	latency_begin_round(latency);
+	trz_status status = open_device(&r);
 	if (status == TRZ_OK)
 		status = allocate_tables(&r);
 	if (status == TRZ_OK)
@@ -505,12 +501,43 @@ trz_status replay_run(const struct trace *trace, const struct replay_params *par
 		status = close_device(&r);
 	else if (r.sim)
 		abandon_device(&r, status);
-	latency_free(&r.latency);
 	pools_close(&r.pools);
 	free(r.streams);
 	free(r.blocks);
 	free(r.uses);
 	free(r.stats);
+	return status;
+}
+
+/* The same once more, for its times. */
+static trz_status time_again(const struct trace *trace, const struct replay_params *params, struct latency *latency)
+{
+	struct replay_params again = *params;
+	struct replay_result ignored;
+	again.snapshot = NULL;
+	again.progress = NULL;
+	return run_once(trace, &again, latency, &ignored);
+}
+
+trz_status replay_run(const struct trace *trace, const struct replay_params *params,
+                      struct replay_result *out)
+{
+	struct latency latency;
+	unsigned rounds = params->policy == REPLAY_NAIVE ? 1 : params->timings;  /* without a heap nothing is timed */
+	trz_status status = latency_init(&latency, rounds);
+	if (status != TRZ_OK)
+		return status;
+	status = run_once(trace, params, &latency, out);
+	for (unsigned round = 1; status == TRZ_OK && round < rounds; round++)
+		status = time_again(trace, params, &latency);
+	if (status == TRZ_OK)
+		status = latency_settle(&latency);
+	if (out->heap_valid) {
+		out->host_ns_per_op = latency_mean(&latency);
+		out->host_ns_median = latency_quantile(&latency, 0.5);
+		out->host_ns_p999 = latency_quantile(&latency, 0.999);
+	}
+	latency_free(&latency);
 	return status;
 }
 

@@ -33,6 +33,7 @@ struct replay_params {
 	uint64_t lag;
 	uint64_t seed;
 	sim_schedule schedule;
+	unsigned timings;       /* replays, each operation's host time being the least of them; 0: 1 */
 	unsigned repeat;        /* passes over the trace in one heap, all freed in between; 0: 1 */
 	bool check;             /* the whole heap check every 64 events */
 	bool stop_at_oom;       /* end where a request gets no memory */

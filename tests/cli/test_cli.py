@@ -412,6 +412,17 @@ class Replay(Case):
             self.assertEqual(row["events"], 2 * once["events"])
             self.assertEqual((row["ooms"], row["violations"], row["leaks"]), (0, 0, 0))
 
+    def test_timings_change_times_only(self):
+        path = self.pickled("a.pickle", random_history(6, 1500)[0])
+        once, = self.replay_json(path)
+        least, = self.replay_json("--timings", 3, path)
+        self.assertEqual((once.pop("timings"), least.pop("timings")), (1, 3))
+        for row in once, least:
+            for name in "host_ns_per_op", "host_ns_median", "host_ns_p999":
+                self.assertGreater(row.pop(name), 0)
+        self.assertEqual(once, least)
+        self.assert_fails("--timings: '0' is no whole number from 1", "replay", "--timings", "0", path)
+
     def test_bad_settings(self):
         path = self.pickled("a.pickle", [entry("alloc", 1 << 45, 4096)])
         self.assert_fails("no_such_key", "replay", "--conf", "no_such_key:1", path)

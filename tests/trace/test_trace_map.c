@@ -59,7 +59,7 @@ static void quantiles_are_within_a_bucket(void **state)
 	static uint64_t values[COUNT];
 	uint64_t rng = 1, sum = 0;
 	struct latency latency;
-	assert_int_equal(latency_init(&latency), TRZ_OK);
+	assert_int_equal(latency_init(&latency, 1), TRZ_OK);
 	latency.overhead_ns = 0;
 	for (size_t i = 0; i < COUNT; i++) {
 		values[i] = prng_next(&rng) >> (24 + prng_below(&rng, 36));
@@ -79,11 +79,49 @@ static void quantiles_are_within_a_bucket(void **state)
 	latency_free(&latency);
 }
 
+/* Each call counts once, as its least. */
+static void rounds_keep_the_least(void **state)
+{
+	(void)state;
+	enum { COUNT = 100000, ROUNDS = 3 };
+	struct latency latency;
+	assert_int_equal(latency_init(&latency, ROUNDS), TRZ_OK);
+	latency.overhead_ns = 0;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		latency_begin_round(&latency);
+		for (uint64_t i = 0; i < COUNT; i++)
+			latency_add(&latency, i % ROUNDS == round ? 10 : 1000000 + i);
+	}
+	assert_int_equal(latency_settle(&latency), TRZ_OK);
+	assert_int_equal(latency.count, COUNT);
+	assert_true(latency_mean(&latency) == 10);
+	assert_int_equal(latency_quantile(&latency, 0.9999), 10);
+	latency_free(&latency);
+}
+
+static void rounds_of_other_calls_are_noticed(void **state)
+{
+	(void)state;
+	for (int more = 0; more < 2; more++) {
+		struct latency latency;
+		assert_int_equal(latency_init(&latency, 2), TRZ_OK);
+		for (int round = 0; round < 2; round++) {
+			latency_begin_round(&latency);
+			for (int i = 0; i < 5 + (round == more); i++)
+				latency_add(&latency, 1000);
+		}
+		assert_int_equal(latency_settle(&latency), TRZ_ERROR_CORRUPT);
+		latency_free(&latency);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(map_agrees_with_an_array),
 		cmocka_unit_test(quantiles_are_within_a_bucket),
+		cmocka_unit_test(rounds_keep_the_least),
+		cmocka_unit_test(rounds_of_other_calls_are_noticed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
