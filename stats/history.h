@@ -76,10 +76,6 @@ struct history {
 	struct history_clock clock;
 };
 
-/* A ring is larger than the caches. The slot of so many events to come is fetched, for the lock that guards the history
- * is not given up before what was written has reached them. */
-enum { HISTORY_AHEAD = 8 };
-
 /* Begins an empty history in `bytes` at `memory` (8-byte aligned). false, and off: not one event fits. */
 bool history_start(struct history *h, void *memory, size_t bytes);
 
@@ -100,8 +96,6 @@ static inline struct history_event *history_claim(struct history *h, unsigned ki
 	else
 		history_take_time(h);
 	struct history_event *slot = &h->ring[h->next];
-	uint32_t ahead = h->next + HISTORY_AHEAD;
-	__builtin_prefetch(&h->ring[ahead < h->capacity ? ahead : 0], 1);
 	h->next = h->next + 1 == h->capacity ? 0 : h->next + 1;
 	h->count++;
 	return slot;
