@@ -5,9 +5,10 @@
     torch_programs.py --env DIR [--rounds N] [--work now|late] [--json FILE] [NAME...]
 
 DIR is what `terrazzo sim --setup DIR --with transformers` made. The ways take turns, N rounds (1), one process at a
-time. For each program: allocations and kernels, which must be the same each way; what is allocated and reserved at the
-peak; processor time of the process, with the least and the most of the rounds, and of the program in it without imports
-and the start of CUDA: medians, then multiples of native's. Exit status 1 where a run fails, something is not allowed
+time, another one first in each round. For each program: allocations and kernels, which must be the same each way; what
+is allocated and reserved at the peak; processor time of the process, with the least and the most of the rounds, and of
+the program in it without imports and the start of CUDA: medians, and the medians of the multiples of native's in the
+same round, since a machine's speed drifts by more than the ways differ. Exit status 1 where a run fails, something is not allowed
 (violations), counts differ, or terrazzo's reserved / allocated is more than 0.01 above that of expandable segments.
 """
 import argparse
@@ -25,6 +26,7 @@ RUNNER = SOURCE / "bench" / "workloads" / "run_program.py"
 NAMES = list(json.loads((RUNNER.parent / "workloads_reference.json").read_text())["programs"])
 WAYS = ("native", "expandable", "terrazzo")
 MARGIN = 0.01
+QUIET = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's idle threads spin, for longer than all that is compared here
 
 
 class Failure(Exception):
@@ -39,7 +41,8 @@ def run(env, name, way, work):
         command = [CLI, "sim", f"--env={env}", "--memory=80GiB", f"--work={work}", f"--json={file}"]
         command += [] if ours else [f"--allocator={way}"]
         command += ["--", *([CLI, "run", "--"] if ours else []), "python", str(RUNNER), name]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                              env={**os.environ, **QUIET})
         if done.returncode or not file.exists():
             raise Failure(f"{name} {way}:\n{done.stdout}")
         report = json.loads(file.read_text())
@@ -69,15 +72,19 @@ def median(runs, key):
     return statistics.median(run[key] for run in runs)
 
 
+def multiple(runs, natives, key):
+    return statistics.median(run[key] / native[key] for run, native in zip(runs, natives))
+
+
 def print_rows(name, rows):
-    process, program = (median(rows["native"], key) for key in ("process_cpu_seconds", "program_cpu_seconds"))
     for way in WAYS:
-        first, times = rows[way][0], sorted(run["process_cpu_seconds"] for run in rows[way])
-        middle, inner = statistics.median(times), median(rows[way], "program_cpu_seconds")
+        runs, natives = rows[way], rows["native"]
+        first, times = runs[0], sorted(run["process_cpu_seconds"] for run in runs)
         print(f"{name:<20} {way:<10} {first['allocations']:>8} {first['kernels']:>8} "
               f"{first['allocated_bytes'] / 2**30:>9.2f} {first['reserved_bytes'] / 2**30:>8.2f} {ratio(first):>7.4f} "
-              f"{middle:>8.2f} {times[0]:>7.2f} {times[-1]:>7.2f} {middle / process:>6.3f} {inner:>8.2f} "
-              f"{inner / program:>6.3f}", flush=True)
+              f"{statistics.median(times):>8.2f} {times[0]:>7.2f} {times[-1]:>7.2f} "
+              f"{multiple(runs, natives, 'process_cpu_seconds'):>6.3f} {median(runs, 'program_cpu_seconds'):>8.2f} "
+              f"{multiple(runs, natives, 'program_cpu_seconds'):>6.3f}", flush=True)
 
 
 def main():
@@ -98,7 +105,8 @@ def main():
     found, missed = {}, 0
     for name in args.names or NAMES:
         try:
-            rounds = [{way: run(args.env, name, way, args.work) for way in WAYS} for _ in range(args.rounds)]
+            rounds = [{way: run(args.env, name, way, args.work) for way in WAYS[turn % 3:] + WAYS[:turn % 3]}
+                      for turn in range(args.rounds)]
         except Failure as failure:
             print(failure, file=sys.stderr)
             missed += 1
