@@ -8,8 +8,9 @@ DIR is what `terrazzo sim --setup DIR --with transformers` made. The ways take t
 time, another one first in each round. For each program: allocations and kernels, which must be the same each way; what
 is allocated and reserved at the peak; processor time of the process, with the least and the most of the rounds, and of
 the program in it without imports and the start of CUDA: medians, and the medians of the multiples of native's in the
-same round, since a machine's speed drifts by more than the ways differ. Exit status 1 where a run fails, something is not allowed
-(violations), counts differ, or terrazzo's reserved / allocated is more than 0.01 above that of expandable segments.
+same round, since a machine's speed drifts by more than the ways differ. Exit status 1 where a run fails, something is
+not allowed (violations), counts differ, or terrazzo's reserved / allocated is more than 0.01 above that of expandable
+segments.
 """
 import argparse
 import json
