@@ -36,6 +36,7 @@ trz_status replay_fit(const struct trace *trace, const struct replay_params *par
 	struct fit_search f = { .trace = trace, .params = *params, .out = out };
 	f.params.stop_at_oom = true;
 	f.params.snapshot = NULL;
+	f.params.timings = 1;
 	f.params.history = 0;
 	*out = (struct replay_fit){ 0 };
 	struct bisect b = { .low = peak_allocated, .high = params->capacity, .step = REPLAY_FIT_STEP,
