@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { UNREAD_IN_BURST = 3 };
+enum { UNREAD_IN_BURST = 7 };
 
 /* ---- clocks ----------------------------------------------------------------------------------------- */
 

@@ -104,7 +104,7 @@ static inline struct history_event *history_claim(struct history *h, unsigned ki
 /* Notes an event: history_note(h, HISTORY_ALLOC, .address = a, .size = n, .stream = s). What is not given is 0;
  * the arguments are looked at only where the history is on.
  * Reading the counter takes longer than all the rest, so in a burst of allocations and frees less than about a
- * microsecond apart only every fourth has it read: the first three events after a burst can carry its time. */
+ * microsecond apart only every eighth has it read: the first seven events after a burst can carry its time. */
 #define history_note(history, what, ...) \
 	do { \
 		if (UNLIKELY((history)->ring)) { \
