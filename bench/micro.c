@@ -192,38 +192,33 @@ static void report(const struct load *l, struct target *own, double *own_ns, dou
 	json_decref(o);
 }
 
+/* Heaps of their own: what a history leaves in one would cost the passes without. */
+enum { OWN, NOTED, STACKED, HOST, TARGETS };
+
 static void measure(const struct load *l)
 {
-	struct target own, noted, stacked, peer;  /* what a history leaves in a heap would cost the passes without one */
+	struct target t[TARGETS];
 	double own_ns[PASSES], history_ns[PASSES], stacks_ns[PASSES], peer_ns[PASSES];
 	bool with_peer = l->most <= MIB(1);  /* beyond, the peer would take that much host memory */
 	make_pattern(l);
-	open_target(&own, l, false);
-	open_target(&noted, l, false);
-	open_target(&stacked, l, false);
-	open_target(&peer, l, true);
-	for (size_t i = 0; i < l->live; i++) {
-		own.held[i] = take(&own, sizes[i]);
-		noted.held[i] = take(&noted, sizes[i]);
-		stacked.held[i] = take(&stacked, sizes[i]);
-		peer.held[i] = with_peer ? take(&peer, sizes[i]) : NULL;
+	for (int k = 0; k < TARGETS; k++) {
+		open_target(&t[k], l, k == HOST);
+		for (size_t i = 0; i < l->live; i++)
+			t[k].held[i] = k != HOST || with_peer ? take(&t[k], sizes[i]) : NULL;
+		if (k != HOST)
+			pass(&t[k], l);  /* warms up */
 	}
-	pass(&own, l);  /* warms up */
-	pass(&noted, l);
-	pass(&stacked, l);
-	uint64_t calls = memory_calls(&own);
+	uint64_t calls = memory_calls(&t[OWN]);
 	const struct load few = {l->name, l->least, l->most, l->live, l->pairs / 20};  /* stacks take long */
 	for (int i = 0; i < PASSES; i++) {
-		own_ns[i] = pass(&own, l);
-		history_ns[i] = pass_with_history(&noted, l, NULL);
-		stacks_ns[i] = pass_with_history(&stacked, &few, trz_native_frames);
-		peer_ns[i] = with_peer ? pass(&peer, l) : 0;
+		own_ns[i] = pass(&t[OWN], l);
+		history_ns[i] = pass_with_history(&t[NOTED], l, NULL);
+		stacks_ns[i] = pass_with_history(&t[STACKED], &few, trz_native_frames);
+		peer_ns[i] = with_peer ? pass(&t[HOST], l) : 0;
 	}
-	report(l, &own, own_ns, history_ns, stacks_ns, peer_ns, memory_calls(&own) - calls);
-	close_target(&own, l);
-	close_target(&noted, l);
-	close_target(&stacked, l);
-	close_target(&peer, l);
+	report(l, &t[OWN], own_ns, history_ns, stacks_ns, peer_ns, memory_calls(&t[OWN]) - calls);
+	for (int k = 0; k < TARGETS; k++)
+		close_target(&t[k], l);
 }
 
 int main(void)
