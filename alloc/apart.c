@@ -102,7 +102,7 @@ static uint64_t limit_of(const trz_heap *h)
 static trz_status find_room(trz_heap *h, struct lane *l, uint64_t bytes)
 {
 	struct window *w = l->window[LARGE];
-	if (w && w->base + w->size - w->top >= bytes)
+	if (w && window_room(w) >= bytes)
 		return TRZ_OK;
 	reclaim_windows(h);
 	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);

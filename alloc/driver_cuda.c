@@ -16,11 +16,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cuda_abi.h"
 #include "error.h"
+#include "ticks.h"
 
 enum {
 	OLDEST_DRIVER = 11020,       /* CUDA 11.2 */
@@ -600,10 +600,8 @@ static trz_status cuda_import_handle(void *self, unsigned kind, const void *shar
 
 static trz_status cuda_clock_ns(void *self, uint64_t *ns)
 {
-	struct timespec now;
 	(void)self;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	*ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	*ns = monotonic_ns();
 	return TRZ_OK;
 }
 

@@ -147,14 +147,19 @@ static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind k
 	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
 }
 
-/* Sees to a window with room for all of a request and for what the last tile may have too much, whichever it is. */
+/* What the last tile may have too much, whichever it is. */
+static uint64_t last_tile_most(const struct growth *g)
+{
+	return max_u64(preferred_tile(g->heap, g->kind, heap_reserved(g->heap)), g->heap->tile_most);
+}
+
+/* Sees to a window with room for all of a request and what the last tile may have too much. */
 static trz_status find_room(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
-	uint64_t spare = max_u64(preferred_tile(h, g->kind, heap_reserved(h)), h->tile_most);
-	uint64_t least = align_up(bytes, h->driver.granule) + spare;
+	uint64_t least = align_up(bytes, h->driver.granule) + last_tile_most(g);
 	g->window = g->lane->window[g->kind];
-	if (g->window && g->window->base + g->window->size - g->window->top >= least)
+	if (g->window && window_room(g->window) >= least)
 		return TRZ_OK;
 	reclaim_windows(h);
 	struct window *w;
@@ -353,8 +358,7 @@ static uint64_t next_tile(const struct growth *g, uint64_t missing, uint64_t res
 static trz_status plan_missing(struct growth *g, size_t *count)
 {
 	trz_heap *h = g->heap;
-	const struct window *w = g->window;
-	uint64_t done = g->gathered_bytes, room = w->base + w->size - w->top, planned = 0;
+	uint64_t done = g->gathered_bytes, room = window_room(g->window), planned = 0;
 	for (*count = g->gathered; done < g->need; ++*count) {
 		uint64_t size = next_tile(g, g->need - done, heap_reserved(h) + planned);
 		if (!size)
@@ -362,7 +366,7 @@ static trz_status plan_missing(struct growth *g, size_t *count)
 		if (!reclaim_lists(h, *count + 1) || !tiles_reserve(&h->tiles, 1, 0))
 			return meta_exhausted();
 		size = min_u64(size, room - done);  /* the preference may have grown meanwhile */
-		h->lay_list[*count] = tile_plan(&h->tiles, size, g->kind);
+		h->lay_list[*count] = tile_new(&h->tiles, 0, size, g->kind);
 		planned += size;
 		done += size;
 	}
@@ -448,7 +452,7 @@ static struct block *finish_locked(struct growth *g)
 	uint64_t sequence = g->gathered ? g->lane->stream->tickets.newest : 0, size = 0;
 	for (size_t i = 0; i < g->count; i++)
 		size += h->lay_list[i]->size;
-	for (size_t i = 0; h->history.ring && i < g->count; i++) {
+	for (size_t i = 0; i < g->count; i++) {
 		const struct tile *tile = h->lay_list[i];
 		if (i < g->gathered)
 			history_note(&h->history, HISTORY_GATHER, .address = tile->places->address,
@@ -603,7 +607,7 @@ trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct blo
 	enum kind kind = (enum kind)w->kind;
 	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = GROW_THRIFTY, .window = w, .tail = tail,
 	                   .need = align_up(bytes, h->driver.granule)};
-	if (w->base + w->size - w->top < g.need + max_u64(preferred_tile(h, kind, heap_reserved(h)), h->tile_most))
+	if (window_room(w) < g.need + last_tile_most(&g))
 		return give_up(&g, TRZ_ERROR_NO_ROOM);
 	if (moves(&g, g.need))
 		gather(&g, kind);

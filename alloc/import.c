@@ -148,7 +148,7 @@ static trz_status open_window(trz_heap *h, unsigned kind, const void *shareable,
 		retire(h, *out);
 		return refused(h, status, size);
 	}
-	(*out)->foreign = tile_foreign(&h->tiles, handle, size);
+	(*out)->foreign = tile_new(&h->tiles, handle, size, LARGE);
 	level_add(&h->counters.imported_bytes, size);
 	return TRZ_OK;
 }

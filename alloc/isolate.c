@@ -12,7 +12,7 @@ static trz_status find_window(trz_heap *h, struct lane *l, uint64_t size, struct
 {
 	struct window *w = l->window[LARGE];
 	*out = w;
-	if (w && w->base + w->size - w->top >= size)
+	if (w && window_room(w) >= size)
 		return TRZ_OK;
 	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
 	reclaim_windows(h);

@@ -26,17 +26,6 @@ struct meta_chunk {
 	size_t size;
 };
 
-static void spin_lock(atomic_flag *lock)
-{
-	while (atomic_flag_test_and_set_explicit(lock, memory_order_acquire))
-		;
-}
-
-static void spin_unlock(atomic_flag *lock)
-{
-	atomic_flag_clear_explicit(lock, memory_order_release);
-}
-
 #if TRZ_META_JEMALLOC
 
 enum { RANGES_MOST = 16 };
@@ -47,7 +36,7 @@ enum { RANGES_MOST = 16 };
 struct host {
 	extent_hooks_t hooks;        /* jemalloc knows the host by its address: the first member */
 	unsigned arena;
-	atomic_flag lock;            /* guards the rest */
+	struct spinlock lock;        /* guards the rest */
 	char *top, *end;             /* what is left of the newest range */
 	unsigned count;
 	struct {
@@ -88,7 +77,7 @@ static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t size, size
 	(void)arena;
 	if (wanted || size + alignment < size)
 		return NULL;
-	spin_lock(&host->lock);
+	spinlock_take(&host->lock);
 	char *p = (char *)align_up((uintptr_t)host->top, alignment);
 	bool room = host->top && size <= (size_t)(host->end - host->top) && p + size <= host->end;
 	if (!room && (room = begin_range(host, size + alignment)))
@@ -97,7 +86,7 @@ static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t size, size
 		host->top = p + size;
 	if (room && alignment >= HUGE_PAGE)  /* jemalloc's own structures, of which it uses little */
 		madvise(p, size, MADV_NOHUGEPAGE);
-	spin_unlock(&host->lock);
+	spinlock_give(&host->lock);
 	*zero = *commit = true;
 	return room ? p : NULL;
 }
@@ -129,7 +118,6 @@ static bool host_open(struct meta *m)
 	if (!host)
 		return false;
 	host->hooks = (extent_hooks_t){.alloc = extent_alloc, .split = extent_split, .merge = extent_merge};
-	atomic_flag_clear(&host->lock);
 	extent_hooks_t *hooks = &host->hooks;
 	size_t length = sizeof host->arena;
 	if (trz_je_mallctl("arenas.create", &host->arena, &length, &hooks, sizeof hooks) != 0) {
@@ -200,7 +188,7 @@ bool meta_open(struct meta *m)
 {
 	m->chunks = NULL;
 	atomic_init(&m->bytes, 0);
-	atomic_flag_clear(&m->lock);
+	atomic_init(&m->lock.held, false);
 	return host_open(m);
 }
 
@@ -220,13 +208,13 @@ void *meta_alloc(struct meta *m, size_t size)
 	if (!c)
 		return NULL;
 	c->size = size;
-	spin_lock(&m->lock);
+	spinlock_take(&m->lock);
 	c->next = m->chunks;
 	c->link = &m->chunks;
 	if (c->next)
 		c->next->link = &c->next;
 	m->chunks = c;
-	spin_unlock(&m->lock);
+	spinlock_give(&m->lock);
 	atomic_fetch_add_explicit(&m->bytes, sizeof *c + size, memory_order_relaxed);
 	return c + 1;
 }
@@ -237,11 +225,11 @@ void meta_free(struct meta *m, void *p)
 		return;
 	struct meta_chunk *c = (struct meta_chunk *)p - 1;
 	atomic_fetch_sub_explicit(&m->bytes, sizeof *c + c->size, memory_order_relaxed);
-	spin_lock(&m->lock);
+	spinlock_take(&m->lock);
 	*c->link = c->next;
 	if (c->next)
 		c->next->link = c->link;
-	spin_unlock(&m->lock);
+	spinlock_give(&m->lock);
 	host_free(m, c);
 }
 

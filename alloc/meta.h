@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "error.h"
+#include "lock.h"
 
 struct host;
 struct meta_chunk;
@@ -21,7 +22,7 @@ struct meta {
 	struct host *host;            /* where its memory comes from; NULL: libc's malloc */
 	_Atomic uint64_t bytes;       /* what is allocated now, the statistic metadata_bytes */
 	struct meta_chunk *chunks;    /* every allocation, for meta_close; guarded by `lock` */
-	atomic_flag lock;
+	struct spinlock lock;
 };
 
 /* false: the host has no memory. */

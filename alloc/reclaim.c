@@ -390,7 +390,7 @@ static bool unmap_some_aliases(trz_heap *h, size_t most, size_t *look)
 				n += find_aliases(h, w, list + n, most - n, look);
 	notice_aliases_leaving(h, list, n);
 	for (size_t i = 0; i < n; i++)
-		if (window_unmap_alias(&h->tiles, list[i]) != TRZ_OK)
+		if (window_unmap_place(&h->tiles, list[i]) != TRZ_OK)
 			list[refused++] = list[i];
 	notice_aliases_back(h, list, refused);
 	return n && !refused;

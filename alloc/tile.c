@@ -20,16 +20,11 @@ bool tiles_reserve(struct tiles *t, size_t tiles, size_t places)
 	return node_pool_reserve(&t->nodes, tiles) && node_pool_reserve(&t->place_nodes, places);
 }
 
-static struct tile *new_tile(struct tiles *t, trz_handle handle, uint64_t size, enum kind kind)
+struct tile *tile_new(struct tiles *t, trz_handle handle, uint64_t size, enum kind kind)
 {
 	struct tile *tile = node_pool_take(&t->nodes);
 	*tile = (struct tile){.handle = handle, .size = size, .kind = (uint8_t)kind};
 	return tile;
-}
-
-struct tile *tile_plan(struct tiles *t, uint64_t size, enum kind kind)
-{
-	return new_tile(t, 0, size, kind);
 }
 
 trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds)
@@ -43,23 +38,13 @@ trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds)
 
 trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out)
 {
-	struct tile *tile = tile_plan(t, size, kind);
+	struct tile *tile = tile_new(t, 0, size, kind);
 	trz_status status = tile_fill(t, tile, export_kinds);
 	if (status == TRZ_OK)
 		*out = tile;
 	else
 		tile_forget(t, tile);
 	return status;
-}
-
-struct tile *tile_foreign(struct tiles *t, trz_handle handle, uint64_t size)
-{
-	return new_tile(t, handle, size, LARGE);
-}
-
-struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind)
-{
-	return new_tile(t, 0, size, kind);
 }
 
 /* Before all others. */

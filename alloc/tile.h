@@ -52,20 +52,15 @@ void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struc
 /* Makes `tiles` new tiles and `places` new places possible without host memory. */
 bool tiles_reserve(struct tiles *t, size_t tiles, size_t places);
 
-/* A tile that has no memory yet. The node has been reserved. */
-struct tile *tile_plan(struct tiles *t, uint64_t size, enum kind kind);
+/* A tile over a handle of another process, which is neither created here nor counted; with 0 one that has no memory
+ * yet, or a classic segment, whose memory is not ours to map. The node has been reserved. */
+struct tile *tile_new(struct tiles *t, trz_handle handle, uint64_t size, enum kind kind);
 
 /* Gives it memory, mapped nowhere. Driver: create. */
 trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds);
 
 /* Both. Driver: create. */
 trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out);
-
-/* A tile for memory of another process: neither created here nor counted. The node has been reserved. */
-struct tile *tile_foreign(struct tiles *t, trz_handle handle, uint64_t size);
-
-/* A tile for memory that is not ours to map: a classic segment. */
-struct tile *tile_classic(struct tiles *t, uint64_t size, enum kind kind);
 
 /* Notes a mapping that the driver has made; it becomes the owner's. The place has been reserved. */
 struct place *tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address);

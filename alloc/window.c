@@ -82,7 +82,7 @@ trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind
 	w->size = w->top - w->base;
 	w->mapped = size;
 	w->kind = (uint8_t)kind;
-	w->classic = tile_classic(tiles, size, kind);
+	w->classic = tile_new(tiles, 0, size, kind);
 	*out = w;
 	return TRZ_OK;
 }
@@ -104,8 +104,7 @@ static void set_places(struct window *w, trz_addr address, uint64_t size, struct
 		*at++ = p;
 }
 
-/* Unmaps one place. */
-static trz_status unmap_place(struct tiles *tiles, struct place *p)
+trz_status window_unmap_place(struct tiles *tiles, struct place *p)
 {
 	uint64_t size = p->tile->size;
 	trz_status status = driver_unmap(tiles->driver, p->address, size);
@@ -129,7 +128,7 @@ static bool undo_lay(struct tiles *tiles, struct tile **list, size_t count)
 {
 	bool clean = true;
 	for (size_t i = count; i-- > 0;)
-		if (unmap_place(tiles, list[i]->places) != TRZ_OK) {
+		if (window_unmap_place(tiles, list[i]->places) != TRZ_OK) {
 			keep_as_alias(list[i]);
 			clean = false;
 		}
@@ -162,18 +161,13 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 	return status;
 }
 
-trz_status window_unmap_alias(struct tiles *tiles, struct place *p)
-{
-	return unmap_place(tiles, p);
-}
-
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile)
 {
 	trz_status status = TRZ_OK;
 	while (status == TRZ_OK && tile->places && tile->places->next)
-		status = unmap_place(tiles, tile->places->next);
+		status = window_unmap_place(tiles, tile->places->next);
 	if (status == TRZ_OK && tile->places)
-		status = unmap_place(tiles, tile->places);
+		status = window_unmap_place(tiles, tile->places);
 	return status;
 }
 

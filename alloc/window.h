@@ -61,8 +61,14 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 /* Unmaps a tile everywhere, at its owner's place last. On an error the owner's place is still mapped. */
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile);
 
-/* Unmaps one stale alias. Driver: unmap. */
-trz_status window_unmap_alias(struct tiles *tiles, struct place *p);
+/* Unmaps one place. Driver: unmap. */
+trz_status window_unmap_place(struct tiles *tiles, struct place *p);
+
+/* How much can still be laid. */
+static inline uint64_t window_room(const struct window *w)
+{
+	return w->base + w->size - w->top;
+}
 
 /* The mapping that covers an address of a laid window; NULL: none. */
 static inline struct place *window_at(const struct window *w, trz_addr address)

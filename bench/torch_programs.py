@@ -106,8 +106,8 @@ def main():
     found, missed = {}, 0
     for name in args.names or NAMES:
         try:
-            rounds = [{way: run(args.env, name, way, args.work) for way in WAYS[turn % 3:] + WAYS[:turn % 3]}
-                      for turn in range(args.rounds)]
+            rounds = [{way: run(args.env, name, way, args.work) for way in WAYS[turn:] + WAYS[:turn]}
+                      for turn in (i % len(WAYS) for i in range(args.rounds))]
         except Failure as failure:
             print(failure, file=sys.stderr)
             missed += 1

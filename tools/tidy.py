@@ -33,7 +33,7 @@ OWNED_CALLS = {
     "getenv secure_getenv": {"config.c"},
     "printf fprintf vfprintf dprintf puts fputs putchar perror": set(),
     "abort exit _exit": {"assert.c", "assert.h"},
-    "clock_gettime gettimeofday time": {"driver_cuda.c", "history.c", "ticks.c"},
+    "clock_gettime gettimeofday time": {"history.c", "ticks.c"},
     "nanosleep usleep": {"lock.c"},
     "dlopen dlsym dlclose": {"driver_cuda.c", "nvtx.c"},
 }

@@ -489,7 +489,6 @@ static void abandon_device(struct replay *r, trz_status status)
 static trz_status run_once(const struct trace *trace, const struct replay_params *params, struct latency *latency,
                            struct replay_result *out)
 {
-	*out = (struct replay_result){ 0 };
 	struct replay r = { .trace = trace, .params = params, .out = out, .latency = latency, .next_tag = 1 };
 	latency_begin_round(latency);
 	trz_status status = open_device(&r);
@@ -513,7 +512,7 @@ static trz_status run_once(const struct trace *trace, const struct replay_params
 static trz_status time_again(const struct trace *trace, const struct replay_params *params, struct latency *latency)
 {
 	struct replay_params again = *params;
-	struct replay_result ignored;
+	struct replay_result ignored = { 0 };
 	again.snapshot = NULL;
 	again.progress = NULL;
 	return run_once(trace, &again, latency, &ignored);
@@ -522,6 +521,7 @@ static trz_status time_again(const struct trace *trace, const struct replay_para
 trz_status replay_run(const struct trace *trace, const struct replay_params *params,
                       struct replay_result *out)
 {
+	*out = (struct replay_result){ 0 };
 	struct latency latency;
 	unsigned rounds = params->policy == REPLAY_NAIVE ? 1 : params->timings;  /* without a heap nothing is timed */
 	trz_status status = latency_init(&latency, rounds);
