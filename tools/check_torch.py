@@ -81,6 +81,12 @@ class Suite:
         expect(report["holders_at"] == "failure" and largest["bytes"] == 20 * GIB, str(report["holders"]))
         expect("runs_out.py:9 " in largest["place"], largest["place"])
 
+    def fails_backward(self):
+        """an error in backward ends the program as any other; without help four runs of six abort"""
+        for _ in range(5):
+            report = self.run(PROGRAMS / "fails_backward.py", status=1)
+            expect("ValueError: no gradient today" in report["output"], report["output"])
+
     def late_work(self):
         """with late work nothing is violated"""
         for name in ("graphs.py", "copies.py"):
@@ -172,8 +178,8 @@ def expect(holds, text):
 
 def checks(suite, with_compile):
     """{name: function}"""
-    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "too_small", "late_work", "mistakes",
-             "shared_tensors", "tiny", "example", "fit"] + ["compiled"] * with_compile
+    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "too_small", "fails_backward",
+             "late_work", "mistakes", "shared_tensors", "tiny", "example", "fit"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)
