@@ -18,8 +18,6 @@ struct run {
 	struct block *hole;
 	struct block *before, *after;  /* the lane's free neighbours; NULL: the run does not touch them */
 	trz_addr begin, end;           /* the places to be flipped: whole tiles */
-	uint64_t moved;                /* bytes of them */
-	bool unpassed;
 };
 
 struct search {
@@ -28,6 +26,8 @@ struct search {
 	uint64_t bytes;
 	size_t candidates;
 	uint64_t movable;              /* bytes of them */
+	struct block *hole;            /* being scanned, */
+	struct block *before, *after;  /* and the lane's free blocks beside it, or NULL */
 	uint64_t run;                  /* number of the run being scanned: a tile may have several aliases in one */
 	struct run best;               /* hole NULL: none */
 };
@@ -37,19 +37,13 @@ static struct block *own_free(const struct search *f, struct block *b)
 	return b && b->state == BLOCK_FREE && b->home == f->lane ? b : NULL;
 }
 
-/* The candidate whose alias lies at an address of a hole; NULL: the tile there is not free, or none is. Tiles that
- * are owned inside the run's own free neighbours must stay there. */
-static const struct candidate *flippable(const struct search *f, const struct block *hole, trz_addr address)
+/* The candidate whose alias lies at an address of the hole; NULL: the tile there is not free, or none is. The tiles of
+ * the free blocks beside it must stay there. */
+static const struct candidate *flippable(const struct search *f, trz_addr address)
 {
-	const struct place *p = window_at(hole->window, address);
+	const struct place *p = window_at(f->hole->window, address);
 	const struct candidate *c = p && p->accessible ? reclaim_candidate(f->heap, p->tile, f->candidates) : NULL;
-	if (!c)
-		return NULL;
-	trz_addr owned = c->tile->places->address;
-	const struct block *before = own_free(f, hole->prev), *after = own_free(f, hole->next);
-	bool beside = (before && owned >= before->address && owned < block_end(before)) ||
-	              (after && owned >= after->address && owned < block_end(after));
-	return beside || p->tile->seen_in == f->run ? NULL : c;
+	return c && c->block != f->before && c->block != f->after && p->tile->seen_in != f->run ? c : NULL;
 }
 
 /* The next run to be scanned. Numbers never repeat in a heap. */
@@ -58,75 +52,125 @@ static void next_run(struct search *f)
 	f->run = ++f->heap->flip_runs;
 }
 
+/* How far the places from an address on can be flipped together, up to `limit`. */
+static trz_addr flippable_up(struct search *f, trz_addr address, trz_addr limit)
+{
+	const struct candidate *c;
+	next_run(f);
+	while (address < limit && (c = flippable(f, address))) {
+		c->tile->seen_in = f->run;
+		address += c->tile->size;
+	}
+	return address;
+}
+
+/* The same downwards. */
+static trz_addr flippable_down(struct search *f, trz_addr address, trz_addr limit)
+{
+	const struct candidate *c;
+	next_run(f);
+	while (address > limit && (c = flippable(f, address - 1))) {
+		c->tile->seen_in = f->run;
+		address -= c->tile->size;
+	}
+	return address;
+}
+
 static uint64_t free_bytes(const struct block *b)
 {
 	return b ? b->size : 0;
 }
 
-/* Takes the run into account if it is large enough and moves less than the best one. */
-static void consider(struct search *f, struct run r)
+/* What has to be flipped beside so many free bytes. */
+static uint64_t missing(const struct search *f, uint64_t beside)
 {
-	uint64_t size = r.end - r.begin + free_bytes(r.before) + free_bytes(r.after);
-	r.moved = r.end - r.begin;
-	if (size >= f->bytes && (!f->best.hole || r.moved < f->best.moved))
-		f->best = r;
+	return f->bytes - min_u64(beside, f->bytes - 1);
 }
 
-/* The places of a run are walked from its beginning: each step is a possible end of what is taken, laid against the
- * free block before it. The whole run may also join what is behind it. */
-static trz_addr scan_run(struct search *f, struct block *hole, trz_addr begin)
+/* Whether moving so much is less than what the best run moves. */
+static bool is_less(const struct search *f, uint64_t moved)
 {
-	struct run r = {.hole = hole, .begin = begin, .end = begin};
-	if (begin == hole->address)
-		r.before = own_free(f, hole->prev);
-	const struct candidate *c;
-	next_run(f);
-	while (r.end < block_end(hole) && (c = flippable(f, hole, r.end))) {
-		r.end += c->tile->size;
-		c->tile->seen_in = f->run;
-		r.unpassed |= !c->passed;
-		if (r.end == block_end(hole))
-			r.after = own_free(f, hole->next);
-		consider(f, r);
+	return !f->best.hole || moved < f->best.end - f->best.begin;
+}
+
+static void consider(struct search *f, trz_addr begin, trz_addr end, struct block *before, struct block *after)
+{
+	uint64_t moved = end - begin;
+	if (moved > 0 && moved + free_bytes(before) + free_bytes(after) >= f->bytes && is_less(f, moved))
+		f->best = (struct run){.hole = f->hole, .before = before, .after = after, .begin = begin, .end = end};
+}
+
+/* Where so many bytes of the hole from an address on end, in whole places; or the hole. */
+static trz_addr end_of(const struct search *f, trz_addr begin, uint64_t bytes)
+{
+	trz_addr end = block_end(f->hole);
+	return end - begin > bytes ? window_next(f->hole->window, begin + bytes - 1) : end;
+}
+
+/* The hole's first places, laid against the free block before it; all of them may also join what is behind it. */
+static void scan_front(struct search *f)
+{
+	trz_addr begin = f->hole->address, limit = end_of(f, begin, missing(f, f->before->size));
+	trz_addr end = flippable_up(f, begin, limit);
+	consider(f, begin, end, f->before, end == block_end(f->hole) ? f->after : NULL);
+}
+
+/* Its last places, laid against the free block behind it. */
+static void scan_back(struct search *f)
+{
+	trz_addr end = block_end(f->hole), limit = end - min_u64(f->hole->size, missing(f, f->after->size));
+	consider(f, flippable_down(f, end, limit), end, NULL, f->after);
+}
+
+/* Places anywhere in it. They are looked at from the end of what would do: most holes are full of tiles that are not
+ * free, and one of them rules out whatever reaches over it. */
+static void scan_inside(struct search *f)
+{
+	trz_addr begin = f->hole->address;
+	while (block_end(f->hole) - begin >= f->bytes) {
+		trz_addr end = end_of(f, begin, f->bytes), reached = flippable_down(f, end, begin);
+		if (reached == begin) {
+			consider(f, begin, end, NULL, NULL);
+			return;
+		}
+		begin = reached;
 	}
-	return r.end;
 }
 
-/* The places at the end of a hole, laid against the free block behind it. */
-static void scan_end(struct search *f, struct block *hole)
+/* Takes the next hole. false: it cannot be of more use than what has been found. Most cannot, and what tells so without
+ * a look at their tiles, or even at their neighbours, saves most of a search. */
+static bool turn_to(struct search *f, struct block *hole)
 {
-	struct run r = {.hole = hole, .begin = block_end(hole), .end = block_end(hole), .after = own_free(f, hole->next)};
-	const struct candidate *c;
-	if (!r.after)
-		return;
-	next_run(f);
-	while (r.begin > hole->address && (c = flippable(f, hole, r.begin - 1))) {
-		r.begin -= c->tile->size;
-		c->tile->seen_in = f->run;
-		r.unpassed |= !c->passed;
-		if (r.begin == hole->address)
-			return;  /* the whole hole: scan_run has seen it */
-		consider(f, r);
+	uint64_t most = min_u64(hole->size, f->movable), largest = counter_get(&f->lane->fit[hole->kind].largest);
+	if (most + 2 * largest < f->bytes)
+		return false;
+	f->hole = hole;
+	f->before = own_free(f, hole->prev);
+	f->after = own_free(f, hole->next);
+	uint64_t beside = free_bytes(f->before) + free_bytes(f->after);
+	return most + beside >= f->bytes && is_less(f, missing(f, beside));
+}
+
+static void scan_hole(struct search *f)
+{
+	if (f->before)
+		scan_front(f);
+	if (f->after)
+		scan_back(f);
+	if (is_less(f, f->bytes))
+		scan_inside(f);
+}
+
+/* Whether a tile's last use may still be under way: it needs a fence. */
+static bool has_unpassed(const struct search *f, const struct run *r)
+{
+	for (trz_addr a = r->begin; a < r->end;) {
+		const struct tile *tile = window_at(r->hole->window, a)->tile;
+		if (!reclaim_candidate(f->heap, tile, f->candidates)->passed)
+			return true;
+		a += tile->size;
 	}
-}
-
-/* Whether a hole can be of use at all. Most cannot, and what tells so without a look at their tiles, or even at their
- * neighbours, saves most of a search. */
-static bool is_promising(const struct search *f, const struct block *hole)
-{
-	uint64_t most = min_u64(hole->size, f->movable), beside = counter_get(&f->lane->fit[hole->kind].largest);
-	return most + 2 * beside >= f->bytes &&
-	       most + free_bytes(own_free(f, hole->prev)) + free_bytes(own_free(f, hole->next)) >= f->bytes;
-}
-
-static void scan_hole(struct search *f, struct block *hole)
-{
-	trz_addr address = hole->address;
-	while (address < block_end(hole)) {
-		trz_addr end = scan_run(f, hole, address);
-		address = end > address ? end : window_next(hole->window, address);  /* nothing to flip here */
-	}
-	scan_end(f, hole);
+	return false;
 }
 
 /* Moves the tiles' ownership to the target, which is busy; the old places become holes, once all are cut, since
@@ -184,9 +228,9 @@ struct block *flip_locked(trz_heap *h, struct lane *l, enum kind kind, uint64_t 
 	for (size_t i = 0; i < n; i++)
 		f.movable += h->candidates[i].tile->size;
 	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
-		if (hole->kind == kind && is_promising(&f, hole) && hole->window->pool == l->pool && !hole->window->apart)
-			scan_hole(&f, hole);
-	*unpassed = f.best.hole && f.best.unpassed;
+		if (hole->kind == kind && turn_to(&f, hole) && hole->window->pool == l->pool && !hole->window->apart)
+			scan_hole(&f);
+	*unpassed = f.best.hole && has_unpassed(&f, &f.best);
 	if (!f.best.hole || *unpassed)
 		return NULL;
 	size_t tiles = (f.best.end - f.best.begin) / GRANULE;
