@@ -13,14 +13,14 @@
 enum { ACCESS_MOST = 64 };
 
 struct driver {
-	const trz_driver *table;
+	const trz_driver *table;     /* what every call needs comes first: one cache line */
 	struct counters *counters;
-	int device;
 	trz_context context;
-	trz_device_info info;
-	uint64_t granule;            /* sizes of tiles and windows are multiples: the driver's, at least GRANULE */
-	bool vmm;                    /* virtual memory management is there and not switched off */
+	int device;
 	atomic_bool dead;            /* the context has answered CONTEXT_DEAD */
+	bool vmm;                    /* virtual memory management is there and not switched off */
+	uint64_t granule;            /* sizes of tiles and windows are multiples: the driver's, at least GRANULE */
+	trz_device_info info;
 	int access[ACCESS_MOST];     /* devices that may access what is mapped: this one, then its peers; guarded by the */
 	int access_count;            /* growth lock */
 };

@@ -177,21 +177,22 @@ static bool has_unpassed(const struct search *f, const struct run *r)
  * holes join and their blocks then go away. */
 static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *target, size_t n)
 {
-	size_t count = 0;
-	for (trz_addr a = r->begin; a < r->end;) {
-		struct tile *tile = window_at(target->window, a)->tile;
-		h->moved[count++] = reclaim_cut_locked(h, reclaim_candidate(h, tile, n));
-		a += tile->size;
-	}
+	struct cutting cut = {0};
+	for (trz_addr a = r->begin; a < r->end; a = window_next(target->window, a))
+		reclaim_cut_locked(h, &cut, reclaim_candidate(h, window_at(target->window, a)->tile, n));
+	reclaim_cut_rest_locked(h, &cut);
 	trz_addr a = r->begin;
-	for (size_t i = 0; i < count; i++) {
-		struct place *p = window_at(target->window, a);
-		history_note(&h->history, HISTORY_FLIP, .address = a, .from = h->moved[i]->address, .size = p->tile->size,
-		             .pool = pool_id(target->window->pool));
-		tile_leave(p->tile->places, h->moved[i]->home->stream, h->moved[i]->sequence);
-		tile_flip(p);
-		heap_make_hole_locked(h, h->moved[i]);
-		a += p->tile->size;
+	for (size_t i = 0; i < cut.count; i++) {
+		struct block *b = h->moved[i];
+		for (trz_addr from = b->address; from < block_end(b); a = window_next(target->window, a)) {
+			struct place *p = window_at(target->window, a);
+			history_note(&h->history, HISTORY_FLIP, .address = a, .from = from, .size = p->tile->size,
+			             .pool = pool_id(target->window->pool));
+			tile_leave(p->tile->places, b->home->stream, b->sequence);
+			tile_flip(p);
+			from += p->tile->size;
+		}
+		heap_make_hole_locked(h, b);
 	}
 }
 
@@ -226,7 +227,7 @@ struct block *flip_locked(trz_heap *h, struct lane *l, enum kind kind, uint64_t 
 {
 	struct search f = {.heap = h, .lane = l, .bytes = bytes, .candidates = n};
 	for (size_t i = 0; i < n; i++)
-		f.movable += h->candidates[i].tile->size;
+		f.movable += h->candidates[i].size;
 	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
 		if (hole->kind == kind && turn_to(&f, hole) && hole->window->pool == l->pool && !hole->window->apart)
 			scan_hole(&f);

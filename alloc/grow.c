@@ -52,7 +52,8 @@ struct growth {
 	struct block *node;          /* taken for the block of what is laid */
 	struct block *tail;          /* the window's free tail, busy; NULL: none of use */
 	uint64_t need;               /* bytes to lay behind it */
-	size_t gathered, count;      /* lay_list[0 .. gathered) moves with moved[], the rest is new */
+	size_t gathered, count;      /* lay_list[0 .. gathered) moves, the rest is new */
+	struct cutting cut;          /* moved[0 .. cut.count) are the places that they leave, in the same order */
 	uint64_t gathered_bytes;
 	bool unpassed;               /* a gathered tile's last use may still be under way in this stream */
 	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
@@ -175,31 +176,23 @@ static trz_status find_room(struct growth *g, uint64_t bytes)
 
 /* ---- gathering ---- */
 
-/* Largest first; of equals those that need no fence. */
+/* Largest first; of equals those that need no fence, and then those of the smallest blocks. */
 static int by_size(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
-	if (x->tile->size != y->tile->size)
-		return x->tile->size > y->tile->size ? -1 : 1;
-	return (int)y->passed - (int)x->passed;
+	if (x->size != y->size)
+		return x->size > y->size ? -1 : 1;
+	if (x->passed != y->passed)
+		return (int)y->passed - (int)x->passed;
+	return x->found < y->found ? -1 : 1;
 }
 
-static void choose(struct growth *g, const struct candidate *c)
+static void choose_locked(struct growth *g, const struct candidate *c)
 {
-	trz_heap *h = g->heap;
-	struct block *b = reclaim_cut_locked(h, c);
-	level_add(&h->counters.idle_bytes, b->size);
-	h->moved[g->gathered] = b;
-	h->lay_list[g->gathered++] = c->tile;
-	g->gathered_bytes += c->tile->size;
+	reclaim_cut_locked(g->heap, &g->cut, c);
+	g->heap->lay_list[g->gathered++] = c->tile;
+	g->gathered_bytes += c->size;
 	g->unpassed |= !c->passed;
-}
-
-/* The tail is where the request goes. */
-static bool is_of_tail(const struct growth *g, const struct candidate *c)
-{
-	const struct place *owned = c->tile->places;
-	return g->tail && owned && owned->window == g->window && owned->address >= g->tail->address;
 }
 
 /* Chooses among the n candidates and cuts them out of their blocks. */
@@ -207,21 +200,24 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 {
 	trz_heap *h = g->heap;
 	const struct candidate *smallest_larger = NULL;
+	uint64_t before = g->gathered_bytes;
 	if (!n || !node_pool_reserve(&h->blocks, 2 * n) || !reclaim_lists(h, g->gathered + n))
 		return;
 	qsort(h->candidates, n, sizeof *h->candidates, by_size);
 	for (size_t i = 0; i < n; i++) {
 		const struct candidate *c = &h->candidates[i];
-		if (is_of_tail(g, c))
-			continue;
-		if (g->gathered_bytes + c->tile->size <= g->need)
-			choose(g, c);
+		if (c->block == g->tail)
+			continue;  /* where the request goes */
+		if (g->gathered_bytes + c->size <= g->need)
+			choose_locked(g, c);
 		else
 			smallest_larger = c;
 	}
 	uint64_t missing = g->need - g->gathered_bytes;
 	if (missing && smallest_larger && (g->effort == GROW_HARD || !within_slack(h, missing, g->need)))
-		choose(g, smallest_larger);
+		choose_locked(g, smallest_larger);
+	reclaim_cut_rest_locked(h, &g->cut);
+	level_add(&h->counters.idle_bytes, g->gathered_bytes - before);
 }
 
 /* Whether memory that is there already is to be moved before so much is created. */
@@ -281,12 +277,11 @@ static void ungather(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	heap_lock(h);
-	for (size_t i = 0; i < g->gathered; i++) {
-		level_sub(&h->counters.idle_bytes, h->moved[i]->size);
+	level_sub(&h->counters.idle_bytes, g->gathered_bytes);
+	for (size_t i = 0; i < g->cut.count; i++)
 		heap_free_block_locked(h, h->moved[i], h->moved[i]->sequence);
-	}
 	heap_unlock(h);
-	g->gathered = g->count = 0;
+	g->gathered = g->count = g->cut.count = 0;
 	g->gathered_bytes = 0;
 	g->unpassed = false;
 }
@@ -444,7 +439,23 @@ static trz_status lay(struct growth *g)
 	return status;
 }
 
-/* The laid memory becomes one busy block with the tail before it; the old places of moved tiles are holes. */
+/* The old places of moved tiles, which come second now, are holes. */
+static void leave_places_locked(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	struct tile *const *tile = h->lay_list;
+	for (size_t i = 0; i < g->cut.count; i++) {
+		struct block *b = h->moved[i];
+		for (trz_addr from = b->address; from < block_end(b); from += (*tile++)->size) {
+			history_note(&h->history, HISTORY_GATHER, .address = (*tile)->places->address, .from = from,
+			             .size = (*tile)->size, .pool = pool_id(g->lane->pool));
+			tile_leave((*tile)->places->next, b->home->stream, b->sequence);
+		}
+		heap_make_hole_locked(h, b);
+	}
+}
+
+/* The laid memory becomes one busy block with the tail before it. */
 static struct block *finish_locked(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -452,19 +463,10 @@ static struct block *finish_locked(struct growth *g)
 	uint64_t sequence = g->gathered ? g->lane->stream->tickets.newest : 0, size = 0;
 	for (size_t i = 0; i < g->count; i++)
 		size += h->lay_list[i]->size;
-	for (size_t i = 0; i < g->count; i++) {
-		const struct tile *tile = h->lay_list[i];
-		if (i < g->gathered)
-			history_note(&h->history, HISTORY_GATHER, .address = tile->places->address,
-			             .from = h->moved[i]->address, .size = tile->size, .pool = pool_id(g->lane->pool));
-		else
-			history_note(&h->history, HISTORY_MAP, .address = tile->places->address, .size = tile->size,
-			             .pool = pool_id(g->lane->pool));
-	}
-	for (size_t i = 0; i < g->gathered; i++) {
-		tile_leave(h->lay_list[i]->places->next, h->moved[i]->home->stream, h->moved[i]->sequence);
-		heap_make_hole_locked(h, h->moved[i]);
-	}
+	leave_places_locked(g);
+	for (size_t i = g->gathered; i < g->count; i++)
+		history_note(&h->history, HISTORY_MAP, .address = h->lay_list[i]->places->address,
+		             .size = h->lay_list[i]->size, .pool = pool_id(g->lane->pool));
 	struct block *b = heap_append_block_locked(g->node, g->window, g->lane, size);
 	b->sequence = sequence;
 	if (g->tail) {
@@ -630,7 +632,7 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 	for (int kind = 0; h->driver.vmm && kind < KINDS; kind++) {
 		size_t n = reclaim_find_locked(h, l, kind, UINT64_MAX, FIND_EVERYWHERE, &late);
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
-			movable += h->candidates[i].tile->size;
+			movable += h->candidates[i].size;
 	}
 	const struct block *last = l->window[LARGE] ? l->window[LARGE]->blocks.last : NULL;
 	if (last && last->state == BLOCK_FREE && last->home == l)

@@ -28,6 +28,9 @@ struct decay {
 struct candidate {
 	struct tile *tile;
 	struct block *block;         /* the free block that it lies in, or one before that in the window */
+	trz_addr address;            /* where it is owned */
+	uint64_t size;
+	uint32_t found;              /* its number in the order of the search */
 	bool passed;                 /* its last use is ordered before whatever comes: it needs no fence */
 };
 

@@ -45,7 +45,7 @@ bool reclaim_lists(trz_heap *h, size_t n)
 
 static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 {
-	c.tile->found_at = (uint32_t)n;
+	c.found = c.tile->found_at = (uint32_t)n;
 	if (n == h->candidates_capacity) {
 		size_t capacity = n ? 2 * n : 256;
 		struct candidate *grown = meta_alloc(&h->meta, capacity * sizeof *grown);
@@ -65,14 +65,17 @@ static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t *most, size_t n)
 {
 	if (b->window->classic) {
-		struct candidate c = {b->window->classic, b, passed};
+		struct candidate c = {.tile = b->window->classic, .block = b, .address = b->address, .size = b->size,
+		                      .passed = passed};
 		return b->size == b->window->size && !add_candidate(h, n, c) ? SIZE_MAX : n + (b->size == b->window->size);
 	}
 	trz_addr cursor = b->address;
 	struct tile *tile = window_next_tile(b->window, &cursor, block_end(b));
 	b->tileless = !tile;
 	while (tile && tile->size <= *most) {
-		if (!add_candidate(h, n++, (struct candidate){tile, b, passed}))
+		struct candidate c = {.tile = tile, .block = b, .address = cursor - tile->size, .size = tile->size,
+		                      .passed = passed};
+		if (!add_candidate(h, n++, c))
 			return SIZE_MAX;
 		*most -= *most == UINT64_MAX ? 0 : tile->size;
 		tile = window_next_tile(b->window, &cursor, block_end(b));
@@ -119,16 +122,29 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 	return n;
 }
 
-struct block *reclaim_cut_locked(trz_heap *h, const struct candidate *c)
+/* Out of `b`, or of what has been left of it behind what was cut before. */
+static struct block *cut_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
 {
-	struct block *b = c->block;
-	struct window *w = b->window;
-	if (w->classic)
-		return heap_cut_block_locked(h, b, b->address, b->size);
-	trz_addr address = c->tile->places->address;
 	while (block_end(b) <= address)
 		b = b->next;
-	return heap_cut_block_locked(h, b, address, c->tile->size);
+	return heap_cut_block_locked(h, b, address, size);
+}
+
+void reclaim_cut_rest_locked(trz_heap *h, struct cutting *cut)
+{
+	if (cut->block)
+		h->moved[cut->count++] = cut_locked(h, cut->block, cut->begin, cut->end - cut->begin);
+	cut->block = NULL;
+}
+
+void reclaim_cut_locked(trz_heap *h, struct cutting *cut, const struct candidate *c)
+{
+	if (c->block != cut->block || c->address != cut->end) {
+		reclaim_cut_rest_locked(h, cut);
+		cut->block = c->block;
+		cut->begin = c->address;
+	}
+	cut->end = c->address + c->size;
 }
 
 /* ---- returning ---- */
@@ -222,11 +238,12 @@ static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 	uint64_t reserved = heap_reserved(h);
 	struct block *first = NULL, **link = &first;
 	for (size_t i = 0; i < n && reserved > keep; i++) {
-		if (h->candidates[i].tile->pins)
+		const struct candidate *c = &h->candidates[i];
+		if (c->tile->pins)
 			continue;
-		struct block *b = reclaim_cut_locked(h, &h->candidates[i]);
+		struct block *b = cut_locked(h, c->block, c->address, c->size);
 		level_add(&h->counters.idle_bytes, b->size);
-		h->candidates[i].tile->pins++;
+		c->tile->pins++;
 		reserved -= b->size;
 		*link = b;
 		link = &b->left;

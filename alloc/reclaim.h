@@ -29,9 +29,19 @@ const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *
 /* Makes room for n entries in h->lay_list and h->moved, keeping what they hold. false: no host memory. */
 bool reclaim_lists(trz_heap *h, size_t n);
 
-/* Cuts a candidate's tile out of its free block. Two nodes have been reserved. Candidates found under one hold
- * of the heap lock can be cut in any order while it lasts. */
-struct block *reclaim_cut_locked(trz_heap *h, const struct candidate *c);
+/* Tiles being cut out of their free blocks: those that follow each other and lie side by side, as one. */
+struct cutting {
+	struct block *block;         /* that the part begun is of; NULL: none has been begun */
+	trz_addr begin, end;         /* of the part */
+	size_t count;                /* blocks that have been cut, in h->moved */
+};
+
+/* Adds a candidate's tile. Two nodes and an entry of h->moved have been reserved. Candidates found under one hold of
+ * the heap lock can be cut in any order while it lasts. */
+void reclaim_cut_locked(trz_heap *h, struct cutting *cut, const struct candidate *c);
+
+/* Cuts the part that has been begun, if there is one. */
+void reclaim_cut_rest_locked(trz_heap *h, struct cutting *cut);
 
 /* Unmaps a tile everywhere and releases it; where the driver refuses it becomes a zombie. The bytes leave
  * `reserved`, or go to `zombie`. false: nothing has changed at its owner's place, it is still good there. */
