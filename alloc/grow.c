@@ -52,9 +52,9 @@ struct growth {
 	struct block *node;          /* taken for the block of what is laid */
 	struct block *tail;          /* the window's free tail, busy; NULL: none of use */
 	uint64_t need;               /* bytes to lay behind it */
-	size_t gathered, count;      /* lay_list[0 .. gathered) moves, the rest is new */
+	size_t gathered, count;      /* lay_list[0 .. gathered) moves, the rest up to `count` is new */
 	struct cutting cut;          /* moved[0 .. cut.count) are the places that they leave, in the same order */
-	uint64_t gathered_bytes;
+	uint64_t gathered_bytes, new_bytes;
 	bool unpassed;               /* a gathered tile's last use may still be under way in this stream */
 	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
 };
@@ -92,11 +92,13 @@ static uint64_t preferred_tile(const trz_heap *h, enum kind kind, uint64_t reser
  * mille. Both parts beyond the first are explained in docs/decisions/0003-moving-pays.md. */
 static double slack(const trz_heap *h, double peak)
 {
-	double turns = (double)h->gathered_bytes / peak - FREE_TURNS;
-	double churn = turns > 0 ? (double)h->config.churn_per_mille * turns * turns : 0;
-	double turnovers = (double)flow_allocated(&h->counters.allocated_bytes) / peak;
-	double warm = turnovers > WARM_TURNOVERS ? (double)h->config.warm_per_mille : 0;
-	return (double)h->config.slack_per_mille + churn + warm;
+	double per_mille = (double)h->config.slack_per_mille;
+	double moved = (double)h->gathered_bytes - FREE_TURNS * peak;
+	if (moved > 0)
+		per_mille += (double)h->config.churn_per_mille * (moved / peak) * (moved / peak);
+	if ((double)flow_allocated(&h->counters.allocated_bytes) > WARM_TURNOVERS * peak)
+		per_mille += (double)h->config.warm_per_mille;
+	return per_mille;
 }
 
 /* Whether `bytes` of new memory for a request keep within the slack. */
@@ -349,43 +351,96 @@ static uint64_t next_tile(const struct growth *g, uint64_t missing, uint64_t res
 	return size <= left ? size : min_u64(missing, left);
 }
 
-/* Lists the tiles that are to be created, without memory yet. */
-static trz_status plan_missing(struct growth *g, size_t *count)
+/* Adds a tile, without memory yet. */
+static bool plan_tile(struct growth *g, uint64_t size)
 {
 	trz_heap *h = g->heap;
-	uint64_t done = g->gathered_bytes, room = window_room(g->window), planned = 0;
-	for (*count = g->gathered; done < g->need; ++*count) {
-		uint64_t size = next_tile(g, g->need - done, heap_reserved(h) + planned);
+	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
+		return false;
+	h->lay_list[g->count++] = tile_new(&h->tiles, 0, size, g->kind);
+	h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], size);
+	h->tile_most = max_u64(h->tile_most, size);
+	g->new_bytes += size;
+	return true;
+}
+
+static trz_status plan_missing(struct growth *g)
+{
+	const trz_heap *h = g->heap;
+	uint64_t done = g->gathered_bytes, room = window_room(g->window), reserved = heap_reserved(h);
+	while (done < g->need) {
+		uint64_t size = next_tile(g, g->need - done, reserved);
 		if (!size)
 			return limit_of(h) < h->capacity ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
-		if (!reclaim_lists(h, *count + 1) || !tiles_reserve(&h->tiles, 1, 0))
-			return meta_exhausted();
 		size = min_u64(size, room - done);  /* the preference may have grown meanwhile */
-		h->lay_list[*count] = tile_new(&h->tiles, 0, size, g->kind);
-		planned += size;
+		if (!plan_tile(g, size))
+			return meta_exhausted();
+		reserved += size;
 		done += size;
 	}
 	return TRZ_OK;
 }
 
-/* The calls are made one after the other: each leaves little of ours in the caches. */
-static trz_status create_missing(struct growth *g)
+/* Everything that laying and finishing will need of the host, so that neither can fail for want of it. What is planned
+ * counts as idle from here on. */
+static bool reserve_metadata(struct growth *g)
 {
 	trz_heap *h = g->heap;
-	size_t planned;
-	uint64_t created = 0;
-	trz_status status = plan_missing(g, &planned);
-	for (g->count = g->gathered; status == TRZ_OK && g->count < planned; g->count += status == TRZ_OK)
-		status = tile_fill(&h->tiles, h->lay_list[g->count], TRZ_EXPORT_NONE);
-	for (size_t i = g->gathered; i < g->count; i++)
-		created += h->lay_list[i]->size;
-	for (size_t i = g->count; i < planned; i++)
-		tile_forget(&h->tiles, h->lay_list[i]);
-	flow_add(&h->counters.reserved_bytes, g->kind, created);
-	flow_add(&h->counters.segment, g->kind, g->count - g->gathered);
+	if (!tiles_reserve(&h->tiles, 0, g->count))
+		return false;
 	heap_lock(h);
-	level_add(&h->counters.idle_bytes, created);
+	bool room = pagemap_cover(&h->pagemap, g->window->top, g->gathered_bytes + g->new_bytes) &&
+	            node_pool_reserve(&h->blocks, 1);
+	g->node = room ? node_pool_take(&h->blocks) : NULL;
+	if (room)
+		level_add(&h->counters.idle_bytes, g->new_bytes);
 	heap_unlock(h);
+	return room;
+}
+
+/* Forgets the planned tiles from `first` on, which have no memory. */
+static void forget_planned(struct growth *g, size_t first)
+{
+	trz_heap *h = g->heap;
+	uint64_t bytes = 0;
+	for (size_t i = first; i < g->count; i++) {
+		bytes += h->lay_list[i]->size;
+		tile_forget(&h->tiles, h->lay_list[i]);
+	}
+	heap_lock(h);
+	if (g->node)
+		level_sub(&h->counters.idle_bytes, bytes);
+	heap_unlock(h);
+	g->new_bytes -= bytes;
+	g->count = first;
+}
+
+/* The calls are made one after the other: each leaves little of ours in the caches. */
+static trz_status create_planned(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	trz_status status = TRZ_OK;
+	size_t i = g->gathered;
+	while (i < g->count && (status = tile_fill(&h->tiles, h->lay_list[i], TRZ_EXPORT_NONE)) == TRZ_OK)
+		i++;
+	size_t created = i - g->gathered;
+	if (status != TRZ_OK)
+		forget_planned(g, i);
+	flow_add(&h->counters.reserved_bytes, g->kind, g->new_bytes);
+	flow_add(&h->counters.segment, g->kind, created);
+	return status;
+}
+
+/* What is short is created, and all that laying needs is there. */
+static trz_status create_missing(struct growth *g)
+{
+	g->count = g->gathered;
+	trz_status status = plan_missing(g);
+	if (status == TRZ_OK && !reserve_metadata(g))
+		status = meta_exhausted();
+	if (status == TRZ_OK)
+		return create_planned(g);
+	forget_planned(g, g->gathered);
 	return status;
 }
 
@@ -395,38 +450,22 @@ static void destroy_created(struct growth *g)
 	trz_heap *h = g->heap;
 	for (size_t i = g->gathered; i < g->count; i++) {
 		struct tile *tile = h->lay_list[i];
-		uint64_t size = tile->size;
 		trz_status status;
 		if (!reclaim_destroy_tile(h, tile, &status))
 			reclaim_make_zombie(h, tile);
-		heap_lock(h);
-		level_sub(&h->counters.idle_bytes, size);
-		heap_unlock(h);
 	}
+	heap_lock(h);
+	level_sub(&h->counters.idle_bytes, g->new_bytes);
+	heap_unlock(h);
+	g->new_bytes = 0;
 	g->count = g->gathered;
 }
 
 /* ---- laying ---- */
 
-/* Everything that laying and finishing will need of the host, so that neither can fail for want of it. */
-static bool reserve_metadata(struct growth *g)
-{
-	trz_heap *h = g->heap;
-	uint64_t size = 0;
-	for (size_t i = 0; i < g->count; i++)
-		size += h->lay_list[i]->size;
-	heap_lock(h);
-	bool room = pagemap_cover(&h->pagemap, g->window->top, size) && node_pool_reserve(&h->blocks, 1);
-	g->node = room ? node_pool_take(&h->blocks) : NULL;
-	heap_unlock(h);
-	return room && tiles_reserve(&h->tiles, 0, g->count);
-}
-
 static trz_status lay(struct growth *g)
 {
 	trz_heap *h = g->heap;
-	if (!reserve_metadata(g))
-		return meta_exhausted();
 	trz_addr top = g->window->top;
 	trz_status status = window_lay(g->window, &h->tiles, h->lay_list, g->count);
 	if (status == TRZ_OK || g->window->top == top)
@@ -460,9 +499,7 @@ static struct block *finish_locked(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	/* What has been gathered may be behind a fence only: that orders it for this stream, not for others. */
-	uint64_t sequence = g->gathered ? g->lane->stream->tickets.newest : 0, size = 0;
-	for (size_t i = 0; i < g->count; i++)
-		size += h->lay_list[i]->size;
+	uint64_t sequence = g->gathered ? g->lane->stream->tickets.newest : 0, size = g->gathered_bytes + g->new_bytes;
 	leave_places_locked(g);
 	for (size_t i = g->gathered; i < g->count; i++)
 		history_note(&h->history, HISTORY_MAP, .address = h->lay_list[i]->places->address,
@@ -479,8 +516,8 @@ static struct block *finish_locked(struct growth *g)
 	return b;
 }
 
-/* What has moved: the price of it, and where a tile that changed its kind is counted. What there is now: its sizes. */
-static void account_laid(struct growth *g)
+/* What has moved: the price of it, and where a tile that changed its kind is counted. */
+static void account_moved(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	for (size_t i = 0; i < g->gathered; i++) {
@@ -492,12 +529,9 @@ static void account_laid(struct growth *g)
 		tile->kind = (uint8_t)g->kind;
 		flow_add(&h->counters.reserved_bytes, tile->kind, tile->size);
 		flow_add(&h->counters.segment, tile->kind, 1);
+		h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], tile->size);
 	}
 	h->gathered_bytes += g->gathered_bytes;
-	for (size_t i = 0; i < g->count; i++) {
-		h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], h->lay_list[i]->size);
-		h->tile_most = max_u64(h->tile_most, h->lay_list[i]->size);
-	}
 }
 
 static trz_status give_up(struct growth *g, trz_status status)
@@ -567,7 +601,7 @@ static trz_status extend(struct growth *g, struct block **out)
 		status = lay(g);
 	if (status != TRZ_OK)
 		return give_up(g, status);
-	account_laid(g);
+	account_moved(g);
 	heap_lock(h);
 	*out = finish_locked(g);
 	heap_unlock(h);

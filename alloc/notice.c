@@ -70,9 +70,9 @@ static void classic_mapped(trz_heap *h, struct window *w)
 
 void notice_mapped(trz_heap *h, struct block *b)
 {
-	struct notices n = {.heap = h, .event = TRZ_MAP};
 	if (!h->tells_maps)
 		return;
+	struct notices n = {.heap = h, .event = TRZ_MAP};
 	if (b->window->classic) {
 		classic_mapped(h, b->window);
 		return;

@@ -235,7 +235,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	return address;
 }
 
-static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
+static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 {
 	enum kind kind = r->kind;
 	uint64_t bytes = r->size_class < CLASS_COUNT ? slab_room(size_classes[r->size_class].slab_size) : padded(r);
@@ -260,7 +260,7 @@ static COLD trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 	return *out ? TRZ_OK : meta_exhausted();
 }
 
-static COLD trz_status slow_locked(trz_heap *h, const struct request *r, trz_addr *out)
+static NOINLINE trz_status slow_locked(trz_heap *h, const struct request *r, trz_addr *out)
 {
 	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = slow(h, r, out);

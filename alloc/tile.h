@@ -50,20 +50,54 @@ struct tiles {
 void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struct counters *counters);
 
 /* Makes `tiles` new tiles and `places` new places possible without host memory. */
-bool tiles_reserve(struct tiles *t, size_t tiles, size_t places);
+static inline bool tiles_reserve(struct tiles *t, size_t tiles, size_t places)
+{
+	return node_pool_reserve(&t->nodes, tiles) && node_pool_reserve(&t->place_nodes, places);
+}
 
 /* A tile over a handle of another process, which is neither created here nor counted; with 0 one that has no memory
  * yet, or a classic segment, whose memory is not ours to map. The node has been reserved. */
-struct tile *tile_new(struct tiles *t, trz_handle handle, uint64_t size, enum kind kind);
+static inline struct tile *tile_new(struct tiles *t, trz_handle handle, uint64_t size, enum kind kind)
+{
+	struct tile *tile = node_pool_take(&t->nodes);
+	*tile = (struct tile){.handle = handle, .size = size, .kind = (uint8_t)kind};
+	return tile;
+}
 
 /* Gives it memory, mapped nowhere. Driver: create. */
-trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds);
+static inline trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds)
+{
+	trz_handle handle;
+	trz_status status = driver_create(t->driver, tile->size, export_kinds, &handle);
+	if (status == TRZ_OK)
+		tile->handle = handle;
+	return status;
+}
 
 /* Both. Driver: create. */
 trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out);
 
+/* Puts a place before all others of its tile. */
+static inline void tile_link_place(struct place *p)
+{
+	struct tile *tile = p->tile;
+	p->prev = NULL;
+	p->next = tile->places;
+	if (p->next)
+		p->next->prev = p;
+	tile->places = p;
+}
+
 /* Notes a mapping that the driver has made; it becomes the owner's. The place has been reserved. */
-struct place *tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address);
+static inline struct place *tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address)
+{
+	struct place *p = node_pool_take(&t->place_nodes);
+	*p = (struct place){.tile = tile, .window = w, .address = address};
+	if (tile->places)
+		level_add(&t->counters->alias, 1);
+	tile_link_place(p);
+	return p;
+}
 
 /* Makes a mapping of a tile the owner's. No driver call. */
 void tile_flip(struct place *p);

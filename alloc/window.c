@@ -146,16 +146,16 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 			break;
 		address += list[mapped]->size;
 	}
-	address = w->top;
-	for (size_t i = 0; i < mapped; i++) {  /* apart from the calls, which leave nothing of ours in the caches */
-		set_places(w, address, list[i]->size, tile_add_place(tiles, list[i], w, address));
-		address += list[i]->size;
-	}
-	w->mapped += address - w->top;
 	if (status == TRZ_OK)
 		status = driver_set_access(tiles->driver, w->top, address - w->top);
-	for (size_t i = 0; status == TRZ_OK && i < mapped; i++)
-		list[i]->places->accessible = true;
+	w->mapped += address - w->top;
+	address = w->top;
+	for (size_t i = 0; i < mapped; i++) {  /* apart from the calls, which leave nothing of ours in the caches */
+		struct place *p = tile_add_place(tiles, list[i], w, address);
+		p->accessible = status == TRZ_OK;
+		set_places(w, address, list[i]->size, p);
+		address += list[i]->size;
+	}
 	if (status == TRZ_OK || !undo_lay(tiles, list, mapped))
 		w->top = address;
 	return status;
