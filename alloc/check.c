@@ -70,14 +70,17 @@ static trz_status check_memory(const struct window *w, const struct block *b)
 		if (owned == (b->state == BLOCK_HOLE))
 			return CORRUPT("I1", "%#" PRIx64 ": the block there %s, its tile is %s", a,
 			               owned ? "is a hole" : "has memory", owned ? "owned" : "owned elsewhere or gone");
+		if (p && place_size(p) != p->tile->size)
+			return CORRUPT("I1", "%#" PRIx64 ": a mapping is not as long as its tile", a);
 	}
 	return TRZ_OK;
 }
 
 static bool has_tile(const struct block *b)
 {
+	const struct window *w = b->window;
 	trz_addr cursor = b->address;
-	return b->window->classic ? b->size == b->window->size : window_next_tile(b->window, &cursor, block_end(b)) != NULL;
+	return w->classic ? b->size == w->size : window_next_owned(w, &cursor, block_end(b)) != NULL;
 }
 
 static trz_status check_block(const trz_heap *h, const struct window *w, const struct block *b, struct sums *sum)

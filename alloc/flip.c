@@ -37,13 +37,16 @@ static struct block *own_free(const struct search *f, struct block *b)
 	return b && b->state == BLOCK_FREE && b->home == f->lane ? b : NULL;
 }
 
-/* The candidate whose alias lies at an address of the hole; NULL: the tile there is not free, or none is. The tiles of
- * the free blocks beside it must stay there. */
-static const struct candidate *flippable(const struct search *f, trz_addr address)
+/* The place at an address of the hole, if its tile can be owned there, which makes it part of the run; NULL: the tile
+ * is not free, or there is none. The tiles of the free blocks beside the hole must stay where they are. */
+static const struct place *flippable(struct search *f, trz_addr address)
 {
 	const struct place *p = window_at(f->hole->window, address);
 	const struct candidate *c = p && p->accessible ? reclaim_candidate(f->heap, p->tile, f->candidates) : NULL;
-	return c && c->block != f->before && c->block != f->after && p->tile->seen_in != f->run ? c : NULL;
+	if (!c || c->block == f->before || c->block == f->after || p->tile->seen_in == f->run)
+		return NULL;
+	p->tile->seen_in = f->run;
+	return p;
 }
 
 /* The next run to be scanned. Numbers never repeat in a heap. */
@@ -55,24 +58,20 @@ static void next_run(struct search *f)
 /* How far the places from an address on can be flipped together, up to `limit`. */
 static trz_addr flippable_up(struct search *f, trz_addr address, trz_addr limit)
 {
-	const struct candidate *c;
+	const struct place *p;
 	next_run(f);
-	while (address < limit && (c = flippable(f, address))) {
-		c->tile->seen_in = f->run;
-		address += c->tile->size;
-	}
+	while (address < limit && (p = flippable(f, address)))
+		address = place_end(p);
 	return address;
 }
 
 /* The same downwards. */
 static trz_addr flippable_down(struct search *f, trz_addr address, trz_addr limit)
 {
-	const struct candidate *c;
+	const struct place *p;
 	next_run(f);
-	while (address > limit && (c = flippable(f, address - 1))) {
-		c->tile->seen_in = f->run;
-		address -= c->tile->size;
-	}
+	while (address > limit && (p = flippable(f, address - 1)))
+		address = p->address;
 	return address;
 }
 
@@ -164,12 +163,9 @@ static void scan_hole(struct search *f)
 /* Whether a tile's last use may still be under way: it needs a fence. */
 static bool has_unpassed(const struct search *f, const struct run *r)
 {
-	for (trz_addr a = r->begin; a < r->end;) {
-		const struct tile *tile = window_at(r->hole->window, a)->tile;
-		if (!reclaim_candidate(f->heap, tile, f->candidates)->passed)
+	for (trz_addr a = r->begin; a < r->end; a = window_next(r->hole->window, a))
+		if (!reclaim_candidate(f->heap, window_at(r->hole->window, a)->tile, f->candidates)->passed)
 			return true;
-		a += tile->size;
-	}
 	return false;
 }
 
@@ -186,11 +182,11 @@ static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *ta
 		struct block *b = h->moved[i];
 		for (trz_addr from = b->address; from < block_end(b); a = window_next(target->window, a)) {
 			struct place *p = window_at(target->window, a);
-			history_note(&h->history, HISTORY_FLIP, .address = a, .from = from, .size = p->tile->size,
+			history_note(&h->history, HISTORY_FLIP, .address = a, .from = from, .size = place_size(p),
 			             .pool = pool_id(target->window->pool));
 			tile_leave(p->tile->places, b->home->stream, b->sequence);
 			tile_flip(p);
-			from += p->tile->size;
+			from += place_size(p);
 		}
 		heap_make_hole_locked(h, b);
 	}

@@ -79,11 +79,11 @@ void notice_mapped(trz_heap *h, struct block *b)
 	}
 	for (trz_addr a = b->address; a < block_end(b);) {
 		struct place *p = window_at(b->window, a);
-		a = p->address + p->tile->size;
+		a = place_end(p);
 		if (!is_news(p))
 			continue;
 		p->told = true;
-		if (add(&n, p->address, p->tile->size, NULL))
+		if (add(&n, p->address, place_size(p), NULL))
 			tell(&n);
 	}
 	tell(&n);
@@ -97,7 +97,7 @@ static bool leave(struct notices *n, struct place *p)
 	bool told = p->told;
 	p->leaving = p->accessible;
 	p->told = p->accessible = false;
-	return told && add(n, p->address, p->tile->size, p->tile);
+	return told && add(n, p->address, place_size(p), p->tile);
 }
 
 void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)

@@ -70,15 +70,15 @@ static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t 
 		return b->size == b->window->size && !add_candidate(h, n, c) ? SIZE_MAX : n + (b->size == b->window->size);
 	}
 	trz_addr cursor = b->address;
-	struct tile *tile = window_next_tile(b->window, &cursor, block_end(b));
-	b->tileless = !tile;
-	while (tile && tile->size <= *most) {
-		struct candidate c = {.tile = tile, .block = b, .address = cursor - tile->size, .size = tile->size,
+	const struct place *p = window_next_owned(b->window, &cursor, block_end(b));
+	b->tileless = !p;
+	while (p && place_size(p) <= *most) {
+		struct candidate c = {.tile = p->tile, .block = b, .address = p->address, .size = place_size(p),
 		                      .passed = passed};
 		if (!add_candidate(h, n++, c))
 			return SIZE_MAX;
-		*most -= *most == UINT64_MAX ? 0 : tile->size;
-		tile = window_next_tile(b->window, &cursor, block_end(b));
+		*most -= *most == UINT64_MAX ? 0 : c.size;
+		p = window_next_owned(b->window, &cursor, block_end(b));
 	}
 	return n;
 }

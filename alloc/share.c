@@ -155,7 +155,7 @@ static trz_status grant_window(trz_heap *h, const struct window *w, int device)
 	for (trz_addr begin = w->base, end; begin < w->top && status == TRZ_OK; begin = end) {
 		const struct place *p = NULL;
 		for (end = begin; end < w->top && (p = window_at(w, end)) && p->accessible;)
-			end += p->tile->size;
+			end += place_size(p);
 		if (end > begin)
 			status = driver_grant(&h->driver, begin, end - begin, device);
 		else

@@ -24,7 +24,18 @@ struct place {
 	bool accessible;             /* its access rights have been set, and it is not leaving */
 	bool told;                   /* the program has been told of it (notice.c) */
 	bool leaving;                /* the program is being told that it goes: nobody else takes it away or uses it */
+	uint32_t granules;           /* its tile's size: whoever walks a window need not wait for the tile */
 };
+
+static inline uint64_t place_size(const struct place *p)
+{
+	return (uint64_t)p->granules << GRANULE_SHIFT;
+}
+
+static inline trz_addr place_end(const struct place *p)
+{
+	return p->address + place_size(p);
+}
 
 struct tile {
 	trz_handle handle;           /* 0: none any more (a zombie whose mappings are left) */
@@ -92,7 +103,8 @@ static inline void tile_link_place(struct place *p)
 static inline struct place *tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address)
 {
 	struct place *p = node_pool_take(&t->place_nodes);
-	*p = (struct place){.tile = tile, .window = w, .address = address};
+	*p = (struct place){
+	    .tile = tile, .window = w, .address = address, .granules = (uint32_t)(tile->size >> GRANULE_SHIFT)};
 	if (tile->places)
 		level_add(&t->counters->alias, 1);
 	tile_link_place(p);

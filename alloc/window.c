@@ -106,7 +106,7 @@ static void set_places(struct window *w, trz_addr address, uint64_t size, struct
 
 trz_status window_unmap_place(struct tiles *tiles, struct place *p)
 {
-	uint64_t size = p->tile->size;
+	uint64_t size = place_size(p);
 	trz_status status = driver_unmap(tiles->driver, p->address, size);
 	if (status != TRZ_OK)
 		return status;
@@ -171,15 +171,15 @@ trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile)
 	return status;
 }
 
-struct tile *window_next_tile(const struct window *w, trz_addr *cursor, trz_addr end)
+const struct place *window_next_owned(const struct window *w, trz_addr *cursor, trz_addr end)
 {
 	while (*cursor < end) {
 		const struct place *p = window_at(w, *cursor);
-		trz_addr after = p->address + p->tile->size;
+		trz_addr after = place_end(p);
 		bool whole = p->address >= *cursor && after <= end;
 		*cursor = after;
 		if (whole)
-			return p->tile;
+			return p;
 	}
 	return NULL;
 }

@@ -81,11 +81,11 @@ static inline struct place *window_at(const struct window *w, trz_addr address)
 static inline trz_addr window_next(const struct window *w, trz_addr address)
 {
 	const struct place *p = window_at(w, address);
-	return p ? p->address + p->tile->size : align_down(address, GRANULE) + GRANULE;
+	return p ? place_end(p) : align_down(address, GRANULE) + GRANULE;
 }
 
-/* The owned tiles that lie wholly inside [address, end), a part of a free block of `w`, one by one: returns the
- * first at or after *cursor (begin with the block's address) and moves the cursor behind it; NULL: no more. */
-struct tile *window_next_tile(const struct window *w, trz_addr *cursor, trz_addr end);
+/* The places of owned tiles that lie wholly inside [address, end), a part of a free block of `w`, one by one: returns
+ * the first at or after *cursor (begin with the block's address) and moves the cursor behind it; NULL: no more. */
+const struct place *window_next_owned(const struct window *w, trz_addr *cursor, trz_addr end);
 
 #endif
