@@ -34,7 +34,7 @@ static const uint64_t places_at = MEMORY_BYTES + MIB(1);
 
 _Static_assert(sizeof(struct sim_ledger) < MIB(1), "the places of processes lie behind the ledger");
 
-static const char ledger_magic[8] = "simgpu1";
+static const char ledger_magic[8] = "simgpu2";
 
 static uint64_t ledger_bytes(void)
 {
@@ -98,6 +98,7 @@ static void fill_ledger(sim *s)
 {
 	struct sim_ledger *l = s->ledger;
 	memcpy(l->magic, ledger_magic, sizeof l->magic);
+	l->bytes = sizeof *l;
 	l->devices = s->config.devices;
 	l->capacity = s->config.capacity;
 	l->granularity = s->config.granularity;
@@ -168,10 +169,16 @@ static bool take_place(sim *s)
 	return true;
 }
 
+/* Of whichever build: the beginning of its ledger can be read. */
 static bool is_machine(int fd)
 {
 	struct stat st;
-	return fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size == ledger_at + ledger_bytes();
+	return fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size > ledger_at;
+}
+
+static bool is_of_this_build(const struct sim_ledger *l)
+{
+	return memcmp(l->magic, ledger_magic, sizeof l->magic) == 0 && l->bytes == sizeof *l;
 }
 
 static void lock_ledger(sim *s)
@@ -182,6 +189,24 @@ static void lock_ledger(sim *s)
 static void unlock_ledger(sim *s)
 {
 	lock_range(s->memory_fd, F_OFD_SETLK, F_UNLCK, ledger_at, sizeof *s->ledger);
+}
+
+static trz_status join(sim *s)
+{
+	lock_ledger(s);
+	if (is_undescribed(s))
+		fill_ledger(s);
+	bool ours = is_of_this_build(s->ledger), placed = false;
+	if (ours) {
+		take_over(s);
+		placed = take_place(s);
+	}
+	unlock_ledger(s);
+	if (!ours)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd is a machine of another build of the simulator: its "
+		                "processes must all use the libraries of one");
+	return placed ? TRZ_OK : trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd is a machine with %d processes already",
+	                                  SIM_MAX_PROCESSES);
 }
 
 trz_status sim_ledger_open(sim *s)
@@ -205,18 +230,10 @@ trz_status sim_ledger_open(sim *s)
 		return status;
 	}
 	s->ledger = ledger;
-	lock_ledger(s);
-	if (is_undescribed(s))
-		fill_ledger(s);
-	else
-		take_over(s);
-	bool placed = memcmp(s->ledger->magic, ledger_magic, sizeof ledger_magic) == 0 && take_place(s);
-	unlock_ledger(s);
-	if (placed)
-		return TRZ_OK;
-	sim_ledger_close(s);
-	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd is no machine, or one with %d processes already",
-	                SIM_MAX_PROCESSES);
+	trz_status status = join(s);
+	if (status != TRZ_OK)
+		sim_ledger_close(s);
+	return status;
 }
 
 /* The locks go with the descriptor. */

@@ -220,7 +220,8 @@ struct sim_shared {
 /* Stands behind the devices' memory in the memfd. A process owns the row of its place while it has a file lock
  * on that place; a row whose owner has died counts no more. */
 struct sim_ledger {
-	char magic[8];
+	char magic[8];              /* changes with what the rest means */
+	uint64_t bytes;             /* sizeof this, in the build that made the machine */
 	int32_t devices, processes, shared_count;  /* the latter two: places ever used */
 	uint64_t capacity, granularity;
 	uint64_t peak[SIM_MAX_DEVICES];

@@ -294,6 +294,26 @@ static void test_wrong_descriptors(void **state)
 	fixture_close(&g);
 }
 
+/* As a process that uses the libraries of another build would. */
+static void test_a_machine_of_another_build(void **state)
+{
+	(void)state;
+	int fd = sim_machine_make();
+	struct fixture f = fixture_open((sim_config){.attach_fd = fd, .devices = 1, .capacity = granule});
+	off_t ledger = lseek(fd, 0, SEEK_CUR);
+	uint64_t bytes = 0, other = 64;
+	assert_int_equal(pread(fd, &bytes, sizeof bytes, ledger + 8), sizeof bytes);
+	assert_int_equal(pwrite(fd, &other, sizeof other, ledger + 8), sizeof other);
+	sim *none = NULL;
+	assert_int_equal(sim_open(&(sim_config){.attach_fd = fd}, &none), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_non_null(strstr(trz_last_error(), "another build"));
+	assert_int_equal(pwrite(fd, &bytes, sizeof bytes, ledger + 8), sizeof bytes);
+	assert_int_equal(sim_open(&(sim_config){.attach_fd = fd}, &none), TRZ_OK);
+	sim_close(none);
+	close(fd);
+	fixture_close(&f);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 3)
@@ -307,6 +327,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_exported_memory_lives_as_long_as_anyone_has_it),
 		cmocka_unit_test(test_two_views_in_one_process),
 		cmocka_unit_test(test_wrong_descriptors),
+		cmocka_unit_test(test_a_machine_of_another_build),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
