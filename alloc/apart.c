@@ -92,12 +92,6 @@ static trz_addr take_kept(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t 
 
 /* ---- new tiles ---- */
 
-static uint64_t limit_of(const trz_heap *h)
-{
-	uint64_t limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
-	return limit ? limit : UINT64_MAX;
-}
-
 /* Sees to a window of the lane with room for the tile. */
 static trz_status find_room(trz_heap *h, struct lane *l, uint64_t bytes)
 {
@@ -118,7 +112,7 @@ static trz_status find_room(trz_heap *h, struct lane *l, uint64_t bytes)
 
 static trz_status create(trz_heap *h, const struct lane *l, uint64_t bytes, struct tile **out)
 {
-	uint64_t reserved = heap_reserved(h), limit = limit_of(h);
+	uint64_t reserved = heap_reserved(h), limit = heap_limit(h);
 	if (bytes > limit || reserved > limit - bytes)
 		return TRZ_ERROR_LIMIT;
 	if (!tiles_reserve(&h->tiles, 1, 1))

@@ -61,12 +61,6 @@ struct growth {
 
 /* ---- policy ---- */
 
-static uint64_t limit_of(const trz_heap *h)
-{
-	uint64_t limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
-	return limit ? limit : UINT64_MAX;
-}
-
 static uint64_t preferred_small_tile(const trz_heap *h, uint64_t reserved)
 {
 	uint64_t least = reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE;
@@ -82,7 +76,7 @@ static uint64_t preferred_tile(const trz_heap *h, enum kind kind, uint64_t reser
 		return preferred_small_tile(h, reserved);
 	if (counter_get(&h->burst_bytes) >= reserved / 50)
 		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
-	uint64_t left = min_u64(h->capacity, limit_of(h));
+	uint64_t left = min_u64(h->capacity, heap_limit(h));
 	left = left > reserved ? left - reserved : 0;
 	uint64_t fine = max_u64(left / 256, min_u64(left / 64, FINE_TILE));
 	return align_down(max_u64(min_u64(size, fine), h->driver.granule), h->driver.granule);
@@ -336,7 +330,7 @@ static void take_tail(struct growth *g, uint64_t bytes)
 static uint64_t next_tile(const struct growth *g, uint64_t missing, uint64_t reserved)
 {
 	const trz_heap *h = g->heap;
-	uint64_t limit = limit_of(h);
+	uint64_t limit = heap_limit(h);
 	uint64_t most = g->effort == GROW_HARD ? limit : min_u64(limit, h->capacity);
 	uint64_t left = most > reserved ? align_down(most - reserved, h->driver.granule) : 0;
 	uint64_t size = preferred_tile(h, g->kind, reserved);
@@ -371,7 +365,7 @@ static trz_status plan_missing(struct growth *g)
 	while (done < g->need) {
 		uint64_t size = next_tile(g, g->need - done, reserved);
 		if (!size)
-			return limit_of(h) < h->capacity ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
+			return heap_limit(h) < h->capacity ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
 		size = min_u64(size, room - done);  /* the preference may have grown meanwhile */
 		if (!plan_tile(g, size))
 			return meta_exhausted();
@@ -398,8 +392,8 @@ static bool reserve_metadata(struct growth *g)
 	return room;
 }
 
-/* Forgets the planned tiles from `first` on, which have no memory. */
-static void forget_planned(struct growth *g, size_t first)
+/* Forgets the planned tiles from `first` on, which have no memory; returns their bytes. */
+static uint64_t forget_planned(struct growth *g, size_t first)
 {
 	trz_heap *h = g->heap;
 	uint64_t bytes = 0;
@@ -407,12 +401,9 @@ static void forget_planned(struct growth *g, size_t first)
 		bytes += h->lay_list[i]->size;
 		tile_forget(&h->tiles, h->lay_list[i]);
 	}
-	heap_lock(h);
-	if (g->node)
-		level_sub(&h->counters.idle_bytes, bytes);
-	heap_unlock(h);
 	g->new_bytes -= bytes;
 	g->count = first;
+	return bytes;
 }
 
 /* The calls are made one after the other: each leaves little of ours in the caches. */
@@ -424,8 +415,12 @@ static trz_status create_planned(struct growth *g)
 	while (i < g->count && (status = tile_fill(&h->tiles, h->lay_list[i], TRZ_EXPORT_NONE)) == TRZ_OK)
 		i++;
 	size_t created = i - g->gathered;
-	if (status != TRZ_OK)
-		forget_planned(g, i);
+	if (status != TRZ_OK) {
+		uint64_t bytes = forget_planned(g, i);
+		heap_lock(h);
+		level_sub(&h->counters.idle_bytes, bytes);
+		heap_unlock(h);
+	}
 	flow_add(&h->counters.reserved_bytes, g->kind, g->new_bytes);
 	flow_add(&h->counters.segment, g->kind, created);
 	return status;
@@ -553,9 +548,9 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 {
 	uint64_t usual = kind == SMALL ? SMALL_TILE : h->config.tile_size;
 	uint64_t size = align_up(bytes + (kind == SMALL ? CELL : UNIT), GRANULE);
-	if (effort == GROW_THRIFTY && heap_reserved(h) + usual <= limit_of(h))
+	if (effort == GROW_THRIFTY && heap_reserved(h) + usual <= heap_limit(h))
 		size = max_u64(size, usual);
-	if (heap_reserved(h) + size > limit_of(h))
+	if (heap_reserved(h) + size > heap_limit(h))
 		return TRZ_ERROR_LIMIT;
 	struct window *w;
 	trz_status status = window_open_classic(&h->meta, &h->tiles, kind, size, &w);
@@ -673,7 +668,7 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 		tail = last->size;
 	uint64_t apart = reclaim_apart_bytes_locked(h);  /* the ladder would return it */
 	heap_unlock(h);
-	uint64_t limit = limit_of(h), reserved = heap_reserved(h) - apart;
+	uint64_t limit = heap_limit(h), reserved = heap_reserved(h) - apart;
 	uint64_t growth = min_u64(free_bytes + apart, limit > reserved ? limit - reserved : 0);
 	if (h->isolated)
 		return align_down(growth, h->driver.granule);

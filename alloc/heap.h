@@ -144,6 +144,13 @@ static inline uint64_t heap_reserved(const trz_heap *h)
 	return flow_all(&h->counters.reserved_bytes);
 }
 
+/* The most that may be reserved; UINT64_MAX: no limit is set. */
+static inline uint64_t heap_limit(const trz_heap *h)
+{
+	uint64_t limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
+	return limit ? limit : UINT64_MAX;
+}
+
 /* Opens and closes the structures; no device memory is asked for. */
 trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table);
 void heap_close(trz_heap *h);

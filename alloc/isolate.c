@@ -39,8 +39,7 @@ static bool reserve_metadata(trz_heap *h, const struct window *w, uint64_t size,
 
 static trz_status create(trz_heap *h, uint64_t size, struct tile **out)
 {
-	uint64_t limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
-	if (limit && heap_reserved(h) + size > limit)
+	if (heap_reserved(h) + size > heap_limit(h))
 		return TRZ_ERROR_LIMIT;
 	trz_status status = tile_create(&h->tiles, size, LARGE, TRZ_EXPORT_NONE, out);
 	if (status != TRZ_OK)

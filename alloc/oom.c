@@ -66,9 +66,8 @@ static uint64_t held_for_graphs(trz_heap *h, const struct lane *l)
  * allow lay in one piece. */
 static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint64_t device_free)
 {
-	uint64_t limit = atomic_load(&h->limit), reserved = heap_reserved(h), growth = device_free;
-	if (limit)
-		growth = min_u64(growth, limit > reserved ? limit - reserved : 0);
+	uint64_t limit = heap_limit(h), reserved = heap_reserved(h);
+	uint64_t growth = min_u64(device_free, limit > reserved ? limit - reserved : 0);
 	uint64_t all = growth + counter_get(&h->counters.cached_bytes.current) +
 	               counter_get(&h->counters.pending_bytes.current);
 	all -= min_u64(all, held_for_graphs(h, l));
@@ -120,10 +119,9 @@ bool oom_is_want_of_memory(trz_status status)
 
 bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status)
 {
-	uint64_t limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
 	if (bytes > h->driver.info.total_bytes)
 		*status = TRZ_ERROR_OUT_OF_MEMORY;
-	else if (limit && bytes > max_u64(limit, heap_reserved(h)))
+	else if (bytes > max_u64(heap_limit(h), heap_reserved(h)))
 		*status = TRZ_ERROR_LIMIT;
 	else
 		return false;
