@@ -169,16 +169,23 @@ static bool take_place(sim *s)
 	return true;
 }
 
-/* Of whichever build: the beginning of its ledger can be read. */
-static bool is_machine(int fd)
+static uint64_t file_bytes(int fd)
 {
 	struct stat st;
-	return fd >= 0 && fstat(fd, &st) == 0 && (uint64_t)st.st_size > ledger_at;
+	return fd >= 0 && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-static bool is_of_this_build(const struct sim_ledger *l)
+/* Of whichever build: the beginning of its ledger can be read, but perhaps no more. */
+static bool is_machine(int fd)
 {
-	return memcmp(l->magic, ledger_magic, sizeof l->magic) == 0 && l->bytes == sizeof *l;
+	return file_bytes(fd) > ledger_at;
+}
+
+static bool is_of_this_build(const sim *s)
+{
+	const struct sim_ledger *l = s->ledger;
+	return file_bytes(s->memory_fd) == ledger_at + ledger_bytes() &&
+	       (is_undescribed(s) || (memcmp(l->magic, ledger_magic, sizeof l->magic) == 0 && l->bytes == sizeof *l));
 }
 
 static void lock_ledger(sim *s)
@@ -194,11 +201,12 @@ static void unlock_ledger(sim *s)
 static trz_status join(sim *s)
 {
 	lock_ledger(s);
-	if (is_undescribed(s))
-		fill_ledger(s);
-	bool ours = is_of_this_build(s->ledger), placed = false;
+	bool ours = is_of_this_build(s), placed = false;
 	if (ours) {
-		take_over(s);
+		if (is_undescribed(s))
+			fill_ledger(s);
+		else
+			take_over(s);
 		placed = take_place(s);
 	}
 	unlock_ledger(s);

@@ -312,6 +312,12 @@ static void test_a_machine_of_another_build(void **state)
 	sim_close(none);
 	close(fd);
 	fixture_close(&f);
+
+	fd = sim_machine_make();  /* one that nobody has described, with less room */
+	assert_int_equal(ftruncate(fd, ledger + (off_t)sysconf(_SC_PAGESIZE)), 0);
+	assert_int_equal(sim_open(&(sim_config){.attach_fd = fd}, &none), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_non_null(strstr(trz_last_error(), "another build"));
+	close(fd);
 }
 
 int main(int argc, char **argv)

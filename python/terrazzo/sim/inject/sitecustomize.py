@@ -6,7 +6,6 @@ and, where TERRAZZO_SIM_HOLDERS asks for it, PyTorch's own history of allocation
 folder TERRAZZO_SIM_REPORT. The sitecustomize module that is next on the path is run as well, if there is one.
 """
 import atexit
-import glob
 import importlib.util
 import json
 import os
@@ -45,11 +44,11 @@ def calling_backward():
 
 
 def autograd_threads():
-    """{path in /proc: what it does and how often it has stopped} of PyTorch's threads for backward."""
+    """{thread: what it does and how often it has stopped} of PyTorch's threads for backward."""
     found = {}
-    for thread in glob.glob("/proc/self/task/*"):
+    for thread in os.listdir("/proc/self/task"):
         try:
-            with open(thread + "/status", encoding="utf-8") as stream:
+            with open(f"/proc/self/task/{thread}/status", encoding="utf-8") as stream:
                 status = dict(line.rstrip("\n").split(":\t", 1) for line in stream)
         except OSError:
             continue  # it has ended
@@ -184,7 +183,6 @@ class Recorder:
         with open(path + ".part", "w", encoding="utf-8") as stream:
             json.dump(report, stream)
         os.replace(path + ".part", path)
-
 
     def end(self):
         self.write()
