@@ -58,12 +58,12 @@ def autograd_threads():
 
 
 def wait_for_autograd():
-    """Lets PyTorch's threads for backward drop what a failed one held, before the interpreter ends.
+    """Lets PyTorch's threads for backward drop what the last one held, before the interpreter ends.
 
-    They need its lock for that, in no order with the thread that got the exception. One that asks for it too late is
-    ended by Python within a destructor, and C++ then aborts the process: a program that ran out of memory in backward
-    ended with 134 instead of 1 in some runs. Such a thread is at rest when it sleeps and has not woken between two
-    looks; one that waits for the lock wakes every 5 ms.
+    They need its lock for that, in no order with the thread that called backward, which goes on as soon as the result
+    or the error is there. One that asks for the lock too late is ended by Python within a destructor, and C++ then
+    aborts the process: on a busy machine a program that had done all its work ended with 134 in some runs. Such a
+    thread is at rest when it sleeps and has not woken between two looks; one that waits for the lock wakes every 5 ms.
     """
     before, now = {}, autograd_threads()
     for _ in range(100):
@@ -185,9 +185,8 @@ class Recorder:
         os.replace(path + ".part", path)
 
     def end(self):
+        wait_for_autograd()
         self.write()
-        if getattr(sys, "last_value", None):  # of an exception that nothing caught
-            wait_for_autograd()
 
 
 def record(torch):
