@@ -211,6 +211,7 @@ static void *answer_all(void *argument)
 		int fd = accept4(from, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0) {
 			answer_question(fd);
+			shutdown(fd, SHUT_RDWR);  /* who asks waits for that; a child made by fork() may have the descriptor, too */
 			close(fd);
 		} else if (errno != EINTR && errno != ECONNABORTED) {
 			nanosleep(&pause, NULL);  /* no descriptor is to be had: the caller is answered when there is one */
@@ -375,6 +376,9 @@ static int receive_answer(int from, struct answer *answer)
 	int fd = -1;
 	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != sizeof *answer)
 		return -1;
+	/* The other end is closed when nothing there holds the memory for this question any more: what both sides free
+	 * from now on is free at once. */
+	recv(from, &(char){0}, 1, 0);
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
 		memcpy(&fd, CMSG_DATA(header), sizeof fd);
