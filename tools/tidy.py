@@ -5,6 +5,7 @@
     tidy.py [ROOT]      exit status 1 when anything is wrong
 """
 import ast
+import os
 import re
 import sys
 from pathlib import Path
@@ -81,16 +82,19 @@ class Tree:
 
     def __init__(self, root):
         self.root = Path(root).resolve()
-        self.files = [File(self.root, path) for path in sorted(self.root.rglob("*")) if self._wanted(path)]
+        self.files = [File(self.root, path) for path in sorted(self._paths())]
         self.c_files = [f for f in self.files if f.is_c]
         self.by_name = {f.name: f for f in self.files}
         self.problems = []
 
-    def _wanted(self, path):
-        parts = path.relative_to(self.root).parts
-        if SKIPPED_FOLDERS & set(parts) or not path.is_file():
-            return False
-        return path.suffix in TEXT_SUFFIXES or path.name in CODE_NAMES
+    def _paths(self):
+        """Of the files that are looked at. Skipped folders are not even listed: what tests make in build/ goes again
+        meanwhile."""
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = set(folders) - SKIPPED_FOLDERS
+            for path in (Path(folder, name) for name in names):
+                if (path.suffix in TEXT_SUFFIXES or path.name in CODE_NAMES) and path.is_file():
+                    yield path
 
     def report(self, file, line, rule, text):
         self.problems.append(f"{file.path if isinstance(file, File) else file}:{line}: {rule}: {text}")

@@ -5,6 +5,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.environ["TRZ_SOURCE_DIR"], "tools"))
 import tidy  # noqa: E402
@@ -57,6 +58,15 @@ class Tidy(unittest.TestCase):
 
     def test_clean_tree(self):
         self.assertEqual(self.problems({}), [])
+
+    def test_what_is_built_is_not_even_listed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "build", "of_a_test").mkdir(parents=True)
+            Path(folder, "base").mkdir()
+            with mock.patch("os.scandir", wraps=os.scandir) as listed:
+                tidy.Tree(folder)
+            root = Path(folder).resolve()
+            self.assertEqual({Path(call.args[0]) for call in listed.call_args_list}, {root, root / "base"})
 
     def test_layers(self):
         self.finds_line("layer", '#include "types.h"')
