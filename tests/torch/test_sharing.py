@@ -11,6 +11,7 @@ if os.environ.get("TERRAZZO_CLI") and "TERRAZZO_SIM_MACHINE_FD" not in os.enviro
 import ctypes  # noqa: E402
 import gc  # noqa: E402
 import pickle  # noqa: E402
+import queue  # noqa: E402
 import subprocess  # noqa: E402
 import unittest  # noqa: E402
 
@@ -105,6 +106,17 @@ def serve(questions, answers):
         del result
 
 
+def next_of(answers, process):
+    """The next answer of a process, however long it takes; an error where that has ended without one."""
+    while True:
+        alive = process.is_alive()  # what was put before its end can be had
+        try:
+            return answers.get(timeout=1)
+        except queue.Empty:
+            if not alive:
+                raise RuntimeError(f"the other process has ended, status {process.exitcode}") from None
+
+
 class Peer:
     """Another process, which does what it is asked for."""
 
@@ -116,7 +128,7 @@ class Peer:
 
     def ask(self, function, *arguments, **named):
         self.questions.put((function.__name__, arguments, named))
-        result = self.answers.get(timeout=60)
+        result = next_of(self.answers, self.process)
         if isinstance(result, Exception):
             raise result
         return result
@@ -270,7 +282,7 @@ class Sharing(Case):
         answers = context.Queue()
         process = context.Process(target=send_and_end, args=(answers,))
         process.start()
-        function, arguments = pickle.loads(answers.get(timeout=60))
+        function, arguments = pickle.loads(next_of(answers, process))
         process.join()
         with self.assertRaisesRegex(RuntimeError, "it has ended"):
             function(*arguments)
