@@ -95,7 +95,7 @@ void notice_mapped(trz_heap *h, struct block *b)
 static bool leave(struct notices *n, struct place *p)
 {
 	bool told = p->told;
-	p->leaving = p->accessible;
+	p->leaving |= p->accessible;
 	p->told = p->accessible = false;
 	return told && add(n, p->address, place_size(p), p->tile);
 }
@@ -125,7 +125,7 @@ void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t co
 		return;
 	for (size_t i = 0; i < count; i++) {  /* all, before the lock is given back for the first: nobody flips to one */
 		aliases[i]->tile->pins++;
-		aliases[i]->leaving = true;
+		aliases[i]->leaving = aliases[i]->accessible;
 		aliases[i]->accessible = false;
 	}
 	for (size_t i = 0; i < count; i++)

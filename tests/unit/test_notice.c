@@ -211,6 +211,41 @@ static void test_a_driver_that_refuses(void **state)
 	end(&h);
 }
 
+static void take_aliases(void)
+{
+	trz_capture_mode mode = heap_lock_growth(o.rig.heap);
+	reclaim_all_aliases(o.rig.heap);
+	heap_unlock_growth(o.rig.heap, mode);
+}
+
+/* The same of stale mappings, which others may be flipped to again. */
+static void test_aliases_that_a_driver_keeps(void **state)
+{
+	(void)state;
+	void *scattered[24];
+	open_cache(MIB(64), TIGHT);
+	for (size_t i = 0; i < LENGTH(scattered); i++)
+		scattered[i] = rig_alloc(&o.rig, MIB(2), NULL);
+	for (size_t i = 0; i < LENGTH(scattered); i += 2)
+		rig_free(&o.rig, scattered[i]);
+	rig_alloc(&o.rig, MIB(16), NULL);
+	rig_sync(&o.rig);
+	uint64_t aliases = rig_stat(&o.rig, "alias.current"), unmaps = cache.unmaps;
+	size_t known = cache.known_count;
+	assert_true(aliases >= 8);
+	sim_fault_probability(o.rig.s, 1 << SIM_SLOT_unmap, 1, TRZ_ERROR_DRIVER);
+	take_aliases();
+	sim_fault_probability(o.rig.s, 0, 0, TRZ_OK);
+	assert_int_equal(cache.unmaps - unmaps, aliases);
+	assert_int_equal(cache.known_count, known);
+	take_aliases();
+	assert_int_equal(cache.known_count, known - aliases);
+	assert_int_equal(rig_stat(&o.rig, "alias.current"), 0);
+	expect_right();
+	rig_check(&o.rig);
+	rig_close(&o.rig);
+}
+
 static void test_a_callback_that_comes_late_and_goes(void **state)
 {
 	(void)state;
@@ -521,6 +556,7 @@ int main(void)
 		cmocka_unit_test(test_aliases_that_go),
 		cmocka_unit_test(test_a_trim_beside_a_search_for_aliases),
 		cmocka_unit_test(test_a_driver_that_refuses),
+		cmocka_unit_test(test_aliases_that_a_driver_keeps),
 		cmocka_unit_test(test_a_callback_that_comes_late_and_goes),
 		cmocka_unit_test(test_what_is_known_of_a_mapping),
 		cmocka_unit_test(test_threads),
