@@ -148,13 +148,19 @@ trz_status share_import(trz_heap *h, unsigned flag, const void *shareable, uint6
 
 /* ---- peers ---- */
 
+/* What the program is being told to lose (notice.c) is mapped still, and stays where the driver refuses to unmap it. */
+static bool is_open(const struct place *p)
+{
+	return p->accessible || p->leaving;
+}
+
 /* Mappings side by side take one call. */
 static trz_status grant_window(trz_heap *h, const struct window *w, int device)
 {
 	trz_status status = TRZ_OK;
 	for (trz_addr begin = w->base, end; begin < w->top && status == TRZ_OK; begin = end) {
 		const struct place *p = NULL;
-		for (end = begin; end < w->top && (p = window_at(w, end)) && p->accessible;)
+		for (end = begin; end < w->top && (p = window_at(w, end)) && is_open(p);)
 			end += place_size(p);
 		if (end > begin)
 			status = driver_grant(&h->driver, begin, end - begin, device);

@@ -170,6 +170,33 @@ static void test_half_way_is_tried_again(void **state)
 	rig_close(&r);
 }
 
+/* What is about to be unmapped while the peer comes is mapped still, and stays so where the driver refuses. */
+static void enable_meanwhile(void *user, trz_map_event event, void *address, size_t size)
+{
+	struct rig *r = user;
+	(void)address;
+	(void)size;
+	if (event == TRZ_UNMAP)
+		assert_ok(trz_enable_peer(r->heap, 1, true));
+}
+
+static void test_what_could_not_be_unmapped(void **state)
+{
+	(void)state;
+	struct rig r = two_devices(false);
+	rig_free(&r, rig_alloc(&r, MIB(4), NULL));
+	rig_sync(&r);
+	assert_ok(trz_set_map_callback(r.heap, enable_meanwhile, &r));
+	sim_fault_probability(r.s, 1 << SIM_SLOT_unmap, 1, TRZ_ERROR_DRIVER);
+	assert_status(trz_trim(r.heap, 0, NULL), TRZ_ERROR_DRIVER);
+	sim_fault_probability(r.s, 0, 0, TRZ_OK);
+	assert_ok(trz_set_map_callback(r.heap, NULL, NULL));
+	void *p = rig_alloc(&r, MIB(4), NULL);
+	assert_true(reaches(&r, p, MIB(4)));
+	rig_free(&r, p);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -178,6 +205,7 @@ int main(void)
 		cmocka_unit_test(test_nothing_is_open_unasked),
 		cmocka_unit_test(test_what_is_impossible_fails_alone),
 		cmocka_unit_test(test_half_way_is_tried_again),
+		cmocka_unit_test(test_what_could_not_be_unmapped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
