@@ -610,9 +610,12 @@ static trz_status unreserve_windows(trz_heap *h, enum kind kind)
 trz_status reclaim_everything(trz_heap *h)
 {
 	trz_status worst = wait_for_streams(h);
+	if (h->tells_maps && (worst == TRZ_OK || driver_is_dead(&h->driver))) {
+		notice_all_leaving(h);
+		worst = worse(worst, wait_for_streams(h));  /* the program may have freed memory when it was told */
+	}
 	if (worst != TRZ_OK && !driver_is_dead(&h->driver))
 		return worst;  /* work may be under way: nothing can be unmapped under it */
-	notice_all_leaving(h);
 	worst = worse(worst, import_end_all(h));
 	reclaim_retry_zombies(h);
 	for (int kind = 0; kind < KINDS; kind++)

@@ -111,6 +111,43 @@ static void test_a_mapped_zombie_goes_once(void **state)
 	expect_legal_and_end();
 }
 
+/* Frees what is left in its own way, one when the first mapping goes, the other after an event. */
+static struct {
+	trz_stream stream;
+	void *p, *q;
+} left;
+
+static void free_left(void *user, trz_map_event event, void *address, size_t size)
+{
+	trz_event after = NULL;
+	struct rig *r = user;
+	(void)address;
+	(void)size;
+	if (event != TRZ_UNMAP || !left.p)
+		return;
+	assert_ok(trz_free(r->heap, left.p));
+	assert_ok(r->d->event_create(r->d->self, r->c, &after));
+	assert_ok(r->d->event_record(r->d->self, r->c, after, left.stream));
+	assert_ok(trz_free_after(r->heap, left.q, after));
+	left.p = NULL;
+}
+
+/* What is freed while the program is told that all goes is waited for as well, and no event of it stays behind. */
+static void test_frees_when_the_end_is_told(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	rig_free(&r, rig_alloc(&r, 100, NULL));
+	left.stream = rig_stream(&r);
+	left.p = rig_alloc(&r, MIB(4), left.stream);
+	left.q = rig_alloc(&r, MIB(4), left.stream);
+	assert_ok(sim_stamp(r.s, r.c, left.stream, (trz_addr)left.p, MIB(4), 1));
+	assert_ok(sim_stamp(r.s, r.c, left.stream, (trz_addr)left.q, MIB(4), 2));
+	assert_ok(trz_set_map_callback(r.heap, free_left, &r));
+	rig_close(&r);
+	assert_null(left.p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -118,6 +155,7 @@ int main(void)
 		cmocka_unit_test(test_no_event_can_be_waited_for),
 		cmocka_unit_test(test_a_stream_is_being_captured),
 		cmocka_unit_test(test_a_mapped_zombie_goes_once),
+		cmocka_unit_test(test_frees_when_the_end_is_told),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
