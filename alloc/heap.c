@@ -109,14 +109,10 @@ static trz_status find_or_add(trz_heap *h, trz_stream handle, uint64_t id, struc
 {
 	heap_lock(h);
 	struct stream *s = stream_find(&h->streams, id);
-	if (!s) {
+	if (!s)
 		s = stream_recycle(&h->streams, id, handle);
-		if (!s)
-			s = stream_add(&h->streams, id, handle);
-	} else if (s->tickets.closed) {  /* a driver without ids: another stream by the same handle */
-		s->tickets.closed = false;
-		atomic_store_explicit(&s->retired, false, memory_order_relaxed);
-	}
+	if (!s)
+		s = stream_add(&h->streams, id, handle);
 	heap_unlock(h);
 	if (!s)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d are known (trz_stream_retire gives "

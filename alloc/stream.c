@@ -18,7 +18,7 @@ static unsigned hash_of(uint64_t id)
 struct stream *stream_find(const struct streams *all, uint64_t id)
 {
 	struct stream *s = all->hash[hash_of(id)];
-	while (s && s->id != id)
+	while (s && (s->id != id || s->tickets.closed))
 		s = s->next;
 	return s;
 }

@@ -57,7 +57,7 @@ struct streams {
 	_Atomic unsigned count;
 };
 
-/* The stream with this id; NULL: none yet. */
+/* The stream with this id that has not been retired; NULL: none yet. Drivers without ids give another one the same. */
 struct stream *stream_find(const struct streams *all, uint64_t id);
 
 /* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */

@@ -151,6 +151,46 @@ static void test_its_memory_goes_to_others(void **state)
 	rig_close(&r);
 }
 
+static trz_status id_of_handle(void *self, trz_context c, trz_stream stream, uint64_t *id)
+{
+	(void)self;
+	(void)c;
+	*id = (uintptr_t)stream;
+	return TRZ_OK;
+}
+
+/* A driver without ids. What the old stream was given has not run: its memory is not in the order of the new one. */
+static void test_another_stream_by_the_same_handle(void **state)
+{
+	(void)state;
+	struct overlay o;
+	struct rig *r = &o.rig;
+	overlay_machine(&o, GIB(1));
+	o.table.stream_id = id_of_handle;
+	overlay_open_heap(&o, NULL);
+	trz_stream a = rig_stream(r);
+	void *p = rig_alloc(r, MIB(3), a), *slot = rig_alloc(r, 300, a);
+	assert_ok(sim_stamp(r->s, r->c, a, (trz_addr)p, MIB(3), 1));
+	rig_free(r, p);
+	rig_free(r, slot);
+	retire(r, a);
+	trz_stream b = rig_stream(r);
+	assert_ptr_equal(a, b);
+	void *q = rig_alloc(r, MIB(3), b), *other = rig_alloc(r, 300, b);
+	assert_ptr_not_equal(q, p);
+	assert_ptr_not_equal(other, slot);
+	rig_free(r, q);
+	rig_free(r, other);
+	retire(r, b);
+	rig_sync(r);
+	assert_ok(trz_poll(r->heap));
+	uint64_t streams = rig_stat(r, "stream.current");
+	rig_free(r, rig_alloc(r, MIB(3), rig_stream(r)));
+	assert_int_equal(rig_stat(r, "stream.current"), streams);
+	rig_check(r);
+	rig_close(r);
+}
+
 static void test_a_captured_stream_cannot_be_retired(void **state)
 {
 	(void)state;
@@ -226,6 +266,7 @@ int main(void)
 		cmocka_unit_test(test_frees_after_retirement_settle),
 		cmocka_unit_test(test_close_waits_for_a_retired_streams_use),
 		cmocka_unit_test(test_its_memory_goes_to_others),
+		cmocka_unit_test(test_another_stream_by_the_same_handle),
 		cmocka_unit_test(test_a_captured_stream_cannot_be_retired),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
