@@ -53,6 +53,12 @@ trz_status unknown(int device, trz_torch_pool_id id)
 	return plug_fail(TRZ_ERROR_NOT_FOUND, "device %d has no pool (%llu, %llu)", device, id.first, id.second);
 }
 
+/* In a child made by fork() pools end silently, with the objects of PyTorch that hold them: a destructor cannot fail. */
+trz_status end_status(trz_status status)
+{
+	return status == TRZ_ERROR_SHUTDOWN ? TRZ_OK : status;
+}
+
 bool call_filter(void *user, trz_stream stream)
 {
 	return (*static_cast<trz_torch_filter *>(user))(stream);
@@ -103,7 +109,7 @@ trz_status trz_torch_pool_close(int device, trz_torch_pool_id id)
 	trz_heap *heap;
 	trz_status status = trz_torch_heap(device, false, &heap);
 	if (status != TRZ_OK)
-		return status;
+		return end_status(status);
 	std::lock_guard<std::mutex> guard(all().lock);
 	auto found = all().pools.find(key_of(device, id));
 	if (found == all().pools.end())
@@ -137,7 +143,7 @@ trz_status trz_torch_pool_end(int device, trz_torch_pool_id id)
 	diversion ended;
 	trz_status status = trz_torch_heap(device, false, &heap);
 	if (status != TRZ_OK)
-		return status;
+		return end_status(status);
 	std::lock_guard<std::mutex> guard(all().lock);
 	auto found = all().pools.find(key_of(device, id));
 	if (found == all().pools.end() || found->second.diversions.empty())

@@ -56,6 +56,13 @@ void check(trz_status status)
 	TORCH_CHECK(status == TRZ_OK, "terrazzo: ", trz_torch_last_error());
 }
 
+/* A child made by fork(), where locks of the parent's threads may be held for ever: what ends there, ends silently. */
+bool in_child()
+{
+	trz_heap *heap;
+	return trz_torch_heap(0, false, &heap) == TRZ_ERROR_SHUTDOWN;
+}
+
 trz_heap *heap_of(int device)
 {
 	trz_heap *heap;
@@ -955,6 +962,8 @@ void Allocator::free_any(void *ptr)
 
 void Allocator::free_watched(void *ptr)
 {
+	if (in_child())
+		return;
 	if (native_used_) {
 		std::unique_lock<std::mutex> held(lock_);
 		if (native_pointers_.erase(ptr)) {
@@ -1269,6 +1278,8 @@ void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::fun
 
 void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 {
+	if (in_child())
+		return;
 	bool native = is_native(device, id);
 	if (native)
 		native_->endAllocateToPool(device, id);
@@ -1284,6 +1295,8 @@ void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 
 void Allocator::releasePool(DeviceIndex device, MempoolId_t id)
 {
+	if (in_child())
+		return;
 	if (!is_native(device, id)) {
 		check(trz_torch_pool_close(device, pool_id(id)));
 		return;

@@ -9,8 +9,8 @@
  * does); the rest serves that package and the shim.
  *
  * A heap is opened at the first use of its device and never closed: tensors are freed until the very end of a
- * process. In a child made by fork() the device cannot be used: frees are silent, everything else fails with
- * TRZ_ERROR_SHUTDOWN. All functions are safe to call from any thread.
+ * process. In a child made by fork() the device cannot be used: frees and the ends of pools are silent, everything else
+ * fails with TRZ_ERROR_SHUTDOWN. All functions are safe to call from any thread.
  */
 #ifndef TERRAZZO_TORCH_H
 #define TERRAZZO_TORCH_H

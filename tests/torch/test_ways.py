@@ -208,6 +208,28 @@ class Ends(unittest.TestCase):
         for mode in ("shim", "hooks"):
             self.assertEqual(self.check(code, mode).split(), ["refused", "0", "5"])
 
+    def test_what_ends_in_a_child(self):
+        """What a child has inherited goes in silence, whoever watches."""
+        code = ("import os, torch\nfrom torch.profiler import profile, ProfilerActivity\n"
+                "def child(held):\n"
+                "    pid = os.fork()\n"
+                "    if pid == 0:\n"
+                "        held.clear()\n"
+                "        os._exit(7)\n"
+                "    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+                "graph, held = torch.cuda.CUDAGraph(), {}\n"
+                "with torch.cuda.graph(graph): held['of_graph'] = torch.ones(5, device='cuda') + 1\n"
+                "held['graph'] = graph\ndel graph\nchild(held)\n"
+                "if SHIM:\n"
+                "    held['pool'] = torch.cuda.MemPool()\n"
+                "    with torch.cuda.use_mem_pool(held['pool']): held['of_pool'] = torch.ones(5, device='cuda')\n"
+                "    child(held)\n"
+                "    with profile(activities=[ProfilerActivity.CPU], profile_memory=True): child(held)\n"
+                "    torch.cuda.memory._record_memory_history()\n"
+                "    held['noted'] = torch.ones(5, device='cuda'); child(held)\n")
+        self.assertEqual(self.check(code.replace("SHIM", "True"), "shim").split(), ["7"] * 4)
+        self.assertEqual(self.check(code.replace("SHIM", "False"), "hooks").split(), ["7"])
+
     def test_the_heap_itself_refuses_in_a_child(self):
         code = ("import os, torch, terrazzo.torch as t\nx = torch.ones(5, device='cuda')\n"
                 "pid = os.fork()\n"
