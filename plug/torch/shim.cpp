@@ -210,6 +210,9 @@ enum NoteKind { NOTE_ALLOC, NOTE_FREE, NOTE_OOM, NOTE_KINDS };
 thread_local std::vector<std::string> compile_contexts;
 thread_local std::string user_metadata;
 
+/* How often the thread is inside an operation that holds the gate: what it is told meanwhile may allocate and free. */
+thread_local unsigned together;
+
 /* While PyTorch records, each operation and its note are made under a shared hold of `gate`, which a snapshot holds
  * alone: newest first, the notes of an address then match the heap's events of that address one to one. */
 class History {
@@ -243,9 +246,11 @@ public:
 		heaps_[device] = heap;
 	}
 
+	/* Takes the interpreter's lock, whose holder may be waiting for the gate: to be called before that is held. */
 	std::shared_ptr<c10::GatheredContext> gather(RecordContext least) const
 	{
-		return recorder_ && when_ >= least ? recorder_() : nullptr;
+		CreateContextFn recorder = recorder_;  /* another thread may end the recording */
+		return recorder && when_ >= least && !together ? recorder() : nullptr;
 	}
 
 	void note(NoteKind kind, uint64_t address, std::shared_ptr<c10::GatheredContext> context)
@@ -325,8 +330,8 @@ private:
 
 	trz_heap *heaps_[TRZ_TORCH_DEVICES] = {};
 	size_t entries_ = 1;
-	CreateContextFn recorder_ = nullptr;
-	RecordContext when_ = RecordContext::NEVER;
+	std::atomic<CreateContextFn> recorder_{nullptr};
+	std::atomic<RecordContext> when_{RecordContext::NEVER};
 	std::unordered_set<std::string> skip_;
 
 	std::mutex lock_;
@@ -372,6 +377,22 @@ History &history()
 	static History *h = new History;
 	return *h;
 }
+
+/* A shared hold of the gate, once for operations inside others. */
+class Together {
+public:
+	Together()
+	{
+		if (together++ == 0)
+			history().gate.lock_shared();
+	}
+	~Together()
+	{
+		if (--together == 0)
+			history().gate.unlock_shared();
+	}
+	Together(const Together &) = delete;
+};
 
 /* ---- snapshots -------------------------------------------------------------------------------------------------- */
 
@@ -899,8 +920,9 @@ void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 	c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(size), now["allocated_bytes.all.current"],
 	                                 now["reserved_bytes.all.current"], c10::Device(c10::DeviceType::CUDA, device));
 	if (history().on) {
-		std::shared_lock<std::shared_mutex> together(history().gate);
-		history().note(NOTE_OOM, static_cast<uint64_t>(device), history().gather(RecordContext::STATE));
+		auto context = history().gather(RecordContext::STATE);
+		Together hold;
+		history().note(NOTE_OOM, static_cast<uint64_t>(device), std::move(context));
 	}
 	std::vector<cca::OutOfMemoryObserver> observers;
 	{
@@ -919,7 +941,7 @@ trz_status Allocator::alloc_noted(size_t size, DeviceIndex device, cudaStream_t 
 		return trz_torch_try_alloc(size, device, stream, ptr);
 	heap_of(device);  /* so that its history begins before its first note */
 	auto context = history().gather(RecordContext::STATE);
-	std::shared_lock<std::shared_mutex> together(history().gate);
+	Together hold;
 	trz_status status = trz_torch_try_alloc(size, device, stream, ptr);
 	if (status == TRZ_OK && *ptr)
 		history().note(NOTE_ALLOC, reinterpret_cast<uint64_t>(*ptr), std::move(context));
@@ -981,7 +1003,7 @@ void Allocator::free_watched(void *ptr)
 		tell_trackers(TraceEntry::FREE_REQUESTED, device, ptr, info.requested, static_cast<cudaStream_t>(info.stream));
 	if (history().on) {
 		auto context = history().gather(RecordContext::ALL);
-		std::shared_lock<std::shared_mutex> together(history().gate);
+		Together hold;
 		history().note(NOTE_FREE, reinterpret_cast<uint64_t>(ptr), std::move(context));
 		trz_torch_free(ptr, 0, device, nullptr);
 	} else {

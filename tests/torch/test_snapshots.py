@@ -12,7 +12,7 @@ import tempfile
 import torch
 
 import terrazzo.torch
-from common import MIB, Case, bytes_on_device, main, shim_only
+from common import MIB, Case, bytes_on_device, main, run_python, shim_only
 
 
 @contextlib.contextmanager
@@ -200,6 +200,22 @@ class History(Case):
         x = bytes_on_device(MIB)
         self.assertEqual(actions(traces(), "alloc"), [])
         del x
+
+    def test_failures_beside_snapshots(self):
+        """Whoever takes a snapshot has the interpreter's lock, and waits for those who allocate."""
+        code = ("import threading, torch\ntorch.cuda.memory._record_memory_history(max_entries=1000)\nover = []\n"
+                "def fail():\n"
+                "    while not over:\n"
+                "        try: torch.empty(1 << 40, dtype=torch.uint8, device='cuda')\n"
+                "        except torch.OutOfMemoryError: pass\n"
+                "threads = [threading.Thread(target=fail) for _ in range(3)]\n"
+                "for t in threads: t.start()\n"
+                "for _ in range(200): torch.cuda.memory._snapshot()\n"
+                "over.append(True)\n"
+                "for t in threads: t.join()\n"
+                "print('over')")
+        status, out, err = run_python(code, mode="shim")
+        self.assertEqual((status, out.split()), (0, ["over"]), err)
 
     def test_sections_of_a_profile(self):
         with recording(global_record_annotations=True):
