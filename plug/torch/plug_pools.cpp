@@ -59,9 +59,15 @@ trz_status end_status(trz_status status)
 	return status == TRZ_ERROR_SHUTDOWN ? TRZ_OK : status;
 }
 
+/* The heap asks it, and holds a lock that an exception would leave held. PyTorch's filters ask the driver about the
+ * stream and throw what it answers: such a stream is none of theirs. */
 bool call_filter(void *user, trz_stream stream)
 {
-	return (*static_cast<trz_torch_filter *>(user))(stream);
+	try {
+		return (*static_cast<trz_torch_filter *>(user))(stream);
+	} catch (...) {
+		return false;
+	}
 }
 
 /* What trz_pool_end ends: the newest that this thread began, else the newest. */

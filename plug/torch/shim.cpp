@@ -18,6 +18,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
@@ -241,9 +242,9 @@ public:
 	void join(int device, trz_heap *heap)
 	{
 		std::unique_lock<std::shared_mutex> alone(gate);
+		heaps_[device] = heap;
 		if (on)
 			check(trz_history_start(heap, entries_));
-		heaps_[device] = heap;
 	}
 
 	/* Takes the interpreter's lock, whose holder may be waiting for the gate: to be called before that is held. */
@@ -488,6 +489,9 @@ thread_local bool learning;
 /* The stream of the allocation that the thread is making: what is mapped meanwhile is mapped for it. */
 thread_local cudaStream_t allocating;
 
+/* What a tracker threw meanwhile: the heap tells it, and an exception must not pass through that. */
+thread_local std::exception_ptr thrown;
+
 /* A mapping, as trackers are told of it when it comes and when it goes. */
 struct Mapping {
 	DeviceIndex device;
@@ -663,10 +667,14 @@ public:
 	void emptyCache(MempoolId_t id) override
 	{
 		/* PyTorch names a pool when it drops it: what that had free is the heap's by then, and stays there. */
+		std::exception_ptr of_outer = std::exchange(thrown, nullptr);
 		if (id == MempoolId_t{0, 0})
 			trz_torch_trim(0);
+		std::exception_ptr failure = std::exchange(thrown, of_outer);
 		if (native_used_)
 			native_->emptyCache(id);
+		if (failure)
+			std::rethrow_exception(failure);
 	}
 
 	void cacheInfo(DeviceIndex device, size_t *largest) override
@@ -852,6 +860,7 @@ private:
 
 	void *alloc_watched(size_t size, DeviceIndex device, cudaStream_t stream);
 	trz_status alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, void **ptr);
+	void free_noted(void *ptr, DeviceIndex device);
 	void free_watched(void *ptr);
 	void tell_profiler(void *ptr, int64_t size, DeviceIndex device);
 	void tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size, cudaStream_t stream);
@@ -896,17 +905,26 @@ Allocator *Allocator::installed;
 bool Allocator::collect(void *, const trz_oom_info *)
 {
 	bool freed = false;
-	for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
-		freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+	try {
+		for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
+			freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+	} catch (const std::exception &e) {
+		TORCH_WARN("terrazzo: memory that PyTorch holds back was not collected: ", e.what());
+	}
 	return freed;
 }
 
+/* Whoever opens the heap holds a lock, and serves without a history rather than not at all. */
 void Allocator::opened(int device, trz_heap *heap)
 {
-	check(trz_set_oom_callback(heap, collect, nullptr));
-	history().join(device, heap);
-	if (installed->watched_ & WATCH_TRACKERS)
-		watch_mappings(device, heap);
+	try {
+		check(trz_set_oom_callback(heap, collect, nullptr));
+		if (installed->watched_ & WATCH_TRACKERS)
+			watch_mappings(device, heap);
+		history().join(device, heap);
+	} catch (const std::exception &e) {
+		TORCH_WARN("terrazzo: no history is kept of device ", device, ": ", e.what());
+	}
 }
 
 void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
@@ -960,10 +978,16 @@ void *Allocator::alloc_watched(size_t size, DeviceIndex device, cudaStream_t str
 		return ptr;
 	}
 	cudaStream_t outer = std::exchange(allocating, stream);  /* trackers may allocate */
+	std::exception_ptr of_outer = std::exchange(thrown, nullptr);
 	trz_status status = alloc_noted(size, device, stream, &ptr);
 	allocating = outer;
+	std::exception_ptr failure = std::exchange(thrown, of_outer);
 	if (status != TRZ_OK)
 		refuse(status, size, device);
+	if (failure) {
+		free_noted(ptr, device);
+		std::rethrow_exception(failure);
+	}
 	tell_profiler(ptr, static_cast<int64_t>(size), device);
 	tell_trackers(TraceEntry::ALLOC, device, ptr, size, stream);
 	return ptr;
@@ -980,6 +1004,18 @@ void Allocator::free_any(void *ptr)
 		installed->free_watched(ptr);
 	else
 		trz_torch_free(ptr, 0, hint(), nullptr);
+}
+
+void Allocator::free_noted(void *ptr, DeviceIndex device)
+{
+	if (!history().on) {
+		trz_torch_free(ptr, 0, device, nullptr);
+		return;
+	}
+	auto context = history().gather(RecordContext::ALL);
+	Together hold;
+	history().note(NOTE_FREE, reinterpret_cast<uint64_t>(ptr), std::move(context));
+	trz_torch_free(ptr, 0, device, nullptr);
 }
 
 void Allocator::free_watched(void *ptr)
@@ -1001,14 +1037,7 @@ void Allocator::free_watched(void *ptr)
 	auto device = static_cast<DeviceIndex>(info.device);
 	if (owner)
 		tell_trackers(TraceEntry::FREE_REQUESTED, device, ptr, info.requested, static_cast<cudaStream_t>(info.stream));
-	if (history().on) {
-		auto context = history().gather(RecordContext::ALL);
-		Together hold;
-		history().note(NOTE_FREE, reinterpret_cast<uint64_t>(ptr), std::move(context));
-		trz_torch_free(ptr, 0, device, nullptr);
-	} else {
-		trz_torch_free(ptr, 0, device, nullptr);
-	}
+	free_noted(ptr, device);
 	tell_profiler(ptr, -static_cast<int64_t>(info.requested), device);
 	if (!isEnabled())
 		trz_torch_trim(0);
@@ -1050,10 +1079,14 @@ void Allocator::mapping_changed(void *device, trz_map_event event, void *address
 	auto at = reinterpret_cast<uint64_t>(address);
 	bool comes = event == TRZ_MAP;
 	Mapping mapping;
-	if (comes ? mappings().add(static_cast<DeviceIndex>(reinterpret_cast<intptr_t>(device)), at, &mapping)
-	          : mappings().remove(at, &mapping))
-		if (!learning)
-			installed->tell_trackers(mapping.entry(at, comes));
+	try {
+		if (comes ? mappings().add(static_cast<DeviceIndex>(reinterpret_cast<intptr_t>(device)), at, &mapping)
+		          : mappings().remove(at, &mapping))
+			if (!learning)
+				installed->tell_trackers(mapping.entry(at, comes));
+	} catch (...) {
+		thrown = thrown ? thrown : std::current_exception();
+	}
 }
 
 /* What is mapped already is learnt, and not told: PyTorch's users take a snapshot for that. */

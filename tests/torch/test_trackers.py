@@ -224,6 +224,26 @@ class Otherwise(unittest.TestCase):
                           "torch.cuda.synchronize(); torch.cuda.empty_cache(); print('lived', len(k.take()) > 9)")
         self.assertEqual(out, ["lived", "True"])
 
+    def test_a_tracker_may_refuse(self):
+        """The allocation, or the emptying of the cache, fails with its error, and nothing is left of it."""
+        out = self.run_it("import gc\n"
+                          "def attempt(what):\n"
+                          "    try: what()\n"
+                          "    except RuntimeError as e: print('refused' if 'the card' in str(e) else e)\n"
+                          "torch.cuda.init(); k = t.Tracker(); k.dll.tracker_fail(1)\n"
+                          "attempt(lambda: t.bytes_on_device(5 << 20))\n"
+                          "print(torch.cuda.memory_allocated(), t.terrazzo.torch.stats()['idle_bytes.current'])\n"
+                          "torch.cuda.synchronize(); k.dll.tracker_fail(1)\n"
+                          "attempt(torch.cuda.empty_cache)\n"
+                          "print(torch.cuda.memory_reserved()); x = t.bytes_on_device(5 << 20); print('served')")
+        self.assertEqual(out, ["refused", "0", "0", "refused", "0", "served"])
+
+    def test_a_filter_may_throw(self):
+        out = self.run_it("torch.cuda.init(); k = t.Tracker(); k.dll.tracker_divert(True)\n"
+                          "x = t.bytes_on_device(5 << 20); k.dll.tracker_divert(False)\n"
+                          "print(*{e.pool for e in k.take() if e.action == 'alloc'})")
+        self.assertEqual(out, ["(0,", "0)"])
+
 
 if __name__ == "__main__":
     main()

@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 
 using c10::CachingDeviceAllocator::TraceEntry;
@@ -13,6 +14,7 @@ using c10::CachingDeviceAllocator::TraceEntry;
 static std::mutex lock;
 static std::string told;
 static void (*inside)();
+static int failures;  /* so many more mappings that come or go are refused */
 
 static const char *name_of(TraceEntry::Action action)
 {
@@ -44,8 +46,28 @@ static void write_down(const TraceEntry &e)
 		        std::to_string(e.size_) + " " + std::to_string(reinterpret_cast<uintptr_t>(e.stream_)) + " " +
 		        std::to_string(e.mempool_.first) + " " + std::to_string(e.mempool_.second) + "\n";
 	}
+	bool mapping = e.action_ == TraceEntry::SEGMENT_MAP || e.action_ == TraceEntry::SEGMENT_UNMAP;
+	if (mapping && failures > 0) {
+		failures--;
+		throw std::runtime_error("the card refuses");
+	}
 	if (inside)
 		inside();
+}
+
+extern "C" __attribute__((visibility("default"))) void tracker_fail(int count)
+{
+	failures = count;
+}
+
+/* Allocations are diverted by a filter that throws, between the call with `on` and that without. */
+extern "C" __attribute__((visibility("default"))) void tracker_divert(bool on)
+{
+	auto *allocator = c10::cuda::CUDACachingAllocator::get();
+	if (on)
+		allocator->beginAllocateToPool(0, {77, 7}, [](cudaStream_t) -> bool { throw std::runtime_error("no such stream"); });
+	else
+		allocator->endAllocateToPool(0, {77, 7});
 }
 
 /* `callback` is called after each entry, where it is not NULL. */
