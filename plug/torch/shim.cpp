@@ -23,6 +23,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -574,6 +575,7 @@ struct Diversion {
 	int device;
 	MempoolId_t id;
 	bool native;
+	std::thread::id thread;
 	std::function<bool(cudaStream_t)> filter;
 };
 
@@ -1328,7 +1330,7 @@ void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::fun
 		check(status);
 	}
 	std::lock_guard<std::mutex> guard(lock_);
-	diversions_.push_back({device, id, native, std::move(filter)});
+	diversions_.push_back({device, id, native, std::this_thread::get_id(), std::move(filter)});
 }
 
 void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
@@ -1341,11 +1343,16 @@ void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 	else
 		check(trz_torch_pool_end(device, pool_id(id)));
 	std::lock_guard<std::mutex> guard(lock_);
-	for (auto d = diversions_.rbegin(); d != diversions_.rend(); ++d)
-		if (d->device == device && d->id == id) {
-			diversions_.erase(std::next(d).base());
+	auto ended = diversions_.rend();  /* as the heap does: the newest that this thread began, else the newest */
+	for (auto d = diversions_.rbegin(); d != diversions_.rend(); ++d) {
+		bool mine = d->thread == std::this_thread::get_id();
+		if (d->device == device && d->id == id && (mine || ended == diversions_.rend()))
+			ended = d;
+		if (ended == d && mine)
 			break;
-		}
+	}
+	if (ended != diversions_.rend())
+		diversions_.erase(std::next(ended).base());
 }
 
 void Allocator::releasePool(DeviceIndex device, MempoolId_t id)

@@ -193,6 +193,26 @@ class MemPools(Case):
         self.assertEqual(len(pool.snapshot()), 2)
         del x, y
 
+    def test_a_pool_of_two_threads_in_one_of_pytorchs_own(self):
+        """The end of the other thread's use is not that of this one's."""
+        ours, theirs = torch.cuda.MemPool(), torch.cuda.MemPool(no_split=True)
+        begun, over = threading.Event(), threading.Event()
+
+        def beside():
+            with torch.cuda.use_mem_pool(ours):
+                begun.set()
+                over.wait()
+
+        thread = threading.Thread(target=beside)
+        thread.start()
+        begun.wait()
+        with torch.cuda.use_mem_pool(theirs), torch.cuda.use_mem_pool(ours):
+            over.set()
+            thread.join()
+            x = bytes_on_device(3 * MIB)
+        self.assertTrue(any(s["address"] <= x.data_ptr() < s["address"] + s["total_size"] for s in ours.snapshot()))
+        del x
+
     def test_use_on_oom(self):
         pool = torch.cuda.MemPool(use_on_oom=True)
         with torch.cuda.use_mem_pool(pool):
