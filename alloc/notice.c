@@ -91,12 +91,20 @@ void notice_mapped(trz_heap *h, struct block *b)
 
 /* ---- mappings that go ---- */
 
+/* Nobody uses it any more, or tells of it as something new. All that leave together are marked before the lock is given
+ * back for the first of them. */
+static void mark_leaving(struct place *p)
+{
+	p->leaving |= p->accessible;
+	p->accessible = false;
+}
+
 /* A place that the program has not been told of yet leaves all the same: nobody may use it while others are told. */
 static bool leave(struct notices *n, struct place *p)
 {
 	bool told = p->told;
-	p->leaving |= p->accessible;
-	p->told = p->accessible = false;
+	mark_leaving(p);
+	p->told = false;
 	return told && add(n, p->address, place_size(p), p->tile);
 }
 
@@ -112,6 +120,8 @@ void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
 		add(&n, w->classic_address, tile->size, NULL);
 	}
 	for (struct place *p = tile->places; p; p = p->next)
+		mark_leaving(p);
+	for (struct place *p = tile->places; p; p = p->next)
 		if (leave(&n, p))
 			tell(&n);
 	tell(&n);
@@ -123,10 +133,9 @@ void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t co
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
 	if (!h->tells_maps)
 		return;
-	for (size_t i = 0; i < count; i++) {  /* all, before the lock is given back for the first: nobody flips to one */
+	for (size_t i = 0; i < count; i++) {
 		aliases[i]->tile->pins++;
-		aliases[i]->leaving = aliases[i]->accessible;
-		aliases[i]->accessible = false;
+		mark_leaving(aliases[i]);
 	}
 	for (size_t i = 0; i < count; i++)
 		if (leave(&n, aliases[i]))

@@ -252,6 +252,15 @@ static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
 	return first;
 }
 
+/* A busy block is free again. */
+static void keep_block(trz_heap *h, struct block *b)
+{
+	heap_lock(h);
+	level_sub(&h->counters.idle_bytes, b->size);
+	heap_free_block_locked(h, b, b->sequence);
+	heap_unlock(h);
+}
+
 /* Returns the memory of a busy block, whose tile has been pinned; on an error the block is free again. Adds to
  * *returned what has been given back. */
 static trz_status return_block(trz_heap *h, struct block *b, uint64_t *returned)
@@ -260,8 +269,11 @@ static trz_status return_block(trz_heap *h, struct block *b, uint64_t *returned)
 	uint32_t pool = pool_id(b->window->pool);
 	struct tile *tile = tile_of(b);
 	trz_status status;
+	if (--tile->pins) {  /* since it was cut out a new callback has begun to be told that it is there */
+		keep_block(h, b);
+		return TRZ_OK;
+	}
 	notice_leaving(h, b->window, tile);
-	tile->pins--;
 	uint64_t before = heap_reserved(h);  /* other threads change it while the lock is given back */
 	if (classic) {
 		status = return_classic(h, b->window);
@@ -270,16 +282,16 @@ static trz_status return_block(trz_heap *h, struct block *b, uint64_t *returned)
 		gone = reclaim_destroy_tile(h, tile, &status);
 	}
 	*returned += before - heap_reserved(h);
-	if (!gone)
+	if (!gone) {
 		notice_back(h, b->window, tile);
+		keep_block(h, b);
+		return status;
+	}
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
-	if (gone)
-		history_note(&h->history, classic ? HISTORY_SEGMENT_FREE : HISTORY_UNMAP, .address = b->address,
-		             .size = b->size, .pool = pool);
-	if (!gone)
-		heap_free_block_locked(h, b, b->sequence);
-	else if (classic)
+	history_note(&h->history, classic ? HISTORY_SEGMENT_FREE : HISTORY_UNMAP, .address = b->address, .size = b->size,
+	             .pool = pool);
+	if (classic)
 		node_pool_give(&h->blocks, b);
 	else
 		heap_make_hole_locked(h, b);

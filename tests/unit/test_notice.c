@@ -432,6 +432,74 @@ static void test_what_a_trim_returns(void **state)
 	rig_close(&r);
 }
 
+/* One thread trims; when it tells of the first tile it lets another one set a new callback, which is told of the other
+ * tiles: they do not go before that has ended. */
+static sem_t trimming, learning, over;
+static atomic_bool learnt, went_early;
+
+static void learn(void *user, trz_map_event event, void *address, size_t size)
+{
+	(void)user;
+	(void)address;
+	(void)size;
+	if (event == TRZ_UNMAP && !atomic_load(&learnt))
+		atomic_store(&went_early, true);
+	if (event == TRZ_UNMAP || atomic_load(&learnt))
+		return;
+	sem_post(&learning);
+	sem_wait(&over);
+	atomic_store(&learnt, true);
+}
+
+static void *learn_beside(void *heap)
+{
+	sem_wait(&trimming);
+	return trz_set_map_callback(heap, learn, NULL) == TRZ_OK ? heap : NULL;
+}
+
+static void let_learn(void *user, trz_map_event event, void *address, size_t size)
+{
+	(void)user;
+	(void)address;
+	(void)size;
+	if (event == TRZ_MAP)
+		return;
+	sem_post(&trimming);
+	sem_wait(&learning);
+}
+
+static void test_a_callback_that_comes_in_a_trim(void **state)
+{
+	static const char *const confs[] = {TIGHT, "vmm:off,tile_size:2MiB"};
+	(void)state;
+	for (size_t i = 0; i < LENGTH(confs); i++) {
+		struct rig r = rig_open(MIB(64), confs[i]);
+		void *held[8], *fine = NULL;
+		pthread_t thread;
+		sem_init(&trimming, 0, 0);
+		sem_init(&learning, 0, 0);
+		sem_init(&over, 0, 0);
+		atomic_store(&learnt, false);
+		for (size_t k = 0; k < LENGTH(held); k++)
+			held[k] = rig_alloc(&r, MIB(2), NULL);
+		for (size_t k = 0; k < LENGTH(held); k++)
+			rig_free(&r, held[k]);
+		rig_sync(&r);
+		assert_ok(trz_set_map_callback(r.heap, let_learn, NULL));
+		assert_int_equal(pthread_create(&thread, NULL, learn_beside, r.heap), 0);
+		assert_ok(trz_trim(r.heap, 0, NULL));
+		assert_true(rig_stat(&r, "reserved_bytes.all.current") > 0);
+		sem_post(&over);
+		assert_int_equal(pthread_join(thread, &fine), 0);
+		assert_non_null(fine);
+		assert_false(atomic_load(&went_early));
+		assert_ok(trz_trim(r.heap, 0, NULL));
+		assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+		rig_check(&r);
+		rig_close(&r);
+	}
+}
+
 /* One thread trims; when it tells of the first tile it lets another one grow, which would like to unmap stale aliases
  * of the tiles that are to follow, and comes to tell of that when those are gone. */
 static atomic_bool trims, grown, leaving_alias, trimmed;
@@ -562,6 +630,7 @@ int main(void)
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_memory_stays_while_it_is_told_of),
 		cmocka_unit_test(test_what_a_trim_returns),
+		cmocka_unit_test(test_a_callback_that_comes_in_a_trim),
 		cmocka_unit_test(test_a_trim_beside_growth),
 		cmocka_unit_test(test_memory_that_goes_without_notice),
 		cmocka_unit_test(test_an_address_laid_again_without_notice),
