@@ -74,7 +74,9 @@ struct trz_heap {
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
-	bool tells_maps;                     /* there is a map callback */
+	bool tells_maps;                     /* there is a map callback: */
+	trz_map_callback *map_callback;
+	void *map_user;
 	struct decay decay;
 
 	/* guarded by `divert_lock` */
@@ -97,8 +99,6 @@ struct trz_heap {
 	trz_oom_info last_oom;       /* requested 0: none yet */
 	trz_oom_callback *oom_callback;
 	void *oom_user;
-	trz_map_callback *map_callback;
-	void *map_user;
 	trz_frame_callback *frame_callback;  /* these three, too: what names the stacks of callers */
 	trz_frame_text_callback *frame_text;
 	void *frame_user;

@@ -24,11 +24,9 @@ static bool tell(struct notices *n)
 	trz_heap *h = n->heap;
 	if (!n->count)
 		return false;
-	heap_unlock_growth(h, h->growth_mode);
-	pthread_mutex_lock(&h->oom_lock);
-	trz_map_callback *callback = h->map_callback;
+	trz_map_callback *callback = h->map_callback;  /* the one that knows what has been told so far */
 	void *user = h->map_user;
-	pthread_mutex_unlock(&h->oom_lock);
+	heap_unlock_growth(h, h->growth_mode);
 	for (size_t i = 0; callback && i < n->count; i++)
 		callback(user, n->event, (void *)n->list[i].address, n->list[i].size);
 	heap_lock_growth(h);
@@ -230,10 +228,8 @@ void notice_set(trz_heap *h, trz_map_callback *callback, void *user)
 {
 	struct notices none = {.heap = h}, n = {.heap = h, .event = TRZ_MAP};
 	each_place(h, &none, forget_place);
-	pthread_mutex_lock(&h->oom_lock);
 	h->map_callback = callback;
 	h->map_user = user;
-	pthread_mutex_unlock(&h->oom_lock);
 	h->tells_maps = callback != NULL;
 	while (h->tells_maps && each_place(h, &n, tell_place))
 		;

@@ -412,7 +412,7 @@ typedef enum trz_map_event {
 typedef void trz_map_callback(void *user, trz_map_event event, void *address, size_t size);
 
 /* Sets the callback, which is told at once of all that is mapped; NULL: none, and what is mapped is not told of any
- * more. Another thread may be inside the old callback for a while still. Calls the driver: no. */
+ * more. Another thread may still be about to call the old callback, or inside it, for a while. Calls the driver: no. */
 TRZ_API trz_status trz_set_map_callback(trz_heap *heap, trz_map_callback *callback, void *user);
 
 /* ---- statistics ------------------------------------------------------------------------------------- */

@@ -367,6 +367,72 @@ static void test_threads(void **state)
 	end(&h[0]);
 }
 
+/* ---- one callback after the other ---- */
+
+enum { GENERATIONS = 500, KNOWN_MOST = 1024 };  /* stale aliases are known as well */
+
+/* What one callback of many has been told is mapped. */
+static struct generation {
+	pthread_mutex_t lock;
+	void *known[KNOWN_MOST];
+	size_t count;
+} generations[GENERATIONS];
+
+static atomic_uint told_wrong;
+static atomic_bool enough;
+
+static void note(void *user, trz_map_event event, void *address, size_t size)
+{
+	struct generation *g = user;
+	size_t i = 0;
+	(void)size;
+	pthread_mutex_lock(&g->lock);
+	while (i < g->count && g->known[i] != address)
+		i++;
+	if ((event == TRZ_MAP) != (i == g->count) || g->count == KNOWN_MOST)
+		atomic_fetch_add(&told_wrong, 1);
+	else if (event == TRZ_MAP)
+		g->known[g->count++] = address;
+	else
+		g->known[i] = g->known[--g->count];
+	pthread_mutex_unlock(&g->lock);
+}
+
+static void *map_and_unmap(void *heap)
+{
+	bool ok = true;
+	while (!atomic_load(&enough)) {
+		void *p = NULL;
+		ok &= trz_alloc(heap, MIB(12), 0, NULL, &p) == TRZ_OK && trz_free(heap, p) == TRZ_OK &&
+		      trz_trim(heap, 0, NULL) == TRZ_OK;
+	}
+	return ok ? heap : NULL;
+}
+
+/* Each hears the end of what it has heard the beginning of, and of nothing else. */
+static void test_callbacks_that_follow_each_other(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), "tile_size:2MiB,tile_size_max:2MiB");
+	pthread_t threads[2];
+	for (size_t i = 0; i < LENGTH(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, map_and_unmap, r.heap), 0);
+	for (size_t i = 0; i < GENERATIONS; i++) {
+		pthread_mutex_init(&generations[i].lock, NULL);
+		assert_ok(trz_set_map_callback(r.heap, note, &generations[i]));
+	}
+	atomic_store(&enough, true);
+	for (size_t i = 0; i < LENGTH(threads); i++) {
+		void *fine = NULL;
+		assert_int_equal(pthread_join(threads[i], &fine), 0);
+		assert_non_null(fine);
+	}
+	rig_sync(&r);
+	rig_close(&r);
+	assert_int_equal(atomic_load(&told_wrong), 0);
+	assert_int_equal(generations[GENERATIONS - 1].count, 0);
+}
+
 /* ---- while others are told ---- */
 
 /* What happens inside callbacks of the tests below. */
@@ -628,6 +694,7 @@ int main(void)
 		cmocka_unit_test(test_a_callback_that_comes_late_and_goes),
 		cmocka_unit_test(test_what_is_known_of_a_mapping),
 		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_callbacks_that_follow_each_other),
 		cmocka_unit_test(test_memory_stays_while_it_is_told_of),
 		cmocka_unit_test(test_what_a_trim_returns),
 		cmocka_unit_test(test_a_callback_that_comes_in_a_trim),
