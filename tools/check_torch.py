@@ -81,6 +81,11 @@ class Suite:
         expect(report["holders_at"] == "failure" and largest["bytes"] == 20 * GIB, str(report["holders"]))
         expect("runs_out.py:9 " in largest["place"], largest["place"])
 
+    def run_out_together(self):
+        """threads that are out of memory at a time are all told, by PyTorch's own error"""
+        report = self.run(PROGRAMS / "run_out_together.py")
+        expect(len(report["ooms"]) == 80, f"{len(report['ooms'])} events")
+
     def ends_early(self):
         """a program may end with its backward, or with an error of it; without help some of these runs abort"""
         for _ in range(3):
@@ -179,8 +184,9 @@ def expect(holds, text):
 
 def checks(suite, with_compile):
     """{name: function}"""
-    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "too_small", "ends_early",
-             "late_work", "mistakes", "shared_tensors", "tiny", "example", "fit"] + ["compiled"] * with_compile
+    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "run_out_together", "too_small",
+             "ends_early", "late_work", "mistakes", "shared_tensors", "tiny", "example",
+             "fit"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)

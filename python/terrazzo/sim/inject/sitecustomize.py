@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import sys
+import threading
 import time
 import traceback
 
@@ -180,9 +181,10 @@ class Recorder:
             snapshot = cuda.memory._snapshot() if self.wants_holders and not self.failure else None
             report["devices"] = [self.device(i, snapshot) for i in range(cuda.device_count())]
         path = os.path.join(FOLDER, f"{self.pid}.torch.json")
-        with open(path + ".part", "w", encoding="utf-8") as stream:
+        part = f"{path}.{threading.get_ident()}.part"  # several threads may run out of memory at a time
+        with open(part, "w", encoding="utf-8") as stream:
             json.dump(report, stream)
-        os.replace(path + ".part", path)
+        os.replace(part, path)
 
     def end(self):
         wait_for_autograd()
