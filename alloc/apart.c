@@ -199,12 +199,12 @@ static trz_status climb(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t si
 	uint64_t released, reserved;
 	counter_add(&c->num_alloc_retries, 1);
 	counter_add(&c->rung_apart, 1);
-	if (reclaim_apart(h, bytes))
+	if (reclaim_apart(h, bytes + heap_over_limit(h)))
 		refused = make(h, l, bytes, size, out);
 	if (!oom_is_want_of_memory(refused))
 		return refused;
 	counter_add(&c->rung_trim, 1);
-	reserved = heap_reserved(h);
+	reserved = heap_reserved(h) - heap_over_limit(h);
 	if (reclaim_trim(h, reserved > bytes ? reserved - bytes : 0, &released) == TRZ_ERROR_HOST_MEMORY)
 		return meta_exhausted();
 	refused = make(h, l, bytes, size, out);

@@ -151,6 +151,13 @@ static inline uint64_t heap_limit(const trz_heap *h)
 	return limit ? limit : UINT64_MAX;
 }
 
+/* Bytes that are reserved beyond the limit, which has been lowered since: growth has to make up for them first. */
+static inline uint64_t heap_over_limit(const trz_heap *h)
+{
+	uint64_t limit = heap_limit(h), reserved = heap_reserved(h);
+	return reserved > limit ? reserved - limit : 0;
+}
+
 /* Opens and closes the structures; no device memory is asked for. */
 trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table);
 void heap_close(trz_heap *h);

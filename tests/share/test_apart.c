@@ -187,6 +187,31 @@ static bool free_it(void *user, const trz_oom_info *info)
 	return true;
 }
 
+/* A limit below what is reserved: as much goes as makes room under it. */
+static void test_a_limit_that_has_been_lowered(void **state)
+{
+	(void)state;
+	for (int sort = 0; sort < 2; sort++) {
+		struct rig r = rig_open(GIB(1), NULL);
+		void *kept[4];
+		for (size_t i = 0; i < LENGTH(kept); i++)
+			kept[i] = sort == 0 ? rig_alloc(&r, MIB(64), NULL) : apart(&r, MIB(64), TRZ_ALLOC_CONTIGUOUS, NULL);
+		for (size_t i = 0; i < LENGTH(kept); i++)
+			rig_free(&r, kept[i]);
+		rig_sync(&r);
+		assert_ok(trz_set_limit(r.heap, MIB(100)));
+		size_t largest = 0;
+		assert_ok(trz_largest_block(r.heap, NULL, &largest));
+		assert_true(largest >= MIB(30));
+		void *p = apart(&r, MIB(30), TRZ_ALLOC_SHARE_FD, NULL), *q = rig_alloc(&r, MIB(30), NULL);
+		assert_true(rig_stat(&r, "reserved_bytes.all.current") <= MIB(256));
+		rig_free(&r, p);
+		rig_free(&r, q);
+		rig_check(&r);
+		rig_close(&r);
+	}
+}
+
 static void test_the_callback_is_asked(void **state)
 {
 	(void)state;
@@ -283,6 +308,7 @@ int main(void)
 		cmocka_unit_test(test_uses_and_foreign_frees_are_waited_for),
 		cmocka_unit_test(test_trim_returns_what_is_free),
 		cmocka_unit_test(test_free_tiles_go_where_they_are_needed),
+		cmocka_unit_test(test_a_limit_that_has_been_lowered),
 		cmocka_unit_test(test_the_callback_is_asked),
 		cmocka_unit_test(test_pools_have_their_own),
 		cmocka_unit_test(test_refusals),
