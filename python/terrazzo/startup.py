@@ -20,7 +20,8 @@ def run_next(here):
 
 
 class AfterTorch:
-    """A finder and loader: finds torch as the others would, and calls `then` with the module once that has run."""
+    """A finder and loader: finds torch as the others would, and calls `then` with the module once that has run. Whoever
+    asks for torch may only want to know whether there is one, and an import may fail: it stays until one succeeds."""
 
     def __init__(self, then):
         self.then, self.loader = then, None
@@ -28,9 +29,9 @@ class AfterTorch:
     def find_spec(self, name, path, target=None):
         if name != "torch":
             return None
-        from importlib.util import find_spec
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
+        finders = list(sys.meta_path)
+        behind = finders[finders.index(self) + 1:] if self in finders else []
+        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in behind)), None)
         if spec and spec.loader:
             self.loader, spec.loader = spec.loader, self
         return spec
@@ -41,4 +42,6 @@ class AfterTorch:
     def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
         self.then(module)

@@ -35,6 +35,14 @@ class Ways(unittest.TestCase):
         self.check(WHO, "terrazzo", PYTHONPATH=path, TERRAZZO="1")
         self.check(WHO, "native", PYTHONPATH=path, TERRAZZO="")
 
+    def test_a_program_that_asks_for_pytorch_first(self):
+        """As many libraries do, which can do without."""
+        ask = "import importlib.util as u; u.find_spec('torch'); assert u.find_spec('torch').origin\n"
+        simulator = ROOT / "python" / "terrazzo" / "sim" / "inject"
+        for places in ([INJECT], [INJECT, simulator], [simulator, INJECT]):
+            path = os.pathsep.join([*map(str, places), os.environ.get("PYTHONPATH", "")])
+            self.check(ask + WHO, "terrazzo", PYTHONPATH=path, TERRAZZO="1")
+
     def test_the_line_of_the_installed_package(self):
         line = (ROOT / "python" / "terrazzo.pth").read_text()
         self.check(f"exec({line!r})\n" + WHO, "terrazzo", TERRAZZO="1")
