@@ -239,10 +239,13 @@ public:
 		on = enabled;
 	}
 
-	/* A heap that has just been opened. */
+	/* A heap that has just been opened, perhaps by a tracker inside an operation: nobody else holds the gate alone then,
+	 * and whoever opens heaps does so one at a time. */
 	void join(int device, trz_heap *heap)
 	{
-		std::unique_lock<std::shared_mutex> alone(gate);
+		std::unique_lock<std::shared_mutex> alone(gate, std::defer_lock);
+		if (!together)
+			alone.lock();
 		heaps_[device] = heap;
 		if (on)
 			check(trz_history_start(heap, entries_));

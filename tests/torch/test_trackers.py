@@ -224,6 +224,20 @@ class Otherwise(unittest.TestCase):
                           "torch.cuda.synchronize(); torch.cuda.empty_cache(); print('lived', len(k.take()) > 9)")
         self.assertEqual(out, ["lived", "True"])
 
+    def test_a_tracker_may_be_the_first_to_use_a_device(self):
+        """Which begins its history inside an allocation that is noted in the other's."""
+        out = self.run_it("kept = []\n"
+                          "def more():\n"
+                          "    if not kept:\n"
+                          "        kept.append(1); kept.append(t.bytes_on_device(3 << 20, 'cuda:1'))\n"
+                          "torch.cuda.init(); k = t.Tracker(more); torch.cuda.memory._record_memory_history()\n"
+                          "x = t.bytes_on_device(5 << 20)\n"
+                          "traces = torch.cuda.memory._snapshot()['device_traces']\n"
+                          "print(*[sum(e['action'] == 'alloc' for e in trace) for trace in traces])\n"
+                          "del x; kept.pop()  # the interpreter's end is none for a callback\n",
+                          TERRAZZO_SIM_DEVICES="2")
+        self.assertEqual(out, ["1", "1"])
+
     def test_a_tracker_may_refuse(self):
         """The allocation, or the emptying of the cache, fails with its error, and nothing is left of it."""
         out = self.run_it("import gc\n"
