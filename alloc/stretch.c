@@ -67,6 +67,13 @@ static bool is_too_large(const trz_heap *h, const struct block *b, uint64_t size
 	return b->kind == SMALL && size > h->config.medium_limit;
 }
 
+/* Memory that shares its tile with nothing; what lies behind it is not to be used for it. With a debugging option the
+ * addresses of what has been freed never come again. */
+static bool stands_alone(const trz_heap *h, const struct block *b)
+{
+	return b->window->apart || h->isolated;
+}
+
 /* What needs no growth lock. NO_ROOM: perhaps with it. */
 static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t size)
 {
@@ -74,7 +81,7 @@ static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t si
 	struct block *behind = free_behind(b);
 	if (size <= b->requested)
 		return TRZ_OK;
-	if (b->window->foreign || (need && (b->window->apart || is_too_large(h, b, size))))
+	if (b->window->foreign || (need && (stands_alone(h, b) || is_too_large(h, b, size))))
 		return TRZ_ERROR_NO_ROOM;
 	if (!need)
 		return settle_locked(h, b, size, 0);
@@ -166,7 +173,7 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
 	}
 	struct block *b = serve_block_locked(h, address);
 	uint64_t need = b ? missing(b, size) : 0;
-	bool at_end = b && need && !b->window->classic && !b->window->apart && !b->window->foreign &&
+	bool at_end = b && need && !b->window->classic && !stands_alone(h, b) && !b->window->foreign &&
 	              !is_too_large(h, b, size) && take_tail_locked(h, b, &tail);
 	struct window *w = at_end ? b->window : NULL;
 	struct lane *l = at_end ? b->home : NULL;
@@ -209,7 +216,7 @@ static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size)
 	struct block *b = serve_block_locked(h, address);
 	struct lane *l = b && !b->window->foreign ? b->home : NULL;
 	struct pool *p = hold_pool_locked(l);
-	if (l && !b->window->apart)
+	if (l && !stands_alone(h, b))
 		adopt_locked(h, b);
 	trz_status status = stretch_locked(h, address, size);
 	heap_unlock(h);

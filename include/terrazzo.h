@@ -194,9 +194,9 @@ typedef struct trz_pointer_info {
 
 /* Makes an allocation `size` bytes long where it is: its address and content stay, and what is added may be used by
  * work that its stream is given from now on. That takes free memory behind it that the stream may have, or new memory
- * at the end of what the driver has been given addresses for; slots of slabs and memory of trz_alloc_with grow within
- * their rounding only. A size up to the present one changes nothing. Waits for nothing; other streams that use the
- * allocation need no new trz_record_stream.
+ * at the end of what the driver has been given addresses for; slots of slabs, memory of trz_alloc_with, and all that a
+ * debugging option gives memory of its own grow within their rounding only. A size up to the present one changes
+ * nothing. Waits for nothing; other streams that use the allocation need no new trz_record_stream.
  * Calls the driver: no, where a free neighbour is large enough. Errors: NO_ROOM (allocate elsewhere and copy),
  * UNKNOWN_POINTER, OUT_OF_MEMORY, LIMIT, SIZE, CAPTURE (the stream is being captured, and it is not memory of a pool),
  * HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error nothing has changed. */

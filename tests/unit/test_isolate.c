@@ -67,6 +67,29 @@ static void test_no_address_comes_twice(void **state)
 	}
 }
 
+/* Nor by the growth of what lies before it; and what grows is memory of its own still. */
+static void test_growth_takes_nothing_that_was_freed(void **state)
+{
+	(void)state;
+	for (size_t m = 0; m < LENGTH(modes); m++) {
+		struct rig r = rig_open(MIB(64), modes[m]);
+		trz_pointer_info info;
+		void *p = rig_alloc(&r, MIB(2), NULL), *q = rig_alloc(&r, MIB(2), NULL), *last = rig_alloc(&r, MIB(1), NULL);
+		rig_free(&r, q);
+		assert_status(trz_grow(r.heap, p, MIB(4)), TRZ_ERROR_NO_ROOM);
+		assert_status(trz_grow(r.heap, last, MIB(20)), TRZ_ERROR_NO_ROOM);
+		assert_ok(trz_query(r.heap, last, &info));
+		assert_ok(trz_grow(r.heap, last, info.size));
+		rig_check(&r);
+		rig_free(&r, p);
+		rig_free(&r, last);
+		rig_sync(&r);
+		assert_ok(trz_poll(r.heap));
+		assert_int_equal(reserved(&r), 0);
+		rig_close(&r);
+	}
+}
+
 /* Runs what has been enqueued; true: the context has failed for it. */
 static bool faults(struct rig *r)
 {
@@ -283,6 +306,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nothing_is_cached),
 		cmocka_unit_test(test_no_address_comes_twice),
+		cmocka_unit_test(test_growth_takes_nothing_that_was_freed),
 		cmocka_unit_test(test_late_use_faults),
 		cmocka_unit_test(test_a_step_too_far_faults),
 		cmocka_unit_test(test_small_requests_stay_in_slabs),
