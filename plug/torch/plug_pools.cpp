@@ -137,7 +137,8 @@ trz_status trz_torch_pool_begin(int device, trz_torch_pool_id id, trz_torch_filt
 	if (found == all().pools.end())
 		return unknown(device, id);
 	diversion d = {std::make_unique<trz_torch_filter>(std::move(filter)), std::this_thread::get_id()};
-	status = plug_pass(trz_pool_begin(heap, found->second.heap_pool, call_filter, d.filter.get()));
+	auto *asks = *d.filter ? call_filter : nullptr;
+	status = plug_pass(trz_pool_begin(heap, found->second.heap_pool, asks, d.filter.get()));
 	if (status == TRZ_OK)
 		found->second.diversions.push_back(std::move(d));
 	return status;

@@ -31,7 +31,8 @@ class AfterTorch:
             return None
         finders = list(sys.meta_path)
         behind = finders[finders.index(self) + 1:] if self in finders else []
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in behind)), None)
+        specs = (finder.find_spec(name, path, target) for finder in behind if hasattr(finder, "find_spec"))
+        spec = next(filter(None, specs), None)
         if spec and spec.loader:
             self.loader, spec.loader = spec.loader, self
         return spec

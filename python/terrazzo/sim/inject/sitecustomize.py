@@ -54,7 +54,7 @@ def autograd_threads():
         except OSError:
             continue  # it has ended
         if status["Name"].startswith("pt_autograd"):
-            found[thread] = status["State"], status["voluntary_ctxt_switches"]
+            found[thread] = status["State"], status.get("voluntary_ctxt_switches")
     return found
 
 
