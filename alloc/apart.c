@@ -112,8 +112,7 @@ static trz_status find_room(trz_heap *h, struct lane *l, uint64_t bytes)
 
 static trz_status create(trz_heap *h, const struct lane *l, uint64_t bytes, struct tile **out)
 {
-	uint64_t reserved = heap_reserved(h), limit = heap_limit(h);
-	if (bytes > limit || reserved > limit - bytes)
+	if (!heap_limit_allows(h, bytes))
 		return TRZ_ERROR_LIMIT;
 	if (!tiles_reserve(&h->tiles, 1, 1))
 		return meta_exhausted();
@@ -199,12 +198,12 @@ static trz_status climb(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t si
 	uint64_t released, reserved;
 	counter_add(&c->num_alloc_retries, 1);
 	counter_add(&c->rung_apart, 1);
-	if (reclaim_apart(h, bytes + heap_over_limit(h)))
+	if (reclaim_apart(h, bytes))
 		refused = make(h, l, bytes, size, out);
 	if (!oom_is_want_of_memory(refused))
 		return refused;
 	counter_add(&c->rung_trim, 1);
-	reserved = heap_reserved(h) - heap_over_limit(h);
+	reserved = min_u64(heap_reserved(h), heap_limit(h));
 	if (reclaim_trim(h, reserved > bytes ? reserved - bytes : 0, &released) == TRZ_ERROR_HOST_MEMORY)
 		return meta_exhausted();
 	refused = make(h, l, bytes, size, out);

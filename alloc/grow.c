@@ -548,9 +548,9 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 {
 	uint64_t usual = kind == SMALL ? SMALL_TILE : h->config.tile_size;
 	uint64_t size = align_up(bytes + (kind == SMALL ? CELL : UNIT), GRANULE);
-	if (effort == GROW_THRIFTY && heap_reserved(h) + usual <= heap_limit(h))
+	if (effort == GROW_THRIFTY && heap_limit_allows(h, usual))
 		size = max_u64(size, usual);
-	if (heap_reserved(h) + size > heap_limit(h))
+	if (!heap_limit_allows(h, size))
 		return TRZ_ERROR_LIMIT;
 	struct window *w;
 	trz_status status = window_open_classic(&h->meta, &h->tiles, kind, size, &w);

@@ -74,8 +74,7 @@ struct trz_heap {
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
-	bool tells_maps;                     /* there is a map callback: */
-	trz_map_callback *map_callback;
+	trz_map_callback *map_callback;      /* NULL: nobody is told of mappings */
 	void *map_user;
 	struct decay decay;
 
@@ -151,11 +150,11 @@ static inline uint64_t heap_limit(const trz_heap *h)
 	return limit ? limit : UINT64_MAX;
 }
 
-/* Bytes that are reserved beyond the limit, which has been lowered since: growth has to make up for them first. */
-static inline uint64_t heap_over_limit(const trz_heap *h)
+/* Whether so much more may be. */
+static inline bool heap_limit_allows(const trz_heap *h, uint64_t bytes)
 {
 	uint64_t limit = heap_limit(h), reserved = heap_reserved(h);
-	return reserved > limit ? reserved - limit : 0;
+	return bytes <= limit && reserved <= limit - bytes;
 }
 
 /* Opens and closes the structures; no device memory is asked for. */

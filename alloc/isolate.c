@@ -39,7 +39,7 @@ static bool reserve_metadata(trz_heap *h, const struct window *w, uint64_t size,
 
 static trz_status create(trz_heap *h, uint64_t size, struct tile **out)
 {
-	if (heap_reserved(h) + size > heap_limit(h))
+	if (!heap_limit_allows(h, size))
 		return TRZ_ERROR_LIMIT;
 	trz_status status = tile_create(&h->tiles, size, LARGE, TRZ_EXPORT_NONE, out);
 	if (status != TRZ_OK)

@@ -68,7 +68,7 @@ static void classic_mapped(trz_heap *h, struct window *w)
 
 void notice_mapped(trz_heap *h, struct block *b)
 {
-	if (!h->tells_maps)
+	if (!h->map_callback)
 		return;
 	struct notices n = {.heap = h, .event = TRZ_MAP};
 	if (b->window->classic) {
@@ -109,7 +109,7 @@ static bool leave(struct notices *n, struct place *p)
 void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
 {
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
-	if (!h->tells_maps)
+	if (!h->map_callback)
 		return;
 	tile->pins++;
 	w->leaving |= tile == w->classic;
@@ -129,7 +129,7 @@ void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
 void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t count)
 {
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
-	if (!h->tells_maps)
+	if (!h->map_callback)
 		return;
 	for (size_t i = 0; i < count; i++) {
 		aliases[i]->tile->pins++;
@@ -146,7 +146,7 @@ void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t co
 void notice_back(trz_heap *h, struct window *w, struct tile *tile)
 {
 	struct notices n = {.heap = h, .event = TRZ_MAP};
-	bool tells = h->tells_maps;  /* the callback may have gone since */
+	bool tells = h->map_callback;  /* the callback may have gone since */
 	if (w && w->classic) {
 		w->leaving = false;
 		if (tells)
@@ -230,14 +230,13 @@ void notice_set(trz_heap *h, trz_map_callback *callback, void *user)
 	each_place(h, &none, forget_place);
 	h->map_callback = callback;
 	h->map_user = user;
-	h->tells_maps = callback != NULL;
-	while (h->tells_maps && each_place(h, &n, tell_place))
+	while (h->map_callback && each_place(h, &n, tell_place))
 		;
 }
 
 void notice_all_leaving(trz_heap *h)
 {
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
-	while (h->tells_maps && each_place(h, &n, leave_place))
+	while (h->map_callback && each_place(h, &n, leave_place))
 		;
 }

@@ -48,7 +48,7 @@ static void gather(const struct climb *c)
 /* Returns free memory apart to the driver: nothing else can be served from it. */
 static void apart(const struct climb *c)
 {
-	reclaim_apart(c->heap, c->bytes + heap_over_limit(c->heap));
+	reclaim_apart(c->heap, c->bytes);
 }
 
 /* Free memory of pools whose graphs rely on it, and which are not the lane's own. */

@@ -311,7 +311,9 @@ static struct block *find_apart_locked(trz_heap *h)
 
 uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
 {
-	uint64_t returned = 0;
+	uint64_t returned = 0, limit = heap_limit(h), reserved = heap_reserved(h);
+	if (reserved > limit)
+		bytes += reserved - limit;  /* it has been lowered */
 	while (returned < bytes) {
 		heap_lock(h);
 		struct block *b = find_apart_locked(h);
@@ -622,7 +624,7 @@ static trz_status unreserve_windows(trz_heap *h, enum kind kind)
 trz_status reclaim_everything(trz_heap *h)
 {
 	trz_status worst = wait_for_streams(h);
-	if (h->tells_maps && (worst == TRZ_OK || driver_is_dead(&h->driver))) {
+	if (h->map_callback && (worst == TRZ_OK || driver_is_dead(&h->driver))) {
 		notice_all_leaving(h);
 		worst = worse(worst, wait_for_streams(h));  /* the program may have freed memory when it was told */
 	}

@@ -53,7 +53,8 @@ void reclaim_make_zombie(trz_heap *h, struct tile *tile);
 /* Tries the zombies again. */
 void reclaim_retry_zombies(trz_heap *h);
 
-/* Returns passed free memory apart to the driver, `bytes` of it or what there is; how much went. */
+/* Returns passed free memory apart to the driver, to make room under the limit for `bytes`: as much, and what is
+ * reserved beyond the limit, or what there is; how much went. */
 uint64_t reclaim_apart(trz_heap *h, uint64_t bytes);
 
 /* How much that could return. */

@@ -16,6 +16,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/util/ApproximateClock.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -496,6 +497,15 @@ thread_local cudaStream_t allocating;
 /* What a tracker threw meanwhile: the heap tells it, and an exception must not pass through that. */
 thread_local std::exception_ptr thrown;
 
+/* What trackers threw first while `call` called the heap; inside a tracker that is another operation's. */
+template <typename Call>
+std::exception_ptr thrown_in(Call call)
+{
+	std::exception_ptr outer = std::exchange(thrown, nullptr);
+	call();
+	return std::exchange(thrown, outer);
+}
+
 /* A mapping, as trackers are told of it when it comes and when it goes. */
 struct Mapping {
 	DeviceIndex device;
@@ -672,10 +682,9 @@ public:
 	void emptyCache(MempoolId_t id) override
 	{
 		/* PyTorch names a pool when it drops it: what that had free is the heap's by then, and stays there. */
-		std::exception_ptr of_outer = std::exchange(thrown, nullptr);
+		std::exception_ptr failure;
 		if (id == MempoolId_t{0, 0})
-			trz_torch_trim(0);
-		std::exception_ptr failure = std::exchange(thrown, of_outer);
+			failure = thrown_in([] { trz_torch_trim(0); });
 		if (native_used_)
 			native_->emptyCache(id);
 		if (failure)
@@ -983,10 +992,9 @@ void *Allocator::alloc_watched(size_t size, DeviceIndex device, cudaStream_t str
 		return ptr;
 	}
 	cudaStream_t outer = std::exchange(allocating, stream);  /* trackers may allocate */
-	std::exception_ptr of_outer = std::exchange(thrown, nullptr);
-	trz_status status = alloc_noted(size, device, stream, &ptr);
+	trz_status status = TRZ_OK;
+	std::exception_ptr failure = thrown_in([&] { status = alloc_noted(size, device, stream, &ptr); });
 	allocating = outer;
-	std::exception_ptr failure = std::exchange(thrown, of_outer);
 	if (status != TRZ_OK)
 		refuse(status, size, device);
 	if (failure) {
@@ -1346,14 +1354,12 @@ void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 	else
 		check(trz_torch_pool_end(device, pool_id(id)));
 	std::lock_guard<std::mutex> guard(lock_);
-	auto ended = diversions_.rend();  /* as the heap does: the newest that this thread began, else the newest */
-	for (auto d = diversions_.rbegin(); d != diversions_.rend(); ++d) {
-		bool mine = d->thread == std::this_thread::get_id();
-		if (d->device == device && d->id == id && (mine || ended == diversions_.rend()))
-			ended = d;
-		if (ended == d && mine)
-			break;
-	}
+	/* As the plug does: the newest that this thread began, else the newest. */
+	auto of_pool = [&](const Diversion &d) { return d.device == device && d.id == id; };
+	auto mine = [&](const Diversion &d) { return of_pool(d) && d.thread == std::this_thread::get_id(); };
+	auto ended = std::find_if(diversions_.rbegin(), diversions_.rend(), mine);
+	if (ended == diversions_.rend())
+		ended = std::find_if(diversions_.rbegin(), diversions_.rend(), of_pool);
 	if (ended != diversions_.rend())
 		diversions_.erase(std::next(ended).base());
 }
