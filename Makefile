@@ -12,7 +12,8 @@ demo: deps
 check: deps
 	@python3 tools/run_tests.py
 
-# Downloads PyTorch, once; TORCH_FLAGS=--compile tries torch.compile too.
+# Downloads PyTorch, the newest and the oldest that are supported, once; TORCH_FLAGS=--compile tries torch.compile too,
+# TORCH_FLAGS="--torch VERSION" another version.
 check-torch: deps
 	cmake --preset release --log-level=NOTICE
 	cmake --build --preset release

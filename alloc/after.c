@@ -8,13 +8,16 @@
 #include "error.h"
 #include "serve.h"
 
-/* A dead context completes nothing: the books are kept all the same. */
+/* A dead context completes nothing: the books are kept all the same. In a host function it is left to the next poll. */
 static trz_status ask(trz_heap *h, trz_event event)
 {
-	trz_capture_mode mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
-	trz_status status = driver_event_query(&h->driver, event);
-	driver_capture_mode(&h->driver, mode);
-	return driver_is_dead(&h->driver) ? TRZ_NOT_READY : status;
+	trz_capture_mode mode;
+	if (!heap_relax(h, &mode))
+		return TRZ_NOT_READY;
+	trz_status status = driver_event_query(&h->driver, h->driver.context, event);
+	heap_tighten(h, mode);
+	bool later = status == TRZ_ERROR_NOT_PERMITTED || driver_is_dead(&h->driver);
+	return later ? TRZ_NOT_READY : status;
 }
 
 trz_status after_free(trz_heap *h, trz_addr address, trz_event event)

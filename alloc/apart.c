@@ -98,16 +98,7 @@ static trz_status find_room(trz_heap *h, struct lane *l, uint64_t bytes)
 	struct window *w = l->window[LARGE];
 	if (w && window_room(w) >= bytes)
 		return TRZ_OK;
-	reclaim_windows(h);
-	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
-	trz_status status = window_open(&h->meta, &h->driver, LARGE, max_u64(device, bytes), bytes, &w);
-	if (status != TRZ_OK)
-		return status;
-	w->pool = l->pool;
-	w->apart = l->apart;
-	w->next = h->windows[LARGE];
-	h->windows[LARGE] = l->window[LARGE] = w;
-	return TRZ_OK;
+	return reclaim_new_window(h, l, LARGE, bytes, &w);
 }
 
 static trz_status create(trz_heap *h, const struct lane *l, uint64_t bytes, struct tile **out)
@@ -116,7 +107,7 @@ static trz_status create(trz_heap *h, const struct lane *l, uint64_t bytes, stru
 		return TRZ_ERROR_LIMIT;
 	if (!tiles_reserve(&h->tiles, 1, 1))
 		return meta_exhausted();
-	trz_status status = tile_create(&h->tiles, bytes, LARGE, export_kinds(l->apart), out);
+	trz_status status = tile_create(&h->tiles, bytes, LARGE, export_kinds(l->apart) | h->tiles.export_kinds, out);
 	if (status != TRZ_OK)
 		return status;
 	(*out)->apart = true;
@@ -214,8 +205,9 @@ static trz_status climb(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t si
 
 static trz_status slow_locked(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t size, trz_addr *out)
 {
-	trz_capture_mode mode = heap_lock_growth(h);
 	trz_status status = TRZ_OK;
+	if (!heap_lock_growth(h))
+		return TRZ_ERROR_NOT_PERMITTED;
 	heap_poll(h);
 	*out = take_kept(h, l, bytes, size);
 	if (!*out && oom_is_hopeless(h, bytes, &status)) {
@@ -225,7 +217,7 @@ static trz_status slow_locked(trz_heap *h, struct lane *l, uint64_t bytes, uint6
 		if (oom_is_want_of_memory(status))
 			status = climb(h, l, bytes, size, status, out);
 	}
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	CHECK_SLOW_PATH(h);
 	return status;
 }

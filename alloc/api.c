@@ -74,9 +74,12 @@ trz_status trz_close(trz_heap *h)
 	if (!h || heap_is_inherited(h))
 		return TRZ_OK;  /* its memory is the parent's */
 	init_remove_heap(h);
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h)) {
+		init_add_heap(h);
+		return heap_not_permitted("trz_close");
+	}
 	trz_status status = reclaim_everything(h);
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	heap_close(h);
 	free(h);
 	return status == TRZ_OK ? TRZ_OK
@@ -125,16 +128,21 @@ static trz_status check_request(size_t size, size_t *alignment)
 	return TRZ_OK;
 }
 
-/* The queue of events is bounded: whoever allocates empties it, since free asks the driver nothing. */
-static void poll_if_wanted(trz_heap *h)
+/* Growth lock held. */
+static void poll(trz_heap *h)
 {
-	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || pthread_mutex_trylock(&h->growth_lock))
-		return;
-	h->growth_mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
 	heap_poll(h);
 	import_sweep(h);
 	upkeep_return_free(h);
-	heap_unlock_growth(h, h->growth_mode);
+}
+
+/* The queue of events is bounded: whoever allocates empties it, since free asks the driver nothing. */
+static void poll_if_wanted(trz_heap *h)
+{
+	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || !heap_try_growth(h))
+		return;
+	poll(h);
+	heap_unlock_growth(h);
 }
 
 /* Memory that a graph uses has to keep its contents from launch to launch, so it cannot come from blocks that others
@@ -147,12 +155,22 @@ static COLD trz_status captured_without_pool(trz_stream stream)
 	                stream);
 }
 
+static COLD trz_status not_permitted(const trz_heap *h, size_t size)
+{
+	return trz_fail(TRZ_ERROR_NOT_PERMITTED,
+	                "%zu bytes asked for on device %d in a host function of a stream, where CUDA permits no call: "
+	                "allocate before the function is launched, or after it has returned",
+	                size, h->driver.device);
+}
+
 /* Where the heap itself refused, the text is set; else the driver's is the reason. */
 static COLD trz_status alloc_failed(trz_heap *h, size_t size, trz_status status)
 {
 	switch (status) {
 	case TRZ_ERROR_CONTEXT_DEAD:
 		return api_dead(h);
+	case TRZ_ERROR_NOT_PERMITTED:
+		return not_permitted(h, size);
 	case TRZ_ERROR_OUT_OF_MEMORY:
 	case TRZ_ERROR_LIMIT:
 	case TRZ_ERROR_HOST_MEMORY:
@@ -170,10 +188,10 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, 
 	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
 	if (is_legacy(stream))
 		return TRZ_OK;
-	trz_status status = driver_stream_capture(&h->driver, stream, &capture->status, &capture->id);
+	trz_status status = driver_stream_capture(&h->driver, s->events->context, stream, &capture->status, &capture->id);
 	if (status != TRZ_OK)
 		return trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
-	atomic_store_explicit(&s->captured, capture->status != TRZ_CAPTURE_NONE, memory_order_relaxed);
+	heap_see_capture(h, s, capture);
 	return TRZ_OK;
 }
 
@@ -184,7 +202,8 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, unsigned apart, struct
 	heap_lock(h);
 	if (p)
 		p->pinned |= captured;
-	struct lane *l = heap_lane_apart_locked(h, s, p, apart);
+	struct lane *l = UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, apart)
+	                                    : heap_lane_apart_locked(h, s, p, apart);
 	heap_unlock(h);
 	if (!l)
 		return meta_exhausted();
@@ -195,22 +214,13 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, unsigned apart, struct
 	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
 }
 
-static trz_status alloc_checked(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
-                                trz_stream stream, void **out)
+static trz_status alloc_on(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                           trz_stream stream, struct stream *s, void **out)
 {
-	*out = NULL;
-	trz_status status = check_request(size, &alignment);
-	if (status != TRZ_OK || size == 0)
-		return status;
-	if (driver_is_dead(&h->driver))
-		return api_dead(h);
-	struct stream *s;
-	status = heap_stream(h, stream, &s);
 	struct capture capture;
-	if (status == TRZ_OK)
-		status = ask_capture(h, s, stream, &capture);
+	trz_status status = ask_capture(h, s, stream, &capture);
 	if (status != TRZ_OK)
-		return status;
+		return status == TRZ_ERROR_NOT_PERMITTED ? not_permitted(h, size) : status;
 	bool captured = capture.status != TRZ_CAPTURE_NONE;
 	struct pool *diverted = NULL;
 	if (!p && pool_diverting(h) && (status = pool_divert(h, stream, &capture, &diverted)) != TRZ_OK)
@@ -221,6 +231,23 @@ static trz_status alloc_checked(trz_heap *h, struct pool *p, unsigned apart, siz
 	status = alloc_from(h, p ? p : diverted, apart, s, size, alignment, captured, out);
 	if (diverted)
 		heap_pool_release(h, diverted);
+	return status;
+}
+
+static trz_status alloc_checked(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
+                                trz_stream stream, void **out)
+{
+	struct stream *s;
+	trz_status status = check_request(size, &alignment);
+	if (status != TRZ_OK || size == 0)
+		return status;
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
+	status = heap_stream(h, stream, &s);
+	if (status != TRZ_OK)
+		return status;
+	status = alloc_on(h, p, apart, size, alignment, stream, s, out);
+	heap_leave_stream(s, stream);
 	return status;
 }
 
@@ -308,8 +335,12 @@ trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 	if (!ptr || heap_is_inherited(h))
 		return TRZ_OK;
 	struct stream *on = NULL;
-	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream(h, stream, &on);
-	return status == TRZ_OK ? free_on(h, ptr, on) : status;
+	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream_of_user(h, stream, &on);
+	if (status == TRZ_OK)
+		status = free_on(h, ptr, on);
+	if (on)
+		heap_leave_stream(on, stream);
+	return status;
 }
 
 trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
@@ -319,10 +350,12 @@ trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
 	struct stream *s;
 	if (heap_is_inherited(h))
 		return TRZ_OK;
-	trz_status status = ptr ? heap_stream(h, stream, &s) : TRZ_OK;
-	if (status == TRZ_OK && ptr && !serve_record_use(h, (trz_addr)ptr, s))
-		return meta_exhausted();
-	return status;
+	trz_status status = ptr ? heap_stream_of_user(h, stream, &s) : TRZ_OK;
+	if (status != TRZ_OK || !ptr)
+		return status;
+	bool noted = serve_record_use(h, (trz_addr)ptr, s);
+	heap_leave_stream(s, stream);
+	return noted ? TRZ_OK : meta_exhausted();
 }
 
 trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
@@ -332,9 +365,10 @@ trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 		return usable;
 	if (is_legacy(stream))
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream lives as long as its context");
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_stream_retire");
 	trz_status status = heap_retire_stream(h, stream);
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "stream %p cannot be retired: %s", stream,
 	                                            trz_driver_last_error());
 }
@@ -350,9 +384,13 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 	trz_status status = heap_stream(h, stream, &s);
 	if (status != TRZ_OK)
 		return status;
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h)) {
+		heap_leave_stream(s, stream);
+		return heap_not_permitted("trz_largest_block");
+	}
 	uint64_t bytes = grow_largest(h, &s->lane);
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
+	heap_leave_stream(s, stream);
 	*size = bytes;
 	return TRZ_OK;
 }
@@ -395,9 +433,10 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 		*released = 0;
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_trim");
 	trz_status status = reclaim_trim(h, keep, &bytes);
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	CHECK_SLOW_PATH(h);
 	if (released)
 		*released = bytes;
@@ -415,11 +454,10 @@ trz_status trz_poll(trz_heap *h)
 		return usable;
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
-	trz_capture_mode mode = heap_lock_growth(h);
-	heap_poll(h);
-	import_sweep(h);
-	upkeep_return_free(h);
-	heap_unlock_growth(h, mode);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_poll");
+	poll(h);
+	heap_unlock_growth(h);
 	CHECK_SLOW_PATH(h);
 	return driver_is_dead(&h->driver) ? api_dead(h) : TRZ_OK;
 }
@@ -473,9 +511,10 @@ trz_status trz_set_map_callback(trz_heap *h, trz_map_callback *callback, void *u
 	trz_status usable = api_check_heap("trz_set_map_callback", h);
 	if (usable != TRZ_OK)
 		return usable;
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_set_map_callback");
 	notice_set(h, callback, user);
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	return TRZ_OK;
 }
 

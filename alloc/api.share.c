@@ -44,6 +44,16 @@ trz_status trz_export(trz_heap *h, void *ptr, unsigned kind, void *shareable)
 	return share_export(h, (trz_addr)ptr, kind, shareable);
 }
 
+trz_status trz_export_tile(trz_heap *h, const void *address, unsigned kind, void *shareable, trz_exported_tile *tile)
+{
+	if (!h || !address || !tile)
+		return api_is_null("trz_export_tile", !h ? "heap" : !address ? "address" : "tile");
+	trz_status usable = api_check_process(h);
+	if (usable == TRZ_OK && driver_is_dead(&h->driver))
+		usable = api_dead(h);
+	return usable == TRZ_OK ? share_export_tile(h, (trz_addr)address, kind, shareable, tile) : usable;
+}
+
 trz_status trz_export_end(trz_heap *h, void *ptr)
 {
 	if (!h)
@@ -51,21 +61,53 @@ trz_status trz_export_end(trz_heap *h, void *ptr)
 	return heap_is_inherited(h) ? TRZ_OK : share_export_end(h, (trz_addr)ptr);
 }
 
-trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t size, trz_stream stream, void **out)
+static trz_status import(trz_heap *h, unsigned kind, size_t size, struct import_source from, trz_stream stream,
+                         void **out)
 {
 	struct stream *s;
 	trz_addr address;
-	if (!h || !shareable || !out)
-		return api_is_null("trz_import", !h ? "heap" : !out ? "out" : "shareable");
 	*out = NULL;
 	trz_status status = api_check_process(h);
 	if (status == TRZ_OK)
 		status = driver_is_dead(&h->driver) ? api_dead(h) : heap_stream(h, stream, &s);
-	if (status == TRZ_OK)
-		status = share_import(h, kind, shareable, size, s, &address);
+	if (status != TRZ_OK)
+		return status;
+	status = share_import(h, kind, from, size, s, &address);
+	heap_leave_stream(s, stream);
 	if (status == TRZ_OK)
 		*out = (void *)address;
 	return status;
+}
+
+/* The one handle of an import of one tile. */
+struct single {
+	const void *shareable;
+	size_t bytes, size;
+};
+
+static trz_status give_single(void *user, size_t offset, void *shareable, size_t *size)
+{
+	const struct single *one = user;
+	(void)offset;
+	memcpy(shareable, one->shareable, one->bytes);
+	*size = one->size;
+	return TRZ_OK;
+}
+
+trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t size, trz_stream stream, void **out)
+{
+	if (!h || !shareable || !out)
+		return api_is_null("trz_import", !h ? "heap" : !out ? "out" : "shareable");
+	struct single one = {shareable, kind == TRZ_ALLOC_SHARE_FD ? sizeof(int) : TRZ_SHAREABLE_BYTES, size};
+	return import(h, kind, size, (struct import_source){give_single, &one}, stream, out);
+}
+
+trz_status trz_import_tiles(trz_heap *h, unsigned kind, size_t size, trz_import_callback *next, void *user,
+                            trz_stream stream, void **out)
+{
+	if (!h || !next || !out)
+		return api_is_null("trz_import_tiles", !h ? "heap" : !out ? "out" : "next");
+	return import(h, kind, size, (struct import_source){next, user}, stream, out);
 }
 
 trz_status trz_enable_peer(trz_heap *h, int device, bool on)

@@ -20,9 +20,16 @@ void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind);
 /* The same in every pool that is not pinned, each to one of its lanes. */
 void borrow_join_everywhere_locked(trz_heap *h, enum kind kind);
 
+/* The waits of a stream for others. */
+struct waits {
+	unsigned count;
+	unsigned streams;            /* of which so many are listed, each once */
+	const struct stream *awaited[TRZ_OOM_AWAITED];
+};
+
 /* The ladder's way: makes the stream wait, on the device, for the frees of other streams' blocks that it needs for
  * `bytes`, then for other streams' uses of freed ones, and moves them to `l`. Only events recorded inside the frees are
- * waited for (law 8). Not while it is being captured. Growth lock held. */
-void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes);
+ * waited for (law 8). Adds the waits to *waits. Not while it is being captured. Growth lock held. */
+void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits);
 
 #endif

@@ -126,7 +126,7 @@ static trz_status check_apart(const struct window *w, const struct block *b, str
 		sum->exported += b->size;
 	else if (b->exports)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is exported, but neither live nor pending", b->address);
-	if (b->exports && !(w->apart & (APART_FD | APART_FABRIC)))
+	if (b->exports && !w->apart)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is exported, but packed with others", b->address);
 	if (b->home && b->home->apart != w->apart)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is of another sort than its lane", b->address);
@@ -166,14 +166,14 @@ static trz_status check_window(const trz_heap *h, const struct window *w, struct
 	return TRZ_OK;
 }
 
-static void add_tiles(const struct window *w, struct sums *sum)
+static trz_status add_tiles(const struct window *w, struct sums *sum)
 {
 	if (w->classic) {
 		sum->reserved[w->kind] += w->classic->size;
 		sum->classic += w->classic->size;
 		sum->segments[w->kind]++;
 		sum->lost += w->classic->size - w->size;
-		return;
+		return TRZ_OK;
 	}
 	for (trz_addr a = w->base; a < w->top; a += GRANULE) {
 		const struct place *p = window_at(w, a);
@@ -186,7 +186,12 @@ static void add_tiles(const struct window *w, struct sums *sum)
 		sum->reserved[p->tile->kind] += p->tile->size;
 		sum->apart += p->tile->apart ? p->tile->size : 0;
 		sum->segments[p->tile->kind]++;
+		sum->exported += p->tile->exports ? p->tile->size : 0;
+		if (p->tile->exports && (p->tile->exported_at != p->address || p->tile->apart || p->tile->zombie))
+			return CORRUPT("I10", "the tile at %#" PRIx64 " is exported, but does not stay at %#" PRIx64, p->address,
+			               p->tile->exported_at);
 	}
+	return TRZ_OK;
 }
 
 /* Zombies that are mapped nowhere; the others lie in a window. */
@@ -213,6 +218,15 @@ static trz_status expect(const char *what, uint64_t counter_value, uint64_t sum)
 	if (expect(what, value, sum) != TRZ_OK)                                                                 \
 		return TRZ_ERROR_CORRUPT;
 
+static uint64_t listed_bytes(const trz_heap *h)
+{
+	uint64_t bytes = 0;
+	for (int i = 0; i < EXPORTED_LISTS; i++)
+		for (const struct tile *tile = h->exported[i]; tile; tile = tile->exported_next)
+			bytes += tile->size;
+	return bytes;
+}
+
 static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 {
 	const struct counters *c = &h->counters;
@@ -233,6 +247,7 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 	EXPECT("classic bytes", counter_get(&c->classic_bytes.current), sum->classic);
 	EXPECT("aliases", counter_get(&c->alias.current), sum->aliases);
 	EXPECT("exported bytes", counter_get(&c->exported_bytes.current), sum->exported);
+	EXPECT("bytes that are listed as exported", listed_bytes(h), sum->exported);
 	EXPECT("imported bytes", counter_get(&c->imported_bytes.current), sum->imported);
 	EXPECT("memory apart", counter_get(&c->apart_bytes.current), sum->apart);
 	uint64_t parts = sum->requested[SMALL] + sum->requested[LARGE] + sum->rounding + sum->pending + sum->cached +
@@ -243,16 +258,17 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 	return TRZ_OK;
 }
 
-/* Imports: a window for each, of one block, or of none where the making of it failed. */
+/* Imports: a window for each, of one block; of a part, or of none, where the making of it failed. */
 static trz_status check_imports(const trz_heap *h, struct sums *sum)
 {
 	for (const struct window *w = h->imports; w; w = w->next) {
 		const struct block *b = w->blocks.first;
-		sum->imported += w->foreign->handle ? w->size : 0;
+		for (const struct tile *tile = w->foreign; tile; tile = tile->next)
+			sum->imported += tile->size;
 		if (!b)
 			continue;
 		bool given = b->state == BLOCK_PENDING || b->state == BLOCK_ENDED;
-		if (b->next || b->size != w->size || (b->state != BLOCK_LIVE && !given))
+		if (b->next || b->size != w->top - w->base || (b->state == BLOCK_LIVE ? b->size != w->size : !given))
 			return CORRUPT("I10", "the import at %#" PRIx64 " is not one block, held or given back", w->base);
 		if (b->state == BLOCK_LIVE && pagemap_get(&h->pagemap, b->address) != (pagemap_entry)b)
 			return CORRUPT("I6", "the index does not lead to the import at %#" PRIx64, b->address);
@@ -303,9 +319,8 @@ static trz_status check_all(const trz_heap *h)
 	}
 	for (int kind = 0; kind < KINDS; kind++)
 		for (const struct window *w = h->windows[kind]; w; w = w->next) {
-			if (check_window(h, w, &sum) != TRZ_OK)
+			if (check_window(h, w, &sum) != TRZ_OK || add_tiles(w, &sum) != TRZ_OK)
 				return TRZ_ERROR_CORRUPT;
-			add_tiles(w, &sum);
 		}
 	add_zombies(h, &sum);
 	if (check_imports(h, &sum) != TRZ_OK)
@@ -320,6 +335,7 @@ trz_status check_heap(trz_heap *h)
 	pthread_mutex_lock(&h->growth_lock);
 	heap_lock(h);
 	trz_status status = check_all(h);
+	SPINLOCK_FORGET();
 	heap_unlock(h);
 	pthread_mutex_unlock(&h->growth_lock);
 	return status;

@@ -12,12 +12,17 @@ static void count(struct driver *d, enum driver_slot slot)
 	atomic_fetch_add_explicit(&d->counters->driver_calls[slot], 1, memory_order_relaxed);
 }
 
-/* Notices a dead context. */
-static trz_status answer(struct driver *d, trz_status status)
+/* Notices that the heap's context is dead. */
+static trz_status answer_of(struct driver *d, trz_context c, trz_status status)
 {
-	if (status == TRZ_ERROR_CONTEXT_DEAD)
+	if (status == TRZ_ERROR_CONTEXT_DEAD && c == d->context)
 		atomic_store_explicit(&d->dead, true, memory_order_relaxed);
 	return status;
+}
+
+static trz_status answer(struct driver *d, trz_status status)
+{
+	return answer_of(d, d->context, status);
 }
 
 #define MAKE(d, slot, ...) answer((d), (d)->table->slot((d)->table->self, __VA_ARGS__))
@@ -25,6 +30,12 @@ static trz_status answer(struct driver *d, trz_status status)
 /* Counts and makes one call of the table. */
 #define CALL(d, slot, ...) \
 	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD : (count((d), DRIVER_SLOT_##slot), MAKE(d, slot, __VA_ARGS__)))
+
+/* The same in a context that need not be the heap's. */
+#define CALL_IN(d, c, slot, ...) \
+	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD \
+	                   : (count((d), DRIVER_SLOT_##slot), \
+	                      answer_of((d), (c), (d)->table->slot((d)->table->self, (c), __VA_ARGS__))))
 
 /* The same for the calls about memory, which are made under the growth lock: there are many in one growth. */
 #define CALL_ALONE(d, slot, ...) \
@@ -177,39 +188,46 @@ trz_status driver_mem_free(struct driver *d, trz_addr address)
 	return CALL_ALONE(d, mem_free, d->context, address);
 }
 
-trz_status driver_event_create(struct driver *d, trz_event *event)
+trz_status driver_event_create(struct driver *d, trz_context c, trz_event *event)
 {
-	return CALL(d, event_create, d->context, event);
+	return CALL_IN(d, c, event_create, event);
 }
 
-trz_status driver_event_destroy(struct driver *d, trz_event event)
+trz_status driver_event_destroy(struct driver *d, trz_context c, trz_event event)
 {
-	return CALL(d, event_destroy, d->context, event);
+	return CALL_IN(d, c, event_destroy, event);
 }
 
-trz_status driver_event_record(struct driver *d, trz_event event, trz_stream stream)
+trz_status driver_event_record(struct driver *d, trz_context c, trz_event event, trz_stream stream)
 {
-	return CALL(d, event_record, d->context, event, stream);
+	return CALL_IN(d, c, event_record, event, stream);
 }
 
-trz_status driver_context_record(struct driver *d, trz_event event)
+trz_status driver_context_record(struct driver *d, trz_context c, trz_event event)
 {
-	return CALL(d, context_record, d->context, event);
+	return CALL_IN(d, c, context_record, event);
 }
 
-trz_status driver_event_query(struct driver *d, trz_event event)
+trz_status driver_event_query(struct driver *d, trz_context c, trz_event event)
 {
-	return CALL(d, event_query, d->context, event);
+	return CALL_IN(d, c, event_query, event);
 }
 
-trz_status driver_event_sync(struct driver *d, trz_event event)
+trz_status driver_event_sync(struct driver *d, trz_context c, trz_event event)
 {
-	return CALL(d, event_sync, d->context, event);
+	return CALL_IN(d, c, event_sync, event);
 }
 
-trz_status driver_stream_wait(struct driver *d, trz_stream stream, trz_event event)
+trz_status driver_stream_wait(struct driver *d, trz_context c, trz_stream stream, trz_event event)
 {
-	return CALL(d, stream_wait, d->context, stream, event);
+	return CALL_IN(d, c, stream_wait, stream, event);
+}
+
+trz_status driver_stream_capture(struct driver *d, trz_context c, trz_stream stream, trz_capture_status *status,
+                                 uint64_t *id)
+{
+	uint64_t unused;
+	return CALL_IN(d, c, stream_capture, stream, status, id ? id : &unused);
 }
 
 trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id)
@@ -217,10 +235,9 @@ trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id)
 	return CALL(d, stream_id, d->context, stream, id);
 }
 
-trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status, uint64_t *id)
+trz_status driver_stream_context(struct driver *d, trz_stream stream, trz_context *of)
 {
-	uint64_t unused;
-	return CALL(d, stream_capture, d->context, stream, status, id ? id : &unused);
+	return CALL(d, stream_context, d->context, stream, of);
 }
 
 uint64_t driver_clock(struct driver *d)
@@ -230,8 +247,15 @@ uint64_t driver_clock(struct driver *d)
 	return ns;
 }
 
-trz_capture_mode driver_capture_mode(struct driver *d, trz_capture_mode mode)
+trz_status driver_capture_mode(struct driver *d, trz_capture_mode *mode)
 {
-	CALL(d, capture_mode, &mode);
-	return mode;
+	return CALL(d, capture_mode, mode);
+}
+
+void driver_restore_capture_mode(struct driver *d, trz_capture_mode mode)
+{
+	if (mode == TRZ_CAPTURE_RELAXED)
+		return;  /* so it was before, or it could not be set */
+	count(d, DRIVER_SLOT_capture_mode);
+	MAKE(d, capture_mode, &mode);
 }

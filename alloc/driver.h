@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The heap's side of the driver seam: the chosen table bound to one device and context. The one wrapper per
- * slot counts the call, and after a sticky error of the context makes none any more. No function here may be
- * called with the heap lock held.
+ * slot counts the call, and after a sticky error of the context makes none any more, but to put a capture mode back.
+ * No function here may be called with the heap lock held.
  */
 #ifndef TRZ_ALLOC_DRIVER_H
 #define TRZ_ALLOC_DRIVER_H
@@ -53,21 +53,30 @@ trz_status driver_grant(struct driver *d, trz_addr address, uint64_t size, int d
 trz_status driver_check_peer(struct driver *d, int device);
 trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address);
 trz_status driver_mem_free(struct driver *d, trz_addr address);
-trz_status driver_event_create(struct driver *d, trz_event *event);
-trz_status driver_event_destroy(struct driver *d, trz_event event);
-trz_status driver_event_record(struct driver *d, trz_event event, trz_stream stream);
-trz_status driver_context_record(struct driver *d, trz_event event);
-trz_status driver_event_query(struct driver *d, trz_event event);
-trz_status driver_event_sync(struct driver *d, trz_event event);
-trz_status driver_stream_wait(struct driver *d, trz_stream stream, trz_event event);
-trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id);
+
+/* In a context that need not be the heap's: where another one has died, that is the call's answer and nothing more. */
+trz_status driver_event_create(struct driver *d, trz_context c, trz_event *event);
+trz_status driver_event_destroy(struct driver *d, trz_context c, trz_event event);
+trz_status driver_event_record(struct driver *d, trz_context c, trz_event event, trz_stream stream);
+trz_status driver_context_record(struct driver *d, trz_context c, trz_event event);
+trz_status driver_event_query(struct driver *d, trz_context c, trz_event event);
+trz_status driver_event_sync(struct driver *d, trz_context c, trz_event event);
+trz_status driver_stream_wait(struct driver *d, trz_context c, trz_stream stream, trz_event event);
 /* Whether the stream is being captured, and in which capture (id may be NULL). */
-trz_status driver_stream_capture(struct driver *d, trz_stream stream, trz_capture_status *status, uint64_t *id);
+trz_status driver_stream_capture(struct driver *d, trz_context c, trz_stream stream, trz_capture_status *status,
+                                 uint64_t *id);
+
+trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id);
+trz_status driver_stream_context(struct driver *d, trz_stream stream, trz_context *of);
 
 /* Nanoseconds of a monotonic clock; virtual on a simulated device. */
 uint64_t driver_clock(struct driver *d);
 
-/* Sets the thread's capture mode and returns the one before. Where the driver refuses, nothing has changed. */
-trz_capture_mode driver_capture_mode(struct driver *d, trz_capture_mode mode);
+/* Sets the thread's capture mode and leaves the one before in its place. Where the driver refuses, nothing has
+ * changed. */
+trz_status driver_capture_mode(struct driver *d, trz_capture_mode *mode);
+
+/* Puts back what was there before it was relaxed, even where the context has died: the mode is the thread's. */
+void driver_restore_capture_mode(struct driver *d, trz_capture_mode mode);
 
 #endif

@@ -14,11 +14,13 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cuda_abi.h"
+#include "driver_cuda.h"
 #include "error.h"
 #include "ticks.h"
 
@@ -41,63 +43,13 @@ struct cuda_api {
 #define CUDA_API_FIELD(need, name, suffix, version, parameters) cuda_result(*name) parameters;
 	CUDA_ABI_SYMBOLS(CUDA_API_FIELD)
 #undef CUDA_API_FIELD
+#define CUDA_API_FIELD(own, need, name, suffix, version, parameters) cuda_result(*own) parameters;
+	CUDA_ABI_YOUNGER(CUDA_API_FIELD)
+#undef CUDA_API_FIELD
 	bool vmm; /* all VMM functions are there */
 };
 
 /* ---- results --------------------------------------------------------------------------------------- */
-
-static trz_status status_of(cuda_result result)
-{
-	switch (result) {
-	case TRZ_CUDA_SUCCESS:
-		return TRZ_OK;
-	case TRZ_CUDA_ERROR_NOT_READY:
-		return TRZ_NOT_READY;
-	case TRZ_CUDA_ERROR_OUT_OF_MEMORY:
-		return TRZ_ERROR_OUT_OF_MEMORY;
-	case TRZ_CUDA_ERROR_INVALID_VALUE:
-	case TRZ_CUDA_ERROR_INVALID_HANDLE:
-		return TRZ_ERROR_INVALID_ARGUMENT;
-	case TRZ_CUDA_ERROR_NO_DEVICE:
-	case TRZ_CUDA_ERROR_INVALID_DEVICE:
-		return TRZ_ERROR_NO_DEVICE;
-	case TRZ_CUDA_ERROR_NOT_SUPPORTED:
-	case TRZ_CUDA_ERROR_NOT_PERMITTED:
-		return TRZ_ERROR_NOT_SUPPORTED;
-	case TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
-	case TRZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
-	case TRZ_CUDA_ERROR_STREAM_CAPTURE_MERGE:
-	case TRZ_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED:
-	case TRZ_CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
-	case TRZ_CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
-	case TRZ_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
-	case TRZ_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
-	case TRZ_CUDA_ERROR_CAPTURED_EVENT:
-		return TRZ_ERROR_CAPTURE;
-	case TRZ_CUDA_ERROR_DEINITIALIZED:
-	case TRZ_CUDA_ERROR_CONTEXT_IS_DESTROYED:
-		return TRZ_ERROR_SHUTDOWN;
-	case TRZ_CUDA_ERROR_INVALID_CONTEXT: /* a call's context was made current before it: it is gone */
-	case TRZ_CUDA_ERROR_ECC_UNCORRECTABLE:
-	case TRZ_CUDA_ERROR_NVLINK_UNCORRECTABLE:
-	case TRZ_CUDA_ERROR_CONTAINED:
-	case TRZ_CUDA_ERROR_ILLEGAL_ADDRESS:
-	case TRZ_CUDA_ERROR_LAUNCH_TIMEOUT:
-	case TRZ_CUDA_ERROR_ASSERT:
-	case TRZ_CUDA_ERROR_HARDWARE_STACK_ERROR:
-	case TRZ_CUDA_ERROR_ILLEGAL_INSTRUCTION:
-	case TRZ_CUDA_ERROR_MISALIGNED_ADDRESS:
-	case TRZ_CUDA_ERROR_INVALID_ADDRESS_SPACE:
-	case TRZ_CUDA_ERROR_INVALID_PC:
-	case TRZ_CUDA_ERROR_LAUNCH_FAILED:
-	case TRZ_CUDA_ERROR_TENSOR_MEMORY_LEAK:
-	case TRZ_CUDA_ERROR_MPS_CLIENT_TERMINATED:
-	case TRZ_CUDA_ERROR_EXTERNAL_DEVICE:
-		return TRZ_ERROR_CONTEXT_DEAD;
-	default:
-		return TRZ_ERROR_DRIVER;
-	}
-}
 
 static const char *result_name(const struct cuda_api *cu, cuda_result result)
 {
@@ -109,7 +61,7 @@ static const char *result_name(const struct cuda_api *cu, cuda_result result)
 /* The one place where a result of the driver becomes a status. NOT_READY is an answer, not a failure. */
 static trz_status translate(const struct cuda_api *cu, cuda_result result, const char *function)
 {
-	trz_status status = status_of(result);
+	trz_status status = driver_cuda_status(result);
 	if (status != TRZ_OK && status != TRZ_NOT_READY)
 		trz_driver_note("%s (%d) from %s", result_name(cu, result), result, function);
 	return status;
@@ -126,12 +78,16 @@ static trz_status missing(const char *function)
 
 /* ---- the context of a call ------------------------------------------------------------------------- */
 
+static _Atomic(trz_context) last_entered;
+
 /* Makes `context` current unless it is; `pushed` tells leave() what there is to undo. */
 static trz_status enter(const struct cuda_api *cu, trz_context context, bool *pushed)
 {
 	void *current = NULL;
 	assert(context != NULL);
 	*pushed = false;
+	if (atomic_load_explicit(&last_entered, memory_order_relaxed) != context)
+		atomic_store_explicit(&last_entered, context, memory_order_relaxed);
 	trz_status status = CALL(cu, cuCtxGetCurrent, &current);
 	if (status != TRZ_OK || current == context)
 		return status;
@@ -147,6 +103,26 @@ static trz_status leave(const struct cuda_api *cu, bool pushed, trz_status statu
 		cu->cuCtxPopCurrent(&popped); /* what the call itself said is what counts */
 	return status;
 }
+
+/* The calls about created memory name no context. Whether they need a current one no GPU has said yet: where the thread
+ * has none, the one that was entered last, and has not been released, is current meanwhile. */
+static trz_status enter_any(const struct cuda_api *cu, bool *pushed)
+{
+	void *current = NULL;
+	trz_context last = atomic_load_explicit(&last_entered, memory_order_relaxed);
+	*pushed = false;
+	trz_status status = CALL(cu, cuCtxGetCurrent, &current);
+	return status == TRZ_OK && !current && last ? enter(cu, last, pushed) : status;
+}
+
+/* Makes one of them. */
+#define CALL_IN_ANY(cu, status, function, ...) \
+	do { \
+		bool pushed; \
+		*(status) = enter_any((cu), &pushed); \
+		if (*(status) == TRZ_OK) \
+			*(status) = leave((cu), pushed, CALL((cu), function, __VA_ARGS__)); \
+	} while (0)
 
 /* ---- devices and contexts -------------------------------------------------------------------------- */
 
@@ -294,6 +270,8 @@ static trz_status cuda_context_release(void *self, int ordinal, trz_context cont
 	const struct cuda_api *cu = self;
 	cuda_device device;
 	trz_context primary = NULL;
+	trz_context last = context;
+	atomic_compare_exchange_strong(&last_entered, &last, NULL);
 	trz_status status = find_device(cu, ordinal, &device);
 	if (status == TRZ_OK)
 		status = retain_primary(cu, device, false, &primary);
@@ -341,6 +319,14 @@ static trz_status check_export(const struct cuda_api *cu, const trz_tile_props *
 	return TRZ_ERROR_NOT_SUPPORTED;
 }
 
+/* Without a channel between the machines, which an administrator sets up, the driver permits nothing with fabric
+ * handles. */
+static trz_status permitted(trz_status status, unsigned kinds)
+{
+	bool lacks = status == TRZ_ERROR_NOT_PERMITTED && kinds & TRZ_EXPORT_FABRIC;
+	return lacks ? TRZ_ERROR_NOT_SUPPORTED : status;
+}
+
 static trz_status cuda_create(void *self, const trz_tile_props *props, uint64_t size, trz_handle *handle)
 {
 	const struct cuda_api *cu = self;
@@ -348,7 +334,8 @@ static trz_status cuda_create(void *self, const trz_tile_props *props, uint64_t 
 	cuda_mem made = 0;
 	trz_status status = props->export_kinds ? check_export(cu, props) : TRZ_OK;
 	if (status == TRZ_OK)
-		status = CALL(cu, cuMemCreate, &made, size, &prop, 0);
+		CALL_IN_ANY(cu, &status, cuMemCreate, &made, size, &prop, 0);
+	status = permitted(status, props->export_kinds);
 	if (status == TRZ_OK)
 		*handle = made;
 	return status;
@@ -357,7 +344,9 @@ static trz_status cuda_create(void *self, const trz_tile_props *props, uint64_t 
 static trz_status cuda_release(void *self, trz_handle handle)
 {
 	const struct cuda_api *cu = self;
-	return CALL(cu, cuMemRelease, handle);
+	trz_status status;
+	CALL_IN_ANY(cu, &status, cuMemRelease, handle);
+	return status;
 }
 
 /* Whichever code the driver picks for a range that it cannot find, it means that there is none. */
@@ -366,7 +355,8 @@ static trz_status cuda_reserve(void *self, uint64_t size, uint64_t alignment, tr
 {
 	const struct cuda_api *cu = self;
 	cuda_addr found = 0;
-	trz_status status = CALL(cu, cuMemAddressReserve, &found, size, alignment, hint, 0);
+	trz_status status;
+	CALL_IN_ANY(cu, &status, cuMemAddressReserve, &found, size, alignment, hint, 0);
 	if (status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_INVALID_ARGUMENT)
 		return TRZ_ERROR_ADDRESS_SPACE;
 	if (status == TRZ_OK)
@@ -377,19 +367,25 @@ static trz_status cuda_reserve(void *self, uint64_t size, uint64_t alignment, tr
 static trz_status cuda_unreserve(void *self, trz_addr address, uint64_t size)
 {
 	const struct cuda_api *cu = self;
-	return CALL(cu, cuMemAddressFree, address, size);
+	trz_status status;
+	CALL_IN_ANY(cu, &status, cuMemAddressFree, address, size);
+	return status;
 }
 
 static trz_status cuda_map(void *self, trz_addr address, uint64_t size, trz_handle handle)
 {
 	const struct cuda_api *cu = self;
-	return CALL(cu, cuMemMap, address, size, 0, handle, 0);
+	trz_status status;
+	CALL_IN_ANY(cu, &status, cuMemMap, address, size, 0, handle, 0);
+	return status;
 }
 
 static trz_status cuda_unmap(void *self, trz_addr address, uint64_t size)
 {
 	const struct cuda_api *cu = self;
-	return CALL(cu, cuMemUnmap, address, size);
+	trz_status status;
+	CALL_IN_ANY(cu, &status, cuMemUnmap, address, size);
+	return status;
 }
 
 static trz_status cuda_set_access(void *self, trz_addr address, uint64_t size, const int *devices, int count)
@@ -406,7 +402,9 @@ static trz_status cuda_set_access(void *self, trz_addr address, uint64_t size, c
 			.flags = TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 		};
 	}
-	return CALL(cu, cuMemSetAccess, address, size, access, (size_t)count);
+	trz_status status;
+	CALL_IN_ANY(cu, &status, cuMemSetAccess, address, size, access, (size_t)count);
+	return status;
 }
 
 /* ---- plain memory ---------------------------------------------------------------------------------- */
@@ -534,6 +532,29 @@ static trz_status cuda_stream_id(void *self, trz_context context, trz_stream str
 	return status;
 }
 
+/* Of a stream of a green context the older form tells that one, made a context. It can be current in one thread at a
+ * time only, which need not be this one; the younger form tells the primary one, whose events it takes as well. */
+static trz_status cuda_stream_context(void *self, trz_context context, trz_stream stream, trz_context *of)
+{
+	const struct cuda_api *cu = self;
+	bool pushed;
+	void *found = NULL, *green;
+	if ((uintptr_t)stream <= 2) {
+		*of = context;
+		return TRZ_OK;
+	}
+	trz_status status = enter(cu, context, &pushed);
+	if (status != TRZ_OK)
+		return status;
+	status = cu->stream_contexts ? translate(cu, cu->stream_contexts(stream, &found, &green), "cuStreamGetCtx")
+	                             : CALL(cu, cuStreamGetCtx, stream, &found);
+	status = leave(cu, pushed, status);
+	if (status == TRZ_OK)
+		*of = found;
+	return status;
+}
+
+/* Of the legacy stream only cuStreamIsCapturing is documented to leave the captures of blocking streams as they are. */
 static trz_status cuda_stream_capture(void *self, trz_context context, trz_stream stream,
                                       trz_capture_status *status, uint64_t *id)
 {
@@ -542,8 +563,12 @@ static trz_status cuda_stream_capture(void *self, trz_context context, trz_strea
 	int capturing = TRZ_CU_STREAM_CAPTURE_STATUS_NONE;
 	uint64_t capture = 0;
 	trz_status answer = enter(cu, context, &pushed);
-	if (answer == TRZ_OK)
-		answer = leave(cu, pushed, CALL(cu, cuStreamGetCaptureInfo, stream, &capturing, &capture));
+	if (answer != TRZ_OK)
+		return answer;
+	answer = CALL(cu, cuStreamIsCapturing, stream, &capturing);
+	if (answer == TRZ_OK && capturing == TRZ_CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		answer = CALL(cu, cuStreamGetCaptureInfo, stream, &capturing, &capture);
+	answer = leave(cu, pushed, answer);
 	if (answer == TRZ_OK) {
 		*status = (trz_capture_status)capturing;
 		*id = capturing == TRZ_CU_STREAM_CAPTURE_STATUS_ACTIVE ? capture : 0;
@@ -581,7 +606,7 @@ static trz_status cuda_peer_access(void *self, int device, int peer, bool *can)
 static trz_status cuda_export_handle(void *self, trz_handle handle, unsigned kind, void *shareable)
 {
 	const struct cuda_api *cu = self;
-	return CALL(cu, cuMemExportToShareableHandle, shareable, handle, (int)kind, 0);
+	return permitted(CALL(cu, cuMemExportToShareableHandle, shareable, handle, (int)kind, 0), kind);
 }
 
 /* A descriptor travels in the pointer itself, a fabric handle behind it. */
@@ -592,7 +617,7 @@ static trz_status cuda_import_handle(void *self, unsigned kind, const void *shar
 	void *source = (void *)shareable;
 	if (kind == TRZ_EXPORT_FD)
 		source = (void *)(intptr_t)*(const int *)shareable;
-	trz_status status = CALL(cu, cuMemImportFromShareableHandle, &made, source, (int)kind);
+	trz_status status = permitted(CALL(cu, cuMemImportFromShareableHandle, &made, source, (int)kind), kind);
 	if (status == TRZ_OK)
 		*handle = made;
 	return status;
@@ -621,6 +646,10 @@ static const struct symbol symbols[] = {
 #define CUDA_SYMBOL_ROW(need, name, suffix, version, parameters)                                            \
 	{#name, #name suffix, version, need, offsetof(struct cuda_api, name)},
 	CUDA_ABI_SYMBOLS(CUDA_SYMBOL_ROW)
+#undef CUDA_SYMBOL_ROW
+#define CUDA_SYMBOL_ROW(own, need, name, suffix, version, parameters)                                       \
+	{#name, #name suffix, version, need, offsetof(struct cuda_api, own)},
+	CUDA_ABI_YOUNGER(CUDA_SYMBOL_ROW)
 #undef CUDA_SYMBOL_ROW
 };
 

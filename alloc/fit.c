@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "lock.h"
 #include "prng.h"
 
 /* The first bins are one size each, then there are 1 << FIT_SUB_BITS per doubling; monotone in size. */
@@ -83,6 +84,7 @@ static uint64_t find_largest(struct fit *f)
 void fit_insert(struct fit *f, struct block *b)
 {
 	unsigned bin = bin_of(b->size);
+	SPINLOCK_STEP();
 	b->priority = (uint32_t)prng_mix(b->address);
 	b->tileless = false;
 	struct block **link = &f->root[bin], *tree = *link;
@@ -115,6 +117,7 @@ void fit_insert(struct fit *f, struct block *b)
 void fit_remove(struct fit *f, struct block *b)
 {
 	unsigned bin = bin_of(b->size);
+	SPINLOCK_STEP();
 	struct block **link = &f->root[bin];
 	while (*link != b)
 		link = before(*link, b->size, b->address) ? &(*link)->right : &(*link)->left;
@@ -146,17 +149,24 @@ static struct block *first_from(const struct fit *f, unsigned bin)
 	return bin == FIT_BINS ? NULL : leftmost(f->root[bin]);
 }
 
-struct block *fit_find(const struct fit *f, uint64_t size)
+struct block *fit_from(const struct fit *f, uint64_t size, trz_addr address)
 {
 	unsigned bin = bin_of(size);
+	SPINLOCK_STEP();
 	if (bin >= FIT_BINS)
 		return NULL;
-	struct block *b = f->root[bin] ? lower_bound(f->root[bin], size, 0) : NULL;
+	struct block *b = f->root[bin] ? lower_bound(f->root[bin], size, address) : NULL;
 	return b ? b : first_from(f, bin + 1);
+}
+
+struct block *fit_find(const struct fit *f, uint64_t size)
+{
+	return fit_from(f, size, 0);
 }
 
 struct block *fit_next(const struct fit *f, const struct block *b)
 {
+	SPINLOCK_STEP();
 	if (b->right)
 		return leftmost(b->right);
 	unsigned bin = bin_of(b->size);

@@ -40,6 +40,9 @@ void fit_remove(struct fit *f, struct block *b);
 /* The smallest block of at least `size` bytes, of those the one with the lowest address; NULL: none. */
 struct block *fit_find(const struct fit *f, uint64_t size);
 
+/* The first block that is not before (size, address) in the order of a walk; NULL: none. */
+struct block *fit_from(const struct fit *f, uint64_t size, trz_addr address);
+
 /* Walks the blocks of at least `size` bytes in ascending order: the one after `b`, which is in the index. */
 struct block *fit_next(const struct fit *f, const struct block *b);
 

@@ -32,10 +32,6 @@
 
 enum { SMALL_TILE = 2 * GRANULE, FINE_TILE = 2 * GRANULE };
 
-/* Reserving addresses takes the driver longer the more they are. The allocation that needs a new window, however small,
- * pays for all of it. */
-#define WINDOW_MOST GIB(32)
-
 /* Many a program moves its peak so often before it settles by itself. */
 #define FREE_TURNS 3.0
 
@@ -69,17 +65,39 @@ static uint64_t preferred_small_tile(const trz_heap *h, uint64_t reserved)
 	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
 }
 
-static uint64_t preferred_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
+static uint64_t preferred_large_tile(const trz_heap *h, uint64_t reserved)
 {
 	uint64_t size = h->config.tile_size;
-	if (kind == SMALL)
-		return preferred_small_tile(h, reserved);
 	if (counter_get(&h->burst_bytes) >= reserved / 50)
 		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
-	uint64_t left = min_u64(h->capacity, heap_limit(h));
-	left = left > reserved ? left - reserved : 0;
-	uint64_t fine = max_u64(left / 256, min_u64(left / 64, FINE_TILE));
-	return align_down(max_u64(min_u64(size, fine), h->driver.granule), h->driver.granule);
+	return size;
+}
+
+static uint64_t left_of(uint64_t most, uint64_t reserved)
+{
+	return most > reserved ? most - reserved : 0;
+}
+
+/* The largest tile where so much is left. */
+static uint64_t fine_tile(uint64_t left)
+{
+	return max_u64(left / 256, min_u64(left / 64, FINE_TILE));
+}
+
+static uint64_t preferred_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
+{
+	if (kind == SMALL)
+		return preferred_small_tile(h, reserved);
+	uint64_t left = left_of(min_u64(h->attainable, heap_limit(h)), reserved);
+	uint64_t size = min_u64(preferred_large_tile(h, reserved), fine_tile(left));
+	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
+}
+
+/* Whether what the device had free when it was last asked stands in the way of so much more, or of large tiles. */
+static bool is_tight(const trz_heap *h, enum kind kind, uint64_t bytes)
+{
+	uint64_t reserved = heap_reserved(h), left = left_of(h->attainable, reserved);
+	return left < bytes || (kind == LARGE && fine_tile(left) < preferred_large_tile(h, reserved));
 }
 
 /* How far reserved memory may exceed a peak of what callers hold before memory is moved rather than created; in per
@@ -134,16 +152,6 @@ static void give_tail_locked(struct growth *g)
 	g->tail = NULL;
 }
 
-/* Private pools can be many, and are rarely large. */
-static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind kind)
-{
-	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
-	uint64_t size = min_u64(h->config.window_factor * device, WINDOW_MOST);
-	if (l->pool)
-		size /= 8;
-	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
-}
-
 /* What the last tile may have too much, whichever it is. */
 static uint64_t last_tile_most(const struct growth *g)
 {
@@ -158,16 +166,7 @@ static trz_status find_room(struct growth *g, uint64_t bytes)
 	g->window = g->lane->window[g->kind];
 	if (g->window && window_room(g->window) >= least)
 		return TRZ_OK;
-	reclaim_windows(h);
-	struct window *w;
-	uint64_t size = max_u64(window_size(h, g->lane, g->kind), least);
-	trz_status status = window_open(&h->meta, &h->driver, g->kind, size, least, &w);
-	if (status != TRZ_OK)
-		return status;
-	w->pool = g->lane->pool;
-	w->next = h->windows[g->kind];
-	h->windows[g->kind] = g->lane->window[g->kind] = g->window = w;
-	return TRZ_OK;
+	return reclaim_new_window(h, g->lane, g->kind, least, &g->window);
 }
 
 /* ---- gathering ---- */
@@ -222,13 +221,18 @@ static bool moves(const struct growth *g, uint64_t bytes)
 	return g->effort == GROW_HARD || !within_slack(g->heap, bytes, bytes);
 }
 
+/* No fence can be laid, so that nothing moves but what has passed. */
+static bool is_captured(const struct growth *g)
+{
+	return atomic_load_explicit(&g->lane->stream->capture, memory_order_relaxed) != 0;
+}
+
 /* Finds candidates of a kind. *late: the driver, asked how far the streams are, could make more of them, or spare
  * them a fence. */
 static size_t find_candidates_locked(const struct growth *g, enum kind kind, bool *late)
 {
 	trz_heap *h = g->heap;
-	bool captured = atomic_load_explicit(&g->lane->stream->captured, memory_order_relaxed);
-	unsigned how = (g->effort == GROW_THRIFTY ? FIND_SPARE : FIND_EVERYWHERE) | (captured ? FIND_PASSED : 0);
+	unsigned how = (g->effort == GROW_THRIFTY ? FIND_SPARE : FIND_EVERYWHERE) | (is_captured(g) ? FIND_PASSED : 0);
 	size_t n = reclaim_find_locked(h, g->lane, kind, g->fenced, how, late);
 	*late |= n == 0 && counter_get(&h->counters.pending.current) > 0;
 	return n == SIZE_MAX ? 0 : n;
@@ -260,8 +264,9 @@ static trz_status fence(struct growth *g)
 	trz_event event = heap_record_event(h, g->lane->stream);
 	if (!event)
 		return driver_is_dead(&h->driver) ? TRZ_ERROR_CONTEXT_DEAD : TRZ_ERROR_DRIVER;
-	trz_status status = driver_stream_wait(&h->driver, g->lane->stream->handle, event);
-	heap_return_event(h, event);
+	struct event_pool *p = g->lane->stream->events;
+	trz_status status = driver_stream_wait(&h->driver, p->context, g->lane->stream->handle, event);
+	heap_return_event(h, p, event);
 	if (status != TRZ_OK)
 		return status;
 	g->fenced = newest;
@@ -331,8 +336,8 @@ static uint64_t next_tile(const struct growth *g, uint64_t missing, uint64_t res
 {
 	const trz_heap *h = g->heap;
 	uint64_t limit = heap_limit(h);
-	uint64_t most = g->effort == GROW_HARD ? limit : min_u64(limit, h->capacity);
-	uint64_t left = most > reserved ? align_down(most - reserved, h->driver.granule) : 0;
+	uint64_t most = g->effort == GROW_HARD ? limit : min_u64(limit, h->attainable);
+	uint64_t left = align_down(left_of(most, reserved), h->driver.granule);
 	uint64_t size = preferred_tile(h, g->kind, reserved);
 	if (missing > left)
 		return 0;
@@ -358,14 +363,17 @@ static bool plan_tile(struct growth *g, uint64_t size)
 	return true;
 }
 
+/* Where the device seems tight it is asked again: what else it served may have gone. */
 static trz_status plan_missing(struct growth *g)
 {
-	const trz_heap *h = g->heap;
+	trz_heap *h = g->heap;
 	uint64_t done = g->gathered_bytes, room = window_room(g->window), reserved = heap_reserved(h);
+	if (done < g->need && g->effort == GROW_THRIFTY && is_tight(h, g->kind, g->need - done))
+		heap_ask_device(h, NULL);
 	while (done < g->need) {
 		uint64_t size = next_tile(g, g->need - done, reserved);
 		if (!size)
-			return heap_limit(h) < h->capacity ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
+			return g->need - done > left_of(heap_limit(h), reserved) ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
 		size = min_u64(size, room - done);  /* the preference may have grown meanwhile */
 		if (!plan_tile(g, size))
 			return meta_exhausted();
@@ -412,7 +420,7 @@ static trz_status create_planned(struct growth *g)
 	trz_heap *h = g->heap;
 	trz_status status = TRZ_OK;
 	size_t i = g->gathered;
-	while (i < g->count && (status = tile_fill(&h->tiles, h->lay_list[i], TRZ_EXPORT_NONE)) == TRZ_OK)
+	while (i < g->count && (status = tile_fill(&h->tiles, h->lay_list[i], h->tiles.export_kinds)) == TRZ_OK)
 		i++;
 	size_t created = i - g->gathered;
 	if (status != TRZ_OK) {
@@ -423,6 +431,8 @@ static trz_status create_planned(struct growth *g)
 	}
 	flow_add(&h->counters.reserved_bytes, g->kind, g->new_bytes);
 	flow_add(&h->counters.segment, g->kind, created);
+	if (status == TRZ_ERROR_OUT_OF_MEMORY && g->effort == GROW_THRIFTY)
+		heap_ask_device(h, NULL);  /* others have taken some: what comes next counts on less */
 	return status;
 }
 
@@ -494,7 +504,8 @@ static struct block *finish_locked(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	/* What has been gathered may be behind a fence only: that orders it for this stream, not for others. */
-	uint64_t sequence = g->gathered ? g->lane->stream->tickets.newest : 0, size = g->gathered_bytes + g->new_bytes;
+	uint64_t sequence = g->gathered && !is_captured(g) ? g->lane->stream->tickets.newest : 0;
+	uint64_t size = g->gathered_bytes + g->new_bytes;
 	leave_places_locked(g);
 	for (size_t i = g->gathered; i < g->count; i++)
 		history_note(&h->history, HISTORY_MAP, .address = h->lay_list[i]->places->address,
@@ -649,13 +660,12 @@ trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct blo
 
 uint64_t grow_largest(trz_heap *h, struct lane *l)
 {
-	uint64_t free_bytes = 0, total, largest = 0, movable = 0, tail = 0;
+	uint64_t largest = 0, movable = 0, tail = 0;
 	bool late;
 	heap_poll(h);
 	if (h->isolated)
 		isolate_return_freed(h);
-	if (driver_mem_info(&h->driver, &free_bytes, &total) != TRZ_OK)
-		free_bytes = 0;
+	uint64_t free_bytes = heap_ask_device(h, NULL);
 	heap_lock(h);
 	largest = counter_get(&l->fit[LARGE].largest);
 	for (int kind = 0; h->driver.vmm && kind < KINDS; kind++) {

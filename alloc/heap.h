@@ -15,7 +15,7 @@
 #include "stream.h"
 #include "window.h"
 
-enum { DECAY_STEPS = 4 };
+enum { DECAY_STEPS = 4, EXPORTED_LISTS = 256 };
 
 /* The least that was free in each of the last steps of a decay period: what nobody needed in all of it. */
 struct decay {
@@ -40,9 +40,11 @@ struct trz_heap {
 	struct pagemap pagemap;
 	struct node_pool blocks, slabs, pendings;
 	struct streams streams;
-	struct event_pool events;
+	struct event_pool events;    /* of the heap's context; by next: of the others of which streams have been seen */
+	struct event_pool undestroyed;  /* events of callers' making that the driver has refused to destroy so far */
 	struct node_pool uses;
 	struct pool *pools;          /* the private ones; the list changes under the growth lock, but for additions */
+	uint64_t announcements;      /* of captures, so far */
 	uint32_t pool_ids;           /* the last one given */
 	struct pending *given;       /* what was freed with an event; only the holder of the growth lock takes any out */
 	atomic_uint given_count;     /* of those; read without the lock */
@@ -59,6 +61,7 @@ struct trz_heap {
 	struct history_tags tags;
 	counter active_bytes_peak, active_peak;
 	uint64_t cached_least;       /* of cached bytes, in the present step of decay */
+	struct tile *exported[EXPORTED_LISTS];  /* by address; whoever ends an export is about to free */
 
 	/* guarded by `growth_lock` */
 	pthread_mutex_t growth_lock;
@@ -71,6 +74,8 @@ struct trz_heap {
 	size_t candidates_capacity, lay_capacity;
 	uint64_t tile_least[KINDS];     /* no tile of the kind is smaller */
 	uint64_t tile_most;                  /* nor is any tile larger than this */
+	uint64_t attainable;                 /* what could be reserved in all, by what the device had free when it was last
+	                                      * asked; others take and give memory of it meanwhile */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
@@ -91,7 +96,6 @@ struct trz_heap {
 	struct driver driver;
 	bool annotates;              /* a tool is told of allocations (nvtx.c) */
 	bool isolated;               /* requests above small_limit have driver memory of their own (isolate.c) */
-	uint64_t capacity;           /* bytes that the device had free when the heap was opened */
 
 	_Atomic uint64_t limit;
 	pthread_mutex_t oom_lock;    /* of the callbacks below and last_oom; nothing is locked or called while it is held */
@@ -118,18 +122,75 @@ static inline void heap_unlock(trz_heap *h)
 	spinlock_give(&h->lock);
 }
 
-/* The growth lock, with the thread's capture mode relaxed: creating, mapping and asking events would otherwise be
- * refused, or invalidate a capture that is under way somewhere. Returns the mode to be restored. */
-static inline trz_capture_mode heap_lock_growth(trz_heap *h)
+enum { HOLD_STEPS = 256 };
+
+/* Counts the steps of a walk under the heap lock and gives the lock up for a moment after each HOLD_STEPS: nobody is to
+ * wait for the whole of a long one. true: it has, and other threads may have freed and taken memory. */
+static inline bool heap_rest(trz_heap *h, unsigned *steps, unsigned done)
 {
-	pthread_mutex_lock(&h->growth_lock);
-	h->growth_mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
-	return h->growth_mode;
+	*steps += done;
+	if (*steps < HOLD_STEPS)
+		return false;
+	*steps = 0;
+	spinlock_rest(&h->lock);
+	return true;
 }
 
-static inline void heap_unlock_growth(trz_heap *h, trz_capture_mode mode)
+/* Sets the thread's capture mode to a relaxed one and back, for what may be done in the midst of a capture. The old one
+ * comes back in *mode. false: the thread runs a host function of a stream, where the driver permits no call. */
+static inline bool heap_relax(trz_heap *h, trz_capture_mode *mode)
 {
-	driver_capture_mode(&h->driver, mode);
+	*mode = TRZ_CAPTURE_RELAXED;
+	return driver_capture_mode(&h->driver, mode) != TRZ_ERROR_NOT_PERMITTED;
+}
+
+static inline void heap_tighten(trz_heap *h, trz_capture_mode mode)
+{
+	driver_restore_capture_mode(&h->driver, mode);
+}
+
+/* The failure of what needs the driver in a host function of a stream. */
+trz_status heap_not_permitted(const char *function);
+
+/* The growth lock, with the thread's capture mode relaxed: creating, mapping and asking events would otherwise be
+ * refused, or invalidate a capture that is under way somewhere. false: in a host function of a stream the lock is not
+ * taken, since its holder may wait for just that stream. */
+static inline bool heap_lock_growth(trz_heap *h)
+{
+	trz_capture_mode mode;
+	if (!heap_relax(h, &mode))
+		return false;
+	pthread_mutex_lock(&h->growth_lock);
+	h->growth_mode = mode;
+	return true;
+}
+
+/* The same if nobody else has it. */
+static inline bool heap_try_growth(trz_heap *h)
+{
+	trz_capture_mode mode;
+	if (pthread_mutex_trylock(&h->growth_lock))
+		return false;
+	if (heap_relax(h, &mode)) {
+		h->growth_mode = mode;
+		return true;
+	}
+	pthread_mutex_unlock(&h->growth_lock);
+	return false;
+}
+
+/* Takes again what this thread had and has given back in between. */
+static inline void heap_relock_growth(trz_heap *h)
+{
+	trz_capture_mode mode;
+	heap_relax(h, &mode);
+	pthread_mutex_lock(&h->growth_lock);
+	h->growth_mode = mode;
+}
+
+static inline void heap_unlock_growth(trz_heap *h)
+{
+	heap_tighten(h, h->growth_mode);
 	pthread_mutex_unlock(&h->growth_lock);
 }
 
@@ -137,6 +198,10 @@ static inline bool heap_is_inherited(const trz_heap *h)
 {
 	return atomic_load_explicit(&h->inherited, memory_order_relaxed);
 }
+
+/* Asks how much the device has free, and keeps that in mind; 0, and *total (may be NULL) as it was: it does not say.
+ * Growth lock held. */
+uint64_t heap_ask_device(trz_heap *h, uint64_t *total);
 
 static inline uint64_t heap_reserved(const trz_heap *h)
 {
@@ -189,17 +254,64 @@ static inline uint64_t slot_frames(const struct slab *s, unsigned slot)
 	return s->frames ? s->frames[slot] : 0;
 }
 
-/* The stream of a handle, added if it is new. May call the driver (its id). */
+/* The stream of a handle, added if it is new; its entry stays the stream's until heap_leave_stream. May call the driver
+ * (its id); takes the growth lock where so many streams are known that room has to be made. */
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
+
+/* The same for who takes a ticket of it and no memory: where the driver permits no call, in a host function, that is
+ * the newest stream known by the handle. */
+trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out);
+
+/* The entry of the legacy default stream is never another's. */
+static inline void heap_leave_stream(struct stream *s, trz_stream handle)
+{
+	if (!is_legacy(handle))
+		atomic_fetch_add_explicit(&s->left, 1, memory_order_release);
+}
+
+/* The legacy default stream, for who has the growth lock. */
+trz_status heap_legacy_stream(trz_heap *h, struct stream **out);
+
+/* A use of memory is over, or has been given up. */
+void heap_drop_use_locked(trz_heap *h, struct use *u);
 
 /* The stream's lane of a pool (NULL: the default one), for packed memory or for some sort apart, made if it is new.
  * NULL: no host memory. */
 struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);
 
+/* The same, or that for its captures; not the default pool's for packed memory. */
+struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart, bool captured);
+
 static inline struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p)
 {
 	return heap_lane_apart_locked(h, s, p, 0);
 }
+
+/* Announces a capture into a pool, which is to begin, by recording events (false: in a host function); and takes that
+ * back. */
+bool heap_announce_capture(trz_heap *h, struct pool *p);
+void heap_end_announcement(trz_heap *h, struct pool *p);
+
+/* Notes the capture, named by a number > 0, that an operation finds its stream in; 0: it is in none. */
+void heap_note_capture(trz_heap *h, struct stream *s, uint64_t capture);
+
+/* The same where it is a change, as is the driver's answer. */
+static inline void heap_see_capture(trz_heap *h, struct stream *s, const struct capture *c)
+{
+	uint64_t capture = c->status == TRZ_CAPTURE_NONE ? 0 : c->id ? c->id : UINT64_MAX;
+	if (UNLIKELY(capture != atomic_load_explicit(&s->capture, memory_order_relaxed) ||
+	             atomic_load_explicit(&s->unsettled, memory_order_relaxed)))
+		heap_note_capture(h, s, capture);
+}
+
+/* The lane that serves what the present capture of a stream allocates from a pool. NULL: no host memory. */
+struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);
+
+/* Whether the free memory of a pool's lane may be used by the present capture of its stream. */
+bool heap_serves_captures_locked(const struct lane *l);
+
+/* Gives what a stream's captured lanes have of a pool to its other lanes. Growth lock held. */
+void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s);
 
 /* A new private pool with one reference; and giving one up. Those still held by allocations under way count, too. */
 trz_status heap_pool_create(trz_heap *h, struct pool **out);
@@ -272,8 +384,11 @@ void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
  * free, with `home_sequence` for its ticket there, or ended; the entry goes. */
 void heap_end_pending_locked(trz_heap *h, struct pending *p);
 
-/* Gives back what waited for tickets that have passed. */
+/* Gives back what waited for tickets that have passed. The lock is given up now and then. Growth lock held. */
 void heap_drain_pending_locked(trz_heap *h, struct stream *s);
+
+/* Covers the newest ticket of a stream by a late event, if no event does. Growth lock held. */
+void heap_record_late(trz_heap *h, struct stream *s);
 
 /* Asks the driver which tickets of each stream have passed, recording a late event where none covers the
  * newest, and drains what became free. Waits for nothing. */
@@ -286,14 +401,14 @@ bool heap_is_threads_own(trz_heap *h, const struct stream *s);
 bool heap_reaches_stream(trz_heap *h, const struct stream *s);
 
 /* An event, of the pool or a new one. */
-trz_status heap_take_event(trz_heap *h, trz_event *event);
+trz_status heap_take_event(trz_heap *h, struct event_pool *p, trz_event *event);
 
 /* Whether a stream is being captured, has been in a capture that is broken, or the driver does not say: for the legacy
- * default stream, while a blocking stream of its context is captured. */
-bool heap_is_captured(trz_heap *h, trz_stream handle);
+ * default stream (NULL, too), while a blocking stream of its context is captured. */
+bool heap_is_captured(trz_heap *h, const struct stream *s);
 
 /* Whether an event can be recorded on a stream without becoming part of a capture, or breaking one. */
-bool heap_may_record(trz_heap *h, trz_stream handle);
+bool heap_may_record(trz_heap *h, const struct stream *s);
 
 /* An event recorded on a stream now, which is alive; NULL where it must not be, or the driver refuses. The growth lock
  * is held, or the stream has been told of a recorder. */
@@ -304,9 +419,37 @@ trz_event heap_record_event(trz_heap *h, const struct stream *s);
 void heap_await_recorders(trz_heap *h, const struct stream *s);
 
 /* Takes an event back into the pool; without host memory it is destroyed. */
-void heap_return_event(trz_heap *h, trz_event event);
+void heap_return_event(trz_heap *h, struct event_pool *p, trz_event event);
 
-/* Destroys an event that a caller has given; where the driver refuses it joins the pool. */
+/* Destroys an event that a caller has given; where the driver refuses, closing tries again. */
 void heap_destroy_event(trz_heap *h, trz_event event);
+
+/* Whether some stream of the context is being captured, or soon will be, as far as that can be known: where a
+ * diversion has announced it, on blocking streams, on streams that the heap knows. Growth lock held, as below. */
+bool heap_may_be_captured(trz_heap *h);
+
+/* An event of all streams of a context, recorded now. NOT_SUPPORTED: the driver has none. It breaks captures. */
+trz_status heap_record_context(trz_heap *h, struct event_pool *p, trz_event *event);
+
+/* The same, as the context's `whole`: it tells of the newest tickets of its streams that are out of reach, or of all.
+ * TRZ_OK without one: there is no need of it. */
+trz_status heap_cover_context(trz_heap *h, struct event_pool *p, bool all);
+
+/* A poll that covers what is out of reach, too, in every context, unless that could break a capture: it or a later poll
+ * finds it passed. */
+void heap_poll_all(trz_heap *h);
+
+/* Asks the events of contexts that are under way; and one of them has passed. */
+void heap_collect_contexts(trz_heap *h);
+void heap_end_cover(trz_heap *h, struct event_pool *p);
+
+/* Takes to heart what a call about a stream's events has answered: the context may have gone before the heap, and all
+ * work of its streams with it. Returns the status. */
+trz_status heap_note_loss(trz_heap *h, struct event_pool *p, trz_status status);
+
+static inline bool heap_has_lost(const struct event_pool *p)
+{
+	return atomic_load_explicit(&p->lost, memory_order_relaxed);
+}
 
 #endif

@@ -31,28 +31,31 @@ trz_status heap_pool_create(trz_heap *h, struct pool **out)
 
 enum { REHOMED_AT_ONCE = 256 };
 
-/* The lane of the default pool that inherits: that of the same stream for what this one holds, else this one, which
- * then is the pool's no more. */
-static struct lane *heir_locked(struct pool *p, struct lane *l)
+/* The lane of the default pool that inherits: that of the same stream for what this one holds. Where there is none this
+ * one becomes it, and is the pool's no more. */
+static void name_heirs_locked(struct pool *p)
 {
-	struct stream *s = l->stream;
-	struct lane *to = l->apart ? lane_find(s->apart, s, l->apart) : &s->lane;
-	if (to)
-		return to;
-	struct lane **link = &p->lanes;
-	while (*link != l)
-		link = &(*link)->pool_next;
-	*link = l->pool_next;
-	l->pool = NULL;
-	l->pool_next = s->apart;
-	s->apart = l;
-	return l;
+	for (struct lane **link = &p->lanes, *l; (l = *link);) {
+		struct stream *s = l->stream;
+		l->heir = l->apart ? lane_find(s->apart, s, l->apart, false) : &s->lane;
+		if (l->heir) {
+			link = &l->pool_next;
+			continue;
+		}
+		*link = l->pool_next;
+		l->pool = NULL;
+		l->captured = false;
+		l->pool_next = s->apart;
+		s->apart = l;
+	}
 }
 
 /* A slab that is wholly free can only be the last of its bin. */
 static void rehome_slab_locked(trz_heap *h, struct slab *s, struct lane *from, struct lane *to)
 {
 	s->home = to;
+	from->slabs--;
+	to->slabs++;
 	if (!s->free)
 		return;
 	bin_unlink(&from->bins[s->size_class], s);
@@ -93,14 +96,14 @@ static void rest_locked(trz_heap *h, struct block *b)
 	fit_remove(&b->home->fit[b->kind], b);
 	b->state = BLOCK_BUSY;
 	level_add(&h->counters.idle_bytes, b->size);
-	heap_unlock(h);
-	heap_lock(h);
+	spinlock_rest(&h->lock);
 	level_sub(&h->counters.idle_bytes, b->size);
 	b->state = BLOCK_FREE;
 	fit_insert(&b->home->fit[b->kind], b);
 }
 
-static void open_window_to_all(trz_heap *h, struct pool *p, struct window *w)
+/* Gives what lanes have in a window to their heirs. */
+static void hand_over(trz_heap *h, struct window *w)
 {
 	unsigned done = 0;
 	heap_lock(h);
@@ -109,11 +112,13 @@ static void open_window_to_all(trz_heap *h, struct pool *p, struct window *w)
 			rest_locked(h, b);
 			done = 0;
 		}
+		struct lane *to = b->home ? b->home->heir : NULL;
 		next = b->next;
-		if (b->home && b->home->pool == p)
-			rehome_block_locked(h, b, heir_locked(p, b->home));
+		if (to && next && next->state == BLOCK_FREE && next->home == to)
+			next = next->next;  /* that one may join with this */
+		if (to)
+			rehome_block_locked(h, b, to);
 	}
-	w->pool = NULL;
 	heap_unlock(h);
 }
 
@@ -132,10 +137,15 @@ static void drop_lanes(trz_heap *h, struct pool *p)
 /* Gives all memory of a pool to the default one. */
 static void dissolve(trz_heap *h, struct pool *p)
 {
+	heap_lock(h);
+	name_heirs_locked(p);
+	heap_unlock(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
-			if (w->pool == p)
-				open_window_to_all(h, p, w);
+			if (w->pool == p) {
+				hand_over(h, w);
+				w->pool = NULL;
+			}
 	drop_lanes(h, p);
 	heap_lock(h);
 	struct pool **link = &h->pools;
@@ -147,31 +157,68 @@ static void dissolve(trz_heap *h, struct pool *p)
 	meta_free(&h->meta, p);
 }
 
+/* Names the heirs of a stream's captured lanes in a pool; false: it has none. */
+static bool name_captured_lanes_heirs_locked(struct pool *p, const struct stream *s)
+{
+	bool any = false;
+	for (struct lane *l = p->lanes; l; l = l->pool_next)
+		if (l->captured && l->stream == s) {
+			l->heir = lane_find(p->lanes, s, l->apart, false);
+			any = true;
+		}
+	return any;
+}
+
+static void forget_heirs_locked(struct pool *p)
+{
+	for (struct lane *l = p->lanes; l; l = l->pool_next)
+		l->heir = NULL;
+}
+
+void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s)
+{
+	heap_lock(h);
+	bool any = name_captured_lanes_heirs_locked(p, s);
+	heap_unlock(h);
+	for (int kind = 0; kind < KINDS && any; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
+			if (w->pool == p)
+				hand_over(h, w);
+	heap_lock(h);
+	forget_heirs_locked(p);
+	heap_unlock(h);
+}
+
 /* A stream on which only another thread could record events, which may be gone for good. */
 static bool is_out_of_reach(const struct stream *s)
 {
 	return s->thread_bound && !atomic_load_explicit(&s->retired, memory_order_relaxed);
 }
 
-/* Tickets of all streams, taken now. What has been captured in a pool that is not pinned is nothing, so that its
- * blocks' own tickets say enough. Without host memory the next poll tries again. */
-static void await_streams(trz_heap *h, struct pool *p, struct stream *deputy)
+/* Tickets of all streams, or of those of other contexts than the heap's, taken now. What has been captured in a pool
+ * that is not pinned is nothing, so that its blocks' own tickets say enough. Without host memory the next poll tries
+ * again. */
+static bool await_streams(trz_heap *h, struct pool *p, bool others, struct stream *deputy)
 {
-	unsigned streams = p->pinned ? atomic_load_explicit(&h->streams.count, memory_order_acquire) : 0;
+	bool any = p->pinned && (!others || h->events.next);
+	unsigned streams = any ? atomic_load_explicit(&h->streams.count, memory_order_acquire) : 0, n = 0;
 	struct awaited *awaited = streams ? meta_alloc(&h->meta, streams * sizeof *awaited) : NULL;
 	if (streams && !awaited)
-		return;
+		return false;
 	heap_lock(h);
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		if (others && s->events == &h->events)
+			continue;
 		if (deputy && is_out_of_reach(s))
 			s = deputy;
-		awaited[i] = (struct awaited){s, ticket_take(&s->tickets)};
+		awaited[n++] = (struct awaited){s, ticket_take(&s->tickets)};
 	}
 	p->awaited = awaited;
-	p->awaited_count = streams;
+	p->awaited_count = n;
 	p->awaits = true;
 	heap_unlock(h);
+	return true;
 }
 
 /* A pool that has ended and awaits nothing yet; NULL: there is none. */
@@ -193,7 +240,7 @@ static struct stream *find_deputy(trz_heap *h, bool *ok)
 	*ok = true;
 	for (unsigned i = 0; i < streams && !legacy && *ok; i++)
 		if (is_out_of_reach(atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)))
-			*ok = heap_stream(h, NULL, &legacy) == TRZ_OK;
+			*ok = heap_legacy_stream(h, &legacy) == TRZ_OK;
 	return legacy;
 }
 
@@ -202,55 +249,35 @@ static void await_known_streams(trz_heap *h, struct pool *p)
 	bool ok;
 	struct stream *deputy = find_deputy(h, &ok);
 	if (ok)
-		await_streams(h, p, deputy);
+		await_streams(h, p, false, deputy);
 }
 
-/* Whether the stream is being captured; of what this thread cannot ask the legacy default stream tells. */
-static bool is_known_captured(trz_heap *h, const struct stream *s)
-{
-	return !s->thread_bound && !atomic_load_explicit(&s->retired, memory_order_acquire) &&
-	       heap_is_captured(h, s->handle);
-}
-
-/* Whether some stream of the context is being captured, or soon will be, as far as that can be known: where a
- * diversion has announced it, on blocking streams, on streams that the heap knows. */
-static bool may_be_captured(trz_heap *h)
-{
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
-	bool captured = atomic_load(&h->capturing) || heap_is_captured(h, NULL);
-	for (unsigned i = 0; i < streams && !captured; i++)
-		captured = is_known_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed));
-	return captured;
-}
-
-/* An event of the whole context covers launches on streams that the heap has never seen. What cannot be had now is
- * tried again at the next poll. */
+/* An event of the whole context covers launches on streams that the heap has never seen; those of other contexts are
+ * awaited one by one. What cannot be had now is tried again at the next poll. */
 static void await_context(trz_heap *h, struct pool *p)
 {
 	trz_event event;
-	if (may_be_captured(h) || heap_take_event(h, &event) != TRZ_OK)
+	if (heap_may_be_captured(h))
 		return;
-	trz_status status = driver_context_record(&h->driver, event);
+	trz_status status = heap_record_context(h, &h->events, &event);
 	if (status == TRZ_OK) {
-		heap_lock(h);
-		p->event = event;
-		p->awaits = true;
-		heap_unlock(h);
-		return;
-	}
-	heap_return_event(h, event);
-	if (status == TRZ_ERROR_NOT_SUPPORTED)
+		if (await_streams(h, p, true, NULL))
+			p->event = event;
+		else
+			heap_return_event(h, &h->events, event);
+	} else if (status == TRZ_ERROR_NOT_SUPPORTED) {
 		await_known_streams(h, p);
+	}
 }
 
 /* Whether the pool's event has passed, or it has none. */
 static void collect_event(trz_heap *h, struct pool *p)
 {
 	trz_event event = p->event;
-	if (!event || driver_event_query(&h->driver, event) != TRZ_OK)
+	if (!event || driver_event_query(&h->driver, h->driver.context, event) != TRZ_OK)
 		return;
 	p->event = NULL;
-	heap_return_event(h, event);
+	heap_return_event(h, &h->events, event);
 }
 
 static struct pool *first_pool(trz_heap *h)
@@ -268,7 +295,7 @@ void heap_end_pools(trz_heap *h)
 		if (p->pinned)
 			await_context(h, p);
 		else
-			await_streams(h, p, NULL);
+			await_streams(h, p, false, NULL);
 		p = p->next;
 	}
 	for (p = first_pool(h); p; p = p->next)
@@ -304,7 +331,10 @@ void heap_pool_release(trz_heap *h, struct pool *p)
 	heap_unlock(h);
 	if (!last)
 		return;
-	trz_capture_mode mode = heap_lock_growth(h);
-	heap_poll(h);
-	heap_unlock_growth(h, mode);
+	if (heap_lock_growth(h)) {
+		heap_poll(h);
+		heap_unlock_growth(h);
+	} else {
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	}
 }

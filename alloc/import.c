@@ -9,8 +9,11 @@
 #include "error.h"
 #include "notice.h"
 
+/* From here on it is seen by others, and counted. */
 static void list(trz_heap *h, struct window *w)
 {
+	for (const struct tile *tile = w->foreign; tile; tile = tile->next)
+		level_add(&h->counters.imported_bytes, tile->size);
 	w->next = h->imports;
 	h->imports = w;
 }
@@ -20,16 +23,18 @@ static void list(trz_heap *h, struct window *w)
 /* On an error what has been done stays done. */
 static trz_status give_back(trz_heap *h, struct window *w)
 {
-	struct tile *tile = w->foreign;
-	trz_status status = window_unmap_tile(&h->tiles, tile);
-	if (status == TRZ_OK)
-		status = driver_release(&h->driver, tile->handle);
-	if (status != TRZ_OK)
-		return status;
-	level_sub(&h->counters.imported_bytes, w->size);
-	tile->handle = 0;
-	tile_forget(&h->tiles, tile);
-	w->foreign = NULL;
+	while (w->foreign) {
+		struct tile *tile = w->foreign;
+		trz_status status = window_unmap_tile(&h->tiles, tile);
+		if (status == TRZ_OK)
+			status = driver_release(&h->driver, tile->handle);
+		if (status != TRZ_OK)
+			return status;
+		level_sub(&h->counters.imported_bytes, tile->size);
+		tile->handle = 0;
+		w->foreign = tile->next;
+		tile_forget(&h->tiles, tile);
+	}
 	return TRZ_OK;
 }
 
@@ -57,11 +62,19 @@ static bool has_ended(trz_heap *h, const struct window *w)
 	return ended;
 }
 
+static bool is_pinned(const struct window *w)
+{
+	const struct tile *tile = w->foreign;
+	while (tile && !tile->pins)
+		tile = tile->next;
+	return tile != NULL;
+}
+
 /* The next import to be ended, with `all` whatever its state; NULL: none. */
 static struct window *next_ended(trz_heap *h, bool all)
 {
 	struct window *w = h->imports;
-	while (w && (w->leaving || !(all || (has_ended(h, w) && !w->foreign->pins))))
+	while (w && (w->leaving || !(all || (has_ended(h, w) && !is_pinned(w)))))
 		w = w->next;
 	return w;
 }
@@ -80,7 +93,8 @@ static trz_status sweep(trz_heap *h, bool all)
 	trz_status worst = TRZ_OK;
 	for (struct window *w; (w = next_ended(h, all));) {
 		w->leaving = true;
-		notice_leaving(h, w, w->foreign);
+		for (struct tile *tile = w->foreign; tile; tile = tile->next)
+			notice_leaving(h, w, tile);
 		trz_status status = give_back(h, w);
 		if (status == TRZ_OK) {
 			unlist(h, w);
@@ -91,7 +105,8 @@ static trz_status sweep(trz_heap *h, bool all)
 		if (all)
 			continue;  /* the heap ends: it is not tried again */
 		w->leaving = false;
-		notice_back(h, w, w->foreign);
+		for (struct tile *tile = w->foreign; tile; tile = tile->next)
+			notice_back(h, w, tile);
 		return worst;
 	}
 	return worst;
@@ -123,7 +138,7 @@ static trz_status refused(trz_heap *h, trz_status status, uint64_t size)
 /* A block over what has been laid, given back already. */
 static void append_ended_locked(trz_heap *h, struct window *w, struct block *node, struct lane *home)
 {
-	heap_append_block_locked(node, w, home, w->size)->state = BLOCK_ENDED;
+	heap_append_block_locked(node, w, home, w->top - w->base)->state = BLOCK_ENDED;
 	h->imports_freed++;
 }
 
@@ -134,41 +149,89 @@ static trz_status abandon(trz_heap *h, struct window *w, trz_status status)
 	return status;
 }
 
-static trz_status open_window(trz_heap *h, unsigned kind, const void *shareable, uint64_t size, struct window **out)
+/* Adds the next tile, which is the last of the list. */
+static trz_status add_tile(trz_heap *h, struct window *w, unsigned kind, const void *shareable, uint64_t size,
+                           struct tile **last)
 {
 	trz_handle handle;
 	if (!tiles_reserve(&h->tiles, 1, 1))
 		return meta_exhausted();
-	trz_status status = window_open(&h->meta, &h->driver, LARGE, size, size, out);
+	trz_status status = driver_import_handle(&h->driver, kind, shareable, &handle);
 	if (status != TRZ_OK)
-		return status;
-	(*out)->apart = APART;
-	status = driver_import_handle(&h->driver, kind, shareable, &handle);
-	if (status != TRZ_OK) {
-		retire(h, *out);
-		return refused(h, status, size);
-	}
-	(*out)->foreign = tile_new(&h->tiles, handle, size, LARGE);
-	level_add(&h->counters.imported_bytes, size);
+		return refused(h, status, w->size);
+	struct tile *tile = tile_new(&h->tiles, handle, size, LARGE);
+	*(*last ? &(*last)->next : &w->foreign) = tile;
+	*last = tile;
 	return TRZ_OK;
 }
 
-trz_status import_open(trz_heap *h, unsigned kind, const void *shareable, uint64_t size, struct stream *s,
+static trz_status wrong_part(trz_heap *h, uint64_t part, uint64_t missing)
+{
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+	                "import: a tile of %" PRIu64 " bytes, where %" PRIu64 " are missing: it must be a tile's size on "
+	                "the exporting side, a multiple of %" PRIu64, part, missing, h->driver.granule);
+}
+
+/* All tiles, from the program, which is asked for each with no lock held: nobody knows the window yet. */
+static trz_status add_tiles(trz_heap *h, struct window *w, unsigned kind, struct import_source from, size_t *count)
+{
+	struct tile *last = NULL;
+	for (uint64_t done = 0; done < w->size; ++*count) {
+		uint64_t shareable[TRZ_SHAREABLE_BYTES / sizeof(uint64_t)];
+		size_t size = 0;
+		heap_unlock_growth(h);
+		trz_status status = from.next(from.user, done, shareable, &size);
+		heap_relock_growth(h);
+		if (status == TRZ_OK && (size == 0 || size % h->driver.granule || size > w->size - done))
+			status = wrong_part(h, size, w->size - done);
+		if (status == TRZ_OK)
+			status = add_tile(h, w, kind, shareable, size, &last);
+		if (status != TRZ_OK)
+			return status;
+		done += size;
+	}
+	return TRZ_OK;
+}
+
+/* Maps them side by side. */
+static trz_status lay(trz_heap *h, struct window *w, size_t count)
+{
+	struct tile **tiles = meta_alloc(&h->meta, count * sizeof(struct tile *));
+	size_t n = 0;
+	if (!tiles || !tiles_reserve(&h->tiles, 0, count)) {
+		meta_free(&h->meta, tiles);
+		return meta_exhausted();
+	}
+	for (struct tile *tile = w->foreign; tile; tile = tile->next)
+		tiles[n++] = tile;
+	trz_status status = window_lay(w, &h->tiles, tiles, n);
+	meta_free(&h->meta, tiles);
+	return status == TRZ_OK ? TRZ_OK : refused(h, status, w->size);
+}
+
+static struct block *take_node(trz_heap *h, const struct window *w)
+{
+	heap_lock(h);
+	bool room = pagemap_cover(&h->pagemap, w->base, w->size) && node_pool_reserve(&h->blocks, 1);
+	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
+	heap_unlock(h);
+	return node;
+}
+
+trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, uint64_t size, struct stream *s,
                        trz_addr *out)
 {
 	struct window *w;
-	trz_status status = open_window(h, kind, shareable, size, &w);
+	size_t count = 0;
+	trz_status status = window_open(&h->meta, &h->driver, LARGE, size, size, &w);
 	if (status != TRZ_OK)
 		return status;
-	heap_lock(h);
-	bool room = pagemap_cover(&h->pagemap, w->base, size) && node_pool_reserve(&h->blocks, 1);
-	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
-	heap_unlock(h);
-	if (!room)
-		return abandon(h, w, meta_exhausted());
-	status = window_lay(w, &h->tiles, &w->foreign, 1);
-	if (status != TRZ_OK)
-		refused(h, status, size);
+	w->apart = APART;
+	status = add_tiles(h, w, kind, from, &count);
+	struct block *node = status == TRZ_OK ? take_node(h, w) : NULL;
+	if (!node)
+		return abandon(h, w, status == TRZ_OK ? meta_exhausted() : status);
+	status = lay(h, w, count);
 	heap_lock(h);
 	if (status == TRZ_OK && !pagemap_reserve(&h->pagemap, 1))
 		status = meta_exhausted();

@@ -9,9 +9,16 @@
 
 #include "heap.h"
 
-/* Maps what a shareable handle stands for, `size` bytes, for use on a stream. kind: TRZ_EXPORT_*. Errors as of the
- * driver, ADDRESS_SPACE, HOST_MEMORY; the text is set. */
-trz_status import_open(trz_heap *h, unsigned kind, const void *shareable, uint64_t size, struct stream *s,
+/* Where the tiles of an import come from; asked with no lock held. */
+struct import_source {
+	trz_import_callback *next;
+	void *user;
+};
+
+/* Maps what shareable handles stand for, `size` bytes in all, side by side, for use on a stream. kind: TRZ_EXPORT_*.
+ * The growth lock is given back while the source is asked. Errors as of the driver and of the source, ADDRESS_SPACE,
+ * HOST_MEMORY, INVALID_ARGUMENT; the text is set, but for those of the source. */
+trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, uint64_t size, struct stream *s,
                        trz_addr *out);
 
 /* Unmaps what has been freed and whose tickets have passed. What the driver refuses is tried again the next time. */

@@ -96,7 +96,8 @@ static void add_range(struct snapshot *s, const struct window *w, trz_addr addre
 	                                              .size = size,
 	                                              .pool = pool_id(w->pool),
 	                                              .small = w->kind == SMALL,
-	                                              .expandable = !w->classic});
+	                                              .expandable = !w->classic,
+	                                              .apart = w->apart != 0});
 }
 
 static void add_window(struct snapshot *s, const struct window *w)
@@ -122,11 +123,12 @@ static void add_window(struct snapshot *s, const struct window *w)
 static void fill_snapshot(trz_heap *h, struct snapshot *s)
 {
 	heap_lock(h);
-	history_note(&h->history, HISTORY_SNAPSHOT, .size = flow_all(&h->counters.allocated_bytes));
 	for (int kind = 0; kind < KINDS; kind++)
 		for (const struct window *w = h->windows[kind]; w; w = w->next)
 			add_window(s, w);
 	snapshot_add_history(s, &h->history);
+	if (snapshot_fits(s))  /* else it is taken again; its own event is the next one's */
+		history_note(&h->history, HISTORY_SNAPSHOT, .size = flow_all(&h->counters.allocated_bytes));
 	heap_unlock(h);
 }
 

@@ -10,20 +10,10 @@
 
 static trz_status find_window(trz_heap *h, struct lane *l, uint64_t size, struct window **out)
 {
-	struct window *w = l->window[LARGE];
-	*out = w;
-	if (w && window_room(w) >= size)
+	*out = l->window[LARGE];
+	if (*out && window_room(*out) >= size)
 		return TRZ_OK;
-	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
-	reclaim_windows(h);
-	uint64_t usual = max_u64(h->config.window_factor * device, size);
-	trz_status status = window_open(&h->meta, &h->driver, LARGE, usual, size, &w);
-	if (status != TRZ_OK)
-		return status;
-	w->next = h->windows[LARGE];
-	w->pool = l->pool;
-	h->windows[LARGE] = l->window[LARGE] = *out = w;
-	return TRZ_OK;
+	return reclaim_new_window(h, l, LARGE, size, out);
 }
 
 /* Everything that is needed of the host: two nodes, for the memory and for the guard. */
@@ -41,7 +31,7 @@ static trz_status create(trz_heap *h, uint64_t size, struct tile **out)
 {
 	if (!heap_limit_allows(h, size))
 		return TRZ_ERROR_LIMIT;
-	trz_status status = tile_create(&h->tiles, size, LARGE, TRZ_EXPORT_NONE, out);
+	trz_status status = tile_create(&h->tiles, size, LARGE, h->tiles.export_kinds, out);
 	if (status != TRZ_OK)
 		return status;
 	flow_add(&h->counters.reserved_bytes, LARGE, size);
@@ -159,7 +149,7 @@ static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct
 bool isolate_wait(trz_heap *h, const struct lane *l)
 {
 	struct ticket_event event;
-	if (heap_is_captured(h, l->stream->handle))
+	if (heap_is_captured(h, l->stream))
 		return false;
 	heap_lock(h);
 	struct stream *s = awaitable_locked(h, l, &event);
@@ -169,15 +159,16 @@ bool isolate_wait(trz_heap *h, const struct lane *l)
 	if (!s)
 		return false;
 	counter_add(&h->counters.waits_of_host, 1);
-	heap_unlock_growth(h, h->growth_mode);
-	trz_capture_mode mode = driver_capture_mode(&h->driver, TRZ_CAPTURE_RELAXED);
-	trz_status status = driver_event_sync(&h->driver, event.event);
-	driver_capture_mode(&h->driver, mode);
-	heap_lock_growth(h);
+	heap_unlock_growth(h);
+	trz_capture_mode mode;
+	heap_relax(h, &mode);
+	trz_status status = driver_event_sync(&h->driver, s->events->context, event.event);
+	heap_tighten(h, mode);
+	heap_relock_growth(h);
 	heap_lock(h);
 	s->tickets.waiters--;
 	if (status == TRZ_OK) {  /* noted here: another thread that waits keeps the event queued, and would wait for ever */
-		s->tickets.passed = max_u64(s->tickets.passed, event.sequence);
+		ticket_pass(&s->tickets, event.sequence);
 		heap_drain_pending_locked(h, s);
 	}
 	heap_unlock(h);

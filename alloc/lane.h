@@ -15,16 +15,19 @@ struct lane {
 	struct stream *stream;           /* const */
 	struct pool *pool;               /* NULL: the default pool, which everybody shares */
 	uint8_t apart;                   /* const; APART_*: whole tiles, each a block; 0: packed memory */
+	bool captured;                   /* it serves captures that began before the stream had passed (heap.capture.c) */
+	struct lane *heir;               /* while its memory is being given to another one; guarded by the growth lock */
 	struct fit fit[KINDS];           /* its free blocks */
 	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
 	uint64_t held, held_peak;        /* bytes of its live blocks */
+	uint32_t slabs;                  /* full ones, too */
 	struct window *window[KINDS];    /* where its memory grows; guarded by the growth lock */
 };
 
 /* The first lane of such a list, by pool_next, that is the stream's (NULL: anybody's) and holds memory of this sort. */
-static inline struct lane *lane_find(struct lane *l, const struct stream *s, unsigned apart)
+static inline struct lane *lane_find(struct lane *l, const struct stream *s, unsigned apart, bool captured)
 {
-	while (l && ((s && l->stream != s) || l->apart != apart))
+	while (l && ((s && l->stream != s) || l->apart != apart || l->captured != captured))
 		l = l->pool_next;
 	return l;
 }

@@ -26,10 +26,10 @@ static bool tell(struct notices *n)
 		return false;
 	trz_map_callback *callback = h->map_callback;  /* the one that knows what has been told so far */
 	void *user = h->map_user;
-	heap_unlock_growth(h, h->growth_mode);
+	heap_unlock_growth(h);
 	for (size_t i = 0; callback && i < n->count; i++)
 		callback(user, n->event, (void *)n->list[i].address, n->list[i].size);
-	heap_lock_growth(h);
+	heap_relock_growth(h);
 	for (size_t i = 0; i < n->count; i++)
 		if (n->list[i].pinned)
 			n->list[i].pinned->pins--;

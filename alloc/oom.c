@@ -18,25 +18,27 @@ struct climb {
 	struct lane *lane;
 	enum kind kind;
 	uint64_t bytes;
+	struct waits waits;          /* that it has put into the stream */
 };
 
 /* ---- the rungs ---- */
 
-/* Asks how far the streams are, drains what has passed, and borrows it. Event queries. */
-static void drain(const struct climb *c)
+/* Asks how far the streams are, drains what has passed, and borrows it. Event queries; a record for what only other
+ * threads could ask for. */
+static void drain(struct climb *c)
 {
-	heap_poll(c->heap);
+	heap_poll_all(c->heap);
 	borrow(c->heap, c->lane, c->kind, c->bytes);
 }
 
 /* Gives up empty slabs that bins keep for the next request. No driver call. */
-static void slabs(const struct climb *c)
+static void slabs(struct climb *c)
 {
 	heap_retire_empty_slabs(c->heap);
 }
 
 /* Joins what has passed across streams and pools; growth, tried after the rung, gathers it. Event queries. */
-static void gather(const struct climb *c)
+static void gather(struct climb *c)
 {
 	heap_poll(c->heap);
 	heap_lock(c->heap);
@@ -46,7 +48,7 @@ static void gather(const struct climb *c)
 }
 
 /* Returns free memory apart to the driver: nothing else can be served from it. */
-static void apart(const struct climb *c)
+static void apart(struct climb *c)
 {
 	reclaim_apart(c->heap, c->bytes);
 }
@@ -74,19 +76,17 @@ static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint6
 	return bytes > all ? bytes - all : 0;
 }
 
-/* Makes the stream wait, on the device, for frees of other streams; not for nothing. */
-static void wait_for_frees(const struct climb *c)
+/* Makes the stream wait, on the device, for frees of other streams; not for nothing. Whether one of them waits for what
+ * this stream is to be given later nobody can tell: the program says so by an option. */
+static void wait_for_frees(struct climb *c)
 {
-	uint64_t free_bytes = 0, total;
-	if (driver_mem_info(&c->heap->driver, &free_bytes, &total) != TRZ_OK)
-		free_bytes = 0;
-	if (missing(c->heap, c->lane, c->bytes, free_bytes) == 0)
-		borrow_with_waits(c->heap, c->lane, c->kind, c->bytes);
+	if (c->heap->config.wait && missing(c->heap, c->lane, c->bytes, heap_ask_device(c->heap, NULL)) == 0)
+		borrow_with_waits(c->heap, c->lane, c->kind, c->bytes, &c->waits);
 }
 
 /* Gives the driver what it refused before, and classic segments, which cannot be moved to where they are needed. A
  * tile is of more use here than there: it would have been gathered. */
-static void trim(const struct climb *c)
+static void trim(struct climb *c)
 {
 	uint64_t released;
 	if (c->heap->driver.vmm)
@@ -96,7 +96,7 @@ static void trim(const struct climb *c)
 }
 
 struct rung {
-	void (*climb)(const struct climb *c);
+	void (*climb)(struct climb *c);
 	size_t counter;              /* offset of its count */
 	bool grows;                  /* growth is tried again after it, with all effort */
 };
@@ -156,31 +156,76 @@ static const char *size_text(uint64_t bytes, char *text, size_t size)
 static _Thread_local trz_oom_info thread_failure;
 static _Thread_local bool in_callback;
 
-static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes)
+static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, const struct waits *waits)
 {
-	uint64_t free_bytes = 0, total = h->driver.info.total_bytes, limit = atomic_load(&h->limit);
-	driver_mem_info(&h->driver, &free_bytes, &total);
+	uint64_t total = h->driver.info.total_bytes, free_bytes = heap_ask_device(h, &total);
 	trz_oom_info i = {.requested = bytes,
 	                  .stream = l->stream->handle,
 	                  .device_free = free_bytes,
 	                  .device_total = total,
-	                  .limit = limit,
+	                  .limit = atomic_load(&h->limit),
 	                  .reserved = heap_reserved(h),
 	                  .allocated = flow_all(&h->counters.allocated_bytes),
 	                  .pending = counter_get(&h->counters.pending_bytes.current),
 	                  .cached = counter_get(&h->counters.cached_bytes.current),
 	                  .pinned = held_for_graphs(h, l),
-	                  .largest = grow_largest(h, l)};
-	i.missing = missing(h, l, bytes, free_bytes);
+	                  .largest = grow_largest(h, l),
+	                  .waits = waits->count,
+	                  .awaited_count = waits->streams};
+	for (unsigned k = 0; k < waits->streams; k++)
+		i.awaited[k] = waits->awaited[k]->handle;
+	i.missing = missing(h, l, bytes, i.device_free);
 	return i;
 }
 
+/* Free memory that the lane might be given, were the work of other streams done: what has passed lies with it by now,
+ * or has been gathered. */
+static uint64_t unfinished(trz_heap *h, const struct lane *l)
+{
+	uint64_t bytes = counter_get(&h->counters.pending_bytes.current);
+	heap_lock(h);
+	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
+		bytes += of != l && of->pool == l->pool ? of->fit[SMALL].bytes + of->fit[LARGE].bytes : 0;
+	heap_unlock(h);
+	return bytes;
+}
+
+/* What keeps the request from being served, and what would help. */
+static void explain(trz_heap *h, const struct lane *l, const trz_oom_info *i, char *text, size_t size)
+{
+	char missing[32], advice[] = "free something, use a smaller batch, or";
+	size_text(i->missing, missing, sizeof missing);
+	if (i->requested > i->device_total)
+		snprintf(text, size, "it is full, short of %s: no device of this size can serve that", missing);
+	else if (i->missing && i->limit && i->limit - min_u64(i->limit, i->reserved) < i->device_free)
+		snprintf(text, size, "its limit is reached, short of %s: %s raise the limit", missing, advice);
+	else if (i->missing)
+		snprintf(text, size, "it is full, short of %s: %s look for other users of the device", missing, advice);
+	else if (unfinished(h, l))
+		snprintf(text, size, "free memory is kept apart by unfinished work of other streams or live blocks in the same "
+		                     "tiles: synchronise, or free more");
+	else
+		snprintf(text, size, "free memory is kept apart by live blocks in the same tiles: free more, or use a smaller "
+		                     "batch");
+}
+
+/* For whom the stream was made to wait; "" where it was not. */
+static const char *wait_text(const trz_oom_info *i, char *text, size_t size)
+{
+	text[0] = '\0';
+	if (i->waits)
+		snprintf(text, size, "; stream %p was made to wait for stream %p%s (%u wait%s)", i->stream, i->awaited[0],
+		         i->awaited_count > 1 ? " and others" : "", i->waits, i->waits > 1 ? "s" : "");
+	return text;
+}
+
 /* One line with what was asked, where the memory is, what would help. */
-trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
+static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status, const struct waits *waits)
 {
 	enum { N = 32 };
-	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], missing[N], pinned[N];
-	trz_oom_info i = gather_info(h, l, bytes);
+	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], pinned[N], why[192];
+	trz_oom_info i = gather_info(h, l, bytes, waits);
+	char waited[160];
 	thread_failure = i;
 	pthread_mutex_lock(&h->oom_lock);
 	h->last_oom = i;
@@ -191,21 +236,23 @@ trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status st
 	             .device_free = i.device_free, .frames = heap_thread_frames);
 	heap_unlock(h);
 	size_text(i.limit, limit, N);
-	size_text(i.missing, missing, N);
 	size_text(i.pinned, pinned, N);
-	const char *kept_apart = "live blocks in the same tiles or by unfinished work of other streams";
+	explain(h, l, &i, why, sizeof why);
 	return trz_fail(status,
 	                "%s asked for on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
-	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now; %s%s%s",
+	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
 	                size_text(bytes, asked, N), h->driver.device, size_text(i.device_free, free_text, N),
 	                size_text(i.device_total, total, N), i.limit ? ", the heap has a limit of " : "",
 	                i.limit ? limit : "", size_text(i.reserved, reserved, N), size_text(i.allocated, held, N),
 	                size_text(i.cached, cached, N), i.pinned ? " (" : "", i.pinned ? pinned : "",
 	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest, N),
-	                i.missing ? "it is full, short of " : "free memory is kept apart by ",
-	                i.missing ? missing : kept_apart,
-	                i.missing ? ": free something, use a smaller batch, or look for other users of the device"
-	                          : ": synchronise, or free more");
+	                wait_text(&i, waited, sizeof waited), why);
+}
+
+trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
+{
+	static const struct waits none;
+	return report(h, l, bytes, status, &none);
 }
 
 /* Memory that stands alone is made of new tiles only: all that is free, slabs too, goes back first; what is freed and
@@ -218,7 +265,7 @@ static trz_status climb_alone(const struct climb *c, uint64_t requested, struct 
 		if (reclaim_trim(c->heap, 0, &released) == TRZ_ERROR_HOST_MEMORY)
 			return meta_exhausted();
 		refused = grow(c->heap, c->lane, c->kind, c->bytes, GROW_HARD, out);
-	} while (oom_is_want_of_memory(refused) && isolate_wait(c->heap, c->lane));
+	} while (oom_is_want_of_memory(refused) && c->heap->config.wait && isolate_wait(c->heap, c->lane));
 	if (driver_is_dead(&c->heap->driver))
 		return TRZ_ERROR_CONTEXT_DEAD;
 	bool full = refused == TRZ_ERROR_OUT_OF_MEMORY || refused == TRZ_ERROR_LIMIT;
@@ -228,7 +275,7 @@ static trz_status climb_alone(const struct climb *c, uint64_t requested, struct 
 trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
                       trz_status refused, struct block **out)
 {
-	const struct climb climb = {h, l, kind, bytes};
+	struct climb climb = {.heap = h, .lane = l, .kind = kind, .bytes = bytes};
 	if (oom_is_hopeless(h, bytes, &refused))
 		return oom_report(h, l, requested, refused);
 	counter_add(&h->counters.num_alloc_retries, 1);
@@ -246,7 +293,7 @@ trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t byte
 		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}
-	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : oom_report(h, l, requested, refused);
+	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, l, requested, refused, &climb.waits);
 }
 
 bool oom_ask(trz_heap *h, trz_status status)

@@ -22,6 +22,8 @@ struct pool {
 	uint32_t id;                 /* const; > 0, never used again in the heap */
 	uint32_t users;              /* references; 0: it has ended, and goes when what it awaits has passed */
 	bool pinned;
+	uint64_t announced;          /* the newest announcement of a capture into it; 0: none is in force */
+	unsigned announcers;         /* so many are */
 	bool awaits;                 /* `event` or `awaited` says for what; set by a poll after its end */
 	trz_event event;             /* of the whole context; NULL: it has passed, or there is none */
 	struct awaited *awaited;     /* where the driver has no such events */
@@ -41,7 +43,7 @@ static inline uint32_t pool_id(const struct pool *p)
 /* The stream's lane of packed memory in a private pool; NULL: it has none yet. */
 static inline struct lane *pool_lane(const struct pool *p, const struct stream *s)
 {
-	return lane_find(p->lanes, s, 0);
+	return lane_find(p->lanes, s, 0, false);
 }
 
 #endif

@@ -24,7 +24,7 @@ static trz_status same_capture(trz_heap *h, const struct diversion *d, const str
 		return TRZ_OK;  /* the handle means another stream here */
 	if (capture->status == TRZ_CAPTURE_NONE)
 		return TRZ_OK;
-	trz_status status = driver_stream_capture(&h->driver, d->stream, &other.status, &other.id);
+	trz_status status = driver_stream_capture(&h->driver, h->driver.context, d->stream, &other.status, &other.id);
 	*same = status == TRZ_OK && other.status != TRZ_CAPTURE_NONE && other.id == capture->id;
 	return status;
 }
@@ -60,19 +60,27 @@ trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *cap
 	return status;
 }
 
+static void count_capture(trz_heap *h, const struct diversion *d, int sign)
+{
+	atomic_fetch_add(&h->capturing, (unsigned)(sign * !d->thread));
+	atomic_fetch_add(&h->announced, (unsigned)(sign * d->captured));
+}
+
 /* Who records an event of the whole context, or of the legacy default stream, which would invalidate the capture that
- * is to come, has seen this or has done so when it returns. */
-static void announce(trz_heap *h, const struct diversion *d)
+ * is to come, has seen this or has done so when it returns. false: in a host function. */
+static bool announce(trz_heap *h, const struct diversion *d)
 {
 	if (d->thread)
-		return;
-	atomic_fetch_add(&h->capturing, 1);
-	atomic_fetch_add(&h->announced, d->captured);
-	pthread_mutex_lock(&h->growth_lock);
-	pthread_mutex_unlock(&h->growth_lock);
+		return true;
+	count_capture(h, d, 1);
+	if (!heap_announce_capture(h, d->pool)) {
+		count_capture(h, d, -1);
+		return false;
+	}
 	const struct stream *legacy = heap_known_stream(h, NULL);
 	if (d->captured && legacy)
 		heap_await_recorders(h, legacy);
+	return true;
 }
 
 trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)
@@ -82,11 +90,14 @@ trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)
 		return meta_exhausted();
 	*d = *like;
 	d->owner = this_thread();
+	if (!announce(h, d)) {
+		meta_free(&h->meta, d);
+		return heap_not_permitted("trz_pool_begin");
+	}
 	heap_lock(h);
 	d->pool->users++;
 	d->pool->pinned |= d->captured;
 	heap_unlock(h);
-	announce(h, d);
 	pthread_rwlock_wrlock(&h->divert_lock);
 	d->next = h->diversions;
 	h->diversions = d;
@@ -122,9 +133,9 @@ trz_status pool_divert_end(trz_heap *h, const struct pool *p)
 	if (!d)
 		return TRZ_ERROR_NOT_FOUND;
 	atomic_fetch_sub_explicit(&h->diverting, 1, memory_order_release);
+	count_capture(h, d, -1);
 	if (!d->thread)
-		atomic_fetch_sub(&h->capturing, 1);
-	atomic_fetch_sub(&h->announced, d->captured);
+		heap_end_announcement(h, d->pool);
 	struct pool *pool = d->pool;
 	meta_free(&h->meta, d);
 	heap_pool_release(h, pool);

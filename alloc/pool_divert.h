@@ -20,18 +20,12 @@ struct diversion {
 	trz_stream stream;
 };
 
-/* What the driver says of a stream's capture. */
-struct capture {
-	trz_capture_status status;
-	uint64_t id;
-};
-
 /* The pool that an allocation of this thread on a stream goes to, with a reference of the caller's own; NULL: the
  * default one. May call the driver and filters, with no lock of the heap held but that of the list of diversions.
  * Errors: the driver's, where it does not tell which capture a stream is in: no other pool's memory would do. */
 trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *capture, struct pool **out);
 
-/* Begins a diversion; what is copied says what it takes. HOST_MEMORY. */
+/* Begins a diversion; what is copied says what it takes. HOST_MEMORY, NOT_PERMITTED. */
 trz_status pool_divert_begin(trz_heap *h, const struct diversion *d);
 
 /* Ends the newest one to `p` that this thread began, else the newest one to it. NOT_FOUND: there is none. */

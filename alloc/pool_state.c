@@ -331,6 +331,7 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 	b->state = BLOCK_SLAB;
 	b->slab = s;
 	slab_init(s, b, saved->size_class);
+	b->home->slabs++;
 	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
 	counter_add(&h->counters.slab_bytes, b->size);
 	s->free &= ~saved->held;
@@ -346,7 +347,7 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 
 static void place_locked(trz_heap *h, const struct pool *p, struct block *b, const struct saved *saved)
 {
-	b->home = lane_find(p->lanes, saved->stream, b->window->apart);
+	b->home = lane_find(p->lanes, saved->stream, b->window->apart, false);
 	if (saved->size_class < CLASS_COUNT) {
 		place_slab_locked(h, b, saved);
 		return;
@@ -395,11 +396,12 @@ trz_status pool_state_restore(trz_heap *h, struct pool *p, const struct trz_pool
 {
 	if (state->heap != h || state->pool != p->id)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the checkpoint is of another pool");
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_pool_restore");
 	heap_poll(h);
 	heap_lock(h);
 	trz_status status = restore_locked(h, p, state);
 	heap_unlock(h);
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	return status;
 }

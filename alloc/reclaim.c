@@ -61,8 +61,8 @@ static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 	return true;
 }
 
-/* The wholly free tiles of one free block, up to `*most` bytes. */
-static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t *most, size_t n)
+/* The wholly free tiles of one free block that no other process uses, up to `*most` bytes and `limit` candidates. */
+static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t *most, size_t n, size_t limit)
 {
 	if (b->window->classic) {
 		struct candidate c = {.tile = b->window->classic, .block = b, .address = b->address, .size = b->size,
@@ -72,13 +72,15 @@ static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t 
 	trz_addr cursor = b->address;
 	const struct place *p = window_next_owned(b->window, &cursor, block_end(b));
 	b->tileless = !p;
-	while (p && place_size(p) <= *most) {
+	for (; p && n < limit && place_size(p) <= *most; p = window_next_owned(b->window, &cursor, block_end(b))) {
+		SPINLOCK_STEP();
 		struct candidate c = {.tile = p->tile, .block = b, .address = p->address, .size = place_size(p),
 		                      .passed = passed};
+		if (UNLIKELY(p->tile->exports))
+			continue;
 		if (!add_candidate(h, n++, c))
 			return SIZE_MAX;
 		*most -= *most == UINT64_MAX ? 0 : c.size;
-		p = window_next_owned(b->window, &cursor, block_end(b));
 	}
 	return n;
 }
@@ -114,7 +116,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 			*late |= !passed;
 			if (!(passed || ordered))
 				continue;
-			n = find_in_block(h, b, passed, &most, n);
+			n = find_in_block(h, b, passed, &most, n, SIZE_MAX);
 			if (n == SIZE_MAX)
 				return n;
 		}
@@ -230,26 +232,62 @@ static struct tile *tile_of(const struct block *b)
 	return b->window->classic ? b->window->classic : window_at(b->window, b->address)->tile;
 }
 
-/* Cuts candidates out of their blocks until no more than `keep` bytes would stay: a list by `left`, since the growth
- * lock, which guards the candidates, may be given back before the last is returned; pins keep other threads from their
- * aliases meanwhile. Two nodes for each have been reserved. */
-static struct block *cut_to_keep_locked(trz_heap *h, size_t n, uint64_t keep)
+/* What a trim cuts out of free blocks: a list by `left`, since the growth lock, which guards the candidates, may be
+ * given back before the last is returned; pins keep other threads from their aliases meanwhile. */
+struct trimming {
+	uint64_t keep, reserved;     /* no more than `keep` bytes are to stay; so many would by now */
+	struct block *first, *last;
+	unsigned steps;
+};
+
+enum { CUT_AT_ONCE = 48, CUT_STEPS = 4 };  /* a tile's block is cut out of another, of which two may be left */
+
+/* Cuts tiles out of a free block; *more: it may have others still. false: no host memory. */
+static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, bool *more)
 {
-	uint64_t reserved = heap_reserved(h);
-	struct block *first = NULL, **link = &first;
-	for (size_t i = 0; i < n && reserved > keep; i++) {
+	uint64_t most = UINT64_MAX;
+	size_t n = find_in_block(h, b, true, &most, 0, CUT_AT_ONCE), cut = 0;
+	if (n == SIZE_MAX || !node_pool_reserve(&h->blocks, 2 * n))
+		return false;
+	for (size_t i = 0; i < n && t->reserved > t->keep; i++) {
 		const struct candidate *c = &h->candidates[i];
 		if (c->tile->pins)
 			continue;
-		struct block *b = cut_locked(h, c->block, c->address, c->size);
-		level_add(&h->counters.idle_bytes, b->size);
+		struct block *tile = cut_locked(h, c->block, c->address, c->size);
+		level_add(&h->counters.idle_bytes, tile->size);
 		c->tile->pins++;
-		reserved -= b->size;
-		*link = b;
-		link = &b->left;
+		t->reserved -= tile->size;
+		tile->left = NULL;
+		*(t->last ? &t->last->left : &t->first) = tile;
+		t->last = tile;
+		cut++;
 	}
-	*link = NULL;
-	return first;
+	*more = n == CUT_AT_ONCE && cut;
+	t->steps += (unsigned)cut * CUT_STEPS;
+	return true;
+}
+
+/* The same for all free blocks of a lane that have passed. What is left of a block that has been cut is shorter than
+ * it was: where it may have tiles still, the walk goes on from there. The lock is given up now and then: a capture may
+ * pin the lane's pool meanwhile. */
+static bool trim_lane_locked(trz_heap *h, struct trimming *t, struct lane *l, enum kind kind)
+{
+	const struct fit *f = &l->fit[kind];
+	struct block *b = fit_find(f, l->apart ? GRANULE : h->tile_least[kind]);
+	while (b && t->reserved > t->keep && may_leave(l, NULL, 0)) {
+		uint64_t size = b->size;
+		trz_addr address = b->address, after = block_end(b);
+		bool more = false;
+		if (!b->tileless && ticket_passed(&l->stream->tickets, b->sequence) && !trim_block_locked(h, t, b, &more))
+			return false;
+		if (more && block_end(t->last) < after) {
+			address = block_end(t->last) - 1;
+			size = after - block_end(t->last);
+		}
+		heap_rest(h, &t->steps, 1);
+		b = fit_from(f, size, address + 1);
+	}
+	return true;
 }
 
 /* A busy block is free again. */
@@ -341,25 +379,24 @@ uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
 
 trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_t *returned)
 {
-	bool late;
+	struct trimming t = {.keep = keep, .reserved = heap_reserved(h)};
+	bool room = true;
 	heap_lock(h);
 	borrow_join_everywhere_locked(h, kind);
-	size_t n = reclaim_find_locked(h, NULL, kind, 0, 0, &late);
-	bool room = n != SIZE_MAX && node_pool_reserve(&h->blocks, 2 * n);
-	struct block *b = room ? cut_to_keep_locked(h, n, keep) : NULL;
+	for (struct lane *l = h->streams.lanes.first; l && room; l = l->next)
+		room = trim_lane_locked(h, &t, l, kind);
 	heap_unlock(h);
 	trz_status worst = room ? TRZ_OK : meta_exhausted();
-	while (b) {
-		struct block *next = b->left;
+	for (struct block *b = t.first, *next; b; b = next) {
+		next = b->left;
 		worst = worse(worst, return_block(h, b, returned));
-		b = next;
 	}
 	return worst;
 }
 
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 {
-	heap_poll(h);
+	heap_poll_all(h);
 	import_sweep(h);
 	uint64_t before = heap_reserved(h);
 	reclaim_retry_zombies(h);
@@ -498,33 +535,74 @@ void reclaim_windows(trz_heap *h)
 	level_set(&h->counters.quarantine_bytes, held);
 }
 
+/* Reserving addresses takes the driver longer the more they are. The allocation that needs a new window, however small,
+ * pays for all of it. */
+#define WINDOW_MOST GIB(32)
+
+/* Private pools can be many, and are rarely large. Where no address is used twice, by an option for debugging, each
+ * allocation uses some up. */
+static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind kind)
+{
+	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
+	uint64_t size = h->config.window_factor * device;
+	if (!h->isolated || kind == SMALL)
+		size = min_u64(size, WINDOW_MOST);
+	if (l->pool)
+		size /= 8;
+	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
+}
+
+trz_status reclaim_new_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out)
+{
+	struct window *w;
+	reclaim_windows(h);
+	trz_status status = window_open(&h->meta, &h->driver, kind, max_u64(window_size(h, l, kind), least), least, &w);
+	if (status != TRZ_OK)
+		return status;
+	w->pool = l->pool;
+	w->apart = l->apart;
+	w->next = h->windows[kind];
+	h->windows[kind] = l->window[kind] = *out = w;
+	return TRZ_OK;
+}
+
 /* Waits for what only other threads' per-thread streams hold: the legacy default stream waits for them, and can be
  * waited for from here. */
 static trz_status wait_for_thread_streams(trz_heap *h)
 {
 	bool any = false;
 	trz_event event;
-	for (unsigned i = 0; i < h->streams.count; i++)
-		any |= h->streams.list[i]->thread_bound;
+	for (unsigned i = 0; i < h->streams.count; i++) {
+		const struct stream *s = h->streams.list[i];
+		any |= s->thread_bound && s->tickets.passed < s->tickets.newest;
+	}
 	if (!any)
 		return TRZ_OK;
 	if (!heap_may_record(h, NULL))
 		return TRZ_ERROR_CAPTURE;
-	trz_status status = driver_event_create(&h->driver, &event);
+	trz_context c = h->driver.context;
+	trz_status status = driver_event_create(&h->driver, c, &event);
 	if (status != TRZ_OK)
 		return status;
-	status = driver_event_record(&h->driver, event, NULL);
+	status = driver_event_record(&h->driver, c, event, NULL);
 	if (status == TRZ_OK)
-		status = driver_event_sync(&h->driver, event);
-	return worse(status, driver_event_destroy(&h->driver, event));
+		status = driver_event_sync(&h->driver, c, event);
+	return worse(status, driver_event_destroy(&h->driver, c, event));
 }
 
-static trz_status sync_queue(trz_heap *h, struct tickets *t)
+/* A context that has gone before the heap has taken its events with it. */
+static trz_status sync_queue(trz_heap *h, struct stream *s)
 {
+	struct event_pool *p = s->events;
+	struct tickets *t = &s->tickets;
 	trz_status worst = TRZ_OK;
-	while (t->count) {
-		worst = worse(worst, driver_event_sync(&h->driver, ticket_oldest(t)->event));
-		heap_return_event(h, ticket_pop(t));
+	while (t->count && !heap_has_lost(p)) {
+		trz_status status = driver_event_sync(&h->driver, p->context, ticket_oldest(t)->event);
+		heap_note_loss(h, p, status);
+		if (heap_has_lost(p))
+			break;
+		worst = worse(worst, status);
+		heap_return_event(h, p, ticket_pop(t));
 	}
 	return worst;
 }
@@ -535,7 +613,7 @@ static trz_status why_uncovered(trz_heap *h, const struct stream *s)
 	trz_capture_status capture = TRZ_CAPTURE_NONE;
 	if (driver_is_dead(&h->driver))
 		return TRZ_ERROR_CONTEXT_DEAD;
-	driver_stream_capture(&h->driver, s->handle, &capture, NULL);
+	driver_stream_capture(&h->driver, s->events->context, s->handle, &capture, NULL);
 	return capture == TRZ_CAPTURE_NONE ? TRZ_ERROR_DRIVER : TRZ_ERROR_CAPTURE;
 }
 
@@ -543,12 +621,12 @@ static trz_status why_uncovered(trz_heap *h, const struct stream *s)
 static trz_status wait_for_stream(trz_heap *h, struct stream *s)
 {
 	struct tickets *t = &s->tickets;
-	trz_status status = sync_queue(h, t);
+	trz_status status = sync_queue(h, s);
 	if (status == TRZ_OK && (t->recorded == t->newest || s->thread_bound))
 		return TRZ_OK;
 	ticket_take(t);
 	heap_poll(h);
-	status = sync_queue(h, t);
+	status = sync_queue(h, s);
 	return status == TRZ_OK && t->recorded < t->newest && !s->thread_bound ? why_uncovered(h, s) : status;
 }
 
@@ -557,7 +635,7 @@ static trz_status wait_for_given(trz_heap *h)
 {
 	trz_status worst = TRZ_OK;
 	for (const struct pending *p = h->given; p; p = p->next)
-		worst = worse(worst, driver_event_sync(&h->driver, p->event));
+		worst = worse(worst, driver_event_sync(&h->driver, h->driver.context, p->event));
 	return worst;
 }
 
@@ -568,16 +646,52 @@ static trz_status wait_for_pools(trz_heap *h)
 	for (struct pool *p = h->pools; p; p = p->next) {
 		if (!p->event)
 			continue;
-		worst = worse(worst, driver_event_sync(&h->driver, p->event));
-		heap_return_event(h, p->event);
+		worst = worse(worst, driver_event_sync(&h->driver, h->driver.context, p->event));
+		heap_return_event(h, &h->events, p->event);
 		p->event = NULL;
 	}
 	return worst;
 }
 
+/* Whether a capture may be under way. Handles may be dead: no stream is asked but the legacy one. A capture that was
+ * announced has ended by the time that its diversion has. */
+static bool may_be_captured(trz_heap *h)
+{
+	bool captured = atomic_load(&h->capturing) || heap_is_captured(h, NULL);
+	for (unsigned i = 0; i < h->streams.count && !captured; i++) {
+		const struct stream *s = h->streams.list[i];
+		captured = atomic_load_explicit(&s->capture, memory_order_relaxed) && !s->begun.number;
+	}
+	return captured;
+}
+
+static void wait_for_whole(trz_heap *h, struct event_pool *p)
+{
+	if (!p->whole)
+		return;
+	trz_status status = heap_note_loss(h, p, driver_event_sync(&h->driver, p->context, p->whole));
+	if (heap_has_lost(p))
+		p->whole = NULL;
+	else if (status == TRZ_OK)
+		heap_end_cover(h, p);
+}
+
+/* Waits for all that streams have been given, by events of whole contexts, so that no event need be recorded on any
+ * stream: a program that ends may have destroyed some without a word. What is left is awaited one by one. */
+static void wait_for_contexts(trz_heap *h)
+{
+	bool captured = may_be_captured(h);
+	for (struct event_pool *p = &h->events; p; p = p->next) {
+		wait_for_whole(h, p);  /* of an earlier poll */
+		if (!captured && heap_cover_context(h, p, true) == TRZ_OK)
+			wait_for_whole(h, p);
+	}
+}
+
 /* Waits for the work behind every free. A context that has died has no work left. */
 static trz_status wait_for_streams(trz_heap *h)
 {
+	wait_for_contexts(h);
 	trz_status worst = worse(wait_for_thread_streams(h), wait_for_given(h));
 	heap_poll(h);
 	worst = worse(worst, wait_for_pools(h));
@@ -621,6 +735,17 @@ static trz_status unreserve_windows(trz_heap *h, enum kind kind)
 	return worst;
 }
 
+static trz_status destroy_events(trz_heap *h, struct event_pool *p)
+{
+	trz_status worst = TRZ_OK;
+	for (trz_event event = p->whole ? p->whole : event_pool_take(p); event; event = event_pool_take(p)) {
+		trz_status status = driver_event_destroy(&h->driver, p->context, event);
+		heap_note_loss(h, p, status);
+		worst = worse(worst, heap_has_lost(p) ? TRZ_OK : status);
+	}
+	return worst;
+}
+
 trz_status reclaim_everything(trz_heap *h)
 {
 	trz_status worst = wait_for_streams(h);
@@ -637,7 +762,9 @@ trz_status reclaim_everything(trz_heap *h)
 	reclaim_retry_zombies(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		worst = worse(worst, unreserve_windows(h, kind));
-	for (trz_event event; (event = event_pool_take(&h->events));)
-		worst = worse(worst, driver_event_destroy(&h->driver, event));
+	worst = worse(worst, destroy_events(h, &h->undestroyed));
+	for (struct event_pool *p = &h->events; p; p = p->next)
+		if (!heap_has_lost(p))
+			worst = worse(worst, destroy_events(h, p));
 	return worst;
 }

@@ -88,6 +88,7 @@ static void open_slab_locked(trz_heap *h, const struct request *r, struct block 
 	b->state = BLOCK_SLAB;
 	b->slab = s;
 	slab_init(s, b, r->size_class);
+	r->lane->slabs++;
 	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
 	counter_add(&h->counters.slab_bytes, b->size);
 	bin_push(&r->lane->bins[r->size_class], s);
@@ -242,7 +243,8 @@ static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *
 	heap_lock(h);
 	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
 	heap_unlock(h);
-	if (!*out && !r->alone && !grow_is_cheap(h, bytes) && borrow(h, r->lane, kind, bytes)) {
+	bool borrows = !r->alone && (r->lane->captured || !grow_is_cheap(h, bytes));
+	if (!*out && borrows && borrow(h, r->lane, kind, bytes)) {
 		heap_lock(h);
 		*out = fast_locked(h, r);
 		heap_unlock(h);
@@ -262,11 +264,12 @@ static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *
 
 static NOINLINE trz_status slow_locked(trz_heap *h, const struct request *r, trz_addr *out)
 {
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h))
+		return TRZ_ERROR_NOT_PERMITTED;
 	trz_status status = slow(h, r, out);
 	if (status == TRZ_OK)
 		upkeep_return_free(h);
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	CHECK_SLOW_PATH(h);
 	return status;
 }
@@ -358,7 +361,7 @@ static struct use *take_use_tickets_locked(trz_heap *h, struct use *uses, const 
 		struct use *u = *link;
 		if (u->stream == on) {
 			*link = u->next;
-			node_pool_give(&h->uses, u);
+			heap_drop_use_locked(h, u);
 			continue;
 		}
 		u->sequence = ticket_take(&u->stream->tickets);
@@ -384,7 +387,7 @@ static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struc
 		p->uses = uses->next;
 		on = uses->stream;
 		sequence = uses->sequence;
-		node_pool_give(&h->uses, uses);
+		heap_drop_use_locked(h, uses);
 	}
 	heap_push_pending_locked(on, p, sequence);
 }
@@ -473,8 +476,8 @@ static trz_event record_exact(trz_heap *h, const struct stream *s)
 static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t sequence, trz_event event)
 {
 	stream_end_record(s);
-	if (!event)
-		return NULL;
+	if (!event || stream_is_gone(s))
+		return event;
 	event = ticket_note(&s->tickets, sequence, event, true);
 	if (s->tickets.count > TICKET_QUEUE_HIGH)
 		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
@@ -486,10 +489,11 @@ static void cover(trz_heap *h, struct stream *s, uint64_t sequence)
 {
 	trz_event event = record_exact(h, s);
 	heap_lock(h);
+	struct event_pool *p = s->events;
 	event = note_exact_locked(h, s, sequence, event);
 	heap_unlock(h);
 	if (event)
-		heap_return_event(h, event);
+		heap_return_event(h, p, event);
 }
 
 /* The same for one that has not; the ticket of a stream that has been retired is covered. */
@@ -508,12 +512,13 @@ static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uin
 {
 	trz_event event = record_exact(h, on);
 	heap_lock(h);
+	struct event_pool *p = on->events;
 	event = note_exact_locked(h, on, sequence, event);
 	level_sub(&h->counters.idle_bytes, b->size);
 	heap_free_block_locked(h, b, sequence);
 	heap_unlock(h);
 	if (event)
-		heap_return_event(h, event);
+		heap_return_event(h, p, event);
 }
 
 static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
@@ -627,7 +632,7 @@ static void drop_uses_locked(trz_heap *h, struct use *uses)
 {
 	while (uses) {
 		struct use *next = uses->next;
-		node_pool_give(&h->uses, uses);
+		heap_drop_use_locked(h, uses);
 		uses = next;
 	}
 }
@@ -692,6 +697,7 @@ static bool add_use_locked(trz_heap *h, struct use **list, struct stream *s, uns
 	struct use *u = node_pool_take(&h->uses);
 	*u = (struct use){.next = *list, .stream = s, .slot = slot};
 	*list = u;
+	s->uses++;
 	return true;
 }
 
@@ -743,12 +749,17 @@ static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_
 	return true;
 }
 
+bool serve_query_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	return pagemap_is_slab(entry) ? query_slab_locked(pagemap_slab(entry), address, info)
+	                              : query_block_locked(h, address, info);
+}
+
 bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info)
 {
 	heap_lock(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	bool known = pagemap_is_slab(entry) ? query_slab_locked(pagemap_slab(entry), address, info)
-	                                    : query_block_locked(h, address, info);
+	bool known = serve_query_locked(h, address, info);
 	heap_unlock(h);
 	if (known)
 		info->device = h->driver.device;

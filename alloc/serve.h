@@ -43,4 +43,7 @@ bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s);
 /* What holds an address, live blocks and held slots only; false: nothing does. */
 bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
 
+/* The same, but for the device. */
+bool serve_query_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info);
+
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exports pin blocks: as long as one is counted the memory stays where it is and is given to nobody, freed or not.
+ * Exports of memory apart pin blocks: as long as one is counted the memory stays where it is and is given to nobody,
+ * freed or not. Exports of packed memory pin tiles: they stay where they are, and what is free of them serves whoever
+ * it serves there.
  */
 #include "share.h"
 
@@ -39,31 +41,56 @@ static trz_status unknown(const trz_heap *h, trz_addr address)
 	                (void *)address, h->driver.device);
 }
 
+static trz_status in_none(const trz_heap *h, trz_addr address)
+{
+	return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d",
+	                (void *)address, h->driver.device);
+}
+
 static trz_status not_meant(trz_addr address, const struct kind_of_export *kind)
 {
 	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
-	                "%p was not allocated to be exported as %s: trz_alloc_with has a flag for that", (void *)address,
-	                kind->name);
+	                "%p was not allocated to be exported as %s: trz_alloc_with has a flag for that, and "
+	                "trz_export_tile exports it with what it is packed with", (void *)address, kind->name);
 }
 
-static trz_status pin_locked(trz_heap *h, struct block *b, const struct kind_of_export *kind)
+/* Where what is exported at an address is listed. */
+static struct tile **list_of(trz_heap *h, trz_addr address)
 {
-	if (b->window->foreign || !(b->window->apart & kind->apart))
-		return not_meant(b->address, kind);
-	if (b->exports == UINT16_MAX)
+	return &h->exported[(address >> GRANULE_SHIFT) % EXPORTED_LISTS];
+}
+
+/* Pins the tile that is owned at `p`; where it has a block to itself that is `b`, else NULL. */
+static trz_status pin_locked(trz_heap *h, const struct place *p, struct block *b)
+{
+	struct tile *tile = p->tile, **list = list_of(h, p->address);
+	if (b && b->exports == UINT16_MAX)
 		return trz_fail(TRZ_ERROR_LIMIT, "%p has %d exports that have not been ended", (void *)b->address, UINT16_MAX);
-	if (b->exports++ == 0)
-		level_add(&h->counters.exported_bytes, b->size);
+	if (b ? b->exports++ : tile->exports++)
+		return TRZ_OK;
+	tile->exported_at = p->address;
+	tile->exported_block = b;
+	tile->exported_next = *list;
+	*list = tile;
+	level_add(&h->counters.exported_bytes, tile->size);
 	return TRZ_OK;
 }
 
-static void unpin_locked(trz_heap *h, struct block *b)
+/* An export of what is exported at an address ends; false: nothing is. */
+static bool unpin_locked(trz_heap *h, trz_addr address)
 {
-	if (--b->exports)
-		return;
-	level_sub(&h->counters.exported_bytes, b->size);
-	if (b->state == BLOCK_ENDED)
+	struct tile **link = list_of(h, address);
+	while (*link && (*link)->exported_at != address)
+		link = &(*link)->exported_next;
+	struct tile *tile = *link;
+	struct block *b = tile ? tile->exported_block : NULL;
+	if (!tile || (b ? --b->exports : --tile->exports))
+		return tile != NULL;
+	*link = tile->exported_next;
+	level_sub(&h->counters.exported_bytes, tile->size);
+	if (b && b->state == BLOCK_ENDED)
 		heap_end_block_locked(h, b, b->ended_sequence);
+	return true;
 }
 
 trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shareable)
@@ -71,22 +98,24 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 	const struct kind_of_export *kind = find_kind(flag);
 	if (!kind)
 		return TRZ_ERROR_INVALID_ARGUMENT;
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_export");
 	heap_lock(h);
 	struct block *b = serve_block_locked(h, address);
-	trz_status status = b ? pin_locked(h, b, kind) : TRZ_ERROR_UNKNOWN_POINTER;
+	bool meant = b && !b->window->foreign && b->window->apart & kind->apart;
+	const struct place *p = meant ? window_at(b->window, address) : NULL;
+	trz_status status = meant ? pin_locked(h, p, b) : b ? not_meant(address, kind) : TRZ_ERROR_UNKNOWN_POINTER;
 	heap_unlock(h);
 	if (status == TRZ_OK) {
-		const struct tile *tile = window_at(b->window, address)->tile;
-		status = driver_export_handle(&h->driver, tile->handle, kind->driver, shareable);
+		status = driver_export_handle(&h->driver, p->tile->handle, kind->driver, shareable);
 		if (status != TRZ_OK) {
 			heap_lock(h);
-			unpin_locked(h, b);
+			unpin_locked(h, address);
 			heap_unlock(h);
 			trz_fail(status, "%p is not exported as %s: %s", (void *)address, kind->name, trz_driver_last_error());
 		}
 	}
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	trz_pointer_info info;
 	if (b)
 		return status;
@@ -94,35 +123,117 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 	return is_slot ? not_meant(address, kind) : unknown(h, address);
 }
 
-/* The exported block at an address, live or freed. The list of a window of memory apart changes under the growth lock
- * only, so that the walk needs no other. */
-static struct block *find_exported(const trz_heap *h, trz_addr address)
+/* ---- exports of tiles ---- */
+
+/* The window that an address lies in; NULL: none. */
+static const struct window *window_of(const trz_heap *h, trz_addr address)
 {
-	for (const struct window *w = h->windows[LARGE]; w; w = w->next)
-		for (struct block *b = w->apart & (APART_FD | APART_FABRIC) && address >= w->base && address < w->top
-		                           ? w->blocks.first : NULL; b; b = b->next)
-			if (b->address == address)
-				return b;
+	const struct window *const lists[] = {h->windows[SMALL], h->windows[LARGE], h->imports};
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+		for (const struct window *w = lists[i]; w; w = w->next)
+			if (address >= w->base && address < w->top)
+				return w;
 	return NULL;
 }
 
+/* The block of a tile of its own. The list of a window of memory apart changes under the growth lock only, so that the
+ * walk needs no other. */
+static struct block *block_apart(const struct window *w, const struct place *p)
+{
+	struct block *b = w->blocks.first;
+	while (b && b->address != p->address)
+		b = b->next;
+	return b;
+}
+
+/* Where the tile that is in use at an address is owned; NULL: none is. */
+static const struct place *owned_at(const struct window *w, trz_addr address)
+{
+	const struct place *p = w && !w->classic ? window_at(w, address) : NULL;
+	return p && !p->tile->zombie && tile_is_owned_at(p) ? p : NULL;
+}
+
+/* Why memory that is packed with others cannot be exported. */
+static trz_status tile_is_not_meant(const trz_heap *h, trz_addr address, const struct kind_of_export *kind)
+{
+	if (kind->driver == TRZ_EXPORT_FD && h->driver.info.export_fd && h->config.exportable)
+		return not_meant(address, kind);
+	if (kind->driver == TRZ_EXPORT_FD && h->driver.info.export_fd)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+		                "%p was not allocated to be exported: the option exportable is off", (void *)address);
+	return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "memory that is packed with other memory of device %d cannot be exported "
+	                "as %s", h->driver.device, kind->name);
+}
+
+/* Pins the tile that is owned at `p` and holds the address. */
+static trz_status pin_at_locked(trz_heap *h, const struct window *w, const struct place *p, trz_addr address,
+                                const struct kind_of_export *kind)
+{
+	struct block *b = w->apart ? block_apart(w, p) : NULL;
+	trz_pointer_info info;
+	if (!(b ? b->exports : p->tile->exports) && !serve_query_locked(h, address, &info))
+		return in_none(h, address);
+	if (!(p->tile->export_kinds & kind->driver))
+		return tile_is_not_meant(h, address, kind);
+	return pin_locked(h, p, b);
+}
+
+static trz_status export_tile(trz_heap *h, const struct window *w, trz_addr address, const struct kind_of_export *kind,
+                              void *shareable, trz_exported_tile *out)
+{
+	const struct place *p = owned_at(w, address);
+	if (w && w->classic)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%p lies in a plain driver allocation: cuIpcGetMemHandle exports that",
+		                (void *)address);
+	if (w && w->foreign)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%p is memory of another process, which alone can export it",
+		                (void *)address);
+	if (!p)
+		return in_none(h, address);
+	heap_lock(h);
+	trz_status status = pin_at_locked(h, w, p, address, kind);
+	heap_unlock(h);
+	if (status != TRZ_OK)
+		return status;
+	if (shareable)
+		status = driver_export_handle(&h->driver, p->tile->handle, kind->driver, shareable);
+	if (status != TRZ_OK) {
+		heap_lock(h);
+		unpin_locked(h, p->address);
+		heap_unlock(h);
+		return trz_fail(status, "the tile at %p is not exported as %s: %s", (void *)p->address, kind->name,
+		                trz_driver_last_error());
+	}
+	*out = (trz_exported_tile){.base = (void *)p->address, .size = place_size(p)};
+	return TRZ_OK;
+}
+
+trz_status share_export_tile(trz_heap *h, trz_addr address, unsigned flag, void *shareable, trz_exported_tile *out)
+{
+	const struct kind_of_export *kind = find_kind(flag);
+	if (!kind)
+		return TRZ_ERROR_INVALID_ARGUMENT;
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_export_tile");
+	trz_status status = export_tile(h, window_of(h, address), address, kind, shareable, out);
+	heap_unlock_growth(h);
+	return status;
+}
+
+/* Its holder frees the memory next, perhaps in a host function of a stream: this waits for no call of the driver. The
+ * address is enough: what is pinned stays there. */
 trz_status share_export_end(trz_heap *h, trz_addr address)
 {
-	pthread_mutex_lock(&h->growth_lock);
-	struct block *b = find_exported(h, address);
 	heap_lock(h);
-	bool exported = b && b->exports;
-	if (exported)
-		unpin_locked(h, b);
+	bool ended = unpin_locked(h, address);
 	heap_unlock(h);
-	pthread_mutex_unlock(&h->growth_lock);
-	return exported ? TRZ_OK
-	                : trz_fail(TRZ_ERROR_NOT_FOUND, "%p has no export that could be ended", (void *)address);
+	return ended ? TRZ_OK
+	             : trz_fail(TRZ_ERROR_NOT_FOUND, "%p has no export that could be ended", (void *)address);
 }
 
 /* ---- imports ---- */
 
-trz_status share_import(trz_heap *h, unsigned flag, const void *shareable, uint64_t size, struct stream *s,
+trz_status share_import(trz_heap *h, unsigned flag, struct import_source from, uint64_t size, struct stream *s,
                         trz_addr *out)
 {
 	const struct kind_of_export *kind = find_kind(flag);
@@ -135,14 +246,15 @@ trz_status share_import(trz_heap *h, unsigned flag, const void *shareable, uint6
 	if (size == 0 || size % h->driver.granule || size >= SIZE_LIMIT)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
 		                "import of %" PRIu64 " bytes: it must be the size that trz_query tells on the exporting side, "
-		                "a multiple of %" PRIu64,
+		                "or that of whole tiles there, a multiple of %" PRIu64,
 		                size, h->driver.granule);
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_import");
 	heap_poll(h);
 	import_sweep(h);
 	reclaim_windows(h);
-	trz_status status = import_open(h, kind->driver, shareable, size, s, out);
-	heap_unlock_growth(h, mode);
+	trz_status status = import_open(h, kind->driver, from, size, s, out);
+	heap_unlock_growth(h);
 	return status;
 }
 
@@ -212,12 +324,13 @@ trz_status share_enable_peer(trz_heap *h, int device, bool on)
 	trz_status status = device == d->device ? TRZ_OK : driver_check_peer(d, device);
 	if (status != TRZ_OK || device == d->device)
 		return status;
-	trz_capture_mode mode = heap_lock_growth(h);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_enable_peer");
 	int at = find_peer(d, device);
 	if (on && at == d->access_count)
 		status = add_peer(h, device);
 	else if (!on && at < d->access_count)
 		d->access[at] = d->access[--d->access_count];
-	heap_unlock_growth(h, mode);
+	heap_unlock_growth(h);
 	return status;
 }

@@ -23,6 +23,19 @@ struct stream *stream_find(const struct streams *all, uint64_t id)
 	return s;
 }
 
+struct stream *stream_find_handle(const struct streams *all, trz_stream handle)
+{
+	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
+	struct stream *newest = NULL;
+	for (unsigned i = 0; i < count; i++) {
+		struct stream *s = atomic_load_explicit(&all->list[i], memory_order_relaxed);
+		bool known = s->handle == handle && !s->thread_bound && !s->tickets.closed;
+		if (known && (!newest || s->id > newest->id))
+			newest = s;
+	}
+	return newest;
+}
+
 static void link_hash(struct streams *all, struct stream *s)
 {
 	struct stream **bucket = &all->hash[hash_of(s->id)];
@@ -30,7 +43,19 @@ static void link_hash(struct streams *all, struct stream *s)
 	*bucket = s;
 }
 
-struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
+void stream_bury(struct streams *all, trz_stream handle)
+{
+	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
+	for (unsigned i = 0; i < count; i++) {
+		struct stream *s = atomic_load_explicit(&all->list[i], memory_order_relaxed);
+		if (s->handle != handle || s->thread_bound || atomic_load_explicit(&s->retired, memory_order_relaxed))
+			continue;
+		ticket_take(&s->tickets);
+		atomic_store_explicit(&s->retired, true, memory_order_release);
+	}
+}
+
+struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events)
 {
 	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
 	if (count == STREAMS_MAX)
@@ -40,6 +65,7 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle)
 		return NULL;
 	s->id = id;
 	s->handle = handle;
+	s->events = events;
 	s->thread_bound = handle == STREAM_PER_THREAD;
 	s->pending_last = &s->pending_first;
 	lane_add(&all->lanes, &s->lane, s, NULL, &all->counters->cached_bytes);
@@ -61,19 +87,35 @@ static void unlink_hash(struct streams *all, const struct stream *s)
 static bool is_over(const struct stream *s)
 {
 	return atomic_load_explicit(&s->retired, memory_order_relaxed) && s->tickets.passed == s->tickets.newest &&
-	       !s->recorders && !s->pending_first;
+	       !s->tickets.count && !s->recorders && !s->pending_first;
 }
 
-struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle)
+bool stream_is_idle(const struct stream *s)
+{
+	const struct tickets *t = &s->tickets;
+	bool named = s->entered != atomic_load_explicit(&s->left, memory_order_acquire) || s->uses;
+	if (named || t->passed < t->newest || t->count || t->waiters || s->recorders || s->pending_first)
+		return false;
+	for (const struct lane *l = s->apart; l; l = l->pool_next)
+		if (l->held)
+			return false;
+	return !s->lane.held && !s->lane.slabs;
+}
+
+struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events,
+                              bool growing)
 {
 	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
 	for (unsigned i = 0; i < count; i++) {
 		struct stream *s = atomic_load_explicit(&all->list[i], memory_order_relaxed);
-		if (!is_over(s) || s->thread_bound != (handle == STREAM_PER_THREAD))
+		if (!is_over(s) || (!growing && s->thread_bound != (handle == STREAM_PER_THREAD)))
 			continue;
 		unlink_hash(all, s);
 		s->id = id;
 		s->handle = handle;
+		s->events = events;
+		if (growing)
+			s->thread_bound = handle == STREAM_PER_THREAD;
 		s->tickets.closed = false;
 		link_hash(all, s);
 		atomic_store_explicit(&s->retired, false, memory_order_release);
@@ -84,7 +126,9 @@ struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handl
 
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
 {
-	if (!to->stream->late || atomic_load_explicit(&lender->stream->retired, memory_order_relaxed))
+	bool keeps = lender->stream != to->stream && to->stream->late &&
+	             !atomic_load_explicit(&lender->stream->retired, memory_order_relaxed);
+	if (!keeps)
 		return UINT64_MAX;
 	uint64_t has = lender->held + lender->fit[LARGE].bytes;
 	return has > lender->held_peak ? has - lender->held_peak : 0;

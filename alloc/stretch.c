@@ -11,6 +11,13 @@
 #include "notice.h"
 #include "serve.h"
 
+/* What of the free memory behind an allocation may become part of it. */
+enum taking {
+	TAKE_NOTHING,                /* nobody knows whether the stream is being captured: it is another thread's own */
+	TAKE_OWN,                    /* the stream's is ordered */
+	TAKE_FOR_CAPTURE             /* the stream is being captured */
+};
+
 static void note_locked(trz_heap *h, const struct lane *l, trz_addr address, uint64_t size, uint64_t grown)
 {
 	ACCOUNT_NOTE(h, HISTORY_FREE, l, address, size);
@@ -18,7 +25,14 @@ static void note_locked(trz_heap *h, const struct lane *l, trz_addr address, uin
 	counter_add(&h->counters.path_grow, 1);
 }
 
-static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr address, uint64_t size)
+/* Whether work that is being captured may use more of the lane's memory. */
+static bool is_refused(const struct lane *l, enum taking taking)
+{
+	return taking == TAKE_FOR_CAPTURE && !l->pool;
+}
+
+static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr address, uint64_t size,
+                                      enum taking taking)
 {
 	uint64_t occupied = slab_class(s)->slot_size;
 	unsigned slot = size_class_slot(slab_class(s), address - s->base);
@@ -27,6 +41,8 @@ static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr addr
 	uint64_t requested = occupied - s->slack[slot];
 	if (size <= requested)
 		return TRZ_OK;
+	if (is_refused(s->home, taking))
+		return TRZ_ERROR_CAPTURE;
 	if (size > occupied)
 		return TRZ_ERROR_NO_ROOM;
 	s->slack[slot] = (uint16_t)(occupied - size);
@@ -56,9 +72,15 @@ static uint64_t missing(const struct block *b, uint64_t size)
 	return occupied > b->size ? occupied - b->size : 0;
 }
 
-static struct block *free_behind(const struct block *b)
+/* The free block behind that is the same lane's, if it may be taken: by a capture what that might be given, else what
+ * has passed. */
+static struct block *free_behind_locked(const struct block *b, enum taking taking)
 {
-	return b->next && b->next->state == BLOCK_FREE && b->next->home == b->home ? b->next : NULL;
+	struct block *n = b->next;
+	if (taking == TAKE_NOTHING || !n || n->state != BLOCK_FREE || n->home != b->home)
+		return NULL;
+	bool ordered = taking == TAKE_OWN || heap_serves_captures_locked(n->home);
+	return ordered || ticket_passed(&n->home->stream->tickets, n->sequence) ? n : NULL;
 }
 
 /* Large memory has windows of its own. */
@@ -75,12 +97,14 @@ static bool stands_alone(const trz_heap *h, const struct block *b)
 }
 
 /* What needs no growth lock. NO_ROOM: perhaps with it. */
-static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t size)
+static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t size, enum taking taking)
 {
 	uint64_t need = missing(b, size);
-	struct block *behind = free_behind(b);
+	struct block *behind = free_behind_locked(b, taking);
 	if (size <= b->requested)
 		return TRZ_OK;
+	if (is_refused(b->home, taking))
+		return TRZ_ERROR_CAPTURE;
 	if (b->window->foreign || (need && (stands_alone(h, b) || is_too_large(h, b, size))))
 		return TRZ_ERROR_NO_ROOM;
 	if (!need)
@@ -95,13 +119,52 @@ static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t si
 	return settle_locked(h, b, size, need);
 }
 
-static trz_status stretch_locked(trz_heap *h, trz_addr address, uint64_t size)
+static trz_status stretch_locked(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	if (pagemap_is_slab(entry))
-		return stretch_slot_locked(h, pagemap_slab(entry), address, size);
+		return stretch_slot_locked(h, pagemap_slab(entry), address, size, taking);
 	struct block *b = serve_block_locked(h, address);
-	return b ? stretch_block_locked(h, b, size) : TRZ_ERROR_UNKNOWN_POINTER;
+	return b ? stretch_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
+}
+
+/* ---- whose order ---- */
+
+/* The stream of an allocation, which is then told of a user of its handle. NULL: it is no allocation, or the stream has
+ * been retired, so that nothing captures it. */
+static struct stream *begin_asking(trz_heap *h, trz_addr address)
+{
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	const struct block *b = pagemap_is_slab(entry) ? NULL : serve_block_locked(h, address);
+	const struct lane *l = pagemap_is_slab(entry) ? pagemap_slab(entry)->home : b ? b->home : NULL;
+	struct stream *s = l && stream_begin_record(l->stream) ? l->stream : NULL;
+	heap_unlock(h);
+	return s;
+}
+
+/* Asked before anything is taken: the work that uses what is added may become part of a graph. */
+static trz_status ask_taking(trz_heap *h, trz_addr address, enum taking *taking)
+{
+	struct stream *s = begin_asking(h, address);
+	struct capture capture = {.status = TRZ_CAPTURE_NONE};
+	trz_status status = TRZ_OK;
+	*taking = TAKE_OWN;
+	if (!s)
+		return TRZ_OK;
+	bool known = heap_is_threads_own(h, s);
+	if (known && s->handle && !heap_has_lost(s->events))
+		status = driver_stream_capture(&h->driver, s->events->context, s->handle, &capture.status, &capture.id);
+	heap_lock(h);
+	stream_end_record(s);
+	heap_unlock(h);
+	if (!known)
+		*taking = TAKE_NOTHING;
+	else if (capture.status != TRZ_CAPTURE_NONE)
+		*taking = TAKE_FOR_CAPTURE;
+	if (known && status == TRZ_OK)
+		heap_see_capture(h, s, &capture);
+	return status;
 }
 
 /* ---- with the growth lock ---- */
@@ -123,9 +186,9 @@ static void adopt_locked(trz_heap *h, struct block *b)
 
 /* Takes the free tail behind a block away from its index. false: something else lies between it and the end of what
  * is laid. */
-static bool take_tail_locked(trz_heap *h, struct block *b, struct block **tail)
+static bool take_tail_locked(trz_heap *h, struct block *b, enum taking taking, struct block **tail)
 {
-	*tail = free_behind(b);
+	*tail = free_behind_locked(b, taking);
 	if ((*tail ? *tail : b)->next)
 		return false;
 	if (*tail) {
@@ -136,37 +199,21 @@ static bool take_tail_locked(trz_heap *h, struct block *b, struct block **tail)
 	return true;
 }
 
-/* Whether work may be enqueued in the order of the lane's stream: it is alive, reached from this thread, and not being
- * captured, unless the memory is a pool's. */
-static trz_status may_grow(trz_heap *h, const struct lane *l)
-{
-	struct stream *s = l->stream;
-	trz_capture_status capture = TRZ_CAPTURE_NONE;
-	if (!heap_reaches_stream(h, s))
-		return TRZ_ERROR_NO_ROOM;
-	if (s->handle == NULL)
-		return TRZ_OK;
-	trz_status status = driver_stream_capture(&h->driver, s->handle, &capture, NULL);
-	if (status != TRZ_OK)
-		return status;
-	atomic_store_explicit(&s->captured, capture != TRZ_CAPTURE_NONE, memory_order_relaxed);
-	return capture == TRZ_CAPTURE_NONE || l->pool ? TRZ_OK : TRZ_ERROR_CAPTURE;
-}
-
 /* Joins what has been laid, busy and counted as idle, to the block before it, if that is there still. */
-static trz_status join_locked(trz_heap *h, trz_addr address, struct block *laid, uint64_t size)
+static trz_status join_locked(trz_heap *h, trz_addr address, struct block *laid, uint64_t size,
+                              enum taking taking)
 {
 	struct block *b = serve_block_locked(h, address);
 	level_sub(&h->counters.idle_bytes, laid->size);
 	heap_free_block_locked(h, laid, laid->sequence);
-	return b ? stretch_block_locked(h, b, size) : TRZ_ERROR_UNKNOWN_POINTER;
+	return b ? stretch_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
 }
 
-static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
+static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
 	struct block *tail = NULL, *laid;
 	heap_lock(h);
-	trz_status status = stretch_locked(h, address, size);  /* others may have freed what lies behind meanwhile */
+	trz_status status = stretch_locked(h, address, size, taking);  /* what lies behind may have been freed meanwhile */
 	if (status != TRZ_ERROR_NO_ROOM) {
 		heap_unlock(h);
 		return status;
@@ -174,7 +221,7 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
 	struct block *b = serve_block_locked(h, address);
 	uint64_t need = b ? missing(b, size) : 0;
 	bool at_end = b && need && !b->window->classic && !stands_alone(h, b) && !b->window->foreign &&
-	              !is_too_large(h, b, size) && take_tail_locked(h, b, &tail);
+	              !is_too_large(h, b, size) && take_tail_locked(h, b, taking, &tail);
 	struct window *w = at_end ? b->window : NULL;
 	struct lane *l = at_end ? b->home : NULL;
 	need -= tail ? min_u64(need, tail->size) : 0;
@@ -186,7 +233,7 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size)
 		return status;
 	notice_mapped(h, laid);
 	heap_lock(h);
-	status = join_locked(h, address, laid, size);
+	status = join_locked(h, address, laid, size, taking);
 	heap_unlock(h);
 	return status;
 }
@@ -209,7 +256,7 @@ static void let_go(trz_heap *h, struct pool *p)
 	heap_unlock(h);
 }
 
-static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size)
+static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
 	heap_poll(h);
 	heap_lock(h);
@@ -218,27 +265,29 @@ static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size)
 	struct pool *p = hold_pool_locked(l);
 	if (l && !stands_alone(h, b))
 		adopt_locked(h, b);
-	trz_status status = stretch_locked(h, address, size);
+	trz_status status = stretch_locked(h, address, size, taking);
 	heap_unlock(h);
-	if (status == TRZ_ERROR_NO_ROOM && l) {
-		status = may_grow(h, l);
-		if (status == TRZ_OK)
-			status = lay_behind(h, address, size);
-	}
+	if (status == TRZ_ERROR_NO_ROOM && l && heap_reaches_stream(h, l->stream))
+		status = lay_behind(h, address, size, taking);
 	let_go(h, p);
 	return status;
 }
 
 trz_status stretch(trz_heap *h, trz_addr address, uint64_t size)
 {
+	enum taking taking;
+	trz_status status = ask_taking(h, address, &taking);
+	if (status != TRZ_OK)
+		return status;
 	heap_lock(h);
-	trz_status status = stretch_locked(h, address, size);
+	status = stretch_locked(h, address, size, taking);
 	heap_unlock(h);
 	if (status != TRZ_ERROR_NO_ROOM)
 		return status;
-	trz_capture_mode mode = heap_lock_growth(h);
-	status = stretch_slow(h, address, size);
-	heap_unlock_growth(h, mode);
+	if (!heap_lock_growth(h))
+		return TRZ_ERROR_NOT_PERMITTED;
+	status = stretch_slow(h, address, size, taking);
+	heap_unlock_growth(h);
 	CHECK_SLOW_PATH(h);
 	return status;
 }

@@ -12,7 +12,7 @@
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)
 {
 	assert(sequence <= t->newest);
-	if (sequence <= t->recorded || (exact && t->count == TICKET_QUEUE))
+	if (sequence <= t->recorded || (t->count == TICKET_QUEUE && (exact || t->waiters)))
 		return event;
 	if (t->count == TICKET_QUEUE) {
 		struct ticket_event *last = &t->queue[(t->head + t->count - 1) % TICKET_QUEUE];
@@ -48,6 +48,18 @@ trz_event ticket_drop(struct tickets *t)
 	if (!t->count)
 		t->recorded = t->passed;
 	return event;
+}
+
+void ticket_pass(struct tickets *t, uint64_t sequence)
+{
+	t->passed = max_u64(t->passed, sequence);
+	t->recorded = max_u64(t->recorded, sequence);
+}
+
+void ticket_forget(struct tickets *t)
+{
+	t->head = t->count = 0;
+	t->passed = t->recorded = t->newest;
 }
 
 trz_event event_pool_take(struct event_pool *p)

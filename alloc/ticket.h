@@ -39,12 +39,15 @@ struct tickets {
 	unsigned waiters;            /* threads that wait for a queued event: none is dropped meanwhile */
 };
 
-/* Events that are in no queue. Guarded by the heap lock. */
+/* The events of one context that are in no queue. Guarded by the heap lock, but for what is constant. */
 struct event_pool {
-	struct meta *meta;
+	struct event_pool *next;     /* of another context; const once it is in the list */
+	struct meta *meta;           /* const */
+	trz_context context;         /* const */
+	trz_event whole;             /* of all its streams, under way; NULL: none. Guarded by the growth lock */
+	atomic_bool lost;            /* the context has gone before the heap, with its events and all work of its streams */
 	trz_event *events;
 	size_t count, capacity;
-	size_t alive;                /* events made and not destroyed, in queues too */
 };
 
 static inline bool ticket_passed(const struct tickets *t, uint64_t sequence)
@@ -59,10 +62,9 @@ static inline uint64_t ticket_take(struct tickets *t)
 }
 
 /* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free. Returns
- * NULL, or an event that is the caller's to give back: this one, where one that covers as much is queued, or where it
- * is exact and the queue is full (a later poll will cover the ticket); the last of a full queue, where a late one has
- * taken its place. Late ones are noted by the holder of the growth lock alone, who may wait for what is queued without
- * the heap lock. */
+ * NULL, or an event that is the caller's to give back: this one, where one that covers as much is queued, or where the
+ * queue is full and it is exact, or somebody waits for what is queued (a later poll will cover the ticket); the last of
+ * a full queue, where a late one has taken its place. Late ones are noted by the holder of the growth lock alone. */
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
 
 /* The oldest queued event; NULL: none. */
@@ -74,6 +76,12 @@ trz_event ticket_pop(struct tickets *t);
 /* Drops the oldest event, which will never tell, from the queue and returns it: what it covered is covered by the next
  * one, or by none. */
 trz_event ticket_drop(struct tickets *t);
+
+/* An event from elsewhere has told that tickets up to this one have passed. What is queued stays. */
+void ticket_pass(struct tickets *t, uint64_t sequence);
+
+/* Drops the whole queue: the context has gone, and nothing is under way on the stream. */
+void ticket_forget(struct tickets *t);
 
 /* An idle event, or NULL. */
 trz_event event_pool_take(struct event_pool *p);

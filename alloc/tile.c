@@ -6,11 +6,13 @@
 
 #include <assert.h>
 
-void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struct counters *counters)
+void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struct counters *counters,
+                unsigned export_kinds)
 {
 	t->driver = driver;
 	t->counters = counters;
 	t->zombies = NULL;
+	t->export_kinds = export_kinds;
 	node_pool_init(&t->nodes, meta, sizeof(struct tile));
 	node_pool_init(&t->place_nodes, meta, sizeof(struct place));
 }

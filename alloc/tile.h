@@ -41,12 +41,18 @@ struct tile {
 	trz_handle handle;           /* 0: none any more (a zombie whose mappings are left) */
 	uint64_t size;
 	struct place *places;        /* the owner's place is first; an empty list: not mapped */
-	struct tile *next;           /* of the zombies */
+	struct tile *next;           /* of the zombies, or of an import's tiles */
 	bool zombie;
 	bool told;                   /* of a classic segment: as of a place */
 	uint16_t pins;               /* > 0: the program is being told of its places; nobody else takes one away */
 	uint8_t kind;                /* enum kind that its bytes are counted under */
 	bool apart;                  /* made for one allocation */
+	uint8_t export_kinds;        /* TRZ_EXPORT_*, a set: how it can be exported */
+	uint32_t exports;            /* > 0, of packed memory: other processes may use it, so it stays where it is; this and
+	                              * the next three are guarded by the heap lock */
+	trz_addr exported_at;        /* exported: its address, */
+	struct block *exported_block;  /* the block that counts the exports of a tile of its own; NULL: the tile does, */
+	struct tile *exported_next;  /* of the heap's lists of what is exported */
 	uint32_t found_at;           /* where it stood in the last list of candidates it was in */
 	uint64_t seen_in;            /* the last run of a flip search that it was counted in */
 };
@@ -56,9 +62,11 @@ struct tiles {
 	struct counters *counters;
 	struct node_pool nodes, place_nodes;
 	struct tile *zombies;
+	unsigned export_kinds;       /* of packed memory */
 };
 
-void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struct counters *counters);
+void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struct counters *counters,
+                unsigned export_kinds);
 
 /* Makes `tiles` new tiles and `places` new places possible without host memory. */
 static inline bool tiles_reserve(struct tiles *t, size_t tiles, size_t places)
@@ -80,9 +88,11 @@ static inline trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned 
 {
 	trz_handle handle;
 	trz_status status = driver_create(t->driver, tile->size, export_kinds, &handle);
-	if (status == TRZ_OK)
-		tile->handle = handle;
-	return status;
+	if (status != TRZ_OK)
+		return status;
+	tile->handle = handle;
+	tile->export_kinds = (uint8_t)export_kinds;
+	return TRZ_OK;
 }
 
 /* Both. Driver: create. */

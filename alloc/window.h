@@ -35,7 +35,7 @@ struct window {
 	bool nvtx_known;
 	uint8_t kind;                /* enum kind */
 	uint8_t apart;               /* APART_*: each block is a tile; 0: packed */
-	struct tile *foreign;        /* its only tile, memory of another process; NULL: the heap's own */
+	struct tile *foreign;        /* its tiles, memory of another process, as a list; NULL: the heap's own */
 };
 
 /* Reserves a window of `size` bytes, or down to `least` where the driver has no more. Driver: reserve. */

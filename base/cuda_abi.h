@@ -25,7 +25,8 @@ typedef unsigned long long cuda_mem;  /* CUmemGenericAllocationHandle */
 	X(CUDA_ERROR_NO_DEVICE, 100) X(CUDA_ERROR_INVALID_DEVICE, 101) X(CUDA_ERROR_INVALID_CONTEXT, 201)   \
 	X(CUDA_ERROR_ECC_UNCORRECTABLE, 214) X(CUDA_ERROR_NVLINK_UNCORRECTABLE, 220)                        \
 	X(CUDA_ERROR_CONTAINED, 226) X(CUDA_ERROR_OPERATING_SYSTEM, 304) X(CUDA_ERROR_INVALID_HANDLE, 400)  \
-	X(CUDA_ERROR_NOT_FOUND, 500) X(CUDA_ERROR_NOT_READY, 600) X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)        \
+	X(CUDA_ERROR_ILLEGAL_STATE, 401) X(CUDA_ERROR_NOT_FOUND, 500) X(CUDA_ERROR_NOT_READY, 600)         \
+	X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                                  \
 	X(CUDA_ERROR_LAUNCH_TIMEOUT, 702) X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709) X(CUDA_ERROR_ASSERT, 710) \
 	X(CUDA_ERROR_HARDWARE_STACK_ERROR, 714) X(CUDA_ERROR_ILLEGAL_INSTRUCTION, 715)                      \
 	X(CUDA_ERROR_MISALIGNED_ADDRESS, 716) X(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717)                      \
@@ -125,8 +126,10 @@ struct cuda_mem_access {
 	X(REQUIRED, cuEventQuery, "", 2000, (void *))                                                       \
 	X(REQUIRED, cuEventSynchronize, "", 2000, (void *))                                                 \
 	X(REQUIRED, cuStreamWaitEvent, "", 3020, (void *, void *, unsigned))                                \
+	X(REQUIRED, cuStreamIsCapturing, "", 10000, (void *, int *))                                        \
 	X(REQUIRED, cuStreamGetCaptureInfo, "", 10010, (void *, int *, uint64_t *))                         \
 	X(REQUIRED, cuThreadExchangeStreamCaptureMode, "", 10010, (int *))                                  \
+	X(REQUIRED, cuStreamGetCtx, "", 9020, (void *, void **))                                            \
 	X(OPTIONAL, cuStreamGetId, "", 12000, (void *, uint64_t *))                                         \
 	X(OPTIONAL, cuCtxRecordEvent, "", 12050, (void *, void *))                                          \
 	X(VMM, cuMemCreate, "", 10020, (cuda_mem *, size_t, const struct cuda_mem_prop *, uint64_t))        \
@@ -139,5 +142,9 @@ struct cuda_mem_access {
 	X(VMM, cuMemGetAllocationGranularity, "", 10020, (size_t *, const struct cuda_mem_prop *, int))     \
 	X(OPTIONAL, cuMemExportToShareableHandle, "", 10020, (void *, cuda_mem, int, uint64_t))             \
 	X(OPTIONAL, cuMemImportFromShareableHandle, "", 10020, (cuda_mem *, void *, int))
+
+/* Functions that are called in two forms: the younger one, under a name of our own. X(own name, need, name, ...). */
+#define CUDA_ABI_YOUNGER(X)                                                                                 \
+	X(stream_contexts, OPTIONAL, cuStreamGetCtx, "_v2", 12050, (void *, void **, void **))
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "terrazzo.h"
 
-enum { ERROR_TEXT_BYTES = 512 };  /* longer texts are cut off */
+enum { ERROR_TEXT_BYTES = 640 };  /* longer texts are cut off */
 
 /* Formats the thread's last error and returns `status`, so that a failure is one statement:
  *     return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for; the largest possible is %zu", ...); */

@@ -7,6 +7,7 @@
 #include <time.h>
 
 enum {
+	REST_SPINS = 64,            /* longer than it takes a waiting processor to see that the lock is free */
 	SPINS_MAX = 200,            /* about the length of the longest section it guards */
 	SLEEP_NS_FIRST = 2000,
 	SLEEP_NS_MAX = 100000
@@ -19,6 +20,26 @@ static inline void cpu_relax(void)
 #elif defined(__aarch64__)
 	__asm__ volatile("yield");
 #endif
+}
+
+#ifdef TRZ_HEAP_CHECKS
+_Thread_local unsigned spinlock_steps;
+atomic_uint spinlock_most;
+
+void spinlock_end_hold(void)
+{
+	if (spinlock_steps > atomic_load_explicit(&spinlock_most, memory_order_relaxed))
+		atomic_store_explicit(&spinlock_most, spinlock_steps, memory_order_relaxed);
+	spinlock_steps = 0;
+}
+#endif
+
+void spinlock_rest(struct spinlock *l)
+{
+	spinlock_give(l);
+	for (int i = 0; i < REST_SPINS; i++)
+		cpu_relax();
+	spinlock_take(l);
 }
 
 void spinlock_wait(struct spinlock *l)

@@ -19,6 +19,24 @@ struct spinlock {
  * processor gets it back and no priority is inverted for longer than a time slice. */
 void spinlock_wait(struct spinlock *l);
 
+/* Gives the lock up for long enough that somebody who waits for it gets it, and takes it again. */
+void spinlock_rest(struct spinlock *l);
+
+/* In builds with TRZ_HEAP_CHECKS the work under one hold is counted, in steps of whatever is walked or changed, so that
+ * tests can bound it. */
+#ifdef TRZ_HEAP_CHECKS
+extern _Thread_local unsigned spinlock_steps;  /* of this thread's present hold */
+extern atomic_uint spinlock_most;              /* the most of any hold since a test has set it to 0 */
+void spinlock_end_hold(void);
+#define SPINLOCK_STEP() ((void)spinlock_steps++)
+#define SPINLOCK_FORGET() ((void)(spinlock_steps = 0))
+#define SPINLOCK_END_HOLD() spinlock_end_hold()
+#else
+#define SPINLOCK_STEP() ((void)0)
+#define SPINLOCK_FORGET() ((void)0)
+#define SPINLOCK_END_HOLD() ((void)0)
+#endif
+
 static inline void spinlock_take(struct spinlock *l)
 {
 	if (__builtin_expect(atomic_exchange_explicit(&l->held, true, memory_order_acquire), 0))
@@ -27,6 +45,7 @@ static inline void spinlock_take(struct spinlock *l)
 
 static inline void spinlock_give(struct spinlock *l)
 {
+	SPINLOCK_END_HOLD();
 	atomic_store_explicit(&l->held, false, memory_order_release);
 }
 

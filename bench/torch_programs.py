@@ -5,12 +5,12 @@
     torch_programs.py --env DIR [--rounds N] [--work now|late] [--json FILE] [NAME...]
 
 DIR is what `terrazzo sim --setup DIR --with transformers` made. The ways take turns, N rounds (1), one process at a
-time, another one first in each round. For each program: allocations and kernels, which must be the same each way; what
-is allocated and reserved at the peak; processor time of the process, with the least and the most of the rounds, and of
-the program in it without imports and the start of CUDA: medians, and the medians of the multiples of native's in the
-same round, since a machine's speed drifts by more than the ways differ. Exit status 1 where a run fails, something is
-not allowed (violations), counts differ, or terrazzo's reserved / allocated is more than 0.01 above that of expandable
-segments.
+time, another one first in each round. For each program: allocations and kernels, which must be the same each way;
+what is allocated and reserved at the peak; processor time of the process, with the least and the most of the rounds,
+and of the program in it without imports and the start of CUDA: medians, and the medians of the multiples of native's
+in the same round, since a machine's speed drifts by more than the ways differ. Exit status 1 where a run fails,
+something is not allowed (violations, misuses), counts differ, or terrazzo's reserved / allocated is more than 0.01
+above that of expandable segments.
 """
 import argparse
 import json
@@ -51,7 +51,7 @@ def run(env, name, way, work):
     backend = report["processes"][0]["pytorch"]["backend"]
     if (backend == "terrazzo") != ours:
         raise Failure(f"{name} {way}: ran under {backend}:\n{done.stdout}")
-    return {**program, "kernels": report["kernels"], "violations": report["violations"]}
+    return {**program, "kernels": report["kernels"], "violations": report["violations"] + report["misuses"]}
 
 
 def ratio(figures):

@@ -49,6 +49,10 @@ int option_choice(struct argp_state *state, const char *option, const char *text
  * thing, or not below 2^63. */
 bool size_parse(const char *text, uint64_t *bytes);
 
+/* "1.50 GiB", "16.00 MiB", "512 bytes". Returns `text`. */
+enum { SIZE_TEXT_BYTES = 32 };
+const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES]);
+
 /* -- progress (progress.c) ---------------------------------------------------------------------------- */
 
 /* A bar on standard error, if that is a terminal and the work takes longer than a second. */
@@ -89,5 +93,14 @@ void report_print(const struct report *report, FILE *to);
 
 /* One JSON object in one line. */
 trz_status report_json(const struct report *report, const struct report_row *row, FILE *to);
+
+/* place.c: the first of some folders, ended by NULL and given as seen from this program, that has the file `probe`;
+ * NULL: none. */
+enum { CLI_PATH_SIZE = 4096 };
+const char *cli_first_of(const char *const *places, const char *probe, char out[CLI_PATH_SIZE]);
+
+/* What TERRAZZO_LIBRARIES is to be for programs that we start: the libraries of the build that this program is of,
+ * since several builds share one Python part. NULL: it has been chosen, or they lie elsewhere. */
+const char *cli_plug_libraries(char out[CLI_PATH_SIZE]);
 
 #endif

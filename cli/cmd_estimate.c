@@ -82,6 +82,8 @@ static void complete(struct estimate_command *c, struct argp_state *state)
 		m->heads = m->hidden >= 128 ? m->hidden / 128 : 1;
 	if (m->kv_heads == 0)
 		m->kv_heads = m->heads;
+	if (m->kv_heads > m->heads)
+		argp_error(state, "--kv-heads is more than --heads, %.0f", m->heads);
 }
 
 static error_t parse_model(int key, char *arg, struct argp_state *state)
@@ -184,6 +186,12 @@ static void print_estimate(const struct estimate_command *c, const struct estima
 {
 	for (int i = 0; i < e->count; i++)
 		printf("%-18s  %9.2f GiB  %s\n", e->terms[i].name, gib(e->terms[i].bytes), e->terms[i].formula);
+	if (c->model.layers == 0)
+		printf("%-18s  %9s      %s: --layers and --hidden are missing\n", "not in it", "",
+		       c->model.inference ? "the cache of keys and values" : "activations");
+	if (c->model.vocabulary == 0)
+		printf("%-18s  %9s      logits%s: --vocabulary is missing\n", "not in it", "",
+		       c->model.inference ? "" : " and loss");
 	printf("%-18s  %9.2f GiB  at %s; not all terms are held at once\n", "peak allocated", gib(e->allocated_bytes),
 	       e->peak_at);
 	printf("%-18s  %9.2f GiB  of %.2f on %s: %s, before fragmentation\n", "device", gib(e->device_bytes),

@@ -4,7 +4,6 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,37 +45,37 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 }
 
 /* The folder of the sitecustomize module that activates terrazzo: of a wheel, an installation, a source tree. */
-static trz_status find_inject(char path[PATH_MAX])
+static trz_status find_inject(char path[CLI_PATH_SIZE])
 {
 	static const char *const places[] = { "../torch/inject", "../share/terrazzo/python/terrazzo/torch/inject",
-	                                      "../../python/terrazzo/torch/inject" };
-	char exe[PATH_MAX], tried[PATH_MAX + 64];
-	ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
-	if (length > 0) {
-		exe[length] = '\0';
-		*strrchr(exe, '/') = '\0';
-	}
-	for (size_t i = 0; length > 0 && i < sizeof places / sizeof *places; i++) {
-		snprintf(tried, sizeof tried, "%s/%s/sitecustomize.py", exe, places[i]);
-		if (access(tried, R_OK) != 0)
-			continue;
-		*strrchr(tried, '/') = '\0';
-		if (realpath(tried, path))
-			return TRZ_OK;
-	}
+	                                      "../../python/terrazzo/torch/inject", NULL };
+	if (cli_first_of(places, "sitecustomize.py", path))
+		return TRZ_OK;
 	return trz_fail(TRZ_ERROR_NOT_FOUND, "the Python part of terrazzo is missing: it does not lie in "
 	                "../share/terrazzo/python, seen from this program; install terrazzo whole");
+}
+
+/* `terrazzo sim --allocator` names one of PyTorch's own. */
+static trz_status check_simulation(void)
+{
+	const char *asked = getenv("TERRAZZO_SIM_ALLOCATOR");
+	if (!asked || !*asked)
+		return TRZ_OK;
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "'terrazzo sim --allocator %s' asks for PyTorch's own allocator, and "
+	                "'terrazzo run' puts terrazzo in its place: leave one of the two out", asked);
 }
 
 static trz_status set_environment(const struct run_command *c, const char *inject)
 {
 	const char *old = getenv("PYTHONPATH");
-	char *path;
+	char *path, libraries[CLI_PATH_SIZE];
 	if (asprintf(&path, "%s%s%s", inject, old && *old ? ":" : "", old ? old : "") < 0)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for PYTHONPATH");
 	/* putenv keeps the strings, and this process is about to become another program. */
-	char *entry, *conf = NULL;
+	char *entry, *named, *conf = NULL;
 	bool ok = asprintf(&entry, "PYTHONPATH=%s", path) >= 0 && putenv(entry) == 0;
+	if (cli_plug_libraries(libraries))
+		ok = ok && asprintf(&named, "TERRAZZO_LIBRARIES=%s", libraries) >= 0 && putenv(named) == 0;
 	static char on[] = "TERRAZZO=1";
 	ok = ok && putenv(on) == 0;
 	if (ok && c->conf)
@@ -96,9 +95,11 @@ int cli_run(int argc, char **argv)
 		       "program runs on PyTorch's own allocator. The exit status is the program's.",
 	};
 	struct run_command c = {0};
-	char inject[PATH_MAX];
+	char inject[CLI_PATH_SIZE];
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-	trz_status status = find_inject(inject);
+	trz_status status = check_simulation();
+	if (status == TRZ_OK)
+		status = find_inject(inject);
 	if (status == TRZ_OK)
 		status = set_environment(&c, inject);
 	if (status != TRZ_OK)

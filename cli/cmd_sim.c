@@ -4,7 +4,6 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -77,6 +76,10 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 		argp_error(state, "--device list takes a command only with --fit");
 	if (c->list && c->params.memory_bytes)
 		argp_error(state, "--memory and --device list do not go together");
+	const char *terrazzo = getenv("TERRAZZO");
+	if (c->params.allocator && terrazzo && strcmp(terrazzo, "1") == 0)
+		argp_error(state, "--allocator asks for PyTorch's own allocator, and TERRAZZO=1 puts terrazzo in its place: "
+		                  "leave one of the two out");
 	if (c->fit && c->sweep)
 		argp_error(state, "--fit and --sweep do not go together");
 }
@@ -279,8 +282,6 @@ int cli_sim(int argc, char **argv)
 		return run_setup(&c);
 	if (c.list && !c.fit)
 		return list_devices();
-	/* What the terminal sends, the command answers. */
-	signal(SIGINT, SIG_IGN);
-	signal(SIGQUIT, SIG_IGN);
+	program_pass_signals_on();
 	return run_command(&c);
 }

@@ -42,6 +42,9 @@ enum program_outcome {
  * started. Errors: IO, BAD_INPUT (no look-alikes, no such environment). */
 trz_status program_run(const struct program_params *params, json_t **result);
 
+/* From here on a signal to this process ends the commands that it runs, and their report is made. */
+void program_pass_signals_on(void);
+
 enum program_outcome program_outcome(const json_t *result);
 int program_exit_status(const json_t *result);
 
@@ -62,7 +65,8 @@ const char *program_libraries(void);
 const char *program_python(void);
 
 /* The smallest memory, in steps of 64 MiB, or with `list` the first profile, with which the command completes
- * (program_fit.c). Adds "fit" to *result, which is that of the first run. */
+ * (program_fit.c). Adds "fit" to *result, which is that of a run with what was found, of the first run where none is
+ * enough. */
 trz_status program_fit(const struct program_params *params, bool list, json_t **result, FILE *to);
 
 /* "batch=1,2,4": the command with {batch} replaced, each value in a run of its own, `jobs` at a time

@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,6 +27,12 @@ uint64_t program_number(const json_t *result, const char *key)
 static void set_number(json_t *object, const char *key, uint64_t value)
 {
 	json_object_set_new(object, key, json_integer((json_int_t)value));
+}
+
+static void copy(json_t *to, const json_t *from, const char *key)
+{
+	if (json_object_get(from, key))
+		json_object_set(to, key, json_object_get(from, key));
 }
 
 /* ---- files ------------------------------------------------------------------------------------------------ */
@@ -66,6 +73,55 @@ static trz_status read_file(const char *folder, const char *name, json_t *proces
 	return TRZ_OK;
 }
 
+/* Sets what a path such as "devices/0/peak_bytes" names. The forms of a function count together. */
+static void set_figure(json_t *process, const char *path, uint64_t value)
+{
+	char part[96];
+	json_t *in = process;
+	bool is_call = strncmp(path, "calls/", 6) == 0;
+	if (is_call && !value)
+		return;
+	for (const char *slash; (slash = strchr(path, '/')); path = slash + 1) {
+		snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
+		in = json_is_array(in) ? json_array_get(in, strtoul(part, NULL, 10)) : json_object_get(in, part);
+	}
+	set_number(in, path, value + (is_call ? number(in, path) : 0));
+}
+
+/* The figures, which a process keeps in a file as they grow: it may have ended without a word. */
+static void read_figures(const char *folder, json_t *process)
+{
+	char path[4096];
+	size_t i;
+	json_t *place;
+	uint64_t value;
+	snprintf(path, sizeof path, "%s/%" JSON_INTEGER_FORMAT ".live", folder,
+	         json_integer_value(json_object_get(process, "pid")));
+	FILE *f = fopen(path, "re");
+	if (f && json_object_get(process, "live"))
+		json_object_set_new(process, "calls", json_object());
+	json_array_foreach(json_object_get(process, "live"), i, place)
+		if (f && fseek(f, (long)json_integer_value(json_array_get(place, 1)), SEEK_SET) == 0 &&
+		    fread(&value, sizeof value, 1, f) == 1)
+			set_figure(process, json_string_value(json_array_get(place, 0)), value);
+	json_object_del(process, "live");
+	if (f)
+		fclose(f);
+}
+
+/* By pid, so that the order is the same each time. */
+static void sort(json_t *processes)
+{
+	for (size_t i = 1; i < json_array_size(processes); i++) {
+		size_t at = i;
+		json_t *process = json_incref(json_array_get(processes, i));
+		while (at > 0 && number(json_array_get(processes, at - 1), "pid") > number(process, "pid"))
+			at--;
+		json_array_remove(processes, i);
+		json_array_insert_new(processes, at, process);
+	}
+}
+
 static trz_status read_folder(const char *folder, json_t *processes)
 {
 	DIR *directory = opendir(folder);
@@ -76,6 +132,11 @@ static trz_status read_folder(const char *folder, json_t *processes)
 		if (ends_with(entry->d_name, ".json"))
 			status = read_file(folder, entry->d_name, processes);
 	closedir(directory);
+	sort(processes);
+	size_t i;
+	json_t *process;
+	json_array_foreach(processes, i, process)
+		read_figures(folder, process);
 	return status;
 }
 
@@ -103,18 +164,28 @@ static json_t *largest_device(const json_t *devices, const char *key)
 	return largest;
 }
 
-/* What a process held at its peak on its fullest device: by PyTorch, else by the driver. */
+/* What a process held at its peak on its fullest device, beside its context: by PyTorch, else by the driver. */
 static void sum_up_process(json_t *process)
 {
-	json_t *torch = largest_device(json_object_get(json_object_get(process, "pytorch"), "devices"),
-	                               "peak_reserved_bytes");
+	const json_t *told = json_object_get(process, "pytorch");
+	json_t *torch = json_is_true(json_object_get(told, "ended"))
+	                ? largest_device(json_object_get(told, "devices"), "peak_reserved_bytes") : NULL;
 	json_t *device = largest_device(json_object_get(process, "devices"), "peak_bytes");
-	uint64_t driver = number(device, "peak_bytes");
+	uint64_t driver = number(device, "peak_bytes"), context = number(device, "overhead_bytes");
 	set_number(process, "device_peak_bytes", driver);
+	driver -= min_u64(driver, context);
 	set_number(process, "peak_allocated_bytes", torch ? number(torch, "peak_allocated_bytes") : driver);
 	set_number(process, "peak_reserved_bytes", torch ? number(torch, "peak_reserved_bytes") : driver);
 	set_number(process, "retries", number(torch, "retries"));
+	size_t i;
+	json_t *other;
+	json_array_foreach(json_object_get(process, "devices"), i, other)
+		if (torch ? number(torch, "device") == i : other == device)
+			set_number(process, "figures_device", i);
 	json_object_set_new(process, "figures_of", json_string(torch ? "pytorch" : "driver"));
+	copy(process, told, "allocator");
+	copy(process, told, "allocator_reason");
+	copy(process, told, "first_blank_read");
 	json_t *holders = json_object_get(torch, "holders");
 	if (holders) {
 		json_object_set(process, "holders", holders);
@@ -141,13 +212,20 @@ static void add_calls(json_t *result, const json_t *process)
 	}
 }
 
-/* PyTorch tells of requests that failed for good; the driver also of those that a retry then served. */
+/* PyTorch tells of requests that failed for good; the driver also of those that a retry then served. Where PyTorch has
+ * nobody to tell it, there may be the exception that ended the program. */
 static void add_ooms(json_t *result, const json_t *process)
 {
 	const json_t *torch = json_object_get(process, "pytorch");
-	const json_t *ooms = json_object_get(torch ? torch : process, torch ? "ooms" : "oom");
+	json_t *ooms = json_object_get(torch, "ooms"), *uncaught = json_object_get(torch, "uncaught");
 	json_t *all = json_object_get(result, "ooms"), *oom;
 	size_t i;
+	if (!ooms)
+		ooms = json_object_get(process, "oom");
+	if (json_object_size(uncaught) > 0 && json_array_size(ooms) == 0)
+		json_array_append(ooms, uncaught);
+	else if (json_object_size(uncaught) > 0)
+		json_object_update_missing(json_array_get(ooms, json_array_size(ooms) - 1), uncaught);
 	json_array_foreach(ooms, i, oom) {
 		json_object_set(oom, "pid", json_object_get(process, "pid"));
 		json_array_append(all, oom);
@@ -157,22 +235,18 @@ static void add_ooms(json_t *result, const json_t *process)
 static void add_process(json_t *result, json_t *process)
 {
 	static const char *const sums[] = { "driver_time_ns", "kernels", "library_calls", "graph_launches",
-		                                "copies_bytes", "violations" };
+		                                "copies_bytes", "blank_reads", "violations", "misuses", "suspicions" };
+	static const char *const texts[] = { "first_blank_read", "first_violation", "first_misuse", "first_suspicion" };
 	sum_up_process(process);
 	for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++)
 		add_number(result, process, sums[i]);
 	add_calls(result, process);
 	add_ooms(result, process);
-	json_t *violation = json_object_get(process, "first_violation");
-	if (json_is_string(violation) && !json_object_get(result, "first_violation"))
-		json_object_set(result, "first_violation", violation);
-}
-
-/* All processes on a device together. */
-static uint64_t machine_peak(const json_t *process)
-{
-	const char *key = "machine_peak_bytes";
-	return number(largest_device(json_object_get(process, "devices"), key), key);
+	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+		json_t *first = json_object_get(process, texts[i]);
+		if (json_is_string(first) && !json_object_get(result, texts[i]))
+			json_object_set(result, texts[i], first);
+	}
 }
 
 /* Of two that are alike the older one, so that it is the same each time. */
@@ -185,11 +259,10 @@ static bool is_larger(const json_t *process, const json_t *other)
 /* What stands for the run: its process with the most memory. */
 static void copy_main(json_t *result, const json_t *process)
 {
-	static const char *const keys[] = { "peak_allocated_bytes", "peak_reserved_bytes", "retries",
-		                                "figures_of", "holders", "holders_at" };
+	static const char *const keys[] = { "peak_allocated_bytes", "peak_reserved_bytes", "retries", "figures_of",
+		                                "figures_device", "allocator", "allocator_reason", "holders", "holders_at" };
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-		if (json_object_get(process, keys[i]))
-			json_object_set(result, keys[i], json_object_get(process, keys[i]));
+		copy(result, process, keys[i]);
 	uint64_t reserved = number(process, "peak_reserved_bytes");
 	double used = (double)number(process, "peak_allocated_bytes");
 	json_object_set_new(result, "fragmentation", json_real(reserved ? 1 - used / (double)reserved : 0));
@@ -210,17 +283,13 @@ trz_status program_collect(const char *folder, json_t *result)
 		return status;
 	size_t i;
 	json_t *process, *main_process = NULL;
-	uint64_t device_peak = 0;
 	json_array_foreach(processes, i, process) {
 		add_process(result, process);
-		device_peak = max_u64(device_peak, machine_peak(process));
 		if (!main_process || is_larger(process, main_process))
 			main_process = process;
 	}
 	if (main_process)
 		copy_main(result, main_process);
-	if (device_peak)
-		set_number(result, "device_peak_bytes", device_peak);
 	return TRZ_OK;
 }
 

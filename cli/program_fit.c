@@ -6,6 +6,7 @@
 
 #include "bisect.h"
 #include "bits.h"
+#include "cli.h"
 #include "error.h"
 #include "program.h"
 #include "sim_profile.h"
@@ -14,6 +15,7 @@
 
 struct fit_search {
 	struct program_params params;
+	json_t *last;  /* the report of the newest run; NULL: none yet */
 	FILE *to;
 };
 
@@ -23,20 +25,27 @@ static trz_status failed(const json_t *result, const char *command)
 	                "can be found; its output tells why without --fit", command, program_exit_status(result));
 }
 
-static trz_status try_once(struct fit_search *f, bool *is_enough)
+/* A run that says nothing about memory is a failure. */
+static trz_status run_once(struct fit_search *f, enum program_outcome *outcome)
 {
-	json_t *result;
-	trz_status status = program_run(&f->params, &result);
+	json_decref(f->last);
+	f->last = NULL;
+	trz_status status = program_run(&f->params, &f->last);
 	if (status != TRZ_OK)
 		return status;
-	enum program_outcome outcome = program_outcome(result);
+	*outcome = program_outcome(f->last);
+	return *outcome == PROGRAM_FAILED ? failed(f->last, f->params.command[0]) : TRZ_OK;
+}
+
+static trz_status try_once(struct fit_search *f, bool *is_enough)
+{
+	enum program_outcome outcome;
+	trz_status status = run_once(f, &outcome);
+	if (status != TRZ_OK)
+		return status;
 	*is_enough = outcome == PROGRAM_FITS;
-	if (outcome == PROGRAM_FAILED)
-		status = failed(result, f->params.command[0]);
-	else
-		fprintf(f->to, "%s\n", *is_enough ? "enough" : "out of memory");
-	json_decref(result);
-	return status;
+	fprintf(f->to, "%s\n", *is_enough ? "enough" : "out of memory");
+	return TRZ_OK;
 }
 
 static trz_status completes(void *arg, uint64_t size, bool *is_enough)
@@ -47,33 +56,42 @@ static trz_status completes(void *arg, uint64_t size, bool *is_enough)
 	return try_once(f, is_enough);
 }
 
-/* Sizes, without context, up to that of the first run, which completed. */
-static trz_status search_sizes(struct fit_search *f, json_t *result)
+static uint64_t size_without_context(const json_t *result)
+{
+	return program_number(result, "capacity_bytes") - program_number(result, "overhead_bytes");
+}
+
+/* Sizes, without context, up to that of the first run, which completed. The last run is that of the size found. */
+static trz_status search_sizes(struct fit_search *f, json_t **fit)
 {
 	struct bisect b = {
-		.low = program_number(result, "peak_allocated_bytes"),
-		.high = program_number(result, "capacity_bytes") - program_number(result, "overhead_bytes"),
+		.low = program_number(f->last, "peak_allocated_bytes"),
+		.high = size_without_context(f->last),
 		.step = FIT_STEP,
 		.enough = completes, .arg = f
 	};
+	char tried[SIZE_TEXT_BYTES];
+	size_text(b.high / b.step * b.step, tried);
 	struct bisect_result found;
 	trz_status status = bisect_run(&b, &found);
-	json_object_set_new(result, "fit", json_pack("{s:I, s:i, s:b}", "memory_bytes", (json_int_t)found.size, "runs",
-	                                             (int)found.runs, "verified", (int)found.verified));
+	*fit = json_pack("{s:I, s:i, s:b}", "memory_bytes", (json_int_t)found.size, "runs", (int)found.runs, "verified",
+	                 (int)found.verified);
+	if (!found.size)
+		json_object_set_new(*fit, "tried", json_string(tried));
 	return status;
 }
 
-static trz_status try_profiles(struct fit_search *f, json_t *result)
+static trz_status try_profiles(struct fit_search *f, json_t **fit)
 {
 	const struct sim_profile *profile = NULL, *last = NULL;
 	bool is_enough = false;
 	int runs = 0;
 	f->params.memory_bytes = 0;
-	uint64_t least = program_number(result, "peak_allocated_bytes");
+	uint64_t least = program_number(f->last, "peak_allocated_bytes");
 	for (size_t i = 0; !is_enough && (profile = sim_profile_at(i)); i++) {
-		last = profile;
 		if (profile->memory_bytes < least)
 			continue;
+		last = profile;
 		f->params.device = profile->name;
 		fprintf(f->to, "%s, %.2f GiB: ", profile->name, (double)profile->memory_bytes / (double)GIB(1));
 		trz_status status = try_once(f, &is_enough);
@@ -81,39 +99,50 @@ static trz_status try_profiles(struct fit_search *f, json_t *result)
 			return status;
 		runs++;
 	}
-	json_t *fit = json_pack("{s:I, s:i, s:s}", "memory_bytes", is_enough ? (json_int_t)profile->memory_bytes : 0,
-	                        "runs", runs, "tried", last ? last->name : "");
+	*fit = json_pack("{s:I, s:i, s:s}", "memory_bytes", is_enough ? (json_int_t)profile->memory_bytes : 0, "runs",
+	                 runs, "tried", last ? last->name : "");
 	if (is_enough)
-		json_object_set_new(fit, "device", json_string(profile->name));
-	json_object_set_new(result, "fit", fit);
+		json_object_set_new(*fit, "device", json_string(profile->name));
 	return TRZ_OK;
 }
 
 /* The first run shows what the command needs, on the device that was asked for, or on the largest there is. */
+static trz_status search(struct fit_search *f, bool list, json_t **fit)
+{
+	enum program_outcome outcome;
+	trz_status status = run_once(f, &outcome);
+	if (status != TRZ_OK)
+		return status;
+	f->params.silent = true;
+	f->params.holders = false;
+	if (list)
+		return try_profiles(f, fit);
+	if (outcome == PROGRAM_FITS)
+		return search_sizes(f, fit);
+	char tried[SIZE_TEXT_BYTES];
+	*fit = json_pack("{s:i, s:s}", "memory_bytes", 0, "tried", size_text(size_without_context(f->last), tried));
+	return TRZ_OK;
+}
+
 trz_status program_fit(const struct program_params *params, bool list, json_t **result, FILE *to)
 {
 	struct fit_search f = { .params = *params, .to = to };
+	json_t *fit = NULL;
 	for (size_t i = 0; list && sim_profile_at(i); i++)
 		f.params.device = sim_profile_at(i)->name;
-	trz_status status = program_run(&f.params, result);
-	if (status != TRZ_OK)
-		return status;
-	enum program_outcome outcome = program_outcome(*result);
-	if (outcome == PROGRAM_FAILED) {
-		status = failed(*result, params->command[0]);
-	} else {
-		f.params.silent = true;
-		f.params.holders = false;
-		if (list)
-			status = try_profiles(&f, *result);
-		else if (outcome == PROGRAM_FITS)
-			status = search_sizes(&f, *result);
-		else
-			json_object_set_new(*result, "fit", json_pack("{s:i, s:s}", "memory_bytes", 0, "tried", params->device));
+	trz_status status = search(&f, list, &fit);
+	if (status == TRZ_OK && params->holders && program_number(fit, "memory_bytes")) {
+		enum program_outcome outcome;
+		f.params.holders = true;
+		status = run_once(&f, &outcome);
 	}
 	if (status != TRZ_OK) {
-		json_decref(*result);
+		json_decref(fit);
+		json_decref(f.last);
 		*result = NULL;
+		return status;
 	}
-	return status;
+	json_object_set_new(f.last, "fit", fit);
+	*result = f.last;
+	return TRZ_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "cli.h"
 #include "program.h"
 
 static double gib(const json_t *object, const char *key)
@@ -23,47 +24,129 @@ static void line(FILE *to, const char *name)
 	fprintf(to, "  %-22s", name);
 }
 
+static bool is(const json_t *object, const char *key, const char *value)
+{
+	return strcmp(text(object, key), value) == 0;
+}
+
+/* Who served, and why not whom the user wanted. */
+static void print_allocator(const json_t *result, FILE *to)
+{
+	static const char *const names[][2] = {
+		{"native", "PyTorch's native one"}, {"expandable", "PyTorch's native one, with expandable segments"},
+		{"cudaMallocAsync", "the driver's pools (cudaMallocAsync)"}, {"pluggable", "one of the program's own"},
+	};
+	const char *served = text(result, "allocator"), *name = served;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (strcmp(served, names[i][0]) == 0)
+			name = names[i][1];
+	if (!*served)
+		return;
+	line(to, "allocator");
+	fprintf(to, "%s\n", name);
+	if (json_object_get(result, "allocator_reason")) {
+		line(to, "");
+		fprintf(to, "%s\n", text(result, "allocator_reason"));
+	}
+	if (json_object_get(result, "allocator_asked") && !is(result, "allocator_asked", served)) {
+		line(to, "");
+		fprintf(to, "--allocator %s had no effect: the program chooses another\n", text(result, "allocator_asked"));
+	}
+}
+
+/* PyTorch was there, and its figures are not known. */
+static bool is_torch_silent(const json_t *result)
+{
+	return json_object_get(result, "allocator") && !is(result, "allocator", "pluggable");
+}
+
 static void print_memory(const json_t *result, FILE *to)
 {
-	bool torch = strcmp(text(result, "figures_of"), "pytorch") == 0;
+	bool torch = is(result, "figures_of", "pytorch");
+	char whose[48];
+	snprintf(whose, sizeof whose, "%s", torch ? "PyTorch" : "driver");
+	if (program_number(result, "devices") > 1)
+		snprintf(whose, sizeof whose, "%s, device %llu, the fullest", torch ? "PyTorch" : "driver",
+		         (unsigned long long)program_number(result, "figures_device"));
 	line(to, "peak allocated");
-	fprintf(to, "%8.2f GiB%s\n", gib(result, "peak_allocated_bytes"), torch ? "  (PyTorch)" : "  (driver)");
+	fprintf(to, "%8.2f GiB  (%s)\n", gib(result, "peak_allocated_bytes"), whose);
+	if (!torch && is_torch_silent(result)) {
+		line(to, "");
+		fprintf(to, "the process ended by a signal or _exit: PyTorch's own figures went with it\n");
+	}
 	if (torch) {
 		line(to, "peak reserved");
-		fprintf(to, "%8.2f GiB  (PyTorch)\n", gib(result, "peak_reserved_bytes"));
+		fprintf(to, "%8.2f GiB  (%s)\n", gib(result, "peak_reserved_bytes"), whose);
 		line(to, "fragmentation");
 		fprintf(to, "%8.1f %%    of what was reserved at the peak\n",
 		        100 * json_real_value(json_object_get(result, "fragmentation")));
-		line(to, "device used, peak");
-		fprintf(to, "%8.2f GiB  of %.2f, context of %.2f included\n", gib(result, "device_peak_bytes"),
-		        gib(result, "capacity_bytes"), gib(result, "overhead_bytes"));
 	}
+	line(to, "device used, peak");
+	fprintf(to, "%8.2f GiB  of %.2f, context of %.2f included\n", gib(result, "device_peak_bytes"),
+	        gib(result, "capacity_bytes"), gib(result, "overhead_bytes"));
 	if (program_number(result, "retries")) {
 		line(to, "cache emptied");
-		fprintf(to, "%8llu times, to serve a request\n", (unsigned long long)program_number(result, "retries"));
+		fprintf(to, "%8llu      times, for requests that found no memory\n",
+		        (unsigned long long)program_number(result, "retries"));
 	}
+}
+
+/* What was asked for and what stood against it: a limit of the program's own, or the device. */
+static void print_request(const json_t *result, const json_t *oom, FILE *to)
+{
+	bool torch = json_object_get(oom, "requested_bytes") != NULL;
+	char wanted[SIZE_TEXT_BYTES], left[SIZE_TEXT_BYTES], limit[SIZE_TEXT_BYTES], device[32] = "the device";
+	size_text(program_number(oom, torch ? "requested_bytes" : "bytes"), wanted);
+	size_text(program_number(oom, torch ? "device_free_bytes" : "free_bytes"), left);
+	size_text(program_number(oom, "limit_bytes"), limit);
+	if (program_number(result, "devices") > 1)
+		snprintf(device, sizeof device, "device %llu", (unsigned long long)program_number(oom, "device"));
+	if (!json_object_get(oom, torch ? "requested_bytes" : "bytes")) {
+		fprintf(to, "\nout of memory: %s\n", text(oom, "text"));
+		return;
+	}
+	fprintf(to, "\nout of memory: %s asked for", wanted);
+	if (json_object_get(oom, "limit_bytes"))
+		fprintf(to, " under the program's own limit of %s (%s free on %s)", limit, left, device);
+	else
+		fprintf(to, ", %s free on %s", left, device);
+	if (torch)
+		fprintf(to, "; %.2f GiB allocated of %.2f reserved\n", gib(oom, "allocated_bytes"), gib(oom, "reserved_bytes"));
+	else
+		fprintf(to, ", in %s\n", text(oom, "call"));
+}
+
+static void print_frames(const json_t *frames, size_t first, FILE *to)
+{
+	for (size_t i = first; i < json_array_size(frames); i++)
+		fprintf(to, "     %s\n", json_string_value(json_array_get(frames, i)));
+}
+
+/* The program's own frames, the innermost of which is the place, and those from which the request came. */
+static void print_stack(const json_t *oom, FILE *to)
+{
+	enum { OWN = 5, LIBRARY = 4 };
+	const json_t *own = json_object_get(oom, "own"), *stack = json_object_get(oom, "stack");
+	size_t owned = json_array_size(own), depth = json_array_size(stack), below = depth;
+	if (json_object_get(oom, "place"))
+		fprintf(to, "  at %s\n", text(oom, "place"));
+	print_frames(own, owned > OWN ? owned - OWN : 0, to);
+	while (below > 0 && strcmp(json_string_value(json_array_get(stack, below - 1)), text(oom, "place")) != 0)
+		below--;
+	if (depth - below > LIBRARY + 1) {
+		fprintf(to, "     ... %zu more\n", depth - below - LIBRARY);
+		below = depth - LIBRARY;
+	}
+	print_frames(stack, below, to);
 }
 
 static void print_ooms(const json_t *result, FILE *to)
 {
-	enum { MOST = 5, STACK = 6 };
+	enum { MOST = 5 };
 	const json_t *ooms = json_object_get(result, "ooms");
 	for (size_t i = 0; i < json_array_size(ooms) && i < MOST; i++) {
-		const json_t *oom = json_array_get(ooms, i), *stack = json_object_get(oom, "stack");
-		uint64_t wanted = program_number(oom, stack ? "requested_bytes" : "bytes");
-		uint64_t left = program_number(oom, stack ? "device_free_bytes" : "free_bytes");
-		fprintf(to, "\nout of memory: %.2f GiB asked for, %.2f free on the device", (double)wanted / (double)GIB(1),
-		        (double)left / (double)GIB(1));
-		if (stack)
-			fprintf(to, ", %.2f allocated of %.2f reserved", gib(oom, "allocated_bytes"), gib(oom, "reserved_bytes"));
-		else
-			fprintf(to, ", in %s", text(oom, "call"));
-		fprintf(to, "\n");
-		size_t depth = json_array_size(stack);
-		if (depth > 0)
-			fprintf(to, "  at %s\n", text(oom, "place"));
-		for (size_t j = depth > STACK ? depth - STACK : 0; j < depth; j++)
-			fprintf(to, "     %s\n", json_string_value(json_array_get(stack, j)));
+		print_request(result, json_array_get(ooms, i), to);
+		print_stack(json_array_get(ooms, i), to);
 	}
 	if (json_array_size(ooms) > MOST)
 		fprintf(to, "\n... and %zu more times\n", json_array_size(ooms) - MOST);
@@ -85,22 +168,32 @@ static void print_holders(const json_t *result, FILE *to)
 /* The calls that make and give back memory; the JSON has all. */
 static void print_calls(const json_t *result, FILE *to)
 {
-	static const char *const names[] = { "cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree", "cuMemCreate",
-		                                 "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemSetAccess" };
+	static const char *const names[] = { "cudaMalloc", "cudaFree", "cuMemAlloc", "cuMemFree", "cuMemAllocAsync",
+		                                 "cuMemFreeAsync", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap",
+		                                 "cuMemSetAccess" };
 	const json_t *calls = json_object_get(result, "driver_calls");
 	line(to, "driver calls");
-	fprintf(to, "%8llu     ", (unsigned long long)program_number(result, "driver_calls_total"));
+	fprintf(to, "%8llu    ", (unsigned long long)program_number(result, "driver_calls_total"));
 	/* A program's cudaMalloc is the look-alike runtime's cuMemAlloc. */
 	size_t first = program_number(calls, "cudaMalloc") ? 0 : 2;
 	for (size_t i = first; i < sizeof names / sizeof names[0]; i += i == 1 ? 3 : 1)
 		if (program_number(calls, names[i]))
-			fprintf(to, " %s %llu", names[i], (unsigned long long)program_number(calls, names[i]));
+			fprintf(to, "  %s %llu", names[i], (unsigned long long)program_number(calls, names[i]));
 	fprintf(to, "\n");
+	line(to, "driver time");
+	fprintf(to, "%8.1f ms   virtual, by the costs of %s\n", (double)program_number(result, "driver_time_ns") / 1e6,
+	        text(result, "costs"));
 	line(to, "work");
 	fprintf(to, "%8llu      kernels, %llu library calls, %llu graph launches\n",
 	        (unsigned long long)program_number(result, "kernels"),
 	        (unsigned long long)program_number(result, "library_calls"),
 	        (unsigned long long)program_number(result, "graph_launches"));
+	if (program_number(result, "blank_reads")) {
+		const char *place = text(result, "first_blank_read");
+		line(to, "short reads");
+		fprintf(to, "%8llu      gave 0 (--scalars)%s%s\n", (unsigned long long)program_number(result, "blank_reads"),
+		        *place ? ", the first at " : "", place);
+	}
 }
 
 /* The words of a process's command line. */
@@ -137,7 +230,7 @@ static void print_processes(const json_t *result, FILE *to)
 		        gib(process, "peak_allocated_bytes"), gib(process, "peak_reserved_bytes"),
 		        gib(process, "device_peak_bytes"));
 		print_words(json_object_get(process, "program"), to);
-		fputc('\n', to);
+		fprintf(to, "%s\n", json_is_true(json_object_get(process, "ended")) ? "" : "  (ended by a signal or _exit)");
 	}
 }
 
@@ -159,24 +252,37 @@ static void print_fit(const json_t *result, FILE *to)
 		        json_is_true(json_object_get(fit, "verified")) ? "" : "; more memory is not always enough here");
 }
 
+/* How often, and the first. */
+static void print_wrong(const json_t *result, const char *key, const char *first, FILE *to)
+{
+	if (!program_number(result, key))
+		return;
+	line(to, key);
+	fprintf(to, "%8llu      %s\n", (unsigned long long)program_number(result, key), text(result, first));
+}
+
 void program_print(const json_t *result, FILE *to)
 {
-	int exit_status = program_exit_status(result);
+	char ended[96] = "";
+	int by_signal = (int)program_number(result, "signal");
+	if (by_signal)
+		snprintf(ended, sizeof ended, "ended by signal %d (%s)", by_signal, strsignal(by_signal));
+	else
+		snprintf(ended, sizeof ended, "exit status %d", program_exit_status(result));
 	if (json_array_size(json_object_get(result, "processes")) == 0) {
-		fprintf(to, "terrazzo: the command used no simulated device (exit status %d)\n", exit_status);
+		fprintf(to, "terrazzo: the command used no simulated device (%s)\n", ended);
 		return;
 	}
 	fprintf(to, "\nterrazzo: %s, %.2f GiB, simulated", text(result, "device_name"), gib(result, "capacity_bytes"));
-	if (exit_status)
-		fprintf(to, "; exit status %d", exit_status);
+	if (program_exit_status(result))
+		fprintf(to, "; %s", ended);
 	fprintf(to, "\n");
+	print_allocator(result, to);
 	print_memory(result, to);
 	print_calls(result, to);
-	if (program_number(result, "violations")) {
-		line(to, "violations");
-		fprintf(to, "%8llu      %s\n", (unsigned long long)program_number(result, "violations"),
-		        text(result, "first_violation"));
-	}
+	print_wrong(result, "violations", "first_violation", to);
+	print_wrong(result, "misuses", "first_misuse", to);
+	print_wrong(result, "suspicions", "first_suspicion", to);
 	print_processes(result, to);
 	print_ooms(result, to);
 	print_holders(result, to);

@@ -5,54 +5,26 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli.h"
 #include "error.h"
 #include "program.h"
 #include "sim.h"
 
-enum { NOT_STARTED = 127, BY_SIGNAL = 128, PATH_SIZE = 4096 };
+enum { NOT_STARTED = 127, BY_SIGNAL = 128 };
 
 /* ---- where things are ---------------------------------------------------------------------------------- */
-
-/* A path beside this program, "" where there is none such. */
-static void beside(const char *relative, const char *probe, char out[PATH_SIZE])
-{
-	char exe[PATH_SIZE], path[2 * PATH_SIZE];
-	ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
-	out[0] = '\0';
-	if (length < 0)
-		return;
-	exe[length] = '\0';
-	*strrchr(exe, '/') = '\0';
-	snprintf(path, sizeof path, "%s/%s/%s", exe, relative, probe);
-	if (access(path, R_OK) != 0)
-		return;
-	snprintf(path, sizeof path, "%s/%s", exe, relative);
-	char *real = realpath(path, NULL);
-	snprintf(out, PATH_SIZE, "%s", real ? real : "");
-	free(real);
-}
-
-/* The first of a list of places, relative to this program's folder: of a wheel, a build tree, an installation. */
-static const char *first_of(const char *const *places, const char *probe, char out[PATH_SIZE])
-{
-	for (int i = 0; places[i]; i++) {
-		beside(places[i], probe, out);
-		if (out[0])
-			return out;
-	}
-	return NULL;
-}
 
 const char *program_libraries(void)
 {
 	static const char *const places[] = { "../lib/sim", TRZ_INSTALLED_SIM, NULL };
-	static char found[PATH_SIZE];
-	if (found[0] || first_of(places, "libcuda.so.1", found))
+	static char found[CLI_PATH_SIZE];
+	if (found[0] || cli_first_of(places, "libcuda.so.1", found))
 		return found;
 	trz_fail(TRZ_ERROR_NOT_FOUND, "the look-alike libcuda.so.1 is missing: it lies neither in ../lib/sim nor in "
 	         TRZ_INSTALLED_SIM ", seen from this program; build or install terrazzo whole");
@@ -62,8 +34,8 @@ const char *program_libraries(void)
 const char *program_python(void)
 {
 	static const char *const places[] = { "../sim", "../share/terrazzo/python/terrazzo/sim", NULL };
-	static char found[PATH_SIZE];
-	if (found[0] || first_of(places, "inject/sitecustomize.py", found))
+	static char found[CLI_PATH_SIZE];
+	if (found[0] || cli_first_of(places, "inject/sitecustomize.py", found))
 		return found;
 	trz_fail(TRZ_ERROR_NOT_FOUND, "the Python part of terrazzo is missing: it does not lie in "
 	         "../share/terrazzo/python, seen from this program; install terrazzo whole");
@@ -120,6 +92,8 @@ static void change_if(struct changes *c, const char *name, const char *value)
 static void change_allocator(struct changes *c, const char *allocator)
 {
 	const char *name = "PYTORCH_CUDA_ALLOC_CONF", *old = getenv(name);
+	if (!old || !*old)
+		old = getenv("PYTORCH_ALLOC_CONF");  /* which would count no more */
 	const char *value = strcmp(allocator, "native") == 0 ? "expandable_segments:False" : "expandable_segments:True";
 	char *text;
 	if (asprintf(&text, "%s%s%s", old ? old : "", old && *old ? "," : "", value) < 0) {
@@ -132,7 +106,7 @@ static void change_allocator(struct changes *c, const char *allocator)
 
 static void change_env(struct changes *c, const char *env)
 {
-	char path[PATH_SIZE];
+	char path[CLI_PATH_SIZE];
 	snprintf(path, sizeof path, "%s/bin", env);
 	change(c, "VIRTUAL_ENV", env);
 	change_front(c, "PATH", path, ":");
@@ -149,10 +123,11 @@ static void change_machine(struct changes *c, int machine)
 
 static void make_changes(const struct program_params *p, const char *folder, struct changes *c)
 {
-	char inject[PATH_SIZE + sizeof "/inject"];
+	char inject[CLI_PATH_SIZE + sizeof "/inject"], libraries[CLI_PATH_SIZE];
 	snprintf(inject, sizeof inject, "%s/inject", program_python());
 	change_front(c, "LD_LIBRARY_PATH", program_libraries(), ":");
 	change_front(c, "PYTHONPATH", inject, ":");
+	change_if(c, "TERRAZZO_LIBRARIES", cli_plug_libraries(libraries));
 	change(c, "TRITON_LIBCUDA_PATH", program_libraries());
 	change(c, "USE_PYTORCH_KERNEL_CACHE", "0");  /* kernels that do nothing stay out of it */
 	change(c, "TERRAZZO_SIM_REPORT", folder);
@@ -166,6 +141,7 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	change_if(c, "TERRAZZO_SIM_COSTS", p->costs);
 	change_if(c, "TERRAZZO_SIM_SCALARS", p->scalars);
 	change(c, "TERRAZZO_SIM_HOLDERS", p->holders ? "1" : "");
+	change(c, "TERRAZZO_SIM_ALLOCATOR", p->allocator ? p->allocator : "");
 	if (p->allocator)
 		change_allocator(c, p->allocator);
 	if (p->env)
@@ -179,12 +155,83 @@ static void apply(const struct changes *c)
 		putenv(c->text[i]);
 }
 
+/* ---- signals -------------------------------------------------------------------------------------------- */
+
+enum { MOST_RUNNING = 64 };
+
+/* What tells us to end, and is passed on to the commands. */
+static const int ends[] = {SIGTERM, SIGHUP};
+enum { ENDS = sizeof ends / sizeof *ends };
+
+/* Commands that are being waited for, and the signal that has told us to end; 0: none. */
+static _Atomic pid_t running[MOST_RUNNING];
+static atomic_int stopped;
+
+static void pass_on(int number)
+{
+	atomic_store(&stopped, number);
+	for (int i = 0; i < MOST_RUNNING; i++)
+		if (atomic_load(&running[i]) > 0)
+			kill(atomic_load(&running[i]), number);
+}
+
+void program_pass_signals_on(void)
+{
+	/* What the terminal sends, the command gets, too. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGQUIT, SIG_IGN);
+	struct sigaction old, action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
+	for (int i = 0; i < ENDS; i++)
+		if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)  /* as under nohup */
+			sigaction(ends[i], &action, NULL);
+}
+
+/* In the place of `old`, which 0 is for none; a command for which there is no place gets no signals of ours. */
+static void note_running(pid_t old, pid_t new)
+{
+	for (int i = 0; i < MOST_RUNNING; i++) {
+		pid_t expected = old;
+		if (atomic_compare_exchange_strong(&running[i], &expected, new))
+			return;
+	}
+}
+
+/* Signals that are to end us wait in this thread, and in the child that it is about to make. */
+static void hold_ends(sigset_t *old)
+{
+	sigset_t set;
+	sigemptyset(&set);
+	for (int i = 0; i < ENDS; i++)
+		sigaddset(&set, ends[i]);
+	pthread_sigmask(SIG_BLOCK, &set, old);
+}
+
+/* A command that is made while another thread is told to end hears of it, too. */
+static void note_started(pid_t pid, const sigset_t *mask)
+{
+	note_running(0, pid);
+	int number = atomic_load(&stopped);
+	if (number)
+		kill(pid, number);
+	pthread_sigmask(SIG_SETMASK, mask, NULL);
+}
+
 /* ---- the run -------------------------------------------------------------------------------------------- */
+
+/* In the child our handler would take what is meant to end it. */
+static void drop_handlers(const sigset_t *mask)
+{
+	struct sigaction old;
+	signal(SIGINT, SIG_DFL);
+	signal(SIGQUIT, SIG_DFL);
+	for (int i = 0; i < ENDS; i++)
+		if (sigaction(ends[i], NULL, &old) == 0 && old.sa_handler == pass_on)
+			signal(ends[i], SIG_DFL);
+	pthread_sigmask(SIG_SETMASK, mask, NULL);
+}
 
 static _Noreturn void child(const struct program_params *p, const struct changes *c)
 {
-	signal(SIGINT, SIG_DFL);
-	signal(SIGQUIT, SIG_DFL);
 	apply(c);
 	if (p->silent) {
 		int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -197,38 +244,52 @@ static _Noreturn void child(const struct program_params *p, const struct changes
 }
 
 /* Signals of the terminal, which we ignore meanwhile, are the command's to answer. */
-static trz_status start_and_wait(const struct program_params *p, const struct changes *c, int *exit_status)
+static trz_status start_and_wait(const struct program_params *p, const struct changes *c, int *exit_status,
+                                 int *by_signal)
 {
 	int status;
+	sigset_t mask;
 	fflush(NULL);
+	hold_ends(&mask);
 	pid_t pid = fork();
-	if (pid < 0)
+	if (pid < 0) {
+		pthread_sigmask(SIG_SETMASK, &mask, NULL);
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be started: %s", p->command[0], strerror(errno));
-	if (pid == 0)
+	}
+	if (pid == 0) {
+		drop_handlers(&mask);
 		child(p, c);
+	}
+	note_started(pid, &mask);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	*exit_status = WIFSIGNALED(status) ? BY_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status);
+	note_running(pid, 0);
+	*by_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+	*exit_status = *by_signal ? BY_SIGNAL + *by_signal : WEXITSTATUS(status);
 	return TRZ_OK;
 }
 
-static json_t *describe(const struct program_params *p, int exit_status)
+static json_t *describe(const struct program_params *p, int exit_status, int by_signal)
 {
 	json_t *command = json_array();
 	for (char **word = p->command; *word; word++)
 		json_array_append_new(command, json_string(*word));
 	json_t *result = json_pack("{s:o, s:s, s:i, s:i}", "command", command, "device", p->device, "devices",
 	                           (int)p->devices, "exit_status", exit_status);
+	if (result && by_signal)
+		json_object_set_new(result, "signal", json_integer(by_signal));
 	if (result && p->memory_bytes)
 		json_object_set_new(result, "memory_bytes", json_integer((json_int_t)p->memory_bytes));
 	if (result && p->allocator)
-		json_object_set_new(result, "allocator", json_string(p->allocator));
+		json_object_set_new(result, "allocator_asked", json_string(p->allocator));
+	if (result)
+		json_object_set_new(result, "costs", json_string(p->costs ? p->costs : "a100"));
 	return result;
 }
 
 static trz_status check_env(const char *env)
 {
-	char path[PATH_SIZE];
+	char path[CLI_PATH_SIZE];
 	snprintf(path, sizeof path, "%s/bin/python", env ? env : "");
 	if (!env || access(path, X_OK) == 0)
 		return TRZ_OK;
@@ -239,22 +300,24 @@ static trz_status check_env(const char *env)
 static trz_status run_in(const struct program_params *p, const char *folder, json_t **result)
 {
 	struct changes changes = { .count = 0 };
-	int exit_status = NOT_STARTED;
+	int exit_status = NOT_STARTED, by_signal = 0;
 	int machine = sim_machine_make();
 	if (machine < 0)
 		return trz_fail(TRZ_ERROR_IO, "no file for the simulated devices: %s", strerror(errno));
 	make_changes(p, folder, &changes);
 	change_machine(&changes, machine);
 	trz_status status = changes.failed ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment")
-	                                   : start_and_wait(p, &changes, &exit_status);
+	                                   : start_and_wait(p, &changes, &exit_status, &by_signal);
+	uint64_t peak = sim_machine_peak(machine);
 	close(machine);
 	for (int i = 0; i < changes.count; i++)
 		free(changes.text[i]);
 	if (status != TRZ_OK)
 		return status;
-	*result = describe(p, exit_status);
+	*result = describe(p, exit_status, by_signal);
 	if (!*result)
 		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: a word of the command is not UTF-8", p->command[0]);
+	json_object_set_new(*result, "device_peak_bytes", json_integer((json_int_t)peak));
 	status = program_collect(folder, *result);
 	if (status != TRZ_OK)
 		json_decref(*result);
@@ -266,11 +329,13 @@ trz_status program_run(const struct program_params *params, json_t **result)
 	*result = NULL;
 	if (!program_libraries() || !program_python())
 		return TRZ_ERROR_NOT_FOUND;
+	if (atomic_load(&stopped))
+		return trz_fail(TRZ_ERROR_IO, "not started: a signal came");
 	trz_status status = check_env(params->env);
 	if (status != TRZ_OK)
 		return status;
 	const char *base = getenv("TMPDIR");
-	char folder[PATH_SIZE];
+	char folder[CLI_PATH_SIZE];
 	snprintf(folder, sizeof folder, "%s/terrazzo-sim-XXXXXX", base && *base ? base : "/tmp");
 	if (!mkdtemp(folder))
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", folder, strerror(errno));

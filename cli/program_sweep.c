@@ -156,7 +156,7 @@ static json_t *sum_up(struct sweep *s, FILE *to)
 	}
 	if (largest)
 		fprintf(to, "largest %s that fits: %s\n", s->name, largest);
-	else
+	else if (s->trials[0].result && program_outcome(s->trials[0].result) == PROGRAM_OUT_OF_MEMORY)
 		fprintf(to, "not even %s %s fits\n", s->name, s->trials[0].value);
 	json_object_set_new(sum, "largest", largest ? json_string(largest) : json_null());
 	return sum;

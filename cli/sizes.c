@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bits.h"
 #include "cli.h"
 
 static bool suffix_shift(const char *suffix, int *shift)
@@ -44,4 +45,15 @@ bool size_parse(const char *text, uint64_t *bytes)
 		return false;
 	*bytes = (uint64_t)value;
 	return true;
+}
+
+const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES])
+{
+	if (bytes >= GIB(1))
+		snprintf(text, SIZE_TEXT_BYTES, "%.2f GiB", (double)bytes / (double)GIB(1));
+	else if (bytes >= MIB(1))
+		snprintf(text, SIZE_TEXT_BYTES, "%.2f MiB", (double)bytes / (double)MIB(1));
+	else
+		snprintf(text, SIZE_TEXT_BYTES, "%llu bytes", (unsigned long long)bytes);
+	return text;
 }

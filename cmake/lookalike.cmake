@@ -21,7 +21,8 @@ function(trz_lookalike name soname folder)
 		INSTALL_RPATH "$ORIGIN")
 	target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
 	target_link_libraries(${name} PRIVATE trz_base ${ARGN})
-	target_link_options(${name} PRIVATE LINKER:-soname,${soname} LINKER:--exclude-libs,ALL)
+	# A process keeps pointers into them, to threads' ends, names and exit handlers: none is ever unloaded.
+	target_link_options(${name} PRIVATE LINKER:-soname,${soname} LINKER:--exclude-libs,ALL LINKER:-z,nodelete)
 endfunction()
 
 # trz_lookalike_runtime(MAJOR): symbols of libcudart have the library's name as their version.

@@ -17,6 +17,8 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 
 trz_sources(torch_sources plug/torch/plug*.c plug/torch/plug*.cpp)
 add_library(terrazzo_torch SHARED ${torch_sources})
+set_source_files_properties(plug/torch/plug_throw_older.cpp PROPERTIES
+	COMPILE_DEFINITIONS _GLIBCXX_USE_CXX11_ABI=0)
 target_include_directories(terrazzo_torch PRIVATE include plug/torch)
 target_compile_options(terrazzo_torch PRIVATE -fexceptions)
 target_link_libraries(terrazzo_torch PRIVATE terrazzo Threads::Threads ${CMAKE_DL_LIBS})
@@ -34,8 +36,8 @@ if(NOT EXISTS "${CMAKE_BINARY_DIR}/share/terrazzo/python")
 	file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/share/terrazzo")
 	file(CREATE_LINK "${CMAKE_SOURCE_DIR}/python" "${CMAKE_BINARY_DIR}/share/terrazzo/python" SYMBOLIC)
 endif()
-set(shim_files plug/torch/shim.cpp plug/torch/python_frames.c plug/torch/plug_pools.hpp plug/torch/terrazzo_torch.h
-	include/terrazzo.h)
+set(shim_files plug/torch/shim.cpp plug/torch/shim_source.hpp plug/torch/shim_versions.hpp plug/torch/python_frames.c
+	plug/torch/plug_pools.hpp plug/torch/terrazzo_torch.h include/terrazzo.h)
 if(SKBUILD)
 	install(TARGETS terrazzo_torch LIBRARY DESTINATION terrazzo/lib COMPONENT python)
 	install(FILES ${shim_files} DESTINATION terrazzo/torch/src COMPONENT python)

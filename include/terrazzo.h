@@ -14,6 +14,10 @@
  *  - In a child made by fork() the heaps that its parent had open cannot be used: frees, ends and trz_close succeed
  *    and do nothing, statistics are those of the fork, all else fails with SHUTDOWN. A child may open heaps of its own
  *    if its parent had not used the driver.
+ *  - Inside a host function (cuLaunchHostFunc, cuStreamAddCallback) CUDA permits no call of its own. Frees and
+ *    trz_record_stream work there as anywhere: what they would ask the driver a later poll asks. An allocation on the
+ *    legacy default stream works as far as the cache can serve it. All else that needs the driver fails with
+ *    NOT_PERMITTED, changes nothing, and may wait for a lock whose holder waits for the stream: it is best not tried.
  *  - After a failure trz_last_error() has one line that names the thing and the remedy.
  */
 #ifndef TERRAZZO_H
@@ -60,6 +64,7 @@ extern "C" {
 	X(ERROR_CONTEXT_DEAD, 34, "the device context has failed and answers nothing any more") \
 	X(ERROR_CAPTURE, 35, "the call is not permitted while a stream capture is under way") \
 	X(ERROR_SHUTDOWN, 36, "the driver or the process is shutting down") \
+	X(ERROR_NOT_PERMITTED, 37, "the driver permits no call here: this thread runs a host function of a stream") \
 	X(ERROR_CONFIG_KEY, 40, "the configuration has no such key") \
 	X(ERROR_CONFIG_VALUE, 41, "the configuration key does not take this value") \
 	X(ERROR_IN_USE, 50, "the object still has users") \
@@ -86,7 +91,8 @@ TRZ_API const char *trz_last_error(void);
 TRZ_API const char *trz_version(void);
 
 /* A CUstream or cudaStream_t. NULL and CU_STREAM_LEGACY (1) are the context's legacy default stream,
- * CU_STREAM_PER_THREAD (2) the calling thread's. */
+ * CU_STREAM_PER_THREAD (2) the calling thread's. Others may be of another context, or of a device that reaches the
+ * memory (trz_enable_peer). The first call that names one asks the driver for its context. */
 typedef void *trz_stream;
 
 /* A CUevent, best without timing. */
@@ -122,7 +128,8 @@ typedef struct trz_open_params {
 TRZ_API trz_status trz_open(const trz_open_params *params, trz_heap **out);
 
 /* Waits for all work enqueued before the frees made so far, returns every byte to the driver and destroys the heap.
- * Where it cannot wait (a stream is being captured, the driver refuses) all memory stays with the driver.
+ * Where it cannot wait (a stream is being captured, the driver refuses) all memory stays with the driver. Streams may
+ * have been destroyed before; a capture on one that the heap was not asked to allocate on meanwhile is broken.
  * No other thread may be inside a call with this heap. Live allocations are released too: their addresses
  * die; the caller sees to it that no work uses them. NULL is allowed and does nothing.
  * Errors: DRIVER, CAPTURE (what could be released was; the heap is gone all the same). */
@@ -197,9 +204,12 @@ typedef struct trz_pointer_info {
  * at the end of what the driver has been given addresses for; slots of slabs, memory of trz_alloc_with, and all that a
  * debugging option gives memory of its own grow within their rounding only. A size up to the present one changes
  * nothing. Waits for nothing; other streams that use the allocation need no new trz_record_stream.
- * Calls the driver: no, where a free neighbour is large enough. Errors: NO_ROOM (allocate elsewhere and copy),
- * UNKNOWN_POINTER, OUT_OF_MEMORY, LIMIT, SIZE, CAPTURE (the stream is being captured, and it is not memory of a pool),
- * HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error nothing has changed. */
+ * Where the stream is another thread's per-thread default stream, which may be being captured, it grows within its
+ * rounding only.
+ * Calls the driver: where no free neighbour is large enough, and, on other streams than the legacy default one, for the
+ * stream's capture status. Errors: NO_ROOM (allocate elsewhere and copy), UNKNOWN_POINTER, OUT_OF_MEMORY, LIMIT, SIZE,
+ * CAPTURE (the stream is being captured, and it is not memory of a pool), HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an
+ * error nothing has changed. */
 TRZ_API trz_status trz_grow(trz_heap *heap, void *ptr, size_t size);
 
 /* Looks up any address inside a live allocation. Calls the driver: no. Errors: UNKNOWN_POINTER. */
@@ -207,8 +217,10 @@ TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *
 
 /* Returns free memory to the driver until at most `keep` bytes stay reserved, or nothing more can go: only
  * tiles that hold no live byte and whose last users have completed. 0 returns all that can be. `released`
- * (may be NULL) gets the bytes returned. Waits for nothing. Calls the driver: yes.
- * Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
+ * (may be NULL) gets the bytes returned. Waits for nothing. Where other threads' per-thread streams hold freed memory,
+ * which an allocation that finds the device full does as well, an event of the whole context is recorded: not while a
+ * capture is under way that has been announced, or is on a stream that the heap has been given or that is a blocking
+ * one; any other would be broken. Calls the driver: yes. Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
 TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
 
 /* Does what a heap does now and then: asks which work has completed, gives freed memory that waited for it back to the
@@ -258,15 +270,19 @@ typedef bool trz_pool_filter(void *user, trz_stream stream);
 
 /* Until trz_pool_end, allocations that name no pool go to this one: those whose stream the filter accepts, or with
  * `filter` NULL those of the calling thread. Diversions nest: the newest that applies is obeyed. Each holds a
- * reference. Calls the driver: no. Errors: HOST_MEMORY. */
+ * reference. With a filter it may be for a capture, and is an announcement as trz_pool_begin_capture is. Calls the
+ * driver: without a filter, no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filter *filter, void *user);
 
 /* The same for a capture, to be called before it begins on `stream`: takes what is allocated on all streams that are
  * part of it, and pins the pool. With the per-thread default stream only this thread's allocations are taken.
- * Captured allocations reuse what the pool's streams have freed before, in the order of those streams. Where such
- * memory was used outside the capture, launches of the graph must be ordered behind that use, on whatever stream they
- * are made: synchronise before the capture begins, as PyTorch does. Errors: HOST_MEMORY, INVALID_ARGUMENT (the legacy
- * default stream cannot be captured). */
+ * Captured allocations get no memory that work outside the capture may still be using, so that the graph can be
+ * launched at once, on any stream. From this call until it is part of the capture a stream must not be given work that
+ * uses memory of the pool, nor made to wait for such. Where the streams have completed by then what they were given
+ * before the call, all free memory of the pool is reused, and what is freed in the capture; else only what has
+ * completed, and what the capture itself has allocated and freed: synchronise before, as PyTorch does.
+ * Calls the driver: an event record on each stream that has memory of the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT
+ * (the legacy default stream cannot be captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);
 
 /* Ends the newest diversion to the pool, of those that this thread began if there is one. Waits until no filter of it
@@ -344,8 +360,27 @@ TRZ_API trz_status trz_alloc_with(trz_heap *heap, const trz_alloc_params *params
  * (65535 exports), and the driver's. */
 TRZ_API trz_status trz_export(trz_heap *heap, void *ptr, unsigned kind, void *shareable);
 
-/* Ends one export of an allocation, freed or not. The caller states that the importers' work with it has completed,
- * since nothing of it can be seen from here. Calls the driver: no. Errors: NOT_FOUND (nothing to end). */
+/* A physical tile that has been exported: where it lies, and its bytes. */
+typedef struct trz_exported_tile {
+	void *base;
+	size_t size;
+} trz_exported_tile;
+
+/* Exports the one tile that holds an address, as it is: with all that lies in it, now and later. Whoever has the handle
+ * can read and write all of it. The address lies in any live allocation of the heap, however it was made, or in a tile
+ * that is exported already; where an allocation goes on beyond `tile`'s end, the tiles behind it are asked for one by
+ * one. `kind` and `shareable` are as in trz_export; shareable NULL: no handle is made, the tile is only pinned.
+ * From now on the tile is pinned: until each of its exports has been ended (trz_export_end with `tile`'s base) it keeps
+ * its address and is not returned to the device. The heap goes on using what is free in it: what importers use is to be
+ * freed when they have done with it. Closing the heap ends all exports; importers keep the memory alive.
+ * Calls the driver: yes, but with shareable NULL. Errors: UNKNOWN_POINTER, NOT_SUPPORTED (a plain driver allocation, or
+ * the device cannot export tiles so), INVALID_ARGUMENT (the option exportable is off), and the driver's. */
+TRZ_API trz_status trz_export_tile(trz_heap *heap, const void *address, unsigned kind, void *shareable,
+                                   trz_exported_tile *tile);
+
+/* Ends one export: of an allocation, freed or not, by its first byte, or of a tile, by its base. The caller states that
+ * the importers' work with it has completed, since nothing of it can be seen from here. Calls the driver: no.
+ * Errors: NOT_FOUND (nothing to end). */
 TRZ_API trz_status trz_export_end(trz_heap *heap, void *ptr);
 
 /* Maps memory that another process has exported: `size` bytes, exactly the size of its tile there. The memory is used
@@ -356,6 +391,18 @@ TRZ_API trz_status trz_export_end(trz_heap *heap, void *ptr);
  * NOT_SUPPORTED, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error *out is set to NULL. */
 TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareable, size_t size, trz_stream stream,
                               void **out);
+
+enum { TRZ_SHAREABLE_BYTES = 64 };  /* the longest handle */
+
+/* Writes the handle of the next tile of an import, which begins `offset` bytes behind the first one's base, and its
+ * size. Called in order, with no lock of the heap held; the handle is of use until the next call, or the import's end.
+ * Any status but TRZ_OK ends the import with that. */
+typedef trz_status trz_import_callback(void *user, size_t offset, void *shareable, size_t *size);
+
+/* As trz_import, of memory that lies in several tiles there: maps them side by side, `size` bytes in all, as one
+ * allocation. Errors: as of trz_import, and of `next`. */
+TRZ_API trz_status trz_import_tiles(trz_heap *heap, unsigned kind, size_t size, trz_import_callback *next, void *user,
+                                    trz_stream stream, void **out);
 
 /* ---- peers --------------------------------------------------------------------------------------------- */
 
@@ -368,6 +415,8 @@ TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareab
 TRZ_API trz_status trz_enable_peer(trz_heap *heap, int device, bool on);
 
 /* ---- out of memory ----------------------------------------------------------------------------------- */
+
+enum { TRZ_OOM_AWAITED = 4 };
 
 /* The newest allocation that failed with OUT_OF_MEMORY or LIMIT. Bytes, at the moment of the failure. */
 typedef struct trz_oom_info {
@@ -382,6 +431,10 @@ typedef struct trz_oom_info {
 	size_t missing;                    /* what is lacking even if all free memory lay in one piece: the device, or the
 	                                    * limit, is full. 0: there is enough, but other streams' unfinished work or
 	                                    * live blocks in the same tiles keep it apart */
+	unsigned waits;                    /* the stream was made to wait so often, in vain, for what other streams still
+	                                    * did with memory that they had freed (the option wait) */
+	unsigned awaited_count;            /* those streams: so many of them are told */
+	trz_stream awaited[TRZ_OOM_AWAITED];
 } trz_oom_info;
 
 /* Copies what is known of the newest failure. Errors: NOT_FOUND (nothing has failed yet). Calls the driver: no. */

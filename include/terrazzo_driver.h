@@ -11,7 +11,8 @@
  *  - Foreign error codes end here. A slot returns TRZ_OK or one of its documented statuses; besides those any
  *    slot may return ERROR_CONTEXT_DEAD (a sticky error: every later call of that context fails too),
  *    ERROR_SHUTDOWN (the driver has been torn down), ERROR_INVALID_ARGUMENT (the call breaks the slot's
- *    contract) or ERROR_DRIVER (anything else); a "capture: no" slot also ERROR_CAPTURE.
+ *    contract) or ERROR_DRIVER (anything else); a "capture: no" slot also ERROR_CAPTURE. Inside a host function of a
+ *    stream every slot but clock_ns may refuse with ERROR_NOT_PERMITTED; CUDA leaves open which do.
  *    trz_driver_last_error() has the text.
  *  - A failed call has no effect.
  *  - Locks: the heap calls a slot with its growth lock held at most (docs/lock-order.md); never the heap lock.
@@ -31,7 +32,7 @@
 extern "C" {
 #endif
 
-#define TRZ_DRIVER_VERSION 2
+#define TRZ_DRIVER_VERSION 3
 
 typedef uint64_t trz_addr;    /* a device virtual address; 0 is none */
 typedef uint64_t trz_handle;  /* physical memory (CUmemGenericAllocationHandle); 0 is none */
@@ -77,7 +78,7 @@ typedef enum trz_capture_mode {
 	X(create) X(release) X(reserve) X(unreserve) X(map) X(unmap) X(set_access)                             \
 	X(mem_alloc) X(mem_free)                                                                               \
 	X(event_create) X(event_destroy) X(event_record) X(context_record) X(event_query) X(event_sync)        \
-	X(stream_wait) X(stream_id) X(stream_capture) X(capture_mode)                                          \
+	X(stream_wait) X(stream_id) X(stream_context) X(stream_capture) X(capture_mode)                       \
 	X(peer_access) X(export_handle) X(import_handle) X(clock_ns)
 
 typedef struct trz_driver {
@@ -108,7 +109,8 @@ typedef struct trz_driver {
 	 * all that is free can be had. Needs a context. capture: yes. */
 	trz_status (*mem_info)(void *self, trz_context context, uint64_t *free_bytes, uint64_t *total_bytes);
 
-	/* -- virtual memory management: none of these waits for work on the device ---------------------- */
+	/* -- virtual memory management: none of these waits for work on the device. They are given no context; a table
+	 *    whose driver needs a current one [unverified] sees to that ---------------------------------------- */
 
 	/* Physical memory: `size` is a multiple of the granularity and > 0. capture: no [unverified].
 	 * May block: yes (host side). OUT_OF_MEMORY, INVALID_ARGUMENT, NOT_SUPPORTED. */
@@ -151,8 +153,9 @@ typedef struct trz_driver {
 	/* cuMemFree: an address that mem_alloc gave. May block: maybe (it may wait for the device). capture: no. */
 	trz_status (*mem_free)(void *self, trz_context context, trz_addr address);
 
-	/* -- events and streams: all need a context; events are recorded on streams of their own context, and a
-	 *    stream may wait for an event of any --------------------------------------------------------------- */
+	/* -- events and streams: all need a context. It says which streams NULL, 1 and 2 are, and whose a new event is.
+	 *    Other streams, and events, may be of whatever context; but an event is recorded on streams of its own
+	 *    alone, while a stream may wait for an event of any ------------------------------------------------- */
 
 	trz_status (*event_create)(void *self, trz_context context, trz_event *event);
 
@@ -161,7 +164,8 @@ typedef struct trz_driver {
 
 	/* Captures all that `stream` holds at the moment of the call. On a capturing stream it becomes part of
 	 * the graph and covers nothing of the past: ask stream_capture first. On the legacy stream it
-	 * invalidates captures of blocking streams. `stream` must be alive. Blocks: no. */
+	 * invalidates captures of blocking streams. `stream` must be alive. Blocks: no. INVALID_ARGUMENT: the event is
+	 * of another context than the stream. */
 	trz_status (*event_record)(void *self, trz_context context, trz_event event, trz_stream stream);
 
 	/* Captures all that every stream of the context holds at the moment of the call, whoever made the stream, and
@@ -184,8 +188,12 @@ typedef struct trz_driver {
 	 * CUDA 12.0 have no ids: the handle's value stands in, which can repeat. */
 	trz_status (*stream_id)(void *self, trz_context context, trz_stream stream, uint64_t *id);
 
+	/* The context that events for the stream are made in: its own; the primary one for streams of a green context,
+	 * which has no events of its own; `context` for NULL, 1 and 2. The stream must be alive. capture: yes. */
+	trz_status (*stream_context)(void *self, trz_context context, trz_stream stream, trz_context *of);
+
 	/* Whether the stream is being captured, and the capture's id. capture: yes, on every stream; on the legacy
-	 * stream it is CAPTURE while a blocking stream of the context is being captured. */
+	 * stream it is CAPTURE while a blocking stream of the context is being captured, which goes on unharmed. */
 	trz_status (*stream_capture)(void *self, trz_context context, trz_stream stream,
 	                             trz_capture_status *status, uint64_t *id);
 

@@ -11,13 +11,9 @@
 
 #define LOOKALIKE_API __attribute__((visibility("default")))
 
-/* A library's own count of its calls, read for the report; it lives as long as the process. */
-struct lookalike_calls {
-	const char *const *names;
-	uint64_t *counts;            /* grown atomically */
-	size_t count;
-};
-LOOKALIKE_API void trz_lookalike_calls(const struct lookalike_calls *calls);
+/* Room for a library's count of its calls, by name, which is read for the report: grown atomically, 0 at first. NULL:
+ * there is none left. Neither names nor array are copied. */
+LOOKALIKE_API uint64_t *trz_lookalike_calls(const char *const *names, size_t count);
 
 /* A library's call that puts work on a stream: takes the time of a kernel there and, like a kernel, names the
  * device addresses among `words`. A driver's result. `name` is not copied. The calling thread has a context. */
@@ -35,6 +31,12 @@ LOOKALIKE_API int trz_lookalike_missing(const char *name);
 
 /* Records that memory ran out in a call of another library. */
 LOOKALIKE_API void trz_lookalike_oom(const char *call, uint64_t bytes);
+
+/* Sets who is told of the process's first short read from the device that gives 0 instead of bytes, in the thread that
+ * reads, with no lock held: it says so to the user, who has not been told yet, where `is_news`. NULL: the driver says
+ * so. */
+typedef void lookalike_blank_read(uint64_t bytes, int is_news);
+LOOKALIKE_API void trz_lookalike_on_blank_read(lookalike_blank_read *observer);
 
 /* A new descriptor that stands for the machine, for TERRAZZO_SIM_MACHINE_FD of other processes; -1: none left. It is
  * closed on exec unless the caller says otherwise. cuInit comes first. */

@@ -44,8 +44,21 @@ enum sim_rule {
 	SIM_RULE_PLAIN_IN_CAPTURE = 1 << 6,    /* the same for mem_alloc, mem_free, event_query and event_sync */
 	SIM_RULE_TOUCH_RACE = 1 << 7,          /* a touch and a fill or the target of a copy, on two streams and in no
 	                                        * order, is a violation when the younger one runs first */
-	SIM_RULES_ALL = (1 << 8) - 1
+	SIM_RULE_HOST_CALLS = 1 << 8,          /* inside a host function of a stream every slot but clock_ns is refused
+	                                        * with NOT_PERMITTED: CUDA may do so, and need not */
+	SIM_RULE_INFO_OF_LEGACY = 1 << 9,      /* [unverified] sim_capture_info of the legacy stream is a use of it, and
+	                                        * invalidates the captures of blocking streams (a clear bit: it is
+	                                        * CAPTURE and no more) */
+	SIM_RULES_ALL = (1 << 10) - 1
 };
+
+enum { SIM_MAX_DEVICES = 16 };
+
+/* What a machine counts of this process. */
+typedef struct sim_figures {
+	uint64_t driver_time_ns, violations, misuses, suspicions;
+	uint64_t peak_bytes[SIM_MAX_DEVICES];  /* the most that the process had of each device */
+} sim_figures;
 
 typedef struct sim_config {
 	int devices;                 /* 1 .. 16; 0: 1 */
@@ -64,11 +77,15 @@ typedef struct sim_config {
 	                              * each, until work does */
 	bool poison;                 /* fresh physical memory holds garbage instead of zeros (costs residency) */
 	bool continue_on_violation;  /* count and describe violations instead of aborting */
+	bool answer_misuse;          /* what a driver notices and refuses by itself is an error and counts as misuse: the
+	                              * machine runs programs, whose mistakes they are. Else it is a violation: an
+	                              * allocator never asks for it */
 	unsigned lenient_rules;      /* sim_rule bits to clear */
 	sim_schedule schedule;
 	uint64_t seed;
 	const char *costs;           /* name of a shipped table or path of a file; NULL: "a100" */
 	void (*on_violation)(const char *text);  /* told of each; NULL: no one. It may not call the simulator */
+	sim_figures *figures;        /* where they are kept, which others may read at any time; NULL: inside */
 } sim_config;
 
 /* Opens a machine. Errors: INVALID_ARGUMENT, BAD_INPUT / IO (cost table: trz_last_error has file and line),
@@ -85,6 +102,9 @@ int sim_machine_fd(sim *s);
 /* A descriptor of a machine that has no process yet: the first one to attach says by its own configuration what the
  * machine is. Closed on exec; the caller closes it. -1: the process has none left. */
 int sim_machine_make(void);
+
+/* Of any device, the most that all processes of the machine had together, contexts included. */
+uint64_t sim_machine_peak(int fd);
 
 /* The driver table over this machine; lives as long as it. */
 const trz_driver *sim_driver(sim *s);
@@ -159,12 +179,21 @@ trz_status sim_copy_blank(sim *s, trz_context c, trz_stream st, uint64_t to, uin
 
 /* What stands for a kernel: it computes nothing and takes cost_ns of virtual time on its stream. Those of the
  * words that are mapped device addresses now must be mapped still, and by the same mapping, whenever it runs,
- * in each launch of a graph too; else an illegal access that tells the name. `name` outlives the machine. */
-trz_status sim_touch(sim *s, trz_context c, trz_stream st, const uint64_t *words, size_t count, const char *name,
-                     uint64_t cost_ns);
+ * in each launch of a graph too; else an illegal access that tells the name. `name` outlives the machine.
+ * The first `known` words are arguments. Of the others the kernel may read none: what is wrong with one of them is
+ * a suspicion, which is counted, and changes nothing. */
+struct sim_words {
+	const uint64_t *word;
+	size_t known, count;
+};
+trz_status sim_touch(sim *s, trz_context c, trz_stream st, struct sim_words words, const char *name, uint64_t cost_ns);
 
-/* Calls fn(arg) in stream order, from whichever thread runs the item, with no lock of the simulator held. */
+/* Calls fn(arg) in stream order, from whichever thread runs the item, with no lock of the simulator held. It may use
+ * this interface, but not the driver's table (SIM_RULE_HOST_CALLS). */
 trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), void *arg);
+
+/* Whether the calling thread runs one, where that rule is enforced: CUDA's functions refuse it. */
+bool sim_called_back(sim *s);
 
 /* Keeps the stream busy until *flag is non-zero (a spinning kernel, cuStreamWaitValue). When only such items
  * remain and the host blocks on one of them, that is a deadlock: a violation, and the blocking call returns
@@ -180,6 +209,10 @@ typedef uint64_t sim_graph;
  * capture joins it. What invalidates a capture does so silently: stream_capture and the end of it tell. */
 trz_status sim_capture_begin(sim *s, trz_context c, trz_stream st, trz_capture_mode mode);
 
+/* cuStreamGetCaptureInfo. No documentation says what it does to the captures of blocking streams when the legacy stream
+ * is asked; the table's stream_capture is cuStreamIsCapturing, which leaves them as they are. */
+trz_status sim_capture_info(sim *s, trz_context c, trz_stream st, trz_capture_status *status, uint64_t *id);
+
 /* Ends it, on the stream and (but in relaxed mode) in the thread that it began in. CAPTURE, and no graph: it
  * was invalidated, or a stream that had joined it was not joined back. The capture is over in either case. */
 trz_status sim_capture_end(sim *s, trz_context c, trz_stream st, sim_graph *out);
@@ -191,14 +224,23 @@ trz_status sim_graph_launch(sim *s, trz_context c, sim_graph graph, trz_stream s
 
 /* What a program can see of a node. The nodes of a lane, one captured stream, follow one another; the waits
  * between lanes are edges, not nodes. */
-typedef enum sim_node_kind { SIM_NODE_KERNEL, SIM_NODE_COPY, SIM_NODE_FILL, SIM_NODE_HOST } sim_node_kind;
+typedef enum sim_node_kind {
+	SIM_NODE_KERNEL, SIM_NODE_COPY, SIM_NODE_FILL, SIM_NODE_HOST, SIM_NODE_AWAIT, SIM_NODE_RECORD
+} sim_node_kind;
 
-/* The number of nodes of a graph. */
-size_t sim_graph_nodes(sim *s, sim_graph graph);
-/* The nodes that node `index` comes directly after; returns how many, of which up to `room` are written. */
-size_t sim_graph_node(sim *s, sim_graph graph, size_t index, sim_node_kind *kind, size_t *before, size_t room);
-/* The number of nodes that a capture under way holds so far. */
-size_t sim_capture_nodes(sim *s, uint64_t id);
+/* The nodes of a graph or (graph 0) of a capture under way, by numbers that they keep, in the order of their capture.
+ * Each returns how many there are, of which up to `room` are written. */
+size_t sim_graph_nodes(sim *s, sim_graph graph, uint64_t capture, size_t *nodes, size_t room);
+/* The nodes that node `node` comes directly after; at most one of each captured stream. */
+size_t sim_graph_node(sim *s, sim_graph graph, uint64_t capture, size_t node, sim_node_kind *kind, size_t *before,
+                      size_t room);
+/* Those that what the captured stream is given next comes directly after. */
+size_t sim_stream_tail(sim *s, trz_context c, trz_stream st, size_t *before, size_t room);
+
+/* Record of and wait for an event as nodes of the graph that captures the stream: each launch records it again, or
+ * waits for what it stands for when the launch is made. INVALID_ARGUMENT: the stream is not captured. */
+trz_status sim_event_record_external(sim *s, trz_context c, trz_event event, trz_stream st);
+trz_status sim_stream_wait_external(sim *s, trz_context c, trz_stream st, trz_event event);
 
 /* Ends the graph; what has been launched goes on. */
 trz_status sim_graph_destroy(sim *s, trz_context c, sim_graph graph);
@@ -219,7 +261,8 @@ void sim_tick(sim *s, uint64_t lag);
 trz_status sim_stream_idle(sim *s, trz_context c, trz_stream st);
 
 /* An event that keeps the virtual time at which its newest record was reached, and the time between two of them
- * in ns. Errors: NOT_READY; INVALID_ARGUMENT: one keeps no time, was never recorded, or in a capture. */
+ * in ns. Errors: NOT_READY; INVALID_ARGUMENT: one keeps no time or was never recorded, or they are of two devices;
+ * CAPTURE: one was recorded in a capture. */
 trz_status sim_event_create_timed(sim *s, trz_context c, trz_event *out);
 trz_status sim_event_elapsed(sim *s, trz_event from, trz_event to, int64_t *ns);
 
@@ -266,6 +309,17 @@ uint64_t sim_host_ticks(sim *s);
 /* Violations so far, and the text of the first (NULL: none). */
 uint64_t sim_violations(sim *s);
 const char *sim_first_violation(sim *s);
+
+/* Calls that were refused as a driver refuses them, where `answer_misuse` says so; and the first. */
+uint64_t sim_misuses(sim *s);
+const char *sim_first_misuse(sim *s);
+
+/* What a driver says of the calling thread's newest failure (a CUresult of base/cuda_abi.h); 0: its status tells. */
+int sim_result(sim *s);
+
+/* Items of work that would have broken a rule if a word that may be an argument is one; and the first. */
+uint64_t sim_suspicions(sim *s);
+const char *sim_first_suspicion(sim *s);
 
 /* ---- looking -------------------------------------------------------------------------------------- */
 

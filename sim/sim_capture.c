@@ -39,6 +39,7 @@ void sim_capture_free(struct sim_capture *c)
 			sim_touch_drop(&c->lane[i].nodes[n]);
 		free(c->lane[i].nodes);
 	}
+	free(c->place);
 	free(c);
 }
 
@@ -97,8 +98,8 @@ trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot)
 		}
 	if (!hit)
 		return TRZ_OK;
-	return sim_violate(s, TRZ_ERROR_CAPTURE,
-	                   "%s while %s captures stream %llu in %s mode, outside the relaxed mode of the thread",
+	return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	                  "%s while %s captures stream %llu in %s mode, outside the relaxed mode of the thread",
 	                   sim_slot_name(slot), hit->thread == t->number ? "the same thread" : "another thread",
 	                   (unsigned long long)hit->lane[0].stream->id,
 	                   hit->mode == TRZ_CAPTURE_GLOBAL ? "global" : "thread-local");
@@ -123,15 +124,15 @@ static const struct sim_lane *break_captures(sim *s, const struct sim_context *c
 trz_status sim_capture_touch(sim *s, const struct sim_stream *st)
 {
 	if (st->capture && st->capture->invalidated)
-		return sim_refuse(s, TRZ_ERROR_CAPTURE, "the capture of stream %llu has been invalidated",
-		                  (unsigned long long)st->id);
+		return sim_answer(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+		                  "the capture of stream %llu has been invalidated", (unsigned long long)st->id);
 	if (st != st->context->legacy)
 		return TRZ_OK;
 	const struct sim_lane *hit = break_captures(s, st->context, true);
 	if (!hit)
 		return TRZ_OK;
-	return sim_violate(s, TRZ_ERROR_CAPTURE,
-	                   "use of the legacy stream while blocking stream %llu of its context is captured",
+	return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
+	                  "use of the legacy stream while blocking stream %llu of its context is captured",
 	                   (unsigned long long)hit->stream->id);
 }
 
@@ -148,7 +149,8 @@ trz_status sim_capture_sync(sim *s, int device, const struct sim_stream *st)
 		}
 	if (!hit)
 		return TRZ_OK;
-	return sim_violate(s, TRZ_ERROR_CAPTURE, "the host waits for a %s while stream %llu is captured",
+	return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	                  "the host waits for a %s while stream %llu is captured",
 	                   st ? "stream" : "device", (unsigned long long)hit->lane[0].stream->id);
 }
 
@@ -157,7 +159,8 @@ trz_status sim_capture_record_all(sim *s, const struct sim_context *context)
 	const struct sim_lane *hit = break_captures(s, context, false);
 	if (!hit)
 		return TRZ_OK;
-	return sim_violate(s, TRZ_ERROR_CAPTURE, "record of an event of a context of which stream %llu is captured",
+	return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+	                  "record of an event of a context of which stream %llu is captured",
 	                   (unsigned long long)hit->stream->id);
 }
 
@@ -167,7 +170,7 @@ trz_status sim_capture_status(sim *s, const struct sim_stream *st, trz_capture_s
 	if (st == st->context->legacy)
 		LIST_FOREACH(c, &s->captures, link)
 			if (lane_on(c, 0, st->context, true))
-				return sim_refuse(s, TRZ_ERROR_CAPTURE,
+				return sim_answer(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
 				                  "the legacy stream cannot be asked while a blocking stream of its "
 				                  "context is captured");
 	c = st->capture;
@@ -175,6 +178,19 @@ trz_status sim_capture_status(sim *s, const struct sim_stream *st, trz_capture_s
 	*status = active ? TRZ_CAPTURE_ACTIVE : c ? TRZ_CAPTURE_INVALIDATED : TRZ_CAPTURE_NONE;
 	*id = active ? c->id : 0;
 	return TRZ_OK;
+}
+
+trz_status sim_capture_info(sim *s, trz_context context, trz_stream stream, trz_capture_status *status, uint64_t *id)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOT_stream_capture);
+	struct sim_stream *st = NULL;
+	if (call.status == TRZ_OK)
+		call.status = sim_stream_find_any(s, context, stream, &st);
+	if (call.status == TRZ_OK && st == st->context->legacy && sim_enforces(s, SIM_RULE_INFO_OF_LEGACY))
+		call.status = sim_capture_touch(s, st);
+	if (call.status == TRZ_OK)
+		call.status = sim_capture_status(s, st, status, id);
+	return sim_leave(&call);
 }
 
 /* ---- what is collected ---------------------------------------------------------------------------------- */
@@ -189,28 +205,46 @@ static trz_status join(sim *s, struct sim_capture *c, struct sim_stream *st)
 	return TRZ_OK;
 }
 
-static trz_status add_node(sim *s, struct sim_lane *lane, struct sim_work work)
+/* Room for one more; false: the host has no memory. */
+static bool make_room(struct sim_capture *c, struct sim_lane *lane)
 {
 	if (lane->count == lane->room) {
 		uint64_t room = lane->room ? lane->room * 2 : 16;
 		struct sim_work *nodes = realloc(lane->nodes, room * sizeof *nodes);
-		if (!nodes) {
-			sim_touch_drop(&work);
-			return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a node of a graph");
-		}
+		if (!nodes)
+			return false;
 		lane->nodes = nodes;
 		lane->room = room;
 	}
+	if (c->count == c->room) {
+		uint64_t room = c->room ? c->room * 2 : 16;
+		struct sim_node_place *place = realloc(c->place, room * sizeof *place);
+		if (!place)
+			return false;
+		c->place = place;
+		c->room = room;
+	}
+	return true;
+}
+
+static trz_status add_node(sim *s, struct sim_capture *c, unsigned lane_index, struct sim_work work)
+{
+	struct sim_lane *lane = &c->lane[lane_index];
+	if (!make_room(c, lane)) {
+		sim_touch_drop(&work);
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a node of a graph");
+	}
 	work.generation = s->generation;
+	work.order = c->count;
+	c->place[c->count++] = (struct sim_node_place){lane_index, lane->count};
 	lane->nodes[lane->count++] = work;
 	return TRZ_OK;
 }
 
 trz_status sim_capture_node(sim *s, struct sim_stream *st, struct sim_work work)
 {
-	struct sim_lane *lane = &st->capture->lane[st->lane];
-	work.sequence = lane->fenced;
-	return add_node(s, lane, work);
+	work.sequence = st->capture->lane[st->lane].fenced;
+	return add_node(s, st->capture, st->lane, work);
 }
 
 void sim_capture_record(sim *s, struct sim_stream *st, struct sim_event *e)
@@ -234,12 +268,15 @@ trz_status sim_capture_await(sim *s, struct sim_stream *st, const struct sim_eve
 			sim_capture_invalidate(into);
 		if (from)
 			sim_capture_invalidate(from);
-		return sim_violate(s, TRZ_ERROR_CAPTURE, "wait of stream %llu for event %p across the border of a capture",
-		                   (unsigned long long)st->id, (void *)e->value);
+		int result = into ? from ? TRZ_CUDA_ERROR_STREAM_CAPTURE_MERGE : TRZ_CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+		                  : from ? TRZ_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : TRZ_CUDA_ERROR_CAPTURED_EVENT;
+		return sim_misuse(s, TRZ_ERROR_CAPTURE, result,
+		                  "wait of stream %llu for event %p across the border of a capture",
+		                  (unsigned long long)st->id, (void *)e->value);
 	}
 	if (from->invalidated)
-		return sim_refuse(s, TRZ_ERROR_CAPTURE, "the capture of event %p has been invalidated",
-		                  (void *)e->value);
+		return sim_answer(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+		                  "the capture of event %p has been invalidated", (void *)e->value);
 	trz_status status = into ? TRZ_OK : join(s, from, st);
 	if (status != TRZ_OK)
 		return status;
@@ -249,17 +286,52 @@ trz_status sim_capture_await(sim *s, struct sim_stream *st, const struct sim_eve
 		return TRZ_OK;
 	}
 	struct sim_work wait = {.kind = SIM_WORK_WAIT, .tag = e->lane, .sequence = e->sequence};
-	return add_node(s, lane, wait);
+	return add_node(s, from, st->lane, wait);
+}
+
+static trz_status add_external(sim *s, trz_context context, trz_event event, trz_stream stream,
+                               enum sim_work_kind kind)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_event *e = NULL;
+	struct sim_stream *st = NULL;
+	call.status = sim_event_find(s, context, event, &e);
+	if (call.status == TRZ_OK)
+		call.status = sim_stream_find_any(s, context, stream, &st);
+	if (call.status == TRZ_OK)
+		call.status = sim_capture_touch(s, st);
+	if (call.status == TRZ_OK && !st->capture)
+		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0, "external use of event %p outside captures", event);
+	else if (call.status == TRZ_OK && kind == SIM_WORK_MARK && e->context != st->context)
+		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_HANDLE,
+		                         "event %p recorded on a stream of another context", event);
+	if (call.status == TRZ_OK) {
+		struct sim_work node = {.kind = kind, .address = e->value, .from = e->number};
+		call.status = sim_capture_node(s, st, node);
+	}
+	return sim_leave(&call);
+}
+
+trz_status sim_event_record_external(sim *s, trz_context context, trz_event event, trz_stream stream)
+{
+	return add_external(s, context, event, stream, SIM_WORK_MARK);
+}
+
+trz_status sim_stream_wait_external(sim *s, trz_context context, trz_stream stream, trz_event event)
+{
+	return add_external(s, context, event, stream, SIM_WORK_AWAIT);
 }
 
 trz_status sim_capture_ask(sim *s, const struct sim_event *e)
 {
 	struct sim_capture *c = find(s, e->capture);
 	if (!sim_enforces(s, SIM_RULE_CAPTURED_EVENT))
-		return sim_refuse(s, TRZ_ERROR_CAPTURE, "event %p was recorded in a capture", (void *)e->value);
+		return sim_answer(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_CAPTURED_EVENT, "event %p was recorded in a capture",
+		                  (void *)e->value);
 	if (c)
 		sim_capture_invalidate(c);
-	return sim_violate(s, TRZ_ERROR_CAPTURE, "query of or wait for event %p, which was recorded in a capture",
+	return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_CAPTURED_EVENT,
+	                  "query of or wait for event %p, which was recorded in a capture",
 	                   (void *)e->value);
 }
 
@@ -271,7 +343,8 @@ static trz_status begin(sim *s, struct sim_stream *st, trz_capture_mode mode, ui
 		return sim_refuse(s, TRZ_ERROR_CAPTURE, "the legacy stream cannot be captured, nor any in mode %d",
 		                  (int)mode);
 	if (st->capture)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "stream %llu is being captured already",
+		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_ILLEGAL_STATE,
+		                  "stream %llu is being captured already",
 		                   (unsigned long long)st->id);
 	struct sim_capture *c = calloc(1, sizeof *c);
 	if (!c)
@@ -322,19 +395,24 @@ static trz_status end(sim *s, struct sim_stream *st, uint64_t thread, sim_graph 
 {
 	struct sim_capture *c = st->capture;
 	if (!c)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "end of a capture of stream %llu, which is not captured",
+		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_ILLEGAL_STATE,
+		                  "end of a capture of stream %llu, which is not captured",
 		                   (unsigned long long)st->id);
 	if (c->lane[0].stream != st)
-		return sim_violate(s, TRZ_ERROR_CAPTURE, "end of a capture on stream %llu, which only joined it",
+		return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
+		                  "end of a capture on stream %llu, which only joined it",
 		                   (unsigned long long)st->id);
 	if (c->mode != TRZ_CAPTURE_RELAXED && c->thread != thread)
-		return sim_violate(s, TRZ_ERROR_CAPTURE, "end of a capture in another thread than it began in");
+		return sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
+		                  "end of a capture in another thread than it began in");
 	sim_capture_detach(c);
 	trz_status status;
 	if (c->invalidated)
-		status = sim_refuse(s, TRZ_ERROR_CAPTURE, "the capture has been invalidated");
+		status = sim_answer(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+		                    "the capture has been invalidated");
 	else if (!join_back(c))
-		status = sim_violate(s, TRZ_ERROR_CAPTURE, "end of a capture before a stream that joined it joined back");
+		status = sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+		                    "end of a capture before a stream that joined it joined back");
 	else
 		status = sim_graph_new(s, c, out);
 	if (status != TRZ_OK)

@@ -114,8 +114,8 @@ trz_status sim_context_unbind(sim *s, int device, trz_context value)
 {
 	struct sim_context *c = sim_registry_get(&s->contexts, (uint64_t)value);
 	if (!c || c->device != device || (c->references == 0 && !c->destroyed))
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
-		                   "release of context %p, which is not retained on device %d",
+		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_CONTEXT,
+		                  "release of context %p, which is not retained on device %d",
 		                   value, device);
 	if (s->context_retains > 0)
 		s->context_retains--;

@@ -162,7 +162,7 @@ static uint64_t at_size(const struct sim_cost *c, uint64_t mib)
 
 void sim_charge_call(sim *s, sim_slot slot)
 {
-	s->driver_ns += s->cost[slot].call_ns;
+	s->figures->driver_time_ns += s->cost[slot].call_ns;
 }
 
 void sim_charge_handle(sim *s, sim_slot slot, uint64_t size, int devices)
@@ -170,5 +170,5 @@ void sim_charge_handle(sim *s, sim_slot slot, uint64_t size, int devices)
 	const struct sim_cost *c = &s->cost[slot];
 	uint64_t mib = size / MIB(1);
 	uint64_t ns = at_size(c, mib) + c->mib_ns * mib;
-	s->driver_ns += ns + ns * c->device_percent / 100 * (uint64_t)(devices - 1);
+	s->figures->driver_time_ns += ns + ns * c->device_percent / 100 * (uint64_t)(devices - 1);
 }

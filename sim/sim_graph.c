@@ -74,19 +74,22 @@ void sim_graphs_close(sim *s)
 	sim_registry_free(&s->graphs);
 }
 
-/* A node's numbers count from the launch's first node of its lane. */
-static struct sim_work place(const struct sim_capture *g, struct sim_work work, uint64_t own_base,
-                             const uint64_t *base)
+/* Puts a node into its runner's queue, one item a node: its numbers count from the launch's first node of its lane. */
+static trz_status push_node(sim *s, const struct sim_capture *g, struct sim_node_place place, const uint64_t *base)
 {
-	if (work.kind == SIM_WORK_WAIT) {
-		work.other = g->lane[work.tag].runner;
-		work.sequence += base[work.tag];
-	} else {
-		work.sequence += own_base;
-	}
+	struct sim_stream *runner = g->lane[place.lane].runner;
+	struct sim_work work = g->lane[place.lane].nodes[place.at];
+	struct sim_event *e = work.kind == SIM_WORK_MARK || work.kind == SIM_WORK_AWAIT ? sim_event_of(s, &work) : NULL;
+	if (work.kind == SIM_WORK_WAIT)
+		return sim_push_wait(s, runner, g->lane[work.tag].runner, work.sequence + base[work.tag]);
+	if (work.kind == SIM_WORK_AWAIT)
+		return e && e->stream ? sim_push_wait(s, runner, e->stream, e->sequence) : sim_push_wait(s, runner, runner, 0);
+	if (e)
+		return sim_event_place(s, e, runner);
+	work.sequence += base[place.lane];
 	if (work.touched)
 		work.touched->references++;
-	return work;
+	return sim_push(s, runner, work);
 }
 
 static trz_status launch(sim *s, struct sim_capture *g, struct sim_stream *st)
@@ -99,9 +102,9 @@ static trz_status launch(sim *s, struct sim_capture *g, struct sim_stream *st)
 		status = sim_push_wait(s, g->lane[i].runner, first, base[0]);
 		base[i] = g->lane[i].runner->enqueued;
 	}
-	for (unsigned i = 0; i < g->lane_count; i++)
-		for (uint64_t n = 0; n < g->lane[i].count && status == TRZ_OK; n++)
-			status = sim_push(s, g->lane[i].runner, place(g, g->lane[i].nodes[n], base[i], base));
+	for (uint64_t n = 0; n < g->count && status == TRZ_OK; n++)
+		if (g->place[n].at < g->lane[g->place[n].lane].count)  /* else it is a wait that nothing followed */
+			status = push_node(s, g, g->place[n], base);
 	return status == TRZ_OK ? sim_push_wait(s, st, first, first->enqueued) : status;
 }
 

@@ -317,7 +317,7 @@ static uint64_t own_total(const sim *s, int device)
 
 static void note_own_peak(sim *s, int device)
 {
-	s->device[device].own_peak = max_u64(s->device[device].own_peak, own_total(s, device));
+	s->figures->peak_bytes[device] = max_u64(s->figures->peak_bytes[device], own_total(s, device));
 }
 
 uint64_t sim_memory_peak(sim *s, int device)
@@ -370,6 +370,18 @@ void sim_memory_give(sim *s, int device, uint64_t bytes)
 	lock_ledger(s);
 	s->ledger->row[s->process].used[device] -= bytes;
 	unlock_ledger(s);
+}
+
+uint64_t sim_machine_peak(int fd)
+{
+	uint64_t most = 0;
+	const struct sim_ledger *l = mmap(NULL, ledger_bytes(), PROT_READ, MAP_SHARED, fd, (off_t)ledger_at);
+	if (l == MAP_FAILED)
+		return 0;
+	for (int i = 0; i < l->devices; i++)
+		most = max_u64(most, l->peak[i]);
+	munmap((void *)l, ledger_bytes());
+	return most;
 }
 
 /* ---- exported memory ------------------------------------------------------------------------------------ */

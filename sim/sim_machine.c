@@ -56,10 +56,14 @@ struct sim_call sim_enter(sim *s, sim_slot slot)
 	call.thread->depth += in_slot;
 	pthread_mutex_lock(&s->lock);
 	call.thread->reason[0] = '\0';
+	call.thread->result = 0;
 	if (in_slot) {
 		s->calls[slot]++;
 		sim_charge_call(s, slot);
-		call.status = sim_fault_strike(s, slot);
+		if (slot != SIM_SLOT_clock_ns && call.thread->called_back && sim_enforces(s, SIM_RULE_HOST_CALLS))
+			call.status = sim_refuse(s, TRZ_ERROR_NOT_PERMITTED, "this thread runs a host function of a stream");
+		if (call.status == TRZ_OK)
+			call.status = sim_fault_strike(s, slot);
 		if (call.status == TRZ_OK && !LIST_EMPTY(&s->captures))
 			call.status = sim_capture_guard(s, call.thread, slot);
 	}
@@ -90,14 +94,9 @@ trz_status sim_refuse(sim *s, trz_status status, const char *format, ...)
 	return status;
 }
 
-trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
+static void count_violation(sim *s, const char *reason)
 {
-	char *reason = sim_thread_here(s)->reason;
-	va_list args;
-	va_start(args, format);
-	vsnprintf(reason, SIM_TEXT_BYTES, format, args);
-	va_end(args);
-	if (s->violations++ == 0)
+	if (s->figures->violations++ == 0)
 		memcpy(s->first_violation, reason, SIM_TEXT_BYTES);
 	if (s->config.on_violation)
 		s->config.on_violation(reason);
@@ -105,12 +104,64 @@ trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
 		fprintf(stderr, "sim: violation: %s\n", reason);
 		abort();
 	}
+}
+
+trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
+{
+	char *reason = sim_thread_here(s)->reason;
+	va_list args;
+	va_start(args, format);
+	vsnprintf(reason, SIM_TEXT_BYTES, format, args);
+	va_end(args);
+	count_violation(s, reason);
 	return status;
+}
+
+trz_status sim_answer(sim *s, trz_status status, int result, const char *format, ...)
+{
+	struct sim_thread *t = sim_thread_here(s);
+	va_list args;
+	va_start(args, format);
+	vsnprintf(t->reason, SIM_TEXT_BYTES, format, args);
+	va_end(args);
+	t->result = result;
+	return status;
+}
+
+trz_status sim_misuse(sim *s, trz_status status, int result, const char *format, ...)
+{
+	struct sim_thread *t = sim_thread_here(s);
+	va_list args;
+	va_start(args, format);
+	vsnprintf(t->reason, SIM_TEXT_BYTES, format, args);
+	va_end(args);
+	t->result = result;
+	if (!s->config.answer_misuse)
+		count_violation(s, t->reason);
+	else if (s->figures->misuses++ == 0)
+		memcpy(s->first_misuse, t->reason, SIM_TEXT_BYTES);
+	return status;
+}
+
+int sim_result(sim *s)
+{
+	return sim_thread_here(s)->result;
+}
+
+void sim_suspect(sim *s, const char *text)
+{
+	if (s->figures->suspicions++ == 0)
+		snprintf(s->first_suspicion, SIM_TEXT_BYTES, "%s", text);
 }
 
 bool sim_enforces(const sim *s, enum sim_rule rule)
 {
 	return !(s->config.lenient_rules & (unsigned)rule);
+}
+
+bool sim_called_back(sim *s)
+{
+	return sim_thread_here(s)->called_back && sim_enforces(s, SIM_RULE_HOST_CALLS);
 }
 
 /* ---- opening and closing -------------------------------------------------------------------------- */
@@ -170,7 +221,7 @@ static uint64_t measure_timing(sim *s)
 		least = min_u64(least, ticks_read_in_order(&s->ticks) - begin - t->host_ticks);
 	}
 	t->host_ticks = 0;
-	s->driver_ns = 0;
+	s->figures->driver_time_ns = 0;
 	s->calls[SIM_SLOT_device_count] = 0;
 	return least / CALLS;
 }
@@ -186,6 +237,7 @@ trz_status sim_open(const sim_config *config, sim **out)
 	if (!s)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for a simulated machine");
 	s->config = c;
+	s->figures = c.figures ? c.figures : &s->own_figures;
 	s->config.costs = NULL;  /* the caller's string is not kept */
 	s->schedule_seed = prng_mix(c.seed);
 	s->sync_seed = prng_mix(c.seed + 1);
@@ -237,7 +289,7 @@ void sim_close(sim *s)
 
 uint64_t sim_now_ns(const sim *s)
 {
-	return s->driver_ns + s->tick * 1000 + s->clock_readings;
+	return s->figures->driver_time_ns + s->tick * 1000 + s->clock_readings;
 }
 
 const trz_driver *sim_driver(sim *s)
@@ -269,7 +321,7 @@ void sim_reset_calls(sim *s)
 
 uint64_t sim_driver_time_ns(sim *s)
 {
-	return read_locked(s, &s->driver_ns);
+	return read_locked(s, &s->figures->driver_time_ns);
 }
 
 uint64_t sim_host_ticks(sim *s)
@@ -284,12 +336,32 @@ uint64_t sim_faults(sim *s)
 
 uint64_t sim_violations(sim *s)
 {
-	return read_locked(s, &s->violations);
+	return read_locked(s, &s->figures->violations);
 }
 
 const char *sim_first_violation(sim *s)
 {
 	return sim_violations(s) ? s->first_violation : NULL;
+}
+
+uint64_t sim_misuses(sim *s)
+{
+	return read_locked(s, &s->figures->misuses);
+}
+
+const char *sim_first_misuse(sim *s)
+{
+	return sim_misuses(s) ? s->first_misuse : NULL;
+}
+
+uint64_t sim_suspicions(sim *s)
+{
+	return read_locked(s, &s->figures->suspicions);
+}
+
+const char *sim_first_suspicion(sim *s)
+{
+	return sim_suspicions(s) ? s->first_suspicion : NULL;
 }
 
 uint64_t sim_unfinished(sim *s)
@@ -315,7 +387,7 @@ uint64_t sim_device_peak(sim *s, int device)
 
 uint64_t sim_process_peak(sim *s, int device)
 {
-	return device >= 0 && device < s->config.devices ? read_locked(s, &s->device[device].own_peak) : 0;
+	return device >= 0 && device < s->config.devices ? read_locked(s, &s->figures->peak_bytes[device]) : 0;
 }
 
 uint64_t sim_leaks(sim *s, char *text, size_t text_size)

@@ -14,14 +14,15 @@
 #include <pthread.h>
 #include <sys/queue.h>
 
+#include "cuda_abi.h"
 #include "sim.h"
 #include "ticks.h"
 
-enum { SIM_MAX_DEVICES = 16, SIM_TEXT_BYTES = 512 };
+enum { SIM_TEXT_BYTES = 512 };
 
 /* ---- registry of handle values ----------------------------------------------------------------------- */
 
-/* The values that users hold are (index + 1) << 8 | kind, so that one of the wrong kind is noticed. */
+/* The values that users hold have the kind in them, so that one of the wrong kind is noticed. */
 enum sim_kind { SIM_KIND_MEMORY = 1, SIM_KIND_CONTEXT, SIM_KIND_STREAM, SIM_KIND_EVENT, SIM_KIND_GRAPH };
 
 /* Invariant: objects[i] is NULL exactly where the value of index i is dead; `unused` is a stack of dead
@@ -74,7 +75,6 @@ struct sim_range {
 
 struct sim_device {
 	uint64_t next_offset;
-	uint64_t own_peak;          /* the most that this process had of it */
 	struct sim_context *primary;  /* NULL: not retained */
 	unsigned contexts;
 	uint32_t plain_access;        /* the other devices that reach its plain memory, one bit each */
@@ -96,14 +96,14 @@ struct sim_context {
 
 enum sim_work_kind {
 	SIM_WORK_STAMP, SIM_WORK_VERIFY, SIM_WORK_FILL, SIM_WORK_COPY, SIM_WORK_HOST, SIM_WORK_SPIN, SIM_WORK_WAIT,
-	SIM_WORK_TOUCH, SIM_WORK_MARK
+	SIM_WORK_TOUCH, SIM_WORK_MARK, SIM_WORK_AWAIT
 };
 
 /* What a touch names: shared by the items of a graph's launches, freed with the last of them. */
 struct sim_touched {
 	unsigned references;
 	const char *name;
-	size_t count;
+	size_t known, count;        /* the first `known` are arguments; the others may be */
 	uint64_t address[];
 };
 
@@ -115,10 +115,13 @@ struct sim_work {
 	bool blank;                 /* copy: zeros instead of the source's bytes */
 	uint8_t unit;               /* fill: bytes of the pattern in `tag`; 0: `value` */
 	uint64_t issued_ns, cost_ns; /* virtual time: not before, and how long on the stream */
-	uint64_t tick, order;       /* trace clock and number among all items, when enqueued */
+	uint64_t tick, order;       /* trace clock and number among all items, when enqueued; of a graph's node its number
+	                             * among all that was captured */
 	uint64_t generation;        /* mappings younger than this were made behind its back */
 	uint64_t address, size;     /* stamp, verify, fill; copy: the destination */
-	uint64_t from, tag;         /* copy: the source; stamp, verify: the tag */
+	uint64_t from, tag;         /* copy: the source; stamp, verify: the tag. A mark has its event's value in `address`,
+	                             * its number in `from`, that of the record in `tag`; likewise in a graph a node that
+	                             * awaits an event, which a launch makes a wait */
 	void (*fn)(void *);         /* host */
 	void *arg;
 	const uint32_t *flag;       /* spin */
@@ -170,7 +173,7 @@ struct sim_stream {
 /* Captures the first `sequence` items of `stream`; NULL: never recorded. Recorded in a capture: `capture` is
  * its number, `sequence` counts the nodes of `lane`, and there is no stream. */
 struct sim_event {
-	uint64_t value;
+	uint64_t value, number;     /* the number is never used again */
 	struct sim_context *context;
 	struct sim_stream *stream;
 	uint64_t sequence;
@@ -203,6 +206,11 @@ struct sim_capture {
 	bool invalidated;
 	unsigned lane_count;
 	struct sim_lane lane[SIM_MAX_LANES];
+	struct sim_node_place {
+		unsigned lane;
+		uint64_t at;
+	} *place;                   /* of all nodes, waits too, by number: in the order of their capture */
+	uint64_t count, room;
 };
 
 /* ---- what processes share ------------------------------------------------------------------------- */
@@ -243,7 +251,9 @@ struct sim_thread {
 	trz_capture_mode capture_mode;
 	bool waiting;               /* in sim_block, for another thread's host function */
 	unsigned depth;             /* of driver slots, for host functions that call the driver */
+	unsigned called_back;       /* of host functions */
 	uint64_t host_ticks;        /* in slots */
+	int result;                 /* of the newest call that failed, for a driver; 0: by its status */
 	char reason[SIM_TEXT_BYTES];
 };
 
@@ -300,19 +310,19 @@ struct sim {
 	struct sim_stream **active;
 	size_t active_count, active_room;
 	struct sim_stream *starved;
-	uint64_t stream_ids, order, tick, unfinished;
+	uint64_t stream_ids, event_numbers, order, tick, unfinished;
 	uint64_t schedule_seed, sync_seed, fault_seed;
 
 	struct sim_cost cost[SIM_SLOTS];
-	uint64_t driver_ns, clock_readings;
+	sim_figures own_figures, *figures;
+	uint64_t clock_readings;
 	struct ticks ticks;          /* the host's clock; not calibrated */
 	uint64_t timing_ticks;       /* what timing a call adds to it */
 	uint64_t calls[SIM_SLOTS];
 	struct sim_fault nth_fault, random_fault;
 	uint64_t faults;
 
-	uint64_t violations;
-	char first_violation[SIM_TEXT_BYTES];
+	char first_violation[SIM_TEXT_BYTES], first_misuse[SIM_TEXT_BYTES], first_suspicion[SIM_TEXT_BYTES];
 };
 
 /* A call into the machine, from a slot of the table or (slot SIM_SLOTS) from a function of sim.h. */
@@ -336,6 +346,15 @@ trz_status sim_refuse(sim *s, trz_status status, const char *format, ...)
 /* Counts and describes what the driver documents as illegal; aborts unless configured not to. */
 trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The same with the driver's own result. */
+trz_status sim_answer(sim *s, trz_status status, int result, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+/* What a driver refuses by itself, with this result (0: that of the status): the program's mistake where programs are
+ * run, else a violation. */
+trz_status sim_misuse(sim *s, trz_status status, int result, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+/* Counts and describes what may be a violation. */
+void sim_suspect(sim *s, const char *text);
 bool sim_enforces(const sim *s, enum sim_rule rule);
 
 /* sim_fault.c: TRZ_OK, or the failure to inject into this call. */
@@ -423,7 +442,10 @@ trz_status sim_device_check(sim *s, int device);
 
 /* sim_stream.c */
 struct sim_stream *sim_stream_new(sim *s, struct sim_context *c, bool blocking, uint64_t thread);
+/* The stream of a handle, for work in the context: it has to be of it. */
 trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struct sim_stream **out);
+/* The same for what is done to streams of whatever context; of this one are NULL, 1 and 2. */
+trz_status sim_stream_find_any(sim *s, trz_context context, trz_stream stream, struct sim_stream **out);
 void sim_streams_end_context(sim *s, struct sim_context *c);
 void sim_streams_forget(sim *s, int device);
 void sim_streams_close(sim *s);
@@ -438,9 +460,13 @@ trz_status sim_stream_prepare(sim *s, struct sim_stream *st);
 void sim_stream_retire(sim *s, struct sim_stream *st);
 trz_status sim_event_new(sim *s, trz_context context, trz_event *out);
 trz_status sim_event_end(sim *s, trz_context context, trz_event event);
-/* `context` NULL: of any context. */
+/* An event of whatever context, for a call in this one. */
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out);
 trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream);
+/* The event stands for what the stream holds, a mark for its time included. */
+trz_status sim_event_place(sim *s, struct sim_event *e, struct sim_stream *st);
+/* The event of a graph's node; NULL: it is dead. */
+struct sim_event *sim_event_of(const sim *s, const struct sim_work *node);
 /* The same for all streams of the context. */
 trz_status sim_event_mark_all(sim *s, trz_context context, trz_event event);
 trz_status sim_event_passed(sim *s, trz_context context, trz_event event);

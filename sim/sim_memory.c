@@ -225,8 +225,8 @@ trz_status sim_release(sim *s, trz_handle handle)
 {
 	struct sim_phys *p = sim_registry_get(&s->memory, handle);
 	if (!p)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
-		                   "release of handle %#llx, which is dead or was never made",
+		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0,
+		                  "release of handle %#llx, which is dead or was never made",
 		                   (unsigned long long)handle);
 	trz_status status = sim_device_check(s, p->device);
 	if (status != TRZ_OK)
@@ -345,13 +345,13 @@ trz_status sim_unreserve(sim *s, trz_addr address, uint64_t size)
 {
 	size_t i = reservation_above(s, address);
 	if (i == 0 || s->reservations[i - 1].address != address || s->reservations[i - 1].size != size)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
-		                   "unreserve of [%#llx, +%llu), which is no reservation",
+		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0,
+		                  "unreserve of [%#llx, +%llu), which is no reservation",
 		                   (unsigned long long)address, (unsigned long long)size);
 	for (uint64_t a = address; a < address + size; a += s->config.granularity)
 		if (sim_mapping_at(s, a))
-			return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
-			                   "unreserve of [%#llx, +%llu) with a mapping left at %#llx",
+			return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0,
+			                  "unreserve of [%#llx, +%llu) with a mapping left at %#llx",
 			                   (unsigned long long)address, (unsigned long long)size, (unsigned long long)a);
 	sim_range_give(s, address);
 	sim_charge_handle(s, SIM_SLOT_unreserve, size, 1);
@@ -502,7 +502,7 @@ static trz_status check_whole(sim *s, const char *what, uint64_t address, uint64
 		wrong = "ends inside a mapping";
 	if (!wrong)
 		return TRZ_OK;
-	return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "%s of [%#llx, +%llu), which %s at %#llx", what,
+	return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0, "%s of [%#llx, +%llu), which %s at %#llx", what,
 	                   (unsigned long long)address, (unsigned long long)size, wrong, (unsigned long long)a);
 }
 
@@ -525,8 +525,8 @@ static trz_status check_map(sim *s, uint64_t address, uint64_t size, const struc
 			wrong = "something is mapped there";
 	if (!wrong)
 		return sim_device_check(s, p->device);
-	return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "map at [%#llx, +%llu): %s",
-	                   (unsigned long long)address, (unsigned long long)size, wrong);
+	return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0, "map at [%#llx, +%llu): %s",
+	                  (unsigned long long)address, (unsigned long long)size, wrong);
 }
 
 trz_status sim_map(sim *s, trz_addr address, uint64_t size, trz_handle handle)

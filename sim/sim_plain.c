@@ -175,8 +175,8 @@ trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address)
 	unsigned unit;
 	struct sim_chunk *chunk = find_chunk(s, address, &unit);
 	if (!chunk || chunk->context != c)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
-		                   "mem_free of %#llx, which is no allocation of the context",
+		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0,
+		                  "mem_free of %#llx, which is no allocation of the context",
 		                   (unsigned long long)address);
 	uint64_t size = chunk->shared ? (uint64_t)chunk->units[unit] << UNIT_SHIFT : chunk->size;
 	sim_check_unused(s, "mem_free", address, size);

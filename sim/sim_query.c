@@ -5,6 +5,8 @@
  */
 #include "sim_machine.h"
 
+#include "bits.h"
+
 bool sim_is_device(const sim *s, trz_addr address)
 {
 	return sim_in_window(s, address);
@@ -103,41 +105,36 @@ int sim_context_device(sim *s, trz_context context)
 
 /* ---- nodes of graphs ------------------------------------------------------------------------------ */
 
-static size_t lane_nodes(const struct sim_lane *lane, uint64_t below)
+/* The graph, or the capture under way; NULL: there is none. */
+static const struct sim_capture *find(const sim *s, sim_graph graph, uint64_t capture)
 {
-	size_t nodes = 0;
-	for (uint64_t n = 0; n < below; n++)
-		nodes += lane->nodes[n].kind != SIM_WORK_WAIT;
-	return nodes;
-}
-
-static size_t all_nodes(const struct sim_capture *c, unsigned lanes)
-{
-	size_t nodes = 0;
-	for (unsigned i = 0; i < lanes; i++)
-		nodes += lane_nodes(&c->lane[i], c->lane[i].count);
-	return nodes;
-}
-
-size_t sim_graph_nodes(sim *s, sim_graph graph)
-{
-	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	const struct sim_capture *g = sim_registry_get(&s->graphs, graph);
-	size_t nodes = g ? all_nodes(g, g->lane_count) : 0;
-	sim_leave(&call);
-	return nodes;
-}
-
-size_t sim_capture_nodes(sim *s, uint64_t id)
-{
-	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	const struct sim_capture *c;
-	size_t nodes = 0;
+	if (graph)
+		return sim_registry_get(&s->graphs, graph);
 	LIST_FOREACH(c, &s->captures, link)
-		if (c->id == id)
-			nodes = all_nodes(c, c->lane_count);
+		if (c->id == capture)
+			break;
+	return c;
+}
+
+/* NULL: it is a wait between lanes. */
+static const struct sim_work *node_at(const struct sim_capture *c, size_t number)
+{
+	struct sim_node_place place = c->place[number];
+	const struct sim_work *w = &c->lane[place.lane].nodes[place.at];
+	return w->kind == SIM_WORK_WAIT ? NULL : w;
+}
+
+size_t sim_graph_nodes(sim *s, sim_graph graph, uint64_t capture, size_t *nodes, size_t room)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	const struct sim_capture *c = find(s, graph, capture);
+	size_t count = 0;
+	for (size_t i = 0; c && i < c->count; i++)
+		if (node_at(c, i) && count++ < room)
+			nodes[count - 1] = i;
 	sim_leave(&call);
-	return nodes;
+	return count;
 }
 
 static sim_node_kind kind_of(const struct sim_work *w)
@@ -149,44 +146,62 @@ static sim_node_kind kind_of(const struct sim_work *w)
 		return SIM_NODE_FILL;
 	case SIM_WORK_HOST:
 		return SIM_NODE_HOST;
+	case SIM_WORK_AWAIT:
+		return SIM_NODE_AWAIT;
+	case SIM_WORK_MARK:
+		return SIM_NODE_RECORD;
 	default:
 		return SIM_NODE_KERNEL;
 	}
 }
 
-/* The node of a lane at or before place `n`, among all nodes of the graph; SIZE_MAX: none. */
-static size_t node_before(const struct sim_capture *g, unsigned lane, uint64_t n)
+/* Of each lane the newest node that what comes at a place of a lane follows directly: `ends` counts up to it, 0: none.
+ * Waits lead to where they were recorded, which is earlier. */
+static void find_ends(const struct sim_capture *c, unsigned lane, uint64_t at, uint64_t *seen, uint64_t *ends)
 {
-	size_t inside = lane_nodes(&g->lane[lane], n);
-	return inside ? all_nodes(g, lane) + inside - 1 : SIZE_MAX;
+	if (at <= seen[lane])
+		return;
+	seen[lane] = at;
+	const struct sim_work *nodes = c->lane[lane].nodes;
+	for (; at > 0 && nodes[at - 1].kind == SIM_WORK_WAIT; at--)
+		find_ends(c, (unsigned)nodes[at - 1].tag, nodes[at - 1].sequence, seen, ends);
+	ends[lane] = max_u64(ends[lane], at);
 }
 
-static size_t edges(const struct sim_capture *g, unsigned lane, uint64_t at, size_t *before, size_t room)
+static size_t list_ends(const struct sim_capture *c, unsigned lane, uint64_t at, size_t *before, size_t room)
 {
-	size_t count = 0, node = node_before(g, lane, at);
-	const struct sim_work *nodes = g->lane[lane].nodes;
-	if (node != SIZE_MAX && ++count <= room)
-		before[count - 1] = node;
-	while (at-- > 0 && nodes[at].kind == SIM_WORK_WAIT) {
-		node = node_before(g, (unsigned)nodes[at].tag, nodes[at].sequence);
-		if (node != SIZE_MAX && ++count <= room)
-			before[count - 1] = node;
-	}
+	uint64_t seen[SIM_MAX_LANES] = {0}, ends[SIM_MAX_LANES] = {0};
+	size_t count = 0;
+	find_ends(c, lane, at, seen, ends);
+	for (unsigned i = 0; i < c->lane_count; i++)
+		if (ends[i] && count++ < room)
+			before[count - 1] = c->lane[i].nodes[ends[i] - 1].order;
 	return count;
 }
 
-size_t sim_graph_node(sim *s, sim_graph graph, size_t index, sim_node_kind *kind, size_t *before, size_t room)
+size_t sim_graph_node(sim *s, sim_graph graph, uint64_t capture, size_t node, sim_node_kind *kind, size_t *before,
+                      size_t room)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	const struct sim_capture *g = sim_registry_get(&s->graphs, graph);
-	size_t count = 0, seen = 0;
-	for (unsigned i = 0; g && i < g->lane_count; i++)
-		for (uint64_t n = 0; n < g->lane[i].count; n++) {
-			if (g->lane[i].nodes[n].kind == SIM_WORK_WAIT || seen++ != index)
-				continue;
-			*kind = kind_of(&g->lane[i].nodes[n]);
-			count = edges(g, i, n, before, room);
-		}
+	const struct sim_capture *c = find(s, graph, capture);
+	const struct sim_work *w = c && node < c->count ? node_at(c, node) : NULL;
+	size_t count = 0;
+	if (w) {
+		*kind = kind_of(w);
+		count = list_ends(c, c->place[node].lane, c->place[node].at, before, room);
+	}
+	sim_leave(&call);
+	return count;
+}
+
+size_t sim_stream_tail(sim *s, trz_context context, trz_stream stream, size_t *before, size_t room)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	size_t count = 0;
+	call.status = sim_stream_find_any(s, context, stream, &st);
+	if (call.status == TRZ_OK && st->capture)
+		count = list_ends(st->capture, st->lane, st->capture->lane[st->lane].count, before, room);
 	sim_leave(&call);
 	return count;
 }

@@ -7,6 +7,16 @@
 
 #include "sim_machine.h"
 
+/* Values look like a driver's, which are pointers to what is aligned: programs tell their own numbers from them by
+ * the low bits. Nothing lies there, and no device memory either. */
+enum { INDEX_SHIFT = 4, KIND_SHIFT = 37 };
+#define HANDLES 0x600000000000ull
+
+static uint64_t index_of(uint64_t value)
+{
+	return ((value & ((1ull << KIND_SHIFT) - 1)) >> INDEX_SHIFT) - 1;
+}
+
 static bool grow(struct sim_registry *r)
 {
 	uint32_t room = r->room ? r->room * 2 : 64;
@@ -38,20 +48,20 @@ uint64_t sim_registry_add(struct sim_registry *r, void *object)
 
 uint64_t sim_registry_value(const struct sim_registry *r, uint32_t index)
 {
-	return ((uint64_t)index + 1) << 8 | r->kind;
+	return HANDLES | (uint64_t)r->kind << KIND_SHIFT | ((uint64_t)index + 1) << INDEX_SHIFT;
 }
 
 void *sim_registry_get(const struct sim_registry *r, uint64_t value)
 {
-	uint64_t index = (value >> 8) - 1;
-	if ((value & 0xff) != r->kind || index >= r->count)
+	uint64_t index = index_of(value);
+	if (index >= r->count || value != sim_registry_value(r, (uint32_t)index))
 		return NULL;
 	return r->objects[index];
 }
 
 void sim_registry_remove(struct sim_registry *r, uint64_t value)
 {
-	uint32_t index = (uint32_t)((value >> 8) - 1);
+	uint32_t index = (uint32_t)index_of(value);
 	r->objects[index] = NULL;
 	if (r->reuse)
 		r->unused[r->unused_count++] = index;

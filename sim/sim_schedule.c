@@ -54,9 +54,11 @@ static void run_host_function(sim *s, struct sim_stream *st)
 	struct sim_work work = *sim_head(st);
 	uint64_t sequence = st->completed;
 	st->runner = sim_thread_here(s);
+	st->runner->called_back++;
 	pthread_mutex_unlock(&s->lock);
 	work.fn(work.arg);
 	pthread_mutex_lock(&s->lock);
+	st->runner->called_back--;
 	st->runner = NULL;
 	if (st->completed == sequence)  /* else its device has died meanwhile */
 		sim_complete(s, st);

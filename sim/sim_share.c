@@ -18,8 +18,8 @@ trz_status sim_export(sim *s, trz_handle handle, unsigned kind, void *shareable)
 {
 	struct sim_phys *p = sim_registry_get(&s->memory, handle);
 	if (!p)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT,
-		                   "export of handle %#llx, which is dead or was never made",
+		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0,
+		                  "export of handle %#llx, which is dead or was never made",
 		                   (unsigned long long)handle);
 	trz_status status = check_kind(s, kind);
 	if (status == TRZ_OK && !(p->export_kinds & kind))

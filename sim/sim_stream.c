@@ -144,7 +144,7 @@ static struct sim_stream *legacy_stream(sim *s, struct sim_context *c)
 	return c->legacy;
 }
 
-trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struct sim_stream **out)
+trz_status sim_stream_find_any(sim *s, trz_context context, trz_stream stream, struct sim_stream **out)
 {
 	struct sim_context *c = NULL;
 	trz_status status = sim_context_find(s, context, &c);
@@ -155,15 +155,21 @@ trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struc
 		*out = value == 2 ? thread_stream(s, c) : legacy_stream(s, c);
 		return *out ? TRZ_OK : TRZ_ERROR_DRIVER;
 	}
-	struct sim_stream *st = sim_registry_get(&s->streams, value);
-	if (!st)
+	*out = sim_registry_get(&s->streams, value);
+	if (!*out)
 		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of stream %p, which is dead or was never made",
 		                   stream);
-	if (st->context != c)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of stream %p of context %p with context %p",
-		                   stream, (void *)st->context->value, context);
-	*out = st;
-	return TRZ_OK;
+	return sim_device_check(s, (*out)->context->device);
+}
+
+trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struct sim_stream **out)
+{
+	trz_status status = sim_stream_find_any(s, context, stream, out);
+	if (status == TRZ_OK && (*out)->context->value != (uint64_t)context)
+		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_HANDLE,
+		                  "use of stream %p of context %p with context %p",
+		                   stream, (void *)(*out)->context->value, context);
+	return status;
 }
 
 trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_stream *out)
@@ -211,10 +217,12 @@ trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream)
 	struct sim_stream *st = NULL;
 	call.status = sim_stream_find(s, context, stream, &st);
 	if (call.status == TRZ_OK && (uint64_t)stream <= 2)
-		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "end of a default stream");
+		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_HANDLE,
+		                         "end of a default stream");
 	if (call.status == TRZ_OK && st->capture) {
 		sim_capture_invalidate(st->capture);
-		call.status = sim_violate(s, TRZ_ERROR_CAPTURE, "end of stream %p, which is being captured", stream);
+		call.status = sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+		                         "end of stream %p, which is being captured", stream);
 	}
 	if (call.status == TRZ_OK)
 		sim_stream_retire(s, st);
@@ -286,6 +294,7 @@ trz_status sim_event_new(sim *s, trz_context context, trz_event *out)
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an event");
 	}
 	e->context = c;
+	e->number = ++s->event_numbers;
 	s->live_events++;
 	*out = (trz_event)e->value;
 	return TRZ_OK;
@@ -294,18 +303,15 @@ trz_status sim_event_new(sim *s, trz_context context, trz_event *out)
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out)
 {
 	struct sim_context *c = NULL;
-	trz_status status = context ? sim_context_find(s, context, &c) : TRZ_OK;
+	trz_status status = sim_context_find(s, context, &c);
 	if (status != TRZ_OK)
 		return status;
 	struct sim_event *e = sim_registry_get(&s->events, (uint64_t)event);
 	if (!e)
 		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p, which is dead or was never made",
 		                   event);
-	if (c && e->context != c)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "use of event %p of context %p with context %p",
-		                   event, (void *)e->context->value, context);
 	*out = e;
-	return TRZ_OK;
+	return sim_device_check(s, e->context->device);
 }
 
 trz_status sim_event_end(sim *s, trz_context context, trz_event event)
@@ -320,17 +326,30 @@ trz_status sim_event_end(sim *s, trz_context context, trz_event event)
 	return TRZ_OK;
 }
 
-/* The event stands for what the stream holds. */
+struct sim_event *sim_event_of(const sim *s, const struct sim_work *node)
+{
+	struct sim_event *e = sim_registry_get(&s->events, node->address);
+	return e && e->number == node->from ? e : NULL;
+}
+
+trz_status sim_event_place(sim *s, struct sim_event *e, struct sim_stream *st)
+{
+	struct sim_work mark = {.kind = SIM_WORK_MARK, .address = e->value, .from = e->number, .tag = ++e->records};
+	e->marked = false;
+	trz_status status = sim_push(s, st, mark);
+	if (status != TRZ_OK)
+		return status;
+	e->stream = st;
+	e->sequence = st->enqueued;
+	e->capture = 0;
+	return TRZ_OK;
+}
+
+/* Without a time to note a place in the queue is enough. */
 static trz_status record(sim *s, struct sim_event *e, struct sim_stream *st)
 {
-	e->records++;
-	e->marked = false;
-	if (e->timed) {
-		struct sim_work mark = {.kind = SIM_WORK_MARK, .address = e->value, .tag = e->records};
-		trz_status status = sim_push(s, st, mark);
-		if (status != TRZ_OK)
-			return status;
-	}
+	if (e->timed)
+		return sim_event_place(s, e, st);
 	e->stream = st;
 	e->sequence = st->enqueued;
 	e->capture = 0;
@@ -343,7 +362,11 @@ trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stre
 	struct sim_stream *st = NULL;
 	trz_status status = sim_event_find(s, context, event, &e);
 	if (status == TRZ_OK)
-		status = sim_stream_find(s, context, stream, &st);
+		status = sim_stream_find_any(s, context, stream, &st);
+	if (status == TRZ_OK && e->context != st->context)
+		return sim_answer(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_HANDLE,
+		                  "event %p of context %p recorded on stream %p of context %p", event,
+		                  (void *)e->context->value, stream, (void *)st->context->value);
 	if (status == TRZ_OK)
 		status = sim_stream_prepare(s, st);
 	if (status != TRZ_OK)
@@ -365,6 +388,9 @@ trz_status sim_event_mark_all(sim *s, trz_context context, trz_event event)
 	struct sim_event *e = NULL;
 	struct sim_stream *st;
 	trz_status status = sim_event_find(s, context, event, &e);
+	if (status == TRZ_OK && e->context->value != (uint64_t)context)
+		return sim_answer(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_HANDLE,
+		                  "event %p of context %p recorded for context %p", event, (void *)e->context->value, context);
 	if (status == TRZ_OK)
 		status = sim_capture_record_all(s, e->context);
 	if (status != TRZ_OK)
@@ -399,9 +425,14 @@ trz_status sim_event_elapsed(sim *s, trz_event from, trz_event to, int64_t *ns)
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	struct sim_event *a = sim_registry_get(&s->events, (uint64_t)from);
 	struct sim_event *b = sim_registry_get(&s->events, (uint64_t)to);
-	bool timed = a && b && a->timed && b->timed && a->stream && b->stream && !a->capture && !b->capture;
-	if (!timed)
-		call.status = sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "one of the events keeps no time or has no record");
+	bool captured = a && b && (a->capture || b->capture);
+	bool timed = a && b && a->timed && b->timed && a->stream && b->stream && a->context->device == b->context->device;
+	if (captured)
+		call.status = sim_answer(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_CAPTURED_EVENT,
+		                         "one of the events was recorded in a capture");
+	else if (!timed)
+		call.status = sim_answer(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_HANDLE,
+		                         "one of the events keeps no time or has no record, or they are of two devices");
 	else if (!a->marked || !b->marked)
 		call.status = TRZ_NOT_READY;
 	else
@@ -471,9 +502,9 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 {
 	struct sim_event *e = NULL;
 	struct sim_stream *st = NULL;
-	trz_status status = sim_event_find(s, NULL, event, &e);
+	trz_status status = sim_event_find(s, context, event, &e);
 	if (status == TRZ_OK)
-		status = sim_stream_find(s, context, stream, &st);
+		status = sim_stream_find_any(s, context, stream, &st);
 	if (status == TRZ_OK && !LIST_EMPTY(&s->captures))
 		status = sim_capture_touch(s, st);
 	if (status != TRZ_OK)

@@ -229,9 +229,20 @@ static trz_status slot_stream_id(void *self, trz_context context, trz_stream str
 	struct sim_call call = sim_enter(self, SIM_SLOT_stream_id);
 	struct sim_stream *st = NULL;
 	if (call.status == TRZ_OK)
-		call.status = sim_stream_find(call.s, context, stream, &st);
+		call.status = sim_stream_find_any(call.s, context, stream, &st);
 	if (call.status == TRZ_OK)
 		*id = st->id;
+	return sim_leave(&call);
+}
+
+static trz_status slot_stream_context(void *self, trz_context context, trz_stream stream, trz_context *of)
+{
+	struct sim_call call = sim_enter(self, SIM_SLOT_stream_context);
+	struct sim_stream *st = NULL;
+	if (call.status == TRZ_OK)
+		call.status = sim_stream_find_any(call.s, context, stream, &st);
+	if (call.status == TRZ_OK)
+		*of = (trz_context)st->context->value;
 	return sim_leave(&call);
 }
 
@@ -241,7 +252,7 @@ static trz_status slot_stream_capture(void *self, trz_context context, trz_strea
 	struct sim_call call = sim_enter(self, SIM_SLOT_stream_capture);
 	struct sim_stream *st = NULL;
 	if (call.status == TRZ_OK)
-		call.status = sim_stream_find(call.s, context, stream, &st);
+		call.status = sim_stream_find_any(call.s, context, stream, &st);
 	if (call.status == TRZ_OK)
 		call.status = sim_capture_status(call.s, st, status, id);
 	return sim_leave(&call);

@@ -39,50 +39,93 @@ void sim_touch_drop(const struct sim_work *w)
 		free(w->touched);
 }
 
-void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work *w)
+/* Says so: a violation where the word is an argument. */
+static void accuse(sim *s, bool known, trz_status status, const char *text)
 {
-	const struct sim_touched *t = w->touched;
-	for (size_t i = 0; t && i < t->count; i++) {
-		const struct sim_mapping *m = sim_mapping_at(s, t->address[i]);
-		if (m && m->generation <= w->generation)
-			continue;
-		char nearest[160];
-		sim_describe_nearest(s, t->address[i], nearest, sizeof nearest);
-		sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by kernel %.160s on stream %llu%s: %#llx, which was "
-		            "mapped at its %s, %s; %s", t->name, (unsigned long long)st->id, st->graph ? " of a graph" : "",
-		            (unsigned long long)t->address[i], st->graph ? "capture" : "launch",
-		            m ? "has been mapped anew since" : "is mapped no more", nearest);
-		sim_device_die(s, st->context->device);
-		return;
-	}
+	if (known)
+		sim_violate(s, status, "%s", text);
+	else
+		sim_suspect(s, text);
 }
 
-/* The first address of the touch inside what a fill or a copy writes; 0: none. */
-static uint64_t written_address(const struct sim_work *touch, const struct sim_work *write)
+/* The first address that is not mapped as it was when the item was enqueued; `count`: each is. */
+static size_t first_stale(const sim *s, const struct sim_work *w)
+{
+	const struct sim_touched *t = w->touched;
+	size_t i = 0;
+	for (; i < t->count; i++) {
+		const struct sim_mapping *m = sim_mapping_at(s, t->address[i]);
+		if (!m || m->generation > w->generation)
+			break;
+	}
+	return i;
+}
+
+void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work *w)
+{
+	char nearest[160], text[SIM_TEXT_BYTES];
+	const struct sim_touched *t = w->touched;
+	size_t i = t ? first_stale(s, w) : 0;
+	if (!t || i == t->count)
+		return;
+	bool known = i < t->known;
+	sim_describe_nearest(s, t->address[i], nearest, sizeof nearest);
+	snprintf(text, sizeof text, "%s by kernel %.160s on stream %llu%s: %#llx%s, which was mapped at its %s, %s; %s",
+	         known ? "illegal access" : "perhaps an illegal access", t->name, (unsigned long long)st->id,
+	         st->graph ? " of a graph" : "", (unsigned long long)t->address[i],
+	         known ? "" : " among other bytes of a parameter", st->graph ? "capture" : "launch",
+	         sim_mapping_at(s, t->address[i]) ? "has been mapped anew since" : "is mapped no more", nearest);
+	accuse(s, known, TRZ_ERROR_CONTEXT_DEAD, text);
+	if (known)
+		sim_device_die(s, st->context->device);
+}
+
+/* A touch and what a fill or a copy writes there. */
+struct race {
+	const struct sim_stream *stream, *other;
+	const struct sim_work *work, *old;   /* of the one, and the older one of the other */
+	const struct sim_work *touch, *write;
+	size_t word;
+};
+
+/* Fills in the touch, the write and the first word that both use; false: there is none. */
+static bool find_race(struct race *r, const struct sim_work *touch, const struct sim_work *write)
 {
 	bool writes = write->kind == SIM_WORK_FILL || write->kind == SIM_WORK_COPY;
 	const struct sim_touched *t = touch->kind == SIM_WORK_TOUCH ? touch->touched : NULL;
-	for (size_t i = 0; writes && t && i < t->count; i++)
-		if (t->address[i] - write->address < write->size)
-			return t->address[i];
-	return 0;
+	for (size_t i = 0; writes && t && i < t->count; i++) {
+		if (t->address[i] - write->address >= write->size)
+			continue;
+		r->touch = touch;
+		r->write = write;
+		r->word = i;
+		return true;
+	}
+	return false;
 }
 
-static void report_race(sim *s, const struct sim_stream *st, const struct sim_work *w, const struct sim_stream *other,
-                        const struct sim_work *old, uint64_t address)
+static bool is_known(const struct race *r)
 {
-	const struct sim_work *touch = w->kind == SIM_WORK_TOUCH ? w : old;
-	const struct sim_work *write = touch == w ? old : w;
-	sim_violate(s, TRZ_ERROR_CORRUPT,
-	            "race: kernel %.160s on stream %llu uses %#llx, to which a %s on stream %llu writes [%#llx, +%llu); "
-	            "the %s was enqueued first and nothing orders the two", touch->touched->name,
-	            (unsigned long long)(touch == w ? st : other)->id, (unsigned long long)address, sim_work_name(write),
-	            (unsigned long long)(touch == w ? other : st)->id, (unsigned long long)write->address,
-	            (unsigned long long)write->size, old == touch ? "kernel" : sim_work_name(write));
+	return r->word < r->touch->touched->known;
+}
+
+static void report_race(sim *s, const struct race *r)
+{
+	char text[SIM_TEXT_BYTES];
+	bool known = is_known(r), newer = r->touch == r->work;
+	snprintf(text, sizeof text, "%s: kernel %.160s on stream %llu %s %#llx, to which a %s on stream %llu writes "
+	         "[%#llx, +%llu); the %s was enqueued first and nothing orders the two", known ? "race" : "perhaps a race",
+	         r->touch->touched->name, (unsigned long long)(newer ? r->stream : r->other)->id,
+	         known ? "uses" : "has among other bytes of a parameter",
+	         (unsigned long long)r->touch->touched->address[r->word], sim_work_name(r->write),
+	         (unsigned long long)(newer ? r->other : r->stream)->id, (unsigned long long)r->write->address,
+	         (unsigned long long)r->write->size, newer ? sim_work_name(r->write) : "kernel");
+	accuse(s, known, TRZ_ERROR_CORRUPT, text);
 }
 
 void sim_touch_race(sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
+	struct race maybe = {.touch = NULL};
 	bool may = w->kind == SIM_WORK_FILL || w->kind == SIM_WORK_COPY || (w->kind == SIM_WORK_TOUCH && w->touched);
 	if (!may || s->active_count < 2 || !sim_enforces(s, SIM_RULE_TOUCH_RACE))
 		return;
@@ -90,46 +133,50 @@ void sim_touch_race(sim *s, const struct sim_stream *st, const struct sim_work *
 		const struct sim_stream *other = s->active[i];
 		for (uint64_t n = other->completed; other != st && n < other->enqueued; n++) {
 			const struct sim_work *old = &other->items[n & (other->room - 1)];
+			struct race r = {.stream = st, .other = other, .work = w, .old = old};
 			if (old->order > w->order)
 				break;
-			uint64_t address = written_address(w, old);
-			if (!address)
-				address = written_address(old, w);
-			if (!address)
+			if (!find_race(&r, w, old) && !find_race(&r, old, w))
 				continue;
-			report_race(s, st, w, other, old, address);
-			return;
+			if (is_known(&r)) {
+				report_race(s, &r);
+				return;
+			}
+			maybe = maybe.touch ? maybe : r;
 		}
 	}
+	if (maybe.touch)
+		report_race(s, &maybe);
 }
 
-/* NULL with *count 0: no word is an address. */
-static struct sim_touched *collect(const sim *s, const uint64_t *words, size_t *count, const char *name)
+/* NULL with *found 0: no word is an address. */
+static struct sim_touched *collect(const sim *s, struct sim_words words, const char *name, size_t *found)
 {
-	size_t found = 0;
-	for (size_t i = 0; i < *count; i++)
-		found += sim_mapping_at(s, words[i]) != NULL;
-	struct sim_touched *t = found ? malloc(sizeof *t + found * sizeof t->address[0]) : NULL;
-	if (t) {
-		t->references = 1;
-		t->name = name;
-		t->count = 0;
-		for (size_t i = 0; i < *count; i++)
-			if (sim_mapping_at(s, words[i]))
-				t->address[t->count++] = words[i];
+	*found = 0;
+	for (size_t i = 0; i < words.count; i++)
+		*found += sim_mapping_at(s, words.word[i]) != NULL;
+	struct sim_touched *t = *found ? malloc(sizeof *t + *found * sizeof t->address[0]) : NULL;
+	if (!t)
+		return NULL;
+	*t = (struct sim_touched){.references = 1, .name = name};
+	for (size_t i = 0; i < words.count; i++) {
+		if (!sim_mapping_at(s, words.word[i]))
+			continue;
+		t->address[t->count++] = words.word[i];
+		t->known += i < words.known;
 	}
-	*count = found;
 	return t;
 }
 
-trz_status sim_touch(sim *s, trz_context c, trz_stream stream, const uint64_t *words, size_t count, const char *name,
+trz_status sim_touch(sim *s, trz_context c, trz_stream stream, struct sim_words words, const char *name,
                      uint64_t cost_ns)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	struct sim_stream *st = NULL;
+	size_t found = 0;
 	call.status = sim_stream_find(s, c, stream, &st);
-	struct sim_touched *touched = call.status == TRZ_OK ? collect(s, words, &count, name) : NULL;
-	if (call.status == TRZ_OK && count > 0 && !touched)
+	struct sim_touched *touched = call.status == TRZ_OK ? collect(s, words, name, &found) : NULL;
+	if (call.status == TRZ_OK && found > 0 && !touched)
 		call.status = sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an item of work");
 	if (call.status == TRZ_OK) {
 		struct sim_work work = {.kind = SIM_WORK_TOUCH, .touched = touched, .cost_ns = cost_ns};

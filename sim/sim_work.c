@@ -25,6 +25,7 @@ const char *sim_work_name(const struct sim_work *w)
 		[SIM_WORK_STAMP] = "stamp", [SIM_WORK_VERIFY] = "verify", [SIM_WORK_FILL] = "fill",
 		[SIM_WORK_COPY] = "copy", [SIM_WORK_HOST] = "host function", [SIM_WORK_SPIN] = "spin",
 		[SIM_WORK_WAIT] = "wait", [SIM_WORK_TOUCH] = "kernel", [SIM_WORK_MARK] = "event",
+		[SIM_WORK_AWAIT] = "wait",
 	};
 	return names[w->kind];
 }
@@ -48,6 +49,7 @@ bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
 	case SIM_WORK_WAIT:
 	case SIM_WORK_TOUCH:
 	case SIM_WORK_MARK:
+	case SIM_WORK_AWAIT:
 		return false;
 	}
 	return false;
@@ -180,7 +182,7 @@ static void execute_copy(sim *s, const struct sim_stream *st, const struct sim_w
 /* The moment belongs to the newest record, whatever has become of the event. */
 static void execute_mark(sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
-	struct sim_event *e = sim_registry_get(&s->events, w->address);
+	struct sim_event *e = sim_event_of(s, w);
 	if (!e || !e->timed || e->records != w->tag)
 		return;
 	e->marked = true;
@@ -219,8 +221,8 @@ static trz_status enqueue(sim *s, trz_context c, trz_stream stream, struct sim_w
 	struct sim_stream *st = NULL;
 	bool stamps = work.kind <= SIM_WORK_VERIFY, touches = stamps || work.kind == SIM_WORK_FILL;
 	if (touches && !sim_in_window(s, work.address))
-		call.status = sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "%s of %#llx, which is no device address",
-		                          sim_work_name(&work), (unsigned long long)work.address);
+		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0, "%s of %#llx, which is no device address",
+		                         sim_work_name(&work), (unsigned long long)work.address);
 	else if (stamps && (work.size < sizeof(uint64_t) || work.address % sizeof(uint64_t)))
 		call.status = sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT,
 		                         "a stamp takes 8 bytes at least, at a multiple of 8");

@@ -88,7 +88,7 @@ static int by_address(const void *a, const void *b)
 static bool joins(const struct snapshot_range *a, const struct snapshot_range *b)
 {
 	return a->address + a->size == b->address && a->pool == b->pool && a->small == b->small &&
-	       a->expandable && b->expandable;
+	       a->expandable && b->expandable && !a->apart && !b->apart;
 }
 
 static trz_status seal_ranges(struct snapshot *s)

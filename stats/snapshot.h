@@ -28,6 +28,7 @@ struct snapshot_range {
 	uint32_t pool;
 	bool small;
 	bool expandable;
+	bool apart;                /* a segment by itself, though others lie beside it */
 };
 
 /* A block or slot that is held, or freed and waiting for tickets. */

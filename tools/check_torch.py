@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets PyTorch up for the simulated device and runs programs on it; `make check-torch`.
 
-    check_torch.py [--build DIR] [--compile] [NAME...]
+    check_torch.py [--build DIR] [--compile] [--torch VERSION] [NAME...]
 
 The environment is made in TERRAZZO_TORCH_ENV, else in BUILD/torch-env, and kept: a second run takes what is there. The
-first downloads PyTorch, half a gigabyte. With --compile triton too, and torch.compile is tried. Ends with one line,
-`N passed, N failed`, which it also leaves in BUILD/summary-torch.
+first downloads PyTorch, half a gigabyte. With --compile triton too, and torch.compile is tried. Without --torch and
+names a few checks are repeated with the oldest PyTorch that is supported. The environment of a version that is asked
+for has it behind its name. Ends with one line, `N passed, N failed`, which it also leaves in BUILD/summary-torch.
 """
 import argparse
 import concurrent.futures
@@ -24,6 +25,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "tests" / "torch"
 GIB = 1 << 30
 LENGTH = 2048  # tokens of a sequence
+WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # where nothing that is compiled can be kept
+OLDEST = "2.6.0"
+OF_OLDEST = ("copies", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting")
+# What is recorded, or written down, of the default version.
+OF_DEFAULT = ("compiled", "plug_functions", "plug_snapshots")
 SHIPPED = ("llama7b_ckpt", "llama7b_sgd_nockpt")
 
 
@@ -35,14 +41,15 @@ class Suite:
     def __init__(self, cli, env):
         self.cli, self.env = cli, env
 
-    def run(self, *words, options=(), status=0):
-        """The report of `python WORDS` under terrazzo sim, its output under "output"."""
+    def run(self, *words, options=(), status=0, terrazzo=False, **environment):
+        """The report of `python WORDS` under terrazzo sim, where asked with terrazzo as the allocator; "output" is its
+        output."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "report.json"
-            command = [self.cli, "sim", f"--env={self.env}", f"--json={file}", *options, "--", "python",
-                       *map(str, words)]
+            command = [self.cli, "sim", f"--env={self.env}", f"--json={file}", *options, "--",
+                       *[self.cli, "run", "--"] * terrazzo, "python", *map(str, words)]
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  check=False)
+                                  check=False, env={**os.environ, **environment})
             if done.returncode != status or not file.exists():
                 raise Failure(f"status {done.returncode}, not {status}:\n{done.stdout}")
             return {**json.loads(file.read_text()), "output": done.stdout}
@@ -53,9 +60,25 @@ class Suite:
         """bytes come back"""
         self.run(PROGRAMS / "copies.py")
 
+    def expandable(self):
+        """PyTorch's expandable segments map memory"""
+        report = self.run(PROGRAMS / "copies.py", options=["--allocator=expandable"])
+        expect(report["driver_calls"].get("cuMemCreate"), str(report["driver_calls"]))
+
+    def package(self):
+        """a program of the environment can import terrazzo.torch"""
+        report = self.run("-c", "import terrazzo.torch as t, torch; t.install(shim=False)\n"
+                          "x = torch.zeros(9, device='cuda')\n"
+                          "print(torch.cuda.memory_allocated() > 0, torch.cuda.get_allocator_backend())")
+        expect("True pluggable" in report["output"], report["output"])
+
     def scalars(self):
-        """scalars read 0"""
-        self.run(PROGRAMS / "scalars.py")
+        """scalars read 0, which is told once, with the program's line, and counted"""
+        report = self.run(PROGRAMS / "scalars.py")
+        expect(report["output"].count("a read of 4 bytes from the device gives 0") == 1, report["output"])
+        expect("scalars.py:6 <module>: a read of" in report["output"], report["output"])
+        expect("scalars.py:6 <module>" in report["first_blank_read"], report["first_blank_read"])
+        expect(report["blank_reads"] == 3, f"{report['blank_reads']} reads")
 
     def libraries(self):
         """operations of every library run or are refused by name"""
@@ -81,6 +104,36 @@ class Suite:
         expect(report["holders_at"] == "failure" and largest["bytes"] == 20 * GIB, str(report["holders"]))
         expect("runs_out.py:9 " in largest["place"], largest["place"])
 
+    def allocators(self):
+        """the report names the allocator that served, and why it is not the one that was wanted"""
+        pools = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+        for served, words, terrazzo, environment, reason in (
+                ("native", [], False, {}, None), ("expandable", ["switch"], False, {}, None),
+                ("cudaMallocAsync", [], False, pools, None), ("terrazzo", [], True, {}, None),
+                ("terrazzo", [], True, WITHOUT_SHIM, "without its shim: "),
+                ("cudaMallocAsync", [], True, pools, "terrazzo could not be installed: ")):
+            report = self.run(PROGRAMS / "allocators.py", *words, status=1, terrazzo=terrazzo, **environment)
+            found, told = report["allocator"], report.get("allocator_reason")
+            expect(found == served and (told or "").startswith(reason or ""), f"{found}, not {served}: {told}")
+            expect((told is None) == (reason is None), f"{told}, not {reason}")
+            expect(told is None or told in report["output"], report["output"])
+            expect(report["peak_allocated_bytes"] == 4 * GIB, f"{served}: {report['peak_allocated_bytes']}")
+            oom = report["ooms"][-1]
+            expect("allocators.py:12 <module>" in oom["place"], f"{served}: {oom}")
+            expect(1000 * GIB in (oom.get("requested_bytes"), oom.get("bytes")), f"{served}: {oom}")
+
+    def places(self):
+        """a request without memory is told with the program's own lines and its own limit"""
+        for terrazzo in False, True:
+            report = self.run(PROGRAMS / "places.py", status=1, terrazzo=terrazzo)
+            oom = report["ooms"][0]
+            expect(oom["limit_bytes"] == oom["device_total_bytes"] // 4, str(oom))
+            expect("places.py:10 layer" in oom["place"], oom["place"])
+            expect([frame.rsplit(" ")[-1] for frame in oom["own"]] == ["<module>", "step", "layer"], str(oom["own"]))
+            shown = r"50.00 GiB asked for under the program's own limit of 19.80 GiB \(.* free on the device\).*\n.*" \
+                    r"at .*places.py:10 layer\n.*:20 <module>\n.*:16 step\n.*:10 layer\n"
+            expect(re.search(shown, report["output"]), report["output"])
+
     def run_out_together(self):
         """threads that are out of memory at a time are all told, by PyTorch's own error"""
         report = self.run(PROGRAMS / "run_out_together.py")
@@ -93,11 +146,44 @@ class Suite:
             report = self.run(PROGRAMS / "ends_early.py", "fails", status=1)
             expect("ValueError: no gradient today" in report["output"], report["output"])
 
+    def resets(self):
+        """the report knows the whole run's figures, however often a program resets PyTorch's"""
+        for options, terrazzo, environment, most in ((["--allocator=native"], False, {}, 7),
+                                                     (["--allocator=expandable"], False, {}, 7),
+                                                     ([], True, {}, 9), ([], True, WITHOUT_SHIM, 9)):
+            report = self.run(PROGRAMS / "resets.py", *["terrazzo"] * terrazzo, options=["--devices=2", *options],
+                              terrazzo=terrazzo, **environment)
+            devices = report["processes"][0]["pytorch"]["devices"]
+            found = [device["peak_allocated_bytes"] // GIB for device in devices]
+            expect(found == [5, most], f"{options} {environment}: {found} GiB")
+            expect(report["peak_allocated_bytes"] == most * GIB, f"{report['peak_allocated_bytes']}")
+            expect(report["fragmentation"] < 0.01, f"{report['fragmentation']} of {report['peak_reserved_bytes']}")
+            expect(devices[1]["ooms"] == 2, f"{devices[1]['ooms']} requests without memory")
+
+    def ends(self):
+        """the figures of a process are known however it ends; PyTorch's own unless a signal ends it"""
+        for how, status, whose in ("exit", 3, "pytorch"), ("worker", 0, "pytorch"), ("kill", 128 + 9, "driver"):
+            report = self.run(PROGRAMS / "ends.py", how, status=status)
+            found = report["peak_allocated_bytes"], report["peak_reserved_bytes"], report["figures_of"]
+            expect(found == (7 * GIB, 7 * GIB, whose), f"{how}: {found}")
+            expect(report["driver_calls"].get("cudaMalloc") == 2, f"{how}: {report['driver_calls']}")
+            expect(report["allocator"] == "native", f"{how}: {report['allocator']}")
+            expect(("PyTorch's own figures went" in report["output"]) == (how == "kill"), report["output"])
+
     def late_work(self):
         """with late work nothing is violated"""
         for name in ("graphs.py", "copies.py"):
             report = self.run(PROGRAMS / name, options=["--work=late", "--seed=7"])
             expect(report["violations"] == 0, report.get("first_violation", ""))
+            expect(report["misuses"] == 0, report.get("first_misuse", ""))
+
+    def driver_errors(self):
+        """what a driver refuses is an error, and a program goes on; handles, events and captures are as a driver's"""
+        for work in ("now", "late"):
+            report = self.run(PROGRAMS / "driver_errors.py", options=["--devices=2", f"--work={work}"],
+                              PYTORCH_ALLOC_CONF="graph_capture_record_stream_reuse:True")
+            expect(report["violations"] == 0, report.get("first_violation", ""))
+            expect(report["misuses"] == 4, f"{report['misuses']} misuses: {report.get('first_misuse')}")
 
     def mistakes(self):
         """with late work a wrong allocator is found out by PyTorch's kernels, a right one is not"""
@@ -109,10 +195,17 @@ class Suite:
             report = self.run(PROGRAMS / "mistakes.py", library, options=["--work=late"])
         expect("kernel" in report["first_violation"], report["first_violation"])
 
+    def unset_words(self):
+        """with late work fields that a program has not set harm none, under PyTorch's allocator and ours"""
+        for terrazzo in (False, True):
+            report = self.run(PROGRAMS / "unset_words.py", options=["--work=late"], terrazzo=terrazzo)
+            expect(report["suspicions"] > 0, "no structure had anything else in it")
+
     def shared_tensors(self):
         """processes share the device, its memory, and work that loads data"""
-        report = self.run(PROGRAMS / "shared_tensors.py", options=["--allocator=native"])
-        expect(len(report["processes"]) == 2, f"{len(report['processes'])} processes used the device")
+        for allocator in ("native", "expandable"):
+            report = self.run(PROGRAMS / "shared_tensors.py", options=[f"--allocator={allocator}"])
+            expect(len(report["processes"]) == 4, f"{len(report['processes'])} processes used the device")
 
     def tiny(self):
         """a tiny LLaMA trains, twice exactly the same"""
@@ -184,9 +277,9 @@ def expect(holds, text):
 
 def checks(suite, with_compile):
     """{name: function}"""
-    names = ["copies", "scalars", "libraries", "graphs", "one_rank", "runs_out", "run_out_together", "too_small",
-             "ends_early", "late_work", "mistakes", "shared_tensors", "tiny", "example",
-             "fit"] + ["compiled"] * with_compile
+    names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "allocators",
+             "places", "run_out_together", "too_small", "resets", "ends", "ends_early", "late_work", "driver_errors",
+             "mistakes", "unset_words", "shared_tensors", "tiny", "example", "fit"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)
@@ -206,9 +299,9 @@ def attempt(name, check):
         return name, str(failure) or repr(failure), time.monotonic() - start
 
 
-def set_up(cli, env, with_compile):
+def set_up(cli, env, version=None, with_compile=False):
     command = [cli, "sim", f"--setup={env}", "--with=transformers", "--with=accelerate"] + ["--compile"] * with_compile
-    return subprocess.run(command, check=False).returncode == 0
+    return subprocess.run(command + [f"--torch={version}"] * bool(version), check=False).returncode == 0
 
 
 def finish(build, passed, failed):
@@ -226,6 +319,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these checks")
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--torch", metavar="VERSION", help="another PyTorch than the default, without what is recorded")
     args = parser.parse_args()
     (args.build / "summary-torch").unlink(missing_ok=True)
     cli = args.build.resolve() / "bin" / "terrazzo"
@@ -233,21 +327,34 @@ def main():
     if not cli.exists():
         print(f"check_torch: {cli} is missing; build first")
         return finish(args.build, 0, ["build"])
-    if not set_up(cli, env, args.compile):
-        return finish(args.build, 0, ["setup"])
-    suite = Suite(cli, env)
-    wanted = checks(suite, args.compile)
-    if set(args.names) - wanted.keys():
-        parser.error(f"there are {', '.join(wanted)}")
+    rounds = [(args.torch, args.names)] if args.torch or args.names else [(None, []), (OLDEST, OF_OLDEST)]
+    passed, failed = 0, []
+    for version, names in rounds:
+        here = env.with_name(f"{env.name}-{version}") if version else env
+        if not set_up(cli, here, version, args.compile and not version):
+            failed.append(f"setup {version or ''}".strip())
+            continue
+        wanted = checks(Suite(cli, here), args.compile)
+        if version:
+            wanted = {name: check for name, check in wanted.items() if name not in (*OF_DEFAULT, *SHIPPED)}
+        if set(names) - wanted.keys():
+            parser.error(f"there are {', '.join(wanted)}")
+        wrong = try_all({name: wanted[name] for name in names or wanted}, f" ({version})" if version else "")
+        passed += len(names or wanted) + 1 - len(wrong)
+        failed += wrong
+    return finish(args.build, passed, failed)
+
+
+def try_all(wanted, which):
+    """The failed ones of some checks."""
     failed = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        tried = pool.map(lambda name: attempt(name, wanted[name]), args.names or wanted)
-        for name, wrong, seconds in tried:
-            print(f"{name}: {'ok' if wrong is None else 'FAILED'}, {seconds:.0f} s", flush=True)
+        for name, wrong, seconds in pool.map(lambda name: attempt(name, wanted[name]), wanted):
+            print(f"{name}{which}: {'ok' if wrong is None else 'FAILED'}, {seconds:.0f} s", flush=True)
             if wrong is not None:
                 print("    " + wrong.replace("\n", "\n    "))
-                failed.append(f"{name}: {wrong.splitlines()[0]}")
-    return finish(args.build, len(args.names or wanted) + 1 - len(failed), failed)
+                failed.append(f"{name}{which}: {wrong.splitlines()[0]}")
+    return failed
 
 
 if __name__ == "__main__":

@@ -146,14 +146,20 @@ cuda_result cuCtxPopCurrent_v2(void **context)
 	return TRZ_CUDA_SUCCESS;
 }
 
-cuda_result cuCtxGetDevice(cuda_device *device)
+/* NULL: the current one. */
+cuda_result cuCtxGetDevice_v2(cuda_device *device, void *asked)
 {
-	LOOK_ENTER(cuCtxGetDevice);
-	trz_context context = look_context();
+	LOOK_ENTER(cuCtxGetDevice_v2);
+	trz_context context = asked ? asked : look_context();
 	int found = context ? sim_context_device(look.sim, context) : -1;
 	LOOK_NEED(found >= 0, INVALID_CONTEXT);
 	*device = found;
 	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuCtxGetDevice(cuda_device *device)
+{
+	return cuCtxGetDevice_v2(device, NULL);
 }
 
 cuda_result cuCtxCreate_v2(void **context, unsigned flags, cuda_device device)
@@ -189,16 +195,21 @@ cuda_result cuCtxDestroy_v2(void *context)
 	return look_result(sim_context_destroy(look.sim, context));
 }
 
-cuda_result cuCtxSynchronize(void)
+cuda_result cuCtxSynchronize_v2(void *context)
 {
 	cuda_device device;
-	LOOK_ENTER(cuCtxSynchronize);
-	cuda_result result = cuCtxGetDevice(&device);
+	LOOK_ENTER(cuCtxSynchronize_v2);
+	cuda_result result = cuCtxGetDevice_v2(&device, context);
 	if (result == TRZ_CUDA_SUCCESS)
 		result = look_result(sim_device_sync(look.sim, device));
 	if (result == TRZ_CUDA_SUCCESS)
 		look_pools_trim(device, false);
 	return result;
+}
+
+cuda_result cuCtxSynchronize(void)
+{
+	return cuCtxSynchronize_v2(NULL);
 }
 
 /* ---- what contexts say ------------------------------------------------------------ */

@@ -32,9 +32,11 @@ static bool is_captured(trz_context context, void *stream)
 static trz_status enqueue(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
 {
 	bool scalar = size <= scalar_most && sim_is_device(look.sim, from) && !sim_is_device(look.sim, to);
-	__atomic_fetch_add(&look.copied_bytes, size, __ATOMIC_RELAXED);
-	return scalar && !look.real_scalars ? sim_copy_blank(look.sim, context, stream, to, from, size)
-	                                    : sim_copy(look.sim, context, stream, to, from, size);
+	__atomic_fetch_add(&look_live.copied_bytes, size, __ATOMIC_RELAXED);
+	if (!scalar || look.real_scalars)
+		return sim_copy(look.sim, context, stream, to, from, size);
+	look_blank_read(size);
+	return sim_copy_blank(look.sim, context, stream, to, from, size);
 }
 
 /* From a copy of the source, so that the caller may change it at once. */

@@ -10,14 +10,16 @@
 cuda_result look_result(trz_status status)
 {
 	if (__atomic_load_n(&look.violated, __ATOMIC_RELAXED) && look.abort_on_violation) {
-		look_report_write();
+		look_report_write(true);
 		abort();
 	}
-	switch (status) {
-	case TRZ_OK:
+	if (status == TRZ_OK)
 		return TRZ_CUDA_SUCCESS;
-	case TRZ_NOT_READY:
+	if (status == TRZ_NOT_READY)
 		return TRZ_CUDA_ERROR_NOT_READY;
+	if (sim_result(look.sim))
+		return sim_result(look.sim);
+	switch (status) {
 	case TRZ_ERROR_OUT_OF_MEMORY:
 	case TRZ_ERROR_HOST_MEMORY:
 	case TRZ_ERROR_ADDRESS_SPACE:
@@ -35,6 +37,8 @@ cuda_result look_result(trz_status status)
 		return TRZ_CUDA_ERROR_ILLEGAL_ADDRESS;
 	case TRZ_ERROR_CAPTURE:
 		return TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	case TRZ_ERROR_NOT_PERMITTED:
+		return TRZ_CUDA_ERROR_NOT_PERMITTED;
 	case TRZ_ERROR_SHUTDOWN:
 		return TRZ_CUDA_ERROR_DEINITIALIZED;
 	default:
@@ -78,6 +82,7 @@ cuda_result cuGetErrorString(cuda_result result, const char **text)
 		{TRZ_CUDA_ERROR_NOT_READY, "device not ready"},
 		{TRZ_CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"},
 		{TRZ_CUDA_ERROR_NOT_SUPPORTED, "operation not supported"},
+		{TRZ_CUDA_ERROR_NOT_PERMITTED, "operation not permitted"},
 		{TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"},
 		{TRZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "operation failed due to a previous error during capture"},
 		{TRZ_CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"},

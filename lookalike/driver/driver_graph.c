@@ -8,8 +8,9 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { MOST_OBJECTS = 8, MOST_NODES = 0xffff };
+enum { MOST_OBJECTS = 8, NODE_CHUNK = 1024, MOST_TAILS = 64 };
 
 /* What a program wants to live as long as a graph. */
 struct user_object {
@@ -27,26 +28,65 @@ struct look_graph {
 	int holders;
 	struct user_object *objects[MOST_OBJECTS];
 	unsigned object_count;
+	struct look_node **chunks;   /* what node handles point to, made where one is first asked for */
+	size_t chunk_count;
+};
+
+/* `number` is the simulator's. */
+struct look_node {
+	struct look_graph *graph;
+	size_t number;
 };
 
 static pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct look_graph *under_way;
 
-/* A node is its graph's address, of 48 bits, and its place above that: a node's value needs no memory. */
-struct look_node {
-	struct look_graph *graph;
-	size_t index;
-};
-
-static void *node_value(const struct look_graph *g, size_t index)
+/* Under the lock; false: no host memory. */
+static bool make_chunk(struct look_graph *g, size_t index)
 {
-	return (void *)((uintptr_t)g | (uint64_t)(index + 1) << 48);
+	if (index >= g->chunk_count) {
+		struct look_node **chunks = realloc(g->chunks, (index + 1) * sizeof(struct look_node *));
+		if (!chunks)
+			return false;
+		memset(chunks + g->chunk_count, 0, (index + 1 - g->chunk_count) * sizeof(struct look_node *));
+		g->chunks = chunks;
+		g->chunk_count = index + 1;
+	}
+	if (g->chunks[index])
+		return true;
+	struct look_node *chunk = malloc(NODE_CHUNK * sizeof *chunk);
+	for (size_t i = 0; chunk && i < NODE_CHUNK; i++)
+		chunk[i] = (struct look_node){g, index * NODE_CHUNK + i};
+	g->chunks[index] = chunk;
+	return chunk != NULL;
 }
 
-static struct look_node node_of(void *value)
+/* The handle of a node, the same each time; NULL: no host memory. */
+static void *node_value(struct look_graph *g, size_t number)
 {
-	uint64_t bits = (uintptr_t)value;
-	return (struct look_node){(struct look_graph *)(bits & ((1ull << 48) - 1)), (size_t)(bits >> 48) - 1};
+	pthread_mutex_lock(&graphs_lock);
+	void *value = make_chunk(g, number / NODE_CHUNK) ? &g->chunks[number / NODE_CHUNK][number % NODE_CHUNK] : NULL;
+	pthread_mutex_unlock(&graphs_lock);
+	return value;
+}
+
+/* Writes the handles of up to `room` of the nodes. */
+static bool node_values(struct look_graph *g, const size_t *numbers, size_t count, void **values, size_t room)
+{
+	bool made = true;
+	for (size_t i = 0; i < room; i++) {
+		values[i] = i < count ? node_value(g, numbers[i]) : NULL;
+		made = made && (values[i] || i >= count);
+	}
+	return made;
+}
+
+static void free_graph(struct look_graph *g)
+{
+	for (size_t i = 0; i < g->chunk_count; i++)
+		free(g->chunks[i]);
+	free(g->chunks);
+	free(g);
 }
 
 /* ---- capturing ------------------------------------------------------------ */
@@ -100,11 +140,16 @@ cuda_result cuStreamEndCapture(void *stream, void **graph)
 	look.table->stream_capture(look.table->self, context, stream, &status, &id);
 	struct look_graph *g = graph_of(id, context);
 	LOOK_NEED(g, OUT_OF_MEMORY);
-	no_longer_under_way(g);
 	cuda_result result = look_result(sim_capture_end(look.sim, context, stream, &captured));
+	/* On a wrong stream, or in a wrong thread, it goes on. */
+	bool goes_on = result == TRZ_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
+	               result == TRZ_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	if (!goes_on)
+		no_longer_under_way(g);
 	if (result != TRZ_CUDA_SUCCESS) {
-		free(g);
-		return status == TRZ_CAPTURE_INVALIDATED ? TRZ_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : result;
+		if (!goes_on)
+			free_graph(g);
+		return result;
 	}
 	g->graph = captured;
 	*graph = g;
@@ -114,30 +159,30 @@ cuda_result cuStreamEndCapture(void *stream, void **graph)
 cuda_result cuStreamGetCaptureInfo_v3(void *stream, int *capturing, uint64_t *id, void **graph, void *const **before,
                                       const struct cuda_edge **edges, size_t *count)
 {
-	static _Thread_local void *last_node;
+	static _Thread_local void *tail[MOST_TAILS];
+	size_t numbers[MOST_TAILS];
 	trz_capture_status status = TRZ_CAPTURE_NONE;
 	uint64_t capture = 0;
 	LOOK_ENTER(cuStreamGetCaptureInfo_v3);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	trz_status failed = look.table->stream_capture(look.table->self, context, stream, &status, &capture);
-	LOOK_NEED(failed != TRZ_ERROR_CAPTURE, STREAM_CAPTURE_IMPLICIT);
+	trz_status failed = sim_capture_info(look.sim, context, stream, &status, &capture);
 	if (failed != TRZ_OK)
 		return look_result(failed);
 	*capturing = (int)status;
 	if (id)
 		*id = capture;
 	struct look_graph *g = status == TRZ_CAPTURE_ACTIVE && (graph || before) ? graph_of(capture, context) : NULL;
-	size_t nodes = g ? sim_capture_nodes(look.sim, capture) : 0;
-	last_node = nodes ? node_value(g, nodes - 1) : NULL;
+	size_t nodes = g ? sim_stream_tail(look.sim, context, stream, numbers, MOST_TAILS) : 0;
+	LOOK_NEED(node_values(g, numbers, nodes, tail, nodes), OUT_OF_MEMORY);
 	if (graph)
 		*graph = g;
 	if (before)
-		*before = nodes ? &last_node : NULL;
+		*before = nodes ? tail : NULL;
 	if (edges)
 		*edges = NULL;
 	if (count)
-		*count = nodes > 0;
+		*count = nodes;
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -154,8 +199,15 @@ cuda_result cuStreamGetCaptureInfo(void *stream, int *capturing, uint64_t *id)
 
 cuda_result cuStreamIsCapturing(void *stream, int *capturing)
 {
-	LOOK_COUNT(cuStreamIsCapturing);
-	return cuStreamGetCaptureInfo_v3(stream, capturing, NULL, NULL, NULL, NULL, NULL);
+	trz_capture_status status = TRZ_CAPTURE_NONE;
+	uint64_t capture = 0;
+	LOOK_ENTER(cuStreamIsCapturing);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	cuda_result result = LOOK_SLOT(stream_capture, context, stream, &status, &capture);
+	if (result == TRZ_CUDA_SUCCESS)
+		*capturing = (int)status;
+	return result;
 }
 
 cuda_result cuThreadExchangeStreamCaptureMode(int *mode)
@@ -291,7 +343,7 @@ cuda_result cuGraphLaunch(void *instance, void *stream)
 	LOOK_ENTER(cuGraphLaunch);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	__atomic_fetch_add(&look.graph_launches, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&look_live.graph_launches, 1, __ATOMIC_RELAXED);
 	return look_enqueued(sim_graph_launch(look.sim, context, g->graph, stream));
 }
 
@@ -308,7 +360,7 @@ static cuda_result drop(struct look_graph *g)
 	cuda_result result = alive ? look_result(sim_graph_destroy(look.sim, g->context, g->graph)) : TRZ_CUDA_SUCCESS;
 	for (unsigned i = 0; i < g->object_count; i++)
 		release_object(g->objects[i], 1);
-	free(g);
+	free_graph(g);
 	return result;
 }
 
@@ -326,37 +378,43 @@ cuda_result cuGraphExecDestroy(void *instance)
 
 /* ---- nodes ------------------------------------------------------------ */
 
-static size_t node_count(const struct look_graph *g)
+/* The numbers of all nodes, to be freed; NULL: no host memory. */
+static size_t *list_nodes(const struct look_graph *g, size_t *count)
 {
-	return g->graph ? sim_graph_nodes(look.sim, g->graph) : sim_capture_nodes(look.sim, g->capture);
+	*count = sim_graph_nodes(look.sim, g->graph, g->capture, NULL, 0);
+	size_t *numbers = malloc((*count + 1) * sizeof *numbers);
+	if (numbers)
+		*count = sim_graph_nodes(look.sim, g->graph, g->capture, numbers, *count);
+	return numbers;
+}
+
+/* All nodes, or those that follow on no other. */
+static cuda_result give_nodes(struct look_graph *g, bool roots, void **nodes, size_t *count)
+{
+	sim_node_kind kind;
+	size_t all, found = 0;
+	size_t *numbers = list_nodes(g, &all);
+	LOOK_NEED(numbers, OUT_OF_MEMORY);
+	for (size_t i = 0; i < all; i++)
+		if (!roots || sim_graph_node(look.sim, g->graph, g->capture, numbers[i], &kind, NULL, 0) == 0)
+			numbers[found++] = numbers[i];
+	size_t room = nodes ? *count : found;
+	bool made = !nodes || node_values(g, numbers, found, nodes, room);
+	*count = room < found ? room : found;
+	free(numbers);
+	return made ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 cuda_result cuGraphGetNodes(void *graph, void **nodes, size_t *count)
 {
 	LOOK_ENTER(cuGraphGetNodes);
-	size_t all = node_count(graph), room = nodes ? *count : 0;
-	LOOK_NEED(!nodes || all < MOST_NODES, NOT_SUPPORTED);
-	for (size_t i = 0; i < room; i++)
-		nodes[i] = i < all ? node_value(graph, i) : NULL;
-	*count = nodes && room < all ? room : all;
-	return TRZ_CUDA_SUCCESS;
+	return give_nodes(graph, false, nodes, count);
 }
 
 cuda_result cuGraphGetRootNodes(void *graph, void **nodes, size_t *count)
 {
-	const struct look_graph *g = graph;
-	sim_node_kind kind;
 	LOOK_ENTER(cuGraphGetRootNodes);
-	size_t all = node_count(g), found = 0;
-	for (size_t i = 0; i < all; i++) {
-		if (sim_graph_node(look.sim, g->graph, i, &kind, NULL, 0) > 0)
-			continue;
-		if (nodes && found < *count)
-			nodes[found] = node_value(g, i);
-		found++;
-	}
-	*count = nodes && *count < found ? *count : found;
-	return TRZ_CUDA_SUCCESS;
+	return give_nodes(graph, true, nodes, count);
 }
 
 cuda_result cuGraphNodeGetType(void *node, int *type)
@@ -364,28 +422,28 @@ cuda_result cuGraphNodeGetType(void *node, int *type)
 	static const int types[] = {
 		[SIM_NODE_KERNEL] = TRZ_CU_GRAPH_NODE_TYPE_KERNEL, [SIM_NODE_COPY] = TRZ_CU_GRAPH_NODE_TYPE_MEMCPY,
 		[SIM_NODE_FILL] = TRZ_CU_GRAPH_NODE_TYPE_MEMSET, [SIM_NODE_HOST] = TRZ_CU_GRAPH_NODE_TYPE_HOST,
+		[SIM_NODE_AWAIT] = TRZ_CU_GRAPH_NODE_TYPE_WAIT_EVENT, [SIM_NODE_RECORD] = TRZ_CU_GRAPH_NODE_TYPE_EVENT_RECORD,
 	};
 	sim_node_kind kind = SIM_NODE_KERNEL;
+	const struct look_node *n = node;
 	LOOK_ENTER(cuGraphNodeGetType);
-	struct look_node n = node_of(node);
-	LOOK_NEED(n.graph && n.index < node_count(n.graph), INVALID_VALUE);
-	sim_graph_node(look.sim, n.graph->graph, n.index, &kind, NULL, 0);
+	LOOK_NEED(n, INVALID_VALUE);
+	sim_graph_node(look.sim, n->graph->graph, n->graph->capture, n->number, &kind, NULL, 0);
 	*type = types[kind];
 	return TRZ_CUDA_SUCCESS;
 }
 
 cuda_result cuGraphNodeGetDependencies_v2(void *node, void **before, struct cuda_edge *edges, size_t *count)
 {
-	enum { MOST = 64 };
-	size_t found[MOST];
+	size_t numbers[MOST_TAILS];
 	sim_node_kind kind;
+	const struct look_node *n = node;
 	LOOK_ENTER(cuGraphNodeGetDependencies_v2);
-	struct look_node n = node_of(node);
-	LOOK_NEED(n.graph && n.index < node_count(n.graph), INVALID_VALUE);
-	size_t all = sim_graph_node(look.sim, n.graph->graph, n.index, &kind, found, MOST);
+	LOOK_NEED(n, INVALID_VALUE);
+	struct look_graph *g = n->graph;
+	size_t all = sim_graph_node(look.sim, g->graph, g->capture, n->number, &kind, numbers, MOST_TAILS);
 	size_t room = before ? *count : all;
-	for (size_t i = 0; before && i < room; i++)
-		before[i] = i < all && i < MOST ? node_value(n.graph, found[i]) : NULL;
+	LOOK_NEED(!before || node_values(g, numbers, all, before, room), OUT_OF_MEMORY);
 	for (size_t i = 0; edges && i < room; i++)
 		edges[i] = (struct cuda_edge){0};
 	*count = room < all ? room : all;

@@ -6,6 +6,7 @@
 #ifndef DRIVER_LOOKALIKE_H
 #define DRIVER_LOOKALIKE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 
 #include "driver_abi.h"
@@ -28,11 +29,11 @@ struct look_machine {
 	const struct sim_profile *profile;
 	enum look_work work;
 	bool real_scalars, abort_on_violation;
+	bool memory_needs_context;   /* create, map and the like are refused in a thread without a current context */
 	bool violated;               /* set atomically */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
 	int devices;
 	const char *report;          /* folder; NULL: none */
-	uint64_t kernels, library_calls, graph_launches, copied_bytes;  /* grown atomically */
 };
 extern struct look_machine look;
 
@@ -43,7 +44,17 @@ enum look_call {
 #undef LOOK_CALL_ENUM
 	LOOK_CALLS
 };
-extern uint64_t look_calls[LOOK_CALLS];
+
+enum { LOOK_PAGE = 4096, LOOK_OTHERS = 1024 };
+
+/* All that is counted, grown atomically; whole pages. */
+struct look_live {
+	sim_figures sim;             /* by the machine, under its own lock */
+	uint64_t kernels, library_calls, graph_launches, copied_bytes, blank_reads;
+	uint64_t calls[LOOK_CALLS];
+	uint64_t others[LOOK_OTHERS];  /* calls of other libraries */
+} __attribute__((aligned(LOOK_PAGE)));
+extern struct look_live look_live;
 
 /* driver_machine.c */
 /* The one place where a status becomes a driver's result; ends the process where a rule was broken and that is
@@ -60,6 +71,10 @@ trz_context look_context(void);
 trz_context look_stream_context(void *stream);
 trz_context look_event_context(void *event);
 
+/* driver_per_thread.c: the form of a function that takes the thread's own stream where none is named; itself, where
+ * that is the same. */
+void *look_per_thread(void *function);
+
 /* driver_stream.c: after each call that enqueues or asks: runs what the mode of work says. */
 void look_progress(void);
 cuda_result look_enqueued(trz_status status);
@@ -67,10 +82,21 @@ cuda_result look_enqueued(trz_status status);
 /* driver_host.c: whether a host address is pinned, and its flags. */
 bool look_pinned(const void *address, uint64_t *start, uint64_t *size, unsigned *flags);
 
+/* driver_live.c: from here on the figures lie in a file; in a child made by fork() they are its own. */
+void look_live_write(const char *path);
+void look_live_detach(void);
+/* Calls that were made, by name; the forms of a function count together. */
+json_t *look_live_calls(void);
+/* Where each figure lies in the file: a list of [path, offset]. */
+json_t *look_live_places(void);
+
 /* driver_report.c */
 void look_report_open(void);
-void look_report_write(void);
+/* `ended`: these are the last words. */
+void look_report_write(bool ended);
 void look_oom(const char *call, uint64_t bytes, int device);
+/* A short read from the device is about to give 0. */
+void look_blank_read(uint64_t bytes);
 
 /* driver_pool.c: what the pools of a device keep beyond their thresholds, or all, is given back as far as work is
  * done with it; true: there was something. */
@@ -80,13 +106,15 @@ bool look_pool_free(cuda_addr address);
 
 #pragma GCC visibility pop
 
-/* Begins every function: counts the call; without cuInit it goes no further. */
-#define LOOK_COUNT(name) __atomic_fetch_add(&look_calls[LOOK_CALL_##name], 1, __ATOMIC_RELAXED)
+/* Begins every function: counts the call; without cuInit, and in a host function, it goes no further. */
+#define LOOK_COUNT(name) __atomic_fetch_add(&look_live.calls[LOOK_CALL_##name], 1, __ATOMIC_RELAXED)
 #define LOOK_ENTER(name)                                \
 	do {                                                \
 		LOOK_COUNT(name);                               \
 		if (!look.sim)                                  \
 			return look_not_open();                     \
+		if (sim_called_back(look.sim))                  \
+			return TRZ_CUDA_ERROR_NOT_PERMITTED;        \
 	} while (0)
 #define LOOK_NEED(condition, error)     \
 	do {                                \

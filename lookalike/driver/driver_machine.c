@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 struct look_machine look;
-uint64_t look_calls[LOOK_CALLS];
 
 static pthread_once_t open_once = PTHREAD_ONCE_INIT;
 static cuda_result open_result;
@@ -152,6 +151,7 @@ static sim_config read_config(int *opened)
 	look.work = (enum look_work)read_choice("TERRAZZO_SIM_WORK", "now|late|blocked");
 	look.real_scalars = read_choice("TERRAZZO_SIM_SCALARS", "zero|real") == 1;
 	look.abort_on_violation = read_choice("TERRAZZO_SIM_VIOLATIONS", "abort|count") == 0;
+	look.memory_needs_context = read_choice("TERRAZZO_SIM_MEMORY_CONTEXT", "no|yes") == 1;
 	look.kernel_ns = read_number("TERRAZZO_SIM_KERNEL_NS", 5000, UINT32_MAX);
 	look.report = read_text("TERRAZZO_SIM_REPORT");
 	look.seed = read_number("TERRAZZO_SIM_SEED", 0, UINT64_MAX);
@@ -163,11 +163,13 @@ static sim_config read_config(int *opened)
 		.attach_fd = read_machine(opened),
 		.host_faults = true,
 		.continue_on_violation = true,
+		.answer_misuse = true,
 		.lenient_rules = look.work == LOOK_BLOCKED ? 0 : SIM_RULE_SYNC_MAYBE | SIM_RULE_CREATE_IN_CAPTURE,
 		.schedule = (sim_schedule)read_choice("TERRAZZO_SIM_SCHEDULE", "random|fifo|lifo|starve"),
 		.seed = look.seed,
 		.costs = read_text("TERRAZZO_SIM_COSTS"),
 		.on_violation = on_violation,
+		.figures = &look_live.sim,
 	};
 }
 
@@ -176,6 +178,7 @@ static bool is_forked;
 
 static void after_fork(void)
 {
+	look_live_detach();
 	look.sim = NULL;
 	open_result = TRZ_CUDA_ERROR_NOT_INITIALIZED;
 	is_forked = true;
@@ -286,10 +289,13 @@ static const struct look_symbol {
 #define SYMBOL_ROW(name, exported, version, parameters) {#name, version, (void *)exported},
 	LOOKALIKE_DRIVER_SYMBOLS(SYMBOL_ROW)
 #undef SYMBOL_ROW
+#define SYMBOL_ROW(name, exported, version, parameters, call) {#name, version, (void *)exported},
+	LOOKALIKE_DRIVER_FORMS(SYMBOL_ROW)
+#undef SYMBOL_ROW
 #define SYMBOL_ROW(name, exported, version) {#name, version, (void *)exported},
 	LOOKALIKE_DRIVER_ALIASES(SYMBOL_ROW)
 #undef SYMBOL_ROW
-#define X(name, exported) {#name, 2000, (void *)exported},
+#define X(name, exported) {#name, 0, (void *)exported},  /* a form that is there comes first */
 #include "driver_missing.def"
 #undef X
 };
@@ -322,10 +328,10 @@ static bool is_graphics(const char *name)
 /* The newest form of a function that `version` knows; `why` may be NULL. */
 cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *why)
 {
+	enum { PER_THREAD = 2 };  /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 	const struct look_symbol *best = NULL;
 	bool too_new = false;
 	LOOK_COUNT(cuGetProcAddress_v2);
-	(void)flags; /* there are no per-thread forms, and then the legacy ones are right for both */
 	*function = NULL;
 	LOOK_NEED(version <= look_version(), INVALID_VALUE);
 	for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
@@ -337,7 +343,7 @@ cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, 
 			best = symbol;
 	}
 	if (best)
-		*function = best->function;
+		*function = flags & PER_THREAD ? look_per_thread(best->function) : best->function;
 	else if (!too_new && !is_graphics(name))
 		trz_lookalike_missing(name);
 	if (why)

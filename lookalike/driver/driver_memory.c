@@ -115,10 +115,17 @@ cuda_result cuMemPrefetchAsync_v2(cuda_addr address, size_t size, struct cuda_me
 
 /* ---- virtual memory management ------------------------------------------------------------ */
 
+/* Whether these calls need a current context no GPU has said yet. */
+static bool may_make_memory(void)
+{
+	return !look.memory_needs_context || look_context();
+}
+
 cuda_result cuMemCreate(cuda_mem *handle, size_t size, const struct cuda_mem_prop *prop, uint64_t flags)
 {
 	trz_handle made = 0;
 	LOOK_ENTER(cuMemCreate);
+	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
 	LOOK_NEED(prop && flags == 0 && prop->type == TRZ_CU_MEM_ALLOCATION_TYPE_PINNED, INVALID_VALUE);
 	LOOK_NEED(prop->location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE, NOT_SUPPORTED);
 	const trz_tile_props props = {
@@ -139,6 +146,7 @@ cuda_result cuMemCreate(cuda_mem *handle, size_t size, const struct cuda_mem_pro
 cuda_result cuMemRelease(cuda_mem handle)
 {
 	LOOK_ENTER(cuMemRelease);
+	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
 	return LOOK_SLOT(release, handle);
 }
 
@@ -172,6 +180,7 @@ cuda_result cuMemAddressReserve(cuda_addr *address, size_t size, size_t alignmen
 {
 	trz_addr made = 0;
 	LOOK_ENTER(cuMemAddressReserve);
+	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
 	LOOK_NEED(flags == 0, INVALID_VALUE);
 	cuda_result result = LOOK_SLOT(reserve, size, alignment, hint, &made);
 	if (result == TRZ_CUDA_SUCCESS)
@@ -182,12 +191,14 @@ cuda_result cuMemAddressReserve(cuda_addr *address, size_t size, size_t alignmen
 cuda_result cuMemAddressFree(cuda_addr address, size_t size)
 {
 	LOOK_ENTER(cuMemAddressFree);
+	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
 	return LOOK_SLOT(unreserve, address, size);
 }
 
 cuda_result cuMemMap(cuda_addr address, size_t size, size_t offset, cuda_mem handle, uint64_t flags)
 {
 	LOOK_ENTER(cuMemMap);
+	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
 	LOOK_NEED(offset == 0 && flags == 0, INVALID_VALUE);
 	return LOOK_SLOT(map, address, size, handle);
 }
@@ -195,6 +206,7 @@ cuda_result cuMemMap(cuda_addr address, size_t size, size_t offset, cuda_mem han
 cuda_result cuMemUnmap(cuda_addr address, size_t size)
 {
 	LOOK_ENTER(cuMemUnmap);
+	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
 	return LOOK_SLOT(unmap, address, size);
 }
 
@@ -203,6 +215,7 @@ cuda_result cuMemSetAccess(cuda_addr address, size_t size, const struct cuda_mem
 {
 	int devices[LOOK_DEVICES];
 	LOOK_ENTER(cuMemSetAccess);
+	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
 	LOOK_NEED(count > 0 && count <= LOOK_DEVICES, INVALID_VALUE);
 	for (size_t i = 0; i < count; i++) {
 		LOOK_NEED(access[i].location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE &&

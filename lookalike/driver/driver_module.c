@@ -41,6 +41,7 @@ struct look_function {
 	const char *name;
 	const struct fatbin_kernel *kernel;  /* NULL with `resolved`: the code does not tell */
 	bool resolved;
+	uint64_t mixed;              /* parameters that once held something else than addresses, by bit; grown atomically */
 	int attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX];
 };
 
@@ -571,49 +572,102 @@ cuda_result cuOccupancyMaxPotentialClusterSize(int *size, void *function, const 
 
 /* ---- launches ------------------------------------------------------------ */
 
-enum { MOST_WORDS = 4096 };
+/* The 8-byte words of a launch's parameters, arguments first. What is passed by value has fields that the host leaves
+ * unset where the kernel will not read them (the tail of a list of tensors, the second output of a reduction): they
+ * hold whatever lay on its stack, which are addresses of earlier calls as often as not. So a word is an argument where
+ * the parameter is nothing but device addresses, a pointer or the few that an operation has; elsewhere it may be. */
+enum { MOST_WORDS = 4096, MOST_OPERANDS = 6 };
 
-/* The 8-byte words of a launch's parameters: all that may be addresses. */
-static size_t gather_words(struct look_function *f, void **params, uint64_t *words)
+struct gathered {
+	size_t known, count;
+	uint64_t word[MOST_WORDS];
+};
+
+static void add_word(struct gathered *g, uint64_t word, bool known)
 {
-	const struct fatbin_kernel *k = params ? kernel_of(f) : NULL;
-	size_t count = 0;
-	for (uint32_t i = 0; k && i < k->params.count; i++) {
-		const struct kernel_param *p = &k->params.list[i];
-		/* Alignment is by the place in the buffer, which begins aligned. */
-		uint32_t first = (uint32_t)(align_up(p->offset, 8) - p->offset);
-		for (uint32_t at = first; at + 8 <= p->size && count < MOST_WORDS; at += 8)
-			memcpy(&words[count++], (const char *)params[i] + at, 8);
+	if (g->count == MOST_WORDS)
+		return;
+	g->word[g->count++] = word;
+	if (known) {
+		g->word[g->count - 1] = g->word[g->known];
+		g->word[g->known++] = word;
 	}
-	return count;
+}
+
+static uint64_t word_at(const char *bytes, uint32_t at)
+{
+	uint64_t word;
+	memcpy(&word, bytes + at, sizeof word);
+	return word;
+}
+
+/* Whether a parameter is nothing but addresses, and always was. */
+static bool is_pointers(struct look_function *f, uint32_t index, const struct kernel_param *p, const char *value)
+{
+	uint64_t bit = 1ull << index % 64;
+	if (p->size == 8)
+		return true;
+	bool all = p->size % 8 == 0 && p->offset % 8 == 0 && p->size / 8 <= MOST_OPERANDS;
+	for (uint32_t at = 0; all && at < p->size; at += 8)
+		all = sim_is_device(look.sim, word_at(value, at));
+	if (!all)
+		__atomic_fetch_or(&f->mixed, bit, __ATOMIC_RELAXED);
+	return all && !(__atomic_load_n(&f->mixed, __ATOMIC_RELAXED) & bit);
+}
+
+static void gather_param(struct look_function *f, uint32_t index, const char *value, struct gathered *g)
+{
+	const struct kernel_param *p = &f->kernel->params.list[index];
+	bool known = is_pointers(f, index, p, value);
+	/* Alignment is by the place in the buffer, which begins aligned. */
+	for (uint32_t at = (uint32_t)(align_up(p->offset, 8) - p->offset); at + 8 <= p->size; at += 8)
+		add_word(g, word_at(value, at), known);
 }
 
 /* Parameters as one buffer: pairs of a key and a value, ended by 0; 1 is the buffer, 2 its size. */
-static size_t gather_extra(void **extra, uint64_t *words)
+static const char *find_buffer(void **extra, size_t *size)
 {
 	const char *buffer = NULL;
-	size_t size = 0;
+	*size = 0;
 	for (size_t i = 0; extra && extra[i]; i += 2) {
 		if ((uintptr_t)extra[i] == 1)
 			buffer = extra[i + 1];
 		else if ((uintptr_t)extra[i] == 2)
-			size = *(const size_t *)extra[i + 1];
+			*size = *(const size_t *)extra[i + 1];
 	}
-	size_t count = buffer ? min_u64(size / 8, MOST_WORDS) : 0;
-	if (count)
-		memcpy(words, buffer, count * 8);
-	return count;
+	return buffer;
+}
+
+static void gather_words(struct look_function *f, void **params, void **extra, struct gathered *g)
+{
+	size_t size;
+	const char *buffer = params ? NULL : find_buffer(extra, &size);
+	const struct fatbin_kernel *k = kernel_of(f);
+	g->known = g->count = 0;
+	if (k && !k->no_params) {
+		for (uint32_t i = 0; i < k->params.count; i++) {
+			const struct kernel_param *p = &k->params.list[i];
+			if (params)
+				gather_param(f, i, params[i], g);
+			else if (buffer && (size_t)p->offset + p->size <= size)
+				gather_param(f, i, buffer + p->offset, g);
+		}
+		return;
+	}
+	for (size_t at = 0; buffer && at + 8 <= size; at += 8)
+		add_word(g, word_at(buffer, (uint32_t)at), false);
 }
 
 static cuda_result launch(struct look_function *f, void *stream, void **params, void **extra)
 {
-	uint64_t words[MOST_WORDS];
+	struct gathered g;
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	LOOK_NEED(f, INVALID_HANDLE);
-	size_t count = params ? gather_words(f, params, words) : gather_extra(extra, words);
-	__atomic_fetch_add(&look.kernels, 1, __ATOMIC_RELAXED);
-	return look_enqueued(sim_touch(look.sim, context, stream, words, count, f->name, look.kernel_ns));
+	gather_words(f, params, extra, &g);
+	__atomic_fetch_add(&look_live.kernels, 1, __ATOMIC_RELAXED);
+	const struct sim_words words = {g.word, g.known, g.count};
+	return look_enqueued(sim_touch(look.sim, context, stream, words, f->name, look.kernel_ns));
 }
 
 cuda_result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
@@ -641,10 +695,12 @@ int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *w
 {
 	if (!look.sim)
 		return TRZ_CUDA_ERROR_NOT_INITIALIZED;
+	LOOK_NEED(!sim_called_back(look.sim), NOT_PERMITTED);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	__atomic_fetch_add(&look.library_calls, 1, __ATOMIC_RELAXED);
-	return look_enqueued(sim_touch(look.sim, context, stream, words, count, name, look.kernel_ns));
+	__atomic_fetch_add(&look_live.library_calls, 1, __ATOMIC_RELAXED);
+	const struct sim_words arguments = {words, count, count};
+	return look_enqueued(sim_touch(look.sim, context, stream, arguments, name, look.kernel_ns));
 }
 
 /* ---- tensor maps ------------------------------------------------------------ */

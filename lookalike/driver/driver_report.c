@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The report of a process: DIR/<pid>.json, written when it ends and, in case it ends without a word, each time
- * that memory runs out.
+ * The report of a process: DIR/<pid>.json, written when it opens the device, each time that memory runs out, and when
+ * it ends. Of one that ends without a word the figures are found in DIR/<pid>.live (driver_live.c).
  */
 #include "driver_lookalike.h"
 
+#include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
 #include <pthread.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_OOMS = 64, MOST_TABLES = 8 };
+enum { MOST_OOMS = 64 };
 
 struct look_oom_event {
 	char call[64];
@@ -25,22 +26,19 @@ static struct {
 	pid_t pid;                   /* of the process that opened the machine; a fork of it reports nothing */
 	struct look_oom_event oom[MOST_OOMS];
 	size_t ooms;                 /* may exceed the room */
-	const struct lookalike_calls *tables[MOST_TABLES];
-	size_t table_count;
+	bool ended;
 } report = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void write_last(void)
+{
+	look_report_write(true);
+}
 
 void look_report_open(void)
 {
 	report.pid = getpid();
-	atexit(look_report_write);
-}
-
-void trz_lookalike_calls(const struct lookalike_calls *calls)
-{
-	pthread_mutex_lock(&report.lock);
-	if (report.table_count < MOST_TABLES)
-		report.tables[report.table_count++] = calls;
-	pthread_mutex_unlock(&report.lock);
+	atexit(write_last);
+	look_report_write(false);
 }
 
 void look_oom(const char *call, uint64_t bytes, int device)
@@ -55,13 +53,47 @@ void look_oom(const char *call, uint64_t bytes, int device)
 	}
 	report.ooms++;
 	pthread_mutex_unlock(&report.lock);
-	look_report_write();
+	look_report_write(false);
 }
 
 void trz_lookalike_oom(const char *call, uint64_t bytes)
 {
 	trz_context context = look_context();
 	look_oom(call, bytes, context ? sim_context_device(look.sim, context) : -1);
+}
+
+/* ---- short reads ------------------------------------------------------------ */
+
+static lookalike_blank_read *blank_read_observer;
+
+void trz_lookalike_on_blank_read(lookalike_blank_read *observer)
+{
+	__atomic_store_n(&blank_read_observer, observer, __ATOMIC_RELEASE);
+}
+
+/* Whether no process of the run has said it yet: whoever does makes a file. */
+static bool is_first_of_run(void)
+{
+	char path[PATH_MAX];
+	int length = look.report ? snprintf(path, sizeof path, "%s/blank-read", look.report) : PATH_MAX;
+	int fd = length < PATH_MAX ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+void look_blank_read(uint64_t bytes)
+{
+	if (__atomic_fetch_add(&look_live.blank_reads, 1, __ATOMIC_RELAXED) != 0)
+		return;
+	bool is_news = is_first_of_run();
+	lookalike_blank_read *observer = __atomic_load_n(&blank_read_observer, __ATOMIC_ACQUIRE);
+	if (observer)
+		observer(bytes, is_news);
+	else if (is_news)
+		fprintf(stderr, "terrazzo: a read of %llu bytes from the device gives 0, as all of up to 16 bytes do here: "
+		        "kernels compute nothing (--scalars real: what lies there). The report counts them\n",
+		        (unsigned long long)bytes);
 }
 
 /* ---- writing ------------------------------------------------------------ */
@@ -93,24 +125,6 @@ static json_t *devices(void)
 	return list;
 }
 
-/* Calls that were made, by name; the forms of a function count together. */
-static json_t *calls(void)
-{
-	json_t *list = json_object();
-	for (int i = 0; i < LOOK_CALLS; i++) {
-		const char *name = look_name((enum look_call)i);
-		json_int_t before = json_integer_value(json_object_get(list, name));
-		if (look_calls[i])
-			json_object_set_new(list, name, json_integer(before + (json_int_t)look_calls[i]));
-	}
-	for (size_t t = 0; t < report.table_count; t++)
-		for (size_t i = 0; i < report.tables[t]->count; i++)
-			if (report.tables[t]->counts[i])
-				json_object_set_new(list, report.tables[t]->names[i],
-				                    json_integer((json_int_t)report.tables[t]->counts[i]));
-	return list;
-}
-
 static json_t *ooms(void)
 {
 	json_t *list = json_array();
@@ -125,27 +139,38 @@ static json_t *ooms(void)
 
 static json_t *everything(void)
 {
-	const char *violation = sim_first_violation(look.sim);
-	return json_pack("{s:I, s:o, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:I, s:o}",
-	                 "pid", (json_int_t)report.pid, "program", program(), "profile", look.profile->name,
-	                 "devices", devices(), "calls", calls(),
+	return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:I, s:s?, "
+	                 "s:I, s:s?, s:I, s:o}", "pid", (json_int_t)report.pid, "program", program(),
+	                 "profile", look.profile->name,
+	                 "devices", devices(), "calls", look_live_calls(), "live", look_live_places(),
+	                 "ended", (int)report.ended,
 	                 "driver_time_ns", (json_int_t)sim_driver_time_ns(look.sim),
-	                 "kernels", (json_int_t)look.kernels, "library_calls", (json_int_t)look.library_calls,
-	                 "graph_launches", (json_int_t)look.graph_launches,
-	                 "copies_bytes", (json_int_t)look.copied_bytes,
-	                 "violations", (json_int_t)sim_violations(look.sim), "first_violation", violation,
+	                 "kernels", (json_int_t)look_live.kernels, "library_calls", (json_int_t)look_live.library_calls,
+	                 "graph_launches", (json_int_t)look_live.graph_launches,
+	                 "copies_bytes", (json_int_t)look_live.copied_bytes,
+	                 "blank_reads", (json_int_t)look_live.blank_reads,
+	                 "violations", (json_int_t)sim_violations(look.sim),
+	                 "first_violation", sim_first_violation(look.sim),
+	                 "misuses", (json_int_t)sim_misuses(look.sim), "first_misuse", sim_first_misuse(look.sim),
+	                 "suspicions", (json_int_t)sim_suspicions(look.sim),
+	                 "first_suspicion", sim_first_suspicion(look.sim),
 	                 "oom_events", (json_int_t)report.ooms, "oom", ooms());
 }
 
 /* Under a name of its own first, so that a reader never sees half of it. */
-void look_report_write(void)
+void look_report_write(bool ended)
 {
-	char path[PATH_MAX], made[PATH_MAX];
+	char path[PATH_MAX], made[PATH_MAX], live[PATH_MAX];
 	if (!look.sim || !look.report || report.pid != getpid())
 		return;
 	pthread_mutex_lock(&report.lock);
+	report.ended = report.ended || ended;
 	int wanted = snprintf(path, sizeof path, "%s/%d.json", look.report, (int)report.pid);
 	int length = snprintf(made, sizeof made, "%s/%d.json.new", look.report, (int)report.pid);
+	if (wanted < PATH_MAX) {
+		snprintf(live, sizeof live, "%s/%d.live", look.report, (int)report.pid);
+		look_live_write(live);
+	}
 	json_t *root = everything();
 	bool written = wanted < PATH_MAX && length < PATH_MAX && root &&
 	               json_dump_file(root, made, JSON_INDENT(1) | JSON_SORT_KEYS) == 0 && rename(made, path) == 0;

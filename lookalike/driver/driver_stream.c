@@ -63,6 +63,7 @@ cuda_result cuEventRecord(void *event, void *stream)
 	LOOK_ENTER(cuEventRecord);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(look_event_context(event) == context, INVALID_HANDLE);
 	cuda_result result = LOOK_SLOT(event_record, context, event, stream);
 	look_progress();
 	return result;
@@ -79,8 +80,13 @@ cuda_result cuCtxRecordEvent(void *context, void *event)
 
 cuda_result cuEventRecordWithFlags(void *event, void *stream, unsigned flags)
 {
-	LOOK_NEED(flags <= 1, INVALID_VALUE);
-	return cuEventRecord(event, stream);
+	if (flags == 0)
+		return cuEventRecord(event, stream);
+	LOOK_ENTER(cuEventRecordWithFlags);
+	LOOK_NEED(flags == TRZ_CU_EVENT_RECORD_EXTERNAL, INVALID_VALUE);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	return look_result(sim_event_record_external(look.sim, context, event, stream));
 }
 
 cuda_result cuEventQuery(void *event)
@@ -105,7 +111,6 @@ cuda_result cuEventElapsedTime(float *milliseconds, void *start, void *end)
 	int64_t ns = 0;
 	LOOK_ENTER(cuEventElapsedTime);
 	trz_status status = sim_event_elapsed(look.sim, start, end, &ns);
-	LOOK_NEED(status != TRZ_ERROR_INVALID_ARGUMENT, INVALID_HANDLE);
 	if (status == TRZ_OK)
 		*milliseconds = (float)((double)ns / 1e6);
 	return look_result(status);
@@ -206,9 +211,11 @@ cuda_result cuStreamSynchronize(void *stream)
 cuda_result cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
 	LOOK_ENTER(cuStreamWaitEvent);
-	LOOK_NEED(flags <= 1, INVALID_VALUE);
+	LOOK_NEED(flags <= TRZ_CU_EVENT_WAIT_EXTERNAL, INVALID_VALUE);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
+	if (flags == TRZ_CU_EVENT_WAIT_EXTERNAL)
+		return look_result(sim_stream_wait_external(look.sim, context, stream, event));
 	return LOOK_SLOT(stream_wait, context, stream, event);
 }
 
@@ -225,6 +232,13 @@ cuda_result cuStreamGetCtx(void *stream, void **context)
 	LOOK_ENTER(cuStreamGetCtx);
 	*context = look_stream_context(stream);
 	return *context ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* There are no green contexts. */
+cuda_result cuStreamGetCtx_v2(void *stream, void **context, void **green)
+{
+	*green = NULL;
+	return cuStreamGetCtx(stream, context);
 }
 
 cuda_result cuStreamGetDevice(void *stream, cuda_device *device)

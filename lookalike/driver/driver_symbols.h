@@ -51,6 +51,7 @@ typedef void cuda_function(void *);
 	X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (void *))                                                \
 	X(cuCtxPopCurrent, cuCtxPopCurrent_v2, 4000, (void **))                                                 \
 	X(cuCtxGetDevice, cuCtxGetDevice, 2000, (cuda_device *))                                                \
+	X(cuCtxGetDevice, cuCtxGetDevice_v2, 13000, (cuda_device *, void *))                                    \
 	X(cuCtxGetFlags, cuCtxGetFlags, 7000, (unsigned *))                                                     \
 	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, (void *, void *))                                          \
 	X(cuCtxGetId, cuCtxGetId, 12000, (void *, unsigned long long *))                                        \
@@ -61,6 +62,7 @@ typedef void cuda_function(void *);
 	X(cuCtxGetCacheConfig, cuCtxGetCacheConfig, 3020, (int *))                                              \
 	X(cuCtxSetCacheConfig, cuCtxSetCacheConfig, 3020, (int))                                                \
 	X(cuCtxSynchronize, cuCtxSynchronize, 2000, (void))                                                     \
+	X(cuCtxSynchronize, cuCtxSynchronize_v2, 13000, (void *))                                               \
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, (void *, unsigned))                               \
 	X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, (void *))                                       \
 	/* memory */                                                                                            \
@@ -102,7 +104,7 @@ typedef void cuda_function(void *);
 	X(cuMemPrefetchAsync, cuMemPrefetchAsync_v2, 12020,                                                     \
 	  (cuda_addr, size_t, struct cuda_mem_location, unsigned, void *))                                      \
 	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (struct cuda_ipc *, cuda_addr))                           \
-	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 4010, (cuda_addr *, struct cuda_ipc, unsigned))            \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, (cuda_addr *, struct cuda_ipc, unsigned))            \
 	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (cuda_addr))                                          \
 	X(cuIpcGetEventHandle, cuIpcGetEventHandle, 4010, (struct cuda_ipc *, void *))                          \
 	X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, (void **, struct cuda_ipc))                         \
@@ -140,6 +142,7 @@ typedef void cuda_function(void *);
 	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, (void *, void *, unsigned))                               \
 	X(cuStreamGetId, cuStreamGetId, 12000, (void *, uint64_t *))                                            \
 	X(cuStreamGetCtx, cuStreamGetCtx, 9020, (void *, void **))                                              \
+	X(cuStreamGetCtx, cuStreamGetCtx_v2, 12050, (void *, void **, void **))                                 \
 	X(cuStreamGetDevice, cuStreamGetDevice, 12080, (void *, cuda_device *))                                 \
 	X(cuStreamGetFlags, cuStreamGetFlags, 5050, (void *, unsigned *))                                       \
 	X(cuStreamGetPriority, cuStreamGetPriority, 5050, (void *, int *))                                      \
@@ -259,12 +262,45 @@ typedef void cuda_function(void *);
 	   uint32_t, const uint32_t *, int, int, int, int))                                                     \
 	X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000, (void *, void *))
 
+/* Forms that differ from another only in their arguments. X(name, exported name, first CUDA version, parameters, the
+ * call that it is). */
+#define LOOKALIKE_DRIVER_FORMS(X)                                                                               \
+	X(cuCtxCreate, cuCtxCreate, 2000, (void **a, unsigned b, cuda_device c), cuCtxCreate_v2(a, b, c))           \
+	X(cuCtxDestroy, cuCtxDestroy, 2000, (void *a), cuCtxDestroy_v2(a))                                          \
+	X(cuCtxPopCurrent, cuCtxPopCurrent, 2000, (void **a), cuCtxPopCurrent_v2(a))                                \
+	X(cuCtxPushCurrent, cuCtxPushCurrent, 2000, (void *a), cuCtxPushCurrent_v2(a))                              \
+	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, (cuda_device a),                              \
+	  cuDevicePrimaryCtxRelease_v2(a))                                                                          \
+	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, (cuda_device a), cuDevicePrimaryCtxReset_v2(a))   \
+	X(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags, 7000, (cuda_device a, unsigned b),                \
+	  cuDevicePrimaryCtxSetFlags_v2(a, b))                                                                      \
+	X(cuMemAllocHost, cuMemAllocHost, 2000, (void **a, unsigned b), cuMemAllocHost_v2(a, b))                    \
+	X(cuMemHostRegister, cuMemHostRegister, 4000, (void *a, size_t b, unsigned c),                              \
+	  cuMemHostRegister_v2(a, b, c))                                                                            \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, (cuda_addr *a, struct cuda_ipc b, unsigned c),              \
+	  cuIpcOpenMemHandle_v2(a, b, c))                                                                           \
+	X(cuEventDestroy, cuEventDestroy, 2000, (void *a), cuEventDestroy_v2(a))                                    \
+	X(cuStreamDestroy, cuStreamDestroy, 2000, (void *a), cuStreamDestroy_v2(a))                                 \
+	X(cuStreamWriteValue32, cuStreamWriteValue32, 8000, (void *a, cuda_addr b, uint32_t c, unsigned d),         \
+	  cuStreamWriteValue32_v2(a, b, c, d))                                                                      \
+	X(cuStreamWriteValue64, cuStreamWriteValue64, 9000, (void *a, cuda_addr b, uint64_t c, unsigned d),         \
+	  cuStreamWriteValue64_v2(a, b, c, d))                                                                      \
+	X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, (void *a), cuStreamBeginCapture_v2(a, 0))              \
+	X(cuGraphInstantiate, cuGraphInstantiate, 10000, (void **a, void *b, void **c, char *d, size_t e),          \
+	  cuGraphInstantiate_v2(a, b, c, d, e))                                                                     \
+	X(cuLaunchHostFunc, cuLaunchHostFunc_v2, 13010, (void *a, cuda_function *b, void *c, unsigned d),           \
+	  d <= 1 ? cuLaunchHostFunc(a, b, c) : TRZ_CUDA_ERROR_INVALID_VALUE)
+
 /* Names that are another function since some version. X(name, exported name, that version). */
 #define LOOKALIKE_DRIVER_ALIASES(X) X(cuGraphInstantiate, cuGraphInstantiateWithFlags, 12000)
 
 #define DRIVER_PROTOTYPE(name, exported, version, parameters) \
 	__attribute__((visibility("default"))) cuda_result exported parameters;
 LOOKALIKE_DRIVER_SYMBOLS(DRIVER_PROTOTYPE)
+#undef DRIVER_PROTOTYPE
+#define DRIVER_PROTOTYPE(name, exported, version, parameters, call) \
+	__attribute__((visibility("default"))) cuda_result exported parameters;
+LOOKALIKE_DRIVER_FORMS(DRIVER_PROTOTYPE)
 #undef DRIVER_PROTOTYPE
 
 #define X(name, exported) __attribute__((visibility("default"))) cuda_result exported(void);

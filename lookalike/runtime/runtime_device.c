@@ -10,15 +10,18 @@
 
 enum { MOST_DEVICES = 16, RUNTIME_VERSION = RUNTIME_MAJOR * 1000 + (RUNTIME_MAJOR < 13 ? 90 : 20) };
 
-uint64_t rt_calls[RT_CALLS];
+/* Of calls before the start, which are few. */
+static uint64_t early_calls[RT_CALLS];
+uint64_t *rt_calls = early_calls;
 
 /* ---- errors ------------------------------------------------------------ */
 
 static _Thread_local cuda_error last_error;
 
+/* A refusal in a host function is the last error of the driver's own thread, which here is one of the program's. */
 cuda_error rt_result(int result)
 {
-	if (result)
+	if (result && result != RT_NOT_PERMITTED)
 		last_error = result;
 	return result;
 }
@@ -76,6 +79,7 @@ const char *cudaGetErrorName(cuda_error error)
 		{705, "cudaErrorPeerAccessNotEnabled"},
 		{712, "cudaErrorHostMemoryAlreadyRegistered"},
 		{713, "cudaErrorHostMemoryNotRegistered"},
+		{RT_NOT_PERMITTED, "cudaErrorNotPermitted"},
 		{RT_NOT_SUPPORTED, "cudaErrorNotSupported"},
 		{900, "cudaErrorStreamCaptureUnsupported"},
 		{901, "cudaErrorStreamCaptureInvalidated"},
@@ -102,8 +106,11 @@ static int start_result;
 
 static void start(void)
 {
-	static const struct lookalike_calls calls = {call_names, rt_calls, RT_CALLS};
-	trz_lookalike_calls(&calls);
+	uint64_t *counts = trz_lookalike_calls(call_names, RT_CALLS);
+	if (counts) {
+		memcpy(counts, early_calls, sizeof early_calls);
+		__atomic_store_n(&rt_calls, counts, __ATOMIC_RELEASE);
+	}
 	start_result = cuInit(0);
 }
 

@@ -20,7 +20,7 @@ enum rt_call {
 #undef RT_CALL_ENUM
 	RT_CALLS
 };
-extern uint64_t rt_calls[RT_CALLS];
+extern uint64_t *rt_calls;
 
 /* runtime_device.c */
 /* Keeps the thread's last error. */
@@ -38,7 +38,8 @@ int rt_variable(const void *symbol, cuda_addr *address, size_t *size);
 #pragma GCC visibility pop
 
 /* Begins every function; RT_ENTER where it needs a context. */
-#define RT_COUNT(name) __atomic_fetch_add(&rt_calls[RT_CALL_##name], 1, __ATOMIC_RELAXED)
+#define RT_COUNT(name) \
+	__atomic_fetch_add(&__atomic_load_n(&rt_calls, __ATOMIC_ACQUIRE)[RT_CALL_##name], 1, __ATOMIC_RELAXED)
 #define RT_INIT(name)                 \
 	do {                              \
 		RT_COUNT(name);               \

@@ -9,11 +9,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "terrazzo_driver.h"
-
 /* Written under `lock`, never back to NULL. */
 static _Atomic(trz_heap *) heaps[TRZ_TORCH_DEVICES];
-static double fractions[TRZ_TORCH_DEVICES];  /* + 1, so that 0 says that none was set */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* In a child made by fork() after a heap was opened: the parent's locks may be held there, the driver is unusable. */
@@ -147,6 +144,18 @@ trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void 
 	                                     : trz_alloc(heap, size, 0, stream, out));
 }
 
+trz_status trz_torch_try_alloc_alone(size_t size, int device, trz_stream stream, void **out)
+{
+	trz_heap *heap;
+	trz_alloc_params params = {
+	    .struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
+	if (size == 0 || plug_is_shareable())
+		return trz_torch_try_alloc(size, device, stream, out);
+	*out = NULL;
+	trz_status status = trz_torch_heap(device, true, &heap);
+	return status == TRZ_OK ? plug_pass(trz_alloc_with(heap, &params, out)) : status;
+}
+
 static trz_status free_anywhere(void *ptr, int device)
 {
 	trz_heap *owner = trz_torch_owner(ptr);
@@ -177,7 +186,8 @@ void *trz_torch_alloc(size_t size, int device, trz_stream stream)
 	void *ptr;
 	trz_status status = trz_torch_try_alloc(size, device, stream, &ptr);
 	if (status != TRZ_OK)
-		plug_throw(status, trz_torch_last_error());
+		plug_throw(status, trz_torch_is_want_of_memory(status) ? trz_torch_oom_text(device, size)
+		                                                       : trz_torch_last_error());
 	return ptr;
 }
 
@@ -213,56 +223,6 @@ size_t trz_torch_trim(size_t keep)
 void trz_torch_reset(void)
 {
 	trz_torch_trim(0);
-}
-
-static trz_status device_total(int device, uint64_t *total)
-{
-	const trz_driver *driver;
-	trz_device_info info;
-	trz_status status = plug_pass(trz_driver_cuda(&driver));
-	if (status == TRZ_OK && driver->device_info(driver->self, device, &info) != TRZ_OK)
-		status = plug_fail(TRZ_ERROR_NO_DEVICE, "device %d: %s", device, trz_driver_last_error());
-	if (status == TRZ_OK)
-		*total = info.total_bytes;
-	return status;
-}
-
-trz_status trz_torch_set_fraction(int device, double fraction)
-{
-	trz_heap *heap;
-	uint64_t total = 0;
-	if (!(fraction >= 0 && fraction <= 1))
-		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "a fraction of %g of a device's memory: it must be from 0 to 1",
-		                 fraction);
-	trz_status status = trz_torch_heap(device, true, &heap);
-	if (status == TRZ_OK)
-		status = device_total(device, &total);
-	if (status != TRZ_OK)
-		return status;
-	/* A limit of 0 would be none at all. */
-	size_t limit = fraction == 1 ? 0 : (size_t)((double)total * fraction);
-	status = plug_pass(trz_set_limit(heap, limit || fraction == 1 ? limit : 1));
-	pthread_mutex_lock(&lock);
-	fractions[device] = fraction + 1;
-	pthread_mutex_unlock(&lock);
-	return status;
-}
-
-double trz_torch_get_fraction(int device)
-{
-	double kept = 0;
-	pthread_mutex_lock(&lock);
-	if (device >= 0 && device < TRZ_TORCH_DEVICES)
-		kept = fractions[device];
-	pthread_mutex_unlock(&lock);
-	return kept == 0 ? 1 : kept - 1;
-}
-
-void trz_torch_memory_fraction(double fraction, int device)
-{
-	trz_status status = trz_torch_set_fraction(device, fraction);
-	if (status != TRZ_OK)
-		plug_throw(status, trz_torch_last_error());
 }
 
 void *trz_torch_base_alloc(void *ptr, size_t *size)

@@ -23,7 +23,7 @@ trz_status plug_fail(trz_status status, const char *format, ...) __attribute__((
 /* Returns the status of a call of terrazzo.h, whose text trz_torch_last_error() gives from now on. */
 trz_status plug_pass(trz_status status);
 
-/* Whether the calling thread wants memory that can be shared, and such memory. */
+/* Whether the calling thread wants memory for sharing that nobody else's lies in, and such memory. */
 bool plug_is_shareable(void);
 trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, void **out);
 

@@ -6,6 +6,10 @@
  *
  * The socket has an abstract name: it takes no file, ends with its process, and is seen within one network namespace.
  * Only processes of the same user are answered, and only with memory whose secret they know.
+ *
+ * What is shared is a range: the tiles that an allocation lies in, as they are. Allocations in the same tiles have one
+ * range in common, so that whoever receives several of them maps their tiles once. The range ends with the last of its
+ * allocations.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -25,14 +29,15 @@
 
 enum {
 	SECRET_BYTES = 16,
-	BUCKETS = 256,
-	TILE = 2 << 20,          /* memory that can be exported begins at a multiple */
+	BUCKETS = 1 << 12,
+	UNIT = 512,              /* allocations begin at a multiple */
+	AT_ONCE = 64,            /* tiles in an answer: the system sends up to 253 descriptors together */
 	ANSWER_SECONDS = 60,     /* a process that has been stopped, or is very slow */
 	QUESTION_SECONDS = 5,
 	BACKLOG = 128
 };
 
-static const char magic[8] = "trz-shr1";
+static const char magic[8] = "trz-shr2";
 
 /* What lies in a handle. */
 struct written {
@@ -44,26 +49,46 @@ struct written {
 
 _Static_assert(sizeof(struct written) == TRZ_TORCH_HANDLE_BYTES, "no padding: equal handles are equal bytes");
 
-/* One allocation that has been exported, until it is freed. */
-struct share {
-	struct share *next;
+/* Tiles side by side that have been exported. */
+struct range {
+	struct range *next;
 	trz_heap *heap;
-	void *base;
+	char *base;
 	size_t size;
+	size_t references;           /* shares, and answers under way */
 	unsigned char secret[SECRET_BYTES];
+	size_t tile_count, tile_room;
+	void **tiles;                /* where each begins */
 };
 
-/* The answer to a secret; with TRZ_OK a descriptor comes along. */
+/* One allocation that has been shared, until it is freed. */
+struct share {
+	struct share *next;
+	const void *base;
+	struct range *range;
+};
+
+/* Asked for: a range's tiles from an offset on. */
+struct question {
+	unsigned char secret[SECRET_BYTES];
+	uint64_t offset;
+};
+
+/* With TRZ_OK so many descriptors come along. */
 struct answer {
 	int32_t status;
+	uint32_t count;
+	uint64_t sizes[AT_ONCE];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* of what follows; no call of the heap is made under it */
-static struct share *buckets[BUCKETS];
+static struct range *ranges;
 static unsigned char server_name[SECRET_BYTES];
 static int listener = -1;
 
-/* So many allocations are in `buckets`. */
+/* Shares by address, and how many there are. Whoever frees what has been shared knows of that, so that an empty bucket
+ * needs no lock; a program that shares nothing looks at one word. */
+static _Atomic(struct share *) buckets[BUCKETS];
 static atomic_uint shares;
 
 /* ---- memory that can be shared --------------------------------------------------------------------------- */
@@ -95,9 +120,9 @@ trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, 
 
 /* ---- what is shared -------------------------------------------------------------------------------------- */
 
-static struct share **bucket_of(const void *base)
+static _Atomic(struct share *) *bucket_of(const void *base)
 {
-	return &buckets[(uintptr_t)base / TILE % BUCKETS];
+	return &buckets[(uintptr_t)base / UNIT % BUCKETS];
 }
 
 static struct share *find_locked(const void *base)
@@ -108,31 +133,68 @@ static struct share *find_locked(const void *base)
 	return s;
 }
 
-static struct share *find_secret_locked(const unsigned char *secret)
+static struct range *find_secret_locked(const unsigned char *secret)
 {
-	for (int i = 0; i < BUCKETS; i++)
-		for (struct share *s = buckets[i]; s; s = s->next)
-			if (memcmp(s->secret, secret, SECRET_BYTES) == 0)
-				return s;
-	return NULL;
+	struct range *r = ranges;
+	while (r && memcmp(r->secret, secret, SECRET_BYTES) != 0)
+		r = r->next;
+	return r;
+}
+
+static void unlist_locked(const struct range *r)
+{
+	struct range **link = &ranges;
+	while (*link != r)
+		link = &(*link)->next;
+	*link = r->next;
+}
+
+/* Ends what nobody knows any more. */
+static void end_range(struct range *r)
+{
+	for (size_t i = 0; i < r->tile_count; i++)
+		trz_export_end(r->heap, r->tiles[i]);
+	free(r->tiles);
+	free(r);
+}
+
+/* Gives up a reference. */
+static void drop_range(struct range *r)
+{
+	pthread_mutex_lock(&lock);
+	bool last = --r->references == 0;
+	if (last)
+		unlist_locked(r);
+	pthread_mutex_unlock(&lock);
+	if (last)
+		end_range(r);
+}
+
+static struct share *unlist_share_locked(const void *base)
+{
+	_Atomic(struct share *) *first = bucket_of(base);
+	struct share *s = *first, *before = NULL;
+	for (; s && s->base != base; s = s->next)
+		before = s;
+	if (s && before)
+		before->next = s->next;
+	else if (s)
+		*first = s->next;
+	if (s)
+		atomic_fetch_sub_explicit(&shares, 1, memory_order_relaxed);
+	return s;
 }
 
 void plug_share_end(const void *ptr)
 {
-	if (!atomic_load_explicit(&shares, memory_order_relaxed) || (uintptr_t)ptr % TILE)
+	if (!atomic_load_explicit(&shares, memory_order_relaxed) ||
+	    !atomic_load_explicit(bucket_of(ptr), memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&lock);
-	struct share **link = bucket_of(ptr);
-	while (*link && (*link)->base != ptr)
-		link = &(*link)->next;
-	struct share *s = *link;
-	if (s) {
-		*link = s->next;
-		atomic_fetch_sub_explicit(&shares, 1, memory_order_relaxed);
-	}
+	struct share *s = unlist_share_locked(ptr);
 	pthread_mutex_unlock(&lock);
 	if (s)
-		trz_export_end(s->heap, s->base);
+		drop_range(s->range);
 	free(s);
 }
 
@@ -153,54 +215,64 @@ static void set_timeout(int fd, int seconds)
 }
 
 union control {
-	char bytes[CMSG_SPACE(sizeof(int))];
+	char bytes[CMSG_SPACE(AT_ONCE * sizeof(int))];
 	struct cmsghdr aligned;
 };
 
-static void send_answer(int to, struct answer answer, int fd)
+static void send_answer(int to, const struct answer *answer, const int *fds)
 {
 	union control control = {0};
-	struct iovec part = {.iov_base = &answer, .iov_len = sizeof answer};
+	struct iovec part = {.iov_base = (void *)answer, .iov_len = sizeof *answer};
 	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-	if (fd >= 0) {
+	if (answer->count) {
+		size_t bytes = answer->count * sizeof *fds;
 		message.msg_control = control.bytes;
-		message.msg_controllen = sizeof control.bytes;
+		message.msg_controllen = CMSG_SPACE(bytes);
 		struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 		header->cmsg_level = SOL_SOCKET;
 		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof fd);
-		memcpy(CMSG_DATA(header), &fd, sizeof fd);
+		header->cmsg_len = CMSG_LEN(bytes);
+		memcpy(CMSG_DATA(header), fds, bytes);
 	}
 	sendmsg(to, &message, MSG_NOSIGNAL);
 }
 
-/* The export made here keeps the memory from being given to others while it is looked whether it is still shared. */
+/* Descriptors of the range's next tiles from an offset on. They are made anew for everyone who asks, so that none is
+ * kept open. */
+static void export_some(const struct range *r, uint64_t offset, struct answer *answer, int *fds)
+{
+	trz_exported_tile tile;
+	answer->status = TRZ_OK;
+	for (char *at = r->base + offset; at < r->base + r->size && answer->count < AT_ONCE; at += tile.size) {
+		answer->status = trz_export_tile(r->heap, at, TRZ_ALLOC_SHARE_FD, &fds[answer->count], &tile);
+		if (answer->status != TRZ_OK)
+			return;
+		trz_export_end(r->heap, tile.base);  /* the range's own export goes on */
+		answer->sizes[answer->count++] = tile.size;
+	}
+}
+
+/* The reference taken here keeps the tiles where they are meanwhile. */
 static void answer_question(int to)
 {
-	unsigned char secret[SECRET_BYTES];
-	struct share found = {0};
-	int fd = -1;
+	struct question q;
+	struct answer answer = {.status = TRZ_ERROR_NOT_FOUND};
+	int fds[AT_ONCE];
 	set_timeout(to, QUESTION_SECONDS);
-	if (!is_same_user(to) || recv(to, secret, sizeof secret, MSG_WAITALL) != sizeof secret)
+	if (!is_same_user(to) || recv(to, &q, sizeof q, MSG_WAITALL) != sizeof q)
 		return;
 	pthread_mutex_lock(&lock);
-	const struct share *s = find_secret_locked(secret);
-	if (s)
-		found = *s;
+	struct range *r = find_secret_locked(q.secret);
+	if (r)
+		r->references++;
 	pthread_mutex_unlock(&lock);
-	struct answer answer = {.status = TRZ_ERROR_NOT_FOUND};
-	if (found.base)
-		answer.status = trz_export(found.heap, found.base, TRZ_ALLOC_SHARE_FD, &fd);
-	if (found.base && answer.status == TRZ_OK) {
-		pthread_mutex_lock(&lock);
-		bool still = find_secret_locked(secret);
-		pthread_mutex_unlock(&lock);
-		send_answer(to, (struct answer){still ? TRZ_OK : TRZ_ERROR_NOT_FOUND}, still ? fd : -1);
-		close(fd);
-		trz_export_end(found.heap, found.base);
-	} else {
-		send_answer(to, answer, -1);
-	}
+	if (r && q.offset < r->size)
+		export_some(r, q.offset, &answer, fds);
+	send_answer(to, &answer, fds);
+	for (uint32_t i = 0; i < answer.count; i++)
+		close(fds[i]);
+	if (r)
+		drop_range(r);
 }
 
 static void *answer_all(void *argument)
@@ -287,150 +359,278 @@ static trz_status start_locked(void)
 
 /* ---- sharing --------------------------------------------------------------------------------------------- */
 
-/* Exports an allocation. The descriptor is made anew for everyone who asks, so that none is kept open. */
+static bool add_tile(struct range *r, void *base, size_t size)
+{
+	if (r->tile_count == r->tile_room) {
+		size_t room = r->tile_room ? 2 * r->tile_room : 4;
+		void **grown = realloc(r->tiles, room * sizeof *grown);
+		if (!grown)
+			return false;
+		r->tiles = grown;
+		r->tile_room = room;
+	}
+	if (!r->tile_count)
+		r->base = base;
+	r->tiles[r->tile_count++] = base;
+	r->size += size;
+	return true;
+}
+
+/* Exports the tiles from `begin` to `end`. Of the first a descriptor is made, to see that it can be. */
+static trz_status export_range(struct range *r, const char *begin, const char *end)
+{
+	trz_exported_tile tile;
+	int fd = -1;
+	for (const char *at = begin; at < end; at = (char *)tile.base + tile.size) {
+		trz_status status = plug_pass(trz_export_tile(r->heap, at, TRZ_ALLOC_SHARE_FD, fd < 0 ? &fd : NULL, &tile));
+		if (status == TRZ_OK && !add_tile(r, tile.base, tile.size)) {
+			trz_export_end(r->heap, tile.base);
+			status = plug_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for sharing %p", (const void *)begin);
+		}
+		if (fd >= 0 && at == begin)
+			close(fd);
+		if (status != TRZ_OK)
+			return status;
+	}
+	return TRZ_OK;
+}
+
 static trz_status make_share(trz_heap *heap, const trz_pointer_info *info, struct share **out)
 {
-	int fd;
 	struct share *s = calloc(1, sizeof *s);
-	if (!s)
-		return plug_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for sharing %p", info->base);
-	if (getrandom(s->secret, sizeof s->secret, 0) != sizeof s->secret) {
-		free(s);
-		return plug_fail(TRZ_ERROR_IO, "no random numbers for sharing %p: %s", info->base, strerror(errno));
+	struct range *r = calloc(1, sizeof *r);
+	trz_status status = TRZ_OK;
+	if (!s || !r)
+		status = plug_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for sharing %p", info->base);
+	else if (getrandom(r->secret, sizeof r->secret, 0) != sizeof r->secret)
+		status = plug_fail(TRZ_ERROR_IO, "no random numbers for sharing %p: %s", info->base, strerror(errno));
+	if (status == TRZ_OK) {
+		r->heap = heap;
+		status = export_range(r, info->base, (const char *)info->base + info->requested);
 	}
-	trz_status status = plug_pass(trz_export(heap, info->base, TRZ_ALLOC_SHARE_FD, &fd));
 	if (status != TRZ_OK) {
+		if (r)
+			end_range(r);
 		free(s);
 		return status;
 	}
-	close(fd);
-	s->heap = heap;
-	s->base = info->base;
-	s->size = info->size;
+	*s = (struct share){.base = info->base, .range = r};
 	*out = s;
 	return TRZ_OK;
 }
 
-/* Two threads may share an allocation at the same time: the second takes the first's. */
-static trz_status add_locked(struct share **made, struct share **found)
+static struct range *find_range_locked(const struct range *like)
 {
-	trz_status status = start_locked();
-	*found = find_locked((*made)->base);
-	if (status != TRZ_OK || *found)
-		return status;
-	(*made)->next = *bucket_of((*made)->base);
-	*found = *bucket_of((*made)->base) = *made;
-	*made = NULL;
-	atomic_fetch_add_explicit(&shares, 1, memory_order_relaxed);
-	return TRZ_OK;
+	struct range *r = ranges;
+	while (r && (r->base != like->base || r->size != like->size || r->heap != like->heap))
+		r = r->next;
+	return r;
 }
 
-static void write_locked(const struct share *s, struct written *out)
+/* Enters a share, with the range that others have for the same tiles, if there is one. *rest is what is not needed
+ * then, to be ended; NULL: nothing. */
+static void add_locked(struct share *s, struct range **rest)
+{
+	struct range *known = find_range_locked(s->range);
+	_Atomic(struct share *) *first = bucket_of(s->base);
+	*rest = known ? s->range : NULL;
+	if (known) {
+		s->range = known;
+	} else {
+		s->range->next = ranges;
+		ranges = s->range;
+	}
+	s->range->references++;
+	s->next = *first;
+	*first = s;
+	atomic_fetch_add_explicit(&shares, 1, memory_order_relaxed);
+}
+
+static void write_locked(const struct range *r, struct written *out)
 {
 	memcpy(out->magic, magic, sizeof out->magic);
 	memcpy(out->server, server_name, sizeof out->server);
-	memcpy(out->secret, s->secret, sizeof out->secret);
-	out->size = s->size;
+	memcpy(out->secret, r->secret, sizeof out->secret);
+	out->size = r->size;
+}
+
+/* Whether the range is that of an allocation. One that ended without a free of ours, as a pool is put back to an
+ * earlier state, may have left its share. */
+static bool covers(const struct share *s, const trz_pointer_info *info)
+{
+	const char *begin = info->base, *end = begin + info->requested;
+	return s && begin >= s->range->base && end <= s->range->base + s->range->size;
+}
+
+/* Writes what is known of an allocation, and where in its range it lies. */
+static bool write_known(const trz_pointer_info *info, struct written *w, size_t *offset)
+{
+	pthread_mutex_lock(&lock);
+	struct share *s = find_locked(info->base), *stale = NULL;
+	bool known = covers(s, info);
+	if (known) {
+		write_locked(s->range, w);
+		*offset = (size_t)((const char *)info->base - s->range->base);
+	} else if (s) {
+		stale = unlist_share_locked(info->base);
+	}
+	pthread_mutex_unlock(&lock);
+	if (stale)
+		drop_range(stale->range);
+	free(stale);
+	return known;
+}
+
+/* Two threads may share an allocation at the same time: the second takes the first's. */
+static trz_status share(trz_heap *heap, const trz_pointer_info *info)
+{
+	struct share *made = NULL;
+	struct range *rest = NULL;
+	trz_status status = make_share(heap, info, &made);
+	if (status != TRZ_OK)
+		return status;
+	pthread_mutex_lock(&lock);
+	status = start_locked();
+	if (status == TRZ_OK && !find_locked(made->base)) {
+		add_locked(made, &rest);
+		made = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	if (made)
+		rest = made->range;
+	if (rest)
+		end_range(rest);
+	free(made);
+	return status;
 }
 
 trz_status trz_torch_share(const void *ptr, size_t *offset, void *handle)
 {
 	trz_pointer_info info;
-	struct share *made = NULL;
 	struct written w = {0};
 	trz_heap *heap = trz_torch_owner(ptr);
 	if (!heap || trz_query(heap, ptr, &info) != TRZ_OK)
 		return plug_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not memory of terrazzo", ptr);
-	pthread_mutex_lock(&lock);
-	const struct share *known = find_locked(info.base);
-	if (known)
-		write_locked(known, &w);
-	pthread_mutex_unlock(&lock);
-	trz_status status = known ? TRZ_OK : make_share(heap, &info, &made);
-	if (status == TRZ_OK && made) {
-		struct share *found;
-		pthread_mutex_lock(&lock);
-		status = add_locked(&made, &found);
-		if (status == TRZ_OK)
-			write_locked(found, &w);
-		pthread_mutex_unlock(&lock);
-		if (made)
-			trz_export_end(heap, made->base);
-		free(made);
+	while (!write_known(&info, &w, offset)) {
+		trz_status status = share(heap, &info);
+		if (status != TRZ_OK)
+			return status;
 	}
-	if (status != TRZ_OK)
-		return status;
 	memcpy(handle, &w, sizeof w);
-	*offset = (size_t)((const char *)ptr - (const char *)info.base);
+	*offset += (size_t)((const char *)ptr - (const char *)info.base);
 	return TRZ_OK;
 }
 
 /* ---- what others share ----------------------------------------------------------------------------------- */
 
-static int receive_answer(int from, struct answer *answer)
+/* What an import asks another process for. */
+struct asking {
+	const struct written *w;
+	struct answer answer;        /* the newest */
+	int fds[AT_ONCE];            /* that came with it; -1: closed */
+	uint32_t next;               /* of them */
+	trz_status failed;           /* of what is the plug's own text */
+};
+
+/* Takes the descriptors of an answer. */
+static bool receive_answer(int from, struct asking *a)
 {
 	union control control = {0};
-	struct iovec part = {.iov_base = answer, .iov_len = sizeof *answer};
+	struct iovec part = {.iov_base = &a->answer, .iov_len = sizeof a->answer};
 	struct msghdr message = {
 	    .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-	int fd = -1;
-	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != sizeof *answer)
-		return -1;
+	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != sizeof a->answer) {
+		a->answer = (struct answer){.status = TRZ_ERROR_IO};
+		return false;
+	}
 	/* The other end is closed when nothing there holds the memory for this question any more: what both sides free
 	 * from now on is free at once. */
 	recv(from, &(char){0}, 1, 0);
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-	if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
-		memcpy(&fd, CMSG_DATA(header), sizeof fd);
-	return fd;
+	bool any = header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS;
+	size_t bytes = any ? header->cmsg_len - CMSG_LEN(0) : 0;
+	bool whole = any && bytes == a->answer.count * sizeof *a->fds && a->answer.status == TRZ_OK;
+	if (any)
+		memcpy(a->fds, CMSG_DATA(header), bytes);
+	a->answer.count = (uint32_t)(bytes / sizeof *a->fds);
+	if (message.msg_flags & MSG_CTRUNC)
+		a->answer.status = TRZ_ERROR_LIMIT;
+	return whole;
 }
 
-/* *fd is the caller's. */
-static trz_status ask(const struct written *w, int *fd)
+static void close_one(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+static void close_rest(struct asking *a)
+{
+	for (uint32_t i = 0; i < a->answer.count; i++)
+		close_one(&a->fds[i]);
+	a->answer.count = a->next = 0;
+}
+
+static trz_status ask(struct asking *a, size_t offset)
 {
 	socklen_t length;
-	struct answer answer = {.status = TRZ_ERROR_IO};
-	struct sockaddr_un address = address_of(w->server, &length);
+	struct question q = {.offset = offset};
+	struct sockaddr_un address = address_of(a->w->server, &length);
 	int to = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	memcpy(q.secret, a->w->secret, sizeof q.secret);
 	if (to < 0)
 		return plug_fail(TRZ_ERROR_IO, "no socket for memory of another process: %s", strerror(errno));
 	set_timeout(to, ANSWER_SECONDS);
-	*fd = -1;
 	if (connect(to, (struct sockaddr *)&address, length) != 0) {
 		trz_status status = plug_fail(TRZ_ERROR_NOT_FOUND, "the process that shares this memory cannot be asked for it "
 		                              "(%s): it has ended, or is in another network namespace", strerror(errno));
 		close(to);
 		return status;
 	}
-	if (is_same_user(to) && send(to, w->secret, sizeof w->secret, MSG_NOSIGNAL) == sizeof w->secret)
-		*fd = receive_answer(to, &answer);
+	close_rest(a);
+	a->answer = (struct answer){.status = TRZ_ERROR_IO};
+	bool whole = is_same_user(to) && send(to, &q, sizeof q, MSG_NOSIGNAL) == sizeof q && receive_answer(to, a);
 	close(to);
-	if (*fd >= 0 && answer.status == TRZ_OK)
+	if (whole)
 		return TRZ_OK;
-	if (*fd >= 0)
-		close(*fd);
-	return plug_fail(TRZ_ERROR_NOT_FOUND, answer.status == TRZ_ERROR_NOT_FOUND
+	if (a->answer.status == TRZ_ERROR_LIMIT)
+		return plug_fail(TRZ_ERROR_IO, "%d file descriptors are needed at a time for memory of another process: raise "
+		                 "the limit of open files (ulimit -n)", AT_ONCE);
+	return plug_fail(TRZ_ERROR_NOT_FOUND, a->answer.status == TRZ_ERROR_NOT_FOUND
 	                 ? "the process that shared this memory has freed it: keep it there until it has been received"
 	                 : "the process that shares this memory does not answer");
+}
+
+static trz_status give_tile(void *user, size_t offset, void *shareable, size_t *size)
+{
+	struct asking *a = user;
+	if (a->next)  /* the import is done with the one before */
+		close_one(&a->fds[a->next - 1]);
+	if (a->next == a->answer.count)
+		a->failed = ask(a, offset);
+	if (a->failed != TRZ_OK)
+		return a->failed;
+	memcpy(shareable, &a->fds[a->next], sizeof *a->fds);
+	*size = a->answer.sizes[a->next++];
+	return TRZ_OK;
 }
 
 trz_status trz_torch_receive(const void *handle, size_t bytes, int device, trz_stream stream, void **out)
 {
 	trz_heap *heap;
 	struct written w;
-	int fd;
+	struct asking a = {.w = &w};
 	*out = NULL;
 	if (!trz_torch_is_handle(handle, bytes))
 		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "that is not a handle of memory that terrazzo shares");
 	memcpy(&w, handle, sizeof w);
 	trz_status status = trz_torch_heap(device, true, &heap);
-	if (status == TRZ_OK)
-		status = ask(&w, &fd);
 	if (status != TRZ_OK)
 		return status;
-	status = plug_pass(trz_import(heap, TRZ_ALLOC_SHARE_FD, &fd, w.size, stream, out));
-	close(fd);
-	return status;
+	status = trz_import_tiles(heap, TRZ_ALLOC_SHARE_FD, w.size, give_tile, &a, stream, out);
+	close_rest(&a);
+	return a.failed == TRZ_OK ? plug_pass(status) : status;
 }
 
 bool trz_torch_is_handle(const void *handle, size_t bytes)

@@ -11,17 +11,11 @@
 #include <string>
 #include <typeinfo>
 
-#include "plug.h"
+#include "plug_throw.hpp"
 
 namespace {
 
-/* Passed by value to the constructor: its members are c10::SourceLocation's. */
-struct source_location {
-	const char *function, *file;
-	uint32_t line;
-};
-
-using constructor = void(void *self, source_location, std::string text);
+using constructor = void(void *function, void *self, const char *text);
 using destructor = void(void *self);
 
 /* Far larger than c10::Error (some 200 bytes), whose size the ABI does not tell. */
@@ -30,6 +24,7 @@ constexpr size_t OBJECT_BYTES = 2048;
 /* An object of c10::Error: its derived classes add nothing but their type, by which it is caught. */
 struct exception_class {
 	constructor *construct;
+	void *function;
 	std::type_info *type;
 };
 
@@ -47,9 +42,14 @@ bool find_class(const char *type, exception_class *out)
 {
 	void *found = find("libc10.so", type);
 	out->type = static_cast<std::type_info *>(found ? found : find("libc10_cuda.so", type));
-	out->construct = reinterpret_cast<constructor *>(find("libc10.so",
-		"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"));
-	return out->construct && out->type;
+	out->construct = construct_error;
+	out->function = find("libc10.so",
+		"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE");
+	if (!out->function) {
+		out->construct = plug_construct_older;
+		out->function = find("libc10.so", "_ZN3c105ErrorC2ENS_14SourceLocationESs");
+	}
+	return out->function && out->type;
 }
 
 } // namespace
@@ -66,7 +66,7 @@ void plug_throw(trz_status status, const char *text)
 		throw std::runtime_error(message);
 	}
 	void *object = abi::__cxa_allocate_exception(OBJECT_BYTES);
-	wanted.construct(object, {"trz_torch_alloc", "terrazzo", 0}, message);
+	wanted.construct(wanted.function, object, message.c_str());
 	void **functions = *static_cast<void ***>(object);  /* the first is the destructor of a complete object */
 	abi::__cxa_throw(object, wanted.type, reinterpret_cast<destructor *>(functions[0]));
 }

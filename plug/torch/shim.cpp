@@ -4,17 +4,14 @@
  * observers ask of an allocator, answered from terrazzo's heaps. Compiled by python/terrazzo/torch against the PyTorch
  * that is installed, since the classes here belong to no stable interface of it.
  *
- * Pools that bring an allocator of their own, or forbid splitting, stay with PyTorch's allocator ("native" below): it
- * knows how to cache memory that is not terrazzo's.
+ * Pools that bring an allocator of their own stay with PyTorch's allocator ("native" below): it knows how to cache memory
+ * that is not terrazzo's.
  */
-#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+#include "shim_versions.hpp"
 
 #include <c10/core/impl/GPUTrace.h>
-#include <c10/core/CachingDeviceAllocator.h>
-#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/util/ApproximateClock.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,6 +19,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <thread>
@@ -32,17 +30,9 @@
 
 #include "plug_pools.hpp"
 
-/* A member that older PyTorch does not have, and therefore does not call. */
-#define NEWER
-
 namespace {
 
-/* PyTorch has moved its structures from the second namespace to the first, by and by. */
-using namespace c10::CachingDeviceAllocator;
-using namespace c10::cuda::CUDACachingAllocator;
-namespace cca = c10::cuda::CUDACachingAllocator;
-using c10::DeviceIndex;
-using c10::cuda::MempoolId_t;
+using namespace versions;
 
 trz_torch_pool_id pool_id(MempoolId_t id)
 {
@@ -115,7 +105,7 @@ constexpr const char *POOLS[] = {"all", "small_pool", "large_pool"};
 DeviceStats read_stats(const Statistics &from)
 {
 	DeviceStats stats;
-	auto flow = [&](c10::CachingAllocator::StatArray &to, const std::string &name) {
+	auto flow = [&](StatArray &to, const std::string &name) {
 		for (size_t i = 0; i < to.size(); i++) {
 			std::string prefix = name + "." + POOLS[i] + ".";
 			to[i].current = from[prefix + "current"];
@@ -130,7 +120,7 @@ DeviceStats read_stats(const Statistics &from)
 	flow(stats.reserved_bytes, "reserved_bytes");
 	flow(stats.requested_bytes, "requested_bytes");
 	/* What is pending has been freed, but is active still. The heap does not tell small from large there. */
-	auto active = [&](c10::CachingAllocator::StatArray &to, const c10::CachingAllocator::StatArray &held,
+	auto active = [&](StatArray &to, const StatArray &held,
 	                  const char *pending, const std::string &name) {
 		to = held;
 		for (size_t i : {0, 2}) {
@@ -152,7 +142,7 @@ DeviceStats read_stats(const Statistics &from)
 /* What reset_accumulated_memory_stats() sets to 0, as it was then. */
 void subtract(DeviceStats &stats, const DeviceStats &base)
 {
-	using array = c10::CachingAllocator::StatArray DeviceStats::*;
+	using array = StatArray DeviceStats::*;
 	for (array member : {&DeviceStats::allocation, &DeviceStats::segment, &DeviceStats::active,
 	                     &DeviceStats::allocated_bytes, &DeviceStats::reserved_bytes,
 	                     &DeviceStats::active_bytes, &DeviceStats::requested_bytes})
@@ -162,29 +152,15 @@ void subtract(DeviceStats &stats, const DeviceStats &base)
 		}
 	stats.num_alloc_retries -= base.num_alloc_retries;
 	stats.num_ooms -= base.num_ooms;
+	stats.num_sync_all_streams -= base.num_sync_all_streams;
+	set_rejections(stats, rejections_of(stats) - rejections_of(base));
 	stats.num_device_alloc -= base.num_device_alloc;
 	stats.num_device_free -= base.num_device_free;
 }
 
-/* A template, so that PyTorch may lack the member. */
-template <typename S> void add_pools_of(S &stats, const S &other)
-{
-	if constexpr (requires { stats.reserved_bytes_by_private_pools; })
-		for (const auto &[id, stat] : other.reserved_bytes_by_private_pools)
-			stats.reserved_bytes_by_private_pools[id] = stat;
-}
-
-template <typename S> void set_pool(S &stats, MempoolId_t id, int64_t current, int64_t peak)
-{
-	if constexpr (requires { stats.reserved_bytes_by_private_pools; }) {
-		stats.reserved_bytes_by_private_pools[id][0].current = current;
-		stats.reserved_bytes_by_private_pools[id][0].peak = peak;
-	}
-}
-
 void add(DeviceStats &stats, const DeviceStats &other)
 {
-	using array = c10::CachingAllocator::StatArray DeviceStats::*;
+	using array = StatArray DeviceStats::*;
 	for (array member : {&DeviceStats::allocation, &DeviceStats::segment, &DeviceStats::active,
 	                     &DeviceStats::allocated_bytes, &DeviceStats::reserved_bytes,
 	                     &DeviceStats::active_bytes, &DeviceStats::requested_bytes})
@@ -365,9 +341,7 @@ void History::complete(std::vector<TraceEntry> &entries, DeviceIndex device)
 			continue;
 		const Note *n = found->second.back();
 		e->context_ = n->context;
-		e->compile_context_ = n->compile_context;
-		if (!n->user_metadata.empty())
-			e->user_metadata_ = n->user_metadata;
+		set_note(*e, n->compile_context, n->user_metadata);
 		if (e->action_ != TraceEntry::FREE_COMPLETED)  /* its free_requested comes next */
 			found->second.pop_back();
 	}
@@ -444,9 +418,11 @@ struct Walk {
 		info.active = b.state != TRZ_BLOCK_FREE;
 		if (info.active)
 			info.context_when_allocated = history().held(b.address);
-		s.requested_size += info.allocated ? b.requested : 0;
-		s.allocated_size += info.allocated ? b.size : 0;
-		s.active_size += info.active ? b.size : 0;
+		/* A slot is longer than what is counted as allocated. */
+		size_t counted = info.allocated ? (b.requested + 511) / 512 * 512 : b.size;
+		s.requested_size += info.active ? b.requested : 0;
+		s.allocated_size += info.allocated ? counted : 0;
+		s.active_size += info.active ? counted : 0;
 		s.blocks.push_back(std::move(info));
 	}
 
@@ -454,8 +430,9 @@ struct Walk {
 	{
 		if (history().skips(e.action))
 			return;
-		TraceEntry entry(parseTraceEntryAction(e.action), device, e.address, e.size,
-		                 e.stream, id_of(e.pool), 0, nullptr, "N/A", e.tag);
+		TraceEntry entry = trace_entry(parseTraceEntryAction(e.action), device, e.address, e.size, e.stream,
+		                               id_of(e.pool));
+		set_note(entry, "N/A", e.tag);
 		entry.time_.t_ = static_cast<time_t>(e.time_ns / 1000);
 		entries.push_back(std::move(entry));
 	}
@@ -471,20 +448,6 @@ struct Walk {
 		check(trz_walk(heap, &v));
 	}
 };
-
-template <typename C> C config_info()
-{
-	C c = {};
-	const char *settings = getenv("TERRAZZO_CONF");
-	c.max_split_size = std::numeric_limits<size_t>::max();
-	c.pinned_num_register_threads = 1;
-	c.expandable_segments = true;
-	c.release_lock_on_malloc = true;
-	c.last_allocator_settings = settings ? settings : "";
-	if constexpr (requires { c.max_round_threshold; })
-		c.max_round_threshold = c.max_cached_size = std::numeric_limits<size_t>::max();
-	return c;
-}
 
 /* ---- mappings --------------------------------------------------------------------------------------------------- */
 
@@ -518,7 +481,7 @@ struct Mapping {
 	{
 		TraceEntry::Action action = expandable ? comes ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP
 		                                       : comes ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE;
-		return {action, device, address, size, stream, pool, c10::getApproximateTime()};
+		return trace_entry(action, device, address, size, stream, pool, c10::getApproximateTime());
 	}
 };
 
@@ -583,27 +546,23 @@ struct Checkpoint : cca::AllocatorState {
 	trz_pool_state *state;
 };
 
-/* A diversion to a pool of the native allocator, or one of ours that is newer or older than such a one. */
+/* What serves a pool: the heap, the heap with a tile for each allocation, or the native allocator. */
+enum class Server { HEAP, HEAP_ALONE, NATIVE };
+
+/* A diversion to a pool; the heap knows of those to its own only. */
 struct Diversion {
 	int device;
 	MempoolId_t id;
-	bool native;
+	Server server;
 	std::thread::id thread;
 	std::function<bool(cudaStream_t)> filter;
 };
 
-void *no_alloc(size_t, int, cudaStream_t)
-{
-	return nullptr;
-}
+#include "shim_source.hpp"
 
-void no_free(void *, size_t, int, cudaStream_t)
-{
-}
-
-class Allocator final : public torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator {
+class Allocator final : public Newest {
 public:
-	explicit Allocator(cca::CUDAAllocator *native) : CUDAPluggableAllocator(no_alloc, no_free), native_(native)
+	explicit Allocator(cca::CUDAAllocator *native) : Newest(no_alloc, no_free), native_(native)
 	{
 		initialized_ = true;
 	}
@@ -686,7 +645,7 @@ public:
 		if (id == MempoolId_t{0, 0})
 			failure = thrown_in([] { trz_torch_trim(0); });
 		if (native_used_)
-			native_->emptyCache(id);
+			empty_cache(*native_, id);
 		if (failure)
 			std::rethrow_exception(failure);
 	}
@@ -696,9 +655,9 @@ public:
 		check(trz_largest_block(heap_of(device), c10::cuda::getCurrentCUDAStream(device).stream(), largest));
 	}
 
-	std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override
+	std::vector<StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex device) override
 	{
-		std::vector<cca::StreamSegmentSize> sizes;
+		std::vector<StreamSegmentSize> sizes;
 		for (const auto &s : walk(device, {0, 0}, true, false).segments)
 			if (s.is_expandable)
 				sizes.emplace_back(nullptr, !s.is_large, s.total_size);
@@ -724,13 +683,29 @@ public:
 
 	cca::SnapshotInfo snapshot(MempoolId_t id, bool include_traces) override;
 
+	c10::DataPtr allocateWithAddress(size_t, void *)
+	{
+		TORCH_CHECK(false, "terrazzo: memory is not to be had at a wanted address");
+	}
+
+	/* Older PyTorch does not tell of captures. */
+	void markCaptureBegin(DeviceIndex)
+	{
+		captures_++;
+	}
+
+	void markCaptureEnd(DeviceIndex)
+	{
+		captures_--;
+	}
+
 	void recordHistory(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
 	                   const std::vector<std::string> &skip_actions) override
 	{
 		history().set(enabled, recorder, entries, when, clear, skip_actions);
 		watch(WATCH_HISTORY, enabled);
 		if (native_used_)
-			native_->recordHistory(enabled, recorder, entries, when, clear, skip_actions);
+			record_history(*native_, enabled, recorder, entries, when, clear, skip_actions);
 	}
 
 	bool isHistoryEnabled() override
@@ -760,7 +735,7 @@ public:
 			compile_contexts.pop_back();
 	}
 
-	bool supportsUserMetadata() NEWER
+	bool supportsUserMetadata() override
 	{
 		return true;
 	}
@@ -775,17 +750,20 @@ public:
 		return user_metadata;
 	}
 
-	void annotateMemory(const void *ptr, const std::string &metadata) NEWER;
+	void annotateMemory(const void *ptr, const std::string &metadata) override;
 
 	void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override
 	{
+		if (native_used_)
+			native_->attachOutOfMemoryObserver(observer);
 		std::lock_guard<std::mutex> guard(lock_);
 		observers_.push_back(std::move(observer));
 	}
 
-	void attachOomRejectionObserver(cca::OomRejectionObserver) override
+	void attachOomRejectionObserver(OomRejectionObserver observer) override
 	{
-		/* Nothing is rejected before the device has been asked: there is nothing to observe. */
+		std::lock_guard<std::mutex> guard(lock_);
+		rejection_observers_.push_back(std::move(observer));
 	}
 
 	void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override;
@@ -834,7 +812,7 @@ public:
 
 private:
 	/* What makes an operation take the long way. */
-	enum { WATCH_HISTORY = 1, WATCH_TRACKERS = 2, WATCH_NATIVE = 4, WATCH_UNCACHED = 8 };
+	enum { WATCH_HISTORY = 1, WATCH_TRACKERS = 2, WATCH_POOLS = 4, WATCH_UNCACHED = 8 };
 
 	void watch(unsigned what, bool on)
 	{
@@ -873,12 +851,13 @@ private:
 	static void mapping_changed(void *device, trz_map_event event, void *address, size_t size);
 
 	void *alloc_watched(size_t size, DeviceIndex device, cudaStream_t stream);
-	trz_status alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, void **ptr);
+	trz_status alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, bool alone, void **ptr);
 	void free_noted(void *ptr, DeviceIndex device);
 	void free_watched(void *ptr);
 	void tell_profiler(void *ptr, int64_t size, DeviceIndex device);
 	void tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size, cudaStream_t stream);
 	void tell_trackers(const TraceEntry &entry);
+	[[noreturn]] void reject(size_t size, DeviceIndex device, const trz_oom_info &info, const std::string &text);
 	[[noreturn]] void refuse(trz_status status, size_t size, DeviceIndex device);
 
 	cca::CUDAAllocator *use_native_locked();
@@ -889,9 +868,21 @@ private:
 		return use_native_locked();
 	}
 
-	bool is_native(int device, MempoolId_t id);
-	bool goes_native(int device, cudaStream_t stream);
+	Server server_of(int device, MempoolId_t id);
+	Server server_for(int device, cudaStream_t stream);
+	bool is_native(int device, MempoolId_t id)
+	{
+		return server_of(device, id) == Server::NATIVE;
+	}
+	void hand_over(DeviceIndex device, MempoolId_t id);
+	bool may_wait();
+	bool make_room(DeviceIndex device);
+	bool empty_native();
+	void *keep_native(void *ptr, DeviceIndex device);
+	void *lend(size_t size, DeviceIndex device, cudaStream_t stream);
+	void *lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStream_t stream);
 	Walk walk(DeviceIndex device, MempoolId_t id, bool all, bool traces);
+	void add_own_counts(DeviceStats &stats, DeviceIndex device);
 	void add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device);
 	cca::ShareableHandle share_plain(void *ptr, DeviceIndex device);
 
@@ -899,16 +890,24 @@ private:
 	cca::CUDAAllocator *const native_;
 	std::atomic<bool> native_used_{false};
 	std::atomic<unsigned> watched_{0};
+	std::atomic<int> captures_{0};
+	std::atomic<int64_t> waits_{0};  /* of the host for all work of a device */
 	int device_count_ = 1;
 
-	std::mutex lock_;  /* of what follows */
+	/* Of what follows. The native allocator calls a pool's allocator, and with that us, with locks of its own held: it is
+	 * not called with this one held. */
+	std::mutex lock_;
 	std::vector<cca::OutOfMemoryObserver> observers_;
+	std::vector<OomRejectionObserver> rejection_observers_;
+	std::map<int, int64_t> rejections_, lent_;  /* by device: failures of the heap that are not failures to PyTorch */
 	std::vector<AllocatorTraceTracker> trackers_;
-	std::map<std::pair<int, MempoolId_t>, bool> native_pools_;
+	std::map<std::pair<int, MempoolId_t>, Server> servers_;  /* of pools that are not simply the heap's */
+	std::set<std::pair<int, MempoolId_t>> lenders_;  /* native pools whose free memory others may have */
 	std::vector<Diversion> diversions_;  /* the newest last */
 	std::map<int, DeviceStats> bases_;
-	std::map<int, std::map<MempoolId_t, int64_t>> pool_peaks_;
+	std::map<int, std::map<MempoolId_t, StatArray::value_type>> pool_flows_;
 	std::unordered_map<void *, DeviceIndex> native_pointers_;
+	std::vector<std::shared_ptr<cca::CUDAAllocator>> borrowed_;  /* by the native allocator of older PyTorch */
 };
 
 Allocator *Allocator::installed;
@@ -922,6 +921,7 @@ bool Allocator::collect(void *, const trz_oom_info *)
 	try {
 		for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
 			freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+		freed |= installed->empty_native();
 	} catch (const std::exception &e) {
 		TORCH_WARN("terrazzo: memory that PyTorch holds back was not collected: ", e.what());
 	}
@@ -941,14 +941,30 @@ void Allocator::opened(int device, trz_heap *heap)
 	}
 }
 
+/* By the option throw_on_cudamalloc_oom: the limit alone has refused it, and that is counted as something else. */
+void Allocator::reject(size_t size, DeviceIndex device, const trz_oom_info &info, const std::string &text)
+{
+	std::vector<OomRejectionObserver> observers;
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		rejections_[device]++;
+		observers = rejection_observers_;
+	}
+	for (const auto &observer : observers)
+		observer(device, size, info.allocated, info.device_total);
+	TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", text);
+}
+
 void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 {
-	std::string text = trz_torch_last_error();
-	TORCH_CHECK(trz_torch_is_want_of_memory(status), "terrazzo: ", text);
+	TORCH_CHECK(trz_torch_is_want_of_memory(status), "terrazzo: ", trz_torch_last_error());
+	std::string text = trz_torch_oom_text(device, size);
 	trz_heap *heap = heap_of(device);
 	Statistics now(heap);
 	trz_oom_info info = {};
 	trz_last_oom(heap, &info);
+	if (status == TRZ_ERROR_LIMIT && rejects_at_limit())
+		reject(size, device, info, text);
 	c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(size), now["allocated_bytes.all.current"],
 	                                 now["reserved_bytes.all.current"], c10::Device(c10::DeviceType::CUDA, device));
 	if (history().on) {
@@ -967,14 +983,15 @@ void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 	TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", text);
 }
 
-trz_status Allocator::alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, void **ptr)
+trz_status Allocator::alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, bool alone, void **ptr)
 {
+	auto try_alloc = alone ? trz_torch_try_alloc_alone : trz_torch_try_alloc;
 	if (!history().on)
-		return trz_torch_try_alloc(size, device, stream, ptr);
+		return try_alloc(size, device, stream, ptr);
 	heap_of(device);  /* so that its history begins before its first note */
 	auto context = history().gather(RecordContext::STATE);
 	Together hold;
-	trz_status status = trz_torch_try_alloc(size, device, stream, ptr);
+	trz_status status = try_alloc(size, device, stream, ptr);
 	if (status == TRZ_OK && *ptr)
 		history().note(NOTE_ALLOC, reinterpret_cast<uint64_t>(*ptr), std::move(context));
 	return status;
@@ -983,18 +1000,20 @@ trz_status Allocator::alloc_noted(size_t size, DeviceIndex device, cudaStream_t 
 void *Allocator::alloc_watched(size_t size, DeviceIndex device, cudaStream_t stream)
 {
 	void *ptr = nullptr;
-	if ((watched_ & WATCH_NATIVE) && goes_native(device, stream)) {
+	Server server = watched_ & WATCH_POOLS ? server_for(device, stream) : Server::HEAP;
+	if (server == Server::NATIVE) {
 		c10::cuda::CUDAGuard guard(device);
-		ptr = native_->raw_alloc_with_stream(size, stream);
-		std::lock_guard<std::mutex> held(lock_);
-		if (ptr)
-			native_pointers_.emplace(ptr, device);
-		return ptr;
+		return keep_native(native_->raw_alloc_with_stream(size, stream), device);
 	}
 	cudaStream_t outer = std::exchange(allocating, stream);  /* trackers may allocate */
 	trz_status status = TRZ_OK;
-	std::exception_ptr failure = thrown_in([&] { status = alloc_noted(size, device, stream, &ptr); });
+	std::exception_ptr failure = thrown_in([&] {
+		status = alloc_noted(size, device, stream, server == Server::HEAP_ALONE, &ptr);
+	});
 	allocating = outer;
+	if (trz_torch_is_want_of_memory(status))
+		if (void *lent = lend(size, device, stream))
+			return lent;
 	if (status != TRZ_OK)
 		refuse(status, size, device);
 	if (failure) {
@@ -1083,7 +1102,8 @@ void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, voi
 {
 	auto address = reinterpret_cast<uint64_t>(ptr);
 	if ((watched_ & WATCH_TRACKERS) && ptr)
-		tell_trackers({action, device, address, size, stream, mappings().pool_at(address), c10::getApproximateTime()});
+		tell_trackers(trace_entry(action, device, address, size, stream, mappings().pool_at(address),
+		                          c10::getApproximateTime()));
 }
 
 /* The heap tells it with no lock held, after memory has been mapped and before it is unmapped. */
@@ -1113,10 +1133,10 @@ void Allocator::watch_mappings(int device, trz_heap *heap)
 
 void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker)
 {
-	std::unique_lock<std::mutex> guard(lock_);
-	bool first = trackers_.empty();
 	if (native_used_)
 		native_->attachAllocatorTraceTracker(tracker);
+	std::unique_lock<std::mutex> guard(lock_);
+	bool first = trackers_.empty();
 	trackers_.push_back(std::move(tracker));
 	watch(WATCH_TRACKERS, true);
 	guard.unlock();
@@ -1136,6 +1156,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 	check(trz_torch_heap(device, false, &heap));
 	DeviceStats stats = heap ? read_stats(Statistics(heap)) : DeviceStats();
 	std::unique_lock<std::mutex> guard(lock_);
+	add_own_counts(stats, device);
 	auto base = bases_.find(device);
 	if (base != bases_.end())
 		subtract(stats, base->second);
@@ -1147,21 +1168,38 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 	return stats;
 }
 
-/* Peaks are of what the readers of statistics have seen: the heap keeps no others of pools. */
+/* What the heap does not count. lock_ is held. */
+void Allocator::add_own_counts(DeviceStats &stats, DeviceIndex device)
+{
+	stats.num_ooms -= rejections_[device] + lent_[device];
+	set_rejections(stats, rejections_[device]);
+	stats.num_sync_all_streams = waits_;
+}
+
+/* What the readers of statistics have seen of pools, those that have ended too: the heap keeps no more. */
 void Allocator::add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device)
 {
+	std::map<MempoolId_t, int64_t> now;
 	std::vector<trz_torch_pool_id> ids(trz_torch_pool_list(device, nullptr, 0));
 	ids.resize(std::min(ids.size(), trz_torch_pool_list(device, ids.data(), ids.size())));
-	std::lock_guard<std::mutex> guard(lock_);
-	auto &peaks = pool_peaks_[device];
 	for (trz_torch_pool_id id : ids) {
 		trz_pool_info info;
 		trz_pool *pool = trz_torch_pool_find(device, id);
-		if (!pool || trz_pool_query(heap, pool, &info) != TRZ_OK)
-			continue;
-		int64_t &peak = peaks[pool_id(id)];
-		peak = std::max(peak, static_cast<int64_t>(info.reserved));
-		set_pool(stats, pool_id(id), static_cast<int64_t>(info.reserved), peak);
+		if (pool && trz_pool_query(heap, pool, &info) == TRZ_OK)
+			now[pool_id(id)] = static_cast<int64_t>(info.reserved);
+	}
+	std::lock_guard<std::mutex> guard(lock_);
+	auto &flows = pool_flows_[device];
+	for (const auto &[id, reserved] : now)
+		flows.try_emplace(id);
+	for (auto &[id, flow] : flows) {
+		auto found = now.find(id);
+		int64_t change = (found == now.end() ? 0 : found->second) - flow.current;
+		if (change > 0)
+			flow.increase(static_cast<size_t>(change));
+		else if (change < 0)
+			flow.decrease(static_cast<size_t>(-change));
+		set_pool(stats, id, flow);
 	}
 }
 
@@ -1169,11 +1207,15 @@ void Allocator::resetAccumulatedStats(DeviceIndex device)
 {
 	trz_heap *heap;
 	check(trz_torch_heap(device, false, &heap));
-	std::lock_guard<std::mutex> guard(lock_);
-	if (heap)
-		bases_[device] = read_stats(Statistics(heap));
 	if (native_used_)
 		native_->resetAccumulatedStats(device);
+	std::lock_guard<std::mutex> guard(lock_);
+	if (heap) {
+		bases_[device] = read_stats(Statistics(heap));
+		add_own_counts(bases_[device], device);
+	}
+	for (auto &[id, flow] : pool_flows_[device])
+		flow.reset_accumulated();
 }
 
 void Allocator::resetPeakStats(DeviceIndex device)
@@ -1185,7 +1227,8 @@ void Allocator::resetPeakStats(DeviceIndex device)
 	if (native_used_)
 		native_->resetPeakStats(device);
 	std::lock_guard<std::mutex> guard(lock_);
-	pool_peaks_.erase(device);
+	for (auto &[id, flow] : pool_flows_[device])
+		flow.reset_peak();
 }
 
 /* -- history and snapshots -- */
@@ -1208,7 +1251,7 @@ cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 	cca::SnapshotInfo info;
 	bool all = id == MempoolId_t{0, 0};
 	std::unique_lock<std::shared_mutex> alone(history().gate);
-	info.config_metadata = config_info<cca::AllocatorConfigInfo>();
+	info.config_metadata = config_info();
 	info.external_annotations = history().sections();
 	for (int device = 0; device < device_count_; device++) {
 		Walk w = walk(static_cast<DeviceIndex>(device), id, all, include_traces);
@@ -1219,7 +1262,7 @@ cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 	}
 	if (!native_used_)
 		return info;
-	cca::SnapshotInfo rest = native_->snapshot(id, include_traces);
+	cca::SnapshotInfo rest = snapshot_of(*native_, id, include_traces);
 	std::move(rest.segments.begin(), rest.segments.end(), std::back_inserter(info.segments));
 	std::sort(info.segments.begin(), info.segments.end(),
 	          [](const auto &a, const auto &b) { return a.address < b.address; });
@@ -1231,25 +1274,18 @@ cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 	return info;
 }
 
-/* The kind of an annotation, where PyTorch has it. */
-template <typename T> constexpr auto annotation(int) -> decltype(T::ANNOTATE)
-{
-	return T::ANNOTATE;
-}
-
-template <typename T> constexpr auto annotation(long)
-{
-	return T::SNAPSHOT;
-}
-
 void Allocator::annotateMemory(const void *ptr, const std::string &metadata)
 {
 	trz_pointer_info info;
 	trz_heap *owner = trz_torch_owner(ptr);
-	if (!history().on || !owner || trz_query(owner, ptr, &info) != TRZ_OK)
+	if (!history().on)
 		return;
-	TraceEntry entry(annotation<TraceEntry>(0), static_cast<DeviceIndex>(info.device), reinterpret_cast<size_t>(info.base),
-	                 info.requested, info.stream, {0, 0}, 0, nullptr, "N/A", metadata);
+	if (!owner && native_used_ && annotate_native(*native_, ptr, metadata))
+		return;
+	TORCH_CHECK(owner && trz_query(owner, ptr, &info) == TRZ_OK, "annotateMemory: no live allocation at ", ptr);
+	TraceEntry entry = trace_entry(annotation<TraceEntry>(0), static_cast<DeviceIndex>(info.device),
+	                               reinterpret_cast<size_t>(info.base), info.requested, info.stream, {0, 0});
+	set_note(entry, "N/A", metadata);
 	entry.time_.t_ = History::now_us();
 	history().annotate(std::move(entry));
 }
@@ -1263,61 +1299,185 @@ cca::CUDAAllocator *Allocator::use_native_locked()
 		native_->init(device_count_);
 		for (const auto &tracker : trackers_)
 			native_->attachAllocatorTraceTracker(tracker);
+		for (const auto &observer : observers_)
+			native_->attachOutOfMemoryObserver(observer);
 		native_used_ = true;
-		watch(WATCH_NATIVE, true);
 	}
 	return native_;
 }
 
-bool Allocator::is_native(int device, MempoolId_t id)
+Server Allocator::server_of(int device, MempoolId_t id)
 {
 	std::lock_guard<std::mutex> guard(lock_);
-	return native_pools_.count({device, id}) != 0;
+	auto found = servers_.find({device, id});
+	return found == servers_.end() ? Server::HEAP : found->second;
 }
 
-bool Allocator::goes_native(int device, cudaStream_t stream)
+Server Allocator::server_for(int device, cudaStream_t stream)
 {
 	std::unique_lock<std::mutex> guard(lock_);
 	std::vector<Diversion> diversions = diversions_;
 	guard.unlock();
 	for (auto d = diversions.rbegin(); d != diversions.rend(); ++d)
 		if (d->device == device && d->filter(stream))
-			return d->native;
-	return false;
+			return d->server;
+	return Server::HEAP;
+}
+
+/* Whether the host may wait for the device: not in captures. Where PyTorch does not tell of them, each diversion may be
+ * one. */
+bool Allocator::may_wait()
+{
+	if (tells_captures<cca::CUDAAllocator>)
+		return captures_ == 0;
+	std::lock_guard<std::mutex> guard(lock_);
+	return diversions_.empty();
+}
+
+/* Gives what the heap has free back to the device, for somebody who cannot have it in the order of a stream; says
+ * whether that was anything. */
+bool Allocator::make_room(DeviceIndex device)
+{
+	trz_heap *heap;
+	size_t released = 0;
+	if (trz_torch_heap(device, false, &heap) != TRZ_OK || !heap)
+		return false;
+	std::exception_ptr failure = thrown_in([&] {
+		trz_trim(heap, 0, &released);
+		Statistics now(heap);
+		if (now["cached_bytes.current"] + now["pending_bytes.current"] == 0 || !may_wait())
+			return;
+		size_t more = 0;
+		c10::cuda::CUDAGuard guard(device);
+		c10::cuda::device_synchronize();
+		waits_++;
+		trz_trim(heap, 0, &more);
+		released += more;
+	});
+	if (failure)
+		std::rethrow_exception(failure);
+	return released != 0;
+}
+
+/* Gives back what native pools that have ended still have free; says whether that was anything. */
+bool Allocator::empty_native()
+{
+	if (!native_used_ || Source::inside || !may_wait())
+		return false;
+	auto reserved = [this] {
+		int64_t sum = 0;
+		for (int device = 0; device < device_count_; device++)
+			sum += native_->getDeviceStats(static_cast<DeviceIndex>(device)).reserved_bytes[0].current;
+		return sum;
+	};
+	int64_t before = reserved();
+	empty_cache(*native_, {0, 0});
+	return reserved() < before;
+}
+
+void *Allocator::keep_native(void *ptr, DeviceIndex device)
+{
+	std::lock_guard<std::mutex> held(lock_);
+	if (ptr)
+		native_pointers_.emplace(ptr, device);
+	return ptr;
+}
+
+/* What native pools that are there for that have free, when the heap has nothing. */
+void *Allocator::lend(size_t size, DeviceIndex device, cudaStream_t stream)
+{
+	std::unique_lock<std::mutex> guard(lock_);
+	auto lenders = lenders_;
+	guard.unlock();
+	for (const auto &[on, id] : lenders)
+		if (void *ptr = on == device ? lend(id, size, device, stream) : nullptr) {
+			guard.lock();
+			lent_[device]++;
+			return ptr;
+		}
+	return nullptr;
+}
+
+void *Allocator::lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStream_t stream)
+{
+	constexpr size_t SMALL = 1 << 20;  /* the native allocator keeps what is at most as long apart */
+	bool fits = false;
+	for (const auto &s : snapshot_of(*native_, id, false).segments)
+		for (const auto &b : s.blocks)
+			fits |= s.device == device && s.owner_private_pool_id == id && s.stream == stream &&
+			        s.is_large == (size > SMALL) && !b.active && b.size >= size;
+	if (!fits)
+		return nullptr;
+	void *ptr = nullptr;
+	c10::cuda::CUDAGuard guard(device);
+	auto thread = std::this_thread::get_id();
+	native_->beginAllocateToPool(device, id, [thread](cudaStream_t) { return thread == std::this_thread::get_id(); });
+	Source::only_cached = true;
+	try {
+		ptr = native_->raw_alloc_with_stream(size, stream);
+	} catch (const c10::OutOfMemoryError &) {
+		/* somebody else has been faster */
+	}
+	Source::only_cached = false;
+	native_->endAllocateToPool(device, id);
+	native_->releasePool(device, id);
+	return keep_native(ptr, device);
 }
 
 void Allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id, std::shared_ptr<cca::CUDAAllocator> allocator)
 {
-	bool native = allocator != nullptr || is_native(device, id);
-	if (!native) {
+	if (!allocator && !is_native(device, id)) {
 		check(trz_torch_pool_open(device, pool_id(id)));
 		return;
 	}
+	std::shared_ptr<Source> source;
+	if (allocator)
+		source = std::make_shared<Source>(std::move(allocator), [this](DeviceIndex on) { return make_room(on); });
+	open_pool(*native(), device, id, source);
 	std::lock_guard<std::mutex> guard(lock_);
-	use_native_locked()->createOrIncrefPool(device, id, std::move(allocator));
-	native_pools_[{device, id}] = true;
+	if (source && !keeps_allocators<cca::CUDAAllocator>)
+		borrowed_.push_back(source);
+	servers_[{device, id}] = Server::NATIVE;
+	watch(WATCH_POOLS, true);
 }
 
 void Allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use)
 {
 	/* Free memory of our pools is always given up before an allocation fails, unless graphs know its addresses. */
+	if (!is_native(device, id))
+		return;
+	std::lock_guard<std::mutex> guard(lock_);
+	if (use)
+		lenders_.insert({device, id});
+	else
+		lenders_.erase({device, id});
+	watch(WATCH_POOLS, true);
+}
+
+/* Makes a pool of ours PyTorch's, with its references; nothing has been allocated from it. */
+void Allocator::hand_over(DeviceIndex device, MempoolId_t id)
+{
 	if (is_native(device, id))
-		native_->setUseOnOOM(device, id, use);
+		return;
+	unsigned references = trz_torch_pool_references(device, pool_id(id));
+	for (unsigned i = 0; i < references; i++)
+		check(trz_torch_pool_close(device, pool_id(id)));
+	for (unsigned i = 0; i < references; i++)
+		open_pool(*native(), device, id, nullptr);
+	std::lock_guard<std::mutex> guard(lock_);
+	servers_[{device, id}] = Server::NATIVE;
+	watch(WATCH_POOLS, true);
 }
 
 void Allocator::setNoSplit(DeviceIndex device, MempoolId_t id)
 {
-	if (!is_native(device, id)) {
-		createOrIncrefPool(device, id, nullptr);  /* keeps the number of references while the pool changes sides */
-		unsigned references = trz_torch_pool_references(device, pool_id(id)) - 1;
-		for (unsigned i = 0; i <= references; i++)
-			check(trz_torch_pool_close(device, pool_id(id)));
-		std::lock_guard<std::mutex> guard(lock_);
-		for (unsigned i = 0; i < references; i++)
-			use_native_locked()->createOrIncrefPool(device, id, nullptr);
-		native_pools_[{device, id}] = true;
+	if (is_native(device, id)) {
+		set_no_split(*native_, device, id);
+		return;
 	}
-	native_->setNoSplit(device, id);
+	std::lock_guard<std::mutex> guard(lock_);
+	servers_[{device, id}] = Server::HEAP_ALONE;
+	watch(WATCH_POOLS, true);
 }
 
 int Allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
@@ -1328,8 +1488,10 @@ int Allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
 
 void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
 {
-	bool native = is_native(device, id);
-	if (native) {
+	if (brings_allocator(id))
+		hand_over(device, id);
+	Server server = server_of(device, id);
+	if (server == Server::NATIVE) {
 		native_->beginAllocateToPool(device, id, filter);
 	} else {
 		check(trz_torch_pool_open(device, pool_id(id)));
@@ -1341,7 +1503,7 @@ void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::fun
 		check(status);
 	}
 	std::lock_guard<std::mutex> guard(lock_);
-	diversions_.push_back({device, id, native, std::this_thread::get_id(), std::move(filter)});
+	diversions_.push_back({device, id, server, std::this_thread::get_id(), std::move(filter)});
 }
 
 void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
@@ -1368,11 +1530,16 @@ void Allocator::releasePool(DeviceIndex device, MempoolId_t id)
 {
 	if (in_child())
 		return;
-	if (!is_native(device, id)) {
+	if (is_native(device, id))
+		native_->releasePool(device, id);
+	else
 		check(trz_torch_pool_close(device, pool_id(id)));
-		return;
+	/* The id may be another pool's later. */
+	if (getPoolUseCount(device, id) == 0) {
+		std::lock_guard<std::mutex> guard(lock_);
+		servers_.erase({device, id});
+		lenders_.erase({device, id});
 	}
-	native_->releasePool(device, id);
 }
 
 std::vector<void *> live(trz_heap *heap, trz_pool *pool)
@@ -1447,10 +1614,9 @@ cca::ShareableHandle Allocator::share_plain(void *ptr, DeviceIndex device)
 	for (const auto &s : walk(device, {0, 0}, true, false).segments) {
 		if (address - s.address >= s.total_size)
 			continue;
-		TORCH_CHECK(!s.is_expandable, "terrazzo: this tensor cannot be sent to another process, since its memory is "
-		            "mapped in parts that others' tensors share: allocate it, or a copy of it, inside "
-		            "`with terrazzo.torch.shareable():`, or run with TERRAZZO_CONF=vmm:off, with which all memory can "
-		            "be sent but none is moved");
+		TORCH_CHECK(!s.is_expandable, "terrazzo: this tensor cannot be sent to another process, since the device's driver "
+		            "cannot export mapped memory: run with TERRAZZO_CONF=vmm:off, with which all memory can be sent but "
+		            "none is moved");
 		C10_CUDA_CHECK(cudaIpcGetMemHandle(&handle, reinterpret_cast<void *>(s.address)));
 		return {static_cast<ptrdiff_t>(address - s.address),
 		        IPC_PREFIX + std::string(reinterpret_cast<char *>(&handle), sizeof handle)};
@@ -1470,7 +1636,10 @@ cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
 	trz_status status = trz_torch_share(ptr, &offset, handle.data());
 	if (status == TRZ_OK)
 		return {static_cast<ptrdiff_t>(offset), std::move(handle)};
-	if (status != TRZ_ERROR_INVALID_ARGUMENT)
+	TORCH_CHECK(status != TRZ_ERROR_INVALID_ARGUMENT, "terrazzo: this tensor cannot be sent to another process: ",
+	            trz_torch_last_error(), ". Allocate it, or a copy of it, inside `with terrazzo.torch.shareable():`, or "
+	            "run without exportable:off in TERRAZZO_CONF");
+	if (status != TRZ_ERROR_NOT_SUPPORTED)
 		check(status);
 	check(trz_query(owner, ptr, &info));
 	return share_plain(ptr, static_cast<DeviceIndex>(info.device));

@@ -65,6 +65,9 @@ TRZ_API void trz_torch_on_open(void (*callback)(int device, trz_heap *heap));
 TRZ_API trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void **out);
 TRZ_API trz_status trz_torch_try_free(void *ptr, int device);
 
+/* As trz_torch_try_alloc, in a tile that holds nothing else. */
+TRZ_API trz_status trz_torch_try_alloc_alone(size_t size, int device, trz_stream stream, void **out);
+
 /* The heap that holds an address, NULL if none does. */
 TRZ_API trz_heap *trz_torch_owner(const void *ptr);
 
@@ -82,26 +85,35 @@ TRZ_API size_t trz_torch_pool_list(int device, trz_torch_pool_id *ids, size_t ca
 /* The id of a pool by its number in snapshots; {0, 0} where there is none. */
 TRZ_API trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number);
 
-/* 0 <= fraction <= 1 of the device's memory; 1: no limit. Errors: INVALID_ARGUMENT, those of trz_torch_heap. */
+/* 0 <= fraction <= 1 of the device's memory, for the heap and what trz_torch_take_elsewhere counts; 1: no limit.
+ * Errors: INVALID_ARGUMENT, those of trz_torch_heap. */
 TRZ_API trz_status trz_torch_set_fraction(int device, double fraction);
 TRZ_API double trz_torch_get_fraction(int device);
+
+/* Counts `size` bytes that somebody else than the heap takes of the device, or has given back, as the fraction's: what
+ * the heap has free goes back to the device to make room. Errors: LIMIT (the fraction does not allow it; nothing is
+ * counted then), those of trz_torch_heap. */
+TRZ_API trz_status trz_torch_take_elsewhere(int device, size_t size);
+TRZ_API void trz_torch_give_elsewhere(int device, size_t size);
 
 /* Returns free memory of all heaps to the driver until each keeps at most `keep` bytes; returns the bytes returned. */
 TRZ_API size_t trz_torch_trim(size_t keep);
 
-/* Between `on` and its end, which nest, the calling thread's allocations are ones that trz_torch_share takes: each is a
- * multiple of 2 MiB, and never moved. Where the device cannot do that they are like others. */
+/* Between `on` and its end, which nest, the calling thread's allocations are memory that nobody else's lies in: each is
+ * a multiple of 2 MiB, and never moved. Where the device cannot do that they are like others. */
 TRZ_API void trz_torch_shareable(bool on);
 
-/* Writes the handle (TRZ_TORCH_HANDLE_BYTES) of the allocation that holds `ptr`, and where in it that lies. A process
- * of the same user and network namespace can receive the memory as long as this one lives and has not freed it;
- * freeing it states that the work of others with it has completed. The first share starts a thread, which answers.
- * Errors: UNKNOWN_POINTER, INVALID_ARGUMENT (it is not shareable), IO, HOST_MEMORY, and those of trz_export. */
+/* Writes the handle (TRZ_TORCH_HANDLE_BYTES) of the tiles that the allocation of `ptr` lies in, and where in them that
+ * is. Allocations in the same tiles have the same handle. A process of the same user and network namespace can receive
+ * the tiles, with all that lies in them, as long as this one lives and has not freed the allocation; freeing it states
+ * that the work of others with it has completed. The first share starts a thread, which answers.
+ * Errors: UNKNOWN_POINTER, IO, HOST_MEMORY, and those of trz_export_tile: NOT_SUPPORTED (a plain driver allocation),
+ * INVALID_ARGUMENT (exportable:off, and it was not allocated to be shareable). */
 TRZ_API trz_status trz_torch_share(const void *ptr, size_t *offset, void *handle);
 
-/* Maps what a handle stands for: *out is the first byte of the allocation there, to be used and freed like one of
+/* Maps what a handle stands for: *out is the first byte of the tiles, to be used and freed like an allocation of
  * `stream`. Asks the process that shares it, for up to a minute. Errors: INVALID_ARGUMENT (no such handle), NOT_FOUND
- * (the other process has ended, or freed it), IO, those of trz_import. */
+ * (the other process has ended, or freed it), IO, those of trz_import_tiles. */
 TRZ_API trz_status trz_torch_receive(const void *handle, size_t bytes, int device, trz_stream stream, void **out);
 
 /* Whether these bytes are such a handle. */
@@ -113,6 +125,11 @@ static inline bool trz_torch_is_want_of_memory(trz_status status)
 	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_SIZE ||
 	       status == TRZ_ERROR_ADDRESS_SPACE;
 }
+
+/* What the calling thread's allocation of `size` bytes, which has just failed for want of memory, is told to PyTorch's
+ * users as: PyTorch's own sentences without the first one, "CUDA out of memory. ", then trz_torch_last_error(). Valid
+ * until the thread's next call. Calls the driver: yes. */
+TRZ_API const char *trz_torch_oom_text(int device, size_t size);
 
 /* As trz_last_error, but also for failures that are the plug's own. */
 TRZ_API const char *trz_torch_last_error(void);

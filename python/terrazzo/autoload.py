@@ -4,21 +4,27 @@
 `activate()` is called at the start of the interpreter where TERRAZZO=1: by terrazzo.pth of the installed package, or
 by inject/sitecustomize.py under `terrazzo run`. Nothing happens in a program that does not import torch.
 """
+from __future__ import annotations
+
 import os
 import sys
 
 from .startup import AfterTorch
 
+failure: str | None = None  # why terrazzo could not be installed
+
 
 def install(torch):
     """Says why, and lets the program run, where terrazzo cannot be installed."""
+    global failure
     try:
         if not torch.version.cuda:
             return
         from terrazzo import torch as plug
         plug.install()
     except Exception as error:
-        print(f"terrazzo: not installed, PyTorch's own allocator is used: {error}", file=sys.stderr)
+        failure = str(error) or repr(error)
+        print(f"terrazzo: not installed, PyTorch's own allocator is used: {failure}", file=sys.stderr)
 
 
 def activate():

@@ -84,6 +84,10 @@ static void symbols_exist_in_their_version(void **state)
 		assert_string_equal(#name suffix, NEWEST(name));
 	CUDA_ABI_SYMBOLS(CHECK_SYMBOL)
 #undef CHECK_SYMBOL
+#define CHECK_SYMBOL(own, need, name, suffix, version, parameters) \
+	assert_int_equal(sizeof(PFN_##name##_v##version), sizeof(void (*)(void)));
+	CUDA_ABI_YOUNGER(CHECK_SYMBOL)
+#undef CHECK_SYMBOL
 }
 
 int main(void)

@@ -92,8 +92,9 @@ class Case(unittest.TestCase):
     def pickled(self, name, *traces, protocol=4):
         return self.file(name, pickle.dumps(snapshot(*traces), protocol))
 
-    def run_cli(self, *args, code=0, stdin=None):
-        done = subprocess.run([CLI, *map(str, args)], input=stdin, capture_output=True, timeout=300)
+    def run_cli(self, *args, code=0, stdin=None, env=None):
+        done = subprocess.run([CLI, *map(str, args)], input=stdin, capture_output=True, timeout=300,
+                              env={**os.environ, **(env or {})})
         self.out, self.err = done.stdout.decode(), done.stderr.decode()
         self.assertEqual(done.returncode, code, self.out + self.err)
         return self.out
@@ -158,6 +159,11 @@ class Program(Case):
                             "echo $TERRAZZO $TERRAZZO_CONF ${PYTHONPATH%%:*}").split()
         self.assertEqual(said[:2], ["1", "tile_size:32MiB"])
         self.assertTrue(os.path.exists(os.path.join(said[2], "sitecustomize.py")))
+        said = self.run_cli("run", "--", "sh", "-c", "echo $TERRAZZO_LIBRARIES").strip()
+        libraries = Path(CLI).resolve().parents[1] / "lib"  # of this build, whatever the package would find
+        self.assertEqual(said, str(libraries) if (libraries / "libterrazzo_torch.so").exists() else "")
+        said = self.run_cli("run", "--", "sh", "-c", "echo $TERRAZZO_LIBRARIES", env={"TERRAZZO_LIBRARIES": "/mine"})
+        self.assertEqual(said.strip(), "/mine")
         self.assert_fails("there is no option", "run", "-c", "nonesuch:1", "ls")
         self.assert_fails("a command is missing", "run")
         self.assert_fails("nonesuch: cannot be run", "run", "nonesuch")

@@ -42,6 +42,9 @@ struct contract_ops {
 
 	/* Keeps the stream busy until *flag is not 0. While it does, a case calls nothing that may block. */
 	void (*hold)(void *self, trz_context context, trz_stream stream, uint32_t *flag);
+
+	/* A host function. */
+	void (*call_back)(void *self, trz_context context, trz_stream stream, void (*function)(void *), void *arg);
 };
 
 /* Where a case runs. */

@@ -168,12 +168,17 @@ static void spin_until_set(void *flag)
 		sched_yield();
 }
 
-static void cuda_ops_hold(void *self, trz_context context, trz_stream stream, uint32_t *flag)
+static void cuda_ops_call_back(void *self, trz_context context, trz_stream stream, void (*function)(void *), void *arg)
 {
 	(void)self;
 	push(context);
-	expect_success(cu.cuLaunchHostFunc(stream, spin_until_set, flag));
+	expect_success(cu.cuLaunchHostFunc(stream, function, arg));
 	pop();
+}
+
+static void cuda_ops_hold(void *self, trz_context context, trz_stream stream, uint32_t *flag)
+{
+	cuda_ops_call_back(self, context, stream, spin_until_set, flag);
 }
 
 static const struct contract_ops cuda_ops = {
@@ -191,6 +196,7 @@ static const struct contract_ops cuda_ops = {
 	.graph_launch = cuda_ops_graph_launch,
 	.graph_destroy = cuda_ops_graph_destroy,
 	.hold = cuda_ops_hold,
+	.call_back = cuda_ops_call_back,
 };
 
 static bool find(void *library, const char *name, void *field, size_t size)

@@ -4,6 +4,7 @@
  */
 #include "contract.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -380,7 +381,31 @@ static void export_that_the_device_lacks_is_refused(struct contract_env *env)
 	assert_int_equal(handle, 5);
 }
 
+/* No thread need make a context current for these. Whether the driver needs one is not said: the slots see to it. */
+static void *make_memory(void *argument)
+{
+	struct contract_env *env = argument;
+	uint64_t size = env->info.granularity;
+	trz_addr address = reserve(env, size);
+	trz_handle handle = create(env, size);
+	map(env, address, size, handle);
+	expect_ok(SLOT(env, unmap, address, size));
+	expect_ok(SLOT(env, release, handle));
+	expect_ok(SLOT(env, unreserve, address, size));
+	assert_null(env->ops->context_current(env->self));
+	return NULL;
+}
+
+static void a_thread_without_a_context_makes_memory(struct contract_env *env)
+{
+	pthread_t thread;
+	need_vmm(env);
+	assert_int_equal(pthread_create(&thread, NULL, make_memory, env), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 const struct contract_case contract_memory_cases[] = {
+	{"a_thread_without_a_context_makes_memory", a_thread_without_a_context_makes_memory, NEVER_ON_GPU},
 	{"create_takes_whole_granules", create_takes_whole_granules, NEVER_ON_GPU},
 	{"memory_lives_from_create_to_release", memory_lives_from_create_to_release, NEVER_ON_GPU},
 	{"contents_move_with_the_handle", contents_move_with_the_handle, NEVER_ON_GPU},

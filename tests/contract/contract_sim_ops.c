@@ -60,6 +60,11 @@ static void sim_ops_hold(void *self, trz_context context, trz_stream stream, uin
 	expect_ok(sim_spin(self, context, stream, flag));
 }
 
+static void sim_ops_call_back(void *self, trz_context context, trz_stream stream, void (*function)(void *), void *arg)
+{
+	expect_ok(sim_host(self, context, stream, function, arg));
+}
+
 static void sim_ops_capture_begin(void *self, trz_context context, trz_stream stream, trz_capture_mode mode)
 {
 	expect_ok(sim_capture_begin(self, context, stream, mode));
@@ -99,4 +104,5 @@ const struct contract_ops contract_sim_ops = {
 	.graph_launch = sim_ops_graph_launch,
 	.graph_destroy = sim_ops_graph_destroy,
 	.hold = sim_ops_hold,
+	.call_back = sim_ops_call_back,
 };

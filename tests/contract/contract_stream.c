@@ -165,6 +165,115 @@ static void streams_wait_for_each_other(struct contract_env *env)
 	OPS(env, stream_destroy, env->context, writer);
 }
 
+/* ---- several contexts --------------------------------------------------------------------------- */
+
+/* Another context of the device, and one of a second device, where there is one. */
+static unsigned other_contexts(struct contract_env *env, trz_context contexts[2])
+{
+	int devices = 0;
+	expect_ok(SLOT(env, device_count, &devices));
+	contexts[0] = OPS(env, context_create, env->device);
+	if (devices > 1)
+		contexts[1] = OPS(env, context_create, env->device + 1);
+	return devices > 1 ? 2 : 1;
+}
+
+static trz_context context_of(struct contract_env *env, trz_stream stream)
+{
+	trz_context found = NULL;
+	expect_ok(SLOT(env, stream_context, env->context, stream, &found));
+	return found;
+}
+
+static void streams_tell_their_context(struct contract_env *env)
+{
+	trz_context others[2];
+	unsigned count = other_contexts(env, others);
+	trz_stream own = OPS(env, stream_create, env->context);
+	assert_true(context_of(env, own) == env->context);
+	for (uintptr_t special = 0; special <= 2; special++)
+		assert_true(context_of(env, (trz_stream)special) == env->context);
+	for (unsigned i = 0; i < count; i++) {
+		trz_stream stream = OPS(env, stream_create, others[i]);
+		assert_true(context_of(env, stream) == others[i]);
+		OPS(env, stream_destroy, others[i], stream);
+		OPS(env, context_destroy, others[i]);
+	}
+	OPS(env, stream_destroy, env->context, own);
+}
+
+static void streams_of_other_contexts_can_be_asked(struct contract_env *env)
+{
+	trz_context others[2];
+	unsigned count = other_contexts(env, others);
+	trz_stream own = OPS(env, stream_create, env->context);
+	uint64_t own_id, id, again, capture;
+	expect_ok(SLOT(env, stream_id, env->context, own, &own_id));
+	for (unsigned i = 0; i < count; i++) {
+		trz_capture_status status = TRZ_CAPTURE_ACTIVE;
+		trz_stream stream = OPS(env, stream_create, others[i]);
+		expect_ok(SLOT(env, stream_id, env->context, stream, &id));
+		expect_ok(SLOT(env, stream_id, others[i], stream, &again));
+		assert_true(id == again && id != own_id);
+		expect_ok(SLOT(env, stream_capture, env->context, stream, &status, &capture));
+		assert_int_equal(status, TRZ_CAPTURE_NONE);
+		OPS(env, stream_destroy, others[i], stream);
+		OPS(env, context_destroy, others[i]);
+	}
+	OPS(env, stream_destroy, env->context, own);
+}
+
+static void events_are_recorded_in_their_own_context(struct contract_env *env)
+{
+	trz_context others[2];
+	unsigned count = other_contexts(env, others);
+	trz_event own = make_event(env);
+	for (unsigned i = 0; i < count; i++) {
+		trz_event event = NULL;
+		trz_stream stream = OPS(env, stream_create, others[i]);
+		expect_ok(SLOT(env, event_create, others[i], &event));
+		expect_status(SLOT(env, event_record, others[i], own, stream), TRZ_ERROR_INVALID_ARGUMENT);
+		expect_status(SLOT(env, event_record, env->context, own, stream), TRZ_ERROR_INVALID_ARGUMENT);
+		expect_status(SLOT(env, event_record, env->context, event, NULL), TRZ_ERROR_INVALID_ARGUMENT);
+		expect_ok(SLOT(env, event_record, others[i], event, stream));
+		expect_ok(SLOT(env, event_sync, env->context, event));
+		expect_ok(SLOT(env, event_query, env->context, event));
+		expect_ok(SLOT(env, event_destroy, env->context, event));
+		OPS(env, stream_destroy, others[i], stream);
+		OPS(env, context_destroy, others[i]);
+	}
+	expect_ok(SLOT(env, event_destroy, env->context, own));
+}
+
+static void streams_wait_for_events_of_other_contexts(struct contract_env *env)
+{
+	trz_context others[2];
+	unsigned count = other_contexts(env, others);
+	trz_stream own = OPS(env, stream_create, env->context);
+	trz_event done = make_event(env);
+	OPS(env, hold, env->context, own, env->held);
+	expect_ok(SLOT(env, event_record, env->context, done, own));
+	trz_stream streams[2];
+	trz_event after[2];
+	for (unsigned i = 0; i < count; i++) {
+		streams[i] = OPS(env, stream_create, others[i]);
+		expect_ok(SLOT(env, event_create, others[i], &after[i]));
+		expect_ok(SLOT(env, stream_wait, others[i], streams[i], done));
+		expect_ok(SLOT(env, event_record, others[i], after[i], streams[i]));
+		expect_status(SLOT(env, event_query, others[i], after[i]), TRZ_NOT_READY);
+	}
+	let_go(env);
+	for (unsigned i = 0; i < count; i++) {
+		expect_ok(SLOT(env, event_sync, others[i], after[i]));
+		expect_ok(SLOT(env, event_query, env->context, done));
+		expect_ok(SLOT(env, event_destroy, others[i], after[i]));
+		OPS(env, stream_destroy, others[i], streams[i]);
+		OPS(env, context_destroy, others[i]);
+	}
+	expect_ok(SLOT(env, event_destroy, env->context, done));
+	OPS(env, stream_destroy, env->context, own);
+}
+
 /* ---- ids ---------------------------------------------------------------------------------------- */
 
 static uint64_t id_of(struct contract_env *env, trz_stream stream)
@@ -251,6 +360,45 @@ static void capture_mode_is_exchanged_by_thread(struct contract_env *env)
 	assert_int_equal(mode, TRZ_CAPTURE_RELAXED);
 }
 
+/* ---- host functions ------------------------------------------------------------------------------- */
+
+enum { CALLED_BACK = 5 };
+
+struct called_back {
+	struct contract_env *env;
+	trz_stream stream;
+	trz_event event;
+	trz_status seen[CALLED_BACK];
+};
+
+static void call_from_host_function(void *arg)
+{
+	struct called_back *c = arg;
+	struct contract_env *env = c->env;
+	trz_capture_mode mode = TRZ_CAPTURE_GLOBAL;
+	trz_capture_status status;
+	uint64_t id, bytes;
+	c->seen[0] = SLOT(env, stream_id, env->context, c->stream, &id);
+	c->seen[1] = SLOT(env, stream_capture, env->context, c->stream, &status, &id);
+	c->seen[2] = SLOT(env, event_query, env->context, c->event);
+	c->seen[3] = SLOT(env, mem_info, env->context, &bytes, &bytes);
+	c->seen[4] = SLOT(env, capture_mode, &mode);
+}
+
+/* Which calls are refused is left open; how is not, and that nothing is broken by it. */
+static void host_functions_may_be_refused(struct contract_env *env)
+{
+	struct called_back c = {.env = env, .stream = OPS(env, stream_create, env->context), .event = make_event(env)};
+	OPS(env, call_back, env->context, c.stream, call_from_host_function, &c);
+	OPS(env, stream_sync, env->context, c.stream);
+	for (int i = 0; i < CALLED_BACK; i++)
+		if (c.seen[i] != TRZ_OK)
+			expect_status(c.seen[i], TRZ_ERROR_NOT_PERMITTED);
+	expect_ok(SLOT(env, event_query, env->context, c.event));
+	expect_ok(SLOT(env, event_destroy, env->context, c.event));
+	OPS(env, stream_destroy, env->context, c.stream);
+}
+
 const struct contract_case contract_stream_cases[] = {
 	{"fresh_event_has_passed", fresh_event_has_passed, NEVER_ON_GPU},
 	{"event_passes_with_the_work_before_it", event_passes_with_the_work_before_it, NEVER_ON_GPU},
@@ -262,9 +410,14 @@ const struct contract_case contract_stream_cases[] = {
 	{"pending_event_may_be_destroyed", pending_event_may_be_destroyed, NEVER_ON_GPU},
 	{"event_outlives_its_stream", event_outlives_its_stream, NEVER_ON_GPU},
 	{"streams_wait_for_each_other", streams_wait_for_each_other, NEVER_ON_GPU},
+	{"streams_tell_their_context", streams_tell_their_context, NEVER_ON_GPU},
+	{"streams_of_other_contexts_can_be_asked", streams_of_other_contexts_can_be_asked, NEVER_ON_GPU},
+	{"events_are_recorded_in_their_own_context", events_are_recorded_in_their_own_context, NEVER_ON_GPU},
+	{"streams_wait_for_events_of_other_contexts", streams_wait_for_events_of_other_contexts, NEVER_ON_GPU},
 	{"ids_are_stable_and_never_used_again", ids_are_stable_and_never_used_again, NEVER_ON_GPU},
 	{"special_streams_have_ids", special_streams_have_ids, NEVER_ON_GPU},
 	{"idle_streams_are_not_captured", idle_streams_are_not_captured, NEVER_ON_GPU},
 	{"capture_mode_is_exchanged_by_thread", capture_mode_is_exchanged_by_thread, NEVER_ON_GPU},
+	{"host_functions_may_be_refused", host_functions_may_be_refused, NEVER_ON_GPU},
 	{NULL, NULL, NULL},
 };

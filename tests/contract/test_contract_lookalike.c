@@ -114,6 +114,7 @@ static const struct machine {
 	{"no-vmm", true, "TERRAZZO_SIM_VMM", "no", keep_contract},
 	{"old", true, "TERRAZZO_SIM_DRIVER_VERSION", "11020", number_streams_by_handle},
 	{"two-devices", true, "TERRAZZO_SIM_DEVICES", "2", keep_contract},
+	{"memory-context", true, "TERRAZZO_SIM_MEMORY_CONTEXT", "yes", keep_contract},
 	{"names", true, "TERRAZZO_SIM_MEMORY", "512M", name_failures},
 	{"too-old", true, "TERRAZZO_SIM_DRIVER_VERSION", "11010", refuse_old_version},
 	{"no-device", true, "TERRAZZO_SIM_DEVICES", "0", refuse_no_device},

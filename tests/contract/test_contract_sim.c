@@ -13,6 +13,7 @@
 static int run(const char *title, sim_schedule schedule, bool no_vmm)
 {
 	const sim_config config = {
+		.devices = 2,
 		.capacity = MIB(512),
 		.no_vmm = no_vmm,
 		.continue_on_violation = true,

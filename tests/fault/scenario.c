@@ -211,6 +211,57 @@ static void held_and_exported(struct stage *g)
 	assert_ok(trz_export_end(g->rig.heap, g->held[g->count - 1]));
 }
 
+/* Tiles of a packed block, by descriptors that stay good. */
+static trz_exported_tile shared_tiles[STAGE_TILES];
+static int shared_fds[STAGE_TILES];
+static size_t shared_tile_count;
+
+static void a_packed_block(struct stage *g)
+{
+	one_of_each(g);
+	hold(g, MIB(5), g->a);
+}
+
+static void tiles_exported(struct stage *g)
+{
+	a_packed_block(g);
+	char *p = g->held[g->count - 1], *at = p;
+	shared_tile_count = 0;
+	while (at < p + MIB(5)) {
+		size_t i = shared_tile_count++;
+		assert_ok(trz_export_tile(g->rig.heap, at, TRZ_ALLOC_SHARE_FD, &shared_fds[i], &shared_tiles[i]));
+		at = (char *)shared_tiles[i].base + shared_tiles[i].size;
+		assert_ok(trz_export_end(g->rig.heap, shared_tiles[i].base));
+	}
+}
+
+static trz_status next_tile(void *user, size_t offset, void *shareable, size_t *size)
+{
+	size_t *next = user;
+	(void)offset;
+	*(int *)shareable = shared_fds[*next];
+	*size = shared_tiles[(*next)++].size;
+	return TRZ_OK;
+}
+
+static trz_status import_tiles_and_free(struct stage *g)
+{
+	void *p = g;
+	size_t next = 0, size = 0;
+	for (size_t i = 0; i < shared_tile_count; i++)
+		size += shared_tiles[i].size;
+	trz_status status = trz_import_tiles(g->rig.heap, TRZ_ALLOC_SHARE_FD, size, next_tile, &next, g->b, &p);
+	for (size_t i = 0; i < shared_tile_count; i++)
+		close(shared_fds[i]);
+	if (status != TRZ_OK) {
+		assert_null(p);
+		return status;
+	}
+	status = trz_free(g->rig.heap, p);
+	g->imported = status == TRZ_OK ? NULL : p;
+	return status;
+}
+
 static trz_status import_and_free(struct stage *g)
 {
 	void *p = g;
@@ -232,6 +283,13 @@ static void freed_import(struct stage *g)
 	rig_sync(&g->rig);
 }
 
+static void freed_imported_tiles(struct stage *g)
+{
+	tiles_exported(g);
+	assert_ok(import_tiles_and_free(g));
+	rig_sync(&g->rig);
+}
+
 static trz_pool *pool;
 static trz_pool_state *noted;
 enum { LATER = 200 };  /* allocations after the checkpoint */
@@ -250,6 +308,16 @@ static void a_pool(struct stage *g)
 		hold_of_pool(g, i % 3 ? MIB(1) : 3000, i % 2 ? g->a : g->b);
 	perforate(g);
 	rig_sync(&g->rig);
+}
+
+/* The same, with free memory that its stream still uses. */
+static void a_pool_in_use(struct stage *g)
+{
+	void *p = NULL;
+	a_pool(g);
+	assert_ok(trz_pool_alloc(g->rig.heap, pool, MIB(3), 0, g->a, &p));
+	assert_ok(sim_stamp(g->rig.s, g->rig.c, g->a, (trz_addr)p, MIB(3), 1));
+	rig_free(&g->rig, p);
 }
 
 /* As after a capture, with work of all streams under way. */
@@ -306,6 +374,22 @@ static trz_status open_heap(struct stage *g)
 static trz_status alloc_small(struct stage *g)
 {
 	return alloc_one(g, 1000, g->a);
+}
+
+/* The pool does not outlive the graph. */
+static trz_status alloc_captured(struct stage *g)
+{
+	sim_graph graph;
+	trz_status status = trz_pool_begin_capture(g->rig.heap, pool, g->a);
+	if (status == TRZ_OK) {
+		assert_ok(sim_capture_begin(g->rig.s, g->rig.c, g->a, TRZ_CAPTURE_RELAXED));
+		status = alloc_one(g, MIB(3), g->a);
+		assert_ok(sim_capture_end(g->rig.s, g->rig.c, g->a, &graph));
+		assert_ok(sim_graph_destroy(g->rig.s, g->rig.c, graph));
+		assert_ok(trz_pool_end(g->rig.heap, pool));
+	}
+	assert_ok(trz_pool_release(g->rig.heap, pool));
+	return status;
 }
 
 static trz_status alloc_large(struct stage *g)
@@ -408,6 +492,35 @@ static trz_status export_it(struct stage *g)
 	status = trz_free(g->rig.heap, p);
 	g->count -= status == TRZ_OK;
 	assert_ok(trz_export_end(g->rig.heap, p));
+	return status;
+}
+
+/* The tiles of a packed block, which is freed before the last export ends. */
+static trz_status export_tiles(struct stage *g)
+{
+	char *p = g->held[g->count - 1], *at = p;
+	trz_exported_tile tiles[STAGE_TILES];
+	int fds[STAGE_TILES];
+	size_t n = 0;
+	trz_status status = TRZ_OK;
+	while (at < p + MIB(5) && status == TRZ_OK) {
+		status = trz_export_tile(g->rig.heap, at, TRZ_ALLOC_SHARE_FD, &fds[n], &tiles[n]);
+		at = status == TRZ_OK ? (char *)tiles[n].base + tiles[n].size : at;
+		n += status == TRZ_OK;
+	}
+	assert_int_equal(rig_stat(&g->rig, "exported_bytes.current") > 0, n > 0);
+	if (status == TRZ_OK && (status = trz_free(g->rig.heap, p)) == TRZ_OK) {
+		g->count--;
+		trz_trim(g->rig.heap, 0, NULL);
+		rig_check(&g->rig);
+	}
+	while (n--) {
+		close(fds[n]);
+		assert_ok(trz_export_end(g->rig.heap, tiles[n].base));
+	}
+	assert_int_equal(rig_stat(&g->rig, "exported_bytes.current"), 0);
+	if (status != TRZ_OK)
+		trz_fail(status, "the export was refused");
 	return status;
 }
 
@@ -533,6 +646,12 @@ const struct scenario scenarios[] = {
 	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_apart",
 	 true},
 	{"export, free, end the export", GIB(1), NULL, held_exportable, export_it, "exported_bytes.peak", true},
+	{"export tiles, free, end the exports", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", a_packed_block, export_tiles,
+	 "exported_bytes.peak", true},
+	{"import tiles and free", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", tiles_exported, import_tiles_and_free,
+	 "imported_bytes.peak", true},
+	{"trim with freed imported tiles", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", freed_imported_tiles, trim_all,
+	 "driver_calls.unmap", true},
 	{"enable a peer", GIB(1), NULL, used_up, enable_peer, "driver_calls.set_access", true},
 	{"grow in place", GIB(1), NULL, one_of_each, grow_it, "path_grow", true},
 	{"grow in place by gathering", GIB(1), "slack_per_mille:0", scattered_and_last, grow_it, "path_gather", true},
@@ -541,6 +660,7 @@ const struct scenario scenarios[] = {
 	{"close with a freed import", GIB(1), NULL, freed_import, close_heap, NULL, true},
 	{"allocate of a new pool", GIB(1), NULL, one_of_each, alloc_of_a_new_pool, NULL, false},
 	{"a diverted allocation", GIB(1), NULL, a_pool, alloc_diverted, NULL, false},
+	{"an allocation in a capture", GIB(1), NULL, a_pool_in_use, alloc_captured, "driver_calls.event_record", false},
 	{"the end of a pool", GIB(1), NULL, a_pool, end_pool, NULL, false},
 	{"the end of a pinned pool", GIB(1), NULL, a_pinned_pool, end_pool, "driver_calls.context_record", false},
 	{"restore a checkpoint", GIB(1), NULL, a_checkpoint, restore, NULL, false},

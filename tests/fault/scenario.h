@@ -8,7 +8,7 @@
 
 #include "rig.h"
 
-enum { STAGE_BLOCKS = 400 };
+enum { STAGE_BLOCKS = 400, STAGE_TILES = 8 };
 
 /* What a scenario works on. */
 struct stage {

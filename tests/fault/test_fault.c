@@ -2,7 +2,7 @@
  *
  * Every driver call of every public operation fails: the first, the second, and so on, once and from then on,
  * until the operation meets none of the faults any more. Prints how many points that were. And a context that
- * dies at each of these points.
+ * dies at each of these points; and each operation where the driver takes no call at all.
  */
 #include <stdio.h>
 
@@ -128,13 +128,27 @@ static void test_the_scenarios_do_what_they_say(void **state)
 
 /* ---- a context that dies ------------------------------------------------------------------------------ */
 
-/* From the n-th call on the context is dead: not one call comes after the one that says so. */
+/* A context that has died leaves the threads their capture modes: setting one is no call about the context. */
+static trz_capture_mode capture_mode_of(struct rig *r)
+{
+	trz_capture_mode mode = TRZ_CAPTURE_RELAXED, other;
+	assert_ok(r->d->capture_mode(r->d->self, &mode));
+	other = mode;
+	assert_ok(r->d->capture_mode(r->d->self, &other));
+	return mode;
+}
+
+/* From the n-th call on the context is dead: not one call comes after the one that says so. The thread is left in the
+ * capture mode that it came with. */
 static bool die(const struct scenario *s, uint64_t nth)
 {
 	struct stage g;
 	stage_open(&g, s, false);
-	sim_fault_nth(g.rig.s, ~0ull, nth, true, TRZ_ERROR_CONTEXT_DEAD);
+	sim_fault_nth(g.rig.s, ~(1ull << SIM_SLOT_capture_mode), nth, true, TRZ_ERROR_CONTEXT_DEAD);
 	trz_status status = s->run(&g);
+	if (capture_mode_of(&g.rig) != TRZ_CAPTURE_GLOBAL)
+		fail_msg("%s, dead at call %llu: the thread is left in another capture mode", s->name,
+		         (unsigned long long)nth);
 	uint64_t faults = sim_faults(g.rig.s);
 	if (faults > 1)
 		fail_msg("%s: %llu calls after the one that said the context is dead (call %llu)", s->name,
@@ -168,6 +182,53 @@ static void test_the_context_dies_at_every_call(void **state)
 	assert_true(points > 0);
 }
 
+/* ---- host functions ------------------------------------------------------------------------------------ */
+
+struct errand {
+	struct stage g;
+	const struct scenario *scenario;
+	trz_status status;
+};
+
+static void run_errand(void *arg)
+{
+	struct errand *e = arg;
+	e->status = e->scenario->run(&e->g);
+}
+
+/* Inside a host function the driver takes no call: what needs one says so, and the heap is as if nobody had asked. */
+static bool call_back(const struct scenario *s, bool classic)
+{
+	struct errand e = {.scenario = s};
+	struct rig *r = &e.g.rig;
+	stage_open(&e.g, s, classic);
+	trz_heap *heap = r->heap;
+	assert_ok(sim_host(r->s, r->c, rig_stream(r), run_errand, &e));
+	rig_sync(r);
+	bool refused = e.status == TRZ_ERROR_NOT_PERMITTED;
+	if (!refused && e.status != TRZ_OK && e.status != TRZ_ERROR_OUT_OF_MEMORY)
+		fail_msg("%s in a host function gave %s: %s", s->name, trz_status_name(e.status), trz_last_error());
+	if (refused && heap && !r->heap) {  /* it could not be closed there */
+		assert_ok(trz_check(heap));
+		assert_ok(trz_close(heap));
+		assert_int_equal(sim_leaks(r->s, NULL, 0), 0);
+	}
+	stage_judge(&e.g, s, e.status);
+	return refused;
+}
+
+static void test_in_a_host_function(void **state)
+{
+	(void)state;
+	unsigned count[2] = {0, 0};
+	for (int classic = 0; classic < 2; classic++)
+		for (size_t i = 0; i < scenario_count; i++)
+			if (!classic || !scenarios[i].vmm_only)
+				count[call_back(&scenarios[i], classic)]++;
+	print_message("%u operations succeed in a host function, %u are refused\n", count[0], count[1]);
+	assert_true(count[0] > 0 && count[1] > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -175,6 +236,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_every_call_fails, tell_where),
 		cmocka_unit_test_teardown(test_every_call_fails_without_vmm, tell_where),
 		cmocka_unit_test(test_the_context_dies_at_every_call),
+		cmocka_unit_test(test_in_a_host_function),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,8 +74,9 @@ if os.fork() == 0:
     sys.exit()
 os.wait()
 """, report=folder, memory="2GiB", device="a100")
-            files = list(Path(folder).iterdir())
-            self.assertEqual([file.name for file in files], [f"{done.stdout.split()[0]}.json"])
+            files = sorted(Path(folder).iterdir())
+            pid = done.stdout.split()[0]
+            self.assertEqual([file.name for file in files], [f"{pid}.json", f"{pid}.live"])
             report = json.loads(files[0].read_text())
         self.assertEqual(report["pid"], int(done.stdout.split()[0]))
         self.assertEqual(report["program"][1], "-c")
@@ -94,11 +95,33 @@ os.wait()
 
     def test_report_of_a_program_that_broke_a_rule(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = run("runtime.cudaFree(c_void_p(0x200000000000))", report=folder)
+            done = run("""
+stream = new_stream()
+must(runtime.cudaStreamDestroy(stream))
+runtime.cudaStreamQuery(stream)
+""", report=folder)
             self.assertEqual(done.returncode, -6)
-            report = json.loads(next(Path(folder).iterdir()).read_text())
-        self.assertEqual(report["violations"], 1)
-        self.assertIn("mem_free", report["first_violation"])
+            report = json.loads(next(Path(folder).glob("*.json")).read_text())
+        self.assertEqual((report["violations"], report["misuses"]), (1, 0))
+        self.assertIn("use of stream", report["first_violation"])
+
+    def test_what_a_driver_refuses_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            succeed(self, """
+handle, a = create(2 * MIB), reserve(4 * MIB)
+assert runtime.cudaFree(c_void_p(0x200000000000)) == 1
+assert driver.cuMemUnmap(c_uint64(a), c_size_t(2 * MIB)) == 1
+lay(a, 2 * MIB, handle)
+assert driver.cuMemMap(c_uint64(a), c_size_t(2 * MIB), c_size_t(0), c_uint64(handle), c_uint64(0)) == 1
+assert driver.cuMemAddressFree(c_uint64(a), c_size_t(4 * MIB)) == 1
+must(driver.cuMemRelease(c_uint64(handle)))
+assert driver.cuMemRelease(c_uint64(handle)) == 1
+assert driver.cuStreamDestroy_v2(None) == 400
+assert download(a, 100) == bytes(100)
+""", report=folder)
+            report = json.loads(next(Path(folder).glob("*.json")).read_text())
+        self.assertEqual((report["violations"], report["misuses"]), (0, 6))
+        self.assertIn("mem_free", report["first_misuse"])
 
     def test_processes_share_a_device(self):
         child = PREAMBLE + NVML + """

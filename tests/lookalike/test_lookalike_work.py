@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work over the look-alike libraries: lateness, launches that outlive their memory, graphs, virtual time."""
+import json
+import tempfile
 import unittest
+from pathlib import Path
 
 from lookalike_process import run, skip_if_unfit, succeed
 
@@ -9,6 +12,26 @@ handle, a, f, stream = create(2 * MIB), reserve(2 * MIB), kernel(), new_stream()
 lay(a, 2 * MIB, handle)
 print(hex(a), flush=True)
 """
+
+STRUCTURES = '''
+SOURCE = b".version 8.0\\n.target sm_80\\n.address_size 64\\n" + b"".join(
+    b".visible .entry %s(.param .align 8 .b8 p[%d])\\n{\\nret;\\n}\\n" % entry
+    for entry in ((b"structure", 16), (b"pair", 16), (b"list_of_64", 64))) + b"\\0"
+module = c_void_p()
+must(driver.cuModuleLoadData(byref(module), SOURCE))
+
+def entry(name):
+    function = c_void_p()
+    must(driver.cuModuleGetFunction(byref(function), module, name))
+    return function
+
+structure, pair, list_of_64 = entry(b"structure"), entry(b"pair"), entry(b"list_of_64")
+
+def launch_words(function, words, stream):
+    values = (c_uint64 * len(words))(*words)
+    arguments = (c_void_p * 1)(ctypes.addressof(values))
+    return driver.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, None)
+'''
 
 CAPTURED = LAID + """
 graph, instance = c_void_p(), c_void_p()
@@ -86,6 +109,37 @@ must(runtime.cudaDeviceSynchronize())
         self.assertIn("the fill was enqueued first", done.stderr)
         self.assertEqual(run(program, work="blocked", schedule="lifo").returncode, -6)
         self.assertNotIn("race", succeed(self, program).stderr)
+
+    def test_words_among_others_are_suspected_only(self):
+        """A structure that is passed by value has fields that nobody sets, and what lay there are addresses, too."""
+        program = LAID + STRUCTURES + """
+other = new_stream()
+def race(function, *words):
+    must(runtime.cudaDeviceSynchronize())
+    must(launch_words(function, words, stream))
+    must(runtime.cudaMemsetAsync(c_void_p(a), 1, c_size_t(1000), other))
+    must(runtime.cudaStreamSynchronize(other))
+"""
+        harmless = """
+race(structure, 3, a + 8)
+race(list_of_64, *[a] * 8)
+race(pair, a, 5)
+race(pair, a, a)
+must(runtime.cudaDeviceSynchronize())
+must(launch_words(structure, (7, a + 4096), stream))
+unmap(a, 2 * MIB)
+must(runtime.cudaDeviceSynchronize())
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            done = succeed(self, program + harmless, work="blocked", schedule="lifo", report=folder)
+            report = json.loads(next(Path(folder).glob("*.json")).read_text())
+        self.assertEqual(done.stderr, "")
+        self.assertEqual((report["violations"], report["suspicions"]), (0, 5))
+        self.assertIn("perhaps a race: kernel structure", report["first_suspicion"])
+        for use in ("race(pair, a, a + 500)", "race(pair, LOW, a)"):
+            done = run(program + use.replace("LOW", "a + 2 * MIB - 8"), work="blocked", schedule="lifo")
+            self.assertEqual(done.returncode, -6, use)
+            self.assertIn("race: kernel pair", done.stderr)
 
     def test_polling_ends(self):
         for schedule in ("random", "fifo", "lifo", "starve"):
@@ -173,6 +227,26 @@ for function in functions:
     must(runtime.cudaLaunchHostFunc(stream, function, None))
 must(runtime.cudaStreamSynchronize(stream))
 assert seen == list(range(20))
+""", work="late")
+
+    def test_host_functions_may_not_call_cuda(self):
+        succeed(self, """
+seen, stream, p, event = [], new_stream(), c_void_p(), c_void_p()
+must(runtime.cudaEventCreate(byref(event)))
+FUNCTION, CALLBACK = ctypes.CFUNCTYPE(None, c_void_p), ctypes.CFUNCTYPE(None, c_void_p, c_int, c_void_p)
+def call(*_):
+    seen.append(runtime.cudaMalloc(byref(p), 4096))
+    seen.append(runtime.cudaEventQuery(event))
+    seen.append(driver.cuStreamSynchronize(stream))
+    seen.append(driver.cuStreamIsCapturing(stream, byref(c_int())))
+functions = FUNCTION(call), CALLBACK(call)
+must(runtime.cudaLaunchHostFunc(stream, functions[0], None))
+must(runtime.cudaStreamAddCallback(stream, functions[1], None, 0))
+must(runtime.cudaStreamSynchronize(stream))
+assert seen == [800] * 8, seen
+assert runtime.cudaGetLastError() == 0
+must(runtime.cudaMalloc(byref(p), 4096))
+must(runtime.cudaFree(p))
 """, work="late")
 
     def test_what_is_missing_is_named_once(self):

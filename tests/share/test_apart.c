@@ -49,6 +49,21 @@ static void test_one_allocation_is_one_tile(void **state)
 	rig_close(&r);
 }
 
+/* Each stream and sort has addresses of its own, and none has more than a window of packed memory. */
+static void test_addresses_are_reserved_as_for_packed_memory(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(80), NULL);
+	for (int i = 1; i <= 4; i++) {
+		apart(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, rig_stream(&r));
+		assert_int_equal(rig_stat(&r, "address_bytes.current"), GIB(32) * i);
+	}
+	apart(&r, GIB(40), TRZ_ALLOC_SHARE_FD, NULL);
+	assert_int_equal(rig_stat(&r, "address_bytes.current"), GIB(32) * 4 + GIB(40));
+	rig_check(&r);
+	rig_close(&r);
+}
+
 /* Neither are free tiles given to others, nor do they join, nor does packed memory go here. */
 static void test_the_sorts_never_mix(void **state)
 {
@@ -302,6 +317,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_allocation_is_one_tile),
+		cmocka_unit_test(test_addresses_are_reserved_as_for_packed_memory),
 		cmocka_unit_test(test_the_sorts_never_mix),
 		cmocka_unit_test(test_kept_tiles_serve_what_is_little_smaller),
 		cmocka_unit_test(test_other_streams_get_what_has_passed),

@@ -76,6 +76,31 @@ static void test_the_check_notices_free_memory_with_exports(void **state)
 	close_pair(&pair);
 }
 
+/* A tile that is exported is gathered all the same. */
+static void test_the_check_notices_an_exported_tile_that_moves(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0");
+	void *held[5];
+	for (int i = 0; i < 5; i++)
+		held[i] = rig_alloc(&r, SIZE, NULL);
+	trz_exported_tile tile;
+	assert_ok(trz_export_tile(r.heap, held[1], TRZ_ALLOC_SHARE_FD, NULL, &tile));
+	rig_free(&r, held[1]);
+	rig_free(&r, held[3]);
+	rig_sync(&r);
+	const struct window *w = r.heap->windows[LARGE];
+	struct tile *exported = window_at(w, (trz_addr)tile.base)->tile;
+	assert_int_equal(exported->exports, 1);
+	assert_ok(trz_export_end(r.heap, tile.base));
+	rig_alloc(&r, 2 * SIZE, NULL);
+	exported->exports = 1;
+	assert_status(trz_check(r.heap), TRZ_ERROR_CORRUPT);
+	assert_text(trz_last_error(), "does not stay");
+	trz_close(r.heap);
+	sim_close(r.s);
+}
+
 /* The importer's bytes tell when the memory has been given to somebody else. */
 static void test_stamps_notice_that_exported_memory_is_reused(void **state)
 {
@@ -118,6 +143,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_check_notices_an_export_that_is_forgotten),
 		cmocka_unit_test(test_the_check_notices_free_memory_with_exports),
+		cmocka_unit_test(test_the_check_notices_an_exported_tile_that_moves),
 		cmocka_unit_test(test_stamps_notice_that_exported_memory_is_reused),
 		cmocka_unit_test(test_the_device_notices_an_import_unmapped_too_early),
 	};

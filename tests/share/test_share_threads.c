@@ -70,6 +70,15 @@ static void drop(struct worker *w, size_t at)
 	w->held[at] = NULL;
 }
 
+static void use_packed(struct worker *w, void *p)
+{
+	trz_exported_tile tile;
+	must(trz_grow(w->rig->heap, p, MIB(5)));
+	must(trz_export_tile(w->rig->heap, p, TRZ_ALLOC_SHARE_FD, NULL, &tile));
+	must(trz_free(w->rig->heap, p));
+	must(trz_export_end(w->rig->heap, tile.base));
+}
+
 static void *work(void *arg)
 {
 	struct worker *w = arg;
@@ -88,8 +97,7 @@ static void *work(void *arg)
 		else
 			drop(w, at);
 		if (packed)
-			must(trz_grow(w->rig->heap, packed, MIB(5)));
-		must(trz_free(w->rig->heap, packed));
+			use_packed(w, packed);
 		sim_run(w->rig->s, 1);
 	}
 	for (size_t at = 0; at < HELD; at++)

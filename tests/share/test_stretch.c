@@ -174,13 +174,16 @@ static void test_while_the_stream_is_captured(void **state)
 	struct rig r = rig_open(GIB(1), NULL);
 	trz_stream a = rig_stream(&r);
 	trz_pool *pool = NULL;
-	void *p = rig_alloc(&r, MIB(5), a), *q;
+	void *p = rig_alloc(&r, MIB(5), a), *slot = rig_alloc(&r, 520, a), *q;
 	sim_graph graph = 0;
 	assert_ok(trz_pool_create(r.heap, &pool));
 	assert_ok(trz_pool_begin_capture(r.heap, pool, a));
 	assert_ok(sim_capture_begin(r.s, r.c, a, TRZ_CAPTURE_GLOBAL));
 	assert_ok(trz_alloc(r.heap, MIB(4), 0, a, &q));
 	assert_status(trz_grow(r.heap, p, MIB(100)), TRZ_ERROR_CAPTURE);
+	assert_status(trz_grow(r.heap, p, MIB(6)), TRZ_ERROR_CAPTURE);  /* there is free memory behind it */
+	assert_status(trz_grow(r.heap, slot, 600), TRZ_ERROR_CAPTURE);
+	assert_ok(trz_grow(r.heap, p, MIB(5)));
 	assert_ok(trz_grow(r.heap, q, MIB(40)));
 	assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)q, MIB(40), 7));
 	assert_ok(sim_capture_end(r.s, r.c, a, &graph));
@@ -192,6 +195,44 @@ static void test_while_the_stream_is_captured(void **state)
 	assert_ok(sim_graph_destroy(r.s, r.c, graph));
 	assert_ok(trz_pool_release(r.heap, pool));
 	rig_close(&r);
+}
+
+/* Memory of a pool, with free memory behind it that the stream still uses when its capture begins. */
+static void play_into_what_is_in_use(bool synchronised)
+{
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r);
+	trz_pool *pool = NULL;
+	void *p = NULL, *q = NULL, *captured;
+	sim_graph graph = 0;
+	assert_ok(trz_pool_create(r.heap, &pool));
+	assert_ok(trz_pool_alloc(r.heap, pool, MIB(20), 0, a, &p));
+	assert_ok(trz_pool_alloc(r.heap, pool, MIB(20), 0, a, &q));
+	assert_ptr_equal((char *)p + MIB(20), q);
+	assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)q, MIB(20), 1));
+	rig_free(&r, q);
+	if (synchronised)
+		rig_sync(&r);
+	assert_ok(trz_pool_begin_capture(r.heap, pool, a));
+	assert_ok(sim_capture_begin(r.s, r.c, a, TRZ_CAPTURE_GLOBAL));
+	captured = rig_alloc(&r, 1000, a);
+	assert_status(trz_grow(r.heap, p, MIB(30)), synchronised ? TRZ_OK : TRZ_ERROR_NO_ROOM);
+	assert_ok(sim_capture_end(r.s, r.c, a, &graph));
+	assert_ok(trz_pool_end(r.heap, pool));
+	assert_ok(trz_grow(r.heap, p, MIB(35)));
+	rig_free(&r, captured);
+	rig_free(&r, p);
+	rig_sync(&r);
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+static void test_into_what_is_in_use_while_captured(void **state)
+{
+	(void)state;
+	play_into_what_is_in_use(false);
+	play_into_what_is_in_use(true);
 }
 
 /* The pool of an allocation ends when growth asks, in the midst of its work, how far the device is. */
@@ -271,21 +312,20 @@ static void test_retired_streams_and_classic_segments(void **state)
 /* What lies behind is freed by another thread just before more would be laid. */
 static void *behind;
 
-static trz_status ask_and_free(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
-                               uint64_t *id)
+static trz_status relax_and_free(void *self, trz_capture_mode *mode)
 {
 	void *p = behind;
 	behind = NULL;
 	if (p)
 		rig_free(&late.rig, p);
-	return late.rig.d->stream_capture(self, context, stream, status, id);
+	return late.rig.d->capture_mode(self, mode);
 }
 
 static void test_what_lies_behind_is_freed_meanwhile(void **state)
 {
 	(void)state;
 	overlay_machine(&late, GIB(1));
-	late.table.stream_capture = ask_and_free;
+	late.table.capture_mode = relax_and_free;
 	overlay_open_heap(&late, NULL);
 	struct rig *r = &late.rig;
 	trz_stream a = rig_stream(r);
@@ -310,6 +350,7 @@ int main(void)
 		cmocka_unit_test(test_uses_cover_what_is_added),
 		cmocka_unit_test(test_free_tiles_are_gathered_behind_it),
 		cmocka_unit_test(test_while_the_stream_is_captured),
+		cmocka_unit_test(test_into_what_is_in_use_while_captured),
 		cmocka_unit_test(test_while_its_pool_ends),
 		cmocka_unit_test(test_retired_streams_and_classic_segments),
 		cmocka_unit_test(test_what_lies_behind_is_freed_meanwhile),

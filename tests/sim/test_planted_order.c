@@ -147,20 +147,6 @@ static void *exportable(trz_heap *heap)
 	return p;
 }
 
-static void forget_export(trz_heap *h, trz_addr address)
-{
-	struct window *w = h->windows[LARGE];
-	while (address < w->base || address >= w->top)
-		w = w->next;
-	struct block *b = w->blocks.first;
-	while (b->address != address)
-		b = b->next;
-	assert_int_equal(b->state, BLOCK_ENDED);
-	b->exports = 0;
-	level_sub(&h->counters.exported_bytes, b->size);
-	heap_end_block_locked(h, b, 0);
-}
-
 /* The heap forgets an export, and returns the tile that another process has mapped. The device still counts it. */
 static const char *play_exported_tile(bool planted)
 {
@@ -180,7 +166,7 @@ static const char *play_exported_tile(bool planted)
 	sim_device_sync(world.s, 0);
 	assert_ok(trz_trim(h, 0, NULL));
 	if (planted)
-		forget_export(h, (trz_addr)p);
+		assert_ok(trz_export_end(h, p));
 	assert_ok(trz_trim(h, 0, NULL));
 	const char *wrong = world_check(&world);
 	assert_ok(other->release(other->self, handle));
@@ -196,6 +182,46 @@ static void test_the_books_notice_an_exported_tile_that_is_unmapped(void **state
 	const char *wrong = play_exported_tile(true);
 	assert_non_null(wrong);
 	assert_text(wrong, "the device has given");
+	world_close(&world);
+}
+
+/* ---- a tile that another process has, returned ------------------------------------------------------------ */
+
+static void open_shared_world(void)
+{
+	assert_null(world_open(&world, 2));
+	for (uint64_t seed = 3; !world.vmm || !world.other || !world.exportable || world.aided; seed++) {
+		world_close(&world);
+		assert_null(world_open(&world, seed));
+	}
+}
+
+/* The heap forgets that a tile with other memory in it has been exported, and returns it. */
+static void play_packed_tile(bool planted)
+{
+	struct world_export *e = &world.actors[0].exports[0];
+	trz_exported_tile tile;
+	void *p = NULL;
+	open_shared_world();
+	assert_ok(trz_alloc(world.heap, MIB(4), 0, world.streams[0].handle, &p));
+	assert_ok(trz_export_tile(world.heap, p, TRZ_ALLOC_SHARE_FD, NULL, &tile));
+	*e = (struct world_export){.tiles = {(trz_addr)tile.base}, .tile_sizes = {tile.size}, .tile_count = 1};
+	assert_ok(trz_free(world.heap, p));
+	sim_device_sync(world.s, 0);
+	if (planted)
+		assert_ok(trz_export_end(world.heap, tile.base));
+	assert_ok(trz_trim(world.heap, 0, NULL));
+}
+
+static void test_the_watch_notices_an_exported_tile_that_is_returned(void **state)
+{
+	(void)state;
+	play_packed_tile(false);
+	assert_false(atomic_load(&world.failed));
+	world_close(&world);
+	play_packed_tile(true);
+	assert_true(atomic_load(&world.failed));
+	assert_text(world.wrong, "is unmapped while another process has it");
 	world_close(&world);
 }
 
@@ -218,6 +244,31 @@ static void test_worlds_notice_a_pool_page_given_away(void **state)
 	assert_null(first_noticed(NULL, has_graphs, NULL, 3));
 	const char *noticed = first_noticed(NULL, has_graphs, unpin, 20);
 	assert_non_null(noticed);
+}
+
+/* ---- memory taken by a capture while work outside it still uses that ------------------------------------- */
+
+/* When the heap asks whether a stream is being captured every stream counts as one that has done all its work. */
+static trz_status settle_and_ask(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                                 uint64_t *id)
+{
+	struct streams *all = world.heap ? &world.heap->streams : NULL;  /* the end of the heap asks, too */
+	for (unsigned i = 0; all && i < all->count; i++)
+		all->list[i]->announced.sequence = 0;
+	return world.watch.stream_capture(self, context, stream, status, id);
+}
+
+static void make_settled(trz_driver *driver)
+{
+	driver->stream_capture = settle_and_ask;
+}
+
+static void test_worlds_notice_captures_of_memory_in_use(void **state)
+{
+	(void)state;
+	const char *noticed = first_noticed(make_settled, has_graphs, NULL, 200);
+	assert_non_null(noticed);
+	assert_text(noticed, "violation");
 }
 
 /* ---- addresses laid anew --------------------------------------------------------------------------------- */
@@ -329,7 +380,9 @@ int main(void)
 		cmocka_unit_test(test_worlds_notice_flips_without_fence),
 		cmocka_unit_test(test_the_device_notices_a_wait_for_a_late_event),
 		cmocka_unit_test(test_the_books_notice_an_exported_tile_that_is_unmapped),
+		cmocka_unit_test(test_the_watch_notices_an_exported_tile_that_is_returned),
 		cmocka_unit_test(test_worlds_notice_a_pool_page_given_away),
+		cmocka_unit_test(test_worlds_notice_captures_of_memory_in_use),
 		cmocka_unit_test(test_the_watch_notices_an_address_laid_anew),
 		cmocka_unit_test(test_the_device_notices_a_graph_with_an_address_laid_anew),
 		cmocka_unit_test(test_the_watch_notices_a_lock_held_across_a_wait),

@@ -43,7 +43,7 @@ static void trim_exactly(uint64_t seed, unsigned streams)
 	fill(streams);
 	for (size_t left = world.shadow.count / 10; world.shadow.count > left;)
 		must(world_free(&world, world_below(&world, world.shadow.count)));
-	assert_ok(sim_device_sync(world.s, 0));
+	assert_ok(world_sync(&world));
 	assert_ok(trz_trim(world.heap, 0, NULL));
 	must(world_check(&world));
 	uint64_t touched = world_touched(&world, false), reserved = accounts_read(world.heap).reserved;

@@ -189,10 +189,11 @@ const char *world_order(struct world *w, unsigned from, unsigned to)
 	trz_event event = NULL;
 	if (from == to)
 		return NULL;
-	MUST(w, w->d->event_create(w->d->self, w->c, &event));
-	MUST(w, w->d->event_record(w->d->self, w->c, event, handle_of(w, from)));
-	MUST(w, w->d->stream_wait(w->d->self, w->c, handle_of(w, to), event));
+	MUST(w, w->d->event_create(w->d->self, context_of(w, from), &event));
+	MUST(w, w->d->event_record(w->d->self, context_of(w, from), event, handle_of(w, from)));
+	MUST(w, w->d->stream_wait(w->d->self, context_of(w, to), handle_of(w, to), event));
 	MUST(w, w->d->event_destroy(w->d->self, w->c, event));
+	world_note_wait(w, to);
 	return NULL;
 }
 
@@ -234,14 +235,15 @@ static bool may_take(const struct actor *a, const struct live *l)
 	return !l->busy && !l->kept && (!a->w->free_running || !l->owner || l->owner == a->index + 1);
 }
 
-static bool take(struct actor *a, struct live *l, unsigned tries, bool shareable)
+static bool take(struct actor *a, struct live *l, unsigned tries, bool (*fits)(const struct live *l, unsigned arg),
+                 unsigned arg)
 {
 	struct world *w = a->w;
 	bool found = false;
 	pthread_mutex_lock(&w->lock);
 	while (tries-- && !found && w->shadow.count) {
 		struct live *any = &w->shadow.list[below(a, w->shadow.count)];
-		found = may_take(a, any) && (any->shareable || !shareable);
+		found = may_take(a, any) && (!fits || fits(any, arg));
 		if (!found)
 			continue;
 		any->busy = true;
@@ -253,12 +255,38 @@ static bool take(struct actor *a, struct live *l, unsigned tries, bool shareable
 
 bool world_take(struct actor *a, struct live *l)
 {
-	return take(a, l, 8, false);
+	return take(a, l, 8, NULL, 0);
+}
+
+static bool is_shareable(const struct live *l, unsigned arg)
+{
+	(void)arg;
+	return l->shareable;
 }
 
 bool world_take_shareable(struct actor *a, struct live *l)
 {
-	return take(a, l, 200, true);
+	return take(a, l, 200, is_shareable, 0);
+}
+
+static bool is_of_one(const struct live *l, unsigned streams)
+{
+	return streams >> l->stream & 1;
+}
+
+static bool is_of_pool(const struct live *l, unsigned pool)
+{
+	return l->pool == pool;
+}
+
+bool world_take_of_pool(struct actor *a, struct live *l, unsigned pool)
+{
+	return take(a, l, 32, is_of_pool, pool);
+}
+
+bool world_take_of_streams(struct actor *a, struct live *l, unsigned streams)
+{
+	return take(a, l, 32, is_of_one, streams);
 }
 
 struct live world_look_up(struct world *w, trz_addr address)
@@ -291,9 +319,9 @@ const char *world_stamp(struct actor *a, struct live *l, unsigned stream)
 	struct world *w = a->w;
 	l->tag = atomic_fetch_add(&w->tags, 1) + 1;
 	if (w->dependent && chance(a, 2))
-		MUST(w, sim_stamp_dependent(w->s, w->c, handle_of(w, stream), l->address, l->size, l->tag));
+		MUST(w, sim_stamp_dependent(w->s, context_of(w, stream), handle_of(w, stream), l->address, l->size, l->tag));
 	else
-		MUST(w, sim_stamp(w->s, w->c, handle_of(w, stream), l->address, l->size, l->tag));
+		MUST(w, sim_stamp(w->s, context_of(w, stream), handle_of(w, stream), l->address, l->size, l->tag));
 	if (l->pool)
 		world_note_user(w, l->pool, stream);
 	return NULL;
@@ -302,7 +330,7 @@ const char *world_stamp(struct actor *a, struct live *l, unsigned stream)
 const char *world_verify(struct actor *a, const struct live *l, unsigned stream)
 {
 	struct world *w = a->w;
-	MUST(w, sim_verify(w->s, w->c, handle_of(w, stream), l->address, l->size, l->tag));
+	MUST(w, sim_verify(w->s, context_of(w, stream), handle_of(w, stream), l->address, l->size, l->tag));
 	if (l->pool)
 		world_note_user(w, l->pool, stream);
 	return NULL;

@@ -29,6 +29,7 @@ enum {
 	WORLD_DIVERSIONS = 2,
 	WORLD_BLOCKS = 12,     /* of a capture or a graph */
 	WORLD_EXPORTS = 3,
+	WORLD_EXPORT_TILES = 16,
 	WORLD_TILES = 8,       /* of the other process */
 	WORLD_PROFILES = 3,
 	WORLD_TEXT = 700
@@ -38,8 +39,9 @@ enum {
  * capturing actor uses a captured stream. */
 struct world_stream {
 	trz_stream handle;
+	trz_context of;
 	bool blocking;
-	int owner;             /* the one actor that can reach a per-thread stream; -1: all can */
+	int owner;             /* the one actor that can reach a per-thread stream; -1: all can; WORLD_ACTORS: nobody can */
 	atomic_uint serial;    /* grows with each stream that takes this place */
 	atomic_uint filters;   /* that divert it */
 	pthread_rwlock_t lock;
@@ -55,8 +57,9 @@ struct world_note {
 	bool pinned;            /* what it names cannot go back to the device */
 };
 
-/* The graphs of a pool are launched one after the other. Once it has one, it is used by captures alone: its free
- * memory is what launches write to. */
+/* The graphs of a pool are launched one after the other. While it has one, it is used by captures alone: its free
+ * memory is what launches write to. Launches are ordered behind nothing that was freed before they were captured: the
+ * heap answers for that. */
 struct world_pool {
 	trz_pool *pool;         /* NULL: none is here */
 	atomic_uint id;
@@ -67,6 +70,7 @@ struct world_pool {
 	unsigned graphs;        /* that hold a reference */
 	unsigned graphs_made;
 	atomic_uint users;      /* streams, as bits, that the next launch has to come after */
+	atomic_uint lately;     /* that have used it, or may wait for such a use, since a capture was announced */
 	atomic_uint served;     /* streams that have ever used it outside of graphs */
 	struct world_note note;
 };
@@ -101,7 +105,11 @@ struct world_export {
 	uint64_t size, tag;         /* the tag is of the stamp that the other process has left there */
 	bool freed;                 /* here, meanwhile */
 	trz_addr there;
-	trz_handle handle;          /* the other process's */
+	uint64_t there_size;        /* of the tiles */
+	trz_handle handles[WORLD_EXPORT_TILES];  /* the other process's */
+	trz_addr tiles[WORLD_EXPORT_TILES];      /* here, */
+	uint64_t tile_sizes[WORLD_EXPORT_TILES];
+	unsigned tile_count;        /* guarded by the world's lock */
 };
 
 /* Addresses that the heap has said to have memory. */
@@ -135,7 +143,8 @@ struct world {
 	/* decided by the seed */
 	uint64_t capacity, fill_target, lag, run_most;
 	unsigned live_most, stream_count, actor_count, profiles[WORLD_PROFILES];
-	bool vmm, aided, graphs, dependent, faulty, shared, waits, peers;
+	bool vmm, exportable, aided, graphs, dependent, faulty, shared, waits, peers;
+	bool refuses;                    /* the driver takes no call from host functions */
 	int legacy;                      /* index of the legacy default stream; -1: none */
 	char conf[256];
 	/* what is there */
@@ -143,6 +152,7 @@ struct world {
 	const trz_driver *d;             /* the machine's */
 	trz_driver watch;                /* what the heap is given instead (world_watch.c) */
 	trz_context c, other_context, peer;  /* `peer`: of a second device; NULL: there is none */
+	trz_context far;                 /* some streams are of this one, of either device; NULL: all are of `c` */
 	trz_heap *heap;
 	atomic_bool peer_enabled;
 	struct world_stream streams[WORLD_STREAMS];
@@ -161,7 +171,7 @@ struct world {
 	uint64_t ooms;
 	char wrong[WORLD_TEXT];
 	/* the conductor */
-	bool free_running, quitting;
+	bool free_running, quitting, ended;  /* the threads have ended */
 	pthread_mutex_t stage;
 	pthread_cond_t changed;
 	atomic_uint_fast64_t tags;
@@ -174,11 +184,14 @@ const char *world_open(struct world *w, uint64_t seed);
 /* Opens its heap, over the driver given, or the watched one of the world. */
 const char *world_open_heap(struct world *w, const trz_driver *driver);
 
+/* Lets all work run. */
+trz_status world_sync(struct world *w);
+
 /* One event of the first actor, in this thread, and the checks after it. */
 const char *world_step(struct world *w);
 
-/* Events of all actors, each in a thread of its own where there are several: in turns, or all at a time. Then all
- * that they hold is given back, as by world_end. */
+/* Events of all actors, each in a thread of its own where there are several: in turns, or all at a time. Then the
+ * threads end, and all that they hold is given back, as by world_end. */
 const char *world_run(struct world *w, uint64_t events, bool freely);
 
 /* Frees everything; nothing may stay reserved, nothing be left with the driver, no rule have been broken. */

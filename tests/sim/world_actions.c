@@ -50,7 +50,7 @@ static const char *wait_for_stream(struct actor *a)
 	unsigned stream = world_enter_any(a);
 	if (stream == WORLD_STREAMS)
 		return NULL;
-	trz_status status = sim_stream_sync(w->s, w->c, handle_of(w, stream));
+	trz_status status = sim_stream_sync(w->s, context_of(w, stream), handle_of(w, stream));
 	world_leave(a, stream);
 	MUST(w, status);
 	return NULL;
@@ -61,7 +61,7 @@ static const char *wait_for_device(struct actor *a)
 	struct world *w = a->w;
 	if (pthread_rwlock_trywrlock(&w->capture_lock) != 0)
 		return NULL;
-	trz_status status = sim_device_sync(w->s, 0);
+	trz_status status = world_sync(w);
 	pthread_rwlock_unlock(&w->capture_lock);
 	MUST(w, status);
 	return NULL;
@@ -128,6 +128,7 @@ static const struct action actions[] = {
 	{world_begin_capture, 10, WITH_GRAPHS},
 	{world_capture_step, 150, WITH_GRAPHS},
 	{world_end_capture, 8, WITH_GRAPHS},
+	{world_capture_at_once, 12, WITH_GRAPHS},
 	{world_launch, 20, WITH_GRAPHS},
 	{world_destroy_graph, 4, WITH_GRAPHS},
 };

@@ -22,6 +22,7 @@ static const char *const settings[][5] = {
 	{"", "quarantine:0", "quarantine:1", "quarantine:30", ""},
 	{"", "trim_threshold:1MiB", "trim_threshold:40MiB", "", ""},
 	{"", "decay_ms:1", "decay_ms:20", "", ""},
+	{"", "wait:off", "", "", ""},
 };
 
 /* Debugging options, in one world of eight. */
@@ -39,8 +40,9 @@ static void choose_conf(struct world *w)
 	w->aided = world_below(w, 8) == 0;
 	if (w->aided)
 		at += (size_t)snprintf(w->conf + at, sizeof w->conf - at, "%s", aids[w->vmm ? world_below(w, 3) : 0]);
-	if (!w->vmm)
-		snprintf(w->conf + at, sizeof w->conf - at, "vmm:off");
+	w->exportable = world_below(w, 8) != 0;
+	snprintf(w->conf + at, sizeof w->conf - at, "%s%s", w->exportable ? "" : "exportable:off,",
+	         w->vmm ? "" : "vmm:off");
 }
 
 static void choose_program(struct world *w)
@@ -59,6 +61,7 @@ static void choose_program(struct world *w)
 	w->shared = world_below(w, 4) == 0;
 	w->waits = world_below(w, 2);
 	w->peers = world_below(w, 4) == 0;
+	w->refuses = world_below(w, 4) != 0;
 }
 
 static sim_config machine(struct world *w)
@@ -68,7 +71,7 @@ static sim_config machine(struct world *w)
 		.capacity = w->capacity,
 		.continue_on_violation = true,
 		.no_vmm = !w->vmm && world_below(w, 2),
-		.lenient_rules = w->waits ? 0 : SIM_RULE_SYNC_MAYBE,
+		.lenient_rules = (w->waits ? 0 : SIM_RULE_SYNC_MAYBE) | (w->refuses ? 0 : SIM_RULE_HOST_CALLS),
 		.schedule = (sim_schedule)world_below(w, SIM_SCHEDULES),
 		.seed = prng_next(&w->random),
 	};
@@ -85,12 +88,37 @@ static trz_status open_streams(struct world *w)
 		bool of_thread = per_thread && i > 0 && i <= w->actor_count;
 		st->owner = of_thread ? (int)i - 1 : -1;
 		st->blocking = world_below(w, 3) == 0;
-		if ((i == 0 && legacy) || of_thread)
+		st->of = w->c;
+		if ((i == 0 && legacy) || of_thread) {
 			st->handle = of_thread ? (trz_stream)2 : NULL;
-		else if (sim_stream_create(w->s, w->c, st->blocking, &st->handle) != TRZ_OK)
+			continue;
+		}
+		if (w->far && world_below(w, 2))
+			st->of = w->far;
+		if (sim_stream_create(w->s, st->of, st->blocking, &st->handle) != TRZ_OK)
 			return TRZ_ERROR_DRIVER;
 	}
 	return TRZ_OK;
+}
+
+/* The second device's, and in one world of four another context that some streams are of: that one, where devices reach
+ * each other's memory, else one more of the first. */
+static trz_status open_contexts(struct world *w)
+{
+	bool far = prng_mix(w->seed + 1) % 4 == 0;
+	trz_status status = sim_context_primary(w->s, 0, &w->c);
+	if (status == TRZ_OK && w->peers)
+		status = sim_context_primary(w->s, 1, &w->peer);
+	if (status == TRZ_OK && far && !(w->vmm && w->peers))
+		return sim_context_create(w->s, 0, &w->far);
+	w->far = far ? w->peer : NULL;
+	return status;
+}
+
+trz_status world_sync(struct world *w)
+{
+	trz_status status = sim_device_sync(w->s, 0);
+	return status == TRZ_OK && w->peers ? sim_device_sync(w->s, 1) : status;
 }
 
 /* Graphs may be launched on any stream; the heap waits for those that it has seen. */
@@ -146,10 +174,8 @@ const char *world_open(struct world *w, uint64_t seed)
 	if (sim_open(&config, &w->s) != TRZ_OK)
 		return world_wrong(w, "sim_open: %s", trz_last_error());
 	w->d = sim_driver(w->s);
-	if (sim_context_primary(w->s, 0, &w->c) != TRZ_OK || open_streams(w) != TRZ_OK)
+	if (open_contexts(w) != TRZ_OK || open_streams(w) != TRZ_OK)
 		return world_wrong(w, "streams: %s", trz_last_error());
-	if (w->peers)
-		MUST(w, sim_context_primary(w->s, 1, &w->peer));
 	world_watch(w);
 	TRY(world_open_heap(w, NULL));
 	if (w->shared)

@@ -26,7 +26,8 @@ static struct world_graph *empty_graph(struct actor *a)
 	return NULL;
 }
 
-/* Locks a stream that may be captured. The legacy stream must not be used while a blocking one is captured. */
+/* Locks a stream that may be captured. The legacy stream must not be used while a blocking one is captured. One that
+ * has used the pool since the capture was announced cannot join it any more. */
 static bool lock_lane(struct actor *a, unsigned stream)
 {
 	struct world *w = a->w;
@@ -35,12 +36,13 @@ static bool lock_lane(struct actor *a, unsigned stream)
 	if ((int)stream == w->legacy || st->owner >= 0 || pthread_rwlock_trywrlock(&st->lock) != 0)
 		return false;
 	bool conflict = st->blocking && w->legacy >= 0 && !c->legacy;
-	if (atomic_load(&st->filters) == 0 && conflict &&
+	bool busy = atomic_load(&st->filters) || (c->graph && atomic_load(&c->graph->pool->lately) >> stream & 1);
+	if (!busy && conflict &&
 	    pthread_rwlock_trywrlock(&w->streams[w->legacy].lock) == 0) {
 		c->legacy = true;
 		conflict = false;
 	}
-	if (atomic_load(&st->filters) || conflict) {
+	if (busy || conflict) {
 		pthread_rwlock_unlock(&st->lock);
 		return false;
 	}
@@ -60,17 +62,33 @@ static void unlock_lanes(struct actor *a)
 	pthread_rwlock_unlock(&w->capture_lock);
 }
 
+/* Memory of the pool that the stream still uses when its capture begins. Some is freed by then. */
+static const char *leave_work_under_way(struct actor *a, struct world_pool *p, unsigned stream)
+{
+	struct live l;
+	bool done;
+	for (uint64_t n = below(a, 4); n > 0; n--)
+		TRY(world_pool_alloc(a, p, stream));
+	while (chance(a, 2))
+		if (world_take_of_pool(a, &l, p->id))
+			TRY(world_free_one(a, &l, &done));
+	return NULL;
+}
+
 static const char *begin(struct actor *a, struct world_pool *p, struct world_graph *g)
 {
 	struct world *w = a->w;
 	trz_stream stream = handle_of(w, a->capture.lanes[0]);
+	if (!p->graphs)
+		TRY(leave_work_under_way(a, p, a->capture.lanes[0]));
 	*g = (struct world_graph){.pool = p, .number = ++p->graphs_made};
 	a->capture.graph = g;
 	p->captured = true;
 	MUST(w, trz_pool_retain(w->heap, p->pool));
 	p->graphs++;
+	atomic_store(&p->lately, 0);
 	MUST(w, trz_pool_begin_capture(w->heap, p->pool, stream));
-	MUST(w, sim_capture_begin(w->s, w->c, stream, (trz_capture_mode)below(a, 3)));
+	MUST(w, sim_capture_begin(w->s, context_of(w, a->capture.lanes[0]), stream, (trz_capture_mode)below(a, 3)));
 	return NULL;
 }
 
@@ -161,14 +179,53 @@ static const char *use(struct actor *a, struct world_graph *g, unsigned i)
 	return NULL;
 }
 
+static unsigned captured_streams(const struct actor *a)
+{
+	unsigned set = 0;
+	for (unsigned i = 0; i < a->capture.lane_count; i++)
+		set |= 1u << a->capture.lanes[i];
+	return set;
+}
+
+/* What the streams had before the capture began, and may still be using, is freed in it; or it is to grow, which memory
+ * of no pool must not. */
+static const char *meddle(struct actor *a)
+{
+	struct world *w = a->w;
+	struct live l;
+	bool done;
+	if (!world_take_of_streams(a, &l, captured_streams(a)))
+		return NULL;
+	if (l.pool || l.moved || chance(a, 2))
+		return world_free_one(a, &l, &done);
+	trz_status status = trz_grow(w->heap, (void *)l.address, l.requested + 1 + below(a, 4096));
+	world_give(w, &l);
+	if (status != TRZ_ERROR_CAPTURE)
+		return world_failed(w, "trz_grow of memory of no pool in a capture", status);
+	return NULL;
+}
+
+static const char *extend(struct actor *a, struct world_graph *g, unsigned i)
+{
+	struct live l = world_look_up(a->w, g->blocks[i]);
+	const char *wrong = l.read_elsewhere ? NULL : world_grow_one(a, &l);
+	if (!wrong)
+		set_kept(a->w, &l, true);
+	return wrong;
+}
+
 const char *world_capture_step(struct actor *a)
 {
 	struct world_graph *g = a->capture.graph;
 	if (!g)
 		return NULL;
-	switch (below(a, 8)) {
+	switch (below(a, 10)) {
 	case 0:
 		return join_stream(a);
+	case 8:
+		return meddle(a);
+	case 9:
+		return g->count ? extend(a, g, (unsigned)below(a, g->count)) : NULL;
 	case 1:
 	case 2:
 	case 3:
@@ -200,19 +257,6 @@ static const char *wind_up(struct actor *a)
 		l.read_elsewhere = false;
 		set_kept(w, &l, true);
 	}
-	return NULL;
-}
-
-const char *world_end_capture(struct actor *a)
-{
-	struct world *w = a->w;
-	struct world_graph *g = a->capture.graph;
-	if (!g)
-		return NULL;
-	TRY(wind_up(a));
-	MUST(w, sim_capture_end(w->s, w->c, handle_of(w, a->capture.lanes[0]), &g->graph));
-	MUST(w, trz_pool_end(w->heap, g->pool->pool));
-	unlock_lanes(a);
 	return NULL;
 }
 
@@ -249,7 +293,7 @@ static const char *launch_on(struct actor *a, struct world_graph *g, unsigned st
 	TRY(world_join(a, atomic_load(&g->pool->users), stream, &done));
 	if (!done)
 		return NULL;
-	MUST(w, sim_graph_launch(w->s, w->c, g->graph, handle_of(w, stream)));
+	MUST(w, sim_graph_launch(w->s, context_of(w, stream), g->graph, handle_of(w, stream)));
 	g->launched = true;
 	forget_later_contents(a, g);
 	atomic_store(&g->pool->users, 1u << stream);
@@ -260,15 +304,33 @@ static const char *launch_on(struct actor *a, struct world_graph *g, unsigned st
 	return NULL;
 }
 
-const char *world_launch(struct actor *a)
+static const char *launch(struct actor *a, struct world_graph *g)
 {
-	struct world_graph *g = any_graph(a);
-	unsigned stream = g && !g->stale ? world_enter_any(a) : WORLD_STREAMS;
+	unsigned stream = world_enter_any(a);
 	if (stream == WORLD_STREAMS)
 		return NULL;
 	const char *wrong = launch_on(a, g, stream);
 	world_leave(a, stream);
 	return wrong;
+}
+
+const char *world_launch(struct actor *a)
+{
+	struct world_graph *g = any_graph(a);
+	return g && !g->stale ? launch(a, g) : NULL;
+}
+
+const char *world_end_capture(struct actor *a)
+{
+	struct world *w = a->w;
+	struct world_graph *g = a->capture.graph;
+	if (!g)
+		return NULL;
+	TRY(wind_up(a));
+	MUST(w, sim_capture_end(w->s, context_of(w, a->capture.lanes[0]), handle_of(w, a->capture.lanes[0]), &g->graph));
+	MUST(w, trz_pool_end(w->heap, g->pool->pool));
+	unlock_lanes(a);
+	return chance(a, 2) ? launch(a, g) : NULL;
 }
 
 /* A block that a graph has kept is the program's own from now on; where an earlier graph may write to it, it goes. */
@@ -289,6 +351,8 @@ static const char *take_over(struct actor *a, const struct world_graph *g, trz_a
 		wrong = world_verify(a, &l, l.stream);
 	if (*done && !wrong)
 		wrong = world_stamp(a, &l, l.stream);
+	if (*done)
+		atomic_fetch_or(&g->pool->users, 1u << l.stream);
 	bool goes = *done && world_may_be_overwritten(a, g->pool, g->number);
 	if (goes && !wrong)
 		wrong = world_free_one(a, &l, done);
@@ -314,6 +378,21 @@ const char *world_destroy_one(struct actor *a, struct world_graph *g)
 	g->graph = 0;
 	g->pool->graphs--;
 	return world_pool_release(a, g->pool);
+}
+
+/* Nothing runs meanwhile: what the stream was given before the capture is under way when the graph is launched. Most of
+ * these graphs do not live long, so that the pool can be used otherwise again. */
+const char *world_capture_at_once(struct actor *a)
+{
+	if (a->capture.graph)
+		return NULL;
+	TRY(world_make_pool(a));
+	TRY(world_begin_capture(a));
+	struct world_graph *g = a->capture.graph;
+	for (uint64_t n = below(a, 16); n > 0; n--)
+		TRY(world_capture_step(a));
+	TRY(world_end_capture(a));
+	return g && !chance(a, 4) ? world_destroy_one(a, g) : NULL;
 }
 
 const char *world_destroy_graph(struct actor *a)

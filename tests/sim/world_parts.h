@@ -58,6 +58,11 @@ static inline trz_stream handle_of(const struct world *w, unsigned stream)
 	return w->streams[stream].handle;
 }
 
+static inline trz_context context_of(const struct world *w, unsigned stream)
+{
+	return w->streams[stream].of;
+}
+
 /* Whether the actor may give the stream something from now on, until world_leave. */
 bool world_enter(struct actor *a, unsigned stream);
 void world_leave(struct actor *a, unsigned stream);
@@ -77,6 +82,10 @@ const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done);
 /* A random block that nobody is busy with, busy from now on. false: none was found. */
 bool world_take(struct actor *a, struct live *l);
 bool world_take_shareable(struct actor *a, struct live *l);
+
+/* One of a pool, or of the streams of a set. */
+bool world_take_of_pool(struct actor *a, struct live *l, unsigned pool);
+bool world_take_of_streams(struct actor *a, struct live *l, unsigned streams);
 
 /* A block that nobody but the caller touches. */
 struct live world_look_up(struct world *w, trz_addr address);
@@ -133,6 +142,9 @@ const char *world_replace_stream(struct actor *a);
 /* Notes that a stream uses memory of a pool, outside of graphs. */
 void world_note_user(struct world *w, unsigned pool, unsigned stream);
 
+/* Notes that a stream waits for work of another one. */
+void world_note_wait(struct world *w, unsigned stream);
+
 /* The number of the actor whose pool it is; 0: nobody's any more. */
 unsigned world_owner_of(struct world *w, unsigned pool);
 
@@ -146,6 +158,9 @@ const char *world_make_pool(struct actor *a);
 const char *world_drop_pool(struct actor *a);
 const char *world_drop_one(struct actor *a, struct world_pool *p);
 const char *world_allocate_from_pool(struct actor *a);
+
+/* The same on a stream that has been entered, or is to be captured; the pool has no graphs. */
+const char *world_pool_alloc(struct actor *a, struct world_pool *p, unsigned stream);
 const char *world_divert(struct actor *a);
 const char *world_undivert(struct actor *a);
 const char *world_checkpoint(struct actor *a);
@@ -160,6 +175,7 @@ const char *world_pool_release(struct actor *a, struct world_pool *p);
 const char *world_begin_capture(struct actor *a);
 const char *world_capture_step(struct actor *a);
 const char *world_end_capture(struct actor *a);
+const char *world_capture_at_once(struct actor *a);
 const char *world_launch(struct actor *a);
 
 /* Whether the pool has a graph made before that number, which may use as its own what was allocated later. */
@@ -171,10 +187,14 @@ const char *world_destroy_one(struct actor *a, struct world_graph *g);
 
 const char *world_allocate_apart(struct actor *a);
 const char *world_grow(struct actor *a);
+const char *world_grow_one(struct actor *a, struct live *l);
 const char *world_free_after(struct actor *a);
 const char *world_export(struct actor *a);
 const char *world_end_export(struct actor *a);
 const char *world_end_one_export(struct actor *a, struct world_export *e);
+
+/* Whether the other process has been given a tile that is mapped in the range. */
+bool world_is_exported(struct world *w, trz_addr address, uint64_t size);
 const char *world_enable_peer(struct actor *a);
 const char *world_read_by_peer(struct actor *a);
 

@@ -19,13 +19,20 @@ void world_note_user(struct world *w, unsigned pool, unsigned stream)
 	for (unsigned i = 0; i < w->actor_count; i++)
 		for (int k = 0; k < WORLD_POOLS; k++) {
 			struct world_pool *p = &w->actors[i].pools[k];
-			if (atomic_load(&p->users) >> stream & atomic_load(&p->served) >> stream & 1)
+			if (atomic_load(&p->lately) >> stream & atomic_load(&p->served) >> stream & 1)
 				continue;
 			if (p->id == pool) {
-				atomic_fetch_or(&p->users, 1u << stream);
+				atomic_fetch_or(&p->lately, 1u << stream);
 				atomic_fetch_or(&p->served, 1u << stream);
 			}
 		}
+}
+
+void world_note_wait(struct world *w, unsigned stream)
+{
+	for (unsigned i = 0; i < w->actor_count; i++)
+		for (int k = 0; k < WORLD_POOLS; k++)
+			atomic_fetch_or(&w->actors[i].pools[k].lately, 1u << stream);
 }
 
 unsigned world_owner_of(struct world *w, unsigned pool)
@@ -81,6 +88,7 @@ const char *world_make_pool(struct actor *a)
 	p->captured = p->filtered = false;
 	p->graphs_made = 0;
 	atomic_store(&p->users, 0);
+	atomic_store(&p->lately, 0);
 	atomic_store(&p->served, 0);
 	return NULL;
 }
@@ -126,22 +134,33 @@ const char *world_drop_pool(struct actor *a)
 	return world_drop_one(a, p);
 }
 
-const char *world_allocate_from_pool(struct actor *a)
+const char *world_pool_alloc(struct actor *a, struct world_pool *p, unsigned stream)
 {
 	struct world *w = a->w;
-	struct world_pool *p = any_pool(a);
+	bool done;
 	void *out = w;
-	struct live l, asked = {.requested = world_random_size(a)};
-	if (!p || p->captured || (asked.stream = world_enter_any(a)) == WORLD_STREAMS)
+	struct live l, asked = {.requested = world_random_size(a), .stream = stream};
+	TRY(world_join(a, atomic_load(&p->users), stream, &done));  /* launches of graphs that have been destroyed */
+	if (!done)
 		return NULL;
 	world_arm(a);
-	trz_status status = trz_pool_alloc(w->heap, p->pool, asked.requested, 0, handle_of(w, asked.stream), &out);
+	trz_status status = trz_pool_alloc(w->heap, p->pool, asked.requested, 0, handle_of(w, stream), &out);
 	world_disarm(a);
-	const char *wrong = status == TRZ_OK ? world_receive(a, out, &asked, 0, p->id, &l)
-	                                     : world_refused(a, status, out);
-	world_leave(a, asked.stream);
-	if (status == TRZ_OK && !wrong)
-		world_give(w, &l);
+	if (status != TRZ_OK)
+		return world_refused(a, status, out);
+	TRY(world_receive(a, out, &asked, 0, p->id, &l));
+	world_give(w, &l);
+	return NULL;
+}
+
+const char *world_allocate_from_pool(struct actor *a)
+{
+	struct world_pool *p = any_pool(a);
+	unsigned stream = p && !p->graphs ? world_enter_any(a) : WORLD_STREAMS;
+	if (stream == WORLD_STREAMS)
+		return NULL;
+	const char *wrong = world_pool_alloc(a, p, stream);
+	world_leave(a, stream);
 	return wrong;
 }
 
@@ -299,7 +318,7 @@ static bool is_kept(const struct actor *a, const struct world_pool *p, trz_addr 
 
 /* One of the blocks that are held again. Where its stream has gone another one takes it over: all work has been waited
  * for. */
-static const char *hold_again(struct actor *a, const struct world_pool *p, size_t i)
+static const char *hold_again(struct actor *a, struct world_pool *p, size_t i)
 {
 	struct world *w = a->w;
 	struct live l = p->note.list[i];
@@ -319,6 +338,7 @@ static const char *hold_again(struct actor *a, const struct world_pool *p, size_
 	bool done;
 	if (!l.kept)
 		TRY(world_stamp(a, &l, l.stream));
+	atomic_fetch_or(&p->users, 1u << l.stream);
 	if (!l.kept && world_may_be_overwritten(a, p, UINT_MAX))
 		return world_free_one(a, &l, &done);
 	world_give(w, &l);

@@ -35,12 +35,12 @@ static void *live_on(void *arg)
 
 static bool has_threads(const struct world *w)
 {
-	return w->actor_count > 1 || w->free_running;
+	return !w->ended && (w->actor_count > 1 || w->free_running);
 }
 
 static void start_threads(struct world *w)
 {
-	w->quitting = false;
+	w->quitting = w->ended = false;
 	for (unsigned i = 0; i < w->actor_count && has_threads(w); i++)
 		if (pthread_create(&w->actors[i].thread, NULL, live_on, &w->actors[i]) != 0)
 			abort();
@@ -54,6 +54,7 @@ static void stop_threads(struct world *w)
 	pthread_mutex_unlock(&w->stage);
 	for (unsigned i = 0; i < w->actor_count && has_threads(w); i++)
 		pthread_join(w->actors[i].thread, NULL);
+	w->ended = true;
 }
 
 static void give_work(struct actor *a, actor_work *work, uint64_t arg)
@@ -167,25 +168,31 @@ static const char *end_pools(struct actor *a, uint64_t arg)
 	return NULL;
 }
 
-/* What other actors hold of this one's default stream can be seen to have passed from here alone. */
-static const char *free_own(struct actor *a, uint64_t arg)
+/* What has moved to this actor's default stream can be freed by its name alone, so from here. */
+static const char *free_moved(struct actor *a, uint64_t arg)
 {
 	struct world *w = a->w;
 	bool done;
 	(void)arg;
 	for (size_t i = w->shadow.count; i-- > 0;) {
 		struct live l = w->shadow.list[i];
-		int owner = w->streams[l.stream].owner;
-		if (owner < 0 || owner == (int)a->index)
+		if (l.moved && w->streams[l.stream].owner == (int)a->index)
 			TRY(world_free_one(a, &l, &done));
 	}
 	return NULL;
 }
 
-static const char *poll(struct actor *a, uint64_t arg)
+/* What threads leave behind on their default streams others free. */
+static const char *free_rest(struct world *w)
 {
-	(void)arg;
-	MUST(a->w, trz_trim(a->w->heap, 0, NULL));
+	bool done;
+	for (unsigned i = 0; i < w->stream_count; i++)
+		if (w->streams[i].owner >= 0)
+			w->streams[i].owner = WORLD_ACTORS;
+	while (w->shadow.count) {
+		struct live l = w->shadow.list[w->shadow.count - 1];
+		TRY(world_free_one(&w->actors[0], &l, &done));
+	}
 	return NULL;
 }
 
@@ -200,13 +207,15 @@ static void free_other_process(struct world *w)
 static const char *give_all_back(struct world *w)
 {
 	TRY(let_all(w, end_captures, 0));
-	MUST(w, sim_device_sync(w->s, 0));  /* host functions free, too */
+	MUST(w, world_sync(w));  /* host functions free, too */
 	TRY(let_all(w, end_pools, 0));
-	TRY(let_all(w, free_own, 0));
-	TRY(let_all(w, poll, 0));
-	MUST(w, sim_device_sync(w->s, 0));
-	TRY(let_all(w, poll, 0));
-	MUST(w, sim_device_sync(w->s, 0));
+	TRY(let_all(w, free_moved, 0));
+	stop_threads(w);
+	TRY(free_rest(w));
+	for (int i = 0; i < 2; i++) {
+		MUST(w, trz_trim(w->heap, 0, NULL));
+		MUST(w, world_sync(w));
+	}
 	free_other_process(w);
 	MUST(w, trz_trim(w->heap, 0, NULL));
 	TRY(world_check(w));
@@ -216,9 +225,27 @@ static const char *give_all_back(struct world *w)
 	return NULL;
 }
 
+/* The program ends its streams, which are busy, without a word to the heap. */
+static const char *end_streams(struct world *w)
+{
+	for (unsigned i = 0; i < w->stream_count; i++) {
+		const struct world_stream *st = &w->streams[i];
+		void *p;
+		if (st->owner >= 0 || trz_alloc(w->heap, 512, 0, st->handle, &p) != TRZ_OK)
+			continue;
+		MUST(w, sim_stamp(w->s, st->of, st->handle, (trz_addr)p, 512, i));
+		MUST(w, trz_free(w->heap, p));
+	}
+	for (unsigned i = 0; i < w->stream_count; i++)
+		if (w->streams[i].owner < 0 && (int)i != w->legacy)
+			MUST(w, sim_stream_destroy(w->s, w->streams[i].of, w->streams[i].handle));
+	return NULL;
+}
+
 static const char *close_heap(struct world *w)
 {
 	char leaks[200];
+	TRY(end_streams(w));
 	trz_heap *heap = w->heap;
 	w->heap = NULL;
 	MUST(w, trz_close(heap));

@@ -42,7 +42,8 @@ const char *world_allocate_apart(struct actor *a)
 
 /* ---- growth ------------------------------------------------------------------------------------------------- */
 
-static const char *grow(struct actor *a, struct live *l)
+/* A busy block, whose stream has been entered or is the actor's to capture. */
+const char *world_grow_one(struct actor *a, struct live *l)
 {
 	struct world *w = a->w;
 	uint64_t size = l->requested + below(a, chance(a, 2) ? 4096 : l->requested + 1);
@@ -80,7 +81,7 @@ const char *world_grow(struct actor *a)
 	if (!world_take(a, &l))
 		return NULL;
 	if (!l.read_elsewhere && !l.moved && !l.pool && world_enter(a, l.stream)) {
-		wrong = grow(a, &l);
+		wrong = world_grow_one(a, &l);
 		world_leave(a, l.stream);
 	}
 	world_give(a->w, &l);
@@ -94,8 +95,9 @@ static const char *free_after(struct actor *a, struct live *l)
 	struct world *w = a->w;
 	trz_event event = NULL;
 	TRY(world_verify(a, l, l->stream));
-	MUST(w, w->d->event_create(w->d->self, w->c, &event));
-	MUST(w, w->d->event_record(w->d->self, w->c, event, handle_of(w, l->stream)));
+	trz_context of = context_of(w, l->stream);
+	MUST(w, w->d->event_create(w->d->self, of, &event));
+	MUST(w, w->d->event_record(w->d->self, of, event, handle_of(w, l->stream)));
 	world_drop(w, l);
 	MUST(w, trz_free_after(w->heap, (void *)l->address, event));
 	return NULL;
@@ -118,66 +120,141 @@ const char *world_free_after(struct actor *a)
 
 /* ---- exports ---------------------------------------------------------------------------------------------------- */
 
-/* The other process maps what a descriptor stands for, and writes to it. false: it has no room. */
-static bool adopt(struct world *w, struct world_export *e, int fd)
+/* Undoes it as far as it has come. */
+static void disown(struct world *w, const struct world_export *e, unsigned imported, unsigned mapped)
+{
+	const trz_driver *d = sim_driver(w->other);
+	trz_addr at = e->there;
+	for (unsigned i = 0; i < mapped; at += e->tile_sizes[i++])
+		d->unmap(d->self, at, e->tile_sizes[i]);
+	if (e->there)
+		d->unreserve(d->self, e->there, e->there_size);
+	for (unsigned i = 0; i < imported; i++)
+		d->release(d->self, e->handles[i]);
+}
+
+/* The other process maps what descriptors stand for, side by side. false: it has no room. */
+static bool adopt(struct world *w, struct world_export *e, const int *fds)
 {
 	const trz_driver *d = sim_driver(w->other);
 	const int device = 0;
-	if (d->import_handle(d->self, TRZ_EXPORT_FD, &fd, &e->handle) != TRZ_OK)
-		return false;
-	bool reserved = d->reserve(d->self, e->size, 0, 0, &e->there) == TRZ_OK;
-	bool mapped = reserved && d->map(d->self, e->there, e->size, e->handle) == TRZ_OK;
-	if (mapped && d->set_access(d->self, e->there, e->size, &device, 1) == TRZ_OK)
+	unsigned imported = 0, mapped = 0;
+	while (imported < e->tile_count &&
+	       d->import_handle(d->self, TRZ_EXPORT_FD, &fds[imported], &e->handles[imported]) == TRZ_OK)
+		e->there_size += e->tile_sizes[imported++];
+	bool whole = imported == e->tile_count && d->reserve(d->self, e->there_size, 0, 0, &e->there) == TRZ_OK;
+	for (trz_addr at = e->there; whole && mapped < e->tile_count; at += e->tile_sizes[mapped++])
+		if (d->map(d->self, at, e->tile_sizes[mapped], e->handles[mapped]) != TRZ_OK)
+			break;
+	if (whole && mapped == e->tile_count && d->set_access(d->self, e->there, e->there_size, &device, 1) == TRZ_OK)
 		return true;
-	if (mapped)
-		d->unmap(d->self, e->there, e->size);
-	if (reserved)
-		d->unreserve(d->self, e->there, e->size);
-	d->release(d->self, e->handle);
+	disown(w, e, imported, mapped);
 	return false;
+}
+
+/* Where the other process has the allocation itself. */
+static trz_addr seen_there(const struct world_export *e)
+{
+	return e->there + (e->address - e->tiles[0]);
 }
 
 static const char *write_there(struct world *w, const struct world_export *e)
 {
-	MUST(w, sim_stamp(w->other, w->other_context, NULL, e->there, e->size, e->tag));
+	MUST(w, sim_stamp(w->other, w->other_context, NULL, seen_there(e), e->size, e->tag));
 	MUST(w, sim_device_sync(w->other, 0));
 	return NULL;
 }
 
 static const char *let_go_there(struct world *w, const struct world_export *e)
 {
-	const trz_driver *d = sim_driver(w->other);
-	MUST(w, sim_verify(w->other, w->other_context, NULL, e->there, e->size, e->tag));
-	MUST(w, sim_device_sync(w->other, 0));
-	MUST(w, d->unmap(d->self, e->there, e->size));
-	MUST(w, d->unreserve(d->self, e->there, e->size));
-	MUST(w, d->release(d->self, e->handle));
+	if (e->tag) {
+		MUST(w, sim_verify(w->other, w->other_context, NULL, seen_there(e), e->size, e->tag));
+		MUST(w, sim_device_sync(w->other, 0));
+	}
+	disown(w, e, e->tile_count, e->tile_count);
 	return sim_violations(w->other) ? world_wrong(w, "another process: %s", sim_first_violation(w->other)) : NULL;
 }
 
-/* The stream has been entered; *gone: the block has been freed. */
+/* Ends the heap's exports, the last first. */
+static const char *end_exports(struct world *w, struct world_export *e)
+{
+	pthread_mutex_lock(&w->lock);
+	unsigned count = e->tile_count;
+	e->tile_count = 0;
+	pthread_mutex_unlock(&w->lock);
+	while (count--)
+		MUST(w, trz_export_end(w->heap, (void *)e->tiles[count]));
+	e->address = 0;
+	return NULL;
+}
+
+/* Exports all tiles of an allocation, as they are, or the one that it has to itself. *count stays 0 where that cannot
+ * be, or would be too many. */
+static const char *export_tiles(struct world *w, const struct live *l, struct world_export *e, int *fds,
+                                unsigned *count)
+{
+	trz_exported_tile tile;
+	trz_addr at = l->address;
+	unsigned n = 0;
+	while (at < l->address + l->size && n < WORLD_EXPORT_TILES) {
+		trz_status status = trz_export_tile(w->heap, (void *)at, TRZ_ALLOC_SHARE_FD, &fds[n], &tile);
+		if (n == 0 && !l->shareable && status == (w->vmm ? TRZ_ERROR_INVALID_ARGUMENT : TRZ_ERROR_NOT_SUPPORTED) &&
+		    !(w->vmm && w->exportable))
+			return NULL;
+		MUST(w, status);
+		e->tiles[n] = (trz_addr)tile.base;
+		e->tile_sizes[n++] = tile.size;
+		at = (trz_addr)tile.base + tile.size;
+	}
+	bool whole = at >= l->address + l->size;
+	*count = whole ? n : 0;
+	while (!whole && n--) {
+		close(fds[n]);
+		MUST(w, trz_export_end(w->heap, (void *)e->tiles[n]));
+	}
+	return NULL;
+}
+
+static const char *export_alone(struct world *w, const struct live *l, struct world_export *e, int *fds,
+                                unsigned *count)
+{
+	MUST(w, trz_export(w->heap, (void *)l->address, TRZ_ALLOC_SHARE_FD, fds));
+	e->tiles[0] = l->address;
+	e->tile_sizes[0] = l->size;
+	*count = 1;
+	return NULL;
+}
+
+/* The stream has been entered; *gone: the block has been freed. Freed memory apart stays as it is until the export
+ * ends; of packed memory the heap makes use where it is, and the other process keeps its hands off it. */
 static const char *export_to_other(struct actor *a, struct live *l, struct world_export *e, bool *gone)
 {
 	struct world *w = a->w;
-	int fd = -1;
+	int fds[WORLD_EXPORT_TILES];
+	unsigned count = 0;
+	pthread_mutex_lock(&w->lock);
 	*e = (struct world_export){.address = l->address, .size = l->size};
-	e->tag = atomic_fetch_add(&w->tags, 1) + 1;
+	pthread_mutex_unlock(&w->lock);
 	TRY(world_verify(a, l, l->stream));
-	MUST(w, sim_stream_sync(w->s, w->c, handle_of(w, l->stream)));
-	MUST(w, trz_export(w->heap, (void *)l->address, TRZ_ALLOC_SHARE_FD, &fd));
-	bool adopted = adopt(w, e, fd);
-	close(fd);
-	if (!adopted) {
-		e->address = 0;
-		MUST(w, trz_export_end(w->heap, (void *)l->address));
-		return NULL;
-	}
+	MUST(w, sim_stream_sync(w->s, context_of(w, l->stream), handle_of(w, l->stream)));
+	TRY(l->shareable && chance(a, 2) ? export_alone(w, l, e, fds, &count) : export_tiles(w, l, e, fds, &count));
+	pthread_mutex_lock(&w->lock);
+	e->tile_count = count;
+	pthread_mutex_unlock(&w->lock);
+	bool adopted = count && adopt(w, e, fds);
+	for (unsigned i = 0; i < count; i++)
+		close(fds[i]);
+	if (!adopted)
+		return end_exports(w, e);
 	*gone = e->freed = chance(a, 2);
-	if (*gone) {  /* what is freed stays as it is until the export ends */
+	if (*gone) {
 		world_drop(w, l);
 		MUST(w, trz_free(w->heap, (void *)l->address));
 	}
 	l->kept = true;
+	if (*gone && !l->shareable)
+		return NULL;
+	e->tag = atomic_fetch_add(&w->tags, 1) + 1;
 	return write_there(w, e);
 }
 
@@ -188,7 +265,7 @@ const char *world_export(struct actor *a)
 	struct live l;
 	const char *wrong = NULL;
 	bool gone = false;
-	if (!w->other || w->faulty || e->address || !world_take_shareable(a, &l))
+	if (!w->other || w->faulty || e->address || !(chance(a, 2) ? world_take_shareable(a, &l) : world_take(a, &l)))
 		return NULL;
 	if (!l.pool && !l.read_elsewhere && !l.moved && world_enter(a, l.stream)) {
 		wrong = export_to_other(a, &l, e, &gone);
@@ -209,7 +286,8 @@ const char *world_end_one_export(struct actor *a, struct world_export *e)
 			return NULL;
 	}
 	const char *wrong = let_go_there(w, e);
-	trz_status status = wrong ? TRZ_OK : trz_export_end(w->heap, (void *)e->address);
+	if (!wrong)
+		wrong = end_exports(w, e);
 	if (!e->freed) {
 		if (!wrong)
 			wrong = world_stamp(a, &l, l.stream);
@@ -217,8 +295,6 @@ const char *world_end_one_export(struct actor *a, struct world_export *e)
 		l.kept = false;
 		world_give(w, &l);
 	}
-	e->address = 0;
-	MUST(w, status);
 	return wrong;
 }
 
@@ -226,6 +302,20 @@ const char *world_end_export(struct actor *a)
 {
 	struct world_export *e = &a->exports[below(a, WORLD_EXPORTS)];
 	return e->address ? world_end_one_export(a, e) : NULL;
+}
+
+bool world_is_exported(struct world *w, trz_addr address, uint64_t size)
+{
+	bool found = false;
+	pthread_mutex_lock(&w->lock);
+	for (unsigned i = 0; i < w->actor_count; i++)
+		for (unsigned k = 0; k < WORLD_EXPORTS; k++) {
+			const struct world_export *e = &w->actors[i].exports[k];
+			for (unsigned n = 0; n < e->tile_count; n++)
+				found |= e->tiles[n] < address + size && address < e->tiles[n] + e->tile_sizes[n];
+		}
+	pthread_mutex_unlock(&w->lock);
+	return found;
 }
 
 /* ---- peers ---------------------------------------------------------------------------------------------- */
@@ -249,7 +339,7 @@ const char *world_enable_peer(struct actor *a)
 static const char *read_there(struct actor *a, const struct live *l)
 {
 	struct world *w = a->w;
-	MUST(w, sim_stream_sync(w->s, w->c, handle_of(w, l->stream)));
+	MUST(w, sim_stream_sync(w->s, context_of(w, l->stream), handle_of(w, l->stream)));
 	MUST(w, sim_verify(w->s, w->peer, NULL, l->address, l->size, l->tag));
 	MUST(w, sim_stream_sync(w->s, w->peer, NULL));
 	return NULL;
@@ -262,10 +352,14 @@ const char *world_read_by_peer(struct actor *a)
 	const char *wrong = NULL;
 	if (!atomic_load(&w->peer_enabled) || !world_take(a, &l))
 		return NULL;
-	if (world_enter(a, l.stream)) {
+	/* It reads on its legacy stream, which cannot be used while a stream of its context is captured. */
+	bool captured = pthread_rwlock_trywrlock(&w->capture_lock) != 0;
+	if (!captured && world_enter(a, l.stream)) {
 		wrong = read_there(a, &l);
 		world_leave(a, l.stream);
 	}
+	if (!captured)
+		pthread_rwlock_unlock(&w->capture_lock);
 	world_give(w, &l);
 	return wrong;
 }

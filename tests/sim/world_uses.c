@@ -189,25 +189,105 @@ const char *world_free_elsewhere(struct actor *a)
 
 /* ---- frees by host functions ----------------------------------------------------------------------------- */
 
+/* How a host function frees. */
+enum form { PLAINLY, BY_NAME, AFTER_EVENT, WITH_USE, FORMS };
+
 struct parcel {
 	struct world *w;
 	struct live l;
 	bool foreign;
+	enum form form;
+	unsigned other;        /* another stream, which may have gone meanwhile */
+	trz_event event;
 };
+
+/* By the name of a stream, or after a use of it has been noted; where it cannot be named, plainly. */
+static trz_status free_with_stream(const struct parcel *p)
+{
+	struct world *w = p->w;
+	void *address = (void *)p->l.address;
+	struct world_stream *st = &w->streams[p->other];
+	if (st->owner >= 0 || pthread_rwlock_tryrdlock(&st->lock) != 0)
+		return trz_free(w->heap, address);
+	trz_status status = p->form == BY_NAME ? trz_free_on(w->heap, address, st->handle)
+	                                       : trz_record_stream(w->heap, address, st->handle);
+	bool unknown = status == TRZ_ERROR_NOT_PERMITTED || world_tolerates(w, status);
+	if (p->form == WITH_USE || unknown)
+		status = status == TRZ_OK || unknown ? trz_free(w->heap, address) : status;
+	pthread_rwlock_unlock(&st->lock);
+	return status;
+}
+
+/* The cache serves, or it is said why not. */
+static trz_status allocate_in_callback(struct world *w)
+{
+	void *p = NULL;
+	if (w->legacy < 0 || w->graphs || !w->refuses)
+		return TRZ_OK;
+	trz_status status = trz_alloc(w->heap, 700, 0, NULL, &p);
+	if (status == TRZ_OK)
+		status = trz_free(w->heap, p);
+	return status == TRZ_ERROR_NOT_PERMITTED ? TRZ_OK : status;
+}
 
 static void free_parcel(void *arg)
 {
 	struct parcel *p = arg;
 	struct world *w = p->w;
+	void *address = (void *)p->l.address;
 	if (p->foreign)
 		pthread_mutex_lock(&w->foreign);
 	world_drop(w, &p->l);
-	trz_status status = trz_free(w->heap, (void *)p->l.address);
+	trz_status status = p->form == PLAINLY       ? trz_free(w->heap, address)
+	                    : p->form == AFTER_EVENT ? trz_free_after(w->heap, address, p->event)
+	                                             : free_with_stream(p);
+	if (status == TRZ_OK)
+		status = allocate_in_callback(w);
 	if (p->foreign)
 		pthread_mutex_unlock(&w->foreign);
 	if (status != TRZ_OK)
-		world_failed(w, "trz_free in a host function", status);
+		world_failed(w, "a host function", status);
 	free(p);
+}
+
+/* An event that has perhaps not completed when the host function runs. */
+static const char *make_event(struct actor *a, struct parcel *p)
+{
+	struct world *w = a->w;
+	unsigned other = world_enter_any(a);
+	if (other == WORLD_STREAMS) {
+		p->form = PLAINLY;
+		return NULL;
+	}
+	const char *wrong = world_order(w, p->l.stream, other);
+	trz_status status = w->d->event_create(w->d->self, context_of(w, other), &p->event);
+	if (status == TRZ_OK)
+		status = w->d->event_record(w->d->self, context_of(w, other), p->event, handle_of(w, other));
+	world_leave(a, other);
+	MUST(w, status);
+	return wrong;
+}
+
+/* The stream has been entered. */
+static const char *send(struct actor *a, const struct live *l)
+{
+	struct world *w = a->w;
+	struct parcel *p = malloc(sizeof *p);
+	if (!p)
+		abort();
+	*p = (struct parcel){.w = w, .l = *l, .foreign = chance(a, 2), .other = (unsigned)below(a, w->stream_count)};
+	if (!l->read_elsewhere && !l->pool && !w->faulty)
+		p->form = (enum form)below(a, FORMS);
+	const char *wrong = world_verify(a, l, l->stream);
+	if (!wrong && p->form == AFTER_EVENT)
+		wrong = make_event(a, p);
+	trz_status status = TRZ_OK;
+	if (!wrong)
+		status = sim_host(w->s, context_of(w, l->stream), handle_of(w, l->stream), free_parcel, p);
+	if (wrong || status != TRZ_OK)
+		free(p);
+	MUST(w, status);
+	return wrong;
 }
 
 const char *world_free_in_callback(struct actor *a)
@@ -220,17 +300,8 @@ const char *world_free_in_callback(struct actor *a)
 		world_give(w, &l);
 		return NULL;
 	}
-	struct parcel *p = malloc(sizeof *p);
-	if (!p)
-		abort();
-	*p = (struct parcel){w, l, chance(a, 2)};
-	const char *wrong = world_verify(a, &l, l.stream);
-	trz_status status = sim_host(w->s, w->c, handle_of(w, l.stream), free_parcel, p);
+	const char *wrong = send(a, &l);
 	world_leave(a, l.stream);
-	if (status != TRZ_OK) {
-		free(p);
-		MUST(w, status);
-	}
 	return wrong;
 }
 
@@ -359,8 +430,8 @@ static const char *remake(struct actor *a, unsigned stream)
 	struct world *w = a->w;
 	struct world_stream *st = &w->streams[stream];
 	void *p = NULL;
-	MUST(w, sim_stream_destroy(w->s, w->c, st->handle));
-	MUST(w, sim_stream_create(w->s, w->c, st->blocking, &st->handle));
+	MUST(w, sim_stream_destroy(w->s, st->of, st->handle));
+	MUST(w, sim_stream_create(w->s, st->of, st->blocking, &st->handle));
 	st->serial++;
 	trz_status status = trz_alloc(w->heap, 64, 0, st->handle, &p);
 	if (status != TRZ_OK)

@@ -117,6 +117,9 @@ static trz_status unmap(void *self, trz_addr address, uint64_t size)
 {
 	const trz_driver *d = enter("unmap");
 	expect_unregistered("unmap", address, size);
+	if (world_is_exported(watched, address, size))
+		world_wrong(watched, "law 10: %#llx, %llu bytes, is unmapped while another process has it",
+		            (unsigned long long)address, (unsigned long long)size);
 	return d->unmap(self, address, size);
 }
 
@@ -161,6 +164,10 @@ const char *world_open_heap(struct world *w, const trz_driver *driver)
 	if (trz_open(&params, &w->heap) != TRZ_OK)
 		return world_wrong(w, "trz_open: %s", trz_last_error());
 	MUST(w, trz_set_map_callback(w->heap, note_change, w));
+	if (w->far && w->far == w->peer) {
+		MUST(w, trz_enable_peer(w->heap, 1, true));
+		atomic_store(&w->peer_enabled, true);
+	}
 	return NULL;
 }
 

@@ -136,9 +136,11 @@ static void test_machine_without_a_process(void **state)
 	(void)state;
 	int machine = sim_machine_make();
 	assert_true(machine >= 0);
-	struct fixture f = fixture_open((sim_config){.attach_fd = machine, .devices = 2, .capacity = 4 * granule});
+	assert_int_equal(sim_machine_peak(machine), 0);
+	sim_figures figures = {0};
+	struct fixture f = fixture_open((sim_config){.attach_fd = machine, .devices = 2, .capacity = 4 * granule,
+	                                             .figures = &figures});
 	struct fixture g = fixture_open((sim_config){.attach_fd = machine, .devices = 7, .capacity = granule});
-	close(machine);
 	make_handle(&f, granule);
 	make_handle(&g, 2 * granule);
 	uint64_t free_bytes = 1, total = 0;
@@ -148,8 +150,13 @@ static void test_machine_without_a_process(void **state)
 	assert_int_equal(sim_process_peak(f.s, 0), granule);
 	assert_int_equal(sim_process_peak(g.s, 0), 2 * granule);
 	assert_int_equal(sim_device_peak(f.s, 0), 3 * granule);
+	assert_int_equal(figures.peak_bytes[0], granule);
+	assert_int_equal(figures.driver_time_ns, sim_driver_time_ns(f.s));
 	fixture_close(&g);
 	fixture_close(&f);
+	assert_int_equal(figures.peak_bytes[0], granule);
+	assert_int_equal(sim_machine_peak(machine), 3 * granule);
+	close(machine);
 }
 
 /* What a dead process had written gives the host its pages back, what it exported stays. */

@@ -473,7 +473,7 @@ static void test_host_function_that_blocks_on_itself(void **state)
 	fixture_close(&f);
 }
 
-/* Host functions run without the machine's lock: they may call the driver. */
+/* Host functions run without the machine's lock, and where the driver lets them they may call it. */
 struct caller {
 	struct fixture *f;
 	trz_addr address;
@@ -489,12 +489,28 @@ static void free_in_host_function(void *arg)
 static void test_host_function_may_call_the_driver(void **state)
 {
 	(void)state;
-	struct fixture f = fixture_lenient(0);
+	struct fixture f = fixture_lenient(SIM_RULE_HOST_CALLS);
 	struct caller c = {&f, make_memory(&f, granule), TRZ_ERROR_DRIVER};
 	assert_int_equal(sim_host(f.s, f.c, NULL, free_in_host_function, &c), TRZ_OK);
 	assert_int_equal(sim_stream_sync(f.s, f.c, NULL), TRZ_OK);
 	assert_int_equal(c.seen, TRZ_OK);
 	assert_int_equal(sim_device_used(f.s, 0), 0);
+	expect_clean(&f);
+	fixture_close(&f);
+}
+
+/* Where the rule is enforced the call has no effect, and the thread may call again when the function has returned. */
+static void test_host_function_may_not_call_the_driver(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	struct caller c = {&f, make_memory(&f, granule), TRZ_OK};
+	assert_int_equal(sim_host(f.s, f.c, NULL, free_in_host_function, &c), TRZ_OK);
+	assert_int_equal(sim_stream_sync(f.s, f.c, NULL), TRZ_OK);
+	assert_int_equal(c.seen, TRZ_ERROR_NOT_PERMITTED);
+	assert_int_equal(sim_device_used(f.s, 0), granule);
+	free_in_host_function(&c);
+	assert_int_equal(c.seen, TRZ_OK);
 	expect_clean(&f);
 	fixture_close(&f);
 }
@@ -533,7 +549,7 @@ static void test_host_functions_that_allocate(void **state)
 	(void)state;
 	for (int schedule = 0; schedule < SIM_SCHEDULES; schedule++) {
 		struct fixture f = fixture_open((sim_config){
-			.schedule = (sim_schedule)schedule, .lenient_rules = SIM_RULE_SYNC_MAYBE});
+			.schedule = (sim_schedule)schedule, .lenient_rules = SIM_RULE_SYNC_MAYBE | SIM_RULE_HOST_CALLS});
 		trz_stream a = make_stream(&f), b = make_stream(&f);
 		for (int i = 0; i < 3; i++) {
 			assert_int_equal(sim_host(f.s, f.c, a, allocate_in_host_function, &f), TRZ_OK);
@@ -550,7 +566,7 @@ static void test_host_functions_that_allocate(void **state)
 static void test_host_function_that_frees_too_much(void **state)
 {
 	(void)state;
-	struct fixture f = fixture_lenient(0);
+	struct fixture f = fixture_lenient(SIM_RULE_HOST_CALLS);
 	struct caller c = {&f, make_memory(&f, granule), TRZ_ERROR_DRIVER};
 	assert_int_equal(sim_host(f.s, f.c, NULL, free_in_host_function, &c), TRZ_OK);
 	assert_int_equal(sim_fill(f.s, f.c, NULL, c.address, 8, 1), TRZ_OK);
@@ -791,6 +807,7 @@ int main(void)
 		cmocka_unit_test(test_deadlock_is_detected),
 		cmocka_unit_test(test_host_function_that_blocks_on_itself),
 		cmocka_unit_test(test_host_function_may_call_the_driver),
+		cmocka_unit_test(test_host_function_may_not_call_the_driver),
 		cmocka_unit_test(test_host_functions_that_allocate),
 		cmocka_unit_test(test_host_function_that_frees_too_much),
 		cmocka_unit_test(test_deadlock_of_two_threads),

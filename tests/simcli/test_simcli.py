@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -46,6 +47,62 @@ int main(int argc, char **argv)
 	}
 	puts("done");
 	return 0;
+}
+"""
+
+# Takes ten times 32 MiB, gives them back, reads 4 bytes, and ends as argv[1] says.
+END = r"""
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long long *, size_t), cuMemFree_v2(unsigned long long);
+int cuMemcpyDtoH_v2(void *, unsigned long long, size_t);
+int main(int argc, char **argv)
+{
+	void *context;
+	unsigned long long address[10];
+	int value;
+	if (argc < 2 || cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context))
+		return 9;
+	for (int i = 0; i < 10; i++)
+		if (cuMemAlloc_v2(&address[i], 32 << 20))
+			return 8;
+	if (cuMemcpyDtoH_v2(&value, address[0], sizeof value))
+		return 7;
+	for (int i = 0; i < 10; i++)
+		cuMemFree_v2(address[i]);
+	if (!strcmp(argv[1], "_exit"))
+		_exit(4);
+	if (!strcmp(argv[1], "kill"))
+		kill(getpid(), SIGKILL);
+	if (!strcmp(argv[1], "exec"))
+		execlp("sh", "sh", "-c", "exit 5", NULL);
+	if (!strcmp(argv[1], "fork") && fork() == 0)  /* which can do nothing, and is no part of the report */
+		_exit(cuMemAlloc_v2(&address[0], 32 << 20) == 0);
+	wait(NULL);
+	return 3;
+}
+"""
+
+# Reads 4 bytes from the device, three times.
+READ = r"""
+#include <stddef.h>
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(unsigned long long *, size_t), cuMemcpyDtoH_v2(void *, unsigned long long, size_t);
+int main(void)
+{
+	void *context;
+	unsigned long long address;
+	int value;
+	if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuMemAlloc_v2(&address, 4))
+		return 9;
+	for (int i = 0; i < 3; i++)
+		if (cuMemcpyDtoH_v2(&value, address, sizeof value))
+			return 8;
+	return value;
 }
 """
 
@@ -158,6 +215,15 @@ class Errors(Case):
         self.assertIn("do not go together", self.refused("sim", "--fit", "--sweep", "a=1", "--", "true"))
         self.assertIn("only with --fit", self.refused("sim", "--device", "list", "--", "true"))
 
+    def test_allocator_beside_terrazzo(self):
+        text = "leave one of the two out"
+        for command in (CLI, "run", "--", "true"), ("sh", "-c", f"{CLI} run -- true"):
+            self.assertIn(text, self.refused("sim", "--allocator", "expandable", "--", *command))
+        self.assertEqual(terrazzo("sim", "--", CLI, "run", "--", "true").returncode, 0)
+        done = terrazzo("sim", "--allocator", "native", "--", "true", env={**os.environ, "TERRAZZO": "1"})
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(text, done.stderr)
+
     def test_environment_that_is_none(self):
         text = self.refused("sim", "--env", self.folder / "nothing", "--", "true")
         self.assertIn("no virtual environment", text)
@@ -198,6 +264,8 @@ class Run(Case):
         self.assertEqual(report["ooms"], [])
         self.assertEqual(report["command"], [str(self.program), "512"])
         self.assertRegex(done.stderr, r"peak allocated +0\.50 GiB")
+        self.assertRegex(done.stderr, r"driver time +\d+\.\d ms +virtual, by the costs of a100")
+        self.assertNotIn("allocator", done.stderr)
 
     def test_out_of_memory(self):
         done, report = self.sim("--memory", "256MiB", "--", self.program, 512)
@@ -205,7 +273,7 @@ class Run(Case):
         self.assertEqual(len(report["ooms"]), 1)
         self.assertEqual(report["ooms"][0]["bytes"], 16 * MIB)
         self.assertEqual(report["peak_allocated_bytes"], 256 * MIB)
-        self.assertIn("out of memory: 0.02 GiB asked for, 0.00 free", done.stderr)
+        self.assertIn("out of memory: 16.00 MiB asked for, 0 bytes free on the device, in cuMemAlloc", done.stderr)
 
     def test_device_has_its_memory(self):
         _, report = self.sim("--device", "A100-40", "--", self.program, 16)
@@ -220,6 +288,33 @@ class Run(Case):
         self.assertEqual([peak >= 512 * MIB for peak in peaks], [False, True])
         self.assertEqual(terrazzo("sim", "--", self.program, 16, 1).returncode, 9)
 
+        self.assertEqual(report["figures_device"], 1)
+        self.assertIn("(driver, device 1, the fullest)", done.stderr)
+
+    def test_a_signal_to_us_ends_the_command_and_the_report_is_made(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [CLI, "sim", "--memory", "1GiB", "--", "sh", "-c", f"{self.program} 512; exec sleep 99"]
+            sim = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "TMPDIR": folder})
+            self.assertEqual(sim.stdout.readline(), "done\n")
+            sim.terminate()
+            _, said = sim.communicate()
+            self.assertEqual(sim.returncode, 128 + signal.SIGTERM)
+            self.assertIn("ended by signal 15", said)
+            self.assertRegex(said, r"peak allocated +0\.50 GiB")
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_a_signal_to_us_at_any_moment(self):
+        """Also while the command is being started."""
+        for step in range(40):
+            with tempfile.TemporaryDirectory() as folder:
+                sim = subprocess.Popen([CLI, "sim", "--memory", "1GiB", "--", "sleep", "99"], stderr=subprocess.PIPE,
+                                       env={**os.environ, "TMPDIR": folder})
+                time.sleep(step / 1000)
+                sim.terminate()
+                _, said = sim.communicate()
+                self.assertNotEqual(sim.returncode, 0, said)
+
     def test_several_processes(self):
         script = f"{self.program} 128; {self.program} 256"
         done, report = self.sim("--memory", "1GiB", "--", "sh", "-c", script)
@@ -229,15 +324,49 @@ class Run(Case):
         self.assertIn("process    allocated", done.stderr)
 
     def test_processes_share_a_device(self):
-        (self.folder / "share.c").write_text(SHARE)
-        program = self.folder / "share"
-        subprocess.run([CC, "-o", program, self.folder / "share.c", f"-L{LIBRARIES}", "-l:libcuda.so.1",
-                        "-l:libnvidia-ml.so.1"], check=True)
+        program = self.build("share", SHARE, "-l:libnvidia-ml.so.1")
         done, report = self.sim("--memory", "1GiB", "--", sys.executable, "-c", SHARERS, program)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(sorted(p["peak_allocated_bytes"] for p in report["processes"]), [0, 300 * MIB, 600 * MIB])
-        self.assertEqual((report["peak_allocated_bytes"], report["device_peak_bytes"]), (600 * MIB, 1000 * MIB))
+        peaks = sorted(p["peak_allocated_bytes"] for p in report["processes"])
+        self.assertEqual(peaks, [0, 300 * MIB, 600 * MIB, 700 * MIB])
+        self.assertEqual((report["peak_allocated_bytes"], report["device_peak_bytes"]), (700 * MIB, 1000 * MIB))
         self.assertEqual([oom["bytes"] for oom in report["ooms"]], [200 * MIB])
+
+    def test_processes_that_end_without_a_word(self):
+        """What they had counts as if they had ended well."""
+        program = self.build("end", END)
+        wanted = {}
+        for how, status in (("return", 3), ("_exit", 4), ("kill", 128 + signal.SIGKILL), ("exec", 5)):
+            done, report = self.sim("--memory", "1GiB", "--", program, how)
+            self.assertEqual(done.returncode, status, done.stderr)
+            found = {key: report[key] for key in ("peak_allocated_bytes", "device_peak_bytes", "driver_calls",
+                                                  "driver_time_ns", "copies_bytes", "blank_reads")}
+            wanted = wanted or found
+            self.assertEqual(found, wanted, how)
+            self.assertEqual(found["peak_allocated_bytes"], 320 * MIB)
+            self.assertIn("ended by signal 9 (Killed)" if how == "kill" else f"exit status {status}", done.stderr)
+        self.assertEqual(found["driver_calls"]["cuMemAlloc"], 10)
+        child = f"{program} kill; {program} fork"
+        done, report = self.sim("--memory", "1GiB", "--", "sh", "-c", child)
+        self.assertEqual(report["driver_calls"], {name: 2 * count for name, count in wanted["driver_calls"].items()})
+        self.assertEqual(done.stderr.count("(ended by a signal or _exit)"), 1)
+
+    def build(self, name, text, *libraries):
+        (self.folder / f"{name}.c").write_text(text)
+        subprocess.run([CC, "-o", self.folder / name, self.folder / f"{name}.c", f"-L{LIBRARIES}", "-l:libcuda.so.1",
+                        *libraries], check=True)
+        return self.folder / name
+
+    def test_short_reads_are_told_of_once_and_counted(self):
+        program = self.build("read", READ)
+        done, report = self.sim("--", "sh", "-c", f"{program} && {program}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("a read of 4 bytes from the device gives 0"), 1)
+        self.assertEqual(report["blank_reads"], 6)
+        self.assertRegex(done.stderr, r"short reads +6 +gave 0")
+        done, report = self.sim("--scalars", "real", "--", program)
+        self.assertNotIn("read", done.stderr)
+        self.assertEqual(report["blank_reads"], 0)
 
     def test_leaves_nothing_behind(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -252,6 +381,9 @@ class Fit(Case):
         self.assertEqual(report["fit"]["memory_bytes"], 1024 * MIB)
         self.assertTrue(report["fit"]["verified"])
         self.assertIn("--memory 1024MiB", done.stderr)
+        _, alone = self.sim("--memory", "1024MiB", "--", self.program, 1000)
+        for key in ("capacity_bytes", "peak_allocated_bytes", "device_peak_bytes", "driver_time_ns", "driver_calls"):
+            self.assertEqual(report[key], alone[key], key)
         self.assertEqual(terrazzo("sim", "--memory", "1024MiB", "--", self.program, 1000).returncode, 0)
         self.assertEqual(terrazzo("sim", "--memory", "960MiB", "--", self.program, 1000).returncode, 1)
 
@@ -263,6 +395,7 @@ class Fit(Case):
         done, report = self.sim("--memory", "256MiB", "--fit", "--", self.program, 1000)
         self.assertEqual(done.returncode, 3)
         self.assertEqual(report["fit"]["memory_bytes"], 0)
+        self.assertIn("not even 256.00 MiB is enough", done.stderr)
 
     def test_smallest_profile(self):
         done, report = self.sim("--device", "list", "--fit", "--", self.program, 30 * 1024)
@@ -270,6 +403,11 @@ class Fit(Case):
         name = report["fit"]["device"]
         self.assertEqual(terrazzo("sim", "--device", name, "--", self.program, 30 * 1024).returncode, 0)
         self.assertIn(f"fits on {name}", done.stderr)
+
+    def test_size_without_a_contexts_share(self):
+        _, report = self.sim("--device", "l4", "--fit", "--", self.program, 1000)
+        self.assertEqual(report["fit"]["memory_bytes"], 1024 * MIB)
+        self.assertTrue(report["fit"]["verified"])
 
     def test_other_failure(self):
         done = terrazzo("sim", "--fit", "--", "sh", "-c", "exit 5")
@@ -296,6 +434,9 @@ class Sweep(Case):
         done = terrazzo("sim", "--sweep", "n=0,3", "--", "sh", "-c", "exit {n}")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("n=3: the command ends with status 3", done.stderr)
+        done = terrazzo("sim", "--sweep", "n=3,4", "--", "sh", "-c", "exit {n}")
+        self.assertIn("n=3: the command ends with status 3", done.stderr)
+        self.assertNotIn("fits", done.stderr)
 
 
 class Devices(unittest.TestCase):
@@ -346,6 +487,10 @@ class Estimate(unittest.TestCase):
         done = terrazzo("estimate", "--params", "70B")
         self.assertRegex(done.stdout, r"weights +130\.39 GiB")
         self.assertIn("does not fit", done.stdout)
+        for what in "activations: --layers", "logits and loss: --vocabulary":
+            self.assertIn(what, done.stdout)
+        done = terrazzo("estimate", "--params", "7B", "--layers", 32, "--hidden", 4096, "--vocabulary", 32000)
+        self.assertNotIn("not in it", done.stdout)
         self.assertIn("on h100", done.stdout)
 
     def test_errors(self):
@@ -353,6 +498,7 @@ class Estimate(unittest.TestCase):
                            (("--params", "7Q"), "is no count"), (("--params", "-7"), "is no count"),
                            (("--params", "7B", "--layers", 32), "go together"),
                            (("--params", "7B", "--trainable", "8B"), "more than"),
+                           (("--params", "7B", "--heads", 8, "--kv-heads", 16), "more than --heads, 8"),
                            (("--params", "7B", "--optimizer", "best"), "adamw"),
                            (("--params", "7B", "--device", "none"), "--device list"),
                            (("--params", "7B", "more"), "one argument too many")):

@@ -21,10 +21,10 @@ from terrazzo.sim import standins  # noqa: E402
 USES = """
 int cublasCreate_v2(), cublasDestroy_v2(), cublasSetStream_v2(), cublasGemmEx(), cublasGetNewThing(), cublasZaxpy_v2();
 int cusolverDnSgetrf_bufferSize(), ncclCommInitRank(), ncclGetUniqueId(), cuMemAlloc_v2(), cudaMalloc();
-int cublasLtMatmulDescCreate();
+int cublasLtMatmulDescCreate(), nvrtcVersion();
 void *uses[] = { cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2, cublasGemmEx, cublasGetNewThing,
                  cublasZaxpy_v2, cusolverDnSgetrf_bufferSize, ncclCommInitRank, ncclGetUniqueId, cuMemAlloc_v2,
-                 cudaMalloc, cublasLtMatmulDescCreate };
+                 cudaMalloc, cublasLtMatmulDescCreate, nvrtcVersion };
 """
 
 
@@ -58,7 +58,7 @@ class Standins(unittest.TestCase):
         real.mkdir()
         names = {"libcublas.so.13": "cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasGemmEx "
                                     "cublasGetNewThing cublasZaxpy_v2",
-                 "libcublasLt.so.13": "cublasLtMatmulDescCreate",
+                 "libcublasLt.so.13": "cublasLtMatmulDescCreate", "libnvrtc.so.13": "nvrtcVersion",
                  "libcusolver.so.12": "cusolverDnSgetrf_bufferSize", "libnccl.so.2": "ncclCommInitRank ncclGetUniqueId"}
         for soname, functions in names.items():
             (real / "f.c").write_text("".join(f"void {name}() {{}}" for name in functions.split()))
@@ -119,6 +119,13 @@ class Standins(unittest.TestCase):
         version = ctypes.c_int()
         self.load("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
         self.assertEqual(version.value, 23007)
+
+    def test_what_the_process_points_into_is_not_unloaded(self):
+        """PyTorch 2.6 and 2.7 close NVRTC at their end; the environment has a string of the stand-in then."""
+        code = ("import ctypes, _ctypes, sys; library = ctypes.CDLL(sys.argv[1]); c = ctypes.CDLL(None)\n"
+                "c.getenv.restype = ctypes.c_char_p; _ctypes.dlclose(library._handle)\n"
+                "assert c.getenv(b'USE_PYTORCH_KERNEL_CACHE') == b'0'")
+        subprocess.run([sys.executable, "-c", code, self.target / "libnvrtc.so.13"], check=True)
 
     def test_a_second_time_changes_nothing(self):
         self.assertEqual(standins.make(self.torch, LIBRARIES, cc=CC), (self.where, self.made))

@@ -4,10 +4,14 @@
 Each test file is a process of its own (tests/torch/run.py), since PyTorch's allocator can be changed only once. On a
 simulated device kernels do nothing while copies and memory are real, so no test looks at what a kernel computes.
 """
+import atexit
 import gc
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -28,6 +32,12 @@ if MODE != "none":
 
 def shim_only(test):
     return unittest.skipIf(MODE != "shim", "needs the shim")(test)
+
+
+def since(minor):
+    """For what PyTorch has from 2.`minor` on."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    return unittest.skipIf(version < (2, minor), f"PyTorch has it from 2.{minor} on")
 
 
 def bytes_on_device(size, device="cuda"):
@@ -67,6 +77,37 @@ class Case(unittest.TestCase):
     def assert_nothing_left(self):
         gc.collect()
         self.assertEqual(stat("allocated_bytes.all.current"), self.held)
+
+
+def driver_allocator():
+    """A library with `take` and `give`, which allocate by the runtime library that PyTorch uses."""
+    runtime = next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcudart" in line)
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source, library = Path(folder) / "driver.c", Path(folder) / "driver.so"
+    source.write_text("""
+        #include <stddef.h>
+        int cudaMalloc(void **ptr, size_t size);
+        int cudaFree(void *ptr);
+        int cudaGetLastError(void);
+        void *take(size_t size, int device, void *stream)
+        {
+            void *ptr = NULL;
+            (void)device; (void)stream;
+            if (cudaMalloc(&ptr, size) == 0)
+                return ptr;
+            cudaGetLastError();
+            return NULL;
+        }
+        void give(void *ptr, size_t size, int device, void *stream)
+        {
+            (void)size; (void)device; (void)stream;
+            cudaFree(ptr);
+        }
+        """)
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    subprocess.run([*compiler, "-shared", "-fPIC", "-o", library, source, runtime], check=True)
+    return str(library)
 
 
 def run_python(code, mode=None, **environment):

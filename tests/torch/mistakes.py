@@ -3,16 +3,15 @@
 
     mistakes.py LIBRARY     (wrong_allocator.c, compiled)
 
-Each combination of a mistake, a schedule and a seed is a process of its own, made by fork before the device is opened.
+Each combination of a mistake, a schedule and a seed is a process of its own.
 """
 import ctypes
-import os
 import re
 import signal
 import sys
-import tempfile
 
 import torch
+from forked import attempt
 
 RIGHT, IGNORES_RECORD_STREAM, UNMAPS_LIVE_POOL = range(3)
 SEEDS = (1, 2)
@@ -71,32 +70,14 @@ def replay_graph():
     torch.cuda.synchronize()
 
 
-def child(mistake, program, schedule, seed):
-    os.environ["TERRAZZO_SIM_SCHEDULE"], os.environ["TERRAZZO_SIM_SEED"] = schedule, str(seed)
+def make(mistake, program):
     install(mistake)
     program()
     torch.cuda.synchronize()
 
 
-def attempt(*case):
-    """(how the process ended, what it wrote on standard error)"""
-    with tempfile.TemporaryFile("w+") as output:
-        pid = os.fork()
-        if pid == 0:
-            os.dup2(output.fileno(), 2)
-            try:
-                child(*case)
-                os._exit(0)
-            except BaseException as error:
-                os.write(2, f"{error!r}\n".encode())
-                os._exit(1)
-        ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        output.seek(0)
-        return ended, output.read()
-
-
 def check(mistake, program, schedule, seed, expected):
-    ended, text = attempt(mistake, program, schedule, seed)
+    ended, text = attempt(schedule, seed, make, mistake, program)
     found = re.search(r"violation: (.*kernel .*0x[0-9a-f]+.*)", text)
     print(f"{program.__name__}, {schedule}, seed {seed}: {found.group(1) if found else 'nothing is wrong'}")
     if mistake == RIGHT:

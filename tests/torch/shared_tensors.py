@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of one command pass tensors on the device to one another, and load data for one another."""
+import os
+
 import torch
 import torch.multiprocessing as multiprocessing
 from torch.utils.data import DataLoader, TensorDataset
@@ -26,6 +28,62 @@ def share():
     assert torch.equal(tensor.cpu(), torch.arange(1000.) * 2)
 
 
+def make_model():
+    return torch.nn.Sequential(torch.nn.Linear(100, 3000), torch.nn.Linear(3000, 5000)).requires_grad_(False).cuda()
+
+
+def take_weights(states, answers):
+    model = make_model()
+    while (state := states.get()) is not None:
+        model.load_state_dict(state)
+        torch.cuda.synchronize()
+        del state
+        answers.put({float(value) for t in model.state_dict().values() for value in t.cpu().flatten()[::99]})
+
+
+def hand_over():
+    """A trainer gives its weights to another process after each step; views of them, too."""
+    context = multiprocessing.get_context("spawn")
+    states, answers = context.Queue(), context.Queue()
+    child = context.Process(target=take_weights, args=(states, answers))
+    child.start()
+    model = make_model()
+    for step in range(3):
+        for parameter in model.parameters():
+            parameter.copy_(torch.full(parameter.shape, float(step)))
+        states.put(model.state_dict())
+        assert answers.get() == {step}
+    states.put(None)
+    child.join()
+    assert child.exitcode == 0
+
+
+def die_with(questions, answers):
+    tensor = questions.get()
+    answers.put(tensor.cpu().tolist())
+    answers.close()
+    answers.join_thread()
+    os._exit(3)
+
+
+def outlive():
+    """The receiver dies while it has a tensor: the sender goes on."""
+    context = multiprocessing.get_context("spawn")
+    questions, answers = context.Queue(), context.Queue()
+    child = context.Process(target=die_with, args=(questions, answers))
+    child.start()
+    tensor = torch.arange(1000.).cuda()
+    questions.put(tensor)
+    assert answers.get() == list(range(1000))
+    child.join()
+    assert child.exitcode == 3
+    del tensor
+    torch.cuda.ipc_collect()
+    others = [torch.full((1000,), float(i)).cuda() for i in range(20)]
+    torch.cuda.empty_cache()
+    assert all((t.cpu() == i).all() for i, t in enumerate(others))
+
+
 def load():
     """The workers are forks of a process that uses the device; they touch host memory only."""
     data = TensorDataset(torch.arange(1000.).reshape(100, 10))
@@ -35,4 +93,6 @@ def load():
 
 if __name__ == "__main__":
     share()
+    hand_over()
+    outlive()
     load()

@@ -4,7 +4,7 @@
 import torch
 
 import terrazzo.torch
-from common import GIB, MIB, Case, bytes_on_device, main, shim_only, stat, total_memory
+from common import GIB, MIB, Case, bytes_on_device, main, shim_only, since, stat, total_memory
 
 
 class OutOfMemory(Case):
@@ -26,9 +26,22 @@ class OutOfMemory(Case):
         del x
         self.assert_nothing_left()
 
+    def test_the_error_begins_with_pytorchs_own_sentences(self):
+        held = bytes_on_device(300 * MIB)
+        number = r"[0-9.]+ (bytes|KiB|MiB|GiB)"
+        for size, asked in ((total_memory() * 2, f"{total_memory() / GIB * 2:.2f} GiB"), (3 << 58, "805306368.00 GiB")):
+            self.assertRegex(self.refused(size), f"^CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total "
+                             f"capacity of {total_memory() / GIB:.2f} GiB of which {number} is free. Of the allocated "
+                             f"memory {number} is allocated by PyTorch, and {number} is reserved by PyTorch but "
+                             "unallocated. terrazzo: ")
+        torch.cuda.empty_cache()
+        terrazzo.torch.set_limit(stat("reserved_bytes.all.current") + 64 * MIB)
+        self.assertRegex(self.refused(300 * MIB), f"Tried to allocate 300.00 MiB. GPU 0 .* is free. {number} allowed; ")
+        del held
+
     def test_a_size_beyond_any_device(self):
-        with self.assertRaises(torch.OutOfMemoryError):
-            bytes_on_device(1 << 60)
+        text = self.refused(1 << 60)
+        self.assertTrue(text.startswith("CUDA out of memory. Tried to allocate more than 1EB memory. "), text)
         self.assert_nothing_left()
 
     def test_half_and_a_bit_twice(self):
@@ -73,6 +86,19 @@ class OutOfMemory(Case):
         x = bytes_on_device(GIB)
         del x
 
+    @since(10)
+    def test_a_fraction_that_is_set_by_an_option_at_run_time(self):
+        torch.cuda.empty_cache()
+        torch.cuda.memory._set_allocator_settings("per_process_memory_fraction:0.25")
+        try:
+            self.refused(total_memory() // 2)
+            self.assertEqual(terrazzo.torch._native_library().trz_torch_get_fraction(0), 0.25)
+        finally:
+            torch.cuda.memory._set_allocator_settings("per_process_memory_fraction:1.0")
+        x = bytes_on_device(total_memory() // 2)
+        del x
+        torch.cuda.empty_cache()
+
     def test_fractions_that_cannot_be(self):
         with self.assertRaises(ValueError):
             torch.cuda.set_per_process_memory_fraction(1.5)
@@ -112,6 +138,21 @@ class Shim(Case):
         torch.cuda.set_per_process_memory_fraction(0.5)
         self.assertEqual(torch.cuda.get_per_process_memory_fraction(), 0.5)
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+    def test_refusals_by_the_limit_alone_are_counted_apart(self):
+        """With the option throw_on_cudamalloc_oom."""
+        before = torch.cuda.memory_stats()
+        if "num_oom_rejections" not in before:
+            self.skipTest("this PyTorch does not count them")
+        torch.cuda.memory._set_allocator_settings("throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.25")
+        try:
+            with self.assertRaises(torch.OutOfMemoryError):
+                bytes_on_device(total_memory() // 2)
+        finally:
+            torch.cuda.memory._set_allocator_settings("throw_on_cudamalloc_oom:False,per_process_memory_fraction:1.0")
+        after = torch.cuda.memory_stats()
+        self.assertEqual(after["num_oom_rejections"], before["num_oom_rejections"] + 1)
+        self.assertEqual(after["num_ooms"], before["num_ooms"])
 
     def test_observers_are_told_once(self):
         told = []

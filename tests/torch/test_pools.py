@@ -7,7 +7,7 @@ import threading
 import torch
 
 import terrazzo.torch
-from common import MIB, MODE, Case, bytes_on_device, main, shim_only, stat
+from common import MIB, MODE, Case, bytes_on_device, driver_allocator, main, shim_only, since, stat, total_memory
 
 
 class Own(Case):
@@ -44,6 +44,7 @@ class Own(Case):
         terrazzo.torch.release_pool("outer")
         terrazzo.torch.release_pool("inner")
 
+    @since(8)
     def test_other_threads_are_not_diverted(self):
         made = {}
 
@@ -62,6 +63,7 @@ class Own(Case):
         del again, mine
         terrazzo.torch.release_pool("mine")
 
+    @since(8)
     def test_many_threads_each_with_a_pool(self):
         failures = []
 
@@ -186,13 +188,101 @@ class MemPools(Case):
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
 
+    @since(10)
     def test_no_split(self):
         pool = torch.cuda.MemPool(no_split=True)
         with torch.cuda.use_mem_pool(pool):
             x, y = bytes_on_device(1000), bytes_on_device(1000)
-        self.assertEqual(len(pool.snapshot()), 2)
+        self.assertEqual([len(s["blocks"]) for s in pool.snapshot()], [1, 1])
         del x, y
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(1000)
+        self.assertEqual(len(pool.snapshot()), 2)
+        number = pool.id
+        del x, pool
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.memory_snapshot(number), [])
 
+    def of_the_driver(self, **options):
+        """A pool that takes its memory past the heap."""
+        if not hasattr(self, "_other"):
+            type(self)._other = torch.cuda.memory.CUDAPluggableAllocator(driver_allocator(), "take", "give")
+        return torch.cuda.MemPool(self._other.allocator(), **options)
+
+    def limited(self, size):
+        """May have `size` bytes more than now."""
+        torch.cuda.empty_cache()
+        reserved = torch.cuda.memory_reserved()
+        torch.cuda.set_per_process_memory_fraction((reserved + size) / total_memory())
+        self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
+
+    @since(8)
+    def test_a_pool_of_the_driver_gets_what_the_heap_has_free(self):
+        free = torch.cuda.mem_get_info()[0]
+        x = bytes_on_device(free // 10 * 7)
+        del x
+        pool = self.of_the_driver()
+        with torch.cuda.use_mem_pool(pool):
+            y = bytes_on_device(free // 10 * 6)
+        self.assertLess(torch.cuda.memory_stats()["reserved_bytes.all.current"], free)
+        del y, pool
+        torch.cuda.empty_cache()
+        z = bytes_on_device(free // 10 * 9)
+        del z
+        torch.cuda.empty_cache()
+
+    def test_the_heap_gets_what_a_pool_that_has_ended_has_free(self):
+        free = torch.cuda.mem_get_info()[0]
+        pool = self.of_the_driver()
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(free // 10 * 6)
+        del pool
+        gc.collect()
+        del x
+        y = bytes_on_device(free // 10 * 7)
+        del y
+        torch.cuda.empty_cache()
+
+    @since(8)
+    def test_a_fraction_binds_the_heap_and_such_pools_together(self):
+        self.limited(80 * MIB)
+        pool = self.of_the_driver()
+        with torch.cuda.use_mem_pool(pool):
+            x = bytes_on_device(40 * MIB)
+            self.assertRaises(torch.OutOfMemoryError, bytes_on_device, 60 * MIB)
+        self.assertRaises(torch.OutOfMemoryError, bytes_on_device, 60 * MIB)
+        y = bytes_on_device(30 * MIB)
+        del y
+        with torch.cuda.use_mem_pool(pool):
+            z = bytes_on_device(40 * MIB)
+        del x, z, pool
+        torch.cuda.empty_cache()
+        x = bytes_on_device(70 * MIB)
+        del x
+
+    @since(10)
+    def test_such_a_pool_serves_others_if_it_is_there_for_that(self):
+        self.limited(80 * MIB)
+        pools = self.of_the_driver(), self.of_the_driver(use_on_oom=True)
+        addresses = []
+        for pool in pools:
+            with torch.cuda.use_mem_pool(pool):
+                x = bytes_on_device(40 * MIB)
+            addresses.append(x.data_ptr())
+            self.assertRaises(torch.OutOfMemoryError, bytes_on_device, 50 * MIB)
+            del x
+        x = bytes_on_device(30 * MIB)
+        self.assertEqual(x.data_ptr(), addresses[1])
+        self.assertRaises(torch.OutOfMemoryError, bytes_on_device, 30 * MIB)
+        del x
+        with torch.cuda.use_mem_pool(pools[1]):
+            x = bytes_on_device(20 * MIB)
+        self.assertEqual(x.data_ptr(), addresses[1])
+        del x, pools, pool
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    @since(10)
     def test_a_pool_of_two_threads_in_one_of_pytorchs_own(self):
         """The end of the other thread's use is not that of this one's."""
         ours, theirs = torch.cuda.MemPool(), torch.cuda.MemPool(no_split=True)
@@ -213,6 +303,7 @@ class MemPools(Case):
         self.assertTrue(any(s["address"] <= x.data_ptr() < s["address"] + s["total_size"] for s in ours.snapshot()))
         del x
 
+    @since(8)
     def test_use_on_oom(self):
         pool = torch.cuda.MemPool(use_on_oom=True)
         with torch.cuda.use_mem_pool(pool):

@@ -115,7 +115,39 @@ class History(Case):
                             for f in made[0]["frames"]))
         self.assertEqual(len(actions(events, "free_requested")), 1)
         self.assertEqual(len(actions(events, "free_completed")), 1)
-        self.assertEqual(actions(events, "snapshot")[-1]["addr"], 0)
+
+    def test_a_snapshot_is_an_event_of_the_next(self):
+        with recording():
+            x = bytes_on_device(3 * MIB)
+            self.assertEqual(traces()[-1]["action"], "alloc")
+            self.assertEqual([(e["addr"], e["size"]) for e in actions(traces(), "snapshot")],
+                             [(0, torch.cuda.memory_allocated())])
+        del x
+
+    def test_segments_add_up_to_the_statistics(self):
+        held = [bytes_on_device(size) for size in (100, 4700, 33000, 5 * MIB + 1)]
+        segments, stats = torch.cuda.memory_snapshot(), torch.cuda.memory_stats()
+        for part, name in (("allocated_size", "allocated_bytes"), ("active_size", "active_bytes"),
+                           ("requested_size", "requested_bytes"), ("total_size", "reserved_bytes")):
+            self.assertEqual(sum(s[part] for s in segments), stats[f"{name}.all.current"], part)
+        del held
+
+    def test_pinned_memorys_settings_are_pytorchs(self):
+        self.assertEqual(torch.cuda.memory._snapshot()["allocator_settings"]["pinned_num_register_threads"], 1)
+        torch.cuda.memory._set_allocator_settings("pinned_num_register_threads:4")
+        self.assertEqual(torch.cuda.memory._snapshot()["allocator_settings"]["pinned_num_register_threads"], 4)
+        torch.cuda.memory._set_allocator_settings("pinned_num_register_threads:1")
+
+    def test_what_has_been_freed_takes_no_note(self):
+        if not hasattr(torch._C, "_cuda_annotateMemory"):
+            self.skipTest("this PyTorch has no annotations")
+        with recording():
+            x = bytes_on_device(3 * MIB)
+            address = x.data_ptr()
+            torch._C._cuda_annotateMemory(address, "held")
+            del x
+            with self.assertRaisesRegex(RuntimeError, "no live allocation"):
+                torch._C._cuda_annotateMemory(address, "gone")
 
     def test_blocks_have_the_frames_of_their_allocation(self):
         with recording():

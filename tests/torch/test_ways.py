@@ -110,6 +110,17 @@ class Ways(unittest.TestCase):
         self.assertTrue(out.strip().endswith("pluggable"))
         self.assertIn("terrazzo works without its shim", err)
 
+    def test_without_a_compiler_a_program_that_asks_about_its_memory_goes_on(self):
+        path = os.pathsep.join([str(INJECT), os.environ.get("PYTHONPATH", "")])
+        code = ("import torch; c = torch.cuda; c.reset_peak_memory_stats(); c.reset_accumulated_memory_stats()\n"
+                "c.memory._record_memory_history()\n"
+                "x = torch.zeros(1 << 20, device='cuda'); del x; y = torch.zeros(99, device='cuda')\n"
+                "assert c.max_memory_allocated() >= 1 << 22 > c.memory_allocated() > 0\n"
+                "assert c.max_memory_reserved() >= c.memory_reserved() > 0 and 'GPU reserved' in c.memory_summary()\n"
+                "assert c.memory_snapshot() and c.memory._snapshot()['device_traces'][0]\n"
+                "c.memory._record_memory_history(enabled=None); print(c.get_allocator_backend())")
+        self.check(code, "pluggable", PYTHONPATH=path, TERRAZZO="1", **NO_COMPILER)
+
     def test_a_shim_that_is_insisted_on(self):
         status, _, err = run_python("import terrazzo.torch; terrazzo.torch.install(shim=True)", **NO_COMPILER)
         self.assertEqual(status, 1)
@@ -159,7 +170,8 @@ class Shims(unittest.TestCase):
         self.assertEqual(self.key(), keys[0])
 
     def test_one_fits_its_sources(self):
-        for name in ("plug/shim.cpp", "plug/plug_pools.hpp", "plug/terrazzo_torch.h", "include/terrazzo.h"):
+        for name in ("plug/shim.cpp", "plug/shim_versions.hpp", "plug/plug_pools.hpp", "plug/terrazzo_torch.h",
+                     "include/terrazzo.h"):
             with tempfile.TemporaryDirectory() as folder:
                 before, after = self.changed_sources(folder, name)
             self.assertNotEqual(before, after, name)

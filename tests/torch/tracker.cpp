@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-using c10::CachingDeviceAllocator::TraceEntry;
+using c10::cuda::CUDACachingAllocator::TraceEntry;
 
 static std::mutex lock;
 static std::string told;

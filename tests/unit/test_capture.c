@@ -79,6 +79,246 @@ static void test_a_free_on_a_captured_stream(void **state)
 	rig_close(&r);
 }
 
+/* ---- memory that was freed before the capture, with its work under way ---- */
+
+/* Allocations from a pool whose memory a stream still uses. */
+struct scene {
+	struct rig r;
+	trz_stream stream, launcher;
+	trz_pool *pool;
+	sim_graph graph;
+	uint32_t go;             /* the stream's work waits for it */
+};
+
+static void set(void *arg)
+{
+	__atomic_store_n((uint32_t *)arg, 1, __ATOMIC_RELEASE);
+}
+
+static void scene_open(struct scene *c)
+{
+	*c = (struct scene){.r = rig_open(GIB(1), NULL)};
+	c->stream = rig_stream(&c->r);
+	c->launcher = rig_stream(&c->r);
+	assert_ok(trz_pool_create(c->r.heap, &c->pool));
+}
+
+static void *scene_alloc(struct scene *c, size_t size)
+{
+	void *p = NULL;
+	assert_ok(trz_pool_alloc(c->r.heap, c->pool, size, 0, c->stream, &p));
+	return p;
+}
+
+static void scene_block(struct scene *c)
+{
+	c->go = 0;
+	assert_ok(sim_spin(c->r.s, c->r.c, c->stream, &c->go));
+}
+
+/* Its own work, outside of any capture. */
+static void scene_use(struct scene *c, void *p, size_t size)
+{
+	assert_ok(sim_stamp(c->r.s, c->r.c, c->stream, (trz_addr)p, size, 1));
+	assert_ok(sim_verify(c->r.s, c->r.c, c->stream, (trz_addr)p, size, 1));
+}
+
+static void scene_begin(struct scene *c)
+{
+	assert_ok(trz_pool_begin_capture(c->r.heap, c->pool, c->stream));
+	assert_ok(sim_capture_begin(c->r.s, c->r.c, c->stream, TRZ_CAPTURE_GLOBAL));
+}
+
+static void *scene_capture(struct scene *c, size_t size)
+{
+	void *p = rig_alloc(&c->r, size, c->stream);
+	assert_ok(sim_stamp(c->r.s, c->r.c, c->stream, (trz_addr)p, size, 2));
+	return p;
+}
+
+static void scene_end(struct scene *c)
+{
+	assert_int_equal(status_of(&c->r, c->stream), TRZ_CAPTURE_ACTIVE);
+	assert_ok(sim_capture_end(c->r.s, c->r.c, c->stream, &c->graph));
+	assert_ok(trz_pool_end(c->r.heap, c->pool));
+}
+
+/* The graph is launched at once, on another stream, which is done before the first one goes on. */
+static void scene_close(struct scene *c)
+{
+	struct rig *r = &c->r;
+	assert_ok(sim_graph_launch(r->s, r->c, c->graph, c->launcher));
+	assert_ok(sim_host(r->s, r->c, c->launcher, set, &c->go));
+	rig_sync(r);
+	rig_check(r);
+	assert_ok(sim_graph_destroy(r->s, r->c, c->graph));
+	assert_ok(trz_pool_release(r->heap, c->pool));
+	rig_sync(r);
+	assert_ok(trz_poll(r->heap));
+	rig_check(r);
+	rig_close(r);
+}
+
+enum { SIZES = 4 };
+static const size_t scene_sizes[SIZES] = {700, KIB(20), KIB(300), MIB(20)};
+
+/* Freed with its work under way; slots, medium and large blocks. `synchronised`: the work has ended by then. */
+static void play_freed_before(bool synchronised)
+{
+	struct scene c;
+	void *before[SIZES], *slot_mate, *first[SIZES], *again[SIZES];
+	scene_open(&c);
+	slot_mate = scene_alloc(&c, scene_sizes[0]);  /* keeps the slab */
+	for (int i = 0; i < SIZES; i++)
+		before[i] = scene_alloc(&c, scene_sizes[i]);
+	scene_block(&c);
+	for (int i = 0; i < SIZES; i++) {
+		scene_use(&c, before[i], scene_sizes[i]);
+		rig_free(&c.r, before[i]);
+	}
+	if (synchronised) {
+		set(&c.go);
+		rig_sync(&c.r);
+	}
+	scene_begin(&c);
+	for (int i = 0; i < SIZES; i++)
+		first[i] = scene_capture(&c, scene_sizes[i]);
+	for (int i = 0; i < SIZES; i++)
+		assert_int_equal(first[i] == before[i], synchronised);
+	for (int i = 0; i < SIZES; i++)
+		rig_free(&c.r, first[i]);
+	for (int i = 0; i < SIZES; i++) {
+		again[i] = scene_capture(&c, scene_sizes[i]);  /* what the capture itself frees it may reuse */
+		assert_ptr_equal(again[i], first[i]);
+	}
+	scene_end(&c);
+	for (int i = 0; i < SIZES; i++)
+		rig_free(&c.r, again[i]);
+	rig_free(&c.r, slot_mate);
+	scene_close(&c);
+}
+
+static void test_a_capture_takes_nothing_that_is_in_use(void **state)
+{
+	(void)state;
+	play_freed_before(false);
+	play_freed_before(true);
+}
+
+/* Live when the capture begins, with work under way, and freed in it. */
+static void play_freed_meanwhile(bool synchronised)
+{
+	struct scene c;
+	void *before[SIZES], *slot_mate, *q[SIZES];
+	scene_open(&c);
+	slot_mate = scene_alloc(&c, scene_sizes[0]);
+	for (int i = 0; i < SIZES; i++)
+		before[i] = scene_alloc(&c, scene_sizes[i]);
+	scene_block(&c);
+	for (int i = 0; i < SIZES; i++)
+		scene_use(&c, before[i], scene_sizes[i]);
+	if (synchronised) {
+		set(&c.go);
+		rig_sync(&c.r);
+	}
+	scene_begin(&c);
+	for (int i = 0; i < SIZES; i++)
+		rig_free(&c.r, before[i]);
+	for (int i = 0; i < SIZES; i++) {
+		q[i] = scene_capture(&c, scene_sizes[i]);
+		assert_int_equal(q[i] == before[i], synchronised);
+	}
+	scene_end(&c);
+	for (int i = 0; i < SIZES; i++)
+		rig_free(&c.r, q[i]);
+	rig_free(&c.r, slot_mate);
+	scene_close(&c);
+}
+
+static void test_what_is_freed_in_a_capture_may_be_in_use(void **state)
+{
+	(void)state;
+	play_freed_meanwhile(false);
+	play_freed_meanwhile(true);
+}
+
+/* What one capture has allocated is used by the program, and freed, without another allocation in between; the next
+ * capture finds it so. */
+static void test_what_a_capture_has_left_may_be_in_use(void **state)
+{
+	(void)state;
+	struct scene c;
+	sim_graph earlier;
+	scene_open(&c);
+	scene_begin(&c);
+	void *p = scene_capture(&c, MIB(20)), *slot = scene_capture(&c, 700), *mate = scene_capture(&c, 700);
+	scene_end(&c);
+	earlier = c.graph;
+	scene_block(&c);
+	scene_use(&c, p, MIB(20));
+	scene_use(&c, slot, 700);
+	rig_free(&c.r, p);
+	scene_begin(&c);
+	rig_free(&c.r, slot);
+	void *q = scene_capture(&c, MIB(20)), *other = scene_capture(&c, 700);
+	assert_ptr_not_equal(q, p);
+	assert_ptr_not_equal(other, slot);
+	rig_free(&c.r, q);
+	assert_ptr_equal(scene_capture(&c, MIB(20)), q);
+	scene_end(&c);
+	rig_free(&c.r, q);
+	rig_free(&c.r, other);
+	rig_free(&c.r, mate);
+	assert_ok(sim_graph_destroy(c.r.s, c.r.c, earlier));
+	scene_close(&c);
+}
+
+/* The work ends while the capture is under way: from then on all is the capture's. */
+static void test_a_stream_that_settles_late(void **state)
+{
+	(void)state;
+	struct scene c;
+	scene_open(&c);
+	void *p = scene_alloc(&c, MIB(20)), *slot = scene_alloc(&c, 700);
+	scene_block(&c);
+	scene_use(&c, p, MIB(20));
+	rig_free(&c.r, p);
+	scene_begin(&c);
+	void *q = scene_capture(&c, MIB(20)), *small = scene_capture(&c, 700);
+	assert_ptr_not_equal(q, p);
+	rig_free(&c.r, q);
+	set(&c.go);
+	sim_run(c.r.s, 1000);
+	rig_free(&c.r, slot);
+	void *both[2] = {scene_capture(&c, MIB(20)), scene_capture(&c, MIB(20))};
+	assert_true(both[0] == p || both[1] == p);
+	assert_true(both[0] == q || both[1] == q);
+	scene_end(&c);
+	rig_free(&c.r, both[0]);
+	rig_free(&c.r, both[1]);
+	rig_free(&c.r, small);
+	scene_close(&c);
+}
+
+/* A capture that nobody has announced, into a pool by name: nothing is known of what its stream was given before. */
+static void test_a_capture_that_is_not_announced(void **state)
+{
+	(void)state;
+	struct scene c;
+	void *q;
+	scene_open(&c);
+	void *p = scene_alloc(&c, MIB(20));
+	scene_block(&c);
+	scene_use(&c, p, MIB(20));
+	assert_ok(sim_capture_begin(c.r.s, c.r.c, c.stream, TRZ_CAPTURE_GLOBAL));
+	rig_free(&c.r, p);
+	q = scene_alloc(&c, MIB(20));
+	assert_ptr_not_equal(q, p);
+	assert_ok(sim_capture_end(c.r.s, c.r.c, c.stream, &c.graph));
+	rig_free(&c.r, q);
+	scene_close(&c);
+}
+
 /* ---- a capture that begins between the heap's question and its record ---- */
 
 static struct overlay racing;
@@ -169,6 +409,11 @@ int main(void)
 		cmocka_unit_test(test_a_captured_stream_is_refused),
 		cmocka_unit_test(test_captures_are_not_disturbed),
 		cmocka_unit_test(test_a_free_on_a_captured_stream),
+		cmocka_unit_test(test_a_capture_takes_nothing_that_is_in_use),
+		cmocka_unit_test(test_what_is_freed_in_a_capture_may_be_in_use),
+		cmocka_unit_test(test_what_a_capture_has_left_may_be_in_use),
+		cmocka_unit_test(test_a_stream_that_settles_late),
+		cmocka_unit_test(test_a_capture_that_is_not_announced),
 		cmocka_unit_test(test_a_capture_that_begins_meanwhile),
 		cmocka_unit_test(test_a_capture_that_a_free_would_break),
 	};

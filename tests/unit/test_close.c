@@ -14,6 +14,11 @@ static trz_status record(void *self, trz_context c, trz_event e, trz_stream s)
 	return failing_records ? TRZ_ERROR_DRIVER : o.rig.d->event_record(self, c, e, s);
 }
 
+static trz_status record_context(void *self, trz_context c, trz_event e)
+{
+	return failing_records ? TRZ_ERROR_DRIVER : o.rig.d->context_record(self, c, e);
+}
+
 static trz_status sync_event(void *self, trz_context c, trz_event e)
 {
 	return failing_syncs ? TRZ_ERROR_DRIVER : o.rig.d->event_sync(self, c, e);
@@ -34,6 +39,7 @@ static void open_heap(void)
 {
 	overlay_machine(&o, GIB(1));
 	o.table.event_record = record;
+	o.table.context_record = record_context;
 	o.table.event_sync = sync_event;
 	o.table.unmap = unmap;
 	o.table.set_access = set_access;
@@ -88,6 +94,7 @@ static void test_a_stream_is_being_captured(void **state)
 	assert_ok(sim_stamp(o.rig.s, o.rig.c, a, (trz_addr)p, MIB(3), 1));
 	assert_ok(sim_capture_begin(o.rig.s, o.rig.c, a, TRZ_CAPTURE_RELAXED));
 	rig_free(&o.rig, p);
+	assert_status(trz_alloc(o.rig.heap, 512, 0, a, &p), TRZ_ERROR_CAPTURE);
 	assert_status(trz_close(o.rig.heap), TRZ_ERROR_CAPTURE);
 	assert_ok(sim_capture_end(o.rig.s, o.rig.c, a, &graph));
 	assert_ok(sim_graph_destroy(o.rig.s, o.rig.c, graph));

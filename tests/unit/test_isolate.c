@@ -223,6 +223,57 @@ static void test_no_lock_is_held_across_a_wait(void **state)
 	rig_close(&o.rig);
 }
 
+static trz_event awaited;
+static void *slots[2];
+static bool recycled;
+
+/* Others free and poll while this thread waits. */
+static trz_status poll_and_sync(void *self, trz_context context, trz_event event)
+{
+	awaited = event;
+	for (size_t i = 0; i < LENGTH(slots); i++) {
+		rig_free(&o.rig, slots[i]);
+		slots[i] = NULL;
+		assert_ok(trz_poll(o.rig.heap));
+	}
+	awaited = NULL;
+	return o.rig.d->event_sync(self, context, event);
+}
+
+static trz_status watch_record(void *self, trz_context context, trz_event event, trz_stream stream)
+{
+	recycled |= event == awaited;
+	return o.rig.d->event_record(self, context, event, stream);
+}
+
+/* The queue is full of events of polls, and the last one, of a free, is waited for: it stands for that free alone. */
+static void test_a_full_queue_keeps_what_is_waited_for(void **state)
+{
+	(void)state;
+	overlay_machine(&o, MIB(64));
+	o.table.event_sync = poll_and_sync;
+	o.table.event_record = watch_record;
+	overlay_open_heap(&o, "unmap_on_free:on");
+	trz_stream s = rig_stream(&o.rig);
+	void *p = rig_alloc(&o.rig, MIB(40), s);
+	for (size_t i = 0; i < LENGTH(slots); i++)
+		slots[i] = rig_alloc(&o.rig, 512, s);
+	for (int i = 0; i < 255; i++) {
+		void *slot = rig_alloc(&o.rig, 512, s);
+		stamp(&o.rig, slot, 512, s);
+		rig_free(&o.rig, slot);
+		assert_ok(trz_poll(o.rig.heap));
+	}
+	stamp(&o.rig, p, MIB(40), s);
+	rig_free(&o.rig, p);
+	rig_free(&o.rig, rig_alloc(&o.rig, MIB(40), s));
+	assert_null(slots[0]);
+	assert_false(recycled);
+	rig_sync(&o.rig);
+	o.table.event_sync = o.rig.d->event_sync;
+	rig_close(&o.rig);
+}
+
 /* Which of the streams may use what, as without the options. */
 static void test_random_programs(void **state)
 {
@@ -312,6 +363,7 @@ int main(void)
 		cmocka_unit_test(test_small_requests_stay_in_slabs),
 		cmocka_unit_test(test_a_full_device),
 		cmocka_unit_test(test_no_lock_is_held_across_a_wait),
+		cmocka_unit_test(test_a_full_queue_keeps_what_is_waited_for),
 		cmocka_unit_test(test_random_programs),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_options_that_need_vmm),

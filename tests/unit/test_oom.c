@@ -119,6 +119,32 @@ static void test_hopeless_requests_cost_nothing(void **state)
 	rig_close(&r);
 }
 
+/* What would help, and nothing that would not. */
+static void test_the_advice(void **state)
+{
+	(void)state;
+	enum { PIECES = 96 };
+	struct rig r = rig_open(MIB(256), NULL);
+	void *p[PIECES], *q;
+	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "no device of this size");
+	assert_ok(trz_set_limit(r.heap, MIB(100)));
+	assert_error(trz_alloc(r.heap, MIB(120), 0, NULL, &q), TRZ_ERROR_LIMIT,
+	             "its limit is reached, short of 20.00 MiB: free something, use a smaller batch, or raise the limit");
+	assert_ok(trz_set_limit(r.heap, 0));
+	for (int i = 0; i < PIECES; i++)
+		p[i] = rig_alloc(&r, MIB(2) + KIB(512), NULL);
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "other users of the device");
+	for (int i = 0; i < PIECES; i += 2)
+		rig_free(&r, p[i]);
+	assert_error(trz_alloc(r.heap, MIB(90), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY,
+	             "kept apart by live blocks in the same tiles: free more, or use a smaller batch");
+	assert_null(strstr(trz_last_error(), "synchronise"));
+	for (int i = 1; i < PIECES; i += 2)
+		rig_free(&r, p[i]);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 struct helper {
 	struct rig *rig;
 	void *spare;
@@ -224,6 +250,85 @@ static void test_a_failure_leaves_a_snapshot(void **state)
 	rig_close(&r);
 }
 
+static void set_flag(void *arg)
+{
+	__atomic_store_n((uint32_t *)arg, 1, __ATOMIC_RELEASE);
+}
+
+/* One stream frees memory after a kernel that spins until the other, which wants the memory, comes to its next item.
+ * Nobody can tell: the wait that the free asks for hangs the device. */
+static trz_status want_of_a_spinning_stream(const char *conf, bool *hangs)
+{
+	struct rig r = rig_open(GIB(1), conf);
+	trz_stream s = rig_stream(&r), t = rig_stream(&r);
+	uint32_t flag = 0;
+	void *p = rig_alloc(&r, MIB(700), s), *q = NULL;
+	rig_free(&r, rig_alloc(&r, 512, t));
+	assert_ok(sim_spin(r.s, r.c, s, &flag));
+	rig_free(&r, p);
+	trz_status status = trz_alloc(r.heap, MIB(700), 0, t, &q);
+	assert_ok(sim_host(r.s, r.c, t, set_flag, &flag));
+	*hangs = sim_stream_sync(r.s, r.c, t) != TRZ_OK;
+	if (*hangs) {
+		assert_text(sim_first_violation(r.s), "deadlock");
+		set_flag(&flag);
+		trz_close(r.heap);
+		sim_close(r.s);
+		return status;
+	}
+	rig_sync(&r);
+	assert_ok(trz_alloc(r.heap, MIB(700), 0, t, &q));  /* now that the kernel has ended */
+	rig_close(&r);
+	return status;
+}
+
+static void test_a_wait_can_hang_and_be_switched_off(void **state)
+{
+	(void)state;
+	bool hangs;
+	assert_ok(want_of_a_spinning_stream("wait:on", &hangs));
+	assert_true(hangs);
+	assert_status(want_of_a_spinning_stream("wait:off", &hangs), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_false(hangs);
+	assert_text(trz_last_error(), "kept apart by unfinished work of other streams");
+	assert_status(want_of_a_spinning_stream("wait:off,no_cache:on", &hangs), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_false(hangs);
+}
+
+enum { STRIPES = 24, STRIPE = 5 };
+
+/* What two streams have freed adds up to the request and lies between live blocks: the waits are in vain. */
+static void test_a_failure_tells_of_waits_in_vain(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(STRIPES * STRIPE + 2), "tile_size:16MiB");
+	trz_stream a = rig_stream(&r), b = rig_stream(&r), c = rig_stream(&r);
+	void *p[STRIPES], *q;
+	trz_oom_info info;
+	rig_free(&r, rig_alloc(&r, MIB(2), c));
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	for (int i = 0; i < STRIPES; i++)
+		assert_ok(trz_alloc(r.heap, MIB(STRIPE), 0, i < STRIPES / 2 ? a : b, &p[i]));
+	for (int i = 0; i < STRIPES; i += 2) {
+		assert_ok(sim_stamp(r.s, r.c, i < STRIPES / 2 ? a : b, (trz_addr)p[i], MIB(STRIPE), 1));
+		rig_free(&r, p[i]);
+	}
+	assert_error(trz_alloc(r.heap, MIB(30), 0, c, &q), TRZ_ERROR_OUT_OF_MEMORY, "was made to wait for stream");
+	assert_text(trz_last_error(), "free memory is kept apart");
+	assert_ok(trz_last_oom(r.heap, &info));
+	assert_int_equal(info.waits, rig_stat(&r, "waits_inserted"));
+	assert_true(info.waits >= 6);
+	assert_true(info.awaited_count >= 1 && info.awaited_count <= 2);
+	for (unsigned i = 0; i < info.awaited_count; i++)
+		assert_true(info.awaited[i] == a || info.awaited[i] == b);
+	assert_error(trz_alloc(r.heap, MIB(500), 0, c, &q), TRZ_ERROR_OUT_OF_MEMORY, "full");
+	assert_ok(trz_last_oom(r.heap, &info));
+	assert_int_equal(info.waits, 0);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 static void test_arguments(void **state)
 {
 	(void)state;
@@ -242,9 +347,12 @@ int main(void)
 		cmocka_unit_test(test_memory_held_for_graphs_is_told),
 		cmocka_unit_test(test_hopeless_requests_cost_nothing),
 		cmocka_unit_test(test_a_full_device_says_by_how_much),
+		cmocka_unit_test(test_the_advice),
 		cmocka_unit_test(test_the_callback_can_help),
 		cmocka_unit_test(test_a_callback_that_fails_itself),
 		cmocka_unit_test(test_a_failure_leaves_a_snapshot),
+		cmocka_unit_test(test_a_wait_can_hang_and_be_switched_off),
+		cmocka_unit_test(test_a_failure_tells_of_waits_in_vain),
 		cmocka_unit_test(test_arguments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

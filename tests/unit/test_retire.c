@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "heap.h"
 #include "overlay.h"
 #include "testing.h"
 
@@ -255,6 +256,173 @@ static void test_a_free_beside_the_end_of_its_stream(void **state)
 	rig_close(r);
 }
 
+/* ---- streams that go without a word ---- */
+
+static trz_stream use_and_destroy(struct rig *r, size_t size, uint64_t tag, void **p)
+{
+	trz_stream stream = rig_stream(r);
+	*p = rig_alloc(r, size, stream);
+	assert_ok(sim_stamp(r->s, r->c, stream, (trz_addr)*p, size, tag));
+	rig_free(r, *p);
+	assert_ok(sim_stream_destroy(r->s, r->c, stream));
+	return stream;
+}
+
+/* Nothing is recorded on handles that may be dead. */
+static void test_closing_after_streams_were_destroyed(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	void *p;
+	for (unsigned i = 0; i < 4; i++)
+		use_and_destroy(&r, i % 2 ? 512 : MIB(4), i, &p);
+	rig_close(&r);
+}
+
+/* The next stream has the old one's handle: an event recorded there would say that the old one's work is done. */
+static void test_a_handle_that_is_another_streams(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	void *p, *q;
+	rig_free(&r, rig_alloc(&r, 512, NULL));
+	trz_stream old = use_and_destroy(&r, 512, 1, &p), next = rig_stream(&r);
+	assert_ptr_equal(old, next);
+	q = rig_alloc(&r, 512, next);
+	assert_ok(trz_poll(r.heap));
+	rig_free(&r, q);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	rig_check(&r);
+	assert_true(rig_stat(&r, "reserved_bytes.all.current") > 0);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
+/* ---- entries that are used again ---- */
+
+enum { MORE_STREAMS = STREAMS_MAX + 200 };
+
+static void test_streams_that_hold_nothing_make_room(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream first = rig_stream(&r), user = rig_stream(&r), slots = rig_stream(&r), last = NULL;
+	trz_pointer_info info;
+	void *mine = rig_alloc(&r, MIB(4), first), *used = rig_alloc(&r, MIB(4), NULL), *slot = rig_alloc(&r, 512, slots);
+	assert_ok(trz_record_stream(r.heap, used, user));
+	for (unsigned i = 0; i < MORE_STREAMS; i++) {
+		last = rig_stream(&r);
+		rig_free(&r, rig_alloc(&r, i % 2 ? 512 : MIB(2), last));
+	}
+	assert_true(rig_stat(&r, "stream.current") <= STREAMS_MAX);
+	assert_ok(trz_query(r.heap, mine, &info));
+	assert_ptr_equal(info.stream, first);
+	assert_ok(trz_query(r.heap, slot, &info));
+	assert_ptr_equal(info.stream, slots);
+	assert_ok(sim_stamp(r.s, r.c, user, (trz_addr)used, MIB(4), 1));
+	rig_free(&r, used);
+	assert_ok(trz_poll(r.heap));
+	assert_int_equal(rig_stat(&r, "pending.current"), 1);
+	assert_ok(sim_stream_sync(r.s, r.c, user));
+	assert_ok(trz_poll(r.heap));
+	assert_int_equal(rig_stat(&r, "pending.current"), 0);
+	rig_free(&r, mine);
+	rig_free(&r, slot);
+	rig_check(&r);
+	rig_close(&r);
+}
+
+static void test_streams_in_use_make_none(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), NULL);
+	void *p[STREAMS_MAX], *more = NULL;
+	for (unsigned i = 0; i < STREAMS_MAX; i++)
+		p[i] = rig_alloc(&r, 512, rig_stream(&r));
+	trz_stream stream = rig_stream(&r);
+	assert_status(trz_alloc(r.heap, 512, 0, stream, &more), TRZ_ERROR_HOST_MEMORY);
+	rig_free(&r, p[77]);
+	more = rig_alloc(&r, 512, stream);
+	rig_free(&r, more);
+	rig_check(&r);
+	rig_close(&r);
+}
+
+struct visitor {
+	struct rig *r;
+	unsigned count;
+	trz_status status;
+};
+
+/* Streams that come and go while other threads do the same: whoever is in the midst of a call keeps its entry. */
+static void *visit(void *arg)
+{
+	struct visitor *v = arg;
+	struct rig *r = v->r;
+	for (unsigned i = 0; i < v->count && v->status == TRZ_OK; i++) {
+		trz_stream stream;
+		void *p = NULL;
+		v->status = sim_stream_create(r->s, r->c, false, &stream);
+		if (v->status == TRZ_OK)
+			v->status = trz_alloc(r->heap, 4096, 0, stream, &p);
+		if (v->status == TRZ_OK)
+			v->status = sim_stamp(r->s, r->c, stream, (trz_addr)p, 4096, i);
+		if (v->status == TRZ_OK)
+			v->status = sim_verify(r->s, r->c, stream, (trz_addr)p, 4096, i);
+		if (v->status == TRZ_OK)
+			v->status = trz_free_on(r->heap, p, stream);
+		sim_run(r->s, 8);
+	}
+	return NULL;
+}
+
+static void test_threads_with_many_streams(void **state)
+{
+	(void)state;
+	enum { THREADS = 3 };
+	struct rig r = rig_open(GIB(8), NULL);
+	struct visitor v[THREADS];
+	pthread_t threads[THREADS];
+	for (int i = 0; i < THREADS; i++) {
+		v[i] = (struct visitor){&r, MORE_STREAMS / 2, TRZ_OK};
+		assert_int_equal(pthread_create(&threads[i], NULL, visit, &v[i]), 0);
+	}
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(threads[i], NULL);
+		assert_ok(v[i].status);
+	}
+	rig_check(&r);
+	rig_close(&r);
+}
+
+static void *visit_on_own_stream(void *arg)
+{
+	struct visitor *v = arg;
+	void *p = NULL;
+	v->status = trz_alloc(v->r->heap, 512, 0, (trz_stream)2, &p);
+	if (v->status == TRZ_OK)
+		v->status = trz_free(v->r->heap, p);
+	return NULL;
+}
+
+static void test_threads_that_come_and_go(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	for (unsigned i = 0; i < MORE_STREAMS; i++) {
+		struct visitor v = {.r = &r};
+		pthread_t thread;
+		assert_int_equal(pthread_create(&thread, NULL, visit_on_own_stream, &v), 0);
+		pthread_join(thread, NULL);
+		assert_ok(v.status);
+	}
+	rig_free(&r, rig_alloc(&r, 512, rig_stream(&r)));  /* an entry for another sort of stream */
+	rig_check(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +436,12 @@ int main(void)
 		cmocka_unit_test(test_its_memory_goes_to_others),
 		cmocka_unit_test(test_another_stream_by_the_same_handle),
 		cmocka_unit_test(test_a_captured_stream_cannot_be_retired),
+		cmocka_unit_test(test_closing_after_streams_were_destroyed),
+		cmocka_unit_test(test_a_handle_that_is_another_streams),
+		cmocka_unit_test(test_streams_that_hold_nothing_make_room),
+		cmocka_unit_test(test_streams_in_use_make_none),
+		cmocka_unit_test(test_threads_with_many_streams),
+		cmocka_unit_test(test_threads_that_come_and_go),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,6 +118,136 @@ static void test_own_slots_can_be_trimmed(void **state)
 	own_frees(300);
 }
 
+/* ---- threads that have ended, or do nothing any more ---- */
+
+static void *alloc_and_use(void *arg)
+{
+	struct errand *e = arg;
+	e->status = trz_alloc(e->rig->heap, e->size, 0, per_thread, &e->p);
+	if (e->status == TRZ_OK)
+		e->status = sim_stamp(e->rig->s, e->rig->c, per_thread, (trz_addr)e->p, e->size, 1);
+	return NULL;
+}
+
+/* What a thread leaves behind others free, when it has gone. */
+static void leave_behind(struct rig *r, size_t size, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		struct errand e = {.rig = r, .size = size};
+		run_thread(alloc_and_use, &e);
+		assert_ok(e.status);
+		rig_free(r, e.p);
+	}
+}
+
+static void test_memory_of_threads_that_have_ended(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	leave_behind(&r, MIB(200), 3);
+	leave_behind(&r, 300, 3);
+	size_t released;
+	assert_ok(trz_trim(r.heap, 0, &released));
+	assert_int_equal(released, 0);  /* their work is not done */
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, &released));
+	assert_true(released >= MIB(600));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
+/* Its event is asked for beside that of the heap's own context. */
+static void test_memory_of_threads_beside_another_context(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_context there;
+	trz_stream theirs;
+	assert_ok(sim_context_create(r.s, 0, &there));
+	assert_ok(sim_stream_create(r.s, there, false, &theirs));
+	rig_free(&r, rig_alloc(&r, MIB(20), theirs));
+	leave_behind(&r, MIB(200), 3);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
+static void test_a_full_device_takes_what_threads_have_left(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(512), NULL);
+	leave_behind(&r, MIB(200), 2);
+	rig_sync(&r);
+	rig_alloc(&r, MIB(400), NULL);
+	rig_check(&r);
+	rig_close(&r);
+}
+
+static void *note_use(void *arg)
+{
+	struct errand *e = arg;
+	e->status = trz_record_stream(e->rig->heap, e->p, per_thread);
+	if (e->status == TRZ_OK)
+		e->status = sim_verify(e->rig->s, e->rig->c, per_thread, (trz_addr)e->p, e->size, 1);
+	return NULL;
+}
+
+static void test_a_slot_that_another_threads_stream_used(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	struct errand e = {.rig = &r, .size = 304};
+	trz_stream own = rig_stream(&r);
+	e.p = rig_alloc(&r, 304, own);
+	assert_ok(sim_stamp(r.s, r.c, own, (trz_addr)e.p, 304, 1));
+	rig_sync(&r);
+	run_thread(note_use, &e);
+	assert_ok(e.status);
+	rig_free(&r, e.p);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "pending.current"), 1);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "pending.current"), 0);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+	rig_close(&r);
+}
+
+/* An event of the whole context would break the capture; the memory comes when that is over. */
+static void test_captures_come_first(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream captured = rig_stream(&r);
+	rig_free(&r, rig_alloc(&r, 512, captured));
+	leave_behind(&r, MIB(200), 2);
+	rig_sync(&r);
+	sim_graph graph;
+	assert_ok(sim_capture_begin(r.s, r.c, captured, TRZ_CAPTURE_RELAXED));
+	size_t released;
+	assert_ok(trz_trim(r.heap, 0, &released));
+	assert_true(released < MIB(200));
+	assert_ok(sim_capture_end(r.s, r.c, captured, &graph));
+	assert_ok(sim_graph_destroy(r.s, r.c, graph));
+	assert_ok(trz_trim(r.heap, 0, &released));
+	assert_true(released >= MIB(400));
+	rig_close(&r);
+}
+
+/* What no thread can ask about costs nothing where there is nothing of it. */
+static void test_others_pay_nothing(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	rig_free(&r, rig_alloc(&r, MIB(40), rig_stream(&r)));
+	rig_free(&r, rig_alloc(&r, MIB(40), per_thread));
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_context_record), 0);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -127,6 +257,12 @@ int main(void)
 		cmocka_unit_test(test_close_waits_for_another_threads_stream),
 		cmocka_unit_test(test_own_blocks_can_be_trimmed),
 		cmocka_unit_test(test_own_slots_can_be_trimmed),
+		cmocka_unit_test(test_memory_of_threads_that_have_ended),
+		cmocka_unit_test(test_memory_of_threads_beside_another_context),
+		cmocka_unit_test(test_a_full_device_takes_what_threads_have_left),
+		cmocka_unit_test(test_a_slot_that_another_threads_stream_used),
+		cmocka_unit_test(test_captures_come_first),
+		cmocka_unit_test(test_others_pay_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,20 @@ static void test_the_queue_is_bounded(void **state)
 	}
 }
 
+/* While somebody waits for what is queued nothing of it goes, not even for an event that covers more. */
+static void test_what_is_waited_for_stays(void **state)
+{
+	(void)state;
+	static struct tickets t;
+	for (uintptr_t i = 0; i < TICKET_QUEUE; i++)
+		assert_null(ticket_note(&t, ticket_take(&t), event(i + 1), false));
+	uint64_t one_more = ticket_take(&t);
+	t.waiters = 1;
+	assert_ptr_equal(ticket_note(&t, one_more, event(999), false), event(999));
+	t.waiters = 0;
+	assert_ptr_equal(ticket_note(&t, one_more, event(999), false), event(TICKET_QUEUE));
+}
+
 /* A retired stream takes no number: the last one covers all that is freed later. */
 static void test_a_closed_queue_takes_no_number(void **state)
 {
@@ -139,6 +153,7 @@ int main(void)
 		cmocka_unit_test(test_an_event_covers_all_before_it),
 		cmocka_unit_test(test_an_event_that_covers_nothing_new_is_of_no_use),
 		cmocka_unit_test(test_events_pass_in_order),
+		cmocka_unit_test(test_what_is_waited_for_stays),
 		cmocka_unit_test(test_the_queue_is_bounded),
 		cmocka_unit_test(test_a_closed_queue_takes_no_number),
 		cmocka_unit_test(test_the_pool_of_idle_events),

@@ -89,6 +89,14 @@ class Environment:
         if changed != lines:
             path.write_text("\n".join(changed) + "\n")
 
+    def link_terrazzo(self):
+        """This package, for programs that import terrazzo.torch; one that is installed there stays."""
+        link, package = self.site_packages() / "terrazzo", Path(__file__).resolve().parents[1]
+        if link.is_symlink():
+            link.unlink()
+        if not link.exists():
+            link.symlink_to(package)
+
     def make_standins(self, libraries, cc):
         """In the environment's own Python, which has pyelftools."""
         script = Path(__file__).with_name("standins.py")
@@ -146,6 +154,7 @@ def setup(folder, torch=TORCH, compile=False, packages=(), libraries=None, say=p
     if packages:
         say(" ".join(packages))
         env.install(*packages)
+    env.link_terrazzo()
     say(env.make_standins(libraries, cc))
     name = check(env, compile)
     mark = {"torch": env.version("torch"), "triton": env.version("triton"), "libraries": str(libraries)}

@@ -262,8 +262,9 @@ class Compiler:
         script.write_text(version_script(library))
         more = [f"-Wl,--version-script={script}"] if script.read_text() else []
         part = target.with_name(target.name + ".part")
-        self.run("-shared", "-o", part, *objects, f"-Wl,-soname,{library.soname}", "-Wl,-rpath,$ORIGIN", "-Wl,-z,now",
-                 *more, driver, "-lpthread")
+        # Never unloaded: the environment, and the look-alike driver, point to strings of a stand-in.
+        self.run("-shared", "-o", part, *objects, f"-Wl,-soname,{library.soname}", "-Wl,-rpath,$ORIGIN",
+                 "-Wl,-z,now,-z,nodelete", *more, driver, "-lpthread")
         part.replace(target)
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 import torch
 
-from . import _build, _options, _places
+from . import _build, _figures, _options, _places
 from ._places import Error
 from ._track import Tracker, track
 
@@ -102,10 +102,11 @@ def install(shim: bool | None = None) -> str:
             _install_hooks(_native_library())
         _mode = "hooks" if shim is False or _missing else "shim"
         if _missing:
-            warnings.warn(f"terrazzo works without its shim: {_missing}. Memory, limits, streams and graphs are "
-                          "served; torch.cuda.memory_stats and its relatives, MemPool and graph trees are not: use "
-                          "terrazzo.torch.stats(), summary() and snapshot()", stacklevel=2)
+            warnings.warn(f"terrazzo works without its shim: {_missing}. Memory, limits, streams, graphs, statistics "
+                          "and histories are served; MemPool, graph trees, observers and cudnn.benchmark are not",
+                          stacklevel=2)
         _set_fraction(options)
+        _follow_settings()
         return _mode
 
 
@@ -127,6 +128,7 @@ def _install_hooks(library: _native.Library) -> None:
     for setter, function in HOOKS:
         getattr(allocator.allocator(), setter)(library.address(function))
     _keep.append(allocator)
+    _figures.answer(torch, _figures.Figures(library, history, torch.cuda.device_count))
 
 
 def _set_fraction(options: dict[str, str]) -> None:
@@ -139,6 +141,18 @@ def _set_fraction(options: dict[str, str]) -> None:
                 _native_library().trz_torch_set_fraction(device, fraction)
 
         torch.cuda._lazy_call(apply)
+
+
+def _follow_settings() -> None:
+    """What a program sets later, by torch.cuda.memory._set_allocator_settings and the like."""
+    for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
+        setter = getattr(torch._C, name, None)
+        if setter:
+            def follow(settings: str, setter: Any = setter) -> None:
+                setter(settings)
+                _set_fraction(_options.split(settings))
+
+            setattr(torch._C, name, follow)
 
 
 def installed() -> str | None:
@@ -221,11 +235,12 @@ def release_pool(tag: str, device: int | str | torch.device | None = None) -> bo
 
 @contextlib.contextmanager
 def shareable() -> Iterator[None]:
-    """What this thread allocates inside can be sent to other processes, by torch.multiprocessing and the like.
+    """What this thread allocates inside can be sent to other processes alone, without what lies beside it.
 
-    Each such tensor takes a multiple of 2 MiB of its own, which is never moved. To send a tensor made elsewhere, copy
-    it: `with shareable(): copy = tensor.clone()`. Under PyTorch's own allocator, which shares all memory, nothing
-    changes. Raises Error where terrazzo is installed without its shim: PyTorch cannot share memory then.
+    Each such tensor takes a multiple of 2 MiB of its own, which is never moved. Other tensors are sent with the tiles
+    that they lie in, or, with TERRAZZO_CONF=exportable:off, not at all; copy what was made elsewhere:
+    `with shareable(): copy = tensor.clone()`. Under PyTorch's own allocator nothing changes. Raises Error
+    where terrazzo is installed without its shim: PyTorch cannot share memory then.
     """
     if _mode == "hooks":
         raise Error("PyTorch shares memory between processes with terrazzo's shim only: "
@@ -348,21 +363,7 @@ def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | No
     if path.endswith(".json"):
         library.trz_snapshot(heap, os.fsencode(path))
         return
-    part = f"{path}.{os.getpid()}.json"
-    library.trz_snapshot(heap, os.fsencode(part))
-    try:
-        with open(part, encoding="utf-8") as stream:
-            _write(path, pickle.dumps(json.load(stream, object_hook=_with_pool_ids), protocol=2))
-    finally:
-        os.unlink(part)
-
-
-def _with_pool_ids(entry: dict[str, Any]) -> dict[str, Any]:
-    """Pool ids as PyTorch's own snapshots have them, which JSON cannot."""
-    for key in ("pool_id", "segment_pool_id"):
-        if key in entry:
-            entry[key] = tuple(entry[key])
-    return entry
+    _write(path, pickle.dumps(_figures.read_snapshot(library, heap), protocol=2))
 
 
 def _write(path: str, data: bytes) -> None:

@@ -60,8 +60,7 @@ def loaded_cudart() -> str:
 
 def shim_flags(torch, library: Path) -> list[str]:
     sources, root = _places.find_sources(), Path(torch.__file__).parent
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    return ["-std=c++20" if version >= (2, 6) else "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+    return ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", "-isystem", f"{root}/include",
             "-isystem", f"{root}/include/torch/csrc/api/include", f"-I{sources['include']}", f"-I{sources['plug']}",
             f"{sources['plug']}/shim.cpp", str(library), f"{library.parent}/libterrazzo.so",

@@ -23,6 +23,13 @@ class BlockInfo(ctypes.Structure):
                 ("stream", c_void_p), ("tag", c_char_p), ("frames", c_uint64)]
 
 
+class OomInfo(ctypes.Structure):
+    _fields_ = [("requested", c_size_t), ("stream", c_void_p), ("device_free", c_size_t), ("device_total", c_size_t),
+                ("limit", c_size_t), ("reserved", c_size_t), ("allocated", c_size_t), ("pending", c_size_t),
+                ("cached", c_size_t), ("pinned", c_size_t), ("largest", c_size_t), ("missing", c_size_t),
+                ("waits", c_uint), ("awaited_count", c_uint), ("awaited", c_void_p * 4)]
+
+
 BLOCK_HELD = 1
 VISIT_BLOCK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(BlockInfo))
 
@@ -36,6 +43,7 @@ SIGNATURES = {
     "trz_torch_heap": (None, [c_int, c_bool, POINTER(c_void_p)]),
     "trz_torch_trim": (c_size_t, [c_size_t]),
     "trz_torch_set_fraction": (None, [c_int, c_double]),
+    "trz_torch_get_fraction": (c_double, [c_int]),
     "trz_set_frame_callback": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
     "trz_stats": (None, [c_void_p, POINTER(StatValue), c_size_t, POINTER(c_size_t)]),
     "trz_reset_peaks": (None, [c_void_p]),
@@ -105,3 +113,8 @@ class Library:
         values = (StatValue * count.value)()
         self.trz_stats(heap, values, count.value, byref(count))
         return {v.name.decode(): v.ratio if v.unit == b"ratio" else v.value for v in values}
+
+    def newest_failure(self, device: int) -> OomInfo | None:
+        """None where no allocation has failed."""
+        heap, info = self.heap(device, open=False), OomInfo()
+        return None if not heap or self._dll.trz_last_oom(heap, byref(info)) else info

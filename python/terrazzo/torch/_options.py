@@ -9,8 +9,8 @@ HONOURED, NOT_NEEDED, HOST, REFUSED = "honoured", "not needed", "PyTorch's own",
 
 # key: (what becomes of it, why)
 MEANINGS = {
-    "per_process_memory_fraction": (HONOURED, "a limit on what the heap reserves"),
-    "throw_on_cudamalloc_oom": (HONOURED, "a limit is always applied before the device is asked"),
+    "per_process_memory_fraction": (HONOURED, "a limit on what the process has; also when it is set at run time"),
+    "throw_on_cudamalloc_oom": (HONOURED, "a limit is applied before the device is asked; refusals are counted apart"),
     "backend": (REFUSED, "terrazzo is the backend; remove the key, or do not install terrazzo"),
     "expandable_segments": (NOT_NEEDED, "memory is always mapped in parts that can grow and move"),
     "expandable_segments_reserve": (NOT_NEEDED, "address space is reserved per stream: window_factor"),

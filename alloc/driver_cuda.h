@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the table over libcuda.so.1 share.
+ */
+#ifndef TRZ_ALLOC_DRIVER_CUDA_H
+#define TRZ_ALLOC_DRIVER_CUDA_H
+
+#include "cuda_abi.h"
+#include "terrazzo_driver.h"
+
+/* The status that a result of the driver stands for. */
+trz_status driver_cuda_status(cuda_result result);
+
+#endif

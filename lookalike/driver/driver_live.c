@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The figures of the process, in DIR/<pid>.live as they grow: what is left of one that ends without a word, by a signal
+ * or _exit. The report, DIR/<pid>.json, tells what lies where.
+ */
+#include "driver_lookalike.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { MOST_TABLES = 8 };
+
+struct look_live look_live;
+
+static struct {
+	pthread_mutex_t lock;
+	bool shared;                 /* look_live is the file */
+	struct {
+		const char *const *names;
+		size_t count, first;     /* in look_live.others */
+	} table[MOST_TABLES];
+	size_t tables, used;
+} live = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+uint64_t *trz_lookalike_calls(const char *const *names, size_t count)
+{
+	uint64_t *counts = NULL;
+	pthread_mutex_lock(&live.lock);
+	if (live.tables < MOST_TABLES && count <= LOOK_OTHERS - live.used) {
+		counts = look_live.others + live.used;
+		live.table[live.tables].names = names;
+		live.table[live.tables].count = count;
+		live.table[live.tables++].first = live.used;
+		live.used += count;
+	}
+	pthread_mutex_unlock(&live.lock);
+	look_report_write(false);
+	return counts;
+}
+
+/* The file takes the place of our own pages; where pages are larger than these, it gets a copy. */
+void look_live_write(const char *path)
+{
+	if (live.shared)
+		return;
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	if (pwrite(fd, &look_live, sizeof look_live, 0) == (ssize_t)sizeof look_live && sysconf(_SC_PAGESIZE) <= LOOK_PAGE)
+		live.shared = mmap(&look_live, sizeof look_live, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) !=
+		              MAP_FAILED;
+	close(fd);
+}
+
+void look_live_detach(void)
+{
+	struct look_live copy = look_live;
+	if (live.shared && mmap(&look_live, sizeof look_live, PROT_READ | PROT_WRITE,
+	                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
+		look_live = copy;
+	live.shared = false;
+}
+
+/* ---- by name ------------------------------------------------------------ */
+
+/* Calls `visit` with each count of calls. */
+static void visit_calls(json_t *list, void (*visit)(json_t *list, const char *name, const uint64_t *value))
+{
+	for (int i = 0; i < LOOK_CALLS; i++)
+		visit(list, look_name((enum look_call)i), &look_live.calls[i]);
+	pthread_mutex_lock(&live.lock);
+	for (size_t t = 0; t < live.tables; t++)
+		for (size_t i = 0; i < live.table[t].count; i++)
+			visit(list, live.table[t].names[i], &look_live.others[live.table[t].first + i]);
+	pthread_mutex_unlock(&live.lock);
+}
+
+static void add_count(json_t *calls, const char *name, const uint64_t *value)
+{
+	json_int_t before = json_integer_value(json_object_get(calls, name));
+	if (*value)
+		json_object_set_new(calls, name, json_integer(before + (json_int_t)*value));
+}
+
+json_t *look_live_calls(void)
+{
+	json_t *calls = json_object();
+	visit_calls(calls, add_count);
+	return calls;
+}
+
+static void add_place(json_t *list, const char *path, const uint64_t *value)
+{
+	json_int_t offset = (const char *)value - (const char *)&look_live;
+	json_array_append_new(list, json_pack("[s, I]", path, offset));
+}
+
+static void add_call_place(json_t *list, const char *name, const uint64_t *value)
+{
+	char path[96];
+	snprintf(path, sizeof path, "calls/%s", name);
+	add_place(list, path, value);
+}
+
+json_t *look_live_places(void)
+{
+	json_t *list = json_array();
+	char path[64];
+	add_place(list, "driver_time_ns", &look_live.sim.driver_time_ns);
+	add_place(list, "violations", &look_live.sim.violations);
+	add_place(list, "misuses", &look_live.sim.misuses);
+	add_place(list, "suspicions", &look_live.sim.suspicions);
+	add_place(list, "kernels", &look_live.kernels);
+	add_place(list, "library_calls", &look_live.library_calls);
+	add_place(list, "graph_launches", &look_live.graph_launches);
+	add_place(list, "copies_bytes", &look_live.copied_bytes);
+	add_place(list, "blank_reads", &look_live.blank_reads);
+	for (int i = 0; i < look.devices; i++) {
+		snprintf(path, sizeof path, "devices/%d/peak_bytes", i);
+		add_place(list, path, &look_live.sim.peak_bytes[i]);
+	}
+	visit_calls(list, add_call_place);
+	return list;
+}

@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch says of its memory in a program under `terrazzo sim`: writes <pid>.torch.json into the folder
+TERRAZZO_SIM_REPORT. inject/sitecustomize.py runs this file once PyTorch has been imported.
+
+It only registers: an observer of out-of-memory, a function at exit, and, where TERRAZZO_SIM_HOLDERS asks for it,
+PyTorch's own history of allocations.
+"""
+import atexit
+import ctypes
+import functools
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+
+FOLDER = os.environ.get("TERRAZZO_SIM_REPORT")
+OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HOLDERS, HISTORY, FRAMES = 10, 4_000_000, 40
+NO_FRAME = "no Python frame (backward of autograd)"
+
+
+COMPILED = os.environ.get("TORCHINDUCTOR_CACHE_DIR") or "/torchinductor_"
+TEXT = "{}:{} {}".format
+
+
+def is_library(filename):
+    return any(part in filename for part in ("site-packages", "dist-packages", COMPILED)) or filename.startswith(
+        (sys.base_prefix + "/lib", OURS, "<"))
+
+
+def place(frames):
+    """The program's own innermost frame, of (file, line, function) from the innermost on. A program that is installed
+    like a library has none: there the innermost that is not PyTorch's."""
+    frames = [frame for frame in frames if not frame[0].startswith("<")]
+    own = [frame for frame in frames if not is_library(frame[0])]
+    others = [frame for frame in frames if "/torch/" not in frame[0]]
+    return TEXT(*(own or others or frames)[0]) if frames else NO_FRAME
+
+
+def frames_of(entry):
+    return [(f["filename"], f["line"], f["name"]) for f in entry.get("frames", ()) if f["filename"].endswith(".py")]
+
+
+def frames_from(frame):
+    """(file, line, function) from the outermost on to `frame`."""
+    return [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
+
+
+def calling_backward(but):
+    """The stack of the thread that waits for autograd. Autograd's own threads have Python frames only for what is
+    written in Python, such as a layer that is computed again."""
+    for thread, frame in sys._current_frames().items():
+        stack = frames_from(frame) if thread != but else []
+        if any("/torch/autograd/" in f[0] for f in stack):
+            return stack
+    return []
+
+
+def stack_here():
+    """The stack of whoever called our caller, from the outermost frame on, beginning in the program."""
+    frame = sys._getframe(1).f_back
+    stack = frames_from(frame) if frame else []
+    thread = threading.get_ident()
+    is_autograds = thread not in threading._active or isinstance(threading.current_thread(), threading._DummyThread)
+    return calling_backward(thread) + stack if is_autograds else stack
+
+
+def told(stack):
+    """The place, the program's own frames, and the innermost of all."""
+    return {"place": place(stack[::-1]), "own": [TEXT(*f) for f in stack if not is_library(f[0])][-FRAMES:],
+            "stack": [TEXT(*f) for f in stack[-FRAMES:]]}
+
+
+def autograd_threads():
+    """{thread: what it does and how often it has stopped} of PyTorch's threads for backward."""
+    found = {}
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/status", encoding="utf-8") as stream:
+                status = dict(line.rstrip("\n").split(":\t", 1) for line in stream)
+        except OSError:
+            continue  # it has ended
+        if status["Name"].startswith("pt_autograd"):
+            found[thread] = status["State"], status.get("voluntary_ctxt_switches")
+    return found
+
+
+def wait_for_autograd():
+    """Lets PyTorch's threads for backward drop what the last one held, before the interpreter ends.
+
+    They need its lock for that, in no order with the thread that called backward, which goes on as soon as the result
+    or the error is there. One that asks for the lock too late is ended by Python within a destructor, and C++ then
+    aborts the process: on a busy machine a program that had done all its work ended with 134 in some runs. Such a
+    thread is at rest when it sleeps and has not woken between two looks; one that waits for the lock wakes every 5 ms.
+    """
+    before, now = {}, autograd_threads()
+    for _ in range(100):
+        if now == before and all(state.startswith("S") for state, _ in now.values()):
+            return
+        time.sleep(0.02)
+        before, now = now, autograd_threads()
+
+
+class Holders:
+    """Who holds how much, by place in the program."""
+
+    def __init__(self):
+        self.bytes, self.count = {}, {}
+
+    def add(self, where, size, sign=1):
+        self.bytes[where] = self.bytes.get(where, 0) + sign * size
+        self.count[where] = self.count.get(where, 0) + sign
+
+    def largest(self):
+        order = sorted((where for where in self.bytes if self.bytes[where] > 0), key=lambda w: -self.bytes[w])
+        return [{"place": where, "bytes": self.bytes[where], "blocks": self.count[where]} for where in order[:HOLDERS]]
+
+
+def live_now(snapshot, device):
+    held = Holders()
+    for segment in snapshot["segments"]:
+        if segment["device"] == device:
+            for block in segment["blocks"]:
+                if block["state"].startswith("active"):
+                    held.add(place(frames_of(block)), block.get("requested_size", block["size"]))
+    return held.largest()
+
+
+def live_at_peak(snapshot, device):
+    """Replays the history twice: for the moment of the peak, then up to it."""
+    events = snapshot["device_traces"][device]
+    used = peak = moment = 0
+    for i, event in enumerate(events):
+        if event["action"] == "alloc":
+            used += event["size"]
+        elif event["action"] == "free_completed":
+            used -= event["size"]
+        if used > peak:
+            peak, moment = used, i
+    held, live, places = Holders(), {}, {}
+    for event in events[:moment + 1]:
+        if event["action"] == "alloc":
+            frames = frames_of(event)
+            key = tuple(frames)
+            where = places.setdefault(key, None) or places.setdefault(key, place(frames)) or place(frames)
+            live[event["addr"]] = where
+            held.add(where, event["size"])
+        elif event["action"] == "free_completed" and event["addr"] in live:
+            held.add(live.pop(event["addr"]), event["size"], -1)
+    return held.largest()
+
+
+PEAKS = {f"peak_{name}_bytes": f"{name}_bytes.all.peak" for name in ("allocated", "requested", "active", "reserved")}
+SUMS = {"retries": "num_alloc_retries", "ooms": "num_ooms", "allocations": "allocation.all.allocated"}
+
+
+class Statistics:
+    """Figures of the whole run, by device. A program may reset PyTorch's own, as many do with each line that they log:
+    what was is kept."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.peaks, self.sums = {}, {}
+        self.read = torch.cuda.memory_stats
+        for name in ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"):
+            self.watch(torch._C, name, self.all_peaks, self.keep_peaks)
+        for name in ("_cuda_resetAccumulatedMemoryStats", "_accelerator_resetAccumulatedStats"):
+            self.watch(torch._C, name, self.sums_of, self.keep_sums)
+
+    def watch(self, owner, name, look, keep):
+        """What `look` has found before is kept once a reset has been made: not each allocator has statistics."""
+        reset = getattr(owner, name, None)
+        if not reset:
+            return  # of another version of PyTorch
+
+        @functools.wraps(reset)
+        def kept_reset(*arguments):
+            before = look(*arguments) if self.torch.cuda.is_initialized() else {}
+            result = reset(*arguments)
+            keep(before)
+            return result
+
+        setattr(owner, name, kept_reset)
+
+    def follow(self, plug):
+        """terrazzo serves: its own functions reset peaks, too, and without the shim they alone know any."""
+        self.watch(plug._native_library(), "trz_reset_peaks", self.all_peaks, self.keep_peaks)
+        if plug.installed() == "hooks":
+            self.read = plug.stats
+
+    def now(self, index, names):
+        try:
+            stats = self.read(index)
+        except RuntimeError:
+            return {}  # the user's own allocator, which PyTorch can ask nothing
+        return {name: stats.get(key, 0) for name, key in names.items()}
+
+    def all_peaks(self, *_):
+        return {index: self.now(index, PEAKS) for index in range(self.torch.cuda.device_count())}
+
+    def keep_peaks(self, before):
+        for index, peaks in before.items():
+            kept = self.peaks.setdefault(index, {})
+            kept.update((name, max(value, kept.get(name, 0))) for name, value in peaks.items())
+
+    def sums_of(self, index):
+        return {index: self.now(index, SUMS)}
+
+    def keep_sums(self, before):
+        for index, sums in before.items():
+            kept = self.sums.setdefault(index, {})
+            kept.update((name, value + kept.get(name, 0)) for name, value in sums.items())
+
+    def figures(self, index):
+        peaks, sums = self.now(index, PEAKS), self.now(index, SUMS)
+        found = {name: max(value, self.peaks.get(index, {}).get(name, 0)) for name, value in peaks.items()}
+        found.update((name, value + self.sums.get(index, {}).get(name, 0)) for name, value in sums.items())
+        return found
+
+
+def is_expandable(torch):
+    """Whether PyTorch's own allocator uses expandable segments, which a program can switch while it runs."""
+    if hasattr(torch._C, "_accelerator_getAllocatorSettings"):
+        settings = torch._C._accelerator_getAllocatorSettings().replace(" ", "")
+        return settings.rpartition("expandable_segments:")[2].startswith("True")
+    return bool(torch.cuda.memory._snapshot()["allocator_settings"]["expandable_segments"])
+
+
+def allocator_of(torch):
+    """Who serves, and why not whom the user wanted."""
+    plug, autoload = sys.modules.get("terrazzo.torch"), sys.modules.get("terrazzo.autoload")
+    if plug and plug.installed():
+        return "terrazzo", plug.missing() and f"without its shim: {plug.missing()}"
+    backend, failure = torch.cuda.get_allocator_backend(), getattr(autoload, "failure", None)
+    name = "expandable" if backend == "native" and is_expandable(torch) else backend
+    return name, failure and f"terrazzo could not be installed: {failure}"
+
+
+def newest_failure(plug, device):
+    """Of terrazzo without its shim, which tells no observer."""
+    info = plug._native_library().newest_failure(device)
+    if info is None:
+        return None
+    oom = {"device": device, "requested_bytes": info.requested, "device_free_bytes": info.device_free,
+           "device_total_bytes": info.device_total, "allocated_bytes": info.allocated, "reserved_bytes": info.reserved}
+    return {**oom, "limit_bytes": info.limit} if info.limit else oom
+
+
+def complain(error):
+    print(f"terrazzo: PyTorch's own figures are not recorded: {error}", file=sys.stderr)
+
+
+def before(owner, name, note):
+    """Calls `note`, too, where the program calls owner.name."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def noted(*arguments, **named):
+        try:
+            note(*arguments, **named)
+        except Exception as error:
+            complain(error)
+        return function(*arguments, **named)
+
+    setattr(owner, name, noted)
+
+
+BlankRead = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_int)
+
+
+class Recorder:
+    def __init__(self, torch):
+        self.torch, self.ooms, self.failure = torch, [], {}
+        self.observed = False  # PyTorch tells of requests without memory
+        self.driver = None
+        self.blank_read = BlankRead(self.on_blank_read)
+        self.first_blank_read = None
+        self.uncaught = {}     # where it does not: what is known of the one that ended the program
+        self.wants_holders = bool(os.environ.get("TERRAZZO_SIM_HOLDERS"))
+        self.pid = None        # of the process that uses CUDA; children of it made by fork() cannot
+        self.statistics = Statistics(torch)
+        # Attention by cuDNN, which PyTorch prefers on new devices, has kernels of its own for each shape, which a
+        # stand-in does not have.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        before(os, "_exit", lambda *_, **__: self.write(ended=True))  # as worker processes of multiprocessing end
+        atexit.register(self.end)
+        # The rest needs the allocators of all devices, which are made when PyTorch first uses CUDA.
+        torch.cuda._lazy_call(self.try_to_attach)
+
+    def try_to_attach(self):
+        try:
+            self.attach()
+        except Exception as error:
+            complain(error)
+
+    def attach(self):
+        self.pid = os.getpid()
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.driver.trz_lookalike_on_blank_read(self.blank_read)
+        before(sys, "excepthook", self.on_exception)
+        plug = sys.modules.get("terrazzo.torch")
+        if plug and plug.installed():
+            self.statistics.follow(plug)
+        try:
+            self.torch._C._cuda_attach_out_of_memory_observer(self.on_oom)
+            self.observed = True
+        except RuntimeError:
+            pass  # function pointers and cudaMallocAsync have no observers, and keep no history
+        if self.wants_holders and self.observed:
+            self.torch.cuda.memory._record_memory_history(
+                enabled="all", context="all", stacks="python", max_entries=HISTORY)
+        self.write()
+
+    def on_oom(self, device, requested, total, free):
+        stats = self.torch.cuda.memory_stats(device)
+        capacity = self.torch.cuda.get_device_properties(device).total_memory
+        oom = {"device": device, "requested_bytes": requested, "device_free_bytes": free,
+               "device_total_bytes": capacity, "allocated_bytes": stats.get("allocated_bytes.all.current", 0),
+               "reserved_bytes": stats.get("reserved_bytes.all.current", 0), **told(stack_here())}
+        if total < capacity:  # that of a memory fraction comes in its place
+            oom["limit_bytes"] = total
+        self.ooms.append(oom)
+        if self.wants_holders and device not in self.failure:
+            self.failure[device] = live_now(self.torch.cuda.memory._snapshot(), device)
+        self.write()
+
+    def on_blank_read(self, size, is_news):
+        self.first_blank_read = place(stack_here()[::-1])
+        if is_news:
+            print(f"terrazzo: {self.first_blank_read}: a read of {size} bytes from the device gives 0, as all of up to "
+                  "16 bytes do here: kernels compute nothing (--scalars real: what lies there). The report counts them",
+                  file=sys.stderr, flush=True)
+        self.write()
+
+    def on_exception(self, kind, error, trace):
+        if issubclass(kind, self.torch.OutOfMemoryError) and not self.observed:
+            stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(trace)]
+            self.uncaught = {**told(stack), "text": str(error)}
+
+    def device(self, index, snapshot):
+        entry = {"device": index, **self.statistics.figures(index)}
+        if index in self.failure:
+            entry.update(holders_at="failure", holders=self.failure[index])
+        elif snapshot:
+            entry.update(holders_at="peak", holders=live_at_peak(snapshot, index))
+        return entry
+
+    def failures(self):
+        """Where PyTorch does not tell of them, terrazzo knows the newest; else the driver has to."""
+        plug = sys.modules.get("terrazzo.torch")
+        if self.observed:
+            return {"ooms": self.ooms}
+        if not plug or plug.installed() != "hooks":
+            return {"uncaught": self.uncaught}
+        found = (newest_failure(plug, device) for device in range(self.torch.cuda.device_count()))
+        return {"ooms": [{**oom, **self.uncaught} for oom in found if oom]}
+
+    def write(self, ended=False):
+        """What is known so far; figures of PyTorch count once they are the last."""
+        cuda = self.torch.cuda
+        if os.getpid() != self.pid:
+            return
+        allocator, reason = allocator_of(self.torch)
+        report = {"pid": self.pid, "torch": self.torch.__version__, "backend": cuda.get_allocator_backend(),
+                  "allocator": allocator, "ended": ended, **self.failures()}
+        if reason:
+            report["allocator_reason"] = reason
+        if self.first_blank_read:
+            report["first_blank_read"] = self.first_blank_read
+        wants_peak = self.wants_holders and not self.failure and self.observed and ended
+        snapshot = cuda.memory._snapshot() if wants_peak else None
+        report["devices"] = [self.device(i, snapshot) for i in range(cuda.device_count())]
+        path = os.path.join(FOLDER, f"{self.pid}.torch.json")
+        part = f"{path}.{threading.get_ident()}.part"  # several threads may run out of memory at a time
+        with open(part, "w", encoding="utf-8") as stream:
+            json.dump(report, stream)
+        os.replace(part, path)
+
+    def end(self):
+        wait_for_autograd()
+        self.write(ended=True)
+        if self.driver:
+            self.driver.trz_lookalike_on_blank_read(None)  # Python ends
+
+
+def record(torch):
+    try:
+        Recorder(torch)
+    except Exception as error:  # a version of PyTorch that differs: the program must run all the same
+        complain(error)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What torch.cuda.memory tells where terrazzo is installed without its shim.
+
+PyTorch's class for allocators from outside refuses each question about its memory, and a program that asks ends there.
+Python comes to that class by functions of torch._C: some of them are answered here instead, from the heaps.
+"""
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from . import _native
+
+MOST_EVENTS = 1 << 22  # of a history that PyTorch's default would not bound
+POOLS = ("all", "small_pool", "large_pool")
+KINDS = ("current", "peak", "allocated", "freed")
+FLOWS = ("allocation", "segment", "allocated_bytes", "reserved_bytes", "requested_bytes", "inactive_split",
+         "inactive_split_bytes")
+# PyTorch's name: what is held, what has been freed but is in use. The heap does not tell small from large there.
+ACTIVE = {"active": ("allocation", "pending"), "active_bytes": ("allocated_bytes", "pending_bytes")}
+COUNTS = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
+OVERSIZE = ("oversize_allocations", "oversize_segments")
+
+
+def nested(flat: dict[str, int | float]) -> dict[str, Any]:
+    """A heap's statistics in the form of torch.cuda.memory_stats_as_nested_dict()."""
+    def flow(name: str) -> dict[str, dict[str, int]]:
+        return {pool: {kind: flat.get(f"{name}.{pool}.{kind}", 0) for kind in KINDS} for pool in POOLS}
+
+    made: dict[str, Any] = {name: flow(name) for name in FLOWS}
+    for name, (held, pending) in ACTIVE.items():
+        made[name] = flow(held)
+        waiting = flat.get(f"{pending}.current", 0)
+        for pool in ("all", "large_pool"):
+            figures = made[name][pool]
+            figures["current"] += waiting
+            figures["freed"] -= waiting
+            figures["peak"] = max(figures["peak"], figures["current"])
+        made[name]["all"]["peak"] = max(made[name]["all"]["peak"], flat.get(f"{name}.all.peak", 0))
+    made.update({name: flat.get(name, 0) for name in COUNTS})
+    made.update({name: dict.fromkeys(KINDS, 0) for name in OVERSIZE})
+    return {**made, "num_sync_all_streams": 0, "max_split_size": -1}
+
+
+def subtract(figures: dict[str, Any], base: dict[str, Any]) -> None:
+    """Takes off what had been counted when reset_accumulated_memory_stats() was called."""
+    for name in (*FLOWS, *ACTIVE):
+        for pool in POOLS:
+            for kind in ("allocated", "freed"):
+                figures[name][pool][kind] -= base[name][pool][kind]
+    for name in COUNTS:
+        figures[name] -= base[name]
+
+
+class Figures:
+    """The answers. `history` is terrazzo.torch.history."""
+
+    def __init__(self, library: _native.Library, history: Callable[..., None], devices: Callable[[], int]):
+        self.library, self.history, self.devices = library, history, devices
+        self.bases: dict[int, dict[str, Any]] = {}
+        self.recording = False
+
+    def stats(self, device: int) -> dict[str, Any]:
+        figures = nested(self.library.stats(device))
+        if device in self.bases:
+            subtract(figures, self.bases[device])
+        return figures
+
+    def reset_accumulated(self, device: int) -> None:
+        self.bases[device] = nested(self.library.stats(device))
+
+    def reset_peaks(self, device: int) -> None:
+        heap = self.library.heap(device, open=False)
+        if heap:
+            self.library.trz_reset_peaks(heap)
+
+    def fraction(self, device: int) -> float:
+        return self.library.trz_torch_get_fraction(device)
+
+    def snapshot(self, *_: Any) -> dict[str, Any]:
+        """Of all devices."""
+        whole: dict[str, Any] = {"segments": [], "device_traces": [], "allocator_settings": {},
+                                 "external_annotations": []}
+        for device in range(self.devices()):
+            heap = self.library.heap(device, open=False)
+            one = read_snapshot(self.library, heap) if heap else {"segments": [], "device_traces": []}
+            whole["segments"] += one["segments"]
+            whole["device_traces"].append(one["device_traces"][device] if one["device_traces"] else [])
+            whole["allocator_settings"].update(one.get("allocator_settings", {}))
+        return whole
+
+    def record(self, enabled: str | None = "all", context: str | None = "all", stacks: str = "all",
+               max_entries: int = MOST_EVENTS, *_: Any, **__: Any) -> None:
+        if not enabled and not self.recording:
+            return
+        self.recording = enabled is not None
+        self.history(self.recording, events=max(1, min(max_entries, MOST_EVENTS)), frames=context is not None)
+
+    def is_recording(self) -> bool:
+        return self.recording
+
+
+def read_snapshot(library: _native.Library, heap: Any) -> dict[str, Any]:
+    """What trz_snapshot writes of a heap, with pool ids as PyTorch has them."""
+    descriptor, path = tempfile.mkstemp(suffix=".json")
+    os.close(descriptor)
+    try:
+        library.trz_snapshot(heap, os.fsencode(path))
+        with open(path, encoding="utf-8") as stream:
+            return json.load(stream, object_hook=with_pool_ids)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def with_pool_ids(entry: dict[str, Any]) -> dict[str, Any]:
+    """Pool ids as PyTorch's own snapshots have them, which JSON cannot."""
+    for key in ("pool_id", "segment_pool_id"):
+        if key in entry:
+            entry[key] = tuple(entry[key])
+    return entry
+
+
+def answer(torch: Any, figures: Figures) -> None:
+    """From now on torch.cuda.memory's functions are answered by `figures`; a function that this PyTorch lacks is not
+    made."""
+    answers = {"_cuda_memoryStats": figures.stats, "_cuda_resetAccumulatedMemoryStats": figures.reset_accumulated,
+               "_cuda_resetPeakMemoryStats": figures.reset_peaks, "_cuda_memorySnapshot": figures.snapshot,
+               "_cuda_getMemoryFraction": figures.fraction, "_cuda_record_memory_history": figures.record,
+               "_cuda_isHistoryEnabled": figures.is_recording}
+    for name, function in answers.items():
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)
