@@ -10,6 +10,7 @@
 #include "api.h"
 #include "check.h"
 #include "error.h"
+#include "exact.h"
 #include "frames.h"
 #include "grow.h"
 #include "import.h"
@@ -72,7 +73,7 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 trz_status trz_close(trz_heap *h)
 {
 	if (!h || heap_is_inherited(h))
-		return TRZ_OK;  /* its memory is the parent's */
+		return TRZ_OK; /* its memory is the parent's */
 	init_remove_heap(h);
 	if (!heap_lock_growth(h)) {
 		init_add_heap(h);
@@ -82,16 +83,17 @@ trz_status trz_close(trz_heap *h)
 	heap_unlock_growth(h);
 	heap_close(h);
 	free(h);
-	return status == TRZ_OK ? TRZ_OK
-	                        : trz_fail(status, "closing the heap left memory with the driver: %s",
-	                                   trz_driver_last_error());
+	return status == TRZ_OK
+	           ? TRZ_OK
+	           : trz_fail(status, "closing the heap left memory with the driver: %s", trz_driver_last_error());
 }
 
 trz_status api_check_process(const trz_heap *h)
 {
 	if (LIKELY(!heap_is_inherited(h)))
 		return TRZ_OK;
-	return trz_fail(TRZ_ERROR_SHUTDOWN, "the heap of device %d was opened before fork() made this process, where the "
+	return trz_fail(TRZ_ERROR_SHUTDOWN,
+	                "the heap of device %d was opened before fork() made this process, where the "
 	                "device cannot be used: start workers with another method, or fork before the heap is opened",
 	                h->driver.device);
 }
@@ -115,16 +117,19 @@ trz_status api_check_pool(const trz_heap *h, const struct pool *p)
 	                                     (const void *)p, h->driver.device);
 }
 
-static trz_status check_request(size_t size, size_t *alignment)
+static trz_status check_request(struct api_request *r)
 {
-	if (size >= SIZE_LIMIT)
-		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds %" PRIu64 " or more", size,
+	if (r->size >= SIZE_LIMIT)
+		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds %" PRIu64 " or more", r->size,
 		                SIZE_LIMIT);
-	if (*alignment < UNIT && (*alignment == 0 || is_power_of_two(*alignment)))
-		*alignment = UNIT;
-	if (!is_power_of_two(*alignment) || *alignment > GRANULE)
+	if (r->alignment < UNIT && (r->alignment == 0 || is_power_of_two(r->alignment)))
+		r->alignment = UNIT;
+	if (!is_power_of_two(r->alignment) || r->alignment > GRANULE)
 		return trz_fail(TRZ_ERROR_ALIGNMENT, "alignment %zu asked for: it must be a power of two up to %d",
-		                *alignment, GRANULE);
+		                r->alignment, GRANULE);
+	if (r->address % r->alignment)
+		return trz_fail(TRZ_ERROR_ALIGNMENT, "address %p asked for: it is no multiple of %zu", (void *)r->address,
+		                r->alignment);
 	return TRZ_OK;
 }
 
@@ -175,6 +180,7 @@ static COLD trz_status alloc_failed(trz_heap *h, size_t size, trz_status status)
 	case TRZ_ERROR_LIMIT:
 	case TRZ_ERROR_HOST_MEMORY:
 	case TRZ_ERROR_ADDRESS_SPACE:
+	case TRZ_ERROR_NO_ROOM:
 		return status;
 	default:
 		return trz_fail(status, "%zu bytes asked for on device %d: %s", size, h->driver.device,
@@ -195,87 +201,91 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, 
 	return TRZ_OK;
 }
 
+static trz_status taken(const struct api_request *r, trz_status status)
+{
+	if (status != TRZ_ERROR_NO_ROOM)
+		return status;
+	return trz_fail(status, "%zu bytes asked for at %p: not all of that is free memory that stream %p may have there",
+	                r->size, (void *)r->address, r->stream);
+}
+
 /* Serves from a pool (NULL: the default one). */
-static trz_status alloc_from(trz_heap *h, struct pool *p, unsigned apart, struct stream *s, size_t size,
-                             size_t alignment, bool captured, void **out)
+static trz_status alloc_from(trz_heap *h, struct pool *p, const struct api_request *r, struct stream *s, bool captured,
+                             void **out)
 {
 	heap_lock(h);
 	if (p)
 		p->pinned |= captured;
-	struct lane *l = UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, apart)
-	                                    : heap_lane_apart_locked(h, s, p, apart);
+	struct lane *l =
+		UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, r->apart) : heap_lane_apart_locked(h, s, p, r->apart);
 	heap_unlock(h);
 	if (!l)
 		return meta_exhausted();
 	trz_addr address;
-	trz_status status = apart ? apart_alloc(h, l, size, &address) : serve_alloc(h, l, size, alignment, &address);
+	trz_status status;
+	if (UNLIKELY(r->address))
+		status = taken(r, exact_alloc(h, l, r->address, r->size, captured));
+	else
+		status = r->apart ? apart_alloc(h, l, r->size, &address) : serve_alloc(h, l, r->size, r->alignment, &address);
 	if (status == TRZ_OK)
-		*out = (void *)address;
-	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, size, status);
+		*out = (void *)(r->address ? r->address : address);
+	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, r->size, status);
 }
 
-static trz_status alloc_on(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
-                           trz_stream stream, struct stream *s, void **out)
+static trz_status alloc_on(trz_heap *h, const struct api_request *r, struct stream *s, void **out)
 {
 	struct capture capture;
-	trz_status status = ask_capture(h, s, stream, &capture);
+	trz_status status = ask_capture(h, s, r->stream, &capture);
 	if (status != TRZ_OK)
-		return status == TRZ_ERROR_NOT_PERMITTED ? not_permitted(h, size) : status;
+		return status == TRZ_ERROR_NOT_PERMITTED ? not_permitted(h, r->size) : status;
 	bool captured = capture.status != TRZ_CAPTURE_NONE;
-	struct pool *diverted = NULL;
-	if (!p && pool_diverting(h) && (status = pool_divert(h, stream, &capture, &diverted)) != TRZ_OK)
-		return trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
+	struct pool *p = r->pool, *diverted = NULL;
+	if (!p && pool_diverting(h) && (status = pool_divert(h, r->stream, &capture, &diverted)) != TRZ_OK)
+		return trz_fail(status, "stream %p: %s", r->stream, trz_driver_last_error());
 	if (captured && !p && !diverted)
-		return captured_without_pool(stream);
+		return captured_without_pool(r->stream);
 	poll_if_wanted(h);
-	status = alloc_from(h, p ? p : diverted, apart, s, size, alignment, captured, out);
+	status = alloc_from(h, p ? p : diverted, r, s, captured, out);
 	if (diverted)
 		heap_pool_release(h, diverted);
 	return status;
 }
 
-static trz_status alloc_checked(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
-                                trz_stream stream, void **out)
+static trz_status alloc_checked(trz_heap *h, struct api_request *r, void **out)
 {
 	struct stream *s;
-	trz_status status = check_request(size, &alignment);
-	if (status != TRZ_OK || size == 0)
+	trz_status status = check_request(r);
+	if (status != TRZ_OK || r->size == 0)
 		return status;
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
-	status = heap_stream(h, stream, &s);
+	status = heap_stream(h, r->stream, &s);
 	if (status != TRZ_OK)
 		return status;
-	status = alloc_on(h, p, apart, size, alignment, stream, s, out);
-	heap_leave_stream(s, stream);
+	status = alloc_on(h, r, s, out);
+	heap_leave_stream(s, r->stream);
 	return status;
 }
 
-trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
-                           trz_stream stream, void **out)
+trz_status api_alloc(trz_heap *h, struct api_request r, void **out)
 {
 	*out = NULL;
 	trz_status status = api_check_process(h);
 	if (status != TRZ_OK)
 		return status;
 	uint64_t outer = frames_enter(h);
-	status = alloc_checked(h, p, apart, size, alignment, stream, out);
+	status = alloc_checked(h, &r, out);
 	frames_leave(outer);
 	if (status == TRZ_OK && h->annotates && *out)
-		nvtx_allocated(h, (trz_addr)*out, size);
+		nvtx_allocated(h, (trz_addr)*out, r.size);
 	return status;
-}
-
-trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
-{
-	return api_alloc_apart(h, p, 0, size, alignment, stream, out);
 }
 
 static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	if (!h || !out)
 		return api_is_null("trz_alloc", h ? "out" : "heap");
-	return api_alloc(h, NULL, size, alignment, stream, out);
+	return api_alloc(h, (struct api_request){.size = size, .alignment = alignment, .stream = stream}, out);
 }
 
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
@@ -296,8 +306,7 @@ COLD trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status)
 {
 	int device;
 	if (status == TRZ_ERROR_UNKNOWN_POINTER && init_find_owner(h, ptr, &device))
-		return trz_fail(TRZ_ERROR_WRONG_DEVICE, "%p belongs to another heap, of device %d: free it there", ptr,
-		                device);
+		return trz_fail(TRZ_ERROR_WRONG_DEVICE, "%p belongs to another heap, of device %d: free it there", ptr, device);
 	return status;
 }
 
@@ -369,8 +378,8 @@ trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 		return heap_not_permitted("trz_stream_retire");
 	trz_status status = heap_retire_stream(h, stream);
 	heap_unlock_growth(h);
-	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "stream %p cannot be retired: %s", stream,
-	                                            trz_driver_last_error());
+	return status == TRZ_OK ? TRZ_OK
+	                        : trz_fail(status, "stream %p cannot be retired: %s", stream, trz_driver_last_error());
 }
 
 trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
@@ -418,9 +427,9 @@ trz_status trz_query_mapping(trz_heap *h, const void *address, trz_segment_info 
 	if (usable != TRZ_OK)
 		return usable;
 	return inspect_mapping(h, (trz_addr)address, out)
-	               ? TRZ_OK
-	               : trz_fail(TRZ_ERROR_NOT_FOUND, "nothing of the heap of device %d is mapped at %p", h->driver.device,
-	                          address);
+	           ? TRZ_OK
+	           : trz_fail(TRZ_ERROR_NOT_FOUND, "nothing of the heap of device %d is mapped at %p", h->driver.device,
+	                      address);
 }
 
 trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)

@@ -25,11 +25,16 @@ trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
 /* The failure of what is asked of a heap with another one's pool; OK for its own, and for NULL. */
 trz_status api_check_pool(const trz_heap *h, const struct pool *p);
 
-/* An allocation from a pool, or with `p` NULL from where diversions send it; sets *out to NULL on errors. */
-trz_status api_alloc(trz_heap *h, struct pool *p, size_t size, size_t alignment, trz_stream stream, void **out);
+/* What is asked of the heap. */
+struct api_request {
+	size_t size, alignment;
+	trz_stream stream;
+	struct pool *pool;           /* NULL: where diversions send it */
+	unsigned apart;              /* the sort of memory (APART_*); 0: packed */
+	trz_addr address;            /* just there; 0: anywhere */
+};
 
-/* The same for memory of some sort apart (APART_*; 0: packed). */
-trz_status api_alloc_apart(trz_heap *h, struct pool *p, unsigned apart, size_t size, size_t alignment,
-                           trz_stream stream, void **out);
+/* Serves a request; sets *out to NULL on errors. */
+trz_status api_alloc(trz_heap *h, struct api_request r, void **out);
 
 #endif

@@ -29,9 +29,19 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 	trz_status status = apart_sort(h, p.flags, &apart);
 	if (status == TRZ_OK)
 		status = api_check_pool(h, (struct pool *)(void *)p.pool);
+	if (status == TRZ_OK && p.flags && p.address)
+		status = trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+		                  "trz_alloc_with: memory with flags is made at addresses of its own: ask for %p without them",
+		                  p.address);
 	if (status != TRZ_OK)
 		return status;
-	return api_alloc_apart(h, (struct pool *)(void *)p.pool, apart, p.size, p.alignment, p.stream, out);
+	struct api_request r = {.size = p.size,
+	                        .alignment = p.alignment,
+	                        .stream = p.stream,
+	                        .pool = (struct pool *)(void *)p.pool,
+	                        .apart = apart,
+	                        .address = (trz_addr)p.address};
+	return api_alloc(h, r, out);
 }
 
 trz_status trz_export(trz_heap *h, void *ptr, unsigned kind, void *shareable)

@@ -363,9 +363,17 @@ struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr add
 /* Joins a busy block with a free or busy neighbour behind it; the whole is busy. */
 void heap_join_busy_locked(trz_heap *h, struct block *b);
 
+/* Makes one busy block [address, address + size) of free ones, whosever, that lie side by side and the first of which
+ * is `b`; what is left of them stays free. Two nodes have been reserved. */
+struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
+
 /* Appends a busy block [window's end, window's end + size) at the end of a window, made of `node`, which the caller
  * has taken from h->blocks: a reservation would not last from one hold of the lock to the next. */
 struct block *heap_append_block_locked(struct block *node, struct window *w, struct lane *home, uint64_t size);
+
+/* Makes a busy block of the class's slab size the first slab of the lane's bin. A slab, and the pagemap's cells, have
+ * been reserved. */
+struct slab *heap_open_slab_locked(trz_heap *h, struct lane *l, unsigned size_class, struct block *b);
 
 /* Takes a slab, all slots free, out of its bin and frees its block. */
 void heap_retire_slab_locked(trz_heap *h, struct slab *s);

@@ -310,30 +310,10 @@ static void drop_everything_locked(trz_heap *h, const struct pool *p)
 		}
 }
 
-/* Makes one busy block of free ones, whosever, the first of which is `b`; what is left of them stays as it was. Two
- * nodes have been reserved. */
-static struct block *carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
-{
-	trz_addr end = address + size;
-	b = heap_cut_block_locked(h, b, address, min_u64(end, block_end(b)) - address);
-	while (block_end(b) < end) {
-		if (block_end(b->next) > end)
-			heap_cut_block_locked(h, b->next, b->next->address, end - b->next->address);
-		heap_join_busy_locked(h, b);
-	}
-	return b;
-}
-
 static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *saved)
 {
-	struct slab *s = node_pool_take(&h->slabs);
-	uint64_t size = size_classes[saved->size_class].slot_size;
-	b->state = BLOCK_SLAB;
-	b->slab = s;
-	slab_init(s, b, saved->size_class);
-	b->home->slabs++;
-	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
-	counter_add(&h->counters.slab_bytes, b->size);
+	struct slab *s = heap_open_slab_locked(h, b->home, saved->size_class, b);
+	uint64_t size = slab_class(s)->slot_size;
 	s->free &= ~saved->held;
 	for (uint64_t held = saved->held; held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
@@ -341,8 +321,8 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 		account_alloc(h, SLOTS, SMALL, size - s->slack[slot], size);
 		ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, slab_slot_address(s, slot), size - s->slack[slot]);
 	}
-	if (s->free)
-		bin_push(&b->home->bins[s->size_class], s);
+	if (!s->free)
+		bin_unlink(&b->home->bins[s->size_class], s);
 }
 
 static void place_locked(trz_heap *h, const struct pool *p, struct block *b, const struct saved *saved)
@@ -371,7 +351,7 @@ static void place_everything_locked(trz_heap *h, const struct pool *p, const str
 			const struct saved *s = &state->list[i];
 			if (!seek(w, &at, s))
 				continue;
-			at = carve_locked(h, at, s->address, s->size);
+			at = heap_carve_locked(h, at, s->address, s->size);
 			place_locked(h, p, at, s);
 		}
 	}

@@ -81,17 +81,9 @@ static inline trz_addr take_slot_locked(trz_heap *h, struct lane *l, unsigned si
 	return address;
 }
 
-/* Makes a busy block of the class's slab size the bin's first slab. A slab node has been reserved. */
 static void open_slab_locked(trz_heap *h, const struct request *r, struct block *b)
 {
-	struct slab *s = node_pool_take(&h->slabs);
-	b->state = BLOCK_SLAB;
-	b->slab = s;
-	slab_init(s, b, r->size_class);
-	r->lane->slabs++;
-	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
-	counter_add(&h->counters.slab_bytes, b->size);
-	bin_push(&r->lane->bins[r->size_class], s);
+	heap_open_slab_locked(h, r->lane, r->size_class, b);
 	heap_note_least_locked(h);
 }
 

@@ -55,7 +55,7 @@ extern "C" {
 	X(ERROR_LIMIT, 11, "the heap's own limit refuses the request") \
 	X(ERROR_HOST_MEMORY, 12, "the host has no memory left for metadata") \
 	X(ERROR_ADDRESS_SPACE, 13, "no virtual address range of the needed size is to be had") \
-	X(ERROR_NO_ROOM, 14, "the allocation cannot grow where it is") \
+	X(ERROR_NO_ROOM, 14, "the memory wanted at an address is not free") \
 	X(NOT_READY, 20, "the work asked about has not completed yet") \
 	X(ERROR_NO_DRIVER, 30, "the CUDA driver library cannot be loaded") \
 	X(ERROR_NO_DEVICE, 31, "there is no such device") \
@@ -338,6 +338,7 @@ typedef struct trz_alloc_params {
 	trz_stream stream;
 	struct trz_pool *pool;  /* NULL: as in trz_alloc */
 	unsigned flags;       /* TRZ_ALLOC_*, or'ed; 0: as in trz_alloc */
+	void *address;        /* the allocation begins there, a multiple of 512; NULL: wherever the heap decides */
 } trz_alloc_params;
 
 /* As trz_alloc, with more to ask for. With any flag the memory is one physical tile of its own, a multiple of the
@@ -345,8 +346,13 @@ typedef struct trz_alloc_params {
  * back to the driver; it is freed with trz_free and reused for requests with the same flags that are at most a ninth
  * shorter. Cost: a driver allocation where none is kept; meant for buffers that live long.
  * Where the device has no virtual memory management contiguous memory comes from plain driver allocations.
- * Errors: as trz_alloc; NOT_SUPPORTED (the device lacks what a flag asks for); INVALID_ARGUMENT (an unknown flag, or
- * a struct_size that this library does not know). */
+ * With an address all of [address, address + size) has to be free memory of the pool that serves the request, and to be
+ * the stream's own or passed; nothing is made or moved. It is for programs that put back at its address what they have
+ * freed and a captured graph still uses: sizes up to 32 KiB can be had where such a slot lay, up to 1 MiB in windows of
+ * small memory at multiples of 32 KiB. Cost: one look at the blocks around, under the growth lock; event queries.
+ * Errors: as trz_alloc; NOT_SUPPORTED (the device lacks what a flag asks for); NO_ROOM (not all of it is free at that
+ * address); ALIGNMENT (of the address); INVALID_ARGUMENT (an unknown flag, flags and an address, or a struct_size that
+ * this library does not know). */
 TRZ_API trz_status trz_alloc_with(trz_heap *heap, const trz_alloc_params *params, void **out);
 
 /* ---- sharing memory with other processes -------------------------------------------------------------- */

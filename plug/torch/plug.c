@@ -144,16 +144,28 @@ trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void 
 	                                     : trz_alloc(heap, size, 0, stream, out));
 }
 
-trz_status trz_torch_try_alloc_alone(size_t size, int device, trz_stream stream, void **out)
+static trz_status alloc_with(int device, const trz_alloc_params *params, void **out)
 {
 	trz_heap *heap;
-	trz_alloc_params params = {
+	*out = NULL;
+	trz_status status = trz_torch_heap(device, true, &heap);
+	return status == TRZ_OK ? plug_pass(trz_alloc_with(heap, params, out)) : status;
+}
+
+trz_status trz_torch_try_alloc_alone(size_t size, int device, trz_stream stream, void **out)
+{
+	const trz_alloc_params params = {
 	    .struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
 	if (size == 0 || plug_is_shareable())
 		return trz_torch_try_alloc(size, device, stream, out);
-	*out = NULL;
-	trz_status status = trz_torch_heap(device, true, &heap);
-	return status == TRZ_OK ? plug_pass(trz_alloc_with(heap, &params, out)) : status;
+	return alloc_with(device, &params, out);
+}
+
+trz_status trz_torch_try_alloc_at(size_t size, int device, trz_stream stream, void *address, void **out)
+{
+	const trz_alloc_params params = {
+	    .struct_size = sizeof params, .size = size, .stream = stream, .address = address};
+	return alloc_with(device, &params, out);
 }
 
 static trz_status free_anywhere(void *ptr, int device)

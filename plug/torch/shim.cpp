@@ -546,6 +546,14 @@ struct Checkpoint : cca::AllocatorState {
 	trz_pool_state *state;
 };
 
+/* What is asked of the allocator; without an address it decides where. */
+struct Wanted {
+	size_t size;
+	DeviceIndex device;
+	cudaStream_t stream;
+	void *address;
+};
+
 /* What serves a pool: the heap, the heap with a tile for each allocation, or the native allocator. */
 enum class Server { HEAP, HEAP_ALONE, NATIVE };
 
@@ -573,6 +581,17 @@ public:
 	{
 		DeviceIndex device = c10::cuda::current_device();
 		void *ptr = alloc(size, device, c10::cuda::getCurrentCUDAStream(device).stream());
+		return {ptr, ptr, &free_any, c10::Device(c10::DeviceType::CUDA, device)};
+	}
+
+	/* Of the newest PyTorch only: there it is virtual. */
+	c10::DataPtr allocateWithAddress(size_t size, void *address)
+	{
+		DeviceIndex device = c10::cuda::current_device();
+		cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
+		if (server_for(device, stream) == Server::NATIVE)
+			return allocate_with_address(*native_, size, address);
+		void *ptr = alloc_watched({size, device, stream, address});
 		return {ptr, ptr, &free_any, c10::Device(c10::DeviceType::CUDA, device)};
 	}
 
@@ -682,11 +701,6 @@ public:
 	/* -- history and snapshots -- */
 
 	cca::SnapshotInfo snapshot(MempoolId_t id, bool include_traces) override;
-
-	c10::DataPtr allocateWithAddress(size_t, void *)
-	{
-		TORCH_CHECK(false, "terrazzo: memory is not to be had at a wanted address");
-	}
 
 	/* Older PyTorch does not tell of captures. */
 	void markCaptureBegin(DeviceIndex)
@@ -834,7 +848,7 @@ private:
 		void *ptr = nullptr;
 		hint() = device;
 		if (C10_UNLIKELY(watched_ || c10::memoryProfilingEnabled()))
-			return alloc_watched(size, device, stream);
+			return alloc_watched({size, device, stream, nullptr});
 		trz_status status = trz_torch_try_alloc(size, device, stream, &ptr);
 		if (C10_UNLIKELY(status != TRZ_OK))
 			refuse(status, size, device);
@@ -850,8 +864,8 @@ private:
 	static void watch_mappings(int device, trz_heap *heap);
 	static void mapping_changed(void *device, trz_map_event event, void *address, size_t size);
 
-	void *alloc_watched(size_t size, DeviceIndex device, cudaStream_t stream);
-	trz_status alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, bool alone, void **ptr);
+	void *alloc_watched(const Wanted &wanted);
+	trz_status alloc_noted(const Wanted &wanted, bool alone, void **ptr);
 	void free_noted(void *ptr, DeviceIndex device);
 	void free_watched(void *ptr);
 	void tell_profiler(void *ptr, int64_t size, DeviceIndex device);
@@ -983,22 +997,30 @@ void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 	TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. ", text);
 }
 
-trz_status Allocator::alloc_noted(size_t size, DeviceIndex device, cudaStream_t stream, bool alone, void **ptr)
+trz_status try_alloc(const Wanted &wanted, bool alone, void **ptr)
 {
-	auto try_alloc = alone ? trz_torch_try_alloc_alone : trz_torch_try_alloc;
+	if (wanted.address)
+		return trz_torch_try_alloc_at(wanted.size, wanted.device, wanted.stream, wanted.address, ptr);
+	return alone ? trz_torch_try_alloc_alone(wanted.size, wanted.device, wanted.stream, ptr)
+	             : trz_torch_try_alloc(wanted.size, wanted.device, wanted.stream, ptr);
+}
+
+trz_status Allocator::alloc_noted(const Wanted &wanted, bool alone, void **ptr)
+{
 	if (!history().on)
-		return try_alloc(size, device, stream, ptr);
-	heap_of(device);  /* so that its history begins before its first note */
+		return try_alloc(wanted, alone, ptr);
+	heap_of(wanted.device);  /* so that its history begins before its first note */
 	auto context = history().gather(RecordContext::STATE);
 	Together hold;
-	trz_status status = try_alloc(size, device, stream, ptr);
+	trz_status status = try_alloc(wanted, alone, ptr);
 	if (status == TRZ_OK && *ptr)
 		history().note(NOTE_ALLOC, reinterpret_cast<uint64_t>(*ptr), std::move(context));
 	return status;
 }
 
-void *Allocator::alloc_watched(size_t size, DeviceIndex device, cudaStream_t stream)
+void *Allocator::alloc_watched(const Wanted &wanted)
 {
+	auto [size, device, stream, address] = wanted;
 	void *ptr = nullptr;
 	Server server = watched_ & WATCH_POOLS ? server_for(device, stream) : Server::HEAP;
 	if (server == Server::NATIVE) {
@@ -1008,9 +1030,12 @@ void *Allocator::alloc_watched(size_t size, DeviceIndex device, cudaStream_t str
 	cudaStream_t outer = std::exchange(allocating, stream);  /* trackers may allocate */
 	trz_status status = TRZ_OK;
 	std::exception_ptr failure = thrown_in([&] {
-		status = alloc_noted(size, device, stream, server == Server::HEAP_ALONE, &ptr);
+		status = alloc_noted(wanted, server == Server::HEAP_ALONE, &ptr);
 	});
 	allocating = outer;
+	/* The words of PyTorch's allocator, which programs may look for. */
+	TORCH_CHECK(status == TRZ_OK || !address, "Could not allocate CUDA storage at exact address ", address,
+	            ": terrazzo: ", trz_torch_last_error());
 	if (trz_torch_is_want_of_memory(status))
 		if (void *lent = lend(size, device, stream))
 			return lent;

@@ -152,6 +152,16 @@ public:
 
 /* ---- what is called of PyTorch's own allocator ------------------------------------------------------------------ */
 
+inline c10::DataPtr allocate_with_address(cca::CUDAAllocator &native, size_t size, void *address)
+{
+#if TORCH_SINCE(15)
+	return native.allocateWithAddress(size, address);
+#else
+	(void)size;
+	TORCH_CHECK(false, native.name(), " allocates at no given address (", address, ") before PyTorch 2.15");
+#endif
+}
+
 inline void empty_cache(cca::CUDAAllocator &native, MempoolId_t id)
 {
 #if TORCH_SINCE(8)

@@ -68,6 +68,9 @@ TRZ_API trz_status trz_torch_try_free(void *ptr, int device);
 /* As trz_torch_try_alloc, in a tile that holds nothing else. */
 TRZ_API trz_status trz_torch_try_alloc_alone(size_t size, int device, trz_stream stream, void **out);
 
+/* As trz_torch_try_alloc, at an address. NO_ROOM: not all of it is free there. */
+TRZ_API trz_status trz_torch_try_alloc_at(size_t size, int device, trz_stream stream, void *address, void **out);
+
 /* The heap that holds an address, NULL if none does. */
 TRZ_API trz_heap *trz_torch_owner(const void *ptr);
 

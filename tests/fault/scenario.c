@@ -117,6 +117,15 @@ static void held_block_beside_another_stream(struct stage *g)
 	rig_order(&g->rig, g->a, g->b);
 }
 
+static void passed_on_another_stream(struct stage *g)
+{
+	held_block_beside_another_stream(g);
+	g->was = g->p;
+	g->p = NULL;
+	assert_ok(trz_free_on(g->rig.heap, g->was, g->b));
+	rig_sync(&g->rig);
+}
+
 static void held_slot_beside_another_stream(struct stage *g)
 {
 	hold(g, 700, g->b);
@@ -178,7 +187,7 @@ static void used_up(struct stage *g)
 static void a_kept_tile(struct stage *g)
 {
 	trz_alloc_params params = {
-	    .struct_size = sizeof params, .size = MIB(40), .stream = g->a, .flags = TRZ_ALLOC_CONTIGUOUS};
+		.struct_size = sizeof params, .size = MIB(40), .stream = g->a, .flags = TRZ_ALLOC_CONTIGUOUS};
 	void *p;
 	one_of_each(g);
 	assert_ok(trz_alloc_with(g->rig.heap, &params, &p));
@@ -196,7 +205,7 @@ static void full_of_kept_tiles(struct stage *g)
 static void held_exportable(struct stage *g)
 {
 	trz_alloc_params params = {
-	    .struct_size = sizeof params, .size = MIB(4), .stream = g->a, .flags = TRZ_ALLOC_SHARE_FD};
+		.struct_size = sizeof params, .size = MIB(4), .stream = g->a, .flags = TRZ_ALLOC_SHARE_FD};
 	one_of_each(g);
 	assert_ok(trz_alloc_with(g->rig.heap, &params, &g->held[g->count++]));
 }
@@ -292,7 +301,7 @@ static void freed_imported_tiles(struct stage *g)
 
 static trz_pool *pool;
 static trz_pool_state *noted;
-enum { LATER = 200 };  /* allocations after the checkpoint */
+enum { LATER = 200 }; /* allocations after the checkpoint */
 
 static void hold_of_pool(struct stage *g, size_t size, trz_stream stream)
 {
@@ -405,7 +414,7 @@ static trz_status alloc_legacy(struct stage *g)
 static trz_status alloc_apart_of(struct stage *g, size_t size, trz_stream stream)
 {
 	trz_alloc_params params = {
-	    .struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
+		.struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
 	g->p = g;
 	trz_status status = trz_alloc_with(g->rig.heap, &params, &g->p);
 	if (status != TRZ_OK)
@@ -529,6 +538,20 @@ static trz_status enable_peer(struct stage *g)
 	return trz_enable_peer(g->rig.heap, 1, true);
 }
 
+static trz_status alloc_where_it_was(struct stage *g)
+{
+	const trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(2), .stream = g->a, .address = g->was};
+	g->p = g;
+	trz_status status = trz_alloc_with(g->rig.heap, &params, &g->p);
+	if (status == TRZ_ERROR_NO_ROOM)
+		status = trz_fail(TRZ_ERROR_OUT_OF_MEMORY, "the driver does not say how far the other stream is");
+	if (status == TRZ_OK)
+		assert_ptr_equal(g->p, g->was);
+	else
+		assert_null(g->p);
+	return status;
+}
+
 static trz_status grow_it(struct stage *g)
 {
 	void *p = g->held[g->count - 1];
@@ -631,28 +654,30 @@ const struct scenario scenarios[] = {
 	{"first allocation of the legacy stream", GIB(1), NULL, one_of_each, alloc_legacy, "stream.current", false},
 	{"extend", GIB(1), NULL, one_of_each, alloc_large, "path_extend", false},
 	{"extend by many tiles", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", one_of_each, alloc_large, "path_extend",
-	 false},
+     false},
 	{"gather", GIB(1), NULL, scattered_and_done, alloc_gathering, "path_gather", true},
 	{"gather behind a fence", GIB(1), NULL, scattered, alloc_gathering, "fences", true},
 	{"gather what another stream has done with", GIB(1), NULL, another_streams, alloc_on_the_other, "path_gather",
-	 true},
+     true},
 	{"climb the ladder", MIB(128), NULL, nearly_full, alloc_last, "num_alloc_retries", true},
 	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
 	{"allocate with a long queue of events", GIB(1), NULL, a_long_queue, alloc_small, "driver_calls.event_query",
-	 false},
+     false},
 	{"a tile of its own", GIB(1), NULL, one_of_each, alloc_apart, "path_apart", true},
 	{"a kept tile of another stream", GIB(1), NULL, a_kept_tile, alloc_apart_of_another, "path_apart", true},
 	{"a tile of its own on a full device", MIB(128), NULL, full_of_kept_tiles, alloc_apart_last, "rung_trim", true},
 	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_apart",
-	 true},
+     true},
 	{"export, free, end the export", GIB(1), NULL, held_exportable, export_it, "exported_bytes.peak", true},
 	{"export tiles, free, end the exports", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", a_packed_block, export_tiles,
-	 "exported_bytes.peak", true},
+     "exported_bytes.peak", true},
 	{"import tiles and free", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", tiles_exported, import_tiles_and_free,
-	 "imported_bytes.peak", true},
+     "imported_bytes.peak", true},
 	{"trim with freed imported tiles", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", freed_imported_tiles, trim_all,
-	 "driver_calls.unmap", true},
+     "driver_calls.unmap", true},
 	{"enable a peer", GIB(1), NULL, used_up, enable_peer, "driver_calls.set_access", true},
+	{"allocate where it was", GIB(1), NULL, passed_on_another_stream, alloc_where_it_was, "driver_calls.event_query",
+     false},
 	{"grow in place", GIB(1), NULL, one_of_each, grow_it, "path_grow", true},
 	{"grow in place by gathering", GIB(1), "slack_per_mille:0", scattered_and_last, grow_it, "path_gather", true},
 	{"import and free", GIB(1), NULL, held_and_exported, import_and_free, "imported_bytes.peak", true},
@@ -666,16 +691,16 @@ const struct scenario scenarios[] = {
 	{"restore a checkpoint", GIB(1), NULL, a_checkpoint, restore, NULL, false},
 	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
 	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
-	{"free a block, two streams", GIB(1), NULL, held_block_beside_another_stream, free_it,
-	 "driver_calls.event_record", false},
+	{"free a block, two streams", GIB(1), NULL, held_block_beside_another_stream, free_it, "driver_calls.event_record",
+     false},
 	{"free a slot, two streams", GIB(1), NULL, held_slot_beside_another_stream, free_it, NULL, false},
 	{"free a block on another stream", GIB(1), NULL, held_block_beside_another_stream, free_on_the_other,
-	 "driver_calls.event_record", false},
-	{"free a slot on another stream", GIB(1), NULL, held_slot_beside_another_stream, free_on_the_other,
-	 "pending.peak", false},
+     "driver_calls.event_record", false},
+	{"free a slot on another stream", GIB(1), NULL, held_slot_beside_another_stream, free_on_the_other, "pending.peak",
+     false},
 	{"free a block after an event", GIB(1), NULL, held_block_with_event, free_after_it, "pending.peak", false},
 	{"free a slot after a completed event", GIB(1), NULL, held_slot_with_completed_event, free_after_it,
-	 "driver_calls.event_destroy", false},
+     "driver_calls.event_destroy", false},
 	{"trim", GIB(1), NULL, used_up, trim_all, "num_device_free", false},
 	{"trim with notices", GIB(1), NULL, used_up_with_notices, trim_all, "num_device_free", false},
 	{"poll past a threshold", GIB(1), "trim_threshold:1MiB", used_up, poll_heap, "bytes_decayed", false},
@@ -743,7 +768,7 @@ void stage_judge(struct stage *g, const struct scenario *s, trz_status status)
 {
 	if (status != TRZ_OK)
 		assert_true(*trz_last_error());
-	if (!g->rig.heap) {  /* it was not opened, or it has been closed */
+	if (!g->rig.heap) { /* it was not opened, or it has been closed */
 		if (s->prepare && sim_leaks(g->rig.s, NULL, 0) == 0)
 			assert_ok(sim_device_sync(g->rig.s, 0));
 		sim_close(g->rig.s);

@@ -20,6 +20,7 @@ struct stage {
 	trz_event event;             /* what could not be given with a free */
 	void *imported;              /* what could not be freed: it counts as no allocation */
 	void *p;                     /* what the operation frees, or gave */
+	void *was;                   /* what has been freed before */
 	bool frees;                  /* the operation gives p back */
 };
 

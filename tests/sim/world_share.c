@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory apart, exports to the other process, peers, growth in place, frees after an event.
+ * Memory apart, allocations at an address, exports to the other process, peers, growth in place, frees after an event.
  *
  * The other process has no heap: it maps what it is given, writes a stamp of its own there and finds it again before
  * it lets go. Nothing orders the two processes but the host.
@@ -20,7 +20,8 @@ const char *world_allocate_apart(struct actor *a)
 	if (asked.stream == WORLD_STREAMS)
 		return NULL;
 	bool shareable = chance(a, 2);
-	const trz_alloc_params params = {.struct_size = sizeof params, .size = asked.requested,
+	const trz_alloc_params params = {.struct_size = sizeof params,
+	                                 .size = asked.requested,
 	                                 .stream = handle_of(w, asked.stream),
 	                                 .flags = shareable ? TRZ_ALLOC_SHARE_FD : TRZ_ALLOC_CONTIGUOUS};
 	unsigned pool = world_expected_pool(a, asked.stream);
@@ -37,6 +38,55 @@ const char *world_allocate_apart(struct actor *a)
 		l.shareable = shareable;
 		world_give(w, &l);
 	}
+	return wrong;
+}
+
+/* ---- at an address ---------------------------------------------------------------------------------------- */
+
+static const char *allocate_at(struct actor *a, trz_addr address, uint64_t size, unsigned stream)
+{
+	struct world *w = a->w;
+	struct live l, asked = {.requested = size, .stream = stream};
+	void *p = w;
+	const trz_alloc_params params = {
+		.struct_size = sizeof params, .size = size, .stream = handle_of(w, stream), .address = (void *)address};
+	unsigned pool = world_expected_pool(a, stream);
+	world_arm(a);
+	trz_status status = trz_alloc_with(w->heap, &params, &p);
+	world_disarm(a);
+	if (status == TRZ_ERROR_NO_ROOM)
+		return NULL;
+	if (status != TRZ_OK)
+		return world_refused(a, status, p);
+	TRY(world_receive(a, p, &asked, 0, pool, &l));
+	world_give(w, &l);
+	return (trz_addr)p == address
+	           ? NULL
+	           : world_wrong(w, "%p was given where %#llx was asked for", p, (unsigned long long)address);
+}
+
+/* What has just been freed is asked for where it was, or some of it, or what lies behind it. */
+const char *world_allocate_at(struct actor *a)
+{
+	struct live l;
+	bool done;
+	if (!world_take(a, &l))
+		return NULL;
+	if (l.read_elsewhere || l.moved) {
+		world_give(a->w, &l);
+		return NULL;
+	}
+	TRY(world_free_one(a, &l, &done));
+	if (!done) {
+		world_give(a->w, &l);
+		return NULL;
+	}
+	trz_addr address = l.address + (chance(a, 3) ? align_down(below(a, l.size + UNIT), UNIT) : 0);
+	unsigned stream = chance(a, 2) && world_enter(a, l.stream) ? l.stream : world_enter_any(a);
+	if (stream == WORLD_STREAMS)
+		return NULL;
+	const char *wrong = allocate_at(a, address, chance(a, 3) ? world_random_size(a) : l.requested, stream);
+	world_leave(a, stream);
 	return wrong;
 }
 

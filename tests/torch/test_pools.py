@@ -321,5 +321,60 @@ class MemPools(Case):
         gc.collect()
 
 
+class AtAnAddress(Case):
+    """UntypedStorage._resize_with_addr_: what has been freed is had again where it was."""
+
+    @staticmethod
+    def at(address, size):
+        x = torch.empty(0, dtype=torch.uint8, device="cuda")
+        x.untyped_storage()._resize_with_addr_(size, address)
+        return x
+
+    @since(15)
+    @shim_only
+    def test_freed_memory_comes_back_at_its_address(self):
+        for size in (700, 40000, 3 * MIB, 50 * MIB):
+            t = bytes_on_device(size)
+            address = t.data_ptr()
+            before = stat("allocated_bytes.all.current")
+            del t
+            again = self.at(address, size)
+            self.assertEqual(again.untyped_storage().data_ptr(), address)
+            self.assertEqual(again.untyped_storage().nbytes(), size)
+            self.assertEqual(stat("allocated_bytes.all.current"), before)
+            other = bytes_on_device(size)
+            self.assertNotEqual(other.data_ptr(), address)
+            del again, other
+        self.assertEqual(stat("allocated_bytes.all.current"), 0)
+
+    @since(15)
+    @shim_only
+    def test_what_is_held_is_refused(self):
+        held = bytes_on_device(3 * MIB)
+        for address in (held.data_ptr(), held.data_ptr() + MIB, 512 * MIB):
+            with self.assertRaisesRegex(RuntimeError, "Could not allocate CUDA storage at exact address"):
+                self.at(address, 3 * MIB)
+        before = stat("allocated_bytes.all.current")
+        self.assertEqual(before, 3 * MIB)
+
+    @since(15)
+    @shim_only
+    def test_what_a_graph_writes_to_is_had_again(self):
+        x = torch.ones(MIB, device="cuda")
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(graph, pool=pool):
+            y = x * 3
+        address, size = y.data_ptr(), y.untyped_storage().nbytes()
+        del y
+        second = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(second, pool=pool):
+            again = self.at(address, size)
+            again.zero_()
+        self.assertEqual(again.untyped_storage().data_ptr(), address)
+        graph.replay()
+        second.replay()
+        torch.cuda.synchronize()
+
+
 if __name__ == "__main__":
     main()
