@@ -6,18 +6,20 @@
  */
 #include "heap.h"
 
-/* Whether the stream is being captured; of what this thread cannot ask the legacy default stream tells. */
-static bool is_known_captured(trz_heap *h, const struct stream *s)
+/* Of a capture that was announced its diversion tells; of what this thread cannot ask, the legacy default stream. */
+static bool is_known_captured(trz_heap *h, const struct stream *s, bool handles_live)
 {
+	if (!handles_live)
+		return atomic_load_explicit(&s->capture, memory_order_relaxed) && !s->begun.number;
 	return !s->thread_bound && !atomic_load_explicit(&s->retired, memory_order_acquire) && heap_is_captured(h, s);
 }
 
-bool heap_may_be_captured(trz_heap *h)
+bool heap_may_be_captured(trz_heap *h, bool handles_live)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
 	bool captured = atomic_load(&h->capturing) || heap_is_captured(h, NULL);
 	for (unsigned i = 0; i < streams && !captured; i++)
-		captured = is_known_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed));
+		captured = is_known_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed), handles_live);
 	return captured;
 }
 
@@ -80,7 +82,7 @@ static bool is_any_out_of_reach(trz_heap *h)
 void heap_poll_all(trz_heap *h)
 {
 	heap_poll(h);
-	if (!is_any_out_of_reach(h) || heap_may_be_captured(h))
+	if (!is_any_out_of_reach(h) || heap_may_be_captured(h, true))
 		return;
 	for (struct event_pool *p = &h->events; p; p = p->next)
 		heap_cover_context(h, p, false);

@@ -433,8 +433,9 @@ void heap_return_event(trz_heap *h, struct event_pool *p, trz_event event);
 void heap_destroy_event(trz_heap *h, trz_event event);
 
 /* Whether some stream of the context is being captured, or soon will be, as far as that can be known: where a
- * diversion has announced it, on blocking streams, on streams that the heap knows. Growth lock held, as below. */
-bool heap_may_be_captured(trz_heap *h);
+ * diversion has announced it, on blocking streams, on streams that the heap knows. Without `handles_live` none of those
+ * is asked but the legacy one: what its last operation saw counts. Growth lock held, as below. */
+bool heap_may_be_captured(trz_heap *h, bool handles_live);
 
 /* An event of all streams of a context, recorded now. NOT_SUPPORTED: the driver has none. It breaks captures. */
 trz_status heap_record_context(trz_heap *h, struct event_pool *p, trz_event *event);

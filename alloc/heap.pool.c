@@ -257,7 +257,7 @@ static void await_known_streams(trz_heap *h, struct pool *p)
 static void await_context(trz_heap *h, struct pool *p)
 {
 	trz_event event;
-	if (heap_may_be_captured(h))
+	if (heap_may_be_captured(h, true))
 		return;
 	trz_status status = heap_record_context(h, &h->events, &event);
 	if (status == TRZ_OK) {

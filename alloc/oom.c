@@ -11,6 +11,7 @@
 #include "error.h"
 #include "isolate.h"
 #include "reclaim.h"
+#include "size_text.h"
 
 /* What a rung works for. */
 struct climb {
@@ -141,17 +142,6 @@ static struct block *search(trz_heap *h, struct lane *l, enum kind kind, uint64_
 	return b;
 }
 
-static const char *size_text(uint64_t bytes, char *text, size_t size)
-{
-	if (bytes >= GIB(1))
-		snprintf(text, size, "%.2f GiB", (double)bytes / (double)GIB(1));
-	else if (bytes >= MIB(1))
-		snprintf(text, size, "%.2f MiB", (double)bytes / (double)MIB(1));
-	else
-		snprintf(text, size, "%llu bytes", (unsigned long long)bytes);
-	return text;
-}
-
 /* The newest failure of this thread, and whether its callback is running. */
 static _Thread_local trz_oom_info thread_failure;
 static _Thread_local bool in_callback;
@@ -193,8 +183,8 @@ static uint64_t unfinished(trz_heap *h, const struct lane *l)
 /* What keeps the request from being served, and what would help. */
 static void explain(trz_heap *h, const struct lane *l, const trz_oom_info *i, char *text, size_t size)
 {
-	char missing[32], advice[] = "free something, use a smaller batch, or";
-	size_text(i->missing, missing, sizeof missing);
+	char missing[SIZE_TEXT_BYTES], advice[] = "free something, use a smaller batch, or";
+	size_text(i->missing, missing);
 	if (i->requested > i->device_total)
 		snprintf(text, size, "it is full, short of %s: no device of this size can serve that", missing);
 	else if (i->missing && i->limit && i->limit - min_u64(i->limit, i->reserved) < i->device_free)
@@ -222,7 +212,7 @@ static const char *wait_text(const trz_oom_info *i, char *text, size_t size)
 /* One line with what was asked, where the memory is, what would help. */
 static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status, const struct waits *waits)
 {
-	enum { N = 32 };
+	enum { N = SIZE_TEXT_BYTES };
 	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], pinned[N], why[192];
 	trz_oom_info i = gather_info(h, l, bytes, waits);
 	char waited[160];
@@ -235,17 +225,17 @@ static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status
 	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)l->stream->handle,
 	             .device_free = i.device_free, .frames = heap_thread_frames);
 	heap_unlock(h);
-	size_text(i.limit, limit, N);
-	size_text(i.pinned, pinned, N);
+	size_text(i.limit, limit);
+	size_text(i.pinned, pinned);
 	explain(h, l, &i, why, sizeof why);
 	return trz_fail(status,
 	                "%s asked for on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
 	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
-	                size_text(bytes, asked, N), h->driver.device, size_text(i.device_free, free_text, N),
-	                size_text(i.device_total, total, N), i.limit ? ", the heap has a limit of " : "",
-	                i.limit ? limit : "", size_text(i.reserved, reserved, N), size_text(i.allocated, held, N),
-	                size_text(i.cached, cached, N), i.pinned ? " (" : "", i.pinned ? pinned : "",
-	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest, N),
+	                size_text(bytes, asked), h->driver.device, size_text(i.device_free, free_text),
+	                size_text(i.device_total, total), i.limit ? ", the heap has a limit of " : "",
+	                i.limit ? limit : "", size_text(i.reserved, reserved), size_text(i.allocated, held),
+	                size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
+	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest),
 	                wait_text(&i, waited, sizeof waited), why);
 }
 

@@ -653,18 +653,6 @@ static trz_status wait_for_pools(trz_heap *h)
 	return worst;
 }
 
-/* Whether a capture may be under way. Handles may be dead: no stream is asked but the legacy one. A capture that was
- * announced has ended by the time that its diversion has. */
-static bool may_be_captured(trz_heap *h)
-{
-	bool captured = atomic_load(&h->capturing) || heap_is_captured(h, NULL);
-	for (unsigned i = 0; i < h->streams.count && !captured; i++) {
-		const struct stream *s = h->streams.list[i];
-		captured = atomic_load_explicit(&s->capture, memory_order_relaxed) && !s->begun.number;
-	}
-	return captured;
-}
-
 static void wait_for_whole(trz_heap *h, struct event_pool *p)
 {
 	if (!p->whole)
@@ -680,7 +668,7 @@ static void wait_for_whole(trz_heap *h, struct event_pool *p)
  * stream: a program that ends may have destroyed some without a word. What is left is awaited one by one. */
 static void wait_for_contexts(trz_heap *h)
 {
-	bool captured = may_be_captured(h);
+	bool captured = heap_may_be_captured(h, false);
 	for (struct event_pool *p = &h->events; p; p = p->next) {
 		wait_for_whole(h, p);  /* of an earlier poll */
 		if (!captured && heap_cover_context(h, p, true) == TRZ_OK)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "replay.h"
+#include "size_text.h"
 
 /* Exit codes, mildest first; cli_worse() keeps the graver of two. */
 enum cli_exit {
@@ -48,10 +49,6 @@ int option_choice(struct argp_state *state, const char *option, const char *text
 /* "80GiB", "1.5 MiB", "4096": bytes, with an optional suffix B, KiB, MiB, GiB, TiB. False: it is no such
  * thing, or not below 2^63. */
 bool size_parse(const char *text, uint64_t *bytes);
-
-/* "1.50 GiB", "16.00 MiB", "512 bytes". Returns `text`. */
-enum { SIZE_TEXT_BYTES = 32 };
-const char *size_text(uint64_t bytes, char text[SIZE_TEXT_BYTES]);
 
 /* -- progress (progress.c) ---------------------------------------------------------------------------- */
 

@@ -78,19 +78,25 @@ trz_status sim_leave(struct sim_call *call)
 	if (call->slot == SIM_SLOTS)
 		return failed ? trz_fail(call->status, "%s", t->reason) : call->status;
 	if (failed)
-		trz_driver_note("%s from the simulated %s: %s", trz_status_name(call->status),
-		                sim_slot_name(call->slot), t->reason);
+		trz_driver_note("%s from the simulated %s: %s", trz_status_name(call->status), sim_slot_name(call->slot),
+		                t->reason);
 	if (--t->depth == 0 && call->s->config.timed)
 		t->host_ticks += ticks_read_in_order(&call->s->ticks) - call->started + call->s->timing_ticks;
 	return call->status;
 }
 
+/* The reason of the thread's call, said in its format's words. */
+#define SAY(reason, format)                                  \
+	do {                                                     \
+		va_list args;                                        \
+		va_start(args, format);                              \
+		vsnprintf((reason), SIM_TEXT_BYTES, (format), args); \
+		va_end(args);                                        \
+	} while (0)
+
 trz_status sim_refuse(sim *s, trz_status status, const char *format, ...)
 {
-	va_list args;
-	va_start(args, format);
-	vsnprintf(sim_thread_here(s)->reason, SIM_TEXT_BYTES, format, args);
-	va_end(args);
+	SAY(sim_thread_here(s)->reason, format);
 	return status;
 }
 
@@ -109,10 +115,7 @@ static void count_violation(sim *s, const char *reason)
 trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
 {
 	char *reason = sim_thread_here(s)->reason;
-	va_list args;
-	va_start(args, format);
-	vsnprintf(reason, SIM_TEXT_BYTES, format, args);
-	va_end(args);
+	SAY(reason, format);
 	count_violation(s, reason);
 	return status;
 }
@@ -120,10 +123,7 @@ trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
 trz_status sim_answer(sim *s, trz_status status, int result, const char *format, ...)
 {
 	struct sim_thread *t = sim_thread_here(s);
-	va_list args;
-	va_start(args, format);
-	vsnprintf(t->reason, SIM_TEXT_BYTES, format, args);
-	va_end(args);
+	SAY(t->reason, format);
 	t->result = result;
 	return status;
 }
@@ -131,10 +131,7 @@ trz_status sim_answer(sim *s, trz_status status, int result, const char *format,
 trz_status sim_misuse(sim *s, trz_status status, int result, const char *format, ...)
 {
 	struct sim_thread *t = sim_thread_here(s);
-	va_list args;
-	va_start(args, format);
-	vsnprintf(t->reason, SIM_TEXT_BYTES, format, args);
-	va_end(args);
+	SAY(t->reason, format);
 	t->result = result;
 	if (!s->config.answer_misuse)
 		count_violation(s, t->reason);
@@ -181,8 +178,8 @@ static void fill_defaults(sim_config *c)
 static trz_status check_config(const sim_config *c)
 {
 	if (c->devices < 1 || c->devices > SIM_MAX_DEVICES)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d simulated devices asked for; 1 to %d can be had",
-		                c->devices, SIM_MAX_DEVICES);
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d simulated devices asked for; 1 to %d can be had", c->devices,
+		                SIM_MAX_DEVICES);
 	if (!is_power_of_two(c->granularity) || c->granularity < KIB(64))
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "granularity %llu is not a power of two from 64 KiB on",
 		                (unsigned long long)c->granularity);
@@ -238,7 +235,7 @@ trz_status sim_open(const sim_config *config, sim **out)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for a simulated machine");
 	s->config = c;
 	s->figures = c.figures ? c.figures : &s->own_figures;
-	s->config.costs = NULL;  /* the caller's string is not kept */
+	s->config.costs = NULL; /* the caller's string is not kept */
 	s->schedule_seed = prng_mix(c.seed);
 	s->sync_seed = prng_mix(c.seed + 1);
 	s->fault_seed = prng_mix(c.seed + 2);
@@ -256,8 +253,7 @@ trz_status sim_open(const sim_config *config, sim **out)
 	if (pthread_key_create(&s->thread_key, thread_end)) {
 		sim_memory_close(s);
 		free(s);
-		return trz_fail(TRZ_ERROR_HOST_MEMORY,
-		                "the process has no thread-specific key left: close other machines");
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the process has no thread-specific key left: close other machines");
 	}
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->progress, NULL);
