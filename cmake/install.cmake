@@ -1,20 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The installed package: headers, both libraries, the command, and how CMake and pkg-config find them.
+# The installed package: headers, both libraries, and how CMake and pkg-config find them; the command and its parts.
 
 include(CMakePackageConfigHelpers)
 
-target_include_directories(terrazzo INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-target_include_directories(terrazzo_static INTERFACE "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
-target_link_libraries(terrazzo_static INTERFACE "$<INSTALL_INTERFACE:pthread;dl;m>")
 install(TARGETS terrazzo terrazzo_static EXPORT terrazzo-targets)
-if(TARGET terrazzo_cli)
-	install(TARGETS terrazzo_cli)
-endif()
-install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_runtime_static
-	trz_lookalike_nvml DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
-install(FILES "${lookalike_dir}/libcudart_static.a" "${lookalike_dir}/libcudart.so" "${lookalike_dir}/libcuda.so"
-	DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
 trz_sources(public_headers include/*.h)
 install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
@@ -30,7 +20,16 @@ file(RELATIVE_PATH prefix_from_pc "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /p)
 configure_file(cmake/terrazzo.pc.in terrazzo.pc @ONLY)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# ---- the simulated device: look-alikes, stand-ins' sources, Python part --------------------------------------
+# ---- the command and the simulated device: look-alikes, stand-ins' sources, Python part ----------------------
+
+if(NOT TRZ_BUILD_TOOLS)
+	return()
+endif()
+install(TARGETS terrazzo_cli)
+install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_runtime_static
+	trz_lookalike_nvml DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
+install(FILES "${lookalike_dir}/libcudart_static.a" "${lookalike_dir}/libcudart.so" "${lookalike_dir}/libcuda.so"
+	DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
 
 # In a wheel (pyproject.toml) everything lies in the package's own folder.
 set(sim_files COMPONENT Unspecified)

@@ -2,11 +2,11 @@
 #
 # The jemalloc of the metadata as target trz_jemalloc; see tools/build_jemalloc.sh.
 
-set(TRZ_DEPS_DIR "${CMAKE_BINARY_DIR}/_deps" CACHE PATH "Folder for what is built once and shared by presets")
+set(TRZ_DEPS_DIR "${PROJECT_BINARY_DIR}/_deps" CACHE PATH "Folder for what is built once and shared by presets")
 set(jemalloc_dir "${TRZ_DEPS_DIR}/jemalloc")
 
 execute_process(
-	COMMAND "${CMAKE_SOURCE_DIR}/tools/build_jemalloc.sh" "${jemalloc_dir}" ${TRZ_JEMALLOC_SOURCE}
+	COMMAND "${PROJECT_SOURCE_DIR}/tools/build_jemalloc.sh" "${jemalloc_dir}" ${TRZ_JEMALLOC_SOURCE}
 	RESULT_VARIABLE jemalloc_failed)
 if(jemalloc_failed)
 	message(FATAL_ERROR "jemalloc could not be built (reason and ways out above)")

@@ -4,7 +4,7 @@
 
 # trz_sources(VARIABLE PATTERN...): the files of the source tree that match.
 function(trz_sources variable)
-	list(TRANSFORM ARGN PREPEND "${CMAKE_SOURCE_DIR}/")
+	list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/")
 	file(GLOB files CONFIGURE_DEPENDS ${ARGN})
 	set(${variable} ${files} PARENT_SCOPE)
 endfunction()
@@ -14,11 +14,19 @@ function(trz_layer name folder)
 	trz_sources(files ${folder}/*.c)
 	if(files)
 		add_library(${name} STATIC ${files})
-		target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}/${folder}")
+		target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/${folder}")
 		target_link_libraries(${name} PUBLIC trz_base ${ARGN})
 	else()
 		add_library(${name} INTERFACE)
 	endif()
+endfunction()
+
+# trz_public(TARGET NAME): programs link TARGET as terrazzo::NAME, be terrazzo installed or a part of their build.
+function(trz_public target name)
+	set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+	add_library(terrazzo::${name} ALIAS ${target})
+	target_include_directories(${target} INTERFACE
+		"$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 endfunction()
 
 # trz_script(FILE TARGET-FOLDER): makes the Python script FILE runnable as TARGET-FOLDER/<name>, with the

@@ -3,7 +3,7 @@
 # The look-alike libraries over the simulated device, in <build>/lib/sim. Each exports what its own sources mark as
 # visible and nothing of what it links.
 
-set(lookalike_dir "${CMAKE_BINARY_DIR}/lib/sim")
+set(lookalike_dir "${PROJECT_BINARY_DIR}/lib/sim")
 
 # trz_lookalike(NAME SONAME FOLDER LIBRARY...)
 function(trz_lookalike name soname folder)
@@ -19,7 +19,7 @@ function(trz_lookalike name soname folder)
 		LIBRARY_OUTPUT_DIRECTORY "${lookalike_dir}"
 		BUILD_RPATH "$ORIGIN"
 		INSTALL_RPATH "$ORIGIN")
-	target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
+	target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")
 	target_link_libraries(${name} PRIVATE trz_base ${ARGN})
 	# A process keeps pointers into them, to threads' ends, names and exit handlers: none is ever unloaded.
 	target_link_options(${name} PRIVATE LINKER:-soname,${soname} LINKER:--exclude-libs,ALL LINKER:-z,nodelete)
@@ -28,7 +28,7 @@ endfunction()
 # trz_lookalike_runtime(MAJOR): symbols of libcudart have the library's name as their version.
 function(trz_lookalike_runtime major)
 	set(name trz_lookalike_runtime${major})
-	set(map "${CMAKE_BINARY_DIR}/libcudart.so.${major}.map")
+	set(map "${PROJECT_BINARY_DIR}/libcudart.so.${major}.map")
 	file(CONFIGURE OUTPUT "${map}" CONTENT "libcudart.so.${major} { global: cuda*; __cuda*; local: *; };\n")
 	trz_lookalike(${name} libcudart.so.${major} runtime trz_lookalike_driver)
 	target_compile_definitions(${name} PRIVATE RUNTIME_MAJOR=${major})
@@ -47,7 +47,7 @@ add_library(trz_lookalike_runtime_static STATIC ${runtime_sources})
 set_target_properties(trz_lookalike_runtime_static PROPERTIES
 	OUTPUT_NAME cudart_lookalike
 	ARCHIVE_OUTPUT_DIRECTORY "${lookalike_dir}")
-target_include_directories(trz_lookalike_runtime_static PRIVATE "${CMAKE_SOURCE_DIR}")
+target_include_directories(trz_lookalike_runtime_static PRIVATE "${PROJECT_SOURCE_DIR}")
 target_link_libraries(trz_lookalike_runtime_static PRIVATE trz_base)
 file(CONFIGURE OUTPUT "${lookalike_dir}/libcudart_static.a"
 	CONTENT "/* The look-alike CUDA runtime. */\nINPUT(libcudart_lookalike.a libcuda.so.1)\n")

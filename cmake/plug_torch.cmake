@@ -19,22 +19,25 @@ trz_sources(torch_sources plug/torch/plug*.c plug/torch/plug*.cpp)
 add_library(terrazzo_torch SHARED ${torch_sources})
 set_source_files_properties(plug/torch/plug_throw_older.cpp PROPERTIES
 	COMPILE_DEFINITIONS _GLIBCXX_USE_CXX11_ABI=0)
-target_include_directories(terrazzo_torch PRIVATE include plug/torch)
+target_include_directories(terrazzo_torch PRIVATE plug/torch)
 target_compile_options(terrazzo_torch PRIVATE -fexceptions)
 target_link_libraries(terrazzo_torch PRIVATE terrazzo Threads::Threads ${CMAKE_DL_LIBS})
-set(torch_map "${CMAKE_SOURCE_DIR}/cmake/terrazzo_torch.map")
+set(torch_map "${PROJECT_SOURCE_DIR}/cmake/terrazzo_torch.map")
 target_link_options(terrazzo_torch PRIVATE "LINKER:--version-script=${torch_map}" LINKER:-z,nodelete)
 set_target_properties(terrazzo_torch PROPERTIES
 	LINKER_LANGUAGE CXX
 	BUILD_RPATH "$ORIGIN"
 	INSTALL_RPATH "$ORIGIN"
-	LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+	LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
 # ---- the package: beside the library, in a build tree through a link, in a wheel in one folder -------------------
 
-if(NOT EXISTS "${CMAKE_BINARY_DIR}/share/terrazzo/python")
-	file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/share/terrazzo")
-	file(CREATE_LINK "${CMAKE_SOURCE_DIR}/python" "${CMAKE_BINARY_DIR}/share/terrazzo/python" SYMBOLIC)
+if(NOT EXISTS "${PROJECT_BINARY_DIR}/share/terrazzo/python")
+	file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/terrazzo")
+	file(CREATE_LINK "${PROJECT_SOURCE_DIR}/python" "${PROJECT_BINARY_DIR}/share/terrazzo/python" SYMBOLIC)
+endif()
+if(NOT TRZ_INSTALL)
+	return()
 endif()
 set(shim_files plug/torch/shim.cpp plug/torch/shim_source.hpp plug/torch/shim_versions.hpp plug/torch/python_frames.c
 	plug/torch/plug_pools.hpp plug/torch/terrazzo_torch.h include/terrazzo.h)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# All beside the library: plugs, simulated device, traces, command, benches. Who embeds the library needs none of it,
+# nor what it needs.
+
+find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(lzma REQUIRED IMPORTED_TARGET liblzma)
+pkg_check_modules(zlib REQUIRED IMPORTED_TARGET zlib)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(lz4 REQUIRED IMPORTED_TARGET liblz4)
+pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson)
+pkg_check_modules(inih REQUIRED IMPORTED_TARGET inih)
+
+# ---- plugs: what other programs load ---------------------------------------------------------------------
+
+include(cmake/plug_torch.cmake)
+
+# ---- simulated device, traces, command line --------------------------------------------------------------
+
+add_library(trz_core STATIC $<TARGET_OBJECTS:trz_objects>)
+target_include_directories(trz_core PUBLIC stats alloc)
+target_compile_definitions(trz_core PUBLIC $<TARGET_PROPERTY:trz_objects,INTERFACE_COMPILE_DEFINITIONS>)
+target_link_libraries(trz_core PUBLIC trz_base $<TARGET_NAME_IF_EXISTS:trz_jemalloc>)
+
+trz_layer(trz_sim sim PkgConfig::inih)
+trz_sources(cost_tables sim/costs/*.ini)
+set_source_files_properties(sim/sim_cost.c PROPERTIES OBJECT_DEPENDS "${cost_tables}")  # .incbin
+set_source_files_properties(sim/sim_profile.c PROPERTIES OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/sim/profiles.ini")
+trz_layer(trz_trace trace trz_sim trz_core PkgConfig::lzma PkgConfig::zlib PkgConfig::zstd)
+# Reads the device code that a program brings along.
+trz_layer(trz_fatbin lookalike/fatbin trz_core PkgConfig::lz4 PkgConfig::zstd)
+include(cmake/lookalike.cmake)
+set(everything trz_trace trz_sim trz_core PkgConfig::jansson)
+
+trz_sources(cli_sources cli/*.c)
+if(cli_sources)
+	add_executable(terrazzo_cli ${cli_sources})
+	set_target_properties(terrazzo_cli PROPERTIES
+		OUTPUT_NAME terrazzo
+		RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+	target_link_libraries(terrazzo_cli PRIVATE ${everything})
+	# Where it finds the look-alikes once installed, and its Python part in the build tree.
+	file(RELATIVE_PATH installed_sim "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}/terrazzo/sim")
+	target_compile_definitions(terrazzo_cli PRIVATE "TRZ_INSTALLED_SIM=\"${installed_sim}\"")
+	file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/terrazzo")
+	file(CREATE_LINK "${PROJECT_SOURCE_DIR}/python" "${PROJECT_BINARY_DIR}/share/terrazzo/python" SYMBOLIC)
+endif()
+
+set(TRZ_ENVIRONMENT
+	"TERRAZZO_CLI=${PROJECT_BINARY_DIR}/bin/terrazzo"
+	"TERRAZZO_LIB=${PROJECT_BINARY_DIR}/lib/libterrazzo.so"
+	"TRZ_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
+	"TRZ_BUILD_DIR=${PROJECT_BINARY_DIR}"
+	"TRZ_LOOKALIKE_DIR=${PROJECT_BINARY_DIR}/lib/sim"
+	"PYTHONDONTWRITEBYTECODE=1")
+
+# ---- benches: bench/<name>.c and bench/<name>.py become <build>/bench/<name> -----------------------------
+
+trz_sources(bench_programs bench/*.c)
+foreach(file IN LISTS bench_programs)
+	cmake_path(GET file STEM name)
+	add_executable(bench_${name} ${file})
+	set_target_properties(bench_${name} PROPERTIES
+		OUTPUT_NAME ${name}
+		RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bench")
+	target_link_libraries(bench_${name} PRIVATE ${everything})
+endforeach()
+trz_sources(bench_scripts bench/*.py)
+foreach(file IN LISTS bench_scripts)
+	trz_script(${file} "${PROJECT_BINARY_DIR}/bench")
+endforeach()
