@@ -201,12 +201,26 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, 
 	return TRZ_OK;
 }
 
-static trz_status taken(const struct api_request *r, trz_status status)
+/* At the address that the request names. */
+static COLD trz_status alloc_there(trz_heap *h, struct lane *l, const struct api_request *r, bool captured, void **out)
 {
+	trz_status status = exact_alloc(h, l, r->address, r->size, captured);
+	if (status == TRZ_OK)
+		*out = (void *)r->address;
 	if (status != TRZ_ERROR_NO_ROOM)
 		return status;
 	return trz_fail(status, "%zu bytes asked for at %p: not all of that is free memory that stream %p may have there",
 	                r->size, (void *)r->address, r->stream);
+}
+
+static inline trz_status alloc_anywhere(trz_heap *h, struct lane *l, const struct api_request *r, void **out)
+{
+	trz_addr address;
+	trz_status status = UNLIKELY(r->apart) ? apart_alloc(h, l, r->size, &address)
+	                                       : serve_alloc(h, l, r->size, r->alignment, &address);
+	if (LIKELY(status == TRZ_OK))
+		*out = (void *)address;
+	return status;
 }
 
 /* Serves from a pool (NULL: the default one). */
@@ -216,19 +230,12 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, const struct api_reque
 	heap_lock(h);
 	if (p)
 		p->pinned |= captured;
-	struct lane *l =
-		UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, r->apart) : heap_lane_apart_locked(h, s, p, r->apart);
+	struct lane *l = UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, r->apart)
+	                                    : heap_lane_apart_locked(h, s, p, r->apart);
 	heap_unlock(h);
 	if (!l)
 		return meta_exhausted();
-	trz_addr address;
-	trz_status status;
-	if (UNLIKELY(r->address))
-		status = taken(r, exact_alloc(h, l, r->address, r->size, captured));
-	else
-		status = r->apart ? apart_alloc(h, l, r->size, &address) : serve_alloc(h, l, r->size, r->alignment, &address);
-	if (status == TRZ_OK)
-		*out = (void *)(r->address ? r->address : address);
+	trz_status status = UNLIKELY(r->address) ? alloc_there(h, l, r, captured, out) : alloc_anywhere(h, l, r, out);
 	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, r->size, status);
 }
 
@@ -267,17 +274,17 @@ static trz_status alloc_checked(trz_heap *h, struct api_request *r, void **out)
 	return status;
 }
 
-trz_status api_alloc(trz_heap *h, struct api_request r, void **out)
+trz_status api_alloc(trz_heap *h, struct api_request *r, void **out)
 {
 	*out = NULL;
 	trz_status status = api_check_process(h);
 	if (status != TRZ_OK)
 		return status;
 	uint64_t outer = frames_enter(h);
-	status = alloc_checked(h, &r, out);
+	status = alloc_checked(h, r, out);
 	frames_leave(outer);
 	if (status == TRZ_OK && h->annotates && *out)
-		nvtx_allocated(h, (trz_addr)*out, r.size);
+		nvtx_allocated(h, (trz_addr)*out, r->size);
 	return status;
 }
 
@@ -285,7 +292,8 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 {
 	if (!h || !out)
 		return api_is_null("trz_alloc", h ? "out" : "heap");
-	return api_alloc(h, (struct api_request){.size = size, .alignment = alignment, .stream = stream}, out);
+	struct api_request r = {.size = size, .alignment = alignment, .stream = stream};
+	return api_alloc(h, &r, out);
 }
 
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)

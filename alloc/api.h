@@ -34,7 +34,7 @@ struct api_request {
 	trz_addr address;            /* just there; 0: anywhere */
 };
 
-/* Serves a request; sets *out to NULL on errors. */
-trz_status api_alloc(trz_heap *h, struct api_request r, void **out);
+/* Serves a request, and rounds its alignment; sets *out to NULL on errors. */
+trz_status api_alloc(trz_heap *h, struct api_request *r, void **out);
 
 #endif

@@ -41,7 +41,7 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 	                        .pool = (struct pool *)(void *)p.pool,
 	                        .apart = apart,
 	                        .address = (trz_addr)p.address};
-	return api_alloc(h, r, out);
+	return api_alloc(h, &r, out);
 }
 
 trz_status trz_export(trz_heap *h, void *ptr, unsigned kind, void *shareable)
