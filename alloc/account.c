@@ -24,11 +24,11 @@ static void keep_frames_locked(trz_heap *h, trz_addr address)
 	struct slab *s = pagemap_slab(entry);
 	if (!s->frames && heap_thread_frames && node_pool_reserve(&h->slot_frames, 1)) {
 		s->frames = node_pool_take(&h->slot_frames);
-		h->keeps_frames = true;
 		memset(s->frames, 0, SLAB_SLOTS_MAX * sizeof *s->frames);
 	}
 	if (s->frames)
 		s->frames[size_class_slot(slab_class(s), address - s->base)] = heap_thread_frames;
+	h->keeps_frames |= heap_thread_frames != 0;
 }
 
 NOINLINE void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_addr address, uint64_t size)

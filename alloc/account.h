@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is counted and noted when callers get and give memory. Inline, since it is most of the hot path's work.
+ * What is counted and noted when callers get and give memory, and when it is mapped and unmapped. Inline, since it is
+ * most of the hot path's work.
  */
 #ifndef TRZ_ALLOC_ACCOUNT_H
 #define TRZ_ALLOC_ACCOUNT_H
@@ -53,6 +54,14 @@ static inline void account_free(trz_heap *h, enum holder by, enum kind kind, uin
 
 /* Out of line, so that a history that is off costs the hot path one test. */
 void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_addr address, uint64_t size);
+
+/* Notes what the calling thread's operation has mapped, unmapped, or moved from another address. */
+static inline void account_mapping_locked(trz_heap *h, unsigned event, trz_addr from, trz_addr address, uint64_t size,
+                                          uint32_t pool)
+{
+	history_note(&h->history, event, .address = address, .from = from, .size = size, .frames = heap_thread_frames,
+	             .pool = pool, .tag = heap_tag_locked(h));
+}
 
 #define ACCOUNT_NOTE(h, event, l, address, size) \
 	do { \

@@ -5,6 +5,7 @@
  */
 #include "apart.h"
 
+#include "account.h"
 #include "check.h"
 #include "error.h"
 #include "inspect.h"
@@ -147,7 +148,7 @@ static trz_status lay(trz_heap *h, struct lane *l, struct tile *tile, struct blo
 		*out = heap_append_block_locked(node, w, l, bytes);
 	if (status == TRZ_OK) {
 		level_add(&h->counters.idle_bytes, bytes);
-		history_note(&h->history, HISTORY_MAP, .address = top, .size = bytes, .pool = pool_id(w->pool));
+		account_mapping_locked(h, HISTORY_MAP, 0, top, bytes, pool_id(w->pool));
 	} else if (w->top != top) {
 		heap_make_hole_locked(h, *out);  /* the mapping could not be undone: these addresses are used up */
 	}

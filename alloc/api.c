@@ -57,7 +57,7 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 		if (status == TRZ_OK && h->config.history)
 			status = inspect_history(h, h->config.history);
 		if (status == TRZ_OK)
-			frames_update(h);
+			frames_set(h, NULL, NULL, NULL);
 		else
 			heap_close(h);
 	}
@@ -131,6 +131,23 @@ static trz_status check_request(struct api_request *r)
 		return trz_fail(TRZ_ERROR_ALIGNMENT, "address %p asked for: it is no multiple of %zu", (void *)r->address,
 		                r->alignment);
 	return TRZ_OK;
+}
+
+/* An operation begins that may return memory to the driver: its stack is gathered, if that is asked for, before the
+ * growth lock is taken. false: that is not to be had (in a host function). */
+static bool enter_growth(trz_heap *h, uint64_t *outer)
+{
+	*outer = frames_enter(h);
+	if (heap_lock_growth(h))
+		return true;
+	frames_leave(*outer);
+	return false;
+}
+
+static void leave_growth(trz_heap *h, uint64_t outer)
+{
+	heap_unlock_growth(h);
+	frames_leave(outer);
 }
 
 /* Growth lock held. */
@@ -401,12 +418,13 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 	trz_status status = heap_stream(h, stream, &s);
 	if (status != TRZ_OK)
 		return status;
-	if (!heap_lock_growth(h)) {
+	uint64_t outer;
+	if (!enter_growth(h, &outer)) {
 		heap_leave_stream(s, stream);
 		return heap_not_permitted("trz_largest_block");
 	}
 	uint64_t bytes = grow_largest(h, &s->lane);
-	heap_unlock_growth(h);
+	leave_growth(h, outer);
 	heap_leave_stream(s, stream);
 	*size = bytes;
 	return TRZ_OK;
@@ -442,7 +460,7 @@ trz_status trz_query_mapping(trz_heap *h, const void *address, trz_segment_info 
 
 trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 {
-	uint64_t bytes = 0;
+	uint64_t bytes = 0, outer;
 	trz_status usable = api_check_heap("trz_trim", h);
 	if (usable != TRZ_OK)
 		return usable;
@@ -450,10 +468,10 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 		*released = 0;
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
-	if (!heap_lock_growth(h))
+	if (!enter_growth(h, &outer))
 		return heap_not_permitted("trz_trim");
 	trz_status status = reclaim_trim(h, keep, &bytes);
-	heap_unlock_growth(h);
+	leave_growth(h, outer);
 	CHECK_SLOW_PATH(h);
 	if (released)
 		*released = bytes;
@@ -466,15 +484,16 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 
 trz_status trz_poll(trz_heap *h)
 {
+	uint64_t outer;
 	trz_status usable = api_check_heap("trz_poll", h);
 	if (usable != TRZ_OK)
 		return usable;
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
-	if (!heap_lock_growth(h))
+	if (!enter_growth(h, &outer))
 		return heap_not_permitted("trz_poll");
 	poll(h);
-	heap_unlock_growth(h);
+	leave_growth(h, outer);
 	CHECK_SLOW_PATH(h);
 	return driver_is_dead(&h->driver) ? api_dead(h) : TRZ_OK;
 }

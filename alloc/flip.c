@@ -11,6 +11,7 @@
 
 #include <assert.h>
 
+#include "account.h"
 #include "reclaim.h"
 
 /* A run of places in one hole, and what of it is to be taken. */
@@ -182,8 +183,7 @@ static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *ta
 		struct block *b = h->moved[i];
 		for (trz_addr from = b->address; from < block_end(b); a = window_next(target->window, a)) {
 			struct place *p = window_at(target->window, a);
-			history_note(&h->history, HISTORY_FLIP, .address = a, .from = from, .size = place_size(p),
-			             .pool = pool_id(target->window->pool));
+			account_mapping_locked(h, HISTORY_FLIP, from, a, place_size(p), pool_id(target->window->pool));
 			tile_leave(p->tile->places, b->home->stream, b->sequence);
 			tile_flip(p);
 			from += place_size(p);

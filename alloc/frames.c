@@ -42,6 +42,8 @@ static void forget(trz_heap *h)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			forget_in_window_locked(w);
 	history_forget_frames(&h->history);
+	h->keeps_frames = false;
+	h->notes = h->history.ring;
 	heap_unlock(h);
 	pthread_mutex_unlock(&h->growth_lock);
 }
@@ -60,9 +62,10 @@ void frames_update(trz_heap *h)
 
 void frames_set(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user)
 {
+	bool native = !callback && h->config.native_frames;
 	pthread_mutex_lock(&h->oom_lock);
-	h->frame_callback = callback;
-	h->frame_text = text;
+	h->frame_callback = native ? trz_native_frames : callback;
+	h->frame_text = native ? trz_native_frame_text : text;
 	h->frame_user = user;
 	pthread_mutex_unlock(&h->oom_lock);
 	forget(h);

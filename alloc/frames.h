@@ -37,7 +37,7 @@ static inline void frames_leave(uint64_t outer)
 	heap_thread_frames = outer;
 }
 
-/* Sets the callbacks and forgets the numbers of those before. Takes both locks. */
+/* Sets the callbacks (NULL: what the heap's options say) and forgets the numbers of those before. Takes both locks. */
 void frames_set(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user);
 
 /* The history has been switched on or off. */

@@ -25,6 +25,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "account.h"
 #include "error.h"
 #include "flip.h"
 #include "isolate.h"
@@ -491,8 +492,8 @@ static void leave_places_locked(struct growth *g)
 	for (size_t i = 0; i < g->cut.count; i++) {
 		struct block *b = h->moved[i];
 		for (trz_addr from = b->address; from < block_end(b); from += (*tile++)->size) {
-			history_note(&h->history, HISTORY_GATHER, .address = (*tile)->places->address, .from = from,
-			             .size = (*tile)->size, .pool = pool_id(g->lane->pool));
+			account_mapping_locked(h, HISTORY_GATHER, from, (*tile)->places->address, (*tile)->size,
+			                       pool_id(g->lane->pool));
 			tile_leave((*tile)->places->next, b->home->stream, b->sequence);
 		}
 		heap_make_hole_locked(h, b);
@@ -508,8 +509,8 @@ static struct block *finish_locked(struct growth *g)
 	uint64_t size = g->gathered_bytes + g->new_bytes;
 	leave_places_locked(g);
 	for (size_t i = g->gathered; i < g->count; i++)
-		history_note(&h->history, HISTORY_MAP, .address = h->lay_list[i]->places->address,
-		             .size = h->lay_list[i]->size, .pool = pool_id(g->lane->pool));
+		account_mapping_locked(h, HISTORY_MAP, 0, h->lay_list[i]->places->address, h->lay_list[i]->size,
+		                       pool_id(g->lane->pool));
 	struct block *b = heap_append_block_locked(g->node, g->window, g->lane, size);
 	b->sequence = sequence;
 	if (g->tail) {
@@ -584,8 +585,7 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 	h->windows[kind] = w;
 	heap_lock(h);
 	*out = heap_append_block_locked(node, w, l, w->size);
-	history_note(&h->history, HISTORY_SEGMENT_ALLOC, .address = w->base, .size = w->size,
-	             .pool = pool_id(w->pool));
+	account_mapping_locked(h, HISTORY_SEGMENT_ALLOC, 0, w->base, w->size, pool_id(w->pool));
 	level_add(&h->counters.idle_bytes, size);
 	counter_add(&h->counters.path_extend, 1);
 	heap_unlock(h);

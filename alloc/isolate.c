@@ -4,6 +4,7 @@
  */
 #include "isolate.h"
 
+#include "account.h"
 #include "reclaim.h"
 
 /* ---- making ---- */
@@ -93,7 +94,7 @@ trz_status isolate_grow(trz_heap *h, struct lane *l, uint64_t bytes, struct bloc
 	if (status != TRZ_OK)
 		return give_up(h, nodes, status);
 	heap_lock(h);
-	history_note(&h->history, HISTORY_MAP, .address = tile->places->address, .size = size, .pool = pool_id(l->pool));
+	account_mapping_locked(h, HISTORY_MAP, 0, tile->places->address, size, pool_id(l->pool));
 	*out = heap_append_block_locked(nodes[0], w, l, size);
 	(*out)->sequence = 0;
 	if (gap) {

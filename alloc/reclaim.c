@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "account.h"
 #include "borrow.h"
 #include "import.h"
 #include "notice.h"
@@ -327,8 +328,7 @@ static trz_status return_block(trz_heap *h, struct block *b, uint64_t *returned)
 	}
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
-	history_note(&h->history, classic ? HISTORY_SEGMENT_FREE : HISTORY_UNMAP, .address = b->address, .size = b->size,
-	             .pool = pool);
+	account_mapping_locked(h, classic ? HISTORY_SEGMENT_FREE : HISTORY_UNMAP, 0, b->address, b->size, pool);
 	if (classic)
 		node_pool_give(&h->blocks, b);
 	else

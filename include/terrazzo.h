@@ -522,17 +522,19 @@ typedef struct trz_frame {
 } trz_frame;
 
 /* Names the calling thread's stack by a number that the program keeps for it; 0: none. Called, while a history is kept,
- * before each allocation and free, with no lock held: it may take any lock, also of an interpreter, and allocate
- * and free of the heap, for which it is not called again. */
+ * before each allocation and free and each call that may return memory (trz_trim, trz_poll, trz_largest_block), with
+ * no lock held: it may take any lock, also of an interpreter, and allocate and free of the heap, for which it is not
+ * called again. */
 typedef uint64_t trz_frame_callback(void *user);
 
 /* Tells the stack of a number: writes up to `capacity` levels to `frames`, innermost first, and returns how many. The
  * texts must stay until the next call or the end of the snapshot. Called by trz_snapshot alone, with no lock held. */
 typedef size_t trz_frame_text_callback(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
-/* Sets both; NULL: no stacks. The number goes with the events of allocations, frees and failures, and with the
- * live allocation, so that a snapshot tells where each was made, whatever the history has forgotten since. Numbers
- * of the callbacks before are forgotten. Another thread may be inside the old callback for a while still.
+/* Sets both; NULL: no stacks, but native ones where the option native_frames is on. The number goes with the events of
+ * allocations, frees, failures, and of what was mapped, moved and unmapped meanwhile; and with the live allocation,
+ * so that a snapshot tells where each was made, whatever the history has forgotten since. Numbers of the callbacks
+ * before are forgotten. Another thread may be inside the old callback for a while still.
  * Calls the driver: no. */
 TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *callback,
                                           trz_frame_text_callback *text, void *user);
@@ -543,8 +545,9 @@ TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *ca
 TRZ_API uint64_t trz_native_frames(void *user);
 TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
-/* The calling thread's allocations carry this text in the history from now on; NULL or "": none. At most 63
- * characters and about 250 different texts a heap are told apart. The text must stay as it is until it is replaced. */
+/* The calling thread's allocations, and what is mapped and unmapped by its calls, carry this text in the history from
+ * now on; NULL or "": none. At most 63 characters and about 250 different texts a heap are told apart. The text must
+ * stay as it is until it is replaced. */
 TRZ_API void trz_set_tag(const char *tag);
 
 /* Writes the heap's state and history, both of the same moment, as JSON in the schema of PyTorch's memory

@@ -97,18 +97,32 @@ static json_int_t line_of_block(const json_t *snapshot, const void *address)
 	return line_of(frames_of_block(snapshot, address));
 }
 
-/* The line of the newest event of an action at an address (NULL: at any); -1: there is none, 0: it has no stack. */
-static json_int_t line_of_event_at(const json_t *snapshot, const char *action, const void *address)
+/* The newest event of an action at an address (NULL: at any); NULL: there is none. */
+static const json_t *event_at(const json_t *snapshot, const char *action, const void *address)
 {
-	json_int_t line = -1;
+	const json_t *newest = NULL;
 	size_t i;
 	json_t *entry;
 	json_array_foreach(json_array_get(json_object_get(snapshot, "device_traces"), 0), i, entry) {
 		bool here = !address || json_integer_value(json_object_get(entry, "addr")) == (json_int_t)(intptr_t)address;
 		if (here && strcmp(json_string_value(json_object_get(entry, "action")), action) == 0)
-			line = line_of(json_object_get(entry, "frames"));
+			newest = entry;
 	}
-	return line;
+	return newest;
+}
+
+/* Its line; -1: there is none, 0: it has no stack. */
+static json_int_t line_of_event_at(const json_t *snapshot, const char *action, const void *address)
+{
+	const json_t *entry = event_at(snapshot, action, address);
+	return entry ? line_of(json_object_get(entry, "frames")) : -1;
+}
+
+/* The tag of the same event; NULL: there is none. */
+static const char *tag_of_event_at(const json_t *snapshot, const char *action, const void *address)
+{
+	const json_t *entry = event_at(snapshot, action, address);
+	return json_string_value(json_object_get(entry, "user_metadata"));
 }
 
 static json_int_t line_of_event(const json_t *snapshot, const char *action)
@@ -117,6 +131,12 @@ static json_int_t line_of_event(const json_t *snapshot, const char *action)
 }
 
 /* ---- tests ---------------------------------------------------------------------------------------------- */
+
+static trz_status largest_block(trz_heap *heap)
+{
+	size_t size;
+	return trz_largest_block(heap, NULL, &size);
+}
 
 static void test_asked_only_while_a_history_is_kept(void **state)
 {
@@ -218,6 +238,98 @@ static void test_pending_memory_and_failures(void **state)
 	rig_close(&r);
 }
 
+/* Memory that is mapped, moved and unmapped carries the stack and the tag of the operation that did it. */
+static void test_mappings(void **state)
+{
+	(void)state;
+	struct rig r = open_program("medium_limit:0,slack_per_mille:0");
+	assert_ok(trz_history_start(r.heap, 100));
+	trz_set_tag("model");
+	void *first = alloc_at(&r, MIB(32), 51), *kept = alloc_at(&r, MIB(16), 52), *second = alloc_at(&r, MIB(32), 53);
+	json_t *json = snapshot_of(&r);
+	assert_int_equal(line_of_event_at(json, "segment_map", first), 51);
+	assert_int_equal(line_of_event_at(json, "segment_map", second), 53);
+	assert_string_equal(tag_of_event_at(json, "segment_map", second), "model");
+	json_decref(json);
+	rig_free(&r, first);
+	rig_free(&r, second);
+	trz_set_tag("moves");
+	void *moved = alloc_at(&r, MIB(64), 54);
+	json = snapshot_of(&r);
+	assert_true(rig_stat(&r, "tiles_gathered") > 0);
+	assert_int_equal(line_of_event_at(json, "segment_unmap", first), 54);
+	assert_int_equal(line_of_event(json, "segment_map"), 54);
+	assert_string_equal(tag_of_event_at(json, "segment_unmap", first), "moves");
+	json_decref(json);
+	rig_free(&r, moved);
+	trz_set_tag("trim");
+	program.stack = 55;
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	json = snapshot_of(&r);
+	assert_int_equal(line_of_event(json, "segment_unmap"), 55);
+	assert_string_equal(tag_of_event_at(json, "segment_unmap", NULL), "trim");
+	json_decref(json);
+	trz_set_tag(NULL);
+	rig_free(&r, kept);
+	rig_close(&r);
+}
+
+/* A tile of its own, and its end. */
+static void test_mappings_apart(void **state)
+{
+	(void)state;
+	struct rig r = open_program(NULL);
+	const trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(4), .flags = TRZ_ALLOC_CONTIGUOUS};
+	void *p;
+	assert_ok(trz_history_start(r.heap, 100));
+	program.stack = 61;
+	assert_ok(trz_alloc_with(r.heap, &params, &p));
+	rig_free(&r, p);
+	program.stack = 62;
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	json_t *json = snapshot_of(&r);
+	assert_int_equal(line_of_event_at(json, "segment_map", p), 61);
+	assert_int_equal(line_of_event_at(json, "segment_unmap", p), 62);
+	json_decref(json);
+	rig_close(&r);
+}
+
+/* What no allocation and no trim maps and unmaps: memory that stands alone, returned by whoever looks next. */
+static void test_mappings_of_polls(void **state)
+{
+	static trz_status (*const looks[])(trz_heap *h) = {trz_poll, largest_block};
+	(void)state;
+	for (unsigned i = 0; i < LENGTH(looks); i++) {
+		struct rig r = open_program("no_cache:on");
+		assert_ok(trz_history_start(r.heap, 100));
+		void *p = alloc_at(&r, MIB(4), 71);
+		rig_free(&r, p);
+		rig_sync(&r);
+		program.stack = 72;
+		assert_ok(looks[i](r.heap));
+		json_t *json = snapshot_of(&r);
+		assert_int_equal(line_of_event_at(json, "segment_map", p), 71);
+		assert_int_equal(line_of_event_at(json, "segment_unmap", p), 72);
+		json_decref(json);
+		rig_close(&r);
+	}
+}
+
+static void test_plain_allocations_of_the_driver(void **state)
+{
+	(void)state;
+	struct rig r = open_program("vmm:off");
+	assert_ok(trz_history_start(r.heap, 100));
+	rig_free(&r, alloc_at(&r, MIB(4), 81));
+	program.stack = 82;
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	json_t *json = snapshot_of(&r);
+	assert_int_equal(line_of_event(json, "segment_alloc"), 81);
+	assert_int_equal(line_of_event(json, "segment_free"), 82);
+	json_decref(json);
+	rig_close(&r);
+}
+
 static void test_a_callback_may_use_the_heap(void **state)
 {
 	(void)state;
@@ -251,6 +363,18 @@ static void test_numbers_die_with_their_callback(void **state)
 	rig_free(&r, slot);
 	rig_free(&r, large);
 	assert_int_equal(program.asked, 2);
+	assert_ok(trz_set_frame_callback(r.heap, name_stack, tell_stack, &program));
+	slot = alloc_at(&r, 700, 43);
+	json = snapshot_of(&r);
+	assert_int_equal(line_of_block(json, slot), 43);
+	json_decref(json);
+	rig_free(&r, slot);
+	assert_ok(trz_history_stop(r.heap));
+	assert_ptr_equal(alloc_at(&r, 700, 44), slot);
+	json = snapshot_of(&r);
+	assert_int_equal(json_array_size(frames_of_block(json, slot)), 0);
+	json_decref(json);
+	rig_free(&r, slot);
 	assert_status(trz_set_frame_callback(NULL, NULL, NULL, NULL), TRZ_ERROR_INVALID_ARGUMENT);
 	rig_close(&r);
 }
@@ -290,6 +414,8 @@ static void test_native_stacks_by_option(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(MIB(256), "native_frames:on");
+	assert_ok(trz_set_frame_callback(r.heap, name_stack, tell_stack, &program));
+	assert_ok(trz_set_frame_callback(r.heap, NULL, NULL, NULL));  /* the option holds again */
 	assert_ok(trz_history_start(r.heap, 100));
 	void *slot = rig_alloc(&r, 700, NULL), *large = rig_alloc(&r, MIB(5), NULL);
 	json_t *json = snapshot_of(&r);
@@ -308,6 +434,10 @@ int main(void)
 		cmocka_unit_test(test_live_memory_keeps_its_stack),
 		cmocka_unit_test(test_no_stack_outlives_its_allocation),
 		cmocka_unit_test(test_pending_memory_and_failures),
+		cmocka_unit_test(test_mappings),
+		cmocka_unit_test(test_mappings_apart),
+		cmocka_unit_test(test_mappings_of_polls),
+		cmocka_unit_test(test_plain_allocations_of_the_driver),
 		cmocka_unit_test(test_a_callback_may_use_the_heap),
 		cmocka_unit_test(test_numbers_die_with_their_callback),
 		cmocka_unit_test(test_native_stacks_are_numbered_once),
