@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -177,23 +178,24 @@ void add(DeviceStats &stats, const DeviceStats &other)
 
 /* ---- history ---------------------------------------------------------------------------------------------------- */
 
-/* What PyTorch wants to know of an allocation or a free besides what the heap's history has. */
+/* What PyTorch wants to know of an operation besides what the heap's history has. The events that the operation notes
+ * there have the note's number, where others have that of a stack. */
 struct Note {
-	uint64_t address;
 	std::shared_ptr<c10::GatheredContext> context;
 	std::string compile_context, user_metadata;
 };
 
-enum NoteKind { NOTE_ALLOC, NOTE_FREE, NOTE_OOM, NOTE_KINDS };
-
 thread_local std::vector<std::string> compile_contexts;
 thread_local std::string user_metadata;
+
+/* The number of the note of the operation that the thread is inside; 0: it has none. */
+thread_local uint64_t noted;
 
 /* How often the thread is inside an operation that holds the gate: what it is told meanwhile may allocate and free. */
 thread_local unsigned together;
 
-/* While PyTorch records, each operation and its note are made under a shared hold of `gate`, which a snapshot holds
- * alone: newest first, the notes of an address then match the heap's events of that address one to one. */
+/* While PyTorch records, each allocation and free is made under a shared hold of `gate`, which a snapshot holds alone:
+ * what is live then has its context. */
 class History {
 public:
 	std::atomic<bool> on{false};
@@ -211,7 +213,7 @@ public:
 			forget();
 			for (trz_heap *heap : heaps_)
 				if (heap)
-					check(enabled ? trz_history_start(heap, entries_) : trz_history_stop(heap));
+					record(heap, enabled);
 		}
 		on = enabled;
 	}
@@ -225,7 +227,7 @@ public:
 			alone.lock();
 		heaps_[device] = heap;
 		if (on)
-			check(trz_history_start(heap, entries_));
+			record(heap, true);
 	}
 
 	/* Takes the interpreter's lock, whose holder may be waiting for the gate: to be called before that is held. */
@@ -235,23 +237,45 @@ public:
 		return recorder && when_ >= least && !together ? recorder() : nullptr;
 	}
 
-	void note(NoteKind kind, uint64_t address, std::shared_ptr<c10::GatheredContext> context)
+	/* The number of a new note of the calling thread's. */
+	uint64_t note(std::shared_ptr<c10::GatheredContext> context)
+	{
+		if (when_ < RecordContext::ALLOC)
+			context = nullptr;
+		std::lock_guard<std::mutex> guard(lock_);
+		notes_.push_back({std::move(context), compile_contexts.empty() ? "N/A" : compile_contexts.back(),
+		                  user_metadata});
+		if (notes_.size() > 2 * entries_) {
+			notes_.pop_front();
+			first_++;
+		}
+		return first_ + notes_.size() - 1;
+	}
+
+	/* Forgets the note of an operation that came to nothing, unless there are newer ones: else those who often ask in vain
+	 * would push out the notes of events. */
+	void drop(uint64_t number)
 	{
 		std::lock_guard<std::mutex> guard(lock_);
-		Note n = {address, nullptr, compile_contexts.empty() ? "N/A" : compile_contexts.back(), user_metadata};
-		if (kind == NOTE_FREE && !context) {
-			auto held = held_.find(address);
-			context = held == held_.end() ? nullptr : held->second;
-		}
-		if (kind == NOTE_ALLOC && context)
-			held_[address] = context;
-		else if (kind == NOTE_FREE)
-			held_.erase(address);
-		if (kind != NOTE_FREE || when_ >= RecordContext::ALLOC)
-			n.context = when_ >= RecordContext::ALLOC ? std::move(context) : nullptr;
-		notes_[kind].push_back(std::move(n));
-		if (notes_[kind].size() > 2 * entries_)
-			notes_[kind].erase(notes_[kind].begin(), notes_[kind].begin() + static_cast<ptrdiff_t>(entries_));
+		if (number + 1 == first_ + notes_.size())
+			notes_.pop_back();
+	}
+
+	/* Keeps the context of an allocation while it lives. */
+	void hold(uint64_t address, std::shared_ptr<c10::GatheredContext> context)
+	{
+		if (!context)
+			return;
+		std::lock_guard<std::mutex> guard(lock_);
+		held_[address] = std::move(context);
+	}
+
+	/* An allocation's life ends: its context. */
+	std::shared_ptr<c10::GatheredContext> let_go(uint64_t address)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		auto found = held_.extract(address);
+		return found ? std::move(found.mapped()) : nullptr;
 	}
 
 	void annotate(TraceEntry entry)
@@ -287,8 +311,19 @@ public:
 		return sections_;
 	}
 
-	/* Gives the entries of a device their notes, and adds annotations. The gate is held alone. */
-	void complete(std::vector<TraceEntry> &entries, DeviceIndex device);
+	/* Gives an entry the note of a number, if there is one. */
+	void complete(TraceEntry &entry, uint64_t number)
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		if (number < first_ || number - first_ >= notes_.size())
+			return;
+		const Note &n = notes_[number - first_];
+		entry.context_ = n.context;
+		set_note(entry, n.compile_context, n.user_metadata);
+	}
+
+	/* Adds a device's annotations to its entries. */
+	void add_annotations(std::vector<TraceEntry> &entries, DeviceIndex device);
 
 	static time_t now_us()
 	{
@@ -300,11 +335,28 @@ private:
 	/* PyTorch's default is unlimited; the heap's ring is made at once (48 bytes an event, touched when used). */
 	static constexpr size_t MOST_EVENTS = size_t{1} << 22;
 
+	/* No interpreter's and no native stack has such a number. */
+	static constexpr uint64_t FIRST = uint64_t{1} << 63;
+
+	/* The heap's stacks are PyTorch's meanwhile: a callback that was set before has to be set again. */
+	void record(trz_heap *heap, bool enabled) const
+	{
+		check(trz_history_stop(heap));
+		check(trz_set_frame_callback(heap, enabled ? name_note : nullptr, nullptr, nullptr));
+		if (enabled)
+			check(trz_history_start(heap, entries_));
+	}
+
+	static uint64_t name_note(void *)
+	{
+		return noted;
+	}
+
 	void forget()
 	{
 		std::lock_guard<std::mutex> guard(lock_);
-		for (auto &notes : notes_)
-			notes.clear();
+		first_ += notes_.size();
+		notes_.clear();
 		held_.clear();
 		annotations_.clear();
 		sections_.clear();
@@ -317,34 +369,16 @@ private:
 	std::unordered_set<std::string> skip_;
 
 	std::mutex lock_;
-	std::vector<Note> notes_[NOTE_KINDS];  /* oldest first */
+	std::deque<Note> notes_;
+	uint64_t first_ = FIRST;  /* the number of the oldest of them */
 	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> held_;
 	std::vector<TraceEntry> annotations_;
 	std::vector<AnnotationEntry> sections_;
 };
 
-void History::complete(std::vector<TraceEntry> &entries, DeviceIndex device)
+void History::add_annotations(std::vector<TraceEntry> &entries, DeviceIndex device)
 {
-	/* For each kind and address: positions of notes, the newest at the end. OOM has no address. */
-	std::unordered_map<uint64_t, std::vector<const Note *>> left[NOTE_KINDS];
-	for (int kind = 0; kind < NOTE_KINDS; kind++)
-		for (const Note &n : notes_[kind])
-			left[kind][kind == NOTE_OOM ? static_cast<uint64_t>(device) : n.address].push_back(&n);
-	for (auto e = entries.rbegin(); e != entries.rend(); ++e) {
-		bool oom = e->action_ == TraceEntry::OOM;
-		bool freed = e->action_ == TraceEntry::FREE_REQUESTED || e->action_ == TraceEntry::FREE_COMPLETED;
-		if (!oom && !freed && e->action_ != TraceEntry::ALLOC)
-			continue;
-		auto &kind = left[oom ? NOTE_OOM : freed ? NOTE_FREE : NOTE_ALLOC];
-		auto found = kind.find(oom ? static_cast<uint64_t>(device) : e->addr_);
-		if (found == kind.end() || found->second.empty())
-			continue;
-		const Note *n = found->second.back();
-		e->context_ = n->context;
-		set_note(*e, n->compile_context, n->user_metadata);
-		if (e->action_ != TraceEntry::FREE_COMPLETED)  /* its free_requested comes next */
-			found->second.pop_back();
-	}
+	std::lock_guard<std::mutex> guard(lock_);
 	for (const TraceEntry &a : annotations_)
 		if (a.device_ == device)
 			entries.push_back(a);
@@ -374,6 +408,44 @@ public:
 	Together(const Together &) = delete;
 };
 
+/* What the thread's operation notes in the history of a heap has this note. */
+class Noted {
+public:
+	explicit Noted(std::shared_ptr<c10::GatheredContext> context)
+		: number(history().note(std::move(context))), outer_(std::exchange(noted, number))
+	{
+	}
+	~Noted()
+	{
+		noted = outer_;
+	}
+	Noted(const Noted &) = delete;
+
+	const uint64_t number;
+
+private:
+	const uint64_t outer_;
+};
+
+/* trz_trim of a heap, or, without one, trz_torch_trim; bytes that went. */
+size_t trim_noted(trz_heap *heap, size_t keep, std::shared_ptr<c10::GatheredContext> context)
+{
+	auto trim = [=] {
+		size_t released = 0;
+		if (!heap)
+			return trz_torch_trim(keep);
+		trz_trim(heap, keep, &released);
+		return released;
+	};
+	if (!history().on || in_child())
+		return trim();
+	Noted note(std::move(context));
+	size_t released = trim();
+	if (!released)
+		history().drop(note.number);
+	return released;
+}
+
 /* ---- snapshots -------------------------------------------------------------------------------------------------- */
 
 /* Turns what trz_walk tells of one heap into PyTorch's structures. */
@@ -384,6 +456,9 @@ struct Walk {
 	std::vector<SegmentInfo> segments;
 	std::vector<TraceEntry> entries;
 	bool in_segment = false;
+	/* By address: the note of the newest free, and for what the newest mapping was made. */
+	std::unordered_map<uint64_t, uint64_t> freed;
+	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> mapped;
 
 	MempoolId_t id_of(unsigned number) const
 	{
@@ -426,15 +501,31 @@ struct Walk {
 		s.blocks.push_back(std::move(info));
 	}
 
+	/* A free that has completed tells of the free, and memory that went of its mapping, where nothing newer is known. */
+	void add_note(TraceEntry &entry, const trz_event_info &e)
+	{
+		uint64_t number = e.frames;
+		if (entry.action_ == TraceEntry::FREE_REQUESTED)
+			freed[e.address] = number;
+		else if (auto found = freed.find(e.address); entry.action_ == TraceEntry::FREE_COMPLETED && found != freed.end())
+			number = found->second;
+		set_note(entry, "N/A", e.tag);
+		history().complete(entry, number);
+		if (entry.action_ == TraceEntry::SEGMENT_MAP || entry.action_ == TraceEntry::SEGMENT_ALLOC)
+			mapped[e.address] = entry.context_;
+		else if (entry.action_ == TraceEntry::SEGMENT_UNMAP || entry.action_ == TraceEntry::SEGMENT_FREE)
+			if (!entry.context_)
+				entry.context_ = mapped[e.address];
+	}
+
 	void event(const trz_event_info &e)
 	{
-		if (history().skips(e.action))
-			return;
 		TraceEntry entry = trace_entry(parseTraceEntryAction(e.action), device, e.address, e.size, e.stream,
 		                               id_of(e.pool));
-		set_note(entry, "N/A", e.tag);
+		add_note(entry, e);
 		entry.time_.t_ = static_cast<time_t>(e.time_ns / 1000);
-		entries.push_back(std::move(entry));
+		if (!history().skips(e.action))
+			entries.push_back(std::move(entry));
 	}
 
 	void run(trz_heap *heap, bool traces)
@@ -662,7 +753,7 @@ public:
 		/* PyTorch names a pool when it drops it: what that had free is the heap's by then, and stays there. */
 		std::exception_ptr failure;
 		if (id == MempoolId_t{0, 0})
-			failure = thrown_in([] { trz_torch_trim(0); });
+			failure = thrown_in([] { trim_noted(nullptr, 0, history().gather(RecordContext::ALL)); });
 		if (native_used_)
 			empty_cache(*native_, id);
 		if (failure)
@@ -981,11 +1072,6 @@ void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 		reject(size, device, info, text);
 	c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(size), now["allocated_bytes.all.current"],
 	                                 now["reserved_bytes.all.current"], c10::Device(c10::DeviceType::CUDA, device));
-	if (history().on) {
-		auto context = history().gather(RecordContext::STATE);
-		Together hold;
-		history().note(NOTE_OOM, static_cast<uint64_t>(device), std::move(context));
-	}
 	std::vector<cca::OutOfMemoryObserver> observers;
 	{
 		std::lock_guard<std::mutex> guard(lock_);
@@ -1012,9 +1098,10 @@ trz_status Allocator::alloc_noted(const Wanted &wanted, bool alone, void **ptr)
 	heap_of(wanted.device);  /* so that its history begins before its first note */
 	auto context = history().gather(RecordContext::STATE);
 	Together hold;
+	Noted note(context);
 	trz_status status = try_alloc(wanted, alone, ptr);
 	if (status == TRZ_OK && *ptr)
-		history().note(NOTE_ALLOC, reinterpret_cast<uint64_t>(*ptr), std::move(context));
+		history().hold(reinterpret_cast<uint64_t>(*ptr), std::move(context));
 	return status;
 }
 
@@ -1071,7 +1158,8 @@ void Allocator::free_noted(void *ptr, DeviceIndex device)
 	}
 	auto context = history().gather(RecordContext::ALL);
 	Together hold;
-	history().note(NOTE_FREE, reinterpret_cast<uint64_t>(ptr), std::move(context));
+	auto made = history().let_go(reinterpret_cast<uint64_t>(ptr));
+	Noted note(context ? std::move(context) : std::move(made));
 	trz_torch_free(ptr, 0, device, nullptr);
 }
 
@@ -1097,7 +1185,7 @@ void Allocator::free_watched(void *ptr)
 	free_noted(ptr, device);
 	tell_profiler(ptr, -static_cast<int64_t>(info.requested), device);
 	if (!isEnabled())
-		trz_torch_trim(0);
+		trim_noted(nullptr, 0, history().gather(RecordContext::ALL));
 }
 
 void Allocator::tell_profiler(void *ptr, int64_t size, DeviceIndex device)
@@ -1281,7 +1369,7 @@ cca::SnapshotInfo Allocator::snapshot(MempoolId_t id, bool include_traces)
 	for (int device = 0; device < device_count_; device++) {
 		Walk w = walk(static_cast<DeviceIndex>(device), id, all, include_traces);
 		if (include_traces)
-			history().complete(w.entries, static_cast<DeviceIndex>(device));
+			history().add_annotations(w.entries, static_cast<DeviceIndex>(device));
 		std::move(w.segments.begin(), w.segments.end(), std::back_inserter(info.segments));
 		info.device_traces.push_back(std::move(w.entries));
 	}
@@ -1360,7 +1448,7 @@ bool Allocator::may_wait()
 }
 
 /* Gives what the heap has free back to the device, for somebody who cannot have it in the order of a stream; says
- * whether that was anything. */
+ * whether that was anything. The native allocator may hold locks of its own: nothing may wait for the interpreter's. */
 bool Allocator::make_room(DeviceIndex device)
 {
 	trz_heap *heap;
@@ -1368,16 +1456,14 @@ bool Allocator::make_room(DeviceIndex device)
 	if (trz_torch_heap(device, false, &heap) != TRZ_OK || !heap)
 		return false;
 	std::exception_ptr failure = thrown_in([&] {
-		trz_trim(heap, 0, &released);
+		released = trim_noted(heap, 0, nullptr);
 		Statistics now(heap);
 		if (now["cached_bytes.current"] + now["pending_bytes.current"] == 0 || !may_wait())
 			return;
-		size_t more = 0;
 		c10::cuda::CUDAGuard guard(device);
 		c10::cuda::device_synchronize();
 		waits_++;
-		trz_trim(heap, 0, &more);
-		released += more;
+		released += trim_noted(heap, 0, nullptr);
 	});
 	if (failure)
 		std::rethrow_exception(failure);
@@ -1746,6 +1832,18 @@ std::shared_ptr<void> Allocator::getIpcDevPtr(std::string handle)
 } // namespace
 
 /* ---- what Python calls ------------------------------------------------------------------------------------------ */
+
+/* trz_torch_trim, noted while PyTorch records. */
+extern "C" TRZ_API size_t trz_torch_shim_trim(size_t keep)
+{
+	std::shared_ptr<c10::GatheredContext> context;
+	try {
+		context = history().gather(RecordContext::ALL);
+	} catch (const std::exception &e) {
+		TORCH_WARN("terrazzo: no stack is known of a trim: ", e.what());
+	}
+	return trim_noted(nullptr, keep, std::move(context));
+}
 
 /* Makes terrazzo PyTorch's allocator. NULL, or why that cannot be; the text lives as long as the process. */
 extern "C" TRZ_API const char *trz_torch_shim_install(void)

@@ -28,6 +28,10 @@ def traces():
     return torch.cuda.memory._snapshot()["device_traces"][0]
 
 
+def functions(event):
+    return {frame["name"] for frame in event.get("frames", ())}
+
+
 def actions(events, action):
     return [event for event in events if event["action"] == action]
 
@@ -80,6 +84,22 @@ class Files(Case):
         tagged = [e for e in found["device_traces"][0] if e["action"] == "alloc" and e["user_metadata"] == "kept"]
         self.assertEqual(len(tagged), 3)
         del held
+
+    def test_mappings_tell_who_maps(self):
+        terrazzo.torch.trim()
+        terrazzo.torch.history(True, events=1000)
+        with terrazzo.torch.tag("large"):
+            x = bytes_on_device(600 * MIB)
+            del x
+        with terrazzo.torch.tag("over"):
+            terrazzo.torch.trim()
+        terrazzo.torch.snapshot(self.path("a.json"))
+        terrazzo.torch.history(False)
+        with open(self.path("a.json"), encoding="utf-8") as stream:
+            events = json.load(stream)["device_traces"][0]
+        for action, tag, function in (("segment_map", "large", "bytes_on_device"), ("segment_unmap", "over", "trim")):
+            self.assertEqual({e["user_metadata"] for e in actions(events, action)}, {tag}, action)
+            self.assertTrue(all(function in functions(e) for e in actions(events, action)), action)
 
     def test_categories(self):
         model = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 8)).cuda()
@@ -213,6 +233,56 @@ class History(Case):
             events = traces()
         self.assertTrue(actions(events, "segment_map"))
         self.assertTrue(actions(events, "segment_unmap"))
+
+    def test_mappings_have_stacks_and_metadata(self):
+        """As PyTorch's own: what has no stack itself, since frees are not looked at, has that of its mapping."""
+        for context, unmapper in (("all", "empty_cache"), ("alloc", "bytes_on_device")):
+            torch.cuda.empty_cache()
+            torch.cuda.memory._set_memory_metadata("of all")
+            with recording(context=context):
+                x = bytes_on_device(600 * MIB)
+                del x
+                torch.cuda.empty_cache()
+                torch.cuda.memory._set_memory_metadata("")
+                events = traces()
+            self.assertEqual({e["user_metadata"] for e in events}, {"of all"}, events)
+            for action, function in (("segment_map", "bytes_on_device"), ("segment_unmap", unmapper)):
+                self.assertTrue(actions(events, action))
+                self.assertTrue(all(function in functions(e) for e in actions(events, action)), (context, action))
+
+    def test_no_event_has_a_stack_that_was_not_asked_for(self):
+        torch.cuda.empty_cache()
+        with recording(context="state"):
+            x = bytes_on_device(600 * MIB)
+            del x
+            torch.cuda.empty_cache()
+            events = traces()
+        self.assertTrue(actions(events, "segment_unmap"))
+        self.assertEqual([e for e in events if functions(e)], [])
+
+    def test_trims_in_vain_push_no_stack_out(self):
+        with recording(max_entries=40):
+            x = bytes_on_device(MIB)
+            for _ in range(200):
+                torch.cuda.empty_cache()
+                terrazzo.torch.trim()
+            made = actions(traces(), "alloc")
+        self.assertEqual([("bytes_on_device" in functions(e)) for e in made], [True])
+        del x
+
+    def test_a_history_of_ours_leaves_that_of_pytorch(self):
+        torch.cuda.empty_cache()
+        with recording():
+            terrazzo.torch.history(True, events=10)
+            x = bytes_on_device(600 * MIB)
+            terrazzo.torch.history(False)
+            del x
+            terrazzo.torch.trim()
+            events = traces()
+        self.assertTrue(all("bytes_on_device" in functions(e) for e in actions(events, "segment_map")))
+        self.assertEqual([len(functions(e)) > 0 for e in actions(events, "free_requested")], [True])
+        self.assertTrue(actions(events, "segment_unmap"))
+        self.assertTrue(all("trim" in functions(e) for e in actions(events, "segment_unmap")))
 
     def test_the_dump_of_pytorch_itself(self):
         with tempfile.TemporaryDirectory() as folder, recording():

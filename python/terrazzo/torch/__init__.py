@@ -49,6 +49,7 @@ _mode: str | None = None
 _missing: str | None = None
 _library: _native.Library | None = None
 _frames: ctypes.CDLL | None = None
+_shim: ctypes.CDLL | None = None
 _keep: list[Any] = []  # what PyTorch only borrows
 _pools: dict[str, "Pool"] = {}
 _tags = threading.local()
@@ -111,14 +112,18 @@ def install(shim: bool | None = None) -> str:
 
 
 def _install_shim(library: Path) -> str | None:
+    global _shim
     try:
         shim = ctypes.CDLL(str(_build.shim_path(torch, library)))
     except (_build.Missing, OSError) as error:
         return str(error)
     shim.trz_torch_shim_install.restype = ctypes.c_char_p
+    shim.trz_torch_shim_trim.restype = ctypes.c_size_t
+    shim.trz_torch_shim_trim.argtypes = [ctypes.c_size_t]
     failure = shim.trz_torch_shim_install()
     if failure:
         raise RuntimeError(f"PyTorch refuses terrazzo: {failure.decode()}")
+    _shim = shim
     return None
 
 
@@ -319,16 +324,23 @@ def largest_block(device: int | str | torch.device | None = None) -> int:
 
 
 def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) -> None:
-    """Keeps the newest events of every device for snapshot(), where `frames` with the Python stacks of allocations and
-    frees. Costs far less than torch.cuda.memory._record_memory_history, which works as well where the shim is in use.
-    Disabled, all is forgotten."""
+    """Keeps the newest events of every device for snapshot(), where `frames` with the Python stacks of allocations,
+    frees and mappings. Costs far less than torch.cuda.memory._record_memory_history, which works as well where the
+    shim is in use. Disabled, all is forgotten. While PyTorch records a history, that one is kept, and this changes
+    nothing."""
     library, callbacks = _native_library(), (None, None)
+    if _pytorch_records():
+        return
     if enabled and frames:
         callbacks = _frame_callbacks() or callbacks
     for device in range(torch.cuda.device_count()):
         heap = library.heap(device)
         library.trz_set_frame_callback(heap, *callbacks, None)
         library.trz_history_start(heap, events) if enabled else library.trz_history_stop(heap)
+
+
+def _pytorch_records() -> bool:
+    return _mode == "shim" and torch._C._cuda_isHistoryEnabled()
 
 
 def _frame_callbacks() -> tuple[int, int] | None:
@@ -354,7 +366,7 @@ def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | No
     the file is what PyTorch itself would write, of all devices.
     """
     path = os.fspath(path)
-    if _mode == "shim" and torch._C._cuda_isHistoryEnabled():
+    if _pytorch_records():
         found = torch.cuda.memory._snapshot()
         _write(path, json.dumps(found).encode() if path.endswith(".json") else pickle.dumps(found, protocol=2))
         return
@@ -379,7 +391,7 @@ def _write(path: str, data: bytes) -> None:
 def trim(keep: int = 0) -> int:
     """Gives free memory back to the devices until at most `keep` bytes of each stay reserved; returns the bytes that
     went. Waits for nothing."""
-    return _native_library().trz_torch_trim(keep)
+    return _shim.trz_torch_shim_trim(keep) if _shim else _native_library().trz_torch_trim(keep)
 
 
 def set_limit(size: int, device: int | str | torch.device | None = None) -> None:
