@@ -4,6 +4,7 @@
  */
 #include "driver_lookalike.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,15 +30,76 @@ static bool is_captured(trz_context context, void *stream)
 	       status != TRZ_CAPTURE_NONE;
 }
 
-static trz_status enqueue(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+/* ---- what a short read may give ------------------------------------------------------------ */
+
+/* What the host has sent since the last work: nothing that a device would have computed can lie there. A program that
+ * sends sizes and reads them back, as gathering among processes does, gets its sizes. */
+static struct sent {
+	pthread_mutex_t lock;
+	uint64_t work;               /* of which the ranges are */
+	unsigned count;              /* ever noted; the newest are kept */
+	struct sent_range {
+		uint64_t start, end;
+	} ranges[16];
+} sent = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { SENT_RANGES = sizeof sent.ranges / sizeof sent.ranges[0] };
+
+/* With the lock. What was sent before a launch may have been overwritten by it. */
+static void forget_what_work_may_change(void)
 {
-	bool scalar = size <= scalar_most && sim_is_device(look.sim, from) && !sim_is_device(look.sim, to);
-	__atomic_fetch_add(&look_live.copied_bytes, size, __ATOMIC_RELAXED);
-	if (!scalar || look.real_scalars)
+	uint64_t work = __atomic_load_n(&look_live.kernels, __ATOMIC_RELAXED) +
+	                __atomic_load_n(&look_live.library_calls, __ATOMIC_RELAXED) +
+	                __atomic_load_n(&look_live.graph_launches, __ATOMIC_RELAXED);
+	if (work != sent.work)
+		memset(sent.ranges, 0, sizeof sent.ranges);
+	sent.work = work;
+}
+
+static bool is_sent(uint64_t start, uint64_t size)
+{
+	bool found = false;
+	pthread_mutex_lock(&sent.lock);
+	forget_what_work_may_change();
+	for (unsigned i = 0; i < SENT_RANGES; i++)
+		found |= sent.ranges[i].start <= start && start + size <= sent.ranges[i].end;
+	pthread_mutex_unlock(&sent.lock);
+	return found;
+}
+
+/* A copy to the device: `known` if the host has sent what it brings. */
+static void note_sent(uint64_t start, uint64_t size, bool known)
+{
+	pthread_mutex_lock(&sent.lock);
+	forget_what_work_may_change();
+	for (unsigned i = 0; i < SENT_RANGES; i++)
+		if (sent.ranges[i].start < start + size && start < sent.ranges[i].end)
+			sent.ranges[i] = (struct sent_range){0};
+	if (known)
+		sent.ranges[sent.count++ % SENT_RANGES] = (struct sent_range){start, start + size};
+	pthread_mutex_unlock(&sent.lock);
+}
+
+static trz_status enqueue_to_host(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+{
+	/* What is captured happens later, after other work. */
+	if (size > scalar_most || look.real_scalars || (is_sent(from, size) && !is_captured(context, stream)))
 		return sim_copy(look.sim, context, stream, to, from, size);
 	look_blank_read(size);
 	return sim_copy_blank(look.sim, context, stream, to, from, size);
 }
+
+static trz_status enqueue(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+{
+	bool from_device = sim_is_device(look.sim, from);
+	__atomic_fetch_add(&look_live.copied_bytes, size, __ATOMIC_RELAXED);
+	if (from_device && !sim_is_device(look.sim, to))
+		return enqueue_to_host(context, stream, to, from, size);
+	note_sent(to, size, (!from_device || is_sent(from, size)) && !is_captured(context, stream));
+	return sim_copy(look.sim, context, stream, to, from, size);
+}
+
+/* ---- copies ------------------------------------------------------------ */
 
 /* From a copy of the source, so that the caller may change it at once. */
 static trz_status enqueue_staged(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)

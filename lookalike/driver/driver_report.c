@@ -91,7 +91,7 @@ void look_blank_read(uint64_t bytes)
 	if (observer)
 		observer(bytes, is_news);
 	else if (is_news)
-		fprintf(stderr, "terrazzo: a read of %llu bytes from the device gives 0, as all of up to 16 bytes do here: "
+		fprintf(stderr, "terrazzo: a read of %llu bytes from the device gives 0, as reads of up to 16 do here: "
 		        "kernels compute nothing (--scalars real: what lies there). The report counts them\n",
 		        (unsigned long long)bytes);
 }

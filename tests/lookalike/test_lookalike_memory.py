@@ -151,12 +151,49 @@ assert runtime.cudaFreeHost(p) == 1
 
     def test_scalars_read_as_zero_unless_real(self):
         program = """
-a = malloc(4096)
+a, f = malloc(4096), kernel()
 upload(a, b"8 bytes!" * 4)
+must(launch(f, a))
 print(download(a, 16), download(a, 17)[16:])
 """
         self.assertEqual(succeed(self, program).stdout.strip(), f"{bytes(16)} b'8'")
         self.assertEqual(succeed(self, program, scalars="real").stdout.strip(), "b'8 bytes!8 bytes!' b'8'")
+
+    def test_scalars_that_the_host_has_sent_since_the_last_work_are_real(self):
+        for work in ("now", "late"):
+            succeed(self, """
+a, b, computed, f = malloc(4096), malloc(4096), malloc(4096), kernel()
+def copied(to, source, size):
+    must(runtime.cudaMemcpy(c_void_p(to), c_void_p(source), c_size_t(size), 3))
+    return download(to, size)
+upload(a, b"8 bytes!" * 4)
+assert download(a + 8, 16) == b"8 bytes!" * 2
+assert copied(b, a, 8) == b"8 bytes!"
+assert download(a + 28, 8) == bytes(8), "half of it was never sent"
+assert copied(a + 8, computed, 8) == bytes(8) and download(a, 4) == bytes(4)
+upload(a, b"8 bytes!")
+must(launch(f, b))
+assert download(a, 8) == bytes(8), "a kernel may have found the address anywhere"
+for _ in range(100):
+    upload(a, b"newest!!")
+assert download(a, 8) == b"newest!!"
+""", work=work)
+
+    def test_scalars_of_a_capture_are_zero(self):
+        succeed(self, """
+a, f, stream = malloc(4096), kernel(), new_stream()
+source, data = ctypes.create_string_buffer(b"8 bytes!", 8), ctypes.create_string_buffer(b"........", 8)
+graph, exec_ = c_void_p(), c_void_p()
+must(runtime.cudaStreamBeginCapture(stream, 2))
+must(runtime.cudaMemcpyAsync(c_void_p(a), source, c_size_t(8), 1, stream))
+must(runtime.cudaMemcpyAsync(data, c_void_p(a), c_size_t(8), 2, stream))
+must(runtime.cudaStreamEndCapture(stream, byref(graph)))
+assert download(a, 8) == bytes(8), "nothing was sent yet"
+must(runtime.cudaGraphInstantiateWithFlags(byref(exec_), graph, 0))
+must(runtime.cudaGraphLaunch(exec_, stream))
+must(runtime.cudaStreamSynchronize(stream))
+assert data.raw == bytes(8), data.raw
+""")
 
     def test_two_devices_and_peers(self):
         succeed(self, """

@@ -329,8 +329,8 @@ class Recorder:
     def on_blank_read(self, size, is_news):
         self.first_blank_read = place(stack_here()[::-1])
         if is_news:
-            print(f"terrazzo: {self.first_blank_read}: a read of {size} bytes from the device gives 0, as all of up to "
-                  "16 bytes do here: kernels compute nothing (--scalars real: what lies there). The report counts them",
+            print(f"terrazzo: {self.first_blank_read}: a read of {size} bytes from the device gives 0, as reads of "
+                  "up to 16 do here: kernels compute nothing (--scalars real: what lies there). The report counts them",
                   file=sys.stderr, flush=True)
         self.write()
 
