@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from common import ROOT, main, run_python
+from common import ROOT, main, run_python, torch
 
 WHO = "import torch; x = torch.ones(5, device='cuda'); print(torch.cuda.get_allocator_backend())"
 INJECT = ROOT / "python" / "terrazzo" / "torch" / "inject"
@@ -201,6 +201,19 @@ class Options(unittest.TestCase):
         status, _, err = run_python("", mode="shim", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
         self.assertEqual(status, 1)
         self.assertIn("exclude each other", err)
+
+    @unittest.skipUnless(hasattr(torch._C, "_accelerator_setAllocatorSettings"), "PyTorch does not judge them all")
+    def test_what_pytorch_refuses_is_refused_by_its_own_words(self):
+        for conf, words in (("per_process_memory_fraction:-0.1", "per_process_memory_fraction is invalid"),
+                            ("per_process_memory_fraction:abc", "ValueError"), ("foo:1", "Unrecognized key 'foo'")):
+            status, _, err = run_python("", mode="shim", PYTORCH_CUDA_ALLOC_CONF=conf)
+            self.assertEqual(status, 1)
+            self.assertIn(words, err)
+            # Where a program asks for terrazzo from outside, PyTorch's own allocator refuses it then.
+            path = os.pathsep.join([str(INJECT), os.environ.get("PYTHONPATH", "")])
+            status, _, err = run_python(WHO, TERRAZZO="1", PYTHONPATH=path, PYTORCH_CUDA_ALLOC_CONF=conf)
+            self.assertEqual(status, 1)
+            self.assertIn("terrazzo: not installed", err)
 
     def test_every_key_is_in_the_document(self):
         from terrazzo.torch import _options

@@ -94,6 +94,7 @@ def install(shim: bool | None = None) -> str:
                                "use terrazzo.torch.pool() for a part of the program")
         options = _options.given()
         _options.check(options)
+        _ask_pytorch(options)
         path = _places.find_library()
         if shim is not False:
             _missing = _install_shim(path)
@@ -146,6 +147,14 @@ def _set_fraction(options: dict[str, str]) -> None:
                 _native_library().trz_torch_set_fraction(device, fraction)
 
         torch.cuda._lazy_call(apply)
+
+
+def _ask_pytorch(options: dict[str, str]) -> None:
+    """Raises PyTorch's own error for options that it refuses. Releases without this function do not know all that
+    terrazzo honours, and are not asked."""
+    setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    if options and setter:
+        setter(",".join(f"{key}:{value}" for key, value in options.items()))
 
 
 def _follow_settings() -> None:

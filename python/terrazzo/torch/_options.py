@@ -57,7 +57,7 @@ def given() -> dict[str, str]:
 
 
 def check(options: dict[str, str]) -> None:
-    """Raises ValueError for an option that is refused; keys unknown here are PyTorch's to judge."""
+    """Raises ValueError for an option that is refused; PyTorch judges the others."""
     for key, value in options.items():
         what, why = MEANINGS.get(key, (HONOURED, ""))
         if what == REFUSED and not (key == "backend" and value == "native"):
