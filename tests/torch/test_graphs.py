@@ -97,6 +97,22 @@ class Graphs(Case):
         del x, y
         gc.collect()
 
+    def test_a_capture_that_a_call_has_broken_keeps_no_memory(self):
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        reserved = torch.cuda.memory_reserved()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            graph.capture_begin()
+            x = bytes_on_device(32 * MIB)
+            self.assertRaises(RuntimeError, torch.cuda.synchronize)
+            self.assertRaises(RuntimeError, graph.capture_end)
+            del x
+            graph.reset()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.memory_reserved(), reserved)
+
     def test_a_hundred_captures_leak_nothing(self):
         x = torch.ones(MIB, device="cuda")
         reserved = []

@@ -320,6 +320,29 @@ class MemPools(Case):
         del y, graph, pool
         gc.collect()
 
+    @since(15)
+    @shim_only
+    def test_a_graph_keeps_the_pools_that_it_was_captured_in(self):
+        outer, inner = torch.cuda.MemPool(), torch.cuda.MemPool()
+        x = torch.ones(MIB, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=outer):
+            with torch.cuda.use_mem_pool(inner):
+                y = x + 1
+            z = y + 1
+        self.assertEqual(set(graph.pools()), {outer.id, inner.id})
+        self.assertEqual((outer.use_count(), inner.use_count()), (2, 2))
+        address, size = y.data_ptr(), y.nbytes
+        del inner, y
+        gc.collect()
+        torch.cuda.empty_cache()
+        others = [bytes_on_device(size) for _ in range(20)]
+        self.assertNotIn(address, [t.data_ptr() for t in others])
+        graph.replay()
+        graph.reset()
+        self.assertEqual(outer.use_count(), 1)
+        del z, others
+
 
 class AtAnAddress(Case):
     """UntypedStorage._resize_with_addr_: what has been freed is had again where it was."""
