@@ -356,9 +356,6 @@ trz_status sim_handle_at(sim *s, trz_addr address, trz_handle *out);
 /* What a handle was created with. */
 trz_status sim_handle_props(sim *s, trz_handle handle, trz_tile_props *props, uint64_t *size);
 
-/* The reservation that holds an address; false: none. */
-bool sim_reservation_at(sim *s, trz_addr address, trz_addr *start, uint64_t *size);
-
 /* The context that a stream or an event belongs to; NULL: a default stream, or no such thing. */
 trz_context sim_stream_context(sim *s, trz_stream stream);
 trz_context sim_event_context(sim *s, trz_event event);

@@ -63,19 +63,6 @@ trz_status sim_handle_props(sim *s, trz_handle handle, trz_tile_props *props, ui
 	return sim_leave(&call);
 }
 
-bool sim_reservation_at(sim *s, trz_addr address, trz_addr *start, uint64_t *size)
-{
-	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	bool found = false;
-	for (size_t i = 0; i < s->reservation_count && !found; i++) {
-		found = address - s->reservations[i].address < s->reservations[i].size;
-		*start = s->reservations[i].address;
-		*size = s->reservations[i].size;
-	}
-	sim_leave(&call);
-	return found;
-}
-
 trz_context sim_stream_context(sim *s, trz_stream stream)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/stats.md and docs/options.md from the lists that the code itself is made of.
+"""Writes docs/stats.md and docs/options.md from the lists that the code itself is made of, and the picture of alloc/
+in docs/design.md from its includes.
 
-    gen_docs.py [ROOT]            writes both pages
+    gen_docs.py [ROOT]            writes the pages
     gen_docs.py --check [ROOT]    writes nothing; exit status 1 when a page is stale
 """
 import ast
@@ -10,6 +11,8 @@ import re
 import sys
 import textwrap
 from pathlib import Path
+
+import layers
 
 WIDTH = 110
 NOTE = "<!-- Made by tools/gen_docs.py from {}: change that file, then run the script. -->"
@@ -163,6 +166,9 @@ def stats_page(root):
 
 # ---- options ---------------------------------------------------------------------------------------------
 
+OPTIONS = "alloc/ground/config_options.def"
+
+
 class Option:
     def __init__(self, key, kind, choices, initial, help_text):
         self.key, self.type, self.choices, self.initial, self.help = key, kind, choices, initial, help_text
@@ -178,8 +184,8 @@ def bytes_text(value):
 
 
 def options(root):
-    constants = Constants(root / "alloc" / "types.h", root / "alloc" / "sizeclass.h", root / "alloc" / "config.h")
-    path = root / "alloc" / "config_options.def"
+    constants = Constants(*(root / "alloc" / "ground" / name for name in ("types.h", "sizeclass.h", "config.h")))
+    path = root / OPTIONS
     for macro, args in macro_calls(path, ("BYTES", "NUMBER", "SWITCH", "TEXT")):
         if macro == "SWITCH":
             yield Option(args[0], "bool", "on, off", "on" if args[1] == "true" else "off", string(args[2]))
@@ -206,7 +212,7 @@ unknown key or a bad value is an error of `trz_open()` that names the key and th
 
 
 def options_page(root):
-    lines = ["# Options", "", NOTE.format("alloc/config_options.def"), OPTIONS_HEAD.rstrip()]
+    lines = ["# Options", "", NOTE.format(OPTIONS), OPTIONS_HEAD.rstrip()]
     for option in options(root):
         facts = f"{option.type}, {option.choices}; default {option.initial}"
         sentence = option.help[0].upper() + option.help[1:] + "."
@@ -214,9 +220,21 @@ def options_page(root):
     return "\n".join(lines) + "\n"
 
 
-# ---- the two pages ---------------------------------------------------------------------------------------
+# ---- the floors of alloc/ in docs/design.md ----------------------------------------------------------------
 
-PAGES = (("docs/stats.md", stats_page), ("docs/options.md", options_page))
+FLOORS = re.compile(r"(<!-- Made by tools/gen_docs.py from the includes of alloc/. -->\n```\n).*?(```\n)", re.S)
+
+
+def design_page(root):
+    """The page as it is, with its picture of alloc/ made anew."""
+    picture = "\n".join(layers.Layers(root).picture()) + "\n"
+    page = (root / "docs/design.md").read_text(encoding="utf-8")
+    return FLOORS.sub(lambda m: m.group(1) + picture + m.group(2), page)
+
+
+# ---- the pages -------------------------------------------------------------------------------------------
+
+PAGES = (("docs/stats.md", stats_page), ("docs/options.md", options_page), ("docs/design.md", design_page))
 
 
 def main(args):

@@ -5,10 +5,13 @@
     tidy.py [ROOT]      exit status 1 when anything is wrong
 """
 import ast
+import collections
 import os
 import re
 import sys
 from pathlib import Path
+
+import layers
 
 # Folder -> folders whose files it may include. A folder that is not listed may include anything.
 LAYERS = {
@@ -28,6 +31,8 @@ LAYERS = {
 
 # Call -> files that own it. The first table holds for every folder of the library, the second for all C code.
 LIBRARY_FOLDERS = {"base", "stats", "alloc"}
+# Where a function that nothing names is dead: other folders define what programs look up by name.
+NAMED_FOLDERS = LIBRARY_FOLDERS | {"sim", "trace", "cli", "bench"}
 OWNED_CALLS = {
     "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c"},
     "mmap munmap": {"meta.c"},
@@ -61,6 +66,7 @@ DEAD_CODE = re.compile(
     r"^\s*(//|/\*)\s*"
     r"(return\b|(if|for|while|switch) \(|(\w+[ *]+)*[\w>.\[\]-]+ ?(=|\()).*[;{}]\s*(\*/)?\s*$"
     r"|^\s*#\s*if\s+0\b")
+PROTOTYPE = re.compile(r"^[A-Za-z][^\n;{}=(]*\b(\w+)\([^{};]*\)[^{};]*;", re.M)
 DECLARATION = re.compile(r"^TRZ_API\b[^;(]*?\b(trz_\w+)\(", re.M)
 
 
@@ -145,31 +151,9 @@ def check_layers(tree):
                 tree.report(file, line, "layer", f"{file.folder}/ may not include {found.path}")
 
 
-def read_ranks(tree):
-    """{module: rank} from the table rows `| 3 | tile pagemap |` of alloc/README.md."""
-    readme = tree.root / "alloc" / "README.md"
-    ranks = {}
-    for row in readme.read_text().splitlines() if readme.exists() else []:
-        match = re.match(r"\|\s*(\d+)\s*\|([^|]*)\|", row)
-        for name in re.findall(r"[\w.]+", match.group(2)) if match else []:
-            ranks[name.split(".")[0]] = int(match.group(1))
-    return ranks
-
-
-def check_ranks(tree):
-    modules = {f.name.split(".")[0]: f for f in tree.c_files if f.folder == "alloc"}
-    ranks = read_ranks(tree)
-    for module in sorted(ranks.keys() - modules.keys()):
-        tree.report("alloc/README.md", 1, "rank", f"{module} has a rank and no file")
-    for module in sorted(modules.keys() - ranks.keys()):
-        tree.report(modules[module], 1, "rank", "has no rank in alloc/README.md")
-    for file in (f for f in tree.c_files if f.folder == "alloc"):
-        own = file.name.split(".")[0]
-        for line, target in file.includes:
-            other = Path(target).name.split(".")[0]
-            if other in modules and other != own and ranks.get(other, -1) >= ranks.get(own, 99):
-                text = f"rank {ranks.get(own)} may not include {target} of rank {ranks.get(other)}"
-                tree.report(file, line, "rank", text)
+def check_floors(tree):
+    for path, line, rule, text in layers.Layers(tree.root).problems():
+        tree.report(path.relative_to(tree.root), line, rule, text)
 
 
 def check_names(tree):
@@ -258,7 +242,7 @@ def check_dead_files(tree):
     included = {Path(target).name for file in tree.c_files for _, target in file.includes}
     for file in tree.c_files:
         if file.path.suffix == ".c":
-            depth = 3 if file.folder in ("tests", "plug", "lookalike") else 2
+            depth = 3 if file.folder in ("alloc", "tests", "plug", "lookalike") else 2
             if file.folder not in set(LAYERS) | {"tests"} or len(file.path.parts) != depth:
                 if file.path.parts[:2] != ("tests", "install"):
                     tree.report(file, 1, "dead file", "no rule of CMake compiles it")
@@ -268,6 +252,20 @@ def check_dead_files(tree):
         if file.folder == "tools" and file.is_code:
             if not any(file.name in other.text for other in tree.files if other is not file):
                 tree.report(file, 1, "dead file", "nothing mentions it")
+
+
+def check_dead_functions(tree):
+    """Functions of the library and the command that nothing names but their own definition and prototypes. Of those
+    that only their file can see the compiler tells."""
+    texts = {f: blank_comments_and_strings(f.text) for f in tree.c_files}
+    rest = "\n".join(f.text for f in tree.files if not f.is_c and f.path.suffix != ".md")
+    named = collections.Counter(re.findall(r"\w+", "\n".join([*texts.values(), rest])))
+    prototypes = collections.Counter(name for text in texts.values() for name in PROTOTYPE.findall(text))
+    for file in (f for f in tree.c_files if f.folder in NAMED_FOLDERS):
+        for name, line, _ in c_functions(file):
+            seen_elsewhere = file.path.suffix == ".h" or not file.lines[line - 1].startswith("static ")
+            if seen_elsewhere and name != "main" and named[name] <= 1 + prototypes[name]:
+                tree.report(file, line, "dead function", f"nothing calls {name}")
 
 
 def check_exports(tree):
@@ -288,8 +286,8 @@ def check_exports(tree):
             tree.report(file, 1, "export", f"no test mentions {name}")
 
 
-CHECKS = [check_layers, check_ranks, check_names, check_function_lengths, check_text, check_licence,
-          check_calls, check_dead_files, check_exports]
+CHECKS = [check_layers, check_floors, check_names, check_function_lengths, check_text, check_licence,
+          check_calls, check_dead_files, check_dead_functions, check_exports]
 
 
 def check_tree(root):

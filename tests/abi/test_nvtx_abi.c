@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * alloc/nvtx_abi.h against the real nvToolsExtMem.h, where a toolkit is installed: sizes, offsets, values. Skipped
- * elsewhere.
+ * alloc/observe/nvtx_abi.h against the real nvToolsExtMem.h, where a toolkit is installed: sizes, offsets, values.
+ * Skipped elsewhere.
  */
-#include "nvtx_abi.h"
+#include "observe/nvtx_abi.h"
 
 #define NVTX_NO_IMPL
 #if __has_include(<nvtx3/nvToolsExtMem.h>)

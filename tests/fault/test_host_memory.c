@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The host's memory runs out at every point where the heap asks for some: this file takes the place of alloc/meta.c
- * (the linker never needs that one) and refuses the n-th request.
+ * The host's memory runs out at every point where the heap asks for some: this file takes the place of
+ * alloc/ground/meta.c (the linker never needs that one) and refuses the n-th request.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "accounts.h"
-#include "meta.h"
+#include "ground/meta.h"
 #include "scenario.h"
 
 /* ---- metadata memory that can be refused ------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  *
  * A heap with a block of each state, and a place to stop at.
  */
-#include "heap.h"
+#include "heap/heap.h"
 #include "rig.h"
 
 void target_is_ready(void);

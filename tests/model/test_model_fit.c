@@ -3,7 +3,7 @@
  * The best-fit index against an array that is searched from end to end.
  */
 #include "bits.h"
-#include "fit.h"
+#include "memory/fit.h"
 #include "prng.h"
 #include "testing.h"
 

@@ -4,8 +4,8 @@
  * leaves and the address space.
  */
 #include "bits.h"
-#include "block.h"
-#include "pagemap.h"
+#include "memory/block.h"
+#include "memory/pagemap.h"
 #include "prng.h"
 #include "testing.h"
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "nvtx_abi.h"
+#include "observe/nvtx_abi.h"
 
 struct fake_tool fake_tool;
 

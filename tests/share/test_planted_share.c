@@ -4,7 +4,8 @@
  */
 #include <unistd.h>
 
-#include "heap.h"
+#include "heap/heap.h"
+#include "heap/pending.h"
 #include "rig.h"
 
 enum { SIZE = 4 << 20 };

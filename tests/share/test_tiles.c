@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "error.h"
-#include "heap.h"
+#include "heap/heap.h"
 #include "rig.h"
 
 #define FINE "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0"

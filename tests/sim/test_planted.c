@@ -3,7 +3,7 @@
  * Tests of the tests: planted bugs, each of which the simulated worlds, or a small scene on the simulated device, have
  * to notice. Those of streams and of what is around them are in test_planted_order.c.
  */
-#include "heap.h"
+#include "heap/heap.h"
 #include "rig.h"
 #include "world.h"
 

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "heap.h"
-#include "pool.h"
+#include "heap/carve.h"
+#include "heap/heap.h"
+#include "order/pool.h"
 #include "rig.h"
 #include "world.h"
 

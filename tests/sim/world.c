@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "accounts.h"
-#include "heap.h"
+#include "heap/heap.h"
 #include "world_parts.h"
 
 const char *world_wrong(struct world *w, const char *format, ...)

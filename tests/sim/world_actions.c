@@ -2,7 +2,7 @@
  *
  * What can happen next in a simulated world, and how often it does: one table.
  */
-#include "heap.h"
+#include "heap/heap.h"
 #include "world_parts.h"
 
 /* ---- rare events ------------------------------------------------------------------------------------------ */

@@ -4,7 +4,7 @@
  * are stamped and verified, lent to other streams and freed. What is still held at the end the graph keeps: each
  * launch writes it.
  */
-#include "heap.h"
+#include "heap/heap.h"
 #include "world_parts.h"
 
 /* ---- blocks of a graph ------------------------------------------------------------------------------------ */

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "heap.h"
-#include "pool.h"
+#include "heap/heap.h"
+#include "order/pool.h"
 #include "world_parts.h"
 
 /* ---- finding ------------------------------------------------------------------------------------------ */

@@ -7,7 +7,7 @@
  */
 #include <unistd.h>
 
-#include "heap.h"
+#include "heap/heap.h"
 #include "world_parts.h"
 
 /* ---- memory apart ----------------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "heap.h"
+#include "heap/heap.h"
 #include "world_parts.h"
 
 /* ---- sizes ------------------------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/stats.md and docs/options.md say what the library says: neither page is stale, the generator notices
-one that is, and what it reads from the lists is what the built library and command give."""
+"""docs/stats.md, docs/options.md and the picture in docs/design.md say what the library says: no page is stale,
+the generator notices one that is, and what it reads from the lists is what the built library and command give."""
 import ctypes
 import json
 import os
@@ -14,8 +14,9 @@ from pathlib import Path
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 LOOKALIKE = Path(os.environ["TRZ_LOOKALIKE_DIR"])
 SCRIPT = SOURCE / "tools" / "gen_docs.py"
-INPUTS = ("stats/counters.def", "stats/counters.c", "include/terrazzo_driver.h", "alloc/types.h",
-          "alloc/sizeclass.h", "alloc/config.h", "alloc/config_options.def", "docs/stats.md", "docs/options.md")
+INPUTS = ("stats/counters.def", "stats/counters.c", "include/terrazzo_driver.h", "alloc/README.md",
+          "alloc/ground/types.h", "alloc/ground/sizeclass.h", "alloc/ground/config.h",
+          "alloc/ground/config_options.def", "docs/stats.md", "docs/options.md", "docs/design.md")
 
 sys.path.insert(0, str(SCRIPT.parent))
 import gen_docs  # noqa: E402
@@ -45,8 +46,8 @@ def check(root):
 class GenDocs(unittest.TestCase):
     def changed_tree(self, folder, name, old, new):
         """The inputs and pages in `folder`, with one change."""
-        for path in INPUTS:
-            Path(folder, path).parent.mkdir(exist_ok=True)
+        for path in (*INPUTS, *(str(p.relative_to(SOURCE)) for p in (SOURCE / "alloc").rglob("*.[ch]"))):
+            Path(folder, path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(SOURCE / path, Path(folder, path))
         text = Path(folder, name).read_text(encoding="utf-8")
         self.assertIn(old, text)
@@ -60,8 +61,9 @@ class GenDocs(unittest.TestCase):
         changes = (("stats/counters.def", "COUNT(fences,", "COUNT(barriers,", "docs/stats.md"),
                    ("stats/counters.c", '"fragmentation"', '"waste"', "docs/stats.md"),
                    ("include/terrazzo_driver.h", "X(clock_ns)", "X(clock_us)", "docs/stats.md"),
-                   ("alloc/config_options.def", "SWITCH(vmm, true,", "SWITCH(vmm, false,", "docs/options.md"),
-                   ("alloc/types.h", "CELL_SHIFT = 15", "CELL_SHIFT = 16", "docs/options.md"),
+                   ("alloc/ground/config_options.def", "SWITCH(vmm, true,", "SWITCH(vmm, false,", "docs/options.md"),
+                   ("alloc/ground/types.h", "CELL_SHIFT = 15", "CELL_SHIFT = 16", "docs/options.md"),
+                   ("alloc/memory/window.h", '#include "memory/tile.h"', '#include "order/lane.h"', "docs/design.md"),
                    ("docs/stats.md", "fences", "fence", "docs/stats.md"))
         for name, old, new, page in changes:
             with self.subTest(name), tempfile.TemporaryDirectory() as folder:

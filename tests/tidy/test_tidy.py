@@ -16,15 +16,17 @@ CLEAN = {
     "cmake/terrazzo.map": HEAD + "TERRAZZO_0.1 {\n\tglobal:\n\t\ttrz_open;\n\tlocal:\n\t\t*;\n};\n",
     "base/bits.h": HEAD + "int bits(void);\n",
     "base/bits.c": HEAD + '#include "bits.h"\n\nint bits(void)\n{\n\treturn 1;\n}\n',
-    "alloc/README.md": "| rank | modules |\n|---|---|\n| 0 | types |\n| 1 | meta |\n| 2 | tile |\n",
-    "alloc/types.h": HEAD + '#include "terrazzo.h"\n',
-    "alloc/meta.h": HEAD + '#include "types.h"\n',
-    "alloc/meta.c": HEAD + '#include "meta.h"\n#include "bits.h"\n\nvoid meta(void *p)\n{\n\tfree(p);\n}\n',
-    "alloc/tile.h": HEAD + '#include "meta.h"\n',
-    "alloc/tile.c": HEAD + '#include "tile.h"\n\nint tile(void)\n{\n\treturn trz_open(0);\n}\n',
+    "alloc/README.md": "| floor | folder |\n|---|---|\n| 1 | `ground/` |\n| 2 | `memory/` |\n",
+    "alloc/ground/types.h": HEAD + '#include "terrazzo.h"\n',
+    "alloc/ground/meta.h": HEAD + '#include "ground/types.h"\n',
+    "alloc/ground/meta.c": HEAD + '#include "ground/meta.h"\n#include "bits.h"\n\n'
+                           'void meta(void *p)\n{\n\tfree(p);\n}\n',
+    "alloc/memory/tile.h": HEAD + '#include "ground/meta.h"\n',
+    "alloc/memory/tile.c": HEAD + '#include "memory/tile.h"\n\nint tile(void)\n{\n\treturn trz_open(0);\n}\n',
     "sim/sim.h": HEAD + "int sim;\n",
     "sim/sim_run.c": HEAD + '#include "sim.h"\n',
-    "tests/unit/test_tile.c": HEAD + '#include "tile.h"\n#include "sim.h"\n\nint x = trz_open(0);\n',
+    "tests/unit/test_tile.c": HEAD + '#include "tile.h"\n#include "sim.h"\n\nint x = trz_open(0);\n'
+                              '/* calls */\nint y = bits() + tile() + meta(0) + long_one();\n',
     "tools/tidy_ratchet.txt": "# none\n",
 }
 
@@ -70,22 +72,28 @@ class Tidy(unittest.TestCase):
 
     def test_layers(self):
         self.finds_line("layer", '#include "types.h"')
-        self.finds_line("layer", '#include "sim.h"', "alloc/tile.c")
+        self.finds_line("layer", '#include "sim.h"', "alloc/memory/tile.c")
         self.finds_line("layer", '#include "types.h"', "sim/sim_run.c")
-        self.finds_line("layer", '#include "alloc/types.h"', "sim/sim_run.c")
+        self.finds_line("layer", '#include "alloc/ground/types.h"', "sim/sim_run.c")
 
     def test_nothing_includes_tests(self):
         problems = self.problems({"tests/common/harness.h": HEAD,
                                   "cli/main.c": HEAD + '#include "harness.h"\n'})
         self.assertEqual([p.split(": ")[1] for p in problems], ["layer"])
 
-    def test_ranks(self):
-        self.finds_line("rank", '#include "tile.h"', "alloc/meta.c")
-        self.finds("rank", "alloc/orphan.c", HEAD)
-        self.finds("rank", "alloc/README.md", CLEAN["alloc/README.md"] + "| 9 | ghost |\n")
+    def test_floors(self):
+        self.finds_line("floor", '#include "memory/tile.h"', "alloc/ground/meta.c")
+        self.finds("floor", "alloc/orphan/orphan.c", HEAD)
+        self.finds("floor", "alloc/README.md", CLEAN["alloc/README.md"] + "| 3 | `ghost/` |\n")
 
-    def test_same_rank_is_not_lower(self):
-        self.finds("rank", "alloc/README.md", CLEAN["alloc/README.md"].replace("| 2 |", "| 1 |"))
+    def test_functions_that_nothing_calls(self):
+        self.finds_line("dead function", "\nint unused(void)\n{\n\treturn 2;\n}")
+        used = CLEAN["base/bits.h"] + "static inline int two(void)\n{\n\treturn bits();\n}\n"
+        self.finds("dead function", "base/bits.h", used)
+        self.accepts_line("\nstatic int lonely(void)\n{\n\treturn 2;\n}")
+
+    def test_no_circle(self):
+        self.finds_line("circle", '#include "ground/meta.h"', "alloc/ground/types.h")
 
     def test_unique_names(self):
         self.finds("unique name", "sim/bits.c", HEAD)
@@ -106,7 +114,7 @@ class Tidy(unittest.TestCase):
         self.finds("ratchet", "tools/tidy_ratchet.txt", row)
 
     def test_file_length(self):
-        self.finds("file length", "alloc/tile.c", CLEAN["alloc/tile.c"] + "\n" * 800)
+        self.finds("file length", "alloc/memory/tile.c", CLEAN["alloc/memory/tile.c"] + "\n" * 800)
 
     def test_text(self):
         self.finds_line("width", "/* " + "x" * 118 + " */")
@@ -129,7 +137,7 @@ class Tidy(unittest.TestCase):
 
     def test_calls(self):
         self.finds_line("banned call", "int *p = malloc(3);")
-        self.finds_line("banned call", "char *p = getenv(0);", "alloc/tile.c")
+        self.finds_line("banned call", "char *p = getenv(0);", "alloc/memory/tile.c")
         self.finds_line("banned call", "int x = sprintf(0, 0);", "sim/sim_run.c")
         self.accepts_line("int *p = malloc(3);", "sim/sim_run.c")
         calls = ["/* malloc(3) */", 'char *s = "malloc(3)";', "int x = my_malloc(3);", "int x = d->free(3);"]
@@ -143,7 +151,8 @@ class Tidy(unittest.TestCase):
         self.finds("dead file", "tools/unused.sh", "# SPDX-License-Identifier: Apache-2.0\n")
 
     def test_exports(self):
-        self.finds("export", "tests/unit/test_tile.c", HEAD + '#include "sim.h"\n')
+        text = CLEAN["tests/unit/test_tile.c"]
+        self.finds("export", "tests/unit/test_tile.c", text.replace("trz_open(0)", "0"))
         header = CLEAN["include/terrazzo.h"] + "TRZ_API const char *trz_more(void);\n"
         problems = self.problems({"include/terrazzo.h": header})
         self.assertEqual([p.split(": ")[1] for p in problems], ["export", "export"])

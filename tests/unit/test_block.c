@@ -3,7 +3,7 @@
  * Cutting and joining blocks: the list stays whole and in order.
  */
 #include "bits.h"
-#include "block.h"
+#include "memory/block.h"
 #include "testing.h"
 
 struct fixture {

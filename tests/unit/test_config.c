@@ -2,7 +2,7 @@
  *
  * Options: every key of the table takes what it says and refuses what it does not, by name.
  */
-#include "config.h"
+#include "ground/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * Streams of other contexts: of a second device, which reads and writes this one's memory as its peer, and of a second
  * context of the device.
  */
-#include "heap.h"
+#include "heap/heap.h"
 #include "rig.h"
 
 /* A machine of two devices with a heap on the first, and a stream of another context. */

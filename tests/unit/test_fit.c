@@ -3,7 +3,7 @@
  * The best-fit index: what is found, in which order, and that its check notices damage.
  */
 #include "bits.h"
-#include "fit.h"
+#include "memory/fit.h"
 #include "testing.h"
 
 static struct fit fit;

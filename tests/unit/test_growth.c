@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "heap.h"
+#include "heap/heap.h"
 #include "overlay.h"
 #include "testing.h"
 

@@ -3,7 +3,7 @@
  * How much is done under one hold of the heap lock: other threads want to allocate and free, so nothing that grows
  * with the heap is done in one piece. Counted in builds that check heaps (TRZ_HEAP_CHECKS), by steps of what is walked.
  */
-#include "heap.h"
+#include "heap/heap.h"
 #include "rig.h"
 
 #ifdef TRZ_HEAP_CHECKS

@@ -2,8 +2,8 @@
  *
  * Host memory of a heap: zeroed, aligned, counted to the byte, refused without harm, and all gone at the end.
  */
-#include "meta.h"
 #include "bits.h"
+#include "ground/meta.h"
 #include "testing.h"
 
 /* A sanitizer's malloc would end the program where libc's gives NULL. */

@@ -8,10 +8,10 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "heap.h"
+#include "heap/heap.h"
 #include "prng.h"
-#include "reclaim.h"
 #include "registry.h"
+#include "supply/reclaim.h"
 
 #define TIGHT "slack_per_mille:0,tile_size:2MiB,tile_size_max:2MiB,window_factor:1"
 

@@ -3,8 +3,8 @@
  * The address index: entries, coverage and the search backwards, at the borders of cells, granules and leaves.
  */
 #include "bits.h"
-#include "block.h"
-#include "pagemap.h"
+#include "memory/block.h"
+#include "memory/pagemap.h"
 #include "testing.h"
 
 enum { LEAF_SHIFT = GRANULE_SHIFT + PAGEMAP_LEAF_BITS };

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "heap.h"
+#include "heap/heap.h"
 #include "overlay.h"
 #include "testing.h"
 

@@ -3,7 +3,7 @@
  * The size classes: both tables are derived again from the rules in their header.
  */
 #include "bits.h"
-#include "sizeclass.h"
+#include "ground/sizeclass.h"
 #include "testing.h"
 
 /* The slot sizes in units: each one up to 8, then four per doubling. */

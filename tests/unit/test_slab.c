@@ -2,7 +2,7 @@
  *
  * Slabs and bins: every slot is given out once, and a bin lists exactly the slabs that have a free one.
  */
-#include "slab.h"
+#include "memory/slab.h"
 #include "testing.h"
 
 /* A slab of each class over a block made up for it. */

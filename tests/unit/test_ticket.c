@@ -2,8 +2,8 @@
  *
  * Tickets: what an event covers, in which order tickets pass, and when an event is of no use.
  */
+#include "order/ticket.h"
 #include "testing.h"
-#include "ticket.h"
 
 static trz_event event(uintptr_t n)
 {

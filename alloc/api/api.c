@@ -1,0 +1,655 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public functions: argument checks and error texts, nothing else.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/init.h"
+#include "error.h"
+#include "observe/check.h"
+#include "observe/frames.h"
+#include "observe/inspect.h"
+#include "observe/notice.h"
+#include "observe/nvtx.h"
+#include "serve/apart.h"
+#include "serve/exact.h"
+#include "serve/pool_divert.h"
+#include "serve/serve.h"
+#include "supply/grow.h"
+#include "supply/import.h"
+#include "supply/reclaim.h"
+#include "supply/upkeep.h"
+
+#include "heap/capture.h"
+#include "heap/lookup.h"
+#include "heap/poll.h"
+#include "heap/pools.h"
+#include "heap/streams.h"
+
+#define TEXT(x) #x
+#define VERSION_TEXT(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
+
+const char *trz_version(void)
+{
+	return VERSION_TEXT(TRZ_VERSION_MAJOR, TRZ_VERSION_MINOR, TRZ_VERSION_PATCH);
+}
+
+trz_status api_is_null(const char *function, const char *argument)
+{
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+}
+
+trz_status trz_open(const trz_open_params *params, trz_heap **out)
+{
+	static const trz_open_params defaults = {0};
+	if (!out)
+		return api_is_null("trz_open", "out");
+	if (!params)
+		params = &defaults;
+	const trz_driver *table = params->driver;
+	trz_status status = table ? TRZ_OK : trz_driver_cuda(&table);
+	if (status != TRZ_OK)
+		return status;
+	trz_heap *h = aligned_alloc(64, align_up(sizeof *h, 64));
+	if (!h)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for a heap");
+	memset(h, 0, sizeof *h);
+	status = heap_open(h, params, table);
+	if (status == TRZ_OK) {
+		status = nvtx_open(h);
+		if (status == TRZ_OK && h->config.history)
+			status = inspect_history(h, h->config.history);
+		if (status == TRZ_OK)
+			frames_set(h, NULL, NULL, NULL);
+		else
+			heap_close(h);
+	}
+	if (status != TRZ_OK) {
+		free(h);
+		return status;
+	}
+	init_add_heap(h);
+	*out = h;
+	return TRZ_OK;
+}
+
+trz_status trz_close(trz_heap *h)
+{
+	if (!h || heap_is_inherited(h))
+		return TRZ_OK; /* its memory is the parent's */
+	init_remove_heap(h);
+	if (!heap_lock_growth(h)) {
+		init_add_heap(h);
+		return heap_not_permitted("trz_close");
+	}
+	trz_status status = reclaim_everything(h);
+	heap_unlock_growth(h);
+	heap_close(h);
+	free(h);
+	return status == TRZ_OK
+	           ? TRZ_OK
+	           : trz_fail(status, "closing the heap left memory with the driver: %s", trz_driver_last_error());
+}
+
+trz_status api_check_process(const trz_heap *h)
+{
+	if (LIKELY(!heap_is_inherited(h)))
+		return TRZ_OK;
+	return trz_fail(TRZ_ERROR_SHUTDOWN,
+	                "the heap of device %d was opened before fork() made this process, where the "
+	                "device cannot be used: start workers with another method, or fork before the heap is opened",
+	                h->driver.device);
+}
+
+trz_status api_check_heap(const char *function, const trz_heap *h)
+{
+	return h ? api_check_process(h) : api_is_null(function, "heap");
+}
+
+trz_status api_dead(const trz_heap *h)
+{
+	return trz_fail(TRZ_ERROR_CONTEXT_DEAD,
+	                "the context of device %d has failed (%s): the process has to make a new one", h->driver.device,
+	                trz_driver_last_error());
+}
+
+trz_status api_check_pool(const trz_heap *h, const struct pool *p)
+{
+	return !p || p->heap == h ? TRZ_OK
+	                          : trz_fail(TRZ_ERROR_WRONG_DEVICE, "pool %p is of another heap than that of device %d",
+	                                     (const void *)p, h->driver.device);
+}
+
+static trz_status check_request(struct api_request *r)
+{
+	if (r->size >= SIZE_LIMIT)
+		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds %" PRIu64 " or more", r->size,
+		                SIZE_LIMIT);
+	if (r->alignment < UNIT && (r->alignment == 0 || is_power_of_two(r->alignment)))
+		r->alignment = UNIT;
+	if (!is_power_of_two(r->alignment) || r->alignment > GRANULE)
+		return trz_fail(TRZ_ERROR_ALIGNMENT, "alignment %zu asked for: it must be a power of two up to %d",
+		                r->alignment, GRANULE);
+	if (r->address % r->alignment)
+		return trz_fail(TRZ_ERROR_ALIGNMENT, "address %p asked for: it is no multiple of %zu", (void *)r->address,
+		                r->alignment);
+	return TRZ_OK;
+}
+
+/* An operation begins that may return memory to the driver: its stack is gathered, if that is asked for, before the
+ * growth lock is taken. false: that is not to be had (in a host function). */
+static bool enter_growth(trz_heap *h, uint64_t *outer)
+{
+	*outer = frames_enter(h);
+	if (heap_lock_growth(h))
+		return true;
+	frames_leave(*outer);
+	return false;
+}
+
+static void leave_growth(trz_heap *h, uint64_t outer)
+{
+	heap_unlock_growth(h);
+	frames_leave(outer);
+}
+
+/* Growth lock held. */
+static void poll(trz_heap *h)
+{
+	heap_poll(h);
+	import_sweep(h);
+	upkeep_return_free(h);
+}
+
+/* The queue of events is bounded: whoever allocates empties it, since free asks the driver nothing. */
+static void poll_if_wanted(trz_heap *h)
+{
+	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || !heap_try_growth(h))
+		return;
+	poll(h);
+	heap_unlock_growth(h);
+}
+
+/* Memory that a graph uses has to keep its contents from launch to launch, so it cannot come from blocks that others
+ * are given in between. */
+static COLD trz_status captured_without_pool(trz_stream stream)
+{
+	return trz_fail(TRZ_ERROR_CAPTURE,
+	                "stream %p is being captured and its allocations go to no pool: call trz_pool_begin_capture before "
+	                "the capture, or allocate before it begins",
+	                stream);
+}
+
+static COLD trz_status not_permitted(const trz_heap *h, size_t size)
+{
+	return trz_fail(TRZ_ERROR_NOT_PERMITTED,
+	                "%zu bytes asked for on device %d in a host function of a stream, where CUDA permits no call: "
+	                "allocate before the function is launched, or after it has returned",
+	                size, h->driver.device);
+}
+
+/* Where the heap itself refused, the text is set; else the driver's is the reason. */
+static COLD trz_status alloc_failed(trz_heap *h, size_t size, trz_status status)
+{
+	switch (status) {
+	case TRZ_ERROR_CONTEXT_DEAD:
+		return api_dead(h);
+	case TRZ_ERROR_NOT_PERMITTED:
+		return not_permitted(h, size);
+	case TRZ_ERROR_OUT_OF_MEMORY:
+	case TRZ_ERROR_LIMIT:
+	case TRZ_ERROR_HOST_MEMORY:
+	case TRZ_ERROR_ADDRESS_SPACE:
+	case TRZ_ERROR_NO_ROOM:
+		return status;
+	default:
+		return trz_fail(status, "%zu bytes asked for on device %d: %s", size, h->driver.device,
+		                trz_driver_last_error());
+	}
+}
+
+/* The legacy default stream cannot be captured. */
+static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, struct capture *capture)
+{
+	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
+	if (is_legacy(stream))
+		return TRZ_OK;
+	trz_status status = driver_stream_capture(&h->driver, s->events->context, stream, &capture->status, &capture->id);
+	if (status != TRZ_OK)
+		return trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
+	heap_see_capture(h, s, capture);
+	return TRZ_OK;
+}
+
+/* At the address that the request names. */
+static COLD trz_status alloc_there(trz_heap *h, struct lane *l, const struct api_request *r, bool captured, void **out)
+{
+	trz_status status = exact_alloc(h, l, r->address, r->size, captured);
+	if (status == TRZ_OK)
+		*out = (void *)r->address;
+	if (status != TRZ_ERROR_NO_ROOM)
+		return status;
+	return trz_fail(status, "%zu bytes asked for at %p: not all of that is free memory that stream %p may have there",
+	                r->size, (void *)r->address, r->stream);
+}
+
+static inline trz_status alloc_anywhere(trz_heap *h, struct lane *l, const struct api_request *r, void **out)
+{
+	trz_addr address;
+	trz_status status = UNLIKELY(r->apart) ? apart_alloc(h, l, r->size, &address)
+	                                       : serve_alloc(h, l, r->size, r->alignment, &address);
+	if (LIKELY(status == TRZ_OK))
+		*out = (void *)address;
+	return status;
+}
+
+/* Serves from a pool (NULL: the default one). */
+static trz_status alloc_from(trz_heap *h, struct pool *p, const struct api_request *r, struct stream *s, bool captured,
+                             void **out)
+{
+	heap_lock(h);
+	if (p)
+		p->pinned |= captured;
+	struct lane *l = UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, r->apart)
+	                                    : heap_lane_apart_locked(h, s, p, r->apart);
+	heap_unlock(h);
+	if (!l)
+		return meta_exhausted();
+	trz_status status = UNLIKELY(r->address) ? alloc_there(h, l, r, captured, out) : alloc_anywhere(h, l, r, out);
+	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, r->size, status);
+}
+
+static trz_status alloc_on(trz_heap *h, const struct api_request *r, struct stream *s, void **out)
+{
+	struct capture capture;
+	trz_status status = ask_capture(h, s, r->stream, &capture);
+	if (status != TRZ_OK)
+		return status == TRZ_ERROR_NOT_PERMITTED ? not_permitted(h, r->size) : status;
+	bool captured = capture.status != TRZ_CAPTURE_NONE;
+	struct pool *p = r->pool, *diverted = NULL;
+	if (!p && pool_diverting(h) && (status = pool_divert(h, r->stream, &capture, &diverted)) != TRZ_OK)
+		return trz_fail(status, "stream %p: %s", r->stream, trz_driver_last_error());
+	if (captured && !p && !diverted)
+		return captured_without_pool(r->stream);
+	poll_if_wanted(h);
+	status = alloc_from(h, p ? p : diverted, r, s, captured, out);
+	if (diverted)
+		heap_pool_release(h, diverted);
+	return status;
+}
+
+static trz_status alloc_checked(trz_heap *h, struct api_request *r, void **out)
+{
+	struct stream *s;
+	trz_status status = check_request(r);
+	if (status != TRZ_OK || r->size == 0)
+		return status;
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
+	status = heap_stream(h, r->stream, &s);
+	if (status != TRZ_OK)
+		return status;
+	status = alloc_on(h, r, s, out);
+	heap_leave_stream(s, r->stream);
+	return status;
+}
+
+trz_status api_alloc(trz_heap *h, struct api_request *r, void **out)
+{
+	*out = NULL;
+	trz_status status = api_check_process(h);
+	if (status != TRZ_OK)
+		return status;
+	uint64_t outer = frames_enter(h);
+	status = alloc_checked(h, r, out);
+	frames_leave(outer);
+	if (status == TRZ_OK && h->annotates && *out)
+		nvtx_allocated(h, (trz_addr)*out, r->size);
+	return status;
+}
+
+static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+{
+	if (!h || !out)
+		return api_is_null("trz_alloc", h ? "out" : "heap");
+	struct api_request r = {.size = size, .alignment = alignment, .stream = stream};
+	return api_alloc(h, &r, out);
+}
+
+trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+{
+	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
+	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_or_tool(h))) {
+		trz_addr address = serve_slot(h, &s->lane, size);
+		if (LIKELY(address)) {
+			*out = (void *)address;
+			return TRZ_OK;
+		}
+	}
+	return alloc_any(h, size, alignment, stream, out);
+}
+
+/* Names the heap that an unknown pointer really belongs to, if there is one. */
+COLD trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status)
+{
+	int device;
+	if (status == TRZ_ERROR_UNKNOWN_POINTER && init_find_owner(h, ptr, &device))
+		return trz_fail(TRZ_ERROR_WRONG_DEVICE, "%p belongs to another heap, of device %d: free it there", ptr, device);
+	return status;
+}
+
+static COLD trz_status free_watched(trz_heap *h, void *ptr, struct stream *on)
+{
+	if (heap_is_inherited(h))
+		return TRZ_OK;
+	uint64_t outer = frames_enter(h);
+	if (h->annotates)
+		nvtx_freeing(h, (trz_addr)ptr);
+	trz_status status = serve_free(h, (trz_addr)ptr, on);
+	frames_leave(outer);
+	return status == TRZ_OK ? status : api_free_failed(h, ptr, status);
+}
+
+static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
+{
+	if (UNLIKELY(frames_or_tool(h)))
+		return free_watched(h, ptr, on);
+	trz_status status = serve_free(h, (trz_addr)ptr, on);
+	return LIKELY(status == TRZ_OK) ? status : api_free_failed(h, ptr, status);
+}
+
+trz_status trz_free(trz_heap *h, void *ptr)
+{
+	if (!h)
+		return api_is_null("trz_free", "heap");
+	return ptr ? free_on(h, ptr, NULL) : TRZ_OK;
+}
+
+trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
+{
+	if (!h)
+		return api_is_null("trz_free_on", "heap");
+	if (!ptr || heap_is_inherited(h))
+		return TRZ_OK;
+	struct stream *on = NULL;
+	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream_of_user(h, stream, &on);
+	if (status == TRZ_OK)
+		status = free_on(h, ptr, on);
+	if (on)
+		heap_leave_stream(on, stream);
+	return status;
+}
+
+trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
+{
+	if (!h)
+		return api_is_null("trz_record_stream", "heap");
+	struct stream *s;
+	if (heap_is_inherited(h))
+		return TRZ_OK;
+	trz_status status = ptr ? heap_stream_of_user(h, stream, &s) : TRZ_OK;
+	if (status != TRZ_OK || !ptr)
+		return status;
+	bool noted = serve_record_use(h, (trz_addr)ptr, s);
+	heap_leave_stream(s, stream);
+	return noted ? TRZ_OK : meta_exhausted();
+}
+
+trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
+{
+	trz_status usable = api_check_heap("trz_stream_retire", h);
+	if (usable != TRZ_OK)
+		return usable;
+	if (is_legacy(stream))
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream lives as long as its context");
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_stream_retire");
+	trz_status status = heap_retire_stream(h, stream);
+	heap_unlock_growth(h);
+	return status == TRZ_OK ? TRZ_OK
+	                        : trz_fail(status, "stream %p cannot be retired: %s", stream, trz_driver_last_error());
+}
+
+trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
+{
+	if (!h || !size)
+		return api_is_null("trz_largest_block", h ? "size" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	struct stream *s;
+	trz_status status = heap_stream(h, stream, &s);
+	if (status != TRZ_OK)
+		return status;
+	uint64_t outer;
+	if (!enter_growth(h, &outer)) {
+		heap_leave_stream(s, stream);
+		return heap_not_permitted("trz_largest_block");
+	}
+	uint64_t bytes = grow_largest(h, &s->lane);
+	leave_growth(h, outer);
+	heap_leave_stream(s, stream);
+	*size = bytes;
+	return TRZ_OK;
+}
+
+trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
+{
+	if (!h || !out)
+		return api_is_null("trz_query", h ? "out" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	trz_pointer_info info;
+	if (!serve_query(h, (trz_addr)ptr, &info))
+		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d", ptr,
+		                h->driver.device);
+	*out = info;
+	return TRZ_OK;
+}
+
+trz_status trz_query_mapping(trz_heap *h, const void *address, trz_segment_info *out)
+{
+	if (!h || !out)
+		return api_is_null("trz_query_mapping", h ? "out" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	return inspect_mapping(h, (trz_addr)address, out)
+	           ? TRZ_OK
+	           : trz_fail(TRZ_ERROR_NOT_FOUND, "nothing of the heap of device %d is mapped at %p", h->driver.device,
+	                      address);
+}
+
+trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
+{
+	uint64_t bytes = 0, outer;
+	trz_status usable = api_check_heap("trz_trim", h);
+	if (usable != TRZ_OK)
+		return usable;
+	if (released)
+		*released = 0;
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
+	if (!enter_growth(h, &outer))
+		return heap_not_permitted("trz_trim");
+	trz_status status = reclaim_trim(h, keep, &bytes);
+	leave_growth(h, outer);
+	CHECK_SLOW_PATH(h);
+	if (released)
+		*released = bytes;
+	if (status == TRZ_ERROR_CONTEXT_DEAD)
+		return api_dead(h);
+	return status == TRZ_OK ? TRZ_OK
+	                        : trz_fail(status, "trim of device %d returned %" PRIu64 " bytes, then: %s",
+	                                   h->driver.device, bytes, trz_driver_last_error());
+}
+
+trz_status trz_poll(trz_heap *h)
+{
+	uint64_t outer;
+	trz_status usable = api_check_heap("trz_poll", h);
+	if (usable != TRZ_OK)
+		return usable;
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
+	if (!enter_growth(h, &outer))
+		return heap_not_permitted("trz_poll");
+	poll(h);
+	leave_growth(h, outer);
+	CHECK_SLOW_PATH(h);
+	return driver_is_dead(&h->driver) ? api_dead(h) : TRZ_OK;
+}
+
+trz_status trz_set_limit(trz_heap *h, size_t limit)
+{
+	if (!h)
+		return api_is_null("trz_set_limit", "heap");
+	atomic_store_explicit(&h->limit, limit, memory_order_relaxed);
+	return TRZ_OK;
+}
+
+trz_status trz_get_limit(trz_heap *h, size_t *limit)
+{
+	if (!h || !limit)
+		return api_is_null("trz_get_limit", h ? "limit" : "heap");
+	*limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
+	return TRZ_OK;
+}
+
+trz_status trz_last_oom(trz_heap *h, trz_oom_info *info)
+{
+	if (!h || !info)
+		return api_is_null("trz_last_oom", h ? "info" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	pthread_mutex_lock(&h->oom_lock);
+	trz_oom_info last = h->last_oom;
+	pthread_mutex_unlock(&h->oom_lock);
+	if (!last.requested)
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "no allocation of this heap has failed for want of memory");
+	*info = last;
+	return TRZ_OK;
+}
+
+trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *user)
+{
+	trz_status usable = api_check_heap("trz_set_oom_callback", h);
+	if (usable != TRZ_OK)
+		return usable;
+	pthread_mutex_lock(&h->oom_lock);
+	h->oom_callback = callback;
+	h->oom_user = user;
+	pthread_mutex_unlock(&h->oom_lock);
+	return TRZ_OK;
+}
+
+trz_status trz_set_map_callback(trz_heap *h, trz_map_callback *callback, void *user)
+{
+	trz_status usable = api_check_heap("trz_set_map_callback", h);
+	if (usable != TRZ_OK)
+		return usable;
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_set_map_callback");
+	notice_set(h, callback, user);
+	heap_unlock_growth(h);
+	return TRZ_OK;
+}
+
+trz_status trz_stats(trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count)
+{
+	if (!h)
+		return api_is_null("trz_stats", "heap");
+	inspect_stats(h, values, capacity, count);
+	return TRZ_OK;
+}
+
+trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
+{
+	enum { MOST = 256 };
+	trz_stat_value values[MOST];
+	size_t count;
+	if (!h || !name || !value)
+		return api_is_null("trz_stat", !h ? "heap" : !name ? "name" : "value");
+	inspect_stats(h, values, MOST, &count);
+	for (size_t i = 0; i < count && i < MOST; i++)
+		if (strcmp(values[i].name, name) == 0) {
+			*value = values[i].value;
+			return TRZ_OK;
+		}
+	return trz_fail(TRZ_ERROR_NOT_FOUND, "there is no statistic \"%s\"; trz_stats lists all", name);
+}
+
+trz_status trz_reset_peaks(trz_heap *h)
+{
+	trz_status usable = api_check_heap("trz_reset_peaks", h);
+	if (usable != TRZ_OK)
+		return usable;
+	inspect_reset_peaks(h);
+	return TRZ_OK;
+}
+
+trz_status trz_history_start(trz_heap *h, size_t events)
+{
+	trz_status usable = api_check_heap("trz_history_start", h);
+	if (usable != TRZ_OK)
+		return usable;
+	if (events == 0 || events > (size_t)1 << 24)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history of %zu events asked for: 1 to %d are possible", events,
+		                1 << 24);
+	return inspect_history(h, events);
+}
+
+trz_status trz_history_stop(trz_heap *h)
+{
+	trz_status usable = api_check_heap("trz_history_stop", h);
+	if (usable != TRZ_OK)
+		return usable;
+	return inspect_history(h, 0);
+}
+
+trz_status trz_set_frame_callback(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user)
+{
+	trz_status usable = api_check_heap("trz_set_frame_callback", h);
+	if (usable != TRZ_OK)
+		return usable;
+	frames_set(h, callback, text, user);
+	return TRZ_OK;
+}
+
+void trz_set_tag(const char *tag)
+{
+	heap_thread_tag = tag && *tag ? tag : NULL;
+}
+
+trz_status trz_snapshot(trz_heap *h, const char *path)
+{
+	if (!h || !path)
+		return api_is_null("trz_snapshot", h ? "path" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	return inspect_snapshot(h, path);
+}
+
+trz_status trz_walk(trz_heap *h, const trz_visitor *visitor)
+{
+	if (!h || !visitor)
+		return api_is_null("trz_walk", h ? "visitor" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	return inspect_walk(h, visitor);
+}
+
+trz_status trz_check(trz_heap *h)
+{
+	trz_status usable = api_check_heap("trz_check", h);
+	if (usable != TRZ_OK)
+		return usable;
+	return check_heap(h);
+}

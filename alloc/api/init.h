@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of open heaps, for error messages that name the heap a pointer really belongs to, and for fork(): in the
+ * child all of them are marked as inherited, and none is open.
+ */
+#ifndef TRZ_ALLOC_INIT_H
+#define TRZ_ALLOC_INIT_H
+
+#include "heap/heap.h"
+
+void init_add_heap(trz_heap *h);
+void init_remove_heap(trz_heap *h);
+
+/* Another open heap that holds the address; its device goes to *device. */
+bool init_find_owner(const trz_heap *but, const void *address, int *device);
+
+#endif

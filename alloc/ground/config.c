@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parsing options. The only file of alloc/ that reads the environment.
+ */
+#include "ground/config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+
+enum option_type { TYPE_BYTES, TYPE_NUMBER, TYPE_SWITCH, TYPE_TEXT };
+
+struct option {
+	const char *key;
+	enum option_type type;
+	size_t offset;
+	uint64_t initial, least, most;
+	const char *help;
+};
+
+static const struct option options[] = {
+#define BYTES(key, initial, least, most, help) \
+	{#key, TYPE_BYTES, offsetof(struct config, key), initial, least, most, help},
+#define NUMBER(key, initial, least, most, help) \
+	{#key, TYPE_NUMBER, offsetof(struct config, key), initial, least, most, help},
+#define SWITCH(key, initial, help) {#key, TYPE_SWITCH, offsetof(struct config, key), initial, 0, 1, help},
+#define TEXT(key, help) {#key, TYPE_TEXT, offsetof(struct config, key), 0, 0, CONFIG_TEXT_BYTES - 1, help},
+#include "ground/config_options.def"
+#undef BYTES
+#undef NUMBER
+#undef SWITCH
+#undef TEXT
+};
+
+enum { OPTION_COUNT = sizeof options / sizeof *options, TEXT_BYTES = 64 };
+
+static const char *const type_names[] = {"bytes", "count", "bool", "text"};
+
+/* A size as people write it: the largest unit that divides it. */
+static const char *bytes_text(uint64_t bytes, char *text)
+{
+	static const char *const units[] = {"", "KiB", "MiB", "GiB", "TiB"};
+	unsigned unit = 0;
+	while (bytes && unit < 4 && bytes % 1024 == 0) {
+		bytes /= 1024;
+		unit++;
+	}
+	snprintf(text, TEXT_BYTES, "%" PRIu64 "%s", bytes, units[unit]);
+	return text;
+}
+
+static const char *value_text(const struct option *o, uint64_t value, char *text)
+{
+	if (o->type == TYPE_BYTES)
+		return bytes_text(value, text);
+	if (o->type == TYPE_SWITCH)
+		return value ? "on" : "off";
+	if (o->type == TYPE_TEXT)
+		return "none";
+	snprintf(text, TEXT_BYTES, "%" PRIu64, value);
+	return text;
+}
+
+static const char *choices_text(const struct option *o, char *text, size_t size)
+{
+	char least[TEXT_BYTES], most[TEXT_BYTES];
+	if (o->type == TYPE_SWITCH)
+		snprintf(text, size, "on, off");
+	else if (o->type == TYPE_TEXT)
+		snprintf(text, size, "none, or up to %" PRIu64 " characters without comma or space", o->most);
+	else
+		snprintf(text, size, "%s to %s", value_text(o, o->least, least), value_text(o, o->most, most));
+	return text;
+}
+
+static void store(struct config *c, const struct option *o, uint64_t value)
+{
+	char *field = (char *)c + o->offset;
+	if (o->type == TYPE_TEXT)
+		*field = '\0';
+	else if (o->type == TYPE_SWITCH)
+		*(bool *)field = value != 0;
+	else
+		*(uint64_t *)(void *)field = value;
+}
+
+static bool store_text(struct config *c, const struct option *o, const char *text)
+{
+	size_t length = strlen(text);
+	if (strcmp(text, "none") == 0)
+		length = 0;
+	if (length > o->most)
+		return false;
+	memcpy((char *)c + o->offset, text, length);
+	((char *)c + o->offset)[length] = '\0';
+	return true;
+}
+
+/* "12", "1.5GiB": digits, for bytes a decimal fraction and a unit too. */
+static bool parse_amount(const struct option *o, const char *text, uint64_t *value)
+{
+	static const struct {
+		const char *name;
+		unsigned shift;
+	} units[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+	char number[32], *end;
+	size_t digits = strspn(text, "0123456789"), length = strspn(text, "0123456789.");
+	if (digits == 0 || length >= sizeof number)
+		return false;
+	memcpy(number, text, length);
+	number[length] = '\0';
+	errno = 0;
+	if (text[digits] == '\0') {
+		*value = strtoull(text, &end, 10);
+		return errno == 0;
+	}
+	double amount = strtod(number, &end);
+	for (size_t i = 0; o->type == TYPE_BYTES && *end == '\0' && i < sizeof units / sizeof *units; i++) {
+		double bytes = amount * (double)((uint64_t)1 << units[i].shift);
+		if (strcmp(text + length, units[i].name) == 0 && bytes < 9e18) {
+			*value = (uint64_t)bytes;
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_value(const struct option *o, const char *text, uint64_t *value)
+{
+	if (o->type != TYPE_SWITCH)
+		return parse_amount(o, text, value) && *value >= o->least && *value <= o->most;
+	*value = strcmp(text, "on") == 0;
+	return *value || strcmp(text, "off") == 0;
+}
+
+static trz_status unknown_key(const char *source, const char *key)
+{
+	char keys[640] = "";
+	for (size_t i = 0; i < OPTION_COUNT; i++) {
+		size_t length = strlen(keys);
+		snprintf(keys + length, sizeof keys - length, "%s%s", i ? ", " : "", options[i].key);
+	}
+	return trz_fail(TRZ_ERROR_CONFIG_KEY, "%s: there is no option \"%.60s\"; the options are %s", source, key,
+	                keys);
+}
+
+static trz_status parse_pair(struct config *c, const char *source, char *pair)
+{
+	char choices[2 * TEXT_BYTES + 8];
+	char *colon = strchr(pair, ':');
+	if (!colon)
+		return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: \"%.60s\" is not of the form key:value", source, pair);
+	*colon = '\0';
+	for (size_t i = 0; i < OPTION_COUNT; i++) {
+		const struct option *o = &options[i];
+		uint64_t value;
+		if (strcmp(o->key, pair) != 0)
+			continue;
+		if (o->type == TYPE_TEXT && store_text(c, o, colon + 1))
+			return TRZ_OK;
+		if (o->type == TYPE_TEXT || !parse_value(o, colon + 1, &value))
+			return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: %s does not take \"%.60s\"; it takes %s", source,
+			                o->key, colon + 1, choices_text(o, choices, sizeof choices));
+		store(c, o, value);
+		return TRZ_OK;
+	}
+	return unknown_key(source, pair);
+}
+
+/* Drops white space and parses pair by pair. */
+static trz_status parse(struct config *c, const char *source, const char *text)
+{
+	char pair[256];
+	while (*text) {
+		size_t length = 0;
+		for (; *text && *text != ','; text++) {
+			if (strchr(" \t\r\n", *text))
+				continue;
+			if (length + 1 == sizeof pair)
+				return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: an entry is longer than %zu characters", source,
+				                sizeof pair - 1);
+			pair[length++] = *text;
+		}
+		pair[length] = '\0';
+		if (*text == ',')
+			text++;
+		trz_status status = length ? parse_pair(c, source, pair) : TRZ_OK;
+		if (status != TRZ_OK)
+			return status;
+	}
+	return TRZ_OK;
+}
+
+trz_status config_load(struct config *c, const char *text)
+{
+	memset(c, 0, sizeof *c);
+	for (size_t i = 0; i < OPTION_COUNT; i++)
+		store(c, &options[i], options[i].initial);
+	const char *environment = getenv("TERRAZZO_CONF");
+	trz_status status = environment ? parse(c, "TERRAZZO_CONF", environment) : TRZ_OK;
+	if (status == TRZ_OK && text)
+		status = parse(c, "configuration", text);
+	if (status == TRZ_OK && c->tile_size_max < c->tile_size)
+		c->tile_size_max = c->tile_size;
+	return status;
+}
+
+const char *config_injection_path(void)
+{
+	const char *path = getenv("NVTX_INJECTION64_PATH");
+	return path && *path ? path : NULL;
+}
+
+trz_status trz_config_check(const char *text)
+{
+	struct config c;
+	return config_load(&c, text);
+}
+
+trz_status trz_option(size_t i, trz_option_info *out)
+{
+	static _Thread_local char initial[TEXT_BYTES], choices[2 * TEXT_BYTES + 8];
+	if (!out)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "trz_option: out is NULL");
+	if (i >= OPTION_COUNT)
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "there are %d options, counted from 0; %zu is none", OPTION_COUNT, i);
+	const struct option *o = &options[i];
+	const char *text = value_text(o, o->initial, initial);
+	*out = (trz_option_info){o->key, type_names[o->type], choices_text(o, choices, sizeof choices), text,
+	                         o->help};
+	return TRZ_OK;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Captures into private pools. A graph can be launched on any stream as soon as it is there: so a capture takes no
+ * memory that work outside of it may still be using. What it frees of its own it orders itself.
+ *
+ * That is simple where the stream has settled: it had passed all that it was given before the capture, when the capture
+ * began. Then nothing of what its lane has, or gets, is in use outside; what is freed meanwhile can be taken at once,
+ * wherever it was allocated, since the stream is given nothing but what is captured. To learn this takes an event from
+ * before the capture: it is recorded when the capture is announced, and the stream is given nothing more until it is
+ * captured that uses the pool's memory.
+ *
+ * Where the stream has yet to pass that point, or nobody has announced anything, the capture is served by a lane of its
+ * own, which borrows what has passed. When the capture has ended its memory becomes the stream's other lane's, with
+ * the tickets that it has.
+ */
+#include "heap/capture.h"
+
+#include "heap/ends.h"
+#include "heap/events.h"
+#include "heap/poll.h"
+#include "heap/streams.h"
+
+/* Those that have nothing of such a pool are not asked: their handles may be dead by now, and nobody has said so. */
+static void take_tickets_locked(trz_heap *h, unsigned streams)
+{
+	for (unsigned i = 0; i < streams; i++)
+		atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)->announced =
+		        (struct announcement){.number = h->announcements};
+	for (const struct pool *p = h->pools; p; p = p->next)
+		for (const struct lane *l = p->announced ? p->lanes : NULL; l; l = l->pool_next)
+			if (!l->stream->announced.sequence)
+				l->stream->announced.sequence = ticket_take(&l->stream->tickets);
+}
+
+/* Whoever holds the growth lock has seen what the caller has said before, or ends first. */
+bool heap_announce_capture(trz_heap *h, struct pool *p)
+{
+	if (!heap_lock_growth(h))
+		return false;
+	heap_lock(h);
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
+	p->announcers++;
+	p->announced = ++h->announcements;
+	take_tickets_locked(h, streams);
+	heap_unlock(h);
+	for (unsigned i = 0; i < streams; i++) {
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		heap_lock(h);
+		bool asked = s->announced.sequence && !heap_has_lost(s->events);
+		heap_unlock(h);
+		if (asked)
+			heap_record_late(h, s);
+	}
+	heap_unlock_growth(h);
+	return true;
+}
+
+void heap_end_announcement(trz_heap *h, struct pool *p)
+{
+	heap_lock(h);
+	if (--p->announcers == 0)
+		p->announced = 0;
+	heap_unlock(h);
+}
+
+/* The memory of the stream's captured lanes is as any other of the stream. */
+static void end_detours(trz_heap *h, const struct stream *s)
+{
+	heap_lock(h);
+	struct pool *p = h->pools;
+	heap_unlock(h);
+	for (; p; p = p->next)
+		heap_merge_captured_lanes(h, p, s);
+}
+
+static bool has_settled_locked(const struct stream *s)
+{
+	return ticket_passed(&s->tickets, s->begun.sequence);
+}
+
+static void begin(trz_heap *h, struct stream *s, uint64_t capture)
+{
+	heap_lock(h);
+	if (capture) {
+		s->begun = s->announced;
+		s->announced = (struct announcement){0};
+	}
+	atomic_store_explicit(&s->unsettled, capture && !has_settled_locked(s), memory_order_relaxed);
+	atomic_store_explicit(&s->capture, capture, memory_order_relaxed);
+	heap_unlock(h);
+}
+
+/* The driver has just told of the capture, so that this is no host function. */
+void heap_note_capture(trz_heap *h, struct stream *s, uint64_t capture)
+{
+	if (!heap_lock_growth(h))
+		return;
+	if (atomic_load_explicit(&s->capture, memory_order_relaxed) != capture) {
+		end_detours(h, s);
+		begin(h, s, capture);
+	}
+	if (atomic_load_explicit(&s->unsettled, memory_order_relaxed)) {
+		heap_poll(h);
+		heap_lock(h);
+		bool settled = has_settled_locked(s);
+		heap_unlock(h);
+		if (settled) {
+			end_detours(h, s);
+			atomic_store_explicit(&s->unsettled, false, memory_order_relaxed);
+		}
+	}
+	heap_unlock_growth(h);
+}
+
+/* The stream's ticket must not be older than the announcement for the pool. */
+bool heap_serves_captures_locked(const struct lane *l)
+{
+	const struct pool *p = l->pool;
+	const struct stream *s = l->stream;
+	if (l->captured)
+		return true;
+	return p && p->announced && p->announced <= s->begun.number &&
+	       !atomic_load_explicit(&s->unsettled, memory_order_relaxed);
+}
+
+/* Whoever gives its memory back one day finds the other lane there. */
+struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart)
+{
+	struct lane *l = heap_make_lane_locked(h, s, p, apart, false);
+	return l && !heap_serves_captures_locked(l) ? heap_make_lane_locked(h, s, p, apart, true) : l;
+}

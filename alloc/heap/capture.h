@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What captures may use of private pools.
+ */
+#ifndef TRZ_ALLOC_CAPTURE_H
+#define TRZ_ALLOC_CAPTURE_H
+
+#include "heap/heap.h"
+
+/* Announces a capture into a pool, which is to begin, by recording events (false: in a host function); and takes that
+ * back. */
+bool heap_announce_capture(trz_heap *h, struct pool *p);
+void heap_end_announcement(trz_heap *h, struct pool *p);
+
+/* Notes the capture, named by a number > 0, that an operation finds its stream in; 0: it is in none. */
+void heap_note_capture(trz_heap *h, struct stream *s, uint64_t capture);
+
+/* The same where it is a change, as is the driver's answer. */
+static inline void heap_see_capture(trz_heap *h, struct stream *s, const struct capture *c)
+{
+	uint64_t capture = c->status == TRZ_CAPTURE_NONE ? 0 : c->id ? c->id : UINT64_MAX;
+	if (UNLIKELY(capture != atomic_load_explicit(&s->capture, memory_order_relaxed) ||
+	             atomic_load_explicit(&s->unsettled, memory_order_relaxed)))
+		heap_note_capture(h, s, capture);
+}
+
+/* The lane that serves what the present capture of a stream allocates from a pool. NULL: no host memory. */
+struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);
+
+/* Whether the free memory of a pool's lane may be used by the present capture of its stream. */
+bool heap_serves_captures_locked(const struct lane *l);
+
+#endif

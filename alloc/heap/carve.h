@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The basic moves of blocks: freeing and joining, cutting, holes, slabs. Heap lock held.
+ */
+#ifndef TRZ_ALLOC_CARVE_H
+#define TRZ_ALLOC_CARVE_H
+
+#include "heap/heap.h"
+
+/* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
+ * `sequence` is the ticket of its last use. */
+void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
+
+/* How much of the `available` bytes from its address on a block of `size` takes: what would be left of large memory can
+ * be too short for any request, it then stays with the block, as rounding, instead of being indexed for nobody. */
+static inline uint64_t heap_block_size(enum kind kind, uint64_t size, uint64_t available)
+{
+	return kind == LARGE && available - size <= CELL ? available : size;
+}
+
+/* Takes a free block out of its index, cut down to [address, address + size); what is left stays free. Two nodes
+ * have been reserved. The result is BLOCK_BUSY. */
+struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
+
+/* Turns a busy block into a hole and joins it with neighbouring holes. */
+void heap_make_hole_locked(trz_heap *h, struct block *b);
+
+/* Drops the blocks, all of them holes, of a window that is being given back. */
+void heap_drop_holes_locked(trz_heap *h, struct block *first);
+
+/* Cuts [address, address + size) out of a hole. Two nodes have been reserved. The result is BLOCK_BUSY, but has no
+ * memory yet. */
+struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr address, uint64_t size);
+
+/* Joins a busy block with a free or busy neighbour behind it; the whole is busy. */
+void heap_join_busy_locked(trz_heap *h, struct block *b);
+
+/* Makes one busy block [address, address + size) of free ones, whosever, that lie side by side and the first of which
+ * is `b`; what is left of them stays free. Two nodes have been reserved. */
+struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
+
+/* Appends a busy block [window's end, window's end + size) at the end of a window, made of `node`, which the caller
+ * has taken from h->blocks: a reservation would not last from one hold of the lock to the next. */
+struct block *heap_append_block_locked(struct block *node, struct window *w, struct lane *home, uint64_t size);
+
+/* Makes a busy block of the class's slab size the first slab of the lane's bin. A slab, and the pagemap's cells, have
+ * been reserved. */
+struct slab *heap_open_slab_locked(trz_heap *h, struct lane *l, unsigned size_class, struct block *b);
+
+/* Takes a slab, all slots free, out of its bin and frees its block. */
+void heap_retire_slab_locked(trz_heap *h, struct slab *s);
+
+/* Retires every slab without held or pending slots. */
+void heap_retire_empty_slabs(trz_heap *h);
+
+/* To be called when what is free has been taken from. */
+static inline void heap_note_least_locked(trz_heap *h)
+{
+	uint64_t cached = counter_get(&h->counters.cached_bytes.current);
+	if (cached < h->cached_least)
+		h->cached_least = cached;
+}
+
+#endif

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ends of private pools. When the last reference has gone, work of the pool's graphs may still be under way, on
+ * whatever stream they were launched. The pool then waits, asking at every poll, for an event of the whole context, or
+ * where the driver has none for tickets of all streams that the heap knows; after that its memory becomes the default
+ * pool's, each lane's that of the same stream.
+ */
+#include "heap/ends.h"
+
+#include "heap/carve.h"
+#include "heap/contexts.h"
+#include "heap/events.h"
+#include "heap/streams.h"
+
+enum { REHOMED_AT_ONCE = 256 };
+
+/* The lane of the default pool that inherits: that of the same stream for what this one holds. Where there is none this
+ * one becomes it, and is the pool's no more. */
+static void name_heirs_locked(struct pool *p)
+{
+	for (struct lane **link = &p->lanes, *l; (l = *link);) {
+		struct stream *s = l->stream;
+		l->heir = l->apart ? lane_find(s->apart, s, l->apart, false) : &s->lane;
+		if (l->heir) {
+			link = &l->pool_next;
+			continue;
+		}
+		*link = l->pool_next;
+		l->pool = NULL;
+		l->captured = false;
+		l->pool_next = s->apart;
+		s->apart = l;
+	}
+}
+
+/* A slab that is wholly free can only be the last of its bin. */
+static void rehome_slab_locked(trz_heap *h, struct slab *s, struct lane *from, struct lane *to)
+{
+	s->home = to;
+	from->slabs--;
+	to->slabs++;
+	if (!s->free)
+		return;
+	bin_unlink(&from->bins[s->size_class], s);
+	bin_push(&to->bins[s->size_class], s);
+	if (s->free == slab_all_slots(s))
+		heap_retire_slab_locked(h, s);
+}
+
+static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
+{
+	struct lane *from = b->home;
+	b->home = to;
+	switch ((enum block_state)b->state) {
+	case BLOCK_FREE:
+		fit_remove(&from->fit[b->kind], b);
+		heap_free_block_locked(h, b, b->sequence);
+		break;
+	case BLOCK_LIVE:
+		from->held -= b->size;
+		to->held += b->size;
+		to->held_peak = max_u64(to->held_peak, to->held);
+		break;
+	case BLOCK_SLAB:
+		rehome_slab_locked(h, b->slab, from, to);
+		break;
+	case BLOCK_PENDING:
+	case BLOCK_ENDED:
+	case BLOCK_BUSY:  /* a free that is recording its event */
+	case BLOCK_HOLE:
+		break;
+	}
+}
+
+/* Gives the heap lock back for a moment. Of a window's blocks other threads let none vanish but such as join, and busy
+ * ones do not. */
+static void rest_locked(trz_heap *h, struct block *b)
+{
+	fit_remove(&b->home->fit[b->kind], b);
+	b->state = BLOCK_BUSY;
+	level_add(&h->counters.idle_bytes, b->size);
+	spinlock_rest(&h->lock);
+	level_sub(&h->counters.idle_bytes, b->size);
+	b->state = BLOCK_FREE;
+	fit_insert(&b->home->fit[b->kind], b);
+}
+
+/* Gives what lanes have in a window to their heirs. */
+static void hand_over(trz_heap *h, struct window *w)
+{
+	unsigned done = 0;
+	heap_lock(h);
+	for (struct block *b = w->blocks.first, *next; b; b = next) {
+		if (++done > REHOMED_AT_ONCE && b->state == BLOCK_FREE) {
+			rest_locked(h, b);
+			done = 0;
+		}
+		struct lane *to = b->home ? b->home->heir : NULL;
+		next = b->next;
+		if (to && next && next->state == BLOCK_FREE && next->home == to)
+			next = next->next;  /* that one may join with this */
+		if (to)
+			rehome_block_locked(h, b, to);
+	}
+	heap_unlock(h);
+}
+
+/* With no memory left nobody comes upon the lanes any more. */
+static void drop_lanes(trz_heap *h, struct pool *p)
+{
+	for (struct lane *l; (l = p->lanes);) {
+		heap_lock(h);
+		p->lanes = l->pool_next;
+		lane_remove(&h->streams.lanes, l);
+		heap_unlock(h);
+		meta_free(&h->meta, l);
+	}
+}
+
+/* Gives all memory of a pool to the default one. */
+static void dissolve(trz_heap *h, struct pool *p)
+{
+	heap_lock(h);
+	name_heirs_locked(p);
+	heap_unlock(h);
+	for (int kind = 0; kind < KINDS; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
+			if (w->pool == p) {
+				hand_over(h, w);
+				w->pool = NULL;
+			}
+	drop_lanes(h, p);
+	heap_lock(h);
+	struct pool **link = &h->pools;
+	while (*link != p)
+		link = &(*link)->next;
+	*link = p->next;
+	heap_unlock(h);
+	meta_free(&h->meta, p->awaited);
+	meta_free(&h->meta, p);
+}
+
+/* Names the heirs of a stream's captured lanes in a pool; false: it has none. */
+static bool name_captured_lanes_heirs_locked(struct pool *p, const struct stream *s)
+{
+	bool any = false;
+	for (struct lane *l = p->lanes; l; l = l->pool_next)
+		if (l->captured && l->stream == s) {
+			l->heir = lane_find(p->lanes, s, l->apart, false);
+			any = true;
+		}
+	return any;
+}
+
+static void forget_heirs_locked(struct pool *p)
+{
+	for (struct lane *l = p->lanes; l; l = l->pool_next)
+		l->heir = NULL;
+}
+
+void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s)
+{
+	heap_lock(h);
+	bool any = name_captured_lanes_heirs_locked(p, s);
+	heap_unlock(h);
+	for (int kind = 0; kind < KINDS && any; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
+			if (w->pool == p)
+				hand_over(h, w);
+	heap_lock(h);
+	forget_heirs_locked(p);
+	heap_unlock(h);
+}
+
+/* A stream on which only another thread could record events, which may be gone for good. */
+static bool is_out_of_reach(const struct stream *s)
+{
+	return s->thread_bound && !atomic_load_explicit(&s->retired, memory_order_relaxed);
+}
+
+/* Tickets of all streams, or of those of other contexts than the heap's, taken now. What has been captured in a pool
+ * that is not pinned is nothing, so that its blocks' own tickets say enough. Without host memory the next poll tries
+ * again. */
+static bool await_streams(trz_heap *h, struct pool *p, bool others, struct stream *deputy)
+{
+	bool any = p->pinned && (!others || h->events.next);
+	unsigned streams = any ? atomic_load_explicit(&h->streams.count, memory_order_acquire) : 0, n = 0;
+	struct awaited *awaited = streams ? meta_alloc(&h->meta, streams * sizeof *awaited) : NULL;
+	if (streams && !awaited)
+		return false;
+	heap_lock(h);
+	for (unsigned i = 0; i < streams; i++) {
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		if (others && s->events == &h->events)
+			continue;
+		if (deputy && is_out_of_reach(s))
+			s = deputy;
+		awaited[n++] = (struct awaited){s, ticket_take(&s->tickets)};
+	}
+	p->awaited = awaited;
+	p->awaited_count = n;
+	p->awaits = true;
+	heap_unlock(h);
+	return true;
+}
+
+/* A pool that has ended and awaits nothing yet; NULL: there is none. */
+static struct pool *next_ended(trz_heap *h, struct pool *p)
+{
+	heap_lock(h);
+	while (p && (p->users || p->awaits))
+		p = p->next;
+	heap_unlock(h);
+	return p;
+}
+
+/* The stream whose tickets answer for what is out of reach: the legacy default stream waits for
+ * every per-thread one. NULL: there is no need of it, or it cannot be had now, which *ok tells. */
+static struct stream *find_deputy(trz_heap *h, bool *ok)
+{
+	struct stream *legacy = NULL;
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
+	*ok = true;
+	for (unsigned i = 0; i < streams && !legacy && *ok; i++)
+		if (is_out_of_reach(atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)))
+			*ok = heap_legacy_stream(h, &legacy) == TRZ_OK;
+	return legacy;
+}
+
+static void await_known_streams(trz_heap *h, struct pool *p)
+{
+	bool ok;
+	struct stream *deputy = find_deputy(h, &ok);
+	if (ok)
+		await_streams(h, p, false, deputy);
+}
+
+/* An event of the whole context covers launches on streams that the heap has never seen; those of other contexts are
+ * awaited one by one. What cannot be had now is tried again at the next poll. */
+static void await_context(trz_heap *h, struct pool *p)
+{
+	trz_event event;
+	if (heap_may_be_captured(h, true))
+		return;
+	trz_status status = heap_record_context(h, &h->events, &event);
+	if (status == TRZ_OK) {
+		if (await_streams(h, p, true, NULL))
+			p->event = event;
+		else
+			heap_return_event(h, &h->events, event);
+	} else if (status == TRZ_ERROR_NOT_SUPPORTED) {
+		await_known_streams(h, p);
+	}
+}
+
+/* Whether the pool's event has passed, or it has none. */
+static void collect_event(trz_heap *h, struct pool *p)
+{
+	trz_event event = p->event;
+	if (!event || driver_event_query(&h->driver, h->driver.context, event) != TRZ_OK)
+		return;
+	p->event = NULL;
+	heap_return_event(h, &h->events, event);
+}
+
+static struct pool *first_pool(trz_heap *h)
+{
+	heap_lock(h);
+	struct pool *p = h->pools;
+	heap_unlock(h);
+	return p;
+}
+
+void heap_end_pools(trz_heap *h)
+{
+	struct pool *p = first_pool(h);
+	while ((p = next_ended(h, p))) {
+		if (p->pinned)
+			await_context(h, p);
+		else
+			await_streams(h, p, false, NULL);
+		p = p->next;
+	}
+	for (p = first_pool(h); p; p = p->next)
+		collect_event(h, p);
+}
+
+static bool may_dissolve(const struct pool *p)
+{
+	if (p->users || !p->awaits || p->event)
+		return false;
+	for (unsigned i = 0; i < p->awaited_count; i++)
+		if (!ticket_passed(&p->awaited[i].stream->tickets, p->awaited[i].sequence))
+			return false;
+	return true;
+}
+
+void heap_dissolve_pools(trz_heap *h)
+{
+	for (struct pool *p = first_pool(h), *next; p; p = next) {
+		next = p->next;
+		heap_lock(h);
+		bool may = may_dissolve(p);
+		heap_unlock(h);
+		if (may)
+			dissolve(h, p);
+	}
+}

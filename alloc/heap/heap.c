@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening and closing a heap's structures, its streams and their lanes, events and polls.
+ */
+#include "heap/heap.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <string.h>
+
+#include "error.h"
+
+_Thread_local const char *heap_thread_tag;
+_Thread_local uint64_t heap_thread_frames;
+
+/* ---- opening and closing ---- */
+
+/* What the debugging options mean for the others. */
+static trz_status apply_aids(trz_heap *h)
+{
+	struct config *c = &h->config;
+	bool never_again = c->guard || c->unmap_on_free;
+	if (never_again && !h->driver.vmm)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%s needs virtual memory management, which %s",
+		                c->guard ? "guard" : "unmap_on_free",
+		                h->driver.info.vmm ? "vmm:off has switched off" : "the device lacks");
+	h->isolated = c->no_cache || never_again;
+	if (c->no_cache)
+		c->small_limit = 0;
+	if (never_again)
+		c->quarantine = (uint64_t)1 << 20;  /* more than there are addresses */
+	return TRZ_OK;
+}
+
+static trz_status open_structures(trz_heap *h)
+{
+	uint64_t total;
+	trz_status status = driver_mem_info(&h->driver, &h->attainable, &total);
+	if (status != TRZ_OK)
+		return trz_fail(status, "device %d does not tell its free memory: %s", h->driver.device,
+		                trz_driver_last_error());
+	if (!pagemap_open(&h->pagemap, &h->meta))
+		return meta_exhausted();
+	node_pool_init(&h->blocks, &h->meta, sizeof(struct block));
+	node_pool_init(&h->slabs, &h->meta, sizeof(struct slab));
+	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending));
+	node_pool_init(&h->uses, &h->meta, sizeof(struct use));
+	node_pool_init(&h->slot_frames, &h->meta, SLAB_SLOTS_MAX * sizeof(uint64_t));
+	h->config.tile_size = align_up(h->config.tile_size, h->driver.granule);
+	h->config.tile_size_max = align_up(h->config.tile_size_max, h->driver.granule);
+	tiles_init(&h->tiles, &h->meta, &h->driver, &h->counters,
+	           h->config.exportable && h->driver.info.export_fd ? TRZ_EXPORT_FD : TRZ_EXPORT_NONE);
+	h->streams.meta = h->events.meta = h->undestroyed.meta = &h->meta;
+	h->events.context = h->undestroyed.context = h->driver.context;
+	h->streams.counters = &h->counters;
+	lanes_init(&h->streams.lanes);
+	h->tile_least[SMALL] = h->tile_least[LARGE] = SIZE_LIMIT;
+	atomic_init(&h->limit, h->config.limit);
+	return TRZ_OK;
+}
+
+/* Readers are every allocation: whoever wants to begin or end a diversion would else wait for a gap between them. */
+static void init_divert_lock(pthread_rwlock_t *lock)
+{
+	pthread_rwlockattr_t attributes;
+	pthread_rwlockattr_init(&attributes);
+	pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	pthread_rwlock_init(lock, &attributes);
+	pthread_rwlockattr_destroy(&attributes);
+}
+
+trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table)
+{
+	trz_status status = config_load(&h->config, params->config);
+	if (status != TRZ_OK)
+		return status;
+	status = driver_bind(&h->driver, table, params->device, params->context, h->config.vmm, &h->counters);
+	if (status != TRZ_OK)
+		return status;
+	if (!meta_open(&h->meta)) {
+		driver_unbind(&h->driver);
+		return meta_exhausted();
+	}
+	pthread_mutex_init(&h->growth_lock, NULL);
+	pthread_mutex_init(&h->oom_lock, NULL);
+	init_divert_lock(&h->divert_lock);
+	status = apply_aids(h);
+	if (status == TRZ_OK)
+		status = open_structures(h);
+	if (status != TRZ_OK)
+		heap_close(h);
+	return status;
+}
+
+void heap_close(trz_heap *h)
+{
+	pthread_mutex_destroy(&h->growth_lock);
+	pthread_mutex_destroy(&h->oom_lock);
+	pthread_rwlock_destroy(&h->divert_lock);
+	meta_close(&h->meta);
+	driver_unbind(&h->driver);
+}
+
+uint64_t heap_ask_device(trz_heap *h, uint64_t *total)
+{
+	uint64_t free_bytes, unused;
+	if (driver_mem_info(&h->driver, &free_bytes, total ? total : &unused) != TRZ_OK)
+		return 0;
+	h->attainable = heap_reserved(h) + free_bytes;
+	return free_bytes;
+}
+
+trz_status heap_not_permitted(const char *function)
+{
+	return trz_fail(TRZ_ERROR_NOT_PERMITTED, "%s in a host function of a stream, where CUDA permits no call", function);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heap: everything that terrazzo keeps for one device in one context, and the basic moves of its blocks.
+ * Two locks order all access (docs/lock-order.md). Functions named *_locked need the heap lock; those that may
+ * call the driver need the growth lock and must not have the heap lock.
+ */
+#ifndef TRZ_ALLOC_HEAP_H
+#define TRZ_ALLOC_HEAP_H
+
+#include "counters.h"
+#include "ground/config.h"
+#include "history.h"
+#include "lock.h"
+#include "memory/pagemap.h"
+#include "memory/window.h"
+#include "order/pool.h"
+#include "order/stream.h"
+
+enum { DECAY_STEPS = 4, EXPORTED_LISTS = 256 };
+
+/* The least that was free in each of the last steps of a decay period: what nobody needed in all of it. */
+struct decay {
+	uint64_t least[DECAY_STEPS];
+	unsigned next;               /* the oldest */
+	uint64_t step_end;           /* when the present one ends; 0: none has begun */
+};
+
+/* A wholly free tile that could move. */
+struct candidate {
+	struct tile *tile;
+	struct block *block;         /* the free block that it lies in, or one before that in the window */
+	trz_addr address;            /* where it is owned */
+	uint64_t size;
+	uint32_t found;              /* its number in the order of the search */
+	bool passed;                 /* its last use is ordered before whatever comes: it needs no fence */
+};
+
+struct trz_heap {
+	/* guarded by `lock` */
+	struct spinlock lock;
+	struct pagemap pagemap;
+	struct node_pool blocks, slabs, pendings;
+	struct streams streams;
+	struct event_pool events;    /* of the heap's context; by next: of the others of which streams have been seen */
+	struct event_pool undestroyed;  /* events of callers' making that the driver has refused to destroy so far */
+	struct node_pool uses;
+	struct pool *pools;          /* the private ones; the list changes under the growth lock, but for additions */
+	uint64_t announcements;      /* of captures, so far */
+	uint32_t pool_ids;           /* the last one given */
+	struct pending *given;       /* what was freed with an event; only the holder of the growth lock takes any out */
+	atomic_uint given_count;     /* of those; read without the lock */
+	unsigned imports_freed;      /* imports that callers have given back and that are still mapped */
+	struct block *holes;         /* all of them; every writer holds the growth lock, too */
+	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
+	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
+	atomic_bool poll_wanted;     /* some queue of events is long */
+	struct counters counters;
+	struct history history;
+	bool keeps_frames;           /* slots carry frames */
+	bool notes;                  /* the history is on, or slots carry frames */
+	struct node_pool slot_frames;
+	struct history_tags tags;
+	counter active_bytes_peak, active_peak;
+	uint64_t cached_least;       /* of cached bytes, in the present step of decay */
+	struct tile *exported[EXPORTED_LISTS];  /* by address; whoever ends an export is about to free */
+
+	/* guarded by `growth_lock` */
+	pthread_mutex_t growth_lock;
+	struct tiles tiles;
+	struct window *windows[KINDS];  /* all; each lane has one of its own that grows */
+	struct window *imports;         /* those with memory of other processes, which are in no other list */
+	struct candidate *candidates;
+	struct tile **lay_list;
+	struct block **moved;
+	size_t candidates_capacity, lay_capacity;
+	uint64_t tile_least[KINDS];     /* no tile of the kind is smaller */
+	uint64_t tile_most;                  /* nor is any tile larger than this */
+	uint64_t attainable;                 /* what could be reserved in all, by what the device had free when it was last
+	                                      * asked; others take and give memory of it meanwhile */
+	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
+	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
+	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
+	trz_map_callback *map_callback;      /* NULL: nobody is told of mappings */
+	void *map_user;
+	struct decay decay;
+
+	/* guarded by `divert_lock` */
+	pthread_rwlock_t divert_lock;
+	struct diversion *diversions;        /* the newest first */
+	atomic_uint diverting;               /* how many; read without the lock */
+	atomic_uint capturing;               /* of those that may be for a capture ... */
+	atomic_uint announced;               /* ... and of those that are: it begins, or has begun */
+
+	/* constant */
+	struct config config;
+	struct meta meta;
+	struct driver driver;
+	bool annotates;              /* a tool is told of allocations (nvtx.c) */
+	bool isolated;               /* requests above small_limit have driver memory of their own (isolate.c) */
+
+	_Atomic uint64_t limit;
+	pthread_mutex_t oom_lock;    /* of the callbacks below and last_oom; nothing is locked or called while it is held */
+	trz_oom_info last_oom;       /* requested 0: none yet */
+	trz_oom_callback *oom_callback;
+	void *oom_user;
+	trz_frame_callback *frame_callback;  /* these three, too: what names the stacks of callers */
+	trz_frame_text_callback *frame_text;
+	void *frame_user;
+	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
+	atomic_bool watched;         /* so, or annotates, or inherited: operations are not to take the shortest way */
+	atomic_bool inherited;       /* this process is a child made by fork(): locks may be held for ever, and structures
+	                              * half-way; read without a lock */
+	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
+};
+
+static inline void heap_lock(trz_heap *h)
+{
+	spinlock_take(&h->lock);
+}
+
+static inline void heap_unlock(trz_heap *h)
+{
+	spinlock_give(&h->lock);
+}
+
+enum { HOLD_STEPS = 256 };
+
+/* Counts the steps of a walk under the heap lock and gives the lock up for a moment after each HOLD_STEPS: nobody is to
+ * wait for the whole of a long one. true: it has, and other threads may have freed and taken memory. */
+static inline bool heap_rest(trz_heap *h, unsigned *steps, unsigned done)
+{
+	*steps += done;
+	if (*steps < HOLD_STEPS)
+		return false;
+	*steps = 0;
+	spinlock_rest(&h->lock);
+	return true;
+}
+
+/* Sets the thread's capture mode to a relaxed one and back, for what may be done in the midst of a capture. The old one
+ * comes back in *mode. false: the thread runs a host function of a stream, where the driver permits no call. */
+static inline bool heap_relax(trz_heap *h, trz_capture_mode *mode)
+{
+	*mode = TRZ_CAPTURE_RELAXED;
+	return driver_capture_mode(&h->driver, mode) != TRZ_ERROR_NOT_PERMITTED;
+}
+
+static inline void heap_tighten(trz_heap *h, trz_capture_mode mode)
+{
+	driver_restore_capture_mode(&h->driver, mode);
+}
+
+/* The failure of what needs the driver in a host function of a stream. */
+trz_status heap_not_permitted(const char *function);
+
+/* The growth lock, with the thread's capture mode relaxed: creating, mapping and asking events would otherwise be
+ * refused, or invalidate a capture that is under way somewhere. false: in a host function of a stream the lock is not
+ * taken, since its holder may wait for just that stream. */
+static inline bool heap_lock_growth(trz_heap *h)
+{
+	trz_capture_mode mode;
+	if (!heap_relax(h, &mode))
+		return false;
+	pthread_mutex_lock(&h->growth_lock);
+	h->growth_mode = mode;
+	return true;
+}
+
+/* The same if nobody else has it. */
+static inline bool heap_try_growth(trz_heap *h)
+{
+	trz_capture_mode mode;
+	if (pthread_mutex_trylock(&h->growth_lock))
+		return false;
+	if (heap_relax(h, &mode)) {
+		h->growth_mode = mode;
+		return true;
+	}
+	pthread_mutex_unlock(&h->growth_lock);
+	return false;
+}
+
+/* Takes again what this thread had and has given back in between. */
+static inline void heap_relock_growth(trz_heap *h)
+{
+	trz_capture_mode mode;
+	heap_relax(h, &mode);
+	pthread_mutex_lock(&h->growth_lock);
+	h->growth_mode = mode;
+}
+
+static inline void heap_unlock_growth(trz_heap *h)
+{
+	heap_tighten(h, h->growth_mode);
+	pthread_mutex_unlock(&h->growth_lock);
+}
+
+static inline bool heap_is_inherited(const trz_heap *h)
+{
+	return atomic_load_explicit(&h->inherited, memory_order_relaxed);
+}
+
+/* Asks how much the device has free, and keeps that in mind; 0, and *total (may be NULL) as it was: it does not say.
+ * Growth lock held. */
+uint64_t heap_ask_device(trz_heap *h, uint64_t *total);
+
+static inline uint64_t heap_reserved(const trz_heap *h)
+{
+	return flow_all(&h->counters.reserved_bytes);
+}
+
+/* The most that may be reserved; UINT64_MAX: no limit is set. */
+static inline uint64_t heap_limit(const trz_heap *h)
+{
+	uint64_t limit = atomic_load_explicit(&h->limit, memory_order_relaxed);
+	return limit ? limit : UINT64_MAX;
+}
+
+/* Whether so much more may be. */
+static inline bool heap_limit_allows(const trz_heap *h, uint64_t bytes)
+{
+	uint64_t limit = heap_limit(h), reserved = heap_reserved(h);
+	return bytes <= limit && reserved <= limit - bytes;
+}
+
+/* Opens and closes the structures; no device memory is asked for. */
+trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table);
+void heap_close(trz_heap *h);
+
+static inline bool is_legacy(trz_stream handle)
+{
+	return (uintptr_t)handle <= (uintptr_t)STREAM_LEGACY;
+}
+
+/* The text that the calling thread tags its allocations with; NULL: none. */
+extern _Thread_local const char *heap_thread_tag;
+
+/* What the stack of the calling thread's operation is known by; 0: not known. */
+extern _Thread_local uint64_t heap_thread_frames;
+
+static inline uint32_t heap_tag_locked(trz_heap *h)
+{
+	return heap_thread_tag ? history_tag(&h->tags, heap_thread_tag) : 0;
+}
+
+/* What the stack of a slot's allocation is known by. */
+static inline uint64_t slot_frames(const struct slab *s, unsigned slot)
+{
+	return s->frames ? s->frames[slot] : 0;
+}
+
+#endif

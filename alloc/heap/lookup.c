@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding a stream, and room for it where as many are known as can be.
+ */
+#include "heap/lookup.h"
+
+#include "error.h"
+#include "heap/carve.h"
+#include "heap/poll.h"
+#include "heap/streams.h"
+
+
+/* Whether the entry can be another stream's: nothing of the stream is under way or held, imports and pools included. */
+static bool is_idle_locked(const trz_heap *h, const struct stream *s)
+{
+	if (s == atomic_load_explicit(&h->legacy, memory_order_relaxed) || s->tickets.closed || !stream_is_idle(s))
+		return false;
+	for (const struct pool *p = h->pools; p; p = p->next)
+		for (const struct lane *l = p->lanes; l; l = l->pool_next)
+			if (l->stream == s)
+				return false;
+	for (const struct window *w = h->imports; w; w = w->next)
+		if (w->blocks.first && w->blocks.first->home->stream == s)
+			return false;
+	return true;
+}
+
+enum { ENTRIES_AT_ONCE = 64 };
+
+/* As many streams are known as can be: the entries of some that hold nothing and have nothing under way are given up,
+ * as if they had been retired. One that comes again gets another entry. Growth lock held. */
+static void make_room(trz_heap *h)
+{
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire), found = 0;
+	heap_poll_all(h);
+	heap_retire_empty_slabs(h);
+	for (unsigned i = 0; i < streams && found < ENTRIES_AT_ONCE; i++) {
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		heap_lock(h);
+		if (is_idle_locked(h, s)) {
+			s->tickets.closed = true;
+			atomic_store_explicit(&s->retired, true, memory_order_relaxed);
+			found++;
+		}
+		heap_unlock(h);
+	}
+}
+
+trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
+{
+	trz_status status = heap_find_stream(h, handle, false, out);
+	if (status != TRZ_ERROR_NO_ROOM)
+		return status;
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("a stream that is new to the heap");
+	make_room(h);
+	status = heap_find_stream(h, handle, true, out);
+	heap_unlock_growth(h);
+	return status;
+}
+
+/* A handle may be another stream's by now, of which nobody has told: the ticket is covered all the same, since what
+ * covers it will be recorded on the handle. */
+trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out)
+{
+	trz_status status = heap_stream(h, handle, out);
+	if (status != TRZ_ERROR_NOT_PERMITTED)
+		return status;
+	heap_lock(h);
+	struct stream *known = stream_find_handle(&h->streams, handle);
+	if (known)
+		known->entered++;
+	heap_unlock(h);
+	if (!known)
+		return trz_fail(status, "stream %p is new to the heap, and in a host function the driver tells nothing of it: "
+		                "allocate on it once before, or use trz_free", handle);
+	*out = known;
+	return TRZ_OK;
+}

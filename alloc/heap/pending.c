@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tickets hold up, and how it ends.
+ */
+#include "heap/pending.h"
+
+#include "heap/carve.h"
+
+void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequence)
+{
+	p->sequence = sequence;
+	stream_push_pending(s, p);
+}
+
+/* What has been freed for good: `e` has its address, requested size and stack. */
+static void count_end_locked(trz_heap *h, const struct lane *home, struct history_event e, uint64_t size)
+{
+	history_note(&h->history, HISTORY_FREE_COMPLETED, .address = e.address, .size = e.size, .frames = e.frames,
+	             .stream = (uint64_t)home->stream->handle, .pool = pool_id(home->pool));
+	level_sub(&h->counters.pending_bytes, size);
+	level_sub(&h->counters.pending, 1);
+}
+
+void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
+{
+	struct history_event e = {.address = b->address, .size = b->requested, .frames = b->frames};
+	if (b->exports || b->window->foreign) {
+		b->state = BLOCK_ENDED;
+		b->ended_sequence = sequence;
+		return;
+	}
+	count_end_locked(h, b->home, e, b->size);
+	heap_free_block_locked(h, b, sequence);
+}
+
+static void end_slot_locked(trz_heap *h, const struct pending *p)
+{
+	struct slab *s = p->slab;
+	uint64_t size = slab_class(s)->slot_size;
+	count_end_locked(h, s->home,
+	                 (struct history_event){.address = slab_slot_address(s, p->slot),
+	                                        .size = size - s->slack[p->slot],
+	                                        .frames = slot_frames(s, p->slot)},
+	                 size);
+	s->pending &= ~((uint64_t)1 << p->slot);
+	counter_add(&h->counters.pending_slot_bytes, (uint64_t)0 - size);
+	if (bin_give_slot(&s->home->bins[s->size_class], s, p->slot))
+		heap_retire_slab_locked(h, s);
+}
+
+void heap_end_pending_locked(trz_heap *h, struct pending *p)
+{
+	if (p->slab)
+		end_slot_locked(h, p);
+	else
+		heap_end_block_locked(h, p->block, p->home_sequence);
+	node_pool_give(&h->pendings, p);
+}
+
+void heap_drop_use_locked(trz_heap *h, struct use *u)
+{
+	u->stream->uses--;
+	node_pool_give(&h->uses, u);
+}
+
+/* One stream has passed: true if there is another one to await. */
+static bool await_next_use_locked(trz_heap *h, struct pending *p)
+{
+	struct use *use;
+	while ((use = p->uses)) {
+		struct stream *s = use->stream;
+		uint64_t sequence = use->sequence;
+		p->uses = use->next;
+		heap_drop_use_locked(h, use);
+		if (!ticket_passed(&s->tickets, sequence)) {
+			heap_push_pending_locked(s, p, sequence);
+			return true;
+		}
+	}
+	return false;
+}
+
+enum { DRAIN_STEPS = 4 }; /* an entry's block joins with two others */
+
+void heap_drain_pending_locked(trz_heap *h, struct stream *s)
+{
+	for (unsigned steps = 0; s->pending_first && ticket_passed(&s->tickets, s->pending_first->sequence);
+	     heap_rest(h, &steps, DRAIN_STEPS)) {
+		struct pending *p = s->pending_first;
+		SPINLOCK_STEP();
+		s->pending_first = p->next;
+		if (!s->pending_first)
+			s->pending_last = &s->pending_first;
+		if (!await_next_use_locked(h, p))
+			heap_end_pending_locked(h, p);
+	}
+}

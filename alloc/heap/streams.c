@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams by id, each with its events and its lanes.
+ */
+#include "heap/streams.h"
+
+#include "error.h"
+#include "heap/events.h"
+
+/* The events of a context: those of its streams. NULL: no host memory. */
+static struct event_pool *events_of_locked(trz_heap *h, trz_context context)
+{
+	struct event_pool *p = &h->events;
+	while (p && (p->context != context || heap_has_lost(p)))
+		p = p->next;
+	if (p || !(p = meta_alloc(&h->meta, sizeof *p)))
+		return p;
+	p->meta = &h->meta;
+	p->context = context;
+	p->next = h->events.next;
+	h->events.next = p;
+	return p;
+}
+
+static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, trz_context context, bool growing)
+{
+	struct stream *s = stream_find(&h->streams, id);
+	struct event_pool *events = s ? NULL : events_of_locked(h, context);
+	if (events) {
+		stream_bury(&h->streams, handle);
+		s = stream_recycle(&h->streams, id, handle, events, growing);
+		if (!s)
+			s = stream_add(&h->streams, id, handle, events);
+		if (s)  /* it has been given nothing that uses the heap's memory */
+			s->announced = (struct announcement){h->announcements, s->tickets.newest};
+	}
+	if (s)
+		s->entered++;
+	return s;
+}
+
+/* A stream that is not known: its context is asked for while it is alive. */
+static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out)
+{
+	trz_context context;
+	trz_status status = driver_stream_context(&h->driver, handle, &context);
+	if (status != TRZ_OK)
+		return trz_fail(status, "stream %p does not tell its context: %s", handle, trz_driver_last_error());
+	heap_lock(h);
+	struct stream *s = add_locked(h, handle, id, context, growing);
+	heap_unlock(h);
+	if (!s && !growing)
+		return TRZ_ERROR_NO_ROOM;
+	if (!s)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d are known that hold memory "
+		                "(trz_stream_retire gives those up that go), or the host has no memory left", STREAMS_MAX);
+	*out = s;
+	return TRZ_OK;
+}
+
+trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out)
+{
+	*out = heap_known_stream(h, handle);
+	if (*out)
+		return TRZ_OK;
+	bool legacy = is_legacy(handle);
+	if (legacy)
+		handle = NULL;
+	uint64_t id;
+	trz_status status = driver_stream_id(&h->driver, handle, &id);
+	if (status != TRZ_OK)
+		return trz_fail(status, "stream %p is not known to the driver: %s", handle, trz_driver_last_error());
+	heap_lock(h);
+	*out = stream_find(&h->streams, id);
+	if (*out)
+		(*out)->entered++;
+	heap_unlock(h);
+	if (!*out)
+		status = add_stream(h, handle, id, growing, out);
+	if (status == TRZ_OK && legacy)
+		atomic_store_explicit(&h->legacy, *out, memory_order_release);
+	return status;
+}
+
+trz_status heap_legacy_stream(trz_heap *h, struct stream **out)
+{
+	return heap_find_stream(h, NULL, true, out);
+}
+
+struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart, bool captured)
+{
+	struct lane **list = p ? &p->lanes : &s->apart;
+	struct lane *l = lane_find(*list, s, apart, captured);
+	if (l)
+		return l;
+	l = meta_alloc(&h->meta, sizeof *l);
+	if (!l)
+		return NULL;
+	l->apart = (uint8_t)apart;
+	l->captured = captured;
+	lane_add(&h->streams.lanes, l, s, p, &h->counters.cached_bytes);
+	l->pool_next = *list;
+	*list = l;
+	return l;
+}
+
+struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart)
+{
+	return !p && !apart ? &s->lane : heap_make_lane_locked(h, s, p, apart, false);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Address -> owner. Two levels by granule, then one entry per cell:
+ *
+ *   root[2^14] -> leaf[2^13 granules = 16 GiB] -> cells[64 cells of 32 KiB]
+ *
+ * An entry holds the one live block that begins in its cell, or the slab that the cell lies in: a live block
+ * outside slabs is longer than a cell and a slab is made of whole cells, so there is never a second claimant.
+ * That costs at most 512 B per laid granule (0.024 %), where an index of every 512 B would cost 0.8 %.
+ * Guarded by the heap lock.
+ */
+#ifndef TRZ_ALLOC_PAGEMAP_H
+#define TRZ_ALLOC_PAGEMAP_H
+
+#include "ground/meta.h"
+#include "ground/types.h"
+
+enum {
+	PAGEMAP_LEAF_BITS = 13,
+	PAGEMAP_ROOT_BITS = ADDRESS_BITS - GRANULE_SHIFT - PAGEMAP_LEAF_BITS,
+	CELLS_PER_GRANULE = GRANULE / CELL
+};
+
+struct block;
+
+/* A tagged pointer: bit 0 tells a slab from a block; 0 is none. */
+typedef uintptr_t pagemap_entry;
+
+struct pagemap_cells {
+	pagemap_entry entry[CELLS_PER_GRANULE];
+};
+
+/* Invariant: bit g of `begun` is set exactly when some block entry of cells[g] is not 0. */
+struct pagemap_leaf {
+	struct pagemap_cells *cells[1 << PAGEMAP_LEAF_BITS];
+	uint16_t begins[1 << PAGEMAP_LEAF_BITS];         /* block entries in the granule */
+	uint64_t begun[(1 << PAGEMAP_LEAF_BITS) / 64];
+};
+
+struct pagemap {
+	struct meta *meta;
+	struct pagemap_leaf **root;
+	struct node_pool cells;
+};
+
+bool pagemap_open(struct pagemap *m, struct meta *meta);
+
+/* Makes entries possible over a range, once a granule's cells have been reserved. false: the host has no memory. */
+bool pagemap_cover(struct pagemap *m, trz_addr address, uint64_t size);
+
+enum { PAGEMAP_SLAB_GRANULES = 2 };  /* that one slab can lie in */
+
+/* Makes the next entries in up to `granules` granules possible without host memory. A granule gets its cells when
+ * the first entry in it is made: large blocks have one entry for all their granules. */
+static inline bool pagemap_reserve(struct pagemap *m, size_t granules)
+{
+	return node_pool_reserve(&m->cells, granules);
+}
+
+static inline pagemap_entry *pagemap_slot(const struct pagemap *m, trz_addr address)
+{
+	uint64_t granule = address >> GRANULE_SHIFT;
+	if (granule >> (ADDRESS_BITS - GRANULE_SHIFT))
+		return NULL;
+	struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+	if (!leaf)
+		return NULL;
+	struct pagemap_cells *cells = leaf->cells[granule & ((1u << PAGEMAP_LEAF_BITS) - 1)];
+	return cells ? &cells->entry[address >> CELL_SHIFT & (CELLS_PER_GRANULE - 1)] : NULL;
+}
+
+static inline bool pagemap_is_slab(pagemap_entry e)
+{
+	return e & 1;
+}
+
+static inline struct slab *pagemap_slab(pagemap_entry e)
+{
+	return (struct slab *)(e - 1);
+}
+
+static inline struct block *pagemap_block(pagemap_entry e)
+{
+	return (struct block *)e;
+}
+
+/* The entry of the cell that an address lies in; 0 where there is none. */
+static inline pagemap_entry pagemap_get(const struct pagemap *m, trz_addr address)
+{
+	pagemap_entry *slot = pagemap_slot(m, address);
+	return slot ? *slot : 0;
+}
+
+/* A live block begins / no longer begins at an address that is covered. */
+void pagemap_set_block(struct pagemap *m, trz_addr address, struct block *b);
+void pagemap_clear_block(struct pagemap *m, trz_addr address);
+
+/* Every cell of a covered range belongs to a slab, or (NULL) to none. */
+void pagemap_set_slab(struct pagemap *m, trz_addr address, uint64_t size, struct slab *s);
+
+/* The live block that begins last at or before the end of an address's cell; NULL: none. Reads a bit per
+ * granule: 1 KiB of bits for 16 GiB. */
+struct block *pagemap_block_before(const struct pagemap *m, trz_addr address);
+
+#endif

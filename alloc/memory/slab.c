@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Slabs and the lists of bins.
+ */
+#include "memory/slab.h"
+
+#include <assert.h>
+
+void slab_init(struct slab *s, struct block *b, unsigned size_class)
+{
+	*s = (struct slab){.base = b->address, .block = b, .home = b->home, .size_class = (uint8_t)size_class};
+	assert(b->size == slab_class(s)->slab_size && b->address % CELL == 0);
+	s->free = slab_all_slots(s);
+}
+
+void bin_push(struct bin *b, struct slab *s)
+{
+	s->prev = NULL;
+	s->next = b->first;
+	if (s->next)
+		s->next->prev = s;
+	else
+		b->last = s;
+	b->first = s;
+	b->length++;
+}
+
+void bin_unlink(struct bin *b, struct slab *s)
+{
+	if (s->prev)
+		s->prev->next = s->next;
+	else
+		b->first = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	else
+		b->last = s->prev;
+	b->length--;
+}

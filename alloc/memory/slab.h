@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Slabs and bins: small requests. A slab is a block cut into equal slots; what is free is a bit mask, so that
+ * taking and giving a slot touches one cache line and no device memory. A bin is one lane's slabs of one
+ * class that have a free slot. Guarded by the heap lock.
+ */
+#ifndef TRZ_ALLOC_SLAB_H
+#define TRZ_ALLOC_SLAB_H
+
+#include "ground/sizeclass.h"
+#include "memory/block.h"
+
+/* Invariants: slots = free + pending + held; the slab is in its bin's list exactly when free is not 0. */
+struct slab {
+	trz_addr base;
+	uint64_t free;                      /* bit i: slot i can be given out */
+	uint64_t pending;                   /* bit i: slot i is freed and waits for a ticket */
+	struct slab *next, *prev;           /* in the bin */
+	struct block *block;
+	struct lane *home;
+	struct use *uses;                   /* of all its held slots */
+	uint8_t size_class;
+	uint16_t slack[SLAB_SLOTS_MAX];     /* slot size - requested, of held and pending slots */
+	uint64_t *frames;                   /* [SLAB_SLOTS_MAX], what the stacks of allocations are known by; NULL: none */
+};
+
+/* Invariant: only the last slab can be wholly free: it became so when it was the only one. */
+struct bin {
+	struct slab *first, *last;
+	uint32_t length;
+};
+
+/* A slab over a block of its class's size, all slots free; not yet in a bin. */
+void slab_init(struct slab *s, struct block *b, unsigned size_class);
+
+static inline const struct size_class *slab_class(const struct slab *s)
+{
+	return &size_classes[s->size_class];
+}
+
+static inline uint64_t slab_all_slots(const struct slab *s)
+{
+	return ~(uint64_t)0 >> (SLAB_SLOTS_MAX - slab_class(s)->slots);
+}
+
+static inline trz_addr slab_slot_address(const struct slab *s, unsigned slot)
+{
+	return s->base + (uint64_t)slot * slab_class(s)->slot_size;
+}
+
+void bin_push(struct bin *b, struct slab *s);
+void bin_unlink(struct bin *b, struct slab *s);
+
+/* Takes a slot of the bin's first slab for `requested` bytes. The bin is not empty. */
+static inline trz_addr bin_take_slot(struct bin *b, uint64_t requested)
+{
+	struct slab *s = b->first;
+	unsigned slot = (unsigned)__builtin_ctzll(s->free);
+	s->free &= s->free - 1;
+	s->slack[slot] = (uint16_t)(slab_class(s)->slot_size - requested);
+	if (__builtin_expect(!s->free, 0))
+		bin_unlink(b, s);
+	return slab_slot_address(s, slot);
+}
+
+/* Gives a slot, which is not free, back. true: the slab is now wholly free and its bin has another one. */
+static inline bool bin_give_slot(struct bin *b, struct slab *s, unsigned slot)
+{
+	if (__builtin_expect(!s->free, 0))
+		bin_push(b, s);
+	s->free |= (uint64_t)1 << slot;
+	return s->free == slab_all_slots(s) && b->length > 1;
+}
+
+#endif

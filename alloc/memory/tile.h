@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tiles: physical memory, and where it is mapped. A tile is mapped at one or more places; at most one of them
+ * is its owner's, the others are stale aliases that cost nothing until the tile is destroyed. A tile that the
+ * driver refused to take back is a zombie: owned by nobody, counted, tried again at each trim.
+ * Guarded by the growth lock.
+ */
+#ifndef TRZ_ALLOC_TILE_H
+#define TRZ_ALLOC_TILE_H
+
+#include "counters.h"
+#include "device/driver.h"
+#include "ground/meta.h"
+#include "ground/types.h"
+
+/* One mapping of a tile. */
+struct place {
+	struct place *next, *prev;   /* of the same tile */
+	struct tile *tile;
+	struct window *window;
+	trz_addr address;
+	const struct stream *user;   /* a stale place: who used memory at this address last, and the ticket of that use; */
+	uint64_t sequence;           /* the mapping may go when it has passed */
+	bool accessible;             /* its access rights have been set, and it is not leaving */
+	bool told;                   /* the program has been told of it (notice.c) */
+	bool leaving;                /* the program is being told that it goes: nobody else takes it away or uses it */
+	uint32_t granules;           /* its tile's size: whoever walks a window need not wait for the tile */
+};
+
+static inline uint64_t place_size(const struct place *p)
+{
+	return (uint64_t)p->granules << GRANULE_SHIFT;
+}
+
+static inline trz_addr place_end(const struct place *p)
+{
+	return p->address + place_size(p);
+}
+
+struct tile {
+	trz_handle handle;           /* 0: none any more (a zombie whose mappings are left) */
+	uint64_t size;
+	struct place *places;        /* the owner's place is first; an empty list: not mapped */
+	struct tile *next;           /* of the zombies, or of an import's tiles */
+	bool zombie;
+	bool told;                   /* of a classic segment: as of a place */
+	uint16_t pins;               /* > 0: the program is being told of its places; nobody else takes one away */
+	uint8_t kind;                /* enum kind that its bytes are counted under */
+	bool apart;                  /* made for one allocation */
+	uint8_t export_kinds;        /* TRZ_EXPORT_*, a set: how it can be exported */
+	uint32_t exports;            /* > 0, of packed memory: other processes may use it, so it stays where it is; this and
+	                              * the next three are guarded by the heap lock */
+	trz_addr exported_at;        /* exported: its address, */
+	struct block *exported_block;  /* the block that counts the exports of a tile of its own; NULL: the tile does, */
+	struct tile *exported_next;  /* of the heap's lists of what is exported */
+	uint32_t found_at;           /* where it stood in the last list of candidates it was in */
+	uint64_t seen_in;            /* the last run of a flip search that it was counted in */
+};
+
+struct tiles {
+	struct driver *driver;
+	struct counters *counters;
+	struct node_pool nodes, place_nodes;
+	struct tile *zombies;
+	unsigned export_kinds;       /* of packed memory */
+};
+
+void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struct counters *counters,
+                unsigned export_kinds);
+
+/* Makes `tiles` new tiles and `places` new places possible without host memory. */
+static inline bool tiles_reserve(struct tiles *t, size_t tiles, size_t places)
+{
+	return node_pool_reserve(&t->nodes, tiles) && node_pool_reserve(&t->place_nodes, places);
+}
+
+/* A tile over a handle of another process, which is neither created here nor counted; with 0 one that has no memory
+ * yet, or a classic segment, whose memory is not ours to map. The node has been reserved. */
+static inline struct tile *tile_new(struct tiles *t, trz_handle handle, uint64_t size, enum kind kind)
+{
+	struct tile *tile = node_pool_take(&t->nodes);
+	*tile = (struct tile){.handle = handle, .size = size, .kind = (uint8_t)kind};
+	return tile;
+}
+
+/* Gives it memory, mapped nowhere. Driver: create. */
+static inline trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds)
+{
+	trz_handle handle;
+	trz_status status = driver_create(t->driver, tile->size, export_kinds, &handle);
+	if (status != TRZ_OK)
+		return status;
+	tile->handle = handle;
+	tile->export_kinds = (uint8_t)export_kinds;
+	return TRZ_OK;
+}
+
+/* Both. Driver: create. */
+trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out);
+
+/* Puts a place before all others of its tile. */
+static inline void tile_link_place(struct place *p)
+{
+	struct tile *tile = p->tile;
+	p->prev = NULL;
+	p->next = tile->places;
+	if (p->next)
+		p->next->prev = p;
+	tile->places = p;
+}
+
+/* Notes a mapping that the driver has made; it becomes the owner's. The place has been reserved. */
+static inline struct place *tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address)
+{
+	struct place *p = node_pool_take(&t->place_nodes);
+	*p = (struct place){
+	    .tile = tile, .window = w, .address = address, .granules = (uint32_t)(tile->size >> GRANULE_SHIFT)};
+	if (tile->places)
+		level_add(&t->counters->alias, 1);
+	tile_link_place(p);
+	return p;
+}
+
+/* Makes a mapping of a tile the owner's. No driver call. */
+void tile_flip(struct place *p);
+
+/* Whether a mapping is its tile's owner's, rather than a stale alias. */
+static inline bool tile_is_owned_at(const struct place *p)
+{
+	return p->tile->places == p;
+}
+
+/* Notes who used memory at a place last, when the tile's ownership leaves it. */
+static inline void tile_leave(struct place *p, const struct stream *user, uint64_t sequence)
+{
+	p->user = user;
+	p->sequence = sequence;
+}
+
+/* Forgets a mapping. */
+void tile_drop_place(struct tiles *t, struct place *p);
+
+/* Takes the node of a tile that is mapped nowhere and has no handle. */
+void tile_forget(struct tiles *t, struct tile *tile);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Windows: reserved address ranges, laid with tiles from the base up. A place, once given up, is not laid
+ * again with other tiles (law 10): the window only grows at its end, and a window that is used up is followed
+ * by another. A classic window is one plain driver allocation.
+ *
+ *   base                                          top                                   base + size
+ *   | tile A | tile B | (hole: tile moved) | tile D | ....... reserved, nothing laid ....... |
+ *
+ * Places and `top` are guarded by the growth lock, the list of blocks by the heap lock.
+ */
+#ifndef TRZ_ALLOC_WINDOW_H
+#define TRZ_ALLOC_WINDOW_H
+
+#include "bits.h"
+#include "memory/block.h"
+#include "memory/tile.h"
+
+struct window {
+	struct window *next;         /* an older window of the same kind */
+	trz_addr base;
+	uint64_t size;               /* reserved bytes */
+	trz_addr top;                /* end of what has been laid */
+	uint64_t mapped;             /* bytes mapped now */
+	uint64_t alias_cursor;       /* offset up to which the round of reclaim_aliases that is under way has come */
+	struct place **places;       /* [size / GRANULE]: the mapping on each granule, or NULL; NULL in a classic window */
+	struct tile *classic;        /* its only tile; NULL in a laid window */
+	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
+	bool leaving;                /* an import or a classic segment that is being given back: nobody else does that, and
+	                              * the program is not told any more that it is there */
+	struct block_list blocks;    /* by address */
+	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
+	void *nvtx_heap;             /* the tool's name for it; these two are nvtx.c's */
+	bool nvtx_known;
+	uint8_t kind;                /* enum kind */
+	uint8_t apart;               /* APART_*: each block is a tile; 0: packed */
+	struct tile *foreign;        /* its tiles, memory of another process, as a list; NULL: the heap's own */
+};
+
+/* Reserves a window of `size` bytes, or down to `least` where the driver has no more. Driver: reserve. */
+trz_status window_open(struct meta *meta, struct driver *driver, enum kind kind, uint64_t size,
+                       uint64_t least, struct window **out);
+
+/* Gives the reservation back and frees the window. Nothing is mapped in it. Driver: unreserve. */
+trz_status window_close(struct meta *meta, struct driver *driver, struct window *w);
+
+/* Makes a window of one plain driver allocation. Driver: mem_alloc. */
+trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind kind, uint64_t size,
+                               struct window **out);
+
+/* Gives the segment back. On an error nothing has changed. Driver: mem_free. */
+trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct window *w);
+
+/* Maps the tiles side by side from the window's top on and makes them accessible; each becomes owned there.
+ * Fails as a whole: what was mapped is unmapped again, and where the driver refuses that too the range stays
+ * used up: top moves past it and the mapping stays known as an alias. Places have been reserved. Driver: map
+ * per tile, one set_access. */
+trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list, size_t count);
+
+/* Unmaps a tile everywhere, at its owner's place last. On an error the owner's place is still mapped. */
+trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile);
+
+/* Unmaps one place. Driver: unmap. */
+trz_status window_unmap_place(struct tiles *tiles, struct place *p);
+
+/* How much can still be laid. */
+static inline uint64_t window_room(const struct window *w)
+{
+	return w->base + w->size - w->top;
+}
+
+/* The mapping that covers an address of a laid window; NULL: none. */
+static inline struct place *window_at(const struct window *w, trz_addr address)
+{
+	return w->places[(address - w->base) >> GRANULE_SHIFT];
+}
+
+/* Where the granules that an address lies on are covered by another mapping, or by none: that mapping's end, or the
+ * granule's. */
+static inline trz_addr window_next(const struct window *w, trz_addr address)
+{
+	const struct place *p = window_at(w, address);
+	return p ? place_end(p) : align_down(address, GRANULE) + GRANULE;
+}
+
+/* The places of owned tiles that lie wholly inside [address, end), a part of a free block of `w`, one by one: returns
+ * the first at or after *cursor (begin with the block's address) and moves the cursor behind it; NULL: no more. */
+const struct place *window_next_owned(const struct window *w, trz_addr *cursor, trz_addr end);
+
+#endif

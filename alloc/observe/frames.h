@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Call stacks. A callback of the program's names the stack of an operation by a number, before the first lock is
+ * taken; the events that the operation notes, and what it allocates, carry the number. Another callback tells the
+ * stacks of numbers, when a snapshot is written.
+ */
+#ifndef TRZ_ALLOC_FRAMES_H
+#define TRZ_ALLOC_FRAMES_H
+
+#include "heap/heap.h"
+
+static inline bool frames_wanted(const trz_heap *h)
+{
+	return atomic_load_explicit(&h->gathers, memory_order_relaxed);
+}
+
+/* Whether somebody looks at each operation: stacks are wanted, or a tool is told. */
+static inline bool frames_or_tool(const trz_heap *h)
+{
+	return atomic_load_explicit(&h->watched, memory_order_relaxed);
+}
+
+/* Asks the callback, with no lock held. */
+uint64_t frames_gather(trz_heap *h);
+
+/* An operation begins: what it notes carries its stack, if stacks are asked for. Returns what is to be given to
+ * frames_leave at its end. The heap may be NULL. */
+static inline uint64_t frames_enter(trz_heap *h)
+{
+	uint64_t outer = heap_thread_frames;
+	heap_thread_frames = h && UNLIKELY(frames_wanted(h)) ? frames_gather(h) : 0;
+	return outer;
+}
+
+static inline void frames_leave(uint64_t outer)
+{
+	heap_thread_frames = outer;
+}
+
+/* Sets the callbacks (NULL: what the heap's options say) and forgets the numbers of those before. Takes both locks. */
+void frames_set(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user);
+
+/* The history has been switched on or off. */
+void frames_update(trz_heap *h);
+
+/* What tells the stacks of a snapshot. */
+struct frames_teller {
+	trz_frame_text_callback *text;
+	void *user;
+};
+
+struct frames_teller frames_teller(trz_heap *h);
+
+/* snapshot_frames of a teller. */
+struct snapshot_frame;
+size_t frames_tell(void *teller, uint64_t frames, struct snapshot_frame *out);
+
+#endif

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Statistics, history and snapshots of a heap.
+ */
+#include "observe/inspect.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "error.h"
+#include "observe/frames.h"
+#include "snapshot.h"
+
+static uint64_t largest_free(const trz_heap *h)
+{
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
+	uint64_t largest = 0;
+	for (unsigned i = 0; i < streams; i++) {
+		const struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		for (int kind = 0; kind < KINDS; kind++)
+			largest = max_u64(largest, counter_get(&s->lane.fit[kind].largest));
+	}
+	return largest;
+}
+
+void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count)
+{
+	struct counter_view view = {
+	    .metadata_bytes = atomic_load_explicit(&h->meta.bytes, memory_order_relaxed),
+	    .largest_free_bytes = largest_free(h),
+	    .active_bytes_peak = counter_get(&h->active_bytes_peak),
+	    .active_peak = counter_get(&h->active_peak),
+	};
+	counters_read(&h->counters, &view, values, capacity, count);
+}
+
+void inspect_reset_peaks(trz_heap *h)
+{
+	pthread_mutex_lock(&h->growth_lock);
+	heap_lock(h);
+	counters_reset_peaks(&h->counters);
+	counter_set(&h->active_bytes_peak,
+	            flow_all(&h->counters.allocated_bytes) + counter_get(&h->counters.pending_bytes.current));
+	counter_set(&h->active_peak,
+	            flow_all(&h->counters.allocation) + counter_get(&h->counters.pending.current));
+	heap_unlock(h);
+	pthread_mutex_unlock(&h->growth_lock);
+}
+
+/* ---- history ---- */
+
+trz_status inspect_history(trz_heap *h, size_t events)
+{
+	size_t bytes = events * sizeof(struct history_event);
+	void *memory = events ? meta_alloc(&h->meta, bytes) : NULL;
+	if (events && !memory)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "a history of %zu events needs %zu bytes of host memory", events, bytes);
+	heap_lock(h);
+	void *old = history_stop(&h->history);
+	bool on = !memory || history_start(&h->history, memory, bytes);
+	h->notes = h->history.ring || h->keeps_frames;
+	heap_unlock(h);
+	meta_free(&h->meta, old);
+	frames_update(h);
+	return on ? TRZ_OK : trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history needs room for an event");
+}
+
+/* ---- snapshots ---- */
+
+static void *copy_alloc(void *owner, size_t size)
+{
+	return meta_alloc(owner, size);
+}
+
+static void copy_free(void *owner, void *memory)
+{
+	meta_free(owner, memory);
+}
+
+static void add_slab(struct snapshot *s, const struct slab *slab)
+{
+	const struct size_class *c = slab_class(slab);
+	for (unsigned slot = 0; slot < c->slots; slot++)
+		if (!(slab->free >> slot & 1))
+			snapshot_add_block(s, (struct snapshot_block){.address = slab_slot_address(slab, slot),
+			                                              .size = c->slot_size,
+			                                              .requested = c->slot_size - slab->slack[slot],
+			                                              .stream = (uint64_t)slab->home->stream->handle,
+			                                              .frames = slot_frames(slab, slot),
+			                                              .pending = slab->pending >> slot & 1});
+}
+
+static void add_range(struct snapshot *s, const struct window *w, trz_addr address, uint64_t size)
+{
+	snapshot_add_range(s, (struct snapshot_range){.address = address,
+	                                              .size = size,
+	                                              .pool = pool_id(w->pool),
+	                                              .small = w->kind == SMALL,
+	                                              .expandable = !w->classic,
+	                                              .apart = w->apart != 0});
+}
+
+static void add_window(struct snapshot *s, const struct window *w)
+{
+	if (w->classic)
+		add_range(s, w, w->base, w->size);
+	for (const struct block *b = w->blocks.first; b; b = b->next) {
+		if (!w->classic && b->state != BLOCK_HOLE)
+			add_range(s, w, b->address, b->size);
+		if (b->state == BLOCK_SLAB)
+			add_slab(s, b->slab);
+		else if (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED)
+			snapshot_add_block(s, (struct snapshot_block){.address = b->address,
+			                                              .size = b->size,
+			                                              .requested = b->requested,
+			                                              .stream = (uint64_t)b->home->stream->handle,
+			                                              .frames = b->frames,
+			                                              .pending = b->state != BLOCK_LIVE});
+	}
+}
+
+/* State and history of one moment. The growth lock is held, so nothing is under way from place to place. */
+static void fill_snapshot(trz_heap *h, struct snapshot *s)
+{
+	heap_lock(h);
+	for (int kind = 0; kind < KINDS; kind++)
+		for (const struct window *w = h->windows[kind]; w; w = w->next)
+			add_window(s, w);
+	snapshot_add_history(s, &h->history);
+	if (snapshot_fits(s))  /* else it is taken again; its own event is the next one's */
+		history_note(&h->history, HISTORY_SNAPSHOT, .size = flow_all(&h->counters.allocated_bytes));
+	heap_unlock(h);
+}
+
+/* To be freed, also on an error. */
+static trz_status take_snapshot(trz_heap *h, struct snapshot *s)
+{
+	*s = (struct snapshot){.memory = {copy_alloc, copy_free, &h->meta}, .device = h->driver.device, .tags = &h->tags};
+	trz_status status = TRZ_OK;
+	bool complete = false;
+	while (status == TRZ_OK && !complete) {
+		status = snapshot_reserve(s);
+		if (status != TRZ_OK)
+			break;
+		pthread_mutex_lock(&h->growth_lock);
+		fill_snapshot(h, s);
+		pthread_mutex_unlock(&h->growth_lock);
+		complete = snapshot_fits(s);
+	}
+	return status == TRZ_OK ? snapshot_seal(s) : status;
+}
+
+trz_status inspect_snapshot(trz_heap *h, const char *path)
+{
+	struct snapshot s;
+	struct frames_teller teller = frames_teller(h);
+	trz_status status = take_snapshot(h, &s);
+	s.frames = frames_tell;
+	s.frames_owner = &teller;
+	if (status == TRZ_OK)
+		status = snapshot_to_file(&s, path);
+	snapshot_free(&s);
+	return status;
+}
+
+trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor)
+{
+	struct snapshot s;
+	trz_status status = take_snapshot(h, &s);
+	if (status == TRZ_OK)
+		snapshot_walk(&s, visitor);
+	snapshot_free(&s);
+	return status;
+}
+
+trz_status inspect_oom(trz_heap *h, trz_status failure)
+{
+	char path[CONFIG_TEXT_BYTES + 64], text[ERROR_TEXT_BYTES];
+	if (!h->config.oom_snapshot[0])
+		return failure;
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	snprintf(path, sizeof path, "%s/%d-%d.json", h->config.oom_snapshot, (int)getpid(), h->driver.device);
+	if (inspect_snapshot(h, path) == TRZ_OK)
+		return trz_fail(failure, "%s; %s has a snapshot", text, path);
+	char reason[ERROR_TEXT_BYTES];
+	snprintf(reason, sizeof reason, "%s", trz_last_error());
+	return trz_fail(failure, "%s; no snapshot: %s", text, reason);
+}
+
+/* ---- one mapping ---- */
+
+static bool maps(const struct window *w, trz_addr address, trz_segment_info *out)
+{
+	const struct place *p = !w->classic && address >= w->base && address < w->top ? window_at(w, address) : NULL;
+	trz_addr begin = p ? p->address : w->classic_address;
+	const struct tile *tile = p ? p->tile : w->classic;
+	if (!tile || address - begin >= tile->size)
+		return false;
+	*out = (trz_segment_info){.address = begin,
+	                          .size = tile->size,
+	                          .pool = pool_id(w->pool),
+	                          .small = w->kind == SMALL,
+	                          .expandable = !w->classic};
+	return true;
+}
+
+bool inspect_mapping(trz_heap *h, trz_addr address, trz_segment_info *out)
+{
+	bool found = false;
+	pthread_mutex_lock(&h->growth_lock);
+	for (int kind = 0; kind < KINDS; kind++)
+		for (const struct window *w = h->windows[kind]; w && !found; w = w->next)
+			found = maps(w, address, out);
+	pthread_mutex_unlock(&h->growth_lock);
+	return found;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loading the tool, once for the process, and calling its functions.
+ */
+#include "observe/nvtx.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "error.h"
+#include "observe/nvtx_abi.h"
+
+static struct {
+	pthread_mutex_t lock;        /* of all here, of the windows' nvtx_*; held while the tool is called */
+	bool tried, loaded;
+	char why[256];               /* why it could not be loaded */
+	intptr_t slots[NVTX_ABI_SLOTS];
+} tool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool load(const char *path)
+{
+	struct nvtx_segment segment = {.id = 1, .slot_count = NVTX_ABI_SLOTS, .slots = tool.slots};
+	struct nvtx_module module = {.version = NVTX_ABI_VERSION,
+	                             .size = sizeof module,
+	                             .module = NVTX_ABI_MODULE_MEM,
+	                             .compat = NVTX_ABI_COMPAT_MEM,
+	                             .segment_count = 1,
+	                             .segments = &segment};
+	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	void *symbol = library ? dlsym(library, NVTX_ABI_INITIALIZE) : NULL;
+	if (!symbol) {
+		const char *why = dlerror();
+		snprintf(tool.why, sizeof tool.why, "%.240s", why ? why : "it has no " NVTX_ABI_INITIALIZE);
+		return false;
+	}
+	nvtx_initialize *initialize;
+	*(void **)&initialize = symbol;
+	if (initialize(&module))
+		return true;
+	snprintf(tool.why, sizeof tool.why, "the tool refuses");
+	return false;
+}
+
+/* NULL: the tool does not want to know. */
+#define SLOT(type, index) ((type *)tool.slots[index])
+
+trz_status nvtx_open(trz_heap *h)
+{
+	const char *path = h->config.nvtx ? config_injection_path() : NULL;
+	if (!path)
+		return TRZ_OK;
+	pthread_mutex_lock(&tool.lock);
+	if (!tool.tried) {
+		tool.tried = true;
+		tool.loaded = load(path);
+	}
+	bool loaded = tool.loaded;
+	pthread_mutex_unlock(&tool.lock);
+	if (!loaded)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "the tool that NVTX_INJECTION64_PATH names cannot be used, %s: "
+		                "correct the path, or set nvtx:off", tool.why);
+	h->annotates = true;
+	return TRZ_OK;
+}
+
+static void register_window_locked(const trz_heap *h, struct window *w)
+{
+	char name[64];
+	const struct nvtx_range range = {w->size, (const void *)w->base};
+	snprintf(name, sizeof name, "terrazzo, device %d", h->driver.device);
+	const struct nvtx_heap_desc desc = {.compat = NVTX_ABI_COMPAT_MEM,
+	                                    .size = sizeof desc,
+	                                    .usage = NVTX_ABI_HEAP_SUB_ALLOCATOR,
+	                                    .type = NVTX_ABI_TYPE_ADDRESS,
+	                                    .range_size = sizeof range,
+	                                    .range = &range,
+	                                    .message_type = NVTX_ABI_MESSAGE_ASCII,
+	                                    .message = name};
+	nvtx_heap_register *call = SLOT(nvtx_heap_register, NVTX_ABI_HEAP_REGISTER);
+	w->nvtx_heap = call ? call(NULL, &desc) : NULL;
+	w->nvtx_known = true;
+}
+
+/* The window of a live allocation that begins at an address; NULL: none does. It stays while that is live. */
+static struct window *window_of(trz_heap *h, trz_addr address)
+{
+	struct window *w = NULL;
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	if (pagemap_is_slab(entry)) {
+		const struct slab *s = pagemap_slab(entry);
+		unsigned slot = size_class_slot(slab_class(s), address - s->base);
+		bool held = slot < slab_class(s)->slots && slab_slot_address(s, slot) == address;
+		if (held && !((s->free | s->pending) >> slot & 1))
+			w = s->block->window;
+	} else if (entry && pagemap_block(entry)->address == address) {
+		w = pagemap_block(entry)->window;
+	}
+	heap_unlock(h);
+	return w;
+}
+
+void nvtx_allocated(trz_heap *h, trz_addr address, uint64_t size)
+{
+	struct window *w = window_of(h, address);
+	const struct nvtx_range range = {size, (const void *)address};
+	pthread_mutex_lock(&tool.lock);
+	if (!w->nvtx_known)
+		register_window_locked(h, w);
+	const struct nvtx_regions regions = {.compat = NVTX_ABI_COMPAT_MEM,
+	                                     .size = sizeof regions,
+	                                     .type = NVTX_ABI_TYPE_ADDRESS,
+	                                     .heap = w->nvtx_heap,
+	                                     .count = 1,
+	                                     .element_size = sizeof range,
+	                                     .elements = &range};
+	nvtx_regions_register *call = SLOT(nvtx_regions_register, NVTX_ABI_REGIONS_REGISTER);
+	if (call)
+		call(NULL, &regions);
+	pthread_mutex_unlock(&tool.lock);
+}
+
+void nvtx_freeing(trz_heap *h, trz_addr address)
+{
+	const void *region = (const void *)address;
+	const struct nvtx_region_refs refs = {.compat = NVTX_ABI_COMPAT_MEM,
+	                                      .size = sizeof refs,
+	                                      .type = NVTX_ABI_REF_POINTER,
+	                                      .count = 1,
+	                                      .element_size = sizeof region,
+	                                      .elements = &region};
+	if (!window_of(h, address))
+		return;
+	pthread_mutex_lock(&tool.lock);
+	nvtx_regions_unregister *call = SLOT(nvtx_regions_unregister, NVTX_ABI_REGIONS_UNREGISTER);
+	if (call)
+		call(NULL, &refs);
+	pthread_mutex_unlock(&tool.lock);
+}
+
+void nvtx_window_closing(trz_heap *h, struct window *w)
+{
+	if (!h->annotates)
+		return;
+	pthread_mutex_lock(&tool.lock);
+	nvtx_heap_unregister *call = SLOT(nvtx_heap_unregister, NVTX_ABI_HEAP_UNREGISTER);
+	if (w->nvtx_known && call)
+		call(NULL, w->nvtx_heap);
+	w->nvtx_known = false;
+	pthread_mutex_unlock(&tool.lock);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Telling a tool that the environment injects (compute-sanitizer) what is allocated where, by NVTX's memory
+ * extension: each window is a heap of the tool's, each allocation a region in it. Option nvtx. The tool is called under
+ * a lock that is taken for nothing else, so that it hears of everything in order.
+ */
+#ifndef TRZ_ALLOC_NVTX_H
+#define TRZ_ALLOC_NVTX_H
+
+#include "heap/heap.h"
+
+/* Loads the tool, if the environment names one and the option is on: h->annotates. NOT_SUPPORTED: it cannot be. */
+trz_status nvtx_open(trz_heap *h);
+
+/* A new allocation. No lock held. */
+void nvtx_allocated(trz_heap *h, trz_addr address, uint64_t size);
+
+/* A live allocation is about to be freed; other addresses are ignored. No lock held. */
+void nvtx_freeing(trz_heap *h, trz_addr address);
+
+/* A window is about to be closed. */
+void nvtx_window_closing(trz_heap *h, struct window *w);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of lanes.
+ */
+#include "order/lane.h"
+
+#include <assert.h>
+
+void lane_add(struct lanes *all, struct lane *l, struct stream *s, struct pool *p, struct level *cached)
+{
+	l->stream = s;
+	l->pool = p;
+	for (int kind = 0; kind < KINDS; kind++)
+		fit_init(&l->fit[kind], cached);
+	*all->end = l;
+	all->end = &l->next;
+}
+
+void lane_remove(struct lanes *all, struct lane *l)
+{
+	struct lane **link = &all->first;
+	assert(l->held == 0 && l->fit[SMALL].bytes == 0 && l->fit[LARGE].bytes == 0);
+	while (*link != l)
+		link = &(*link)->next;
+	*link = l->next;
+	if (all->end == &l->next)
+		all->end = link;
+}

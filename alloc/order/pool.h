@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private pools: memory that is given to nobody else while the pool lives. Each stream that allocates from one has a
+ * lane of its own there. A pool that a capture has allocated from is pinned until its last reference goes: graphs
+ * know its addresses, so nothing of it is moved, unmapped or lent (law 5). Guarded by the heap lock.
+ */
+#ifndef TRZ_ALLOC_POOL_H
+#define TRZ_ALLOC_POOL_H
+
+#include "order/stream.h"
+
+/* A ticket that has to pass before the memory of a released pool may go elsewhere. */
+struct awaited {
+	struct stream *stream;
+	uint64_t sequence;
+};
+
+struct pool {
+	struct pool *next;           /* of the heap */
+	struct lane *lanes;          /* by pool_next */
+	const struct trz_heap *heap; /* const */
+	uint32_t id;                 /* const; > 0, never used again in the heap */
+	uint32_t users;              /* references; 0: it has ended, and goes when what it awaits has passed */
+	bool pinned;
+	uint64_t announced;          /* the newest announcement of a capture into it; 0: none is in force */
+	unsigned announcers;         /* so many are */
+	bool awaits;                 /* `event` or `awaited` says for what; set by a poll after its end */
+	trz_event event;             /* of the whole context; NULL: it has passed, or there is none */
+	struct awaited *awaited;     /* where the driver has no such events */
+	unsigned awaited_count;
+};
+
+static inline bool lane_is_pinned(const struct lane *l)
+{
+	return l->pool && l->pool->pinned;
+}
+
+static inline uint32_t pool_id(const struct pool *p)
+{
+	return p ? p->id : 0;
+}
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Finding and adding streams.
+ */
+#include "order/stream.h"
+
+#include "prng.h"
+
+/* So many polls in a row must find all passed until a stream that was late counts as prompt again. One alone proves
+ * nothing: between two bursts of frees every stream looks prompt. */
+enum { LATE_POLLS = 64 };
+
+static unsigned hash_of(uint64_t id)
+{
+	return (unsigned)(prng_mix(id) % STREAM_HASH);
+}
+
+struct stream *stream_find(const struct streams *all, uint64_t id)
+{
+	struct stream *s = all->hash[hash_of(id)];
+	while (s && (s->id != id || s->tickets.closed))
+		s = s->next;
+	return s;
+}
+
+struct stream *stream_find_handle(const struct streams *all, trz_stream handle)
+{
+	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
+	struct stream *newest = NULL;
+	for (unsigned i = 0; i < count; i++) {
+		struct stream *s = atomic_load_explicit(&all->list[i], memory_order_relaxed);
+		bool known = s->handle == handle && !s->thread_bound && !s->tickets.closed;
+		if (known && (!newest || s->id > newest->id))
+			newest = s;
+	}
+	return newest;
+}
+
+static void link_hash(struct streams *all, struct stream *s)
+{
+	struct stream **bucket = &all->hash[hash_of(s->id)];
+	s->next = *bucket;
+	*bucket = s;
+}
+
+void stream_bury(struct streams *all, trz_stream handle)
+{
+	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
+	for (unsigned i = 0; i < count; i++) {
+		struct stream *s = atomic_load_explicit(&all->list[i], memory_order_relaxed);
+		if (s->handle != handle || s->thread_bound || atomic_load_explicit(&s->retired, memory_order_relaxed))
+			continue;
+		ticket_take(&s->tickets);
+		atomic_store_explicit(&s->retired, true, memory_order_release);
+	}
+}
+
+struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events)
+{
+	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
+	if (count == STREAMS_MAX)
+		return NULL;
+	struct stream *s = meta_alloc(all->meta, sizeof *s);
+	if (!s)
+		return NULL;
+	s->id = id;
+	s->handle = handle;
+	s->events = events;
+	s->thread_bound = handle == STREAM_PER_THREAD;
+	s->pending_last = &s->pending_first;
+	lane_add(&all->lanes, &s->lane, s, NULL, &all->counters->cached_bytes);
+	link_hash(all, s);
+	atomic_store_explicit(&all->list[count], s, memory_order_relaxed);
+	atomic_store_explicit(&all->count, count + 1, memory_order_release);
+	level_add(&all->counters->stream, 1);
+	return s;
+}
+
+static void unlink_hash(struct streams *all, const struct stream *s)
+{
+	struct stream **link = &all->hash[hash_of(s->id)];
+	while (*link != s)
+		link = &(*link)->next;
+	*link = s->next;
+}
+
+static bool is_over(const struct stream *s)
+{
+	return atomic_load_explicit(&s->retired, memory_order_relaxed) && s->tickets.passed == s->tickets.newest &&
+	       !s->tickets.count && !s->recorders && !s->pending_first;
+}
+
+bool stream_is_idle(const struct stream *s)
+{
+	const struct tickets *t = &s->tickets;
+	bool named = s->entered != atomic_load_explicit(&s->left, memory_order_acquire) || s->uses;
+	if (named || t->passed < t->newest || t->count || t->waiters || s->recorders || s->pending_first)
+		return false;
+	for (const struct lane *l = s->apart; l; l = l->pool_next)
+		if (l->held)
+			return false;
+	return !s->lane.held && !s->lane.slabs;
+}
+
+struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events,
+                              bool growing)
+{
+	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
+	for (unsigned i = 0; i < count; i++) {
+		struct stream *s = atomic_load_explicit(&all->list[i], memory_order_relaxed);
+		if (!is_over(s) || (!growing && s->thread_bound != (handle == STREAM_PER_THREAD)))
+			continue;
+		unlink_hash(all, s);
+		s->id = id;
+		s->handle = handle;
+		s->events = events;
+		if (growing)
+			s->thread_bound = handle == STREAM_PER_THREAD;
+		s->tickets.closed = false;
+		link_hash(all, s);
+		atomic_store_explicit(&s->retired, false, memory_order_release);
+		return s;
+	}
+	return NULL;
+}
+
+uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
+{
+	bool keeps = lender->stream != to->stream && to->stream->late &&
+	             !atomic_load_explicit(&lender->stream->retired, memory_order_relaxed);
+	if (!keeps)
+		return UINT64_MAX;
+	uint64_t has = lender->held + lender->fit[LARGE].bytes;
+	return has > lender->held_peak ? has - lender->held_peak : 0;
+}
+
+void stream_note_poll(struct stream *s)
+{
+	if (s->tickets.passed < s->tickets.newest)
+		s->late = LATE_POLLS;
+	else if (s->late)
+		s->late--;
+}
+
+void stream_push_pending(struct stream *s, struct pending *p)
+{
+	p->next = NULL;
+	*s->pending_last = p;
+	s->pending_last = &p->next;
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Streams: what the heap keeps for each stream that it has been given. A stream is known by the driver's id of
+ * it, asked while the caller's handle is alive; a handle alone can be another stream tomorrow.
+ * Guarded by the heap lock, but for what is constant.
+ */
+#ifndef TRZ_ALLOC_STREAM_H
+#define TRZ_ALLOC_STREAM_H
+
+#include "order/lane.h"
+#include "order/ticket.h"
+
+enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
+
+/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD of the CUDA driver. */
+#define STREAM_LEGACY ((trz_stream)1)
+#define STREAM_PER_THREAD ((trz_stream)2)
+
+/* Freed memory that may not be reused before a ticket of another stream has passed, and after that perhaps of
+ * further ones; or before an event that came with the free has completed. */
+struct pending {
+	struct pending *next;        /* of the stream whose ticket is awaited, or of all with events */
+	trz_event event;             /* the heap's own now; NULL: a ticket is awaited */
+	uint64_t sequence;           /* that ticket */
+	struct use *uses;            /* tickets to be awaited after it */
+	struct slab *slab;           /* a slot of this slab, or with NULL ... */
+	struct block *block;         /* ... this block */
+	unsigned slot;
+	uint64_t home_sequence;      /* the block's ticket in its home stream */
+};
+
+/* What the driver says of a stream's capture. */
+struct capture {
+	trz_capture_status status;
+	uint64_t id;
+};
+
+/* A capture has been announced (capture.c). */
+struct announcement {
+	uint64_t number;             /* of the heap's; 0: there is none */
+	uint64_t sequence;           /* the stream's ticket, taken then; 0: it had no memory of the pool */
+};
+
+struct stream {
+	struct stream *next;                 /* of the same hash */
+	uint64_t id;                         /* const while the stream is not retired, or has recorders: it lives ... */
+	trz_stream handle;                   /* ... with the handle; read without the lock by those, and by whoever has */
+	                                     /* the growth lock */
+	bool thread_bound;                   /* const with the handle: it means this stream in one thread only, so that
+	                                      * events must be recorded in its frees: later ones can be only by
+	                                      * polls of that thread */
+	struct event_pool *events;           /* const with the handle: those of its context */
+	struct lane lane;                    /* what it has of the default pool: packed memory ... */
+	struct lane *apart;                  /* ... and memory apart, by pool_next */
+	struct tickets tickets;
+	uint64_t covered;                    /* tickets up to this one are told of by its context's `whole` event */
+	unsigned late;                       /* polls to come until it counts as one whose frees pass at once */
+	struct pending *pending_first, **pending_last;
+	unsigned recorders;                  /* frees that may be using the handle; the end of retiring waits for them */
+	atomic_bool retired;                 /* the handle is dead, or dies when they have gone: there are no new ones; */
+	                                     /* with open tickets: nobody has said so, and nothing covers them */
+
+	uint64_t entered;                    /* operations that have looked it up ... */
+	atomic_uint_fast64_t left;           /* ... and of them those that have ended; not of the legacy default stream */
+	unsigned uses;                       /* of live and pending memory, by it as a further user */
+	_Atomic uint64_t capture;            /* names the one that its newest allocation was part of; 0: there was none */
+	atomic_bool unsettled;               /* it has yet to pass the announcement of that; these change under the */
+	struct announcement begun;           /* growth lock: the newest before that began, */
+	struct announcement announced;       /* and the newest since, for the next one */
+};
+
+/* Every stream of a heap. `list` only grows and may be walked without the lock up to `count`. */
+struct streams {
+	struct meta *meta;
+	struct counters *counters;
+	struct lanes lanes;
+	struct stream *hash[STREAM_HASH];
+	_Atomic(struct stream *) list[STREAMS_MAX];
+	_Atomic unsigned count;
+};
+
+/* The stream with this id that has not been retired; NULL: none yet. Drivers without ids give another one the same. */
+struct stream *stream_find(const struct streams *all, uint64_t id);
+
+/* The newest stream with this handle that has not been retired, and which every thread knows by it; NULL: none. */
+struct stream *stream_find_handle(const struct streams *all, trz_stream handle);
+
+/* A new stream has this handle: another one that had it has been destroyed without a word. No event can be recorded for
+ * that one any more; its tickets, one more among them for what it was given last, wait for one of the whole context. */
+void stream_bury(struct streams *all, trz_stream handle);
+
+/* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */
+struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events);
+
+/* Makes the entry of a retired stream that has completed another one's, memory included: whatever it still has is
+ * ordered before all that is to come. NULL: there is none. A per-thread stream's entry becomes one of another sort, or
+ * the reverse, only for who has the growth lock, too (`growing`). */
+struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events,
+                              bool growing);
+
+/* Whether all its tickets have passed, no operation and no use refers to it, and of the default pool it has no live
+ * memory and no slab. */
+bool stream_is_idle(const struct stream *s);
+
+/* Whether only a thread that may have gone can record on it, or nobody, since its handle died unannounced. */
+static inline bool stream_is_out_of_reach(const struct stream *s)
+{
+	return !s->tickets.closed && (s->thread_bound || atomic_load_explicit(&s->retired, memory_order_relaxed));
+}
+
+/* Whether its handle has died unannounced. */
+static inline bool stream_is_gone(const struct stream *s)
+{
+	return !s->tickets.closed && atomic_load_explicit(&s->retired, memory_order_relaxed);
+}
+
+/* A free is going to record on the stream; false: it is retired. Each has to end. */
+static inline bool stream_begin_record(struct stream *s)
+{
+	bool alive = !atomic_load_explicit(&s->retired, memory_order_relaxed);
+	s->recorders += alive;
+	return alive;
+}
+
+static inline void stream_end_record(struct stream *s)
+{
+	s->recorders--;
+}
+
+/* How much of its free large memory a lane can lend to another. What it has needed at its own peak it may need
+ * again: it lends that only to a stream whose frees have passed at each of the last polls, so that it can have it back.
+ * A retired stream needs nothing again. */
+uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
+
+/* Notes what a poll has found: whether all that was freed has passed. */
+void stream_note_poll(struct stream *s);
+
+void stream_push_pending(struct stream *s, struct pending *p);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tickets: points in a stream's order. Every free takes the stream's next sequence number; an event recorded
+ * at or after the free covers it and all before it. Events of a stream complete in order, so one number, the
+ * highest that has passed, answers for every ticket of the stream.
+ *
+ * An event recorded inside the free is exact: it covers nothing that was enqueued later, and may be waited
+ * for. One recorded later by a poll is late: it may only be asked (law 8; a wait for it can be a deadlock).
+ *
+ * A free takes its number first and records after that, so the event covers every number that was taken before
+ * the record, whichever thread took it.
+ *
+ * Numbers and queue are guarded by the heap lock; driver calls are made outside it. Only the holder of the
+ * growth lock polls.
+ */
+#ifndef TRZ_ALLOC_TICKET_H
+#define TRZ_ALLOC_TICKET_H
+
+#include "device/driver.h"
+#include "ground/meta.h"
+#include "ground/types.h"
+
+enum { TICKET_QUEUE = 256, TICKET_QUEUE_HIGH = 192 };
+
+struct ticket_event {
+	uint64_t sequence;           /* covers tickets up to this one */
+	trz_event event;
+	bool exact;
+};
+
+/* Invariants: passed <= recorded <= newest; the queue is ascending in sequence. */
+struct tickets {
+	uint64_t newest;             /* the last number taken */
+	uint64_t recorded;           /* the highest that a queued or completed event covers */
+	uint64_t passed;
+	bool closed;                 /* the stream is retired: no number is taken any more, `newest` covers all */
+	struct ticket_event queue[TICKET_QUEUE];
+	unsigned head, count;
+	unsigned waiters;            /* threads that wait for a queued event: none is dropped meanwhile */
+};
+
+/* The events of one context that are in no queue. Guarded by the heap lock, but for what is constant. */
+struct event_pool {
+	struct event_pool *next;     /* of another context; const once it is in the list */
+	struct meta *meta;           /* const */
+	trz_context context;         /* const */
+	trz_event whole;             /* of all its streams, under way; NULL: none. Guarded by the growth lock */
+	atomic_bool lost;            /* the context has gone before the heap, with its events and all work of its streams */
+	trz_event *events;
+	size_t count, capacity;
+};
+
+static inline bool ticket_passed(const struct tickets *t, uint64_t sequence)
+{
+	return sequence <= t->passed;
+}
+
+/* The number of a free that is under way. */
+static inline uint64_t ticket_take(struct tickets *t)
+{
+	return t->closed ? t->newest : ++t->newest;
+}
+
+/* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free. Returns
+ * NULL, or an event that is the caller's to give back: this one, where one that covers as much is queued, or where the
+ * queue is full and it is exact, or somebody waits for what is queued (a later poll will cover the ticket); the last of
+ * a full queue, where a late one has taken its place. Late ones are noted by the holder of the growth lock alone. */
+trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
+
+/* The oldest queued event; NULL: none. */
+const struct ticket_event *ticket_oldest(const struct tickets *t);
+
+/* The oldest event has completed: drops it from the queue and returns it. */
+trz_event ticket_pop(struct tickets *t);
+
+/* Drops the oldest event, which will never tell, from the queue and returns it: what it covered is covered by the next
+ * one, or by none. */
+trz_event ticket_drop(struct tickets *t);
+
+/* An event from elsewhere has told that tickets up to this one have passed. What is queued stays. */
+void ticket_pass(struct tickets *t, uint64_t sequence);
+
+/* Drops the whole queue: the context has gone, and nothing is under way on the stream. */
+void ticket_forget(struct tickets *t);
+
+/* An idle event, or NULL. */
+trz_event event_pool_take(struct event_pool *p);
+
+/* Takes an event back. false: the host has no memory; the caller destroys it. */
+bool event_pool_give(struct event_pool *p, trz_event event);
+
+#endif

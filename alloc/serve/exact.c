@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Free memory at an address is cut out of its block, or a slot is taken of a slab that is there or can be opened there.
+ * Nothing is made, moved or mapped: an address that no tile is owned at is not to be had.
+ */
+#include "serve/exact.h"
+
+#include "heap/capture.h"
+#include "heap/carve.h"
+#include "heap/poll.h"
+#include "observe/account.h"
+#include "observe/check.h"
+#include "serve/serve.h"
+
+/* A request, and its part of the address space. */
+struct wanted {
+	struct lane *lane;
+	trz_addr address;
+	uint64_t size;
+	bool captured;
+};
+
+/* Whether the order of the lane's stream allows it what is free in a lane. */
+static bool is_ordered_locked(const struct wanted *w, const struct lane *of)
+{
+	if (w->captured && !heap_serves_captures_locked(of))
+		return false;
+	return of->stream == w->lane->stream;
+}
+
+/* Whether the lane may be given a block now. */
+static bool is_to_be_had_locked(const struct wanted *w, const struct block *b)
+{
+	if (b->state != BLOCK_FREE || b->home->pool != w->lane->pool || b->home->apart != w->lane->apart)
+		return false;
+	return is_ordered_locked(w, b->home) || ticket_passed(&b->home->stream->tickets, b->sequence);
+}
+
+/* How many bytes from `address` on, in `b` and behind it, it may be given. */
+static uint64_t available_locked(const struct wanted *w, const struct block *b, trz_addr address)
+{
+	trz_addr end = address;
+	for (; b && is_to_be_had_locked(w, b); b = b->next)
+		end = block_end(b);
+	return end - address;
+}
+
+static struct block *block_at_locked(const trz_heap *h, const struct window *w, trz_addr address)
+{
+	struct block *b = pagemap_block_before(&h->pagemap, address);
+	if (!b || b->window != w || b->address > address)
+		b = w->blocks.first;
+	while (block_end(b) <= address)
+		b = b->next;
+	return b;
+}
+
+/* The window in which an address is laid; NULL: none. Growth lock held. */
+static struct window *find_window(const trz_heap *h, trz_addr address)
+{
+	for (int kind = 0; kind < KINDS; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
+			if (address >= w->base && address < w->top)
+				return w;
+	return NULL;
+}
+
+/* ---- slots ---- */
+
+static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s, unsigned slot)
+{
+	uint64_t occupied = slab_class(s)->slot_size;
+	s->free &= ~((uint64_t)1 << slot);
+	s->slack[slot] = (uint16_t)(occupied - w->size);
+	if (!s->free)
+		bin_unlink(&s->home->bins[s->size_class], s);
+	account_alloc(h, SLOTS, SMALL, w->size, occupied);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, w->address, w->size);
+}
+
+static trz_status from_slab_locked(trz_heap *h, const struct wanted *w, struct slab *s)
+{
+	unsigned slot = size_class_slot(slab_class(s), w->address - s->base);
+	bool ours = s->home->pool == w->lane->pool && is_ordered_locked(w, s->home);
+	if (!ours || slot >= slab_class(s)->slots || slab_slot_address(s, slot) != w->address || !(s->free >> slot & 1) ||
+	    w->size > slab_class(s)->slot_size)
+		return TRZ_ERROR_NO_ROOM;
+	take_slot_locked(h, w, s, slot);
+	return TRZ_OK;
+}
+
+/* Opens a slab one of whose slots begins at the address, in free memory around it. */
+static trz_status open_slab_locked(trz_heap *h, const struct wanted *w, const struct window *in)
+{
+	unsigned class = size_class_of(w->size);
+	const struct size_class *c = &size_classes[class];
+	for (unsigned slot = 0; slot < c->slots; slot++) {
+		trz_addr base = w->address - (uint64_t)slot * c->slot_size;
+		if (base < in->base)
+			break;
+		if (base % CELL)
+			continue;
+		struct block *b = block_at_locked(h, in, base);
+		if (available_locked(w, b, base) < c->slab_size)
+			continue;
+		b = heap_carve_locked(h, b, base, c->slab_size);
+		take_slot_locked(h, w, heap_open_slab_locked(h, w->lane, class, b), slot);
+		return TRZ_OK;
+	}
+	return TRZ_ERROR_NO_ROOM;
+}
+
+/* ---- blocks ---- */
+
+/* What a block of its own takes in a window, as everywhere (serve.c). */
+static uint64_t occupied_in(const struct window *in, uint64_t size)
+{
+	return in->kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
+}
+
+static trz_status from_free_locked(trz_heap *h, const struct wanted *w, const struct window *in)
+{
+	struct block *b = block_at_locked(h, in, w->address);
+	uint64_t bytes = occupied_in(in, w->size), available = available_locked(w, b, w->address);
+	if (available < bytes || (in->kind == SMALL && w->address % CELL))
+		return TRZ_ERROR_NO_ROOM;
+	b = heap_carve_locked(h, b, w->address, heap_block_size(in->kind, bytes, available));
+	serve_make_live_locked(h, w->lane, w->size, b);
+	return TRZ_OK;
+}
+
+/* ---- both ---- */
+
+static trz_status take_locked(trz_heap *h, const struct wanted *w, const struct window *in)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, w->address);
+	if (pagemap_is_slab(entry))
+		return from_slab_locked(h, w, pagemap_slab(entry));
+	if (!node_pool_reserve(&h->blocks, 2) || !node_pool_reserve(&h->slabs, 1) ||
+	    !pagemap_reserve(&h->pagemap, PAGEMAP_SLAB_GRANULES))
+		return meta_exhausted();
+	trz_status status = TRZ_ERROR_NO_ROOM;
+	if (in->kind == SMALL && w->size <= h->config.small_limit)
+		status = open_slab_locked(h, w, in);
+	if (status == TRZ_ERROR_NO_ROOM)
+		status = from_free_locked(h, w, in);
+	heap_note_least_locked(h);
+	return status;
+}
+
+static trz_status take(trz_heap *h, const struct wanted *w, const struct window *in)
+{
+	heap_lock(h);
+	trz_status status = take_locked(h, w, in);
+	heap_unlock(h);
+	return status;
+}
+
+/* Debugging options promise that what has been freed is not given out at its address again. */
+static trz_status alloc(trz_heap *h, const struct wanted *w)
+{
+	const struct window *in = find_window(h, w->address);
+	if (!in || w->size > in->top - w->address || (h->isolated && in->kind == LARGE))
+		return TRZ_ERROR_NO_ROOM;
+	trz_status status = take(h, w, in);
+	if (status != TRZ_ERROR_NO_ROOM)
+		return status;
+	heap_poll(h);
+	if (driver_is_dead(&h->driver))
+		return TRZ_ERROR_CONTEXT_DEAD;
+	in = find_window(h, w->address); /* a poll can give windows back */
+	return in ? take(h, w, in) : TRZ_ERROR_NO_ROOM;
+}
+
+trz_status exact_alloc(trz_heap *h, struct lane *l, trz_addr address, uint64_t size, bool captured)
+{
+	const struct wanted w = {.lane = l, .address = address, .size = size, .captured = captured};
+	if (!heap_lock_growth(h))
+		return TRZ_ERROR_NOT_PERMITTED;
+	trz_status status = alloc(h, &w);
+	heap_unlock_growth(h);
+	CHECK_SLOW_PATH(h);
+	return status;
+}

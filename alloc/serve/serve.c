@@ -1,0 +1,763 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The paths of allocation and free. The fast ones take the heap lock once and make no call; the slow one, under
+ * the growth lock, ends in memory of the request's own, so that no other thread can take it away in between.
+ */
+#include "serve/serve.h"
+
+#include <assert.h>
+
+#include "error.h"
+#include "heap/carve.h"
+#include "heap/events.h"
+#include "heap/pending.h"
+#include "heap/streams.h"
+#include "observe/account.h"
+#include "observe/check.h"
+#include "observe/inspect.h"
+#include "observe/notice.h"
+#include "supply/borrow.h"
+#include "supply/isolate.h"
+#include "supply/oom.h"
+#include "supply/upkeep.h"
+
+/* A request, worked out. */
+struct request {
+	struct lane *lane;
+	uint64_t size;               /* as asked */
+	uint64_t occupied;           /* bytes that a block of its own would take */
+	uint64_t alignment;
+	unsigned size_class;         /* CLASS_COUNT: a block of its own */
+	enum kind kind;              /* of the windows that it is served from */
+	bool alone;                  /* with driver memory of its own */
+};
+
+/* The class whose slots are large and aligned enough; slots of a slab lie at multiples of their size from an
+ * address that is aligned to CELL. */
+static unsigned slot_class(const trz_heap *h, uint64_t size, uint64_t alignment)
+{
+	if (size > h->config.small_limit || alignment > CELL)
+		return CLASS_COUNT;
+	unsigned c = size_class_of(size);
+	while (c < CLASS_COUNT && size_classes[c].slot_size % alignment != 0)
+		c++;
+	return c;
+}
+
+/* What a block of its own takes. In windows of small memory it is of whole cells, like a slab, elsewhere longer than
+ * one (pagemap.h), or alone in its granules. */
+static inline uint64_t block_bytes(const trz_heap *h, uint64_t size, enum kind kind, bool alone)
+{
+	if (UNLIKELY(alone))
+		return isolate_occupied(h, account_rounded(size));
+	return kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
+}
+
+static inline struct request make_request(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
+{
+	unsigned c = slot_class(h, size, alignment);
+	bool medium = size <= h->config.medium_limit && alignment <= CELL && !h->isolated;
+	enum kind kind = c < CLASS_COUNT || medium ? SMALL : LARGE;
+	bool alone = h->isolated && kind == LARGE;
+	return (struct request){.lane = l,
+	                        .size = size,
+	                        .occupied = block_bytes(h, size, kind, alone),
+	                        .alignment = alignment,
+	                        .size_class = c,
+	                        .kind = kind,
+	                        .alone = alone};
+}
+
+/* What cutting a block and entering it, or a slab in it, can need of the host. */
+static inline bool reserve_nodes_locked(trz_heap *h)
+{
+	return node_pool_reserve(&h->blocks, 2) && node_pool_reserve(&h->slabs, 1) &&
+	       pagemap_reserve(&h->pagemap, PAGEMAP_SLAB_GRANULES);
+}
+
+/* ---- small ---- */
+
+static inline trz_addr take_slot_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
+{
+	trz_addr address = bin_take_slot(&l->bins[size_class], size);
+	account_alloc(h, SLOTS, SMALL, size, size_classes[size_class].slot_size);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, size);
+	return address;
+}
+
+static void open_slab_locked(trz_heap *h, const struct request *r, struct block *b)
+{
+	heap_open_slab_locked(h, r->lane, r->size_class, b);
+	heap_note_least_locked(h);
+}
+
+/* Where a slab can lie in a block; 0: nowhere. Across two granules, which may be two tiles, it would keep both of them
+ * for the sake of one slot. */
+static trz_addr slab_place(const struct block *b, uint64_t size)
+{
+	trz_addr address = b->address;
+	if (address % GRANULE + size > GRANULE)
+		address = align_up(address, GRANULE);
+	return address + size <= block_end(b) ? address : 0;
+}
+
+/* In so much of whole cells there is a place wherever it begins. */
+static uint64_t slab_room(uint64_t size)
+{
+	return 2 * size - CELL;
+}
+
+/* A free block with a place for a slab: one of the smallest, else one that has it for certain; NULL: none. */
+static struct block *find_for_slab(const struct fit *f, uint64_t size)
+{
+	struct block *b = fit_find(f, size);
+	for (int tries = 0; b && tries < 4; tries++, b = fit_next(f, b))
+		if (slab_place(b, size))
+			return b;
+	return b ? fit_find(f, slab_room(size)) : NULL;
+}
+
+/* A slot of the stream's slabs, or of a new slab in its free blocks; 0: neither. */
+static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
+{
+	if (UNLIKELY(!r->lane->bins[r->size_class].first)) {
+		uint64_t size = size_classes[r->size_class].slab_size;
+		struct block *b = find_for_slab(&r->lane->fit[SMALL], size);
+		if (!b || !reserve_nodes_locked(h))
+			return 0;
+		open_slab_locked(h, r, heap_cut_block_locked(h, b, slab_place(b, size), size));
+	}
+	return take_slot_locked(h, r->lane, r->size_class, r->size);
+}
+
+/* ---- medium and large ---- */
+
+/* Blocks of whole cells begin at cells, which are aligned enough. */
+static uint64_t padded(const struct request *r)
+{
+	return r->alone || r->kind == SMALL ? r->occupied : r->occupied + r->alignment - UNIT;
+}
+
+trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
+{
+	b->state = BLOCK_LIVE;
+	b->home = l;
+	b->requested = size;
+	b->uses = NULL;
+	b->frames = 0;
+	pagemap_set_block(&h->pagemap, b->address, b);
+	if (b->kind == LARGE)
+		counter_add(&h->burst_bytes, b->size);
+	heap_note_least_locked(h);
+	l->held += b->size;
+	l->held_peak = max_u64(l->held_peak, l->held);
+	account_alloc(h, BLOCKS, (enum kind)b->kind, size, b->size);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, b->address, size);
+	return b->address;
+}
+
+/* The best fit among the stream's free blocks; 0: none. */
+static trz_addr fast_block_locked(trz_heap *h, const struct request *r)
+{
+	struct block *b = LIKELY(!r->alone) ? fit_find(&r->lane->fit[r->kind], padded(r)) : NULL;
+	if (!b || !reserve_nodes_locked(h))
+		return 0;
+	counter_add(&h->counters.path_best_fit, 1);
+	trz_addr address = align_up(b->address, r->alignment);
+	b = heap_cut_block_locked(h, b, address, heap_block_size(r->kind, r->occupied, block_end(b) - address));
+	return serve_make_live_locked(h, r->lane, r->size, b);
+}
+
+static trz_addr fast_locked(trz_heap *h, const struct request *r)
+{
+	return r->size_class < CLASS_COUNT ? fast_small_locked(h, r) : fast_block_locked(h, r);
+}
+
+/* ---- hot ---- */
+
+trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
+{
+	if (UNLIKELY(size > h->config.small_limit))
+		return 0;
+	unsigned c = size_class_of(size);
+	trz_addr address = 0;
+	heap_lock(h);
+	if (LIKELY(l->bins[c].first != NULL))
+		address = take_slot_locked(h, l, c, size);
+	heap_unlock(h);
+	return address;
+}
+
+/* ---- slow ---- */
+
+/* Where in its block a large request begins: with guards its end is as close to the block's end as it can be. */
+static trz_addr place_in(const trz_heap *h, const struct request *r, const struct block *b)
+{
+	if (r->alone && h->config.guard)
+		return align_down(block_end(b) - r->occupied, r->alignment);
+	return align_up(b->address, r->alignment);
+}
+
+/* Turns a busy, idle-counted block into what the request needs and frees the rest of it. */
+static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
+{
+	heap_lock(h);
+	if (!reserve_nodes_locked(h)) {
+		level_sub(&h->counters.idle_bytes, b->size);
+		heap_free_block_locked(h, b, b->sequence);
+		heap_unlock(h);
+		return 0;
+	}
+	level_sub(&h->counters.idle_bytes, b->size);
+	bool small = r->size_class < CLASS_COUNT;
+	uint64_t slab = small ? size_classes[r->size_class].slab_size : 0;
+	trz_addr address = small ? slab_place(b, slab) : place_in(h, r, b);
+	uint64_t size = small ? slab : heap_block_size(r->kind, r->occupied, block_end(b) - address);
+	if (b->address < address) {
+		struct block *front = b;
+		b = block_split(&h->blocks, front, address - front->address);
+		heap_free_block_locked(h, front, front->sequence);
+	}
+	if (b->size > size) {
+		struct block *rest = block_split(&h->blocks, b, size);
+		heap_free_block_locked(h, rest, rest->sequence);
+	}
+	if (small) {
+		open_slab_locked(h, r, b);
+		address = take_slot_locked(h, r->lane, r->size_class, r->size);
+	} else {
+		serve_make_live_locked(h, r->lane, r->size, b);
+	}
+	heap_unlock(h);
+	return address;
+}
+
+static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
+{
+	enum kind kind = r->kind;
+	uint64_t bytes = r->size_class < CLASS_COUNT ? slab_room(size_classes[r->size_class].slab_size) : padded(r);
+	heap_lock(h);
+	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
+	heap_unlock(h);
+	bool borrows = !r->alone && (r->lane->captured || !grow_is_cheap(h, bytes));
+	if (!*out && borrows && borrow(h, r->lane, kind, bytes)) {
+		heap_lock(h);
+		*out = fast_locked(h, r);
+		heap_unlock(h);
+	}
+	if (*out)
+		return TRZ_OK;
+	struct block *b;
+	trz_status status = grow(h, r->lane, kind, bytes, GROW_THRIFTY, &b);
+	if (oom_is_want_of_memory(status))
+		status = oom_ladder(h, r->lane, kind, bytes, r->size, status, &b);
+	if (status != TRZ_OK)
+		return status;
+	notice_mapped(h, b);
+	*out = settle(h, r, b);
+	return *out ? TRZ_OK : meta_exhausted();
+}
+
+static NOINLINE trz_status slow_locked(trz_heap *h, const struct request *r, trz_addr *out)
+{
+	if (!heap_lock_growth(h))
+		return TRZ_ERROR_NOT_PERMITTED;
+	trz_status status = slow(h, r, out);
+	if (status == TRZ_OK)
+		upkeep_return_free(h);
+	heap_unlock_growth(h);
+	CHECK_SLOW_PATH(h);
+	return status;
+}
+
+static bool is_full(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
+}
+
+trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out)
+{
+	struct request r = make_request(h, l, size, alignment);
+	heap_lock(h);
+	*out = fast_locked(h, &r);
+	heap_unlock(h);
+	if (LIKELY(*out != 0))
+		return TRZ_OK;
+	trz_status status = slow_locked(h, &r, out);
+	if (UNLIKELY(is_full(status)) && oom_ask(h, status))
+		status = slow_locked(h, &r, out);
+	if (UNLIKELY(is_full(status)))
+		status = inspect_oom(h, status);
+	return status;
+}
+
+/* ---- free ---- */
+
+/* The end of a failed free or query: tells a freed address from an unknown one by walking the windows, which is
+ * dear, but only wrong programs pay for it. */
+static COLD trz_status complain(trz_heap *h, trz_addr address)
+{
+	trz_status status = TRZ_ERROR_UNKNOWN_POINTER;
+	pthread_mutex_lock(&h->growth_lock);
+	heap_lock(h);
+	for (int kind = 0; kind < KINDS; kind++)
+		for (struct window *w = h->windows[kind]; w; w = w->next)
+			for (struct block *b = w->blocks.first; b && address >= w->base && address < w->top; b = b->next)
+				if (address >= b->address && address < block_end(b) &&
+				    (b->state == BLOCK_FREE || b->state == BLOCK_HOLE || b->state == BLOCK_BUSY ||
+				     b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
+					status = TRZ_ERROR_DOUBLE_FREE;
+	heap_unlock(h);
+	pthread_mutex_unlock(&h->growth_lock);
+	if (status == TRZ_ERROR_DOUBLE_FREE)
+		return trz_fail(status, "%p has been freed already", (void *)address);
+	return trz_fail(status,
+	                "%p was not allocated by the heap of device %d, or is not the first byte of an allocation",
+	                (void *)address, h->driver.device);
+}
+
+/* The slot that begins at an address; SLAB_SLOTS_MAX: none does. */
+static unsigned slot_at(const struct slab *s, trz_addr address)
+{
+	unsigned slot = size_class_slot(slab_class(s), address - s->base);
+	return slot < slab_class(s)->slots && slab_slot_address(s, slot) == address ? slot : SLAB_SLOTS_MAX;
+}
+
+static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
+{
+	uint64_t occupied = slab_class(s)->slot_size;
+	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
+	ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
+	ticket_take(&s->home->stream->tickets);
+	if (UNLIKELY(bin_give_slot(&s->home->bins[s->size_class], s, slot)))
+		heap_retire_slab_locked(h, s);
+}
+
+/* Takes the uses of one slot out of its slab's list. */
+static struct use *detach_slot_uses(struct slab *s, unsigned slot)
+{
+	struct use *mine = NULL;
+	for (struct use **link = &s->uses; *link;) {
+		struct use *u = *link;
+		if (u->slot != slot) {
+			link = &u->next;
+			continue;
+		}
+		*link = u->next;
+		u->next = mine;
+		mine = u;
+	}
+	return mine;
+}
+
+/* Each use takes its stream's ticket now, in the free. Uses on the freeing stream itself are covered by it. */
+static struct use *take_use_tickets_locked(trz_heap *h, struct use *uses, const struct stream *on)
+{
+	for (struct use **link = &uses; *link;) {
+		struct use *u = *link;
+		if (u->stream == on) {
+			*link = u->next;
+			heap_drop_use_locked(h, u);
+			continue;
+		}
+		u->sequence = ticket_take(&u->stream->tickets);
+		link = &u->next;
+	}
+	return uses;
+}
+
+static struct pending *new_pending_locked(trz_heap *h, uint64_t occupied)
+{
+	struct pending *p = node_pool_take(&h->pendings);
+	*p = (struct pending){0};
+	level_add(&h->counters.pending_bytes, occupied);
+	level_add(&h->counters.pending, 1);
+	return p;
+}
+
+/* The first ticket to be awaited is that of `on` where `on` is not the home, else that of the first use. */
+static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struct stream *on, uint64_t sequence)
+{
+	p->uses = uses;
+	if (!on) {
+		p->uses = uses->next;
+		on = uses->stream;
+		sequence = uses->sequence;
+		heap_drop_use_locked(h, uses);
+	}
+	heap_push_pending_locked(on, p, sequence);
+}
+
+/* Takes a held slot away from its caller; what it awaits is to be said. */
+static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
+{
+	uint64_t occupied = slab_class(s)->slot_size;
+	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
+	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
+	struct pending *p = new_pending_locked(h, occupied);
+	p->slab = s;
+	p->slot = slot;
+	s->pending |= (uint64_t)1 << slot;
+	counter_add(&h->counters.pending_slot_bytes, occupied);
+	return p;
+}
+
+/* A slot freed on another stream than its slab's, or used by others, waits for their tickets before its home may
+ * reuse it. Small frees record no event: a later poll records one for many. */
+static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, struct stream *on)
+{
+	if (!node_pool_reserve(&h->pendings, 1))
+		return false;
+	struct stream *home = s->home->stream;
+	bool elsewhere = on && on != home;
+	struct use *uses = detach_slot_uses(s, slot);
+	if (!elsewhere && !uses) {  /* it was another slot of the slab that others use */
+		give_slot_locked(h, s, slot);
+		return true;
+	}
+	uint64_t sequence = ticket_take(elsewhere ? &on->tickets : &home->tickets);
+	uses = take_use_tickets_locked(h, uses, elsewhere ? on : home);
+	struct pending *p = pend_slot_locked(h, s, slot);
+	await_locked(h, p, uses, elsewhere ? on : NULL, sequence);
+	return true;
+}
+
+/* *bound: the per-thread stream in whose order the slot was freed, and whose event must be recorded now. */
+static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address, struct stream *on,
+                                   struct stream **bound)
+{
+	struct stream *order = on ? on : s->home->stream;
+	*bound = UNLIKELY(order->thread_bound) ? order : NULL;
+	unsigned slot = slot_at(s, address);
+	if (UNLIKELY(slot == SLAB_SLOTS_MAX))
+		return TRZ_ERROR_UNKNOWN_POINTER;
+	if (UNLIKELY((s->free | s->pending) >> slot & 1))
+		return TRZ_ERROR_DOUBLE_FREE;
+	if (UNLIKELY((on && on != s->home->stream) || s->uses))
+		return park_slot_locked(h, s, slot, on) ? TRZ_OK : TRZ_ERROR_HOST_MEMORY;
+	give_slot_locked(h, s, slot);
+	return TRZ_OK;
+}
+
+/* Takes a live block away from its caller; it is then busy. `waits`: it will be pending, not free. */
+static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
+{
+	pagemap_clear_block(&h->pagemap, b->address);
+	b->state = BLOCK_BUSY;
+	if (UNLIKELY(b->window->foreign != NULL)) {
+		b->home = on;
+		return;
+	}
+	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
+	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
+	b->home->held -= b->size;
+	b->home = on;
+	if (b->kind == LARGE)
+		counter_set(&h->burst_bytes, 0);
+}
+
+/* Whether it is not free even when its tickets have passed: other processes use it, or it is theirs. */
+static bool is_shared(const struct block *b)
+{
+	return UNLIKELY(b->exports || b->window->foreign);
+}
+
+/* An event recorded inside a free, which has begun with that; NULL: a later poll covers the ticket. */
+static trz_event record_exact(trz_heap *h, const struct stream *s)
+{
+	return heap_is_threads_own(h, s) ? heap_record_event(h, s) : NULL;
+}
+
+/* Notes such an event (NULL: there is none) for the free's ticket; returns one to be given back, or NULL. */
+static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t sequence, trz_event event)
+{
+	stream_end_record(s);
+	if (!event || stream_is_gone(s))
+		return event;
+	event = ticket_note(&s->tickets, sequence, event, true);
+	if (s->tickets.count > TICKET_QUEUE_HIGH)
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	return event;
+}
+
+/* Both, for a free that has begun with it. */
+static void cover(trz_heap *h, struct stream *s, uint64_t sequence)
+{
+	trz_event event = record_exact(h, s);
+	heap_lock(h);
+	struct event_pool *p = s->events;
+	event = note_exact_locked(h, s, sequence, event);
+	heap_unlock(h);
+	if (event)
+		heap_return_event(h, p, event);
+}
+
+/* The same for one that has not; the ticket of a stream that has been retired is covered. */
+static void cover_unless_retired(trz_heap *h, struct stream *s, uint64_t sequence)
+{
+	heap_lock(h);
+	bool alive = stream_begin_record(s);
+	heap_unlock(h);
+	if (alive)
+		cover(h, s, sequence);
+}
+
+/* A large free on a heap of several streams: the event is recorded at once, outside the lock, before anybody can
+ * reuse the block, so that it covers nothing that came after the free. */
+static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence)
+{
+	trz_event event = record_exact(h, on);
+	heap_lock(h);
+	struct event_pool *p = on->events;
+	event = note_exact_locked(h, on, sequence, event);
+	level_sub(&h->counters.idle_bytes, b->size);
+	heap_free_block_locked(h, b, sequence);
+	heap_unlock(h);
+	if (event)
+		heap_return_event(h, p, event);
+}
+
+static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
+{
+	struct pending *p;
+	if (b->window->foreign) {
+		p = node_pool_take(&h->pendings);
+		*p = (struct pending){0};
+		h->imports_freed++;
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	} else {
+		p = new_pending_locked(h, b->size);
+	}
+	p->block = b;
+	b->state = BLOCK_PENDING;
+	return p;
+}
+
+/* A large free of memory that other streams, or processes, use, too: it waits for all of the streams. The lock is
+ * given up. */
+static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence,
+                                            struct use *uses)
+{
+	bool shared = is_shared(b);
+	struct pending *p = new_pending_block_locked(h, b);
+	p->home_sequence = sequence;
+	heap_unlock(h);
+	for (const struct use *u = uses; u; u = u->next)
+		cover_unless_retired(h, u->stream, u->sequence);
+	cover_unless_retired(h, on, sequence);
+	heap_lock(h);
+	await_locked(h, p, uses, shared ? on : NULL, sequence);
+	heap_unlock(h);
+}
+
+static bool records_at_free(const trz_heap *h, const struct stream *s)
+{
+	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound || h->isolated;
+}
+
+COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
+{
+	if (status == TRZ_ERROR_DOUBLE_FREE)
+		return trz_fail(status, "%p has been freed already", (void *)address);
+	if (status == TRZ_ERROR_HOST_MEMORY)
+		return meta_exhausted();
+	return complain(h, address);
+}
+
+/* The heap lock is held at the call and given up. */
+static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, trz_addr address, struct stream *on)
+{
+	if (!b || b->address != address) {
+		heap_unlock(h);
+		return complain(h, address);
+	}
+	bool waits = b->uses || is_shared(b);
+	if (waits && !node_pool_reserve(&h->pendings, 1)) {
+		heap_unlock(h);
+		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
+	}
+	struct lane *home = on && on != b->home->stream ? heap_lane_apart_locked(h, on, b->home->pool, b->home->apart)
+	                                                       : b->home;
+	if (!home) {
+		heap_unlock(h);
+		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
+	}
+	on = home->stream;
+	uint64_t sequence = ticket_take(&on->tickets);
+	struct use *uses = b->uses ? take_use_tickets_locked(h, b->uses, on) : NULL;
+	waits = uses || is_shared(b);
+	retract_block_locked(h, b, home, waits);
+	if (waits) {
+		free_used_block_and_unlock(h, b, on, sequence, uses);
+		return TRZ_OK;
+	}
+	if (!records_at_free(h, on) || !stream_begin_record(on)) {
+		heap_free_block_locked(h, b, sequence);
+		heap_unlock(h);
+		return TRZ_OK;
+	}
+	level_add(&h->counters.idle_bytes, b->size);
+	heap_unlock(h);
+	free_with_event(h, b, on, sequence);
+	return TRZ_OK;
+}
+
+trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
+{
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	if (!pagemap_is_slab(entry))
+		return free_block_and_unlock(h, pagemap_block(entry), address, on);
+	struct stream *bound;
+	trz_status status = free_slot_locked(h, pagemap_slab(entry), address, on, &bound);
+	uint64_t sequence = bound ? bound->tickets.newest : 0;
+	if (UNLIKELY(bound && (status != TRZ_OK || !stream_begin_record(bound))))
+		bound = NULL;
+	heap_unlock(h);
+	if (UNLIKELY(status != TRZ_OK))
+		return serve_complain(h, address, status);
+	if (UNLIKELY(bound != NULL))
+		cover(h, bound, sequence);
+	return TRZ_OK;
+}
+
+/* ---- free after an event ---- */
+
+/* The event covers the uses. */
+static void drop_uses_locked(trz_heap *h, struct use *uses)
+{
+	while (uses) {
+		struct use *next = uses->next;
+		heap_drop_use_locked(h, uses);
+		uses = next;
+	}
+}
+
+struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status *status)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	struct slab *s = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
+	struct block *b = serve_block_locked(h, address);
+	unsigned slot = s ? slot_at(s, address) : SLAB_SLOTS_MAX;
+	*status = TRZ_ERROR_UNKNOWN_POINTER;
+	if (!b && slot == SLAB_SLOTS_MAX)
+		return NULL;
+	*status = TRZ_ERROR_DOUBLE_FREE;
+	if (s && (s->free | s->pending) >> slot & 1)
+		return NULL;
+	*status = TRZ_ERROR_HOST_MEMORY;
+	if (!node_pool_reserve(&h->pendings, 1))
+		return NULL;
+	*status = TRZ_OK;
+	if (s) {
+		drop_uses_locked(h, detach_slot_uses(s, slot));
+		return pend_slot_locked(h, s, slot);
+	}
+	drop_uses_locked(h, b->uses);
+	retract_block_locked(h, b, b->home, true);
+	return new_pending_block_locked(h, b);
+}
+
+/* ---- uses ---- */
+
+struct block *serve_block_locked(const trz_heap *h, trz_addr address)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	struct block *b = pagemap_is_slab(entry) ? NULL : pagemap_block(entry);
+	return b && b->address == address ? b : NULL;
+}
+
+/* The held slot that an address lies in; SLAB_SLOTS_MAX: none. */
+static unsigned held_slot(const struct slab *s, trz_addr address)
+{
+	unsigned slot = size_class_slot(slab_class(s), address - s->base);
+	return slot < slab_class(s)->slots && !((s->free | s->pending) >> slot & 1) ? slot : SLAB_SLOTS_MAX;
+}
+
+/* The live block that an address lies in; NULL: none. */
+static struct block *live_block_locked(const trz_heap *h, trz_addr address)
+{
+	struct block *b = pagemap_block_before(&h->pagemap, address);
+	if (b && b->address > address)  /* begins later in the same cell */
+		b = pagemap_block_before(&h->pagemap, align_down(address, CELL) - 1);
+	return b && address < block_end(b) ? b : NULL;
+}
+
+static bool add_use_locked(trz_heap *h, struct use **list, struct stream *s, unsigned slot)
+{
+	for (const struct use *u = *list; u; u = u->next)
+		if (u->stream == s && u->slot == slot)
+			return true;
+	if (!node_pool_reserve(&h->uses, 1))
+		return false;
+	struct use *u = node_pool_take(&h->uses);
+	*u = (struct use){.next = *list, .stream = s, .slot = slot};
+	*list = u;
+	s->uses++;
+	return true;
+}
+
+bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
+{
+	bool ok = true;
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	if (pagemap_is_slab(entry)) {
+		struct slab *slab = pagemap_slab(entry);
+		unsigned slot = held_slot(slab, address);
+		if (slot != SLAB_SLOTS_MAX && slab->home->stream != s)
+			ok = add_use_locked(h, &slab->uses, s, slot);
+	} else {
+		struct block *b = live_block_locked(h, address);
+		if (b && b->home->stream != s)
+			ok = add_use_locked(h, &b->uses, s, 0);
+	}
+	heap_unlock(h);
+	return ok;
+}
+
+/* ---- query ---- */
+
+static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointer_info *info)
+{
+	unsigned slot = held_slot(s, address);
+	if (slot == SLAB_SLOTS_MAX)
+		return false;
+	uint64_t size = slab_class(s)->slot_size;
+	*info = (trz_pointer_info){.base = (void *)slab_slot_address(s, slot),
+	                           .size = size,
+	                           .requested = size - s->slack[slot],
+	                           .stream = s->home->stream->handle,
+	                           .small = true};
+	return true;
+}
+
+static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
+{
+	const struct block *b = live_block_locked(h, address);
+	if (!b)
+		return false;
+	*info = (trz_pointer_info){.base = (void *)b->address,
+	                           .size = b->size,
+	                           .requested = b->requested,
+	                           .stream = b->home->stream->handle,
+	                           .small = b->kind == SMALL};
+	return true;
+}
+
+bool serve_query_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	return pagemap_is_slab(entry) ? query_slab_locked(pagemap_slab(entry), address, info)
+	                              : query_block_locked(h, address, info);
+}
+
+bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info)
+{
+	heap_lock(h);
+	bool known = serve_query_locked(h, address, info);
+	heap_unlock(h);
+	if (known)
+		info->device = h->driver.device;
+	return known;
+}

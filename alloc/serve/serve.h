@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Serving requests: the paths of allocation and of free.
+ */
+#ifndef TRZ_ALLOC_SERVE_H
+#define TRZ_ALLOC_SERVE_H
+
+#include "heap/heap.h"
+
+/* What a block takes in a window of small memory. */
+static inline uint64_t serve_cells(uint64_t size)
+{
+	return align_up(max_u64(size, 1), CELL);
+}
+
+/* The hot path: a slot of a slab that the stream has open; 0: there is none, or the size (> 0) is not small. One
+ * lock, no call. */
+trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size);
+
+/* Makes a busy block the caller's, for `size` bytes; what pagemap and index need has been reserved. */
+trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b);
+
+/* size > 0, <= SIZE_LIMIT; alignment a power of two between UNIT and GRANULE. */
+trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out);
+
+/* The live block that begins at an address; NULL: none does. */
+struct block *serve_block_locked(const trz_heap *h, trz_addr address);
+
+/* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
+trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
+
+/* Takes an allocation away from its caller whatever uses it: pending, in no queue, for the caller to complete. NULL:
+ * nothing has changed, *status says why. */
+struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status *status);
+
+/* The text of a free that failed; returns the status, or a better one. */
+trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status);
+
+/* Notes that a stream uses the memory at an address too; ignores addresses in nothing live. false:
+ * the host has no memory. */
+bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s);
+
+/* What holds an address, live blocks and held slots only; false: nothing does. */
+bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
+
+/* The same, but for the device. */
+bool serve_query_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info);
+
+#endif

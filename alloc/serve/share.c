@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Exports of memory apart pin blocks: as long as one is counted the memory stays where it is and is given to nobody,
+ * freed or not. Exports of packed memory pin tiles: they stay where they are, and what is free of them serves whoever
+ * it serves there.
+ */
+#include "serve/share.h"
+
+#include <inttypes.h>
+
+#include "error.h"
+#include "heap/pending.h"
+#include "heap/poll.h"
+#include "serve/serve.h"
+#include "supply/import.h"
+#include "supply/reclaim.h"
+
+/* A kind of export, as its flag in trz_alloc_with, its bit in a sort of memory, and for the driver. */
+struct kind_of_export {
+	unsigned flag, apart, driver;
+	const char *name;
+};
+
+static const struct kind_of_export *find_kind(unsigned flag)
+{
+	static const struct kind_of_export kinds[] = {
+	    {TRZ_ALLOC_SHARE_FD, APART_FD, TRZ_EXPORT_FD, "a file descriptor"},
+	    {TRZ_ALLOC_SHARE_FABRIC, APART_FABRIC, TRZ_EXPORT_FABRIC, "a fabric handle"},
+	};
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (kinds[i].flag == flag)
+			return &kinds[i];
+	trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "sharing of kind %#x: it is TRZ_ALLOC_SHARE_FD or TRZ_ALLOC_SHARE_FABRIC",
+	         flag);
+	return NULL;
+}
+
+/* ---- exports ---- */
+
+static trz_status unknown(const trz_heap *h, trz_addr address)
+{
+	return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not the first byte of a live allocation of the heap of device %d",
+	                (void *)address, h->driver.device);
+}
+
+static trz_status in_none(const trz_heap *h, trz_addr address)
+{
+	return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d",
+	                (void *)address, h->driver.device);
+}
+
+static trz_status not_meant(trz_addr address, const struct kind_of_export *kind)
+{
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+	                "%p was not allocated to be exported as %s: trz_alloc_with has a flag for that, and "
+	                "trz_export_tile exports it with what it is packed with", (void *)address, kind->name);
+}
+
+/* Where what is exported at an address is listed. */
+static struct tile **list_of(trz_heap *h, trz_addr address)
+{
+	return &h->exported[(address >> GRANULE_SHIFT) % EXPORTED_LISTS];
+}
+
+/* Pins the tile that is owned at `p`; where it has a block to itself that is `b`, else NULL. */
+static trz_status pin_locked(trz_heap *h, const struct place *p, struct block *b)
+{
+	struct tile *tile = p->tile, **list = list_of(h, p->address);
+	if (b && b->exports == UINT16_MAX)
+		return trz_fail(TRZ_ERROR_LIMIT, "%p has %d exports that have not been ended", (void *)b->address, UINT16_MAX);
+	if (b ? b->exports++ : tile->exports++)
+		return TRZ_OK;
+	tile->exported_at = p->address;
+	tile->exported_block = b;
+	tile->exported_next = *list;
+	*list = tile;
+	level_add(&h->counters.exported_bytes, tile->size);
+	return TRZ_OK;
+}
+
+/* An export of what is exported at an address ends; false: nothing is. */
+static bool unpin_locked(trz_heap *h, trz_addr address)
+{
+	struct tile **link = list_of(h, address);
+	while (*link && (*link)->exported_at != address)
+		link = &(*link)->exported_next;
+	struct tile *tile = *link;
+	struct block *b = tile ? tile->exported_block : NULL;
+	if (!tile || (b ? --b->exports : --tile->exports))
+		return tile != NULL;
+	*link = tile->exported_next;
+	level_sub(&h->counters.exported_bytes, tile->size);
+	if (b && b->state == BLOCK_ENDED)
+		heap_end_block_locked(h, b, b->ended_sequence);
+	return true;
+}
+
+trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shareable)
+{
+	const struct kind_of_export *kind = find_kind(flag);
+	if (!kind)
+		return TRZ_ERROR_INVALID_ARGUMENT;
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_export");
+	heap_lock(h);
+	struct block *b = serve_block_locked(h, address);
+	bool meant = b && !b->window->foreign && b->window->apart & kind->apart;
+	const struct place *p = meant ? window_at(b->window, address) : NULL;
+	trz_status status = meant ? pin_locked(h, p, b) : b ? not_meant(address, kind) : TRZ_ERROR_UNKNOWN_POINTER;
+	heap_unlock(h);
+	if (status == TRZ_OK) {
+		status = driver_export_handle(&h->driver, p->tile->handle, kind->driver, shareable);
+		if (status != TRZ_OK) {
+			heap_lock(h);
+			unpin_locked(h, address);
+			heap_unlock(h);
+			trz_fail(status, "%p is not exported as %s: %s", (void *)address, kind->name, trz_driver_last_error());
+		}
+	}
+	heap_unlock_growth(h);
+	trz_pointer_info info;
+	if (b)
+		return status;
+	bool is_slot = serve_query(h, address, &info) && (trz_addr)info.base == address;
+	return is_slot ? not_meant(address, kind) : unknown(h, address);
+}
+
+/* ---- exports of tiles ---- */
+
+/* The window that an address lies in; NULL: none. */
+static const struct window *window_of(const trz_heap *h, trz_addr address)
+{
+	const struct window *const lists[] = {h->windows[SMALL], h->windows[LARGE], h->imports};
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+		for (const struct window *w = lists[i]; w; w = w->next)
+			if (address >= w->base && address < w->top)
+				return w;
+	return NULL;
+}
+
+/* The block of a tile of its own. The list of a window of memory apart changes under the growth lock only, so that the
+ * walk needs no other. */
+static struct block *block_apart(const struct window *w, const struct place *p)
+{
+	struct block *b = w->blocks.first;
+	while (b && b->address != p->address)
+		b = b->next;
+	return b;
+}
+
+/* Where the tile that is in use at an address is owned; NULL: none is. */
+static const struct place *owned_at(const struct window *w, trz_addr address)
+{
+	const struct place *p = w && !w->classic ? window_at(w, address) : NULL;
+	return p && !p->tile->zombie && tile_is_owned_at(p) ? p : NULL;
+}
+
+/* Why memory that is packed with others cannot be exported. */
+static trz_status tile_is_not_meant(const trz_heap *h, trz_addr address, const struct kind_of_export *kind)
+{
+	if (kind->driver == TRZ_EXPORT_FD && h->driver.info.export_fd && h->config.exportable)
+		return not_meant(address, kind);
+	if (kind->driver == TRZ_EXPORT_FD && h->driver.info.export_fd)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+		                "%p was not allocated to be exported: the option exportable is off", (void *)address);
+	return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "memory that is packed with other memory of device %d cannot be exported "
+	                "as %s", h->driver.device, kind->name);
+}
+
+/* Pins the tile that is owned at `p` and holds the address. */
+static trz_status pin_at_locked(trz_heap *h, const struct window *w, const struct place *p, trz_addr address,
+                                const struct kind_of_export *kind)
+{
+	struct block *b = w->apart ? block_apart(w, p) : NULL;
+	trz_pointer_info info;
+	if (!(b ? b->exports : p->tile->exports) && !serve_query_locked(h, address, &info))
+		return in_none(h, address);
+	if (!(p->tile->export_kinds & kind->driver))
+		return tile_is_not_meant(h, address, kind);
+	return pin_locked(h, p, b);
+}
+
+static trz_status export_tile(trz_heap *h, const struct window *w, trz_addr address, const struct kind_of_export *kind,
+                              void *shareable, trz_exported_tile *out)
+{
+	const struct place *p = owned_at(w, address);
+	if (w && w->classic)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%p lies in a plain driver allocation: cuIpcGetMemHandle exports that",
+		                (void *)address);
+	if (w && w->foreign)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%p is memory of another process, which alone can export it",
+		                (void *)address);
+	if (!p)
+		return in_none(h, address);
+	heap_lock(h);
+	trz_status status = pin_at_locked(h, w, p, address, kind);
+	heap_unlock(h);
+	if (status != TRZ_OK)
+		return status;
+	if (shareable)
+		status = driver_export_handle(&h->driver, p->tile->handle, kind->driver, shareable);
+	if (status != TRZ_OK) {
+		heap_lock(h);
+		unpin_locked(h, p->address);
+		heap_unlock(h);
+		return trz_fail(status, "the tile at %p is not exported as %s: %s", (void *)p->address, kind->name,
+		                trz_driver_last_error());
+	}
+	*out = (trz_exported_tile){.base = (void *)p->address, .size = place_size(p)};
+	return TRZ_OK;
+}
+
+trz_status share_export_tile(trz_heap *h, trz_addr address, unsigned flag, void *shareable, trz_exported_tile *out)
+{
+	const struct kind_of_export *kind = find_kind(flag);
+	if (!kind)
+		return TRZ_ERROR_INVALID_ARGUMENT;
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_export_tile");
+	trz_status status = export_tile(h, window_of(h, address), address, kind, shareable, out);
+	heap_unlock_growth(h);
+	return status;
+}
+
+/* Its holder frees the memory next, perhaps in a host function of a stream: this waits for no call of the driver. The
+ * address is enough: what is pinned stays there. */
+trz_status share_export_end(trz_heap *h, trz_addr address)
+{
+	heap_lock(h);
+	bool ended = unpin_locked(h, address);
+	heap_unlock(h);
+	return ended ? TRZ_OK
+	             : trz_fail(TRZ_ERROR_NOT_FOUND, "%p has no export that could be ended", (void *)address);
+}
+
+/* ---- imports ---- */
+
+trz_status share_import(trz_heap *h, unsigned flag, struct import_source from, uint64_t size, struct stream *s,
+                        trz_addr *out)
+{
+	const struct kind_of_export *kind = find_kind(flag);
+	const trz_device_info *info = &h->driver.info;
+	if (!kind)
+		return TRZ_ERROR_INVALID_ARGUMENT;
+	if (!h->driver.vmm || !(kind->driver == TRZ_EXPORT_FD ? info->export_fd : info->export_fabric))
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "device %d cannot import memory from %s", h->driver.device,
+		                kind->name);
+	if (size == 0 || size % h->driver.granule || size >= SIZE_LIMIT)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
+		                "import of %" PRIu64 " bytes: it must be the size that trz_query tells on the exporting side, "
+		                "or that of whole tiles there, a multiple of %" PRIu64,
+		                size, h->driver.granule);
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_import");
+	heap_poll(h);
+	import_sweep(h);
+	reclaim_windows(h);
+	trz_status status = import_open(h, kind->driver, from, size, s, out);
+	heap_unlock_growth(h);
+	return status;
+}
+
+/* ---- peers ---- */
+
+/* What the program is being told to lose (notice.c) is mapped still, and stays where the driver refuses to unmap it. */
+static bool is_open(const struct place *p)
+{
+	return p->accessible || p->leaving;
+}
+
+/* Mappings side by side take one call. */
+static trz_status grant_window(trz_heap *h, const struct window *w, int device)
+{
+	trz_status status = TRZ_OK;
+	for (trz_addr begin = w->base, end; begin < w->top && status == TRZ_OK; begin = end) {
+		const struct place *p = NULL;
+		for (end = begin; end < w->top && (p = window_at(w, end)) && is_open(p);)
+			end += place_size(p);
+		if (end > begin)
+			status = driver_grant(&h->driver, begin, end - begin, device);
+		else
+			end = window_next(w, begin);
+	}
+	return status;
+}
+
+static trz_status grant_list(trz_heap *h, const struct window *list, int device)
+{
+	trz_status status = TRZ_OK;
+	for (const struct window *w = list; w && status == TRZ_OK; w = w->next)
+		status = grant_window(h, w, device);
+	return status;
+}
+
+/* Where the driver refuses half-way the device may access more than before; nothing relies on that. */
+static trz_status add_peer(trz_heap *h, int device)
+{
+	struct driver *d = &h->driver;
+	trz_status status = d->access_count < ACCESS_MOST ? TRZ_OK : TRZ_ERROR_LIMIT;
+	for (int kind = 0; kind < KINDS && status == TRZ_OK; kind++)
+		status = grant_list(h, h->windows[kind], device);
+	if (status == TRZ_OK)
+		status = grant_list(h, h->imports, device);
+	if (status != TRZ_OK)
+		return trz_fail(status, "not all memory of device %d could be opened to device %d, try again: %s", d->device,
+		                device, trz_driver_last_error());
+	d->access[d->access_count++] = device;
+	return TRZ_OK;
+}
+
+static int find_peer(const struct driver *d, int device)
+{
+	int i = 0;
+	while (i < d->access_count && d->access[i] != device)
+		i++;
+	return i;
+}
+
+trz_status share_enable_peer(trz_heap *h, int device, bool on)
+{
+	struct driver *d = &h->driver;
+	if (!d->vmm)
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED,
+		                "plain driver allocations of device %d are opened to peers by cuCtxEnablePeerAccess",
+		                d->device);
+	trz_status status = device == d->device ? TRZ_OK : driver_check_peer(d, device);
+	if (status != TRZ_OK || device == d->device)
+		return status;
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_enable_peer");
+	int at = find_peer(d, device);
+	if (on && at == d->access_count)
+		status = add_peer(h, device);
+	else if (!on && at < d->access_count)
+		d->access[at] = d->access[--d->access_count];
+	heap_unlock_growth(h);
+	return status;
+}

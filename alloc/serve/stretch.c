@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An allocation grows into the free block behind it: its own stream's, whose order is the same, or one that has
+ * passed. At the end of a window more can be laid first.
+ */
+#include "serve/stretch.h"
+
+#include "heap/capture.h"
+#include "heap/carve.h"
+#include "heap/events.h"
+#include "heap/poll.h"
+#include "observe/account.h"
+#include "observe/check.h"
+#include "observe/notice.h"
+#include "serve/serve.h"
+#include "supply/grow.h"
+
+/* What of the free memory behind an allocation may become part of it. */
+enum taking {
+	TAKE_NOTHING,                /* nobody knows whether the stream is being captured: it is another thread's own */
+	TAKE_OWN,                    /* the stream's is ordered */
+	TAKE_FOR_CAPTURE             /* the stream is being captured */
+};
+
+static void note_locked(trz_heap *h, const struct lane *l, trz_addr address, uint64_t size, uint64_t grown)
+{
+	ACCOUNT_NOTE(h, HISTORY_FREE, l, address, size);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, grown);
+	counter_add(&h->counters.path_grow, 1);
+}
+
+/* Whether work that is being captured may use more of the lane's memory. */
+static bool is_refused(const struct lane *l, enum taking taking)
+{
+	return taking == TAKE_FOR_CAPTURE && !l->pool;
+}
+
+static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr address, uint64_t size,
+                                      enum taking taking)
+{
+	uint64_t occupied = slab_class(s)->slot_size;
+	unsigned slot = size_class_slot(slab_class(s), address - s->base);
+	if (slot >= slab_class(s)->slots || slab_slot_address(s, slot) != address || (s->free | s->pending) >> slot & 1)
+		return TRZ_ERROR_UNKNOWN_POINTER;
+	uint64_t requested = occupied - s->slack[slot];
+	if (size <= requested)
+		return TRZ_OK;
+	if (is_refused(s->home, taking))
+		return TRZ_ERROR_CAPTURE;
+	if (size > occupied)
+		return TRZ_ERROR_NO_ROOM;
+	s->slack[slot] = (uint16_t)(occupied - size);
+	account_grow(h, SLOTS, SMALL, requested, size, 0);
+	note_locked(h, s->home, address, requested, size);
+	return TRZ_OK;
+}
+
+/* The block is long enough now. `added`: bytes that it has got. */
+static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uint64_t added)
+{
+	uint64_t requested = b->requested;
+	b->requested = size;
+	b->home->held += added;
+	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
+	if (b->kind == LARGE)
+		counter_add(&h->burst_bytes, added);
+	account_grow(h, BLOCKS, (enum kind)b->kind, requested, size, added);
+	note_locked(h, b->home, b->address, requested, size);
+	return TRZ_OK;
+}
+
+/* Bytes that the block lacks. */
+static uint64_t missing(const struct block *b, uint64_t size)
+{
+	uint64_t occupied = b->kind == SMALL ? serve_cells(size) : account_rounded(size);
+	return occupied > b->size ? occupied - b->size : 0;
+}
+
+/* The free block behind that is the same lane's, if it may be taken: by a capture what that might be given, else what
+ * has passed. */
+static struct block *free_behind_locked(const struct block *b, enum taking taking)
+{
+	struct block *n = b->next;
+	if (taking == TAKE_NOTHING || !n || n->state != BLOCK_FREE || n->home != b->home)
+		return NULL;
+	bool ordered = taking == TAKE_OWN || heap_serves_captures_locked(n->home);
+	return ordered || ticket_passed(&n->home->stream->tickets, n->sequence) ? n : NULL;
+}
+
+/* Large memory has windows of its own. */
+static bool is_too_large(const trz_heap *h, const struct block *b, uint64_t size)
+{
+	return b->kind == SMALL && size > h->config.medium_limit;
+}
+
+/* Memory that shares its tile with nothing; what lies behind it is not to be used for it. With a debugging option the
+ * addresses of what has been freed never come again. */
+static bool stands_alone(const trz_heap *h, const struct block *b)
+{
+	return b->window->apart || h->isolated;
+}
+
+/* What needs no growth lock. NO_ROOM: perhaps with it. */
+static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t size, enum taking taking)
+{
+	uint64_t need = missing(b, size);
+	struct block *behind = free_behind_locked(b, taking);
+	if (size <= b->requested)
+		return TRZ_OK;
+	if (is_refused(b->home, taking))
+		return TRZ_ERROR_CAPTURE;
+	if (b->window->foreign || (need && (stands_alone(h, b) || is_too_large(h, b, size))))
+		return TRZ_ERROR_NO_ROOM;
+	if (!need)
+		return settle_locked(h, b, size, 0);
+	if (!behind || behind->size < need)
+		return TRZ_ERROR_NO_ROOM;
+	if (!node_pool_reserve(&h->blocks, 2))
+		return TRZ_ERROR_HOST_MEMORY;
+	need = heap_block_size((enum kind)b->kind, need, behind->size);
+	heap_cut_block_locked(h, behind, behind->address, need);
+	block_absorb_next(&h->blocks, b);
+	return settle_locked(h, b, size, need);
+}
+
+static trz_status stretch_locked(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
+{
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	if (pagemap_is_slab(entry))
+		return stretch_slot_locked(h, pagemap_slab(entry), address, size, taking);
+	struct block *b = serve_block_locked(h, address);
+	return b ? stretch_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
+}
+
+/* ---- whose order ---- */
+
+/* The stream of an allocation, which is then told of a user of its handle. NULL: it is no allocation, or the stream has
+ * been retired, so that nothing captures it. */
+static struct stream *begin_asking(trz_heap *h, trz_addr address)
+{
+	heap_lock(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	const struct block *b = pagemap_is_slab(entry) ? NULL : serve_block_locked(h, address);
+	const struct lane *l = pagemap_is_slab(entry) ? pagemap_slab(entry)->home : b ? b->home : NULL;
+	struct stream *s = l && stream_begin_record(l->stream) ? l->stream : NULL;
+	heap_unlock(h);
+	return s;
+}
+
+/* Asked before anything is taken: the work that uses what is added may become part of a graph. */
+static trz_status ask_taking(trz_heap *h, trz_addr address, enum taking *taking)
+{
+	struct stream *s = begin_asking(h, address);
+	struct capture capture = {.status = TRZ_CAPTURE_NONE};
+	trz_status status = TRZ_OK;
+	*taking = TAKE_OWN;
+	if (!s)
+		return TRZ_OK;
+	bool known = heap_is_threads_own(h, s);
+	if (known && s->handle && !heap_has_lost(s->events))
+		status = driver_stream_capture(&h->driver, s->events->context, s->handle, &capture.status, &capture.id);
+	heap_lock(h);
+	stream_end_record(s);
+	heap_unlock(h);
+	if (!known)
+		*taking = TAKE_NOTHING;
+	else if (capture.status != TRZ_CAPTURE_NONE)
+		*taking = TAKE_FOR_CAPTURE;
+	if (known && status == TRZ_OK)
+		heap_see_capture(h, s, &capture);
+	return status;
+}
+
+/* ---- with the growth lock ---- */
+
+/* What lies behind, as far as it is free and has passed, becomes the block's lane's, and joins. */
+static void adopt_locked(trz_heap *h, struct block *b)
+{
+	for (struct block *n = b->next; n && n->state == BLOCK_FREE; n = n->next) {
+		if (n->home == b->home)
+			continue;
+		if (!ticket_passed(&n->home->stream->tickets, n->sequence) || n->home->pool != b->home->pool)
+			return;
+		fit_remove(&n->home->fit[n->kind], n);
+		n->home = b->home;
+		heap_free_block_locked(h, n, 0);
+		n = b->next;  /* it may have joined with the one before */
+	}
+}
+
+/* Takes the free tail behind a block away from its index. false: something else lies between it and the end of what
+ * is laid. */
+static bool take_tail_locked(trz_heap *h, struct block *b, enum taking taking, struct block **tail)
+{
+	*tail = free_behind_locked(b, taking);
+	if ((*tail ? *tail : b)->next)
+		return false;
+	if (*tail) {
+		fit_remove(&b->home->fit[b->kind], *tail);
+		(*tail)->state = BLOCK_BUSY;
+		level_add(&h->counters.idle_bytes, (*tail)->size);
+	}
+	return true;
+}
+
+/* Joins what has been laid, busy and counted as idle, to the block before it, if that is there still. */
+static trz_status join_locked(trz_heap *h, trz_addr address, struct block *laid, uint64_t size,
+                              enum taking taking)
+{
+	struct block *b = serve_block_locked(h, address);
+	level_sub(&h->counters.idle_bytes, laid->size);
+	heap_free_block_locked(h, laid, laid->sequence);
+	return b ? stretch_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
+}
+
+static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
+{
+	struct block *tail = NULL, *laid;
+	heap_lock(h);
+	trz_status status = stretch_locked(h, address, size, taking);  /* what lies behind may have been freed meanwhile */
+	if (status != TRZ_ERROR_NO_ROOM) {
+		heap_unlock(h);
+		return status;
+	}
+	struct block *b = serve_block_locked(h, address);
+	uint64_t need = b ? missing(b, size) : 0;
+	bool at_end = b && need && !b->window->classic && !stands_alone(h, b) && !b->window->foreign &&
+	              !is_too_large(h, b, size) && take_tail_locked(h, b, taking, &tail);
+	struct window *w = at_end ? b->window : NULL;
+	struct lane *l = at_end ? b->home : NULL;
+	need -= tail ? min_u64(need, tail->size) : 0;
+	heap_unlock(h);
+	if (!at_end)
+		return TRZ_ERROR_NO_ROOM;
+	status = grow_behind(h, l, w, tail, need, &laid);
+	if (status != TRZ_OK)
+		return status;
+	notice_mapped(h, laid);
+	heap_lock(h);
+	status = join_locked(h, address, laid, size, taking);
+	heap_unlock(h);
+	return status;
+}
+
+/* An allocation outlives its pool, and growth polls: the pool, if there is one, is held so that its lanes stay. */
+static struct pool *hold_pool_locked(const struct lane *l)
+{
+	struct pool *p = l ? l->pool : NULL;
+	if (p)
+		p->users++;
+	return p;
+}
+
+/* Where that was the last reference a later poll sees to the end. */
+static void let_go(trz_heap *h, struct pool *p)
+{
+	heap_lock(h);
+	if (p)
+		p->users--;
+	heap_unlock(h);
+}
+
+static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
+{
+	heap_poll(h);
+	heap_lock(h);
+	struct block *b = serve_block_locked(h, address);
+	struct lane *l = b && !b->window->foreign ? b->home : NULL;
+	struct pool *p = hold_pool_locked(l);
+	if (l && !stands_alone(h, b))
+		adopt_locked(h, b);
+	trz_status status = stretch_locked(h, address, size, taking);
+	heap_unlock(h);
+	if (status == TRZ_ERROR_NO_ROOM && l && heap_reaches_stream(h, l->stream))
+		status = lay_behind(h, address, size, taking);
+	let_go(h, p);
+	return status;
+}
+
+trz_status stretch(trz_heap *h, trz_addr address, uint64_t size)
+{
+	enum taking taking;
+	trz_status status = ask_taking(h, address, &taking);
+	if (status != TRZ_OK)
+		return status;
+	heap_lock(h);
+	status = stretch_locked(h, address, size, taking);
+	heap_unlock(h);
+	if (status != TRZ_ERROR_NO_ROOM)
+		return status;
+	if (!heap_lock_growth(h))
+		return TRZ_ERROR_NOT_PERMITTED;
+	status = stretch_slow(h, address, size, taking);
+	heap_unlock_growth(h);
+	CHECK_SLOW_PATH(h);
+	return status;
+}

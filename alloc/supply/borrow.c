@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Changing the home of free blocks.
+ */
+#include "supply/borrow.h"
+
+#include "heap/carve.h"
+#include "heap/events.h"
+#include "heap/pending.h"
+#include "heap/poll.h"
+
+static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t sequence)
+{
+	fit_remove(&b->home->fit[b->kind], b);
+	b->home = l;
+	heap_free_block_locked(h, b, sequence);
+}
+
+/* The first lane at or after `l` that is another one of the borrower's pool. */
+static struct lane *lender_from(struct lane *l, const struct lane *borrower)
+{
+	while (l && (l == borrower || l->pool != borrower->pool || l->apart != borrower->apart))
+		l = l->next;
+	return l;
+}
+
+#define FOR_LENDERS(h, other, borrower)                                                                        \
+	for (struct lane *other = lender_from((h)->streams.lanes.first, borrower); other;                      \
+	     other = lender_from(other->next, borrower))
+
+static uint64_t lendable(const struct lane *lender, const struct lane *to, enum kind kind)
+{
+	return kind == LARGE ? stream_lendable(lender, to) : UINT64_MAX;
+}
+
+/* A free block by its place in an index: while the lock was given up somebody may have taken it. */
+struct finding {
+	struct lane *lane;           /* NULL: nothing has been found */
+	uint64_t size;
+	trz_addr address;
+};
+
+static struct finding find_again(struct lane *l, const struct block *b)
+{
+	return (struct finding){l, b->size, b->address};
+}
+
+/* The block, if it is there still; NULL: none. */
+static struct block *found_locked(const struct finding *f, enum kind kind)
+{
+	struct block *b = f->lane ? fit_from(&f->lane->fit[kind], f->size, f->address) : NULL;
+	return b && b->size == f->size && b->address == f->address ? b : NULL;
+}
+
+/* The next block of a walk that may give the lock up here. */
+static struct block *next_locked(trz_heap *h, const struct fit *f, const struct block *b, unsigned *steps)
+{
+	uint64_t size = b->size;
+	trz_addr address = b->address;
+	return heap_rest(h, steps, 1) ? fit_from(f, size, address + 1) : fit_next(f, b);
+}
+
+/* The best fit among the passed free blocks of the others. */
+static struct block *best_passed_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
+{
+	struct finding best = {.lane = NULL};
+	unsigned steps = 0;
+	FOR_LENDERS(h, other, l) {
+		uint64_t most = lendable(other, l, kind);
+		const struct fit *f = &other->fit[kind];
+		struct block *b = fit_find(f, bytes);
+		while (b && !ticket_passed(&other->stream->tickets, b->sequence))
+			b = next_locked(h, f, b, &steps);
+		if (b && b->size <= most && (!best.lane || b->size < best.size))
+			best = find_again(other, b);
+	}
+	struct block *b = found_locked(&best, kind);
+	return b && ticket_passed(&best.lane->stream->tickets, b->sequence) ? b : NULL;
+}
+
+enum { REHOME_STEPS = 4 };  /* out of one index, into another, with two neighbours */
+
+/* Takes all that has passed, or with `spare` only as much of it as each lane can lend. The lock is given up now and
+ * then: what others free and take meanwhile is met or not. */
+static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
+{
+	bool any = false;
+	unsigned steps = 0;
+	FOR_LENDERS(h, other, l) {
+		uint64_t most = spare ? lendable(other, l, kind) : UINT64_MAX;
+		const struct fit *f = &other->fit[kind];
+		struct block *b = fit_find(f, UNIT);
+		while (b) {
+			uint64_t size = b->size;
+			trz_addr address = b->address;
+			bool takes = size <= most && ticket_passed(&other->stream->tickets, b->sequence);
+			if (takes) {
+				most -= most == UINT64_MAX ? 0 : size;
+				rehome_locked(h, b, l, 0);
+				any = true;
+			}
+			heap_rest(h, &steps, takes ? REHOME_STEPS : 1);
+			b = fit_from(f, size, address + 1);
+		}
+	}
+	return any;
+}
+
+bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
+{
+	bool given = atomic_load_explicit(&h->given_count, memory_order_relaxed) > 0;
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 && !given && !l->captured)
+		return false;
+	heap_poll(h);
+	heap_lock(h);
+	bool found = fit_find(&l->fit[kind], bytes) != NULL;  /* the poll may have drained enough */
+	struct block *b = found ? NULL : best_passed_locked(h, l, kind, bytes);
+	if (b) {
+		rehome_locked(h, b, l, 0);
+		found = true;
+	}
+	if (!found)
+		found = take_passed_locked(h, l, kind, true) && fit_find(&l->fit[kind], bytes);
+	heap_unlock(h);
+	return found;
+}
+
+void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind)
+{
+	take_passed_locked(h, l, kind, false);
+}
+
+void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
+{
+	if (h->streams.lanes.first)
+		take_passed_locked(h, h->streams.lanes.first, kind, false);
+	for (const struct pool *p = h->pools; p; p = p->next)
+		if (lane_find(p->lanes, NULL, 0, false) && !p->pinned)
+			take_passed_locked(h, lane_find(p->lanes, NULL, 0, false), kind, false);
+}
+
+/* ---- with waits ---- */
+
+/* The event of exactly this ticket; NULL: none was recorded in that free, or it has completed. */
+static trz_event exact_event_locked(const struct tickets *t, uint64_t sequence)
+{
+	unsigned low = 0, high = t->count;
+	while (low < high) {
+		unsigned middle = (low + high) / 2;
+		const struct ticket_event *e = &t->queue[(t->head + middle) % TICKET_QUEUE];
+		if (e->sequence == sequence)
+			return e->exact ? e->event : NULL;
+		if (e->sequence < sequence)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
+}
+
+static void note_wait_locked(trz_heap *h, const struct stream *s, const struct stream *awaited, struct waits *waits)
+{
+	unsigned i = 0;
+	while (i < waits->streams && waits->awaited[i] != awaited)
+		i++;
+	if (i == waits->streams && i < TRZ_OOM_AWAITED)
+		waits->awaited[waits->streams++] = awaited;
+	waits->count++;
+	counter_add(&h->counters.waits_inserted, 1);
+	history_note(&h->history, HISTORY_WAIT, .stream = (uint64_t)s->handle, .awaited = (uint64_t)awaited->handle);
+}
+
+/* Makes `s` wait for the free of a busy block, and frees it as a block of `s`. The event stays queued while the
+ * growth lock is held. */
+static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_event event, struct waits *waits)
+{
+	struct stream *s = l->stream;
+	const struct stream *other = b->home->stream;
+	trz_status status = driver_stream_wait(&h->driver, s->events->context, s->handle, event);
+	heap_lock(h);
+	level_sub(&h->counters.idle_bytes, b->size);
+	if (status == TRZ_OK) {
+		b->home = l;
+		b->sequence = ticket_take(&s->tickets);  /* what s does from now on comes after the free */
+		note_wait_locked(h, s, other, waits);
+	}
+	heap_free_block_locked(h, b, b->sequence);
+	heap_unlock(h);
+	return status == TRZ_OK;
+}
+
+/* The free block of another stream that a wait can give: the smallest of at least `bytes`, else the largest. The lock
+ * is given up now and then. */
+static struct finding find_waitable_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
+{
+	struct finding best = {.lane = NULL};
+	unsigned steps = 0;
+	FOR_LENDERS(h, other, l) {
+		const struct fit *f = &other->fit[kind];
+		for (struct block *b = fit_find(f, UNIT); b; b = next_locked(h, f, b, &steps)) {
+			bool better = !best.lane || (best.size < bytes ? b->size > best.size
+			                                               : b->size >= bytes && b->size < best.size);
+			if (better && exact_event_locked(&other->stream->tickets, b->sequence))
+				best = find_again(other, b);
+		}
+	}
+	return best;
+}
+
+static struct block *waitable_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes,
+                                     trz_event *event)
+{
+	struct finding best;
+	struct block *b;
+	do {
+		best = find_waitable_locked(h, l, kind, bytes);
+		b = found_locked(&best, kind);
+		*event = b ? exact_event_locked(&best.lane->stream->tickets, b->sequence) : NULL;
+	} while (best.lane && !*event);  /* somebody has taken it meanwhile */
+	return b;
+}
+
+/* Waits for free blocks of other streams until they add up to `bytes`; returns how much that was. */
+static uint64_t wait_for_free_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
+{
+	uint64_t taken = 0;
+	while (taken < bytes) {
+		trz_event event;
+		heap_lock(h);
+		struct block *b = waitable_locked(h, l, kind, bytes, &event);
+		if (b) {
+			fit_remove(&b->home->fit[kind], b);
+			b->state = BLOCK_BUSY;
+			level_add(&h->counters.idle_bytes, b->size);
+		}
+		heap_unlock(h);
+		uint64_t size = b ? b->size : 0;
+		if (!b || !wait_for_block(h, l, b, event, waits))
+			break;
+		taken += size;
+	}
+	return taken;
+}
+
+/* ---- pending blocks ---- */
+
+enum { AWAITED_MOST = 8 };
+
+/* What has to be waited for before a pending block is free for a stream. */
+struct awaited_uses {
+	const struct stream *streams[AWAITED_MOST];
+	trz_event events[AWAITED_MOST];
+	unsigned count;
+};
+
+/* Adds the event of a ticket, if it needs one. false: there is none that may be waited for. */
+static bool add_awaited_locked(struct awaited_uses *a, const struct stream *to, const struct stream *s,
+                               uint64_t sequence)
+{
+	if (s == to || ticket_passed(&s->tickets, sequence))
+		return true;
+	trz_event event = exact_event_locked(&s->tickets, sequence);
+	if (!event || a->count == AWAITED_MOST)
+		return false;
+	a->streams[a->count] = s;
+	a->events[a->count++] = event;
+	return true;
+}
+
+static bool find_awaited_locked(struct awaited_uses *a, const struct stream *to, const struct stream *s,
+                                const struct pending *p)
+{
+	a->count = 0;
+	bool ok = add_awaited_locked(a, to, s, p->sequence) &&
+	          add_awaited_locked(a, to, p->block->home->stream, p->home_sequence);
+	for (const struct use *u = p->uses; u && ok; u = u->next)
+		ok = add_awaited_locked(a, to, u->stream, u->sequence);
+	return ok;
+}
+
+static void unlink_pending(struct stream *s, struct pending **link)
+{
+	struct pending *p = *link;
+	*link = p->next;
+	if (s->pending_last == &p->next)
+		s->pending_last = link;
+}
+
+/* Whether a pending block can become one of the lane's: memory of its sort and pool, with which no other process has to
+ * do. */
+static bool could_be(const struct block *b, const struct lane *l, enum kind kind)
+{
+	return b->kind == kind && b->home->pool == l->pool && b->window->apart == l->apart && !b->exports &&
+	       !b->window->foreign;
+}
+
+/* Takes the first pending block that waits can give to the lane out of its list; NULL: there is none. */
+static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, enum kind kind, struct stream **from,
+                                           struct awaited_uses *a)
+{
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed), steps = 0;
+	for (unsigned i = 0; i < streams; i++) {
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		for (struct pending **link = &s->pending_first; *link; link = &(*link)->next) {
+			struct pending *p = *link;
+			heap_rest(h, &steps, 1);  /* others only append */
+			SPINLOCK_STEP();
+			if (!p->block || !could_be(p->block, l, kind) || !find_awaited_locked(a, l->stream, s, p))
+				continue;
+			unlink_pending(s, link);
+			*from = s;
+			return p;
+		}
+	}
+	return NULL;
+}
+
+static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p, const struct awaited_uses *a,
+                                  struct waits *waits)
+{
+	for (unsigned i = 0; i < a->count; i++)
+		note_wait_locked(h, l->stream, a->streams[i], waits);
+	for (struct use *u; (u = p->uses);) {
+		p->uses = u->next;
+		heap_drop_use_locked(h, u);
+	}
+	p->block->home = l;
+	p->home_sequence = ticket_take(&l->stream->tickets);
+	heap_end_pending_locked(h, p);
+}
+
+/* Waits for what other streams still do with freed blocks until those add up to `bytes`. */
+static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
+{
+	uint64_t taken = 0;
+	while (taken < bytes) {
+		struct awaited_uses a;
+		struct stream *from;
+		heap_lock(h);
+		struct pending *p = take_pending_locked(h, l, kind, &from, &a);
+		heap_unlock(h);
+		if (!p)
+			return;
+		taken += p->block->size;
+		trz_status status = TRZ_OK;
+		const struct stream *s = l->stream;
+		for (unsigned i = 0; i < a.count && status == TRZ_OK; i++)
+			status = driver_stream_wait(&h->driver, s->events->context, s->handle, a.events[i]);
+		heap_lock(h);
+		if (status == TRZ_OK)
+			finish_pending_locked(h, l, p, &a, waits);
+		else
+			heap_push_pending_locked(from, p, p->sequence);
+		heap_unlock(h);
+		if (status != TRZ_OK)
+			return;
+	}
+}
+
+void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
+{
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || heap_is_captured(h, l->stream))
+		return;
+	uint64_t taken = wait_for_free_blocks(h, l, kind, bytes, waits);
+	if (taken < bytes)
+		wait_for_pending_blocks(h, l, kind, bytes - taken, waits);
+}

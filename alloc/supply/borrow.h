@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory of other streams: free blocks whose tickets have passed may change their home.
+ */
+#ifndef TRZ_ALLOC_BORROW_H
+#define TRZ_ALLOC_BORROW_H
+
+#include "heap/heap.h"
+
+/* Asks the driver how far the streams are, and moves passed free blocks of the pool's other lanes to `l`, as far as
+ * those can lend them: the best fit for `bytes` where one of them will do, else all, so that they join with what `l`
+ * has. true: a block of `bytes` may be there now. Waits for nothing; with one stream it does nothing. Growth lock
+ * held. */
+bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes);
+
+/* Moves every passed free block of the pool to `l`, so that neighbours join across streams and tiles that several
+ * streams had a part of become wholly free. */
+void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind);
+
+/* The same in every pool that is not pinned, each to one of its lanes. */
+void borrow_join_everywhere_locked(trz_heap *h, enum kind kind);
+
+/* The waits of a stream for others. */
+struct waits {
+	unsigned count;
+	unsigned streams;            /* of which so many are listed, each once */
+	const struct stream *awaited[TRZ_OOM_AWAITED];
+};
+
+/* The ladder's way: makes the stream wait, on the device, for the frees of other streams' blocks that it needs for
+ * `bytes`, then for other streams' uses of freed ones, and moves them to `l`. Only events recorded inside the frees are
+ * waited for (law 8). Adds the waits to *waits. Not while it is being captured. Growth lock held. */
+void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory of other processes, mapped here: each import in a window of its own, as one block that callers hold, use on
+ * streams and free like any other. It is never reserved, cached or lent: when its tickets have passed it is unmapped.
+ * All need the growth lock and call the driver.
+ */
+#ifndef TRZ_ALLOC_IMPORT_H
+#define TRZ_ALLOC_IMPORT_H
+
+#include "heap/heap.h"
+
+/* Where the tiles of an import come from; asked with no lock held. */
+struct import_source {
+	trz_import_callback *next;
+	void *user;
+};
+
+/* Maps what shareable handles stand for, `size` bytes in all, side by side, for use on a stream. kind: TRZ_EXPORT_*.
+ * The growth lock is given back while the source is asked. Errors as of the driver and of the source, ADDRESS_SPACE,
+ * HOST_MEMORY, INVALID_ARGUMENT; the text is set, but for those of the source. */
+trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, uint64_t size, struct stream *s,
+                       trz_addr *out);
+
+/* Unmaps what has been freed and whose tickets have passed. What the driver refuses is tried again the next time. */
+void import_sweep(trz_heap *h);
+
+/* The same for all imports, at the end. Nothing uses them any more. */
+trz_status import_end_all(trz_heap *h);
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ladder as a table of rungs. No rung makes the host wait for the device, but where every allocation has memory of
+ * its own: that can be had back only when its work has passed.
+ */
+#include "supply/oom.h"
+
+#include <stdio.h>
+
+#include "error.h"
+#include "heap/carve.h"
+#include "heap/poll.h"
+#include "size_text.h"
+#include "supply/borrow.h"
+#include "supply/isolate.h"
+#include "supply/reclaim.h"
+
+/* What a rung works for. */
+struct climb {
+	trz_heap *heap;
+	struct lane *lane;
+	enum kind kind;
+	uint64_t bytes;
+	struct waits waits;          /* that it has put into the stream */
+};
+
+/* ---- the rungs ---- */
+
+/* Asks how far the streams are, drains what has passed, and borrows it. Event queries; a record for what only other
+ * threads could ask for. */
+static void drain(struct climb *c)
+{
+	heap_poll_all(c->heap);
+	borrow(c->heap, c->lane, c->kind, c->bytes);
+}
+
+/* Gives up empty slabs that bins keep for the next request. No driver call. */
+static void slabs(struct climb *c)
+{
+	heap_retire_empty_slabs(c->heap);
+}
+
+/* Joins what has passed across streams and pools; growth, tried after the rung, gathers it. Event queries. */
+static void gather(struct climb *c)
+{
+	heap_poll(c->heap);
+	heap_lock(c->heap);
+	borrow_join_all_locked(c->heap, c->lane, SMALL);
+	borrow_join_all_locked(c->heap, c->lane, LARGE);
+	heap_unlock(c->heap);
+}
+
+/* Returns free memory apart to the driver: nothing else can be served from it. */
+static void apart(struct climb *c)
+{
+	reclaim_apart(c->heap, c->bytes);
+}
+
+/* Free memory of pools whose graphs rely on it, and which are not the lane's own. */
+static uint64_t held_for_graphs(trz_heap *h, const struct lane *l)
+{
+	uint64_t bytes = 0;
+	heap_lock(h);
+	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
+		bytes += lane_is_pinned(of) && of->pool != l->pool ? of->fit[SMALL].bytes + of->fit[LARGE].bytes : 0;
+	heap_unlock(h);
+	return bytes;
+}
+
+/* What is lacking even if all that is free and may serve the lane, pending too, and all that the device and the limit
+ * allow lay in one piece. */
+static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint64_t device_free)
+{
+	uint64_t limit = heap_limit(h), reserved = heap_reserved(h);
+	uint64_t growth = min_u64(device_free, limit > reserved ? limit - reserved : 0);
+	uint64_t all = growth + counter_get(&h->counters.cached_bytes.current) +
+	               counter_get(&h->counters.pending_bytes.current);
+	all -= min_u64(all, held_for_graphs(h, l));
+	return bytes > all ? bytes - all : 0;
+}
+
+/* Makes the stream wait, on the device, for frees of other streams; not for nothing. Whether one of them waits for what
+ * this stream is to be given later nobody can tell: the program says so by an option. */
+static void wait_for_frees(struct climb *c)
+{
+	if (c->heap->config.wait && missing(c->heap, c->lane, c->bytes, heap_ask_device(c->heap, NULL)) == 0)
+		borrow_with_waits(c->heap, c->lane, c->kind, c->bytes, &c->waits);
+}
+
+/* Gives the driver what it refused before, and classic segments, which cannot be moved to where they are needed. A
+ * tile is of more use here than there: it would have been gathered. */
+static void trim(struct climb *c)
+{
+	uint64_t released;
+	if (c->heap->driver.vmm)
+		reclaim_retry_zombies(c->heap);
+	else
+		reclaim_trim(c->heap, 0, &released);
+}
+
+struct rung {
+	void (*climb)(struct climb *c);
+	size_t counter;              /* offset of its count */
+	bool grows;                  /* growth is tried again after it, with all effort */
+};
+
+static const struct rung ladder[] = {
+	{drain, offsetof(struct counters, rung_drain), false},
+	{slabs, offsetof(struct counters, rung_slabs), false},
+	{gather, offsetof(struct counters, rung_gather), true},
+	{apart, offsetof(struct counters, rung_apart), true},
+	{wait_for_frees, offsetof(struct counters, rung_wait), true},
+	{trim, offsetof(struct counters, rung_trim), true},
+};
+
+/* ---- */
+
+bool oom_is_want_of_memory(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_ADDRESS_SPACE;
+}
+
+bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status)
+{
+	if (bytes > h->driver.info.total_bytes)
+		*status = TRZ_ERROR_OUT_OF_MEMORY;
+	else if (bytes > max_u64(heap_limit(h), heap_reserved(h)))
+		*status = TRZ_ERROR_LIMIT;
+	else
+		return false;
+	return true;
+}
+
+/* A free block of the stream, cut to `bytes`, busy and counted as idle; NULL: none. */
+static struct block *search(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
+{
+	heap_lock(h);
+	struct block *b = node_pool_reserve(&h->blocks, 2) ? fit_find(&l->fit[kind], bytes) : NULL;
+	if (b) {
+		b = heap_cut_block_locked(h, b, b->address, bytes);
+		level_add(&h->counters.idle_bytes, b->size);
+	}
+	heap_unlock(h);
+	return b;
+}
+
+/* The newest failure of this thread, and whether its callback is running. */
+static _Thread_local trz_oom_info thread_failure;
+static _Thread_local bool in_callback;
+
+static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, const struct waits *waits)
+{
+	uint64_t total = h->driver.info.total_bytes, free_bytes = heap_ask_device(h, &total);
+	trz_oom_info i = {.requested = bytes,
+	                  .stream = l->stream->handle,
+	                  .device_free = free_bytes,
+	                  .device_total = total,
+	                  .limit = atomic_load(&h->limit),
+	                  .reserved = heap_reserved(h),
+	                  .allocated = flow_all(&h->counters.allocated_bytes),
+	                  .pending = counter_get(&h->counters.pending_bytes.current),
+	                  .cached = counter_get(&h->counters.cached_bytes.current),
+	                  .pinned = held_for_graphs(h, l),
+	                  .largest = grow_largest(h, l),
+	                  .waits = waits->count,
+	                  .awaited_count = waits->streams};
+	for (unsigned k = 0; k < waits->streams; k++)
+		i.awaited[k] = waits->awaited[k]->handle;
+	i.missing = missing(h, l, bytes, i.device_free);
+	return i;
+}
+
+/* Free memory that the lane might be given, were the work of other streams done: what has passed lies with it by now,
+ * or has been gathered. */
+static uint64_t unfinished(trz_heap *h, const struct lane *l)
+{
+	uint64_t bytes = counter_get(&h->counters.pending_bytes.current);
+	heap_lock(h);
+	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
+		bytes += of != l && of->pool == l->pool ? of->fit[SMALL].bytes + of->fit[LARGE].bytes : 0;
+	heap_unlock(h);
+	return bytes;
+}
+
+/* What keeps the request from being served, and what would help. */
+static void explain(trz_heap *h, const struct lane *l, const trz_oom_info *i, char *text, size_t size)
+{
+	char missing[SIZE_TEXT_BYTES], advice[] = "free something, use a smaller batch, or";
+	size_text(i->missing, missing);
+	if (i->requested > i->device_total)
+		snprintf(text, size, "it is full, short of %s: no device of this size can serve that", missing);
+	else if (i->missing && i->limit && i->limit - min_u64(i->limit, i->reserved) < i->device_free)
+		snprintf(text, size, "its limit is reached, short of %s: %s raise the limit", missing, advice);
+	else if (i->missing)
+		snprintf(text, size, "it is full, short of %s: %s look for other users of the device", missing, advice);
+	else if (unfinished(h, l))
+		snprintf(text, size, "free memory is kept apart by unfinished work of other streams or live blocks in the same "
+		                     "tiles: synchronise, or free more");
+	else
+		snprintf(text, size, "free memory is kept apart by live blocks in the same tiles: free more, or use a smaller "
+		                     "batch");
+}
+
+/* For whom the stream was made to wait; "" where it was not. */
+static const char *wait_text(const trz_oom_info *i, char *text, size_t size)
+{
+	text[0] = '\0';
+	if (i->waits)
+		snprintf(text, size, "; stream %p was made to wait for stream %p%s (%u wait%s)", i->stream, i->awaited[0],
+		         i->awaited_count > 1 ? " and others" : "", i->waits, i->waits > 1 ? "s" : "");
+	return text;
+}
+
+/* One line with what was asked, where the memory is, what would help. */
+static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status, const struct waits *waits)
+{
+	enum { N = SIZE_TEXT_BYTES };
+	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], pinned[N], why[192];
+	trz_oom_info i = gather_info(h, l, bytes, waits);
+	char waited[160];
+	thread_failure = i;
+	pthread_mutex_lock(&h->oom_lock);
+	h->last_oom = i;
+	pthread_mutex_unlock(&h->oom_lock);
+	counter_add(&h->counters.num_ooms, 1);
+	heap_lock(h);
+	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)l->stream->handle,
+	             .device_free = i.device_free, .frames = heap_thread_frames);
+	heap_unlock(h);
+	size_text(i.limit, limit);
+	size_text(i.pinned, pinned);
+	explain(h, l, &i, why, sizeof why);
+	return trz_fail(status,
+	                "%s asked for on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
+	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
+	                size_text(bytes, asked), h->driver.device, size_text(i.device_free, free_text),
+	                size_text(i.device_total, total), i.limit ? ", the heap has a limit of " : "",
+	                i.limit ? limit : "", size_text(i.reserved, reserved), size_text(i.allocated, held),
+	                size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
+	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest),
+	                wait_text(&i, waited, sizeof waited), why);
+}
+
+trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
+{
+	static const struct waits none;
+	return report(h, l, bytes, status, &none);
+}
+
+/* Memory that stands alone is made of new tiles only: all that is free, slabs too, goes back first; what is freed and
+ * has not passed is waited for, one free after the other. */
+static trz_status climb_alone(const struct climb *c, uint64_t requested, struct block **out)
+{
+	trz_status refused;
+	do {
+		uint64_t released;
+		if (reclaim_trim(c->heap, 0, &released) == TRZ_ERROR_HOST_MEMORY)
+			return meta_exhausted();
+		refused = grow(c->heap, c->lane, c->kind, c->bytes, GROW_HARD, out);
+	} while (oom_is_want_of_memory(refused) && c->heap->config.wait && isolate_wait(c->heap, c->lane));
+	if (driver_is_dead(&c->heap->driver))
+		return TRZ_ERROR_CONTEXT_DEAD;
+	bool full = refused == TRZ_ERROR_OUT_OF_MEMORY || refused == TRZ_ERROR_LIMIT;
+	return full ? oom_report(c->heap, c->lane, requested, refused) : refused;
+}
+
+trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
+                      trz_status refused, struct block **out)
+{
+	struct climb climb = {.heap = h, .lane = l, .kind = kind, .bytes = bytes};
+	if (oom_is_hopeless(h, bytes, &refused))
+		return oom_report(h, l, requested, refused);
+	counter_add(&h->counters.num_alloc_retries, 1);
+	if (h->isolated && kind == LARGE)
+		return climb_alone(&climb, requested, out);
+	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
+		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
+		ladder[i].climb(&climb);
+		*out = search(h, l, kind, bytes);
+		if (*out)
+			return TRZ_OK;
+		if (!ladder[i].grows)
+			continue;
+		refused = grow(h, l, kind, bytes, GROW_HARD, out);
+		if (!oom_is_want_of_memory(refused))
+			return refused;
+	}
+	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, l, requested, refused, &climb.waits);
+}
+
+bool oom_ask(trz_heap *h, trz_status status)
+{
+	char text[ERROR_TEXT_BYTES];
+	pthread_mutex_lock(&h->oom_lock);
+	trz_oom_callback *callback = h->oom_callback;
+	void *user = h->oom_user;
+	pthread_mutex_unlock(&h->oom_lock);
+	if (!callback || in_callback)
+		return false;
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	trz_oom_info info = thread_failure;
+	in_callback = true;
+	bool again = callback(user, &info);
+	in_callback = false;
+	trz_fail(status, "%s", text);  /* what the callback did may have failed in its own ways */
+	return again;
+}

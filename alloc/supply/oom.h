@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The out-of-memory ladder: what is tried, in order of cost, when the heap cannot grow.
+ */
+#ifndef TRZ_ALLOC_OOM_H
+#define TRZ_ALLOC_OOM_H
+
+#include "supply/grow.h"
+
+/* Whether more memory, or address space, would have helped. */
+bool oom_is_want_of_memory(trz_status status);
+
+/* Whether no freeing or returning can ever serve the request: it is larger than the device, or than the limit and what
+ * is reserved beyond it. *status says which; else it is left as it is. */
+bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status);
+
+/* Climbs the ladder for a request that neither the stream's free blocks nor thrifty growth can serve: after each rung
+ * the search and growth are tried again. `bytes` is what is to be had in one piece, `requested` what the caller asked
+ * for. Growth lock held, heap lock not. On TRZ_OK *out is a busy block as from grow(). Else `refused`, the status that
+ * growth ended with, and the error text is set. */
+trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
+                      trz_status refused, struct block **out);
+
+/* Keeps the facts of a failed request for trz_last_oom and sets the error text. Returns the status. */
+trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status);
+
+/* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that
+ * of the failure. A failure inside the callback asks nobody. */
+bool oom_ask(trz_heap *h, trz_status status);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How much free memory is too much.
+ *
+ * For decay a period is divided into steps, and of each the least is kept that was free at any moment in it. The
+ * least of them all is what nobody has needed in the whole period, whichever blocks it consisted of: best fit does
+ * not use them in turn, so that the age of a block would tell nothing.
+ */
+#include "supply/upkeep.h"
+
+#include "heap/carve.h"
+#include "supply/isolate.h"
+#include "supply/reclaim.h"
+
+static uint64_t over_threshold(const trz_heap *h)
+{
+	uint64_t most = h->config.trim_threshold, cached = counter_get(&h->counters.cached_bytes.current);
+	return most && cached > most ? cached - most : 0;
+}
+
+/* The least that was free since the step began; a new one begins. */
+static uint64_t take_least(trz_heap *h)
+{
+	heap_lock(h);
+	heap_note_least_locked(h);
+	uint64_t least = h->cached_least;
+	h->cached_least = counter_get(&h->counters.cached_bytes.current);
+	heap_unlock(h);
+	return least;
+}
+
+/* Ends the steps that are over. What has been free for a whole period. */
+static uint64_t unused(trz_heap *h)
+{
+	struct decay *d = &h->decay;
+	uint64_t step = h->config.decay_ms * 1000000 / DECAY_STEPS;
+	uint64_t now = step ? driver_clock(&h->driver) : 0;
+	if (!step || now < d->step_end)
+		return 0;
+	uint64_t ended = d->step_end ? (now - d->step_end) / step + 1 : 0, least = take_least(h);
+	d->step_end = d->step_end ? d->step_end + ended * step : now + step;
+	for (uint64_t i = 0; i < min_u64(ended, DECAY_STEPS); i++) {  /* one least for all: none was looked at in between */
+		d->least[d->next] = least;
+		d->next = (d->next + 1) % DECAY_STEPS;
+	}
+	least = UINT64_MAX;
+	for (int i = 0; i < DECAY_STEPS; i++)
+		least = min_u64(least, d->least[i]);
+	heap_retire_empty_slabs(h);  /* they are free memory from now on */
+	return least;
+}
+
+void upkeep_return_free(trz_heap *h)
+{
+	if (h->isolated)
+		isolate_return_freed(h);
+	uint64_t surplus = max_u64(over_threshold(h), unused(h)), reserved = heap_reserved(h), released;
+	if (!surplus)
+		return;
+	reclaim_trim(h, reserved > surplus ? reserved - surplus : 0, &released);
+	counter_add(&h->counters.bytes_decayed, released);
+	for (int i = 0; i < DECAY_STEPS; i++)
+		h->decay.least[i] -= min_u64(h->decay.least[i], released);
+	heap_lock(h);
+	heap_note_least_locked(h);
+	heap_unlock(h);
+}

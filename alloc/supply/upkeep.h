@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Returning free memory to the driver without being asked: beyond a threshold, or when nobody has needed it for a
+ * while. Driven by allocations that the cache cannot serve and by polls; terrazzo has no thread of its own
+ * (docs/decisions/0012-no-thread.md).
+ */
+#ifndef TRZ_ALLOC_UPKEEP_H
+#define TRZ_ALLOC_UPKEEP_H
+
+#include "heap/heap.h"
+
+/* Returns what is too much. Growth lock held; it may be given back meanwhile (notice.h). */
+void upkeep_return_free(trz_heap *h);
+
+#endif
