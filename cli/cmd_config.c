@@ -32,7 +32,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->json = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is one argument too many", arg);
+		argp_error(state, "unexpected argument '%s'", arg);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -26,11 +26,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case OPTION_SIZE:
 		if (!size_parse(arg, &c->size) || c->size == 0 || c->size % MIB(2) != 0 || c->size > GIB(64))
-			argp_error(state, "--size: '%s' is no multiple of 2MiB up to 64GiB", arg);
+			argp_error(state, "--size: '%s' is not a multiple of 2MiB up to 64GiB", arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (c->table)
-			argp_error(state, "'%s' is one argument too many", arg);
+			argp_error(state, "unexpected argument '%s'", arg);
 		c->table = arg;
 		return 0;
 	default:

@@ -63,7 +63,7 @@ static double parse_count(struct argp_state *state, const char *option, const ch
 		scale = 0;
 	if (value > 0 && scale > 0 && value * scale <= 1e15)
 		return value * scale;
-	argp_error(state, "--%s: '%s' is no count; write 7e9, 7B or 350M", option, text);
+	argp_error(state, "--%s: '%s' is not a count; write 7e9, 7B or 350M", option, text);
 	return 0;
 }
 
@@ -126,7 +126,7 @@ static const struct sim_profile *parse_device(struct argp_state *state, const ch
 {
 	const struct sim_profile *profile = sim_profile_find(name);
 	if (!profile)
-		argp_error(state, "--device: there is no '%s'; 'terrazzo sim --device list' prints those there are", name);
+		argp_error(state, "--device: unknown profile '%s'; 'terrazzo sim --device list' prints them", name);
 	return profile;
 }
 
@@ -162,7 +162,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->json = arg;
 		return 0;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is one argument too many", arg);
+		argp_error(state, "unexpected argument '%s'", arg);
 		return 0;
 	case ARGP_KEY_END:
 		complete(c, state);

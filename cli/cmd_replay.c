@@ -61,7 +61,7 @@ static uint64_t parse_capacity(struct argp_state *state, const char *text)
 {
 	uint64_t bytes;
 	if (!size_parse(text, &bytes))
-		argp_error(state, "--capacity: '%s' is no size; write 80GiB, 512MiB, 1.5TiB or a number of bytes",
+		argp_error(state, "--capacity: '%s' is not a size; write 80GiB, 512MiB, 1.5TiB or a number of bytes",
 		           text);
 	else if (bytes < MIB(2))
 		argp_error(state, "--capacity: '%s' is too small; a device has at least 2MiB", text);

@@ -88,7 +88,7 @@ static uint64_t parse_memory(struct argp_state *state, const char *text)
 {
 	uint64_t bytes = 0;
 	if (!size_parse(text, &bytes))
-		argp_error(state, "--memory: '%s' is no size; write 40GiB, 512MiB, 1.5TiB or a number of bytes", text);
+		argp_error(state, "--memory: '%s' is not a size; write 40GiB, 512MiB, 1.5TiB or a number of bytes", text);
 	else if (bytes < MIB(2) || bytes > GIB(4096))
 		argp_error(state, "--memory: '%s' is not from 2MiB to 4TiB", text);
 	return bytes / MIB(2) * MIB(2);
@@ -99,7 +99,7 @@ static const char *parse_device(struct argp_state *state, struct sim_command *c,
 	c->list = strcmp(name, "list") == 0;
 	const struct sim_profile *profile = sim_profile_find(c->list ? "h100" : name);
 	if (!profile)
-		argp_error(state, "--device: there is no '%s'; --device list prints those there are", name);
+		argp_error(state, "--device: unknown profile '%s'; --device list prints them", name);
 	return profile ? profile->name : name;
 }
 

@@ -55,7 +55,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->save = arg;
 		return 0;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s' is one argument too many", arg);
+		argp_error(state, "unexpected argument '%s'", arg);
 		return 0;
 	case ARGP_KEY_END:
 		if (!c->save)

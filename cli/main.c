@@ -72,7 +72,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->next = state->argc;
 		return 0;
 	}
-	argp_error(state, "there is no command '%s'; commands: sim, estimate, run, replay, synth, config, costs", arg);
+	argp_error(state, "unknown command '%s'; commands: sim, estimate, run, replay, synth, config, costs", arg);
 	return 0;
 }
 

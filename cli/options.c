@@ -17,7 +17,7 @@ uint64_t option_number(struct argp_state *state, const char *option, const char 
 	bool is_number = text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0;
 	if (is_number && value >= least && value <= most)
 		return value;
-	argp_error(state, "--%s: '%s' is no whole number from %llu to %llu", option, text,
+	argp_error(state, "--%s: '%s' is not a whole number from %llu to %llu", option, text,
 	           (unsigned long long)least, (unsigned long long)most);
 	return least;
 }
@@ -31,6 +31,6 @@ int option_choice(struct argp_state *state, const char *option, const char *text
 		size_t used = strlen(list);
 		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
 	}
-	argp_error(state, "--%s: there is no '%s'; choices: %s", option, text, list);
+	argp_error(state, "--%s: unknown choice '%s'; choices: %s", option, text, list);
 	return 0;
 }

@@ -22,7 +22,7 @@ struct fit_search {
 static trz_status failed(const json_t *result, const char *command)
 {
 	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: ends with status %d for another reason than memory, so that no size "
-	                "can be found; its output tells why without --fit", command, program_exit_status(result));
+	                "can be found; run it without --fit to see why", command, program_exit_status(result));
 }
 
 /* A run that says nothing about memory is a failure. */

@@ -86,7 +86,7 @@ static void print_memory(const json_t *result, FILE *to)
 	        gib(result, "capacity_bytes"), gib(result, "overhead_bytes"));
 	if (program_number(result, "retries")) {
 		line(to, "cache emptied");
-		fprintf(to, "%8llu      times, for requests that found no memory\n",
+		fprintf(to, "%8llu      times, after requests that found no memory\n",
 		        (unsigned long long)program_number(result, "retries"));
 	}
 }

@@ -293,7 +293,7 @@ static trz_status check_env(const char *env)
 	snprintf(path, sizeof path, "%s/bin/python", env ? env : "");
 	if (!env || access(path, X_OK) == 0)
 		return TRZ_OK;
-	return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: is no virtual environment (it has no bin/python); make one by: "
+	return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: not a virtual environment (it has no bin/python); make one by: "
 	                "terrazzo sim --setup %s", env, env);
 }
 

@@ -66,7 +66,7 @@ static trz_status make_command(struct trial *trial, char *const *command, const 
 	trial->params.command = made;
 	if (!made)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a command");
-	return times ? TRZ_OK : trz_fail(TRZ_ERROR_BAD_INPUT, "--sweep: '{%s}' stands nowhere in the command", name);
+	return times ? TRZ_OK : trz_fail(TRZ_ERROR_BAD_INPUT, "--sweep: the command does not contain '{%s}'", name);
 }
 
 /* Splits "name=value,value". */

@@ -85,34 +85,34 @@ static void print_fit_notes(const struct report_row *row, FILE *to)
 	if (fit->problem[0])
 		fprintf(to, "%s: on a smaller device: %s\n", row->name, fit->problem);
 	if (!fit->bytes) {
-		fprintf(to, "%s: does not fit in the capacity, to whole 64 MiB\n", row->name);
+		fprintf(to, "%s: does not fit in the capacity, rounded down to 64 MiB\n", row->name);
 	} else if (!fit->verified) {
-		fprintf(to, "%s: what it fits in is in doubt: 64 MiB less was enough too, or it was not enough "
-		        "a second time\n", row->name);
+		fprintf(to, "%s: the smallest size is uncertain: 64 MiB less was enough too, or a second run with "
+		        "this size failed\n", row->name);
 	}
 }
 
 static void print_notes(const struct report_row *row, FILE *to)
 {
 	if (row->failed_allocs) {
-		fprintf(to, "%s: %llu requests that got no memory when they were recorded were left out\n", row->name,
+		fprintf(to, "%s: left out %llu requests that had failed when they were recorded\n", row->name,
 		        (unsigned long long)row->failed_allocs);
 	}
 	if (row->result.pools) {
-		fprintf(to, "%s: %u private pools, %u captures, %llu launches; at the end %.2f GiB are reserved in pools\n",
+		fprintf(to, "%s: %u private pools, %u captures, %llu launches; at the end pools hold %.2f GiB\n",
 		        row->name, row->result.pools, row->result.captures, (unsigned long long)row->result.launches,
 		        gib(row->result.pool_reserved_bytes));
 	}
 	if (row->result.skipped_events) {
-		fprintf(to, "%s: %llu events of captures and pools that make no sense here were passed over\n", row->name,
+		fprintf(to, "%s: left out %llu inconsistent events of captures and pools\n", row->name,
 		        (unsigned long long)row->result.skipped_events);
 	}
 	if (row->unknown_frees) {
-		fprintf(to, "%s: %llu frees of memory that was allocated before the trace began were left out\n",
+		fprintf(to, "%s: left out %llu frees of memory allocated before the trace began\n",
 		        row->name, (unsigned long long)row->unknown_frees);
 	}
 	if (row->implied_frees) {
-		fprintf(to, "%s: %llu frees that the recording lost were put in\n", row->name,
+		fprintf(to, "%s: added %llu frees that the recording had lost\n", row->name,
 		        (unsigned long long)row->implied_frees);
 	}
 	if (row->result.ooms) {

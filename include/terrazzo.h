@@ -44,7 +44,7 @@ extern "C" {
 /* Every status: name, value, text. Values below 100 are pinned for good; gaps are for later neighbours. */
 #define TRZ_STATUS_LIST(X) \
 	X(OK, 0, "success") \
-	X(ERROR_INVALID_ARGUMENT, 1, "an argument is outside the range that the function documents") \
+	X(ERROR_INVALID_ARGUMENT, 1, "an argument is outside the documented range") \
 	X(ERROR_SIZE, 2, "the size is larger than any device could serve") \
 	X(ERROR_ALIGNMENT, 3, "the alignment is not a power of two, or is too large") \
 	X(ERROR_UNKNOWN_POINTER, 4, "the pointer was not allocated by this heap") \
@@ -54,21 +54,21 @@ extern "C" {
 	X(ERROR_OUT_OF_MEMORY, 10, "the device has no memory left for the request") \
 	X(ERROR_LIMIT, 11, "the heap's own limit refuses the request") \
 	X(ERROR_HOST_MEMORY, 12, "the host has no memory left for metadata") \
-	X(ERROR_ADDRESS_SPACE, 13, "no virtual address range of the needed size is to be had") \
+	X(ERROR_ADDRESS_SPACE, 13, "no free range of virtual addresses is large enough") \
 	X(ERROR_NO_ROOM, 14, "the memory wanted at an address is not free") \
-	X(NOT_READY, 20, "the work asked about has not completed yet") \
+	X(NOT_READY, 20, "the work has not completed yet") \
 	X(ERROR_NO_DRIVER, 30, "the CUDA driver library cannot be loaded") \
 	X(ERROR_NO_DEVICE, 31, "there is no such device") \
-	X(ERROR_DRIVER, 32, "the driver refused a call for a reason that is none of the others") \
+	X(ERROR_DRIVER, 32, "the driver refused a call for a reason that no other status names") \
 	X(ERROR_NOT_SUPPORTED, 33, "the device or the driver does not support this") \
-	X(ERROR_CONTEXT_DEAD, 34, "the device context has failed and answers nothing any more") \
+	X(ERROR_CONTEXT_DEAD, 34, "the device context has failed; every further call to it fails") \
 	X(ERROR_CAPTURE, 35, "the call is not permitted while a stream capture is under way") \
 	X(ERROR_SHUTDOWN, 36, "the driver or the process is shutting down") \
 	X(ERROR_NOT_PERMITTED, 37, "the driver permits no call here: this thread runs a host function of a stream") \
-	X(ERROR_CONFIG_KEY, 40, "the configuration has no such key") \
-	X(ERROR_CONFIG_VALUE, 41, "the configuration key does not take this value") \
+	X(ERROR_CONFIG_KEY, 40, "the configuration has an unknown key") \
+	X(ERROR_CONFIG_VALUE, 41, "a configuration key has an invalid value") \
 	X(ERROR_IN_USE, 50, "the object still has users") \
-	X(ERROR_BAD_INPUT, 60, "the input is not in the form that it claims") \
+	X(ERROR_BAD_INPUT, 60, "the input does not have the format that it claims") \
 	X(ERROR_IO, 61, "a file cannot be read or written") \
 	X(ERROR_CORRUPT, 90, "an invariant of the heap does not hold: this is a bug in terrazzo, or a stray write")
 

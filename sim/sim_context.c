@@ -27,7 +27,7 @@ trz_status sim_context_find(sim *s, trz_context value, struct sim_context **out)
 {
 	struct sim_context *c = sim_registry_get(&s->contexts, (uint64_t)value);
 	if (!c)
-		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "%p is no context", value);
+		return sim_violate(s, TRZ_ERROR_INVALID_ARGUMENT, "%p is not a context", value);
 	if (c->destroyed)
 		return sim_refuse(s, TRZ_ERROR_CONTEXT_DEAD, "context %p has been destroyed", value);
 	*out = c;

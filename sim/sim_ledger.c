@@ -211,8 +211,8 @@ static trz_status join(sim *s)
 	}
 	unlock_ledger(s);
 	if (!ours)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd is a machine of another build of the simulator: its "
-		                "processes must all use the libraries of one");
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd belongs to a machine of another build of the simulator: "
+		                "all its processes must use the libraries of one build");
 	return placed ? TRZ_OK : trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd is a machine with %d processes already",
 	                                  SIM_MAX_PROCESSES);
 }
@@ -224,7 +224,7 @@ trz_status sim_ledger_open(sim *s)
 	if (attach && !is_machine(s->memory_fd)) {
 		if (s->memory_fd >= 0)
 			close(s->memory_fd);
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd %d is no descriptor of sim_machine_fd",
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "attach_fd %d did not come from sim_machine_fd",
 		                s->config.attach_fd);
 	}
 	void *ledger = MAP_FAILED;

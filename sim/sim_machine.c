@@ -188,7 +188,7 @@ static trz_status check_config(const sim_config *c)
 	if (c->schedule >= SIM_SCHEDULES)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "there is no schedule %d", (int)c->schedule);
 	if (c->lenient_rules & ~(unsigned)SIM_RULES_ALL)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "lenient_rules has bits that are no rule");
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "lenient_rules has bits that name no rule");
 	return TRZ_OK;
 }
 

@@ -189,7 +189,7 @@ static trz_status check_props(sim *s, const trz_tile_props *props, uint64_t size
 	if (props->device < 0 || props->device >= s->config.devices)
 		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "there is no device %d", props->device);
 	if (size == 0 || size % s->config.granularity)
-		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "%llu bytes are no multiple of the granularity",
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "%llu bytes are not a multiple of the granularity",
 		                  (unsigned long long)size);
 	if (props->export_kinds & ~(unsigned)TRZ_EXPORT_FD)
 		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kinds %#x: only file descriptors can be had",
@@ -346,7 +346,7 @@ trz_status sim_unreserve(sim *s, trz_addr address, uint64_t size)
 	size_t i = reservation_above(s, address);
 	if (i == 0 || s->reservations[i - 1].address != address || s->reservations[i - 1].size != size)
 		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0,
-		                  "unreserve of [%#llx, +%llu), which is no reservation",
+		                  "unreserve of [%#llx, +%llu), which is not a reservation",
 		                   (unsigned long long)address, (unsigned long long)size);
 	for (uint64_t a = address; a < address + size; a += s->config.granularity)
 		if (sim_mapping_at(s, a))
@@ -517,7 +517,7 @@ static trz_status check_map(sim *s, uint64_t address, uint64_t size, const struc
 	else if (size != p->size)
 		wrong = "the size is not the handle's";
 	else if (address % s->config.granularity)
-		wrong = "the address is no multiple of the granularity";
+		wrong = "the address is not a multiple of the granularity";
 	else if (!is_reserved(s, address, size))
 		wrong = "the range is not inside a reservation";
 	for (uint64_t at = 0; !wrong && at < size; at += s->config.granularity)

@@ -176,7 +176,7 @@ trz_status sim_plain_free(sim *s, struct sim_context *c, trz_addr address)
 	struct sim_chunk *chunk = find_chunk(s, address, &unit);
 	if (!chunk || chunk->context != c)
 		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0,
-		                  "mem_free of %#llx, which is no allocation of the context",
+		                  "mem_free of %#llx, which is not an allocation of the context",
 		                   (unsigned long long)address);
 	uint64_t size = chunk->shared ? (uint64_t)chunk->units[unit] << UNIT_SHIFT : chunk->size;
 	sim_check_unused(s, "mem_free", address, size);
@@ -197,7 +197,7 @@ trz_status sim_plain_peer(sim *s, int device, int peer, bool on)
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	const struct sim_chunk *chunk;
 	if (device < 0 || device >= s->config.devices || peer < 0 || peer >= s->config.devices || device == peer) {
-		call.status = sim_refuse(s, TRZ_ERROR_NO_DEVICE, "devices %d and %d are no pair", device, peer);
+		call.status = sim_refuse(s, TRZ_ERROR_NO_DEVICE, "device %d has no peer %d", device, peer);
 		return sim_leave(&call);
 	}
 	uint32_t bit = 1u << peer, *access = &s->device[device].plain_access;

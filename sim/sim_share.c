@@ -60,7 +60,7 @@ trz_status sim_import(sim *s, unsigned kind, const void *shareable, trz_handle *
 	memcpy(&fd, shareable, sizeof fd);
 	int shared = sim_ledger_find(s, fd);
 	if (shared < 0)
-		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "file descriptor %d is no export of this machine", fd);
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "file descriptor %d is not an export of this machine", fd);
 	return new_handle(s, shared, handle);
 }
 
@@ -85,6 +85,7 @@ trz_status sim_plain_import(sim *s, const struct sim_token *token, trz_handle *h
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	int shared = token->machine == sim_ledger_number(s) ? sim_ledger_find_at(s, token->offset) : -1;
 	call.status = shared >= 0 ? new_handle(s, shared, handle)
-	                          : sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "the memory is of another machine, or gone");
+	                          : sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT,
+	                                       "the memory belongs to another machine, or is gone");
 	return sim_leave(&call);
 }

@@ -74,7 +74,7 @@ void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work 
 	         known ? "illegal access" : "perhaps an illegal access", t->name, (unsigned long long)st->id,
 	         st->graph ? " of a graph" : "", (unsigned long long)t->address[i],
 	         known ? "" : " among other bytes of a parameter", st->graph ? "capture" : "launch",
-	         sim_mapping_at(s, t->address[i]) ? "has been mapped anew since" : "is mapped no more", nearest);
+	         sim_mapping_at(s, t->address[i]) ? "has been mapped again since" : "is no longer mapped", nearest);
 	accuse(s, known, TRZ_ERROR_CONTEXT_DEAD, text);
 	if (known)
 		sim_device_die(s, st->context->device);

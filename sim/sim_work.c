@@ -221,7 +221,7 @@ static trz_status enqueue(sim *s, trz_context c, trz_stream stream, struct sim_w
 	struct sim_stream *st = NULL;
 	bool stamps = work.kind <= SIM_WORK_VERIFY, touches = stamps || work.kind == SIM_WORK_FILL;
 	if (touches && !sim_in_window(s, work.address))
-		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0, "%s of %#llx, which is no device address",
+		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, 0, "%s of %#llx, which is not a device address",
 		                         sim_work_name(&work), (unsigned long long)work.address);
 	else if (stamps && (work.size < sizeof(uint64_t) || work.address % sizeof(uint64_t)))
 		call.status = sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT,

@@ -79,7 +79,7 @@ def check_numbers(value, where):
     elif isinstance(value, int) and abs(value) >= INTEGER_LIMIT:
         raise Broken("number", where, f"{value} is not below 2^53")
     elif isinstance(value, float) and value - value != 0:
-        raise Broken("number", where, f"{value} is no number")
+        raise Broken("number", where, f"{value} is not a number")
 
 
 def check_frames(owner, where):
@@ -140,7 +140,7 @@ def check_segments(snapshot):
 
 def check_trace(trace, where):
     if not HAS_TYPE[LIST](trace):
-        raise Broken("form", where, "is no list")
+        raise Broken("form", where, "is not a list")
     time = 0
     for index, entry in enumerate(trace):
         inner = f"{where}[{index}]"

@@ -61,7 +61,7 @@ static trz_status read_any(struct trace_input *in, int device, struct trace *out
 	if (trace_is_stalloc((const char *)in->at, have))
 		return trace_read_stalloc(in, out);
 	return trz_fail(TRZ_ERROR_BAD_INPUT,
-	                "%s: is no trace: it starts neither as a pickle of protocol 2 to 5 (a PyTorch memory "
+	                "%s: not a trace: it starts neither as a pickle of protocol 2 to 5 (a PyTorch memory "
 	                "snapshot), nor as a compact trace, nor as a log of RMM or STAlloc", in->name);
 }
 

@@ -290,7 +290,7 @@ static trz_status check_end(struct reader *r, struct span *s, uint64_t crc)
 		return bad(r, "the checksum or the number of records does not match: the trace is damaged");
 	status = input_fill(r->in, 1);
 	if (status == TRZ_OK && r->in->at != r->in->end)
-		status = bad(r, "there is something after the end record");
+		status = bad(r, "data follows the end record");
 	return status;
 }
 

@@ -19,11 +19,11 @@ static trz_status read_request(const struct log_reader *r, struct text pointer, 
                                struct text stream, struct request *out)
 {
 	if (!text_pointer(pointer, &out->address))
-		return text_bad(&r->line, "its pointer is no address");
+		return text_bad(&r->line, "its pointer is not an address");
 	if (!text_decimal(size, &out->size) || out->size > HISTORY_SIZE_MAX)
-		return text_bad(&r->line, "its size is no number from 0 to 2^56");
+		return text_bad(&r->line, "its size is not a number from 0 to 2^56");
 	if (!text_pointer(stream, &out->stream))
-		return text_bad(&r->line, "its stream is no address");
+		return text_bad(&r->line, "its stream is not an address");
 	if (out->stream == STREAM_LEGACY)
 		out->stream = 0;
 	return TRZ_OK;

@@ -401,7 +401,7 @@ static trz_status run_append(struct vm *vm, const uint8_t *operand)
 	pickle_value *values, list;
 	trz_status status = pop_many(vm, 1, &values);
 	if (status == TRZ_OK)
-		status = top(vm, PICKLE_LIST, "what is appended to is no list", &list);
+		status = top(vm, PICKLE_LIST, "an append needs a list on the stack", &list);
 	return status == TRZ_OK ? list_extend(vm, list, values, 1) : status;
 }
 
@@ -412,7 +412,7 @@ static trz_status run_appends(struct vm *vm, const uint8_t *operand)
 	size_t count;
 	trz_status status = pop_marked(vm, &values, &count);
 	if (status == TRZ_OK)
-		status = top(vm, PICKLE_LIST, "what is appended to is no list", &list);
+		status = top(vm, PICKLE_LIST, "an append needs a list on the stack", &list);
 	return status == TRZ_OK ? list_extend(vm, list, values, count) : status;
 }
 
@@ -422,7 +422,7 @@ static trz_status run_setitem(struct vm *vm, const uint8_t *operand)
 	pickle_value *pair, dict;
 	trz_status status = pop_many(vm, 2, &pair);
 	if (status == TRZ_OK)
-		status = top(vm, PICKLE_DICT, "what is set in is no dict", &dict);
+		status = top(vm, PICKLE_DICT, "a set item needs a dict on the stack", &dict);
 	return status == TRZ_OK ? dict_update(vm, dict, pair, 2) : status;
 }
 
@@ -433,7 +433,7 @@ static trz_status run_setitems(struct vm *vm, const uint8_t *operand)
 	size_t count;
 	trz_status status = pop_marked(vm, &pairs, &count);
 	if (status == TRZ_OK)
-		status = top(vm, PICKLE_DICT, "what is set in is no dict", &dict);
+		status = top(vm, PICKLE_DICT, "a set item needs a dict on the stack", &dict);
 	return status == TRZ_OK ? dict_update(vm, dict, pairs, count) : status;
 }
 
@@ -443,7 +443,7 @@ static trz_status run_additems(struct vm *vm, const uint8_t *operand)
 	pickle_value *values, set;
 	size_t count;
 	trz_status status = pop_marked(vm, &values, &count);
-	return status == TRZ_OK ? top(vm, PICKLE_SET, "what is added to is no set", &set) : status;
+	return status == TRZ_OK ? top(vm, PICKLE_SET, "an add needs a set on the stack", &set) : status;
 }
 
 /* -- opcodes: stack and memo -------------------------------------------------------------------------- */
@@ -653,7 +653,7 @@ static trz_status step(struct vm *vm)
 	vm->offset = input_offset(in);
 	vm->op = &opcodes[*in->at];
 	if (!vm->op->run) {
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: byte %llu: 0x%02x is no pickle opcode", in->name,
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: byte %llu: 0x%02x is not a pickle opcode", in->name,
 		                (unsigned long long)vm->offset, *in->at);
 	}
 	in->at++;

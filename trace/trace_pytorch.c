@@ -30,7 +30,7 @@ static trz_status read_stream(const struct snapshot *s, pickle_value entry, uint
 {
 	pickle_value value = pickle_entry(s->pickle, entry, PICKLE_STREAM);
 	if (pickle_tag(value) != PICKLE_INT)
-		return bad_entry(s, "its stream is no number");
+		return bad_entry(s, "its stream is not a number");
 	*stream = (uint64_t)pickle_int(value);
 	return TRZ_OK;
 }
@@ -40,7 +40,7 @@ static trz_status add_alloc(struct snapshot *s, pickle_value entry, uint64_t add
 	pickle_value size = pickle_entry(s->pickle, entry, PICKLE_SIZE);
 	if (pickle_tag(size) != PICKLE_INT || pickle_int(size) < 0 ||
 	    pickle_int(size) > (int64_t)HISTORY_SIZE_MAX)
-		return bad_entry(s, "its size is no number from 0 to 2^56");
+		return bad_entry(s, "its size is not a number from 0 to 2^56");
 	pickle_value pool = pickle_entry(s->pickle, entry, PICKLE_POOL_ID);
 	uint64_t pool_key = pickle_tag(pool) == PICKLE_PAIR ? pickle_index(pool) : 0;
 	return history_alloc(&s->history, address, (uint64_t)pickle_int(size), stream, pool_key);
@@ -49,7 +49,7 @@ static trz_status add_alloc(struct snapshot *s, pickle_value entry, uint64_t add
 static trz_status add_entry(struct snapshot *s, pickle_value entry)
 {
 	if (pickle_tag(entry) != PICKLE_DICT)
-		return bad_entry(s, "is no dict");
+		return bad_entry(s, "is not a dict");
 	pickle_value action = pickle_entry(s->pickle, entry, PICKLE_ACTION);
 	if (pickle_tag(action) != PICKLE_WORD)
 		return bad_entry(s, "has no action");
@@ -59,7 +59,7 @@ static trz_status add_entry(struct snapshot *s, pickle_value entry)
 
 	pickle_value value = pickle_entry(s->pickle, entry, PICKLE_ADDR);
 	if (pickle_tag(value) != PICKLE_INT)
-		return bad_entry(s, "its addr is no number");
+		return bad_entry(s, "its addr is not a number");
 	uint64_t address = (uint64_t)pickle_int(value);
 	uint64_t stream = 0;
 	trz_status status = read_stream(s, entry, &stream);
@@ -90,7 +90,7 @@ static trz_status choose_device(const char *name, const struct pickle *p, int de
 	if (pickle_tag(p->root) == PICKLE_DICT)
 		traces = pickle_entry(p, p->root, PICKLE_DEVICE_TRACES);
 	if (!pickle_is_list(traces))
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: is no memory snapshot: it has no list device_traces", name);
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: not a memory snapshot: it has no list device_traces", name);
 	uint64_t devices = pickle_count(p, traces);
 	if (device != TRACE_ANY_DEVICE && (device < 0 || (uint64_t)device >= devices)) {
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%s: has no device %d; it has traces of %llu devices",
@@ -101,7 +101,7 @@ static trz_status choose_device(const char *name, const struct pickle *p, int de
 	pickle_value value;
 	for (struct pickle_items it = pickle_items(p, traces); pickle_next(p, &it, &value); index++) {
 		if (!pickle_is_list(value))
-			return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: device_traces[%u] is no list", name, index);
+			return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: device_traces[%u] is not a list", name, index);
 		bool wanted = device == TRACE_ANY_DEVICE ? pickle_count(p, value) > most : (uint32_t)device == index;
 		if (!wanted)
 			continue;

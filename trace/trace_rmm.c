@@ -25,16 +25,16 @@ static trz_status rmm_line(struct log_reader *r)
 	struct text columns[6];
 	uint64_t thread;
 	if (!text_columns(t->text, ',', columns, 6))
-		return text_bad(t, "a row has not six columns");
+		return text_bad(t, "a row does not have six columns");
 	if (!text_decimal(columns[0], &thread))
-		return text_bad(t, "its thread is no number");
+		return text_bad(t, "its thread is not a number");
 	if (text_is(columns[2], "allocate"))
 		return log_alloc(r, columns[3], columns[4], columns[5]);
 	if (text_is(columns[2], "free"))
 		return log_free(r, columns[3], columns[4], columns[5]);
 	if (text_is(columns[2], "allocate failure"))
 		return log_failure(r, columns[3], columns[4], columns[5]);
-	return text_bad(t, "its action is none of allocate, free and allocate failure");
+	return text_bad(t, "its action is not allocate, free or allocate failure");
 }
 
 trz_status trace_read_rmm(struct trace_input *in, struct trace *out)

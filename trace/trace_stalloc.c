@@ -49,7 +49,7 @@ static trz_status stalloc_request(struct log_reader *r)
 {
 	struct text columns[4];
 	if (!text_columns(r->line.text, ' ', columns, 4))
-		return text_bad(&r->line, "a request has not four columns");
+		return text_bad(&r->line, "a request does not have four columns");
 	if (text_is(columns[0], "1"))
 		return log_alloc(r, columns[1], columns[2], columns[3]);
 	return log_free(r, columns[1], columns[2], columns[3]);
@@ -77,7 +77,7 @@ static trz_status stalloc_line(struct log_reader *r)
 	} else if (text_starts(line, MICRO_BATCH)) {
 		struct text phase = after(line, MICRO_BATCH);
 		if (!text_is(phase, "F") && !text_is(phase, "B") && !text_is(phase, "W"))
-			return text_bad(&r->line, "its micro-batch is none of F, B and W");
+			return text_bad(&r->line, "its micro-batch is not F, B or W");
 	} else if (!is_layer(line)) {
 		return text_bad(&r->line, "is neither a request (1 or 0, POINTER SIZE STREAM) nor a known marker");
 	}

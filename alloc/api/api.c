@@ -91,7 +91,8 @@ trz_status trz_close(trz_heap *h)
 	free(h);
 	return status == TRZ_OK
 	           ? TRZ_OK
-	           : trz_fail(status, "closing the heap left memory with the driver: %s", trz_driver_last_error());
+	           : trz_fail(status, "closing the heap did not return all memory to the driver: %s",
+	                      trz_driver_last_error());
 }
 
 trz_status api_check_process(const trz_heap *h)
@@ -112,14 +113,15 @@ trz_status api_check_heap(const char *function, const trz_heap *h)
 trz_status api_dead(const trz_heap *h)
 {
 	return trz_fail(TRZ_ERROR_CONTEXT_DEAD,
-	                "the context of device %d has failed (%s): the process has to make a new one", h->driver.device,
+	                "the context of device %d has failed (%s): the process must create a new one", h->driver.device,
 	                trz_driver_last_error());
 }
 
 trz_status api_check_pool(const trz_heap *h, const struct pool *p)
 {
 	return !p || p->heap == h ? TRZ_OK
-	                          : trz_fail(TRZ_ERROR_WRONG_DEVICE, "pool %p is of another heap than that of device %d",
+	                          : trz_fail(TRZ_ERROR_WRONG_DEVICE, "pool %p belongs to another heap, not to that of "
+	                                     "device %d",
 	                                     (const void *)p, h->driver.device);
 }
 
@@ -134,7 +136,7 @@ static trz_status check_request(struct api_request *r)
 		return trz_fail(TRZ_ERROR_ALIGNMENT, "alignment %zu asked for: it must be a power of two up to %d",
 		                r->alignment, GRANULE);
 	if (r->address % r->alignment)
-		return trz_fail(TRZ_ERROR_ALIGNMENT, "address %p asked for: it is no multiple of %zu", (void *)r->address,
+		return trz_fail(TRZ_ERROR_ALIGNMENT, "address %p asked for: it must be a multiple of %zu", (void *)r->address,
 		                r->alignment);
 	return TRZ_OK;
 }
@@ -178,7 +180,7 @@ static void poll_if_wanted(trz_heap *h)
 static COLD trz_status captured_without_pool(trz_stream stream)
 {
 	return trz_fail(TRZ_ERROR_CAPTURE,
-	                "stream %p is being captured and its allocations go to no pool: call trz_pool_begin_capture before "
+	                "stream %p is being captured but no pool takes its allocations: call trz_pool_begin_capture before "
 	                "the capture, or allocate before it begins",
 	                stream);
 }
@@ -232,7 +234,7 @@ static COLD trz_status alloc_there(trz_heap *h, struct lane *l, const struct api
 		*out = (void *)r->address;
 	if (status != TRZ_ERROR_NO_ROOM)
 		return status;
-	return trz_fail(status, "%zu bytes asked for at %p: not all of that is free memory that stream %p may have there",
+	return trz_fail(status, "%zu bytes asked for at %p: part of that range is not free for stream %p",
 	                r->size, (void *)r->address, r->stream);
 }
 
@@ -404,7 +406,8 @@ trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 	if (usable != TRZ_OK)
 		return usable;
 	if (is_legacy(stream))
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream lives as long as its context");
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the legacy default stream cannot be retired: it lives as long "
+		                "as its context");
 	if (!heap_lock_growth(h))
 		return heap_not_permitted("trz_stream_retire");
 	trz_status status = heap_retire_stream(h, stream);
@@ -445,7 +448,7 @@ trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
 		return usable;
 	trz_pointer_info info;
 	if (!serve_query(h, (trz_addr)ptr, &info))
-		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d", ptr,
+		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not inside a live allocation of the heap of device %d", ptr,
 		                h->driver.device);
 	*out = info;
 	return TRZ_OK;
@@ -460,7 +463,7 @@ trz_status trz_query_mapping(trz_heap *h, const void *address, trz_segment_info 
 		return usable;
 	return inspect_mapping(h, (trz_addr)address, out)
 	           ? TRZ_OK
-	           : trz_fail(TRZ_ERROR_NOT_FOUND, "nothing of the heap of device %d is mapped at %p", h->driver.device,
+	           : trz_fail(TRZ_ERROR_NOT_FOUND, "the heap of device %d has nothing mapped at %p", h->driver.device,
 	                      address);
 }
 
@@ -484,7 +487,7 @@ trz_status trz_trim(trz_heap *h, size_t keep, size_t *released)
 	if (status == TRZ_ERROR_CONTEXT_DEAD)
 		return api_dead(h);
 	return status == TRZ_OK ? TRZ_OK
-	                        : trz_fail(status, "trim of device %d returned %" PRIu64 " bytes, then: %s",
+	                        : trz_fail(status, "trim of device %d returned %" PRIu64 " bytes, then failed: %s",
 	                                   h->driver.device, bytes, trz_driver_last_error());
 }
 
@@ -531,7 +534,7 @@ trz_status trz_last_oom(trz_heap *h, trz_oom_info *info)
 	trz_oom_info last = h->last_oom;
 	pthread_mutex_unlock(&h->oom_lock);
 	if (!last.requested)
-		return trz_fail(TRZ_ERROR_NOT_FOUND, "no allocation of this heap has failed for want of memory");
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "no allocation of this heap has run out of memory");
 	*info = last;
 	return TRZ_OK;
 }
@@ -581,7 +584,7 @@ trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
 			*value = values[i].value;
 			return TRZ_OK;
 		}
-	return trz_fail(TRZ_ERROR_NOT_FOUND, "there is no statistic \"%s\"; trz_stats lists all", name);
+	return trz_fail(TRZ_ERROR_NOT_FOUND, "unknown statistic \"%s\"; trz_stats lists all of them", name);
 }
 
 trz_status trz_reset_peaks(trz_heap *h)

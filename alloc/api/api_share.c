@@ -33,7 +33,7 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 		status = api_check_pool(h, (struct pool *)(void *)p.pool);
 	if (status == TRZ_OK && p.flags && p.address)
 		status = trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
-		                  "trz_alloc_with: memory with flags is made at addresses of its own: ask for %p without them",
+		                  "trz_alloc_with: flags and an address exclude each other: ask for %p without flags",
 		                  p.address);
 	if (status != TRZ_OK)
 		return status;
@@ -144,7 +144,8 @@ static trz_status grow_failed(trz_heap *h, void *ptr, size_t size, trz_status st
 	case TRZ_ERROR_NO_ROOM:
 		return trz_fail(status, "%p cannot grow to %zu bytes where it is: allocate elsewhere and copy", ptr, size);
 	case TRZ_ERROR_CAPTURE:
-		return trz_fail(status, "%p belongs to no pool and its stream is being captured: grow it before", ptr);
+		return trz_fail(status, "%p is in no private pool and its stream is being captured: grow it before the "
+		                "capture", ptr);
 	default:
 		return trz_fail(status, "%p cannot grow to %zu bytes: %s", ptr, size,
 		                status == TRZ_ERROR_LIMIT ? "the heap's limit" : trz_driver_last_error());
@@ -159,7 +160,7 @@ trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
 	if (usable != TRZ_OK)
 		return usable;
 	if (size >= SIZE_LIMIT)
-		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds as many", size);
+		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device has that much memory", size);
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
 	uint64_t outer = frames_enter(h);

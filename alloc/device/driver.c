@@ -62,12 +62,12 @@ static trz_status check_device(struct driver *d, int device)
 	int devices = 0;
 	trz_status status = CALL(d, device_count, &devices);
 	if (status != TRZ_OK)
-		return trz_fail(status, "no device can be asked for: %s", trz_driver_last_error());
+		return trz_fail(status, "the driver cannot count its devices: %s", trz_driver_last_error());
 	if (device < 0 || device >= devices)
 		return trz_fail(TRZ_ERROR_NO_DEVICE, "device %d does not exist: this machine has %d", device, devices);
 	status = CALL(d, device_info, device, &d->info);
 	if (status != TRZ_OK)
-		return trz_fail(status, "device %d does not tell its properties: %s", device,
+		return trz_fail(status, "reading the properties of device %d failed: %s", device,
 		                trz_driver_last_error());
 	return TRZ_OK;
 }
@@ -90,7 +90,7 @@ trz_status driver_bind(struct driver *d, const trz_driver *table, int device, tr
 		                device, (unsigned long long)d->granule);
 	status = CALL(d, context_retain, device, context, &d->context);
 	if (status != TRZ_OK)
-		return trz_fail(status, "no context of device %d: %s", device, trz_driver_last_error());
+		return trz_fail(status, "retaining a context of device %d failed: %s", device, trz_driver_last_error());
 	return TRZ_OK;
 }
 
@@ -170,11 +170,12 @@ trz_status driver_check_peer(struct driver *d, int device)
 	if (status == TRZ_OK)
 		status = CALL(d, peer_access, device, d->device, &can);
 	if (status != TRZ_OK)
-		return trz_fail(status, "device %d as a peer of device %d: %s", device, d->device, trz_driver_last_error());
+		return trz_fail(status, "asking whether device %d can access device %d failed: %s", device, d->device,
+		                trz_driver_last_error());
 	if (!can || !info.vmm || info.granularity > d->granule)
 		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "device %d cannot access memory of device %d: %s", device, d->device,
 		                !can ? "there is no path between them, or the driver forbids it"
-		                     : "it cannot map memory in the same units");
+		                     : "its allocation granularity is larger, or it lacks virtual memory management");
 	return TRZ_OK;
 }
 

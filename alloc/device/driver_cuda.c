@@ -724,7 +724,7 @@ static trz_status check_version(struct library *library)
 {
 	version_call *get_version = (version_call *)dlsym(library->handle, "cuDriverGetVersion");
 	if (!get_version || get_version(&library->version) != TRZ_CUDA_SUCCESS)
-		return refuse("libcuda.so.1 does not tell its version: reinstall the driver");
+		return refuse("libcuda.so.1 did not report its version: reinstall the driver");
 	if (library->version >= OLDEST_DRIVER)
 		return TRZ_OK;
 	return refuse("the driver is for CUDA %d.%d: 11.2 is the oldest that will do",

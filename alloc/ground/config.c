@@ -227,7 +227,8 @@ trz_status trz_option(size_t i, trz_option_info *out)
 	if (!out)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "trz_option: out is NULL");
 	if (i >= OPTION_COUNT)
-		return trz_fail(TRZ_ERROR_NOT_FOUND, "there are %d options, counted from 0; %zu is none", OPTION_COUNT, i);
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "there are %d options, numbered from 0; %zu is out of range",
+		                OPTION_COUNT, i);
 	const struct option *o = &options[i];
 	const char *text = value_text(o, o->initial, initial);
 	*out = (trz_option_info){o->key, type_names[o->type], choices_text(o, choices, sizeof choices), text,

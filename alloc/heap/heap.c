@@ -37,7 +37,7 @@ static trz_status open_structures(trz_heap *h)
 	uint64_t total;
 	trz_status status = driver_mem_info(&h->driver, &h->attainable, &total);
 	if (status != TRZ_OK)
-		return trz_fail(status, "device %d does not tell its free memory: %s", h->driver.device,
+		return trz_fail(status, "reading the free memory of device %d failed: %s", h->driver.device,
 		                trz_driver_last_error());
 	if (!pagemap_open(&h->pagemap, &h->meta))
 		return meta_exhausted();
@@ -112,5 +112,6 @@ uint64_t heap_ask_device(trz_heap *h, uint64_t *total)
 
 trz_status heap_not_permitted(const char *function)
 {
-	return trz_fail(TRZ_ERROR_NOT_PERMITTED, "%s in a host function of a stream, where CUDA permits no call", function);
+	return trz_fail(TRZ_ERROR_NOT_PERMITTED, "%s was called in a host function of a stream, where CUDA permits no "
+	                "calls", function);
 }

@@ -72,7 +72,7 @@ trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **o
 		known->entered++;
 	heap_unlock(h);
 	if (!known)
-		return trz_fail(status, "stream %p is new to the heap, and in a host function the driver tells nothing of it: "
+		return trz_fail(status, "stream %p is new to the heap, and a host function cannot ask the driver about it: "
 		                "allocate on it once before, or use trz_free", handle);
 	*out = known;
 	return TRZ_OK;

@@ -45,15 +45,15 @@ static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool g
 	trz_context context;
 	trz_status status = driver_stream_context(&h->driver, handle, &context);
 	if (status != TRZ_OK)
-		return trz_fail(status, "stream %p does not tell its context: %s", handle, trz_driver_last_error());
+		return trz_fail(status, "reading the context of stream %p failed: %s", handle, trz_driver_last_error());
 	heap_lock(h);
 	struct stream *s = add_locked(h, handle, id, context, growing);
 	heap_unlock(h);
 	if (!s && !growing)
 		return TRZ_ERROR_NO_ROOM;
 	if (!s)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d are known that hold memory "
-		                "(trz_stream_retire gives those up that go), or the host has no memory left", STREAMS_MAX);
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no room for another stream: %d streams hold memory "
+		                "(call trz_stream_retire before destroying one), or the host has no memory left", STREAMS_MAX);
 	*out = s;
 	return TRZ_OK;
 }
@@ -69,7 +69,7 @@ trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct
 	uint64_t id;
 	trz_status status = driver_stream_id(&h->driver, handle, &id);
 	if (status != TRZ_OK)
-		return trz_fail(status, "stream %p is not known to the driver: %s", handle, trz_driver_last_error());
+		return trz_fail(status, "the driver does not know stream %p: %s", handle, trz_driver_last_error());
 	heap_lock(h);
 	*out = stream_find(&h->streams, id);
 	if (*out)

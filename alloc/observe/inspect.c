@@ -62,7 +62,7 @@ trz_status inspect_history(trz_heap *h, size_t events)
 	heap_unlock(h);
 	meta_free(&h->meta, old);
 	frames_update(h);
-	return on ? TRZ_OK : trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history needs room for an event");
+	return on ? TRZ_OK : trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history needs room for at least one event");
 }
 
 /* ---- snapshots ---- */

@@ -36,9 +36,9 @@ trz_status apart_sort(const trz_heap *h, unsigned flags, unsigned *apart)
 	const unsigned known = TRZ_ALLOC_CONTIGUOUS | TRZ_ALLOC_SHARE_FD | TRZ_ALLOC_SHARE_FABRIC | TRZ_ALLOC_RDMA;
 	const trz_device_info *info = &h->driver.info;
 	if (flags & ~known)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "allocation flags %#x: %#x are not known", flags, flags & ~known);
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "allocation flags %#x: unknown flags %#x", flags, flags & ~known);
 	if (flags & (TRZ_ALLOC_SHARE_FD | TRZ_ALLOC_SHARE_FABRIC) && !h->driver.vmm)
-		return lacks(h, "virtual memory management, or it is switched off, which exportable memory needs");
+		return lacks(h, "exportable memory (it lacks virtual memory management, or vmm:off is set)");
 	if (flags & TRZ_ALLOC_SHARE_FD && !info->export_fd)
 		return lacks(h, "export as file descriptors");
 	if (flags & TRZ_ALLOC_SHARE_FABRIC && !info->export_fabric)

@@ -199,14 +199,14 @@ static trz_status check_settled(const struct block *b)
 	const struct use *uses = slab ? b->slab->uses : b->state == BLOCK_LIVE ? b->uses : NULL;
 	trz_addr used = uses && slab ? slab_slot_address(b->slab, uses->slot) : b->address;
 	if (held && uses)
-		return trz_fail(TRZ_NOT_READY, "%p of the pool is held, and other streams have been noted as users of it: free "
+		return trz_fail(TRZ_NOT_READY, "the pool's allocation %p is live and other streams use it: free "
 		                "it first, synchronise, then restore the pool", (void *)used);
 	if (held && !slab && b->exports)
-		return trz_fail(TRZ_NOT_READY, "%p of the pool is exported: end its exports first, then restore the pool",
+		return trz_fail(TRZ_NOT_READY, "the pool's allocation %p is exported: end its exports, then restore the pool",
 		                (void *)used);
 	bool under_way = b->state == BLOCK_PENDING || b->state == BLOCK_ENDED || b->state == BLOCK_BUSY;
 	if (under_way || (slab && b->slab->pending))
-		return trz_fail(TRZ_NOT_READY, "other streams, or processes, still use freed memory of the pool at %p: "
+		return trz_fail(TRZ_NOT_READY, "other streams or processes still use the pool's freed memory at %p: "
 		                "synchronise, then restore it", (void *)b->address);
 	return TRZ_OK;
 }
@@ -265,9 +265,9 @@ static trz_status check_places_locked(trz_heap *h, const struct pool *p, const s
 	}
 	if (found < state->count)
 		return trz_fail(TRZ_ERROR_NOT_FOUND,
-		                "memory of the checkpoint has gone back to the device: only a pool that a capture has used "
-		                "keeps it");
-	return early ? trz_fail(TRZ_NOT_READY, "another stream has not passed its free of memory of the checkpoint: "
+		                "the heap has returned memory of the checkpoint to the device: only a pool that a capture has "
+		                "used keeps it");
+	return early ? trz_fail(TRZ_NOT_READY, "another stream's free of the checkpoint's memory has not passed: "
 	                        "synchronise, then restore the pool")
 	             : TRZ_OK;
 }
@@ -377,7 +377,7 @@ static trz_status restore_locked(trz_heap *h, struct pool *p, const struct trz_p
 trz_status pool_state_restore(trz_heap *h, struct pool *p, const struct trz_pool_state *state)
 {
 	if (state->heap != h || state->pool != p->id)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the checkpoint is of another pool");
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "the checkpoint belongs to another pool");
 	if (!heap_lock_growth(h))
 		return heap_not_permitted("trz_pool_restore");
 	heap_poll(h);

@@ -30,8 +30,8 @@ static const struct kind_of_export *find_kind(unsigned flag)
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		if (kinds[i].flag == flag)
 			return &kinds[i];
-	trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "sharing of kind %#x: it is TRZ_ALLOC_SHARE_FD or TRZ_ALLOC_SHARE_FABRIC",
-	         flag);
+	trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "unknown kind of sharing %#x: use TRZ_ALLOC_SHARE_FD or "
+	         "TRZ_ALLOC_SHARE_FABRIC", flag);
 	return NULL;
 }
 
@@ -45,15 +45,15 @@ static trz_status unknown(const trz_heap *h, trz_addr address)
 
 static trz_status in_none(const trz_heap *h, trz_addr address)
 {
-	return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p lies in no live allocation of the heap of device %d",
+	return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not inside a live allocation of the heap of device %d",
 	                (void *)address, h->driver.device);
 }
 
 static trz_status not_meant(trz_addr address, const struct kind_of_export *kind)
 {
 	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
-	                "%p was not allocated to be exported as %s: trz_alloc_with has a flag for that, and "
-	                "trz_export_tile exports it with what it is packed with", (void *)address, kind->name);
+	                "%p was not allocated for export as %s: pass that flag to trz_alloc_with, or export the whole "
+	                "tile around it by trz_export_tile", (void *)address, kind->name);
 }
 
 /* Where what is exported at an address is listed. */
@@ -67,7 +67,7 @@ static trz_status pin_locked(trz_heap *h, const struct place *p, struct block *b
 {
 	struct tile *tile = p->tile, **list = list_of(h, p->address);
 	if (b && b->exports == UINT16_MAX)
-		return trz_fail(TRZ_ERROR_LIMIT, "%p has %d exports that have not been ended", (void *)b->address, UINT16_MAX);
+		return trz_fail(TRZ_ERROR_LIMIT, "%p has %d open exports, which is the most", (void *)b->address, UINT16_MAX);
 	if (b ? b->exports++ : tile->exports++)
 		return TRZ_OK;
 	tile->exported_at = p->address;
@@ -114,7 +114,7 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 			heap_lock(h);
 			unpin_locked(h, address);
 			heap_unlock(h);
-			trz_fail(status, "%p is not exported as %s: %s", (void *)address, kind->name, trz_driver_last_error());
+			trz_fail(status, "exporting %p as %s failed: %s", (void *)address, kind->name, trz_driver_last_error());
 		}
 	}
 	heap_unlock_growth(h);
@@ -162,7 +162,7 @@ static trz_status tile_is_not_meant(const trz_heap *h, trz_addr address, const s
 		return not_meant(address, kind);
 	if (kind->driver == TRZ_EXPORT_FD && h->driver.info.export_fd)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
-		                "%p was not allocated to be exported: the option exportable is off", (void *)address);
+		                "%p cannot be exported: the option exportable is off", (void *)address);
 	return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "memory that is packed with other memory of device %d cannot be exported "
 	                "as %s", h->driver.device, kind->name);
 }
@@ -188,8 +188,8 @@ static trz_status export_tile(trz_heap *h, const struct window *w, trz_addr addr
 		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%p lies in a plain driver allocation: cuIpcGetMemHandle exports that",
 		                (void *)address);
 	if (w && w->foreign)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%p is memory of another process, which alone can export it",
-		                (void *)address);
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%p is memory of another process, and only that process can "
+		                "export it", (void *)address);
 	if (!p)
 		return in_none(h, address);
 	heap_lock(h);
@@ -203,7 +203,7 @@ static trz_status export_tile(trz_heap *h, const struct window *w, trz_addr addr
 		heap_lock(h);
 		unpin_locked(h, p->address);
 		heap_unlock(h);
-		return trz_fail(status, "the tile at %p is not exported as %s: %s", (void *)p->address, kind->name,
+		return trz_fail(status, "exporting the tile at %p as %s failed: %s", (void *)p->address, kind->name,
 		                trz_driver_last_error());
 	}
 	*out = (trz_exported_tile){.base = (void *)p->address, .size = place_size(p)};
@@ -230,7 +230,7 @@ trz_status share_export_end(trz_heap *h, trz_addr address)
 	bool ended = unpin_locked(h, address);
 	heap_unlock(h);
 	return ended ? TRZ_OK
-	             : trz_fail(TRZ_ERROR_NOT_FOUND, "%p has no export that could be ended", (void *)address);
+	             : trz_fail(TRZ_ERROR_NOT_FOUND, "%p has no open export", (void *)address);
 }
 
 /* ---- imports ---- */
@@ -247,7 +247,7 @@ trz_status share_import(trz_heap *h, unsigned flag, struct import_source from, u
 		                kind->name);
 	if (size == 0 || size % h->driver.granule || size >= SIZE_LIMIT)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
-		                "import of %" PRIu64 " bytes: it must be the size that trz_query tells on the exporting side, "
+		                "import of %" PRIu64 " bytes: the size must be what trz_query reports on the exporting side, "
 		                "or that of whole tiles there, a multiple of %" PRIu64,
 		                size, h->driver.granule);
 	if (!heap_lock_growth(h))
@@ -302,7 +302,7 @@ static trz_status add_peer(trz_heap *h, int device)
 	if (status == TRZ_OK)
 		status = grant_list(h, h->imports, device);
 	if (status != TRZ_OK)
-		return trz_fail(status, "not all memory of device %d could be opened to device %d, try again: %s", d->device,
+		return trz_fail(status, "device %d could not open all its memory to device %d, try again: %s", d->device,
 		                device, trz_driver_last_error());
 	d->access[d->access_count++] = device;
 	return TRZ_OK;

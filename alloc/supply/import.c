@@ -131,8 +131,8 @@ trz_status import_end_all(trz_heap *h)
 
 static trz_status refused(trz_heap *h, trz_status status, uint64_t size)
 {
-	return trz_fail(status, "device %d does not map what was exported as %" PRIu64 " bytes: %s; is it memory of this "
-	                "machine, still held by its process, and is that its exact size there?",
+	return trz_fail(status, "device %d cannot map the imported memory as %" PRIu64 " bytes: %s; check that it is "
+	                "memory of this machine, that its process still holds it, and that its size there is exactly this",
 	                h->driver.device, size, trz_driver_last_error());
 }
 
@@ -169,8 +169,8 @@ static trz_status add_tile(trz_heap *h, struct window *w, unsigned kind, const v
 static trz_status wrong_part(trz_heap *h, uint64_t part, uint64_t missing)
 {
 	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
-	                "import: a tile of %" PRIu64 " bytes, where %" PRIu64 " are missing: it must be a tile's size on "
-	                "the exporting side, a multiple of %" PRIu64, part, missing, h->driver.granule);
+	                "import: got a tile of %" PRIu64 " bytes where %" PRIu64 " are missing: it must be a tile's size "
+	                "on the exporting side, a multiple of %" PRIu64, part, missing, h->driver.granule);
 }
 
 /* All tiles, from the program, which is asked for each with no lock held: nobody knows the window yet. */

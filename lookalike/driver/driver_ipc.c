@@ -77,8 +77,8 @@ static cuda_result open_memory(const struct sim_token *token, int device, cuda_a
 		result = lay(handle, token->size, device, &o->address);
 		LOOK_SLOT(release, handle);  /* the mapping keeps it */
 	} else {
-		fprintf(stderr, "terrazzo: cuIpcOpenMemHandle: the memory has gone, or the other process is none of the same "
-		        "terrazzo sim, so that they share no device\n");
+		fprintf(stderr, "terrazzo: cuIpcOpenMemHandle: the memory is gone, or the other process belongs to another "
+		        "terrazzo sim and shares no device with this one\n");
 	}
 	if (result != TRZ_CUDA_SUCCESS) {
 		free(o);

@@ -41,7 +41,7 @@ static uint64_t read_number(const char *variable, uint64_t initial, uint64_t mos
 	errno = 0;
 	uint64_t number = strtoull(text, &end, 0);
 	if (errno || end == text || *end || *text == '-' || number > most)
-		refuse(variable, text, "a whole number is wanted, and not so large a one");
+		refuse(variable, text, "a smaller whole number is expected");
 	return number;
 }
 
@@ -49,7 +49,7 @@ static uint64_t read_number(const char *variable, uint64_t initial, uint64_t mos
 static uint64_t read_bytes(const char *variable, uint64_t initial)
 {
 	static const char units[] = "KMGT";
-	const char *text = read_text(variable), *wanted = "a size is wanted, as 40GiB, 512M or 1.5G";
+	const char *text = read_text(variable), *wanted = "a size is expected, such as 40GiB, 512M or 1.5G";
 	char *end;
 	if (!text)
 		return initial;
@@ -123,11 +123,11 @@ static int read_machine(int *opened)
 	if (!text || !strchr(text, ':'))
 		return (int)read_number(machine_variable, 0, INT32_MAX);
 	if (sscanf(text, "%u:%u%n", &pid, &fd, &end) != 2 || text[end])
-		refuse(machine_variable, text, "a descriptor's number is wanted, or PID:FD");
+		refuse(machine_variable, text, "a descriptor's number is expected, or PID:FD");
 	snprintf(path, sizeof path, "/proc/%u/fd/%u", pid, fd);
 	*opened = open(path, O_RDWR | O_CLOEXEC);
 	if (*opened < 0)
-		refuse(machine_variable, text, "the process that keeps the devices has ended, or is not to be reached");
+		refuse(machine_variable, text, "the process that keeps the devices has ended, or cannot be reached");
 	return *opened;
 }
 

@@ -29,7 +29,7 @@ int trz_lookalike_missing(const char *name)
 		said.name[said.count++] = kept;
 	pthread_mutex_unlock(&said.lock);
 	if (first)
-		fprintf(stderr, "terrazzo: %s is not there on the simulated device: the call fails as not supported\n", name);
+		fprintf(stderr, "terrazzo: the simulated device lacks %s: the call fails as not supported\n", name);
 	return TRZ_CUDA_ERROR_NOT_SUPPORTED;
 }
 

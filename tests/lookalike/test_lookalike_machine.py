@@ -53,7 +53,7 @@ print(name.value.decode(), bytes.value, major.value, total.value - free.value, s
                                        ("violations", "no", "count"), ("scalars", "one", "zero|real"),
                                        ("kernel_ns", "-1", "number"), ("costs", "no-such-table", "no-such-table"),
                                        ("machine_fd", "999", "999"), ("machine_fd", "1:x", "PID:FD"),
-                                       ("machine_fd", "999999999:3", "not to be reached")):
+                                       ("machine_fd", "999999999:3", "cannot be reached")):
             with self.subTest(variable, value=value):
                 done = run("", **{variable: value})
                 self.assertEqual(done.returncode, 2, done.stderr)
@@ -194,10 +194,10 @@ subprocess.run(command, env=shared, check=True)
 assert download(p, 20) == b"from the child".ljust(20, b"\\0")
 assert download(p + 100, 24) == b"still open for the other"
 apart = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-assert apart.returncode == 1 and "share no device" in apart.stderr, apart.stderr
+assert apart.returncode == 1 and "shares no device" in apart.stderr, apart.stderr
 must(runtime.cudaFree(c_void_p(p)))
 gone = subprocess.run(command, env=shared, stderr=subprocess.PIPE, text=True)
-assert "the memory has gone" in gone.stderr, gone.stderr
+assert "the memory is gone" in gone.stderr, gone.stderr
 """, memory="1GiB", work="late")
         self.assertNotIn("violation", done.stderr)
 

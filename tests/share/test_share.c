@@ -292,7 +292,7 @@ static void test_refused_imports(void **state)
 	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FD, &null, SIZE, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_null(q);
 	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FD, &fd, SIZE + MIB(2), NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
-	assert_text(trz_last_error(), "exact size");
+	assert_text(trz_last_error(), "exactly this");
 	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FD, &fd, MIB(2), NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FD, &fd, SIZE - 1, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_text(trz_last_error(), "trz_query");

@@ -238,7 +238,7 @@ static void test_unreserve_is_exact(void **state)
 	trz_addr a = make_range(&f, 4 * granule);
 	assert_int_equal(f.d->unreserve(f.self, a, granule), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_int_equal(f.d->unreserve(f.self, a + granule, 3 * granule), TRZ_ERROR_INVALID_ARGUMENT);
-	expect_violation(&f, 2, "no reservation");
+	expect_violation(&f, 2, "not a reservation");
 	lay(&f, a + 3 * granule, granule, make_handle(&f, granule));
 	assert_int_equal(f.d->unreserve(f.self, a, 4 * granule), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_int_equal(sim_violations(f.s), 3);

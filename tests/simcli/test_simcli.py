@@ -206,7 +206,7 @@ class Errors(Case):
     def test_usage(self):
         self.assertIn("a command is missing", self.refused("sim"))
         self.assertIn("--device list", self.refused("sim", "--device", "h1000", "--", "true"))
-        self.assertIn("is no size", self.refused("sim", "--memory", "lots", "--", "true"))
+        self.assertIn("is not a size", self.refused("sim", "--memory", "lots", "--", "true"))
         self.assertIn("2MiB to 4TiB", self.refused("sim", "--memory", "9TiB", "--", "true"))
         self.assertIn("1 to 16", self.refused("sim", "--devices", "99", "--", "true"))
         self.assertIn("native, expandable", self.refused("sim", "--allocator", "best", "--", "true"))
@@ -226,13 +226,13 @@ class Errors(Case):
 
     def test_environment_that_is_none(self):
         text = self.refused("sim", "--env", self.folder / "nothing", "--", "true")
-        self.assertIn("no virtual environment", text)
+        self.assertIn("not a virtual environment", text)
         self.assertIn("terrazzo sim --setup", text)
 
     def test_sweep_usage(self):
         self.assertIn("name=value", self.refused("sim", "--sweep", "batch", "--", "true"))
         self.assertIn("an empty value", self.refused("sim", "--sweep", "batch=1,,2", "--", "true", "{batch}"))
-        self.assertIn("'{batch}' stands nowhere", self.refused("sim", "--sweep", "batch=1", "--", "true"))
+        self.assertIn("does not contain '{batch}'", self.refused("sim", "--sweep", "batch=1", "--", "true"))
 
     def test_command_that_is_none(self):
         done = terrazzo("sim", "--", "./no-such-program")
@@ -494,14 +494,14 @@ class Estimate(unittest.TestCase):
         self.assertIn("on h100", done.stdout)
 
     def test_errors(self):
-        for args, text in (((), "--params is missing"), (("--params", "many"), "is no count"),
-                           (("--params", "7Q"), "is no count"), (("--params", "-7"), "is no count"),
+        for args, text in (((), "--params is missing"), (("--params", "many"), "is not a count"),
+                           (("--params", "7Q"), "is not a count"), (("--params", "-7"), "is not a count"),
                            (("--params", "7B", "--layers", 32), "go together"),
                            (("--params", "7B", "--trainable", "8B"), "more than"),
                            (("--params", "7B", "--heads", 8, "--kv-heads", 16), "more than --heads, 8"),
                            (("--params", "7B", "--optimizer", "best"), "adamw"),
                            (("--params", "7B", "--device", "none"), "--device list"),
-                           (("--params", "7B", "more"), "one argument too many")):
+                           (("--params", "7B", "more"), "unexpected argument 'more'")):
             done = terrazzo("estimate", *args)
             self.assertEqual(done.returncode, 2)
             self.assertIn(text, done.stderr)

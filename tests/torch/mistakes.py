@@ -89,7 +89,7 @@ def check(mistake, program, schedule, seed, expected):
 for mistake, program, schedules, expected in (
         (RIGHT, use_again, ANY, ""), (RIGHT, outgrow, ANY, ""), (RIGHT, replay_graph, ANY, ""),
         (IGNORES_RECORD_STREAM, use_again, ANY_BUT_FIFO, "nothing orders the two"),
-        (IGNORES_RECORD_STREAM, outgrow, ANY_BUT_FIFO, "is mapped no more"),
+        (IGNORES_RECORD_STREAM, outgrow, ANY_BUT_FIFO, "is no longer mapped"),
         (UNMAPS_LIVE_POOL, replay_graph, ANY, "of a graph")):
     for schedule in schedules:
         for seed in SEEDS:

@@ -108,7 +108,7 @@ class Ways(unittest.TestCase):
         self.assertEqual(status, 0, err)
         self.assertIn("a C++ compiler is missing", out)
         self.assertTrue(out.strip().endswith("pluggable"))
-        self.assertIn("terrazzo works without its shim", err)
+        self.assertIn("terrazzo runs without its shim", err)
 
     def test_without_a_compiler_a_program_that_asks_about_its_memory_goes_on(self):
         path = os.pathsep.join([str(INJECT), os.environ.get("PYTHONPATH", "")])

@@ -251,7 +251,7 @@ static void impossible_records_are_refused(void **state)
 	uint8_t bytes[128] = HEADER;
 	size_t size = seal(bytes, sizeof HEADER - 1, 0);
 	bytes[size] = 'x';
-	assert_refused(bytes, size + 1, "after the end record");
+	assert_refused(bytes, size + 1, "follows the end record");
 	memcpy(bytes + 12, "\x00\x00", 2);
 	assert_refused(bytes, size, "impossible device, or not 1 to 4096 streams");
 }

@@ -151,7 +151,7 @@ static void refuses_malformed(void **state)
 	} cases[] = {
 		CASE("\x80\x01N.", "opcode PROTO: only the protocols 2 to 5"),
 		CASE("\x80\x06N.", "opcode PROTO: only the protocols 2 to 5"),
-		CASE("\x80\x02\xff.", "byte 2: 0xff is no pickle opcode"),
+		CASE("\x80\x02\xff.", "byte 2: 0xff is not a pickle opcode"),
 		CASE("\x80\x02I1\n.", "byte 2: opcode INT: is of protocol 0"),
 		CASE("\x80\x05\x97.", "opcode NEXT_BUFFER: refers to data outside"),
 		CASE("\x80\x02.", "byte 2: opcode STOP: the stack holds too few"),
@@ -163,13 +163,13 @@ static void refuses_malformed(void **state)
 		CASE("\x80\x02N\x86.", "opcode TUPLE2: the stack holds too few"),
 		CASE("\x80\x02N(N\x86.", "opcode TUPLE2: the stack holds too few"),
 		CASE("\x80\x02(e.", "opcode APPENDS: the stack holds too few"),
-		CASE("\x80\x02N(Ne.", "opcode APPENDS: what is appended to is no list"),
-		CASE("\x80\x02)Na.", "opcode APPEND: what is appended to is no list"),
+		CASE("\x80\x02N(Ne.", "opcode APPENDS: an append needs a list on the stack"),
+		CASE("\x80\x02)Na.", "opcode APPEND: an append needs a list on the stack"),
 		CASE("\x80\x02}(Nu.", "opcode SETITEMS: a key has no value"),
-		CASE("\x80\x02](NNu.", "opcode SETITEMS: what is set in is no dict"),
-		CASE("\x80\x02]NNs.", "opcode SETITEM: what is set in is no dict"),
+		CASE("\x80\x02](NNu.", "opcode SETITEMS: a set item needs a dict on the stack"),
+		CASE("\x80\x02]NNs.", "opcode SETITEM: a set item needs a dict on the stack"),
 		CASE("\x80\x02(Nd.", "opcode DICT: a key has no value"),
-		CASE("\x80\x04](N\x90.", "opcode ADDITEMS: what is added to is no set"),
+		CASE("\x80\x04](N\x90.", "opcode ADDITEMS: an add needs a set on the stack"),
 		CASE("\x80\x02h\x00.", "opcode BINGET: the memo has no such entry"),
 		CASE("\x80\x02Nq\x02h\x01.", "opcode BINGET: the memo has no such entry"),
 		CASE("\x80\x02j\xff\xff\xff\xff.", "opcode LONG_BINGET: the memo has no such entry"),
@@ -178,16 +178,16 @@ static void refuses_malformed(void **state)
 		CASE("\x80\x02\x8b\xff\xff\xff\xffx.", "opcode LONG4: the length is negative"),
 		CASE("\x80\x02X\xff\xff\xff\xffx.", "byte 7: truncated"),
 		CASE("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xffx.", "byte 11: truncated"),
-		CASE("\x80\x02N.", "is no memory snapshot"),
-		CASE("\x80\x02].", "is no memory snapshot"),
-		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_tracesNs.", "is no memory snapshot"),
+		CASE("\x80\x02N.", "not a memory snapshot"),
+		CASE("\x80\x02].", "not a memory snapshot"),
+		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_tracesNs.", "not a memory snapshot"),
 		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_traces]s.", "device_traces are empty"),
 		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_traces]]as.", "device_traces are empty"),
-		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_traces]Nas.", "device_traces[0] is no list"),
-		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_traces]]Naas.", "entry 0 of device 0: is no dict"),
+		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_traces]Nas.", "device_traces[0] is not a list"),
+		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_traces]]Naas.", "entry 0 of device 0: is not a dict"),
 		CASE("\x80\x02}X\x0d\x00\x00\x00" "device_traces]]}aas.", "entry 0 of device 0: has no action"),
 		CASE("", "is empty"),
-		CASE("hello, world", "is no trace"),
+		CASE("hello, world", "not a trace"),
 	};
 #undef CASE
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -225,7 +225,7 @@ static void survives_depth(void **state)
 	memset(bytes + 3, '2', DEPTH / 2 - 1);
 	memset(bytes + 2 + DEPTH / 2, 'a', DEPTH / 2 - 1);
 	bytes[DEPTH + 1] = '.';
-	assert_refused(bytes, DEPTH + 2, "is no memory snapshot");
+	assert_refused(bytes, DEPTH + 2, "not a memory snapshot");
 	free(bytes);
 }
 

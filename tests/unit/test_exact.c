@@ -27,7 +27,7 @@ static void expect_at(struct rig *r, void *address, size_t size, trz_stream stre
 static void expect_none(struct rig *r, void *address, size_t size, trz_stream stream)
 {
 	void *p;
-	assert_error(alloc_at(r, address, size, stream, &p), TRZ_ERROR_NO_ROOM, "not all of that is free");
+	assert_error(alloc_at(r, address, size, stream, &p), TRZ_ERROR_NO_ROOM, "part of that range is not free");
 	assert_null(p);
 	rig_check(r);
 }
@@ -218,7 +218,7 @@ static void test_what_cannot_be(void **state)
 	void *p = rig_alloc(&r, MIB(40), NULL), *out = &r;
 	expect_none(&r, after(NULL, MIB(1)), MIB(1), NULL);
 	expect_none(&r, after(p, GIB(4)), MIB(1), NULL);
-	assert_error(alloc_at(&r, after(p, 100), MIB(1), NULL, &out), TRZ_ERROR_ALIGNMENT, "no multiple of 512");
+	assert_error(alloc_at(&r, after(p, 100), MIB(1), NULL, &out), TRZ_ERROR_ALIGNMENT, "a multiple of 512");
 	const trz_alloc_params params = {
 		.struct_size = sizeof params, .size = MIB(2), .address = p, .flags = TRZ_ALLOC_CONTIGUOUS};
 	assert_error(trz_alloc_with(r.heap, &params, &out), TRZ_ERROR_INVALID_ARGUMENT, "flags");

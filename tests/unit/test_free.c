@@ -128,7 +128,7 @@ static void test_query_of_every_place_inside(void **state)
 		}
 		assert_ok(trz_query(r.heap, p + info.size - 1, &info));
 		rig_free(&r, p);
-		assert_error(trz_query(r.heap, p, &info), TRZ_ERROR_UNKNOWN_POINTER, "no live allocation");
+		assert_error(trz_query(r.heap, p, &info), TRZ_ERROR_UNKNOWN_POINTER, "a live allocation");
 	}
 	rig_close(&r);
 }

@@ -683,7 +683,7 @@ static void test_checkpoints_that_cannot_be_restored(void **state)
 	rig_free(&r, p);
 	rig_sync(&r);
 	assert_ok(trz_trim(r.heap, 0, NULL));
-	assert_error(trz_pool_restore(r.heap, pool, note), TRZ_ERROR_NOT_FOUND, "gone back");
+	assert_error(trz_pool_restore(r.heap, pool, note), TRZ_ERROR_NOT_FOUND, "returned");
 	assert_int_equal(info_of(&r, pool).allocations, 0);
 	trz_pool_state_free(note);
 	assert_ok(trz_pool_release(r.heap, other));

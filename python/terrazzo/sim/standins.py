@@ -117,7 +117,7 @@ class Scan:
         self.symbols = []
         files = sorted(path for path in folder.glob("*.so*") if path.is_file())
         if not files:
-            raise Failure(f"{folder}: no shared library is here; is this PyTorch's folder?")
+            raise Failure(f"{folder}: has no shared library; is this PyTorch's folder?")
         self.own = {path.name for path in files}
         for path in files:
             with path.open("rb") as stream:
@@ -288,7 +288,7 @@ def place_lookalikes(names, libraries, target):
     for name in {*names, "libcuda.so.1", "libnvidia-ml.so.1"}:
         source = libraries / name
         if not source.exists():
-            raise Failure(f"{libraries}: there is no look-alike {name} here")
+            raise Failure(f"{libraries}: no look-alike {name} here")
         link = target / name
         if link.exists() and not link.is_symlink():
             raise Failure(f"{link}: a real library is here, which is never overwritten; choose another folder")

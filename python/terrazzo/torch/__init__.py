@@ -99,12 +99,12 @@ def install(shim: bool | None = None) -> str:
         if shim is not False:
             _missing = _install_shim(path)
         if shim and _missing:
-            raise Error(f"terrazzo's shim is not to be had: {_missing}")
+            raise Error(f"terrazzo's shim is not available: {_missing}")
         if shim is False or _missing:
             _install_hooks(_native_library())
         _mode = "hooks" if shim is False or _missing else "shim"
         if _missing:
-            warnings.warn(f"terrazzo works without its shim: {_missing}. Memory, limits, streams, graphs, statistics "
+            warnings.warn(f"terrazzo runs without its shim: {_missing}. Memory, limits, streams, graphs, statistics "
                           "and histories are served; MemPool, graph trees, observers and cudnn.benchmark are not",
                           stacklevel=2)
         _set_fraction(options)
