@@ -1,21 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The vocabulary of the heap. Every other file of alloc/ builds on these nouns and laws; docs/design.md has
- * the reasons, docs/invariants.md the numbered laws that check.c verifies.
+ * What all of alloc/ builds on: units, kinds, states of blocks. docs/design.md explains every noun ("Words") and gives
+ * the reasons; docs/invariants.md has the numbered laws that check.c verifies. The nouns to begin with:
  *
- *   heap     all that terrazzo keeps for one device in one context
- *   granule  the unit of physical memory, 2 MiB (or the driver's granularity, if larger)
- *   tile     one physical driver handle: whole granules; never split, mapped and unmapped whole
- *   window   a reserved virtual range with tiles laid side by side from its base up; it grows for one lane,
- *            so that a lane's memory is contiguous, but blocks in it can change their lane
- *   place    a tile's position in a window. A tile may be mapped at many places; it is owned at one
- *   block    a run of bytes of one window: live, a slab, free, pending, or a hole (its tile is owned elsewhere)
- *   slab     a block cut into equal slots of one size class; a bin is a stream's slabs of a class
- *   cell     32 KiB of address space: no two live blocks, and no two slabs, begin in the same one
- *   lane     what one stream has of one pool: free blocks and slabs
- *   pool     memory that is given to nobody else while it lives; everybody shares the default one
- *   apart    of memory: in tiles of its own, one for each allocation, never packed and never moved
- *   ticket   (stream, sequence number) of a free; passed when all work enqueued before it has completed
+ *   tile     one physical handle, mapped whole at one or more places, owned at one
+ *   window   a reserved address range that tiles are laid into; it grows at its top
+ *   block    a run of bytes of a window
+ *   lane     what one stream has of one pool
+ *   ticket   (stream, sequence number) of a free; passed when the work before it is complete
  *
  * Laws of the accounting, in bytes (L1, L2 of docs/invariants.md):
  *   blocks of a window, in address order, cover [base, top) without gap or overlap
@@ -25,7 +17,8 @@
  *     pending     freed, waiting for a ticket before anybody may reuse it
  *     cached      free blocks
  *     free slots  slots of slabs that nobody holds, and the rest of a slab that is too short for a slot
- *     idle        tiles and ranges under way from one place to another: 0 between operations
+ *     idle        what an operation has under way; between operations only the edges that alignment loses of
+ *                 classic segments
  *     zombie      tiles that the driver refused to take back
  *
  * Locks, in the order in which they may be taken (docs/lock-order.md):

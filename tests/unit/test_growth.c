@@ -172,9 +172,43 @@ static void test_a_warm_program_is_given_memory(void **state)
 	assert_int_equal(moves_when_warm(FIXED ",warm_per_mille:600"), 0);
 }
 
+/* docs/design.md, "One allocation, followed", tells these figures. */
+static void test_the_driver_calls_of_one_allocation(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(80), NULL);
+	uint64_t before = rig_calls(&r);
+	void *p = rig_alloc(&r, MIB(100), NULL), *held[32];
+	assert_int_equal(rig_calls(&r) - before, 20);
+	assert_int_equal(rig_stat(&r, "driver_calls.create"), 7);
+	assert_int_equal(rig_stat(&r, "driver_calls.map"), 7);
+	before = rig_calls(&r);
+	rig_free(&r, p);
+	p = rig_alloc(&r, MIB(100), NULL);
+	rig_free(&r, p);
+	assert_int_equal(rig_calls(&r) - before, 0);
+	for (unsigned i = 0; i < 32; i++)
+		held[i] = rig_alloc(&r, MIB(48), NULL);
+	for (unsigned i = 0; i < 32; i += 2)
+		rig_free(&r, held[i]);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), MIB(1536));
+	before = rig_calls(&r);
+	for (unsigned round = 0; round < 3; round++) {
+		p = rig_alloc(&r, MIB(100), NULL);
+		assert_int_equal(rig_calls(&r) - before, 14);
+		rig_free(&r, p);
+	}
+	assert_int_equal(rig_stat(&r, "tiles_gathered"), 6);
+	for (unsigned i = 1; i < 32; i += 2)
+		rig_free(&r, held[i]);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_driver_calls_of_one_allocation),
 		cmocka_unit_test(test_nodes_are_kept_while_the_driver_maps),
 		cmocka_unit_test(test_more_than_the_device_has_costs_nothing),
 		cmocka_unit_test(test_without_addresses_others_memory_serves),
