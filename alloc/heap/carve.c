@@ -131,6 +131,24 @@ struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, 
 	return b;
 }
 
+struct block *heap_take_node(trz_heap *h, const struct window *w, uint64_t bytes)
+{
+	heap_lock(h);
+	bool room = pagemap_cover(&h->pagemap, w->top, bytes) && node_pool_reserve(&h->blocks, 1);
+	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
+	heap_unlock(h);
+	return node;
+}
+
+void heap_give_node(trz_heap *h, struct block *node)
+{
+	if (!node)
+		return;
+	heap_lock(h);
+	node_pool_give(&h->blocks, node);
+	heap_unlock(h);
+}
+
 struct block *heap_append_block_locked(struct block *b, struct window *w, struct lane *home, uint64_t size)
 {
 	const struct block *last = w->blocks.last;

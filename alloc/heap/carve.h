@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The basic moves of blocks: freeing and joining, cutting, holes, slabs. Heap lock held.
+ * The basic moves of blocks: freeing and joining, cutting, holes, slabs. Heap lock held, but where it says otherwise.
  */
 #ifndef TRZ_ALLOC_CARVE_H
 #define TRZ_ALLOC_CARVE_H
@@ -38,6 +38,11 @@ void heap_join_busy_locked(trz_heap *h, struct block *b);
 /* Makes one busy block [address, address + size) of free ones, whosever, that lie side by side and the first of which
  * is `b`; what is left of them stays free. Two nodes have been reserved. */
 struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
+
+/* A node for the block over the next `bytes` of a window, whose entries in the pagemap are possible from here on; NULL:
+ * no host memory. Undone by heap_give_node, for which NULL is nothing. Both take the heap lock. */
+struct block *heap_take_node(trz_heap *h, const struct window *w, uint64_t bytes);
+void heap_give_node(trz_heap *h, struct block *node);
 
 /* Appends a busy block [window's end, window's end + size) at the end of a window, made of `node`, which the caller
  * has taken from h->blocks: a reservation would not last from one hold of the lock to the next. */

@@ -13,15 +13,11 @@
 #include "observe/inspect.h"
 #include "observe/notice.h"
 #include "serve/serve.h"
+#include "supply/extent.h"
 #include "supply/oom.h"
 #include "supply/reclaim.h"
 
 enum { WASTE = 8 };  /* a free tile serves requests that are shorter by up to one in so many parts */
-
-static unsigned export_kinds(unsigned apart)
-{
-	return (apart & APART_FD ? TRZ_EXPORT_FD : 0) | (apart & APART_FABRIC ? TRZ_EXPORT_FABRIC : 0);
-}
 
 /* ---- what is asked for ---- */
 
@@ -95,85 +91,16 @@ static trz_addr take_kept(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t 
 
 /* ---- new tiles ---- */
 
-/* Sees to a window of the lane with room for the tile. */
-static trz_status find_room(trz_heap *h, struct lane *l, uint64_t bytes)
-{
-	struct window *w = l->window[LARGE];
-	if (w && window_room(w) >= bytes)
-		return TRZ_OK;
-	return reclaim_new_window(h, l, LARGE, bytes, &w);
-}
-
-static trz_status create(trz_heap *h, const struct lane *l, uint64_t bytes, struct tile **out)
-{
-	if (!heap_limit_allows(h, bytes))
-		return TRZ_ERROR_LIMIT;
-	if (!tiles_reserve(&h->tiles, 1, 1))
-		return meta_exhausted();
-	trz_status status = tile_create(&h->tiles, bytes, LARGE, export_kinds(l->apart) | h->tiles.export_kinds, out);
-	if (status != TRZ_OK)
-		return status;
-	(*out)->apart = true;
-	flow_add(&h->counters.reserved_bytes, LARGE, bytes);
-	flow_add(&h->counters.segment, LARGE, 1);
-	level_add(&h->counters.apart_bytes, bytes);
-	return TRZ_OK;
-}
-
-static trz_status destroy(trz_heap *h, struct tile *tile, trz_status status)
-{
-	trz_status ignored;
-	if (!reclaim_destroy_tile(h, tile, &ignored))
-		reclaim_make_zombie(h, tile);
-	return status;
-}
-
-/* Lays the tile at the window's end: *out is its block, busy and counted as idle. On an error the tile has gone. */
-static trz_status lay(trz_heap *h, struct lane *l, struct tile *tile, struct block **out)
-{
-	struct window *w = l->window[LARGE];
-	trz_addr top = w->top;
-	uint64_t bytes = tile->size;
-	heap_lock(h);
-	bool room = pagemap_cover(&h->pagemap, top, bytes) && node_pool_reserve(&h->blocks, 1);
-	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
-	heap_unlock(h);
-	if (!room)
-		return destroy(h, tile, meta_exhausted());
-	trz_status status = window_lay(w, &h->tiles, &tile, 1);
-	if (status != TRZ_OK)
-		destroy(h, tile, status);
-	heap_lock(h);
-	if (w->top == top)
-		node_pool_give(&h->blocks, node);
-	else
-		*out = heap_append_block_locked(node, w, l, bytes);
-	if (status == TRZ_OK) {
-		level_add(&h->counters.idle_bytes, bytes);
-		account_mapping_locked(h, HISTORY_MAP, 0, top, bytes, pool_id(w->pool));
-	} else if (w->top != top) {
-		heap_make_hole_locked(h, *out);  /* the mapping could not be undone: these addresses are used up */
-	}
-	heap_unlock(h);
-	return status;
-}
-
 static trz_status make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t size, trz_addr *out)
 {
-	struct tile *tile;
-	struct block *b = NULL;
-	trz_status status = find_room(h, l, bytes);
-	if (status == TRZ_OK)
-		status = create(h, l, bytes, &tile);
-	if (status == TRZ_OK)
-		status = lay(h, l, tile, &b);
+	struct block *b;
+	trz_status status = extent_make(h, l, bytes, 0, &b);
 	if (status != TRZ_OK)
 		return status;
 	notice_mapped(h, b);
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
 	bool room = pagemap_reserve(&h->pagemap, 1);
-	b->sequence = 0;
 	if (room)
 		*out = serve_make_live_locked(h, l, size, b);
 	else

@@ -30,6 +30,7 @@
 #include "heap/events.h"
 #include "heap/poll.h"
 #include "observe/account.h"
+#include "supply/extent.h"
 #include "supply/flip.h"
 #include "supply/isolate.h"
 #include "supply/reclaim.h"
@@ -167,10 +168,7 @@ static trz_status find_room(struct growth *g, uint64_t bytes)
 {
 	trz_heap *h = g->heap;
 	uint64_t least = align_up(bytes, h->driver.granule) + last_tile_most(g);
-	g->window = g->lane->window[g->kind];
-	if (g->window && window_room(g->window) >= least)
-		return TRZ_OK;
-	return reclaim_new_window(h, g->lane, g->kind, least, &g->window);
+	return extent_window(h, g->lane, g->kind, least, &g->window);
 }
 
 /* ---- gathering ---- */
@@ -394,14 +392,13 @@ static bool reserve_metadata(struct growth *g)
 	trz_heap *h = g->heap;
 	if (!tiles_reserve(&h->tiles, 0, g->count))
 		return false;
+	g->node = heap_take_node(h, g->window, g->gathered_bytes + g->new_bytes);
+	if (!g->node)
+		return false;
 	heap_lock(h);
-	bool room = pagemap_cover(&h->pagemap, g->window->top, g->gathered_bytes + g->new_bytes) &&
-	            node_pool_reserve(&h->blocks, 1);
-	g->node = room ? node_pool_take(&h->blocks) : NULL;
-	if (room)
-		level_add(&h->counters.idle_bytes, g->new_bytes);
+	level_add(&h->counters.idle_bytes, g->new_bytes);
 	heap_unlock(h);
-	return room;
+	return true;
 }
 
 /* Forgets the planned tiles from `first` on, which have no memory; returns their bytes. */
@@ -433,8 +430,7 @@ static trz_status create_planned(struct growth *g)
 		level_sub(&h->counters.idle_bytes, bytes);
 		heap_unlock(h);
 	}
-	flow_add(&h->counters.reserved_bytes, g->kind, g->new_bytes);
-	flow_add(&h->counters.segment, g->kind, created);
+	extent_count(h, g->kind, g->new_bytes, created);
 	if (status == TRZ_ERROR_OUT_OF_MEMORY && g->effort == GROW_THRIFTY)
 		heap_ask_device(h, NULL);  /* others have taken some: what comes next counts on less */
 	return status;
@@ -457,12 +453,8 @@ static trz_status create_missing(struct growth *g)
 static void destroy_created(struct growth *g)
 {
 	trz_heap *h = g->heap;
-	for (size_t i = g->gathered; i < g->count; i++) {
-		struct tile *tile = h->lay_list[i];
-		trz_status status;
-		if (!reclaim_destroy_tile(h, tile, &status))
-			reclaim_make_zombie(h, tile);
-	}
+	for (size_t i = g->gathered; i < g->count; i++)
+		extent_drop(h, h->lay_list[i]);
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, g->new_bytes);
 	heap_unlock(h);
@@ -471,21 +463,6 @@ static void destroy_created(struct growth *g)
 }
 
 /* ---- laying ---- */
-
-static trz_status lay(struct growth *g)
-{
-	trz_heap *h = g->heap;
-	trz_addr top = g->window->top;
-	trz_status status = window_lay(g->window, &h->tiles, h->lay_list, g->count);
-	if (status == TRZ_OK || g->window->top == top)
-		return status;
-	heap_lock(h);  /* a mapping could not be undone: these addresses are used up */
-	give_tail_locked(g);
-	heap_make_hole_locked(h, heap_append_block_locked(g->node, g->window, g->lane, g->window->top - top));
-	g->node = NULL;
-	heap_unlock(h);
-	return status;
-}
 
 /* The old places of moved tiles, which come second now, are holes. */
 static void leave_places_locked(struct growth *g)
@@ -550,9 +527,8 @@ static trz_status give_up(struct growth *g, trz_status status)
 	ungather(g);
 	heap_lock(g->heap);
 	give_tail_locked(g);
-	if (g->node)
-		node_pool_give(&g->heap->blocks, g->node);
 	heap_unlock(g->heap);
+	heap_give_node(g->heap, g->node);
 	return status;
 }
 
@@ -571,16 +547,12 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 	trz_status status = window_open_classic(&h->meta, &h->tiles, kind, size, &w);
 	if (status != TRZ_OK)
 		return status;
-	heap_lock(h);
-	bool room = pagemap_cover(&h->pagemap, w->base, w->size) && node_pool_reserve(&h->blocks, 1);
-	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
-	heap_unlock(h);
-	if (!room) {
+	struct block *node = heap_take_node(h, w, w->size);
+	if (!node) {
 		window_close_classic(&h->meta, &h->tiles, w);
 		return meta_exhausted();
 	}
-	flow_add(&h->counters.reserved_bytes, kind, size);
-	flow_add(&h->counters.segment, kind, 1);
+	extent_count(h, kind, size, 1);
 	level_add(&h->counters.classic_bytes, size);
 	h->tile_least[kind] = min_u64(h->tile_least[kind], w->size);
 	w->pool = l->pool;
@@ -607,7 +579,7 @@ static trz_status extend(struct growth *g, struct block **out)
 		ungather(g);
 	trz_status status = create_missing(g);
 	if (status == TRZ_OK)
-		status = lay(g);
+		status = extent_lay(h, g->window, g->lane, h->lay_list, g->count, &g->node);
 	if (status != TRZ_OK)
 		return give_up(g, status);
 	account_moved(g);

@@ -210,15 +210,6 @@ static trz_status lay(trz_heap *h, struct window *w, size_t count)
 	return status == TRZ_OK ? TRZ_OK : refused(h, status, w->size);
 }
 
-static struct block *take_node(trz_heap *h, const struct window *w)
-{
-	heap_lock(h);
-	bool room = pagemap_cover(&h->pagemap, w->base, w->size) && node_pool_reserve(&h->blocks, 1);
-	struct block *node = room ? node_pool_take(&h->blocks) : NULL;
-	heap_unlock(h);
-	return node;
-}
-
 trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, uint64_t size, struct stream *s,
                        trz_addr *out)
 {
@@ -229,7 +220,7 @@ trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, ui
 		return status;
 	w->apart = APART;
 	status = add_tiles(h, w, kind, from, &count);
-	struct block *node = status == TRZ_OK ? take_node(h, w) : NULL;
+	struct block *node = status == TRZ_OK ? heap_take_node(h, w, size) : NULL;
 	if (!node)
 		return abandon(h, w, status == TRZ_OK ? meta_exhausted() : status);
 	status = lay(h, w, count);

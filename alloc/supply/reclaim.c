@@ -539,37 +539,6 @@ void reclaim_windows(trz_heap *h)
 	level_set(&h->counters.quarantine_bytes, held);
 }
 
-/* Reserving addresses takes the driver longer the more they are. The allocation that needs a new window, however small,
- * pays for all of it. */
-#define WINDOW_MOST GIB(32)
-
-/* Private pools can be many, and are rarely large. Where no address is used twice, by an option for debugging, each
- * allocation uses some up. */
-static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind kind)
-{
-	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
-	uint64_t size = h->config.window_factor * device;
-	if (!h->isolated || kind == SMALL)
-		size = min_u64(size, WINDOW_MOST);
-	if (l->pool)
-		size /= 8;
-	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
-}
-
-trz_status reclaim_new_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out)
-{
-	struct window *w;
-	reclaim_windows(h);
-	trz_status status = window_open(&h->meta, &h->driver, kind, max_u64(window_size(h, l, kind), least), least, &w);
-	if (status != TRZ_OK)
-		return status;
-	w->pool = l->pool;
-	w->apart = l->apart;
-	w->next = h->windows[kind];
-	h->windows[kind] = l->window[kind] = *out = w;
-	return TRZ_OK;
-}
-
 /* Waits for what only other threads' per-thread streams hold: the legacy default stream waits for them, and can be
  * waited for from here. */
 static trz_status wait_for_thread_streams(trz_heap *h)

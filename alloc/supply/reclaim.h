@@ -76,10 +76,6 @@ void reclaim_all_aliases(trz_heap *h);
 /* Gives back old windows in which nothing is mapped. */
 void reclaim_windows(trz_heap *h);
 
-/* The same, and a new window of at least `least` bytes, which the lane grows in from now on: the one place that decides
- * how large windows are. */
-trz_status reclaim_new_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out);
-
 /* Waits for the streams and returns everything: tiles with live blocks too, windows, events. The heap is then empty;
  * where it could not wait, all stays with the driver. */
 trz_status reclaim_everything(trz_heap *h);

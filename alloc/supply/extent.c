@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Acquiring and undoing new memory.
+ */
+#include "supply/extent.h"
+
+#include "heap/carve.h"
+#include "observe/account.h"
+#include "supply/reclaim.h"
+
+/* ---- the window ---- */
+
+/* Reserving addresses takes the driver longer the more they are. The allocation that needs a new window, however small,
+ * pays for all of it. */
+#define WINDOW_MOST GIB(32)
+
+/* Private pools can be many, and are rarely large. Where no address is used twice, by an option for debugging, each
+ * allocation uses some up. */
+static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind kind)
+{
+	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
+	uint64_t size = h->config.window_factor * device;
+	if (!h->isolated || kind == SMALL)
+		size = min_u64(size, WINDOW_MOST);
+	if (l->pool)
+		size /= 8;
+	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
+}
+
+static trz_status open_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out)
+{
+	struct window *w;
+	reclaim_windows(h);
+	trz_status status = window_open(&h->meta, &h->driver, kind, max_u64(window_size(h, l, kind), least), least, &w);
+	if (status != TRZ_OK)
+		return status;
+	w->pool = l->pool;
+	w->apart = l->apart;
+	w->next = h->windows[kind];
+	h->windows[kind] = l->window[kind] = *out = w;
+	return TRZ_OK;
+}
+
+trz_status extent_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out)
+{
+	*out = l->window[kind];
+	return *out && window_room(*out) >= least ? TRZ_OK : open_window(h, l, kind, least, out);
+}
+
+/* ---- tiles ---- */
+
+void extent_count(trz_heap *h, enum kind kind, uint64_t bytes, size_t tiles)
+{
+	flow_add(&h->counters.reserved_bytes, kind, bytes);
+	flow_add(&h->counters.segment, kind, tiles);
+}
+
+void extent_drop(trz_heap *h, struct tile *tile)
+{
+	trz_status status;
+	if (!reclaim_destroy_tile(h, tile, &status))
+		reclaim_make_zombie(h, tile);
+}
+
+trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile **tiles, size_t count,
+                      struct block **node)
+{
+	trz_addr top = w->top;
+	trz_status status = window_lay(w, &h->tiles, tiles, count);
+	if (status == TRZ_OK || w->top == top)
+		return status;
+	heap_lock(h);
+	heap_make_hole_locked(h, heap_append_block_locked(*node, w, l, w->top - top));
+	heap_unlock(h);
+	*node = NULL;
+	return status;
+}
+
+/* ---- one tile ---- */
+
+static unsigned export_kinds(const trz_heap *h, const struct lane *l)
+{
+	return h->tiles.export_kinds | (l->apart & APART_FD ? TRZ_EXPORT_FD : 0) |
+	       (l->apart & APART_FABRIC ? TRZ_EXPORT_FABRIC : 0);
+}
+
+static trz_status create(trz_heap *h, const struct lane *l, uint64_t bytes, struct tile **out)
+{
+	if (!heap_limit_allows(h, bytes))
+		return TRZ_ERROR_LIMIT;
+	if (!tiles_reserve(&h->tiles, 1, 1))
+		return meta_exhausted();
+	trz_status status = tile_create(&h->tiles, bytes, LARGE, export_kinds(h, l), out);
+	if (status != TRZ_OK)
+		return status;
+	extent_count(h, LARGE, bytes, 1);
+	(*out)->apart = l->apart != 0;
+	if (l->apart) {
+		level_add(&h->counters.apart_bytes, bytes);
+	} else {
+		h->tile_least[LARGE] = min_u64(h->tile_least[LARGE], bytes);
+		h->tile_most = max_u64(h->tile_most, bytes);
+	}
+	return TRZ_OK;
+}
+
+/* Creates the tile and lays it, or neither. */
+static trz_status create_and_lay(trz_heap *h, struct window *w, struct lane *l, uint64_t bytes, struct block **node)
+{
+	struct tile *tile;
+	trz_status status = create(h, l, bytes, &tile);
+	if (status != TRZ_OK)
+		return status;
+	status = extent_lay(h, w, l, &tile, 1, node);
+	if (status != TRZ_OK)
+		extent_drop(h, tile);
+	return status;
+}
+
+static void skip_locked(trz_heap *h, struct window *w, struct lane *l, uint64_t gap, struct block *node)
+{
+	w->top += gap;
+	heap_make_hole_locked(h, heap_append_block_locked(node, w, l, gap));
+}
+
+trz_status extent_make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t gap, struct block **out)
+{
+	struct window *w;
+	trz_status status = extent_window(h, l, LARGE, bytes + gap, &w);
+	if (status != TRZ_OK)
+		return status;
+	struct block *node = heap_take_node(h, w, bytes), *behind = gap ? heap_take_node(h, w, bytes + gap) : NULL;
+	status = node && (behind || !gap) ? create_and_lay(h, w, l, bytes, &node) : meta_exhausted();
+	if (status != TRZ_OK) {
+		heap_give_node(h, node);
+		heap_give_node(h, behind);
+		return status;
+	}
+	heap_lock(h);
+	*out = heap_append_block_locked(node, w, l, bytes);
+	(*out)->sequence = 0;
+	level_add(&h->counters.idle_bytes, bytes);
+	account_mapping_locked(h, HISTORY_MAP, 0, (*out)->address, bytes, pool_id(l->pool));
+	if (gap)
+		skip_locked(h, w, l, gap, behind);
+	heap_unlock(h);
+	return TRZ_OK;
+}
