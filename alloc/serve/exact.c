@@ -89,6 +89,12 @@ static trz_status from_slab_locked(trz_heap *h, const struct wanted *w, struct s
 	return TRZ_OK;
 }
 
+/* Whether a slab can lie there, which is never across two granules (serve.c). */
+static bool is_slab_place(trz_addr base, uint64_t size)
+{
+	return base % CELL == 0 && base % GRANULE + size <= GRANULE;
+}
+
 /* Opens a slab one of whose slots begins at the address, in free memory around it. */
 static trz_status open_slab_locked(trz_heap *h, const struct wanted *w, const struct window *in)
 {
@@ -98,7 +104,7 @@ static trz_status open_slab_locked(trz_heap *h, const struct wanted *w, const st
 		trz_addr base = w->address - (uint64_t)slot * c->slot_size;
 		if (base < in->base)
 			break;
-		if (base % CELL)
+		if (!is_slab_place(base, c->slab_size))
 			continue;
 		struct block *b = block_at_locked(h, in, base);
 		if (available_locked(w, b, base) < c->slab_size)

@@ -2,6 +2,7 @@
  *
  * Allocations at a given address: what was freed there can be had again, what somebody has or still uses cannot.
  */
+#include "ground/types.h"
 #include "rig.h"
 #include "testing.h"
 
@@ -76,6 +77,33 @@ static void test_slots(void **state)
 	expect_at(&r, q, 3000, NULL);
 	expect_none(&r, q, 3000, NULL);
 	rig_free(&r, q);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
+/* No slab lies across two granules, whichever address is asked for. */
+static void test_slots_beside_the_end_of_a_granule(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	void *p[4], *out;
+	for (size_t i = 0; i < LENGTH(p); i++)
+		p[i] = rig_alloc(&r, MIB(1), NULL);
+	char *begin = p[0], *end = (char *)p[3] + MIB(1);
+	assert_int_equal(end - begin, MIB(4));
+	for (size_t i = 0; i < LENGTH(p); i++)
+		rig_free(&r, p[i]);
+	char *border = (char *)align_up((trz_addr)begin + 1, GRANULE);
+	size_t had = 0;
+	for (char *at = border - KIB(96); at < border + KIB(96); at += UNIT) {
+		trz_status status = alloc_at(&r, at, 5000, NULL, &out);
+		assert_true(status == TRZ_OK || status == TRZ_ERROR_NO_ROOM);
+		rig_check(&r);
+		had += status == TRZ_OK;
+		if (status == TRZ_OK)
+			rig_free(&r, out);
+	}
+	assert_true(had > 0);
 	rig_sync(&r);
 	rig_close(&r);
 }
@@ -245,6 +273,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_size_comes_back),
 		cmocka_unit_test(test_slots),
+		cmocka_unit_test(test_slots_beside_the_end_of_a_granule),
 		cmocka_unit_test(test_a_part_of_free_memory),
 		cmocka_unit_test(test_in_the_order_of_streams),
 		cmocka_unit_test(test_across_two_blocks),
