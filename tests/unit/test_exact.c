@@ -95,8 +95,8 @@ static void test_slots_beside_the_end_of_a_granule(void **state)
 		rig_free(&r, p[i]);
 	char *border = (char *)align_up((trz_addr)begin + 1, GRANULE);
 	size_t had = 0;
-	for (char *at = border - KIB(96); at < border + KIB(96); at += UNIT) {
-		trz_status status = alloc_at(&r, at, 5000, NULL, &out);
+	for (char *at = border - KIB(256); at < border + KIB(64); at += UNIT) {
+		trz_status status = alloc_at(&r, at, 20000, NULL, &out);
 		assert_true(status == TRZ_OK || status == TRZ_ERROR_NO_ROOM);
 		rig_check(&r);
 		had += status == TRZ_OK;
