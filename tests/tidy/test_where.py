@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/where.md names files that are there, and functions that they define."""
+"""docs/where.md names files that are there, and functions that they define; so does the allocation that docs/design.md
+follows."""
 import os
 import re
 import unittest
@@ -34,6 +35,15 @@ class Where(unittest.TestCase):
         page = (SOURCE / "docs" / "where.md").read_text()
         self.assertEqual(len(re.findall(r"^\| \w[^|]*\?", page, re.M)), 15)
         self.assertEqual(list(broken(page, SOURCE)), [])
+
+    def test_followed_allocation(self):
+        page = (SOURCE / "docs" / "design.md").read_text()
+        section = page.split("## One allocation, followed\n")[1].split("\n## ")[0]
+        words = set(re.findall(r"`([a-z_]+)`", section))
+        slots = set(re.findall(r"\bX\((\w+)\)", (SOURCE / "include" / "terrazzo_driver.h").read_text()))
+        text = "\n".join(f.read_text() for f in sorted((SOURCE / "alloc").rglob("*.[ch]")))
+        self.assertGreater(len(words & slots), 5)
+        self.assertEqual([word for word in sorted(words - slots) if not defined(text, word)], [])
 
     def test_what_is_missing_is_found(self):
         page = ("| a? | `alloc/memory/fit.c` | `fit_lost()`, `fit_find()` |\n"
