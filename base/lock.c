@@ -22,6 +22,10 @@ static inline void cpu_relax(void)
 #endif
 }
 
+#ifndef NDEBUG
+_Thread_local char lock_thread;
+#endif
+
 #ifdef TRZ_HEAP_CHECKS
 _Thread_local unsigned spinlock_steps;
 atomic_uint spinlock_most;

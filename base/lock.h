@@ -7,13 +7,51 @@
 #ifndef TRZ_BASE_LOCK_H
 #define TRZ_BASE_LOCK_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
+
+/* In builds with assertions a lock remembers who holds it, by the address of a variable that each thread has its own
+ * of, so that whoever needs the lock can assert it. NULL: nobody. */
+#ifndef NDEBUG
+typedef _Atomic(const char *) lock_owner;
+
+extern _Thread_local char lock_thread;
+
+static inline bool lock_is_mine(const lock_owner *owner)
+{
+	return atomic_load_explicit(owner, memory_order_relaxed) == &lock_thread;
+}
+
+#define LOCK_OWN(owner) atomic_store_explicit(owner, &lock_thread, memory_order_relaxed)
+#define LOCK_DISOWN(owner) atomic_store_explicit(owner, NULL, memory_order_relaxed)
+#else
+#define LOCK_OWN(owner) ((void)0)
+#define LOCK_DISOWN(owner) ((void)0)
+#endif
 
 struct spinlock {
 	atomic_bool held;
+#ifndef NDEBUG
+	lock_owner owner;
+#endif
 };
+
+static inline void spinlock_init(struct spinlock *l)
+{
+	atomic_init(&l->held, false);
+	LOCK_DISOWN(&l->owner);
+}
+
+#ifndef NDEBUG
+/* Whether this thread holds it. */
+static inline bool spinlock_is_mine(const struct spinlock *l)
+{
+	return lock_is_mine(&l->owner);
+}
+#endif
 
 /* Waits for a held lock: spins a little, then sleeps in growing steps, so that a holder that lost its
  * processor gets it back and no priority is inverted for longer than a time slice. */
@@ -39,13 +77,17 @@ void spinlock_end_hold(void);
 
 static inline void spinlock_take(struct spinlock *l)
 {
+	assert(!spinlock_is_mine(l));
 	if (__builtin_expect(atomic_exchange_explicit(&l->held, true, memory_order_acquire), 0))
 		spinlock_wait(l);
+	LOCK_OWN(&l->owner);
 }
 
 static inline void spinlock_give(struct spinlock *l)
 {
+	assert(spinlock_is_mine(l));
 	SPINLOCK_END_HOLD();
+	LOCK_DISOWN(&l->owner);
 	atomic_store_explicit(&l->held, false, memory_order_release);
 }
 

@@ -188,7 +188,7 @@ bool meta_open(struct meta *m)
 {
 	m->chunks = NULL;
 	atomic_init(&m->bytes, 0);
-	atomic_init(&m->lock.held, false);
+	spinlock_init(&m->lock);
 	return host_open(m);
 }
 

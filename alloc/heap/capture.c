@@ -23,6 +23,7 @@
 /* Those that have nothing of such a pool are not asked: their handles may be dead by now, and nobody has said so. */
 static void take_tickets_locked(trz_heap *h, unsigned streams)
 {
+	HEAP_LOCKED(h);
 	for (unsigned i = 0; i < streams; i++)
 		atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)->announced =
 		        (struct announcement){.number = h->announcements};
@@ -126,6 +127,7 @@ bool heap_serves_captures_locked(const struct lane *l)
 /* Whoever gives its memory back one day finds the other lane there. */
 struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart)
 {
+	HEAP_LOCKED(h);
 	struct lane *l = heap_make_lane_locked(h, s, p, apart, false);
 	return l && !heap_serves_captures_locked(l) ? heap_make_lane_locked(h, s, p, apart, true) : l;
 }

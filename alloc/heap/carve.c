@@ -13,6 +13,7 @@ static bool joins(const struct block *a, const struct block *b)
 
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
+	HEAP_LOCKED(h);
 	struct fit *f = &b->home->fit[b->kind];
 	b->state = BLOCK_FREE;
 	b->sequence = sequence;
@@ -36,6 +37,7 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
 {
+	HEAP_LOCKED(h);
 	struct fit *f = &b->home->fit[b->kind];
 	assert(b->state == BLOCK_FREE && address >= b->address && address + size <= block_end(b));
 	fit_remove(f, b);
@@ -71,6 +73,8 @@ static void unlist_hole(trz_heap *h, struct block *b)
 
 void heap_make_hole_locked(trz_heap *h, struct block *b)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	b->home = NULL;
 	if (b->next && b->next->state == BLOCK_HOLE) {
 		unlist_hole(h, b->next);
@@ -87,6 +91,8 @@ void heap_make_hole_locked(trz_heap *h, struct block *b)
 
 void heap_drop_holes_locked(trz_heap *h, struct block *b)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	while (b) {
 		struct block *next = b->next;
 		assert(b->state == BLOCK_HOLE);
@@ -98,6 +104,8 @@ void heap_drop_holes_locked(trz_heap *h, struct block *b)
 
 struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr address, uint64_t size)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	struct block *b = hole;
 	assert(hole->state == BLOCK_HOLE && address >= hole->address && address + size <= block_end(hole));
 	if (address > hole->address)
@@ -112,6 +120,7 @@ struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr add
 
 void heap_join_busy_locked(trz_heap *h, struct block *b)
 {
+	HEAP_LOCKED(h);
 	struct block *next = b->next;
 	if (next->state == BLOCK_FREE)
 		fit_remove(&next->home->fit[next->kind], next);
@@ -121,6 +130,7 @@ void heap_join_busy_locked(trz_heap *h, struct block *b)
 
 struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
 {
+	HEAP_LOCKED(h);
 	trz_addr end = address + size;
 	b = heap_cut_block_locked(h, b, address, min_u64(end, block_end(b)) - address);
 	while (block_end(b) < end) {
@@ -166,6 +176,7 @@ struct block *heap_append_block_locked(struct block *b, struct window *w, struct
 
 struct slab *heap_open_slab_locked(trz_heap *h, struct lane *l, unsigned size_class, struct block *b)
 {
+	HEAP_LOCKED(h);
 	struct slab *s = node_pool_take(&h->slabs);
 	b->state = BLOCK_SLAB;
 	b->home = l;
@@ -180,6 +191,7 @@ struct slab *heap_open_slab_locked(trz_heap *h, struct lane *l, unsigned size_cl
 
 void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 {
+	HEAP_LOCKED(h);
 	struct block *b = s->block;
 	struct lane *home = s->home;
 	bin_unlink(&home->bins[s->size_class], s);
@@ -200,6 +212,7 @@ static void retire_empty_of(trz_heap *h, const struct bin *bin)
 
 void heap_retire_empty_slabs(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
 	for (struct lane *l = h->streams.lanes.first; l; l = l->next) {
 		for (unsigned c = 0; c < CLASS_COUNT; c++)

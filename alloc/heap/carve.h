@@ -61,6 +61,7 @@ void heap_retire_empty_slabs(trz_heap *h);
 /* To be called when what is free has been taken from. */
 static inline void heap_note_least_locked(trz_heap *h)
 {
+	HEAP_LOCKED(h);
 	uint64_t cached = counter_get(&h->counters.cached_bytes.current);
 	if (cached < h->cached_least)
 		h->cached_least = cached;

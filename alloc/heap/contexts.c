@@ -18,6 +18,7 @@ static bool is_known_captured(trz_heap *h, const struct stream *s, bool handles_
 
 bool heap_may_be_captured(trz_heap *h, bool handles_live)
 {
+	HEAP_GROWTH_LOCKED(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
 	bool captured = atomic_load(&h->capturing) || heap_is_captured(h, NULL);
 	for (unsigned i = 0; i < streams && !captured; i++)
@@ -27,6 +28,7 @@ bool heap_may_be_captured(trz_heap *h, bool handles_live)
 
 trz_status heap_record_context(trz_heap *h, struct event_pool *p, trz_event *event)
 {
+	HEAP_GROWTH_LOCKED(h);
 	trz_status status = heap_take_event(h, p, event);
 	if (status != TRZ_OK)
 		return status;
@@ -40,6 +42,7 @@ trz_status heap_record_context(trz_heap *h, struct event_pool *p, trz_event *eve
  * reach, or of all. false: there is none that is not told of yet. */
 static bool mark_locked(trz_heap *h, const struct event_pool *p, bool all)
 {
+	HEAP_LOCKED(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
 	bool any = false;
 	for (unsigned i = 0; i < streams; i++) {
@@ -55,6 +58,7 @@ static bool mark_locked(trz_heap *h, const struct event_pool *p, bool all)
 
 trz_status heap_cover_context(trz_heap *h, struct event_pool *p, bool all)
 {
+	HEAP_GROWTH_LOCKED(h);
 	trz_event event;
 	if (p->whole || heap_has_lost(p))
 		return TRZ_OK;
@@ -69,6 +73,7 @@ trz_status heap_cover_context(trz_heap *h, struct event_pool *p, bool all)
 
 void heap_end_cover(trz_heap *h, struct event_pool *p)
 {
+	HEAP_GROWTH_LOCKED(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
 	heap_lock(h);
 	for (unsigned i = 0; i < streams; i++) {
@@ -83,6 +88,7 @@ void heap_end_cover(trz_heap *h, struct event_pool *p)
 
 void heap_collect_contexts(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	for (struct event_pool *p = &h->events; p; p = p->next) {
 		if (!p->whole)
 			continue;

@@ -36,6 +36,7 @@ static void name_heirs_locked(struct pool *p)
 /* A slab that is wholly free can only be the last of its bin. */
 static void rehome_slab_locked(trz_heap *h, struct slab *s, struct lane *from, struct lane *to)
 {
+	HEAP_LOCKED(h);
 	s->home = to;
 	from->slabs--;
 	to->slabs++;
@@ -49,6 +50,7 @@ static void rehome_slab_locked(trz_heap *h, struct slab *s, struct lane *from, s
 
 static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 {
+	HEAP_LOCKED(h);
 	struct lane *from = b->home;
 	b->home = to;
 	switch ((enum block_state)b->state) {
@@ -76,6 +78,7 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
  * ones do not. */
 static void rest_locked(trz_heap *h, struct block *b)
 {
+	HEAP_LOCKED(h);
 	fit_remove(&b->home->fit[b->kind], b);
 	b->state = BLOCK_BUSY;
 	level_add(&h->counters.idle_bytes, b->size);
@@ -88,6 +91,7 @@ static void rest_locked(trz_heap *h, struct block *b)
 /* Gives what lanes have in a window to their heirs. */
 static void hand_over(trz_heap *h, struct window *w)
 {
+	HEAP_GROWTH_LOCKED(h);
 	unsigned done = 0;
 	heap_lock(h);
 	for (struct block *b = w->blocks.first, *next; b; b = next) {
@@ -120,6 +124,7 @@ static void drop_lanes(trz_heap *h, struct pool *p)
 /* Gives all memory of a pool to the default one. */
 static void dissolve(trz_heap *h, struct pool *p)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
 	name_heirs_locked(p);
 	heap_unlock(h);
@@ -160,6 +165,7 @@ static void forget_heirs_locked(struct pool *p)
 
 void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
 	bool any = name_captured_lanes_heirs_locked(p, s);
 	heap_unlock(h);
@@ -273,6 +279,7 @@ static struct pool *first_pool(trz_heap *h)
 
 void heap_end_pools(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct pool *p = first_pool(h);
 	while ((p = next_ended(h, p))) {
 		if (p->pinned)
@@ -297,6 +304,7 @@ static bool may_dissolve(const struct pool *p)
 
 void heap_dissolve_pools(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	for (struct pool *p = first_pool(h), *next; p; p = next) {
 		next = p->next;
 		heap_lock(h);

@@ -103,6 +103,7 @@ void heap_close(trz_heap *h)
 
 uint64_t heap_ask_device(trz_heap *h, uint64_t *total)
 {
+	HEAP_GROWTH_LOCKED(h);
 	uint64_t free_bytes, unused;
 	if (driver_mem_info(&h->driver, &free_bytes, total ? total : &unused) != TRZ_OK)
 		return 0;

@@ -7,6 +7,8 @@
 #ifndef TRZ_ALLOC_HEAP_H
 #define TRZ_ALLOC_HEAP_H
 
+#include <assert.h>
+
 #include "counters.h"
 #include "ground/config.h"
 #include "history.h"
@@ -66,6 +68,9 @@ struct trz_heap {
 
 	/* guarded by `growth_lock` */
 	pthread_mutex_t growth_lock;
+#ifndef NDEBUG
+	lock_owner growth_owner;
+#endif
 	struct tiles tiles;
 	struct window *windows[KINDS];  /* all; each lane has one of its own that grows */
 	struct window *imports;         /* those with memory of other processes, which are in no other list */
@@ -113,6 +118,10 @@ struct trz_heap {
 	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
 };
 
+/* What needs a lock says so; nothing in builds without assertions. */
+#define HEAP_LOCKED(h) assert(spinlock_is_mine(&(h)->lock))
+#define HEAP_GROWTH_LOCKED(h) assert(lock_is_mine(&(h)->growth_owner))
+
 static inline void heap_lock(trz_heap *h)
 {
 	spinlock_take(&h->lock);
@@ -129,6 +138,7 @@ enum { HOLD_STEPS = 256 };
  * wait for the whole of a long one. true: it has, and other threads may have freed and taken memory. */
 static inline bool heap_rest(trz_heap *h, unsigned *steps, unsigned done)
 {
+	HEAP_LOCKED(h);
 	*steps += done;
 	if (*steps < HOLD_STEPS)
 		return false;
@@ -153,6 +163,21 @@ static inline void heap_tighten(trz_heap *h, trz_capture_mode mode)
 /* The failure of what needs the driver in a host function of a stream. */
 trz_status heap_not_permitted(const char *function);
 
+/* The growth lock by itself, for what makes no call of the driver. */
+static inline void heap_take_growth(trz_heap *h)
+{
+	assert(!lock_is_mine(&h->growth_owner) && !spinlock_is_mine(&h->lock));
+	pthread_mutex_lock(&h->growth_lock);
+	LOCK_OWN(&h->growth_owner);
+}
+
+static inline void heap_give_growth(trz_heap *h)
+{
+	HEAP_GROWTH_LOCKED(h);
+	LOCK_DISOWN(&h->growth_owner);
+	pthread_mutex_unlock(&h->growth_lock);
+}
+
 /* The growth lock, with the thread's capture mode relaxed: creating, mapping and asking events would otherwise be
  * refused, or invalidate a capture that is under way somewhere. false: in a host function of a stream the lock is not
  * taken, since its holder may wait for just that stream. */
@@ -161,7 +186,7 @@ static inline bool heap_lock_growth(trz_heap *h)
 	trz_capture_mode mode;
 	if (!heap_relax(h, &mode))
 		return false;
-	pthread_mutex_lock(&h->growth_lock);
+	heap_take_growth(h);
 	h->growth_mode = mode;
 	return true;
 }
@@ -172,11 +197,12 @@ static inline bool heap_try_growth(trz_heap *h)
 	trz_capture_mode mode;
 	if (pthread_mutex_trylock(&h->growth_lock))
 		return false;
+	LOCK_OWN(&h->growth_owner);
 	if (heap_relax(h, &mode)) {
 		h->growth_mode = mode;
 		return true;
 	}
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_give_growth(h);
 	return false;
 }
 
@@ -185,14 +211,14 @@ static inline void heap_relock_growth(trz_heap *h)
 {
 	trz_capture_mode mode;
 	heap_relax(h, &mode);
-	pthread_mutex_lock(&h->growth_lock);
+	heap_take_growth(h);
 	h->growth_mode = mode;
 }
 
 static inline void heap_unlock_growth(trz_heap *h)
 {
 	heap_tighten(h, h->growth_mode);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_give_growth(h);
 }
 
 static inline bool heap_is_inherited(const trz_heap *h)
@@ -240,6 +266,7 @@ extern _Thread_local uint64_t heap_thread_frames;
 
 static inline uint32_t heap_tag_locked(trz_heap *h)
 {
+	HEAP_LOCKED(h);
 	return heap_thread_tag ? history_tag(&h->tags, heap_thread_tag) : 0;
 }
 

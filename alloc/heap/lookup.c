@@ -13,6 +13,7 @@
 /* Whether the entry can be another stream's: nothing of the stream is under way or held, imports and pools included. */
 static bool is_idle_locked(const trz_heap *h, const struct stream *s)
 {
+	HEAP_LOCKED(h);
 	if (s == atomic_load_explicit(&h->legacy, memory_order_relaxed) || s->tickets.closed || !stream_is_idle(s))
 		return false;
 	for (const struct pool *p = h->pools; p; p = p->next)
@@ -31,6 +32,7 @@ enum { ENTRIES_AT_ONCE = 64 };
  * as if they had been retired. One that comes again gets another entry. Growth lock held. */
 static void make_room(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire), found = 0;
 	heap_poll_all(h);
 	heap_retire_empty_slabs(h);

@@ -15,6 +15,7 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 /* What has been freed for good: `e` has its address, requested size and stack. */
 static void count_end_locked(trz_heap *h, const struct lane *home, struct history_event e, uint64_t size)
 {
+	HEAP_LOCKED(h);
 	history_note(&h->history, HISTORY_FREE_COMPLETED, .address = e.address, .size = e.size, .frames = e.frames,
 	             .stream = (uint64_t)home->stream->handle, .pool = pool_id(home->pool));
 	level_sub(&h->counters.pending_bytes, size);
@@ -23,6 +24,7 @@ static void count_end_locked(trz_heap *h, const struct lane *home, struct histor
 
 void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
+	HEAP_LOCKED(h);
 	struct history_event e = {.address = b->address, .size = b->requested, .frames = b->frames};
 	if (b->exports || b->window->foreign) {
 		b->state = BLOCK_ENDED;
@@ -35,6 +37,7 @@ void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 
 static void end_slot_locked(trz_heap *h, const struct pending *p)
 {
+	HEAP_LOCKED(h);
 	struct slab *s = p->slab;
 	uint64_t size = slab_class(s)->slot_size;
 	count_end_locked(h, s->home,
@@ -50,6 +53,7 @@ static void end_slot_locked(trz_heap *h, const struct pending *p)
 
 void heap_end_pending_locked(trz_heap *h, struct pending *p)
 {
+	HEAP_LOCKED(h);
 	if (p->slab)
 		end_slot_locked(h, p);
 	else
@@ -59,6 +63,7 @@ void heap_end_pending_locked(trz_heap *h, struct pending *p)
 
 void heap_drop_use_locked(trz_heap *h, struct use *u)
 {
+	HEAP_LOCKED(h);
 	u->stream->uses--;
 	node_pool_give(&h->uses, u);
 }
@@ -66,6 +71,7 @@ void heap_drop_use_locked(trz_heap *h, struct use *u)
 /* One stream has passed: true if there is another one to await. */
 static bool await_next_use_locked(trz_heap *h, struct pending *p)
 {
+	HEAP_LOCKED(h);
 	struct use *use;
 	while ((use = p->uses)) {
 		struct stream *s = use->stream;
@@ -84,6 +90,8 @@ enum { DRAIN_STEPS = 4 }; /* an entry's block joins with two others */
 
 void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	for (unsigned steps = 0; s->pending_first && ticket_passed(&s->tickets, s->pending_first->sequence);
 	     heap_rest(h, &steps, DRAIN_STEPS)) {
 		struct pending *p = s->pending_first;

@@ -62,6 +62,7 @@ static void collect_passed(trz_heap *h, struct stream *s)
 /* A full queue is emptied first, as far as it has passed. */
 void heap_record_late(trz_heap *h, struct stream *s)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
 	bool full = s->tickets.count == TICKET_QUEUE;
 	heap_unlock(h);
@@ -85,6 +86,7 @@ void heap_record_late(trz_heap *h, struct stream *s)
 
 trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 {
+	HEAP_GROWTH_LOCKED(h);
 	uint64_t id;
 	trz_capture_status capture;
 	trz_status status = driver_stream_id(&h->driver, handle, &id);
@@ -120,6 +122,7 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 /* Asks the events that came with frees. */
 static void collect_given(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct pending **link = &h->given, *p;
 	for (;;) {
 		heap_lock(h);
@@ -148,6 +151,7 @@ static void collect_given(trz_heap *h)
 /* How far a stream is. One whose context has gone has nothing under way. */
 static void poll_stream(trz_heap *h, struct stream *s)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
 	bool lost = heap_has_lost(s->events);
 	heap_unlock(h);
@@ -165,6 +169,7 @@ static void poll_stream(trz_heap *h, struct stream *s)
 
 void heap_poll(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_end_pools(h);
 	heap_collect_contexts(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
@@ -193,6 +198,7 @@ static bool is_any_out_of_reach(trz_heap *h)
 
 void heap_poll_all(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_poll(h);
 	if (!is_any_out_of_reach(h) || heap_may_be_captured(h, true))
 		return;

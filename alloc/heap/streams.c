@@ -10,6 +10,7 @@
 /* The events of a context: those of its streams. NULL: no host memory. */
 static struct event_pool *events_of_locked(trz_heap *h, trz_context context)
 {
+	HEAP_LOCKED(h);
 	struct event_pool *p = &h->events;
 	while (p && (p->context != context || heap_has_lost(p)))
 		p = p->next;
@@ -24,6 +25,7 @@ static struct event_pool *events_of_locked(trz_heap *h, trz_context context)
 
 static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, trz_context context, bool growing)
 {
+	HEAP_LOCKED(h);
 	struct stream *s = stream_find(&h->streams, id);
 	struct event_pool *events = s ? NULL : events_of_locked(h, context);
 	if (events) {
@@ -60,6 +62,8 @@ static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool g
 
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out)
 {
+	if (growing)
+		HEAP_GROWTH_LOCKED(h);
 	*out = heap_known_stream(h, handle);
 	if (*out)
 		return TRZ_OK;
@@ -89,6 +93,7 @@ trz_status heap_legacy_stream(trz_heap *h, struct stream **out)
 
 struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart, bool captured)
 {
+	HEAP_LOCKED(h);
 	struct lane **list = p ? &p->lanes : &s->apart;
 	struct lane *l = lane_find(*list, s, apart, captured);
 	if (l)

@@ -8,6 +8,7 @@
 
 COLD void account_active_peaks_locked(trz_heap *h)
 {
+	HEAP_LOCKED(h);
 	struct counters *c = &h->counters;
 	counter_raise(&h->active_bytes_peak, flow_all(&c->allocated_bytes) + counter_get(&c->pending_bytes.current));
 	counter_raise(&h->active_peak, flow_all(&c->allocation) + counter_get(&c->pending.current));
@@ -16,6 +17,7 @@ COLD void account_active_peaks_locked(trz_heap *h)
 /* What has just been allocated carries the stack of its allocation. Without host memory for it a slot carries none. */
 static void keep_frames_locked(trz_heap *h, trz_addr address)
 {
+	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	if (!pagemap_is_slab(entry)) {
 		pagemap_block(entry)->frames = heap_thread_frames;
@@ -33,6 +35,7 @@ static void keep_frames_locked(trz_heap *h, trz_addr address)
 
 NOINLINE void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_addr address, uint64_t size)
 {
+	HEAP_LOCKED(h);
 	bool alloc = event == HISTORY_ALLOC;
 	if (alloc && (heap_thread_frames || h->keeps_frames))
 		keep_frames_locked(h, address);

@@ -22,6 +22,7 @@ void account_active_peaks_locked(trz_heap *h);
 
 static inline void account_alloc(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t occupied)
 {
+	HEAP_LOCKED(h);
 	struct counters *c = &h->counters;
 	flow_add(&c->allocation, kind, 1);
 	flow_add(&c->allocated_bytes, kind, account_rounded(size));
@@ -35,6 +36,7 @@ static inline void account_alloc(trz_heap *h, enum holder by, enum kind kind, ui
 static inline void account_grow(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t grown,
                                 uint64_t added)
 {
+	HEAP_LOCKED(h);
 	struct counters *c = &h->counters;
 	flow_add(&c->allocated_bytes, kind, account_rounded(grown) - account_rounded(size));
 	flow_add(&c->requested_bytes, kind, grown - size);
@@ -45,6 +47,7 @@ static inline void account_grow(trz_heap *h, enum holder by, enum kind kind, uin
 
 static inline void account_free(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t occupied)
 {
+	HEAP_LOCKED(h);
 	struct counters *c = &h->counters;
 	flow_sub(&c->allocation, kind, 1);
 	flow_sub(&c->allocated_bytes, kind, account_rounded(size));
@@ -59,6 +62,7 @@ void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_
 static inline void account_mapping_locked(trz_heap *h, unsigned event, trz_addr from, trz_addr address, uint64_t size,
                                           uint32_t pool)
 {
+	HEAP_LOCKED(h);
 	history_note(&h->history, event, .address = address, .from = from, .size = size, .frames = heap_thread_frames,
 	             .pool = pool, .tag = heap_tag_locked(h));
 }

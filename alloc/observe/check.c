@@ -307,6 +307,8 @@ static trz_status check_lane(const struct lane *l)
 
 static trz_status check_all(const trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	struct sums sum = {0};
 	uint64_t indexed = 0;
 	for (unsigned i = 0; i < h->streams.count; i++)
@@ -332,11 +334,11 @@ static trz_status check_all(const trz_heap *h)
 
 trz_status check_heap(trz_heap *h)
 {
-	pthread_mutex_lock(&h->growth_lock);
+	heap_take_growth(h);
 	heap_lock(h);
 	trz_status status = check_all(h);
 	SPINLOCK_FORGET();
 	heap_unlock(h);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_give_growth(h);
 	return status;
 }

@@ -36,7 +36,7 @@ static void forget_in_window_locked(struct window *w)
 
 static void forget(trz_heap *h)
 {
-	pthread_mutex_lock(&h->growth_lock);
+	heap_take_growth(h);
 	heap_lock(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
@@ -45,7 +45,7 @@ static void forget(trz_heap *h)
 	h->keeps_frames = false;
 	h->notes = h->history.ring;
 	heap_unlock(h);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_give_growth(h);
 }
 
 void frames_update(trz_heap *h)

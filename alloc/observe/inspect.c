@@ -36,7 +36,7 @@ void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, s
 
 void inspect_reset_peaks(trz_heap *h)
 {
-	pthread_mutex_lock(&h->growth_lock);
+	heap_take_growth(h);
 	heap_lock(h);
 	counters_reset_peaks(&h->counters);
 	counter_set(&h->active_bytes_peak,
@@ -44,7 +44,7 @@ void inspect_reset_peaks(trz_heap *h)
 	counter_set(&h->active_peak,
 	            flow_all(&h->counters.allocation) + counter_get(&h->counters.pending.current));
 	heap_unlock(h);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_give_growth(h);
 }
 
 /* ---- history ---- */
@@ -142,9 +142,9 @@ static trz_status take_snapshot(trz_heap *h, struct snapshot *s)
 		status = snapshot_reserve(s);
 		if (status != TRZ_OK)
 			break;
-		pthread_mutex_lock(&h->growth_lock);
+		heap_take_growth(h);
 		fill_snapshot(h, s);
-		pthread_mutex_unlock(&h->growth_lock);
+		heap_give_growth(h);
 		complete = snapshot_fits(s);
 	}
 	return status == TRZ_OK ? snapshot_seal(s) : status;
@@ -207,10 +207,10 @@ static bool maps(const struct window *w, trz_addr address, trz_segment_info *out
 bool inspect_mapping(trz_heap *h, trz_addr address, trz_segment_info *out)
 {
 	bool found = false;
-	pthread_mutex_lock(&h->growth_lock);
+	heap_take_growth(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (const struct window *w = h->windows[kind]; w && !found; w = w->next)
 			found = maps(w, address, out);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_give_growth(h);
 	return found;
 }

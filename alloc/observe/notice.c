@@ -68,6 +68,7 @@ static void classic_mapped(trz_heap *h, struct window *w)
 
 void notice_mapped(trz_heap *h, struct block *b)
 {
+	HEAP_GROWTH_LOCKED(h);
 	if (!h->map_callback)
 		return;
 	struct notices n = {.heap = h, .event = TRZ_MAP};
@@ -108,6 +109,7 @@ static bool leave(struct notices *n, struct place *p)
 
 void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
 	if (!h->map_callback)
 		return;
@@ -128,6 +130,7 @@ void notice_leaving(trz_heap *h, struct window *w, struct tile *tile)
 
 void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t count)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
 	if (!h->map_callback)
 		return;
@@ -145,6 +148,7 @@ void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t co
 
 void notice_back(trz_heap *h, struct window *w, struct tile *tile)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct notices n = {.heap = h, .event = TRZ_MAP};
 	bool tells = h->map_callback;  /* the callback may have gone since */
 	if (w && w->classic) {
@@ -168,6 +172,7 @@ void notice_back(trz_heap *h, struct window *w, struct tile *tile)
 
 void notice_aliases_back(trz_heap *h, struct place *const *aliases, size_t count)
 {
+	HEAP_GROWTH_LOCKED(h);
 	for (size_t i = 0; i < count; i++)
 		aliases[i]->tile->pins++;
 	for (size_t i = 0; i < count; i++)
@@ -226,6 +231,7 @@ static bool leave_place(struct notices *n, struct window *w, struct tile *tile, 
 
 void notice_set(trz_heap *h, trz_map_callback *callback, void *user)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct notices none = {.heap = h}, n = {.heap = h, .event = TRZ_MAP};
 	each_place(h, &none, forget_place);
 	h->map_callback = callback;
@@ -236,6 +242,7 @@ void notice_set(trz_heap *h, trz_map_callback *callback, void *user)
 
 void notice_all_leaving(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct notices n = {.heap = h, .event = TRZ_UNMAP};
 	while (h->map_callback && each_place(h, &n, leave_place))
 		;

@@ -47,6 +47,7 @@ static uint64_t available_locked(const struct wanted *w, const struct block *b, 
 
 static struct block *block_at_locked(const trz_heap *h, const struct window *w, trz_addr address)
 {
+	HEAP_LOCKED(h);
 	struct block *b = pagemap_block_before(&h->pagemap, address);
 	if (!b || b->window != w || b->address > address)
 		b = w->blocks.first;
@@ -58,6 +59,7 @@ static struct block *block_at_locked(const trz_heap *h, const struct window *w, 
 /* The window in which an address is laid; NULL: none. Growth lock held. */
 static struct window *find_window(const trz_heap *h, trz_addr address)
 {
+	HEAP_GROWTH_LOCKED(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (address >= w->base && address < w->top)
@@ -69,6 +71,7 @@ static struct window *find_window(const trz_heap *h, trz_addr address)
 
 static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s, unsigned slot)
 {
+	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
 	s->free &= ~((uint64_t)1 << slot);
 	s->slack[slot] = (uint16_t)(occupied - w->size);
@@ -80,6 +83,7 @@ static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s
 
 static trz_status from_slab_locked(trz_heap *h, const struct wanted *w, struct slab *s)
 {
+	HEAP_LOCKED(h);
 	unsigned slot = size_class_slot(slab_class(s), w->address - s->base);
 	bool ours = s->home->pool == w->lane->pool && is_ordered_locked(w, s->home);
 	if (!ours || slot >= slab_class(s)->slots || slab_slot_address(s, slot) != w->address || !(s->free >> slot & 1) ||
@@ -98,6 +102,7 @@ static bool is_slab_place(trz_addr base, uint64_t size)
 /* Opens a slab one of whose slots begins at the address, in free memory around it. */
 static trz_status open_slab_locked(trz_heap *h, const struct wanted *w, const struct window *in)
 {
+	HEAP_LOCKED(h);
 	unsigned class = size_class_of(w->size);
 	const struct size_class *c = &size_classes[class];
 	for (unsigned slot = 0; slot < c->slots; slot++) {
@@ -126,6 +131,7 @@ static uint64_t occupied_in(const struct window *in, uint64_t size)
 
 static trz_status from_free_locked(trz_heap *h, const struct wanted *w, const struct window *in)
 {
+	HEAP_LOCKED(h);
 	struct block *b = block_at_locked(h, in, w->address);
 	uint64_t bytes = occupied_in(in, w->size), available = available_locked(w, b, w->address);
 	if (available < bytes || (in->kind == SMALL && w->address % CELL))
@@ -139,6 +145,7 @@ static trz_status from_free_locked(trz_heap *h, const struct wanted *w, const st
 
 static trz_status take_locked(trz_heap *h, const struct wanted *w, const struct window *in)
 {
+	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, w->address);
 	if (pagemap_is_slab(entry))
 		return from_slab_locked(h, w, pagemap_slab(entry));

@@ -33,14 +33,14 @@ struct trz_pool_state {
 /* Windows are the growth lock's, blocks the heap lock's. */
 static void lock_all(trz_heap *h)
 {
-	pthread_mutex_lock(&h->growth_lock);
+	heap_take_growth(h);
 	heap_lock(h);
 }
 
 static void unlock_all(trz_heap *h)
 {
 	heap_unlock(h);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_give_growth(h);
 }
 
 static struct window *pool_window_from(struct window *w, const struct pool *p)
@@ -68,6 +68,8 @@ static bool is_held(const struct block *b)
 
 static size_t count_held_locked(trz_heap *h, const struct pool *p)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	size_t n = 0;
 	FOR_POOL_WINDOWS(h, w, p)
 		for (const struct block *b = w->blocks.first; b; b = b->next)
@@ -92,6 +94,8 @@ static struct saved save(const struct block *b)
 
 static bool fill_locked(trz_heap *h, const struct pool *p, struct trz_pool_state *state, size_t room)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	if (count_held_locked(h, p) > room)
 		return false;
 	FOR_POOL_WINDOWS(h, w, p)
@@ -213,6 +217,7 @@ static trz_status check_settled(const struct block *b)
 
 static trz_status check_all_settled_locked(trz_heap *h, const struct pool *p)
 {
+	HEAP_LOCKED(h);
 	trz_status status = TRZ_OK;
 	FOR_POOL_WINDOWS(h, w, p)
 		for (const struct block *b = w->blocks.first; b && status == TRZ_OK; b = b->next)
@@ -253,6 +258,7 @@ static bool is_early(const struct block *b, const struct saved *s)
 
 static trz_status check_places_locked(trz_heap *h, const struct pool *p, const struct trz_pool_state *state)
 {
+	HEAP_LOCKED(h);
 	size_t found = 0;
 	bool early = false;
 	FOR_POOL_WINDOWS(h, w, p) {
@@ -276,6 +282,7 @@ static trz_status check_places_locked(trz_heap *h, const struct pool *p, const s
 
 static void empty_slab_locked(trz_heap *h, struct slab *s)
 {
+	HEAP_LOCKED(h);
 	uint64_t size = slab_class(s)->slot_size;
 	for (uint64_t held = held_slots(s); held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
@@ -291,6 +298,7 @@ static void empty_slab_locked(trz_heap *h, struct slab *s)
 
 static void drop_block_locked(trz_heap *h, struct block *b)
 {
+	HEAP_LOCKED(h);
 	pagemap_clear_block(&h->pagemap, b->address);
 	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
 	ACCOUNT_NOTE(h, HISTORY_FREE, b->home, b->address, b->requested);
@@ -300,6 +308,7 @@ static void drop_block_locked(trz_heap *h, struct block *b)
 
 static void drop_everything_locked(trz_heap *h, const struct pool *p)
 {
+	HEAP_LOCKED(h);
 	FOR_POOL_WINDOWS(h, w, p)
 		for (struct block *b = w->blocks.first, *next; b; b = next) {
 			next = b->next;
@@ -314,6 +323,7 @@ static void drop_everything_locked(trz_heap *h, const struct pool *p)
 
 static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *saved)
 {
+	HEAP_LOCKED(h);
 	struct slab *s = heap_open_slab_locked(h, b->home, saved->size_class, b);
 	uint64_t size = slab_class(s)->slot_size;
 	s->free &= ~saved->held;
@@ -329,6 +339,7 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 
 static void place_locked(trz_heap *h, const struct pool *p, struct block *b, const struct saved *saved)
 {
+	HEAP_LOCKED(h);
 	b->home = lane_find(p->lanes, saved->stream, b->window->apart, false);
 	if (saved->size_class < CLASS_COUNT) {
 		place_slab_locked(h, b, saved);
@@ -347,6 +358,7 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 
 static void place_everything_locked(trz_heap *h, const struct pool *p, const struct trz_pool_state *state)
 {
+	HEAP_LOCKED(h);
 	FOR_POOL_WINDOWS(h, w, p) {
 		struct block *at = w->blocks.first;
 		for (size_t i = 0; i < state->count; i++) {
@@ -361,6 +373,8 @@ static void place_everything_locked(trz_heap *h, const struct pool *p, const str
 
 static trz_status restore_locked(trz_heap *h, struct pool *p, const struct trz_pool_state *state)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	trz_status status = check_all_settled_locked(h, p);
 	if (status == TRZ_OK)
 		status = check_places_locked(h, p, state);

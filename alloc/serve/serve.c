@@ -71,6 +71,7 @@ static inline struct request make_request(const trz_heap *h, struct lane *l, uin
 /* What cutting a block and entering it, or a slab in it, can need of the host. */
 static inline bool reserve_nodes_locked(trz_heap *h)
 {
+	HEAP_LOCKED(h);
 	return node_pool_reserve(&h->blocks, 2) && node_pool_reserve(&h->slabs, 1) &&
 	       pagemap_reserve(&h->pagemap, PAGEMAP_SLAB_GRANULES);
 }
@@ -79,6 +80,7 @@ static inline bool reserve_nodes_locked(trz_heap *h)
 
 static inline trz_addr take_slot_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
 {
+	HEAP_LOCKED(h);
 	trz_addr address = bin_take_slot(&l->bins[size_class], size);
 	account_alloc(h, SLOTS, SMALL, size, size_classes[size_class].slot_size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, size);
@@ -120,6 +122,7 @@ static struct block *find_for_slab(const struct fit *f, uint64_t size)
 /* A slot of the stream's slabs, or of a new slab in its free blocks; 0: neither. */
 static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
 {
+	HEAP_LOCKED(h);
 	if (UNLIKELY(!r->lane->bins[r->size_class].first)) {
 		uint64_t size = size_classes[r->size_class].slab_size;
 		struct block *b = find_for_slab(&r->lane->fit[SMALL], size);
@@ -140,6 +143,7 @@ static uint64_t padded(const struct request *r)
 
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
 {
+	HEAP_LOCKED(h);
 	b->state = BLOCK_LIVE;
 	b->home = l;
 	b->requested = size;
@@ -159,6 +163,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 /* The best fit among the stream's free blocks; 0: none. */
 static trz_addr fast_block_locked(trz_heap *h, const struct request *r)
 {
+	HEAP_LOCKED(h);
 	struct block *b = LIKELY(!r->alone) ? fit_find(&r->lane->fit[r->kind], padded(r)) : NULL;
 	if (!b || !reserve_nodes_locked(h))
 		return 0;
@@ -234,6 +239,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 
 static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	enum kind kind = r->kind;
 	uint64_t bytes = r->size_class < CLASS_COUNT ? slab_room(size_classes[r->size_class].slab_size) : padded(r);
 	heap_lock(h);
@@ -298,7 +304,7 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 static COLD trz_status complain(trz_heap *h, trz_addr address)
 {
 	trz_status status = TRZ_ERROR_UNKNOWN_POINTER;
-	pthread_mutex_lock(&h->growth_lock);
+	heap_take_growth(h);
 	heap_lock(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
@@ -308,7 +314,7 @@ static COLD trz_status complain(trz_heap *h, trz_addr address)
 				     b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
 					status = TRZ_ERROR_DOUBLE_FREE;
 	heap_unlock(h);
-	pthread_mutex_unlock(&h->growth_lock);
+	heap_give_growth(h);
 	if (status == TRZ_ERROR_DOUBLE_FREE)
 		return trz_fail(status, "%p has been freed already", (void *)address);
 	return trz_fail(status,
@@ -325,6 +331,7 @@ static unsigned slot_at(const struct slab *s, trz_addr address)
 
 static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
+	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
 	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
 	ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
@@ -353,6 +360,7 @@ static struct use *detach_slot_uses(struct slab *s, unsigned slot)
 /* Each use takes its stream's ticket now, in the free. Uses on the freeing stream itself are covered by it. */
 static struct use *take_use_tickets_locked(trz_heap *h, struct use *uses, const struct stream *on)
 {
+	HEAP_LOCKED(h);
 	for (struct use **link = &uses; *link;) {
 		struct use *u = *link;
 		if (u->stream == on) {
@@ -368,6 +376,7 @@ static struct use *take_use_tickets_locked(trz_heap *h, struct use *uses, const 
 
 static struct pending *new_pending_locked(trz_heap *h, uint64_t occupied)
 {
+	HEAP_LOCKED(h);
 	struct pending *p = node_pool_take(&h->pendings);
 	*p = (struct pending){0};
 	level_add(&h->counters.pending_bytes, occupied);
@@ -378,6 +387,7 @@ static struct pending *new_pending_locked(trz_heap *h, uint64_t occupied)
 /* The first ticket to be awaited is that of `on` where `on` is not the home, else that of the first use. */
 static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struct stream *on, uint64_t sequence)
 {
+	HEAP_LOCKED(h);
 	p->uses = uses;
 	if (!on) {
 		p->uses = uses->next;
@@ -391,6 +401,7 @@ static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struc
 /* Takes a held slot away from its caller; what it awaits is to be said. */
 static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
+	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
 	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
 	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
@@ -406,6 +417,7 @@ static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned sl
  * reuse it. Small frees record no event: a later poll records one for many. */
 static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, struct stream *on)
 {
+	HEAP_LOCKED(h);
 	if (!node_pool_reserve(&h->pendings, 1))
 		return false;
 	struct stream *home = s->home->stream;
@@ -426,6 +438,7 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address, struct stream *on,
                                    struct stream **bound)
 {
+	HEAP_LOCKED(h);
 	struct stream *order = on ? on : s->home->stream;
 	*bound = UNLIKELY(order->thread_bound) ? order : NULL;
 	unsigned slot = slot_at(s, address);
@@ -442,6 +455,7 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 /* Takes a live block away from its caller; it is then busy. `waits`: it will be pending, not free. */
 static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
 {
+	HEAP_LOCKED(h);
 	pagemap_clear_block(&h->pagemap, b->address);
 	b->state = BLOCK_BUSY;
 	if (UNLIKELY(b->window->foreign != NULL)) {
@@ -471,6 +485,7 @@ static trz_event record_exact(trz_heap *h, const struct stream *s)
 /* Notes such an event (NULL: there is none) for the free's ticket; returns one to be given back, or NULL. */
 static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t sequence, trz_event event)
 {
+	HEAP_LOCKED(h);
 	stream_end_record(s);
 	if (!event || stream_is_gone(s))
 		return event;
@@ -519,6 +534,7 @@ static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uin
 
 static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
 {
+	HEAP_LOCKED(h);
 	struct pending *p;
 	if (b->window->foreign) {
 		p = node_pool_take(&h->pendings);
@@ -538,6 +554,7 @@ static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
 static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence,
                                             struct use *uses)
 {
+	HEAP_LOCKED(h);
 	bool shared = is_shared(b);
 	struct pending *p = new_pending_block_locked(h, b);
 	p->home_sequence = sequence;
@@ -567,6 +584,7 @@ COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
 /* The heap lock is held at the call and given up. */
 static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, trz_addr address, struct stream *on)
 {
+	HEAP_LOCKED(h);
 	if (!b || b->address != address) {
 		heap_unlock(h);
 		return complain(h, address);
@@ -626,6 +644,7 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 /* The event covers the uses. */
 static void drop_uses_locked(trz_heap *h, struct use *uses)
 {
+	HEAP_LOCKED(h);
 	while (uses) {
 		struct use *next = uses->next;
 		heap_drop_use_locked(h, uses);
@@ -635,6 +654,7 @@ static void drop_uses_locked(trz_heap *h, struct use *uses)
 
 struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status *status)
 {
+	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	struct slab *s = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
 	struct block *b = serve_block_locked(h, address);
@@ -662,6 +682,7 @@ struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status
 
 struct block *serve_block_locked(const trz_heap *h, trz_addr address)
 {
+	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	struct block *b = pagemap_is_slab(entry) ? NULL : pagemap_block(entry);
 	return b && b->address == address ? b : NULL;
@@ -677,6 +698,7 @@ static unsigned held_slot(const struct slab *s, trz_addr address)
 /* The live block that an address lies in; NULL: none. */
 static struct block *live_block_locked(const trz_heap *h, trz_addr address)
 {
+	HEAP_LOCKED(h);
 	struct block *b = pagemap_block_before(&h->pagemap, address);
 	if (b && b->address > address)  /* begins later in the same cell */
 		b = pagemap_block_before(&h->pagemap, align_down(address, CELL) - 1);
@@ -685,6 +707,7 @@ static struct block *live_block_locked(const trz_heap *h, trz_addr address)
 
 static bool add_use_locked(trz_heap *h, struct use **list, struct stream *s, unsigned slot)
 {
+	HEAP_LOCKED(h);
 	for (const struct use *u = *list; u; u = u->next)
 		if (u->stream == s && u->slot == slot)
 			return true;
@@ -734,6 +757,7 @@ static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointe
 
 static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
 {
+	HEAP_LOCKED(h);
 	const struct block *b = live_block_locked(h, address);
 	if (!b)
 		return false;
@@ -747,6 +771,7 @@ static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_
 
 bool serve_query_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
 {
+	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	return pagemap_is_slab(entry) ? query_slab_locked(pagemap_slab(entry), address, info)
 	                              : query_block_locked(h, address, info);

@@ -65,6 +65,7 @@ static struct tile **list_of(trz_heap *h, trz_addr address)
 /* Pins the tile that is owned at `p`; where it has a block to itself that is `b`, else NULL. */
 static trz_status pin_locked(trz_heap *h, const struct place *p, struct block *b)
 {
+	HEAP_LOCKED(h);
 	struct tile *tile = p->tile, **list = list_of(h, p->address);
 	if (b && b->exports == UINT16_MAX)
 		return trz_fail(TRZ_ERROR_LIMIT, "%p has %d open exports, which is the most", (void *)b->address, UINT16_MAX);
@@ -81,6 +82,7 @@ static trz_status pin_locked(trz_heap *h, const struct place *p, struct block *b
 /* An export of what is exported at an address ends; false: nothing is. */
 static bool unpin_locked(trz_heap *h, trz_addr address)
 {
+	HEAP_LOCKED(h);
 	struct tile **link = list_of(h, address);
 	while (*link && (*link)->exported_at != address)
 		link = &(*link)->exported_next;
@@ -130,6 +132,7 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 /* The window that an address lies in; NULL: none. */
 static const struct window *window_of(const trz_heap *h, trz_addr address)
 {
+	HEAP_GROWTH_LOCKED(h);
 	const struct window *const lists[] = {h->windows[SMALL], h->windows[LARGE], h->imports};
 	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
 		for (const struct window *w = lists[i]; w; w = w->next)
@@ -171,6 +174,7 @@ static trz_status tile_is_not_meant(const trz_heap *h, trz_addr address, const s
 static trz_status pin_at_locked(trz_heap *h, const struct window *w, const struct place *p, trz_addr address,
                                 const struct kind_of_export *kind)
 {
+	HEAP_LOCKED(h);
 	struct block *b = w->apart ? block_apart(w, p) : NULL;
 	trz_pointer_info info;
 	if (!(b ? b->exports : p->tile->exports) && !serve_query_locked(h, address, &info))
@@ -183,6 +187,7 @@ static trz_status pin_at_locked(trz_heap *h, const struct window *w, const struc
 static trz_status export_tile(trz_heap *h, const struct window *w, trz_addr address, const struct kind_of_export *kind,
                               void *shareable, trz_exported_tile *out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	const struct place *p = owned_at(w, address);
 	if (w && w->classic)
 		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%p lies in a plain driver allocation: cuIpcGetMemHandle exports that",
@@ -295,6 +300,7 @@ static trz_status grant_list(trz_heap *h, const struct window *list, int device)
 /* Where the driver refuses half-way the device may access more than before; nothing relies on that. */
 static trz_status add_peer(trz_heap *h, int device)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct driver *d = &h->driver;
 	trz_status status = d->access_count < ACCESS_MOST ? TRZ_OK : TRZ_ERROR_LIMIT;
 	for (int kind = 0; kind < KINDS && status == TRZ_OK; kind++)

@@ -24,6 +24,7 @@ enum taking {
 
 static void note_locked(trz_heap *h, const struct lane *l, trz_addr address, uint64_t size, uint64_t grown)
 {
+	HEAP_LOCKED(h);
 	ACCOUNT_NOTE(h, HISTORY_FREE, l, address, size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, grown);
 	counter_add(&h->counters.path_grow, 1);
@@ -38,6 +39,7 @@ static bool is_refused(const struct lane *l, enum taking taking)
 static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr address, uint64_t size,
                                       enum taking taking)
 {
+	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
 	unsigned slot = size_class_slot(slab_class(s), address - s->base);
 	if (slot >= slab_class(s)->slots || slab_slot_address(s, slot) != address || (s->free | s->pending) >> slot & 1)
@@ -58,6 +60,7 @@ static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr addr
 /* The block is long enough now. `added`: bytes that it has got. */
 static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uint64_t added)
 {
+	HEAP_LOCKED(h);
 	uint64_t requested = b->requested;
 	b->requested = size;
 	b->home->held += added;
@@ -103,6 +106,7 @@ static bool stands_alone(const trz_heap *h, const struct block *b)
 /* What needs no growth lock. NO_ROOM: perhaps with it. */
 static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t size, enum taking taking)
 {
+	HEAP_LOCKED(h);
 	uint64_t need = missing(b, size);
 	struct block *behind = free_behind_locked(b, taking);
 	if (size <= b->requested)
@@ -125,6 +129,7 @@ static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t si
 
 static trz_status stretch_locked(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
+	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	if (pagemap_is_slab(entry))
 		return stretch_slot_locked(h, pagemap_slab(entry), address, size, taking);
@@ -176,6 +181,7 @@ static trz_status ask_taking(trz_heap *h, trz_addr address, enum taking *taking)
 /* What lies behind, as far as it is free and has passed, becomes the block's lane's, and joins. */
 static void adopt_locked(trz_heap *h, struct block *b)
 {
+	HEAP_LOCKED(h);
 	for (struct block *n = b->next; n && n->state == BLOCK_FREE; n = n->next) {
 		if (n->home == b->home)
 			continue;
@@ -192,6 +198,7 @@ static void adopt_locked(trz_heap *h, struct block *b)
  * is laid. */
 static bool take_tail_locked(trz_heap *h, struct block *b, enum taking taking, struct block **tail)
 {
+	HEAP_LOCKED(h);
 	*tail = free_behind_locked(b, taking);
 	if ((*tail ? *tail : b)->next)
 		return false;
@@ -207,6 +214,7 @@ static bool take_tail_locked(trz_heap *h, struct block *b, enum taking taking, s
 static trz_status join_locked(trz_heap *h, trz_addr address, struct block *laid, uint64_t size,
                               enum taking taking)
 {
+	HEAP_LOCKED(h);
 	struct block *b = serve_block_locked(h, address);
 	level_sub(&h->counters.idle_bytes, laid->size);
 	heap_free_block_locked(h, laid, laid->sequence);
@@ -215,6 +223,7 @@ static trz_status join_locked(trz_heap *h, trz_addr address, struct block *laid,
 
 static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct block *tail = NULL, *laid;
 	heap_lock(h);
 	trz_status status = stretch_locked(h, address, size, taking);  /* what lies behind may have been freed meanwhile */
@@ -262,6 +271,7 @@ static void let_go(trz_heap *h, struct pool *p)
 
 static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_poll(h);
 	heap_lock(h);
 	struct block *b = serve_block_locked(h, address);

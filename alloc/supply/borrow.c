@@ -11,6 +11,7 @@
 
 static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t sequence)
 {
+	HEAP_LOCKED(h);
 	fit_remove(&b->home->fit[b->kind], b);
 	b->home = l;
 	heap_free_block_locked(h, b, sequence);
@@ -55,6 +56,7 @@ static struct block *found_locked(const struct finding *f, enum kind kind)
 /* The next block of a walk that may give the lock up here. */
 static struct block *next_locked(trz_heap *h, const struct fit *f, const struct block *b, unsigned *steps)
 {
+	HEAP_LOCKED(h);
 	uint64_t size = b->size;
 	trz_addr address = b->address;
 	return heap_rest(h, steps, 1) ? fit_from(f, size, address + 1) : fit_next(f, b);
@@ -63,6 +65,8 @@ static struct block *next_locked(trz_heap *h, const struct fit *f, const struct 
 /* The best fit among the passed free blocks of the others. */
 static struct block *best_passed_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	struct finding best = {.lane = NULL};
 	unsigned steps = 0;
 	FOR_LENDERS(h, other, l) {
@@ -84,6 +88,8 @@ enum { REHOME_STEPS = 4 };  /* out of one index, into another, with two neighbou
  * then: what others free and take meanwhile is met or not. */
 static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	bool any = false;
 	unsigned steps = 0;
 	FOR_LENDERS(h, other, l) {
@@ -108,6 +114,7 @@ static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool
 
 bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
 {
+	HEAP_GROWTH_LOCKED(h);
 	bool given = atomic_load_explicit(&h->given_count, memory_order_relaxed) > 0;
 	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 && !given && !l->captured)
 		return false;
@@ -132,6 +139,8 @@ void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind)
 
 void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	if (h->streams.lanes.first)
 		take_passed_locked(h, h->streams.lanes.first, kind, false);
 	for (const struct pool *p = h->pools; p; p = p->next)
@@ -160,6 +169,7 @@ static trz_event exact_event_locked(const struct tickets *t, uint64_t sequence)
 
 static void note_wait_locked(trz_heap *h, const struct stream *s, const struct stream *awaited, struct waits *waits)
 {
+	HEAP_LOCKED(h);
 	unsigned i = 0;
 	while (i < waits->streams && waits->awaited[i] != awaited)
 		i++;
@@ -193,6 +203,8 @@ static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_eve
  * is given up now and then. */
 static struct finding find_waitable_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	struct finding best = {.lane = NULL};
 	unsigned steps = 0;
 	FOR_LENDERS(h, other, l) {
@@ -210,6 +222,7 @@ static struct finding find_waitable_locked(trz_heap *h, const struct lane *l, en
 static struct block *waitable_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes,
                                      trz_event *event)
 {
+	HEAP_LOCKED(h);
 	struct finding best;
 	struct block *b;
 	do {
@@ -298,6 +311,8 @@ static bool could_be(const struct block *b, const struct lane *l, enum kind kind
 static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, enum kind kind, struct stream **from,
                                            struct awaited_uses *a)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed), steps = 0;
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
@@ -318,6 +333,7 @@ static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, en
 static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p, const struct awaited_uses *a,
                                   struct waits *waits)
 {
+	HEAP_LOCKED(h);
 	for (unsigned i = 0; i < a->count; i++)
 		note_wait_locked(h, l->stream, a->streams[i], waits);
 	for (struct use *u; (u = p->uses);) {
@@ -359,6 +375,7 @@ static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind,
 
 void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
 {
+	HEAP_GROWTH_LOCKED(h);
 	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || heap_is_captured(h, l->stream))
 		return;
 	uint64_t taken = wait_for_free_blocks(h, l, kind, bytes, waits);

@@ -175,6 +175,7 @@ static bool has_unpassed(const struct search *f, const struct run *r)
  * holes join and their blocks then go away. */
 static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *target, size_t n)
 {
+	HEAP_LOCKED(h);
 	struct cutting cut = {0};
 	for (trz_addr a = r->begin; a < r->end; a = window_next(target->window, a))
 		reclaim_cut_locked(h, &cut, reclaim_candidate(h, window_at(target->window, a)->tile, n));
@@ -222,6 +223,8 @@ static struct block *take_run_locked(struct search *f)
 
 struct block *flip_locked(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, size_t n, bool *unpassed)
 {
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
 	struct search f = {.heap = h, .lane = l, .bytes = bytes, .candidates = n};
 	for (size_t i = 0; i < n; i++)
 		f.movable += h->candidates[i].size;

@@ -267,6 +267,7 @@ static trz_status climb_alone(const struct climb *c, uint64_t requested, struct 
 trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
                       trz_status refused, struct block **out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct climb climb = {.heap = h, .lane = l, .kind = kind, .bytes = bytes};
 	if (oom_is_hopeless(h, bytes, &refused))
 		return oom_report(h, l, requested, refused);

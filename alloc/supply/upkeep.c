@@ -52,6 +52,7 @@ static uint64_t unused(trz_heap *h)
 
 void upkeep_return_free(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	if (h->isolated)
 		isolate_return_freed(h);
 	uint64_t surplus = max_u64(over_threshold(h), unused(h)), reserved = heap_reserved(h), released;

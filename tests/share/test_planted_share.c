@@ -115,7 +115,9 @@ static void test_stamps_notice_that_exported_memory_is_reused(void **state)
 	assert_int_equal(b->state, BLOCK_ENDED);
 	b->exports = 0;
 	level_sub(&r->heap->counters.exported_bytes, b->size);
+	heap_lock(r->heap);
 	heap_end_block_locked(r->heap, b, 0);
+	heap_unlock(r->heap);
 	assert_ptr_equal(exportable(r->heap), pair.p);
 	assert_ok(sim_stamp(r->s, r->c, NULL, (trz_addr)pair.p, SIZE, 8));
 	assert_ok(sim_verify(r->s, r->c, NULL, (trz_addr)pair.q, SIZE, 7));

@@ -466,9 +466,9 @@ static void test_an_end_waits_for_no_call_of_the_driver(void **state)
 	struct rig r = rig_open(GIB(1), NULL);
 	struct exported e = export_all(r.heap, rig_alloc(&r, BLOCK, NULL), BLOCK);
 	close_all(&e);
-	pthread_mutex_lock(&r.heap->growth_lock);
+	heap_take_growth(r.heap);
 	end_all(r.heap, &e);
-	pthread_mutex_unlock(&r.heap->growth_lock);
+	heap_give_growth(r.heap);
 	assert_int_equal(rig_stat(&r, "exported_bytes.current"), 0);
 	rig_check(&r);
 	rig_close(&r);
