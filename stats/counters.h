@@ -8,6 +8,7 @@
 #ifndef TRZ_STATS_COUNTERS_H
 #define TRZ_STATS_COUNTERS_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -98,6 +99,7 @@ static inline void flow_add(struct flow *f, int pool, uint64_t n)
 
 static inline void flow_sub(struct flow *f, int pool, uint64_t n)
 {
+	assert(n <= flow_current(f, pool));
 	counter_add(&f->freed[pool], n);
 }
 
@@ -108,6 +110,7 @@ static inline void level_add(struct level *l, uint64_t n)
 
 static inline void level_sub(struct level *l, uint64_t n)
 {
+	assert(n <= counter_get(&l->current));
 	counter_add(&l->current, (uint64_t)0 - n);
 }
 

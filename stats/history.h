@@ -13,6 +13,7 @@
 #ifndef TRZ_STATS_HISTORY_H
 #define TRZ_STATS_HISTORY_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -91,6 +92,7 @@ void history_take_time(struct history *h);
 /* The slot for an event of this kind, with last_time brought up to date. The history is on. */
 static inline struct history_event *history_claim(struct history *h, unsigned kind)
 {
+	assert(h->ring && h->next < h->capacity);
 	if (h->unread > 0 && kind <= HISTORY_FREE_COMPLETED)
 		h->unread--;
 	else

@@ -7,6 +7,7 @@
 #ifndef TRZ_ALLOC_META_H
 #define TRZ_ALLOC_META_H
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,6 +64,7 @@ static inline bool node_pool_reserve(struct node_pool *p, size_t count)
 /* A node with arbitrary content; the caller has reserved it. */
 static inline void *node_pool_take(struct node_pool *p)
 {
+	assert(p->available > 0);
 	void *node = p->free;
 	if (node) {
 		p->free = *(void **)node;

@@ -6,6 +6,8 @@
 #ifndef TRZ_ALLOC_SIZECLASS_H
 #define TRZ_ALLOC_SIZECLASS_H
 
+#include <assert.h>
+
 #include "ground/types.h"
 
 enum {
@@ -26,6 +28,7 @@ extern const uint8_t size_class_of_units[CLASS_SIZE_MAX / UNIT + 1];
 /* The smallest class that holds `size` bytes, 1 <= size <= CLASS_SIZE_MAX. */
 static inline unsigned size_class_of(uint64_t size)
 {
+	assert(size > 0 && size <= CLASS_SIZE_MAX);
 	return size_class_of_units[(size + UNIT - 1) / UNIT];
 }
 

@@ -59,6 +59,7 @@ bool heap_announce_capture(trz_heap *h, struct pool *p)
 void heap_end_announcement(trz_heap *h, struct pool *p)
 {
 	heap_lock(h);
+	assert(p->announcers > 0);
 	if (--p->announcers == 0)
 		p->announced = 0;
 	heap_unlock(h);

@@ -14,6 +14,8 @@ static bool joins(const struct block *a, const struct block *b)
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
+	assert(b->state != BLOCK_HOLE && !b->exports && !b->window->foreign);
+	assert(b->home->apart == b->window->apart && sequence <= b->home->stream->tickets.newest);
 	struct fit *f = &b->home->fit[b->kind];
 	b->state = BLOCK_FREE;
 	b->sequence = sequence;
@@ -40,6 +42,7 @@ struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr addre
 	HEAP_LOCKED(h);
 	struct fit *f = &b->home->fit[b->kind];
 	assert(b->state == BLOCK_FREE && address >= b->address && address + size <= block_end(b));
+	assert(size > 0 && (address | size) % (b->kind == SMALL ? CELL : UNIT) == 0);
 	fit_remove(f, b);
 	if (address > b->address) {
 		struct block *front = b;
@@ -75,6 +78,7 @@ void heap_make_hole_locked(trz_heap *h, struct block *b)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
+	assert(b->state != BLOCK_FREE && b->state != BLOCK_SLAB && b->state != BLOCK_HOLE);  /* an import's is not busy */
 	b->home = NULL;
 	if (b->next && b->next->state == BLOCK_HOLE) {
 		unlist_hole(h, b->next);
@@ -107,7 +111,7 @@ struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr add
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
 	struct block *b = hole;
-	assert(hole->state == BLOCK_HOLE && address >= hole->address && address + size <= block_end(hole));
+	assert(size > 0 && hole->state == BLOCK_HOLE && address >= hole->address && address + size <= block_end(hole));
 	if (address > hole->address)
 		b = block_split(&h->blocks, hole, address - hole->address);
 	else
@@ -122,6 +126,7 @@ void heap_join_busy_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
 	struct block *next = b->next;
+	assert(b->state == BLOCK_BUSY && next && (next->state == BLOCK_FREE || next->state == BLOCK_BUSY));
 	if (next->state == BLOCK_FREE)
 		fit_remove(&next->home->fit[next->kind], next);
 	b->sequence = max_u64(b->sequence, next->sequence);
@@ -134,6 +139,7 @@ struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, 
 	trz_addr end = address + size;
 	b = heap_cut_block_locked(h, b, address, min_u64(end, block_end(b)) - address);
 	while (block_end(b) < end) {
+		assert(b->next && b->next->state == BLOCK_FREE);
 		if (block_end(b->next) > end)
 			heap_cut_block_locked(h, b->next, b->next->address, end - b->next->address);
 		heap_join_busy_locked(h, b);
@@ -177,6 +183,7 @@ struct block *heap_append_block_locked(struct block *b, struct window *w, struct
 struct slab *heap_open_slab_locked(trz_heap *h, struct lane *l, unsigned size_class, struct block *b)
 {
 	HEAP_LOCKED(h);
+	assert(b->state == BLOCK_BUSY && b->kind == SMALL);
 	struct slab *s = node_pool_take(&h->slabs);
 	b->state = BLOCK_SLAB;
 	b->home = l;
@@ -194,6 +201,7 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 	HEAP_LOCKED(h);
 	struct block *b = s->block;
 	struct lane *home = s->home;
+	assert(b->state == BLOCK_SLAB && s->free == slab_all_slots(s) && !s->pending && !s->uses && home->slabs > 0);
 	bin_unlink(&home->bins[s->size_class], s);
 	home->slabs--;
 	pagemap_set_slab(&h->pagemap, b->address, b->size, NULL);

@@ -52,6 +52,7 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 {
 	HEAP_LOCKED(h);
 	struct lane *from = b->home;
+	assert(to != from && to->stream == from->stream && to->apart == from->apart);
 	b->home = to;
 	switch ((enum block_state)b->state) {
 	case BLOCK_FREE:
@@ -59,6 +60,7 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 		heap_free_block_locked(h, b, b->sequence);
 		break;
 	case BLOCK_LIVE:
+		assert(from->held >= b->size);
 		from->held -= b->size;
 		to->held += b->size;
 		to->held_peak = max_u64(to->held_peak, to->held);
@@ -125,6 +127,7 @@ static void drop_lanes(trz_heap *h, struct pool *p)
 static void dissolve(trz_heap *h, struct pool *p)
 {
 	HEAP_GROWTH_LOCKED(h);
+	assert(!p->users && !p->announcers);
 	heap_lock(h);
 	name_heirs_locked(p);
 	heap_unlock(h);

@@ -25,6 +25,7 @@ static void count_end_locked(trz_heap *h, const struct lane *home, struct histor
 void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
+	assert(b->state == BLOCK_PENDING || b->state == BLOCK_ENDED);
 	struct history_event e = {.address = b->address, .size = b->requested, .frames = b->frames};
 	if (b->exports || b->window->foreign) {
 		b->state = BLOCK_ENDED;
@@ -40,6 +41,7 @@ static void end_slot_locked(trz_heap *h, const struct pending *p)
 	HEAP_LOCKED(h);
 	struct slab *s = p->slab;
 	uint64_t size = slab_class(s)->slot_size;
+	assert(s->pending >> p->slot & 1);
 	count_end_locked(h, s->home,
 	                 (struct history_event){.address = slab_slot_address(s, p->slot),
 	                                        .size = size - s->slack[p->slot],
@@ -54,6 +56,7 @@ static void end_slot_locked(trz_heap *h, const struct pending *p)
 void heap_end_pending_locked(trz_heap *h, struct pending *p)
 {
 	HEAP_LOCKED(h);
+	assert(!p->uses);
 	if (p->slab)
 		end_slot_locked(h, p);
 	else
@@ -64,6 +67,7 @@ void heap_end_pending_locked(trz_heap *h, struct pending *p)
 void heap_drop_use_locked(trz_heap *h, struct use *u)
 {
 	HEAP_LOCKED(h);
+	assert(u->stream->uses > 0);
 	u->stream->uses--;
 	node_pool_give(&h->uses, u);
 }

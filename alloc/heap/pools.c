@@ -25,6 +25,7 @@ trz_status heap_pool_create(trz_heap *h, struct pool **out)
 void heap_pool_release(trz_heap *h, struct pool *p)
 {
 	heap_lock(h);
+	assert(p->users > 0);
 	bool last = --p->users == 0;
 	heap_unlock(h);
 	if (!last)

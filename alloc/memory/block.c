@@ -19,6 +19,7 @@ static void link_next(struct block *b, struct block *next)
 void block_append(struct block_list *list, struct block *b)
 {
 	struct block *last = list->last;
+	assert(b->size > 0 && (b->address | b->size) % UNIT == 0 && (!last || block_end(last) == b->address));
 	b->list = list;
 	b->prev = last;
 	if (last)
@@ -45,7 +46,7 @@ struct block *block_split(struct node_pool *nodes, struct block *b, uint64_t siz
 void block_absorb_next(struct node_pool *nodes, struct block *b)
 {
 	struct block *gone = b->next;
-	assert(gone && gone->address == block_end(b));
+	assert(gone && gone->address == block_end(b) && gone->window == b->window);
 	b->size += gone->size;
 	link_next(b, gone->next);
 	node_pool_give(nodes, gone);

@@ -83,6 +83,7 @@ static uint64_t find_largest(struct fit *f)
 
 void fit_insert(struct fit *f, struct block *b)
 {
+	assert(b->state == BLOCK_FREE && b->size > 0);
 	unsigned bin = bin_of(b->size);
 	SPINLOCK_STEP();
 	b->priority = (uint32_t)prng_mix(b->address);
@@ -116,11 +117,14 @@ void fit_insert(struct fit *f, struct block *b)
 
 void fit_remove(struct fit *f, struct block *b)
 {
+	assert(b->state == BLOCK_FREE && f->bytes >= b->size);
 	unsigned bin = bin_of(b->size);
 	SPINLOCK_STEP();
 	struct block **link = &f->root[bin];
-	while (*link != b)
+	while (*link != b) {
+		assert(*link);
 		link = before(*link, b->size, b->address) ? &(*link)->right : &(*link)->left;
+	}
 	struct block *left = b->left, *right = b->right;
 	while (left && right) {
 		if (left->priority >= right->priority) {

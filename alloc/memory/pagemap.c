@@ -4,6 +4,8 @@
  */
 #include "memory/pagemap.h"
 
+#include <assert.h>
+
 #include "bits.h"
 
 enum { LEAF_GRANULES = 1 << PAGEMAP_LEAF_BITS };
@@ -47,6 +49,7 @@ void pagemap_set_block(struct pagemap *m, trz_addr address, struct block *b)
 {
 	uint64_t granule = address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
 	struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+	assert(leaf && !pagemap_get(m, address));
 	cells_of(m, leaf, g)->entry[cell_in_granule(address)] = (pagemap_entry)b;
 	if (leaf->begins[g]++ == 0)
 		leaf->begun[g / 64] |= (uint64_t)1 << g % 64;
@@ -56,6 +59,7 @@ void pagemap_clear_block(struct pagemap *m, trz_addr address)
 {
 	uint64_t granule = address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
 	struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+	assert(leaf->begins[g] > 0 && pagemap_get(m, address) && !pagemap_is_slab(pagemap_get(m, address)));
 	leaf->cells[g]->entry[cell_in_granule(address)] = 0;
 	if (--leaf->begins[g] == 0)
 		leaf->begun[g / 64] &= ~((uint64_t)1 << g % 64);
@@ -66,6 +70,7 @@ void pagemap_set_slab(struct pagemap *m, trz_addr address, uint64_t size, struct
 	for (trz_addr a = address; a < address + size; a += CELL) {
 		uint64_t granule = a >> GRANULE_SHIFT;
 		struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+		assert(leaf && (s ? !pagemap_get(m, a) : pagemap_is_slab(pagemap_get(m, a))));
 		cells_of(m, leaf, granule & (LEAF_GRANULES - 1))->entry[cell_in_granule(a)] = s ? (pagemap_entry)s | 1 : 0;
 	}
 }

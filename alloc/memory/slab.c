@@ -9,7 +9,7 @@
 void slab_init(struct slab *s, struct block *b, unsigned size_class)
 {
 	*s = (struct slab){.base = b->address, .block = b, .home = b->home, .size_class = (uint8_t)size_class};
-	assert(b->size == slab_class(s)->slab_size && b->address % CELL == 0);
+	assert(b->size == slab_class(s)->slab_size && b->address % CELL == 0 && b->address % GRANULE + b->size <= GRANULE);
 	s->free = slab_all_slots(s);
 }
 
@@ -27,6 +27,7 @@ void bin_push(struct bin *b, struct slab *s)
 
 void bin_unlink(struct bin *b, struct slab *s)
 {
+	assert(b->length > 0 && (s->prev ? s->prev->next == s : b->first == s));
 	if (s->prev)
 		s->prev->next = s->next;
 	else

@@ -7,6 +7,8 @@
 #ifndef TRZ_ALLOC_SLAB_H
 #define TRZ_ALLOC_SLAB_H
 
+#include <assert.h>
+
 #include "ground/sizeclass.h"
 #include "memory/block.h"
 
@@ -55,6 +57,7 @@ void bin_unlink(struct bin *b, struct slab *s);
 static inline trz_addr bin_take_slot(struct bin *b, uint64_t requested)
 {
 	struct slab *s = b->first;
+	assert(s->free && requested <= slab_class(s)->slot_size);
 	unsigned slot = (unsigned)__builtin_ctzll(s->free);
 	s->free &= s->free - 1;
 	s->slack[slot] = (uint16_t)(slab_class(s)->slot_size - requested);
@@ -66,6 +69,7 @@ static inline trz_addr bin_take_slot(struct bin *b, uint64_t requested)
 /* Gives a slot, which is not free, back. true: the slab is now wholly free and its bin has another one. */
 static inline bool bin_give_slot(struct bin *b, struct slab *s, unsigned slot)
 {
+	assert(slot < slab_class(s)->slots && !((s->free | s->pending) >> slot & 1));
 	if (__builtin_expect(!s->free, 0))
 		bin_push(b, s);
 	s->free |= (uint64_t)1 << slot;

@@ -40,6 +40,7 @@ static void unlink_place(struct place *p)
 
 void tile_flip(struct place *p)
 {
+	assert(!tile_is_owned_at(p));
 	unlink_place(p);
 	tile_link_place(p);
 }
@@ -54,6 +55,6 @@ void tile_drop_place(struct tiles *t, struct place *p)
 
 void tile_forget(struct tiles *t, struct tile *tile)
 {
-	assert(!tile->places && !tile->handle);
+	assert(!tile->places && !tile->handle && !tile->pins);
 	node_pool_give(&t->nodes, tile);
 }

@@ -8,6 +8,8 @@
 #ifndef TRZ_ALLOC_TILE_H
 #define TRZ_ALLOC_TILE_H
 
+#include <assert.h>
+
 #include "counters.h"
 #include "device/driver.h"
 #include "ground/meta.h"
@@ -86,6 +88,7 @@ static inline struct tile *tile_new(struct tiles *t, trz_handle handle, uint64_t
 /* Gives it memory, mapped nowhere. Driver: create. */
 static inline trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds)
 {
+	assert(!tile->handle && tile->size > 0 && tile->size % GRANULE == 0);
 	trz_handle handle;
 	trz_status status = driver_create(t->driver, tile->size, export_kinds, &handle);
 	if (status != TRZ_OK)

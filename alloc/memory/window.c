@@ -28,6 +28,7 @@ static trz_status reserve_up_to(struct driver *driver, uint64_t *size, uint64_t 
 trz_status window_open(struct meta *meta, struct driver *driver, enum kind kind, uint64_t size,
                        uint64_t least, struct window **out)
 {
+	assert(least > 0 && least <= size && (size | least) % driver->granule == 0);
 	struct window *w = meta_alloc(meta, sizeof *w);
 	if (!w)
 		return meta_exhausted();
@@ -107,6 +108,7 @@ static void set_places(struct window *w, trz_addr address, uint64_t size, struct
 trz_status window_unmap_place(struct tiles *tiles, struct place *p)
 {
 	uint64_t size = place_size(p);
+	assert(window_at(p->window, p->address) == p && p->window->mapped >= size);
 	trz_status status = driver_unmap(tiles->driver, p->address, size);
 	if (status != TRZ_OK)
 		return status;
@@ -140,7 +142,9 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 	trz_addr address = w->top;
 	trz_status status = TRZ_OK;
 	size_t mapped = 0;
+	assert(count > 0 && !w->classic);
 	for (; mapped < count; mapped++) {
+		assert(list[mapped]->handle && address + list[mapped]->size <= w->base + w->size);
 		status = driver_map(tiles->driver, address, list[mapped]->size, list[mapped]->handle);
 		if (status != TRZ_OK)
 			break;

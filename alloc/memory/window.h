@@ -12,6 +12,8 @@
 #ifndef TRZ_ALLOC_WINDOW_H
 #define TRZ_ALLOC_WINDOW_H
 
+#include <assert.h>
+
 #include "bits.h"
 #include "memory/block.h"
 #include "memory/tile.h"
@@ -72,6 +74,7 @@ static inline uint64_t window_room(const struct window *w)
 /* The mapping that covers an address of a laid window; NULL: none. */
 static inline struct place *window_at(const struct window *w, trz_addr address)
 {
+	assert(!w->classic && address - w->base < w->size);
 	return w->places[(address - w->base) >> GRANULE_SHIFT];
 }
 

@@ -23,6 +23,7 @@ void account_active_peaks_locked(trz_heap *h);
 static inline void account_alloc(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t occupied)
 {
 	HEAP_LOCKED(h);
+	assert(size > 0 && size <= occupied);
 	struct counters *c = &h->counters;
 	flow_add(&c->allocation, kind, 1);
 	flow_add(&c->allocated_bytes, kind, account_rounded(size));
@@ -37,6 +38,7 @@ static inline void account_grow(trz_heap *h, enum holder by, enum kind kind, uin
                                 uint64_t added)
 {
 	HEAP_LOCKED(h);
+	assert(size < grown);
 	struct counters *c = &h->counters;
 	flow_add(&c->allocated_bytes, kind, account_rounded(grown) - account_rounded(size));
 	flow_add(&c->requested_bytes, kind, grown - size);
@@ -48,6 +50,7 @@ static inline void account_grow(trz_heap *h, enum holder by, enum kind kind, uin
 static inline void account_free(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t occupied)
 {
 	HEAP_LOCKED(h);
+	assert(size <= occupied && occupied <= counter_get(&h->counters.occupied_bytes[by]));
 	struct counters *c = &h->counters;
 	flow_sub(&c->allocation, kind, 1);
 	flow_sub(&c->allocated_bytes, kind, account_rounded(size));

@@ -31,8 +31,10 @@ static bool tell(struct notices *n)
 		callback(user, n->event, (void *)n->list[i].address, n->list[i].size);
 	heap_relock_growth(h);
 	for (size_t i = 0; i < n->count; i++)
-		if (n->list[i].pinned)
+		if (n->list[i].pinned) {
+			assert(n->list[i].pinned->pins > 0);
 			n->list[i].pinned->pins--;
+		}
 	n->count = 0;
 	return true;
 }
@@ -69,6 +71,7 @@ static void classic_mapped(trz_heap *h, struct window *w)
 void notice_mapped(trz_heap *h, struct block *b)
 {
 	HEAP_GROWTH_LOCKED(h);
+	assert(b->state == BLOCK_BUSY || b->window->foreign);  /* out of everyone's reach while the lock is given back */
 	if (!h->map_callback)
 		return;
 	struct notices n = {.heap = h, .event = TRZ_MAP};

@@ -4,6 +4,8 @@
  */
 #include "order/stream.h"
 
+#include <assert.h>
+
 #include "prng.h"
 
 /* So many polls in a row must find all passed until a stream that was late counts as prompt again. One alone proves
@@ -144,6 +146,7 @@ void stream_note_poll(struct stream *s)
 
 void stream_push_pending(struct stream *s, struct pending *p)
 {
+	assert(p->sequence <= s->tickets.newest && !p->event);
 	p->next = NULL;
 	*s->pending_last = p;
 	s->pending_last = &p->next;

@@ -7,6 +7,8 @@
 #ifndef TRZ_ALLOC_STREAM_H
 #define TRZ_ALLOC_STREAM_H
 
+#include <assert.h>
+
 #include "order/lane.h"
 #include "order/ticket.h"
 
@@ -124,6 +126,7 @@ static inline bool stream_begin_record(struct stream *s)
 
 static inline void stream_end_record(struct stream *s)
 {
+	assert(s->recorders > 0);
 	s->recorders--;
 }
 

@@ -9,9 +9,13 @@
 
 #include "bits.h"
 
+/* What a struct tickets promises. */
+#define ASSERT_ORDER(t) assert((t)->passed <= (t)->recorded && (t)->recorded <= (t)->newest)
+
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)
 {
 	assert(sequence <= t->newest);
+	ASSERT_ORDER(t);
 	if (sequence <= t->recorded || (t->count == TICKET_QUEUE && (exact || t->waiters)))
 		return event;
 	if (t->count == TICKET_QUEUE) {
@@ -33,31 +37,37 @@ const struct ticket_event *ticket_oldest(const struct tickets *t)
 
 trz_event ticket_pop(struct tickets *t)
 {
+	assert(t->count > 0 && !t->waiters);
 	struct ticket_event *e = &t->queue[t->head];
 	t->head = (t->head + 1) % TICKET_QUEUE;
 	t->count--;
 	t->passed = max_u64(t->passed, e->sequence);
+	ASSERT_ORDER(t);
 	return e->event;
 }
 
 trz_event ticket_drop(struct tickets *t)
 {
+	assert(t->count > 0 && !t->waiters);
 	trz_event event = t->queue[t->head].event;
 	t->head = (t->head + 1) % TICKET_QUEUE;
 	t->count--;
 	if (!t->count)
 		t->recorded = t->passed;
+	ASSERT_ORDER(t);
 	return event;
 }
 
 void ticket_pass(struct tickets *t, uint64_t sequence)
 {
+	assert(sequence <= t->newest);
 	t->passed = max_u64(t->passed, sequence);
 	t->recorded = max_u64(t->recorded, sequence);
 }
 
 void ticket_forget(struct tickets *t)
 {
+	assert(!t->waiters);
 	t->head = t->count = 0;
 	t->passed = t->recorded = t->newest;
 }
@@ -69,6 +79,7 @@ trz_event event_pool_take(struct event_pool *p)
 
 bool event_pool_give(struct event_pool *p, trz_event event)
 {
+	assert(event);
 	if (p->count == p->capacity) {
 		size_t capacity = p->capacity ? 2 * p->capacity : 64;
 		trz_event *events = meta_alloc(p->meta, capacity * sizeof *events);

@@ -48,6 +48,7 @@ static uint64_t available_locked(const struct wanted *w, const struct block *b, 
 static struct block *block_at_locked(const trz_heap *h, const struct window *w, trz_addr address)
 {
 	HEAP_LOCKED(h);
+	assert(address >= w->base && address < w->top);
 	struct block *b = pagemap_block_before(&h->pagemap, address);
 	if (!b || b->window != w || b->address > address)
 		b = w->blocks.first;
@@ -73,6 +74,7 @@ static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s
 {
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
+	assert(s->free >> slot & 1 && w->size <= occupied && slab_slot_address(s, slot) == w->address);
 	s->free &= ~((uint64_t)1 << slot);
 	s->slack[slot] = (uint16_t)(occupied - w->size);
 	if (!s->free)

@@ -284,6 +284,7 @@ static void empty_slab_locked(trz_heap *h, struct slab *s)
 {
 	HEAP_LOCKED(h);
 	uint64_t size = slab_class(s)->slot_size;
+	assert(!s->pending);
 	for (uint64_t held = held_slots(s); held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
 		account_free(h, SLOTS, SMALL, size - s->slack[slot], size);
@@ -299,6 +300,7 @@ static void empty_slab_locked(trz_heap *h, struct slab *s)
 static void drop_block_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
+	assert(b->state == BLOCK_LIVE && b->home->held >= b->size);
 	pagemap_clear_block(&h->pagemap, b->address);
 	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
 	ACCOUNT_NOTE(h, HISTORY_FREE, b->home, b->address, b->requested);
@@ -341,6 +343,7 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 {
 	HEAP_LOCKED(h);
 	b->home = lane_find(p->lanes, saved->stream, b->window->apart, false);
+	assert(b->state == BLOCK_BUSY && b->size == saved->size && b->home);
 	if (saved->size_class < CLASS_COUNT) {
 		place_slab_locked(h, b, saved);
 		return;

@@ -144,6 +144,8 @@ static uint64_t padded(const struct request *r)
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
 {
 	HEAP_LOCKED(h);
+	assert(b->state == BLOCK_BUSY || (b->state == BLOCK_FREE && l->apart));
+	assert(size > 0 && size <= b->size && l->apart == b->window->apart);
 	b->state = BLOCK_LIVE;
 	b->home = l;
 	b->requested = size;
@@ -206,6 +208,7 @@ static trz_addr place_in(const trz_heap *h, const struct request *r, const struc
 /* Turns a busy, idle-counted block into what the request needs and frees the rest of it. */
 static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 {
+	assert(b->state == BLOCK_BUSY);
 	heap_lock(h);
 	if (!reserve_nodes_locked(h)) {
 		level_sub(&h->counters.idle_bytes, b->size);
@@ -218,6 +221,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	uint64_t slab = small ? size_classes[r->size_class].slab_size : 0;
 	trz_addr address = small ? slab_place(b, slab) : place_in(h, r, b);
 	uint64_t size = small ? slab : heap_block_size(r->kind, r->occupied, block_end(b) - address);
+	assert(address >= b->address && address + size <= block_end(b));
 	if (b->address < address) {
 		struct block *front = b;
 		b = block_split(&h->blocks, front, address - front->address);
@@ -388,6 +392,7 @@ static struct pending *new_pending_locked(trz_heap *h, uint64_t occupied)
 static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struct stream *on, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
+	assert(on || uses);
 	p->uses = uses;
 	if (!on) {
 		p->uses = uses->next;
@@ -456,6 +461,7 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
 {
 	HEAP_LOCKED(h);
+	assert(b->state == BLOCK_LIVE && on->apart == b->home->apart);
 	pagemap_clear_block(&h->pagemap, b->address);
 	b->state = BLOCK_BUSY;
 	if (UNLIKELY(b->window->foreign != NULL)) {
@@ -464,6 +470,7 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, 
 	}
 	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
 	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
+	assert(b->home->held >= b->size);
 	b->home->held -= b->size;
 	b->home = on;
 	if (b->kind == LARGE)
@@ -521,6 +528,7 @@ static void cover_unless_retired(trz_heap *h, struct stream *s, uint64_t sequenc
  * reuse the block, so that it covers nothing that came after the free. */
 static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence)
 {
+	assert(b->state == BLOCK_BUSY);
 	trz_event event = record_exact(h, on);
 	heap_lock(h);
 	struct event_pool *p = on->events;
@@ -536,6 +544,7 @@ static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
 	struct pending *p;
+	assert(b->state == BLOCK_BUSY);
 	if (b->window->foreign) {
 		p = node_pool_take(&h->pendings);
 		*p = (struct pending){0};
@@ -685,6 +694,7 @@ struct block *serve_block_locked(const trz_heap *h, trz_addr address)
 	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	struct block *b = pagemap_is_slab(entry) ? NULL : pagemap_block(entry);
+	assert(!b || b->state == BLOCK_LIVE);
 	return b && b->address == address ? b : NULL;
 }
 

@@ -67,6 +67,7 @@ static trz_status pin_locked(trz_heap *h, const struct place *p, struct block *b
 {
 	HEAP_LOCKED(h);
 	struct tile *tile = p->tile, **list = list_of(h, p->address);
+	assert(tile_is_owned_at(p) && !tile->zombie);
 	if (b && b->exports == UINT16_MAX)
 		return trz_fail(TRZ_ERROR_LIMIT, "%p has %d open exports, which is the most", (void *)b->address, UINT16_MAX);
 	if (b ? b->exports++ : tile->exports++)
@@ -88,6 +89,7 @@ static bool unpin_locked(trz_heap *h, trz_addr address)
 		link = &(*link)->exported_next;
 	struct tile *tile = *link;
 	struct block *b = tile ? tile->exported_block : NULL;
+	assert(!tile || (b ? b->exports : tile->exports));
 	if (!tile || (b ? --b->exports : --tile->exports))
 		return tile != NULL;
 	*link = tile->exported_next;

@@ -62,6 +62,7 @@ static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uin
 {
 	HEAP_LOCKED(h);
 	uint64_t requested = b->requested;
+	assert(b->state == BLOCK_LIVE && requested < size && size <= b->size);
 	b->requested = size;
 	b->home->held += added;
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
@@ -216,6 +217,7 @@ static trz_status join_locked(trz_heap *h, trz_addr address, struct block *laid,
 {
 	HEAP_LOCKED(h);
 	struct block *b = serve_block_locked(h, address);
+	assert(laid->state == BLOCK_BUSY);
 	level_sub(&h->counters.idle_bytes, laid->size);
 	heap_free_block_locked(h, laid, laid->sequence);
 	return b ? stretch_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;

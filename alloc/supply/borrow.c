@@ -12,6 +12,7 @@
 static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
+	assert(b->home != l && b->home->pool == l->pool && b->home->apart == l->apart);
 	fit_remove(&b->home->fit[b->kind], b);
 	b->home = l;
 	heap_free_block_locked(h, b, sequence);
@@ -186,6 +187,7 @@ static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_eve
 {
 	struct stream *s = l->stream;
 	const struct stream *other = b->home->stream;
+	assert(b->state == BLOCK_BUSY && event);
 	trz_status status = driver_stream_wait(&h->driver, s->events->context, s->handle, event);
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
@@ -340,6 +342,7 @@ static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p
 		p->uses = u->next;
 		heap_drop_use_locked(h, u);
 	}
+	assert(p->block->state == BLOCK_PENDING);
 	p->block->home = l;
 	p->home_sequence = ticket_take(&l->stream->tickets);
 	heap_end_pending_locked(h, p);

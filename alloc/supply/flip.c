@@ -192,6 +192,7 @@ static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *ta
 		}
 		heap_make_hole_locked(h, b);
 	}
+	assert(a == r->end);
 }
 
 static struct block *take_run_locked(struct search *f)
@@ -218,6 +219,7 @@ static struct block *take_run_locked(struct search *f)
 		heap_join_busy_locked(h, before);
 		b = before;
 	}
+	assert(b->state == BLOCK_BUSY && b->size >= f->bytes);
 	return b;
 }
 
@@ -225,6 +227,7 @@ struct block *flip_locked(trz_heap *h, struct lane *l, enum kind kind, uint64_t 
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
+	assert(bytes > 0 && n <= h->candidates_capacity);
 	struct search f = {.heap = h, .lane = l, .bytes = bytes, .candidates = n};
 	for (size_t i = 0; i < n; i++)
 		f.movable += h->candidates[i].size;

@@ -268,6 +268,7 @@ trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t byte
                       trz_status refused, struct block **out)
 {
 	HEAP_GROWTH_LOCKED(h);
+	assert(bytes > 0 && oom_is_want_of_memory(refused));
 	struct climb climb = {.heap = h, .lane = l, .kind = kind, .bytes = bytes};
 	if (oom_is_hopeless(h, bytes, &refused))
 		return oom_report(h, l, requested, refused);
