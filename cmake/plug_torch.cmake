@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # libterrazzo_torch.so: the hooks for PyTorch. It needs no PyTorch to be built, but a C++ compiler, since PyTorch's
-# failures are C++ exceptions and its pool hook is given a std::function. What needs headers of PyTorch (shim.cpp) or
-# Python (python_frames.c) is compiled by python/terrazzo/torch when it is first used.
+# failures are C++ exceptions and its pool hook is given a std::function. What needs headers of PyTorch (shim.cpp, with
+# every shim_*.cpp) or Python (python_frames.c) is compiled by python/terrazzo/torch when it is first used.
 
 include(CheckLanguage)
 check_language(CXX)
@@ -39,8 +39,8 @@ endif()
 if(NOT TRZ_INSTALL)
 	return()
 endif()
-set(shim_files plug/torch/shim.cpp plug/torch/shim_source.hpp plug/torch/shim_versions.hpp plug/torch/python_frames.c
-	plug/torch/plug_pools.hpp plug/torch/terrazzo_torch.h include/terrazzo.h)
+trz_sources(shim_files plug/torch/shim*.cpp plug/torch/shim*.hpp plug/torch/python_frames.c plug/torch/plug_pools.hpp
+	plug/torch/terrazzo_torch.h include/terrazzo.h)
 if(SKBUILD)
 	install(TARGETS terrazzo_torch LIBRARY DESTINATION terrazzo/lib COMPONENT python)
 	install(FILES ${shim_files} DESTINATION terrazzo/torch/src COMPONENT python)

@@ -53,7 +53,7 @@ trz_status unknown(int device, trz_torch_pool_id id)
 	return plug_fail(TRZ_ERROR_NOT_FOUND, "device %d has no pool (%llu, %llu)", device, id.first, id.second);
 }
 
-/* In a child made by fork() pools end silently, with the objects of PyTorch that hold them: a destructor cannot fail. */
+/* In a child made by fork() pools end silently, with the objects of PyTorch that hold them: destructors cannot fail. */
 trz_status end_status(trz_status status)
 {
 	return status == TRZ_ERROR_SHUTDOWN ? TRZ_OK : status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PyTorch's allocator in the shape of 2.15, for every PyTorch since 2.6: shim.cpp knows no other. What a version lacks
+ * PyTorch's allocator in the shape of 2.15, for every PyTorch since 2.6: the shim knows no other. What a version lacks
  * it never asks for; what it says in fewer words is said here in all.
  */
 #ifndef TRZ_SHIM_VERSIONS_HPP
@@ -73,6 +73,16 @@ inline bool brings_allocator(MempoolId_t id)
 #else
 	return chosen_pool() && chosen_pool()->id() == id && chosen_pool()->allocator();
 #endif
+}
+
+/* The functions that PyTorch's class asks for: the classes here override what would call them. */
+inline void *no_alloc(size_t, int, cudaStream_t)
+{
+	return nullptr;
+}
+
+inline void no_free(void *, size_t, int, cudaStream_t)
+{
 }
 
 /* PyTorch's class with all that the newest one has: what an older one calls in another form comes in that of 2.15. */
@@ -148,6 +158,12 @@ public:
 	virtual bool supportsUserMetadata() = 0;
 	virtual void annotateMemory(const void *ptr, const std::string &metadata) = 0;
 #endif
+};
+
+/* Whether PyTorch tells of captures, and keeps the allocator of a pool alive. */
+template <typename A> constexpr bool tells_captures = requires(A &a) { a.markCaptureBegin(DeviceIndex{}); };
+template <typename A> constexpr bool keeps_allocators = requires(A &a, std::shared_ptr<A> own) {
+	a.createOrIncrefPool(DeviceIndex{}, MempoolId_t{}, own);
 };
 
 /* ---- what is called of PyTorch's own allocator ------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program outside the tree builds against the installed package, and building leaves the tree as it was."""
 import os
+import re
 import shutil
 import tempfile
 import unittest
@@ -53,6 +54,12 @@ class Install(unittest.TestCase):
             for compiler, language, standard in (("cc", "c", "c11"), ("c++", "c++", "c++11")):
                 run(compiler, "-Wall", "-Wextra", "-Werror", "-pedantic", f"-std={standard}", "-x", language,
                     "-fsyntax-only", "-include", header, os.devnull)
+
+    def test_sources_of_the_shim_are_whole(self):
+        sources = list(next(self.prefix.rglob("shim.cpp")).parent.iterdir())
+        included = {name for source in sources for name in re.findall(r'^#include "(.+)"', source.read_text(), re.M)}
+        self.assertIn("shim_allocator.hpp", included)
+        self.assertEqual(included - {source.name for source in sources}, set())
 
     def test_building_leaves_the_tree_clean(self):
         tree = self.folder / "tree"

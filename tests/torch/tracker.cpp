@@ -42,8 +42,8 @@ static void write_down(const TraceEntry &e)
 {
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		told += std::string(name_of(e.action_)) + " " + std::to_string(e.device_) + " " + std::to_string(e.addr_) + " " +
-		        std::to_string(e.size_) + " " + std::to_string(reinterpret_cast<uintptr_t>(e.stream_)) + " " +
+		told += std::string(name_of(e.action_)) + " " + std::to_string(e.device_) + " " + std::to_string(e.addr_) +
+		        " " + std::to_string(e.size_) + " " + std::to_string(reinterpret_cast<uintptr_t>(e.stream_)) + " " +
 		        std::to_string(e.mempool_.first) + " " + std::to_string(e.mempool_.second) + "\n";
 	}
 	bool mapping = e.action_ == TraceEntry::SEGMENT_MAP || e.action_ == TraceEntry::SEGMENT_UNMAP;
@@ -65,7 +65,9 @@ extern "C" __attribute__((visibility("default"))) void tracker_divert(bool on)
 {
 	auto *allocator = c10::cuda::CUDACachingAllocator::get();
 	if (on)
-		allocator->beginAllocateToPool(0, {77, 7}, [](cudaStream_t) -> bool { throw std::runtime_error("no such stream"); });
+		allocator->beginAllocateToPool(0, {77, 7}, [](cudaStream_t) -> bool {
+			throw std::runtime_error("no such stream");
+		});
 	else
 		allocator->endAllocateToPool(0, {77, 7});
 }

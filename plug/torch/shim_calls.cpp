@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See shim_calls.hpp.
+ */
+#include "shim_calls.hpp"
+
+namespace shim {
+
+trz_torch_pool_id pool_id(MempoolId_t id)
+{
+	return {id.first, id.second};
+}
+
+MempoolId_t pool_id(trz_torch_pool_id id)
+{
+	return {id.first, id.second};
+}
+
+void check(trz_status status)
+{
+	TORCH_CHECK(status == TRZ_OK, "terrazzo: ", trz_torch_last_error());
+}
+
+bool in_child()
+{
+	trz_heap *heap;
+	return trz_torch_heap(0, false, &heap) == TRZ_ERROR_SHUTDOWN;
+}
+
+trz_heap *heap_of(int device)
+{
+	trz_heap *heap;
+	check(trz_torch_heap(device, true, &heap));
+	return heap;
+}
+
+} // namespace shim

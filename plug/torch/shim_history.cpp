@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Notes of operations by their numbers, what the allocator is asked while PyTorch records, and the thread's metadata.
+ */
+#include "shim_history.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "shim_allocator.hpp"
+
+namespace shim {
+
+static thread_local std::vector<std::string> compile_contexts;
+static thread_local std::string user_metadata;
+
+/* The number of the note of the operation that the thread is inside; 0: it has none. */
+static thread_local uint64_t noted;
+
+/* How often the thread is inside an operation that holds the gate: what it is told meanwhile may allocate and free. */
+static thread_local unsigned together;
+
+void History::set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
+                  const std::vector<std::string> &skip)
+{
+	std::unique_lock<std::shared_mutex> alone(gate);
+	entries_ = std::min<size_t>(std::max<size_t>(entries, 1), MOST_EVENTS);
+	recorder_ = enabled ? recorder : nullptr;
+	when_ = enabled ? when : RecordContext::NEVER;
+	skip_ = {skip.begin(), skip.end()};
+	if (!enabled || clear || !on) {
+		forget();
+		for (trz_heap *heap : heaps_)
+			if (heap)
+				record(heap, enabled);
+	}
+	on = enabled;
+}
+
+void History::join(int device, trz_heap *heap)
+{
+	std::unique_lock<std::shared_mutex> alone(gate, std::defer_lock);
+	if (!together)
+		alone.lock();
+	heaps_[device] = heap;
+	if (on)
+		record(heap, true);
+}
+
+std::shared_ptr<c10::GatheredContext> History::gather(RecordContext least) const
+{
+	CreateContextFn recorder = recorder_;  /* another thread may end the recording */
+	return recorder && when_ >= least && !together ? recorder() : nullptr;
+}
+
+uint64_t History::note(std::shared_ptr<c10::GatheredContext> context)
+{
+	if (when_ < RecordContext::ALLOC)
+		context = nullptr;
+	std::lock_guard<std::mutex> guard(lock_);
+	notes_.push_back({std::move(context), compile_contexts.empty() ? "N/A" : compile_contexts.back(),
+	                  user_metadata});
+	if (notes_.size() > 2 * entries_) {
+		notes_.pop_front();
+		first_++;
+	}
+	return first_ + notes_.size() - 1;
+}
+
+void History::drop(uint64_t number)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	if (number + 1 == first_ + notes_.size())
+		notes_.pop_back();
+}
+
+void History::hold(uint64_t address, std::shared_ptr<c10::GatheredContext> context)
+{
+	if (!context)
+		return;
+	std::lock_guard<std::mutex> guard(lock_);
+	held_[address] = std::move(context);
+}
+
+std::shared_ptr<c10::GatheredContext> History::let_go(uint64_t address)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	auto found = held_.extract(address);
+	return found ? std::move(found.mapped()) : nullptr;
+}
+
+void History::annotate(TraceEntry entry)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	annotations_.push_back(std::move(entry));
+}
+
+void History::annotate_section(DeviceIndex device, const std::vector<std::pair<std::string, std::string>> &metadata)
+{
+	AnnotationEntry entry(device, 0);
+	entry.time_.t_ = now_us();
+	for (const auto &[name, value] : metadata)
+		entry.recordUserMetadata(name, value);
+	std::lock_guard<std::mutex> guard(lock_);
+	sections_.push_back(std::move(entry));
+}
+
+std::shared_ptr<c10::GatheredContext> History::held(uint64_t address)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	auto found = held_.find(address);
+	return found == held_.end() ? nullptr : found->second;
+}
+
+void History::complete(TraceEntry &entry, uint64_t number)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	if (number < first_ || number - first_ >= notes_.size())
+		return;
+	const Note &n = notes_[number - first_];
+	entry.context_ = n.context;
+	set_note(entry, n.compile_context, n.user_metadata);
+}
+
+time_t History::now_us()
+{
+	using namespace std::chrono;
+	return duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+}
+
+void History::record(trz_heap *heap, bool enabled) const
+{
+	check(trz_history_stop(heap));
+	check(trz_set_frame_callback(heap, enabled ? name_note : nullptr, nullptr, nullptr));
+	if (enabled)
+		check(trz_history_start(heap, entries_));
+}
+
+uint64_t History::name_note(void *)
+{
+	return noted;
+}
+
+void History::forget()
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	first_ += notes_.size();
+	notes_.clear();
+	held_.clear();
+	annotations_.clear();
+	sections_.clear();
+}
+
+void History::add_annotations(std::vector<TraceEntry> &entries, DeviceIndex device)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	for (const TraceEntry &a : annotations_)
+		if (a.device_ == device)
+			entries.push_back(a);
+	std::stable_sort(entries.begin(), entries.end(),
+	                 [](const TraceEntry &a, const TraceEntry &b) { return a.time_.t_ < b.time_.t_; });
+}
+
+History &history()
+{
+	static History *h = new History;
+	return *h;
+}
+
+Together::Together()
+{
+	if (together++ == 0)
+		history().gate.lock_shared();
+}
+
+Together::~Together()
+{
+	if (--together == 0)
+		history().gate.unlock_shared();
+}
+
+Noted::Noted(std::shared_ptr<c10::GatheredContext> context)
+	: number(history().note(std::move(context))), outer_(std::exchange(noted, number))
+{
+}
+
+Noted::~Noted()
+{
+	noted = outer_;
+}
+
+size_t trim_noted(trz_heap *heap, size_t keep, std::shared_ptr<c10::GatheredContext> context)
+{
+	auto trim = [=] {
+		size_t released = 0;
+		if (!heap)
+			return trz_torch_trim(keep);
+		trz_trim(heap, keep, &released);
+		return released;
+	};
+	if (!history().on || in_child())
+		return trim();
+	Noted note(std::move(context));
+	size_t released = trim();
+	if (!released)
+		history().drop(note.number);
+	return released;
+}
+
+void Allocator::recordHistory(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
+                              const std::vector<std::string> &skip_actions)
+{
+	history().set(enabled, recorder, entries, when, clear, skip_actions);
+	watch(WATCH_HISTORY, enabled);
+	if (native_used_)
+		record_history(*native_, enabled, recorder, entries, when, clear, skip_actions);
+}
+
+bool Allocator::isHistoryEnabled()
+{
+	return history().on;
+}
+
+std::shared_ptr<c10::GatheredContext> Allocator::getContextForPointer(const void *ptr)
+{
+	return history().held(reinterpret_cast<uint64_t>(ptr));
+}
+
+void Allocator::recordAnnotation(const std::vector<std::pair<std::string, std::string>> &metadata)
+{
+	if (history().on)
+		history().annotate_section(c10::cuda::current_device(), metadata);
+}
+
+void Allocator::pushCompileContext(std::string &metadata)
+{
+	compile_contexts.push_back(metadata);
+}
+
+void Allocator::popCompileContext()
+{
+	if (!compile_contexts.empty())
+		compile_contexts.pop_back();
+}
+
+bool Allocator::supportsUserMetadata()
+{
+	return true;
+}
+
+void Allocator::setUserMetadata(const std::string &metadata)
+{
+	user_metadata = metadata;
+}
+
+std::string Allocator::getUserMetadata()
+{
+	return user_metadata;
+}
+
+void Allocator::annotateMemory(const void *ptr, const std::string &metadata)
+{
+	trz_pointer_info info;
+	trz_heap *owner = trz_torch_owner(ptr);
+	if (!history().on)
+		return;
+	if (!owner && native_used_ && annotate_native(*native_, ptr, metadata))
+		return;
+	TORCH_CHECK(owner && trz_query(owner, ptr, &info) == TRZ_OK, "annotateMemory: no live allocation at ", ptr);
+	TraceEntry entry = trace_entry(annotation<TraceEntry>(0), static_cast<DeviceIndex>(info.device),
+	                               reinterpret_cast<size_t>(info.base), info.requested, info.stream, {0, 0});
+	set_note(entry, "N/A", metadata);
+	entry.time_.t_ = History::now_us();
+	history().annotate(std::move(entry));
+}
+
+} // namespace shim

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What PyTorch wants to know of operations while it records, besides what the heaps' histories have: stacks, the
+ * contexts of live allocations, annotations.
+ */
+#ifndef TRZ_SHIM_HISTORY_HPP
+#define TRZ_SHIM_HISTORY_HPP
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "shim_calls.hpp"
+
+namespace shim {
+
+/* What PyTorch wants to know of an operation besides what the heap's history has. The events that the operation notes
+ * there have the note's number, where others have that of a stack. */
+struct Note {
+	std::shared_ptr<c10::GatheredContext> context;
+	std::string compile_context, user_metadata;
+};
+
+/* While PyTorch records, each allocation and free is made under a shared hold of `gate`, which a snapshot holds alone:
+ * what is live then has its context. */
+class History {
+public:
+	std::atomic<bool> on{false};
+	std::shared_mutex gate;
+
+	void set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
+	         const std::vector<std::string> &skip);
+
+	/* A heap that has just been opened, perhaps by a tracker inside an operation: nobody else holds the gate alone
+	 * then, and whoever opens heaps does so one at a time. */
+	void join(int device, trz_heap *heap);
+
+	/* Takes the interpreter's lock, whose holder may be waiting for the gate: to be called before that is held. */
+	std::shared_ptr<c10::GatheredContext> gather(RecordContext least) const;
+
+	/* The number of a new note of the calling thread's. */
+	uint64_t note(std::shared_ptr<c10::GatheredContext> context);
+
+	/* Forgets the note of an operation that came to nothing, unless there are newer ones: else those who often ask in
+	 * vain would push out the notes of events. */
+	void drop(uint64_t number);
+
+	/* Keeps the context of an allocation while it lives. */
+	void hold(uint64_t address, std::shared_ptr<c10::GatheredContext> context);
+
+	/* An allocation's life ends: its context. */
+	std::shared_ptr<c10::GatheredContext> let_go(uint64_t address);
+
+	void annotate(TraceEntry entry);
+	void annotate_section(DeviceIndex device, const std::vector<std::pair<std::string, std::string>> &metadata);
+
+	std::shared_ptr<c10::GatheredContext> held(uint64_t address);
+
+	bool skips(const std::string &action) const
+	{
+		return skip_.count(action) != 0;
+	}
+
+	const std::vector<AnnotationEntry> &sections() const
+	{
+		return sections_;
+	}
+
+	/* Gives an entry the note of a number, if there is one. */
+	void complete(TraceEntry &entry, uint64_t number);
+
+	/* Adds a device's annotations to its entries. */
+	void add_annotations(std::vector<TraceEntry> &entries, DeviceIndex device);
+
+	static time_t now_us();
+
+private:
+	/* PyTorch's default is unlimited; the heap's ring is made at once (48 bytes an event, touched when used). */
+	static constexpr size_t MOST_EVENTS = size_t{1} << 22;
+
+	/* No interpreter's and no native stack has such a number. */
+	static constexpr uint64_t FIRST = uint64_t{1} << 63;
+
+	/* The heap's stacks are PyTorch's meanwhile: a callback that was set before has to be set again. */
+	void record(trz_heap *heap, bool enabled) const;
+
+	static uint64_t name_note(void *);
+	void forget();
+
+	trz_heap *heaps_[TRZ_TORCH_DEVICES] = {};
+	size_t entries_ = 1;
+	std::atomic<CreateContextFn> recorder_{nullptr};
+	std::atomic<RecordContext> when_{RecordContext::NEVER};
+	std::unordered_set<std::string> skip_;
+
+	std::mutex lock_;
+	std::deque<Note> notes_;
+	uint64_t first_ = FIRST;  /* the number of the oldest of them */
+	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> held_;
+	std::vector<TraceEntry> annotations_;
+	std::vector<AnnotationEntry> sections_;
+};
+
+History &history();
+
+/* A shared hold of the gate, once for operations inside others. */
+class Together {
+public:
+	Together();
+	~Together();
+	Together(const Together &) = delete;
+};
+
+/* What the thread's operation notes in the history of a heap has this note. */
+class Noted {
+public:
+	explicit Noted(std::shared_ptr<c10::GatheredContext> context);
+	~Noted();
+	Noted(const Noted &) = delete;
+
+	const uint64_t number;
+
+private:
+	const uint64_t outer_;
+};
+
+/* trz_trim of a heap, or, without one, trz_torch_trim; bytes that went. */
+size_t trim_noted(trz_heap *heap, size_t keep, std::shared_ptr<c10::GatheredContext> context);
+
+} // namespace shim
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What stays with PyTorch's own allocator ("native"), pools that bring an allocator of their own: when it is used, what
+ * it lends to others, and what it gets from the heaps.
+ */
+#include <c10/cuda/CUDAGuard.h>
+
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "shim_allocator.hpp"
+#include "shim_history.hpp"
+#include "shim_source.hpp"
+#include "shim_statistics.hpp"
+#include "shim_trackers.hpp"
+
+namespace shim {
+
+/* lock_ is held. */
+cca::CUDAAllocator *Allocator::use_native_locked()
+{
+	if (!native_used_) {
+		native_->init(device_count_);
+		for (const auto &tracker : trackers_)
+			native_->attachAllocatorTraceTracker(tracker);
+		for (const auto &observer : observers_)
+			native_->attachOutOfMemoryObserver(observer);
+		native_used_ = true;
+	}
+	return native_;
+}
+
+/* Whether the host may wait for the device: not in captures. Where PyTorch does not tell of them, each diversion may be
+ * one. */
+bool Allocator::may_wait()
+{
+	if (tells_captures<cca::CUDAAllocator>)
+		return captures_ == 0;
+	std::lock_guard<std::mutex> guard(lock_);
+	return diversions_.empty();
+}
+
+/* Gives what the heap has free back to the device, for somebody who cannot have it in the order of a stream; says
+ * whether that was anything. The native allocator may hold locks of its own: nothing may wait for the interpreter's. */
+bool Allocator::make_room(DeviceIndex device)
+{
+	trz_heap *heap;
+	size_t released = 0;
+	if (trz_torch_heap(device, false, &heap) != TRZ_OK || !heap)
+		return false;
+	std::exception_ptr failure = thrown_in([&] {
+		released = trim_noted(heap, 0, nullptr);
+		Statistics now(heap);
+		if (now["cached_bytes.current"] + now["pending_bytes.current"] == 0 || !may_wait())
+			return;
+		c10::cuda::CUDAGuard guard(device);
+		c10::cuda::device_synchronize();
+		waits_++;
+		released += trim_noted(heap, 0, nullptr);
+	});
+	if (failure)
+		std::rethrow_exception(failure);
+	return released != 0;
+}
+
+/* Gives back what native pools that have ended still have free; says whether that was anything. */
+bool Allocator::empty_native()
+{
+	if (!native_used_ || Source::inside || !may_wait())
+		return false;
+	auto reserved = [this] {
+		int64_t sum = 0;
+		for (int device = 0; device < device_count_; device++)
+			sum += native_->getDeviceStats(static_cast<DeviceIndex>(device)).reserved_bytes[0].current;
+		return sum;
+	};
+	int64_t before = reserved();
+	empty_cache(*native_, {0, 0});
+	return reserved() < before;
+}
+
+void *Allocator::keep_native(void *ptr, DeviceIndex device)
+{
+	std::lock_guard<std::mutex> held(lock_);
+	if (ptr)
+		native_pointers_.emplace(ptr, device);
+	return ptr;
+}
+
+/* What native pools that are there for that have free, when the heap has nothing. */
+void *Allocator::lend(size_t size, DeviceIndex device, cudaStream_t stream)
+{
+	std::unique_lock<std::mutex> guard(lock_);
+	auto lenders = lenders_;
+	guard.unlock();
+	for (const auto &[on, id] : lenders)
+		if (void *ptr = on == device ? lend(id, size, device, stream) : nullptr) {
+			guard.lock();
+			lent_[device]++;
+			return ptr;
+		}
+	return nullptr;
+}
+
+void *Allocator::lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStream_t stream)
+{
+	constexpr size_t SMALL = 1 << 20;  /* the native allocator keeps what is at most as long apart */
+	bool fits = false;
+	for (const auto &s : snapshot_of(*native_, id, false).segments)
+		for (const auto &b : s.blocks)
+			fits |= s.device == device && s.owner_private_pool_id == id && s.stream == stream &&
+			        s.is_large == (size > SMALL) && !b.active && b.size >= size;
+	if (!fits)
+		return nullptr;
+	void *ptr = nullptr;
+	c10::cuda::CUDAGuard guard(device);
+	auto thread = std::this_thread::get_id();
+	native_->beginAllocateToPool(device, id, [thread](cudaStream_t) { return thread == std::this_thread::get_id(); });
+	Source::only_cached = true;
+	try {
+		ptr = native_->raw_alloc_with_stream(size, stream);
+	} catch (const c10::OutOfMemoryError &) {
+		/* somebody else has been faster */
+	}
+	Source::only_cached = false;
+	native_->endAllocateToPool(device, id);
+	native_->releasePool(device, id);
+	return keep_native(ptr, device);
+}
+
+/* Makes a pool of ours PyTorch's, with its references; nothing has been allocated from it. */
+void Allocator::hand_over(DeviceIndex device, MempoolId_t id)
+{
+	if (is_native(device, id))
+		return;
+	unsigned references = trz_torch_pool_references(device, pool_id(id));
+	for (unsigned i = 0; i < references; i++)
+		check(trz_torch_pool_close(device, pool_id(id)));
+	for (unsigned i = 0; i < references; i++)
+		open_pool(*native(), device, id, nullptr);
+	std::lock_guard<std::mutex> guard(lock_);
+	servers_[{device, id}] = Server::NATIVE;
+	watch(WATCH_POOLS, true);
+}
+
+} // namespace shim

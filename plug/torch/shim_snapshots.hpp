@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A walk over a heap in PyTorch's structures: what snapshots are made of.
+ */
+#ifndef TRZ_SHIM_SNAPSHOTS_HPP
+#define TRZ_SHIM_SNAPSHOTS_HPP
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "shim_calls.hpp"
+
+namespace shim {
+
+/* Turns what trz_walk tells of one heap into PyTorch's structures. */
+struct Walk {
+	DeviceIndex device;
+	MempoolId_t wanted;
+	bool all;
+	std::vector<SegmentInfo> segments;
+	std::vector<TraceEntry> entries;
+	bool in_segment = false;
+	/* By address: the note of the newest free, and for what the newest mapping was made. */
+	std::unordered_map<uint64_t, uint64_t> freed;
+	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> mapped;
+
+	MempoolId_t id_of(unsigned number) const;
+	void segment(const trz_segment_info &s);
+	void block(const trz_block_info &b);
+
+	/* A free that has completed tells of the free, memory that went of its mapping, where nothing newer is known. */
+	void add_note(TraceEntry &entry, const trz_event_info &e);
+
+	void event(const trz_event_info &e);
+
+	void run(trz_heap *heap, bool traces);
+};
+
+} // namespace shim
+
+#endif

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trackers of the allocator: NCCL registers memory by them.
+ */
+#include "shim_trackers.hpp"
+
+#include <iterator>
+#include <vector>
+
+#include "shim_allocator.hpp"
+
+namespace shim {
+
+/* While the thread is told of all that a heap has mapped. */
+static thread_local bool learning;
+
+TraceEntry Mapping::entry(uint64_t address, bool comes) const
+{
+	TraceEntry::Action action = expandable ? comes ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP
+	                                       : comes ? TraceEntry::SEGMENT_ALLOC : TraceEntry::SEGMENT_FREE;
+	return trace_entry(action, device, address, size, stream, pool, c10::getApproximateTime());
+}
+
+bool Mappings::add(DeviceIndex device, uint64_t address, Mapping *out)
+{
+	trz_segment_info info;
+	if (trz_query_mapping(heap_of(device), reinterpret_cast<void *>(address), &info) != TRZ_OK)
+		return false;
+	MempoolId_t pool = info.pool ? pool_id(trz_torch_pool_by_number(device, info.pool)) : MempoolId_t{0, 0};
+	*out = {device, static_cast<size_t>(info.size), allocating, pool, info.expandable};
+	std::lock_guard<std::mutex> guard(lock_);
+	all_[address] = *out;
+	return true;
+}
+
+bool Mappings::remove(uint64_t address, Mapping *out)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	auto found = all_.find(address);
+	if (found == all_.end())
+		return false;
+	*out = found->second;
+	all_.erase(found);
+	return true;
+}
+
+MempoolId_t Mappings::pool_at(uint64_t address)
+{
+	std::lock_guard<std::mutex> guard(lock_);
+	auto after = all_.upper_bound(address);
+	return after == all_.begin() ? MempoolId_t{0, 0} : std::prev(after)->second.pool;
+}
+
+Mappings &mappings()
+{
+	static Mappings *m = new Mappings;
+	return *m;
+}
+
+void Allocator::tell_trackers(const TraceEntry &entry)
+{
+	std::vector<AllocatorTraceTracker> trackers;
+	{
+		std::lock_guard<std::mutex> guard(lock_);
+		trackers = trackers_;
+	}
+	for (const auto &tracker : trackers)
+		tracker(entry);
+}
+
+void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, void *ptr, size_t size,
+                              cudaStream_t stream)
+{
+	auto address = reinterpret_cast<uint64_t>(ptr);
+	if ((watched_ & WATCH_TRACKERS) && ptr)
+		tell_trackers(trace_entry(action, device, address, size, stream, mappings().pool_at(address),
+		                          c10::getApproximateTime()));
+}
+
+/* The heap tells it with no lock held, after memory has been mapped and before it is unmapped. */
+void Allocator::mapping_changed(void *device, trz_map_event event, void *address, size_t)
+{
+	auto at = reinterpret_cast<uint64_t>(address);
+	bool comes = event == TRZ_MAP;
+	Mapping mapping;
+	try {
+		if (comes ? mappings().add(static_cast<DeviceIndex>(reinterpret_cast<intptr_t>(device)), at, &mapping)
+		          : mappings().remove(at, &mapping))
+			if (!learning)
+				installed->tell_trackers(mapping.entry(at, comes));
+	} catch (...) {
+		thrown = thrown ? thrown : std::current_exception();
+	}
+}
+
+/* What is mapped already is learnt, and not told: PyTorch's users take a snapshot for that. */
+void Allocator::watch_mappings(int device, trz_heap *heap)
+{
+	learning = true;
+	trz_status status = trz_set_map_callback(heap, mapping_changed, reinterpret_cast<void *>(intptr_t{device}));
+	learning = false;
+	check(status);
+}
+
+void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker)
+{
+	if (native_used_)
+		native_->attachAllocatorTraceTracker(tracker);
+	std::unique_lock<std::mutex> guard(lock_);
+	bool first = trackers_.empty();
+	trackers_.push_back(std::move(tracker));
+	watch(WATCH_TRACKERS, true);
+	guard.unlock();
+	for (int device = 0; first && device < TRZ_TORCH_DEVICES; device++) {
+		trz_heap *heap;
+		check(trz_torch_heap(device, false, &heap));
+		if (heap)
+			watch_mappings(device, heap);
+	}
+}
+
+} // namespace shim
