@@ -21,7 +21,6 @@ LAYERS = {
     "alloc": {"alloc", "stats", "base", "include"},
     "sim": {"sim", "base", "include"},
     "trace": {"trace", "sim", "base", "include"},
-    "lookalike": {"lookalike", "sim", "base", "include"},
     "cli": {"cli", "trace", "sim", "base", "include"},
     "bench": {"bench", "trace", "sim", "base", "include"},
     "plug": {"plug", "include"},
@@ -51,7 +50,8 @@ MAX_FUNCTION_LINES = 70
 MAX_FILE_LINES = {"alloc": 800}
 RATCHET = "tools/tidy_ratchet.txt"
 
-C_SUFFIXES = {".c", ".h", ".def"}
+CPP_SUFFIXES = {".cpp", ".hpp"}
+C_SUFFIXES = {".c", ".h", ".def"} | CPP_SUFFIXES
 CODE_SUFFIXES = C_SUFFIXES | {".py", ".sh", ".cmake", ".map", ".in"}
 CODE_NAMES = {"CMakeLists.txt", "Makefile", "run"}
 TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".json", ".ini", ".txt"}
@@ -66,6 +66,8 @@ DEAD_CODE = re.compile(
     r"^\s*(//|/\*)\s*"
     r"(return\b|(if|for|while|switch) \(|(\w+[ *]+)*[\w>.\[\]-]+ ?(=|\()).*[;{}]\s*(\*/)?\s*$"
     r"|^\s*#\s*if\s+0\b")
+# What trz_sources() of cmake/ gathers to compile.
+SOURCE_GLOBS = re.compile(r"\btrz_sources\(\w*sources ([^)]*)\)")
 PROTOTYPE = re.compile(r"^[A-Za-z][^\n;{}=(]*\b(\w+)\([^{};]*\)[^{};]*;", re.M)
 DECLARATION = re.compile(r"^TRZ_API\b[^;(]*?\b(trz_\w+)\(", re.M)
 
@@ -113,25 +115,30 @@ def blank_comments_and_strings(text):
 
 
 def c_functions(file):
-    """(name, first line, length) of each function: a body starts and ends with a brace in column 1."""
+    """(name, first line, length) of each function: a body starts and ends with a brace in column 1, in C++ perhaps
+    indented, as in a class."""
     start = opening = None
     lines = blank_comments_and_strings(file.text).splitlines()
     for number, line in enumerate(lines, 1):
-        if line.startswith("{"):
-            opening = start
-        elif line.startswith("}"):
-            if opening:
-                name = re.search(r"(\w+)\s*\(", " ".join(lines[opening - 1:number]))
-                yield name.group(1) if name else "?", opening, number - opening + 1
-            start = opening = None
-        elif opening is None and line and not line[0].isspace() and line[0] != "#":
+        text = line.lstrip("\t") if file.path.suffix in CPP_SUFFIXES else line
+        depth = len(line) - len(text)
+        if opening:
+            if text.startswith("}") and depth == opening[1]:
+                name = re.search(r"(\boperator\W{1,2}|~?\w+)\s*\(", " ".join(lines[opening[0] - 1:number]))
+                yield name.group(1) if name else "?", opening[0], number - opening[0] + 1
+                start = opening = None
+        elif text.startswith("{"):
+            opening = start and (start, depth)
+        elif text.startswith("}"):
+            start = None
+        elif text and not text[0].isspace() and text[0] != "#":
             before = lines[number - 2].rstrip() if number > 1 else ""
-            if start is None or not before or before.endswith((";", "}", "\\")):
+            if start is None or not before or before.startswith("#") or before.endswith((";", "{", "}", ":", "\\")):
                 start = number
 
 
 def functions(file):
-    if file.path.suffix in (".c", ".h"):
+    if file.is_c and file.path.suffix != ".def":
         yield from c_functions(file)
     elif file.path.suffix == ".py":
         for node in ast.walk(ast.parse(file.text)):
@@ -210,7 +217,7 @@ def check_c_line(tree, file, number, line):
     before = file.lines[number - 2] if number > 1 else ""
     if re.match(r" {2,}\S", line) and before.endswith((";", "{", "}")):
         tree.report(file, number, "indent", "indentation is by tabs")
-    if re.match(r"[a-z].*\)\s*\{$", line):
+    if re.match(r"(?!.*\brequires\b)[a-z].*\)\s*\{$", line):
         tree.report(file, number, "brace", "a function's opening brace stands in column 1")
 
 
@@ -218,7 +225,7 @@ def check_licence(tree):
     for file in tree.files:
         if file.is_code and not any("SPDX-License-Identifier: Apache-2.0" in line for line in file.lines[:3]):
             tree.report(file, 1, "licence", "no SPDX line at the top")
-        elif file.path.suffix in (".c", ".h") and not re.match(
+        elif file.path.suffix in {".c", ".h"} | CPP_SUFFIXES and not re.match(
                 r"/\* SPDX-License-Identifier: Apache-2\.0\n \*\n \* \S", file.text):
             tree.report(file, 1, "head", "the first comment says what the file owns")
 
@@ -238,6 +245,14 @@ def check_calls(tree):
                 tree.report(file, line, "banned call", f"{match.group(1)}: {where}")
 
 
+def is_built(tree, file):
+    """Whether a rule of CMake or a script compiles this .cpp."""
+    rules = [f for f in tree.files if f.path.suffix in (".cmake", ".py") or f.name == "CMakeLists.txt"]
+    globs = " ".join(words for f in rules for words in SOURCE_GLOBS.findall(f.text)).split()
+    return (any(file.path.match(glob) for glob in globs) or
+            any(re.search(rf"\b{re.escape(file.name)}\b", f.text) for f in rules if f.path.suffix != ".cmake"))
+
+
 def check_dead_files(tree):
     included = {Path(target).name for file in tree.c_files for _, target in file.includes}
     for file in tree.c_files:
@@ -246,7 +261,7 @@ def check_dead_files(tree):
             if file.folder not in set(LAYERS) | {"tests"} or len(file.path.parts) != depth:
                 if file.path.parts[:2] != ("tests", "install"):
                     tree.report(file, 1, "dead file", "no rule of CMake compiles it")
-        elif file.name not in included:
+        elif file.name not in included and not (file.path.suffix == ".cpp" and is_built(tree, file)):
             tree.report(file, 1, "dead file", "nothing includes it")
     for file in tree.files:
         if file.folder == "tools" and file.is_code:

@@ -27,6 +27,14 @@ CLEAN = {
     "sim/sim_run.c": HEAD + '#include "sim.h"\n',
     "tests/unit/test_tile.c": HEAD + '#include "tile.h"\n#include "sim.h"\n\nint x = trz_open(0);\n'
                               '/* calls */\nint y = bits() + tile() + meta(0) + long_one();\n',
+    "cmake/plug.cmake": "# SPDX-License-Identifier: Apache-2.0\ntrz_sources(plug_sources plug/torch/plug*.cpp)\n"
+                        "trz_sources(shipped plug/torch/shim*.cpp)\n",
+    "plug/torch/plug.cpp": HEAD + '#include "shim_part.hpp"\n',
+    "plug/torch/shim.cpp": HEAD + '#include "shim_part.cpp"\n',
+    "plug/torch/shim_part.cpp": HEAD + '#include "shim_part.hpp"\n',
+    "plug/torch/shim_part.hpp": HEAD + "namespace shim {\n\nclass Part {\npublic:\n\tint get() const\n\t{\n"
+                                "\t\treturn 1;\n\t}\n};\n\n} // namespace shim\n",
+    "python/build.py": "# SPDX-License-Identifier: Apache-2.0\nSHIM = 'plug/torch/shim.cpp'\n",
     "tools/tidy_ratchet.txt": "# none\n",
 }
 
@@ -34,6 +42,15 @@ CLEAN = {
 def function(lines):
     """C text of a function `long_one` of so many lines."""
     return "int long_one(void)\n{\n" + "\tbits();\n" * (lines - 3) + "}\n"
+
+
+def member(lines):
+    """C++ text of a member of so many lines, in its class, between others."""
+    short = "\tvoid short_one()\n\t{\n\t}\n"
+    long = ("\ttemplate <typename T>\n\tint long_one(T a,\n\t             T b) const\n\t{\n" +
+            "\t\tif (a) {\n\t\t}\n\t\t{\n\t\t}\n" + "\t\tbits();\n" * (lines - 9) + "\t}\n")
+    return (f"namespace shim {{\n\nclass One : public Other {{\npublic:\n{short}{long}{short}\n\tint x;\n}};\n\n"
+            "} // namespace shim\n")
 
 
 class Tidy(unittest.TestCase):
@@ -106,6 +123,21 @@ class Tidy(unittest.TestCase):
                                   "Makefile": "# SPDX-License-Identifier: Apache-2.0\nx: tools/x.py\n"})
         self.assertEqual([p.split(": ")[1] for p in problems], ["function length"])
 
+    def test_member_length(self):
+        path = "plug/torch/shim_part.cpp"
+        self.assertEqual(self.problems({path: CLEAN[path] + member(70)}), [])
+        self.finds("function length", path, CLEAN[path] + member(71))
+        out = "\nnamespace shim {\n\n#if 1\nPart::Part(int a)\n\t: Other(a), x_{a}\n{\n" + "\tbits();\n" * 66 + "}\n"
+        self.assertEqual(self.problems({path: CLEAN[path] + out}), [])
+        self.finds("function length", path, CLEAN[path] + out.replace("{\n\tbits", "{\n\tbits();\n\tbits"))
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = Path(folder.name, "some.cpp")
+        file.write_text(HEAD + member(70) + out + "int Part::operator[](int)\n{\n}\n")
+        found = list(tidy.functions(tidy.File(Path(folder.name), file)))
+        self.assertEqual([(name, length) for name, _, length in found],
+                         [("short_one", 3), ("long_one", 70), ("short_one", 3), ("Part", 70), ("operator[]", 3)])
+
     def test_ratchet(self):
         row = "base/long.c long_one 90\n"
         for lines, rule in ((90, []), (91, ["function length"]), (89, ["ratchet"]), (60, ["ratchet"])):
@@ -124,6 +156,20 @@ class Tidy(unittest.TestCase):
         self.finds_line("space", "int x; ")
         self.finds_line("indent", "int y;\n    int x;")
         self.finds_line("brace", "int f(void) {\n\treturn 1;\n}")
+
+    def test_text_of_cpp(self):
+        for path in ("plug/torch/shim_part.cpp", "plug/torch/shim_part.hpp"):
+            self.finds_line("width", "\t" * 30 + "x;", path)
+            self.finds_line("mark", "/* " + "TO" + "DO: later */", path)
+            self.finds_line("dead code", "// x = 1;", path)
+            self.finds_line("brace", "int f() {\n\treturn 1;\n}", path)
+            self.finds_line("banned call", "int x = sprintf(0, 0);", path)
+            self.finds_line("layer", '#include "bits.h"', path)
+            self.finds("licence", path, CLEAN[path].replace("SPDX", "", 1))
+            self.finds("head", path, CLEAN[path].replace(" *\n * A file of the test.\n", ""))
+        self.accepts_line("template <typename A> constexpr bool has = requires(A &a) {\n\ta.x;\n};",
+                          "plug/torch/shim_part.hpp")
+        self.finds("unique name", "plug/torch/deep/shim_part.hpp", HEAD)
 
     def test_dead_code(self):
         for line in ("// x = 1;", "/* bits(); */", "/* return 0; */", "/* if (x) { */", "#if 0"):
@@ -149,6 +195,10 @@ class Tidy(unittest.TestCase):
         self.finds("dead file", "base/deep/below.c", HEAD)
         self.finds("dead file", "elsewhere/code.c", HEAD)
         self.finds("dead file", "tools/unused.sh", "# SPDX-License-Identifier: Apache-2.0\n")
+        self.finds("dead file", "plug/torch/shim_more.cpp", HEAD)
+        self.finds("dead file", "plug/torch/shim_more.hpp", HEAD)
+        self.assertEqual(self.problems({"plug/torch/plug_more.cpp": HEAD}), [])
+        self.finds("dead file", "python/build.py", CLEAN["python/build.py"].replace("shim.cpp", "my_shim.cpp"))
 
     def test_exports(self):
         text = CLEAN["tests/unit/test_tile.c"]

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-//
-// The same as consumer.c, to show that the headers are good C++.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The same as consumer.c, to show that the headers are good C++.
+ */
 #include <cstdio>
 #include <terrazzo.h>
 #include <terrazzo_driver.h>
