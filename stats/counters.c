@@ -48,11 +48,6 @@ static double one_minus(uint64_t part, uint64_t whole)
 	return whole == 0 || part >= whole ? 0.0 : 1.0 - (double)part / (double)whole;
 }
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 static void put_ratios(struct sink *s, const struct counters *c, const struct counter_view *view)
 {
 	put_ratio(s, "fragmentation", "1 - allocated / reserved",
@@ -99,6 +94,12 @@ static void flow_reset_peak(struct flow *f)
 	counter_set(&f->peak[2], flow_all(f));
 }
 
+static void active_reset_peak(struct active *a, const struct flow *held)
+{
+	for (int pool = 0; pool < 3; pool++)
+		counter_set(&a->peak[pool], active_current(a, held, pool));
+}
+
 static void level_reset_peak(struct level *l)
 {
 	counter_set(&l->peak, counter_get(&l->current));
@@ -115,4 +116,6 @@ void counters_reset_peaks(struct counters *c)
 #undef LEVEL
 #undef COUNT
 #undef SUM
+	active_reset_peak(&c->active_bytes, &c->allocated_bytes);
+	active_reset_peak(&c->active, &c->allocation);
 }

@@ -27,6 +27,12 @@ struct level {
 	counter current, peak;
 };
 
+/* Of what is held or pending: the part that is pending, and the most of all of it while some was. */
+struct active {
+	counter pending[2];              /* small, large */
+	counter peak[3];                 /* small, large, all */
+};
+
 enum driver_slot {
 #define SLOT_ENUM(slot) DRIVER_SLOT_##slot,
 	TRZ_DRIVER_SLOTS(SLOT_ENUM)
@@ -47,6 +53,7 @@ struct counters {
 	counter occupied_bytes[2];   /* by what callers hold: slots, blocks */
 	counter slab_bytes;          /* all slabs */
 	counter pending_slot_bytes;  /* of pending_bytes: slots */
+	struct active active_bytes, active;
 	counter driver_calls[DRIVER_SLOTS];
 };
 
@@ -132,11 +139,31 @@ static inline uint64_t counters_free_slots(const struct counters *c)
 	return counter_get(&c->slab_bytes) - taken;
 }
 
+/* Of small, large, or (2) all. */
+static inline uint64_t active_current(const struct active *a, const struct flow *held, int pool)
+{
+	if (pool == 2)
+		return flow_all(held) + counter_get(&a->pending[0]) + counter_get(&a->pending[1]);
+	return flow_current(held, pool) + counter_get(&a->pending[pool]);
+}
+
+/* While nothing is pending the peaks of `held` are those of what is active. */
+static inline uint64_t active_peak(const struct active *a, const struct flow *held, int pool)
+{
+	uint64_t peak = counter_get(&a->peak[pool]), most = counter_get(&held->peak[pool]);
+	return peak > most ? peak : most;
+}
+
+static inline void active_raise(struct active *a, const struct flow *held)
+{
+	for (int pool = 0; pool < 3; pool++)
+		counter_raise(&a->peak[pool], active_current(a, held, pool));
+}
+
 /* What the reader cannot take from the counters. */
 struct counter_view {
 	uint64_t metadata_bytes;
 	uint64_t largest_free_bytes;
-	uint64_t active_bytes_peak, active_peak;
 };
 
 /* The statistics as trz_stats() documents them. */

@@ -127,7 +127,7 @@ differ in detail:
 - `segment` counts physical handles; PyTorch's leaves expandable segments out;
 - `num_device_alloc` and `num_device_free` count physical memory made and given back; PyTorch's count each
   mapping and unmapping;
-- of `active` and `active_bytes` there are only `all.current` and `all.peak`.
+- of `active` and `active_bytes` there are only `current` and `peak`.
 
 These add up, exactly, whenever both locks are held (docs/invariants.md, I9):
 

@@ -62,7 +62,6 @@ struct trz_heap {
 	bool notes;                  /* the history is on, or slots carry frames */
 	struct node_pool slot_frames;
 	struct history_tags tags;
-	counter active_bytes_peak, active_peak;
 	uint64_t cached_least;       /* of cached bytes, in the present step of decay */
 	struct tile *exported[EXPORTED_LISTS];  /* by address; whoever ends an export is about to free */
 

@@ -13,13 +13,16 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 }
 
 /* What has been freed for good: `e` has its address, requested size and stack. */
-static void count_end_locked(trz_heap *h, const struct lane *home, struct history_event e, uint64_t size)
+static void count_end_locked(trz_heap *h, const struct lane *home, enum kind kind, struct history_event e,
+                             uint64_t size)
 {
 	HEAP_LOCKED(h);
 	history_note(&h->history, HISTORY_FREE_COMPLETED, .address = e.address, .size = e.size, .frames = e.frames,
 	             .stream = (uint64_t)home->stream->handle, .pool = pool_id(home->pool));
 	level_sub(&h->counters.pending_bytes, size);
 	level_sub(&h->counters.pending, 1);
+	counter_add(&h->counters.active_bytes.pending[kind], (uint64_t)0 - size);
+	counter_add(&h->counters.active.pending[kind], (uint64_t)0 - 1);
 }
 
 void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
@@ -32,7 +35,7 @@ void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 		b->ended_sequence = sequence;
 		return;
 	}
-	count_end_locked(h, b->home, e, b->size);
+	count_end_locked(h, b->home, (enum kind)b->kind, e, b->size);
 	heap_free_block_locked(h, b, sequence);
 }
 
@@ -42,7 +45,7 @@ static void end_slot_locked(trz_heap *h, const struct pending *p)
 	struct slab *s = p->slab;
 	uint64_t size = slab_class(s)->slot_size;
 	assert(s->pending >> p->slot & 1);
-	count_end_locked(h, s->home,
+	count_end_locked(h, s->home, SMALL,
 	                 (struct history_event){.address = slab_slot_address(s, p->slot),
 	                                        .size = size - s->slack[p->slot],
 	                                        .frames = slot_frames(s, p->slot)},

@@ -9,9 +9,8 @@
 COLD void account_active_peaks_locked(trz_heap *h)
 {
 	HEAP_LOCKED(h);
-	struct counters *c = &h->counters;
-	counter_raise(&h->active_bytes_peak, flow_all(&c->allocated_bytes) + counter_get(&c->pending_bytes.current));
-	counter_raise(&h->active_peak, flow_all(&c->allocation) + counter_get(&c->pending.current));
+	active_raise(&h->counters.active_bytes, &h->counters.allocated_bytes);
+	active_raise(&h->counters.active, &h->counters.allocation);
 }
 
 /* What has just been allocated carries the stack of its allocation. Without host memory for it a slot carries none. */

@@ -13,7 +13,8 @@
 struct sums {
 	uint64_t reserved[KINDS], segments[KINDS];
 	uint64_t allocations[KINDS], allocated[KINDS], requested[KINDS];
-	uint64_t rounding, pending, pending_slots, cached, free_slots, idle, lost, classic, zombie, aliases;
+	uint64_t pending[KINDS], pending_count[KINDS];
+	uint64_t rounding, cached, free_slots, idle, lost, classic, zombie, aliases;
 	uint64_t apart, exported, imported;
 };
 
@@ -25,6 +26,12 @@ static void add_held(struct sums *sum, enum kind kind, uint64_t requested, uint6
 	sum->requested[kind] += requested;
 	sum->allocated[kind] += align_up(requested, UNIT);
 	sum->rounding += occupied - requested;
+}
+
+static void add_pending(struct sums *sum, enum kind kind, uint64_t count, uint64_t occupied)
+{
+	sum->pending_count[kind] += count;
+	sum->pending[kind] += occupied;
 }
 
 static trz_status check_slab(const trz_heap *h, const struct block *b, struct sums *sum)
@@ -53,8 +60,8 @@ static trz_status check_slab(const trz_heap *h, const struct block *b, struct su
 			add_held(sum, SMALL, c->slot_size - s->slack[slot], c->slot_size);
 	}
 	uint64_t free_slots = (uint64_t)__builtin_popcountll(s->free);
-	sum->pending_slots += (uint64_t)__builtin_popcountll(s->pending);
-	sum->pending += (uint64_t)__builtin_popcountll(s->pending) * c->slot_size;
+	uint64_t pending_slots = (uint64_t)__builtin_popcountll(s->pending);
+	add_pending(sum, SMALL, pending_slots, pending_slots * c->slot_size);
 	sum->free_slots += free_slots * c->slot_size + c->slab_size - (uint64_t)c->slots * c->slot_size;
 	return TRZ_OK;
 }
@@ -107,8 +114,7 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 		break;
 	case BLOCK_PENDING:
 	case BLOCK_ENDED:
-		sum->pending += b->size;
-		sum->pending_slots++;
+		add_pending(sum, (enum kind)b->kind, 1, b->size);
 		break;
 	case BLOCK_BUSY:
 		sum->idle += b->size;
@@ -236,10 +242,13 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 		EXPECT("allocations", flow_current(&c->allocation, kind), sum->allocations[kind]);
 		EXPECT("allocated bytes", flow_current(&c->allocated_bytes, kind), sum->allocated[kind]);
 		EXPECT("requested bytes", flow_current(&c->requested_bytes, kind), sum->requested[kind]);
+		EXPECT("pending bytes of a kind", counter_get(&c->active_bytes.pending[kind]), sum->pending[kind]);
+		EXPECT("pending allocations of a kind", counter_get(&c->active.pending[kind]), sum->pending_count[kind]);
 	}
 	EXPECT("rounding", counters_rounding(c), sum->rounding);
-	EXPECT("pending bytes", counter_get(&c->pending_bytes.current), sum->pending);
-	EXPECT("pending slots", counter_get(&c->pending.current), sum->pending_slots);
+	EXPECT("pending bytes", counter_get(&c->pending_bytes.current), sum->pending[SMALL] + sum->pending[LARGE]);
+	EXPECT("pending allocations", counter_get(&c->pending.current),
+	       sum->pending_count[SMALL] + sum->pending_count[LARGE]);
 	EXPECT("cached bytes", counter_get(&c->cached_bytes.current), sum->cached);
 	EXPECT("free slots", counters_free_slots(c), sum->free_slots);
 	EXPECT("idle bytes", counter_get(&c->idle_bytes.current), sum->idle + sum->lost);
@@ -250,8 +259,8 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 	EXPECT("bytes that are listed as exported", listed_bytes(h), sum->exported);
 	EXPECT("imported bytes", counter_get(&c->imported_bytes.current), sum->imported);
 	EXPECT("memory apart", counter_get(&c->apart_bytes.current), sum->apart);
-	uint64_t parts = sum->requested[SMALL] + sum->requested[LARGE] + sum->rounding + sum->pending + sum->cached +
-	                 sum->free_slots + sum->idle + sum->lost + sum->zombie;
+	uint64_t parts = sum->requested[SMALL] + sum->requested[LARGE] + sum->rounding + sum->pending[SMALL] +
+	                 sum->pending[LARGE] + sum->cached + sum->free_slots + sum->idle + sum->lost + sum->zombie;
 	if (parts != sum->reserved[SMALL] + sum->reserved[LARGE])
 		return CORRUPT("I9", "%" PRIu64 " bytes are reserved, their owners hold %" PRIu64,
 		               sum->reserved[SMALL] + sum->reserved[LARGE], parts);

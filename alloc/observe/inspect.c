@@ -28,8 +28,6 @@ void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, s
 	struct counter_view view = {
 	    .metadata_bytes = atomic_load_explicit(&h->meta.bytes, memory_order_relaxed),
 	    .largest_free_bytes = largest_free(h),
-	    .active_bytes_peak = counter_get(&h->active_bytes_peak),
-	    .active_peak = counter_get(&h->active_peak),
 	};
 	counters_read(&h->counters, &view, values, capacity, count);
 }
@@ -39,10 +37,6 @@ void inspect_reset_peaks(trz_heap *h)
 	heap_take_growth(h);
 	heap_lock(h);
 	counters_reset_peaks(&h->counters);
-	counter_set(&h->active_bytes_peak,
-	            flow_all(&h->counters.allocated_bytes) + counter_get(&h->counters.pending_bytes.current));
-	counter_set(&h->active_peak,
-	            flow_all(&h->counters.allocation) + counter_get(&h->counters.pending.current));
 	heap_unlock(h);
 	heap_give_growth(h);
 }

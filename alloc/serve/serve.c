@@ -378,13 +378,15 @@ static struct use *take_use_tickets_locked(trz_heap *h, struct use *uses, const 
 	return uses;
 }
 
-static struct pending *new_pending_locked(trz_heap *h, uint64_t occupied)
+static struct pending *new_pending_locked(trz_heap *h, enum kind kind, uint64_t occupied)
 {
 	HEAP_LOCKED(h);
 	struct pending *p = node_pool_take(&h->pendings);
 	*p = (struct pending){0};
 	level_add(&h->counters.pending_bytes, occupied);
 	level_add(&h->counters.pending, 1);
+	counter_add(&h->counters.active_bytes.pending[kind], occupied);
+	counter_add(&h->counters.active.pending[kind], 1);
 	return p;
 }
 
@@ -410,7 +412,7 @@ static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned sl
 	uint64_t occupied = slab_class(s)->slot_size;
 	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
 	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
-	struct pending *p = new_pending_locked(h, occupied);
+	struct pending *p = new_pending_locked(h, SMALL, occupied);
 	p->slab = s;
 	p->slot = slot;
 	s->pending |= (uint64_t)1 << slot;
@@ -551,7 +553,7 @@ static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
 		h->imports_freed++;
 		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
 	} else {
-		p = new_pending_locked(h, b->size);
+		p = new_pending_locked(h, (enum kind)b->kind, b->size);
 	}
 	p->block = b;
 	b->state = BLOCK_PENDING;

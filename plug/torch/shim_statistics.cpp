@@ -57,18 +57,18 @@ DeviceStats read_stats(const Statistics &from)
 	flow(stats.allocated_bytes, "allocated_bytes");
 	flow(stats.reserved_bytes, "reserved_bytes");
 	flow(stats.requested_bytes, "requested_bytes");
-	/* What is pending has been freed, but is active still. The heap does not tell small from large there. */
-	auto active = [&](StatArray &to, const StatArray &held,
-	                  const char *pending, const std::string &name) {
-		to = held;
-		for (size_t i : {0, 2}) {
-			to[i].current += from[std::string(pending) + ".current"];
-			to[i].freed -= from[std::string(pending) + ".current"];
-			to[i].peak = std::max(to[i].peak, i == 0 ? from[name + ".all.peak"] : to[i].current);
+	/* What is pending has been freed, but is active still. */
+	auto active = [&](StatArray &to, const StatArray &held, const std::string &name) {
+		for (size_t i = 0; i < to.size(); i++) {
+			std::string prefix = name + "." + POOLS[i] + ".";
+			to[i].current = from[prefix + "current"];
+			to[i].peak = from[prefix + "peak"];
+			to[i].allocated = held[i].allocated;
+			to[i].freed = to[i].allocated - to[i].current;
 		}
 	};
-	active(stats.active, stats.allocation, "pending", "active");
-	active(stats.active_bytes, stats.allocated_bytes, "pending_bytes", "active_bytes");
+	active(stats.active, stats.allocation, "active");
+	active(stats.active_bytes, stats.allocated_bytes, "active_bytes");
 	stats.num_alloc_retries = from["num_alloc_retries"];
 	stats.num_ooms = from["num_ooms"];
 	stats.num_device_alloc = from["num_device_alloc"];

@@ -125,6 +125,24 @@ class PyTorchsOwn(Case):
         self.assertGreaterEqual(now["active_bytes.all.current"], now["allocated_bytes.all.current"])
         torch.cuda.synchronize()
 
+    def test_active_tells_small_from_large(self):
+        side, sizes = torch.cuda.Stream(), {"small_pool": 4096, "large_pool": 20 * MIB}
+        torch.cuda.empty_cache()  # asks how far the streams are
+        before = torch.cuda.memory_stats()
+        held = {pool: bytes_on_device(size) for pool, size in sizes.items()}
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1 << 28)
+        for tensor in held.values():
+            tensor.record_stream(side)
+        del tensor, held
+        now = torch.cuda.memory_stats()
+        for pool, size in sizes.items():
+            self.assertEqual(now[f"allocation.{pool}.current"], before[f"allocation.{pool}.current"])
+            self.assertEqual(now[f"active.{pool}.current"] - before[f"active.{pool}.current"], 1, pool)
+            self.assertEqual(now[f"active_bytes.{pool}.current"] - before[f"active_bytes.{pool}.current"], size)
+            self.assertEqual(now[f"active.{pool}.freed"], before[f"active.{pool}.freed"])
+        torch.cuda.synchronize()
+
     def test_reserved_bytes_by_private_pools(self):
         pool = torch.cuda.MemPool()
         with torch.cuda.use_mem_pool(pool):

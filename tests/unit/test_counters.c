@@ -128,12 +128,21 @@ static void test_active_is_held_and_pending(void **state)
 	(void)state;
 	reset();
 	flow_add(&counters.allocated_bytes, 1, 1000);
-	level_add(&counters.pending_bytes, 24);
-	assert_int_equal(value_of("active_bytes.all.current"), 1024);
-	view.active_bytes_peak = 5000;
-	assert_int_equal(value_of("active_bytes.all.peak"), 5000);
-	view.active_bytes_peak = 3;  /* never below what was held at once */
 	assert_int_equal(value_of("active_bytes.all.peak"), 1000);
+	counter_add(&counters.active_bytes.pending[0], 24);
+	counter_add(&counters.active_bytes.pending[1], 100);
+	assert_int_equal(value_of("active_bytes.small_pool.current"), 24);
+	assert_int_equal(value_of("active_bytes.large_pool.current"), 1100);
+	assert_int_equal(value_of("active_bytes.all.current"), 1124);
+	active_raise(&counters.active_bytes, &counters.allocated_bytes);
+	counter_set(&counters.active_bytes.pending[1], 0);
+	assert_int_equal(value_of("active_bytes.small_pool.peak"), 24);
+	assert_int_equal(value_of("active_bytes.large_pool.peak"), 1100);
+	assert_int_equal(value_of("active_bytes.all.peak"), 1124);
+	counters_reset_peaks(&counters);
+	assert_int_equal(value_of("active_bytes.small_pool.peak"), 24);
+	assert_int_equal(value_of("active_bytes.large_pool.peak"), 1000);
+	assert_int_equal(value_of("active_bytes.all.peak"), 1024);
 }
 
 static double ratio_of(const char *name)

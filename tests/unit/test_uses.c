@@ -61,6 +61,40 @@ static void test_a_free_waits_for_the_other_users(void **state)
 	}
 }
 
+/* Pending memory is active, in the pool of its size: a slot, a small block, a large block. */
+static void test_pending_memory_is_active_in_its_pool(void **state)
+{
+	(void)state;
+	static const size_t sizes[] = {512, KIB(608), MIB(20)};
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	void *p[LENGTH(sizes)];
+	for (size_t i = 0; i < LENGTH(sizes); i++) {
+		p[i] = rig_alloc(&r, sizes[i], a);
+		assert_ok(trz_record_stream(r.heap, p[i], b));
+	}
+	for (size_t i = 0; i < LENGTH(sizes); i++)
+		rig_free(&r, p[i]);
+	assert_int_equal(rig_stat(&r, "allocation.all.current"), 0);
+	assert_int_equal(rig_stat(&r, "active.small_pool.current"), 2);
+	assert_int_equal(rig_stat(&r, "active.large_pool.current"), 1);
+	assert_int_equal(rig_stat(&r, "active_bytes.small_pool.current"), 512 + KIB(608));
+	assert_int_equal(rig_stat(&r, "active_bytes.large_pool.current"), MIB(20));
+	trz_reset_peaks(r.heap);
+	rig_alloc(&r, 512, a);
+	assert_int_equal(rig_stat(&r, "active.small_pool.peak"), 3);
+	assert_int_equal(rig_stat(&r, "active_bytes.large_pool.peak"), MIB(20));
+	rig_check(&r);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));  /* asks how far the streams are */
+	assert_int_equal(rig_stat(&r, "active_bytes.all.current"), 512);
+	trz_reset_peaks(r.heap);
+	assert_int_equal(rig_stat(&r, "active.small_pool.peak"), 1);
+	assert_int_equal(rig_stat(&r, "active_bytes.large_pool.peak"), 0);
+	rig_check(&r);
+	rig_close(&r);
+}
+
 /* The device is full of memory that another stream still reads: the next user waits for that, not for more. */
 static void test_a_full_device_waits_for_the_other_users(void **state)
 {
@@ -178,6 +212,7 @@ int main(void)
 		cmocka_unit_test(test_null_arguments),
 		cmocka_unit_test(test_recording_what_is_not_ours),
 		cmocka_unit_test(test_a_free_waits_for_the_other_users),
+		cmocka_unit_test(test_pending_memory_is_active_in_its_pool),
 		cmocka_unit_test(test_a_full_device_waits_for_the_other_users),
 		cmocka_unit_test(test_recording_the_own_stream_changes_nothing),
 		cmocka_unit_test(test_a_stream_that_goes),

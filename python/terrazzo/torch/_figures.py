@@ -20,8 +20,8 @@ POOLS = ("all", "small_pool", "large_pool")
 KINDS = ("current", "peak", "allocated", "freed")
 FLOWS = ("allocation", "segment", "allocated_bytes", "reserved_bytes", "requested_bytes", "inactive_split",
          "inactive_split_bytes")
-# PyTorch's name: what is held, what has been freed but is in use. The heap does not tell small from large there.
-ACTIVE = {"active": ("allocation", "pending"), "active_bytes": ("allocated_bytes", "pending_bytes")}
+# PyTorch's name: what is held of it; the rest has been freed, but is in use.
+ACTIVE = {"active": "allocation", "active_bytes": "allocated_bytes"}
 COUNTS = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
 OVERSIZE = ("oversize_allocations", "oversize_segments")
 
@@ -32,15 +32,11 @@ def nested(flat: dict[str, int | float]) -> dict[str, Any]:
         return {pool: {kind: flat.get(f"{name}.{pool}.{kind}", 0) for kind in KINDS} for pool in POOLS}
 
     made: dict[str, Any] = {name: flow(name) for name in FLOWS}
-    for name, (held, pending) in ACTIVE.items():
-        made[name] = flow(held)
-        waiting = flat.get(f"{pending}.current", 0)
-        for pool in ("all", "large_pool"):
-            figures = made[name][pool]
-            figures["current"] += waiting
-            figures["freed"] -= waiting
-            figures["peak"] = max(figures["peak"], figures["current"])
-        made[name]["all"]["peak"] = max(made[name]["all"]["peak"], flat.get(f"{name}.all.peak", 0))
+    for name, held in ACTIVE.items():
+        made[name] = flow(name)
+        for pool, figures in made[name].items():
+            figures["allocated"] = made[held][pool]["allocated"]
+            figures["freed"] = figures["allocated"] - figures["current"]
     made.update({name: flat.get(name, 0) for name in COUNTS})
     made.update({name: dict.fromkeys(KINDS, 0) for name in OVERSIZE})
     return {**made, "num_sync_all_streams": 0, "max_split_size": -1}
