@@ -2,6 +2,7 @@
 """Operations that go through each of the libraries that have stand-ins."""
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 a = torch.randn(64, 64, device="cuda")
 b = torch.randn(8, 64, 64, device="cuda")
@@ -21,6 +22,10 @@ normalise(convolution(x)).relu().sum().backward()
 assert x.grad.shape == x.shape and convolution.weight.grad.shape == convolution.weight.shape
 assert torch.nn.ConvTranspose2d(3, 8, 3).cuda()(x).shape == (4, 8, 34, 34)
 assert F.scaled_dot_product_attention(b[None], b[None], b[None]).shape == (1, 8, 64, 64)
+with sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH], set_priority=True):
+    q = torch.randn(1, 8, 64, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    F.scaled_dot_product_attention(q, q, q, is_causal=True).sum().backward()
+    assert q.grad.shape == q.shape
 assert torch.rand(1000, device="cuda").shape == (1000,)
 assert torch.sparse.mm(torch.eye(64).to_sparse_csr().cuda(), a).shape == a.shape
 try:

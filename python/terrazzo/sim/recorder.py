@@ -282,8 +282,9 @@ class Recorder:
         self.pid = None        # of the process that uses CUDA; children of it made by fork() cannot
         self.statistics = Statistics(torch)
         # Attention by cuDNN, which PyTorch prefers on new devices, has kernels of its own for each shape, which a
-        # stand-in does not have.
+        # stand-in does not have. A program that lists it among others (sdpa_kernel) is given the next one.
         torch.backends.cuda.enable_cudnn_sdp(False)
+        torch._C._set_sdp_use_cudnn = lambda enabled: None
         before(os, "_exit", lambda *_, **__: self.write(ended=True))  # as worker processes of multiprocessing end
         atexit.register(self.end)
         # The rest needs the allocators of all devices, which are made when PyTorch first uses CUDA.
