@@ -58,6 +58,7 @@ static bool fits(const struct block *b, uint64_t size)
 /* The lane's own smallest that fits, in the order of its stream; else another stream's whose ticket has passed. */
 static struct block *find_locked(const trz_heap *h, const struct lane *l, uint64_t size)
 {
+	HEAP_LOCKED(h);
 	struct block *best = fit_find(&l->fit[LARGE], size);
 	if (fits(best, size))
 		return best;
@@ -133,7 +134,7 @@ static trz_status climb(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t si
 	return refused;
 }
 
-static trz_status slow_locked(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t size, trz_addr *out)
+static trz_status slow(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t size, trz_addr *out)
 {
 	trz_status status = TRZ_OK;
 	if (!heap_lock_growth(h))
@@ -163,8 +164,8 @@ trz_status apart_alloc(trz_heap *h, struct lane *l, uint64_t size, trz_addr *out
 	*out = take_kept(h, l, bytes, size);
 	if (*out)
 		return TRZ_OK;
-	trz_status status = slow_locked(h, l, bytes, size, out);
+	trz_status status = slow(h, l, bytes, size, out);
 	if (is_full(status) && oom_ask(h, status))
-		status = slow_locked(h, l, bytes, size, out);
+		status = slow(h, l, bytes, size, out);
 	return is_full(status) ? inspect_oom(h, status) : status;
 }

@@ -241,7 +241,7 @@ static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
 	return address;
 }
 
-static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
+static NOINLINE trz_status find_or_grow(trz_heap *h, const struct request *r, trz_addr *out)
 {
 	HEAP_GROWTH_LOCKED(h);
 	enum kind kind = r->kind;
@@ -268,11 +268,11 @@ static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *
 	return *out ? TRZ_OK : meta_exhausted();
 }
 
-static NOINLINE trz_status slow_locked(trz_heap *h, const struct request *r, trz_addr *out)
+static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
 {
 	if (!heap_lock_growth(h))
 		return TRZ_ERROR_NOT_PERMITTED;
-	trz_status status = slow(h, r, out);
+	trz_status status = find_or_grow(h, r, out);
 	if (status == TRZ_OK)
 		upkeep_return_free(h);
 	heap_unlock_growth(h);
@@ -293,9 +293,9 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	heap_unlock(h);
 	if (LIKELY(*out != 0))
 		return TRZ_OK;
-	trz_status status = slow_locked(h, &r, out);
+	trz_status status = slow(h, &r, out);
 	if (UNLIKELY(is_full(status)) && oom_ask(h, status))
-		status = slow_locked(h, &r, out);
+		status = slow(h, &r, out);
 	if (UNLIKELY(is_full(status)))
 		status = inspect_oom(h, status);
 	return status;

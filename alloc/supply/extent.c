@@ -43,6 +43,7 @@ static trz_status open_window(trz_heap *h, struct lane *l, enum kind kind, uint6
 
 trz_status extent_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	*out = l->window[kind];
 	return *out && window_room(*out) >= least ? TRZ_OK : open_window(h, l, kind, least, out);
 }
@@ -51,12 +52,14 @@ trz_status extent_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t l
 
 void extent_count(trz_heap *h, enum kind kind, uint64_t bytes, size_t tiles)
 {
+	HEAP_GROWTH_LOCKED(h);
 	flow_add(&h->counters.reserved_bytes, kind, bytes);
 	flow_add(&h->counters.segment, kind, tiles);
 }
 
 void extent_drop(trz_heap *h, struct tile *tile)
 {
+	HEAP_GROWTH_LOCKED(h);
 	trz_status status;
 	if (!reclaim_destroy_tile(h, tile, &status))
 		reclaim_make_zombie(h, tile);
@@ -65,6 +68,7 @@ void extent_drop(trz_heap *h, struct tile *tile)
 trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile **tiles, size_t count,
                       struct block **node)
 {
+	HEAP_GROWTH_LOCKED(h);
 	trz_addr top = w->top;
 	trz_status status = window_lay(w, &h->tiles, tiles, count);
 	if (status == TRZ_OK || w->top == top)
@@ -119,12 +123,14 @@ static trz_status create_and_lay(trz_heap *h, struct window *w, struct lane *l, 
 
 static void skip_locked(trz_heap *h, struct window *w, struct lane *l, uint64_t gap, struct block *node)
 {
+	HEAP_LOCKED(h);
 	w->top += gap;
 	heap_make_hole_locked(h, heap_append_block_locked(node, w, l, gap));
 }
 
 trz_status extent_make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t gap, struct block **out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct window *w;
 	trz_status status = extent_window(h, l, LARGE, bytes + gap, &w);
 	if (status != TRZ_OK)

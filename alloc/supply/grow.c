@@ -136,6 +136,7 @@ bool grow_is_cheap(const trz_heap *h, uint64_t bytes)
 /* Takes the free memory at the window's end, to lay behind it what `bytes` need more. */
 static void take_tail_locked(struct growth *g, uint64_t bytes)
 {
+	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
 	struct block *last = g->window->blocks.last;
 	g->need = align_up(bytes, h->driver.granule);
@@ -150,6 +151,7 @@ static void take_tail_locked(struct growth *g, uint64_t bytes)
 
 static void give_tail_locked(struct growth *g)
 {
+	HEAP_LOCKED(g->heap);
 	if (!g->tail)
 		return;
 	level_sub(&g->heap->counters.idle_bytes, g->tail->size);
@@ -186,6 +188,7 @@ static int by_size(const void *a, const void *b)
 
 static void choose_locked(struct growth *g, const struct candidate *c)
 {
+	HEAP_LOCKED(g->heap);
 	reclaim_cut_locked(g->heap, &g->cut, c);
 	g->heap->lay_list[g->gathered++] = c->tile;
 	g->gathered_bytes += c->size;
@@ -195,6 +198,7 @@ static void choose_locked(struct growth *g, const struct candidate *c)
 /* Chooses among the n candidates and cuts them out of their blocks. */
 static void choose_candidates_locked(struct growth *g, size_t n)
 {
+	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
 	const struct candidate *smallest_larger = NULL;
 	uint64_t before = g->gathered_bytes;
@@ -233,6 +237,7 @@ static bool is_captured(const struct growth *g)
  * them a fence. */
 static size_t find_candidates_locked(const struct growth *g, enum kind kind, bool *late)
 {
+	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
 	unsigned how = (g->effort == GROW_THRIFTY ? FIND_SPARE : FIND_EVERYWHERE) | (is_captured(g) ? FIND_PASSED : 0);
 	size_t n = reclaim_find_locked(h, g->lane, kind, g->fenced, how, late);
@@ -467,6 +472,7 @@ static void destroy_created(struct growth *g)
 /* The old places of moved tiles, which come second now, are holes. */
 static void leave_places_locked(struct growth *g)
 {
+	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
 	struct tile *const *tile = h->lay_list;
 	for (size_t i = 0; i < g->cut.count; i++) {
@@ -483,6 +489,7 @@ static void leave_places_locked(struct growth *g)
 /* The laid memory becomes one busy block with the tail before it. */
 static struct block *finish_locked(struct growth *g)
 {
+	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
 	/* What has been gathered may be behind a fence only: that orders it for this stream, not for others. */
 	uint64_t sequence = g->gathered && !is_captured(g) ? g->lane->stream->tickets.newest : 0;
@@ -592,6 +599,7 @@ static trz_status extend(struct growth *g, struct block **out)
 trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enum effort effort,
                 struct block **out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	if (bytes > h->driver.info.total_bytes)
 		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
 	bool alone = h->isolated && kind == LARGE;
@@ -621,6 +629,7 @@ trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enu
 trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct block *tail, uint64_t bytes,
                        struct block **out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	enum kind kind = (enum kind)w->kind;
 	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = GROW_THRIFTY, .window = w, .tail = tail,
 	                   .need = align_up(bytes, h->driver.granule)};
@@ -635,6 +644,7 @@ trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct blo
 
 uint64_t grow_largest(trz_heap *h, struct lane *l)
 {
+	HEAP_GROWTH_LOCKED(h);
 	uint64_t largest = 0, movable = 0, tail = 0;
 	bool late;
 	heap_poll(h);

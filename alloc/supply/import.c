@@ -115,11 +115,13 @@ static trz_status sweep(trz_heap *h, bool all)
 
 void import_sweep(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	sweep(h, false);
 }
 
 trz_status import_end_all(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
 	for (struct window *w = h->imports; w; w = w->next)
 		h->imports_freed += w->blocks.first && w->blocks.first->state == BLOCK_LIVE;
@@ -139,6 +141,7 @@ static trz_status refused(trz_heap *h, trz_status status, uint64_t size)
 /* A block over what has been laid, given back already. */
 static void append_ended_locked(trz_heap *h, struct window *w, struct block *node, struct lane *home)
 {
+	HEAP_LOCKED(h);
 	heap_append_block_locked(node, w, home, w->top - w->base)->state = BLOCK_ENDED;
 	h->imports_freed++;
 }
@@ -213,6 +216,7 @@ static trz_status lay(trz_heap *h, struct window *w, size_t count)
 trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, uint64_t size, struct stream *s,
                        trz_addr *out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct window *w;
 	size_t count = 0;
 	trz_status status = window_open(&h->meta, &h->driver, LARGE, size, size, &w);

@@ -16,6 +16,7 @@
 
 trz_status isolate_grow(trz_heap *h, struct lane *l, uint64_t bytes, struct block **out)
 {
+	HEAP_GROWTH_LOCKED(h);
 	uint64_t gap = h->config.guard ? h->driver.granule : 0;
 	trz_status status = extent_make(h, l, align_up(bytes, h->driver.granule), gap, out);
 	if (status == TRZ_OK)
@@ -27,6 +28,7 @@ trz_status isolate_grow(trz_heap *h, struct lane *l, uint64_t bytes, struct bloc
 
 void isolate_return_freed(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	uint64_t returned = 0;
 	heap_poll(h);
 	reclaim_retry_zombies(h);
@@ -52,6 +54,7 @@ static bool oldest_exact_locked(const struct tickets *t, struct ticket_event *ou
 /* The lane's own stream first, then the others. */
 static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct ticket_event *event)
 {
+	HEAP_LOCKED(h);
 	if (oldest_exact_locked(&l->stream->tickets, event))
 		return l->stream;
 	for (unsigned i = 0; i < h->streams.count; i++)
@@ -64,6 +67,7 @@ static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct
  * stays queued. */
 bool isolate_wait(trz_heap *h, const struct lane *l)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct ticket_event event;
 	if (heap_is_captured(h, l->stream))
 		return false;

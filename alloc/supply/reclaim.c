@@ -24,6 +24,7 @@ static trz_status worse(trz_status a, trz_status b)
 
 bool reclaim_lists(trz_heap *h, size_t n)
 {
+	HEAP_GROWTH_LOCKED(h);
 	if (n <= h->lay_capacity)
 		return true;
 	size_t capacity = max_u64(n, 2 * h->lay_capacity);
@@ -92,6 +93,7 @@ static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t 
 
 const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *tile, size_t n)
 {
+	HEAP_GROWTH_LOCKED(h);
 	return tile->found_at < n && h->candidates[tile->found_at].tile == tile ? &h->candidates[tile->found_at] : NULL;
 }
 
@@ -106,6 +108,7 @@ static bool may_leave(const struct lane *of, const struct lane *to, unsigned how
 size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how,
                            bool *late)
 {
+	HEAP_LOCKED(h);
 	size_t n = 0;
 	*late = false;
 	for (const struct lane *of = h->streams.lanes.first; of; of = of->next) {
@@ -132,6 +135,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 /* Out of `b`, or of what has been left of it behind what was cut before. */
 static struct block *cut_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
 {
+	HEAP_LOCKED(h);
 	while (block_end(b) <= address)
 		b = b->next;
 	return heap_cut_block_locked(h, b, address, size);
@@ -139,6 +143,7 @@ static struct block *cut_locked(trz_heap *h, struct block *b, trz_addr address, 
 
 void reclaim_cut_rest_locked(trz_heap *h, struct cutting *cut)
 {
+	HEAP_LOCKED(h);
 	if (cut->block)
 		h->moved[cut->count++] = cut_locked(h, cut->block, cut->begin, cut->end - cut->begin);
 	cut->block = NULL;
@@ -146,6 +151,7 @@ void reclaim_cut_rest_locked(trz_heap *h, struct cutting *cut)
 
 void reclaim_cut_locked(trz_heap *h, struct cutting *cut, const struct candidate *c)
 {
+	HEAP_LOCKED(h);
 	if (c->block != cut->block || c->address != cut->end) {
 		reclaim_cut_rest_locked(h, cut);
 		cut->block = c->block;
@@ -166,6 +172,7 @@ static void uncount_tile(trz_heap *h, const struct tile *tile)
 
 void reclaim_make_zombie(trz_heap *h, struct tile *tile)
 {
+	HEAP_GROWTH_LOCKED(h);
 	tile->zombie = true;
 	tile->next = h->tiles.zombies;
 	h->tiles.zombies = tile;
@@ -185,6 +192,7 @@ static trz_status release_handle(trz_heap *h, struct tile *tile)
 
 bool reclaim_destroy_tile(trz_heap *h, struct tile *tile, trz_status *status)
 {
+	HEAP_GROWTH_LOCKED(h);
 	*status = window_unmap_tile(&h->tiles, tile);
 	if (*status != TRZ_OK)
 		return false;
@@ -196,6 +204,7 @@ bool reclaim_destroy_tile(trz_heap *h, struct tile *tile, trz_status *status)
 
 void reclaim_retry_zombies(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct tile *zombies = h->tiles.zombies;
 	h->tiles.zombies = NULL;
 	while (zombies) {
@@ -250,6 +259,7 @@ enum { CUT_AT_ONCE = 48, CUT_STEPS = 4 };  /* a tile's block is cut out of anoth
 /* Cuts tiles out of a free block; *more: it may have others still. false: no host memory. */
 static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, bool *more)
 {
+	HEAP_LOCKED(h);
 	uint64_t most = UINT64_MAX;
 	size_t n = find_in_block(h, b, true, &most, 0, CUT_AT_ONCE), cut = 0;
 	if (n == SIZE_MAX || !node_pool_reserve(&h->blocks, 2 * n))
@@ -277,6 +287,7 @@ static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, 
  * pin the lane's pool meanwhile. */
 static bool trim_lane_locked(trz_heap *h, struct trimming *t, struct lane *l, enum kind kind)
 {
+	HEAP_LOCKED(h);
 	const struct fit *f = &l->fit[kind];
 	struct block *b = fit_find(f, l->apart ? GRANULE : h->tile_least[kind]);
 	while (b && t->reserved > t->keep && may_leave(l, NULL, 0)) {
@@ -344,6 +355,7 @@ static trz_status return_block(trz_heap *h, struct block *b, uint64_t *returned)
 /* A passed free block of memory apart of which nobody is being told; NULL: none. */
 static struct block *find_apart_locked(trz_heap *h)
 {
+	HEAP_LOCKED(h);
 	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
 		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
 			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence) && !tile_of(b)->pins)
@@ -353,6 +365,7 @@ static struct block *find_apart_locked(trz_heap *h)
 
 uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
 {
+	HEAP_GROWTH_LOCKED(h);
 	uint64_t returned = 0, limit = heap_limit(h), reserved = heap_reserved(h);
 	if (reserved > limit)
 		bytes += reserved - limit;  /* it has been lowered */
@@ -373,6 +386,7 @@ uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
 
 uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
 {
+	HEAP_LOCKED(h);
 	uint64_t bytes = 0;
 	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
 		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
@@ -383,6 +397,7 @@ uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
 
 trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_t *returned)
 {
+	HEAP_GROWTH_LOCKED(h);
 	struct trimming t = {.keep = keep, .reserved = heap_reserved(h)};
 	bool room = true;
 	heap_lock(h);
@@ -400,6 +415,7 @@ trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_
 
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 {
+	HEAP_GROWTH_LOCKED(h);
 	heap_poll_all(h);
 	import_sweep(h);
 	uint64_t before = heap_reserved(h);
@@ -470,6 +486,7 @@ static bool unmap_some_aliases(trz_heap *h, size_t most, size_t *look)
 
 void reclaim_aliases(trz_heap *h, size_t most)
 {
+	HEAP_GROWTH_LOCKED(h);
 	size_t look = LOOK_MAPPED * (ALIASES_LOOKED_AT + 2 * most);
 	if (counter_get(&h->counters.alias.current) <= ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment))
 		return;
@@ -480,6 +497,7 @@ void reclaim_aliases(trz_heap *h, size_t most)
 
 void reclaim_all_aliases(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	size_t look = SIZE_MAX;
 	rewind_cursors(h);
 	while (counter_get(&h->counters.alias.current) && unmap_some_aliases(h, SIZE_MAX, &look))
@@ -521,6 +539,7 @@ enum { QUARANTINE_WINDOWS = 1024 };  /* imports have windows of their own, which
  * each kind, up to a number of devices' worth, and of windows. */
 void reclaim_windows(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	uint64_t most = h->config.quarantine * max_u64(h->driver.info.total_bytes, GRANULE), held = 0;
 	unsigned count = 0;
 	for (int kind = 0; kind < KINDS; kind++) {
@@ -709,6 +728,7 @@ static trz_status destroy_events(trz_heap *h, struct event_pool *p)
 
 trz_status reclaim_everything(trz_heap *h)
 {
+	HEAP_GROWTH_LOCKED(h);
 	trz_status worst = wait_for_streams(h);
 	if (h->map_callback && (worst == TRZ_OK || driver_is_dead(&h->driver))) {
 		notice_all_leaving(h);
