@@ -50,6 +50,13 @@ static inline trz_addr slab_slot_address(const struct slab *s, unsigned slot)
 	return s->base + (uint64_t)slot * slab_class(s)->slot_size;
 }
 
+/* The slot that begins at an address of the slab; SLAB_SLOTS_MAX: none does. */
+static inline unsigned slab_slot_at(const struct slab *s, trz_addr address)
+{
+	unsigned slot = size_class_slot(slab_class(s), address - s->base);
+	return slot < slab_class(s)->slots && slab_slot_address(s, slot) == address ? slot : SLAB_SLOTS_MAX;
+}
+
 void bin_push(struct bin *b, struct slab *s);
 void bin_unlink(struct bin *b, struct slab *s);
 

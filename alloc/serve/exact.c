@@ -86,10 +86,9 @@ static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s
 static trz_status from_slab_locked(trz_heap *h, const struct wanted *w, struct slab *s)
 {
 	HEAP_LOCKED(h);
-	unsigned slot = size_class_slot(slab_class(s), w->address - s->base);
+	unsigned slot = slab_slot_at(s, w->address);
 	bool ours = s->home->pool == w->lane->pool && is_ordered_locked(w, s->home);
-	if (!ours || slot >= slab_class(s)->slots || slab_slot_address(s, slot) != w->address || !(s->free >> slot & 1) ||
-	    w->size > slab_class(s)->slot_size)
+	if (!ours || slot == SLAB_SLOTS_MAX || !(s->free >> slot & 1) || w->size > slab_class(s)->slot_size)
 		return TRZ_ERROR_NO_ROOM;
 	take_slot_locked(h, w, s, slot);
 	return TRZ_OK;
@@ -125,17 +124,11 @@ static trz_status open_slab_locked(trz_heap *h, const struct wanted *w, const st
 
 /* ---- blocks ---- */
 
-/* What a block of its own takes in a window, as everywhere (serve.c). */
-static uint64_t occupied_in(const struct window *in, uint64_t size)
-{
-	return in->kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
-}
-
 static trz_status from_free_locked(trz_heap *h, const struct wanted *w, const struct window *in)
 {
 	HEAP_LOCKED(h);
 	struct block *b = block_at_locked(h, in, w->address);
-	uint64_t bytes = occupied_in(in, w->size), available = available_locked(w, b, w->address);
+	uint64_t bytes = serve_block_bytes(in->kind, w->size), available = available_locked(w, b, w->address);
 	if (available < bytes || (in->kind == SMALL && w->address % CELL))
 		return TRZ_ERROR_NO_ROOM;
 	b = heap_carve_locked(h, b, w->address, heap_block_size(in->kind, bytes, available));

@@ -44,13 +44,12 @@ static unsigned slot_class(const trz_heap *h, uint64_t size, uint64_t alignment)
 	return c;
 }
 
-/* What a block of its own takes. In windows of small memory it is of whole cells, like a slab, elsewhere longer than
- * one (pagemap.h), or alone in its granules. */
+/* What a block of its own takes, or one that is alone in its granules. */
 static inline uint64_t block_bytes(const trz_heap *h, uint64_t size, enum kind kind, bool alone)
 {
 	if (UNLIKELY(alone))
 		return isolate_occupied(h, account_rounded(size));
-	return kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
+	return serve_block_bytes(kind, size);
 }
 
 static inline struct request make_request(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
@@ -326,13 +325,6 @@ static COLD trz_status complain(trz_heap *h, trz_addr address)
 	                (void *)address, h->driver.device);
 }
 
-/* The slot that begins at an address; SLAB_SLOTS_MAX: none does. */
-static unsigned slot_at(const struct slab *s, trz_addr address)
-{
-	unsigned slot = size_class_slot(slab_class(s), address - s->base);
-	return slot < slab_class(s)->slots && slab_slot_address(s, slot) == address ? slot : SLAB_SLOTS_MAX;
-}
-
 static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	HEAP_LOCKED(h);
@@ -448,7 +440,7 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 	HEAP_LOCKED(h);
 	struct stream *order = on ? on : s->home->stream;
 	*bound = UNLIKELY(order->thread_bound) ? order : NULL;
-	unsigned slot = slot_at(s, address);
+	unsigned slot = slab_slot_at(s, address);
 	if (UNLIKELY(slot == SLAB_SLOTS_MAX))
 		return TRZ_ERROR_UNKNOWN_POINTER;
 	if (UNLIKELY((s->free | s->pending) >> slot & 1))
@@ -669,7 +661,7 @@ struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	struct slab *s = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
 	struct block *b = serve_block_locked(h, address);
-	unsigned slot = s ? slot_at(s, address) : SLAB_SLOTS_MAX;
+	unsigned slot = s ? slab_slot_at(s, address) : SLAB_SLOTS_MAX;
 	*status = TRZ_ERROR_UNKNOWN_POINTER;
 	if (!b && slot == SLAB_SLOTS_MAX)
 		return NULL;

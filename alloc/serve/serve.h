@@ -6,11 +6,18 @@
 #define TRZ_ALLOC_SERVE_H
 
 #include "heap/heap.h"
+#include "observe/account.h"
 
-/* What a block takes in a window of small memory. */
+/* What a block takes in a window of small memory: whole cells, like a slab. */
 static inline uint64_t serve_cells(uint64_t size)
 {
 	return align_up(max_u64(size, 1), CELL);
+}
+
+/* What a block of its own takes in a window of a kind; among large blocks it is longer than a cell (pagemap.h). */
+static inline uint64_t serve_block_bytes(enum kind kind, uint64_t size)
+{
+	return kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
 }
 
 /* The hot path: a slot of a slab that the stream has open; 0: there is none, or the size (> 0) is not small. One

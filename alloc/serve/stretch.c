@@ -41,8 +41,8 @@ static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr addr
 {
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
-	unsigned slot = size_class_slot(slab_class(s), address - s->base);
-	if (slot >= slab_class(s)->slots || slab_slot_address(s, slot) != address || (s->free | s->pending) >> slot & 1)
+	unsigned slot = slab_slot_at(s, address);
+	if (slot == SLAB_SLOTS_MAX || (s->free | s->pending) >> slot & 1)
 		return TRZ_ERROR_UNKNOWN_POINTER;
 	uint64_t requested = occupied - s->slack[slot];
 	if (size <= requested)

@@ -79,11 +79,24 @@ void rig_check(struct rig *r)
 	expect_legal(r);
 }
 
-uint64_t rig_stat(const struct rig *r, const char *name)
+trz_heap *rig_second_heap(struct rig *r)
+{
+	trz_open_params params = {.driver = r->d};
+	trz_heap *heap = NULL;
+	assert_ok(trz_open(&params, &heap));
+	return heap;
+}
+
+uint64_t rig_stat_of(trz_heap *heap, const char *name)
 {
 	uint64_t value = 0;
-	assert_ok(trz_stat(r->heap, name, &value));
+	assert_ok(trz_stat(heap, name, &value));
 	return value;
+}
+
+uint64_t rig_stat(const struct rig *r, const char *name)
+{
+	return rig_stat_of(r->heap, name);
 }
 
 uint64_t rig_calls(const struct rig *r)

@@ -38,7 +38,11 @@ void rig_sync(struct rig *r);
 /* The heap's invariants hold and no rule of the driver has been broken. */
 void rig_check(struct rig *r);
 
+/* Another heap on the machine, which the test closes: the driver does not tell it from another process's. */
+trz_heap *rig_second_heap(struct rig *r);
+
 uint64_t rig_stat(const struct rig *r, const char *name);
+uint64_t rig_stat_of(trz_heap *heap, const char *name);
 
 /* Calls of the driver so far, all slots together. */
 uint64_t rig_calls(const struct rig *r);

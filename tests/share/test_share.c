@@ -52,21 +52,6 @@ static bool holds(struct rig *r, void *p, unsigned char value)
 	return seen[0] == value && seen[1] == value;
 }
 
-static trz_heap *second_heap(struct rig *r)
-{
-	trz_open_params params = {.driver = r->d};
-	trz_heap *heap = NULL;
-	assert_ok(trz_open(&params, &heap));
-	return heap;
-}
-
-static uint64_t stat_of(trz_heap *heap, const char *name)
-{
-	uint64_t value = 0;
-	assert_ok(trz_stat(heap, name, &value));
-	return value;
-}
-
 /* ---- the other process ------------------------------------------------------------------------------------ */
 
 /* i: imports; l: looks for 0x11; w: writes 0x22; f: frees, and lets it be unmapped; x: ends */
@@ -220,7 +205,7 @@ static void test_imports_are_used_like_allocations(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(MIB(256), NULL);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	trz_stream a = rig_stream(&r), b = rig_stream(&r);
 	uint32_t go = 0;
 	void *p = exportable(&r, SIZE, NULL), *q = import_of(other, export_of(&r, p), SIZE, a);
@@ -234,14 +219,14 @@ static void test_imports_are_used_like_allocations(void **state)
 	assert_ok(trz_free(other, q));
 	assert_status(trz_query(other, q, &info), TRZ_ERROR_UNKNOWN_POINTER);
 	assert_ok(trz_trim(other, 0, NULL));  /* mapped still: the simulated device would tell */
-	assert_int_equal(stat_of(other, "imported_bytes.current"), SIZE);
+	assert_int_equal(rig_stat_of(other, "imported_bytes.current"), SIZE);
 	assert_ok(trz_check(other));
 	go = 1;
 	rig_sync(&r);
 	void *any = NULL;
 	assert_ok(trz_alloc(other, MIB(1), 0, b, &any));  /* whoever allocates next has it unmapped */
-	assert_int_equal(stat_of(other, "imported_bytes.current"), 0);
-	assert_int_equal(stat_of(other, "allocation.all.current"), 1);
+	assert_int_equal(rig_stat_of(other, "imported_bytes.current"), 0);
+	assert_int_equal(rig_stat_of(other, "allocation.all.current"), 1);
 	assert_status(trz_free(other, q), TRZ_ERROR_DOUBLE_FREE);
 	assert_ok(trz_check(other));
 	assert_ok(trz_close(other));
@@ -253,7 +238,7 @@ static void test_imports_end_with_the_heap(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(MIB(256), NULL);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	void *p = exportable(&r, SIZE, NULL);
 	void *q = import_of(other, export_of(&r, p), SIZE, NULL);
 	import_of(other, export_of(&r, p), SIZE, NULL);
@@ -270,7 +255,7 @@ static void test_importers_keep_the_memory_alive(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(MIB(256), NULL);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	void *p = exportable(&r, SIZE, NULL), *q = import_of(other, export_of(&r, p), SIZE, NULL);
 	fill(&r, p, 9, NULL);
 	rig_sync(&r);
@@ -286,7 +271,7 @@ static void test_refused_imports(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(MIB(256), NULL);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	void *p = exportable(&r, SIZE, NULL), *q = &r;
 	int fd = export_of(&r, p), null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FD, &null, SIZE, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
@@ -300,7 +285,7 @@ static void test_refused_imports(void **state)
 	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FABRIC, &fd, SIZE, NULL, &q), TRZ_ERROR_NOT_SUPPORTED);
 	assert_status(trz_import(other, 5, &fd, SIZE, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_status(trz_import(NULL, TRZ_ALLOC_SHARE_FD, &fd, SIZE, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
-	assert_int_equal(stat_of(other, "imported_bytes.current"), 0);
+	assert_int_equal(rig_stat_of(other, "imported_bytes.current"), 0);
 	assert_ok(trz_check(other));
 	close(null);
 	close(fd);
@@ -313,22 +298,22 @@ static void test_many_imports_one_after_the_other(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	void *p = exportable(&r, SIZE, NULL);
 	int fd = export_of(&r, p);
-	uint64_t before = stat_of(other, "address_bytes.current"), metadata = 0;
+	uint64_t before = rig_stat_of(other, "address_bytes.current"), metadata = 0;
 	for (int i = 0; i < 4000; i++) {
 		void *q = NULL;
 		assert_ok(trz_import(other, TRZ_ALLOC_SHARE_FD, &fd, SIZE, NULL, &q));
 		assert_ok(trz_free(other, q));
 		rig_sync(&r);
 		assert_ok(trz_poll(other));
-		assert_int_equal(stat_of(other, "imported_bytes.current"), 0);
+		assert_int_equal(rig_stat_of(other, "imported_bytes.current"), 0);
 		if (i == 1999)
-			metadata = stat_of(other, "metadata_bytes");
+			metadata = rig_stat_of(other, "metadata_bytes");
 	}
-	assert_true(stat_of(other, "address_bytes.current") - before <= 1025 * (uint64_t)SIZE);
-	assert_true(stat_of(other, "metadata_bytes") <= metadata + metadata / 8);
+	assert_true(rig_stat_of(other, "address_bytes.current") - before <= 1025 * (uint64_t)SIZE);
+	assert_true(rig_stat_of(other, "metadata_bytes") <= metadata + metadata / 8);
 	close(fd);
 	assert_ok(trz_free(r.heap, p));
 	assert_ok(trz_export_end(r.heap, p));

@@ -70,21 +70,6 @@ static void *import_all(trz_heap *heap, struct exported *e)
 	return q;
 }
 
-static trz_heap *second_heap(struct rig *r)
-{
-	trz_open_params params = {.driver = r->d};
-	trz_heap *heap = NULL;
-	assert_ok(trz_open(&params, &heap));
-	return heap;
-}
-
-static uint64_t stat_of(trz_heap *heap, const char *name)
-{
-	uint64_t value = 0;
-	assert_ok(trz_stat(heap, name, &value));
-	return value;
-}
-
 /* What a stamp holds depends on the addresses that it is written through, which are two here. */
 static void fill(struct rig *r, const void *p, size_t size, uint8_t value)
 {
@@ -108,7 +93,7 @@ static void test_memory_of_several_tiles_is_one_range(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), FINE);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	void *before = rig_alloc(&r, MIB(1) + MIB(1) / 2, NULL);
 	char *p = rig_alloc(&r, MIB(11), NULL);
 	struct exported e = export_all(r.heap, p, MIB(11));
@@ -116,7 +101,7 @@ static void test_memory_of_several_tiles_is_one_range(void **state)
 	assert_int_equal(rig_stat(&r, "exported_bytes.current"), e.size);
 	char *q = import_all(other, &e);
 	close_all(&e);
-	assert_int_equal(stat_of(other, "imported_bytes.current"), e.size);
+	assert_int_equal(rig_stat_of(other, "imported_bytes.current"), e.size);
 	assert_ok(trz_check(other));
 	trz_pointer_info info;
 	assert_ok(trz_query(other, q + MIB(5), &info));
@@ -129,7 +114,7 @@ static void test_memory_of_several_tiles_is_one_range(void **state)
 	assert_ok(trz_trim(other, 0, NULL));
 	rig_sync(&r);
 	assert_ok(trz_trim(other, 0, NULL));
-	assert_int_equal(stat_of(other, "imported_bytes.current"), 0);
+	assert_int_equal(rig_stat_of(other, "imported_bytes.current"), 0);
 	assert_ok(trz_close(other));
 	end_all(r.heap, &e);
 	assert_int_equal(rig_stat(&r, "exported_bytes.current"), 0);
@@ -143,7 +128,7 @@ static void test_slots_are_exported_with_their_tile(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	char *a = rig_alloc(&r, 1000, NULL), *b = rig_alloc(&r, 1000, NULL);
 	struct exported e = export_all(r.heap, a + 500, 1), f = export_all(r.heap, b, 1000);
 	assert_true(e.count == 1 && f.count == 1 && e.base == f.base);
@@ -167,7 +152,7 @@ static void test_importers_outlive_exporters(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), FINE);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	char *p = rig_alloc(&r, BLOCK, NULL);
 	struct exported e = export_all(r.heap, p, BLOCK);
 	char *q = import_all(other, &e);
@@ -228,7 +213,7 @@ static struct field field_open(uint64_t capacity, const char *conf)
 	struct field f = {.rig = rig_open(capacity, conf)};
 	for (int i = 0; i < 9; i++)
 		f.held[i] = rig_alloc(&f.rig, BLOCK, NULL);
-	f.other = second_heap(&f.rig);
+	f.other = rig_second_heap(&f.rig);
 	f.e = export_all(f.rig.heap, f.held[3], BLOCK);
 	close_all(&f.e);
 	f.e = export_all(f.rig.heap, f.held[3], BLOCK);
@@ -521,7 +506,7 @@ static void test_imports_are_not_exported(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	trz_exported_tile tile;
 	void *p = rig_alloc(&r, BLOCK, NULL);
 	struct exported e = export_all(r.heap, p, BLOCK);
@@ -559,7 +544,7 @@ static void expect_refusal(trz_heap *other, struct trouble t, trz_status expecte
 	t.e->given = 0;
 	assert_status(trz_import_tiles(other, TRZ_ALLOC_SHARE_FD, t.e->size, give_trouble, &t, NULL, &q), expected);
 	assert_null(q);
-	assert_int_equal(stat_of(other, "imported_bytes.current"), 0);
+	assert_int_equal(rig_stat_of(other, "imported_bytes.current"), 0);
 	assert_ok(trz_check(other));
 }
 
@@ -567,7 +552,7 @@ static void test_refused_imports(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), FINE);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	struct exported e = export_all(r.heap, rig_alloc(&r, MIB(8), NULL), MIB(8));
 	void *q = &e;
 	expect_refusal(other, (struct trouble){&e, .status = TRZ_ERROR_NOT_FOUND}, TRZ_ERROR_NOT_FOUND);
@@ -604,7 +589,7 @@ static void test_the_source_may_use_the_heap(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), FINE);
-	trz_heap *other = second_heap(&r);
+	trz_heap *other = rig_second_heap(&r);
 	void *p = rig_alloc(&r, MIB(8), NULL), *q = NULL;
 	trz_heap *heaps[] = {r.heap, other, p};
 	assert_ok(trz_import_tiles(other, TRZ_ALLOC_SHARE_FD, MIB(8), give_and_allocate, heaps, NULL, &q));
