@@ -9,6 +9,11 @@
 #include "api/api.h"
 #include "api/init.h"
 #include "error.h"
+#include "heap/capture.h"
+#include "heap/lookup.h"
+#include "heap/poll.h"
+#include "heap/pools.h"
+#include "heap/streams.h"
 #include "observe/check.h"
 #include "observe/frames.h"
 #include "observe/inspect.h"
@@ -22,12 +27,6 @@
 #include "supply/import.h"
 #include "supply/reclaim.h"
 #include "supply/upkeep.h"
-
-#include "heap/capture.h"
-#include "heap/lookup.h"
-#include "heap/poll.h"
-#include "heap/pools.h"
-#include "heap/streams.h"
 
 #define TEXT(x) #x
 #define VERSION_TEXT(major, minor, patch) TEXT(major) "." TEXT(minor) "." TEXT(patch)
