@@ -114,33 +114,32 @@ def statistics(root):
 
 
 STATS_HEAD = """
-`trz_stats()` gives all of them at once, `trz_stat()` one by name, without a lock that allocation takes:
-figures that are read while others allocate are of slightly different moments. `trz_reset_peaks()` sets every
-peak to the current value.
+`trz_stats()` returns all of them at once, `trz_stat()` one by name. They take no lock that allocation takes, so figures
+that are read while other threads allocate are of slightly different moments. `trz_reset_peaks()` sets every peak to the
+current value.
 
-A ✓ under *torch* marks a name that `torch.cuda.memory_stats()` has too, for the same thing. Where the two
-differ in detail:
+A ✓ under *torch* marks a name that `torch.cuda.memory_stats()` has with this meaning. The two differ in detail:
 
-- the small pool is what the windows of small memory serve: requests up to `medium_limit` (docs/options.md), 1 MiB as in
-  PyTorch;
+- the small pool counts requests up to `medium_limit` (docs/options.md), 1 MiB as in PyTorch: those that the windows of
+  small memory serve;
 - `requested_bytes` falls at the free, as `allocated_bytes` does; PyTorch's falls when the free completes;
 - `segment` counts physical handles; PyTorch's leaves expandable segments out;
 - `num_device_alloc` and `num_device_free` count physical memory made and given back; PyTorch's count each
   mapping and unmapping;
 - of `active` and `active_bytes` there are only `current` and `peak`.
 
-These add up, exactly, whenever both locks are held (docs/invariants.md, I9):
+These add up exactly whenever the growth lock and the heap lock are held (docs/invariants.md, I9):
 
     reserved_bytes = requested_bytes + rounding_bytes + pending_bytes + cached_bytes + free_slot_bytes
                    + idle_bytes + zombie_bytes
 """
 
 STATS_SECTIONS = (
-    ("FLOW", "What comes and goes", "Each gives twelve statistics, `<name>.<pool>.<kind>`: pool `all`, "
+    ("FLOW", "Flows", "Each gives twelve statistics, `<name>.<pool>.<kind>`: pool `all`, "
      "`small_pool` or `large_pool`; kind `current`, `peak`, `allocated` (ever) or `freed` (ever)."),
     ("LEVEL", "Levels", "Each gives two: `<name>.current` and `<name>.peak`."),
     ("COUNT", "Counts", "Since the heap was opened."),
-    ("SUM", "What follows from others", "Full names."),
+    ("SUM", "Derived statistics", "Full names."),
     ("RATIO", "Ratios", "From 0 to 1, in the field `ratio` instead of `value`."),
 )
 
@@ -202,12 +201,12 @@ def options(root):
 
 
 OPTIONS_HEAD = """
-`TERRAZZO_CONF="key:value,key:value"` configures every heap of a process; the same text in
-`trz_open_params.config` configures one, and wins over the environment. White space does not count. Sizes are
-plain numbers of bytes or carry `KiB`, `MiB`, `GiB` or `TiB`, with a decimal fraction where you like. An
-unknown key or a bad value is an error of `trz_open()` that names the key and the choices;
-`terrazzo config --check "key:value"` and `trz_config_check()` tell without opening anything, and
-`terrazzo config` lists what this page lists. `tile_size_max` below `tile_size` is raised to it.
+`TERRAZZO_CONF="key:value,key:value"` configures every heap of a process; a text of this form in
+`trz_open_params.config` configures one heap, and overrides the environment. White space does not count. Sizes are plain
+numbers of bytes, or have a suffix `KiB`, `MiB`, `GiB` or `TiB` and, if you like, a decimal fraction. An unknown key or
+a bad value makes `trz_open()` fail with an error that names the key and the choices; `terrazzo config --check
+"key:value"` and `trz_config_check()` check without opening anything. `terrazzo config` lists the options. A
+`tile_size_max` below `tile_size` is raised to it.
 """
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # modes: none
-"""The table of docs/pytorch-functions.md: what each function of PyTorch that a pluggable allocator refuses, or ignores,
-does under terrazzo, with the shim and without.
+"""The table of docs/pytorch-functions.md: what PyTorch's functions that a pluggable allocator refuses or ignores do
+under terrazzo, with the shim and without.
 
     python tests/torch/test_functions.py --write     makes the document
 """
@@ -17,8 +17,8 @@ HEAD = """# PyTorch's functions under terrazzo
 
 <!-- Made by tests/torch/test_functions.py --write, which runs every line. -->
 
-*Plain* is what PyTorch does with any `CUDAPluggableAllocator`: E raises RuntimeError, - is accepted without an effect,
-+ works. The other columns are what terrazzo does, without its shim and with it.
+*Plain* is PyTorch with any `CUDAPluggableAllocator`: E raises RuntimeError, - is accepted without effect, + works. The
+other columns are terrazzo without its shim (hooks alone) and with it.
 
 """
 
