@@ -205,6 +205,28 @@ static void test_the_driver_calls_of_one_allocation(void **state)
 	rig_close(&r);
 }
 
+/* A tile that two blocks share is free only when both are: of what was allocated in a burst most can be put together
+ * though every second block of it is still held. */
+static void test_tiles_of_a_burst_end_with_their_blocks(void **state)
+{
+	(void)state;
+	enum { BLOCKS = 1600 };
+	static void *p[BLOCKS];
+	size_t largest;
+	struct rig r = rig_open(GIB(80), NULL);
+	for (int i = 0; i < BLOCKS; i++)
+		p[i] = rig_alloc(&r, MIB(48), NULL);
+	for (int i = 0; i < BLOCKS; i += 2)
+		rig_free(&r, p[i]);
+	assert_ok(trz_set_limit(r.heap, rig_stat(&r, "reserved_bytes.all.current")));
+	assert_ok(trz_largest_block(r.heap, NULL, &largest));
+	assert_true(largest > MIB(48) * BLOCKS / 2 / 2);
+	for (int i = 1; i < BLOCKS; i += 2)
+		rig_free(&r, p[i]);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -214,6 +236,7 @@ int main(void)
 		cmocka_unit_test(test_without_addresses_others_memory_serves),
 		cmocka_unit_test(test_segments_at_odd_addresses),
 		cmocka_unit_test(test_a_warm_program_is_given_memory),
+		cmocka_unit_test(test_tiles_of_a_burst_end_with_their_blocks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
