@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Events of whole contexts: they answer for streams on which no event can be recorded from here, and for launches on
- * streams that the heap has never seen. Such an event breaks every capture in its context, so none is recorded while
- * one is known to be under way. Growth lock held throughout.
+ * Deputies. An event of a whole context answers for streams on which none can be recorded from here, and for launches
+ * on streams that the heap has never seen. It breaks every capture in its context, so none is recorded while one is
+ * known to be under way. Growth lock held throughout.
  */
 #include "heap/contexts.h"
 
@@ -20,27 +20,38 @@ bool heap_may_be_captured(trz_heap *h, bool handles_live)
 {
 	HEAP_GROWTH_LOCKED(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
-	bool captured = atomic_load(&h->capturing) || heap_is_captured(h, NULL);
+	bool captured = atomic_load(&h->capturing) || heap_is_legacy_captured(h, &h->events);
 	for (unsigned i = 0; i < streams && !captured; i++)
 		captured = is_known_captured(h, atomic_load_explicit(&h->streams.list[i], memory_order_relaxed), handles_live);
 	return captured;
 }
 
-trz_status heap_record_context(trz_heap *h, struct event_pool *p, trz_event *event)
+trz_status heap_record_deputy(trz_heap *h, struct event_pool *p, enum cover cover, trz_event *event)
 {
 	HEAP_GROWTH_LOCKED(h);
-	trz_status status = heap_take_event(h, p, event);
+	trz_event taken;
+	*event = NULL;
+	if (cover == COVER_THREADS && (atomic_load(&h->announced) || heap_is_legacy_captured(h, p)))
+		return TRZ_ERROR_CAPTURE;
+	trz_status status = heap_take_event(h, p, &taken);
 	if (status != TRZ_OK)
 		return status;
-	status = heap_note_loss(h, p, driver_context_record(&h->driver, p->context, *event));
-	if (status != TRZ_OK)
-		heap_return_event(h, p, *event);
+	status = cover == COVER_THREADS ? driver_event_record(&h->driver, p->context, taken, NULL)
+	                                : driver_context_record(&h->driver, p->context, taken);
+	if (heap_note_loss(h, p, status) == TRZ_OK)
+		*event = taken;
+	else
+		heap_return_event(h, p, taken);
 	return status;
 }
 
-/* Notes of which tickets an event that is recorded next tells: the newest of the context's streams that are out of
- * reach, or of all. false: there is none that is not told of yet. */
-static bool mark_locked(trz_heap *h, const struct event_pool *p, bool all)
+static bool tells_of(enum cover cover, const struct stream *s)
+{
+	return cover == COVER_ALL || (cover == COVER_THREADS ? s->thread_bound : stream_is_out_of_reach(s));
+}
+
+/* Notes of which tickets a deputy that is recorded next tells. false: there is none that is not told of yet. */
+static bool mark_locked(trz_heap *h, const struct event_pool *p, enum cover cover)
 {
 	HEAP_LOCKED(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
@@ -48,27 +59,23 @@ static bool mark_locked(trz_heap *h, const struct event_pool *p, bool all)
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		if (s->events != p)
-			continue;  /* another context's event may be under way, and tells of these */
+			continue;  /* another context's deputy may be under way, and tells of these */
 		bool wanted = s->tickets.recorded < s->tickets.newest;
-		s->covered = wanted && (all || stream_is_out_of_reach(s)) ? s->tickets.newest : 0;
+		s->covered = wanted && tells_of(cover, s) ? s->tickets.newest : 0;
 		any |= s->covered != 0;
 	}
 	return any;
 }
 
-trz_status heap_cover_context(trz_heap *h, struct event_pool *p, bool all)
+trz_status heap_cover_context(trz_heap *h, struct event_pool *p, enum cover cover)
 {
 	HEAP_GROWTH_LOCKED(h);
-	trz_event event;
-	if (p->whole || heap_has_lost(p))
+	if (p->deputy || heap_has_lost(p))
 		return TRZ_OK;
 	heap_lock(h);
-	bool any = mark_locked(h, p, all);
+	bool any = mark_locked(h, p, cover);
 	heap_unlock(h);
-	trz_status status = any ? heap_record_context(h, p, &event) : TRZ_OK;
-	if (any && status == TRZ_OK)
-		p->whole = event;
-	return status;
+	return any ? heap_record_deputy(h, p, cover, &p->deputy) : TRZ_OK;
 }
 
 void heap_end_cover(trz_heap *h, struct event_pool *p)
@@ -82,19 +89,19 @@ void heap_end_cover(trz_heap *h, struct event_pool *p)
 			ticket_pass(&s->tickets, s->covered);
 	}
 	heap_unlock(h);
-	heap_return_event(h, p, p->whole);
-	p->whole = NULL;
+	heap_return_event(h, p, p->deputy);
+	p->deputy = NULL;
 }
 
 void heap_collect_contexts(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
 	for (struct event_pool *p = &h->events; p; p = p->next) {
-		if (!p->whole)
+		if (!p->deputy)
 			continue;
-		trz_status status = heap_note_loss(h, p, driver_event_query(&h->driver, p->context, p->whole));
+		trz_status status = heap_note_loss(h, p, driver_event_query(&h->driver, p->context, p->deputy));
 		if (heap_has_lost(p))
-			p->whole = NULL;
+			p->deputy = NULL;
 		else if (status == TRZ_OK)
 			heap_end_cover(h, p);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Events of whole contexts. Growth lock held throughout.
+ * Deputies: events that answer for streams on which none can be recorded. Growth lock held throughout.
  */
 #ifndef TRZ_ALLOC_CONTEXTS_H
 #define TRZ_ALLOC_CONTEXTS_H
@@ -12,14 +12,24 @@
  * is asked but the legacy one: what its last operation saw counts. Growth lock held, as below. */
 bool heap_may_be_captured(trz_heap *h, bool handles_live);
 
-/* An event of all streams of a context, recorded now. NOT_SUPPORTED: the driver has none. It breaks captures. */
-trz_status heap_record_context(trz_heap *h, struct event_pool *p, trz_event *event);
+/* Of which streams of a context a deputy tells. */
+enum cover {
+	COVER_UNREACHED,             /* those out of reach, by an event of the whole context: it breaks captures */
+	COVER_ALL,                   /* every one, the same way: also those that the heap has never seen */
+	COVER_THREADS                /* thread-bound ones, by an event of the legacy default stream, which waits for them:
+	                              * for drivers without events of contexts, and beside captures. What blocking streams
+	                              * are given later waits for it, so it is for ends alone */
+};
 
-/* The same, as the context's `whole`: it tells of the newest tickets of its streams that are out of reach, or of all.
- * TRZ_OK without one: there is no need of it. */
-trz_status heap_cover_context(trz_heap *h, struct event_pool *p, bool all);
+/* A deputy, recorded now. NOT_SUPPORTED: the driver has no events of contexts. CAPTURE: the legacy default stream
+ * cannot be used. */
+trz_status heap_record_deputy(trz_heap *h, struct event_pool *p, enum cover cover, trz_event *event);
 
-/* Asks the events of contexts that are under way; and one of them has passed. */
+/* The same as the context's own, which tells of the newest tickets of those streams. TRZ_OK without one: there is no
+ * need of it. */
+trz_status heap_cover_context(trz_heap *h, struct event_pool *p, enum cover cover);
+
+/* Asks the deputies of contexts that are under way; and one of them has passed. */
 void heap_collect_contexts(trz_heap *h);
 void heap_end_cover(trz_heap *h, struct event_pool *p);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The ends of private pools. When the last reference has gone, work of the pool's graphs may still be under way, on
- * whatever stream they were launched. The pool then waits, asking at every poll, for an event of the whole context, or
- * where the driver has none for tickets of all streams that the heap knows; after that its memory becomes the default
- * pool's, each lane's that of the same stream.
+ * whatever stream they were launched. The pool then waits, asking at every poll, for a deputy of all streams, or where
+ * the driver has none for tickets of those that the heap knows; after that its memory becomes the default pool's, each
+ * lane's that of the same stream.
  */
 #include "heap/ends.h"
 
@@ -181,18 +181,11 @@ void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream 
 	heap_unlock(h);
 }
 
-/* A stream on which only another thread could record events, which may be gone for good. */
-static bool is_out_of_reach(const struct stream *s)
+/* Takes tickets of all streams but those of which the pool's event tells. What has been captured in a pool that is not
+ * pinned is nothing, so that its blocks' own tickets say enough. Without host memory the next poll tries again. */
+static bool await_streams(trz_heap *h, struct pool *p, enum cover cover)
 {
-	return s->thread_bound && !atomic_load_explicit(&s->retired, memory_order_relaxed);
-}
-
-/* Tickets of all streams, or of those of other contexts than the heap's, taken now. What has been captured in a pool
- * that is not pinned is nothing, so that its blocks' own tickets say enough. Without host memory the next poll tries
- * again. */
-static bool await_streams(trz_heap *h, struct pool *p, bool others, struct stream *deputy)
-{
-	bool any = p->pinned && (!others || h->events.next);
+	bool any = p->pinned && !(p->event && cover == COVER_ALL && !h->events.next);
 	unsigned streams = any ? atomic_load_explicit(&h->streams.count, memory_order_acquire) : 0, n = 0;
 	struct awaited *awaited = streams ? meta_alloc(&h->meta, streams * sizeof *awaited) : NULL;
 	if (streams && !awaited)
@@ -200,10 +193,8 @@ static bool await_streams(trz_heap *h, struct pool *p, bool others, struct strea
 	heap_lock(h);
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
-		if (others && s->events == &h->events)
+		if (p->event && s->events == &h->events && (cover == COVER_ALL || s->thread_bound))
 			continue;
-		if (deputy && is_out_of_reach(s))
-			s = deputy;
 		awaited[n++] = (struct awaited){s, ticket_take(&s->tickets)};
 	}
 	p->awaited = awaited;
@@ -223,43 +214,34 @@ static struct pool *next_ended(trz_heap *h, struct pool *p)
 	return p;
 }
 
-/* The stream whose tickets answer for what is out of reach: the legacy default stream waits for
- * every per-thread one. NULL: there is no need of it, or it cannot be had now, which *ok tells. */
-static struct stream *find_deputy(trz_heap *h, bool *ok)
+/* Whether a thread's own stream is known: it may have gone. */
+static bool knows_threads(const trz_heap *h)
 {
-	struct stream *legacy = NULL;
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
-	*ok = true;
-	for (unsigned i = 0; i < streams && !legacy && *ok; i++)
-		if (is_out_of_reach(atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)))
-			*ok = heap_legacy_stream(h, &legacy) == TRZ_OK;
-	return legacy;
+	bool any = false;
+	for (unsigned i = 0; i < streams && !any; i++)
+		any = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed)->thread_bound;
+	return any;
 }
 
-static void await_known_streams(trz_heap *h, struct pool *p)
+/* An event of the whole context covers launches on streams that the heap has never seen. Streams of other contexts are
+ * awaited one by one; on drivers without such events all are, but for those of threads. What cannot be had now is tried
+ * again at the next poll. */
+static void await_launches(trz_heap *h, struct pool *p)
 {
-	bool ok;
-	struct stream *deputy = find_deputy(h, &ok);
-	if (ok)
-		await_streams(h, p, false, deputy);
-}
-
-/* An event of the whole context covers launches on streams that the heap has never seen; those of other contexts are
- * awaited one by one. What cannot be had now is tried again at the next poll. */
-static void await_context(trz_heap *h, struct pool *p)
-{
-	trz_event event;
+	enum cover cover = COVER_ALL;
 	if (heap_may_be_captured(h, true))
 		return;
-	trz_status status = heap_record_context(h, &h->events, &event);
-	if (status == TRZ_OK) {
-		if (await_streams(h, p, true, NULL))
-			p->event = event;
-		else
-			heap_return_event(h, &h->events, event);
-	} else if (status == TRZ_ERROR_NOT_SUPPORTED) {
-		await_known_streams(h, p);
+	trz_status status = heap_record_deputy(h, &h->events, cover, &p->event);
+	if (status == TRZ_ERROR_NOT_SUPPORTED) {
+		cover = COVER_THREADS;
+		status = knows_threads(h) ? heap_record_deputy(h, &h->events, cover, &p->event) : TRZ_OK;
 	}
+	if (status == TRZ_OK && await_streams(h, p, cover))
+		return;
+	if (p->event)
+		heap_return_event(h, &h->events, p->event);
+	p->event = NULL;
 }
 
 /* Whether the pool's event has passed, or it has none. */
@@ -286,9 +268,9 @@ void heap_end_pools(trz_heap *h)
 	struct pool *p = first_pool(h);
 	while ((p = next_ended(h, p))) {
 		if (p->pinned)
-			await_context(h, p);
+			await_launches(h, p);
 		else
-			await_streams(h, p, false, NULL);
+			await_streams(h, p, COVER_ALL);
 		p = p->next;
 	}
 	for (p = first_pool(h); p; p = p->next)

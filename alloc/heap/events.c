@@ -35,19 +35,28 @@ trz_status heap_take_event(trz_heap *h, struct event_pool *p, trz_event *event)
 	return *event ? TRZ_OK : heap_note_loss(h, p, driver_event_create(&h->driver, p->context, event));
 }
 
+static bool is_captured(trz_heap *h, struct event_pool *p, trz_stream handle)
+{
+	trz_capture_status capture;
+	trz_status status = driver_stream_capture(&h->driver, p->context, handle, &capture, NULL);
+	return heap_note_loss(h, p, status) != TRZ_OK || capture != TRZ_CAPTURE_NONE;
+}
+
 bool heap_is_captured(trz_heap *h, const struct stream *s)
 {
-	struct event_pool *p = s ? s->events : &h->events;
-	trz_capture_status capture;
-	trz_status status = driver_stream_capture(&h->driver, p->context, s ? s->handle : NULL, &capture, NULL);
-	return heap_note_loss(h, p, status) != TRZ_OK || capture != TRZ_CAPTURE_NONE;
+	return is_captured(h, s->events, s->handle);
+}
+
+bool heap_is_legacy_captured(trz_heap *h, struct event_pool *p)
+{
+	return is_captured(h, p, NULL);
 }
 
 /* An event on the legacy default stream would invalidate a capture that has begun on a blocking stream since the
  * question was asked: none is recorded once such a capture has been announced. */
 bool heap_may_record(trz_heap *h, const struct stream *s)
 {
-	return !((!s || is_legacy(s->handle)) && atomic_load(&h->announced)) && !heap_is_captured(h, s);
+	return !(is_legacy(s->handle) && atomic_load(&h->announced)) && !heap_is_captured(h, s);
 }
 
 /* Another thread may begin a capture between the question and the record: an event that has become part of it must

@@ -32,8 +32,9 @@ void heap_return_event(trz_heap *h, struct event_pool *p, trz_event event);
 void heap_destroy_event(trz_heap *h, trz_event event);
 
 /* Whether a stream is being captured, has been in a capture that is broken, or the driver does not say: for the legacy
- * default stream (NULL, too), while a blocking stream of its context is captured. */
+ * default stream, while a blocking stream of its context is captured. */
 bool heap_is_captured(trz_heap *h, const struct stream *s);
+bool heap_is_legacy_captured(trz_heap *h, struct event_pool *p);
 
 /* Whether an event can be recorded on a stream without becoming part of a capture, or breaking one. */
 bool heap_may_record(trz_heap *h, const struct stream *s);

@@ -203,6 +203,6 @@ void heap_poll_all(trz_heap *h)
 	if (!is_any_out_of_reach(h) || heap_may_be_captured(h, true))
 		return;
 	for (struct event_pool *p = &h->events; p; p = p->next)
-		heap_cover_context(h, p, false);
+		heap_cover_context(h, p, COVER_UNREACHED);
 	heap_poll(h);
 }

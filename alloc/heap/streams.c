@@ -86,11 +86,6 @@ trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct
 	return status;
 }
 
-trz_status heap_legacy_stream(trz_heap *h, struct stream **out)
-{
-	return heap_find_stream(h, NULL, true, out);
-}
-
 struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart, bool captured)
 {
 	HEAP_LOCKED(h);

@@ -17,9 +17,6 @@ static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
  * are known as can be, and the caller, with `growing`, has not the growth lock to use an entry of theirs. */
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out);
 
-/* The legacy default stream, for who has the growth lock. */
-trz_status heap_legacy_stream(trz_heap *h, struct stream **out);
-
 /* The stream's lane of a pool (NULL: the default one), for packed memory or for some sort apart, made if it is new.
  * NULL: no host memory. */
 struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);

@@ -25,8 +25,8 @@ struct pool {
 	uint64_t announced;          /* the newest announcement of a capture into it; 0: none is in force */
 	unsigned announcers;         /* so many are */
 	bool awaits;                 /* `event` or `awaited` says for what; set by a poll after its end */
-	trz_event event;             /* of the whole context; NULL: it has passed, or there is none */
-	struct awaited *awaited;     /* where the driver has no such events */
+	trz_event event;             /* a deputy (contexts.c); NULL: it has passed, or there is none */
+	struct awaited *awaited;     /* of streams of which it does not tell */
 	unsigned awaited_count;
 };
 

@@ -55,7 +55,7 @@ struct stream {
 	struct lane lane;                    /* what it has of the default pool: packed memory ... */
 	struct lane *apart;                  /* ... and memory apart, by pool_next */
 	struct tickets tickets;
-	uint64_t covered;                    /* tickets up to this one are told of by its context's `whole` event */
+	uint64_t covered;                    /* its context's deputy tells of tickets up to this one */
 	unsigned late;                       /* polls to come until it counts as one whose frees pass at once */
 	struct pending *pending_first, **pending_last;
 	unsigned recorders;                  /* frees that may be using the handle; the end of retiring waits for them */

@@ -44,7 +44,7 @@ struct event_pool {
 	struct event_pool *next;     /* of another context; const once it is in the list */
 	struct meta *meta;           /* const */
 	trz_context context;         /* const */
-	trz_event whole;             /* of all its streams, under way; NULL: none. Guarded by the growth lock */
+	trz_event deputy;            /* under way (contexts.c); NULL: none. Guarded by the growth lock */
 	atomic_bool lost;            /* the context has gone before the heap, with its events and all work of its streams */
 	trz_event *events;
 	size_t count, capacity;

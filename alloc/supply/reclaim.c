@@ -558,30 +558,6 @@ void reclaim_windows(trz_heap *h)
 	level_set(&h->counters.quarantine_bytes, held);
 }
 
-/* Waits for what only other threads' per-thread streams hold: the legacy default stream waits for them, and can be
- * waited for from here. */
-static trz_status wait_for_thread_streams(trz_heap *h)
-{
-	bool any = false;
-	trz_event event;
-	for (unsigned i = 0; i < h->streams.count; i++) {
-		const struct stream *s = h->streams.list[i];
-		any |= s->thread_bound && s->tickets.passed < s->tickets.newest;
-	}
-	if (!any)
-		return TRZ_OK;
-	if (!heap_may_record(h, NULL))
-		return TRZ_ERROR_CAPTURE;
-	trz_context c = h->driver.context;
-	trz_status status = driver_event_create(&h->driver, c, &event);
-	if (status != TRZ_OK)
-		return status;
-	status = driver_event_record(&h->driver, c, event, NULL);
-	if (status == TRZ_OK)
-		status = driver_event_sync(&h->driver, c, event);
-	return worse(status, driver_event_destroy(&h->driver, c, event));
-}
-
 /* A context that has gone before the heap has taken its events with it. */
 static trz_status sync_queue(trz_heap *h, struct stream *s)
 {
@@ -599,14 +575,15 @@ static trz_status sync_queue(trz_heap *h, struct stream *s)
 	return worst;
 }
 
-/* Why no event covers a stream's newest ticket. */
+/* Why no event covers a stream's newest ticket: of another thread's the legacy default stream tells. */
 static trz_status why_uncovered(trz_heap *h, const struct stream *s)
 {
 	trz_capture_status capture = TRZ_CAPTURE_NONE;
+	trz_stream asked = s->thread_bound ? NULL : s->handle;
 	if (driver_is_dead(&h->driver))
 		return TRZ_ERROR_CONTEXT_DEAD;
-	driver_stream_capture(&h->driver, s->events->context, s->handle, &capture, NULL);
-	return capture == TRZ_CAPTURE_NONE ? TRZ_ERROR_DRIVER : TRZ_ERROR_CAPTURE;
+	trz_status status = driver_stream_capture(&h->driver, s->events->context, asked, &capture, NULL);
+	return status != TRZ_ERROR_CAPTURE && capture == TRZ_CAPTURE_NONE ? TRZ_ERROR_DRIVER : TRZ_ERROR_CAPTURE;
 }
 
 /* Waits for all that a stream was given before its newest free. What failed is tried once more. */
@@ -614,12 +591,12 @@ static trz_status wait_for_stream(trz_heap *h, struct stream *s)
 {
 	struct tickets *t = &s->tickets;
 	trz_status status = sync_queue(h, s);
-	if (status == TRZ_OK && (t->recorded == t->newest || s->thread_bound))
+	if (status == TRZ_OK && t->recorded == t->newest)
 		return TRZ_OK;
 	ticket_take(t);
 	heap_poll(h);
 	status = sync_queue(h, s);
-	return status == TRZ_OK && t->recorded < t->newest && !s->thread_bound ? why_uncovered(h, s) : status;
+	return status == TRZ_OK && t->recorded < t->newest ? why_uncovered(h, s) : status;
 }
 
 /* Waits for the events that came with frees; the next poll sees that they have completed. */
@@ -645,26 +622,27 @@ static trz_status wait_for_pools(trz_heap *h)
 	return worst;
 }
 
-static void wait_for_whole(trz_heap *h, struct event_pool *p)
+static void wait_for_deputy(trz_heap *h, struct event_pool *p)
 {
-	if (!p->whole)
+	if (!p->deputy)
 		return;
-	trz_status status = heap_note_loss(h, p, driver_event_sync(&h->driver, p->context, p->whole));
+	trz_status status = heap_note_loss(h, p, driver_event_sync(&h->driver, p->context, p->deputy));
 	if (heap_has_lost(p))
-		p->whole = NULL;
+		p->deputy = NULL;
 	else if (status == TRZ_OK)
 		heap_end_cover(h, p);
 }
 
-/* Waits for all that streams have been given, by events of whole contexts, so that no event need be recorded on any
- * stream: a program that ends may have destroyed some without a word. What is left is awaited one by one. */
+/* Waits for all that streams have been given, by deputies, so that no event need be recorded on any stream: a program
+ * that ends may have destroyed some without a word. What is left is awaited one by one. */
 static void wait_for_contexts(trz_heap *h)
 {
 	bool captured = heap_may_be_captured(h, false);
 	for (struct event_pool *p = &h->events; p; p = p->next) {
-		wait_for_whole(h, p);  /* of an earlier poll */
-		if (!captured && heap_cover_context(h, p, true) == TRZ_OK)
-			wait_for_whole(h, p);
+		wait_for_deputy(h, p);  /* of an earlier poll */
+		if (captured || heap_cover_context(h, p, COVER_ALL) != TRZ_OK)
+			heap_cover_context(h, p, COVER_THREADS);
+		wait_for_deputy(h, p);
 	}
 }
 
@@ -672,7 +650,7 @@ static void wait_for_contexts(trz_heap *h)
 static trz_status wait_for_streams(trz_heap *h)
 {
 	wait_for_contexts(h);
-	trz_status worst = worse(wait_for_thread_streams(h), wait_for_given(h));
+	trz_status worst = wait_for_given(h);
 	heap_poll(h);
 	worst = worse(worst, wait_for_pools(h));
 	for (unsigned i = 0; i < h->streams.count; i++)
@@ -718,7 +696,7 @@ static trz_status unreserve_windows(trz_heap *h, enum kind kind)
 static trz_status destroy_events(trz_heap *h, struct event_pool *p)
 {
 	trz_status worst = TRZ_OK;
-	for (trz_event event = p->whole ? p->whole : event_pool_take(p); event; event = event_pool_take(p)) {
+	for (trz_event event = p->deputy ? p->deputy : event_pool_take(p); event; event = event_pool_take(p)) {
 		trz_status status = driver_event_destroy(&h->driver, p->context, event);
 		heap_note_loss(h, p, status);
 		worst = worse(worst, heap_has_lost(p) ? TRZ_OK : status);

@@ -331,6 +331,55 @@ static void test_the_end_of_a_pool_on_an_old_driver(void **state)
 	rig_close(r);
 }
 
+/* A launch on the default stream of a thread, which ends. */
+struct launch {
+	struct rig *rig;
+	sim_graph graph;
+	trz_status status;
+};
+
+static void *launch_and_leave(void *arg)
+{
+	struct launch *l = arg;
+	void *seen;
+	l->status = trz_alloc(l->rig->heap, 512, 0, (trz_stream)2, &seen);
+	if (l->status == TRZ_OK)
+		l->status = sim_graph_launch(l->rig->s, l->rig->c, l->graph, (trz_stream)2);
+	if (l->status == TRZ_OK)
+		l->status = trz_free(l->rig->heap, seen);
+	return NULL;
+}
+
+/* Nor can such a driver be told of a thread's stream when the thread has gone: the legacy default stream tells. */
+static void test_the_end_of_a_pool_on_an_old_driver_beside_a_thread(void **state)
+{
+	(void)state;
+	struct overlay o;
+	overlay_machine(&o, GIB(2));
+	o.table.context_record = lacks_it;
+	overlay_open_heap(&o, NULL);
+	struct rig *r = &o.rig;
+	trz_pool *pool = new_pool(r);
+	void *kept;
+	sim_graph graph = capture(r, pool, rig_stream(r), &kept);
+	rig_sync(r);
+	struct launch l = {.rig = r, .graph = graph};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, launch_and_leave, &l), 0);
+	pthread_join(thread, NULL);
+	assert_ok(l.status);
+	rig_free(r, kept);
+	assert_ok(trz_pool_release(r->heap, pool));
+	uint64_t reserved = rig_stat(r, "reserved_bytes.large_pool.current");
+	assert_ok(trz_trim(r->heap, 0, NULL));
+	assert_int_equal(rig_stat(r, "reserved_bytes.large_pool.current"), reserved);
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	rig_sync(r);
+	assert_ok(trz_trim(r->heap, 0, NULL));
+	assert_int_equal(rig_stat(r, "reserved_bytes.large_pool.current"), 0);
+	rig_close(r);
+}
+
 /* A captured allocation that has been given back; the graph is gone, too. */
 static trz_pool *used_pool(struct rig *r, trz_stream stream)
 {
@@ -838,6 +887,7 @@ int main(void)
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_unknown_streams),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_captures),
 		cmocka_unit_test(test_the_end_of_a_pool_on_an_old_driver),
+		cmocka_unit_test(test_the_end_of_a_pool_on_an_old_driver_beside_a_thread),
 		cmocka_unit_test(test_the_end_of_a_pool_beside_a_thread_that_has_gone),
 		cmocka_unit_test(test_the_end_of_a_pool_leaves_captures_alone),
 		cmocka_unit_test(test_a_large_pool_ends_bit_by_bit),

@@ -5,7 +5,7 @@
  */
 #include <pthread.h>
 
-#include "rig.h"
+#include "overlay.h"
 
 static const trz_stream per_thread = (trz_stream)2;
 
@@ -248,6 +248,72 @@ static void test_others_pay_nothing(void **state)
 	rig_close(&r);
 }
 
+/* ---- drivers without events of contexts ---- */
+
+static trz_status lacks_it(void *self, trz_context context, trz_event event)
+{
+	(void)self;
+	(void)context;
+	(void)event;
+	return TRZ_ERROR_NOT_SUPPORTED;
+}
+
+static struct overlay old;
+
+/* A thread has gone whose stream is busy with memory that has been freed. */
+static void open_on_old_driver(void)
+{
+	overlay_machine(&old, GIB(1));
+	old.table.context_record = lacks_it;
+	overlay_open_heap(&old, NULL);
+	leave_behind(&old.rig, MIB(200), 1);
+	leave_behind(&old.rig, 300, 1);
+}
+
+static void test_old_drivers_wait_at_the_end(void **state)
+{
+	(void)state;
+	open_on_old_driver();
+	rig_close(&old.rig);
+}
+
+/* The event of the legacy default stream breaks captures of blocking streams alone. */
+static void close_in_a_capture(bool blocking, trz_status expected)
+{
+	trz_stream captured;
+	sim_graph graph;
+	open_on_old_driver();
+	struct rig *r = &old.rig;
+	assert_ok(sim_stream_create(r->s, r->c, blocking, &captured));
+	assert_ok(sim_capture_begin(r->s, r->c, captured, TRZ_CAPTURE_RELAXED));
+	assert_status(trz_close(r->heap), expected);
+	assert_ok(sim_capture_end(r->s, r->c, captured, &graph));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	rig_sync(r);
+	assert_int_equal(sim_violations(r->s), 0);
+	sim_close(r->s);
+}
+
+static void test_old_drivers_leave_captures_alone(void **state)
+{
+	(void)state;
+	close_in_a_capture(false, TRZ_OK);
+	close_in_a_capture(true, TRZ_ERROR_CAPTURE);
+}
+
+/* Neither a trim nor a full device makes streams wait for each other: what only the thread can tell stays pending. */
+static void test_old_drivers_order_nothing_before_the_end(void **state)
+{
+	(void)state;
+	open_on_old_driver();
+	uint64_t records = sim_calls(old.rig.s, SIM_SLOT_event_record);
+	size_t released;
+	assert_ok(trz_trim(old.rig.heap, 0, &released));
+	assert_int_equal(released, 0);
+	assert_int_equal(sim_calls(old.rig.s, SIM_SLOT_event_record), records);
+	rig_close(&old.rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,6 +329,9 @@ int main(void)
 		cmocka_unit_test(test_a_slot_that_another_threads_stream_used),
 		cmocka_unit_test(test_captures_come_first),
 		cmocka_unit_test(test_others_pay_nothing),
+		cmocka_unit_test(test_old_drivers_wait_at_the_end),
+		cmocka_unit_test(test_old_drivers_leave_captures_alone),
+		cmocka_unit_test(test_old_drivers_order_nothing_before_the_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
