@@ -9,15 +9,15 @@
  *  - Every function returns a trz_status; results come back through out-parameters, which are written only
  *    on TRZ_OK (or where the comment says otherwise).
  *  - Sizes are bytes. Addresses are device addresses; the host must not dereference them.
- *  - Functions are safe to call from any thread, also one without a current CUDA context, unless noted.
- *  - "Calls the driver: no" means that not a single driver call is made, an event record included.
- *  - In a child made by fork() the heaps that its parent had open cannot be used: frees, ends and trz_close succeed
- *    and do nothing, statistics are those of the fork, all else fails with SHUTDOWN. A child may open heaps of its own
+ *  - Unless noted, functions are safe to call from any thread, even one without a current CUDA context.
+ *  - "Calls the driver: no" means that the function makes no driver call at all, not even an event record.
+ *  - A child made by fork() cannot use the heaps that its parent had open: frees, ends and trz_close succeed and do
+ *    nothing, statistics are those at the fork, all other calls fail with SHUTDOWN. A child may open heaps of its own
  *    if its parent had not used the driver.
- *  - Inside a host function (cuLaunchHostFunc, cuStreamAddCallback) CUDA permits no call of its own. Frees and
- *    trz_record_stream work there as anywhere: what they would ask the driver a later poll asks. An allocation on the
- *    legacy default stream works as far as the cache can serve it. All else that needs the driver fails with
- *    NOT_PERMITTED, changes nothing, and may wait for a lock whose holder waits for the stream: it is best not tried.
+ *  - Inside a host function (cuLaunchHostFunc, cuStreamAddCallback) CUDA permits no CUDA call. Frees and
+ *    trz_record_stream work there as anywhere: a later poll makes their driver calls. An allocation on the legacy
+ *    default stream works if the cache can serve it. Every other call that needs the driver fails with NOT_PERMITTED,
+ *    changes nothing, and may wait for a lock whose holder waits for the stream: do not try it.
  *  - After a failure trz_last_error() has one line that names the thing and the remedy.
  */
 #ifndef TERRAZZO_H
@@ -41,7 +41,7 @@ extern "C" {
 #define TRZ_VERSION_MINOR 1
 #define TRZ_VERSION_PATCH 0
 
-/* Every status: name, value, text. Values below 100 are pinned for good; gaps are for later neighbours. */
+/* Every status: name, value, text. Values below 100 never change; gaps are for later neighbours. */
 #define TRZ_STATUS_LIST(X) \
 	X(OK, 0, "success") \
 	X(ERROR_INVALID_ARGUMENT, 1, "an argument is outside the documented range") \
@@ -83,8 +83,8 @@ typedef enum trz_status {
 TRZ_API const char *trz_status_name(trz_status status);
 TRZ_API const char *trz_status_text(trz_status status);
 
-/* One line about this thread's newest failure: what was asked, what stood in the way, what to do. "" when
- * nothing has failed. Valid until the next failing call of this thread. Calls the driver: no. */
+/* One line about this thread's newest failure: what was requested, why it failed, what to do. "" if no call has failed.
+ * Valid until the next failing call of this thread. Calls the driver: no. */
 TRZ_API const char *trz_last_error(void);
 
 /* "MAJOR.MINOR.PATCH" of the library that runs (TRZ_VERSION_* are those of the header that was compiled). */
@@ -127,12 +127,13 @@ typedef struct trz_open_params {
  * CONFIG_VALUE, HOST_MEMORY, INVALID_ARGUMENT (out is NULL, or the driver table is of another version). */
 TRZ_API trz_status trz_open(const trz_open_params *params, trz_heap **out);
 
-/* Waits for all work enqueued before the frees made so far, returns every byte to the driver and destroys the heap.
- * Where it cannot wait (a stream is being captured, the driver refuses) all memory stays with the driver. Streams may
- * have been destroyed before; a capture on one that the heap was not asked to allocate on meanwhile is broken.
- * No other thread may be inside a call with this heap. Live allocations are released too: their addresses
- * die; the caller sees to it that no work uses them. NULL is allowed and does nothing.
- * Errors: DRIVER, CAPTURE (what could be released was; the heap is gone all the same). */
+/* Waits for all work enqueued before the frees made so far, returns every byte to the driver and destroys the heap. If
+ * it cannot wait (a stream is being captured, the driver refuses), all memory stays with the driver. Streams may have
+ * been destroyed before. Closing breaks a capture on a stream on which the program has not allocated from the heap
+ * during the capture.
+ * No other thread may be inside a call with this heap. Live allocations are released too: their addresses die, and the
+ * caller must ensure that no work uses them. NULL is allowed and does nothing.
+ * Errors: DRIVER, CAPTURE (whatever could be released was; the heap is gone nevertheless). */
 TRZ_API trz_status trz_close(trz_heap *heap);
 
 /* ---- allocation ------------------------------------------------------------------------------------- */
@@ -140,126 +141,127 @@ TRZ_API trz_status trz_close(trz_heap *heap);
 /* Allocates `size` bytes for use on `stream`. size 0 succeeds and gives NULL. `alignment` is a power of two
  * up to 2 MiB, or 0 for the default: 512. The content is undefined.
  * Cost, with the free: about 20 ns for small sizes, 50 to 90 ns for large ones out of the cache. Calls the driver when
- * the cache cannot serve, and, on other streams than the legacy default one, for the stream's id and capture status.
- * On a stream that is being captured an allocation needs a pool (trz_pool_begin_capture): else it is refused (CAPTURE),
- * since graphs use their memory again at every launch. Captures of other streams, under way in whatever thread and
- * mode, are not disturbed.
+ * the cache cannot serve and, on streams other than the legacy default one, for the stream's id and capture status.
+ * On a stream that is being captured an allocation needs a pool (trz_pool_begin_capture), else it fails (CAPTURE),
+ * since graphs use their memory again at every launch. Captures of other streams, in any thread and mode, are not
+ * disturbed.
  * Errors: OUT_OF_MEMORY, LIMIT, CAPTURE, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD,
  * DRIVER. On an error *out is set to NULL and the heap is as it was. */
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
 
 /* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may
- * still use it. NULL is allowed. Waits for nothing. Calls the driver: for a large allocation on a heap that has
- * seen more than one stream, and for any on a per-thread stream, one event record (and the question whether the
- * stream is being captured; at first the making of an event); else no.
+ * still use it. NULL is allowed. Waits for nothing. Calls the driver: for a large allocation on a heap that has seen
+ * more than one stream, and for any allocation on a per-thread stream, one event record (after asking for the stream's
+ * capture status, and at first after creating an event); else no.
  * Errors: UNKNOWN_POINTER (never ours, or inside an allocation), DOUBLE_FREE, WRONG_DEVICE (another open heap's),
- * HOST_MEMORY. Nothing changes on an error. On a heap whose context has died frees still succeed: they keep the
- * books, nothing is reused. */
+ * HOST_MEMORY. An error changes nothing. On a heap whose context has died, frees still succeed: they keep the books,
+ * but the memory is not reused. */
 TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
 
-/* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on whatever stream, is
- * ordered before work that `stream` is given from now on, and so is all that the stream it was allocated on had been
- * given by the time of the allocation. The memory is then reusable on `stream` at once and elsewhere when `stream` has
- * passed this point. */
+/* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on any stream, is ordered
+ * before work enqueued on `stream` from now on, and so is all work enqueued on the allocation's stream before the
+ * allocation. The memory is then reusable on `stream` at once, and elsewhere when `stream` has passed this point. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
 
-/* Frees when an event has completed: the caller states that all uses of the memory, on whatever stream or device,
- * precede it, and so does all that the stream it was allocated on had been given by the time of the allocation. It is
- * then reusable on every stream; nobody waits, uses noted with trz_record_stream are forgotten.
- * The event has been recorded, in the heap's context and outside a capture. On TRZ_OK it is the heap's, which destroys
- * it when it has completed: it must not be used any more, not even waited for. On an error it stays the caller's.
- * Calls the driver: asks the event; where it has completed already, destroys it.
+/* Frees when an event has completed: the caller states that all uses of the memory, on any stream or device, precede
+ * the event, and so does all work enqueued on the allocation's stream before the allocation. The memory is then
+ * reusable on every stream. No stream waits; uses noted with trz_record_stream are forgotten.
+ * The event has been recorded, in the heap's context and outside a capture. On TRZ_OK the heap owns the event, and
+ * destroys it when it has completed: the caller must not use it again, not even wait for it. On an error it stays the
+ * caller's.
+ * Calls the driver: queries the event; destroys it if it has completed already.
  * Errors: as trz_free; CAPTURE (the event belongs to a capture), INVALID_ARGUMENT, DRIVER. */
 TRZ_API trz_status trz_free_after(trz_heap *heap, void *ptr, trz_event event);
 
-/* The allocation that holds the address is in use on `stream` as well: a later free takes effect when that stream,
- * too, has passed the point of the free. May be called several times, for several streams. NULL, and addresses that
- * are not the heap's, are tolerated and ignored, as PyTorch's Tensor.record_stream needs. Calls the driver: the
- * stream's id. Errors: HOST_MEMORY. */
+/* Notes that `stream`, too, uses the allocation that holds the address: a later free takes effect when that stream has
+ * also passed the point of the free. May be called several times, for several streams. NULL, and addresses that are not
+ * the heap's, are ignored, as PyTorch's Tensor.record_stream requires. Calls the driver: the stream's id. Errors:
+ * HOST_MEMORY. */
 TRZ_API trz_status trz_record_stream(trz_heap *heap, void *ptr, trz_stream stream);
 
-/* To be called before a stream is destroyed: records what the heap still has to know of it. Its cached memory goes
- * to other streams when its work has completed. Nothing may be allocated on it, freed in its order by name, or
- * recorded on it afterwards; allocations made on it may be freed at any time. Unknown streams are ignored. Calls the
- * driver: one event record. Errors: DRIVER, CAPTURE, CONTEXT_DEAD. */
+/* Call this before destroying a stream: the heap records one last event on it. Other streams get its cached memory when
+ * its work has completed. Afterwards the program may not allocate on the stream, free in its order by name, or record
+ * uses on it; it may free allocations made on it at any time. Unknown streams are ignored. Calls the driver: one event
+ * record. Errors: DRIVER, CAPTURE, CONTEXT_DEAD. */
 TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
 
-/* The largest request that `stream` would be served now, in bytes, from what is cached, what can be gathered and
- * what the device and the limit still allow. Other threads and processes can change it at any moment. Calls the
+/* The largest request that would succeed on `stream` now, in bytes: from cached memory, memory that can be gathered,
+ * and what the device and the limit still allow. Other threads and processes can change it at any moment. Calls the
  * driver: yes. */
 TRZ_API trz_status trz_largest_block(trz_heap *heap, trz_stream stream, size_t *size);
 
-/* What the heap knows of an address. */
+/* The heap's facts about an address. */
 typedef struct trz_pointer_info {
 	void *base;             /* first byte of the allocation that holds the address */
 	size_t size;            /* bytes reserved for it (>= requested) */
 	size_t requested;       /* bytes asked for */
 	trz_stream stream;      /* the stream it was allocated on */
 	int device;             /* ordinal */
-	bool small;             /* at most of medium_limit (docs/options.md): counted as of the small pool */
+	bool small;             /* at most medium_limit (docs/options.md): counted in the small pool */
 } trz_pointer_info;
 
-/* Makes an allocation `size` bytes long where it is: its address and content stay, and what is added may be used by
- * work that its stream is given from now on. That takes free memory behind it that the stream may have, or new memory
- * at the end of what the driver has been given addresses for; slots of slabs, memory of trz_alloc_with, and all that a
- * debugging option gives memory of its own grow within their rounding only. A size up to the present one changes
- * nothing. Waits for nothing; other streams that use the allocation need no new trz_record_stream.
- * Where the stream is another thread's per-thread default stream, which may be being captured, it grows within its
- * rounding only.
- * Calls the driver: where no free neighbour is large enough, and, on other streams than the legacy default one, for the
+/* Makes an allocation `size` bytes long in place: its address and content stay, and work enqueued on its stream from
+ * now on may use the added bytes. They come from free memory behind the allocation that the stream may use, or from new
+ * memory at the top of its window. Slots of slabs, memory of trz_alloc_with, and allocations to which a debugging
+ * option gives separate driver memory grow only within their rounding. A size up to the present one changes nothing.
+ * Waits for nothing; other streams that use the allocation need no new trz_record_stream.
+ * If the stream is another thread's per-thread default stream, which may be under capture, the allocation grows only
+ * within its rounding.
+ * Calls the driver: if no free neighbour is large enough, and, on streams other than the legacy default one, for the
  * stream's capture status. Errors: NO_ROOM (allocate elsewhere and copy), UNKNOWN_POINTER, OUT_OF_MEMORY, LIMIT, SIZE,
- * CAPTURE (the stream is being captured, and it is not memory of a pool), HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an
- * error nothing has changed. */
+ * CAPTURE (the stream is being captured, and the memory belongs to no pool), HOST_MEMORY, CONTEXT_DEAD, DRIVER. An
+ * error changes nothing. */
 TRZ_API trz_status trz_grow(trz_heap *heap, void *ptr, size_t size);
 
 /* Looks up any address inside a live allocation. Calls the driver: no. Errors: UNKNOWN_POINTER. */
 TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *out);
 
-/* Returns free memory to the driver until at most `keep` bytes stay reserved, or nothing more can go: only
- * tiles that hold no live byte and whose last users have completed. 0 returns all that can be. `released`
- * (may be NULL) gets the bytes returned. Waits for nothing. Where other threads' per-thread streams hold freed memory,
- * which an allocation that finds the device full does as well, an event of the whole context is recorded: not while a
- * capture is under way that has been announced, or is on a stream that the heap has been given or that is a blocking
- * one; any other would be broken. Calls the driver: yes. Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
+/* Returns free memory to the driver until at most `keep` bytes stay reserved, or no more can go: only tiles that hold
+ * no live byte and whose last users have completed. 0 returns as much as possible. `released` (may be NULL) gets the
+ * bytes returned. Waits for nothing. If other threads' per-thread streams hold freed memory, trim records an event of
+ * the whole context, and so does an allocation that finds the device full. Neither does so during a capture that has
+ * been announced, or that is on a stream that the heap has been given, or on a blocking stream; any other capture
+ * breaks. Calls the driver: yes. Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
 TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
 
-/* Does what a heap does now and then: asks which work has completed, gives freed memory that waited for it back to the
- * cache, and returns to the driver what the options trim_threshold and decay_ms, or a debugging option, want returned.
- * Allocations that the cache cannot serve do the same; a program that is idle, or wants it punctually, calls this from
- * a timer. Waits for nothing. Calls the driver: yes. Errors: CONTEXT_DEAD. */
+/* Does the heap's periodic work: asks which work has completed, moves freed memory that waited for it to the cache, and
+ * returns the memory to the driver that the options trim_threshold and decay_ms, or a debugging option, want returned.
+ * Allocations that the cache cannot serve do this too; a program that is idle, or needs it on time, calls this from a
+ * timer. Waits for nothing. Calls the driver: yes. Errors: CONTEXT_DEAD. */
 TRZ_API trz_status trz_poll(trz_heap *heap);
 
-/* Upper bound of reserved bytes; 0: none. A limit below what is reserved now stops growth only; use
- * trz_trim to get down to it. Calls the driver: no. */
+/* Upper bound of reserved bytes; 0: none. A limit below the bytes reserved now only stops growth; use trz_trim to get
+ * down to it. Calls the driver: no. */
 TRZ_API trz_status trz_set_limit(trz_heap *heap, size_t limit);
 TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
 
 /* ---- private pools ------------------------------------------------------------------------------------ */
 
-/* Memory that is given to nobody else while the pool lives. A pool that a capture has allocated from is pinned: its
- * graphs know its addresses, so that nothing of it is moved, returned or lent until the last reference has gone and
- * what all streams had been given by then has completed. A pool that is not pinned gives what is free of it back in
- * a trim, and to others when the device is full. Allocations outlive their pool: their memory is then the heap's. */
+/* Memory that serves only requests to the pool while the pool lives. A pool that a capture has allocated from is
+ * pinned: its graphs know its addresses, so the heap moves, returns and lends none of its memory until the last
+ * reference has gone and all work enqueued on any stream before that has completed. From a pool that is not pinned, a
+ * trim returns free memory, and a full device takes it for other requests. Allocations outlive their pool: their memory
+ * then belongs to the heap. */
 typedef struct trz_pool trz_pool;
 
-/* A new pool, with one reference. Functions that are given a pool of another heap fail with WRONG_DEVICE. Calls the
- * driver: no. Errors: HOST_MEMORY. */
+/* A new pool, with one reference. Functions given a pool of another heap fail with WRONG_DEVICE. Calls the driver: no.
+ * Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_create(trz_heap *heap, trz_pool **out);
 
-/* One more reference, one less. With the last the pool ends; `pool` must not be used afterwards. Where it is pinned,
- * launches of its graphs that are still under way are waited for, on whatever stream of the context, before any of its
- * memory is put to other use.
- * That takes an event of the whole context, and recording one invalidates captures. So it is put off, to later polls,
- * while a capture is under way that is announced (trz_pool_begin_capture, or trz_pool_begin with a filter), or on a
- * blocking stream, or on one that the heap has been given in whatever call: a capture on any other stream needs one of
- * these three. Drivers before CUDA 12.5 have no such event: launches are then waited for on streams that the heap has
- * been given, and on blocking ones where per-thread streams are in use; on others they must have completed before.
+/* Takes one more reference, or drops one. With the last reference the pool ends; `pool` must not be used afterwards. If
+ * the pool is pinned, its memory is put to no other use before all running launches of its graphs, on any stream of the
+ * context, have completed.
+ * That takes an event of the whole context, and recording one invalidates captures. So the heap puts it off, to later
+ * polls, during a capture that is announced (trz_pool_begin_capture, or trz_pool_begin with a filter), or is on a
+ * blocking stream, or on a stream that any call has given the heap: announce any other capture. Drivers before CUDA
+ * 12.5 have no such event: the heap then awaits launches on streams that it has been given, and on blocking ones if
+ * per-thread streams are in use; launches on other streams must have completed before.
  * Calls the driver: with the last reference, event records and queries. */
 TRZ_API trz_status trz_pool_retain(trz_heap *heap, trz_pool *pool);
 TRZ_API trz_status trz_pool_release(trz_heap *heap, trz_pool *pool);
 
-/* As trz_alloc, from the pool. On a stream that is being captured the pool becomes pinned; nothing is then waited
- * for or fenced, so that the capture stays as it is. trz_free frees. */
+/* As trz_alloc, from the pool. On a stream that is being captured this pins the pool, and inserts no wait and no fence,
+ * so that the capture stays as it is. trz_free frees. */
 TRZ_API trz_status trz_pool_alloc(trz_heap *heap, trz_pool *pool, size_t size, size_t alignment, trz_stream stream,
                                   void **out);
 
@@ -268,61 +270,62 @@ TRZ_API trz_status trz_pool_alloc(trz_heap *heap, trz_pool *pool, size_t size, s
  * trz_pool_end: those wait until no filter is running. */
 typedef bool trz_pool_filter(void *user, trz_stream stream);
 
-/* Until trz_pool_end, allocations that name no pool go to this one: those whose stream the filter accepts, or with
- * `filter` NULL those of the calling thread. Diversions nest: the newest that applies is obeyed. Each holds a
- * reference. With a filter it may be for a capture, and is an announcement as trz_pool_begin_capture is. Calls the
- * driver: without a filter, no. Errors: HOST_MEMORY. */
+/* Until trz_pool_end, allocations that name no pool go to this one: those whose stream the filter accepts or, with
+ * `filter` NULL, those of the calling thread. Diversions nest: the newest that applies wins. Each holds a reference. A
+ * diversion with a filter may be for a capture, so it announces one as trz_pool_begin_capture does. Calls the driver:
+ * without a filter, no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filter *filter, void *user);
 
-/* The same for a capture, to be called before it begins on `stream`: takes what is allocated on all streams that are
- * part of it, and pins the pool. With the per-thread default stream only this thread's allocations are taken.
- * Captured allocations get no memory that work outside the capture may still be using, so that the graph can be
- * launched at once, on any stream. From this call until it is part of the capture a stream must not be given work that
- * uses memory of the pool, nor made to wait for such. Where the streams have completed by then what they were given
- * before the call, all free memory of the pool is reused, and what is freed in the capture; else only what has
- * completed, and what the capture itself has allocated and freed: synchronise before, as PyTorch does.
+/* As trz_pool_begin, for a capture that is about to begin on `stream`: takes the allocations on all streams that are
+ * part of the capture, and pins the pool. With the per-thread default stream it takes only this thread's allocations.
+ * Captured allocations get no memory that work outside the capture may still be using, so the graph can be launched at
+ * once, on any stream. From this call until a stream is part of the capture, the program must not enqueue work on it
+ * that uses memory of the pool, nor make it wait for such work. If by then the streams have completed all work enqueued
+ * before the call, the capture reuses all free memory of the pool, including memory freed in the capture; else only
+ * memory whose work has completed, and what the capture itself has allocated and freed. So synchronize before, as
+ * PyTorch does.
  * Calls the driver: an event record on each stream that has memory of the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT
  * (the legacy default stream cannot be captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);
 
-/* Ends the newest diversion to the pool, of those that this thread began if there is one. Waits until no filter of it
- * is running. Errors: NOT_FOUND (none is under way). */
+/* Ends this thread's newest diversion to the pool or, if it has none, the newest of any thread. Waits until no filter
+ * of it is running. Errors: NOT_FOUND (there is no diversion to the pool). */
 TRZ_API trz_status trz_pool_end(trz_heap *heap, trz_pool *pool);
 
 typedef struct trz_pool_info {
 	unsigned id;            /* > 0; the second number of segment_pool_id in snapshots */
-	unsigned references;    /* diversions' included */
+	unsigned references;    /* including those of diversions */
 	bool pinned;
 	size_t reserved;        /* bytes of memory in its windows */
 	size_t allocated;       /* bytes of its blocks and slots that callers hold */
 	size_t allocations;
 } trz_pool_info;
 
-/* What the pool holds now. Cost grows with the number of its blocks. Calls the driver: no. */
+/* The pool's present contents. Cost grows with the number of its blocks. Calls the driver: no. */
 TRZ_API trz_status trz_pool_query(trz_heap *heap, trz_pool *pool, trz_pool_info *out);
 
-/* The addresses that callers hold of the pool: writes up to `capacity` and their full number to `count`. */
+/* The addresses of the pool's live allocations: writes up to `capacity`, and their full number to `count`. */
 TRZ_API trz_status trz_pool_live(trz_heap *heap, trz_pool *pool, void **list, size_t capacity, size_t *count);
 
-/* A note of what callers hold of a pool, and where. */
+/* A checkpoint: a pool's live allocations and their addresses. */
 typedef struct trz_pool_state trz_pool_state;
 
-/* Takes such a note; it lives until trz_pool_state_free or the heap's end. Errors: HOST_MEMORY. */
+/* Takes a checkpoint, which lives until trz_pool_state_free or the heap's end. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_checkpoint(trz_heap *heap, trz_pool *pool, trz_pool_state **out);
 
-/* Puts the pool back into the noted state: all that is held of it is freed, what was held then is held again, at the
- * same addresses. Where the pool has served several streams, the work that used what is freed must have completed.
- * Calls the driver: event queries. Errors, nothing has changed then: NOT_READY (other streams' uses of freed memory are
- * unfinished; what goes to another stream than the one that freed it has not been passed; or something is held of which
- * trz_record_stream has noted uses, or which is exported: free it first, or end its exports), NOT_FOUND (memory has
- * gone back to the device; that of pinned pools never does), HOST_MEMORY. */
+/* Restores the pool to a checkpoint: frees its live allocations, and makes those of the checkpoint live again, at their
+ * old addresses. If the pool has served several streams, the work that used the freed memory must have completed.
+ * Calls the driver: event queries. Errors, which change nothing: NOT_READY (other streams' uses of freed memory are
+ * unfinished; memory that goes to a stream other than the one that freed it has not passed; or a live allocation has
+ * uses noted by trz_record_stream, or is exported: free it first, or end its exports), NOT_FOUND (memory has gone back
+ * to the device; that of pinned pools never does), HOST_MEMORY. */
 TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_pool_state *state);
 
-/* The addresses of a note, as in trz_pool_live. */
+/* The addresses of a checkpoint, as in trz_pool_live. */
 TRZ_API trz_status trz_pool_state_live(const trz_pool_state *state, void **list, size_t capacity, size_t *count);
 TRZ_API void trz_pool_state_free(trz_pool_state *state);
 
-/* ---- memory of its own kind --------------------------------------------------------------------------- */
+/* ---- memory apart ------------------------------------------------------------------------------------- */
 
 enum {
 	TRZ_ALLOC_CONTIGUOUS = 1,    /* one physical tile: for libraries that register memory (NCCL, UCX, GDS) */
@@ -332,7 +335,7 @@ enum {
 };
 
 typedef struct trz_alloc_params {
-	size_t struct_size;   /* sizeof(trz_alloc_params): what a shorter, older struct lacks counts as 0 */
+	size_t struct_size;   /* sizeof(trz_alloc_params): fields that a shorter, older struct lacks count as 0 */
 	size_t size;          /* as in trz_alloc */
 	size_t alignment;
 	trz_stream stream;
@@ -341,59 +344,61 @@ typedef struct trz_alloc_params {
 	void *address;        /* the allocation begins there, a multiple of 512; NULL: wherever the heap decides */
 } trz_alloc_params;
 
-/* As trz_alloc, with more to ask for. With any flag the memory is one physical tile of its own, a multiple of the
- * device's granularity (2 MiB): nothing else is ever in it, and it keeps its address and its mapping until it goes
- * back to the driver; it is freed with trz_free and reused for requests with the same flags that are at most a ninth
- * shorter. Cost: a driver allocation where none is kept; meant for buffers that live long.
- * Where the device has no virtual memory management contiguous memory comes from plain driver allocations.
- * With an address all of [address, address + size) has to be free memory of the pool that serves the request, and to be
- * the stream's own or passed; nothing is made or moved. It is for programs that put back at its address what they have
- * freed and a captured graph still uses: sizes up to 32 KiB can be had where such a slot lay, up to 1 MiB in windows of
- * small memory at multiples of 32 KiB. Cost: one look at the blocks around, under the growth lock; event queries.
- * Errors: as trz_alloc; NOT_SUPPORTED (the device lacks what a flag asks for); NO_ROOM (not all of it is free at that
- * address); ALIGNMENT (of the address); INVALID_ARGUMENT (an unknown flag, flags and an address, or a struct_size that
- * this library does not know). */
+/* As trz_alloc, with more choices. With any flag the memory is a physical tile of its own, a multiple of the device's
+ * granularity (2 MiB): it never holds other allocations, and keeps its address and its mapping until it goes back to
+ * the driver. trz_free frees it, and it then serves requests with equal flags that are at most a ninth shorter. Cost: a
+ * driver allocation, unless a free tile is kept; meant for long-lived buffers.
+ * Where the device has no virtual memory management, contiguous memory comes from plain driver allocations.
+ * With an address, all of [address, address + size) must be free memory of the pool that serves the request, and must
+ * be the stream's own or have passed; the heap creates and moves nothing. This is for programs that allocate again, at
+ * its address, memory that they have freed and a captured graph still uses: sizes up to 32 KiB fit where a slot of that
+ * size was, up to 1 MiB in windows of small memory at multiples of 32 KiB. Cost: a search of the blocks around, under
+ * the growth lock; event queries.
+ * Errors: as trz_alloc; NOT_SUPPORTED (the device lacks a feature that a flag needs); NO_ROOM (not all of it is free at
+ * that address); ALIGNMENT (of the address); INVALID_ARGUMENT (an unknown flag, flags and an address, or a struct_size
+ * that this library does not know). */
 TRZ_API trz_status trz_alloc_with(trz_heap *heap, const trz_alloc_params *params, void **out);
 
 /* ---- sharing memory with other processes -------------------------------------------------------------- */
 
-/* Writes a handle of an allocation, made with the flag TRZ_ALLOC_SHARE_FD or TRZ_ALLOC_SHARE_FABRIC, which is given
- * again as `kind`: a file descriptor (an int, which the caller closes) or a fabric handle (64 bytes). Whoever has it
- * can read and write the allocation's whole tile. The importer needs the tile's size, too: trz_query tells it.
- * From now on the memory is pinned: freed, it is neither reused nor returned before each export of it has been ended;
- * until then it counts as pending. Closing the heap ends all exports; importers keep the memory alive.
+/* Writes a handle of an allocation made with the flag TRZ_ALLOC_SHARE_FD or TRZ_ALLOC_SHARE_FABRIC, which is passed
+ * again as `kind`: a file descriptor (an int, which the caller closes) or a fabric handle (64 bytes). A process that
+ * has the handle can read and write the allocation's whole tile. The importer also needs the tile's size, which
+ * trz_query gives.
+ * The export pins the memory: once freed, it is neither reused nor returned before every export of it has ended; until
+ * then it counts as pending. Closing the heap ends all exports; importers keep the memory alive.
  * Calls the driver: yes. Errors: UNKNOWN_POINTER, INVALID_ARGUMENT (it was not allocated for this kind), LIMIT
  * (65535 exports), and the driver's. */
 TRZ_API trz_status trz_export(trz_heap *heap, void *ptr, unsigned kind, void *shareable);
 
-/* A physical tile that has been exported: where it lies, and its bytes. */
+/* An exported physical tile: its address and its bytes. */
 typedef struct trz_exported_tile {
 	void *base;
 	size_t size;
 } trz_exported_tile;
 
-/* Exports the one tile that holds an address, as it is: with all that lies in it, now and later. Whoever has the handle
- * can read and write all of it. The address lies in any live allocation of the heap, however it was made, or in a tile
- * that is exported already; where an allocation goes on beyond `tile`'s end, the tiles behind it are asked for one by
- * one. `kind` and `shareable` are as in trz_export; shareable NULL: no handle is made, the tile is only pinned.
- * From now on the tile is pinned: until each of its exports has been ended (trz_export_end with `tile`'s base) it keeps
- * its address and is not returned to the device. The heap goes on using what is free in it: what importers use is to be
- * freed when they have done with it. Closing the heap ends all exports; importers keep the memory alive.
- * Calls the driver: yes, but with shareable NULL. Errors: UNKNOWN_POINTER, NOT_SUPPORTED (a plain driver allocation, or
- * the device cannot export tiles so), INVALID_ARGUMENT (the option exportable is off), and the driver's. */
+/* Exports the one tile that holds an address, with everything in it, now and later. A process that has the handle can
+ * read and write all of it. The address is in any live allocation of the heap, however it was made, or in a tile that
+ * is exported already; if an allocation extends beyond `tile`'s end, export the tiles behind it one by one. `kind` and
+ * `shareable` are as in trz_export; with shareable NULL no handle is made, and the tile is only pinned.
+ * The export pins the tile: until every export of it has ended (trz_export_end with `tile`'s base), it keeps its
+ * address and is not returned to the device. The heap still uses the free memory in it, so free memory that importers
+ * use only when they have finished with it. Closing the heap ends all exports; importers keep the memory alive.
+ * Calls the driver: yes, except with shareable NULL. Errors: UNKNOWN_POINTER, NOT_SUPPORTED (a plain driver allocation,
+ * or the device cannot export tiles in this way), INVALID_ARGUMENT (the option exportable is off), and the driver's. */
 TRZ_API trz_status trz_export_tile(trz_heap *heap, const void *address, unsigned kind, void *shareable,
                                    trz_exported_tile *tile);
 
 /* Ends one export: of an allocation, freed or not, by its first byte, or of a tile, by its base. The caller states that
- * the importers' work with it has completed, since nothing of it can be seen from here. Calls the driver: no.
- * Errors: NOT_FOUND (nothing to end). */
+ * the importers' work with it has completed, which this process cannot see. Calls the driver: no. Errors: NOT_FOUND
+ * (there is no such export). */
 TRZ_API trz_status trz_export_end(trz_heap *heap, void *ptr);
 
 /* Maps memory that another process has exported: `size` bytes, exactly the size of its tile there. The memory is used
- * and freed like an allocation of `stream`; trz_record_stream and trz_free_on apply. Freed, it is unmapped at an
- * allocation, poll or trim after its uses have completed. It counts as imported, in no other statistic, and is not part
- * of snapshots. Peers of the heap may access it. A file descriptor stays the caller's, who may close it at once.
- * Calls the driver: yes. Errors: INVALID_ARGUMENT (the driver does not know the handle, or the size is not its),
+ * and freed like an allocation of `stream`; trz_record_stream and trz_free_on apply. Once freed, it is unmapped at an
+ * allocation, poll or trim after its uses have completed. It counts only as imported, and is not part of snapshots.
+ * Peers of the heap may access it. A file descriptor stays the caller's, who may close it at once.
+ * Calls the driver: yes. Errors: INVALID_ARGUMENT (the driver does not know the handle, or `size` is wrong),
  * NOT_SUPPORTED, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. On an error *out is set to NULL. */
 TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareable, size_t size, trz_stream stream,
                               void **out);
@@ -401,23 +406,23 @@ TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareab
 enum { TRZ_SHAREABLE_BYTES = 64 };  /* the longest handle */
 
 /* Writes the handle of the next tile of an import, which begins `offset` bytes behind the first one's base, and its
- * size. Called in order, with no lock of the heap held; the handle is of use until the next call, or the import's end.
- * Any status but TRZ_OK ends the import with that. */
+ * size. Called in order, with no lock of the heap held; the handle must stay valid until the next call, or the import's
+ * end. Any status except TRZ_OK ends the import with that status. */
 typedef trz_status trz_import_callback(void *user, size_t offset, void *shareable, size_t *size);
 
-/* As trz_import, of memory that lies in several tiles there: maps them side by side, `size` bytes in all, as one
- * allocation. Errors: as of trz_import, and of `next`. */
+/* As trz_import, for memory that is in several tiles there: maps them side by side, `size` bytes in all, as one
+ * allocation. Errors: those of trz_import, and of `next`. */
 TRZ_API trz_status trz_import_tiles(trz_heap *heap, unsigned kind, size_t size, trz_import_callback *next, void *user,
                                     trz_stream stream, void **out);
 
 /* ---- peers --------------------------------------------------------------------------------------------- */
 
-/* Opens all memory of the heap, mapped now or later, imports included, to another device; for the heap's own device
- * it does nothing. With `on` false memory that is mapped from then on is closed to it; what is mapped stays open.
- * Cost: setting access again on all that is mapped; each later mapping costs more for each peer. Where the driver
- * refuses half-way the call fails, part of the memory may be open already, and the call can be made again; allocations
- * are not concerned. Calls the driver: yes. Errors: NO_DEVICE, NOT_SUPPORTED (the devices cannot reach each other, or
- * there is no virtual memory management: use cuCtxEnablePeerAccess), LIMIT (63 peers), and the driver's. */
+/* Opens all memory of the heap, mapped now or later, imports included, to another device; for the heap's own device it
+ * does nothing. With `on` false, memory mapped from then on is closed to the device; existing mappings stay open. Cost:
+ * setting access again on every mapping; each later mapping costs more for each peer. If the driver refuses half-way,
+ * the call fails, part of the memory may be open already, and the caller may try again; allocations are not affected.
+ * Calls the driver: yes. Errors: NO_DEVICE, NOT_SUPPORTED (the devices cannot reach each other, or there is no virtual
+ * memory management: use cuCtxEnablePeerAccess), LIMIT (63 peers), and the driver's. */
 TRZ_API trz_status trz_enable_peer(trz_heap *heap, int device, bool on);
 
 /* ---- out of memory ----------------------------------------------------------------------------------- */
@@ -428,26 +433,26 @@ enum { TRZ_OOM_AWAITED = 4 };
 typedef struct trz_oom_info {
 	size_t requested;
 	trz_stream stream;
-	size_t device_free, device_total;  /* as the driver told */
+	size_t device_free, device_total;  /* as the driver reported */
 	size_t limit;                      /* 0: none */
 	size_t reserved, allocated, pending, cached;
 	size_t pinned;                     /* of cached: free memory of private pools that graphs rely on, which serves
-	                                    * nobody else */
+	                                    * no other requests */
 	size_t largest;                    /* the largest request that would have been served */
-	size_t missing;                    /* what is lacking even if all free memory lay in one piece: the device, or the
-	                                    * limit, is full. 0: there is enough, but other streams' unfinished work or
-	                                    * live blocks in the same tiles keep it apart */
-	unsigned waits;                    /* the stream was made to wait so often, in vain, for what other streams still
-	                                    * did with memory that they had freed (the option wait) */
-	unsigned awaited_count;            /* those streams: so many of them are told */
+	size_t missing;                    /* what would be lacking even if all free memory lay in one piece: the device,
+	                                    * or the limit, is full. 0: there is enough, but other streams' unfinished work
+	                                    * or live blocks in its tiles keep it from joining */
+	unsigned waits;                    /* how often the stream waited, in vain, for other streams' work on memory that
+	                                    * they had freed (the option wait) */
+	unsigned awaited_count;            /* how many of those streams are listed */
 	trz_stream awaited[TRZ_OOM_AWAITED];
 } trz_oom_info;
 
-/* Copies what is known of the newest failure. Errors: NOT_FOUND (nothing has failed yet). Calls the driver: no. */
+/* Copies the facts of the newest failure. Errors: NOT_FOUND (no allocation has failed yet). Calls the driver: no. */
 TRZ_API trz_status trz_last_oom(trz_heap *heap, trz_oom_info *info);
 
 /* Called before an allocation fails, by its thread, with no lock held: it may free memory of the heap, and returns
- * whether another attempt is worth while; at most one is made for an allocation. */
+ * whether another attempt is worthwhile; the heap makes at most one for an allocation. */
 typedef bool trz_oom_callback(void *user, const trz_oom_info *info);
 
 /* Sets the callback; NULL: none. Calls the driver: no. */
@@ -457,28 +462,28 @@ TRZ_API trz_status trz_set_oom_callback(trz_heap *heap, trz_oom_callback *callba
 
 typedef enum trz_map_event {
 	TRZ_MAP = 1,    /* [address, address + size) has memory now; no allocation in it has been given out yet */
-	TRZ_UNMAP = 2   /* the range loses its memory when all callbacks for it have returned */
+	TRZ_UNMAP = 2   /* the range loses its memory when every callback for it has returned */
 } trz_map_event;
 
-/* Tells what keeps registrations of addresses (of network cards, of NCCL, UCX, cuFile) what becomes of them. The range
- * of a TRZ_UNMAP is that of an earlier TRZ_MAP; neither is ever a part of the other's. Between the two the addresses
- * have the same physical memory behind them, whoever uses it; where that memory is put to use at other addresses as
- * well, they get a TRZ_MAP of their own. So a registration made after TRZ_MAP is right until TRZ_UNMAP.
+/* Keeps registrations of addresses (of network cards, of NCCL, UCX, cuFile) up to date. The range of a TRZ_UNMAP is
+ * exactly that of an earlier TRZ_MAP, never a part of it or more. Between the two the addresses map one piece of
+ * physical memory, whatever allocation uses it; if the heap also uses that memory at other addresses, they get a
+ * TRZ_MAP of their own. So a registration made after TRZ_MAP is valid until TRZ_UNMAP.
  *
  * Called by the thread whose call maps or unmaps, in trz_alloc, trz_trim, trz_poll or trz_close, with no lock held: it
  * may take locks, allocate and free (in trz_close only free). Other threads may be inside the callback too, with
  * other ranges. */
 typedef void trz_map_callback(void *user, trz_map_event event, void *address, size_t size);
 
-/* Sets the callback, which is told at once of all that is mapped; NULL: none, and what is mapped is not told of any
- * more. Another thread may still be about to call the old callback, or inside it, for a while. Calls the driver: no. */
+/* Sets the callback and announces to it all existing mappings; NULL: none; the heap then announces nothing more. For a
+ * while another thread may still be about to call the old callback, or inside it. Calls the driver: no. */
 TRZ_API trz_status trz_set_map_callback(trz_heap *heap, trz_map_callback *callback, void *user);
 
 /* ---- statistics ------------------------------------------------------------------------------------- */
 
-/* One statistic. `name` follows torch.cuda.memory_stats() where the meaning is the same, for example
- * "allocated_bytes.all.peak". `unit` is "bytes", "count", "ns" or "ratio"; `value` holds all but ratios,
- * `ratio` those (0 .. 1). */
+/* One statistic. `name` follows torch.cuda.memory_stats() where the meanings agree, for example
+ * "allocated_bytes.all.peak". `unit` is "bytes", "count", "ns" or "ratio"; a ratio is in `ratio` (0 .. 1), any other in
+ * `value`. */
 typedef struct trz_stat_value {
 	const char *name;
 	const char *unit;
@@ -487,9 +492,9 @@ typedef struct trz_stat_value {
 	double ratio;
 } trz_stat_value;
 
-/* Writes up to `capacity` statistics to `values` and their full number to `count` (either may be NULL/0 to
- * ask for the other). Takes no lock that allocation takes: figures read while others allocate are of slightly
- * different moments. Calls the driver: no. */
+/* Writes up to `capacity` statistics to `values` and their full number to `count` (either may be NULL/0 to get only the
+ * other). Takes no lock that allocation takes: figures read while other threads allocate are of slightly different
+ * moments. Calls the driver: no. */
 TRZ_API trz_status trz_stats(trz_heap *heap, trz_stat_value *values, size_t capacity, size_t *count);
 
 /* One statistic by name. Errors: NOT_FOUND. */
@@ -504,14 +509,14 @@ TRZ_API trz_status trz_check(trz_heap *heap);
 
 /* ---- history and snapshots ------------------------------------------------------------------------ */
 
-/* Begins to keep the newest `events` (1 .. 2^24; 48 bytes of host memory each) of what happens to the heap:
- * allocations, frees, memory laid, moved and taken away, waits, failures. A history under way is forgotten; what is
- * live stays known with the stack of its allocation, where one was kept. Costs up to 10 ns an operation, and where
- * stacks are asked for (trz_set_frame_callback, option native_frames) what asking costs; off, one branch.
+/* Starts a history of the heap's newest `events` (1 .. 2^24; 48 bytes of host memory each): allocations, frees, memory
+ * laid, moved and taken away, waits, failures. It replaces any earlier history; live allocations keep the stack of
+ * their allocation, if the heap has one. Costs up to 10 ns an operation, plus the cost of call stacks where they are on
+ * (trz_set_frame_callback, option native_frames); off, one branch.
  * Errors: HOST_MEMORY, INVALID_ARGUMENT. Calls the driver: no. */
 TRZ_API trz_status trz_history_start(trz_heap *heap, size_t events);
 
-/* Forgets the history and keeps none. No stacks are asked for any more. */
+/* Forgets the history and keeps none. The heap stops asking for stacks. */
 TRZ_API trz_status trz_history_stop(trz_heap *heap);
 
 /* One level of a call stack. The texts are UTF-8; NULL: not known. */
@@ -521,41 +526,42 @@ typedef struct trz_frame {
 	unsigned line;          /* 0: not known */
 } trz_frame;
 
-/* Names the calling thread's stack by a number that the program keeps for it; 0: none. Called, while a history is kept,
- * before each allocation and free and each call that may return memory (trz_trim, trz_poll, trz_largest_block), with
- * no lock held: it may take any lock, also of an interpreter, and allocate and free of the heap, for which it is not
- * called again. */
+/* Returns a number that the program keeps for the calling thread's stack; 0: none. The heap calls it, while it keeps a
+ * history, before each allocation and free and each call that may return memory (trz_trim, trz_poll,
+ * trz_largest_block), with no lock held: it may take any lock, even an interpreter's, and may allocate from the heap
+ * and free, for which it is not called again. */
 typedef uint64_t trz_frame_callback(void *user);
 
-/* Tells the stack of a number: writes up to `capacity` levels to `frames`, innermost first, and returns how many. The
- * texts must stay until the next call or the end of the snapshot. Called by trz_snapshot alone, with no lock held. */
+/* Looks up the stack of a number: writes up to `capacity` levels to `frames`, innermost first, and returns how many.
+ * The texts must stay valid until the next call or the end of the snapshot. Only trz_snapshot calls it, with no lock
+ * held. */
 typedef size_t trz_frame_text_callback(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
-/* Sets both; NULL: no stacks, but native ones where the option native_frames is on. The number goes with the events of
- * allocations, frees, failures, and of what was mapped, moved and unmapped meanwhile; and with the live allocation,
- * so that a snapshot tells where each was made, whatever the history has forgotten since. Numbers of the callbacks
- * before are forgotten. Another thread may be inside the old callback for a while still.
+/* Sets the two callbacks; NULL: no stacks, or native ones if the option native_frames is on. The number goes with the
+ * events of allocations, frees and failures, and of mappings, moves and unmappings made meanwhile; and with the live
+ * allocation, so that a snapshot shows where each was made, even after the history has forgotten it. Numbers of the old
+ * callbacks are forgotten. For a while another thread may still be inside the old callback.
  * Calls the driver: no. */
 TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *callback,
                                           trz_frame_text_callback *text, void *user);
 
-/* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 24 levels, each told as
- * its library and "function+0x1a" or "+0x12af". `user` is not looked at. The process keeps the first 16,384 different
- * stacks; later ones have one number in common. Costs a few microseconds, by the number of levels. */
+/* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 24 levels, each as its
+ * library and "function+0x1a" or "+0x12af". `user` is ignored. The process keeps the first 16,384 different stacks;
+ * later ones share one number. Costs a few microseconds, depending on the number of levels. */
 TRZ_API uint64_t trz_native_frames(void *user);
 TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
-/* The calling thread's allocations, and what is mapped and unmapped by its calls, carry this text in the history from
- * now on; NULL or "": none. At most 63 characters and about 250 different texts a heap are told apart. The text must
- * stay as it is until it is replaced. */
+/* From now on the calling thread's allocations, and the mappings and unmappings of its calls, carry this text in the
+ * history; NULL or "": none. The heap distinguishes at most 63 characters and about 250 different texts. The text must
+ * stay unchanged until it is replaced. */
 TRZ_API void trz_set_tag(const char *tag);
 
-/* Writes the heap's state and history, both of the same moment, as JSON in the schema of PyTorch's memory
- * snapshots, which its viewer reads. The file appears whole or not at all. Allocation stops for the time of a copy
- * in memory, not for that of writing. Calls the driver: no. Errors: IO, HOST_MEMORY, CORRUPT. */
+/* Writes the heap's state and history, of one moment, as JSON in the schema of PyTorch's memory snapshots, which its
+ * viewer reads. The file appears whole or not at all. Allocation stops during a copy in memory, not during writing.
+ * Calls the driver: no. Errors: IO, HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_snapshot(trz_heap *heap, const char *path);
 
-/* The same, handed to callbacks instead of written: first each segment, by address, followed by its blocks, which
+/* A snapshot handed to callbacks instead of written: first each segment, by address, followed by its blocks, which
  * cover it; then the history, oldest first. Texts live until the callback returns. */
 typedef struct trz_segment_info {
 	uint64_t address, size;
@@ -569,15 +575,15 @@ typedef enum trz_block_state { TRZ_BLOCK_FREE, TRZ_BLOCK_HELD, TRZ_BLOCK_PENDING
 typedef struct trz_block_info {
 	uint64_t address, size, requested;
 	trz_block_state state;
-	trz_stream stream;      /* it was allocated on; NULL for a free one */
-	const char *tag;        /* "" if it had none, or the history has forgotten */
-	uint64_t frames;        /* the number that the frame callback gave; 0: none */
+	trz_stream stream;      /* the stream of the allocation; NULL for a free block */
+	const char *tag;        /* "" if it had none, or the history has forgotten it */
+	uint64_t frames;        /* the number that the frame callback returned; 0: none */
 } trz_block_info;
 
 typedef struct trz_event_info {
 	const char *action;     /* as in PyTorch's traces: "alloc", "free_requested", "segment_map", "oom", ... */
 	uint64_t address;       /* "oom": free bytes of the device */
-	uint64_t size;          /* bytes; what was asked for, where somebody asked */
+	uint64_t size;          /* bytes; of a request, as requested */
 	uint64_t time_ns;       /* since the epoch */
 	trz_stream stream;
 	unsigned pool;
@@ -596,9 +602,9 @@ typedef struct trz_visitor {
 /* Callbacks run without a lock of the heap. Calls the driver: no. Errors: HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_walk(trz_heap *heap, const trz_visitor *visitor);
 
-/* The mapping that covers an address, given out or not: its range, as a trz_map_callback is told of it, which may ask
- * here, and the rest as in a snapshot. Memory of other processes is not looked at. Waits for a driver call of another
- * thread that maps or unmaps. Calls the driver: no. Errors: NOT_FOUND. */
+/* The mapping that covers an address, allocated or not: its range, as a trz_map_callback gets it (which may call this
+ * function), and the rest as in a snapshot. Does not cover memory of other processes. Waits while another thread's
+ * driver call maps or unmaps. Calls the driver: no. Errors: NOT_FOUND. */
 TRZ_API trz_status trz_query_mapping(trz_heap *heap, const void *address, trz_segment_info *out);
 
 /* ---- configuration ------------------------------------------------------------------------------------ */
@@ -616,7 +622,7 @@ typedef struct trz_option_info {
  * Errors: NOT_FOUND past the last. Calls the driver: no. */
 TRZ_API trz_status trz_option(size_t i, trz_option_info *out);
 
-/* Parses `config` without opening anything; for programs that want to complain early. */
+/* Parses `config` without opening anything, for programs that report errors early. */
 TRZ_API trz_status trz_config_check(const char *config);
 
 #ifdef __cplusplus

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The driver seam: the one table through which terrazzo reaches a device. Two tables exist, the CUDA driver's
- * (trz_driver_cuda) and the simulated device's (sim/). Tests wrap either to count, to fail or to trace calls.
- * Experimental: it may change between minor versions, `version` guards against a mix.
+ * (trz_driver_cuda) and the simulated device's (sim/). Tests wrap them to count calls, make them fail or trace them.
+ * Experimental: the table may change between minor versions; `version` guards against a mix.
  *
  * Contract of all slots
  *  - `self` is the table's own `self`. Out-pointers are never NULL and are written only on TRZ_OK.
- *  - Thread-safe. A slot that needs a context is given one and makes it current for its own duration; the
- *    calling thread's current context is the same after the call as before, none included.
+ *  - Thread-safe. A slot that needs a context takes one as argument and makes it current during the call; afterwards
+ *    the calling thread's current context, or none, is as before.
  *  - Foreign error codes end here. A slot returns TRZ_OK or one of its documented statuses; besides those any
  *    slot may return ERROR_CONTEXT_DEAD (a sticky error: every later call of that context fails too),
  *    ERROR_SHUTDOWN (the driver has been torn down), ERROR_INVALID_ARGUMENT (the call breaks the slot's
@@ -97,20 +97,19 @@ typedef struct trz_driver {
 	trz_status (*device_info)(void *self, int device, trz_device_info *info);
 
 	/* The context to bind to: `wanted` where not NULL (must be on `device`: else WRONG_DEVICE); else the
-	 * thread's current one if it is on `device`; else the primary context, retained. Undo with
-	 * context_release in every case; a primary context is retained whichever way it was found. capture: no.
-	 * NO_DEVICE, OUT_OF_MEMORY. */
+	 * thread's current one if it is on `device`; else the primary context, retained. Undo with context_release in every
+	 * case; a primary context is retained however it was found. capture: no. NO_DEVICE, OUT_OF_MEMORY. */
 	trz_status (*context_retain)(void *self, int device, trz_context wanted, trz_context *context);
 
-	/* Gives back what context_retain gave. Releases the primary context if that is what was retained. */
+	/* Gives back a context of context_retain. Releases it if it is the primary context. */
 	trz_status (*context_release)(void *self, int device, trz_context context);
 
-	/* Free and total bytes as the operating system sees them; racy where other processes allocate, and not
-	 * all that is free can be had. Needs a context. capture: yes. */
+	/* Free and total bytes as the operating system sees them; racy if other processes allocate, and not all free memory
+	 * can be allocated. Needs a context. capture: yes. */
 	trz_status (*mem_info)(void *self, trz_context context, uint64_t *free_bytes, uint64_t *total_bytes);
 
-	/* -- virtual memory management: none of these waits for work on the device. They are given no context; a table
-	 *    whose driver needs a current one [unverified] sees to that ---------------------------------------- */
+	/* -- virtual memory management: none of these waits for work on the device. They take no context; a table
+	 *    whose driver needs a current one [unverified] makes one current ------------------------------------ */
 
 	/* Physical memory: `size` is a multiple of the granularity and > 0. capture: no [unverified].
 	 * May block: yes (host side). OUT_OF_MEMORY, INVALID_ARGUMENT, NOT_SUPPORTED. */
@@ -121,22 +120,21 @@ typedef struct trz_driver {
 	trz_status (*release)(void *self, trz_handle handle);
 
 	/* A virtual range: size a multiple of the granularity; alignment 0 or a power of two; `hint` 0 or a
-	 * wish. ADDRESS_SPACE: nothing that large is to be had (32 GiB can be too much on small devices). */
+	 * wish. ADDRESS_SPACE: no free range is that large (32 GiB can be too much on small devices). */
 	trz_status (*reserve)(void *self, uint64_t size, uint64_t alignment, trz_addr hint, trz_addr *address);
 
-	/* Ends a reservation: exactly an address and size that reserve gave, with nothing mapped inside. */
+	/* Ends a reservation: exactly an address and size of reserve, with nothing mapped inside. */
 	trz_status (*unreserve)(void *self, trz_addr address, uint64_t size);
 
 	/* Lays the whole of `handle` (size = its size) at an address inside a reservation, where nothing is
-	 * mapped. The same handle may be mapped at several addresses; what is written through one is seen
-	 * through another once the writing operation has completed, no sooner. The new mapping has no access
-	 * rights, also where an earlier mapping at the same address had. INVALID_ARGUMENT is also the answer to a
-	 * wrong size of an imported handle, which the caller cannot ask for. capture: no [unverified]. */
+	 * mapped. A handle may be mapped at several addresses; a write through one becomes visible through another when the
+	 * writing operation has completed, no sooner. The new mapping has no access rights, even if an earlier mapping at
+	 * this address had. INVALID_ARGUMENT is also the answer to a wrong size of an imported handle, since the caller
+	 * cannot ask for its size. capture: no [unverified]. */
 	trz_status (*map)(void *self, trz_addr address, uint64_t size, trz_handle handle);
 
-	/* Undoes whole mappings: the range starts and ends at borders of mappings and holds no hole. Does not
-	 * wait for work: the caller sees to it that nothing in flight uses the range. May block: maybe.
-	 * capture: no [unverified]. */
+	/* Undoes whole mappings: the range starts and ends at borders of mappings and holds no hole. Does not wait for
+	 * work: the caller ensures that no work in flight uses the range. May block: maybe. capture: no [unverified]. */
 	trz_status (*unmap)(void *self, trz_addr address, uint64_t size);
 
 	/* Grants read and write to each listed device. The range is wholly mapped and starts and ends at
@@ -150,27 +148,26 @@ typedef struct trz_driver {
 	 * OUT_OF_MEMORY. */
 	trz_status (*mem_alloc)(void *self, trz_context context, uint64_t size, trz_addr *address);
 
-	/* cuMemFree: an address that mem_alloc gave. May block: maybe (it may wait for the device). capture: no. */
+	/* cuMemFree: an address of mem_alloc. May block: maybe (it may wait for the device). capture: no. */
 	trz_status (*mem_free)(void *self, trz_context context, trz_addr address);
 
-	/* -- events and streams: all need a context. It says which streams NULL, 1 and 2 are, and whose a new event is.
-	 *    Other streams, and events, may be of whatever context; but an event is recorded on streams of its own
-	 *    alone, while a stream may wait for an event of any ------------------------------------------------- */
+	/* -- events and streams: all need a context. It decides which streams NULL, 1 and 2 are, and owns a new event.
+	 *    Other streams, and events, may belong to any context; an event is recorded only on streams of its own
+	 *    context, but a stream may wait for any event ------------------------------------------------------- */
 
 	trz_status (*event_create)(void *self, trz_context context, trz_event *event);
 
 	/* May be called before the event has completed. */
 	trz_status (*event_destroy)(void *self, trz_context context, trz_event event);
 
-	/* Captures all that `stream` holds at the moment of the call. On a capturing stream it becomes part of
-	 * the graph and covers nothing of the past: ask stream_capture first. On the legacy stream it
-	 * invalidates captures of blocking streams. `stream` must be alive. Blocks: no. INVALID_ARGUMENT: the event is
-	 * of another context than the stream. */
+	/* Captures all work on `stream` at the moment of the call. On a capturing stream it becomes part of the graph and
+	 * covers no earlier work: ask stream_capture first. On the legacy stream it invalidates captures of blocking
+	 * streams. `stream` must be alive. Blocks: no. INVALID_ARGUMENT: event and stream belong to different contexts. */
 	trz_status (*event_record)(void *self, trz_context context, trz_event event, trz_stream stream);
 
-	/* Captures all that every stream of the context holds at the moment of the call, whoever made the stream, and
-	 * launches of graphs. Blocks: no. NOT_SUPPORTED: drivers before CUDA 12.5. CAPTURE: some stream of the context is
-	 * being captured; all such captures are invalidated, in whatever mode: there is no asking first. */
+	/* Captures all work on every stream of the context at the moment of the call, whoever made the stream, and launches
+	 * of graphs. Blocks: no. NOT_SUPPORTED: drivers before CUDA 12.5. CAPTURE: some stream of the context is being
+	 * captured; all of these captures are invalidated, in any mode: the caller cannot ask first. */
 	trz_status (*context_record)(void *self, trz_context context, trz_event event);
 
 	/* TRZ_OK: all captured work has completed (or the event was never recorded: callers keep track).
@@ -183,21 +180,21 @@ typedef struct trz_driver {
 	/* Later work of `stream` waits for the event. Blocks: no. CAPTURE. */
 	trz_status (*stream_wait)(void *self, trz_context context, trz_stream stream, trz_event event);
 
-	/* An id that is never used again in this process, unlike the handle. The stream must be alive. NULL,
-	 * 1 and 2 are answered as well: the legacy stream's and the calling thread's stream's. Drivers before
-	 * CUDA 12.0 have no ids: the handle's value stands in, which can repeat. */
+	/* An id that is never used again in this process, unlike the handle. The stream must be alive. NULL and 1 have the
+	 * legacy stream's id, 2 that of the calling thread's stream. Drivers before CUDA 12.0 have no ids: the handle's
+	 * value stands in, which can repeat. */
 	trz_status (*stream_id)(void *self, trz_context context, trz_stream stream, uint64_t *id);
 
-	/* The context that events for the stream are made in: its own; the primary one for streams of a green context,
+	/* The context in which to create events for the stream: its own; the primary one for streams of a green context,
 	 * which has no events of its own; `context` for NULL, 1 and 2. The stream must be alive. capture: yes. */
 	trz_status (*stream_context)(void *self, trz_context context, trz_stream stream, trz_context *of);
 
-	/* Whether the stream is being captured, and the capture's id. capture: yes, on every stream; on the legacy
-	 * stream it is CAPTURE while a blocking stream of the context is being captured, which goes on unharmed. */
+	/* Whether the stream is being captured, and the capture's id. capture: yes, on every stream; on the legacy stream
+	 * the status is CAPTURE while a blocking stream of the context is being captured; that capture is not harmed. */
 	trz_status (*stream_capture)(void *self, trz_context context, trz_stream stream,
 	                             trz_capture_status *status, uint64_t *id);
 
-	/* Sets the calling thread's capture mode and gives back the old one in the same place. */
+	/* Sets the calling thread's capture mode; `mode` then has the old one. */
 	trz_status (*capture_mode)(void *self, trz_capture_mode *mode);
 
 	/* -- sharing --------------------------------------------------------------------------------------- */
@@ -219,7 +216,7 @@ typedef struct trz_driver {
 } trz_driver;
 
 /* The CUDA driver of this machine: libcuda.so.1 is loaded at the first call and never unloaded.
- * NO_DRIVER with the reason where that fails, NO_DEVICE where the driver sees none. Thread-safe. */
+ * NO_DRIVER with the reason if that fails, NO_DEVICE if the driver sees no device. Thread-safe. */
 TRZ_API trz_status trz_driver_cuda(const trz_driver **out);
 
 /* Text of the calling thread's newest driver failure ("CUDA_ERROR_ILLEGAL_ADDRESS (700) from cuEventQuery"),
