@@ -12,7 +12,7 @@
 #define MIB(n) ((uint64_t)(n) << 20)
 #define GIB(n) ((uint64_t)(n) << 30)
 
-/* Marks what hardly ever runs, so that what runs all the time stays short and straight. */
+/* Marks code that rarely runs, so that hot paths stay short and straight. */
 #define COLD __attribute__((noinline, cold))
 #define NOINLINE __attribute__((noinline))
 #define LIKELY(x) __builtin_expect(!!(x), 1)

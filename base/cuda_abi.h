@@ -2,9 +2,9 @@
  *
  * The part of the CUDA driver's binary interface that terrazzo calls: types, constants, structs, symbols.
  * Nothing here needs a toolkit; tests/abi compares every line with a real cuda.h where one is installed.
- * The driver never changes what a name and version once meant, so that this file serves every driver.
+ * A name and version never change their meaning, so this file serves every driver.
  *
- * Own names: a constant is TRZ_ and its CUDA name, a type is cuda_ and what it is, so that both headers can
+ * Own names: a constant is TRZ_ and its CUDA name, a type is cuda_ and its purpose, so that both headers can
  * be included together. Handles (contexts, streams, events) are plain pointers.
  */
 #ifndef TRZ_CUDA_ABI_H
@@ -18,7 +18,7 @@ typedef int cuda_device;              /* CUdevice */
 typedef unsigned long long cuda_addr; /* CUdeviceptr */
 typedef unsigned long long cuda_mem;  /* CUmemGenericAllocationHandle */
 
-/* CUresult: the values that are told apart. X(name, value). */
+/* CUresult: the values that terrazzo distinguishes. X(name, value). */
 #define CUDA_ABI_RESULTS(X)                                                                                 \
 	X(CUDA_SUCCESS, 0) X(CUDA_ERROR_INVALID_VALUE, 1) X(CUDA_ERROR_OUT_OF_MEMORY, 2)                    \
 	X(CUDA_ERROR_NOT_INITIALIZED, 3) X(CUDA_ERROR_DEINITIALIZED, 4) X(CUDA_ERROR_STUB_LIBRARY, 34)      \
@@ -39,7 +39,7 @@ typedef unsigned long long cuda_mem;  /* CUmemGenericAllocationHandle */
 	X(CUDA_ERROR_CAPTURED_EVENT, 907) X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908)                    \
 	X(CUDA_ERROR_EXTERNAL_DEVICE, 911) X(CUDA_ERROR_UNKNOWN, 999)
 
-/* Everything else that is passed by value. X(name, value). */
+/* All other constants that calls take. X(name, value). */
 #define CUDA_ABI_CONSTANTS(X)                                                                               \
 	X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                                 \
 	X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                                 \
@@ -98,8 +98,8 @@ struct cuda_mem_access {
 
 /* Every function that driver_cuda.c calls, save those that load the others.
  * X(need, name, suffix, version, parameters).
- *  - need: REQUIRED; VMM: without it no virtual memory management; OPTIONAL: only its slot falls away.
- *  - suffix: what the exported name has behind `name`, for drivers without cuGetProcAddress. Names without
+ *  - need: REQUIRED; VMM: without it no virtual memory management; OPTIONAL: only its slot is missing.
+ *  - suffix: the end of the exported name, behind `name`, for drivers without cuGetProcAddress. Names without
  *    _ptsz are those whose stream NULL is the legacy stream.
  *  - version: the CUDA version that brought the function in this form; cuGetProcAddress is asked for it. */
 #define CUDA_ABI_SYMBOLS(X)                                                                                 \
@@ -143,7 +143,7 @@ struct cuda_mem_access {
 	X(OPTIONAL, cuMemExportToShareableHandle, "", 10020, (void *, cuda_mem, int, uint64_t))             \
 	X(OPTIONAL, cuMemImportFromShareableHandle, "", 10020, (cuda_mem *, void *, int))
 
-/* Functions that are called in two forms: the younger one, under a name of our own. X(own name, need, name, ...). */
+/* The newer form of functions that are called in two forms, under our own name. X(own name, need, name, ...). */
 #define CUDA_ABI_YOUNGER(X)                                                                                 \
 	X(stream_contexts, OPTIONAL, cuStreamGetCtx, "_v2", 12050, (void *, void **, void **))
 

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In builds with assertions a lock remembers who holds it, by the address of a variable that each thread has its own
- * of, so that whoever needs the lock can assert it. NULL: nobody. */
+/* In builds with assertions a lock remembers its holder, by the address of a thread-local variable, so that functions
+ * that need the lock can assert it. NULL: no holder. */
 #ifndef NDEBUG
 typedef _Atomic(const char *) lock_owner;
 
@@ -53,17 +53,17 @@ static inline bool spinlock_is_mine(const struct spinlock *l)
 }
 #endif
 
-/* Waits for a held lock: spins a little, then sleeps in growing steps, so that a holder that lost its
- * processor gets it back and no priority is inverted for longer than a time slice. */
+/* Waits for a held lock: spins a little, then sleeps in growing steps, so that a preempted holder gets its processor
+ * back and no priority is inverted for longer than a time slice. */
 void spinlock_wait(struct spinlock *l);
 
-/* Gives the lock up for long enough that somebody who waits for it gets it, and takes it again. */
+/* Gives the lock up for long enough that a waiting thread gets it, and takes it again. */
 void spinlock_rest(struct spinlock *l);
 
-/* In builds with TRZ_HEAP_CHECKS the work under one hold is counted, in steps of whatever is walked or changed, so that
- * tests can bound it. */
+/* Builds with TRZ_HEAP_CHECKS count the work under one hold, in steps of a walk or a change, so that tests can bound
+ * it. */
 #ifdef TRZ_HEAP_CHECKS
-extern _Thread_local unsigned spinlock_steps;  /* of this thread's present hold */
+extern _Thread_local unsigned spinlock_steps;  /* of this thread's current hold */
 extern atomic_uint spinlock_most;              /* the most of any hold since a test has set it to 0 */
 void spinlock_end_hold(void);
 #define SPINLOCK_STEP() ((void)spinlock_steps++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Time for what is short and frequent: the processor's counter where it runs at one rate, which takes a third of the
+ * Time for short, frequent operations: the processor's counter if it runs at one rate, which takes a third of the
  * time of a reading of the system's clock and touches no memory; else that clock.
  */
 #ifndef TRZ_BASE_TICKS_H
@@ -15,7 +15,7 @@
 uint64_t monotonic_ns(void);
 
 struct ticks {
-	bool counter;          /* whether a tick is one of the processor's counter, or a nanosecond */
+	bool counter;          /* a tick is one of the processor's counter; else a nanosecond */
 	double ns;             /* of a tick, once calibrated */
 };
 
@@ -44,8 +44,8 @@ static inline uint64_t ticks_read(const struct ticks *t)
 	return monotonic_ns();
 }
 
-/* The same when all that was begun before has ended: a processor reads its counter as soon as it can. For spans that
- * are to have all of their own work, and nobody else's. */
+/* The reading after all earlier instructions have completed; a processor otherwise reads its counter as soon as it can.
+ * For spans that must include all of their own work and no other. */
 static inline uint64_t ticks_read_in_order(const struct ticks *t)
 {
 #if defined(__x86_64__)

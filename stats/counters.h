@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counters of a heap. Each is written under one lock, the heap lock, or the growth lock where it counts tiles,
- * windows, aliases and what only growth does; so an update is a load and a store; readers take no lock
- * and see figures of slightly different moments. Calls of the driver that frees make, too, are counted without a lock
- * and added atomically, those about memory under the growth lock.
+ * The counters of a heap. Each is written under one lock: the growth lock if it counts tiles, windows, aliases or
+ * operations that only growth makes, else the heap lock. So an update is a load and a store. Readers take no lock and
+ * see figures of slightly different moments. Driver calls about memory are counted under the growth lock; those that
+ * frees make as well are counted atomically, without a lock.
  */
 #ifndef TRZ_STATS_COUNTERS_H
 #define TRZ_STATS_COUNTERS_H
@@ -27,7 +27,7 @@ struct level {
 	counter current, peak;
 };
 
-/* Of what is held or pending: the part that is pending, and the most of all of it while some was. */
+/* Of held and pending memory: the pending part, and the peak of the whole while some was pending. */
 struct active {
 	counter pending[2];              /* small, large */
 	counter peak[3];                 /* small, large, all */
@@ -50,7 +50,7 @@ struct counters {
 #undef LEVEL
 #undef COUNT
 #undef SUM
-	counter occupied_bytes[2];   /* by what callers hold: slots, blocks */
+	counter occupied_bytes[2];   /* of live allocations: slots, blocks */
 	counter slab_bytes;          /* all slabs */
 	counter pending_slot_bytes;  /* of pending_bytes: slots */
 	struct active active_bytes, active;
@@ -147,7 +147,7 @@ static inline uint64_t active_current(const struct active *a, const struct flow 
 	return flow_current(held, pool) + counter_get(&a->pending[pool]);
 }
 
-/* While nothing is pending the peaks of `held` are those of what is active. */
+/* While nothing is pending, the peaks of `held` are those of active memory. */
 static inline uint64_t active_peak(const struct active *a, const struct flow *held, int pool)
 {
 	uint64_t peak = counter_get(&a->peak[pool]), most = counter_get(&held->peak[pool]);
@@ -160,7 +160,7 @@ static inline void active_raise(struct active *a, const struct flow *held)
 		counter_raise(&a->peak[pool], active_current(a, held, pool));
 }
 
-/* What the reader cannot take from the counters. */
+/* Figures that the counters do not have. */
 struct counter_view {
 	uint64_t metadata_bytes;
 	uint64_t largest_free_bytes;

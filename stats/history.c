@@ -36,7 +36,7 @@ void history_clock_settle(struct history_clock *c)
 uint64_t history_clock_epoch_ns(const struct history_clock *c, uint64_t time)
 {
 	uint64_t ticks = c->end - c->start, ns = c->end_ns - c->start_ns;
-	/* Counters of two processors may differ a little: what lies outside is put at the end it lies beyond. */
+	/* Counters of two processors may differ a little: a reading outside the span moves to its nearer end. */
 	uint64_t left = time >= c->end ? 0 : min_u64(c->end - time, ticks);
 	uint64_t ago = ticks ? (uint64_t)((unsigned __int128)left * ns / ticks) : 0;
 	return c->epoch_ns - ago;
@@ -66,7 +66,7 @@ void history_forget_frames(struct history *h)
 		h->ring[i].frames = 0;
 }
 
-/* The lock orders events, so a counter that is behind on another processor must not put them back in time. */
+/* The lock orders events, so a lagging counter of another processor must not move them back in time. */
 void history_take_time(struct history *h)
 {
 	uint64_t now = ticks_read(&h->clock.ticks);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The history: what happened to a heap, as a bounded ring of small events in which the newest replace the
- * oldest, and the tags that events carry. Everything here is guarded by the heap's lock and makes no call that
- * can block; memory is given by the caller. A history that is off costs one branch.
+ * The history of a heap: a bounded ring of small events in which the newest replace the oldest, and the tags that
+ * events carry. The heap's lock guards everything here; no function makes a call that can block; the caller provides
+ * the memory. A history that is off costs one branch.
  *
  * Replayed backwards from the heap's state the kept events give its earlier states (PyTorch's viewer does so),
  * whatever the ring has forgotten, provided that
  *  - every change of what is live or laid is noted under the same hold of the lock as the change itself;
- *  - memory is noted as laid before what is allocated in it, and freed before it is noted as taken away;
+ *  - memory is noted as laid before allocations in it, and as freed before it is noted as taken away;
  *  - events are noted from the moment at which the history is started until the snapshot, or it is stopped.
  */
 #ifndef TRZ_STATS_HISTORY_H
@@ -23,15 +23,15 @@
 
 enum history_kind {
 	HISTORY_ALLOC,             /* address, requested size, stream */
-	HISTORY_FREE,              /* a free that took effect at once: as the next two in one */
+	HISTORY_FREE,              /* a free that took effect at once: the next two in one */
 	HISTORY_FREE_REQUESTED,    /* address, requested size, stream */
-	HISTORY_FREE_COMPLETED,    /* the same, when its tickets have passed */
+	HISTORY_FREE_COMPLETED,    /* that free completed: its tickets have passed */
 	HISTORY_SEGMENT_ALLOC,     /* a plain driver allocation: address, size */
 	HISTORY_SEGMENT_FREE,      /* its end; always whole */
 	HISTORY_MAP,               /* tiles laid on a range that had no memory: address, size */
-	HISTORY_UNMAP,             /* a range gave its memory up, by unmapping or as an alias: address, size */
+	HISTORY_UNMAP,             /* a range lost its memory, by unmapping or as an alias: address, size */
 	HISTORY_FLIP,              /* memory moved: from, address, size; it was mapped at the new place already */
-	HISTORY_GATHER,            /* the same with a new mapping */
+	HISTORY_GATHER,            /* memory moved, with a new mapping */
 	HISTORY_WAIT,              /* stream waited for the stream `awaited`; size: ns that the host stalled */
 	HISTORY_OOM,               /* requested size, stream, device_free */
 	HISTORY_SNAPSHOT,          /* size: active bytes */
@@ -50,7 +50,7 @@ struct history_event {
 		uint64_t stream;       /* the handle's value */
 		uint64_t from;         /* HISTORY_FLIP, HISTORY_GATHER: the address before */
 	};
-	uint64_t frames;           /* what the caller's stack is known by; 0: none */
+	uint64_t frames;           /* the number of the caller's stack; 0: none */
 	uint32_t pool;             /* 0: none */
 	uint16_t tag;              /* of the table of tags; 0: none */
 	uint8_t kind;              /* enum history_kind */
@@ -60,7 +60,7 @@ _Static_assert(sizeof(struct history_event) == 48, "history is counted in events
 
 /* Readings become times by the straight line through the readings of both clocks at the start and at the snapshot. */
 struct history_clock {
-	struct ticks ticks;        /* what `time` is in; not calibrated */
+	struct ticks ticks;        /* the clock of `time`; not calibrated */
 	uint64_t burst;            /* about a microsecond of it */
 	uint64_t start, end;
 	uint64_t start_ns, end_ns; /* the monotonic clock at these */
@@ -73,7 +73,7 @@ struct history {
 	uint32_t next;             /* the slot to be written, < capacity */
 	uint64_t count;            /* events noted since the start */
 	uint64_t last_time;        /* the clock's newest reading */
-	uint32_t unread;           /* so many events may still take last_time without a reading */
+	uint32_t unread;           /* this many events may still take last_time without a reading */
 	struct history_clock clock;
 };
 
@@ -83,7 +83,7 @@ bool history_start(struct history *h, void *memory, size_t bytes);
 /* Forgets the stacks of all events. */
 void history_forget_frames(struct history *h);
 
-/* Forgets all events and notes no more. Returns the memory, which is the caller's again; NULL: it was off. */
+/* Forgets all events and notes no more. Returns the memory to the caller; NULL: the history was off. */
 void *history_stop(struct history *h);
 
 /* Reads the clock. */
@@ -103,10 +103,10 @@ static inline struct history_event *history_claim(struct history *h, unsigned ki
 	return slot;
 }
 
-/* Notes an event: history_note(h, HISTORY_ALLOC, .address = a, .size = n, .stream = s). What is not given is 0;
- * the arguments are looked at only where the history is on.
- * Reading the counter takes longer than all the rest, so in a burst of allocations and frees less than about a
- * microsecond apart only every eighth has it read: the first seven events after a burst can carry its time. */
+/* Notes an event: history_note(h, HISTORY_ALLOC, .address = a, .size = n, .stream = s). Fields not given are 0; the
+ * arguments are evaluated only if the history is on. Reading the counter takes longer than everything else, so in a
+ * burst of allocations and frees less than about a microsecond apart only every eighth reads it: the first seven events
+ * after a burst can carry its time. */
 #define history_note(history, what, ...) \
 	do { \
 		if (UNLIKELY((history)->ring)) { \
@@ -123,7 +123,7 @@ static inline uint32_t history_kept(const struct history *h)
 /* The kept events, oldest first; `out` has room for history_kept() events. */
 void history_copy(const struct history *h, struct history_event *out);
 
-/* Reads both clocks once more, so that times up to now can be told. Needs no lock on a copy. */
+/* Reads both clocks once more, so that times up to now can be converted. Needs no lock on a copy. */
 void history_clock_settle(struct history_clock *c);
 
 /* The time of day of a reading in nanoseconds; never later for an earlier one. The clock is settled. */

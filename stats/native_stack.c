@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Native call stacks by number. The process has one table of them: an entry, once published, never changes, so
- * that finding a stack that is known takes no lock. Stacks beyond the table's size share the last number.
+ * Native call stacks by number. The process has one table of them: an entry, once published, never changes, so finding
+ * a known stack takes no lock. Stacks beyond the table's size share the last number.
  *
  *     slots[hash]  ->  number - 1  ->  stacks[]: where in levels[], how many
  */
@@ -39,7 +39,7 @@ static uint64_t hash_of(void *const *levels, uint32_t count)
 	return hash;
 }
 
-/* The number of a stack; 0: not known, and *slot is where it goes. */
+/* The number of a stack; 0: not known, and *slot is its place. */
 static uint32_t find(uint64_t hash, void *const *levels, uint32_t count, uint32_t *slot)
 {
 	for (*slot = hash % SLOTS;; *slot = (*slot + 1) % SLOTS) {
@@ -72,7 +72,7 @@ static uint32_t add(uint64_t hash, void *const *levels, uint32_t count)
 	return number;
 }
 
-/* The first level, this function, is of no interest. */
+/* The first level is this function: skip it. */
 NOINLINE uint64_t trz_native_frames(void *user)
 {
 	void *levels[LEVELS + 1];
@@ -87,7 +87,7 @@ NOINLINE uint64_t trz_native_frames(void *user)
 	return number ? number : add(hash, levels + 1, count);
 }
 
-/* A return address is behind its call, which can be another function's beginning. */
+/* A return address is behind its call, and can be the beginning of another function. */
 static trz_frame describe(const char *address, char *name)
 {
 	Dl_info info;

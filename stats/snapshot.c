@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling, sealing and writing snapshots; the JSON writer, which keeps nothing but a buffer.
+ * Filling, sealing and writing snapshots; the JSON writer, whose only state is a buffer.
  */
 #include "snapshot.h"
 
@@ -134,7 +134,7 @@ static trz_status seal_blocks(struct snapshot *s)
 	return TRZ_OK;
 }
 
-/* The newest allocation at a block's address is the block's own, if the history still has any. */
+/* The newest allocation at a block's address, if the history still has one, is the block's. */
 static void find_origins(struct snapshot *s)
 {
 	for (size_t i = 0; i < s->event_count; i++) {
@@ -220,7 +220,7 @@ static void json_open_line(struct json *j)
 	j->separate = false;
 }
 
-/* Numbers that no reader could hold become the largest that all can. */
+/* Numbers that some reader could not hold become the largest that every reader can. */
 static void json_number(struct json *j, uint64_t value)
 {
 	char digits[20], *p = digits + sizeof digits;
@@ -234,7 +234,7 @@ static void json_number(struct json *j, uint64_t value)
 		json_byte(j, *p++);
 }
 
-/* The length of the UTF-8 sequence at `p`, which ends with a 0; 0: it is none. */
+/* The length of the UTF-8 sequence at `p`, which ends with a 0; 0: invalid. */
 static size_t utf8_length(const unsigned char *p)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -431,7 +431,7 @@ static void put_segments(struct json *j, const struct snapshot *s)
 
 /* ---- history ---------------------------------------------------------------------------------------- */
 
-/* What an event is in PyTorch's traces, whose readers refuse other actions, and in a list of our own. */
+/* The event's action in PyTorch's traces, whose readers refuse other actions, and in our own list. */
 static const struct {
 	const char *trace[2];
 	const char *own;
@@ -639,7 +639,7 @@ static bool sink_to_fd(void *owner, const char *bytes, size_t size)
 	return true;
 }
 
-/* A new file beside `path`, under a name that nobody else has. Returns its descriptor; -1: errno says why. */
+/* A new file beside `path`, under a unique name. Returns its descriptor; -1: errno says why. */
 static int open_beside(const char *path, char *name, size_t size)
 {
 	static atomic_uint serial;

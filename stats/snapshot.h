@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A snapshot: the memory of a heap and its history at one moment, written as JSON in the schema of PyTorch's
- * memory snapshots, which its viewer reads. The heap copies what it has into the snapshot's arrays under its
- * lock; sorting, checking and writing need no lock:
+ * memory snapshots, which its viewer reads. The heap copies its state into the snapshot's arrays under its lock;
+ * sorting, checking and writing need no lock:
  *
  *     struct snapshot s = {.memory = ..., .device = ...};
  *     do {
@@ -11,7 +11,7 @@
  *     } while (!snapshot_fits(&s));
  *     status = snapshot_seal(&s); status = snapshot_to_file(&s, path); snapshot_free(&s);
  *
- * Only what is in use is added: whatever of a range no block covers is written as inactive. Windows are shared
+ * Add only memory in use: the parts of a range that no block covers are written as inactive. Windows are shared
  * by streams, so segments are written with stream 0; the viewer joins and cuts segments by stream. A range may
  * change its pool only by HISTORY_UNMAP and HISTORY_MAP, since ranges of different pools are not joined.
  */
@@ -21,14 +21,14 @@
 #include "history.h"
 #include "terrazzo.h"
 
-/* Addresses that hold memory. Neighbours of the same kind become one segment, so that tiles can be added one by
- * one; plain driver allocations (not expandable) stay what they are. */
+/* Addresses that hold memory. Neighbours of one kind become one segment, so that tiles can be added one by one; plain
+ * driver allocations (not expandable) stay separate. */
 struct snapshot_range {
 	uint64_t address, size;
 	uint32_t pool;
 	bool small;
 	bool expandable;
-	bool apart;                /* a segment by itself, though others lie beside it */
+	bool apart;                /* a segment by itself, even beside others */
 };
 
 /* A block or slot that is held, or freed and waiting for tickets. */
@@ -38,7 +38,7 @@ struct snapshot_block {
 	uint64_t stream;           /* the handle's value */
 	bool pending;
 	uint64_t frames;           /* of its allocation */
-	uint32_t tag;              /* of its allocation, where the history still has it; set by snapshot_seal */
+	uint32_t tag;              /* of its allocation, if the history still has it; set by snapshot_seal */
 };
 
 struct snapshot_frame {
@@ -64,8 +64,8 @@ enum { SNAPSHOT_FRAMES_MAX = 64 };
  * while writing, without a lock; the texts live until the next call. */
 typedef size_t snapshot_frames(void *owner, uint64_t frames, struct snapshot_frame *out);
 
-/* `ranges`, `blocks` and `events` share the allocation at `events`. Counts beyond the capacity are of what did
- * not fit. After snapshot_seal all are sorted, ranges are segments and every block lies in one. */
+/* `ranges`, `blocks` and `events` share the allocation at `events`. Counts beyond the capacity include what did not
+ * fit. After snapshot_seal all are sorted, ranges are segments and every block lies in one. */
 struct snapshot {
 	/* set by the caller before the first call; all but `memory` may be zero */
 	struct snapshot_memory memory;
@@ -86,7 +86,7 @@ struct snapshot {
 	struct history_clock clock;
 };
 
-/* Empties the snapshot and makes room for what it was last given, and some more. Errors: HOST_MEMORY. */
+/* Empties the snapshot and makes room for its last contents, and some more. Errors: HOST_MEMORY. */
 trz_status snapshot_reserve(struct snapshot *s);
 
 static inline void snapshot_add_range(struct snapshot *s, struct snapshot_range range)
@@ -103,7 +103,7 @@ static inline void snapshot_add_block(struct snapshot *s, struct snapshot_block 
 	s->block_count++;
 }
 
-/* Once for a filling; a history that is off adds nothing. */
+/* Once per filling; a history that is off adds nothing. */
 void snapshot_add_history(struct snapshot *s, const struct history *h);
 
 static inline bool snapshot_fits(const struct snapshot *s)
@@ -112,15 +112,15 @@ static inline bool snapshot_fits(const struct snapshot *s)
 	       s->range_count <= s->range_capacity;
 }
 
-/* Sorts, joins and checks what was added. Errors: CORRUPT (ranges or blocks overlap, a block lies in no range,
- * asks for more than it has, or is empty). */
+/* Sorts, joins and checks what was added. Errors: CORRUPT (ranges or blocks overlap, a block lies in no range, is
+ * shorter than its request, or is empty). */
 trz_status snapshot_seal(struct snapshot *s);
 
 void snapshot_free(struct snapshot *s);
 
 /* ---- what a sealed snapshot says, for other writers --------------------------------------------------- */
 
-/* The visitor's callbacks, in the order that terrazzo.h tells. */
+/* Calls the visitor's callbacks, in the order that terrazzo.h describes. */
 void snapshot_walk(const struct snapshot *s, const trz_visitor *visitor);
 
 /* ---- writing a sealed snapshot ---------------------------------------------------------------------- */

@@ -31,13 +31,13 @@ static trz_status answer(struct driver *d, trz_status status)
 #define CALL(d, slot, ...) \
 	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD : (count((d), DRIVER_SLOT_##slot), MAKE(d, slot, __VA_ARGS__)))
 
-/* The same in a context that need not be the heap's. */
+/* Counts and makes one call in a context that need not be the heap's. */
 #define CALL_IN(d, c, slot, ...) \
 	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD \
 	                   : (count((d), DRIVER_SLOT_##slot), \
 	                      answer_of((d), (c), (d)->table->slot((d)->table->self, (c), __VA_ARGS__))))
 
-/* The same for the calls about memory, which are made under the growth lock: there are many in one growth. */
+/* Counts and makes one call about memory, under the growth lock: one growth makes many. */
 #define CALL_ALONE(d, slot, ...) \
 	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD \
 	                   : (counter_add(&(d)->counters->driver_calls[DRIVER_SLOT_##slot], 1), MAKE(d, slot, __VA_ARGS__)))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The heap's side of the driver seam: the chosen table bound to one device and context. The one wrapper per
- * slot counts the call, and after a sticky error of the context makes none any more, but to put a capture mode back.
- * No function here may be called with the heap lock held.
+ * The heap's side of the driver seam: the chosen table bound to one device and context. Each slot has one wrapper,
+ * which counts the call; after a sticky error of the context it makes no call except to restore a capture mode. No
+ * function here may be called with the heap lock held.
  */
 #ifndef TRZ_ALLOC_DRIVER_H
 #define TRZ_ALLOC_DRIVER_H
@@ -18,7 +18,7 @@ struct driver {
 	trz_context context;
 	int device;
 	atomic_bool dead;            /* the context has answered CONTEXT_DEAD */
-	bool vmm;                    /* virtual memory management is there and not switched off */
+	bool vmm;                    /* the device has virtual memory management, and it is not switched off */
 	uint64_t granule;            /* sizes of tiles and windows are multiples: the driver's, at least GRANULE */
 	trz_device_info info;
 	int access[ACCESS_MOST];     /* devices that may access what is mapped: this one, then its peers; guarded by the */
@@ -48,13 +48,14 @@ trz_status driver_map(struct driver *d, trz_addr address, uint64_t size, trz_han
 trz_status driver_unmap(struct driver *d, trz_addr address, uint64_t size);
 trz_status driver_set_access(struct driver *d, trz_addr address, uint64_t size);
 
-/* The same for one more device; and whether that is possible at all: NO_DEVICE, NOT_SUPPORTED, with the text. */
+/* Sets access for one more device; and whether that is possible at all: NO_DEVICE, NOT_SUPPORTED, with the text. */
 trz_status driver_grant(struct driver *d, trz_addr address, uint64_t size, int device);
 trz_status driver_check_peer(struct driver *d, int device);
 trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address);
 trz_status driver_mem_free(struct driver *d, trz_addr address);
 
-/* In a context that need not be the heap's: where another one has died, that is the call's answer and nothing more. */
+/* In a context that need not be the heap's: the death of another context is the call's answer, and has no other
+ * effect. */
 trz_status driver_event_create(struct driver *d, trz_context c, trz_event *event);
 trz_status driver_event_destroy(struct driver *d, trz_context c, trz_event event);
 trz_status driver_event_record(struct driver *d, trz_context c, trz_event event, trz_stream stream);
@@ -72,11 +73,10 @@ trz_status driver_stream_context(struct driver *d, trz_stream stream, trz_contex
 /* Nanoseconds of a monotonic clock; virtual on a simulated device. */
 uint64_t driver_clock(struct driver *d);
 
-/* Sets the thread's capture mode and leaves the one before in its place. Where the driver refuses, nothing has
- * changed. */
+/* Sets the thread's capture mode; *mode then has the old one. If the driver refuses, nothing has changed. */
 trz_status driver_capture_mode(struct driver *d, trz_capture_mode *mode);
 
-/* Puts back what was there before it was relaxed, even where the context has died: the mode is the thread's. */
+/* Restores the mode from before it was relaxed, even if the context has died: the mode is the thread's. */
 void driver_restore_capture_mode(struct driver *d, trz_capture_mode mode);
 
 #endif

@@ -3,10 +3,9 @@
  * The driver table over libcuda.so.1. Owns the loading of the library, the choice of symbols, the current
  * context of a call, and the translation of the driver's results (in one function, `translate`).
  *
- * The library is opened once and never closed: other users of it in the process, and exit handlers that run
- * after ours, may still be inside. Where it is too old or lacks a required symbol there is no table at all;
- * without the virtual memory functions devices report vmm = false, and an optional function that is missing
- * makes its slot answer NOT_SUPPORTED.
+ * The library is opened once and never closed: its other users in the process, and exit handlers that run after ours,
+ * may still be inside. If it is too old or lacks a required symbol there is no table at all; without the virtual memory
+ * functions devices report vmm = false, and an optional function that is missing makes its slot answer NOT_SUPPORTED.
  */
 #include "terrazzo_driver.h"
 
@@ -58,7 +57,7 @@ static const char *result_name(const struct cuda_api *cu, cuda_result result)
 	return name ? name : "unknown result";
 }
 
-/* The one place where a result of the driver becomes a status. NOT_READY is an answer, not a failure. */
+/* The one function that turns a result of the driver into a status. NOT_READY is an answer, not a failure. */
 static trz_status translate(const struct cuda_api *cu, cuda_result result, const char *function)
 {
 	trz_status status = driver_cuda_status(result);
@@ -80,7 +79,7 @@ static trz_status missing(const char *function)
 
 static _Atomic(trz_context) last_entered;
 
-/* Makes `context` current unless it is; `pushed` tells leave() what there is to undo. */
+/* Makes `context` current unless it is; `pushed` says what leave() has to undo. */
 static trz_status enter(const struct cuda_api *cu, trz_context context, bool *pushed)
 {
 	void *current = NULL;
@@ -100,12 +99,12 @@ static trz_status leave(const struct cuda_api *cu, bool pushed, trz_status statu
 {
 	void *popped;
 	if (pushed)
-		cu->cuCtxPopCurrent(&popped); /* what the call itself said is what counts */
+		cu->cuCtxPopCurrent(&popped); /* the result of the call itself counts */
 	return status;
 }
 
-/* The calls about created memory name no context. Whether they need a current one no GPU has said yet: where the thread
- * has none, the one that was entered last, and has not been released, is current meanwhile. */
+/* The calls about created memory name no context. Whether they need a current one no GPU has shown yet: in a thread
+ * that has none, the context that was entered last and has not been released is current meanwhile. */
 static trz_status enter_any(const struct cuda_api *cu, bool *pushed)
 {
 	void *current = NULL;
@@ -132,7 +131,7 @@ static trz_status find_device(const struct cuda_api *cu, int ordinal, cuda_devic
 	return status == TRZ_ERROR_INVALID_ARGUMENT ? TRZ_ERROR_NO_DEVICE : status;
 }
 
-/* A driver that does not know an attribute lacks what it stands for. */
+/* A driver that does not know an attribute lacks its feature. */
 static int read_attribute(const struct cuda_api *cu, cuda_device device, int which)
 {
 	int value = 0;
@@ -244,8 +243,8 @@ static trz_status choose_context(const struct cuda_api *cu, cuda_device device, 
 	return TRZ_ERROR_WRONG_DEVICE;
 }
 
-/* The primary context is retained also where it was wanted or current: so context_release can tell by the
- * context alone what there is to give back, and a heap outlives its program's own reference. */
+/* The primary context is retained even if it was wanted or current: so context_release knows from the context alone
+ * what to give back, and a heap outlives its program's own reference. */
 static trz_status cuda_context_retain(void *self, int ordinal, trz_context wanted, trz_context *context)
 {
 	const struct cuda_api *cu = self;
@@ -504,9 +503,8 @@ static trz_status cuda_stream_wait(void *self, trz_context context, trz_stream s
 	return status;
 }
 
-/* Drivers before CUDA 12.0 have no ids: the handle stands in, so that an id lives again with the next stream
- * that is given the same handle. NULL and 1 are one stream; 2 is one stream per thread. Handles are aligned,
- * so that a low half of 2 meets none of them. */
+/* Drivers before CUDA 12.0 have no ids: the handle stands in, so an id comes back with the next stream that gets that
+ * handle. NULL and 1 are one stream; 2 is one stream per thread. Handles are aligned, so none has a low half of 2. */
 static uint64_t stream_id_of_handle(trz_stream stream)
 {
 	uint64_t handle = (uintptr_t)stream;
@@ -532,8 +530,8 @@ static trz_status cuda_stream_id(void *self, trz_context context, trz_stream str
 	return status;
 }
 
-/* Of a stream of a green context the older form tells that one, made a context. It can be current in one thread at a
- * time only, which need not be this one; the younger form tells the primary one, whose events it takes as well. */
+/* For a stream of a green context the older form returns that context, converted. It can be current in only one thread
+ * at a time, perhaps another one; the newer form returns the primary context, whose events the stream takes as well. */
 static trz_status cuda_stream_context(void *self, trz_context context, trz_stream stream, trz_context *of)
 {
 	const struct cuda_api *cu = self;

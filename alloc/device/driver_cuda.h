@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the table over libcuda.so.1 share.
+ * Shared by the files of the table over libcuda.so.1.
  */
 #ifndef TRZ_ALLOC_DRIVER_CUDA_H
 #define TRZ_ALLOC_DRIVER_CUDA_H
@@ -8,7 +8,7 @@
 #include "cuda_abi.h"
 #include "terrazzo_driver.h"
 
-/* The status that a result of the driver stands for. */
+/* The status for a result of the driver. */
 trz_status driver_cuda_status(cuda_result result);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the CUDA driver's results mean.
+ * The meaning of the CUDA driver's results.
  */
 #include "device/driver_cuda.h"
 

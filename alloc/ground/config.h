@@ -28,7 +28,7 @@ struct config {
 /* Defaults, then TERRAZZO_CONF, then `text` (may be NULL). CONFIG_KEY, CONFIG_VALUE; *c is then undefined. */
 trz_status config_load(struct config *c, const char *text);
 
-/* The library of the tool that wants NVTX's calls; NULL: none does. */
+/* The library of the tool that receives NVTX's calls; NULL: none. */
 const char *config_injection_path(void);
 
 #endif

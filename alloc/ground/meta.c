@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Metadata memory. jemalloc is used through its mallocx interface only, on an arena over memory of our own and without
- * thread caches: nothing of a heap is left in a thread that ends, and the host program's malloc stays what
- * it was.
+ * thread caches: a thread that ends leaves nothing of a heap behind, and the host program keeps its malloc.
  */
 #include "ground/meta.h"
 
@@ -30,14 +29,14 @@ struct meta_chunk {
 
 enum { RANGES_MOST = 16 };
 
-/* Where the arena's memory lies: ranges of the host's addresses, each used from its beginning on, in huge pages where
- * the host has them. A heap that grows then takes few page faults, each of which a request would pay with
- * microseconds, and few entries of the TLB. Ranges go with the heap: the arena never returns memory. */
+/* The arena's memory: ranges of the host's addresses, each used from its beginning on, in huge pages if the host has
+ * them. A growing heap then takes few page faults, each of which costs a request microseconds, and few TLB entries.
+ * Ranges go with the heap: the arena never returns memory. */
 struct host {
 	extent_hooks_t hooks;        /* jemalloc knows the host by its address: the first member */
 	unsigned arena;
 	struct spinlock lock;        /* guards the rest */
-	char *top, *end;             /* what is left of the newest range */
+	char *top, *end;             /* the rest of the newest range */
 	unsigned count;
 	struct {
 		void *base;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Host memory for the heap's own structures: a jemalloc arena of its own, or libc's malloc in sanitizer
- * builds. The only file of alloc/ that asks for host memory. Everything is given back by meta_close, so
- * structures need not be freed one by one when a heap goes.
+ * builds. The only file of alloc/ that asks for host memory. meta_close gives everything back, so structures need not
+ * be freed one by one when a heap closes.
  */
 #ifndef TRZ_ALLOC_META_H
 #define TRZ_ALLOC_META_H
@@ -21,7 +21,7 @@ struct meta_chunk;
 
 struct meta {
 	struct host *host;            /* where its memory comes from; NULL: libc's malloc */
-	_Atomic uint64_t bytes;       /* what is allocated now, the statistic metadata_bytes */
+	_Atomic uint64_t bytes;       /* bytes allocated now, the statistic metadata_bytes */
 	struct meta_chunk *chunks;    /* every allocation, for meta_close; guarded by `lock` */
 	struct spinlock lock;
 };
@@ -34,15 +34,15 @@ void meta_close(struct meta *m);
 void *meta_alloc(struct meta *m, size_t size);
 void meta_free(struct meta *m, void *p);
 
-/* What an operation that got none returns, with its text. */
+/* The status, with its text, of an operation that got no host memory. */
 static inline trz_status meta_exhausted(void)
 {
 	return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
 }
 
 /* Nodes of one size. They are never returned to the host before meta_close, so that a stale pointer to one
- * still points to one. Those that were never taken are not touched: the memory under them costs nothing yet, and
- * then only what is used of it. Guarded by whoever owns the pool. */
+ * still points to one. Nodes that were never taken are not touched, so the memory under them costs nothing yet. The
+ * pool's owner guards it. */
 struct node_pool {
 	struct meta *meta;
 	size_t node_size;      /* >= sizeof(void *) */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Size classes of slots: every 512 B up to 4 KiB (1 to 8 units), then four per doubling up to 32 KiB, so that
- * a slot is at most 25 % and on uniform sizes 8 % larger than what it holds. Pure functions.
+ * Size classes of slots: every 512 B up to 4 KiB (1 to 8 units), then four per doubling up to 32 KiB, so that a slot is
+ * at most 25 % larger than its request, 8 % on average over uniform sizes. Pure functions.
  */
 #ifndef TRZ_ALLOC_SIZECLASS_H
 #define TRZ_ALLOC_SIZECLASS_H
@@ -32,7 +32,7 @@ static inline unsigned size_class_of(uint64_t size)
 	return size_class_of_units[(size + UNIT - 1) / UNIT];
 }
 
-/* Which slot the byte at `offset` of a slab lies in; the rest behind the last slot gives `slots`. */
+/* The slot that holds the byte at `offset` of a slab; `slots` for the rest behind the last slot. */
 static inline unsigned size_class_slot(const struct size_class *c, uint64_t offset)
 {
 	return (unsigned)((offset / UNIT * c->reciprocal) >> 16);

@@ -6,18 +6,18 @@
  *   tile     one physical handle, mapped whole at one or more places, owned at one
  *   window   a reserved address range that tiles are laid into; it grows at its top
  *   block    a run of bytes of a window
- *   lane     what one stream has of one pool
+ *   lane     one stream's part of one pool
  *   ticket   (stream, sequence number) of a free; passed when the work before it is complete
  *
  * Laws of the accounting, in bytes (L1, L2 of docs/invariants.md):
  *   blocks of a window, in address order, cover [base, top) without gap or overlap
  *   reserved = requested + rounding + pending + cached + free slots + idle + zombie
- *     requested   what callers asked for and hold
- *     rounding    what their slots and blocks have beyond that
- *     pending     freed, waiting for a ticket before anybody may reuse it
+ *     requested   bytes of live allocations, as requested
+ *     rounding    bytes of their slots and blocks beyond that
+ *     pending     freed, waiting for a ticket before it may be reused
  *     cached      free blocks
- *     free slots  slots of slabs that nobody holds, and the rest of a slab that is too short for a slot
- *     idle        what an operation has under way; between operations only the edges that alignment loses of
+ *     free slots  slots of slabs that no caller holds, and the rest of a slab that is too short for a slot
+ *     idle        memory that an operation is moving; between operations only the edges that alignment loses of
  *                 classic segments
  *     zombie      tiles that the driver refused to take back
  *
@@ -48,9 +48,9 @@ enum {
 /* Largest request that is not refused at once: no device address space holds more. */
 #define SIZE_LIMIT ((uint64_t)1 << 47)
 
-/* Small requests live in slabs, medium ones in blocks of whole cells, in the same windows, large ones in others: tiles
- * that hold what is small and short-lived would otherwise never become wholly free. The values index counters and
- * arrays. */
+/* Small requests live in slabs, medium ones in blocks of whole cells in the windows of small memory, large ones in
+ * other windows: tiles that hold small, short-lived allocations would otherwise never become wholly free. The values
+ * index counters and arrays. */
 enum kind { SMALL = 0, LARGE = 1, KINDS = 2 };
 
 enum block_state {
@@ -58,13 +58,12 @@ enum block_state {
 	BLOCK_LIVE,  /* held by a caller */
 	BLOCK_SLAB,  /* cut into slots */
 	BLOCK_PENDING,  /* freed; waits for the tickets of other streams that used it */
-	BLOCK_ENDED,  /* freed, its tickets have passed, and yet not free: other processes use it, or it is theirs */
-	BLOCK_HOLE,  /* address space without memory of its own */
+	BLOCK_ENDED,  /* freed, its tickets have passed, but not free: other processes use it, or own it */
+	BLOCK_HOLE,  /* address space without memory */
 	BLOCK_BUSY   /* free memory that the holder of the growth lock is moving */
 };
 
-/* What memory in tiles of its own is good for, as a set of bits: a lane and a window have one such set each. 0: packed
- * memory. */
+/* The uses of memory apart, as a set of bits: a lane and a window have one set each. 0: packed memory. */
 enum { APART = 1, APART_FD = 2, APART_FABRIC = 4 };
 
 struct stream;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Captures into private pools. A graph can be launched on any stream as soon as it is there: so a capture takes no
- * memory that work outside of it may still be using. What it frees of its own it orders itself.
+ * Captures into private pools. A graph can be launched on any stream as soon as it exists, so a capture takes no memory
+ * that work outside it may still be using. The capture itself orders the memory that it frees.
  *
- * That is simple where the stream has settled: it had passed all that it was given before the capture, when the capture
- * began. Then nothing of what its lane has, or gets, is in use outside; what is freed meanwhile can be taken at once,
- * wherever it was allocated, since the stream is given nothing but what is captured. To learn this takes an event from
- * before the capture: it is recorded when the capture is announced, and the stream is given nothing more until it is
- * captured that uses the pool's memory.
+ * That is simple if the stream has settled: it had passed all of its earlier work when the capture began. Then no work
+ * outside uses memory that its lane has or gets, and the capture can take freed memory at once, wherever it was
+ * allocated, since all new work of the stream is captured. To learn this takes an event from before the capture: the
+ * announcement of the capture records it, and from then until it is captured the stream gets no work that uses the
+ * pool's memory.
  *
- * Where the stream has yet to pass that point, or nobody has announced anything, the capture is served by a lane of its
- * own, which borrows what has passed. When the capture has ended its memory becomes the stream's other lane's, with
- * the tickets that it has.
+ * If the stream has yet to pass that point, or no capture was announced, a lane of its own serves the capture, which
+ * borrows memory that has passed. When the capture has ended, the stream's other lane gets its memory, with its
+ * tickets.
  */
 #include "heap/capture.h"
 
@@ -20,7 +20,7 @@
 #include "heap/poll.h"
 #include "heap/streams.h"
 
-/* Those that have nothing of such a pool are not asked: their handles may be dead by now, and nobody has said so. */
+/* Streams without memory of the pool are not asked: their handles may have died unannounced. */
 static void take_tickets_locked(trz_heap *h, unsigned streams)
 {
 	HEAP_LOCKED(h);
@@ -33,7 +33,7 @@ static void take_tickets_locked(trz_heap *h, unsigned streams)
 				l->stream->announced.sequence = ticket_take(&l->stream->tickets);
 }
 
-/* Whoever holds the growth lock has seen what the caller has said before, or ends first. */
+/* A holder of the growth lock has seen the caller's earlier changes, or finishes first. */
 bool heap_announce_capture(trz_heap *h, struct pool *p)
 {
 	if (!heap_lock_growth(h))
@@ -65,7 +65,7 @@ void heap_end_announcement(trz_heap *h, struct pool *p)
 	heap_unlock(h);
 }
 
-/* The memory of the stream's captured lanes is as any other of the stream. */
+/* Memory of the stream's captured lanes becomes like the stream's other memory. */
 static void end_detours(trz_heap *h, const struct stream *s)
 {
 	heap_lock(h);
@@ -92,7 +92,7 @@ static void begin(trz_heap *h, struct stream *s, uint64_t capture)
 	heap_unlock(h);
 }
 
-/* The driver has just told of the capture, so that this is no host function. */
+/* The driver has just answered about the capture, so this is not a host function. */
 void heap_note_capture(trz_heap *h, struct stream *s, uint64_t capture)
 {
 	if (!heap_lock_growth(h))
@@ -125,7 +125,7 @@ bool heap_serves_captures_locked(const struct lane *l)
 	       !atomic_load_explicit(&s->unsettled, memory_order_relaxed);
 }
 
-/* Whoever gives its memory back one day finds the other lane there. */
+/* A later return of its memory finds the other lane there. */
 struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart)
 {
 	HEAP_LOCKED(h);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What captures may use of private pools.
+ * Which memory of private pools captures may use.
  */
 #ifndef TRZ_ALLOC_CAPTURE_H
 #define TRZ_ALLOC_CAPTURE_H
@@ -15,7 +15,7 @@ void heap_end_announcement(trz_heap *h, struct pool *p);
 /* Notes the capture, named by a number > 0, that an operation finds its stream in; 0: it is in none. */
 void heap_note_capture(trz_heap *h, struct stream *s, uint64_t capture);
 
-/* The same where it is a change, as is the driver's answer. */
+/* Notes it only if it is a change, which the driver's answer always is. */
 static inline void heap_see_capture(trz_heap *h, struct stream *s, const struct capture *c)
 {
 	uint64_t capture = c->status == TRZ_CAPTURE_NONE ? 0 : c->id ? c->id : UINT64_MAX;

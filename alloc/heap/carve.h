@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The basic moves of blocks: freeing and joining, cutting, holes, slabs. Heap lock held, but where it says otherwise.
+ * The basic operations on blocks: freeing and joining, cutting, holes, slabs. Heap lock held, unless stated otherwise.
  */
 #ifndef TRZ_ALLOC_CARVE_H
 #define TRZ_ALLOC_CARVE_H
@@ -11,15 +11,15 @@
  * `sequence` is the ticket of its last use. */
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
-/* How much of the `available` bytes from its address on a block of `size` takes: what would be left of large memory can
- * be too short for any request, it then stays with the block, as rounding, instead of being indexed for nobody. */
+/* How many of the `available` bytes from its address on a block of `size` takes: a rest of large memory that is too
+ * short for any request stays with the block, as rounding, instead of being indexed. */
 static inline uint64_t heap_block_size(enum kind kind, uint64_t size, uint64_t available)
 {
 	return kind == LARGE && available - size <= CELL ? available : size;
 }
 
-/* Takes a free block out of its index, cut down to [address, address + size); what is left stays free. Two nodes
- * have been reserved. The result is BLOCK_BUSY. */
+/* Takes a free block out of its index, cut down to [address, address + size); the rest stays free. Two nodes have been
+ * reserved. The result is BLOCK_BUSY. */
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
 
 /* Turns a busy block into a hole and joins it with neighbouring holes. */
@@ -35,8 +35,8 @@ struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr add
 /* Joins a busy block with a free or busy neighbour behind it; the whole is busy. */
 void heap_join_busy_locked(trz_heap *h, struct block *b);
 
-/* Makes one busy block [address, address + size) of free ones, whosever, that lie side by side and the first of which
- * is `b`; what is left of them stays free. Two nodes have been reserved. */
+/* Makes one busy block [address, address + size) of free blocks, of any home, that lie side by side, the first of which
+ * is `b`; their rest stays free. Two nodes have been reserved. */
 struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
 
 /* A node for the block over the next `bytes` of a window, whose entries in the pagemap are possible from here on; NULL:
@@ -58,7 +58,7 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s);
 /* Retires every slab without held or pending slots. */
 void heap_retire_empty_slabs(trz_heap *h);
 
-/* To be called when what is free has been taken from. */
+/* Call this after taking free memory. */
 static inline void heap_note_least_locked(trz_heap *h)
 {
 	HEAP_LOCKED(h);

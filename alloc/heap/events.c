@@ -52,16 +52,16 @@ bool heap_is_legacy_captured(trz_heap *h, struct event_pool *p)
 	return is_captured(h, p, NULL);
 }
 
-/* An event on the legacy default stream would invalidate a capture that has begun on a blocking stream since the
- * question was asked: none is recorded once such a capture has been announced. */
+/* An event on the legacy default stream would invalidate a capture that began on a blocking stream after the question:
+ * none is recorded once a capture has been announced. */
 bool heap_may_record(trz_heap *h, const struct stream *s)
 {
 	return !(is_legacy(s->handle) && atomic_load(&h->announced)) && !heap_is_captured(h, s);
 }
 
 /* Another thread may begin a capture between the question and the record: an event that has become part of it must
- * never be asked. Captures that the heap serves are announced before they begin, so that the question is only asked
- * again where there is one. */
+ * never be asked. Captures that the heap serves are announced before they begin, so the question is repeated only if
+ * there is one. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s)
 {
 	struct event_pool *p = s->events;

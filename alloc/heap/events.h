@@ -12,14 +12,14 @@ static inline bool heap_has_lost(const struct event_pool *p)
 	return atomic_load_explicit(&p->lost, memory_order_relaxed);
 }
 
-/* Takes to heart what a call about a stream's events has answered: the context may have gone before the heap, and all
- * work of its streams with it. Returns the status. */
+/* Handles the status of a call about a stream's events: the context may have gone before the heap, and all work of its
+ * streams with it. Returns the status. */
 trz_status heap_note_loss(trz_heap *h, struct event_pool *p, trz_status status);
 
 /* Whether the handle, which is alive, means the stream in this thread. May ask the driver. */
 bool heap_is_threads_own(trz_heap *h, const struct stream *s);
 
-/* Whether it is alive, too. Growth lock held. */
+/* Whether the handle is alive and means the stream in this thread. Growth lock held. */
 bool heap_reaches_stream(trz_heap *h, const struct stream *s);
 
 /* An event, of the pool or a new one. */
@@ -28,10 +28,10 @@ trz_status heap_take_event(trz_heap *h, struct event_pool *p, trz_event *event);
 /* Takes an event back into the pool; without host memory it is destroyed. */
 void heap_return_event(trz_heap *h, struct event_pool *p, trz_event event);
 
-/* Destroys an event that a caller has given; where the driver refuses, closing tries again. */
+/* Destroys a caller's event; if the driver refuses, closing tries again. */
 void heap_destroy_event(trz_heap *h, trz_event event);
 
-/* Whether a stream is being captured, has been in a capture that is broken, or the driver does not say: for the legacy
+/* Whether a stream is being captured, was in a capture that is broken, or the driver does not say: for the legacy
  * default stream, while a blocking stream of its context is captured. */
 bool heap_is_captured(trz_heap *h, const struct stream *s);
 bool heap_is_legacy_captured(trz_heap *h, struct event_pool *p);
@@ -39,12 +39,12 @@ bool heap_is_legacy_captured(trz_heap *h, struct event_pool *p);
 /* Whether an event can be recorded on a stream without becoming part of a capture, or breaking one. */
 bool heap_may_record(trz_heap *h, const struct stream *s);
 
-/* An event recorded on a stream now, which is alive; NULL where it must not be, or the driver refuses. The growth lock
- * is held, or the stream has been told of a recorder. */
+/* An event recorded now on a stream that is alive; NULL if none may be recorded, or the driver refuses. The growth lock
+ * is held, or the stream counts a recorder. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s);
 
-/* Waits for frees of other threads that are recording on a stream now: they hold no lock that is wanted here, and are
- * about to make one call of the driver, which waits for nothing. */
+/* Waits for frees of other threads that are recording on a stream now: they hold no lock that this thread wants, and
+ * are about to make one driver call, which waits for nothing. */
 void heap_await_recorders(trz_heap *h, const struct stream *s);
 
 #endif

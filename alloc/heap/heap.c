@@ -15,7 +15,7 @@ _Thread_local uint64_t heap_thread_frames;
 
 /* ---- opening and closing ---- */
 
-/* What the debugging options mean for the others. */
+/* The debugging options' effect on the others. */
 static trz_status apply_aids(trz_heap *h)
 {
 	struct config *c = &h->config;
@@ -59,7 +59,7 @@ static trz_status open_structures(trz_heap *h)
 	return TRZ_OK;
 }
 
-/* Readers are every allocation: whoever wants to begin or end a diversion would else wait for a gap between them. */
+/* Every allocation is a reader: a thread that begins or ends a diversion would else wait for a gap between them. */
 static void init_divert_lock(pthread_rwlock_t *lock)
 {
 	pthread_rwlockattr_t attributes;

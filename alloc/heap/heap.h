@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The heap: everything that terrazzo keeps for one device in one context, and the basic moves of its blocks.
- * Two locks order all access (docs/lock-order.md). Functions named *_locked need the heap lock; those that may
- * call the driver need the growth lock and must not have the heap lock.
+ * The heap: everything that terrazzo keeps for one device in one context. Two locks order all access
+ * (docs/lock-order.md). Functions named *_locked need the heap lock; those that may call the driver need the growth
+ * lock and must not have the heap lock.
  */
 #ifndef TRZ_ALLOC_HEAP_H
 #define TRZ_ALLOC_HEAP_H
@@ -20,11 +20,11 @@
 
 enum { DECAY_STEPS = 4, EXPORTED_LISTS = 256 };
 
-/* The least that was free in each of the last steps of a decay period: what nobody needed in all of it. */
+/* The least that was free in each of the last steps of a decay period: memory not needed in all of it. */
 struct decay {
 	uint64_t least[DECAY_STEPS];
 	unsigned next;               /* the oldest */
-	uint64_t step_end;           /* when the present one ends; 0: none has begun */
+	uint64_t step_end;           /* when the current step ends; 0: none has begun */
 };
 
 /* A wholly free tile that could move. */
@@ -34,7 +34,7 @@ struct candidate {
 	trz_addr address;            /* where it is owned */
 	uint64_t size;
 	uint32_t found;              /* its number in the order of the search */
-	bool passed;                 /* its last use is ordered before whatever comes: it needs no fence */
+	bool passed;                 /* its last use is ordered before all later work: it needs no fence */
 };
 
 struct trz_heap {
@@ -43,16 +43,16 @@ struct trz_heap {
 	struct pagemap pagemap;
 	struct node_pool blocks, slabs, pendings;
 	struct streams streams;
-	struct event_pool events;    /* of the heap's context; by next: of the others of which streams have been seen */
-	struct event_pool undestroyed;  /* events of callers' making that the driver has refused to destroy so far */
+	struct event_pool events;    /* of the heap's context; by next: of other contexts whose streams have been seen */
+	struct event_pool undestroyed;  /* callers' events that the driver has so far refused to destroy */
 	struct node_pool uses;
-	struct pool *pools;          /* the private ones; the list changes under the growth lock, but for additions */
+	struct pool *pools;          /* the private ones; the list changes under the growth lock, except for additions */
 	uint64_t announcements;      /* of captures, so far */
 	uint32_t pool_ids;           /* the last one given */
-	struct pending *given;       /* what was freed with an event; only the holder of the growth lock takes any out */
+	struct pending *given;       /* memory freed with an event; only the holder of the growth lock removes entries */
 	atomic_uint given_count;     /* of those; read without the lock */
 	unsigned imports_freed;      /* imports that callers have given back and that are still mapped */
-	struct block *holes;         /* all of them; every writer holds the growth lock, too */
+	struct block *holes;         /* all of them; every writer also holds the growth lock */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
@@ -62,8 +62,8 @@ struct trz_heap {
 	bool notes;                  /* the history is on, or slots carry frames */
 	struct node_pool slot_frames;
 	struct history_tags tags;
-	uint64_t cached_least;       /* of cached bytes, in the present step of decay */
-	struct tile *exported[EXPORTED_LISTS];  /* by address; whoever ends an export is about to free */
+	uint64_t cached_least;       /* of cached bytes, in the current step of decay */
+	struct tile *exported[EXPORTED_LISTS];  /* by address; a thread that ends an export is about to free */
 
 	/* guarded by `growth_lock` */
 	pthread_mutex_t growth_lock;
@@ -79,12 +79,12 @@ struct trz_heap {
 	size_t candidates_capacity, lay_capacity;
 	uint64_t tile_least[KINDS];     /* no tile of the kind is smaller */
 	uint64_t tile_most;                  /* nor is any tile larger than this */
-	uint64_t attainable;                 /* what could be reserved in all, by what the device had free when it was last
-	                                      * asked; others take and give memory of it meanwhile */
+	uint64_t attainable;                 /* what could be reserved in all, by the device's last answer about its free
+	                                      * memory; other processes take and free memory meanwhile */
 	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
-	trz_map_callback *map_callback;      /* NULL: nobody is told of mappings */
+	trz_map_callback *map_callback;      /* NULL: mappings are not announced */
 	void *map_user;
 	struct decay decay;
 
@@ -92,8 +92,8 @@ struct trz_heap {
 	pthread_rwlock_t divert_lock;
 	struct diversion *diversions;        /* the newest first */
 	atomic_uint diverting;               /* how many; read without the lock */
-	atomic_uint capturing;               /* of those that may be for a capture ... */
-	atomic_uint announced;               /* ... and of those that are: it begins, or has begun */
+	atomic_uint capturing;               /* of these, diversions that may be for a capture ... */
+	atomic_uint announced;               /* ... and those that are: it is about to begin, or has begun */
 
 	/* constant */
 	struct config config;
@@ -107,17 +107,17 @@ struct trz_heap {
 	trz_oom_info last_oom;       /* requested 0: none yet */
 	trz_oom_callback *oom_callback;
 	void *oom_user;
-	trz_frame_callback *frame_callback;  /* these three, too: what names the stacks of callers */
+	trz_frame_callback *frame_callback;  /* these three, too: the callbacks for callers' stacks */
 	trz_frame_text_callback *frame_text;
 	void *frame_user;
 	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
-	atomic_bool watched;         /* so, or annotates, or inherited: operations are not to take the shortest way */
+	atomic_bool watched;         /* gathers, annotates, or inherited: operations may not take the shortest way */
 	atomic_bool inherited;       /* this process is a child made by fork(): locks may be held for ever, and structures
-	                              * half-way; read without a lock */
+	                              * be half-changed; read without a lock */
 	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
 };
 
-/* What needs a lock says so; nothing in builds without assertions. */
+/* Functions that need a lock assert it; nothing in builds without assertions. */
 #define HEAP_LOCKED(h) assert(spinlock_is_mine(&(h)->lock))
 #define HEAP_GROWTH_LOCKED(h) assert(lock_is_mine(&(h)->growth_owner))
 
@@ -133,8 +133,8 @@ static inline void heap_unlock(trz_heap *h)
 
 enum { HOLD_STEPS = 256 };
 
-/* Counts the steps of a walk under the heap lock and gives the lock up for a moment after each HOLD_STEPS: nobody is to
- * wait for the whole of a long one. true: it has, and other threads may have freed and taken memory. */
+/* Counts the steps of a walk under the heap lock and gives the lock up briefly after each HOLD_STEPS, so that no thread
+ * waits for the whole of a long walk. true: it has, and other threads may have freed and taken memory. */
 static inline bool heap_rest(trz_heap *h, unsigned *steps, unsigned done)
 {
 	HEAP_LOCKED(h);
@@ -146,8 +146,8 @@ static inline bool heap_rest(trz_heap *h, unsigned *steps, unsigned done)
 	return true;
 }
 
-/* Sets the thread's capture mode to a relaxed one and back, for what may be done in the midst of a capture. The old one
- * comes back in *mode. false: the thread runs a host function of a stream, where the driver permits no call. */
+/* Relaxes the thread's capture mode and restores it, for calls that may come in the middle of a capture. *mode gets the
+ * old one. false: the thread runs a host function of a stream, where the driver permits no call. */
 static inline bool heap_relax(trz_heap *h, trz_capture_mode *mode)
 {
 	*mode = TRZ_CAPTURE_RELAXED;
@@ -159,10 +159,10 @@ static inline void heap_tighten(trz_heap *h, trz_capture_mode mode)
 	driver_restore_capture_mode(&h->driver, mode);
 }
 
-/* The failure of what needs the driver in a host function of a stream. */
+/* The failure of an operation that needs the driver in a host function of a stream. */
 trz_status heap_not_permitted(const char *function);
 
-/* The growth lock by itself, for what makes no call of the driver. */
+/* The growth lock by itself, for operations that make no driver call. */
 static inline void heap_take_growth(trz_heap *h)
 {
 	assert(!lock_is_mine(&h->growth_owner) && !spinlock_is_mine(&h->lock));
@@ -177,9 +177,9 @@ static inline void heap_give_growth(trz_heap *h)
 	pthread_mutex_unlock(&h->growth_lock);
 }
 
-/* The growth lock, with the thread's capture mode relaxed: creating, mapping and asking events would otherwise be
- * refused, or invalidate a capture that is under way somewhere. false: in a host function of a stream the lock is not
- * taken, since its holder may wait for just that stream. */
+/* The growth lock, with the thread's capture mode relaxed: creating, mapping and querying events would otherwise fail,
+ * or invalidate a capture somewhere. false: in a host function of a stream the lock is not taken, since its holder may
+ * wait for just that stream. */
 static inline bool heap_lock_growth(trz_heap *h)
 {
 	trz_capture_mode mode;
@@ -190,7 +190,7 @@ static inline bool heap_lock_growth(trz_heap *h)
 	return true;
 }
 
-/* The same if nobody else has it. */
+/* heap_lock_growth, if no other thread holds the lock. */
 static inline bool heap_try_growth(trz_heap *h)
 {
 	trz_capture_mode mode;
@@ -205,7 +205,7 @@ static inline bool heap_try_growth(trz_heap *h)
 	return false;
 }
 
-/* Takes again what this thread had and has given back in between. */
+/* Takes the lock again after this thread has given it back for a while. */
 static inline void heap_relock_growth(trz_heap *h)
 {
 	trz_capture_mode mode;
@@ -225,8 +225,8 @@ static inline bool heap_is_inherited(const trz_heap *h)
 	return atomic_load_explicit(&h->inherited, memory_order_relaxed);
 }
 
-/* Asks how much the device has free, and keeps that in mind; 0, and *total (may be NULL) as it was: it does not say.
- * Growth lock held. */
+/* Asks how much the device has free, and notes the answer; 0, and *total (may be NULL) as it was: no answer. Growth
+ * lock held. */
 uint64_t heap_ask_device(trz_heap *h, uint64_t *total);
 
 static inline uint64_t heap_reserved(const trz_heap *h)
@@ -241,14 +241,14 @@ static inline uint64_t heap_limit(const trz_heap *h)
 	return limit ? limit : UINT64_MAX;
 }
 
-/* Whether so much more may be. */
+/* Whether the limit allows this much more. */
 static inline bool heap_limit_allows(const trz_heap *h, uint64_t bytes)
 {
 	uint64_t limit = heap_limit(h), reserved = heap_reserved(h);
 	return bytes <= limit && reserved <= limit - bytes;
 }
 
-/* Opens and closes the structures; no device memory is asked for. */
+/* Opens and closes the structures; requests no device memory. */
 trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_driver *table);
 void heap_close(trz_heap *h);
 
@@ -260,7 +260,7 @@ static inline bool is_legacy(trz_stream handle)
 /* The text that the calling thread tags its allocations with; NULL: none. */
 extern _Thread_local const char *heap_thread_tag;
 
-/* What the stack of the calling thread's operation is known by; 0: not known. */
+/* The number of the stack of the calling thread's operation; 0: not known. */
 extern _Thread_local uint64_t heap_thread_frames;
 
 static inline uint32_t heap_tag_locked(trz_heap *h)
@@ -269,7 +269,7 @@ static inline uint32_t heap_tag_locked(trz_heap *h)
 	return heap_thread_tag ? history_tag(&h->tags, heap_thread_tag) : 0;
 }
 
-/* What the stack of a slot's allocation is known by. */
+/* The number of the stack of a slot's allocation. */
 static inline uint64_t slot_frames(const struct slab *s, unsigned slot)
 {
 	return s->frames ? s->frames[slot] : 0;

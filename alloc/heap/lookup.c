@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding a stream, and room for it where as many are known as can be.
+ * Finding a stream, and making room for it when the table is full.
  */
 #include "heap/lookup.h"
 
@@ -10,7 +10,8 @@
 #include "heap/streams.h"
 
 
-/* Whether the entry can be another stream's: nothing of the stream is under way or held, imports and pools included. */
+/* Whether another stream can have the entry: the stream has no work in progress and no live memory, imports and pools
+ * included. */
 static bool is_idle_locked(const trz_heap *h, const struct stream *s)
 {
 	HEAP_LOCKED(h);
@@ -28,8 +29,8 @@ static bool is_idle_locked(const trz_heap *h, const struct stream *s)
 
 enum { ENTRIES_AT_ONCE = 64 };
 
-/* As many streams are known as can be: the entries of some that hold nothing and have nothing under way are given up,
- * as if they had been retired. One that comes again gets another entry. Growth lock held. */
+/* The table is full: gives up the entries of some streams that hold nothing and have no work in progress, as if they
+ * had been retired. A stream that comes again gets another entry. Growth lock held. */
 static void make_room(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -61,7 +62,7 @@ trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
 	return status;
 }
 
-/* A handle may be another stream's by now, of which nobody has told: the ticket is covered all the same, since what
+/* The handle may belong to another stream by now, unannounced: the ticket is covered nevertheless, since the event that
  * covers it will be recorded on the handle. */
 trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tickets hold up, and how it ends.
+ * Freed memory that waits for tickets, and the end of its wait.
  */
 #include "heap/pending.h"
 
@@ -12,7 +12,7 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 	stream_push_pending(s, p);
 }
 
-/* What has been freed for good: `e` has its address, requested size and stack. */
+/* Notes memory that is free at last: `e` has its address, requested size and stack. */
 static void count_end_locked(trz_heap *h, const struct lane *home, enum kind kind, struct history_event e,
                              uint64_t size)
 {

@@ -10,15 +10,15 @@
 /* A use of memory is over, or has been given up. */
 void heap_drop_use_locked(trz_heap *h, struct use *u);
 
-/* Notes freed memory that waits for `sequence` of `s`: `p` has been filled in but for those. */
+/* Notes freed memory that waits for `sequence` of `s`; all other fields of `p` are set. */
 void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequence);
 
-/* A pending block, whose tickets have all passed, becomes free with the ticket `sequence` of its home; or ended, where
- * other processes may still use it, or where it is theirs. */
+/* A pending block, whose tickets have all passed, becomes free with the ticket `sequence` of its home; or ended, if
+ * other processes may still use it, or own it. */
 void heap_end_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
-/* What a pending entry waited for has come, or is ordered before what its home is given from now on: its memory is
- * free, with `home_sequence` for its ticket there, or ended; the entry goes. */
+/* The end of an entry's wait has come, or is ordered before its home's later work: the memory becomes free, with
+ * `home_sequence` as its ticket there, or ended; the entry goes. */
 void heap_end_pending_locked(trz_heap *h, struct pending *p);
 
 /* Gives back what waited for tickets that have passed. The lock is given up now and then. Growth lock held. */

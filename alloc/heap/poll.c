@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Polls: late events for what no event covers yet, and what has passed is drained. The last ticket of a stream that
- * retires.
+ * Polls: recording late events for tickets that no event covers yet, and draining what has passed. The last ticket of a
+ * stream that retires.
  */
 #include "heap/poll.h"
 
@@ -15,15 +15,15 @@ static void pop_passed(trz_heap *h, struct stream *s, unsigned n)
 {
 	while (n--) {
 		heap_lock(h);
-		struct event_pool *p = s->events;  /* with its last event gone the entry can be another stream's */
+		struct event_pool *p = s->events;  /* with its last event gone another stream can have the entry */
 		trz_event event = ticket_pop(&s->tickets);
 		heap_unlock(h);
 		heap_return_event(h, p, event);
 	}
 }
 
-/* A capture began between the question whether there is one and the record: the oldest event is part of a graph, and
- * tells nothing. What it was to cover another one will. */
+/* A capture began between the question and the record: the oldest event is part of a graph, and answers nothing.
+ * Another event will cover its tickets. */
 static void drop_captured(trz_heap *h, struct stream *s)
 {
 	heap_lock(h);
@@ -39,7 +39,7 @@ static void collect_passed(trz_heap *h, struct stream *s)
 {
 	trz_status status = TRZ_OK;
 	heap_lock(h);
-	unsigned passed = 0;                                         /* so many have passed, */
+	unsigned passed = 0;                                         /* this many have passed, */
 	unsigned count = s->tickets.waiters ? 0 : s->tickets.count;  /* what is waited for stays queued */
 	unsigned open = count;                                       /* and this one has not, if there is any */
 	heap_unlock(h);
@@ -59,7 +59,7 @@ static void collect_passed(trz_heap *h, struct stream *s)
 		drop_captured(h, s);
 }
 
-/* A full queue is emptied first, as far as it has passed. */
+/* Drains a full queue first, as far as it has passed. */
 void heap_record_late(trz_heap *h, struct stream *s)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -98,7 +98,7 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 		return TRZ_ERROR_CAPTURE;
 	heap_lock(h);
 	struct stream *s = stream_find(&h->streams, id);
-	uint64_t last = s ? ticket_take(&s->tickets) : 0;  /* of whatever the stream has been given, uses too */
+	uint64_t last = s ? ticket_take(&s->tickets) : 0;  /* of all the stream's memory, uses included */
 	heap_unlock(h);
 	if (!s)
 		return TRZ_OK;
@@ -115,11 +115,11 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	}
 	if (covered)
 		heap_await_recorders(h, s);
-	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* its entry can then be used again */
+	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* its entry can then be reused */
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }
 
-/* Asks the events that came with frees. */
+/* Queries the events that came with frees. */
 static void collect_given(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -148,7 +148,7 @@ static void collect_given(trz_heap *h)
 	}
 }
 
-/* How far a stream is. One whose context has gone has nothing under way. */
+/* How far a stream is. A stream whose context has gone has no work left. */
 static void poll_stream(trz_heap *h, struct stream *s)
 {
 	HEAP_GROWTH_LOCKED(h);

@@ -14,8 +14,8 @@ void heap_record_late(trz_heap *h, struct stream *s);
  * newest, and drains what became free. Waits for nothing. */
 void heap_poll(trz_heap *h);
 
-/* A poll that covers what is out of reach, too, in every context, unless that could break a capture: it or a later poll
- * finds it passed. */
+/* A poll that also covers tickets out of reach, in every context, unless that could break a capture: it or a later poll
+ * finds them passed. */
 void heap_poll_all(trz_heap *h);
 
 /* Notes that a stream's handle is about to die: its newest ticket is covered by an event now, and no further one

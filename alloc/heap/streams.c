@@ -33,7 +33,7 @@ static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, tr
 		s = stream_recycle(&h->streams, id, handle, events, growing);
 		if (!s)
 			s = stream_add(&h->streams, id, handle, events);
-		if (s)  /* it has been given nothing that uses the heap's memory */
+		if (s)  /* no work on it uses the heap's memory */
 			s->announced = (struct announcement){h->announcements, s->tickets.newest};
 	}
 	if (s)
@@ -41,7 +41,7 @@ static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, tr
 	return s;
 }
 
-/* A stream that is not known: its context is asked for while it is alive. */
+/* A new stream: the heap asks for its context while it is alive. */
 static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out)
 {
 	trz_context context;

@@ -7,21 +7,21 @@
 
 #include "heap/heap.h"
 
-/* The stream of a handle that can only ever mean one: the legacy default stream, once seen. Else NULL. */
+/* The legacy default stream, once seen, whose handle can mean no other stream. Else NULL. */
 static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
 {
 	return is_legacy(handle) ? atomic_load_explicit(&h->legacy, memory_order_acquire) : NULL;
 }
 
-/* The stream of a handle, added if it is new, and entered (heap/lookup.h). NO_ROOM, without a text: it is new, as many
- * are known as can be, and the caller, with `growing`, has not the growth lock to use an entry of theirs. */
+/* The stream of a handle, added if it is new, and entered (heap/lookup.h). NO_ROOM, without a text: the stream is new,
+ * the table is full, and the caller does not hold the growth lock (`growing`), which it needs to reuse an entry. */
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out);
 
 /* The stream's lane of a pool (NULL: the default one), for packed memory or for some sort apart, made if it is new.
  * NULL: no host memory. */
 struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);
 
-/* The same, or that for its captures; not the default pool's for packed memory. */
+/* The stream's lane, or its captured lane; never the default pool's for packed memory. */
 struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart, bool captured);
 
 #endif

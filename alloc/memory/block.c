@@ -6,7 +6,7 @@
 
 #include <assert.h>
 
-/* `b` has got a new neighbour behind it, or none. */
+/* `b` has a new neighbour behind it, or none. */
 static void link_next(struct block *b, struct block *next)
 {
 	b->next = next;

@@ -34,7 +34,7 @@ struct block {
 				struct use *uses;         /* live: other streams that use it */
 				uint64_t ended_sequence;  /* ended: its ticket in the home's order, for when it is free */
 			};
-			uint64_t frames;     /* what the stack of its allocation is known by; 0: none */
+			uint64_t frames;     /* the number of its allocation's stack; 0: none */
 		};
 		struct slab *slab;       /* BLOCK_SLAB */
 		struct {                 /* BLOCK_HOLE: of the heap's list of holes */
@@ -45,7 +45,7 @@ struct block {
 	uint8_t state;               /* enum block_state */
 	uint8_t kind;                /* enum kind, as the window's */
 	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
-	bool tileless;               /* free: it has been looked through, and no whole tile lies in it */
+	bool tileless;               /* free: a search has found no whole tile in it */
 };
 
 _Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");
@@ -62,7 +62,7 @@ void block_append(struct block_list *list, struct block *b);
  * home and, where free, sequence; neither is in an index. One node is taken from `nodes`, which has one. */
 struct block *block_split(struct node_pool *nodes, struct block *b, uint64_t size);
 
-/* Joins `b` with the neighbour behind it, which goes away. Neither is in an index. */
+/* Joins `b` with the neighbour behind it, whose node is freed. Neither is in an index. */
 void block_absorb_next(struct node_pool *nodes, struct block *b);
 
 #endif

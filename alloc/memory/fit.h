@@ -2,7 +2,7 @@
  *
  * The best-fit index: the free blocks of one lane and kind, found by size. Sizes fall into bins, 64 per
  * doubling (linear below 32 KiB), so that a bin rarely holds more than a few blocks; each bin is a treap ordered by
- * (size, address), and a bitmap tells which bins hold anything. The smallest block that is
+ * (size, address), and a bitmap says which bins hold anything. The smallest block that is
  * large enough, lowest address first, is found in the request's own bin or is the first of the next bin that is not
  * empty: O(log n) expected, with n the blocks of one bin.
  * Treap: Seidel and Aragon, Randomized search trees, 1996; priorities are a hash of the address, so that a run

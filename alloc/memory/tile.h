@@ -21,12 +21,13 @@ struct place {
 	struct tile *tile;
 	struct window *window;
 	trz_addr address;
-	const struct stream *user;   /* a stale place: who used memory at this address last, and the ticket of that use; */
+	const struct stream *user;   /* a stale place: the last user of memory at this address, and the ticket of that
+	                              * use; */
 	uint64_t sequence;           /* the mapping may go when it has passed */
 	bool accessible;             /* its access rights have been set, and it is not leaving */
 	bool told;                   /* the program has been told of it (notice.c) */
-	bool leaving;                /* the program is being told that it goes: nobody else takes it away or uses it */
-	uint32_t granules;           /* its tile's size: whoever walks a window need not wait for the tile */
+	bool leaving;                /* the program is being told that it goes: no other thread removes or uses it */
+	uint32_t granules;           /* its tile's size: a walk over a window need not load the tile */
 };
 
 static inline uint64_t place_size(const struct place *p)
@@ -46,16 +47,16 @@ struct tile {
 	struct tile *next;           /* of the zombies, or of an import's tiles */
 	bool zombie;
 	bool told;                   /* of a classic segment: as of a place */
-	uint16_t pins;               /* > 0: the program is being told of its places; nobody else takes one away */
+	uint16_t pins;               /* > 0: the program is being told of its places; no other thread removes one */
 	uint8_t kind;                /* enum kind that its bytes are counted under */
 	bool apart;                  /* made for one allocation */
-	uint8_t export_kinds;        /* TRZ_EXPORT_*, a set: how it can be exported */
+	uint8_t export_kinds;        /* TRZ_EXPORT_*, a set: the kinds of export that it allows */
 	uint32_t exports;            /* > 0, of packed memory: other processes may use it, so it stays where it is; this and
 	                              * the next three are guarded by the heap lock */
 	trz_addr exported_at;        /* exported: its address, */
 	struct block *exported_block;  /* the block that counts the exports of a tile of its own; NULL: the tile does, */
 	struct tile *exported_next;  /* of the heap's lists of what is exported */
-	uint32_t found_at;           /* where it stood in the last list of candidates it was in */
+	uint32_t found_at;           /* its position in the last list of candidates that it was in */
 	uint64_t seen_in;            /* the last run of a flip search that it was counted in */
 };
 
@@ -70,7 +71,7 @@ struct tiles {
 void tiles_init(struct tiles *t, struct meta *meta, struct driver *driver, struct counters *counters,
                 unsigned export_kinds);
 
-/* Makes `tiles` new tiles and `places` new places possible without host memory. */
+/* Reserves nodes for `tiles` new tiles and `places` new places. */
 static inline bool tiles_reserve(struct tiles *t, size_t tiles, size_t places)
 {
 	return node_pool_reserve(&t->nodes, tiles) && node_pool_reserve(&t->place_nodes, places);
@@ -133,7 +134,7 @@ static inline bool tile_is_owned_at(const struct place *p)
 	return p->tile->places == p;
 }
 
-/* Notes who used memory at a place last, when the tile's ownership leaves it. */
+/* Notes the last user of memory at a place, when the tile's ownership leaves it. */
 static inline void tile_leave(struct place *p, const struct stream *user, uint64_t sequence)
 {
 	p->user = user;

@@ -125,7 +125,7 @@ static void keep_as_alias(struct tile *tile)
 		tile_flip(tile->places->next);
 }
 
-/* Takes the newest mapping of the first `count` tiles away again; true: the range is as it was. */
+/* Undoes the newest mapping of the first `count` tiles; true: the range is as it was. */
 static bool undo_lay(struct tiles *tiles, struct tile **list, size_t count)
 {
 	bool clean = true;

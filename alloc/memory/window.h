@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows: reserved address ranges, laid with tiles from the base up. A place, once given up, is not laid
- * again with other tiles (law 10): the window only grows at its end, and a window that is used up is followed
- * by another. A classic window is one plain driver allocation.
+ * Windows: reserved address ranges, laid with tiles from the base up. A place, once given up, never gets other tiles
+ * (law L10): a window grows only at its top, and another window follows one that is used up. A classic window is one
+ * plain driver allocation.
  *
  *   base                                          top                                   base + size
  *   | tile A | tile B | (hole: tile moved) | tile D | ....... reserved, nothing laid ....... |
@@ -24,12 +24,12 @@ struct window {
 	uint64_t size;               /* reserved bytes */
 	trz_addr top;                /* end of what has been laid */
 	uint64_t mapped;             /* bytes mapped now */
-	uint64_t alias_cursor;       /* offset up to which the round of reclaim_aliases that is under way has come */
+	uint64_t alias_cursor;       /* offset that the current round of reclaim_aliases has reached */
 	struct place **places;       /* [size / GRANULE]: the mapping on each granule, or NULL; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
-	trz_addr classic_address;    /* what the driver gave; `base` is aligned */
-	bool leaving;                /* an import or a classic segment that is being given back: nobody else does that, and
-	                              * the program is not told any more that it is there */
+	trz_addr classic_address;    /* the driver's address; `base` is aligned */
+	bool leaving;                /* an import or a classic segment that a thread is giving back: no other thread does,
+	                              * and the program is no longer told of it */
 	struct block_list blocks;    /* by address */
 	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
 	void *nvtx_heap;             /* the tool's name for it; these two are nvtx.c's */
@@ -39,7 +39,7 @@ struct window {
 	struct tile *foreign;        /* its tiles, memory of another process, as a list; NULL: the heap's own */
 };
 
-/* Reserves a window of `size` bytes, or down to `least` where the driver has no more. Driver: reserve. */
+/* Reserves a window of `size` bytes, or fewer, down to `least`, if the driver has no more. Driver: reserve. */
 trz_status window_open(struct meta *meta, struct driver *driver, enum kind kind, uint64_t size,
                        uint64_t least, struct window **out);
 
@@ -54,9 +54,9 @@ trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind
 trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct window *w);
 
 /* Maps the tiles side by side from the window's top on and makes them accessible; each becomes owned there.
- * Fails as a whole: what was mapped is unmapped again, and where the driver refuses that too the range stays
- * used up: top moves past it and the mapping stays known as an alias. Places have been reserved. Driver: map
- * per tile, one set_access. */
+ * Fails as a whole: the tiles mapped so far are unmapped again. If the driver refuses that, too, the range stays used
+ * up: top moves past it, and the mapping remains as an alias. Places have been reserved. Driver: map per tile, one
+ * set_access. */
 trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list, size_t count);
 
 /* Unmaps a tile everywhere, at its owner's place last. On an error the owner's place is still mapped. */

@@ -13,7 +13,7 @@ COLD void account_active_peaks_locked(trz_heap *h)
 	active_raise(&h->counters.active, &h->counters.allocation);
 }
 
-/* What has just been allocated carries the stack of its allocation. Without host memory for it a slot carries none. */
+/* A new allocation carries its stack; a slot only if there is host memory for it. */
 static void keep_frames_locked(trz_heap *h, trz_addr address)
 {
 	HEAP_LOCKED(h);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is counted and noted when callers get and give memory, and when it is mapped and unmapped. Inline, since it is
- * most of the hot path's work.
+ * Counters and history of allocations, frees, mappings and unmappings. Inline, since this is most of the hot path's
+ * work.
  */
 #ifndef TRZ_ALLOC_ACCOUNT_H
 #define TRZ_ALLOC_ACCOUNT_H
@@ -14,10 +14,10 @@ static inline uint64_t account_rounded(uint64_t size)
 	return align_up(size, UNIT);
 }
 
-/* Who occupies memory. Slots are of small kind, blocks of either. */
+/* Occupied memory. Slots are of small kind, blocks of either. */
 enum holder { SLOTS, BLOCKS };
 
-/* Without pending memory these peaks are those of what callers hold. */
+/* Without pending memory these peaks are those of live allocations. */
 void account_active_peaks_locked(trz_heap *h);
 
 static inline void account_alloc(trz_heap *h, enum holder by, enum kind kind, uint64_t size, uint64_t occupied)
@@ -61,7 +61,7 @@ static inline void account_free(trz_heap *h, enum holder by, enum kind kind, uin
 /* Out of line, so that a history that is off costs the hot path one test. */
 void account_note_locked(trz_heap *h, unsigned event, const struct lane *l, trz_addr address, uint64_t size);
 
-/* Notes what the calling thread's operation has mapped, unmapped, or moved from another address. */
+/* Notes that the calling thread's operation has mapped, unmapped, or moved memory from another address. */
 static inline void account_mapping_locked(trz_heap *h, unsigned event, trz_addr from, trz_addr address, uint64_t size,
                                           uint32_t pool)
 {

@@ -9,7 +9,7 @@
 
 #include "error.h"
 
-/* What the walk adds up. */
+/* The walk's sums. */
 struct sums {
 	uint64_t reserved[KINDS], segments[KINDS];
 	uint64_t allocations[KINDS], allocated[KINDS], requested[KINDS];
@@ -125,7 +125,7 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 	return check_memory(w, b);
 }
 
-/* A block apart is one tile, which is mapped nowhere else, and belongs to its own sort of lane. */
+/* A block apart is one tile, mapped nowhere else, and its lane is of its sort. */
 static trz_status check_apart(const struct window *w, const struct block *b, struct sums *sum)
 {
 	if (b->exports && (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
@@ -267,7 +267,7 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 	return TRZ_OK;
 }
 
-/* Imports: a window for each, of one block; of a part, or of none, where the making of it failed. */
+/* Imports: a window for each, of one block; of a part, or of none, if the import failed. */
 static trz_status check_imports(const trz_heap *h, struct sums *sum)
 {
 	for (const struct window *w = h->imports; w; w = w->next) {

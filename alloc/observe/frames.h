@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Call stacks. A callback of the program's names the stack of an operation by a number, before the first lock is
- * taken; the events that the operation notes, and what it allocates, carry the number. Another callback tells the
- * stacks of numbers, when a snapshot is written.
+ * Call stacks. A callback of the program gives the stack of an operation a number, before the operation takes its first
+ * lock; the events that the operation notes, and its allocations, carry the number. Another callback looks up the
+ * stacks of numbers when a snapshot is written.
  */
 #ifndef TRZ_ALLOC_FRAMES_H
 #define TRZ_ALLOC_FRAMES_H
@@ -14,7 +14,7 @@ static inline bool frames_wanted(const trz_heap *h)
 	return atomic_load_explicit(&h->gathers, memory_order_relaxed);
 }
 
-/* Whether somebody looks at each operation: stacks are wanted, or a tool is told. */
+/* Whether each operation is observed: stacks are on, or a tool is told. */
 static inline bool frames_or_tool(const trz_heap *h)
 {
 	return atomic_load_explicit(&h->watched, memory_order_relaxed);
@@ -23,8 +23,8 @@ static inline bool frames_or_tool(const trz_heap *h)
 /* Asks the callback, with no lock held. */
 uint64_t frames_gather(trz_heap *h);
 
-/* An operation begins: what it notes carries its stack, if stacks are asked for. Returns what is to be given to
- * frames_leave at its end. The heap may be NULL. */
+/* An operation begins: the events that it notes carry its stack, if stacks are on. Pass the result to frames_leave at
+ * its end. The heap may be NULL. */
 static inline uint64_t frames_enter(trz_heap *h)
 {
 	uint64_t outer = heap_thread_frames;
@@ -37,13 +37,14 @@ static inline void frames_leave(uint64_t outer)
 	heap_thread_frames = outer;
 }
 
-/* Sets the callbacks (NULL: what the heap's options say) and forgets the numbers of those before. Takes both locks. */
+/* Sets the callbacks (NULL: by the heap's options) and forgets the numbers of the old ones. Takes the growth lock and
+ * the heap lock. */
 void frames_set(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user);
 
 /* The history has been switched on or off. */
 void frames_update(trz_heap *h);
 
-/* What tells the stacks of a snapshot. */
+/* Looks up the stacks of a snapshot. */
 struct frames_teller {
 	trz_frame_text_callback *text;
 	void *user;

@@ -113,7 +113,7 @@ static void add_window(struct snapshot *s, const struct window *w)
 	}
 }
 
-/* State and history of one moment. The growth lock is held, so nothing is under way from place to place. */
+/* State and history of one moment. The growth lock is held, so no memory is being moved. */
 static void fill_snapshot(trz_heap *h, struct snapshot *s)
 {
 	heap_lock(h);

@@ -10,11 +10,11 @@
 void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count);
 void inspect_reset_peaks(trz_heap *h);
 
-/* Starts a history of so many events (0: stops it). */
+/* Starts a history of this many events (0: stops it). */
 trz_status inspect_history(trz_heap *h, size_t events);
 
-/* Where the option asks for it: a snapshot of the heap as a failed allocation left it. Returns the failure; its text
- * then ends with the snapshot's path, or with why there is none. Takes locks: none may be held. */
+/* If the option is set: a snapshot of the heap as a failed allocation left it. Returns the failure; its text then ends
+ * with the snapshot's path, or with the reason why there is none. Takes locks: none may be held. */
 trz_status inspect_oom(trz_heap *h, trz_status failure);
 
 trz_status inspect_snapshot(trz_heap *h, const char *path);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What of a mapping has been told, and telling it.
+ * Announcing mappings, and keeping track of which have been announced.
  */
 #include "observe/notice.h"
 
-/* Told with one giving back of the lock. The pinned tiles are let go afterwards. */
+/* Notices for which the lock is given back once. The pinned tiles are unpinned afterwards. */
 enum { NOTICES_AT_ONCE = 64 };
 
 struct notices {
@@ -24,7 +24,7 @@ static bool tell(struct notices *n)
 	trz_heap *h = n->heap;
 	if (!n->count)
 		return false;
-	trz_map_callback *callback = h->map_callback;  /* the one that knows what has been told so far */
+	trz_map_callback *callback = h->map_callback;  /* the callback that has received the notices so far */
 	void *user = h->map_user;
 	heap_unlock_growth(h);
 	for (size_t i = 0; callback && i < n->count; i++)
@@ -71,7 +71,8 @@ static void classic_mapped(trz_heap *h, struct window *w)
 void notice_mapped(trz_heap *h, struct block *b)
 {
 	HEAP_GROWTH_LOCKED(h);
-	assert(b->state == BLOCK_BUSY || b->window->foreign);  /* out of everyone's reach while the lock is given back */
+	assert(b->state == BLOCK_BUSY || b->window->foreign);  /* unreachable for other threads while the lock is given
+	                                                        * back */
 	if (!h->map_callback)
 		return;
 	struct notices n = {.heap = h, .event = TRZ_MAP};
@@ -93,15 +94,15 @@ void notice_mapped(trz_heap *h, struct block *b)
 
 /* ---- mappings that go ---- */
 
-/* Nobody uses it any more, or tells of it as something new. All that leave together are marked before the lock is given
- * back for the first of them. */
+/* From now on no thread uses it or announces it as new. All places that leave together are marked before the lock is
+ * given back for the first of them. */
 static void mark_leaving(struct place *p)
 {
 	p->leaving |= p->accessible;
 	p->accessible = false;
 }
 
-/* A place that the program has not been told of yet leaves all the same: nobody may use it while others are told. */
+/* A place that has not been announced yet is marked as well: no thread may use it while the others are announced. */
 static bool leave(struct notices *n, struct place *p)
 {
 	bool told = p->told;
@@ -186,8 +187,8 @@ void notice_aliases_back(trz_heap *h, struct place *const *aliases, size_t count
 
 /* ---- all of a heap ---- */
 
-/* Calls `act` for each place of the heap's windows, and each classic segment with no place; again from the
- * beginning whenever it says that the lock was given back. */
+/* Calls `act` for each place of the heap's windows, and each classic segment with no place; starts again whenever `act`
+ * says that the lock was given back. */
 static bool each_place(trz_heap *h, struct notices *n,
                        bool (*act)(struct notices *n, struct window *w, struct tile *tile, struct place *p))
 {

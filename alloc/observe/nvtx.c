@@ -41,7 +41,7 @@ static bool load(const char *path)
 	return false;
 }
 
-/* NULL: the tool does not want to know. */
+/* NULL: the tool ignores this event. */
 #define SLOT(type, index) ((type *)tool.slots[index])
 
 trz_status nvtx_open(trz_heap *h)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Telling a tool that the environment injects (compute-sanitizer) what is allocated where, by NVTX's memory
- * extension: each window is a heap of the tool's, each allocation a region in it. Option nvtx. The tool is called under
- * a lock that is taken for nothing else, so that it hears of everything in order.
+ * Reporting allocations to a tool that the environment injects (compute-sanitizer), by NVTX's memory extension: each
+ * window is a heap of the tool's, each allocation a region in it. Option nvtx. The tool is called under a lock of its
+ * own, so that it gets all calls in order.
  */
 #ifndef TRZ_ALLOC_NVTX_H
 #define TRZ_ALLOC_NVTX_H

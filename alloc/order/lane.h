@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lanes: what one stream has of one pool, free blocks and slabs. A lane serves its stream without asking anybody;
- * memory changes lanes when tickets have passed (borrow.c). Guarded by the heap lock, but for what is constant.
+ * Lanes: one stream's free blocks and slabs of one pool. A lane serves its stream without looking at others; memory
+ * changes lanes when tickets have passed (borrow.c). Guarded by the heap lock, except constants.
  */
 #ifndef TRZ_ALLOC_LANE_H
 #define TRZ_ALLOC_LANE_H
@@ -13,18 +13,18 @@ struct lane {
 	struct lane *next;               /* of the heap */
 	struct lane *pool_next;          /* of the private pool */
 	struct stream *stream;           /* const */
-	struct pool *pool;               /* NULL: the default pool, which everybody shares */
+	struct pool *pool;               /* NULL: the default pool */
 	uint8_t apart;                   /* const; APART_*: whole tiles, each a block; 0: packed memory */
 	bool captured;                   /* it serves captures that began before the stream had passed (capture.c) */
 	struct lane *heir;               /* while its memory is being given to another one; guarded by the growth lock */
 	struct fit fit[KINDS];           /* its free blocks */
 	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
 	uint64_t held, held_peak;        /* bytes of its live blocks */
-	uint32_t slabs;                  /* full ones, too */
+	uint32_t slabs;                  /* full ones included */
 	struct window *window[KINDS];    /* where its memory grows; guarded by the growth lock */
 };
 
-/* The first lane of such a list, by pool_next, that is the stream's (NULL: anybody's) and holds memory of this sort. */
+/* The first lane of a list by pool_next that is the stream's (NULL: any stream's) and holds memory of this sort. */
 static inline struct lane *lane_find(struct lane *l, const struct stream *s, unsigned apart, bool captured)
 {
 	while (l && ((s && l->stream != s) || l->apart != apart || l->captured != captured))
@@ -46,7 +46,7 @@ static inline void lanes_init(struct lanes *all)
 /* Makes a zeroed lane one of the heap's. `cached` is the heap's statistic of free blocks. */
 void lane_add(struct lanes *all, struct lane *l, struct stream *s, struct pool *p, struct level *cached);
 
-/* Takes an empty lane out again. */
+/* Removes an empty lane. */
 void lane_remove(struct lanes *all, struct lane *l);
 
 #endif

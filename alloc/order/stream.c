@@ -8,8 +8,8 @@
 
 #include "prng.h"
 
-/* So many polls in a row must find all passed until a stream that was late counts as prompt again. One alone proves
- * nothing: between two bursts of frees every stream looks prompt. */
+/* A stream that was late counts as prompt again after this many polls in a row have found everything passed. One poll
+ * proves nothing: between two bursts of frees every stream looks prompt. */
 enum { LATE_POLLS = 64 };
 
 static unsigned hash_of(uint64_t id)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams: what the heap keeps for each stream that it has been given. A stream is known by the driver's id of
- * it, asked while the caller's handle is alive; a handle alone can be another stream tomorrow.
- * Guarded by the heap lock, but for what is constant.
+ * Streams: the heap's entry for each stream that it has seen. The driver's id identifies a stream, asked while the
+ * caller's handle is alive; a handle alone can be another stream tomorrow. Guarded by the heap lock, except constants.
  */
 #ifndef TRZ_ALLOC_STREAM_H
 #define TRZ_ALLOC_STREAM_H
@@ -18,11 +17,11 @@ enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
 #define STREAM_LEGACY ((trz_stream)1)
 #define STREAM_PER_THREAD ((trz_stream)2)
 
-/* Freed memory that may not be reused before a ticket of another stream has passed, and after that perhaps of
- * further ones; or before an event that came with the free has completed. */
+/* Freed memory that may not be reused before a ticket of another stream has passed, and then perhaps further tickets;
+ * or before an event that came with the free has completed. */
 struct pending {
 	struct pending *next;        /* of the stream whose ticket is awaited, or of all with events */
-	trz_event event;             /* the heap's own now; NULL: a ticket is awaited */
+	trz_event event;             /* owned by the heap; NULL: a ticket is awaited */
 	uint64_t sequence;           /* that ticket */
 	struct use *uses;            /* tickets to be awaited after it */
 	struct slab *slab;           /* a slot of this slab, or with NULL ... */
@@ -31,7 +30,7 @@ struct pending {
 	uint64_t home_sequence;      /* the block's ticket in its home stream */
 };
 
-/* What the driver says of a stream's capture. */
+/* The driver's answer about a stream's capture. */
 struct capture {
 	trz_capture_status status;
 	uint64_t id;
@@ -56,7 +55,7 @@ struct stream {
 	struct lane *apart;                  /* ... and memory apart, by pool_next */
 	struct tickets tickets;
 	uint64_t covered;                    /* its context's deputy tells of tickets up to this one */
-	unsigned late;                       /* polls to come until it counts as one whose frees pass at once */
+	unsigned late;                       /* polls left until it counts as a stream whose frees pass at once */
 	struct pending *pending_first, **pending_last;
 	unsigned recorders;                  /* frees that may be using the handle; the end of retiring waits for them */
 	atomic_bool retired;                 /* the handle is dead, or dies when they have gone: there are no new ones; */
@@ -64,7 +63,7 @@ struct stream {
 
 	uint64_t entered;                    /* operations that have looked it up ... */
 	atomic_uint_fast64_t left;           /* ... and of them those that have ended; not of the legacy default stream */
-	unsigned uses;                       /* of live and pending memory, by it as a further user */
+	unsigned uses;                       /* of live and pending memory, with this stream as a further user */
 	_Atomic uint64_t capture;            /* names the one that its newest allocation was part of; 0: there was none */
 	atomic_bool unsettled;               /* it has yet to pass the announcement of that; these change under the */
 	struct announcement begun;           /* growth lock: the newest before that began, */
@@ -81,30 +80,30 @@ struct streams {
 	_Atomic unsigned count;
 };
 
-/* The stream with this id that has not been retired; NULL: none yet. Drivers without ids give another one the same. */
+/* The stream with this id that has not been retired; NULL: none yet. Without ids another stream can have it as well. */
 struct stream *stream_find(const struct streams *all, uint64_t id);
 
 /* The newest stream with this handle that has not been retired, and which every thread knows by it; NULL: none. */
 struct stream *stream_find_handle(const struct streams *all, trz_stream handle);
 
-/* A new stream has this handle: another one that had it has been destroyed without a word. No event can be recorded for
- * that one any more; its tickets, one more among them for what it was given last, wait for one of the whole context. */
+/* A new stream has this handle: the stream that had it was destroyed unannounced. No event can be recorded for that
+ * one; its tickets, with one more for its last work, wait for an event of the whole context. */
 void stream_bury(struct streams *all, trz_stream handle);
 
 /* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events);
 
-/* Makes the entry of a retired stream that has completed another one's, memory included: whatever it still has is
- * ordered before all that is to come. NULL: there is none. A per-thread stream's entry becomes one of another sort, or
- * the reverse, only for who has the growth lock, too (`growing`). */
+/* Gives the entry of a retired stream that has completed to another stream, memory included: all memory that it still
+ * has is ordered before the new stream's work. NULL: there is none. Only a caller that also holds the growth lock
+ * (`growing`) can turn a per-thread stream's entry into another sort, or the reverse. */
 struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events,
                               bool growing);
 
-/* Whether all its tickets have passed, no operation and no use refers to it, and of the default pool it has no live
- * memory and no slab. */
+/* Whether all its tickets have passed, no operation and no use refers to it, and it has no live memory and no slab of
+ * the default pool. */
 bool stream_is_idle(const struct stream *s);
 
-/* Whether only a thread that may have gone can record on it, or nobody, since its handle died unannounced. */
+/* Whether only a thread that may have ended can record on it, or no thread, since its handle died unannounced. */
 static inline bool stream_is_out_of_reach(const struct stream *s)
 {
 	return !s->tickets.closed && (s->thread_bound || atomic_load_explicit(&s->retired, memory_order_relaxed));
@@ -116,7 +115,7 @@ static inline bool stream_is_gone(const struct stream *s)
 	return !s->tickets.closed && atomic_load_explicit(&s->retired, memory_order_relaxed);
 }
 
-/* A free is going to record on the stream; false: it is retired. Each has to end. */
+/* A free is about to record on the stream; false: it is retired. Each must end. */
 static inline bool stream_begin_record(struct stream *s)
 {
 	bool alive = !atomic_load_explicit(&s->retired, memory_order_relaxed);
@@ -130,12 +129,12 @@ static inline void stream_end_record(struct stream *s)
 	s->recorders--;
 }
 
-/* How much of its free large memory a lane can lend to another. What it has needed at its own peak it may need
- * again: it lends that only to a stream whose frees have passed at each of the last polls, so that it can have it back.
- * A retired stream needs nothing again. */
+/* How much of its free large memory a lane can lend to another. It may again need what it needed at its own peak, and
+ * lends that only to a stream whose frees have passed at each of the last polls, so that it can get it back. A retired
+ * stream needs nothing again. */
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
 
-/* Notes what a poll has found: whether all that was freed has passed. */
+/* Notes whether a poll has found that everything freed has passed. */
 void stream_note_poll(struct stream *s);
 
 void stream_push_pending(struct stream *s, struct pending *p);

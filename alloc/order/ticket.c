@@ -9,7 +9,7 @@
 
 #include "bits.h"
 
-/* What a struct tickets promises. */
+/* The invariants of struct tickets. */
 #define ASSERT_ORDER(t) assert((t)->passed <= (t)->recorded && (t)->recorded <= (t)->newest)
 
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)

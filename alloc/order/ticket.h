@@ -4,8 +4,8 @@
  * at or after the free covers it and all before it. Events of a stream complete in order, so one number, the
  * highest that has passed, answers for every ticket of the stream.
  *
- * An event recorded inside the free is exact: it covers nothing that was enqueued later, and may be waited
- * for. One recorded later by a poll is late: it may only be asked (law 8; a wait for it can be a deadlock).
+ * An event recorded inside the free is exact: it covers nothing that was enqueued later, and the heap may wait for it.
+ * One that a poll recorded later is late: the heap may only ask it (law L8; a wait for it can be a deadlock).
  *
  * A free takes its number first and records after that, so the event covers every number that was taken before
  * the record, whichever thread took it.
@@ -33,13 +33,13 @@ struct tickets {
 	uint64_t newest;             /* the last number taken */
 	uint64_t recorded;           /* the highest that a queued or completed event covers */
 	uint64_t passed;
-	bool closed;                 /* the stream is retired: no number is taken any more, `newest` covers all */
+	bool closed;                 /* the stream is retired: it takes no more numbers, `newest` covers all */
 	struct ticket_event queue[TICKET_QUEUE];
 	unsigned head, count;
 	unsigned waiters;            /* threads that wait for a queued event: none is dropped meanwhile */
 };
 
-/* The events of one context that are in no queue. Guarded by the heap lock, but for what is constant. */
+/* The events of one context that are in no queue. Guarded by the heap lock, except constants. */
 struct event_pool {
 	struct event_pool *next;     /* of another context; const once it is in the list */
 	struct meta *meta;           /* const */
@@ -55,7 +55,7 @@ static inline bool ticket_passed(const struct tickets *t, uint64_t sequence)
 	return sequence <= t->passed;
 }
 
-/* The number of a free that is under way. */
+/* The number of a free in progress. */
 static inline uint64_t ticket_take(struct tickets *t)
 {
 	return t->closed ? t->newest : ++t->newest;
@@ -73,14 +73,14 @@ const struct ticket_event *ticket_oldest(const struct tickets *t);
 /* The oldest event has completed: drops it from the queue and returns it. */
 trz_event ticket_pop(struct tickets *t);
 
-/* Drops the oldest event, which will never tell, from the queue and returns it: what it covered is covered by the next
- * one, or by none. */
+/* Drops the oldest event, which will never answer, from the queue and returns it: the next one, or none, covers its
+ * tickets. */
 trz_event ticket_drop(struct tickets *t);
 
-/* An event from elsewhere has told that tickets up to this one have passed. What is queued stays. */
+/* An event from elsewhere has shown that tickets up to this one have passed. The queue stays as it is. */
 void ticket_pass(struct tickets *t, uint64_t sequence);
 
-/* Drops the whole queue: the context has gone, and nothing is under way on the stream. */
+/* Drops the whole queue: the context has gone, and no work is left on the stream. */
 void ticket_forget(struct tickets *t);
 
 /* An idle event, or NULL. */
