@@ -120,6 +120,17 @@ class Standins(unittest.TestCase):
         self.load("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
         self.assertEqual(version.value, 23007)
 
+    def test_requirements_of_older_wheels_stand_in_parentheses(self):
+        """PyTorch 2.6 compares cuDNN's version with the one it was built for, and refuses another."""
+        with tempfile.TemporaryDirectory() as folder:
+            torch = Path(folder) / "torch"
+            torch.mkdir()
+            (torch / "version.py").write_text("cuda: Optional[str] = '12.4'\n")
+            (torch.parent / "torch-2.6.0.dist-info").mkdir()
+            (torch.parent / "torch-2.6.0.dist-info" / "METADATA").write_text(
+                'X-Terrazzo-Left-Out: nvidia-cudnn-cu12 (==9.1.0.70) ; platform_system == "Linux"\n')
+            self.assertEqual(standins.read_versions(torch), {"": (12, 4, 0), "libcudnn": (9, 1, 0)})
+
     def test_what_the_process_points_into_is_not_unloaded(self):
         """PyTorch 2.6 and 2.7 close NVRTC at their end; the environment has a string of the stand-in then."""
         code = ("import ctypes, _ctypes, sys; library = ctypes.CDLL(sys.argv[1]); c = ctypes.CDLL(None)\n"

@@ -231,7 +231,8 @@ def read_versions(torch):
         raise Failure(f"{torch}: this PyTorch is built without CUDA; ask for a version that has it")
     versions = {"": (int(cuda.group(1)), int(cuda.group(2)), 0)}
     for metadata in torch.parent.glob("torch-*.dist-info/METADATA"):
-        pattern = r"^(?:Requires-Dist|X-Terrazzo-Left-Out): nvidia-(\w+?)(?:-cu\d+)?==(\d+)\.(\d+)\.(\d+)"
+        # Older wheels write "nvidia-cudnn-cu12 (==9.1.0.70)".
+        pattern = r"^(?:Requires-Dist|X-Terrazzo-Left-Out): nvidia-(\w+?)(?:-cu\d+)?(?: \()?==(\d+)\.(\d+)\.(\d+)"
         for name, *numbers in re.findall(pattern, metadata.read_text(), re.M):
             versions["lib" + name] = tuple(int(n) for n in numbers)
     return versions
