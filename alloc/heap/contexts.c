@@ -26,36 +26,17 @@ bool heap_may_be_captured(trz_heap *h, bool handles_live)
 	return captured;
 }
 
-trz_status heap_record_deputy(trz_heap *h, struct event_pool *p, enum cover cover, trz_event *event)
-{
-	HEAP_GROWTH_LOCKED(h);
-	trz_event taken;
-	*event = NULL;
-	if (cover == COVER_THREADS && (atomic_load(&h->announced) || heap_is_legacy_captured(h, p)))
-		return TRZ_ERROR_CAPTURE;
-	trz_status status = heap_take_event(h, p, &taken);
-	if (status != TRZ_OK)
-		return status;
-	status = cover == COVER_THREADS ? driver_event_record(&h->driver, p->context, taken, NULL)
-	                                : driver_context_record(&h->driver, p->context, taken);
-	if (heap_note_loss(h, p, status) == TRZ_OK)
-		*event = taken;
-	else
-		heap_return_event(h, p, taken);
-	return status;
-}
-
 static bool tells_of(enum cover cover, const struct stream *s)
 {
 	return cover == COVER_ALL || (cover == COVER_THREADS ? s->thread_bound : stream_is_out_of_reach(s));
 }
 
 /* Notes of which tickets a deputy that is recorded next tells. false: there is none that is not told of yet. */
-static bool mark_locked(trz_heap *h, const struct event_pool *p, enum cover cover)
+static bool mark(trz_heap *h, const struct event_pool *p, enum cover cover)
 {
-	HEAP_LOCKED(h);
-	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_relaxed);
+	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
 	bool any = false;
+	heap_lock(h);
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		if (s->events != p)
@@ -64,18 +45,43 @@ static bool mark_locked(trz_heap *h, const struct event_pool *p, enum cover cove
 		s->covered = wanted && tells_of(cover, s) ? s->tickets.newest : 0;
 		any |= s->covered != 0;
 	}
+	heap_unlock(h);
 	return any;
+}
+
+/* What has been marked is told of. */
+static trz_status record(trz_heap *h, struct event_pool *p, enum cover cover)
+{
+	trz_event event;
+	if (cover == COVER_THREADS && (atomic_load(&h->announced) || heap_is_legacy_captured(h, p)))
+		return TRZ_ERROR_CAPTURE;
+	trz_status status = heap_take_event(h, p, &event);
+	if (status != TRZ_OK)
+		return status;
+	status = cover == COVER_THREADS ? driver_event_record(&h->driver, p->context, event, NULL)
+	                                : driver_context_record(&h->driver, p->context, event);
+	if (heap_note_loss(h, p, status) != TRZ_OK) {
+		heap_return_event(h, p, event);
+		return status;
+	}
+	p->deputy = event;
+	p->deputies++;
+	return TRZ_OK;
+}
+
+trz_status heap_record_deputy(trz_heap *h, struct event_pool *p, enum cover cover)
+{
+	HEAP_GROWTH_LOCKED(h);
+	assert(!p->deputy);
+	mark(h, p, cover);
+	return record(h, p, cover);
 }
 
 trz_status heap_cover_context(trz_heap *h, struct event_pool *p, enum cover cover)
 {
 	HEAP_GROWTH_LOCKED(h);
-	if (p->deputy || heap_has_lost(p))
-		return TRZ_OK;
-	heap_lock(h);
-	bool any = mark_locked(h, p, cover);
-	heap_unlock(h);
-	return any ? heap_record_deputy(h, p, cover, &p->deputy) : TRZ_OK;
+	bool wanted = !p->deputy && !heap_has_lost(p) && mark(h, p, cover);
+	return wanted ? record(h, p, cover) : TRZ_OK;
 }
 
 void heap_end_cover(trz_heap *h, struct event_pool *p)

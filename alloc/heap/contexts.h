@@ -21,13 +21,18 @@ enum cover {
 	                              * are given later waits for it, so it is for ends alone */
 };
 
-/* A deputy, recorded now. NOT_SUPPORTED: the driver has no events of contexts. CAPTURE: the legacy default stream
- * cannot be used. */
-trz_status heap_record_deputy(trz_heap *h, struct event_pool *p, enum cover cover, trz_event *event);
+/* Records a deputy, which tells of the newest tickets of those streams. A context has one at a time, so none may be
+ * under way. NOT_SUPPORTED: the driver has no events of contexts. CAPTURE: the legacy default stream cannot be used. */
+trz_status heap_record_deputy(trz_heap *h, struct event_pool *p, enum cover cover);
 
-/* The same as the context's own, which tells of the newest tickets of those streams. TRZ_OK without one: there is no
- * need of it. */
+/* The same where it would tell of anything and none is under way; else TRZ_OK. */
 trz_status heap_cover_context(trz_heap *h, struct event_pool *p, enum cover cover);
+
+/* Whether a deputy has passed, by its number. */
+static inline bool heap_deputy_passed(const struct event_pool *p, uint64_t number)
+{
+	return number < p->deputies || !p->deputy;
+}
 
 /* Asks the deputies of contexts that are under way; and one of them has passed. */
 void heap_collect_contexts(trz_heap *h);

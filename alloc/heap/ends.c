@@ -181,19 +181,19 @@ void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream 
 	heap_unlock(h);
 }
 
-/* Takes tickets of all streams but those of which the pool's event tells. What has been captured in a pool that is not
+/* Takes tickets of all streams but those of which the pool's deputy tells. What has been captured in a pool that is not
  * pinned is nothing, so that its blocks' own tickets say enough. Without host memory the next poll tries again. */
-static bool await_streams(trz_heap *h, struct pool *p, enum cover cover)
+static void await_streams(trz_heap *h, struct pool *p, enum cover cover)
 {
-	bool any = p->pinned && !(p->event && cover == COVER_ALL && !h->events.next);
+	bool any = p->pinned && !(p->deputy && cover == COVER_ALL && !h->events.next);
 	unsigned streams = any ? atomic_load_explicit(&h->streams.count, memory_order_acquire) : 0, n = 0;
 	struct awaited *awaited = streams ? meta_alloc(&h->meta, streams * sizeof *awaited) : NULL;
 	if (streams && !awaited)
-		return false;
+		return;
 	heap_lock(h);
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
-		if (p->event && s->events == &h->events && (cover == COVER_ALL || s->thread_bound))
+		if (p->deputy && s->events == &h->events && (cover == COVER_ALL || s->thread_bound))
 			continue;
 		awaited[n++] = (struct awaited){s, ticket_take(&s->tickets)};
 	}
@@ -201,7 +201,6 @@ static bool await_streams(trz_heap *h, struct pool *p, enum cover cover)
 	p->awaited_count = n;
 	p->awaits = true;
 	heap_unlock(h);
-	return true;
 }
 
 /* A pool that has ended and awaits nothing yet; NULL: there is none. */
@@ -224,34 +223,18 @@ static bool knows_threads(const trz_heap *h)
 	return any;
 }
 
-/* An event of the whole context covers launches on streams that the heap has never seen. Streams of other contexts are
- * awaited one by one; on drivers without such events all are, but for those of threads. What cannot be had now is tried
- * again at the next poll. */
-static void await_launches(trz_heap *h, struct pool *p)
+/* A deputy of all streams tells of launches on those that the heap has never seen, too; drivers without events of
+ * contexts have one of threads. false: none can be had now, or an older one is under way. */
+static bool cover_launches(trz_heap *h, enum cover *cover)
 {
-	enum cover cover = COVER_ALL;
-	if (heap_may_be_captured(h, true))
-		return;
-	trz_status status = heap_record_deputy(h, &h->events, cover, &p->event);
-	if (status == TRZ_ERROR_NOT_SUPPORTED) {
-		cover = COVER_THREADS;
-		status = knows_threads(h) ? heap_record_deputy(h, &h->events, cover, &p->event) : TRZ_OK;
-	}
-	if (status == TRZ_OK && await_streams(h, p, cover))
-		return;
-	if (p->event)
-		heap_return_event(h, &h->events, p->event);
-	p->event = NULL;
-}
-
-/* Whether the pool's event has passed, or it has none. */
-static void collect_event(trz_heap *h, struct pool *p)
-{
-	trz_event event = p->event;
-	if (!event || driver_event_query(&h->driver, h->driver.context, event) != TRZ_OK)
-		return;
-	p->event = NULL;
-	heap_return_event(h, &h->events, event);
+	if (h->events.deputy || heap_may_be_captured(h, true))
+		return false;
+	*cover = COVER_ALL;
+	trz_status status = heap_record_deputy(h, &h->events, COVER_ALL);
+	if (status != TRZ_ERROR_NOT_SUPPORTED)
+		return status == TRZ_OK;
+	*cover = COVER_THREADS;
+	return !knows_threads(h) || heap_record_deputy(h, &h->events, COVER_THREADS) == TRZ_OK;
 }
 
 static struct pool *first_pool(trz_heap *h)
@@ -262,24 +245,25 @@ static struct pool *first_pool(trz_heap *h)
 	return p;
 }
 
+/* What cannot be had now is tried again at the next poll. */
 void heap_end_pools(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
-	struct pool *p = first_pool(h);
-	while ((p = next_ended(h, p))) {
-		if (p->pinned)
-			await_launches(h, p);
-		else
-			await_streams(h, p, COVER_ALL);
-		p = p->next;
+	enum cover cover = COVER_ALL;
+	bool covered = false;
+	for (struct pool *p = first_pool(h); (p = next_ended(h, p)); p = p->next) {
+		if (p->pinned && !covered && !(covered = cover_launches(h, &cover)))
+			continue;
+		p->deputy = p->pinned && h->events.deputy ? h->events.deputies : 0;
+		await_streams(h, p, cover);
 	}
-	for (p = first_pool(h); p; p = p->next)
-		collect_event(h, p);
+	if (covered)
+		heap_collect_contexts(h);  /* an idle device has passed it */
 }
 
-static bool may_dissolve(const struct pool *p)
+static bool may_dissolve(const trz_heap *h, const struct pool *p)
 {
-	if (p->users || !p->awaits || p->event)
+	if (p->users || !p->awaits || !heap_deputy_passed(&h->events, p->deputy))
 		return false;
 	for (unsigned i = 0; i < p->awaited_count; i++)
 		if (!ticket_passed(&p->awaited[i].stream->tickets, p->awaited[i].sequence))
@@ -293,7 +277,7 @@ void heap_dissolve_pools(trz_heap *h)
 	for (struct pool *p = first_pool(h), *next; p; p = next) {
 		next = p->next;
 		heap_lock(h);
-		bool may = may_dissolve(p);
+		bool may = may_dissolve(h, p);
 		heap_unlock(h);
 		if (may)
 			dissolve(h, p);

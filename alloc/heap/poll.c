@@ -170,8 +170,8 @@ static void poll_stream(trz_heap *h, struct stream *s)
 void heap_poll(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
-	heap_end_pools(h);
 	heap_collect_contexts(h);
+	heap_end_pools(h);
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
 	heap_lock(h);
 	atomic_store_explicit(&h->poll_wanted, h->imports_freed > 0, memory_order_relaxed);

@@ -24,8 +24,8 @@ struct pool {
 	bool pinned;
 	uint64_t announced;          /* the newest announcement of a capture into it; 0: none is in force */
 	unsigned announcers;         /* so many are */
-	bool awaits;                 /* `event` or `awaited` says for what; set by a poll after its end */
-	trz_event event;             /* a deputy (contexts.c); NULL: it has passed, or there is none */
+	bool awaits;                 /* `deputy` and `awaited` say for what; set by a poll after its end */
+	uint64_t deputy;             /* the number of one of the heap's context (contexts.c); 0: none */
 	struct awaited *awaited;     /* of streams of which it does not tell */
 	unsigned awaited_count;
 };

@@ -44,7 +44,8 @@ struct event_pool {
 	struct event_pool *next;     /* of another context; const once it is in the list */
 	struct meta *meta;           /* const */
 	trz_context context;         /* const */
-	trz_event deputy;            /* under way (contexts.c); NULL: none. Guarded by the growth lock */
+	trz_event deputy;            /* under way (contexts.c); NULL: none. These two are guarded by the growth lock */
+	uint64_t deputies;           /* so many have been recorded: the number of the newest */
 	atomic_bool lost;            /* the context has gone before the heap, with its events and all work of its streams */
 	trz_event *events;
 	size_t count, capacity;

@@ -608,29 +608,16 @@ static trz_status wait_for_given(trz_heap *h)
 	return worst;
 }
 
-/* Waits for what ended pools await. */
-static trz_status wait_for_pools(trz_heap *h)
-{
-	trz_status worst = TRZ_OK;
-	for (struct pool *p = h->pools; p; p = p->next) {
-		if (!p->event)
-			continue;
-		worst = worse(worst, driver_event_sync(&h->driver, h->driver.context, p->event));
-		heap_return_event(h, &h->events, p->event);
-		p->event = NULL;
-	}
-	return worst;
-}
-
-static void wait_for_deputy(trz_heap *h, struct event_pool *p)
+static trz_status wait_for_deputy(trz_heap *h, struct event_pool *p)
 {
 	if (!p->deputy)
-		return;
+		return TRZ_OK;
 	trz_status status = heap_note_loss(h, p, driver_event_sync(&h->driver, p->context, p->deputy));
 	if (heap_has_lost(p))
 		p->deputy = NULL;
 	else if (status == TRZ_OK)
 		heap_end_cover(h, p);
+	return status;
 }
 
 /* Waits for all that streams have been given, by deputies, so that no event need be recorded on any stream: a program
@@ -652,7 +639,7 @@ static trz_status wait_for_streams(trz_heap *h)
 	wait_for_contexts(h);
 	trz_status worst = wait_for_given(h);
 	heap_poll(h);
-	worst = worse(worst, wait_for_pools(h));
+	worst = worse(worst, wait_for_deputy(h, &h->events));  /* of a pool that has ended */
 	for (unsigned i = 0; i < h->streams.count; i++)
 		worst = worse(worst, wait_for_stream(h, h->streams.list[i]));
 	return worst;

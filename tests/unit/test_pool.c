@@ -268,6 +268,24 @@ static void test_the_end_of_a_pool_waits_for_unknown_streams(void **state)
 	rig_close(&r);  /* closing waits, too */
 }
 
+/* A context has one deputy at a time: the second pool's comes after the first one's. */
+static void test_the_ends_of_two_pools(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	launch_and_end(&r);
+	launch_and_end(&r);
+	uint64_t reserved = rig_stat(&r, "reserved_bytes.all.current");
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), reserved);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_context_record), 1);
+	expect_all_goes(&r);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_context_record), 2);
+	launch_and_end(&r);
+	launch_and_end(&r);
+	rig_close(&r);
+}
+
 /* It does so when the captures are over that the event of the context would invalidate: one that has been announced,
  * and one on a stream that the heap has been given. */
 static void test_the_end_of_a_pool_waits_for_captures(void **state)
@@ -885,6 +903,7 @@ int main(void)
 		cmocka_unit_test(test_graphs_keep_their_memory),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_launches),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_unknown_streams),
+		cmocka_unit_test(test_the_ends_of_two_pools),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_captures),
 		cmocka_unit_test(test_the_end_of_a_pool_on_an_old_driver),
 		cmocka_unit_test(test_the_end_of_a_pool_on_an_old_driver_beside_a_thread),
