@@ -9,7 +9,6 @@
 #include "api/api.h"
 #include "api/init.h"
 #include "error.h"
-#include "heap/capture.h"
 #include "heap/lookup.h"
 #include "heap/poll.h"
 #include "heap/pools.h"
@@ -19,12 +18,10 @@
 #include "observe/inspect.h"
 #include "observe/notice.h"
 #include "observe/nvtx.h"
-#include "serve/apart.h"
-#include "serve/exact.h"
 #include "serve/pool_divert.h"
+#include "serve/route.h"
 #include "serve/serve.h"
 #include "supply/grow.h"
-#include "supply/import.h"
 #include "supply/reclaim.h"
 #include "supply/upkeep.h"
 
@@ -124,7 +121,7 @@ trz_status api_check_pool(const trz_heap *h, const struct pool *p)
 	                                     (const void *)p, h->driver.device);
 }
 
-static trz_status check_request(struct api_request *r)
+static trz_status check_request(struct request *r)
 {
 	if (r->size >= SIZE_LIMIT)
 		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds %" PRIu64 " or more", r->size,
@@ -157,25 +154,6 @@ static void leave_growth(trz_heap *h, uint64_t outer)
 	frames_leave(outer);
 }
 
-/* Growth lock held. */
-static void poll(trz_heap *h)
-{
-	heap_poll(h);
-	import_sweep(h);
-	upkeep_return_free(h);
-}
-
-/* The queue of events is bounded: whoever allocates empties it, since free asks the driver nothing. */
-static void poll_if_wanted(trz_heap *h)
-{
-	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || !heap_try_growth(h))
-		return;
-	poll(h);
-	heap_unlock_growth(h);
-}
-
-/* Memory that a graph uses has to keep its contents from launch to launch, so it cannot come from blocks that others
- * are given in between. */
 static COLD trz_status captured_without_pool(trz_stream stream)
 {
 	return trz_fail(TRZ_ERROR_CAPTURE,
@@ -192,99 +170,39 @@ static COLD trz_status not_permitted(const trz_heap *h, size_t size)
 	                size, h->driver.device);
 }
 
-/* Where the heap itself refused, the text is set; else the driver's is the reason. */
-static COLD trz_status alloc_failed(trz_heap *h, size_t size, trz_status status)
+static COLD trz_status not_there(const struct request *r)
+{
+	return trz_fail(TRZ_ERROR_NO_ROOM, "%zu bytes asked for at %p: part of that range is not free for stream %p",
+	                r->size, (void *)r->address, r->stream);
+}
+
+/* Where the heap ran out of something the text is set; else the driver's is the reason. */
+static COLD trz_status alloc_failed(trz_heap *h, const struct request *r, trz_status status)
 {
 	switch (status) {
 	case TRZ_ERROR_CONTEXT_DEAD:
 		return api_dead(h);
 	case TRZ_ERROR_NOT_PERMITTED:
-		return not_permitted(h, size);
+		return not_permitted(h, r->size);
+	case TRZ_ERROR_CAPTURE:
+		return captured_without_pool(r->stream);
+	case TRZ_ERROR_NO_ROOM:
+		return not_there(r);
 	case TRZ_ERROR_OUT_OF_MEMORY:
 	case TRZ_ERROR_LIMIT:
 	case TRZ_ERROR_HOST_MEMORY:
 	case TRZ_ERROR_ADDRESS_SPACE:
-	case TRZ_ERROR_NO_ROOM:
 		return status;
 	default:
-		return trz_fail(status, "%zu bytes asked for on device %d: %s", size, h->driver.device,
-		                trz_driver_last_error());
+		return trz_fail(status, "%zu bytes asked for on stream %p of device %d: %s", r->size, r->stream,
+		                h->driver.device, trz_driver_last_error());
 	}
 }
 
-/* The legacy default stream cannot be captured. */
-static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, struct capture *capture)
-{
-	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
-	if (is_legacy(stream))
-		return TRZ_OK;
-	trz_status status = driver_stream_capture(&h->driver, s->events->context, stream, &capture->status, &capture->id);
-	if (status != TRZ_OK)
-		return trz_fail(status, "stream %p: %s", stream, trz_driver_last_error());
-	heap_see_capture(h, s, capture);
-	return TRZ_OK;
-}
-
-/* At the address that the request names. */
-static COLD trz_status alloc_there(trz_heap *h, struct lane *l, const struct api_request *r, bool captured, void **out)
-{
-	trz_status status = exact_alloc(h, l, r->address, r->size, captured);
-	if (status == TRZ_OK)
-		*out = (void *)r->address;
-	if (status != TRZ_ERROR_NO_ROOM)
-		return status;
-	return trz_fail(status, "%zu bytes asked for at %p: part of that range is not free for stream %p",
-	                r->size, (void *)r->address, r->stream);
-}
-
-static inline trz_status alloc_anywhere(trz_heap *h, struct lane *l, const struct api_request *r, void **out)
-{
-	trz_addr address;
-	trz_status status = UNLIKELY(r->apart) ? apart_alloc(h, l, r->size, &address)
-	                                       : serve_alloc(h, l, r->size, r->alignment, &address);
-	if (LIKELY(status == TRZ_OK))
-		*out = (void *)address;
-	return status;
-}
-
-/* Serves from a pool (NULL: the default one). */
-static trz_status alloc_from(trz_heap *h, struct pool *p, const struct api_request *r, struct stream *s, bool captured,
-                             void **out)
-{
-	heap_lock(h);
-	if (p)
-		p->pinned |= captured;
-	struct lane *l = UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, r->apart)
-	                                    : heap_lane_apart_locked(h, s, p, r->apart);
-	heap_unlock(h);
-	if (!l)
-		return meta_exhausted();
-	trz_status status = UNLIKELY(r->address) ? alloc_there(h, l, r, captured, out) : alloc_anywhere(h, l, r, out);
-	return status == TRZ_OK ? TRZ_OK : alloc_failed(h, r->size, status);
-}
-
-static trz_status alloc_on(trz_heap *h, const struct api_request *r, struct stream *s, void **out)
-{
-	struct capture capture;
-	trz_status status = ask_capture(h, s, r->stream, &capture);
-	if (status != TRZ_OK)
-		return status == TRZ_ERROR_NOT_PERMITTED ? not_permitted(h, r->size) : status;
-	bool captured = capture.status != TRZ_CAPTURE_NONE;
-	struct pool *p = r->pool, *diverted = NULL;
-	if (!p && pool_diverting(h) && (status = pool_divert(h, r->stream, &capture, &diverted)) != TRZ_OK)
-		return trz_fail(status, "stream %p: %s", r->stream, trz_driver_last_error());
-	if (captured && !p && !diverted)
-		return captured_without_pool(r->stream);
-	poll_if_wanted(h);
-	status = alloc_from(h, p ? p : diverted, r, s, captured, out);
-	if (diverted)
-		heap_pool_release(h, diverted);
-	return status;
-}
-
-static trz_status alloc_checked(trz_heap *h, struct api_request *r, void **out)
+static trz_status alloc_checked(trz_heap *h, struct request *r, void **out)
 {
 	struct stream *s;
+	trz_addr address;
 	trz_status status = check_request(r);
 	if (status != TRZ_OK || r->size == 0)
 		return status;
@@ -293,12 +211,15 @@ static trz_status alloc_checked(trz_heap *h, struct api_request *r, void **out)
 	status = heap_stream(h, r->stream, &s);
 	if (status != TRZ_OK)
 		return status;
-	status = alloc_on(h, r, s, out);
+	status = route_alloc(h, r, s, &address);
 	heap_leave_stream(s, r->stream);
-	return status;
+	if (UNLIKELY(status != TRZ_OK))
+		return alloc_failed(h, r, status);
+	*out = (void *)address;
+	return TRZ_OK;
 }
 
-trz_status api_alloc(trz_heap *h, struct api_request *r, void **out)
+trz_status api_alloc(trz_heap *h, struct request *r, void **out)
 {
 	*out = NULL;
 	trz_status status = api_check_process(h);
@@ -316,7 +237,7 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 {
 	if (!h || !out)
 		return api_is_null("trz_alloc", h ? "out" : "heap");
-	struct api_request r = {.size = size, .alignment = alignment, .stream = stream};
+	struct request r = {.size = size, .alignment = alignment, .stream = stream};
 	return api_alloc(h, &r, out);
 }
 
@@ -500,7 +421,7 @@ trz_status trz_poll(trz_heap *h)
 		return api_dead(h);
 	if (!enter_growth(h, &outer))
 		return heap_not_permitted("trz_poll");
-	poll(h);
+	upkeep(h);
 	leave_growth(h, outer);
 	CHECK_SLOW_PATH(h);
 	return driver_is_dead(&h->driver) ? api_dead(h) : TRZ_OK;

@@ -5,7 +5,7 @@
 #ifndef TRZ_ALLOC_API_H
 #define TRZ_ALLOC_API_H
 
-#include "heap/heap.h"
+#include "serve/route.h"
 
 /* The failure of a function that was given NULL for an argument that needs a value. */
 trz_status api_is_null(const char *function, const char *argument);
@@ -25,16 +25,7 @@ trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
 /* The failure of what is asked of a heap with another one's pool; OK for its own, and for NULL. */
 trz_status api_check_pool(const trz_heap *h, const struct pool *p);
 
-/* What is asked of the heap. */
-struct api_request {
-	size_t size, alignment;
-	trz_stream stream;
-	struct pool *pool;           /* NULL: where diversions send it */
-	unsigned apart;              /* the sort of memory (APART_*); 0: packed */
-	trz_addr address;            /* just there; 0: anywhere */
-};
-
 /* Serves a request, and rounds its alignment; sets *out to NULL on errors. */
-trz_status api_alloc(trz_heap *h, struct api_request *r, void **out);
+trz_status api_alloc(trz_heap *h, struct request *r, void **out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public functions about memory apart, sharing, growing in place and frees after events.
+ * The public functions about dedicated memory, sharing, growing in place and frees after events.
  */
 #include <string.h>
 
@@ -11,14 +11,14 @@
 #include "observe/frames.h"
 #include "observe/nvtx.h"
 #include "serve/after.h"
-#include "serve/apart.h"
+#include "serve/dedicated.h"
 #include "serve/share.h"
 #include "serve/stretch.h"
 
 trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **out)
 {
 	trz_alloc_params p = {0};
-	unsigned apart = 0;
+	unsigned dedicated = 0;
 	if (!h || !params || !out)
 		return api_is_null("trz_alloc_with", !h ? "heap" : !params ? "params" : "out");
 	*out = NULL;
@@ -28,7 +28,7 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 		                "sizeof(trz_alloc_params)",
 		                params->struct_size, sizeof p);
 	memcpy(&p, params, params->struct_size);
-	trz_status status = apart_sort(h, p.flags, &apart);
+	trz_status status = dedicated_sort(h, p.flags, &dedicated);
 	if (status == TRZ_OK)
 		status = api_check_pool(h, (struct pool *)(void *)p.pool);
 	if (status == TRZ_OK && p.flags && p.address)
@@ -37,11 +37,11 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 		                  p.address);
 	if (status != TRZ_OK)
 		return status;
-	struct api_request r = {.size = p.size,
+	struct request r = {.size = p.size,
 	                        .alignment = p.alignment,
 	                        .stream = p.stream,
 	                        .pool = (struct pool *)(void *)p.pool,
-	                        .apart = apart,
+	                        .dedicated = dedicated,
 	                        .address = (trz_addr)p.address};
 	return api_alloc(h, &r, out);
 }

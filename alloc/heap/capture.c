@@ -126,9 +126,9 @@ bool heap_serves_captures_locked(const struct lane *l)
 }
 
 /* A later return of its memory finds the other lane there. */
-struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart)
+struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated)
 {
 	HEAP_LOCKED(h);
-	struct lane *l = heap_make_lane_locked(h, s, p, apart, false);
-	return l && !heap_serves_captures_locked(l) ? heap_make_lane_locked(h, s, p, apart, true) : l;
+	struct lane *l = heap_make_lane_locked(h, s, p, dedicated, false);
+	return l && !heap_serves_captures_locked(l) ? heap_make_lane_locked(h, s, p, dedicated, true) : l;
 }

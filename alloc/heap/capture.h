@@ -25,7 +25,7 @@ static inline void heap_see_capture(trz_heap *h, struct stream *s, const struct 
 }
 
 /* The lane that serves what the present capture of a stream allocates from a pool. NULL: no host memory. */
-struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);
+struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated);
 
 /* Whether the free memory of a pool's lane may be used by the present capture of its stream. */
 bool heap_serves_captures_locked(const struct lane *l);

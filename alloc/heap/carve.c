@@ -6,16 +6,18 @@
 
 #include <assert.h>
 
+/* A dedicated tile that is kept is one block; one that serves once is returned as soon as it is all free. */
 static bool joins(const struct block *a, const struct block *b)
 {
-	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home && !a->home->apart;
+	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home &&
+	       !lane_keeps_dedicated(a->home);
 }
 
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
 	assert(b->state != BLOCK_HOLE && !b->exports && !b->window->foreign);
-	assert(b->home->apart == b->window->apart && sequence <= b->home->stream->tickets.newest);
+	assert(b->home->dedicated == b->window->dedicated && sequence <= b->home->stream->tickets.newest);
 	struct fit *f = &b->home->fit[b->kind];
 	b->state = BLOCK_FREE;
 	b->sequence = sequence;
@@ -52,6 +54,22 @@ struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr addre
 	if (b->size > size)
 		fit_insert(f, block_split(&h->blocks, b, size));
 	b->state = BLOCK_BUSY;
+	return b;
+}
+
+struct block *heap_trim_busy_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
+{
+	HEAP_LOCKED(h);
+	assert(b->state == BLOCK_BUSY && address >= b->address && address + size <= block_end(b));
+	if (b->address < address) {
+		struct block *front = b;
+		b = block_split(&h->blocks, front, address - front->address);
+		heap_free_block_locked(h, front, front->sequence);
+	}
+	if (b->size > size) {
+		struct block *rest = block_split(&h->blocks, b, size);
+		heap_free_block_locked(h, rest, rest->sequence);
+	}
 	return b;
 }
 

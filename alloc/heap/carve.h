@@ -22,6 +22,9 @@ static inline uint64_t heap_block_size(enum kind kind, uint64_t size, uint64_t a
  * reserved. The result is BLOCK_BUSY. */
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
 
+/* Cuts a busy block down to [address, address + size); what is left of it is free. Two nodes have been reserved. */
+struct block *heap_trim_busy_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
+
 /* Turns a busy block into a hole and joins it with neighbouring holes. */
 void heap_make_hole_locked(trz_heap *h, struct block *b);
 

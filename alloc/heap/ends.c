@@ -20,7 +20,7 @@ static void name_heirs_locked(struct pool *p)
 {
 	for (struct lane **link = &p->lanes, *l; (l = *link);) {
 		struct stream *s = l->stream;
-		l->heir = l->apart ? lane_find(s->apart, s, l->apart, false) : &s->lane;
+		l->heir = l->dedicated ? lane_find(s->dedicated, s, l->dedicated, false) : &s->lane;
 		if (l->heir) {
 			link = &l->pool_next;
 			continue;
@@ -28,8 +28,8 @@ static void name_heirs_locked(struct pool *p)
 		*link = l->pool_next;
 		l->pool = NULL;
 		l->captured = false;
-		l->pool_next = s->apart;
-		s->apart = l;
+		l->pool_next = s->dedicated;
+		s->dedicated = l;
 	}
 }
 
@@ -52,7 +52,7 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 {
 	HEAP_LOCKED(h);
 	struct lane *from = b->home;
-	assert(to != from && to->stream == from->stream && to->apart == from->apart);
+	assert(to != from && to->stream == from->stream && to->dedicated == from->dedicated);
 	b->home = to;
 	switch ((enum block_state)b->state) {
 	case BLOCK_FREE:
@@ -154,7 +154,7 @@ static bool name_captured_lanes_heirs_locked(struct pool *p, const struct stream
 	bool any = false;
 	for (struct lane *l = p->lanes; l; l = l->pool_next)
 		if (l->captured && l->stream == s) {
-			l->heir = lane_find(p->lanes, s, l->apart, false);
+			l->heir = lane_find(p->lanes, s, l->dedicated, false);
 			any = true;
 		}
 	return any;

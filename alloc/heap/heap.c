@@ -24,7 +24,7 @@ static trz_status apply_aids(trz_heap *h)
 		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%s needs virtual memory management, which %s",
 		                c->guard ? "guard" : "unmap_on_free",
 		                h->driver.info.vmm ? "vmm:off has switched off" : "the device lacks");
-	h->isolated = c->no_cache || never_again;
+	h->dedicates = c->no_cache || never_again;
 	if (c->no_cache)
 		c->small_limit = 0;
 	if (never_again)

@@ -100,7 +100,7 @@ struct trz_heap {
 	struct meta meta;
 	struct driver driver;
 	bool annotates;              /* a tool is told of allocations (nvtx.c) */
-	bool isolated;               /* requests above small_limit have driver memory of their own (isolate.c) */
+	bool dedicates;              /* requests above small_limit get dedicated memory, once each: a debugging option */
 
 	_Atomic uint64_t limit;
 	pthread_mutex_t oom_lock;    /* of the callbacks below and last_oom; nothing is locked or called while it is held */

@@ -86,17 +86,17 @@ trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct
 	return status;
 }
 
-struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart, bool captured)
+struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated, bool captured)
 {
 	HEAP_LOCKED(h);
-	struct lane **list = p ? &p->lanes : &s->apart;
-	struct lane *l = lane_find(*list, s, apart, captured);
+	struct lane **list = p ? &p->lanes : &s->dedicated;
+	struct lane *l = lane_find(*list, s, dedicated, captured);
 	if (l)
 		return l;
 	l = meta_alloc(&h->meta, sizeof *l);
 	if (!l)
 		return NULL;
-	l->apart = (uint8_t)apart;
+	l->dedicated = (uint8_t)dedicated;
 	l->captured = captured;
 	lane_add(&h->streams.lanes, l, s, p, &h->counters.cached_bytes);
 	l->pool_next = *list;
@@ -104,7 +104,7 @@ struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p
 	return l;
 }
 
-struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart)
+struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated)
 {
-	return !p && !apart ? &s->lane : heap_make_lane_locked(h, s, p, apart, false);
+	return !p && !dedicated ? &s->lane : heap_make_lane_locked(h, s, p, dedicated, false);
 }

@@ -17,11 +17,11 @@ static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
  * the table is full, and the caller does not hold the growth lock (`growing`), which it needs to reuse an entry. */
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out);
 
-/* The stream's lane of a pool (NULL: the default one), for packed memory or for some sort apart, made if it is new.
+/* The stream's lane of a pool (NULL: the default one), for packed or for dedicated memory, made if it is new.
  * NULL: no host memory. */
-struct lane *heap_lane_apart_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart);
+struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated);
 
 /* The stream's lane, or its captured lane; never the default pool's for packed memory. */
-struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned apart, bool captured);
+struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated, bool captured);
 
 #endif

@@ -49,7 +49,7 @@ struct tile {
 	bool told;                   /* of a classic segment: as of a place */
 	uint16_t pins;               /* > 0: the program is being told of its places; no other thread removes one */
 	uint8_t kind;                /* enum kind that its bytes are counted under */
-	bool apart;                  /* made for one allocation */
+	bool dedicated;                  /* made for one allocation */
 	uint8_t export_kinds;        /* TRZ_EXPORT_*, a set: the kinds of export that it allows */
 	uint32_t exports;            /* > 0, of packed memory: other processes may use it, so it stays where it is; this and
 	                              * the next three are guarded by the heap lock */

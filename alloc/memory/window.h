@@ -35,7 +35,7 @@ struct window {
 	void *nvtx_heap;             /* the tool's name for it; these two are nvtx.c's */
 	bool nvtx_known;
 	uint8_t kind;                /* enum kind */
-	uint8_t apart;               /* APART_*: each block is a tile; 0: packed */
+	uint8_t dedicated;           /* DEDICATED_*: each block is a tile, with DEDICATED_ONCE a part of one; 0: packed */
 	struct tile *foreign;        /* its tiles, memory of another process, as a list; NULL: the heap's own */
 };
 

@@ -15,7 +15,7 @@ struct sums {
 	uint64_t allocations[KINDS], allocated[KINDS], requested[KINDS];
 	uint64_t pending[KINDS], pending_count[KINDS];
 	uint64_t rounding, cached, free_slots, idle, lost, classic, zombie, aliases;
-	uint64_t apart, exported, imported;
+	uint64_t dedicated, exported, imported;
 };
 
 #define CORRUPT(invariant, ...) trz_fail(TRZ_ERROR_CORRUPT, "invariant " invariant ": " __VA_ARGS__)
@@ -104,7 +104,7 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 	case BLOCK_LIVE:
 		if (entry != (pagemap_entry)b)
 			return CORRUPT("I6", "the index does not lead to the block at %#" PRIx64, b->address);
-		if (b->requested > b->size || (b->size <= CELL && b->kind == LARGE && !h->isolated))
+		if (b->requested > b->size || (b->size <= CELL && b->kind == LARGE && !h->dedicates))
 			return CORRUPT("I4", "the block at %#" PRIx64 " is too small", b->address);
 		add_held(sum, (enum kind)b->kind, b->requested, b->size);
 		break;
@@ -125,19 +125,30 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 	return check_memory(w, b);
 }
 
-/* A block apart is one tile, mapped nowhere else, and its lane is of its sort. */
-static trz_status check_apart(const struct window *w, const struct block *b, struct sums *sum)
+/* A block of memory that serves once lies in one tile, unless several beside each other are free. */
+static trz_status check_once(const struct window *w, const struct block *b)
+{
+	const struct place *p = w->classic ? NULL : window_at(w, b->address);
+	if (p && b->state != BLOCK_FREE && block_end(b) > place_end(p))
+		return CORRUPT("I10", "the block at %#" PRIx64 " is more than one tile", b->address);
+	return TRZ_OK;
+}
+
+/* A dedicated block is one tile, which is mapped nowhere else, and belongs to its own sort of lane. */
+static trz_status check_dedicated(const struct window *w, const struct block *b, struct sums *sum)
 {
 	if (b->exports && (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
 		sum->exported += b->size;
 	else if (b->exports)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is exported, but neither live nor pending", b->address);
-	if (b->exports && !w->apart)
+	if (b->exports && !w->dedicated)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is exported, but packed with others", b->address);
-	if (b->home && b->home->apart != w->apart)
+	if (b->home && b->home->dedicated != w->dedicated)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is of another sort than its lane", b->address);
-	if (!w->apart || b->state == BLOCK_HOLE)
+	if (!w->dedicated || b->state == BLOCK_HOLE)
 		return TRZ_OK;
+	if (w->dedicated & DEDICATED_ONCE)
+		return check_once(w, b);
 	const struct place *p = window_at(w, b->address);
 	if (p->address != b->address || p->tile->size != b->size || p->tile->places->next)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is not one tile, mapped once", b->address);
@@ -151,7 +162,7 @@ static trz_status check_neighbours(const struct block *b, const struct block *pr
 	if (b->kind == SMALL && (b->address | b->size) % CELL)
 		return CORRUPT("I4", "the small block at %#" PRIx64 " is not of whole cells", b->address);
 	if (prev && prev->state == b->state &&
-	    (b->state == BLOCK_HOLE || (b->state == BLOCK_FREE && prev->home == b->home && !b->window->apart)))
+	    (b->state == BLOCK_HOLE || (b->state == BLOCK_FREE && prev->home == b->home && !lane_keeps_dedicated(b->home))))
 		return CORRUPT("I3", "the block at %#" PRIx64 " should have been joined with the one before", b->address);
 	return TRZ_OK;
 }
@@ -162,7 +173,7 @@ static trz_status check_window(const trz_heap *h, const struct window *w, struct
 	const struct block *prev = NULL;
 	for (const struct block *b = w->blocks.first; b; prev = b, b = b->next) {
 		if (check_neighbours(b, prev, expected) != TRZ_OK || check_block(h, w, b, sum) != TRZ_OK ||
-		    check_apart(w, b, sum) != TRZ_OK)
+		    check_dedicated(w, b, sum) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
 		expected = block_end(b);
 	}
@@ -190,10 +201,10 @@ static trz_status add_tiles(const struct window *w, struct sums *sum)
 			continue;
 		}
 		sum->reserved[p->tile->kind] += p->tile->size;
-		sum->apart += p->tile->apart ? p->tile->size : 0;
+		sum->dedicated += p->tile->dedicated ? p->tile->size : 0;
 		sum->segments[p->tile->kind]++;
 		sum->exported += p->tile->exports ? p->tile->size : 0;
-		if (p->tile->exports && (p->tile->exported_at != p->address || p->tile->apart || p->tile->zombie))
+		if (p->tile->exports && (p->tile->exported_at != p->address || p->tile->dedicated || p->tile->zombie))
 			return CORRUPT("I10", "the tile at %#" PRIx64 " is exported, but does not stay at %#" PRIx64, p->address,
 			               p->tile->exported_at);
 	}
@@ -208,7 +219,7 @@ static void add_zombies(const trz_heap *h, struct sums *sum)
 		if (tile->places)
 			continue;
 		sum->reserved[tile->kind] += tile->size;
-		sum->apart += tile->apart ? tile->size : 0;
+		sum->dedicated += tile->dedicated ? tile->size : 0;
 		sum->segments[tile->kind]++;
 	}
 }
@@ -258,7 +269,7 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 	EXPECT("exported bytes", counter_get(&c->exported_bytes.current), sum->exported);
 	EXPECT("bytes that are listed as exported", listed_bytes(h), sum->exported);
 	EXPECT("imported bytes", counter_get(&c->imported_bytes.current), sum->imported);
-	EXPECT("memory apart", counter_get(&c->apart_bytes.current), sum->apart);
+	EXPECT("dedicated memory", counter_get(&c->dedicated_bytes.current), sum->dedicated);
 	uint64_t parts = sum->requested[SMALL] + sum->requested[LARGE] + sum->rounding + sum->pending[SMALL] +
 	                 sum->pending[LARGE] + sum->cached + sum->free_slots + sum->idle + sum->lost + sum->zombie;
 	if (parts != sum->reserved[SMALL] + sum->reserved[LARGE])

@@ -91,7 +91,7 @@ static void add_range(struct snapshot *s, const struct window *w, trz_addr addre
 	                                              .pool = pool_id(w->pool),
 	                                              .small = w->kind == SMALL,
 	                                              .expandable = !w->classic,
-	                                              .apart = w->apart != 0});
+	                                              .apart = w->dedicated != 0});
 }
 
 static void add_window(struct snapshot *s, const struct window *w)

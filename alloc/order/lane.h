@@ -14,7 +14,7 @@ struct lane {
 	struct lane *pool_next;          /* of the private pool */
 	struct stream *stream;           /* const */
 	struct pool *pool;               /* NULL: the default pool */
-	uint8_t apart;                   /* const; APART_*: whole tiles, each a block; 0: packed memory */
+	uint8_t dedicated;               /* const; DEDICATED_*; 0: packed memory */
 	bool captured;                   /* it serves captures that began before the stream had passed (capture.c) */
 	struct lane *heir;               /* while its memory is being given to another one; guarded by the growth lock */
 	struct fit fit[KINDS];           /* its free blocks */
@@ -25,11 +25,17 @@ struct lane {
 };
 
 /* The first lane of a list by pool_next that is the stream's (NULL: any stream's) and holds memory of this sort. */
-static inline struct lane *lane_find(struct lane *l, const struct stream *s, unsigned apart, bool captured)
+static inline struct lane *lane_find(struct lane *l, const struct stream *s, unsigned dedicated, bool captured)
 {
-	while (l && ((s && l->stream != s) || l->apart != apart || l->captured != captured))
+	while (l && ((s && l->stream != s) || l->dedicated != dedicated || l->captured != captured))
 		l = l->pool_next;
 	return l;
+}
+
+/* Whether its free blocks are dedicated tiles, kept for the next request. */
+static inline bool lane_keeps_dedicated(const struct lane *l)
+{
+	return l->dedicated && !(l->dedicated & DEDICATED_ONCE);
 }
 
 /* All lanes of a heap, oldest first. */

@@ -98,7 +98,7 @@ bool stream_is_idle(const struct stream *s)
 	bool named = s->entered != atomic_load_explicit(&s->left, memory_order_acquire) || s->uses;
 	if (named || t->passed < t->newest || t->count || t->waiters || s->recorders || s->pending_first)
 		return false;
-	for (const struct lane *l = s->apart; l; l = l->pool_next)
+	for (const struct lane *l = s->dedicated; l; l = l->pool_next)
 		if (l->held)
 			return false;
 	return !s->lane.held && !s->lane.slabs;

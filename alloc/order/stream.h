@@ -52,7 +52,7 @@ struct stream {
 	                                      * polls of that thread */
 	struct event_pool *events;           /* const with the handle: those of its context */
 	struct lane lane;                    /* what it has of the default pool: packed memory ... */
-	struct lane *apart;                  /* ... and memory apart, by pool_next */
+	struct lane *dedicated;              /* ... and dedicated memory, by pool_next */
 	struct tickets tickets;
 	uint64_t covered;                    /* its context's deputy tells of tickets up to this one */
 	unsigned late;                       /* polls left until it counts as a stream whose frees pass at once */

@@ -31,7 +31,7 @@ static bool is_ordered_locked(const struct wanted *w, const struct lane *of)
 /* Whether the lane may be given a block now. */
 static bool is_to_be_had_locked(const struct wanted *w, const struct block *b)
 {
-	if (b->state != BLOCK_FREE || b->home->pool != w->lane->pool || b->home->apart != w->lane->apart)
+	if (b->state != BLOCK_FREE || b->home->pool != w->lane->pool || b->home->dedicated != w->lane->dedicated)
 		return false;
 	return is_ordered_locked(w, b->home) || ticket_passed(&b->home->stream->tickets, b->sequence);
 }
@@ -164,11 +164,10 @@ static trz_status take(trz_heap *h, const struct wanted *w, const struct window 
 	return status;
 }
 
-/* Debugging options promise that what has been freed is not given out at its address again. */
 static trz_status alloc(trz_heap *h, const struct wanted *w)
 {
 	const struct window *in = find_window(h, w->address);
-	if (!in || w->size > in->top - w->address || (h->isolated && in->kind == LARGE))
+	if (!in || w->size > in->top - w->address)
 		return TRZ_ERROR_NO_ROOM;
 	trz_status status = take(h, w, in);
 	if (status != TRZ_ERROR_NO_ROOM)

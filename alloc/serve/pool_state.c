@@ -342,7 +342,7 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 static void place_locked(trz_heap *h, const struct pool *p, struct block *b, const struct saved *saved)
 {
 	HEAP_LOCKED(h);
-	b->home = lane_find(p->lanes, saved->stream, b->window->apart, false);
+	b->home = lane_find(p->lanes, saved->stream, b->window->dedicated, false);
 	assert(b->state == BLOCK_BUSY && b->size == saved->size && b->home);
 	if (saved->size_class < CLASS_COUNT) {
 		place_slab_locked(h, b, saved);

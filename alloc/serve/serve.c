@@ -17,20 +17,10 @@
 #include "observe/inspect.h"
 #include "observe/notice.h"
 #include "supply/borrow.h"
-#include "supply/isolate.h"
+#include "supply/grow.h"
 #include "supply/oom.h"
+#include "supply/policy.h"
 #include "supply/upkeep.h"
-
-/* A request, worked out. */
-struct request {
-	struct lane *lane;
-	uint64_t size;               /* as asked */
-	uint64_t occupied;           /* bytes that a block of its own would take */
-	uint64_t alignment;
-	unsigned size_class;         /* CLASS_COUNT: a block of its own */
-	enum kind kind;              /* of the windows that it is served from */
-	bool alone;                  /* with driver memory of its own */
-};
 
 /* The class whose slots are large and aligned enough; slots of a slab lie at multiples of their size from an
  * address that is aligned to CELL. */
@@ -44,27 +34,23 @@ static unsigned slot_class(const trz_heap *h, uint64_t size, uint64_t alignment)
 	return c;
 }
 
-/* What a block of its own takes, or one that is alone in its granules. */
-static inline uint64_t block_bytes(const trz_heap *h, uint64_t size, enum kind kind, bool alone)
-{
-	if (UNLIKELY(alone))
-		return isolate_occupied(h, account_rounded(size));
-	return serve_block_bytes(kind, size);
-}
-
-static inline struct request make_request(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
+static inline struct demand make_demand(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
 {
 	unsigned c = slot_class(h, size, alignment);
-	bool medium = size <= h->config.medium_limit && alignment <= CELL && !h->isolated;
+	bool medium = size <= h->config.medium_limit && alignment <= CELL;
 	enum kind kind = c < CLASS_COUNT || medium ? SMALL : LARGE;
-	bool alone = h->isolated && kind == LARGE;
-	return (struct request){.lane = l,
-	                        .size = size,
-	                        .occupied = block_bytes(h, size, kind, alone),
-	                        .alignment = alignment,
-	                        .size_class = c,
-	                        .kind = kind,
-	                        .alone = alone};
+	return (struct demand){.lane = l,
+	                       .size = size,
+	                       .occupied = serve_block_bytes(kind, size),
+	                       .alignment = alignment,
+	                       .size_class = c,
+	                       .kind = kind};
+}
+
+unsigned serve_sort(const trz_heap *h, uint64_t size, uint64_t alignment)
+{
+	bool once = h->dedicates && slot_class(h, size, alignment) == CLASS_COUNT;
+	return once ? DEDICATED | DEDICATED_ONCE : 0;
 }
 
 /* What cutting a block and entering it, or a slab in it, can need of the host. */
@@ -86,9 +72,9 @@ static inline trz_addr take_slot_locked(trz_heap *h, struct lane *l, unsigned si
 	return address;
 }
 
-static void open_slab_locked(trz_heap *h, const struct request *r, struct block *b)
+static void open_slab_locked(trz_heap *h, const struct demand *d, struct block *b)
 {
-	heap_open_slab_locked(h, r->lane, r->size_class, b);
+	heap_open_slab_locked(h, d->lane, d->size_class, b);
 	heap_note_least_locked(h);
 }
 
@@ -119,32 +105,32 @@ static struct block *find_for_slab(const struct fit *f, uint64_t size)
 }
 
 /* A slot of the stream's slabs, or of a new slab in its free blocks; 0: neither. */
-static trz_addr fast_small_locked(trz_heap *h, const struct request *r)
+static trz_addr fast_small_locked(trz_heap *h, const struct demand *d)
 {
 	HEAP_LOCKED(h);
-	if (UNLIKELY(!r->lane->bins[r->size_class].first)) {
-		uint64_t size = size_classes[r->size_class].slab_size;
-		struct block *b = find_for_slab(&r->lane->fit[SMALL], size);
+	if (UNLIKELY(!d->lane->bins[d->size_class].first)) {
+		uint64_t size = size_classes[d->size_class].slab_size;
+		struct block *b = find_for_slab(&d->lane->fit[SMALL], size);
 		if (!b || !reserve_nodes_locked(h))
 			return 0;
-		open_slab_locked(h, r, heap_cut_block_locked(h, b, slab_place(b, size), size));
+		open_slab_locked(h, d, heap_cut_block_locked(h, b, slab_place(b, size), size));
 	}
-	return take_slot_locked(h, r->lane, r->size_class, r->size);
+	return take_slot_locked(h, d->lane, d->size_class, d->size);
 }
 
 /* ---- medium and large ---- */
 
 /* Blocks of whole cells begin at cells, which are aligned enough. */
-static uint64_t padded(const struct request *r)
+static uint64_t padded(const struct demand *d)
 {
-	return r->alone || r->kind == SMALL ? r->occupied : r->occupied + r->alignment - UNIT;
+	return d->kind == SMALL ? d->occupied : d->occupied + d->alignment - UNIT;
 }
 
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
 {
 	HEAP_LOCKED(h);
-	assert(b->state == BLOCK_BUSY || (b->state == BLOCK_FREE && l->apart));
-	assert(size > 0 && size <= b->size && l->apart == b->window->apart);
+	assert(b->state == BLOCK_BUSY);
+	assert(size > 0 && size <= b->size && l->dedicated == b->window->dedicated);
 	b->state = BLOCK_LIVE;
 	b->home = l;
 	b->requested = size;
@@ -162,21 +148,21 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 }
 
 /* The best fit among the stream's free blocks; 0: none. */
-static trz_addr fast_block_locked(trz_heap *h, const struct request *r)
+static trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
 {
 	HEAP_LOCKED(h);
-	struct block *b = LIKELY(!r->alone) ? fit_find(&r->lane->fit[r->kind], padded(r)) : NULL;
+	struct block *b = fit_find(&d->lane->fit[d->kind], padded(d));
 	if (!b || !reserve_nodes_locked(h))
 		return 0;
 	counter_add(&h->counters.path_best_fit, 1);
-	trz_addr address = align_up(b->address, r->alignment);
-	b = heap_cut_block_locked(h, b, address, heap_block_size(r->kind, r->occupied, block_end(b) - address));
-	return serve_make_live_locked(h, r->lane, r->size, b);
+	trz_addr address = align_up(b->address, d->alignment);
+	b = heap_cut_block_locked(h, b, address, heap_block_size(d->kind, d->occupied, block_end(b) - address));
+	return serve_make_live_locked(h, d->lane, d->size, b);
 }
 
-static trz_addr fast_locked(trz_heap *h, const struct request *r)
+static trz_addr fast_locked(trz_heap *h, const struct demand *d)
 {
-	return r->size_class < CLASS_COUNT ? fast_small_locked(h, r) : fast_block_locked(h, r);
+	return d->size_class < CLASS_COUNT ? fast_small_locked(h, d) : fast_block_locked(h, d);
 }
 
 /* ---- hot ---- */
@@ -196,82 +182,66 @@ trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
 
 /* ---- slow ---- */
 
-/* Where in its block a large request begins: with guards its end is as close to the block's end as it can be. */
-static trz_addr place_in(const trz_heap *h, const struct request *r, const struct block *b)
-{
-	if (r->alone && h->config.guard)
-		return align_down(block_end(b) - r->occupied, r->alignment);
-	return align_up(b->address, r->alignment);
-}
-
-/* Turns a busy, idle-counted block into what the request needs and frees the rest of it. */
-static trz_addr settle(trz_heap *h, const struct request *r, struct block *b)
+/* Turns a busy, idle-counted block into what the demand needs and frees the rest of it. */
+static trz_addr settle(trz_heap *h, const struct demand *d, struct block *b)
 {
 	assert(b->state == BLOCK_BUSY);
 	heap_lock(h);
+	level_sub(&h->counters.idle_bytes, b->size);
 	if (!reserve_nodes_locked(h)) {
-		level_sub(&h->counters.idle_bytes, b->size);
 		heap_free_block_locked(h, b, b->sequence);
 		heap_unlock(h);
 		return 0;
 	}
-	level_sub(&h->counters.idle_bytes, b->size);
-	bool small = r->size_class < CLASS_COUNT;
-	uint64_t slab = small ? size_classes[r->size_class].slab_size : 0;
-	trz_addr address = small ? slab_place(b, slab) : place_in(h, r, b);
-	uint64_t size = small ? slab : heap_block_size(r->kind, r->occupied, block_end(b) - address);
-	assert(address >= b->address && address + size <= block_end(b));
-	if (b->address < address) {
-		struct block *front = b;
-		b = block_split(&h->blocks, front, address - front->address);
-		heap_free_block_locked(h, front, front->sequence);
-	}
-	if (b->size > size) {
-		struct block *rest = block_split(&h->blocks, b, size);
-		heap_free_block_locked(h, rest, rest->sequence);
-	}
+	bool small = d->size_class < CLASS_COUNT;
+	uint64_t slab = small ? size_classes[d->size_class].slab_size : 0;
+	trz_addr address = small ? slab_place(b, slab) : align_up(b->address, d->alignment);
+	uint64_t size = small ? slab : heap_block_size(d->kind, d->occupied, block_end(b) - address);
+	b = heap_trim_busy_locked(h, b, address, size);
 	if (small) {
-		open_slab_locked(h, r, b);
-		address = take_slot_locked(h, r->lane, r->size_class, r->size);
+		open_slab_locked(h, d, b);
+		address = take_slot_locked(h, d->lane, d->size_class, d->size);
 	} else {
-		serve_make_live_locked(h, r->lane, r->size, b);
+		serve_make_live_locked(h, d->lane, d->size, b);
 	}
 	heap_unlock(h);
 	return address;
 }
 
-static NOINLINE trz_status find_or_grow(trz_heap *h, const struct request *r, trz_addr *out)
+static trz_addr find(trz_heap *h, const struct demand *d)
+{
+	heap_lock(h);
+	trz_addr address = fast_locked(h, d);
+	heap_unlock(h);
+	return address;
+}
+
+static NOINLINE trz_status find_or_grow(trz_heap *h, struct demand *d, trz_addr *out)
 {
 	HEAP_GROWTH_LOCKED(h);
-	enum kind kind = r->kind;
-	uint64_t bytes = r->size_class < CLASS_COUNT ? slab_room(size_classes[r->size_class].slab_size) : padded(r);
-	heap_lock(h);
-	*out = fast_locked(h, r);  /* another thread may have freed or grown meanwhile */
-	heap_unlock(h);
-	bool borrows = !r->alone && (r->lane->captured || !grow_is_cheap(h, bytes));
-	if (!*out && borrows && borrow(h, r->lane, kind, bytes)) {
-		heap_lock(h);
-		*out = fast_locked(h, r);
-		heap_unlock(h);
-	}
+	struct block *b;
+	d->bytes = d->size_class < CLASS_COUNT ? slab_room(size_classes[d->size_class].slab_size) : padded(d);
+	d->effort = policy_effort(h, d);
+	*out = find(h, d);  /* another thread may have freed or grown meanwhile */
+	if (!*out && (d->lane->captured || d->effort != EFFORT_CREATE) && borrow(h, d))
+		*out = find(h, d);
 	if (*out)
 		return TRZ_OK;
-	struct block *b;
-	trz_status status = grow(h, r->lane, kind, bytes, GROW_THRIFTY, &b);
+	trz_status status = grow(h, d, &b);
 	if (oom_is_want_of_memory(status))
-		status = oom_ladder(h, r->lane, kind, bytes, r->size, status, &b);
+		status = oom_ladder(h, d, status, &b);
 	if (status != TRZ_OK)
 		return status;
 	notice_mapped(h, b);
-	*out = settle(h, r, b);
+	*out = settle(h, d, b);
 	return *out ? TRZ_OK : meta_exhausted();
 }
 
-static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *out)
+static NOINLINE trz_status slow(trz_heap *h, struct demand *d, trz_addr *out)
 {
 	if (!heap_lock_growth(h))
 		return TRZ_ERROR_NOT_PERMITTED;
-	trz_status status = find_or_grow(h, r, out);
+	trz_status status = find_or_grow(h, d, out);
 	if (status == TRZ_OK)
 		upkeep_return_free(h);
 	heap_unlock_growth(h);
@@ -279,23 +249,19 @@ static NOINLINE trz_status slow(trz_heap *h, const struct request *r, trz_addr *
 	return status;
 }
 
-static bool is_full(trz_status status)
-{
-	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
-}
-
 trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out)
 {
-	struct request r = make_request(h, l, size, alignment);
+	struct demand d = make_demand(h, l, size, alignment);
+	assert(!l->dedicated);
 	heap_lock(h);
-	*out = fast_locked(h, &r);
+	*out = fast_locked(h, &d);
 	heap_unlock(h);
 	if (LIKELY(*out != 0))
 		return TRZ_OK;
-	trz_status status = slow(h, &r, out);
-	if (UNLIKELY(is_full(status)) && oom_ask(h, status))
-		status = slow(h, &r, out);
-	if (UNLIKELY(is_full(status)))
+	trz_status status = slow(h, &d, out);
+	if (UNLIKELY(oom_is_full(status)) && oom_ask(h, status))
+		status = slow(h, &d, out);
+	if (UNLIKELY(oom_is_full(status)))
 		status = inspect_oom(h, status);
 	return status;
 }
@@ -455,7 +421,7 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
 {
 	HEAP_LOCKED(h);
-	assert(b->state == BLOCK_LIVE && on->apart == b->home->apart);
+	assert(b->state == BLOCK_LIVE && on->dedicated == b->home->dedicated);
 	pagemap_clear_block(&h->pagemap, b->address);
 	b->state = BLOCK_BUSY;
 	if (UNLIKELY(b->window->foreign != NULL)) {
@@ -572,7 +538,7 @@ static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct
 
 static bool records_at_free(const trz_heap *h, const struct stream *s)
 {
-	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound || h->isolated;
+	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound || h->dedicates;
 }
 
 COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
@@ -597,7 +563,7 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		heap_unlock(h);
 		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
-	struct lane *home = on && on != b->home->stream ? heap_lane_apart_locked(h, on, b->home->pool, b->home->apart)
+	struct lane *home = on && on != b->home->stream ? heap_lane_locked(h, on, b->home->pool, b->home->dedicated)
 	                                                       : b->home;
 	if (!home) {
 		heap_unlock(h);

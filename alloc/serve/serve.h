@@ -27,6 +27,9 @@ trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size);
 /* Makes a busy block the caller's, for `size` bytes; what pagemap and index need has been reserved. */
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b);
 
+/* The sort of memory (DEDICATED_*) that the debugging options give a request; 0: packed. */
+unsigned serve_sort(const trz_heap *h, uint64_t size, uint64_t alignment);
+
 /* size > 0, <= SIZE_LIMIT; alignment a power of two between UNIT and GRANULE. */
 trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out);
 

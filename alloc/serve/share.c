@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exports of memory apart pin blocks: as long as one is counted the memory stays where it is and is given to nobody,
+ * Exports of dedicated memory pin blocks: as long as one counts the memory stays where it is and is given to nobody,
  * freed or not. Exports of packed memory pin tiles: they stay where they are, and what is free of them serves whoever
  * it serves there.
  */
@@ -17,15 +17,15 @@
 
 /* A kind of export, as its flag in trz_alloc_with, its bit in a sort of memory, and for the driver. */
 struct kind_of_export {
-	unsigned flag, apart, driver;
+	unsigned flag, dedicated, driver;
 	const char *name;
 };
 
 static const struct kind_of_export *find_kind(unsigned flag)
 {
 	static const struct kind_of_export kinds[] = {
-	    {TRZ_ALLOC_SHARE_FD, APART_FD, TRZ_EXPORT_FD, "a file descriptor"},
-	    {TRZ_ALLOC_SHARE_FABRIC, APART_FABRIC, TRZ_EXPORT_FABRIC, "a fabric handle"},
+	    {TRZ_ALLOC_SHARE_FD, DEDICATED_FD, TRZ_EXPORT_FD, "a file descriptor"},
+	    {TRZ_ALLOC_SHARE_FABRIC, DEDICATED_FABRIC, TRZ_EXPORT_FABRIC, "a fabric handle"},
 	};
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		if (kinds[i].flag == flag)
@@ -108,7 +108,7 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 		return heap_not_permitted("trz_export");
 	heap_lock(h);
 	struct block *b = serve_block_locked(h, address);
-	bool meant = b && !b->window->foreign && b->window->apart & kind->apart;
+	bool meant = b && !b->window->foreign && b->window->dedicated & kind->dedicated;
 	const struct place *p = meant ? window_at(b->window, address) : NULL;
 	trz_status status = meant ? pin_locked(h, p, b) : b ? not_meant(address, kind) : TRZ_ERROR_UNKNOWN_POINTER;
 	heap_unlock(h);
@@ -143,9 +143,9 @@ static const struct window *window_of(const trz_heap *h, trz_addr address)
 	return NULL;
 }
 
-/* The block of a tile of its own. The list of a window of memory apart changes under the growth lock only, so that the
- * walk needs no other. */
-static struct block *block_apart(const struct window *w, const struct place *p)
+/* The block of a dedicated tile. The blocks of such a window change under the growth lock only: the walk needs no
+ * other. */
+static struct block *dedicated_block(const struct window *w, const struct place *p)
 {
 	struct block *b = w->blocks.first;
 	while (b && b->address != p->address)
@@ -177,7 +177,7 @@ static trz_status pin_at_locked(trz_heap *h, const struct window *w, const struc
                                 const struct kind_of_export *kind)
 {
 	HEAP_LOCKED(h);
-	struct block *b = w->apart ? block_apart(w, p) : NULL;
+	struct block *b = w->dedicated ? dedicated_block(w, p) : NULL;
 	trz_pointer_info info;
 	if (!(b ? b->exports : p->tile->exports) && !serve_query_locked(h, address, &info))
 		return in_none(h, address);

@@ -14,6 +14,7 @@
 #include "observe/notice.h"
 #include "serve/serve.h"
 #include "supply/grow.h"
+#include "supply/policy.h"
 
 /* What of the free memory behind an allocation may become part of it. */
 enum taking {
@@ -97,13 +98,6 @@ static bool is_too_large(const trz_heap *h, const struct block *b, uint64_t size
 	return b->kind == SMALL && size > h->config.medium_limit;
 }
 
-/* Memory that shares its tile with nothing; what lies behind it is not to be used for it. With a debugging option the
- * addresses of what has been freed never come again. */
-static bool stands_alone(const trz_heap *h, const struct block *b)
-{
-	return b->window->apart || h->isolated;
-}
-
 /* What needs no growth lock. NO_ROOM: perhaps with it. */
 static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t size, enum taking taking)
 {
@@ -114,7 +108,7 @@ static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t si
 		return TRZ_OK;
 	if (is_refused(b->home, taking))
 		return TRZ_ERROR_CAPTURE;
-	if (b->window->foreign || (need && (stands_alone(h, b) || is_too_large(h, b, size))))
+	if (b->window->foreign || (need && (b->window->dedicated || is_too_large(h, b, size))))
 		return TRZ_ERROR_NO_ROOM;
 	if (!need)
 		return settle_locked(h, b, size, 0);
@@ -235,15 +229,18 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size, enum 
 	}
 	struct block *b = serve_block_locked(h, address);
 	uint64_t need = b ? missing(b, size) : 0;
-	bool at_end = b && need && !b->window->classic && !stands_alone(h, b) && !b->window->foreign &&
+	bool at_end = b && need && !b->window->classic && !b->window->dedicated && !b->window->foreign &&
 	              !is_too_large(h, b, size) && take_tail_locked(h, b, taking, &tail);
 	struct window *w = at_end ? b->window : NULL;
-	struct lane *l = at_end ? b->home : NULL;
-	need -= tail ? min_u64(need, tail->size) : 0;
+	struct demand d = {.lane = at_end ? b->home : NULL,
+	                   .size = size,
+	                   .bytes = need - (tail ? min_u64(need, tail->size) : 0),
+	                   .kind = at_end ? (enum kind)w->kind : LARGE};
 	heap_unlock(h);
 	if (!at_end)
 		return TRZ_ERROR_NO_ROOM;
-	status = grow_behind(h, l, w, tail, need, &laid);
+	d.effort = policy_effort(h, &d);
+	status = grow_behind(h, &d, w, tail, &laid);
 	if (status != TRZ_OK)
 		return status;
 	notice_mapped(h, laid);
@@ -279,7 +276,7 @@ static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size, enu
 	struct block *b = serve_block_locked(h, address);
 	struct lane *l = b && !b->window->foreign ? b->home : NULL;
 	struct pool *p = hold_pool_locked(l);
-	if (l && !stands_alone(h, b))
+	if (l && !b->window->dedicated)
 		adopt_locked(h, b);
 	trz_status status = stretch_locked(h, address, size, taking);
 	heap_unlock(h);

@@ -12,7 +12,7 @@
 static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
-	assert(b->home != l && b->home->pool == l->pool && b->home->apart == l->apart);
+	assert(b->home != l && b->home->pool == l->pool && b->home->dedicated == l->dedicated);
 	fit_remove(&b->home->fit[b->kind], b);
 	b->home = l;
 	heap_free_block_locked(h, b, sequence);
@@ -21,7 +21,7 @@ static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t
 /* The first lane at or after `l` that is another one of the borrower's pool. */
 static struct lane *lender_from(struct lane *l, const struct lane *borrower)
 {
-	while (l && (l == borrower || l->pool != borrower->pool || l->apart != borrower->apart))
+	while (l && (l == borrower || l->pool != borrower->pool || l->dedicated != borrower->dedicated))
 		l = l->next;
 	return l;
 }
@@ -113,22 +113,23 @@ static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool
 	return any;
 }
 
-bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
+bool borrow(trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
+	struct lane *l = d->lane;
 	bool given = atomic_load_explicit(&h->given_count, memory_order_relaxed) > 0;
 	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 && !given && !l->captured)
 		return false;
 	heap_poll(h);
 	heap_lock(h);
-	bool found = fit_find(&l->fit[kind], bytes) != NULL;  /* the poll may have drained enough */
-	struct block *b = found ? NULL : best_passed_locked(h, l, kind, bytes);
+	bool found = fit_find(&l->fit[d->kind], d->bytes) != NULL;  /* the poll may have drained enough */
+	struct block *b = found ? NULL : best_passed_locked(h, l, d->kind, d->bytes);
 	if (b) {
 		rehome_locked(h, b, l, 0);
 		found = true;
 	}
 	if (!found)
-		found = take_passed_locked(h, l, kind, true) && fit_find(&l->fit[kind], bytes);
+		found = take_passed_locked(h, l, d->kind, true) && fit_find(&l->fit[d->kind], d->bytes);
 	heap_unlock(h);
 	return found;
 }
@@ -138,15 +139,34 @@ void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind)
 	take_passed_locked(h, l, kind, false);
 }
 
+/* Some lane of the default pool that holds memory of this sort; NULL: none does. */
+static struct lane *any_lane(const trz_heap *h, unsigned sort)
+{
+	struct lane *l = h->streams.lanes.first;
+	while (l && (l->pool || l->dedicated != sort))
+		l = l->next;
+	return l;
+}
+
+static void join_sort_locked(trz_heap *h, enum kind kind, unsigned sort)
+{
+	HEAP_LOCKED(h);
+	struct lane *l = any_lane(h, sort);
+	if (l)
+		take_passed_locked(h, l, kind, false);
+	for (const struct pool *p = h->pools; p; p = p->next)
+		if ((l = lane_find(p->lanes, NULL, sort, false)) && !p->pinned)
+			take_passed_locked(h, l, kind, false);
+}
+
+/* Dedicated tiles that are kept are whole as they are. */
 void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
-	if (h->streams.lanes.first)
-		take_passed_locked(h, h->streams.lanes.first, kind, false);
-	for (const struct pool *p = h->pools; p; p = p->next)
-		if (lane_find(p->lanes, NULL, 0, false) && !p->pinned)
-			take_passed_locked(h, lane_find(p->lanes, NULL, 0, false), kind, false);
+	join_sort_locked(h, kind, 0);
+	for (unsigned sort = DEDICATED | DEDICATED_ONCE; h->dedicates && sort < 2 * DEDICATED_ONCE; sort += 2)
+		join_sort_locked(h, kind, sort);
 }
 
 /* ---- with waits ---- */
@@ -305,7 +325,7 @@ static void unlink_pending(struct stream *s, struct pending **link)
  * do. */
 static bool could_be(const struct block *b, const struct lane *l, enum kind kind)
 {
-	return b->kind == kind && b->home->pool == l->pool && b->window->apart == l->apart && !b->exports &&
+	return b->kind == kind && b->home->pool == l->pool && b->window->dedicated == l->dedicated && !b->exports &&
 	       !b->window->foreign;
 }
 
@@ -376,12 +396,12 @@ static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind,
 	}
 }
 
-void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
+void borrow_with_waits(trz_heap *h, const struct demand *d, struct waits *waits)
 {
 	HEAP_GROWTH_LOCKED(h);
-	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || heap_is_captured(h, l->stream))
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || heap_is_captured(h, d->lane->stream))
 		return;
-	uint64_t taken = wait_for_free_blocks(h, l, kind, bytes, waits);
-	if (taken < bytes)
-		wait_for_pending_blocks(h, l, kind, bytes - taken, waits);
+	uint64_t taken = wait_for_free_blocks(h, d->lane, d->kind, d->bytes, waits);
+	if (taken < d->bytes)
+		wait_for_pending_blocks(h, d->lane, d->kind, d->bytes - taken, waits);
 }

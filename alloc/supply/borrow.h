@@ -5,13 +5,13 @@
 #ifndef TRZ_ALLOC_BORROW_H
 #define TRZ_ALLOC_BORROW_H
 
-#include "heap/heap.h"
+#include "supply/demand.h"
 
-/* Asks the driver how far the streams are, and moves passed free blocks of the pool's other lanes to `l`, as far as
- * those can lend them: the best fit for `bytes` where one of them will do, else all, so that they join with what `l`
- * has. true: a block of `bytes` may be there now. Waits for nothing; with one stream it does nothing. Growth lock
- * held. */
-bool borrow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes);
+/* Asks the driver how far the streams are, and moves passed free blocks of the pool's other lanes to the demand's, as
+ * far as those can lend them: the best fit where one of them will do, else all, so that they join with what the lane
+ * has. true: a block of the demand's bytes may be there now. Waits for nothing; with one stream it does nothing. Growth
+ * lock held. */
+bool borrow(trz_heap *h, const struct demand *d);
 
 /* Moves every passed free block of the pool to `l`, so that neighbours join across streams and tiles that several
  * streams had a part of become wholly free. */
@@ -27,9 +27,9 @@ struct waits {
 	const struct stream *awaited[TRZ_OOM_AWAITED];
 };
 
-/* The ladder's way: makes the stream wait, on the device, for the frees of other streams' blocks that it needs for
- * `bytes`, then for other streams' uses of freed ones, and moves them to `l`. Only events recorded inside the frees are
- * waited for (law 8). Adds the waits to *waits. Not while it is being captured. Growth lock held. */
-void borrow_with_waits(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits);
+/* The ladder's way: makes the stream wait, on the device, for the frees of other streams' blocks that the
+ * demand needs, then for other streams' uses of freed ones, and moves them to its lane. Only events recorded inside the
+ * frees are waited for (law 8). Adds the waits to *waits. Not while it is being captured. Growth lock held. */
+void borrow_with_waits(trz_heap *h, const struct demand *d, struct waits *waits);
 
 #endif

@@ -4,6 +4,8 @@
  */
 #include "supply/extent.h"
 
+#include <assert.h>
+
 #include "heap/carve.h"
 #include "observe/account.h"
 #include "supply/reclaim.h"
@@ -20,7 +22,7 @@ static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind k
 {
 	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);
 	uint64_t size = h->config.window_factor * device;
-	if (!h->isolated || kind == SMALL)
+	if (!(l->dedicated & DEDICATED_ONCE))
 		size = min_u64(size, WINDOW_MOST);
 	if (l->pool)
 		size /= 8;
@@ -35,7 +37,7 @@ static trz_status open_window(trz_heap *h, struct lane *l, enum kind kind, uint6
 	if (status != TRZ_OK)
 		return status;
 	w->pool = l->pool;
-	w->apart = l->apart;
+	w->dedicated = l->dedicated;
 	w->next = h->windows[kind];
 	h->windows[kind] = l->window[kind] = *out = w;
 	return TRZ_OK;
@@ -84,8 +86,8 @@ trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile
 
 static unsigned export_kinds(const trz_heap *h, const struct lane *l)
 {
-	return h->tiles.export_kinds | (l->apart & APART_FD ? TRZ_EXPORT_FD : 0) |
-	       (l->apart & APART_FABRIC ? TRZ_EXPORT_FABRIC : 0);
+	return h->tiles.export_kinds | (l->dedicated & DEDICATED_FD ? TRZ_EXPORT_FD : 0) |
+	       (l->dedicated & DEDICATED_FABRIC ? TRZ_EXPORT_FABRIC : 0);
 }
 
 static trz_status create(trz_heap *h, const struct lane *l, uint64_t bytes, struct tile **out)
@@ -98,13 +100,8 @@ static trz_status create(trz_heap *h, const struct lane *l, uint64_t bytes, stru
 	if (status != TRZ_OK)
 		return status;
 	extent_count(h, LARGE, bytes, 1);
-	(*out)->apart = l->apart != 0;
-	if (l->apart) {
-		level_add(&h->counters.apart_bytes, bytes);
-	} else {
-		h->tile_least[LARGE] = min_u64(h->tile_least[LARGE], bytes);
-		h->tile_most = max_u64(h->tile_most, bytes);
-	}
+	(*out)->dedicated = true;
+	level_add(&h->counters.dedicated_bytes, bytes);
 	return TRZ_OK;
 }
 
@@ -121,6 +118,39 @@ static trz_status create_and_lay(trz_heap *h, struct window *w, struct lane *l, 
 	return status;
 }
 
+/* ---- classic segments ---- */
+
+trz_status extent_classic(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct block **out)
+{
+	HEAP_GROWTH_LOCKED(h);
+	struct window *w;
+	if (!heap_limit_allows(h, bytes))
+		return TRZ_ERROR_LIMIT;
+	trz_status status = window_open_classic(&h->meta, &h->tiles, kind, bytes, &w);
+	if (status != TRZ_OK)
+		return status;
+	struct block *node = heap_take_node(h, w, w->size);
+	if (!node) {
+		window_close_classic(&h->meta, &h->tiles, w);
+		return meta_exhausted();
+	}
+	extent_count(h, kind, bytes, 1);
+	level_add(&h->counters.classic_bytes, bytes);
+	h->tile_least[kind] = min_u64(h->tile_least[kind], w->size);
+	w->pool = l->pool;
+	w->dedicated = l->dedicated;
+	w->next = h->windows[kind];
+	h->windows[kind] = w;
+	heap_lock(h);
+	*out = heap_append_block_locked(node, w, l, w->size);
+	account_mapping_locked(h, HISTORY_SEGMENT_ALLOC, 0, w->base, w->size, pool_id(w->pool));
+	level_add(&h->counters.idle_bytes, bytes);  /* and what alignment loses */
+	heap_unlock(h);
+	return TRZ_OK;
+}
+
+/* ---- dedicated memory ---- */
+
 static void skip_locked(trz_heap *h, struct window *w, struct lane *l, uint64_t gap, struct block *node)
 {
 	HEAP_LOCKED(h);
@@ -131,7 +161,10 @@ static void skip_locked(trz_heap *h, struct window *w, struct lane *l, uint64_t 
 trz_status extent_make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t gap, struct block **out)
 {
 	HEAP_GROWTH_LOCKED(h);
+	assert(l->dedicated && bytes % h->driver.granule == 0 && gap % h->driver.granule == 0);
 	struct window *w;
+	if (!h->driver.vmm)
+		return extent_classic(h, l, LARGE, align_up(bytes + UNIT, GRANULE), out);
 	trz_status status = extent_window(h, l, LARGE, bytes + gap, &w);
 	if (status != TRZ_OK)
 		return status;

@@ -23,9 +23,14 @@ void extent_drop(trz_heap *h, struct tile *tile);
 trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile **tiles, size_t count,
                       struct block **node);
 
-/* One new tile of `bytes`, whole granules, in a block of its own at the end of the lane's window of large memory: busy,
- * without a ticket, counted as idle. The next `gap` addresses become a hole. On an error all is as it was: LIMIT,
- * OUT_OF_MEMORY and the errors of extent_window. */
+/* A plain driver allocation as a window of its own, a busy block that counts as idle. LIMIT, OUT_OF_MEMORY,
+ * HOST_MEMORY, CONTEXT_DEAD, DRIVER: all is as it was. */
+trz_status extent_classic(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct block **out);
+
+/* Memory for one allocation of a dedicated lane: a tile of `bytes`, whole granules, in a block of its own at the end of
+ * the lane's window: busy, without a ticket, counted as idle. The next `gap` addresses become a hole. Where the device
+ * cannot map tiles it is a classic segment. On an error all is as it was: LIMIT, OUT_OF_MEMORY and the errors of
+ * extent_window. */
 trz_status extent_make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t gap, struct block **out);
 
 #endif

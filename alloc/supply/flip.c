@@ -24,8 +24,7 @@ struct run {
 
 struct search {
 	trz_heap *heap;
-	struct lane *lane;
-	uint64_t bytes;
+	const struct demand *demand;
 	size_t candidates;
 	uint64_t movable;              /* bytes of them */
 	struct block *hole;            /* being scanned, */
@@ -36,7 +35,7 @@ struct search {
 
 static struct block *own_free(const struct search *f, struct block *b)
 {
-	return b && b->state == BLOCK_FREE && b->home == f->lane ? b : NULL;
+	return b && b->state == BLOCK_FREE && b->home == f->demand->lane ? b : NULL;
 }
 
 /* The place at an address of the hole, if its tile can be owned there, which makes it part of the run; NULL: the tile
@@ -85,7 +84,7 @@ static uint64_t free_bytes(const struct block *b)
 /* What has to be flipped beside so many free bytes. */
 static uint64_t missing(const struct search *f, uint64_t beside)
 {
-	return f->bytes - min_u64(beside, f->bytes - 1);
+	return f->demand->bytes - min_u64(beside, f->demand->bytes - 1);
 }
 
 /* Whether moving so much is less than what the best run moves. */
@@ -97,7 +96,7 @@ static bool is_less(const struct search *f, uint64_t moved)
 static void consider(struct search *f, trz_addr begin, trz_addr end, struct block *before, struct block *after)
 {
 	uint64_t moved = end - begin;
-	if (moved > 0 && moved + free_bytes(before) + free_bytes(after) >= f->bytes && is_less(f, moved))
+	if (moved > 0 && moved + free_bytes(before) + free_bytes(after) >= f->demand->bytes && is_less(f, moved))
 		f->best = (struct run){.hole = f->hole, .before = before, .after = after, .begin = begin, .end = end};
 }
 
@@ -128,8 +127,8 @@ static void scan_back(struct search *f)
 static void scan_inside(struct search *f)
 {
 	trz_addr begin = f->hole->address;
-	while (block_end(f->hole) - begin >= f->bytes) {
-		trz_addr end = end_of(f, begin, f->bytes), reached = flippable_down(f, end, begin);
+	while (block_end(f->hole) - begin >= f->demand->bytes) {
+		trz_addr end = end_of(f, begin, f->demand->bytes), reached = flippable_down(f, end, begin);
 		if (reached == begin) {
 			consider(f, begin, end, NULL, NULL);
 			return;
@@ -142,14 +141,14 @@ static void scan_inside(struct search *f)
  * a look at their tiles, or even at their neighbours, saves most of a search. */
 static bool turn_to(struct search *f, struct block *hole)
 {
-	uint64_t most = min_u64(hole->size, f->movable), largest = counter_get(&f->lane->fit[hole->kind].largest);
-	if (most + 2 * largest < f->bytes)
+	uint64_t most = min_u64(hole->size, f->movable), largest = counter_get(&f->demand->lane->fit[hole->kind].largest);
+	if (most + 2 * largest < f->demand->bytes)
 		return false;
 	f->hole = hole;
 	f->before = own_free(f, hole->prev);
 	f->after = own_free(f, hole->next);
 	uint64_t beside = free_bytes(f->before) + free_bytes(f->after);
-	return most + beside >= f->bytes && is_less(f, missing(f, beside));
+	return most + beside >= f->demand->bytes && is_less(f, missing(f, beside));
 }
 
 static void scan_hole(struct search *f)
@@ -158,7 +157,7 @@ static void scan_hole(struct search *f)
 		scan_front(f);
 	if (f->after)
 		scan_back(f);
-	if (is_less(f, f->bytes))
+	if (is_less(f, f->demand->bytes))
 		scan_inside(f);
 }
 
@@ -200,8 +199,8 @@ static struct block *take_run_locked(struct search *f)
 	trz_heap *h = f->heap;
 	const struct run *r = &f->best;
 	struct block *b = heap_cut_hole_locked(h, r->hole, r->begin, r->end - r->begin);
-	b->home = f->lane;
-	b->sequence = f->lane->stream->tickets.newest;  /* at most: what passed is of no harm to wait for */
+	b->home = f->demand->lane;
+	b->sequence = f->demand->lane->stream->tickets.newest;  /* at most: what passed is of no harm to wait for */
 	move_tiles_locked(h, r, b, f->candidates);
 	level_add(&h->counters.idle_bytes, b->size);
 	counter_add(&h->counters.bytes_flipped, b->size);
@@ -213,26 +212,27 @@ static struct block *take_run_locked(struct search *f)
 	}
 	if (r->before && own_free(f, b->prev)) {
 		struct block *before = b->prev;
-		fit_remove(&f->lane->fit[before->kind], before);
+		fit_remove(&f->demand->lane->fit[before->kind], before);
 		before->state = BLOCK_BUSY;
 		level_add(&h->counters.idle_bytes, before->size);
 		heap_join_busy_locked(h, before);
 		b = before;
 	}
-	assert(b->state == BLOCK_BUSY && b->size >= f->bytes);
+	assert(b->state == BLOCK_BUSY && b->size >= f->demand->bytes);
 	return b;
 }
 
-struct block *flip_locked(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, size_t n, bool *unpassed)
+struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *unpassed)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
-	assert(bytes > 0 && n <= h->candidates_capacity);
-	struct search f = {.heap = h, .lane = l, .bytes = bytes, .candidates = n};
+	assert(d->bytes > 0 && n <= h->candidates_capacity);
+	struct search f = {.heap = h, .demand = d, .candidates = n};
 	for (size_t i = 0; i < n; i++)
 		f.movable += h->candidates[i].size;
 	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
-		if (hole->kind == kind && turn_to(&f, hole) && hole->window->pool == l->pool && !hole->window->apart)
+		if (hole->kind == d->kind && turn_to(&f, hole) && hole->window->pool == d->lane->pool &&
+		    !hole->window->dedicated)
 			scan_hole(&f);
 	*unpassed = f.best.hole && has_unpassed(&f, &f.best);
 	if (!f.best.hole || *unpassed)

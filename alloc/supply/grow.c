@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growth policy and its execution.
+ * Growing a window's end.
  *
- * A request that no free block serves needs `bytes` minus the free tail of the window. That much is created in
- * tiles of the preferred size as long as reserved memory stays within the slack above the peak of what callers
- * hold: creation is then both the cheapest and free of charge. Beyond it, wholly free tiles are gathered first,
- * largest first; what is still short is covered by the smallest larger tile that is free, else created.
- * Gathered tiles are mapped at the window's end a second time; the old mappings stay, unmapping would have to
- * wait for the device.
+ * A request that no free block serves needs `bytes` minus the free tail of the window. That much is created where the
+ * policy allows (policy.c). Else wholly free tiles are gathered first, largest first; what is still short is covered by
+ * the smallest larger tile that is free, else created. Gathered tiles are mapped at the window's end a second time; the
+ * old mappings stay, unmapping would have to wait for the device.
  *
  * Holes are what gathering leaves behind. A request that does not fit is first laid over holes whose tiles are
  * free again (flip.c): that needs no driver call at all.
- *
- * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with
- * the square of how often the peak has been moved, hardly at all for a program that settles, and soon enough for
- * one that does not, until its heap is large enough and the driver is called no more. And a program that has been
- * given its peak many times over is warmed up: if it still needs to move memory it is given more at once.
- *
- * The preferred size is small where memory is churned, because a tile can only be gathered when all of it is
- * free, and larger in a burst of allocations without frees, such as weights and optimizer state.
  */
 #include "supply/grow.h"
 
@@ -32,23 +22,13 @@
 #include "observe/account.h"
 #include "supply/extent.h"
 #include "supply/flip.h"
-#include "supply/isolate.h"
+#include "supply/policy.h"
 #include "supply/reclaim.h"
-
-enum { SMALL_TILE = 2 * GRANULE, FINE_TILE = 2 * GRANULE };
-
-/* Many a program moves its peak so often before it settles by itself. */
-#define FREE_TURNS 3.0
-
-/* A program that has been given its peak so many times over is warmed up. */
-#define WARM_TURNOVERS 200.0
 
 /* One growth under way. */
 struct growth {
 	trz_heap *heap;
-	struct lane *lane;
-	enum kind kind;
-	enum effort effort;
+	const struct demand *demand;
 	struct window *window;
 	struct block *node;          /* taken for the block of what is laid */
 	struct block *tail;          /* the window's free tail, busy; NULL: none of use */
@@ -60,89 +40,19 @@ struct growth {
 	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
 };
 
-/* ---- policy ---- */
-
-static uint64_t preferred_small_tile(const trz_heap *h, uint64_t reserved)
-{
-	uint64_t least = reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE;
-	uint64_t share = flow_current(&h->counters.reserved_bytes, SMALL) / 64;
-	uint64_t size = max_u64(least, min_u64(share, h->config.tile_size));
-	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
-}
-
-static uint64_t preferred_large_tile(const trz_heap *h, uint64_t reserved)
-{
-	uint64_t size = h->config.tile_size;
-	if (counter_get(&h->burst_bytes) >= reserved / 50)
-		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
-	return size;
-}
-
-static uint64_t left_of(uint64_t most, uint64_t reserved)
-{
-	return most > reserved ? most - reserved : 0;
-}
-
-/* The largest tile where so much is left. */
-static uint64_t fine_tile(uint64_t left)
-{
-	return max_u64(left / 256, min_u64(left / 64, FINE_TILE));
-}
-
-static uint64_t preferred_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
-{
-	if (kind == SMALL)
-		return preferred_small_tile(h, reserved);
-	uint64_t left = left_of(min_u64(h->attainable, heap_limit(h)), reserved);
-	uint64_t size = min_u64(preferred_large_tile(h, reserved), fine_tile(left));
-	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
-}
-
-/* Whether what the device had free when it was last asked stands in the way of so much more, or of large tiles. */
-static bool is_tight(const trz_heap *h, enum kind kind, uint64_t bytes)
-{
-	uint64_t reserved = heap_reserved(h), left = left_of(h->attainable, reserved);
-	return left < bytes || (kind == LARGE && fine_tile(left) < preferred_large_tile(h, reserved));
-}
-
-/* How far reserved memory may exceed a peak of what callers hold before memory is moved rather than created; in per
- * mille. Both parts beyond the first are explained in docs/decisions/0003-moving-pays.md. */
-static double slack(const trz_heap *h, double peak)
-{
-	double per_mille = (double)h->config.slack_per_mille;
-	double moved = (double)h->gathered_bytes - FREE_TURNS * peak;
-	if (moved > 0)
-		per_mille += (double)h->config.churn_per_mille * (moved / peak) * (moved / peak);
-	if ((double)flow_allocated(&h->counters.allocated_bytes) > WARM_TURNOVERS * peak)
-		per_mille += (double)h->config.warm_per_mille;
-	return per_mille;
-}
-
-/* Whether `bytes` of new memory for a request keep within the slack. */
-static bool within_slack(const trz_heap *h, uint64_t bytes, uint64_t request)
-{
-	uint64_t held = flow_all(&h->counters.allocated_bytes) + request;
-	double peak = (double)max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
-	return (double)(heap_reserved(h) + bytes) <= peak * (1.0 + slack(h, peak) / 1000.0);
-}
-
-bool grow_is_cheap(const trz_heap *h, uint64_t bytes)
-{
-	return within_slack(h, bytes, bytes);
-}
-
 /* ---- the window and its tail ---- */
 
-/* Takes the free memory at the window's end, to lay behind it what `bytes` need more. */
-static void take_tail_locked(struct growth *g, uint64_t bytes)
+/* Takes the free memory at the window's end, to lay behind it what the demand needs more. */
+static void take_tail_locked(struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
+	uint64_t bytes = g->demand->bytes;
 	struct block *last = g->window->blocks.last;
 	g->need = align_up(bytes, h->driver.granule);
-	if (!last || last->state != BLOCK_FREE || last->home != g->lane || last->size >= bytes)
+	if (!last || last->state != BLOCK_FREE || last->home != g->demand->lane || last->size >= bytes)
 		return;
-	fit_remove(&g->lane->fit[g->kind], last);
+	fit_remove(&g->demand->lane->fit[g->demand->kind], last);
 	last->state = BLOCK_BUSY;
 	level_add(&h->counters.idle_bytes, last->size);
 	g->tail = last;
@@ -162,15 +72,15 @@ static void give_tail_locked(struct growth *g)
 /* What the last tile may have too much, whichever it is. */
 static uint64_t last_tile_most(const struct growth *g)
 {
-	return max_u64(preferred_tile(g->heap, g->kind, heap_reserved(g->heap)), g->heap->tile_most);
+	return max_u64(policy_tile(g->heap, g->demand->kind, heap_reserved(g->heap)), g->heap->tile_most);
 }
 
-/* Sees to a window with room for all of a request and what the last tile may have too much. */
-static trz_status find_room(struct growth *g, uint64_t bytes)
+/* A window with room for all of the demand and what the last tile may have too much. */
+static trz_status find_room(struct growth *g)
 {
 	trz_heap *h = g->heap;
-	uint64_t least = align_up(bytes, h->driver.granule) + last_tile_most(g);
-	return extent_window(h, g->lane, g->kind, least, &g->window);
+	uint64_t least = align_up(g->demand->bytes, h->driver.granule) + last_tile_most(g);
+	return extent_window(h, g->demand->lane, g->demand->kind, least, &g->window);
 }
 
 /* ---- gathering ---- */
@@ -215,22 +125,16 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 			smallest_larger = c;
 	}
 	uint64_t missing = g->need - g->gathered_bytes;
-	if (missing && smallest_larger && (g->effort == GROW_HARD || !within_slack(h, missing, g->need)))
+	if (missing && smallest_larger && !policy_creates(h, g->demand, missing, g->need))
 		choose_locked(g, smallest_larger);
 	reclaim_cut_rest_locked(h, &g->cut);
 	level_add(&h->counters.idle_bytes, g->gathered_bytes - before);
 }
 
-/* Whether memory that is there already is to be moved before so much is created. */
-static bool moves(const struct growth *g, uint64_t bytes)
-{
-	return g->effort == GROW_HARD || !within_slack(g->heap, bytes, bytes);
-}
-
 /* No fence can be laid, so that nothing moves but what has passed. */
 static bool is_captured(const struct growth *g)
 {
-	return atomic_load_explicit(&g->lane->stream->capture, memory_order_relaxed) != 0;
+	return atomic_load_explicit(&g->demand->lane->stream->capture, memory_order_relaxed) != 0;
 }
 
 /* Finds candidates of a kind. *late: the driver, asked how far the streams are, could make more of them, or spare
@@ -239,8 +143,9 @@ static size_t find_candidates_locked(const struct growth *g, enum kind kind, boo
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
-	unsigned how = (g->effort == GROW_THRIFTY ? FIND_SPARE : FIND_EVERYWHERE) | (is_captured(g) ? FIND_PASSED : 0);
-	size_t n = reclaim_find_locked(h, g->lane, kind, g->fenced, how, late);
+	unsigned how = g->demand->effort == EFFORT_ALL ? FIND_EVERYWHERE : FIND_SPARE;
+	size_t n = reclaim_find_locked(h, g->demand->lane, kind, g->fenced, how | (is_captured(g) ? FIND_PASSED : 0),
+	                               late);
 	*late |= n == 0 && counter_get(&h->counters.pending.current) > 0;
 	return n == SIZE_MAX ? 0 : n;
 }
@@ -266,13 +171,13 @@ static trz_status fence(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	heap_lock(h);
-	uint64_t newest = g->lane->stream->tickets.newest;
+	uint64_t newest = g->demand->lane->stream->tickets.newest;
 	heap_unlock(h);
-	trz_event event = heap_record_event(h, g->lane->stream);
+	trz_event event = heap_record_event(h, g->demand->lane->stream);
 	if (!event)
 		return driver_is_dead(&h->driver) ? TRZ_ERROR_CONTEXT_DEAD : TRZ_ERROR_DRIVER;
-	struct event_pool *p = g->lane->stream->events;
-	trz_status status = driver_stream_wait(&h->driver, p->context, g->lane->stream->handle, event);
+	struct event_pool *p = g->demand->lane->stream->events;
+	trz_status status = driver_stream_wait(&h->driver, p->context, g->demand->lane->stream->handle, event);
 	heap_return_event(h, p, event);
 	if (status != TRZ_OK)
 		return status;
@@ -299,19 +204,19 @@ static void ungather(struct growth *g)
 /* Memory for the request out of what the heap has: by a flip, which is the request's block then; NULL: there is none,
  * and the tail has been taken, and what can be gathered behind it. One look at the free tiles serves both. Where that
  * could find more the driver is asked once how far the streams are, and where only a fence is wanting it is laid. */
-static struct block *flip_or_gather(struct growth *g, uint64_t bytes)
+static struct block *flip_or_gather(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	bool asked = false, fenced = false;
 	for (;;) {
 		bool late, unpassed;
 		heap_lock(h);
-		size_t n = find_candidates_locked(g, g->kind, &late);
-		struct block *b = flip_locked(h, g->lane, g->kind, bytes, n, &unpassed);
+		size_t n = find_candidates_locked(g, g->demand->kind, &late);
+		struct block *b = flip_locked(h, g->demand, n, &unpassed);
 		bool asks = !b && late && !asked, fences = !b && unpassed && !fenced;
 		if (!b && !asks && !fences) {
-			take_tail_locked(g, bytes);
-			if (moves(g, g->need))
+			take_tail_locked(g);
+			if (!policy_creates(h, g->demand, g->need, g->need))
 				choose_candidates_locked(g, n);
 		}
 		heap_unlock(h);
@@ -326,36 +231,7 @@ static struct block *flip_or_gather(struct growth *g, uint64_t bytes)
 	}
 }
 
-/* Takes the tail; what is missing behind it is gathered only where that alone is too much to create. */
-static void take_tail(struct growth *g, uint64_t bytes)
-{
-	heap_lock(g->heap);
-	take_tail_locked(g, bytes);
-	heap_unlock(g->heap);
-	if (moves(g, g->need))
-		gather(g, g->kind);
-}
-
 /* ---- creating ---- */
-
-/* The size of the next tile when `missing` bytes are to come; 0: growth is refused. */
-static uint64_t next_tile(const struct growth *g, uint64_t missing, uint64_t reserved)
-{
-	const trz_heap *h = g->heap;
-	uint64_t limit = heap_limit(h);
-	uint64_t most = g->effort == GROW_HARD ? limit : min_u64(limit, h->attainable);
-	uint64_t left = align_down(left_of(most, reserved), h->driver.granule);
-	uint64_t size = preferred_tile(h, g->kind, reserved);
-	if (missing > left)
-		return 0;
-	if (g->effort == GROW_HARD)
-		return min_u64(missing, h->config.tile_size);
-	/* Large tiles end with the block that they are made for: one that two share is free only when both are
-	 * (docs/decisions/0013-tiles-end-with-blocks.md). */
-	if (size >= 3 * h->config.tile_size && missing >= size / 2 && missing <= size + size / 4)
-		size = missing;
-	return size <= left ? size : min_u64(missing, left);
-}
 
 /* Adds a tile, without memory yet. */
 static bool plan_tile(struct growth *g, uint64_t size)
@@ -363,8 +239,8 @@ static bool plan_tile(struct growth *g, uint64_t size)
 	trz_heap *h = g->heap;
 	if (!reclaim_lists(h, g->count + 1) || !tiles_reserve(&h->tiles, 1, 0))
 		return false;
-	h->lay_list[g->count++] = tile_new(&h->tiles, 0, size, g->kind);
-	h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], size);
+	h->lay_list[g->count++] = tile_new(&h->tiles, 0, size, g->demand->kind);
+	h->tile_least[g->demand->kind] = min_u64(h->tile_least[g->demand->kind], size);
 	h->tile_most = max_u64(h->tile_most, size);
 	g->new_bytes += size;
 	return true;
@@ -375,12 +251,12 @@ static trz_status plan_missing(struct growth *g)
 {
 	trz_heap *h = g->heap;
 	uint64_t done = g->gathered_bytes, room = window_room(g->window), reserved = heap_reserved(h);
-	if (done < g->need && g->effort == GROW_THRIFTY && is_tight(h, g->kind, g->need - done))
+	if (done < g->need && g->demand->effort != EFFORT_ALL && policy_is_tight(h, g->demand->kind, g->need - done))
 		heap_ask_device(h, NULL);
 	while (done < g->need) {
-		uint64_t size = next_tile(g, g->need - done, reserved);
+		uint64_t size = policy_next_tile(h, g->demand, g->need - done, reserved);
 		if (!size)
-			return g->need - done > left_of(heap_limit(h), reserved) ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
+			return reserved + g->need - done > heap_limit(h) ? TRZ_ERROR_LIMIT : TRZ_ERROR_OUT_OF_MEMORY;
 		size = min_u64(size, room - done);  /* the preference may have grown meanwhile */
 		if (!plan_tile(g, size))
 			return meta_exhausted();
@@ -435,8 +311,8 @@ static trz_status create_planned(struct growth *g)
 		level_sub(&h->counters.idle_bytes, bytes);
 		heap_unlock(h);
 	}
-	extent_count(h, g->kind, g->new_bytes, created);
-	if (status == TRZ_ERROR_OUT_OF_MEMORY && g->effort == GROW_THRIFTY)
+	extent_count(h, g->demand->kind, g->new_bytes, created);
+	if (status == TRZ_ERROR_OUT_OF_MEMORY && g->demand->effort != EFFORT_ALL)
 		heap_ask_device(h, NULL);  /* others have taken some: what comes next counts on less */
 	return status;
 }
@@ -479,7 +355,7 @@ static void leave_places_locked(struct growth *g)
 		struct block *b = h->moved[i];
 		for (trz_addr from = b->address; from < block_end(b); from += (*tile++)->size) {
 			account_mapping_locked(h, HISTORY_GATHER, from, (*tile)->places->address, (*tile)->size,
-			                       pool_id(g->lane->pool));
+			                       pool_id(g->demand->lane->pool));
 			tile_leave((*tile)->places->next, b->home->stream, b->sequence);
 		}
 		heap_make_hole_locked(h, b);
@@ -492,13 +368,13 @@ static struct block *finish_locked(struct growth *g)
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
 	/* What has been gathered may be behind a fence only: that orders it for this stream, not for others. */
-	uint64_t sequence = g->gathered && !is_captured(g) ? g->lane->stream->tickets.newest : 0;
+	uint64_t sequence = g->gathered && !is_captured(g) ? g->demand->lane->stream->tickets.newest : 0;
 	uint64_t size = g->gathered_bytes + g->new_bytes;
 	leave_places_locked(g);
 	for (size_t i = g->gathered; i < g->count; i++)
 		account_mapping_locked(h, HISTORY_MAP, 0, h->lay_list[i]->places->address, h->lay_list[i]->size,
-		                       pool_id(g->lane->pool));
-	struct block *b = heap_append_block_locked(g->node, g->window, g->lane, size);
+		                       pool_id(g->demand->lane->pool));
+	struct block *b = heap_append_block_locked(g->node, g->window, g->demand->lane, size);
 	b->sequence = sequence;
 	if (g->tail) {
 		b = g->tail;
@@ -516,14 +392,14 @@ static void account_moved(struct growth *g)
 	trz_heap *h = g->heap;
 	for (size_t i = 0; i < g->gathered; i++) {
 		struct tile *tile = h->lay_list[i];
-		if (tile->kind == g->kind)
+		if (tile->kind == g->demand->kind)
 			continue;
 		flow_sub(&h->counters.reserved_bytes, tile->kind, tile->size);
 		flow_sub(&h->counters.segment, tile->kind, 1);
-		tile->kind = (uint8_t)g->kind;
+		tile->kind = (uint8_t)g->demand->kind;
 		flow_add(&h->counters.reserved_bytes, tile->kind, tile->size);
 		flow_add(&h->counters.segment, tile->kind, 1);
-		h->tile_least[g->kind] = min_u64(h->tile_least[g->kind], tile->size);
+		h->tile_least[g->demand->kind] = min_u64(h->tile_least[g->demand->kind], tile->size);
 	}
 	h->gathered_bytes += g->gathered_bytes;
 }
@@ -541,37 +417,16 @@ static trz_status give_up(struct growth *g, trz_status status)
 
 /* ---- classic segments ---- */
 
-static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes,
-                               enum effort effort, struct block **out)
+static trz_status grow_classic(trz_heap *h, const struct demand *d, struct block **out)
 {
-	uint64_t usual = kind == SMALL ? SMALL_TILE : h->config.tile_size;
-	uint64_t size = align_up(bytes + (kind == SMALL ? CELL : UNIT), GRANULE);
-	if (effort == GROW_THRIFTY && heap_limit_allows(h, usual))
+	uint64_t usual = d->kind == SMALL ? SMALL_TILE : h->config.tile_size;
+	uint64_t size = align_up(d->bytes + (d->kind == SMALL ? CELL : UNIT), GRANULE);
+	if (d->effort != EFFORT_ALL && heap_limit_allows(h, usual))
 		size = max_u64(size, usual);
-	if (!heap_limit_allows(h, size))
-		return TRZ_ERROR_LIMIT;
-	struct window *w;
-	trz_status status = window_open_classic(&h->meta, &h->tiles, kind, size, &w);
-	if (status != TRZ_OK)
-		return status;
-	struct block *node = heap_take_node(h, w, w->size);
-	if (!node) {
-		window_close_classic(&h->meta, &h->tiles, w);
-		return meta_exhausted();
-	}
-	extent_count(h, kind, size, 1);
-	level_add(&h->counters.classic_bytes, size);
-	h->tile_least[kind] = min_u64(h->tile_least[kind], w->size);
-	w->pool = l->pool;
-	w->next = h->windows[kind];
-	h->windows[kind] = w;
-	heap_lock(h);
-	*out = heap_append_block_locked(node, w, l, w->size);
-	account_mapping_locked(h, HISTORY_SEGMENT_ALLOC, 0, w->base, w->size, pool_id(w->pool));
-	level_add(&h->counters.idle_bytes, size);
-	counter_add(&h->counters.path_extend, 1);
-	heap_unlock(h);
-	return TRZ_OK;
+	trz_status status = extent_classic(h, d->lane, d->kind, size, out);
+	if (status == TRZ_OK)
+		counter_add(&h->counters.path_extend, 1);
+	return status;
 }
 
 /* ---- */
@@ -580,13 +435,13 @@ static trz_status grow_classic(trz_heap *h, struct lane *l, enum kind kind, uint
 static trz_status extend(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
-	if (g->effort == GROW_HARD && g->gathered_bytes < g->need)
-		gather(g, g->kind == SMALL ? LARGE : SMALL);
+	if (g->demand->effort == EFFORT_ALL && g->gathered_bytes < g->need)
+		gather(g, g->demand->kind == SMALL ? LARGE : SMALL);
 	if (g->unpassed && fence(g) != TRZ_OK)
 		ungather(g);
 	trz_status status = create_missing(g);
 	if (status == TRZ_OK)
-		status = extent_lay(h, g->window, g->lane, h->lay_list, g->count, &g->node);
+		status = extent_lay(h, g->window, g->demand->lane, h->lay_list, g->count, &g->node);
 	if (status != TRZ_OK)
 		return give_up(g, status);
 	account_moved(g);
@@ -596,28 +451,26 @@ static trz_status extend(struct growth *g, struct block **out)
 	return TRZ_OK;
 }
 
-trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enum effort effort,
-                struct block **out)
+trz_status grow(trz_heap *h, const struct demand *d, struct block **out)
 {
 	HEAP_GROWTH_LOCKED(h);
-	if (bytes > h->driver.info.total_bytes)
+	assert(d->bytes > 0 && !d->lane->dedicated);
+	if (d->bytes > h->driver.info.total_bytes)
 		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
-	bool alone = h->isolated && kind == LARGE;
-	if (alone)
-		isolate_return_freed(h);
 	if (!h->driver.vmm)
-		return grow_classic(h, l, kind, bytes, alone ? GROW_HARD : effort, out);
-	if (alone)
-		return isolate_grow(h, l, bytes, out);
-	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = effort};
-	trz_status status = find_room(&g, bytes);
+		return grow_classic(h, d, out);
+	struct growth g = {.heap = h, .demand = d};
+	trz_status status = find_room(&g);
 	if (status != TRZ_OK)
 		return status;
 	*out = NULL;
-	if (moves(&g, bytes))
-		*out = flip_or_gather(&g, bytes);
-	else
-		take_tail(&g, bytes);
+	if (d->effort != EFFORT_CREATE) {
+		*out = flip_or_gather(&g);
+	} else {
+		heap_lock(h);
+		take_tail_locked(&g);
+		heap_unlock(h);
+	}
 	if (*out)
 		return TRZ_OK;
 	status = extend(&g, out);
@@ -626,17 +479,16 @@ trz_status grow(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, enu
 	return status;
 }
 
-trz_status grow_behind(trz_heap *h, struct lane *l, struct window *w, struct block *tail, uint64_t bytes,
-                       struct block **out)
+trz_status grow_behind(trz_heap *h, const struct demand *d, struct window *w, struct block *tail, struct block **out)
 {
 	HEAP_GROWTH_LOCKED(h);
-	enum kind kind = (enum kind)w->kind;
-	struct growth g = {.heap = h, .lane = l, .kind = kind, .effort = GROW_THRIFTY, .window = w, .tail = tail,
-	                   .need = align_up(bytes, h->driver.granule)};
+	struct growth g = {.heap = h, .demand = d, .window = w, .tail = tail,
+	                   .need = align_up(d->bytes, h->driver.granule)};
+	assert(d->kind == (enum kind)w->kind);
 	if (window_room(w) < g.need + last_tile_most(&g))
 		return give_up(&g, TRZ_ERROR_NO_ROOM);
-	if (moves(&g, g.need))
-		gather(&g, kind);
+	if (!policy_creates(h, d, g.need, g.need))
+		gather(&g, d->kind);
 	return extend(&g, out);
 }
 
@@ -648,8 +500,8 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 	uint64_t largest = 0, movable = 0, tail = 0;
 	bool late;
 	heap_poll(h);
-	if (h->isolated)
-		isolate_return_freed(h);
+	if (h->dedicates)
+		reclaim_spent(h);
 	uint64_t free_bytes = heap_ask_device(h, NULL);
 	heap_lock(h);
 	largest = counter_get(&l->fit[LARGE].largest);
@@ -661,11 +513,11 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 	const struct block *last = l->window[LARGE] ? l->window[LARGE]->blocks.last : NULL;
 	if (last && last->state == BLOCK_FREE && last->home == l)
 		tail = last->size;
-	uint64_t apart = reclaim_apart_bytes_locked(h);  /* the ladder would return it */
+	uint64_t dedicated = reclaim_dedicated_bytes_locked(h);  /* the ladder would return it */
 	heap_unlock(h);
-	uint64_t limit = heap_limit(h), reserved = heap_reserved(h) - apart;
-	uint64_t growth = min_u64(free_bytes + apart, limit > reserved ? limit - reserved : 0);
-	if (h->isolated)
+	uint64_t limit = heap_limit(h), reserved = heap_reserved(h) - dedicated;
+	uint64_t growth = min_u64(free_bytes + dedicated, limit > reserved ? limit - reserved : 0);
+	if (h->dedicates)
 		return align_down(growth, h->driver.granule);
 	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may consist of movable tiles: count it once */
 	uint64_t laid = align_down(growth, h->driver.granule) + movable + tail - min_u64(whole_tail, movable);

@@ -222,7 +222,7 @@ trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, ui
 	trz_status status = window_open(&h->meta, &h->driver, LARGE, size, size, &w);
 	if (status != TRZ_OK)
 		return status;
-	w->apart = APART;
+	w->dedicated = DEDICATED;
 	status = add_tiles(h, w, kind, from, &count);
 	struct block *node = status == TRZ_OK ? heap_take_node(h, w, size) : NULL;
 	if (!node)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ladder as a table of rungs. No rung makes the host wait for the device, but where every allocation has memory of
- * its own: that can be had back only when its work has passed.
+ * The ladder as a table of rungs. No rung makes the host wait for the device.
  */
 #include "supply/oom.h"
 
@@ -12,16 +11,14 @@
 #include "heap/poll.h"
 #include "size_text.h"
 #include "supply/borrow.h"
-#include "supply/isolate.h"
+#include "supply/grow.h"
 #include "supply/reclaim.h"
 
-/* What a rung works for. */
+/* What the rungs work for. */
 struct climb {
 	trz_heap *heap;
-	struct lane *lane;
-	enum kind kind;
-	uint64_t bytes;
-	struct waits waits;          /* that it has put into the stream */
+	const struct demand *demand;
+	struct waits waits;          /* that they have put into the stream */
 };
 
 /* ---- the rungs ---- */
@@ -31,7 +28,7 @@ struct climb {
 static void drain(struct climb *c)
 {
 	heap_poll_all(c->heap);
-	borrow(c->heap, c->lane, c->kind, c->bytes);
+	borrow(c->heap, c->demand);
 }
 
 /* Gives up empty slabs that bins keep for the next request. No driver call. */
@@ -43,17 +40,20 @@ static void slabs(struct climb *c)
 /* Joins what has passed across streams and pools; growth, tried after the rung, gathers it. Event queries. */
 static void gather(struct climb *c)
 {
-	heap_poll(c->heap);
-	heap_lock(c->heap);
-	borrow_join_all_locked(c->heap, c->lane, SMALL);
-	borrow_join_all_locked(c->heap, c->lane, LARGE);
-	heap_unlock(c->heap);
+	trz_heap *h = c->heap;
+	heap_poll(h);
+	heap_lock(h);
+	borrow_join_all_locked(h, c->demand->lane, SMALL);
+	borrow_join_all_locked(h, c->demand->lane, LARGE);
+	heap_unlock(h);
 }
 
-/* Returns free memory apart to the driver: nothing else can be served from it. */
-static void apart(struct climb *c)
+/* Returns free dedicated memory to the driver: nothing else can be served from it. */
+static void dedicated(struct climb *c)
 {
-	reclaim_apart(c->heap, c->bytes);
+	reclaim_dedicated(c->heap, c->demand->bytes);
+	if (c->heap->dedicates)
+		reclaim_spent(c->heap);
 }
 
 /* Free memory of pools whose graphs rely on it, and which are not the lane's own. */
@@ -83,8 +83,9 @@ static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint6
  * this stream is to be given later nobody can tell: the program says so by an option. */
 static void wait_for_frees(struct climb *c)
 {
-	if (c->heap->config.wait && missing(c->heap, c->lane, c->bytes, heap_ask_device(c->heap, NULL)) == 0)
-		borrow_with_waits(c->heap, c->lane, c->kind, c->bytes, &c->waits);
+	const struct demand *d = c->demand;
+	if (c->heap->config.wait && missing(c->heap, d->lane, d->bytes, heap_ask_device(c->heap, NULL)) == 0)
+		borrow_with_waits(c->heap, d, &c->waits);
 }
 
 /* Gives the driver what it refused before, and classic segments, which cannot be moved to where they are needed. A
@@ -108,7 +109,7 @@ static const struct rung ladder[] = {
 	{drain, offsetof(struct counters, rung_drain), false},
 	{slabs, offsetof(struct counters, rung_slabs), false},
 	{gather, offsetof(struct counters, rung_gather), true},
-	{apart, offsetof(struct counters, rung_apart), true},
+	{dedicated, offsetof(struct counters, rung_dedicated), true},
 	{wait_for_frees, offsetof(struct counters, rung_wait), true},
 	{trim, offsetof(struct counters, rung_trim), true},
 };
@@ -131,13 +132,13 @@ bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status)
 	return true;
 }
 
-/* A free block of the stream, cut to `bytes`, busy and counted as idle; NULL: none. */
-static struct block *search(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes)
+/* A free block of the lane, cut to the demand's bytes, busy and counted as idle; NULL: none. */
+static struct block *search(trz_heap *h, const struct demand *d)
 {
 	heap_lock(h);
-	struct block *b = node_pool_reserve(&h->blocks, 2) ? fit_find(&l->fit[kind], bytes) : NULL;
+	struct block *b = node_pool_reserve(&h->blocks, 2) ? fit_find(&d->lane->fit[d->kind], d->bytes) : NULL;
 	if (b) {
-		b = heap_cut_block_locked(h, b, b->address, bytes);
+		b = heap_cut_block_locked(h, b, b->address, d->bytes);
 		level_add(&h->counters.idle_bytes, b->size);
 	}
 	heap_unlock(h);
@@ -212,11 +213,12 @@ static const char *wait_text(const trz_oom_info *i, char *text, size_t size)
 }
 
 /* One line with what was asked, where the memory is, what would help. */
-static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status, const struct waits *waits)
+static trz_status report(trz_heap *h, const struct demand *d, trz_status status, const struct waits *waits)
 {
 	enum { N = SIZE_TEXT_BYTES };
 	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], pinned[N], why[192];
-	trz_oom_info i = gather_info(h, l, bytes, waits);
+	struct lane *l = d->lane;
+	trz_oom_info i = gather_info(h, l, d->size, waits);
 	char waited[160];
 	thread_failure = i;
 	pthread_mutex_lock(&h->oom_lock);
@@ -224,7 +226,7 @@ static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status
 	pthread_mutex_unlock(&h->oom_lock);
 	counter_add(&h->counters.num_ooms, 1);
 	heap_lock(h);
-	history_note(&h->history, HISTORY_OOM, .size = bytes, .stream = (uint64_t)l->stream->handle,
+	history_note(&h->history, HISTORY_OOM, .size = d->size, .stream = (uint64_t)l->stream->handle,
 	             .device_free = i.device_free, .frames = heap_thread_frames);
 	heap_unlock(h);
 	size_text(i.limit, limit);
@@ -233,7 +235,7 @@ static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status
 	return trz_fail(status,
 	                "%s asked for on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
 	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
-	                size_text(bytes, asked), h->driver.device, size_text(i.device_free, free_text),
+	                size_text(d->size, asked), h->driver.device, size_text(i.device_free, free_text),
 	                size_text(i.device_total, total), i.limit ? ", the heap has a limit of " : "",
 	                i.limit ? limit : "", size_text(i.reserved, reserved), size_text(i.allocated, held),
 	                size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
@@ -241,53 +243,34 @@ static trz_status report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status
 	                wait_text(&i, waited, sizeof waited), why);
 }
 
-trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status)
+trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status)
 {
 	static const struct waits none;
-	return report(h, l, bytes, status, &none);
+	return report(h, d, status, &none);
 }
 
-/* Memory that stands alone is made of new tiles only: all that is free, slabs too, goes back first; what is freed and
- * has not passed is waited for, one free after the other. */
-static trz_status climb_alone(const struct climb *c, uint64_t requested, struct block **out)
-{
-	trz_status refused;
-	do {
-		uint64_t released;
-		if (reclaim_trim(c->heap, 0, &released) == TRZ_ERROR_HOST_MEMORY)
-			return meta_exhausted();
-		refused = grow(c->heap, c->lane, c->kind, c->bytes, GROW_HARD, out);
-	} while (oom_is_want_of_memory(refused) && c->heap->config.wait && isolate_wait(c->heap, c->lane));
-	if (driver_is_dead(&c->heap->driver))
-		return TRZ_ERROR_CONTEXT_DEAD;
-	bool full = refused == TRZ_ERROR_OUT_OF_MEMORY || refused == TRZ_ERROR_LIMIT;
-	return full ? oom_report(c->heap, c->lane, requested, refused) : refused;
-}
-
-trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
-                      trz_status refused, struct block **out)
+trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct block **out)
 {
 	HEAP_GROWTH_LOCKED(h);
-	assert(bytes > 0 && oom_is_want_of_memory(refused));
-	struct climb climb = {.heap = h, .lane = l, .kind = kind, .bytes = bytes};
-	if (oom_is_hopeless(h, bytes, &refused))
-		return oom_report(h, l, requested, refused);
+	assert(d->bytes > 0 && oom_is_want_of_memory(refused));
+	struct climb c = {.heap = h, .demand = d};
+	if (oom_is_hopeless(h, d->bytes, &refused))
+		return oom_report(h, d, refused);
 	counter_add(&h->counters.num_alloc_retries, 1);
-	if (h->isolated && kind == LARGE)
-		return climb_alone(&climb, requested, out);
+	d->effort = EFFORT_ALL;
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
 		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
-		ladder[i].climb(&climb);
-		*out = search(h, l, kind, bytes);
+		ladder[i].climb(&c);
+		*out = search(h, d);
 		if (*out)
 			return TRZ_OK;
 		if (!ladder[i].grows)
 			continue;
-		refused = grow(h, l, kind, bytes, GROW_HARD, out);
+		refused = grow(h, d, out);
 		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}
-	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, l, requested, refused, &climb.waits);
+	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, d, refused, &c.waits);
 }
 
 bool oom_ask(trz_heap *h, trz_status status)

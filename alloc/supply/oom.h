@@ -5,24 +5,28 @@
 #ifndef TRZ_ALLOC_OOM_H
 #define TRZ_ALLOC_OOM_H
 
-#include "supply/grow.h"
+#include "supply/demand.h"
 
 /* Whether more memory, or address space, would have helped. */
 bool oom_is_want_of_memory(trz_status status);
+
+/* Whether that is what the caller is told: the device, or the limit, has no more. */
+static inline bool oom_is_full(trz_status status)
+{
+	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
+}
 
 /* Whether no freeing or returning can ever serve the request: it is larger than the device, or than the limit and what
  * is reserved beyond it. *status says which; else it is left as it is. */
 bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status);
 
-/* Climbs the ladder for a request that neither the stream's free blocks nor thrifty growth can serve: after each rung
- * the search and growth are tried again. `bytes` is what is to be had in one piece, `requested` what the caller asked
- * for. Growth lock held, heap lock not. On TRZ_OK *out is a busy block as from grow(). Else `refused`, the status that
- * growth ended with, and the error text is set. */
-trz_status oom_ladder(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, uint64_t requested,
-                      trz_status refused, struct block **out);
+/* Climbs the ladder for a demand that neither the lane's free blocks nor growth by the policy can serve: after each
+ * rung the search and growth are tried again, with all effort. Growth lock held, heap lock not. On TRZ_OK *out is a busy
+ * block as from grow(). Else `refused`, the status that growth ended with, and the error text is set. */
+trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct block **out);
 
-/* Keeps the facts of a failed request for trz_last_oom and sets the error text. Returns the status. */
-trz_status oom_report(trz_heap *h, struct lane *l, uint64_t bytes, trz_status status);
+/* Keeps the facts of a failed demand for trz_last_oom and sets the error text. Returns the status. */
+trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status);
 
 /* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that
  * of the failure. A failure inside the callback asks nobody. */

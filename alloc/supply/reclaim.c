@@ -97,10 +97,10 @@ const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *
 	return tile->found_at < n && h->candidates[tile->found_at].tile == tile ? &h->candidates[tile->found_at] : NULL;
 }
 
-/* Whether memory of `of` may go to `to`; NULL: to the driver. Memory apart never moves. */
+/* Whether memory of `of` may go to `to`; NULL: to the driver. Dedicated memory never moves. */
 static bool may_leave(const struct lane *of, const struct lane *to, unsigned how)
 {
-	if (to && of->apart)
+	if (to && of->dedicated)
 		return false;
 	return !lane_is_pinned(of) && (!to || !of->pool || of->pool == to->pool || how & FIND_EVERYWHERE);
 }
@@ -117,7 +117,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 		const struct fit *f = &of->fit[kind];
 		bool ordered = l && of->stream == l->stream && !(how & FIND_PASSED);
 		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
-		for (struct block *b = fit_find(f, of->apart ? GRANULE : h->tile_least[kind]); b; b = fit_next(f, b)) {
+		for (struct block *b = fit_find(f, of->dedicated ? GRANULE : h->tile_least[kind]); b; b = fit_next(f, b)) {
 			if (b->tileless)
 				continue;
 			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
@@ -166,8 +166,8 @@ static void uncount_tile(trz_heap *h, const struct tile *tile)
 {
 	flow_sub(&h->counters.reserved_bytes, tile->kind, tile->size);
 	flow_sub(&h->counters.segment, tile->kind, 1);
-	if (tile->apart)
-		level_sub(&h->counters.apart_bytes, tile->size);
+	if (tile->dedicated)
+		level_sub(&h->counters.dedicated_bytes, tile->size);
 }
 
 void reclaim_make_zombie(trz_heap *h, struct tile *tile)
@@ -289,7 +289,7 @@ static bool trim_lane_locked(trz_heap *h, struct trimming *t, struct lane *l, en
 {
 	HEAP_LOCKED(h);
 	const struct fit *f = &l->fit[kind];
-	struct block *b = fit_find(f, l->apart ? GRANULE : h->tile_least[kind]);
+	struct block *b = fit_find(f, l->dedicated ? GRANULE : h->tile_least[kind]);
 	while (b && t->reserved > t->keep && may_leave(l, NULL, 0)) {
 		uint64_t size = b->size;
 		trz_addr address = b->address, after = block_end(b);
@@ -352,18 +352,24 @@ static trz_status return_block(trz_heap *h, struct block *b, uint64_t *returned)
 	return status;
 }
 
-/* A passed free block of memory apart of which nobody is being told; NULL: none. */
-static struct block *find_apart_locked(trz_heap *h)
+/* The smallest free dedicated tile that a lane keeps; NULL: none. */
+static struct block *first_kept(const struct lane *l)
+{
+	return lane_keeps_dedicated(l) ? fit_find(&l->fit[LARGE], UNIT) : NULL;
+}
+
+/* A passed free block of dedicated memory of which nobody is being told; NULL: none. */
+static struct block *find_dedicated_locked(trz_heap *h)
 {
 	HEAP_LOCKED(h);
 	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
-		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
+		for (struct block *b = first_kept(l); b; b = fit_next(&l->fit[LARGE], b))
 			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence) && !tile_of(b)->pins)
 				return b;
 	return NULL;
 }
 
-uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
+uint64_t reclaim_dedicated(trz_heap *h, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
 	uint64_t returned = 0, limit = heap_limit(h), reserved = heap_reserved(h);
@@ -371,7 +377,7 @@ uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
 		bytes += reserved - limit;  /* it has been lowered */
 	while (returned < bytes) {
 		heap_lock(h);
-		struct block *b = find_apart_locked(h);
+		struct block *b = find_dedicated_locked(h);
 		if (b) {
 			heap_cut_block_locked(h, b, b->address, b->size);
 			level_add(&h->counters.idle_bytes, b->size);
@@ -384,12 +390,12 @@ uint64_t reclaim_apart(trz_heap *h, uint64_t bytes)
 	return returned;
 }
 
-uint64_t reclaim_apart_bytes_locked(const trz_heap *h)
+uint64_t reclaim_dedicated_bytes_locked(const trz_heap *h)
 {
 	HEAP_LOCKED(h);
 	uint64_t bytes = 0;
 	for (const struct lane *l = h->streams.lanes.first; l; l = l->next)
-		for (struct block *b = l->apart ? fit_find(&l->fit[LARGE], UNIT) : NULL; b; b = fit_next(&l->fit[LARGE], b))
+		for (struct block *b = first_kept(l); b; b = fit_next(&l->fit[LARGE], b))
 			if (!lane_is_pinned(l) && ticket_passed(&l->stream->tickets, b->sequence))
 				bytes += b->size;
 	return bytes;
@@ -411,6 +417,16 @@ trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_
 		worst = worse(worst, return_block(h, b, returned));
 	}
 	return worst;
+}
+
+void reclaim_spent(trz_heap *h)
+{
+	HEAP_GROWTH_LOCKED(h);
+	uint64_t returned = 0;
+	heap_poll(h);
+	reclaim_retry_zombies(h);
+	reclaim_trim_kind(h, LARGE, 0, &returned);
+	reclaim_all_aliases(h);
 }
 
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)

@@ -53,12 +53,15 @@ void reclaim_make_zombie(trz_heap *h, struct tile *tile);
 /* Tries the zombies again. */
 void reclaim_retry_zombies(trz_heap *h);
 
-/* Returns passed free memory apart to the driver, to make room under the limit for `bytes`: as much, and what is
+/* Returns passed free dedicated memory to the driver, to make room under the limit for `bytes`: as much, and what is
  * reserved beyond the limit, or what there is; how much went. */
-uint64_t reclaim_apart(trz_heap *h, uint64_t bytes);
+uint64_t reclaim_dedicated(trz_heap *h, uint64_t bytes);
 
 /* How much that could return. */
-uint64_t reclaim_apart_bytes_locked(const trz_heap *h);
+uint64_t reclaim_dedicated_bytes_locked(const trz_heap *h);
+
+/* Returns dedicated memory that has served its one allocation, which has been freed and has passed. */
+void reclaim_spent(trz_heap *h);
 
 /* Returns free memory to the driver until at most `keep` bytes are reserved. */
 trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released);

@@ -9,7 +9,8 @@
 #include "supply/upkeep.h"
 
 #include "heap/carve.h"
-#include "supply/isolate.h"
+#include "heap/poll.h"
+#include "supply/import.h"
 #include "supply/reclaim.h"
 
 static uint64_t over_threshold(const trz_heap *h)
@@ -53,8 +54,8 @@ static uint64_t unused(trz_heap *h)
 void upkeep_return_free(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
-	if (h->isolated)
-		isolate_return_freed(h);
+	if (h->dedicates)
+		reclaim_spent(h);
 	uint64_t surplus = max_u64(over_threshold(h), unused(h)), reserved = heap_reserved(h), released;
 	if (!surplus)
 		return;
@@ -65,4 +66,20 @@ void upkeep_return_free(trz_heap *h)
 	heap_lock(h);
 	heap_note_least_locked(h);
 	heap_unlock(h);
+}
+
+void upkeep(trz_heap *h)
+{
+	HEAP_GROWTH_LOCKED(h);
+	heap_poll(h);
+	import_sweep(h);
+	upkeep_return_free(h);
+}
+
+void upkeep_if_wanted(trz_heap *h)
+{
+	if (!atomic_load_explicit(&h->poll_wanted, memory_order_relaxed) || !heap_try_growth(h))
+		return;
+	upkeep(h);
+	heap_unlock_growth(h);
 }

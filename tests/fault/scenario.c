@@ -411,7 +411,7 @@ static trz_status alloc_legacy(struct stage *g)
 	return alloc_one(g, MIB(3), NULL);
 }
 
-static trz_status alloc_apart_of(struct stage *g, size_t size, trz_stream stream)
+static trz_status alloc_dedicated_of(struct stage *g, size_t size, trz_stream stream)
 {
 	trz_alloc_params params = {
 		.struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_CONTIGUOUS};
@@ -422,19 +422,19 @@ static trz_status alloc_apart_of(struct stage *g, size_t size, trz_stream stream
 	return status;
 }
 
-static trz_status alloc_apart(struct stage *g)
+static trz_status alloc_dedicated(struct stage *g)
 {
-	return alloc_apart_of(g, MIB(33), g->a);
+	return alloc_dedicated_of(g, MIB(33), g->a);
 }
 
-static trz_status alloc_apart_of_another(struct stage *g)
+static trz_status alloc_dedicated_of_another(struct stage *g)
 {
-	return alloc_apart_of(g, MIB(39), g->b);
+	return alloc_dedicated_of(g, MIB(39), g->b);
 }
 
-static trz_status alloc_apart_last(struct stage *g)
+static trz_status alloc_dedicated_last(struct stage *g)
 {
-	return alloc_apart_of(g, MIB(90), g->a);
+	return alloc_dedicated_of(g, MIB(90), g->a);
 }
 
 static trz_status alloc_aligned(struct stage *g)
@@ -663,10 +663,10 @@ const struct scenario scenarios[] = {
 	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
 	{"allocate with a long queue of events", GIB(1), NULL, a_long_queue, alloc_small, "driver_calls.event_query",
      false},
-	{"a tile of its own", GIB(1), NULL, one_of_each, alloc_apart, "path_apart", true},
-	{"a kept tile of another stream", GIB(1), NULL, a_kept_tile, alloc_apart_of_another, "path_apart", true},
-	{"a tile of its own on a full device", MIB(128), NULL, full_of_kept_tiles, alloc_apart_last, "rung_trim", true},
-	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_apart",
+	{"a tile of its own", GIB(1), NULL, one_of_each, alloc_dedicated, "path_dedicated", true},
+	{"a kept tile of another stream", GIB(1), NULL, a_kept_tile, alloc_dedicated_of_another, "path_dedicated", true},
+	{"a tile of its own on a full device", MIB(128), NULL, full_of_kept_tiles, alloc_dedicated_last, "rung_trim", true},
+	{"packed memory on a device full of kept tiles", MIB(128), NULL, full_of_kept_tiles, alloc_last, "rung_dedicated",
      true},
 	{"export, free, end the export", GIB(1), NULL, held_exportable, export_it, "exported_bytes.peak", true},
 	{"export tiles, free, end the exports", GIB(1), "tile_size:2MiB,tile_size_max:2MiB", a_packed_block, export_tiles,
@@ -704,9 +704,9 @@ const struct scenario scenarios[] = {
 	{"trim", GIB(1), NULL, used_up, trim_all, "num_device_free", false},
 	{"trim with notices", GIB(1), NULL, used_up_with_notices, trim_all, "num_device_free", false},
 	{"poll past a threshold", GIB(1), "trim_threshold:1MiB", used_up, poll_heap, "bytes_decayed", false},
-	{"allocate alone", GIB(1), "no_cache:on", one_of_each, alloc_large, "path_extend", false},
-	{"allocate before a guard", GIB(1), "guard:on", one_of_each, alloc_large, "path_extend", true},
-	{"wait for memory that stands alone", MIB(64), "unmap_on_free:on", freed_in_use, alloc_most, "waits_of_host", true},
+	{"allocate once", GIB(1), "no_cache:on", one_of_each, alloc_large, "path_dedicated", false},
+	{"allocate before a guard", GIB(1), "guard:on", one_of_each, alloc_large, "path_dedicated", true},
+	{"wait for memory that serves once", MIB(64), "unmap_on_free:on", freed_in_use, alloc_most, "waits_of_host", true},
 	{"query, limit, statistics, check", GIB(1), NULL, one_of_each, look, NULL, false},
 	{"close", GIB(1), NULL, used_up, close_heap, NULL, false},
 };

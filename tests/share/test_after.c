@@ -159,7 +159,7 @@ static void test_refusals(void **state)
 	rig_close(&r);
 }
 
-static void test_memory_apart_and_imports(void **state)
+static void test_dedicated_memory_and_imports(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
@@ -199,7 +199,7 @@ int main(void)
 		cmocka_unit_test(test_what_has_completed_is_free_at_once),
 		cmocka_unit_test(test_many_events),
 		cmocka_unit_test(test_refusals),
-		cmocka_unit_test(test_memory_apart_and_imports),
+		cmocka_unit_test(test_dedicated_memory_and_imports),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void *scattered(struct rig *r)
 	return rig_alloc(r, MIB(20), NULL);
 }
 
-static void *apart(struct rig *r, size_t size)
+static void *dedicated(struct rig *r, size_t size)
 {
 	void *p = NULL;
 	const trz_alloc_params params = {.struct_size = sizeof params, .size = size, .flags = TRZ_ALLOC_SHARE_FD};
@@ -61,13 +61,13 @@ static void *import_own(struct rig *r, void *p, size_t size)
 	return q;
 }
 
-/* Early: before anything is mapped. Late: aliases, tiles apart and imports are there already. */
+/* Early: before anything is mapped. Late: aliases, dedicated tiles and imports are there already. */
 static void all_is_reached(bool early)
 {
 	struct rig r = two_devices(false);
 	if (early)
 		assert_ok(trz_enable_peer(r.heap, 1, true));
-	void *small = rig_alloc(&r, 700, NULL), *gathered = scattered(&r), *own = apart(&r, MIB(4));
+	void *small = rig_alloc(&r, 700, NULL), *gathered = scattered(&r), *own = dedicated(&r, MIB(4));
 	void *imported = import_own(&r, own, MIB(4));
 	assert_true(rig_stat(&r, "alias.current") > 0);
 	if (!early)
@@ -145,7 +145,7 @@ static void test_half_way_is_tried_again(void **state)
 {
 	(void)state;
 	struct rig r = two_devices(false);
-	void *small = rig_alloc(&r, 700, NULL), *large = scattered(&r), *own = apart(&r, MIB(4));
+	void *small = rig_alloc(&r, 700, NULL), *large = scattered(&r), *own = dedicated(&r, MIB(4));
 	uint64_t nth = 1;
 	for (;; nth++) {
 		sim_fault_nth(r.s, 1ull << SIM_SLOT_set_access, nth, false, TRZ_ERROR_DRIVER);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All of it at once, at random: packed memory and memory apart on three streams, grown, used on other streams, freed
+ * All of it at once, at random: packed and dedicated memory on three streams, grown, used on other streams, freed
  * in every way, exported, imported and opened to a peer, on a device that is nearly full. Every byte that is held is
  * stamped and verified, so that whatever is given away too early, or unmapped too early, shows.
  */

@@ -166,7 +166,7 @@ static void test_importers_outlive_exporters(void **state)
 }
 
 /* The memory of trz_alloc_with can be exported so as well; freed, it is given to nobody until then. */
-static void test_memory_apart_is_its_own_tile(void **state)
+static void test_dedicated_memory_is_its_own_tile(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
@@ -334,7 +334,7 @@ static void test_the_ladder_passes_it_by(void **state)
 	field_close(&f);
 }
 
-static void test_memory_apart_is_made_without_it(void **state)
+static void test_dedicated_memory_is_made_without_it(void **state)
 {
 	(void)state;
 	struct field f = field_open(9 * BLOCK, FINE);
@@ -606,13 +606,13 @@ int main(void)
 		cmocka_unit_test(test_memory_of_several_tiles_is_one_range),
 		cmocka_unit_test(test_slots_are_exported_with_their_tile),
 		cmocka_unit_test(test_importers_outlive_exporters),
-		cmocka_unit_test(test_memory_apart_is_its_own_tile),
+		cmocka_unit_test(test_dedicated_memory_is_its_own_tile),
 		cmocka_unit_test(test_gathering_passes_it_by),
 		cmocka_unit_test(test_what_has_ended_is_gathered),
 		cmocka_unit_test(test_flips_pass_it_by),
 		cmocka_unit_test(test_trims_pass_it_by),
 		cmocka_unit_test(test_the_ladder_passes_it_by),
-		cmocka_unit_test(test_memory_apart_is_made_without_it),
+		cmocka_unit_test(test_dedicated_memory_is_made_without_it),
 		cmocka_unit_test(test_what_is_returned_at_once_stays_while_it_is_exported),
 		cmocka_unit_test(test_the_end_of_a_pool_leaves_it_there),
 		cmocka_unit_test(test_what_is_pinned_is_used),

@@ -111,7 +111,7 @@ static const struct action actions[] = {
 	{world_free_in_callback, 20, ALWAYS},
 	{world_use_with_foreign_lock, 12, ALWAYS},
 	{world_replace_stream, 4, ALWAYS},
-	{world_allocate_apart, 10, ALWAYS},
+	{world_allocate_dedicated, 10, ALWAYS},
 	{world_allocate_at, 15, ALWAYS},
 	{world_grow, 30, ALWAYS},
 	{world_free_after, 20, ALWAYS},

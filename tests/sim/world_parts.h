@@ -185,7 +185,7 @@ const char *world_destroy_one(struct actor *a, struct world_graph *g);
 
 /* ---- world_share.c ---- */
 
-const char *world_allocate_apart(struct actor *a);
+const char *world_allocate_dedicated(struct actor *a);
 const char *world_allocate_at(struct actor *a);
 const char *world_grow(struct actor *a);
 const char *world_grow_one(struct actor *a, struct live *l);

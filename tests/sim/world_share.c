@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory apart, allocations at an address, exports to the other process, peers, growth in place, frees after an event.
+ * Dedicated memory, allocations at an address, exports to the other process, peers, growth in place, frees after an
+ * event.
  *
  * The other process has no heap: it maps what it is given, writes a stamp of its own there and finds it again before
  * it lets go. Nothing orders the two processes but the host.
@@ -10,9 +11,9 @@
 #include "heap/heap.h"
 #include "world_parts.h"
 
-/* ---- memory apart ----------------------------------------------------------------------------------------- */
+/* ---- dedicated memory ----------------------------------------------------------------------------------------- */
 
-const char *world_allocate_apart(struct actor *a)
+const char *world_allocate_dedicated(struct actor *a)
 {
 	struct world *w = a->w;
 	struct live l, asked = {.requested = world_random_size(a), .stream = world_enter_any(a)};
@@ -275,7 +276,7 @@ static const char *export_alone(struct world *w, const struct live *l, struct wo
 	return NULL;
 }
 
-/* The stream has been entered; *gone: the block has been freed. Freed memory apart stays as it is until the export
+/* The stream has been entered; *gone: the block has been freed. Freed dedicated memory stays as it is until the export
  * ends; of packed memory the heap makes use where it is, and the other process keeps its hands off it. */
 static const char *export_to_other(struct actor *a, struct live *l, struct world_export *e, bool *gone)
 {

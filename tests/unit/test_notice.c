@@ -453,7 +453,7 @@ static void want_more_memory(void *user, trz_map_event event, void *address, siz
 	inside.telling = NULL;
 }
 
-/* Memory apart that is free and wanted elsewhere stays while the program is being told of it. */
+/* Dedicated memory that is free and wanted elsewhere stays while the program is being told of it. */
 static void test_memory_stays_while_it_is_told_of(void **state)
 {
 	(void)state;

@@ -11,7 +11,7 @@ static trz_status alloc_with(struct rig *r, size_t size, unsigned flags, trz_str
 	return trz_alloc_with(r->heap, &params, out);
 }
 
-static void *apart(struct rig *r, size_t size, unsigned flags, trz_stream stream)
+static void *dedicated(struct rig *r, size_t size, unsigned flags, trz_stream stream)
 {
 	void *p = NULL;
 	assert_ok(alloc_with(r, size, flags, stream, &p));
@@ -33,16 +33,16 @@ static void test_one_allocation_is_one_tile(void **state)
 	struct rig r = rig_open(GIB(1), NULL);
 	rig_alloc(&r, MIB(5), NULL);
 	uint64_t created = sim_calls(r.s, SIM_SLOT_create);
-	void *p = apart(&r, MIB(100) + 1, TRZ_ALLOC_CONTIGUOUS, NULL);
+	void *p = dedicated(&r, MIB(100) + 1, TRZ_ALLOC_CONTIGUOUS, NULL);
 	assert_int_equal(sim_calls(r.s, SIM_SLOT_create), created + 1);
 	trz_pointer_info info = query(&r, p);
 	assert_ptr_equal(info.base, p);
 	assert_int_equal(info.size, MIB(102));
 	assert_int_equal(info.requested, MIB(100) + 1);
-	void *q = apart(&r, 300, TRZ_ALLOC_CONTIGUOUS, NULL);
+	void *q = dedicated(&r, 300, TRZ_ALLOC_CONTIGUOUS, NULL);
 	assert_int_equal(query(&r, q).size, MIB(2));
-	assert_int_equal(rig_stat(&r, "apart_bytes.current"), MIB(104));
-	assert_int_equal(rig_stat(&r, "path_apart"), 2);
+	assert_int_equal(rig_stat(&r, "dedicated_bytes.current"), MIB(104));
+	assert_int_equal(rig_stat(&r, "path_dedicated"), 2);
 	struct accounts a = accounts_read(r.heap);
 	assert_true(accounts_balance(&a));
 	rig_check(&r);
@@ -55,10 +55,10 @@ static void test_addresses_are_reserved_as_for_packed_memory(void **state)
 	(void)state;
 	struct rig r = rig_open(GIB(80), NULL);
 	for (int i = 1; i <= 4; i++) {
-		apart(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, rig_stream(&r));
+		dedicated(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, rig_stream(&r));
 		assert_int_equal(rig_stat(&r, "address_bytes.current"), GIB(32) * i);
 	}
-	apart(&r, GIB(40), TRZ_ALLOC_SHARE_FD, NULL);
+	dedicated(&r, GIB(40), TRZ_ALLOC_SHARE_FD, NULL);
 	assert_int_equal(rig_stat(&r, "address_bytes.current"), GIB(32) * 4 + GIB(40));
 	rig_check(&r);
 	rig_close(&r);
@@ -69,19 +69,19 @@ static void test_the_sorts_never_mix(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), "slack_per_mille:0");
-	void *p = apart(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, NULL);
-	void *q = apart(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, NULL);
-	void *shared = apart(&r, MIB(20), TRZ_ALLOC_SHARE_FD, NULL);
+	void *p = dedicated(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, NULL);
+	void *q = dedicated(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, NULL);
+	void *shared = dedicated(&r, MIB(20), TRZ_ALLOC_SHARE_FD, NULL);
 	rig_free(&r, p);
 	rig_free(&r, q);
 	rig_check(&r);
 	void *packed = rig_alloc(&r, MIB(20), NULL), *large = rig_alloc(&r, MIB(40), NULL);
 	assert_true(packed != p && packed != q && large != p);
-	void *other = apart(&r, MIB(20), TRZ_ALLOC_SHARE_FD, NULL);
+	void *other = dedicated(&r, MIB(20), TRZ_ALLOC_SHARE_FD, NULL);
 	assert_true(other != p && other != q);
 	rig_free(&r, packed);
 	rig_free(&r, large);
-	void *again = apart(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, NULL);
+	void *again = dedicated(&r, MIB(20), TRZ_ALLOC_CONTIGUOUS, NULL);
 	assert_true(again == p || again == q);
 	assert_true(rig_stat(&r, "tiles_gathered") == 0 && rig_stat(&r, "path_flip") == 0);
 	(void)shared;
@@ -93,13 +93,13 @@ static void test_kept_tiles_serve_what_is_little_smaller(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
-	void *p = apart(&r, MIB(90), TRZ_ALLOC_CONTIGUOUS, NULL);
+	void *p = dedicated(&r, MIB(90), TRZ_ALLOC_CONTIGUOUS, NULL);
 	rig_free(&r, p);
 	uint64_t calls = rig_calls(&r);
-	assert_ptr_equal(apart(&r, MIB(80), TRZ_ALLOC_CONTIGUOUS, NULL), p);
+	assert_ptr_equal(dedicated(&r, MIB(80), TRZ_ALLOC_CONTIGUOUS, NULL), p);
 	assert_int_equal(rig_calls(&r), calls);
 	rig_free(&r, p);
-	assert_ptr_not_equal(apart(&r, MIB(78), TRZ_ALLOC_CONTIGUOUS, NULL), p);
+	assert_ptr_not_equal(dedicated(&r, MIB(78), TRZ_ALLOC_CONTIGUOUS, NULL), p);
 	rig_check(&r);
 	rig_close(&r);
 }
@@ -110,16 +110,16 @@ static void test_other_streams_get_what_has_passed(void **state)
 	struct rig r = rig_open(GIB(1), NULL);
 	trz_stream a = rig_stream(&r), b = rig_stream(&r);
 	uint32_t go = 0;
-	void *p = apart(&r, MIB(10), TRZ_ALLOC_CONTIGUOUS, a);
-	void *q = apart(&r, MIB(10), TRZ_ALLOC_CONTIGUOUS, b);
+	void *p = dedicated(&r, MIB(10), TRZ_ALLOC_CONTIGUOUS, a);
+	void *q = dedicated(&r, MIB(10), TRZ_ALLOC_CONTIGUOUS, b);
 	assert_ok(sim_spin(r.s, r.c, a, &go));
 	assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)p, MIB(10), 1));
 	rig_free(&r, p);
-	void *other = apart(&r, MIB(10), TRZ_ALLOC_CONTIGUOUS, b);
+	void *other = dedicated(&r, MIB(10), TRZ_ALLOC_CONTIGUOUS, b);
 	assert_ptr_not_equal(other, p);
 	go = 1;
 	rig_sync(&r);
-	assert_ptr_equal(apart(&r, MIB(10), TRZ_ALLOC_CONTIGUOUS, b), p);
+	assert_ptr_equal(dedicated(&r, MIB(10), TRZ_ALLOC_CONTIGUOUS, b), p);
 	rig_free(&r, q);
 	rig_check(&r);
 	rig_close(&r);
@@ -131,20 +131,20 @@ static void test_uses_and_foreign_frees_are_waited_for(void **state)
 	struct rig r = rig_open(GIB(1), NULL);
 	trz_stream a = rig_stream(&r), b = rig_stream(&r);
 	uint32_t go = 0;
-	void *p = apart(&r, MIB(10), TRZ_ALLOC_SHARE_FD, a);
+	void *p = dedicated(&r, MIB(10), TRZ_ALLOC_SHARE_FD, a);
 	rig_order(&r, a, b);
 	assert_ok(sim_spin(r.s, r.c, b, &go));
 	assert_ok(sim_stamp(r.s, r.c, b, (trz_addr)p, MIB(10), 1));
 	assert_ok(trz_record_stream(r.heap, p, b));
 	rig_free(&r, p);
 	assert_int_equal(rig_stat(&r, "pending_bytes.current"), MIB(10));
-	void *q = apart(&r, MIB(10), TRZ_ALLOC_SHARE_FD, a);
+	void *q = dedicated(&r, MIB(10), TRZ_ALLOC_SHARE_FD, a);
 	assert_ptr_not_equal(q, p);
 	assert_ok(trz_free_on(r.heap, q, b));
-	assert_ptr_equal(apart(&r, MIB(10), TRZ_ALLOC_SHARE_FD, b), q);
+	assert_ptr_equal(dedicated(&r, MIB(10), TRZ_ALLOC_SHARE_FD, b), q);
 	go = 1;
 	rig_sync(&r);
-	assert_ptr_equal(apart(&r, MIB(10), TRZ_ALLOC_SHARE_FD, a), p);
+	assert_ptr_equal(dedicated(&r, MIB(10), TRZ_ALLOC_SHARE_FD, a), p);
 	rig_check(&r);
 	rig_close(&r);
 }
@@ -153,14 +153,14 @@ static void test_trim_returns_what_is_free(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), NULL);
-	void *p = apart(&r, MIB(30), TRZ_ALLOC_RDMA, NULL), *q = apart(&r, MIB(10), TRZ_ALLOC_RDMA, NULL);
+	void *p = dedicated(&r, MIB(30), TRZ_ALLOC_RDMA, NULL), *q = dedicated(&r, MIB(10), TRZ_ALLOC_RDMA, NULL);
 	rig_free(&r, p);
 	size_t released = 0;
 	assert_ok(trz_trim(r.heap, 0, &released));
 	assert_int_equal(released, MIB(30));
 	assert_int_equal(sim_device_used(r.s, 0), MIB(10));
-	assert_int_equal(rig_stat(&r, "apart_bytes.current"), MIB(10));
-	assert_ptr_not_equal(apart(&r, MIB(30), TRZ_ALLOC_RDMA, NULL), p);  /* an address is not laid twice */
+	assert_int_equal(rig_stat(&r, "dedicated_bytes.current"), MIB(10));
+	assert_ptr_not_equal(dedicated(&r, MIB(30), TRZ_ALLOC_RDMA, NULL), p);  /* an address is not laid twice */
 	rig_free(&r, q);
 	rig_check(&r);
 	rig_close(&r);
@@ -171,15 +171,15 @@ static void test_free_tiles_go_where_they_are_needed(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(MIB(256), NULL);
-	void *p = apart(&r, MIB(200), TRZ_ALLOC_CONTIGUOUS, NULL);
+	void *p = dedicated(&r, MIB(200), TRZ_ALLOC_CONTIGUOUS, NULL);
 	rig_free(&r, p);
 	size_t largest = 0;
 	assert_ok(trz_largest_block(r.heap, NULL, &largest));
 	assert_int_equal(largest, MIB(256));
 	void *packed = rig_alloc(&r, MIB(180), NULL);
-	assert_int_equal(rig_stat(&r, "rung_apart"), 1);
+	assert_int_equal(rig_stat(&r, "rung_dedicated"), 1);
 	rig_free(&r, packed);
-	p = apart(&r, MIB(190), TRZ_ALLOC_CONTIGUOUS, NULL);
+	p = dedicated(&r, MIB(190), TRZ_ALLOC_CONTIGUOUS, NULL);
 	void *fd = NULL;
 	assert_status(alloc_with(&r, MIB(190), TRZ_ALLOC_SHARE_FD, NULL, &fd), TRZ_ERROR_OUT_OF_MEMORY);
 	assert_null(fd);
@@ -189,7 +189,7 @@ static void test_free_tiles_go_where_they_are_needed(void **state)
 	assert_ok(trz_set_limit(r.heap, MIB(192)));
 	assert_status(alloc_with(&r, MIB(4), TRZ_ALLOC_SHARE_FD, NULL, &fd), TRZ_ERROR_LIMIT);
 	rig_free(&r, p);
-	apart(&r, MIB(190), TRZ_ALLOC_SHARE_FD, NULL);
+	dedicated(&r, MIB(190), TRZ_ALLOC_SHARE_FD, NULL);
 	rig_check(&r);
 	rig_close(&r);
 }
@@ -210,7 +210,7 @@ static void test_a_limit_that_has_been_lowered(void **state)
 		struct rig r = rig_open(GIB(1), NULL);
 		void *kept[4];
 		for (size_t i = 0; i < LENGTH(kept); i++)
-			kept[i] = sort == 0 ? rig_alloc(&r, MIB(64), NULL) : apart(&r, MIB(64), TRZ_ALLOC_CONTIGUOUS, NULL);
+			kept[i] = sort == 0 ? rig_alloc(&r, MIB(64), NULL) : dedicated(&r, MIB(64), TRZ_ALLOC_CONTIGUOUS, NULL);
 		for (size_t i = 0; i < LENGTH(kept); i++)
 			rig_free(&r, kept[i]);
 		rig_sync(&r);
@@ -218,7 +218,7 @@ static void test_a_limit_that_has_been_lowered(void **state)
 		size_t largest = 0;
 		assert_ok(trz_largest_block(r.heap, NULL, &largest));
 		assert_true(largest >= MIB(30));
-		void *p = apart(&r, MIB(30), TRZ_ALLOC_SHARE_FD, NULL), *q = rig_alloc(&r, MIB(30), NULL);
+		void *p = dedicated(&r, MIB(30), TRZ_ALLOC_SHARE_FD, NULL), *q = rig_alloc(&r, MIB(30), NULL);
 		assert_true(rig_stat(&r, "reserved_bytes.all.current") <= MIB(256));
 		rig_free(&r, p);
 		rig_free(&r, q);
@@ -233,7 +233,7 @@ static void test_the_callback_is_asked(void **state)
 	struct rig r = rig_open(MIB(64), NULL);
 	void *user[2] = {r.heap, rig_alloc(&r, MIB(40), NULL)};
 	assert_ok(trz_set_oom_callback(r.heap, free_it, user));
-	apart(&r, MIB(50), TRZ_ALLOC_CONTIGUOUS, NULL);
+	dedicated(&r, MIB(50), TRZ_ALLOC_CONTIGUOUS, NULL);
 	rig_check(&r);
 	rig_close(&r);
 }
@@ -252,7 +252,7 @@ static void test_pools_have_their_own(void **state)
 	trz_pool_state *before = NULL;
 	assert_ok(trz_pool_checkpoint(r.heap, pool, &before));
 	rig_free(&r, p);
-	q = apart(&r, MIB(8), TRZ_ALLOC_CONTIGUOUS, NULL);
+	q = dedicated(&r, MIB(8), TRZ_ALLOC_CONTIGUOUS, NULL);
 	assert_ptr_not_equal(p, q);
 	rig_free(&r, packed);
 	assert_ok(trz_pool_restore(r.heap, pool, before));
@@ -263,7 +263,7 @@ static void test_pools_have_their_own(void **state)
 	assert_ok(trz_pool_release(r.heap, pool));
 	rig_sync(&r);
 	rig_check(&r);
-	assert_ptr_equal(apart(&r, MIB(8), TRZ_ALLOC_CONTIGUOUS, NULL), p);  /* the heap's now */
+	assert_ptr_equal(dedicated(&r, MIB(8), TRZ_ALLOC_CONTIGUOUS, NULL), p);  /* the heap's now */
 	rig_free(&r, q);
 	rig_free(&r, packed);
 	rig_check(&r);
@@ -291,7 +291,7 @@ static void test_refusals(void **state)
 	assert_ok(alloc_with(&r, 0, TRZ_ALLOC_CONTIGUOUS, NULL, &p));
 	assert_null(p);
 	assert_status(trz_alloc_with(r.heap, NULL, &p), TRZ_ERROR_INVALID_ARGUMENT);
-	p = apart(&r, MIB(3), TRZ_ALLOC_CONTIGUOUS, NULL);
+	p = dedicated(&r, MIB(3), TRZ_ALLOC_CONTIGUOUS, NULL);
 	rig_free(&r, p);
 	assert_status(trz_free(r.heap, p), TRZ_ERROR_DOUBLE_FREE);
 	rig_close(&r);

@@ -1,42 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making and returning memory that stands alone.
+ * Waiting for the event of a free.
  */
-#include "supply/isolate.h"
+#include "supply/await.h"
 
-#include "heap/carve.h"
 #include "heap/events.h"
 #include "heap/pending.h"
-#include "heap/poll.h"
-#include "observe/account.h"
-#include "supply/extent.h"
-#include "supply/reclaim.h"
-
-/* ---- making ---- */
-
-trz_status isolate_grow(trz_heap *h, struct lane *l, uint64_t bytes, struct block **out)
-{
-	HEAP_GROWTH_LOCKED(h);
-	uint64_t gap = h->config.guard ? h->driver.granule : 0;
-	trz_status status = extent_make(h, l, align_up(bytes, h->driver.granule), gap, out);
-	if (status == TRZ_OK)
-		counter_add(&h->counters.path_extend, 1);
-	return status;
-}
-
-/* ---- returning ---- */
-
-void isolate_return_freed(trz_heap *h)
-{
-	HEAP_GROWTH_LOCKED(h);
-	uint64_t returned = 0;
-	heap_poll(h);
-	reclaim_retry_zombies(h);
-	reclaim_trim_kind(h, LARGE, 0, &returned);
-	reclaim_all_aliases(h);
-}
-
-/* ---- waiting ---- */
 
 /* The oldest event of a stream that was recorded inside a free and has not been seen to pass; false: none. */
 static bool oldest_exact_locked(const struct tickets *t, struct ticket_event *out)
@@ -65,7 +34,7 @@ static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct
 
 /* The event was recorded in a free, so it covers nothing that came after it (law 8); while somebody waits for it, it
  * stays queued. */
-bool isolate_wait(trz_heap *h, const struct lane *l)
+bool await_free(trz_heap *h, const struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
 	struct ticket_event event;

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a request to its lane.
+ */
+#include "serve/route.h"
+
+#include "error.h"
+#include "heap/capture.h"
+#include "heap/pools.h"
+#include "heap/streams.h"
+#include "serve/dedicated.h"
+#include "serve/exact.h"
+#include "serve/pool_divert.h"
+#include "serve/serve.h"
+#include "supply/upkeep.h"
+
+/* The legacy default stream cannot be captured. */
+static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, struct capture *capture)
+{
+	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
+	if (is_legacy(stream))
+		return TRZ_OK;
+	trz_status status = driver_stream_capture(&h->driver, s->events->context, stream, &capture->status, &capture->id);
+	if (status == TRZ_OK)
+		heap_see_capture(h, s, capture);
+	return status;
+}
+
+/* The lane of a pool (NULL: the default one) that serves a stream, or the present capture of it, which pins the pool:
+ * its graph keeps the addresses. NULL: no host memory. */
+static struct lane *find_lane(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated, bool captured)
+{
+	heap_lock(h);
+	if (p)
+		p->pinned |= captured;
+	struct lane *l = UNLIKELY(captured) ? heap_capture_lane_locked(h, s, p, dedicated)
+	                                    : heap_lane_locked(h, s, p, dedicated);
+	heap_unlock(h);
+	return l;
+}
+
+static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *r, struct stream *s, bool captured,
+                             trz_addr *out)
+{
+	unsigned dedicated = r->dedicated;
+	if (UNLIKELY(h->dedicates) && !r->address)
+		dedicated |= serve_sort(h, r->size, r->alignment);
+	struct lane *l = find_lane(h, s, p, dedicated, captured);
+	if (!l)
+		return meta_exhausted();
+	if (UNLIKELY(r->address)) {
+		*out = r->address;
+		return exact_alloc(h, l, r->address, r->size, captured);
+	}
+	return UNLIKELY(dedicated) ? dedicated_alloc(h, l, r->size, r->alignment, out)
+	                           : serve_alloc(h, l, r->size, r->alignment, out);
+}
+
+/* Memory that a graph uses has to keep its contents from launch to launch, so that a capture is served from pools only:
+ * blocks of the default pool are given to others in between. */
+trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out)
+{
+	struct capture capture;
+	trz_status status = ask_capture(h, s, r->stream, &capture);
+	if (status != TRZ_OK)
+		return status;
+	bool captured = capture.status != TRZ_CAPTURE_NONE;
+	struct pool *p = r->pool, *diverted = NULL;
+	if (!p && pool_diverting(h) && (status = pool_divert(h, r->stream, &capture, &diverted)) != TRZ_OK)
+		return status;
+	if (captured && !p && !diverted)
+		return TRZ_ERROR_CAPTURE;
+	upkeep_if_wanted(h);
+	status = alloc_from(h, p ? p : diverted, r, s, captured, out);
+	if (diverted)
+		heap_pool_release(h, diverted);
+	return status;
+}

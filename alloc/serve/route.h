@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Routes: which lane serves a request. What a capture may use, which pool takes it, whether its memory is dedicated,
+ * and when the heap is polled for it are decided here.
+ */
+#ifndef TRZ_ALLOC_ROUTE_H
+#define TRZ_ALLOC_ROUTE_H
+
+#include "heap/heap.h"
+
+struct request {
+	size_t size, alignment;      /* as in serve_alloc */
+	trz_stream stream;
+	struct pool *pool;           /* NULL: where diversions send it */
+	unsigned dedicated;          /* the sort of memory that the caller wants (DEDICATED_*); 0: any */
+	trz_addr address;            /* just there; 0: anywhere */
+};
+
+/* Serves a request on stream `s`, which the caller has entered. CAPTURE: the stream is being captured and no pool takes
+ * the request. NO_ROOM: not at the address asked for. Others as of the driver and of growth. */
+trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out);
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The host's one wait: for a free whose memory must go back to the driver before more can be made.
+ */
+#ifndef TRZ_ALLOC_AWAIT_H
+#define TRZ_ALLOC_AWAIT_H
+
+#include "heap/heap.h"
+
+/* Waits, with no lock held, for the work before the oldest free of the lane's stream, else of another's. Growth lock
+ * held; it is given back meanwhile. Driver: one wait for an event. false: there is nothing to wait for, the stream is
+ * being captured, or the wait failed. */
+bool await_free(trz_heap *h, const struct lane *l);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory is created as long as what is reserved stays within the slack above the peak of what callers hold: creation
+ * is then both the cheapest and free of charge. Beyond it memory moves.
+ *
+ * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with
+ * the square of how often the peak has been moved, hardly at all for a program that settles, and soon enough for
+ * one that does not, until its heap is large enough and it calls the driver no more. And a program that has been
+ * given its peak many times over is warmed up: if it still needs to move memory it is given more at once
+ * (docs/decisions/0003-moving-pays.md).
+ *
+ * The preferred tile is small where memory is churned, because a tile can only be gathered when all of it is free,
+ * and larger in a burst of allocations without frees, such as weights and optimizer state. Towards the end of what
+ * the device has it is small again (docs/decisions/0010-tiles-on-a-tight-device.md).
+ */
+#include "supply/policy.h"
+
+enum { FINE_TILE = 2 * GRANULE };
+
+/* Many a program moves its peak so often before it settles by itself. */
+#define FREE_TURNS 3.0
+
+/* A program that has been given its peak so many times over is warmed up. */
+#define WARM_TURNOVERS 200.0
+
+/* ---- to create or to move ---- */
+
+/* How far reserved memory may exceed a peak of what callers hold; in per mille. */
+static double slack(const trz_heap *h, double peak)
+{
+	double per_mille = (double)h->config.slack_per_mille;
+	double moved = (double)h->gathered_bytes - FREE_TURNS * peak;
+	if (moved > 0)
+		per_mille += (double)h->config.churn_per_mille * (moved / peak) * (moved / peak);
+	if ((double)flow_allocated(&h->counters.allocated_bytes) > WARM_TURNOVERS * peak)
+		per_mille += (double)h->config.warm_per_mille;
+	return per_mille;
+}
+
+/* Whether so much new memory keeps what is reserved within the slack, once callers hold `need` more. */
+static bool within_slack(const trz_heap *h, uint64_t bytes, uint64_t need)
+{
+	uint64_t held = flow_all(&h->counters.allocated_bytes) + need;
+	double peak = (double)max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
+	return (double)(heap_reserved(h) + bytes) <= peak * (1.0 + slack(h, peak) / 1000.0);
+}
+
+enum effort policy_effort(const trz_heap *h, const struct demand *d)
+{
+	HEAP_GROWTH_LOCKED(h);
+	return within_slack(h, d->bytes, d->bytes) ? EFFORT_CREATE : EFFORT_MOVE;
+}
+
+bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, uint64_t need)
+{
+	HEAP_GROWTH_LOCKED(h);
+	return d->effort == EFFORT_CREATE || (d->effort == EFFORT_MOVE && within_slack(h, bytes, need));
+}
+
+/* ---- tiles ---- */
+
+static uint64_t small_tile(const trz_heap *h, uint64_t reserved)
+{
+	uint64_t least = reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE;
+	uint64_t share = flow_current(&h->counters.reserved_bytes, SMALL) / 64;
+	uint64_t size = max_u64(least, min_u64(share, h->config.tile_size));
+	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
+}
+
+static uint64_t large_tile(const trz_heap *h, uint64_t reserved)
+{
+	uint64_t size = h->config.tile_size;
+	if (counter_get(&h->burst_bytes) >= reserved / 50)
+		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
+	return size;
+}
+
+static uint64_t left_of(uint64_t most, uint64_t reserved)
+{
+	return most > reserved ? most - reserved : 0;
+}
+
+/* The largest tile where so much is left. */
+static uint64_t fine_tile(uint64_t left)
+{
+	return max_u64(left / 256, min_u64(left / 64, FINE_TILE));
+}
+
+uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
+{
+	HEAP_GROWTH_LOCKED(h);
+	if (kind == SMALL)
+		return small_tile(h, reserved);
+	uint64_t left = left_of(min_u64(h->attainable, heap_limit(h)), reserved);
+	uint64_t size = min_u64(large_tile(h, reserved), fine_tile(left));
+	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
+}
+
+bool policy_is_tight(const trz_heap *h, enum kind kind, uint64_t bytes)
+{
+	HEAP_GROWTH_LOCKED(h);
+	uint64_t reserved = heap_reserved(h), left = left_of(h->attainable, reserved);
+	return left < bytes || (kind == LARGE && fine_tile(left) < large_tile(h, reserved));
+}
+
+uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t reserved)
+{
+	uint64_t limit = heap_limit(h);
+	uint64_t most = d->effort == EFFORT_ALL ? limit : min_u64(limit, h->attainable);
+	uint64_t left = align_down(left_of(most, reserved), h->driver.granule);
+	uint64_t size = policy_tile(h, d->kind, reserved);
+	if (missing > left)
+		return 0;
+	if (d->effort == EFFORT_ALL)
+		return min_u64(missing, h->config.tile_size);
+	/* Large tiles end with the block that they are made for: one that two share is free only when both are
+	 * (docs/decisions/0013-tiles-end-with-blocks.md). */
+	if (size >= 3 * h->config.tile_size && missing >= size / 2 && missing <= size + size / 4)
+		size = missing;
+	return size <= left ? size : min_u64(missing, left);
+}
