@@ -364,7 +364,7 @@ static const char *put_back(struct actor *a, struct world_pool *p, const struct 
 		if (!list[i].kept)
 			TRY(world_verify(a, &list[i], list[i].stream));
 	if (!is_of_one_stream(w, p, list, count))
-		MUST(w, sim_device_sync(w->s, 0));
+		MUST(w, world_sync(w));
 	trz_status status = trz_pool_restore(w->heap, p->pool, p->note.state);
 	if (status == TRZ_NOT_READY || (status == TRZ_ERROR_NOT_FOUND && !p->note.pinned)) {
 		give_all(w, list, count);

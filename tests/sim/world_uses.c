@@ -51,7 +51,7 @@ static const char *must_fit(struct actor *a, uint64_t size, uint64_t alignment, 
 	struct world *w = a->w;
 	void *p;
 	size_t limit;
-	MUST(w, sim_device_sync(w->s, 0));
+	MUST(w, world_sync(w));
 	MUST(w, trz_get_limit(w->heap, &limit));
 	uint64_t room = limit && limit < w->capacity ? limit : w->capacity, touched = world_touched(w, true);
 	uint64_t need = align_up(max_u64(size, CELL + UNIT) + alignment, GRANULE) + GRANULE;
