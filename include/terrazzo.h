@@ -325,7 +325,7 @@ TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_po
 TRZ_API trz_status trz_pool_state_live(const trz_pool_state *state, void **list, size_t capacity, size_t *count);
 TRZ_API void trz_pool_state_free(trz_pool_state *state);
 
-/* ---- memory apart ------------------------------------------------------------------------------------- */
+/* ---- dedicated memory ------------------------------------------------------------------------------------- */
 
 enum {
 	TRZ_ALLOC_CONTIGUOUS = 1,    /* one physical tile: for libraries that register memory (NCCL, UCX, GDS) */
