@@ -57,13 +57,13 @@ static bool refused(trz_status status)
 
 static void take(struct play *g, struct item *i)
 {
-	bool apart = below(g, 2);
+	bool dedicated = below(g, 2);
 	size_t size = below(g, 3) ? MIB(1) + below(g, MIB(12)) : 8 + below(g, KIB(60));
 	*i = (struct item){.size = align_up(size, 8), .stream = (unsigned)below(g, STREAMS)};
-	i->shared = apart && below(g, 2);
+	i->shared = dedicated && below(g, 2);
 	const trz_alloc_params params = {
 	    .struct_size = sizeof params, .size = i->size, .stream = g->stream[i->stream],
-	    .flags = !apart ? 0 : i->shared ? TRZ_ALLOC_SHARE_FD : TRZ_ALLOC_CONTIGUOUS};
+	    .flags = !dedicated ? 0 : i->shared ? TRZ_ALLOC_SHARE_FD : TRZ_ALLOC_CONTIGUOUS};
 	if (!refused(trz_alloc_with(g->rig.heap, &params, &i->p)))
 		stamp(g, i);
 }
