@@ -53,7 +53,7 @@ static trz_status in_child(void)
 	                 "with the \"spawn\" method, or before the first CUDA call");
 }
 
-/* A free must not throw, so that is all that can be done; once, since frees come in thousands. */
+/* A free must not throw, so it can only print; once, since frees come in thousands. */
 static void warn_of_free(const void *ptr)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -215,7 +215,7 @@ void trz_torch_free(void *ptr, size_t size, int device, trz_stream stream)
 
 void trz_torch_init(int device_count)
 {
-	(void)device_count;  /* heaps are opened when they are needed: one costs a device its context */
+	(void)device_count;  /* heaps are opened on demand: each costs its device a context */
 }
 
 size_t trz_torch_trim(size_t keep)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the files of libterrazzo_torch.so.
+ * Shared by the files of libterrazzo_torch.so.
  */
 #ifndef TRZ_PLUG_H
 #define TRZ_PLUG_H
@@ -20,14 +20,14 @@ PLUG_NORETURN void plug_throw(trz_status status, const char *text);
 /* Keeps a text for trz_torch_last_error() and returns the status. */
 trz_status plug_fail(trz_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Returns the status of a call of terrazzo.h, whose text trz_torch_last_error() gives from now on. */
+/* Returns the status of a call of terrazzo.h, whose text trz_torch_last_error() returns from now on. */
 trz_status plug_pass(trz_status status);
 
-/* Whether the calling thread wants memory for sharing that nobody else's lies in, and such memory. */
+/* Whether the calling thread wants memory for sharing in tiles of its own; and the allocation of it. */
 bool plug_is_shareable(void);
 trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, void **out);
 
-/* Before a free: nobody else receives the memory any more. */
+/* Before a free: no other process receives the memory from now on. */
 void plug_share_end(const void *ptr);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much of a device a process may have: a fraction of it, which binds the heap and the memory that allocators of
- * PyTorch's pools have taken past the heap together. The heap's own limit is what those leave.
+ * The memory fraction: a process's share of a device, which limits the heap together with the memory that allocators of
+ * PyTorch's pools have taken past the heap. The heap's own limit is what those leave.
  */
 #include "plug.h"
 
@@ -13,9 +13,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Guarded by `lock`. */
 static struct budget {
-	double fraction;   /* + 1, so that 0 says that none was set */
+	double fraction;   /* + 1; 0: none was set */
 	size_t allowed;    /* bytes; 0: no limit */
-	size_t elsewhere;  /* bytes that the heap does not have */
+	size_t elsewhere;  /* bytes taken past the heap */
 } budgets[TRZ_TORCH_DEVICES];
 
 static trz_status device_total(int device, uint64_t *total)
@@ -30,13 +30,13 @@ static trz_status device_total(int device, uint64_t *total)
 	return status;
 }
 
-/* What the heap may have. */
+/* The heap's share. */
 static size_t share_of_heap(const struct budget *b)
 {
 	return b->allowed > b->elsewhere ? b->allowed - b->elsewhere : 0;
 }
 
-/* To the heap a limit of 0 would be none at all. */
+/* To the heap a limit of 0 means no limit. */
 static trz_status limit_heap(trz_heap *heap, const struct budget *b)
 {
 	size_t share = share_of_heap(b);
@@ -110,7 +110,7 @@ trz_status trz_torch_take_elsewhere(int device, size_t size)
 	trz_status status = trz_torch_heap(device, true, &heap);
 	if (status != TRZ_OK)
 		return status;
-	/* From here on the heap grows no further, and gives back what is too much. */
+	/* From here on the heap does not grow, and gives back memory beyond its share. */
 	struct budget b = move_budget(device, heap, size, 0);
 	if (!b.allowed)
 		return TRZ_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What PyTorch's users are told of a failure for want of memory: first in PyTorch's own words, which programs and tests
- * look for, then in the heap's.
+ * The text of an out-of-memory error for PyTorch's users: first PyTorch's own words, which programs and tests look for,
+ * then the heap's.
  */
 #include "plug.h"
 
@@ -10,12 +10,12 @@
 
 #include "terrazzo_driver.h"
 
-/* PyTorch takes no size from here on to the device. */
+/* PyTorch refuses sizes from here on without asking the device. */
 #define TOO_LARGE ((size_t)1 << 60)
 
 enum { SIZE_TEXT = 32 };
 
-/* As PyTorch writes sizes. */
+/* Sizes as PyTorch writes them. */
 static const char *size_text(uint64_t bytes, char *text)
 {
 	if (bytes <= 1u << 10)
@@ -36,7 +36,7 @@ static size_t read_stat(trz_heap *heap, const char *name)
 	return (size_t)value;
 }
 
-/* What has failed before the heap looked at its memory. */
+/* Requests that failed before the heap looked at its memory. */
 static trz_oom_info ask(trz_heap *heap, int device, size_t size)
 {
 	const trz_driver *driver;
@@ -56,7 +56,7 @@ static trz_oom_info ask(trz_heap *heap, int device, size_t size)
 	return info;
 }
 
-/* Free memory of pools that graphs rely on serves nobody else: PyTorch counts it as allocated. */
+/* Free memory of pools that graphs rely on serves no other requests: PyTorch counts it as allocated. */
 static size_t write_facts(char *text, size_t room, int device, const trz_oom_info *i)
 {
 	char asked[SIZE_TEXT], total[SIZE_TEXT], free_text[SIZE_TEXT], allowed[SIZE_TEXT];

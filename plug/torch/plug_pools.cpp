@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * PyTorch names pools by pairs of numbers and diverts allocations by std::function; the heap has pointers and plain
- * filters. This file keeps who is who.
+ * filters. This file maps the former to the latter.
  */
 #include "plug_pools.hpp"
 
@@ -21,7 +21,7 @@ struct diversion {
 	std::thread::id thread;
 };
 
-/* While `references` > 0 each stands for one of the heap's pool. */
+/* While `references` > 0, each counts one reference of the heap's pool. */
 struct pool {
 	trz_pool *heap_pool;
 	unsigned references;
@@ -59,8 +59,8 @@ trz_status end_status(trz_status status)
 	return status == TRZ_ERROR_SHUTDOWN ? TRZ_OK : status;
 }
 
-/* The heap asks it, and holds a lock that an exception would leave held. PyTorch's filters ask the driver about the
- * stream and throw what it answers: such a stream is none of theirs. */
+/* The heap calls it under a lock that an exception would leave held. PyTorch's filters ask the driver about the stream
+ * and throw its error: the filter does not accept a stream that fails. */
 bool call_filter(void *user, trz_stream stream)
 {
 	try {
@@ -70,7 +70,7 @@ bool call_filter(void *user, trz_stream stream)
 	}
 }
 
-/* What trz_pool_end ends: the newest that this thread began, else the newest. */
+/* The diversion that trz_pool_end ends: the newest that this thread began, else the newest. */
 std::vector<diversion>::iterator newest(pool &p)
 {
 	for (auto d = p.diversions.end(); d != p.diversions.begin();)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory for other processes. A handle is a name that can be written down: whoever has it asks the process that owns
- * the memory for a file descriptor, over a socket, and maps that. So nobody needs the right to look into another
- * process, which containers often deny.
+ * Memory for other processes. A handle is plain bytes: a process that has it asks the memory's owner for a file
+ * descriptor, over a socket, and maps that. So no process needs the right to look into another one, which containers
+ * often deny.
  *
- * The socket has an abstract name: it takes no file, ends with its process, and is seen within one network namespace.
- * Only processes of the same user are answered, and only with memory whose secret they know.
+ * The socket has an abstract name: it needs no file, ends with its process, and is visible within one network
+ * namespace. The owner answers only processes of its user, and gives only memory whose secret they know.
  *
- * What is shared is a range: the tiles that an allocation lies in, as they are. Allocations in the same tiles have one
- * range in common, so that whoever receives several of them maps their tiles once. The range ends with the last of its
- * allocations.
+ * A process shares a range: the tiles that hold an allocation, with everything in them. Allocations in the same tiles
+ * share one range, so a process that receives several of them maps their tiles once. The range ends with the last of
+ * its allocations.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -31,15 +31,15 @@ enum {
 	SECRET_BYTES = 16,
 	BUCKETS = 1 << 12,
 	UNIT = 512,              /* allocations begin at a multiple */
-	AT_ONCE = 64,            /* tiles in an answer: the system sends up to 253 descriptors together */
-	ANSWER_SECONDS = 60,     /* a process that has been stopped, or is very slow */
+	AT_ONCE = 64,            /* tiles in an answer: the system sends at most 253 descriptors together */
+	ANSWER_SECONDS = 60,     /* for a process that is stopped, or very slow */
 	QUESTION_SECONDS = 5,
 	BACKLOG = 128
 };
 
 static const char magic[8] = "trz-shr2";
 
-/* What lies in a handle. */
+/* The contents of a handle. */
 struct written {
 	char magic[8];
 	unsigned char server[SECRET_BYTES];  /* the socket's name, in hex */
@@ -55,10 +55,10 @@ struct range {
 	trz_heap *heap;
 	char *base;
 	size_t size;
-	size_t references;           /* shares, and answers under way */
+	size_t references;           /* shares, and answers in progress */
 	unsigned char secret[SECRET_BYTES];
 	size_t tile_count, tile_room;
-	void **tiles;                /* where each begins */
+	void **tiles;                /* the beginning of each */
 };
 
 /* One allocation that has been shared, until it is freed. */
@@ -68,26 +68,27 @@ struct share {
 	struct range *range;
 };
 
-/* Asked for: a range's tiles from an offset on. */
+/* The question: a range's tiles from an offset on. */
 struct question {
 	unsigned char secret[SECRET_BYTES];
 	uint64_t offset;
 };
 
-/* With TRZ_OK so many descriptors come along. */
+/* With TRZ_OK this many descriptors come along. */
 struct answer {
 	int32_t status;
 	uint32_t count;
 	uint64_t sizes[AT_ONCE];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* of what follows; no call of the heap is made under it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards what follows; no call of the heap is made under
+                                                           * it */
 static struct range *ranges;
 static unsigned char server_name[SECRET_BYTES];
 static int listener = -1;
 
-/* Shares by address, and how many there are. Whoever frees what has been shared knows of that, so that an empty bucket
- * needs no lock; a program that shares nothing looks at one word. */
+/* Shares by address, and their number. A thread that frees shared memory knows of the share, so that an empty bucket
+ * needs no lock; a program that shares nothing reads one word. */
 static _Atomic(struct share *) buckets[BUCKETS];
 static atomic_uint shares;
 
@@ -114,7 +115,7 @@ trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, 
 	const trz_alloc_params params = {
 	    .struct_size = sizeof params, .size = size, .stream = stream, .flags = TRZ_ALLOC_SHARE_FD};
 	trz_status status = trz_alloc_with(heap, &params, out);
-	/* Plain allocations of the driver have handles of its own; others are told of when they are shared. */
+	/* Plain allocations of the driver have the driver's own handles; others are noted when they are shared. */
 	return status == TRZ_ERROR_NOT_SUPPORTED ? trz_alloc(heap, size, 0, stream, out) : status;
 }
 
@@ -149,7 +150,7 @@ static void unlist_locked(const struct range *r)
 	*link = r->next;
 }
 
-/* Ends what nobody knows any more. */
+/* Ends shares that no process knows any more. */
 static void end_range(struct range *r)
 {
 	for (size_t i = 0; i < r->tile_count; i++)
@@ -237,8 +238,7 @@ static void send_answer(int to, const struct answer *answer, const int *fds)
 	sendmsg(to, &message, MSG_NOSIGNAL);
 }
 
-/* Descriptors of the range's next tiles from an offset on. They are made anew for everyone who asks, so that none is
- * kept open. */
+/* Descriptors of the range's next tiles from an offset on. Made anew for each question, so that none is kept open. */
 static void export_some(const struct range *r, uint64_t offset, struct answer *answer, int *fds)
 {
 	trz_exported_tile tile;
@@ -283,10 +283,11 @@ static void *answer_all(void *argument)
 		int fd = accept4(from, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0) {
 			answer_question(fd);
-			shutdown(fd, SHUT_RDWR);  /* who asks waits for that; a child made by fork() may have the descriptor, too */
+			shutdown(fd, SHUT_RDWR);  /* the asker waits for that; a child made by fork() may have the descriptor,
+			                           * too */
 			close(fd);
 		} else if (errno != EINTR && errno != ECONNABORTED) {
-			nanosleep(&pause, NULL);  /* no descriptor is to be had: the caller is answered when there is one */
+			nanosleep(&pause, NULL);  /* the process has no descriptor left: the caller is answered when there is one */
 		}
 	}
 	return NULL;
@@ -307,7 +308,7 @@ static struct sockaddr_un address_of(const unsigned char *name, socklen_t *lengt
 	return address;
 }
 
-/* A child made by fork() answers nobody, and must not keep others waiting for its parent when that has ended. */
+/* A child made by fork() answers no one, and must not keep askers waiting after its parent has ended. */
 static void close_in_child(void)
 {
 	if (listener >= 0)
@@ -376,7 +377,7 @@ static bool add_tile(struct range *r, void *base, size_t size)
 	return true;
 }
 
-/* Exports the tiles from `begin` to `end`. Of the first a descriptor is made, to see that it can be. */
+/* Exports the tiles from `begin` to `end`. Makes a descriptor of the first, to see that it can. */
 static trz_status export_range(struct range *r, const char *begin, const char *end)
 {
 	trz_exported_tile tile;
@@ -427,8 +428,8 @@ static struct range *find_range_locked(const struct range *like)
 	return r;
 }
 
-/* Enters a share, with the range that others have for the same tiles, if there is one. *rest is what is not needed
- * then, to be ended; NULL: nothing. */
+/* Enters a share, with the existing range of its tiles, if there is one. The caller ends *rest, which is then not
+ * needed; NULL: nothing. */
 static void add_locked(struct share *s, struct range **rest)
 {
 	struct range *known = find_range_locked(s->range);
@@ -454,15 +455,15 @@ static void write_locked(const struct range *r, struct written *out)
 	out->size = r->size;
 }
 
-/* Whether the range is that of an allocation. One that ended without a free of ours, as a pool is put back to an
- * earlier state, may have left its share. */
+/* Whether the range is that of an allocation. An allocation that ended without a free of ours, when a pool was
+ * restored, may have left its share. */
 static bool covers(const struct share *s, const trz_pointer_info *info)
 {
 	const char *begin = info->base, *end = begin + info->requested;
 	return s && begin >= s->range->base && end <= s->range->base + s->range->size;
 }
 
-/* Writes what is known of an allocation, and where in its range it lies. */
+/* Writes the range of an allocation, and the allocation's offset in it. */
 static bool write_known(const trz_pointer_info *info, struct written *w, size_t *offset)
 {
 	pthread_mutex_lock(&lock);
@@ -481,7 +482,7 @@ static bool write_known(const trz_pointer_info *info, struct written *w, size_t 
 	return known;
 }
 
-/* Two threads may share an allocation at the same time: the second takes the first's. */
+/* Two threads may share an allocation at once: the second takes the first's share. */
 static trz_status share(trz_heap *heap, const trz_pointer_info *info)
 {
 	struct share *made = NULL;
@@ -523,7 +524,7 @@ trz_status trz_torch_share(const void *ptr, size_t *offset, void *handle)
 
 /* ---- what others share ----------------------------------------------------------------------------------- */
 
-/* What an import asks another process for. */
+/* An import's question to another process. */
 struct asking {
 	const struct written *w;
 	struct answer answer;        /* the newest */
@@ -543,8 +544,8 @@ static bool receive_answer(int from, struct asking *a)
 		a->answer = (struct answer){.status = TRZ_ERROR_IO};
 		return false;
 	}
-	/* The other end is closed when nothing there holds the memory for this question any more: what both sides free
-	 * from now on is free at once. */
+	/* The other end closes when nothing there holds the memory for this question: memory that the two sides free from
+	 * now on is free at once. */
 	recv(from, &(char){0}, 1, 0);
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	bool any = header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Failures as PyTorch's own exceptions, without PyTorch's headers: its classes are found in the libc10.so of the
- * process by their symbols, and an object is made as the Itanium C++ ABI says. Where one of the symbols is missing
- * std::bad_alloc is thrown, which PyTorch turns into RuntimeError.
+ * process by their symbols, and an object is made as the Itanium C++ ABI says. If a symbol is missing, std::bad_alloc
+ * is thrown, which PyTorch turns into RuntimeError.
  */
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ namespace {
 using constructor = void(void *function, void *self, const char *text);
 using destructor = void(void *self);
 
-/* Far larger than c10::Error (some 200 bytes), whose size the ABI does not tell. */
+/* Far larger than c10::Error (some 200 bytes), whose size the ABI does not define. */
 constexpr size_t OBJECT_BYTES = 2048;
 
 /* An object of c10::Error: its derived classes add nothing but their type, by which it is caught. */
@@ -28,7 +28,7 @@ struct exception_class {
 	std::type_info *type;
 };
 
-/* A symbol of a library that PyTorch has loaded; NULL: it is not there. */
+/* A symbol of a library that PyTorch has loaded; NULL: missing. */
 void *find(const char *library, const char *symbol)
 {
 	void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);

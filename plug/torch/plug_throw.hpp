@@ -25,7 +25,7 @@ struct source_location {
 
 } // namespace
 
-/* The same for the form that PyTorch's wheels before 2.7 are compiled for. */
+/* For the form that PyTorch's wheels before 2.7 are compiled for. */
 void plug_construct_older(void *constructor, void *self, const char *text);
 
 #endif

@@ -4,9 +4,10 @@
  * node in a tree, whose parent is the frame that called it and whose key is the code object and the instruction. A
  * node's text is made when it is first met, so that writing a snapshot needs no interpreter.
  *
- * PyTorch lets go of the interpreter's lock before it allocates, and asking for it here could stall, or deadlock, a
- * program. The lock is not needed: while a thread is inside its allocation nobody else changes its frames, and what is
- * read of them (code object, file name, line table) is constant. No reference is taken, no Python object made.
+ * PyTorch releases the interpreter's lock before it allocates, and taking it here could stall, or deadlock, a program.
+ * The lock is not needed: while a thread is inside its allocation no other thread changes its frames, and the parts
+ * that are read (code object, file name, line table) are constant. This file takes no reference and makes no Python
+ * object.
  *
  * Compiled by python/terrazzo/torch for the interpreter that runs, since the layout of frames is its own. Needs
  * Python 3.11 or newer.
@@ -37,19 +38,19 @@ struct node {
 	char *filename, *name;
 };
 
-/* Nodes are never removed: a program has so many places. Below `count` they are constant. Guarded by `lock`. */
+/* Nodes are never removed: a program has only so many places. Below `count` they are constant. Guarded by `lock`. */
 static struct node *nodes;
 static uint32_t *table, count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A code object that took a dead one's address is another, unless it is the same place of the same file. */
+/* A code object that took a dead one's address is a different one, unless file and place are equal. */
 static bool same(const struct node *n, uint32_t parent, const PyCodeObject *code, int instruction)
 {
 	return n->parent == parent && n->code == code && n->instruction == instruction &&
 	       n->file_object == code->co_filename && n->first_line == code->co_firstlineno;
 }
 
-/* Text that needs no conversion; other text would have to be made by the interpreter. */
+/* Text that needs no conversion; only the interpreter could make other text. */
 static char *copy_text(PyObject *text)
 {
 	if (!text || !PyUnicode_Check(text) || !PyUnicode_IS_COMPACT_ASCII(text))
@@ -90,7 +91,7 @@ static _PyInterpreterFrame *innermost(const PyThreadState *thread)
 #endif
 }
 
-/* NULL: no frame of Python's, but a mark of the interpreter's. */
+/* NULL: not a Python frame, but a mark of the interpreter. */
 static PyCodeObject *code_of(_PyInterpreterFrame *frame)
 {
 #if PY_VERSION_HEX >= 0x030c0000
@@ -141,7 +142,7 @@ TRZ_API size_t trz_torch_frame_text(void *user, uint64_t id, trz_frame *frames, 
 	return told;
 }
 
-/* To be called before the others. False: no host memory. */
+/* Call this before the others. False: no host memory. */
 TRZ_API bool trz_torch_frames_prepare(void)
 {
 	pthread_mutex_lock(&lock);

@@ -30,7 +30,7 @@ extern "C" TRZ_API size_t trz_torch_shim_trim(size_t keep)
 	return shim::trim_noted(nullptr, keep, std::move(context));
 }
 
-/* Makes terrazzo PyTorch's allocator. NULL, or why that cannot be; the text lives as long as the process. */
+/* Makes terrazzo PyTorch's allocator. NULL, or the reason why it cannot; the text lives as long as the process. */
 extern "C" TRZ_API const char *trz_torch_shim_install(void)
 {
 	static std::string *text = new std::string;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocation and free, and how they fail: the watched way, with notes, trackers, profilers and pools. The short one is
- * in the class. And what is little more than a call of the plug: limits, the cache, observers.
+ * Allocation and free, and their failures: the watched way, with notes, trackers, profilers and pools. The short way is
+ * in the class. Also thin wrappers of the plug: limits, the cache, observers.
  */
 #include "shim_allocator.hpp"
 
@@ -43,7 +43,7 @@ std::string Allocator::name()
 	return "terrazzo";
 }
 
-/* What PyTorch's own allocator calls when memory is lacking, to collect what it holds back itself. */
+/* PyTorch's own allocator calls these when memory is short, to collect memory that PyTorch holds back. */
 bool Allocator::collect(void *, const trz_oom_info *)
 {
 	bool freed = false;
@@ -57,7 +57,7 @@ bool Allocator::collect(void *, const trz_oom_info *)
 	return freed;
 }
 
-/* Whoever opens the heap holds a lock, and serves without a history rather than not at all. */
+/* The thread that opens the heap holds a lock, and serves without a history rather than not at all. */
 void Allocator::opened(int device, trz_heap *heap)
 {
 	try {
@@ -70,7 +70,7 @@ void Allocator::opened(int device, trz_heap *heap)
 	}
 }
 
-/* By the option throw_on_cudamalloc_oom: the limit alone has refused it, and that is counted as something else. */
+/* By the option throw_on_cudamalloc_oom: only the limit has refused it, which counts as something else. */
 void Allocator::reject(size_t size, DeviceIndex device, const trz_oom_info &info, const std::string &text)
 {
 	std::vector<OomRejectionObserver> observers;
@@ -286,7 +286,7 @@ void Allocator::setMemoryFraction(double fraction, DeviceIndex device)
 
 void Allocator::emptyCache(MempoolId_t id)
 {
-	/* PyTorch names a pool when it drops it: what that had free is the heap's by then, and stays there. */
+	/* PyTorch names a pool when it drops it: the pool's free memory is the heap's by then, and stays there. */
 	std::exception_ptr failure;
 	if (id == MempoolId_t{0, 0})
 		failure = thrown_in([] { trim_noted(nullptr, 0, history().gather(RecordContext::ALL)); });

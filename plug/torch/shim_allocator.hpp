@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * terrazzo as PyTorch's allocator, the class: each matter of it is in a file, which the marks below name.
+ * terrazzo as PyTorch's allocator, the class: each part is in a file, which the marks below name.
  *
- * Pools that bring an allocator of their own stay with PyTorch's allocator ("native" below): it knows how to cache
- * memory that is not terrazzo's.
+ * Pools that bring their own allocator stay with PyTorch's allocator ("native" below), which knows how to cache memory
+ * that is not terrazzo's.
  */
 #ifndef TRZ_SHIM_ALLOCATOR_HPP
 #define TRZ_SHIM_ALLOCATOR_HPP
@@ -28,7 +28,7 @@
 
 namespace shim {
 
-/* What is asked of the allocator; without an address it decides where. */
+/* A request to the allocator; without an address it chooses one. */
 struct Wanted {
 	size_t size;
 	DeviceIndex device;
@@ -39,7 +39,7 @@ struct Wanted {
 /* What serves a pool: the heap, the heap with a tile for each allocation, or the native allocator. */
 enum class Server { HEAP, HEAP_ALONE, NATIVE };
 
-/* A diversion to a pool; the heap knows of those to its own only. */
+/* A diversion to a pool; the heap knows only diversions to its own pools. */
 struct Diversion {
 	int device;
 	MempoolId_t id;
@@ -54,7 +54,7 @@ class Allocator final : public Newest {
 public:
 	explicit Allocator(cca::CUDAAllocator *native);
 
-	/* From now on PyTorch allocates here; before, changing to it is possible. */
+	/* From now on PyTorch allocates here; before, it can still switch to another allocator. */
 	void take_over();
 
 	/* -- shim_allocator.cpp -- */
@@ -72,7 +72,7 @@ public:
 	void setMemoryFraction(double fraction, DeviceIndex device) override;
 	void emptyCache(MempoolId_t id) override;
 	void cacheInfo(DeviceIndex device, size_t *largest) override;
-	/* Off, what is freed goes back to the device as soon as its work has completed. */
+	/* Off: freed memory goes back to the device as soon as its work has completed. */
 	void enable(bool value) override;
 	bool isEnabled() const override;
 	void attachOutOfMemoryObserver(cca::OutOfMemoryObserver observer) override;
@@ -118,7 +118,7 @@ public:
 	void beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter) override;
 	void endAllocateToPool(DeviceIndex device, MempoolId_t id) override;
 	void releasePool(DeviceIndex device, MempoolId_t id) override;
-	/* Older PyTorch does not tell of captures. */
+	/* Older PyTorch does not announce captures. */
 	void markCaptureBegin(DeviceIndex);
 	void markCaptureEnd(DeviceIndex);
 	bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
@@ -239,15 +239,15 @@ private:
 	std::atomic<int64_t> waits_{0};  /* of the host for all work of a device */
 	int device_count_ = 1;
 
-	/* Of what follows. The native allocator calls a pool's allocator, and with that us, with locks of its own held: it
-	 * is not called with this one held. */
+	/* Guards what follows. The native allocator calls a pool's allocator, and thereby us, under locks of its own: it is
+	 * not called with this one held. */
 	std::mutex lock_;
 	std::vector<cca::OutOfMemoryObserver> observers_;
 	std::vector<OomRejectionObserver> rejection_observers_;
 	std::map<int, int64_t> rejections_, lent_;  /* by device: failures of the heap that are not failures to PyTorch */
 	std::vector<AllocatorTraceTracker> trackers_;
-	std::map<std::pair<int, MempoolId_t>, Server> servers_;  /* of pools that are not simply the heap's */
-	std::set<std::pair<int, MempoolId_t>> lenders_;  /* native pools whose free memory others may have */
+	std::map<std::pair<int, MempoolId_t>, Server> servers_;  /* of pools that the heap does not serve alone */
+	std::set<std::pair<int, MempoolId_t>> lenders_;  /* native pools whose free memory may serve other requests */
 	std::vector<Diversion> diversions_;  /* the newest last */
 	std::map<int, DeviceStats> bases_;
 	std::map<int, std::map<MempoolId_t, StatArray::value_type>> pool_flows_;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of the plug and of heaps as the shim makes them: PyTorch's types go in, and a failure is PyTorch's exception.
+ * The shim's calls of the plug and of heaps: they take PyTorch's types, and throw a failure as PyTorch's exception.
  */
 #ifndef TRZ_SHIM_CALLS_HPP
 #define TRZ_SHIM_CALLS_HPP
@@ -15,10 +15,11 @@ using namespace versions;
 trz_torch_pool_id pool_id(MempoolId_t id);
 MempoolId_t pool_id(trz_torch_pool_id id);
 
-/* Throws where the status is a failure, with the plug's words. */
+/* Throws if the status is a failure, with the plug's text. */
 void check(trz_status status);
 
-/* A child made by fork(), where locks of the parent's threads may be held for ever: what ends there, ends silently. */
+/* Whether this is a child made by fork(), where locks of the parent's threads may be held for ever: objects end
+ * silently there. */
 bool in_child();
 
 /* A device's heap, opened if it is not. */

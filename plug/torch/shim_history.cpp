@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Notes of operations by their numbers, what the allocator is asked while PyTorch records, and the thread's metadata.
+ * Notes of operations by their numbers, the allocator's functions while PyTorch records, and the thread's metadata.
  */
 #include "shim_history.hpp"
 
@@ -17,7 +17,7 @@ static thread_local std::string user_metadata;
 /* The number of the note of the operation that the thread is inside; 0: it has none. */
 static thread_local uint64_t noted;
 
-/* How often the thread is inside an operation that holds the gate: what it is told meanwhile may allocate and free. */
+/* How deep the thread is inside operations that hold the gate: callbacks meanwhile may allocate and free. */
 static thread_local unsigned together;
 
 void History::set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,

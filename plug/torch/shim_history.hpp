@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What PyTorch wants to know of operations while it records, besides what the heaps' histories have: stacks, the
- * contexts of live allocations, annotations.
+ * Facts about operations that PyTorch wants while it records, beyond the heaps' histories: stacks, the contexts of live
+ * allocations, annotations.
  */
 #ifndef TRZ_SHIM_HISTORY_HPP
 #define TRZ_SHIM_HISTORY_HPP
@@ -21,15 +21,15 @@
 
 namespace shim {
 
-/* What PyTorch wants to know of an operation besides what the heap's history has. The events that the operation notes
- * there have the note's number, where others have that of a stack. */
+/* Facts about an operation that PyTorch wants beyond the heap's history. The events that the operation notes there have
+ * the note's number in place of a stack's. */
 struct Note {
 	std::shared_ptr<c10::GatheredContext> context;
 	std::string compile_context, user_metadata;
 };
 
-/* While PyTorch records, each allocation and free is made under a shared hold of `gate`, which a snapshot holds alone:
- * what is live then has its context. */
+/* While PyTorch records, each allocation and free runs under a shared hold of `gate`, which a snapshot holds
+ * exclusively: so all live memory has its context. */
 class History {
 public:
 	std::atomic<bool> on{false};
@@ -38,24 +38,24 @@ public:
 	void set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
 	         const std::vector<std::string> &skip);
 
-	/* A heap that has just been opened, perhaps by a tracker inside an operation: nobody else holds the gate alone
-	 * then, and whoever opens heaps does so one at a time. */
+	/* A heap that has just been opened, perhaps by a tracker inside an operation: no other thread holds the gate
+	 * exclusively then, and heaps are opened one at a time. */
 	void join(int device, trz_heap *heap);
 
-	/* Takes the interpreter's lock, whose holder may be waiting for the gate: to be called before that is held. */
+	/* Takes the interpreter's lock, whose holder may be waiting for the gate: call this before taking the gate. */
 	std::shared_ptr<c10::GatheredContext> gather(RecordContext least) const;
 
 	/* The number of a new note of the calling thread's. */
 	uint64_t note(std::shared_ptr<c10::GatheredContext> context);
 
-	/* Forgets the note of an operation that came to nothing, unless there are newer ones: else those who often ask in
-	 * vain would push out the notes of events. */
+	/* Forgets the note of an operation that came to nothing, unless there are newer ones: else programs that often ask
+	 * in vain would push out the notes of events. */
 	void drop(uint64_t number);
 
 	/* Keeps the context of an allocation while it lives. */
 	void hold(uint64_t address, std::shared_ptr<c10::GatheredContext> context);
 
-	/* An allocation's life ends: its context. */
+	/* Returns the context of an allocation whose life ends. */
 	std::shared_ptr<c10::GatheredContext> let_go(uint64_t address);
 
 	void annotate(TraceEntry entry);
@@ -85,10 +85,10 @@ private:
 	/* PyTorch's default is unlimited; the heap's ring is made at once (48 bytes an event, touched when used). */
 	static constexpr size_t MOST_EVENTS = size_t{1} << 22;
 
-	/* No interpreter's and no native stack has such a number. */
+	/* Neither interpreter stacks nor native stacks have numbers like this. */
 	static constexpr uint64_t FIRST = uint64_t{1} << 63;
 
-	/* The heap's stacks are PyTorch's meanwhile: a callback that was set before has to be set again. */
+	/* The heap's stacks are PyTorch's meanwhile: a callback that was set before must be set again. */
 	void record(trz_heap *heap, bool enabled) const;
 
 	static uint64_t name_note(void *);
@@ -110,7 +110,7 @@ private:
 
 History &history();
 
-/* A shared hold of the gate, once for operations inside others. */
+/* A shared hold of the gate, taken once for nested operations. */
 class Together {
 public:
 	Together();
@@ -118,7 +118,7 @@ public:
 	Together(const Together &) = delete;
 };
 
-/* What the thread's operation notes in the history of a heap has this note. */
+/* The thread's operation: its events in the history of a heap have this note. */
 class Noted {
 public:
 	explicit Noted(std::shared_ptr<c10::GatheredContext> context);
@@ -131,7 +131,7 @@ private:
 	const uint64_t outer_;
 };
 
-/* trz_trim of a heap, or, without one, trz_torch_trim; bytes that went. */
+/* trz_trim of a heap or, without one, trz_torch_trim; returns the bytes returned. */
 size_t trim_noted(trz_heap *heap, size_t keep, std::shared_ptr<c10::GatheredContext> context);
 
 } // namespace shim

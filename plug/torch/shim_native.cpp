@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stays with PyTorch's own allocator ("native"), pools that bring an allocator of their own: when it is used, what
- * it lends to others, and what it gets from the heaps.
+ * Pools that bring their own allocator stay with PyTorch's allocator ("native"): when it is used, the memory that it
+ * lends to others, and the memory that it gets from the heaps.
  */
 #include <c10/cuda/CUDAGuard.h>
 
@@ -31,7 +31,7 @@ cca::CUDAAllocator *Allocator::use_native_locked()
 	return native_;
 }
 
-/* Whether the host may wait for the device: not in captures. Where PyTorch does not tell of them, each diversion may be
+/* Whether the host may wait for the device: not in captures. If PyTorch does not announce them, each diversion may be
  * one. */
 bool Allocator::may_wait()
 {
@@ -41,8 +41,8 @@ bool Allocator::may_wait()
 	return diversions_.empty();
 }
 
-/* Gives what the heap has free back to the device, for somebody who cannot have it in the order of a stream; says
- * whether that was anything. The native allocator may hold locks of its own: nothing may wait for the interpreter's. */
+/* Gives the heap's free memory back to the device, for a request that cannot use it in the order of a stream; returns
+ * whether there was any. The native allocator may hold its locks: nothing here may wait for the interpreter's lock. */
 bool Allocator::make_room(DeviceIndex device)
 {
 	trz_heap *heap;
@@ -64,7 +64,7 @@ bool Allocator::make_room(DeviceIndex device)
 	return released != 0;
 }
 
-/* Gives back what native pools that have ended still have free; says whether that was anything. */
+/* Gives back the free memory of native pools that have ended; returns whether there was any. */
 bool Allocator::empty_native()
 {
 	if (!native_used_ || Source::inside || !may_wait())
@@ -88,7 +88,7 @@ void *Allocator::keep_native(void *ptr, DeviceIndex device)
 	return ptr;
 }
 
-/* What native pools that are there for that have free, when the heap has nothing. */
+/* Serves a request from the free memory of native pools meant for that, when the heap has none. */
 void *Allocator::lend(size_t size, DeviceIndex device, cudaStream_t stream)
 {
 	std::unique_lock<std::mutex> guard(lock_);
@@ -105,7 +105,7 @@ void *Allocator::lend(size_t size, DeviceIndex device, cudaStream_t stream)
 
 void *Allocator::lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStream_t stream)
 {
-	constexpr size_t SMALL = 1 << 20;  /* the native allocator keeps what is at most as long apart */
+	constexpr size_t SMALL = 1 << 20;  /* the native allocator keeps blocks up to this size separately */
 	bool fits = false;
 	for (const auto &s : snapshot_of(*native_, id, false).segments)
 		for (const auto &b : s.blocks)
@@ -121,7 +121,7 @@ void *Allocator::lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStrea
 	try {
 		ptr = native_->raw_alloc_with_stream(size, stream);
 	} catch (const c10::OutOfMemoryError &) {
-		/* somebody else has been faster */
+		/* another thread has been faster */
 	}
 	Source::only_cached = false;
 	native_->endAllocateToPool(device, id);
@@ -129,7 +129,7 @@ void *Allocator::lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStrea
 	return keep_native(ptr, device);
 }
 
-/* Makes a pool of ours PyTorch's, with its references; nothing has been allocated from it. */
+/* Hands a pool of ours, from which nothing has been allocated, to PyTorch's allocator, with its references. */
 void Allocator::hand_over(DeviceIndex device, MempoolId_t id)
 {
 	if (is_native(device, id))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of one process in another, and of one device on another: handles, what is received, copies between peers.
+ * Memory of one process in another, and of one device on another: handles, received memory, copies between peers.
  */
 #include <c10/cuda/CUDAGuard.h>
 
@@ -57,8 +57,8 @@ cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
 	return share_plain(ptr, static_cast<DeviceIndex>(info.device));
 }
 
-/* PyTorch waits for the current stream, too, before it tells the other process that the memory is used no more, but
- * only after this: so the mapping has gone by that time, and the other process can give the memory back. */
+/* PyTorch also waits for the current stream before it tells the other process that the memory is no longer used, but
+ * only after this: so the mapping has gone by then, and the other process can give the memory back. */
 static void close_received(void *ptr, DeviceIndex device, bool plain)
 {
 	try {

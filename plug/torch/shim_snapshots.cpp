@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snapshots: of the heaps, and of what PyTorch's own allocator serves.
+ * Snapshots: of the heaps, and of memory that PyTorch's own allocator serves.
  */
 #include "shim_snapshots.hpp"
 
@@ -47,7 +47,7 @@ void Walk::block(const trz_block_info &b)
 	info.active = b.state != TRZ_BLOCK_FREE;
 	if (info.active)
 		info.context_when_allocated = history().held(b.address);
-	/* A slot is longer than what is counted as allocated. */
+	/* A slot is longer than its counted bytes. */
 	size_t counted = info.allocated ? (b.requested + 511) / 512 * 512 : b.size;
 	s.requested_size += info.active ? b.requested : 0;
 	s.allocated_size += info.allocated ? counted : 0;

@@ -13,7 +13,7 @@
 
 namespace shim {
 
-/* Turns what trz_walk tells of one heap into PyTorch's structures. */
+/* Turns the results of trz_walk over one heap into PyTorch's structures. */
 struct Walk {
 	DeviceIndex device;
 	MempoolId_t wanted;
@@ -21,7 +21,7 @@ struct Walk {
 	std::vector<SegmentInfo> segments;
 	std::vector<TraceEntry> entries;
 	bool in_segment = false;
-	/* By address: the note of the newest free, and for what the newest mapping was made. */
+	/* By address: the notes of the newest free and of the newest mapping. */
 	std::unordered_map<uint64_t, uint64_t> freed;
 	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> mapped;
 
@@ -29,7 +29,8 @@ struct Walk {
 	void segment(const trz_segment_info &s);
 	void block(const trz_block_info &b);
 
-	/* A free that has completed tells of the free, memory that went of its mapping, where nothing newer is known. */
+	/* A completed free takes the note of the free, and unmapped memory that of its mapping, if there is no newer
+	 * one. */
 	void add_note(TraceEntry &entry, const trz_event_info &e);
 
 	void event(const trz_event_info &e);

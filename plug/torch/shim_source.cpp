@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The allocator of a pool, called in PyTorch's name: its memory is counted, and it has another try where the heap has
+ * The allocator of a pool, called in PyTorch's name: its memory is counted, and it gets another try when the heap has
  * given memory back.
  */
 #include "shim_source.hpp"

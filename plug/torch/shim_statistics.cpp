@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Statistics of a heap as PyTorch's, and what the allocator tells of them: with its own counts, those of pools, and
- * what PyTorch's own allocator has served.
+ * Statistics of a heap in PyTorch's form, and the allocator's: with its own counts, those of pools, and those of memory
+ * that PyTorch's own allocator has served.
  */
 #include "shim_statistics.hpp"
 
@@ -57,7 +57,7 @@ DeviceStats read_stats(const Statistics &from)
 	flow(stats.allocated_bytes, "allocated_bytes");
 	flow(stats.reserved_bytes, "reserved_bytes");
 	flow(stats.requested_bytes, "requested_bytes");
-	/* What is pending has been freed, but is active still. */
+	/* Pending memory has been freed, but is still active. */
 	auto active = [&](StatArray &to, const StatArray &held, const std::string &name) {
 		for (size_t i = 0; i < to.size(); i++) {
 			std::string prefix = name + "." + POOLS[i] + ".";
@@ -130,7 +130,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 	return stats;
 }
 
-/* What the heap does not count. lock_ is held. */
+/* Counts that the heap does not have. lock_ is held. */
 void Allocator::add_own_counts(DeviceStats &stats, DeviceIndex device)
 {
 	stats.num_ooms -= rejections_[device] + lent_[device];
@@ -138,7 +138,7 @@ void Allocator::add_own_counts(DeviceStats &stats, DeviceIndex device)
 	stats.num_sync_all_streams = waits_;
 }
 
-/* What the readers of statistics have seen of pools, those that have ended too: the heap keeps no more. */
+/* The newest figures of pools that readers have seen, ended pools included: the heap keeps no others. */
 void Allocator::add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device)
 {
 	std::map<MempoolId_t, int64_t> now;

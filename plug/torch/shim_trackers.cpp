@@ -11,7 +11,7 @@
 
 namespace shim {
 
-/* While the thread is told of all that a heap has mapped. */
+/* While the thread receives the notices of all existing mappings. */
 static thread_local bool learning;
 
 TraceEntry Mapping::entry(uint64_t address, bool comes) const
@@ -77,7 +77,7 @@ void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, voi
 		                          c10::getApproximateTime()));
 }
 
-/* The heap tells it with no lock held, after memory has been mapped and before it is unmapped. */
+/* The heap calls it with no lock held, after memory has been mapped and before it is unmapped. */
 void Allocator::mapping_changed(void *device, trz_map_event event, void *address, size_t)
 {
 	auto at = reinterpret_cast<uint64_t>(address);
@@ -93,7 +93,7 @@ void Allocator::mapping_changed(void *device, trz_map_event event, void *address
 	}
 }
 
-/* What is mapped already is learnt, and not told: PyTorch's users take a snapshot for that. */
+/* Existing mappings are noted but not reported: PyTorch's users take a snapshot for that. */
 void Allocator::watch_mappings(int device, trz_heap *heap)
 {
 	learning = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What PyTorch's trackers are told of: mappings as they come and go. And what they throw meanwhile.
+ * Reports to PyTorch's trackers: mappings as they come and go. And the trackers' exceptions.
  */
 #ifndef TRZ_SHIM_TRACKERS_HPP
 #define TRZ_SHIM_TRACKERS_HPP
@@ -14,13 +14,13 @@
 
 namespace shim {
 
-/* The stream of the allocation that the thread is making: what is mapped meanwhile is mapped for it. */
+/* The stream of the allocation that the thread is making: mappings made meanwhile are for it. */
 inline thread_local cudaStream_t allocating;
 
-/* What a tracker threw meanwhile: the heap tells it, and an exception must not pass through that. */
+/* A tracker's exception: the heap calls the tracker, and an exception must not pass through the heap. */
 inline thread_local std::exception_ptr thrown;
 
-/* What trackers threw first while `call` called the heap; inside a tracker that is another operation's. */
+/* Trackers' first exception while `call` called the heap; inside a tracker it belongs to another operation. */
 template <typename Call>
 std::exception_ptr thrown_in(Call call)
 {
@@ -29,7 +29,7 @@ std::exception_ptr thrown_in(Call call)
 	return std::exchange(thrown, outer);
 }
 
-/* A mapping, as trackers are told of it when it comes and when it goes. */
+/* A mapping, as reported to trackers when it comes and when it goes. */
 struct Mapping {
 	DeviceIndex device;
 	size_t size;
@@ -43,7 +43,7 @@ struct Mapping {
 /* All mappings, while there are trackers. */
 class Mappings {
 public:
-	/* False: it is none of the heap's own, or the heap does not know it. */
+	/* False: the mapping is not the heap's own, or the heap does not know it. */
 	bool add(DeviceIndex device, uint64_t address, Mapping *out);
 
 	bool remove(uint64_t address, Mapping *out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PyTorch's allocator in the shape of 2.15, for every PyTorch since 2.6: the shim knows no other. What a version lacks
- * it never asks for; what it says in fewer words is said here in all.
+ * PyTorch's allocator in the shape of 2.15, for every PyTorch since 2.6: the shim knows no other. A version never calls
+ * functions that it lacks; this file fills in arguments that it does not pass.
  */
 #ifndef TRZ_SHIM_VERSIONS_HPP
 #define TRZ_SHIM_VERSIONS_HPP
@@ -32,7 +32,7 @@
 
 namespace versions {
 
-/* PyTorch has moved its structures from the second namespace to the first, by and by. */
+/* PyTorch has gradually moved its structures from the second namespace to the first. */
 using namespace c10::CachingDeviceAllocator;
 using namespace c10::cuda::CUDACachingAllocator;
 namespace cca = c10::cuda::CUDACachingAllocator;
@@ -63,8 +63,8 @@ inline c10::cuda::MemPool *chosen_pool()
 }
 #endif
 
-/* Whether memory of a pool that the thread begins to use comes from an allocator that the pool has brought: from 2.8 on
- * PyTorch says so when it opens the pool. */
+/* Whether a pool that the thread begins to use has brought its own allocator: from 2.8 on PyTorch says so when it opens
+ * the pool. */
 inline bool brings_allocator(MempoolId_t id)
 {
 #if TORCH_SINCE(8)
@@ -75,7 +75,7 @@ inline bool brings_allocator(MempoolId_t id)
 #endif
 }
 
-/* The functions that PyTorch's class asks for: the classes here override what would call them. */
+/* The functions that PyTorch's class requires: the classes here override their callers. */
 inline void *no_alloc(size_t, int, cudaStream_t)
 {
 	return nullptr;
@@ -85,7 +85,7 @@ inline void no_free(void *, size_t, int, cudaStream_t)
 {
 }
 
-/* PyTorch's class with all that the newest one has: what an older one calls in another form comes in that of 2.15. */
+/* PyTorch's class with all functions of the newest one: older PyTorch's calls arrive in the form of 2.15. */
 class Newest : public torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator {
 public:
 	using CUDAPluggableAllocator::CUDAPluggableAllocator;
@@ -125,7 +125,7 @@ public:
 		recordHistory(enabled, recorder, entries, when, clear, {});
 	}
 
-	/* The pool's allocator outlives the pool: whoever made that sees to it. */
+	/* The pool's allocator outlives the pool: the pool's creator ensures that. */
 	void createOrIncrefPool(DeviceIndex device, MempoolId_t id, cca::CUDAAllocator *allocator) final
 	{
 		createOrIncrefPool(device, id, std::shared_ptr<cca::CUDAAllocator>(std::shared_ptr<void>(), allocator));
@@ -160,7 +160,7 @@ public:
 #endif
 };
 
-/* Whether PyTorch tells of captures, and keeps the allocator of a pool alive. */
+/* Whether PyTorch announces captures, and keeps the allocator of a pool alive. */
 template <typename A> constexpr bool tells_captures = requires(A &a) { a.markCaptureBegin(DeviceIndex{}); };
 template <typename A> constexpr bool keeps_allocators = requires(A &a, std::shared_ptr<A> own) {
 	a.createOrIncrefPool(DeviceIndex{}, MempoolId_t{}, own);
@@ -319,7 +319,7 @@ template <typename O = CUDAAllocatorConfig> bool rejects_at_limit()
 	return false;
 }
 
-/* False: PyTorch's own allocator takes none. */
+/* False: PyTorch's own allocator takes no options. */
 template <typename A> bool annotate_native(A &native, const void *ptr, const std::string &metadata)
 {
 	if constexpr (requires { native.annotateMemory(ptr, metadata); }) {
@@ -329,7 +329,7 @@ template <typename A> bool annotate_native(A &native, const void *ptr, const std
 	return false;
 }
 
-/* What concerns pinned memory is PyTorch's, and as it was set. */
+/* Options of pinned memory are PyTorch's, as they were set. */
 template <typename C = cca::AllocatorConfigInfo, typename O = CUDAAllocatorConfig> C config_info()
 {
 	C c = {};

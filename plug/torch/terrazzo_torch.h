@@ -9,8 +9,8 @@
  * does); the rest serves that package and the shim.
  *
  * A heap is opened at the first use of its device and never closed: tensors are freed until the very end of a
- * process. In a child made by fork() the device cannot be used: frees and the ends of pools are silent, everything else
- * fails with TRZ_ERROR_SHUTDOWN. All functions are safe to call from any thread.
+ * process. A child made by fork() cannot use the device: frees and the ends of pools are silent, everything else fails
+ * with TRZ_ERROR_SHUTDOWN. All functions are safe to call from any thread.
  */
 #ifndef TERRAZZO_TORCH_H
 #define TERRAZZO_TORCH_H
@@ -33,11 +33,12 @@ typedef struct trz_torch_pool_id {
 
 /* ---- what CUDAPluggableAllocator is given --------------------------------------------------------------------- */
 
-/* NULL for size 0. A failure is thrown as PyTorch's own exception: torch.OutOfMemoryError where memory is lacking, else
- * RuntimeError; where PyTorch's classes cannot be found it is std::bad_alloc. */
+/* NULL for size 0. Throws a failure as PyTorch's own exception: torch.OutOfMemoryError if memory is short, else
+ * RuntimeError; std::bad_alloc if PyTorch's classes cannot be found. */
 TRZ_API void *trz_torch_alloc(size_t size, int device, trz_stream stream);
 
-/* `stream` is the one of the allocation; frees take effect in its order. Unknown pointers are told on stderr, once. */
+/* `stream` is that of the allocation; frees take effect in its order. An unknown pointer is reported on stderr,
+ * once. */
 TRZ_API void trz_torch_free(void *ptr, size_t size, int device, trz_stream stream);
 
 /* As trz_torch_alloc, but NULL on a failure: what a torch.cuda.MemPool of PyTorch's own allocator expects. */
@@ -58,14 +59,14 @@ TRZ_API void trz_torch_release_pool(int device, trz_torch_pool_id id);
  * INVALID_ARGUMENT (no such ordinal), SHUTDOWN (a forked child). */
 TRZ_API trz_status trz_torch_heap(int device, bool open, trz_heap **out);
 
-/* Called by the thread that opens a heap, after that; at once for those that are open. */
+/* Called by the thread that opens a heap, after opening it; at once for heaps that are open. */
 TRZ_API void trz_torch_on_open(void (*callback)(int device, trz_heap *heap));
 
-/* As trz_torch_alloc and trz_torch_free, without exceptions. The heap of `ptr` is looked for, from `device` on. */
+/* As trz_torch_alloc and trz_torch_free, without exceptions. Searches for the heap of `ptr`, from `device` on. */
 TRZ_API trz_status trz_torch_try_alloc(size_t size, int device, trz_stream stream, void **out);
 TRZ_API trz_status trz_torch_try_free(void *ptr, int device);
 
-/* As trz_torch_try_alloc, in a tile that holds nothing else. */
+/* As trz_torch_try_alloc, in a tile that holds no other allocation. */
 TRZ_API trz_status trz_torch_try_alloc_alone(size_t size, int device, trz_stream stream, void **out);
 
 /* As trz_torch_try_alloc, at an address. NO_ROOM: not all of it is free there. */
@@ -74,9 +75,9 @@ TRZ_API trz_status trz_torch_try_alloc_at(size_t size, int device, trz_stream st
 /* The heap that holds an address, NULL if none does. */
 TRZ_API trz_heap *trz_torch_owner(const void *ptr);
 
-/* Pools by PyTorch's ids. Open: one more reference, the first makes the pool; close: one less. Begin diverts what the
- * filter accepts (NULL: what the calling thread allocates). Find gives NULL for an unknown id. Errors: those of
- * trz_pool_create, trz_pool_begin and trz_pool_end, NOT_FOUND. */
+/* Pools by PyTorch's ids. Open: one more reference, the first makes the pool; close: one less. Begin diverts
+ * allocations that the filter accepts (NULL: those of the calling thread). Find returns NULL for an unknown id. Errors:
+ * those of trz_pool_create, trz_pool_begin and trz_pool_end, NOT_FOUND. */
 TRZ_API trz_status trz_torch_pool_open(int device, trz_torch_pool_id id);
 TRZ_API trz_status trz_torch_pool_close(int device, trz_torch_pool_id id);
 TRZ_API trz_status trz_torch_pool_end(int device, trz_torch_pool_id id);
@@ -93,48 +94,48 @@ TRZ_API trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number);
 TRZ_API trz_status trz_torch_set_fraction(int device, double fraction);
 TRZ_API double trz_torch_get_fraction(int device);
 
-/* Counts `size` bytes that somebody else than the heap takes of the device, or has given back, as the fraction's: what
- * the heap has free goes back to the device to make room. Errors: LIMIT (the fraction does not allow it; nothing is
- * counted then), those of trz_torch_heap. */
+/* Counts `size` bytes that another allocator takes from the device, or has given back, towards the fraction: the heap's
+ * free memory goes back to the device to make room. Errors: LIMIT (the fraction does not allow it; nothing is counted
+ * then), those of trz_torch_heap. */
 TRZ_API trz_status trz_torch_take_elsewhere(int device, size_t size);
 TRZ_API void trz_torch_give_elsewhere(int device, size_t size);
 
 /* Returns free memory of all heaps to the driver until each keeps at most `keep` bytes; returns the bytes returned. */
 TRZ_API size_t trz_torch_trim(size_t keep);
 
-/* Between `on` and its end, which nest, the calling thread's allocations are memory that nobody else's lies in: each is
- * a multiple of 2 MiB, and never moved. Where the device cannot do that they are like others. */
+/* Between `on` and its end, which nest, the calling thread's allocations get tiles of their own: each is a multiple of
+ * 2 MiB, and never moved. If the device cannot do that, they are like others. */
 TRZ_API void trz_torch_shareable(bool on);
 
 /* Writes the handle (TRZ_TORCH_HANDLE_BYTES) of the tiles that the allocation of `ptr` lies in, and where in them that
  * is. Allocations in the same tiles have the same handle. A process of the same user and network namespace can receive
- * the tiles, with all that lies in them, as long as this one lives and has not freed the allocation; freeing it states
+ * the tiles, with everything in them, as long as this process lives and has not freed the allocation; freeing it states
  * that the work of others with it has completed. The first share starts a thread, which answers.
  * Errors: UNKNOWN_POINTER, IO, HOST_MEMORY, and those of trz_export_tile: NOT_SUPPORTED (a plain driver allocation),
  * INVALID_ARGUMENT (exportable:off, and it was not allocated to be shareable). */
 TRZ_API trz_status trz_torch_share(const void *ptr, size_t *offset, void *handle);
 
-/* Maps what a handle stands for: *out is the first byte of the tiles, to be used and freed like an allocation of
+/* Maps the tiles of a handle: *out is the first byte of the tiles, to be used and freed like an allocation of
  * `stream`. Asks the process that shares it, for up to a minute. Errors: INVALID_ARGUMENT (no such handle), NOT_FOUND
  * (the other process has ended, or freed it), IO, those of trz_import_tiles. */
 TRZ_API trz_status trz_torch_receive(const void *handle, size_t bytes, int device, trz_stream stream, void **out);
 
-/* Whether these bytes are such a handle. */
+/* Whether these bytes are a handle of trz_torch_share. */
 TRZ_API bool trz_torch_is_handle(const void *handle, size_t bytes);
 
-/* Whether PyTorch's users are told of it as torch.OutOfMemoryError. */
+/* Whether PyTorch's users see it as torch.OutOfMemoryError. */
 static inline bool trz_torch_is_want_of_memory(trz_status status)
 {
 	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_SIZE ||
 	       status == TRZ_ERROR_ADDRESS_SPACE;
 }
 
-/* What the calling thread's allocation of `size` bytes, which has just failed for want of memory, is told to PyTorch's
- * users as: PyTorch's own sentences without the first one, "CUDA out of memory. ", then trz_torch_last_error(). Valid
- * until the thread's next call. Calls the driver: yes. */
+/* The error text for PyTorch's users, after the calling thread's allocation of `size` bytes has run out of memory:
+ * PyTorch's own sentences without the first one, "CUDA out of memory. ", then trz_torch_last_error(). Valid until the
+ * thread's next call. Calls the driver: yes. */
 TRZ_API const char *trz_torch_oom_text(int device, size_t size);
 
-/* As trz_last_error, but also for failures that are the plug's own. */
+/* As trz_last_error, and also for the plug's own failures. */
 TRZ_API const char *trz_torch_last_error(void);
 
 #ifdef __cplusplus
