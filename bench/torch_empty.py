@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.empty(512 bytes) and its free cost: PyTorch's own allocator beside terrazzo, in one run.
+"""The cost of torch.empty(512 bytes) and its free: PyTorch's own allocator beside terrazzo, in one run.
 
     torch_empty.py [--python PYTHON] [--rounds N]
 

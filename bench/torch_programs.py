@@ -4,13 +4,12 @@
 
     torch_programs.py --env DIR [--rounds N] [--work now|late] [--json FILE] [NAME...]
 
-DIR is what `terrazzo sim --setup DIR --with transformers` made. The ways take turns, N rounds (1), one process at a
-time, another one first in each round. For each program: allocations and kernels, which must be the same each way;
-what is allocated and reserved at the peak; processor time of the process, with the least and the most of the rounds,
-and of the program in it without imports and the start of CUDA: medians, and the medians of the multiples of native's
-in the same round, since a machine's speed drifts by more than the ways differ. Exit status 1 where a run fails,
-something is not allowed (violations, misuses), counts differ, or terrazzo's reserved / allocated is more than 0.01
-above that of expandable segments.
+`terrazzo sim --setup DIR --with transformers` makes DIR. The ways take turns, N rounds (1), one process at a time,
+another one first in each round. For each program: allocations and kernels, which must be equal each way; bytes
+allocated and reserved at the peak; processor time of the process, with the least and the most of the rounds, and of the
+program in it without imports and the start of CUDA: medians, and the medians of the multiples of native's in the same
+round, since a machine's speed drifts by more than the ways differ. Exit status 1 if a run fails or reports violations
+or misuses, if counts differ, or if terrazzo's reserved / allocated is more than 0.01 above that of expandable segments.
 """
 import argparse
 import json
@@ -31,7 +30,7 @@ QUIET = {"OPENBLAS_NUM_THREADS": "1"}  # NumPy's idle threads spin, for longer t
 
 
 class Failure(Exception):
-    """What a run said that failed."""
+    """The output of a run that failed."""
 
 
 def run(env, name, way, work):
@@ -59,7 +58,7 @@ def ratio(figures):
 
 
 def wrong_with(rows):
-    """Texts: what does not hold of one program."""
+    """Texts: the requirements that one program misses."""
     native, expandable, ours = (rows[way][0] for way in WAYS)
     texts = [f"{key} {ours[key]}, native {native[key]}" for key in ("allocations", "kernels")
              if ours[key] != native[key]]

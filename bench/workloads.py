@@ -4,9 +4,9 @@
 
     workloads.py --env DIR [--jobs N] [--twice] [--json FILE] [NAME...]
 
-DIR is what `terrazzo sim --setup DIR --with transformers` made. Prints a table: PyTorch's own peaks, in GiB, and the
-driver calls that made memory, native and expandable. Exit status 1 where a figure is more than 0.5 % from the
-reference, or, with --twice, where a second run differs at all.
+`terrazzo sim --setup DIR --with transformers` makes DIR. Prints a table: PyTorch's own peaks, in GiB, and the driver
+calls that made memory, native and expandable. Exit status 1 if a figure is more than 0.5 % from the reference or, with
+--twice, if a second run differs at all.
 """
 import argparse
 import concurrent.futures
@@ -26,7 +26,7 @@ TOLERANCE = 0.005
 
 
 def run(env, name, allocator):
-    """The report of one run; a text where there is none."""
+    """The report of one run; a text if there is none."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.json"
         command = [CLI, "sim", f"--env={env}", "--memory=80GiB", f"--allocator={allocator}", f"--json={file}", "--",

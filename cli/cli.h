@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command line program: what its files share. A subcommand is a function from its own argv (argv[0] is
+ * The command line program: declarations that its files share. A subcommand is a function from its own argv (argv[0] is
  * "terrazzo NAME") to an exit code.
  */
 #ifndef TRZ_CLI_H
@@ -46,8 +46,8 @@ int option_choice(struct argp_state *state, const char *option, const char *text
 
 /* -- sizes (sizes.c) ---------------------------------------------------------------------------------- */
 
-/* "80GiB", "1.5 MiB", "4096": bytes, with an optional suffix B, KiB, MiB, GiB, TiB. False: it is no such
- * thing, or not below 2^63. */
+/* "80GiB", "1.5 MiB", "4096": bytes, with an optional suffix B, KiB, MiB, GiB, TiB. False: not a size, or not below
+ * 2^63. */
 bool size_parse(const char *text, uint64_t *bytes);
 
 /* -- progress (progress.c) ---------------------------------------------------------------------------- */
@@ -96,8 +96,8 @@ trz_status report_json(const struct report *report, const struct report_row *row
 enum { CLI_PATH_SIZE = 4096 };
 const char *cli_first_of(const char *const *places, const char *probe, char out[CLI_PATH_SIZE]);
 
-/* What TERRAZZO_LIBRARIES is to be for programs that we start: the libraries of the build that this program is of,
- * since several builds share one Python part. NULL: it has been chosen, or they lie elsewhere. */
+/* The value of TERRAZZO_LIBRARIES for programs that we start: the libraries of this program's build, since several
+ * builds share one Python part. NULL: the user has set it, or they are elsewhere. */
 const char *cli_plug_libraries(char out[CLI_PATH_SIZE]);
 
 #endif

@@ -70,7 +70,7 @@ static uint64_t parse_capacity(struct argp_state *state, const char *text)
 	return 0;
 }
 
-/* What the options say together. */
+/* Checks of options against each other. */
 static void check_command(struct replay_command *c, struct argp_state *state)
 {
 	struct replay_params *p = &c->params;
@@ -186,7 +186,7 @@ static trz_status replay_loaded(struct replay_command *c, const struct trace *tr
 	c->params.progress = progress_step;
 	c->params.progress_arg = &progress;
 	trz_status status = replay_run(trace, &c->params, &row->result);
-	/* What the whole capacity is too small for fits in nothing smaller. */
+	/* A trace that does not fit in the whole capacity fits in no smaller device. */
 	if (status == TRZ_OK && c->fit && row->result.ooms == 0)
 		status = replay_fit(trace, &c->params, row->result.peak_allocated_bytes, &row->fit);
 	progress_end(&progress);

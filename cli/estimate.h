@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory that training or inference of a transformer takes, by formula. A formula knows nothing of the
- * program: it is for the size of things, before there is a program that `terrazzo sim` could run.
+ * The memory that training or inference of a transformer takes, by formula. A formula knows nothing of the program: it
+ * gives the order of magnitude, before there is a program that `terrazzo sim` could run.
  */
 #ifndef TRZ_CLI_ESTIMATE_H
 #define TRZ_CLI_ESTIMATE_H

@@ -63,7 +63,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
 		if (strcmp(arg, commands[i].name) != 0)
 			continue;
-		/* What follows belongs to the command. */
+		/* The following arguments belong to the command. */
 		int first = state->next - 1;
 		char name[32];
 		snprintf(name, sizeof name, "terrazzo %s", commands[i].name);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program run on a simulated device: what the files of `terrazzo sim` share. The look-alike libraries and the
- * hook in PyTorch write reports per process into a folder of the run's own; everything that is said of a run,
- * as a table or as JSON, comes from one JSON object made of them.
+ * A program run on a simulated device: declarations that the files of `terrazzo sim` share. The look-alike libraries
+ * and the hook in PyTorch write reports per process into a folder of the run's own; every table and JSON about a run
+ * comes from one JSON object made of them.
  */
 #ifndef TRZ_CLI_PROGRAM_H
 #define TRZ_CLI_PROGRAM_H
@@ -30,11 +30,11 @@ struct program_params {
 	bool silent;             /* the command's output goes nowhere */
 };
 
-/* Why a run counts as one that does not fit, or as one that says nothing about it. */
+/* Why a run does not fit, or says nothing about that. */
 enum program_outcome {
 	PROGRAM_FITS,
 	PROGRAM_OUT_OF_MEMORY,
-	PROGRAM_FAILED  /* for another reason, which its exit status tells */
+	PROGRAM_FAILED  /* for another reason: see its exit status */
 };
 
 /* Runs the command to its end. *result is the object described in docs/sim.md, to be given back by json_decref;
@@ -51,7 +51,7 @@ int program_exit_status(const json_t *result);
 /* Reads what the processes of a run left in `folder` into `result` (program_collect.c). */
 trz_status program_collect(const char *folder, json_t *result);
 
-/* Makes room for the folder's files to be read no more: removes it with its files. */
+/* Removes the folder with its files. */
 void program_remove(const char *folder);
 
 /* The largest process's figure, 0 where there is none. */

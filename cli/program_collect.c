@@ -73,7 +73,7 @@ static trz_status read_file(const char *folder, const char *name, json_t *proces
 	return TRZ_OK;
 }
 
-/* Sets what a path such as "devices/0/peak_bytes" names. The forms of a function count together. */
+/* Sets the entry at a path, for example "devices/0/peak_bytes". The forms of a function count together. */
 static void set_figure(json_t *process, const char *path, uint64_t value)
 {
 	char part[96];
@@ -88,7 +88,7 @@ static void set_figure(json_t *process, const char *path, uint64_t value)
 	set_number(in, path, value + (is_call ? number(in, path) : 0));
 }
 
-/* The figures, which a process keeps in a file as they grow: it may have ended without a word. */
+/* The figures, which a process updates in a file: it may have ended without a report. */
 static void read_figures(const char *folder, json_t *process)
 {
 	char path[4096];
@@ -164,7 +164,8 @@ static json_t *largest_device(const json_t *devices, const char *key)
 	return largest;
 }
 
-/* What a process held at its peak on its fullest device, beside its context: by PyTorch, else by the driver. */
+/* The memory that a process held at its peak on its fullest device, without its context: by PyTorch, else by the
+ * driver. */
 static void sum_up_process(json_t *process)
 {
 	const json_t *told = json_object_get(process, "pytorch");
@@ -212,8 +213,8 @@ static void add_calls(json_t *result, const json_t *process)
 	}
 }
 
-/* PyTorch tells of requests that failed for good; the driver also of those that a retry then served. Where PyTorch has
- * nobody to tell it, there may be the exception that ended the program. */
+/* PyTorch reports requests that failed for good; the driver also those that a retry then served. If PyTorch has no hook
+ * to report them, there may be the exception that ended the program. */
 static void add_ooms(json_t *result, const json_t *process)
 {
 	const json_t *torch = json_object_get(process, "pytorch");
@@ -249,14 +250,14 @@ static void add_process(json_t *result, json_t *process)
 	}
 }
 
-/* Of two that are alike the older one, so that it is the same each time. */
+/* Of equal ones the older, so that the choice repeats. */
 static bool is_larger(const json_t *process, const json_t *other)
 {
 	uint64_t a = number(process, "device_peak_bytes"), b = number(other, "device_peak_bytes");
 	return a > b || (a == b && number(process, "pid") < number(other, "pid"));
 }
 
-/* What stands for the run: its process with the most memory. */
+/* The process that represents the run: the one with the most memory. */
 static void copy_main(json_t *result, const json_t *process)
 {
 	static const char *const keys[] = { "peak_allocated_bytes", "peak_reserved_bytes", "retries", "figures_of",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run found, for people.
+ * The report of a run, as text.
  */
 #include <string.h>
 
@@ -29,7 +29,7 @@ static bool is(const json_t *object, const char *key, const char *value)
 	return strcmp(text(object, key), value) == 0;
 }
 
-/* Who served, and why not whom the user wanted. */
+/* The allocator in use, and why it is not the one that the user wanted. */
 static void print_allocator(const json_t *result, FILE *to)
 {
 	static const char *const names[][2] = {
@@ -91,7 +91,7 @@ static void print_memory(const json_t *result, FILE *to)
 	}
 }
 
-/* What was asked for and what stood against it: a limit of the program's own, or the device. */
+/* The request and what refused it: the program's own limit, or the device. */
 static void print_request(const json_t *result, const json_t *oom, FILE *to)
 {
 	bool torch = json_object_get(oom, "requested_bytes") != NULL;

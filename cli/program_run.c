@@ -159,11 +159,11 @@ static void apply(const struct changes *c)
 
 enum { MOST_RUNNING = 64 };
 
-/* What tells us to end, and is passed on to the commands. */
+/* Signals that end us, and are passed on to the commands. */
 static const int ends[] = {SIGTERM, SIGHUP};
 enum { ENDS = sizeof ends / sizeof *ends };
 
-/* Commands that are being waited for, and the signal that has told us to end; 0: none. */
+/* Commands that we wait for, and the signal that tells us to end; 0: none. */
 static _Atomic pid_t running[MOST_RUNNING];
 static atomic_int stopped;
 
@@ -177,7 +177,7 @@ static void pass_on(int number)
 
 void program_pass_signals_on(void)
 {
-	/* What the terminal sends, the command gets, too. */
+	/* The command gets the terminal's signals, too. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);
 	struct sigaction old, action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
@@ -196,7 +196,7 @@ static void note_running(pid_t old, pid_t new)
 	}
 }
 
-/* Signals that are to end us wait in this thread, and in the child that it is about to make. */
+/* Signals that end us stay pending in this thread, and in the child that it is about to make. */
 static void hold_ends(sigset_t *old)
 {
 	sigset_t set;
@@ -206,7 +206,7 @@ static void hold_ends(sigset_t *old)
 	pthread_sigmask(SIG_BLOCK, &set, old);
 }
 
-/* A command that is made while another thread is told to end hears of it, too. */
+/* A command that starts while another thread is told to end gets the signal, too. */
 static void note_started(pid_t pid, const sigset_t *mask)
 {
 	note_running(0, pid);
@@ -218,7 +218,7 @@ static void note_started(pid_t pid, const sigset_t *mask)
 
 /* ---- the run -------------------------------------------------------------------------------------------- */
 
-/* In the child our handler would take what is meant to end it. */
+/* In the child our handler would take the signal that is meant to end it. */
 static void drop_handlers(const sigset_t *mask)
 {
 	struct sigaction old;

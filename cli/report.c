@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What replays found, for people and as JSON.
+ * The results of replays, as tables and as JSON.
  */
 #include <jansson.h>
 #include <string.h>

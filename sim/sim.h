@@ -4,7 +4,7 @@
  *
  * Physical memory is a sparse memfd, so that aliases alias and untouched memory costs nothing. Ranges without
  * a mapping or without access really fault. Streams are queues whose work runs late, in an order that a seed
- * decides. What the driver documents as illegal is a *violation*: counted, described, and by default fatal.
+ * decides. A call that the driver documents as illegal is a *violation*: counted, described, and by default fatal.
  * Every driver call is counted, can be made to fail, and is charged virtual time from a cost table.
  *
  * One `sim` is one process's view of a machine, which other processes may attach to: they share its devices'
@@ -22,7 +22,7 @@ typedef struct sim sim;
 typedef enum sim_schedule {
 	SIM_RANDOM,     /* any, by seed */
 	SIM_FIFO,       /* the item enqueued first: kind */
-	SIM_LIFO,       /* the stream that was given work last: run-ahead of the newest */
+	SIM_LIFO,       /* the stream with the newest work: run-ahead */
 	SIM_STARVE,     /* one stream (by seed, changing now and then) runs only when the host blocks on it */
 	SIM_SCHEDULES
 } sim_schedule;
@@ -54,7 +54,7 @@ enum sim_rule {
 
 enum { SIM_MAX_DEVICES = 16 };
 
-/* What a machine counts of this process. */
+/* A machine's figures of this process. */
 typedef struct sim_figures {
 	uint64_t driver_time_ns, violations, misuses, suspicions;
 	uint64_t peak_bytes[SIM_MAX_DEVICES];  /* the most that the process had of each device */
@@ -84,7 +84,7 @@ typedef struct sim_config {
 	sim_schedule schedule;
 	uint64_t seed;
 	const char *costs;           /* name of a shipped table or path of a file; NULL: "a100" */
-	void (*on_violation)(const char *text);  /* told of each; NULL: no one. It may not call the simulator */
+	void (*on_violation)(const char *text);  /* called for each; NULL: none. It may not call the simulator */
 	sim_figures *figures;        /* where they are kept, which others may read at any time; NULL: inside */
 } sim_config;
 
@@ -99,8 +99,8 @@ void sim_close(sim *s);
  * attach to it; the caller closes it. -1: the process has none left. */
 int sim_machine_fd(sim *s);
 
-/* A descriptor of a machine that has no process yet: the first one to attach says by its own configuration what the
- * machine is. Closed on exec; the caller closes it. -1: the process has none left. */
+/* A descriptor of a machine that has no process yet: the first process to attach configures the machine. Closed on
+ * exec; the caller closes it. -1: the process has none left. */
 int sim_machine_make(void);
 
 /* Of any device, the most that all processes of the machine had together, contexts included. */
@@ -126,16 +126,16 @@ trz_context sim_context_current(sim *s);
 /* The device's primary context, retained once for the caller; the table's context_release gives it back. */
 trz_status sim_context_primary(sim *s, int device, trz_context *out);
 
-/* Whether `peer` reaches the plain memory of `device`: not, until it is said here. */
+/* Sets whether `peer` reaches the plain memory of `device`; at first it does not. */
 trz_status sim_plain_peer(sim *s, int device, int peer, bool on);
 
 /* The context that plain memory was allocated in; NULL: the address is in none. */
 trz_context sim_plain_context(sim *s, trz_addr address);
 
-/* Plain memory for the other processes of a machine. What stands in the token finds it in each of them while one has
- * it still. Importing gives a handle, as import_handle does, for memory of token->size bytes in which the allocation
- * lies at token->inside. Errors: INVALID_ARGUMENT (no plain memory; a token of another machine, or of memory that has
- * gone), DRIVER (too much is exported, no host memory). */
+/* Plain memory for the other processes of a machine. The token finds it in each of them as long as one still has it.
+ * Importing gives a handle, as import_handle does, for memory of token->size bytes in which the allocation lies at
+ * token->inside. Errors: INVALID_ARGUMENT (no plain memory; a token of another machine, or of memory that has gone),
+ * DRIVER (too much is exported, no host memory). */
 struct sim_token {
 	uint64_t machine, offset, size, inside;
 };
@@ -153,11 +153,11 @@ trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream);
  * and a few by seed, so that checking 64 GiB does not touch 64 GiB. size >= 8, address a multiple of 8. */
 trz_status sim_stamp(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint64_t tag);
 
-/* The same by a grid that may be resident together with the items before it on its stream (programmatic
- * dependent launch). Reaching what one of those uses through another address is a violation, "alias without
- * fence", unless a completion edge lies between the two: an event recorded on the stream after the earlier item
- * and waited for by the stream before this one, or seen by the host to have passed before this one is enqueued;
- * or any other item, which is never dependent. */
+/* A stamp by a grid that may be resident together with the items before it on its stream (programmatic dependent
+ * launch). Reaching memory that one of those uses through another address is a violation, "alias without fence", unless
+ * a completion edge lies between the two: an event recorded on the stream after the earlier item and waited for by the
+ * stream before this one, or seen by the host to have passed before this one is enqueued; or any other item, which is
+ * never dependent. */
 trz_status sim_stamp_dependent(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size,
                                uint64_t tag);
 
@@ -177,18 +177,18 @@ trz_status sim_fill_pattern(sim *s, trz_context c, trz_stream st, trz_addr addre
 /* A copy that reads its source as any other and writes zeros. */
 trz_status sim_copy_blank(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size);
 
-/* What stands for a kernel: it computes nothing and takes cost_ns of virtual time on its stream. Those of the
- * words that are mapped device addresses now must be mapped still, and by the same mapping, whenever it runs,
- * in each launch of a graph too; else an illegal access that tells the name. `name` outlives the machine.
- * The first `known` words are arguments. Of the others the kernel may read none: what is wrong with one of them is
- * a suspicion, which is counted, and changes nothing. */
+/* A stand-in for a kernel: it computes nothing and takes cost_ns of virtual time on its stream. Those of the words that
+ * are mapped device addresses now must still be mapped, by that mapping, whenever it runs, in each launch of a graph as
+ * well; else it is an illegal access whose text has the name. `name` outlives the machine. The first `known` words are
+ * arguments. The kernel may ignore the others: a mistake with one of them is a suspicion, which is counted, and changes
+ * nothing. */
 struct sim_words {
 	const uint64_t *word;
 	size_t known, count;
 };
 trz_status sim_touch(sim *s, trz_context c, trz_stream st, struct sim_words words, const char *name, uint64_t cost_ns);
 
-/* Calls fn(arg) in stream order, from whichever thread runs the item, with no lock of the simulator held. It may use
+/* Calls fn(arg) in stream order, from the thread that runs the item, with no lock of the simulator held. It may use
  * this interface, but not the driver's table (SIM_RULE_HOST_CALLS). */
 trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), void *arg);
 
@@ -206,7 +206,7 @@ trz_status sim_spin(sim *s, trz_context c, trz_stream st, const uint32_t *flag);
 typedef uint64_t sim_graph;
 
 /* Begins a capture on a stream that is not the legacy one. A stream that waits for an event recorded in the
- * capture joins it. What invalidates a capture does so silently: stream_capture and the end of it tell. */
+ * capture joins it. Captures are invalidated silently: stream_capture and the end of the capture report it. */
 trz_status sim_capture_begin(sim *s, trz_context c, trz_stream st, trz_capture_mode mode);
 
 /* cuStreamGetCaptureInfo. No documentation says what it does to the captures of blocking streams when the legacy stream
@@ -222,7 +222,7 @@ trz_status sim_capture_end(sim *s, trz_context c, trz_stream st, sim_graph *out)
  * a violation when it executes. Launches of one graph run one after the other. */
 trz_status sim_graph_launch(sim *s, trz_context c, sim_graph graph, trz_stream st);
 
-/* What a program can see of a node. The nodes of a lane, one captured stream, follow one another; the waits
+/* The facts of a node that a program can see. The nodes of a lane, one captured stream, follow one another; the waits
  * between lanes are edges, not nodes. */
 typedef enum sim_node_kind {
 	SIM_NODE_KERNEL, SIM_NODE_COPY, SIM_NODE_FILL, SIM_NODE_HOST, SIM_NODE_AWAIT, SIM_NODE_RECORD
@@ -234,7 +234,7 @@ size_t sim_graph_nodes(sim *s, sim_graph graph, uint64_t capture, size_t *nodes,
 /* The nodes that node `node` comes directly after; at most one of each captured stream. */
 size_t sim_graph_node(sim *s, sim_graph graph, uint64_t capture, size_t node, sim_node_kind *kind, size_t *before,
                       size_t room);
-/* Those that what the captured stream is given next comes directly after. */
+/* The nodes that the captured stream's next node comes directly after. */
 size_t sim_stream_tail(sim *s, trz_context c, trz_stream st, size_t *before, size_t room);
 
 /* Record of and wait for an event as nodes of the graph that captures the stream: each launch records it again, or
@@ -250,7 +250,7 @@ trz_status sim_graph_destroy(sim *s, trz_context c, sim_graph graph);
 /* Runs up to `items` ready items in scheduled order; returns how many ran. */
 uint64_t sim_run(sim *s, uint64_t items);
 
-/* The same without sparing a starved stream: for a host that asks again and again without ever blocking. */
+/* sim_run without sparing a starved stream: for a host that asks again and again without ever blocking. */
 uint64_t sim_nudge(sim *s, uint64_t items);
 
 /* Advances the trace clock by one event and runs, in scheduled order, every item enqueued more than `lag`
@@ -310,11 +310,12 @@ uint64_t sim_host_ticks(sim *s);
 uint64_t sim_violations(sim *s);
 const char *sim_first_violation(sim *s);
 
-/* Calls that were refused as a driver refuses them, where `answer_misuse` says so; and the first. */
+/* Calls that were refused as a driver refuses them, if `answer_misuse` is set; and the first. */
 uint64_t sim_misuses(sim *s);
 const char *sim_first_misuse(sim *s);
 
-/* What a driver says of the calling thread's newest failure (a CUresult of base/cuda_abi.h); 0: its status tells. */
+/* A driver's result for the calling thread's newest failure (a CUresult of base/cuda_abi.h); 0: the one for its
+ * status. */
 int sim_result(sim *s);
 
 /* Items of work that would have broken a rule if a word that may be an argument is one; and the first. */
@@ -335,7 +336,7 @@ uint64_t sim_unfinished(sim *s);                   /* items enqueued and not exe
  * Streams and contexts that the table's user did not make are not counted. */
 uint64_t sim_leaks(sim *s, char *text, size_t text_size);
 
-/* What lies at a device address. */
+/* The memory at a device address. */
 struct sim_place {
 	trz_addr address;            /* of the allocation, or of the mapping */
 	uint64_t size;
@@ -353,7 +354,7 @@ bool sim_is_device(const sim *s, trz_addr address);
 /* One more handle on the memory that is mapped at an address; INVALID_ARGUMENT: none, or plain memory. */
 trz_status sim_handle_at(sim *s, trz_addr address, trz_handle *out);
 
-/* What a handle was created with. */
+/* The properties that a handle was created with. */
 trz_status sim_handle_props(sim *s, trz_handle handle, trz_tile_props *props, uint64_t *size);
 
 /* The context that a stream or an event belongs to; NULL: a default stream, or no such thing. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The bytes of copies and fills. Device memory is a sparse file, and stays sparse: zeros are written as holes, and
- * holes are never read, so that a copy of gigabytes that no one has written costs a few calls of the kernel.
+ * holes are never read, so that a copy of unwritten gigabytes costs a few system calls.
  */
 #include "sim_machine.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Virtual time: what each driver call is charged, by number of handles, bytes and devices. The tables are ini
+ * Virtual time: the charge of each driver call, by number of handles, bytes and devices. The tables are ini
  * files; those of costs/ are compiled in, so that programs work from any folder. The format is explained at
  * the head of costs/a100.ini.
  */

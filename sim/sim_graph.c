@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs: captured nodes, and their launches. Each lane of a graph has a stream of its own, the runner, which
- * no user sees; a launch puts the lane's nodes there, between a wait for the launching stream and one by it. So
- * the schedule mixes the lanes of a graph as it mixes streams, and launches of one graph follow one another.
+ * Graphs: captured nodes, and their launches. Each lane of a graph has a stream of its own, the runner, invisible to
+ * users; a launch puts the lane's nodes there, between a wait for the launching stream and one by it. So the schedule
+ * mixes the lanes of a graph as it mixes streams, and launches of one graph follow one another.
  */
 #include "sim_machine.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory file, and what the processes of a machine share behind its end: capacity and exported memory.
+ * The memory file, and the state behind its end that a machine's processes share: capacity and exported memory.
  *
  * Everything that must go when its holder does is a file lock of the kernel, which belongs to an open file
  * description: it is passed on with a descriptor, and goes with the last one or the last process. The machine's
@@ -9,7 +9,7 @@
  *  - on a byte per place of a process: held while that process lives;
  *  - on the range of exported memory: held by each process that has it, and by each exported descriptor, whose
  *    file position says which memory it stands for.
- * What lost its last holder is given back by whoever next looks.
+ * The next process that looks gives back memory that has lost its last holder.
  */
 #include "sim_machine.h"
 
@@ -88,7 +88,7 @@ int sim_machine_make(void)
 	return fd;
 }
 
-/* Of a machine that was only made, whoever comes first says what it is. */
+/* The first process to attach configures a machine that was only made. */
 static bool is_undescribed(const sim *s)
 {
 	return s->ledger->magic[0] == '\0';
@@ -138,7 +138,7 @@ static uint64_t first_offset(int device, int place)
 	return (uint64_t)device * device_bytes + (uint64_t)place * process_bytes;
 }
 
-/* What the last owner of a row had and did not export is no more. */
+/* The memory that the last owner of a row had and did not export is gone. */
 static void bury(sim *s, int place)
 {
 	struct sim_ledger_row *row = &s->ledger->row[place];
@@ -175,7 +175,7 @@ static uint64_t file_bytes(int fd)
 	return fd >= 0 && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-/* Of whichever build: the beginning of its ledger can be read, but perhaps no more. */
+/* The other process may be of another build: the beginning of its ledger can be read, but perhaps no more. */
 static bool is_machine(int fd)
 {
 	return file_bytes(fd) > ledger_at;
@@ -267,7 +267,7 @@ uint64_t sim_resident_bytes(sim *s)
 
 /* ---- capacity ------------------------------------------------------------------------------------------- */
 
-/* Gives back what processes that died and exports that no one holds have left behind. */
+/* Gives back the memory of dead processes and of exports without holders. */
 static void reap(sim *s)
 {
 	struct sim_ledger *l = s->ledger;
@@ -304,7 +304,7 @@ uint64_t sim_memory_used(sim *s, int device)
 	return used;
 }
 
-/* What this process has, with the exported memory that it holds. */
+/* This process's memory, with the exported memory that it holds. */
 static uint64_t own_total(const sim *s, int device)
 {
 	const struct sim_ledger *l = s->ledger;

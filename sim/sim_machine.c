@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine as a whole: opening and closing, its lock, what it keeps per thread, violations, counters and
- * the summary of what has leaked.
+ * The machine as a whole: opening and closing, its lock, its state per thread, violations, counters and the summary of
+ * leaks.
  */
 #include "sim_machine.h"
 
@@ -85,7 +85,7 @@ trz_status sim_leave(struct sim_call *call)
 	return call->status;
 }
 
-/* The reason of the thread's call, said in its format's words. */
+/* The reason of the thread's call, by its format. */
 #define SAY(reason, format)                                  \
 	do {                                                     \
 		va_list args;                                        \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of the simulated device: the structures that the files of this folder share, and what each file
- * offers the others. No one outside the folder includes it.
+ * The simulated device's internals: the structures and functions that the files of this folder share. No file outside
+ * the folder includes it.
  *
  * One lock guards a whole machine (the driver serialises its callers too). It is taken by sim_enter and given
- * back by sim_leave; every function below is called with it held unless it says otherwise. Only a host
- * function of a stream and the wait for one in another thread let go of it in between, so whatever can run
- * work (sim_block, sim_drain) comes before a caller's own checks, never after them.
+ * back by sim_leave; every function below is called with it held unless it says otherwise. Only a host function of a
+ * stream, and the wait for one in another thread, release it in between, so whatever can run work (sim_block,
+ * sim_drain) comes before a caller's own checks, never after them.
  */
 #ifndef TRZ_SIM_MACHINE_H
 #define TRZ_SIM_MACHINE_H
@@ -343,17 +343,17 @@ struct sim_thread *sim_thread_here(sim *s);
 /* Keeps the reason of a failure for sim_leave; returns `status`. */
 trz_status sim_refuse(sim *s, trz_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Counts and describes what the driver documents as illegal; aborts unless configured not to. */
+/* Counts and describes a call that the driver documents as illegal; aborts unless configured not to. */
 trz_status sim_violate(sim *s, trz_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The same with the driver's own result. */
+/* A violation with the driver's own result. */
 trz_status sim_answer(sim *s, trz_status status, int result, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-/* What a driver refuses by itself, with this result (0: that of the status): the program's mistake where programs are
- * run, else a violation. */
+/* A call that a driver refuses, with this result (0: that of the status): a misuse if the machine runs programs, else a
+ * violation. */
 trz_status sim_misuse(sim *s, trz_status status, int result, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-/* Counts and describes what may be a violation. */
+/* Counts and describes a possible violation. */
 void sim_suspect(sim *s, const char *text);
 bool sim_enforces(const sim *s, enum sim_rule rule);
 
@@ -371,12 +371,12 @@ trz_status sim_ledger_open(sim *s);
 void sim_ledger_close(sim *s);
 bool sim_memory_take(sim *s, int device, uint64_t bytes);
 void sim_memory_give(sim *s, int device, uint64_t bytes);
-/* What all processes have taken of the device, or the most that it ever was. */
+/* The memory that all processes have taken of the device, or its peak. */
 uint64_t sim_memory_used(sim *s, int device);
 uint64_t sim_memory_peak(sim *s, int device);
 /* Virtual time of the calling thread's host. */
 uint64_t sim_now_ns(const sim *s);
-/* From here on the memory lives as long as anyone holds it. */
+/* From here on the memory lives as long as any process holds it. */
 trz_status sim_ledger_share(sim *s, struct sim_phys *p);
 /* A descriptor that holds the shared memory; -1: the process has none left. */
 int sim_ledger_hold(sim *s, const struct sim_phys *p);
@@ -453,8 +453,8 @@ trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work);
 /* Appends to the queue as it is, without regard to default streams and captures. */
 trz_status sim_push(sim *s, struct sim_stream *st, struct sim_work work);
 trz_status sim_push_wait(sim *s, struct sim_stream *st, struct sim_stream *other, uint64_t sequence);
-/* Comes before whatever a stream is given: it is not in the way of a capture, and ordered after what the other
- * kind of stream has been given so far. */
+/* Call this before enqueuing on a stream: the stream is not in the way of a capture, and is ordered after what the
+ * other kind of stream has been given so far. */
 trz_status sim_stream_prepare(sim *s, struct sim_stream *st);
 /* Its handle dies; the queue goes on. */
 void sim_stream_retire(sim *s, struct sim_stream *st);
@@ -463,7 +463,7 @@ trz_status sim_event_end(sim *s, trz_context context, trz_event event);
 /* An event of whatever context, for a call in this one. */
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out);
 trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream);
-/* The event stands for what the stream holds, a mark for its time included. */
+/* The event covers the stream's present work, including a mark for its time. */
 trz_status sim_event_place(sim *s, struct sim_event *e, struct sim_stream *st);
 /* The event of a graph's node; NULL: it is dead. */
 struct sim_event *sim_event_of(const sim *s, const struct sim_work *node);

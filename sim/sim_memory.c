@@ -3,7 +3,7 @@
  * Memory: physical memory in the machine's file, reservations and mappings in a window of the host's address
  * space.
  *
- * The table by granule is the truth, and every access of simulated work is checked against it. The host's
+ * The table by granule is authoritative; every access of simulated work is checked against it. The host's
  * page tables follow it for programs that dereference device addresses: the window is PROT_NONE, a mapping
  * becomes present with its first access rights (under host_faults with its first use by work), and goes with
  * its unmap. Many mappings that lie in sequence in the memfd take one host mapping; how many of these a
@@ -166,7 +166,7 @@ struct sim_phys *sim_phys_adopt(sim *s, int shared)
 	return p;
 }
 
-/* Ends it where neither a handle nor a mapping is left. Its place in the file is never used again; the hole
+/* Ends it if neither a handle nor a mapping is left. Its place in the file is never used again; the hole
  * gives the host its pages back. */
 void sim_phys_drop(sim *s, struct sim_phys *p)
 {
@@ -458,7 +458,7 @@ static trz_status show_run(sim *s, struct sim_mapping *m, uint64_t end, uint64_t
 	return TRZ_OK;
 }
 
-/* Makes present what the range touches of mappings without a gap. */
+/* Makes present the mappings that the range touches, up to the first gap. */
 trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size)
 {
 	for (uint64_t a = address; a < address + size;) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Items of one stream that may be resident together: dependent launches. The bytes of a memfd are coherent
- * through every address, those of a GPU only behind a completion edge; so what the newest items used is kept,
- * and a dependent item that reaches it through another address is a violation although the bytes are right.
+ * through every address, those of a GPU only behind a completion edge; so the simulator remembers the memory that the
+ * newest items used, and a dependent item that reaches it through another address is a violation although the bytes are
+ * right.
  */
 #include "sim_machine.h"
 
@@ -11,7 +12,7 @@
 
 #include "bits.h"
 
-/* So many items before a dependent one may be resident still, if all between are dependent too. */
+/* This many items before a dependent one may still be resident, if all between are dependent, too. */
 enum { RESIDENT_ITEMS = 8 };
 
 void sim_overlap_fence(struct sim_stream *st, uint64_t sequence)
@@ -25,7 +26,7 @@ static bool is_of_use(const struct sim_stream *st)
 	return !st->graph && (st->value || st->thread || st->context->legacy == st);
 }
 
-/* Where the host has no memory the machine is stricter than it should be. */
+/* Without host memory the machine is stricter than it should be. */
 static void note_known(struct sim_stream *st, struct sim_stream *other, uint64_t sequence)
 {
 	if (other == st || !is_of_use(other))
@@ -80,7 +81,7 @@ static void forget_before(struct sim_stream *st, uint64_t sequence)
 		memmove(st->residents, st->residents + gone, st->resident_count * sizeof *st->residents);
 }
 
-/* Where the host has no memory the extent is not looked for. */
+/* Without host memory the extent is not searched for. */
 static void remember(struct sim_stream *st, struct sim_extent new)
 {
 	struct sim_extent *last = st->resident_count ? &st->residents[st->resident_count - 1] : NULL;
@@ -100,7 +101,7 @@ static void remember(struct sim_stream *st, struct sim_extent new)
 	st->residents[st->resident_count++] = new;
 }
 
-/* What an earlier item uses of the same memory through another address; NULL: nothing. */
+/* Memory that an earlier item uses through another address; NULL: none. */
 static const struct sim_extent *find_alias(const struct sim_stream *st, const struct sim_extent *new)
 {
 	for (size_t i = 0; i < st->resident_count; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the compiled-in profiles.ini, once. It is ours, so that a fault in it is a fault of the program.
+ * Reads the compiled-in profiles.ini, once. The file is ours, so a fault in it is a bug.
  */
 #include "sim_profile.h"
 

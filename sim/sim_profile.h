@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device profiles: what the GPUs on sale have, from profiles.ini, which says how exact each figure is.
+ * Device profiles: the properties of GPUs on sale, from profiles.ini, which says how exact each figure is.
  */
 #ifndef TRZ_SIM_PROFILE_H
 #define TRZ_SIM_PROFILE_H
@@ -10,7 +10,7 @@
 
 struct sim_profile {
 	char name[24];               /* "h100" */
-	char title[64];              /* what the driver calls the device */
+	char title[64];              /* the driver's name of the device */
 	uint64_t memory_bytes;       /* as programs see it: typical */
 	uint64_t overhead_bytes;     /* of a context: typical */
 	unsigned compute_major, compute_minor;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a program may ask about addresses, handles, contexts and graphs; nothing here changes the machine but
- * sim_handle_at, which makes a handle.
+ * Queries about addresses, handles, contexts and graphs. Only sim_handle_at, which makes a handle, changes the machine.
  */
 #include "sim_machine.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handle values: how the machine's objects are named towards users. With `reuse`, a value that died is the
- * first to be handed out again, which is what makes stale handles dangerous on hardware.
+ * Handle values: users' names for the machine's objects. With `reuse`, a dead value is the first to be handed out
+ * again, which makes stale handles as dangerous as on hardware.
  */
 #include <stdlib.h>
 

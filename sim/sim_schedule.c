@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The schedule: which stream runs its next item, what runs when the host blocks, and deadlocks.
+ * The schedule: which stream runs its next item, which work runs when the host blocks, and deadlocks.
  *
- * Nothing runs by itself. sim_run and sim_tick run what the schedule picks; a host that blocks makes at least
- * the work run that it waits for, and that also out of a starved stream.
+ * Nothing runs by itself. sim_run and sim_tick run what the schedule picks; a host that blocks runs at least the work
+ * that it waits for, even of a starved stream.
  */
 #include "sim_machine.h"
 
@@ -40,7 +40,7 @@ static bool is_ready(const struct sim_stream *st)
 	return true;
 }
 
-/* A thread that has been woken waits no more, although it may not run yet. */
+/* A thread that has been woken no longer waits, although it may not run yet. */
 void sim_progress(sim *s)
 {
 	struct sim_thread *t;
@@ -261,7 +261,7 @@ trz_status sim_stream_sync(sim *s, trz_context c, trz_stream stream)
 	return sim_leave(&call);
 }
 
-/* The host knows now what has completed. */
+/* The host now knows which work has completed. */
 static void fence_device(sim *s, int device)
 {
 	struct sim_stream *st;

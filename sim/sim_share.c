@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Export and import of physical memory, within a process and between processes of one machine. What is exported
- * is a descriptor of the memory file that stands at the memory's offset and keeps it alive.
+ * Export and import of physical memory, within a process and between processes of one machine. The exported object is a
+ * descriptor of the memory file whose position is the memory's offset, and which keeps the memory alive.
  */
 #include "sim_machine.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams and events: their handles, the queues, default streams, and what a record captures.
+ * Streams and events: their handles, the queues, default streams, and the work that a record captures.
  *
  * An event is a place in a stream's queue, so a record costs no item and an event may be destroyed at any
- * time. The legacy default stream is ordered against the blocking streams of its context by wait items, put
- * in where one of them is given work while the other has some left.
+ * time. The legacy default stream is ordered against the blocking streams of its context by wait items, inserted when
+ * one of them gets work while the other has some left.
  */
 #include "sim_machine.h"
 
@@ -64,7 +64,7 @@ trz_status sim_push_wait(sim *s, struct sim_stream *st, struct sim_stream *other
 	return sim_push(s, st, wait);
 }
 
-/* Orders what `st` is given next after what the other kind of stream has been given so far. */
+/* Orders `st`'s next work after the work that the other kind of stream has so far. */
 static trz_status join_default(sim *s, struct sim_stream *st)
 {
 	struct sim_stream *legacy = st->context->legacy;
@@ -452,7 +452,7 @@ trz_status sim_stream_idle(sim *s, trz_context context, trz_stream stream)
 	return sim_leave(&call);
 }
 
-/* What the host knows to have passed is a completion edge for whatever it enqueues from here on. */
+/* Work that the host has seen pass is a completion edge for all work enqueued from here on. */
 static void note_edge(struct sim_stream *st, uint64_t sequence)
 {
 	struct sim_context *c = st->context;

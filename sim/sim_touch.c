@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Touches, which stand for kernels: the device addresses that a launch was given must be mapped still when it
- * runs, and by the mappings of the launch, or of the capture for a node of a graph.
+ * Touches, the stand-ins for kernels: the device addresses that a launch was given must still be mapped when it runs,
+ * and by the mappings of the launch, or of the capture for a node of a graph.
  */
 #include "sim_machine.h"
 
@@ -39,7 +39,7 @@ void sim_touch_drop(const struct sim_work *w)
 		free(w->touched);
 }
 
-/* Says so: a violation where the word is an argument. */
+/* Reports it: a violation if the word is an argument. */
 static void accuse(sim *s, bool known, trz_status status, const char *text)
 {
 	if (known)

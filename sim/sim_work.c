@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What items of work do: stamps and their checks, fills, copies.
+ * The execution of items: stamps and their checks, fills, copies.
  *
  * A stamp is a set of words at places that depend on address, size and tag alone: the first, the last, one
- * per granule and a few more. A word holds tag ^ mix(its device address), so that a wrong one tells whose it
- * is. The places are chosen from few pages (one per granule, the same for every stamp; the extra ones at
- * coarse steps), so that a device of 80 GiB stays cheap however many stamps are written.
+ * per granule and a few more. A word holds tag ^ mix(its device address), so that a wrong one shows whose it is. The
+ * places are chosen from few pages (one per granule, the same for every stamp; the extra ones at coarse steps), so that
+ * a device of 80 GiB stays cheap however many stamps are written.
  */
 #include "sim_machine.h"
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks memory snapshots (JSON, or pickles of plain data) against what PyTorch's tools and its viewer need.
+"""Checks memory snapshots (JSON, or pickles of plain data) against the requirements of PyTorch's tools and viewer.
 
     check_snapshot.py FILE...       exit status 1 when a rule is broken, 2 when a file cannot be read
 
 One line a break: `FILE: RULE: where: what`. The rules:
 
-    form       the keys that tools read are there, with the right types; states and actions are known ones
+    form       the keys that tools read exist, with the right types; states and actions are known ones
     number     every integer is one that a double can hold; no NaN, no infinity
     order      segments are sorted by address and do not overlap; times do not run backwards
     tiling     blocks cover their segment without gap or overlap
@@ -39,7 +39,7 @@ FRAME = {"filename": TEXT, "line": NUMBER, "name": TEXT}
 
 
 class Broken(Exception):
-    """A rule is broken in a way that makes the rest of the same check meaningless."""
+    """A rule is broken in a way that makes the rest of its check meaningless."""
 
     def __init__(self, rule, where, what):
         super().__init__(f"{rule}: {where}: {what}")
@@ -317,7 +317,7 @@ def check(snapshot):
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Refuses everything that would run code."""
+    """Refuses pickles that would run code."""
 
     def find_class(self, module, name):
         raise ValueError(f"is no plain data: it wants {module}.{name}")

@@ -4,10 +4,10 @@
 
     check_torch.py [--build DIR] [--compile] [--torch VERSION] [NAME...]
 
-The environment is made in TERRAZZO_TORCH_ENV, else in BUILD/torch-env, and kept: a second run takes what is there. The
-first downloads PyTorch, half a gigabyte. With --compile triton too, and torch.compile is tried. Without --torch and
-names a few checks are repeated with the oldest PyTorch that is supported. The environment of a version that is asked
-for has it behind its name. Ends with one line, `N passed, N failed`, which it also leaves in BUILD/summary-torch.
+The environment is made in TERRAZZO_TORCH_ENV, else in BUILD/torch-env, and kept for later runs. The first run downloads
+PyTorch, half a gigabyte; with --compile also triton, to try torch.compile. Without --torch and names it repeats a few
+checks with the oldest supported PyTorch. With --torch the environment's name ends with the version. Ends with one line,
+`N passed, N failed`, which it also leaves in BUILD/summary-torch.
 """
 import argparse
 import concurrent.futures
@@ -28,13 +28,13 @@ LENGTH = 2048  # tokens of a sequence
 WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # where nothing that is compiled can be kept
 OLDEST = "2.6.0"
 OF_OLDEST = ("copies", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting")
-# What is recorded, or written down, of the default version.
+# Checks against records of the default version.
 OF_DEFAULT = ("compiled", "plug_functions", "plug_snapshots")
 SHIPPED = ("llama7b_ckpt", "llama7b_sgd_nockpt")
 
 
 class Failure(Exception):
-    """What a check found wrong."""
+    """A check found something wrong."""
 
 
 class Suite:
@@ -42,7 +42,7 @@ class Suite:
         self.cli, self.env = cli, env
 
     def run(self, *words, options=(), status=0, terrazzo=False, **environment):
-        """The report of `python WORDS` under terrazzo sim, where asked with terrazzo as the allocator; "output" is its
+        """The report of `python WORDS` under terrazzo sim, on request with terrazzo as the allocator; "output" is its
         output."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "report.json"
@@ -73,7 +73,7 @@ class Suite:
         expect("True pluggable" in report["output"], report["output"])
 
     def scalars(self):
-        """scalars read 0, which is told once, with the program's line, and counted"""
+        """scalars read 0, which is reported once, with the program's line, and counted"""
         report = self.run(PROGRAMS / "scalars.py")
         expect(report["output"].count("a read of 4 bytes from the device gives 0") == 1, report["output"])
         expect("scalars.py:6 <module>: a read of" in report["output"], report["output"])
@@ -105,7 +105,7 @@ class Suite:
         expect("runs_out.py:9 " in largest["place"], largest["place"])
 
     def allocators(self):
-        """the report names the allocator that served, and why it is not the one that was wanted"""
+        """the report names the allocator in use, and why it is not the wanted one"""
         pools = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
         for served, words, terrazzo, environment, reason in (
                 ("native", [], False, {}, None), ("expandable", ["switch"], False, {}, None),
@@ -123,7 +123,7 @@ class Suite:
             expect(1000 * GIB in (oom.get("requested_bytes"), oom.get("bytes")), f"{served}: {oom}")
 
     def places(self):
-        """a request without memory is told with the program's own lines and its own limit"""
+        """a request without memory is reported with the program's own lines and its own limit"""
         for terrazzo in False, True:
             report = self.run(PROGRAMS / "places.py", status=1, terrazzo=terrazzo)
             oom = report["ooms"][0]
@@ -135,12 +135,12 @@ class Suite:
             expect(re.search(shown, report["output"]), report["output"])
 
     def run_out_together(self):
-        """threads that are out of memory at a time are all told, by PyTorch's own error"""
+        """threads that run out of memory at once each get PyTorch's own error"""
         report = self.run(PROGRAMS / "run_out_together.py")
         expect(len(report["ooms"]) == 80, f"{len(report['ooms'])} events")
 
     def ends_early(self):
-        """a program may end with its backward, or with an error of it; without help some of these runs abort"""
+        """a program may end during backward, or with an error in it; without help some of these runs abort"""
         for _ in range(3):
             self.run(PROGRAMS / "ends_early.py")
             report = self.run(PROGRAMS / "ends_early.py", "fails", status=1)
@@ -178,7 +178,8 @@ class Suite:
             expect(report["misuses"] == 0, report.get("first_misuse", ""))
 
     def driver_errors(self):
-        """what a driver refuses is an error, and a program goes on; handles, events and captures are as a driver's"""
+        """calls that a driver refuses return errors, and the program goes on; handles, events and captures are as a
+        driver's"""
         for work in ("now", "late"):
             report = self.run(PROGRAMS / "driver_errors.py", options=["--devices=2", f"--work={work}"],
                               PYTORCH_ALLOC_CONF="graph_capture_record_stream_reuse:True")
@@ -186,7 +187,7 @@ class Suite:
             expect(report["misuses"] == 4, f"{report['misuses']} misuses: {report.get('first_misuse')}")
 
     def mistakes(self):
-        """with late work a wrong allocator is found out by PyTorch's kernels, a right one is not"""
+        """with late work PyTorch's kernels expose a wrong allocator, and do not accuse a right one"""
         compiler = shlex.split(os.environ.get("CC", "cc"))
         with tempfile.TemporaryDirectory() as folder:
             library, driver = Path(folder) / "wrong.so", self.cli.parent.parent / "lib" / "sim" / "libcuda.so.1"
@@ -196,7 +197,7 @@ class Suite:
         expect("kernel" in report["first_violation"], report["first_violation"])
 
     def unset_words(self):
-        """with late work fields that a program has not set harm none, under PyTorch's allocator and ours"""
+        """with late work fields that a program has not set do no harm, under PyTorch's allocator and ours"""
         for terrazzo in (False, True):
             report = self.run(PROGRAMS / "unset_words.py", options=["--work=late"], terrazzo=terrazzo)
             expect(report["suspicions"] > 0, "no structure had anything else in it")
@@ -263,7 +264,7 @@ class Suite:
         expect(done.returncode == 0, done.stdout)
 
     def workload(self, name):
-        """as recorded, and the same to the byte on a second run"""
+        """as recorded, and identical to the byte on a second run"""
         command = [sys.executable, ROOT / "bench" / "workloads.py", f"--env={self.env}", "--jobs=1", "--twice", name]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
                               env={**os.environ, "TERRAZZO_CLI": str(self.cli)})

@@ -20,7 +20,7 @@ POOLS = ("all", "small_pool", "large_pool")
 FLOW_KINDS = ("current", "peak", "allocated", "freed")
 LEVEL_KINDS = ("current", "peak")
 
-# What torch.cuda.memory_stats() has under the same name with the same meaning.
+# Names that torch.cuda.memory_stats() has, too, with this meaning.
 TORCH = {"allocation", "allocated_bytes", "requested_bytes", "reserved_bytes", "segment", "active",
          "active_bytes", "num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free"}
 
@@ -101,7 +101,7 @@ def counted(root):
 
 
 def statistics(root):
-    """Everything that trz_stats() gives."""
+    """All statistics that trz_stats() returns."""
     yield from counted(root)
     header = (root / "include" / "terrazzo_driver.h").read_text()
     slots = re.search(r"#define TRZ_DRIVER_SLOTS\(X\)((?:.*\\\n)*.*)", header).group(1)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The floors of alloc/: its folders, in the order of the table in alloc/README.md, and who includes whom.
+"""The floors of alloc/: its folders, in the order of the table in alloc/README.md, and their includes.
 
-A module is a .c and a .h file of one name. What a module includes lies on its own floor or on a lower one, and
-modules do not include each other in a circle. tidy.py reports what breaks this; gen_docs.py draws the picture."""
+A module is a .c and a .h file of one name. A module includes only modules of its own floor or a lower one, and modules
+do not include each other in a circle. tidy.py reports breaks of these rules; gen_docs.py draws the picture."""
 import re
 from pathlib import Path
 

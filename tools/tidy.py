@@ -30,7 +30,7 @@ LAYERS = {
 
 # Call -> files that own it. The first table holds for every folder of the library, the second for all C code.
 LIBRARY_FOLDERS = {"base", "stats", "alloc"}
-# Where a function that nothing names is dead: other folders define what programs look up by name.
+# Folders where a function that nothing names is dead: others define functions that programs look up by name.
 NAMED_FOLDERS = LIBRARY_FOLDERS | {"sim", "trace", "cli", "bench"}
 OWNED_CALLS = {
     "malloc calloc realloc aligned_alloc posix_memalign free strdup strndup": {"meta.c", "api.c"},
@@ -86,7 +86,7 @@ class File:
 
 
 class Tree:
-    """All files of the tree, and what has been found wrong with them."""
+    """All files of the tree, and the problems found in them."""
 
     def __init__(self, root):
         self.root = Path(root).resolve()
@@ -96,7 +96,7 @@ class Tree:
         self.problems = []
 
     def _paths(self):
-        """Of the files that are looked at. Skipped folders are not even listed: what tests make in build/ goes again
+        """Paths of the files to check. Skipped folders are not even listed: files that tests make in build/ vanish
         meanwhile."""
         for folder, folders, names in os.walk(self.root):
             folders[:] = set(folders) - SKIPPED_FOLDERS
@@ -270,8 +270,8 @@ def check_dead_files(tree):
 
 
 def check_dead_functions(tree):
-    """Functions of the library and the command that nothing names but their own definition and prototypes. Of those
-    that only their file can see the compiler tells."""
+    """Functions of the library and the command that only their definition and prototypes name. The compiler reports
+    unused static ones."""
     texts = {f: blank_comments_and_strings(f.text) for f in tree.c_files}
     rest = "\n".join(f.text for f in tree.files if not f.is_c and f.path.suffix != ".md")
     named = collections.Counter(re.findall(r"\w+", "\n".join([*texts.values(), rest])))

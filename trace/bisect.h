@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The smallest size that is enough for something that can be tried, such as a program on a device of that
- * size.
+ * The smallest size that is enough for something that can be tried, for example a program on a device of that size.
  */
 #ifndef TRZ_TRACE_BISECT_H
 #define TRZ_TRACE_BISECT_H
@@ -25,9 +24,9 @@ struct bisect_result {
 	bool verified;   /* tried once more at the end, size - step was not enough and size was */
 };
 
-/* Goes up from `low` in growing strides, then halves: few tries where the answer is near `low`. It takes for
- * granted that whatever is larger than a size that is enough is enough too; `verified` is the test of that
- * which two more tries can make. The last try is the one of `size`. Errors: those of `enough`. */
+/* Goes up from `low` in growing strides, then halves: few tries where the answer is near `low`. It assumes that every
+ * size above one that is enough is enough; `verified` tests that as far as two more tries can. The last try is the one
+ * of `size`. Errors: those of `enough`. */
 trz_status bisect_run(const struct bisect *b, struct bisect_result *out);
 
 #endif

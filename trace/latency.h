@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Durations of very many short calls: their mean and quantiles, in bounded memory. Where the same calls are made in
- * several rounds each counts once, as its least: what the host interrupted then and there is not the call's. Private to
- * trace/.
+ * Durations of very many short calls: their mean and quantiles, in bounded memory. If calls are repeated in several
+ * rounds, each counts once, by its least duration: the host's interrupts are not part of the call. Private to trace/.
  */
 #ifndef TRZ_TRACE_LATENCY_H
 #define TRZ_TRACE_LATENCY_H
@@ -21,7 +20,7 @@ struct latency {
 	uint64_t sum_ns;
 	uint64_t overhead_ns;  /* of one pair of clock readings; taken off each duration */
 	unsigned rounds;       /* in all; 0, 1: durations are not kept one by one */
-	unsigned round;        /* under way, from 1 */
+	unsigned round;        /* the current one, from 1 */
 	uint32_t *least;       /* ns of each call, in the rounds so far */
 	size_t calls;          /* in the first round */
 	size_t call;           /* the next of this round */

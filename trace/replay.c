@@ -98,7 +98,7 @@ static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, u
 	return status;
 }
 
-/* In the order of the block's own stream, or of another that it names. */
+/* In the order of the block's own stream, or of another one that the event names. */
 static trz_status give_memory(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
 	uint64_t address = block->address;
@@ -297,7 +297,7 @@ static trz_status sample_fragmentation(struct replay *r)
 	return status;
 }
 
-/* What is looked at between two events. */
+/* Checks between two events. */
 static trz_status observe(struct replay *r)
 {
 	uint64_t done = r->out->events;
@@ -335,7 +335,7 @@ static trz_status replay_pass(struct replay *r)
 
 /* -- setting up and gathering ------------------------------------------------------------------------- */
 
-/* What has to be known of the trace before it is replayed; *record_streams: how many there are. */
+/* Facts of the trace that the replay needs in advance; *record_streams: the number of these events. */
 static void survey(struct replay *r, size_t *record_streams)
 {
 	bool seen[TRACE_STREAMS_MAX] = { false };
@@ -508,7 +508,7 @@ static trz_status run_once(const struct trace *trace, const struct replay_params
 	return status;
 }
 
-/* The same once more, for its times. */
+/* Replays it once more, for its times. */
 static trz_status time_again(const struct trace *trace, const struct replay_params *params, struct latency *latency)
 {
 	struct replay_params again = *params;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replays a trace through a heap on a simulated device, and says what that cost.
+ * Replays a trace through a heap on a simulated device, and reports the costs.
  *
  * Every allocation is followed, on its stream, by a sparse write of a tag of its own; every free is preceded
  * by a check of it on each stream that may still use the memory: the allocation's and those of
@@ -36,7 +36,7 @@ struct replay_params {
 	unsigned timings;       /* replays, each operation's host time being the least of them; 0: 1 */
 	unsigned repeat;        /* passes over the trace in one heap, all freed in between; 0: 1 */
 	bool check;             /* the whole heap check every 64 events */
-	bool stop_at_oom;       /* end where a request gets no memory */
+	bool stop_at_oom;       /* end at the first request that gets no memory */
 	const char *snapshot;   /* file for trz_snapshot after the last event, or where the first request got no
 	                         * memory; NULL: none. Not with REPLAY_NAIVE */
 	size_t history;         /* events that the snapshot has at most; 0: none */
@@ -44,11 +44,11 @@ struct replay_params {
 	void *progress_arg;
 };
 
-/* What only an allocator with a cache has (everything from `heap_valid` on) is 0 with REPLAY_NAIVE. */
+/* Figures of an allocator with a cache (everything from `heap_valid` on) are 0 with REPLAY_NAIVE. */
 struct replay_result {
 	uint64_t events;                       /* replayed, over all passes */
 	uint32_t streams;                      /* that allocations were made on */
-	uint64_t operations;                   /* allocations and frees that were asked of the heap */
+	uint64_t operations;                   /* allocations and frees that the heap received */
 	uint64_t peak_allocated_bytes;         /* requested sizes rounded up to 512 */
 	uint64_t peak_requested_bytes;
 	uint64_t peak_reserved_bytes;
@@ -104,7 +104,7 @@ struct replay_fit {
 trz_status replay_fit(const struct trace *trace, const struct replay_params *params, uint64_t peak_allocated,
                       struct replay_fit *out);
 
-/* What one create, one map and one set_access of `size` bytes cost by a cost table, each in virtual ns. */
+/* The cost of one create, one map and one set_access of `size` bytes by a cost table, each in virtual ns. */
 struct replay_tile_cost {
 	uint64_t create_ns;
 	uint64_t map_ns;

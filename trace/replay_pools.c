@@ -137,7 +137,7 @@ trz_status pools_alloc(struct replay_pools *p, uint32_t pool, uint64_t size, uin
 
 /* ---- captures ---- */
 
-/* The question is the replay's: no figure has it. */
+/* The question is the replay's: no figure counts it. */
 static trz_status ask(struct replay_pools *p, uint16_t stream, uint64_t *id)
 {
 	const trz_driver *d = sim_driver(p->sim);

@@ -34,14 +34,14 @@ struct replay_pools {
 /* Room for what the trace names. Errors: HOST_MEMORY. */
 trz_status pools_open(struct replay_pools *p, const struct trace *trace);
 
-/* Ends what is under way and gives everything back: between passes, and before the heap is closed. */
+/* Ends captures and gives everything back: between passes, and before the heap is closed. */
 trz_status pools_reset(struct replay_pools *p);
 void pools_close(struct replay_pools *p);
 
 /* An allocation of the pool; 0: of none, or of the one that the stream is diverted to. */
 trz_status pools_alloc(struct replay_pools *p, uint32_t pool, uint64_t size, uint16_t stream, void **out);
 
-/* An event of captures and pools. What cannot be done, such as a capture of the default stream, is counted. */
+/* An event of captures and pools. Impossible ones, for example a capture of the default stream, are counted. */
 trz_status pools_event(struct replay_pools *p, const struct trace_event *event);
 
 /* The capture that a stream is part of, + 1; 0: none. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The replayed program's own calls of the driver: events and waits between its streams. They are counted
- * apart from the allocator's. Private to trace/.
+ * The replayed program's own calls of the driver: events and waits between its streams. They are counted separately
+ * from the allocator's. Private to trace/.
  */
 #ifndef TRZ_TRACE_REPLAY_PROGRAM_H
 #define TRZ_TRACE_REPLAY_PROGRAM_H
@@ -27,8 +27,7 @@ trz_status program_record(struct replay_program *p, uint32_t id, trz_stream stre
 /* Makes later work of the stream wait for it; an event that has not been recorded is not waited for. */
 trz_status program_wait(struct replay_program *p, uint32_t id, trz_stream stream);
 
-/* `to` goes on with what `from` has been given so far. Does nothing if the trace orders its streams itself.
- * */
+/* Orders `to`'s later work after `from`'s present work. Does nothing if the trace orders its streams itself. */
 trz_status program_hand_over(struct replay_program *p, trz_stream from, trz_stream to);
 
 /* Destroys the events. */

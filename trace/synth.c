@@ -37,7 +37,7 @@ static bool is_done(const struct synth *s)
 	return s->status != TRZ_OK || s->trace->count >= s->params->events;
 }
 
-/* -- what a program does: nothing any more once there are events enough ---------------------------------- */
+/* -- a program's operations, which do nothing once there are enough events -------------------------------- */
 
 static void emit_event(struct synth *s, const struct trace_event *event)
 {

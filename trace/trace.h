@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trace: what a program asked of its device allocator, in order, as one array in memory. Owns the event
+ * A trace: a program's requests to its device allocator, in order, as one array in memory. Owns the event
  * kinds and the entry points that read and write traces:
  *  - PyTorch snapshot pickles (protocols 2 to 5),
  *  - logs of RMM's logging adaptor (CSV) and of STAlloc's tracer,

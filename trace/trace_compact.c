@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compact trace format, version 1.2. Pack it with xz for keeping: the readers take that as it is.
+ * The compact trace format, version 1.2. Pack it with xz to keep it: the readers unpack it.
  *
  *   bytes    what
  *   8        magic: 89 54 52 5A 0D 0A 1A 0A

@@ -16,7 +16,7 @@ enum { INPUT_WINDOW = 1 << 16 };
 
 struct unpacker;
 
-/* Invariant: at <= end; [at, end) are the decoded bytes that nobody has taken yet. */
+/* Invariant: at <= end; [at, end) are the decoded bytes that have not been taken yet. */
 struct trace_input {
 	const char *name;
 	const uint8_t *at;
@@ -24,7 +24,7 @@ struct trace_input {
 	uint64_t end_offset;        /* offset of `end` from the start of the decoded bytes */
 	int fd;                     /* -1: memory */
 	uint8_t *window;            /* INPUT_WINDOW bytes; NULL: memory */
-	struct unpacker *unpacker;  /* NULL: what is read is taken as it is */
+	struct unpacker *unpacker;  /* NULL: the input is not compressed */
 };
 
 /* Opens `path` ("-": standard input) and looks whether it is compressed. Errors: IO, BAD_INPUT (a compression

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the line-by-line logs of other allocators have in common: a request is a pointer, a size and a stream.
+ * Common to the line-by-line logs of other allocators: a request is a pointer, a size and a stream.
  * Private to trace/.
  */
 #ifndef TRZ_TRACE_LOG_H
@@ -14,8 +14,8 @@ struct log_reader {
 	struct history history;
 };
 
-/* One request, as its columns. Requests of no bytes, which got no address, are left out. Errors: BAD_INPUT (a
- * column is not what it should be), HOST_MEMORY. */
+/* One request, as its columns. Requests of no bytes, which got no address, are left out. Errors: BAD_INPUT (a malformed
+ * column), HOST_MEMORY. */
 trz_status log_alloc(struct log_reader *r, struct text pointer, struct text size, struct text stream);
 trz_status log_free(struct log_reader *r, struct text pointer, struct text size, struct text stream);
 

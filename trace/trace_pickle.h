@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a pickle of plain data holds, kept compactly: only what a PyTorch snapshot's history needs. Private
- * to trace/.
+ * The contents of a pickle of plain data, kept compactly: only the parts that a PyTorch snapshot's history needs.
+ * Private to trace/.
  *
  * A value is one 64-bit word: a tag in the low 4 bits, a payload above. Strings are kept as the number of a
  * known word; of a dict only the entries under the known keys are kept; what is neither a number, a known
- * word nor a container (floats, bytes, None, integers beyond 60 bits) is PICKLE_OTHER. So nothing is ever
- * built that the input's length does not bound, and no code of the input's choice can run.
+ * word nor a container (floats, bytes, None, integers beyond 60 bits) is PICKLE_OTHER. So the input's length bounds
+ * everything that is built, and the input cannot run code.
  */
 #ifndef TRZ_TRACE_PICKLE_H
 #define TRZ_TRACE_PICKLE_H

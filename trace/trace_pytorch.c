@@ -3,8 +3,8 @@
  * From a PyTorch memory snapshot to a trace: the history of one device.
  *
  * A free is the entry "free_requested": the moment at which the program gave the memory back. A history that
- * has none of these uses "free_completed". Entries of other kinds (segments, snapshots, ...) describe what
- * the recorded allocator did, not what was asked of it, and are left out.
+ * has none of these uses "free_completed". Entries of other kinds (segments, snapshots, ...) describe what the recorded
+ * allocator did, not the requests to it, and are left out.
  */
 #include "error.h"
 #include "trace_format.h"

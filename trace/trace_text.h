@@ -34,7 +34,7 @@ bool text_columns(struct text line, char separator, struct text *columns, size_t
 bool text_is(struct text t, const char *literal);
 bool text_starts(struct text t, const char *literal);
 
-/* The whole of `t` as a number below 2^64. False: it is no such thing. */
+/* The whole of `t` as a number below 2^64. False: it is not one. */
 bool text_decimal(struct text t, uint64_t *x);
 
 /* As C and C++ print pointers: hexadecimal with or without 0x, or "(nil)". */

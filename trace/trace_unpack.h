@@ -12,7 +12,7 @@
 
 struct trace_input;
 
-/* What a decoder takes from and gives to; it moves both ends. */
+/* A decoder's input and output; the decoder advances them. */
 struct codec_io {
 	const uint8_t *from;
 	size_t from_size;
@@ -25,12 +25,12 @@ struct codec {
 	const char *name;
 	void *(*open)(void);  /* NULL: no host memory */
 	void (*close)(void *state);
-	/* Decodes a part. `last`: nothing comes after io->from. *boundary: the input may end here. Gives NULL, or
-	 * what is wrong with the input, as the rest of a sentence about it. */
+	/* Decodes a part. `last`: nothing comes after io->from. *boundary: the input may end here. Returns NULL, or what is
+	 * wrong with the input, as the rest of a sentence about it. */
 	const char *(*step)(void *state, struct codec_io *io, bool last, bool *boundary);
 };
 
-/* What decoders say alike. */
+/* Texts that decoders share. */
 #define UNPACK_TRUNCATED "is truncated; copy or pack it again"
 #define UNPACK_DAMAGED "is damaged; copy or pack it again"
 

@@ -70,7 +70,7 @@ def llama7b_ckpt(rng, steps):
 
 
 def llama7b_nockpt(rng, steps):
-    """The same without checkpointing, one sequence of 128 to 1536 tokens."""
+    """Full fine-tuning without checkpointing, one sequence of 128 to 1536 tokens."""
     model = llama()
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
@@ -80,7 +80,7 @@ def llama7b_nockpt(rng, steps):
 
 
 def llama7b_sgd_nockpt(rng, steps):
-    """The same with plain SGD, batch 1 to 2 of 128 to 2048 tokens."""
+    """Full fine-tuning without checkpointing, plain SGD, batch 1 to 2 of 128 to 2048 tokens."""
     model = llama()
     model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
@@ -146,7 +146,7 @@ def gen7b(rng, steps):
 
 
 def gpt1b3_offload(rng, steps):
-    """A decoder of 1.3B, checkpointing, what backward needs saved to pinned host memory."""
+    """A decoder of 1.3B, checkpointing, tensors for backward saved to pinned host memory."""
     model = llama(2048, 24, 8192, 32, 50304)
     model.train()
     model.gradient_checkpointing_enable()
@@ -202,7 +202,7 @@ def block(size):
 
 
 def fsdp_like(rng, steps):
-    """What sharded training does to memory: gathering on one side stream, reducing on another, then a graph."""
+    """The memory pattern of sharded training: gathering on one side stream, reducing on another, then a graph."""
     main, gather, reduce = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()
     shards = [block(rng.randint(8, 64) * MIB) for _ in range(32)]
     for _ in range(steps):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes terrazzo PyTorch's allocator as soon as a program imports torch, without a change of the program.
+"""Makes terrazzo PyTorch's allocator as soon as a program imports torch, without a change to the program.
 
-`activate()` is called at the start of the interpreter where TERRAZZO=1: by terrazzo.pth of the installed package, or
+With TERRAZZO=1 the interpreter's start calls `activate()`: by terrazzo.pth of the installed package, or
 by inject/sitecustomize.py under `terrazzo run`. Nothing happens in a program that does not import torch.
 """
 from __future__ import annotations
@@ -15,7 +15,7 @@ failure: str | None = None  # why terrazzo could not be installed
 
 
 def install(torch):
-    """Says why, and lets the program run, where terrazzo cannot be installed."""
+    """If terrazzo cannot be installed, says why, and lets the program run."""
     global failure
     try:
         if not torch.version.cuda:

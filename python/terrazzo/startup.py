@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both sitecustomize modules of ours share, sim/inject/ and torch/inject/.
+"""Shared by our two sitecustomize modules, sim/inject/ and torch/inject/.
 
-Every Python process of a job runs this, PyTorch or not: importlib.util, which brings much along, is imported only where
-it is needed, and importlib.abc never.
+Every Python process of a job runs this, PyTorch or not: importlib.util, which imports many modules, is imported only
+where needed, and importlib.abc never.
 """
 import os
 import sys
@@ -20,8 +20,9 @@ def run_next(here):
 
 
 class AfterTorch:
-    """A finder and loader: finds torch as the others would, and calls `then` with the module once that has run. Whoever
-    asks for torch may only want to know whether there is one, and an import may fail: it stays until one succeeds."""
+    """A finder and loader: finds torch as the others would, and calls `then` with the module once that has run. A
+    program that looks for torch may only want to know whether it is installed, and an import may fail: the finder stays
+    until an import succeeds."""
 
     def __init__(self, then):
         self.then, self.loader = then, None

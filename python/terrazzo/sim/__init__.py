@@ -21,8 +21,8 @@ def run(program, check=False, **options):
     """Runs `program`, a list of words, as `terrazzo sim` does; returns its report (docs/sim.md).
 
     `options` are those of the command: device="a100-40", memory="24GiB", devices=2, allocator="expandable", env=DIR,
-    holders=True, fit=True, sweep="batch=1,2,4", ... With `check` a program that fails raises CalledProcessError; what
-    terrazzo itself cannot do raises Failure.
+    holders=True, fit=True, sweep="batch=1,2,4", ... With `check` a program that fails raises CalledProcessError;
+    terrazzo's own failures raise Failure.
     """
     words = []
     for name, value in options.items():

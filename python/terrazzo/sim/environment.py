@@ -2,8 +2,8 @@
 """Sets up a virtual environment in which PyTorch runs on the simulated device.
 
 PyTorch comes without the packages of NVIDIA's libraries: look-alikes and stand-ins take their place, where PyTorch's
-libraries look for them. Every step looks at what is there first, so that a set-up that was broken off goes on where
-it stopped, and one that is complete takes a second.
+libraries look for them. Every step first looks at what exists, so that an interrupted set-up continues where it
+stopped, and a complete one takes a second.
 """
 import json
 import os
@@ -66,7 +66,7 @@ class Environment:
         return next(self.site_packages().glob("torch-*.dist-info")) / "METADATA"
 
     def install_torch(self, version):
-        """PyTorch without what it requires. Returns (its pure Python requirements, that of triton or None)."""
+        """Installs PyTorch without its requirements. Returns (its pure Python requirements, that of triton or None)."""
         present = self.version("torch")
         if present and present.split("+")[0] != version:
             raise Failure(f"{self.folder}: PyTorch {present} is installed here, {version} is asked for; "
@@ -82,7 +82,7 @@ class Environment:
         return pure, triton and triton.group(1).strip()
 
     def _leave_out(self):
-        """Takes GPU packages out of what PyTorch says it requires, lest pip fetches them for another package."""
+        """Removes GPU packages from PyTorch's requirements, lest pip fetches them for another package."""
         path = self.metadata()
         lines = path.read_text().splitlines()
         changed = [LEFT_OUT.sub(r"X-Terrazzo-Left-Out: \1", line) for line in lines]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch says of its memory in a program under `terrazzo sim`: writes <pid>.torch.json into the folder
+"""Records PyTorch's memory in a program under `terrazzo sim`: writes <pid>.torch.json into the folder
 TERRAZZO_SIM_REPORT. inject/sitecustomize.py runs this file once PyTorch has been imported.
 
-It only registers: an observer of out-of-memory, a function at exit, and, where TERRAZZO_SIM_HOLDERS asks for it,
-PyTorch's own history of allocations.
+It only registers: an observer of out-of-memory, a function at exit and, if TERRAZZO_SIM_HOLDERS asks for it, PyTorch's
+own history of allocations.
 """
 import atexit
 import ctypes
@@ -59,7 +59,7 @@ def calling_backward(but):
 
 
 def stack_here():
-    """The stack of whoever called our caller, from the outermost frame on, beginning in the program."""
+    """The stack of our caller's caller, from the outermost frame on, beginning in the program."""
     frame = sys._getframe(1).f_back
     stack = frames_from(frame) if frame else []
     thread = threading.get_ident()
@@ -88,7 +88,7 @@ def autograd_threads():
 
 
 def wait_for_autograd():
-    """Lets PyTorch's threads for backward drop what the last one held, before the interpreter ends.
+    """Lets PyTorch's threads for backward drop the objects of the last one, before the interpreter ends.
 
     They need its lock for that, in no order with the thread that called backward, which goes on as soon as the result
     or the error is there. One that asks for the lock too late is ended by Python within a destructor, and C++ then
@@ -104,7 +104,7 @@ def wait_for_autograd():
 
 
 class Holders:
-    """Who holds how much, by place in the program."""
+    """How much memory each place in the program holds."""
 
     def __init__(self):
         self.bytes, self.count = {}, {}
@@ -158,7 +158,7 @@ SUMS = {"retries": "num_alloc_retries", "ooms": "num_ooms", "allocations": "allo
 
 class Statistics:
     """Figures of the whole run, by device. A program may reset PyTorch's own, as many do with each line that they log:
-    what was is kept."""
+    the earlier ones are kept."""
 
     def __init__(self, torch):
         self.torch = torch
@@ -170,7 +170,7 @@ class Statistics:
             self.watch(torch._C, name, self.sums_of, self.keep_sums)
 
     def watch(self, owner, name, look, keep):
-        """What `look` has found before is kept once a reset has been made: not each allocator has statistics."""
+        """Keeps the earlier results of `look` when a reset has been made: not every allocator has statistics."""
         reset = getattr(owner, name, None)
         if not reset:
             return  # of another version of PyTorch
@@ -229,7 +229,7 @@ def is_expandable(torch):
 
 
 def allocator_of(torch):
-    """Who serves, and why not whom the user wanted."""
+    """The allocator in use, and why it is not the one that the user wanted."""
     plug, autoload = sys.modules.get("terrazzo.torch"), sys.modules.get("terrazzo.autoload")
     if plug and plug.installed():
         return "terrazzo", plug.missing() and f"without its shim: {plug.missing()}"
@@ -239,7 +239,7 @@ def allocator_of(torch):
 
 
 def newest_failure(plug, device):
-    """Of terrazzo without its shim, which tells no observer."""
+    """Of terrazzo without its shim, which calls no observer."""
     info = plug._native_library().newest_failure(device)
     if info is None:
         return None
@@ -349,7 +349,7 @@ class Recorder:
         return entry
 
     def failures(self):
-        """Where PyTorch does not tell of them, terrazzo knows the newest; else the driver has to."""
+        """If PyTorch does not report them, terrazzo knows the newest; else the driver's figures serve."""
         plug = sys.modules.get("terrazzo.torch")
         if self.observed:
             return {"ooms": self.ooms}
@@ -359,7 +359,7 @@ class Recorder:
         return {"ooms": [{**oom, **self.uncaught} for oom in found if oom]}
 
     def write(self, ended=False):
-        """What is known so far; figures of PyTorch count once they are the last."""
+        """The facts known so far; figures of PyTorch count once they are the last."""
         cuda = self.torch.cuda
         if os.getpid() != self.pid:
             return

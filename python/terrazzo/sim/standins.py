@@ -4,10 +4,10 @@
     standins.py TORCH --libraries DIR [--target DIR] [--sources DIR] [--cc PROGRAM]
 
 Reads from the dynamic sections of TORCH/lib/*.so* which libraries and which functions of them, with which symbol
-versions, are missing, and compiles for each library one with that name (lookalike/standin/). A function that has a
-body there keeps it; one listed in functions.txt does what is said there; one that would have to tell its caller
-something else is refused, with a line on standard error; any other returns success, and is work of a stream unless its
-name says that it only sets something up.
+versions, are missing, and compiles for each library one with that name (lookalike/standin/). A function that has a body
+there keeps it; one listed in functions.txt behaves as listed; one that would have to return anything else is refused,
+with a line on standard error; any other returns success, and is work of a stream unless its name says that it only sets
+something up.
 
 Needs pyelftools and a C compiler. Look-alikes of the driver, runtime and management library come from --libraries.
 """
@@ -28,7 +28,7 @@ class Failure(Exception):
     """A message for the user."""
 
 
-# Stem of the library -> prefix of its functions, status that says "not supported", body files.
+# Stem of the library -> prefix of its functions, status for "not supported", body files.
 Family = collections.namedtuple("Family", "prefix refusal bodies")
 FAMILIES = {
     "libcublasLt": Family("cublasLt", 15, ["standin_cublaslt.c"]),
@@ -50,7 +50,7 @@ FAMILIES = {
 }
 LOOKALIKES = ("libcuda.so", "libcudart.so", "libnvidia-ml.so")
 
-# What a stand-in cannot know, or must not pretend to have done. Everything else can be counted and forgotten.
+# Functions whose results a stand-in cannot know, or must not pretend. All others can be counted and forgotten.
 REFUSED = [
     (r"cuFile|nvshmem", "its data would have to go past the simulated driver"),
     (r"nccl(Comm(Grow|Shrink|Window|Register|MemStats)|DevComm|GetLsa|GetPeer|Mem|Win|PutSignal|Signal|WaitSignal)",
@@ -62,10 +62,10 @@ REFUSED = [
      "the stand-in does not know what it would have to tell"),
     (r"\w+?([cC]reate|Grow)", "the stand-in does not know what it would have to make"),
 ]
-# What puts no work on a stream.
+# Functions that enqueue no work.
 SETS_UP = re.compile(r"cupti|nvrtc|nvtx|"
                      r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Group|Plan|Check|Finalize)")
-# Text that a caller would read: any function of such a name returns one.
+# Functions that return a text.
 TEXT = re.compile(r"\w+Get(Error|Status|Result)(String|Name)$")
 
 
@@ -108,7 +108,7 @@ def read_undefined(elf):
 
 
 class Scan:
-    """What the files of a folder need from elsewhere."""
+    """The symbols that the files of a folder need from elsewhere."""
 
     def __init__(self, folder):
         self.folder = folder

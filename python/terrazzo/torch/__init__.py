@@ -7,8 +7,8 @@
     with terrazzo.torch.pool(tag="kv_cache"):      # a part of a program; any time
         cache = torch.empty(..., device="cuda")
 
-With a C++ compiler a shim is compiled once, and everything of torch.cuda.memory works as it did. Without one the
-functions here give the same figures under their own names. docs/pytorch.md has more.
+With a C++ compiler a shim is compiled once, and all of torch.cuda.memory works as before. Without one the functions
+here give these figures under their own names. docs/pytorch.md has more.
 """
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def _device(device: int | str | torch.device | None) -> int:
 def install(shim: bool | None = None) -> str:
     """Makes terrazzo the allocator of GPU memory of this process, and returns "shim" or "hooks".
 
-    Has to come before the first CUDA call; a second call changes nothing. `shim`: True insists on the compiled
-    shim, False does without; None takes it where it can be had and warns, once, where not (see missing()).
-    Raises RuntimeError where it comes too late or another allocator is installed, ValueError for an option of
-    PYTORCH_CUDA_ALLOC_CONF that terrazzo refuses.
+    Call it before the first CUDA call; a second call changes nothing. `shim`: True insists on the compiled shim, False
+    does without; None takes it if it can be compiled, else warns once (see missing()). Raises RuntimeError if it comes
+    too late or another allocator is installed, ValueError for an option of PYTORCH_CUDA_ALLOC_CONF that terrazzo
+    refuses.
     """
     global _mode, _missing
     with _lock:
@@ -150,15 +150,15 @@ def _set_fraction(options: dict[str, str]) -> None:
 
 
 def _ask_pytorch(options: dict[str, str]) -> None:
-    """Raises PyTorch's own error for options that it refuses. Releases without this function do not know all that
-    terrazzo honours, and are not asked."""
+    """Raises PyTorch's own error for options that it refuses. Releases without this function do not know all options
+    that terrazzo honours, and are not asked."""
     setter = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
     if options and setter:
         setter(",".join(f"{key}:{value}" for key, value in options.items()))
 
 
 def _follow_settings() -> None:
-    """What a program sets later, by torch.cuda.memory._set_allocator_settings and the like."""
+    """Settings that a program changes later, by torch.cuda.memory._set_allocator_settings and the like."""
     for name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings"):
         setter = getattr(torch._C, name, None)
         if setter:
@@ -170,12 +170,12 @@ def _follow_settings() -> None:
 
 
 def installed() -> str | None:
-    """ "shim", "hooks", or None where PyTorch's own allocator is in use."""
+    """ "shim", "hooks", or None if PyTorch's own allocator is in use."""
     return _mode
 
 
 def missing() -> str | None:
-    """Why the shim is not in use although it was wanted; None where it is, or was not wanted."""
+    """Why the shim is not in use although it was wanted; None if it is in use, or was not wanted."""
     return _missing
 
 
@@ -183,7 +183,7 @@ def missing() -> str | None:
 
 
 class Pool:
-    """Memory of a tag, apart from all other. Made by pool()."""
+    """Memory of a tag, separate from all other memory. Made by pool()."""
 
     def __init__(self, name: str | None, device: int):
         self.name, self.device = name, device
@@ -202,7 +202,7 @@ class Pool:
 
     @contextlib.contextmanager
     def use(self) -> Iterator["Pool"]:
-        """What this thread allocates inside comes from the pool."""
+        """Inside, this thread allocates from the pool."""
         if self.mempool is not None:
             with torch.cuda.use_mem_pool(self.mempool, device=self.device), tag(self.name):
                 yield self
@@ -223,7 +223,7 @@ class Pool:
 
 @contextlib.contextmanager
 def pool(tag: str | None = None, device: int | str | torch.device | None = None) -> Iterator[Pool]:
-    """What this thread allocates inside comes from a pool that nothing else uses.
+    """Inside, this thread allocates from a pool that nothing else uses.
 
     Works with terrazzo installed and without, at any time. Pools of one tag and device are one pool, which lives until
     release_pool(); without a tag the pool is the block's own. Tensors outlive their pool.
@@ -242,19 +242,19 @@ def pool(tag: str | None = None, device: int | str | torch.device | None = None)
 
 
 def release_pool(tag: str, device: int | str | torch.device | None = None) -> bool:
-    """Ends the pool of a tag: its memory goes back as its tensors do. False where there is none."""
+    """Ends the pool of a tag: its memory goes back as its tensors do. False if there is no such pool."""
     with _lock:
         return _pools.pop(f"{tag}@{_device(device)}", None) is not None
 
 
 @contextlib.contextmanager
 def shareable() -> Iterator[None]:
-    """What this thread allocates inside can be sent to other processes alone, without what lies beside it.
+    """Tensors that this thread allocates inside can be sent to other processes without their neighbours in memory.
 
-    Each such tensor takes a multiple of 2 MiB of its own, which is never moved. Other tensors are sent with the tiles
-    that they lie in, or, with TERRAZZO_CONF=exportable:off, not at all; copy what was made elsewhere:
-    `with shareable(): copy = tensor.clone()`. Under PyTorch's own allocator nothing changes. Raises Error
-    where terrazzo is installed without its shim: PyTorch cannot share memory then.
+    Each of these tensors takes a multiple of 2 MiB of its own, which is never moved. Other tensors are sent with the
+    tiles that they lie in or, with TERRAZZO_CONF=exportable:off, not at all; copy a tensor that was made elsewhere:
+    `with shareable(): copy = tensor.clone()`. Under PyTorch's own allocator nothing changes. Raises Error if terrazzo
+    is installed without its shim: PyTorch cannot share memory then.
     """
     if _mode == "hooks":
         raise Error("PyTorch shares memory between processes with terrazzo's shim only: "
@@ -271,7 +271,7 @@ def shareable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tag(text: str | None) -> Iterator[None]:
-    """What this thread allocates inside carries the text (at most 63 characters) in histories and snapshots."""
+    """Allocations that this thread makes inside carry the text (at most 63 characters) in histories and snapshots."""
     before = getattr(_tags, "text", None)
     _set_tag(text or before)
     try:
@@ -289,8 +289,8 @@ def _set_tag(text: str | None) -> None:
 
 
 def stats(device: int | str | torch.device | None = None) -> dict[str, int | float]:
-    """All statistics of a device's heap (docs/stats.md); the names that torch.cuda.memory_stats() has mean the same.
-    Empty before the first allocation."""
+    """All statistics of a device's heap (docs/stats.md); names that torch.cuda.memory_stats() has, too, have its
+    meaning. Empty before the first allocation."""
     return _native_library().stats(_device(device))
 
 
@@ -301,7 +301,7 @@ def reset_peak_stats(device: int | str | torch.device | None = None) -> None:
 
 
 def summary(device: int | str | torch.device | None = None) -> str:
-    """Where the memory of a device is, in a few lines of text."""
+    """The use of a device's memory, in a few lines of text."""
     index = _device(device)
     now = stats(index)
     if not now:
@@ -325,7 +325,7 @@ def _size(count: float) -> str:
 
 
 def largest_block(device: int | str | torch.device | None = None) -> int:
-    """Bytes of the largest tensor that the current stream could be given now."""
+    """Bytes of the largest tensor that the current stream could allocate now."""
     library, index, size = _native_library(), _device(device), ctypes.c_size_t()
     stream = torch.cuda.current_stream(index).cuda_stream
     library.trz_largest_block(library.heap(index), stream, ctypes.byref(size))
@@ -333,10 +333,9 @@ def largest_block(device: int | str | torch.device | None = None) -> int:
 
 
 def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) -> None:
-    """Keeps the newest events of every device for snapshot(), where `frames` with the Python stacks of allocations,
-    frees and mappings. Costs far less than torch.cuda.memory._record_memory_history, which works as well where the
-    shim is in use. Disabled, all is forgotten. While PyTorch records a history, that one is kept, and this changes
-    nothing."""
+    """Keeps the newest events of every device for snapshot(), with `frames` also the Python stacks of allocations,
+    frees and mappings. Costs far less than torch.cuda.memory._record_memory_history, which also works if the shim is in
+    use. Disabling forgets all events. While PyTorch records a history, that one is kept, and this changes nothing."""
     library, callbacks = _native_library(), (None, None)
     if _pytorch_records():
         return
@@ -371,8 +370,8 @@ def _frame_callbacks() -> tuple[int, int] | None:
 def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | None = None) -> None:
     """Writes the state and the history of a device for https://pytorch.org/memory_viz and torch.cuda._memory_viz.
 
-    As JSON where the name ends so, else as the pickle that PyTorch's own tools read. While PyTorch records a history,
-    the file is what PyTorch itself would write, of all devices.
+    As JSON if the name ends in .json, else as the pickle that PyTorch's own tools read. While PyTorch records a
+    history, the file is the one that PyTorch itself would write, of all devices.
     """
     path = os.fspath(path)
     if _pytorch_records():
@@ -398,12 +397,12 @@ def _write(path: str, data: bytes) -> None:
 
 
 def trim(keep: int = 0) -> int:
-    """Gives free memory back to the devices until at most `keep` bytes of each stay reserved; returns the bytes that
-    went. Waits for nothing."""
+    """Gives free memory back to the devices until at most `keep` bytes of each stay reserved; returns the bytes given
+    back. Waits for nothing."""
     return _shim.trz_torch_shim_trim(keep) if _shim else _native_library().trz_torch_trim(keep)
 
 
 def set_limit(size: int, device: int | str | torch.device | None = None) -> None:
-    """An upper bound, in bytes, of what a device's heap reserves; 0: none."""
+    """Sets an upper bound, in bytes, of a device heap's reserved memory; 0: none."""
     library = _native_library()
     library.trz_set_limit(library.heap(_device(device)), size)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles what depends on the installed PyTorch (shim.cpp, with every shim_*.cpp) and Python (python_frames.c), once
-for each, and keeps it in the user's cache.
+"""Compiles the parts that depend on the installed PyTorch (shim.cpp, with every shim_*.cpp) and Python
+(python_frames.c), once for each, and keeps them in the user's cache.
 
 The folder is TERRAZZO_CACHE, else $XDG_CACHE_HOME/terrazzo, else ~/.cache/terrazzo.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.cuda.memory tells where terrazzo is installed without its shim.
+"""torch.cuda.memory's answers when terrazzo is installed without its shim.
 
-PyTorch's class for allocators from outside refuses each question about its memory, and a program that asks ends there.
-Python comes to that class by functions of torch._C: some of them are answered here instead, from the heaps.
+PyTorch's class for pluggable allocators refuses each question about its memory, and a program that asks ends there.
+Python reaches that class through functions of torch._C: this module answers some of them instead, from the heaps.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POOLS = ("all", "small_pool", "large_pool")
 KINDS = ("current", "peak", "allocated", "freed")
 FLOWS = ("allocation", "segment", "allocated_bytes", "reserved_bytes", "requested_bytes", "inactive_split",
          "inactive_split_bytes")
-# PyTorch's name: what is held of it; the rest has been freed, but is in use.
+# PyTorch's name: the part that callers hold; the rest has been freed, but is in use.
 ACTIVE = {"active": "allocation", "active_bytes": "allocated_bytes"}
 COUNTS = ("num_alloc_retries", "num_ooms", "num_device_alloc", "num_device_free")
 OVERSIZE = ("oversize_allocations", "oversize_segments")
@@ -43,7 +43,7 @@ def nested(flat: dict[str, int | float]) -> dict[str, Any]:
 
 
 def subtract(figures: dict[str, Any], base: dict[str, Any]) -> None:
-    """Takes off what had been counted when reset_accumulated_memory_stats() was called."""
+    """Subtracts the counts from the time of reset_accumulated_memory_stats()."""
     for name in (*FLOWS, *ACTIVE):
         for pool in POOLS:
             for kind in ("allocated", "freed"):
@@ -101,7 +101,7 @@ class Figures:
 
 
 def read_snapshot(library: _native.Library, heap: Any) -> dict[str, Any]:
-    """What trz_snapshot writes of a heap, with pool ids as PyTorch has them."""
+    """The snapshot that trz_snapshot writes, with pool ids in PyTorch's form."""
     descriptor, path = tempfile.mkstemp(suffix=".json")
     os.close(descriptor)
     try:
@@ -114,7 +114,7 @@ def read_snapshot(library: _native.Library, heap: Any) -> dict[str, Any]:
 
 
 def with_pool_ids(entry: dict[str, Any]) -> dict[str, Any]:
-    """Pool ids as PyTorch's own snapshots have them, which JSON cannot."""
+    """Pool ids as in PyTorch's own snapshots, which JSON cannot express."""
     for key in ("pool_id", "segment_pool_id"):
         if key in entry:
             entry[key] = tuple(entry[key])
@@ -122,8 +122,7 @@ def with_pool_ids(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(torch: Any, figures: Figures) -> None:
-    """From now on torch.cuda.memory's functions are answered by `figures`; a function that this PyTorch lacks is not
-    made."""
+    """From now on `figures` answers torch.cuda.memory's functions; functions that this PyTorch lacks are not added."""
     answers = {"_cuda_memoryStats": figures.stats, "_cuda_resetAccumulatedMemoryStats": figures.reset_accumulated,
                "_cuda_resetPeakMemoryStats": figures.reset_peaks, "_cuda_memorySnapshot": figures.snapshot,
                "_cuda_getMemoryFraction": figures.fraction, "_cuda_record_memory_history": figures.record,

@@ -115,6 +115,6 @@ class Library:
         return {v.name.decode(): v.ratio if v.unit == b"ratio" else v.value for v in values}
 
     def newest_failure(self, device: int) -> OomInfo | None:
-        """None where no allocation has failed."""
+        """None if no allocation has failed."""
         heap, info = self.heap(device, open=False), OomInfo()
         return None if not heap or self._dll.trz_last_oom(heap, byref(info)) else info

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the keys of PYTORCH_CUDA_ALLOC_CONF mean under terrazzo. docs/pytorch.md has this table for readers."""
+"""The meaning of PYTORCH_CUDA_ALLOC_CONF's keys under terrazzo. docs/pytorch.md has this table for readers."""
 from __future__ import annotations
 
 import os
@@ -7,7 +7,7 @@ import os
 HONOURED, NOT_NEEDED, HOST, REFUSED = "honoured", "not needed", "PyTorch's own", "refused"
 
 
-# key: (what becomes of it, why)
+# key: (its treatment, the reason)
 MEANINGS = {
     "per_process_memory_fraction": (HONOURED, "a limit on what the process has; also when it is set at run time"),
     "throw_on_cudamalloc_oom": (HONOURED, "a limit is applied before the device is asked; refusals are counted apart"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the parts of terrazzo are that are not Python."""
+"""The places of terrazzo's parts that are not Python."""
 from __future__ import annotations
 
 import functools
@@ -36,7 +36,7 @@ def find_library() -> Path:
 
 
 def find_sources() -> dict[str, Path]:
-    """The folders of what is compiled here, and of terrazzo.h."""
+    """The folders of the sources that Python compiles, and of terrazzo.h."""
     installed, tree = HERE / "src", HERE.parents[2]
     if (installed / "shim.cpp").exists():
         return {"plug": installed, "include": installed}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What live memory is for: weights, gradients, optimizer state, activations, temporary, cache."""
+"""The purpose of live memory: weights, gradients, optimizer state, activations, temporary, cache."""
 from __future__ import annotations
 
 import ctypes
@@ -51,13 +51,13 @@ class Tracker:
             self._tags.pop().__exit__(None, None, None)
 
     def close(self) -> None:
-        """Takes the hooks off the model. The history goes on."""
+        """Removes the hooks from the model. The history goes on."""
         for hook in self._hooks:
             hook.remove()
 
     def categories(self, device: int | str | torch.device | None = None) -> dict[str, int]:
-        """Bytes of each category on a device now. What a forward allocates, and is not the model's or the optimizer's,
-        is an activation; what is live besides is temporary; cache is reserved and free."""
+        """Bytes of each category on a device now. Memory that a forward allocates, and is not the model's or the
+        optimizer's, is an activation; other live memory is temporary; cache is reserved and free."""
         from . import _device, _native, _native_library
         library, index = _native_library(), _device(device)
         parameters = list(self.model.parameters())
@@ -81,5 +81,5 @@ class Tracker:
 
 
 def track(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Tracker:
-    """Sorts live memory by what it is for: `track(model, optimizer).categories()`. Starts the history."""
+    """Sorts live memory by purpose: `track(model, optimizer).categories()`. Starts the history."""
     return Tracker(model, optimizer)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comes first in PYTHONPATH of a program that runs under `terrazzo sim`: has ../recorder.py write down what PyTorch
-says of its memory, once the program has imported it. The sitecustomize module that is next on the path is run as well,
-if there is one."""
+"""Comes first in PYTHONPATH of a program that runs under `terrazzo sim`: runs ../recorder.py, which records PyTorch's
+memory, once the program has imported it. It also runs the sitecustomize module that is next on the path, if there is
+one."""
 import importlib.util
 import os
 import sys
