@@ -61,7 +61,7 @@ HAS_TYPE = {
 
 def need_keys(value, keys, where):
     if not isinstance(value, dict):
-        raise Broken("form", where, "is no object")
+        raise Broken("form", where, "is not an object")
     for key, kind in keys.items():
         if key not in value:
             raise Broken("form", where, f"has no {key}")
@@ -235,7 +235,7 @@ class Replay:
         end = address + max(size, 1)
         other = self.blocks.overlapping(address, end)
         if other is not None:
-            raise Broken("block", where, f"{address:#x}: it overlaps what is active at {other:#x}")
+            raise Broken("block", where, f"{address:#x}: it overlaps active memory at {other:#x}")
         segment = self.segments.at(address)
         if not segment or end > segment[1]:
             raise Broken("block", where, f"{address:#x} lies in no segment")
@@ -261,7 +261,7 @@ class Replay:
     def undo_segment_alloc(self, address, size, _stream, where):
         segment = self.segments.at(address)
         if not segment or segment[:2] != (address, address + size):
-            raise Broken("segment", where, f"{address:#x}: is no segment of this size, nor freed later")
+            raise Broken("segment", where, f"{address:#x}: is not a segment of this size, nor freed later")
         self.take_out(address, address + size, where)
 
     def undo_segment_free(self, address, size, stream, where):
@@ -320,7 +320,7 @@ class PlainUnpickler(pickle.Unpickler):
     """Refuses pickles that would run code."""
 
     def find_class(self, module, name):
-        raise ValueError(f"is no plain data: it wants {module}.{name}")
+        raise ValueError(f"is not plain data: it wants {module}.{name}")
 
 
 def unique_keys(pairs):

@@ -184,7 +184,7 @@ const char *fit_check(const struct fit *f)
 	uint64_t bytes = 0, size = 0;
 	for (unsigned bin = 0; bin < FIT_BINS; bin++)
 		if (!f->root[bin] != !(f->used[bin / 64] >> bin % 64 & 1))
-			return "a bin's bit does not tell whether it is empty";
+			return "a bin's bit does not match whether it is empty";
 	for (const struct block *b = fit_find(f, 0); b; b = fit_next(f, b)) {
 		if (b->state != BLOCK_FREE)
 			return "a block in the index is not free";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of the driver's binary interface that only the look-alike needs: what base/cuda_abi.h has not.
+ * The part of the driver's binary interface that only the look-alike needs, in addition to base/cuda_abi.h.
  * tests/abi compares it with a real cuda.h where one is installed.
  */
 #ifndef DRIVER_ABI_H
@@ -8,7 +8,7 @@
 
 #include "base/cuda_abi.h"
 
-/* CUresult: values that base/cuda_abi.h does not tell apart. X(name, value). */
+/* CUresult: values that base/cuda_abi.h does not distinguish. X(name, value). */
 #define DRIVER_ABI_RESULTS(X)                                                                               \
 	X(CUDA_ERROR_INVALID_IMAGE, 200) X(CUDA_ERROR_ALREADY_MAPPED, 208) X(CUDA_ERROR_UNSUPPORTED_LIMIT, 215) \
 	X(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, 217) X(CUDA_ERROR_INVALID_PTX, 218)                               \
@@ -16,7 +16,7 @@
 	X(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, 705) X(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, 712)            \
 	X(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, 713) X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910)
 
-/* Everything else that is passed by value. X(name, value). */
+/* All other constants that calls take. X(name, value). */
 #define DRIVER_ABI_CONSTANTS(X)                                                                             \
 	X(CU_STREAM_NON_BLOCKING, 1) X(CU_MEM_LOCATION_TYPE_HOST, 2) X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)        \
 	X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1) X(CU_MEMORYTYPE_HOST, 1) X(CU_MEMORYTYPE_DEVICE, 2)                 \

@@ -248,7 +248,7 @@ cuda_result cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Kept for whoever asks; kernels do nothing with them. */
+/* Kept for queries; kernels ignore them. */
 static size_t limits[LIMITS] = {
 	[TRZ_CU_LIMIT_STACK_SIZE] = KIB(1),
 	[TRZ_CU_LIMIT_PRINTF_FIFO_SIZE] = MIB(1),
@@ -285,7 +285,7 @@ cuda_result cuCtxSetCacheConfig(int config)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Which devices reach the plain memory of which; created memory has its own access rights. */
+/* Which device reaches whose plain memory; created memory has its own access rights. */
 static bool peers[LOOK_DEVICES][LOOK_DEVICES];
 
 static cuda_result peer_pair(void *peer, cuda_device *from, cuda_device *to)

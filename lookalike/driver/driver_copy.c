@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies and fills. Which side of a copy is the device is seen by the address.
+ * Copies and fills. The address shows which side of a copy is the device.
  */
 #include "driver_lookalike.h"
 
@@ -32,7 +32,7 @@ static bool is_captured(trz_context context, void *stream)
 
 /* ---- what a short read may give ------------------------------------------------------------ */
 
-/* What the host has sent since the last work: nothing that a device would have computed can lie there. A program that
+/* Ranges that the host has sent since the last work: no computed result can be there. A program that
  * sends sizes and reads them back, as gathering among processes does, gets its sizes. */
 static struct sent {
 	pthread_mutex_t lock;
@@ -45,7 +45,7 @@ static struct sent {
 
 enum { SENT_RANGES = sizeof sent.ranges / sizeof sent.ranges[0] };
 
-/* With the lock. What was sent before a launch may have been overwritten by it. */
+/* With the lock. A launch may have overwritten what was sent before it. */
 static void forget_what_work_may_change(void)
 {
 	uint64_t work = __atomic_load_n(&look_live.kernels, __ATOMIC_RELAXED) +
@@ -67,7 +67,7 @@ static bool is_sent(uint64_t start, uint64_t size)
 	return found;
 }
 
-/* A copy to the device: `known` if the host has sent what it brings. */
+/* A copy to the device: `known` if its bytes come from the host. */
 static void note_sent(uint64_t start, uint64_t size, bool known)
 {
 	pthread_mutex_lock(&sent.lock);
@@ -82,7 +82,7 @@ static void note_sent(uint64_t start, uint64_t size, bool known)
 
 static trz_status enqueue_to_host(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
 {
-	/* What is captured happens later, after other work. */
+	/* Captured work happens later, after other work. */
 	if (size > scalar_most || look.real_scalars || (is_sent(from, size) && !is_captured(context, stream)))
 		return sim_copy(look.sim, context, stream, to, from, size);
 	look_blank_read(size);
@@ -137,8 +137,8 @@ static cuda_result copy(uint64_t to, uint64_t from, uint64_t size, void *stream,
 	return look_result(status);
 }
 
-/* Host to device waits for the staging only, and device to device for nothing; both are waited for here, which no
- * program can tell from a quick device. */
+/* Host to device waits only for the staging, and device to device for nothing; this library waits for either, which a
+ * program cannot distinguish from a fast device. */
 cuda_result cuMemcpy(cuda_addr to, cuda_addr from, size_t size)
 {
 	LOOK_ENTER(cuMemcpy);

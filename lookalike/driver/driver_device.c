@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What devices say of themselves, which is what their profile says.
+ * Devices' answers about themselves, from their profiles.
  */
 #include "driver_lookalike.h"
 
@@ -68,7 +68,7 @@ cuda_result cuDeviceComputeCapability(int *major, int *minor, cuda_device device
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Attributes that are no plain figure of the profile, and those of every such device; 0: not one of these. */
+/* Attributes that are not plain figures of the profile, and those common to all devices; 0: not one of these. */
 static int fixed_attribute(int attribute, bool vmm)
 {
 	switch (attribute) {
@@ -146,7 +146,7 @@ static uint64_t profile_attribute(int attribute, cuda_device device)
 	}
 }
 
-/* What every device has, as yes or no. */
+/* Properties of every device, as yes or no. */
 static bool is_common(int attribute)
 {
 	static const int common[] = {

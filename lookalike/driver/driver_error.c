@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Results: what a status of the simulator becomes, and the names and texts of results.
+ * Results: the result for a status of the simulator, and the names and texts of results.
  */
 #include "driver_lookalike.h"
 

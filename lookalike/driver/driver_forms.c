@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions in the form that callers of other CUDA versions ask for, but for those with addresses of 32 bits.
+ * Functions in the forms of other CUDA versions, except those with addresses of 32 bits.
  */
 #include "driver_lookalike.h"
 

@@ -12,16 +12,16 @@
 
 enum { MOST_OBJECTS = 8, NODE_CHUNK = 1024, MOST_TAILS = 64 };
 
-/* What a program wants to live as long as a graph. */
+/* A program's object that lives as long as a graph. */
 struct user_object {
 	void *object;
 	cuda_function *destroy;
 	unsigned references;         /* under the lock below */
 };
 
-/* What a program holds as graph and as its instances. All under the lock below. */
+/* A graph and its instances, as a program holds them. All under the lock below. */
 struct look_graph {
-	struct look_graph *next;     /* of the captures under way */
+	struct look_graph *next;     /* of the captures in progress */
 	sim_graph graph;             /* 0: the capture has not ended */
 	uint64_t capture;
 	trz_context context;
@@ -61,7 +61,7 @@ static bool make_chunk(struct look_graph *g, size_t index)
 	return chunk != NULL;
 }
 
-/* The handle of a node, the same each time; NULL: no host memory. */
+/* The handle of a node, which never changes; NULL: no host memory. */
 static void *node_value(struct look_graph *g, size_t number)
 {
 	pthread_mutex_lock(&graphs_lock);
@@ -99,7 +99,7 @@ cuda_result cuStreamBeginCapture_v2(void *stream, int mode)
 	return look_result(sim_capture_begin(look.sim, context, stream, (trz_capture_mode)mode));
 }
 
-/* The graph of a capture under way, made where there is none yet; NULL: no host memory. */
+/* The graph of a capture in progress, made if there is none yet; NULL: no host memory. */
 static struct look_graph *graph_of(uint64_t capture, trz_context context)
 {
 	struct look_graph *g;
@@ -262,7 +262,7 @@ cuda_result cuUserObjectRelease(void *object, unsigned references)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* The graph holds one reference, whatever the number given to it; `flags` 1 moves the caller's. */
+/* The graph holds one reference, whatever number the caller passes; `flags` 1 moves the caller's. */
 cuda_result cuGraphRetainUserObject(void *graph, void *object, unsigned references, unsigned flags)
 {
 	struct look_graph *g = graph;

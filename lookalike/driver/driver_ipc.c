@@ -13,7 +13,7 @@
 
 static const char memory_magic[8] = "trz-mem", event_magic[8] = "trz-evt";
 
-/* What lies in a handle. */
+/* The contents of a handle. */
 struct ipc {
 	char magic[8];
 	uint64_t pid;
@@ -92,7 +92,7 @@ static cuda_result open_memory(const struct sim_token *token, int device, cuda_a
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Opened again, memory lies where it lies. A process has no need to open its own, and cannot. */
+/* Memory that is opened again keeps its address. A process has no need to open its own, and cannot. */
 cuda_result cuIpcOpenMemHandle_v2(cuda_addr *address, struct cuda_ipc handle, unsigned flags)
 {
 	struct ipc ipc;
@@ -141,7 +141,7 @@ cuda_result cuIpcCloseMemHandle(cuda_addr address)
 	return result;
 }
 
-/* Each process has its own queues, so that what an event stands for is waited for here. */
+/* Each process has its own queues, so this process waits for the event's work here. */
 cuda_result cuIpcGetEventHandle(struct cuda_ipc *handle, void *event)
 {
 	LOOK_ENTER(cuIpcGetEventHandle);

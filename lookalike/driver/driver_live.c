@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The figures of the process, in DIR/<pid>.live as they grow: what is left of one that ends without a word, by a signal
- * or _exit. The report, DIR/<pid>.json, tells what lies where.
+ * The figures of the process, updated in DIR/<pid>.live: they survive a process that ends without a report, by a signal
+ * or _exit. The report, DIR/<pid>.json, says where each figure is.
  */
 #include "driver_lookalike.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of the look-alike libcuda.so.1: its list of functions, its state, and what its files share. Every
- * exported function is a thin translation onto the simulator's driver table or sim.h.
+ * The internals of the look-alike libcuda.so.1: its list of functions, its state, and declarations that its files
+ * share. Every exported function is a thin translation onto the simulator's driver table or sim.h.
  */
 #ifndef DRIVER_LOOKALIKE_H
 #define DRIVER_LOOKALIKE_H
@@ -47,7 +47,7 @@ enum look_call {
 
 enum { LOOK_PAGE = 4096, LOOK_OTHERS = 1024 };
 
-/* All that is counted, grown atomically; whole pages. */
+/* All counters, incremented atomically; whole pages. */
 struct look_live {
 	sim_figures sim;             /* by the machine, under its own lock */
 	uint64_t kernels, library_calls, graph_launches, copied_bytes, blank_reads;
@@ -57,12 +57,12 @@ struct look_live {
 extern struct look_live look_live;
 
 /* driver_machine.c */
-/* The one place where a status becomes a driver's result; ends the process where a rule was broken and that is
- * asked for. */
+/* The one function that turns a status into a driver's result; ends the process if a rule was broken and violations are
+ * to abort. */
 cuda_result look_result(trz_status status);
-/* What cuGetErrorName says; NULL: an unknown value. */
+/* The name for cuGetErrorName; NULL: an unknown value. */
 int look_version(void);
-/* CUDA_ERROR_NOT_INITIALIZED; says why where it is fork's doing. */
+/* CUDA_ERROR_NOT_INITIALIZED; says so if fork is the reason. */
 cuda_result look_not_open(void);
 const char *look_name(enum look_call call);
 
@@ -85,23 +85,23 @@ bool look_pinned(const void *address, uint64_t *start, uint64_t *size, unsigned 
 /* driver_live.c: from here on the figures lie in a file; in a child made by fork() they are its own. */
 void look_live_write(const char *path);
 void look_live_detach(void);
-/* Calls that were made, by name; the forms of a function count together. */
+/* The numbers of calls, by name; the forms of a function count together. */
 json_t *look_live_calls(void);
-/* Where each figure lies in the file: a list of [path, offset]. */
+/* The place of each figure in the file: a list of [path, offset]. */
 json_t *look_live_places(void);
 
 /* driver_report.c */
 void look_report_open(void);
-/* `ended`: these are the last words. */
+/* `ended`: this is the last report. */
 void look_report_write(bool ended);
 void look_oom(const char *call, uint64_t bytes, int device);
 /* A short read from the device is about to give 0. */
 void look_blank_read(uint64_t bytes);
 
-/* driver_pool.c: what the pools of a device keep beyond their thresholds, or all, is given back as far as work is
- * done with it; true: there was something. */
+/* driver_pool.c: gives back memory that the pools of a device keep beyond their thresholds, or all, as far as work has
+ * finished with it; true: there was some. */
 bool look_pools_trim(int device, bool all);
-/* Frees what a pool gave; false: it was not from a pool. */
+/* Frees memory of a pool; false: it was not from a pool. */
 bool look_pool_free(cuda_addr address);
 
 #pragma GCC visibility pop

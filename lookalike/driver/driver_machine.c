@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The library itself: what the environment says of the machine, its opening, and its table of functions.
+ * The library itself: the machine's configuration from the environment, its opening, and its table of functions.
  */
 #include "driver_lookalike.h"
 
@@ -139,8 +139,8 @@ static void on_violation(const char *text)
 	fprintf(stderr, "terrazzo: violation: %s\n", text);
 }
 
-/* A plain free waits for the device, an unmap never does, and memory may be created in a capture: what programs
- * rely on. With work that runs only when the host blocks, the machine is as strict as can be. */
+/* Programs rely on this: a plain free waits for the device, an unmap never does, and memory may be created in a
+ * capture. With work that runs only when the host blocks, the machine is as strict as possible. */
 static sim_config read_config(int *opened)
 {
 	uint64_t memory = read_bytes("TERRAZZO_SIM_MEMORY", 0);
@@ -237,7 +237,7 @@ cuda_result cuDriverGetVersion(int *version)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* The driver keeps no log, so that no one is ever called. */
+/* The driver keeps no log, so it never calls the function. */
 cuda_result cuLogsRegisterCallback(void *function, void *argument, void **handle)
 {
 	LOOK_COUNT(cuLogsRegisterCallback);
@@ -265,7 +265,7 @@ cuda_result cuProfilerStop(void)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* NVIDIA's own runtime, linked statically, asks here for what it checks the driver with. That check is respected. */
+/* NVIDIA's own runtime, linked statically, asks here for the means to check the driver. That check is respected. */
 cuda_result cuGetExportTable(const void **table, const void *id)
 {
 	LOOK_COUNT(cuGetExportTable);

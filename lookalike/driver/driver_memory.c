@@ -115,7 +115,7 @@ cuda_result cuMemPrefetchAsync_v2(cuda_addr address, size_t size, struct cuda_me
 
 /* ---- virtual memory management ------------------------------------------------------------ */
 
-/* Whether these calls need a current context no GPU has said yet. */
+/* Whether these calls need a current context no GPU has shown yet. */
 static bool may_make_memory(void)
 {
 	return !look.memory_needs_context || look_context();

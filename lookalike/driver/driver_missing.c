@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the look-alike has not, by name. The caller takes the arguments off the stack, so that one form serves
+ * Functions that the look-alike lacks, by name. The caller takes the arguments off the stack, so that one form serves
  * every function.
  */
 #include "driver_lookalike.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device code: modules, libraries, kernels, what is asked of them, and their launches. A library is a module here
- * and a kernel a function; code is looked into when a parameter or a variable is first needed.
+ * Device code: modules, libraries, kernels, queries about them, and their launches. A library is a module here and a
+ * kernel a function; code is read when a parameter or a variable is first needed.
  */
 #include "driver_lookalike.h"
 
@@ -39,9 +39,9 @@ struct look_function {
 	SLIST_ENTRY(look_function) link;
 	struct look_module *module;
 	const char *name;
-	const struct fatbin_kernel *kernel;  /* NULL with `resolved`: the code does not tell */
+	const struct fatbin_kernel *kernel;  /* NULL with `resolved`: the code does not say */
 	bool resolved;
-	uint64_t mixed;              /* parameters that once held something else than addresses, by bit; grown atomically */
+	uint64_t mixed;              /* parameters that once held values other than addresses, by bit; set atomically */
 	int attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX];
 };
 
@@ -56,7 +56,7 @@ static unsigned architecture(void)
 	return p ? p->compute_major * 10 + p->compute_minor : 0;
 }
 
-/* Of code that stays where it is. */
+/* Of code that the program keeps in memory. */
 static struct look_module *new_module(const void *image)
 {
 	struct look_module *m = calloc(1, sizeof *m);
@@ -75,7 +75,7 @@ static struct fatbin *fatbin_of(struct look_module *m)
 	return m->fatbin;
 }
 
-/* Where the device's image is PTX, which does not say what variables begin with, a cubin for another device does. */
+/* If the device's image is PTX, which lacks the initial values of variables, a cubin for another device has them. */
 static struct fatbin *data_of(struct look_module *m)
 {
 	struct fatbin_image image;
@@ -202,7 +202,7 @@ static struct look_variable *find_variable(const struct look_module *m, const ch
 	return v;
 }
 
-/* Each takes plain memory of its own and holds what the code says that it begins with. */
+/* Each takes plain memory of its own, with its initial value from the code. */
 static cuda_result make_variable(struct look_module *m, const struct fatbin_variable *known, struct look_variable **out)
 {
 	struct look_variable *v = calloc(1, sizeof *v);
@@ -269,7 +269,7 @@ static struct look_function *new_function(struct look_module *m, const char *nam
 	return f;
 }
 
-/* What the code says of the function, looked up once. */
+/* The code's description of the function, looked up once. */
 static const struct fatbin_kernel *kernel_of(struct look_function *f)
 {
 	if (__atomic_load_n(&f->resolved, __ATOMIC_ACQUIRE))
@@ -500,7 +500,7 @@ cuda_result cuKernelSetCacheConfig(void *kernel, int config, cuda_device device)
 
 /* ---- occupancy ------------------------------------------------------------ */
 
-/* What registers, threads, shared memory and slots of a multiprocessor allow. */
+/* The bound by registers, threads, shared memory and slots of a multiprocessor. */
 cuda_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int block, size_t shared)
 {
 	struct look_function *f = function;
@@ -601,7 +601,7 @@ static uint64_t word_at(const char *bytes, uint32_t at)
 	return word;
 }
 
-/* Whether a parameter is nothing but addresses, and always was. */
+/* Whether a parameter consists only of addresses, and always has. */
 static bool is_pointers(struct look_function *f, uint32_t index, const struct kernel_param *p, const char *value)
 {
 	uint64_t bit = 1ull << index % 64;
@@ -705,7 +705,7 @@ int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *w
 
 /* ---- tensor maps ------------------------------------------------------------ */
 
-/* 128 bytes that no one here reads, but that carry the address for the check at a launch. */
+/* 128 bytes that nothing here reads; they carry the address for the check at a launch. */
 static cuda_result encode(void *map, void *address)
 {
 	enum { MAP_BYTES = 128 };

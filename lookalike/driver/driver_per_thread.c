@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions that take the thread's own stream where none is named.
+ * Functions that use the thread's own stream if the call names none.
  */
 #include "driver_per_thread.h"
 #include "driver_lookalike.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The forms of functions that take the thread's own stream where none is named, for programs that are compiled with
+ * The forms of functions that use the thread's own stream if the call names none, for programs compiled with
  * --default-stream per-thread.
  */
 #ifndef DRIVER_PER_THREAD_H
@@ -70,7 +70,7 @@
 	X(cuStreamWriteValue64, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))            \
 	X(cuStreamWriteValue64_v2, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))
 
-/* The same for functions that wait: X(function, parameters, the call that does not wait), its form `function`_ptds. */
+/* For functions that wait: X(function, parameters, the call that does not wait), its form `function`_ptds. */
 #define PER_THREAD_WAITING_FORMS(X)                                                                             \
 	X(cuMemcpy, (cuda_addr a, cuda_addr b, size_t c), cuMemcpyAsync(a, b, c, OF_THREAD))                        \
 	X(cuMemcpy2DUnaligned_v2, (const struct cuda_copy_2d *a), cuMemcpy2DAsync_v2(a, OF_THREAD))                 \

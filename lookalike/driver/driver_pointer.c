@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is known of a pointer: device memory, pinned host memory, or nothing.
+ * Facts about a pointer: device memory, pinned host memory, or unknown.
  */
 #include "driver_lookalike.h"
 
@@ -103,7 +103,7 @@ cuda_result cuPointerGetAttribute(void *data, int attribute, cuda_addr address)
 	return host_attribute(data, attribute, address, start, size);
 }
 
-/* What is not known of the pointer is left zero, in the width of its type, and that is no failure. */
+/* Unknown facts are zero, in the width of their type, and not a failure. */
 cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **data, cuda_addr address)
 {
 	LOOK_ENTER(cuPointerGetAttributes);

@@ -24,7 +24,7 @@ struct pool_block {
 	trz_event freed;             /* recorded there; NULL: never */
 };
 
-/* Invariant: used + what the free blocks have = reserved. */
+/* Invariant: used + bytes of the free blocks = reserved. */
 struct look_pool {
 	LIST_ENTRY(look_pool) link;
 	int device;
@@ -274,7 +274,7 @@ cuda_result cuMemPoolCreate(void **pool, const struct cuda_pool_props *props)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* What is still allocated from the pool moves to the device's standard one. */
+/* Memory still allocated from the pool moves to the device's standard one. */
 cuda_result cuMemPoolDestroy(void *pool)
 {
 	struct look_pool *p = pool;
@@ -302,7 +302,7 @@ cuda_result cuMemPoolTrimTo(void *pool, size_t keep)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* The figure that an attribute stands for; NULL: none, a rule of reuse that makes no difference here. */
+/* The figure of an attribute; NULL: none, a rule of reuse that makes no difference here. */
 static uint64_t *figure(struct look_pool *p, int attribute)
 {
 	switch (attribute) {
@@ -321,7 +321,7 @@ static uint64_t *figure(struct look_pool *p, int attribute)
 	}
 }
 
-/* A high-water mark can be set to 0 only, which means what is current. */
+/* A high-water mark can only be set to 0, which means the current value. */
 cuda_result cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 {
 	struct look_pool *p = pool;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The report of a process: DIR/<pid>.json, written when it opens the device, each time that memory runs out, and when
- * it ends. Of one that ends without a word the figures are found in DIR/<pid>.live (driver_live.c).
+ * it ends. The figures of a process that ends without a report are in DIR/<pid>.live (driver_live.c).
  */
 #include "driver_lookalike.h"
 
@@ -71,7 +71,7 @@ void trz_lookalike_on_blank_read(lookalike_blank_read *observer)
 	__atomic_store_n(&blank_read_observer, observer, __ATOMIC_RELEASE);
 }
 
-/* Whether no process of the run has said it yet: whoever does makes a file. */
+/* Whether no process of the run has reported it yet: the first one makes a file. */
 static bool is_first_of_run(void)
 {
 	char path[PATH_MAX];
@@ -157,7 +157,7 @@ static json_t *everything(void)
 	                 "oom_events", (json_int_t)report.ooms, "oom", ooms());
 }
 
-/* Under a name of its own first, so that a reader never sees half of it. */
+/* Under a temporary name first, so that a reader never sees half of it. */
 void look_report_write(bool ended)
 {
 	char path[PATH_MAX], made[PATH_MAX], live[PATH_MAX];

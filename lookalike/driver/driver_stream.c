@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams, events, host functions, and when enqueued work runs. A stream or an event may be used whatever context
- * is current: it has its own.
+ * Streams, events, host functions, and when enqueued work runs. A stream or an event may be used under any current
+ * context: it has its own.
  */
 #include "driver_lookalike.h"
 
@@ -123,7 +123,7 @@ cuda_result cuEventElapsedTime_v2(float *milliseconds, void *start, void *end)
 
 /* ---- streams ------------------------------------------------------------ */
 
-/* What the simulator does not keep of a stream. */
+/* Facts of a stream that the simulator does not keep. */
 struct stream_facts {
 	struct stream_facts *next;
 	void *stream;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All functions that the look-alike libcuda.so.1 has; driver_missing.def names those that it has not.
+ * All functions of the look-alike libcuda.so.1; driver_missing.def names those that it lacks.
  */
 #ifndef DRIVER_SYMBOLS_H
 #define DRIVER_SYMBOLS_H
@@ -9,8 +9,8 @@
 
 typedef void cuda_function(void *);
 
-/* X(name, exported name, first CUDA version, parameters). A name with several rows has several forms; who asks
- * for it by version gets the newest that the version knows. */
+/* X(name, exported name, first CUDA version, parameters). A name with several rows has several forms; a request by
+ * version gets the newest that the version knows. */
 #define LOOKALIKE_DRIVER_SYMBOLS(X)                                                                         \
 	/* the driver */                                                                                        \
 	X(cuInit, cuInit, 2000, (unsigned))                                                                     \
@@ -263,7 +263,7 @@ typedef void cuda_function(void *);
 	X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000, (void *, void *))
 
 /* Forms that differ from another only in their arguments. X(name, exported name, first CUDA version, parameters, the
- * call that it is). */
+ * equivalent call). */
 #define LOOKALIKE_DRIVER_FORMS(X)                                                                               \
 	X(cuCtxCreate, cuCtxCreate, 2000, (void **a, unsigned b, cuda_device c), cuCtxCreate_v2(a, b, c))           \
 	X(cuCtxDestroy, cuCtxDestroy, 2000, (void *a), cuCtxDestroy_v2(a))                                          \

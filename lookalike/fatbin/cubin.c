@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads an ELF cubin. What it relies on, as ptxas of CUDA 11 to 13 writes it: a kernel is a function symbol whose
+ * Reads an ELF cubin. It relies on the form that ptxas of CUDA 11 to 13 writes: a kernel is a function symbol whose
  * st_other has STO_CUDA_ENTRY; its .nv.info.<kernel> and .nv.shared.<kernel> have the kernel's code section in
  * sh_info; facts by symbol (registers, stack) stand in the section .nv.info.
  */
@@ -19,7 +19,7 @@ enum {
 	STO_CUDA_MANAGED = 0x04,
 	STO_CUDA_ENTRY = 0x10,
 	ABI_SM_IN_SECOND_BYTE = 8,      /* EI_ABIVERSION from which e_flags has the architecture in bits 8..15 */
-	SM_WITH_RESERVED_SHARED = 90,   /* from here .nv.shared.<kernel> counts what the system reserves */
+	SM_WITH_RESERVED_SHARED = 90,   /* from here .nv.shared.<kernel> includes the system's reserve */
 	RESERVED_SHARED_BYTES = 1024,
 };
 
@@ -41,14 +41,14 @@ struct info_record {
 	struct span bytes;  /* FORMAT_SIZED: `value` of them */
 };
 
-/* What stands beside the code section of the same number. */
+/* The sections that belong to the code section of this number. */
 struct code_section {
 	uint32_t info;    /* section .nv.info.<kernel>, or 0 */
 	uint32_t shared;  /* section .nv.shared.<kernel>, or 0 */
 	uint32_t kernel;  /* 1 + place in the index, or 0 */
 };
 
-/* Invariant: symbol and section tables lie in `image`; of the contents of other sections nothing is known. */
+/* Invariant: symbol and section tables lie in `image`; the contents of other sections are unchecked. */
 struct cubin {
 	struct span image, section_names, names, sections, symbols;
 	uint32_t section_count, symbol_count;
@@ -198,7 +198,7 @@ static bool place_param(struct kernel_params *params, const struct info_record *
 	return true;
 }
 
-/* What is said of the kernel beside its parameters, and how many of those there are. */
+/* The kernel's facts besides its parameters, and the number of these. */
 static bool survey(struct span info, struct fatbin_kernel *kernel, uint32_t *count, uint32_t *bytes)
 {
 	struct info_record record;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads an ELF cubin into an index: which symbols are kernels and variables, and what the .nv.info sections say
- * of the kernels.
+ * Reads an ELF cubin into an index: which symbols are kernels and variables, and the kernels' facts in the .nv.info
+ * sections.
  */
 #ifndef TRZ_LOOKALIKE_CUBIN_H
 #define TRZ_LOOKALIKE_CUBIN_H

@@ -129,7 +129,7 @@ void fatbin_close(struct fatbin *fatbin)
 
 /* ---- entries --------------------------------------------------------------------------------------------- */
 
-/* What a driver would run comes first: the nearest cubin of the same major version, then the nearest PTX below.
+/* Code that a driver would run comes first: the nearest cubin of the same major version, then the nearest PTX below.
  * Of those that it would not run, the newest cubin, then the newest PTX: old ones may lack kernels. */
 static uint64_t rank_entry(const struct entry *e, unsigned sm, bool one_sm)
 {
@@ -187,7 +187,7 @@ static trz_status index_entry(struct fatbin *f, const struct entry *e)
 	return status;
 }
 
-/* What stands behind the fatbin's header. */
+/* The entries behind the fatbin's header. */
 static trz_status fatbin_body(const struct fatbin *f, struct span *body)
 {
 	uint8_t header[FATBIN_HEADER_BYTES];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is inside the device code that a program hands to CUDA: its kernels with the layout of their parameters,
- * and its variables. Reads the wrapper of __cudaRegisterFatBinary, a fatbin, an ELF cubin, or PTX.
+ * The contents of the device code that a program hands to CUDA: its kernels with the layout of their parameters, and
+ * its variables. Reads the wrapper of __cudaRegisterFatBinary, a fatbin, an ELF cubin, or PTX.
  *
- * One image of a fatbin is read, when something is first asked, and only what is listed here is kept of it. All
+ * Reads one image of a fatbin, at the first query, and keeps only the facts listed here. All
  * functions may be called from any thread; fatbin_close must be the last. Failures say why in trz_last_error().
  */
 #ifndef TRZ_LOOKALIKE_FATBIN_H
@@ -33,7 +33,7 @@ struct kernel_params {
 
 struct fatbin_kernel {
 	const char *name;       /* mangled */
-	const char *no_params;  /* NULL, or why the image does not tell the parameters: `params` is empty then */
+	const char *no_params;  /* NULL, or why the image lacks the parameters: `params` is empty then */
 	struct kernel_params params;
 	uint32_t max_threads;   /* of a block, by __launch_bounds__ or the like; 0: the device's own limit */
 	uint32_t registers;     /* of a thread; 0: not known (PTX) */
@@ -69,11 +69,11 @@ enum { FATBIN_UNKNOWN_SIZE = 0 };
 trz_status fatbin_open(const void *image, size_t bytes, unsigned sm, struct fatbin **fatbin);
 void fatbin_close(struct fatbin *fatbin);
 
-/* Reads the image now; `image` is not touched afterwards. As the others below, the answer is the same each time.
+/* Reads the image now; `image` is not touched afterwards. As with the functions below, the answer never changes.
  * Errors: BAD_INPUT (damaged, truncated), NOT_SUPPORTED (no cubin and no PTX inside), HOST_MEMORY. */
 trz_status fatbin_load(struct fatbin *fatbin);
 
-/* What is found stays until fatbin_close. Errors: as fatbin_load; NOT_FOUND. */
+/* Results live until fatbin_close. Errors: as fatbin_load; NOT_FOUND. */
 trz_status fatbin_image(struct fatbin *fatbin, struct fatbin_image *image);
 trz_status fatbin_kernel(struct fatbin *fatbin, const char *name, const struct fatbin_kernel **kernel);
 trz_status fatbin_variable(struct fatbin *fatbin, const char *name, const struct fatbin_variable **variable);

@@ -250,7 +250,7 @@ static trz_status read_params(struct ptx *p, struct kernel_params *params, struc
 	return accept(p, ")") ? TRZ_OK : bad(p, ") is expected");
 }
 
-/* `.maxntid 16, 8, 1`; what is not said counts 1. */
+/* `.maxntid 16, 8, 1`; a missing number counts 1. */
 static trz_status read_threads(struct ptx *p, uint32_t *threads)
 {
 	uint64_t product = 1, number = 0;

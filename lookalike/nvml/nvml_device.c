@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A libnvidia-ml.so.1 over the look-alike driver: what programs ask of devices, their memory and processes. A device
+ * A libnvidia-ml.so.1 over the look-alike driver: queries about devices, their memory and processes. A device
  * handle is the ordinal plus one.
  */
 #include <stdbool.h>

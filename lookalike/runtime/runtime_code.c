@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program's code: what nvcc's start-up code registers, launches, and what is asked of kernels. A program names
+ * The program's code: registration by nvcc's start-up code, launches, and queries about kernels. A program names
  * a kernel by the address of a host function, or by the handle that it was given for it.
  */
 #include "runtime_lookalike.h"

@@ -420,7 +420,7 @@ cuda_error cudaRuntimeGetVersion(int *version)
 	return RT_SUCCESS;
 }
 
-/* Who takes the status is told there that a function is not to be had. */
+/* A caller that takes the status learns there that a function is missing. */
 cuda_error cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
                                             unsigned long long flags, int *status)
 {

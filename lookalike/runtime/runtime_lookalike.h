@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inside of the look-alike libcudart: a thin layer over the look-alike driver, whose errors are the runtime's
- * too. It adds a current device for each thread, the last error, and the kernels that a program registers.
+ * The internals of the look-alike libcudart: a thin layer over the look-alike driver, whose errors are also the
+ * runtime's. It adds a current device for each thread, the last error, and the kernels that a program registers.
  */
 #ifndef RUNTIME_LOOKALIKE_H
 #define RUNTIME_LOOKALIKE_H
@@ -30,9 +30,9 @@ int rt_init(void);
 int rt_bind(void);
 int rt_device(void);
 
-/* runtime_code.c: the function of a kernel by what the program calls it; NULL: not registered. */
+/* runtime_code.c: the function of a kernel by the program's name for it; NULL: not registered. */
 void *rt_function(const void *symbol);
-/* Where a variable of the program lies on the device. */
+/* The address of a variable of the program on the device. */
 int rt_variable(const void *symbol, cuda_addr *address, size_t *size);
 
 #pragma GCC visibility pop

@@ -8,7 +8,7 @@
 
 /* ---- allocation ------------------------------------------------------------ */
 
-/* Nothing is an allocation of nothing. */
+/* An allocation of no bytes gives NULL. */
 static int allocate(void **address, size_t size)
 {
 	cuda_addr made = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the look-alike runtime has not, by name.
+ * Functions that the look-alike runtime lacks, by name.
  */
 #include "runtime_lookalike.h"
 

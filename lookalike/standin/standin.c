@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every stand-in has: counting of calls, refusals, handles.
+ * Common to all stand-ins: counting of calls, refusals, handles.
  */
 #include "standin.h"
 
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The look-alike driver's side (lookalike.h, which is not at hand where a stand-in is compiled). Weak: beside
- * another driver a stand-in loads all the same. */
+/* The look-alike driver's side (lookalike.h, which is not at hand where a stand-in is compiled). Weak, so that a
+ * stand-in also loads beside another driver. */
 __attribute__((weak)) int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words,
                                                      size_t count);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stand-ins for the libraries that PyTorch links: what their bodies and the generated functions share. A
+ * Stand-ins for the libraries that PyTorch links: declarations that their bodies and the generated functions share. A
  * stand-in has the names and symbol versions of a CUDA library and computes nothing. The generator
  * (python/terrazzo/sim/standins.py) compiles standin.c, the body file of the library where there is one, and
  * a function for each further symbol that PyTorch asks for.

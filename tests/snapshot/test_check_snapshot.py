@@ -134,7 +134,7 @@ class Rules(unittest.TestCase):
         self.sets("form", None, "segments", 0, "blocks", 0, "frames")
         self.sets("form", {}, "device_traces", 0)
         self.sets("form", 7, "device_traces", 0, 0)
-        self.assertEqual(check_snapshot.check([])[0], "form: snapshot: is no object")
+        self.assertEqual(check_snapshot.check([])[0], "form: snapshot: is not an object")
 
     def test_words(self):
         self.sets("form", "active", "segments", 0, "blocks", 0, "state")
