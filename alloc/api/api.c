@@ -137,8 +137,8 @@ static trz_status check_request(struct request *r)
 	return TRZ_OK;
 }
 
-/* An operation begins that may return memory to the driver: its stack is gathered, if that is asked for, before the
- * growth lock is taken. false: that is not to be had (in a host function). */
+/* Begins an operation that may return memory to the driver: gathers its stack, if stacks are on, before it takes the
+ * growth lock. false: the lock cannot be taken (in a host function). */
 static bool enter_growth(trz_heap *h, uint64_t *outer)
 {
 	*outer = frames_enter(h);
@@ -176,7 +176,7 @@ static COLD trz_status not_there(const struct request *r)
 	                r->size, (void *)r->address, r->stream);
 }
 
-/* Where the heap ran out of something the text is set; else the driver's is the reason. */
+/* If the heap ran out of something, the text is set; else the driver's text is the reason. */
 static COLD trz_status alloc_failed(trz_heap *h, const struct request *r, trz_status status)
 {
 	switch (status) {

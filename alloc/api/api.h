@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the public functions share.
+ * Shared by the files of the public functions.
  */
 #ifndef TRZ_ALLOC_API_H
 #define TRZ_ALLOC_API_H
 
 #include "serve/route.h"
 
-/* The failure of a function that was given NULL for an argument that needs a value. */
+/* The failure of a function that got NULL for an argument that needs a value. */
 trz_status api_is_null(const char *function, const char *argument);
 
-/* The failure of whatever is asked of a heap whose context has died. */
+/* The failure of a request to a heap whose context has died. */
 trz_status api_dead(const trz_heap *h);
 
-/* Whether the heap can be asked for anything: SHUTDOWN, where a child has inherited it. */
+/* Whether this process may use the heap: SHUTDOWN, if a child has inherited it. */
 trz_status api_check_process(const trz_heap *h);
 
-/* The same, where there may be no heap. */
+/* Whether this process may use the heap, which may be NULL. */
 trz_status api_check_heap(const char *function, const trz_heap *h);
 
-/* The status of a failed free again, or WRONG_DEVICE with the owner's name where another heap has the pointer. */
+/* The status of a failed free, or WRONG_DEVICE with the owner's name if another heap has the pointer. */
 trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
 
-/* The failure of what is asked of a heap with another one's pool; OK for its own, and for NULL. */
+/* The failure of a request with another heap's pool; OK for its own, and for NULL. */
 trz_status api_check_pool(const trz_heap *h, const struct pool *p);
 
 /* Serves a request, and rounds its alignment; sets *out to NULL on errors. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of open heaps, and what a child made by fork() knows of it.
+ * The list of open heaps, also in a child made by fork().
  */
 #include "api/init.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Deputies. An event of a whole context answers for streams on which none can be recorded from here, and for launches
- * on streams that the heap has never seen. It breaks every capture in its context, so none is recorded while one is
- * known to be under way. Growth lock held throughout.
+ * on streams that the heap has never seen. It breaks every capture in its context, so none is recorded while the heap
+ * knows of one. Growth lock held throughout.
  */
 #include "heap/contexts.h"
 
 #include "heap/events.h"
 
-/* Of a capture that was announced its diversion tells; of what this thread cannot ask, the legacy default stream. */
+/* A diversion shows an announced capture; the legacy default stream answers for streams that this thread cannot ask. */
 static bool is_known_captured(trz_heap *h, const struct stream *s, bool handles_live)
 {
 	if (!handles_live)
@@ -31,7 +31,7 @@ static bool tells_of(enum cover cover, const struct stream *s)
 	return cover == COVER_ALL || (cover == COVER_THREADS ? s->thread_bound : stream_is_out_of_reach(s));
 }
 
-/* Notes of which tickets a deputy that is recorded next tells. false: there is none that is not told of yet. */
+/* Marks the tickets that the next deputy will answer for. false: every ticket already has a deputy. */
 static bool mark(trz_heap *h, const struct event_pool *p, enum cover cover)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
@@ -40,7 +40,7 @@ static bool mark(trz_heap *h, const struct event_pool *p, enum cover cover)
 	for (unsigned i = 0; i < streams; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		if (s->events != p)
-			continue;  /* another context's deputy may be under way, and tells of these */
+			continue;  /* another context's deputy may be outstanding, and answers for these */
 		bool wanted = s->tickets.recorded < s->tickets.newest;
 		s->covered = wanted && tells_of(cover, s) ? s->tickets.newest : 0;
 		any |= s->covered != 0;
@@ -49,7 +49,7 @@ static bool mark(trz_heap *h, const struct event_pool *p, enum cover cover)
 	return any;
 }
 
-/* What has been marked is told of. */
+/* Records a deputy for the marked tickets. */
 static trz_status record(trz_heap *h, struct event_pool *p, enum cover cover)
 {
 	trz_event event;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ends of private pools. When the last reference has gone, work of the pool's graphs may still be under way, on
- * whatever stream they were launched. The pool then waits, asking at every poll, for a deputy of all streams, or where
- * the driver has none for tickets of those that the heap knows; after that its memory becomes the default pool's, each
- * lane's that of the same stream.
+ * The ends of private pools. When the last reference has gone, launches of the pool's graphs may still be running, on
+ * any stream. The pool then waits, asking at every poll, for a deputy of all streams, or where the driver has none for
+ * tickets of those that the heap knows; after that its memory becomes the default pool's, each lane's that of the same
+ * stream.
  */
 #include "heap/ends.h"
 
@@ -14,8 +14,8 @@
 
 enum { REHOMED_AT_ONCE = 256 };
 
-/* The lane of the default pool that inherits: that of the same stream for what this one holds. Where there is none this
- * one becomes it, and is the pool's no more. */
+/* The lane of the default pool that inherits: its stream's lane for this sort of memory. If there is none, this lane
+ * becomes it, and leaves the pool. */
 static void name_heirs_locked(struct pool *p)
 {
 	for (struct lane **link = &p->lanes, *l; (l = *link);) {
@@ -90,7 +90,7 @@ static void rest_locked(trz_heap *h, struct block *b)
 	fit_insert(&b->home->fit[b->kind], b);
 }
 
-/* Gives what lanes have in a window to their heirs. */
+/* Gives the lanes' memory in a window to their heirs. */
 static void hand_over(trz_heap *h, struct window *w)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -111,7 +111,7 @@ static void hand_over(trz_heap *h, struct window *w)
 	heap_unlock(h);
 }
 
-/* With no memory left nobody comes upon the lanes any more. */
+/* Without memory nothing leads to the lanes any longer. */
 static void drop_lanes(trz_heap *h, struct pool *p)
 {
 	for (struct lane *l; (l = p->lanes);) {
@@ -181,8 +181,8 @@ void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream 
 	heap_unlock(h);
 }
 
-/* Takes tickets of all streams but those of which the pool's deputy tells. What has been captured in a pool that is not
- * pinned is nothing, so that its blocks' own tickets say enough. Without host memory the next poll tries again. */
+/* Takes tickets of all streams except those that the pool's deputy answers for. Nothing has been captured in a pool
+ * that is not pinned, so its blocks' own tickets suffice. Without host memory the next poll tries again. */
 static void await_streams(trz_heap *h, struct pool *p, enum cover cover)
 {
 	bool any = p->pinned && !(p->deputy && cover == COVER_ALL && !h->events.next);
@@ -223,8 +223,8 @@ static bool knows_threads(const trz_heap *h)
 	return any;
 }
 
-/* A deputy of all streams tells of launches on those that the heap has never seen, too; drivers without events of
- * contexts have one of threads. false: none can be had now, or an older one is under way. */
+/* A deputy of all streams also answers for launches on streams that the heap has never seen; drivers without events of
+ * contexts have one for threads' streams. false: none can be recorded now, or an older one is outstanding. */
 static bool cover_launches(trz_heap *h, enum cover *cover)
 {
 	if (h->events.deputy || heap_may_be_captured(h, true))
@@ -245,7 +245,7 @@ static struct pool *first_pool(trz_heap *h)
 	return p;
 }
 
-/* What cannot be had now is tried again at the next poll. */
+/* If a deputy cannot be recorded now, the next poll tries again. */
 void heap_end_pools(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);

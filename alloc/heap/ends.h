@@ -7,13 +7,14 @@
 
 #include "heap/heap.h"
 
-/* Gives what a stream's captured lanes have of a pool to its other lanes. Growth lock held. */
+/* Gives the memory of a stream's captured lanes in a pool to its other lanes. Growth lock held. */
 void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s);
 
-/* Notes what pools that have ended since the last poll have to await, and asks what has come. Growth lock held. */
+/* Notes what pools that have ended since the last poll must await, and asks which events have completed. Growth lock
+ * held. */
 void heap_end_pools(trz_heap *h);
 
-/* Gives the memory of released pools, where nothing is awaited any more, to the default pool. Growth lock held. */
+/* Gives the memory of released pools that await nothing to the default pool. Growth lock held. */
 void heap_dissolve_pools(trz_heap *h);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is freed with an event waits for it alone: the caller answers for its uses. It is kept in a list that
- * polls ask (poll.c); what has completed is free at home and, having passed, anybody's.
+ * Memory that is freed with an event waits only for that event: the caller answers for its uses. It stays in a list
+ * whose events polls query (poll.c); when the event has completed, the memory is free at home and, having passed, any
+ * stream can borrow it.
  */
 #include "serve/after.h"
 
@@ -10,7 +11,7 @@
 #include "heap/pending.h"
 #include "serve/serve.h"
 
-/* A dead context completes nothing: the books are kept all the same. In a host function it is left to the next poll. */
+/* A dead context completes nothing, but the books are kept. In a host function the next poll does this. */
 static trz_status ask(trz_heap *h, trz_event event)
 {
 	trz_capture_mode mode;

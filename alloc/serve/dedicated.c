@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Serving requests from tiles of their own: a free one that is little too large, one of another stream that is done
- * with it, a new one.
+ * Serving requests from tiles of their own: a free tile that is not much too large, another stream's tile whose ticket
+ * has passed, a new tile.
  */
 #include "serve/dedicated.h"
 
@@ -19,7 +19,7 @@
 #include "supply/reclaim.h"
 #include "supply/upkeep.h"
 
-enum { WASTE = 8 };  /* a free tile serves requests that are shorter by up to one in so many parts */
+enum { WASTE = 8 };  /* a free tile serves requests that are shorter by up to one part in this many */
 
 /* ---- what is asked for ---- */
 
@@ -95,7 +95,8 @@ static trz_addr take_kept(trz_heap *h, const struct demand *d)
 
 /* ---- new tiles ---- */
 
-/* What serves once keeps nothing for others: with guards the allocation ends as close to its tile's end as it can. */
+/* Memory that serves once keeps nothing for other requests: with guards the allocation ends as close to its tile's end
+ * as possible. */
 static trz_addr place_in(const trz_heap *h, const struct demand *d, const struct block *b)
 {
 	if (h->config.guard && d->lane->dedicated & DEDICATED_ONCE)
@@ -103,7 +104,7 @@ static trz_addr place_in(const trz_heap *h, const struct demand *d, const struct
 	return align_up(b->address, d->alignment);
 }
 
-/* Makes a new tile the caller's; what is left of it beside the allocation is free. */
+/* Makes a new tile the caller's; its rest beside the allocation is free. */
 static trz_addr settle(trz_heap *h, const struct demand *d, struct block *b)
 {
 	heap_lock(h);
@@ -139,8 +140,8 @@ static trz_status make(trz_heap *h, const struct demand *d, trz_addr *out)
 
 /* ---- the slow path ---- */
 
-/* What the packed heap keeps goes to the driver first: its tiles are of the wrong sort. What serves once can be had
- * back only when its work has passed: that is waited for, one free after the other. */
+/* The packed heap's free memory goes to the driver first: its tiles are of the wrong sort. Memory that serves once
+ * comes back only when its work has passed: the host waits for that, one free after another. */
 static trz_status trim_and_make(trz_heap *h, const struct demand *d, trz_addr *out)
 {
 	bool waits = d->lane->dedicated & DEDICATED_ONCE && h->config.wait;

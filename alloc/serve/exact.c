@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Free memory at an address is cut out of its block, or a slot is taken of a slab that is there or can be opened there.
- * Nothing is made, moved or mapped: an address that no tile is owned at is not to be had.
+ * Nothing is created, moved or mapped: an address without an owned tile cannot be allocated.
  */
 #include "serve/exact.h"
 
@@ -20,7 +20,7 @@ struct wanted {
 	bool captured;
 };
 
-/* Whether the order of the lane's stream allows it what is free in a lane. */
+/* Whether the order of the lane's stream allows it the free memory of another lane. */
 static bool is_ordered_locked(const struct wanted *w, const struct lane *of)
 {
 	if (w->captured && !heap_serves_captures_locked(of))
@@ -28,7 +28,7 @@ static bool is_ordered_locked(const struct wanted *w, const struct lane *of)
 	return of->stream == w->lane->stream;
 }
 
-/* Whether the lane may be given a block now. */
+/* Whether the lane may take a block now. */
 static bool is_to_be_had_locked(const struct wanted *w, const struct block *b)
 {
 	if (b->state != BLOCK_FREE || b->home->pool != w->lane->pool || b->home->dedicated != w->lane->dedicated)
@@ -36,7 +36,7 @@ static bool is_to_be_had_locked(const struct wanted *w, const struct block *b)
 	return is_ordered_locked(w, b->home) || ticket_passed(&b->home->stream->tickets, b->sequence);
 }
 
-/* How many bytes from `address` on, in `b` and behind it, it may be given. */
+/* How many bytes from `address` on, in `b` and behind it, it may take. */
 static uint64_t available_locked(const struct wanted *w, const struct block *b, trz_addr address)
 {
 	trz_addr end = address;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocations at an address of the caller's choice: what has been freed there is taken again.
+ * Allocations at an address of the caller's choice, in memory that has been freed there.
  */
 #ifndef TRZ_ALLOC_EXACT_H
 #define TRZ_ALLOC_EXACT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Diversions: which allocations go to a private pool without naming it. One takes those of a thread, those whose
- * stream a filter accepts, or those of the streams of a capture. The newest one that applies is obeyed.
+ * stream a filter accepts, or those of the streams of a capture. The newest one that applies wins.
  */
 #ifndef TRZ_ALLOC_POOL_DIVERT_H
 #define TRZ_ALLOC_POOL_DIVERT_H
@@ -13,10 +13,10 @@ struct diversion {
 	struct diversion *next;      /* an older one */
 	struct pool *pool;
 	uint64_t owner;              /* the number of the thread that began it */
-	bool thread;                 /* takes what that thread allocates */
+	bool thread;                 /* takes that thread's allocations */
 	trz_pool_filter *filter;
 	void *user;
-	bool captured;               /* takes what streams allocate that are in one capture with `stream` */
+	bool captured;               /* takes allocations on streams that are in one capture with `stream` */
 	trz_stream stream;
 };
 

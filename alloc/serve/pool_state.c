@@ -10,7 +10,7 @@
 #include "heap/poll.h"
 #include "observe/account.h"
 
-/* A live block, or a slab with what is held of it. */
+/* A live block, or a slab with its held slots. */
 struct saved {
 	trz_addr address;
 	uint64_t size;

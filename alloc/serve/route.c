@@ -26,8 +26,8 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, 
 	return status;
 }
 
-/* The lane of a pool (NULL: the default one) that serves a stream, or the present capture of it, which pins the pool:
- * its graph keeps the addresses. NULL: no host memory. */
+/* The lane of a pool (NULL: the default one) that serves a stream, or its current capture, which pins the pool: its
+ * graph keeps the addresses. NULL: no host memory. */
 static struct lane *find_lane(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated, bool captured)
 {
 	heap_lock(h);
@@ -56,8 +56,8 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *
 	                           : serve_alloc(h, l, r->size, r->alignment, out);
 }
 
-/* Memory that a graph uses has to keep its contents from launch to launch, so that a capture is served from pools only:
- * blocks of the default pool are given to others in between. */
+/* Memory that a graph uses must keep its contents from launch to launch, so only pools serve a capture: blocks of the
+ * default pool serve other requests in between. */
 trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out)
 {
 	struct capture capture;

@@ -13,11 +13,11 @@ struct request {
 	trz_stream stream;
 	struct pool *pool;           /* NULL: where diversions send it */
 	unsigned dedicated;          /* the sort of memory that the caller wants (DEDICATED_*); 0: any */
-	trz_addr address;            /* just there; 0: anywhere */
+	trz_addr address;            /* the required address; 0: any */
 };
 
 /* Serves a request on stream `s`, which the caller has entered. CAPTURE: the stream is being captured and no pool takes
- * the request. NO_ROOM: not at the address asked for. Others as of the driver and of growth. */
+ * the request. NO_ROOM: not at the required address. Other errors: those of the driver and of growth. */
 trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out);
 
 #endif

@@ -53,7 +53,7 @@ unsigned serve_sort(const trz_heap *h, uint64_t size, uint64_t alignment)
 	return once ? DEDICATED | DEDICATED_ONCE : 0;
 }
 
-/* What cutting a block and entering it, or a slab in it, can need of the host. */
+/* Reserves host memory for cutting a block and indexing it, or a slab in it. */
 static inline bool reserve_nodes_locked(trz_heap *h)
 {
 	HEAP_LOCKED(h);
@@ -78,8 +78,8 @@ static void open_slab_locked(trz_heap *h, const struct demand *d, struct block *
 	heap_note_least_locked(h);
 }
 
-/* Where a slab can lie in a block; 0: nowhere. Across two granules, which may be two tiles, it would keep both of them
- * for the sake of one slot. */
+/* Where a slab can lie in a block; 0: nowhere. Across two granules, which may be two tiles, one slot would keep two
+ * tiles in place. */
 static trz_addr slab_place(const struct block *b, uint64_t size)
 {
 	trz_addr address = b->address;
@@ -88,7 +88,7 @@ static trz_addr slab_place(const struct block *b, uint64_t size)
 	return address + size <= block_end(b) ? address : 0;
 }
 
-/* In so much of whole cells there is a place wherever it begins. */
+/* This many whole cells have a place for a slab wherever they begin. */
 static uint64_t slab_room(uint64_t size)
 {
 	return 2 * size - CELL;
@@ -268,8 +268,8 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 
 /* ---- free ---- */
 
-/* The end of a failed free or query: tells a freed address from an unknown one by walking the windows, which is
- * dear, but only wrong programs pay for it. */
+/* The end of a failed free or query: distinguishes a freed address from an unknown one by walking the windows, which is
+ * expensive, but only wrong programs pay for it. */
 static COLD trz_status complain(trz_heap *h, trz_addr address)
 {
 	trz_status status = TRZ_ERROR_UNKNOWN_POINTER;
@@ -363,7 +363,7 @@ static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struc
 	heap_push_pending_locked(on, p, sequence);
 }
 
-/* Takes a held slot away from its caller; what it awaits is to be said. */
+/* Takes a held slot from its holder; the caller then sets what it awaits. */
 static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	HEAP_LOCKED(h);
@@ -437,7 +437,7 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, 
 		counter_set(&h->burst_bytes, 0);
 }
 
-/* Whether it is not free even when its tickets have passed: other processes use it, or it is theirs. */
+/* Whether it is not free even when its tickets have passed: other processes use it, or own it. */
 static bool is_shared(const struct block *b)
 {
 	return UNLIKELY(b->exports || b->window->foreign);
@@ -462,7 +462,7 @@ static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t seque
 	return event;
 }
 
-/* Both, for a free that has begun with it. */
+/* Records and notes the event, for a free that counts as a recorder. */
 static void cover(trz_heap *h, struct stream *s, uint64_t sequence)
 {
 	trz_event event = record_exact(h, s);
@@ -474,7 +474,7 @@ static void cover(trz_heap *h, struct stream *s, uint64_t sequence)
 		heap_return_event(h, p, event);
 }
 
-/* The same for one that has not; the ticket of a stream that has been retired is covered. */
+/* Records and notes it for a free that does not; the ticket of a retired stream is covered. */
 static void cover_unless_retired(trz_heap *h, struct stream *s, uint64_t sequence)
 {
 	heap_lock(h);
@@ -484,7 +484,7 @@ static void cover_unless_retired(trz_heap *h, struct stream *s, uint64_t sequenc
 		cover(h, s, sequence);
 }
 
-/* A large free on a heap of several streams: the event is recorded at once, outside the lock, before anybody can
+/* A large free on a heap of several streams: the event is recorded at once, outside the lock, before any thread can
  * reuse the block, so that it covers nothing that came after the free. */
 static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence)
 {

@@ -8,13 +8,13 @@
 #include "heap/heap.h"
 #include "observe/account.h"
 
-/* What a block takes in a window of small memory: whole cells, like a slab. */
+/* The size of a block in a window of small memory: whole cells, like a slab. */
 static inline uint64_t serve_cells(uint64_t size)
 {
 	return align_up(max_u64(size, 1), CELL);
 }
 
-/* What a block of its own takes in a window of a kind; among large blocks it is longer than a cell (pagemap.h). */
+/* The size of a block for a request in a window of a kind; among large blocks it is longer than a cell (pagemap.h). */
 static inline uint64_t serve_block_bytes(enum kind kind, uint64_t size)
 {
 	return kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
@@ -24,7 +24,7 @@ static inline uint64_t serve_block_bytes(enum kind kind, uint64_t size)
  * lock, no call. */
 trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size);
 
-/* Makes a busy block the caller's, for `size` bytes; what pagemap and index need has been reserved. */
+/* Makes a busy block the caller's, for `size` bytes; nodes for pagemap and index have been reserved. */
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b);
 
 /* The sort of memory (DEDICATED_*) that the debugging options give a request; 0: packed. */
@@ -39,21 +39,21 @@ struct block *serve_block_locked(const trz_heap *h, trz_addr address);
 /* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
 trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
 
-/* Takes an allocation away from its caller whatever uses it: pending, in no queue, for the caller to complete. NULL:
+/* Takes an allocation from its holder, whatever uses it: pending, in no queue, for the caller to complete. NULL:
  * nothing has changed, *status says why. */
 struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status *status);
 
 /* The text of a free that failed; returns the status, or a better one. */
 trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status);
 
-/* Notes that a stream uses the memory at an address too; ignores addresses in nothing live. false:
- * the host has no memory. */
+/* Notes that a stream also uses the memory at an address; ignores addresses in nothing live. false: the host has no
+ * memory. */
 bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s);
 
-/* What holds an address, live blocks and held slots only; false: nothing does. */
+/* The live block or held slot that holds an address; false: none does. */
 bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
 
-/* The same, but for the device. */
+/* serve_query without the device. */
 bool serve_query_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info);
 
 #endif

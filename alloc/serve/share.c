@@ -56,7 +56,7 @@ static trz_status not_meant(trz_addr address, const struct kind_of_export *kind)
 	                "tile around it by trz_export_tile", (void *)address, kind->name);
 }
 
-/* Where what is exported at an address is listed. */
+/* The list for exports at an address. */
 static struct tile **list_of(trz_heap *h, trz_addr address)
 {
 	return &h->exported[(address >> GRANULE_SHIFT) % EXPORTED_LISTS];
@@ -80,7 +80,7 @@ static trz_status pin_locked(trz_heap *h, const struct place *p, struct block *b
 	return TRZ_OK;
 }
 
-/* An export of what is exported at an address ends; false: nothing is. */
+/* Ends an export at an address; false: there is none. */
 static bool unpin_locked(trz_heap *h, trz_addr address)
 {
 	HEAP_LOCKED(h);
@@ -229,8 +229,8 @@ trz_status share_export_tile(trz_heap *h, trz_addr address, unsigned flag, void 
 	return status;
 }
 
-/* Its holder frees the memory next, perhaps in a host function of a stream: this waits for no call of the driver. The
- * address is enough: what is pinned stays there. */
+/* Its holder frees the memory next, perhaps in a host function of a stream: this waits for no driver call. The address
+ * is enough: pinned memory stays in place. */
 trz_status share_export_end(trz_heap *h, trz_addr address)
 {
 	heap_lock(h);
@@ -269,7 +269,8 @@ trz_status share_import(trz_heap *h, unsigned flag, struct import_source from, u
 
 /* ---- peers ---- */
 
-/* What the program is being told to lose (notice.c) is mapped still, and stays where the driver refuses to unmap it. */
+/* Mappings whose end the program is being told of (notice.c) still exist, and remain if the driver refuses to unmap
+ * them. */
 static bool is_open(const struct place *p)
 {
 	return p->accessible || p->leaving;

@@ -16,9 +16,9 @@
 #include "supply/grow.h"
 #include "supply/policy.h"
 
-/* What of the free memory behind an allocation may become part of it. */
+/* Which free memory behind an allocation may become part of it. */
 enum taking {
-	TAKE_NOTHING,                /* nobody knows whether the stream is being captured: it is another thread's own */
+	TAKE_NOTHING,                /* unknown whether the stream is being captured: it is another thread's own */
 	TAKE_OWN,                    /* the stream's is ordered */
 	TAKE_FOR_CAPTURE             /* the stream is being captured */
 };
@@ -58,7 +58,7 @@ static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr addr
 	return TRZ_OK;
 }
 
-/* The block is long enough now. `added`: bytes that it has got. */
+/* The block is long enough now. `added`: the bytes it gained. */
 static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uint64_t added)
 {
 	HEAP_LOCKED(h);
@@ -98,7 +98,7 @@ static bool is_too_large(const trz_heap *h, const struct block *b, uint64_t size
 	return b->kind == SMALL && size > h->config.medium_limit;
 }
 
-/* What needs no growth lock. NO_ROOM: perhaps with it. */
+/* Growth without the growth lock. NO_ROOM: perhaps with it. */
 static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t size, enum taking taking)
 {
 	HEAP_LOCKED(h);
@@ -134,8 +134,8 @@ static trz_status stretch_locked(trz_heap *h, trz_addr address, uint64_t size, e
 
 /* ---- whose order ---- */
 
-/* The stream of an allocation, which is then told of a user of its handle. NULL: it is no allocation, or the stream has
- * been retired, so that nothing captures it. */
+/* The stream of an allocation, which then counts a user of its handle. NULL: not an allocation, or the stream has been
+ * retired, so that nothing captures it. */
 static struct stream *begin_asking(trz_heap *h, trz_addr address)
 {
 	heap_lock(h);
@@ -147,7 +147,7 @@ static struct stream *begin_asking(trz_heap *h, trz_addr address)
 	return s;
 }
 
-/* Asked before anything is taken: the work that uses what is added may become part of a graph. */
+/* Asked before taking memory: the work that uses the added bytes may become part of a graph. */
 static trz_status ask_taking(trz_heap *h, trz_addr address, enum taking *taking)
 {
 	struct stream *s = begin_asking(h, address);
@@ -173,7 +173,7 @@ static trz_status ask_taking(trz_heap *h, trz_addr address, enum taking *taking)
 
 /* ---- with the growth lock ---- */
 
-/* What lies behind, as far as it is free and has passed, becomes the block's lane's, and joins. */
+/* Memory behind, as far as it is free and has passed, goes to the block's lane, and joins. */
 static void adopt_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
@@ -259,7 +259,7 @@ static struct pool *hold_pool_locked(const struct lane *l)
 	return p;
 }
 
-/* Where that was the last reference a later poll sees to the end. */
+/* If that was the last reference, a later poll handles the pool's end. */
 static void let_go(trz_heap *h, struct pool *p)
 {
 	heap_lock(h);

@@ -32,7 +32,7 @@ static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct
 	return NULL;
 }
 
-/* The event was recorded in a free, so it covers nothing that came after it (law 8); while somebody waits for it, it
+/* The event was recorded in a free, so it covers nothing that came after it (law L8); while a thread waits for it, it
  * stays queued. */
 bool await_free(trz_heap *h, const struct lane *l)
 {

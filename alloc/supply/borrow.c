@@ -35,7 +35,7 @@ static uint64_t lendable(const struct lane *lender, const struct lane *to, enum 
 	return kind == LARGE ? stream_lendable(lender, to) : UINT64_MAX;
 }
 
-/* A free block by its place in an index: while the lock was given up somebody may have taken it. */
+/* A free block by its place in an index: while the lock was given up another thread may have taken it. */
 struct finding {
 	struct lane *lane;           /* NULL: nothing has been found */
 	uint64_t size;
@@ -85,8 +85,8 @@ static struct block *best_passed_locked(trz_heap *h, const struct lane *l, enum 
 
 enum { REHOME_STEPS = 4 };  /* out of one index, into another, with two neighbours */
 
-/* Takes all that has passed, or with `spare` only as much of it as each lane can lend. The lock is given up now and
- * then: what others free and take meanwhile is met or not. */
+/* Takes all passed blocks, or with `spare` only as much as each lane can lend. The lock is given up now and then: the
+ * walk may or may not meet blocks that other threads free and take meanwhile. */
 static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -213,7 +213,7 @@ static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_eve
 	level_sub(&h->counters.idle_bytes, b->size);
 	if (status == TRZ_OK) {
 		b->home = l;
-		b->sequence = ticket_take(&s->tickets);  /* what s does from now on comes after the free */
+		b->sequence = ticket_take(&s->tickets);  /* s's later work comes after the free */
 		note_wait_locked(h, s, other, waits);
 	}
 	heap_free_block_locked(h, b, b->sequence);
@@ -251,7 +251,7 @@ static struct block *waitable_locked(trz_heap *h, const struct lane *l, enum kin
 		best = find_waitable_locked(h, l, kind, bytes);
 		b = found_locked(&best, kind);
 		*event = b ? exact_event_locked(&best.lane->stream->tickets, b->sequence) : NULL;
-	} while (best.lane && !*event);  /* somebody has taken it meanwhile */
+	} while (best.lane && !*event);  /* another thread has taken it meanwhile */
 	return b;
 }
 
@@ -281,14 +281,14 @@ static uint64_t wait_for_free_blocks(trz_heap *h, struct lane *l, enum kind kind
 
 enum { AWAITED_MOST = 8 };
 
-/* What has to be waited for before a pending block is free for a stream. */
+/* The events to wait for before a pending block is free for a stream. */
 struct awaited_uses {
 	const struct stream *streams[AWAITED_MOST];
 	trz_event events[AWAITED_MOST];
 	unsigned count;
 };
 
-/* Adds the event of a ticket, if it needs one. false: there is none that may be waited for. */
+/* Adds the event of a ticket, if it needs one. false: there is none that the stream may wait for. */
 static bool add_awaited_locked(struct awaited_uses *a, const struct stream *to, const struct stream *s,
                                uint64_t sequence)
 {
@@ -368,7 +368,7 @@ static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p
 	heap_end_pending_locked(h, p);
 }
 
-/* Waits for what other streams still do with freed blocks until those add up to `bytes`. */
+/* Waits for other streams' work on freed blocks until those add up to `bytes`. */
 static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
 {
 	uint64_t taken = 0;

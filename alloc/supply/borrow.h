@@ -23,7 +23,7 @@ void borrow_join_everywhere_locked(trz_heap *h, enum kind kind);
 /* The waits of a stream for others. */
 struct waits {
 	unsigned count;
-	unsigned streams;            /* of which so many are listed, each once */
+	unsigned streams;            /* of which this many are listed, each once */
 	const struct stream *awaited[TRZ_OOM_AWAITED];
 };
 

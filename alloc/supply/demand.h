@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A demand: what a request needs of memory, on its way from the caller down to the driver.
+ * A demand: the memory that a request needs, on its way from the caller down to the driver.
  */
 #ifndef TRZ_ALLOC_DEMAND_H
 #define TRZ_ALLOC_DEMAND_H
@@ -10,15 +10,16 @@
 /* Chosen by the policy (policy.h); the ladder raises it (oom.h). */
 enum effort {
 	EFFORT_CREATE,               /* creating memory is cheap: nothing moves */
-	EFFORT_MOVE,                 /* what the heap has moves first, what is still short is created */
-	EFFORT_ALL                   /* the device is full: all that can move does, no more is created than is short */
+	EFFORT_MOVE,                 /* free memory moves first; what is still missing is created */
+	EFFORT_ALL                   /* the device is full: everything that can move does; no more is created than is
+	                              * missing */
 };
 
 struct demand {
 	struct lane *lane;           /* that the memory is for */
 	uint64_t size;               /* as asked */
-	uint64_t occupied;           /* what an allocation in a block of its own takes of it */
-	uint64_t bytes;              /* what has to be found or made in one piece; set where no free block served at once */
+	uint64_t occupied;           /* the bytes that an allocation in a block of its own takes */
+	uint64_t bytes;              /* bytes to find or create in one piece; set when no free block has served at once */
 	uint64_t alignment;
 	unsigned size_class;         /* CLASS_COUNT: a block of its own */
 	enum kind kind;              /* of the windows that serve it */

@@ -12,7 +12,7 @@
 
 /* ---- the window ---- */
 
-/* Reserving addresses takes the driver longer the more they are. The allocation that needs a new window, however small,
+/* The larger a range, the longer the driver takes to reserve it. The allocation that needs a new window, however small,
  * pays for all of it. */
 #define WINDOW_MOST GIB(32)
 

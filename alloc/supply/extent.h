@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * New memory at the end of a window: the window, the tiles, and how each is given back. Whoever lays tiles acquires
- * and undoes it here. Growth lock held, heap lock not.
+ * New memory at the top of a window: the window, the tiles, and how each is given back. All functions that lay tiles
+ * acquire and undo them here. Growth lock held, heap lock not.
  */
 #ifndef TRZ_ALLOC_EXTENT_H
 #define TRZ_ALLOC_EXTENT_H
 
 #include "heap/heap.h"
 
-/* The window of a kind that a lane grows in, with room for `least` bytes: a new one where the present one is used up.
+/* The window of a kind that a lane grows in, with room for `least` bytes: a new one if the current one is used up.
  * ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. */
 trz_status extent_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out);
 
 /* Counts tiles that have just got their memory; extent_drop undoes it. */
 void extent_count(trz_heap *h, enum kind kind, uint64_t bytes, size_t tiles);
 
-/* Gives back a tile, mapped or not, of which nobody has anything. What the driver does not take is a zombie. */
+/* Gives back a tile, mapped or not, that holds no allocation. If the driver refuses it, it is a zombie. */
 void extent_drop(trz_heap *h, struct tile *tile);
 
-/* Maps tiles at the end of a window. On an error nothing of them is to be used: where a mapping could not be undone its
+/* Maps tiles at the end of a window. On an error none of them may be used: if a mapping could not be undone, its
  * addresses become a hole, which takes the node. */
 trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile **tiles, size_t count,
                       struct block **node);

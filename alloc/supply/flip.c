@@ -66,7 +66,7 @@ static trz_addr flippable_up(struct search *f, trz_addr address, trz_addr limit)
 	return address;
 }
 
-/* The same downwards. */
+/* How far downwards they can be flipped together. */
 static trz_addr flippable_down(struct search *f, trz_addr address, trz_addr limit)
 {
 	const struct place *p;
@@ -81,13 +81,13 @@ static uint64_t free_bytes(const struct block *b)
 	return b ? b->size : 0;
 }
 
-/* What has to be flipped beside so many free bytes. */
+/* The bytes to flip beside this many free bytes. */
 static uint64_t missing(const struct search *f, uint64_t beside)
 {
 	return f->demand->bytes - min_u64(beside, f->demand->bytes - 1);
 }
 
-/* Whether moving so much is less than what the best run moves. */
+/* Whether this is less than the best run moves. */
 static bool is_less(const struct search *f, uint64_t moved)
 {
 	return !f->best.hole || moved < f->best.end - f->best.begin;
@@ -137,8 +137,8 @@ static void scan_inside(struct search *f)
 	}
 }
 
-/* Takes the next hole. false: it cannot be of more use than what has been found. Most cannot, and what tells so without
- * a look at their tiles, or even at their neighbours, saves most of a search. */
+/* Takes the next hole. false: it cannot beat the best run. Most cannot, and deciding so without a look at their tiles,
+ * or even their neighbours, saves most of a search. */
 static bool turn_to(struct search *f, struct block *hole)
 {
 	uint64_t most = min_u64(hole->size, f->movable), largest = counter_get(&f->demand->lane->fit[hole->kind].largest);
@@ -161,7 +161,7 @@ static void scan_hole(struct search *f)
 		scan_inside(f);
 }
 
-/* Whether a tile's last use may still be under way: it needs a fence. */
+/* Whether a tile's last use may not have completed: it needs a fence. */
 static bool has_unpassed(const struct search *f, const struct run *r)
 {
 	for (trz_addr a = r->begin; a < r->end; a = window_next(r->hole->window, a))

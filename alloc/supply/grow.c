@@ -25,7 +25,7 @@
 #include "supply/policy.h"
 #include "supply/reclaim.h"
 
-/* One growth under way. */
+/* One growth in progress. */
 struct growth {
 	trz_heap *heap;
 	const struct demand *demand;
@@ -36,7 +36,7 @@ struct growth {
 	size_t gathered, count;      /* lay_list[0 .. gathered) moves, the rest up to `count` is new */
 	struct cutting cut;          /* moved[0 .. cut.count) are the places that they leave, in the same order */
 	uint64_t gathered_bytes, new_bytes;
-	bool unpassed;               /* a gathered tile's last use may still be under way in this stream */
+	bool unpassed;               /* a gathered tile's last use may not have completed in this stream */
 	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
 };
 
@@ -69,13 +69,13 @@ static void give_tail_locked(struct growth *g)
 	g->tail = NULL;
 }
 
-/* What the last tile may have too much, whichever it is. */
+/* The most by which the last tile can exceed the request. */
 static uint64_t last_tile_most(const struct growth *g)
 {
 	return max_u64(policy_tile(g->heap, g->demand->kind, heap_reserved(g->heap)), g->heap->tile_most);
 }
 
-/* A window with room for all of the demand and what the last tile may have too much. */
+/* A window with room for all of the demand and the last tile's excess. */
 static trz_status find_room(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -131,7 +131,7 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 	level_add(&h->counters.idle_bytes, g->gathered_bytes - before);
 }
 
-/* No fence can be laid, so that nothing moves but what has passed. */
+/* No fence can be laid, so only passed tiles move. */
 static bool is_captured(const struct growth *g)
 {
 	return atomic_load_explicit(&g->demand->lane->stream->capture, memory_order_relaxed) != 0;
@@ -166,7 +166,7 @@ static void gather(struct growth *g, enum kind kind)
 	heap_unlock(h);
 }
 
-/* A full completion edge in the stream between its old uses and whatever comes (law 9). */
+/* A full completion edge in the stream between its old uses and all later work (law L9). */
 static trz_status fence(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -201,9 +201,10 @@ static void ungather(struct growth *g)
 
 /* ---- moving ---- */
 
-/* Memory for the request out of what the heap has: by a flip, which is the request's block then; NULL: there is none,
- * and the tail has been taken, and what can be gathered behind it. One look at the free tiles serves both. Where that
- * could find more the driver is asked once how far the streams are, and where only a fence is wanting it is laid. */
+/* Memory for the request from the heap's free memory: by a flip, whose block is then the result; NULL: no flip, but the
+ * tail has been taken, and the tiles that can be gathered behind it. One search of the free tiles serves flip and
+ * gather. If it could find more, the driver is asked once how far the streams are; if only a fence is missing, it is
+ * laid. */
 static struct block *flip_or_gather(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -246,7 +247,7 @@ static bool plan_tile(struct growth *g, uint64_t size)
 	return true;
 }
 
-/* Where the device seems tight it is asked again: what else it served may have gone. */
+/* If the device seems tight, asks it again: other users may have given memory back. */
 static trz_status plan_missing(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -266,7 +267,7 @@ static trz_status plan_missing(struct growth *g)
 	return TRZ_OK;
 }
 
-/* Everything that laying and finishing will need of the host, so that neither can fail for want of it. What is planned
+/* Reserves all host memory that laying and finishing need, so that neither can fail for lack of it. What is planned
  * counts as idle from here on. */
 static bool reserve_metadata(struct growth *g)
 {
@@ -330,7 +331,7 @@ static trz_status create_missing(struct growth *g)
 	return status;
 }
 
-/* Takes back what create_missing made; whether or not it has been mapped. */
+/* Gives back the tiles of create_missing, mapped or not. */
 static void destroy_created(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -367,7 +368,7 @@ static struct block *finish_locked(struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
-	/* What has been gathered may be behind a fence only: that orders it for this stream, not for others. */
+	/* Gathered tiles may only be behind a fence, which orders them for this stream, not for others. */
 	uint64_t sequence = g->gathered && !is_captured(g) ? g->demand->lane->stream->tickets.newest : 0;
 	uint64_t size = g->gathered_bytes + g->new_bytes;
 	leave_places_locked(g);
@@ -386,7 +387,7 @@ static struct block *finish_locked(struct growth *g)
 	return b;
 }
 
-/* What has moved: the price of it, and where a tile that changed its kind is counted. */
+/* Counts moved memory, and a tile that changed its kind. */
 static void account_moved(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -431,7 +432,7 @@ static trz_status grow_classic(trz_heap *h, const struct demand *d, struct block
 
 /* ---- */
 
-/* Lays what is needed behind the window's end: what has been gathered, and new tiles. */
+/* Lays the missing memory at the window's end: gathered and new tiles. */
 static trz_status extend(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;

@@ -13,13 +13,13 @@
  * OUT_OF_MEMORY, LIMIT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER: the heap is as it was. */
 trz_status grow(trz_heap *h, const struct demand *d, struct block **out);
 
-/* The same behind the end of a given window, which is all that is laid there, or behind its free tail: that is given as
- * a busy block that counts as idle, or NULL, and is part of the result; the demand's bytes come on top. NO_ROOM: the
- * window is used up. On an error the tail is free again. */
+/* Adds memory at the top of a given window, behind its free tail if it has one: the caller passes the tail as a busy
+ * block that counts as idle, or NULL; it is part of the result, and the demand's bytes come on top. NO_ROOM: the window
+ * is used up. On an error the tail is free again. */
 trz_status grow_behind(trz_heap *h, const struct demand *d, struct window *w, struct block *tail, struct block **out);
 
-/* The largest request that would be served to `l` now: out of its free blocks, of what other streams are done with,
- * or of what growth with all effort could lay. An estimate: others allocate meanwhile. Growth lock held. */
+/* The largest request that would succeed for `l` now: from its free blocks, from other streams' passed blocks, or from
+ * what growth with all effort could lay. An estimate: others allocate meanwhile. Growth lock held. */
 uint64_t grow_largest(trz_heap *h, struct lane *l);
 
 #endif

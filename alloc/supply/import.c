@@ -39,7 +39,7 @@ static trz_status give_back(trz_heap *h, struct window *w)
 	return TRZ_OK;
 }
 
-/* The addresses stay out of use as those of any old window (law 10). */
+/* The addresses stay out of use as those of any old window (law L10). */
 static void retire(trz_heap *h, struct window *w)
 {
 	struct block *b = w->blocks.first;
@@ -176,7 +176,7 @@ static trz_status wrong_part(trz_heap *h, uint64_t part, uint64_t missing)
 	                "on the exporting side, a multiple of %" PRIu64, part, missing, h->driver.granule);
 }
 
-/* All tiles, from the program, which is asked for each with no lock held: nobody knows the window yet. */
+/* All tiles, from the program, which is asked for each with no lock held: no other thread knows the window yet. */
 static trz_status add_tiles(trz_heap *h, struct window *w, unsigned kind, struct import_source from, size_t *count)
 {
 	struct tile *last = NULL;
@@ -246,7 +246,7 @@ trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, ui
 	if (status != TRZ_OK)
 		return abandon(h, w, status);
 	list(h, w);
-	notice_mapped(h, w->blocks.first);  /* nobody knows its address yet */
+	notice_mapped(h, w->blocks.first);  /* no other thread knows its address yet */
 	*out = w->base;
 	return TRZ_OK;
 }

@@ -15,16 +15,16 @@ struct import_source {
 	void *user;
 };
 
-/* Maps what shareable handles stand for, `size` bytes in all, side by side, for use on a stream. kind: TRZ_EXPORT_*.
+/* Maps the memory of shareable handles, `size` bytes in all, side by side, for use on a stream. kind: TRZ_EXPORT_*.
  * The growth lock is given back while the source is asked. Errors as of the driver and of the source, ADDRESS_SPACE,
  * HOST_MEMORY, INVALID_ARGUMENT; the text is set, but for those of the source. */
 trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, uint64_t size, struct stream *s,
                        trz_addr *out);
 
-/* Unmaps what has been freed and whose tickets have passed. What the driver refuses is tried again the next time. */
+/* Unmaps freed imports whose tickets have passed. If the driver refuses, the next call tries again. */
 void import_sweep(trz_heap *h);
 
-/* The same for all imports, at the end. Nothing uses them any more. */
+/* Unmaps all imports, at closing, when nothing uses them. */
 trz_status import_end_all(trz_heap *h);
 
 #endif

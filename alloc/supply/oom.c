@@ -67,8 +67,8 @@ static uint64_t held_for_graphs(trz_heap *h, const struct lane *l)
 	return bytes;
 }
 
-/* What is lacking even if all that is free and may serve the lane, pending too, and all that the device and the limit
- * allow lay in one piece. */
+/* What would be lacking even if all free and pending memory that may serve the lane, and all that the device and the
+ * limit allow, lay in one piece. */
 static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint64_t device_free)
 {
 	uint64_t limit = heap_limit(h), reserved = heap_reserved(h);
@@ -79,8 +79,8 @@ static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint6
 	return bytes > all ? bytes - all : 0;
 }
 
-/* Makes the stream wait, on the device, for frees of other streams; not for nothing. Whether one of them waits for what
- * this stream is to be given later nobody can tell: the program says so by an option. */
+/* Makes the stream wait, on the device, for frees of other streams, unless that cannot help. The heap cannot know
+ * whether one of them waits for later work of this stream: the program says so by an option. */
 static void wait_for_frees(struct climb *c)
 {
 	const struct demand *d = c->demand;
@@ -183,7 +183,7 @@ static uint64_t unfinished(trz_heap *h, const struct lane *l)
 	return bytes;
 }
 
-/* What keeps the request from being served, and what would help. */
+/* The reason for the failure, and the remedy. */
 static void explain(trz_heap *h, const struct lane *l, const trz_oom_info *i, char *text, size_t size)
 {
 	char missing[SIZE_TEXT_BYTES], advice[] = "free something, use a smaller batch, or";
@@ -202,7 +202,7 @@ static void explain(trz_heap *h, const struct lane *l, const trz_oom_info *i, ch
 		                     "batch");
 }
 
-/* For whom the stream was made to wait; "" where it was not. */
+/* The streams that the stream waited for; "" if it did not wait. */
 static const char *wait_text(const trz_oom_info *i, char *text, size_t size)
 {
 	text[0] = '\0';
@@ -212,7 +212,7 @@ static const char *wait_text(const trz_oom_info *i, char *text, size_t size)
 	return text;
 }
 
-/* One line with what was asked, where the memory is, what would help. */
+/* One line: the request, where the memory is, the remedy. */
 static trz_status report(trz_heap *h, const struct demand *d, trz_status status, const struct waits *waits)
 {
 	enum { N = SIZE_TEXT_BYTES };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The out-of-memory ladder: what is tried, in order of cost, when the heap cannot grow.
+ * The out-of-memory ladder: the attempts, in order of cost, when the heap cannot grow.
  */
 #ifndef TRZ_ALLOC_OOM_H
 #define TRZ_ALLOC_OOM_H
@@ -29,7 +29,7 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status);
 
 /* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that
- * of the failure. A failure inside the callback asks nobody. */
+ * of the failure. A failure inside the callback does not call it again. */
 bool oom_ask(trz_heap *h, trz_status status);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory is created as long as what is reserved stays within the slack above the peak of what callers hold: creation
- * is then both the cheapest and free of charge. Beyond it memory moves.
+ * The heap creates memory as long as reserved memory stays within the slack above the peak of allocated memory: the
+ * program needs that much in any case. Beyond the slack it moves memory.
  *
- * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with
- * the square of how often the peak has been moved, hardly at all for a program that settles, and soon enough for
- * one that does not, until its heap is large enough and it calls the driver no more. And a program that has been
- * given its peak many times over is warmed up: if it still needs to move memory it is given more at once
+ * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with the
+ * square of how often the peak has been moved, very little for a program that settles, and fast enough for one that
+ * does not, until its heap is large enough and the driver calls stop. And a program whose allocations add up to many
+ * times its peak is warmed up: if it still needs to move memory, its slack grows once more
  * (docs/decisions/0003-moving-pays.md).
  *
  * The preferred tile is small where memory is churned, because a tile can only be gathered when all of it is free,
@@ -17,15 +17,15 @@
 
 enum { FINE_TILE = 2 * GRANULE };
 
-/* Many a program moves its peak so often before it settles by itself. */
+/* Many programs move their peak this many times before they settle by themselves. */
 #define FREE_TURNS 3.0
 
-/* A program that has been given its peak so many times over is warmed up. */
+/* A program whose allocations add up to this many times its peak is warmed up. */
 #define WARM_TURNOVERS 200.0
 
 /* ---- to create or to move ---- */
 
-/* How far reserved memory may exceed a peak of what callers hold; in per mille. */
+/* How far reserved memory may exceed the peak of allocated memory; in per mille. */
 static double slack(const trz_heap *h, double peak)
 {
 	double per_mille = (double)h->config.slack_per_mille;
@@ -37,7 +37,7 @@ static double slack(const trz_heap *h, double peak)
 	return per_mille;
 }
 
-/* Whether so much new memory keeps what is reserved within the slack, once callers hold `need` more. */
+/* Whether this much new memory keeps reserved memory within the slack, once callers hold `need` more. */
 static bool within_slack(const trz_heap *h, uint64_t bytes, uint64_t need)
 {
 	uint64_t held = flow_all(&h->counters.allocated_bytes) + need;
@@ -80,7 +80,7 @@ static uint64_t left_of(uint64_t most, uint64_t reserved)
 	return most > reserved ? most - reserved : 0;
 }
 
-/* The largest tile where so much is left. */
+/* The largest tile when this much is left. */
 static uint64_t fine_tile(uint64_t left)
 {
 	return max_u64(left / 256, min_u64(left / 64, FINE_TILE));

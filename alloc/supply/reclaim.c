@@ -615,7 +615,7 @@ static trz_status wait_for_stream(trz_heap *h, struct stream *s)
 	return status == TRZ_OK && t->recorded < t->newest ? why_uncovered(h, s) : status;
 }
 
-/* Waits for the events that came with frees; the next poll sees that they have completed. */
+/* Waits for the events that came with frees; the next poll finds them completed. */
 static trz_status wait_for_given(trz_heap *h)
 {
 	trz_status worst = TRZ_OK;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much free memory is too much.
+ * Which free memory to return unasked.
  *
- * For decay a period is divided into steps, and of each the least is kept that was free at any moment in it. The
- * least of them all is what nobody has needed in the whole period, whichever blocks it consisted of: best fit does
- * not use them in turn, so that the age of a block would tell nothing.
+ * For decay a period is divided into steps, and of each the least is kept that was free at any moment in it. The least
+ * of them all was not needed in the whole period, whichever blocks it consisted of: best fit does not use blocks in
+ * turn, so the age of a block would say nothing.
  */
 #include "supply/upkeep.h"
 
@@ -19,7 +19,7 @@ static uint64_t over_threshold(const trz_heap *h)
 	return most && cached > most ? cached - most : 0;
 }
 
-/* The least that was free since the step began; a new one begins. */
+/* The least that was free since the step began; a new step begins. */
 static uint64_t take_least(trz_heap *h)
 {
 	heap_lock(h);
@@ -30,7 +30,7 @@ static uint64_t take_least(trz_heap *h)
 	return least;
 }
 
-/* Ends the steps that are over. What has been free for a whole period. */
+/* Ends the steps that are over. Returns the bytes that were free for a whole period. */
 static uint64_t unused(trz_heap *h)
 {
 	struct decay *d = &h->decay;

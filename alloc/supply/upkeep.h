@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Returning free memory to the driver without being asked: beyond a threshold, or when nobody has needed it for a
- * while. Driven by allocations that the cache cannot serve and by polls; terrazzo has no thread of its own
+ * Returning free memory to the driver unasked: beyond a threshold, or when it was not needed for a while. Driven by
+ * allocations that the cache cannot serve and by polls; terrazzo has no thread of its own
  * (docs/decisions/0012-no-thread.md).
  */
 #ifndef TRZ_ALLOC_UPKEEP_H
@@ -16,7 +16,7 @@ void upkeep(trz_heap *h);
  * and a free asks the driver nothing. */
 void upkeep_if_wanted(trz_heap *h);
 
-/* Returns what is too much. Growth lock held; it may be given back meanwhile (notice.h). */
+/* Returns that memory. Growth lock held; it may be given back meanwhile (notice.h). */
 void upkeep_return_free(trz_heap *h);
 
 #endif
