@@ -66,7 +66,7 @@ static trz_status check_slab(const trz_heap *h, const struct block *b, struct su
 	return TRZ_OK;
 }
 
-/* Every byte of a block that has memory lies on tiles that are owned there (law 1); a hole on none. */
+/* Every byte of a block that has memory lies on tiles that are owned there (law L1); a hole on none. */
 static trz_status check_memory(const struct window *w, const struct block *b)
 {
 	if (w->classic)

@@ -551,7 +551,7 @@ static bool close_window(trz_heap *h, struct window **link)
 
 enum { QUARANTINE_WINDOWS = 1024 };  /* imports have windows of their own, which can be small and many */
 
-/* Windows that are used up, and in which nothing is mapped, keep their addresses out of use (law 10): the newest of
+/* Windows that are used up, and in which nothing is mapped, keep their addresses out of use (law L10): the newest of
  * each kind, up to a number of devices' worth, and of windows. */
 void reclaim_windows(trz_heap *h)
 {

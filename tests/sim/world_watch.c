@@ -2,7 +2,7 @@
  *
  * What stands between the heap of a world and its driver, and sees what no byte and no counter shows: calls made with
  * the heap lock held (docs/lock-order.md), and addresses whose memory changes without a word to those who keep
- * registrations (law 10, trz_set_map_callback). There is one world at a time.
+ * registrations (law L10, trz_set_map_callback). There is one world at a time.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Address space: a place that was given up is not laid with other tiles (law 10), windows that are used up follow
+ * Address space: a place that was given up is not laid with other tiles (law L10), windows that are used up follow
  * one another, old ones are returned in the end, and the device's memory goes wherever it is needed meanwhile.
  */
 #include <stdio.h>
