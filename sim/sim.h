@@ -212,6 +212,8 @@ trz_status sim_capture_begin(sim *s, trz_context c, trz_stream st, trz_capture_m
 /* cuStreamGetCaptureInfo. No documentation says what it does to the captures of blocking streams when the legacy stream
  * is asked; the table's stream_capture is cuStreamIsCapturing, which leaves them as they are. */
 trz_status sim_capture_info(sim *s, trz_context c, trz_stream st, trz_capture_status *status, uint64_t *id);
+/* The number of the capture that the stream is part of, even if that has been invalidated; 0: none. */
+uint64_t sim_capture_of(sim *s, trz_context c, trz_stream st);
 
 /* Ends it, on the stream and (but in relaxed mode) in the thread that it began in. CAPTURE, and no graph: it
  * was invalidated, or a stream that had joined it was not joined back. The capture is over in either case. */

@@ -193,6 +193,16 @@ trz_status sim_capture_info(sim *s, trz_context context, trz_stream stream, trz_
 	return sim_leave(&call);
 }
 
+uint64_t sim_capture_of(sim *s, trz_context context, trz_stream stream)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	call.status = sim_stream_find_any(s, context, stream, &st);
+	uint64_t id = call.status == TRZ_OK && st->capture ? st->capture->id : 0;
+	sim_leave(&call);
+	return id;
+}
+
 /* ---- what is collected ---------------------------------------------------------------------------------- */
 
 static trz_status join(sim *s, struct sim_capture *c, struct sim_stream *st)

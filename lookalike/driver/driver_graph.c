@@ -83,6 +83,7 @@ static bool node_values(struct look_graph *g, const size_t *numbers, size_t coun
 
 static void free_graph(struct look_graph *g)
 {
+	look_pools_end_graph(g->capture);
 	for (size_t i = 0; i < g->chunk_count; i++)
 		free(g->chunks[i]);
 	free(g->chunks);
@@ -131,14 +132,11 @@ static void no_longer_under_way(const struct look_graph *g)
 cuda_result cuStreamEndCapture(void *stream, void **graph)
 {
 	sim_graph captured = 0;
-	trz_capture_status status = TRZ_CAPTURE_NONE;
-	uint64_t id = 0;
 	LOOK_ENTER(cuStreamEndCapture);
 	*graph = NULL;
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	look.table->stream_capture(look.table->self, context, stream, &status, &id);
-	struct look_graph *g = graph_of(id, context);
+	struct look_graph *g = graph_of(sim_capture_of(look.sim, context, stream), context);
 	LOOK_NEED(g, OUT_OF_MEMORY);
 	cuda_result result = look_result(sim_capture_end(look.sim, context, stream, &captured));
 	/* On a wrong stream, or in a wrong thread, it goes on. */
@@ -344,7 +342,10 @@ cuda_result cuGraphLaunch(void *instance, void *stream)
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	__atomic_fetch_add(&look_live.graph_launches, 1, __ATOMIC_RELAXED);
-	return look_enqueued(sim_graph_launch(look.sim, context, g->graph, stream));
+	trz_status status = sim_graph_launch(look.sim, context, g->graph, stream);
+	if (status == TRZ_OK)
+		look_pools_launched(g->capture, context, stream);
+	return look_enqueued(status);
 }
 
 static cuda_result drop(struct look_graph *g)

@@ -103,6 +103,9 @@ void look_blank_read(uint64_t bytes);
 bool look_pools_trim(int device, bool all);
 /* Frees memory of a pool; false: it was not from a pool. */
 bool look_pool_free(cuda_addr address);
+/* The graph of a capture has been launched on a stream; it, or a capture that failed, has ended. */
+void look_pools_launched(uint64_t capture, trz_context context, void *stream);
+void look_pools_end_graph(uint64_t capture);
 
 #pragma GCC visibility pop
 

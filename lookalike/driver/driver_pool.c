@@ -2,7 +2,8 @@
  *
  * Memory pools and stream-ordered allocation. A pool keeps whole plain allocations: a freed one serves its stream
  * at once and others when its work has passed; what exceeds the pool's threshold is given back when the host
- * synchronises, or when memory runs out.
+ * synchronises, or when memory runs out. What is freed in a capture stays with the capture and its graph until that
+ * has been destroyed; a graph has no memory nodes, so this memory counts as the pool's.
  */
 #include "driver_lookalike.h"
 
@@ -15,16 +16,17 @@
 #include "bits.h"
 
 struct pool_block {
-	LIST_ENTRY(pool_block) link; /* while it is free */
+	LIST_ENTRY(pool_block) link; /* while it is free, or a graph's */
 	trz_addr address;
 	uint64_t size;
 	struct look_pool *pool;
 	trz_context context;
 	void *stream;                /* that it was freed on */
-	trz_event freed;             /* recorded there; NULL: never */
+	trz_event freed;             /* recorded there, or behind its graph's newest launch; NULL: never */
+	uint64_t capture;            /* that it was freed in; 0: none */
 };
 
-/* Invariant: used + bytes of the free blocks = reserved. */
+/* Invariant: used + bytes of the free blocks = reserved. A graph's blocks are used. */
 struct look_pool {
 	LIST_ENTRY(look_pool) link;
 	int device;
@@ -38,7 +40,8 @@ static struct {
 	struct look_pool standard[LOOK_DEVICES];
 	struct look_pool *current[LOOK_DEVICES];  /* NULL: the standard one */
 	void *blocks;                             /* a tree of all blocks by address */
-	uint64_t block_count, unused_count;       /* read without the lock where 0 means nothing to do */
+	LIST_HEAD(, pool_block) of_graphs;        /* freed in captures */
+	uint64_t block_count, unused_count, graph_count;  /* read without the lock where 0 means nothing to do */
 } pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static int by_address(const void *a, const void *b)
@@ -181,29 +184,61 @@ bool look_pool_free(cuda_addr address)
 
 /* ---- allocation ------------------------------------------------------------ */
 
+static struct pool_block *grow(struct look_pool *pool, uint64_t size, trz_context context)
+{
+	struct pool_block *b = new_block(pool, size, context);
+	if (!b && trim(pool, 0))
+		b = new_block(pool, size, context);
+	if (b)
+		pool->used += size;
+	return b;
+}
+
+static struct pool_block *take(struct look_pool *pool, uint64_t size, trz_context context, void *stream)
+{
+	struct pool_block *b = find_unused(pool, size, context, stream);
+	if (!b)
+		return grow(pool, size, context);
+	LIST_REMOVE(b, link);
+	pools.unused_count--;
+	pool->used += b->size;
+	return b;
+}
+
+/* The graph may be launched on any stream: it is given what its own capture has freed on this stream, or new memory. */
+static struct pool_block *take_captured(struct look_pool *pool, uint64_t size, trz_context context, void *stream,
+                                        uint64_t capture)
+{
+	struct pool_block *b;
+	LIST_FOREACH(b, &pools.of_graphs, link) {
+		if (b->capture != capture || b->pool != pool || b->stream != stream || b->size < size || b->size / 2 > size)
+			continue;
+		LIST_REMOVE(b, link);
+		pools.graph_count--;
+		b->capture = 0;
+		return b;
+	}
+	trz_capture_mode mode = TRZ_CAPTURE_RELAXED; /* of this thread: the program itself allocates as it may */
+	look.table->capture_mode(look.table->self, &mode);
+	b = grow(pool, size, context);
+	look.table->capture_mode(look.table->self, &mode);
+	return b;
+}
+
 static cuda_result allocate(cuda_addr *address, uint64_t size, struct look_pool *pool, void *stream)
 {
 	trz_capture_status status = TRZ_CAPTURE_NONE;
-	uint64_t id;
+	uint64_t capture = 0;
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	LOOK_NEED(size > 0, INVALID_VALUE);
-	look.table->stream_capture(look.table->self, context, stream, &status, &id);
-	if (status != TRZ_CAPTURE_NONE)
-		return trz_lookalike_missing("cuMemAllocAsync in a capture");
+	look.table->stream_capture(look.table->self, context, stream, &status, &capture);
+	LOOK_NEED(status != TRZ_CAPTURE_INVALIDATED, STREAM_CAPTURE_INVALIDATED);
 	size = align_up(size, 512);
 	pthread_mutex_lock(&pools.lock);
-	struct pool_block *b = find_unused(pool, size, context, stream);
+	struct pool_block *b = status == TRZ_CAPTURE_ACTIVE ? take_captured(pool, size, context, stream, capture)
+	                                                    : take(pool, size, context, stream);
 	if (b) {
-		LIST_REMOVE(b, link);
-		pools.unused_count--;
-	} else {
-		b = new_block(pool, size, context);
-		if (!b && trim(pool, 0))
-			b = new_block(pool, size, context);
-	}
-	if (b) {
-		pool->used += b->size;
 		pool->used_high = max_u64(pool->used_high, pool->used);
 		*address = b->address;
 	}
@@ -227,33 +262,85 @@ cuda_result cuMemAllocFromPoolAsync(cuda_addr *address, size_t size, void *pool,
 	return allocate(address, size, pool, stream);
 }
 
-/* Memory that is from no pool is freed when the stream is idle. */
-cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
+/* Records on the stream that the block's work is done; under the lock. */
+static trz_status mark(struct pool_block *b, trz_context context, void *stream)
 {
-	LOOK_ENTER(cuMemFreeAsync);
-	trz_context context = look_stream_context(stream);
-	LOOK_NEED(context, INVALID_CONTEXT);
 	trz_status status = TRZ_OK;
-	pthread_mutex_lock(&pools.lock);
-	struct pool_block *b = find_block(address);
-	if (b && b->freed && b->context != context) {
+	if (b->freed && b->context != context) {
 		look.table->event_destroy(look.table->self, b->context, b->freed);
 		b->freed = NULL;
 	}
-	if (b && !b->freed)
+	if (!b->freed)
 		status = look.table->event_create(look.table->self, context, &b->freed);
-	if (b && status == TRZ_OK)
+	if (status == TRZ_OK)
 		status = look.table->event_record(look.table->self, context, b->freed, stream);
-	if (b && status == TRZ_OK) {
+	if (status == TRZ_OK) {
 		b->stream = stream;
 		b->context = context;
-		make_unused(b);
 	}
+	return status;
+}
+
+static void give_to_graph(struct pool_block *b, uint64_t capture, trz_context context, void *stream)
+{
+	b->capture = capture;
+	b->context = context;
+	b->stream = stream;
+	LIST_INSERT_HEAD(&pools.of_graphs, b, link);
+	pools.graph_count++;
+}
+
+/* Memory that is from no pool is freed when the stream is idle. */
+cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
+{
+	trz_capture_status capturing = TRZ_CAPTURE_NONE;
+	uint64_t capture = 0;
+	LOOK_ENTER(cuMemFreeAsync);
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	look.table->stream_capture(look.table->self, context, stream, &capturing, &capture);
+	trz_status status = TRZ_OK;
+	pthread_mutex_lock(&pools.lock);
+	struct pool_block *b = find_block(address);
+	if (b && capturing == TRZ_CAPTURE_ACTIVE)
+		give_to_graph(b, capture, context, stream);
+	else if (b && (status = mark(b, context, stream)) == TRZ_OK)
+		make_unused(b);
 	pthread_mutex_unlock(&pools.lock);
 	if (b)
 		return look_result(status);
 	cuda_result result = cuStreamSynchronize(stream);
 	return result == TRZ_CUDA_SUCCESS ? cuMemFree_v2(address) : result;
+}
+
+void look_pools_launched(uint64_t capture, trz_context context, void *stream)
+{
+	struct pool_block *b;
+	if (__atomic_load_n(&pools.graph_count, __ATOMIC_RELAXED) == 0)
+		return;
+	pthread_mutex_lock(&pools.lock);
+	LIST_FOREACH(b, &pools.of_graphs, link)
+		if (b->capture == capture)
+			mark(b, context, stream);
+	pthread_mutex_unlock(&pools.lock);
+}
+
+void look_pools_end_graph(uint64_t capture)
+{
+	struct pool_block *b, *next;
+	if (__atomic_load_n(&pools.graph_count, __ATOMIC_RELAXED) == 0)
+		return;
+	pthread_mutex_lock(&pools.lock);
+	for (b = LIST_FIRST(&pools.of_graphs); b; b = next) {
+		next = LIST_NEXT(b, link);
+		if (b->capture != capture)
+			continue;
+		LIST_REMOVE(b, link);
+		pools.graph_count--;
+		b->capture = 0;
+		make_unused(b);
+	}
+	pthread_mutex_unlock(&pools.lock);
 }
 
 /* ---- pools ------------------------------------------------------------ */
@@ -394,7 +481,7 @@ cuda_result cuDeviceSetMemPool(cuda_device device, void *pool)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Graphs have no memory nodes here, so all their figures are 0. */
+/* Graphs have no memory nodes here: what they hold counts as the pool's, and their own figures are 0. */
 cuda_result cuDeviceGetGraphMemAttribute(cuda_device device, int attribute, void *value)
 {
 	const uint64_t none = 0;

@@ -129,6 +129,62 @@ must(runtime.cudaMemPoolTrimTo(pool, c_size_t(0)))
 assert attribute(5) == 0
 """)
 
+    def test_a_graph_keeps_what_its_capture_freed_to_a_pool(self):
+        succeed(self, """
+f, pool, value, graph, instance = kernel(), c_void_p(), c_uint64(), c_void_p(), c_void_p()
+must(runtime.cudaDeviceGetDefaultMemPool(byref(pool), 0))
+def attribute(which):
+    must(runtime.cudaMemPoolGetAttribute(pool, which, byref(value)))
+    return value.value
+def allocate(size, stream):
+    p = c_void_p()
+    must(runtime.cudaMallocAsync(byref(p), c_size_t(size), stream))
+    return p
+stream, other = new_stream(), new_stream()
+must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+must(runtime.cudaFreeAsync(allocate(10 * MIB, stream), stream))
+must(runtime.cudaStreamBeginCapture(stream, 0))
+p = allocate(10 * MIB, stream)
+assert attribute(5) == 20 * MIB  # memory whose work may be under way on this stream is not for a graph
+must(launch(f, p.value, stream))
+must(runtime.cudaFreeAsync(p, stream))
+q = allocate(10 * MIB, stream)
+assert q.value == p.value
+must(runtime.cudaFreeAsync(q, stream))
+kept = allocate(4 * MIB, stream)
+must(runtime.cudaStreamEndCapture(stream, byref(graph)))
+must(runtime.cudaGraphInstantiate(byref(instance), graph, c_uint64(0)))
+must(runtime.cudaGraphLaunch(instance, other))
+must(runtime.cudaFreeAsync(kept, other))
+must(runtime.cudaDeviceSynchronize())
+assert (attribute(5), attribute(7)) == (24 * MIB, 10 * MIB)
+must(runtime.cudaGraphDestroy(graph))
+must(runtime.cudaMemPoolTrimTo(pool, c_size_t(0)))
+assert (attribute(5), attribute(7)) == (10 * MIB, 10 * MIB)
+must(runtime.cudaGraphExecDestroy(instance))
+assert (attribute(5), attribute(7)) == (10 * MIB, 0)
+must(runtime.cudaMemPoolTrimTo(pool, c_size_t(0)))
+assert attribute(5) == 0
+""")
+
+    def test_a_capture_that_fails_gives_back_what_it_freed_to_a_pool(self):
+        succeed(self, """
+pool, value, graph = c_void_p(), c_uint64(), c_void_p()
+must(runtime.cudaDeviceGetDefaultMemPool(byref(pool), 0))
+def used():
+    must(runtime.cudaMemPoolGetAttribute(pool, 7, byref(value)))
+    return value.value
+stream, p = new_stream(), c_void_p()
+must(runtime.cudaStreamBeginCapture(stream, 0))
+must(runtime.cudaMallocAsync(byref(p), c_size_t(MIB), stream))
+must(runtime.cudaFreeAsync(p, stream))
+assert used() == MIB
+assert runtime.cudaStreamSynchronize(stream) == 900
+assert runtime.cudaMallocAsync(byref(p), c_size_t(MIB), stream) == 901
+assert runtime.cudaStreamEndCapture(stream, byref(graph)) == 901
+assert used() == 0
+""")
+
     def test_pinned_memory_is_known(self):
         succeed(self, """
 class Attributes(ctypes.Structure):
