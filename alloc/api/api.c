@@ -21,7 +21,7 @@
 #include "serve/pool_divert.h"
 #include "serve/route.h"
 #include "serve/serve.h"
-#include "supply/grow.h"
+#include "supply/extend.h"
 #include "supply/reclaim.h"
 #include "supply/upkeep.h"
 
@@ -352,7 +352,7 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 		heap_leave_stream(s, stream);
 		return heap_not_permitted("trz_largest_block");
 	}
-	uint64_t bytes = grow_largest(h, &s->lane);
+	uint64_t bytes = extend_largest(h, &s->lane);
 	leave_growth(h, outer);
 	heap_leave_stream(s, stream);
 	*size = bytes;

@@ -13,7 +13,7 @@
 #include "serve/after.h"
 #include "serve/dedicated.h"
 #include "serve/share.h"
-#include "serve/stretch.h"
+#include "serve/grow.h"
 
 trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **out)
 {
@@ -164,7 +164,7 @@ trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
 	uint64_t outer = frames_enter(h);
-	trz_status status = stretch(h, (trz_addr)ptr, size);
+	trz_status status = grow_in_place(h, (trz_addr)ptr, size);
 	frames_leave(outer);
 	if (status == TRZ_OK && h->annotates) {
 		nvtx_freeing(h, (trz_addr)ptr);

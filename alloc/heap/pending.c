@@ -47,7 +47,7 @@ static void end_slot_locked(trz_heap *h, const struct pending *p)
 	assert(s->pending >> p->slot & 1);
 	count_end_locked(h, s->home, SMALL,
 	                 (struct history_event){.address = slab_slot_address(s, p->slot),
-	                                        .size = size - s->slack[p->slot],
+	                                        .size = size - s->unused[p->slot],
 	                                        .frames = slot_frames(s, p->slot)},
 	                 size);
 	s->pending &= ~((uint64_t)1 << p->slot);

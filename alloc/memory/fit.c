@@ -11,8 +11,8 @@
 #include "lock.h"
 #include "prng.h"
 
-/* The first bins are one size each, then there are 1 << FIT_SUB_BITS per doubling; monotone in size. */
-static inline unsigned bin_of(uint64_t size)
+/* The first buckets are one size each, then there are 1 << FIT_SUB_BITS per doubling; monotone in size. */
+static inline unsigned bucket_of(uint64_t size)
 {
 	uint64_t units = size / UNIT;
 	if (units < 1u << FIT_SUB_BITS)
@@ -32,16 +32,16 @@ void fit_init(struct fit *f, struct level *cached)
 	f->cached = cached;
 }
 
-/* The first used bin from `bin` on; FIT_BINS: none. */
-static unsigned next_used(const struct fit *f, unsigned bin)
+/* The first used bucket from `bucket` on; FIT_BUCKETS: none. */
+static unsigned next_used(const struct fit *f, unsigned bucket)
 {
-	unsigned word = bin / 64;
+	unsigned word = bucket / 64;
 	if (word >= FIT_WORDS)
-		return FIT_BINS;
-	uint64_t bits = f->used[word] & ~(uint64_t)0 << bin % 64;
+		return FIT_BUCKETS;
+	uint64_t bits = f->used[word] & ~(uint64_t)0 << bucket % 64;
 	while (!bits) {
 		if (++word == FIT_WORDS)
-			return FIT_BINS;
+			return FIT_BUCKETS;
 		bits = f->used[word];
 	}
 	return word * 64 + (unsigned)__builtin_ctzll(bits);
@@ -84,11 +84,11 @@ static uint64_t find_largest(struct fit *f)
 void fit_insert(struct fit *f, struct block *b)
 {
 	assert(b->state == BLOCK_FREE && b->size > 0);
-	unsigned bin = bin_of(b->size);
+	unsigned bucket = bucket_of(b->size);
 	SPINLOCK_STEP();
 	b->priority = (uint32_t)prng_mix(b->address);
 	b->tileless = false;
-	struct block **link = &f->root[bin], *tree = *link;
+	struct block **link = &f->root[bucket], *tree = *link;
 	while (tree && tree->priority >= b->priority) {
 		link = before(tree, b->size, b->address) ? &tree->right : &tree->left;
 		tree = *link;
@@ -107,9 +107,9 @@ void fit_insert(struct fit *f, struct block *b)
 		}
 	}
 	*left = *right = NULL;
-	f->used[bin / 64] |= (uint64_t)1 << bin % 64;
-	if (bin / 64 > f->top)
-		f->top = bin / 64;
+	f->used[bucket / 64] |= (uint64_t)1 << bucket % 64;
+	if (bucket / 64 > f->top)
+		f->top = bucket / 64;
 	f->bytes += b->size;
 	counter_raise(&f->largest, b->size);
 	level_add(f->cached, b->size);
@@ -118,9 +118,9 @@ void fit_insert(struct fit *f, struct block *b)
 void fit_remove(struct fit *f, struct block *b)
 {
 	assert(b->state == BLOCK_FREE && f->bytes >= b->size);
-	unsigned bin = bin_of(b->size);
+	unsigned bucket = bucket_of(b->size);
 	SPINLOCK_STEP();
-	struct block **link = &f->root[bin];
+	struct block **link = &f->root[bucket];
 	while (*link != b) {
 		assert(*link);
 		link = before(*link, b->size, b->address) ? &(*link)->right : &(*link)->left;
@@ -138,29 +138,29 @@ void fit_remove(struct fit *f, struct block *b)
 		}
 	}
 	*link = left ? left : right;
-	if (!f->root[bin])
-		f->used[bin / 64] &= ~((uint64_t)1 << bin % 64);
+	if (!f->root[bucket])
+		f->used[bucket / 64] &= ~((uint64_t)1 << bucket % 64);
 	f->bytes -= b->size;
 	if (b->size == counter_get(&f->largest))
 		counter_set(&f->largest, find_largest(f));
 	level_sub(f->cached, b->size);
 }
 
-/* The smallest block of the bins from this one on. */
-static struct block *first_from(const struct fit *f, unsigned bin)
+/* The smallest block of the buckets from this one on. */
+static struct block *first_from(const struct fit *f, unsigned bucket)
 {
-	bin = next_used(f, bin);
-	return bin == FIT_BINS ? NULL : leftmost(f->root[bin]);
+	bucket = next_used(f, bucket);
+	return bucket == FIT_BUCKETS ? NULL : leftmost(f->root[bucket]);
 }
 
 struct block *fit_from(const struct fit *f, uint64_t size, trz_addr address)
 {
-	unsigned bin = bin_of(size);
+	unsigned bucket = bucket_of(size);
 	SPINLOCK_STEP();
-	if (bin >= FIT_BINS)
+	if (bucket >= FIT_BUCKETS)
 		return NULL;
-	struct block *b = f->root[bin] ? lower_bound(f->root[bin], size, address) : NULL;
-	return b ? b : first_from(f, bin + 1);
+	struct block *b = f->root[bucket] ? lower_bound(f->root[bucket], size, address) : NULL;
+	return b ? b : first_from(f, bucket + 1);
 }
 
 struct block *fit_find(const struct fit *f, uint64_t size)
@@ -173,18 +173,18 @@ struct block *fit_next(const struct fit *f, const struct block *b)
 	SPINLOCK_STEP();
 	if (b->right)
 		return leftmost(b->right);
-	unsigned bin = bin_of(b->size);
-	struct block *next = f->root[bin] == b ? NULL : lower_bound(f->root[bin], b->size, b->address + 1);
-	return next ? next : first_from(f, bin + 1);
+	unsigned bucket = bucket_of(b->size);
+	struct block *next = f->root[bucket] == b ? NULL : lower_bound(f->root[bucket], b->size, b->address + 1);
+	return next ? next : first_from(f, bucket + 1);
 }
 
 /* Walks the whole index in order through its own finger, so that a broken tree is noticed as disorder. */
 const char *fit_check(const struct fit *f)
 {
 	uint64_t bytes = 0, size = 0;
-	for (unsigned bin = 0; bin < FIT_BINS; bin++)
-		if (!f->root[bin] != !(f->used[bin / 64] >> bin % 64 & 1))
-			return "a bin's bit does not match whether it is empty";
+	for (unsigned bucket = 0; bucket < FIT_BUCKETS; bucket++)
+		if (!f->root[bucket] != !(f->used[bucket / 64] >> bucket % 64 & 1))
+			return "a bucket's bit does not match whether it is empty";
 	for (const struct block *b = fit_find(f, 0); b; b = fit_next(f, b)) {
 		if (b->state != BLOCK_FREE)
 			return "a block in the index is not free";

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best-fit index: the free blocks of one lane and kind, found by size. Sizes fall into bins, 64 per
- * doubling (linear below 32 KiB), so that a bin rarely holds more than a few blocks; each bin is a treap ordered by
- * (size, address), and a bitmap says which bins hold anything. The smallest block that is
- * large enough, lowest address first, is found in the request's own bin or is the first of the next bin that is not
- * empty: O(log n) expected, with n the blocks of one bin.
+ * The best-fit index: the free blocks of one lane and kind, found by size. Sizes fall into buckets, 64 per doubling
+ * (linear below 32 KiB), so that a bucket rarely holds more than a few blocks; each bucket is a treap ordered by
+ * (size, address), and a bitmap says which buckets hold anything. The smallest block that is large enough, lowest
+ * address first, is found in the request's own bucket or is the first of the next bucket that is not empty: O(log n)
+ * expected, with n the blocks of one bucket.
  * Treap: Seidel and Aragon, Randomized search trees, 1996; priorities are a hash of the address, so that a run
  * repeats exactly. Guarded by the heap lock.
  */
@@ -16,8 +16,8 @@
 
 enum {
 	FIT_SUB_BITS = 6,
-	FIT_BINS = (47 - 9 - FIT_SUB_BITS + 2) << FIT_SUB_BITS,
-	FIT_WORDS = (FIT_BINS + 63) / 64
+	FIT_BUCKETS = (47 - 9 - FIT_SUB_BITS + 2) << FIT_SUB_BITS,
+	FIT_WORDS = (FIT_BUCKETS + 63) / 64
 };
 
 /* Invariants: bit b of `used` is set exactly when root[b] is not NULL; `bytes` is the sum of the blocks' sizes;
@@ -28,7 +28,7 @@ struct fit {
 	counter largest;             /* read without a lock */
 	unsigned top;                /* no word of `used` above this one has a bit */
 	uint64_t used[FIT_WORDS];
-	struct block *root[FIT_BINS];
+	struct block *root[FIT_BUCKETS];
 };
 
 void fit_init(struct fit *f, struct level *cached);

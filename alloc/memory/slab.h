@@ -22,7 +22,7 @@ struct slab {
 	struct lane *home;
 	struct use *uses;                   /* of all its held slots */
 	uint8_t size_class;
-	uint16_t slack[SLAB_SLOTS_MAX];     /* slot size - requested, of held and pending slots */
+	uint16_t unused[SLAB_SLOTS_MAX];     /* slot size - requested, of held and pending slots */
 	uint64_t *frames;                   /* [SLAB_SLOTS_MAX], what the stacks of allocations are known by; NULL: none */
 };
 
@@ -67,7 +67,7 @@ static inline trz_addr bin_take_slot(struct bin *b, uint64_t requested)
 	assert(s->free && requested <= slab_class(s)->slot_size);
 	unsigned slot = (unsigned)__builtin_ctzll(s->free);
 	s->free &= s->free - 1;
-	s->slack[slot] = (uint16_t)(slab_class(s)->slot_size - requested);
+	s->unused[slot] = (uint16_t)(slab_class(s)->slot_size - requested);
 	if (__builtin_expect(!s->free, 0))
 		bin_unlink(b, s);
 	return slab_slot_address(s, slot);

@@ -57,7 +57,7 @@ static trz_status check_slab(const trz_heap *h, const struct block *b, struct su
 	for (unsigned slot = 0; slot < c->slots; slot++) {
 		uint64_t bit = (uint64_t)1 << slot;
 		if (!((s->free | s->pending) & bit))
-			add_held(sum, SMALL, c->slot_size - s->slack[slot], c->slot_size);
+			add_held(sum, SMALL, c->slot_size - s->unused[slot], c->slot_size);
 	}
 	uint64_t free_slots = (uint64_t)__builtin_popcountll(s->free);
 	uint64_t pending_slots = (uint64_t)__builtin_popcountll(s->pending);

@@ -78,7 +78,7 @@ static void add_slab(struct snapshot *s, const struct slab *slab)
 		if (!(slab->free >> slot & 1))
 			snapshot_add_block(s, (struct snapshot_block){.address = slab_slot_address(slab, slot),
 			                                              .size = c->slot_size,
-			                                              .requested = c->slot_size - slab->slack[slot],
+			                                              .requested = c->slot_size - slab->unused[slot],
 			                                              .stream = (uint64_t)slab->home->stream->handle,
 			                                              .frames = slot_frames(slab, slot),
 			                                              .pending = slab->pending >> slot & 1});

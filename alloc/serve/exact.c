@@ -76,7 +76,7 @@ static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s
 	uint64_t occupied = slab_class(s)->slot_size;
 	assert(s->free >> slot & 1 && w->size <= occupied && slab_slot_address(s, slot) == w->address);
 	s->free &= ~((uint64_t)1 << slot);
-	s->slack[slot] = (uint16_t)(occupied - w->size);
+	s->unused[slot] = (uint16_t)(occupied - w->size);
 	if (!s->free)
 		bin_unlink(&s->home->bins[s->size_class], s);
 	account_alloc(h, SLOTS, SMALL, w->size, occupied);

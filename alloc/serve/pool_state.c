@@ -18,7 +18,7 @@ struct saved {
 	struct stream *stream;
 	unsigned size_class;                /* CLASS_COUNT: a block */
 	uint64_t held;                      /* of a slab, a bit for each slot */
-	uint16_t slack[SLAB_SLOTS_MAX];
+	uint16_t unused[SLAB_SLOTS_MAX];
 };
 
 struct trz_pool_state {
@@ -88,7 +88,7 @@ static struct saved save(const struct block *b)
 	s.size_class = b->slab->size_class;
 	s.held = held_slots(b->slab);
 	for (unsigned slot = 0; slot < SLAB_SLOTS_MAX; slot++)
-		s.slack[slot] = b->slab->slack[slot];
+		s.unused[slot] = b->slab->unused[slot];
 	return s;
 }
 
@@ -287,8 +287,8 @@ static void empty_slab_locked(trz_heap *h, struct slab *s)
 	assert(!s->pending);
 	for (uint64_t held = held_slots(s); held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
-		account_free(h, SLOTS, SMALL, size - s->slack[slot], size);
-		ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), size - s->slack[slot]);
+		account_free(h, SLOTS, SMALL, size - s->unused[slot], size);
+		ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), size - s->unused[slot]);
 	}
 	ticket_take(&s->home->stream->tickets);
 	if (!s->free)
@@ -331,9 +331,9 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 	s->free &= ~saved->held;
 	for (uint64_t held = saved->held; held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
-		s->slack[slot] = saved->slack[slot];
-		account_alloc(h, SLOTS, SMALL, size - s->slack[slot], size);
-		ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, slab_slot_address(s, slot), size - s->slack[slot]);
+		s->unused[slot] = saved->unused[slot];
+		account_alloc(h, SLOTS, SMALL, size - s->unused[slot], size);
+		ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, slab_slot_address(s, slot), size - s->unused[slot]);
 	}
 	if (!s->free)
 		bin_unlink(&b->home->bins[s->size_class], s);

@@ -17,7 +17,7 @@
 #include "observe/inspect.h"
 #include "observe/notice.h"
 #include "supply/borrow.h"
-#include "supply/grow.h"
+#include "supply/extend.h"
 #include "supply/oom.h"
 #include "supply/policy.h"
 #include "supply/upkeep.h"
@@ -227,7 +227,7 @@ static NOINLINE trz_status find_or_grow(trz_heap *h, struct demand *d, trz_addr 
 		*out = find(h, d);
 	if (*out)
 		return TRZ_OK;
-	trz_status status = grow(h, d, &b);
+	trz_status status = extend(h, d, &b);
 	if (oom_is_want_of_memory(status))
 		status = oom_ladder(h, d, status, &b);
 	if (status != TRZ_OK)
@@ -295,8 +295,8 @@ static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
-	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
-	ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
+	account_free(h, SLOTS, SMALL, occupied - s->unused[slot], occupied);
+	ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->unused[slot]);
 	ticket_take(&s->home->stream->tickets);
 	if (UNLIKELY(bin_give_slot(&s->home->bins[s->size_class], s, slot)))
 		heap_retire_slab_locked(h, s);
@@ -368,8 +368,8 @@ static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned sl
 {
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
-	account_free(h, SLOTS, SMALL, occupied - s->slack[slot], occupied);
-	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->slack[slot]);
+	account_free(h, SLOTS, SMALL, occupied - s->unused[slot], occupied);
+	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->unused[slot]);
 	struct pending *p = new_pending_locked(h, SMALL, occupied);
 	p->slab = s;
 	p->slot = slot;
@@ -719,7 +719,7 @@ static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointe
 	uint64_t size = slab_class(s)->slot_size;
 	*info = (trz_pointer_info){.base = (void *)slab_slot_address(s, slot),
 	                           .size = size,
-	                           .requested = size - s->slack[slot],
+	                           .requested = size - s->unused[slot],
 	                           .stream = s->home->stream->handle,
 	                           .small = true};
 	return true;

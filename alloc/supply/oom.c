@@ -11,7 +11,7 @@
 #include "heap/poll.h"
 #include "size_text.h"
 #include "supply/borrow.h"
-#include "supply/grow.h"
+#include "supply/extend.h"
 #include "supply/reclaim.h"
 
 /* What the rungs work for. */
@@ -162,7 +162,7 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, con
 	                  .pending = counter_get(&h->counters.pending_bytes.current),
 	                  .cached = counter_get(&h->counters.cached_bytes.current),
 	                  .pinned = held_for_graphs(h, l),
-	                  .largest = grow_largest(h, l),
+	                  .largest = extend_largest(h, l),
 	                  .waits = waits->count,
 	                  .awaited_count = waits->streams};
 	for (unsigned k = 0; k < waits->streams; k++)
@@ -266,7 +266,7 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 			return TRZ_OK;
 		if (!ladder[i].grows)
 			continue;
-		refused = grow(h, d, out);
+		refused = extend(h, d, out);
 		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}

@@ -22,7 +22,7 @@ bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status);
 
 /* Climbs the ladder for a demand that neither the lane's free blocks nor growth by the policy can serve: after each
  * rung the search and growth are tried again, with all effort. Growth lock held, heap lock not. On TRZ_OK *out is a
- * busy block as from grow(). Else `refused`, the status that growth ended with, and the error text is set. */
+ * busy block as from extend(). Else `refused`, the status that growth ended with, and the error text is set. */
 trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct block **out);
 
 /* Keeps the facts of a failed demand for trz_last_oom and sets the error text. Returns the status. */

@@ -106,11 +106,11 @@ static bool may_leave(const struct lane *of, const struct lane *to, unsigned how
 }
 
 size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how,
-                           bool *late)
+                           bool *poll_helps)
 {
 	HEAP_LOCKED(h);
 	size_t n = 0;
-	*late = false;
+	*poll_helps = false;
 	for (const struct lane *of = h->streams.lanes.first; of; of = of->next) {
 		if (!may_leave(of, l, how))
 			continue;
@@ -121,7 +121,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 			if (b->tileless)
 				continue;
 			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
-			*late |= !passed;
+			*poll_helps |= !passed;
 			if (!(passed || ordered))
 				continue;
 			n = find_in_block(h, b, passed, &most, n, SIZE_MAX);

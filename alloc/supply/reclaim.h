@@ -18,10 +18,10 @@ enum {
 /* Fills h->candidates with the wholly free tiles of a kind that `l` may have: its stream's own, and others' whose
  * tickets have passed, from the default pool and its own; with l NULL all that have passed. Nothing of a pinned pool
  * is among them. Tickets of its stream up to `fenced` count as passed: a fence orders them before whatever comes.
- * *late tells whether something, found or left out, has not passed. Returns how many; SIZE_MAX: the host has no
+ * *poll_helps tells whether something, found or left out, has not passed. Returns how many; SIZE_MAX: the host has no
  * memory. */
 size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how,
-                           bool *late);
+                           bool *poll_helps);
 
 /* The candidate that a tile is; NULL: none. */
 const struct candidate *reclaim_candidate(const trz_heap *h, const struct tile *tile, size_t n);

@@ -28,7 +28,7 @@ static void test_every_slot_once(void **state)
 			assert_int_equal((a - b.address) % size_classes[c].slot_size, 0);
 			assert_true(a + size_classes[c].slot_size <= block_end(&b));
 			assert_false(seen >> slot & 1);
-			assert_int_equal(s.slack[slot], size_classes[c].slot_size - 1);
+			assert_int_equal(s.unused[slot], size_classes[c].slot_size - 1);
 			seen |= 1ull << slot;
 		}
 		assert_int_equal(s.free, 0);

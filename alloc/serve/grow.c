@@ -3,7 +3,7 @@
  * An allocation grows into the free block behind it: its own stream's, whose order is the same, or one that has
  * passed. At the end of a window more can be laid first.
  */
-#include "serve/stretch.h"
+#include "serve/grow.h"
 
 #include "heap/capture.h"
 #include "heap/carve.h"
@@ -13,7 +13,7 @@
 #include "observe/check.h"
 #include "observe/notice.h"
 #include "serve/serve.h"
-#include "supply/grow.h"
+#include "supply/extend.h"
 #include "supply/policy.h"
 
 /* Which free memory behind an allocation may become part of it. */
@@ -37,7 +37,7 @@ static bool is_refused(const struct lane *l, enum taking taking)
 	return taking == TAKE_FOR_CAPTURE && !l->pool;
 }
 
-static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr address, uint64_t size,
+static trz_status grow_slot_locked(trz_heap *h, struct slab *s, trz_addr address, uint64_t size,
                                       enum taking taking)
 {
 	HEAP_LOCKED(h);
@@ -45,14 +45,14 @@ static trz_status stretch_slot_locked(trz_heap *h, struct slab *s, trz_addr addr
 	unsigned slot = slab_slot_at(s, address);
 	if (slot == SLAB_SLOTS_MAX || (s->free | s->pending) >> slot & 1)
 		return TRZ_ERROR_UNKNOWN_POINTER;
-	uint64_t requested = occupied - s->slack[slot];
+	uint64_t requested = occupied - s->unused[slot];
 	if (size <= requested)
 		return TRZ_OK;
 	if (is_refused(s->home, taking))
 		return TRZ_ERROR_CAPTURE;
 	if (size > occupied)
 		return TRZ_ERROR_NO_ROOM;
-	s->slack[slot] = (uint16_t)(occupied - size);
+	s->unused[slot] = (uint16_t)(occupied - size);
 	account_grow(h, SLOTS, SMALL, requested, size, 0);
 	note_locked(h, s->home, address, requested, size);
 	return TRZ_OK;
@@ -99,7 +99,7 @@ static bool is_too_large(const trz_heap *h, const struct block *b, uint64_t size
 }
 
 /* Growth without the growth lock. NO_ROOM: perhaps with it. */
-static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t size, enum taking taking)
+static trz_status grow_block_locked(trz_heap *h, struct block *b, uint64_t size, enum taking taking)
 {
 	HEAP_LOCKED(h);
 	uint64_t need = missing(b, size);
@@ -122,14 +122,14 @@ static trz_status stretch_block_locked(trz_heap *h, struct block *b, uint64_t si
 	return settle_locked(h, b, size, need);
 }
 
-static trz_status stretch_locked(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
+static trz_status grow_locked(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
 	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	if (pagemap_is_slab(entry))
-		return stretch_slot_locked(h, pagemap_slab(entry), address, size, taking);
+		return grow_slot_locked(h, pagemap_slab(entry), address, size, taking);
 	struct block *b = serve_block_locked(h, address);
-	return b ? stretch_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
+	return b ? grow_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
 }
 
 /* ---- whose order ---- */
@@ -214,7 +214,7 @@ static trz_status join_locked(trz_heap *h, trz_addr address, struct block *laid,
 	assert(laid->state == BLOCK_BUSY);
 	level_sub(&h->counters.idle_bytes, laid->size);
 	heap_free_block_locked(h, laid, laid->sequence);
-	return b ? stretch_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
+	return b ? grow_block_locked(h, b, size, taking) : TRZ_ERROR_UNKNOWN_POINTER;
 }
 
 static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
@@ -222,7 +222,7 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size, enum 
 	HEAP_GROWTH_LOCKED(h);
 	struct block *tail = NULL, *laid;
 	heap_lock(h);
-	trz_status status = stretch_locked(h, address, size, taking);  /* what lies behind may have been freed meanwhile */
+	trz_status status = grow_locked(h, address, size, taking);  /* what lies behind may have been freed meanwhile */
 	if (status != TRZ_ERROR_NO_ROOM) {
 		heap_unlock(h);
 		return status;
@@ -240,7 +240,7 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size, enum 
 	if (!at_end)
 		return TRZ_ERROR_NO_ROOM;
 	d.effort = policy_effort(h, &d);
-	status = grow_behind(h, &d, w, tail, &laid);
+	status = extend_behind(h, &d, w, tail, &laid);
 	if (status != TRZ_OK)
 		return status;
 	notice_mapped(h, laid);
@@ -268,7 +268,7 @@ static void let_go(trz_heap *h, struct pool *p)
 	heap_unlock(h);
 }
 
-static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
+static trz_status grow_slow(trz_heap *h, trz_addr address, uint64_t size, enum taking taking)
 {
 	HEAP_GROWTH_LOCKED(h);
 	heap_poll(h);
@@ -278,7 +278,7 @@ static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size, enu
 	struct pool *p = hold_pool_locked(l);
 	if (l && !b->window->dedicated)
 		adopt_locked(h, b);
-	trz_status status = stretch_locked(h, address, size, taking);
+	trz_status status = grow_locked(h, address, size, taking);
 	heap_unlock(h);
 	if (status == TRZ_ERROR_NO_ROOM && l && heap_reaches_stream(h, l->stream))
 		status = lay_behind(h, address, size, taking);
@@ -286,20 +286,20 @@ static trz_status stretch_slow(trz_heap *h, trz_addr address, uint64_t size, enu
 	return status;
 }
 
-trz_status stretch(trz_heap *h, trz_addr address, uint64_t size)
+trz_status grow_in_place(trz_heap *h, trz_addr address, uint64_t size)
 {
 	enum taking taking;
 	trz_status status = ask_taking(h, address, &taking);
 	if (status != TRZ_OK)
 		return status;
 	heap_lock(h);
-	status = stretch_locked(h, address, size, taking);
+	status = grow_locked(h, address, size, taking);
 	heap_unlock(h);
 	if (status != TRZ_ERROR_NO_ROOM)
 		return status;
 	if (!heap_lock_growth(h))
 		return TRZ_ERROR_NOT_PERMITTED;
-	status = stretch_slow(h, address, size, taking);
+	status = grow_slow(h, address, size, taking);
 	heap_unlock_growth(h);
 	CHECK_SLOW_PATH(h);
 	return status;

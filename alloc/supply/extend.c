@@ -10,7 +10,7 @@
  * Holes are what gathering leaves behind. A request that does not fit is first laid over holes whose tiles are
  * free again (flip.c): that needs no driver call at all.
  */
-#include "supply/grow.h"
+#include "supply/extend.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -137,30 +137,30 @@ static bool is_captured(const struct growth *g)
 	return atomic_load_explicit(&g->demand->lane->stream->capture, memory_order_relaxed) != 0;
 }
 
-/* Finds candidates of a kind. *late: the driver, asked how far the streams are, could make more of them, or spare
+/* Finds candidates of a kind. *poll_helps: the driver, asked how far the streams are, could make more of them, or spare
  * them a fence. */
-static size_t find_candidates_locked(const struct growth *g, enum kind kind, bool *late)
+static size_t find_candidates_locked(const struct growth *g, enum kind kind, bool *poll_helps)
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
 	unsigned how = g->demand->effort == EFFORT_ALL ? FIND_EVERYWHERE : FIND_SPARE;
 	size_t n = reclaim_find_locked(h, g->demand->lane, kind, g->fenced, how | (is_captured(g) ? FIND_PASSED : 0),
-	                               late);
-	*late |= n == 0 && counter_get(&h->counters.pending.current) > 0;
+	                               poll_helps);
+	*poll_helps |= n == 0 && counter_get(&h->counters.pending.current) > 0;
 	return n == SIZE_MAX ? 0 : n;
 }
 
 static void gather(struct growth *g, enum kind kind)
 {
 	trz_heap *h = g->heap;
-	bool late;
+	bool poll_helps;
 	heap_lock(h);
-	size_t n = find_candidates_locked(g, kind, &late);
-	if (late) {
+	size_t n = find_candidates_locked(g, kind, &poll_helps);
+	if (poll_helps) {
 		heap_unlock(h);
 		heap_poll(h);
 		heap_lock(h);
-		n = find_candidates_locked(g, kind, &late);
+		n = find_candidates_locked(g, kind, &poll_helps);
 	}
 	choose_candidates_locked(g, n);
 	heap_unlock(h);
@@ -210,11 +210,11 @@ static struct block *flip_or_gather(struct growth *g)
 	trz_heap *h = g->heap;
 	bool asked = false, fenced = false;
 	for (;;) {
-		bool late, unpassed;
+		bool poll_helps, unpassed;
 		heap_lock(h);
-		size_t n = find_candidates_locked(g, g->demand->kind, &late);
+		size_t n = find_candidates_locked(g, g->demand->kind, &poll_helps);
 		struct block *b = flip_locked(h, g->demand, n, &unpassed);
-		bool asks = !b && late && !asked, fences = !b && unpassed && !fenced;
+		bool asks = !b && poll_helps && !asked, fences = !b && unpassed && !fenced;
 		if (!b && !asks && !fences) {
 			take_tail_locked(g);
 			if (!policy_creates(h, g->demand, g->need, g->need))
@@ -418,7 +418,7 @@ static trz_status give_up(struct growth *g, trz_status status)
 
 /* ---- classic segments ---- */
 
-static trz_status grow_classic(trz_heap *h, const struct demand *d, struct block **out)
+static trz_status extend_by_segment(trz_heap *h, const struct demand *d, struct block **out)
 {
 	uint64_t usual = d->kind == SMALL ? SMALL_TILE : h->config.tile_size;
 	uint64_t size = align_up(d->bytes + (d->kind == SMALL ? CELL : UNIT), GRANULE);
@@ -433,7 +433,7 @@ static trz_status grow_classic(trz_heap *h, const struct demand *d, struct block
 /* ---- */
 
 /* Lays the missing memory at the window's end: gathered and new tiles. */
-static trz_status extend(struct growth *g, struct block **out)
+static trz_status lay(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
 	if (g->demand->effort == EFFORT_ALL && g->gathered_bytes < g->need)
@@ -452,14 +452,14 @@ static trz_status extend(struct growth *g, struct block **out)
 	return TRZ_OK;
 }
 
-trz_status grow(trz_heap *h, const struct demand *d, struct block **out)
+trz_status extend(trz_heap *h, const struct demand *d, struct block **out)
 {
 	HEAP_GROWTH_LOCKED(h);
 	assert(d->bytes > 0 && !d->lane->dedicated);
 	if (d->bytes > h->driver.info.total_bytes)
 		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
 	if (!h->driver.vmm)
-		return grow_classic(h, d, out);
+		return extend_by_segment(h, d, out);
 	struct growth g = {.heap = h, .demand = d};
 	trz_status status = find_room(&g);
 	if (status != TRZ_OK)
@@ -474,13 +474,13 @@ trz_status grow(trz_heap *h, const struct demand *d, struct block **out)
 	}
 	if (*out)
 		return TRZ_OK;
-	status = extend(&g, out);
+	status = lay(&g, out);
 	if (status == TRZ_OK)
 		reclaim_aliases(h, 2 + 2 * g.gathered);
 	return status;
 }
 
-trz_status grow_behind(trz_heap *h, const struct demand *d, struct window *w, struct block *tail, struct block **out)
+trz_status extend_behind(trz_heap *h, const struct demand *d, struct window *w, struct block *tail, struct block **out)
 {
 	HEAP_GROWTH_LOCKED(h);
 	struct growth g = {.heap = h, .demand = d, .window = w, .tail = tail,
@@ -490,16 +490,16 @@ trz_status grow_behind(trz_heap *h, const struct demand *d, struct window *w, st
 		return give_up(&g, TRZ_ERROR_NO_ROOM);
 	if (!policy_creates(h, d, g.need, g.need))
 		gather(&g, d->kind);
-	return extend(&g, out);
+	return lay(&g, out);
 }
 
 /* ---- the largest request ---- */
 
-uint64_t grow_largest(trz_heap *h, struct lane *l)
+uint64_t extend_largest(trz_heap *h, struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
 	uint64_t largest = 0, movable = 0, tail = 0;
-	bool late;
+	bool poll_helps;
 	heap_poll(h);
 	if (h->dedicates)
 		reclaim_spent(h);
@@ -507,7 +507,7 @@ uint64_t grow_largest(trz_heap *h, struct lane *l)
 	heap_lock(h);
 	largest = counter_get(&l->fit[LARGE].largest);
 	for (int kind = 0; h->driver.vmm && kind < KINDS; kind++) {
-		size_t n = reclaim_find_locked(h, l, kind, UINT64_MAX, FIND_EVERYWHERE, &late);
+		size_t n = reclaim_find_locked(h, l, kind, UINT64_MAX, FIND_EVERYWHERE, &poll_helps);
 		for (size_t i = 0; n != SIZE_MAX && i < n; i++)
 			movable += h->candidates[i].size;
 	}
