@@ -516,14 +516,16 @@ trz_status trz_reset_peaks(trz_heap *h)
 	return TRZ_OK;
 }
 
+enum { HISTORY_MOST = 1 << 24 };  /* as of the option history */
+
 trz_status trz_history_start(trz_heap *h, size_t events)
 {
 	trz_status usable = api_check_heap("trz_history_start", h);
 	if (usable != TRZ_OK)
 		return usable;
-	if (events == 0 || events > (size_t)1 << 24)
+	if (events == 0 || events > HISTORY_MOST)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history of %zu events asked for: 1 to %d are possible", events,
-		                1 << 24);
+		                HISTORY_MOST);
 	return inspect_history(h, events);
 }
 

@@ -15,6 +15,8 @@ _Thread_local uint64_t heap_thread_frames;
 
 /* ---- opening and closing ---- */
 
+enum { QUARANTINE_ALL = 1 << 20 };  /* in devices' memory: more than there are addresses */
+
 /* The debugging options' effect on the others. */
 static trz_status apply_aids(trz_heap *h)
 {
@@ -28,7 +30,7 @@ static trz_status apply_aids(trz_heap *h)
 	if (c->no_cache)
 		c->small_limit = 0;
 	if (never_again)
-		c->quarantine = (uint64_t)1 << 20;  /* more than there are addresses */
+		c->quarantine = QUARANTINE_ALL;
 	return TRZ_OK;
 }
 

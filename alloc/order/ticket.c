@@ -77,11 +77,13 @@ trz_event event_pool_take(struct event_pool *p)
 	return p->count ? p->events[--p->count] : NULL;
 }
 
+enum { EVENTS_FIRST = 64 };  /* room for so many at first */
+
 bool event_pool_give(struct event_pool *p, trz_event event)
 {
 	assert(event);
 	if (p->count == p->capacity) {
-		size_t capacity = p->capacity ? 2 * p->capacity : 64;
+		size_t capacity = p->capacity ? 2 * p->capacity : EVENTS_FIRST;
 		trz_event *events = meta_alloc(p->meta, capacity * sizeof *events);
 		if (!events)
 			return false;

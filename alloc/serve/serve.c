@@ -94,11 +94,13 @@ static uint64_t slab_room(uint64_t size)
 	return 2 * size - CELL;
 }
 
+enum { SLAB_TRIES = 4 };  /* so many blocks are looked at, under the lock, before the search for certain room */
+
 /* A free block with a place for a slab: one of the smallest, else one that has it for certain; NULL: none. */
 static struct block *find_for_slab(const struct fit *f, uint64_t size)
 {
 	struct block *b = fit_find(f, size);
-	for (int tries = 0; b && tries < 4; tries++, b = fit_next(f, b))
+	for (int tries = 0; b && tries < SLAB_TRIES; tries++, b = fit_next(f, b))
 		if (slab_place(b, size))
 			return b;
 	return b ? fit_find(f, slab_room(size)) : NULL;

@@ -49,11 +49,13 @@ bool reclaim_lists(trz_heap *h, size_t n)
 
 /* ---- finding ---- */
 
+enum { CANDIDATES_FIRST = 256 };  /* room for so many at first */
+
 static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 {
 	c.found = c.tile->found_at = (uint32_t)n;
 	if (n == h->candidates_capacity) {
-		size_t capacity = n ? 2 * n : 256;
+		size_t capacity = n ? 2 * n : CANDIDATES_FIRST;
 		struct candidate *grown = meta_alloc(&h->meta, capacity * sizeof *grown);
 		if (!grown)
 			return false;

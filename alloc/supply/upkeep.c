@@ -13,6 +13,8 @@
 #include "supply/import.h"
 #include "supply/reclaim.h"
 
+enum { NS_PER_MS = 1000000 };
+
 static uint64_t over_threshold(const trz_heap *h)
 {
 	uint64_t most = h->config.trim_threshold, cached = counter_get(&h->counters.cached_bytes.current);
@@ -34,7 +36,7 @@ static uint64_t take_least(trz_heap *h)
 static uint64_t unused(trz_heap *h)
 {
 	struct decay *d = &h->decay;
-	uint64_t step = h->config.decay_ms * 1000000 / DECAY_STEPS;
+	uint64_t step = h->config.decay_ms * NS_PER_MS / DECAY_STEPS;
 	uint64_t now = step ? driver_clock(&h->driver) : 0;
 	if (!step || now < d->step_end)
 		return 0;
