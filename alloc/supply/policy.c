@@ -15,7 +15,19 @@
  */
 #include "supply/policy.h"
 
-enum { FINE_TILE = 2 * GRANULE };
+/* A tile is at most such a part of what it is for (docs/design.md, Tile size). */
+enum {
+	SMALL_TILES = 64,            /* of small memory: so many at least once it is large */
+	SMALL_DOUBLES = 64,          /* so many of SMALL_TILE are reserved before small tiles have that size */
+	BURST_TILES = 128,           /* of what is reserved, in a burst */
+	BURST_PART = 50              /* of what is reserved; so much in a row without a free is a burst */
+};
+
+/* Towards the end of the device (docs/decisions/0010-tiles-on-a-tight-device.md). */
+enum { TIGHT_TILES = 256, FINE_TILES = 64, FINE_TILE = 2 * GRANULE };
+
+/* A tile of so many times tile_size ends with its block (docs/decisions/0013-tiles-end-with-blocks.md). */
+enum { ENDING_TILE = 3 };
 
 /* Many programs move their peak this many times before they settle by themselves. */
 #define FREE_TURNS 3.0
@@ -61,8 +73,8 @@ bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, u
 
 static uint64_t small_tile(const trz_heap *h, uint64_t reserved)
 {
-	uint64_t least = reserved < 64 * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE;
-	uint64_t share = flow_current(&h->counters.reserved_bytes, SMALL) / 64;
+	uint64_t least = reserved < SMALL_DOUBLES * (uint64_t)SMALL_TILE ? GRANULE : SMALL_TILE;
+	uint64_t share = flow_current(&h->counters.reserved_bytes, SMALL) / SMALL_TILES;
 	uint64_t size = max_u64(least, min_u64(share, h->config.tile_size));
 	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
 }
@@ -70,8 +82,8 @@ static uint64_t small_tile(const trz_heap *h, uint64_t reserved)
 static uint64_t large_tile(const trz_heap *h, uint64_t reserved)
 {
 	uint64_t size = h->config.tile_size;
-	if (counter_get(&h->burst_bytes) >= reserved / 50)
-		size = min_u64(max_u64(reserved / 128, size), h->config.tile_size_max);
+	if (counter_get(&h->burst_bytes) >= reserved / BURST_PART)
+		size = min_u64(max_u64(reserved / BURST_TILES, size), h->config.tile_size_max);
 	return size;
 }
 
@@ -83,7 +95,7 @@ static uint64_t left_of(uint64_t most, uint64_t reserved)
 /* The largest tile when this much is left. */
 static uint64_t fine_tile(uint64_t left)
 {
-	return max_u64(left / 256, min_u64(left / 64, FINE_TILE));
+	return max_u64(left / TIGHT_TILES, min_u64(left / FINE_TILES, FINE_TILE));
 }
 
 uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
@@ -113,9 +125,8 @@ uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t mi
 		return 0;
 	if (d->effort == EFFORT_ALL)
 		return min_u64(missing, h->config.tile_size);
-	/* Large tiles end with the block that they are made for: one that two share is free only when both are
-	 * (docs/decisions/0013-tiles-end-with-blocks.md). */
-	if (size >= 3 * h->config.tile_size && missing >= size / 2 && missing <= size + size / 4)
+	/* Large tiles end with the block that they are made for: one that two share is free only when both are. */
+	if (size >= ENDING_TILE * h->config.tile_size && missing >= size / 2 && missing <= size + size / 4)
 		size = missing;
 	return size <= left ? size : min_u64(missing, left);
 }
