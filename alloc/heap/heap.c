@@ -103,6 +103,17 @@ void heap_close(trz_heap *h)
 	driver_unbind(&h->driver);
 }
 
+struct window *heap_window_at(const trz_heap *h, trz_addr address)
+{
+	HEAP_GROWTH_LOCKED(h);
+	struct window *const lists[] = {h->windows[SMALL], h->windows[LARGE], h->imports};
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+		for (struct window *w = lists[i]; w; w = w->next)
+			if (address >= w->base && address < w->top)
+				return w;
+	return NULL;
+}
+
 uint64_t heap_ask_device(trz_heap *h, uint64_t *total)
 {
 	HEAP_GROWTH_LOCKED(h);

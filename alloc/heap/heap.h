@@ -229,6 +229,9 @@ static inline bool heap_is_inherited(const trz_heap *h)
  * lock held. */
 uint64_t heap_ask_device(trz_heap *h, uint64_t *total);
 
+/* The window in which an address is laid, an import's too; NULL: none. Growth lock held. */
+struct window *heap_window_at(const trz_heap *h, trz_addr address);
+
 static inline uint64_t heap_reserved(const trz_heap *h)
 {
 	return flow_all(&h->counters.reserved_bytes);

@@ -57,17 +57,6 @@ static struct block *block_at_locked(const trz_heap *h, const struct window *w, 
 	return b;
 }
 
-/* The window in which an address is laid; NULL: none. Growth lock held. */
-static struct window *find_window(const trz_heap *h, trz_addr address)
-{
-	HEAP_GROWTH_LOCKED(h);
-	for (int kind = 0; kind < KINDS; kind++)
-		for (struct window *w = h->windows[kind]; w; w = w->next)
-			if (address >= w->base && address < w->top)
-				return w;
-	return NULL;
-}
-
 /* ---- slots ---- */
 
 static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s, unsigned slot)
@@ -166,8 +155,8 @@ static trz_status take(trz_heap *h, const struct wanted *w, const struct window 
 
 static trz_status alloc(trz_heap *h, const struct wanted *w)
 {
-	const struct window *in = find_window(h, w->address);
-	if (!in || w->size > in->top - w->address)
+	const struct window *in = heap_window_at(h, w->address);
+	if (!in || in->foreign || w->size > in->top - w->address)
 		return TRZ_ERROR_NO_ROOM;
 	trz_status status = take(h, w, in);
 	if (status != TRZ_ERROR_NO_ROOM)
@@ -175,7 +164,7 @@ static trz_status alloc(trz_heap *h, const struct wanted *w)
 	heap_poll(h);
 	if (driver_is_dead(&h->driver))
 		return TRZ_ERROR_CONTEXT_DEAD;
-	in = find_window(h, w->address); /* a poll can give windows back */
+	in = heap_window_at(h, w->address); /* a poll can give windows back */
 	return in ? take(h, w, in) : TRZ_ERROR_NO_ROOM;
 }
 

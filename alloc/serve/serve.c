@@ -277,13 +277,12 @@ static COLD trz_status complain(trz_heap *h, trz_addr address)
 	trz_status status = TRZ_ERROR_UNKNOWN_POINTER;
 	heap_take_growth(h);
 	heap_lock(h);
-	for (int kind = 0; kind < KINDS; kind++)
-		for (struct window *w = h->windows[kind]; w; w = w->next)
-			for (struct block *b = w->blocks.first; b && address >= w->base && address < w->top; b = b->next)
-				if (address >= b->address && address < block_end(b) &&
-				    (b->state == BLOCK_FREE || b->state == BLOCK_HOLE || b->state == BLOCK_BUSY ||
-				     b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
-					status = TRZ_ERROR_DOUBLE_FREE;
+	const struct window *w = heap_window_at(h, address);
+	const struct block *b = w ? w->blocks.first : NULL;
+	while (b && block_end(b) <= address)
+		b = b->next;
+	if (b && b->state != BLOCK_LIVE && b->state != BLOCK_SLAB)
+		status = TRZ_ERROR_DOUBLE_FREE;
 	heap_unlock(h);
 	heap_give_growth(h);
 	if (status == TRZ_ERROR_DOUBLE_FREE)

@@ -131,18 +131,6 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 
 /* ---- exports of tiles ---- */
 
-/* The window that an address lies in; NULL: none. */
-static const struct window *window_of(const trz_heap *h, trz_addr address)
-{
-	HEAP_GROWTH_LOCKED(h);
-	const struct window *const lists[] = {h->windows[SMALL], h->windows[LARGE], h->imports};
-	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-		for (const struct window *w = lists[i]; w; w = w->next)
-			if (address >= w->base && address < w->top)
-				return w;
-	return NULL;
-}
-
 /* The block of a dedicated tile. The blocks of such a window change under the growth lock only: the walk needs no
  * other. */
 static struct block *dedicated_block(const struct window *w, const struct place *p)
@@ -224,7 +212,7 @@ trz_status share_export_tile(trz_heap *h, trz_addr address, unsigned flag, void 
 		return TRZ_ERROR_INVALID_ARGUMENT;
 	if (!heap_lock_growth(h))
 		return heap_not_permitted("trz_export_tile");
-	trz_status status = export_tile(h, window_of(h, address), address, kind, shareable, out);
+	trz_status status = export_tile(h, heap_window_at(h, address), address, kind, shareable, out);
 	heap_unlock_growth(h);
 	return status;
 }

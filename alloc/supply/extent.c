@@ -14,7 +14,10 @@
 
 /* The larger a range, the longer the driver takes to reserve it. The allocation that needs a new window, however small,
  * pays for all of it. */
-#define WINDOW_MOST GIB(32)
+#define WINDOW_MOST GIB(32)  /* docs/decisions/0011-bounded-growth.md */
+
+/* What a private pool's window, and one of small memory, is smaller by. */
+enum { POOL_WINDOWS = 8, SMALL_WINDOWS = 8 };
 
 /* Private pools can be many, and are rarely large. Where no address is used twice, by an option for debugging, each
  * allocation uses some up. */
@@ -25,8 +28,8 @@ static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind k
 	if (!(l->dedicated & DEDICATED_ONCE))
 		size = min_u64(size, WINDOW_MOST);
 	if (l->pool)
-		size /= 8;
-	return align_up(kind == SMALL ? size / 8 : size, h->driver.granule);
+		size /= POOL_WINDOWS;
+	return align_up(kind == SMALL ? size / SMALL_WINDOWS : size, h->driver.granule);
 }
 
 static trz_status open_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out)

@@ -217,6 +217,7 @@ static void test_imports_are_used_like_allocations(void **state)
 	assert_ok(sim_stamp(r.s, r.c, b, (trz_addr)q, SIZE, 1));
 	assert_ok(trz_record_stream(other, q, b));
 	assert_ok(trz_free(other, q));
+	assert_status(trz_free(other, q), TRZ_ERROR_DOUBLE_FREE);
 	assert_status(trz_query(other, q, &info), TRZ_ERROR_UNKNOWN_POINTER);
 	assert_ok(trz_trim(other, 0, NULL));  /* mapped still: the simulated device would tell */
 	assert_int_equal(rig_stat_of(other, "imported_bytes.current"), SIZE);
