@@ -44,7 +44,7 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *
 {
 	unsigned dedicated = r->dedicated;
 	if (UNLIKELY(h->dedicates) && !r->address)
-		dedicated |= serve_sort(h, r->size, r->alignment);
+		dedicated |= dedicated ? DEDICATED_ONCE : serve_sort(h, r->size, r->alignment);
 	struct lane *l = find_lane(h, s, p, dedicated, captured);
 	if (!l)
 		return meta_exhausted();

@@ -67,6 +67,29 @@ static void test_no_address_comes_twice(void **state)
 	}
 }
 
+/* Nor is what the program asks to be dedicated, however small. */
+static void test_dedicated_memory_is_not_kept(void **state)
+{
+	(void)state;
+	static const char *const kept_small[] = {"no_cache:on", "unmap_on_free:on", "guard:on"};
+	for (size_t m = 0; m < LENGTH(kept_small); m++) {
+		struct rig r = rig_open(MIB(64), kept_small[m]);
+		trz_alloc_params params = {.struct_size = sizeof params, .size = 500, .flags = TRZ_ALLOC_CONTIGUOUS};
+		void *first, *second;
+		assert_ok(trz_alloc_with(r.heap, &params, &first));
+		rig_free(&r, first);
+		rig_sync(&r);
+		assert_ok(trz_alloc_with(r.heap, &params, &second));
+		assert_ptr_not_equal(first, second);
+		rig_free(&r, second);
+		rig_sync(&r);
+		assert_ok(trz_poll(r.heap));
+		assert_int_equal(reserved(&r), 0);
+		rig_check(&r);
+		rig_close(&r);
+	}
+}
+
 /* Nor by the growth of what lies before it; and what grows is memory of its own still. */
 static void test_growth_takes_nothing_that_was_freed(void **state)
 {
@@ -357,6 +380,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_nothing_is_cached),
 		cmocka_unit_test(test_no_address_comes_twice),
+		cmocka_unit_test(test_dedicated_memory_is_not_kept),
 		cmocka_unit_test(test_growth_takes_nothing_that_was_freed),
 		cmocka_unit_test(test_late_use_faults),
 		cmocka_unit_test(test_a_step_too_far_faults),
