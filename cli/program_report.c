@@ -78,7 +78,7 @@ static void print_memory(const json_t *result, FILE *to)
 		line(to, "peak reserved");
 		fprintf(to, "%8.2f GiB  (%s)\n", gib(result, "peak_reserved_bytes"), whose);
 		line(to, "fragmentation");
-		fprintf(to, "%8.1f %%    of what was reserved at the peak\n",
+		fprintf(to, "%8.1f %%    of reserved memory at the peak\n",
 		        100 * json_real_value(json_object_get(result, "fragmentation")));
 	}
 	line(to, "device used, peak");
@@ -105,7 +105,7 @@ static void print_request(const json_t *result, const json_t *oom, FILE *to)
 		fprintf(to, "\nout of memory: %s\n", text(oom, "text"));
 		return;
 	}
-	fprintf(to, "\nout of memory: %s asked for", wanted);
+	fprintf(to, "\nout of memory: %s requested", wanted);
 	if (json_object_get(oom, "limit_bytes"))
 		fprintf(to, " under the program's own limit of %s (%s free on %s)", limit, left, device);
 	else

@@ -412,7 +412,7 @@ trz_status sim_ledger_share(sim *s, struct sim_phys *p)
 	unlock_ledger(s);
 	if (place < SIM_MAX_SHARED)
 		return TRZ_OK;
-	return sim_refuse(s, TRZ_ERROR_DRIVER, "a simulated machine exports %d memories at most", SIM_MAX_SHARED);
+	return sim_refuse(s, TRZ_ERROR_DRIVER, "a simulated machine exports at most %d allocations", SIM_MAX_SHARED);
 }
 
 int sim_ledger_hold(sim *s, const struct sim_phys *p)

@@ -178,7 +178,7 @@ static void fill_defaults(sim_config *c)
 static trz_status check_config(const sim_config *c)
 {
 	if (c->devices < 1 || c->devices > SIM_MAX_DEVICES)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d simulated devices asked for; 1 to %d can be had", c->devices,
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d simulated devices requested; 1 to %d are possible", c->devices,
 		                SIM_MAX_DEVICES);
 	if (!is_power_of_two(c->granularity) || c->granularity < KIB(64))
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "granularity %llu is not a power of two from 64 KiB on",

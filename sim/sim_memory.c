@@ -192,7 +192,7 @@ static trz_status check_props(sim *s, const trz_tile_props *props, uint64_t size
 		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "%llu bytes are not a multiple of the granularity",
 		                  (unsigned long long)size);
 	if (props->export_kinds & ~(unsigned)TRZ_EXPORT_FD)
-		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kinds %#x: only file descriptors can be had",
+		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kinds %#x: only file descriptors are supported",
 		                  props->export_kinds);
 	return sim_device_check(s, props->device);
 }
@@ -512,7 +512,7 @@ static trz_status check_map(sim *s, uint64_t address, uint64_t size, const struc
 	if (!p)
 		wrong = "the handle is dead or was never made";
 	else if (size != p->size && p->shared >= 0)
-		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "map of shared memory: %llu bytes asked for, it has %llu",
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "map of shared memory: %llu bytes requested, it has %llu",
 		                  (unsigned long long)size, (unsigned long long)p->size);
 	else if (size != p->size)
 		wrong = "the size is not the handle's";
@@ -583,7 +583,7 @@ static uint32_t access_mask(sim *s, const int *devices, int count)
 		mask |= 1u << devices[i];
 	}
 	if (!mask)
-		sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "access for no device");
+		sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "set_access names no device");
 	return mask;
 }
 

@@ -11,7 +11,7 @@ static trz_status check_kind(sim *s, unsigned kind)
 {
 	if (kind == TRZ_EXPORT_FD)
 		return TRZ_OK;
-	return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kind %u: only file descriptors can be had", kind);
+	return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "export kind %u: only file descriptors are supported", kind);
 }
 
 trz_status sim_export(sim *s, trz_handle handle, unsigned kind, void *shareable)

@@ -105,7 +105,7 @@ size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t 
 	static _Thread_local char names[LEVELS][NAME_BYTES];
 	(void)user;
 	if (id == STACKS && capacity) {
-		frames[0] = (trz_frame){.name = "(a stack that the table of stacks had no room for)"};
+		frames[0] = (trz_frame){.name = "(not recorded: the table of stacks was full)"};
 		return 1;
 	}
 	if (id == 0 || id > STACKS)

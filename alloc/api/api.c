@@ -124,15 +124,15 @@ trz_status api_check_pool(const trz_heap *h, const struct pool *p)
 static trz_status check_request(struct request *r)
 {
 	if (r->size >= SIZE_LIMIT)
-		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device holds %" PRIu64 " or more", r->size,
+		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes requested: no device holds %" PRIu64 " or more", r->size,
 		                SIZE_LIMIT);
 	if (r->alignment < UNIT && (r->alignment == 0 || is_power_of_two(r->alignment)))
 		r->alignment = UNIT;
 	if (!is_power_of_two(r->alignment) || r->alignment > GRANULE)
-		return trz_fail(TRZ_ERROR_ALIGNMENT, "alignment %zu asked for: it must be a power of two up to %d",
+		return trz_fail(TRZ_ERROR_ALIGNMENT, "alignment %zu requested: it must be a power of two up to %d",
 		                r->alignment, GRANULE);
 	if (r->address % r->alignment)
-		return trz_fail(TRZ_ERROR_ALIGNMENT, "address %p asked for: it must be a multiple of %zu", (void *)r->address,
+		return trz_fail(TRZ_ERROR_ALIGNMENT, "address %p requested: it must be a multiple of %zu", (void *)r->address,
 		                r->alignment);
 	return TRZ_OK;
 }
@@ -165,14 +165,14 @@ static COLD trz_status captured_without_pool(trz_stream stream)
 static COLD trz_status not_permitted(const trz_heap *h, size_t size)
 {
 	return trz_fail(TRZ_ERROR_NOT_PERMITTED,
-	                "%zu bytes asked for on device %d in a host function of a stream, where CUDA permits no call: "
+	                "%zu bytes requested on device %d in a host function of a stream, where CUDA permits no call: "
 	                "allocate before the function is launched, or after it has returned",
 	                size, h->driver.device);
 }
 
 static COLD trz_status not_there(const struct request *r)
 {
-	return trz_fail(TRZ_ERROR_NO_ROOM, "%zu bytes asked for at %p: part of that range is not free for stream %p",
+	return trz_fail(TRZ_ERROR_NO_ROOM, "%zu bytes requested at %p: part of that range is not free for stream %p",
 	                r->size, (void *)r->address, r->stream);
 }
 
@@ -194,7 +194,7 @@ static COLD trz_status alloc_failed(trz_heap *h, const struct request *r, trz_st
 	case TRZ_ERROR_ADDRESS_SPACE:
 		return status;
 	default:
-		return trz_fail(status, "%zu bytes asked for on stream %p of device %d: %s", r->size, r->stream,
+		return trz_fail(status, "%zu bytes requested on stream %p of device %d: %s", r->size, r->stream,
 		                h->driver.device, trz_driver_last_error());
 	}
 }
@@ -524,7 +524,7 @@ trz_status trz_history_start(trz_heap *h, size_t events)
 	if (usable != TRZ_OK)
 		return usable;
 	if (events == 0 || events > HISTORY_MOST)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history of %zu events asked for: 1 to %d are possible", events,
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "a history of %zu events requested: 1 to %d are possible", events,
 		                HISTORY_MOST);
 	return inspect_history(h, events);
 }

@@ -160,7 +160,7 @@ trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
 	if (usable != TRZ_OK)
 		return usable;
 	if (size >= SIZE_LIMIT)
-		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for: no device has that much memory", size);
+		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes requested: no device has that much memory", size);
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
 	uint64_t outer = frames_enter(h);

@@ -392,7 +392,7 @@ static trz_status cuda_set_access(void *self, trz_addr address, uint64_t size, c
 	const struct cuda_api *cu = self;
 	struct cuda_mem_access access[MOST_DEVICES];
 	if (count < 1 || count > MOST_DEVICES) {
-		trz_driver_note("set_access for %d devices; 1 to %d can be", count, MOST_DEVICES);
+		trz_driver_note("set_access for %d devices; 1 to %d are possible", count, MOST_DEVICES);
 		return TRZ_ERROR_INVALID_ARGUMENT;
 	}
 	for (int i = 0; i < count; i++) {
@@ -725,7 +725,7 @@ static trz_status check_version(struct library *library)
 		return refuse("libcuda.so.1 did not report its version: reinstall the driver");
 	if (library->version >= OLDEST_DRIVER)
 		return TRZ_OK;
-	return refuse("the driver is for CUDA %d.%d: 11.2 is the oldest that will do",
+	return refuse("the driver is for CUDA %d.%d: 11.2 is the oldest supported",
 	              library->version / 1000, library->version % 1000 / 10);
 }
 

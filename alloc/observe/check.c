@@ -99,7 +99,7 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 		if (b->sequence > b->home->stream->tickets.newest)
 			return CORRUPT("I7", "the free block at %#" PRIx64 " has a ticket from the future", b->address);
 		if (b->tileless && has_tile(b))
-			return CORRUPT("I3", "the free block at %#" PRIx64 " is said to have no whole tile", b->address);
+			return CORRUPT("I3", "the free block at %#" PRIx64 " is marked as having no whole tile", b->address);
 		break;
 	case BLOCK_LIVE:
 		if (entry != (pagemap_entry)b)
@@ -316,8 +316,8 @@ static trz_status check_lane(const struct lane *l)
 		for (const struct slab *i = l->bins[c].first; i; i = i->next) {
 			length++;
 			if ((!i->next && i != l->bins[c].last) || (i->next && i->free == slab_all_slots(i)))
-				return CORRUPT("I5", "stream %" PRIu64 ": a bin's last slab is another, or one before it is all free",
-				               l->stream->id);
+				return CORRUPT("I5", "stream %" PRIu64 ": a bin's last slab is not the end of its list, or an earlier "
+				               "one is wholly free", l->stream->id);
 		}
 		if (length != l->bins[c].length)
 			return CORRUPT("I5", "stream %" PRIu64 ": a bin's length is not its number of slabs", l->stream->id);

@@ -207,7 +207,7 @@ static const char *wait_text(const trz_oom_info *i, char *text, size_t size)
 {
 	text[0] = '\0';
 	if (i->waits)
-		snprintf(text, size, "; stream %p was made to wait for stream %p%s (%u wait%s)", i->stream, i->awaited[0],
+		snprintf(text, size, "; stream %p waited for stream %p%s (%u wait%s)", i->stream, i->awaited[0],
 		         i->awaited_count > 1 ? " and others" : "", i->waits, i->waits > 1 ? "s" : "");
 	return text;
 }
@@ -233,7 +233,7 @@ static trz_status report(trz_heap *h, const struct demand *d, trz_status status,
 	size_text(i.pinned, pinned);
 	explain(h, l, &i, why, sizeof why);
 	return trz_fail(status,
-	                "%s asked for on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
+	                "%s requested on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
 	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
 	                size_text(d->size, asked), h->driver.device, size_text(i.device_free, free_text),
 	                size_text(i.device_total, total), i.limit ? ", the heap has a limit of " : "",

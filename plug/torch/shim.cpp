@@ -25,7 +25,7 @@ extern "C" TRZ_API size_t trz_torch_shim_trim(size_t keep)
 	try {
 		context = shim::history().gather(shim::RecordContext::ALL);
 	} catch (const std::exception &e) {
-		TORCH_WARN("terrazzo: no stack is known of a trim: ", e.what());
+		TORCH_WARN("terrazzo: the stack of a trim was not recorded: ", e.what());
 	}
 	return shim::trim_noted(nullptr, keep, std::move(context));
 }

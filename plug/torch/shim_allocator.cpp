@@ -66,7 +66,7 @@ void Allocator::opened(int device, trz_heap *heap)
 			watch_mappings(device, heap);
 		history().join(device, heap);
 	} catch (const std::exception &e) {
-		TORCH_WARN("terrazzo: no history is kept of device ", device, ": ", e.what());
+		TORCH_WARN("terrazzo: history and callbacks are incomplete on device ", device, ": ", e.what());
 	}
 }
 

@@ -174,7 +174,7 @@ inline c10::DataPtr allocate_with_address(cca::CUDAAllocator &native, size_t siz
 	return native.allocateWithAddress(size, address);
 #else
 	(void)size;
-	TORCH_CHECK(false, native.name(), " allocates at no given address (", address, ") before PyTorch 2.15");
+	TORCH_CHECK(false, native.name(), " cannot allocate at a given address (", address, ") before PyTorch 2.15");
 #endif
 }
 

@@ -380,7 +380,7 @@ class Replay(Case):
             self.assertEqual(self.err.count(first), 1)
         row, = self.replay_json("--conf", "limit:32MiB", path, code=3)
         self.assertEqual(row["ooms"], 1)
-        self.assertIn(first + "64.00 MiB asked for on device 0: ", self.err)
+        self.assertIn(first + "64.00 MiB requested on device 0: ", self.err)
 
     def check_snapshot(self, path):
         """The snapshot's actions, after the checker has found nothing wrong with it."""

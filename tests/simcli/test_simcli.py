@@ -273,7 +273,7 @@ class Run(Case):
         self.assertEqual(len(report["ooms"]), 1)
         self.assertEqual(report["ooms"][0]["bytes"], 16 * MIB)
         self.assertEqual(report["peak_allocated_bytes"], 256 * MIB)
-        self.assertIn("out of memory: 16.00 MiB asked for, 0 bytes free on the device, in cuMemAlloc", done.stderr)
+        self.assertIn("out of memory: 16.00 MiB requested, 0 bytes free on the device, in cuMemAlloc", done.stderr)
 
     def test_device_has_its_memory(self):
         _, report = self.sim("--device", "A100-40", "--", self.program, 16)

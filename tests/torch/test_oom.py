@@ -17,7 +17,7 @@ class OutOfMemory(Case):
         before = stat("num_ooms")
         text = self.refused(total_memory() * 2)
         self.assertTrue(text.startswith("CUDA out of memory. "), text)
-        for words in ("asked for on device 0", "reserved", "free"):
+        for words in ("requested on device 0", "reserved", "free"):
             self.assertIn(words, text)
         self.assertEqual(len(text.strip().splitlines()), 1, text)
         self.assertEqual(stat("num_ooms"), before + 1)

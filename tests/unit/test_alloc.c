@@ -34,7 +34,7 @@ static void test_sizes_that_no_device_has(void **state)
 	                               SIZE_MAX};
 	for (size_t i = 0; i < LENGTH(sizes); i++) {
 		void *p = &r;
-		assert_error(trz_alloc(r.heap, sizes[i], 0, NULL, &p), TRZ_ERROR_SIZE, "bytes asked for");
+		assert_error(trz_alloc(r.heap, sizes[i], 0, NULL, &p), TRZ_ERROR_SIZE, "bytes requested");
 		assert_null(p);
 	}
 	assert_int_equal(rig_stat(&r, "reserved_bytes.all.peak"), 0);

@@ -96,7 +96,7 @@ static void test_limit_and_out_of_memory(void **state)
 	(void)state;
 	struct rig r = open_classic(true);
 	void *p = &r, *held = rig_alloc(&r, MIB(300), NULL);
-	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "300.00 MiB asked for");
+	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "300.00 MiB requested");
 	assert_null(p);
 	assert_ok(trz_set_limit(r.heap, MIB(310)));
 	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &p), TRZ_ERROR_LIMIT, "limit of 310.00 MiB");

@@ -207,7 +207,7 @@ static void test_a_callback_that_fails_itself(void **state)
 	trz_oom_info info;
 	void *p;
 	assert_ok(trz_set_oom_callback(r.heap, make_it_worse, r.heap));
-	assert_error(trz_alloc(r.heap, MIB(100), MIB(2), NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "100.00 MiB asked for");
+	assert_error(trz_alloc(r.heap, MIB(100), MIB(2), NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "100.00 MiB requested");
 	assert_int_equal(depth, 1);
 	assert_ok(trz_set_oom_callback(r.heap, NULL, NULL));
 	assert_status(trz_alloc(r.heap, MIB(100), MIB(2), NULL, &p), TRZ_ERROR_OUT_OF_MEMORY);
@@ -228,7 +228,7 @@ static void test_a_failure_leaves_a_snapshot(void **state)
 	snprintf(path, sizeof path, "%s/%d-0.json", folder, (int)getpid());
 	assert_int_not_equal(access(path, F_OK), 0);
 	assert_error(trz_alloc(r.heap, MIB(600), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, path);
-	assert_true(strstr(trz_last_error(), "600.00 MiB asked for") != NULL);
+	assert_true(strstr(trz_last_error(), "600.00 MiB requested") != NULL);
 	json_t *snapshot = json_load_file(path, 0, NULL), *trace, *event;
 	assert_non_null(snapshot);
 	trace = json_array_get(json_object_get(snapshot, "device_traces"), 0);
@@ -245,7 +245,7 @@ static void test_a_failure_leaves_a_snapshot(void **state)
 	unlink(path);
 	rmdir(folder);  /* a folder that is gone: the failure is what it was */
 	assert_error(trz_alloc(r.heap, MIB(600), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "no snapshot: ");
-	assert_true(strstr(trz_last_error(), "600.00 MiB asked for") != NULL);
+	assert_true(strstr(trz_last_error(), "600.00 MiB requested") != NULL);
 	rig_free(&r, p);
 	rig_close(&r);
 }
@@ -314,7 +314,7 @@ static void test_a_failure_tells_of_waits_in_vain(void **state)
 		assert_ok(sim_stamp(r.s, r.c, i < STRIPES / 2 ? a : b, (trz_addr)p[i], MIB(STRIPE), 1));
 		rig_free(&r, p[i]);
 	}
-	assert_error(trz_alloc(r.heap, MIB(30), 0, c, &q), TRZ_ERROR_OUT_OF_MEMORY, "was made to wait for stream");
+	assert_error(trz_alloc(r.heap, MIB(30), 0, c, &q), TRZ_ERROR_OUT_OF_MEMORY, "waited for stream");
 	assert_text(trz_last_error(), "free memory is kept apart");
 	assert_ok(trz_last_oom(r.heap, &info));
 	assert_int_equal(info.waits, rig_stat(&r, "waits_inserted"));

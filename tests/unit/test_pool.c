@@ -193,7 +193,7 @@ static void test_graphs_keep_their_memory(void **state)
 	assert_ok(trz_largest_block(r.heap, other, &most));
 	assert_true(most <= GIB(2) - reserved);
 	void *rest = rig_alloc(&r, most, other), *more = NULL;
-	assert_error(trz_alloc(r.heap, MIB(100), 0, other, &more), TRZ_ERROR_OUT_OF_MEMORY, "asked for");
+	assert_error(trz_alloc(r.heap, MIB(100), 0, other, &more), TRZ_ERROR_OUT_OF_MEMORY, "requested");
 	assert_ok(sim_stamp(r.s, r.c, other, (trz_addr)rest, most, 9));
 	for (int i = 0; i < 3; i++)
 		assert_ok(sim_graph_launch(r.s, r.c, graph, stream));

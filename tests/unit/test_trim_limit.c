@@ -141,7 +141,7 @@ static void test_the_limit_refuses_by_name(void **state)
 	void *held = rig_alloc(&r, MIB(100), NULL), *p = &r;
 	assert_ok(trz_set_limit(r.heap, MIB(128)));
 	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &p), TRZ_ERROR_LIMIT, "limit of 128.00 MiB");
-	assert_text(trz_last_error(), "100.00 MiB asked for on device 0");
+	assert_text(trz_last_error(), "100.00 MiB requested on device 0");
 	assert_null(p);
 	assert_int_equal(rig_stat(&r, "num_ooms"), 1);
 	assert_true(reserved(&r) <= MIB(128));
@@ -189,7 +189,7 @@ static void test_out_of_memory_says_what_is_the_matter(void **state)
 	(void)state;
 	struct rig r = rig_open(MIB(256), NULL);
 	void *held = rig_alloc(&r, MIB(200), NULL), *p = &r;
-	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "100.00 MiB asked for");
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "100.00 MiB requested");
 	assert_text(trz_last_error(), "of 256.00 MiB");
 	assert_text(trz_last_error(), "callers hold 200.00 MiB");
 	assert_null(p);
@@ -229,7 +229,7 @@ static void test_small_requests_fit_beside_a_full_device(void **state)
 		assert_non_null(rig_alloc(&r, KIB(16), NULL));
 	while (trz_alloc(r.heap, KIB(16), 0, NULL, &p) == TRZ_OK)
 		;
-	assert_text(trz_last_error(), "asked for on device 0");
+	assert_text(trz_last_error(), "requested on device 0");
 	rig_check(&r);
 	rig_free(&r, big);
 	rig_sync(&r);

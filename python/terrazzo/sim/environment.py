@@ -69,7 +69,7 @@ class Environment:
         """Installs PyTorch without its requirements. Returns (its pure Python requirements, that of triton or None)."""
         present = self.version("torch")
         if present and present.split("+")[0] != version:
-            raise Failure(f"{self.folder}: PyTorch {present} is installed here, {version} is asked for; "
+            raise Failure(f"{self.folder}: PyTorch {present} is installed here, {version} was requested; "
                           "name another folder, or --torch")
         if not present:
             self.say(f"PyTorch {version}: half a gigabyte")
