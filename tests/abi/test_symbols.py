@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The symbol map, the public headers and what the two libraries export name the same functions."""
+"""The symbol map, the public headers and the exports of the two libraries name identical functions."""
 import os
 import re
 import subprocess

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command line program: what it prints, its exit codes, what it makes of Python's pickles."""
+"""Tests of the command line program: its output, its exit codes, its reading of Python's pickles."""
 import bz2
 import gzip
 import json

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading the balance by name. Names are looked up once: the order of the statistics is the same for every heap.
+ * Reading the balance by name. Names are looked up once: the order of the statistics never changes.
  */
 #include "accounts.h"
 

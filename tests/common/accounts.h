@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Law 2 from the outside: the terms of a heap's balance as its statistics tell them.
+ * Law L2 from the outside: the terms of a heap's balance, by its statistics.
  */
 #ifndef TRZ_TESTS_ACCOUNTS_H
 #define TRZ_TESTS_ACCOUNTS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A second process on a simulated machine: the test's program again, started with the machine's descriptor and one
- * end of a socket as its two arguments. It does what it is told by one letter at a time and answers each with one; it
+ * end of a socket as its two arguments. It obeys commands of one letter and answers each with one; it
  * begins with the letter 'r'.
  */
 #ifndef TRZ_TESTS_PEER_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A shadow of a registration cache, as network libraries keep them: it registers what it is told is mapped, and
- * compares with what the driver really maps. It uses the heap from inside the callback, as such a cache may.
+ * A shadow of a registration cache, as network libraries keep them: it registers the mappings that it is notified of,
+ * and compares them with the driver's. It uses the heap from inside the callback, as a real cache may.
  */
 #ifndef TRZ_TESTS_REGISTRY_H
 #define TRZ_TESTS_REGISTRY_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap on a simulated machine: what most tests start from.
+ * A heap on a simulated machine: the start of most tests.
  */
 #ifndef TRZ_TESTS_RIG_H
 #define TRZ_TESTS_RIG_H

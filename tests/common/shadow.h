@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shadow map: every live allocation as its owner sees it, in address order, so that two owners of one byte
- * are noticed whatever the heap itself believes.
+ * The shadow map: every live allocation as its owner sees it, in address order, so that two owners of one byte are
+ * noticed whatever the heap's own books say.
  */
 #ifndef TRZ_TESTS_SHADOW_H
 #define TRZ_TESTS_SHADOW_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every cmocka program includes first, and the assertion on a status that shows the error's text.
+ * Included first by every cmocka program, and the assertion on a status that shows the error's text.
  */
 #ifndef TRZ_TESTS_TESTING_H
 #define TRZ_TESTS_TESTING_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Contract cases: what streams, events and memory answer while a stream is captured, and what ends a capture.
+ * Contract cases: calls about streams, events and memory while a stream is captured, and the ends of captures.
  */
 #include "contract.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every driver call of every public operation fails: the first, the second, and so on, once and from then on,
- * until the operation meets none of the faults any more. Prints how many points that were. And a context that
- * dies at each of these points; and each operation where the driver takes no call at all.
+ * until the operation meets none of the faults. Prints the number of points. Then a context dies at each of these
+ * points; then the driver refuses every call of each operation.
  */
 #include <stdio.h>
 

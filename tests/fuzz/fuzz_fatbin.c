@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzz harness: any bytes as device code. What is read must be in order and within its bounds; a refusal must say
- * something.
+ * Fuzz harness: any bytes as device code. Everything read must be in order and within its bounds; a refusal must have a
+ * text.
  */
 #include "corpus_main.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzz harness: any bytes as a trace. What loads must survive being written and read again.
+ * Fuzz harness: any bytes as a trace. A trace that loads must survive being written and read again.
  */
 #include "corpus_main.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract, kept by driver_cuda on this machine's GPU. Skipped where there is none. What passes here is
- * confirmed: write the GPU and the driver into the notes of the cases.
+ * The contract, kept by driver_cuda on this machine's GPU. Skipped where there is none. A case that passes here is
+ * confirmed: write the GPU and the driver into its note.
  */
 #include <stdio.h>
 

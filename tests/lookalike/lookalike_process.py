@@ -8,7 +8,7 @@ from pathlib import Path
 LIBRARIES = Path(os.environ["TRZ_LOOKALIKE_DIR"])
 SKIPPED = 77
 
-# What every program begins with: both libraries, and calls that must succeed.
+# The beginning of every program: the two libraries, and calls that must succeed.
 PREAMBLE = r'''
 import ctypes, os, struct, sys
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p

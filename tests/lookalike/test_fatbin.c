@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device code: kernels, their parameters and variables come out of cubins, PTX and fatbins as they went in; what
- * is damaged is refused with a text.
+ * Device code: kernels, their parameters and variables come out of cubins, PTX and fatbins as they went in; damaged
+ * files are refused with a text.
  */
 #include "fatbin.h"
 

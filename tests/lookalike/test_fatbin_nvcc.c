@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What nvcc makes of one program, in every form that it packs, is read alike: the parameters as C lays them out.
- * Not for machines without nvcc.
+ * nvcc's output for one program reads alike in every form that it packs: the parameters as C lays them out. Skipped
+ * without nvcc.
  */
 #include "fatbin.h"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Captures over the look-alike libraries: what a program is told of them, and what it may not do meanwhile; events."""
+"""Captures over the look-alike libraries: queries about them, calls that they forbid; events."""
 import unittest
 
 from lookalike_process import run, skip_if_unfit, succeed

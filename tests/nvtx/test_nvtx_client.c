@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tool in the place of compute-sanitizer, called by NVTX's own client code, where its headers are installed: what
- * the tool demands of us is what that code does. Skipped elsewhere.
+ * The tool in place of compute-sanitizer, called by NVTX's own client code, where its headers are installed: that code
+ * meets everything that the tool demands of us. Skipped elsewhere.
  */
 #if __has_include(<nvtx3/nvToolsExtMem.h>)
 #include <nvtx3/nvToolsExtMem.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frees after an event: nobody gets the memory before, everybody may after, and nobody waits.
+ * Frees after an event: no stream gets the memory before the event, any stream may after it, and none waits.
  */
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocations in tiles of their own: what they are, how they are kept and reused, and what goes when memory is short.
+ * Allocations in tiles of their own: their properties, how free ones are kept and reused, and which go when memory is
+ * short.
  */
 #include "accounts.h"
 #include "rig.h"

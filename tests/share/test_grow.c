@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growing in place: into a free neighbour, at the end of the window, and not at all; never at the cost of anybody's
- * unfinished work.
+ * Growing in place: into a free neighbour, at the end of the window, and not at all; never at the cost of unfinished
+ * work.
  */
 #include "accounts.h"
 #include "overlay.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Peers: whatever is mapped, whenever and however often, is open to them; what fails concerns nobody else. The
- * simulated device calls it a violation when work reaches what its device may not.
+ * Peers: every mapping, whenever it was made, is open to them; failures affect nothing else. The simulated device
+ * reports a violation when work reaches memory that its device may not.
  */
 #include <unistd.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * All of it at once, at random: packed and dedicated memory on three streams, grown, used on other streams, freed
- * in every way, exported, imported and opened to a peer, on a device that is nearly full. Every byte that is held is
- * stamped and verified, so that whatever is given away too early, or unmapped too early, shows.
+ * in every way, exported, imported and opened to a peer, on a device that is nearly full. Every live byte is stamped
+ * and verified, so that memory reused or unmapped too early shows.
  */
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Several threads share, grow and free at once, each on a stream of its own, and now and then what others hold is
- * trimmed or exported by them. For ThreadSanitizer, and for the invariants at the end.
+ * Several threads share, grow and free at once, each on a stream of its own, and now and then trim or export each
+ * other's memory. For ThreadSanitizer, and for the invariants at the end.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests of the tests: planted bugs, each of which the simulated worlds, or a small scene on the simulated device, have
- * to notice. Those of streams and of what is around them are in test_planted_order.c.
+ * to notice. Bugs of streams and their order are in test_planted_order.c.
  */
 #include "heap/heap.h"
 #include "rig.h"

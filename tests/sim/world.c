@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all events of a simulated world rest on: streams and their locks, what is held and what lies in it, and the
+ * The base of all events of a simulated world: streams and their locks, live allocations and their contents, and the
  * checks.
  */
 #include "world.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What can happen next in a simulated world, and how often it does: one table.
+ * The events of a simulated world, and how often each happens: one table.
  */
 #include "heap/heap.h"
 #include "world_parts.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a seed decides about a simulated world before anything happens in it.
+ * A seed's choices about a simulated world before its first event.
  */
 #include <stdio.h>
 #include <stdlib.h>

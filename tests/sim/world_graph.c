@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Captures into pools, and the graphs that come of them. What is captured is what a program does otherwise: blocks
- * are stamped and verified, lent to other streams and freed. What is still held at the end the graph keeps: each
- * launch writes it.
+ * Captures into pools, and the graphs that come of them. A capture does what the program does elsewhere: it stamps and
+ * verifies blocks, lends them to other streams and frees them. The graph keeps blocks that are live at the end: each
+ * launch writes them.
  */
 #include "heap/heap.h"
 #include "world_parts.h"

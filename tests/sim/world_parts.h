@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the simulated world share among themselves.
+ * Shared by the files of the simulated world.
  */
 #ifndef TRZ_TESTS_WORLD_PARTS_H
 #define TRZ_TESTS_WORLD_PARTS_H

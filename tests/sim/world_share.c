@@ -3,8 +3,8 @@
  * Dedicated memory, allocations at an address, exports to the other process, peers, growth in place, frees after an
  * event.
  *
- * The other process has no heap: it maps what it is given, writes a stamp of its own there and finds it again before
- * it lets go. Nothing orders the two processes but the host.
+ * The other process has no heap: it maps the memory that it gets, writes a stamp of its own there and verifies it
+ * before it unmaps. Only the host orders the two processes.
  */
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a program does with memory: allocations, uses by several streams, frees of every kind, streams that end.
+ * A program's use of memory: allocations, uses by several streams, frees of every kind, streams that end.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stands between the heap of a world and its driver, and sees what no byte and no counter shows: calls made with
- * the heap lock held (docs/lock-order.md), and addresses whose memory changes without a word to those who keep
- * registrations (law L10, trz_set_map_callback). There is one world at a time.
+ * The watch between a world's heap and its driver, which sees what no byte and no counter shows: calls made with the
+ * heap lock held (docs/lock-order.md), and addresses whose memory changes without a notice to registration caches (law
+ * L10, trz_set_map_callback). There is one world at a time.
  */
 #include <stdlib.h>
 #include <string.h>

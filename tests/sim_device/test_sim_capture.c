@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulated device's captures and graphs: what is collected, what is forbidden meanwhile, launches, and
+ * The simulated device's captures and graphs: the nodes that they collect, the calls that they forbid, launches, and
  * graphs whose memory has changed behind them.
  */
 #include "sim_fixture.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulated device's contexts: which one a thread gets, what they cost, what belongs to which, how they
- * die.
+ * The simulated device's contexts: which one a thread gets, their memory, the objects of each, and their deaths.
  */
 #include "sim_fixture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulated device's faults, call counts, cost tables and clocks, and what sim_open refuses.
+ * The simulated device's faults, call counts, cost tables and clocks, and configurations that sim_open refuses.
  */
 #include "sim_fixture.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what makes the stand-ins, on a folder of libraries made by hand as PyTorch's are."""
+"""Tests of the stand-ins' generator, on a folder of handmade libraries like PyTorch's."""
 import ctypes
 import os
 import shutil

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Call stacks: asked for with no lock held and only while a history is kept, kept with what is live whatever the
- * history forgets, told in snapshots alone.
+ * Call stacks: requested with no lock held and only while a history is kept, kept with live allocations whatever the
+ * history forgets, looked up only by snapshots.
  */
 #include <jansson.h>
 #include <stdio.h>

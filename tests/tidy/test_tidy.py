@@ -55,7 +55,7 @@ def member(lines):
 
 class Tidy(unittest.TestCase):
     def problems(self, changes):
-        """What tidy says of the clean tree with these files added or replaced; None removes one."""
+        """Tidy's output for the clean tree with these files added or replaced; None removes one."""
         with tempfile.TemporaryDirectory() as folder:
             for path, text in {**CLEAN, **changes}.items():
                 if text is not None:

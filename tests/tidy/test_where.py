@@ -15,7 +15,7 @@ def defined(text, name):
 
 
 def broken(page, root):
-    """What the rows of the page name that is not there."""
+    """Names in the page's rows that do not exist."""
     for row in re.findall(r"^\|(?: [^|]*)?\| `([^`]+)` \|(.*)\|$", page, re.M):
         path = root / row[0]
         files = [f for f in path.iterdir() if f.is_file()] if path.is_dir() else [path]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests here share: PyTorch with terrazzo installed, in the way that TRZ_TORCH_MODE names (shim, hooks, none).
+"""Shared by all tests here: PyTorch with terrazzo installed, in the way that TRZ_TORCH_MODE names (shim, hooks, none).
 
 Each test file is a process of its own (tests/torch/run.py), since PyTorch's allocator can be changed only once. On a
 simulated device kernels do nothing while copies and memory are real, so no test looks at what a kernel computes.
@@ -35,7 +35,7 @@ def shim_only(test):
 
 
 def since(minor):
-    """For what PyTorch has from 2.`minor` on."""
+    """For features of PyTorch from 2.`minor` on."""
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     return unittest.skipIf(version < (2, minor), f"PyTorch has it from 2.{minor} on")
 

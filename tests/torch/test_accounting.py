@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # modes: shim hooks
-"""Statistics: what PyTorch's own functions say, and what terrazzo's say."""
+"""Statistics: PyTorch's own functions, and terrazzo's."""
 import gc
 import random
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # modes: shim hooks
-"""CUDA graphs: their memory keeps its addresses from the capture to the last release, and belongs to nobody else."""
+"""CUDA graphs: their memory keeps its addresses from the capture to the last release, and serves nothing else."""
 import gc
 
 import torch
@@ -148,7 +148,7 @@ class Graphs(Case):
 
 @shim_only
 class Trees(Case):
-    """What torch.compile's cudagraph trees ask for."""
+    """The calls of torch.compile's cudagraph trees."""
 
     def pool_of(self, work):
         graph, out = capture(work)
@@ -181,7 +181,7 @@ class Trees(Case):
             0, state, [t.untyped_storage()._cdata for t in stale], [storage._cdata for storage in live])
 
     def storages_at(self, tensors):
-        """As the trees make them: of the same memory, but owners of nothing."""
+        """As the trees make them: tensors of that memory, but owners of nothing."""
         return [torch._C._construct_storage_from_data_pointer(t.data_ptr(), t.device, t.untyped_storage().nbytes())
                 for t in tensors]
 

@@ -27,7 +27,7 @@ NUMBERS = torch.arange(float(COUNT))
 kept = {}  # of a peer
 
 
-# ---- what a peer is asked for: each is given what was sent, and its result is sent back ----
+# ---- a peer's tasks: each gets the tensors sent, and its result is sent back ----
 
 
 def read(*tensors):
@@ -82,7 +82,7 @@ def make(start):
 
 
 def send_and_end(answers):
-    """The whole life of another process: what it sends outlives it."""
+    """The whole life of another process: tensors that it sends outlive it."""
     with terrazzo.torch.shareable():
         tensor = NUMBERS.cuda()
     function, arguments = reduce_tensor(tensor)
@@ -135,7 +135,7 @@ def make_model():
 
 
 class Peer:
-    """Another process, which does what it is asked for."""
+    """Another process, which runs the tasks."""
 
     def __init__(self):
         context = multiprocessing.get_context("spawn")
@@ -268,7 +268,7 @@ class Ordinary(WithPeers):
         self.assertEqual(stat("exported_bytes.current"), 0)
 
     def test_memory_of_a_graph(self):
-        """What a graph writes to is sent like any other memory."""
+        """Memory that a graph writes to is sent like any other."""
         static = NUMBERS.cuda()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -291,7 +291,7 @@ class Ordinary(WithPeers):
 
 
 class Sharing(WithPeers):
-    """Memory that nobody else's lies in."""
+    """Memory that holds no other tensor."""
 
     def test_both_see_the_same_memory(self):
         tensor = shared(NUMBERS)

@@ -37,7 +37,7 @@ def actions(events, action):
 
 
 def viz(command, path, *options):
-    """What PyTorch's viewer says of a file; it fails on one that it cannot read."""
+    """The output of PyTorch's viewer for a file; it fails on one that it cannot read."""
     done = subprocess.run([sys.executable, "-m", "torch.cuda._memory_viz", command, path, *options],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -304,7 +304,7 @@ class History(Case):
         del x
 
     def test_failures_beside_snapshots(self):
-        """Whoever takes a snapshot has the interpreter's lock, and waits for those who allocate."""
+        """The thread that takes a snapshot holds the interpreter's lock, and waits for threads that allocate."""
         code = ("import threading, torch\ntorch.cuda.memory._record_memory_history(max_entries=1000)\nover = []\n"
                 "def fail():\n"
                 "    while not over:\n"

@@ -36,7 +36,7 @@ class Tracker:
         self.dll.tracker_attach(self.callback)
 
     def take(self):
-        """What has been told since the last call."""
+        """The reports since the last call."""
         text = self.dll.tracker_take()
         lines = ctypes.string_at(text).decode().splitlines()
         ctypes.CDLL(None).free(ctypes.c_void_p(text))
@@ -49,7 +49,7 @@ class Tracker:
 
 
 class Mapped:
-    """What is mapped, by what a tracker has been told, which must make sense."""
+    """The mappings, by a tracker's reports, which must be consistent."""
 
     def __init__(self, test):
         self.test, self.ranges = test, {}
@@ -93,7 +93,7 @@ class Trackers(Case):
         self.tracker.take()
 
     def returned(self):
-        """What is told when all that is free goes back."""
+        """The reports when all free memory goes back."""
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         return self.tracker.take()
@@ -214,7 +214,7 @@ class Otherwise(unittest.TestCase):
         self.assertEqual(out, ["segment_alloc", "alloc", "free_requested", "segment_free", "True"])
 
     def test_a_tracker_may_allocate(self):
-        """So no lock is held while it is told."""
+        """So no lock is held during a report."""
         out = self.run_it("depth = 0\n"
                           "def more():\n"
                           "    global depth\n"

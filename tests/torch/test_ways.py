@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # modes: none
-"""The ways in, what is said when they are closed, and the ends of processes."""
+"""The ways to install terrazzo, their errors, and the ends of processes."""
 import os
 import shutil
 import subprocess
@@ -242,7 +242,7 @@ class Ends(unittest.TestCase):
             self.assertEqual(self.check(code, mode).split(), ["refused", "0", "5"])
 
     def test_what_ends_in_a_child(self):
-        """What a child has inherited goes in silence, whoever watches."""
+        """Objects that a child has inherited end silently, even with trackers."""
         code = ("import os, torch\nfrom torch.profiler import profile, ProfilerActivity\n"
                 "def child(held):\n"
                 "    pid = os.fork()\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replay of small traces: what it counts, that running out of memory is counted and survived, what the
- * program does between its streams, and the search for the smallest device.
+ * Replay of small traces: its counts, running out of memory, which it counts and survives, events and waits of the
+ * program, and the search for the smallest device.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Synthetic traces are legal programs: whoever uses or takes over a block has waited for those that had it
- * before. Proved with vector clocks, at every length.
+ * Synthetic traces are legal programs: a stream that uses or takes over a block has waited for the block's earlier
+ * streams. Proved with vector clocks, at every length.
  */
 #include <setjmp.h>
 #include <stdarg.h>

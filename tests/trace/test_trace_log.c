@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Logs of RMM and STAlloc: what the fixtures beside this file mean, and a line number for all that is
- * malformed.
+ * Logs of RMM and STAlloc: the traces in the fixtures beside this file, and a line number for every malformed line.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Unit tests of the pickle reader: opcodes, refusals, damage, and what a history means.
+ * Unit tests of the pickle reader: opcodes, refusals, damage, and the meaning of a history.
  */
 #include <setjmp.h>
 #include <stdarg.h>

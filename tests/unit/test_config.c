@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options: every key of the table takes what it says and refuses what it does not, by name.
+ * Options: every key of the table takes its documented values and refuses all others, by name.
  */
 #include "ground/config.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocations at a given address: what was freed there can be had again, what somebody has or still uses cannot.
+ * Allocations at a given address: memory that was freed there can be allocated again, memory that is live or in use
+ * cannot.
  */
 #include "ground/types.h"
 #include "rig.h"

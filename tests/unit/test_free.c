@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Freeing and querying: what is refused and by which name, and the order of streams.
+ * Freeing and querying: refusals by name, and the order of streams.
  */
 #include "rig.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growth: what other threads do while it is with the driver, requests that it must not even begin, and programs that
+ * Growth: other threads' operations during its driver calls, requests that it must not even begin, and programs that
  * would move memory for ever.
  */
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The history: what the ring keeps, how its clock tells time, and the table of tags.
+ * The history: the events that the ring keeps, its clock, and the table of tags.
  */
 #include "testing.h"
 

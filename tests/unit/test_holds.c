@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much is done under one hold of the heap lock: other threads want to allocate and free, so nothing that grows
- * with the heap is done in one piece. Counted in builds that check heaps (TRZ_HEAP_CHECKS), by steps of what is walked.
+ * Bounds the work under one hold of the heap lock: other threads want to allocate and free, so no walk that grows with
+ * the heap is done in one piece. Builds that check heaps (TRZ_HEAP_CHECKS) count its steps.
  */
 #include "heap/heap.h"
 #include "rig.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a program does in host functions of streams, where the driver takes no call: frees of all kinds succeed and are
+ * A program's calls in host functions of streams, where the driver takes no call: frees of all kinds succeed and are
  * covered by a later poll, allocations succeed or say why not, nothing waits for a lock, and the heap works on.
  */
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Notices of mappings: a registration cache that goes by them always knows what is behind the addresses that the
- * program holds, and is told before anything of it goes. The tests at the end plant what must be noticed.
+ * Notices of mappings: a registration cache that follows them always knows the memory behind the program's addresses,
+ * and gets a notice before any of it goes. The tests at the end plant bugs that must be noticed.
  */
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an allocation that fails for want of memory tells, and the callback before it does.
+ * The report of an allocation that runs out of memory, and the callback before it fails.
  */
 #include <jansson.h>
 #include <stdlib.h>

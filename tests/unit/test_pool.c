@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private pools: who gets their memory, captures into them, what graphs may rely on, checkpoints, and their end.
+ * Private pools: which requests get their memory, captures into them, the addresses that graphs rely on, checkpoints,
+ * and their end.
  */
 #include <pthread.h>
 

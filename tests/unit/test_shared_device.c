@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A device that another process uses, too: one that goes after the heap has been opened, and one that comes later.
+ * A device shared with another process: one that ends after the heap has been opened, and one that starts later.
  */
 #include <unistd.h>
 

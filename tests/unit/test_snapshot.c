@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snapshots: growing, sealing, what a heap's ranges, blocks and events become in JSON, and files.
+ * Snapshots: growing, sealing, the JSON of a heap's ranges, blocks and events, and files.
  */
 #include "testing.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Statistics of a heap: the functions that read them, what the figures mean, and that their balance holds.
+ * Statistics of a heap: the functions that read them, the meaning of the figures, and their balance.
  */
 #include "accounts.h"
 #include "rig.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tickets: what an event covers, in which order tickets pass, and when an event is of no use.
+ * Tickets: the tickets that an event covers, the order in which tickets pass, and events that are of no use.
  */
 #include "order/ticket.h"
 #include "testing.h"
