@@ -56,7 +56,7 @@ int cli_costs(int argc, char **argv)
 		.options = options,
 		.parser = parse_option,
 		.args_doc = "[TABLE]",
-		.doc = "Prints what making, mapping and opening one tile costs, in ns, by a cost table: "
+		.doc = "Prints the cost of creating, mapping and opening one tile, in ns, by a cost table: "
 		       "a shipped one or a file; without TABLE by each shipped one.",
 	};
 	struct costs_command c = { .size = MIB(20) };

@@ -37,7 +37,7 @@ static const struct argp_option options[] = {
 	{ "kv-heads", OPTION_KV_HEADS, "N", 0, "heads of keys and values (as heads)", 0 },
 	{ "vocabulary", OPTION_VOCABULARY, "N", 0, "words; without it, logits are left out", 0 },
 	{ "checkpointing", OPTION_CHECKPOINTING, NULL, 0, "each layer is computed again in backward", 0 },
-	{ "no-flash", OPTION_NO_FLASH, NULL, 0, "attention makes its matrix", 0 },
+	{ "no-flash", OPTION_NO_FLASH, NULL, 0, "attention materializes its matrix", 0 },
 	{ "inference", OPTION_INFERENCE, NULL, 0, "no training: weights and a cache of keys and values", 0 },
 	{ "device", OPTION_DEVICE, "NAME", 0, "a profile (h100)", 0 },
 	{ "json", OPTION_JSON, "FILE", 0, "write the terms as JSON too; '-': standard output, instead of the table", 0 },

@@ -28,9 +28,9 @@ static const struct argp_option options[] = {
 	{ "allocator", OPTION_ALLOCATOR, "NAME", 0, "PyTorch's allocator: native, or expandable segments", 0 },
 	{ "env", OPTION_ENV, "DIR", 0, "run in this virtual environment, which --setup made", 0 },
 	{ "holders", OPTION_HOLDERS, NULL, 0,
-	  "tell who held the most memory at the peak or where it ran out: PyTorch then keeps a history, which costs "
-	  "time and host memory", 0 },
-	{ "json", OPTION_JSON, "FILE", 0, "write what was found as JSON too", 0 },
+	  "report which lines held the most memory at the peak, or when it ran out: PyTorch then keeps a history, "
+	  "which costs time and host memory", 0 },
+	{ "json", OPTION_JSON, "FILE", 0, "write the report as JSON, too", 0 },
 	{ "fit", OPTION_FIT, NULL, 0,
 	  "search, in steps of 64MiB, the smallest memory with which the command completes", 0 },
 	{ "sweep", OPTION_SWEEP, "NAME=VALUE,...", 0,
@@ -40,12 +40,12 @@ static const struct argp_option options[] = {
 	  0 },
 	{ "seed", OPTION_SEED, "N", 0, "seed of that order (0)", 0 },
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0, "which stream runs next: random (the default), fifo, lifo, starve", 0 },
-	{ "costs", OPTION_COSTS, "TABLE", 0, "what driver calls cost: a shipped table or a file (a100)", 0 },
+	{ "costs", OPTION_COSTS, "TABLE", 0, "cost table of driver calls: a shipped one or a file (a100)", 0 },
 	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give zero (the default) or real bytes", 0 },
 	{ "setup", OPTION_SETUP, "DIR", 0, "set up a virtual environment with PyTorch in DIR, and do nothing else", 1 },
 	{ "torch", OPTION_TORCH, "VERSION", 0, "with --setup: the version of PyTorch", 1 },
 	{ "compile", OPTION_COMPILE, NULL, 0, "with --setup: install triton too, for torch.compile", 1 },
-	{ "with", OPTION_WITH, "PACKAGE", 0, "with --setup: install this too, such as transformers", 1 },
+	{ "with", OPTION_WITH, "PACKAGE", 0, "with --setup: also install this package, for example transformers", 1 },
 	{ 0 }
 };
 

@@ -74,8 +74,8 @@ int cli_synth(int argc, char **argv)
 		.options = options,
 		.parser = parse_option,
 		.doc = "Makes a trace of a program that uses several streams, for 'terrazzo replay'.\v"
-		       "What one stream hands to another is ordered by an event and a wait, so that the trace is a "
-		       "legal program. The same options give the same trace.",
+		       "An event and a wait order memory that one stream hands to another, so that the trace is a "
+		       "legal program. Equal options give equal traces.",
 	};
 	struct synth_command c = { .params = { .shape = SYNTH_RANDOM, .streams = 4, .events = 20000 } };
 	argp_parse(&argp, argc, argv, 0, NULL, &c);

@@ -130,7 +130,7 @@ class Suite:
             expect(oom["limit_bytes"] == oom["device_total_bytes"] // 4, str(oom))
             expect("places.py:10 layer" in oom["place"], oom["place"])
             expect([frame.rsplit(" ")[-1] for frame in oom["own"]] == ["<module>", "step", "layer"], str(oom["own"]))
-            shown = r"50.00 GiB asked for under the program's own limit of 19.80 GiB \(.* free on the device\).*\n.*" \
+            shown = r"50.00 GiB requested under the program's own limit of 19.80 GiB \(.* free on the device\).*\n.*" \
                     r"at .*places.py:10 layer\n.*:20 <module>\n.*:16 step\n.*:10 layer\n"
             expect(re.search(shown, report["output"]), report["output"])
 
@@ -320,7 +320,7 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these checks")
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--torch", metavar="VERSION", help="another PyTorch than the default, without what is recorded")
+    parser.add_argument("--torch", metavar="VERSION", help="another PyTorch than the default, without recorded checks")
     args = parser.parse_args()
     (args.build / "summary-torch").unlink(missing_ok=True)
     cli = args.build.resolve() / "bin" / "terrazzo"
