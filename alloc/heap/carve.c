@@ -7,7 +7,7 @@
 #include <assert.h>
 
 /* A dedicated tile that is kept is one block; one that serves once is returned as soon as it is all free. */
-static bool joins(const struct block *a, const struct block *b)
+static inline bool joins(const struct block *a, const struct block *b)
 {
 	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home &&
 	       !lane_keeps_dedicated(a->home);

@@ -30,6 +30,8 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, 
  * graph keeps the addresses. NULL: no host memory. */
 static struct lane *find_lane(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated, bool captured)
 {
+	if (LIKELY(!p && !dedicated))
+		return &s->lane;
 	heap_lock(h);
 	if (p)
 		p->pinned |= captured;
