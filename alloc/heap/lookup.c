@@ -9,7 +9,6 @@
 #include "heap/poll.h"
 #include "heap/streams.h"
 
-
 /* Whether another stream can have the entry: the stream has no work in progress and no live memory, imports and pools
  * included. */
 static bool is_idle_locked(const trz_heap *h, const struct stream *s)
@@ -51,6 +50,9 @@ static void make_room(trz_heap *h)
 
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
 {
+	*out = heap_known_stream(h, handle);
+	if (*out)
+		return TRZ_OK;
 	trz_status status = heap_find_stream(h, handle, false, out);
 	if (status != TRZ_ERROR_NO_ROOM)
 		return status;

@@ -64,9 +64,6 @@ trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct
 {
 	if (growing)
 		HEAP_GROWTH_LOCKED(h);
-	*out = heap_known_stream(h, handle);
-	if (*out)
-		return TRZ_OK;
 	bool legacy = is_legacy(handle);
 	if (legacy)
 		handle = NULL;
