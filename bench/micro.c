@@ -152,7 +152,7 @@ static uint64_t stat_of(struct target *t, const char *name)
 	return value;
 }
 
-/* A pass while a history is kept, and stacks are asked of `callback` (NULL: of nobody). */
+/* A pass with a history, and with the stacks of `callback` (NULL: none). */
 static double pass_with_history(struct target *t, const struct load *l, trz_frame_callback *callback)
 {
 	if (trz_set_frame_callback(t->heap, callback, NULL, NULL) != TRZ_OK ||

@@ -32,9 +32,9 @@ LOOKALIKE_API int trz_lookalike_missing(const char *name);
 /* Records that memory ran out in a call of another library. */
 LOOKALIKE_API void trz_lookalike_oom(const char *call, uint64_t bytes);
 
-/* Sets who is told of the process's first short read from the device that gives 0 instead of bytes, in the thread that
- * reads, with no lock held: it says so to the user, who has not been told yet, where `is_news`. NULL: the driver says
- * so. */
+/* Sets the function that is called at the process's first short read from the device that gives 0 instead of bytes, in
+ * the thread that reads, with no lock held: it says so to the user, who has not been told yet, where `is_news`. NULL:
+ * the driver says so. */
 typedef void lookalike_blank_read(uint64_t bytes, int is_news);
 LOOKALIKE_API void trz_lookalike_on_blank_read(lookalike_blank_read *observer);
 

@@ -83,7 +83,7 @@ struct sim_device {
 
 /* ---- contexts, streams, events ------------------------------------------------------------------------- */
 
-/* Lives until sim_close, so that a destroyed one is told from a wrong value. */
+/* Lives until sim_close, so that a destroyed one can be distinguished from a wrong value. */
 struct sim_context {
 	uint64_t value;
 	int device;
@@ -217,7 +217,7 @@ struct sim_capture {
 
 enum { SIM_MAX_PROCESSES = 64, SIM_MAX_SHARED = 1024 };
 
-/* Memory that has been exported. Whoever holds it, a process or an exported descriptor, has a file lock on its
+/* Exported memory. Each holder, a process or an exported descriptor, has a file lock on its
  * range of the memfd, so that the kernel counts its references. */
 struct sim_shared {
 	uint64_t offset, size;      /* size 0: the place is free */
@@ -444,7 +444,7 @@ trz_status sim_device_check(sim *s, int device);
 struct sim_stream *sim_stream_new(sim *s, struct sim_context *c, bool blocking, uint64_t thread);
 /* The stream of a handle, for work in the context: it has to be of it. */
 trz_status sim_stream_find(sim *s, trz_context context, trz_stream stream, struct sim_stream **out);
-/* The same for what is done to streams of whatever context; of this one are NULL, 1 and 2. */
+/* The stream of a handle, for calls about streams of any context; NULL, 1 and 2 are of this one. */
 trz_status sim_stream_find_any(sim *s, trz_context context, trz_stream stream, struct sim_stream **out);
 void sim_streams_end_context(sim *s, struct sim_context *c);
 void sim_streams_forget(sim *s, int device);
@@ -460,7 +460,7 @@ trz_status sim_stream_prepare(sim *s, struct sim_stream *st);
 void sim_stream_retire(sim *s, struct sim_stream *st);
 trz_status sim_event_new(sim *s, trz_context context, trz_event *out);
 trz_status sim_event_end(sim *s, trz_context context, trz_event event);
-/* An event of whatever context, for a call in this one. */
+/* An event of any context, for a call in this one. */
 trz_status sim_event_find(sim *s, trz_context context, trz_event event, struct sim_event **out);
 trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stream stream);
 /* The event covers the stream's present work, including a mark for its time. */

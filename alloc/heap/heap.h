@@ -99,7 +99,7 @@ struct trz_heap {
 	struct config config;
 	struct meta meta;
 	struct driver driver;
-	bool annotates;              /* a tool is told of allocations (nvtx.c) */
+	bool annotates;              /* a tool receives allocations (nvtx.c) */
 	bool dedicates;              /* requests above small_limit get dedicated memory, once each: a debugging option */
 
 	_Atomic uint64_t limit;

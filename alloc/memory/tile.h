@@ -2,7 +2,7 @@
  *
  * Tiles: physical memory, and where it is mapped. A tile is mapped at one or more places; at most one of them
  * is its owner's, the others are stale aliases that cost nothing until the tile is destroyed. A tile that the
- * driver refused to take back is a zombie: owned by nobody, counted, tried again at each trim.
+ * driver refused to take back is a zombie: without owner, counted, tried again at each trim.
  * Guarded by the growth lock.
  */
 #ifndef TRZ_ALLOC_TILE_H

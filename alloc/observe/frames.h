@@ -14,7 +14,7 @@ static inline bool frames_wanted(const trz_heap *h)
 	return atomic_load_explicit(&h->gathers, memory_order_relaxed);
 }
 
-/* Whether each operation is observed: stacks are on, or a tool is told. */
+/* Whether each operation is observed: stacks are on, or a tool watches. */
 static inline bool frames_or_tool(const trz_heap *h)
 {
 	return atomic_load_explicit(&h->watched, memory_order_relaxed);

@@ -52,7 +52,7 @@ static bool add(struct notices *n, trz_addr address, uint64_t size, struct tile 
 
 /* ---- new mappings ---- */
 
-/* A place that the program has yet to be told of. */
+/* A place that has not been announced. */
 static bool is_news(const struct place *p)
 {
 	return p->accessible && !p->told;

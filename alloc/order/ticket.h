@@ -64,7 +64,7 @@ static inline uint64_t ticket_take(struct tickets *t)
 
 /* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free. Returns
  * NULL, or an event that is the caller's to give back: this one, where one that covers as much is queued, or where the
- * queue is full and it is exact, or somebody waits for what is queued (a later poll will cover the ticket); the last of
+ * queue is full and it is exact, or a thread waits for a queued event (a later poll will cover the ticket); the last of
  * a full queue, where a late one has taken its place. Late ones are noted by the holder of the growth lock alone. */
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
 

@@ -22,7 +22,7 @@ struct diversion {
 
 /* The pool that an allocation of this thread on a stream goes to, with a reference of the caller's own; NULL: the
  * default one. May call the driver and filters, with no lock of the heap held but that of the list of diversions.
- * Errors: the driver's, where it does not tell which capture a stream is in: no other pool's memory would do. */
+ * Errors: the driver's, if it cannot say which capture a stream is in: no other pool's memory will do. */
 trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *capture, struct pool **out);
 
 /* Begins a diversion; what is copied says what it takes. HOST_MEMORY, NOT_PERMITTED. */

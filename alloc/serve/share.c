@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exports of dedicated memory pin blocks: as long as one counts the memory stays where it is and is given to nobody,
- * freed or not. Exports of packed memory pin tiles: they stay where they are, and what is free of them serves whoever
- * it serves there.
+ * Exports of dedicated memory pin blocks: as long as one counts, the memory stays in place and serves no other request,
+ * freed or not. Exports of packed memory pin tiles: they stay in place, and their free memory serves requests there.
  */
 #include "serve/share.h"
 

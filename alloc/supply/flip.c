@@ -123,7 +123,7 @@ static void scan_back(struct search *f)
 }
 
 /* Places anywhere in it. They are looked at from the end of what would do: most holes are full of tiles that are not
- * free, and one of them rules out whatever reaches over it. */
+ * free, and one of them rules out every run across it. */
 static void scan_inside(struct search *f)
 {
 	trz_addr begin = f->hole->address;

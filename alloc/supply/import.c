@@ -88,7 +88,7 @@ static void unlist(trz_heap *h, const struct window *w)
 	*link = w->next;
 }
 
-/* The program is told of each with the growth lock given back: a window that is leaving is this thread's. */
+/* Announces each to the program with the growth lock given back: a window that is leaving is this thread's. */
 static trz_status sweep(trz_heap *h, bool all)
 {
 	trz_status worst = TRZ_OK;

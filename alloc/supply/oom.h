@@ -10,7 +10,7 @@
 /* Whether more memory, or address space, would have helped. */
 bool oom_is_want_of_memory(trz_status status);
 
-/* Whether that is what the caller is told: the device, or the limit, has no more. */
+/* Whether a status means that the device, or the limit, has no more memory. */
 static inline bool oom_is_full(trz_status status)
 {
 	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;

@@ -360,7 +360,7 @@ static struct block *first_kept(const struct lane *l)
 	return lane_keeps_dedicated(l) ? fit_find(&l->fit[LARGE], UNIT) : NULL;
 }
 
-/* A passed free block of dedicated memory of which nobody is being told; NULL: none. */
+/* A passed free block of dedicated memory that no notice in progress concerns; NULL: none. */
 static struct block *find_dedicated_locked(trz_heap *h)
 {
 	HEAP_LOCKED(h);

@@ -29,7 +29,7 @@ void standin_drop(void *handle);
 void standin_set_stream(void *handle, void *stream);
 void *standin_stream(const void *handle);
 
-/* A descriptor that nobody looks into: `bytes` zero bytes from malloc; ends the program if there is none. */
+/* An opaque descriptor: `bytes` zero bytes from malloc; ends the program if there is none. */
 void *standin_descriptor(size_t bytes);
 
 /* Functions that make, and end, such a handle or descriptor. */

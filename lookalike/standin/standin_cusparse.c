@@ -13,7 +13,7 @@ STANDIN_DESCRIPTOR(cusparseCreateBsrsm2Info, cusparseDestroyBsrsm2Info)
 STANDIN_DESCRIPTOR(cusparseSpSV_createDescr, cusparseSpSV_destroyDescr)
 STANDIN_DESCRIPTOR(cusparseSpSM_createDescr, cusparseSpSM_destroyDescr)
 STANDIN_DESCRIPTOR(cusparseSpGEMM_createDescr, cusparseSpGEMM_destroyDescr)
-/* What makes these has more arguments after the first, which nobody looks at. */
+/* The functions that create these have more arguments after the first, which are ignored. */
 STANDIN_DESCRIPTOR(cusparseCreateDnVec, cusparseDestroyDnVec)
 STANDIN_DESCRIPTOR(cusparseCreateDnMat, cusparseDestroyDnMat)
 STANDIN_DESCRIPTOR(cusparseCreateCsr, cusparseDestroySpMat)
