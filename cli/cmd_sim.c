@@ -17,7 +17,7 @@
 enum {
 	OPTION_DEVICE = 256, OPTION_MEMORY, OPTION_DEVICES, OPTION_WORK, OPTION_SEED, OPTION_SCHEDULE, OPTION_COSTS,
 	OPTION_ENV, OPTION_ALLOCATOR, OPTION_HOLDERS, OPTION_JSON, OPTION_FIT, OPTION_SWEEP, OPTION_JOBS, OPTION_SETUP,
-	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS
+	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS, OPTION_COLLECTIVE_BYTES, OPTION_TIMEOUT
 };
 
 static const struct argp_option options[] = {
@@ -42,6 +42,9 @@ static const struct argp_option options[] = {
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0, "which stream runs next: random (the default), fifo, lifo, starve", 0 },
 	{ "costs", OPTION_COSTS, "TABLE", 0, "cost table of driver calls: a shipped one or a file (a100)", 0 },
 	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give zero (the default) or real bytes", 0 },
+	{ "collective-bytes", OPTION_COLLECTIVE_BYTES, "SIZE", 0,
+	  "collectives move real bytes of up to so many a rank (1MiB)", 0 },
+	{ "timeout", OPTION_TIMEOUT, "SECONDS", 0, "how long a rank may wait for others (for ever)", 0 },
 	{ "setup", OPTION_SETUP, "DIR", 0, "set up a virtual environment with PyTorch in DIR, and do nothing else", 1 },
 	{ "torch", OPTION_TORCH, "VERSION", 0, "with --setup: the version of PyTorch", 1 },
 	{ "compile", OPTION_COMPILE, NULL, 0, "with --setup: install triton too, for torch.compile", 1 },
@@ -92,6 +95,16 @@ static uint64_t parse_memory(struct argp_state *state, const char *text)
 	else if (bytes < MIB(2) || bytes > GIB(4096))
 		argp_error(state, "--memory: '%s' is not from 2MiB to 4TiB", text);
 	return bytes / MIB(2) * MIB(2);
+}
+
+static uint64_t parse_collective_bytes(struct argp_state *state, const char *text)
+{
+	uint64_t bytes = 0;
+	if (!size_parse(text, &bytes))
+		argp_error(state, "--collective-bytes: '%s' is not a size; write 64KiB, 4MiB or a number of bytes", text);
+	else if (bytes > MIB(64))
+		argp_error(state, "--collective-bytes: '%s' is above 64MiB", text);
+	return bytes;
 }
 
 static const char *parse_device(struct argp_state *state, struct sim_command *c, const char *name)
@@ -169,6 +182,14 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_SCALARS:
 		p->scalars = scalars[option_choice(state, "scalars", arg, scalars)];
+		return 0;
+	case OPTION_COLLECTIVE_BYTES:
+		p->has_collective_bytes = true;
+		p->collective_bytes = parse_collective_bytes(state, arg);
+		return 0;
+	case OPTION_TIMEOUT:
+		option_number(state, "timeout", arg, 1, 1000000);
+		p->timeout = arg;
 		return 0;
 	case OPTION_ENV:
 		p->env = arg;

@@ -24,6 +24,9 @@ struct program_params {
 	const char *schedule;
 	const char *costs;
 	const char *scalars;
+	const char *timeout;     /* seconds, after which a rank waits no longer for others; NULL: for ever */
+	bool has_collective_bytes;
+	uint64_t collective_bytes;
 	const char *env;         /* a virtual environment; NULL: as the command is found */
 	const char *allocator;   /* PyTorch's: "native" or "expandable"; NULL: as the environment says */
 	bool holders;

@@ -194,6 +194,23 @@ static void sum_up_process(json_t *process)
 	}
 }
 
+/* Of a rank: what the device holds beside the allocator's memory, what was left, and the kinds that it called. */
+static void sum_up_rank(json_t *process)
+{
+	if (!json_object_get(process, "rank"))
+		return;
+	uint64_t peak = number(process, "device_peak_bytes"), reserved = number(process, "peak_reserved_bytes");
+	uint64_t capacity = number(json_array_get(json_object_get(process, "devices"), 0), "capacity_bytes");
+	set_number(process, "outside_bytes", peak - min_u64(peak, reserved));
+	set_number(process, "free_at_peak_bytes", capacity - min_u64(capacity, peak));
+	json_t *kinds = json_object_get(process, "collectives"), *kind;
+	const char *name;
+	void *next;
+	json_object_foreach_safe(kinds, next, name, kind)
+		if (!number(kind, "calls"))
+			json_object_del(kinds, name);
+}
+
 static void add_number(json_t *result, const json_t *process, const char *key)
 {
 	set_number(result, key, number(result, key) + number(process, key));
@@ -239,6 +256,7 @@ static void add_process(json_t *result, json_t *process)
 		                                "copies_bytes", "blank_reads", "violations", "misuses", "suspicions" };
 	static const char *const texts[] = { "first_blank_read", "first_violation", "first_misuse", "first_suspicion" };
 	sum_up_process(process);
+	sum_up_rank(process);
 	for (size_t i = 0; i < sizeof sums / sizeof sums[0]; i++)
 		add_number(result, process, sums[i]);
 	add_calls(result, process);
@@ -273,6 +291,30 @@ static void copy_main(json_t *result, const json_t *process)
 	json_object_set(result, "device_name", json_object_get(device, "name"));
 }
 
+/* How many ranks there were, which was the fullest, and how far apart they are. */
+static void sum_up_ranks(json_t *result, const json_t *processes)
+{
+	size_t i;
+	json_t *process;
+	const json_t *fullest = NULL, *emptiest = NULL;
+	uint64_t count = 0;
+	json_array_foreach(processes, i, process) {
+		if (!json_object_get(process, "rank") || !number(process, "device_peak_bytes"))
+			continue;
+		uint64_t peak = number(process, "device_peak_bytes");
+		fullest = !fullest || peak > number(fullest, "device_peak_bytes") ? process : fullest;
+		emptiest = !emptiest || peak < number(emptiest, "device_peak_bytes") ? process : emptiest;
+		count++;
+	}
+	if (!count)
+		return;
+	json_object_set_new(result, "ranks", json_pack("{s:I, s:I, s:I, s:I, s:I}", "count", (json_int_t)count,
+	                                               "fullest", (json_int_t)number(fullest, "rank"), "most_bytes",
+	                                               (json_int_t)number(fullest, "device_peak_bytes"), "emptiest",
+	                                               (json_int_t)number(emptiest, "rank"), "least_bytes",
+	                                               (json_int_t)number(emptiest, "device_peak_bytes")));
+}
+
 trz_status program_collect(const char *folder, json_t *result)
 {
 	json_t *processes = json_array();
@@ -289,6 +331,7 @@ trz_status program_collect(const char *folder, json_t *result)
 		if (!main_process || is_larger(process, main_process))
 			main_process = process;
 	}
+	sum_up_ranks(result, processes);
 	if (main_process)
 		copy_main(result, main_process);
 	return TRZ_OK;

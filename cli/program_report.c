@@ -212,6 +212,60 @@ static void print_words(const json_t *words, FILE *to)
 	}
 }
 
+static void print_collectives(const json_t *kinds, FILE *to)
+{
+	const char *name;
+	json_t *kind;
+	json_object_foreach((json_t *)kinds, name, kind)
+		fprintf(to, "  %s %llu (%.2f)", name, (unsigned long long)program_number(kind, "calls"), gib(kind, "bytes"));
+}
+
+static size_t ooms_of(const json_t *result, const json_t *process)
+{
+	size_t i, count = 0;
+	json_t *oom;
+	json_array_foreach(json_object_get(result, "ooms"), i, oom)
+		count += program_number(oom, "pid") == program_number(process, "pid");
+	return count;
+}
+
+/* The next rank's process after `last`, by number and then by age; NULL: there is none. */
+static const json_t *next_rank(const json_t *processes, const json_t *last)
+{
+	size_t i;
+	json_t *process;
+	const json_t *best = NULL;
+	bool passed = false;
+	json_array_foreach(processes, i, process) {
+		uint64_t rank = program_number(process, "rank");
+		bool later = !last || rank > program_number(last, "rank") || (rank == program_number(last, "rank") && passed);
+		passed = passed || process == last;
+		if (json_object_get(process, "rank") && later && (!best || rank < program_number(best, "rank")))
+			best = process;
+	}
+	return best;
+}
+
+static void print_ranks(const json_t *result, FILE *to)
+{
+	const json_t *ranks = json_object_get(result, "ranks"), *processes = json_object_get(result, "processes");
+	fprintf(to, "\nrank  allocated  reserved  outside  device used, peak  free, GiB   ooms  retries  collectives "
+	        "(GiB)\n");
+	for (const json_t *p = NULL; (p = next_rank(processes, p));) {
+		fprintf(to, "%4llu  %9.2f  %8.2f  %7.2f  %17.2f  %9.2f  %5zu  %7llu",
+		        (unsigned long long)program_number(p, "rank"), gib(p, "peak_allocated_bytes"),
+		        gib(p, "peak_reserved_bytes"), gib(p, "outside_bytes"),
+		        gib(p, "device_peak_bytes"), gib(p, "free_at_peak_bytes"), ooms_of(result, p),
+		        (unsigned long long)program_number(p, "retries"));
+		print_collectives(json_object_get(p, "collectives"), to);
+		fprintf(to, "%s\n", json_is_true(json_object_get(p, "ended")) ? "" : "  (ended by a signal or _exit)");
+	}
+	fprintf(to, "fullest: rank %llu, %.2f GiB; emptiest: rank %llu, %.2f GiB less\n",
+	        (unsigned long long)program_number(ranks, "fullest"), gib(ranks, "most_bytes"),
+	        (unsigned long long)program_number(ranks, "emptiest"),
+	        gib(ranks, "most_bytes") - gib(ranks, "least_bytes"));
+}
+
 static void print_processes(const json_t *result, FILE *to)
 {
 	size_t i;
@@ -283,7 +337,10 @@ void program_print(const json_t *result, FILE *to)
 	print_wrong(result, "violations", "first_violation", to);
 	print_wrong(result, "misuses", "first_misuse", to);
 	print_wrong(result, "suspicions", "first_suspicion", to);
-	print_processes(result, to);
+	if (json_object_get(result, "ranks"))
+		print_ranks(result, to);
+	else
+		print_processes(result, to);
 	print_ooms(result, to);
 	print_holders(result, to);
 	print_fit(result, to);

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,13 +113,13 @@ static void change_env(struct changes *c, const char *env)
 	change_front(c, "PATH", path, ":");
 }
 
-/* The command's processes share the devices of a machine that we keep while it runs. They may close what they
- * inherit, and name it by our process instead. */
-static void change_machine(struct changes *c, int machine)
+/* The command's processes share the devices of a machine, and a hall where ranks meet, that we keep while it runs. They
+ * may close what they inherit, and name it by our process instead. */
+static void change_file(struct changes *c, const char *name, int file)
 {
 	char text[48];
-	snprintf(text, sizeof text, "%d:%d", (int)getpid(), machine);
-	change(c, "TERRAZZO_SIM_MACHINE_FD", text);
+	snprintf(text, sizeof text, "%d:%d", (int)getpid(), file);
+	change(c, name, text);
 }
 
 static void make_changes(const struct program_params *p, const char *folder, struct changes *c)
@@ -140,6 +141,9 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	change_if(c, "TERRAZZO_SIM_SCHEDULE", p->schedule);
 	change_if(c, "TERRAZZO_SIM_COSTS", p->costs);
 	change_if(c, "TERRAZZO_SIM_SCALARS", p->scalars);
+	change_if(c, "TERRAZZO_SIM_TIMEOUT", p->timeout);
+	if (p->has_collective_bytes)
+		change_number(c, "TERRAZZO_SIM_COLLECTIVE_BYTES", p->collective_bytes);
 	change(c, "TERRAZZO_SIM_HOLDERS", p->holders ? "1" : "");
 	change(c, "TERRAZZO_SIM_ALLOCATOR", p->allocator ? p->allocator : "");
 	if (p->allocator)
@@ -301,15 +305,17 @@ static trz_status run_in(const struct program_params *p, const char *folder, jso
 {
 	struct changes changes = { .count = 0 };
 	int exit_status = NOT_STARTED, by_signal = 0;
-	int machine = sim_machine_make();
-	if (machine < 0)
+	int machine = sim_machine_make(), hall = memfd_create("sim-hall", MFD_CLOEXEC);
+	if (machine < 0 || hall < 0)
 		return trz_fail(TRZ_ERROR_IO, "no file for the simulated devices: %s", strerror(errno));
 	make_changes(p, folder, &changes);
-	change_machine(&changes, machine);
+	change_file(&changes, "TERRAZZO_SIM_MACHINE_FD", machine);
+	change_file(&changes, "TERRAZZO_SIM_HALL_FD", hall);
 	trz_status status = changes.failed ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment")
 	                                   : start_and_wait(p, &changes, &exit_status, &by_signal);
 	uint64_t peak = sim_machine_peak(machine);
 	close(machine);
+	close(hall);
 	for (int i = 0; i < changes.count; i++)
 		free(changes.text[i]);
 	if (status != TRZ_OK)

@@ -6,8 +6,11 @@
 #ifndef TRZ_LOOKALIKE_H
 #define TRZ_LOOKALIKE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "standin/standin_meeting.h"
 
 #define LOOKALIKE_API __attribute__((visibility("default")))
 
@@ -18,6 +21,32 @@ LOOKALIKE_API uint64_t *trz_lookalike_calls(const char *const *names, size_t cou
 /* A library's call that puts work on a stream: takes the time of a kernel there and, like a kernel, names the
  * device addresses among `words`. A driver's result. `name` is not copied. The calling thread has a context. */
 LOOKALIKE_API int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count);
+
+/* The same for a collective among ranks (standin_meeting.h). */
+LOOKALIKE_API int trz_lookalike_meet(void *stream, const struct standin_meeting *meeting);
+
+/* Lets work run that can, without a call of the program's: all in the mode `now`, some in the others where `push` says
+ * that other ranks wait. Returns how many items ran. */
+LOOKALIKE_API uint64_t trz_lookalike_progress(bool push);
+
+/* A violation that another library has found. */
+LOOKALIKE_API int trz_lookalike_violation(const char *text);
+
+/* Whether the host has sent what lies there, as far as is known, so that a short read may give it; and to say so. */
+LOOKALIKE_API bool trz_lookalike_is_known(uint64_t address, uint64_t size);
+LOOKALIKE_API void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known);
+
+/* Counts a collective by its kind, an enum standin_kind, and the bytes that this rank put into it. */
+LOOKALIKE_API void trz_lookalike_collective(int kind, uint64_t bytes);
+
+/* Which rank the process is, of how many, as the largest communicator says. */
+LOOKALIKE_API void trz_lookalike_rank(int rank, int ranks);
+
+/* Sets who knows where in its program the calling thread is: writes up to `size` characters, the innermost frame of the
+ * program first. NULL: nobody. */
+typedef void lookalike_place(char *text, size_t size);
+LOOKALIKE_API void trz_lookalike_on_place(lookalike_place *observer);
+LOOKALIKE_API void trz_lookalike_place(char *text, size_t size);
 
 /* The function (a CUfunction) of a kernel by its mangled name in a fat binary or image, which is only read when
  * its parameters are first needed. NULL: no memory. Neither string nor image is copied. */

@@ -188,6 +188,39 @@ struct sim_words {
 };
 trz_status sim_touch(sim *s, trz_context c, trz_stream st, struct sim_words words, const char *name, uint64_t cost_ns);
 
+/* Work that completes only when others have come to the same point, in whichever process: a collective. `uses` is the
+ * memory that it reads and writes, which must be there when the stream arrives and when the item completes; it is
+ * copied. The functions are called with the machine's lock held and may not call it, but for `wait`. */
+typedef enum sim_meet_state { SIM_MEET_AWAITS, SIM_MEET_COMPLETE, SIM_MEET_FAILED } sim_meet_state;
+struct sim_use {
+	trz_addr address;
+	uint64_t size;
+	bool write;
+};
+struct sim_meeting {
+	const char *name;            /* outlives the machine */
+	const struct sim_use *uses;
+	size_t count;
+	uint64_t real_bytes;         /* uses of up to so many bytes are read and written by the functions */
+	uint64_t cost_ns;
+	bool (*can_arrive)(void *arg);
+	void (*arrive)(void *arg);   /* the stream has got there; source bytes can be read */
+	int (*met)(void *arg);       /* a sim_meet_state */
+	/* After `met` has said anything but AWAITS: target bytes can be written. FAILED, with a text: a violation. */
+	int (*finish)(void *arg, char *text, size_t size);
+	void (*drop)(void *arg);     /* the item is no more, whether it has completed or not */
+	/* A host that blocks on it asks for a ticket, and waits with it, the lock not held, until something has changed
+	 * since `mark` gave that number, or some time has passed. */
+	uint32_t (*mark)(void);
+	void *(*tell)(void *arg);
+	void (*wait)(void *ticket, uint32_t mark);
+	void *arg;
+};
+trz_status sim_meet(sim *s, trz_context c, trz_stream st, const struct sim_meeting *m);
+
+/* Counts and describes a violation that was found outside. */
+trz_status sim_report(sim *s, const char *text);
+
 /* Calls fn(arg) in stream order, from the thread that runs the item, with no lock of the simulator held. It may use
  * this interface, but not the driver's table (SIM_RULE_HOST_CALLS). */
 trz_status sim_host(sim *s, trz_context c, trz_stream st, void (*fn)(void *), void *arg);

@@ -36,7 +36,7 @@ void sim_capture_free(struct sim_capture *c)
 {
 	for (unsigned i = 0; i < c->lane_count; i++) {
 		for (uint64_t n = 0; n < c->lane[i].count; n++)
-			sim_touch_drop(&c->lane[i].nodes[n]);
+			sim_work_drop(&c->lane[i].nodes[n]);
 		free(c->lane[i].nodes);
 	}
 	free(c->place);
@@ -241,7 +241,7 @@ static trz_status add_node(sim *s, struct sim_capture *c, unsigned lane_index, s
 {
 	struct sim_lane *lane = &c->lane[lane_index];
 	if (!make_room(c, lane)) {
-		sim_touch_drop(&work);
+		sim_work_drop(&work);
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for a node of a graph");
 	}
 	work.generation = s->generation;

@@ -96,7 +96,7 @@ struct sim_context {
 
 enum sim_work_kind {
 	SIM_WORK_STAMP, SIM_WORK_VERIFY, SIM_WORK_FILL, SIM_WORK_COPY, SIM_WORK_HOST, SIM_WORK_SPIN, SIM_WORK_WAIT,
-	SIM_WORK_TOUCH, SIM_WORK_MARK, SIM_WORK_AWAIT
+	SIM_WORK_TOUCH, SIM_WORK_MARK, SIM_WORK_AWAIT, SIM_WORK_MEET
 };
 
 /* What a touch names: shared by the items of a graph's launches, freed with the last of them. */
@@ -126,6 +126,7 @@ struct sim_work {
 	void *arg;
 	const uint32_t *flag;       /* spin */
 	struct sim_touched *touched; /* touch; NULL: nothing but time */
+	struct sim_attendance *attendance; /* meet */
 	struct sim_stream *other;   /* wait: until `other` has completed `sequence` items; a graph's node has the
 	                             * number of a lane in `tag` instead */
 	uint64_t sequence;          /* dependent: when it starts, that many items of its stream have completed */
@@ -312,6 +313,7 @@ struct sim {
 	struct sim_stream *starved;
 	uint64_t stream_ids, event_numbers, order, tick, unfinished;
 	uint64_t schedule_seed, sync_seed, fault_seed;
+	uint32_t (*mark)(void);     /* of meetings; NULL: there has been none */
 
 	struct sim_cost cost[SIM_SLOTS];
 	sim_figures own_figures, *figures;
@@ -533,10 +535,24 @@ void sim_bytes_fill(sim *s, uint64_t to, uint64_t size, const void *pattern, siz
 void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work *w);
 void sim_touch_drop(const struct sim_work *w);
 /* Whether an older item of another stream, which therefore nothing orders before this one, is still to use what this
- * one uses, and one of the two is a kernel and the other writes. */
+ * one uses, and one of the two is a kernel or a collective and the other writes. */
 void sim_touch_race(sim *s, const struct sim_stream *st, const struct sim_work *w);
 /* Names the mapping that lies nearest to an address. */
 void sim_describe_nearest(const sim *s, uint64_t address, char *text, size_t size);
+
+/* sim_meet.c */
+void sim_meet_drop(const struct sim_work *w);
+/* What the item reads and writes; returns how many. */
+size_t sim_meet_uses(const struct sim_work *w, const struct sim_use **uses);
+const char *sim_meet_name(const struct sim_work *w);
+/* Whether there is something to do: to arrive, or to complete. */
+bool sim_meet_ready(const struct sim_work *w);
+/* Whether it has arrived, and others have to come. */
+bool sim_meet_pending(const struct sim_work *w);
+/* Arrives or completes; true: the item is to be taken off the queue. */
+bool sim_meet_run(sim *s, struct sim_stream *st, const struct sim_work *w);
+/* Lets go of the lock until something may have changed since the mark. */
+void sim_meet_wait(sim *s, const struct sim_work *w, uint32_t mark);
 
 /* sim_plain.c */
 /* The allocation that an address lies in; false: the address is in no plain memory. */
@@ -549,6 +565,8 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 /* The first device range, of up to two, that the item uses and that overlaps the given one. */
 bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size);
 const char *sim_work_name(const struct sim_work *w);
+/* Frees what the item owns. */
+void sim_work_drop(const struct sim_work *w);
 
 /* sim_table.c */
 extern const trz_driver sim_table;

@@ -17,7 +17,7 @@ bool sim_passed(const struct sim_stream *st, uint64_t sequence)
 
 void sim_complete(sim *s, struct sim_stream *st)
 {
-	sim_touch_drop(sim_head(st));
+	sim_work_drop(sim_head(st));
 	st->completed++;
 	s->unfinished--;
 	if (st->completed < st->enqueued)
@@ -37,7 +37,7 @@ static bool is_ready(const struct sim_stream *st)
 		return sim_passed(w->other, w->sequence);
 	if (w->kind == SIM_WORK_SPIN)
 		return __atomic_load_n(w->flag, __ATOMIC_ACQUIRE) != 0;
-	return true;
+	return w->kind != SIM_WORK_MEET || sim_meet_ready(w);
 }
 
 /* A thread that has been woken no longer waits, although it may not run yet. */
@@ -78,12 +78,16 @@ static void run_head(sim *s, struct sim_stream *st)
 {
 	const struct sim_work *w = sim_head(st);
 	sim_overlap_enter(s, st, w);
-	pass_time(st, w);
+	if (w->kind != SIM_WORK_MEET || sim_meet_pending(w))
+		pass_time(st, w);
 	if (w->kind == SIM_WORK_HOST) {
 		run_host_function(s, st);
 		return;
 	}
-	if (w->kind != SIM_WORK_WAIT && w->kind != SIM_WORK_SPIN) {
+	if (w->kind == SIM_WORK_MEET) {
+		if (!sim_meet_run(s, st, w))
+			return;
+	} else if (w->kind != SIM_WORK_WAIT && w->kind != SIM_WORK_SPIN) {
 		uint64_t sequence = st->completed;
 		sim_work_execute(s, st, w);
 		if (st->completed != sequence)  /* an illegal access has killed the device */
@@ -187,6 +191,21 @@ static bool await_other_threads(sim *s)
 	return true;
 }
 
+/* While a stream awaits others in a meeting, progress is possible: whoever does not come is told of where meetings are
+ * made. The needed stream's is the one that the host is said to wait for. */
+static bool await_others(sim *s, const struct sim_stream *needed, uint32_t mark)
+{
+	for (size_t i = 0; i <= s->active_count; i++) {
+		const struct sim_stream *st = i == 0 ? needed : s->active[i - 1];
+		const struct sim_work *w = sim_head(st);
+		if (st->completed == st->enqueued || w->kind != SIM_WORK_MEET)
+			continue;
+		sim_meet_wait(s, w, mark);
+		return true;
+	}
+	return false;
+}
+
 /* Follows the waits from `st` to the stream whose head can run, or to the one that stops everything. */
 static struct sim_stream *needed_for(struct sim_stream *st)
 {
@@ -200,6 +219,7 @@ static struct sim_stream *needed_for(struct sim_stream *st)
 static bool step_towards(sim *s, struct sim_stream *target)
 {
 	sim_schedule schedule = s->config.schedule;
+	uint32_t mark = s->mark ? s->mark() : 0;
 	bool others = schedule == SIM_FIFO || (schedule == SIM_RANDOM && (prng_next(&s->schedule_seed) & 1));
 	struct sim_stream *st = others ? pick(s, UINT64_MAX, false) : NULL;
 	if (!st)
@@ -207,7 +227,7 @@ static bool step_towards(sim *s, struct sim_stream *target)
 	if (!is_ready(st))
 		st = pick(s, UINT64_MAX, false);
 	if (!st)
-		return await_other_threads(s);
+		return await_other_threads(s) || await_others(s, needed_for(target), mark);
 	run_head(s, st);
 	return true;
 }

@@ -45,7 +45,7 @@ trz_status sim_push(sim *s, struct sim_stream *st, struct sim_work work)
 {
 	bool idle = st->enqueued == st->completed;
 	if ((st->enqueued - st->completed == st->room && !grow_ring(st)) || (idle && !activate(s, st))) {
-		sim_touch_drop(&work);
+		sim_work_drop(&work);
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an item of work");
 	}
 	work.tick = s->tick;
@@ -100,7 +100,7 @@ trz_status sim_enqueue(sim *s, struct sim_stream *st, struct sim_work work)
 {
 	trz_status status = sim_stream_prepare(s, st);
 	if (status != TRZ_OK) {
-		sim_touch_drop(&work);
+		sim_work_drop(&work);
 		return status;
 	}
 	if (st->capture)
@@ -190,7 +190,7 @@ trz_status sim_stream_create(sim *s, trz_context context, bool blocking, trz_str
 static void free_queue(struct sim_stream *st)
 {
 	for (uint64_t n = st->completed; n < st->enqueued; n++)
-		sim_touch_drop(&st->items[n & (st->room - 1)]);
+		sim_work_drop(&st->items[n & (st->room - 1)]);
 	free(st->items);
 	free(st->residents);
 	st->items = NULL;

@@ -80,53 +80,85 @@ void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work 
 		sim_device_die(s, st->context->device);
 }
 
-/* A touch and what a fill or a copy writes there. */
+/* What uses an address, and what writes there. */
 struct race {
 	const struct sim_stream *stream, *other;
 	const struct sim_work *work, *old;   /* of the one, and the older one of the other */
-	const struct sim_work *touch, *write;
-	size_t word;
+	const struct sim_work *user, *writer;
+	struct sim_range written;
+	uint64_t address;
+	bool known;
 };
 
-/* Fills in the touch, the write and the first word that both use; false: there is none. */
-static bool find_race(struct race *r, const struct sim_work *touch, const struct sim_work *write)
+/* The i-th range that an item writes: a fill or copy has one, a collective several. False: there are no more. */
+static bool written_range(const struct sim_work *w, size_t i, struct sim_range *range)
 {
-	bool writes = write->kind == SIM_WORK_FILL || write->kind == SIM_WORK_COPY;
-	const struct sim_touched *t = touch->kind == SIM_WORK_TOUCH ? touch->touched : NULL;
-	for (size_t i = 0; writes && t && i < t->count; i++) {
-		if (t->address[i] - write->address >= write->size)
+	const struct sim_use *uses;
+	if (w->kind == SIM_WORK_FILL || w->kind == SIM_WORK_COPY) {
+		*range = (struct sim_range){w->address, w->size};
+		return i == 0;
+	}
+	if (w->kind != SIM_WORK_MEET || i >= sim_meet_uses(w, &uses))
+		return false;
+	*range = (struct sim_range){uses[i].address, uses[i].write ? uses[i].size : 0};
+	return true;
+}
+
+/* Whether a kernel or a collective uses something of r->written; fills in where. */
+static bool find_use(struct race *r, const struct sim_work *user)
+{
+	const struct sim_use *uses;
+	size_t count = user->kind == SIM_WORK_MEET ? sim_meet_uses(user, &uses) : 0;
+	const struct sim_touched *t = user->kind == SIM_WORK_TOUCH ? user->touched : NULL;
+	for (size_t i = 0; t && i < t->count; i++)
+		if (t->address[i] - r->written.address < r->written.size) {
+			r->address = t->address[i];
+			r->known = i < t->known;
+			return true;
+		}
+	for (size_t i = 0; i < count; i++)
+		if (uses[i].address < r->written.address + r->written.size &&
+		    r->written.address < uses[i].address + uses[i].size) {
+			r->address = uses[i].address > r->written.address ? uses[i].address : r->written.address;
+			r->known = true;
+			return true;
+		}
+	return false;
+}
+
+static bool find_race(struct race *r, const struct sim_work *user, const struct sim_work *writer)
+{
+	for (size_t i = 0; written_range(writer, i, &r->written); i++) {
+		if (!r->written.size || !find_use(r, user))
 			continue;
-		r->touch = touch;
-		r->write = write;
-		r->word = i;
+		r->user = user;
+		r->writer = writer;
 		return true;
 	}
 	return false;
 }
 
-static bool is_known(const struct race *r)
-{
-	return r->word < r->touch->touched->known;
-}
-
 static void report_race(sim *s, const struct race *r)
 {
 	char text[SIM_TEXT_BYTES];
-	bool known = is_known(r), newer = r->touch == r->work;
-	snprintf(text, sizeof text, "%s: kernel %.160s on stream %llu %s %#llx, to which a %s on stream %llu writes "
-	         "[%#llx, +%llu); the %s was enqueued first and nothing orders the two", known ? "race" : "perhaps a race",
-	         r->touch->touched->name, (unsigned long long)(newer ? r->stream : r->other)->id,
-	         known ? "uses" : "has among other bytes of a parameter",
-	         (unsigned long long)r->touch->touched->address[r->word], sim_work_name(r->write),
-	         (unsigned long long)(newer ? r->other : r->stream)->id, (unsigned long long)r->write->address,
-	         (unsigned long long)r->write->size, newer ? sim_work_name(r->write) : "kernel");
-	accuse(s, known, TRZ_ERROR_CORRUPT, text);
+	bool newer = r->user == r->work;
+	const struct sim_work *first = newer ? r->writer : r->user;
+	snprintf(text, sizeof text, "%s: %s %.160s on stream %llu %s %#llx, to which a %s on stream %llu writes "
+	         "[%#llx, +%llu); the %s was enqueued first and nothing orders the two",
+	         r->known ? "race" : "perhaps a race", sim_work_name(r->user),
+	         r->user->kind == SIM_WORK_MEET ? sim_meet_name(r->user) : r->user->touched->name,
+	         (unsigned long long)(newer ? r->stream : r->other)->id,
+	         r->known ? "uses" : "has among other bytes of a parameter", (unsigned long long)r->address,
+	         sim_work_name(r->writer), (unsigned long long)(newer ? r->other : r->stream)->id,
+	         (unsigned long long)r->written.address, (unsigned long long)r->written.size, sim_work_name(first));
+	accuse(s, r->known, TRZ_ERROR_CORRUPT, text);
 }
 
 void sim_touch_race(sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
-	struct race maybe = {.touch = NULL};
-	bool may = w->kind == SIM_WORK_FILL || w->kind == SIM_WORK_COPY || (w->kind == SIM_WORK_TOUCH && w->touched);
+	struct race maybe = {.user = NULL};
+	bool may = w->kind == SIM_WORK_FILL || w->kind == SIM_WORK_COPY || w->kind == SIM_WORK_MEET ||
+	           (w->kind == SIM_WORK_TOUCH && w->touched);
 	if (!may || s->active_count < 2 || !sim_enforces(s, SIM_RULE_TOUCH_RACE))
 		return;
 	for (size_t i = 0; i < s->active_count; i++) {
@@ -138,14 +170,14 @@ void sim_touch_race(sim *s, const struct sim_stream *st, const struct sim_work *
 				break;
 			if (!find_race(&r, w, old) && !find_race(&r, old, w))
 				continue;
-			if (is_known(&r)) {
+			if (r.known) {
 				report_race(s, &r);
 				return;
 			}
-			maybe = maybe.touch ? maybe : r;
+			maybe = maybe.user ? maybe : r;
 		}
 	}
-	if (maybe.touch)
+	if (maybe.user)
 		report_race(s, &maybe);
 }
 

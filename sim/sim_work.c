@@ -25,14 +25,30 @@ const char *sim_work_name(const struct sim_work *w)
 		[SIM_WORK_STAMP] = "stamp", [SIM_WORK_VERIFY] = "verify", [SIM_WORK_FILL] = "fill",
 		[SIM_WORK_COPY] = "copy", [SIM_WORK_HOST] = "host function", [SIM_WORK_SPIN] = "spin",
 		[SIM_WORK_WAIT] = "wait", [SIM_WORK_TOUCH] = "kernel", [SIM_WORK_MARK] = "event",
-		[SIM_WORK_AWAIT] = "wait",
+		[SIM_WORK_AWAIT] = "wait", [SIM_WORK_MEET] = "collective",
 	};
 	return names[w->kind];
+}
+
+void sim_work_drop(const struct sim_work *w)
+{
+	sim_touch_drop(w);
+	sim_meet_drop(w);
 }
 
 static bool overlap(uint64_t a, uint64_t a_size, uint64_t b, uint64_t b_size)
 {
 	return a < b + b_size && b < a + a_size;
+}
+
+static bool meeting_uses(const struct sim_work *w, uint64_t address, uint64_t size)
+{
+	const struct sim_use *uses;
+	size_t count = sim_meet_uses(w, &uses);
+	for (size_t i = 0; i < count; i++)
+		if (overlap(uses[i].address, uses[i].size, address, size))
+			return true;
+	return false;
 }
 
 bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
@@ -44,6 +60,8 @@ bool sim_work_uses(const struct sim_work *w, uint64_t address, uint64_t size)
 		return overlap(w->address, w->size, address, size);
 	case SIM_WORK_COPY:
 		return overlap(w->address, w->size, address, size) || overlap(w->from, w->size, address, size);
+	case SIM_WORK_MEET:
+		return meeting_uses(w, address, size);
 	case SIM_WORK_HOST:
 	case SIM_WORK_SPIN:
 	case SIM_WORK_WAIT:

@@ -33,6 +33,24 @@ OF_DEFAULT = ("compiled", "plug_functions", "plug_snapshots")
 SHIPPED = ("llama7b_ckpt", "llama7b_sgd_nockpt")
 
 
+TORCHRUN = """
+import os, torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+net = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(2)]).cuda()
+for layer in net:
+    fully_shard(layer)
+fully_shard(net)
+net(torch.randn(8, 1024, device="cuda")).sum().backward()
+total = torch.ones(4).cuda()
+dist.reduce_scatter_tensor(torch.empty(2, device="cuda"), total)
+torch.optim.AdamW(net.parameters()).step()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
 class Failure(Exception):
     """A check found something wrong."""
 
@@ -208,6 +226,32 @@ class Suite:
             report = self.run(PROGRAMS / "shared_tensors.py", options=[f"--allocator={allocator}"])
             expect(len(report["processes"]) == 4, f"{len(report['processes'])} processes used the device")
 
+    def ranks(self):
+        """among 2 and 4 ranks collectives bring what gloo brings, objects arrive, DDP and FSDP2 train"""
+        for ranks, options in ((2, []), (4, []), (2, ["--work=late", "--seed=5"])):
+            report = self.run(PROGRAMS / "several_ranks.py", ranks, options=[f"--devices={ranks}", *options])
+            expect(report["violations"] == 0, report.get("first_violation", ""))
+            found = {p["rank"] for p in report["processes"] if "rank" in p}
+            expect(found == set(range(ranks)), f"ranks {found}")
+
+    def torchrun(self):
+        """torchrun's ranks have a row each; they use nearly the same"""
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "train.py"
+            program.write_text(TORCHRUN)
+            report = self.run("-m", "torch.distributed.run", "--nproc-per-node=2", program, options=["--devices=2"])
+        ranks = [p for p in report["processes"] if "rank" in p]
+        expect([p["ranks"] for p in ranks] == [2, 2], str(ranks))
+        expect(all(p["collectives"]["reduce_scatter"]["calls"] == 3 for p in ranks), str(ranks[0]["collectives"]))
+        expect(ranks[0]["peak_allocated_bytes"] == ranks[1]["peak_allocated_bytes"] > 0, str(ranks))
+        expect("fullest: rank" in report["output"], report["output"])
+
+    def wrong_ranks(self):
+        """a wrong program of several ranks ends with who, where and what"""
+        report = self.run(PROGRAMS / "wrong_ranks.py", options=["--devices=3"])
+        print(re.sub(r"^(?!.*: ok).*\n", "", report["output"], flags=re.M), end="")
+        expect(not os.path.exists(f"/proc/{report['processes'][-1]['pid']}"), "a process is left")
+
     def tiny(self):
         """a tiny LLaMA trains, twice exactly the same"""
         for allocator in ("native", "expandable"):
@@ -280,7 +324,8 @@ def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "allocators",
              "places", "run_out_together", "too_small", "resets", "ends", "ends_early", "late_work", "driver_errors",
-             "mistakes", "unset_words", "shared_tensors", "tiny", "example", "fit"] + ["compiled"] * with_compile
+             "ranks", "torchrun", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny", "example",
+             "fit"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)

@@ -40,7 +40,7 @@ static struct sent {
 	unsigned count;              /* ever noted; the newest are kept */
 	struct sent_range {
 		uint64_t start, end;
-	} ranges[16];
+	} ranges[64];
 } sent = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 enum { SENT_RANGES = sizeof sent.ranges / sizeof sent.ranges[0] };
@@ -80,8 +80,30 @@ static void note_sent(uint64_t start, uint64_t size, bool known)
 	pthread_mutex_unlock(&sent.lock);
 }
 
+bool trz_lookalike_is_known(uint64_t address, uint64_t size)
+{
+	return is_sent(address, size);
+}
+
+void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known)
+{
+	note_sent(address, size, known);
+}
+
+/* What a collective brings is known when it has completed. A read of a scalar is waited for anyway, if not always by
+ * the call that begins it. */
+static trz_status await_ranks(trz_context context, void *stream)
+{
+	if (!__atomic_load_n(&look.has_met, __ATOMIC_RELAXED) || is_captured(context, stream))
+		return TRZ_OK;
+	return sim_stream_sync(look.sim, context, stream);
+}
+
 static trz_status enqueue_to_host(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
 {
+	trz_status status = size > scalar_most || look.real_scalars ? TRZ_OK : await_ranks(context, stream);
+	if (status != TRZ_OK)
+		return status;
 	/* Captured work happens later, after other work. */
 	if (size > scalar_most || look.real_scalars || (is_sent(from, size) && !is_captured(context, stream)))
 		return sim_copy(look.sim, context, stream, to, from, size);
@@ -89,14 +111,43 @@ static trz_status enqueue_to_host(trz_context context, void *stream, uint64_t to
 	return sim_copy_blank(look.sim, context, stream, to, from, size);
 }
 
+/* A copy of what a collective may be about to bring: whether it is known is seen when the copy has run. */
+struct later {
+	uint64_t to, from, size;
+};
+
+static void note_later(void *argument)
+{
+	struct later l = *(struct later *)argument;
+	free(argument);
+	if (is_sent(l.from, l.size))
+		note_sent(l.to, l.size, true);
+}
+
+static trz_status enqueue_note(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+{
+	struct later *l = malloc(sizeof *l);
+	if (!l)
+		return TRZ_ERROR_HOST_MEMORY;
+	*l = (struct later){to, from, size};
+	trz_status status = sim_host(look.sim, context, stream, note_later, l);
+	if (status != TRZ_OK)
+		free(l);
+	return status;
+}
+
 static trz_status enqueue(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
 {
+	enum { NOTED_MOST = 4096 };
 	bool from_device = sim_is_device(look.sim, from);
 	__atomic_fetch_add(&look_live.copied_bytes, size, __ATOMIC_RELAXED);
 	if (from_device && !sim_is_device(look.sim, to))
 		return enqueue_to_host(context, stream, to, from, size);
-	note_sent(to, size, (!from_device || is_sent(from, size)) && !is_captured(context, stream));
-	return sim_copy(look.sim, context, stream, to, from, size);
+	bool captured = is_captured(context, stream), known = !from_device || is_sent(from, size);
+	note_sent(to, size, known && !captured);
+	trz_status status = sim_copy(look.sim, context, stream, to, from, size);
+	bool may_come = __atomic_load_n(&look.has_met, __ATOMIC_RELAXED) && size <= NOTED_MOST && !known && !captured;
+	return status == TRZ_OK && may_come ? enqueue_note(context, stream, to, from, size) : status;
 }
 
 /* ---- copies ------------------------------------------------------------ */

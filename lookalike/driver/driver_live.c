@@ -106,6 +106,22 @@ static void add_call_place(json_t *list, const char *name, const uint64_t *value
 	add_place(list, path, value);
 }
 
+static const char *const kind_names[] = {
+#define KIND_NAME(kind, name) name,
+	STANDIN_KINDS(KIND_NAME)
+#undef KIND_NAME
+};
+
+json_t *look_live_collectives(void)
+{
+	json_t *collectives = json_object();
+	for (int i = 0; i < STANDIN_KIND_COUNT; i++)
+		json_object_set_new(collectives, kind_names[i],
+		                    json_pack("{s:I, s:I}", "calls", (json_int_t)look_live.collectives[i].calls,
+		                              "bytes", (json_int_t)look_live.collectives[i].bytes));
+	return collectives;
+}
+
 json_t *look_live_places(void)
 {
 	json_t *list = json_array();
@@ -119,6 +135,12 @@ json_t *look_live_places(void)
 	add_place(list, "graph_launches", &look_live.graph_launches);
 	add_place(list, "copies_bytes", &look_live.copied_bytes);
 	add_place(list, "blank_reads", &look_live.blank_reads);
+	for (int i = 0; i < STANDIN_KIND_COUNT; i++) {
+		snprintf(path, sizeof path, "collectives/%s/calls", kind_names[i]);
+		add_place(list, path, &look_live.collectives[i].calls);
+		snprintf(path, sizeof path, "collectives/%s/bytes", kind_names[i]);
+		add_place(list, path, &look_live.collectives[i].bytes);
+	}
 	for (int i = 0; i < look.devices; i++) {
 		snprintf(path, sizeof path, "devices/%d/peak_bytes", i);
 		add_place(list, path, &look_live.sim.peak_bytes[i]);

@@ -31,6 +31,7 @@ struct look_machine {
 	bool real_scalars, abort_on_violation;
 	bool memory_needs_context;   /* create, map and the like are refused in a thread without a current context */
 	bool violated;               /* set atomically */
+	bool has_met;                /* other ranks, in a collective: set atomically */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
 	int devices;
 	const char *report;          /* folder; NULL: none */
@@ -51,6 +52,9 @@ enum { LOOK_PAGE = 4096, LOOK_OTHERS = 1024 };
 struct look_live {
 	sim_figures sim;             /* by the machine, under its own lock */
 	uint64_t kernels, library_calls, graph_launches, copied_bytes, blank_reads;
+	struct {
+		uint64_t calls, bytes;
+	} collectives[STANDIN_KIND_COUNT];
 	uint64_t calls[LOOK_CALLS];
 	uint64_t others[LOOK_OTHERS];  /* calls of other libraries */
 } __attribute__((aligned(LOOK_PAGE)));
@@ -87,6 +91,8 @@ void look_live_write(const char *path);
 void look_live_detach(void);
 /* The numbers of calls, by name; the forms of a function count together. */
 json_t *look_live_calls(void);
+/* Calls and bytes of collectives, by kind. */
+json_t *look_live_collectives(void);
 /* The place of each figure in the file: a list of [path, offset]. */
 json_t *look_live_places(void);
 

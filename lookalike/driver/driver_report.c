@@ -26,6 +26,7 @@ static struct {
 	pid_t pid;                   /* of the process that opened the machine; a fork of it reports nothing */
 	struct look_oom_event oom[MOST_OOMS];
 	size_t ooms;                 /* may exceed the room */
+	int rank, ranks;             /* 0 ranks: no communicator has said it */
 	bool ended;
 } report = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -137,9 +138,44 @@ static json_t *ooms(void)
 	return list;
 }
 
+/* What a launcher says, where no communicator has said it. */
+static int from_environment(const char *const *names)
+{
+	for (; *names; names++) {
+		const char *text = getenv(*names);
+		if (text && *text >= '0' && *text <= '9')
+			return atoi(text);
+	}
+	return -1;
+}
+
+void trz_lookalike_rank(int rank, int ranks)
+{
+	pthread_mutex_lock(&report.lock);
+	bool larger = ranks > report.ranks;
+	report.rank = larger ? rank : report.rank;
+	report.ranks = larger ? ranks : report.ranks;
+	pthread_mutex_unlock(&report.lock);
+	if (larger)
+		look_report_write(false);
+}
+
+static void add_rank(json_t *root)
+{
+	static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+	static const char *const sizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
+	int rank = report.ranks ? report.rank : from_environment(ranks);
+	int size = report.ranks ? report.ranks : from_environment(sizes);
+	if (rank < 0 || size < 2 || !root)
+		return;
+	json_object_set_new(root, "rank", json_integer(rank));
+	json_object_set_new(root, "ranks", json_integer(size));
+	json_object_set_new(root, "collectives", look_live_collectives());
+}
+
 static json_t *everything(void)
 {
-	return json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:I, s:s?, "
+	json_t *root = json_pack("{s:I, s:o, s:s, s:o, s:o, s:o, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s?, s:I, s:s?, "
 	                 "s:I, s:s?, s:I, s:o}", "pid", (json_int_t)report.pid, "program", program(),
 	                 "profile", look.profile->name,
 	                 "devices", devices(), "calls", look_live_calls(), "live", look_live_places(),
@@ -155,6 +191,8 @@ static json_t *everything(void)
 	                 "suspicions", (json_int_t)sim_suspicions(look.sim),
 	                 "first_suspicion", sim_first_suspicion(look.sim),
 	                 "oom_events", (json_int_t)report.ooms, "oom", ooms());
+	add_rank(root);
+	return root;
 }
 
 /* Under a temporary name first, so that a reader never sees half of it. */

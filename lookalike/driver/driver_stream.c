@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/prng.h"
 
@@ -89,13 +90,24 @@ cuda_result cuEventRecordWithFlags(void *event, void *stream, unsigned flags)
 	return look_result(sim_event_record_external(look.sim, context, event, stream));
 }
 
+/* A program that asks again and again lets the ranks that it waits for have the processor. */
+static void rest(void)
+{
+	const struct timespec a_moment = {.tv_nsec = 50000};
+	if (__atomic_load_n(&look.has_met, __ATOMIC_RELAXED))
+		nanosleep(&a_moment, NULL);
+}
+
 cuda_result cuEventQuery(void *event)
 {
 	LOOK_ENTER(cuEventQuery);
 	trz_context context = look_event_context(event);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	look_progress();
-	return LOOK_SLOT(event_query, context, event);
+	cuda_result result = LOOK_SLOT(event_query, context, event);
+	if (result == TRZ_CUDA_ERROR_NOT_READY)
+		rest();
+	return result;
 }
 
 cuda_result cuEventSynchronize(void *event)

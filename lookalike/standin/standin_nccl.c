@@ -1,120 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL: communicators of one rank, whose collectives copy from source to target. A communicator of several
- * ranks is refused by name: there is nothing that would exchange data between simulated devices.
+ * NCCL's functions that belong to no communicator, and those that have nothing to do with data: registration, memory.
  */
+#include "nccl.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "standin.h"
-
-enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_USAGE = 5 };
-
-static const char WHY[] = "collectives among several devices are not; run one rank, or use the fake process group "
-                          "of torch.testing._internal.distributed.fake_pg";
-
-struct unique_id {
-	char internal[128];
-};
-
-static int make(const char *name, void **communicator, int ranks)
-{
-	*communicator = NULL;
-	if (ranks != 1)
-		return standin_refuse(name, WHY, INVALID_USAGE);
-	*communicator = standin_descriptor(64);
-	return SUCCESS;
-}
+WEAK int cuMemAlloc_v2(uint64_t *address, size_t size);
+WEAK int cuMemFree_v2(uint64_t address);
 
 int ncclGetVersion(int *version)
 {
 	*version = STANDIN_MAJOR * 10000 + STANDIN_MINOR * 100 + STANDIN_PATCH;
-	return SUCCESS;
+	return NCCL_SUCCESS;
 }
 
 const char *ncclGetErrorString(int status)
 {
-	return status ? "refused by terrazzo's stand-in for NCCL" : "no error";
-}
-
-const char *ncclGetLastError(void *communicator)
-{
-	(void)communicator;
-	return "";
-}
-
-int ncclGetUniqueId(struct unique_id *id)
-{
-	memset(id, 0, sizeof *id);
-	return SUCCESS;
-}
-
-int ncclCommGetUniqueId(void *communicator, struct unique_id *id)
-{
-	(void)communicator;
-	return ncclGetUniqueId(id);
-}
-
-int ncclCommInitRank(void **communicator, int ranks, struct unique_id id, int rank)
-{
-	(void)id, (void)rank;
-	return make("ncclCommInitRank", communicator, ranks);
-}
-
-int ncclCommInitRankConfig(void **communicator, int ranks, struct unique_id id, int rank, void *config)
-{
-	(void)id, (void)rank, (void)config;
-	return make("ncclCommInitRankConfig", communicator, ranks);
-}
-
-int ncclCommInitRankScalable(void **communicator, int ranks, int rank, int ids, struct unique_id *id, void *config)
-{
-	(void)rank, (void)ids, (void)id, (void)config;
-	return make("ncclCommInitRankScalable", communicator, ranks);
-}
-
-int ncclCommInitAll(void **communicators, int devices, const int *list)
-{
-	(void)list;
-	return make("ncclCommInitAll", communicators, devices);
-}
-
-int ncclCommSplit(void *communicator, int color, int key, void **made, void *config)
-{
-	(void)communicator, (void)key, (void)config;
-	*made = color < 0 ? NULL : standin_descriptor(64);
-	return SUCCESS;
-}
-
-int ncclCommDestroy(void *communicator)
-{
-	free(communicator);
-	return SUCCESS;
-}
-
-int ncclCommAbort(void *communicator)
-{
-	return ncclCommDestroy(communicator);
-}
-
-int ncclCommFinalize(void *communicator)
-{
-	(void)communicator;
-	return SUCCESS;
-}
-
-int ncclCommCount(const void *communicator, int *count)
-{
-	(void)communicator;
-	*count = 1;
-	return SUCCESS;
-}
-
-int ncclCommUserRank(const void *communicator, int *rank)
-{
-	(void)communicator;
-	*rank = 0;
-	return SUCCESS;
+	static const char *const texts[] = { "no error", "the simulated device refused it", "no memory or no file",
+		                                 "internal error", "invalid argument", "invalid usage",
+		                                 "ranks disagree, or one is gone", "in progress" };
+	return status >= 0 && (size_t)status < sizeof texts / sizeof texts[0] ? texts[status] : "unknown error";
 }
 
 /* Registration only makes transfers faster. */
@@ -122,86 +29,39 @@ int ncclCommRegister(const void *communicator, void *buffer, size_t size, void *
 {
 	(void)communicator, (void)size;
 	*handle = buffer;
-	return SUCCESS;
+	return NCCL_SUCCESS;
 }
 
 int ncclCommDeregister(const void *communicator, void *handle)
 {
 	(void)communicator, (void)handle;
-	return SUCCESS;
+	return NCCL_SUCCESS;
 }
 
-int ncclCommGetAsyncError(void *communicator, int *status)
+int ncclCommWindowRegister(void *communicator, void *buffer, size_t size, void **window, int flags)
 {
-	(void)communicator;
-	*status = SUCCESS;
-	return SUCCESS;
+	(void)communicator, (void)size, (void)flags;
+	*window = buffer;
+	return NCCL_SUCCESS;
 }
 
-/* ---- collectives of one rank: every one of them is a copy ---------------------------------------------- */
-
-/* The driver's copy, which the look-alike driver has. */
-__attribute__((weak)) int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream);
-
-static size_t size_of_type(int type)
+int ncclCommWindowDeregister(void *communicator, void *window)
 {
-	static const size_t sizes[] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
-	return type >= 0 && (size_t)type < sizeof sizes / sizeof sizes[0] ? sizes[type] : 1;
+	(void)communicator, (void)window;
+	return NCCL_SUCCESS;
 }
 
-static int copy(const char *name, const void *from, void *to, size_t count, int type, void *stream)
+/* As NCCL's, in whole granules of the device. */
+int ncclMemAlloc(void **memory, size_t size)
 {
-	const uint64_t words[] = { (uintptr_t)from, (uintptr_t)to };
-	if (from != to && count > 0 && cuMemcpyDtoDAsync_v2
-	    && cuMemcpyDtoDAsync_v2((uintptr_t)to, (uintptr_t)from, count * size_of_type(type), stream) != 0)
-		return UNHANDLED_CUDA_ERROR;
-	return standin_work(name, stream, words, 2) ? UNHANDLED_CUDA_ERROR : SUCCESS;
+	const size_t granule = 2 << 20;
+	uint64_t address = 0;
+	int result = cuMemAlloc_v2 ? cuMemAlloc_v2(&address, (size + granule - 1) / granule * granule) : -1;
+	*memory = (void *)(uintptr_t)address;
+	return result ? NCCL_UNHANDLED_CUDA_ERROR : NCCL_SUCCESS;
 }
 
-int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
+int ncclMemFree(void *memory)
 {
-	(void)operation, (void)comm;
-	return copy("ncclAllReduce", from, to, count, type, stream);
-}
-
-int ncclReduce(const void *from, void *to, size_t count, int type, int operation, int root, void *comm, void *stream)
-{
-	(void)operation, (void)root, (void)comm;
-	return copy("ncclReduce", from, to, count, type, stream);
-}
-
-int ncclReduceScatter(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
-{
-	(void)operation, (void)comm;
-	return copy("ncclReduceScatter", from, to, count, type, stream);
-}
-
-int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
-{
-	(void)root, (void)comm;
-	return copy("ncclBroadcast", from, to, count, type, stream);
-}
-
-int ncclBcast(void *both, size_t count, int type, int root, void *comm, void *stream)
-{
-	(void)root, (void)comm;
-	return copy("ncclBcast", both, both, count, type, stream);
-}
-
-int ncclAllGather(const void *from, void *to, size_t count, int type, void *comm, void *stream)
-{
-	(void)comm;
-	return copy("ncclAllGather", from, to, count, type, stream);
-}
-
-int ncclAlltoAll(const void *from, void *to, size_t count, int type, void *comm, void *stream)
-{
-	(void)comm;
-	return copy("ncclAlltoAll", from, to, count, type, stream);
-}
-
-int ncclGather(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
-{
-	(void)root, (void)comm;
-	return copy("ncclGather", from, to, count, type, stream);
+	return cuMemFree_v2 && cuMemFree_v2((uintptr_t)memory) ? NCCL_UNHANDLED_CUDA_ERROR : NCCL_SUCCESS;
 }

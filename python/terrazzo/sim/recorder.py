@@ -8,6 +8,7 @@ own history of allocations.
 import atexit
 import ctypes
 import functools
+import importlib.util
 import json
 import os
 import sys
@@ -270,6 +271,15 @@ def before(owner, name, note):
 BlankRead = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_int)
 
 
+def load_ranks():
+    """The module beside this one, which is no part of the program's packages."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks.py")
+    spec = importlib.util.spec_from_file_location("terrazzo_ranks", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Recorder:
     def __init__(self, torch):
         self.torch, self.ooms, self.failure = torch, [], {}
@@ -281,6 +291,7 @@ class Recorder:
         self.wants_holders = bool(os.environ.get("TERRAZZO_SIM_HOLDERS"))
         self.pid = None        # of the process that uses CUDA; children of it made by fork() cannot
         self.statistics = Statistics(torch)
+        self.ranks = load_ranks().Ranks(torch, is_library, calling_backward)
         # Attention by cuDNN, which PyTorch prefers on new devices, has kernels of its own for each shape, which a
         # stand-in does not have. A program that lists it among others (sdpa_kernel) is given the next one.
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -300,6 +311,7 @@ class Recorder:
         self.pid = os.getpid()
         self.driver = ctypes.CDLL("libcuda.so.1")
         self.driver.trz_lookalike_on_blank_read(self.blank_read)
+        self.ranks.attach(self.driver)
         before(sys, "excepthook", self.on_exception)
         plug = sys.modules.get("terrazzo.torch")
         if plug and plug.installed():
@@ -384,6 +396,7 @@ class Recorder:
         self.write(ended=True)
         if self.driver:
             self.driver.trz_lookalike_on_blank_read(None)  # Python ends
+            self.ranks.detach(self.driver)
 
 
 def record(torch):

@@ -40,7 +40,8 @@ FAMILIES = {
     "libcusolver": Family("cusolver", 9, ["standin_cusolver.c"]),
     "libcusolverMg": Family("cusolverMg", 9, []),
     "libcurand": Family("curand", 999, []),
-    "libnccl": Family("nccl", 5, ["standin_nccl.c"]),
+    "libnccl": Family("nccl", 5, ["standin_nccl.c", "nccl_hall.c", "nccl_comm.c", "nccl_call.c", "nccl_meet.c",
+                                  "nccl_reduce.c", "nccl_wait.c"]),
     "libnvshmem_host": Family("nvshmem", 5, []),
     "libcupti": Family("cupti", 27, ["standin_cupti.c"]),
     "libnvrtc": Family("nvrtc", 11, ["standin_nvrtc.c"]),
@@ -53,8 +54,8 @@ LOOKALIKES = ("libcuda.so", "libcudart.so", "libnvidia-ml.so")
 # Functions whose results a stand-in cannot know, or must not pretend. All others can be counted and forgotten.
 REFUSED = [
     (r"cuFile|nvshmem", "its data would have to go past the simulated driver"),
-    (r"nccl(Comm(Grow|Shrink|Window|Register|MemStats)|DevComm|GetLsa|GetPeer|Mem|Win|PutSignal|Signal|WaitSignal)",
-     "collectives among several devices are not"),
+    (r"nccl(Comm(Grow|MemStats|Revoke|Suspend|Resume)|DevComm|GetLsa|GetPeer|Win|PutSignal|Signal|WaitSignal)",
+     "it needs memory of other ranks, or changes a communicator in ways that the stand-in does not know"),
     (r"cublas(Get|Set)(Matrix|Vector)", "it copies between host and device by itself"),
     (r".*([bB]uffer|[wW]ork[sS]pace|Space|[Cc]ompressed)Sizes?(\d|Ext|_v\d+)*$",
      "the size that it would tell is not known"),
@@ -265,7 +266,7 @@ class Compiler:
         part = target.with_name(target.name + ".part")
         # Never unloaded: the environment, and the look-alike driver, point to strings of a stand-in.
         self.run("-shared", "-o", part, *objects, f"-Wl,-soname,{library.soname}", "-Wl,-rpath,$ORIGIN",
-                 "-Wl,-z,now,-z,nodelete", *more, driver, "-lpthread")
+                 "-Wl,-z,now,-z,nodelete", *more, driver, "-lpthread", "-lm")
         part.replace(target)
 
 

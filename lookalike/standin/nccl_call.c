@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The functions of NCCL that move data, and groups of them.
+ */
+#include "nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The driver's copy, which the look-alike driver has. */
+WEAK int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t size, void *stream);
+
+uint64_t nccl_real_bytes(void)
+{
+	const char *text = getenv("TERRAZZO_SIM_COLLECTIVE_BYTES");
+	return text && *text ? strtoull(text, NULL, 0) : 1 << 20;
+}
+
+uint64_t nccl_type_bytes(int type)
+{
+	static const uint8_t sizes[] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
+	return sizes[type];
+}
+
+/* ---- groups ------------------------------------------------------------ */
+
+struct entry {
+	struct part part;
+	void *stream;
+	bool placed;
+};
+
+static _Thread_local struct {
+	int depth;
+	struct entry *entries;
+	size_t count, room;
+} group;
+
+static int note(const struct part *p, void *stream)
+{
+	if (group.count == group.room) {
+		size_t room = group.room ? group.room * 2 : 16;
+		struct entry *entries = realloc(group.entries, room * sizeof *entries);
+		if (!entries)
+			return NCCL_SYSTEM_ERROR;
+		group.entries = entries;
+		group.room = room;
+	}
+	group.entries[group.count++] = (struct entry){ *p, stream, false };
+	return NCCL_SUCCESS;
+}
+
+/* Whether an entry may end together with those chosen: messages may, and one collective of each communicator. */
+static bool goes_with(const struct part *chosen, size_t count, const struct part *p)
+{
+	if (p->call.kind == STANDIN_SEND || p->call.kind == STANDIN_RECEIVE)
+		return true;
+	for (size_t i = 0; i < count; i++)
+		if (chosen[i].comm == p->comm && chosen[i].call.kind != STANDIN_SEND &&
+		    chosen[i].call.kind != STANDIN_RECEIVE)
+			return false;
+	return true;
+}
+
+/* What is left of the group on one stream, as far as it goes together; then again. */
+static int place_group(void)
+{
+	int result = NCCL_SUCCESS;
+	struct part *chosen = standin_descriptor((group.count + 1) * sizeof *chosen);
+	for (size_t left = group.count; left > 0 && result == NCCL_SUCCESS;) {
+		size_t count = 0;
+		void *stream = NULL;
+		for (size_t i = 0; i < group.count; i++) {
+			struct entry *e = &group.entries[i];
+			if (e->placed || (count > 0 && e->stream != stream) || !goes_with(chosen, count, &e->part))
+				continue;
+			stream = e->stream;
+			e->placed = true;
+			chosen[count++] = e->part;
+		}
+		left -= count;
+		result = nccl_meet(chosen, count, stream);
+	}
+	free(chosen);
+	group.count = 0;
+	return result;
+}
+
+bool nccl_in_group(void)
+{
+	return group.depth > 0;
+}
+
+int ncclGroupStart(void)
+{
+	group.depth++;
+	return NCCL_SUCCESS;
+}
+
+int ncclGroupEnd(void)
+{
+	if (group.depth == 0)
+		return NCCL_INVALID_USAGE;
+	if (--group.depth > 0)
+		return NCCL_SUCCESS;
+	int result = nccl_await_joins();
+	return group.count > 0 && result == NCCL_SUCCESS ? place_group() : result;
+}
+
+int ncclGroupSimulateEnd(void *info)
+{
+	(void)info;
+	return standin_refuse("ncclGroupSimulateEnd", "times are not those of a network", NCCL_INVALID_USAGE);
+}
+
+/* ---- calls ------------------------------------------------------------ */
+
+static int submit(struct part *p, void *stream)
+{
+	if (trz_lookalike_place)
+		trz_lookalike_place(p->call.place, sizeof p->call.place);
+	return group.depth > 0 ? note(p, stream) : nccl_meet(p, 1, stream);
+}
+
+/* Of one rank: a copy. */
+static int copy(const char *name, const void *from, void *to, uint64_t bytes, void *stream)
+{
+	const uint64_t words[] = { (uintptr_t)from, (uintptr_t)to };
+	if (from != to && bytes > 0 && cuMemcpyDtoDAsync_v2 &&
+	    cuMemcpyDtoDAsync_v2((uintptr_t)to, (uintptr_t)from, bytes, stream) != 0)
+		return NCCL_UNHANDLED_CUDA_ERROR;
+	return standin_work(name, stream, words, 2) ? NCCL_UNHANDLED_CUDA_ERROR : NCCL_SUCCESS;
+}
+
+static int check(struct comm *c, int type, int root)
+{
+	if (!c)
+		return NCCL_INVALID_ARGUMENT;
+	if (type < 0 || type >= NCCL_TYPES || root < 0 || root >= c->ranks) {
+		nccl_fail(c, NCCL_SUCCESS, "there is no such type, or no such rank");
+		return NCCL_INVALID_ARGUMENT;
+	}
+	return c->error;
+}
+
+/* What a kind takes of each rank and gives it, in multiples of the count: `r` for all ranks' parts, '1' for one, small
+ * letters at the root only. */
+static const struct shape {
+	char from, to;
+} shapes[] = {
+	[STANDIN_ALL_REDUCE] = { '1', '1' }, [STANDIN_REDUCE] = { '1', 'o' }, [STANDIN_REDUCE_SCATTER] = { 'R', '1' },
+	[STANDIN_BROADCAST] = { 'o', '1' }, [STANDIN_ALL_GATHER] = { '1', 'R' }, [STANDIN_ALL_TO_ALL] = { 'R', 'R' },
+	[STANDIN_GATHER] = { '1', 'r' }, [STANDIN_SCATTER] = { 'r', '1' },
+};
+
+static uint64_t times(char shape, const struct comm *c, bool is_root)
+{
+	switch (shape) {
+	case 'R':
+		return (uint64_t)c->ranks;
+	case 'r':
+		return is_root ? (uint64_t)c->ranks : 0;
+	case 'o':
+		return is_root;
+	default:
+		return 1;
+	}
+}
+
+/* The bytes that a rank brings, of those that bring any: what decides whether they are real, alike for all ranks. */
+static bool is_real(const struct comm *c, int kind, uint64_t each)
+{
+	char shape = shapes[kind].from;
+	return each * (shape == 'R' || shape == 'r' ? (uint64_t)c->ranks : 1) <= nccl_real_bytes();
+}
+
+struct buffers {
+	const void *from;
+	void *to;
+	uint64_t count;
+};
+
+static int collective(int kind, const char *name, struct comm *c, struct buffers b, int type, int operation, int root,
+                      void *stream)
+{
+	int wrong = check(c, type, root);
+	if (wrong || b.count == 0)
+		return wrong;
+	bool is_root = root == c->rank;
+	uint64_t each = b.count * nccl_type_bytes(type);
+	if (c->ranks == 1)
+		return copy(name, b.from, b.to, each, stream);
+	struct part p = {
+		.comm = c, .from = b.from, .to = b.to, .from_bytes = each * times(shapes[kind].from, c, is_root),
+		.to_bytes = each * times(shapes[kind].to, c, is_root), .real = is_real(c, kind, each),
+		.call = { .kind = kind, .type = type, .root = root, .count = b.count, .sequence = ++c->sequence, .scale = 1 },
+	};
+	if (kind <= STANDIN_REDUCE_SCATTER) {
+		bool is_made = operation > NCCL_AVG;
+		p.call.operation = is_made ? NCCL_SCALED_SUM : operation;
+		p.call.scale = is_made ? nccl_scale(c, operation) : 1;
+	}
+	return submit(&p, stream);
+}
+
+int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
+{
+	return collective(STANDIN_ALL_REDUCE, "ncclAllReduce", comm, (struct buffers){ from, to, count }, type, operation,
+	                  0, stream);
+}
+
+int ncclReduce(const void *from, void *to, size_t count, int type, int operation, int root, void *comm, void *stream)
+{
+	return collective(STANDIN_REDUCE, "ncclReduce", comm, (struct buffers){ from, to, count }, type, operation, root,
+	                  stream);
+}
+
+int ncclReduceScatter(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
+{
+	return collective(STANDIN_REDUCE_SCATTER, "ncclReduceScatter", comm, (struct buffers){ from, to, count }, type,
+	                  operation, 0, stream);
+}
+
+int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
+{
+	return collective(STANDIN_BROADCAST, "ncclBroadcast", comm, (struct buffers){ from, to, count }, type, 0, root,
+	                  stream);
+}
+
+int ncclBcast(void *both, size_t count, int type, int root, void *comm, void *stream)
+{
+	return collective(STANDIN_BROADCAST, "ncclBcast", comm, (struct buffers){ both, both, count }, type, 0, root,
+	                  stream);
+}
+
+int ncclAllGather(const void *from, void *to, size_t count, int type, void *comm, void *stream)
+{
+	return collective(STANDIN_ALL_GATHER, "ncclAllGather", comm, (struct buffers){ from, to, count }, type, 0, 0,
+	                  stream);
+}
+
+int ncclAlltoAll(const void *from, void *to, size_t count, int type, void *comm, void *stream)
+{
+	return collective(STANDIN_ALL_TO_ALL, "ncclAlltoAll", comm, (struct buffers){ from, to, count }, type, 0, 0,
+	                  stream);
+}
+
+int ncclGather(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
+{
+	return collective(STANDIN_GATHER, "ncclGather", comm, (struct buffers){ from, to, count }, type, 0, root, stream);
+}
+
+int ncclScatter(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
+{
+	return collective(STANDIN_SCATTER, "ncclScatter", comm, (struct buffers){ from, to, count }, type, 0, root,
+	                  stream);
+}
+
+/* ---- messages ------------------------------------------------------------ */
+
+static int message(int kind, struct comm *c, struct buffers b, int type, int peer, void *stream)
+{
+	int wrong = check(c, type, peer);
+	if (wrong)
+		return wrong;
+	bool sends = kind == STANDIN_SEND;
+	uint64_t bytes = b.count * nccl_type_bytes(type), *numbers = sends ? c->sends : c->receives;
+	struct part p = {
+		.comm = c, .from = b.from, .to = b.to, .from_bytes = sends ? bytes : 0, .to_bytes = sends ? 0 : bytes,
+		.real = bytes <= nccl_real_bytes(),
+		.call = { .kind = kind, .type = type, .root = peer, .count = b.count,
+		          .sequence = numbers ? ++numbers[peer] : 1 },
+	};
+	return submit(&p, stream);
+}
+
+int ncclSend(const void *from, size_t count, int type, int peer, void *comm, void *stream)
+{
+	return message(STANDIN_SEND, comm, (struct buffers){ from, NULL, count }, type, peer, stream);
+}
+
+int ncclRecv(void *to, size_t count, int type, int peer, void *comm, void *stream)
+{
+	return message(STANDIN_RECEIVE, comm, (struct buffers){ NULL, to, count }, type, peer, stream);
+}

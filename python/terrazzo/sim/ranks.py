@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of several ranks: tells the stand-in for NCCL where in its program a rank calls a collective, and lets
+objects be sent. recorder.py loads it once PyTorch has been imported.
+
+PyTorch sends an object as two tensors, its size and its bytes, and computes with sizes on the device. Kernels compute
+nothing here, so those few operations are done on the host while such a function runs.
+"""
+import ctypes
+import functools
+import sys
+import threading
+
+FRAMES = 6
+Place = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)
+OBJECTS = ("all_gather_object", "gather_object", "send_object_list", "recv_object_list", "broadcast_object_list",
+           "scatter_object_list")
+
+
+class Places:
+    """Where a thread is, in few words and little time: it is asked at each collective."""
+
+    def __init__(self, is_library, calling_backward):
+        self.is_library = functools.lru_cache(None)(is_library)
+        self.calling_backward = calling_backward
+        self.callback = Place(self.write)
+
+    def frames(self, frame):
+        """The program's own frames from the innermost on; where there is none, all."""
+        own, other = [], []
+        while frame and len(own) < FRAMES:
+            code = frame.f_code
+            if not code.co_filename.startswith("<"):
+                text = f"{code.co_filename}:{frame.f_lineno} {code.co_name}"
+                if not self.is_library(code.co_filename):
+                    own.append(text)
+                elif len(other) < FRAMES:
+                    other.append(text)
+            frame = frame.f_back
+        return own or other
+
+    def here(self):
+        thread = threading.get_ident()
+        frames = self.frames(sys._getframe(2))
+        if thread in threading._active and not isinstance(threading._active[thread], threading._DummyThread):
+            return frames
+        calling = self.calling_backward(thread)  # autograd's threads have no frames of the program
+        return [f"{name}:{line} {function}" for name, line, function in reversed(calling)
+                if not self.is_library(name)][:FRAMES] or frames
+
+    def write(self, to, size):
+        try:
+            text = "\n".join(self.here()).encode("utf-8", "replace")[:size - 1] + b"\0"
+        except Exception:  # a thread that ends with the interpreter
+            text = b"\0"
+        ctypes.memmove(to, text, len(text))
+
+
+def host_mode(torch):
+    """A mode in which what sending objects computes is computed on the host."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map_only
+    aten = torch.ops.aten
+    on_host = {aten.add, aten.cat, aten.gt, aten.lt, aten.max, aten.stack, aten.sum}
+    in_place = {aten.add_}
+
+    class OnHost(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            kwargs = kwargs or {}
+            packet = getattr(function, "overloadpacket", None)
+            if packet is aten.zeros and torch.device(kwargs.get("device") or "cpu").type == "cuda":
+                return torch.zeros(args[0], dtype=kwargs.get("dtype")).to(kwargs["device"])
+            if packet not in on_host and packet not in in_place:
+                return function(*args, **kwargs)
+            devices = set()
+
+            def to_host(tensor):
+                devices.add(tensor.device)
+                return tensor.cpu()
+
+            result = function(*tree_map_only(torch.Tensor, to_host, args), **kwargs)
+            device = next((device for device in devices if device.type == "cuda"), None)
+            if packet in in_place:
+                return args[0].copy_(result)
+            return result.to(device) if device else result
+
+    return OnHost
+
+
+def send_objects(torch):
+    """Wraps PyTorch's functions that send objects."""
+    c10d = torch.distributed.distributed_c10d
+    mode = []
+
+    def wrap(function):
+        @functools.wraps(function)
+        def wrapped(*args, **kwargs):
+            if not mode:
+                mode.append(host_mode(torch))
+            with mode[0]():
+                return function(*args, **kwargs)
+        return wrapped
+
+    for name in OBJECTS:
+        function = getattr(c10d, name, None)
+        if function:
+            wrapped = wrap(function)
+            setattr(c10d, name, wrapped)
+            setattr(torch.distributed, name, wrapped)
+
+
+class Ranks:
+    def __init__(self, torch, is_library, calling_backward):
+        self.places = Places(is_library, calling_backward)
+        if torch.distributed.is_available():
+            send_objects(torch)
+
+    def attach(self, driver):
+        driver.trz_lookalike_on_place(self.places.callback)
+
+    def detach(self, driver):
+        """Python ends."""
+        driver.trz_lookalike_on_place(None)

@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of collectives among the processes of a `terrazzo sim`, with a small C program: no PyTorch, no network."""
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+CLI = os.environ["TERRAZZO_CLI"]
+SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+LIBRARIES = Path(os.environ["TRZ_BUILD_DIR"]) / "lib" / "sim"
+CC = shlex.split(os.environ.get("CC") or shutil.which("cc") or "gcc")
+STANDIN = SOURCE / "lookalike" / "standin"
+
+# argv: ranks, what to do. Rank 0 makes the id and its forked children the other ranks.
+PROGRAM = r"""
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+struct id { char bytes[128]; };
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+int cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t), cuStreamSynchronize(void *), cuStreamQuery(void *);
+int cuMemcpyHtoD_v2(uint64_t, const void *, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
+int ncclGetUniqueId(struct id *), ncclCommInitRank(void **, int, struct id, int), ncclCommDestroy(void *);
+int ncclCommSplit(void *, int, int, void **, void *), ncclCommShrink(void *, int *, int, void **, void *, int);
+int ncclCommAbort(void *), ncclCommGetAsyncError(void *, int *), ncclCommCount(void *, int *);
+int ncclCommUserRank(void *, int *), ncclGroupStart(void), ncclGroupEnd(void);
+int ncclAllReduce(uint64_t, uint64_t, size_t, int, int, void *, void *);
+int ncclSend(uint64_t, size_t, int, int, void *, void *), ncclRecv(uint64_t, size_t, int, int, void *, void *);
+enum { INT32 = 2, SUM = 0, COUNT = 100 };
+static int rank, ranks;
+static uint64_t memory;
+static void *comm;
+#define CHECK(x) do { if (!(x)) { fprintf(stderr, "rank %d: %s\n", rank, #x); _exit(7); } } while (0)
+
+static void put(int value)
+{
+	int32_t data[COUNT];
+	for (int i = 0; i < COUNT; i++)
+		data[i] = value + i;
+	CHECK(cuMemcpyHtoD_v2(memory, data, sizeof data) == 0);
+}
+
+static void expect(int value, int step)
+{
+	int32_t data[COUNT];
+	CHECK(cuMemcpyDtoH_v2(data, memory, sizeof data) == 0);
+	for (int i = 0; i < COUNT; i++)
+		CHECK(data[i] == value + i * step);
+}
+
+static void sum_up(void *of, int wanted, int step)
+{
+	put(rank);
+	CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, of, NULL) == 0);
+	expect(wanted, step);
+}
+
+static void ring(void)
+{
+	put(rank);
+	uint64_t other;
+	CHECK(cuMemAlloc_v2(&other, sizeof(int32_t) * COUNT) == 0);
+	CHECK(ncclGroupStart() == 0);
+	CHECK(ncclSend(memory, COUNT, INT32, (rank + 1) % ranks, comm, NULL) == 0);
+	CHECK(ncclRecv(other, COUNT, INT32, (rank + ranks - 1) % ranks, comm, NULL) == 0);
+	CHECK(cuStreamQuery(NULL) == 0);  /* nothing has begun */
+	CHECK(ncclGroupEnd() == 0);
+	CHECK(cuStreamSynchronize(NULL) == 0);
+	memory = other;
+	expect((rank + ranks - 1) % ranks, 1);
+}
+
+static void split(void)
+{
+	void *half, *less;
+	int count, place, last = ranks - 1;
+	CHECK(ncclCommSplit(comm, rank % 2, -rank, &half, NULL) == 0);
+	ncclCommCount(half, &count);
+	ncclCommUserRank(half, &place);
+	CHECK(count == (ranks + 1 - rank % 2) / 2 && place == count - 1 - rank / 2);
+	int sum = 0;
+	for (int r = rank % 2; r < ranks; r += 2)
+		sum += r;
+	sum_up(half, sum, count);
+	CHECK(ncclCommDestroy(half) == 0);
+	if (rank == last)
+		return;
+	CHECK(ncclCommShrink(comm, &last, 1, &less, NULL, 0) == 0);
+	sum_up(less, last * (last - 1) / 2, last);
+}
+
+static void act(const char *what)
+{
+	int sum = ranks * (ranks - 1) / 2;
+	if (!strcmp(what, "sum"))
+		for (int i = 0; i < 50; i++)
+			sum_up(comm, sum, ranks);
+	if (!strcmp(what, "ring"))
+		ring();
+	if (!strcmp(what, "split"))
+		split();
+	if (!strcmp(what, "late") && rank == 1)
+		sleep(3);  /* slow is not wrong */
+	if (!strcmp(what, "late"))
+		sum_up(comm, sum, ranks);
+	if (!strcmp(what, "dies") && rank == 1)
+		kill(getpid(), SIGKILL);
+	if (!strcmp(what, "never") && rank == 1)
+		sleep(60);
+	if (!strcmp(what, "aborts") && rank == 1) {
+		ncclCommAbort(comm);
+		sleep(60);
+	}
+	if (!strcmp(what, "unmapped")) {
+		CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, NULL) == 0);
+		if (rank == 0)
+			return;
+		cuMemFree_v2(memory);
+	}
+	if (!strcmp(what, "dies") || !strcmp(what, "never") || !strcmp(what, "aborts"))
+		sum_up(comm, sum, ranks);
+}
+
+int main(int argc, char **argv)
+{
+	struct id id;
+	void *context;
+	int status, result = 0;
+	CHECK(argc == 3);
+	ranks = atoi(argv[1]);
+	CHECK(ncclGetUniqueId(&id) == 0);
+	for (int r = 1; r < ranks && rank == 0; r++)
+		if (fork() == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			rank = r;
+		}
+	CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context, rank) == 0 && cuCtxSetCurrent(context) == 0);
+	CHECK(cuMemAlloc_v2(&memory, sizeof(int32_t) * COUNT) == 0);
+	CHECK(ncclCommInitRank(&comm, ranks, id, rank) == 0);
+	act(argv[2]);
+	CHECK(ncclCommDestroy(comm) == 0);
+	while (rank == 0 && wait(&status) > 0)
+		result = result ? result : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return result;
+}
+"""
+
+
+class Ranks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        source, cls.program = Path(cls.folder.name) / "ranks.c", Path(cls.folder.name) / "ranks"
+        source.write_text(PROGRAM)
+        bodies = [STANDIN / "standin.c", STANDIN / "standin_nccl.c", *sorted(STANDIN.glob("nccl_*.c"))]
+        subprocess.run([*CC, "-std=gnu11", "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-DSTANDIN_MAJOR=2",
+                        "-DSTANDIN_MINOR=30", "-DSTANDIN_PATCH=0", f"-I{STANDIN}", "-o", cls.program, source, *bodies,
+                        LIBRARIES / "libcuda.so.1", "-lpthread", "-lm", "-Wl,-z,nodelete"], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def run_ranks(self, ranks, what, *options, status=0):
+        file = Path(self.folder.name) / "report.json"
+        start = time.monotonic()
+        done = subprocess.run([CLI, "sim", f"--devices={ranks}", f"--json={file}", *options, "--", self.program,
+                               str(ranks), what], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=100, check=False)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return json.loads(file.read_text()), done.stdout, time.monotonic() - start
+
+    def test_real_bytes_are_summed_up(self):
+        for work in ([], ["--work=late", "--seed=3"], ["--work=late", "--schedule=starve"]):
+            report = self.run_ranks(3, "sum", *work)[0]
+            ranks = sorted((p["rank"], p["ranks"], p["collectives"]["all_reduce"]["calls"])
+                           for p in report["processes"])
+            self.assertEqual(ranks, [(0, 3, 50), (1, 3, 50), (2, 3, 50)])
+
+    def test_messages_of_a_group_go_together(self):
+        self.run_ranks(4, "ring")
+        self.run_ranks(4, "ring", "--work=late")
+
+    def test_communicators_are_split_and_shrunk(self):
+        self.run_ranks(4, "split")
+
+    def test_a_slow_rank_is_waited_for(self):
+        self.run_ranks(2, "late")
+
+    def test_who_dies_is_named_at_once(self):
+        output = self.run_ranks(3, "dies", status=128 + 6)[1]
+        self.assertRegex(output, r"rank 1 \(pid \d+\) has ended, for which rank \d of 3 waits in all_reduce of 100")
+
+    def test_who_aborts_is_named(self):
+        _, output, seconds = self.run_ranks(2, "aborts", "--timeout=50", status=128 + 6)
+        self.assertRegex(output, r"rank 1 \(pid \d+\) has left the communicator, for which rank 0 of 2 waits")
+
+    def test_a_timeout_ends_a_wait(self):
+        output = self.run_ranks(2, "never", "--timeout=2", status=128 + 6)[1]
+        self.assertIn("rank 0 of a communicator of 2 has waited for 2 s (--timeout) in all_reduce of 100 int32", output)
+
+    def test_a_collective_of_freed_memory_is_a_violation(self):
+        report = self.run_ranks(2, "unmapped", "--work=late", status=0)[0]
+        self.assertEqual(report["violations"], 0)  # a free waits for the device, as a driver's does
+
+    def test_small_bytes_alone_move(self):
+        """With no real bytes sums are not made: each rank finds what it had."""
+        output = self.run_ranks(2, "sum", "--collective-bytes=0", status=7)[1]
+        self.assertIn("data[i] == value", output)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks on a simulated device each: small collectives bring what gloo brings, objects arrive, DDP and FSDP2 train.
+
+    several_ranks.py RANKS NAME...
+"""
+import sys
+
+import forked_ranks
+import torch
+import torch._dynamo  # what each rank would import by itself
+import torch.distributed as dist
+import torch.distributed.fsdp
+import torch.utils._python_dispatch
+
+COUNT = 24  # more than 16 bytes in every type
+INTEGERS = torch.uint8, torch.int8, torch.int32, torch.int64
+FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
+
+
+def numbers(dtype, rank, count=COUNT):
+    generator = torch.Generator().manual_seed(rank + 1)
+    if dtype in INTEGERS:
+        return torch.randint(0, 100, (count,), generator=generator).to(dtype)
+    return (torch.randn(count, generator=generator, dtype=torch.float64) * 3).to(dtype)
+
+
+def expect_alike(what, found, wanted, ranks):
+    """Bit by bit, but for floats of more than two ranks: within a rounding a rank."""
+    found = found.cpu()
+    if ranks == 2 or not wanted.dtype.is_floating_point:
+        assert torch.equal(found, wanted), f"{what}: {found}, not {wanted}"
+        return
+    distance = (found.double() - wanted.double()).abs()
+    bound = torch.finfo(wanted.dtype).eps * ranks * wanted.double().abs().clamp(min=10)
+    assert (distance <= bound).all(), f"{what}: {found}, not {wanted}"
+
+
+def reductions(rank, ranks, gloo):
+    for dtype in INTEGERS + FLOATS:
+        for op in dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MAX, dist.ReduceOp.MIN:
+            mine = numbers(dtype, rank)
+            wanted, found = mine.clone(), mine.cuda()
+            dist.all_reduce(wanted, op, group=gloo)
+            dist.all_reduce(found, op)
+            expect_alike(f"all_reduce {op} {dtype}", found, wanted, ranks)
+            found = mine.cuda()
+            dist.reduce(found, ranks - 1, op)
+            if rank == ranks - 1:
+                expect_alike(f"reduce {op} {dtype}", found, wanted, ranks)
+        mine = numbers(dtype, rank, COUNT * ranks)
+        found, wanted = torch.empty(COUNT, dtype=dtype, device="cuda"), mine.clone()
+        dist.all_reduce(wanted, group=gloo)
+        dist.reduce_scatter_tensor(found, mine.cuda())
+        expect_alike(f"reduce_scatter {dtype}", found, wanted.chunk(ranks)[rank], ranks)
+
+
+def averages(rank, ranks):
+    for dtype in FLOATS:
+        found = torch.full((COUNT,), rank + 1, dtype=dtype).cuda()
+        dist.all_reduce(found, dist.ReduceOp.AVG)
+        assert torch.equal(found.cpu(), torch.full((COUNT,), (ranks + 1) / 2, dtype=dtype)), found
+        found = torch.full((COUNT,), rank + 1, dtype=dtype).cuda()
+        dist.all_reduce(found, dist._make_nccl_premul_sum(0.5))
+        assert torch.equal(found.cpu(), torch.full((COUNT,), ranks * (ranks + 1) / 4, dtype=dtype)), found
+
+
+def moves(rank, ranks, gloo):
+    everyone = [numbers(torch.int32, r) for r in range(ranks)]
+    mine = everyone[rank].cuda()
+    gathered = torch.empty(COUNT * ranks, dtype=torch.int32, device="cuda")
+    dist.all_gather_into_tensor(gathered, mine)
+    assert torch.equal(gathered.cpu(), torch.cat(everyone))
+    listed = [torch.empty_like(mine) for _ in range(ranks)]
+    dist.all_gather(listed, mine)
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(listed, everyone))
+    for root in range(ranks):
+        sent = mine.clone() if rank != root else everyone[root].cuda()
+        dist.broadcast(sent, root)
+        assert torch.equal(sent.cpu(), everyone[root])
+    exchanged = torch.empty(ranks * COUNT, dtype=torch.int64, device="cuda")
+    dist.all_to_all_single(exchanged, (torch.arange(ranks * COUNT) + 1000 * rank).cuda())
+    own = torch.arange(COUNT) + rank * COUNT
+    assert torch.equal(exchanged.cpu(), torch.cat([own + 1000 * r for r in range(ranks)]))
+    listed = [torch.empty_like(mine) for _ in range(ranks)] if rank == 0 else None
+    dist.gather(mine, listed, 0)
+    assert rank or all(torch.equal(a.cpu(), b) for a, b in zip(listed, everyone))
+    got = torch.empty_like(mine)
+    dist.scatter(got, [part.cuda() for part in everyone] if rank == 0 else None, 0)
+    assert torch.equal(got.cpu(), everyone[rank])
+    messages(rank, ranks, mine, everyone)
+    dist.barrier()
+
+
+def messages(rank, ranks, mine, everyone):
+    """In a ring, all at once; a large one moves nothing and arrives all the same."""
+    got, large = torch.empty_like(mine), torch.empty(1 << 20, device="cuda")
+    before, after = (rank - 1) % ranks, (rank + 1) % ranks
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, after), dist.P2POp(dist.irecv, got, before),
+                                    dist.P2POp(dist.isend, large, after),
+                                    dist.P2POp(dist.irecv, torch.empty_like(large), before)])
+    for work in works:
+        work.wait()
+    assert torch.equal(got.cpu(), everyone[before])
+    if rank == 0:
+        dist.send(mine, 1)
+    elif rank == 1:
+        dist.recv(got, 0)
+        assert torch.equal(got.cpu(), everyone[0])
+
+
+def collectives(rank, ranks):
+    gloo = dist.new_group(backend="gloo")
+    reductions(rank, ranks, gloo)
+    averages(rank, ranks)
+    moves(rank, ranks, gloo)
+
+
+def objects(rank, ranks):
+    everyone = [{"rank": r, "text": "x" * r} for r in range(ranks)]
+    found = [None] * ranks
+    dist.all_gather_object(found, everyone[rank])
+    assert found == everyone, found
+    found = [None] * ranks if rank == 0 else None
+    dist.gather_object(everyone[rank], found, 0)
+    assert rank or found == everyone, found
+    found = [("a", 1), 3] if rank == 0 else [None, None]
+    dist.broadcast_object_list(found, 0)
+    assert found == [("a", 1), 3], found
+    found = [None]
+    dist.scatter_object_list(found, everyone if rank == 0 else None, 0)
+    assert found == [everyone[rank]], found
+    if rank == 0:
+        dist.send_object_list(everyone, 1)
+    elif rank == 1:
+        found = [None] * ranks
+        dist.recv_object_list(found, 0)
+        assert found == everyone, found
+
+
+def groups(rank, ranks):
+    """Communicators of a part of the ranks, made of the others and split."""
+    pair = [rank // 2 * 2, rank // 2 * 2 + 1]
+    made = [dist.new_group([r, r + 1]) for r in range(0, ranks, 2)][rank // 2]
+    mesh = torch.distributed.device_mesh.init_device_mesh("cuda", (ranks // 2, 2), mesh_dim_names=("outer", "inner"))
+    for group in made, mesh["inner"].get_group():
+        x = torch.full((COUNT,), rank, dtype=torch.int32).cuda()
+        dist.all_reduce(x, group=group)
+        assert torch.equal(x.cpu(), torch.full((COUNT,), sum(pair), dtype=torch.int32)), x
+
+
+def model(width=512, layers=4):
+    return torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU())
+                                 for _ in range(layers)]).cuda()
+
+
+def train(net, width=512):
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(2):
+        net(torch.randn(8, width, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.cuda.synchronize()
+
+
+def ddp(rank, ranks):
+    train(torch.nn.parallel.DistributedDataParallel(model()))
+
+
+def fsdp2(rank, ranks):
+    from torch.distributed.fsdp import fully_shard
+    net = model()
+    for layer in net:
+        fully_shard(layer)
+    fully_shard(net)
+    train(net)
+
+
+def main():
+    ranks, names = int(sys.argv[1]), sys.argv[2:] or ["collectives", "objects", "groups", "ddp", "fsdp2"]
+    for name in names:
+        statuses, output, seconds = forked_ranks.run(ranks, globals()[name], limit=120)
+        print(f"{name}: {statuses}, {seconds:.1f} s", flush=True)
+        if any(statuses):
+            sys.exit(output)
+
+
+if __name__ == "__main__":
+    main()
