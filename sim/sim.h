@@ -170,6 +170,11 @@ trz_status sim_verify(sim *s, trz_context c, trz_stream st, trz_addr address, ui
 trz_status sim_fill(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t size, uint8_t value);
 trz_status sim_copy(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size);
 
+/* A copy reaches another device's plain memory without peer access, through the host. Memory that `map` made it reaches
+ * only with access rights for the stream's device; a copy whose caller names both devices needs those of each side's
+ * own device instead. */
+trz_status sim_copy_peer(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size);
+
 /* `count` times a pattern of `unit` bytes (1, 2 or 4). */
 trz_status sim_fill_pattern(sim *s, trz_context c, trz_stream st, trz_addr address, uint64_t count,
                             uint32_t pattern, unsigned unit);

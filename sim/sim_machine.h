@@ -113,6 +113,7 @@ struct sim_work {
 	uint8_t value;              /* fill */
 	bool dependent;             /* stamp: may be resident together with the items before it */
 	bool blank;                 /* copy: zeros instead of the source's bytes */
+	bool peer;                  /* copy: the caller named the device of each side */
 	uint8_t unit;               /* fill: bytes of the pattern in `tag`; 0: `value` */
 	uint64_t issued_ns, cost_ns; /* virtual time: not before, and how long on the stream */
 	uint64_t tick, order;       /* trace clock and number among all items, when enqueued; of a graph's node its number

@@ -169,12 +169,20 @@ static void report_mismatch(sim *s, const struct sim_stream *st, const struct st
 
 /* ---- execution ------------------------------------------------------------------------------------ */
 
+/* The device by which an item reaches memory. A copy reaches plain memory, and any where the call named both devices,
+ * by the device that the memory is of: the driver goes through the host where the stream's device does not reach it. */
+static int reaching_device(const sim *s, const struct sim_stream *st, const struct sim_work *w, uint64_t address)
+{
+	const struct sim_mapping *m = w->kind == SIM_WORK_COPY ? sim_mapping_at(s, address) : NULL;
+	return m && (m->chunk || w->peer) ? m->phys->device : st->context->device;
+}
+
 /* An illegal access is sticky, as on hardware: it ends the device. */
 static bool check_access(sim *s, const struct sim_stream *st, const struct sim_work *w, uint64_t address)
 {
 	char why[SIM_TEXT_BYTES], nearest[160];
 	int device = st->context->device;
-	bool reached = sim_reachable(s, device, address, w->size, w->generation, why);
+	bool reached = sim_reachable(s, reaching_device(s, st, w, address), address, w->size, w->generation, why);
 	if (reached && sim_mapping_show(s, address, w->size) == TRZ_OK)
 		return true;
 	if (!reached) {
@@ -281,6 +289,12 @@ trz_status sim_fill(sim *s, trz_context c, trz_stream st, trz_addr address, uint
 trz_status sim_copy(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size)
 {
 	struct sim_work work = {.kind = SIM_WORK_COPY, .address = to, .from = from, .size = size};
+	return enqueue(s, c, st, work);
+}
+
+trz_status sim_copy_peer(sim *s, trz_context c, trz_stream st, uint64_t to, uint64_t from, uint64_t size)
+{
+	struct sim_work work = {.kind = SIM_WORK_COPY, .peer = true, .address = to, .from = from, .size = size};
 	return enqueue(s, c, st, work);
 }
 

@@ -99,16 +99,29 @@ static trz_status await_ranks(trz_context context, void *stream)
 	return sim_stream_sync(look.sim, context, stream);
 }
 
-static trz_status enqueue_to_host(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+/* What a program copies in one call: a row of `size` bytes is part of `whole`. */
+struct piece {
+	uint64_t to, from, size, whole;
+	bool peer;                   /* the call names the device of each side */
+};
+
+static trz_status enqueue_real(trz_context context, void *stream, const struct piece *p)
 {
-	trz_status status = size > scalar_most || look.real_scalars ? TRZ_OK : await_ranks(context, stream);
+	return p->peer ? sim_copy_peer(look.sim, context, stream, p->to, p->from, p->size)
+	               : sim_copy(look.sim, context, stream, p->to, p->from, p->size);
+}
+
+static trz_status enqueue_to_host(trz_context context, void *stream, const struct piece *p)
+{
+	bool scalar = p->whole <= scalar_most && !look.real_scalars;
+	trz_status status = scalar ? await_ranks(context, stream) : TRZ_OK;
 	if (status != TRZ_OK)
 		return status;
 	/* Captured work happens later, after other work. */
-	if (size > scalar_most || look.real_scalars || (is_sent(from, size) && !is_captured(context, stream)))
-		return sim_copy(look.sim, context, stream, to, from, size);
-	look_blank_read(size);
-	return sim_copy_blank(look.sim, context, stream, to, from, size);
+	if (!scalar || (is_sent(p->from, p->size) && !is_captured(context, stream)))
+		return enqueue_real(context, stream, p);
+	look_blank_read(p->size);
+	return sim_copy_blank(look.sim, context, stream, p->to, p->from, p->size);
 }
 
 /* A copy of what a collective may be about to bring: whether it is known is seen when the copy has run. */
@@ -124,42 +137,43 @@ static void note_later(void *argument)
 		note_sent(l.to, l.size, true);
 }
 
-static trz_status enqueue_note(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+static trz_status enqueue_note(trz_context context, void *stream, const struct piece *p)
 {
 	struct later *l = malloc(sizeof *l);
 	if (!l)
 		return TRZ_ERROR_HOST_MEMORY;
-	*l = (struct later){to, from, size};
+	*l = (struct later){p->to, p->from, p->size};
 	trz_status status = sim_host(look.sim, context, stream, note_later, l);
 	if (status != TRZ_OK)
 		free(l);
 	return status;
 }
 
-static trz_status enqueue(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+static trz_status enqueue(trz_context context, void *stream, const struct piece *p)
 {
 	enum { NOTED_MOST = 4096 };
-	bool from_device = sim_is_device(look.sim, from);
-	__atomic_fetch_add(&look_live.copied_bytes, size, __ATOMIC_RELAXED);
-	if (from_device && !sim_is_device(look.sim, to))
-		return enqueue_to_host(context, stream, to, from, size);
-	bool captured = is_captured(context, stream), known = !from_device || is_sent(from, size);
-	note_sent(to, size, known && !captured);
-	trz_status status = sim_copy(look.sim, context, stream, to, from, size);
-	bool may_come = __atomic_load_n(&look.has_met, __ATOMIC_RELAXED) && size <= NOTED_MOST && !known && !captured;
-	return status == TRZ_OK && may_come ? enqueue_note(context, stream, to, from, size) : status;
+	bool from_device = sim_is_device(look.sim, p->from);
+	__atomic_fetch_add(&look_live.copied_bytes, p->size, __ATOMIC_RELAXED);
+	if (from_device && !sim_is_device(look.sim, p->to))
+		return enqueue_to_host(context, stream, p);
+	bool captured = is_captured(context, stream), known = !from_device || is_sent(p->from, p->size);
+	note_sent(p->to, p->size, known && !captured);
+	trz_status status = enqueue_real(context, stream, p);
+	bool may_come = __atomic_load_n(&look.has_met, __ATOMIC_RELAXED) && p->size <= NOTED_MOST && !known && !captured;
+	return status == TRZ_OK && may_come ? enqueue_note(context, stream, p) : status;
 }
 
 /* ---- copies ------------------------------------------------------------ */
 
 /* From a copy of the source, so that the caller may change it at once. */
-static trz_status enqueue_staged(trz_context context, void *stream, uint64_t to, uint64_t from, uint64_t size)
+static trz_status enqueue_staged(trz_context context, void *stream, struct piece p)
 {
-	void *staged = malloc(size);
+	void *staged = malloc(p.size);
 	if (!staged)
 		return TRZ_ERROR_HOST_MEMORY;
-	memcpy(staged, (const void *)from, size);
-	trz_status status = enqueue(context, stream, to, (uintptr_t)staged, size);
+	memcpy(staged, (const void *)p.from, p.size);
+	p.from = (uintptr_t)staged;
+	trz_status status = enqueue(context, stream, &p);
 	if (status == TRZ_OK)
 		status = sim_host(look.sim, context, stream, free, staged);
 	else
@@ -168,24 +182,29 @@ static trz_status enqueue_staged(trz_context context, void *stream, uint64_t to,
 }
 
 /* Pageable memory makes an asynchronous copy wait, or stages it; but not while it is captured. */
-static cuda_result copy(uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
+static cuda_result copy_piece(const struct piece *p, void *stream, bool wait)
 {
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	if (size == 0)
+	if (p->size == 0)
 		return TRZ_CUDA_SUCCESS;
 	bool late = look.work == LOOK_LATE, stage = false;
 	if (!wait && late && !is_captured(context, stream)) {
-		stage = is_pageable(from) && size <= staged_most && !is_pageable(to);
-		wait = !stage && (is_pageable(to) || is_pageable(from));
+		stage = is_pageable(p->from) && p->size <= staged_most && !is_pageable(p->to);
+		wait = !stage && (is_pageable(p->to) || is_pageable(p->from));
 	}
-	trz_status status = stage ? enqueue_staged(context, stream, to, from, size)
-	                          : enqueue(context, stream, to, from, size);
+	trz_status status = stage ? enqueue_staged(context, stream, *p) : enqueue(context, stream, p);
 	if (status == TRZ_OK && wait)
 		status = sim_stream_sync(look.sim, context, stream);
 	else
 		look_progress();
 	return look_result(status);
+}
+
+static cuda_result copy(uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
+{
+	const struct piece all = {.to = to, .from = from, .size = size, .whole = size};
+	return copy_piece(&all, stream, wait);
 }
 
 /* Host to device waits only for the staging, and device to device for nothing; this library waits for either, which a
@@ -238,20 +257,26 @@ cuda_result cuMemcpyDtoDAsync_v2(cuda_addr to, cuda_addr from, size_t size, void
 	return copy(to, from, size, stream, false);
 }
 
-/* Between devices, whether or not one reaches the other's memory: the driver finds a way. */
+/* Between devices, whether or not one reaches the other's memory: the driver goes through the host if need be. */
+static cuda_result copy_between(uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
+{
+	const struct piece all = {.to = to, .from = from, .size = size, .whole = size, .peer = true};
+	return copy_piece(&all, stream, wait);
+}
+
 cuda_result cuMemcpyPeerAsync(cuda_addr to, void *to_context, cuda_addr from, void *from_context, size_t size,
                               void *stream)
 {
 	LOOK_ENTER(cuMemcpyPeerAsync);
 	(void)to_context, (void)from_context;
-	return copy(to, from, size, stream, false);
+	return copy_between(to, from, size, stream, false);
 }
 
 cuda_result cuMemcpyPeer(cuda_addr to, void *to_context, cuda_addr from, void *from_context, size_t size)
 {
 	LOOK_ENTER(cuMemcpyPeer);
 	(void)to_context, (void)from_context;
-	return copy(to, from, size, NULL, true);
+	return copy_between(to, from, size, NULL, true);
 }
 
 /* ---- rows ------------------------------------------------------------ */
@@ -283,8 +308,11 @@ static cuda_result copy_rows(const struct cuda_copy_3d *c, void *stream, bool wa
 	for (size_t z = 0; z < c->depth; z++)
 		for (size_t y = 0; y < rows; y++) {
 			bool last = z + 1 == c->depth && y + 1 == rows;
-			cuda_result result = copy(to.start + z * to.slice + y * to.pitch,
-			                          from.start + z * from.slice + y * from.pitch, width, stream, wait && last);
+			const struct piece row = {
+				.to = to.start + z * to.slice + y * to.pitch, .from = from.start + z * from.slice + y * from.pitch,
+				.size = width, .whole = c->width * c->height * c->depth,
+			};
+			cuda_result result = copy_piece(&row, stream, wait && last);
 			if (result != TRZ_CUDA_SUCCESS)
 				return result;
 		}

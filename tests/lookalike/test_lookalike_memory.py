@@ -56,6 +56,29 @@ must(runtime.cudaMemcpy2D(to, c_size_t(20), c_void_p(a), c_size_t(256), c_size_t
 assert to.raw == bytes(range(20)) * 3
 """)
 
+    def test_a_copy_of_short_rows_is_no_scalar(self):
+        succeed(self, """
+class Pitched(ctypes.Structure):
+    _fields_ = [("address", c_void_p), ("pitch", c_size_t), ("width", c_size_t), ("height", c_size_t)]
+class Copy(ctypes.Structure):
+    _fields_ = [("from_array", c_void_p), ("from_place", c_size_t * 3), ("source", Pitched), ("to_array", c_void_p),
+                ("to_place", c_size_t * 3), ("to", Pitched), ("extent", c_size_t * 3), ("kind", c_int)]
+a, f = malloc(4096), kernel()
+upload(a, bytes(range(256)) * 16)
+must(launch(f, a))
+to = ctypes.create_string_buffer(48)
+def rows(height):
+    must(runtime.cudaMemcpy2D(to, c_size_t(16), c_void_p(a + 1), c_size_t(256), c_size_t(16), c_size_t(height), 2))
+rows(1)
+assert to.raw == bytes(48), "one row is a scalar"
+rows(3)
+assert to.raw == bytes(range(1, 17)) * 3
+space = Copy(source=Pitched(a + 2, 16, 16, 2), to=Pitched(ctypes.addressof(to), 8, 8, 2), kind=2)
+space.extent[:] = 8, 2, 3
+must(runtime.cudaMemcpy3D(byref(space)))
+assert to.raw == b"".join(bytes(range(y * 16 + 2, y * 16 + 10)) for y in range(6))
+""")
+
     def test_aliases_read_the_same_bytes(self):
         succeed(self, """
 handle, a, b = create(2 * MIB), reserve(4 * MIB), reserve(2 * MIB)
@@ -270,6 +293,26 @@ must(runtime.cudaMemcpyPeer(c_void_p(b), 1, c_void_p(a), 0, c_size_t(100000)))
 assert download(b, 100000) == b"z" * 100000
 must(runtime.cudaFree(c_void_p(b)))
 """, devices=2)
+
+    def test_copies_reach_another_device_without_peer_access(self):
+        for work in ("now", "late"):
+            succeed(self, """
+data, a = bytes(range(250)) * 400, malloc(100000)
+must(runtime.cudaSetDevice(1))
+b, stream = malloc(100000), new_stream()
+upload(a, data)
+assert download(a, 100000) == data
+must(runtime.cudaMemcpy(c_void_p(b), c_void_p(a), c_size_t(100000), 3))
+assert download(b, 100000) == data
+must(runtime.cudaMemset(c_void_p(b), 0, c_size_t(100000)))
+must(runtime.cudaMemcpyPeerAsync(c_void_p(b), 1, c_void_p(a), 0, c_size_t(100000), stream))
+must(runtime.cudaStreamSynchronize(stream))
+must(runtime.cudaSetDevice(0))
+assert download(b, 100000) == data
+upload(b, data[::-1])
+must(runtime.cudaMemcpyPeer(c_void_p(a), 0, c_void_p(b), 1, c_size_t(100000)))
+assert download(a, 100000) == data[::-1]
+""", devices=2, work=work)
 
 
 if __name__ == "__main__":

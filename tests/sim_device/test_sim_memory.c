@@ -352,6 +352,38 @@ static void test_copies_between_devices(void **state)
 	fixture_close(&f);
 }
 
+/* A copy goes through the host; a fill, and work of a device on created memory of another, is an illegal access. */
+static void test_copies_reach_plain_memory_of_another_device(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_open((sim_config){
+		.devices = 2, .no_peers = true, .continue_on_violation = true, .lenient_rules = SIM_RULE_SYNC_MAYBE});
+	trz_context other;
+	trz_addr here = 0, there = 0;
+	char in[] = "through the host", out[sizeof in] = "";
+	assert_int_equal(sim_context_primary(f.s, 1, &other), TRZ_OK);
+	assert_int_equal(f.d->mem_alloc(f.self, f.c, MIB(2), &here), TRZ_OK);
+	assert_int_equal(f.d->mem_alloc(f.self, other, MIB(2), &there), TRZ_OK);
+	assert_int_equal(sim_copy(f.s, other, NULL, here, (uintptr_t)in, sizeof in), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 1), TRZ_OK);
+	assert_int_equal(sim_copy(f.s, f.c, NULL, there, here, sizeof in), TRZ_OK);
+	assert_int_equal(sim_copy(f.s, f.c, NULL, (uintptr_t)out, there, sizeof in), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 0), TRZ_OK);
+	assert_string_equal(out, in);
+	expect_clean(&f);
+
+	trz_addr created = make_memory(&f, MIB(2));
+	assert_int_equal(sim_copy_peer(f.s, other, NULL, there, created, MIB(2)), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 1), TRZ_OK);
+	expect_clean(&f);
+	assert_int_equal(sim_copy(f.s, other, NULL, there, created, MIB(2)), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 1), TRZ_ERROR_CONTEXT_DEAD);
+	assert_int_equal(sim_fill(f.s, f.c, NULL, there, MIB(2), 1), TRZ_OK);
+	assert_int_equal(sim_device_sync(f.s, 0), TRZ_ERROR_CONTEXT_DEAD);
+	expect_violation(&f, 2, "the mapping has no access rights for the device");
+	fixture_close(&f);
+}
+
 static void test_devices_that_are_no_peers(void **state)
 {
 	(void)state;
@@ -680,6 +712,7 @@ int main(void)
 		cmocka_unit_test(test_access_does_not_survive_a_remap),
 		cmocka_unit_test(test_access_is_per_device),
 		cmocka_unit_test(test_copies_between_devices),
+		cmocka_unit_test(test_copies_reach_plain_memory_of_another_device),
 		cmocka_unit_test(test_devices_that_are_no_peers),
 		cmocka_unit_test(test_unmap_under_unfinished_work),
 		cmocka_unit_test(test_unmap_under_unfinished_work_faults_when_lenient),
