@@ -71,6 +71,13 @@ enum {
 #undef DRIVER_ABI_ENUM
 };
 
+/* CUctxCreateParams */
+struct cuda_context_params {
+	void *affinity;
+	int affinity_count;
+	void *graphics;
+};
+
 /* CUuuid */
 struct cuda_uuid {
 	unsigned char bytes[16];

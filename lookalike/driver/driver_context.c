@@ -45,11 +45,15 @@ static cuda_result release(cuda_device device, int times)
 {
 	cuda_result result = TRZ_CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&primary.lock);
+	bool retained = primary.retains[device] > 0;
 	for (; times > 0 && primary.retains[device] > 0; times--) {
 		result = LOOK_SLOT(context_release, device, primary.context[device]);
 		primary.retains[device]--;
 	}
+	trz_context ended = retained && primary.retains[device] == 0 ? primary.context[device] : NULL;
 	pthread_mutex_unlock(&primary.lock);
+	if (ended)
+		look_pools_end_context(ended);
 	return result;
 }
 
@@ -180,9 +184,11 @@ cuda_result cuCtxCreate_v3(void **context, void *affinity, int count, unsigned f
 	return cuCtxCreate_v2(context, flags, device);
 }
 
-cuda_result cuCtxCreate_v4(void **context, void *parameters, unsigned flags, cuda_device device)
+/* Neither shares of a device nor a context for graphics. */
+cuda_result cuCtxCreate_v4(void **context, const struct cuda_context_params *params, unsigned flags,
+                           cuda_device device)
 {
-	LOOK_NEED(!parameters, NOT_SUPPORTED);
+	LOOK_NEED(!params || (!params->affinity && params->affinity_count == 0 && !params->graphics), NOT_SUPPORTED);
 	return cuCtxCreate_v2(context, flags, device);
 }
 
@@ -192,7 +198,10 @@ cuda_result cuCtxDestroy_v2(void *context)
 	LOOK_ENTER(cuCtxDestroy_v2);
 	if (context && context == look_context())
 		cuCtxPopCurrent_v2(&popped);
-	return look_result(sim_context_destroy(look.sim, context));
+	cuda_result result = look_result(sim_context_destroy(look.sim, context));
+	if (result == TRZ_CUDA_SUCCESS)
+		look_pools_end_context(context);
+	return result;
 }
 
 cuda_result cuCtxSynchronize_v2(void *context)
@@ -288,6 +297,11 @@ cuda_result cuCtxSetCacheConfig(int config)
 /* Which device reaches whose plain memory; created memory has its own access rights. */
 static bool peers[LOOK_DEVICES][LOOK_DEVICES];
 
+bool look_peer_enabled(int device, int peer)
+{
+	return __atomic_load_n(&peers[device][peer], __ATOMIC_RELAXED);
+}
+
 static cuda_result peer_pair(void *peer, cuda_device *from, cuda_device *to)
 {
 	*to = sim_context_device(look.sim, peer);
@@ -318,5 +332,7 @@ cuda_result cuCtxDisablePeerAccess(void *peer)
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
 	LOOK_NEED(__atomic_exchange_n(&peers[from][to], false, __ATOMIC_RELAXED), PEER_ACCESS_NOT_ENABLED);
+	if (look_pools_reach(to, from))
+		return TRZ_CUDA_SUCCESS;
 	return look_result(sim_plain_peer(look.sim, to, from, false));
 }

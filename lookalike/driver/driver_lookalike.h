@@ -74,6 +74,8 @@ const char *look_name(enum look_call call);
 trz_context look_context(void);
 trz_context look_stream_context(void *stream);
 trz_context look_event_context(void *event);
+/* Whether `device` has been allowed to reach the plain memory of `peer`. */
+bool look_peer_enabled(int device, int peer);
 
 /* driver_per_thread.c: the form of a function that takes the thread's own stream where none is named; itself, where
  * that is the same. */
@@ -107,8 +109,12 @@ void look_blank_read(uint64_t bytes);
 /* driver_pool.c: gives back memory that the pools of a device keep beyond their thresholds, or all, as far as work has
  * finished with it; true: there was some. */
 bool look_pools_trim(int device, bool all);
-/* Frees memory of a pool; false: it was not from a pool. */
-bool look_pool_free(cuda_addr address);
+/* Frees memory of a pool, or refuses a second free; false: it was not from a pool. */
+bool look_pool_free(cuda_addr address, cuda_result *result);
+/* The context has ended, and its plain memory with it. */
+void look_pools_end_context(trz_context context);
+/* Whether a pool of the device has been opened to another. */
+bool look_pools_reach(int device, int peer);
 /* The graph of a capture has been launched on a stream; it, or a capture that failed, has ended. */
 void look_pools_launched(uint64_t capture, trz_context context, void *stream);
 void look_pools_end_graph(uint64_t capture);

@@ -58,16 +58,17 @@ cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, 
 cuda_result cuMemFree_v2(cuda_addr address)
 {
 	struct sim_place place;
+	cuda_result result = TRZ_CUDA_SUCCESS;
 	LOOK_ENTER(cuMemFree_v2);
-	if (address == 0 || look_pool_free(address))
-		return TRZ_CUDA_SUCCESS;
+	if (address == 0 || look_pool_free(address, &result))
+		return result;
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
 	bool elsewhere = sim_place_at(look.sim, address, &place) && place.plain &&
 	                 place.device != sim_context_device(look.sim, context);
 	if (!elsewhere)
 		return LOOK_SLOT(mem_free, context, address);
-	cuda_result result = cuDevicePrimaryCtxRetain(&context, place.device);
+	result = cuDevicePrimaryCtxRetain(&context, place.device);
 	if (result == TRZ_CUDA_SUCCESS) {
 		result = LOOK_SLOT(mem_free, context, address);
 		cuDevicePrimaryCtxRelease_v2(place.device);

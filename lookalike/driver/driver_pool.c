@@ -15,23 +15,31 @@
 
 #include "bits.h"
 
+/* Invariant: it is in its pool's `live` exactly while `live`, among the graphs' while `capture` is not 0, else in its
+ * pool's `unused`. */
 struct pool_block {
-	LIST_ENTRY(pool_block) link; /* while it is free, or a graph's */
+	LIST_ENTRY(pool_block) link;
 	trz_addr address;
 	uint64_t size;
 	struct look_pool *pool;
-	trz_context context;
-	void *stream;                /* that it was freed on */
+	trz_context home;            /* that it was allocated in, of the pool's device */
+	bool live;                   /* the program has it */
+	trz_context context;         /* of the stream that it was freed on */
+	void *stream;
 	trz_event freed;             /* recorded there, or behind its graph's newest launch; NULL: never */
 	uint64_t capture;            /* that it was freed in; 0: none */
 };
 
-/* Invariant: used + bytes of the free blocks = reserved. A graph's blocks are used. */
+/* Invariant: used + bytes of the free blocks = reserved. A graph's blocks are used. A destroyed pool lasts until its
+ * blocks have ended. */
 struct look_pool {
 	LIST_ENTRY(look_pool) link;
 	int device;
+	bool destroyed;
+	uint32_t access;             /* the other devices that it was opened to, one bit each */
 	uint64_t threshold, reserved, used, reserved_high, used_high;
-	LIST_HEAD(, pool_block) unused;
+	uint64_t most;               /* that it may reserve; 0: no limit */
+	LIST_HEAD(, pool_block) live, unused;
 };
 
 static struct {
@@ -39,6 +47,7 @@ static struct {
 	LIST_HEAD(, look_pool) all;
 	struct look_pool standard[LOOK_DEVICES];
 	struct look_pool *current[LOOK_DEVICES];  /* NULL: the standard one */
+	trz_context home[LOOK_DEVICES];           /* for other devices' streams: the primary context, or NULL */
 	void *blocks;                             /* a tree of all blocks by address */
 	LIST_HEAD(, pool_block) of_graphs;        /* freed in captures */
 	uint64_t block_count, unused_count, graph_count;  /* read without the lock where 0 means nothing to do */
@@ -71,6 +80,17 @@ static struct look_pool *current_pool(int device)
 	return pools.current[device] ? pools.current[device] : standard;
 }
 
+/* NULL: there is no such pool, or the program has destroyed it. With the lock. */
+static struct look_pool *find_pool(const void *handle)
+{
+	struct look_pool *pool;
+	standard_pool(0);
+	LIST_FOREACH(pool, &pools.all, link)
+		if (pool == handle && !pool->destroyed)
+			return pool;
+	return NULL;
+}
+
 /* ---- blocks, under the lock ------------------------------------------------------------ */
 
 static bool has_passed(const struct pool_block *b)
@@ -78,47 +98,55 @@ static bool has_passed(const struct pool_block *b)
 	return !b->freed || look.table->event_query(look.table->self, b->context, b->freed) == TRZ_OK;
 }
 
-static struct pool_block *find_unused(const struct look_pool *pool, uint64_t size, trz_context context, void *stream)
-{
-	struct pool_block *b, *best = NULL;
-	LIST_FOREACH(b, &pool->unused, link) {
-		bool fits = b->size >= size && b->size / 2 <= size && (!best || b->size < best->size);
-		if (fits && ((b->stream == stream && b->context == context) || has_passed(b)))
-			best = b;
-	}
-	return best;
-}
 
-static struct pool_block *new_block(struct look_pool *pool, uint64_t size, trz_context context)
+static struct pool_block *new_block(struct look_pool *pool, uint64_t size, trz_context home)
 {
-	struct pool_block *b = calloc(1, sizeof *b);
+	bool beyond = pool->most && (size > pool->most || pool->reserved > pool->most - size);
+	struct pool_block *b = beyond ? NULL : calloc(1, sizeof *b);
 	if (!b)
 		return NULL;
-	if (look.table->mem_alloc(look.table->self, context, size, &b->address) != TRZ_OK ||
+	if (look.table->mem_alloc(look.table->self, home, size, &b->address) != TRZ_OK ||
 	    !tsearch(b, &pools.blocks, by_address)) {
 		free(b);
 		return NULL;
 	}
 	b->size = size;
 	b->pool = pool;
-	b->context = context;
+	b->home = home;
 	pools.block_count++;
 	pool->reserved += size;
 	pool->reserved_high = max_u64(pool->reserved_high, pool->reserved);
 	return b;
 }
 
-static void end_block(struct pool_block *b)
+static void forget_event(struct pool_block *b)
 {
 	if (b->freed)
 		look.table->event_destroy(look.table->self, b->context, b->freed);
-	look.table->mem_free(look.table->self, b->context, b->address);
+	b->freed = NULL;
+}
+
+/* It leaves the books; its memory is not freed here. */
+static void forget_block(struct pool_block *b)
+{
 	tdelete(b, &pools.blocks, by_address);
 	LIST_REMOVE(b, link);
-	pools.unused_count--;
+	if (b->capture)
+		pools.graph_count--;
+	else if (!b->live)
+		pools.unused_count--;
+	if (b->live || b->capture)
+		b->pool->used -= b->size;
 	pools.block_count--;
 	b->pool->reserved -= b->size;
 	free(b);
+}
+
+static void end_block(struct pool_block *b)
+{
+	forget_event(b);
+	look.table->mem_free(look.table->self, b->home, b->address);
+	forget_block(b);
 }
 
 static bool trim(struct look_pool *pool, uint64_t keep)
@@ -135,16 +163,28 @@ static bool trim(struct look_pool *pool, uint64_t keep)
 	return some;
 }
 
+static void bury(struct look_pool *pool)
+{
+	if (!pool->destroyed || pool->reserved > 0)
+		return;
+	LIST_REMOVE(pool, link);
+	free(pool);
+}
+
 bool look_pools_trim(int device, bool all)
 {
-	struct look_pool *pool;
+	struct look_pool *pool, *next;
 	bool some = false;
 	if (__atomic_load_n(&pools.unused_count, __ATOMIC_RELAXED) == 0)
 		return false;
 	pthread_mutex_lock(&pools.lock);
-	LIST_FOREACH(pool, &pools.all, link)
-		if (pool->device == device)
-			some = trim(pool, all ? 0 : pool->threshold) || some;
+	for (pool = LIST_FIRST(&pools.all); pool; pool = next) {
+		next = LIST_NEXT(pool, link);
+		if (pool->device != device)
+			continue;
+		some = trim(pool, all ? 0 : pool->threshold) || some;
+		bury(pool);
+	}
 	pthread_mutex_unlock(&pools.lock);
 	return some;
 }
@@ -156,62 +196,119 @@ static struct pool_block *find_block(cuda_addr address)
 	return found ? *found : NULL;
 }
 
+/* A live block, or a graph's, which is in no list now. */
 static void make_unused(struct pool_block *b)
 {
+	b->live = false;
 	LIST_INSERT_HEAD(&b->pool->unused, b, link);
 	pools.unused_count++;
 	b->pool->used -= b->size;
 }
 
 /* By cuMemFree, which waits for the device. */
-bool look_pool_free(cuda_addr address)
+bool look_pool_free(cuda_addr address, cuda_result *result)
 {
 	if (__atomic_load_n(&pools.block_count, __ATOMIC_RELAXED) == 0)
 		return false;
 	pthread_mutex_lock(&pools.lock);
-	struct pool_block *b = find_block(address);
-	int device = b ? b->pool->device : -1;
+	const struct pool_block *known = find_block(address);
+	int device = known ? known->pool->device : -1;
 	pthread_mutex_unlock(&pools.lock);
-	if (!b)
+	if (!known)
 		return false;
 	sim_device_sync(look.sim, device);
 	pthread_mutex_lock(&pools.lock);
-	make_unused(b);
-	trim(b->pool, b->pool->threshold);
+	struct pool_block *b = find_block(address);
+	*result = b && b->live ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_VALUE;
+	if (b && b->live) {
+		struct look_pool *pool = b->pool;
+		LIST_REMOVE(b, link);
+		make_unused(b);
+		trim(pool, pool->threshold);
+		bury(pool);
+	}
 	pthread_mutex_unlock(&pools.lock);
 	return true;
 }
 
+static void forget_context(struct pool_block *b, trz_context context)
+{
+	for (struct pool_block *next; b; b = next) {
+		next = LIST_NEXT(b, link);
+		if (b->context == context)
+			b->freed = NULL;
+		if (b->home == context)
+			forget_block(b);
+	}
+}
+
+/* What was allocated in a context has gone with it, and so have its events, whose work is done. */
+void look_pools_end_context(trz_context context)
+{
+	struct look_pool *pool, *next;
+	pthread_mutex_lock(&pools.lock);
+	for (int i = 0; i < LOOK_DEVICES; i++)
+		if (pools.home[i] == context)
+			pools.home[i] = NULL;
+	forget_context(LIST_FIRST(&pools.of_graphs), context);
+	for (pool = LIST_FIRST(&pools.all); pool; pool = next) {
+		next = LIST_NEXT(pool, link);
+		forget_context(LIST_FIRST(&pool->live), context);
+		forget_context(LIST_FIRST(&pool->unused), context);
+		bury(pool);
+	}
+	pthread_mutex_unlock(&pools.lock);
+}
+
 /* ---- allocation ------------------------------------------------------------ */
 
-static struct pool_block *grow(struct look_pool *pool, uint64_t size, trz_context context)
+/* A stream's wish for memory of a pool, in the capture or (0) outside one. */
+struct wish {
+	struct look_pool *pool;
+	uint64_t size, capture;
+	trz_context context, home;   /* of the stream; of the memory, if it is new */
+	void *stream;
+};
+
+static struct pool_block *grow(const struct wish *w)
 {
-	struct pool_block *b = new_block(pool, size, context);
-	if (!b && trim(pool, 0))
-		b = new_block(pool, size, context);
+	struct pool_block *b = new_block(w->pool, w->size, w->home);
+	if (!b && trim(w->pool, 0))
+		b = new_block(w->pool, w->size, w->home);
 	if (b)
-		pool->used += size;
+		w->pool->used += w->size;
 	return b;
 }
 
-static struct pool_block *take(struct look_pool *pool, uint64_t size, trz_context context, void *stream)
+static struct pool_block *find_unused(const struct wish *w)
 {
-	struct pool_block *b = find_unused(pool, size, context, stream);
+	struct pool_block *b, *best = NULL;
+	LIST_FOREACH(b, &w->pool->unused, link) {
+		bool fits = b->size >= w->size && b->size / 2 <= w->size && (!best || b->size < best->size);
+		if (fits && ((b->stream == w->stream && b->context == w->context) || has_passed(b)))
+			best = b;
+	}
+	return best;
+}
+
+static struct pool_block *take(const struct wish *w)
+{
+	struct pool_block *b = find_unused(w);
 	if (!b)
-		return grow(pool, size, context);
+		return grow(w);
 	LIST_REMOVE(b, link);
 	pools.unused_count--;
-	pool->used += b->size;
+	w->pool->used += b->size;
 	return b;
 }
 
 /* The graph may be launched on any stream: it is given what its own capture has freed on this stream, or new memory. */
-static struct pool_block *take_captured(struct look_pool *pool, uint64_t size, trz_context context, void *stream,
-                                        uint64_t capture)
+static struct pool_block *take_captured(const struct wish *w)
 {
 	struct pool_block *b;
 	LIST_FOREACH(b, &pools.of_graphs, link) {
-		if (b->capture != capture || b->pool != pool || b->stream != stream || b->size < size || b->size / 2 > size)
+		if (b->capture != w->capture || b->pool != w->pool || b->stream != w->stream || b->size < w->size ||
+		    b->size / 2 > w->size)
 			continue;
 		LIST_REMOVE(b, link);
 		pools.graph_count--;
@@ -220,31 +317,59 @@ static struct pool_block *take_captured(struct look_pool *pool, uint64_t size, t
 	}
 	trz_capture_mode mode = TRZ_CAPTURE_RELAXED; /* of this thread: the program itself allocates as it may */
 	look.table->capture_mode(look.table->self, &mode);
-	b = grow(pool, size, context);
+	b = grow(w);
 	look.table->capture_mode(look.table->self, &mode);
 	return b;
 }
 
-static cuda_result allocate(cuda_addr *address, uint64_t size, struct look_pool *pool, void *stream)
+static void hand_out(struct pool_block *b)
+{
+	b->live = true;
+	LIST_INSERT_HEAD(&b->pool->live, b, link);
+	b->pool->used_high = max_u64(b->pool->used_high, b->pool->used);
+}
+
+/* Where new memory of a device is allocated: in the stream's own context, or for another device's stream in the
+ * device's primary one, which stays retained. */
+static cuda_result home_of(int device, trz_context context, trz_context *home)
+{
+	void *primary = NULL;
+	*home = context;
+	if (sim_context_device(look.sim, context) == device)
+		return TRZ_CUDA_SUCCESS;
+	pthread_mutex_lock(&pools.lock);
+	*home = pools.home[device];
+	pthread_mutex_unlock(&pools.lock);
+	cuda_result result = *home ? TRZ_CUDA_SUCCESS : cuDevicePrimaryCtxRetain(&primary, device);
+	if (!primary)
+		return result;
+	pthread_mutex_lock(&pools.lock);
+	pools.home[device] = *home = primary;
+	pthread_mutex_unlock(&pools.lock);
+	return TRZ_CUDA_SUCCESS;
+}
+
+static cuda_result allocate(cuda_addr *address, struct wish wish)
 {
 	trz_capture_status status = TRZ_CAPTURE_NONE;
-	uint64_t capture = 0;
-	trz_context context = look_stream_context(stream);
-	LOOK_NEED(context, INVALID_CONTEXT);
-	LOOK_NEED(size > 0, INVALID_VALUE);
-	look.table->stream_capture(look.table->self, context, stream, &status, &capture);
+	LOOK_NEED(wish.size > 0, INVALID_VALUE);
+	cuda_result result = home_of(wish.pool->device, wish.context, &wish.home);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	look.table->stream_capture(look.table->self, wish.context, wish.stream, &status, &wish.capture);
 	LOOK_NEED(status != TRZ_CAPTURE_INVALIDATED, STREAM_CAPTURE_INVALIDATED);
-	size = align_up(size, 512);
+	uint64_t asked = wish.size;
+	wish.size = align_up(wish.size, 512);
+	LOOK_NEED(wish.size >= asked, OUT_OF_MEMORY);
 	pthread_mutex_lock(&pools.lock);
-	struct pool_block *b = status == TRZ_CAPTURE_ACTIVE ? take_captured(pool, size, context, stream, capture)
-	                                                    : take(pool, size, context, stream);
+	struct pool_block *b = status == TRZ_CAPTURE_ACTIVE ? take_captured(&wish) : take(&wish);
 	if (b) {
-		pool->used_high = max_u64(pool->used_high, pool->used);
+		hand_out(b);
 		*address = b->address;
 	}
 	pthread_mutex_unlock(&pools.lock);
 	if (!b)
-		look_oom("cuMemAllocAsync", size, pool->device);
+		look_oom("cuMemAllocAsync", wish.size, wish.pool->device);
 	return b ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -253,23 +378,30 @@ cuda_result cuMemAllocAsync(cuda_addr *address, size_t size, void *stream)
 	LOOK_ENTER(cuMemAllocAsync);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	return allocate(address, size, current_pool(sim_context_device(look.sim, context)), stream);
+	const struct wish wish = {
+		.pool = current_pool(sim_context_device(look.sim, context)), .size = size, .context = context, .stream = stream,
+	};
+	return allocate(address, wish);
 }
 
 cuda_result cuMemAllocFromPoolAsync(cuda_addr *address, size_t size, void *pool, void *stream)
 {
 	LOOK_ENTER(cuMemAllocFromPoolAsync);
-	return allocate(address, size, pool, stream);
+	struct wish wish = {.size = size, .context = look_stream_context(stream), .stream = stream};
+	LOOK_NEED(wish.context, INVALID_CONTEXT);
+	pthread_mutex_lock(&pools.lock);
+	wish.pool = find_pool(pool);
+	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(wish.pool, INVALID_VALUE);
+	return allocate(address, wish);
 }
 
 /* Records on the stream that the block's work is done; under the lock. */
 static trz_status mark(struct pool_block *b, trz_context context, void *stream)
 {
 	trz_status status = TRZ_OK;
-	if (b->freed && b->context != context) {
-		look.table->event_destroy(look.table->self, b->context, b->freed);
-		b->freed = NULL;
-	}
+	if (b->context != context)
+		forget_event(b);
 	if (!b->freed)
 		status = look.table->event_create(look.table->self, context, &b->freed);
 	if (status == TRZ_OK)
@@ -281,8 +413,10 @@ static trz_status mark(struct pool_block *b, trz_context context, void *stream)
 	return status;
 }
 
+/* A block that is in no list now. */
 static void give_to_graph(struct pool_block *b, uint64_t capture, trz_context context, void *stream)
 {
+	b->live = false;
 	b->capture = capture;
 	b->context = context;
 	b->stream = stream;
@@ -302,11 +436,18 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 	trz_status status = TRZ_OK;
 	pthread_mutex_lock(&pools.lock);
 	struct pool_block *b = find_block(address);
-	if (b && capturing == TRZ_CAPTURE_ACTIVE)
-		give_to_graph(b, capture, context, stream);
-	else if (b && (status = mark(b, context, stream)) == TRZ_OK)
-		make_unused(b);
+	bool live = b && b->live;
+	if (live && capturing != TRZ_CAPTURE_ACTIVE)
+		status = mark(b, context, stream);
+	if (live && status == TRZ_OK) {
+		LIST_REMOVE(b, link);
+		if (capturing == TRZ_CAPTURE_ACTIVE)
+			give_to_graph(b, capture, context, stream);
+		else
+			make_unused(b);
+	}
 	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(!b || live, INVALID_VALUE); /* it was freed already */
 	if (b)
 		return look_result(status);
 	cuda_result result = cuStreamSynchronize(stream);
@@ -353,6 +494,7 @@ cuda_result cuMemPoolCreate(void **pool, const struct cuda_pool_props *props)
 	struct look_pool *made = calloc(1, sizeof *made);
 	LOOK_NEED(made, OUT_OF_MEMORY);
 	made->device = props->location.id;
+	made->most = props->most_bytes;
 	standard_pool(made->device);
 	pthread_mutex_lock(&pools.lock);
 	LIST_INSERT_HEAD(&pools.all, made, link);
@@ -361,22 +503,24 @@ cuda_result cuMemPoolCreate(void **pool, const struct cuda_pool_props *props)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Memory still allocated from the pool moves to the device's standard one. */
+/* What is still allocated from the pool stays, and goes when it is freed. */
 cuda_result cuMemPoolDestroy(void *pool)
 {
-	struct look_pool *p = pool;
 	LOOK_ENTER(cuMemPoolDestroy);
-	struct look_pool *heir = standard_pool(p->device);
-	LOOK_NEED(p != heir, INVALID_VALUE);
 	pthread_mutex_lock(&pools.lock);
-	trim(p, 0);
-	heir->reserved += p->reserved;
-	heir->used += p->used;
-	p->reserved = p->used = 0;
-	LIST_REMOVE(p, link);
-	if (pools.current[p->device] == p)
-		pools.current[p->device] = NULL;
+	struct look_pool *p = find_pool(pool);
+	if (p && p != &pools.standard[p->device]) {
+		p->destroyed = true;
+		p->threshold = 0;
+		if (pools.current[p->device] == p)
+			pools.current[p->device] = NULL;
+		trim(p, 0);
+		bury(p);
+	} else {
+		p = NULL;
+	}
 	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(p, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -384,8 +528,11 @@ cuda_result cuMemPoolTrimTo(void *pool, size_t keep)
 {
 	LOOK_ENTER(cuMemPoolTrimTo);
 	pthread_mutex_lock(&pools.lock);
-	trim(pool, keep);
+	struct look_pool *p = find_pool(pool);
+	if (p)
+		trim(p, keep);
 	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(p, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -411,16 +558,17 @@ static uint64_t *figure(struct look_pool *p, int attribute)
 /* A high-water mark can only be set to 0, which means the current value. */
 cuda_result cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 {
-	struct look_pool *p = pool;
 	LOOK_ENTER(cuMemPoolSetAttribute);
 	pthread_mutex_lock(&pools.lock);
-	if (attribute == TRZ_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+	struct look_pool *p = find_pool(pool);
+	if (p && attribute == TRZ_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
 		memcpy(&p->threshold, value, sizeof p->threshold);
-	else if (attribute == TRZ_CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+	else if (p && attribute == TRZ_CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
 		p->reserved_high = p->reserved;
-	else if (attribute == TRZ_CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+	else if (p && attribute == TRZ_CU_MEMPOOL_ATTR_USED_MEM_HIGH)
 		p->used_high = p->used;
 	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(p, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -428,34 +576,69 @@ cuda_result cuMemPoolGetAttribute(void *pool, int attribute, void *value)
 {
 	LOOK_ENTER(cuMemPoolGetAttribute);
 	pthread_mutex_lock(&pools.lock);
-	const uint64_t *found = figure(pool, attribute);
+	struct look_pool *p = find_pool(pool);
+	const uint64_t *found = p ? figure(p, attribute) : NULL;
 	if (found)
 		memcpy(value, found, sizeof *found);
-	else
+	else if (p)
 		*(int *)value = 1;
 	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(p, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- other devices' access ------------------------------------------------------------ */
+
+bool look_pools_reach(int device, int peer)
+{
+	const struct look_pool *pool;
+	bool reach = false;
+	pthread_mutex_lock(&pools.lock);
+	LIST_FOREACH(pool, &pools.all, link)
+		reach |= pool->device == device && pool->access >> peer & 1;
+	pthread_mutex_unlock(&pools.lock);
+	return reach;
+}
+
+/* The simulator opens all plain memory of a device to another, or none. */
+static cuda_result set_access(void *pool, int peer, bool on)
+{
+	LOOK_NEED(peer >= 0 && peer < look.devices, INVALID_DEVICE);
+	pthread_mutex_lock(&pools.lock);
+	struct look_pool *p = find_pool(pool);
+	int device = p ? p->device : -1;
+	if (p && peer != device)
+		p->access = on ? p->access | 1u << peer : p->access & ~(1u << peer);
+	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(p && (peer != device || on), INVALID_VALUE);
+	if (peer == device || (!on && (look_peer_enabled(peer, device) || look_pools_reach(device, peer))))
+		return TRZ_CUDA_SUCCESS;
+	return look_result(sim_plain_peer(look.sim, device, peer, on));
 }
 
 cuda_result cuMemPoolSetAccess(void *pool, const struct cuda_mem_access *access, size_t count)
 {
-	const struct look_pool *p = pool;
 	cuda_result result = TRZ_CUDA_SUCCESS;
 	LOOK_ENTER(cuMemPoolSetAccess);
 	for (size_t i = 0; i < count && result == TRZ_CUDA_SUCCESS; i++)
-		if (access[i].location.id != p->device)
-			result = look_result(sim_plain_peer(look.sim, p->device, access[i].location.id,
-			                                    access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+		result = set_access(pool, access[i].location.id, access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	return result;
 }
 
 cuda_result cuMemPoolGetAccess(int *flags, void *pool, struct cuda_mem_location *location)
 {
-	const struct look_pool *p = pool;
 	LOOK_ENTER(cuMemPoolGetAccess);
-	*flags = location->id == p->device ? TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE : TRZ_CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	LOOK_NEED(location->id >= 0 && location->id < look.devices, INVALID_DEVICE);
+	pthread_mutex_lock(&pools.lock);
+	const struct look_pool *p = find_pool(pool);
+	bool reach = p && (location->id == p->device || p->access >> location->id & 1);
+	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(p, INVALID_VALUE);
+	*flags = reach ? TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE : TRZ_CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return TRZ_CUDA_SUCCESS;
 }
+
+/* ---- a device's pool ------------------------------------------------------------ */
 
 cuda_result cuDeviceGetDefaultMemPool(void **pool, cuda_device device)
 {
@@ -477,7 +660,13 @@ cuda_result cuDeviceSetMemPool(cuda_device device, void *pool)
 {
 	LOOK_ENTER(cuDeviceSetMemPool);
 	LOOK_NEED(device >= 0 && device < look.devices, INVALID_DEVICE);
-	pools.current[device] = pool;
+	pthread_mutex_lock(&pools.lock);
+	struct look_pool *p = find_pool(pool);
+	bool fits = p && p->device == device;
+	if (fits)
+		pools.current[device] = p;
+	pthread_mutex_unlock(&pools.lock);
+	LOOK_NEED(fits, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
 }
 

@@ -44,7 +44,8 @@ typedef void cuda_function(void *);
 	X(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState, 7000, (cuda_device, unsigned *, int *))       \
 	X(cuCtxCreate, cuCtxCreate_v2, 3020, (void **, unsigned, cuda_device))                                  \
 	X(cuCtxCreate, cuCtxCreate_v3, 11040, (void **, void *, int, unsigned, cuda_device))                    \
-	X(cuCtxCreate, cuCtxCreate_v4, 12050, (void **, void *, unsigned, cuda_device))                         \
+	X(cuCtxCreate, cuCtxCreate_v4, 12050,                                                                   \
+	  (void **, const struct cuda_context_params *, unsigned, cuda_device))                                 \
 	X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (void *))                                                        \
 	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (void **))                                                    \
 	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (void *))                                                     \

@@ -123,7 +123,15 @@ int rt_init(void)
 /* ---- the thread's device ------------------------------------------------------------ */
 
 static _Thread_local int device;
-static _Thread_local bool bound;
+/* The number of resets, from 1, that the thread knew of when it was given its context; 0: it has none. */
+static _Thread_local uint64_t bound;
+static uint64_t resets = 1;
+
+/* After a reset each thread looks again whether its context is alive. */
+static bool is_bound(void)
+{
+	return bound == __atomic_load_n(&resets, __ATOMIC_ACQUIRE);
+}
 
 /* The primary contexts that this library has retained, each once. */
 static struct {
@@ -143,10 +151,11 @@ static int primary_context(int wanted, void **context)
 static int make_current(int wanted)
 {
 	void *context;
+	uint64_t known = __atomic_load_n(&resets, __ATOMIC_ACQUIRE);
 	int result = primary_context(wanted, &context);
 	if (result == RT_SUCCESS)
 		result = cuCtxSetCurrent(context);
-	bound = result == RT_SUCCESS;
+	bound = result == RT_SUCCESS ? known : 0;
 	return result;
 }
 
@@ -159,13 +168,14 @@ int rt_device(void)
 int rt_bind(void)
 {
 	void *context = NULL;
-	if (bound)
+	if (is_bound())
 		return RT_SUCCESS;
+	uint64_t known = __atomic_load_n(&resets, __ATOMIC_ACQUIRE);
 	int result = rt_init();
 	if (result == RT_SUCCESS)
 		result = cuCtxGetCurrent(&context);
 	if (result == RT_SUCCESS && context) {
-		bound = true;
+		bound = known;
 		return cuCtxGetDevice(&device);
 	}
 	return result == RT_SUCCESS ? make_current(device) : result;
@@ -194,7 +204,7 @@ cuda_error cudaGetDevice(int *current)
 cuda_error cudaSetDevice(int wanted)
 {
 	RT_INIT(cudaSetDevice);
-	if (wanted == device && bound)
+	if (wanted == device && is_bound())
 		return RT_SUCCESS;
 	if (!is_device(wanted))
 		return rt_result(RT_INVALID_DEVICE);
@@ -237,9 +247,10 @@ cuda_error cudaDeviceReset(void)
 	pthread_mutex_lock(&primary.lock);
 	primary.context[device] = NULL;
 	pthread_mutex_unlock(&primary.lock);
-	bound = false;
 	cuCtxSetCurrent(NULL);
-	return rt_result(cuDevicePrimaryCtxReset_v2(device));
+	int result = cuDevicePrimaryCtxReset_v2(device);
+	__atomic_fetch_add(&resets, 1, __ATOMIC_RELEASE);
+	return rt_result(result);
 }
 
 /* ---- facts ------------------------------------------------------------ */

@@ -47,6 +47,9 @@ static void driver_structures_are_equal(void **state)
 	SAME_PLACE(struct cuda_launch, stream, CUlaunchConfig, hStream);
 	SAME_SIZE(struct cuda_pool_props, CUmemPoolProps);
 	SAME_PLACE(struct cuda_pool_props, location, CUmemPoolProps, location);
+	SAME_SIZE(struct cuda_context_params, CUctxCreateParams);
+	SAME_PLACE(struct cuda_context_params, graphics, CUctxCreateParams, cigParams);
+	SAME_PLACE(struct cuda_pool_props, most_bytes, CUmemPoolProps, maxSize);
 	SAME_SIZE(struct cuda_edge, CUgraphEdgeData);
 	SAME_SIZE(struct cuda_instantiate, CUDA_GRAPH_INSTANTIATE_PARAMS);
 }

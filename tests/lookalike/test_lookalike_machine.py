@@ -217,6 +217,41 @@ assert download(p, 10) == b"still here"
 """, scalars="real")
         self.assertEqual(done.stderr.count("was made by fork()"), 1)
 
+    def test_a_context_is_made_with_parameters_that_ask_for_nothing(self):
+        succeed(self, """
+class Params(ctypes.Structure):
+    _fields_ = [("affinity", c_void_p), ("count", c_int), ("graphics", c_void_p)]
+context, current = c_void_p(), c_void_p()
+must(driver.cuCtxCreate_v4(byref(context), byref(Params()), 0, 0))
+must(driver.cuCtxGetCurrent(byref(current)))
+assert current.value == context.value
+must(driver.cuCtxDestroy_v2(context))
+must(driver.cuCtxCreate_v4(byref(context), None, 0, 0))
+some = ctypes.create_string_buffer(64)
+for asks in (Params(ctypes.addressof(some), 1, None), Params(None, 0, ctypes.addressof(some))):
+    assert driver.cuCtxCreate_v4(byref(context), byref(asks), 0, 0) == 801
+""")
+
+    def test_other_threads_go_on_after_a_reset(self):
+        succeed(self, """
+import threading
+bound, reset, results = threading.Event(), threading.Event(), []
+def other():
+    must(runtime.cudaFree(None))
+    bound.set()
+    reset.wait()
+    results.append(runtime.cudaMalloc(byref(c_void_p()), c_size_t(MIB)))
+    results.append(runtime.cudaDeviceSynchronize())
+thread = threading.Thread(target=other)
+thread.start()
+bound.wait()
+must(runtime.cudaDeviceReset())
+reset.set()
+thread.join()
+assert results == [0, 0], results
+malloc(MIB)
+""")
+
     def test_nvml(self):
         succeed(self, NVML + """
 malloc(5 * MIB)

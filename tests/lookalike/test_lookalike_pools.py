@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory pools over the look-alike libraries: whose memory they take, what they refuse, and how they end."""
+import unittest
+
+from lookalike_process import skip_if_unfit, succeed
+
+POOLS = """
+class Props(ctypes.Structure):
+    _fields_ = [("type", c_int), ("handles", c_int), ("location", c_int), ("device", c_int), ("win32", c_void_p),
+                ("most", c_size_t), ("rest", ctypes.c_char * 56)]
+def new_pool(device=0, most=0):
+    pool = c_void_p()
+    must(runtime.cudaMemPoolCreate(byref(pool), byref(Props(1, 0, 1, device, None, most))))
+    return pool
+def take(pool, size, stream=None):
+    p = c_void_p()
+    must(runtime.cudaMallocFromPoolAsync(byref(p), c_size_t(size), pool, stream))
+    return p
+def attribute(pool, which):
+    value = c_uint64()
+    must(runtime.cudaMemPoolGetAttribute(pool, which, byref(value)))
+    return value.value
+def used(device=0):
+    free, total, before = c_size_t(), c_size_t(), c_int()
+    must(runtime.cudaGetDevice(byref(before)))
+    must(runtime.cudaSetDevice(device))
+    must(runtime.cudaMemGetInfo(byref(free), byref(total)))
+    must(runtime.cudaSetDevice(before))
+    return total.value - free.value
+"""
+
+
+class Pools(unittest.TestCase):
+    def test_a_second_free_is_refused(self):
+        for work in ("now", "late"):
+            succeed(self, POOLS + """
+stream, pool, graph = new_stream(), new_pool(), c_void_p()
+must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+p = take(pool, MIB, stream)
+must(runtime.cudaFreeAsync(p, stream))
+assert runtime.cudaFreeAsync(p, stream) == 1
+assert runtime.cudaFree(p) == 1
+assert attribute(pool, 7) == 0
+assert take(pool, MIB, stream).value == p.value
+assert take(pool, MIB, stream).value != p.value
+must(runtime.cudaFree(p))
+assert runtime.cudaFree(p) == 1
+must(runtime.cudaStreamBeginCapture(stream, 0))
+q = take(pool, MIB, stream)
+must(runtime.cudaFreeAsync(q, stream))
+assert runtime.cudaFreeAsync(q, stream) == 1
+must(runtime.cudaStreamEndCapture(stream, byref(graph)))
+assert runtime.cudaFreeAsync(q, None) == 1
+""", work=work)
+
+    def test_a_destroyed_pool_gives_its_memory_back_when_the_last_block_is_freed(self):
+        succeed(self, POOLS + """
+before, stream, pool, current = used(), new_stream(), new_pool(), c_void_p()
+must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+p, q, r = take(pool, 4 * MIB, stream), take(pool, 6 * MIB, stream), take(pool, 8 * MIB, stream)
+must(runtime.cudaFreeAsync(q, stream))
+must(runtime.cudaStreamSynchronize(stream))
+must(runtime.cudaDeviceSetMemPool(0, pool))
+must(runtime.cudaMemPoolDestroy(pool))
+assert used() - before == 12 * MIB
+must(runtime.cudaDeviceGetMemPool(byref(current), 0))
+assert current.value != pool.value
+assert runtime.cudaMallocFromPoolAsync(byref(q), c_size_t(MIB), pool, stream) == 1
+for refused in (runtime.cudaMemPoolDestroy(pool), runtime.cudaMemPoolTrimTo(pool, c_size_t(0)),
+                runtime.cudaDeviceSetMemPool(0, pool), runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1)))):
+    assert refused == 1
+must(runtime.cudaFreeAsync(p, stream))
+must(runtime.cudaStreamSynchronize(stream))
+assert used() - before == 8 * MIB
+must(runtime.cudaFree(r))
+assert used() == before
+must(runtime.cudaDeviceGetDefaultMemPool(byref(current), 0))
+assert attribute(current, 5) == attribute(current, 7) == 0
+assert runtime.cudaMemPoolDestroy(current) == 1
+""")
+
+    def test_a_pool_takes_memory_of_its_own_device(self):
+        for work in ("now", "late"):
+            succeed(self, POOLS + """
+stream, pool = new_stream(), new_pool(device=1)
+must(runtime.cudaSetDevice(1))
+must(runtime.cudaFree(None))
+must(runtime.cudaSetDevice(0))
+before = used(0), used(1)
+p = take(pool, 4 * MIB, stream)
+assert (used(0), used(1)) == (before[0], before[1] + 4 * MIB)
+upload(p.value, b"on the other device")
+assert download(p.value, 19) == b"on the other device"
+must(runtime.cudaFreeAsync(p, stream))
+must(runtime.cudaStreamSynchronize(stream))
+must(runtime.cudaSetDevice(1))
+must(runtime.cudaDeviceSynchronize())
+assert (used(0), used(1)) == before
+assert runtime.cudaDeviceSetMemPool(0, pool) == 1
+""", devices=2, work=work)
+
+    def test_access_that_was_set_is_told(self):
+        succeed(self, POOLS + """
+class Access(ctypes.Structure):
+    _fields_ = [("location", c_int), ("device", c_int), ("flags", c_int)]
+class Location(ctypes.Structure):
+    _fields_ = [("type", c_int), ("id", c_int)]
+def access(pool, device):
+    flags = c_int(-1)
+    must(runtime.cudaMemPoolGetAccess(byref(flags), pool, byref(Location(1, device))))
+    return flags.value
+def allow(pool, device, flags):
+    return runtime.cudaMemPoolSetAccess(pool, byref(Access(1, device, flags)), c_size_t(1))
+pool, other = new_pool(), new_pool()
+assert [access(pool, device) for device in range(3)] == [3, 0, 0]
+must(allow(pool, 1, 3))
+must(allow(other, 1, 3))
+assert [access(pool, device) for device in range(3)] == [3, 3, 0]
+p = take(other, 4 * MIB)
+must(allow(pool, 1, 0))
+assert [access(pool, 1), access(other, 1)] == [0, 3]
+must(runtime.cudaSetDevice(1))
+must(runtime.cudaMemset(p, 7, c_size_t(4 * MIB)))
+assert (allow(pool, 0, 0), allow(pool, 3, 3)) == (1, 101)
+must(runtime.cudaDeviceEnablePeerAccess(0, 0))
+must(allow(other, 1, 0))
+must(runtime.cudaMemset(p, 8, c_size_t(4 * MIB)))
+must(runtime.cudaDeviceDisablePeerAccess(0))
+assert runtime.cudaMemset(p, 9, c_size_t(4 * MIB)) == 700
+""", devices=3, violations="count")
+
+    def test_a_pool_keeps_to_its_largest_size(self):
+        succeed(self, POOLS + """
+stream, pool, p = new_stream(), new_pool(most=10 * MIB), c_void_p()
+a = take(pool, 6 * MIB, stream)
+b = take(pool, 4 * MIB, stream)
+assert runtime.cudaMallocFromPoolAsync(byref(p), c_size_t(512), pool, stream) == 2
+must(runtime.cudaFreeAsync(a, stream))
+must(runtime.cudaStreamSynchronize(stream))
+take(pool, 2 * MIB, stream)
+assert attribute(pool, 5) == 6 * MIB
+assert runtime.cudaMallocFromPoolAsync(byref(p), c_size_t(11 * MIB), pool, stream) == 2
+""")
+
+    def test_a_reset_ends_what_pools_had(self):
+        succeed(self, POOLS + """
+pool, stream = c_void_p(), new_stream()
+must(runtime.cudaDeviceGetDefaultMemPool(byref(pool), 0))
+p, q = c_void_p(), c_void_p()
+must(runtime.cudaMallocAsync(byref(p), c_size_t(4 * MIB), stream))
+must(runtime.cudaMallocAsync(byref(q), c_size_t(4 * MIB), stream))
+must(runtime.cudaFreeAsync(q, stream))
+must(runtime.cudaDeviceReset())
+assert (attribute(pool, 5), attribute(pool, 7)) == (0, 0)
+must(runtime.cudaMallocAsync(byref(q), c_size_t(4 * MIB), None))
+upload(q.value, bytes(range(100)))
+assert download(q.value, 100) == bytes(range(100))
+must(runtime.cudaFreeAsync(q, None))
+""", work="late")
+
+
+if __name__ == "__main__":
+    skip_if_unfit()
+    unittest.main()
