@@ -289,7 +289,7 @@ void Allocator::emptyCache(MempoolId_t id)
 	/* PyTorch names a pool when it drops it: the pool's free memory is the heap's by then, and stays there. */
 	std::exception_ptr failure;
 	if (id == MempoolId_t{0, 0})
-		failure = thrown_in([] { trim_noted(nullptr, 0, history().gather(RecordContext::ALL)); });
+		failure = thrown_in([this] { empty_heaps(); });
 	if (native_used_)
 		empty_cache(*native_, id);
 	if (failure)

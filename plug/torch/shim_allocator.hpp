@@ -221,7 +221,9 @@ private:
 
 	void hand_over(DeviceIndex device, MempoolId_t id);
 	bool may_wait();
+	size_t give_back(DeviceIndex device, trz_heap *heap, const std::shared_ptr<c10::GatheredContext> &context);
 	bool make_room(DeviceIndex device);
+	void empty_heaps();
 	bool empty_native();
 	void *keep_native(void *ptr, DeviceIndex device);
 	void *lend(size_t size, DeviceIndex device, cudaStream_t stream);
@@ -236,7 +238,7 @@ private:
 	std::atomic<bool> native_used_{false};
 	std::atomic<unsigned> watched_{0};
 	std::atomic<int> captures_{0};
-	std::atomic<int64_t> waits_{0};  /* of the host for all work of a device */
+	std::atomic<int64_t> waits_[TRZ_TORCH_DEVICES] = {};  /* of the host for all work of a device */
 	int device_count_ = 1;
 
 	/* Guards what follows. The native allocator calls a pool's allocator, and thereby us, under locks of its own: it is

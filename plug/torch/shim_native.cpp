@@ -41,27 +41,43 @@ bool Allocator::may_wait()
 	return diversions_.empty();
 }
 
-/* Gives the heap's free memory back to the device, for a request that cannot use it in the order of a stream; returns
- * whether there was any. The native allocator may hold its locks: nothing here may wait for the interpreter's lock. */
+/* Gives the free memory of a heap back to its device, after waiting for the work that may still use it, as PyTorch's
+ * own allocator does; returns the bytes. Nothing here waits for the interpreter's lock. */
+size_t Allocator::give_back(DeviceIndex device, trz_heap *heap, const std::shared_ptr<c10::GatheredContext> &context)
+{
+	size_t released = trim_noted(heap, 0, context);
+	Statistics now(heap);
+	waits_[device]++;
+	if (now["cached_bytes.current"] + now["pending_bytes.current"] == 0 || !may_wait())
+		return released;
+	c10::cuda::CUDAGuard guard(device);
+	c10::cuda::device_synchronize();
+	return released + trim_noted(heap, 0, context);
+}
+
+/* Makes room for a request that cannot use the heap's free memory in the order of a stream; returns whether there was
+ * any. The native allocator may hold its locks. */
 bool Allocator::make_room(DeviceIndex device)
 {
 	trz_heap *heap;
 	size_t released = 0;
 	if (trz_torch_heap(device, false, &heap) != TRZ_OK || !heap)
 		return false;
-	std::exception_ptr failure = thrown_in([&] {
-		released = trim_noted(heap, 0, nullptr);
-		Statistics now(heap);
-		if (now["cached_bytes.current"] + now["pending_bytes.current"] == 0 || !may_wait())
-			return;
-		c10::cuda::CUDAGuard guard(device);
-		c10::cuda::device_synchronize();
-		waits_++;
-		released += trim_noted(heap, 0, nullptr);
-	});
+	std::exception_ptr failure = thrown_in([&] { released = give_back(device, heap, nullptr); });
 	if (failure)
 		std::rethrow_exception(failure);
 	return released != 0;
+}
+
+/* The free memory of all devices. */
+void Allocator::empty_heaps()
+{
+	auto context = history().gather(RecordContext::ALL);
+	for (int device = 0; device < device_count_; device++) {
+		trz_heap *heap;
+		if (trz_torch_heap(device, false, &heap) == TRZ_OK && heap)
+			give_back(static_cast<DeviceIndex>(device), heap, context);
+	}
 }
 
 /* Gives back the free memory of native pools that have ended; returns whether there was any. */

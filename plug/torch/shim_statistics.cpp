@@ -135,7 +135,7 @@ void Allocator::add_own_counts(DeviceStats &stats, DeviceIndex device)
 {
 	stats.num_ooms -= rejections_[device] + lent_[device];
 	set_rejections(stats, rejections_[device]);
-	stats.num_sync_all_streams = waits_;
+	stats.num_sync_all_streams = waits_[device];
 }
 
 /* The newest figures of pools that readers have seen, ended pools included: the heap keeps no others. */

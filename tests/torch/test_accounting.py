@@ -56,6 +56,37 @@ class Accounting(Case):
         del y
         self.assertGreaterEqual(terrazzo.torch.trim(), 256 * MIB)
 
+    @shim_only
+    def test_empty_cache_waits_for_what_streams_still_use(self):
+        side = torch.cuda.Stream()
+        torch.cuda.empty_cache()
+        before, waits = stat("reserved_bytes.all.current"), torch.cuda.memory_stats()["num_sync_all_streams"]
+        x = bytes_on_device(256 * MIB)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1 << 28)
+            x.fill_(0)
+        x.record_stream(side)
+        del x
+        torch.cuda.empty_cache()
+        self.assertEqual(stat("reserved_bytes.all.current"), before)
+        self.assertEqual(torch.cuda.memory_stats()["num_sync_all_streams"], waits + 1)
+
+    @shim_only
+    def test_empty_cache_breaks_no_capture(self):
+        graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        x = bytes_on_device(64 * MIB)
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(1 << 28)
+        x.record_stream(side)
+        del x
+        with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+            y = bytes_on_device(MIB).fill_(1)
+            torch.cuda.empty_cache()
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assertEqual(y.numel(), MIB)
+        del y, graph
+
     def test_summary_names_what_matters(self):
         x = bytes_on_device(3 * MIB)
         text = terrazzo.torch.summary()
