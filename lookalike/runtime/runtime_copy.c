@@ -180,3 +180,20 @@ cuda_error cudaMemset2D(void *to, size_t pitch, int value, size_t width, size_t 
 	cuda_error error = cudaMemset2DAsync(to, pitch, value, width, height, NULL);
 	return error == RT_SUCCESS ? rt_result(cuStreamSynchronize(NULL)) : error;
 }
+
+cuda_error cudaMemset3DAsync(struct rt_pitched to, int value, struct rt_extent extent, void *stream)
+{
+	RT_ENTER(cudaMemset3DAsync);
+	int result = RT_SUCCESS;
+	for (size_t z = 0; z < extent.depth && result == RT_SUCCESS; z++)
+		result = cuMemsetD2D8Async((uintptr_t)to.address + z * to.pitch * to.height, to.pitch, (unsigned char)value,
+		                           extent.width, extent.height, stream);
+	return rt_result(result);
+}
+
+cuda_error cudaMemset3D(struct rt_pitched to, int value, struct rt_extent extent)
+{
+	RT_COUNT(cudaMemset3D);
+	cuda_error error = cudaMemset3DAsync(to, value, extent, NULL);
+	return error == RT_SUCCESS ? rt_result(cuStreamSynchronize(NULL)) : error;
+}

@@ -31,6 +31,10 @@ typedef void rt_host_function(void *);
 	X(cudaDeviceDisablePeerAccess, (int))                                                                   \
 	X(cudaDeviceSynchronize, (void))                                                                        \
 	X(cudaDeviceReset, (void))                                                                              \
+	X(cudaDeviceGetSharedMemConfig, (int *))                                                                \
+	X(cudaDeviceSetSharedMemConfig, (int))                                                                  \
+	X(cudaCtxResetPersistingL2Cache, (void))                                                                \
+	X(cudaChooseDevice, (int *, const struct rt_properties *))                                              \
 	X(cudaDeviceGetLimit, (size_t *, int))                                                                  \
 	X(cudaDeviceSetLimit, (int, size_t))                                                                    \
 	X(cudaDeviceGetCacheConfig, (int *))                                                                    \
@@ -96,6 +100,8 @@ typedef void rt_host_function(void *);
 	X(cudaMemset, (void *, int, size_t))                                                                    \
 	X(cudaMemsetAsync, (void *, int, size_t, void *))                                                       \
 	X(cudaMemset2D, (void *, size_t, int, size_t, size_t))                                                  \
+	X(cudaMemset3D, (struct rt_pitched, int, struct rt_extent))                                             \
+	X(cudaMemset3DAsync, (struct rt_pitched, int, struct rt_extent, void *))                                \
 	X(cudaMemset2DAsync, (void *, size_t, int, size_t, size_t, void *))                                     \
 	X(cudaGetSymbolAddress, (void **, const void *))                                                        \
 	X(cudaGetSymbolSize, (size_t *, const void *))                                                          \
@@ -111,6 +117,7 @@ typedef void rt_host_function(void *);
 	X(cudaStreamGetFlags, (void *, unsigned *))                                                             \
 	X(cudaStreamGetId, (void *, unsigned long long *))                                                      \
 	X(cudaStreamGetDevice, (void *, int *))                                                                 \
+	X(cudaStreamAttachMemAsync, (void *, void *, size_t, unsigned))                                         \
 	X(cudaStreamAddCallback, (void *, void (*)(void *, int, void *), void *, unsigned))                     \
 	X(cudaLaunchHostFunc, (void *, rt_host_function *, void *))                                             \
 	X(cudaEventCreate, (void **))                                                                           \
@@ -148,6 +155,7 @@ typedef void rt_host_function(void *);
 	X(cudaFuncGetAttributes, (struct rt_function *, const void *))                                          \
 	X(cudaFuncSetAttribute, (const void *, int, int))                                                       \
 	X(cudaFuncSetCacheConfig, (const void *, int))                                                          \
+	X(cudaFuncSetSharedMemConfig, (const void *, int))                                                      \
 	X(cudaFuncGetName, (const char **, const void *))                                                       \
 	X(cudaFuncGetParamInfo, (const void *, size_t, size_t *, size_t *))                                     \
 	X(cudaGetFuncBySymbol, (void **, const void *))                                                         \
@@ -171,6 +179,17 @@ typedef void rt_host_function(void *);
 #if RUNTIME_MAJOR < 13
 #define LOOKALIKE_RUNTIME_VERSIONED(X)                                                                      \
 	X(cudaGetDeviceProperties_v2, (struct rt_properties *, int))                                            \
+	X(cudaThreadExit, (void))                                                                               \
+	X(cudaThreadSynchronize, (void))                                                                        \
+	X(cudaThreadGetLimit, (size_t *, int))                                                                  \
+	X(cudaThreadSetLimit, (int, size_t))                                                                    \
+	X(cudaThreadGetCacheConfig, (int *))                                                                    \
+	X(cudaThreadSetCacheConfig, (int))                                                                      \
+	X(cudaSetDoubleForDevice, (double *))                                                                   \
+	X(cudaSetDoubleForHost, (double *))                                                                     \
+	X(cudaEventElapsedTime_v2, (float *, void *, void *))                                                   \
+	X(cudaMemAdvise_v2, (const void *, size_t, int, struct cuda_mem_location))                              \
+	X(cudaMemPrefetchAsync_v2, (const void *, size_t, struct cuda_mem_location, unsigned, void *))          \
 	X(cudaMemAdvise, (const void *, size_t, int, int))                                                      \
 	X(cudaMemPrefetchAsync, (const void *, size_t, int, void *))                                            \
 	X(cudaGraphNodeGetDependencies, (void *, void **, size_t *))                                            \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every function of the driver that a toolkit has ever named is there, by the linker and by cuGetProcAddress: it does
-what it does, or refuses by name."""
+"""Every function of the driver that a toolkit has ever named is there, by the linker and by cuGetProcAddress, and so is
+every function of the runtime: it does what it does, or refuses by name."""
 import os
 import re
 import subprocess
@@ -13,6 +13,7 @@ SOURCES = Path(os.environ["TRZ_SOURCE_DIR"])
 NAMES = Path(__file__).with_name("driver_names.txt")
 TOOLKITS = [Path(folder) for folder in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
             if folder]
+RUNTIME_NAMES = NAMES.with_name("runtime_names.txt")
 GRAPHICS = re.compile("GL|VDPAU")
 
 BY_THE_LINKER = """
@@ -69,11 +70,93 @@ assert driver.cuMemAlloc(byref(word), 512) == 801
 must(driver.cuCtxDestroy(context))
 """
 
+REFUSALS = """
+must(driver.cuInit(0))
+for name in refused:
+    assert getattr(runtime, name)() == 801, name
+    assert runtime.cudaGetLastError() == 801, name
+"""
+
+OF_THREADS = """
+f, stream, size = kernel(), new_stream(), 4096
+a, host, to = malloc(size), bytes(range(256)) * 16, ctypes.create_string_buffer(size)
+class Pitched(ctypes.Structure):
+    _fields_ = [("address", c_void_p), ("pitch", c_size_t), ("width", c_size_t), ("height", c_size_t)]
+class Extent(ctypes.Structure):
+    _fields_ = [("width", c_size_t), ("height", c_size_t), ("depth", c_size_t)]
+must(runtime.cudaMemcpy2D_ptds(c_void_p(a), c_size_t(64), host, c_size_t(64), c_size_t(64), c_size_t(64), 1))
+must(runtime.cudaMemset3D_ptds(Pitched(a, 64, 64, 4), 7, Extent(10, 3, 2)))
+must(runtime.cudaMemset2D_ptds(c_void_p(a + 1024), c_size_t(64), 9, c_size_t(5), c_size_t(2)))
+must(runtime.cudaMemcpy2DAsync_ptsz(to, c_size_t(64), c_void_p(a), c_size_t(64), c_size_t(64), c_size_t(64), 2, None))
+must(runtime.cudaStreamSynchronize_ptsz(None))
+want = bytearray(host)
+for y in (0, 1, 2, 4, 5, 6):
+    want[y * 64:y * 64 + 10] = b"\\x07" * 10
+for y in (16, 17):
+    want[y * 64:y * 64 + 5] = b"\\x09" * 5
+assert to.raw == bytes(want)
+
+# the thread's own stream can be captured, the legacy one cannot
+graph, status, number = c_void_p(), c_int(), c_uint64()
+assert runtime.cudaStreamBeginCapture(None, 2) == 900
+must(runtime.cudaStreamBeginCapture_ptsz(None, 2))
+must(runtime.cudaMemset2DAsync_ptsz(c_void_p(a), c_size_t(64), 1, c_size_t(3), c_size_t(1), None))
+must(runtime.cudaStreamGetCaptureInfo_ptsz(None, byref(status), byref(number), None, None, None, None))
+assert status.value == 1
+must(runtime.cudaStreamEndCapture_ptsz(None, byref(graph)))
+nodes = c_size_t()
+must(runtime.cudaGraphGetNodes(graph, None, byref(nodes)))
+assert nodes.value == 1
+"""
+
+OF_TWELVE = """
+runtime = ctypes.CDLL("libcudart.so.12")
+limit, same = c_size_t(), c_size_t()
+must(runtime.cudaThreadSetLimit(0, c_size_t(2048)))
+must(runtime.cudaThreadGetLimit(byref(limit), 0))
+must(runtime.cudaDeviceGetLimit(byref(same), 0))
+assert limit.value == same.value == 2048
+must(runtime.cudaThreadSynchronize())
+must(runtime.cudaThreadExit())
+"""
+
+CHANNEL = """
+class Channel(ctypes.Structure):
+    _fields_ = [(name, c_int) for name in ("x", "y", "z", "w", "kind")]
+runtime.cudaCreateChannelDesc.restype = Channel
+made = runtime.cudaCreateChannelDesc(32, 16, 8, 0, 2)
+assert (made.x, made.y, made.z, made.w, made.kind) == (32, 16, 8, 0, 2)
+"""
+
 
 def listed():
     """{name: versions of its forms}"""
     lines = [line.split() for line in NAMES.read_text().splitlines() if not line.startswith("#")]
     return {name: [int(version) for version in versions] for name, *versions in lines}
+
+
+def of_runtime():
+    """{name: majors}"""
+    lines = [line.split() for line in RUNTIME_NAMES.read_text().splitlines() if not line.startswith("#")]
+    return {name: set(map(int, majors)) for name, *majors in lines}
+
+
+def of_installed_runtimes():
+    """{name: majors} of what is installed here."""
+    found = {}
+    for toolkit in TOOLKITS:
+        for major in (12, 13):
+            library, header = toolkit / "lib64" / f"libcudart.so.{major}", toolkit / "include" / "cuda_runtime_api.h"
+            if not library.exists():
+                continue
+            lines = subprocess.run(["nm", "-D", "--defined-only", library], stdout=subprocess.PIPE, text=True,
+                                   check=True).stdout.splitlines()
+            names = {line.split()[-1].split("@")[0] for line in lines}
+            text = header.read_text() if header.exists() else ""
+            declared = re.findall(r"^extern .*\bCUDARTAPI (cuda\w+)\(", text, re.M)
+            for name in [name for name in names if name.startswith(("cuda", "__cuda"))] + declared:
+                found.setdefault(name, set()).add(major)
+    return found
 
 
 def of_toolkits():
@@ -112,6 +195,35 @@ class Names(unittest.TestCase):
             if name not in known or more:
                 new[name] = more
         self.assertEqual(new, {}, f"to be added to {NAMES.name}, and to the driver's look-alike")
+
+    def test_the_linker_finds_each_of_the_runtimes(self):
+        for major in (12, 13):
+            names = sorted(name for name, majors in of_runtime().items() if major in majors)
+            self.assertGreater(len(names), 400)
+            lost = f"[name for name in {names!r} if not hasattr(runtime, name)]"
+            succeed(self, f"runtime = ctypes.CDLL('libcudart.so.{major}')\nlost = {lost}\nassert not lost, lost")
+
+    def test_what_the_runtime_lacks_is_refused_by_name(self):
+        rows = (SOURCES / "lookalike" / "runtime" / "runtime_missing.def").read_text().partition("#if")[0]
+        refused = re.findall(r"^X\((\w+)\)", rows, re.M)
+        done = succeed(self, f"refused = {refused!r}\n" + REFUSALS)
+        for name in refused:
+            self.assertRegex(done.stderr, rf"\b{name}\b")
+
+    def test_forms_of_threads_use_the_threads_stream(self):
+        for work in ("now", "late"):
+            succeed(self, OF_THREADS, work=work, violations="count")
+
+    def test_forms_that_only_the_runtime_of_cuda_12_has(self):
+        succeed(self, OF_TWELVE)
+
+    def test_a_channel_is_described(self):
+        succeed(self, CHANNEL)
+
+    def test_the_list_of_the_runtime_has_what_is_installed(self):
+        known = of_runtime()
+        new = {name: majors for name, majors in of_installed_runtimes().items() if majors - known.get(name, set())}
+        self.assertEqual(new, {}, f"to be added to {RUNTIME_NAMES.name}, and to the runtime's look-alike")
 
 
 if __name__ == "__main__":
