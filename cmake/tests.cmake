@@ -44,7 +44,7 @@ endfunction()
 
 trz_sources(common_sources tests/common/*.c)
 add_library(trz_testing INTERFACE)
-target_link_libraries(trz_testing INTERFACE trz_fatbin)
+target_link_libraries(trz_testing INTERFACE trz_fatbin m)
 target_include_directories(trz_testing INTERFACE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/tests/common")
 if(common_sources)
 	add_library(trz_common STATIC ${common_sources})
