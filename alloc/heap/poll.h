@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asking the driver how far streams are. Growth lock held throughout.
+ * Asking the driver how far streams are, and retiring them. Growth lock held throughout.
+ *
+ * When the heap polls: before it takes or moves memory whose ticket has not passed (borrow, extend, grow, exact,
+ * dedicated), before it gives memory back (reclaim, upkeep), on the ladder's rungs drain and gather (oom), when a pool
+ * ends or is put back, while a captured stream has not settled, when a new stream finds the table full (lookup), and
+ * when an allocation finds a queue of events long (upkeep_if_wanted). A request that a free block serves never polls.
+ *
+ * When a stream retires: the caller announces its end (trz_stream_retire), or the table is full and the stream holds
+ * nothing and has passed all its work (lookup). An end that no one announces is noticed when another stream comes with
+ * the handle (stream_bury).
  */
 #ifndef TRZ_ALLOC_POLL_H
 #define TRZ_ALLOC_POLL_H

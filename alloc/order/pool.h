@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private pools: memory that serves only requests to the pool while the pool lives. Each stream that allocates from one
- * has a lane of its own there. A pool that a capture has allocated from is pinned until its last reference goes: graphs
- * know its addresses, so the heap moves, unmaps and lends none of its memory (law L5). Guarded by the heap lock.
+ * has a lane of its own there. A pool is pinned from the announcement of a capture into it (pool_divert.c), or from the
+ * first allocation of a captured stream (route.c), until its last reference goes: graphs know its addresses, so the
+ * heap moves, unmaps and lends none of its memory (law L5). Guarded by the heap lock.
  */
 #ifndef TRZ_ALLOC_POOL_H
 #define TRZ_ALLOC_POOL_H
@@ -21,7 +22,7 @@ struct pool {
 	const struct trz_heap *heap; /* const */
 	uint32_t id;                 /* const; > 0, never used again in the heap */
 	uint32_t users;              /* references; 0: it has ended, and goes when the tickets that it awaits have passed */
-	bool pinned;
+	bool pinned;                 /* for good */
 	uint64_t announced;          /* the newest announcement of a capture into it; 0: none is in force */
 	unsigned announcers;         /* so many are */
 	bool awaits;                 /* `deputy` and `awaited` say for what; set by a poll after its end */
