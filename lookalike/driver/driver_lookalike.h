@@ -85,6 +85,9 @@ void *look_per_thread(void *function);
 void look_progress(void);
 cuda_result look_enqueued(trz_status status);
 
+/* driver_idle.c: from here on late work completes when the program calls nothing for a second. */
+void look_idle_open(void);
+
 /* driver_host.c: whether a host address is pinned, and its flags. */
 bool look_pinned(const void *address, uint64_t *start, uint64_t *size, unsigned *flags);
 

@@ -220,6 +220,7 @@ static cuda_result open_machine(void)
 	if (look.table->device_info(look.table->self, 0, &info) == TRZ_OK)
 		look.capacity_bytes = info.total_bytes;
 	look_report_open();
+	look_idle_open();
 	pthread_atfork(NULL, NULL, after_fork);
 	return TRZ_CUDA_SUCCESS;
 }

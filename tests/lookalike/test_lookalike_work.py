@@ -272,6 +272,27 @@ assert table.value is None
 """)
         self.assertIn("-cudart shared", done.stderr)
 
+    def test_late_work_completes_while_the_program_only_waits(self):
+        succeed(self, """
+import threading
+stream, done, flag = new_stream(), threading.Event(), c_void_p()
+called = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: done.set())
+must(runtime.cudaHostAlloc(byref(flag), c_size_t(8), 0))
+ctypes.memset(flag, 0, 8)
+p = malloc(32)
+upload(p, b"x" * 32)
+must(runtime.cudaLaunchHostFunc(stream, called, None))
+assert done.wait(60)
+must(runtime.cudaMemcpyAsync(flag, c_void_p(p), c_size_t(8), 2, stream))
+for _ in range(600):
+    if ctypes.string_at(flag, 8) == b"x" * 8:
+        break
+    done.clear()
+    done.wait(0.1)
+else:
+    raise SystemExit("the copy never ran")
+""", work="late", schedule="starve", seed=5, scalars="real")
+
 
 if __name__ == "__main__":
     skip_if_unfit()

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Late work completes by itself when the program has called nothing for a while, as a host that waits for a callback,
+ * or looks at what a copy brings, does. On hardware the device would long have been done.
+ */
+#include "driver_lookalike.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+/* The calls of all threads. */
+static uint64_t activity(void)
+{
+	uint64_t calls = 0;
+	for (size_t i = 0; i < LOOK_CALLS; i++)
+		calls += __atomic_load_n(&look_live.calls[i], __ATOMIC_RELAXED);
+	return calls;
+}
+
+/* A second without a call: long enough that a program that still calls sees its work as late as ever. */
+static void *watch(void *unused)
+{
+	enum { QUIET = 4 };
+	const struct timespec quarter = {.tv_nsec = 250000000};
+	uint64_t last = 0;
+	int quiet = 0;
+	(void)unused;
+	for (;;) {
+		nanosleep(&quarter, NULL);
+		uint64_t now = activity();
+		quiet = now == last ? quiet + 1 : 0;
+		last = now;
+		if (quiet >= QUIET && sim_unfinished(look.sim) > 0)
+			sim_nudge(look.sim, UINT64_MAX);
+	}
+	return NULL;
+}
+
+/* Signals are for the program's own threads. */
+void look_idle_open(void)
+{
+	pthread_t thread;
+	sigset_t all, before;
+	if (look.work != LOOK_LATE)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (pthread_create(&thread, NULL, watch, NULL) == 0)
+		pthread_detach(thread);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
