@@ -85,6 +85,8 @@ typedef struct sim_config {
 	uint64_t seed;
 	const char *costs;           /* name of a shipped table or path of a file; NULL: "a100" */
 	void (*on_violation)(const char *text);  /* called for each; NULL: none. It may not call the simulator */
+	uint64_t memory_rate;        /* bytes a microsecond of virtual time: of a device's memory, */
+	uint64_t link_rate;          /* and of its link to the host and other devices; 0: copies take no time */
 	sim_figures *figures;        /* where they are kept, which others may read at any time; NULL: inside */
 } sim_config;
 

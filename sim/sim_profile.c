@@ -66,7 +66,7 @@ static int read_entry(void *user, const char *section, const char *name, const c
 		{"shared_kib", &p->shared_bytes, KIB(1), NULL}, {"l2_mib", &p->l2_bytes, MIB(1), NULL},
 		{"sms", NULL, 0, &p->sms}, {"threads", NULL, 0, &p->threads}, {"blocks", NULL, 0, &p->blocks},
 		{"bus_bits", NULL, 0, &p->bus_bits}, {"memory_mhz", NULL, 0, &p->memory_mhz},
-		{"clock_mhz", NULL, 0, &p->clock_mhz},
+		{"clock_mhz", NULL, 0, &p->clock_mhz}, {"pcie", NULL, 0, &p->pcie},
 	};
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
 		if (strcmp(name, keys[i].name) != 0)
@@ -109,4 +109,17 @@ const struct sim_profile *sim_profile_find(const char *name)
 		if (strcasecmp(p->name, name) == 0)
 			return p;
 	return NULL;
+}
+
+/* Two transfers a clock. */
+uint64_t sim_profile_memory_rate(const struct sim_profile *p)
+{
+	return (uint64_t)p->bus_bits / 8 * p->memory_mhz * 2;
+}
+
+/* 8 GT/s a lane in the third generation, twice as much in each that follows; 128 of 130 bits are payload. */
+uint64_t sim_profile_link_rate(const struct sim_profile *p)
+{
+	const uint64_t third = 16 * 8000 / 8 * 128 / 130;
+	return third << (p->pcie - 3);
 }

@@ -17,6 +17,7 @@ struct sim_profile {
 	unsigned sms, threads, blocks;             /* the latter two per multiprocessor */
 	uint64_t shared_bytes, l2_bytes;           /* shared memory of a multiprocessor */
 	unsigned bus_bits, memory_mhz, clock_mhz;
+	unsigned pcie;               /* generation of the link to the host, of 16 lanes */
 };
 
 /* A profile by its name, whatever the case of letters; NULL: there is none. Thread-safe, as is the next. */
@@ -24,5 +25,9 @@ const struct sim_profile *sim_profile_find(const char *name);
 
 /* The i-th profile, from the smallest memory to the largest; NULL: past the last. */
 const struct sim_profile *sim_profile_at(size_t i);
+
+/* Bytes a microsecond, at best: of the device's memory, and of its link to the host in one direction. */
+uint64_t sim_profile_memory_rate(const struct sim_profile *p);
+uint64_t sim_profile_link_rate(const struct sim_profile *p);
 
 #endif

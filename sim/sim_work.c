@@ -239,6 +239,20 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 	}
 }
 
+/* ---- time ----------------------------------------------------------------------------------------- */
+
+/* Copies and fills take the time that their bytes need at best, and [assumed] a microsecond to start. A copy within a
+ * device reads and writes its memory. */
+static uint64_t transfer_ns(const sim *s, const struct sim_work *w)
+{
+	const struct sim_mapping *to = sim_mapping_at(s, w->address);
+	const struct sim_mapping *from = w->kind == SIM_WORK_COPY ? sim_mapping_at(s, w->from) : to;
+	bool inside = to && from && to->phys->device == from->phys->device;
+	uint64_t rate = inside ? s->config.memory_rate : s->config.link_rate;
+	uint64_t bytes = inside && w->kind == SIM_WORK_COPY ? 2 * w->size : w->size;
+	return rate ? 1000 + (uint64_t)((double)bytes * 1000 / (double)rate) : 0;
+}
+
 /* ---- sim.h: enqueueing ---------------------------------------------------------------------------- */
 
 static trz_status enqueue(sim *s, trz_context c, trz_stream stream, struct sim_work work)
@@ -254,6 +268,8 @@ static trz_status enqueue(sim *s, trz_context c, trz_stream stream, struct sim_w
 		                         "a stamp takes 8 bytes at least, at a multiple of 8");
 	else
 		call.status = sim_stream_find(s, c, stream, &st);
+	if (work.kind == SIM_WORK_FILL || work.kind == SIM_WORK_COPY)
+		work.cost_ns = transfer_ns(s, &work);
 	if (call.status == TRZ_OK)
 		call.status = sim_enqueue(s, st, work);
 	return sim_leave(&call);

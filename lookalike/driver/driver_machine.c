@@ -175,6 +175,8 @@ static sim_config read_config(int *opened)
 		.schedule = (sim_schedule)read_choice("TERRAZZO_SIM_SCHEDULE", "random|fifo|lifo|starve"),
 		.seed = look.seed,
 		.costs = read_text("TERRAZZO_SIM_COSTS"),
+		.memory_rate = sim_profile_memory_rate(look.profile),
+		.link_rate = sim_profile_link_rate(look.profile),
 		.on_violation = on_violation,
 		.figures = &look_live.sim,
 	};

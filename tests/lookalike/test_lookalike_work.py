@@ -272,6 +272,42 @@ assert table.value is None
 """)
         self.assertIn("-cudart shared", done.stderr)
 
+    def test_copies_and_fills_take_the_time_of_their_bytes(self):
+        for work in ("now", "late"):
+            succeed(self, """
+size, stream, events = 64 * MIB, new_stream(), []
+a, b, host = malloc(size), malloc(size), c_void_p()
+must(runtime.cudaSetDevice(1))
+other = malloc(size)
+must(runtime.cudaSetDevice(0))
+must(runtime.cudaHostAlloc(byref(host), c_size_t(size), 0))
+def record():
+    events.append(c_void_p())
+    must(runtime.cudaEventCreateWithFlags(byref(events[-1]), 0))
+    must(runtime.cudaEventRecord(events[-1], stream))
+def copy(to, source, bytes=size):
+    must(runtime.cudaMemcpyAsync(c_void_p(to), c_void_p(source), c_size_t(bytes), 4, stream))
+    record()
+record()
+copy(a, host.value)
+copy(host.value, a)
+copy(b, a)
+must(runtime.cudaMemsetAsync(c_void_p(a), 0, c_size_t(size), stream))
+record()
+copy(other, a)
+copy(b, a, 64)
+must(runtime.cudaStreamSynchronize(stream))
+times = []
+for start, end in zip(events, events[1:]):
+    ms = ctypes.c_float()
+    must(runtime.cudaEventElapsedTime(byref(ms), start, end))
+    times.append(ms.value * 1e-3)
+link, memory = 31.5e9, 2039e9  # an A100 of 80 GB
+for got, want in zip(times, (size / link, size / link, 2 * size / memory, size / memory, size / link)):
+    assert 0.95 * want < got < 1.1 * want + 5e-6, times
+assert 0 < times[-1] < 1e-5, times
+""", work=work, device="a100", devices=2)
+
     def test_late_work_completes_while_the_program_only_waits(self):
         succeed(self, """
 import threading

@@ -32,6 +32,9 @@ static void test_profiles_are_whole_and_sorted(void **state)
 		assert_in_range(p->bus_bits, 64, 16384);
 		assert_in_range(p->memory_mhz, 500, 20000);
 		assert_in_range(p->clock_mhz, 500, 5000);
+		assert_in_range(p->pcie, 3, 6);
+		assert_in_range(sim_profile_memory_rate(p), 100000, 20000000);
+		assert_true(sim_profile_link_rate(p) < sim_profile_memory_rate(p));
 		assert_ptr_equal(sim_profile_find(p->name), p);
 		assert_true(!before || before->memory_bytes <= p->memory_bytes);
 		before = p;
@@ -47,6 +50,8 @@ static void test_names_are_found_in_any_case(void **state)
 	assert_string_equal(p->name, "h100");
 	assert_int_equal(p->compute_major, 9);
 	assert_int_equal(p->sms, 132);
+	assert_in_range(sim_profile_memory_rate(p), 3300000, 3400000);
+	assert_in_range(sim_profile_link_rate(p), 62900, 63100);
 	assert_null(sim_profile_find("h1"));
 	assert_null(sim_profile_find(""));
 }
