@@ -17,7 +17,8 @@
 enum {
 	OPTION_DEVICE = 256, OPTION_MEMORY, OPTION_DEVICES, OPTION_WORK, OPTION_SEED, OPTION_SCHEDULE, OPTION_COSTS,
 	OPTION_ENV, OPTION_ALLOCATOR, OPTION_HOLDERS, OPTION_JSON, OPTION_FIT, OPTION_SWEEP, OPTION_JOBS, OPTION_SETUP,
-	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS, OPTION_COLLECTIVE_BYTES, OPTION_TIMEOUT
+	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS, OPTION_COLLECTIVE_BYTES, OPTION_TIMEOUT,
+	OPTION_NCCL_MEMORY, OPTION_WORLD_SIZE, OPTION_RANKS
 };
 
 static const struct argp_option options[] = {
@@ -44,7 +45,13 @@ static const struct argp_option options[] = {
 	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give zero (the default) or real bytes", 0 },
 	{ "collective-bytes", OPTION_COLLECTIVE_BYTES, "SIZE", 0,
 	  "collectives move real bytes of up to so many a rank (1MiB)", 0 },
+	{ "nccl-memory", OPTION_NCCL_MEMORY, "WHETHER", 0,
+	  "what NCCL's communicators take of a device counts: yes (the default) or no", 0 },
 	{ "timeout", OPTION_TIMEOUT, "SECONDS", 0, "how long a rank may wait for others (for ever)", 0 },
+	{ "world-size", OPTION_WORLD_SIZE, "N", 0,
+	  "run the command, without a launcher, as --ranks of a world of N, each by itself: the others are taken to do "
+	  "what it does; --devices, 8 unless given, is the size of a node", 0 },
+	{ "ranks", OPTION_RANKS, "R,R,...", 0, "with --world-size: the ranks that run (0)", 0 },
 	{ "setup", OPTION_SETUP, "DIR", 0, "set up a virtual environment with PyTorch in DIR, and do nothing else", 1 },
 	{ "torch", OPTION_TORCH, "VERSION", 0, "with --setup: the version of PyTorch", 1 },
 	{ "compile", OPTION_COMPILE, NULL, 0, "with --setup: install triton too, for torch.compile", 1 },
@@ -52,7 +59,7 @@ static const struct argp_option options[] = {
 	{ 0 }
 };
 
-enum { MOST_PACKAGES = 32 };
+enum { MOST_PACKAGES = 32, NODE_DEVICES = 8 };
 
 struct sim_command {
 	struct program_params params;
@@ -83,6 +90,11 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 	if (c->params.allocator && terrazzo && strcmp(terrazzo, "1") == 0)
 		argp_error(state, "--allocator asks for PyTorch's own allocator, and TERRAZZO=1 puts terrazzo in its place: "
 		                  "leave one of the two out");
+	if (c->params.rank_count && !c->params.world)
+		argp_error(state, "--ranks needs --world-size");
+	for (size_t i = 0; i < c->params.rank_count; i++)
+		if (c->params.ranks[i] >= c->params.world)
+			argp_error(state, "--ranks: there is no rank %u of %u", c->params.ranks[i], c->params.world);
 	if (c->fit && c->sweep)
 		argp_error(state, "--fit and --sweep do not go together");
 }
@@ -146,6 +158,48 @@ static error_t parse_setup(int key, char *arg, struct argp_state *state)
 	}
 }
 
+/* "0,7,63" */
+static void parse_ranks(struct argp_state *state, struct program_params *p, const char *text)
+{
+	enum { MOST_RUN = 64 };
+	static unsigned ranks[MOST_RUN];
+	p->ranks = ranks;
+	p->rank_count = 0;
+	for (char *end; *text; text = *end == ',' ? end + 1 : end) {
+		unsigned long rank = strtoul(text, &end, 10);
+		if (end == text || (*end && *end != ',') || rank > 1000000 || p->rank_count == MOST_RUN)
+			argp_error(state, "--ranks: '%s' is not a list of up to %d ranks such as 0,7,63", text, MOST_RUN);
+		ranks[p->rank_count++] = (unsigned)rank;
+	}
+}
+
+static error_t parse_rank_option(int key, char *arg, struct argp_state *state)
+{
+	static const char *const answers[] = { "yes", "no", NULL };
+	struct program_params *p = &((struct sim_command *)state->input)->params;
+	switch (key) {
+	case OPTION_WORLD_SIZE:
+		p->world = (unsigned)option_number(state, "world-size", arg, 2, 1000000);
+		return 0;
+	case OPTION_RANKS:
+		parse_ranks(state, p, arg);
+		return 0;
+	case OPTION_COLLECTIVE_BYTES:
+		p->has_collective_bytes = true;
+		p->collective_bytes = parse_collective_bytes(state, arg);
+		return 0;
+	case OPTION_NCCL_MEMORY:
+		p->nccl_memory = answers[option_choice(state, "nccl-memory", arg, answers)];
+		return 0;
+	case OPTION_TIMEOUT:
+		option_number(state, "timeout", arg, 1, 1000000);
+		p->timeout = arg;
+		return 0;
+	default:
+		return parse_setup(key, arg, state);
+	}
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	static const char *const scalars[] = { "zero", "real", NULL };
@@ -183,14 +237,6 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_SCALARS:
 		p->scalars = scalars[option_choice(state, "scalars", arg, scalars)];
 		return 0;
-	case OPTION_COLLECTIVE_BYTES:
-		p->has_collective_bytes = true;
-		p->collective_bytes = parse_collective_bytes(state, arg);
-		return 0;
-	case OPTION_TIMEOUT:
-		option_number(state, "timeout", arg, 1, 1000000);
-		p->timeout = arg;
-		return 0;
 	case OPTION_ENV:
 		p->env = arg;
 		return 0;
@@ -210,7 +256,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->jobs = (unsigned)option_number(state, "jobs", arg, 1, 64);
 		return 0;
 	default:
-		return parse_setup(key, arg, state);
+		return parse_rank_option(key, arg, state);
 	}
 }
 
@@ -296,11 +342,18 @@ int cli_sim(int argc, char **argv)
 		       "Kernels and library calls compute nothing; copies, fills and everything about memory are real. "
 		       "The exit status is the command's. docs/sim.md says what is and is not true of such a run.",
 	};
-	struct sim_command c = { .params = { .device = "h100", .devices = 1 },
+	struct sim_command c = { .params = { .device = "h100" },
 		                     .jobs = (unsigned)sysconf(_SC_NPROCESSORS_ONLN) };
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
 	if (c.setup)
 		return run_setup(&c);
+	static unsigned first[] = { 0 };
+	if (!c.params.devices)
+		c.params.devices = c.params.world ? NODE_DEVICES : 1;
+	if (c.params.world && !c.params.rank_count) {
+		c.params.ranks = first;
+		c.params.rank_count = 1;
+	}
 	if (c.list && !c.fit)
 		return list_devices();
 	program_pass_signals_on();

@@ -25,6 +25,10 @@ struct program_params {
 	const char *costs;
 	const char *scalars;
 	const char *timeout;     /* seconds, after which a rank waits no longer for others; NULL: for ever */
+	unsigned world;          /* ranks, of which those of `ranks` run, each by itself; 0: as the command starts them */
+	unsigned *ranks;
+	size_t rank_count;
+	const char *nccl_memory; /* "yes" or "no"; NULL: yes */
 	bool has_collective_bytes;
 	uint64_t collective_bytes;
 	const char *env;         /* a virtual environment; NULL: as the command is found */

@@ -45,7 +45,7 @@ const char *program_python(void)
 
 /* ---- the command's environment ------------------------------------------------------------------------ */
 
-enum { MOST_CHANGES = 32 };
+enum { MOST_CHANGES = 48 };
 
 /* Variables that differ from our own environment. */
 struct changes {
@@ -142,6 +142,7 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	change_if(c, "TERRAZZO_SIM_COSTS", p->costs);
 	change_if(c, "TERRAZZO_SIM_SCALARS", p->scalars);
 	change_if(c, "TERRAZZO_SIM_TIMEOUT", p->timeout);
+	change_if(c, "TERRAZZO_SIM_NCCL_MEMORY", p->nccl_memory);
 	if (p->has_collective_bytes)
 		change_number(c, "TERRAZZO_SIM_COLLECTIVE_BYTES", p->collective_bytes);
 	change(c, "TERRAZZO_SIM_HOLDERS", p->holders ? "1" : "");
@@ -286,9 +287,51 @@ static json_t *describe(const struct program_params *p, int exit_status, int by_
 		json_object_set_new(result, "memory_bytes", json_integer((json_int_t)p->memory_bytes));
 	if (result && p->allocator)
 		json_object_set_new(result, "allocator_asked", json_string(p->allocator));
+	if (result && p->world)
+		json_object_set_new(result, "world_size", json_integer((json_int_t)p->world));
 	if (result)
 		json_object_set_new(result, "costs", json_string(p->costs ? p->costs : "a100"));
 	return result;
+}
+
+/* The command as one rank of a world whose others are absent, on a node of as many devices as there are. */
+static trz_status start_rank(const struct program_params *p, const struct changes *c, unsigned rank, int *exit_status,
+                             int *by_signal)
+{
+	struct changes changes = *c;
+	int first = c->count;
+	change_number(&changes, "RANK", rank);
+	change_number(&changes, "LOCAL_RANK", rank % p->devices);
+	change_number(&changes, "GROUP_RANK", rank / p->devices);
+	change_number(&changes, "WORLD_SIZE", p->world);
+	change_number(&changes, "LOCAL_WORLD_SIZE", p->devices);
+	change(&changes, "MASTER_ADDR", "localhost");
+	change(&changes, "MASTER_PORT", "1");
+	change(&changes, "TERRAZZO_SIM_ALONE", "1");
+	change(&changes, "TORCH_NCCL_ENABLE_MONITORING", "0");
+	trz_status status = changes.failed ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment")
+	                                   : start_and_wait(p, &changes, exit_status, by_signal);
+	for (int i = first; i < changes.count; i++)
+		free(changes.text[i]);
+	return status;
+}
+
+/* One after the other; the first that fails tells the status. */
+static trz_status start_ranks(const struct program_params *p, const struct changes *c, int *exit_status,
+                              int *by_signal)
+{
+	if (!p->world)
+		return start_and_wait(p, c, exit_status, by_signal);
+	*exit_status = *by_signal = 0;
+	for (size_t i = 0; i < p->rank_count; i++) {
+		int one = 0, signal = 0;
+		trz_status status = start_rank(p, c, p->ranks[i], &one, &signal);
+		if (status != TRZ_OK)
+			return status;
+		*by_signal = *exit_status ? *by_signal : signal;
+		*exit_status = *exit_status ? *exit_status : one;
+	}
+	return TRZ_OK;
 }
 
 static trz_status check_env(const char *env)
@@ -312,7 +355,7 @@ static trz_status run_in(const struct program_params *p, const char *folder, jso
 	change_file(&changes, "TERRAZZO_SIM_MACHINE_FD", machine);
 	change_file(&changes, "TERRAZZO_SIM_HALL_FD", hall);
 	trz_status status = changes.failed ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment")
-	                                   : start_and_wait(p, &changes, &exit_status, &by_signal);
+	                                   : start_ranks(p, &changes, &exit_status, &by_signal);
 	uint64_t peak = sim_machine_peak(machine);
 	close(machine);
 	close(hall);

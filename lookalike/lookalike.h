@@ -39,6 +39,11 @@ LOOKALIKE_API void trz_lookalike_note_known(uint64_t address, uint64_t size, boo
 /* Counts a collective by its kind, an enum standin_kind, and the bytes that this rank put into it. */
 LOOKALIKE_API void trz_lookalike_collective(int kind, uint64_t bytes);
 
+/* What NCCL takes of a device for a communicator: for its collectives, or (peer) for each rank that it exchanges
+ * messages with. True: it has been taken, or none is. */
+LOOKALIKE_API bool trz_lookalike_take_for_nccl(int device, bool peer, uint64_t *bytes);
+LOOKALIKE_API void trz_lookalike_give_for_nccl(int device, uint64_t bytes);
+
 /* Which rank the process is, of how many, as the largest communicator says. */
 LOOKALIKE_API void trz_lookalike_rank(int rank, int ranks);
 

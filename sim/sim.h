@@ -225,6 +225,11 @@ struct sim_meeting {
 };
 trz_status sim_meet(sim *s, trz_context c, trz_stream st, const struct sim_meeting *m);
 
+/* Takes memory of a device that has no address, as a library's own; and gives it back. OUT_OF_MEMORY: there is not so
+ * much. */
+trz_status sim_take(sim *s, int device, uint64_t bytes);
+void sim_give(sim *s, int device, uint64_t bytes);
+
 /* Counts and describes a violation that was found outside. */
 trz_status sim_report(sim *s, const char *text);
 

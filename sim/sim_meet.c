@@ -137,6 +137,21 @@ trz_status sim_meet(sim *s, trz_context c, trz_stream stream, const struct sim_m
 	return sim_leave(&call);
 }
 
+trz_status sim_take(sim *s, int device, uint64_t bytes)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	if (!sim_memory_take(s, device, bytes))
+		call.status = sim_refuse(s, TRZ_ERROR_OUT_OF_MEMORY, "a library finds no memory on device %d", device);
+	return sim_leave(&call);
+}
+
+void sim_give(sim *s, int device, uint64_t bytes)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	sim_memory_give(s, device, bytes);
+	sim_leave(&call);
+}
+
 trz_status sim_report(sim *s, const char *text)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);

@@ -64,6 +64,8 @@ static int read_entry(void *user, const char *section, const char *name, const c
 	} keys[] = {
 		{"mib", &p->memory_bytes, MIB(1), NULL}, {"overhead_mib", &p->overhead_bytes, MIB(1), NULL},
 		{"shared_kib", &p->shared_bytes, KIB(1), NULL}, {"l2_mib", &p->l2_bytes, MIB(1), NULL},
+		{"nccl_peer_mib", &p->nccl_peer_bytes, MIB(1), NULL},
+		{"nccl_collective_mib", &p->nccl_collective_bytes, MIB(1), NULL},
 		{"sms", NULL, 0, &p->sms}, {"threads", NULL, 0, &p->threads}, {"blocks", NULL, 0, &p->blocks},
 		{"bus_bits", NULL, 0, &p->bus_bits}, {"memory_mhz", NULL, 0, &p->memory_mhz},
 		{"clock_mhz", NULL, 0, &p->clock_mhz}, {"pcie", NULL, 0, &p->pcie},

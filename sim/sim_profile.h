@@ -18,6 +18,7 @@ struct sim_profile {
 	uint64_t shared_bytes, l2_bytes;           /* shared memory of a multiprocessor */
 	unsigned bus_bits, memory_mhz, clock_mhz;
 	unsigned pcie;               /* generation of the link to the host, of 16 lanes */
+	uint64_t nccl_peer_bytes, nccl_collective_bytes;  /* of a communicator; 0: unknown */
 };
 
 /* A profile by its name, whatever the case of letters; NULL: there is none. Thread-safe, as is the next. */

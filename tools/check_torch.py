@@ -51,6 +51,17 @@ dist.destroy_process_group()
 """
 
 
+ABSENT = """
+import os, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+gathered = [None] * 9
+dist.all_gather_object(gathered, "mine")
+assert gathered == ["mine"] * 9
+dist.broadcast_object_list(gathered, 0)
+"""
+
+
 class Failure(Exception):
     """A check found something wrong."""
 
@@ -235,16 +246,24 @@ class Suite:
             expect(found == set(range(ranks)), f"ranks {found}")
 
     def torchrun(self):
-        """torchrun's ranks have a row each; they use nearly the same"""
+        """torchrun's ranks have a row each; one whose others are absent finds the same peaks"""
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "train.py"
             program.write_text(TORCHRUN)
             report = self.run("-m", "torch.distributed.run", "--nproc-per-node=2", program, options=["--devices=2"])
-        ranks = [p for p in report["processes"] if "rank" in p]
+            alone = self.run(program, options=["--world-size=2", "--ranks=0,1"])
+            program.write_text(ABSENT)
+            absent = self.run(program, options=["--world-size=9", "--ranks=1"], status=1)
+        expect("broadcast_object_list brings what only rank 0 knows, which is absent" in absent["output"],
+               absent["output"])
+        ranks, single = (sorted((p for p in r["processes"] if "rank" in p), key=lambda p: p["rank"])
+                         for r in (report, alone))
         expect([p["ranks"] for p in ranks] == [2, 2], str(ranks))
         expect(all(p["collectives"]["reduce_scatter"]["calls"] == 3 for p in ranks), str(ranks[0]["collectives"]))
         expect(ranks[0]["peak_allocated_bytes"] == ranks[1]["peak_allocated_bytes"] > 0, str(ranks))
         expect("fullest: rank" in report["output"], report["output"])
+        for key in ("rank", "peak_allocated_bytes", "peak_reserved_bytes", "collectives"):
+            expect([p[key] for p in ranks] == [p[key] for p in single], f"{key}: {ranks}, alone {single}")
 
     def wrong_ranks(self):
         """a wrong program of several ranks ends with who, where and what"""

@@ -158,6 +158,7 @@ static sim_config read_config(int *opened)
 	look.work = (enum look_work)read_choice("TERRAZZO_SIM_WORK", "now|late|blocked");
 	look.real_scalars = read_choice("TERRAZZO_SIM_SCALARS", "zero|real") == 1;
 	look.abort_on_violation = read_choice("TERRAZZO_SIM_VIOLATIONS", "abort|count") == 0;
+	look.nccl_memory = read_choice("TERRAZZO_SIM_NCCL_MEMORY", "yes|no") == 0;
 	look.memory_needs_context = read_choice("TERRAZZO_SIM_MEMORY_CONTEXT", "no|yes") == 1;
 	look.kernel_ns = read_number("TERRAZZO_SIM_KERNEL_NS", 5000, UINT32_MAX);
 	look.report = read_text("TERRAZZO_SIM_REPORT");

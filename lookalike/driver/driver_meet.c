@@ -61,6 +61,27 @@ void trz_lookalike_collective(int kind, uint64_t bytes)
 	__atomic_fetch_add(&look_live.collectives[kind].bytes, bytes, __ATOMIC_RELAXED);
 }
 
+bool trz_lookalike_take_for_nccl(int device, bool peer, uint64_t *bytes)
+{
+	*bytes = 0;
+	uint64_t wanted = look.sim && look.nccl_memory ? peer ? look.profile->nccl_peer_bytes
+	                                                      : look.profile->nccl_collective_bytes : 0;
+	if (!wanted)
+		return true;
+	if (sim_take(look.sim, device, wanted) != TRZ_OK) {
+		look_oom(peer ? "NCCL, for messages" : "NCCL, for collectives", wanted, device);
+		return false;
+	}
+	*bytes = wanted;
+	return true;
+}
+
+void trz_lookalike_give_for_nccl(int device, uint64_t bytes)
+{
+	if (look.sim && bytes)
+		sim_give(look.sim, device, bytes);
+}
+
 static lookalike_place *place_observer;
 
 void trz_lookalike_on_place(lookalike_place *observer)

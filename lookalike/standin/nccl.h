@@ -134,7 +134,8 @@ struct comm {
 	char text[FAILURE_BYTES];
 	double *scales;                       /* of the operations that the program has made */
 	int scale_count;
-	uint64_t memory;                      /* of the device; 0: none */
+	uint64_t memory;                      /* of the device */
+	bool has_collectives, *has_peer;      /* what that is for; the latter by rank */
 };
 
 /* ---- nccl_hall.c */
@@ -157,6 +158,8 @@ void *hall_bytes(uint64_t page);
 uint64_t nccl_real_bytes(void);
 uint64_t nccl_type_bytes(int type);
 
+/* Takes what NCCL would, for a collective (peer -1) or for messages with a rank; a result. */
+int nccl_take_memory(struct comm *c, int peer);
 /* Inside ncclGroupStart and ncclGroupEnd. */
 bool nccl_in_group(void);
 
@@ -225,6 +228,8 @@ WEAK int trz_lookalike_violation(const char *text);
 WEAK bool trz_lookalike_is_known(uint64_t address, uint64_t size);
 WEAK void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known);
 WEAK void trz_lookalike_collective(int kind, uint64_t bytes);
+WEAK bool trz_lookalike_take_for_nccl(int device, bool peer, uint64_t *bytes);
+WEAK void trz_lookalike_give_for_nccl(int device, uint64_t bytes);
 WEAK void trz_lookalike_rank(int rank, int ranks);
 WEAK void trz_lookalike_place(char *text, size_t size);
 

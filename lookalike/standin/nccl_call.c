@@ -191,6 +191,9 @@ static int collective(int kind, const char *name, struct comm *c, struct buffers
 	uint64_t each = b.count * nccl_type_bytes(type);
 	if (c->ranks == 1)
 		return copy(name, b.from, b.to, each, stream);
+	wrong = nccl_take_memory(c, -1);
+	if (wrong)
+		return wrong;
 	struct part p = {
 		.comm = c, .from = b.from, .to = b.to, .from_bytes = each * times(shapes[kind].from, c, is_root),
 		.to_bytes = each * times(shapes[kind].to, c, is_root), .real = is_real(c, kind, each),
@@ -262,6 +265,7 @@ int ncclScatter(const void *from, void *to, size_t count, int type, int root, vo
 static int message(int kind, struct comm *c, struct buffers b, int type, int peer, void *stream)
 {
 	int wrong = check(c, type, peer);
+	wrong = wrong ? wrong : nccl_take_memory(c, peer);
 	if (wrong)
 		return wrong;
 	bool sends = kind == STANDIN_SEND;

@@ -53,6 +53,7 @@ void nccl_release(struct comm *c)
 	free(c->sends);
 	free(c->receives);
 	free(c->scales);
+	free(c->has_peer);
 	free(c);
 }
 
@@ -223,6 +224,7 @@ static int make(void **made, int ranks, int rank, const uint64_t key[2])
 		                .key = { key[0], key[1] } };
 	c->sends = standin_descriptor((size_t)ranks * sizeof *c->sends);
 	c->receives = standin_descriptor((size_t)ranks * sizeof *c->receives);
+	c->has_peer = standin_descriptor((size_t)ranks * sizeof *c->has_peer);
 	if (cuCtxGetDevice)
 		cuCtxGetDevice(&c->device);
 	int result = NCCL_SUCCESS;
@@ -327,6 +329,14 @@ static int exchange(struct comm *c, const struct call *call, int *place, int *si
 	return result;
 }
 
+/* Who knows the groups of a world of absent ranks says how many will be in this rank's part, and its place there
+ * (python/terrazzo/sim/ranks.py). */
+static bool is_told_of_split(int *size, int *place)
+{
+	const char *text = getenv("TERRAZZO_SIM_SPLIT");
+	return text && sscanf(text, "%d:%d", size, place) == 2;
+}
+
 int ncclCommSplit(void *comm, int color, int key, void **made, void *config)
 {
 	struct comm *c = comm;
@@ -344,7 +354,7 @@ int ncclCommSplit(void *comm, int color, int key, void **made, void *config)
 			return result;
 	}
 	derive(c->key, ++c->splits << 32 | (uint32_t)color, derived);
-	if (c->alone)
+	if (c->alone && color >= 0 && !is_told_of_split(&size, &place))
 		return standin_refuse("ncclCommSplit", "which ranks are in a part of a world of absent ranks is not known; "
 		                      "make the group by its ranks", NCCL_INVALID_USAGE);
 	return color < 0 ? NCCL_SUCCESS : make(made, size, place, derived);
@@ -365,6 +375,30 @@ int ncclCommShrink(void *comm, int *excluded, int count, void **made, void *conf
 	}
 	derive(c->key, ++c->splits << 32 | 0xffffffffu, derived);
 	return make(made, size, place, derived);
+}
+
+/* ---- memory ------------------------------------------------------------ */
+
+int nccl_take_memory(struct comm *c, int peer)
+{
+	bool *has = peer < 0 ? &c->has_collectives : &c->has_peer[peer];
+	uint64_t bytes = 0;
+	if (*has || peer == c->rank || !trz_lookalike_take_for_nccl)
+		return NCCL_SUCCESS;
+	if (!trz_lookalike_take_for_nccl(c->device, peer >= 0, &bytes)) {
+		nccl_fail(c, NCCL_SUCCESS, "the device has no memory left for NCCL's own buffers (see --nccl-memory)");
+		return NCCL_UNHANDLED_CUDA_ERROR;
+	}
+	*has = true;
+	c->memory += bytes;
+	return NCCL_SUCCESS;
+}
+
+static void give_memory(struct comm *c)
+{
+	if (trz_lookalike_give_for_nccl)
+		trz_lookalike_give_for_nccl(c->device, c->memory);
+	c->memory = 0;
 }
 
 /* ---- ends ------------------------------------------------------------ */
@@ -405,6 +439,7 @@ int ncclCommDestroy(void *comm)
 	if (!comm)
 		return NCCL_SUCCESS;
 	ncclCommFinalize(comm);
+	give_memory(comm);
 	leave(comm);
 	nccl_release(comm);
 	return NCCL_SUCCESS;
@@ -417,6 +452,7 @@ int ncclCommAbort(void *comm)
 	if (!c)
 		return NCCL_SUCCESS;
 	__atomic_store_n(&c->aborted, true, __ATOMIC_RELEASE);
+	give_memory(c);
 	leave(c);
 	if (trz_lookalike_progress)
 		trz_lookalike_progress(true);

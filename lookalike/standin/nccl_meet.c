@@ -323,10 +323,10 @@ void nccl_watch(void)
 
 /* ---- taking ------------------------------------------------------------ */
 
-/* What each rank has brought; NULL where one has brought nothing. */
+/* What each rank has brought; NULL where one has brought nothing. Absent ones bring what this one does. */
 struct brought {
-	const void *from[MOST_RANKS];
-	double scale[MOST_RANKS];
+	const void **from;
+	double *scale;
 	bool all, known;
 };
 
@@ -334,8 +334,10 @@ static void collect(const struct part *p, struct brought *b)
 {
 	const struct comm *c = p->comm;
 	bool from_root = p->call.kind == STANDIN_BROADCAST || p->call.kind == STANDIN_SCATTER;
+	b->from = standin_descriptor((size_t)c->ranks * sizeof *b->from);
+	b->scale = standin_descriptor((size_t)c->ranks * sizeof *b->scale);
 	b->all = b->known = true;
-	for (int r = 0; r < c->ranks && r < MOST_RANKS; r++) {
+	for (int r = 0; r < c->ranks; r++) {
 		const struct arrival *a = c->shared ? &place_of(p)->arrival[r] : NULL;
 		bool counts = !from_root || r == p->call.root;
 		b->from[r] = !a ? (!from_root || p->call.root == c->rank ? p->from : NULL) :
@@ -386,10 +388,12 @@ static void finish_part(const struct part *p)
 		b.known = a && a->known;
 		if (a && a->page)
 			move(p->to, hall_bytes(a->page), a->bytes < p->to_bytes ? a->bytes : p->to_bytes);
-	} else if (p->comm->ranks <= MOST_RANKS) {
+	} else {
 		collect(p, &b);
 		if (b.all)
 			take(p, &b);
+		free(b.from);
+		free(b.scale);
 	}
 	if (trz_lookalike_note_known)
 		trz_lookalike_note_known((uintptr_t)p->to, p->to_bytes, b.known);

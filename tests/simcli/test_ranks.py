@@ -104,6 +104,13 @@ static void split(void)
 static void act(const char *what)
 {
 	int sum = ranks * (ranks - 1) / 2;
+	if (!strcmp(what, "alone")) {
+		int count;
+		ncclCommCount(comm, &count);
+		put(rank);
+		CHECK(count == 300 && ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, NULL) == 0);
+		expect(300 * rank, 300);
+	}
 	if (!strcmp(what, "sum"))
 		for (int i = 0; i < 50; i++)
 			sum_up(comm, sum, ranks);
@@ -140,13 +147,19 @@ int main(int argc, char **argv)
 	int status, result = 0;
 	CHECK(argc == 3);
 	ranks = atoi(argv[1]);
+	int devices = ranks;
+	if (getenv("WORLD_SIZE")) {
+		rank = atoi(getenv("RANK"));
+		ranks = atoi(getenv("WORLD_SIZE"));
+		devices = 2;
+	}
 	CHECK(ncclGetUniqueId(&id) == 0);
-	for (int r = 1; r < ranks && rank == 0; r++)
+	for (int r = 1; r < ranks && rank == 0 && !getenv("WORLD_SIZE"); r++)
 		if (fork() == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			rank = r;
 		}
-	CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context, rank) == 0 && cuCtxSetCurrent(context) == 0);
+	CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context, rank % devices) == 0 && cuCtxSetCurrent(context) == 0);
 	CHECK(cuMemAlloc_v2(&memory, sizeof(int32_t) * COUNT) == 0);
 	CHECK(ncclCommInitRank(&comm, ranks, id, rank) == 0);
 	act(argv[2]);
@@ -188,6 +201,28 @@ class Ranks(unittest.TestCase):
             ranks = sorted((p["rank"], p["ranks"], p["collectives"]["all_reduce"]["calls"])
                            for p in report["processes"])
             self.assertEqual(ranks, [(0, 3, 50), (1, 3, 50), (2, 3, 50)])
+
+    def test_what_nccl_takes_counts_unless_it_is_switched_off(self):
+        for what, taken in (("sum", 288), ("ring", 2 * 384)):
+            used = [self.run_ranks(4, what, f"--nccl-memory={answer}")[0]["processes"][0]["device_peak_bytes"]
+                    for answer in ("yes", "no")]
+            self.assertEqual(used[0] - used[1], taken << 20, what)
+
+    def test_a_communicator_without_room_is_refused(self):
+        output = self.run_ranks(2, "sum", "--memory=128MiB", status=7)[1]
+        self.assertIn("out of memory: 288.00 MiB", output)
+
+    def test_absent_ranks_do_what_this_one_does(self):
+        report, output, _ = self.run_ranks(1, "alone", "--world-size=300", "--ranks=0,7,299", "--devices=2")
+        self.assertEqual([p["rank"] for p in report["processes"]], [0, 7, 299])
+        self.assertEqual(report["world_size"], 300)
+        self.assertIn("fullest: rank", output)
+
+    def test_ranks_are_of_the_world(self):
+        for options in (["--ranks=0"], ["--world-size=4", "--ranks=4"], ["--world-size=4", "--ranks=x"]):
+            done = subprocess.run([CLI, "sim", *options, "--", "true"], stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, 2, options)
+            self.assertIn("--ranks", done.stderr)
 
     def test_messages_of_a_group_go_together(self):
         self.run_ranks(4, "ring")

@@ -7,6 +7,8 @@ nothing here, so those few operations are done on the host while such a function
 """
 import ctypes
 import functools
+import os
+import re
 import sys
 import threading
 
@@ -108,11 +110,110 @@ def send_objects(torch):
             setattr(torch.distributed, name, wrapped)
 
 
+def replace_everywhere(name, old, new):
+    """In the modules of torch.distributed that have imported the function by its name."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__name__", "").startswith("torch.distributed") and vars(module).get(name) is old:
+            setattr(module, name, new)
+
+
+NCCL_ID = re.compile(r"\d+|\d+:\d+|nccl_storekey_\w+")
+
+
+def make_store(torch):
+    """A store for one rank of a world whose others are absent."""
+    class Alone(torch.distributed.Store):
+        def __init__(self):
+            super().__init__()
+            self.values = {}
+
+        def set(self, key, value):
+            self.values[key] = value if isinstance(value, bytes) else str(value).encode()
+
+        def compare_set(self, key, expected, value):
+            if self.values.get(key, b"").decode() in ("", expected):
+                self.set(key, value)
+            return self.values[key]
+
+        def get(self, key):
+            if key not in self.values and NCCL_ID.fullmatch(key.rpartition("/")[2]):
+                return bytes(128)  # which communicator it is says nothing, since no one else joins
+            if key not in self.values:
+                raise RuntimeError(f"terrazzo: key {key} of the store would come from a rank that is absent "
+                                   "(--world-size, --ranks)")
+            return self.values[key]
+
+        def add(self, key, value):
+            self.values[key] = str(int(self.values.get(key, b"0")) + value).encode()
+            return int(self.values[key])
+
+        def wait(self, keys, timeout=None):
+            for key in keys:
+                self.get(key)
+
+        def check(self, keys):
+            return all(key in self.values for key in keys)
+
+        def delete_key(self, key):
+            return self.values.pop(key, None) is not None
+
+        def num_keys(self):
+            return len(self.values)
+
+    return Alone()
+
+
+def be_alone(torch):
+    """One rank of a world whose others are absent: it finds no one and waits for no one."""
+    c10d = torch.distributed.distributed_c10d
+    init, rank, ranks = c10d.init_process_group, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    @functools.wraps(init)
+    def init_alone(backend=None, init_method=None, **options):
+        options.update(store=make_store(torch), rank=rank, world_size=ranks)
+        return init(backend, **options)
+
+    c10d.init_process_group = torch.distributed.init_process_group = init_alone
+    c10d._store_based_barrier = lambda *_, **__: None
+    if hasattr(c10d, "_get_split_source"):
+        c10d._get_split_source = lambda *_, **__: None  # which ranks are in a part, a split does not say
+
+    split = getattr(c10d, "split_group", None)
+    if split:
+        @functools.wraps(split)
+        def split_alone(parent_pg=None, split_ranks=None, *args, **options):
+            here = torch.distributed.get_group_rank(parent_pg, rank) if parent_pg else rank
+            own = next((sorted(part) for part in split_ranks or () if here in part), None)
+            if own:  # the stand-in for NCCL cannot ask the others
+                os.environ["TERRAZZO_SIM_SPLIT"] = f"{len(own)}:{own.index(here)}"
+            return split(parent_pg, split_ranks, *args, **options)
+        replace_everywhere("split_group", split, split_alone)
+
+    def need(name, position):
+        function = getattr(c10d, name)
+
+        @functools.wraps(function)
+        def checked(*args, **options):
+            source = options.get("src", args[position] if len(args) > position else 0)
+            if source is not None and source != rank:
+                raise RuntimeError(f"terrazzo: {name} brings what only rank {source} knows, which is absent "
+                                   "(--world-size, --ranks)")
+            return function(*args, **options)
+        setattr(c10d, name, checked)
+        setattr(torch.distributed, name, checked)
+
+    need("broadcast_object_list", 1)
+    need("recv_object_list", 1)
+    need("scatter_object_list", 2)
+
+
 class Ranks:
     def __init__(self, torch, is_library, calling_backward):
         self.places = Places(is_library, calling_backward)
         if torch.distributed.is_available():
             send_objects(torch)
+            if os.environ.get("TERRAZZO_SIM_ALONE"):
+                be_alone(torch)
 
     def attach(self, driver):
         driver.trz_lookalike_on_place(self.places.callback)
