@@ -57,6 +57,10 @@ LOOKALIKE_API void trz_lookalike_place(char *text, size_t size);
  * its parameters are first needed. NULL: no memory. Neither string nor image is copied. */
 LOOKALIKE_API void *trz_lookalike_function(const void *image, const char *name);
 
+/* Whether a launch keeps to the limits that all devices share. The driver's error for one that does not is also that of
+ * other wrong values, the runtime has one of its own. */
+LOOKALIKE_API int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3]);
+
 /* Where a variable of registered code lies on the current device, and its size: a driver's result. */
 LOOKALIKE_API int trz_lookalike_variable(const void *image, const char *name, uint64_t *address, size_t *size);
 

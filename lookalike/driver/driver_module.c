@@ -670,25 +670,60 @@ static cuda_result launch(struct look_function *f, void *stream, void **params, 
 	return look_enqueued(sim_touch(look.sim, context, stream, words, f->name, look.kernel_ns));
 }
 
+int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3])
+{
+	enum { MOST_THREADS = 1024, MOST_DEEP = 64, MOST_BLOCKS = 65535 };
+	bool some = grid[0] && grid[1] && grid[2] && block[0] && block[1] && block[2];
+	bool grid_fits = grid[0] <= INT32_MAX && grid[1] <= MOST_BLOCKS && grid[2] <= MOST_BLOCKS;
+	bool block_fits = block[0] <= MOST_THREADS && block[1] <= MOST_THREADS && block[2] <= MOST_DEEP;
+	return some && grid_fits && block_fits && block[0] * block[1] * block[2] <= MOST_THREADS;
+}
+
+/* Whether a kernel can be launched with this many threads a block and this much shared memory beyond its own. */
+static cuda_result check_launch(struct look_function *f, const unsigned grid[3], const unsigned block[3],
+                                unsigned shared)
+{
+	LOOK_NEED(f, INVALID_HANDLE);
+	LOOK_NEED(trz_lookalike_shape_fits(grid, block), INVALID_VALUE);
+	LOOK_NEED((int)(block[0] * block[1] * block[2]) <= max_threads(f), LAUNCH_OUT_OF_RESOURCES);
+	const struct fatbin_kernel *k = kernel_of(f);
+	uint64_t own = k ? k->shared_bytes : 0;
+	int allowed = f->attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+	LOOK_NEED(own + shared <= KIB(48) || shared <= (unsigned)allowed, INVALID_VALUE);
+	return TRZ_CUDA_SUCCESS;
+}
+
 cuda_result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                            unsigned shared, void *stream, void **params, void **extra)
 {
 	LOOK_ENTER(cuLaunchKernel);
-	(void)shared;
-	LOOK_NEED(gx && gy && gz && bx && by && bz && (uint64_t)bx * by * bz <= 1024, INVALID_VALUE);
-	return launch(function, stream, params, extra);
+	const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
+	cuda_result result = check_launch(function, grid, block, shared);
+	return result == TRZ_CUDA_SUCCESS ? launch(function, stream, params, extra) : result;
 }
 
 cuda_result cuLaunchKernelEx(const struct cuda_launch *config, void *function, void **params, void **extra)
 {
 	LOOK_ENTER(cuLaunchKernelEx);
-	return launch(function, config->stream, params, extra);
+	const unsigned grid[3] = {config->grid_x, config->grid_y, config->grid_z};
+	const unsigned block[3] = {config->block_x, config->block_y, config->block_z};
+	cuda_result result = check_launch(function, grid, block, config->shared_bytes);
+	return result == TRZ_CUDA_SUCCESS ? launch(function, config->stream, params, extra) : result;
 }
 
 cuda_result cuLaunchCooperativeKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                                       unsigned bz, unsigned shared, void *stream, void **params)
 {
-	return cuLaunchKernel(function, gx, gy, gz, bx, by, bz, shared, stream, params, NULL);
+	int resident = 0;
+	LOOK_ENTER(cuLaunchCooperativeKernel);
+	const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
+	cuda_result result = check_launch(function, grid, block, shared);
+	if (result == TRZ_CUDA_SUCCESS)
+		result = cuOccupancyMaxActiveBlocksPerMultiprocessor(&resident, function, (int)(bx * by * bz), shared);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	LOOK_NEED((uint64_t)gx * gy * gz <= (uint64_t)resident * look.profile->sms, COOPERATIVE_LAUNCH_TOO_LARGE);
+	return launch(function, stream, params, NULL);
 }
 
 int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count)

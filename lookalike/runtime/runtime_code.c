@@ -196,11 +196,20 @@ cuda_error __cudaPopCallConfiguration(struct rt_dim3 *grid, struct rt_dim3 *bloc
 
 /* ---- launches ------------------------------------------------------------ */
 
+static int check(const void *function, struct rt_dim3 grid, struct rt_dim3 block)
+{
+	const unsigned blocks[3] = {grid.x, grid.y, grid.z}, threads[3] = {block.x, block.y, block.z};
+	if (!function)
+		return RT_INVALID_FUNCTION;
+	return trz_lookalike_shape_fits(blocks, threads) ? RT_SUCCESS : RT_INVALID_CONFIGURATION;
+}
+
 static int launch(void *function, struct rt_dim3 grid, struct rt_dim3 block, void **arguments, size_t shared,
                   void *stream)
 {
-	if (!function)
-		return RT_INVALID_FUNCTION;
+	int result = check(function, grid, block);
+	if (result)
+		return result;
 	return cuLaunchKernel(function, grid.x, grid.y, grid.z, block.x, block.y, block.z, (unsigned)shared, stream,
 	                      arguments, NULL);
 }
@@ -233,7 +242,10 @@ cuda_error cudaLaunchCooperativeKernel(const void *symbol, struct rt_dim3 grid, 
                                        size_t shared, void *stream)
 {
 	RT_ENTER(cudaLaunchCooperativeKernel);
-	return rt_result(launch(rt_function(symbol), grid, block, arguments, shared, stream));
+	void *function = rt_function(symbol);
+	int result = check(function, grid, block);
+	return rt_result(result ? result : cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x, block.y,
+	                                                             block.z, (unsigned)shared, stream, arguments));
 }
 
 cuda_error cudaLaunchKernelExC(const struct rt_launch *config, const void *symbol, void **arguments)

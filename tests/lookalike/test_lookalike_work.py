@@ -272,6 +272,40 @@ assert table.value is None
 """)
         self.assertIn("-cudart shared", done.stderr)
 
+    def test_launches_keep_to_the_limits(self):
+        succeed(self, """
+CODE = b".version 8.0\\n.target sm_80\\n.address_size 64\\n.visible .entry bounded(.param .u64 p)\\n" \\
+       b".maxntid 256, 1, 1\\n{\\nret;\\n}\\n\\0"
+f, p, module, bounded = kernel(), malloc(64), c_void_p(), c_void_p()
+must(driver.cuModuleLoadData(byref(module), CODE))
+must(driver.cuModuleGetFunction(byref(bounded), module, b"bounded"))
+class Dim(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint)]
+value = c_uint64(p)
+arguments = (c_void_p * 1)(ctypes.addressof(value))
+def results(grid, block, shared=0, function=f):
+    by_runtime = runtime.__cudaLaunchKernel(function, Dim(*grid), Dim(*block), arguments, c_size_t(shared), None)
+    return driver.cuLaunchKernel(function, *grid, *block, shared, None, arguments, None), by_runtime
+one = 1, 1, 1
+for grid, block in ((one, (1024, 1, 1)), (one, (16, 1, 64)), ((1 << 30, 65535, 65535), one)):
+    assert results(grid, block) == (0, 0), (grid, block)
+for grid, block in ((one, (1025, 1, 1)), (one, (1, 1, 65)), (one, (32, 33, 1)), (one, (1 << 16, 1 << 16, 1)),
+                    ((0, 1, 1), one), ((1, 65536, 1), one), ((1, 1, 65536), one), ((1 << 31, 1, 1), one)):
+    assert results(grid, block) == (1, 9), (grid, block)
+assert results(one, (256, 1, 1), 48 << 10, bounded) == (0, 0)
+assert results(one, (257, 1, 1), 0, bounded) == (701, 701)
+assert results(one, one, (48 << 10) + 4, bounded) == (1, 1)
+must(driver.cuFuncSetAttribute(bounded, 8, 64 << 10))
+assert results(one, one, 64 << 10, bounded) == (0, 0)
+assert results(one, one, (64 << 10) + 1, bounded) == (1, 1)
+blocks, sms = c_int(), c_int()
+must(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(byref(blocks), f, 256, c_size_t(0)))
+must(driver.cuDeviceGetAttribute(byref(sms), 16, 0))
+most = blocks.value * sms.value
+must(driver.cuLaunchCooperativeKernel(f, most, 1, 1, 256, 1, 1, 0, None, arguments))
+assert driver.cuLaunchCooperativeKernel(f, most + 1, 1, 1, 256, 1, 1, 0, None, arguments) == 720
+""")
+
     def test_copies_and_fills_take_the_time_of_their_bytes(self):
         for work in ("now", "late"):
             succeed(self, """
