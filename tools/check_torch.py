@@ -245,6 +245,15 @@ class Suite:
             found = {p["rank"] for p in report["processes"] if "rank" in p}
             expect(found == set(range(ranks)), f"ranks {found}")
 
+    def plans(self):
+        """what plans for several devices need is what closed forms say, natively and on terrazzo, with late work"""
+        for terrazzo in False, True:
+            for ranks in 2, 4:
+                report = self.run(PROGRAMS / "plans.py", ranks, options=[f"--devices={ranks}", "--work=late"],
+                                  terrazzo=terrazzo)
+                expect(report["violations"] == 0, report.get("first_violation", ""))
+                expect(report["allocator"] == ("terrazzo" if terrazzo else "native"), report["allocator"])
+
     def torchrun(self):
         """torchrun's ranks have a row each; one whose others are absent finds the same peaks"""
         with tempfile.TemporaryDirectory() as folder:
@@ -343,8 +352,8 @@ def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "allocators",
              "places", "run_out_together", "too_small", "resets", "ends", "ends_early", "late_work", "driver_errors",
-             "ranks", "torchrun", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny", "example",
-             "fit"] + ["compiled"] * with_compile
+             "ranks", "plans", "torchrun", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny",
+             "example", "fit"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)
