@@ -220,8 +220,14 @@ void nccl_watch_one(const struct waiting *w);
 /* The thread that lets this process's streams go on while its host is elsewhere. */
 void nccl_start_progress(void);
 
+int ncclGroupStart(void);
+int ncclGroupEnd(void);
+
 /* The driver's side (lookalike.h, which is not at hand where a stand-in is compiled); weak as in standin.c. */
 #define WEAK __attribute__((weak))
+WEAK int cuCtxGetCurrent(void **context);
+WEAK int cuCtxPushCurrent_v2(void *context);
+WEAK int cuCtxPopCurrent_v2(void **context);
 WEAK int trz_lookalike_meet(void *stream, const struct standin_meeting *meeting);
 WEAK uint64_t trz_lookalike_progress(bool push);
 WEAK int trz_lookalike_violation(const char *text);

@@ -27,7 +27,7 @@ uint64_t nccl_type_bytes(int type)
 
 struct entry {
 	struct part part;
-	void *stream;
+	void *context, *stream;               /* current at the call: a default stream is its */
 	bool placed;
 };
 
@@ -47,7 +47,10 @@ static int note(const struct part *p, void *stream)
 		group.entries = entries;
 		group.room = room;
 	}
-	group.entries[group.count++] = (struct entry){ *p, stream, false };
+	void *context = NULL;
+	if (cuCtxGetCurrent)
+		cuCtxGetCurrent(&context);
+	group.entries[group.count++] = (struct entry){ *p, context, stream, false };
 	return NCCL_SUCCESS;
 }
 
@@ -63,6 +66,15 @@ static bool goes_with(const struct part *chosen, size_t count, const struct part
 	return true;
 }
 
+static int meet_in(void *context, const struct part *parts, size_t count, void *stream)
+{
+	bool pushed = context && cuCtxPushCurrent_v2 && cuCtxPushCurrent_v2(context) == 0;
+	int result = nccl_meet(parts, count, stream);
+	if (pushed)
+		cuCtxPopCurrent_v2(&context);
+	return result;
+}
+
 /* What is left of the group on one stream, as far as it goes together; then again. */
 static int place_group(void)
 {
@@ -70,17 +82,19 @@ static int place_group(void)
 	struct part *chosen = standin_descriptor((group.count + 1) * sizeof *chosen);
 	for (size_t left = group.count; left > 0 && result == NCCL_SUCCESS;) {
 		size_t count = 0;
-		void *stream = NULL;
+		void *context = NULL, *stream = NULL;
 		for (size_t i = 0; i < group.count; i++) {
 			struct entry *e = &group.entries[i];
-			if (e->placed || (count > 0 && e->stream != stream) || !goes_with(chosen, count, &e->part))
+			bool elsewhere = count > 0 && (e->context != context || e->stream != stream);
+			if (e->placed || elsewhere || !goes_with(chosen, count, &e->part))
 				continue;
+			context = e->context;
 			stream = e->stream;
 			e->placed = true;
 			chosen[count++] = e->part;
 		}
 		left -= count;
-		result = nccl_meet(chosen, count, stream);
+		result = meet_in(context, chosen, count, stream);
 	}
 	free(chosen);
 	group.count = 0;

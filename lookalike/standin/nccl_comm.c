@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 WEAK int cuCtxGetDevice(int *device);
+WEAK int cuDevicePrimaryCtxRetain(void **context, int device);
 
 struct unique_id {
 	char magic[8];
@@ -275,6 +276,27 @@ int ncclCommInitRankConfig(void **comm, int ranks, struct unique_id id, int rank
 int ncclCommInitRank(void **comm, int ranks, struct unique_id id, int rank)
 {
 	return make(comm, ranks, rank, id.key);
+}
+
+/* One rank for each device of the list (NULL: the first ones), all in this process. Their contexts stay. */
+int ncclCommInitAll(void **comms, int devices, const int *list)
+{
+	struct unique_id id;
+	void *context;
+	if (!comms || devices < 1 || devices > MOST_RANKS || !cuDevicePrimaryCtxRetain)
+		return NCCL_INVALID_ARGUMENT;
+	int result = ncclGetUniqueId(&id);
+	ncclGroupStart();
+	for (int i = 0; i < devices && result == NCCL_SUCCESS; i++) {
+		if (cuDevicePrimaryCtxRetain(&context, list ? list[i] : i) != 0 || cuCtxPushCurrent_v2(context) != 0) {
+			result = NCCL_INVALID_ARGUMENT;
+			break;
+		}
+		result = make(&comms[i], devices, i, id.key);
+		cuCtxPopCurrent_v2(&context);
+	}
+	int joined = ncclGroupEnd();
+	return result == NCCL_SUCCESS ? joined : result;
 }
 
 int ncclCommInitRankScalable(void **comm, int ranks, int rank, int ids, struct unique_id *id, void *config)

@@ -33,7 +33,7 @@ int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(vo
 int cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t), cuStreamSynchronize(void *), cuStreamQuery(void *);
 int cuMemcpyHtoD_v2(uint64_t, const void *, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 int ncclGetUniqueId(struct id *), ncclCommInitRank(void **, int, struct id, int), ncclCommDestroy(void *);
-int ncclCommSplit(void *, int, int, void **, void *), ncclCommShrink(void *, int *, int, void **, void *, int);
+int ncclCommInitAll(void **, int, const int *), ncclCommSplit(void *, int, int, void **, void *), ncclCommShrink(void *, int *, int, void **, void *, int);
 int ncclCommAbort(void *), ncclCommGetAsyncError(void *, int *), ncclCommCount(void *, int *);
 int ncclCommUserRank(void *, int *), ncclGroupStart(void), ncclGroupEnd(void);
 int ncclAllReduce(uint64_t, uint64_t, size_t, int, int, void *, void *);
@@ -140,6 +140,31 @@ static void act(const char *what)
 		sum_up(comm, sum, ranks);
 }
 
+/* One process, a rank on each device. */
+static int all_in_one(int devices)
+{
+	void *comms[8], *context[8];
+	uint64_t buffer[8];
+	int32_t data[COUNT] = { 0 };
+	CHECK(cuInit(0) == 0 && ncclCommInitAll(comms, devices, NULL) == 0);
+	for (int d = 0; d < devices; d++) {
+		data[0] = d + 1;
+		CHECK(cuDevicePrimaryCtxRetain(&context[d], d) == 0 && cuCtxSetCurrent(context[d]) == 0);
+		CHECK(cuMemAlloc_v2(&buffer[d], sizeof data) == 0 && cuMemcpyHtoD_v2(buffer[d], data, sizeof data) == 0);
+	}
+	CHECK(ncclGroupStart() == 0);
+	for (int d = 0; d < devices; d++) {
+		CHECK(cuCtxSetCurrent(context[d]) == 0);
+		CHECK(ncclAllReduce(buffer[d], buffer[d], COUNT, INT32, SUM, comms[d], NULL) == 0);
+	}
+	CHECK(ncclGroupEnd() == 0);
+	for (int d = 0; d < devices; d++) {
+		CHECK(cuCtxSetCurrent(context[d]) == 0 && cuMemcpyDtoH_v2(data, buffer[d], sizeof data) == 0);
+		CHECK(data[0] == devices * (devices + 1) / 2 && ncclCommDestroy(comms[d]) == 0);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct id id;
@@ -148,6 +173,8 @@ int main(int argc, char **argv)
 	CHECK(argc == 3);
 	ranks = atoi(argv[1]);
 	int devices = ranks;
+	if (!strcmp(argv[2], "all"))
+		return all_in_one(devices);
 	if (getenv("WORLD_SIZE")) {
 		rank = atoi(getenv("RANK"));
 		ranks = atoi(getenv("WORLD_SIZE"));
@@ -223,6 +250,11 @@ class Ranks(unittest.TestCase):
             done = subprocess.run([CLI, "sim", *options, "--", "true"], stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual(done.returncode, 2, options)
             self.assertIn("--ranks", done.stderr)
+
+    def test_one_process_has_a_rank_on_each_device(self):
+        for options in ([], ["--work=late", "--seed=5"]):
+            self.run_ranks(1, "all", *options)
+            self.run_ranks(3, "all", *options)
 
     def test_messages_of_a_group_go_together(self):
         self.run_ranks(4, "ring")
