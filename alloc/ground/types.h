@@ -63,8 +63,9 @@ enum block_state {
 	BLOCK_BUSY   /* free memory that the holder of the growth lock is moving */
 };
 
-/* Sorts of dedicated memory, as a set of bits: a lane and a window have one such set each. 0: packed memory. With
- * DEDICATED_ONCE it serves one allocation and then goes back to the driver. */
+/* Sorts of dedicated memory, as a set of bits: a lane and a window have one such set each. 0: packed memory. The
+ * program asks for DEDICATED, perhaps to be exported in some way; with DEDICATED_ONCE, a debugging option's, memory
+ * serves one allocation and then goes back to the driver. */
 enum { DEDICATED = 1, DEDICATED_FD = 2, DEDICATED_FABRIC = 4, DEDICATED_ONCE = 8 };
 
 struct stream;

@@ -138,7 +138,7 @@ static trz_status check_once(const struct window *w, const struct block *b)
 static trz_status check_dedicated(const struct window *w, const struct block *b, struct sums *sum)
 {
 	if (b->exports && (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
-		sum->exported += b->size;
+		sum->exported += window_at(w, b->address)->tile->size;
 	else if (b->exports)
 		return CORRUPT("I10", "the block at %#" PRIx64 " is exported, but neither live nor pending", b->address);
 	if (b->exports && !w->dedicated)

@@ -95,11 +95,17 @@ static trz_addr take_kept(trz_heap *h, const struct demand *d)
 
 /* ---- new tiles ---- */
 
+/* What the program asks to be dedicated begins where its tile does: it may be shared by its address. */
+static bool is_guarded(const trz_heap *h, const struct lane *l)
+{
+	return h->config.guard && l->dedicated == DEDICATED_ONCE;
+}
+
 /* Memory that serves once keeps nothing for other requests: with guards the allocation ends as close to its tile's end
  * as possible. */
 static trz_addr place_in(const trz_heap *h, const struct demand *d, const struct block *b)
 {
-	if (h->config.guard && d->lane->dedicated & DEDICATED_ONCE)
+	if (is_guarded(h, d->lane))
 		return align_down(block_end(b) - d->occupied, d->alignment);
 	return align_up(b->address, d->alignment);
 }
@@ -197,10 +203,9 @@ static trz_status slow(trz_heap *h, const struct demand *d, trz_addr *out)
 static struct demand make_demand(const trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment)
 {
 	uint64_t rounded = account_rounded(size), bytes = align_up(rounded, h->driver.granule);
-	bool guarded = l->dedicated & DEDICATED_ONCE && h->config.guard;
 	return (struct demand){.lane = l,
 	                       .size = size,
-	                       .occupied = guarded ? rounded : bytes,
+	                       .occupied = is_guarded(h, l) ? rounded : bytes,
 	                       .bytes = h->driver.vmm ? bytes : bytes + align_up(alignment - UNIT, h->driver.granule),
 	                       .alignment = alignment,
 	                       .size_class = CLASS_COUNT,

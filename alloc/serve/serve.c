@@ -50,7 +50,7 @@ static inline struct demand make_demand(const trz_heap *h, struct lane *l, uint6
 unsigned serve_sort(const trz_heap *h, uint64_t size, uint64_t alignment)
 {
 	bool once = h->dedicates && slot_class(h, size, alignment) == CLASS_COUNT;
-	return once ? DEDICATED | DEDICATED_ONCE : 0;
+	return once ? DEDICATED_ONCE : 0;
 }
 
 /* Reserves host memory for cutting a block and indexing it, or a slab in it. */

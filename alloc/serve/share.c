@@ -130,14 +130,14 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 
 /* ---- exports of tiles ---- */
 
-/* The block of a dedicated tile. The blocks of such a window change under the growth lock only: the walk needs no
- * other. */
+/* The allocation in a dedicated tile, which with the option guard does not begin where the tile does; NULL: none. */
 static struct block *dedicated_block(const struct window *w, const struct place *p)
 {
-	struct block *b = w->blocks.first;
-	while (b && b->address != p->address)
-		b = b->next;
-	return b;
+	for (struct block *b = w->blocks.first; b && b->address < place_end(p); b = b->next)
+		if (b->address >= p->address &&
+		    (b->state == BLOCK_LIVE || b->state == BLOCK_PENDING || b->state == BLOCK_ENDED))
+			return b;
+	return NULL;
 }
 
 /* Where the tile that is in use at an address is owned; NULL: none is. */

@@ -165,7 +165,7 @@ void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
 	join_sort_locked(h, kind, 0);
-	for (unsigned sort = DEDICATED | DEDICATED_ONCE; h->dedicates && sort < 2 * DEDICATED_ONCE; sort += 2)
+	for (unsigned sort = DEDICATED_ONCE; h->dedicates && sort < 2 * DEDICATED_ONCE; sort++)
 		join_sort_locked(h, kind, sort);
 }
 

@@ -166,6 +166,38 @@ static void test_importers_outlive_exporters(void **state)
 }
 
 /* The memory of trz_alloc_with can be exported so as well; freed, it is given to nobody until then. */
+/* Memory that serves once stays while another process has it, wherever in its tile it begins. */
+static void test_debugging_options_return_no_exported_tile(void **state)
+{
+	(void)state;
+	static const char *const options[] = {"no_cache:on", "unmap_on_free:on", "guard:on"};
+	for (size_t i = 0; i < LENGTH(options); i++) {
+		struct rig r = rig_open(GIB(1), options[i]);
+		trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(3), .flags = TRZ_ALLOC_SHARE_FD};
+		int fd;
+		void *p = rig_alloc(&r, MIB(3), NULL), *shared = NULL;
+		struct exported e = export_all(r.heap, (char *)p + 100, MIB(1));
+		assert_ok(trz_alloc_with(r.heap, &params, &shared));
+		assert_ok(trz_export(r.heap, shared, TRZ_ALLOC_SHARE_FD, &fd));
+		assert_int_equal(rig_stat(&r, "exported_bytes.current"), MIB(8));
+		rig_free(&r, p);
+		rig_free(&r, shared);
+		rig_sync(&r);
+		rig_free(&r, rig_alloc(&r, MIB(3), NULL));
+		assert_ok(trz_poll(r.heap));
+		assert_true(rig_stat(&r, "reserved_bytes.all.current") >= MIB(8));
+		rig_check(&r);
+		end_all(r.heap, &e);
+		assert_ok(trz_export_end(r.heap, shared));
+		rig_sync(&r);
+		assert_ok(trz_poll(r.heap));
+		assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
+		close(fd);
+		rig_check(&r);
+		rig_close(&r);
+	}
+}
+
 static void test_dedicated_memory_is_its_own_tile(void **state)
 {
 	(void)state;
@@ -606,6 +638,7 @@ int main(void)
 		cmocka_unit_test(test_memory_of_several_tiles_is_one_range),
 		cmocka_unit_test(test_slots_are_exported_with_their_tile),
 		cmocka_unit_test(test_importers_outlive_exporters),
+		cmocka_unit_test(test_debugging_options_return_no_exported_tile),
 		cmocka_unit_test(test_dedicated_memory_is_its_own_tile),
 		cmocka_unit_test(test_gathering_passes_it_by),
 		cmocka_unit_test(test_what_has_ended_is_gathered),

@@ -33,7 +33,8 @@ int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(vo
 int cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t), cuStreamSynchronize(void *), cuStreamQuery(void *);
 int cuMemcpyHtoD_v2(uint64_t, const void *, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 int ncclGetUniqueId(struct id *), ncclCommInitRank(void **, int, struct id, int), ncclCommDestroy(void *);
-int ncclCommInitAll(void **, int, const int *), ncclCommSplit(void *, int, int, void **, void *), ncclCommShrink(void *, int *, int, void **, void *, int);
+int ncclCommInitAll(void **, int, const int *);
+int ncclCommSplit(void *, int, int, void **, void *), ncclCommShrink(void *, int *, int, void **, void *, int);
 int ncclCommAbort(void *), ncclCommGetAsyncError(void *, int *), ncclCommCount(void *, int *);
 int ncclCommUserRank(void *, int *), ncclGroupStart(void), ncclGroupEnd(void);
 int ncclAllReduce(uint64_t, uint64_t, size_t, int, int, void *, void *);
