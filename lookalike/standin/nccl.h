@@ -58,6 +58,7 @@ struct arrival {
 /* A collective under way. Masks have a bit for each rank. */
 struct table {
 	uint64_t sequence;                    /* 0: free */
+	uint64_t ended;                       /* the newest that all ranks have left */
 	uint64_t arrived, left;
 	int32_t first;                        /* rank that came first */
 	struct arrival arrival[MOST_RANKS];
@@ -112,6 +113,7 @@ struct hall {
 	pthread_mutex_t lock;
 	uint32_t change;                      /* grows whenever a wait may be over */
 	int64_t blocked_ms;                   /* when a host last waited */
+	int64_t suspected_ms;                 /* when ranks last seemed to wait for each other; 0: never */
 	int32_t processes, comms, letters;    /* places ever used */
 	uint64_t comm_numbers;
 	struct process process[MOST_PROCESSES];

@@ -74,7 +74,7 @@ static void clear(struct shared_comm *shared)
 		for (int r = 0; t->sequence && r < shared->ranks; r++)
 			if (t->arrived >> r & 1)
 				hall_give(t->arrival[r].page, t->arrival[r].bytes);
-		t->sequence = 0;
+		t->sequence = t->ended = 0;
 	}
 	for (int i = 0; i < hall->letters; i++) {
 		struct letter *l = &hall->letter[i];

@@ -93,6 +93,7 @@ bool nccl_leave(struct comm *c, struct table *t)
 		return false;
 	for (int r = 0; r < c->ranks; r++)
 		hall_give(t->arrival[r].page, t->arrival[r].bytes);
+	t->ended = t->sequence;
 	__atomic_store_n(&t->sequence, 0, __ATOMIC_RELEASE);
 	return true;
 }

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, RECENT_MS = 1000, STUCK_MS = 2000, LONG_TEXT = 8192 };
+enum { TICK_MS = 100, RECENT_MS = 1000, STUCK_MS = 2000, SUSPICION_MS = 3000, LONG_TEXT = 8192 };
 
 static int64_t now_ms(void)
 {
@@ -189,7 +189,9 @@ static uint64_t missing(const struct waiting *w)
 	if (!w->sequence)
 		return all_of(shared) & ~shared->joined;
 	const struct table *t = &shared->ring[w->sequence % RING];
-	return t->sequence == w->sequence ? all_of(shared) & ~t->arrived : t->sequence > w->sequence ? 0 : all_of(shared);
+	if (t->sequence > w->sequence || t->ended >= w->sequence)
+		return 0;
+	return t->sequence == w->sequence ? all_of(shared) & ~t->arrived : all_of(shared);
 }
 
 bool nccl_is_over(const struct waiting *w)
@@ -300,12 +302,27 @@ static void say_wait(struct text *t, const struct waiting *w)
 	say_place(t, w->call.place);
 }
 
+/* What a host said before the suspicion may be over: on a busy machine it has not looked again. */
+static bool is_confirmed(const struct blocked *b, int64_t now)
+{
+	for (int p = 0; p < hall->processes; p++)
+		for (int i = 0; b->stuck[p] && i < MOST_WAITS; i++)
+			if (is_recent(&hall->process[p].waiting[i], now) &&
+			    hall->process[p].waiting[i].seen_ms <= hall->suspected_ms)
+				return false;
+	return true;
+}
+
 static void look_for_deadlock(const struct waiting *w)
 {
 	struct blocked b;
 	int64_t now = now_ms();
 	find_stuck(&b, now);
 	if (!b.stuck[hall_process])
+		return;
+	if (!hall->suspected_ms || now - hall->suspected_ms > SUSPICION_MS)
+		hall->suspected_ms = now;
+	if (!is_confirmed(&b, now))
 		return;
 	struct text more = { 0 };
 	char text[FAILURE_BYTES], what[160], where[160];
