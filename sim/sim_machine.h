@@ -90,6 +90,7 @@ struct sim_context {
 	bool primary, destroyed;
 	unsigned references;        /* of a primary one: it ends when they do */
 	struct sim_stream *legacy;
+	uint64_t blocking_ns;       /* virtual time when the newest item of a blocking stream ended */
 	struct sim_stream *collector; /* waits for the others, for events of the whole context; NULL: none yet */
 	LIST_HEAD(, sim_stream) streams;
 };

@@ -72,6 +72,8 @@ static void pass_time(struct sim_stream *st, const struct sim_work *w)
 	if (w->kind == SIM_WORK_WAIT)
 		st->now_ns = max_u64(st->now_ns, w->other->now_ns);
 	st->now_ns += w->cost_ns;
+	if (st->blocking)
+		st->context->blocking_ns = max_u64(st->context->blocking_ns, st->now_ns);
 }
 
 static void run_head(sim *s, struct sim_stream *st)

@@ -41,6 +41,13 @@ static bool activate(sim *s, struct sim_stream *st)
 	return true;
 }
 
+/* What the default stream and blocking ones have passed of each other no item waits for, but its time comes after. */
+static uint64_t time_of_default(const struct sim_stream *st)
+{
+	const struct sim_stream *legacy = st->context->legacy;
+	return st == legacy ? st->context->blocking_ns : legacy && st->blocking ? legacy->now_ns : 0;
+}
+
 trz_status sim_push(sim *s, struct sim_stream *st, struct sim_work work)
 {
 	bool idle = st->enqueued == st->completed;
@@ -49,7 +56,7 @@ trz_status sim_push(sim *s, struct sim_stream *st, struct sim_work work)
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an item of work");
 	}
 	work.tick = s->tick;
-	work.issued_ns = sim_now_ns(s);
+	work.issued_ns = max_u64(sim_now_ns(s), time_of_default(st));
 	work.order = st->last_order = s->order++;
 	if (!work.generation)  /* a graph's node has that of its capture */
 		work.generation = s->generation;
@@ -518,6 +525,8 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 		return TRZ_OK;
 	if (sim_passed(e->stream, e->sequence)) {
 		sim_overlap_waited(st, e->stream, e->sequence);
+		if (e->marked)
+			st->now_ns = max_u64(st->now_ns, e->time_ns);
 		return TRZ_OK;
 	}
 	return sim_push_wait(s, st, e->stream, e->sequence);

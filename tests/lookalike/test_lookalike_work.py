@@ -306,6 +306,26 @@ must(driver.cuLaunchCooperativeKernel(f, most, 1, 1, 256, 1, 1, 0, None, argumen
 assert driver.cuLaunchCooperativeKernel(f, most + 1, 1, 1, 256, 1, 1, 0, None, arguments) == 720
 """)
 
+    def test_the_default_stream_ends_after_blocking_ones(self):
+        for work in ("now", "late"):
+            succeed(self, """
+size, events, streams = 64 * MIB, [c_void_p(), c_void_p()], [c_void_p(), c_void_p()]
+a, b = malloc(size), malloc(size)
+for stream in streams:
+    must(runtime.cudaStreamCreate(byref(stream)))
+for event in events:
+    must(runtime.cudaEventCreateWithFlags(byref(event), 0))
+must(runtime.cudaEventRecord(events[0], None))
+for stream in streams:
+    must(runtime.cudaMemcpyAsync(c_void_p(b), c_void_p(a), c_size_t(size), 3, stream))
+    must(runtime.cudaStreamSynchronize(stream))
+must(runtime.cudaEventRecord(events[1], None))
+must(runtime.cudaEventSynchronize(events[1]))
+ms = ctypes.c_float()
+must(runtime.cudaEventElapsedTime(byref(ms), *events))
+assert 0.02 < ms.value < 1, ms.value
+""", work=work)
+
     def test_copies_and_fills_take_the_time_of_their_bytes(self):
         for work in ("now", "late"):
             succeed(self, """
