@@ -41,18 +41,18 @@ bool Allocator::may_wait()
 	return diversions_.empty();
 }
 
-/* Gives the free memory of a heap back to its device, after waiting for the work that may still use it, as PyTorch's
- * own allocator does; returns the bytes. Nothing here waits for the interpreter's lock. */
+/* Gives the free memory of a heap back to its device, after waiting for all of its work: PyTorch's own allocator gives
+ * memory back by cudaFree, which waits, and so covers uses that no one has told it of. Returns the bytes. Nothing here
+ * waits for the interpreter's lock. */
 size_t Allocator::give_back(DeviceIndex device, trz_heap *heap, const std::shared_ptr<c10::GatheredContext> &context)
 {
-	size_t released = trim_noted(heap, 0, context);
 	Statistics now(heap);
 	waits_[device]++;
-	if (now["cached_bytes.current"] + now["pending_bytes.current"] == 0 || !may_wait())
-		return released;
-	c10::cuda::CUDAGuard guard(device);
-	c10::cuda::device_synchronize();
-	return released + trim_noted(heap, 0, context);
+	if (now["cached_bytes.current"] + now["pending_bytes.current"] != 0 && may_wait()) {
+		c10::cuda::CUDAGuard guard(device);
+		c10::cuda::device_synchronize();
+	}
+	return trim_noted(heap, 0, context);
 }
 
 /* Makes room for a request that cannot use the heap's free memory in the order of a stream; returns whether there was
