@@ -16,4 +16,7 @@ struct overlay {
 void overlay_machine(struct overlay *o, uint64_t capacity);
 void overlay_open_heap(struct overlay *o, const char *conf);
 
+/* Both, with a driver that has no events of whole contexts. */
+void overlay_open_on_old_driver(struct overlay *o, uint64_t capacity);
+
 #endif

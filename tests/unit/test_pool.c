@@ -316,22 +316,12 @@ static void test_the_end_of_a_pool_waits_for_captures(void **state)
 	rig_close(&r);
 }
 
-static trz_status lacks_it(void *self, trz_context context, trz_event event)
-{
-	(void)self;
-	(void)context;
-	(void)event;
-	return TRZ_ERROR_NOT_SUPPORTED;
-}
-
 /* A driver without events of contexts: streams that the heap knows are waited for all the same. */
 static void test_the_end_of_a_pool_on_an_old_driver(void **state)
 {
 	(void)state;
 	struct overlay o;
-	overlay_machine(&o, GIB(2));
-	o.table.context_record = lacks_it;
-	overlay_open_heap(&o, NULL);
+	overlay_open_on_old_driver(&o, GIB(2));
 	struct rig *r = &o.rig;
 	trz_pool *pool = new_pool(r);
 	trz_stream launcher = rig_stream(r);
@@ -374,9 +364,7 @@ static void test_the_end_of_a_pool_on_an_old_driver_beside_a_thread(void **state
 {
 	(void)state;
 	struct overlay o;
-	overlay_machine(&o, GIB(2));
-	o.table.context_record = lacks_it;
-	overlay_open_heap(&o, NULL);
+	overlay_open_on_old_driver(&o, GIB(2));
 	struct rig *r = &o.rig;
 	trz_pool *pool = new_pool(r);
 	void *kept;

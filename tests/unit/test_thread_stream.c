@@ -250,22 +250,12 @@ static void test_others_pay_nothing(void **state)
 
 /* ---- drivers without events of contexts ---- */
 
-static trz_status lacks_it(void *self, trz_context context, trz_event event)
-{
-	(void)self;
-	(void)context;
-	(void)event;
-	return TRZ_ERROR_NOT_SUPPORTED;
-}
-
 static struct overlay old;
 
 /* A thread has gone whose stream is busy with memory that has been freed. */
 static void open_on_old_driver(void)
 {
-	overlay_machine(&old, GIB(1));
-	old.table.context_record = lacks_it;
-	overlay_open_heap(&old, NULL);
+	overlay_open_on_old_driver(&old, GIB(1));
 	leave_behind(&old.rig, MIB(200), 1);
 	leave_behind(&old.rig, 300, 1);
 }
