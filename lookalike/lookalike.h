@@ -29,8 +29,9 @@ LOOKALIKE_API int trz_lookalike_meet(void *stream, const struct standin_meeting 
  * that other ranks wait. Returns how many items ran. */
 LOOKALIKE_API uint64_t trz_lookalike_progress(bool push);
 
-/* A violation that another library has found. */
+/* A violation that another library has found; and that it has told the one to come in its own words. */
 LOOKALIKE_API int trz_lookalike_violation(const char *text);
+LOOKALIKE_API void trz_lookalike_told(void);
 
 /* Whether the host has sent what lies there, as far as is known, so that a short read may give it; and to say so. */
 LOOKALIKE_API bool trz_lookalike_is_known(uint64_t address, uint64_t size);

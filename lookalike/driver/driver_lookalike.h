@@ -31,6 +31,7 @@ struct look_machine {
 	bool real_scalars, abort_on_violation, nccl_memory;
 	bool memory_needs_context;   /* create, map and the like are refused in a thread without a current context */
 	bool violated;               /* set atomically */
+	bool told;                   /* the same: the violation to come has been told in full */
 	bool has_met;                /* other ranks, in a collective: set atomically */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
 	int devices;

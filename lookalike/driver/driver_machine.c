@@ -133,10 +133,12 @@ static int read_machine(int *opened)
 
 /* ---- the machine ------------------------------------------------------------ */
 
+/* Of a process that ends for it the first counts, unless it has been told already. */
 static void on_violation(const char *text)
 {
-	__atomic_store_n(&look.violated, true, __ATOMIC_RELAXED);
-	fprintf(stderr, "terrazzo: violation: %s\n", text);
+	bool is_first = !__atomic_exchange_n(&look.violated, true, __ATOMIC_RELAXED);
+	if ((is_first && !__atomic_load_n(&look.told, __ATOMIC_RELAXED)) || !look.abort_on_violation)
+		fprintf(stderr, "terrazzo: violation: %s\n", text);
 }
 
 /* Work that completes at once has no order that could be wrong, but for collectives', which is the ranks' timing. */

@@ -55,6 +55,11 @@ int trz_lookalike_violation(const char *text)
 	return look.sim ? look_result(sim_report(look.sim, text)) : TRZ_CUDA_ERROR_NOT_INITIALIZED;
 }
 
+void trz_lookalike_told(void)
+{
+	__atomic_store_n(&look.told, true, __ATOMIC_RELAXED);
+}
+
 void trz_lookalike_collective(int kind, uint64_t bytes)
 {
 	__atomic_fetch_add(&look_live.collectives[kind].calls, 1, __ATOMIC_RELAXED);

@@ -104,6 +104,7 @@ enum { MOST_WAITS = 4 };
 struct process {
 	int32_t pid;                          /* 0: never used */
 	int32_t world_rank;                   /* -1: the environment does not say */
+	bool failing;                         /* a communicator of it has failed: it will end for that */
 	struct waiting waiting[MOST_WAITS];
 };
 
@@ -175,6 +176,8 @@ int nccl_await_joins(void);
 double nccl_scale(const struct comm *c, int operation);
 uint64_t nccl_everyone(const struct comm *c);
 void nccl_fail(struct comm *c, int error, const char *text);
+/* For what no rank may do: says so on standard error, and returns a result. */
+int nccl_refuse_use(struct comm *c, const char *text);
 
 /* ---- nccl_meet.c */
 struct part {
@@ -213,6 +216,9 @@ void nccl_describe(const struct call *c, char *text, size_t size);
 void nccl_end(struct shared_comm *shared, const char *text);
 void nccl_disagree(struct shared_comm *shared, const struct call *a, int rank_a, const struct call *b, int rank_b,
                    const char *what);
+/* With the hall's lock: a message that this rank or one that is gone will never receive fails the communicator that the
+ * rank leaves; `text` says which. */
+void nccl_look_for_unreceived(struct comm *c, char *text, size_t size);
 /* With the hall's lock: whether the wait is over, or it fails now since one that it needs is gone. */
 bool nccl_is_over(const struct waiting *w);
 /* Waits for something to change since the mark, with `w` to be seen by the others. */
@@ -233,6 +239,7 @@ WEAK int cuCtxPopCurrent_v2(void **context);
 WEAK int trz_lookalike_meet(void *stream, const struct standin_meeting *meeting);
 WEAK uint64_t trz_lookalike_progress(bool push);
 WEAK int trz_lookalike_violation(const char *text);
+WEAK void trz_lookalike_told(void);
 WEAK bool trz_lookalike_is_known(uint64_t address, uint64_t size);
 WEAK void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known);
 WEAK void trz_lookalike_collective(int kind, uint64_t bytes);

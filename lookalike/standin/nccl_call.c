@@ -101,6 +101,41 @@ static int place_group(void)
 	return result;
 }
 
+static bool is_own(const struct part *p)
+{
+	return (p->call.kind == STANDIN_SEND || p->call.kind == STANDIN_RECEIVE) && p->call.root == p->comm->rank;
+}
+
+/* As NCCL refuses it: a rank's message to itself that a group does not both send and receive. */
+static int check_own(const struct part *p)
+{
+	int sent = 0, received = 0;
+	for (size_t i = 0; i < group.count; i++) {
+		const struct part *other = &group.entries[i].part;
+		if (is_own(other) && other->comm == p->comm)
+			++*(other->call.kind == STANDIN_SEND ? &sent : &received);
+	}
+	if (!is_own(p) || (sent == received && sent > 0))
+		return NCCL_SUCCESS;
+	char what[160], text[FAILURE_BYTES];
+	nccl_describe(&p->call, what, sizeof what);
+	snprintf(text, sizeof text, "rank %d of a communicator of %d calls %s, which is itself: one group must send and "
+	         "receive it", p->comm->rank, p->comm->ranks, what);
+	return nccl_refuse_use(p->comm, text);
+}
+
+static int check_group(void)
+{
+	for (size_t i = 0; i < group.count; i++) {
+		int wrong = check_own(&group.entries[i].part);
+		if (wrong) {
+			group.count = 0;
+			return wrong;
+		}
+	}
+	return NCCL_SUCCESS;
+}
+
 bool nccl_in_group(void)
 {
 	return group.depth > 0;
@@ -119,6 +154,7 @@ int ncclGroupEnd(void)
 	if (--group.depth > 0)
 		return NCCL_SUCCESS;
 	int result = nccl_await_joins();
+	result = result == NCCL_SUCCESS ? check_group() : result;
 	return group.count > 0 && result == NCCL_SUCCESS ? place_group() : result;
 }
 
@@ -134,7 +170,10 @@ static int submit(struct part *p, void *stream)
 {
 	if (trz_lookalike_place)
 		trz_lookalike_place(p->call.place, sizeof p->call.place);
-	return group.depth > 0 ? note(p, stream) : nccl_meet(p, 1, stream);
+	if (group.depth > 0)
+		return note(p, stream);
+	int wrong = check_own(p);
+	return wrong ? wrong : nccl_meet(p, 1, stream);
 }
 
 /* Of one rank: a copy. */
@@ -195,6 +234,18 @@ struct buffers {
 	uint64_t count;
 };
 
+/* A tensor whose storage has been freed has no address. */
+static int check_buffers(struct comm *c, const struct part *p)
+{
+	char what[160], text[FAILURE_BYTES];
+	if ((p->from || !p->from_bytes) && (p->to || !p->to_bytes))
+		return NCCL_SUCCESS;
+	nccl_describe(&p->call, what, sizeof what);
+	snprintf(text, sizeof text, "rank %d of a communicator of %d calls %s with a buffer at address 0: a tensor without "
+	         "storage", c->rank, c->ranks, what);
+	return nccl_refuse_use(c, text);
+}
+
 static int collective(int kind, const char *name, struct comm *c, struct buffers b, int type, int operation, int root,
                       void *stream)
 {
@@ -218,7 +269,8 @@ static int collective(int kind, const char *name, struct comm *c, struct buffers
 		p.call.operation = is_made ? NCCL_SCALED_SUM : operation;
 		p.call.scale = is_made ? nccl_scale(c, operation) : 1;
 	}
-	return submit(&p, stream);
+	wrong = check_buffers(c, &p);
+	return wrong ? wrong : submit(&p, stream);
 }
 
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int operation, void *comm, void *stream)
@@ -290,7 +342,8 @@ static int message(int kind, struct comm *c, struct buffers b, int type, int pee
 		.call = { .kind = kind, .type = type, .root = peer, .count = b.count,
 		          .sequence = numbers ? ++numbers[peer] : 1 },
 	};
-	return submit(&p, stream);
+	wrong = check_buffers(c, &p);
+	return wrong ? wrong : submit(&p, stream);
 }
 
 int ncclSend(const void *from, size_t count, int type, int peer, void *comm, void *stream)

@@ -33,7 +33,7 @@ void nccl_fail(struct comm *c, int error, const char *text)
 	snprintf(c->text, sizeof c->text, "%s", text);
 }
 
-static int refuse_use(struct comm *c, const char *text)
+int nccl_refuse_use(struct comm *c, const char *text)
 {
 	nccl_fail(c, NCCL_SUCCESS, text);
 	fprintf(stderr, "terrazzo: NCCL: %s\n", text);
@@ -150,7 +150,7 @@ static int join(struct comm *c)
 		if (shared)
 			nccl_end(shared, text);
 		hall_unlock();
-		return refuse_use(c, text);
+		return nccl_refuse_use(c, text);
 	}
 	c->shared = shared;
 	c->number = shared->number;
@@ -230,7 +230,7 @@ static int make(void **made, int ranks, int rank, const uint64_t key[2])
 		cuCtxGetDevice(&c->device);
 	int result = NCCL_SUCCESS;
 	if (ranks > MOST_RANKS && !c->alone)
-		result = refuse_use(c, "a communicator has 64 ranks at most, unless the others are absent (--world-size)");
+		result = nccl_refuse_use(c, "a communicator has 64 ranks at most, unless the others are absent (--world-size)");
 	else if (ranks > 1 && !c->alone)
 		result = join(c);
 	if (result == NCCL_SUCCESS && c->shared && nccl_in_group() && begun.count < MOST_RANKS)
@@ -425,18 +425,23 @@ static void give_memory(struct comm *c)
 
 /* ---- ends ------------------------------------------------------------ */
 
-static void leave(struct comm *c)
+static void leave(struct comm *c, bool in_order)
 {
+	char text[FAILURE_BYTES] = "";
 	if (!c->shared)
 		return;
 	hall_lock();
 	if (c->shared->number == c->number) {
+		if (in_order)
+			nccl_look_for_unreceived(c, text, sizeof text);
 		c->shared->gone |= 1ull << c->rank;
 		if (is_deserted(c->shared) && c->shared->gone == nccl_everyone(c))
 			clear(c->shared);
 	}
 	hall_unlock();
 	hall_changed();
+	if (text[0] && trz_lookalike_violation)
+		trz_lookalike_violation(text);
 }
 
 /* What streams have of it ends first. */
@@ -462,7 +467,7 @@ int ncclCommDestroy(void *comm)
 		return NCCL_SUCCESS;
 	ncclCommFinalize(comm);
 	give_memory(comm);
-	leave(comm);
+	leave(comm, true);
 	nccl_release(comm);
 	return NCCL_SUCCESS;
 }
@@ -475,7 +480,7 @@ int ncclCommAbort(void *comm)
 		return NCCL_SUCCESS;
 	__atomic_store_n(&c->aborted, true, __ATOMIC_RELEASE);
 	give_memory(c);
-	leave(c);
+	leave(c, false);
 	if (trz_lookalike_progress)
 		trz_lookalike_progress(true);
 	nccl_release(c);

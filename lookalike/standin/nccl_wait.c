@@ -116,16 +116,23 @@ static void at_place(const char *place, char *text, size_t size)
 	snprintf(text, size, "%s%.*s", length ? " at " : "", (int)length, place);
 }
 
-/* All ranks of the communicator get `text` as their error; `more` is said here and now, once. */
+/* All ranks of the communicator get `text` as their error; `more` is said here and now, once. Each process says one of
+ * the two. */
 static void fail(struct shared_comm *shared, const char *text, const struct text *more)
 {
 	if (shared->failed)
 		return;
 	shared->failed = true;
 	snprintf(shared->failure, sizeof shared->failure, "%s", text);
-	if (more)
-		fprintf(stderr, "terrazzo: %s\n", more->text);
-	fflush(stderr);
+	for (int r = 0; r < shared->ranks; r++)
+		if (shared->joined >> r & 1 && !(shared->gone >> r & 1))
+			hall->process[shared->member[r].process].failing = true;
+	if (more) {
+		fprintf(stderr, "terrazzo: %s", more->text);
+		fflush(stderr);
+		if (trz_lookalike_told)
+			trz_lookalike_told();
+	}
 	hall_changed();
 }
 
@@ -218,8 +225,27 @@ static void look_for_the_gone(const struct waiting *w)
 		         shared->ranks, what, where);
 		say(&more, "%s %s, and others wait for it\n", who.text, how);
 		say_call(&more, shared, w->rank, &w->call);
-		fail(shared, text, &more);
+		bool has_been_told = !gone && hall->process[shared->member[r].process].failing;
+		fail(shared, text, has_been_told ? NULL : &more);
 		return;
+	}
+}
+
+void nccl_look_for_unreceived(struct comm *c, char *text, size_t size)
+{
+	for (int i = 0; i < hall->letters && !c->shared->failed; i++) {
+		const struct letter *l = &hall->letter[i];
+		bool for_none = l->to == c->rank || (l->from == c->rank && c->shared->gone >> l->to & 1);
+		if (l->comm != c->number || !for_none || !l->sent || l->received)
+			continue;
+		struct text more = { 0 };
+		char what[160];
+		nccl_describe(&l->send.call, what, sizeof what);
+		snprintf(text, size, "rank %d has left a communicator of %d and has not received what rank %d sends: %s",
+		         l->to, c->ranks, l->from, what);
+		say(&more, "rank %d has left a communicator of %d and has not received a message\n", l->to, c->ranks);
+		say_call(&more, c->shared, l->from, &l->send.call);
+		fail(c->shared, text, &more);
 	}
 }
 

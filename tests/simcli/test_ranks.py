@@ -119,6 +119,15 @@ static void act(const char *what)
 		ring();
 	if (!strcmp(what, "split"))
 		split();
+	if (!strcmp(what, "refused")) {
+		CHECK(ncclRecv(memory, COUNT, INT32, rank, comm, NULL) == 5);
+		CHECK(ncclGroupStart() == 0 && ncclSend(memory, COUNT, INT32, rank, comm, NULL) == 0 && ncclGroupEnd() == 5);
+		CHECK(ncclAllReduce(0, memory, COUNT, INT32, SUM, comm, NULL) == 5);
+		CHECK(ncclGroupStart() == 0 && ncclSend(memory, COUNT, INT32, rank, comm, NULL) == 0);
+		CHECK(ncclRecv(memory, COUNT, INT32, rank, comm, NULL) == 0 && ncclGroupEnd() == 0);
+	}
+	if (!strcmp(what, "unread") && rank == 0)
+		CHECK(ncclSend(memory, COUNT, INT32, 1, comm, NULL) == 0 && cuStreamSynchronize(NULL) == 0);
 	if (!strcmp(what, "late") && rank == 1)
 		sleep(3);  /* slow is not wrong */
 	if (!strcmp(what, "late"))
@@ -274,6 +283,21 @@ class Ranks(unittest.TestCase):
     def test_who_aborts_is_named(self):
         _, output, seconds = self.run_ranks(2, "aborts", "--timeout=50", status=128 + 6)
         self.assertRegex(output, r"rank 1 \(pid \d+\) has left the communicator, for which rank 0 of 2 waits")
+
+    def test_a_message_to_oneself_takes_a_group_and_a_buffer_an_address(self):
+        output = self.run_ranks(2, "refused")[1]
+        self.assertIn("recv of 100 int32 from rank 1, which is itself", output)
+        self.assertIn("calls all_reduce of 100 int32, sum with a buffer at address 0", output)
+
+    def test_a_message_that_no_one_receives_is_named(self):
+        output = self.run_ranks(2, "unread", status=128 + 6)[1]
+        self.assertIn("rank 1 has left a communicator of 2 and has not received a message", output)
+        self.assertRegex(output, r"rank 0 \(pid \d+\): send of 100 int32 to rank 1")
+
+    def test_a_report_is_told_once(self):
+        output = self.run_ranks(2, "dies", status=128 + 6)[1]
+        self.assertEqual(output.count("has ended, and others wait for it"), 1, output)
+        self.assertNotIn("terrazzo: violation:", output)
 
     def test_a_timeout_ends_a_wait(self):
         output = self.run_ranks(2, "never", "--timeout=2", status=128 + 6)[1]

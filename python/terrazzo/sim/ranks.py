@@ -42,7 +42,7 @@ class Places:
 
     def here(self):
         thread = threading.get_ident()
-        frames = self.frames(sys._getframe(2))
+        frames = self.frames(sys._getframe(1).f_back)  # none in autograd's threads
         if thread in threading._active and not isinstance(threading._active[thread], threading._DummyThread):
             return frames
         calling = self.calling_backward(thread)  # autograd's threads have no frames of the program
