@@ -238,8 +238,8 @@ class Suite:
             expect(len(report["processes"]) == 4, f"{len(report['processes'])} processes used the device")
 
     def ranks(self):
-        """among 2 and 4 ranks collectives bring what gloo brings, objects arrive, DDP and FSDP2 train"""
-        for ranks, options in ((2, []), (4, []), (2, ["--work=late", "--seed=5"])):
+        """among 2, 4 and 8 ranks collectives bring what gloo brings, objects arrive, DDP and FSDP2 train"""
+        for ranks, options in ((2, []), (4, []), (8, []), (2, ["--work=late", "--seed=5"])):
             report = self.run(PROGRAMS / "several_ranks.py", ranks, options=[f"--devices={ranks}", *options])
             expect(report["violations"] == 0, report.get("first_violation", ""))
             found = {p["rank"] for p in report["processes"] if "rank" in p}
@@ -253,6 +253,17 @@ class Suite:
                                   terrazzo=terrazzo)
                 expect(report["violations"] == 0, report.get("first_violation", ""))
                 expect(report["allocator"] == ("terrazzo" if terrazzo else "native"), report["allocator"])
+
+    def absent(self):
+        """a rank of 8 whose others are absent has the peaks that it has among 8, by every plan"""
+        command = PROGRAMS / "plans.py", 8
+        together = self.run(*command, options=["--devices=8", "--scalars=real"])
+        alone = self.run(*command, options=["--world-size=8", "--ranks=0,3,7", "--scalars=real"])
+        peaks = [dict(re.findall(r"^(\w+, rank \d of 8): ([\d.]+) MiB", report["output"], re.M))
+                 for report in (together, alone)]
+        expect(len(peaks[0]) == 11 * 8 and len(peaks[1]) == 11 * 3, f"{len(peaks[0])} and {len(peaks[1])} peaks")
+        other = {rank: (peaks[0][rank], peak) for rank, peak in peaks[1].items() if peaks[0][rank] != peak}
+        expect(not other, f"among 8, alone: {other}")
 
     def torchrun(self):
         """torchrun's ranks have a row each; one whose others are absent finds the same peaks"""
@@ -353,7 +364,7 @@ def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "allocators",
              "places", "run_out_together", "too_small", "resets", "ends", "ends_early", "late_work", "driver_errors",
-             "ranks", "plans", "torchrun", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny",
+             "ranks", "plans", "absent", "torchrun", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny",
              "example", "fit"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:

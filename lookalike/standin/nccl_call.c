@@ -136,6 +136,25 @@ static int check_group(void)
 	return NCCL_SUCCESS;
 }
 
+/* Where the other ranks are absent, and this one is a root of the group: what others would send as roots is what it
+ * sends, so that a gathering made of broadcasts is one. */
+static void be_all_roots(void)
+{
+	for (size_t i = 0; i < group.count; i++) {
+		struct part *p = &group.entries[i].part;
+		bool needs = p->comm->alone && p->call.kind == STANDIN_BROADCAST && p->call.root != p->comm->rank;
+		for (size_t k = 0; needs && k < group.count; k++) {
+			const struct part *own = &group.entries[k].part;
+			if (own->comm != p->comm || own->call.kind != STANDIN_BROADCAST || own->call.root != p->comm->rank ||
+			    own->to_bytes != p->to_bytes)
+				continue;
+			p->from = own->from;
+			p->from_bytes = own->from_bytes;
+			break;
+		}
+	}
+}
+
 bool nccl_in_group(void)
 {
 	return group.depth > 0;
@@ -155,6 +174,7 @@ int ncclGroupEnd(void)
 		return NCCL_SUCCESS;
 	int result = nccl_await_joins();
 	result = result == NCCL_SUCCESS ? check_group() : result;
+	be_all_roots();
 	return group.count > 0 && result == NCCL_SUCCESS ? place_group() : result;
 }
 

@@ -341,8 +341,7 @@ static void collect(const struct part *p, struct brought *b)
 	for (int r = 0; r < c->ranks; r++) {
 		const struct arrival *a = c->shared ? &place_of(p)->arrival[r] : NULL;
 		bool counts = !from_root || r == p->call.root;
-		b->from[r] = !a ? (!from_root || p->call.root == c->rank ? p->from : NULL) :
-		             a->page ? hall_bytes(a->page) : NULL;
+		b->from[r] = !a ? (p->from_bytes ? p->from : NULL) : a->page ? hall_bytes(a->page) : NULL;
 		b->scale[r] = a ? a->call.scale : p->call.scale;
 		b->all = b->all && (!counts || b->from[r]);
 		b->known = b->known && (!counts || (a ? a->known : p->known));

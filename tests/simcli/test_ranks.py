@@ -38,6 +38,7 @@ int ncclCommSplit(void *, int, int, void **, void *), ncclCommShrink(void *, int
 int ncclCommAbort(void *), ncclCommGetAsyncError(void *, int *), ncclCommCount(void *, int *);
 int ncclCommUserRank(void *, int *), ncclGroupStart(void), ncclGroupEnd(void);
 int ncclAllReduce(uint64_t, uint64_t, size_t, int, int, void *, void *);
+int ncclBroadcast(uint64_t, uint64_t, size_t, int, int, void *, void *);
 int ncclSend(uint64_t, size_t, int, int, void *, void *), ncclRecv(uint64_t, size_t, int, int, void *, void *);
 enum { INT32 = 2, SUM = 0, COUNT = 100 };
 static int rank, ranks;
@@ -107,10 +108,17 @@ static void act(const char *what)
 	int sum = ranks * (ranks - 1) / 2;
 	if (!strcmp(what, "alone")) {
 		int count;
+		uint64_t other;
 		ncclCommCount(comm, &count);
 		put(rank);
 		CHECK(count == 300 && ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, NULL) == 0);
 		expect(300 * rank, 300);
+		put(7);  /* a group of broadcasts with this rank among the roots */
+		CHECK(cuMemAlloc_v2(&other, sizeof(int32_t) * COUNT) == 0 && ncclGroupStart() == 0);
+		CHECK(ncclBroadcast(memory, memory, COUNT, INT32, rank, comm, NULL) == 0);
+		CHECK(ncclBroadcast(other, other, COUNT, INT32, (rank + 1) % ranks, comm, NULL) == 0 && ncclGroupEnd() == 0);
+		memory = other;
+		expect(7, 1);
 	}
 	if (!strcmp(what, "sum"))
 		for (int i = 0; i < 50; i++)

@@ -31,11 +31,14 @@ def _be_rank(rank, ranks, store, function, args, device):
 
 def run(ranks, function, *args, limit=60, device=None):
     """[status of each rank, -N for signal N], their common output, seconds. A rank's device has its number, or is
-    `device`."""
+    `device`. Where the others are absent (terrazzo sim --world-size) there is one rank, that of the environment."""
     start = time.monotonic()
+    alone = os.environ.get("TERRAZZO_SIM_ALONE")
+    wanted = [int(os.environ["RANK"])] if alone else range(ranks)
+    device = int(os.environ["LOCAL_RANK"]) if alone else device
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         pids = []
-        for rank in range(ranks):
+        for rank in wanted:
             pid = os.fork()
             if pid == 0:
                 os.dup2(output.fileno(), 1)
@@ -44,7 +47,7 @@ def run(ranks, function, *args, limit=60, device=None):
                          rank if device is None else device)
             pids.append(pid)
         found = {}
-        while len(found) < ranks:
+        while len(found) < len(wanted):
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid:
                 found[pid] = os.waitstatus_to_exitcode(status)
