@@ -77,13 +77,25 @@ LOOKALIKE_API void trz_lookalike_oom(const char *call, uint64_t bytes);
 typedef void lookalike_blank_read(uint64_t bytes, int is_news);
 LOOKALIKE_API void trz_lookalike_on_blank_read(lookalike_blank_read *observer);
 
+/* Opens the machine for queries by the devices' own numbers, which no CUDA_VISIBLE_DEVICES hides: the number of devices
+ * it has. */
+LOOKALIKE_API int trz_lookalike_open(void);
+
+/* All devices are of one kind: its name, and those attributes that its profile tells. Each has a UUID. */
+LOOKALIKE_API const char *trz_lookalike_title(void);
+LOOKALIKE_API int trz_lookalike_attribute(int attribute);
+LOOKALIKE_API void trz_lookalike_uuid(int number, unsigned char uuid[16]);
+
+/* What tells a device of this process from all others of the run, on whichever node. */
+LOOKALIKE_API int trz_lookalike_device_number(int device);
+
 /* A new descriptor that stands for the machine, for TERRAZZO_SIM_MACHINE_FD of other processes; -1: none left. It is
- * closed on exec unless the caller says otherwise. cuInit comes first. */
+ * closed on exec unless the caller says otherwise. cuInit or trz_lookalike_open comes first. */
 LOOKALIKE_API int trz_lookalike_machine_fd(void);
 
-/* Memory of a device as the whole machine has taken it, and by which processes; returns the number of these, of
- * which up to `room` are written. cuInit comes first. */
-LOOKALIKE_API int trz_lookalike_memory(int device, uint64_t *total, uint64_t *used);
-LOOKALIKE_API unsigned trz_lookalike_processes(int device, uint64_t *pids, uint64_t *bytes, unsigned room);
+/* Memory of a device, by its number, as the whole machine has taken it, and by which processes; returns the number of
+ * these, of which up to `room` are written. trz_lookalike_open comes first. */
+LOOKALIKE_API int trz_lookalike_memory(int number, uint64_t *total, uint64_t *used);
+LOOKALIKE_API unsigned trz_lookalike_processes(int number, uint64_t *pids, uint64_t *bytes, unsigned room);
 
 #endif

@@ -101,6 +101,10 @@ void sim_close(sim *s);
  * attach to it; the caller closes it. -1: the process has none left. */
 int sim_machine_fd(sim *s);
 
+/* For this process device i is from here on the machine's device order[i]: every device appears once. Other processes
+ * have orders of their own. Only before anything is done with a device. */
+void sim_order_devices(sim *s, const int *order);
+
 /* A descriptor of a machine that has no process yet: the first process to attach configures the machine. Closed on
  * exec; the caller closes it. -1: the process has none left. */
 int sim_machine_make(void);

@@ -144,8 +144,7 @@ static void bury(sim *s, int place)
 	struct sim_ledger_row *row = &s->ledger->row[place];
 	memset(row->used, 0, sizeof row->used);
 	for (int i = 0; i < SIM_MAX_DEVICES && row->pid; i++)
-		if (row->next_offset[i])
-			discard(s, first_offset(i, place), row->next_offset[i]);
+		discard(s, first_offset(i, place), row->next_offset[i]);
 	row->pid = 0;
 }
 
@@ -162,8 +161,10 @@ static bool take_place(sim *s)
 	struct sim_ledger_row *row = &l->row[place];
 	bury(s, place);
 	row->pid = (uint64_t)getpid();
-	for (int i = 0; i < SIM_MAX_DEVICES; i++)
-		s->device[i].next_offset = max_u64(row->next_offset[i], first_offset(i, place));
+	for (int i = 0; i < SIM_MAX_DEVICES; i++) {
+		row->next_offset[i] = max_u64(row->next_offset[i], first_offset(i, place));
+		s->number[i] = i;
+	}
 	l->processes = place < l->processes ? l->processes : place + 1;
 	s->process = place;
 	return true;
@@ -265,6 +266,31 @@ uint64_t sim_resident_bytes(sim *s)
 	return fstat(s->memory_fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 - ledger_bytes() : 0;
 }
 
+/* ---- devices ------------------------------------------------------------------------------------------ */
+
+void sim_order_devices(sim *s, const int *order)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	for (int i = 0; i < s->config.devices; i++)
+		s->number[i] = order[i];
+	sim_leave(&call);
+}
+
+int sim_ledger_device(const sim *s, int number)
+{
+	int device = 0;
+	while (s->number[device] != number)
+		device++;
+	return device;
+}
+
+uint64_t sim_ledger_offset(sim *s, int device, uint64_t size)
+{
+	uint64_t *next = &s->ledger->row[s->process].next_offset[s->number[device]], offset = *next;
+	*next += size;
+	return offset;
+}
+
 /* ---- capacity ------------------------------------------------------------------------------------------- */
 
 /* Gives back the memory of dead processes and of exports without holders. */
@@ -288,9 +314,9 @@ static uint64_t total(const sim *s, int device)
 	const struct sim_ledger *l = s->ledger;
 	uint64_t sum = 0;
 	for (int i = 0; i < l->processes; i++)
-		sum += l->row[i].used[device];
+		sum += l->row[i].used[s->number[device]];
 	for (int i = 0; i < l->shared_count; i++)
-		if (l->shared[i].device == device)
+		if (l->shared[i].device == s->number[device])
 			sum += l->shared[i].size;
 	return sum;
 }
@@ -308,9 +334,9 @@ uint64_t sim_memory_used(sim *s, int device)
 static uint64_t own_total(const sim *s, int device)
 {
 	const struct sim_ledger *l = s->ledger;
-	uint64_t sum = l->row[s->process].used[device];
+	uint64_t sum = l->row[s->process].used[s->number[device]];
 	for (int i = 0; i < l->shared_count; i++)
-		if (s->holds[i] && l->shared[i].device == device)
+		if (s->holds[i] && l->shared[i].device == s->number[device])
 			sum += l->shared[i].size;
 	return sum;
 }
@@ -323,7 +349,7 @@ static void note_own_peak(sim *s, int device)
 uint64_t sim_memory_peak(sim *s, int device)
 {
 	lock_ledger(s);
-	uint64_t peak = s->ledger->peak[device];
+	uint64_t peak = s->ledger->peak[s->number[device]];
 	unlock_ledger(s);
 	return peak;
 }
@@ -336,10 +362,10 @@ unsigned sim_processes(sim *s, int device, struct sim_process *out, unsigned roo
 	reap(s);
 	for (int i = 0; i < s->ledger->processes; i++) {
 		const struct sim_ledger_row *row = &s->ledger->row[i];
-		if (device < 0 || device >= s->config.devices || !row->used[device])
+		if (device < 0 || device >= s->config.devices || !row->used[s->number[device]])
 			continue;
 		if (count < room)
-			out[count] = (struct sim_process){row->pid, row->used[device]};
+			out[count] = (struct sim_process){row->pid, row->used[s->number[device]]};
 		count++;
 	}
 	unlock_ledger(s);
@@ -354,8 +380,9 @@ bool sim_memory_take(sim *s, int device, uint64_t bytes)
 	uint64_t used = total(s, device), left = s->config.capacity - used;
 	bool fits = bytes <= left;
 	if (fits) {
-		s->ledger->row[s->process].used[device] += bytes;
-		s->ledger->peak[device] = max_u64(s->ledger->peak[device], used + bytes);
+		uint64_t *peak = &s->ledger->peak[s->number[device]];
+		s->ledger->row[s->process].used[s->number[device]] += bytes;
+		*peak = max_u64(*peak, used + bytes);
 		note_own_peak(s, device);
 	}
 	unlock_ledger(s);
@@ -368,7 +395,7 @@ bool sim_memory_take(sim *s, int device, uint64_t bytes)
 void sim_memory_give(sim *s, int device, uint64_t bytes)
 {
 	lock_ledger(s);
-	s->ledger->row[s->process].used[device] -= bytes;
+	s->ledger->row[s->process].used[s->number[device]] -= bytes;
 	unlock_ledger(s);
 }
 
@@ -391,7 +418,7 @@ static void hold(sim *s, int place)
 	const struct sim_shared *e = &s->ledger->shared[place];
 	lock_range(s->memory_fd, F_OFD_SETLKW, F_RDLCK, e->offset, e->size);
 	s->holds[place] = true;
-	note_own_peak(s, e->device);
+	note_own_peak(s, sim_ledger_device(s, e->device));
 }
 
 trz_status sim_ledger_share(sim *s, struct sim_phys *p)
@@ -403,9 +430,9 @@ trz_status sim_ledger_share(sim *s, struct sim_phys *p)
 	while (place < SIM_MAX_SHARED && l->shared[place].size)
 		place++;
 	if (place < SIM_MAX_SHARED) {
-		l->shared[place] = (struct sim_shared){p->offset, p->size, p->device, p->export_kinds};
+		l->shared[place] = (struct sim_shared){p->offset, p->size, s->number[p->device], p->export_kinds};
 		l->shared_count = place < l->shared_count ? l->shared_count : place + 1;
-		l->row[s->process].used[p->device] -= p->size;
+		l->row[s->process].used[s->number[p->device]] -= p->size;
 		p->shared = place;
 		hold(s, place);
 	}

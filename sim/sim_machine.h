@@ -74,7 +74,6 @@ struct sim_range {
 };
 
 struct sim_device {
-	uint64_t next_offset;
 	struct sim_context *primary;  /* NULL: not retained */
 	unsigned contexts;
 	uint32_t plain_access;        /* the other devices that reach its plain memory, one bit each */
@@ -290,6 +289,7 @@ struct sim {
 	int memory_fd;                      /* sim_ledger.c */
 	struct sim_ledger *ledger;
 	int process;                        /* its place in the ledger */
+	int number[SIM_MAX_DEVICES];        /* by device: which one it is in the ledger */
 	bool holds[SIM_MAX_SHARED];         /* the shared memories that this process has */
 	uint64_t window, window_bytes;
 	unsigned granule_shift;
@@ -389,6 +389,10 @@ int sim_ledger_find(sim *s, int fd);
 /* The same by the memory's place in the file, and a number that no other machine of this host has. */
 int sim_ledger_find_at(sim *s, uint64_t offset);
 uint64_t sim_ledger_number(const sim *s);
+/* Of a device number of the ledger: which device it is here. */
+int sim_ledger_device(const sim *s, int number);
+/* Where the next physical memory of a device begins in the file; it gets longer by `size`. */
+uint64_t sim_ledger_offset(sim *s, int device, uint64_t size);
 void sim_ledger_drop(sim *s, const struct sim_phys *p);
 
 /* sim_memory.c */

@@ -135,12 +135,10 @@ struct sim_phys *sim_phys_new(sim *s, int device, uint64_t size)
 	struct sim_phys *p = calloc(1, sizeof *p);
 	if (!p)
 		return NULL;
-	p->offset = s->device[device].next_offset;
+	p->offset = sim_ledger_offset(s, device, size);
 	p->size = size;
 	p->device = device;
 	p->shared = -1;
-	s->device[device].next_offset += size;
-	s->ledger->row[s->process].next_offset[device] = s->device[device].next_offset;
 	LIST_INSERT_HEAD(&s->physical, p, link);
 	if (s->config.poison)
 		poison(s, p);
@@ -159,7 +157,7 @@ struct sim_phys *sim_phys_adopt(sim *s, int shared)
 		return NULL;
 	p->offset = e->offset;
 	p->size = e->size;
-	p->device = e->device;
+	p->device = sim_ledger_device(s, e->device);
 	p->shared = shared;
 	p->export_kinds = e->export_kinds;
 	LIST_INSERT_HEAD(&s->physical, p, link);

@@ -17,7 +17,8 @@ static bool is_device(cuda_device device)
 cuda_result cuDeviceGetCount(int *count)
 {
 	LOOK_ENTER(cuDeviceGetCount);
-	return LOOK_SLOT(device_count, count);
+	*count = look.devices;
+	return TRZ_CUDA_SUCCESS;
 }
 
 /* A device is its ordinal. */
@@ -37,12 +38,16 @@ cuda_result cuDeviceGetName(char *name, int size, cuda_device device)
 	return TRZ_CUDA_SUCCESS;
 }
 
+const char *trz_lookalike_title(void)
+{
+	return look.profile->title;
+}
+
 cuda_result cuDeviceGetUuid_v2(struct cuda_uuid *uuid, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceGetUuid_v2);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
-	memcpy(uuid->bytes, "terrazzo sim gp", 15);
-	uuid->bytes[15] = (unsigned char)device;
+	trz_lookalike_uuid(look.number[device], uuid->bytes);
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -108,7 +113,7 @@ static int fixed_attribute(int attribute, bool vmm)
 }
 
 /* Figures of the profile; 0: not one of these. */
-static uint64_t profile_attribute(int attribute, cuda_device device)
+static uint64_t profile_attribute(int attribute, int number)
 {
 	const struct sim_profile *p = look.profile;
 	switch (attribute) {
@@ -137,7 +142,7 @@ static uint64_t profile_attribute(int attribute, cuda_device device)
 	case TRZ_CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
 		return p->clock_mhz * 1000;
 	case TRZ_CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		return (uint64_t)device + 1;
+		return (uint64_t)number + 1;
 	case TRZ_CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH:
 	case TRZ_CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED:
 		return p->compute_major >= 9;
@@ -177,16 +182,21 @@ cuda_result cuDeviceGetAttribute(int *value, int attribute, cuda_device device)
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
 	int fixed = fixed_attribute(attribute, info.vmm);
-	*value = fixed ? fixed : is_common(attribute) ? 1 : (int)profile_attribute(attribute, device);
+	*value = fixed ? fixed : is_common(attribute) ? 1 : (int)profile_attribute(attribute, look.number[device]);
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Device i is on bus i + 1. */
+int trz_lookalike_attribute(int attribute)
+{
+	return (int)profile_attribute(attribute, 0);
+}
+
+/* Device number i is on bus i + 1. */
 cuda_result cuDeviceGetPCIBusId(char *id, int size, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceGetPCIBusId);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
-	snprintf(id, (size_t)size, "0000:%02X:00.0", (unsigned)device + 1);
+	snprintf(id, (size_t)size, "0000:%02X:00.0", (unsigned)look.number[device] + 1);
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -194,8 +204,8 @@ cuda_result cuDeviceGetByPCIBusId(cuda_device *device, const char *id)
 {
 	unsigned domain, bus;
 	LOOK_ENTER(cuDeviceGetByPCIBusId);
-	LOOK_NEED(sscanf(id, "%x:%x:", &domain, &bus) == 2 && bus >= 1 && is_device((int)bus - 1), INVALID_DEVICE);
-	*device = (int)bus - 1;
+	LOOK_NEED(sscanf(id, "%x:%x:", &domain, &bus) == 2 && is_device(look_device_of((int)bus - 1)), INVALID_DEVICE);
+	*device = look_device_of((int)bus - 1);
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -220,25 +230,26 @@ cuda_result cuDeviceGetP2PAttribute(int *value, int attribute, cuda_device devic
 
 int trz_lookalike_machine_fd(void)
 {
-	return look.sim ? sim_machine_fd(look.sim) : -1;
+	return look.machine ? sim_machine_fd(look.machine) : -1;
 }
 
-int trz_lookalike_memory(int device, uint64_t *total, uint64_t *used)
+int trz_lookalike_memory(int number, uint64_t *total, uint64_t *used)
 {
-	if (!look.sim || !is_device(device))
+	int device = look_device_of(number);
+	if (!look.machine || device < 0)
 		return TRZ_CUDA_ERROR_INVALID_DEVICE;
 	*total = look.capacity_bytes;
-	*used = sim_device_used(look.sim, device);
+	*used = sim_device_used(look.machine, device);
 	return TRZ_CUDA_SUCCESS;
 }
 
-unsigned trz_lookalike_processes(int device, uint64_t *pids, uint64_t *bytes, unsigned room)
+unsigned trz_lookalike_processes(int number, uint64_t *pids, uint64_t *bytes, unsigned room)
 {
 	enum { MOST = 64 };
 	struct sim_process found[MOST];
-	if (!look.sim)
+	if (!look.machine)
 		return 0;
-	unsigned count = sim_processes(look.sim, device, found, MOST);
+	unsigned count = sim_processes(look.machine, look_device_of(number), found, MOST);
 	for (unsigned i = 0; i < count && i < room; i++) {
 		pids[i] = found[i].pid;
 		bytes[i] = found[i].bytes;

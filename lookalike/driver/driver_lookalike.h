@@ -17,13 +17,14 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { LOOK_DEVICES = 16 };
+enum { LOOK_DEVICES = 16, LOOK_NODES = 64 };
 
 /* When enqueued work runs. */
 enum look_work { LOOK_NOW, LOOK_LATE, LOOK_BLOCKED };
 
-/* The machine; all zero until cuInit has succeeded. */
+/* The machine; `sim`, `table` and `devices` are zero until cuInit has succeeded. */
 struct look_machine {
+	sim *machine;                /* the same as `sim`, but also open where only NVML is used */
 	sim *sim;
 	const trz_driver *table;
 	const struct sim_profile *profile;
@@ -34,7 +35,9 @@ struct look_machine {
 	bool told;                   /* the same: the violation to come has been told in full */
 	bool has_met;                /* other ranks, in a collective: set atomically */
 	uint64_t kernel_ns, overhead_bytes, capacity_bytes, seed;
-	int devices;
+	int devices, all_devices;    /* visible ones, which come first; of the machine */
+	int number[LOOK_DEVICES];    /* of each device on the machine (driver_visible.c) */
+	int node;
 	const char *report;          /* folder; NULL: none */
 };
 extern struct look_machine look;
@@ -70,6 +73,11 @@ int look_version(void);
 /* CUDA_ERROR_NOT_INITIALIZED; says so if fork is the reason. */
 cuda_result look_not_open(void);
 const char *look_name(enum look_call call);
+
+/* driver_visible.c: writes the numbers of all devices in this process's order, and returns how many of them it sees;
+ * and the device of a number, -1: there is none. */
+int look_visible(int order[LOOK_DEVICES]);
+int look_device_of(int number);
 
 /* driver_context.c: the calling thread's current context, NULL without one; that of a stream or an event. */
 trz_context look_context(void);

@@ -15,7 +15,7 @@
 
 struct look_machine look;
 
-static pthread_once_t open_once = PTHREAD_ONCE_INIT;
+static pthread_once_t open_once = PTHREAD_ONCE_INIT, init_once = PTHREAD_ONCE_INIT;
 static cuda_result open_result;
 
 /* ---- the environment ------------------------------------------------------------ */
@@ -156,7 +156,8 @@ static sim_config read_config(int *opened)
 	look.profile = read_profile();
 	look.overhead_bytes = read_bytes("TERRAZZO_SIM_OVERHEAD", memory ? 0 : look.profile->overhead_bytes);
 	look.capacity_bytes = memory ? memory : look.profile->memory_bytes;
-	look.devices = (int)read_number("TERRAZZO_SIM_DEVICES", 1, LOOK_DEVICES);
+	look.all_devices = (int)read_number("TERRAZZO_SIM_DEVICES", 1, LOOK_DEVICES);
+	look.node = (int)read_number("TERRAZZO_SIM_NODE", 0, LOOK_NODES - 1);
 	look.work = (enum look_work)read_choice("TERRAZZO_SIM_WORK", "now|late|blocked");
 	look.real_scalars = read_choice("TERRAZZO_SIM_SCALARS", "zero|real") == 1;
 	look.abort_on_violation = read_choice("TERRAZZO_SIM_VIOLATIONS", "abort|count") == 0;
@@ -166,7 +167,7 @@ static sim_config read_config(int *opened)
 	look.report = read_text("TERRAZZO_SIM_REPORT");
 	look.seed = read_number("TERRAZZO_SIM_SEED", 0, UINT64_MAX);
 	return (sim_config){
-		.devices = look.devices,
+		.devices = look.all_devices,
 		.capacity = look.capacity_bytes,
 		.context_overhead = look.overhead_bytes,
 		.no_vmm = read_choice("TERRAZZO_SIM_VMM", "yes|no") == 1,
@@ -185,12 +186,16 @@ static sim_config read_config(int *opened)
 	};
 }
 
-/* As with a real driver, a child of fork() has no device when its parent had opened it. */
+/* As with a real driver, a child of fork() has no device when its parent had opened it. NVML is no reason for that. */
 static bool is_forked;
 
 static void after_fork(void)
 {
 	look_live_detach();
+	look.machine = NULL;
+	open_once = (pthread_once_t)PTHREAD_ONCE_INIT;
+	if (!look.sim)
+		return;
 	look.sim = NULL;
 	open_result = TRZ_CUDA_ERROR_NOT_INITIALIZED;
 	is_forked = true;
@@ -205,8 +210,9 @@ cuda_result look_not_open(void)
 	return TRZ_CUDA_ERROR_NOT_INITIALIZED;
 }
 
-static cuda_result open_machine(void)
+static void open_machine(void)
 {
+	static bool has_handler;
 	int opened;
 	const sim_config config = read_config(&opened);
 	sim *machine = NULL;
@@ -214,32 +220,54 @@ static cuda_result open_machine(void)
 	if (opened >= 0)
 		close(opened);
 	if (config.devices == 0)
-		return TRZ_CUDA_ERROR_NO_DEVICE;
+		return;
 	if (status != TRZ_OK) {
 		fprintf(stderr, "terrazzo: the simulated device cannot be opened: %s\n", trz_last_error());
 		exit(2);
 	}
+	look.machine = machine;
 	look.table = sim_driver(machine);
-	look.sim = machine;
 	trz_device_info info;
 	if (look.table->device_info(look.table->self, 0, &info) == TRZ_OK)
 		look.capacity_bytes = info.total_bytes;
+	for (int i = 0; i < look.all_devices; i++)
+		look.number[i] = i;
+	if (!has_handler)
+		pthread_atfork(NULL, NULL, after_fork);
+	has_handler = true;
+}
+
+int trz_lookalike_open(void)
+{
+	pthread_once(&open_once, open_machine);
+	return look.machine ? look.all_devices : 0;
+}
+
+/* What the process sees is decided here, and not where NVML alone is asked. */
+static cuda_result init(void)
+{
+	if (trz_lookalike_open() == 0)
+		return TRZ_CUDA_ERROR_NO_DEVICE;
+	look.devices = look_visible(look.number);
+	sim_order_devices(look.machine, look.number);
+	if (look.devices == 0)
+		return TRZ_CUDA_ERROR_NO_DEVICE;
+	look.sim = look.machine;
 	look_report_open();
 	look_idle_open();
-	pthread_atfork(NULL, NULL, after_fork);
 	return TRZ_CUDA_SUCCESS;
 }
 
-static void open_machine_once(void)
+static void init_machine(void)
 {
-	open_result = open_machine();
+	open_result = init();
 }
 
 cuda_result cuInit(unsigned flags)
 {
 	LOOK_COUNT(cuInit);
 	LOOK_NEED(flags == 0, INVALID_VALUE);
-	pthread_once(&open_once, open_machine_once);
+	pthread_once(&init_once, init_machine);
 	return open_result;
 }
 

@@ -117,7 +117,8 @@ static json_t *devices(void)
 {
 	json_t *list = json_array();
 	for (int i = 0; i < look.devices; i++)
-		json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "name", look.profile->title,
+		json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:I, s:I, s:I, s:I}", "name", look.profile->title,
+		                                      "number", look.number[i],
 		                                      "capacity_bytes", (json_int_t)look.capacity_bytes,
 		                                      "overhead_bytes", (json_int_t)look.overhead_bytes,
 		                                      "peak_bytes", (json_int_t)sim_process_peak(look.sim, i),
@@ -192,6 +193,8 @@ static json_t *everything(void)
 	                 "first_suspicion", sim_first_suspicion(look.sim),
 	                 "oom_events", (json_int_t)report.ooms, "oom", ooms());
 	add_rank(root);
+	if (root && getenv("TERRAZZO_SIM_NODE"))
+		json_object_set_new(root, "node", json_integer(look.node));
 	return root;
 }
 

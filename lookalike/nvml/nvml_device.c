@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A libnvidia-ml.so.1 over the look-alike driver: queries about devices, their memory and processes. A device
- * handle is the ordinal plus one.
+ * A libnvidia-ml.so.1 over the look-alike driver: queries about devices, their memory and processes. It sees all
+ * devices, whatever CUDA_VISIBLE_DEVICES says, and does not initialize CUDA. A device handle is the number plus one.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ static bool started;
 
 static int begin(void)
 {
-	if (cuInit(0) != TRZ_CUDA_SUCCESS)
+	if (trz_lookalike_open() == 0)
 		return NVML_DRIVER_NOT_LOADED;
 	started = true;
 	return NVML_SUCCESS;
@@ -30,8 +30,8 @@ static int device_of(nvml_device handle)
 
 static bool is_device(nvml_device handle)
 {
-	int count = 0, device = device_of(handle);
-	return cuDeviceGetCount(&count) == TRZ_CUDA_SUCCESS && device >= 0 && device < count;
+	int device = device_of(handle);
+	return device >= 0 && device < trz_lookalike_open();
 }
 
 /* Begins every function that is about a device. */
@@ -133,11 +133,9 @@ int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)
 
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
-	int found = 0;
 	if (!started)
 		return NVML_UNINITIALIZED;
-	cuDeviceGetCount(&found);
-	*count = (unsigned)found;
+	*count = (unsigned)trz_lookalike_open();
 	return NVML_SUCCESS;
 }
 
@@ -161,12 +159,12 @@ int nvmlDeviceGetHandleByIndex(unsigned index, nvml_device *device)
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvml_device *device)
 {
-	int ordinal;
+	unsigned domain, bus;
 	if (!started)
 		return NVML_UNINITIALIZED;
-	if (cuDeviceGetByPCIBusId(&ordinal, id) != TRZ_CUDA_SUCCESS)
+	if (sscanf(id, "%x:%x:", &domain, &bus) != 2 || bus < 1 || (int)bus > trz_lookalike_open())
 		return NVML_NOT_FOUND;
-	return nvmlDeviceGetHandleByIndex_v2((unsigned)ordinal, device);
+	return nvmlDeviceGetHandleByIndex_v2(bus - 1, device);
 }
 
 int nvmlDeviceGetHandleByPciBusId(const char *id, nvml_device *device)
@@ -176,9 +174,8 @@ int nvmlDeviceGetHandleByPciBusId(const char *id, nvml_device *device)
 
 static void uuid_text(int device, char text[NVML_UUID_BYTES])
 {
-	struct cuda_uuid uuid = {{0}};
-	cuDeviceGetUuid_v2(&uuid, device);
-	const unsigned char *b = uuid.bytes;
+	unsigned char b[16];
+	trz_lookalike_uuid(device, b);
 	snprintf(text, NVML_UUID_BYTES, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
 	         b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
@@ -213,7 +210,7 @@ int nvmlDeviceGetMinorNumber(nvml_device device, unsigned *number)
 int nvmlDeviceGetName(nvml_device device, char *name, unsigned size)
 {
 	NVML_NEED_DEVICE(device);
-	cuDeviceGetName(name, (int)size, device_of(device));
+	snprintf(name, size, "%s", trz_lookalike_title());
 	return NVML_SUCCESS;
 }
 
@@ -230,7 +227,7 @@ int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci *pci)
 	NVML_NEED_DEVICE(device);
 	memset(pci, 0, sizeof *pci);
 	pci->bus = (unsigned)device_of(device) + 1;
-	cuDeviceGetPCIBusId(pci->legacy_id, sizeof pci->legacy_id, device_of(device));
+	snprintf(pci->legacy_id, sizeof pci->legacy_id, "0000:%02X:00.0", pci->bus);
 	snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", pci->bus);
 	return NVML_SUCCESS;
 }
@@ -238,16 +235,15 @@ int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci *pci)
 int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
 {
 	NVML_NEED_DEVICE(device);
-	cuDeviceComputeCapability(major, minor, device_of(device));
+	*major = trz_lookalike_attribute(TRZ_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+	*minor = trz_lookalike_attribute(TRZ_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 	return NVML_SUCCESS;
 }
 
 int nvmlDeviceGetNumGpuCores(nvml_device device, unsigned *cores)
 {
-	int multiprocessors = 0;
 	NVML_NEED_DEVICE(device);
-	cuDeviceGetAttribute(&multiprocessors, TRZ_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_of(device));
-	*cores = (unsigned)multiprocessors * 128;
+	*cores = (unsigned)trz_lookalike_attribute(TRZ_CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) * 128;
 	return NVML_SUCCESS;
 }
 
@@ -277,11 +273,9 @@ int nvmlDeviceGetPowerUsage(nvml_device device, unsigned *milliwatts)
 int nvmlDeviceGetClockInfo(nvml_device device, int clock, unsigned *mhz)
 {
 	enum { MEMORY_CLOCK = 2 };
-	int khz = 0;
 	NVML_NEED_DEVICE(device);
-	cuDeviceGetAttribute(&khz, clock == MEMORY_CLOCK ? TRZ_CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE
-	                                                 : TRZ_CU_DEVICE_ATTRIBUTE_CLOCK_RATE, device_of(device));
-	*mhz = (unsigned)khz / 1000;
+	*mhz = (unsigned)trz_lookalike_attribute(clock == MEMORY_CLOCK ? TRZ_CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE
+	                                                               : TRZ_CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000;
 	return NVML_SUCCESS;
 }
 
@@ -390,11 +384,9 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(nvml_device device, unsigned link, struc
 /* 0 is fine, 5 not supported. */
 int nvmlDeviceGetP2PStatus(nvml_device device, nvml_device peer, int index, int *status)
 {
-	int can = 0;
 	NVML_NEED_DEVICE(device);
 	(void)index;
-	cuDeviceCanAccessPeer(&can, device_of(device), device_of(peer));
-	*status = can ? 0 : 5;
+	*status = is_device(peer) && peer != device ? 0 : 5;
 	return NVML_SUCCESS;
 }
 

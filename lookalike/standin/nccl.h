@@ -36,6 +36,7 @@ enum { NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG, NCCL_SCALED_SUM };
 enum {
 	MOST_PROCESSES = 64, MOST_RANKS = 64, MOST_COMMS = 1024, MOST_LETTERS = 4096, PLACE_BYTES = 1000,
 	FAILURE_BYTES = 400,
+	NODE_DEVICES = 16,             /* device numbers of one node */
 	RING = 16,                     /* collectives of a communicator that may be under way */
 	SPLIT = STANDIN_KIND_COUNT     /* the host's own meeting, by which ncclCommSplit learns of colors and keys */
 };
@@ -81,7 +82,7 @@ struct shared_comm {
 	bool failed;
 	char failure[FAILURE_BYTES];
 	struct {
-		int32_t process, device;
+		int32_t process, device;          /* by its number */
 	} member[MOST_RANKS];
 	struct table ring[RING];              /* by sequence */
 };
@@ -125,6 +126,7 @@ struct hall {
 /* A communicator as one rank has it. */
 struct comm {
 	int rank, ranks, device;
+	int device_number;                    /* which no other device of the run has */
 	struct shared_comm *shared;           /* NULL: there is no one else */
 	uint64_t number;
 	uint64_t key[2];
@@ -245,6 +247,7 @@ WEAK void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known);
 WEAK void trz_lookalike_collective(int kind, uint64_t bytes);
 WEAK bool trz_lookalike_take_for_nccl(int device, bool peer, uint64_t *bytes);
 WEAK void trz_lookalike_give_for_nccl(int device, uint64_t bytes);
+WEAK int trz_lookalike_device_number(int device);
 WEAK void trz_lookalike_rank(int rank, int ranks);
 WEAK void trz_lookalike_place(char *text, size_t size);
 

@@ -120,7 +120,7 @@ static struct shared_comm *find(const uint64_t key[2], int ranks)
 static bool shares_device(const struct shared_comm *shared, const struct comm *c, int *other)
 {
 	for (int r = 0; r < shared->ranks; r++)
-		if (shared->joined >> r & 1 && shared->member[r].device == c->device) {
+		if (shared->joined >> r & 1 && shared->member[r].device == c->device_number) {
 			*other = r;
 			return true;
 		}
@@ -144,8 +144,8 @@ static int join(struct comm *c)
 		snprintf(text, sizeof text, "two processes are rank %d of a communicator of %d", c->rank, c->ranks);
 	else if (shares_device(shared, c, &other))
 		snprintf(text, sizeof text, "ranks %d and %d of a communicator of %d are both on device %d: each needs one of "
-		         "its own (terrazzo sim --devices %d, and torch.cuda.set_device)", other, c->rank, c->ranks, c->device,
-		         c->ranks);
+		         "its own (terrazzo sim --devices %d, and torch.cuda.set_device)", other, c->rank, c->ranks,
+		         c->device_number % NODE_DEVICES, c->ranks);
 	if (text[0]) {
 		if (shared)
 			nccl_end(shared, text);
@@ -155,7 +155,7 @@ static int join(struct comm *c)
 	c->shared = shared;
 	c->number = shared->number;
 	shared->member[c->rank].process = hall_process;
-	shared->member[c->rank].device = c->device;
+	shared->member[c->rank].device = c->device_number;
 	shared->joined |= 1ull << c->rank;
 	bool full = shared->joined == nccl_everyone(c);
 	hall_unlock();
@@ -228,6 +228,7 @@ static int make(void **made, int ranks, int rank, const uint64_t key[2])
 	c->has_peer = standin_descriptor((size_t)ranks * sizeof *c->has_peer);
 	if (cuCtxGetDevice)
 		cuCtxGetDevice(&c->device);
+	c->device_number = trz_lookalike_device_number ? trz_lookalike_device_number(c->device) : c->device;
 	int result = NCCL_SUCCESS;
 	if (ranks > MOST_RANKS && !c->alone)
 		result = nccl_refuse_use(c, "a communicator has 64 ranks at most, unless the others are absent (--world-size)");

@@ -92,7 +92,8 @@ def skip_if_unfit():
 
 def environment(**variables):
     """The test's own environment without our variables, then those given: work="late" is TERRAZZO_SIM_WORK."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TERRAZZO_SIM_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TERRAZZO_SIM_") and
+            name != "CUDA_VISIBLE_DEVICES"}
     kept["LD_LIBRARY_PATH"] = str(LIBRARIES)
     kept.update({f"TERRAZZO_SIM_{name.upper()}": str(value) for name, value in variables.items()})
     return kept

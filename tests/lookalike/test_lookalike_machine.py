@@ -24,8 +24,84 @@ def processes():
     return {found[i].pid: found[i].bytes for i in range(room.value)}
 '''
 
+# What cuInit says, and the numbers of the devices that are then there, in the process's order, by UUID and by bus.
+# NVML, which is asked before, has all of them.
+VISIBLE = """
+import ctypes, os
+from ctypes import byref, c_int
+driver, nvml, all = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint()
+assert nvml.nvmlInit_v2() == 0
+if os.fork() == 0:  # NVML is no reason why a child could not use CUDA
+    assert driver.cuInit(0) in (0, 100)
+    os._exit(0)
+assert os.wait()[1] == 0
+result, count, uuid, bus = driver.cuInit(0), c_int(), ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
+assert driver.cuDeviceGetCount(byref(count)) == (0 if result == 0 else 3)
+found, back = [], c_int()
+for i in range(count.value):
+    assert driver.cuDeviceGetUuid_v2(uuid, i) == driver.cuDeviceGetPCIBusId(bus, 16, i) == 0
+    assert driver.cuDeviceGetByPCIBusId(byref(back), bus) == 0 and back.value == i
+    assert uuid.raw[15] + 1 == int(bus.value[5:7], 16)
+    found.append(uuid.raw[15])
+assert driver.cuDeviceGet(byref(back), count.value) != 0
+assert nvml.nvmlDeviceGetCount_v2(byref(all)) == 0 and all.value == 4
+print(result, found)
+"""
+UUID = "GPU-74657272-617a-7a6f-2073-696d206770%02x"
+
+
+def visible(devices):
+    return {**environment(devices=4, memory="1GiB"), "CUDA_VISIBLE_DEVICES": devices}
+
 
 class Machine(unittest.TestCase):
+    def test_visible_devices(self):
+        for devices, found in (("0", [0]), ("2,1", [2, 1]), (" 3 ,0", [3, 0]), ("1st,2nd", [1, 2]),
+                               ("0,2,-1,1", [0, 2]), ("0,4,1", [0]), ("1,x,2", [1]), ("0,1,0", []), ("", []),
+                               ("-1", []), ("4", []), ("NoDevFiles", []), (UUID % 2, [2]), ("GPU-7465", []),
+                               (f"{UUID % 3},{UUID % 0},GPU-0,{UUID % 1}", [3, 0]), (f"{UUID % 1},2", [1])):
+            with self.subTest(devices):
+                done = subprocess.run([sys.executable, "-c", VISIBLE], env=visible(devices), capture_output=True,
+                                      text=True, check=False)
+                self.assertEqual(done.stdout.strip(), f"{0 if found else 100} {found}", done.stderr)
+                missing = devices in ("4", "0,4,1", "GPU-7465", UUID % 1 + ",2") or "GPU-0" in devices
+                self.assertEqual("names none of the 4 devices" in done.stderr, missing, done.stderr)
+
+    def test_hidden_devices_are_others_own(self):
+        """Two processes each take most of their device 0; NVML sees both devices, and memory can be passed on."""
+        child = PREAMBLE + """
+p, handle = c_void_p(), ctypes.create_string_buffer(bytes.fromhex(sys.argv[1]), 64)
+class Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+malloc(900 * MIB)
+must(runtime.cudaIpcOpenMemHandle(byref(p), Handle.from_buffer(handle), 1))
+assert download(p.value, 4) == b"here"
+free, total = c_size_t(), c_size_t()
+must(runtime.cudaMemGetInfo(byref(free), byref(total)))
+assert total.value - free.value == 900 * MIB, free.value
+"""
+        program = PREAMBLE + NVML + f"""
+import subprocess
+class Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+p, handle = malloc(800 * MIB), Handle()
+upload(p, b"here")
+must(runtime.cudaIpcGetMemHandle(byref(handle), c_void_p(p)))
+shared = {{**os.environ, "TERRAZZO_SIM_MACHINE_FD": f"{{os.getpid()}}:{{driver.trz_lookalike_machine_fd()}}"}}
+subprocess.run([sys.executable, "-c", {child!r}, bytes(handle).hex()], check=True,
+               env={{**shared, "CUDA_VISIBLE_DEVICES": "1"}})
+used = []
+for number in range(4):
+    memory = Memory()
+    must(nvml.nvmlDeviceGetHandleByIndex_v2(number, byref(device)))
+    must(nvml.nvmlDeviceGetMemoryInfo(device, byref(memory)))
+    used.append(memory.used // MIB)
+assert used == [0, 0, 0, 800], used
+"""
+        done = subprocess.run([sys.executable, "-c", program], env={**visible("3"), "TERRAZZO_SIM_SCALARS": "real"},
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_profiles(self):
         program = """
 name, bytes, major = ctypes.create_string_buffer(100), c_size_t(), c_int()
@@ -80,7 +156,7 @@ os.wait()
             report = json.loads(files[0].read_text())
         self.assertEqual(report["pid"], int(done.stdout.split()[0]))
         self.assertEqual(report["program"][1], "-c")
-        self.assertEqual(report["devices"], [{"name": "NVIDIA A100-SXM4-80GB", "capacity_bytes": 2 << 30,
+        self.assertEqual(report["devices"], [{"name": "NVIDIA A100-SXM4-80GB", "number": 0, "capacity_bytes": 2 << 30,
                                               "overhead_bytes": 0, "peak_bytes": 10 << 20, "used_bytes": 0,
                                               "machine_peak_bytes": 10 << 20}])
         self.assertEqual(report["kernels"], 3)
