@@ -163,6 +163,9 @@ def make_store(torch):
     return Alone()
 
 
+stores = []  # PyTorch keeps only the part of a store that is not Python's, which then does nothing
+
+
 def be_alone(torch):
     """One rank of a world whose others are absent: it finds no one and waits for no one."""
     c10d = torch.distributed.distributed_c10d
@@ -170,7 +173,8 @@ def be_alone(torch):
 
     @functools.wraps(init)
     def init_alone(backend=None, init_method=None, **options):
-        options.update(store=make_store(torch), rank=rank, world_size=ranks)
+        stores.append(make_store(torch))
+        options.update(store=stores[-1], rank=rank, world_size=ranks)
         return init(backend, **options)
 
     c10d.init_process_group = torch.distributed.init_process_group = init_alone

@@ -380,6 +380,9 @@ class Recorder:
                   "allocator": allocator, "ended": ended, **self.failures()}
         if reason:
             report["allocator_reason"] = reason
+        tracker = sys.modules.get("terrazzo.torch._track")
+        if tracker and tracker.most:
+            report["categories"] = tracker.most
         if self.first_blank_read:
             report["first_blank_read"] = self.first_blank_read
         wants_peak = self.wants_holders and not self.failure and self.observed and ended

@@ -29,6 +29,16 @@ def _leaves(value: object) -> Iterable[object]:
         yield value
 
 
+# The categories of the moment when a look at them found most in use, for reports.
+most: dict[str, int] = {}
+
+
+def _keep_most(sizes: dict[str, int]) -> None:
+    global most
+    if sum(sizes.values()) - sizes["cache"] > sum(most.values()) - most.get("cache", 0):
+        most = dict(sizes)
+
+
 class Tracker:
     """Made by track(). The model's forward carries the tag "activations" until close()."""
 
@@ -77,6 +87,7 @@ class Tracker:
         library.trz_walk(library.heap(index), ctypes.byref(visitor))
         now = library.stats(index)
         sizes["cache"] = now["reserved_bytes.all.current"] - now["allocated_bytes.all.current"]
+        _keep_most(sizes)
         return sizes
 
 
