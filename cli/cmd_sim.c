@@ -18,7 +18,7 @@ enum {
 	OPTION_DEVICE = 256, OPTION_MEMORY, OPTION_DEVICES, OPTION_WORK, OPTION_SEED, OPTION_SCHEDULE, OPTION_COSTS,
 	OPTION_ENV, OPTION_ALLOCATOR, OPTION_HOLDERS, OPTION_JSON, OPTION_FIT, OPTION_SWEEP, OPTION_JOBS, OPTION_SETUP,
 	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS, OPTION_COLLECTIVE_BYTES, OPTION_TIMEOUT,
-	OPTION_NCCL_MEMORY, OPTION_WORLD_SIZE, OPTION_RANKS
+	OPTION_NCCL_MEMORY, OPTION_WORLD_SIZE, OPTION_RANKS, OPTION_NODES
 };
 
 static const struct argp_option options[] = {
@@ -26,6 +26,9 @@ static const struct argp_option options[] = {
 	  "a profile (h100); 'list' prints all, and with --fit means: the smallest that is enough", 0 },
 	{ "memory", OPTION_MEMORY, "SIZE", 0, "memory of each device, without a context's share", 0 },
 	{ "devices", OPTION_DEVICES, "N", 0, "number of devices (1)", 0 },
+	{ "nodes", OPTION_NODES, "N", 0,
+	  "run the command once on each of N nodes at the same time, with '{node}' replaced; each node has --devices of "
+	  "its own", 0 },
 	{ "allocator", OPTION_ALLOCATOR, "NAME", 0, "PyTorch's allocator: native, or expandable segments", 0 },
 	{ "env", OPTION_ENV, "DIR", 0, "run in this virtual environment, which --setup made", 0 },
 	{ "holders", OPTION_HOLDERS, NULL, 0,
@@ -90,6 +93,11 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 	if (c->params.allocator && terrazzo && strcmp(terrazzo, "1") == 0)
 		argp_error(state, "--allocator asks for PyTorch's own allocator, and TERRAZZO=1 puts terrazzo in its place: "
 		                  "leave one of the two out");
+	if (c->params.nodes && c->params.world)
+		argp_error(state, "--nodes and --world-size do not go together: in a world of absent ranks --devices is the "
+		                  "size of a node");
+	if (c->params.nodes * (c->params.devices ? c->params.devices : 1) > PROGRAM_MOST_RANKS)
+		argp_error(state, "--nodes: more than %d devices on all nodes together", PROGRAM_MOST_RANKS);
 	if (c->params.rank_count && !c->params.world)
 		argp_error(state, "--ranks needs --world-size");
 	for (size_t i = 0; i < c->params.rank_count; i++)
@@ -180,6 +188,9 @@ static error_t parse_rank_option(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case OPTION_WORLD_SIZE:
 		p->world = (unsigned)option_number(state, "world-size", arg, 2, 1000000);
+		return 0;
+	case OPTION_NODES:
+		p->nodes = (unsigned)option_number(state, "nodes", arg, 1, PROGRAM_MOST_RANKS);
 		return 0;
 	case OPTION_RANKS:
 		parse_ranks(state, p, arg);

@@ -14,11 +14,14 @@
 
 #include "terrazzo.h"
 
+enum { PROGRAM_MOST_RANKS = 64 };  /* that meet, on all nodes together */
+
 struct program_params {
 	char **command;          /* ends with NULL */
 	const char *device;      /* name of a profile */
 	uint64_t memory_bytes;   /* 0: the profile's */
-	unsigned devices;
+	unsigned devices;        /* of each node */
+	unsigned nodes;          /* the command runs once on each, all at the same time; 0: there are no nodes */
 	const char *work;        /* NULL: the look-alike's own choice, as are the next four */
 	const char *seed;
 	const char *schedule;
@@ -64,8 +67,15 @@ void program_remove(const char *folder);
 /* The largest process's figure, 0 where there is none. */
 uint64_t program_number(const json_t *result, const char *key);
 
+/* The words with each "{name}" replaced, to be given back by program_free_words; NULL: no memory. *times grows by how
+ * often there was one (program_words.c). */
+char **program_words(char *const *words, const char *name, const char *value, size_t *times);
+void program_free_words(char **words);
+
 /* The table for people (program_report.c). */
 void program_print(const json_t *result, FILE *to);
+/* Its part about ranks; nothing where there are none. */
+void program_print_ranks(const json_t *result, FILE *to);
 
 /* Where the parts of the installation are; NULL, with the error set: not found. The text lives on. */
 const char *program_libraries(void);

@@ -182,11 +182,12 @@ static void sum_up_process(json_t *process)
 	json_t *other;
 	json_array_foreach(json_object_get(process, "devices"), i, other)
 		if (torch ? number(torch, "device") == i : other == device)
-			set_number(process, "figures_device", i);
+			set_number(process, "figures_device", number(other, "number"));
 	json_object_set_new(process, "figures_of", json_string(torch ? "pytorch" : "driver"));
 	copy(process, told, "allocator");
 	copy(process, told, "allocator_reason");
 	copy(process, told, "first_blank_read");
+	copy(process, told, "categories");
 	json_t *holders = json_object_get(torch, "holders");
 	if (holders) {
 		json_object_set(process, "holders", holders);
@@ -291,28 +292,62 @@ static void copy_main(json_t *result, const json_t *process)
 	json_object_set(result, "device_name", json_object_get(device, "name"));
 }
 
-/* How many ranks there were, which was the fullest, and how far apart they are. */
-static void sum_up_ranks(json_t *result, const json_t *processes)
+/* The rank that has most (sign 1) or least (-1) by the first key, and among those by the second. */
+static const json_t *extreme_rank(const json_t *processes, int sign, const char *key, const char *second)
 {
 	size_t i;
 	json_t *process;
-	const json_t *fullest = NULL, *emptiest = NULL;
-	uint64_t count = 0;
+	const json_t *best = NULL;
 	json_array_foreach(processes, i, process) {
-		if (!json_object_get(process, "rank") || !number(process, "device_peak_bytes"))
-			continue;
-		uint64_t peak = number(process, "device_peak_bytes");
-		fullest = !fullest || peak > number(fullest, "device_peak_bytes") ? process : fullest;
-		emptiest = !emptiest || peak < number(emptiest, "device_peak_bytes") ? process : emptiest;
-		count++;
+		int64_t more = sign * (int64_t)(number(process, key) - number(best, key));
+		int64_t then = sign * (int64_t)(number(process, second) - number(best, second));
+		bool is_rank = json_object_get(process, "rank") && number(process, "device_peak_bytes");
+		if (is_rank && (!best || more > 0 || (more == 0 && then > 0)))
+			best = process;
 	}
-	if (!count)
+	return best;
+}
+
+static bool ran_out(const json_t *result, const json_t *process)
+{
+	size_t i;
+	json_t *oom;
+	json_array_foreach(json_object_get(result, "ooms"), i, oom)
+		if (number(oom, "pid") == number(process, "pid"))
+			return true;
+	return false;
+}
+
+/* How many ranks there were, which of them is the first that a smaller device would be too small for, and how far apart
+ * they are. Devices that are full to the brim with cached memory are told apart by what is allocated. */
+static void sum_up_ranks(json_t *result, const json_t *processes)
+{
+	static const char used[] = "device_peak_bytes", allocated[] = "peak_allocated_bytes";
+	const json_t *fullest = extreme_rank(processes, 1, used, allocated);
+	const json_t *emptiest = extreme_rank(processes, -1, used, allocated);
+	const json_t *most = extreme_rank(processes, 1, allocated, used);
+	json_t *out = json_array(), *process;
+	json_int_t count = 0;
+	size_t i;
+	json_array_foreach(processes, i, process) {
+		if (!json_object_get(process, "rank") || !number(process, used))
+			continue;
+		count++;
+		if (ran_out(result, process))
+			json_array_append(out, json_object_get(process, "rank"));
+	}
+	if (!fullest) {
+		json_decref(out);
 		return;
-	json_object_set_new(result, "ranks", json_pack("{s:I, s:I, s:I, s:I, s:I}", "count", (json_int_t)count,
-	                                               "fullest", (json_int_t)number(fullest, "rank"), "most_bytes",
-	                                               (json_int_t)number(fullest, "device_peak_bytes"), "emptiest",
-	                                               (json_int_t)number(emptiest, "rank"), "least_bytes",
-	                                               (json_int_t)number(emptiest, "device_peak_bytes")));
+	}
+	json_t *ranks = json_pack("{s:I, s:o}", "count", count, "ran_out", out);
+	json_object_set(ranks, "fullest", json_object_get(fullest, "rank"));
+	set_number(ranks, "most_bytes", number(fullest, used));
+	json_object_set(ranks, "emptiest", json_object_get(emptiest, "rank"));
+	set_number(ranks, "least_bytes", number(emptiest, used));
+	json_object_set(ranks, "most_allocated", json_object_get(most, "rank"));
+	set_number(ranks, "most_allocated_bytes", number(most, allocated));
+	json_object_set_new(result, "ranks", ranks);
 }
 
 trz_status program_collect(const char *folder, json_t *result)

@@ -246,24 +246,57 @@ static const json_t *next_rank(const json_t *processes, const json_t *last)
 	return best;
 }
 
-static void print_ranks(const json_t *result, FILE *to)
+/* The category that had most when the program looked at its categories and found most (terrazzo.torch.track). */
+static void print_category(const json_t *process, FILE *to)
 {
-	const json_t *ranks = json_object_get(result, "ranks"), *processes = json_object_get(result, "processes");
-	fprintf(to, "\nrank  allocated  reserved  outside  device used, peak  free, GiB   ooms  retries  collectives "
-	        "(GiB)\n");
+	const char *name, *largest = NULL;
+	json_t *size;
+	json_int_t most = 0;
+	json_object_foreach(json_object_get(process, "categories"), name, size)
+		if (strcmp(name, "cache") != 0 && json_integer_value(size) > most) {
+			most = json_integer_value(size);
+			largest = name;
+		}
+	if (largest)
+		fprintf(to, "  most: %s (%.2f)", largest, (double)most / (double)GIB(1));
+}
+
+static void print_extremes(const json_t *ranks, FILE *to)
+{
+	const json_t *ran_out = json_object_get(ranks, "ran_out");
+	fprintf(to, "fullest: rank %llu, %.2f GiB (reserved + outside); emptiest: rank %llu, %.2f GiB less\n",
+	        (unsigned long long)program_number(ranks, "fullest"), gib(ranks, "most_bytes"),
+	        (unsigned long long)program_number(ranks, "emptiest"),
+	        gib(ranks, "most_bytes") - gib(ranks, "least_bytes"));
+	if (program_number(ranks, "most_allocated") != program_number(ranks, "fullest"))
+		fprintf(to, "most allocated: rank %llu, %.2f GiB\n",
+		        (unsigned long long)program_number(ranks, "most_allocated"), gib(ranks, "most_allocated_bytes"));
+	for (size_t i = 0; i < json_array_size(ran_out); i++)
+		fprintf(to, "%s%" JSON_INTEGER_FORMAT "%s", i ? ", " : "ran out of memory: rank ",
+		        json_integer_value(json_array_get(ran_out, i)), i + 1 == json_array_size(ran_out) ? "\n" : "");
+}
+
+void program_print_ranks(const json_t *result, FILE *to)
+{
+	const json_t *processes = json_object_get(result, "processes");
+	bool nodes = program_number(result, "nodes") > 0;
+	if (!json_object_get(result, "ranks"))
+		return;
+	fprintf(to, "\n%srank  allocated  reserved  outside  device used, peak  free, GiB   ooms  retries  collectives "
+	        "(GiB)\n", nodes ? "node  " : "");
 	for (const json_t *p = NULL; (p = next_rank(processes, p));) {
+		if (nodes)
+			fprintf(to, "%4llu  ", (unsigned long long)program_number(p, "node"));
 		fprintf(to, "%4llu  %9.2f  %8.2f  %7.2f  %17.2f  %9.2f  %5zu  %7llu",
 		        (unsigned long long)program_number(p, "rank"), gib(p, "peak_allocated_bytes"),
 		        gib(p, "peak_reserved_bytes"), gib(p, "outside_bytes"),
 		        gib(p, "device_peak_bytes"), gib(p, "free_at_peak_bytes"), ooms_of(result, p),
 		        (unsigned long long)program_number(p, "retries"));
 		print_collectives(json_object_get(p, "collectives"), to);
+		print_category(p, to);
 		fprintf(to, "%s\n", json_is_true(json_object_get(p, "ended")) ? "" : "  (ended by a signal or _exit)");
 	}
-	fprintf(to, "fullest: rank %llu, %.2f GiB; emptiest: rank %llu, %.2f GiB less\n",
-	        (unsigned long long)program_number(ranks, "fullest"), gib(ranks, "most_bytes"),
-	        (unsigned long long)program_number(ranks, "emptiest"),
-	        gib(ranks, "most_bytes") - gib(ranks, "least_bytes"));
+	print_extremes(json_object_get(result, "ranks"), to);
 }
 
 static void print_processes(const json_t *result, FILE *to)
@@ -338,7 +371,7 @@ void program_print(const json_t *result, FILE *to)
 	print_wrong(result, "misuses", "first_misuse", to);
 	print_wrong(result, "suspicions", "first_suspicion", to);
 	if (json_object_get(result, "ranks"))
-		print_ranks(result, to);
+		program_print_ranks(result, to);
 	else
 		print_processes(result, to);
 	print_ooms(result, to);

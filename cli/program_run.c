@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starts a command with the look-alike libraries in front, and waits for it.
+ * Starts a command with the look-alike libraries in front, on one node or several, and waits for it.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bits.h"
 #include "cli.h"
 #include "error.h"
 #include "program.h"
 #include "sim.h"
 
-enum { NOT_STARTED = 127, BY_SIGNAL = 128 };
+enum { NOT_STARTED = 127, BY_SIGNAL = 128, MOST_NODES = PROGRAM_MOST_RANKS };
 
 /* ---- where things are ---------------------------------------------------------------------------------- */
 
@@ -153,6 +158,12 @@ static void make_changes(const struct program_params *p, const char *folder, str
 		change_env(c, p->env);
 }
 
+static void drop_changes(struct changes *c, int first)
+{
+	for (int i = first; i < c->count; i++)
+		free(c->text[i]);
+}
+
 /* In the child, which is about to be another program: putenv may keep our strings. */
 static void apply(const struct changes *c)
 {
@@ -248,41 +259,60 @@ static _Noreturn void child(const struct program_params *p, const struct changes
 	_exit(NOT_STARTED);
 }
 
+/* How a command ended. */
+struct ending {
+	int exit_status, by_signal;
+};
+
 /* Signals of the terminal, which we ignore meanwhile, are the command's to answer. */
-static trz_status start_and_wait(const struct program_params *p, const struct changes *c, int *exit_status,
-                                 int *by_signal)
+static trz_status start(const struct program_params *p, const struct changes *c, pid_t *pid)
 {
-	int status;
 	sigset_t mask;
 	fflush(NULL);
 	hold_ends(&mask);
-	pid_t pid = fork();
-	if (pid < 0) {
+	*pid = fork();
+	if (*pid < 0) {
 		pthread_sigmask(SIG_SETMASK, &mask, NULL);
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be started: %s", p->command[0], strerror(errno));
 	}
-	if (pid == 0) {
+	if (*pid == 0) {
 		drop_handlers(&mask);
 		child(p, c);
 	}
-	note_started(pid, &mask);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	note_running(pid, 0);
-	*by_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-	*exit_status = *by_signal ? BY_SIGNAL + *by_signal : WEXITSTATUS(status);
+	note_started(*pid, &mask);
 	return TRZ_OK;
 }
 
-static json_t *describe(const struct program_params *p, int exit_status, int by_signal)
+static struct ending await(pid_t pid)
+{
+	int status;
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	note_running(pid, 0);
+	int by_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+	return (struct ending){ by_signal ? BY_SIGNAL + by_signal : WEXITSTATUS(status), by_signal };
+}
+
+static trz_status start_and_wait(const struct program_params *p, const struct changes *c, struct ending *ending)
+{
+	pid_t pid;
+	trz_status status = start(p, c, &pid);
+	if (status == TRZ_OK)
+		*ending = await(pid);
+	return status;
+}
+
+static json_t *describe(const struct program_params *p, struct ending ending)
 {
 	json_t *command = json_array();
 	for (char **word = p->command; *word; word++)
 		json_array_append_new(command, json_string(*word));
 	json_t *result = json_pack("{s:o, s:s, s:i, s:i}", "command", command, "device", p->device, "devices",
-	                           (int)p->devices, "exit_status", exit_status);
-	if (result && by_signal)
-		json_object_set_new(result, "signal", json_integer(by_signal));
+	                           (int)p->devices, "exit_status", ending.exit_status);
+	if (result && ending.by_signal)
+		json_object_set_new(result, "signal", json_integer(ending.by_signal));
+	if (result && p->nodes)
+		json_object_set_new(result, "nodes", json_integer((json_int_t)p->nodes));
 	if (result && p->memory_bytes)
 		json_object_set_new(result, "memory_bytes", json_integer((json_int_t)p->memory_bytes));
 	if (result && p->allocator)
@@ -295,8 +325,8 @@ static json_t *describe(const struct program_params *p, int exit_status, int by_
 }
 
 /* The command as one rank of a world whose others are absent, on a node of as many devices as there are. */
-static trz_status start_rank(const struct program_params *p, const struct changes *c, unsigned rank, int *exit_status,
-                             int *by_signal)
+static trz_status start_rank(const struct program_params *p, const struct changes *c, unsigned rank,
+                             struct ending *ending)
 {
 	struct changes changes = *c;
 	int first = c->count;
@@ -310,28 +340,179 @@ static trz_status start_rank(const struct program_params *p, const struct change
 	change(&changes, "TERRAZZO_SIM_ALONE", "1");
 	change(&changes, "TORCH_NCCL_ENABLE_MONITORING", "0");
 	trz_status status = changes.failed ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment")
-	                                   : start_and_wait(p, &changes, exit_status, by_signal);
-	for (int i = first; i < changes.count; i++)
-		free(changes.text[i]);
+	                                   : start_and_wait(p, &changes, ending);
+	drop_changes(&changes, first);
 	return status;
 }
 
 /* One after the other; the first that fails tells the status. */
-static trz_status start_ranks(const struct program_params *p, const struct changes *c, int *exit_status,
-                              int *by_signal)
+static trz_status start_ranks(const struct program_params *p, const struct changes *c, struct ending *ending)
 {
-	if (!p->world)
-		return start_and_wait(p, c, exit_status, by_signal);
-	*exit_status = *by_signal = 0;
+	*ending = (struct ending){ 0 };
 	for (size_t i = 0; i < p->rank_count; i++) {
-		int one = 0, signal = 0;
-		trz_status status = start_rank(p, c, p->ranks[i], &one, &signal);
+		struct ending one;
+		trz_status status = start_rank(p, c, p->ranks[i], &one);
 		if (status != TRZ_OK)
 			return status;
-		*by_signal = *exit_status ? *by_signal : signal;
-		*exit_status = *exit_status ? *exit_status : one;
+		*ending = ending->exit_status ? *ending : one;
 	}
 	return TRZ_OK;
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------------------- */
+
+enum { FAILED_GRACE_MS = 10000 };
+
+/* The devices of each node, and the hall where all ranks meet. */
+struct places {
+	int machine[MOST_NODES], hall;
+	unsigned nodes;
+};
+
+/* A node's command, and a descriptor that tells when it has ended; -1: it has. */
+struct node {
+	pid_t pid;
+	int ended_fd;
+};
+
+/* A port that nobody has now. */
+static unsigned free_port(void)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t size = sizeof address;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool found = fd >= 0 && bind(fd, (struct sockaddr *)&address, size) == 0 &&
+	             getsockname(fd, (struct sockaddr *)&address, &size) == 0;
+	if (fd >= 0)
+		close(fd);
+	return found ? ntohs(address.sin_port) : 29500;
+}
+
+/* Which node it is, in the words of programs and of torchrun, whose options PET_... stand for. */
+static void change_node(struct changes *c, const struct places *places, unsigned node, unsigned port)
+{
+	const char *address = getenv("MASTER_ADDR") ? getenv("MASTER_ADDR") : "localhost";
+	change_file(c, "TERRAZZO_SIM_MACHINE_FD", places->machine[node]);
+	change_number(c, "TERRAZZO_SIM_NODE", node);
+	change_number(c, "NODE_RANK", node);
+	change_number(c, "NNODES", places->nodes);
+	change_number(c, "PET_NODE_RANK", node);
+	change_number(c, "PET_NNODES", places->nodes);
+	change(c, "MASTER_ADDR", address);
+	change(c, "PET_MASTER_ADDR", address);
+	change_number(c, "MASTER_PORT", port);
+	change_number(c, "PET_MASTER_PORT", port);
+}
+
+static trz_status start_node(const struct program_params *p, const struct changes *c, const struct places *places,
+                             unsigned number, unsigned port, struct node *node)
+{
+	struct changes changes = *c;
+	struct program_params own = *p;
+	char value[16];
+	size_t times = 0;
+	int first = c->count;
+	change_node(&changes, places, number, port);
+	snprintf(value, sizeof value, "%u", number);
+	own.command = program_words(p->command, "node", value, &times);
+	trz_status status = changes.failed || !own.command ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a command")
+	                                                   : start(&own, &changes, &node->pid);
+	node->ended_fd = status == TRZ_OK ? (int)syscall(SYS_pidfd_open, node->pid, 0) : -1;
+	if (status == TRZ_OK && node->ended_fd < 0) {
+		status = trz_fail(TRZ_ERROR_IO, "the end of a node's command cannot be awaited: %s", strerror(errno));
+		kill(node->pid, SIGTERM);
+		await(node->pid);
+	}
+	program_free_words(own.command);
+	drop_changes(&changes, first);
+	return status;
+}
+
+static void end_nodes(const struct node *nodes, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (nodes[i].ended_fd >= 0)
+			kill(nodes[i].pid, SIGTERM);
+}
+
+/* The first to fail tells the status. The others may then say what they miss, and end some time later. */
+static struct ending await_nodes(struct node *nodes, unsigned count)
+{
+	struct ending first = { 0 };
+	struct epoll_event event;
+	int all = epoll_create1(EPOLL_CLOEXEC);
+	bool told = false;
+	for (unsigned i = 0; i < count; i++) {
+		event = (struct epoll_event){ .events = EPOLLIN, .data.u32 = i };
+		epoll_ctl(all, EPOLL_CTL_ADD, nodes[i].ended_fd, &event);
+	}
+	for (unsigned left = count; left;) {
+		int ready = epoll_wait(all, &event, 1, first.exit_status && !told ? FAILED_GRACE_MS : -1);
+		if (ready == 0) {
+			end_nodes(nodes, count);
+			told = true;
+		}
+		if (ready <= 0)
+			continue;
+		struct node *node = &nodes[event.data.u32];
+		struct ending one = await(node->pid);
+		first = first.exit_status ? first : one;
+		close(node->ended_fd);
+		node->ended_fd = -1;
+		left--;
+	}
+	close(all);
+	return first;
+}
+
+static trz_status start_nodes(const struct program_params *p, const struct changes *c, const struct places *places,
+                              struct ending *ending)
+{
+	const char *text = getenv("MASTER_PORT");
+	unsigned started = 0, port = text && atoi(text) > 0 ? (unsigned)atoi(text) : free_port();
+	struct node nodes[MOST_NODES];
+	trz_status status = TRZ_OK;
+	while (status == TRZ_OK && started < places->nodes) {
+		status = start_node(p, c, places, started, port, &nodes[started]);
+		started += status == TRZ_OK;
+	}
+	if (status != TRZ_OK)
+		end_nodes(nodes, started);
+	*ending = await_nodes(nodes, started);
+	return status;
+}
+
+static trz_status start_all(const struct program_params *p, const struct changes *c, const struct places *places,
+                            struct ending *ending)
+{
+	if (c->failed)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment");
+	if (p->world)
+		return start_ranks(p, c, ending);
+	return p->nodes ? start_nodes(p, c, places, ending) : start_and_wait(p, c, ending);
+}
+
+static void close_places(struct places *places)
+{
+	for (unsigned i = 0; i < places->nodes; i++)
+		if (places->machine[i] >= 0)
+			close(places->machine[i]);
+	if (places->hall >= 0)
+		close(places->hall);
+}
+
+static bool open_places(const struct program_params *p, struct places *places)
+{
+	bool made = true;
+	places->nodes = p->nodes ? p->nodes : 1;
+	for (unsigned i = 0; i < places->nodes; i++) {
+		places->machine[i] = sim_machine_make();
+		made = made && places->machine[i] >= 0;
+	}
+	places->hall = memfd_create("sim-hall", MFD_CLOEXEC);
+	if (!made || places->hall < 0)
+		close_places(places);
+	return made && places->hall >= 0;
 }
 
 static trz_status check_env(const char *env)
@@ -347,23 +528,22 @@ static trz_status check_env(const char *env)
 static trz_status run_in(const struct program_params *p, const char *folder, json_t **result)
 {
 	struct changes changes = { .count = 0 };
-	int exit_status = NOT_STARTED, by_signal = 0;
-	int machine = sim_machine_make(), hall = memfd_create("sim-hall", MFD_CLOEXEC);
-	if (machine < 0 || hall < 0)
+	struct ending ending = { .exit_status = NOT_STARTED };
+	struct places places;
+	uint64_t peak = 0;
+	if (!open_places(p, &places))
 		return trz_fail(TRZ_ERROR_IO, "no file for the simulated devices: %s", strerror(errno));
 	make_changes(p, folder, &changes);
-	change_file(&changes, "TERRAZZO_SIM_MACHINE_FD", machine);
-	change_file(&changes, "TERRAZZO_SIM_HALL_FD", hall);
-	trz_status status = changes.failed ? trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for an environment")
-	                                   : start_ranks(p, &changes, &exit_status, &by_signal);
-	uint64_t peak = sim_machine_peak(machine);
-	close(machine);
-	close(hall);
-	for (int i = 0; i < changes.count; i++)
-		free(changes.text[i]);
+	change_file(&changes, "TERRAZZO_SIM_MACHINE_FD", places.machine[0]);
+	change_file(&changes, "TERRAZZO_SIM_HALL_FD", places.hall);
+	trz_status status = start_all(p, &changes, &places, &ending);
+	for (unsigned i = 0; i < places.nodes; i++)
+		peak = max_u64(peak, sim_machine_peak(places.machine[i]));
+	close_places(&places);
+	drop_changes(&changes, 0);
 	if (status != TRZ_OK)
 		return status;
-	*result = describe(p, exit_status, by_signal);
+	*result = describe(p, ending);
 	if (!*result)
 		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: a word of the command is not UTF-8", p->command[0]);
 	json_object_set_new(*result, "device_peak_bytes", json_integer((json_int_t)peak));

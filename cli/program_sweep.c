@@ -29,40 +29,10 @@ struct sweep {
 
 /* ---- the commands ------------------------------------------------------------------------------------- */
 
-/* `word` with each "{name}" replaced; NULL: no memory. *times grows by the number of them. */
-static char *replace(const char *word, const char *name, const char *value, size_t *times)
-{
-	char mark[128], *out = NULL;
-	size_t size, mark_length = (size_t)snprintf(mark, sizeof mark, "{%s}", name);
-	FILE *stream = open_memstream(&out, &size);
-	if (!stream)
-		return NULL;
-	for (const char *at; (at = strstr(word, mark)); word = at + mark_length, ++*times)
-		fprintf(stream, "%.*s%s", (int)(at - word), word, value);
-	fputs(word, stream);
-	return fclose(stream) == 0 ? out : NULL;
-}
-
-static void free_command(char **command)
-{
-	for (char **word = command; word && *word; word++)
-		free(*word);
-	free(command);
-}
-
 static trz_status make_command(struct trial *trial, char *const *command, const char *name)
 {
-	size_t words = 0, times = 0;
-	while (command[words])
-		words++;
-	char **made = calloc(words + 1, sizeof *made);
-	for (size_t i = 0; made && i < words; i++) {
-		made[i] = replace(command[i], name, trial->value, &times);
-		if (!made[i]) {
-			free_command(made);
-			made = NULL;
-		}
-	}
+	size_t times = 0;
+	char **made = program_words(command, name, trial->value, &times);
 	trial->params.command = made;
 	if (!made)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a command");
@@ -141,23 +111,28 @@ static json_t *sum_up(struct sweep *s, FILE *to)
 {
 	json_t *rows = json_array(), *sum = json_pack("{s:s, s:o}", "sweep", s->name, "runs", rows);
 	const char *largest = NULL;
+	const json_t *found = NULL;
 	bool all_fit = true;
 	fprintf(to, "%-12s  %-13s  allocated  reserved  device used, peak, GiB\n", s->name, "");
 	for (size_t i = 0; i < s->count; i++) {
 		struct trial *t = &s->trials[i];
 		print_trial(t, to);
 		all_fit = all_fit && t->result && program_outcome(t->result) == PROGRAM_FITS;
-		if (all_fit)
+		if (all_fit) {
 			largest = t->value;
+			found = t->result;
+		}
 		if (t->result) {
 			json_object_set_new(t->result, "value", json_string(t->value));
 			json_array_append(rows, t->result);
 		}
 	}
-	if (largest)
+	if (largest) {
 		fprintf(to, "largest %s that fits: %s\n", s->name, largest);
-	else if (s->trials[0].result && program_outcome(s->trials[0].result) == PROGRAM_OUT_OF_MEMORY)
+		program_print_ranks(found, to);
+	} else if (s->trials[0].result && program_outcome(s->trials[0].result) == PROGRAM_OUT_OF_MEMORY) {
 		fprintf(to, "not even %s %s fits\n", s->name, s->trials[0].value);
+	}
 	json_object_set_new(sum, "largest", largest ? json_string(largest) : json_null());
 	return sum;
 }
@@ -196,7 +171,7 @@ trz_status program_sweep(const struct program_params *params, const char *text, 
 	}
 	for (size_t i = 0; i < s->count; i++) {
 		if (s->trials[i].params.command != params->command)
-			free_command(s->trials[i].params.command);
+			program_free_words(s->trials[i].params.command);
 		json_decref(s->trials[i].result);
 	}
 	pthread_mutex_destroy(&s->lock);
