@@ -17,7 +17,8 @@ LIBRARIES = Path(os.environ["TRZ_BUILD_DIR"]) / "lib" / "sim"
 CC = shlex.split(os.environ.get("CC") or shutil.which("cc") or "gcc")
 STANDIN = SOURCE / "lookalike" / "standin"
 
-# argv: ranks, what to do. Rank 0 makes the id and its forked children the other ranks.
+# argv: ranks, what to do. Rank 0 makes the id and its forked children the other ranks; with ID, a file for the id, each
+# rank is a process that was started as RANK of WORLD_SIZE, on device LOCAL_RANK.
 PROGRAM = r"""
 #include <signal.h>
 #include <stddef.h>
@@ -103,6 +104,16 @@ static void split(void)
 	sum_up(less, last * (last - 1) / 2, last);
 }
 
+/* Takes so many MiB in the first rank, as many more in each further one, and meets the others. */
+static void fill(int mib)
+{
+	uint64_t block;
+	for (int i = 0; i < mib * (rank + 1); i += 16)
+		if (cuMemAlloc_v2(&block, 16 << 20) != 0)
+			_exit(1);
+	sum_up(comm, ranks * (ranks - 1) / 2, ranks);
+}
+
 static void act(const char *what)
 {
 	int sum = ranks * (ranks - 1) / 2;
@@ -123,6 +134,8 @@ static void act(const char *what)
 	if (!strcmp(what, "sum"))
 		for (int i = 0; i < 50; i++)
 			sum_up(comm, sum, ranks);
+	if (!strncmp(what, "fill", 4))
+		fill(atoi(what + 4));
 	if (!strcmp(what, "ring"))
 		ring();
 	if (!strcmp(what, "split"))
@@ -156,6 +169,20 @@ static void act(const char *what)
 	}
 	if (!strcmp(what, "dies") || !strcmp(what, "never") || !strcmp(what, "aborts"))
 		sum_up(comm, sum, ranks);
+}
+
+/* The id that rank 0 has made, by a file. */
+static void share_id(struct id *id, const char *path)
+{
+	char made[300];
+	snprintf(made, sizeof made, "%s.new", path);
+	FILE *f = fopen(rank == 0 ? made : path, rank == 0 ? "w" : "r");
+	for (; !f; f = fopen(path, "r"))
+		usleep(1000);
+	if (rank == 0)
+		CHECK(fwrite(id, sizeof *id, 1, f) == 1 && fclose(f) == 0 && rename(made, path) == 0);
+	else
+		CHECK(fread(id, sizeof *id, 1, f) == 1 && fclose(f) == 0);
 }
 
 /* One process, a rank on each device. */
@@ -199,12 +226,15 @@ int main(int argc, char **argv)
 		devices = 2;
 	}
 	CHECK(ncclGetUniqueId(&id) == 0);
+	if (getenv("ID"))
+		share_id(&id, getenv("ID"));
 	for (int r = 1; r < ranks && rank == 0 && !getenv("WORLD_SIZE"); r++)
 		if (fork() == 0) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			rank = r;
 		}
-	CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context, rank % devices) == 0 && cuCtxSetCurrent(context) == 0);
+	int device = getenv("ID") ? atoi(getenv("LOCAL_RANK")) : rank % devices;
+	CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context, device) == 0 && cuCtxSetCurrent(context) == 0);
 	CHECK(cuMemAlloc_v2(&memory, sizeof(int32_t) * COUNT) == 0);
 	CHECK(ncclCommInitRank(&comm, ranks, id, rank) == 0);
 	act(argv[2]);
@@ -239,6 +269,87 @@ class Ranks(unittest.TestCase):
                               timeout=100, check=False)
         self.assertEqual(done.returncode, status, done.stdout)
         return json.loads(file.read_text()), done.stdout, time.monotonic() - start
+
+    def launch(self, what, ranks, world, options, status=0):
+        """Runs the program by a shell that starts ranks with variables of their own: a list of such lists."""
+        file = Path(self.folder.name) / "report.json"
+        own = Path(self.folder.name) / f"id-{time.monotonic_ns()}"
+        script = "".join(f"{' '.join(variables)} WORLD_SIZE={world} ID={own} {self.program} {world} {what} & p$i=$!\n"
+                         .replace("p$i", f"p{i}") for i, variables in enumerate(ranks))
+        script += "".join(f"wait $p{i} || s=$?\n" for i in range(len(ranks))) + "exit $s"
+        done = subprocess.run([CLI, "sim", f"--json={file}", *options, "--", "sh", "-c", "s=0\n" + script],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, check=False)
+        self.assertIn(done.returncode, (done.returncode if status is None else status,), done.stdout)
+        return json.loads(file.read_text()), done.stdout
+
+    def test_each_rank_sees_one_device(self):
+        ranks = [[f"RANK={r}", "LOCAL_RANK=0", f"CUDA_VISIBLE_DEVICES={1 - r}"] for r in range(2)]
+        report = self.launch("sum", ranks, 2, ["--devices=2"])[0]
+        found = {p["rank"]: [d["number"] for d in p["devices"]] for p in report["processes"]}
+        self.assertEqual(found, {0: [1], 1: [0]})
+
+    def test_two_ranks_that_see_the_same_device(self):
+        ranks = [[f"RANK={r}", "LOCAL_RANK=0", "CUDA_VISIBLE_DEVICES=1"] for r in range(2)]
+        output = self.launch("sum", ranks, 2, ["--devices=2"], status=None)[1]
+        self.assertIn("are both on device 1", output)
+
+    def test_ranks_of_other_launchers_have_rows(self):
+        for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                           ("SLURM_PROCID", "SLURM_NTASKS")):
+            ranks = [f"{rank}={r} {size}=2 {self.program} 1 nothing" for r in range(2)]
+            file = Path(self.folder.name) / "report.json"
+            subprocess.run([CLI, "sim", f"--json={file}", "--", "sh", "-c", "; ".join(ranks)], check=True,
+                           stderr=subprocess.PIPE)
+            found = [(p["rank"], p["ranks"]) for p in json.loads(file.read_text())["processes"]]
+            self.assertEqual(found, [(0, 2), (1, 2)])
+
+    def test_nodes_have_devices_of_their_own(self):
+        ranks = [[f"RANK=$((2 * {{node}} + {r}))", f"LOCAL_RANK={r}"] for r in range(2)]
+        report, output = self.launch("sum", ranks, 4, ["--nodes=2", "--devices=2", "--memory=400MiB"])
+        found = sorted((p["rank"], p["ranks"], p["node"]) for p in report["processes"])
+        self.assertEqual(found, [(0, 4, 0), (1, 4, 0), (2, 4, 1), (3, 4, 1)])
+        self.assertEqual((report["nodes"], report["devices"], report["ranks"]["count"]), (2, 2, 4))
+        self.assertLess(report["device_peak_bytes"], 300 << 20)
+        self.assertRegex(output, r"node  rank(.*\n){3}   1 +2 ")
+
+    def test_what_a_node_is_told(self):
+        words = "echo node {node} $NODE_RANK $NNODES $PET_NODE_RANK $PET_NNODES $MASTER_ADDR $MASTER_PORT " \
+                "$PET_MASTER_PORT"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MASTER_")}
+        done = subprocess.run([CLI, "sim", "--nodes=3", "--", "sh", "-c", words], stdout=subprocess.PIPE, check=True,
+                              stderr=subprocess.PIPE, text=True, env=environment)
+        rows = sorted(line.split() for line in done.stdout.splitlines())
+        self.assertEqual([row[:7] for row in rows], [["node", f"{i}", f"{i}", "3", f"{i}", "3", "localhost"]
+                                                     for i in range(3)])
+        self.assertEqual(len({port for row in rows for port in row[7:]}), 1)
+
+    def test_a_node_that_fails_ends_the_others(self):
+        done = subprocess.run([CLI, "sim", "--nodes=2", "--", "sh", "-c", "[ {node} = 0 ] && exec sleep 90; exit 3"],
+                              stderr=subprocess.PIPE, timeout=80, check=False)
+        self.assertEqual(done.returncode, 3)
+
+    def test_nodes_usage(self):
+        for options in (["--nodes=2", "--world-size=4"], ["--nodes=5", "--devices=16"], ["--nodes=0"]):
+            done = subprocess.run([CLI, "sim", *options, "--", "true"], stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, 2, options)
+            self.assertIn("nodes", done.stderr)
+
+    def test_smallest_memory_that_all_ranks_complete_with(self):
+        report, output, _ = self.run_ranks(2, "fill128", "--fit", "--memory=1GiB", "--nccl-memory=no")
+        self.assertEqual((report["fit"]["memory_bytes"], report["fit"]["verified"]), (320 << 20, True))
+        self.assertEqual((report["ranks"]["fullest"], report["ranks"]["most_allocated"]), (1, 1))
+        self.assertEqual(sorted(p["device_peak_bytes"] >> 20 for p in report["processes"]), [130, 258])
+        self.assertIn("fullest: rank 1, 0.25 GiB (reserved + outside)", output)
+
+    def test_largest_value_that_all_ranks_complete_with(self):
+        file = Path(self.folder.name) / "report.json"
+        done = subprocess.run([CLI, "sim", "--devices=2", "--memory=320MiB", "--nccl-memory=no", f"--json={file}",
+                               "--sweep=n=64,128,192", "--", self.program, "2", "fill{n}"], stderr=subprocess.PIPE,
+                              text=True, check=True)
+        report = json.loads(file.read_text())
+        self.assertEqual(report["largest"], "128")
+        self.assertEqual([run["ranks"]["ran_out"] for run in report["runs"]], [[], [], [1]])
+        self.assertRegex(done.stderr, r"largest n that fits: 128\n\nrank (.*\n){3}fullest: rank 1, 0.25 GiB")
 
     def test_real_bytes_are_summed_up(self):
         for work in ([], ["--work=late", "--seed=3"], ["--work=late", "--schedule=starve"]):
