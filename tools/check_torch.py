@@ -285,6 +285,30 @@ class Suite:
         for key in ("rank", "peak_allocated_bytes", "peak_reserved_bytes", "collectives"):
             expect([p[key] for p in ranks] == [p[key] for p in single], f"{key}: {ranks}, alone {single}")
 
+    def launchers(self):
+        """ranks find each other whoever starts them, on whichever node and device"""
+        program = PROGRAMS / "launched.py"
+        for words, options, device in (
+                (["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", program], [], "1 of 2"),
+                ([program, "spawn"], [], "1 of 2"), ([program, "OMPI_COMM_WORLD"], [], "0 of 1"),
+                ([program, "SLURM"], [], "0 of 1"),
+                (["-m", "torch.distributed.run", program], ["--nodes=2"], "0 of 1")):
+            report = self.run(*words, options=options or ["--devices=2"])
+            expect(f"rank 1 of 2, device {device}" in report["output"], report["output"])
+            ranks = {p["rank"]: p.get("node") for p in report["processes"] if "rank" in p}
+            expect(ranks == ({0: 0, 1: 1} if options else {0: None, 1: None}), str(ranks))
+
+    def hf_plans(self):
+        """FSDP by accelerate and the Trainer: as much of 2 ranks as of each by itself"""
+        for words in (["accelerate", 1], ["trainer", 2], ["accelerate", 0]):
+            program = (PROGRAMS / "hf_plans.py", *words)
+            report = self.run("-m", "torch.distributed.run", "--nproc-per-node=2", *program,
+                              options=["--devices=2", "--scalars=real"])
+            alone = self.run(*program, options=["--world-size=2", "--ranks=0,1", "--scalars=real"])
+            ranks, single = ([(p["rank"], p["peak_allocated_bytes"]) for p in r["processes"] if "rank" in p]
+                             for r in (report, alone))
+            expect(sorted(ranks) == sorted(single), f"{words}: {ranks}, alone {single}")
+
     def wrong_ranks(self):
         """a wrong program of several ranks ends with who, where and what"""
         report = self.run(PROGRAMS / "wrong_ranks.py", options=["--devices=4", "--scalars=real"])
@@ -364,8 +388,8 @@ def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "allocators",
              "places", "run_out_together", "too_small", "resets", "ends", "ends_early", "late_work", "driver_errors",
-             "ranks", "plans", "absent", "torchrun", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny",
-             "example", "fit"] + ["compiled"] * with_compile
+             "ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes", "unset_words",
+             "shared_tensors", "tiny", "example", "fit"] + ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)
