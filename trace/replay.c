@@ -47,6 +47,7 @@ struct replay {
 	trz_context context;
 	trz_heap *heap;                 /* NULL: REPLAY_NAIVE */
 	trz_stream *streams;
+	bool *blocking;                 /* by stream: it is ordered with the default stream */
 	struct replay_block *blocks;    /* by allocation id */
 	struct replay_use *uses;
 	uint32_t use_count;             /* of the pass under way */
@@ -177,11 +178,17 @@ static trz_status replay_alloc(struct replay *r, const struct trace_event *event
 	                 block.tag);
 }
 
+/* What a graph wrote is checked behind its newest launch, which is in no order with the stream that was captured. */
 static trz_status check_tag(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
 	uint32_t capture = pools_capture_of(&r->pools, stream);
 	if (capture ? block->capture != capture : !pools_has_content(&r->pools, block->capture))
 		return TRZ_OK;
+	if (!capture && block->capture) {
+		stream = pools_launched_on(&r->pools, block->capture);
+		if (pools_capture_of(&r->pools, stream))
+			return TRZ_OK;
+	}
 	return sim_verify(r->sim, r->context, r->streams[stream], block->address, stamp_size(block->size),
 	                  block->tag);
 }
@@ -246,6 +253,25 @@ static trz_status record_stream(struct replay *r, const struct trace_event *even
 	return status;
 }
 
+/* What the host waits for has passed, however late work is. A capture has no such waits. */
+static trz_status wait_as_host(struct replay *r, const struct trace_event *event)
+{
+	if (r->pools.under_way) {
+		r->pools.skipped++;
+		return TRZ_OK;
+	}
+	switch ((enum trace_kind)event->kind) {
+	case TRACE_STREAM_SYNC:
+		return sim_stream_sync(r->sim, r->context, r->streams[event->stream]);
+	case TRACE_EVENT_SYNC:
+		return program_event_sync(&r->program, event->id);
+	case TRACE_DEFAULT_WORK:
+		return program_work(&r->program, r->streams[0]);
+	default:
+		return sim_device_sync(r->sim, 0);
+	}
+}
+
 static trz_status replay_event(struct replay *r, const struct trace_event *event)
 {
 	switch ((enum trace_kind)event->kind) {
@@ -266,8 +292,14 @@ static trz_status replay_event(struct replay *r, const struct trace_event *event
 	case TRACE_POOL_RELEASE:
 	case TRACE_GRAPH_LAUNCH:
 		return pools_event(&r->pools, event);
+	case TRACE_STREAM_SYNC:
+	case TRACE_EVENT_SYNC:
+	case TRACE_DEVICE_SYNC:
+	case TRACE_DEFAULT_WORK:
+		return wait_as_host(r, event);
 	case TRACE_FREE_COMPLETED:
 	case TRACE_MARKER:
+	case TRACE_STREAM_BLOCKING:
 	case TRACE_KINDS:
 		break;
 	}
@@ -343,7 +375,8 @@ static void survey(struct replay *r, size_t *record_streams)
 	for (size_t i = 0; i < r->trace->count; i++) {
 		const struct trace_event *event = &r->trace->events[i];
 		*record_streams += event->kind == TRACE_RECORD_STREAM;
-		r->program.orders_streams |= event->kind == TRACE_STREAM_WAIT;
+		r->program.orders_streams |= event->kind == TRACE_STREAM_WAIT || event->kind >= TRACE_STREAM_SYNC;
+		r->blocking[event->stream] |= event->kind == TRACE_STREAM_BLOCKING;
 		if (event->kind == TRACE_ALLOC && !seen[event->stream]) {
 			seen[event->stream] = true;
 			r->out->streams++;
@@ -355,7 +388,7 @@ static trz_status make_streams(struct replay *r)
 {
 	trz_status status = TRZ_OK;
 	for (uint32_t i = 1; status == TRZ_OK && i < r->trace->streams; i++)
-		status = sim_stream_create(r->sim, r->context, false, &r->streams[i]);
+		status = sim_stream_create(r->sim, r->context, r->blocking[i], &r->streams[i]);
 	return status;
 }
 
@@ -383,6 +416,9 @@ static trz_status open_device(struct replay *r)
 static trz_status allocate_tables(struct replay *r)
 {
 	size_t record_streams;
+	r->blocking = calloc(r->trace->streams, sizeof *r->blocking);
+	if (!r->blocking)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to replay a trace of %u streams", r->trace->streams);
 	survey(r, &record_streams);
 	r->streams = calloc(r->trace->streams, sizeof *r->streams);
 	r->blocks = calloc(max_u64(1, r->trace->allocs), sizeof *r->blocks);
@@ -502,6 +538,7 @@ static trz_status run_once(const struct trace *trace, const struct replay_params
 		abandon_device(&r, status);
 	pools_close(&r.pools);
 	free(r.streams);
+	free(r.blocking);
 	free(r.blocks);
 	free(r.uses);
 	free(r.stats);

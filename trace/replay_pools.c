@@ -25,6 +25,7 @@ struct replay_capture {
 	uint64_t id;             /* the driver's, while it is under way */
 	sim_graph graph;         /* 0: none */
 	bool content;
+	uint16_t launched_on;    /* the stream of the newest launch */
 };
 
 trz_status pools_open(struct replay_pools *p, const struct trace *trace)
@@ -106,11 +107,19 @@ static trz_status drop_graph(struct replay_pools *p, struct replay_capture *c)
 	return status;
 }
 
+static bool is_captured_into(const struct replay_pools *p, uint32_t number)
+{
+	for (uint32_t i = 0; i < p->capture_count; i++)
+		if (p->captures[i].under_way && p->captures[i].pool == number)
+			return true;
+	return false;
+}
+
 static trz_status release(struct replay_pools *p, uint32_t number)
 {
 	struct replay_pool *r = &p->pools[number];
 	trz_status status = TRZ_OK;
-	if (!r->pool) {
+	if (!r->pool || is_captured_into(p, number)) {
 		p->skipped++;
 		return TRZ_OK;
 	}
@@ -210,6 +219,7 @@ static trz_status launch(struct replay_pools *p, const struct trace_event *e)
 	for (uint32_t i = 0; i < p->capture_count; i++)
 		p->captures[i].content &= p->captures[i].pool != c->pool || p->captures[i].order < c->order;
 	c->content = true;
+	c->launched_on = e->stream;
 	p->launches++;
 	return sim_graph_launch(p->sim, p->context, c->graph, p->streams[e->stream]);
 }
@@ -217,6 +227,11 @@ static trz_status launch(struct replay_pools *p, const struct trace_event *e)
 bool pools_has_content(const struct replay_pools *p, uint32_t capture)
 {
 	return !capture || p->captures[capture - 1].content;
+}
+
+uint16_t pools_launched_on(const struct replay_pools *p, uint32_t capture)
+{
+	return p->captures[capture - 1].launched_on;
 }
 
 trz_status pools_event(struct replay_pools *p, const struct trace_event *e)

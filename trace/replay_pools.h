@@ -51,6 +51,9 @@ uint32_t pools_capture_of(struct replay_pools *p, uint16_t stream);
  * captured into the pool before it has been since. */
 bool pools_has_content(const struct replay_pools *p, uint32_t capture);
 
+/* The stream of the newest launch of a capture (+ 1) whose graph has been launched. */
+uint16_t pools_launched_on(const struct replay_pools *p, uint32_t capture);
+
 /* Bytes reserved in the pools that live. */
 uint64_t pools_reserved(const struct replay_pools *p);
 

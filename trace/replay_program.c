@@ -8,10 +8,12 @@
 
 #include "error.h"
 
-/* A key that no id of a trace has: those are 32 bits wide. */
+/* Keys that no id of a trace has: those are 32 bits wide. */
 #define HAND_OVER_KEY ((uint64_t)1 << 32)
+#define WORK_KEY (HAND_OVER_KEY + 1)
 
-static const sim_slot slots[] = { SIM_SLOT_event_create, SIM_SLOT_event_record, SIM_SLOT_stream_wait };
+static const sim_slot slots[] = { SIM_SLOT_event_create, SIM_SLOT_event_record, SIM_SLOT_stream_wait,
+                                  SIM_SLOT_event_sync };
 enum { SLOTS = sizeof slots / sizeof slots[0] };
 
 /* The device's counters before some calls of the program. */
@@ -84,6 +86,29 @@ trz_status program_wait(struct replay_program *p, uint32_t id, trz_stream stream
 {
 	struct before before = begin_calls(p);
 	trz_status status = wait(p, id, stream);
+	end_calls(p, &before);
+	return status;
+}
+
+static trz_status sync(struct replay_program *p, uint32_t id)
+{
+	const trz_driver *d = sim_driver(p->sim);
+	uint32_t index;
+	return map_get(&p->index, id, &index) ? d->event_sync(d->self, p->context, p->events[index]) : TRZ_OK;
+}
+
+trz_status program_event_sync(struct replay_program *p, uint32_t id)
+{
+	struct before before = begin_calls(p);
+	trz_status status = sync(p, id);
+	end_calls(p, &before);
+	return status;
+}
+
+trz_status program_work(struct replay_program *p, trz_stream stream)
+{
+	struct before before = begin_calls(p);
+	trz_status status = record(p, WORK_KEY, stream);
 	end_calls(p, &before);
 	return status;
 }

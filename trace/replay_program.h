@@ -27,6 +27,12 @@ trz_status program_record(struct replay_program *p, uint32_t id, trz_stream stre
 /* Makes later work of the stream wait for it; an event that has not been recorded is not waited for. */
 trz_status program_wait(struct replay_program *p, uint32_t id, trz_stream stream);
 
+/* The host waits for it; for an event that has not been recorded it does not. */
+trz_status program_event_sync(struct replay_program *p, uint32_t id);
+
+/* Work of the program's on the stream, by which the default stream orders the blocking ones. */
+trz_status program_work(struct replay_program *p, trz_stream stream);
+
 /* Orders `to`'s later work after `from`'s present work. Does nothing if the trace orders its streams itself. */
 trz_status program_hand_over(struct replay_program *p, trz_stream from, trz_stream to);
 

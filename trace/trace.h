@@ -5,6 +5,7 @@
  *  - PyTorch snapshot pickles (protocols 2 to 5),
  *  - logs of RMM's logging adaptor (CSV) and of STAlloc's tracer,
  *  - the project's own compact format (trace_compact.c),
+ *  - what a process under `terrazzo sim --record` noted (trace_recording.c), read on its own,
  * each plain or packed by xz, gzip or zstd.
  */
 #ifndef TRZ_TRACE_H
@@ -30,6 +31,11 @@ enum trace_kind {
 	TRACE_POOL_RELEASE = 11,   /* pool; with it go the graphs that were captured into it */
 	TRACE_MARKER = 12,         /* id: a number of the program's choice, such as its training step */
 	TRACE_GRAPH_LAUNCH = 13,   /* id: the capture; stream: where the graph is launched */
+	TRACE_STREAM_SYNC = 14,    /* the host has waited for `stream` */
+	TRACE_EVENT_SYNC = 15,     /* id: the event that the host has waited for */
+	TRACE_DEVICE_SYNC = 16,    /* the host has waited for all streams */
+	TRACE_STREAM_BLOCKING = 17,  /* stream: all its life it is ordered with the default stream, as CUDA orders them */
+	TRACE_DEFAULT_WORK = 18,   /* work on the default stream, which orders the blocking streams */
 	TRACE_KINDS
 };
 
@@ -68,6 +74,10 @@ trz_status trace_load(const char *path, int device, struct trace *out);
 
 /* As trace_load, from memory; `name` stands for the path in messages. Nothing is unpacked here. */
 trz_status trace_load_memory(const char *name, const void *data, size_t size, int device, struct trace *out);
+
+/* Reads what a process noted under `terrazzo sim --record` (sim/sim_recording.h), of the device on which it asked for
+ * memory most often; without any request the trace has no allocations. Errors: IO, BAD_INPUT, HOST_MEMORY. */
+trz_status trace_load_recording(const char *path, struct trace *out);
 
 /* Writes the compact format. Errors: IO. A file that could not be written whole is removed. */
 trz_status trace_save(const struct trace *trace, const char *path);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The compact trace format, version 1.2. Pack it with xz to keep it: the readers unpack it.
+ * The compact trace format, version 1.3. Pack it with xz to keep it: the readers unpack it.
  *
  *   bytes    what
  *   8        magic: 89 54 52 5A 0D 0A 1A 0A
  *   1        major version, 1: a reader refuses others
- *   1        minor version, 2: a reader takes any; 2 has launches of graphs
+ *   1        minor version, 3: a reader takes any; 2 has launches of graphs, 3 what the host waits for, blocking
+ *            streams and work on the default stream
  *   2        H, little-endian: bytes of header that follow
  *   H        device: varint; streams: varint; unknown frees: varint; implied frees: varint; since
  *            1.1: failed allocations: varint; what a newer minor version appends is passed over
  *   ...      records, each:
  *              N: varint, the bytes of the record that follow, 1 to 4096
- *              kind: 1 byte, enum trace_kind; a record of another kind is passed over
+ *              kind: 1 byte, enum trace_kind; of a newer minor version one of another kind is passed over
  *              fields: up to four varints; fields of value 0 at the end are left out; what a newer minor
  *              version appends is passed over
  *   10 + ... the end record: N, kind 0, then
@@ -38,7 +39,7 @@
 
 enum {
 	COMPACT_MAJOR = 1,
-	COMPACT_MINOR = 2,
+	COMPACT_MINOR = 3,
 	KIND_END = 0,
 	VARINT_BYTES_MAX = 10,
 	HEADER_FIELDS = 5,
@@ -156,6 +157,7 @@ struct reader {
 	uint64_t crc;
 	uint64_t records;
 	uint32_t streams;   /* as the header says */
+	uint8_t minor;
 	uint64_t *freed;    /* a bit for each allocation */
 	size_t freed_words;
 };
@@ -214,6 +216,7 @@ static trz_status get_header(struct reader *r)
 		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: is a compact trace of version %u.%u; only 1.x is read",
 		                r->in->name, bytes[8], bytes[9]);
 	}
+	r->minor = bytes[9];
 	size_t size = load_le(bytes + 10, 2);
 	status = take(r, size, &bytes);
 	if (status != TRZ_OK)
@@ -327,7 +330,9 @@ static trz_status get_record(struct reader *r, bool *ended)
 	if (*ended)
 		return check_end(r, &s, crc);
 	r->records++;
-	return bytes[0] < TRACE_KINDS ? add_event(r, bytes[0], &s) : TRZ_OK;
+	if (bytes[0] >= TRACE_KINDS && r->minor > COMPACT_MINOR)
+		return TRZ_OK;
+	return bytes[0] < TRACE_KINDS ? add_event(r, bytes[0], &s) : bad(r, "the record's kind does not exist");
 }
 
 trz_status trace_read_compact(struct trace_input *in, struct trace *out)

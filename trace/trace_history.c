@@ -15,7 +15,7 @@ static trz_status dense(struct trace_map *map, uint64_t key, uint32_t *index)
 	return map_set(map, key, *index);
 }
 
-static trz_status dense_stream(struct history *h, uint64_t key, uint16_t *stream)
+trz_status history_stream(struct history *h, uint64_t key, uint16_t *stream)
 {
 	uint32_t index;
 	trz_status status = dense(&h->streams, key, &index);
@@ -25,6 +25,11 @@ static trz_status dense_stream(struct history *h, uint64_t key, uint16_t *stream
 		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: has more than %d streams", h->name, TRACE_STREAMS_MAX);
 	*stream = (uint16_t)index;
 	return TRZ_OK;
+}
+
+trz_status history_pool(struct history *h, uint64_t key, uint32_t *pool)
+{
+	return dense(&h->pools, key, pool);
 }
 
 trz_status history_begin(struct history *h, const char *name, struct trace *trace)
@@ -53,9 +58,9 @@ trz_status history_alloc(struct history *h, uint64_t address, uint64_t size, uin
 {
 	struct trace *trace = h->trace;
 	struct trace_event event = { .kind = TRACE_ALLOC, .id = trace->allocs, .size = size };
-	trz_status status = dense_stream(h, stream, &event.stream);
+	trz_status status = history_stream(h, stream, &event.stream);
 	if (status == TRZ_OK)
-		status = dense(&h->pools, pool, &event.pool);
+		status = history_pool(h, pool, &event.pool);
 	uint32_t lost;
 	if (status == TRZ_OK && map_get(&h->live, address, &lost)) {
 		trace->implied_frees++;
@@ -76,7 +81,7 @@ trz_status history_free(struct history *h, uint64_t address, uint64_t stream)
 		h->trace->unknown_frees++;
 		return TRZ_OK;
 	}
-	trz_status status = dense_stream(h, stream, &index);
+	trz_status status = history_stream(h, stream, &index);
 	return status == TRZ_OK ? add_free(h, address, alloc, index) : status;
 }
 
@@ -84,4 +89,24 @@ trz_status history_marker(struct history *h, uint32_t id)
 {
 	h->marker = id;
 	return trace_add(h->trace, &(struct trace_event){ .kind = TRACE_MARKER, .id = id });
+}
+
+trz_status history_free_own(struct history *h, uint64_t address)
+{
+	uint32_t alloc;
+	if (map_get(&h->live, address, &alloc))
+		return add_free(h, address, alloc, h->trace->events[alloc].stream);
+	h->trace->unknown_frees++;
+	return TRZ_OK;
+}
+
+trz_status history_use(struct history *h, uint64_t address, uint64_t stream)
+{
+	uint32_t alloc;
+	struct trace_event event = { .kind = TRACE_RECORD_STREAM };
+	if (!map_get(&h->live, address, &alloc))
+		return TRZ_OK;
+	event.id = h->trace->events[alloc].id;
+	trz_status status = history_stream(h, stream, &event.stream);
+	return status == TRZ_OK ? trace_add(h->trace, &event) : status;
 }

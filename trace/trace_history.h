@@ -36,4 +36,12 @@ trz_status history_alloc(struct history *h, uint64_t address, uint64_t size, uin
 trz_status history_free(struct history *h, uint64_t address, uint64_t stream);
 trz_status history_marker(struct history *h, uint32_t id);
 
+/* A use on another stream of memory that is live; of other memory it is left out. */
+trz_status history_use(struct history *h, uint64_t address, uint64_t stream);
+/* In the order of the stream that it was allocated on. */
+trz_status history_free_own(struct history *h, uint64_t address);
+/* The numbers of a stream and of a pool, which have keys like those above. */
+trz_status history_stream(struct history *h, uint64_t key, uint16_t *stream);
+trz_status history_pool(struct history *h, uint64_t key, uint32_t *pool);
+
 #endif

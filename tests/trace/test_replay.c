@@ -200,6 +200,82 @@ static void record_stream_keeps_memory(void **state)
 	trace_free(&trace);
 }
 
+/* 64 MiB that another stream used, then 64 MiB again: what the host waits for decides whether they are the same. */
+static uint64_t reserved_after(enum trace_kind kind, uint16_t stream)
+{
+	const struct replay_params params = { .capacity = GIB(1), .lag = 1000 };
+	struct trace trace = { .streams = 4 };
+	struct replay_result result;
+	add_alloc(&trace, MIB(64), 1);
+	add(&trace, TRACE_EVENT_RECORD, 0, 1);
+	add(&trace, TRACE_STREAM_WAIT, 0, 2);
+	add(&trace, TRACE_RECORD_STREAM, 0, 2);
+	add_free(&trace, 0, 1);
+	add(&trace, TRACE_EVENT_RECORD, 1, 2);
+	if (kind != TRACE_MARKER)
+		add(&trace, kind, 1, stream);
+	add_alloc(&trace, MIB(64), 1);
+	replay(&trace, &params, &result);
+	trace_free(&trace);
+	return result.peak_reserved_bytes;
+}
+
+static void what_the_host_waits_for_has_passed(void **state)
+{
+	(void)state;
+	assert_true(reserved_after(TRACE_MARKER, 0) >= MIB(128));
+	assert_true(reserved_after(TRACE_STREAM_SYNC, 3) >= MIB(128));
+	assert_true(reserved_after(TRACE_STREAM_SYNC, 2) < MIB(128));
+	assert_true(reserved_after(TRACE_EVENT_SYNC, 0) < MIB(128));
+	assert_true(reserved_after(TRACE_DEVICE_SYNC, 0) < MIB(128));
+}
+
+/* Stream 2 frees what stream 1 allocated; only work on the default stream stands between them. */
+static uint64_t violations_of(bool blocking, bool work)
+{
+	uint64_t violations = 0;
+	for (uint64_t seed = 0; seed < 10; seed++) {
+		const struct replay_params params = { .capacity = GIB(1), .lag = 100, .seed = seed };
+		struct trace trace = { .streams = 1 };
+		struct replay_result result;
+		for (uint16_t stream = 1; stream <= 2; stream++)
+			add(&trace, blocking ? TRACE_STREAM_BLOCKING : TRACE_MARKER, 0, stream);
+		add(&trace, TRACE_DEVICE_SYNC, 0, 0);  /* the trace has all its order */
+		add_alloc(&trace, MIB(4), 1);
+		add(&trace, work ? TRACE_DEFAULT_WORK : TRACE_MARKER, 0, 0);
+		add_free(&trace, 0, 2);
+		assert_int_equal(replay_run(&trace, &params, &result), TRZ_OK);
+		violations += result.violations;
+		trace_free(&trace);
+	}
+	return violations;
+}
+
+static void the_default_stream_orders_blocking_ones(void **state)
+{
+	(void)state;
+	assert_int_equal(violations_of(true, true), 0);
+	assert_true(violations_of(true, false) > 0);
+	assert_true(violations_of(false, true) > 0);
+}
+
+/* A release in the middle of a capture into the pool comes from a program that failed. */
+static void a_pool_is_not_released_under_its_capture(void **state)
+{
+	(void)state;
+	const struct replay_params params = { .capacity = GIB(1) };
+	struct trace trace = { .streams = 1 };
+	struct replay_result result;
+	assert_int_equal(trace_add(&trace, &(struct trace_event){ .kind = TRACE_CAPTURE_BEGIN, .stream = 1, .pool = 1 }),
+	                 TRZ_OK);
+	assert_int_equal(trace_add(&trace, &(struct trace_event){ .kind = TRACE_POOL_RELEASE, .pool = 1 }), TRZ_OK);
+	add(&trace, TRACE_STREAM_SYNC, 0, 1);
+	add(&trace, TRACE_CAPTURE_END, 0, 1);
+	replay(&trace, &params, &result);
+	assert_int_equal(result.skipped_events, 2);
+	trace_free(&trace);
+}
+
 /* A log without events: the stream that frees waits for the one that allocated, or the check would come too
  * soon. */
 static void frees_on_another_stream(void **state)
@@ -341,6 +417,9 @@ int main(void)
 		cmocka_unit_test(repeats_with_lag),
 		cmocka_unit_test(the_programs_own_calls_are_not_counted),
 		cmocka_unit_test(record_stream_keeps_memory),
+		cmocka_unit_test(what_the_host_waits_for_has_passed),
+		cmocka_unit_test(the_default_stream_orders_blocking_ones),
+		cmocka_unit_test(a_pool_is_not_released_under_its_capture),
 		cmocka_unit_test(frees_on_another_stream),
 		cmocka_unit_test(synthetic_traces_replay),
 		cmocka_unit_test(pools_of_allocations),

@@ -53,6 +53,12 @@ static struct trace every_kind(void)
 	add(&t, (struct trace_event){ .kind = TRACE_FREE_COMPLETED, .id = 0, .stream = 1 });
 	add(&t, (struct trace_event){ .kind = TRACE_POOL_RELEASE, .pool = 2 });
 	add(&t, (struct trace_event){ .kind = TRACE_MARKER, .id = UINT32_MAX });
+	add(&t, (struct trace_event){ .kind = TRACE_GRAPH_LAUNCH, .id = 1 });
+	add(&t, (struct trace_event){ .kind = TRACE_STREAM_BLOCKING, .stream = 3 });
+	add(&t, (struct trace_event){ .kind = TRACE_DEFAULT_WORK });
+	add(&t, (struct trace_event){ .kind = TRACE_STREAM_SYNC, .stream = 3 });
+	add(&t, (struct trace_event){ .kind = TRACE_EVENT_SYNC, .id = 7 });
+	add(&t, (struct trace_event){ .kind = TRACE_DEVICE_SYNC });
 	return t;
 }
 
@@ -125,7 +131,7 @@ static void bytes_are_as_documented(void **state)
 	struct trace trace = { .streams = 1 };
 	add(&trace, (struct trace_event){ .kind = TRACE_ALLOC, .size = 300 });
 	add(&trace, (struct trace_event){ .kind = TRACE_FREE });
-	static const uint8_t expected[] = { 0x89, 'T', 'R', 'Z', '\r', '\n', 0x1a, '\n', 1, 2, 5, 0, 0, 1, 0, 0,
+	static const uint8_t expected[] = { 0x89, 'T', 'R', 'Z', '\r', '\n', 0x1a, '\n', 1, 3, 5, 0, 0, 1, 0, 0,
 	                                    0, 4, TRACE_ALLOC, 0, 0xac, 2, 1, TRACE_FREE };
 	struct image image = write_image(&trace);
 	assert_int_equal(image.size, sizeof expected + 11);
@@ -236,6 +242,8 @@ static void impossible_records_are_refused(void **state)
 		CASE("\x02\x01\x02", 1, "stream, id or pool is out of range"),
 		CASE("\x09\x0c\x00\xff\xff\xff\xff\xff\xff\xff", 1, "does not end inside its record"),
 		CASE("\x0c\x01\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 1, "does not end inside its record"),
+		CASE("\x01\x13", 1, "kind does not exist"),
+		CASE("\x01\xff", 1, "kind does not exist"),
 		CASE("\x00", 0, "length of a record"),
 		CASE("\x81\x20", 0, "length of a record"),
 		CASE("\xff\xff\x01", 0, "length of a record"),
