@@ -55,10 +55,13 @@ static trz_status find_inject(char path[CLI_PATH_SIZE])
 	                "../share/terrazzo/python, seen from this program; install terrazzo whole");
 }
 
-/* `terrazzo sim --allocator` names one of PyTorch's own. */
+/* `terrazzo sim --allocator` names one of PyTorch's own, and --record follows it. */
 static trz_status check_simulation(void)
 {
-	const char *asked = getenv("TERRAZZO_SIM_ALLOCATOR");
+	const char *asked = getenv("TERRAZZO_SIM_ALLOCATOR"), *record = getenv("TERRAZZO_SIM_RECORD");
+	if (record && *record)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "'terrazzo sim --record' writes what is asked of PyTorch's own "
+		                "allocator, and 'terrazzo run' puts terrazzo in its place: leave one of the two out");
 	if (!asked || !*asked)
 		return TRZ_OK;
 	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "'terrazzo sim --allocator %s' asks for PyTorch's own allocator, and "

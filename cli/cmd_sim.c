@@ -18,7 +18,7 @@ enum {
 	OPTION_DEVICE = 256, OPTION_MEMORY, OPTION_DEVICES, OPTION_WORK, OPTION_SEED, OPTION_SCHEDULE, OPTION_COSTS,
 	OPTION_ENV, OPTION_ALLOCATOR, OPTION_HOLDERS, OPTION_JSON, OPTION_FIT, OPTION_SWEEP, OPTION_JOBS, OPTION_SETUP,
 	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS, OPTION_COLLECTIVE_BYTES, OPTION_TIMEOUT,
-	OPTION_NCCL_MEMORY, OPTION_WORLD_SIZE, OPTION_RANKS, OPTION_NODES
+	OPTION_NCCL_MEMORY, OPTION_WORLD_SIZE, OPTION_RANKS, OPTION_NODES, OPTION_RECORD
 };
 
 static const struct argp_option options[] = {
@@ -34,6 +34,9 @@ static const struct argp_option options[] = {
 	{ "holders", OPTION_HOLDERS, NULL, 0,
 	  "report which lines held the most memory at the peak, or when it ran out: PyTorch then keeps a history, "
 	  "which costs time and host memory", 0 },
+	{ "record", OPTION_RECORD, "FILE", 0,
+	  "write a compact trace of the command's requests for memory, its events and waits, for terrazzo replay; of "
+	  "several processes one each, with the rank's number in its name", 0 },
 	{ "json", OPTION_JSON, "FILE", 0, "write the report as JSON, too", 0 },
 	{ "fit", OPTION_FIT, NULL, 0,
 	  "search, in steps of 64MiB, the smallest memory with which the command completes", 0 },
@@ -103,6 +106,11 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 	for (size_t i = 0; i < c->params.rank_count; i++)
 		if (c->params.ranks[i] >= c->params.world)
 			argp_error(state, "--ranks: there is no rank %u of %u", c->params.ranks[i], c->params.world);
+	if (c->params.record && (c->fit || c->sweep))
+		argp_error(state, "--record takes one run; --fit and --sweep make several");
+	if (c->params.record && terrazzo && strcmp(terrazzo, "1") == 0)
+		argp_error(state, "--record writes what the command asks of PyTorch's own allocator, and TERRAZZO=1 puts "
+		                  "terrazzo in its place: leave one of the two out");
 	if (c->fit && c->sweep)
 		argp_error(state, "--fit and --sweep do not go together");
 }
@@ -253,6 +261,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_HOLDERS:
 		p->holders = true;
+		return 0;
+	case OPTION_RECORD:
+		p->record = arg;
 		return 0;
 	case OPTION_JSON:
 		c->json = arg;

@@ -36,6 +36,7 @@ struct program_params {
 	uint64_t collective_bytes;
 	const char *env;         /* a virtual environment; NULL: as the command is found */
 	const char *allocator;   /* PyTorch's: "native" or "expandable"; NULL: as the environment says */
+	const char *record;      /* where traces of the requests go; NULL: none */
 	bool holders;
 	bool silent;             /* the command's output goes nowhere */
 };
@@ -60,6 +61,10 @@ int program_exit_status(const json_t *result);
 
 /* Reads what the processes of a run left in `folder` into `result` (program_collect.c). */
 trz_status program_collect(const char *folder, json_t *result);
+
+/* Writes traces of what the processes asked for, and adds "trace" to their entries (program_record.c). Errors: those of
+ * reading and writing traces. */
+trz_status program_record_traces(const char *folder, const char *file, json_t *result);
 
 /* Removes the folder with its files. */
 void program_remove(const char *folder);

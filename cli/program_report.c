@@ -348,6 +348,20 @@ static void print_wrong(const json_t *result, const char *key, const char *first
 	fprintf(to, "%8llu      %s\n", (unsigned long long)program_number(result, key), text(result, first));
 }
 
+static void print_traces(const json_t *result, FILE *to)
+{
+	size_t i;
+	json_t *process;
+	json_array_foreach(json_object_get(result, "processes"), i, process) {
+		const json_t *trace = json_object_get(process, "trace");
+		if (trace)
+			fprintf(to, "\ntrace: %s: %llu events, %llu allocations on %llu streams\n", text(trace, "file"),
+			        (unsigned long long)program_number(trace, "events"),
+			        (unsigned long long)program_number(trace, "allocations"),
+			        (unsigned long long)program_number(trace, "streams"));
+	}
+}
+
 void program_print(const json_t *result, FILE *to)
 {
 	char ended[96] = "";
@@ -377,4 +391,5 @@ void program_print(const json_t *result, FILE *to)
 	print_ooms(result, to);
 	print_holders(result, to);
 	print_fit(result, to);
+	print_traces(result, to);
 }

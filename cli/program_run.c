@@ -150,6 +150,7 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	change_if(c, "TERRAZZO_SIM_NCCL_MEMORY", p->nccl_memory);
 	if (p->has_collective_bytes)
 		change_number(c, "TERRAZZO_SIM_COLLECTIVE_BYTES", p->collective_bytes);
+	change(c, "TERRAZZO_SIM_RECORD", p->record ? "1" : "");
 	change(c, "TERRAZZO_SIM_HOLDERS", p->holders ? "1" : "");
 	change(c, "TERRAZZO_SIM_ALLOCATOR", p->allocator ? p->allocator : "");
 	if (p->allocator)
@@ -550,7 +551,7 @@ static trz_status run_in(const struct program_params *p, const char *folder, jso
 	status = program_collect(folder, *result);
 	if (status != TRZ_OK)
 		json_decref(*result);
-	return status;
+	return status == TRZ_OK && p->record ? program_record_traces(folder, p->record, *result) : status;
 }
 
 trz_status program_run(const struct program_params *params, json_t **result)

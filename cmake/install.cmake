@@ -44,6 +44,7 @@ else()
 	set(sim_python ${CMAKE_INSTALL_DATADIR}/terrazzo/python/terrazzo)
 	install(DIRECTORY python/terrazzo/ DESTINATION ${sim_python} ${sim_files} PATTERN __pycache__ EXCLUDE)
 endif()
+install(FILES sim/sim_recording.h DESTINATION ${sim_python}/sim ${sim_files})
 install(DIRECTORY lookalike/standin/ DESTINATION ${sim_python}/sim/standin ${sim_files})
 install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_nvml
 	LIBRARY DESTINATION ${sim_libraries} ${sim_files})

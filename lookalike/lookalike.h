@@ -89,6 +89,14 @@ LOOKALIKE_API void trz_lookalike_uuid(int number, unsigned char uuid[16]);
 /* What tells a device of this process from all others of the run, on whichever node. */
 LOOKALIKE_API int trz_lookalike_device_number(int device);
 
+/* For --record. A request that PyTorch's allocator was asked for: an enum sim_recorded_kind. What the allocator calls
+ * of the driver, from `enter` until it leaves, is not the program's; from the first time on requests to the driver no
+ * longer count. What cannot be followed ends the recording. */
+LOOKALIKE_API void trz_lookalike_request(int kind, int device, uint64_t address, uint64_t size, void *stream,
+                                         uint32_t pool);
+LOOKALIKE_API void trz_lookalike_inside(bool enter);
+LOOKALIKE_API void trz_lookalike_stop_recording(const char *why);
+
 /* A new descriptor that stands for the machine, for TERRAZZO_SIM_MACHINE_FD of other processes; -1: none left. It is
  * closed on exec unless the caller says otherwise. cuInit or trz_lookalike_open comes first. */
 LOOKALIKE_API int trz_lookalike_machine_fd(void);

@@ -23,6 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "tests" / "torch"
+sys.path.insert(0, str(ROOT / "tests" / "common"))
+import compact_trace
 GIB = 1 << 30
 LENGTH = 2048  # tokens of a sequence
 WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # where nothing that is compiled can be kept
@@ -62,6 +64,18 @@ dist.broadcast_object_list(gathered, 0)
 """
 
 
+MIB = 1 << 20
+# Of tests/torch/recorded.py: (kind, stream, id, size, pool).
+RECORDED = [
+    ("alloc", 0, 0, 3 * MIB, 0), ("alloc", 1, 1, 5 * MIB, 0), ("record", 1, 0, 0, 0), ("wait", 2, 0, 0, 0),
+    ("record_stream", 2, 1, 0, 0), ("alloc", 2, 2, 7 * MIB, 0), ("free", 1, 1, 0, 0), ("stream_sync", 2, 0, 0, 0),
+    ("event_sync", 0, 0, 0, 0), ("stream_sync", 0, 0, 0, 0), ("device_sync", 0, 0, 0, 0), ("capture", 1, 0, 0, 1),
+    ("alloc", 1, 3, 9 * MIB, 1), ("end_capture", 1, 0, 0, 0), ("device_sync", 0, 0, 0, 0), ("capture", 1, 1, 0, 1),
+    ("alloc", 1, 4, 9 * MIB, 1), ("end_capture", 1, 1, 0, 0), ("launch", 0, 0, 0, 0), ("launch", 0, 1, 0, 0),
+    ("free", 1, 4, 0, 0), ("free", 1, 3, 0, 0), ("release_pool", 0, 0, 0, 1), ("alloc", 0, 5, 11 * MIB, 2),
+    ("free", 0, 5, 0, 0), ("free", 2, 2, 0, 0), ("free", 0, 0, 0, 0), ("release_pool", 0, 0, 0, 2)]
+
+
 class Failure(Exception):
     """A check found something wrong."""
 
@@ -82,6 +96,12 @@ class Suite:
             if done.returncode != status or not file.exists():
                 raise Failure(f"status {done.returncode}, not {status}:\n{done.stdout}")
             return {**json.loads(file.read_text()), "output": done.stdout}
+
+    def replay(self, trace, *options):
+        """The figures of a replay of the trace."""
+        done = subprocess.run([self.cli, "replay", "--json", "-", *options, trace], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, check=False)
+        return json.loads(done.stdout)
 
     # ---- checks: each is a method whose first line says what holds ----
 
@@ -150,6 +170,29 @@ class Suite:
             oom = report["ooms"][-1]
             expect("allocators.py:12 <module>" in oom["place"], f"{served}: {oom}")
             expect(1000 * GIB in (oom.get("requested_bytes"), oom.get("bytes")), f"{served}: {oom}")
+
+    def recorded(self):
+        """a recording has exactly the program's requests and order, and replays with its peak"""
+        for options in [], ["--allocator=expandable"], ["--work=late"]:
+            with tempfile.TemporaryDirectory() as folder:
+                trace = Path(folder) / "a.trace"
+                report = self.run(PROGRAMS / "recorded.py", options=[f"--record={trace}", *options])
+                events = compact_trace.read(trace)
+                rows = [self.replay(trace, f"--lag={lag}") for lag in (0, 10)]
+            expect(events == RECORDED, f"{options}: " + "\n".join(map(str, events)))
+            peak = int(re.search(r"peak (\d+)", report["output"]).group(1))
+            for row in rows:
+                expect(row["peak_allocated_bytes"] == peak, f"{row['peak_allocated_bytes']}, not {peak}")
+                expect(not row["violations"] and not row["leaks"] and not row["skipped_events"], str(row))
+
+    def records_only_pytorchs_own(self):
+        """other allocators than PyTorch's own are not followed, and the program is told so"""
+        pools = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder) / "a.trace"
+            report = self.run("-c", "import torch; torch.zeros(9, device='cuda')",
+                              options=[f"--record={trace}"], **pools)
+            expect("PyTorch's requests cannot be followed: cudaMallocAsync" in report["output"], report["output"])
 
     def places(self):
         """a request without memory is reported with the program's own lines and its own limit"""
@@ -387,9 +430,10 @@ def expect(holds, text):
 def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "allocators",
-             "places", "run_out_together", "too_small", "resets", "ends", "ends_early", "late_work", "driver_errors",
-             "ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes", "unset_words",
-             "shared_tensors", "tiny", "example", "fit"] + ["compiled"] * with_compile
+             "recorded", "records_only_pytorchs_own", "places", "run_out_together", "too_small", "resets", "ends",
+             "ends_early", "late_work", "driver_errors", "ranks", "plans", "absent", "torchrun", "launchers",
+             "hf_plans", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny", "example", "fit"]
+    names += ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:
         found[name] = lambda name=name: suite.workload(name)

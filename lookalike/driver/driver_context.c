@@ -211,8 +211,10 @@ cuda_result cuCtxSynchronize_v2(void *context)
 	cuda_result result = cuCtxGetDevice_v2(&device, context);
 	if (result == TRZ_CUDA_SUCCESS)
 		result = look_result(sim_device_sync(look.sim, device));
-	if (result == TRZ_CUDA_SUCCESS)
-		look_pools_trim(device, false);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	look_note(SIM_RECORDED_DEVICE_SYNC, context ? context : look_context(), NULL, 0);
+	look_pools_trim(device, false);
 	return result;
 }
 

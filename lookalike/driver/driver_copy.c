@@ -188,7 +188,8 @@ static cuda_result copy_piece(const struct piece *p, void *stream, bool wait)
 	LOOK_NEED(context, INVALID_CONTEXT);
 	if (p->size == 0)
 		return TRZ_CUDA_SUCCESS;
-	bool late = look.work == LOOK_LATE, stage = false;
+	bool late = look.work == LOOK_LATE, stage = false, waits = wait || is_pageable(p->to);
+	look_note_work(context, stream);
 	if (!wait && late && !is_captured(context, stream)) {
 		stage = is_pageable(p->from) && p->size <= staged_most && !is_pageable(p->to);
 		wait = !stage && (is_pageable(p->to) || is_pageable(p->from));
@@ -198,6 +199,8 @@ static cuda_result copy_piece(const struct piece *p, void *stream, bool wait)
 		status = sim_stream_sync(look.sim, context, stream);
 	else
 		look_progress();
+	if (status == TRZ_OK && waits && !is_captured(context, stream))
+		look_note(SIM_RECORDED_STREAM_SYNC, context, stream, 0);
 	return look_result(status);
 }
 
@@ -370,11 +373,14 @@ static cuda_result fill(cuda_addr address, uint32_t pattern, unsigned unit, size
 	if (count == 0)
 		return TRZ_CUDA_SUCCESS;
 	LOOK_NEED(address % unit == 0, INVALID_VALUE);
+	look_note_work(context, stream);
 	trz_status status = sim_fill_pattern(look.sim, context, stream, address, count, pattern, unit);
 	if (status == TRZ_OK && wait)
 		status = sim_stream_sync(look.sim, context, stream);
 	else
 		look_progress();
+	if (status == TRZ_OK && wait)
+		look_note(SIM_RECORDED_STREAM_SYNC, context, stream, 0);
 	return look_result(status);
 }
 

@@ -97,7 +97,12 @@ cuda_result cuStreamBeginCapture_v2(void *stream, int mode)
 	LOOK_ENTER(cuStreamBeginCapture_v2);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	return look_result(sim_capture_begin(look.sim, context, stream, (trz_capture_mode)mode));
+	bool begun = look_note_begin();
+	cuda_result result = look_result(sim_capture_begin(look.sim, context, stream, (trz_capture_mode)mode));
+	bool happened = begun && result == TRZ_CUDA_SUCCESS;
+	uint64_t capture = happened ? sim_capture_of(look.sim, context, stream) : 0;
+	look_note_end(begun, happened, SIM_RECORDED_CAPTURE_BEGIN, context, stream, capture);
+	return result;
 }
 
 /* The graph of a capture in progress, made if there is none yet; NULL: no host memory. */
@@ -138,10 +143,12 @@ cuda_result cuStreamEndCapture(void *stream, void **graph)
 	LOOK_NEED(context, INVALID_CONTEXT);
 	struct look_graph *g = graph_of(sim_capture_of(look.sim, context, stream), context);
 	LOOK_NEED(g, OUT_OF_MEMORY);
+	bool begun = look_note_begin();
 	cuda_result result = look_result(sim_capture_end(look.sim, context, stream, &captured));
 	/* On a wrong stream, or in a wrong thread, it goes on. */
 	bool goes_on = result == TRZ_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
 	               result == TRZ_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+	look_note_end(begun, !goes_on, SIM_RECORDED_CAPTURE_END, context, stream, g->capture);
 	if (!goes_on)
 		no_longer_under_way(g);
 	if (result != TRZ_CUDA_SUCCESS) {
@@ -342,7 +349,9 @@ cuda_result cuGraphLaunch(void *instance, void *stream)
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	__atomic_fetch_add(&look_live.graph_launches, 1, __ATOMIC_RELAXED);
+	bool begun = look_note_begin();
 	trz_status status = sim_graph_launch(look.sim, context, g->graph, stream);
+	look_note_end(begun, status == TRZ_OK, SIM_RECORDED_LAUNCH, context, stream, g->capture);
 	if (status == TRZ_OK)
 		look_pools_launched(g->capture, context, stream);
 	return look_enqueued(status);

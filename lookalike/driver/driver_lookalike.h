@@ -14,6 +14,7 @@
 #include "lookalike/lookalike.h"
 #include "sim/sim.h"
 #include "sim/sim_profile.h"
+#include "sim/sim_recording.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -117,6 +118,21 @@ void look_report_write(bool ended);
 void look_oom(const char *call, uint64_t bytes, int device);
 /* A short read from the device is about to give 0. */
 void look_blank_read(uint64_t bytes);
+
+/* driver_recording.c: from here on what `--record` asks for is noted; in a child made by fork() nothing. */
+void look_recording_open(const char *folder);
+void look_recording_detach(void);
+/* Around a call whose place in the order counts: takes the lock, if anything is to be noted, and notes it once it has
+ * happened. The call runs no work, since work may call us. */
+bool look_note_begin(void);
+void look_note_end(bool begun, bool happened, enum sim_recorded_kind kind, trz_context context, void *stream,
+                   uint64_t key);
+void look_note(enum sim_recorded_kind kind, trz_context context, void *stream, uint64_t key);
+/* A request for memory of the driver's; without a context it is in the order of the memory's own stream. */
+void look_note_request(enum sim_recorded_kind kind, int device, trz_context context, void *stream, uint64_t address,
+                       uint64_t size);
+/* Work is about to be enqueued on the stream. */
+void look_note_work(trz_context context, void *stream);
 
 /* driver_pool.c: gives back memory that the pools of a device keep beyond their thresholds, or all, as far as work has
  * finished with it; true: there was some. */

@@ -192,6 +192,7 @@ static bool is_forked;
 static void after_fork(void)
 {
 	look_live_detach();
+	look_recording_detach();
 	look.machine = NULL;
 	open_once = (pthread_once_t)PTHREAD_ONCE_INIT;
 	if (!look.sim)
@@ -254,6 +255,7 @@ static cuda_result init(void)
 		return TRZ_CUDA_ERROR_NO_DEVICE;
 	look.sim = look.machine;
 	look_report_open();
+	look_recording_open(look.report);
 	look_idle_open();
 	return TRZ_CUDA_SUCCESS;
 }

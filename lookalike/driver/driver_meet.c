@@ -31,6 +31,7 @@ int trz_lookalike_meet(void *stream, const struct standin_meeting *m)
 		.mark = m->mark, .tell = m->tell, .wait = m->wait, .arg = m->arg,
 	};
 	__atomic_store_n(&look.has_met, true, __ATOMIC_RELAXED);
+	look_note_work(context, stream);
 	cuda_result result = look_enqueued(sim_meet(look.sim, context, stream, &meeting));
 	free(uses);
 	return result;

@@ -36,8 +36,10 @@ cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
 		result = LOOK_SLOT(mem_alloc, context, size, &made);
 	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
 		look_oom("cuMemAlloc", size, device);
-	if (result == TRZ_CUDA_SUCCESS)
+	if (result == TRZ_CUDA_SUCCESS) {
 		*address = made;
+		look_note_request(SIM_RECORDED_ALLOC, device, context, NULL, made, size);
+	}
 	return result;
 }
 
@@ -54,26 +56,38 @@ cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, 
 	return cuMemAlloc_v2(address, *pitch * height);
 }
 
-/* NULL is freed in vain. Memory of another device's context is freed there. */
-cuda_result cuMemFree_v2(cuda_addr address)
+/* Memory of another device's context is freed there. */
+static cuda_result free_plain(cuda_addr address)
 {
 	struct sim_place place;
-	cuda_result result = TRZ_CUDA_SUCCESS;
-	LOOK_ENTER(cuMemFree_v2);
-	if (address == 0 || look_pool_free(address, &result))
-		return result;
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
 	bool elsewhere = sim_place_at(look.sim, address, &place) && place.plain &&
 	                 place.device != sim_context_device(look.sim, context);
 	if (!elsewhere)
 		return LOOK_SLOT(mem_free, context, address);
-	result = cuDevicePrimaryCtxRetain(&context, place.device);
+	cuda_result result = cuDevicePrimaryCtxRetain(&context, place.device);
 	if (result == TRZ_CUDA_SUCCESS) {
 		result = LOOK_SLOT(mem_free, context, address);
 		cuDevicePrimaryCtxRelease_v2(place.device);
 	}
 	return result;
+}
+
+/* NULL is freed in vain. The address may be another thread's as soon as it is free, so that it is noted before; a free
+ * that fails is none of memory that a recording knows. */
+cuda_result cuMemFree_v2(cuda_addr address)
+{
+	struct sim_place place;
+	cuda_result result = TRZ_CUDA_SUCCESS;
+	LOOK_ENTER(cuMemFree_v2);
+	if (address == 0)
+		return result;
+	if (sim_place_at(look.sim, address, &place) && place.plain && place.address == address) {
+		look_note_request(SIM_RECORDED_DEVICE_SYNC, place.device, NULL, NULL, 0, 0);
+		look_note_request(SIM_RECORDED_FREE, place.device, NULL, NULL, address, 0);
+	}
+	return look_pool_free(address, &result) ? result : free_plain(address);
 }
 
 cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr address)

@@ -667,6 +667,7 @@ static cuda_result launch(struct look_function *f, void *stream, void **params, 
 	gather_words(f, params, extra, &g);
 	__atomic_fetch_add(&look_live.kernels, 1, __ATOMIC_RELAXED);
 	const struct sim_words words = {g.word, g.known, g.count};
+	look_note_work(context, stream);
 	return look_enqueued(sim_touch(look.sim, context, stream, words, f->name, look.kernel_ns));
 }
 
@@ -735,6 +736,7 @@ int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *w
 	LOOK_NEED(context, INVALID_CONTEXT);
 	__atomic_fetch_add(&look_live.library_calls, 1, __ATOMIC_RELAXED);
 	const struct sim_words arguments = {words, count, count};
+	look_note_work(context, stream);
 	return look_enqueued(sim_touch(look.sim, context, stream, arguments, name, look.kernel_ns));
 }
 

@@ -370,6 +370,8 @@ static cuda_result allocate(cuda_addr *address, struct wish wish)
 	pthread_mutex_unlock(&pools.lock);
 	if (!b)
 		look_oom("cuMemAllocAsync", wish.size, wish.pool->device);
+	else
+		look_note_request(SIM_RECORDED_ALLOC, wish.pool->device, wish.context, wish.stream, *address, asked);
 	return b ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -440,6 +442,7 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 	if (live && capturing != TRZ_CAPTURE_ACTIVE)
 		status = mark(b, context, stream);
 	if (live && status == TRZ_OK) {
+		look_note_request(SIM_RECORDED_FREE, b->pool->device, context, stream, address, 0);
 		LIST_REMOVE(b, link);
 		if (capturing == TRZ_CAPTURE_ACTIVE)
 			give_to_graph(b, capture, context, stream);

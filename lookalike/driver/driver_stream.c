@@ -56,7 +56,10 @@ cuda_result cuEventDestroy_v2(void *event)
 	LOOK_ENTER(cuEventDestroy_v2);
 	trz_context context = look_event_context(event);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	return LOOK_SLOT(event_destroy, context, event);
+	bool begun = look_note_begin();
+	cuda_result result = LOOK_SLOT(event_destroy, context, event);
+	look_note_end(begun, result == TRZ_CUDA_SUCCESS, SIM_RECORDED_EVENT_END, context, NULL, (uintptr_t)event);
+	return result;
 }
 
 cuda_result cuEventRecord(void *event, void *stream)
@@ -65,7 +68,9 @@ cuda_result cuEventRecord(void *event, void *stream)
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	LOOK_NEED(look_event_context(event) == context, INVALID_HANDLE);
+	bool begun = look_note_begin();
 	cuda_result result = LOOK_SLOT(event_record, context, event, stream);
+	look_note_end(begun, result == TRZ_CUDA_SUCCESS, SIM_RECORDED_EVENT, context, stream, (uintptr_t)event);
 	look_progress();
 	return result;
 }
@@ -115,7 +120,10 @@ cuda_result cuEventSynchronize(void *event)
 	LOOK_ENTER(cuEventSynchronize);
 	trz_context context = look_event_context(event);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	return LOOK_SLOT(event_sync, context, event);
+	cuda_result result = LOOK_SLOT(event_sync, context, event);
+	if (result == TRZ_CUDA_SUCCESS)
+		look_note(SIM_RECORDED_EVENT_SYNC, context, NULL, (uintptr_t)event);
+	return result;
 }
 
 cuda_result cuEventElapsedTime(float *milliseconds, void *start, void *end)
@@ -165,6 +173,8 @@ cuda_result cuStreamCreateWithPriority(void **stream, unsigned flags, int priori
 	f->next = facts.first;
 	facts.first = f;
 	pthread_mutex_unlock(&facts.lock);
+	if (blocking)
+		look_note(SIM_RECORDED_BLOCKING, context, *stream, 0);
 	return result;
 }
 
@@ -215,8 +225,10 @@ cuda_result cuStreamSynchronize(void *stream)
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	cuda_result result = look_result(sim_stream_sync(look.sim, context, stream));
-	if (result == TRZ_CUDA_SUCCESS)
-		look_pools_trim(sim_context_device(look.sim, context), false);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	look_note(SIM_RECORDED_STREAM_SYNC, context, stream, 0);
+	look_pools_trim(sim_context_device(look.sim, context), false);
 	return result;
 }
 
@@ -228,7 +240,10 @@ cuda_result cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 	LOOK_NEED(context, INVALID_CONTEXT);
 	if (flags == TRZ_CU_EVENT_WAIT_EXTERNAL)
 		return look_result(sim_stream_wait_external(look.sim, context, stream, event));
-	return LOOK_SLOT(stream_wait, context, stream, event);
+	bool begun = look_note_begin();
+	cuda_result result = LOOK_SLOT(stream_wait, context, stream, event);
+	look_note_end(begun, result == TRZ_CUDA_SUCCESS, SIM_RECORDED_WAIT, context, stream, (uintptr_t)event);
+	return result;
 }
 
 cuda_result cuStreamGetId(void *stream, uint64_t *id)
@@ -283,6 +298,7 @@ cuda_result cuLaunchHostFunc(void *stream, cuda_function *function, void *argume
 	LOOK_ENTER(cuLaunchHostFunc);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
+	look_note_work(context, stream);
 	return look_enqueued(sim_host(look.sim, context, stream, function, argument));
 }
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 CLI = os.environ["TERRAZZO_CLI"]
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+sys.path.insert(0, str(SOURCE / "tests" / "common"))
+import compact_trace
 LIBRARIES = Path(os.environ["TRZ_BUILD_DIR"]) / "lib" / "sim"
 CC = os.environ.get("CC") or shutil.which("cc") or "gcc"
 MIB, GIB = 1 << 20, 1 << 30
@@ -141,6 +143,57 @@ int main(int argc, char **argv)
 }
 """
 
+# Two streams of which the first is blocking, plain and stream-ordered memory, an event that is waited for and one that
+# is not, a capture, a copy to the host.
+ORDER = r"""
+#include <stddef.h>
+#include <string.h>
+#include <stdlib.h>
+#include <unistd.h>
+typedef unsigned long long addr;
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *), cuCtxSynchronize(void);
+int cuMemAlloc_v2(addr *, size_t), cuMemFree_v2(addr), cuMemAllocAsync(addr *, size_t, void *);
+int cuMemFreeAsync(addr, void *), cuMemsetD8Async(addr, unsigned char, size_t, void *);
+int cuMemcpyDtoH_v2(void *, addr, size_t), cuMemcpyDtoHAsync_v2(void *, addr, size_t, void *);
+int cuStreamCreate(void **, unsigned), cuStreamSynchronize(void *), cuStreamWaitEvent(void *, void *, unsigned);
+int cuEventCreate(void **, unsigned), cuEventRecord(void *, void *), cuEventSynchronize(void *);
+int cuStreamBeginCapture_v2(void *, int), cuStreamEndCapture(void *, void **);
+int cuGraphInstantiateWithFlags(void **, void *, unsigned long long), cuGraphLaunch(void *, void *);
+#define DO(call) do { if (call) return __LINE__ & 127; } while (0)
+int main(int argc, char **argv)
+{
+	void *context, *a, *b, *e, *f, *graph, *instance;
+	addr plain, first, second;
+	char bytes[64];
+	DO(cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context));
+	DO(cuStreamCreate(&a, 0) || cuStreamCreate(&b, 1) || cuEventCreate(&e, 2) || cuEventCreate(&f, 2));
+	DO(cuMemAlloc_v2(&plain, 1000));
+	DO(cuMemsetD8Async(plain, 0, 1000, NULL) || cuMemsetD8Async(plain, 0, 1000, NULL));
+	DO(cuMemAllocAsync(&first, 3 << 20, a));
+	DO(cuEventRecord(f, a) || cuEventRecord(e, a));
+	DO(cuStreamWaitEvent(b, e, 0));
+	DO(cuMemFreeAsync(first, b));
+	DO(cuStreamBeginCapture_v2(b, 2));
+	DO(cuMemsetD8Async(plain, 0, 1000, b));
+	DO(cuStreamEndCapture(b, &graph) || cuGraphInstantiateWithFlags(&instance, graph, 0));
+	DO(cuGraphLaunch(instance, b));
+	DO(cuMemcpyDtoHAsync_v2(bytes, plain, sizeof bytes, b));
+	DO(cuStreamSynchronize(a) || cuEventSynchronize(e) || cuCtxSynchronize());
+	DO(cuMemAllocAsync(&second, 5 << 20, b));
+	DO(cuMemFree_v2(plain));
+	if (argc > 1 && !strcmp(argv[1], "kill"))
+		abort();
+	return 0;
+}
+"""
+
+ORDERED = [
+    ("blocking", 1, 0, 0, 0), ("alloc", 0, 0, 1000, 0), ("default_work", 0, 0, 0, 0), ("alloc", 1, 1, 3 << 20, 0),
+    ("record", 1, 0, 0, 0), ("wait", 2, 0, 0, 0), ("free", 2, 1, 0, 0), ("capture", 2, 0, 0, 0),
+    ("end_capture", 2, 0, 0, 0), ("launch", 2, 0, 0, 0), ("stream_sync", 2, 0, 0, 0), ("stream_sync", 1, 0, 0, 0),
+    ("event_sync", 0, 0, 0, 0), ("device_sync", 0, 0, 0, 0), ("alloc", 2, 2, 5 << 20, 0), ("device_sync", 0, 0, 0, 0),
+    ("free", 0, 0, 0, 0)]
+
 # Two at a time that together fill the device, a third that finds nothing, a fourth in place of the first. Descriptors
 # are not inherited.
 SHARERS = r"""
@@ -213,6 +266,8 @@ class Errors(Case):
         self.assertIn("--setup DIR", self.refused("sim", "--compile", "--", "true"))
         self.assertIn("takes no command", self.refused("sim", "--setup", "x", "--", "true"))
         self.assertIn("do not go together", self.refused("sim", "--fit", "--sweep", "a=1", "--", "true"))
+        self.assertIn("--record takes one run", self.refused("sim", "--fit", "--record", "x", "--", "true"))
+        self.assertIn("leave one of the two out", self.refused("sim", "--record", "x", "--", CLI, "run", "--", "true"))
         self.assertIn("only with --fit", self.refused("sim", "--device", "list", "--", "true"))
 
     def test_allocator_beside_terrazzo(self):
@@ -356,6 +411,37 @@ class Run(Case):
         subprocess.run([CC, "-o", self.folder / name, self.folder / f"{name}.c", f"-L{LIBRARIES}", "-l:libcuda.so.1",
                         *libraries], check=True)
         return self.folder / name
+
+    def test_a_recording_has_the_programs_events_in_order(self):
+        program, trace = self.build("order", ORDER), self.folder / "order.trace"
+        for how, status in ("end", 0), ("kill", 134):
+            done, report = self.sim("--record", trace, "--", program, how)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertEqual(compact_trace.read(trace), ORDERED)
+            self.assertEqual(report["processes"][0]["trace"],
+                             {"file": str(trace), "events": len(ORDERED), "allocations": 3, "streams": 3})
+            self.assertIn(f"trace: {trace}: {len(ORDERED)} events, 3 allocations on 3 streams", done.stderr)
+            trace.unlink()
+        self.sim("--record", trace, "--work", "late", "--", program, "end")
+        self.assertEqual(compact_trace.read(trace), ORDERED)
+        for lag in 0, 5:
+            row = json.loads(terrazzo("replay", "--json", "-", "--lag", lag, trace).stdout)
+            self.assertEqual((row["violations"], row["leaks"], row["skipped_events"]), (0, 0, 0), row["problem"])
+            self.assertEqual(row["peak_requested_bytes"], (5 << 20) + 1000)
+
+    def test_recordings_of_several_processes(self):
+        trace = self.folder / "many.d" / "of.trace"
+        trace.parent.mkdir()
+        script = f"RANK=0 WORLD_SIZE=2 {self.program} 16; RANK=1 WORLD_SIZE=2 {self.program} 32; {self.program} 0"
+        self.sim("--record", trace, "--", "sh", "-c", script)
+        self.assertEqual(sorted(p.name for p in trace.parent.iterdir()), ["of.0.trace", "of.1.trace"])
+        allocations = [compact_trace.read(trace.with_name(f"of.{rank}.trace")) for rank in (0, 1)]
+        self.assertEqual([[event[0] for event in events] for events in allocations], [["alloc"], ["alloc"] * 2])
+        done, _ = self.sim("--record", trace, "--", "true")
+        self.assertIn("used no simulated device", done.stderr)
+        done, _ = self.sim("--record", "/nowhere/at/all", "--", self.program, 16)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("/nowhere/at/all: cannot be created", done.stderr)
 
     def test_short_reads_are_told_of_once_and_counted(self):
         program = self.build("read", READ)

@@ -280,6 +280,21 @@ def load_ranks():
     return module
 
 
+def requests_library(torch):
+    """requests.cpp, compiled once for each PyTorch, like terrazzo's shim."""
+    if sys.modules.get("terrazzo.torch") and sys.modules["terrazzo.torch"].installed():
+        raise RuntimeError("terrazzo serves them; record with PyTorch's own allocator")
+    if torch.cuda.get_allocator_backend() != "native":
+        raise RuntimeError(f"{torch.cuda.get_allocator_backend()} serves them; record with PyTorch's own allocator")
+    path = sys.path[:]
+    sys.path.append(os.path.dirname(OURS))
+    from terrazzo.torch import _build
+    sys.path[:] = path
+    library = ctypes.CDLL(str(_build.requests_path(torch)))
+    library.requests_follow.restype = ctypes.c_char_p
+    return library
+
+
 class Recorder:
     def __init__(self, torch):
         self.torch, self.ooms, self.failure = torch, [], {}
@@ -324,7 +339,19 @@ class Recorder:
         if self.wants_holders and self.observed:
             self.torch.cuda.memory._record_memory_history(
                 enabled="all", context="all", stacks="python", max_entries=HISTORY)
+        if os.environ.get("TERRAZZO_SIM_RECORD"):
+            self.follow_requests()
         self.write()
+
+    def follow_requests(self):
+        """Has PyTorch's allocator report what the program asks of it (requests.cpp)."""
+        try:
+            failure = requests_library(self.torch).requests_follow(
+                self.driver.trz_lookalike_request, self.driver.trz_lookalike_inside)
+        except Exception as error:
+            failure = str(error).encode()
+        if failure:
+            self.driver.trz_lookalike_stop_recording(b"PyTorch's requests cannot be followed: " + failure)
 
     def on_oom(self, device, requested, total, free):
         stats = self.torch.cuda.memory_stats(device)

@@ -89,6 +89,27 @@ def frames_command() -> list[str]:
     return [find_compiler("C", "CC", "gcc", "clang", "cc"), "-isystem", str(headers), *frames_flags()]
 
 
+def requests_flags(torch) -> list[str]:
+    """For requests.cpp of `terrazzo sim --record`."""
+    folder, root = Path(__file__).resolve().parent.parent / "sim", Path(torch.__file__).parent
+    header = next((place for place in (folder, *(parent / "sim" for parent in folder.parents))
+                   if (place / "sim_recording.h").exists()), folder)
+    return ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", "-isystem", f"{root}/include",
+            f"-I{header}", f"{folder}/requests.cpp", f"-L{root}/lib", "-lc10", "-lc10_cuda"]
+
+
+def requests_path(torch) -> Path:
+    """The same for requests.cpp, whose text is part of the key."""
+    flags = requests_flags(torch)
+    texts = [Path(next(f for f in flags if f.endswith(".cpp"))).read_text(encoding="utf-8"),
+             Path(next(f for f in flags if f.startswith("-I"))[2:], "sim_recording.h").read_text(encoding="utf-8")]
+    key = key_of("requests", torch.__version__, [str(torch.version.cuda), *flags, *texts], "CXX", "CUDA_HOME",
+                 "CUDA_PATH")
+    return made(key, lambda: [find_compiler("C++", "CXX", "g++", "clang++", "c++"), *flags, "-isystem",
+                              str(find_cuda_headers())])
+
+
 def key_of(name: str, version: str, flags: list[str], *variables: str) -> str:
     """Of all that decides what is compiled: the sources themselves, the versions and places of PyTorch and terrazzo,
     and the variables by which a user chooses compiler and headers. Those are searched for only where something is
