@@ -113,7 +113,7 @@ def max_ratio(reference, lag):
 def replay(name, reference, policy, lag, arguments, cost_ns):
     fit = ["--fit"] if arguments.fit and policy == "terrazzo" and lag == 0 else []
     out = run("replay", "--json", "-", "--policy", policy, "--lag", str(lag), "--costs", arguments.costs,
-              "--timings", str(arguments.timings), *fit, str(TRACES / f"{name}.pickle.xz"))
+              "--timings", str(arguments.timings), *fit, str(next(TRACES.glob(f"{name}.*.xz"))))
     if not out:
         return None
     row = json.loads(out)
