@@ -303,6 +303,14 @@ class Ranks(unittest.TestCase):
             found = [(p["rank"], p["ranks"]) for p in json.loads(file.read_text())["processes"]]
             self.assertEqual(found, [(0, 2), (1, 2)])
 
+    def test_a_rows_largest_category(self):
+        """As the hook in PyTorch tells it; free cache is not what fills a device."""
+        told = json.dumps({"categories": {"weights": 1 << 30, "activations": 3 << 29, "cache": 9 << 30}})
+        script = f"echo '{told[:-1]}, \"pid\": '$$}} > $TERRAZZO_SIM_REPORT/$$.torch.json; exec {self.program} 2 sum"
+        done = subprocess.run([CLI, "sim", "--devices=2", "--", "sh", "-c", script], stderr=subprocess.PIPE, text=True,
+                              check=True)
+        self.assertRegex(done.stderr, r"\n   0  .*  most: activations \(1.50\)\n")
+
     def test_nodes_have_devices_of_their_own(self):
         ranks = [[f"RANK=$((2 * {{node}} + {r}))", f"LOCAL_RANK={r}"] for r in range(2)]
         report, output = self.launch("sum", ranks, 4, ["--nodes=2", "--devices=2", "--memory=400MiB"])

@@ -118,6 +118,9 @@ class Files(Case):
             self.assertTrue(size <= after[name] <= size * 1.1, after)
         self.assertTrue(2 * size <= after["optimizer"] <= 2.2 * size, after)
         self.assertLess(after["activations"], during["activations"])
+        optimizer.zero_grad()
+        self.assertLess(tracker.categories()["gradients"], after["gradients"])
+        self.assertEqual(sys.modules["terrazzo.torch._track"].most, after)  # for the report of terrazzo sim
         tracker.close()
         terrazzo.torch.history(False)
 
