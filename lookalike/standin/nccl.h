@@ -134,10 +134,14 @@ struct comm {
 	uint64_t sequence, splits;            /* collectives issued; communicators made of this one */
 	uint64_t *sends, *receives;           /* by peer */
 	unsigned references;                  /* the program's, and one for each part on a stream */
-	bool aborted;
+	bool aborted, suspended;
 	int error;
 	char text[FAILURE_BYTES];
-	double *scales;                       /* of the operations that the program has made */
+	struct scale {
+		double value;
+		const void *at;                   /* on the device, where it is read when bytes move; NULL: `value` */
+		int type;
+	} *scales;                            /* of the operations that the program has made */
 	int scale_count;
 	uint64_t memory;                      /* of the device */
 	bool has_collectives, *has_peer;      /* what that is for; the latter by rank */
@@ -175,7 +179,7 @@ void nccl_release(struct comm *c);
 /* Waits for the ranks of the communicators that this thread has begun in a group. */
 int nccl_await_joins(void);
 /* The factor of an operation that the program has made. */
-double nccl_scale(const struct comm *c, int operation);
+struct scale nccl_scale(const struct comm *c, int operation);
 uint64_t nccl_everyone(const struct comm *c);
 void nccl_fail(struct comm *c, int error, const char *text);
 /* For what no rank may do: says so on standard error, and returns a result. */
@@ -189,6 +193,7 @@ struct part {
 	void *to;
 	uint64_t from_bytes, to_bytes;
 	bool real, known, arrived;
+	struct scale scale;                   /* of NCCL_SCALED_SUM */
 	struct letter *letter;
 };
 /* Puts parts, which end at the same time, on a stream: a result of NCCL. */

@@ -214,6 +214,8 @@ static int check(struct comm *c, int type, int root)
 		nccl_fail(c, NCCL_SUCCESS, "there is no such type, or no such rank");
 		return NCCL_INVALID_ARGUMENT;
 	}
+	if (c->suspended || c->aborted)
+		return nccl_refuse_use(c, c->suspended ? "the communicator is suspended" : "the communicator is revoked");
 	return c->error;
 }
 
@@ -287,7 +289,9 @@ static int collective(int kind, const char *name, struct comm *c, struct buffers
 	if (kind <= STANDIN_REDUCE_SCATTER) {
 		bool is_made = operation > NCCL_AVG;
 		p.call.operation = is_made ? NCCL_SCALED_SUM : operation;
-		p.call.scale = is_made ? nccl_scale(c, operation) : 1;
+		if (is_made)
+			p.scale = nccl_scale(c, operation);
+		p.call.scale = is_made ? p.scale.value : 1;
 	}
 	wrong = check_buffers(c, &p);
 	return wrong ? wrong : submit(&p, stream);

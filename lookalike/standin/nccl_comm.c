@@ -367,6 +367,8 @@ int ncclCommSplit(void *comm, int color, int key, void **made, void *config)
 	int place = 0, size = 1;
 	(void)config;
 	*made = NULL;
+	if (c->aborted)
+		return nccl_refuse_use(c, "the communicator is revoked");
 	struct call call = { .kind = SPLIT, .root = color, .count = (uint64_t)(int64_t)key };
 	if (trz_lookalike_place)
 		trz_lookalike_place(call.place, sizeof call.place);
@@ -400,6 +402,37 @@ int ncclCommShrink(void *comm, int *excluded, int count, void **made, void *conf
 	return make(made, size, place, derived);
 }
 
+/* What makes the next communicator that has more ranks than this one. */
+static void derive_grown(const struct comm *c, uint64_t to[2])
+{
+	derive(c->key, (c->splits + 1) << 32 | 0xfffffffeu, to);
+}
+
+/* For ranks that are to join. */
+int ncclCommGetUniqueId(void *comm, struct unique_id *id)
+{
+	memset(id, 0, sizeof *id);
+	memcpy(id->magic, id_magic, sizeof id_magic);
+	derive_grown(comm, id->key);
+	return NCCL_SUCCESS;
+}
+
+/* Ranks that are there keep their numbers, and say -1; new ones have no communicator, but the id. */
+int ncclCommGrow(void *comm, int ranks, const struct unique_id *id, int rank, void **made, void *config)
+{
+	struct comm *c = comm;
+	uint64_t derived[2];
+	(void)config;
+	*made = NULL;
+	if (!c)
+		return id ? make(made, ranks, rank, id->key) : NCCL_INVALID_ARGUMENT;
+	if (ranks <= c->ranks || rank != -1)
+		return nccl_refuse_use(c, "a communicator grows to more ranks than it has, and its own ranks say -1");
+	derive_grown(c, derived);
+	c->splits++;
+	return make(made, ranks, c->rank, derived);
+}
+
 /* ---- memory ------------------------------------------------------------ */
 
 int nccl_take_memory(struct comm *c, int peer)
@@ -422,6 +455,44 @@ static void give_memory(struct comm *c)
 	if (trz_lookalike_give_for_nccl)
 		trz_lookalike_give_for_nccl(c->device, c->memory);
 	c->memory = 0;
+}
+
+/* What it has taken of the device goes until it is resumed. */
+int ncclCommSuspend(void *comm, int flags)
+{
+	struct comm *c = comm;
+	(void)flags;
+	if (c->suspended)
+		return nccl_refuse_use(c, "the communicator is suspended already");
+	give_memory(c);
+	c->suspended = true;
+	return NCCL_SUCCESS;
+}
+
+int ncclCommResume(void *comm)
+{
+	struct comm *c = comm;
+	if (!c->suspended)
+		return nccl_refuse_use(c, "the communicator is not suspended");
+	bool has_collectives = c->has_collectives;
+	c->suspended = c->has_collectives = false;
+	int result = has_collectives ? nccl_take_memory(c, -1) : NCCL_SUCCESS;
+	for (int r = 0; r < c->ranks && result == NCCL_SUCCESS; r++) {
+		bool has = c->has_peer[r];
+		c->has_peer[r] = false;
+		result = has ? nccl_take_memory(c, r) : NCCL_SUCCESS;
+	}
+	return result;
+}
+
+int ncclCommMemStats(const void *comm, int what, uint64_t *value)
+{
+	enum { CAN_SUSPEND, IS_SUSPENDED, PERSISTENT, TOTAL };
+	const struct comm *c = comm;
+	if (what < CAN_SUSPEND || what > TOTAL)
+		return NCCL_INVALID_ARGUMENT;
+	*value = what == IS_SUSPENDED ? c->suspended : what == PERSISTENT ? 0 : c->memory;
+	return NCCL_SUCCESS;
 }
 
 /* ---- ends ------------------------------------------------------------ */
@@ -468,23 +539,38 @@ int ncclCommDestroy(void *comm)
 		return NCCL_SUCCESS;
 	ncclCommFinalize(comm);
 	give_memory(comm);
-	leave(comm, true);
+	leave(comm, !((struct comm *)comm)->aborted);
 	nccl_release(comm);
 	return NCCL_SUCCESS;
 }
 
 /* What streams have of it ends now, and has moved nothing. */
+static void stop(struct comm *c)
+{
+	__atomic_store_n(&c->aborted, true, __ATOMIC_RELEASE);
+	leave(c, false);
+	if (trz_lookalike_progress)
+		trz_lookalike_progress(true);
+}
+
 int ncclCommAbort(void *comm)
 {
 	struct comm *c = comm;
 	if (!c)
 		return NCCL_SUCCESS;
-	__atomic_store_n(&c->aborted, true, __ATOMIC_RELEASE);
 	give_memory(c);
-	leave(c, false);
-	if (trz_lookalike_progress)
-		trz_lookalike_progress(true);
+	stop(c);
 	nccl_release(c);
+	return NCCL_SUCCESS;
+}
+
+/* It can still be shrunk, split no more, and be destroyed. */
+int ncclCommRevoke(void *comm, int flags)
+{
+	struct comm *c = comm;
+	(void)flags;
+	stop(c);
+	nccl_fail(c, NCCL_SUCCESS, "the communicator has been revoked");
 	return NCCL_SUCCESS;
 }
 
@@ -521,22 +607,22 @@ const char *ncclGetLastError(void *comm)
 
 /* ---- operations of the program's ------------------------------------------------------------ */
 
-double nccl_scale(const struct comm *c, int operation)
+struct scale nccl_scale(const struct comm *c, int operation)
 {
 	int place = operation - NCCL_SCALED_SUM;
-	return place < c->scale_count ? c->scales[place] : 1;
+	return place < c->scale_count ? c->scales[place] : (struct scale){ .value = 1 };
 }
 
 int ncclRedOpCreatePreMulSum(int *operation, void *scalar, int type, int residence, void *comm)
 {
 	struct comm *c = comm;
 	bool on_host = residence == 1;
-	double *scales = realloc(c->scales, (size_t)(c->scale_count + 1) * sizeof *scales);
+	struct scale *scales = realloc(c->scales, (size_t)(c->scale_count + 1) * sizeof *scales);
 	if (!scales || type < 0 || type >= NCCL_TYPES)
 		return NCCL_INVALID_ARGUMENT;
 	c->scales = scales;
-	/* What lies on the device may have been computed, which is to say that nothing is there. */
-	scales[c->scale_count] = on_host ? nccl_value(type, scalar) : 1;
+	scales[c->scale_count] = on_host ? (struct scale){ .value = nccl_value(type, scalar) }
+	                                 : (struct scale){ .value = 1, .at = scalar, .type = type };
 	*operation = NCCL_SCALED_SUM + c->scale_count++;
 	return NCCL_SUCCESS;
 }

@@ -172,12 +172,20 @@ static bool brings_bytes(const struct part *p)
 static void bring(const struct part *p, struct arrival *a)
 {
 	a->known = p->known;
+	a->call.scale = p->call.scale;
 	if (!brings_bytes(p))
 		return;
 	a->page = hall_take(p->from_bytes);
 	a->bytes = p->from_bytes;
 	if (a->page)
 		memcpy(hall_bytes(a->page), p->from, p->from_bytes);
+}
+
+/* A factor on the device is what lies there when the stream gets to the collective. */
+static void read_scale(struct part *p)
+{
+	if (p->real && p->scale.at)
+		p->call.scale = nccl_value(p->scale.type, p->scale.at);
 }
 
 /* True: someone may have been waiting for it. */
@@ -216,6 +224,8 @@ static void arrive(void *arg)
 	g->next = pending.first;
 	pending.first = g;
 	pthread_mutex_unlock(&pending.lock);
+	for (size_t i = 0; i < g->count; i++)
+		read_scale(&g->parts[i]);
 	if (!hall)
 		return;
 	hall_lock();
@@ -458,6 +468,8 @@ static size_t list_uses(const struct part *parts, size_t count, struct standin_u
 	size_t n = 0;
 	for (size_t i = 0; i < count; i++) {
 		const struct part *p = &parts[i];
+		if (p->scale.at)
+			uses[n++] = (struct standin_use){ (uintptr_t)p->scale.at, nccl_type_bytes(p->scale.type), false };
 		if (p->from && p->from_bytes)
 			uses[n++] = (struct standin_use){ (uintptr_t)p->from, p->from_bytes, false };
 		if (p->to && p->to_bytes)
@@ -473,7 +485,7 @@ int nccl_meet(const struct part *parts, size_t count, void *stream)
 		STANDIN_KINDS(KIND_NAME)
 #undef KIND_NAME
 	};
-	struct standin_use *uses = standin_descriptor((2 * count + 1) * sizeof *uses);
+	struct standin_use *uses = standin_descriptor((3 * count + 1) * sizeof *uses);
 	struct gathering *g = standin_descriptor(sizeof *g + count * sizeof g->parts[0]);
 	g->count = count;
 	memcpy(g->parts, parts, count * sizeof *parts);

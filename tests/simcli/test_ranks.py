@@ -36,12 +36,15 @@ int cuMemcpyHtoD_v2(uint64_t, const void *, size_t), cuMemcpyDtoH_v2(void *, uin
 int ncclGetUniqueId(struct id *), ncclCommInitRank(void **, int, struct id, int), ncclCommDestroy(void *);
 int ncclCommInitAll(void **, int, const int *);
 int ncclCommSplit(void *, int, int, void **, void *), ncclCommShrink(void *, int *, int, void **, void *, int);
+int ncclCommGetUniqueId(void *, struct id *), ncclCommGrow(void *, int, const struct id *, int, void **, void *);
+int ncclCommSuspend(void *, int), ncclCommResume(void *), ncclCommMemStats(void *, int, uint64_t *);
+int ncclCommRevoke(void *, int), ncclRedOpCreatePreMulSum(int *, void *, int, int, void *);
 int ncclCommAbort(void *), ncclCommGetAsyncError(void *, int *), ncclCommCount(void *, int *);
 int ncclCommUserRank(void *, int *), ncclGroupStart(void), ncclGroupEnd(void);
 int ncclAllReduce(uint64_t, uint64_t, size_t, int, int, void *, void *);
 int ncclBroadcast(uint64_t, uint64_t, size_t, int, int, void *, void *);
 int ncclSend(uint64_t, size_t, int, int, void *, void *), ncclRecv(uint64_t, size_t, int, int, void *, void *);
-enum { INT32 = 2, SUM = 0, COUNT = 100 };
+enum { UINT8 = 1, INT32 = 2, SUM = 0, COUNT = 100 };
 static int rank, ranks;
 static uint64_t memory;
 static void *comm;
@@ -114,6 +117,57 @@ static void fill(int mib)
 	sum_up(comm, ranks * (ranks - 1) / 2, ranks);
 }
 
+static void grown(void)
+{
+	void *less = NULL, *more;
+	struct id id;
+	int last = ranks - 1;
+	if (rank != last)
+		CHECK(ncclCommShrink(comm, &last, 1, &less, NULL, 0) == 0);
+	if (rank == 0)
+		CHECK(ncclCommGetUniqueId(less, &id) == 0 && cuMemcpyHtoD_v2(memory, &id, sizeof id) == 0);
+	CHECK(ncclBroadcast(memory, memory, sizeof id, UINT8, 0, comm, NULL) == 0);
+	CHECK(cuMemcpyDtoH_v2(&id, memory, sizeof id) == 0);
+	CHECK(ncclCommGrow(less, ranks, rank && less ? NULL : &id, less ? -1 : last, &more, NULL) == 0);
+	sum_up(more, ranks * last / 2, ranks);
+}
+
+static void suspended(void)
+{
+	uint64_t before, now;
+	CHECK(ncclCommMemStats(comm, 3, &before) == 0 && before > 0);
+	CHECK(ncclCommSuspend(comm, 1) == 0 && ncclCommMemStats(comm, 3, &now) == 0 && now == 0);
+	CHECK(ncclCommMemStats(comm, 1, &now) == 0 && now == 1 && ncclCommSuspend(comm, 1) == 5);
+	CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, NULL) == 5);
+	CHECK(ncclCommResume(comm) == 0 && ncclCommMemStats(comm, 3, &now) == 0 && now == before);
+}
+
+/* Rank 0 does not wait for the others any longer; all of them meet in another communicator. */
+static void revoked(void)
+{
+	void *again;
+	if (rank == 0)
+		CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, NULL) == 0);
+	CHECK(ncclCommRevoke(comm, 0) == 0 && cuStreamSynchronize(NULL) == 0);
+	CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, NULL) == 5);
+	CHECK(ncclCommShrink(comm, NULL, 0, &again, NULL, 0) == 0);
+	sum_up(again, ranks * (ranks - 1) / 2, ranks);
+}
+
+/* The factor counts that lies on the device when the stream gets there. */
+static void scaled(void)
+{
+	uint64_t factor;
+	int operation;
+	int32_t three = 3;
+	CHECK(cuMemAlloc_v2(&factor, sizeof three) == 0);
+	CHECK(ncclRedOpCreatePreMulSum(&operation, (void *)(uintptr_t)factor, INT32, 0, comm) == 0);
+	CHECK(cuMemcpyHtoD_v2(factor, &three, sizeof three) == 0);
+	put(rank);
+	CHECK(ncclAllReduce(memory, memory, COUNT, INT32, operation, comm, NULL) == 0);
+	expect(3 * ranks * (ranks - 1) / 2, 3 * ranks);
+}
+
 static void act(const char *what)
 {
 	int sum = ranks * (ranks - 1) / 2;
@@ -140,6 +194,17 @@ static void act(const char *what)
 		ring();
 	if (!strcmp(what, "split"))
 		split();
+	if (!strcmp(what, "grow"))
+		grown();
+	if (!strcmp(what, "suspend")) {
+		sum_up(comm, sum, ranks);
+		suspended();
+		sum_up(comm, sum, ranks);
+	}
+	if (!strcmp(what, "revoke"))
+		revoked();
+	if (!strcmp(what, "scale"))
+		scaled();
 	if (!strcmp(what, "refused")) {
 		CHECK(ncclRecv(memory, COUNT, INT32, rank, comm, NULL) == 5);
 		CHECK(ncclGroupStart() == 0 && ncclSend(memory, COUNT, INT32, rank, comm, NULL) == 0 && ncclGroupEnd() == 5);
@@ -399,6 +464,19 @@ class Ranks(unittest.TestCase):
 
     def test_communicators_are_split_and_shrunk(self):
         self.run_ranks(4, "split")
+
+    def test_a_communicator_grows(self):
+        self.run_ranks(3, "grow")
+
+    def test_a_suspended_communicator_takes_no_memory(self):
+        self.run_ranks(2, "suspend")
+
+    def test_a_revoked_communicator_waits_for_no_one(self):
+        self.run_ranks(2, "revoke")
+
+    def test_a_factor_on_the_device_is_read_there(self):
+        for work in "now", "late":
+            self.run_ranks(3, "scale", f"--work={work}")
 
     def test_a_slow_rank_is_waited_for(self):
         self.run_ranks(2, "late")
