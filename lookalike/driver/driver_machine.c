@@ -231,7 +231,8 @@ static void open_machine(void)
 	trz_device_info info;
 	if (look.table->device_info(look.table->self, 0, &info) == TRZ_OK)
 		look.capacity_bytes = info.total_bytes;
-	for (int i = 0; i < look.all_devices; i++)
+	look.table->device_count(look.table->self, &look.all_devices);  /* of the machine that we join */
+	for (int i = 0; i < LOOK_DEVICES; i++)
 		look.number[i] = i;
 	if (!has_handler)
 		pthread_atfork(NULL, NULL, after_fork);

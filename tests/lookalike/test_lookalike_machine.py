@@ -89,7 +89,7 @@ upload(p, b"here")
 must(runtime.cudaIpcGetMemHandle(byref(handle), c_void_p(p)))
 shared = {{**os.environ, "TERRAZZO_SIM_MACHINE_FD": f"{{os.getpid()}}:{{driver.trz_lookalike_machine_fd()}}"}}
 subprocess.run([sys.executable, "-c", {child!r}, bytes(handle).hex()], check=True,
-               env={{**shared, "CUDA_VISIBLE_DEVICES": "1"}})
+               env={{**shared, "CUDA_VISIBLE_DEVICES": "1", "TERRAZZO_SIM_DEVICES": "2"}})  # the machine has four
 used = []
 for number in range(4):
     memory = Memory()
