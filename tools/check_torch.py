@@ -29,7 +29,8 @@ GIB = 1 << 30
 LENGTH = 2048  # tokens of a sequence
 WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # where nothing that is compiled can be kept
 OLDEST = "2.6.0"
-OF_OLDEST = ("copies", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting")
+OF_OLDEST = ("copies", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting",
+             "torchrun")
 # Checks against records of the default version.
 OF_DEFAULT = ("compiled", "plug_functions", "plug_snapshots")
 SHIPPED = ("llama7b_ckpt", "llama7b_sgd_nockpt")
@@ -241,6 +242,9 @@ class Suite:
             expect(report["driver_calls"].get("cudaMalloc") == 2, f"{how}: {report['driver_calls']}")
             expect(report["allocator"] == "native", f"{how}: {report['allocator']}")
             expect(("PyTorch's own figures went" in report["output"]) == (how == "kill"), report["output"])
+        outlived = self.run(PROGRAMS / "ends.py", "outlived")
+        for complaint in ("Traceback", "not recorded", "no report"):
+            expect(complaint not in outlived["output"], outlived["output"])
 
     def late_work(self):
         """with late work nothing is violated"""

@@ -170,6 +170,7 @@ def be_alone(torch):
     """One rank of a world whose others are absent: it finds no one and waits for no one."""
     c10d = torch.distributed.distributed_c10d
     init, rank, ranks = c10d.init_process_group, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    stores = []  # older PyTorch holds the C++ part alone, which without its Python object has no methods
 
     @functools.wraps(init)
     def init_alone(backend=None, init_method=None, **options):
