@@ -161,13 +161,23 @@ void trz_lookalike_rank(int rank, int ranks)
 		look_report_write(false);
 }
 
+static bool holds_memory(void)
+{
+	bool holds = false;
+	for (int i = 0; i < look.devices; i++)
+		holds = holds || sim_process_peak(look.sim, i);
+	return holds;
+}
+
+/* Processes that a rank starts inherit its variables, as the compilers of torch.compile do. Without memory of a device
+ * or a communicator they are no ranks. */
 static void add_rank(json_t *root)
 {
 	static const char *const ranks[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
 	static const char *const sizes[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
 	int rank = report.ranks ? report.rank : from_environment(ranks);
 	int size = report.ranks ? report.ranks : from_environment(sizes);
-	if (rank < 0 || size < 2 || !root)
+	if (rank < 0 || size < 2 || !root || (!report.ranks && !holds_memory()))
 		return;
 	json_object_set_new(root, "rank", json_integer(rank));
 	json_object_set_new(root, "ranks", json_integer(size));
@@ -215,7 +225,7 @@ void look_report_write(bool ended)
 	json_t *root = everything();
 	bool written = wanted < PATH_MAX && length < PATH_MAX && root &&
 	               json_dump_file(root, made, JSON_INDENT(1) | JSON_SORT_KEYS) == 0 && rename(made, path) == 0;
-	if (!written)
+	if (!written && access(look.report, F_OK) == 0)  /* a process may outlive the run, whose folder goes */
 		fprintf(stderr, "terrazzo: no report can be written into %s\n", look.report);
 	json_decref(root);
 	pthread_mutex_unlock(&report.lock);

@@ -400,7 +400,7 @@ class Recorder:
     def write(self, ended=False):
         """The facts known so far; figures of PyTorch count once they are the last."""
         cuda = self.torch.cuda
-        if os.getpid() != self.pid:
+        if os.getpid() != self.pid or not os.path.isdir(FOLDER):  # a process may outlive the run
             return
         allocator, reason = allocator_of(self.torch)
         report = {"pid": self.pid, "torch": self.torch.__version__, "backend": cuda.get_allocator_backend(),
