@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ends.py exit|kill|worker|outlived: 7 GiB, then 3, and an end without atexit: by os._exit, by a signal, or in a process made by
-fork that ends so as a worker of multiprocessing. Or with a process left behind, which ends after the run."""
+"""ends.py exit|kill|worker|outlived: 7 GiB, then 3, and an end without atexit: by os._exit, by a signal, or in a
+process made by fork that ends so as a worker of multiprocessing. Or with a process left behind, which ends after the
+run."""
 import multiprocessing
 import os
 import signal
