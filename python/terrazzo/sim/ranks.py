@@ -163,9 +163,6 @@ def make_store(torch):
     return Alone()
 
 
-stores = []  # PyTorch keeps only the part of a store that is not Python's, which then does nothing
-
-
 def be_alone(torch):
     """One rank of a world whose others are absent: it finds no one and waits for no one."""
     c10d = torch.distributed.distributed_c10d
