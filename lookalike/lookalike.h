@@ -24,6 +24,7 @@ LOOKALIKE_API int trz_lookalike_library_call(void *stream, const char *name, con
 
 /* The same for a collective among ranks (standin_meeting.h). */
 LOOKALIKE_API int trz_lookalike_meet(void *stream, const struct standin_meeting *meeting);
+LOOKALIKE_API bool trz_lookalike_is_captured(void *stream);
 
 /* Lets work run that can, without a call of the program's: all in the mode `now`, some in the others where `push` says
  * that other ranks wait. Returns how many items ran. */

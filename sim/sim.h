@@ -220,6 +220,9 @@ struct sim_meeting {
 	/* After `met` has said anything but AWAITS: target bytes can be written. FAILED, with a text: a violation. */
 	int (*finish)(void *arg, char *text, size_t size);
 	void (*drop)(void *arg);     /* the item is no more, whether it has completed or not */
+	/* In a capture the item becomes a node, of which none of these is called but `drop`, when the graph ends, and this
+	 * one: each launch asks for another argument, which is its item's. NULL, with a text: a violation. */
+	void *(*again)(void *arg, char *text, size_t size);
 	/* A host that blocks on it asks for a ticket, and waits with it, the lock not held, until something has changed
 	 * since `mark` gave that number, or some time has passed. */
 	uint32_t (*mark)(void);

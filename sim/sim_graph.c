@@ -89,7 +89,8 @@ static trz_status push_node(sim *s, const struct sim_capture *g, struct sim_node
 	work.sequence += base[place.lane];
 	if (work.touched)
 		work.touched->references++;
-	return sim_push(s, runner, work);
+	trz_status status = work.attendance ? sim_meet_again(s, &work) : TRZ_OK;
+	return status == TRZ_OK ? sim_push(s, runner, work) : status;
 }
 
 static trz_status launch(sim *s, struct sim_capture *g, struct sim_stream *st)

@@ -548,6 +548,8 @@ void sim_describe_nearest(const sim *s, uint64_t address, char *text, size_t siz
 
 /* sim_meet.c */
 void sim_meet_drop(const struct sim_work *w);
+/* A copy of a graph's node becomes an item of a launch, which owns what it needs. */
+trz_status sim_meet_again(sim *s, struct sim_work *w);
 /* What the item reads and writes; returns how many. */
 size_t sim_meet_uses(const struct sim_work *w, const struct sim_use **uses);
 const char *sim_meet_name(const struct sim_work *w);

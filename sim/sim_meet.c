@@ -43,8 +43,9 @@ static bool accuse(sim *s, const struct sim_stream *st, const struct sim_attenda
 {
 	char nearest[160];
 	sim_describe_nearest(s, u->address, nearest, sizeof nearest);
-	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by collective %.60s on stream %llu, which %s %.200s; %s",
-	            a->meeting.name, (unsigned long long)st->id, u->write ? "writes" : "reads", why, nearest);
+	sim_violate(s, TRZ_ERROR_CONTEXT_DEAD, "illegal access by collective %.60s on stream %llu%s, which %s %.200s; %s",
+	            a->meeting.name, (unsigned long long)st->id, st->graph ? " of a graph" : "",
+	            u->write ? "writes" : "reads", why, nearest);
 	sim_device_die(s, st->context->device);
 	return false;
 }
@@ -117,13 +118,25 @@ static struct sim_attendance *copy_of(const struct sim_meeting *m)
 	return a;
 }
 
+trz_status sim_meet_again(sim *s, struct sim_work *w)
+{
+	char text[SIM_TEXT_BYTES] = "";
+	struct sim_attendance *a = copy_of(&w->attendance->meeting);
+	if (!a)
+		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an item of work");
+	w->attendance = a;
+	a->meeting.arg = a->meeting.again(a->meeting.arg, text, sizeof text);
+	if (a->meeting.arg)
+		return TRZ_OK;
+	free(a);
+	return sim_violate(s, TRZ_ERROR_DRIVER, "%s", text);
+}
+
 trz_status sim_meet(sim *s, trz_context c, trz_stream stream, const struct sim_meeting *m)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	struct sim_stream *st = NULL;
 	call.status = sim_stream_find(s, c, stream, &st);
-	if (call.status == TRZ_OK && st->capture)
-		call.status = sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "a collective among ranks in a capture");
 	struct sim_attendance *a = call.status == TRZ_OK ? copy_of(m) : NULL;
 	if (call.status == TRZ_OK && !a)
 		call.status = sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for an item of work");

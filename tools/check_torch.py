@@ -292,6 +292,17 @@ class Suite:
             found = {p["rank"] for p in report["processes"] if "rank" in p}
             expect(found == set(range(ranks)), f"ranks {found}")
 
+    def captured_ranks(self):
+        """each replay of a graph is the collectives that were captured, with late work and on terrazzo"""
+        for terrazzo, options in ((True, []), (True, ["--work=late", "--seed=3"]),
+                                  (False, ["--work=late", "--schedule=starve"])):
+            report = self.run(PROGRAMS / "several_ranks.py", 2, "captured", options=["--devices=2", *options],
+                              terrazzo=terrazzo)
+            expect(report["violations"] == 0, report.get("first_violation", ""))
+            expect(report["allocator"] == ("terrazzo" if terrazzo else "native"), report["allocator"])
+            calls = [p["collectives"]["all_gather"]["calls"] for p in report["processes"] if "rank" in p]
+            expect(calls == [3, 3], f"all_gather was called {calls} times")
+
     def plans(self):
         """what plans for several devices need is what closed forms say, natively and on terrazzo, with late work"""
         for terrazzo in False, True:
@@ -435,8 +446,9 @@ def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "allocators",
              "recorded", "records_only_pytorchs_own", "places", "run_out_together", "too_small", "resets", "ends",
-             "ends_early", "late_work", "driver_errors", "ranks", "plans", "absent", "torchrun", "launchers",
-             "hf_plans", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny", "example", "fit"]
+             "ends_early", "late_work", "driver_errors", "ranks", "captured_ranks", "plans", "absent", "torchrun",
+             "launchers", "hf_plans", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny", "example",
+             "fit"]
     names += ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:

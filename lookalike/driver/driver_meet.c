@@ -28,13 +28,19 @@ int trz_lookalike_meet(void *stream, const struct standin_meeting *m)
 	const struct sim_meeting meeting = {
 		.name = m->name, .uses = uses, .count = m->count, .real_bytes = m->real_bytes, .cost_ns = look.kernel_ns,
 		.can_arrive = m->can_arrive, .arrive = m->arrive, .met = m->met, .finish = m->finish, .drop = m->drop,
-		.mark = m->mark, .tell = m->tell, .wait = m->wait, .arg = m->arg,
+		.again = m->again, .mark = m->mark, .tell = m->tell, .wait = m->wait, .arg = m->arg,
 	};
 	__atomic_store_n(&look.has_met, true, __ATOMIC_RELAXED);
 	look_note_work(context, stream);
 	cuda_result result = look_enqueued(sim_meet(look.sim, context, stream, &meeting));
 	free(uses);
 	return result;
+}
+
+bool trz_lookalike_is_captured(void *stream)
+{
+	trz_context context = look.sim ? look_stream_context(stream) : NULL;
+	return context && sim_capture_of(look.sim, context, stream) != 0;
 }
 
 uint64_t trz_lookalike_progress(bool push)

@@ -44,7 +44,7 @@ enum {
 /* What a rank calls, and where in its program. */
 struct call {
 	int32_t kind, type, operation, root;  /* root: or peer; of a split the color, with the key in `count` */
-	uint64_t count, sequence;
+	uint64_t count, sequence;             /* sequence 0: captured, each launch has its own */
 	double scale;                         /* of NCCL_SCALED_SUM */
 	char place[PLACE_BYTES];
 };
@@ -133,7 +133,8 @@ struct comm {
 	bool alone;                           /* the other ranks are absent, and do what this one does */
 	uint64_t sequence, splits;            /* collectives issued; communicators made of this one */
 	uint64_t *sends, *receives;           /* by peer */
-	unsigned references;                  /* the program's, and one for each part on a stream */
+	unsigned references;                  /* the program's, and one for each part on a stream or in a graph */
+	unsigned captured;                    /* parts in graphs */
 	bool aborted, suspended;
 	int error;
 	char text[FAILURE_BYTES];
@@ -166,6 +167,8 @@ void *hall_bytes(uint64_t page);
 /* Messages of up to so many bytes a rank are real. */
 uint64_t nccl_real_bytes(void);
 uint64_t nccl_type_bytes(int type);
+/* The next number of a call of this kind, with this peer. */
+uint64_t nccl_next_number(struct comm *c, int kind, int peer);
 
 /* Takes what NCCL would, for a collective (peer -1) or for messages with a rank; a result. */
 int nccl_take_memory(struct comm *c, int peer);
@@ -244,6 +247,7 @@ WEAK int cuCtxGetCurrent(void **context);
 WEAK int cuCtxPushCurrent_v2(void *context);
 WEAK int cuCtxPopCurrent_v2(void **context);
 WEAK int trz_lookalike_meet(void *stream, const struct standin_meeting *meeting);
+WEAK bool trz_lookalike_is_captured(void *stream);
 WEAK uint64_t trz_lookalike_progress(bool push);
 WEAK int trz_lookalike_violation(const char *text);
 WEAK void trz_lookalike_told(void);

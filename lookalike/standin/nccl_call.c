@@ -186,6 +186,19 @@ int ncclGroupSimulateEnd(void *info)
 
 /* ---- calls ------------------------------------------------------------ */
 
+uint64_t nccl_next_number(struct comm *c, int kind, int peer)
+{
+	if (kind == STANDIN_SEND)
+		return ++c->sends[peer];
+	return kind == STANDIN_RECEIVE ? ++c->receives[peer] : ++c->sequence;
+}
+
+static uint64_t number(struct comm *c, int kind, int peer, void *stream)
+{
+	bool captured = trz_lookalike_is_captured && trz_lookalike_is_captured(stream);
+	return captured ? 0 : nccl_next_number(c, kind, peer);
+}
+
 static int submit(struct part *p, void *stream)
 {
 	if (trz_lookalike_place)
@@ -284,7 +297,8 @@ static int collective(int kind, const char *name, struct comm *c, struct buffers
 	struct part p = {
 		.comm = c, .from = b.from, .to = b.to, .from_bytes = each * times(shapes[kind].from, c, is_root),
 		.to_bytes = each * times(shapes[kind].to, c, is_root), .real = is_real(c, kind, each),
-		.call = { .kind = kind, .type = type, .root = root, .count = b.count, .sequence = ++c->sequence, .scale = 1 },
+		.call = { .kind = kind, .type = type, .root = root, .count = b.count,
+		          .sequence = number(c, kind, 0, stream), .scale = 1 },
 	};
 	if (kind <= STANDIN_REDUCE_SCATTER) {
 		bool is_made = operation > NCCL_AVG;
@@ -359,12 +373,12 @@ static int message(int kind, struct comm *c, struct buffers b, int type, int pee
 	if (wrong)
 		return wrong;
 	bool sends = kind == STANDIN_SEND;
-	uint64_t bytes = b.count * nccl_type_bytes(type), *numbers = sends ? c->sends : c->receives;
+	uint64_t bytes = b.count * nccl_type_bytes(type);
 	struct part p = {
 		.comm = c, .from = b.from, .to = b.to, .from_bytes = sends ? bytes : 0, .to_bytes = sends ? 0 : bytes,
 		.real = bytes <= nccl_real_bytes(),
 		.call = { .kind = kind, .type = type, .root = peer, .count = b.count,
-		          .sequence = numbers ? ++numbers[peer] : 1 },
+		          .sequence = number(c, kind, peer, stream) },
 	};
 	wrong = check_buffers(c, &p);
 	return wrong ? wrong : submit(&p, stream);

@@ -516,12 +516,18 @@ static void leave(struct comm *c, bool in_order)
 		trz_lookalike_violation(text);
 }
 
-/* What streams have of it ends first. */
+static bool is_on_streams(const struct comm *c)
+{
+	unsigned references = __atomic_load_n(&c->references, __ATOMIC_ACQUIRE);
+	return references > 1 + __atomic_load_n(&c->captured, __ATOMIC_ACQUIRE);
+}
+
+/* What streams have of it ends first; what graphs have may be launched again. */
 int ncclCommFinalize(void *comm)
 {
 	struct comm *c = comm;
 	struct waiting w;
-	while (c->shared && hall && __atomic_load_n(&c->references, __ATOMIC_ACQUIRE) > 1) {
+	while (c->shared && hall && is_on_streams(c)) {
 		uint32_t mark = __atomic_load_n(&hall->change, __ATOMIC_ACQUIRE);
 		if (trz_lookalike_progress && trz_lookalike_progress(true) > 0)
 			continue;
@@ -535,12 +541,17 @@ int ncclCommFinalize(void *comm)
 
 int ncclCommDestroy(void *comm)
 {
-	if (!comm)
+	struct comm *c = comm;
+	if (!c)
 		return NCCL_SUCCESS;
-	ncclCommFinalize(comm);
-	give_memory(comm);
-	leave(comm, !((struct comm *)comm)->aborted);
-	nccl_release(comm);
+	ncclCommFinalize(c);
+	if (!c->aborted && __atomic_load_n(&c->captured, __ATOMIC_ACQUIRE) > 0)
+		fprintf(stderr, "terrazzo: NCCL: rank %d destroys a communicator of %d while a graph has collectives of it: "
+		        "NCCL waits for the end of the graph, the simulator does not\n", c->rank, c->ranks);
+	give_memory(c);
+	leave(c, !c->aborted);
+	__atomic_store_n(&c->aborted, true, __ATOMIC_RELEASE);
+	nccl_release(c);
 	return NCCL_SUCCESS;
 }
 

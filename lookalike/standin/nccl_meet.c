@@ -6,16 +6,20 @@
  *
  * Bytes of up to nccl_real_bytes() a rank are moved. A message of that size leaves its sender at once, as it would lie
  * in NCCL's own buffers; a larger one waits for its receiver.
+ *
+ * In a capture a gathering is a model: each launch of the graph makes another of it, whose parts have the numbers that
+ * are next then. So ranks agree if they launch their graphs, and what is in none, in the same order.
  */
 #include "nccl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* In the list of those that have arrived and not completed, which go_on() looks through. */
 struct gathering {
 	struct gathering *next;
-	bool arrived;
+	bool arrived, captured;
 	size_t count;
 	struct part parts[];
 };
@@ -452,6 +456,8 @@ static void drop(void *arg)
 			else if (place_of(p)->sequence == p->call.sequence)
 				news = nccl_leave(p->comm, place_of(p)) || news;
 		}
+		if (g->captured)
+			__atomic_fetch_sub(&p->comm->captured, 1, __ATOMIC_RELEASE);
 		nccl_release(p->comm);
 	}
 	if (hall)
@@ -478,6 +484,49 @@ static size_t list_uses(const struct part *parts, size_t count, struct standin_u
 	return n;
 }
 
+static struct gathering *gather(const struct part *parts, size_t count)
+{
+	struct gathering *g = standin_descriptor(sizeof *g + count * sizeof g->parts[0]);
+	g->count = count;
+	memcpy(g->parts, parts, count * sizeof *parts);
+	for (size_t i = 0; i < count; i++)
+		nccl_keep(parts[i].comm);
+	return g;
+}
+
+/* They stand on a stream. */
+static void count_calls(const struct gathering *g)
+{
+	for (size_t i = 0; i < g->count && trz_lookalike_collective; i++) {
+		const struct part *p = &g->parts[i];
+		trz_lookalike_collective(p->call.kind, p->from_bytes ? p->from_bytes : p->to_bytes);
+	}
+}
+
+/* A launch of the graph that has captured it. What kernels of the graph have made of its bytes is not known. */
+static void *again(void *arg, char *text, size_t size)
+{
+	const struct gathering *model = arg;
+	for (size_t i = 0; i < model->count; i++) {
+		const struct part *p = &model->parts[i];
+		char what[160];
+		if (!p->comm->aborted && !p->comm->suspended)
+			continue;
+		nccl_describe(&p->call, what, sizeof what);
+		snprintf(text, size, "rank %d launches a graph with %s, whose communicator of %d is %s", p->comm->rank, what,
+		         p->comm->ranks, p->comm->aborted ? "no more" : "suspended");
+		return NULL;
+	}
+	struct gathering *g = gather(model->parts, model->count);
+	for (size_t i = 0; i < g->count; i++) {
+		struct part *p = &g->parts[i];
+		p->call.sequence = nccl_next_number(p->comm, p->call.kind, p->call.root);
+		p->known = false;
+	}
+	count_calls(g);
+	return g;
+}
+
 int nccl_meet(const struct part *parts, size_t count, void *stream)
 {
 	static const char *const names[] = {
@@ -486,20 +535,20 @@ int nccl_meet(const struct part *parts, size_t count, void *stream)
 #undef KIND_NAME
 	};
 	struct standin_use *uses = standin_descriptor((3 * count + 1) * sizeof *uses);
-	struct gathering *g = standin_descriptor(sizeof *g + count * sizeof g->parts[0]);
-	g->count = count;
-	memcpy(g->parts, parts, count * sizeof *parts);
+	struct gathering *g = gather(parts, count);
+	g->captured = parts[0].call.sequence == 0;
 	for (size_t i = 0; i < count; i++) {
 		struct part *p = &g->parts[i];
-		nccl_keep(p->comm);
 		p->known = trz_lookalike_is_known && p->from && trz_lookalike_is_known((uintptr_t)p->from, p->from_bytes);
-		if (trz_lookalike_collective)
-			trz_lookalike_collective(p->call.kind, p->from_bytes ? p->from_bytes : p->to_bytes);
+		if (g->captured)
+			__atomic_fetch_add(&p->comm->captured, 1, __ATOMIC_RELAXED);
 	}
+	if (!g->captured)
+		count_calls(g);
 	const struct standin_meeting m = {
 		.name = names[parts[0].call.kind], .uses = uses, .count = list_uses(parts, count, uses),
 		.real_bytes = nccl_real_bytes() * MOST_RANKS, .can_arrive = can_arrive, .arrive = arrive, .met = met,
-		.finish = finish, .drop = drop, .mark = mark, .tell = tell, .wait = wait_with, .arg = g,
+		.finish = finish, .drop = drop, .again = again, .mark = mark, .tell = tell, .wait = wait_with, .arg = g,
 	};
 	int result = trz_lookalike_meet ? trz_lookalike_meet(stream, &m) : -1;
 	free(uses);

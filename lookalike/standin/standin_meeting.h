@@ -39,6 +39,7 @@ struct standin_meeting {
 	int (*met)(void *arg);
 	int (*finish)(void *arg, char *text, size_t size);
 	void (*drop)(void *arg);
+	void *(*again)(void *arg, char *text, size_t size);
 	uint32_t (*mark)(void);
 	void *(*tell)(void *arg);
 	void (*wait)(void *ticket, uint32_t mark);

@@ -9,8 +9,8 @@
 static const uint64_t granule = MIB(2);
 
 struct side {
-	unsigned arrived, finished, dropped, waits;
-	bool allowed, met, comes_on_wait, fails;
+	unsigned arrived, finished, dropped, waits, launched;
+	bool allowed, met, comes_on_wait, fails, refuses;
 };
 
 static struct side side;
@@ -44,6 +44,14 @@ static void drop(void *arg)
 	((struct side *)arg)->dropped++;
 }
 
+static void *again(void *arg, char *text, size_t size)
+{
+	struct side *s = arg;
+	s->launched++;
+	snprintf(text, size, "the others are gone");
+	return s->refuses ? NULL : s;
+}
+
 static uint32_t mark(void)
 {
 	return side.waits;
@@ -69,7 +77,8 @@ static trz_status enqueue(struct fixture *f, trz_stream st, trz_addr address)
 	const struct sim_use use = {address, granule, true};
 	const struct sim_meeting m = {
 		.name = "sum", .uses = &use, .count = 1, .real_bytes = granule, .can_arrive = can_arrive, .arrive = arrive,
-		.met = met, .finish = finish, .drop = drop, .mark = mark, .tell = tell, .wait = wait_for_others, .arg = &side,
+		.met = met, .finish = finish, .drop = drop, .again = again, .mark = mark, .tell = tell,
+		.wait = wait_for_others, .arg = &side,
 	};
 	return sim_meet(f->s, f->c, st, &m);
 }
@@ -191,6 +200,76 @@ static void test_a_race_with_a_fill_is_named(void **state)
 	fixture_close(&f);
 }
 
+/* The graph of a meeting with the memory at `address`. */
+static sim_graph capture(struct fixture *f, trz_stream st, trz_addr address)
+{
+	sim_graph graph = 0;
+	assert_int_equal(sim_capture_begin(f->s, f->c, st, TRZ_CAPTURE_GLOBAL), TRZ_OK);
+	assert_int_equal(enqueue(f, st, address), TRZ_OK);
+	assert_int_equal(sim_capture_end(f->s, f->c, st, &graph), TRZ_OK);
+	sim_run(f->s, 9);
+	expect_side(0, 0, 0);
+	return graph;
+}
+
+static void test_each_launch_of_a_graph_is_a_meeting(void **state)
+{
+	(void)state;
+	struct fixture f = open_with((struct side){.allowed = true});
+	trz_addr address = make_memory(&f, granule);
+	trz_stream st = make_stream(&f);
+	sim_graph graph = capture(&f, st, address);
+	assert_int_equal(sim_graph_launch(f.s, f.c, graph, st), TRZ_OK);
+	assert_int_equal(sim_graph_launch(f.s, f.c, graph, st), TRZ_OK);
+	assert_int_equal(side.launched, 2);
+	trz_event after = record_on(&f, st);
+	sim_run(f.s, 9);
+	expect_side(1, 0, 0);  /* the second waits for the first */
+	assert_int_equal(sim_graph_destroy(f.s, f.c, graph), TRZ_OK);
+	expect_side(1, 0, 1);  /* what has been launched goes on */
+	side.met = true;
+	sim_run(f.s, 9);
+	expect_side(2, 2, 3);
+	assert_int_equal(f.d->event_query(f.self, f.c, after), TRZ_OK);
+	assert_int_equal(sim_violations(f.s), 0);
+	fixture_close(&f);
+}
+
+static void test_a_launch_that_no_one_can_meet_is_a_violation(void **state)
+{
+	(void)state;
+	struct fixture f = open_with((struct side){.allowed = true, .met = true, .refuses = true});
+	trz_addr address = make_memory(&f, granule);
+	trz_stream st = make_stream(&f);
+	sim_graph graph = capture(&f, st, address);
+	assert_int_not_equal(sim_graph_launch(f.s, f.c, graph, st), TRZ_OK);
+	assert_string_equal(sim_first_violation(f.s), "the others are gone");
+	sim_run(f.s, 9);
+	fixture_close(&f);
+	expect_side(0, 0, 1);
+}
+
+/* Memory mapped after the capture is not what the graph was made for. */
+static void test_a_launch_after_the_memory_has_gone_is_named(void **state)
+{
+	(void)state;
+	struct fixture f = open_with((struct side){.allowed = true, .met = true});
+	trz_handle handle = make_handle(&f, granule);
+	trz_addr address = make_range(&f, granule);
+	lay(&f, address, granule, handle);
+	trz_stream st = make_stream(&f);
+	sim_graph graph = capture(&f, st, address);
+	assert_int_equal(f.d->unmap(f.self, address, granule), TRZ_OK);
+	lay(&f, address, granule, handle);
+	assert_int_equal(sim_graph_launch(f.s, f.c, graph, st), TRZ_OK);
+	sim_run(f.s, 9);
+	assert_int_equal(sim_violations(f.s), 1);
+	assert_non_null(strstr(sim_first_violation(f.s), "illegal access by collective sum on stream"));
+	assert_non_null(strstr(sim_first_violation(f.s), " of a graph, which writes"));
+	fixture_close(&f);
+	expect_side(0, 0, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -200,6 +279,9 @@ int main(void)
 		cmocka_unit_test(test_a_failure_is_a_violation),
 		cmocka_unit_test(test_what_never_completes_is_dropped),
 		cmocka_unit_test(test_a_race_with_a_fill_is_named),
+		cmocka_unit_test(test_each_launch_of_a_graph_is_a_meeting),
+		cmocka_unit_test(test_a_launch_that_no_one_can_meet_is_a_violation),
+		cmocka_unit_test(test_a_launch_after_the_memory_has_gone_is_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
 """Tests of collectives among the processes of a `terrazzo sim`, with a small C program: no PyTorch, no network."""
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -33,6 +34,10 @@ struct id { char bytes[128]; };
 int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
 int cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t), cuStreamSynchronize(void *), cuStreamQuery(void *);
 int cuMemcpyHtoD_v2(uint64_t, const void *, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
+int cuStreamCreate(void **, unsigned), cuStreamBeginCapture_v2(void *, int), cuStreamEndCapture(void *, void **);
+int cuEventCreate(void **, unsigned), cuEventRecord(void *, void *), cuStreamWaitEvent(void *, void *, unsigned);
+int cuGraphInstantiateWithFlags(void **, void *, unsigned long long), cuGraphLaunch(void *, void *);
+int cuGraphDestroy(void *), cuGraphExecDestroy(void *);
 int ncclGetUniqueId(struct id *), ncclCommInitRank(void **, int, struct id, int), ncclCommDestroy(void *);
 int ncclCommInitAll(void **, int, const int *);
 int ncclCommSplit(void *, int, int, void **, void *), ncclCommShrink(void *, int *, int, void **, void *, int);
@@ -168,6 +173,88 @@ static void scaled(void)
 	expect(3 * ranks * (ranks - 1) / 2, 3 * ranks);
 }
 
+static void *stream, *branch;
+
+static void begin_capture(void)
+{
+	CHECK(cuStreamCreate(&stream, 1) == 0 && cuStreamCreate(&branch, 1) == 0);
+	CHECK(cuStreamBeginCapture_v2(stream, 2) == 0);
+}
+
+static void *end_capture(void)
+{
+	void *graph, *instance;
+	CHECK(cuStreamEndCapture(stream, &graph) == 0 && cuGraphInstantiateWithFlags(&instance, graph, 0) == 0);
+	CHECK(cuGraphDestroy(graph) == 0);
+	return instance;
+}
+
+/* What comes next on `to` follows all of `from`. */
+static void follow(void *to, void *from)
+{
+	void *event;
+	CHECK(cuEventCreate(&event, 2) == 0 && cuEventRecord(event, from) == 0 && cuStreamWaitEvent(to, event, 0) == 0);
+}
+
+/* A sum, a ring of messages and a sum on a branch, between collectives that no graph has; launched three times. */
+static void captured(void)
+{
+	uint64_t sum, got, bytes = sizeof(int32_t) * COUNT;
+	int before = (rank + ranks - 1) % ranks, all = ranks * (ranks - 1) / 2;
+	uint64_t own = memory;
+	CHECK(cuMemAlloc_v2(&sum, bytes) == 0 && cuMemAlloc_v2(&got, bytes) == 0);
+	begin_capture();
+	follow(branch, stream);
+	CHECK(ncclAllReduce(own, sum, COUNT, INT32, SUM, comm, branch) == 0);
+	CHECK(ncclGroupStart() == 0 && ncclSend(own, COUNT, INT32, (rank + 1) % ranks, comm, stream) == 0);
+	CHECK(ncclRecv(got, COUNT, INT32, before, comm, stream) == 0 && ncclGroupEnd() == 0);
+	CHECK(ncclAllReduce(got, got, COUNT, INT32, SUM, comm, stream) == 0);
+	follow(stream, branch);
+	void *graph = end_capture();
+	for (int i = 1; i < 4; i++) {
+		put(i * 10 + rank);
+		CHECK(cuGraphLaunch(graph, stream) == 0);
+		CHECK(ncclAllReduce(sum, sum, COUNT, INT32, SUM, comm, stream) == 0);
+		CHECK(cuStreamSynchronize(stream) == 0);
+		memory = got;
+		expect(ranks * i * 10 + all, ranks);
+		memory = sum;
+		expect(ranks * (ranks * i * 10 + all), ranks * ranks);
+		memory = own;
+	}
+	CHECK(cuGraphExecDestroy(graph) == 0);
+}
+
+/* Ranks that launch the graph, or something else at its place, or no more, or after the end of the communicator. */
+static void launch(const char *what)
+{
+	begin_capture();
+	CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, stream) == 0);
+	void *graph = end_capture();
+	CHECK(cuGraphLaunch(graph, stream) == 0 && cuStreamSynchronize(stream) == 0);
+	if (!strcmp(what, "other") && rank == 1)
+		CHECK(ncclBroadcast(memory, memory, COUNT, INT32, 0, comm, stream) == 0);
+	else if (!strcmp(what, "ends") && ncclCommDestroy(comm) == 0)
+		cuGraphLaunch(graph, stream);
+	else if (rank == 0 || strcmp(what, "once"))
+		CHECK(cuGraphLaunch(graph, stream) == 0);
+	CHECK(cuStreamSynchronize(stream) == 0);
+}
+
+/* Two communicators' graphs, on one stream, in another order on each rank. */
+static void cross(void)
+{
+	void *graph[2], *comms[2] = { comm };
+	CHECK(ncclCommSplit(comm, 0, rank, &comms[1], NULL) == 0);
+	for (int i = 0; i < 2; i++) {
+		begin_capture();
+		CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, comms[i], stream) == 0);
+		graph[i] = end_capture();
+	}
+	CHECK(cuGraphLaunch(graph[rank], stream) == 0 && cuGraphLaunch(graph[!rank], stream) == 0);
+	CHECK(cuStreamSynchronize(stream) == 0);
+}
+
 static void act(const char *what)
 {
 	int sum = ranks * (ranks - 1) / 2;
@@ -205,6 +292,12 @@ static void act(const char *what)
 		revoked();
 	if (!strcmp(what, "scale"))
 		scaled();
+	if (!strcmp(what, "graph"))
+		captured();
+	if (!strncmp(what, "launch-", 7))
+		launch(what + 7);
+	if (!strcmp(what, "cross"))
+		cross();
 	if (!strcmp(what, "refused")) {
 		CHECK(ncclRecv(memory, COUNT, INT32, rank, comm, NULL) == 5);
 		CHECK(ncclGroupStart() == 0 && ncclSend(memory, COUNT, INT32, rank, comm, NULL) == 0 && ncclGroupEnd() == 5);
@@ -489,6 +582,36 @@ class Ranks(unittest.TestCase):
     def test_a_factor_on_the_device_is_read_there(self):
         for work in "now", "late":
             self.run_ranks(3, "scale", f"--work={work}")
+
+    def test_each_launch_of_a_graph_is_its_collectives(self):
+        for work in ([], ["--work=late", "--seed=3"], ["--work=late", "--schedule=starve"]):
+            report = self.run_ranks(3, "graph", *work)[0]
+            found = [(p["collectives"][kind]["calls"]) for p in report["processes"]
+                     for kind in ("all_reduce", "send", "recv")]
+            self.assertEqual(found, [9, 3, 3] * 3)  # what is captured is none yet
+
+    def test_ranks_that_launch_other_things_disagree(self):
+        output = self.run_ranks(2, "launch-other", status=128 + 6)[1]
+        self.assertIn("ranks disagree on the kind of collective 2 of a communicator of 2", output)
+
+    def test_a_launch_that_a_rank_leaves_out(self):
+        output = self.run_ranks(2, "launch-once", status=128 + 6)[1]
+        self.assertRegex(output, r"rank 1 \(pid \d+\) has left the communicator, for which rank 0 of 2 waits in all_")
+
+    def test_graphs_of_absent_ranks(self):
+        report = self.run_ranks(1, "launch-twice", "--world-size=300")[0]
+        self.assertEqual(report["processes"][0]["collectives"]["all_reduce"]["calls"], 2)
+
+    def test_graphs_that_wait_for_each_other(self):
+        output = self.run_ranks(2, "cross", status=128 + 6)[1]
+        self.assertIn("deadlock: ranks wait for each other", output)
+        self.assertEqual(len(re.findall(r"\n  rank \d .*waits in all_reduce of 100 int32, sum, number", output)), 2)
+
+    def test_a_graph_that_outlives_its_communicator(self):
+        output = self.run_ranks(2, "launch-ends", status=128 + 6)[1]
+        self.assertIn("destroys a communicator of 2 while a graph has collectives of it", output)
+        self.assertRegex(output, r"rank \d launches a graph with all_reduce of 100 int32, sum, whose communicator of 2 is "
+                                 "no more")
 
     def test_a_slow_rank_is_waited_for(self):
         self.run_ranks(2, "late")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks on a simulated device each: small collectives bring what gloo brings, objects arrive, DDP and FSDP2 train.
+"""Ranks on a simulated device each: small collectives bring what gloo brings, also launched by graphs, objects arrive,
+DDP and FSDP2 train.
 
     several_ranks.py RANKS NAME...
 """
@@ -175,8 +176,36 @@ def fsdp2(rank, ranks):
     train(net)
 
 
+def captured(rank, ranks):
+    """Replays between collectives of no graph, asynchronous ones among them, and of a group of its own."""
+    pool = dist.new_group()
+    given, summed = torch.zeros(COUNT, device="cuda"), torch.zeros(COUNT, device="cuda")
+    gathered, scattered = torch.zeros(COUNT * ranks, device="cuda"), torch.zeros(COUNT, device="cuda")
+    dist.all_reduce(summed)
+    dist.all_reduce(summed, group=pool)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        summed.copy_(given)
+        work = dist.all_reduce(summed, async_op=True)
+        dist.all_gather_into_tensor(gathered, given, group=pool)
+        dist.reduce_scatter_tensor(scattered, gathered, group=pool)
+        work.wait()
+        dist.all_reduce(summed)
+    for i in range(1, 4):
+        mine = [numbers(torch.int32, r + 100 * i).float() for r in range(ranks)]
+        given.copy_(mine[rank])
+        graph.replay()
+        outside = given.clone()
+        dist.all_reduce(outside)
+        assert torch.equal(outside.cpu(), sum(mine)), f"{outside}, not {sum(mine)}"
+        assert torch.equal(summed.cpu(), ranks * sum(mine)), f"replay {i}: {summed}, not {ranks * sum(mine)}"
+        assert torch.equal(gathered.cpu(), torch.cat(mine)), gathered
+        assert torch.equal(scattered.cpu(), ranks * mine[rank]), scattered
+
+
 def main():
-    ranks, names = int(sys.argv[1]), sys.argv[2:] or ["collectives", "objects", "groups", "ddp", "fsdp2"]
+    ranks, names = int(sys.argv[1]), sys.argv[2:] or ["collectives", "objects", "groups", "captured", "ddp", "fsdp2"]
     for name in names:
         statuses, output, seconds = forked_ranks.run(ranks, globals()[name], limit=120)
         print(f"{name}: {statuses}, {seconds:.1f} s", flush=True)
