@@ -185,6 +185,45 @@ TRZ_API trz_status trz_record_stream(trz_heap *heap, void *ptr, trz_stream strea
  * record. Errors: DRIVER, CAPTURE, CONTEXT_DEAD. */
 TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
 
+/* ---- known order (docs/order.md) ----
+ *
+ * What the program tells of its own events: that a stream waits for work of another one, so that the memory which that
+ * one had freed before is reusable there at once, without a question to the driver, however late the work is.
+ *
+ * Each call of the driver is reported by a pair: `begin` before it, `end`, with the token that `begin` gave, after it, by
+ * the same thread; `succeeded` is 0 if the driver refused. `heap` NULL: all heaps that are open in this process. Events
+ * are those of cuEventRecord and cuStreamWaitEvent without flags (cudaEventRecord, cudaStreamWaitEvent); what is reported
+ * of one must be all of it: report every record and every end of an event, or forget it. An event that is recorded in
+ * another way (external, in another process, by a launch) is to be forgotten after each such record, and its waits are
+ * not reported. Nothing has to be reported: what the heap does not know it asks the driver.
+ *
+ * Thread-safe, from any number of threads, also for one event. No errors: what is not certain, since the host has no
+ * memory, or two threads recorded the event at a time, is not learned. Nothing is learned from streams that are being
+ * captured. Calls the driver: the stream's id; trz_event_record_end also asks whether the stream is being captured. */
+
+/* Around the record of an event on a stream. */
+TRZ_API uint64_t trz_event_record_begin(trz_heap *heap, trz_event event, trz_stream stream);
+TRZ_API void trz_event_record_end(trz_heap *heap, trz_event event, trz_stream stream, uint64_t token, int succeeded);
+
+/* Around the wait of a stream for an event. Calls the driver only if there is something to learn. */
+TRZ_API uint64_t trz_stream_wait_begin(trz_heap *heap, trz_stream stream, trz_event event);
+TRZ_API void trz_stream_wait_end(trz_heap *heap, trz_stream stream, trz_event event, uint64_t token, int succeeded);
+
+/* Around the host's wait for an event, or a query, which has succeeded if it says that the event has completed. Never
+ * calls the driver. */
+TRZ_API uint64_t trz_event_sync_begin(trz_heap *heap, trz_event event);
+TRZ_API void trz_event_sync_end(trz_heap *heap, trz_event event, uint64_t token, int succeeded);
+
+/* Around the host's wait for a stream, or for all streams of a context. A query that says that all work is complete is
+ * such a wait. Both end by trz_sync_end. A thread has one under way at a time. */
+TRZ_API uint64_t trz_stream_sync_begin(trz_heap *heap, trz_stream stream);
+TRZ_API uint64_t trz_context_sync_begin(trz_heap *heap, trz_context context);
+TRZ_API void trz_sync_end(trz_heap *heap, uint64_t token, int succeeded);
+
+/* What the heap knows of the event is void. Call it before an event is destroyed, for one that is new, and after a record
+ * that is not reported. Never calls the driver. */
+TRZ_API void trz_event_forget(trz_heap *heap, trz_event event);
+
 /* The largest request that would succeed on `stream` now, in bytes: from cached memory, memory that can be gathered,
  * and what the device and the limit still allow. Other threads and processes can change it at any moment. Calls the
  * driver: yes. */

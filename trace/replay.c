@@ -408,6 +408,7 @@ static trz_status open_device(struct replay *r)
 		return status;
 	trz_open_params open = { .context = r->context, .config = p->conf, .driver = r->driver };
 	status = trz_open(&open, &r->heap);
+	r->program.heap = r->heap;
 	if (status == TRZ_OK && p->history > 0)
 		status = trz_history_start(r->heap, p->history);
 	return status == TRZ_OK ? trz_stats(r->heap, NULL, 0, &r->stat_count) : status;

@@ -45,8 +45,10 @@ static trz_status make_event(struct replay_program *p, uint64_t key, trz_event *
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for %zu events of the trace", p->event_count + 1);
 	p->events = events;
 	trz_status status = map_set(&p->index, key, (uint32_t)p->event_count);
+	struct before before = begin_calls(p);
 	if (status == TRZ_OK)
 		status = d->event_create(d->self, p->context, event);
+	end_calls(p, &before);
 	if (status == TRZ_OK)
 		p->events[p->event_count++] = *event;
 	return status;
@@ -62,7 +64,15 @@ static trz_status record(struct replay_program *p, uint64_t key, trz_stream stre
 		event = p->events[index];
 	else
 		status = make_event(p, key, &event);
-	return status == TRZ_OK ? d->event_record(d->self, p->context, event, stream) : status;
+	if (status != TRZ_OK)
+		return status;
+	uint64_t token = p->heap ? trz_event_record_begin(p->heap, event, stream) : 0;
+	struct before before = begin_calls(p);
+	status = d->event_record(d->self, p->context, event, stream);
+	end_calls(p, &before);
+	if (p->heap)
+		trz_event_record_end(p->heap, event, stream, token, status == TRZ_OK);
+	return status;
 }
 
 static trz_status wait(struct replay_program *p, uint64_t key, trz_stream stream)
@@ -71,23 +81,24 @@ static trz_status wait(struct replay_program *p, uint64_t key, trz_stream stream
 	uint32_t index;
 	if (!map_get(&p->index, key, &index))
 		return TRZ_OK;
-	return d->stream_wait(d->self, p->context, stream, p->events[index]);
+	trz_event event = p->events[index];
+	uint64_t token = p->heap ? trz_stream_wait_begin(p->heap, stream, event) : 0;
+	struct before before = begin_calls(p);
+	trz_status status = d->stream_wait(d->self, p->context, stream, event);
+	end_calls(p, &before);
+	if (p->heap)
+		trz_stream_wait_end(p->heap, stream, event, token, status == TRZ_OK);
+	return status;
 }
 
 trz_status program_record(struct replay_program *p, uint32_t id, trz_stream stream)
 {
-	struct before before = begin_calls(p);
-	trz_status status = record(p, id, stream);
-	end_calls(p, &before);
-	return status;
+	return record(p, id, stream);
 }
 
 trz_status program_wait(struct replay_program *p, uint32_t id, trz_stream stream)
 {
-	struct before before = begin_calls(p);
-	trz_status status = wait(p, id, stream);
-	end_calls(p, &before);
-	return status;
+	return wait(p, id, stream);
 }
 
 static trz_status sync(struct replay_program *p, uint32_t id)
@@ -117,12 +128,8 @@ trz_status program_hand_over(struct replay_program *p, trz_stream from, trz_stre
 {
 	if (p->orders_streams)
 		return TRZ_OK;
-	struct before before = begin_calls(p);
 	trz_status status = record(p, HAND_OVER_KEY, from);
-	if (status == TRZ_OK)
-		status = wait(p, HAND_OVER_KEY, to);
-	end_calls(p, &before);
-	return status;
+	return status == TRZ_OK ? wait(p, HAND_OVER_KEY, to) : status;
 }
 
 void program_close(struct replay_program *p)

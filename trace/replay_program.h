@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The replayed program's own calls of the driver: events and waits between its streams. They are counted separately
- * from the allocator's. Private to trace/.
+ * The replayed program's own calls of the driver: events and waits between its streams, of which the heap is told.
+ * They are counted separately from the allocator's. Private to trace/.
  */
 #ifndef TRZ_TRACE_REPLAY_PROGRAM_H
 #define TRZ_TRACE_REPLAY_PROGRAM_H
@@ -12,6 +12,7 @@
 struct replay_program {
 	sim *sim;
 	trz_context context;
+	trz_heap *heap;             /* is told of the events; NULL: there is none */
 	bool orders_streams;        /* the trace has the waits that its program made */
 	struct trace_map index;     /* id in the trace -> index in `events` */
 	trz_event *events;

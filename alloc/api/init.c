@@ -54,6 +54,14 @@ void init_remove_heap(trz_heap *h)
 	pthread_mutex_unlock(&list_lock);
 }
 
+void init_each_heap(void (*function)(trz_heap *h, void *arg), void *arg)
+{
+	pthread_mutex_lock(&list_lock);
+	for (trz_heap *h = open_heaps; h; h = h->next_open)
+		function(h, arg);
+	pthread_mutex_unlock(&list_lock);
+}
+
 bool init_find_owner(const trz_heap *but, const void *address, int *device)
 {
 	bool found = false;

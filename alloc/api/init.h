@@ -11,6 +11,9 @@
 void init_add_heap(trz_heap *h);
 void init_remove_heap(trz_heap *h);
 
+/* Calls a function for each open heap; none is opened or closed meanwhile. */
+void init_each_heap(void (*function)(trz_heap *h, void *arg), void *arg);
+
 /* Another open heap that holds the address; its device goes to *device. */
 bool init_find_owner(const trz_heap *but, const void *address, int *device);
 

@@ -15,6 +15,7 @@
 #include "lock.h"
 #include "memory/pagemap.h"
 #include "memory/window.h"
+#include "order/clock.h"
 #include "order/pool.h"
 #include "order/stream.h"
 
@@ -35,6 +36,7 @@ struct candidate {
 	uint64_t size;
 	uint32_t found;              /* its number in the order of the search */
 	bool passed;                 /* its last use is ordered before all later work: it needs no fence */
+	bool known;                  /* and not passed: it is, by the program's own waits */
 };
 
 struct trz_heap {
@@ -43,6 +45,7 @@ struct trz_heap {
 	struct pagemap pagemap;
 	struct node_pool blocks, slabs, pendings;
 	struct streams streams;
+	struct event_clocks clocks;  /* of the program's events */
 	struct event_pool events;    /* of the heap's context; by next: of other contexts whose streams have been seen */
 	struct event_pool undestroyed;  /* callers' events that the driver has so far refused to destroy */
 	struct node_pool uses;

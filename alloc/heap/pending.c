@@ -110,3 +110,58 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 			heap_end_pending_locked(h, p);
 	}
 }
+
+/* ---- by known order ---- */
+
+/* What a capture's lane has serves graphs; what other processes use, or own, is not free anyway. */
+static bool is_ours(const struct pending *p, const struct stream *s)
+{
+	const struct lane *home = p->slab ? p->slab->home : p->block->home;
+	bool shared = p->block && (p->block->exports || p->block->window->foreign);
+	return home->stream == s && !home->captured && !shared;
+}
+
+static bool follows_all(const struct stream *s, const struct stream *awaited, const struct pending *p)
+{
+	bool follows = stream_follows(s, awaited, p->sequence);
+	for (const struct use *u = p->uses; u && follows; u = u->next)
+		follows = stream_follows(s, u->stream, u->sequence);
+	return follows;
+}
+
+static void end_known_locked(trz_heap *h, struct stream *s, struct stream *awaited, unsigned *steps)
+{
+	HEAP_LOCKED(h);
+	uint64_t most = s->known[awaited->index], ticket = 0;
+	struct pending **link = &awaited->pending_first;
+	while (*link && (*link)->sequence <= most) {
+		struct pending *p = *link;
+		heap_rest(h, steps, 1);  /* others only append */
+		SPINLOCK_STEP();
+		if (!is_ours(p, s) || !follows_all(s, awaited, p)) {
+			link = &p->next;
+			continue;
+		}
+		stream_unlink_pending(awaited, link);
+		for (struct use *u; (u = p->uses);) {
+			p->uses = u->next;
+			heap_drop_use_locked(h, u);
+		}
+		if (!ticket)
+			ticket = ticket_take(&s->tickets);  /* after what the stream follows: passing it tells of that, too */
+		p->home_sequence = ticket;
+		heap_end_pending_locked(h, p);
+	}
+}
+
+void heap_end_known_locked(trz_heap *h, struct stream *s)
+{
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
+	unsigned steps = 0;
+	for (unsigned i = 0; i < s->known_count; i++) {
+		struct stream *awaited = s->known[i] ? h->streams.list[i] : NULL;
+		if (awaited && awaited->pending_first && !ticket_passed(&awaited->tickets, s->known[i]))
+			end_known_locked(h, s, awaited, &steps);
+	}
+}

@@ -24,4 +24,8 @@ void heap_end_pending_locked(trz_heap *h, struct pending *p);
 /* Gives back what waited for tickets that have passed. The lock is given up now and then. Growth lock held. */
 void heap_drain_pending_locked(trz_heap *h, struct stream *s);
 
+/* Makes memory of the stream free that waits only for what the stream's future work follows. Growth lock held; the heap
+ * lock is given up now and then. */
+void heap_end_known_locked(trz_heap *h, struct stream *s);
+
 #endif

@@ -78,7 +78,7 @@ void heap_record_late(trz_heap *h, struct stream *s)
 	heap_lock(h);
 	struct event_pool *p = s->events;
 	if (!stream_is_gone(s))  /* else it was recorded on another one */
-		event = ticket_note(&s->tickets, newest, event, false);
+		event = ticket_note(&s->tickets, newest, event, 0);
 	heap_unlock(h);
 	if (event)
 		heap_return_event(h, p, event);

@@ -66,6 +66,7 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, s
 	if (!s)
 		return NULL;
 	s->id = id;
+	s->index = count;
 	s->handle = handle;
 	s->events = events;
 	s->thread_bound = handle == STREAM_PER_THREAD;
@@ -119,6 +120,8 @@ struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handl
 		if (growing)
 			s->thread_bound = handle == STREAM_PER_THREAD;
 		s->tickets.closed = false;
+		for (unsigned k = 0; k < s->known_count; k++)
+			s->known[k] = 0;
 		link_hash(all, s);
 		atomic_store_explicit(&s->retired, false, memory_order_release);
 		return s;
@@ -150,4 +153,12 @@ void stream_push_pending(struct stream *s, struct pending *p)
 	p->next = NULL;
 	*s->pending_last = p;
 	s->pending_last = &p->next;
+}
+
+void stream_unlink_pending(struct stream *s, struct pending **link)
+{
+	struct pending *p = *link;
+	*link = p->next;
+	if (s->pending_last == &p->next)
+		s->pending_last = link;
 }

@@ -54,6 +54,9 @@ struct stream {
 	struct lane lane;                    /* what it has of the default pool: packed memory ... */
 	struct lane *dedicated;              /* ... and dedicated memory, by pool_next */
 	struct tickets tickets;
+	uint64_t *known;                     /* [known_count], by index: the newest ticket of another stream that its future */
+	unsigned known_count;                /* work follows, by the program's events (clock.h); 0: none */
+	unsigned index;                      /* const: in the list of all */
 	uint64_t covered;                    /* its context's deputy tells of tickets up to this one */
 	unsigned late;                       /* polls left until it counts as a stream whose frees pass at once */
 	struct pending *pending_first, **pending_last;
@@ -115,6 +118,18 @@ static inline bool stream_is_gone(const struct stream *s)
 	return !s->tickets.closed && atomic_load_explicit(&s->retired, memory_order_relaxed);
 }
 
+/* Whether the stream's future work follows a ticket of another one: it has passed, or the program has made the stream
+ * wait for it. What a capture waits for says nothing about the launches of its graph, and a stream that takes no more
+ * tickets cannot tell when memory has passed that it got so. */
+static inline bool stream_follows(const struct stream *s, const struct stream *other, uint64_t ticket)
+{
+	if (ticket_passed(&other->tickets, ticket))
+		return true;
+	return other->index < s->known_count && ticket <= s->known[other->index] &&
+	       !atomic_load_explicit(&s->capture, memory_order_relaxed) &&
+	       !atomic_load_explicit(&s->retired, memory_order_relaxed);
+}
+
 /* A free is about to record on the stream; false: it is retired. Each must end. */
 static inline bool stream_begin_record(struct stream *s)
 {
@@ -138,5 +153,8 @@ uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
 void stream_note_poll(struct stream *s);
 
 void stream_push_pending(struct stream *s, struct pending *p);
+
+/* Takes the entry that a link of the list leads to out of it. */
+void stream_unlink_pending(struct stream *s, struct pending **link);
 
 #endif

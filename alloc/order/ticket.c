@@ -12,20 +12,20 @@
 /* The invariants of struct tickets. */
 #define ASSERT_ORDER(t) assert((t)->passed <= (t)->recorded && (t)->recorded <= (t)->newest)
 
-trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact)
+trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, uint64_t first)
 {
 	assert(sequence <= t->newest);
 	ASSERT_ORDER(t);
-	if (sequence <= t->recorded || (t->count == TICKET_QUEUE && (exact || t->waiters)))
+	if (sequence <= t->recorded || (t->count == TICKET_QUEUE && (first || t->waiters)))
 		return event;
 	if (t->count == TICKET_QUEUE) {
 		struct ticket_event *last = &t->queue[(t->head + t->count - 1) % TICKET_QUEUE];
 		trz_event old = last->event;
-		*last = (struct ticket_event){sequence, event, false};
+		*last = (struct ticket_event){sequence, 0, event};
 		t->recorded = sequence;
 		return old;
 	}
-	t->queue[(t->head + t->count++) % TICKET_QUEUE] = (struct ticket_event){sequence, event, exact};
+	t->queue[(t->head + t->count++) % TICKET_QUEUE] = (struct ticket_event){sequence, first, event};
 	t->recorded = sequence;
 	return NULL;
 }

@@ -4,8 +4,10 @@
  * at or after the free covers it and all before it. Events of a stream complete in order, so one number, the
  * highest that has passed, answers for every ticket of the stream.
  *
- * An event recorded inside the free is exact: it covers nothing that was enqueued later, and the heap may wait for it.
- * One that a poll recorded later is late: the heap may only ask it (law L8; a wait for it can be a deadlock).
+ * An event recorded inside a free is exact: it covers nothing that was enqueued later, and the heap may wait for it.
+ * Frees come in batches, the last of which records the event for all: so a wait for one may last until another, a few
+ * frees later. One that a poll recorded later is late: the heap may only ask it (law L8; a wait for it can be a
+ * deadlock).
  *
  * A free takes its number first and records after that, so the event covers every number that was taken before
  * the record, whichever thread took it.
@@ -20,12 +22,22 @@
 #include "ground/meta.h"
 #include "ground/types.h"
 
-enum { TICKET_QUEUE = 256, TICKET_QUEUE_HIGH = 192 };
+enum { TICKET_QUEUE = 256, TICKET_QUEUE_HIGH = 192, TICKET_QUEUE_STEP = 16 };
 
 struct ticket_event {
 	uint64_t sequence;           /* covers tickets up to this one */
+	uint64_t first;              /* exact: of the batch's first free; a late one: 0 */
 	trz_event event;
-	bool exact;
+};
+
+/* A batch ends with the free that makes it so many, or as large as the option event_bytes says: no more memory of a
+ * stream than that is without an event which other streams can be made to wait for. */
+enum { BATCH_FREES = 64 };
+
+/* The frees since the last batch ended. */
+struct batch {
+	uint64_t first, bytes;
+	unsigned frees;
 };
 
 /* Invariants: passed <= recorded <= newest; the queue is ascending in sequence. */
@@ -37,6 +49,7 @@ struct tickets {
 	struct ticket_event queue[TICKET_QUEUE];
 	unsigned head, count;
 	unsigned waiters;            /* threads that wait for a queued event: none is dropped meanwhile */
+	struct batch batch;
 };
 
 /* The events of one context that are in no queue. Guarded by the heap lock, except constants. */
@@ -62,11 +75,26 @@ static inline uint64_t ticket_take(struct tickets *t)
 	return t->closed ? t->newest : ++t->newest;
 }
 
-/* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free. Returns
+/* A free of so many bytes has taken this number. 0: the batch goes on; else it ends, having reached `most` bytes or
+ * BATCH_FREES, and this is its first number: an event is due. */
+static inline uint64_t ticket_batch(struct tickets *t, uint64_t sequence, uint64_t bytes, uint64_t most)
+{
+	struct batch *b = &t->batch;
+	b->first = b->frees++ ? b->first : sequence;
+	b->bytes += bytes;
+	if (b->bytes < most && b->frees < BATCH_FREES)
+		return 0;
+	uint64_t first = b->first;
+	*b = (struct batch){0};
+	return first;
+}
+
+/* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free, the last of
+ * a batch; `first`: the batch's first number, 0: it is late. Returns
  * NULL, or an event that is the caller's to give back: this one, where one that covers as much is queued, or where the
  * queue is full and it is exact, or a thread waits for a queued event (a later poll will cover the ticket); the last of
  * a full queue, where a late one has taken its place. Late ones are noted by the holder of the growth lock alone. */
-trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, bool exact);
+trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, uint64_t first);
 
 /* The oldest queued event; NULL: none. */
 const struct ticket_event *ticket_oldest(const struct tickets *t);

@@ -450,50 +450,64 @@ static trz_event record_exact(trz_heap *h, const struct stream *s)
 	return heap_is_threads_own(h, s) ? heap_record_event(h, s) : NULL;
 }
 
-/* Notes such an event (NULL: there is none) for the free's ticket; returns one to be given back, or NULL. */
-static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t sequence, trz_event event)
+/* Notes such an event (NULL: there is none) for the batch that the free ends; returns one to be given back, or NULL. */
+static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequence, trz_event event)
 {
 	HEAP_LOCKED(h);
 	stream_end_record(s);
 	if (!event || stream_is_gone(s))
 		return event;
-	event = ticket_note(&s->tickets, sequence, event, true);
-	if (s->tickets.count > TICKET_QUEUE_HIGH)
+	event = ticket_note(&s->tickets, sequence, event, first);
+	if (s->tickets.count >= TICKET_QUEUE_HIGH && s->tickets.count % TICKET_QUEUE_STEP == 0)
 		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
 	return event;
 }
 
 /* Records and notes the event, for a free that counts as a recorder. */
-static void cover(trz_heap *h, struct stream *s, uint64_t sequence)
+static void cover(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequence)
 {
 	trz_event event = record_exact(h, s);
 	heap_lock(h);
 	struct event_pool *p = s->events;
-	event = note_exact_locked(h, s, sequence, event);
+	event = note_exact_locked(h, s, first, sequence, event);
 	heap_unlock(h);
 	if (event)
 		heap_return_event(h, p, event);
 }
 
-/* Records and notes it for a free that does not; the ticket of a retired stream is covered. */
-static void cover_unless_retired(trz_heap *h, struct stream *s, uint64_t sequence)
+/* Whether a free of so many bytes is to record an event on the stream, for which it then counts as a recorder: the first
+ * ticket of its batch; 0: no. While a full queue waits for a poll an event would be thrown away. */
+static uint64_t begin_cover_locked(trz_heap *h, struct stream *s, uint64_t sequence, uint64_t bytes)
 {
-	heap_lock(h);
-	bool alive = stream_begin_record(s);
-	heap_unlock(h);
-	if (alive)
-		cover(h, s, sequence);
+	HEAP_LOCKED(h);
+	bool single = atomic_load_explicit(&h->streams.count, memory_order_relaxed) == 1;
+	bool at_once = s->thread_bound || h->dedicates;
+	if (single && !at_once)
+		return 0;
+	uint64_t first = ticket_batch(&s->tickets, sequence, bytes, at_once ? 0 : h->config.event_bytes);
+	bool room = s->tickets.count < TICKET_QUEUE;
+	return first && room && stream_begin_record(s) ? first : 0;
 }
 
-/* A large free on a heap of several streams: the event is recorded at once, outside the lock, before any thread can
+/* Records an event for a use, if one is due. */
+static void cover_if_due(trz_heap *h, struct stream *s, uint64_t sequence, uint64_t bytes)
+{
+	heap_lock(h);
+	uint64_t first = begin_cover_locked(h, s, sequence, bytes);
+	heap_unlock(h);
+	if (first)
+		cover(h, s, first, sequence);
+}
+
+/* A large free that ends a batch: the event is recorded at once, outside the lock, before any thread can
  * reuse the block, so that it covers nothing that came after the free. */
-static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence)
+static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t first, uint64_t sequence)
 {
 	assert(b->state == BLOCK_BUSY);
 	trz_event event = record_exact(h, on);
 	heap_lock(h);
 	struct event_pool *p = on->events;
-	event = note_exact_locked(h, on, sequence, event);
+	event = note_exact_locked(h, on, first, sequence, event);
 	level_sub(&h->counters.idle_bytes, b->size);
 	heap_free_block_locked(h, b, sequence);
 	heap_unlock(h);
@@ -530,16 +544,11 @@ static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct
 	p->home_sequence = sequence;
 	heap_unlock(h);
 	for (const struct use *u = uses; u; u = u->next)
-		cover_unless_retired(h, u->stream, u->sequence);
-	cover_unless_retired(h, on, sequence);
+		cover_if_due(h, u->stream, u->sequence, b->size);
+	cover_if_due(h, on, sequence, b->size);
 	heap_lock(h);
 	await_locked(h, p, uses, shared ? on : NULL, sequence);
 	heap_unlock(h);
-}
-
-static bool records_at_free(const trz_heap *h, const struct stream *s)
-{
-	return atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1 || s->thread_bound || h->dedicates;
 }
 
 COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
@@ -579,14 +588,15 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 		free_used_block_and_unlock(h, b, on, sequence, uses);
 		return TRZ_OK;
 	}
-	if (!records_at_free(h, on) || !stream_begin_record(on)) {
+	uint64_t first = begin_cover_locked(h, on, sequence, b->size);
+	if (!first) {
 		heap_free_block_locked(h, b, sequence);
 		heap_unlock(h);
 		return TRZ_OK;
 	}
 	level_add(&h->counters.idle_bytes, b->size);
 	heap_unlock(h);
-	free_with_event(h, b, on, sequence);
+	free_with_event(h, b, on, first, sequence);
 	return TRZ_OK;
 }
 
@@ -605,7 +615,7 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 	if (UNLIKELY(status != TRZ_OK))
 		return serve_complain(h, address, status);
 	if (UNLIKELY(bound != NULL))
-		cover(h, bound, sequence);
+		cover(h, bound, sequence, sequence);
 	return TRZ_OK;
 }
 

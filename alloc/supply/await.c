@@ -12,7 +12,7 @@ static bool oldest_exact_locked(const struct tickets *t, struct ticket_event *ou
 {
 	for (unsigned i = 0; i < t->count; i++) {
 		const struct ticket_event *e = &t->queue[(t->head + i) % TICKET_QUEUE];
-		if (e->exact && !ticket_passed(t, e->sequence)) {
+		if (e->first && !ticket_passed(t, e->sequence)) {
 			*out = *e;
 			return true;
 		}

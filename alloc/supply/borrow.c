@@ -63,8 +63,21 @@ static struct block *next_locked(trz_heap *h, const struct fit *f, const struct 
 	return heap_rest(h, steps, 1) ? fit_from(f, size, address + 1) : fit_next(f, b);
 }
 
-/* The best fit among the passed free blocks of the others. */
-static struct block *best_passed_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
+/* Whether a free block of another lane can be this one's. */
+static bool is_ordered(const struct lane *l, const struct block *b)
+{
+	return stream_follows(l->stream, b->home->stream, b->sequence);
+}
+
+/* The ticket of such a block in its new home: where it has yet to pass, one that is taken after what the stream follows,
+ * so that whatever tells that it has passed tells of that as well. */
+static uint64_t ticket_of_ordered_locked(struct lane *l, const struct block *b)
+{
+	return ticket_passed(&b->home->stream->tickets, b->sequence) ? 0 : ticket_take(&l->stream->tickets);
+}
+
+/* The best fit among the free blocks of the others that the lane's stream follows. */
+static struct block *best_ordered_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
@@ -74,20 +87,20 @@ static struct block *best_passed_locked(trz_heap *h, const struct lane *l, enum 
 		uint64_t most = lendable(other, l, kind);
 		const struct fit *f = &other->fit[kind];
 		struct block *b = fit_find(f, bytes);
-		while (b && !ticket_passed(&other->stream->tickets, b->sequence))
+		while (b && !is_ordered(l, b))
 			b = next_locked(h, f, b, &steps);
 		if (b && b->size <= most && (!best.lane || b->size < best.size))
 			best = find_again(other, b);
 	}
 	struct block *b = found_locked(&best, kind);
-	return b && ticket_passed(&best.lane->stream->tickets, b->sequence) ? b : NULL;
+	return b && is_ordered(l, b) ? b : NULL;
 }
 
 enum { REHOME_STEPS = 4 };  /* out of one index, into another, with two neighbours */
 
-/* Takes all passed blocks, or with `spare` only as much as each lane can lend. The lock is given up now and then: the
+/* Takes all blocks that the stream follows, or with `spare` only as much as each lane can lend. The lock is given up now and then: the
  * walk may or may not meet blocks that other threads free and take meanwhile. */
-static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
+static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
@@ -100,10 +113,10 @@ static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool
 		while (b) {
 			uint64_t size = b->size;
 			trz_addr address = b->address;
-			bool takes = size <= most && ticket_passed(&other->stream->tickets, b->sequence);
+			bool takes = size <= most && is_ordered(l, b);
 			if (takes) {
 				most -= most == UINT64_MAX ? 0 : size;
-				rehome_locked(h, b, l, 0);
+				rehome_locked(h, b, l, ticket_of_ordered_locked(l, b));
 				any = true;
 			}
 			heap_rest(h, &steps, takes ? REHOME_STEPS : 1);
@@ -113,6 +126,24 @@ static bool take_passed_locked(trz_heap *h, struct lane *l, enum kind kind, bool
 	return any;
 }
 
+/* What can be had without asking the device. */
+static bool take_enough(trz_heap *h, const struct demand *d)
+{
+	struct lane *l = d->lane;
+	heap_lock(h);
+	heap_end_known_locked(h, l->stream);
+	bool found = fit_find(&l->fit[d->kind], d->bytes) != NULL;  /* a poll may have drained enough */
+	struct block *b = found ? NULL : best_ordered_locked(h, l, d->kind, d->bytes);
+	if (b) {
+		rehome_locked(h, b, l, ticket_of_ordered_locked(l, b));
+		found = true;
+	}
+	if (!found)
+		found = take_ordered_locked(h, l, d->kind, true) && fit_find(&l->fit[d->kind], d->bytes);
+	heap_unlock(h);
+	return found;
+}
+
 bool borrow(trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -120,23 +151,15 @@ bool borrow(trz_heap *h, const struct demand *d)
 	bool given = atomic_load_explicit(&h->given_count, memory_order_relaxed) > 0;
 	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 && !given && !l->captured)
 		return false;
+	if (take_enough(h, d))
+		return true;
 	heap_poll(h);
-	heap_lock(h);
-	bool found = fit_find(&l->fit[d->kind], d->bytes) != NULL;  /* the poll may have drained enough */
-	struct block *b = found ? NULL : best_passed_locked(h, l, d->kind, d->bytes);
-	if (b) {
-		rehome_locked(h, b, l, 0);
-		found = true;
-	}
-	if (!found)
-		found = take_passed_locked(h, l, d->kind, true) && fit_find(&l->fit[d->kind], d->bytes);
-	heap_unlock(h);
-	return found;
+	return take_enough(h, d);
 }
 
 void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind)
 {
-	take_passed_locked(h, l, kind, false);
+	take_ordered_locked(h, l, kind, false);
 }
 
 /* Some lane of the default pool that holds memory of this sort; NULL: none does. */
@@ -153,10 +176,10 @@ static void join_sort_locked(trz_heap *h, enum kind kind, unsigned sort)
 	HEAP_LOCKED(h);
 	struct lane *l = any_lane(h, sort);
 	if (l)
-		take_passed_locked(h, l, kind, false);
+		take_ordered_locked(h, l, kind, false);
 	for (const struct pool *p = h->pools; p; p = p->next)
 		if ((l = lane_find(p->lanes, NULL, sort, false)) && !p->pinned)
-			take_passed_locked(h, l, kind, false);
+			take_ordered_locked(h, l, kind, false);
 }
 
 /* Dedicated tiles that are kept are whole as they are. */
@@ -171,19 +194,21 @@ void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
 
 /* ---- with waits ---- */
 
-/* The event of exactly this ticket; NULL: none was recorded in that free, or it has completed. */
+/* The exact event of the batch that a ticket is in; NULL: it has none, or it has completed. */
 static trz_event exact_event_locked(const struct tickets *t, uint64_t sequence)
 {
 	unsigned low = 0, high = t->count;
 	while (low < high) {
 		unsigned middle = (low + high) / 2;
-		const struct ticket_event *e = &t->queue[(t->head + middle) % TICKET_QUEUE];
-		if (e->sequence == sequence)
-			return e->exact ? e->event : NULL;
-		if (e->sequence < sequence)
+		if (t->queue[(t->head + middle) % TICKET_QUEUE].sequence < sequence)
 			low = middle + 1;
 		else
 			high = middle;
+	}
+	for (; low < t->count; low++) {
+		const struct ticket_event *e = &t->queue[(t->head + low) % TICKET_QUEUE];
+		if (e->first)
+			return e->first <= sequence ? e->event : NULL;
 	}
 	return NULL;
 }
@@ -292,7 +317,7 @@ struct awaited_uses {
 static bool add_awaited_locked(struct awaited_uses *a, const struct stream *to, const struct stream *s,
                                uint64_t sequence)
 {
-	if (s == to || ticket_passed(&s->tickets, sequence))
+	if (s == to || stream_follows(to, s, sequence))
 		return true;
 	trz_event event = exact_event_locked(&s->tickets, sequence);
 	if (!event || a->count == AWAITED_MOST)
@@ -311,14 +336,6 @@ static bool find_awaited_locked(struct awaited_uses *a, const struct stream *to,
 	for (const struct use *u = p->uses; u && ok; u = u->next)
 		ok = add_awaited_locked(a, to, u->stream, u->sequence);
 	return ok;
-}
-
-static void unlink_pending(struct stream *s, struct pending **link)
-{
-	struct pending *p = *link;
-	*link = p->next;
-	if (s->pending_last == &p->next)
-		s->pending_last = link;
 }
 
 /* Whether a pending block can become one of the lane's: memory of its sort and pool, with which no other process has to
@@ -344,7 +361,7 @@ static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, en
 			SPINLOCK_STEP();
 			if (!p->block || !could_be(p->block, l, kind) || !find_awaited_locked(a, l->stream, s, p))
 				continue;
-			unlink_pending(s, link);
+			stream_unlink_pending(s, link);
 			*from = s;
 			return p;
 		}

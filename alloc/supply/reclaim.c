@@ -123,12 +123,16 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 			if (b->tileless)
 				continue;
 			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
-			*poll_helps |= !passed;
-			if (!(passed || ordered))
+			bool known = !passed && l && !(how & FIND_PASSED) && stream_follows(l->stream, of->stream, b->sequence);
+			*poll_helps |= !passed && !known;
+			if (!(passed || ordered || known))
 				continue;
-			n = find_in_block(h, b, passed, &most, n, SIZE_MAX);
+			size_t first = n;
+			n = find_in_block(h, b, passed || known, &most, n, SIZE_MAX);
 			if (n == SIZE_MAX)
 				return n;
+			while (known && first < n)
+				h->candidates[first++].known = true;
 		}
 	}
 	return n;

@@ -661,7 +661,7 @@ const struct scenario scenarios[] = {
      true},
 	{"climb the ladder", MIB(128), NULL, nearly_full, alloc_last, "num_alloc_retries", true},
 	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
-	{"allocate with a long queue of events", GIB(1), NULL, a_long_queue, alloc_small, "driver_calls.event_query",
+	{"allocate with a long queue of events", GIB(1), "event_bytes:0", a_long_queue, alloc_small, "driver_calls.event_query",
      false},
 	{"a tile of its own", GIB(1), NULL, one_of_each, alloc_dedicated, "path_dedicated", true},
 	{"a kept tile of another stream", GIB(1), NULL, a_kept_tile, alloc_dedicated_of_another, "path_dedicated", true},

@@ -115,7 +115,7 @@ static uint64_t play_late_event(bool planted, trz_status *status)
 	assert_ok(r.d->stream_id(r.d->self, r.c, s, &id));
 	struct tickets *tickets = &stream_find(&r.heap->streams, id)->tickets;
 	assert_int_equal(tickets->count, 1);
-	tickets->queue[tickets->head].exact = planted;
+	tickets->queue[tickets->head].first = planted ? tickets->queue[tickets->head].sequence : 0;
 	*status = trz_alloc(r.heap, MIB(700), 0, t, &q);
 	assert_ok(sim_host(r.s, r.c, t, set_flag, &flag));
 	sim_device_sync(r.s, 0);

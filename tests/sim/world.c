@@ -184,19 +184,6 @@ unsigned world_enter_any(struct actor *a)
 	return WORLD_STREAMS;
 }
 
-const char *world_order(struct world *w, unsigned from, unsigned to)
-{
-	trz_event event = NULL;
-	if (from == to)
-		return NULL;
-	MUST(w, w->d->event_create(w->d->self, context_of(w, from), &event));
-	MUST(w, w->d->event_record(w->d->self, context_of(w, from), event, handle_of(w, from)));
-	MUST(w, w->d->stream_wait(w->d->self, context_of(w, to), handle_of(w, to), event));
-	MUST(w, w->d->event_destroy(w->d->self, w->c, event));
-	world_note_wait(w, to);
-	return NULL;
-}
-
 const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done)
 {
 	unsigned entered = 0;

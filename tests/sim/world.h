@@ -31,6 +31,7 @@ enum {
 	WORLD_EXPORTS = 3,
 	WORLD_EXPORT_TILES = 16,
 	WORLD_TILES = 8,       /* of the other process */
+	WORLD_SIGNALS = 4,
 	WORLD_PROFILES = 3,
 	WORLD_TEXT = 700
 };
@@ -146,7 +147,7 @@ struct world {
 	bool vmm, exportable, aided, graphs, dependent, faulty, shared, waits, peers;
 	bool refuses;                    /* the driver takes no call from host functions */
 	int legacy;                      /* index of the legacy default stream; -1: none */
-	char conf[256];
+	char conf[320];
 	/* what is there */
 	sim *s, *other;                  /* `other`: another process on the device; NULL: there is none */
 	const trz_driver *d;             /* the machine's */
@@ -160,6 +161,9 @@ struct world {
 	pthread_rwlock_t capture_lock;   /* for reading: something is captured; for writing: the host waits for all */
 	pthread_mutex_t foreign;         /* of the program: its host functions take it, too */
 	unsigned diversions_made;
+	pthread_rwlock_t signal_lock;    /* for writing: an event is replaced */
+	trz_event signals[WORLD_SIGNALS];  /* of the context `c` */
+	atomic_uint_fast64_t orders;     /* waits of streams for each other, so far */
 	/* guarded by `lock` */
 	pthread_mutex_t lock;            /* never held across a call of the heap or the machine */
 	struct shadow shadow;

@@ -50,7 +50,9 @@ static const char *wait_for_stream(struct actor *a)
 	unsigned stream = world_enter_any(a);
 	if (stream == WORLD_STREAMS)
 		return NULL;
+	uint64_t token = trz_stream_sync_begin(w->heap, handle_of(w, stream));
 	trz_status status = sim_stream_sync(w->s, context_of(w, stream), handle_of(w, stream));
+	trz_sync_end(w->heap, token, status == TRZ_OK);
 	world_leave(a, stream);
 	MUST(w, status);
 	return NULL;
@@ -61,7 +63,9 @@ static const char *wait_for_device(struct actor *a)
 	struct world *w = a->w;
 	if (pthread_rwlock_trywrlock(&w->capture_lock) != 0)
 		return NULL;
+	uint64_t token = trz_context_sync_begin(w->heap, w->c);
 	trz_status status = world_sync(w);
+	trz_sync_end(w->heap, token, status == TRZ_OK);
 	pthread_rwlock_unlock(&w->capture_lock);
 	MUST(w, status);
 	return NULL;
@@ -105,6 +109,10 @@ static const struct action actions[] = {
 	{wait_for_stream, 2, ALWAYS},
 	{wait_for_device, 2, ALWAYS},
 	{other_process, 6, ALWAYS},
+	{world_signal, 40, ALWAYS},
+	{world_heed, 40, ALWAYS},
+	{world_ask_signal, 10, ALWAYS},
+	{world_replace_signal, 4, ALWAYS},
 	{world_lend, 12, ALWAYS},
 	{world_share, 16, ALWAYS},
 	{world_free_elsewhere, 40, ALWAYS},

@@ -22,6 +22,7 @@ static const char *const settings[][5] = {
 	{"", "quarantine:0", "quarantine:1", "quarantine:30", ""},
 	{"", "trim_threshold:1MiB", "trim_threshold:40MiB", "", ""},
 	{"", "decay_ms:1", "decay_ms:20", "", ""},
+	{"", "event_bytes:0", "event_bytes:0", "event_bytes:64KiB", "event_bytes:2MiB"},
 	{"", "wait:off", "", "", ""},
 };
 
@@ -153,6 +154,7 @@ static void open_locks(struct world *w)
 	pthread_mutex_init(&w->stage, NULL);
 	pthread_cond_init(&w->changed, NULL);
 	pthread_rwlock_init(&w->capture_lock, NULL);
+	pthread_rwlock_init(&w->signal_lock, NULL);
 	for (int i = 0; i < WORLD_STREAMS; i++)
 		pthread_rwlock_init(&w->streams[i].lock, NULL);
 	for (unsigned i = 0; i < WORLD_ACTORS; i++) {
@@ -177,6 +179,7 @@ const char *world_open(struct world *w, uint64_t seed)
 	if (open_contexts(w) != TRZ_OK || open_streams(w) != TRZ_OK)
 		return world_wrong(w, "streams: %s", trz_last_error());
 	world_watch(w);
+	TRY(world_open_signals(w));
 	TRY(world_open_heap(w, NULL));
 	if (w->shared)
 		TRY(open_other(w));
@@ -196,6 +199,7 @@ void world_close(struct world *w)
 	shadow_clear(&w->shadow);
 	free(w->spans);
 	pthread_rwlock_destroy(&w->capture_lock);
+	pthread_rwlock_destroy(&w->signal_lock);
 	for (int i = 0; i < WORLD_STREAMS; i++)
 		pthread_rwlock_destroy(&w->streams[i].lock);
 	w->heap = NULL;

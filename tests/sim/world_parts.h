@@ -70,9 +70,6 @@ void world_leave(struct actor *a, unsigned stream);
 /* Any stream that it may enter, entered; WORLD_STREAMS: none. */
 unsigned world_enter_any(struct actor *a);
 
-/* What `to` is given from now on waits for what `from` has been given. */
-const char *world_order(struct world *w, unsigned from, unsigned to);
-
 /* Enters all streams of a set but one, lets that wait for them, and leaves them. *done false: one cannot be entered,
  * nothing has been done. */
 const char *world_join(struct actor *a, unsigned set, unsigned to, bool *done);
@@ -136,6 +133,18 @@ const char *world_lend(struct actor *a);
 const char *world_share(struct actor *a);
 const char *world_use_with_foreign_lock(struct actor *a);
 const char *world_replace_stream(struct actor *a);
+
+/* ---- world_order.c ---- */
+
+/* What `to` is given from now on waits for what `from` has been given. */
+const char *world_order(struct world *w, unsigned from, unsigned to);
+
+const char *world_signal(struct actor *a);
+const char *world_heed(struct actor *a);
+const char *world_ask_signal(struct actor *a);
+const char *world_replace_signal(struct actor *a);
+const char *world_open_signals(struct world *w);
+const char *world_end_signals(struct world *w);
 
 /* ---- world_pool.c ---- */
 

@@ -246,6 +246,7 @@ static const char *close_heap(struct world *w)
 {
 	char leaks[200];
 	TRY(end_streams(w));
+	TRY(world_end_signals(w));
 	trz_heap *heap = w->heap;
 	w->heap = NULL;
 	MUST(w, trz_close(heap));

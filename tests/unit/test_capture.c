@@ -354,7 +354,7 @@ static void test_a_capture_that_begins_meanwhile(void **state)
 	trz_pool *pool;
 	overlay_machine(&racing, GIB(1));
 	racing.table.event_record = begin_and_record;
-	overlay_open_heap(&racing, NULL);
+	overlay_open_heap(&racing, "event_bytes:0");
 	struct rig *r = &racing.rig;
 	trz_stream stream = rig_stream(r), other = rig_stream(r);
 	void *p = rig_alloc(r, MIB(30), stream);

@@ -148,7 +148,7 @@ static void test_query_makes_no_driver_call(void **state)
 static void test_free_calls_the_driver_for_one_record_at_most(void **state)
 {
 	(void)state;
-	struct rig r = rig_open(GIB(1), NULL);
+	struct rig r = rig_open(GIB(1), "event_bytes:0");
 	trz_stream a = rig_stream(&r), b = rig_stream(&r);
 	void *p = rig_alloc(&r, MIB(3), a), *q = rig_alloc(&r, 300, a);
 	uint64_t calls = rig_calls(&r);
@@ -166,6 +166,32 @@ static void test_free_calls_the_driver_for_one_record_at_most(void **state)
 	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), 1);
 	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_query), 0);
 	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_sync), 0);
+	rig_close(&r);
+}
+
+/* Several streams: a free records once 64 MiB, or 64 frees, of its stream are without an event. */
+static void test_frees_record_in_batches(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	void *p[130];
+	rig_alloc(&r, 300, b);
+	for (int i = 0; i < 130; i++)
+		p[i] = rig_alloc(&r, i < 10 ? MIB(16) : KIB(40), a);
+	sim_reset_calls(r.s);
+	for (int i = 0; i < 3; i++)
+		rig_free(&r, p[i]);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), 0);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_stream_capture), 0);
+	for (int i = 3; i < 10; i++)
+		rig_free(&r, p[i]);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), 2);
+	for (int i = 10; i < 130; i++)
+		rig_free(&r, p[i]);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), 3);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_stream_capture), 3);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_query), 0);
 	rig_close(&r);
 }
 
@@ -254,6 +280,7 @@ int main(void)
 		cmocka_unit_test(test_query_of_every_place_inside),
 		cmocka_unit_test(test_query_makes_no_driver_call),
 		cmocka_unit_test(test_free_calls_the_driver_for_one_record_at_most),
+		cmocka_unit_test(test_frees_record_in_batches),
 		cmocka_unit_test(test_free_on_gives_to_that_stream),
 		cmocka_unit_test(test_a_slot_freed_on_another_stream_is_pending),
 		cmocka_unit_test(test_free_on_the_same_stream_is_free),

@@ -301,7 +301,7 @@ enum { STRIPES = 24, STRIPE = 5 };
 static void test_a_failure_tells_of_waits_in_vain(void **state)
 {
 	(void)state;
-	struct rig r = rig_open(MIB(STRIPES * STRIPE + 2), "tile_size:16MiB");
+	struct rig r = rig_open(MIB(STRIPES * STRIPE + 2), "tile_size:16MiB,event_bytes:0");
 	trz_stream a = rig_stream(&r), b = rig_stream(&r), c = rig_stream(&r);
 	void *p[STRIPES], *q;
 	trz_oom_info info;

@@ -239,7 +239,7 @@ static void test_a_free_beside_the_end_of_its_stream(void **state)
 	pthread_t thread;
 	overlay_machine(&slow, GIB(1));
 	slow.table.stream_capture = dawdle;
-	overlay_open_heap(&slow, NULL);
+	overlay_open_heap(&slow, "event_bytes:0");
 	struct rig *r = &slow.rig;
 	trz_stream a = rig_stream(r);
 	rig_free(r, rig_alloc(r, 100, NULL));

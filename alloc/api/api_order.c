@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the program tells of its events: one heap, or all that are open. Whatever cannot be told for certain is not
+ * learned, so these functions have no errors.
+ */
+#include "api/init.h"
+#include "heap/lookup.h"
+#include "heap/streams.h"
+
+/* One call, for each heap. */
+struct report {
+	trz_event event;
+	trz_stream stream;
+	trz_context context;
+	uint64_t version;            /* of the record that has begun, or that is waited for */
+	bool succeeded;
+};
+
+typedef void report_to(trz_heap *h, void *report);
+
+static void tell(trz_heap *h, report_to *function, struct report *r)
+{
+	if (!h)
+		init_each_heap(function, r);
+	else if (!heap_is_inherited(h))
+		function(h, r);
+}
+
+/* The stream of a handle, for one hold of the lock. */
+struct sought {
+	struct stream *legacy;
+	uint64_t id;
+	bool has_id;
+};
+
+static struct sought seek(trz_heap *h, trz_stream handle)
+{
+	struct sought of = {.legacy = heap_known_stream(h, handle)};
+	of.has_id = !is_legacy(handle) && driver_stream_id(&h->driver, handle, &of.id) == TRZ_OK;
+	return of;
+}
+
+/* NULL: the heap does not know the stream. */
+static struct stream *sought_locked(const trz_heap *h, const struct sought *of)
+{
+	HEAP_LOCKED(h);
+	return of->has_id ? stream_find(&h->streams, of->id) : of->legacy;
+}
+
+/* ---- records ---- */
+
+static void begin_record(trz_heap *h, void *report)
+{
+	const struct report *r = report;
+	struct sought of = seek(h, r->stream);
+	heap_lock(h);
+	clock_begin_record(&h->clocks, &h->streams, r->event, sought_locked(h, &of));
+	heap_unlock(h);
+}
+
+/* An event that has become part of a capture tells nothing. A capture that another thread has begun since the record
+ * makes it worthless, too. */
+static void end_record(trz_heap *h, void *report)
+{
+	const struct report *r = report;
+	bool valid = r->succeeded, asks = false;
+	struct sought of = {0};
+	if (valid && !is_legacy(r->stream)) {
+		heap_lock(h);
+		asks = clock_tells(&h->clocks, r->event);
+		heap_unlock(h);
+	}
+	if (asks) {
+		of = seek(h, r->stream);
+		heap_lock(h);
+		const struct stream *s = sought_locked(h, &of);
+		trz_context context = s ? s->events->context : NULL;
+		heap_unlock(h);
+		trz_capture_status capture;
+		valid = s && driver_stream_capture(&h->driver, context, r->stream, &capture, NULL) == TRZ_OK &&
+		        capture == TRZ_CAPTURE_NONE;
+	}
+	heap_lock(h);
+	clock_end_record(&h->clocks, r->event, r->version, valid);
+	heap_unlock(h);
+}
+
+uint64_t trz_event_record_begin(trz_heap *heap, trz_event event, trz_stream stream)
+{
+	struct report r = {.event = event, .stream = stream, .version = clock_new_version()};
+	tell(heap, begin_record, &r);
+	return r.version;
+}
+
+void trz_event_record_end(trz_heap *heap, trz_event event, trz_stream stream, uint64_t token, int succeeded)
+{
+	tell(heap, end_record, &(struct report){.event = event, .stream = stream, .version = token,
+	                                        .succeeded = succeeded != 0});
+}
+
+static void forget(trz_heap *h, void *report)
+{
+	const struct report *r = report;
+	heap_lock(h);
+	clock_forget(&h->clocks, r->event);
+	heap_unlock(h);
+}
+
+void trz_event_forget(trz_heap *heap, trz_event event)
+{
+	tell(heap, forget, &(struct report){.event = event});
+}
+
+/* ---- waits ---- */
+
+static void find_version(trz_heap *h, void *report)
+{
+	struct report *r = report;
+	heap_lock(h);
+	uint64_t version = clock_version(&h->clocks, r->event);
+	heap_unlock(h);
+	if (version)
+		r->version = version;
+}
+
+static uint64_t version_of(trz_heap *heap, trz_event event)
+{
+	struct report r = {.event = event};
+	tell(heap, find_version, &r);
+	return r.version;
+}
+
+uint64_t trz_stream_wait_begin(trz_heap *heap, trz_stream stream, trz_event event)
+{
+	(void)stream;
+	return version_of(heap, event);
+}
+
+/* A stream that the heap has not seen passes on what it learns: it becomes one of the heap's. */
+static void end_wait(trz_heap *h, void *report)
+{
+	const struct report *r = report;
+	struct stream *s;
+	heap_lock(h);
+	bool tells = clock_version(&h->clocks, r->event) == r->version;
+	heap_unlock(h);
+	if (!tells || heap_find_stream(h, r->stream, false, &s) != TRZ_OK)
+		return;
+	heap_lock(h);
+	clock_teach(&h->clocks, &h->streams, r->event, r->version, s);
+	heap_unlock(h);
+	heap_leave_stream(s, r->stream);
+}
+
+void trz_stream_wait_end(trz_heap *heap, trz_stream stream, trz_event event, uint64_t token, int succeeded)
+{
+	if (token && succeeded)
+		tell(heap, end_wait, &(struct report){.event = event, .stream = stream, .version = token});
+}
+
+/* ---- waits by the host ---- */
+
+static void pass(trz_heap *h, void *report)
+{
+	const struct report *r = report;
+	heap_lock(h);
+	clock_pass(&h->clocks, &h->streams, r->event, r->version);
+	heap_unlock(h);
+}
+
+uint64_t trz_event_sync_begin(trz_heap *heap, trz_event event)
+{
+	return version_of(heap, event);
+}
+
+void trz_event_sync_end(trz_heap *heap, trz_event event, uint64_t token, int succeeded)
+{
+	if (token && succeeded)
+		tell(heap, pass, &(struct report){.event = event, .version = token});
+}
+
+/* A thread's wait for a stream is like one for an event of the thread's own, recorded at its beginning. */
+static _Thread_local char own_event;
+
+uint64_t trz_stream_sync_begin(trz_heap *heap, trz_stream stream)
+{
+	return trz_event_record_begin(heap, &own_event, stream);
+}
+
+static void begin_all(trz_heap *h, void *report)
+{
+	const struct report *r = report;
+	heap_lock(h);
+	clock_begin_all(&h->clocks, &h->streams, r->event, r->context);
+	heap_unlock(h);
+}
+
+uint64_t trz_context_sync_begin(trz_heap *heap, trz_context context)
+{
+	struct report r = {.event = &own_event, .context = context, .version = clock_new_version()};
+	tell(heap, begin_all, &r);
+	return r.version;
+}
+
+static void end_sync(trz_heap *h, void *report)
+{
+	const struct report *r = report;
+	heap_lock(h);
+	clock_end_record(&h->clocks, r->event, r->version, r->succeeded);
+	clock_pass(&h->clocks, &h->streams, r->event, r->version);
+	clock_forget(&h->clocks, r->event);
+	heap_unlock(h);
+}
+
+void trz_sync_end(trz_heap *heap, uint64_t token, int succeeded)
+{
+	tell(heap, end_sync, &(struct report){.event = &own_event, .version = token, .succeeded = succeeded != 0});
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Order between a program's streams: events that are recorded, awaited, recorded again, destroyed, and whatever the heap
+ * is told of them. It may be told of all that happens to an event, of a part, or of nothing; what it must be told is that
+ * an event has gone, or was recorded behind its back.
+ */
+#include "world_parts.h"
+
+/* What the heap is told of, by chance, as bits. */
+enum { TELLS_RECORD = 1, TELLS_WAIT = 2 };
+
+static unsigned choose_tells(struct world *w)
+{
+	return (unsigned)prng_mix(w->seed ^ prng_mix(atomic_fetch_add(&w->orders, 1)));
+}
+
+static trz_status record(struct world *w, trz_event event, unsigned stream, bool told)
+{
+	uint64_t token = told ? trz_event_record_begin(w->heap, event, handle_of(w, stream)) : 0;
+	trz_status status = w->d->event_record(w->d->self, context_of(w, stream), event, handle_of(w, stream));
+	if (told)
+		trz_event_record_end(w->heap, event, handle_of(w, stream), token, status == TRZ_OK);
+	return status;
+}
+
+static trz_status await(struct world *w, trz_event event, unsigned stream, bool told)
+{
+	uint64_t token = told ? trz_stream_wait_begin(w->heap, handle_of(w, stream), event) : 0;
+	trz_status status = w->d->stream_wait(w->d->self, context_of(w, stream), handle_of(w, stream), event);
+	if (told)
+		trz_stream_wait_end(w->heap, handle_of(w, stream), event, token, status == TRZ_OK);
+	return status;
+}
+
+const char *world_order(struct world *w, unsigned from, unsigned to)
+{
+	trz_event event = NULL;
+	if (from == to)
+		return NULL;
+	unsigned tells = choose_tells(w);
+	MUST(w, w->d->event_create(w->d->self, context_of(w, from), &event));
+	MUST(w, record(w, event, from, tells & TELLS_RECORD));
+	MUST(w, await(w, event, to, tells & TELLS_WAIT));
+	if (tells & TELLS_RECORD)
+		trz_event_forget(w->heap, event);
+	MUST(w, w->d->event_destroy(w->d->self, w->c, event));
+	world_note_wait(w, to);
+	return NULL;
+}
+
+/* ---- events that are used again and again, by all actors ---- */
+
+/* A stream of the heap's context, entered, whose actor may use the events; WORLD_STREAMS: none. */
+static unsigned enter_with_signals(struct actor *a)
+{
+	struct world *w = a->w;
+	unsigned stream = world_enter_any(a);
+	if (stream == WORLD_STREAMS)
+		return stream;
+	if (context_of(w, stream) == w->c && pthread_rwlock_tryrdlock(&w->signal_lock) == 0)
+		return stream;
+	world_leave(a, stream);
+	return WORLD_STREAMS;
+}
+
+static void leave_with_signals(struct actor *a, unsigned stream)
+{
+	pthread_rwlock_unlock(&a->w->signal_lock);
+	world_leave(a, stream);
+}
+
+const char *world_signal(struct actor *a)
+{
+	struct world *w = a->w;
+	unsigned stream = enter_with_signals(a);
+	if (stream == WORLD_STREAMS)
+		return NULL;
+	trz_event event = w->signals[below(a, WORLD_SIGNALS)];
+	bool told = !chance(a, 8);
+	trz_status status = record(w, event, stream, told);
+	if (!told)
+		trz_event_forget(w->heap, event);
+	leave_with_signals(a, stream);
+	MUST(w, status);
+	return NULL;
+}
+
+/* One that has never been recorded is not waited for. */
+const char *world_heed(struct actor *a)
+{
+	struct world *w = a->w;
+	unsigned stream = enter_with_signals(a);
+	if (stream == WORLD_STREAMS)
+		return NULL;
+	trz_status status = await(w, w->signals[below(a, WORLD_SIGNALS)], stream, true);
+	world_note_wait(w, stream);
+	leave_with_signals(a, stream);
+	MUST(w, status);
+	return NULL;
+}
+
+/* The host asks one, which a capture of the thread would forbid. */
+const char *world_ask_signal(struct actor *a)
+{
+	struct world *w = a->w;
+	if (pthread_rwlock_trywrlock(&w->capture_lock) != 0)
+		return NULL;
+	pthread_rwlock_rdlock(&w->signal_lock);
+	trz_event event = w->signals[below(a, WORLD_SIGNALS)];
+	uint64_t token = trz_event_sync_begin(w->heap, event);
+	trz_status status = w->d->event_query(w->d->self, w->c, event);
+	trz_event_sync_end(w->heap, event, token, status == TRZ_OK);
+	pthread_rwlock_unlock(&w->signal_lock);
+	pthread_rwlock_unlock(&w->capture_lock);
+	return NULL;
+}
+
+/* A new event is likely to get the old one's handle. */
+const char *world_replace_signal(struct actor *a)
+{
+	struct world *w = a->w;
+	if (pthread_rwlock_trywrlock(&w->signal_lock) != 0)
+		return NULL;
+	trz_event *event = &w->signals[below(a, WORLD_SIGNALS)];
+	trz_event_forget(w->heap, *event);
+	trz_status status = w->d->event_destroy(w->d->self, w->c, *event);
+	if (status == TRZ_OK)
+		status = w->d->event_create(w->d->self, w->c, event);
+	pthread_rwlock_unlock(&w->signal_lock);
+	MUST(w, status);
+	return NULL;
+}
+
+const char *world_open_signals(struct world *w)
+{
+	for (int i = 0; i < WORLD_SIGNALS; i++)
+		MUST(w, w->d->event_create(w->d->self, w->c, &w->signals[i]));
+	return NULL;
+}
+
+const char *world_end_signals(struct world *w)
+{
+	for (int i = 0; i < WORLD_SIGNALS; i++)
+		MUST(w, w->d->event_destroy(w->d->self, w->c, w->signals[i]));
+	return NULL;
+}
