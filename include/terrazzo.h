@@ -190,10 +190,10 @@ TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
  * What the program tells of its own events: that a stream waits for work of another one, so that the memory which that
  * one had freed before is reusable there at once, without a question to the driver, however late the work is.
  *
- * Each call of the driver is reported by a pair: `begin` before it, `end`, with the token that `begin` gave, after it, by
- * the same thread; `succeeded` is 0 if the driver refused. `heap` NULL: all heaps that are open in this process. Events
- * are those of cuEventRecord and cuStreamWaitEvent without flags (cudaEventRecord, cudaStreamWaitEvent); what is reported
- * of one must be all of it: report every record and every end of an event, or forget it. An event that is recorded in
+ * Each call of the driver is reported by a pair: `begin` before it, `end`, with the token that `begin` gave, after it,
+ * by the same thread; `succeeded` is 0 if the driver refused. `heap` NULL: all heaps that are open in this process.
+ * Events are those of cuEventRecord and cuStreamWaitEvent without flags (cudaEventRecord, cudaStreamWaitEvent). What is
+ * reported of one must be all of it: every record, and its end, or it is to be forgotten. An event that is recorded in
  * another way (external, in another process, by a launch) is to be forgotten after each such record, and its waits are
  * not reported. Nothing has to be reported: what the heap does not know it asks the driver.
  *
@@ -220,8 +220,8 @@ TRZ_API uint64_t trz_stream_sync_begin(trz_heap *heap, trz_stream stream);
 TRZ_API uint64_t trz_context_sync_begin(trz_heap *heap, trz_context context);
 TRZ_API void trz_sync_end(trz_heap *heap, uint64_t token, int succeeded);
 
-/* What the heap knows of the event is void. Call it before an event is destroyed, for one that is new, and after a record
- * that is not reported. Never calls the driver. */
+/* What the heap knows of the event (NULL: of any) is void. Call it before an event is destroyed, for one that is new,
+ * and after a record that is not reported. What streams have learned stays true. Never calls the driver. */
 TRZ_API void trz_event_forget(trz_heap *heap, trz_event event);
 
 /* The largest request that would succeed on `stream` now, in bytes: from cached memory, memory that can be gathered,

@@ -102,7 +102,10 @@ static void forget(trz_heap *h, void *report)
 {
 	const struct report *r = report;
 	heap_lock(h);
-	clock_forget(&h->clocks, r->event);
+	if (r->event)
+		clock_forget(&h->clocks, r->event);
+	else
+		clock_forget_all(&h->clocks);
 	heap_unlock(h);
 }
 

@@ -49,6 +49,7 @@ static trz_status open_structures(trz_heap *h)
 	node_pool_init(&h->uses, &h->meta, sizeof(struct use));
 	node_pool_init(&h->slot_frames, &h->meta, SLAB_SLOTS_MAX * sizeof(uint64_t));
 	clocks_init(&h->clocks, &h->meta);
+	h->clocks.off = !h->config.order;
 	h->config.tile_size = align_up(h->config.tile_size, h->driver.granule);
 	h->config.tile_size_max = align_up(h->config.tile_size_max, h->driver.granule);
 	tiles_init(&h->tiles, &h->meta, &h->driver, &h->counters,

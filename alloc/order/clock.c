@@ -158,19 +158,35 @@ void clock_end_record(struct event_clocks *all, trz_event event, uint64_t versio
 	c->contested &= c->writers > 0;
 }
 
-void clock_forget(struct event_clocks *all, trz_event event)
+/* Takes the clock out of the table, unless a record is under way. */
+static void forget(struct event_clocks *all, struct event_clock **link)
 {
-	struct event_clock *c = find(all, event);
-	if (!c)
-		return;
+	struct event_clock *c = *link;
 	c->version = 0;
 	c->contested = c->writers > 0;
 	if (c->writers)
 		return;
-	*link_of(all, event) = c->next;
+	*link = c->next;
 	meta_free(all->meta, c->entries);
 	node_pool_give(&all->nodes, c);
 	all->count--;
+}
+
+void clock_forget(struct event_clocks *all, trz_event event)
+{
+	struct event_clock **link = all->bucket_count ? link_of(all, event) : NULL;
+	if (link && *link)
+		forget(all, link);
+}
+
+void clock_forget_all(struct event_clocks *all)
+{
+	for (size_t i = 0; i < all->bucket_count; i++)
+		for (struct event_clock **link = &all->buckets[i], *c; (c = *link);) {
+			forget(all, link);
+			if (*link == c)
+				link = &c->next;
+		}
 }
 
 /* ---- waits ---- */

@@ -36,7 +36,7 @@ struct event_clocks {
 	size_t bucket_count, count;
 	struct node_pool nodes;
 	uint64_t opened;             /* versions up to this one are older than the heap */
-	bool off;                    /* the host has no memory, or there are CLOCKS_MOST: nothing is learned any more */
+	bool off;                    /* nothing is learned (any more): switched off, no host memory, or CLOCKS_MOST */
 };
 
 /* The number of a new record: of the process, and never given twice. Needs no lock. */
@@ -59,6 +59,9 @@ void clock_end_record(struct event_clocks *all, trz_event event, uint64_t versio
 
 /* What the heap knows of the event is void: it is being destroyed, or is new, or was recorded unseen. */
 void clock_forget(struct event_clocks *all, trz_event event);
+
+/* The same for all events. */
+void clock_forget_all(struct event_clocks *all);
 
 /* The version of the event's newest record, if its clock holds anything that has not passed; else 0. */
 uint64_t clock_version(const struct event_clocks *all, trz_event event);

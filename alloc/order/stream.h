@@ -54,8 +54,8 @@ struct stream {
 	struct lane lane;                    /* what it has of the default pool: packed memory ... */
 	struct lane *dedicated;              /* ... and dedicated memory, by pool_next */
 	struct tickets tickets;
-	uint64_t *known;                     /* [known_count], by index: the newest ticket of another stream that its future */
-	unsigned known_count;                /* work follows, by the program's events (clock.h); 0: none */
+	uint64_t *known;                     /* [known_count], by index: the newest ticket of another stream that its */
+	unsigned known_count;                /* future work follows, by the program's events (clock.h); 0: none */
 	unsigned index;                      /* const: in the list of all */
 	uint64_t covered;                    /* its context's deputy tells of tickets up to this one */
 	unsigned late;                       /* polls left until it counts as a stream whose frees pass at once */

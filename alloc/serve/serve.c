@@ -475,8 +475,8 @@ static void cover(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequen
 		heap_return_event(h, p, event);
 }
 
-/* Whether a free of so many bytes is to record an event on the stream, for which it then counts as a recorder: the first
- * ticket of its batch; 0: no. While a full queue waits for a poll an event would be thrown away. */
+/* Whether a free of so many bytes is to record an event on the stream, for which it then counts as a recorder: the
+ * first ticket of its batch; 0: no. While a full queue waits for a poll an event would be thrown away. */
 static uint64_t begin_cover_locked(trz_heap *h, struct stream *s, uint64_t sequence, uint64_t bytes)
 {
 	HEAP_LOCKED(h);

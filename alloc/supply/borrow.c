@@ -69,8 +69,8 @@ static bool is_ordered(const struct lane *l, const struct block *b)
 	return stream_follows(l->stream, b->home->stream, b->sequence);
 }
 
-/* The ticket of such a block in its new home: where it has yet to pass, one that is taken after what the stream follows,
- * so that whatever tells that it has passed tells of that as well. */
+/* The ticket of such a block in its new home: where it has yet to pass, one that is taken after what the stream
+ * follows, so that whatever tells that it has passed tells of that as well. */
 static uint64_t ticket_of_ordered_locked(struct lane *l, const struct block *b)
 {
 	return ticket_passed(&b->home->stream->tickets, b->sequence) ? 0 : ticket_take(&l->stream->tickets);
@@ -98,8 +98,8 @@ static struct block *best_ordered_locked(trz_heap *h, const struct lane *l, enum
 
 enum { REHOME_STEPS = 4 };  /* out of one index, into another, with two neighbours */
 
-/* Takes all blocks that the stream follows, or with `spare` only as much as each lane can lend. The lock is given up now and then: the
- * walk may or may not meet blocks that other threads free and take meanwhile. */
+/* Takes all blocks that the stream follows, or with `spare` only as much as each lane can lend. The lock is given up
+ * now and then: the walk may or may not meet blocks that other threads free and take meanwhile. */
 static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
 {
 	HEAP_GROWTH_LOCKED(h);

@@ -362,7 +362,7 @@ static void used_up_with_notices(struct stage *g)
 static void a_long_queue(struct stage *g)
 {
 	hold(g, 700, g->b);
-	for (int i = 0; i < 250; i++)
+	for (int i = 0; i < 240; i++)
 		rig_free(&g->rig, take(g, MIB(3), g->a));
 }
 
@@ -661,8 +661,8 @@ const struct scenario scenarios[] = {
      true},
 	{"climb the ladder", MIB(128), NULL, nearly_full, alloc_last, "num_alloc_retries", true},
 	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
-	{"allocate with a long queue of events", GIB(1), "event_bytes:0", a_long_queue, alloc_small, "driver_calls.event_query",
-     false},
+	{"allocate with a long queue of events", GIB(1), "event_bytes:0", a_long_queue, alloc_small,
+     "driver_calls.event_query", false},
 	{"a tile of its own", GIB(1), NULL, one_of_each, alloc_dedicated, "path_dedicated", true},
 	{"a kept tile of another stream", GIB(1), NULL, a_kept_tile, alloc_dedicated_of_another, "path_dedicated", true},
 	{"a tile of its own on a full device", MIB(128), NULL, full_of_kept_tiles, alloc_dedicated_last, "rung_trim", true},
@@ -685,16 +685,17 @@ const struct scenario scenarios[] = {
 	{"close with a freed import", GIB(1), NULL, freed_import, close_heap, NULL, true},
 	{"allocate of a new pool", GIB(1), NULL, one_of_each, alloc_of_a_new_pool, NULL, false},
 	{"a diverted allocation", GIB(1), NULL, a_pool, alloc_diverted, NULL, false},
-	{"an allocation in a capture", GIB(1), NULL, a_pool_in_use, alloc_captured, "driver_calls.event_record", false},
+	{"an allocation in a capture", GIB(1), "event_bytes:0", a_pool_in_use, alloc_captured,
+     "driver_calls.event_record", false},
 	{"the end of a pool", GIB(1), NULL, a_pool, end_pool, NULL, false},
 	{"the end of a pinned pool", GIB(1), NULL, a_pinned_pool, end_pool, "driver_calls.context_record", false},
 	{"restore a checkpoint", GIB(1), NULL, a_checkpoint, restore, NULL, false},
 	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
 	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
-	{"free a block, two streams", GIB(1), NULL, held_block_beside_another_stream, free_it, "driver_calls.event_record",
-     false},
+	{"free a block, two streams", GIB(1), "event_bytes:0", held_block_beside_another_stream, free_it,
+     "driver_calls.event_record",     false},
 	{"free a slot, two streams", GIB(1), NULL, held_slot_beside_another_stream, free_it, NULL, false},
-	{"free a block on another stream", GIB(1), NULL, held_block_beside_another_stream, free_on_the_other,
+	{"free a block on another stream", GIB(1), "event_bytes:0", held_block_beside_another_stream, free_on_the_other,
      "driver_calls.event_record", false},
 	{"free a slot on another stream", GIB(1), NULL, held_slot_beside_another_stream, free_on_the_other, "pending.peak",
      false},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Order between a program's streams: events that are recorded, awaited, recorded again, destroyed, and whatever the heap
- * is told of them. It may be told of all that happens to an event, of a part, or of nothing; what it must be told is that
- * an event has gone, or was recorded behind its back.
+ * Order between a program's streams: events that are recorded, awaited, recorded again, destroyed, and whatever the
+ * heap is told of them. It may be told of all that happens to an event, of a part, or of nothing; what it must be told
+ * is that an event has gone, or was recorded behind its back.
  */
 #include "world_parts.h"
 

@@ -321,6 +321,11 @@ static void test_a_forgotten_event_teaches_nothing(void **state)
 	assert_ok(r->d->event_record(r->d->self, r->c, event, s.c));
 	await(r, event, s.b);
 	GETS_NOTHING(&s, s.b);
+	record(r, event, s.a);
+	trz_event_forget(r->heap, NULL);
+	assert_int_equal(r->heap->clocks.count, 0);
+	await(r, event, s.b);
+	GETS_NOTHING(&s, s.b);
 	drop(r, event);
 	close_scene(&s);
 }
@@ -476,6 +481,20 @@ static void test_a_new_stream_knows_nothing(void **state)
 	close_scene(&s);
 }
 
+static void test_it_can_be_switched_off(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(64), "wait:off,order:off");
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	void *p = rig_alloc(&r, MIB(60), a);
+	assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)p, MIB(60), 7));
+	rig_free(&r, p);
+	order(&r, a, b);
+	assert_status(trz_alloc(r.heap, MIB(60), 0, b, &p), TRZ_ERROR_OUT_OF_MEMORY);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 static void test_many_events(void **state)
 {
 	(void)state;
@@ -522,6 +541,7 @@ int main(void)
 		cmocka_unit_test(test_the_host_waits_for_an_event_or_all),
 		cmocka_unit_test(test_all_heaps_are_told),
 		cmocka_unit_test(test_a_new_stream_knows_nothing),
+		cmocka_unit_test(test_it_can_be_switched_off),
 		cmocka_unit_test(test_many_events),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
