@@ -20,6 +20,7 @@ struct lane {
 	struct fit fit[KINDS];           /* its free blocks */
 	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
 	uint64_t held, held_peak;        /* bytes of its live blocks */
+	uint64_t kept;                   /* large free bytes that it does not lend: it could not get so many back in time */
 	uint32_t slabs;                  /* full ones included */
 	struct window *window[KINDS];    /* where its memory grows; guarded by the growth lock */
 };

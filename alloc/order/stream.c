@@ -129,14 +129,26 @@ struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handl
 	return NULL;
 }
 
+/* Whether the program makes one stream wait for another now and then: what that one frees comes back in order. */
+static bool waits_for(const struct stream *s, const struct stream *other)
+{
+	return other->index < s->known_count && s->known[other->index];
+}
+
+static uint64_t beyond(uint64_t has, uint64_t keeps)
+{
+	return has > keeps ? has - keeps : 0;
+}
+
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
 {
-	bool keeps = lender->stream != to->stream && to->stream->late &&
-	             !atomic_load_explicit(&lender->stream->retired, memory_order_relaxed);
-	if (!keeps)
+	const struct stream *s = lender->stream;
+	uint64_t has = lender->fit[LARGE].bytes;
+	if (s == to->stream || !to->stream->late || atomic_load_explicit(&s->retired, memory_order_relaxed))
 		return UINT64_MAX;
-	uint64_t has = lender->held + lender->fit[LARGE].bytes;
-	return has > lender->held_peak ? has - lender->held_peak : 0;
+	if (waits_for(s, to->stream))
+		return beyond(has, lender->kept);
+	return beyond(lender->held + has, lender->held_peak);
 }
 
 void stream_note_poll(struct stream *s)

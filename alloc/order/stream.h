@@ -144,9 +144,10 @@ static inline void stream_end_record(struct stream *s)
 	s->recorders--;
 }
 
-/* How much of its free large memory a lane can lend to another. It may again need what it needed at its own peak, and
- * lends that only to a stream whose frees have passed at each of the last polls, so that it can get it back. A retired
- * stream needs nothing again. */
+/* How much of its free large memory a lane can lend to another (docs/decisions/0008-lending.md). It may need again
+ * what it needed at its own peak. To a stream whose frees have passed at each of the last polls it lends all; to one
+ * that its own stream waits for, all but what it could not get back in time before; to others what is beyond its peak.
+ * A retired stream needs nothing again. */
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
 
 /* Notes whether a poll has found that everything freed has passed. */

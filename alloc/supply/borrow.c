@@ -126,24 +126,20 @@ static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, boo
 	return any;
 }
 
-/* What can be had without asking the device. */
-static bool take_enough(trz_heap *h, const struct demand *d)
+/* One block that is large enough; of the lane's own, where what was pending has just become free. */
+static bool take_one_locked(trz_heap *h, const struct demand *d)
 {
 	struct lane *l = d->lane;
-	heap_lock(h);
 	heap_end_known_locked(h, l->stream);
-	bool found = fit_find(&l->fit[d->kind], d->bytes) != NULL;  /* a poll may have drained enough */
-	struct block *b = found ? NULL : best_ordered_locked(h, l, d->kind, d->bytes);
-	if (b) {
+	if (fit_find(&l->fit[d->kind], d->bytes))
+		return true;
+	struct block *b = best_ordered_locked(h, l, d->kind, d->bytes);
+	if (b)
 		rehome_locked(h, b, l, ticket_of_ordered_locked(l, b));
-		found = true;
-	}
-	if (!found)
-		found = take_ordered_locked(h, l, d->kind, true) && fit_find(&l->fit[d->kind], d->bytes);
-	heap_unlock(h);
-	return found;
+	return b != NULL;
 }
 
+/* By what is known, one block is had without a question to the device. */
 bool borrow(trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -151,10 +147,17 @@ bool borrow(trz_heap *h, const struct demand *d)
 	bool given = atomic_load_explicit(&h->given_count, memory_order_relaxed) > 0;
 	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 && !given && !l->captured)
 		return false;
-	if (take_enough(h, d))
+	heap_lock(h);
+	bool found = take_one_locked(h, d);
+	heap_unlock(h);
+	if (found)
 		return true;
 	heap_poll(h);
-	return take_enough(h, d);
+	heap_lock(h);
+	found = take_one_locked(h, d) ||
+	        (take_ordered_locked(h, l, d->kind, true) && fit_find(&l->fit[d->kind], d->bytes));
+	heap_unlock(h);
+	return found;
 }
 
 void borrow_join_all_locked(trz_heap *h, struct lane *l, enum kind kind)

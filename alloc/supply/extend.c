@@ -66,7 +66,7 @@ static void give_tail_locked(struct growth *g)
 	if (!g->tail)
 		return;
 	level_sub(&g->heap->counters.idle_bytes, g->tail->size);
-	heap_free_block_locked(g->heap, g->tail, g->tail->sequence);
+	heap_put_back_locked(g->heap, g->tail);
 	g->tail = NULL;
 }
 
@@ -194,7 +194,7 @@ static void ungather(struct growth *g)
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, g->gathered_bytes);
 	for (size_t i = 0; i < g->cut.count; i++)
-		heap_free_block_locked(h, h->moved[i], h->moved[i]->sequence);
+		heap_put_back_locked(h, h->moved[i]);
 	heap_unlock(h);
 	g->gathered = g->count = g->cut.count = 0;
 	g->gathered_bytes = 0;
@@ -299,6 +299,37 @@ static uint64_t forget_planned(struct growth *g, size_t first)
 	return bytes;
 }
 
+/* Free large memory of others that the lane cannot have, since its stream does not follow their work. */
+static uint64_t out_of_order_locked(const trz_heap *h, const struct lane *l)
+{
+	HEAP_LOCKED(h);
+	uint64_t bytes = 0;
+	for (const struct lane *other = h->streams.lanes.first; other; other = other->next) {
+		if (other == l || other->pool != l->pool || other->dedicated)
+			continue;
+		const struct fit *f = &other->fit[LARGE];
+		for (const struct block *b = fit_find(f, GRANULE); b; b = fit_next(f, b))
+			bytes += stream_follows(l->stream, other->stream, b->sequence) ? 0 : b->size;
+	}
+	return bytes;
+}
+
+enum { REGRETS = 8 };  /* after so many, a lane lends nothing of its peak */
+
+/* A lane that has held as much before has to create, since others have what it lent, and cannot give it back in time:
+ * from now on it lends so much less, and soon nothing. */
+static void note_regret(struct growth *g)
+{
+	struct lane *l = g->demand->lane;
+	uint64_t need = l->held + g->demand->bytes;
+	if (g->demand->kind == SMALL || g->demand->effort == EFFORT_CREATE || !g->new_bytes || need > l->held_peak)
+		return;
+	heap_lock(g->heap);
+	if (out_of_order_locked(g->heap, l) >= g->new_bytes)
+		l->kept += max_u64(g->new_bytes, l->held_peak / REGRETS);
+	heap_unlock(g->heap);
+}
+
 /* The calls are made one after the other: each leaves little of ours in the caches. */
 static trz_status create_planned(struct growth *g)
 {
@@ -315,6 +346,7 @@ static trz_status create_planned(struct growth *g)
 		heap_unlock(h);
 	}
 	extent_count(h, g->demand->kind, g->new_bytes, created);
+	note_regret(g);
 	if (status == TRZ_ERROR_OUT_OF_MEMORY && g->demand->effort != EFFORT_ALL)
 		heap_ask_device(h, NULL);  /* others have taken some: what comes next counts on less */
 	return status;

@@ -693,7 +693,7 @@ const struct scenario scenarios[] = {
 	{"free a block", GIB(1), NULL, held_block, free_it, NULL, false},
 	{"free a slot", GIB(1), NULL, held_slot, free_it, NULL, false},
 	{"free a block, two streams", GIB(1), "event_bytes:0", held_block_beside_another_stream, free_it,
-     "driver_calls.event_record",     false},
+     "driver_calls.event_record", false},
 	{"free a slot, two streams", GIB(1), NULL, held_slot_beside_another_stream, free_it, NULL, false},
 	{"free a block on another stream", GIB(1), "event_bytes:0", held_block_beside_another_stream, free_on_the_other,
      "driver_calls.event_record", false},
