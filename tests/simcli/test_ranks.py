@@ -610,8 +610,8 @@ class Ranks(unittest.TestCase):
     def test_a_graph_that_outlives_its_communicator(self):
         output = self.run_ranks(2, "launch-ends", status=128 + 6)[1]
         self.assertIn("destroys a communicator of 2 while a graph has collectives of it", output)
-        self.assertRegex(output, r"rank \d launches a graph with all_reduce of 100 int32, sum, whose communicator of 2 is "
-                                 "no more")
+        self.assertRegex(output, r"rank \d launches a graph with all_reduce of 100 int32, sum, whose communicator of 2 "
+                                 "is no more")
 
     def test_a_slow_rank_is_waited_for(self):
         self.run_ranks(2, "late")
