@@ -138,6 +138,71 @@ static void test_the_device_notices_a_wait_for_a_late_event(void **state)
 	assert_ok(status);
 }
 
+/* ---- order that the program did not make ------------------------------------------------------------------ */
+
+static bool has_order(void)
+{
+	return world.vmm && !world.faulty && !world.aided && world.stream_count > 2 && world.actor_count == 1;
+}
+
+static struct streams *heap_streams(void)
+{
+	return &world.heap->streams;
+}
+
+/* A record that covers what was freed after it. */
+static void age_records(void)
+{
+	const struct event_clocks *all = &world.heap->clocks;
+	for (size_t i = 0; i < all->bucket_count; i++)
+		for (const struct event_clock *c = all->buckets[i]; c; c = c->next)
+			for (unsigned k = 0; k < c->count; k++)
+				c->entries[k].ticket = heap_streams()->list[c->entries[k].stream]->tickets.newest;
+}
+
+/* A wait that teaches of all that the other stream is given later, too. */
+static void extend_waits(void)
+{
+	for (unsigned i = 0; i < heap_streams()->count; i++) {
+		const struct stream *s = heap_streams()->list[i];
+		for (unsigned k = 0; k < s->known_count; k++)
+			if (s->known[k])
+				s->known[k] = heap_streams()->list[k]->tickets.newest;
+	}
+}
+
+/* What one stream follows counts as complete for all. */
+static void pass_what_is_known(void)
+{
+	for (unsigned i = 0; i < heap_streams()->count; i++) {
+		const struct stream *s = heap_streams()->list[i];
+		for (unsigned k = 0; k < s->known_count; k++)
+			if (s->known[k])
+				ticket_pass(&heap_streams()->list[k]->tickets, s->known[k]);
+	}
+}
+
+/* Granules that are taken for older than they are. */
+static void age_granules(void)
+{
+	for (int kind = 0; kind < KINDS; kind++)
+		for (const struct window *w = world.heap->windows[kind]; w; w = w->next)
+			for (uint64_t i = 0; w->tickets && i < (w->top - w->base) >> GRANULE_SHIFT; i++)
+				w->tickets[i] = 1;
+}
+
+static void test_worlds_notice_false_order(void **state)
+{
+	(void)state;
+	static void (*const plants[])(void) = {age_records, extend_waits, pass_what_is_known, age_granules};
+	assert_null(first_noticed(NULL, has_order, NULL, 3));
+	for (size_t i = 0; i < sizeof plants / sizeof plants[0]; i++) {
+		const char *noticed = first_noticed(NULL, has_order, plants[i], 60);
+		print_message("%zu: %s\n", i, noticed ? noticed : "nothing");
+		assert_non_null(noticed);
+	}
+}
+
 /* ---- an exported tile unmapped --------------------------------------------------------------------------- */
 
 static void *exportable(trz_heap *heap)
@@ -267,7 +332,7 @@ static void make_settled(trz_driver *driver)
 static void test_worlds_notice_captures_of_memory_in_use(void **state)
 {
 	(void)state;
-	const char *noticed = first_noticed(make_settled, has_graphs, NULL, 200);
+	const char *noticed = first_noticed(make_settled, has_graphs, NULL, 600);
 	assert_non_null(noticed);
 	assert_text(noticed, "violation");
 }
@@ -384,6 +449,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_worlds_notice_flips_without_fence),
 		cmocka_unit_test(test_the_device_notices_a_wait_for_a_late_event),
+		cmocka_unit_test(test_worlds_notice_false_order),
 		cmocka_unit_test(test_the_books_notice_an_exported_tile_that_is_unmapped),
 		cmocka_unit_test(test_the_watch_notices_an_exported_tile_that_is_returned),
 		cmocka_unit_test(test_worlds_notice_a_pool_page_given_away),
