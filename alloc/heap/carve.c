@@ -14,13 +14,13 @@ static inline bool joins(const struct block *a, const struct block *b)
 }
 
 /* Whether other streams may want to know which part of a free block is how old. */
-static bool tickets_differ(const trz_heap *h, const struct block *b)
+static inline bool tickets_differ(const trz_heap *h, const struct block *b)
 {
-	return !b->window->classic && atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1;
+	return UNLIKELY(atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1) && !b->window->classic;
 }
 
 /* `same`: its granules have the tickets that they had before it was taken. */
-static void free_block_locked(trz_heap *h, struct block *b, uint64_t sequence, bool same)
+static inline void free_block_locked(trz_heap *h, struct block *b, uint64_t sequence, bool same)
 {
 	HEAP_LOCKED(h);
 	assert(b->state != BLOCK_HOLE && !b->exports && !b->window->foreign);

@@ -477,16 +477,22 @@ static void cover(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequen
 
 /* Whether a free of so many bytes is to record an event on the stream, for which it then counts as a recorder: the
  * first ticket of its batch; 0: no. While a full queue waits for a poll an event would be thrown away. */
-static uint64_t begin_cover_locked(trz_heap *h, struct stream *s, uint64_t sequence, uint64_t bytes)
+static NOINLINE uint64_t begin_cover_among_several_locked(trz_heap *h, struct stream *s, uint64_t sequence,
+                                                          uint64_t bytes, bool at_once)
 {
 	HEAP_LOCKED(h);
-	bool single = atomic_load_explicit(&h->streams.count, memory_order_relaxed) == 1;
-	bool at_once = s->thread_bound || h->dedicates;
-	if (single && !at_once)
-		return 0;
 	uint64_t first = ticket_batch(&s->tickets, sequence, bytes, at_once ? 0 : h->config.event_bytes);
 	bool room = s->tickets.count < TICKET_QUEUE;
 	return first && room && stream_begin_record(s) ? first : 0;
+}
+
+static inline uint64_t begin_cover_locked(trz_heap *h, struct stream *s, uint64_t sequence, uint64_t bytes)
+{
+	HEAP_LOCKED(h);
+	bool at_once = s->thread_bound || h->dedicates;
+	if (LIKELY(atomic_load_explicit(&h->streams.count, memory_order_relaxed) == 1) && !at_once)
+		return 0;
+	return begin_cover_among_several_locked(h, s, sequence, bytes, at_once);
 }
 
 /* Records an event for a use, if one is due. */
