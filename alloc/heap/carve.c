@@ -13,36 +13,22 @@ static inline bool joins(const struct block *a, const struct block *b)
 	       !lane_keeps_dedicated(a->home);
 }
 
-/* Whether other streams may want to know which part of a free block is how old. */
-static inline bool tickets_differ(const trz_heap *h, const struct block *b)
-{
-	return UNLIKELY(atomic_load_explicit(&h->streams.count, memory_order_relaxed) > 1) && !b->window->classic;
-}
-
-/* `same`: its granules have the tickets that they had before it was taken. */
-static inline void free_block_locked(trz_heap *h, struct block *b, uint64_t sequence, bool same)
+void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
 	assert(b->state != BLOCK_HOLE && !b->exports && !b->window->foreign);
 	assert(b->home->dedicated == b->window->dedicated && sequence <= b->home->stream->tickets.newest);
 	struct fit *f = &b->home->fit[b->kind];
-	struct window *w = tickets_differ(h, b) ? b->window : NULL;
 	b->state = BLOCK_FREE;
 	b->sequence = sequence;
-	if (w && !same)
-		window_note_ticket(w, b);
 	if (joins(b, b->next)) {
 		fit_remove(f, b->next);
-		if (w)
-			window_join_tickets(w, b, b->next);
 		b->sequence = max_u64(b->sequence, b->next->sequence);
 		block_absorb_next(&h->blocks, b);
 	}
 	if (joins(b->prev, b)) {
 		struct block *prev = b->prev;
 		fit_remove(f, prev);
-		if (w)
-			window_join_tickets(w, prev, b);
 		prev->sequence = max_u64(prev->sequence, b->sequence);
 		block_absorb_next(&h->blocks, prev);
 		b = prev;
@@ -51,16 +37,6 @@ static inline void free_block_locked(trz_heap *h, struct block *b, uint64_t sequ
 	uint64_t most = h->config.trim_threshold;
 	if (UNLIKELY(most && counter_get(&h->counters.cached_bytes.current) > most))
 		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
-}
-
-void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
-{
-	free_block_locked(h, b, sequence, false);
-}
-
-void heap_put_back_locked(trz_heap *h, struct block *b)
-{
-	free_block_locked(h, b, b->sequence, true);
 }
 
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)

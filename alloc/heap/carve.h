@@ -11,9 +11,6 @@
  * `sequence` is the ticket of its last use. */
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
-/* Makes a busy block free again that was cut out of free memory, and not used. */
-void heap_put_back_locked(trz_heap *h, struct block *b);
-
 /* How many of the `available` bytes from its address on a block of `size` takes: a rest of large memory that is too
  * short for any request stays with the block, as rounding, instead of being indexed. */
 static inline uint64_t heap_block_size(enum kind kind, uint64_t size, uint64_t available)

@@ -36,7 +36,6 @@ struct candidate {
 	uint64_t size;
 	uint32_t found;              /* its number in the order of the search */
 	bool passed;                 /* its last use is ordered before all later work: it needs no fence */
-	bool known;                  /* and not passed: it is, by the program's own waits */
 };
 
 struct trz_heap {

@@ -35,10 +35,7 @@ trz_status window_open(struct meta *meta, struct driver *driver, enum kind kind,
 	trz_status status = reserve_up_to(driver, &size, least, &w->base);
 	if (status == TRZ_OK) {
 		w->places = meta_alloc(meta, (size >> GRANULE_SHIFT) * sizeof *w->places);
-		w->tickets = meta_alloc(meta, (size >> GRANULE_SHIFT) * sizeof *w->tickets);
-		if (!w->places || !w->tickets) {
-			meta_free(meta, w->places);
-			meta_free(meta, w->tickets);
+		if (!w->places) {
 			driver_unreserve(driver, w->base, size);
 			status = meta_exhausted();
 		}
@@ -63,7 +60,6 @@ trz_status window_close(struct meta *meta, struct driver *driver, struct window 
 		return status;
 	level_sub(&driver->counters->address_bytes, w->size);
 	meta_free(meta, w->places);
-	meta_free(meta, w->tickets);
 	meta_free(meta, w);
 	return TRZ_OK;
 }
@@ -190,35 +186,4 @@ const struct place *window_next_owned(const struct window *w, trz_addr *cursor, 
 			return p;
 	}
 	return NULL;
-}
-
-/* ---- tickets ---- */
-
-static size_t granule_of(const struct window *w, trz_addr address)
-{
-	return (address - w->base) >> GRANULE_SHIFT;
-}
-
-uint64_t window_ticket(const struct window *w, trz_addr begin, trz_addr end, uint64_t newest)
-{
-	uint64_t ticket = 0;
-	for (size_t i = granule_of(w, begin); i <= granule_of(w, end - 1); i++) {
-		if (!w->tickets[i])
-			return newest;
-		ticket = max_u64(ticket, w->tickets[i]);
-	}
-	return min_u64(ticket, newest);
-}
-
-/* What has passed for all is as old as the first ticket of all: 0 has another meaning here. */
-void window_note_ticket(struct window *w, const struct block *b)
-{
-	for (size_t i = granule_of(w, b->address); i <= granule_of(w, block_end(b) - 1); i++)
-		w->tickets[i] = max_u64(b->sequence, 1);
-}
-
-void window_join_tickets(struct window *w, const struct block *b, const struct block *next)
-{
-	if (next->address % GRANULE)
-		w->tickets[granule_of(w, next->address)] = max_u64(max_u64(b->sequence, next->sequence), 1);
 }

@@ -26,8 +26,6 @@ struct window {
 	uint64_t mapped;             /* bytes mapped now */
 	uint64_t alias_cursor;       /* offset that the current round of reclaim_aliases has reached */
 	struct place **places;       /* [size / GRANULE]: the mapping on each granule, or NULL; NULL in a classic window */
-	uint64_t *tickets;           /* as many: the newest ticket of each granule of free blocks, in their home's order; 0:
-	                              * that of the block. NULL in a classic window. Guarded by the heap lock */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* the driver's address; `base` is aligned */
 	bool leaving;                /* an import or a classic segment that a thread is giving back: no other thread does,
@@ -87,14 +85,6 @@ static inline trz_addr window_next(const struct window *w, trz_addr address)
 	const struct place *p = window_at(w, address);
 	return p ? place_end(p) : align_down(address, GRANULE) + GRANULE;
 }
-
-/* The newest ticket of free memory in [begin, end), whole granules of a free block whose own newest is `newest`. */
-uint64_t window_ticket(const struct window *w, trz_addr begin, trz_addr end, uint64_t newest);
-
-/* Notes the ticket of a block that becomes free, on every granule that it touches; and, where it is then joined with
- * the one behind it, the younger of both on a granule that they share. */
-void window_note_ticket(struct window *w, const struct block *b);
-void window_join_tickets(struct window *w, const struct block *b, const struct block *next);
 
 /* The places of owned tiles that lie wholly inside [address, end), a part of a free block of `w`, one by one: returns
  * the first at or after *cursor (begin with the block's address) and moves the cursor behind it; NULL: no more. */

@@ -37,7 +37,6 @@ struct growth {
 	struct cutting cut;          /* moved[0 .. cut.count) are the places that they leave, in the same order */
 	uint64_t gathered_bytes, new_bytes;
 	bool unpassed;               /* a gathered tile's last use may not have completed in this stream */
-	bool known;                  /* one's last use is ordered by the program's waits alone */
 	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
 };
 
@@ -66,7 +65,7 @@ static void give_tail_locked(struct growth *g)
 	if (!g->tail)
 		return;
 	level_sub(&g->heap->counters.idle_bytes, g->tail->size);
-	heap_put_back_locked(g->heap, g->tail);
+	heap_free_block_locked(g->heap, g->tail, g->tail->sequence);
 	g->tail = NULL;
 }
 
@@ -104,7 +103,6 @@ static void choose_locked(struct growth *g, const struct candidate *c)
 	g->heap->lay_list[g->gathered++] = c->tile;
 	g->gathered_bytes += c->size;
 	g->unpassed |= !c->passed;
-	g->known |= c->known;
 }
 
 /* Chooses among the n candidates and cuts them out of their blocks. */
@@ -194,11 +192,11 @@ static void ungather(struct growth *g)
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, g->gathered_bytes);
 	for (size_t i = 0; i < g->cut.count; i++)
-		heap_put_back_locked(h, h->moved[i]);
+		heap_free_block_locked(h, h->moved[i], h->moved[i]->sequence);
 	heap_unlock(h);
 	g->gathered = g->count = g->cut.count = 0;
 	g->gathered_bytes = 0;
-	g->unpassed = g->known = false;
+	g->unpassed = false;
 }
 
 /* ---- moving ---- */
@@ -402,9 +400,8 @@ static struct block *finish_locked(struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
-	/* Gathered tiles may only be behind a fence, or the program's waits, which order them for this stream alone. */
-	struct tickets *t = &g->demand->lane->stream->tickets;
-	uint64_t sequence = g->known ? ticket_take(t) : g->gathered && !is_captured(g) ? t->newest : 0;
+	/* Gathered tiles may only be behind a fence, which orders them for this stream, not for others. */
+	uint64_t sequence = g->gathered && !is_captured(g) ? g->demand->lane->stream->tickets.newest : 0;
 	uint64_t size = g->gathered_bytes + g->new_bytes;
 	leave_places_locked(g);
 	for (size_t i = g->gathered; i < g->count; i++)

@@ -170,15 +170,6 @@ static bool has_unpassed(const struct search *f, const struct run *r)
 	return false;
 }
 
-/* Whether a tile's last use is ordered by the program's waits alone. */
-static bool has_known(const struct search *f, const struct run *r)
-{
-	for (trz_addr a = r->begin; a < r->end; a = window_next(r->hole->window, a))
-		if (reclaim_candidate(f->heap, window_at(r->hole->window, a)->tile, f->candidates)->known)
-			return true;
-	return false;
-}
-
 /* Moves the tiles' ownership to the target, which is busy; the old places become holes, once all are cut, since
  * holes join and their blocks then go away. */
 static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *target, size_t n)
@@ -209,8 +200,7 @@ static struct block *take_run_locked(struct search *f)
 	const struct run *r = &f->best;
 	struct block *b = heap_cut_hole_locked(h, r->hole, r->begin, r->end - r->begin);
 	b->home = f->demand->lane;
-	struct tickets *t = &f->demand->lane->stream->tickets;
-	b->sequence = has_known(f, r) ? ticket_take(t) : t->newest;  /* at most: what passed is of no harm to wait for */
+	b->sequence = f->demand->lane->stream->tickets.newest;  /* at most: what passed is of no harm to wait for */
 	move_tiles_locked(h, r, b, f->candidates);
 	level_add(&h->counters.idle_bytes, b->size);
 	counter_add(&h->counters.bytes_flipped, b->size);

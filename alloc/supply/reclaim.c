@@ -69,56 +69,26 @@ static bool add_candidate(trz_heap *h, size_t n, struct candidate c)
 	return true;
 }
 
-/* What a search wants. */
-struct wanted {
-	const struct lane *to;       /* NULL: the driver */
-	const struct lane *of;       /* where it looks now */
-	unsigned how;
-	uint64_t fenced;             /* the stream's own tickets up to this one are behind a fence */
-	uint64_t most;               /* bytes; UINT64_MAX: any number */
-	size_t limit;                /* candidates */
-	bool poll_helps;             /* more could be had, or without a fence, if the driver were asked */
-};
-
-/* Whether memory with this ticket is of use, and how its last use is ordered. */
-static bool judge(struct wanted *want, uint64_t ticket, struct candidate *c)
+/* The wholly free tiles of one free block that no other process uses, up to `*most` bytes and `limit` candidates. */
+static size_t find_in_block(trz_heap *h, struct block *b, bool passed, uint64_t *most, size_t n, size_t limit)
 {
-	const struct stream *to = want->to ? want->to->stream : NULL, *of = want->of->stream;
-	bool ordered = to == of && !(want->how & FIND_PASSED);
-	c->passed = ticket_passed(&of->tickets, ticket) || (ordered && ticket <= want->fenced);
-	c->known = !c->passed && to && !(want->how & FIND_PASSED) && stream_follows(to, of, ticket);
-	c->passed |= c->known;
-	want->poll_helps |= !c->passed;
-	return c->passed || ordered;
-}
-
-/* The classic segment, if it is all free. */
-static size_t find_classic(trz_heap *h, struct wanted *want, struct block *b, size_t n)
-{
-	struct candidate c = {.tile = b->window->classic, .block = b, .address = b->address, .size = b->size};
-	if (b->size != b->window->size || !judge(want, b->sequence, &c))
-		return n;
-	return add_candidate(h, n, c) ? n + 1 : SIZE_MAX;
-}
-
-/* The wholly free tiles of one free block that no other process uses. */
-static size_t find_in_block(trz_heap *h, struct wanted *want, struct block *b, size_t n)
-{
-	if (b->window->classic)
-		return find_classic(h, want, b, n);
+	if (b->window->classic) {
+		struct candidate c = {.tile = b->window->classic, .block = b, .address = b->address, .size = b->size,
+		                      .passed = passed};
+		return b->size == b->window->size && !add_candidate(h, n, c) ? SIZE_MAX : n + (b->size == b->window->size);
+	}
 	trz_addr cursor = b->address;
 	const struct place *p = window_next_owned(b->window, &cursor, block_end(b));
 	b->tileless = !p;
-	for (; p && n < want->limit && place_size(p) <= want->most;
-	     p = window_next_owned(b->window, &cursor, block_end(b))) {
+	for (; p && n < limit && place_size(p) <= *most; p = window_next_owned(b->window, &cursor, block_end(b))) {
 		SPINLOCK_STEP();
-		struct candidate c = {.tile = p->tile, .block = b, .address = p->address, .size = place_size(p)};
-		uint64_t ticket = window_ticket(b->window, p->address, place_end(p), b->sequence);
-		if (UNLIKELY(p->tile->exports) || !judge(want, ticket, &c))
+		struct candidate c = {.tile = p->tile, .block = b, .address = p->address, .size = place_size(p),
+		                      .passed = passed};
+		if (UNLIKELY(p->tile->exports))
 			continue;
 		if (!add_candidate(h, n++, c))
 			return SIZE_MAX;
-		want->most -= want->most == UINT64_MAX ? 0 : c.size;
+		*most -= *most == UINT64_MAX ? 0 : c.size;
 	}
 	return n;
 }
@@ -142,19 +112,25 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 {
 	HEAP_LOCKED(h);
 	size_t n = 0;
-	struct wanted want = {.to = l, .how = how, .fenced = fenced, .limit = SIZE_MAX};
-	for (const struct lane *of = h->streams.lanes.first; of && n != SIZE_MAX; of = of->next) {
+	*poll_helps = false;
+	for (const struct lane *of = h->streams.lanes.first; of; of = of->next) {
 		if (!may_leave(of, l, how))
 			continue;
 		const struct fit *f = &of->fit[kind];
-		want.of = of;
-		want.most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
-		struct block *b = fit_find(f, of->dedicated ? GRANULE : h->tile_least[kind]);
-		for (; b && n != SIZE_MAX; b = fit_next(f, b))
-			if (!b->tileless)
-				n = find_in_block(h, &want, b, n);
+		bool ordered = l && of->stream == l->stream && !(how & FIND_PASSED);
+		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
+		for (struct block *b = fit_find(f, of->dedicated ? GRANULE : h->tile_least[kind]); b; b = fit_next(f, b)) {
+			if (b->tileless)
+				continue;
+			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
+			*poll_helps |= !passed;
+			if (!(passed || ordered))
+				continue;
+			n = find_in_block(h, b, passed, &most, n, SIZE_MAX);
+			if (n == SIZE_MAX)
+				return n;
+		}
 	}
-	*poll_helps = want.poll_helps;
 	return n;
 }
 
@@ -286,8 +262,8 @@ enum { CUT_AT_ONCE = 48, CUT_STEPS = 4 };  /* a tile's block is cut out of anoth
 static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, bool *more)
 {
 	HEAP_LOCKED(h);
-	struct wanted want = {.of = b->home, .how = FIND_PASSED, .most = UINT64_MAX, .limit = CUT_AT_ONCE};
-	size_t n = find_in_block(h, &want, b, 0), cut = 0;
+	uint64_t most = UINT64_MAX;
+	size_t n = find_in_block(h, b, true, &most, 0, CUT_AT_ONCE), cut = 0;
 	if (n == SIZE_MAX || !node_pool_reserve(&h->blocks, 2 * n))
 		return false;
 	for (size_t i = 0; i < n && t->reserved > t->keep; i++) {
@@ -337,7 +313,7 @@ static void keep_block(trz_heap *h, struct block *b)
 {
 	heap_lock(h);
 	level_sub(&h->counters.idle_bytes, b->size);
-	heap_put_back_locked(h, b);
+	heap_free_block_locked(h, b, b->sequence);
 	heap_unlock(h);
 }
 

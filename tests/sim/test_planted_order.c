@@ -182,19 +182,10 @@ static void pass_what_is_known(void)
 	}
 }
 
-/* Granules that are taken for older than they are. */
-static void age_granules(void)
-{
-	for (int kind = 0; kind < KINDS; kind++)
-		for (const struct window *w = world.heap->windows[kind]; w; w = w->next)
-			for (uint64_t i = 0; w->tickets && i < (w->top - w->base) >> GRANULE_SHIFT; i++)
-				w->tickets[i] = 1;
-}
-
 static void test_worlds_notice_false_order(void **state)
 {
 	(void)state;
-	static void (*const plants[])(void) = {age_records, extend_waits, pass_what_is_known, age_granules};
+	static void (*const plants[])(void) = {age_records, extend_waits, pass_what_is_known};
 	assert_null(first_noticed(NULL, has_order, NULL, 3));
 	for (size_t i = 0; i < sizeof plants / sizeof plants[0]; i++) {
 		const char *noticed = first_noticed(NULL, has_order, plants[i], 60);
