@@ -58,6 +58,7 @@ struct trz_heap {
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
+	atomic_bool short_of_memory; /* growth has been refused before: somebody may have to wait for any free */
 	struct counters counters;
 	struct history history;
 	bool keeps_frames;           /* slots carry frames */

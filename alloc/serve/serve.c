@@ -481,6 +481,7 @@ static NOINLINE uint64_t begin_cover_among_several_locked(trz_heap *h, struct st
                                                           uint64_t bytes, bool at_once)
 {
 	HEAP_LOCKED(h);
+	at_once |= atomic_load_explicit(&h->short_of_memory, memory_order_relaxed);
 	uint64_t first = ticket_batch(&s->tickets, sequence, bytes, at_once ? 0 : h->config.event_bytes);
 	bool room = s->tickets.count < TICKET_QUEUE;
 	return first && room && stream_begin_record(s) ? first : 0;

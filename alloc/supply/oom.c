@@ -257,6 +257,7 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 	if (oom_is_hopeless(h, d->bytes, &refused))
 		return oom_report(h, d, refused);
 	counter_add(&h->counters.num_alloc_retries, 1);
+	atomic_store_explicit(&h->short_of_memory, true, memory_order_relaxed);
 	d->effort = EFFORT_ALL;
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
 		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);

@@ -192,6 +192,12 @@ static void test_frees_record_in_batches(void **state)
 	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), 3);
 	assert_int_equal(sim_calls(r.s, SIM_SLOT_stream_capture), 3);
 	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_query), 0);
+	p[0] = rig_alloc(&r, MIB(700), a);
+	p[1] = rig_alloc(&r, KIB(40), a);
+	assert_status(trz_alloc(r.heap, MIB(700), 0, a, &p[2]), TRZ_ERROR_OUT_OF_MEMORY);
+	sim_reset_calls(r.s);
+	rig_free(&r, p[1]);  /* memory has run short: somebody may have to wait for any */
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), 1);
 	rig_close(&r);
 }
 
