@@ -155,15 +155,13 @@ static trz_addr make_noted_locked(trz_heap *h, const struct demand *d, struct la
 {
 	HEAP_LOCKED(h);
 	trz_addr address = serve_make_live_locked(h, l, d->size, b);
-	if (d->noted)
-		plan_serve_locked(d, b);
+	plan_serve_locked(d, b);
 	return address;
 }
 
 /* The block where the plan puts the request; 0: it cannot be there. *later: the slow path may help. */
 static trz_addr planned_block_locked(trz_heap *h, const struct demand *d, bool *later)
 {
-	HEAP_LOCKED(h);
 	struct block *b = reserve_nodes_locked(h) ? plan_take_locked(h, d, later) : NULL;
 	return b ? make_noted_locked(h, d, d->lane->stream->planned, b) : 0;
 }
@@ -183,12 +181,10 @@ static trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
 
 static trz_addr fast_locked(trz_heap *h, const struct demand *d)
 {
-	if (d->planned) {
-		bool later = false;
-		trz_addr address = planned_block_locked(h, d, &later);
-		if (address || later)
-			return address;
-	}
+	bool later = false;
+	trz_addr address = d->planned ? planned_block_locked(h, d, &later) : 0;
+	if (address || later)
+		return address;
 	return d->size_class < CLASS_COUNT ? fast_small_locked(h, d) : fast_block_locked(h, d);
 }
 
@@ -235,20 +231,16 @@ static trz_addr settle(trz_heap *h, const struct demand *d, struct block *b)
 	return address;
 }
 
-/* What the plan may need is prepared first, once; then its place is had, or not. */
+/* If the plan has a place, it is prepared; then that is had, or given up. */
 static trz_addr find(trz_heap *h, struct demand *d)
 {
-	bool later = false;
-	heap_lock(h);
-	trz_addr address = d->planned ? planned_block_locked(h, d, &later) : 0;
-	if (later) {
-		heap_unlock(h);
+	if (d->planned)
 		plan_prepare(h, d);
-		heap_lock(h);
-		address = planned_block_locked(h, d, &later);
-	}
+	heap_lock(h);
+	trz_addr address = fast_locked(h, d);
+	d->planned = 0;
 	if (!address)
-		address = d->size_class < CLASS_COUNT ? fast_small_locked(h, d) : fast_block_locked(h, d);
+		address = fast_locked(h, d);
 	heap_unlock(h);
 	return address;
 }
@@ -293,8 +285,7 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	struct demand d = make_demand(h, l, size, alignment);
 	assert(!l->dedicated);
 	heap_lock(h);
-	if (h->plan)
-		plan_note_locked(h, &d);
+	plan_note_locked(h, &d);
 	*out = fast_locked(h, &d);
 	heap_unlock(h);
 	if (LIKELY(*out != 0))

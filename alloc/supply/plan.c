@@ -74,10 +74,10 @@ static void find_place_locked(trz_heap *h, struct demand *d)
 		d->planned = 0;
 }
 
-void plan_note_locked(trz_heap *h, struct demand *d)
+void plan_note_request_locked(trz_heap *h, struct demand *d)
 {
 	HEAP_LOCKED(h);
-	if (!h->plan || d->kind != LARGE || d->lane->pool || d->lane->dedicated)
+	if (d->kind != LARGE || d->lane->pool || d->lane->dedicated)
 		return;
 	d->noted = true;
 	d->number = diary_begin(&h->plan->diary, d->occupied, d->lane->stream->id,
@@ -124,17 +124,9 @@ struct block *plan_take_locked(trz_heap *h, const struct demand *d, bool *later)
 	return heap_carve_locked(h, first, d->planned, d->occupied);
 }
 
-void plan_serve_locked(const struct demand *d, struct block *b)
-{
-	b->noted = d->noted;
-	b->priority = d->number;
-}
-
-void plan_end_locked(trz_heap *h, struct block *b)
+void plan_end_request_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
-	if (!b->noted)
-		return;
 	b->noted = false;
 	diary_end(&h->plan->diary, b->priority);
 }

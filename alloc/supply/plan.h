@@ -10,17 +10,33 @@
 #include "supply/demand.h"
 
 /* Notes a large request that is about to be served, and finds its place. */
-void plan_note_locked(trz_heap *h, struct demand *d);
+void plan_note_request_locked(trz_heap *h, struct demand *d);
+
+static inline void plan_note_locked(trz_heap *h, struct demand *d)
+{
+	if (UNLIKELY(h->plan != NULL))
+		plan_note_request_locked(h, d);
+}
 
 /* The busy block at the demand's place, in whose size and lane it is; NULL: it is not free there. *later: it may be
  * after plan_prepare. Nodes have been reserved. */
 struct block *plan_take_locked(trz_heap *h, const struct demand *d, bool *later);
 
 /* A live block serves a request. */
-void plan_serve_locked(const struct demand *d, struct block *b);
+static inline void plan_serve_locked(const struct demand *d, struct block *b)
+{
+	b->noted = d->noted;
+	b->priority = d->number;
+}
 
 /* A live block is freed. */
-void plan_end_locked(trz_heap *h, struct block *b);
+void plan_end_request_locked(trz_heap *h, struct block *b);
+
+static inline void plan_end_locked(trz_heap *h, struct block *b)
+{
+	if (UNLIKELY(b->noted))
+		plan_end_request_locked(h, b);
+}
 
 /* Asks how far the streams are, and lays a part of the plan's memory that is not laid yet. Growth lock held. */
 void plan_prepare(trz_heap *h, struct demand *d);

@@ -7,7 +7,7 @@
 
 enum { PIECES = 48, WEIGHTS = 40 };
 
-#define CONFIG "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:20,churn_per_mille:0,warm_per_mille:0"
+#define CONFIG "plan:on,tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:20,churn_per_mille:0,warm_per_mille:0"
 
 /* Small pieces that all live at the end, between others that are gone by then; then most of the memory in one piece. */
 static void step(struct rig *r, uint64_t grown)
