@@ -188,8 +188,6 @@ static trz_addr fast_locked(trz_heap *h, const struct demand *d)
 	return d->size_class < CLASS_COUNT ? fast_small_locked(h, d) : fast_block_locked(h, d);
 }
 
-/* ---- hot ---- */
-
 trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
 {
 	if (UNLIKELY(size > h->config.small_limit))
@@ -202,8 +200,6 @@ trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
 	heap_unlock(h);
 	return address;
 }
-
-/* ---- slow ---- */
 
 /* Turns a busy, idle-counted block into what the demand needs and frees the rest of it. */
 static trz_addr settle(trz_heap *h, const struct demand *d, struct block *b)
@@ -696,8 +692,6 @@ struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status
 	return new_pending_block_locked(h, b);
 }
 
-/* ---- uses ---- */
-
 struct block *serve_block_locked(const trz_heap *h, trz_addr address)
 {
 	HEAP_LOCKED(h);
@@ -757,8 +751,6 @@ bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
 	heap_unlock(h);
 	return ok;
 }
-
-/* ---- query ---- */
 
 static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointer_info *info)
 {
