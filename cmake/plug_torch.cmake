@@ -21,7 +21,7 @@ set_source_files_properties(plug/torch/plug_throw_older.cpp PROPERTIES
 	COMPILE_DEFINITIONS _GLIBCXX_USE_CXX11_ABI=0)
 target_include_directories(terrazzo_torch PRIVATE plug/torch)
 target_compile_options(terrazzo_torch PRIVATE -fexceptions)
-target_link_libraries(terrazzo_torch PRIVATE terrazzo Threads::Threads ${CMAKE_DL_LIBS})
+target_link_libraries(terrazzo_torch PRIVATE trz_events terrazzo Threads::Threads ${CMAKE_DL_LIBS})
 set(torch_map "${PROJECT_SOURCE_DIR}/cmake/terrazzo_torch.map")
 target_link_options(terrazzo_torch PRIVATE "LINKER:--version-script=${torch_map}" LINKER:-z,nodelete)
 set_target_properties(terrazzo_torch PROPERTIES

@@ -5,7 +5,7 @@
 #   test_<name>.py    a Python 3 program (standard library only)
 #   fuzz_<name>.c     a fuzz harness; ctest replays tests/fuzz/corpus/<name>/ through it
 #   any other .c      helpers that all programs of the folder share (gpu/ shares those of contract/)
-# tests/common/ is shared by all folders, tests/nvtx/ makes a tool that NVTX injects.
+# tests/common/ is shared by all folders, tests/nvtx/ makes a tool that NVTX injects, tests/plug/ objects to load.
 
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 
@@ -71,6 +71,16 @@ foreach(folder IN LISTS folders)
 			C_VISIBILITY_PRESET default
 			LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/nvtx")
 		target_include_directories(trz_fakenvtx PRIVATE "${PROJECT_SOURCE_DIR}/alloc")
+	elseif(folder STREQUAL "plug" AND helpers)
+		foreach(binding now lazy)
+			add_library(relink_${binding} MODULE ${helpers})
+			set_target_properties(relink_${binding} PROPERTIES
+				C_VISIBILITY_PRESET default
+				LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/plug")
+			target_compile_options(relink_${binding} PRIVATE -fplt)
+			target_link_options(relink_${binding} PRIVATE LINKER:-z,${binding} LINKER:-z,relro)
+		endforeach()
+		set(helper_library trz_events)
 	elseif(folder STREQUAL "gdb" AND helpers)
 		trz_program(gdb_target gdb ${helpers})
 		target_compile_options(gdb_target PRIVATE -O0 -g)
@@ -88,6 +98,10 @@ foreach(folder IN LISTS folders)
 		trz_program(${name} ${folder} ${file} ${helper_library})
 		string(REGEX REPLACE "^test_" "" short ${name})
 		trz_register(${short} ${folder} ${name})
+		if(folder STREQUAL "plug")
+			target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/plug")
+			add_dependencies(${name} relink_now relink_lazy)
+		endif()
 		if(TARGET trz_fakenvtx)
 			add_dependencies(${name} trz_fakenvtx)
 		endif()

@@ -14,6 +14,8 @@ pkg_check_modules(inih REQUIRED IMPORTED_TARGET inih)
 
 # ---- plugs: what other programs load ---------------------------------------------------------------------
 
+# What plugs share: the program's own events, as the heaps want them.
+trz_layer(trz_events plug/events)
 include(cmake/plug_torch.cmake)
 
 # ---- simulated device, traces, command line --------------------------------------------------------------

@@ -30,7 +30,7 @@ LENGTH = 2048  # tokens of a sequence
 WITHOUT_SHIM = {"TERRAZZO_CACHE": "/proc/none"}  # where nothing that is compiled can be kept
 OLDEST = "2.6.0"
 OF_OLDEST = ("copies", "graphs", "expandable", "package", "plug_oom", "plug_pools", "plug_accounting",
-             "torchrun")
+             "torchrun", "ordered")
 # Checks against records of the default version.
 OF_DEFAULT = ("compiled", "plug_functions", "plug_snapshots")
 SHIPPED = ("llama7b_ckpt", "llama7b_sgd_nockpt")
@@ -253,6 +253,18 @@ class Suite:
             expect(report["violations"] == 0, report.get("first_violation", ""))
             expect(report["misuses"] == 0, report.get("first_misuse", ""))
 
+    def ordered(self):
+        """memory goes from stream to stream by the program's own events, and never by less"""
+        for mode, schedule, seed in (("shim", "random", 1), ("hooks", "starve", 2), ("shim", "lifo", 3)):
+            options = ["--work=late", f"--schedule={schedule}", f"--seed={seed}"]
+            report = self.run(PROGRAMS / "ordered.py", mode, options=options, TERRAZZO_CONF="wait:off",
+                              PYTHONPATH=str(ROOT / "python"))
+            expect(report["violations"] == 0, f"{options}: {report.get('first_violation', '')}")
+            expect(report["misuses"] == 0, report.get("first_misuse", ""))
+        report = self.run(PROGRAMS / "ordered.py", "shim", options=["--work=late"], TERRAZZO_CONF="wait:off,order:off",
+                          PYTHONPATH=str(ROOT / "python"))
+        expect(report["violations"] == 0, report.get("first_violation", ""))
+
     def driver_errors(self):
         """calls that a driver refuses return errors, and the program goes on; handles, events and captures are as a
         driver's"""
@@ -448,7 +460,7 @@ def checks(suite, with_compile):
              "recorded", "records_only_pytorchs_own", "places", "run_out_together", "too_small", "resets", "ends",
              "ends_early", "late_work", "driver_errors", "ranks", "captured_ranks", "plans", "absent", "torchrun",
              "launchers", "hf_plans", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny", "example",
-             "fit"]
+             "fit", "ordered"]
     names += ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:

@@ -9,6 +9,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "cuda_events.h"
+
 /* Written under `lock`, never back to NULL. */
 static _Atomic(trz_heap *) heaps[TRZ_TORCH_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -78,6 +80,11 @@ void trz_torch_on_open(void (*callback)(int device, trz_heap *heap))
 	pthread_mutex_unlock(&lock);
 }
 
+size_t trz_torch_follow_events(void)
+{
+	return cuda_events_follow(false);
+}
+
 static void note_fork(void)
 {
 	atomic_store_explicit(&forked, true, memory_order_relaxed);
@@ -96,6 +103,7 @@ static trz_status open_heap(int device)
 	watching = true;
 	if (on_open)
 		on_open(device, heap);
+	cuda_events_follow(true);
 	atomic_store_explicit(&heaps[device], heap, memory_order_release);
 	return TRZ_OK;
 }

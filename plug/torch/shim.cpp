@@ -38,6 +38,7 @@ extern "C" TRZ_API const char *trz_torch_shim_install(void)
 		auto made = std::make_shared<shim::Allocator>(shim::cca::get());
 		torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(made);
 		made->take_over();
+		trz_torch_follow_events();
 		return nullptr;
 	} catch (const c10::Error &e) {
 		*text = e.what_without_backtrace();

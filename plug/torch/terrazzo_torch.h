@@ -55,6 +55,11 @@ TRZ_API void trz_torch_release_pool(int device, trz_torch_pool_id id);
 
 /* ---- for the shim and the Python package ---------------------------------------------------------------------- */
 
+/* From now on terrazzo sees the events that the program records and waits for by the CUDA runtime: PyTorch's imports of
+ * these calls lead here first. Call it before a program uses streams; opening a heap calls it too. Returns how many
+ * imports lead here; 0: not possible in this process, so that streams learn of each other by asking the device only. */
+TRZ_API size_t trz_torch_follow_events(void);
+
 /* The heap of a device. `open`: opened if it is not yet; else it can be NULL with TRZ_OK. Errors: those of trz_open,
  * INVALID_ARGUMENT (no such ordinal), SHUTDOWN (a forked child). */
 TRZ_API trz_status trz_torch_heap(int device, bool open, trz_heap **out);

@@ -79,13 +79,21 @@ class Case(unittest.TestCase):
         self.assertEqual(stat("allocated_bytes.all.current"), self.held)
 
 
-def driver_allocator():
-    """A library with `take` and `give`, which allocate by the runtime library that PyTorch uses."""
+def compile_with_runtime(text):
+    """The path of a library of this C source, linked with the runtime library that PyTorch uses."""
     runtime = next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcudart" in line)
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    source, library = Path(folder) / "driver.c", Path(folder) / "driver.so"
-    source.write_text("""
+    source, library = Path(folder) / "source.c", Path(folder) / "library.so"
+    source.write_text(text)
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    subprocess.run([*compiler, "-shared", "-fPIC", "-o", library, source, runtime], check=True)
+    return str(library)
+
+
+def driver_allocator():
+    """A library with `take` and `give`, which allocate by the runtime library that PyTorch uses."""
+    return compile_with_runtime("""
         #include <stddef.h>
         int cudaMalloc(void **ptr, size_t size);
         int cudaFree(void *ptr);
@@ -105,9 +113,6 @@ def driver_allocator():
             cudaFree(ptr);
         }
         """)
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    subprocess.run([*compiler, "-shared", "-fPIC", "-o", library, source, runtime], check=True)
-    return str(library)
 
 
 def run_python(code, mode=None, **environment):

@@ -134,6 +134,7 @@ def _install_hooks(library: _native.Library) -> None:
     for setter, function in HOOKS:
         getattr(allocator.allocator(), setter)(library.address(function))
     _keep.append(allocator)
+    library.trz_torch_follow_events()
     _figures.answer(torch, _figures.Figures(library, history, torch.cuda.device_count))
 
 

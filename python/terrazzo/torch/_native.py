@@ -42,6 +42,7 @@ class Visitor(ctypes.Structure):
 SIGNATURES = {
     "trz_torch_heap": (None, [c_int, c_bool, POINTER(c_void_p)]),
     "trz_torch_trim": (c_size_t, [c_size_t]),
+    "trz_torch_follow_events": (c_size_t, []),
     "trz_torch_set_fraction": (None, [c_int, c_double]),
     "trz_torch_get_fraction": (c_double, [c_int]),
     "trz_set_frame_callback": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
