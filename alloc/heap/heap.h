@@ -48,7 +48,6 @@ struct trz_heap {
 	struct event_pool events;    /* of the heap's context; by next: of other contexts whose streams have been seen */
 	struct event_pool undestroyed;  /* callers' events that the driver has so far refused to destroy */
 	struct node_pool uses;
-	struct plan *plan;           /* NULL until memory has had to move; set under the growth lock, too (plan.c) */
 	struct pool *pools;          /* the private ones; the list changes under the growth lock, except for additions */
 	uint64_t announcements;      /* of captures, so far */
 	uint32_t pool_ids;           /* the last one given */

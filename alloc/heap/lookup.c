@@ -17,7 +17,7 @@ static bool is_idle_locked(const trz_heap *h, const struct stream *s)
 	if (s == atomic_load_explicit(&h->legacy, memory_order_relaxed) || s->tickets.closed || !stream_is_idle(s))
 		return false;
 	for (const struct pool *p = h->pools; p; p = p->next)
-		for (const struct lane *l = p->planned ? NULL : p->lanes; l; l = l->pool_next)
+		for (const struct lane *l = p->lanes; l; l = l->pool_next)
 			if (l->stream == s)
 				return false;
 	for (const struct window *w = h->imports; w; w = w->next)

@@ -41,12 +41,11 @@ struct block {
 			struct block *hole_next, *hole_prev;
 		};
 	};
-	uint32_t priority;           /* free: of the tree node; live and noted: its request's number in the diary */
+	uint32_t priority;           /* of the tree node */
 	uint8_t state;               /* enum block_state */
 	uint8_t kind;                /* enum kind, as the window's */
 	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
 	bool tileless;               /* free: a search has found no whole tile in it */
-	bool noted;                  /* live: its request is in the diary (plan.c) */
 };
 
 _Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");

@@ -137,10 +137,9 @@ static bool undo_lay(struct tiles *tiles, struct tile **list, size_t count)
 	return clean;
 }
 
-trz_status window_lay_at(struct window *w, trz_addr begin, struct tiles *tiles, struct tile **list, size_t count,
-                         trz_addr *end)
+trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list, size_t count)
 {
-	trz_addr address = begin;
+	trz_addr address = w->top;
 	trz_status status = TRZ_OK;
 	size_t mapped = 0;
 	assert(count > 0 && !w->classic);
@@ -152,22 +151,18 @@ trz_status window_lay_at(struct window *w, trz_addr begin, struct tiles *tiles, 
 		address += list[mapped]->size;
 	}
 	if (status == TRZ_OK)
-		status = driver_set_access(tiles->driver, begin, address - begin);
-	w->mapped += address - begin;
-	address = begin;
+		status = driver_set_access(tiles->driver, w->top, address - w->top);
+	w->mapped += address - w->top;
+	address = w->top;
 	for (size_t i = 0; i < mapped; i++) {  /* apart from the calls, which leave nothing of ours in the caches */
 		struct place *p = tile_add_place(tiles, list[i], w, address);
 		p->accessible = status == TRZ_OK;
 		set_places(w, address, list[i]->size, p);
 		address += list[i]->size;
 	}
-	*end = status == TRZ_OK || !undo_lay(tiles, list, mapped) ? address : begin;
+	if (status == TRZ_OK || !undo_lay(tiles, list, mapped))
+		w->top = address;
 	return status;
-}
-
-trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list, size_t count)
-{
-	return window_lay_at(w, w->top, tiles, list, count, &w->top);
 }
 
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile)

@@ -59,11 +59,6 @@ trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct w
  * set_access. */
 trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list, size_t count);
 
-/* The same from an address on, over granules on which nothing has been laid yet; the top stays. The range is used up to
- * *end. */
-trz_status window_lay_at(struct window *w, trz_addr address, struct tiles *tiles, struct tile **list, size_t count,
-                         trz_addr *end);
-
 /* Unmaps a tile everywhere, at its owner's place last. On an error the owner's place is still mapped. */
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile);
 

@@ -23,7 +23,6 @@ struct pool {
 	uint32_t id;                 /* const; > 0, never used again in the heap */
 	uint32_t users;              /* references; 0: it has ended, and goes when the tickets that it awaits have passed */
 	bool pinned;                 /* for good */
-	bool planned;                /* const: it is the plan's, which gives what it does not need to all (plan.c) */
 	uint64_t announced;          /* the newest announcement of a capture into it; 0: none is in force */
 	unsigned announcers;         /* so many are */
 	bool awaits;                 /* `deputy` and `awaited` say for what; set by a poll after its end */
@@ -37,14 +36,9 @@ static inline bool lane_is_pinned(const struct lane *l)
 	return l->pool && l->pool->pinned;
 }
 
-static inline bool lane_is_planned(const struct lane *l)
-{
-	return l->pool && l->pool->planned;
-}
-
 static inline uint32_t pool_id(const struct pool *p)
 {
-	return p && !p->planned ? p->id : 0;
+	return p ? p->id : 0;
 }
 
 #endif

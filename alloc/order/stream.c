@@ -102,7 +102,7 @@ bool stream_is_idle(const struct stream *s)
 	for (const struct lane *l = s->dedicated; l; l = l->pool_next)
 		if (l->held)
 			return false;
-	return !s->lane.held && !s->lane.slabs && !(s->planned && s->planned->held);
+	return !s->lane.held && !s->lane.slabs;
 }
 
 struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events,

@@ -53,7 +53,6 @@ struct stream {
 	struct event_pool *events;           /* const with the handle: those of its context */
 	struct lane lane;                    /* what it has of the default pool: packed memory ... */
 	struct lane *dedicated;              /* ... and dedicated memory, by pool_next */
-	struct lane *planned;                /* what it has of the plan's memory; NULL: none */
 	struct tickets tickets;
 	uint64_t *known;                     /* [known_count], by index: the newest ticket of another stream that its */
 	unsigned known_count;                /* future work follows, by the program's events (clock.h); 0: none */

@@ -19,7 +19,6 @@
 #include "supply/borrow.h"
 #include "supply/extend.h"
 #include "supply/oom.h"
-#include "supply/plan.h"
 #include "supply/policy.h"
 #include "supply/upkeep.h"
 
@@ -138,7 +137,6 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 	b->home = l;
 	b->requested = size;
 	b->uses = NULL;
-	b->noted = false;
 	b->frames = 0;
 	pagemap_set_block(&h->pagemap, b->address, b);
 	if (b->kind == LARGE)
@@ -151,21 +149,6 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 	return b->address;
 }
 
-static trz_addr make_noted_locked(trz_heap *h, const struct demand *d, struct lane *l, struct block *b)
-{
-	HEAP_LOCKED(h);
-	trz_addr address = serve_make_live_locked(h, l, d->size, b);
-	plan_serve_locked(d, b);
-	return address;
-}
-
-/* The block where the plan puts the request; 0: it cannot be there. *later: the slow path may help. */
-static trz_addr planned_block_locked(trz_heap *h, const struct demand *d, bool *later)
-{
-	struct block *b = reserve_nodes_locked(h) ? plan_take_locked(h, d, later) : NULL;
-	return b ? make_noted_locked(h, d, d->lane->stream->planned, b) : 0;
-}
-
 /* The best fit among the stream's free blocks; 0: none. */
 static trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
 {
@@ -176,17 +159,15 @@ static trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
 	counter_add(&h->counters.path_best_fit, 1);
 	trz_addr address = align_up(b->address, d->alignment);
 	b = heap_cut_block_locked(h, b, address, heap_block_size(d->kind, d->occupied, block_end(b) - address));
-	return make_noted_locked(h, d, d->lane, b);
+	return serve_make_live_locked(h, d->lane, d->size, b);
 }
 
 static trz_addr fast_locked(trz_heap *h, const struct demand *d)
 {
-	bool later = false;
-	trz_addr address = d->planned ? planned_block_locked(h, d, &later) : 0;
-	if (address || later)
-		return address;
 	return d->size_class < CLASS_COUNT ? fast_small_locked(h, d) : fast_block_locked(h, d);
 }
+
+/* ---- hot ---- */
 
 trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
 {
@@ -200,6 +181,8 @@ trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
 	heap_unlock(h);
 	return address;
 }
+
+/* ---- slow ---- */
 
 /* Turns a busy, idle-counted block into what the demand needs and frees the rest of it. */
 static trz_addr settle(trz_heap *h, const struct demand *d, struct block *b)
@@ -221,22 +204,16 @@ static trz_addr settle(trz_heap *h, const struct demand *d, struct block *b)
 		open_slab_locked(h, d, b);
 		address = take_slot_locked(h, d->lane, d->size_class, d->size);
 	} else {
-		make_noted_locked(h, d, d->lane, b);
+		serve_make_live_locked(h, d->lane, d->size, b);
 	}
 	heap_unlock(h);
 	return address;
 }
 
-/* If the plan has a place, it is prepared; then that is had, or given up. */
-static trz_addr find(trz_heap *h, struct demand *d)
+static trz_addr find(trz_heap *h, const struct demand *d)
 {
-	if (d->planned)
-		plan_prepare(h, d);
 	heap_lock(h);
 	trz_addr address = fast_locked(h, d);
-	d->planned = 0;
-	if (!address)
-		address = fast_locked(h, d);
 	heap_unlock(h);
 	return address;
 }
@@ -248,8 +225,6 @@ static NOINLINE trz_status find_or_grow(trz_heap *h, struct demand *d, trz_addr 
 	d->bytes = d->size_class < CLASS_COUNT ? slab_room(size_classes[d->size_class].slab_size) : padded(d);
 	d->effort = policy_effort(h, d);
 	*out = find(h, d);  /* another thread may have freed or grown meanwhile */
-	if (!*out && d->effort != EFFORT_CREATE && plan_make(h, d))
-		*out = find(h, d);
 	if (!*out && (d->lane->captured || d->effort != EFFORT_CREATE) && borrow(h, d))
 		*out = find(h, d);
 	if (*out)
@@ -281,7 +256,6 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	struct demand d = make_demand(h, l, size, alignment);
 	assert(!l->dedicated);
 	heap_lock(h);
-	plan_note_locked(h, &d);
 	*out = fast_locked(h, &d);
 	heap_unlock(h);
 	if (LIKELY(*out != 0))
@@ -457,7 +431,6 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, 
 	}
 	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
 	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
-	plan_end_locked(h, b);
 	assert(b->home->held >= b->size);
 	b->home->held -= b->size;
 	b->home = on;
@@ -692,6 +665,8 @@ struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status
 	return new_pending_block_locked(h, b);
 }
 
+/* ---- uses ---- */
+
 struct block *serve_block_locked(const trz_heap *h, trz_addr address)
 {
 	HEAP_LOCKED(h);
@@ -751,6 +726,8 @@ bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
 	heap_unlock(h);
 	return ok;
 }
+
+/* ---- query ---- */
 
 static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointer_info *info)
 {

@@ -24,9 +24,6 @@ struct demand {
 	unsigned size_class;         /* CLASS_COUNT: a block of its own */
 	enum kind kind;              /* of the windows that serve it */
 	enum effort effort;          /* set with `bytes` */
-	bool noted;                  /* it is in the diary (plan.h), ... */
-	uint32_t number;             /* ... as this */
-	trz_addr planned;            /* where the plan puts it; 0: nowhere */
 };
 
 #endif

@@ -20,7 +20,6 @@
 #include "heap/events.h"
 #include "heap/poll.h"
 #include "observe/account.h"
-#include "observe/notice.h"
 #include "supply/extent.h"
 #include "supply/flip.h"
 #include "supply/policy.h"
@@ -34,7 +33,6 @@ struct growth {
 	struct block *node;          /* taken for the block of what is laid */
 	struct block *tail;          /* the window's free tail, busy; NULL: none of use */
 	uint64_t need;               /* bytes to lay behind it */
-	uint64_t room;               /* the most to lay; 0: what the window has room for */
 	size_t gathered, count;      /* lay_list[0 .. gathered) moves, the rest up to `count` is new */
 	struct cutting cut;          /* moved[0 .. cut.count) are the places that they leave, in the same order */
 	uint64_t gathered_bytes, new_bytes;
@@ -87,14 +85,10 @@ static trz_status find_room(struct growth *g)
 
 /* ---- gathering ---- */
 
-/* The plan's last, since they would leave holes in it. Largest first; of equals those that need no fence, and then
- * those of the smallest blocks. */
+/* Largest first; of equals those that need no fence, and then those of the smallest blocks. */
 static int by_size(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
-	bool x_planned = lane_is_planned(x->block->home), y_planned = lane_is_planned(y->block->home);
-	if (x_planned != y_planned)
-		return (int)x_planned - (int)y_planned;
 	if (x->size != y->size)
 		return x->size > y->size ? -1 : 1;
 	if (x->passed != y->passed)
@@ -127,12 +121,11 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 			continue;  /* where the request goes */
 		if (g->gathered_bytes + c->size <= g->need)
 			choose_locked(g, c);
-		else if (!g->room || g->gathered_bytes + c->size <= g->room)
+		else
 			smallest_larger = c;
 	}
 	uint64_t missing = g->need - g->gathered_bytes;
-	bool fits = smallest_larger && (!g->room || g->gathered_bytes + smallest_larger->size <= g->room);
-	if (missing && fits && !policy_creates(h, g->demand, missing, g->need))
+	if (missing && smallest_larger && !policy_creates(h, g->demand, missing, g->need))
 		choose_locked(g, smallest_larger);
 	reclaim_cut_rest_locked(h, &g->cut);
 	level_add(&h->counters.idle_bytes, g->gathered_bytes - before);
@@ -258,7 +251,7 @@ static bool plan_tile(struct growth *g, uint64_t size)
 static trz_status plan_missing(struct growth *g)
 {
 	trz_heap *h = g->heap;
-	uint64_t done = g->gathered_bytes, room = g->room ? g->room : window_room(g->window), reserved = heap_reserved(h);
+	uint64_t done = g->gathered_bytes, room = window_room(g->window), reserved = heap_reserved(h);
 	if (done < g->need && g->demand->effort != EFFORT_ALL && policy_is_tight(h, g->demand->kind, g->need - done))
 		heap_ask_device(h, NULL);
 	while (done < g->need) {
@@ -530,81 +523,6 @@ trz_status extend_behind(trz_heap *h, const struct demand *d, struct window *w, 
 	if (!policy_creates(h, d, g.need, g.need))
 		gather(&g, d->kind);
 	return lay(&g, out);
-}
-
-/* ---- ahead of need ---- */
-
-/* Leaves the plan's own memory out of the candidates; returns how many are left, and how much they are. */
-static size_t without_planned_locked(trz_heap *h, size_t n, uint64_t *bytes)
-{
-	HEAP_LOCKED(h);
-	size_t left = 0;
-	*bytes = 0;
-	for (size_t i = 0; i < n; i++) {
-		struct candidate c = h->candidates[i];
-		if (lane_is_planned(c.block->home))
-			continue;
-		c.found = c.tile->found_at = (uint32_t)left;
-		h->candidates[left++] = c;
-		*bytes += c.size;
-	}
-	return left;
-}
-
-/* Lays what has been chosen, and what has to be created besides, over a busy block that has no memory yet, from its
- * first address on. What is left of the block is a hole again. */
-static bool lay_over(struct growth *g, struct block *hole)
-{
-	trz_heap *h = g->heap;
-	trz_addr end;
-	trz_status status = create_missing(g);
-	if (status == TRZ_OK)
-		status = window_lay_at(g->window, hole->address, &h->tiles, h->lay_list, g->count, &end);
-	if (status != TRZ_OK) {
-		give_up(g, status);
-		heap_lock(h);
-		heap_make_hole_locked(h, hole);
-		heap_unlock(h);
-		return false;
-	}
-	account_moved(g);
-	heap_lock(h);
-	leave_places_locked(g);
-	for (size_t i = g->gathered; i < g->count; i++)
-		account_mapping_locked(h, HISTORY_MAP, 0, h->lay_list[i]->places->address, h->lay_list[i]->size, 0);
-	if (end < block_end(hole))
-		heap_make_hole_locked(h, block_split(&h->blocks, hole, end - hole->address));
-	hole->home = g->demand->lane;
-	hole->sequence = 0;
-	counter_add(&h->counters.tiles_gathered, g->gathered);
-	heap_unlock(h);
-	heap_give_node(h, g->node);
-	notice_mapped(h, hole);
-	heap_lock(h);
-	level_sub(&h->counters.idle_bytes, hole->size);
-	heap_free_block_locked(h, hole, 0);
-	heap_unlock(h);
-	return true;
-}
-
-bool extend_over(trz_heap *h, struct lane *l, struct block *hole, trz_addr address, uint64_t least, uint64_t most)
-{
-	HEAP_GROWTH_LOCKED(h);
-	struct demand d = {.lane = l, .bytes = least, .alignment = UNIT, .size_class = CLASS_COUNT, .kind = LARGE,
-	                   .effort = EFFORT_MOVE};
-	struct growth g = {.heap = h, .demand = &d, .window = hole->window, .need = least, .room = most};
-	uint64_t movable;
-	bool poll_helps;
-	heap_lock(h);
-	size_t n = reclaim_find_locked(h, l, LARGE, 0, FIND_SPARE | FIND_PASSED, &poll_helps);
-	n = without_planned_locked(h, n == SIZE_MAX ? 0 : n, &movable);
-	bool goes = (movable >= least || policy_creates(h, &d, least - movable, 0)) && node_pool_reserve(&h->blocks, 3);
-	if (goes) {
-		hole = heap_cut_hole_locked(h, hole, address, most);
-		choose_candidates_locked(&g, n);
-	}
-	heap_unlock(h);
-	return goes && lay_over(&g, hole);
 }
 
 /* ---- the largest request ---- */

@@ -18,11 +18,6 @@ trz_status extend(trz_heap *h, const struct demand *d, struct block **out);
  * is used up. On an error the tail is free again. */
 trz_status extend_behind(trz_heap *h, const struct demand *d, struct window *w, struct block *tail, struct block **out);
 
-/* Lays free memory that has passed, and is in no plan, in a hole on which nothing has been laid yet, from `address` on:
- * at least `least` bytes and at most `most`, whole granules. Creates what is missing as far as the slack allows. It is
- * then free in the lane. false: nothing has been laid. */
-bool extend_over(trz_heap *h, struct lane *l, struct block *hole, trz_addr address, uint64_t least, uint64_t most);
-
 /* The largest request that would succeed for `l` now: from its free blocks, from other streams' passed blocks, or from
  * what growth with all effort could lay. An estimate: others allocate meanwhile. Growth lock held. */
 uint64_t extend_largest(trz_heap *h, struct lane *l);

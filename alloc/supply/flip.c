@@ -241,24 +241,3 @@ struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *u
 	bool room = node_pool_reserve(&h->blocks, 2 * tiles + 2) && reclaim_lists(h, tiles);
 	return room ? take_run_locked(&f) : NULL;
 }
-
-bool flip_back_locked(trz_heap *h, struct lane *l, struct block *hole, trz_addr begin, trz_addr end, size_t n)
-{
-	HEAP_GROWTH_LOCKED(h);
-	HEAP_LOCKED(h);
-	struct demand d = {.lane = l};
-	struct search f = {.heap = h, .demand = &d, .candidates = n, .hole = hole};
-	assert(begin >= hole->address && end <= block_end(hole));
-	if (flippable_up(&f, begin, end) < end)
-		return false;
-	size_t tiles = (end - begin) / GRANULE;
-	if (!node_pool_reserve(&h->blocks, 2 * tiles + 2) || !reclaim_lists(h, tiles))
-		return false;
-	const struct run r = {.begin = begin, .end = end};
-	struct block *b = heap_cut_hole_locked(h, hole, begin, end - begin);
-	b->home = l;
-	move_tiles_locked(h, &r, b, n);
-	counter_add(&h->counters.bytes_flipped, b->size);
-	heap_free_block_locked(h, b, 0);
-	return true;
-}

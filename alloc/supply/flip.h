@@ -14,8 +14,4 @@
  * tile was, or would have been, moved that needs a fence first: then nothing has been done and NULL is returned. */
 struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *unpassed);
 
-/* Flips the tiles back that have left a part of a hole: whole places. They are then free in the lane. All of the n
- * candidates have passed. false: not all of the tiles are among them, or the host has no memory. */
-bool flip_back_locked(trz_heap *h, struct lane *l, struct block *hole, trz_addr begin, trz_addr end, size_t n);
-
 #endif

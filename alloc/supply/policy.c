@@ -35,20 +35,16 @@ enum { ENDING_TILE = 3 };
 /* A program whose allocations add up to this many times its peak is warmed up. */
 #define WARM_TURNOVERS 200.0
 
-/* A plan (plan.h) brings a program to rest without more memory; it has so many times as long for that. */
-#define PLAN_PATIENCE 8.0
-
 /* ---- to create or to move ---- */
 
 /* How far reserved memory may exceed the peak of allocated memory; in per mille. */
 static double slack(const trz_heap *h, double peak)
 {
 	double per_mille = (double)h->config.slack_per_mille;
-	double patience = counter_get(&h->counters.plans) ? PLAN_PATIENCE : 1;
-	double moved = (double)h->gathered_bytes - patience * FREE_TURNS * peak;
+	double moved = (double)h->gathered_bytes - FREE_TURNS * peak;
 	if (moved > 0)
 		per_mille += (double)h->config.churn_per_mille * (moved / peak) * (moved / peak);
-	if ((double)flow_allocated(&h->counters.allocated_bytes) > patience * WARM_TURNOVERS * peak)
+	if ((double)flow_allocated(&h->counters.allocated_bytes) > WARM_TURNOVERS * peak)
 		per_mille += (double)h->config.warm_per_mille;
 	return per_mille;
 }

@@ -104,8 +104,7 @@ static bool may_leave(const struct lane *of, const struct lane *to, unsigned how
 {
 	if (to && of->dedicated)
 		return false;
-	return !lane_is_pinned(of) &&
-	       (!to || !of->pool || of->pool == to->pool || of->pool->planned || how & FIND_EVERYWHERE);
+	return !lane_is_pinned(of) && (!to || !of->pool || of->pool == to->pool || how & FIND_EVERYWHERE);
 }
 
 size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how,

@@ -163,7 +163,7 @@ static uint64_t moves_when_warm(const char *config)
 	return moved;
 }
 
-#define FIXED "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0,plan:off"
+#define FIXED "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0"
 
 static void test_a_warm_program_is_given_memory(void **state)
 {
