@@ -37,7 +37,10 @@ int rt_variable(const void *symbol, cuda_addr *address, size_t *size);
 
 #pragma GCC visibility pop
 
-/* Begins every function; RT_ENTER where it needs a context. */
+/* Begins every function; RT_ENTER where it needs a context. A query of an event needs none: PyTorch's threads that
+ * watch collectives ask for events of all devices and have chosen none (up to 2.6), and its test_extra_cuda_context
+ * finds no context of theirs on device 0. With cudaThreadExchangeStreamCaptureMode they get one
+ * (https://github.com/pytorch/pytorch/pull/148594). */
 #define RT_COUNT(name) \
 	__atomic_fetch_add(&__atomic_load_n(&rt_calls, __ATOMIC_ACQUIRE)[RT_CALL_##name], 1, __ATOMIC_RELAXED)
 #define RT_INIT(name)                 \

@@ -121,7 +121,7 @@ cuda_error cudaEventRecordWithFlags(void *event, void *stream, unsigned flags)
 
 cuda_error cudaEventQuery(void *event)
 {
-	RT_ENTER(cudaEventQuery);
+	RT_INIT(cudaEventQuery);  /* a thread without a device gets no context by it */
 	return rt_result(cuEventQuery(event));
 }
 

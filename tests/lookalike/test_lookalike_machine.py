@@ -102,6 +102,33 @@ assert used == [0, 0, 0, 800], used
                               capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_thread_that_asks_for_an_event_gets_no_context(self):
+        succeed(self, """
+import threading
+def first_device_is_in_use():
+    flags, active = c_int(), c_int()
+    must(driver.cuDevicePrimaryCtxGetState(0, byref(flags), byref(active)))
+    return active.value
+
+def elsewhere(call, argument):
+    results = []
+    thread = threading.Thread(target=lambda: results.append(call(argument)))
+    thread.start()
+    thread.join()
+    assert results == [0], results
+
+must(runtime.cudaDeviceReset())
+must(runtime.cudaSetDevice(1))
+event = c_void_p()
+must(runtime.cudaEventCreate(byref(event)))
+must(runtime.cudaEventRecord(event, None))
+assert not first_device_is_in_use()
+elsewhere(runtime.cudaEventQuery, event)
+assert not first_device_is_in_use()
+elsewhere(runtime.cudaFree, None)
+assert first_device_is_in_use()
+""", devices=2)
+
     def test_profiles(self):
         program = """
 name, bytes, major = ctypes.create_string_buffer(100), c_size_t(), c_int()
