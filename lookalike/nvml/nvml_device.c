@@ -226,7 +226,7 @@ int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci *pci)
 {
 	NVML_NEED_DEVICE(device);
 	memset(pci, 0, sizeof *pci);
-	pci->bus = (unsigned)device_of(device) + 1;
+	pci->bus = ((unsigned)device_of(device) + 1) & 0xff;
 	snprintf(pci->legacy_id, sizeof pci->legacy_id, "0000:%02X:00.0", pci->bus);
 	snprintf(pci->id, sizeof pci->id, "00000000:%02X:00.0", pci->bus);
 	return NVML_SUCCESS;
