@@ -126,6 +126,30 @@ def graphs():
     graph.reset()
 
 
+def foreign():
+    """Events that another process or a graph can record teach nothing; one that gets the handle of a dead one does."""
+    shared = torch.cuda.Event(interprocess=True)
+    address = freed(b)
+    shared.record(b)
+    a.wait_event(shared)
+    check(reused(a, address), NOT_BY_ORDER, "an event for other processes")
+    del shared
+    address = freed(b)
+    a.wait_event(b.record_event())
+    check(reused(a, address), BY_ORDER, "a new event")
+    if "external" not in torch.cuda.Event.__new__.__code__.co_varnames:
+        return
+    external, graph, x = torch.cuda.Event(external=True), torch.cuda.CUDAGraph(), torch.ones(MIB, device="cuda")
+    with torch.cuda.graph(graph, stream=c):
+        x.mul_(2)
+        external.record(c)
+    address = freed(b)
+    external.record(b)
+    graph.replay()
+    a.wait_event(external)
+    check(reused(a, address), NOT_BY_ORDER, "an event that a graph has recorded since")
+
+
 def recorded_behind_our_back():
     """An extension that comes later records an event unseen: until it is seen, nothing is believed."""
     event = torch.cuda.Event()
@@ -157,7 +181,7 @@ def recorded_behind_our_back():
 
 torch.cuda.init()
 assert terrazzo.torch._native_library().trz_torch_follow_events() > 20
-for part in (waits, uses, host_waits, recorded_behind_our_back, graphs):
+for part in (waits, uses, host_waits, recorded_behind_our_back, foreign, graphs):
     part()
     print(part.__name__, "ok", flush=True)
 torch.cuda.synchronize()
