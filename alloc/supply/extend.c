@@ -297,19 +297,26 @@ static uint64_t forget_planned(struct growth *g, size_t first)
 	return bytes;
 }
 
-/* Free large memory of others that the lane cannot have, since its stream does not follow their work. */
-static uint64_t out_of_order_locked(const trz_heap *h, const struct lane *l)
+/* Whether others have so much large memory free that the lane cannot have, since its stream does not follow their work.
+ * The lock is given up now and then. */
+static bool is_out_of_order_locked(trz_heap *h, const struct lane *l, uint64_t bytes)
 {
+	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
-	uint64_t bytes = 0;
-	for (const struct lane *other = h->streams.lanes.first; other; other = other->next) {
+	uint64_t found = 0;
+	unsigned steps = 0;
+	for (const struct lane *other = h->streams.lanes.first; other && found < bytes; other = other->next) {
 		if (other == l || other->pool != l->pool || other->dedicated)
 			continue;
 		const struct fit *f = &other->fit[LARGE];
-		for (const struct block *b = fit_find(f, GRANULE); b; b = fit_next(f, b))
-			bytes += stream_follows(l->stream, other->stream, b->sequence) ? 0 : b->size;
+		for (const struct block *b = fit_find(f, GRANULE); b && found < bytes;) {
+			uint64_t size = b->size;
+			trz_addr address = b->address;
+			found += stream_follows(l->stream, other->stream, b->sequence) ? 0 : size;
+			b = heap_rest(h, &steps, 1) ? fit_from(f, size, address + 1) : fit_next(f, b);
+		}
 	}
-	return bytes;
+	return found >= bytes;
 }
 
 enum { REGRETS = 8 };  /* after so many, a lane lends nothing of its peak */
@@ -318,14 +325,14 @@ enum { REGRETS = 8 };  /* after so many, a lane lends nothing of its peak */
  * from now on it lends so much less, and soon nothing. */
 static void note_regret(struct growth *g)
 {
+	trz_heap *h = g->heap;
 	struct lane *l = g->demand->lane;
-	uint64_t need = l->held + g->demand->bytes;
-	if (g->demand->kind == SMALL || g->demand->effort == EFFORT_CREATE || !g->new_bytes || need > l->held_peak)
+	if (g->demand->kind == SMALL || g->demand->effort == EFFORT_CREATE || !g->new_bytes)
 		return;
-	heap_lock(g->heap);
-	if (out_of_order_locked(g->heap, l) >= g->new_bytes)
+	heap_lock(h);
+	if (l->held + g->demand->bytes <= l->held_peak && is_out_of_order_locked(h, l, g->new_bytes))
 		l->kept += max_u64(g->new_bytes, l->held_peak / REGRETS);
-	heap_unlock(g->heap);
+	heap_unlock(h);
 }
 
 /* The calls are made one after the other: each leaves little of ours in the caches. */
