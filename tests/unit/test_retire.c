@@ -357,6 +357,18 @@ struct visitor {
 };
 
 /* Streams that come and go while other threads do the same: whoever is in the midst of a call keeps its entry. */
+/* Where every stream that the heap knows still has work under way, it says so: the program lets that run. */
+static trz_status alloc_patiently(struct rig *r, trz_stream stream, void **p)
+{
+	enum { TRIES = 100 };
+	trz_status status = trz_alloc(r->heap, 4096, 0, stream, p);
+	for (int i = 0; i < TRIES && status == TRZ_ERROR_HOST_MEMORY; i++) {
+		sim_device_sync(r->s, 0);
+		status = trz_alloc(r->heap, 4096, 0, stream, p);
+	}
+	return status;
+}
+
 static void *visit(void *arg)
 {
 	struct visitor *v = arg;
@@ -366,7 +378,7 @@ static void *visit(void *arg)
 		void *p = NULL;
 		v->status = sim_stream_create(r->s, r->c, false, &stream);
 		if (v->status == TRZ_OK)
-			v->status = trz_alloc(r->heap, 4096, 0, stream, &p);
+			v->status = alloc_patiently(r, stream, &p);
 		if (v->status == TRZ_OK)
 			v->status = sim_stamp(r->s, r->c, stream, (trz_addr)p, 4096, i);
 		if (v->status == TRZ_OK)
