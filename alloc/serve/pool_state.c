@@ -16,6 +16,7 @@ struct saved {
 	uint64_t size;
 	uint64_t requested, frames;         /* of a block */
 	struct stream *stream;
+	uint8_t kind, dedicated;            /* the window's */
 	unsigned size_class;                /* CLASS_COUNT: a block */
 	uint64_t held;                      /* of a slab, a bit for each slot */
 	uint16_t unused[SLAB_SLOTS_MAX];
@@ -79,7 +80,12 @@ static size_t count_held_locked(trz_heap *h, const struct pool *p)
 
 static struct saved save(const struct block *b)
 {
-	struct saved s = {.address = b->address, .size = b->size, .stream = b->home->stream, .size_class = CLASS_COUNT};
+	struct saved s = {.address = b->address,
+	                  .size = b->size,
+	                  .stream = b->home->stream,
+	                  .kind = b->window->kind,
+	                  .dedicated = b->window->dedicated,
+	                  .size_class = CLASS_COUNT};
 	if (b->state == BLOCK_LIVE) {
 		s.requested = b->requested;
 		s.frames = b->frames;
@@ -226,10 +232,12 @@ static trz_status check_all_settled_locked(trz_heap *h, const struct pool *p)
 }
 
 /* What the checkpoint names is walked along the blocks of a window, both in address order: `b` is where the walk has
- * come to. The first block with memory of `s`; NULL: it lies in another window. */
+ * come to. The first block with memory of `s`; NULL: it lies in another window, or the device has given its address to
+ * one of another sort since. */
 static struct block *seek(const struct window *w, struct block **b, const struct saved *s)
 {
-	if (s->address < w->base || s->address + s->size > w->top)
+	bool same = w->kind == s->kind && w->dedicated == s->dedicated;
+	if (!same || s->address < w->base || s->address + s->size > w->top)
 		return NULL;
 	while (block_end(*b) <= s->address)
 		*b = (*b)->next;

@@ -747,6 +747,29 @@ static void test_checkpoints_that_cannot_be_restored(void **state)
 	rig_close(&r);
 }
 
+/* cudaMalloc may give a returned segment's address to one for other sizes: the small block must not end up there. */
+static void test_a_checkpoint_of_small_memory_where_large_memory_is_now(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(4), "vmm:off,small_limit:512");
+	trz_pool *pool = new_pool(&r);
+	void *small = pool_alloc(&r, pool, 1232, NULL);
+	trz_pool_state *note = NULL;
+	assert_ok(trz_pool_checkpoint(r.heap, pool, &note));
+	rig_free(&r, small);
+	rig_sync(&r);
+	assert_ok(trz_trim(r.heap, 0, NULL));
+	void *large = pool_alloc(&r, pool, MIB(30), NULL);
+	assert_ptr_equal(large, small);
+	assert_error(trz_pool_restore(r.heap, pool, note), TRZ_ERROR_NOT_FOUND, "returned");
+	assert_int_equal(info_of(&r, pool).allocations, 1);
+	rig_check(&r);
+	rig_free(&r, large);
+	trz_pool_state_free(note);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
 static void test_checkpoints_of_several_streams(void **state)
 {
 	(void)state;
@@ -907,6 +930,7 @@ int main(void)
 		cmocka_unit_test(test_checkpoints),
 		cmocka_unit_test(test_a_restore_with_work_under_way),
 		cmocka_unit_test(test_checkpoints_that_cannot_be_restored),
+		cmocka_unit_test(test_a_checkpoint_of_small_memory_where_large_memory_is_now),
 		cmocka_unit_test(test_checkpoints_of_several_streams),
 		cmocka_unit_test(test_checkpoints_ask_for_no_more_than_they_need),
 		cmocka_unit_test(test_pools_belong_to_their_heap),
