@@ -26,36 +26,26 @@ static void tell(trz_heap *h, report_to *function, struct report *r)
 		function(h, r);
 }
 
-/* The stream of a handle, for one hold of the lock. */
-struct sought {
-	struct stream *legacy;
-	uint64_t id;
-	bool has_id;
-};
-
-static struct sought seek(trz_heap *h, trz_stream handle)
-{
-	struct sought of = {.legacy = heap_known_stream(h, handle)};
-	of.has_id = !is_legacy(handle) && driver_stream_id(&h->driver, handle, &of.id) == TRZ_OK;
-	return of;
-}
-
-/* NULL: the heap does not know the stream. */
-static struct stream *sought_locked(const trz_heap *h, const struct sought *of)
-{
-	HEAP_LOCKED(h);
-	return of->has_id ? stream_find(&h->streams, of->id) : of->legacy;
-}
-
 /* ---- records ---- */
 
+/* A stream that the heap has not seen has nothing to tell. */
 static void begin_record(trz_heap *h, void *report)
 {
 	const struct report *r = report;
-	struct sought of = seek(h, r->stream);
+	struct stream *s = heap_known_stream(h, r->stream);
+	uint64_t id;
+	bool asked = !is_legacy(r->stream) && driver_stream_id(&h->driver, r->stream, &id) == TRZ_OK;
 	heap_lock(h);
-	clock_begin_record(&h->clocks, &h->streams, r->event, sought_locked(h, &of));
+	if (asked)
+		s = stream_find(&h->streams, id);
+	clock_begin_record(&h->clocks, &h->streams, r->event, s);
 	heap_unlock(h);
+}
+
+static bool is_captured(trz_heap *h, trz_context context, trz_stream stream)
+{
+	trz_capture_status capture;
+	return driver_stream_capture(&h->driver, context, stream, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE;
 }
 
 /* An event that has become part of a capture tells nothing. A capture that another thread has begun since the record
@@ -63,24 +53,14 @@ static void begin_record(trz_heap *h, void *report)
 static void end_record(trz_heap *h, void *report)
 {
 	const struct report *r = report;
-	bool valid = r->succeeded, asks = false;
-	struct sought of = {0};
-	if (valid && !is_legacy(r->stream)) {
-		heap_lock(h);
-		asks = clock_tells(&h->clocks, r->event);
-		heap_unlock(h);
-	}
-	if (asks) {
-		of = seek(h, r->stream);
-		heap_lock(h);
-		const struct stream *s = sought_locked(h, &of);
-		trz_context context = s ? s->events->context : NULL;
-		heap_unlock(h);
-		trz_capture_status capture;
-		valid = s && driver_stream_capture(&h->driver, context, r->stream, &capture, NULL) == TRZ_OK &&
-		        capture == TRZ_CAPTURE_NONE;
-	}
+	bool valid = r->succeeded;
+	trz_context context;
 	heap_lock(h);
+	if (valid && !is_legacy(r->stream) && clock_tells(&h->clocks, r->event, &context)) {
+		heap_unlock(h);
+		valid = !is_captured(h, context, r->stream);
+		heap_lock(h);
+	}
 	clock_end_record(&h->clocks, r->event, r->version, valid);
 	heap_unlock(h);
 }

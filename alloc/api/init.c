@@ -4,10 +4,16 @@
  */
 #include "api/init.h"
 
+#include <sched.h>
+
 #include "serve/serve.h"
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static trz_heap *open_heaps;
+static _Atomic(trz_heap *) open_heaps;
+
+/* Walks take no lock: all threads report the program's events by one. A heap leaves the list first, and then
+ * waits for the walks that may have seen it: each counts itself before it reads the list. */
+static atomic_uint walks;
 
 static void before_fork(void)
 {
@@ -21,11 +27,12 @@ static void after_fork(void)
 
 static void in_child(void)
 {
-	for (trz_heap *h = open_heaps; h; h = h->next_open) {
+	for (trz_heap *h = atomic_load(&open_heaps); h; h = atomic_load(&h->next_open)) {
 		atomic_store_explicit(&h->inherited, true, memory_order_relaxed);
 		atomic_store_explicit(&h->watched, true, memory_order_relaxed);
 	}
-	open_heaps = NULL;
+	atomic_store(&open_heaps, NULL);
+	atomic_store(&walks, 0);  /* those of threads that the child has not */
 	after_fork();
 }
 
@@ -39,39 +46,54 @@ void init_add_heap(trz_heap *h)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, watch_forks);
 	pthread_mutex_lock(&list_lock);
-	h->next_open = open_heaps;
-	open_heaps = h;
+	atomic_store(&h->next_open, atomic_load(&open_heaps));
+	atomic_store(&open_heaps, h);
 	pthread_mutex_unlock(&list_lock);
+	heap_lock(h);
+	clocks_start(&h->clocks);
+	heap_unlock(h);
 }
 
 void init_remove_heap(trz_heap *h)
 {
 	pthread_mutex_lock(&list_lock);
-	trz_heap **link = &open_heaps;
-	while (*link != h)
-		link = &(*link)->next_open;
-	*link = h->next_open;
+	_Atomic(trz_heap *) *link = &open_heaps;
+	while (atomic_load(link) != h)
+		link = &atomic_load(link)->next_open;
+	atomic_store(link, atomic_load(&h->next_open));
 	pthread_mutex_unlock(&list_lock);
+	while (atomic_load(&walks))
+		sched_yield();
 }
 
 void init_each_heap(void (*function)(trz_heap *h, void *arg), void *arg)
 {
-	pthread_mutex_lock(&list_lock);
-	for (trz_heap *h = open_heaps; h; h = h->next_open)
+	atomic_fetch_add(&walks, 1);
+	for (trz_heap *h = atomic_load(&open_heaps); h; h = atomic_load(&h->next_open))
 		function(h, arg);
-	pthread_mutex_unlock(&list_lock);
+	atomic_fetch_sub(&walks, 1);
+}
+
+struct search {
+	const trz_heap *but;
+	const void *address;
+	int *device;
+	bool found;
+};
+
+static void look(trz_heap *h, void *arg)
+{
+	struct search *s = arg;
+	trz_pointer_info info;
+	if (s->found || h == s->but || !serve_query(h, (trz_addr)s->address, &info))
+		return;
+	s->found = true;
+	*s->device = info.device;
 }
 
 bool init_find_owner(const trz_heap *but, const void *address, int *device)
 {
-	bool found = false;
-	pthread_mutex_lock(&list_lock);
-	for (trz_heap *h = open_heaps; h && !found; h = h->next_open) {
-		trz_pointer_info info;
-		found = h != but && serve_query(h, (trz_addr)address, &info);
-		if (found)
-			*device = info.device;
-	}
-	pthread_mutex_unlock(&list_lock);
-	return found;
+	struct search s = {.but = but, .address = address, .device = device};
+	init_each_heap(look, &s);
+	return s.found;
 }

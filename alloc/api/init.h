@@ -9,9 +9,11 @@
 #include "heap/heap.h"
 
 void init_add_heap(trz_heap *h);
+
+/* Waits for the walks that are under way. */
 void init_remove_heap(trz_heap *h);
 
-/* Calls a function for each open heap; none is opened or closed meanwhile. */
+/* Calls a function for each open heap; none of these is closed meanwhile. */
 void init_each_heap(void (*function)(trz_heap *h, void *arg), void *arg);
 
 /* Another open heap that holds the address; its device goes to *device. */

@@ -117,7 +117,7 @@ struct trz_heap {
 	atomic_bool watched;         /* gathers, annotates, or inherited: operations may not take the shortest way */
 	atomic_bool inherited;       /* this process is a child made by fork(): locks may be held for ever, and structures
 	                              * be half-changed; read without a lock */
-	trz_heap *next_open;         /* of all open heaps; guarded by the list's own lock (init.c) */
+	_Atomic(trz_heap *) next_open;  /* of all open heaps; changes under the list's own lock (init.c) */
 };
 
 /* Functions that need a lock assert it; nothing in builds without assertions. */

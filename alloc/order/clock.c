@@ -15,13 +15,12 @@ static atomic_uint_fast64_t versions;
 
 uint64_t clock_new_version(void)
 {
-	return atomic_fetch_add_explicit(&versions, 1, memory_order_relaxed) + 1;
+	return atomic_fetch_add(&versions, 1) + 1;
 }
 
 void clocks_init(struct event_clocks *all, struct meta *m)
 {
 	all->meta = m;
-	all->opened = clock_new_version();
 	node_pool_init(&all->nodes, m, sizeof(struct event_clock));
 }
 
@@ -128,7 +127,10 @@ void clock_begin_record(struct event_clocks *all, const struct streams *streams,
                         const struct stream *s)
 {
 	struct event_clock *c = begin(all, event);
-	if (c && s && !add_clock(all, streams, c, s))
+	if (!c || !s)
+		return;
+	c->context = s->events->context;
+	if (!add_clock(all, streams, c, s))
 		c->count = 0;
 }
 
@@ -143,10 +145,13 @@ void clock_begin_all(struct event_clocks *all, const struct streams *streams, tr
 	}
 }
 
-bool clock_tells(const struct event_clocks *all, trz_event event)
+bool clock_tells(const struct event_clocks *all, trz_event event, trz_context *context)
 {
 	const struct event_clock *c = all->off ? NULL : find(all, event);
-	return c && c->count && !c->contested;
+	if (!c || !c->count || c->contested)
+		return false;
+	*context = c->context;
+	return true;
 }
 
 void clock_end_record(struct event_clocks *all, trz_event event, uint64_t version, bool valid)
@@ -187,6 +192,12 @@ void clock_forget_all(struct event_clocks *all)
 			if (*link == c)
 				link = &c->next;
 		}
+}
+
+void clocks_start(struct event_clocks *all)
+{
+	clock_forget_all(all);
+	all->opened = clock_new_version();
 }
 
 /* ---- waits ---- */

@@ -21,6 +21,7 @@ struct clock_entry {
 struct event_clock {
 	struct event_clock *next;    /* of the same hash */
 	trz_event event;
+	trz_context context;         /* of the stream whose record is under way */
 	uint64_t version;            /* of its newest record; 0: it is worthless */
 	unsigned writers;            /* records under way */
 	bool contested;              /* several were at a time: nobody knows which came last */
@@ -35,7 +36,7 @@ struct event_clocks {
 	struct event_clock **buckets;
 	size_t bucket_count, count;
 	struct node_pool nodes;
-	uint64_t opened;             /* versions up to this one are older than the heap */
+	uint64_t opened;             /* the heap may have missed the beginnings of records up to this version */
 	bool off;                    /* nothing is learned (any more): switched off, no host memory, or CLOCKS_MOST */
 };
 
@@ -44,6 +45,9 @@ uint64_t clock_new_version(void);
 
 void clocks_init(struct event_clocks *all, struct meta *m);
 
+/* From now on the heap sees all records that begin; what it knew of events is void. */
+void clocks_start(struct event_clocks *all);
+
 /* The stream is about to record the event; NULL: the heap does not know the stream, so the event tells nothing. */
 void clock_begin_record(struct event_clocks *all, const struct streams *streams, trz_event event,
                         const struct stream *s);
@@ -51,8 +55,8 @@ void clock_begin_record(struct event_clocks *all, const struct streams *streams,
 /* The same for the newest tickets of all streams of a context, for a wait by the host. */
 void clock_begin_all(struct event_clocks *all, const struct streams *streams, trz_event event, trz_context context);
 
-/* Whether a record under way would tell anything. */
-bool clock_tells(const struct event_clocks *all, trz_event event);
+/* Whether the record under way would tell anything; the context of its stream. */
+bool clock_tells(const struct event_clocks *all, trz_event event, trz_context *context);
 
 /* The record has been made; `valid`: and has succeeded, outside captures. */
 void clock_end_record(struct event_clocks *all, trz_event event, uint64_t version, bool valid);

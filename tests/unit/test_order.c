@@ -4,6 +4,7 @@
  */
 #include <pthread.h>
 
+#include "api/init.h"
 #include "heap/heap.h"
 #include "rig.h"
 
@@ -497,6 +498,58 @@ static void test_all_heaps_are_told(void **state)
 	close_scene(&s);
 }
 
+struct reporting {
+	struct scene *s;
+	atomic_bool stopped;
+};
+
+/* No assertion here: cmocka's belong to the test's own thread. */
+static void *report_to_all(void *arg)
+{
+	struct reporting *reporting = arg;
+	struct scene *s = reporting->s;
+	char event;
+	while (!atomic_load(&reporting->stopped)) {
+		uint64_t token = trz_event_record_begin(NULL, &event, s->a);
+		trz_event_record_end(NULL, &event, s->a, token, false);
+		trz_stream_wait_end(NULL, s->b, &event, trz_stream_wait_begin(NULL, s->b, &event), true);
+	}
+	trz_event_forget(NULL, &event);
+	return NULL;
+}
+
+static void test_heaps_come_and_go_while_all_are_told(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(1);
+	struct reporting reporting = {.s = &s};
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, report_to_all, &reporting), 0);
+	for (int i = 0; i < 100; i++)
+		assert_ok(trz_close(rig_second_heap(&s.r)));
+	atomic_store(&reporting.stopped, true);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	order(&s.r, s.a, s.b);
+	GETS(&s, s.b);
+	close_scene(&s);
+}
+
+/* A heap that could not be closed has missed what was recorded meanwhile. */
+static void test_a_heap_that_stays_open_after_all(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(1);
+	struct rig *r = &s.r;
+	trz_event event = make_event(r);
+	record(r, event, s.a);
+	assert_int_not_equal(trz_stream_wait_begin(r->heap, s.b, event), 0);
+	init_remove_heap(r->heap);
+	init_add_heap(r->heap);
+	assert_int_equal(trz_stream_wait_begin(r->heap, s.b, event), 0);
+	drop(r, event);
+	close_scene(&s);
+}
+
 /* The entry of a stream that has nothing under way goes to another one, which has waited for nothing. */
 static void test_a_new_stream_knows_nothing(void **state)
 {
@@ -574,6 +627,8 @@ int main(void)
 		cmocka_unit_test(test_the_host_waits_for_a_stream),
 		cmocka_unit_test(test_the_host_waits_for_an_event_or_all),
 		cmocka_unit_test(test_all_heaps_are_told),
+		cmocka_unit_test(test_heaps_come_and_go_while_all_are_told),
+		cmocka_unit_test(test_a_heap_that_stays_open_after_all),
 		cmocka_unit_test(test_a_new_stream_knows_nothing),
 		cmocka_unit_test(test_it_can_be_switched_off),
 		cmocka_unit_test(test_many_events),
