@@ -10,50 +10,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "standin/standin_meeting.h"
-
 #define LOOKALIKE_API __attribute__((visibility("default")))
+
+#define STANDIN_DRIVER LOOKALIKE_API
+#include "standin/standin_driver.h"
 
 /* Room for a library's count of its calls, by name, which is read for the report: grown atomically, 0 at first. NULL:
  * there is none left. Neither names nor array are copied. */
 LOOKALIKE_API uint64_t *trz_lookalike_calls(const char *const *names, size_t count);
 
-/* A library's call that puts work on a stream: takes the time of a kernel there and, like a kernel, names the
- * device addresses among `words`. A driver's result. `name` is not copied. The calling thread has a context. */
-LOOKALIKE_API int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words, size_t count);
-
-/* The same for a collective among ranks (standin_meeting.h). */
-LOOKALIKE_API int trz_lookalike_meet(void *stream, const struct standin_meeting *meeting);
-LOOKALIKE_API bool trz_lookalike_is_captured(void *stream);
-
-/* Lets work run that can, without a call of the program's: all in the mode `now`, some in the others where `push` says
- * that other ranks wait. Returns how many items ran. */
-LOOKALIKE_API uint64_t trz_lookalike_progress(bool push);
-
-/* A violation that another library has found; and that it has told the one to come in its own words. */
-LOOKALIKE_API int trz_lookalike_violation(const char *text);
-LOOKALIKE_API void trz_lookalike_told(void);
-
-/* Whether the host has sent what lies there, as far as is known, so that a short read may give it; and to say so. */
-LOOKALIKE_API bool trz_lookalike_is_known(uint64_t address, uint64_t size);
-LOOKALIKE_API void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known);
-
-/* Counts a collective by its kind, an enum standin_kind, and the bytes that this rank put into it. */
-LOOKALIKE_API void trz_lookalike_collective(int kind, uint64_t bytes);
-
-/* What NCCL takes of a device for a communicator: for its collectives, or (peer) for each rank that it exchanges
- * messages with. True: it has been taken, or none is. */
-LOOKALIKE_API bool trz_lookalike_take_for_nccl(int device, bool peer, uint64_t *bytes);
-LOOKALIKE_API void trz_lookalike_give_for_nccl(int device, uint64_t bytes);
-
-/* Which rank the process is, of how many, as the largest communicator says. */
-LOOKALIKE_API void trz_lookalike_rank(int rank, int ranks);
-
 /* Sets who knows where in its program the calling thread is: writes up to `size` characters, the innermost frame of the
  * program first. NULL: nobody. */
 typedef void lookalike_place(char *text, size_t size);
 LOOKALIKE_API void trz_lookalike_on_place(lookalike_place *observer);
-LOOKALIKE_API void trz_lookalike_place(char *text, size_t size);
 
 /* The function (a CUfunction) of a kernel by its mangled name in a fat binary or image, which is only read when
  * its parameters are first needed. NULL: no memory. Neither string nor image is copied. */
@@ -86,9 +55,6 @@ LOOKALIKE_API int trz_lookalike_open(void);
 LOOKALIKE_API const char *trz_lookalike_title(void);
 LOOKALIKE_API int trz_lookalike_attribute(int attribute);
 LOOKALIKE_API void trz_lookalike_uuid(int number, unsigned char uuid[16]);
-
-/* What tells a device of this process from all others of the run, on whichever node. */
-LOOKALIKE_API int trz_lookalike_device_number(int device);
 
 /* For --record. A request that PyTorch's allocator was asked for: an enum sim_recorded_kind. What the allocator calls
  * of the driver, from `enter` until it leaves, is not the program's; from the first time on requests to the driver no

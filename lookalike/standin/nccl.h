@@ -18,7 +18,7 @@
 #include <pthread.h>
 
 #include "standin.h"
-#include "standin_meeting.h"
+#include "standin_driver.h"
 
 enum {
 	NCCL_SUCCESS = 0, NCCL_UNHANDLED_CUDA_ERROR = 1, NCCL_SYSTEM_ERROR = 2, NCCL_INVALID_ARGUMENT = 4,
@@ -241,23 +241,10 @@ void nccl_start_progress(void);
 int ncclGroupStart(void);
 int ncclGroupEnd(void);
 
-/* The driver's side (lookalike.h, which is not at hand where a stand-in is compiled); weak as in standin.c. */
+/* The driver's own functions, weak as those of standin_driver.h. */
 #define WEAK __attribute__((weak))
 WEAK int cuCtxGetCurrent(void **context);
 WEAK int cuCtxPushCurrent_v2(void *context);
 WEAK int cuCtxPopCurrent_v2(void **context);
-WEAK int trz_lookalike_meet(void *stream, const struct standin_meeting *meeting);
-WEAK bool trz_lookalike_is_captured(void *stream);
-WEAK uint64_t trz_lookalike_progress(bool push);
-WEAK int trz_lookalike_violation(const char *text);
-WEAK void trz_lookalike_told(void);
-WEAK bool trz_lookalike_is_known(uint64_t address, uint64_t size);
-WEAK void trz_lookalike_note_known(uint64_t address, uint64_t size, bool known);
-WEAK void trz_lookalike_collective(int kind, uint64_t bytes);
-WEAK bool trz_lookalike_take_for_nccl(int device, bool peer, uint64_t *bytes);
-WEAK void trz_lookalike_give_for_nccl(int device, uint64_t bytes);
-WEAK int trz_lookalike_device_number(int device);
-WEAK void trz_lookalike_rank(int rank, int ranks);
-WEAK void trz_lookalike_place(char *text, size_t size);
 
 #endif

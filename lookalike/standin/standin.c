@@ -9,10 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The look-alike driver's side (lookalike.h, which is not at hand where a stand-in is compiled). Weak, so that a
- * stand-in also loads beside another driver. */
-__attribute__((weak)) int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *words,
-                                                     size_t count);
+#include "standin_driver.h"
 
 /* Handles come from here, so that any pointer can be asked whether it is one. */
 enum { HANDLES = 1024, REFUSALS = 256 };

@@ -57,28 +57,24 @@ BY_ORDER = (True,) if order else (True, False, None)
 NOT_BY_ORDER = (False, None)
 
 
+def step(says, expected, *orders):
+    """b frees memory, then the calls `orders` are made: whether a may have it."""
+    address = freed(b)
+    for order in orders:
+        order()
+    check(reused(a, address), expected, says)
+
+
 def waits():
     for _ in range(8):
-        address = freed(b)
-        check(reused(a, address), NOT_BY_ORDER, "without a wait")
-        address = freed(b)
-        event = b.record_event()
-        a.wait_event(event)
-        check(reused(a, address), BY_ORDER, "after a wait for an event")
-        address = freed(b)
-        a.wait_event(event)
-        check(reused(a, address), NOT_BY_ORDER, "after a wait for an older record")
-        address = freed(b)
-        event.record(b)
-        a.wait_event(event)
-        check(reused(a, address), BY_ORDER, "after a wait for the event, recorded again")
-        address = freed(b)
-        a.wait_stream(b)
-        check(reused(a, address), BY_ORDER, "after wait_stream")
-        address = freed(b)
-        c.wait_stream(b)
-        a.wait_stream(c)
-        check(reused(a, address), BY_ORDER, "by way of a third stream")
+        step("without a wait", NOT_BY_ORDER)
+        event = torch.cuda.Event()
+        step("after a wait for an event", BY_ORDER, lambda: event.record(b), lambda: a.wait_event(event))
+        step("after a wait for an older record", NOT_BY_ORDER, lambda: a.wait_event(event))
+        step("after a wait for the event, recorded again", BY_ORDER,
+             lambda: event.record(b), lambda: a.wait_event(event))
+        step("after wait_stream", BY_ORDER, lambda: a.wait_stream(b))
+        step("by way of a third stream", BY_ORDER, lambda: c.wait_stream(b), lambda: a.wait_stream(c))
 
 
 def uses():
@@ -97,13 +93,8 @@ def uses():
 
 
 def host_waits():
-    address = freed(b)
-    event = b.record_event()
-    event.synchronize()
-    check(reused(a, address), BY_ORDER, "the host has waited for the event")
-    address = freed(b)
-    b.synchronize()
-    check(reused(a, address), BY_ORDER, "the host has waited for the stream")
+    step("the host has waited for the event", BY_ORDER, lambda: b.record_event().synchronize())
+    step("the host has waited for the stream", BY_ORDER, b.synchronize)
 
 
 def graphs():
@@ -129,14 +120,9 @@ def graphs():
 def foreign():
     """Events that another process or a graph can record teach nothing; one that gets the handle of a dead one does."""
     shared = torch.cuda.Event(interprocess=True)
-    address = freed(b)
-    shared.record(b)
-    a.wait_event(shared)
-    check(reused(a, address), NOT_BY_ORDER, "an event for other processes")
+    step("an event for other processes", NOT_BY_ORDER, lambda: shared.record(b), lambda: a.wait_event(shared))
     del shared
-    address = freed(b)
-    a.wait_event(b.record_event())
-    check(reused(a, address), BY_ORDER, "a new event")
+    step("a new event", BY_ORDER, lambda: a.wait_event(b.record_event()))
     if "external" not in torch.cuda.Event.__new__.__code__.co_varnames:
         return
     external, graph, x = torch.cuda.Event(external=True), torch.cuda.CUDAGraph(), torch.ones(MIB, device="cuda")
