@@ -75,12 +75,14 @@ struct report_row {
 	uint64_t failed_allocs;
 	struct replay_result result;
 	struct replay_fit fit;
+	struct replay_bound bound;
 };
 
 /* The parameters as they were given, for all rows. */
 struct report {
 	const struct replay_params *params;
-	bool fit;  /* the smallest device was searched for */
+	bool fit;    /* the smallest device was searched for */
+	bool bound;  /* what the trace needs was worked out */
 	struct report_row *rows;
 	size_t count;
 };

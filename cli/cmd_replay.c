@@ -13,7 +13,7 @@
 
 enum {
 	OPTION_CAPACITY = 256, OPTION_POLICY, OPTION_CONF, OPTION_LAG, OPTION_REPEAT, OPTION_TIMINGS, OPTION_CHECK,
-	OPTION_SEED, OPTION_COSTS, OPTION_SCHEDULE, OPTION_JSON, OPTION_SAVE, OPTION_DEVICE, OPTION_FIT,
+	OPTION_SEED, OPTION_COSTS, OPTION_SCHEDULE, OPTION_JSON, OPTION_SAVE, OPTION_DEVICE, OPTION_FIT, OPTION_BOUND,
 	OPTION_SNAPSHOT, OPTION_HISTORY
 };
 
@@ -35,6 +35,9 @@ static const struct argp_option options[] = {
 	{ "costs", OPTION_COSTS, "TABLE", 0, "cost table of driver calls: a shipped one or a file (a100)", 0 },
 	{ "fit", OPTION_FIT, NULL, 0,
 	  "search, in steps of 64MiB up to the capacity, the smallest device on which the trace completes", 0 },
+	{ "bound", OPTION_BOUND, NULL, 0,
+	  "work out what the trace needs, whoever serves it: without fragmentation, by the program's own order and "
+	  "the lag", 0 },
 	{ "json", OPTION_JSON, "FILE", 0,
 	  "write a JSON object, one line, for each trace; '-': standard output, tables to standard error",
 	  0 },
@@ -51,6 +54,7 @@ struct replay_command {
 	struct replay_params params;
 	int device;
 	bool fit;
+	bool bound;
 	const char *json;
 	const char *save;
 	char **files;
@@ -124,7 +128,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		p->costs = arg;
 		return 0;
 	case OPTION_FIT:
-		c->fit = true;
+	case OPTION_BOUND:
+		*(key == OPTION_FIT ? &c->fit : &c->bound) = true;
 		return 0;
 	case OPTION_JSON:
 		c->json = arg;
@@ -189,6 +194,8 @@ static trz_status replay_loaded(struct replay_command *c, const struct trace *tr
 	/* A trace that does not fit in the whole capacity fits in no smaller device. */
 	if (status == TRZ_OK && c->fit && row->result.ooms == 0)
 		status = replay_fit(trace, &c->params, row->result.peak_allocated_bytes, &row->fit);
+	if (status == TRZ_OK && c->bound)
+		status = replay_bound(trace, c->params.lag, &row->bound);
 	progress_end(&progress);
 	return status;
 }
@@ -230,7 +237,7 @@ static int replay_file(struct replay_command *c, const char *file, struct report
 
 static int replay_files(struct replay_command *c, FILE *json)
 {
-	struct report report = { .params = &c->params, .fit = c->fit };
+	struct report report = { .params = &c->params, .fit = c->fit, .bound = c->bound };
 	report.rows = calloc(c->file_count, sizeof *report.rows);
 	if (!report.rows)
 		return cli_fail(trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for %zu traces", c->file_count));

@@ -92,6 +92,16 @@ static void print_fit_notes(const struct report_row *row, FILE *to)
 	}
 }
 
+static void print_bound(const struct report_row *row, FILE *to)
+{
+	const struct replay_bound *bound = &row->bound;
+	fprintf(to, "%s: needs %.2f GiB, whoever serves it", row->name, gib(bound->bytes));
+	if (bound->peak_allocated_bytes)
+		fprintf(to, ", %.3f of the peak allocated", (double)bound->bytes / (double)bound->peak_allocated_bytes);
+	fprintf(to, "; %llu frees, %llu batches of 64 or of 64 MiB\n", (unsigned long long)bound->frees,
+	        (unsigned long long)bound->batches);
+}
+
 static void print_notes(const struct report_row *row, FILE *to)
 {
 	if (row->failed_allocs) {
@@ -165,6 +175,8 @@ void report_print(const struct report *report, FILE *to)
 		print_notes(&report->rows[i], to);
 		if (report->fit)
 			print_fit_notes(&report->rows[i], to);
+		if (report->bound)
+			print_bound(&report->rows[i], to);
 	}
 }
 
@@ -181,12 +193,12 @@ static void set_heap_count(json_t *object, const char *key, const struct replay_
 	json_object_set_new(object, key, r->heap_valid ? json_integer((json_int_t)value) : json_null());
 }
 
-static json_t *calls_by_name(const struct replay_result *r)
+static json_t *calls_by_name(const uint64_t counts[SIM_SLOTS])
 {
 	json_t *calls = json_object();
 	for (int slot = 0; slot < SIM_SLOTS; slot++) {
-		if (r->driver_calls[slot])
-			set_count(calls, sim_slot_name((sim_slot)slot), r->driver_calls[slot]);
+		if (counts[slot])
+			set_count(calls, sim_slot_name((sim_slot)slot), counts[slot]);
 	}
 	return calls;
 }
@@ -228,7 +240,8 @@ static void set_result(json_t *object, const struct report_row *row)
 	json_object_set_new(object, "fragmentation", json_real(fragmentation(r)));
 	json_object_set_new(object, "external_fragmentation",
 	                    r->heap_valid ? json_real(r->external_fragmentation) : json_null());
-	json_object_set_new(object, "driver_calls", calls_by_name(r));
+	json_object_set_new(object, "driver_calls", calls_by_name(r->driver_calls));
+	json_object_set_new(object, "driver_calls_in_frees", calls_by_name(r->driver_calls_in_frees));
 	set_count(object, "driver_calls_last_quarter", r->driver_calls_last_quarter);
 	set_count(object, "driver_time_ns", r->driver_time_ns);
 	set_count(object, "max_driver_time_per_alloc_ns", r->max_driver_time_per_alloc_ns);
@@ -257,6 +270,13 @@ static void set_fit(json_t *object, const struct replay_fit *fit)
 	set_count(object, "fit_violations", fit->violations + fit->leaks);
 }
 
+static void set_bound(json_t *object, const struct replay_bound *bound)
+{
+	set_count(object, "bound_bytes", bound->bytes);
+	set_count(object, "frees", bound->frees);
+	set_count(object, "free_batches", bound->batches);
+}
+
 trz_status report_json(const struct report *report, const struct report_row *row, FILE *to)
 {
 	json_t *object = json_object();
@@ -264,6 +284,8 @@ trz_status report_json(const struct report *report, const struct report_row *row
 	set_result(object, row);
 	if (report->fit)
 		set_fit(object, &row->fit);
+	if (report->bound)
+		set_bound(object, &row->bound);
 	int error = json_dumpf(object, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(6));
 	json_decref(object);
 	if (error != 0 || fputc('\n', to) == EOF || fflush(to) != 0)

@@ -57,6 +57,7 @@ struct replay {
 	size_t stat_count;
 	struct latency *latency;
 	uint64_t next_tag;
+	uint64_t calls_in_frees[SIM_SLOTS];
 	uint64_t operations;
 	uint64_t allocated;
 	uint64_t requested;
@@ -99,6 +100,16 @@ static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, u
 	return status;
 }
 
+static trz_status time_free(struct replay *r, const struct replay_block *block, uint16_t stream)
+{
+	struct stopwatch watch = stopwatch_start(r);
+	void *pointer = (void *)(uintptr_t)block->address;
+	trz_status status = stream == block->stream ? trz_free(r->heap, pointer)
+	                                            : trz_free_on(r->heap, pointer, r->streams[stream]);
+	stopwatch_stop(r, &watch);
+	return status;
+}
+
 /* In the order of the block's own stream, or of another one that the event names. */
 static trz_status give_memory(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
@@ -107,11 +118,12 @@ static trz_status give_memory(struct replay *r, const struct replay_block *block
 		trz_status status = sim_device_sync(r->sim, 0);
 		return status == TRZ_OK ? r->driver->mem_free(r->driver->self, r->context, address) : status;
 	}
-	struct stopwatch watch = stopwatch_start(r);
-	void *pointer = (void *)(uintptr_t)address;
-	trz_status status = stream == block->stream ? trz_free(r->heap, pointer)
-	                                            : trz_free_on(r->heap, pointer, r->streams[stream]);
-	stopwatch_stop(r, &watch);
+	static const sim_slot slots[] = { SIM_SLOT_event_record, SIM_SLOT_event_query, SIM_SLOT_stream_capture };
+	for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++)
+		r->calls_in_frees[slots[i]] -= sim_calls(r->sim, slots[i]);
+	trz_status status = time_free(r, block, stream);
+	for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++)
+		r->calls_in_frees[slots[i]] += sim_calls(r->sim, slots[i]);
 	return status;
 }
 
@@ -438,6 +450,7 @@ static trz_status gather(struct replay *r)
 	struct replay_result *out = r->out;
 	for (int slot = 0; slot < SIM_SLOTS; slot++)
 		out->driver_calls[slot] = sim_calls(r->sim, (sim_slot)slot) - r->program.calls[slot];
+	memcpy(out->driver_calls_in_frees, r->calls_in_frees, sizeof out->driver_calls_in_frees);
 	out->driver_calls_last_quarter = memory_calls(r) - r->memory_calls_before;
 	out->driver_calls[SIM_SLOT_stream_capture] -= r->pools.asked;
 	out->driver_time_ns = sim_driver_time_ns(r->sim) - r->program.driver_ns - r->pools.driver_ns;

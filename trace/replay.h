@@ -54,6 +54,7 @@ struct replay_result {
 	uint64_t peak_reserved_bytes;
 	uint64_t end_reserved_bytes;           /* after the last event, with what is then live */
 	uint64_t driver_calls[SIM_SLOTS];
+	uint64_t driver_calls_in_frees[SIM_SLOTS];  /* event_record, event_query and stream_capture */
 	uint64_t driver_calls_last_quarter;    /* calls that make, lay, take or give back memory */
 	uint64_t driver_time_ns;               /* virtual */
 	uint64_t max_driver_time_per_alloc_ns;
@@ -103,6 +104,17 @@ struct replay_fit {
  * Errors: as replay_run. */
 trz_status replay_fit(const struct trace *trace, const struct replay_params *params, uint64_t peak_allocated,
                       struct replay_fit *out);
+
+struct replay_bound {
+	uint64_t bytes;                 /* what the model needs (replay_bound.c) */
+	uint64_t peak_allocated_bytes;
+	uint64_t frees;
+	uint64_t batches;               /* of a stream's frees: each 64 of them, or 64 MiB, whichever comes first */
+};
+
+/* What one pass over the trace needs, whoever serves it, where work completes `lag` events later. Errors:
+ * HOST_MEMORY. */
+trz_status replay_bound(const struct trace *trace, uint64_t lag, struct replay_bound *out);
 
 /* The cost of one create, one map and one set_access of `size` bytes by a cost table, each in virtual ns. */
 struct replay_tile_cost {

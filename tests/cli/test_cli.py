@@ -327,6 +327,28 @@ class Fit(Case):
         self.assertIn("does not fit in the capacity, rounded down to 64 MiB", self.err)
 
 
+class Bound(Case):
+    def test_streams_without_order(self):
+        mib = 1 << 20
+        path = self.pickled("a.pickle", [
+            entry("alloc", 1 << 40, 100 * mib, stream=1), entry("free_requested", 1 << 40, 100 * mib, stream=1),
+            entry("alloc", 2 << 40, 100 * mib, stream=2), entry("free_requested", 2 << 40, 100 * mib, stream=2)])
+        for lag, need in ((0, 100), (9, 200)):
+            row, = self.replay_json("--bound", "--lag", lag, path)
+            self.assertEqual((row["bound_bytes"], row["frees"], row["free_batches"]), (need * mib, 2, 2))
+        self.assertIn("a: needs 0.20 GiB, whoever serves it, 2.000 of the peak allocated; 2 frees, 2 batches",
+                      self.run_cli("replay", "--bound", "--lag", "9", path))
+        self.assertNotIn("whoever", self.run_cli("replay", path))
+
+    def test_calls_in_frees(self):
+        path = self.folder / "a.trace"
+        self.run_cli("synth", "--shape=fsdp", "--events=2000", "--save", path)
+        row, = self.replay_json(path)
+        for name, count in row["driver_calls_in_frees"].items():
+            self.assertTrue(0 < count <= row["driver_calls"][name], name)
+        self.assertIn("event_record", row["driver_calls_in_frees"])
+
+
 class Replay(Case):
     def test_golden_table(self):
         mib = 1 << 20
