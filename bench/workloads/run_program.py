@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one of the programs of programs.py: run_program.py NAME [--steps N] [--seed N]. Prints one line of JSON."""
+"""Runs one of the programs of programs.py and streams.py: run_program.py NAME [--steps N] [--seed N]. Prints a line of
+JSON."""
 import argparse
 import json
 import os
@@ -12,7 +13,19 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch  # noqa: E402
 
-from programs import PROGRAMS  # noqa: E402
+import programs  # noqa: E402
+import streams  # noqa: E402
+
+PROGRAMS = {**programs.PROGRAMS, **streams.PROGRAMS}
+
+
+def own_calls():
+    """terrazzo's own calls of the driver, if it serves the program."""
+    import terrazzo.torch
+    if not terrazzo.torch.installed():
+        return {}
+    prefix, stats = "driver_calls.", terrazzo.torch.stats()
+    return {key[len(prefix):]: value for key, value in stats.items() if key.startswith(prefix) and value}
 
 
 def main():
@@ -36,7 +49,9 @@ def main():
         "allocations": stats["allocation.all.allocated"],
         "allocated_bytes": stats["allocated_bytes.all.peak"],
         "reserved_bytes": stats["reserved_bytes.all.peak"],
+        "frees": stats["allocation.all.freed"],
         "retries": stats["num_alloc_retries"],
+        "own_calls": own_calls(),
         "process_cpu_seconds": round(end, 4),
         "program_cpu_seconds": round(end - begin, 4)}), flush=True)
 
