@@ -321,8 +321,15 @@ static bool is_out_of_order_locked(trz_heap *h, const struct lane *l, uint64_t b
 
 enum { REGRETS = 8 };  /* after so many, a lane lends nothing of its peak */
 
+/* How much of what the lane had at its peak it has no longer. */
+static uint64_t lent_locked(const struct lane *l)
+{
+	uint64_t has = l->held + l->fit[LARGE].bytes;
+	return l->held_peak > has ? l->held_peak - has : 0;
+}
+
 /* A lane that has held as much before has to create, since others have what it lent, and cannot give it back in time:
- * from now on it lends so much less, and soon nothing. */
+ * from now on it lends so much less, and soon nothing. Once is no reason to keep more than others have. */
 static void note_regret(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -331,7 +338,7 @@ static void note_regret(struct growth *g)
 		return;
 	heap_lock(h);
 	if (l->held + g->demand->bytes <= l->held_peak && is_out_of_order_locked(h, l, g->new_bytes))
-		l->kept += max_u64(g->new_bytes, l->held_peak / REGRETS);
+		l->kept += max_u64(g->new_bytes, min_u64(l->held_peak / REGRETS, lent_locked(l)));
 	heap_unlock(h);
 }
 
