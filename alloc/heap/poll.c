@@ -34,8 +34,8 @@ static void drop_captured(trz_heap *h, struct stream *s)
 }
 
 /* Events complete in order: the oldest is asked, then ones further and further on, then by halves how far the stream
- * has come. Frees append to the queue meanwhile and change nothing of what is in it. */
-static void collect_passed(trz_heap *h, struct stream *s)
+ * has come. Frees append to the queue meanwhile and change nothing of what is in it. Whether all of it had passed. */
+static bool collect_passed(trz_heap *h, struct stream *s)
 {
 	trz_status status = TRZ_OK;
 	heap_lock(h);
@@ -57,6 +57,7 @@ static void collect_passed(trz_heap *h, struct stream *s)
 	pop_passed(h, s, passed);
 	if (passed == 0 && status == TRZ_ERROR_CAPTURE)
 		drop_captured(h, s);
+	return passed == count;
 }
 
 /* Drains a full queue first, as far as it has passed. */
@@ -148,14 +149,15 @@ static void collect_given(trz_heap *h)
 	}
 }
 
-/* How far a stream is. A stream whose context has gone has no work left. */
+/* How far a stream is. While events of it are open, another one would tell nothing sooner: none is recorded. A stream
+ * whose context has gone has no work left. */
 static void poll_stream(trz_heap *h, struct stream *s)
 {
 	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
 	bool lost = heap_has_lost(s->events);
 	heap_unlock(h);
-	if (!lost) {
+	if (!lost && collect_passed(h, s)) {
 		heap_record_late(h, s);
 		collect_passed(h, s);
 	}

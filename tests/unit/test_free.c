@@ -202,6 +202,31 @@ static void test_frees_record_in_batches(void **state)
 }
 
 /* Memory freed on b, in whose order it was last used, is b's to reuse at once. */
+/* A poll finds how far a stream is, and records for what no event covers: not while older events are open. */
+static void test_polls_record_behind_what_has_passed(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream stream = rig_stream(&r);
+	void *p[4];
+	for (int i = 0; i < 4; i++)
+		p[i] = rig_alloc(&r, MIB(3), i == 3 ? NULL : stream);
+	for (uint64_t i = 0; i < 3; i++) {
+		assert_ok(sim_stamp(r.s, r.c, stream, (trz_addr)p[i], MIB(3), i));
+		rig_free(&r, p[i]);
+		sim_reset_calls(r.s);
+		assert_ok(trz_poll(r.heap));
+		assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), i == 0);
+		assert_int_equal(sim_calls(r.s, SIM_SLOT_event_query), 1);
+	}
+	rig_sync(&r);
+	sim_reset_calls(r.s);
+	assert_ok(trz_poll(r.heap));
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), 1);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_query), 2);
+	rig_close(&r);
+}
+
 static void test_free_on_gives_to_that_stream(void **state)
 {
 	(void)state;
@@ -287,6 +312,7 @@ int main(void)
 		cmocka_unit_test(test_query_makes_no_driver_call),
 		cmocka_unit_test(test_free_calls_the_driver_for_one_record_at_most),
 		cmocka_unit_test(test_frees_record_in_batches),
+		cmocka_unit_test(test_polls_record_behind_what_has_passed),
 		cmocka_unit_test(test_free_on_gives_to_that_stream),
 		cmocka_unit_test(test_a_slot_freed_on_another_stream_is_pending),
 		cmocka_unit_test(test_free_on_the_same_stream_is_free),
