@@ -10,7 +10,11 @@ enum {
 	REST_SPINS = 64,            /* longer than it takes a waiting processor to see that the lock is free */
 	SPINS_MAX = 200,            /* about the length of the longest section it guards */
 	SLEEP_NS_FIRST = 2000,
-	SLEEP_NS_MAX = 100000
+	SLEEP_NS_MAX = 100000,
+	WAY_NS = 50000,             /* some thousand sections */
+	FEW_TAKES = 32,             /* fewer between two waits of a thread: it and another one do nothing else */
+	STREAK = 4,                 /* it makes way at such a wait ... */
+	STREAK_AGAIN = 16           /* ... and if it was the last to do so, at such a one */
 };
 
 static inline void cpu_relax(void)
@@ -46,9 +50,30 @@ void spinlock_rest(struct spinlock *l)
 	spinlock_take(l);
 }
 
+bool spinlock_makes_way(struct spinlock *l, struct spinlock_waits *own)
+{
+	unsigned takes = atomic_load_explicit(&l->takes, memory_order_relaxed);
+	bool soon = own->lock == l && takes - own->takes < FEW_TAKES;
+	bool again = atomic_load_explicit(&l->made_way, memory_order_relaxed) == own;
+	*own = (struct spinlock_waits){l, takes, soon ? own->streak + 1 : 0};
+	if (own->streak < (again ? STREAK_AGAIN : STREAK))
+		return false;
+	atomic_store_explicit(&l->made_way, own, memory_order_relaxed);
+	own->streak = 0;
+	return true;
+}
+
+static void sleep_for(long ns)
+{
+	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
 void spinlock_wait(struct spinlock *l)
 {
+	static _Thread_local struct spinlock_waits own;
 	long sleep_ns = SLEEP_NS_FIRST;
+	if (spinlock_makes_way(l, &own))
+		sleep_for(WAY_NS);
 	for (;;) {
 		for (int i = 0; i < SPINS_MAX; i++) {
 			if (!atomic_load_explicit(&l->held, memory_order_relaxed) &&
@@ -56,7 +81,7 @@ void spinlock_wait(struct spinlock *l)
 				return;
 			cpu_relax();
 		}
-		nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
+		sleep_for(sleep_ns);
 		if (sleep_ns < SLEEP_NS_MAX)
 			sleep_ns *= 2;
 	}

@@ -3,6 +3,11 @@
  * Two locks. `spinlock` guards sections of some tens of nanoseconds that make no call which can block; it is
  * taken on every allocation, so an uncontended pair is one atomic exchange and one store. `lock` (a POSIX
  * mutex) guards sections that may last as long as the driver likes.
+ *
+ * Threads that do nothing but take one spinlock slow each other down: what it guards travels between processors each
+ * time. They are told by the lock's count of how often it was taken: a thread that has to wait for it again and again,
+ * with only a few takes in between, makes way, that is, sleeps for a while and lets the other one work undisturbed. Who
+ * has made way last waits for longer before it does so again, so they take turns.
  */
 #ifndef TRZ_BASE_LOCK_H
 #define TRZ_BASE_LOCK_H
@@ -34,6 +39,8 @@ static inline bool lock_is_mine(const lock_owner *owner)
 
 struct spinlock {
 	atomic_bool held;
+	atomic_uint takes;                     /* changes while it is held; wraps around */
+	_Atomic(const void *) made_way;        /* the thread that has done so last */
 #ifndef NDEBUG
 	lock_owner owner;
 #endif
@@ -53,8 +60,17 @@ static inline bool spinlock_is_mine(const struct spinlock *l)
 }
 #endif
 
-/* Waits for a held lock: spins a little, then sleeps in growing steps, so that a preempted holder gets its processor
- * back and no priority is inverted for longer than a time slice. */
+/* A thread's waits for spinlocks. */
+struct spinlock_waits {
+	const struct spinlock *lock;           /* of the last one */
+	unsigned takes, streak;                /* that lock's, then; waits in a row with few takes in between */
+};
+
+/* Whether a thread that has to wait now makes way; notes the wait. */
+bool spinlock_makes_way(struct spinlock *l, struct spinlock_waits *own);
+
+/* Waits for a held lock: makes way, or spins a little, then sleeps in growing steps: a preempted holder gets its
+ * processor back and no priority is inverted for longer than a time slice. */
 void spinlock_wait(struct spinlock *l);
 
 /* Gives the lock up for long enough that a waiting thread gets it, and takes it again. */
@@ -80,6 +96,7 @@ static inline void spinlock_take(struct spinlock *l)
 	assert(!spinlock_is_mine(l));
 	if (__builtin_expect(atomic_exchange_explicit(&l->held, true, memory_order_acquire), 0))
 		spinlock_wait(l);
+	atomic_store_explicit(&l->takes, atomic_load_explicit(&l->takes, memory_order_relaxed) + 1, memory_order_relaxed);
 	LOCK_OWN(&l->owner);
 }
 

@@ -56,6 +56,15 @@ static void put_ratios(struct sink *s, const struct counters *c, const struct co
 	          one_minus(view->largest_free_bytes, counter_get(&c->cached_bytes.current)));
 }
 
+/* All members are counters. From the last on: of each flow, `freed` comes before `allocated`. */
+void counters_copy(struct counters *out, const struct counters *c)
+{
+	const counter *from = (const counter *)(const void *)c;
+	counter *to = (counter *)(void *)out;
+	for (size_t i = sizeof *c / sizeof *from; i-- > 0;)
+		counter_set(&to[i], counter_get(&from[i]));
+}
+
 void counters_read(const struct counters *c, const struct counter_view *view, trz_stat_value *values,
                    size_t capacity, size_t *count)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The counters of a heap. Each is written under one lock: the growth lock if it counts tiles, windows, aliases or
- * operations that only growth makes, else the heap lock. So an update is a load and a store. Readers take no lock and
- * see figures of slightly different moments. Driver calls about memory are counted under the growth lock; those that
- * frees make as well are counted atomically, without a lock.
+ * operations that only growth makes, else the heap lock. So an update is a load and a store. What streams hold in slots
+ * they count by themselves; a copy has it all. Readers take no lock and see figures of slightly different moments.
+ * Driver calls about memory are counted under the growth lock; those that frees make as well are counted atomically,
+ * without a lock.
  */
 #ifndef TRZ_STATS_COUNTERS_H
 #define TRZ_STATS_COUNTERS_H
@@ -50,7 +51,8 @@ struct counters {
 #undef LEVEL
 #undef COUNT
 #undef SUM
-	counter occupied_bytes[2];   /* of live allocations: slots, blocks */
+	counter occupied_bytes;      /* of live allocations: in a heap's own counters of blocks, in a copy of all ... */
+	counter occupied_slot_bytes; /* ... and of those, slots */
 	counter slab_bytes;          /* all slabs */
 	counter pending_slot_bytes;  /* of pending_bytes: slots */
 	struct active active_bytes, active;
@@ -104,6 +106,12 @@ static inline void flow_add(struct flow *f, int pool, uint64_t n)
 	counter_raise(&f->peak[2], current + flow_current(f, !pool));
 }
 
+/* flow_add without the peaks. true: the current value is above a limit. */
+static inline bool flow_add_to(struct flow *f, int pool, uint64_t n, uint64_t limit)
+{
+	return counter_add(&f->allocated[pool], n) - counter_get(&f->freed[pool]) > limit;
+}
+
 static inline void flow_sub(struct flow *f, int pool, uint64_t n)
 {
 	assert(n <= flow_current(f, pool));
@@ -130,12 +138,12 @@ static inline void level_set(struct level *l, uint64_t value)
 static inline uint64_t counters_rounding(const struct counters *c)
 {
 	uint64_t requested = flow_all(&c->requested_bytes);
-	return counter_get(&c->occupied_bytes[0]) + counter_get(&c->occupied_bytes[1]) - requested;
+	return counter_get(&c->occupied_bytes) - requested;
 }
 
 static inline uint64_t counters_free_slots(const struct counters *c)
 {
-	uint64_t taken = counter_get(&c->occupied_bytes[0]) + counter_get(&c->pending_slot_bytes);
+	uint64_t taken = counter_get(&c->occupied_slot_bytes) + counter_get(&c->pending_slot_bytes);
 	return counter_get(&c->slab_bytes) - taken;
 }
 
@@ -165,6 +173,9 @@ struct counter_view {
 	uint64_t metadata_bytes;
 	uint64_t largest_free_bytes;
 };
+
+/* A copy, in which nothing has been freed that has not been allocated. */
+void counters_copy(struct counters *out, const struct counters *c);
 
 /* The statistics as trz_stats() documents them. */
 void counters_read(const struct counters *c, const struct counter_view *view, trz_stat_value *values,

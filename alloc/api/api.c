@@ -21,6 +21,7 @@
 #include "serve/pool_divert.h"
 #include "serve/route.h"
 #include "serve/serve.h"
+#include "serve/small.h"
 #include "supply/extend.h"
 #include "supply/reclaim.h"
 #include "supply/upkeep.h"
@@ -208,7 +209,7 @@ static trz_status alloc_checked(trz_heap *h, struct request *r, void **out)
 		return status;
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
-	status = heap_stream(h, r->stream, &s);
+	status = heap_stream_of_id(h, r->stream, r->asked ? &r->asked->id : NULL, &s);
 	if (status != TRZ_OK)
 		return status;
 	status = route_alloc(h, r, s, &address);
@@ -241,15 +242,34 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 	return api_alloc(h, &r, out);
 }
 
+/* A small request on another stream than the legacy default one. */
+static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream stream, void **out)
+{
+	struct asked asked;
+	struct request r = {.size = size, .alignment = UNIT, .stream = stream};
+	trz_addr address;
+	trz_status status = route_slot(h, &r, &asked, &address);
+	*out = (void *)address;
+	if (LIKELY(address))
+		return TRZ_OK;
+	if (status != TRZ_OK)
+		return asked.has_id ? alloc_failed(h, &r, status) : status;
+	r.asked = &asked;
+	return api_alloc(h, &r, out);
+}
+
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
-	struct stream *s = LIKELY(h && out) ? heap_known_stream(h, stream) : NULL;
-	if (LIKELY(s && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_or_tool(h))) {
-		trz_addr address = serve_slot(h, &s->lane, size);
+	if (LIKELY(h && out && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) &&
+	           !frames_or_tool(h))) {
+		struct stream *s = heap_known_stream(h, stream);
+		trz_addr address = LIKELY(s) ? small_alloc(h, &s->lane, size) : 0;
 		if (LIKELY(address)) {
 			*out = (void *)address;
 			return TRZ_OK;
 		}
+		if (!is_legacy(stream) && size <= h->config.small_limit)
+			return alloc_slot_on(h, size, stream, out);
 	}
 	return alloc_any(h, size, alignment, stream, out);
 }

@@ -7,7 +7,7 @@
 #include "bits.h"
 #include "error.h"
 
-static void count(struct driver *d, enum driver_slot slot)
+void driver_count(struct driver *d, enum driver_slot slot)
 {
 	atomic_fetch_add_explicit(&d->counters->driver_calls[slot], 1, memory_order_relaxed);
 }
@@ -29,12 +29,12 @@ static trz_status answer(struct driver *d, trz_status status)
 
 /* Counts and makes one call of the table. */
 #define CALL(d, slot, ...) \
-	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD : (count((d), DRIVER_SLOT_##slot), MAKE(d, slot, __VA_ARGS__)))
+	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD : (driver_count((d), DRIVER_SLOT_##slot), MAKE(d, slot, __VA_ARGS__)))
 
 /* Counts and makes one call in a context that need not be the heap's. */
 #define CALL_IN(d, c, slot, ...) \
 	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD \
-	                   : (count((d), DRIVER_SLOT_##slot), \
+	                   : (driver_count((d), DRIVER_SLOT_##slot), \
 	                      answer_of((d), (c), (d)->table->slot((d)->table->self, (c), __VA_ARGS__))))
 
 /* Counts and makes one call about memory, under the growth lock: one growth makes many. */
@@ -96,7 +96,7 @@ trz_status driver_bind(struct driver *d, const trz_driver *table, int device, tr
 
 void driver_unbind(struct driver *d)
 {
-	count(d, DRIVER_SLOT_context_release);
+	driver_count(d, DRIVER_SLOT_context_release);
 	d->table->context_release(d->table->self, d->device, d->context);
 }
 
@@ -236,6 +236,16 @@ trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id)
 	return CALL(d, stream_id, d->context, stream, id);
 }
 
+trz_status driver_ask_capture(struct driver *d, trz_stream stream, trz_capture_status *status, uint64_t *id)
+{
+	return MAKE(d, stream_capture, d->context, stream, status, id);
+}
+
+trz_status driver_ask_id(struct driver *d, trz_stream stream, uint64_t *id)
+{
+	return MAKE(d, stream_id, d->context, stream, id);
+}
+
 trz_status driver_stream_context(struct driver *d, trz_stream stream, trz_context *of)
 {
 	return CALL(d, stream_context, d->context, stream, of);
@@ -257,6 +267,6 @@ void driver_restore_capture_mode(struct driver *d, trz_capture_mode mode)
 {
 	if (mode == TRZ_CAPTURE_RELAXED)
 		return;  /* so it was before, or it could not be set */
-	count(d, DRIVER_SLOT_capture_mode);
+	driver_count(d, DRIVER_SLOT_capture_mode);
 	MAKE(d, capture_mode, &mode);
 }

@@ -68,6 +68,13 @@ trz_status driver_stream_capture(struct driver *d, trz_context c, trz_stream str
                                  uint64_t *id);
 
 trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id);
+
+/* driver_stream_capture in the heap's context, and driver_stream_id, for allocations of slots: the caller counts the
+ * call, so that threads share no counter. */
+trz_status driver_ask_capture(struct driver *d, trz_stream stream, trz_capture_status *status, uint64_t *id);
+trz_status driver_ask_id(struct driver *d, trz_stream stream, uint64_t *id);
+void driver_count(struct driver *d, enum driver_slot slot);
+
 trz_status driver_stream_context(struct driver *d, trz_stream stream, trz_context *of);
 
 /* Nanoseconds of a monotonic clock; virtual on a simulated device. */

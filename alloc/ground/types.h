@@ -23,7 +23,8 @@
  *
  * Locks, in the order in which they may be taken (docs/lock-order.md):
  *   1 growth_lock  tiles, places, windows; held across driver calls; never taken by free
- *   2 heap lock    blocks, slabs, streams, counters; some tens of ns; never held across a driver call
+ *   2 heap lock    blocks, streams, counters; some tens of ns; never held across a driver call
+ *   3 slots.lock   a stream's slots, while they are out (order/slots.h); some ns; never held across anything
  */
 #ifndef TRZ_ALLOC_TYPES_H
 #define TRZ_ALLOC_TYPES_H

@@ -202,11 +202,13 @@ struct slab *heap_open_slab_locked(trz_heap *h, struct lane *l, unsigned size_cl
 {
 	HEAP_LOCKED(h);
 	assert(b->state == BLOCK_BUSY && b->kind == SMALL);
+	SLOTS_IN(h, l->stream);
 	struct slab *s = node_pool_take(&h->slabs);
 	b->state = BLOCK_SLAB;
 	b->home = l;
 	b->slab = s;
 	slab_init(s, b, size_class);
+	atomic_store_explicit(&s->stream, l->stream, memory_order_relaxed);
 	l->slabs++;
 	pagemap_set_slab(&h->pagemap, b->address, b->size, s);
 	counter_add(&h->counters.slab_bytes, b->size);
@@ -219,6 +221,7 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 	HEAP_LOCKED(h);
 	struct block *b = s->block;
 	struct lane *home = s->home;
+	SLOTS_IN(h, home->stream);
 	assert(b->state == BLOCK_SLAB && s->free == slab_all_slots(s) && !s->pending && !s->uses && home->slabs > 0);
 	bin_unlink(&home->bins[s->size_class], s);
 	home->slabs--;
@@ -227,7 +230,7 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 	if (s->frames)
 		node_pool_give(&h->slot_frames, s->frames);
 	node_pool_give(&h->slabs, s);
-	heap_free_block_locked(h, b, home->stream->tickets.newest);
+	heap_free_block_locked(h, b, ticket_newest(&home->stream->tickets));
 }
 
 static void retire_empty_of(trz_heap *h, const struct bin *bin)
@@ -241,6 +244,7 @@ void heap_retire_empty_slabs(trz_heap *h)
 	HEAP_GROWTH_LOCKED(h);
 	heap_lock(h);
 	for (struct lane *l = h->streams.lanes.first; l; l = l->next) {
+		heap_call_in_locked(h, l->stream);
 		for (unsigned c = 0; c < CLASS_COUNT; c++)
 			retire_empty_of(h, &l->bins[c]);
 		heap_unlock(h); /* the growth lock keeps the list as it is, but for additions */

@@ -5,7 +5,7 @@
 #ifndef TRZ_ALLOC_CARVE_H
 #define TRZ_ALLOC_CARVE_H
 
-#include "heap/heap.h"
+#include "heap/ledger.h"
 
 /* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
  * `sequence` is the ticket of its last use. */
@@ -52,10 +52,10 @@ void heap_give_node(trz_heap *h, struct block *node);
 struct block *heap_append_block_locked(struct block *node, struct window *w, struct lane *home, uint64_t size);
 
 /* Makes a busy block of the class's slab size the first slab of the lane's bin. A slab, and the pagemap's cells, have
- * been reserved. */
+ * been reserved; the slots of the lane's stream are in. */
 struct slab *heap_open_slab_locked(trz_heap *h, struct lane *l, unsigned size_class, struct block *b);
 
-/* Takes a slab, all slots free, out of its bin and frees its block. */
+/* Takes a slab, all slots free, out of its bin and frees its block. The stream's slots are in. */
 void heap_retire_slab_locked(trz_heap *h, struct slab *s);
 
 /* Retires every slab without held or pending slots. */

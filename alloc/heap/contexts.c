@@ -41,7 +41,7 @@ static bool mark(trz_heap *h, const struct event_pool *p, enum cover cover)
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		if (s->events != p)
 			continue;  /* another context's deputy may be outstanding, and answers for these */
-		bool wanted = s->tickets.recorded < s->tickets.newest;
+		bool wanted = s->tickets.recorded < ticket_newest(&s->tickets);
 		s->covered = wanted && tells_of(cover, s) ? s->tickets.newest : 0;
 		any |= s->covered != 0;
 	}

@@ -37,6 +37,7 @@ static void name_heirs_locked(struct pool *p)
 static void rehome_slab_locked(trz_heap *h, struct slab *s, struct lane *from, struct lane *to)
 {
 	HEAP_LOCKED(h);
+	heap_call_in_locked(h, from->stream);
 	s->home = to;
 	from->slabs--;
 	to->slabs++;

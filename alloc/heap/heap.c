@@ -44,7 +44,7 @@ static trz_status open_structures(trz_heap *h)
 	if (!pagemap_open(&h->pagemap, &h->meta))
 		return meta_exhausted();
 	node_pool_init(&h->blocks, &h->meta, sizeof(struct block));
-	node_pool_init(&h->slabs, &h->meta, sizeof(struct slab));
+	node_pool_init(&h->slabs, &h->meta, align_up(sizeof(struct slab), 64));  /* each in cache lines of its own */
 	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending));
 	node_pool_init(&h->uses, &h->meta, sizeof(struct use));
 	node_pool_init(&h->slot_frames, &h->meta, SLAB_SLOTS_MAX * sizeof(uint64_t));

@@ -38,12 +38,20 @@ struct candidate {
 	bool passed;                 /* its last use is ordered before all later work: it needs no fence */
 };
 
+/* What every operation reads lies on other cache lines than what operations under the heap lock write. */
 struct trz_heap {
+	/* changes seldom; each member says below who guards it */
+	struct pagemap pagemap;      /* by `lock`; read without it */
+	_Atomic(struct stream *) legacy;  /* by `lock`: the legacy default stream, once seen; read without it */
+	atomic_bool watched;         /* by `lock`: gathers, annotates, or inherited: no operation takes the shortest way */
+	atomic_uint diverting;       /* by `divert_lock`: the number of diversions; read without it */
+	struct driver driver;        /* constant, mostly */
+	struct config config;        /* constant */
+	struct streams streams;      /* by `lock` */
+
 	/* guarded by `lock` */
-	struct spinlock lock;
-	struct pagemap pagemap;
+	_Alignas(64) struct spinlock lock;
 	struct node_pool blocks, slabs, pendings;
-	struct streams streams;
 	struct event_clocks clocks;  /* of the program's events */
 	struct event_pool events;    /* of the heap's context; by next: of other contexts whose streams have been seen */
 	struct event_pool undestroyed;  /* callers' events that the driver has so far refused to destroy */
@@ -56,10 +64,12 @@ struct trz_heap {
 	unsigned imports_freed;      /* imports that callers have given back and that are still mapped */
 	struct block *holes;         /* all of them; every writer also holds the growth lock */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
-	_Atomic(struct stream *) legacy;  /* the legacy default stream, once seen; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
 	atomic_bool short_of_memory; /* growth has been refused before: somebody may have to wait for any free */
-	struct counters counters;
+	struct counters counters;    /* without what streams hold in slots (ledger.h) */
+	uint64_t block_limit[KINDS][MEASURES];
+	uint64_t limits[MEASURES];   /* the sums of all streams' limits */
+	struct stream *listed;       /* those that may hold less than their limit */
 	struct history history;
 	bool keeps_frames;           /* slots carry frames */
 	bool notes;                  /* the history is on, or slots carry frames */
@@ -94,14 +104,11 @@ struct trz_heap {
 	/* guarded by `divert_lock` */
 	pthread_rwlock_t divert_lock;
 	struct diversion *diversions;        /* the newest first */
-	atomic_uint diverting;               /* how many; read without the lock */
-	atomic_uint capturing;               /* of these, diversions that may be for a capture ... */
-	atomic_uint announced;               /* ... and those that are: it is about to begin, or has begun */
+	atomic_uint capturing;               /* the number of those that may be for a capture ... */
+	atomic_uint announced;               /* ... and of those that are: it is about to begin, or has begun */
 
 	/* constant */
-	struct config config;
 	struct meta meta;
-	struct driver driver;
 	bool annotates;              /* a tool receives allocations (nvtx.c) */
 	bool dedicates;              /* requests above small_limit get dedicated memory, once each: a debugging option */
 
@@ -114,7 +121,6 @@ struct trz_heap {
 	trz_frame_text_callback *frame_text;
 	void *frame_user;
 	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
-	atomic_bool watched;         /* gathers, annotates, or inherited: operations may not take the shortest way */
 	atomic_bool inherited;       /* this process is a child made by fork(): locks may be held for ever, and structures
 	                              * be half-changed; read without a lock */
 	_Atomic(trz_heap *) next_open;  /* of all open heaps; changes under the list's own lock (init.c) */

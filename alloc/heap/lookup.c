@@ -11,7 +11,7 @@
 
 /* Whether another stream can have the entry: the stream has no work in progress and no live memory, imports and pools
  * included. */
-static bool is_idle_locked(const trz_heap *h, const struct stream *s)
+static bool is_idle_locked(const trz_heap *h, struct stream *s)
 {
 	HEAP_LOCKED(h);
 	if (s == atomic_load_explicit(&h->legacy, memory_order_relaxed) || s->tickets.closed || !stream_is_idle(s))
@@ -39,6 +39,7 @@ static void make_room(trz_heap *h)
 	for (unsigned i = 0; i < streams && found < ENTRIES_AT_ONCE; i++) {
 		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
 		heap_lock(h);
+		heap_call_in_locked(h, s);
 		if (is_idle_locked(h, s)) {
 			s->tickets.closed = true;
 			atomic_store_explicit(&s->retired, true, memory_order_relaxed);
@@ -50,16 +51,26 @@ static void make_room(trz_heap *h)
 
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out)
 {
+	return heap_stream_of_id(h, handle, NULL, out);
+}
+
+static trz_status find(trz_heap *h, trz_stream handle, const uint64_t *id, bool growing, struct stream **out)
+{
+	return id ? heap_find_stream_of_id(h, handle, *id, growing, out) : heap_find_stream(h, handle, growing, out);
+}
+
+trz_status heap_stream_of_id(trz_heap *h, trz_stream handle, const uint64_t *id, struct stream **out)
+{
 	*out = heap_known_stream(h, handle);
 	if (*out)
 		return TRZ_OK;
-	trz_status status = heap_find_stream(h, handle, false, out);
+	trz_status status = find(h, handle, id, false, out);
 	if (status != TRZ_ERROR_NO_ROOM)
 		return status;
 	if (!heap_lock_growth(h))
 		return heap_not_permitted("a stream that is new to the heap");
 	make_room(h);
-	status = heap_find_stream(h, handle, true, out);
+	status = find(h, handle, id, true, out);
 	heap_unlock_growth(h);
 	return status;
 }
@@ -74,7 +85,7 @@ trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **o
 	heap_lock(h);
 	struct stream *known = stream_find_handle(&h->streams, handle);
 	if (known)
-		known->entered++;
+		atomic_fetch_add_explicit(&known->entered, 1, memory_order_relaxed);
 	heap_unlock(h);
 	if (!known)
 		return trz_fail(status, "stream %p is new to the heap, and a host function cannot ask the driver about it: "

@@ -44,6 +44,7 @@ static void end_slot_locked(trz_heap *h, const struct pending *p)
 	HEAP_LOCKED(h);
 	struct slab *s = p->slab;
 	uint64_t size = slab_class(s)->slot_size;
+	heap_call_in_locked(h, s->home->stream);
 	assert(s->pending >> p->slot & 1);
 	count_end_locked(h, s->home, SMALL,
 	                 (struct history_event){.address = slab_slot_address(s, p->slot),

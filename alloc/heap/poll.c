@@ -8,6 +8,7 @@
 #include "heap/contexts.h"
 #include "heap/ends.h"
 #include "heap/events.h"
+#include "heap/ledger.h"
 #include "heap/pending.h"
 
 /* Takes the `n` oldest events out of the queue: they have completed. */
@@ -70,7 +71,7 @@ void heap_record_late(trz_heap *h, struct stream *s)
 	if (full)
 		collect_passed(h, s);
 	heap_lock(h);
-	uint64_t newest = s->tickets.newest;
+	uint64_t newest = ticket_newest(&s->tickets);
 	bool wanted = newest > s->tickets.recorded;
 	heap_unlock(h);
 	trz_event event = wanted && heap_reaches_stream(h, s) ? heap_record_event(h, s) : NULL;
@@ -107,7 +108,8 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	while (more) {
 		heap_record_late(h, s);
 		heap_lock(h);
-		covered = s->tickets.recorded == s->tickets.newest;
+		heap_call_in_locked(h, s);  /* its slots do not go out again once it is retired */
+		covered = s->tickets.recorded == ticket_newest(&s->tickets);
 		more = !covered && s->tickets.recorded >= last;  /* other threads have freed memory of it meanwhile */
 		last = s->tickets.newest;
 		s->tickets.closed = covered;
@@ -191,8 +193,8 @@ static bool is_any_out_of_reach(trz_heap *h)
 	bool any = false;
 	heap_lock(h);
 	for (unsigned i = 0; i < streams && !any; i++) {
-		const struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
-		any = stream_is_out_of_reach(s) && s->tickets.recorded < s->tickets.newest;
+		struct stream *s = atomic_load_explicit(&h->streams.list[i], memory_order_relaxed);
+		any = stream_is_out_of_reach(s) && s->tickets.recorded < ticket_newest(&s->tickets);
 	}
 	heap_unlock(h);
 	return any;

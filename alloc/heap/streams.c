@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "heap/events.h"
+#include "heap/ledger.h"
 
 /* The events of a context: those of its streams. NULL: no host memory. */
 static struct event_pool *events_of_locked(trz_heap *h, trz_context context)
@@ -29,6 +30,7 @@ static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, tr
 	struct stream *s = stream_find(&h->streams, id);
 	struct event_pool *events = s ? NULL : events_of_locked(h, context);
 	if (events) {
+		heap_call_all_in_locked(h);
 		stream_bury(&h->streams, handle);
 		s = stream_recycle(&h->streams, id, handle, events, growing);
 		if (!s)
@@ -37,7 +39,7 @@ static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, tr
 			s->announced = (struct announcement){h->announcements, s->tickets.newest};
 	}
 	if (s)
-		s->entered++;
+		atomic_fetch_add_explicit(&s->entered, 1, memory_order_relaxed);
 	return s;
 }
 
@@ -60,25 +62,63 @@ static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool g
 	return TRZ_OK;
 }
 
+COLD trz_status heap_stream_unknown(trz_stream handle, trz_status status)
+{
+	return trz_fail(status, "the driver does not know stream %p: %s", handle, trz_driver_last_error());
+}
+
+/* Lets the next operation find it without the heap lock. */
+static void note_recent_locked(trz_heap *h, struct stream *s)
+{
+	HEAP_LOCKED(h);
+	if (s->events != &h->events)
+		return;
+	stream_note_recent(&h->streams, s);
+	heap_let_out_locked(h, s);
+}
+
+/* Enters it if it is a recent one. */
+static struct stream *enter_recent(trz_heap *h, uint64_t id)
+{
+	struct stream *s = stream_recent(&h->streams, id);
+	bool entered = false;
+	if (!s || !slots_are_out(&s->slots))
+		return NULL;
+	spinlock_take(&s->slots.lock);
+	if (slots_are_out(&s->slots) && s->id == id) {
+		atomic_fetch_add_explicit(&s->entered, 1, memory_order_relaxed);
+		entered = true;
+	}
+	spinlock_give(&s->slots.lock);
+	return entered ? s : NULL;
+}
+
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out)
+{
+	uint64_t id;
+	trz_stream one = is_legacy(handle) ? NULL : handle;
+	trz_status status = driver_stream_id(&h->driver, one, &id);
+	return status == TRZ_OK ? heap_find_stream_of_id(h, one, id, growing, out) : heap_stream_unknown(one, status);
+}
+
+trz_status heap_find_stream_of_id(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out)
 {
 	if (growing)
 		HEAP_GROWTH_LOCKED(h);
-	bool legacy = is_legacy(handle);
-	if (legacy)
-		handle = NULL;
-	uint64_t id;
-	trz_status status = driver_stream_id(&h->driver, handle, &id);
-	if (status != TRZ_OK)
-		return trz_fail(status, "the driver does not know stream %p: %s", handle, trz_driver_last_error());
+	trz_status status = TRZ_OK;
+	*out = enter_recent(h, id);
+	if (*out)
+		return TRZ_OK;
 	heap_lock(h);
 	*out = stream_find(&h->streams, id);
-	if (*out)
-		(*out)->entered++;
+	if (*out) {
+		atomic_fetch_add_explicit(&(*out)->entered, 1, memory_order_relaxed);
+		note_recent_locked(h, *out);
+	}
 	heap_unlock(h);
 	if (!*out)
 		status = add_stream(h, handle, id, growing, out);
-	if (status == TRZ_OK && legacy)
+	if (status == TRZ_OK && is_legacy(handle))
 		atomic_store_explicit(&h->legacy, *out, memory_order_release);
 	return status;
 }

@@ -17,6 +17,12 @@ static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
  * the table is full, and the caller does not hold the growth lock (`growing`), which it needs to reuse an entry. */
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out);
 
+/* The same where the driver has been asked for the id. */
+trz_status heap_find_stream_of_id(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out);
+
+/* The text of a failed question for a stream's id. */
+trz_status heap_stream_unknown(trz_stream handle, trz_status status);
+
 /* The stream's lane of a pool (NULL: the default one), for packed or for dedicated memory, made if it is new.
  * NULL: no host memory. */
 struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated);

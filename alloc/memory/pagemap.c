@@ -5,6 +5,7 @@
 #include "memory/pagemap.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "bits.h"
 
@@ -23,21 +24,27 @@ bool pagemap_cover(struct pagemap *m, trz_addr address, uint64_t size)
 	uint64_t last = (address + size - 1) >> GRANULE_SHIFT;
 	if (last >> (ADDRESS_BITS - GRANULE_SHIFT))
 		return false;
-	for (uint64_t i = address >> GRANULE_SHIFT >> PAGEMAP_LEAF_BITS; i <= last >> PAGEMAP_LEAF_BITS; i++)
-		if (!m->root[i] && !(m->root[i] = meta_alloc(m->meta, sizeof **m->root)))
+	for (uint64_t i = address >> GRANULE_SHIFT >> PAGEMAP_LEAF_BITS; i <= last >> PAGEMAP_LEAF_BITS; i++) {
+		if (pagemap_leaf_of(m, i << PAGEMAP_LEAF_BITS))
+			continue;
+		struct pagemap_leaf *leaf = meta_alloc(m->meta, sizeof *leaf);
+		if (!leaf)
 			return false;
+		atomic_store_explicit(&m->root[i], leaf, memory_order_release);
+	}
 	return true;
 }
 
 /* The cells of a granule, made if it had none: a node has been reserved. */
-static struct pagemap_cells *cells_of(struct pagemap *m, struct pagemap_leaf *leaf, uint64_t g)
+static inline struct pagemap_cells *cells_of(struct pagemap *m, struct pagemap_leaf *leaf, uint64_t granule)
 {
-	struct pagemap_cells **cells = &leaf->cells[g];
-	if (!*cells) {
-		*cells = node_pool_take(&m->cells);
-		**cells = (struct pagemap_cells){{0}};
+	struct pagemap_cells *cells = pagemap_cells_of(leaf, granule);
+	if (!cells) {
+		cells = node_pool_take(&m->cells);
+		memset(cells, 0, sizeof *cells);
+		atomic_store_explicit(&leaf->cells[granule & (LEAF_GRANULES - 1)], cells, memory_order_release);
 	}
-	return *cells;
+	return cells;
 }
 
 static inline unsigned cell_in_granule(trz_addr address)
@@ -45,12 +52,22 @@ static inline unsigned cell_in_granule(trz_addr address)
 	return address >> CELL_SHIFT & (CELLS_PER_GRANULE - 1);
 }
 
+static inline pagemap_entry entry_of(const struct pagemap_cells *cells, unsigned cell)
+{
+	return atomic_load_explicit(&cells->entry[cell], memory_order_relaxed);
+}
+
+static inline void set_entry(struct pagemap_cells *cells, trz_addr address, pagemap_entry e)
+{
+	atomic_store_explicit(&cells->entry[cell_in_granule(address)], e, memory_order_release);
+}
+
 void pagemap_set_block(struct pagemap *m, trz_addr address, struct block *b)
 {
 	uint64_t granule = address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
-	struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+	struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
 	assert(leaf && !pagemap_get(m, address));
-	cells_of(m, leaf, g)->entry[cell_in_granule(address)] = (pagemap_entry)b;
+	set_entry(cells_of(m, leaf, granule), address, (pagemap_entry)b);
 	if (leaf->begins[g]++ == 0)
 		leaf->begun[g / 64] |= (uint64_t)1 << g % 64;
 }
@@ -58,9 +75,9 @@ void pagemap_set_block(struct pagemap *m, trz_addr address, struct block *b)
 void pagemap_clear_block(struct pagemap *m, trz_addr address)
 {
 	uint64_t granule = address >> GRANULE_SHIFT, g = granule & (LEAF_GRANULES - 1);
-	struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+	struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
 	assert(leaf->begins[g] > 0 && pagemap_get(m, address) && !pagemap_is_slab(pagemap_get(m, address)));
-	leaf->cells[g]->entry[cell_in_granule(address)] = 0;
+	set_entry(pagemap_cells_of(leaf, granule), address, 0);
 	if (--leaf->begins[g] == 0)
 		leaf->begun[g / 64] &= ~((uint64_t)1 << g % 64);
 }
@@ -69,18 +86,20 @@ void pagemap_set_slab(struct pagemap *m, trz_addr address, uint64_t size, struct
 {
 	for (trz_addr a = address; a < address + size; a += CELL) {
 		uint64_t granule = a >> GRANULE_SHIFT;
-		struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+		struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
 		assert(leaf && (s ? !pagemap_get(m, a) : pagemap_is_slab(pagemap_get(m, a))));
-		cells_of(m, leaf, granule & (LEAF_GRANULES - 1))->entry[cell_in_granule(a)] = s ? (pagemap_entry)s | 1 : 0;
+		set_entry(cells_of(m, leaf, granule), a, s ? (pagemap_entry)s | 1 : 0);
 	}
 }
 
 /* The last block entry of a granule's cells up to cell `from`. */
 static struct block *last_begin(const struct pagemap_cells *cells, unsigned from)
 {
-	for (unsigned i = from + 1; i-- > 0;)
-		if (cells->entry[i] && !pagemap_is_slab(cells->entry[i]))
-			return pagemap_block(cells->entry[i]);
+	for (unsigned i = from + 1; i-- > 0;) {
+		pagemap_entry e = entry_of(cells, i);
+		if (e && !pagemap_is_slab(e))
+			return pagemap_block(e);
+	}
 	return NULL;
 }
 
@@ -104,19 +123,19 @@ struct block *pagemap_block_before(const struct pagemap *m, trz_addr address)
 		return NULL;
 	unsigned g = granule & (LEAF_GRANULES - 1);
 	uint64_t r = granule >> PAGEMAP_LEAF_BITS;
-	const struct pagemap_leaf *leaf = m->root[r];
-	if (leaf && leaf->cells[g]) {
-		struct block *b = last_begin(leaf->cells[g], cell_in_granule(address));
+	const struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
+	if (leaf && pagemap_cells_of(leaf, g)) {
+		struct block *b = last_begin(pagemap_cells_of(leaf, g), cell_in_granule(address));
 		if (b)
 			return b;
 	}
 	for (;;) {
 		unsigned found = leaf ? last_begun(leaf, g) : LEAF_GRANULES;
 		if (found != LEAF_GRANULES)
-			return last_begin(leaf->cells[found], CELLS_PER_GRANULE - 1);
+			return last_begin(pagemap_cells_of(leaf, found), CELLS_PER_GRANULE - 1);
 		if (r == 0)
 			return NULL;
-		leaf = m->root[--r];
+		leaf = pagemap_leaf_of(m, --r << PAGEMAP_LEAF_BITS);
 		g = LEAF_GRANULES;
 	}
 }

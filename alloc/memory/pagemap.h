@@ -7,7 +7,10 @@
  * An entry holds the one live block that begins in its cell, or the slab that the cell lies in: a live block
  * outside slabs is longer than a cell and a slab is made of whole cells, so there is never a second claimant.
  * That costs at most 512 B per laid granule (0.024 %), where an index of every 512 B would cost 0.8 %.
- * Guarded by the heap lock.
+ *
+ * Every change is made under the heap lock. Entries may be read without it: no leaf and no cells are ever taken away,
+ * and each level is published after what is below it. What such a reader finds may be old; whoever takes the lock that
+ * guards what the entry names, and then finds the entry unchanged, knows that it is true (slots.h).
  */
 #ifndef TRZ_ALLOC_PAGEMAP_H
 #define TRZ_ALLOC_PAGEMAP_H
@@ -27,19 +30,19 @@ struct block;
 typedef uintptr_t pagemap_entry;
 
 struct pagemap_cells {
-	pagemap_entry entry[CELLS_PER_GRANULE];
+	_Atomic pagemap_entry entry[CELLS_PER_GRANULE];
 };
 
 /* Invariant: bit g of `begun` is set exactly when some block entry of cells[g] is not 0. */
 struct pagemap_leaf {
-	struct pagemap_cells *cells[1 << PAGEMAP_LEAF_BITS];
+	_Atomic(struct pagemap_cells *) cells[1 << PAGEMAP_LEAF_BITS];
 	uint16_t begins[1 << PAGEMAP_LEAF_BITS];         /* block entries in the granule */
 	uint64_t begun[(1 << PAGEMAP_LEAF_BITS) / 64];
 };
 
 struct pagemap {
 	struct meta *meta;
-	struct pagemap_leaf **root;
+	_Atomic(struct pagemap_leaf *) *root;
 	struct node_pool cells;
 };
 
@@ -57,15 +60,27 @@ static inline bool pagemap_reserve(struct pagemap *m, size_t granules)
 	return node_pool_reserve(&m->cells, granules);
 }
 
-static inline pagemap_entry *pagemap_slot(const struct pagemap *m, trz_addr address)
+static inline struct pagemap_leaf *pagemap_leaf_of(const struct pagemap *m, uint64_t granule)
+{
+	return atomic_load_explicit(&m->root[granule >> PAGEMAP_LEAF_BITS], memory_order_acquire);
+}
+
+static inline struct pagemap_cells *pagemap_cells_of(const struct pagemap_leaf *leaf, uint64_t granule)
+{
+	uint64_t g = granule & ((1u << PAGEMAP_LEAF_BITS) - 1);
+	return atomic_load_explicit(&leaf->cells[g], memory_order_acquire);
+}
+
+/* Where the entry of an address's cell is, for good; NULL: there is none yet. */
+static inline _Atomic pagemap_entry *pagemap_slot(const struct pagemap *m, trz_addr address)
 {
 	uint64_t granule = address >> GRANULE_SHIFT;
 	if (granule >> (ADDRESS_BITS - GRANULE_SHIFT))
 		return NULL;
-	struct pagemap_leaf *leaf = m->root[granule >> PAGEMAP_LEAF_BITS];
+	struct pagemap_leaf *leaf = pagemap_leaf_of(m, granule);
 	if (!leaf)
 		return NULL;
-	struct pagemap_cells *cells = leaf->cells[granule & ((1u << PAGEMAP_LEAF_BITS) - 1)];
+	struct pagemap_cells *cells = pagemap_cells_of(leaf, granule);
 	return cells ? &cells->entry[address >> CELL_SHIFT & (CELLS_PER_GRANULE - 1)] : NULL;
 }
 
@@ -84,11 +99,16 @@ static inline struct block *pagemap_block(pagemap_entry e)
 	return (struct block *)e;
 }
 
+static inline pagemap_entry pagemap_read(const _Atomic pagemap_entry *slot)
+{
+	return atomic_load_explicit(slot, memory_order_acquire);
+}
+
 /* The entry of the cell that an address lies in; 0 where there is none. */
 static inline pagemap_entry pagemap_get(const struct pagemap *m, trz_addr address)
 {
-	pagemap_entry *slot = pagemap_slot(m, address);
-	return slot ? *slot : 0;
+	const _Atomic pagemap_entry *slot = pagemap_slot(m, address);
+	return slot ? pagemap_read(slot) : 0;
 }
 
 /* A live block begins / no longer begins at an address that is covered. */

@@ -5,10 +5,15 @@
 #include "memory/slab.h"
 
 #include <assert.h>
+#include <string.h>
 
 void slab_init(struct slab *s, struct block *b, unsigned size_class)
 {
-	*s = (struct slab){.base = b->address, .block = b, .home = b->home, .size_class = (uint8_t)size_class};
+	memset(&s->free, 0, sizeof *s - offsetof(struct slab, free));
+	s->base = b->address;
+	s->block = b;
+	s->home = b->home;
+	s->size_class = (uint8_t)size_class;
 	assert(b->size == slab_class(s)->slab_size && b->address % CELL == 0 && b->address % GRANULE + b->size <= GRANULE);
 	s->free = slab_all_slots(s);
 }

@@ -2,7 +2,7 @@
  *
  * Slabs and bins: small requests. A slab is a block cut into equal slots; what is free is a bit mask, so that
  * taking and giving a slot touches one cache line and no device memory. A bin is one lane's slabs of one
- * class that have a free slot. Guarded by the heap lock.
+ * class that have a free slot. Guarded as their stream's slots are (order/slots.h), but for `stream`.
  */
 #ifndef TRZ_ALLOC_SLAB_H
 #define TRZ_ALLOC_SLAB_H
@@ -15,6 +15,7 @@
 /* Invariants: slots = free + pending + held; the slab is in its bin's list exactly when free is not 0. */
 struct slab {
 	trz_addr base;
+	_Atomic(struct stream *) stream;    /* the home's; read without a lock, when it may be another by now */
 	uint64_t free;                      /* bit i: slot i can be given out */
 	uint64_t pending;                   /* bit i: slot i is freed and waits for a ticket */
 	struct slab *next, *prev;           /* in the bin */

@@ -6,11 +6,23 @@
 
 #include <string.h>
 
-COLD void account_active_peaks_locked(trz_heap *h)
+void account_slot_grow(trz_heap *h, struct stream *s, uint64_t size, uint64_t grown)
 {
-	HEAP_LOCKED(h);
-	active_raise(&h->counters.active_bytes, &h->counters.allocated_bytes);
-	active_raise(&h->counters.active, &h->counters.allocation);
+	SLOTS_IN(h, s);
+	assert(size < grown);
+	const uint64_t more[MEASURES] = {0, account_rounded(grown) - account_rounded(size), grown - size};
+	heap_take_beyond_limit_locked(h, s, more);
+}
+
+void account_slot_pend(trz_heap *h, struct stream *s, uint64_t size, uint64_t occupied)
+{
+	SLOTS_IN(h, s);
+	const uint64_t less[MEASURES] = {1, account_rounded(size), size};
+	slots_count_given(&s->slots, size, occupied);
+	for (enum measure m = 0; m < MEASURES; m++) {
+		s->slots.limit[m] -= less[m];
+		h->limits[m] -= less[m];
+	}
 }
 
 /* A new allocation carries its stack; a slot only if there is host memory for it. */
@@ -23,6 +35,7 @@ static void keep_frames_locked(trz_heap *h, trz_addr address)
 		return;
 	}
 	struct slab *s = pagemap_slab(entry);
+	SLOTS_IN(h, s->home->stream);
 	if (!s->frames && heap_thread_frames && node_pool_reserve(&h->slot_frames, 1)) {
 		s->frames = node_pool_take(&h->slot_frames);
 		memset(s->frames, 0, SLAB_SLOTS_MAX * sizeof *s->frames);

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 
 #include "error.h"
+#include "heap/ledger.h"
 
 /* The walk's sums. */
 struct sums {
@@ -244,9 +245,8 @@ static uint64_t listed_bytes(const trz_heap *h)
 	return bytes;
 }
 
-static trz_status check_counters(const trz_heap *h, const struct sums *sum)
+static trz_status check_counters(const trz_heap *h, const struct counters *c, const struct sums *sum)
 {
-	const struct counters *c = &h->counters;
 	for (int kind = 0; kind < KINDS; kind++) {
 		EXPECT("reserved bytes", flow_current(&c->reserved_bytes, kind), sum->reserved[kind]);
 		EXPECT("segments", flow_current(&c->segment, kind), sum->segments[kind]);
@@ -275,6 +275,24 @@ static trz_status check_counters(const trz_heap *h, const struct sums *sum)
 	if (parts != sum->reserved[SMALL] + sum->reserved[LARGE])
 		return CORRUPT("I9", "%" PRIu64 " bytes are reserved, their owners hold %" PRIu64,
 		               sum->reserved[SMALL] + sum->reserved[LARGE], parts);
+	return TRZ_OK;
+}
+
+/* All slots are in: every limit is what is held, and the sums are right; none exceeds a peak. */
+static trz_status check_ledger(const trz_heap *h, const struct counters *c)
+{
+	const struct flow *const flows[MEASURES] = {&c->allocation, &c->allocated_bytes, &c->requested_bytes};
+	for (enum measure m = 0; m < MEASURES; m++) {
+		uint64_t held = 0;
+		for (unsigned i = 0; i < h->streams.count; i++) {
+			const struct slots *o = &h->streams.list[i]->slots;
+			held += slots_held(o, m);
+			EXPECT("a stream's limit", o->limit[m], slots_held(o, m));
+		}
+		EXPECT("the limits of all streams", h->limits[m], held);
+		if (flow_all(flows[m]) > counter_get(&flows[m]->peak[2]))
+			return CORRUPT("I8", "callers hold more than the peak says");
+	}
 	return TRZ_OK;
 }
 
@@ -329,6 +347,7 @@ static trz_status check_all(const trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
+	struct counters counters;
 	struct sums sum = {0};
 	uint64_t indexed = 0;
 	for (unsigned i = 0; i < h->streams.count; i++)
@@ -349,13 +368,17 @@ static trz_status check_all(const trz_heap *h)
 		return TRZ_ERROR_CORRUPT;
 	if (indexed != sum.cached)
 		return CORRUPT("I3", "%" PRIu64 " bytes are indexed as free, %" PRIu64 " are", indexed, sum.cached);
-	return check_counters(h, &sum);
+	heap_read_counters(h, &counters);
+	if (check_ledger(h, &counters) != TRZ_OK)
+		return TRZ_ERROR_CORRUPT;
+	return check_counters(h, &counters, &sum);
 }
 
 trz_status check_heap(trz_heap *h)
 {
 	heap_take_growth(h);
 	heap_lock(h);
+	heap_call_all_in_locked(h);
 	trz_status status = check_all(h);
 	SPINLOCK_FORGET();
 	heap_unlock(h);

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "heap/ledger.h"
 #include "snapshot.h"
 
 static _Thread_local bool in_callback;
@@ -38,6 +39,7 @@ static void forget(trz_heap *h)
 {
 	heap_take_growth(h);
 	heap_lock(h);
+	heap_call_all_in_locked(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			forget_in_window_locked(w);

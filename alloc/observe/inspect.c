@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "error.h"
+#include "heap/ledger.h"
 #include "observe/frames.h"
 #include "snapshot.h"
 
@@ -29,14 +30,16 @@ void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, s
 	    .metadata_bytes = atomic_load_explicit(&h->meta.bytes, memory_order_relaxed),
 	    .largest_free_bytes = largest_free(h),
 	};
-	counters_read(&h->counters, &view, values, capacity, count);
+	struct counters counters;
+	heap_read_counters(h, &counters);
+	counters_read(&counters, &view, values, capacity, count);
 }
 
 void inspect_reset_peaks(trz_heap *h)
 {
 	heap_take_growth(h);
 	heap_lock(h);
-	counters_reset_peaks(&h->counters);
+	heap_reset_peaks_locked(h);
 	heap_unlock(h);
 	heap_give_growth(h);
 }
@@ -53,6 +56,7 @@ trz_status inspect_history(trz_heap *h, size_t events)
 	void *old = history_stop(&h->history);
 	bool on = !memory || history_start(&h->history, memory, bytes);
 	h->notes = h->history.ring || h->keeps_frames;
+	heap_call_all_in_locked(h);
 	heap_unlock(h);
 	meta_free(&h->meta, old);
 	frames_update(h);
@@ -117,12 +121,13 @@ static void add_window(struct snapshot *s, const struct window *w)
 static void fill_snapshot(trz_heap *h, struct snapshot *s)
 {
 	heap_lock(h);
+	heap_call_all_in_locked(h);
 	for (int kind = 0; kind < KINDS; kind++)
 		for (const struct window *w = h->windows[kind]; w; w = w->next)
 			add_window(s, w);
 	snapshot_add_history(s, &h->history);
 	if (snapshot_fits(s))  /* else it is taken again; its own event is the next one's */
-		history_note(&h->history, HISTORY_SNAPSHOT, .size = flow_all(&h->counters.allocated_bytes));
+		history_note(&h->history, HISTORY_SNAPSHOT, .size = heap_held(h, ALLOCATED_BYTES));
 	heap_unlock(h);
 }
 

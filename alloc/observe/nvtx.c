@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "error.h"
+#include "heap/ledger.h"
 #include "observe/nvtx_abi.h"
 
 static struct {
@@ -89,6 +90,7 @@ static struct window *window_of(trz_heap *h, trz_addr address)
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	if (pagemap_is_slab(entry)) {
 		const struct slab *s = pagemap_slab(entry);
+		heap_call_in_locked(h, s->home->stream);
 		unsigned slot = size_class_slot(slab_class(s), address - s->base);
 		bool held = slot < slab_class(s)->slots && slab_slot_address(s, slot) == address;
 		if (held && !((s->free | s->pending) >> slot & 1))

@@ -101,9 +101,9 @@ static bool add_open(const struct event_clocks *all, const struct streams *strea
 }
 
 static bool add_clock(const struct event_clocks *all, const struct streams *streams, struct event_clock *c,
-                      const struct stream *s)
+                      struct stream *s)
 {
-	bool ok = add_open(all, streams, c, s->index, s->tickets.newest);
+	bool ok = add_open(all, streams, c, s->index, ticket_newest(&s->tickets));
 	for (unsigned i = 0; i < s->known_count && ok; i++)
 		ok = !s->known[i] || add_open(all, streams, c, i, s->known[i]);
 	return ok;
@@ -124,7 +124,7 @@ static struct event_clock *begin(struct event_clocks *all, trz_event event)
 }
 
 void clock_begin_record(struct event_clocks *all, const struct streams *streams, trz_event event,
-                        const struct stream *s)
+                        struct stream *s)
 {
 	struct event_clock *c = begin(all, event);
 	if (!c || !s)
@@ -139,8 +139,8 @@ void clock_begin_all(struct event_clocks *all, const struct streams *streams, tr
 	struct event_clock *c = begin(all, event);
 	unsigned count = atomic_load_explicit(&streams->count, memory_order_relaxed);
 	for (unsigned i = 0; c && i < count; i++) {
-		const struct stream *s = streams->list[i];
-		if (s->events->context == context && !add_open(all, streams, c, i, s->tickets.newest))
+		struct stream *s = streams->list[i];
+		if (s->events->context == context && !add_open(all, streams, c, i, ticket_newest(&s->tickets)))
 			break;
 	}
 }

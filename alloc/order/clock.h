@@ -50,7 +50,7 @@ void clocks_start(struct event_clocks *all);
 
 /* The stream is about to record the event; NULL: the heap does not know the stream, so the event tells nothing. */
 void clock_begin_record(struct event_clocks *all, const struct streams *streams, trz_event event,
-                        const struct stream *s);
+                        struct stream *s);
 
 /* The same for the newest tickets of all streams of a context, for a wait by the host. */
 void clock_begin_all(struct event_clocks *all, const struct streams *streams, trz_event event, trz_context context);

@@ -25,6 +25,16 @@ struct stream *stream_find(const struct streams *all, uint64_t id)
 	return s;
 }
 
+void stream_note_recent(struct streams *all, struct stream *s)
+{
+	struct recent *r = &all->recent[s->id % RECENT_STREAMS];
+	if (atomic_load_explicit(&r->stream, memory_order_relaxed) == s &&
+	    atomic_load_explicit(&r->id, memory_order_relaxed) == s->id)
+		return;
+	atomic_store_explicit(&r->stream, s, memory_order_release);
+	atomic_store_explicit(&r->id, s->id, memory_order_relaxed);
+}
+
 struct stream *stream_find_handle(const struct streams *all, trz_stream handle)
 {
 	unsigned count = atomic_load_explicit(&all->count, memory_order_relaxed);
@@ -87,17 +97,19 @@ static void unlink_hash(struct streams *all, const struct stream *s)
 	*link = s->next;
 }
 
-static bool is_over(const struct stream *s)
+static bool is_over(struct stream *s)
 {
-	return atomic_load_explicit(&s->retired, memory_order_relaxed) && s->tickets.passed == s->tickets.newest &&
+	return atomic_load_explicit(&s->retired, memory_order_relaxed) && s->tickets.passed == ticket_newest(&s->tickets) &&
 	       !s->tickets.count && !s->recorders && !s->pending_first;
 }
 
-bool stream_is_idle(const struct stream *s)
+bool stream_is_idle(struct stream *s)
 {
-	const struct tickets *t = &s->tickets;
-	bool named = s->entered != atomic_load_explicit(&s->left, memory_order_acquire) || s->uses;
-	if (named || t->passed < t->newest || t->count || t->waiters || s->recorders || s->pending_first)
+	struct tickets *t = &s->tickets;
+	uint64_t entered = atomic_load_explicit(&s->entered, memory_order_relaxed);
+	assert(!slots_are_out(&s->slots));
+	bool named = entered != atomic_load_explicit(&s->left, memory_order_acquire) || s->uses;
+	if (named || t->passed < ticket_newest(t) || t->count || t->waiters || s->recorders || s->pending_first)
 		return false;
 	for (const struct lane *l = s->dedicated; l; l = l->pool_next)
 		if (l->held)
@@ -120,6 +132,7 @@ struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handl
 		if (growing)
 			s->thread_bound = handle == STREAM_PER_THREAD;
 		s->tickets.closed = false;
+		atomic_store_explicit(&s->tickets.owed, false, memory_order_relaxed);
 		for (unsigned k = 0; k < s->known_count; k++)
 			s->known[k] = 0;
 		link_hash(all, s);
@@ -153,7 +166,7 @@ uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
 
 void stream_note_poll(struct stream *s)
 {
-	if (s->tickets.passed < s->tickets.newest)
+	if (s->tickets.passed < ticket_newest(&s->tickets))
 		s->late = LATE_POLLS;
 	else if (s->late)
 		s->late--;

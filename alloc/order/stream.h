@@ -9,6 +9,7 @@
 #include <assert.h>
 
 #include "order/lane.h"
+#include "order/slots.h"
 #include "order/ticket.h"
 
 enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
@@ -43,6 +44,8 @@ struct announcement {
 };
 
 struct stream {
+	struct slots slots;
+	struct tickets tickets;
 	struct stream *next;                 /* of the same hash */
 	uint64_t id;                         /* const while the stream is not retired, or has recorders: it lives ... */
 	trz_stream handle;                   /* ... with the handle; read without the lock by those, and by whoever has */
@@ -53,7 +56,6 @@ struct stream {
 	struct event_pool *events;           /* const with the handle: those of its context */
 	struct lane lane;                    /* what it has of the default pool: packed memory ... */
 	struct lane *dedicated;              /* ... and dedicated memory, by pool_next */
-	struct tickets tickets;
 	uint64_t *known;                     /* [known_count], by index: the newest ticket of another stream that its */
 	unsigned known_count;                /* future work follows, by the program's events (clock.h); 0: none */
 	unsigned index;                      /* const: in the list of all */
@@ -64,7 +66,7 @@ struct stream {
 	atomic_bool retired;                 /* the handle is dead, or dies when they have gone: there are no new ones; */
 	                                     /* with open tickets: nobody has said so, and nothing covers them */
 
-	uint64_t entered;                    /* operations that have looked it up ... */
+	atomic_uint_fast64_t entered;        /* operations that have looked it up, under the lock of its slots, ... */
 	atomic_uint_fast64_t left;           /* ... and of them those that have ended; not of the legacy default stream */
 	unsigned uses;                       /* of live and pending memory, with this stream as a further user */
 	_Atomic uint64_t capture;            /* names the one that its newest allocation was part of; 0: there was none */
@@ -73,18 +75,38 @@ struct stream {
 	struct announcement announced;       /* and the newest since, for the next one */
 };
 
+enum { RECENT_STREAMS = 64 };
+
+/* A stream of the heap's own context, by the id that it has, or had. Whoever finds one here has to see under the lock
+ * of its slots that they are out, and that this is its id still: a stream whose slots are out is alive. */
+struct recent {
+	_Atomic uint64_t id;
+	_Atomic(struct stream *) stream;
+};
+
 /* Every stream of a heap. `list` only grows and may be walked without the lock up to `count`. */
 struct streams {
 	struct meta *meta;
 	struct counters *counters;
 	struct lanes lanes;
 	struct stream *hash[STREAM_HASH];
+	struct recent recent[RECENT_STREAMS];  /* by id; read without the lock */
 	_Atomic(struct stream *) list[STREAMS_MAX];
 	_Atomic unsigned count;
 };
 
 /* The stream with this id that has not been retired; NULL: none yet. Without ids another stream can have it as well. */
 struct stream *stream_find(const struct streams *all, uint64_t id);
+
+/* Notes a stream for stream_recent, which finds it again without the heap lock. */
+void stream_note_recent(struct streams *all, struct stream *s);
+
+static inline struct stream *stream_recent(const struct streams *all, uint64_t id)
+{
+	const struct recent *r = &all->recent[id % RECENT_STREAMS];
+	bool found = atomic_load_explicit(&r->id, memory_order_relaxed) == id;
+	return found ? atomic_load_explicit(&r->stream, memory_order_acquire) : NULL;
+}
 
 /* The newest stream with this handle that has not been retired, and which every thread knows by it; NULL: none. */
 struct stream *stream_find_handle(const struct streams *all, trz_stream handle);
@@ -104,7 +126,7 @@ struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handl
 
 /* Whether all its tickets have passed, no operation and no use refers to it, and it has no live memory and no slab of
  * the default pool. */
-bool stream_is_idle(const struct stream *s);
+bool stream_is_idle(struct stream *s);
 
 /* Whether only a thread that may have ended can record on it, or no thread, since its handle died unannounced. */
 static inline bool stream_is_out_of_reach(const struct stream *s)

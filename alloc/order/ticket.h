@@ -14,6 +14,10 @@
  *
  * Numbers and queue are guarded by the heap lock; driver calls are made outside it. Only the holder of the
  * growth lock polls.
+ *
+ * A slot that is freed under its stream's own lock takes no number, but leaves `owed` set. Whoever wants the newest
+ * number next takes one for all such frees. Their work was enqueued before them, so before that number was taken; which
+ * is all that a ticket has to be: an event that is recorded after that covers them.
  */
 #ifndef TRZ_ALLOC_TICKET_H
 #define TRZ_ALLOC_TICKET_H
@@ -42,9 +46,10 @@ struct batch {
 
 /* Invariants: passed <= recorded <= newest; the queue is ascending in sequence. */
 struct tickets {
-	uint64_t newest;             /* the last number taken */
+	uint64_t newest;             /* the last number taken; to cover all frees, ask ticket_newest */
 	uint64_t recorded;           /* the highest that a queued or completed event covers */
 	uint64_t passed;
+	atomic_bool owed;            /* slots have been freed since `newest` was taken; set without the heap lock */
 	bool closed;                 /* the stream is retired: it takes no more numbers, `newest` covers all */
 	struct ticket_event queue[TICKET_QUEUE];
 	unsigned head, count;
@@ -69,10 +74,31 @@ static inline bool ticket_passed(const struct tickets *t, uint64_t sequence)
 	return sequence <= t->passed;
 }
 
-/* The number of a free in progress. */
+/* A free has no number yet. The exchange in ticket_pay sees what was before this. */
+static inline void ticket_owe(struct tickets *t)
+{
+	if (!atomic_load_explicit(&t->owed, memory_order_relaxed))
+		atomic_store_explicit(&t->owed, true, memory_order_release);
+}
+
+/* Whether frees had no number yet; the caller takes one for them. */
+static inline bool ticket_pay(struct tickets *t)
+{
+	return atomic_load_explicit(&t->owed, memory_order_relaxed) &&
+	       atomic_exchange_explicit(&t->owed, false, memory_order_acq_rel);
+}
+
+/* The number of a free in progress; of those without one, too. */
 static inline uint64_t ticket_take(struct tickets *t)
 {
+	ticket_pay(t);
 	return t->closed ? t->newest : ++t->newest;
+}
+
+/* The number of the newest free. */
+static inline uint64_t ticket_newest(struct tickets *t)
+{
+	return ticket_pay(t) && !t->closed ? ++t->newest : t->newest;
 }
 
 /* A free of so many bytes has taken this number. 0: the batch goes on; else it ends, having reached `most` bytes or

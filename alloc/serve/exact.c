@@ -63,18 +63,20 @@ static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s
 {
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
+	SLOTS_IN(h, s->home->stream);
 	assert(s->free >> slot & 1 && w->size <= occupied && slab_slot_address(s, slot) == w->address);
 	s->free &= ~((uint64_t)1 << slot);
 	s->unused[slot] = (uint16_t)(occupied - w->size);
 	if (!s->free)
 		bin_unlink(&s->home->bins[s->size_class], s);
-	account_alloc(h, SLOTS, SMALL, w->size, occupied);
+	account_slot_alloc(h, s->home->stream, w->size, occupied);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, w->address, w->size);
 }
 
 static trz_status from_slab_locked(trz_heap *h, const struct wanted *w, struct slab *s)
 {
 	HEAP_LOCKED(h);
+	heap_call_in_locked(h, s->home->stream);
 	unsigned slot = slab_slot_at(s, w->address);
 	bool ours = s->home->pool == w->lane->pool && is_ordered_locked(w, s->home);
 	if (!ours || slot == SLAB_SLOTS_MAX || !(s->free >> slot & 1) || w->size > slab_class(s)->slot_size)
@@ -105,6 +107,7 @@ static trz_status open_slab_locked(trz_heap *h, const struct wanted *w, const st
 		if (available_locked(w, b, base) < c->slab_size)
 			continue;
 		b = heap_carve_locked(h, b, base, c->slab_size);
+		heap_call_in_locked(h, w->lane->stream);
 		take_slot_locked(h, w, heap_open_slab_locked(h, w->lane, class, b), slot);
 		return TRZ_OK;
 	}

@@ -42,6 +42,7 @@ static trz_status grow_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 {
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
+	heap_call_in_locked(h, s->home->stream);
 	unsigned slot = slab_slot_at(s, address);
 	if (slot == SLAB_SLOTS_MAX || (s->free | s->pending) >> slot & 1)
 		return TRZ_ERROR_UNKNOWN_POINTER;
@@ -53,7 +54,7 @@ static trz_status grow_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 	if (size > occupied)
 		return TRZ_ERROR_NO_ROOM;
 	s->unused[slot] = (uint16_t)(occupied - size);
-	account_grow(h, SLOTS, SMALL, requested, size, 0);
+	account_slot_grow(h, s->home->stream, requested, size);
 	note_locked(h, s->home, address, requested, size);
 	return TRZ_OK;
 }
@@ -69,7 +70,7 @@ static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uin
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
 	if (b->kind == LARGE)
 		counter_add(&h->burst_bytes, added);
-	account_grow(h, BLOCKS, (enum kind)b->kind, requested, size, added);
+	account_grow(h, (enum kind)b->kind, requested, size, added);
 	note_locked(h, b->home, b->address, requested, size);
 	return TRZ_OK;
 }

@@ -36,6 +36,7 @@ static void lock_all(trz_heap *h)
 {
 	heap_take_growth(h);
 	heap_lock(h);
+	heap_call_all_in_locked(h);
 }
 
 static void unlock_all(trz_heap *h)
@@ -295,7 +296,7 @@ static void empty_slab_locked(trz_heap *h, struct slab *s)
 	assert(!s->pending);
 	for (uint64_t held = held_slots(s); held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
-		account_free(h, SLOTS, SMALL, size - s->unused[slot], size);
+		account_slot_free(h, s->home->stream, size - s->unused[slot], size);
 		ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), size - s->unused[slot]);
 	}
 	ticket_take(&s->home->stream->tickets);
@@ -310,7 +311,7 @@ static void drop_block_locked(trz_heap *h, struct block *b)
 	HEAP_LOCKED(h);
 	assert(b->state == BLOCK_LIVE && b->home->held >= b->size);
 	pagemap_clear_block(&h->pagemap, b->address);
-	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
+	account_free(h, (enum kind)b->kind, b->requested, b->size);
 	ACCOUNT_NOTE(h, HISTORY_FREE, b->home, b->address, b->requested);
 	b->home->held -= b->size;
 	heap_free_block_locked(h, b, ticket_take(&b->home->stream->tickets));
@@ -340,7 +341,7 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 	for (uint64_t held = saved->held; held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
 		s->unused[slot] = saved->unused[slot];
-		account_alloc(h, SLOTS, SMALL, size - s->unused[slot], size);
+		account_slot_alloc(h, s->home->stream, size - s->unused[slot], size);
 		ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, slab_slot_address(s, slot), size - s->unused[slot]);
 	}
 	if (!s->free)
@@ -362,7 +363,7 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 	pagemap_set_block(&h->pagemap, b->address, b);
 	b->home->held += b->size;
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
-	account_alloc(h, BLOCKS, (enum kind)b->kind, saved->requested, b->size);
+	account_alloc(h, (enum kind)b->kind, saved->requested, b->size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, b->home, b->address, saved->requested);
 	b->frames = saved->frames;
 }
@@ -407,6 +408,7 @@ trz_status pool_state_restore(trz_heap *h, struct pool *p, const struct trz_pool
 		return heap_not_permitted("trz_pool_restore");
 	heap_poll(h);
 	heap_lock(h);
+	heap_call_all_in_locked(h);
 	trz_status status = restore_locked(h, p, state);
 	heap_unlock(h);
 	heap_unlock_growth(h);

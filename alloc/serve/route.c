@@ -12,17 +12,54 @@
 #include "serve/exact.h"
 #include "serve/pool_divert.h"
 #include "serve/serve.h"
+#include "serve/small.h"
 #include "supply/upkeep.h"
 
 /* The legacy default stream cannot be captured. */
-static trz_status ask_capture(trz_heap *h, struct stream *s, trz_stream stream, struct capture *capture)
+static trz_status ask_capture(trz_heap *h, struct stream *s, const struct request *r, struct capture *capture)
 {
 	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
-	if (is_legacy(stream))
+	if (is_legacy(r->stream))
 		return TRZ_OK;
-	trz_status status = driver_stream_capture(&h->driver, s->events->context, stream, &capture->status, &capture->id);
+	trz_status status = TRZ_OK;
+	if (r->asked && r->asked->has_capture)
+		*capture = r->asked->capture;
+	else
+		status = driver_stream_capture(&h->driver, s->events->context, r->stream, &capture->status, &capture->id);
 	if (status == TRZ_OK)
 		heap_see_capture(h, s, capture);
+	return status;
+}
+
+/* Both questions are asked before any lock is taken. Under the lock of the stream's slots small_alloc_of sees whether
+ * the stream is the one that has this id. */
+static trz_status ask_for_slot(trz_heap *h, const struct request *r, struct asked *a, trz_addr *out)
+{
+	trz_status status = driver_ask_id(&h->driver, r->stream, &a->id);
+	if (status != TRZ_OK)
+		return heap_stream_unknown(r->stream, status);
+	a->has_id = true;
+	struct stream *s = stream_recent(&h->streams, a->id);
+	if (!s)
+		return TRZ_OK;
+	status = driver_ask_capture(&h->driver, r->stream, &a->capture.status, &a->capture.id);
+	a->has_capture = true;
+	if (status == TRZ_OK && a->capture.status == TRZ_CAPTURE_NONE &&
+	    !atomic_load_explicit(&s->capture, memory_order_relaxed))
+		*out = small_alloc_of(h, s, a->id, r->size);
+	return status;
+}
+
+trz_status route_slot(trz_heap *h, const struct request *r, struct asked *asked, trz_addr *out)
+{
+	*out = 0;
+	asked->has_id = asked->has_capture = false;
+	trz_status status = ask_for_slot(h, r, asked, out);
+	if (UNLIKELY(!*out)) {
+		driver_count(&h->driver, DRIVER_SLOT_stream_id);
+		if (asked->has_capture)
+			driver_count(&h->driver, DRIVER_SLOT_stream_capture);
+	}
 	return status;
 }
 
@@ -63,7 +100,7 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *
 trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out)
 {
 	struct capture capture;
-	trz_status status = ask_capture(h, s, r->stream, &capture);
+	trz_status status = ask_capture(h, s, r, &capture);
 	if (status != TRZ_OK)
 		return status;
 	bool captured = capture.status != TRZ_CAPTURE_NONE;

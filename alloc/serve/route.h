@@ -8,13 +8,25 @@
 
 #include "heap/heap.h"
 
+/* What the driver has said about a request's stream. */
+struct asked {
+	bool has_id, has_capture;
+	uint64_t id;
+	struct capture capture;
+};
+
 struct request {
 	size_t size, alignment;      /* as in serve_alloc */
 	trz_stream stream;
 	struct pool *pool;           /* NULL: where diversions send it */
 	unsigned dedicated;          /* the sort of memory that the caller wants (DEDICATED_*); 0: any */
 	trz_addr address;            /* the required address; 0: any */
+	const struct asked *asked;   /* with the id at least; NULL: nothing yet */
 };
+
+/* A slot for a plain request of a small size on a stream other than the legacy default one, under the lock of that
+ * stream's slots alone. *out 0: there is none, or more has to be done. Errors: those of the driver. */
+trz_status route_slot(trz_heap *h, const struct request *r, struct asked *asked, trz_addr *out);
 
 /* Serves a request on stream `s`, which the caller has entered. CAPTURE: the stream is being captured and no pool takes
  * the request. NO_ROOM: not at the required address. Other errors: those of the driver and of growth. */

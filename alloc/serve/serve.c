@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The paths of allocation and free. The fast ones take the heap lock once and make no call; the slow one, under
- * the growth lock, ends in memory of the request's own, so that no other thread can take it away in between.
+ * The paths of allocation and free. The fast ones make no call and take one lock once: for slots the stream's own, else
+ * the heap lock. The slow one, under the growth lock, ends in memory of the request's own, so that no other thread can
+ * take it away in between.
  */
 #include "serve/serve.h"
 
@@ -16,6 +17,7 @@
 #include "observe/check.h"
 #include "observe/inspect.h"
 #include "observe/notice.h"
+#include "serve/small.h"
 #include "supply/borrow.h"
 #include "supply/extend.h"
 #include "supply/oom.h"
@@ -63,15 +65,6 @@ static inline bool reserve_nodes_locked(trz_heap *h)
 
 /* ---- small ---- */
 
-static inline trz_addr take_slot_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
-{
-	HEAP_LOCKED(h);
-	trz_addr address = bin_take_slot(&l->bins[size_class], size);
-	account_alloc(h, SLOTS, SMALL, size, size_classes[size_class].slot_size);
-	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, size);
-	return address;
-}
-
 static void open_slab_locked(trz_heap *h, const struct demand *d, struct block *b)
 {
 	heap_open_slab_locked(h, d->lane, d->size_class, b);
@@ -110,14 +103,15 @@ static struct block *find_for_slab(const struct fit *f, uint64_t size)
 static trz_addr fast_small_locked(trz_heap *h, const struct demand *d)
 {
 	HEAP_LOCKED(h);
-	if (UNLIKELY(!d->lane->bins[d->size_class].first)) {
+	heap_call_in_locked(h, d->lane->stream);
+	if (!d->lane->bins[d->size_class].first) {
 		uint64_t size = size_classes[d->size_class].slab_size;
 		struct block *b = find_for_slab(&d->lane->fit[SMALL], size);
 		if (!b || !reserve_nodes_locked(h))
 			return 0;
 		open_slab_locked(h, d, heap_cut_block_locked(h, b, slab_place(b, size), size));
 	}
-	return take_slot_locked(h, d->lane, d->size_class, d->size);
+	return small_take_locked(h, d->lane, d->size_class, d->size);
 }
 
 /* ---- medium and large ---- */
@@ -144,7 +138,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 	heap_note_least_locked(h);
 	l->held += b->size;
 	l->held_peak = max_u64(l->held_peak, l->held);
-	account_alloc(h, BLOCKS, (enum kind)b->kind, size, b->size);
+	account_alloc(h, (enum kind)b->kind, size, b->size);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, b->address, size);
 	return b->address;
 }
@@ -167,21 +161,6 @@ static trz_addr fast_locked(trz_heap *h, const struct demand *d)
 	return d->size_class < CLASS_COUNT ? fast_small_locked(h, d) : fast_block_locked(h, d);
 }
 
-/* ---- hot ---- */
-
-trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size)
-{
-	if (UNLIKELY(size > h->config.small_limit))
-		return 0;
-	unsigned c = size_class_of(size);
-	trz_addr address = 0;
-	heap_lock(h);
-	if (LIKELY(l->bins[c].first != NULL))
-		address = take_slot_locked(h, l, c, size);
-	heap_unlock(h);
-	return address;
-}
-
 /* ---- slow ---- */
 
 /* Turns a busy, idle-counted block into what the demand needs and frees the rest of it. */
@@ -201,8 +180,9 @@ static trz_addr settle(trz_heap *h, const struct demand *d, struct block *b)
 	uint64_t size = small ? slab : heap_block_size(d->kind, d->occupied, block_end(b) - address);
 	b = heap_trim_busy_locked(h, b, address, size);
 	if (small) {
+		heap_call_in_locked(h, d->lane->stream);
 		open_slab_locked(h, d, b);
-		address = take_slot_locked(h, d->lane, d->size_class, d->size);
+		address = small_take_locked(h, d->lane, d->size_class, d->size);
 	} else {
 		serve_make_live_locked(h, d->lane, d->size, b);
 	}
@@ -255,6 +235,9 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 {
 	struct demand d = make_demand(h, l, size, alignment);
 	assert(!l->dedicated);
+	*out = d.size_class < CLASS_COUNT ? small_take(l, d.size_class, size) : 0;
+	if (*out)
+		return TRZ_OK;
 	heap_lock(h);
 	*out = fast_locked(h, &d);
 	heap_unlock(h);
@@ -296,7 +279,7 @@ static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
-	account_free(h, SLOTS, SMALL, occupied - s->unused[slot], occupied);
+	account_slot_free(h, s->home->stream, occupied - s->unused[slot], occupied);
 	ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->unused[slot]);
 	ticket_take(&s->home->stream->tickets);
 	if (UNLIKELY(bin_give_slot(&s->home->bins[s->size_class], s, slot)))
@@ -346,6 +329,7 @@ static struct pending *new_pending_locked(trz_heap *h, enum kind kind, uint64_t 
 	level_add(&h->counters.pending, 1);
 	counter_add(&h->counters.active_bytes.pending[kind], occupied);
 	counter_add(&h->counters.active.pending[kind], 1);
+	heap_raise_peaks_locked(h);
 	return p;
 }
 
@@ -369,7 +353,7 @@ static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned sl
 {
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
-	account_free(h, SLOTS, SMALL, occupied - s->unused[slot], occupied);
+	account_slot_pend(h, s->home->stream, occupied - s->unused[slot], occupied);
 	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->unused[slot]);
 	struct pending *p = new_pending_locked(h, SMALL, occupied);
 	p->slab = s;
@@ -429,7 +413,7 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, 
 		b->home = on;
 		return;
 	}
-	account_free(h, BLOCKS, (enum kind)b->kind, b->requested, b->size);
+	account_free(h, (enum kind)b->kind, b->requested, b->size);
 	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
 	assert(b->home->held >= b->size);
 	b->home->held -= b->size;
@@ -607,23 +591,35 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 	return TRZ_OK;
 }
 
-trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
+/* What the lock of the stream's slots alone does not allow. */
+static NOINLINE trz_status free_slot_and_unlock(trz_heap *h, struct slab *s, trz_addr address, struct stream *on)
 {
-	heap_lock(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	if (!pagemap_is_slab(entry))
-		return free_block_and_unlock(h, pagemap_block(entry), address, on);
-	struct stream *bound;
-	trz_status status = free_slot_locked(h, pagemap_slab(entry), address, on, &bound);
+	HEAP_LOCKED(h);
+	struct stream *bound, *home = s->home->stream;
+	heap_call_in_locked(h, home);
+	trz_status status = free_slot_locked(h, s, address, on, &bound);
 	uint64_t sequence = bound ? bound->tickets.newest : 0;
 	if (UNLIKELY(bound && (status != TRZ_OK || !stream_begin_record(bound))))
 		bound = NULL;
+	heap_let_out_locked(h, home);
 	heap_unlock(h);
 	if (UNLIKELY(status != TRZ_OK))
 		return serve_complain(h, address, status);
 	if (UNLIKELY(bound != NULL))
 		cover(h, bound, sequence, sequence);
 	return TRZ_OK;
+}
+
+trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
+{
+	const _Atomic pagemap_entry *at = pagemap_slot(&h->pagemap, address);
+	pagemap_entry entry = at ? pagemap_read(at) : 0;
+	if (LIKELY(pagemap_is_slab(entry)) && LIKELY(small_free(at, entry, address, on)))
+		return TRZ_OK;
+	heap_lock(h);
+	entry = at ? pagemap_read(at) : pagemap_get(&h->pagemap, address);
+	return pagemap_is_slab(entry) ? free_slot_and_unlock(h, pagemap_slab(entry), address, on)
+	                              : free_block_and_unlock(h, pagemap_block(entry), address, on);
 }
 
 /* ---- free after an event ---- */
@@ -646,6 +642,8 @@ struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status
 	struct slab *s = pagemap_is_slab(entry) ? pagemap_slab(entry) : NULL;
 	struct block *b = serve_block_locked(h, address);
 	unsigned slot = s ? slab_slot_at(s, address) : SLAB_SLOTS_MAX;
+	if (s)
+		heap_call_in_locked(h, s->home->stream);
 	*status = TRZ_ERROR_UNKNOWN_POINTER;
 	if (!b && slot == SLAB_SLOTS_MAX)
 		return NULL;
@@ -715,6 +713,7 @@ bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
 	if (pagemap_is_slab(entry)) {
 		struct slab *slab = pagemap_slab(entry);
+		heap_call_in_locked(h, slab->home->stream);
 		unsigned slot = held_slot(slab, address);
 		if (slot != SLAB_SLOTS_MAX && slab->home->stream != s)
 			ok = add_use_locked(h, &slab->uses, s, slot);
@@ -757,12 +756,14 @@ static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_
 	return true;
 }
 
-bool serve_query_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
+bool serve_query_locked(trz_heap *h, trz_addr address, trz_pointer_info *info)
 {
 	HEAP_LOCKED(h);
 	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	return pagemap_is_slab(entry) ? query_slab_locked(pagemap_slab(entry), address, info)
-	                              : query_block_locked(h, address, info);
+	if (!pagemap_is_slab(entry))
+		return query_block_locked(h, address, info);
+	heap_call_in_locked(h, pagemap_slab(entry)->home->stream);
+	return query_slab_locked(pagemap_slab(entry), address, info);
 }
 
 bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info)

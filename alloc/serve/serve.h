@@ -20,10 +20,6 @@ static inline uint64_t serve_block_bytes(enum kind kind, uint64_t size)
 	return kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
 }
 
-/* The hot path: a slot of a slab that the stream has open; 0: there is none, or the size (> 0) is not small. One
- * lock, no call. */
-trz_addr serve_slot(trz_heap *h, struct lane *l, uint64_t size);
-
 /* Makes a busy block the caller's, for `size` bytes; nodes for pagemap and index have been reserved. */
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b);
 
@@ -54,6 +50,6 @@ bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s);
 bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
 
 /* serve_query without the device. */
-bool serve_query_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info);
+bool serve_query_locked(trz_heap *h, trz_addr address, trz_pointer_info *info);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "heap/carve.h"
+#include "heap/ledger.h"
 #include "heap/poll.h"
 #include "size_text.h"
 #include "supply/borrow.h"
@@ -158,7 +159,7 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, con
 	                  .device_total = total,
 	                  .limit = atomic_load(&h->limit),
 	                  .reserved = heap_reserved(h),
-	                  .allocated = flow_all(&h->counters.allocated_bytes),
+	                  .allocated = heap_held(h, ALLOCATED_BYTES),
 	                  .pending = counter_get(&h->counters.pending_bytes.current),
 	                  .cached = counter_get(&h->counters.cached_bytes.current),
 	                  .pinned = held_for_graphs(h, l),

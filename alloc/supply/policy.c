@@ -15,6 +15,8 @@
  */
 #include "supply/policy.h"
 
+#include "heap/ledger.h"
+
 /* A tile is at most such a part of what it is for (docs/design.md, Tile size). */
 enum {
 	SMALL_TILES = 64,            /* of small memory: so many at least once it is large */
@@ -44,7 +46,7 @@ static double slack(const trz_heap *h, double peak)
 	double moved = (double)h->gathered_bytes - FREE_TURNS * peak;
 	if (moved > 0)
 		per_mille += (double)h->config.churn_per_mille * (moved / peak) * (moved / peak);
-	if ((double)flow_allocated(&h->counters.allocated_bytes) > WARM_TURNOVERS * peak)
+	if ((double)heap_given_out(h, ALLOCATED_BYTES) > WARM_TURNOVERS * peak)
 		per_mille += (double)h->config.warm_per_mille;
 	return per_mille;
 }
@@ -52,7 +54,7 @@ static double slack(const trz_heap *h, double peak)
 /* Whether this much new memory keeps reserved memory within the slack, once callers hold `need` more. */
 static bool within_slack(const trz_heap *h, uint64_t bytes, uint64_t need)
 {
-	uint64_t held = flow_all(&h->counters.allocated_bytes) + need;
+	uint64_t held = heap_held(h, ALLOCATED_BYTES) + need;
 	double peak = (double)max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
 	return (double)(heap_reserved(h) + bytes) <= peak * (1.0 + slack(h, peak) / 1000.0);
 }

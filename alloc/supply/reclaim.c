@@ -609,12 +609,12 @@ static trz_status wait_for_stream(trz_heap *h, struct stream *s)
 {
 	struct tickets *t = &s->tickets;
 	trz_status status = sync_queue(h, s);
-	if (status == TRZ_OK && t->recorded == t->newest)
+	if (status == TRZ_OK && t->recorded == ticket_newest(t))
 		return TRZ_OK;
 	ticket_take(t);
 	heap_poll(h);
 	status = sync_queue(h, s);
-	return status == TRZ_OK && t->recorded < t->newest ? why_uncovered(h, s) : status;
+	return status == TRZ_OK && t->recorded < ticket_newest(t) ? why_uncovered(h, s) : status;
 }
 
 /* Waits for the events that came with frees; the next poll finds them completed. */

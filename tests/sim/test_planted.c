@@ -132,6 +132,23 @@ static void test_counters_that_drift(void **state)
 	}
 }
 
+/* ---- a limit that is too high ------------------------------------------------------------------------- */
+
+/* A stream that may hold more than the heap has counted for it would miss peaks. */
+static void test_the_check_notices_a_limit_that_is_too_high(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	rig_alloc(&r, 700, NULL);
+	rig_free(&r, rig_alloc(&r, 700, NULL));
+	assert_ok(trz_check(r.heap));
+	struct stream *s = atomic_load(&r.heap->legacy);
+	s->slots.limit[ALLOCATED_BYTES] += 1024;
+	assert_error(trz_check(r.heap), TRZ_ERROR_CORRUPT, "invariant I8");
+	trz_close(r.heap);
+	sim_close(r.s);
+}
+
 /* ---- a slot handed out twice ------------------------------------------------------------------------- */
 
 /* Makes the slot at `p`, which is held, the next one to be given out. */
@@ -218,6 +235,7 @@ int main(void)
 		cmocka_unit_test(test_a_world_whose_events_lie),
 		cmocka_unit_test(test_a_world_of_one_context_only),
 		cmocka_unit_test(test_counters_that_drift),
+		cmocka_unit_test(test_the_check_notices_a_limit_that_is_too_high),
 		cmocka_unit_test(test_the_check_notices_a_slot_with_two_owners),
 		cmocka_unit_test(test_the_check_notices_a_hidden_tile),
 		cmocka_unit_test(test_the_shadow_map_notices_a_slot_with_two_owners),

@@ -148,6 +148,13 @@ def flow(counters, name):
     return sum(number(both["allocated"][kind]) - number(both["freed"][kind]) for kind in range(2))
 
 
+def held_by_callers(heap, name, measure):
+    """The current value of a FLOW that counts blocks; each stream counts its slots."""
+    streams = heap["streams"]
+    slots = [streams["list"][i].dereference()["slots"] for i in range(number(streams["count"]))]
+    return flow(heap["counters"], name) + sum(number(s["taken"][measure]) - number(s["given"][measure]) for s in slots)
+
+
 def level(counters, name):
     return number(counters[name]["current"])
 
@@ -156,11 +163,11 @@ def show_heap(heap):
     counters = heap["counters"]
     print(f"heap {int(heap.address):#x} of device {number(heap['driver']['device'])}"
           f"{', its context has died' if number(heap['driver']['dead']) else ''}")
-    rows = [("reserved", flow(counters, "reserved_bytes")), ("allocated", flow(counters, "allocated_bytes"))]
+    rows = [("reserved", flow(counters, "reserved_bytes")), ("allocated", held_by_callers(heap, "allocated_bytes", 1))]
     rows += [(name, level(counters, name + "_bytes")) for name in ("cached", "pending", "idle", "zombie")]
     for name, size in rows:
         print(f"  {name:<10} {size_text(size)}")
-    print(f"  {flow(counters, 'allocation')} allocations, {flow(counters, 'segment')} tiles, "
+    print(f"  {held_by_callers(heap, 'allocation', 0)} allocations, {flow(counters, 'segment')} tiles, "
           f"{level(counters, 'alias')} stale aliases, {number(heap['streams']['count'])} streams")
     held = [name for name, taken in (("heap lock", number(heap["lock"]["held"])),
                                      ("growth lock", number(heap["growth_lock"]["__data"]["__lock"]))) if taken]

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A stream's slots: the slabs and bins of all its lanes, and what callers hold of them. Slots never touch a neighbour,
+ * so streams that keep to themselves need nothing of each other to take and give them.
+ *
+ * Two locks take turns at guarding them. While the slots are *out*, it is `lock`, the stream's own: to take a slot or
+ * to give one back takes that lock and no other. While they are *in*, it is the heap lock: whoever wants anything else
+ * of them, such as to open a slab, to look at another stream's, or to add all up, holds the heap lock and calls them in
+ * (heap/ledger.h). Calling in takes both locks, so no slot is on its way when it is done; a thread that then finds them
+ * in goes to the heap lock. Letting out takes the heap lock alone. No thread that holds a stream's lock takes another.
+ *
+ * What callers hold is counted here, by sums that only grow, each guarded as the slots are and read without a lock.
+ * Peaks are the heap's (heap/ledger.h). Up to `limit` of each measure the stream may hold without asking: the heap has
+ * counted that much as held, for this stream, and found no new peak.
+ */
+#ifndef TRZ_ALLOC_SLOTS_H
+#define TRZ_ALLOC_SLOTS_H
+
+#include "counters.h"
+#include "ground/types.h"
+#include "lock.h"
+
+/* Of what callers hold, in the order of the flows of the same names (stats/counters.def). */
+enum measure { ALLOCATION, ALLOCATED_BYTES, REQUESTED_BYTES, MEASURES };
+
+/* Invariants: given <= taken; taken - given <= limit, and equal to it for a stream that is not in the ledger's list;
+ * what is out is in that list. */
+struct slots {
+	struct spinlock lock;
+	atomic_bool out;                     /* changes under the heap lock; to false under both */
+	counter taken[MEASURES], given[MEASURES];
+	counter occupied;                    /* bytes of the slots that callers hold */
+	uint64_t limit[MEASURES];            /* changes under the heap lock, while the slots are in */
+	counter asked;                       /* slots for which the driver was asked for the stream's id and its capture */
+	struct stream *next_listed, **link_listed;  /* in the ledger's list; link NULL: it is not */
+};
+
+static inline bool slots_are_out(const struct slots *o)
+{
+	return atomic_load_explicit(&o->out, memory_order_acquire);
+}
+
+static inline uint64_t slots_held(const struct slots *o, enum measure m)
+{
+	uint64_t given = counter_get(&o->given[m]);
+	return counter_get(&o->taken[m]) - given;
+}
+
+/* Counts a slot as taken, by whoever has the lock that guards it. false: that would exceed the limit; nothing has
+ * changed. */
+static inline bool slots_count_taken(struct slots *o, uint64_t size, uint64_t occupied)
+{
+	uint64_t n = counter_get(&o->taken[ALLOCATION]) + 1;
+	uint64_t allocated = counter_get(&o->taken[ALLOCATED_BYTES]) + ((size + UNIT - 1) & ~(uint64_t)(UNIT - 1));
+	uint64_t requested = counter_get(&o->taken[REQUESTED_BYTES]) + size;
+	if (__builtin_expect(n - counter_get(&o->given[ALLOCATION]) > o->limit[ALLOCATION] ||
+	                     allocated - counter_get(&o->given[ALLOCATED_BYTES]) > o->limit[ALLOCATED_BYTES] ||
+	                     requested - counter_get(&o->given[REQUESTED_BYTES]) > o->limit[REQUESTED_BYTES], 0))
+		return false;
+	counter_set(&o->taken[ALLOCATION], n);
+	counter_set(&o->taken[ALLOCATED_BYTES], allocated);
+	counter_set(&o->taken[REQUESTED_BYTES], requested);
+	counter_add(&o->occupied, occupied);
+	return true;
+}
+
+static inline void slots_count_given(struct slots *o, uint64_t size, uint64_t occupied)
+{
+	counter_add(&o->given[ALLOCATION], 1);
+	counter_add(&o->given[ALLOCATED_BYTES], (size + UNIT - 1) & ~(uint64_t)(UNIT - 1));
+	counter_add(&o->given[REQUESTED_BYTES], size);
+	counter_add(&o->occupied, (uint64_t)0 - occupied);
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Taking slots of slabs that are open already, under the lock of their stream's slots alone where that is enough.
+ */
+#include "serve/small.h"
+
+#include "observe/account.h"
+
+trz_addr small_take_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
+{
+	SLOTS_IN(h, l->stream);
+	trz_addr address = bin_take_slot(&l->bins[size_class], size);
+	account_slot_alloc(h, l->stream, size, size_classes[size_class].slot_size);
+	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, size);
+	heap_let_out_locked(h, l->stream);
+	return address;
+}
+
+static inline trz_addr take_alone(struct lane *l, unsigned size_class, uint64_t size)
+{
+	struct slots *o = &l->stream->slots;
+	trz_addr address = 0;
+	if (UNLIKELY(!slots_are_out(o)))
+		return 0;
+	spinlock_take(&o->lock);
+	if (LIKELY(slots_are_out(o) && l->bins[size_class].first &&
+	           slots_count_taken(o, size, size_classes[size_class].slot_size)))
+		address = bin_take_slot(&l->bins[size_class], size);
+	spinlock_give(&o->lock);
+	return address;
+}
+
+trz_addr small_take(struct lane *l, unsigned size_class, uint64_t size)
+{
+	return take_alone(l, size_class, size);
+}
+
+static NOINLINE trz_addr take_open_slot(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
+{
+	heap_lock(h);
+	heap_call_in_locked(h, l->stream);
+	trz_addr address = l->bins[size_class].first ? small_take_locked(h, l, size_class, size) : 0;
+	heap_unlock(h);
+	return address;
+}
+
+trz_addr small_alloc(trz_heap *h, struct lane *l, uint64_t size)
+{
+	if (UNLIKELY(size > h->config.small_limit))
+		return 0;
+	unsigned c = size_class_of(size);
+	trz_addr address = take_alone(l, c, size);
+	return LIKELY(address) ? address : take_open_slot(h, l, c, size);
+}
+
+static NOINLINE trz_addr take_open_slot_of(trz_heap *h, struct stream *s, uint64_t id, unsigned size_class,
+                                           uint64_t size)
+{
+	trz_addr address = 0;
+	heap_lock(h);
+	if (s->id == id && !atomic_load_explicit(&s->retired, memory_order_relaxed)) {
+		heap_call_in_locked(h, s);
+		if (s->lane.bins[size_class].first) {
+			address = small_take_locked(h, &s->lane, size_class, size);
+			counter_add(&s->slots.asked, 1);
+		}
+		heap_let_out_locked(h, s);
+	}
+	heap_unlock(h);
+	return address;
+}
+
+trz_addr small_alloc_of(trz_heap *h, struct stream *s, uint64_t id, uint64_t size)
+{
+	struct slots *o = &s->slots;
+	unsigned c = size_class_of(size);
+	struct bin *bin = &s->lane.bins[c];
+	trz_addr address = 0;
+	if (LIKELY(slots_are_out(o))) {
+		spinlock_take(&o->lock);
+		if (LIKELY(slots_are_out(o) && s->id == id && bin->first &&
+		           slots_count_taken(o, size, size_classes[c].slot_size))) {
+			counter_add(&o->asked, 1);
+			address = bin_take_slot(bin, size);
+		}
+		spinlock_give(&o->lock);
+	}
+	return LIKELY(address) ? address : take_open_slot_of(h, s, id, c, size);
+}
