@@ -54,6 +54,13 @@ enum {
  * index counters and arrays. */
 enum kind { SMALL = 0, LARGE = 1, KINDS = 2 };
 
+/* The parts of a lane's free memory, and the windows that each grows in: those of its kinds, and views (view.h), which
+ * are large memory. */
+enum { VIEWS = KINDS, PARTS };
+
+/* The parts that hold memory of a kind. */
+#define FOR_PARTS(part, kind) for (unsigned part = (kind); part < PARTS; part = part == LARGE ? VIEWS : PARTS)
+
 enum block_state {
 	BLOCK_FREE,  /* in its home stream's fit index */
 	BLOCK_LIVE,  /* held by a caller */

@@ -18,7 +18,7 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 	HEAP_LOCKED(h);
 	assert(b->state != BLOCK_HOLE && !b->exports && !b->window->foreign);
 	assert(b->home->dedicated == b->window->dedicated && sequence <= b->home->stream->tickets.newest);
-	struct fit *f = &b->home->fit[b->kind];
+	struct fit *f = heap_index_of(b);
 	b->state = BLOCK_FREE;
 	b->sequence = sequence;
 	if (joins(b, b->next)) {
@@ -42,7 +42,7 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
 {
 	HEAP_LOCKED(h);
-	struct fit *f = &b->home->fit[b->kind];
+	struct fit *f = heap_index_of(b);
 	assert(b->state == BLOCK_FREE && address >= b->address && address + size <= block_end(b));
 	assert(size > 0 && (address | size) % (b->kind == SMALL ? CELL : UNIT) == 0);
 	fit_remove(f, b);
@@ -146,7 +146,7 @@ void heap_join_busy_locked(trz_heap *h, struct block *b)
 	struct block *next = b->next;
 	assert(b->state == BLOCK_BUSY && next && (next->state == BLOCK_FREE || next->state == BLOCK_BUSY));
 	if (next->state == BLOCK_FREE)
-		fit_remove(&next->home->fit[next->kind], next);
+		fit_remove(heap_index_of(next), next);
 	b->sequence = max_u64(b->sequence, next->sequence);
 	block_absorb_next(&h->blocks, b);
 }

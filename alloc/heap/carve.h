@@ -7,6 +7,12 @@
 
 #include "heap/ledger.h"
 
+/* The index that a free block is in. */
+static inline struct fit *heap_index_of(const struct block *b)
+{
+	return &b->home->fit[window_part(b->window)];
+}
+
 /* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
  * `sequence` is the ticket of its last use. */
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);

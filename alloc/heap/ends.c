@@ -57,7 +57,7 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 	b->home = to;
 	switch ((enum block_state)b->state) {
 	case BLOCK_FREE:
-		fit_remove(&from->fit[b->kind], b);
+		fit_remove(&from->fit[window_part(b->window)], b);
 		heap_free_block_locked(h, b, b->sequence);
 		break;
 	case BLOCK_LIVE:
@@ -82,13 +82,13 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 static void rest_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
-	fit_remove(&b->home->fit[b->kind], b);
+	fit_remove(heap_index_of(b), b);
 	b->state = BLOCK_BUSY;
 	level_add(&h->counters.idle_bytes, b->size);
 	spinlock_rest(&h->lock);
 	level_sub(&h->counters.idle_bytes, b->size);
 	b->state = BLOCK_FREE;
-	fit_insert(&b->home->fit[b->kind], b);
+	fit_insert(heap_index_of(b), b);
 }
 
 /* Gives the lanes' memory in a window to their heirs. */

@@ -43,6 +43,10 @@ bool heap_may_record(trz_heap *h, const struct stream *s);
  * is held, or the stream counts a recorder. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s);
 
+/* A full completion edge in a stream between its work so far and all later work (law L9): it waits for an event of its
+ * own. Its tickets up to *fenced are behind it. Driver: record, wait. */
+trz_status heap_fence(trz_heap *h, const struct stream *s, uint64_t *fenced);
+
 /* Waits for frees of other threads that are recording on a stream now: they hold no lock that this thread wants, and
  * are about to make one driver call, which waits for nothing. */
 void heap_await_recorders(trz_heap *h, const struct stream *s);

@@ -94,7 +94,8 @@ struct trz_heap {
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	uint64_t attainable;                 /* what could be reserved in all, by the device's last answer about its free
 	                                      * memory; other processes take and free memory meanwhile */
-	uint64_t gathered_bytes;             /* moved to other places so far, by gathering and by flips */
+	uint64_t moved_bytes;                /* mapped at other places so far */
+	uint64_t view_debt;                  /* bytes mapped for views that flips into views have not made up for */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
 	trz_map_callback *map_callback;      /* NULL: mappings are not announced */

@@ -48,6 +48,8 @@ void tile_flip(struct place *p)
 void tile_drop_place(struct tiles *t, struct place *p)
 {
 	unlink_place(p);
+	if (p->tile->seat == p)
+		p->tile->seat = p->tile->places;
 	if (p->tile->places)
 		level_sub(&t->counters->alias, 1);
 	node_pool_give(&t->place_nodes, p);

@@ -43,6 +43,8 @@ static inline trz_addr place_end(const struct place *p)
 struct tile {
 	trz_handle handle;           /* 0: none any more (a zombie whose mappings are left) */
 	uint64_t size;
+	struct place *seat;          /* where it returns to from a view (view.h): outside views, its owner's; NULL: none */
+	struct stream *seat_of;      /* in a view: whose free memory it was at its seat */
 	struct place *places;        /* the owner's place is first; an empty list: not mapped */
 	struct tile *next;           /* of the zombies, or of an import's tiles */
 	bool zombie;

@@ -162,6 +162,9 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 	}
 	if (status == TRZ_OK || !undo_lay(tiles, list, mapped))
 		w->top = address;
+	for (size_t i = 0; i < count && status == TRZ_OK; i++)
+		if (!w->view || !list[i]->seat)
+			list[i]->seat = list[i]->places;
 	return status;
 }
 

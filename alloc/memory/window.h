@@ -36,6 +36,7 @@ struct window {
 	bool nvtx_known;
 	uint8_t kind;                /* enum kind */
 	uint8_t dedicated;           /* DEDICATED_*: each block is a tile, with DEDICATED_ONCE a part of one; 0: packed */
+	bool view;                   /* its tiles return from here (view.h) */
 	struct tile *foreign;        /* its tiles, memory of another process, as a list; NULL: the heap's own */
 };
 
@@ -53,7 +54,8 @@ trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind
 /* Gives the segment back. On an error nothing has changed. Driver: mem_free. */
 trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct window *w);
 
-/* Maps the tiles side by side from the window's top on and makes them accessible; each becomes owned there.
+/* Maps the tiles side by side from the window's top on and makes them accessible; each becomes owned there, and has its
+ * seat there, unless it only visits.
  * Fails as a whole: the tiles mapped so far are unmapped again. If the driver refuses that, too, the range stays used
  * up: top moves past it, and the mapping remains as an alias. Places have been reserved. Driver: map per tile, one
  * set_access. */
@@ -64,6 +66,12 @@ trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile);
 
 /* Unmaps one place. Driver: unmap. */
 trz_status window_unmap_place(struct tiles *tiles, struct place *p);
+
+/* The part of a lane's memory that lies there. */
+static inline unsigned window_part(const struct window *w)
+{
+	return w->view ? VIEWS : w->kind;
+}
 
 /* How much can still be laid. */
 static inline uint64_t window_room(const struct window *w)

@@ -184,6 +184,17 @@ static trz_status check_window(const trz_heap *h, const struct window *w, struct
 	return TRZ_OK;
 }
 
+static trz_status check_seat(const struct window *w, const struct place *p)
+{
+	const struct place *seat = p->tile->seat;
+	bool visits = w->view && seat && seat != p;
+	if (seat ? seat->tile != p->tile || (seat != p && !visits) : !p->tile->zombie)
+		return CORRUPT("I11", "the tile at %#" PRIx64 " has its seat elsewhere, without being in a view", p->address);
+	if (visits && !p->tile->seat_of)
+		return CORRUPT("I11", "the tile at %#" PRIx64 " visits a view, of unknown memory", p->address);
+	return TRZ_OK;
+}
+
 static trz_status add_tiles(const struct window *w, struct sums *sum)
 {
 	if (w->classic) {
@@ -201,6 +212,8 @@ static trz_status add_tiles(const struct window *w, struct sums *sum)
 			sum->aliases++;
 			continue;
 		}
+		if (check_seat(w, p) != TRZ_OK)
+			return TRZ_ERROR_CORRUPT;
 		sum->reserved[p->tile->kind] += p->tile->size;
 		sum->dedicated += p->tile->dedicated ? p->tile->size : 0;
 		sum->segments[p->tile->kind]++;
@@ -324,8 +337,8 @@ static trz_status check_stream(const struct stream *s)
 
 static trz_status check_lane(const struct lane *l)
 {
-	for (int kind = 0; kind < KINDS; kind++) {
-		const char *wrong = fit_check(&l->fit[kind]);
+	for (int part = 0; part < PARTS; part++) {
+		const char *wrong = fit_check(&l->fit[part]);
 		if (wrong)
 			return CORRUPT("I3", "stream %" PRIu64 ": %s", l->stream->id, wrong);
 	}
@@ -356,7 +369,7 @@ static trz_status check_all(const trz_heap *h)
 	for (const struct lane *l = h->streams.lanes.first; l; l = l->next) {
 		if (check_lane(l) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
-		indexed += l->fit[SMALL].bytes + l->fit[LARGE].bytes;
+		indexed += lane_free_bytes(l);
 	}
 	for (int kind = 0; kind < KINDS; kind++)
 		for (const struct window *w = h->windows[kind]; w; w = w->next) {

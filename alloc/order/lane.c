@@ -10,8 +10,8 @@ void lane_add(struct lanes *all, struct lane *l, struct stream *s, struct pool *
 {
 	l->stream = s;
 	l->pool = p;
-	for (int kind = 0; kind < KINDS; kind++)
-		fit_init(&l->fit[kind], cached);
+	for (int part = 0; part < PARTS; part++)
+		fit_init(&l->fit[part], cached);
 	*all->end = l;
 	all->end = &l->next;
 }
@@ -19,7 +19,7 @@ void lane_add(struct lanes *all, struct lane *l, struct stream *s, struct pool *
 void lane_remove(struct lanes *all, struct lane *l)
 {
 	struct lane **link = &all->first;
-	assert(l->held == 0 && l->slabs == 0 && l->fit[SMALL].bytes == 0 && l->fit[LARGE].bytes == 0);
+	assert(l->held == 0 && l->slabs == 0 && lane_free_bytes(l) == 0);
 	while (*link != l)
 		link = &(*link)->next;
 	*link = l->next;

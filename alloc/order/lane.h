@@ -17,12 +17,12 @@ struct lane {
 	uint8_t dedicated;               /* const; DEDICATED_*; 0: packed memory */
 	bool captured;                   /* it serves captures that began before the stream had passed (capture.c) */
 	struct lane *heir;               /* while its memory is being given to another one; guarded by the growth lock */
-	struct fit fit[KINDS];           /* its free blocks */
+	struct fit fit[PARTS];           /* its free blocks */
 	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
 	uint64_t held, held_peak;        /* bytes of its live blocks */
 	uint64_t kept;                   /* large free bytes that it does not lend: it could not get so many back in time */
 	uint32_t slabs;                  /* full ones included */
-	struct window *window[KINDS];    /* where its memory grows; guarded by the growth lock */
+	struct window *window[PARTS];    /* where its memory grows; guarded by the growth lock */
 };
 
 /* The first lane of a list by pool_next that is the stream's (NULL: any stream's) and holds memory of this sort. */
@@ -31,6 +31,11 @@ static inline struct lane *lane_find(struct lane *l, const struct stream *s, uns
 	while (l && ((s && l->stream != s) || l->dedicated != dedicated || l->captured != captured))
 		l = l->pool_next;
 	return l;
+}
+
+static inline uint64_t lane_free_bytes(const struct lane *l)
+{
+	return l->fit[SMALL].bytes + l->fit[LARGE].bytes + l->fit[VIEWS].bytes;
 }
 
 /* Whether its free blocks are dedicated tiles, kept for the next request. */

@@ -156,7 +156,7 @@ static uint64_t beyond(uint64_t has, uint64_t keeps)
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to)
 {
 	const struct stream *s = lender->stream;
-	uint64_t has = lender->fit[LARGE].bytes;
+	uint64_t has = lender->fit[LARGE].bytes + lender->fit[VIEWS].bytes;
 	if (s == to->stream || !to->stream->late || atomic_load_explicit(&s->retired, memory_order_relaxed))
 		return UINT64_MAX;
 	if (waits_for(s, to->stream))

@@ -183,7 +183,7 @@ static void adopt_locked(trz_heap *h, struct block *b)
 			continue;
 		if (!ticket_passed(&n->home->stream->tickets, n->sequence) || n->home->pool != b->home->pool)
 			return;
-		fit_remove(&n->home->fit[n->kind], n);
+		fit_remove(heap_index_of(n), n);
 		n->home = b->home;
 		heap_free_block_locked(h, n, 0);
 		n = b->next;  /* it may have joined with the one before */
@@ -199,7 +199,7 @@ static bool take_tail_locked(trz_heap *h, struct block *b, enum taking taking, s
 	if ((*tail ? *tail : b)->next)
 		return false;
 	if (*tail) {
-		fit_remove(&b->home->fit[b->kind], *tail);
+		fit_remove(heap_index_of(b), *tail);
 		(*tail)->state = BLOCK_BUSY;
 		level_add(&h->counters.idle_bytes, (*tail)->size);
 	}

@@ -23,6 +23,7 @@
 #include "supply/oom.h"
 #include "supply/policy.h"
 #include "supply/upkeep.h"
+#include "supply/view.h"
 
 /* The class whose slots are large and aligned enough; slots of a slab lie at multiples of their size from an
  * address that is aligned to CELL. */
@@ -198,13 +199,26 @@ static trz_addr find(trz_heap *h, const struct demand *d)
 	return address;
 }
 
+/* A free view, or free memory once the views have returned. */
+static trz_addr find_in_views(trz_heap *h, const struct demand *d)
+{
+	struct block *b = view_take(h, d);
+	if (b)
+		return settle(h, d, b);
+	view_return(h, d->lane);
+	return find(h, d);
+}
+
 static NOINLINE trz_status find_or_grow(trz_heap *h, struct demand *d, trz_addr *out)
 {
 	HEAP_GROWTH_LOCKED(h);
 	struct block *b;
 	d->bytes = d->size_class < CLASS_COUNT ? slab_room(size_classes[d->size_class].slab_size) : padded(d);
 	d->effort = policy_effort(h, d);
+	d->view = policy_views(h, d);
 	*out = find(h, d);  /* another thread may have freed or grown meanwhile */
+	if (!*out && d->kind == LARGE)
+		*out = find_in_views(h, d);
 	if (!*out && (d->lane->captured || d->effort != EFFORT_CREATE) && borrow(h, d))
 		*out = find(h, d);
 	if (*out)

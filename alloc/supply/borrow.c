@@ -13,7 +13,7 @@ static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t
 {
 	HEAP_LOCKED(h);
 	assert(b->home != l && b->home->pool == l->pool && b->home->dedicated == l->dedicated);
-	fit_remove(&b->home->fit[b->kind], b);
+	fit_remove(heap_index_of(b), b);
 	b->home = l;
 	heap_free_block_locked(h, b, sequence);
 }
@@ -38,19 +38,20 @@ static uint64_t lendable(const struct lane *lender, const struct lane *to, enum 
 /* A free block by its place in an index: while the lock was given up another thread may have taken it. */
 struct finding {
 	struct lane *lane;           /* NULL: nothing has been found */
+	unsigned part;
 	uint64_t size;
 	trz_addr address;
 };
 
 static struct finding find_again(struct lane *l, const struct block *b)
 {
-	return (struct finding){l, b->size, b->address};
+	return (struct finding){l, window_part(b->window), b->size, b->address};
 }
 
 /* The block, if it is there still; NULL: none. */
-static struct block *found_locked(const struct finding *f, enum kind kind)
+static struct block *found_locked(const struct finding *f)
 {
-	struct block *b = f->lane ? fit_from(&f->lane->fit[kind], f->size, f->address) : NULL;
+	struct block *b = f->lane ? fit_from(&f->lane->fit[f->part], f->size, f->address) : NULL;
 	return b && b->size == f->size && b->address == f->address ? b : NULL;
 }
 
@@ -92,14 +93,36 @@ static struct block *best_ordered_locked(trz_heap *h, const struct lane *l, enum
 		if (b && b->size <= most && (!best.lane || b->size < best.size))
 			best = find_again(other, b);
 	}
-	struct block *b = found_locked(&best, kind);
+	struct block *b = found_locked(&best);
 	return b && is_ordered(l, b) ? b : NULL;
 }
 
 enum { REHOME_STEPS = 4 };  /* out of one index, into another, with two neighbours */
 
-/* Takes all blocks that the stream follows, or with `spare` only as much as each lane can lend. The lock is given up
- * now and then: the walk may or may not meet blocks that other threads free and take meanwhile. */
+/* Takes what the stream follows out of one index, up to `most` bytes. */
+static bool take_index_locked(trz_heap *h, struct lane *l, const struct fit *f, uint64_t most, unsigned *steps)
+{
+	HEAP_LOCKED(h);
+	bool any = false;
+	struct block *b = fit_find(f, UNIT);
+	while (b) {
+		uint64_t size = b->size;
+		trz_addr address = b->address;
+		bool takes = size <= most && is_ordered(l, b);
+		if (takes) {
+			most -= most == UINT64_MAX ? 0 : size;
+			rehome_locked(h, b, l, ticket_of_ordered_locked(l, b));
+			any = true;
+		}
+		heap_rest(h, steps, takes ? REHOME_STEPS : 1);
+		b = fit_from(f, size, address + 1);
+	}
+	return any;
+}
+
+/* Takes all blocks that the stream follows, or with `spare` only as much as each lane can lend, and no free views:
+ * those return. The lock is given up now and then: the walk may or may not meet blocks that other threads free and take
+ * meanwhile. */
 static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -108,20 +131,9 @@ static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, boo
 	unsigned steps = 0;
 	FOR_LENDERS(h, other, l) {
 		uint64_t most = spare ? lendable(other, l, kind) : UINT64_MAX;
-		const struct fit *f = &other->fit[kind];
-		struct block *b = fit_find(f, UNIT);
-		while (b) {
-			uint64_t size = b->size;
-			trz_addr address = b->address;
-			bool takes = size <= most && is_ordered(l, b);
-			if (takes) {
-				most -= most == UINT64_MAX ? 0 : size;
-				rehome_locked(h, b, l, ticket_of_ordered_locked(l, b));
-				any = true;
-			}
-			heap_rest(h, &steps, takes ? REHOME_STEPS : 1);
-			b = fit_from(f, size, address + 1);
-		}
+		FOR_PARTS(part, kind)
+			if (!spare || part != VIEWS)
+				any |= take_index_locked(h, l, &other->fit[part], most, &steps);
 	}
 	return any;
 }
@@ -139,7 +151,7 @@ static bool take_one_locked(trz_heap *h, const struct demand *d)
 	return b != NULL;
 }
 
-/* By what is known, one block is had without a question to the device. */
+/* By what is known, one block is had without a question to the device. For a view memory stays its streams'. */
 bool borrow(trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -154,8 +166,8 @@ bool borrow(trz_heap *h, const struct demand *d)
 		return true;
 	heap_poll(h);
 	heap_lock(h);
-	found = take_one_locked(h, d) ||
-	        (take_ordered_locked(h, l, d->kind, true) && fit_find(&l->fit[d->kind], d->bytes));
+	found = take_one_locked(h, d) || (!d->view && take_ordered_locked(h, l, d->kind, true) &&
+	                                  fit_find(&l->fit[d->kind], d->bytes));
 	heap_unlock(h);
 	return found;
 }
@@ -257,15 +269,16 @@ static struct finding find_waitable_locked(trz_heap *h, const struct lane *l, en
 	HEAP_LOCKED(h);
 	struct finding best = {.lane = NULL};
 	unsigned steps = 0;
-	FOR_LENDERS(h, other, l) {
-		const struct fit *f = &other->fit[kind];
-		for (struct block *b = fit_find(f, UNIT); b; b = next_locked(h, f, b, &steps)) {
-			bool better = !best.lane || (best.size < bytes ? b->size > best.size
-			                                               : b->size >= bytes && b->size < best.size);
-			if (better && exact_event_locked(&other->stream->tickets, b->sequence))
-				best = find_again(other, b);
+	FOR_LENDERS(h, other, l)
+		FOR_PARTS(part, kind) {
+			const struct fit *f = &other->fit[part];
+			for (struct block *b = fit_find(f, UNIT); b; b = next_locked(h, f, b, &steps)) {
+				bool better = !best.lane || (best.size < bytes ? b->size > best.size
+				                                               : b->size >= bytes && b->size < best.size);
+				if (better && exact_event_locked(&other->stream->tickets, b->sequence))
+					best = find_again(other, b);
+			}
 		}
-	}
 	return best;
 }
 
@@ -277,7 +290,7 @@ static struct block *waitable_locked(trz_heap *h, const struct lane *l, enum kin
 	struct block *b;
 	do {
 		best = find_waitable_locked(h, l, kind, bytes);
-		b = found_locked(&best, kind);
+		b = found_locked(&best);
 		*event = b ? exact_event_locked(&best.lane->stream->tickets, b->sequence) : NULL;
 	} while (best.lane && !*event);  /* another thread has taken it meanwhile */
 	return b;
@@ -292,7 +305,7 @@ static uint64_t wait_for_free_blocks(trz_heap *h, struct lane *l, enum kind kind
 		heap_lock(h);
 		struct block *b = waitable_locked(h, l, kind, bytes, &event);
 		if (b) {
-			fit_remove(&b->home->fit[kind], b);
+			fit_remove(heap_index_of(b), b);
 			b->state = BLOCK_BUSY;
 			level_add(&h->counters.idle_bytes, b->size);
 		}

@@ -24,6 +24,7 @@ struct demand {
 	unsigned size_class;         /* CLASS_COUNT: a block of its own */
 	enum kind kind;              /* of the windows that serve it */
 	enum effort effort;          /* set with `bytes` */
+	bool view;                   /* scattered tiles visit a view, instead of moving for good; set with `bytes` */
 };
 
 #endif

@@ -40,6 +40,8 @@ struct growth {
 	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
 };
 
+enum { VIEW_NEW = 8 };          /* at most such a part of a view is new memory */
+
 /* ---- the window and its tail ---- */
 
 /* Takes the free memory at the window's end, to lay behind it what the demand needs more. */
@@ -50,7 +52,7 @@ static void take_tail_locked(struct growth *g)
 	uint64_t bytes = g->demand->bytes;
 	struct block *last = g->window->blocks.last;
 	g->need = align_up(bytes, h->driver.granule);
-	if (!last || last->state != BLOCK_FREE || last->home != g->demand->lane || last->size >= bytes)
+	if (g->demand->view || !last || last->state != BLOCK_FREE || last->home != g->demand->lane || last->size >= bytes)
 		return;
 	fit_remove(&g->demand->lane->fit[g->demand->kind], last);
 	last->state = BLOCK_BUSY;
@@ -166,26 +168,6 @@ static void gather(struct growth *g, enum kind kind)
 	heap_unlock(h);
 }
 
-/* A full completion edge in the stream between its old uses and all later work (law L9). */
-static trz_status fence(struct growth *g)
-{
-	trz_heap *h = g->heap;
-	heap_lock(h);
-	uint64_t newest = g->demand->lane->stream->tickets.newest;
-	heap_unlock(h);
-	trz_event event = heap_record_event(h, g->demand->lane->stream);
-	if (!event)
-		return driver_is_dead(&h->driver) ? TRZ_ERROR_CONTEXT_DEAD : TRZ_ERROR_DRIVER;
-	struct event_pool *p = g->demand->lane->stream->events;
-	trz_status status = driver_stream_wait(&h->driver, p->context, g->demand->lane->stream->handle, event);
-	heap_return_event(h, p, event);
-	if (status != TRZ_OK)
-		return status;
-	g->fenced = newest;
-	counter_add(&h->counters.fences, 1);
-	return TRZ_OK;
-}
-
 static void ungather(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -226,7 +208,7 @@ static struct block *flip_or_gather(struct growth *g)
 		if (asks)
 			heap_poll(h);
 		else
-			fence(g);  /* in vain, where it fails: what needs it is not moved */
+			heap_fence(h, g->demand->lane->stream, &g->fenced);  /* if it fails, what needs it is not moved */
 		asked |= asks;
 		fenced |= !asks;
 	}
@@ -392,6 +374,14 @@ static void destroy_created(struct growth *g)
 
 /* ---- laying ---- */
 
+/* The tile has moved from a free block. */
+static void leave_place(struct tile *tile, struct place *from, const struct block *b)
+{
+	if (tile->seat == from)
+		tile->seat_of = b->home->stream;
+	tile_leave(from, b->home->stream, b->sequence);
+}
+
 /* The old places of moved tiles, which come second now, are holes. */
 static void leave_places_locked(struct growth *g)
 {
@@ -403,7 +393,7 @@ static void leave_places_locked(struct growth *g)
 		for (trz_addr from = b->address; from < block_end(b); from += (*tile++)->size) {
 			account_mapping_locked(h, HISTORY_GATHER, from, (*tile)->places->address, (*tile)->size,
 			                       pool_id(g->demand->lane->pool));
-			tile_leave((*tile)->places->next, b->home->stream, b->sequence);
+			leave_place(*tile, (*tile)->places->next, b);
 		}
 		heap_make_hole_locked(h, b);
 	}
@@ -448,7 +438,9 @@ static void account_moved(struct growth *g)
 		flow_add(&h->counters.segment, tile->kind, 1);
 		h->tile_least[g->demand->kind] = min_u64(h->tile_least[g->demand->kind], tile->size);
 	}
-	h->gathered_bytes += g->gathered_bytes;
+	h->moved_bytes += g->gathered_bytes;
+	if (g->window->view)
+		h->view_debt += g->gathered_bytes;
 }
 
 static trz_status give_up(struct growth *g, trz_status status)
@@ -478,15 +470,26 @@ static trz_status extend_by_segment(trz_heap *h, const struct demand *d, struct 
 
 /* ---- */
 
+/* What scattered tiles nearly make up is laid as a view, if the demand is for one: new memory has no other seat. */
+static trz_status choose_window(struct growth *g)
+{
+	const struct demand *d = g->demand;
+	uint64_t room = align_up(d->bytes, g->heap->driver.granule) + last_tile_most(g);
+	bool view = d->view && d->effort == EFFORT_MOVE && g->gathered_bytes >= g->need - g->need / VIEW_NEW;
+	return view ? extent_window(g->heap, d->lane, VIEWS, room, &g->window) : TRZ_OK;
+}
+
 /* Lays the missing memory at the window's end: gathered and new tiles. */
 static trz_status lay(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
 	if (g->demand->effort == EFFORT_ALL && g->gathered_bytes < g->need)
 		gather(g, g->demand->kind == SMALL ? LARGE : SMALL);
-	if (g->unpassed && fence(g) != TRZ_OK)
+	if (g->unpassed && heap_fence(h, g->demand->lane->stream, &g->fenced) != TRZ_OK)
 		ungather(g);
-	trz_status status = create_missing(g);
+	trz_status status = choose_window(g);
+	if (status == TRZ_OK)
+		status = create_missing(g);
 	if (status == TRZ_OK)
 		status = extent_lay(h, g->window, g->demand->lane, h->lay_list, g->count, &g->node);
 	if (status != TRZ_OK)

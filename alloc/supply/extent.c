@@ -32,8 +32,9 @@ static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind k
 	return align_up(kind == SMALL ? size / SMALL_WINDOWS : size, h->driver.granule);
 }
 
-static trz_status open_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out)
+static trz_status open_window(trz_heap *h, struct lane *l, unsigned part, uint64_t least, struct window **out)
 {
+	enum kind kind = part == VIEWS ? LARGE : (enum kind)part;
 	struct window *w;
 	reclaim_windows(h);
 	trz_status status = window_open(&h->meta, &h->driver, kind, max_u64(window_size(h, l, kind), least), least, &w);
@@ -41,16 +42,17 @@ static trz_status open_window(trz_heap *h, struct lane *l, enum kind kind, uint6
 		return status;
 	w->pool = l->pool;
 	w->dedicated = l->dedicated;
+	w->view = part == VIEWS;
 	w->next = h->windows[kind];
-	h->windows[kind] = l->window[kind] = *out = w;
+	h->windows[kind] = l->window[part] = *out = w;
 	return TRZ_OK;
 }
 
-trz_status extent_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out)
+trz_status extent_window(trz_heap *h, struct lane *l, unsigned part, uint64_t least, struct window **out)
 {
 	HEAP_GROWTH_LOCKED(h);
-	*out = l->window[kind];
-	return *out && window_room(*out) >= least ? TRZ_OK : open_window(h, l, kind, least, out);
+	*out = l->window[part];
+	return *out && window_room(*out) >= least ? TRZ_OK : open_window(h, l, part, least, out);
 }
 
 /* ---- tiles ---- */

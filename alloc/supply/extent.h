@@ -10,7 +10,7 @@
 
 /* The window of a kind that a lane grows in, with room for `least` bytes: a new one if the current one is used up.
  * ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. */
-trz_status extent_window(trz_heap *h, struct lane *l, enum kind kind, uint64_t least, struct window **out);
+trz_status extent_window(trz_heap *h, struct lane *l, unsigned part, uint64_t least, struct window **out);
 
 /* Counts tiles that have just got their memory; extent_drop undoes it. */
 void extent_count(trz_heap *h, enum kind kind, uint64_t bytes, size_t tiles);

@@ -15,6 +15,8 @@
 #include "observe/account.h"
 #include "supply/reclaim.h"
 
+enum { FLIPS_REPAY = 4 };       /* so many flips into views make up for one view that was mapped */
+
 /* A run of places in one hole, and what of it is to be taken. */
 struct run {
 	struct block *hole;
@@ -141,7 +143,8 @@ static void scan_inside(struct search *f)
  * or even their neighbours, saves most of a search. */
 static bool turn_to(struct search *f, struct block *hole)
 {
-	uint64_t most = min_u64(hole->size, f->movable), largest = counter_get(&f->demand->lane->fit[hole->kind].largest);
+	const struct fit *own = &f->demand->lane->fit[window_part(hole->window)];
+	uint64_t most = min_u64(hole->size, f->movable), largest = counter_get(&own->largest);
 	if (most + 2 * largest < f->demand->bytes)
 		return false;
 	f->hole = hole;
@@ -185,8 +188,12 @@ static void move_tiles_locked(trz_heap *h, const struct run *r, struct block *ta
 		for (trz_addr from = b->address; from < block_end(b); a = window_next(target->window, a)) {
 			struct place *p = window_at(target->window, a);
 			account_mapping_locked(h, HISTORY_FLIP, from, a, place_size(p), pool_id(target->window->pool));
+			if (p->tile->seat == p->tile->places)
+				p->tile->seat_of = b->home->stream;
 			tile_leave(p->tile->places, b->home->stream, b->sequence);
 			tile_flip(p);
+			if (!target->window->view)
+				p->tile->seat = p;
 			from += place_size(p);
 		}
 		heap_make_hole_locked(h, b);
@@ -205,14 +212,15 @@ static struct block *take_run_locked(struct search *f)
 	level_add(&h->counters.idle_bytes, b->size);
 	counter_add(&h->counters.bytes_flipped, b->size);
 	counter_add(&h->counters.path_flip, 1);
-	h->gathered_bytes += b->size;
+	if (f->demand->view)
+		h->view_debt -= min_u64(h->view_debt, b->size / FLIPS_REPAY);
 	if (r->after && own_free(f, b->next)) {
 		level_add(&h->counters.idle_bytes, b->next->size);
 		heap_join_busy_locked(h, b);
 	}
 	if (r->before && own_free(f, b->prev)) {
 		struct block *before = b->prev;
-		fit_remove(&f->demand->lane->fit[before->kind], before);
+		fit_remove(heap_index_of(before), before);
 		before->state = BLOCK_BUSY;
 		level_add(&h->counters.idle_bytes, before->size);
 		heap_join_busy_locked(h, before);
@@ -220,6 +228,13 @@ static struct block *take_run_locked(struct search *f)
 	}
 	assert(b->state == BLOCK_BUSY && b->size >= f->demand->bytes);
 	return b;
+}
+
+/* Whether memory in this hole could be the demand's. */
+static bool serves(const struct block *hole, const struct demand *d)
+{
+	const struct window *w = hole->window;
+	return w->kind == d->kind && w->view == d->view && w->pool == d->lane->pool && !w->dedicated;
 }
 
 struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *unpassed)
@@ -231,8 +246,7 @@ struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *u
 	for (size_t i = 0; i < n; i++)
 		f.movable += h->candidates[i].size;
 	for (struct block *hole = h->holes; hole && n; hole = hole->hole_next)
-		if (hole->kind == d->kind && turn_to(&f, hole) && hole->window->pool == d->lane->pool &&
-		    !hole->window->dedicated)
+		if (serves(hole, d) && turn_to(&f, hole))
 			scan_hole(&f);
 	*unpassed = f.best.hole && has_unpassed(&f, &f.best);
 	if (!f.best.hole || *unpassed)

@@ -63,7 +63,7 @@ static uint64_t held_for_graphs(trz_heap *h, const struct lane *l)
 	uint64_t bytes = 0;
 	heap_lock(h);
 	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
-		bytes += lane_is_pinned(of) && of->pool != l->pool ? of->fit[SMALL].bytes + of->fit[LARGE].bytes : 0;
+		bytes += lane_is_pinned(of) && of->pool != l->pool ? lane_free_bytes(of) : 0;
 	heap_unlock(h);
 	return bytes;
 }
@@ -179,7 +179,7 @@ static uint64_t unfinished(trz_heap *h, const struct lane *l)
 	uint64_t bytes = counter_get(&h->counters.pending_bytes.current);
 	heap_lock(h);
 	for (const struct lane *of = h->streams.lanes.first; of; of = of->next)
-		bytes += of != l && of->pool == l->pool ? of->fit[SMALL].bytes + of->fit[LARGE].bytes : 0;
+		bytes += of != l && of->pool == l->pool ? lane_free_bytes(of) : 0;
 	heap_unlock(h);
 	return bytes;
 }

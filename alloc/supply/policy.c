@@ -5,9 +5,10 @@
  *
  * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with the
  * square of how often the peak has been moved, very little for a program that settles, and fast enough for one that
- * does not, until its heap is large enough and the driver calls stop. And a program whose allocations add up to many
- * times its peak is warmed up: if it still needs to move memory, its slack grows once more
- * (docs/decisions/0003-moving-pays.md).
+ * does not, until its heap is large enough and the driver calls stop (docs/decisions/0003-moving-pays.md).
+ *
+ * A program that is warm asks again for what it has asked for before. What it moves for its largest requests then
+ * returns when they are freed, so that the same tiles are free for the next (view.h, docs/decisions/0016-views.md).
  *
  * The preferred tile is small where memory is churned, because a tile can only be gathered when all of it is free,
  * and larger in a burst of allocations without frees, such as weights and optimizer state. Towards the end of what
@@ -34,41 +35,74 @@ enum { ENDING_TILE = 3 };
 /* Many programs move their peak this many times before they settle by themselves. */
 #define FREE_TURNS 3.0
 
-/* A program whose allocations add up to this many times its peak is warmed up. */
+/* A program is warm when it has moved its peak so many times, or its allocations add up to this many times its peak. */
+#define WARM_TURNS 1.0
 #define WARM_TURNOVERS 200.0
+
+/* Views that have had its peak mapped so many times, and are not flipped into, do not repeat. */
+#define VIEW_TURNS 3.0
+
+enum { VIEW_SPARE = 4 };        /* a view is worth its while up to so much free memory, in times the demand */
 
 /* ---- to create or to move ---- */
 
-/* How far reserved memory may exceed the peak of allocated memory; in per mille. */
-static double slack(const trz_heap *h, double peak)
+/* How far reserved memory may exceed the peak of allocated memory before free memory is looked for elsewhere; in per
+ * mille. */
+static double least_slack(const trz_heap *h)
 {
-	double per_mille = (double)h->config.slack_per_mille;
-	double moved = (double)h->gathered_bytes - FREE_TURNS * peak;
-	if (moved > 0)
-		per_mille += (double)h->config.churn_per_mille * (moved / peak) * (moved / peak);
-	if ((double)heap_given_out(h, ALLOCATED_BYTES) > WARM_TURNOVERS * peak)
-		per_mille += (double)h->config.warm_per_mille;
-	return per_mille;
+	return (double)h->config.slack_per_mille;
 }
 
-/* Whether this much new memory keeps reserved memory within the slack, once callers hold `need` more. */
-static bool within_slack(const trz_heap *h, uint64_t bytes, uint64_t need)
+/* And before memory is mapped elsewhere. */
+static double grown_slack(const trz_heap *h, double peak)
+{
+	double turns = (double)h->moved_bytes / peak - FREE_TURNS;
+	return least_slack(h) + (turns > 0 ? (double)h->config.churn_per_mille * turns * turns : 0);
+}
+
+/* The peak, once callers hold `need` more. */
+static double peak_with(const trz_heap *h, uint64_t need)
 {
 	uint64_t held = heap_held(h, ALLOCATED_BYTES) + need;
-	double peak = (double)max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
-	return (double)(heap_reserved(h) + bytes) <= peak * (1.0 + slack(h, peak) / 1000.0);
+	return (double)max_u64(counter_get(&h->counters.allocated_bytes.peak[2]), held);
+}
+
+static bool is_within(const trz_heap *h, uint64_t bytes, double peak, double per_mille)
+{
+	return (double)(heap_reserved(h) + bytes) <= peak * (1.0 + per_mille / 1000.0);
 }
 
 enum effort policy_effort(const trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
-	return within_slack(h, d->bytes, d->bytes) ? EFFORT_CREATE : EFFORT_MOVE;
+	return is_within(h, d->bytes, peak_with(h, d->bytes), least_slack(h)) ? EFFORT_CREATE : EFFORT_MOVE;
 }
 
 bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, uint64_t need)
 {
 	HEAP_GROWTH_LOCKED(h);
-	return d->effort == EFFORT_CREATE || (d->effort == EFFORT_MOVE && within_slack(h, bytes, need));
+	double peak = peak_with(h, need);
+	return d->effort == EFFORT_CREATE ||
+	       (d->effort == EFFORT_MOVE && is_within(h, bytes, peak, grown_slack(h, peak)));
+}
+
+/* Whether the program has moved its peak, or has run for long, so that what it asks for now it will ask for again. */
+static bool is_warm(const trz_heap *h, double peak)
+{
+	return (double)h->moved_bytes > WARM_TURNS * peak ||
+	       (double)heap_given_out(h, ALLOCATED_BYTES) > WARM_TURNOVERS * peak;
+}
+
+/* Where much more is free than is asked for, or views do not repeat, moving memory for good is better: it ends the
+ * scatter. */
+bool policy_views(const trz_heap *h, const struct demand *d)
+{
+	HEAP_GROWTH_LOCKED(h);
+	uint64_t tiles = h->config.view_tiles, unused = heap_reserved(h) - heap_held(h, ALLOCATED_BYTES);
+	if (!tiles || d->kind != LARGE || d->lane->pool || d->bytes < tiles * h->config.tile_size)
+		return false;
+	double peak = (double)counter_get(&h->counters.allocated_bytes.peak[2]);
+	return unused <= VIEW_SPARE * d->bytes && (double)h->view_debt <= VIEW_TURNS * peak && is_warm(h, peak);
 }
 
 /* ---- tiles ---- */

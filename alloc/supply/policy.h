@@ -14,6 +14,9 @@ enum { SMALL_TILE = 2 * GRANULE };
 /* Whether to create the memory of a demand, or to move memory first: EFFORT_CREATE or EFFORT_MOVE. */
 enum effort policy_effort(const trz_heap *h, const struct demand *d);
 
+/* Whether tiles that move for a demand should return. */
+bool policy_views(const trz_heap *h, const struct demand *d);
+
 /* Whether creating `bytes` is better than moving more, where so much of `need`, a part of the demand, is missing. */
 bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, uint64_t need);
 

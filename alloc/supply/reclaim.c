@@ -107,29 +107,45 @@ static bool may_leave(const struct lane *of, const struct lane *to, unsigned how
 	return !lane_is_pinned(of) && (!to || !of->pool || of->pool == to->pool || how & FIND_EVERYWHERE);
 }
 
+/* The candidates in one index of a lane. */
+struct finding {
+	const struct lane *lane;
+	uint64_t most;               /* bytes of candidates, while the list gets longer */
+	uint64_t fenced;             /* tickets up to this one are behind a fence ... */
+	bool ordered;                /* ... of the lane's own stream, which is asking */
+};
+
+static size_t find_in_index_locked(trz_heap *h, struct finding *f, const struct fit *index, uint64_t least, size_t n,
+                                   bool *poll_helps)
+{
+	HEAP_LOCKED(h);
+	for (struct block *b = fit_find(index, least); b && n != SIZE_MAX; b = fit_next(index, b)) {
+		if (b->tileless)
+			continue;
+		bool passed = ticket_passed(&f->lane->stream->tickets, b->sequence) || (f->ordered && b->sequence <= f->fenced);
+		*poll_helps |= !passed;
+		if (passed || f->ordered)
+			n = find_in_block(h, b, passed, &f->most, n, SIZE_MAX);
+	}
+	return n;
+}
+
 size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t fenced, unsigned how,
                            bool *poll_helps)
 {
 	HEAP_LOCKED(h);
 	size_t n = 0;
 	*poll_helps = false;
-	for (const struct lane *of = h->streams.lanes.first; of; of = of->next) {
+	for (const struct lane *of = h->streams.lanes.first; of && n != SIZE_MAX; of = of->next) {
 		if (!may_leave(of, l, how))
 			continue;
-		const struct fit *f = &of->fit[kind];
-		bool ordered = l && of->stream == l->stream && !(how & FIND_PASSED);
-		uint64_t most = how & FIND_SPARE && of != l && kind == LARGE ? stream_lendable(of, l) : UINT64_MAX;
-		for (struct block *b = fit_find(f, of->dedicated ? GRANULE : h->tile_least[kind]); b; b = fit_next(f, b)) {
-			if (b->tileless)
-				continue;
-			bool passed = ticket_passed(&of->stream->tickets, b->sequence) || (ordered && b->sequence <= fenced);
-			*poll_helps |= !passed;
-			if (!(passed || ordered))
-				continue;
-			n = find_in_block(h, b, passed, &most, n, SIZE_MAX);
-			if (n == SIZE_MAX)
-				return n;
-		}
+		struct finding f = {.lane = of, .most = UINT64_MAX, .fenced = fenced,
+		                    .ordered = l && of->stream == l->stream && !(how & FIND_PASSED)};
+		if (how & FIND_SPARE && of != l && kind == LARGE)
+			f.most = stream_lendable(of, l);
+		n = find_in_index_locked(h, &f, &of->fit[kind], of->dedicated ? GRANULE : h->tile_least[kind], n, poll_helps);
+		if (kind == LARGE && n != SIZE_MAX)
+			n = find_in_index_locked(h, &f, &of->fit[VIEWS], GRANULE, n, poll_helps);
 	}
 	return n;
 }
@@ -287,11 +303,11 @@ static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, 
 /* The same for all free blocks of a lane that have passed. What is left of a block that has been cut is shorter than
  * it was: where it may have tiles still, the walk goes on from there. The lock is given up now and then: a capture may
  * pin the lane's pool meanwhile. */
-static bool trim_lane_locked(trz_heap *h, struct trimming *t, struct lane *l, enum kind kind)
+static bool trim_lane_locked(trz_heap *h, struct trimming *t, struct lane *l, unsigned part)
 {
 	HEAP_LOCKED(h);
-	const struct fit *f = &l->fit[kind];
-	struct block *b = fit_find(f, l->dedicated ? GRANULE : h->tile_least[kind]);
+	const struct fit *f = &l->fit[part];
+	struct block *b = fit_find(f, l->dedicated || part == VIEWS ? GRANULE : h->tile_least[part]);
 	while (b && t->reserved > t->keep && may_leave(l, NULL, 0)) {
 		uint64_t size = b->size;
 		trz_addr address = b->address, after = block_end(b);
@@ -411,7 +427,8 @@ trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_
 	heap_lock(h);
 	borrow_join_everywhere_locked(h, kind);
 	for (struct lane *l = h->streams.lanes.first; l && room; l = l->next)
-		room = trim_lane_locked(h, &t, l, kind);
+		FOR_PARTS(part, kind)
+			room = room && trim_lane_locked(h, &t, l, part);
 	heap_unlock(h);
 	trz_status worst = room ? TRZ_OK : meta_exhausted();
 	for (struct block *b = t.first, *next; b; b = next) {
@@ -461,7 +478,7 @@ static bool alias_passed(trz_heap *h, const struct place *p)
 enum { ALIASES_AT_ONCE = 512 };
 
 /* Looks at the places of a window, from its cursor on, while `*look` lasts: granules without a mapping take 1 of it.
- * Lists up to `most` that are stale and whose last use has passed. */
+ * Lists up to `most` that are stale, no seats, and whose last use has passed. */
 static size_t find_aliases(trz_heap *h, struct window *w, struct place **list, size_t most, size_t *look)
 {
 	size_t n = 0;
@@ -469,7 +486,7 @@ static size_t find_aliases(trz_heap *h, struct window *w, struct place **list, s
 		struct place *p = window_at(w, w->base + w->alias_cursor);
 		w->alias_cursor = window_next(w, w->base + w->alias_cursor) - w->base;
 		*look -= min_u64(*look, p ? LOOK_MAPPED : 1);
-		bool stale = p && !p->tile->zombie && !p->tile->pins && !tile_is_owned_at(p);
+		bool stale = p && !p->tile->zombie && !p->tile->pins && !tile_is_owned_at(p) && p->tile->seat != p;
 		if (stale && alias_passed(h, p))
 			list[n++] = p;
 	}
@@ -529,7 +546,7 @@ static bool grows(trz_heap *h, const struct window *w)
 {
 	heap_lock(h);
 	const struct lane *l = h->streams.lanes.first;
-	while (l && l->window[w->kind] != w)
+	while (l && l->window[window_part(w)] != w)
 		l = l->next;
 	heap_unlock(h);
 	return l != NULL;

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Views: what is laid together for a large request lies where it was before when that is freed, and the same request
+ * needs no call of the driver again.
+ *
+ * Eight blocks of 4 MiB lie side by side. Every second one but the last is freed, and 12 MiB asked for:
+ *
+ *   b0 | seats 1 | b2 | seats 3 | b4 | seats 5 | b6 | b7        view: | 1 | 3 | 5 |
+ */
+#include "heap/heap.h"
+#include "rig.h"
+
+enum { BLOCKS = 8, SEATED = 3 };
+
+#define CONF "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0,wait:off"
+
+struct scene {
+	struct rig r;
+	trz_stream stream, other;
+	char *first;                /* address of b0 */
+	void *held[BLOCKS];
+	void *view;
+};
+
+static const int seated[SEATED] = {1, 3, 5};
+
+static char *place(const struct scene *s, int i)
+{
+	return s->first + i * MIB(4);
+}
+
+static void work(struct scene *s, trz_stream stream, void *p, size_t size)
+{
+	assert_ok(sim_stamp(s->r.s, s->r.c, stream, (trz_addr)p, size, 7));
+}
+
+/* `own`: the scattered blocks were the same stream's. Their work is done. */
+static struct scene open_scene(const char *conf, bool own)
+{
+	struct scene s = {.r = rig_open(GIB(1), conf)};
+	s.stream = rig_stream(&s.r);
+	s.other = own ? s.stream : rig_stream(&s.r);
+	for (int i = 0; i < BLOCKS; i++) {
+		s.held[i] = rig_alloc(&s.r, MIB(4), s.other);
+		s.first = i ? s.first : s.held[0];
+		assert_ptr_equal(s.held[i], place(&s, i));
+	}
+	for (int i = 0; i < SEATED; i++) {
+		rig_free(&s.r, s.held[seated[i]]);
+		s.held[seated[i]] = NULL;
+	}
+	rig_sync(&s.r);
+	s.r.heap->moved_bytes = GIB(1);  /* the program is warm */
+	s.view = rig_alloc(&s.r, MIB(12), s.stream);
+	assert_int_equal(rig_stat(&s.r, "path_gather"), 1);
+	assert_true((char *)s.view >= place(&s, BLOCKS) || (char *)s.view < place(&s, 0));
+	return s;
+}
+
+static void close_scene(struct scene *s)
+{
+	rig_sync(&s->r);
+	rig_check(&s->r);
+	for (int i = 0; i < BLOCKS; i++)
+		if (s->held[i])
+			rig_free(&s->r, s->held[i]);
+	rig_sync(&s->r);
+	rig_close(&s->r);
+}
+
+static uint64_t memory_calls(const struct scene *s)
+{
+	return rig_stat(&s->r, "driver_calls.create") + rig_stat(&s->r, "driver_calls.map") +
+	       rig_stat(&s->r, "driver_calls.set_access") + rig_stat(&s->r, "driver_calls.unmap");
+}
+
+static void take_seats(struct scene *s, trz_stream stream)
+{
+	for (int i = 0; i < SEATED; i++) {
+		s->held[seated[i]] = rig_alloc(&s->r, MIB(4), stream);
+		assert_ptr_equal(s->held[seated[i]], place(s, seated[i]));
+	}
+}
+
+static void leave_seats(struct scene *s)
+{
+	for (int i = 0; i < SEATED; i++) {
+		rig_free(&s->r, s->held[seated[i]]);
+		s->held[seated[i]] = NULL;
+	}
+}
+
+static void test_the_same_again_needs_no_call(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	uint64_t calls = memory_calls(&s);
+	for (int round = 0; round < 5; round++) {
+		rig_free(&s.r, s.view);
+		rig_sync(&s.r);
+		take_seats(&s, s.stream);
+		rig_check(&s.r);
+		leave_seats(&s);
+		rig_sync(&s.r);
+		assert_ptr_equal(rig_alloc(&s.r, MIB(12), s.stream), s.view);
+		rig_check(&s.r);
+	}
+	assert_int_equal(memory_calls(&s), calls);
+	assert_int_equal(rig_stat(&s.r, "path_flip"), 5);
+	assert_int_equal(rig_stat(&s.r, "tiles_returned"), 5 * 2 * SEATED);
+	rig_free(&s.r, s.view);
+	close_scene(&s);
+}
+
+/* What nearly fills the view gets it, also while its last work is under way. */
+static void test_a_free_view_is_taken_as_it_is(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	work(&s, s.stream, s.view, MIB(12));
+	rig_free(&s.r, s.view);
+	void *p = rig_alloc(&s.r, MIB(11), s.stream);
+	assert_ptr_equal(p, s.view);
+	assert_int_equal(rig_stat(&s.r, "tiles_returned"), 0);
+	work(&s, s.stream, p, MIB(11));
+	rig_free(&s.r, p);
+	close_scene(&s);
+}
+
+/* What is far smaller does not. */
+static void test_a_small_request_gets_a_seat(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	rig_free(&s.r, s.view);
+	rig_sync(&s.r);
+	uint64_t calls = memory_calls(&s);
+	assert_ptr_equal(s.held[1] = rig_alloc(&s.r, MIB(4), s.stream), place(&s, 1));
+	assert_int_equal(memory_calls(&s), calls);
+	close_scene(&s);
+}
+
+/* The stream waits for its own work, on the device: another address of the same memory needs that (law L9). */
+static void test_unfinished_work_of_the_same_stream(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	uint64_t fences = rig_stat(&s.r, "fences"), calls = memory_calls(&s);
+	work(&s, s.stream, s.view, MIB(12));
+	rig_free(&s.r, s.view);
+	take_seats(&s, s.stream);
+	assert_int_equal(rig_stat(&s.r, "fences"), fences + 1);
+	assert_int_equal(memory_calls(&s), calls);
+	for (int i = 0; i < SEATED; i++)
+		work(&s, s.stream, s.held[seated[i]], MIB(4));
+	close_scene(&s);
+}
+
+static void test_unfinished_work_of_another_stream(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	trz_stream other = rig_stream(&s.r);
+	work(&s, s.stream, s.view, MIB(12));
+	rig_free(&s.r, s.view);
+	void *p = rig_alloc(&s.r, MIB(4), other);
+	work(&s, other, p, MIB(4));
+	assert_int_equal(rig_stat(&s.r, "tiles_returned"), 0);
+	rig_sync(&s.r);
+	void *q = rig_alloc(&s.r, MIB(5), other);
+	assert_int_equal(rig_stat(&s.r, "tiles_returned"), 2 * SEATED);
+	rig_check(&s.r);
+	rig_free(&s.r, p);
+	rig_free(&s.r, q);
+	close_scene(&s);
+}
+
+/* Memory of another stream visits, and is that one's again. */
+static void test_memory_returns_to_its_stream(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", false);
+	const struct lane *owner = pagemap_block(pagemap_get(&s.r.heap->pagemap, (trz_addr)s.held[0]))->home;
+	uint64_t calls = memory_calls(&s);
+	work(&s, s.stream, s.view, MIB(12));
+	rig_free(&s.r, s.view);
+	rig_sync(&s.r);
+	assert_ptr_equal(s.held[1] = rig_alloc(&s.r, MIB(4), s.other), place(&s, 1));
+	assert_int_equal(owner->fit[LARGE].bytes, MIB(8));
+	assert_int_equal(memory_calls(&s), calls);
+	close_scene(&s);
+}
+
+static void test_without_views_memory_moves_for_good(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:0", true);
+	rig_free(&s.r, s.view);
+	rig_sync(&s.r);
+	assert_ptr_equal(s.held[1] = rig_alloc(&s.r, MIB(4), s.stream), s.view);
+	close_scene(&s);
+}
+
+/* Much is free, and scattered: that is mended for good. */
+static void test_what_is_asked_for_is_much_of_what_is_free(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	rig_free(&s.r, s.view);
+	rig_sync(&s.r);
+	void *many[40];
+	for (int i = 0; i < 40; i++)
+		many[i] = rig_alloc(&s.r, MIB(6), s.stream);
+	for (int i = 0; i < 40; i += 2)
+		rig_free(&s.r, many[i]);
+	rig_sync(&s.r);
+	void *p = rig_alloc(&s.r, MIB(12), s.stream);
+	rig_free(&s.r, p);
+	rig_sync(&s.r);
+	uint64_t returned = rig_stat(&s.r, "tiles_returned");
+	void *q = rig_alloc(&s.r, MIB(10), s.stream);
+	assert_ptr_equal(q, p);
+	assert_int_equal(rig_stat(&s.r, "tiles_returned"), returned);
+	rig_free(&s.r, q);
+	for (int i = 1; i < 40; i += 2)
+		rig_free(&s.r, many[i]);
+	close_scene(&s);
+}
+
+static void test_a_free_view_is_trimmed(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	rig_free(&s.r, s.view);
+	rig_sync(&s.r);
+	size_t released;
+	assert_ok(trz_trim(s.r.heap, 0, &released));
+	assert_int_equal(released, MIB(12));
+	assert_int_equal(rig_stat(&s.r, "reserved_bytes.all.current"), (BLOCKS - SEATED) * MIB(4));
+	close_scene(&s);
+}
+
+/* A request for the very address of a free view, and a small one afterwards: only whole tiles return. */
+static void test_an_address_in_a_free_view(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	rig_free(&s.r, s.view);
+	rig_sync(&s.r);
+	void *p = NULL;
+	const trz_alloc_params params = {.struct_size = sizeof params, .size = MIB(3), .stream = s.stream,
+	                                 .address = s.view};
+	assert_ok(trz_alloc_with(s.r.heap, &params, &p));
+	assert_ptr_equal(p, s.view);
+	void *q = rig_alloc(&s.r, MIB(4), s.stream);
+	assert_int_equal(rig_stat(&s.r, "tiles_returned"), 2 * SEATED - 2);
+	rig_check(&s.r);
+	rig_free(&s.r, p);
+	rig_free(&s.r, q);
+	close_scene(&s);
+}
+
+/* Frees three blocks, ever others, and asks for 12 MiB; `paid`: as if views had been worth their while. */
+static void ask_in_many_ways(struct scene *s, unsigned ways, bool paid)
+{
+	for (unsigned i = 0; i < ways; i++) {
+		const unsigned out[] = {1 + i % 7, 1 + i / 7 % 7, 1 + i / 49 % 7};
+		if (out[0] == out[1] || out[1] == out[2] || out[0] == out[2])
+			continue;
+		for (int k = 0; k < BLOCKS; k++)
+			if (!s->held[k])
+				s->held[k] = rig_alloc(&s->r, MIB(4), s->stream);
+		rig_sync(&s->r);
+		for (int k = 0; k < 3; k++) {
+			rig_free(&s->r, s->held[out[k]]);
+			s->held[out[k]] = NULL;
+		}
+		rig_sync(&s->r);
+		if (paid)
+			s->r.heap->view_debt = 0;
+		rig_free(&s->r, rig_alloc(&s->r, MIB(12), s->stream));
+		rig_sync(&s->r);
+	}
+}
+
+/* However many views there have been, seats stay mapped, and stale aliases are bounded. */
+static void test_many_different_views(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	rig_free(&s.r, s.view);
+	ask_in_many_ways(&s, 2000, true);
+	assert_true(rig_stat(&s.r, "tiles_returned") > 1000);
+	assert_true(rig_stat(&s.r, "alias.current") < 1000);
+	close_scene(&s);
+}
+
+/* Views of which none comes again are given up, and memory moves for good. */
+static void test_views_that_do_not_repeat_end(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	rig_free(&s.r, s.view);
+	ask_in_many_ways(&s, 40, false);
+	uint64_t returned = rig_stat(&s.r, "tiles_returned");
+	assert_true(returned > 0);
+	ask_in_many_ways(&s, 343, false);
+	assert_true(rig_stat(&s.r, "tiles_returned") < returned + 2 * SEATED);
+	close_scene(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_the_same_again_needs_no_call),
+		cmocka_unit_test(test_a_free_view_is_taken_as_it_is),
+		cmocka_unit_test(test_a_small_request_gets_a_seat),
+		cmocka_unit_test(test_unfinished_work_of_the_same_stream),
+		cmocka_unit_test(test_unfinished_work_of_another_stream),
+		cmocka_unit_test(test_memory_returns_to_its_stream),
+		cmocka_unit_test(test_without_views_memory_moves_for_good),
+		cmocka_unit_test(test_what_is_asked_for_is_much_of_what_is_free),
+		cmocka_unit_test(test_a_free_view_is_trimmed),
+		cmocka_unit_test(test_an_address_in_a_free_view),
+		cmocka_unit_test(test_many_different_views),
+		cmocka_unit_test(test_views_that_do_not_repeat_end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
