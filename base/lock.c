@@ -71,9 +71,14 @@ static void sleep_for(long ns)
 void spinlock_wait(struct spinlock *l)
 {
 	static _Thread_local struct spinlock_waits own;
-	long sleep_ns = SLEEP_NS_FIRST;
 	if (spinlock_makes_way(l, &own))
 		sleep_for(WAY_NS);
+	spinlock_spin(l);
+}
+
+void spinlock_spin(struct spinlock *l)
+{
+	long sleep_ns = SLEEP_NS_FIRST;
 	for (;;) {
 		for (int i = 0; i < SPINS_MAX; i++) {
 			if (!atomic_load_explicit(&l->held, memory_order_relaxed) &&

@@ -72,6 +72,7 @@ bool spinlock_makes_way(struct spinlock *l, struct spinlock_waits *own);
 /* Waits for a held lock: makes way, or spins a little, then sleeps in growing steps: a preempted holder gets its
  * processor back and no priority is inverted for longer than a time slice. */
 void spinlock_wait(struct spinlock *l);
+void spinlock_spin(struct spinlock *l);  /* the latter alone */
 
 /* Gives the lock up for long enough that a waiting thread gets it, and takes it again. */
 void spinlock_rest(struct spinlock *l);
@@ -100,12 +101,27 @@ static inline void spinlock_take(struct spinlock *l)
 	LOCK_OWN(&l->owner);
 }
 
-static inline void spinlock_give(struct spinlock *l)
+/* spinlock_take by a thread that holds another spinlock, for which others may wait: it makes no way. */
+static inline void spinlock_take_inner(struct spinlock *l)
+{
+	assert(!spinlock_is_mine(l));
+	if (atomic_exchange_explicit(&l->held, true, memory_order_acquire))
+		spinlock_spin(l);
+	LOCK_OWN(&l->owner);
+}
+
+/* Gives back what spinlock_take_inner took: the outer hold goes on. */
+static inline void spinlock_give_inner(struct spinlock *l)
 {
 	assert(spinlock_is_mine(l));
-	SPINLOCK_END_HOLD();
 	LOCK_DISOWN(&l->owner);
 	atomic_store_explicit(&l->held, false, memory_order_release);
+}
+
+static inline void spinlock_give(struct spinlock *l)
+{
+	SPINLOCK_END_HOLD();
+	spinlock_give_inner(l);
 }
 
 #endif

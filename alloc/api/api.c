@@ -260,15 +260,15 @@ static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream st
 
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
-	if (LIKELY(h && out && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) &&
-	           !frames_or_tool(h))) {
+	if (LIKELY(h && out && size && size <= h->config.small_limit && !alignment && !driver_is_dead(&h->driver) &&
+	           !pool_diverting(h) && !frames_or_tool(h))) {
 		struct stream *s = heap_known_stream(h, stream);
 		trz_addr address = LIKELY(s) ? small_alloc(h, &s->lane, size) : 0;
 		if (LIKELY(address)) {
 			*out = (void *)address;
 			return TRZ_OK;
 		}
-		if (!is_legacy(stream) && size <= h->config.small_limit)
+		if (!is_legacy(stream))
 			return alloc_slot_on(h, size, stream, out);
 	}
 	return alloc_any(h, size, alignment, stream, out);

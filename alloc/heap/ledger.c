@@ -100,9 +100,10 @@ static void lower_stream_locked(trz_heap *h, struct slots *o)
 void heap_call_in_slow_locked(struct stream *s)
 {
 	struct slots *o = &s->slots;
-	spinlock_take(&o->lock);
+	spinlock_take_inner(&o->lock);
 	atomic_store_explicit(&o->out, false, memory_order_relaxed);
-	spinlock_give(&o->lock);
+	SPINLOCK_STEP();
+	spinlock_give_inner(&o->lock);
 }
 
 void heap_call_all_in_locked(trz_heap *h)

@@ -46,8 +46,6 @@ static NOINLINE trz_addr take_open_slot(trz_heap *h, struct lane *l, unsigned si
 
 trz_addr small_alloc(trz_heap *h, struct lane *l, uint64_t size)
 {
-	if (UNLIKELY(size > h->config.small_limit))
-		return 0;
 	unsigned c = size_class_of(size);
 	trz_addr address = take_alone(l, c, size);
 	return LIKELY(address) ? address : take_open_slot(h, l, c, size);

@@ -7,8 +7,8 @@
 
 #include "heap/heap.h"
 
-/* The hot path: a slot for a request on the lane's stream; 0: no slab is open, or the size (> 0) is not small. One
- * lock, that of the stream's slots, unless they are in or it may be a new peak; no call. */
+/* The hot path: a slot for a small request on the lane's stream; 0: no slab is open. One lock, that of the stream's
+ * slots, unless they are in or it may be a new peak; no call. */
 trz_addr small_alloc(trz_heap *h, struct lane *l, uint64_t size);
 
 /* The same for a stream that was found by its id without the heap lock; the driver has been asked for the id and for
