@@ -97,6 +97,8 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 	switch ((enum block_state)b->state) {
 	case BLOCK_FREE:
 		sum->cached += b->size;
+		if (b->home->pool != w->pool)
+			return CORRUPT("I3", "the free block at %#" PRIx64 " is another pool's than its window", b->address);
 		if (b->sequence > b->home->stream->tickets.newest)
 			return CORRUPT("I7", "the free block at %#" PRIx64 " has a ticket from the future", b->address);
 		if (b->tileless && has_tile(b))

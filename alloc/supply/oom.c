@@ -260,6 +260,7 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 	counter_add(&h->counters.num_alloc_retries, 1);
 	atomic_store_explicit(&h->short_of_memory, true, memory_order_relaxed);
 	d->effort = EFFORT_ALL;
+	d->view = false;  /* memory of pools moves now, too, and would have its seat there */
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
 		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
 		ladder[i].climb(&c);

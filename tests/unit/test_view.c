@@ -260,6 +260,33 @@ static void test_an_address_in_a_free_view(void **state)
 	close_scene(&s);
 }
 
+/* On a full device a pool gets the tiles, and gives them back for a request outside it: they are the pool's until then,
+ * and what has a seat in its windows must not visit. */
+static void test_memory_of_a_pool_does_not_visit(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	trz_pool *pool = NULL;
+	void *p = NULL;
+	rig_free(&s.r, s.view);
+	rig_sync(&s.r);
+	assert_ok(trz_pool_create(s.r.heap, &pool));
+	assert_ok(trz_set_limit(s.r.heap, BLOCKS * MIB(4)));
+	assert_ok(trz_pool_alloc(s.r.heap, pool, MIB(12), 0, s.stream, &p));
+	rig_free(&s.r, p);
+	rig_sync(&s.r);
+	p = rig_alloc(&s.r, MIB(12), s.stream);
+	rig_free(&s.r, p);
+	rig_sync(&s.r);
+	p = rig_alloc(&s.r, MIB(4), s.stream);
+	const struct block *b = pagemap_block(pagemap_get(&s.r.heap->pagemap, (trz_addr)p));
+	assert_ptr_equal(b->window->pool, b->home->pool);
+	rig_check(&s.r);
+	rig_free(&s.r, p);
+	assert_ok(trz_pool_release(s.r.heap, pool));
+	close_scene(&s);
+}
+
 /* Frees three blocks, ever others, and asks for 12 MiB; `paid`: as if views had been worth their while. */
 static void ask_in_many_ways(struct scene *s, unsigned ways, bool paid)
 {
@@ -322,6 +349,7 @@ int main(void)
 		cmocka_unit_test(test_what_is_asked_for_is_much_of_what_is_free),
 		cmocka_unit_test(test_a_free_view_is_trimmed),
 		cmocka_unit_test(test_an_address_in_a_free_view),
+		cmocka_unit_test(test_memory_of_a_pool_does_not_visit),
 		cmocka_unit_test(test_many_different_views),
 		cmocka_unit_test(test_views_that_do_not_repeat_end),
 	};
