@@ -21,7 +21,7 @@ include(cmake/plug_torch.cmake)
 # ---- simulated device, traces, command line --------------------------------------------------------------
 
 add_library(trz_core STATIC $<TARGET_OBJECTS:trz_objects>)
-target_include_directories(trz_core PUBLIC stats alloc)
+target_include_directories(trz_core PUBLIC stats explain alloc)
 target_compile_definitions(trz_core PUBLIC $<TARGET_PROPERTY:trz_objects,INTERFACE_COMPILE_DEFINITIONS>)
 target_link_libraries(trz_core PUBLIC trz_base $<TARGET_NAME_IF_EXISTS:trz_jemalloc>)
 

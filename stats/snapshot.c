@@ -16,9 +16,6 @@
 
 #include "error.h"
 
-/* Readers take numbers as doubles. */
-#define NUMBER_MAX (((uint64_t)1 << 53) - 1)
-
 /* ---- filling ---------------------------------------------------------------------------------------- */
 
 static size_t with_slack(size_t count)
@@ -98,7 +95,7 @@ static trz_status seal_ranges(struct snapshot *s)
 	for (size_t i = 0; i < s->range_count; i++) {
 		const struct snapshot_range *r = &s->ranges[i];
 		struct snapshot_range *last = count ? &s->ranges[count - 1] : NULL;
-		if (r->size == 0 || r->size > NUMBER_MAX || r->address > NUMBER_MAX - r->size)
+		if (r->size == 0 || r->size > JSONW_NUMBER_MAX || r->address > JSONW_NUMBER_MAX - r->size)
 			return trz_fail(TRZ_ERROR_CORRUPT, "snapshot: no range of %#llx bytes can be at %#llx",
 			                (unsigned long long)r->size, (unsigned long long)r->address);
 		if (last && r->address - last->address < last->size)
@@ -163,161 +160,13 @@ trz_status snapshot_seal(struct snapshot *s)
 
 /* ---- JSON ------------------------------------------------------------------------------------------- */
 
-struct json {
-	snapshot_sink *sink;
-	void *owner;
-	size_t used;
-	bool separate;             /* a comma is due before the next value or key */
-	bool failed;
-	char buffer[8192];
-};
-
-static void json_flush(struct json *j)
+static void put_pool(struct jsonw *j, const char *key, uint32_t pool)
 {
-	if (!j->failed && j->used)
-		j->failed = !j->sink(j->owner, j->buffer, j->used);
-	j->used = 0;
-}
-
-static void json_byte(struct json *j, char byte)
-{
-	if (j->used == sizeof j->buffer)
-		json_flush(j);
-	j->buffer[j->used++] = byte;
-}
-
-static void json_raw(struct json *j, const char *text)
-{
-	while (*text)
-		json_byte(j, *text++);
-}
-
-static void json_separate(struct json *j)
-{
-	if (j->separate)
-		json_byte(j, ',');
-	j->separate = true;
-}
-
-static void json_open(struct json *j, char bracket)
-{
-	json_separate(j);
-	json_byte(j, bracket);
-	j->separate = false;
-}
-
-static void json_close(struct json *j, char bracket)
-{
-	json_byte(j, bracket);
-	j->separate = true;
-}
-
-/* An object on a line of its own. */
-static void json_open_line(struct json *j)
-{
-	json_separate(j);
-	json_raw(j, "\n{");
-	j->separate = false;
-}
-
-/* Numbers that some reader could not hold become the largest that every reader can. */
-static void json_number(struct json *j, uint64_t value)
-{
-	char digits[20], *p = digits + sizeof digits;
-	value = min_u64(value, NUMBER_MAX);
-	json_separate(j);
-	do {
-		*--p = (char)('0' + value % 10);
-		value /= 10;
-	} while (value);
-	while (p < digits + sizeof digits)
-		json_byte(j, *p++);
-}
-
-/* The length of the UTF-8 sequence at `p`, which ends with a 0; 0: invalid. */
-static size_t utf8_length(const unsigned char *p)
-{
-	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t length = *p < 0x80 ? 1 : *p < 0xc0 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf8 ? 4 : 0;
-	if (length <= 1)
-		return length;
-	uint32_t point = *p & (0x7fu >> length);
-	for (size_t i = 1; i < length; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		point = point << 6 | (p[i] & 0x3fu);
-	}
-	bool surrogate = point >= 0xd800 && point < 0xe000;
-	return point >= least[length] && point <= 0x10ffff && !surrogate ? length : 0;
-}
-
-static void json_escape(struct json *j, unsigned char byte)
-{
-	static const char hex[] = "0123456789abcdef";
-	if (byte == '"' || byte == '\\') {
-		json_byte(j, '\\');
-		json_byte(j, (char)byte);
-	} else {
-		json_raw(j, "\\u00");
-		json_byte(j, hex[byte >> 4]);
-		json_byte(j, hex[byte & 15]);
-	}
-}
-
-static void json_string(struct json *j, const char *text)
-{
-	const unsigned char *p = (const unsigned char *)text;
-	json_separate(j);
-	json_byte(j, '"');
-	while (*p) {
-		size_t length = utf8_length(p);
-		if (length == 0) {
-			json_raw(j, "\\ufffd");
-			p++;
-		} else if (*p < 0x20 || *p == '"' || *p == '\\') {
-			json_escape(j, *p++);
-		} else {
-			while (length--)
-				json_byte(j, (char)*p++);
-		}
-	}
-	json_byte(j, '"');
-}
-
-static void json_key(struct json *j, const char *key)
-{
-	json_string(j, key);
-	json_byte(j, ':');
-	j->separate = false;
-}
-
-static void put_number(struct json *j, const char *key, uint64_t value)
-{
-	json_key(j, key);
-	json_number(j, value);
-}
-
-static void put_string(struct json *j, const char *key, const char *value)
-{
-	json_key(j, key);
-	json_string(j, value);
-}
-
-/* A word of JSON: a boolean, an empty list, a number below 0. */
-static void put_word(struct json *j, const char *key, const char *word)
-{
-	json_key(j, key);
-	json_raw(j, word);
-	j->separate = true;
-}
-
-static void put_pool(struct json *j, const char *key, uint32_t pool)
-{
-	json_key(j, key);
-	json_open(j, '[');
-	json_number(j, 0);
-	json_number(j, pool);
-	json_close(j, ']');
+	jsonw_key(j, key);
+	jsonw_open(j, '[');
+	jsonw_number(j, 0);
+	jsonw_number(j, pool);
+	jsonw_close(j, ']');
 }
 
 /* ---- segments --------------------------------------------------------------------------------------- */
@@ -327,54 +176,54 @@ static const char *tag_text(const struct snapshot *s, uint32_t tag)
 	return tag <= s->tag_count ? history_tag_text(s->tags, tag) : "";
 }
 
-static void put_frames(struct json *j, const struct snapshot *s, uint64_t frames)
+static void put_frames(struct jsonw *j, const struct snapshot *s, uint64_t frames)
 {
 	struct snapshot_frame list[SNAPSHOT_FRAMES_MAX];
 	size_t count = frames && s->frames ? s->frames(s->frames_owner, frames, list) : 0;
-	json_key(j, "frames");
-	json_open(j, '[');
+	jsonw_key(j, "frames");
+	jsonw_open(j, '[');
 	for (size_t i = 0; i < count; i++) {
-		json_open(j, '{');
-		put_string(j, "filename", list[i].filename);
-		put_number(j, "line", list[i].line);
-		put_string(j, "name", list[i].name);
-		json_close(j, '}');
+		jsonw_open(j, '{');
+		jsonw_put_string(j, "filename", list[i].filename);
+		jsonw_put_number(j, "line", list[i].line);
+		jsonw_put_string(j, "name", list[i].name);
+		jsonw_close(j, '}');
 	}
-	json_close(j, ']');
+	jsonw_close(j, ']');
 }
 
-static void put_block(struct json *j, const struct snapshot *s, const struct snapshot_block *b)
+static void put_block(struct jsonw *j, const struct snapshot *s, const struct snapshot_block *b)
 {
-	json_open_line(j);
-	put_number(j, "address", b->address);
-	put_number(j, "size", b->size);
-	put_number(j, "requested_size", b->requested);
-	put_string(j, "state", b->pending ? "active_pending_free" : "active_allocated");
+	jsonw_open_line(j);
+	jsonw_put_number(j, "address", b->address);
+	jsonw_put_number(j, "size", b->size);
+	jsonw_put_number(j, "requested_size", b->requested);
+	jsonw_put_string(j, "state", b->pending ? "active_pending_free" : "active_allocated");
 	put_frames(j, s, b->frames);
 	if (b->stream || b->tag) {
-		json_key(j, "terrazzo");
-		json_open(j, '{');
-		put_number(j, "stream", b->stream);
-		put_string(j, "tag", tag_text(s, b->tag));
-		json_close(j, '}');
+		jsonw_key(j, "terrazzo");
+		jsonw_open(j, '{');
+		jsonw_put_number(j, "stream", b->stream);
+		jsonw_put_string(j, "tag", tag_text(s, b->tag));
+		jsonw_close(j, '}');
 	}
-	json_close(j, '}');
+	jsonw_close(j, '}');
 }
 
-static void put_gap(struct json *j, uint64_t from, uint64_t to)
+static void put_gap(struct jsonw *j, uint64_t from, uint64_t to)
 {
 	if (from == to)
 		return;
-	json_open_line(j);
-	put_number(j, "address", from);
-	put_number(j, "size", to - from);
-	put_number(j, "requested_size", 0);
-	put_string(j, "state", "inactive");
-	put_word(j, "frames", "[]");
-	json_close(j, '}');
+	jsonw_open_line(j);
+	jsonw_put_number(j, "address", from);
+	jsonw_put_number(j, "size", to - from);
+	jsonw_put_number(j, "requested_size", 0);
+	jsonw_put_string(j, "state", "inactive");
+	jsonw_put_word(j, "frames", "[]");
+	jsonw_close(j, '}');
 }
 
-static void put_segment_head(struct json *j, const struct snapshot *s, const struct snapshot_range *r,
+static void put_segment_head(struct jsonw *j, const struct snapshot *s, const struct snapshot_range *r,
                              const struct snapshot_block *first, const struct snapshot_block *end)
 {
 	uint64_t allocated = 0, active = 0, requested = 0;
@@ -383,50 +232,50 @@ static void put_segment_head(struct json *j, const struct snapshot *s, const str
 		active += b->size;
 		requested += b->requested;
 	}
-	put_number(j, "device", (uint64_t)s->device);
-	put_number(j, "address", r->address);
-	put_number(j, "total_size", r->size);
-	put_number(j, "allocated_size", allocated);
-	put_number(j, "active_size", active);
-	put_number(j, "requested_size", requested);
-	put_number(j, "stream", 0);
-	put_string(j, "segment_type", r->small ? "small" : "large");
+	jsonw_put_number(j, "device", (uint64_t)s->device);
+	jsonw_put_number(j, "address", r->address);
+	jsonw_put_number(j, "total_size", r->size);
+	jsonw_put_number(j, "allocated_size", allocated);
+	jsonw_put_number(j, "active_size", active);
+	jsonw_put_number(j, "requested_size", requested);
+	jsonw_put_number(j, "stream", 0);
+	jsonw_put_string(j, "segment_type", r->small ? "small" : "large");
 	put_pool(j, "segment_pool_id", r->pool);
-	put_word(j, "is_expandable", r->expandable ? "true" : "false");
-	put_word(j, "frames", "[]");
+	jsonw_put_word(j, "is_expandable", r->expandable ? "true" : "false");
+	jsonw_put_word(j, "frames", "[]");
 }
 
 /* Writes a segment with its blocks, the first of which is `b`; returns the block behind them. */
-static const struct snapshot_block *put_segment(struct json *j, const struct snapshot *s,
+static const struct snapshot_block *put_segment(struct jsonw *j, const struct snapshot *s,
                                                 const struct snapshot_range *r, const struct snapshot_block *b)
 {
 	const struct snapshot_block *end = b;
 	uint64_t at = r->address;
 	while (end < s->blocks + s->block_count && end->address < r->address + r->size)
 		end++;
-	json_open_line(j);
+	jsonw_open_line(j);
 	put_segment_head(j, s, r, b, end);
-	json_key(j, "blocks");
-	json_open(j, '[');
+	jsonw_key(j, "blocks");
+	jsonw_open(j, '[');
 	for (; b < end; b++) {
 		put_gap(j, at, b->address);
 		put_block(j, s, b);
 		at = b->address + b->size;
 	}
 	put_gap(j, at, r->address + r->size);
-	json_close(j, ']');
-	json_close(j, '}');
+	jsonw_close(j, ']');
+	jsonw_close(j, '}');
 	return end;
 }
 
-static void put_segments(struct json *j, const struct snapshot *s)
+static void put_segments(struct jsonw *j, const struct snapshot *s)
 {
 	const struct snapshot_block *b = s->blocks;
-	json_key(j, "segments");
-	json_open(j, '[');
+	jsonw_key(j, "segments");
+	jsonw_open(j, '[');
 	for (size_t i = 0; i < s->range_count; i++)
 		b = put_segment(j, s, &s->ranges[i], b);
-	json_close(j, ']');
+	jsonw_close(j, ']');
 }
 
 /* ---- history ---------------------------------------------------------------------------------------- */
@@ -461,63 +310,63 @@ static bool lays(const struct history_event *e)
 	return e->kind >= HISTORY_SEGMENT_ALLOC && e->kind <= HISTORY_GATHER;
 }
 
-static void put_entry(struct json *j, const struct snapshot *s, const struct history_event *e, int part)
+static void put_entry(struct jsonw *j, const struct snapshot *s, const struct history_event *e, int part)
 {
-	json_open_line(j);
-	put_string(j, "action", actions[e->kind].trace[part]);
-	put_number(j, e->kind == HISTORY_OOM ? "device_free" : "addr", moves(e) && part == 0 ? e->from : e->address);
-	put_number(j, "size", e->size);
-	put_number(j, "stream", lays(e) ? 0 : e->stream);
-	put_number(j, "time_us", history_clock_epoch_ns(&s->clock, e->time) / 1000);
-	put_string(j, "compile_context", "N/A");
-	put_string(j, "user_metadata", tag_text(s, e->tag));
+	jsonw_open_line(j);
+	jsonw_put_string(j, "action", actions[e->kind].trace[part]);
+	jsonw_put_number(j, e->kind == HISTORY_OOM ? "device_free" : "addr", moves(e) && part == 0 ? e->from : e->address);
+	jsonw_put_number(j, "size", e->size);
+	jsonw_put_number(j, "stream", lays(e) ? 0 : e->stream);
+	jsonw_put_number(j, "time_us", history_clock_epoch_ns(&s->clock, e->time) / 1000);
+	jsonw_put_string(j, "compile_context", "N/A");
+	jsonw_put_string(j, "user_metadata", tag_text(s, e->tag));
 	put_pool(j, "pool_id", e->pool);
 	if (e->frames)
 		put_frames(j, s, e->frames);
-	json_close(j, '}');
+	jsonw_close(j, '}');
 }
 
 /* One list for every device up to ours; the others are empty. */
-static void put_traces(struct json *j, const struct snapshot *s)
+static void put_traces(struct jsonw *j, const struct snapshot *s)
 {
-	json_key(j, "device_traces");
-	json_open(j, '[');
+	jsonw_key(j, "device_traces");
+	jsonw_open(j, '[');
 	for (int device = 0; device <= s->device; device++) {
-		json_open(j, '[');
+		jsonw_open(j, '[');
 		for (size_t i = 0; device == s->device && i < s->event_count; i++)
 			for (int part = 0; part < 2; part++)
 				if (actions[s->events[i].kind].trace[part])
 					put_entry(j, s, &s->events[i], part);
-		json_close(j, ']');
+		jsonw_close(j, ']');
 	}
-	json_close(j, ']');
+	jsonw_close(j, ']');
 }
 
-static void put_own_event(struct json *j, const struct snapshot *s, const struct history_event *e)
+static void put_own_event(struct jsonw *j, const struct snapshot *s, const struct history_event *e)
 {
-	json_open(j, '{');
-	put_string(j, "action", actions[e->kind].own);
-	put_number(j, moves(e) ? "addr" : "awaited", e->address);
-	put_number(j, moves(e) ? "from" : "stream", e->stream);
-	put_number(j, moves(e) ? "size" : "stalled_ns", e->size);
-	put_number(j, "time_us", history_clock_epoch_ns(&s->clock, e->time) / 1000);
-	json_close(j, '}');
+	jsonw_open(j, '{');
+	jsonw_put_string(j, "action", actions[e->kind].own);
+	jsonw_put_number(j, moves(e) ? "addr" : "awaited", e->address);
+	jsonw_put_number(j, moves(e) ? "from" : "stream", e->stream);
+	jsonw_put_number(j, moves(e) ? "size" : "stalled_ns", e->size);
+	jsonw_put_number(j, "time_us", history_clock_epoch_ns(&s->clock, e->time) / 1000);
+	jsonw_close(j, '}');
 }
 
-static void put_own(struct json *j, const struct snapshot *s)
+static void put_own(struct jsonw *j, const struct snapshot *s)
 {
-	json_key(j, "terrazzo");
-	json_open(j, '{');
-	put_number(j, "version", 1);
-	put_number(j, "events_noted", s->events_noted);
-	put_number(j, "events_kept", s->event_count);
-	json_key(j, "events");
-	json_open(j, '[');
+	jsonw_key(j, "terrazzo");
+	jsonw_open(j, '{');
+	jsonw_put_number(j, "version", 1);
+	jsonw_put_number(j, "events_noted", s->events_noted);
+	jsonw_put_number(j, "events_kept", s->event_count);
+	jsonw_key(j, "events");
+	jsonw_open(j, '[');
 	for (size_t i = 0; i < s->event_count; i++)
 		if (actions[s->events[i].kind].own)
 			put_own_event(j, s, &s->events[i]);
-	json_close(j, ']');
-	json_close(j, '}');
+	jsonw_close(j, ']');
+	jsonw_close(j, '}');
 }
 
 /* ---- for other writers ------------------------------------------------------------------------------ */
@@ -581,43 +430,43 @@ void snapshot_walk(const struct snapshot *s, const trz_visitor *v)
 /* ---- the whole -------------------------------------------------------------------------------------- */
 
 /* PyTorch's options first, as the heap behaves, since tools may look for them. */
-static void put_settings(struct json *j, const struct snapshot *s)
+static void put_settings(struct jsonw *j, const struct snapshot *s)
 {
-	json_key(j, "allocator_settings");
-	json_open(j, '{');
-	put_string(j, "PYTORCH_CUDA_ALLOC_CONF", "");
-	put_word(j, "max_split_size", "-1");
-	put_word(j, "garbage_collection_threshold", "0.0");
-	put_word(j, "expandable_segments", "true");
-	put_number(j, "pinned_num_register_threads", 1);
-	put_word(j, "release_lock_on_cudamalloc", "true");
-	put_word(j, "pinned_use_cuda_host_register", "false");
-	put_word(j, "graph_capture_record_stream_reuse", "false");
-	put_word(j, "max_round_threshold", "-1");
-	put_word(j, "max_cached_size", "-1");
-	put_word(j, "roundup_power2_divisions", "{}");
-	json_key(j, "terrazzo");
-	json_open(j, '{');
+	jsonw_key(j, "allocator_settings");
+	jsonw_open(j, '{');
+	jsonw_put_string(j, "PYTORCH_CUDA_ALLOC_CONF", "");
+	jsonw_put_word(j, "max_split_size", "-1");
+	jsonw_put_word(j, "garbage_collection_threshold", "0.0");
+	jsonw_put_word(j, "expandable_segments", "true");
+	jsonw_put_number(j, "pinned_num_register_threads", 1);
+	jsonw_put_word(j, "release_lock_on_cudamalloc", "true");
+	jsonw_put_word(j, "pinned_use_cuda_host_register", "false");
+	jsonw_put_word(j, "graph_capture_record_stream_reuse", "false");
+	jsonw_put_word(j, "max_round_threshold", "-1");
+	jsonw_put_word(j, "max_cached_size", "-1");
+	jsonw_put_word(j, "roundup_power2_divisions", "{}");
+	jsonw_key(j, "terrazzo");
+	jsonw_open(j, '{');
 	for (size_t i = 0; i < s->setting_count; i++)
-		put_string(j, s->settings[i].key, s->settings[i].value);
-	json_close(j, '}');
-	json_close(j, '}');
+		jsonw_put_string(j, s->settings[i].key, s->settings[i].value);
+	jsonw_close(j, '}');
+	jsonw_close(j, '}');
 }
 
 trz_status snapshot_write(const struct snapshot *s, snapshot_sink *sink, void *owner)
 {
-	struct json j = {.sink = sink, .owner = owner};
-	json_open(&j, '{');
+	struct jsonw j = {.sink = sink, .owner = owner};
+	jsonw_open(&j, '{');
 	put_segments(&j, s);
 	put_traces(&j, s);
 	put_settings(&j, s);
-	put_word(&j, "external_annotations", "[]");
-	put_word(&j, "host_segments", "[]");
-	put_word(&j, "host_traces", "[]");
+	jsonw_put_word(&j, "external_annotations", "[]");
+	jsonw_put_word(&j, "host_segments", "[]");
+	jsonw_put_word(&j, "host_traces", "[]");
 	put_own(&j, s);
-	json_close(&j, '}');
-	json_byte(&j, '\n');
-	json_flush(&j);
+	jsonw_close(&j, '}');
+	jsonw_byte(&j, '\n');
+	jsonw_flush(&j);
 	return j.failed ? trz_fail(TRZ_ERROR_IO, "the snapshot cannot be written: its receiver refused") : TRZ_OK;
 }
 

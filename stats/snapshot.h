@@ -19,6 +19,7 @@
 #define TRZ_STATS_SNAPSHOT_H
 
 #include "history.h"
+#include "jsonw.h"
 #include "terrazzo.h"
 
 /* Addresses that hold memory. Neighbours of one kind become one segment, so that tiles can be added one by one; plain
@@ -125,8 +126,7 @@ void snapshot_walk(const struct snapshot *s, const trz_visitor *visitor);
 
 /* ---- writing a sealed snapshot ---------------------------------------------------------------------- */
 
-/* Takes the next bytes; false: they cannot be written, and it is not called again. */
-typedef bool snapshot_sink(void *owner, const char *bytes, size_t size);
+typedef jsonw_sink snapshot_sink;
 
 /* Errors: IO (the sink refused). */
 trz_status snapshot_write(const struct snapshot *s, snapshot_sink *sink, void *owner);

@@ -18,18 +18,19 @@ LAYERS = {
     "include": {"include"},
     "base": {"base", "include"},
     "stats": {"stats", "base", "include"},
-    "alloc": {"alloc", "stats", "base", "include"},
+    "explain": {"explain", "base", "include"},
+    "alloc": {"alloc", "stats", "explain", "base", "include"},
     "sim": {"sim", "base", "include"},
-    "trace": {"trace", "sim", "base", "include"},
-    "cli": {"cli", "trace", "sim", "base", "include"},
-    "bench": {"bench", "trace", "sim", "base", "include"},
+    "trace": {"trace", "explain", "sim", "base", "include"},
+    "cli": {"cli", "trace", "explain", "sim", "base", "include"},
+    "bench": {"bench", "trace", "explain", "sim", "base", "include"},
     "plug": {"plug", "include"},
     "lookalike": {"lookalike", "sim", "base", "include"},
     "examples": {"include"},
 }
 
 # Call -> files that own it. The first table holds for every folder of the library, the second for all C code.
-LIBRARY_FOLDERS = {"base", "stats", "alloc"}
+LIBRARY_FOLDERS = {"base", "stats", "explain", "alloc"}
 # Folders where a function that nothing names is dead: others define functions that programs look up by name.
 NAMED_FOLDERS = LIBRARY_FOLDERS | {"sim", "trace", "cli", "bench"}
 OWNED_CALLS = {

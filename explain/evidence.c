@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Evidence before anything is known, and its texts.
+ */
+#include "evidence.h"
+
+#include <string.h>
+
+void evidence_init(struct evidence *e, enum evidence_source source, const char *source_name)
+{
+	memset(e, 0, offsetof(struct evidence, texts));
+	e->texts_used = 0;
+	e->source = source;
+	e->source_name = source_name;
+	e->device = e->rank = -1;
+	e->process = e->stream = e->pool = EVIDENCE_UNKNOWN;
+#define FORGET(name, what) e->name = EVIDENCE_UNKNOWN;
+	EVIDENCE_FIGURES(FORGET)
+#undef FORGET
+	for (int i = 0; i < CATEGORY_COUNT; i++)
+		e->categories[i] = EVIDENCE_UNKNOWN;
+}
+
+const char *evidence_keep(struct evidence *e, const char *text)
+{
+	size_t size = strlen(text) + 1;
+	if (size > sizeof e->texts - e->texts_used)
+		return "";
+	char *kept = e->texts + e->texts_used;
+	memcpy(kept, text, size);
+	e->texts_used += size;
+	return kept;
+}
+
+const char *evidence_category_text(enum evidence_category category)
+{
+	static const char *const texts[CATEGORY_COUNT] = {
+		[CATEGORY_UNKNOWN] = "unknown",
+		[CATEGORY_WEIGHTS] = "weights",
+		[CATEGORY_GRADIENTS] = "gradients",
+		[CATEGORY_OPTIMIZER] = "optimizer state",
+		[CATEGORY_ACTIVATIONS] = "activations",
+		[CATEGORY_KV_CACHE] = "KV cache",
+		[CATEGORY_TEMPORARY] = "temporaries",
+		[CATEGORY_OTHER] = "other",
+	};
+	return (unsigned)category < CATEGORY_COUNT ? texts[category] : texts[CATEGORY_UNKNOWN];
+}

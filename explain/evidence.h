@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Evidence: what is known of a request that ran out of memory, or of a heap at a moment. A running heap, a snapshot
+ * and a text in a log all fill it, each as far as it can tell: a figure that a source cannot tell stays
+ * EVIDENCE_UNKNOWN, and no judgement rests on it.
+ *
+ *     struct evidence e;
+ *     evidence_init(&e, EVIDENCE_HEAP, "process 1234");
+ *     e.requested = ...; e.holders[e.holder_count++] = ...;
+ *     verdict_find(&e, &verdict); report_text(&e, &verdict, sink, owner);
+ *
+ * Everything is of fixed size, so that it works when host memory is short. Texts belong to whoever fills it and live
+ * as long as the evidence; evidence_keep stores those that would not.
+ */
+#ifndef TRZ_EXPLAIN_EVIDENCE_H
+#define TRZ_EXPLAIN_EVIDENCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EVIDENCE_UNKNOWN UINT64_MAX
+
+enum {
+	EVIDENCE_HOLDERS_MAX = 16,
+	EVIDENCE_GROWTH_MAX = 8,
+	EVIDENCE_RUNGS_MAX = 16,
+	EVIDENCE_TEXTS_BYTES = 8192
+};
+
+/* X(field, what it says): all in bytes. Invariant where known: reserved = allocated + pending + cached, up to edges
+ * lost to alignment; cached = free_own + free_streams + free_pools; free_partly and releasable are parts of cached.
+ * "This request's" means: of its stream and its pool; without a request: of the default pool. */
+#define EVIDENCE_FIGURES(X)                                                                                  \
+	X(requested, "asked for")                                                                                \
+	X(needed, "what the request takes, rounded up and with its segment; unknown: as requested")              \
+	X(limit, "the most that the allocator may reserve; unknown: none is set, or none is told")               \
+	X(device_total, "the device's memory")                                                                   \
+	X(device_free, "what the driver has left, for any process")                                              \
+	X(other_processes, "what other processes have of the device")                                            \
+	X(context, "this process has outside the allocator: the driver's context, libraries")                    \
+	X(reserved, "what the allocator has from the driver")                                                    \
+	X(allocated, "held by the program, rounding included")                                                   \
+	X(live_requested, "of allocated: what the program asked for")                                            \
+	X(pending, "freed by the program, but other streams' work on it is not done")                            \
+	X(cached, "free memory of the allocator")                                                                \
+	X(free_own, "of cached: what may serve this request")                                                    \
+	X(free_streams, "of cached: free memory of other streams, which cannot serve this request")              \
+	X(free_pools, "of cached: free memory of private pools, which cannot serve this request")                \
+	X(free_partly, "of cached: beside live blocks in the same tile or segment")                              \
+	X(releasable, "of cached: whole tiles or segments outside pools, which could return to the driver")      \
+	X(releasable_pools, "of free_pools: whole tiles or segments")                                            \
+	X(largest, "the largest request that could have been served, new memory included")                       \
+	X(largest_free, "the largest piece of free_own")                                                         \
+	X(largest_streams, "the largest piece of free_streams")                                                  \
+	X(largest_pools, "the largest piece of free_pools")                                                      \
+	X(peak_allocated, "the most that was allocated")                                                         \
+	X(peak_reserved, "the most that was reserved")
+
+enum evidence_source {
+	EVIDENCE_HEAP,             /* a heap in a running process */
+	EVIDENCE_SNAPSHOT,         /* a snapshot of terrazzo */
+	EVIDENCE_PICKLE,           /* a snapshot of PyTorch's own allocator */
+	EVIDENCE_TEXT              /* the text of an error */
+};
+
+/* What the program keeps memory for, see docs/oom.md; a source that cannot tell says CATEGORY_UNKNOWN. */
+enum evidence_category {
+	CATEGORY_UNKNOWN,
+	CATEGORY_WEIGHTS,
+	CATEGORY_GRADIENTS,
+	CATEGORY_OPTIMIZER,
+	CATEGORY_ACTIVATIONS,
+	CATEGORY_KV_CACHE,
+	CATEGORY_TEMPORARY,
+	CATEGORY_OTHER,
+	CATEGORY_COUNT
+};
+
+/* One holder of memory. Texts may be NULL. A holder without a site and a tag is the sum of its category. */
+struct evidence_holder {
+	enum evidence_category category;
+	const char *tag;
+	const char *site;          /* where it was allocated, innermost line of the program: "train.py:31 forward" */
+	const char *stack;         /* the lines around it, outermost last, separated by '\n' */
+	uint64_t bytes, peak, count;
+	uint64_t error;            /* of bytes, where they are sampled: the standard error; 0: exact */
+};
+
+/* Memory of one site that grows with the steps. */
+struct evidence_growth {
+	const char *site;
+	enum evidence_category category;
+	bool leak;                 /* suspected; false: it grows, and there is a better reason */
+	double per_step, per_step_low, per_step_high;
+	uint64_t live;             /* its live bytes at the end */
+	uint64_t steps;            /* in which it was seen to grow */
+};
+
+/* When memory runs out at this rate. steps == 0: no forecast. */
+struct evidence_forecast {
+	double steps, steps_low, steps_high;
+	double seconds;            /* 0: unknown */
+};
+
+/* What the allocator tried before it gave up, in its order. */
+struct evidence_rung {
+	const char *name;
+	uint64_t tries;
+	uint64_t gave;
+};
+
+struct evidence {
+	enum evidence_source source;
+	const char *source_name;   /* a file, a process */
+	const char *allocator;     /* "terrazzo", "PyTorch" */
+	bool failed;               /* a request failed; false: a heap at a moment */
+	bool too_large;            /* refused by its size alone, before the device was asked */
+	bool joins;                /* the allocator lays free pieces side by side, so that their sum counts */
+	bool has_history;          /* so that growth would have been seen */
+	int device, rank;          /* -1: unknown */
+	uint64_t process;          /* EVIDENCE_UNKNOWN: unknown */
+	uint64_t stream, pool;     /* of the request; EVIDENCE_UNKNOWN: unknown; pool 0: the default pool */
+	uint64_t time_ns;          /* since the epoch; 0: unknown */
+	uint64_t inexact;          /* how far any figure may be off, as with texts that round */
+	enum evidence_category category;  /* of the request; so is the next */
+	const char *site, *stack;  /* NULL: unknown */
+
+#define EVIDENCE_FIELD(name, what) uint64_t name;
+	EVIDENCE_FIGURES(EVIDENCE_FIELD)
+#undef EVIDENCE_FIELD
+
+	struct evidence_holder holders[EVIDENCE_HOLDERS_MAX];     /* most bytes first */
+	struct evidence_growth growth[EVIDENCE_GROWTH_MAX];       /* suspected leaks first */
+	struct evidence_rung rungs[EVIDENCE_RUNGS_MAX];
+	uint64_t categories[CATEGORY_COUNT];                      /* live bytes; EVIDENCE_UNKNOWN: unknown */
+	unsigned holder_count, growth_count, rung_count;
+	struct evidence_forecast forecast;
+
+	char texts[EVIDENCE_TEXTS_BYTES];
+	size_t texts_used;
+};
+
+/* Nothing is known. `source_name` is not copied. */
+void evidence_init(struct evidence *e, enum evidence_source source, const char *source_name);
+
+/* Copies a text into the evidence: "" once there is no room. */
+const char *evidence_keep(struct evidence *e, const char *text);
+
+/* "optimizer state" */
+const char *evidence_category_text(enum evidence_category category);
+
+static inline bool evidence_known(uint64_t figure)
+{
+	return figure != EVIDENCE_UNKNOWN;
+}
+
+/* 0 for what is unknown. */
+static inline uint64_t evidence_or_zero(uint64_t figure)
+{
+	return evidence_known(figure) ? figure : 0;
+}
+
+#endif

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The report for people. Every line is made in a buffer on the stack.
+ */
+#include "oom_report.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bits.h"
+#include "size_text.h"
+
+enum {
+	LINE_BYTES = 400,
+	CATEGORIES_SHOWN = 6,
+	SITES_SHOWN = 7,
+	GROWTH_SHOWN = 2,
+	REMEDIES_SHOWN = 6,
+	RUNGS_SHOWN = 6
+};
+
+/* A request as large as this, in one piece, is rarely a layer's output. */
+#define ONE_PIECE GIB(1)
+
+struct writer {
+	const struct evidence *e;
+	const struct verdict *v;
+	oom_report_sink *sink;
+	void *owner;
+	bool failed;
+};
+
+/* Sizes in a call to say: each in storage of its own until the end of the statement. */
+struct size {
+	char text[SIZE_TEXT_BYTES];
+};
+
+#define SIZE(bytes) size_text((bytes), (struct size){{0}}.text)
+
+__attribute__((format(printf, 2, 3))) static void say(struct writer *w, const char *format, ...)
+{
+	char line[LINE_BYTES];
+	va_list args;
+	va_start(args, format);
+	int length = vsnprintf(line, sizeof line - 1, format, args);
+	va_end(args);
+	if (length < 0)
+		return;
+	size_t size = min_u64((uint64_t)length, sizeof line - 2);
+	line[size++] = '\n';
+	w->failed = w->failed || !w->sink(w->owner, line, size);
+}
+
+/* ---- the first three lines -------------------------------------------------------------------------- */
+
+static void where_text(const struct evidence *e, char *text, size_t room)
+{
+	char rank[32] = "", process[40] = "";
+	if (e->rank >= 0)
+		snprintf(rank, sizeof rank, "rank %d, ", e->rank);
+	if (evidence_known(e->process))
+		snprintf(process, sizeof process, ", process %" PRIu64, e->process);
+	if (e->device >= 0)
+		snprintf(text, room, "%sdevice %d%s", rank, e->device, process);
+	else
+		snprintf(text, room, "%sdevice unknown%s", rank, process);
+}
+
+static void stream_text(const struct evidence *e, char *text, size_t room)
+{
+	int length = 0;
+	text[0] = '\0';
+	if (evidence_known(e->stream))
+		length = snprintf(text, room, " on stream %#" PRIx64, e->stream);
+	if (evidence_known(e->pool) && e->pool && length >= 0 && (size_t)length < room)
+		snprintf(text + length, room - (size_t)length, " in pool %" PRIu64, e->pool);
+}
+
+static void say_what(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	const struct verdict *v = w->v;
+	char where[112], stream[64], missing[64] = "";
+	where_text(e, where, sizeof where);
+	stream_text(e, stream, sizeof stream);
+	if (evidence_known(v->short_bytes) && v->short_bytes)
+		snprintf(missing, sizeof missing, ", %s%s short", e->inexact ? "about " : "", SIZE(v->short_bytes));
+	if (!e->failed)
+		say(w, "memory of %s: %s allocated, %s reserved", where, SIZE(evidence_or_zero(e->allocated)),
+		    SIZE(evidence_or_zero(e->reserved)));
+	else if (evidence_known(e->requested))
+		say(w, "out of memory, %s: %s asked for%s%s", where, SIZE(e->requested), stream, missing);
+	else
+		say(w, "out of memory, %s: a request of unknown size", where);
+}
+
+/* "2.50 GiB asked for - 1.89 GiB left on the device - 51.20 MiB free in the allocator = 573.44 MiB short" */
+static void sum_text(const struct writer *w, char *text, size_t room)
+{
+	const struct verdict *v = w->v;
+	bool by_limit = evidence_known(v->limit_room) && v->room == v->limit_room;
+	text[0] = '\0';
+	if (!evidence_known(v->need) || !evidence_known(v->room) || !evidence_known(v->short_bytes))
+		return;
+	const char *left = by_limit ? "left under the limit" : "left on the device";
+	const char *how = w->e->needed != w->e->requested && evidence_known(w->e->needed) ? "needed" : "asked for";
+	if (v->need > v->room + evidence_or_zero(v->usable))
+		snprintf(text, room, "%s %s - %s %s - %s free in the allocator = %s short", SIZE(v->need), how,
+		         SIZE(v->room), left, SIZE(evidence_or_zero(v->usable)), SIZE(v->short_bytes));
+	else
+		snprintf(text, room, "%s %s - %s, the largest piece = %s short", SIZE(v->need), how, SIZE(v->piece),
+		         SIZE(v->short_bytes));
+}
+
+static const struct evidence_growth *worst_growth(const struct evidence *e)
+{
+	const struct evidence_growth *worst = NULL;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak && (!worst || e->growth[i].live > worst->live))
+			worst = &e->growth[i];
+	return worst;
+}
+
+static const char *known_text(const char *text)
+{
+	return text && *text ? text : "unknown";
+}
+
+static void say_leak(struct writer *w)
+{
+	const struct evidence_growth *g = worst_growth(w->e);
+	say(w, "verdict: leak: what %s allocates grows by %s a step and holds %s", known_text(g->site),
+	    SIZE(g->per_step > 0 ? (uint64_t)g->per_step : 0), SIZE(g->live));
+}
+
+static const char *unknown_reason(const struct writer *w)
+{
+	if (!w->e->failed)
+		return "no request that failed is on record here";
+	if (!evidence_known(w->v->need))
+		return "the source does not tell what was asked for";
+	if (!evidence_known(w->v->room))
+		return "the source does not tell how much the device had left";
+	return "by these figures the request should have been served";
+}
+
+static void say_verdict(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	const struct verdict *v = w->v;
+	const char *name = verdict_name(v->kind);
+	char figures[200];
+	sum_text(w, figures, sizeof figures);
+	switch (v->kind) {
+	case VERDICT_TOO_LARGE:
+		if (evidence_known(e->device_total))
+			say(w, "verdict: %s: no device of this size could serve it: the device has %s in all", name,
+			    SIZE(e->device_total));
+		else
+			say(w, "verdict: %s: no device could serve it", name);
+		return;
+	case VERDICT_LIMIT:
+		say(w, "verdict: %s: %s are allowed and %s reserved, though the device has room: %s", name,
+		    SIZE(e->limit), SIZE(e->reserved), figures);
+		return;
+	case VERDICT_OTHER_PROCESS:
+		say(w, "verdict: %s: other processes have %s%s of the device: %s", name,
+		    evidence_known(e->other_processes) ? "" : "about ", SIZE(v->others), figures);
+		return;
+	case VERDICT_LEAK:
+		say_leak(w);
+		return;
+	case VERDICT_POOL:
+		say(w, "verdict: %s: private pools keep %s free, which nothing else may use: %s", name,
+		    SIZE(e->free_pools), figures);
+		return;
+	case VERDICT_OTHER_STREAM:
+		say(w, "verdict: %s: other streams keep %s that would have done: %s", name,
+		    SIZE(evidence_or_zero(e->free_streams) + evidence_or_zero(e->pending)), figures);
+		return;
+	case VERDICT_FRAGMENTED:
+		say(w, "verdict: %s: enough is free, but in no piece: %s", name, figures);
+		return;
+	case VERDICT_ROUNDING:
+		say(w, "verdict: %s: rounding takes %s: %s", name, SIZE(v->rounding), figures);
+		return;
+	case VERDICT_FULL:
+		say(w, "verdict: %s: all memory is in use: %s", name, figures);
+		return;
+	default:
+		say(w, "verdict: %s: %s", name, unknown_reason(w));
+	}
+}
+
+/* What to do with a remedy's bytes. */
+static void remedy_text(const struct writer *w, const struct verdict_remedy *r, char *text, size_t room)
+{
+	static const char *const texts[REMEDY_COUNT] = {
+		[REMEDY_TRIM] = "return free memory to the driver (trim, empty_cache)",
+		[REMEDY_STREAMS] = "use one stream, or free before the peak: memory that other streams keep",
+		[REMEDY_POOLS] = "release private pools, or capture graphs with one shared pool",
+		[REMEDY_JOIN] = "join free pieces: terrazzo, or expandable_segments:True",
+		[REMEDY_LIMIT] = "raise the limit",
+		[REMEDY_OTHER_PROCESS] = "end the other processes, or use another device",
+		[REMEDY_LEAK] = "free what grows (.item(), .detach(), no_grad, hooks)",
+		[REMEDY_ROUNDING] = "ask for sizes that need no rounding",
+		[REMEDY_CHECKPOINT] = "checkpoint or offload activations, up to",
+		[REMEDY_OFFLOAD_OPTIMIZER] = "shard, offload or shrink (8 bit) the optimizer's state",
+		[REMEDY_OFFLOAD_WEIGHTS] = "shard, offload or quantise the weights",
+		[REMEDY_KV_CACHE] = "keep fewer tokens in the KV cache, up to",
+	};
+	uint64_t activations = w->e->categories[CATEGORY_ACTIVATIONS];
+	if (r->kind != REMEDY_BATCH)
+		snprintf(text, room, "%s", texts[r->kind]);
+	else if (evidence_known(activations) && activations)
+		snprintf(text, room, "a batch or sequence smaller by %.0f %%%s",
+		         100.0 * (double)r->bytes / (double)activations, r->enough ? "" : ", which is not enough");
+	else
+		snprintf(text, room, "a batch or sequence that needs this much less");
+}
+
+static void say_remedy(struct writer *w)
+{
+	const struct verdict *v = w->v;
+	char text[128];
+	if (v->kind == VERDICT_TOO_LARGE) {
+		say(w, "remedy: ask for less at once: a smaller batch or sequence, or a split over devices");
+	} else if (v->kind == VERDICT_UNKNOWN && w->e->failed) {
+		say(w, "remedy: record a history or take a snapshot at the failure, and explain that");
+	} else if (v->remedy_count == 0) {
+		say(w, "remedy: none is known from these figures");
+	} else {
+		remedy_text(w, &v->remedies[0], text, sizeof text);
+		say(w, "remedy: %s: %s", text, SIZE(v->remedies[0].bytes));
+	}
+}
+
+/* ---- figures ---------------------------------------------------------------------------------------- */
+
+static void say_figure(struct writer *w, int depth, const char *name, uint64_t bytes)
+{
+	if (evidence_known(bytes))
+		say(w, "%*s%-*s %14s", 2 * depth, "", 40 - 2 * depth, name, SIZE(bytes));
+}
+
+static void say_allocated(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	say_figure(w, 3, "allocated", e->allocated);
+	if (evidence_known(e->allocated) && evidence_known(e->live_requested))
+		say_figure(w, 4, "of it rounding",
+		           e->allocated > e->live_requested ? e->allocated - e->live_requested : 0);
+	say_figure(w, 3, "awaits other streams' work", e->pending);
+	say_figure(w, 3, "free", e->cached);
+	say_figure(w, 4, "for this request", e->free_own);
+	say_figure(w, 4, "of other streams", e->free_streams);
+	say_figure(w, 4, "of private pools", e->free_pools);
+	say_figure(w, 4, "beside live blocks", e->free_partly);
+	if (evidence_known(e->allocated) && evidence_known(e->reserved) && e->reserved >= e->allocated && e->reserved)
+		say(w, "      fragmentation                      %13.1f %%",
+		    100.0 * (double)(e->reserved - e->allocated) / (double)e->reserved);
+}
+
+static void say_figures(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	say(w, "memory");
+	say_figure(w, 1, "the device has", e->device_total);
+	say_figure(w, 2, "other processes", e->other_processes);
+	say_figure(w, 2, "context and libraries", e->context);
+	say_figure(w, 2, "left", e->device_free);
+	say_figure(w, 2, "reserved by the allocator", e->reserved);
+	say_allocated(w);
+	say_figure(w, 1, "the limit", e->limit);
+	say_figure(w, 1, "largest request that would have done",
+	           evidence_known(e->largest) || !e->failed ? e->largest : w->v->piece);
+	say_figure(w, 1, "most that was allocated", e->peak_allocated);
+}
+
+/* ---- holders, growth, remedies, rungs --------------------------------------------------------------- */
+
+static double share(uint64_t bytes, uint64_t of)
+{
+	return evidence_known(of) && of ? 100.0 * (double)bytes / (double)of : 0;
+}
+
+/* The categories with memory, most first; returns their number. */
+static unsigned sort_categories(const struct evidence *e, unsigned order[CATEGORY_COUNT])
+{
+	unsigned count = 0;
+	for (unsigned i = 0; i < CATEGORY_COUNT; i++) {
+		if (evidence_or_zero(e->categories[i]) == 0)
+			continue;
+		unsigned at = count++;
+		for (; at > 0 && e->categories[order[at - 1]] < e->categories[i]; at--)
+			order[at] = order[at - 1];
+		order[at] = i;
+	}
+	return count;
+}
+
+/* All of it unknown says nothing. */
+static void say_categories(struct writer *w)
+{
+	const uint64_t *bytes = w->e->categories;
+	unsigned order[CATEGORY_COUNT], count = sort_categories(w->e, order);
+	if (count == 1 && order[0] == CATEGORY_UNKNOWN)
+		return;
+	for (unsigned i = 0; i < count && i < CATEGORIES_SHOWN; i++) {
+		if (i == 0)
+			say(w, "held by category");
+		say(w, "  %14s %5.1f %%  %s", SIZE(bytes[order[i]]), share(bytes[order[i]], w->e->allocated),
+		    evidence_category_text(order[i]));
+	}
+}
+
+static void say_site(struct writer *w, const struct evidence_holder *h)
+{
+	char error[64] = "", category[40] = "";
+	if (h->error)
+		snprintf(error, sizeof error, " +- %s", SIZE(h->error));
+	if (h->category != CATEGORY_UNKNOWN)
+		snprintf(category, sizeof category, ", %s", evidence_category_text(h->category));
+	say(w, "  %14s%s %5.1f %%  %.120s%s%.40s%s (%" PRIu64 " live)", SIZE(h->bytes), error,
+	    share(h->bytes, w->e->allocated), known_text(h->site), h->tag && *h->tag ? ", tag " : "",
+	    h->tag ? h->tag : "", category, h->count);
+}
+
+static void say_sites(struct writer *w)
+{
+	unsigned shown = 0;
+	for (unsigned i = 0; i < w->e->holder_count && shown < SITES_SHOWN; i++) {
+		const struct evidence_holder *h = &w->e->holders[i];
+		if (!h->site && !h->tag)
+			continue;
+		if (shown++ == 0)
+			say(w, "held by call site");
+		say_site(w, h);
+	}
+	if (w->e->site && w->e->failed)
+		say(w, "asked for by %.300s", w->e->site);
+}
+
+static void say_growth(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	for (unsigned i = 0; i < e->growth_count && i < GROWTH_SHOWN; i++) {
+		const struct evidence_growth *g = &e->growth[i];
+		if (i == 0)
+			say(w, "growth");
+		say(w, "  %14s a step, %s live  %.160s%s", SIZE(g->per_step > 0 ? (uint64_t)g->per_step : 0),
+		    SIZE(g->live), known_text(g->site), g->leak ? ": looks like a leak" : "");
+	}
+	if (e->forecast.steps > 0 && e->forecast.seconds > 0)
+		say(w, "  at this rate out of memory in %.0f steps (%.0f to %.0f), %.0f minutes", e->forecast.steps,
+		    e->forecast.steps_low, e->forecast.steps_high, e->forecast.seconds / 60);
+	else if (e->forecast.steps > 0)
+		say(w, "  at this rate out of memory in %.0f steps (%.0f to %.0f)", e->forecast.steps,
+		    e->forecast.steps_low, e->forecast.steps_high);
+}
+
+/* What a request of its size and kind suggests beyond the sums. */
+static void say_hints(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	if (!e->failed || !evidence_known(w->v->need))
+		return;
+	if (e->category == CATEGORY_OPTIMIZER)
+		say(w, "  note: the optimizer makes its state in the first step; a smaller batch does not help");
+	else if (w->v->need >= ONE_PIECE && e->category != CATEGORY_WEIGHTS)
+		say(w, "  note: so much in one piece is often an attention matrix (use flash attention) or logits (chunk the "
+		    "loss)");
+}
+
+static void say_remedies(struct writer *w)
+{
+	const struct verdict *v = w->v;
+	char text[128];
+	if (v->remedy_count)
+		say(w, "what would give how much%s", w->e->failed ? " (* alone enough)" : "");
+	for (unsigned i = 0; i < v->remedy_count && i < REMEDIES_SHOWN; i++) {
+		remedy_text(w, &v->remedies[i], text, sizeof text);
+		say(w, "%c %14s  %s", v->remedies[i].enough ? '*' : ' ', SIZE(v->remedies[i].bytes), text);
+	}
+	say_hints(w);
+}
+
+static void say_rungs(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	for (unsigned i = 0; i < e->rung_count && i < RUNGS_SHOWN; i++) {
+		if (i == 0)
+			say(w, "what was tried");
+		say(w, "  %14s  %.100s (%" PRIu64 " times)", SIZE(e->rungs[i].gave), e->rungs[i].name, e->rungs[i].tries);
+	}
+}
+
+static void say_also(struct writer *w)
+{
+	char text[160] = "";
+	size_t used = 0;
+	for (unsigned i = 0; i < w->v->also_count && used < sizeof text; i++)
+		used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", verdict_name(w->v->also[i]));
+	if (used)
+		say(w, "also: %s", text);
+}
+
+static void say_source(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	say(w, "source: %.200s%s%s%s", known_text(e->source_name), e->allocator ? ", allocator " : "",
+	    e->allocator ? e->allocator : "", e->has_history ? "" : "; no history: growth is not known");
+}
+
+bool oom_report_text(const struct evidence *e, const struct verdict *v, oom_report_sink *sink, void *owner)
+{
+	struct writer w = {.e = e, .v = v, .sink = sink, .owner = owner};
+	say_what(&w);
+	say_verdict(&w);
+	say_remedy(&w);
+	say_also(&w);
+	say_figures(&w);
+	say_categories(&w);
+	say_sites(&w);
+	say_growth(&w);
+	say_remedies(&w);
+	say_rungs(&w);
+	say_source(&w);
+	return !w.failed;
+}

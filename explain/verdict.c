@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The decision list, and the remedies.
+ */
+#include "verdict.h"
+
+#include <string.h>
+
+#include "bits.h"
+
+/* Memory outside the allocator is this process's context and libraries up to here; if there is more of it, then all
+ * but CONTEXT_USUAL is taken for other processes'. */
+#define CONTEXT_MAX GIB(1)
+#define CONTEXT_USUAL MIB(512)
+
+/* Rounding of live memory counts from this share of it on: less is what units of 512 bytes cost any program. */
+enum { ROUNDING_SHARE = 32 };
+
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	return a > EVIDENCE_UNKNOWN - 1 - b ? EVIDENCE_UNKNOWN - 1 : a + b;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* ---- what the figures come to ----------------------------------------------------------------------- */
+
+static uint64_t usable_memory(const struct evidence *e)
+{
+	if (evidence_known(e->free_own))
+		return e->free_own;
+	if (!evidence_known(e->cached))
+		return EVIDENCE_UNKNOWN;
+	return less(e->cached, sum(evidence_or_zero(e->free_pools), evidence_or_zero(e->free_streams)));
+}
+
+static uint64_t others_memory(const struct evidence *e)
+{
+	if (evidence_known(e->other_processes))
+		return e->other_processes;
+	if (!evidence_known(e->device_total) || !evidence_known(e->device_free) || !evidence_known(e->reserved))
+		return EVIDENCE_UNKNOWN;
+	uint64_t outside = less(e->device_total, sum(e->device_free, e->reserved));
+	if (evidence_known(e->context))
+		return less(outside, e->context);
+	return outside > CONTEXT_MAX ? outside - CONTEXT_USUAL : 0;
+}
+
+/* Of this request, and of all that is live. */
+static uint64_t rounding_memory(const struct evidence *e, uint64_t need)
+{
+	uint64_t rounding = 0;
+	if (evidence_known(e->requested) && evidence_known(need))
+		rounding = less(need, e->requested);
+	if (evidence_known(e->allocated) && evidence_known(e->live_requested)) {
+		uint64_t live = less(e->allocated, e->live_requested);
+		rounding += live >= e->allocated / ROUNDING_SHARE ? live : 0;
+	}
+	return rounding;
+}
+
+static uint64_t largest_piece(const struct evidence *e, const struct verdict *v)
+{
+	if (evidence_known(e->largest))
+		return e->largest;
+	if (!evidence_known(v->room))
+		return e->largest_free;
+	return max_u64(v->room, evidence_or_zero(e->largest_free));
+}
+
+static uint64_t shortage(const struct verdict *v)
+{
+	if (!evidence_known(v->need) || !evidence_known(v->room))
+		return EVIDENCE_UNKNOWN;
+	uint64_t have = sum(v->room, evidence_or_zero(v->usable));
+	return v->need > have ? v->need - have : less(v->need, v->piece);
+}
+
+static void work_out(const struct evidence *e, struct verdict *v)
+{
+	v->need = evidence_known(e->needed) ? e->needed : e->requested;
+	v->device_room = e->device_free;
+	v->limit_room = EVIDENCE_UNKNOWN;
+	if (evidence_known(e->limit) && evidence_known(e->reserved))
+		v->limit_room = less(e->limit, e->reserved);
+	v->room = min_u64(v->device_room, v->limit_room);
+	v->usable = usable_memory(e);
+	v->others = others_memory(e);
+	v->piece = largest_piece(e, v);
+	v->rounding = rounding_memory(e, v->need);
+	v->short_bytes = e->failed ? shortage(v) : EVIDENCE_UNKNOWN;
+}
+
+/* ---- the decision list: each judge answers for itself, with a request that failed ------------------------ */
+
+/* What the request could have had, were the driver's new memory `room`. */
+static uint64_t within(const struct evidence *e, const struct verdict *v, uint64_t room)
+{
+	return e->joins ? sum(room, evidence_or_zero(v->usable)) : room;
+}
+
+static bool is_too_large(const struct evidence *e, const struct verdict *v)
+{
+	return e->too_large || (evidence_known(e->device_total) && evidence_known(v->need) &&
+	                        v->need > less(e->device_total, evidence_or_zero(e->context)));
+}
+
+static bool is_limit(const struct evidence *e, const struct verdict *v)
+{
+	if (!evidence_known(v->limit_room) || within(e, v, v->limit_room) >= v->need)
+		return false;
+	if (evidence_known(v->device_room))
+		return within(e, v, v->device_room) >= v->need;
+	return !evidence_known(e->device_total) || e->limit < e->device_total;
+}
+
+static bool is_other_process(const struct evidence *e, const struct verdict *v)
+{
+	if (!evidence_known(v->others) || !evidence_known(v->device_room))
+		return false;
+	uint64_t have = within(e, v, v->device_room);
+	return have < v->need && sum(have, v->others) >= v->need;
+}
+
+static uint64_t leaking(const struct evidence *e)
+{
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak)
+			bytes = sum(bytes, e->growth[i].live);
+	return bytes;
+}
+
+static bool is_leak(const struct evidence *e, const struct verdict *v)
+{
+	uint64_t bytes = leaking(e);
+	return bytes > 0 && (!evidence_known(v->short_bytes) || bytes >= v->short_bytes);
+}
+
+/* Whether memory that others keep would have served: `total` bytes of it, the largest piece, and what of it could have
+ * gone back to the driver. */
+static bool would_serve(const struct evidence *e, const struct verdict *v, uint64_t total, uint64_t largest,
+                        uint64_t releasable)
+{
+	if (!evidence_known(total) || total == 0)
+		return false;
+	if (evidence_known(largest) && largest >= v->need)
+		return true;
+	if (!evidence_known(v->room))
+		return false;
+	if (e->joins) {
+		uint64_t have = sum(v->room, evidence_or_zero(v->usable));
+		/* Where the sum would do already, live blocks beside it are in the way: only whole tiles help. */
+		if (have >= v->need)
+			return sum(v->piece, evidence_or_zero(releasable)) >= v->need;
+		return sum(have, total) >= v->need;
+	}
+	if (evidence_known(releasable))
+		return sum(v->room, releasable) >= v->need;
+	return !evidence_known(largest) && sum(v->room, total) >= v->need;
+}
+
+static bool is_pool(const struct evidence *e, const struct verdict *v)
+{
+	return would_serve(e, v, e->free_pools, e->largest_pools, e->releasable_pools);
+}
+
+static uint64_t others_streams(const struct evidence *e)
+{
+	if (!evidence_known(e->free_streams) && !evidence_known(e->pending))
+		return EVIDENCE_UNKNOWN;
+	return sum(evidence_or_zero(e->free_streams), evidence_or_zero(e->pending));
+}
+
+/* A piece of this stream that would do, and did not, came free while the ladder waited for other streams, and PyTorch
+ * does not look again. */
+static bool is_other_stream(const struct evidence *e, const struct verdict *v)
+{
+	if (!e->joins && evidence_known(e->largest_free) && e->largest_free >= v->need)
+		return true;
+	return would_serve(e, v, others_streams(e), e->largest_streams, EVIDENCE_UNKNOWN);
+}
+
+/* Pieces of this request's memory, and of other streams' where no single one of theirs would have done. */
+static uint64_t scattered(const struct evidence *e, const struct verdict *v)
+{
+	return sum(evidence_or_zero(v->usable), evidence_or_zero(e->free_streams));
+}
+
+static bool is_fragmented(const struct evidence *e, const struct verdict *v)
+{
+	uint64_t pieces = scattered(e, v);
+	return pieces > 0 && evidence_known(v->room) && sum(v->room, pieces) >= v->need && v->room < v->need &&
+	       !(evidence_known(e->largest_free) && e->largest_free >= v->need);
+}
+
+static bool is_rounding(const struct evidence *e, const struct verdict *v)
+{
+	(void)e;
+	return v->rounding > 0 && evidence_known(v->short_bytes) && v->short_bytes > 0 &&
+	       v->rounding >= v->short_bytes;
+}
+
+static bool is_full(const struct evidence *e, const struct verdict *v)
+{
+	(void)e;
+	return evidence_known(v->room) && sum(v->room, evidence_or_zero(v->usable)) < v->need;
+}
+
+typedef bool judge(const struct evidence *e, const struct verdict *v);
+
+static judge *const judges[] = {
+	[VERDICT_TOO_LARGE] = is_too_large,
+	[VERDICT_LIMIT] = is_limit,
+	[VERDICT_OTHER_PROCESS] = is_other_process,
+	[VERDICT_LEAK] = is_leak,
+	[VERDICT_POOL] = is_pool,
+	[VERDICT_OTHER_STREAM] = is_other_stream,
+	[VERDICT_FRAGMENTED] = is_fragmented,
+	[VERDICT_ROUNDING] = is_rounding,
+	[VERDICT_FULL] = is_full,
+};
+
+static bool applies(const struct evidence *e, const struct verdict *v, enum verdict_kind kind)
+{
+	if (kind == VERDICT_LEAK)
+		return is_leak(e, v);
+	if (kind == VERDICT_TOO_LARGE && e->too_large)
+		return true;
+	return e->failed && evidence_known(v->need) && judges[kind](e, v);
+}
+
+/* What is wrong in the first place makes the device full too: that goes without saying. */
+static void judge_all(const struct evidence *e, struct verdict *v)
+{
+	for (int kind = 0; kind < VERDICT_UNKNOWN; kind++) {
+		if (!applies(e, v, kind))
+			continue;
+		if (v->kind == VERDICT_UNKNOWN)
+			v->kind = kind;
+		else if (kind != VERDICT_FULL)
+			v->also[v->also_count++] = kind;
+	}
+}
+
+/* ---- remedies --------------------------------------------------------------------------------------- */
+
+static void add_remedy(struct verdict *v, enum remedy_kind kind, uint64_t bytes, bool enough)
+{
+	if (evidence_known(bytes) && bytes > 0)
+		v->remedies[v->remedy_count++] = (struct verdict_remedy){.kind = kind, .bytes = bytes, .enough = enough};
+}
+
+static bool covers(const struct verdict *v, uint64_t bytes)
+{
+	return evidence_known(v->short_bytes) && evidence_known(bytes) && bytes >= v->short_bytes;
+}
+
+/* Of memory that the program could do without, all or a part. */
+static void add_category(const struct evidence *e, struct verdict *v, enum remedy_kind kind, enum evidence_category c)
+{
+	add_remedy(v, kind, e->categories[c], covers(v, e->categories[c]));
+}
+
+static void add_batch(const struct evidence *e, struct verdict *v)
+{
+	uint64_t activations = e->categories[CATEGORY_ACTIVATIONS];
+	if (!e->failed || !evidence_known(v->short_bytes))
+		return;
+	if (evidence_known(activations))
+		add_remedy(v, REMEDY_BATCH, min_u64(activations, v->short_bytes), covers(v, activations));
+	else
+		add_remedy(v, REMEDY_BATCH, v->short_bytes, false);
+}
+
+static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
+{
+	static const enum remedy_kind own[] = {
+		[VERDICT_LIMIT] = REMEDY_LIMIT,
+		[VERDICT_OTHER_PROCESS] = REMEDY_OTHER_PROCESS,
+		[VERDICT_LEAK] = REMEDY_LEAK,
+		[VERDICT_POOL] = REMEDY_POOLS,
+		[VERDICT_OTHER_STREAM] = REMEDY_STREAMS,
+		[VERDICT_FRAGMENTED] = REMEDY_JOIN,
+		[VERDICT_ROUNDING] = REMEDY_ROUNDING,
+	};
+	return verdict >= VERDICT_LIMIT && verdict <= VERDICT_ROUNDING && own[verdict] == remedy;
+}
+
+static bool comes_before(const struct verdict *v, const struct verdict_remedy *a, const struct verdict_remedy *b)
+{
+	if (is_reason_of(a->kind, v->kind) != is_reason_of(b->kind, v->kind))
+		return is_reason_of(a->kind, v->kind);
+	if (a->enough != b->enough)
+		return a->enough;
+	return a->kind < b->kind;
+}
+
+static void sort_remedies(struct verdict *v)
+{
+	for (unsigned i = 1; i < v->remedy_count; i++) {
+		struct verdict_remedy moved = v->remedies[i];
+		unsigned at = i;
+		for (; at > 0 && comes_before(v, &moved, &v->remedies[at - 1]); at--)
+			v->remedies[at] = v->remedies[at - 1];
+		v->remedies[at] = moved;
+	}
+}
+
+static void find_remedies(const struct evidence *e, struct verdict *v)
+{
+	uint64_t streams = others_streams(e), leak = leaking(e);
+	bool needs = e->failed && evidence_known(v->need) && evidence_known(v->room);
+	add_remedy(v, REMEDY_TRIM, e->releasable, needs && sum(v->room, evidence_or_zero(e->releasable)) >= v->need);
+	add_remedy(v, REMEDY_STREAMS, streams, applies(e, v, VERDICT_OTHER_STREAM));
+	add_remedy(v, REMEDY_POOLS, e->free_pools, applies(e, v, VERDICT_POOL));
+	if (!e->joins && needs)
+		add_remedy(v, REMEDY_JOIN, scattered(e, v), sum(v->room, scattered(e, v)) >= v->need);
+	if (applies(e, v, VERDICT_LIMIT))
+		add_remedy(v, REMEDY_LIMIT, evidence_known(v->device_room) ? less(v->device_room, v->limit_room) :
+		           v->short_bytes, true);
+	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS));
+	add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
+	if (e->failed)
+		add_remedy(v, REMEDY_ROUNDING, v->rounding, covers(v, v->rounding));
+	add_batch(e, v);
+	add_category(e, v, REMEDY_CHECKPOINT, CATEGORY_ACTIVATIONS);
+	add_category(e, v, REMEDY_OFFLOAD_OPTIMIZER, CATEGORY_OPTIMIZER);
+	add_category(e, v, REMEDY_OFFLOAD_WEIGHTS, CATEGORY_WEIGHTS);
+	add_category(e, v, REMEDY_KV_CACHE, CATEGORY_KV_CACHE);
+	sort_remedies(v);
+}
+
+void verdict_find(const struct evidence *e, struct verdict *v)
+{
+	memset(v, 0, sizeof *v);
+	v->kind = VERDICT_UNKNOWN;
+	work_out(e, v);
+	judge_all(e, v);
+	find_remedies(e, v);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------ */
+
+const char *verdict_name(enum verdict_kind kind)
+{
+	static const char *const names[VERDICT_COUNT] = {
+		"too_large", "limit", "other_process", "leak", "pool", "other_stream", "fragmented", "rounding", "full",
+		"unknown",
+	};
+	return names[kind];
+}
+
+const char *remedy_name(enum remedy_kind kind)
+{
+	static const char *const names[REMEDY_COUNT] = {
+		"trim", "other_streams", "release_pools", "join_pieces", "raise_limit", "end_other_processes", "fix_leak",
+		"avoid_rounding", "smaller_batch", "checkpoint_activations", "offload_optimizer", "offload_weights",
+		"shrink_kv_cache",
+	};
+	return names[kind];
+}

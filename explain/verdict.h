@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The verdict: why a request ran out of memory, by how much, and what each remedy would give. docs/oom.md has the
+ * decision list with its arithmetic; its order is that of the enum.
+ */
+#ifndef TRZ_EXPLAIN_VERDICT_H
+#define TRZ_EXPLAIN_VERDICT_H
+
+#include "evidence.h"
+
+enum verdict_kind {
+	VERDICT_TOO_LARGE,         /* no device of this size could serve it */
+	VERDICT_LIMIT,             /* the device could have served it; the limit forbade it */
+	VERDICT_OTHER_PROCESS,     /* it would have been served without the other processes' memory */
+	VERDICT_LEAK,              /* memory that grows with the steps holds more than what was missing */
+	VERDICT_POOL,              /* free memory of private pools would have sufficed */
+	VERDICT_OTHER_STREAM,      /* free memory of other streams would have sufficed */
+	VERDICT_FRAGMENTED,        /* enough was free, but in no piece */
+	VERDICT_ROUNDING,          /* without rounding there would have been enough */
+	VERDICT_FULL,              /* none of these: all memory is in use */
+	VERDICT_UNKNOWN,           /* the source cannot tell */
+	VERDICT_COUNT
+};
+
+enum remedy_kind {
+	REMEDY_TRIM,               /* return wholly free memory to the driver */
+	REMEDY_STREAMS,            /* use other streams' free memory: one stream, or synchronise before the peak */
+	REMEDY_POOLS,              /* release private pools */
+	REMEDY_JOIN,               /* lay free pieces side by side: terrazzo, or expandable segments */
+	REMEDY_LIMIT,              /* lift the limit */
+	REMEDY_OTHER_PROCESS,      /* end the other processes */
+	REMEDY_LEAK,               /* free what grows */
+	REMEDY_ROUNDING,           /* ask for sizes that need no rounding */
+	REMEDY_BATCH,              /* a smaller batch: what activations have to give up */
+	REMEDY_CHECKPOINT,         /* recompute activations */
+	REMEDY_OFFLOAD_OPTIMIZER,  /* shard or offload optimizer state */
+	REMEDY_OFFLOAD_WEIGHTS,    /* shard or offload weights */
+	REMEDY_KV_CACHE,           /* fewer tokens in flight */
+	REMEDY_COUNT
+};
+
+enum { VERDICT_REMEDIES_MAX = REMEDY_COUNT };
+
+struct verdict_remedy {
+	enum remedy_kind kind;
+	uint64_t bytes;            /* what it would give */
+	bool enough;               /* alone, for this request */
+};
+
+struct verdict {
+	enum verdict_kind kind;
+	enum verdict_kind also[VERDICT_COUNT];  /* others that apply, in the order of the list */
+	unsigned also_count;
+	/* EVIDENCE_UNKNOWN where the evidence cannot tell */
+	uint64_t need;             /* what the request takes */
+	uint64_t device_room;      /* new memory that the driver had for it, */
+	uint64_t limit_room;       /* and the limit allowed; unknown: there is none */
+	uint64_t room;             /* the lesser of the two */
+	uint64_t usable;           /* free memory of the allocator that could serve it, as a sum */
+	uint64_t piece;            /* the largest piece that it could have had */
+	uint64_t others;           /* what other processes have, perhaps an estimate from what the device lacks */
+	uint64_t rounding;         /* what rounding takes, where it is worth mentioning */
+	uint64_t short_bytes;      /* see verdict_find */
+	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
+	unsigned remedy_count;
+};
+
+/* Judges. short_bytes: need - room - usable where that is above 0: what was missing even with all usable memory in one
+ * piece. Else need - piece: what was missing in the largest piece. */
+void verdict_find(const struct evidence *e, struct verdict *v);
+
+/* "other_process", as in JSON. */
+const char *verdict_name(enum verdict_kind kind);
+const char *remedy_name(enum remedy_kind kind);
+
+#endif

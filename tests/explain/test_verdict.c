@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The decision list on evidence made by hand, the worked cases of practitioners among it, and the report's form.
+ */
+#include "testing.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "oom_report.h"
+
+static struct evidence e;
+static struct verdict v;
+
+static uint64_t gib(double n)
+{
+	return (uint64_t)(n * (double)GIB(1));
+}
+
+/* A request that failed in an allocator that serves whole pieces. */
+static void ask(double requested, double device_total, double device_free, double reserved, double allocated)
+{
+	evidence_init(&e, EVIDENCE_PICKLE, "test");
+	e.failed = true;
+	e.requested = gib(requested);
+	e.device_total = gib(device_total);
+	e.device_free = gib(device_free);
+	e.reserved = gib(reserved);
+	e.allocated = gib(allocated);
+	e.cached = e.reserved - e.allocated;
+}
+
+static void expect(enum verdict_kind kind, double short_gib)
+{
+	verdict_find(&e, &v);
+	assert_string_equal(verdict_name(v.kind), verdict_name(kind));
+	double error = (double)v.short_bytes / (double)GIB(1) - short_gib;
+	if (error > 0.001 || error < -0.001)
+		fail_msg("%.3f GiB short, not %.3f", (double)v.short_bytes / (double)GIB(1), short_gib);
+}
+
+static bool also(enum verdict_kind kind)
+{
+	for (unsigned i = 0; i < v.also_count; i++)
+		if (v.also[i] == kind)
+			return true;
+	return false;
+}
+
+static const struct verdict_remedy *remedy(enum remedy_kind kind)
+{
+	for (unsigned i = 0; i < v.remedy_count; i++)
+		if (v.remedies[i].kind == kind)
+			return &v.remedies[i];
+	return NULL;
+}
+
+/* ---- worked cases ----------------------------------------------------------------------------------- */
+
+/* "Reserved but unallocated" is 0.05 GiB: joining pieces or emptying the cache does not help. */
+static void test_a_full_card_is_not_fragmented(void **state)
+{
+	(void)state;
+	ask(2.50, 23.69, 1.89, 21.50, 21.45);
+	expect(VERDICT_FULL, 0.56);
+	assert_int_equal(v.also_count, 0);
+	assert_false(remedy(REMEDY_JOIN)->enough);
+	assert_int_equal(v.others, 0);
+}
+
+/* [10 used][5 free][20 used][15 free][30 used]: 20 are free, so 25 are full, short by 5. */
+static void test_the_popular_picture_is_full(void **state)
+{
+	(void)state;
+	ask(25, 80, 0, 80, 60);
+	e.free_own = gib(20);
+	e.largest_free = gib(15);
+	expect(VERDICT_FULL, 5);
+}
+
+static void test_the_picture_with_less_is_fragmented(void **state)
+{
+	(void)state;
+	for (double size = 16; size <= 20; size++) {
+		ask(size, 80, 0, 80, 60);
+		e.free_own = gib(20);
+		e.largest_free = gib(15);
+		expect(VERDICT_FRAGMENTED, size - 15);
+		assert_true(remedy(REMEDY_JOIN)->enough);
+	}
+}
+
+/* 7B with AdamW on 80 GB: weights and gradients, then the state; next to no activations. */
+static void test_the_first_step_wants_optimizer_state(void **state)
+{
+	(void)state;
+	ask(0.25, 80, 0.1, 79, 78.9);
+	e.categories[CATEGORY_WEIGHTS] = gib(14);
+	e.categories[CATEGORY_GRADIENTS] = gib(14);
+	e.categories[CATEGORY_OPTIMIZER] = gib(50.8);
+	e.categories[CATEGORY_ACTIVATIONS] = gib(0.01);
+	e.category = CATEGORY_OPTIMIZER;
+	expect(VERDICT_FULL, 0.05);
+	assert_int_equal(v.remedies[0].kind, REMEDY_OFFLOAD_OPTIMIZER);
+	assert_false(remedy(REMEDY_BATCH)->enough);
+}
+
+static void test_growth_that_holds_what_is_missing_is_a_leak(void **state)
+{
+	(void)state;
+	ask(0.5, 24.2, 0.1, 24, 23.9);
+	e.has_history = true;
+	e.growth[e.growth_count++] = (struct evidence_growth){.site = "train.py:9", .live = gib(6), .leak = true};
+	expect(VERDICT_LEAK, 0.3);
+	e.growth[0].live = gib(0.2);
+	expect(VERDICT_FULL, 0.3);
+	e.growth[0] = (struct evidence_growth){.site = "cache.py:9", .live = gib(6), .leak = false};
+	expect(VERDICT_FULL, 0.3);
+}
+
+/* ---- the list --------------------------------------------------------------------------------------- */
+
+static void test_too_large(void **state)
+{
+	(void)state;
+	ask(100, 80, 79.5, 0, 0);
+	e.limit = gib(40);
+	expect(VERDICT_TOO_LARGE, 60);
+	ask(80, 80, 79.5, 0, 0);
+	e.context = gib(0.5);
+	expect(VERDICT_TOO_LARGE, 0.5);
+	evidence_init(&e, EVIDENCE_TEXT, "test");
+	e.failed = e.too_large = true;
+	verdict_find(&e, &v);
+	assert_int_equal(v.kind, VERDICT_TOO_LARGE);
+	assert_false(evidence_known(v.short_bytes));
+}
+
+static void test_limit(void **state)
+{
+	(void)state;
+	ask(2, 80, 60, 19, 19);
+	e.limit = gib(20);
+	expect(VERDICT_LIMIT, 1);
+	assert_int_equal(remedy(REMEDY_LIMIT)->bytes, gib(59));
+	e.device_total = gib(21);  /* the device lacks room too: the limit is not what forbids it */
+	e.device_free = gib(1.5);
+	expect(VERDICT_FULL, 1);
+}
+
+/* An allocator that joins pieces needs new memory only for the rest. */
+static void test_limit_of_an_allocator_that_joins(void **state)
+{
+	(void)state;
+	ask(2, 80, 60, 20, 19);
+	e.joins = true;
+	e.limit = gib(20);
+	e.free_own = gib(1);
+	expect(VERDICT_LIMIT, 1);
+}
+
+static void test_other_process(void **state)
+{
+	(void)state;
+	ask(2, 24, 0.5, 10, 10);
+	e.other_processes = gib(13);
+	expect(VERDICT_OTHER_PROCESS, 1.5);
+	e.other_processes = gib(1);
+	expect(VERDICT_FULL, 1.5);
+	e.other_processes = EVIDENCE_UNKNOWN;  /* then what neither the allocator has nor the device has left */
+	expect(VERDICT_OTHER_PROCESS, 1.5);
+	e.context = gib(13.5);
+	expect(VERDICT_FULL, 1.5);
+}
+
+static void test_pool(void **state)
+{
+	(void)state;
+	ask(2, 24, 0.5, 23, 19);
+	e.free_pools = gib(4);
+	e.largest_pools = gib(2);
+	expect(VERDICT_POOL, 1.5);
+	e.largest_pools = gib(1.9);
+	e.releasable_pools = gib(1);
+	expect(VERDICT_FULL, 1.5);
+	e.releasable_pools = gib(1.5);
+	expect(VERDICT_POOL, 1.5);
+}
+
+static void test_other_stream(void **state)
+{
+	(void)state;
+	ask(2, 24, 0.5, 23, 19);
+	e.free_own = gib(1);
+	e.largest_free = gib(1);
+	e.free_streams = gib(3);
+	e.largest_streams = gib(2.5);
+	expect(VERDICT_OTHER_STREAM, 0.5);
+	assert_true(also(VERDICT_FRAGMENTED));
+	e.largest_streams = gib(1.9);  /* in no piece either */
+	expect(VERDICT_FRAGMENTED, 0.5);
+	e.joins = true;
+	expect(VERDICT_OTHER_STREAM, 0.5);
+}
+
+static void test_pending_memory_is_other_streams(void **state)
+{
+	(void)state;
+	ask(2, 24, 0, 23, 19);
+	e.joins = true;
+	e.free_own = gib(1);
+	e.pending = gib(1.5);
+	expect(VERDICT_OTHER_STREAM, 1);
+	e.pending = gib(0.5);
+	expect(VERDICT_FULL, 1);
+}
+
+static void test_rounding(void **state)
+{
+	(void)state;
+	ask(0.002, 24, 0.015, 23.9, 23.9);
+	e.needed = MIB(20);
+	expect(VERDICT_ROUNDING, 20.0 / 1024 - 0.015);
+	ask(1, 24, 0.5, 23.5, 23.5);
+	e.live_requested = gib(20);
+	expect(VERDICT_ROUNDING, 0.5);
+	e.live_requested = gib(23.2);  /* so little is in every program */
+	expect(VERDICT_FULL, 0.5);
+}
+
+static void test_unknown(void **state)
+{
+	(void)state;
+	evidence_init(&e, EVIDENCE_SNAPSHOT, "test");
+	verdict_find(&e, &v);
+	assert_int_equal(v.kind, VERDICT_UNKNOWN);
+	ask(1, 24, 0.5, 23.5, 23.5);
+	e.device_free = EVIDENCE_UNKNOWN;
+	verdict_find(&e, &v);
+	assert_int_equal(v.kind, VERDICT_UNKNOWN);
+	assert_false(evidence_known(v.short_bytes));
+}
+
+static void test_the_first_that_applies_wins(void **state)
+{
+	(void)state;
+	ask(2, 24, 0.5, 10, 7);
+	e.other_processes = gib(13);
+	e.free_pools = gib(2);
+	e.growth[e.growth_count++] = (struct evidence_growth){.site = "train.py:9", .live = gib(6), .leak = true};
+	verdict_find(&e, &v);
+	assert_int_equal(v.kind, VERDICT_OTHER_PROCESS);
+	assert_int_equal(v.also_count, 2);
+	assert_true(also(VERDICT_LEAK) && also(VERDICT_POOL));
+	assert_int_equal(v.remedies[0].kind, REMEDY_OTHER_PROCESS);
+}
+
+/* No judge may trip over extreme figures. */
+static void test_figures_at_the_edge(void **state)
+{
+	(void)state;
+	static const uint64_t edges[] = {0, 1, GIB(1), UINT64_MAX / 2, UINT64_MAX - 1, UINT64_MAX};
+	enum { EDGES = sizeof edges / sizeof edges[0] };
+	uint32_t seed = 1;
+	for (int round = 0; round < 20000; round++) {
+		evidence_init(&e, EVIDENCE_HEAP, "test");
+		e.failed = round % 7 != 0;
+		e.joins = round % 2;
+#define ANY(name, what) e.name = edges[((seed = seed * 1664525 + 1013904223) >> 16) % EDGES];
+		EVIDENCE_FIGURES(ANY)
+#undef ANY
+		verdict_find(&e, &v);
+		assert_true(v.kind <= VERDICT_UNKNOWN && v.also_count < VERDICT_COUNT);
+		assert_true(v.remedy_count <= VERDICT_REMEDIES_MAX);
+	}
+}
+
+/* ---- the report ------------------------------------------------------------------------------------- */
+
+struct page {
+	char text[65536];
+	size_t used, lines;
+};
+
+static bool to_page(void *owner, const char *text, size_t size)
+{
+	struct page *page = owner;
+	assert_true(size < sizeof page->text - page->used);
+	memcpy(page->text + page->used, text, size);
+	page->used += size;
+	page->text[page->used] = '\0';
+	for (size_t i = 0; i < size; i++)
+		page->lines += text[i] == '\n';
+	return true;
+}
+
+static bool refuse(void *owner, const char *text, size_t size)
+{
+	(void)text;
+	(void)size;
+	++*(int *)owner;
+	return false;
+}
+
+/* Evidence with everything in it. */
+static void fill(void)
+{
+	char long_site[600];
+	memset(long_site, 'x', sizeof long_site - 1);
+	long_site[sizeof long_site - 1] = '\0';
+	ask(2, 24, 0.5, 23.4, 15);
+	e.allocator = "PyTorch";
+	e.device = 1;
+	e.rank = 3;
+	e.process = 4711;
+	e.stream = 0x10;
+	e.live_requested = gib(13);
+	e.context = e.other_processes = e.pending = e.limit = e.peak_allocated = gib(1);
+	e.free_own = e.free_streams = e.free_pools = e.free_partly = gib(1);
+	e.site = "model.py:8 forward";
+	for (int i = 0; i < CATEGORY_COUNT; i++)
+		e.categories[i] = gib(1);
+	for (int i = 0; i < EVIDENCE_HOLDERS_MAX; i++)
+		e.holders[e.holder_count++] = (struct evidence_holder){.site = i ? "a.py:1 \"f\"" : long_site, .bytes = gib(1),
+		                                                       .tag = "t", .peak = gib(2), .count = 3, .error = 9};
+	for (int i = 0; i < EVIDENCE_GROWTH_MAX; i++)
+		e.growth[e.growth_count++] = (struct evidence_growth){.site = "a.py:1", .live = gib(4), .leak = true,
+		                                                      .per_step = 1e6};
+	for (int i = 0; i < EVIDENCE_RUNGS_MAX; i++)
+		e.rungs[e.rung_count++] = (struct evidence_rung){.name = "moved free tiles", .tries = 2, .gave = gib(1)};
+	e.forecast = (struct evidence_forecast){.steps = 10, .steps_low = 8, .steps_high = 13, .seconds = 600};
+	verdict_find(&e, &v);
+	for (v.remedy_count = 0; v.remedy_count < VERDICT_REMEDIES_MAX; v.remedy_count++)
+		v.remedies[v.remedy_count] = (struct verdict_remedy){.kind = v.remedy_count, .bytes = gib(1), .enough = true};
+}
+
+static void test_the_report_is_short(void **state)
+{
+	(void)state;
+	static struct page page;
+	page = (struct page){.used = 0};
+	fill();
+	assert_true(oom_report_text(&e, &v, to_page, &page));
+	assert_true(page.lines < OOM_REPORT_LINES);
+	assert_text(page.text, "rank 3, device 1, process 4711: 2.00 GiB asked for on stream 0x10");
+	assert_text(page.text, "\nverdict: ");
+	assert_text(page.text, "\nremedy: ");
+	assert_text(page.text, "+- 9 bytes");
+	assert_text(page.text, "in 10 steps (8 to 13), 10 minutes");
+}
+
+/* Each verdict's first lines, from evidence of nothing but a failure. */
+static void test_every_verdict_has_its_lines(void **state)
+{
+	(void)state;
+	static struct page page;
+	for (int kind = 0; kind < VERDICT_COUNT; kind++) {
+		page = (struct page){.used = 0};
+		evidence_init(&e, EVIDENCE_TEXT, NULL);
+		e.failed = true;
+		verdict_find(&e, &v);
+		v.kind = kind;
+		if (kind == VERDICT_LEAK)
+			e.growth[e.growth_count++] = (struct evidence_growth){.leak = true};
+		assert_true(oom_report_text(&e, &v, to_page, &page));
+		assert_text(page.text, verdict_name(kind));
+		assert_text(page.text, "\nremedy: ");
+	}
+}
+
+static void test_json(void **state)
+{
+	(void)state;
+	static struct page page;
+	page = (struct page){.used = 0};
+	fill();
+	assert_true(oom_report_json(&e, &v, to_page, &page));
+	json_t *root = json_loads(page.text, JSON_REJECT_DUPLICATES, NULL);
+	assert_non_null(root);
+	assert_string_equal(json_string_value(json_object_get(root, "verdict")), verdict_name(v.kind));
+	assert_int_equal(json_integer_value(json_object_get(root, "requested_bytes")), gib(2));
+	assert_int_equal(json_integer_value(json_object_get(root, "short_bytes")), v.short_bytes);
+	assert_int_equal(json_array_size(json_object_get(root, "also")), v.also_count);
+	assert_int_equal(json_array_size(json_object_get(root, "remedies")), v.remedy_count);
+	json_t *holders = json_object_get(root, "holders");
+	assert_int_equal(json_array_size(holders), EVIDENCE_HOLDERS_MAX);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(holders, 1), "site")), "a.py:1 \"f\"");
+	json_t *figures = json_object_get(root, "figures");
+	assert_int_equal(json_integer_value(json_object_get(figures, "reserved")), e.reserved);
+	assert_null(json_object_get(figures, "largest"));  /* unknown */
+	json_decref(root);
+}
+
+static void test_a_sink_that_refuses_is_left_alone(void **state)
+{
+	(void)state;
+	int calls = 0;
+	fill();
+	assert_false(oom_report_text(&e, &v, refuse, &calls));
+	assert_int_equal(calls, 1);
+	assert_false(oom_report_json(&e, &v, refuse, &calls));
+	assert_int_equal(calls, 2);
+}
+
+static void test_texts_are_kept_while_there_is_room(void **state)
+{
+	(void)state;
+	char text[1000];
+	memset(text, 'x', sizeof text - 1);
+	text[sizeof text - 1] = '\0';
+	evidence_init(&e, EVIDENCE_TEXT, "test");
+	for (int i = 0; i < EVIDENCE_TEXTS_BYTES / (int)sizeof text; i++)
+		assert_string_equal(evidence_keep(&e, text), text);
+	assert_string_equal(evidence_keep(&e, text), "");
+	assert_string_equal(evidence_keep(&e, "short"), "short");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_full_card_is_not_fragmented),
+		cmocka_unit_test(test_the_popular_picture_is_full),
+		cmocka_unit_test(test_the_picture_with_less_is_fragmented),
+		cmocka_unit_test(test_the_first_step_wants_optimizer_state),
+		cmocka_unit_test(test_growth_that_holds_what_is_missing_is_a_leak),
+		cmocka_unit_test(test_too_large),
+		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_limit_of_an_allocator_that_joins),
+		cmocka_unit_test(test_other_process),
+		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_other_stream),
+		cmocka_unit_test(test_pending_memory_is_other_streams),
+		cmocka_unit_test(test_rounding),
+		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_the_first_that_applies_wins),
+		cmocka_unit_test(test_figures_at_the_edge),
+		cmocka_unit_test(test_the_report_is_short),
+		cmocka_unit_test(test_every_verdict_has_its_lines),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_a_sink_that_refuses_is_left_alone),
+		cmocka_unit_test(test_texts_are_kept_while_there_is_room),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
