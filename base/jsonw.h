@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes JSON to a sink, without host memory: its only state is a buffer. The caller pairs brackets.
- *
- *     struct jsonw j = {.sink = ..., .owner = ...};
- *     jsonw_open(&j, '{'); jsonw_put_number(&j, "size", 3); jsonw_close(&j, '}'); jsonw_flush(&j);
- *     if (j.failed) ...
+ * Writing JSON piece by piece, through a buffer of fixed size and nothing else: the library has no host memory to
+ * spare when it reports a failure. The caller keeps brackets paired; commas are set here. No name is one of jansson's,
+ * which the command uses.
  */
 #ifndef TRZ_BASE_JSONW_H
 #define TRZ_BASE_JSONW_H
@@ -12,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Readers take numbers as doubles. */
 #define JSONW_NUMBER_MAX (((uint64_t)1 << 53) - 1)
@@ -19,18 +18,24 @@
 /* Takes the next bytes; false: they cannot be written, and it is not called again. */
 typedef bool jsonw_sink(void *owner, const char *bytes, size_t size);
 
+enum { JSONW_BUFFER = 16384, JSONW_SHORT = 256 };
+
 struct jsonw {
 	jsonw_sink *sink;
 	void *owner;
 	size_t used;
 	bool separate;             /* a comma is due before the next value or key */
 	bool failed;
-	char buffer[8192];
+	char buffer[JSONW_BUFFER];
 };
 
 void jsonw_flush(struct jsonw *j);
+
+/* Bytes as they are; no comma is set. */
+void jsonw_bytes(struct jsonw *j, const char *bytes, size_t size);
 void jsonw_byte(struct jsonw *j, char byte);
 void jsonw_raw(struct jsonw *j, const char *text);
+
 void jsonw_open(struct jsonw *j, char bracket);
 void jsonw_close(struct jsonw *j, char bracket);
 
@@ -40,14 +45,56 @@ void jsonw_open_line(struct jsonw *j);
 /* Numbers that some reader could not hold become the largest that every reader can. */
 void jsonw_number(struct jsonw *j, uint64_t value);
 
-/* What is not UTF-8 becomes U+FFFD. */
+/* Bytes that are no UTF-8 become U+FFFD. */
 void jsonw_string(struct jsonw *j, const char *text);
-void jsonw_key(struct jsonw *j, const char *key);
-
-void jsonw_put_number(struct jsonw *j, const char *key, uint64_t value);
-void jsonw_put_string(struct jsonw *j, const char *key, const char *value);
 
 /* A word of JSON: a boolean, an empty list, a number below 0. */
-void jsonw_put_word(struct jsonw *j, const char *key, const char *word);
+void jsonw_word(struct jsonw *j, const char *word);
+
+/* A key that may need escapes. */
+void jsonw_text_key(struct jsonw *j, const char *key);
+
+/* Makes `size` <= JSONW_SHORT bytes of room, and returns where they begin; the caller adds to `used` what it fills. */
+static inline char *jsonw_room(struct jsonw *j, size_t size)
+{
+	if (sizeof j->buffer - j->used < size)
+		jsonw_flush(j);
+	return j->buffer + j->used;
+}
+
+/* A key of at most JSONW_SHORT - 4 characters that need no escapes: in most calls a literal, whose length the compiler
+ * knows. */
+static inline void jsonw_key(struct jsonw *j, const char *key)
+{
+	size_t length = strlen(key);
+	char *begin = jsonw_room(j, length + 4), *p = begin;
+	if (j->separate)
+		*p++ = ',';
+	*p++ = '"';
+	memcpy(p, key, length);
+	p += length;
+	*p++ = '"';
+	*p++ = ':';
+	j->used += (size_t)(p - begin);
+	j->separate = false;
+}
+
+static inline void jsonw_put_number(struct jsonw *j, const char *key, uint64_t value)
+{
+	jsonw_key(j, key);
+	jsonw_number(j, value);
+}
+
+static inline void jsonw_put_string(struct jsonw *j, const char *key, const char *value)
+{
+	jsonw_key(j, key);
+	jsonw_string(j, value);
+}
+
+static inline void jsonw_put_word(struct jsonw *j, const char *key, const char *word)
+{
+	jsonw_key(j, key);
+	jsonw_word(j, word);
+}
 
 #endif

@@ -597,6 +597,7 @@ TRZ_API void trz_set_tag(const char *tag);
 
 /* Writes the heap's state and history, of one moment, as JSON in the schema of PyTorch's memory snapshots, which its
  * viewer reads. The file appears whole or not at all. Allocation stops during a copy in memory, not during writing.
+ * Each call stack also has a number, "stack": of a long history later mentions have it alone, with empty "frames".
  * Calls the driver: no. Errors: IO, HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_snapshot(trz_heap *heap, const char *path);
 

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling, sealing and writing snapshots; the JSON writer, whose only state is a buffer.
+ * Filling, sealing and writing snapshots.
  */
 #include "snapshot.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdatomic.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "error.h"
+#include "jsonw.h"
+#include "prng.h"
 
 /* ---- filling ---------------------------------------------------------------------------------------- */
 
@@ -28,6 +24,8 @@ static trz_status make_room(struct snapshot *s)
 	snapshot_free(s);
 	size_t events = with_slack(s->event_count), blocks = with_slack(s->block_count);
 	size_t ranges = with_slack(s->range_count);
+	if (s->event_most)
+		events = min_u64(events, s->event_most);
 	size_t bytes = events * sizeof *s->events + blocks * sizeof *s->blocks + ranges * sizeof *s->ranges;
 	s->events = s->memory.alloc(s->memory.owner, bytes);
 	if (!s->events)
@@ -54,6 +52,7 @@ trz_status snapshot_reserve(struct snapshot *s)
 void snapshot_add_history(struct snapshot *s, const struct history *h)
 {
 	s->event_count = history_kept(h);
+	s->event_most = h->capacity;
 	if (s->event_count <= s->event_capacity)
 		history_copy(h, s->events);
 	s->events_noted = h->count;
@@ -171,15 +170,51 @@ static void put_pool(struct jsonw *j, const char *key, uint32_t pool)
 
 /* ---- segments --------------------------------------------------------------------------------------- */
 
+enum { STACK_SLOTS = 1 << 16, STACKS_IN_FULL = 50000 };
+
+/* The stacks that the file has so far. Invariant: at least a quarter of the slots is empty (frames 0). */
+struct snapshot_stacks {
+	uint32_t count;
+	uint32_t told;             /* how often one was written in full */
+	struct {
+		uint64_t frames;
+		uint32_t number;       /* from 1 on */
+	} slots[STACK_SLOTS];
+};
+
 static const char *tag_text(const struct snapshot *s, uint32_t tag)
 {
 	return tag <= s->tag_count ? history_tag_text(s->tags, tag) : "";
 }
 
+/* The number under which a stack has been written, or is now to be, then *written is false. 0: the table is full. */
+static uint32_t stack_number(struct snapshot_stacks *t, uint64_t frames, bool *written)
+{
+	size_t i = (size_t)(prng_mix(frames) % STACK_SLOTS);
+	while (t->slots[i].frames && t->slots[i].frames != frames)
+		i = (i + 1) % STACK_SLOTS;
+	*written = t->slots[i].frames != 0;
+	if (*written)
+		return t->slots[i].number;
+	if (t->count >= STACK_SLOTS / 4 * 3)
+		return 0;
+	t->slots[i].frames = frames;
+	return t->slots[i].number = ++t->count;
+}
+
+/* A stack is told in full, and numbered, where it occurs first; and again while there are few, for readers that do not
+ * know the numbers. A long history would be many times as large if each event had it in full. */
 static void put_frames(struct jsonw *j, const struct snapshot *s, uint64_t frames)
 {
 	struct snapshot_frame list[SNAPSHOT_FRAMES_MAX];
-	size_t count = frames && s->frames ? s->frames(s->frames_owner, frames, list) : 0;
+	bool written = false;
+	uint32_t number = frames && s->frames && s->stacks ? stack_number(s->stacks, frames, &written) : 0;
+	if (number)
+		jsonw_put_number(j, "stack", number);
+	bool again = written && s->stacks->told >= STACKS_IN_FULL;
+	size_t count = frames && s->frames && !again ? s->frames(s->frames_owner, frames, list) : 0;
+	if (s->stacks && count)
+		s->stacks->told++;
 	jsonw_key(j, "frames");
 	jsonw_open(j, '[');
 	for (size_t i = 0; i < count; i++) {
@@ -447,78 +482,42 @@ static void put_settings(struct jsonw *j, const struct snapshot *s)
 	jsonw_put_word(j, "roundup_power2_divisions", "{}");
 	jsonw_key(j, "terrazzo");
 	jsonw_open(j, '{');
-	for (size_t i = 0; i < s->setting_count; i++)
-		jsonw_put_string(j, s->settings[i].key, s->settings[i].value);
+	for (size_t i = 0; i < s->setting_count; i++) {
+		jsonw_text_key(j, s->settings[i].key);
+		jsonw_string(j, s->settings[i].value);
+	}
 	jsonw_close(j, '}');
 	jsonw_close(j, '}');
 }
 
-trz_status snapshot_write(const struct snapshot *s, snapshot_sink *sink, void *owner)
+static void put_all(struct jsonw *j, const struct snapshot *s)
 {
-	struct jsonw j = {.sink = sink, .owner = owner};
-	jsonw_open(&j, '{');
-	put_segments(&j, s);
-	put_traces(&j, s);
-	put_settings(&j, s);
-	jsonw_put_word(&j, "external_annotations", "[]");
-	jsonw_put_word(&j, "host_segments", "[]");
-	jsonw_put_word(&j, "host_traces", "[]");
-	put_own(&j, s);
-	jsonw_close(&j, '}');
-	jsonw_byte(&j, '\n');
-	jsonw_flush(&j);
+	jsonw_open(j, '{');
+	put_segments(j, s);
+	put_traces(j, s);
+	put_settings(j, s);
+	jsonw_put_word(j, "external_annotations", "[]");
+	jsonw_put_word(j, "host_segments", "[]");
+	jsonw_put_word(j, "host_traces", "[]");
+	put_own(j, s);
+	jsonw_close(j, '}');
+	jsonw_byte(j, '\n');
+	jsonw_flush(j);
+}
+
+trz_status snapshot_write(const struct snapshot *s, jsonw_sink *sink, void *owner)
+{
+	struct jsonw j;  /* its buffer needs no zeroes */
+	struct snapshot with = *s;
+	j.sink = sink;
+	j.owner = owner;
+	j.used = 0;
+	j.separate = j.failed = false;
+	with.stacks = s->frames ? s->memory.alloc(s->memory.owner, sizeof *with.stacks) : NULL;
+	if (with.stacks)
+		memset(with.stacks, 0, sizeof *with.stacks);
+	put_all(&j, &with);
+	if (with.stacks)
+		s->memory.free(s->memory.owner, with.stacks);
 	return j.failed ? trz_fail(TRZ_ERROR_IO, "the snapshot cannot be written: its receiver refused") : TRZ_OK;
-}
-
-/* ---- files ------------------------------------------------------------------------------------------ */
-
-static bool sink_to_fd(void *owner, const char *bytes, size_t size)
-{
-	while (size) {
-		ssize_t written = write(*(int *)owner, bytes, size);
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written == 0)
-			errno = EIO;
-		if (written <= 0)
-			return false;
-		bytes += written;
-		size -= (size_t)written;
-	}
-	return true;
-}
-
-/* A new file beside `path`, under a unique name. Returns its descriptor; -1: errno says why. */
-static int open_beside(const char *path, char *name, size_t size)
-{
-	static atomic_uint serial;
-	for (;;) {
-		unsigned n = atomic_fetch_add(&serial, 1);
-		if (snprintf(name, size, "%s.%ld.%u.part", path, (long)getpid(), n) >= (int)size) {
-			errno = ENAMETOOLONG;
-			return -1;
-		}
-		int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-		if (fd >= 0 || errno != EEXIST)
-			return fd;
-	}
-}
-
-trz_status snapshot_to_file(const struct snapshot *s, const char *path)
-{
-	char name[PATH_MAX];
-	int fd = open_beside(path, name, sizeof name);
-	if (fd < 0)
-		return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be created: %s", path, strerror(errno));
-	int error = 0;
-	if (snapshot_write(s, sink_to_fd, &fd) != TRZ_OK || fsync(fd))
-		error = errno;
-	if (close(fd) && !error)
-		error = errno;
-	if (!error && rename(name, path))
-		error = errno;
-	if (!error)
-		return TRZ_OK;
-	unlink(name);
-	return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be written: %s", path, strerror(error));
 }

@@ -14,6 +14,9 @@
  * Add only memory in use: the parts of a range that no block covers are written as inactive. Windows are shared
  * by streams, so segments are written with stream 0; the viewer joins and cuts segments by stream. A range may
  * change its pool only by HISTORY_UNMAP and HISTORY_MAP, since ranges of different pools are not joined.
+ *
+ * What has a call stack has its number as "stack", and the stack itself as "frames": where it occurs first, and again
+ * while the file has few; then "frames" is empty.
  */
 #ifndef TRZ_STATS_SNAPSHOT_H
 #define TRZ_STATS_SNAPSHOT_H
@@ -77,11 +80,14 @@ struct snapshot {
 	const struct snapshot_setting *settings;
 	size_t setting_count;
 
+	struct snapshot_stacks *stacks;  /* while it is written */
+
 	struct history_event *events;
 	struct snapshot_block *blocks;
 	struct snapshot_range *ranges;
 	size_t event_count, block_count, range_count;
 	size_t event_capacity, block_capacity, range_capacity;
+	size_t event_most;         /* that the history can keep; 0: not known yet */
 	uint64_t events_noted;     /* since the history's start; event_count of them are kept */
 	uint32_t tag_count;        /* tags that the kept events can have */
 	struct history_clock clock;
@@ -126,13 +132,11 @@ void snapshot_walk(const struct snapshot *s, const trz_visitor *visitor);
 
 /* ---- writing a sealed snapshot ---------------------------------------------------------------------- */
 
-typedef jsonw_sink snapshot_sink;
-
 /* Errors: IO (the sink refused). */
-trz_status snapshot_write(const struct snapshot *s, snapshot_sink *sink, void *owner);
+trz_status snapshot_write(const struct snapshot *s, jsonw_sink *sink, void *owner);
 
-/* Writes a file that is complete or, on an error, not there: a file of that name from before stays until then.
- * Errors: IO. */
+/* snapshot_file.c: writes a file that is complete or, on an error, not there: a file of that name from before stays
+ * until then. Errors: IO. */
 trz_status snapshot_to_file(const struct snapshot *s, const char *path);
 
 #endif

@@ -409,6 +409,36 @@ static void test_a_block_has_the_origin_of_its_newest_allocation(void **state)
 	json_decref(json);
 }
 
+/* A long history tells each stack in full where it occurs first, and then by its number. */
+static void test_long_histories_tell_a_stack_once(void **state)
+{
+	(void)state;
+	enum { EVENTS = 52000, STACKS = 3 };
+	static struct history_event ring[EVENTS];
+	struct history h;
+	assert_true(history_start(&h, ring, sizeof ring));
+	for (uint64_t i = 0; i < EVENTS; i++)
+		history_note(&h, HISTORY_OOM, .size = i, .frames = i < EVENTS - 1 ? 100 + i % STACKS : 7);
+	struct snapshot s = open_snapshot();
+	s.frames = two_frames;
+	snapshot_add_history(&s, &h);
+	assert_ok(snapshot_reserve(&s));
+	snapshot_add_history(&s, &h);
+	json_t *json = sealed(&s), *trace = at(json, "device_traces.0"), *entry;
+	size_t i, in_full = 0;
+	json_array_foreach(trace, i, entry) {
+		json_t *frames = at(entry, "frames");
+		bool last = i == EVENTS - 1, full = json_array_size(frames) > 0;
+		in_full += full;
+		assert_int_equal(number(entry, "stack"), last ? STACKS + 1 : 1 + i % STACKS);
+		if (full)
+			assert_int_equal(number(frames, "0.line"), last ? 7 : 100 + i % STACKS);
+		assert_true(full || i >= STACKS);
+	}
+	assert_in_range(in_full, STACKS + 1, EVENTS - 1000);
+	json_decref(json);
+}
+
 /* -- texts and numbers -------------------------------------------------------------------------------- */
 
 static void test_texts_come_back_as_they_were(void **state)
@@ -578,6 +608,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_blocks_that_cannot_be, no_leak),
 		cmocka_unit_test_teardown(test_every_kind_of_event, no_leak),
 		cmocka_unit_test_teardown(test_a_block_has_the_origin_of_its_newest_allocation, no_leak),
+		cmocka_unit_test_teardown(test_long_histories_tell_a_stack_once, no_leak),
 		cmocka_unit_test_teardown(test_texts_come_back_as_they_were, no_leak),
 		cmocka_unit_test_teardown(test_bytes_that_are_no_utf8_are_replaced, no_leak),
 		cmocka_unit_test_teardown(test_numbers_stay_below_two_to_the_53, no_leak),
