@@ -29,7 +29,7 @@ trz_layer(trz_sim sim PkgConfig::inih)
 trz_sources(cost_tables sim/costs/*.ini)
 set_source_files_properties(sim/sim_cost.c PROPERTIES OBJECT_DEPENDS "${cost_tables}")  # .incbin
 set_source_files_properties(sim/sim_profile.c PROPERTIES OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/sim/profiles.ini")
-trz_layer(trz_trace trace trz_sim trz_core PkgConfig::lzma PkgConfig::zlib PkgConfig::zstd)
+trz_layer(trz_trace trace trz_sim trz_core PkgConfig::lzma PkgConfig::zlib PkgConfig::zstd PkgConfig::jansson)
 # Reads the device code that a program brings along.
 trz_layer(trz_fatbin lookalike/fatbin trz_core PkgConfig::lz4 PkgConfig::zstd)
 include(cmake/lookalike.cmake)

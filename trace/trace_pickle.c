@@ -12,17 +12,14 @@
 #include "bits.h"
 #include "error.h"
 
-/* A pickle whose containers need more is refused: 8 GiB of cells, some 300 million trace entries. */
-#define CELLS_MAX ((size_t)1 << 30)
-
 struct vm {
 	struct trace_input *in;
 	uint64_t offset;             /* of the opcode that is being executed */
 	const struct opcode *op;
-	struct pickle_words stack;
-	struct pickle_words marks;   /* heights of the stack, rising; what lies below the last is out of reach */
-	struct pickle_words memo;    /* PICKLE_UNSET: no such entry */
-	struct pickle_words *cells;
+	struct plain_words stack;
+	struct plain_words marks;   /* heights of the stack, rising; what lies below the last is out of reach */
+	struct plain_words memo;    /* PLAIN_UNSET: no such entry */
+	struct plain *out;
 	bool stopped;
 };
 
@@ -32,19 +29,6 @@ struct opcode {
 	trz_status (*run)(struct vm *vm, const uint8_t *operand);
 };
 
-static const char *const words[] = {
-#define WORD_TEXT(name, text) [PICKLE_##name] = text,
-	PICKLE_KEYS(WORD_TEXT) PICKLE_ACTIONS(WORD_TEXT)
-#undef WORD_TEXT
-};
-
-enum { WORD_BYTES_MAX = 14 };
-
-static pickle_value make(enum pickle_tag tag, int64_t payload)
-{
-	return (uint64_t)payload << 4 | tag;
-}
-
 static trz_status bad(const struct vm *vm, const char *what)
 {
 	trz_fail(TRZ_ERROR_BAD_INPUT, "%s: byte %llu: opcode %s: %s", vm->in->name,
@@ -52,24 +36,9 @@ static trz_status bad(const struct vm *vm, const char *what)
 	return TRZ_ERROR_BAD_INPUT;
 }
 
-static trz_status words_reserve(const struct vm *vm, struct pickle_words *w, size_t more)
+static trz_status words_push(const struct vm *vm, struct plain_words *w, uint64_t word)
 {
-	if (w->capacity - w->count >= more)
-		return TRZ_OK;
-	size_t capacity = max_u64(w->count + more, max_u64(64, w->capacity + w->capacity / 2));
-	if (capacity > CELLS_MAX)
-		return bad(vm, "the pickle needs more than 8 GiB of memory");
-	uint64_t *items = realloc(w->items, capacity * sizeof *items);
-	if (!items)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read the pickle", vm->in->name);
-	w->items = items;
-	w->capacity = capacity;
-	return TRZ_OK;
-}
-
-static trz_status words_push(const struct vm *vm, struct pickle_words *w, uint64_t word)
-{
-	trz_status status = words_reserve(vm, w, 1);
+	trz_status status = plain_words_reserve(w, 1, vm->in->name);
 	if (status == TRZ_OK)
 		w->items[w->count++] = word;
 	return status;
@@ -77,7 +46,7 @@ static trz_status words_push(const struct vm *vm, struct pickle_words *w, uint64
 
 /* -- stack -------------------------------------------------------------------------------------------- */
 
-static trz_status push(struct vm *vm, pickle_value value)
+static trz_status push(struct vm *vm, plain_value value)
 {
 	return words_push(vm, &vm->stack, value);
 }
@@ -89,7 +58,7 @@ static size_t within_reach(const struct vm *vm)
 	return vm->stack.count - floor;
 }
 
-static trz_status pop_many(struct vm *vm, size_t count, pickle_value **values)
+static trz_status pop_many(struct vm *vm, size_t count, plain_value **values)
 {
 	if (within_reach(vm) < count)
 		return bad(vm, "the stack holds too few values");
@@ -99,7 +68,7 @@ static trz_status pop_many(struct vm *vm, size_t count, pickle_value **values)
 }
 
 /* Takes the last mark and the values above it. */
-static trz_status pop_marked(struct vm *vm, pickle_value **values, size_t *count)
+static trz_status pop_marked(struct vm *vm, plain_value **values, size_t *count)
 {
 	if (vm->marks.count == 0)
 		return bad(vm, "there is no mark on the stack");
@@ -109,62 +78,26 @@ static trz_status pop_marked(struct vm *vm, pickle_value **values, size_t *count
 }
 
 /* The container that the popped values go into. */
-static trz_status top(struct vm *vm, enum pickle_tag tag, const char *what, pickle_value *value)
+static trz_status top(struct vm *vm, enum plain_tag tag, const char *what, plain_value *value)
 {
 	if (within_reach(vm) == 0)
 		return bad(vm, "the stack holds too few values");
 	*value = vm->stack.items[vm->stack.count - 1];
-	return pickle_tag(*value) == tag ? TRZ_OK : bad(vm, what);
+	return plain_tag(*value) == tag ? TRZ_OK : bad(vm, what);
 }
 
 /* -- containers --------------------------------------------------------------------------------------- */
 
-static trz_status new_container(struct vm *vm, enum pickle_tag tag, size_t cells, pickle_value *out)
+static trz_status extend(struct vm *vm, plain_value list, const plain_value *values, size_t count)
 {
-	trz_status status = words_reserve(vm, vm->cells, cells);
-	if (status != TRZ_OK)
-		return status;
-	*out = make(tag, (int64_t)vm->cells->count);
-	memset(vm->cells->items + vm->cells->count, 0, cells * sizeof(uint64_t));
-	vm->cells->count += cells;
-	return TRZ_OK;
+	return plain_extend(vm->out, list, values, count, vm->in->name);
 }
 
-/* `values` lie on the stack, which this does not move. */
-static trz_status list_extend(struct vm *vm, pickle_value list, const pickle_value *values, size_t count)
-{
-	if (count == 0)
-		return TRZ_OK;
-	trz_status status = words_reserve(vm, vm->cells, CHUNK_ITEMS + count);
-	if (status != TRZ_OK)
-		return status;
-	uint64_t *cells = vm->cells->items;
-	uint64_t chunk = vm->cells->count;
-	cells[chunk + CHUNK_COUNT] = count;
-	cells[chunk + CHUNK_NEXT] = 0;
-	memcpy(cells + chunk + CHUNK_ITEMS, values, count * sizeof *values);
-	vm->cells->count += CHUNK_ITEMS + count;
-
-	uint64_t *head = cells + pickle_index(list);
-	if (head[LIST_LAST] != 0)
-		cells[head[LIST_LAST] + CHUNK_NEXT] = chunk;
-	else
-		head[LIST_FIRST] = chunk;
-	head[LIST_LAST] = chunk;
-	head[LIST_COUNT] += count;
-	return TRZ_OK;
-}
-
-static trz_status dict_update(struct vm *vm, pickle_value dict, const pickle_value *pairs, size_t count)
+static trz_status dict_update(struct vm *vm, plain_value dict, const plain_value *pairs, size_t count)
 {
 	if (count % 2 != 0)
 		return bad(vm, "a key has no value");
-	uint64_t *slots = vm->cells->items + pickle_index(dict);
-	for (size_t i = 0; i < count; i += 2) {
-		if (pickle_tag(pairs[i]) == PICKLE_WORD && pickle_index(pairs[i]) < PICKLE_KEY_COUNT)
-			slots[pickle_index(pairs[i])] = pairs[i + 1];
-	}
-	return TRZ_OK;
+	return plain_update(vm->out, dict, pairs, count, vm->in->name);
 }
 
 /* -- opcodes: scalars --------------------------------------------------------------------------------- */
@@ -172,22 +105,34 @@ static trz_status dict_update(struct vm *vm, pickle_value dict, const pickle_val
 static trz_status run_other(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	return push(vm, make(PICKLE_OTHER, 0));
+	return push(vm, plain_make(PLAIN_OTHER, 0));
 }
 
 static trz_status run_binint(struct vm *vm, const uint8_t *operand)
 {
-	return push(vm, make(PICKLE_INT, (int32_t)load_le(operand, 4)));
+	return push(vm, plain_make(PLAIN_INT, (int32_t)load_le(operand, 4)));
 }
 
 static trz_status run_binint1(struct vm *vm, const uint8_t *operand)
 {
-	return push(vm, make(PICKLE_INT, operand[0]));
+	return push(vm, plain_make(PLAIN_INT, operand[0]));
 }
 
 static trz_status run_binint2(struct vm *vm, const uint8_t *operand)
 {
-	return push(vm, make(PICKLE_INT, (int64_t)load_le(operand, 2)));
+	return push(vm, plain_make(PLAIN_INT, (int64_t)load_le(operand, 2)));
+}
+
+static trz_status run_true(struct vm *vm, const uint8_t *operand)
+{
+	(void)operand;
+	return push(vm, plain_make(PLAIN_BOOL, 1));
+}
+
+static trz_status run_false(struct vm *vm, const uint8_t *operand)
+{
+	(void)operand;
+	return push(vm, plain_make(PLAIN_BOOL, 0));
 }
 
 /* Two's complement of operand[0] bytes. */
@@ -197,14 +142,12 @@ static trz_status run_long1(struct vm *vm, const uint8_t *operand)
 	trz_status status = input_need(vm->in, size);
 	if (status != TRZ_OK)
 		return status;
-	pickle_value value = make(PICKLE_OTHER, 0);
+	plain_value value = plain_make(PLAIN_OTHER, 0);
 	if (size <= 8) {
 		unsigned unused_bits = 64 - 8 * (unsigned)size;
 		uint64_t bits = size == 0 ? 0 : load_le(vm->in->at, size) << unused_bits;
 		int64_t x = size == 0 ? 0 : (int64_t)bits >> unused_bits;
-		pickle_value as_int = make(PICKLE_INT, x);
-		if (pickle_int(as_int) == x)
-			value = as_int;
+		value = plain_make_int(x);
 	}
 	vm->in->at += size;
 	return push(vm, value);
@@ -238,26 +181,17 @@ static trz_status run_bytes8(struct vm *vm, const uint8_t *operand)
 	return skip_other(vm, load_le(operand, 8));
 }
 
-static enum pickle_word find_word(const uint8_t *text, size_t size)
-{
-	for (unsigned i = 0; i < PICKLE_UNKNOWN_WORD; i++) {
-		if (strlen(words[i]) == size && memcmp(words[i], text, size) == 0)
-			return (enum pickle_word)i;
-	}
-	return PICKLE_UNKNOWN_WORD;
-}
-
+/* Long texts are cut off at what the input's window holds. */
 static trz_status push_string(struct vm *vm, uint64_t size)
 {
-	enum pickle_word word = PICKLE_UNKNOWN_WORD;
-	if (size <= WORD_BYTES_MAX) {
-		trz_status status = input_need(vm->in, size);
-		if (status != TRZ_OK)
-			return status;
-		word = find_word(vm->in->at, size);
-	}
-	trz_status status = input_skip(vm->in, size);
-	return status == TRZ_OK ? push(vm, make(PICKLE_WORD, word)) : status;
+	size_t head = min_u64(size, PLAIN_TEXT_MAX);
+	plain_value text;
+	trz_status status = input_need(vm->in, head);
+	if (status == TRZ_OK)
+		status = plain_add_text(vm->out, vm->in->at, head, vm->in->name, &text);
+	if (status == TRZ_OK)
+		status = input_skip(vm->in, size);
+	return status == TRZ_OK ? push(vm, text) : status;
 }
 
 static trz_status run_unicode1(struct vm *vm, const uint8_t *operand)
@@ -277,63 +211,61 @@ static trz_status run_unicode8(struct vm *vm, const uint8_t *operand)
 
 /* -- opcodes: containers ------------------------------------------------------------------------------ */
 
-static trz_status push_container(struct vm *vm, enum pickle_tag tag, size_t cells, pickle_value *out)
+static trz_status push_container(struct vm *vm, enum plain_tag tag)
 {
-	trz_status status = new_container(vm, tag, cells, out);
-	return status == TRZ_OK ? push(vm, *out) : status;
+	plain_value container;
+	trz_status status = plain_new(vm->out, tag, vm->in->name, &container);
+	return status == TRZ_OK ? push(vm, container) : status;
 }
 
 static trz_status run_empty_list(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value list;
-	return push_container(vm, PICKLE_LIST, LIST_CELLS, &list);
+	return push_container(vm, PLAIN_LIST);
 }
 
 static trz_status run_empty_tuple(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value tuple;
-	return push_container(vm, PICKLE_TUPLE, LIST_CELLS, &tuple);
+	return push_container(vm, PLAIN_TUPLE);
 }
 
 static trz_status run_empty_dict(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value dict;
-	return push_container(vm, PICKLE_DICT, PICKLE_KEY_COUNT, &dict);
+	return push_container(vm, PLAIN_DICT);
 }
 
 static trz_status run_empty_set(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	return push(vm, make(PICKLE_SET, 0));
+	return push(vm, plain_make(PLAIN_SET, 0));
 }
 
 /* `values` have just been popped: the new sequence takes their place on the stack after copying them. */
-static trz_status push_sequence(struct vm *vm, enum pickle_tag tag, const pickle_value *values, size_t count)
+static trz_status push_sequence(struct vm *vm, enum plain_tag tag, const plain_value *values, size_t count)
 {
-	pickle_value sequence;
-	trz_status status = new_container(vm, tag, LIST_CELLS, &sequence);
+	plain_value sequence;
+	trz_status status = plain_new(vm->out, tag, vm->in->name, &sequence);
 	if (status == TRZ_OK)
-		status = list_extend(vm, sequence, values, count);
+		status = extend(vm, sequence, values, count);
 	return status == TRZ_OK ? push(vm, sequence) : status;
 }
 
-static bool is_pair_item(pickle_value value)
+static bool is_pair_item(plain_value value)
 {
-	return pickle_tag(value) == PICKLE_INT && pickle_int(value) >= 0 && pickle_int(value) < 1 << 30;
+	return plain_tag(value) == PLAIN_INT && plain_int(value) >= 0 && plain_int(value) < 1 << 30;
 }
 
 static trz_status push_tuple(struct vm *vm, size_t count)
 {
-	pickle_value *values;
+	plain_value *values;
 	trz_status status = pop_many(vm, count, &values);
 	if (status != TRZ_OK)
 		return status;
 	if (count == 2 && is_pair_item(values[0]) && is_pair_item(values[1]))
-		return push(vm, make(PICKLE_PAIR, pickle_int(values[0]) << 30 | pickle_int(values[1])));
-	return push_sequence(vm, PICKLE_TUPLE, values, count);
+		return push(vm, plain_make(PLAIN_PAIR, plain_int(values[0]) << 30 | plain_int(values[1])));
+	return push_sequence(vm, PLAIN_TUPLE, values, count);
 }
 
 static trz_status run_tuple1(struct vm *vm, const uint8_t *operand)
@@ -354,9 +286,9 @@ static trz_status run_tuple3(struct vm *vm, const uint8_t *operand)
 	return push_tuple(vm, 3);
 }
 
-static trz_status push_marked(struct vm *vm, enum pickle_tag tag)
+static trz_status push_marked(struct vm *vm, enum plain_tag tag)
 {
-	pickle_value *values;
+	plain_value *values;
 	size_t count;
 	trz_status status = pop_marked(vm, &values, &count);
 	return status == TRZ_OK ? push_sequence(vm, tag, values, count) : status;
@@ -365,23 +297,23 @@ static trz_status push_marked(struct vm *vm, enum pickle_tag tag)
 static trz_status run_tuple(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	return push_marked(vm, PICKLE_TUPLE);
+	return push_marked(vm, PLAIN_TUPLE);
 }
 
 static trz_status run_list(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	return push_marked(vm, PICKLE_LIST);
+	return push_marked(vm, PLAIN_LIST);
 }
 
 static trz_status run_dict(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value *pairs, dict;
+	plain_value *pairs, dict;
 	size_t count;
 	trz_status status = pop_marked(vm, &pairs, &count);
 	if (status == TRZ_OK)
-		status = new_container(vm, PICKLE_DICT, PICKLE_KEY_COUNT, &dict);
+		status = plain_new(vm->out, PLAIN_DICT, vm->in->name, &dict);
 	if (status == TRZ_OK)
 		status = dict_update(vm, dict, pairs, count);
 	return status == TRZ_OK ? push(vm, dict) : status;
@@ -389,7 +321,7 @@ static trz_status run_dict(struct vm *vm, const uint8_t *operand)
 
 static trz_status run_frozenset(struct vm *vm, const uint8_t *operand)
 {
-	pickle_value *values;
+	plain_value *values;
 	size_t count;
 	trz_status status = pop_marked(vm, &values, &count);
 	return status == TRZ_OK ? run_empty_set(vm, operand) : status;
@@ -398,52 +330,52 @@ static trz_status run_frozenset(struct vm *vm, const uint8_t *operand)
 static trz_status run_append(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value *values, list;
+	plain_value *values, list;
 	trz_status status = pop_many(vm, 1, &values);
 	if (status == TRZ_OK)
-		status = top(vm, PICKLE_LIST, "an append needs a list on the stack", &list);
-	return status == TRZ_OK ? list_extend(vm, list, values, 1) : status;
+		status = top(vm, PLAIN_LIST, "an append needs a list on the stack", &list);
+	return status == TRZ_OK ? extend(vm, list, values, 1) : status;
 }
 
 static trz_status run_appends(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value *values, list;
+	plain_value *values, list;
 	size_t count;
 	trz_status status = pop_marked(vm, &values, &count);
 	if (status == TRZ_OK)
-		status = top(vm, PICKLE_LIST, "an append needs a list on the stack", &list);
-	return status == TRZ_OK ? list_extend(vm, list, values, count) : status;
+		status = top(vm, PLAIN_LIST, "an append needs a list on the stack", &list);
+	return status == TRZ_OK ? extend(vm, list, values, count) : status;
 }
 
 static trz_status run_setitem(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value *pair, dict;
+	plain_value *pair, dict;
 	trz_status status = pop_many(vm, 2, &pair);
 	if (status == TRZ_OK)
-		status = top(vm, PICKLE_DICT, "a set item needs a dict on the stack", &dict);
+		status = top(vm, PLAIN_DICT, "a set item needs a dict on the stack", &dict);
 	return status == TRZ_OK ? dict_update(vm, dict, pair, 2) : status;
 }
 
 static trz_status run_setitems(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value *pairs, dict;
+	plain_value *pairs, dict;
 	size_t count;
 	trz_status status = pop_marked(vm, &pairs, &count);
 	if (status == TRZ_OK)
-		status = top(vm, PICKLE_DICT, "a set item needs a dict on the stack", &dict);
+		status = top(vm, PLAIN_DICT, "a set item needs a dict on the stack", &dict);
 	return status == TRZ_OK ? dict_update(vm, dict, pairs, count) : status;
 }
 
 static trz_status run_additems(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value *values, set;
+	plain_value *values, set;
 	size_t count;
 	trz_status status = pop_marked(vm, &values, &count);
-	return status == TRZ_OK ? top(vm, PICKLE_SET, "an add needs a set on the stack", &set) : status;
+	return status == TRZ_OK ? top(vm, PLAIN_SET, "an add needs a set on the stack", &set) : status;
 }
 
 /* -- opcodes: stack and memo -------------------------------------------------------------------------- */
@@ -457,7 +389,7 @@ static trz_status run_mark(struct vm *vm, const uint8_t *operand)
 static trz_status run_pop_mark(struct vm *vm, const uint8_t *operand)
 {
 	(void)operand;
-	pickle_value *values;
+	plain_value *values;
 	size_t count;
 	return pop_marked(vm, &values, &count);
 }
@@ -465,7 +397,7 @@ static trz_status run_pop_mark(struct vm *vm, const uint8_t *operand)
 /* Takes a mark, if that is what lies on top. */
 static trz_status run_pop(struct vm *vm, const uint8_t *operand)
 {
-	pickle_value *value;
+	plain_value *value;
 	if (within_reach(vm) == 0 && vm->marks.count > 0)
 		return run_pop_mark(vm, operand);
 	return pop_many(vm, 1, &value);
@@ -488,7 +420,7 @@ static trz_status memo_put(struct vm *vm, uint64_t index)
 		return bad(vm, "the memo index is larger than any writer's");
 	if (index >= vm->memo.count) {
 		size_t more = index + 1 - vm->memo.count;
-		trz_status status = words_reserve(vm, &vm->memo, more);
+		trz_status status = plain_words_reserve(&vm->memo, more, vm->in->name);
 		if (status != TRZ_OK)
 			return status;
 		memset(vm->memo.items + vm->memo.count, 0, more * sizeof(uint64_t));
@@ -500,7 +432,7 @@ static trz_status memo_put(struct vm *vm, uint64_t index)
 
 static trz_status memo_get(struct vm *vm, uint64_t index)
 {
-	if (index >= vm->memo.count || vm->memo.items[index] == PICKLE_UNSET)
+	if (index >= vm->memo.count || vm->memo.items[index] == PLAIN_UNSET)
 		return bad(vm, "the memo has no such entry");
 	return push(vm, vm->memo.items[index]);
 }
@@ -625,8 +557,8 @@ static const struct opcode opcodes[256] = {
 	[0x85] = { "TUPLE1", 0, run_tuple1 },
 	[0x86] = { "TUPLE2", 0, run_tuple2 },
 	[0x87] = { "TUPLE3", 0, run_tuple3 },
-	[0x88] = { "NEWTRUE", 0, run_other },
-	[0x89] = { "NEWFALSE", 0, run_other },
+	[0x88] = { "NEWTRUE", 0, run_true },
+	[0x89] = { "NEWFALSE", 0, run_false },
 	[0x8a] = { "LONG1", 1, run_long1 },
 	[0x8b] = { "LONG4", 4, run_long4 },
 	[0x8c] = { "SHORT_BINUNICODE", 1, run_unicode1 },
@@ -665,14 +597,10 @@ static trz_status step(struct vm *vm)
 	return vm->op->run(vm, operand);
 }
 
-trz_status pickle_read(struct trace_input *in, struct pickle *out)
+trz_status pickle_read(struct trace_input *in, struct plain *out)
 {
-	*out = (struct pickle){ .root = PICKLE_UNSET };
-	struct vm vm = { .in = in, .op = &opcodes[0x80], .cells = &out->cells };
-	/* Index 0 means "no chunk": keep it free. */
-	trz_status status = words_push(&vm, vm.cells, 0);
-	if (status == TRZ_OK)
-		status = words_reserve(&vm, &vm.stack, 1);
+	struct vm vm = { .in = in, .op = &opcodes[0x80], .out = out };
+	trz_status status = plain_words_reserve(&vm.stack, 1, in->name);
 	while (status == TRZ_OK && !vm.stopped)
 		status = step(&vm);
 	if (status == TRZ_OK)
@@ -681,10 +609,4 @@ trz_status pickle_read(struct trace_input *in, struct pickle *out)
 	free(vm.marks.items);
 	free(vm.memo.items);
 	return status;
-}
-
-void pickle_free(struct pickle *pickle)
-{
-	free(pickle->cells.items);
-	*pickle = (struct pickle){ .root = PICKLE_UNSET };
 }

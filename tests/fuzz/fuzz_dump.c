@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fuzz harness: any bytes as a memory snapshot. What is read must be whole: blocks tile their segments, and every
+ * number that leads somewhere leads there.
+ */
+#include "corpus_main.h"
+
+#include <stdlib.h>
+
+#include "trace_dump.h"
+
+static void require(bool condition)
+{
+	if (!condition)
+		abort();
+}
+
+static void check_segment(const struct dump *d, const struct dump_segment *s)
+{
+	uint64_t at = s->address;
+	require(s->first <= d->block_count && s->count <= d->block_count - s->first);
+	for (size_t i = s->first; i < s->first + s->count; i++) {
+		const struct dump_block *b = &d->blocks[i];
+		require(b->address == at && b->size > 0 && b->requested <= b->size && b->stack < d->stack_count && b->tag);
+		at += b->size;
+	}
+	require(at == s->address + s->size);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct dump d;
+	if (dump_load_memory("input", data, size, &d) != TRZ_OK) {
+		require(!d.segments && !d.texts);
+		return 0;
+	}
+	for (size_t i = 0; i < d.segment_count; i++)
+		check_segment(&d, &d.segments[i]);
+	for (size_t i = 0; i < d.event_count; i++)
+		require(d.events[i].stack < d.stack_count && d.events[i].tag);
+	for (uint32_t i = 0; i < d.stack_count; i++)
+		for (uint32_t level = 0; level < d.stacks[i].count; level++)
+			require(dump_frame(&d, i, level)->file && dump_frame(&d, i, level)->name);
+	dump_free(&d);
+	return 0;
+}

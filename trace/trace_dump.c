@@ -1,0 +1,685 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From plain data to a memory snapshot's arrays. Versions differ in what they write: what is missing is unknown, what
+ * is of the wrong kind or size is bad input.
+ */
+#include "trace_dump.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "error.h"
+#include "trace_json.h"
+#include "trace_pickle.h"
+
+#define BYTES_MAX ((int64_t)1 << 56)
+
+enum { DEVICES_MAX = 1024, PICKLE_FIRST = 0x80 };
+
+/* From 64-bit keys, never 0, to numbers. Invariant: slots is a power of two, more than count. */
+struct map {
+	uint64_t *keys;
+	uint32_t *values;
+	size_t slots, count;
+};
+
+struct reader {
+	const char *name;
+	struct dump *d;
+	struct plain plain;
+	struct map lists, dicts;   /* what has been read: list of frames -> stack, frame -> number */
+	struct map stacks, frames; /* by contents */
+	size_t segment_room, block_room, event_room, trace_room, stack_room, frame_room, mark_room, stack_frame_room;
+};
+
+static trz_status bad(const struct reader *r, const char *where, size_t number, const char *what)
+{
+	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: %s %zu: %s", r->name, where, number, what);
+}
+
+static trz_status no_memory(const struct reader *r)
+{
+	return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", r->name);
+}
+
+/* ---- arrays and maps -------------------------------------------------------------------------------- */
+
+static bool make_room(void *array, size_t count, size_t *room, size_t item)
+{
+	void **items = array;
+	if (count < *room)
+		return true;
+	size_t grown = max_u64(64, *room + *room / 2);
+	void *moved = realloc(*items, grown * item);
+	if (!moved)
+		return false;
+	*items = moved;
+	*room = grown;
+	return true;
+}
+
+/* One more item at the end of an array of the dump, zeroed. NULL: no memory. */
+#define ADD(r, array, counter, room)                                                                         \
+	(make_room(&(r)->d->array, (r)->d->counter, &(r)->room, sizeof *(r)->d->array)                           \
+	     ? memset(&(r)->d->array[(r)->d->counter++], 0, sizeof *(r)->d->array) : NULL)
+
+static uint64_t mix(uint64_t h, uint64_t x)
+{
+	h = (h ^ x) * 0x9e3779b97f4a7c15u;
+	return h ^ h >> 32;
+}
+
+static size_t map_slot(const struct map *m, uint64_t key)
+{
+	size_t i = mix(0, key) & (m->slots - 1);
+	while (m->keys[i] && m->keys[i] != key)
+		i = (i + 1) & (m->slots - 1);
+	return i;
+}
+
+static bool map_find(const struct map *m, uint64_t key, uint32_t *value)
+{
+	if (m->slots == 0)
+		return false;
+	size_t i = map_slot(m, key);
+	*value = m->values[i];
+	return m->keys[i] != 0;
+}
+
+static bool map_add(struct map *m, uint64_t key, uint32_t value)
+{
+	if (2 * m->count >= m->slots) {
+		struct map grown = { .slots = max_u64(1024, 2 * m->slots), .count = m->count };
+		grown.keys = calloc(grown.slots, sizeof *grown.keys);
+		grown.values = calloc(grown.slots, sizeof *grown.values);
+		if (!grown.keys || !grown.values) {
+			free(grown.keys);
+			free(grown.values);
+			return false;
+		}
+		for (size_t i = 0; i < m->slots; i++) {
+			if (!m->keys[i])
+				continue;
+			size_t to = map_slot(&grown, m->keys[i]);
+			grown.keys[to] = m->keys[i];
+			grown.values[to] = m->values[i];
+		}
+		free(m->keys);
+		free(m->values);
+		*m = grown;
+	}
+	size_t i = map_slot(m, key);
+	m->keys[i] = key;
+	m->values[i] = value;
+	m->count++;
+	return true;
+}
+
+static void map_free(struct map *m)
+{
+	free(m->keys);
+	free(m->values);
+}
+
+/* ---- values ----------------------------------------------------------------------------------------- */
+
+static const char *text_of(const struct reader *r, plain_value value)
+{
+	const char *text = plain_text(&r->plain, value);
+	return text ? text : "";
+}
+
+/* Addresses, streams and times: any number. 0 for what is none. */
+static uint64_t number_of(plain_value value)
+{
+	return plain_tag(value) == PLAIN_INT || plain_tag(value) == PLAIN_BOOL ? (uint64_t)plain_int(value) : 0;
+}
+
+/* Bytes. */
+static bool size_of(plain_value value, uint64_t *size)
+{
+	if (plain_tag(value) != PLAIN_INT || plain_int(value) < 0 || plain_int(value) > BYTES_MAX)
+		return false;
+	*size = (uint64_t)plain_int(value);
+	return true;
+}
+
+static uint64_t pool_of(plain_value value)
+{
+	return plain_tag(value) == PLAIN_PAIR ? plain_index(value) : 0;
+}
+
+/* Walks a dict: for (it = plain_items(p, dict); next_pair(p, &it, &key, &value);). */
+static bool next_pair(const struct plain *p, struct plain_items *it, enum plain_word *key, plain_value *value)
+{
+	plain_value word;
+	if (!plain_next(p, it, &word) || !plain_next(p, it, value))
+		return false;
+	*key = plain_word(word);
+	return true;
+}
+
+/* ---- frames and stacks ------------------------------------------------------------------------------ */
+
+/* Texts are kept once, so that equal ones are the same. */
+static bool same_frame(const struct dump_frame *a, const struct dump_frame *b)
+{
+	return a->file == b->file && a->name == b->name && a->line == b->line;
+}
+
+static bool intern_frame(struct reader *r, const struct dump_frame *f, uint32_t *number)
+{
+	uint64_t key = mix(mix(mix(0, (uintptr_t)f->file), (uintptr_t)f->name), f->line) | 1;
+	while (map_find(&r->frames, key, number)) {
+		if (same_frame(&r->d->frames[*number], f))
+			return true;
+		key = mix(key, 1) | 1;
+	}
+	struct dump_frame *added = ADD(r, frames, frame_count, frame_room);
+	if (!added)
+		return false;
+	*added = *f;
+	*number = (uint32_t)(r->d->frame_count - 1);
+	return map_add(&r->frames, key, *number);
+}
+
+static bool read_frame(struct reader *r, plain_value frame, uint32_t *number)
+{
+	if (map_find(&r->dicts, plain_index(frame), number))
+		return true;
+	struct dump_frame f = { .file = "", .name = "" };
+	enum plain_word key;
+	plain_value value;
+	for (struct plain_items it = plain_items(&r->plain, frame); next_pair(&r->plain, &it, &key, &value);) {
+		if (key == PLAIN_FILENAME)
+			f.file = text_of(r, value);
+		else if (key == PLAIN_NAME)
+			f.name = text_of(r, value);
+		else if (key == PLAIN_LINE)
+			f.line = (uint32_t)number_of(value);
+	}
+	return intern_frame(r, &f, number) && map_add(&r->dicts, plain_index(frame), *number);
+}
+
+/* The frames at the end of stack_frames, from `first` on, become a stack, unless it is known. */
+static bool intern_stack(struct reader *r, uint32_t first, uint32_t *number)
+{
+	struct dump *d = r->d;
+	uint32_t count = (uint32_t)(d->stack_frame_count - first);
+	uint64_t key = 0;
+	for (uint32_t i = 0; i < count; i++)
+		key = mix(key, d->stack_frames[first + i]);
+	key |= 1;
+	while (map_find(&r->stacks, key, number)) {
+		const struct dump_stack *s = &d->stacks[*number];
+		if (s->count == count &&
+		    memcmp(&d->stack_frames[s->first], &d->stack_frames[first], count * sizeof *d->stack_frames) == 0) {
+			d->stack_frame_count = first;
+			return true;
+		}
+		key = mix(key, 1) | 1;
+	}
+	struct dump_stack *added = ADD(r, stacks, stack_count, stack_room);
+	if (!added)
+		return false;
+	*added = (struct dump_stack){ .first = first, .count = count };
+	*number = (uint32_t)(d->stack_count - 1);
+	return map_add(&r->stacks, key, *number);
+}
+
+static trz_status read_stack(struct reader *r, plain_value list, uint32_t *stack)
+{
+	*stack = 0;
+	if (!plain_is_list(list) || plain_count(&r->plain, list) == 0 || map_find(&r->lists, plain_index(list), stack))
+		return TRZ_OK;
+	uint32_t first = (uint32_t)r->d->stack_frame_count;
+	plain_value frame;
+	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &frame);) {
+		uint32_t number;
+		if (plain_tag(frame) != PLAIN_DICT)
+			continue;
+		if (!read_frame(r, frame, &number))
+			return no_memory(r);
+		uint32_t *added = ADD(r, stack_frames, stack_frame_count, stack_frame_room);
+		if (!added)
+			return no_memory(r);
+		*added = number;
+	}
+	if (r->d->stack_frame_count == first)
+		return TRZ_OK;
+	return intern_stack(r, first, stack) && map_add(&r->lists, plain_index(list), *stack) ? TRZ_OK : no_memory(r);
+}
+
+/* ---- segments --------------------------------------------------------------------------------------- */
+
+static enum dump_state state_of(plain_value value)
+{
+	switch (plain_word(value)) {
+	case PLAIN_ACTIVE_ALLOCATED:
+		return DUMP_HELD;
+	case PLAIN_ACTIVE_PENDING_FREE:
+	case PLAIN_ACTIVE_AWAITING_FREE:
+		return DUMP_PENDING;
+	default:
+		return DUMP_FREE;
+	}
+}
+
+/* PyTorch 2.0 keeps the frames of a block in its history, newest first. */
+static trz_status read_history(struct reader *r, plain_value list, struct dump_block *b)
+{
+	plain_value entry;
+	struct plain_items it;
+	if (!plain_is_list(list))
+		return TRZ_OK;
+	it = plain_items(&r->plain, list);
+	if (!plain_next(&r->plain, &it, &entry) || plain_tag(entry) != PLAIN_DICT)
+		return TRZ_OK;
+	if (size_of(plain_entry(&r->plain, entry, PLAIN_REAL_SIZE), &b->requested))
+		r->d->has_requested = true;
+	return read_stack(r, plain_entry(&r->plain, entry, PLAIN_FRAMES), &b->stack);
+}
+
+static void read_own(struct reader *r, plain_value own, struct dump_block *b)
+{
+	if (plain_tag(own) != PLAIN_DICT)
+		return;
+	b->stream = number_of(plain_entry(&r->plain, own, PLAIN_STREAM));
+	b->tag = text_of(r, plain_entry(&r->plain, own, PLAIN_TAG));
+}
+
+static trz_status read_block(struct reader *r, plain_value from, struct dump_block *b)
+{
+	trz_status status = TRZ_OK;
+	enum plain_word key;
+	plain_value value;
+	b->address = UINT64_MAX;
+	b->tag = "";
+	for (struct plain_items it = plain_items(&r->plain, from);
+	     status == TRZ_OK && next_pair(&r->plain, &it, &key, &value);) {
+		switch (key) {
+		case PLAIN_ADDRESS:
+			b->address = number_of(value);
+			break;
+		case PLAIN_SIZE:
+			if (!size_of(value, &b->size))
+				return bad(r, "block", r->d->block_count, "its size is not a number from 0 to 2^56");
+			break;
+		case PLAIN_REQUESTED_SIZE:
+			r->d->has_requested |= size_of(value, &b->requested);
+			break;
+		case PLAIN_STATE:
+			b->state = state_of(value);
+			break;
+		case PLAIN_FRAMES:
+			status = read_stack(r, value, &b->stack);
+			break;
+		case PLAIN_HISTORY:
+			status = read_history(r, value, b);
+			break;
+		case PLAIN_TERRAZZO:
+			read_own(r, value, b);
+			break;
+		default:
+			break;
+		}
+	}
+	b->requested = b->state == DUMP_HELD || b->state == DUMP_PENDING ? min_u64(b->requested, b->size) : 0;
+	return status;
+}
+
+static trz_status add_block(struct reader *r, const struct dump_block *b)
+{
+	struct dump_block *added = ADD(r, blocks, block_count, block_room);
+	if (!added)
+		return no_memory(r);
+	*added = *b;
+	return TRZ_OK;
+}
+
+static trz_status add_gap(struct reader *r, const struct dump_segment *s, uint64_t from, uint64_t to)
+{
+	if (from == to)
+		return TRZ_OK;
+	return add_block(r, &(struct dump_block){ .address = from, .size = to - from, .stream = s->stream, .tag = "" });
+}
+
+/* Blocks come by address; those without one follow each other. */
+static trz_status read_blocks(struct reader *r, plain_value list, struct dump_segment *s)
+{
+	uint64_t at = s->address, end = s->address + s->size;
+	trz_status status = TRZ_OK;
+	plain_value from;
+	s->first = r->d->block_count;
+	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
+		struct dump_block b = { .stream = s->stream };
+		if (plain_tag(from) != PLAIN_DICT)
+			return bad(r, "block", r->d->block_count, "is not a dict");
+		status = read_block(r, from, &b);
+		if (status != TRZ_OK)
+			return status;
+		b.address = b.address == UINT64_MAX ? at : b.address;
+		if (b.address < at || b.address > end || b.size > end - b.address)
+			return bad(r, "segment", r->d->segment_count - 1, "its blocks overlap or lie outside of it");
+		status = add_gap(r, s, at, b.address);
+		if (status == TRZ_OK && b.size)
+			status = add_block(r, &b);
+		if (status != TRZ_OK)
+			return status;
+		at = b.address + b.size;
+	}
+	status = add_gap(r, s, at, end);
+	s->count = r->d->block_count - s->first;
+	return status;
+}
+
+static trz_status read_segment_entry(struct reader *r, struct dump_segment *s, enum plain_word key, plain_value value)
+{
+	switch (key) {
+	case PLAIN_ADDRESS:
+		s->address = number_of(value);
+		break;
+	case PLAIN_TOTAL_SIZE:
+		if (!size_of(value, &s->size))
+			return bad(r, "segment", r->d->segment_count - 1, "its total_size is not a number from 0 to 2^56");
+		break;
+	case PLAIN_STREAM:
+		s->stream = number_of(value);
+		break;
+	case PLAIN_DEVICE:
+		if (number_of(value) >= DEVICES_MAX)
+			return bad(r, "segment", r->d->segment_count - 1, "there are not that many devices");
+		s->device = (int)number_of(value);
+		break;
+	case PLAIN_SEGMENT_POOL_ID:
+		s->pool = pool_of(value);
+		break;
+	case PLAIN_IS_EXPANDABLE:
+		s->expandable = number_of(value);
+		break;
+	case PLAIN_SEGMENT_TYPE:
+		s->small = strcmp(text_of(r, value), "small") == 0;
+		break;
+	case PLAIN_FRAMES:
+		return read_stack(r, value, &s->stack);
+	default:
+		break;
+	}
+	return TRZ_OK;
+}
+
+static trz_status read_segment(struct reader *r, plain_value from)
+{
+	struct dump_segment *s = ADD(r, segments, segment_count, segment_room);
+	size_t number = r->d->segment_count - 1;
+	trz_status status = TRZ_OK;
+	enum plain_word key;
+	plain_value value, blocks = PLAIN_UNSET;
+	if (!s)
+		return no_memory(r);
+	if (plain_tag(from) != PLAIN_DICT)
+		return bad(r, "segment", number, "is not a dict");
+	for (struct plain_items it = plain_items(&r->plain, from);
+	     status == TRZ_OK && next_pair(&r->plain, &it, &key, &value);) {
+		if (key == PLAIN_BLOCKS)
+			blocks = value;
+		else
+			status = read_segment_entry(r, s, key, value);
+	}
+	if (status != TRZ_OK)
+		return status;
+	if (s->size == 0 || s->address > UINT64_MAX - s->size)
+		return bad(r, "segment", number, "it has no size, or no room for it");
+	if (!plain_is_list(blocks))
+		return bad(r, "segment", number, "it has no list of blocks");
+	return read_blocks(r, blocks, s);
+}
+
+static int by_device_and_address(const void *a, const void *b)
+{
+	const struct dump_segment *x = a, *y = b;
+	if (x->device != y->device)
+		return x->device < y->device ? -1 : 1;
+	return (x->address > y->address) - (x->address < y->address);
+}
+
+static trz_status read_segments(struct reader *r, plain_value list)
+{
+	plain_value from;
+	trz_status status = TRZ_OK;
+	for (struct plain_items it = plain_items(&r->plain, list); status == TRZ_OK && plain_next(&r->plain, &it, &from);)
+		status = read_segment(r, from);
+	if (status == TRZ_OK && r->d->segment_count)
+		qsort(r->d->segments, r->d->segment_count, sizeof *r->d->segments, by_device_and_address);
+	return status;
+}
+
+/* ---- history ---------------------------------------------------------------------------------------- */
+
+static enum dump_action action_of(plain_value value)
+{
+	switch (plain_word(value)) {
+	case PLAIN_ALLOC:
+		return DUMP_ALLOC;
+	case PLAIN_FREE_REQUESTED:
+		return DUMP_FREE_REQUESTED;
+	case PLAIN_FREE_COMPLETED:
+		return DUMP_FREE_COMPLETED;
+	case PLAIN_SEGMENT_ALLOC:
+		return DUMP_SEGMENT_ALLOC;
+	case PLAIN_SEGMENT_FREE:
+		return DUMP_SEGMENT_FREE;
+	case PLAIN_SEGMENT_MAP:
+		return DUMP_SEGMENT_MAP;
+	case PLAIN_SEGMENT_UNMAP:
+		return DUMP_SEGMENT_UNMAP;
+	case PLAIN_SNAPSHOT:
+		return DUMP_SNAPSHOT;
+	case PLAIN_OOM:
+		return DUMP_OOM;
+	default:
+		return DUMP_OTHER;
+	}
+}
+
+static trz_status read_event(struct reader *r, plain_value from, struct dump_event *e)
+{
+	trz_status status = TRZ_OK;
+	enum plain_word key;
+	plain_value value;
+	e->action = DUMP_OTHER;
+	e->tag = "";
+	for (struct plain_items it = plain_items(&r->plain, from);
+	     status == TRZ_OK && next_pair(&r->plain, &it, &key, &value);) {
+		switch (key) {
+		case PLAIN_ACTION:
+			e->action = action_of(value);
+			break;
+		case PLAIN_ADDR:
+		case PLAIN_DEVICE_FREE:
+			e->address = number_of(value);
+			break;
+		case PLAIN_SIZE:
+			if (!size_of(value, &e->size))
+				e->size = plain_tag(value) == PLAIN_INT && plain_int(value) > 0 ? BYTES_MAX : 0;
+			break;
+		case PLAIN_STREAM:
+			e->stream = number_of(value);
+			break;
+		case PLAIN_POOL_ID:
+			e->pool = pool_of(value);
+			break;
+		case PLAIN_TIME_US:
+			e->time_us = number_of(value);
+			break;
+		case PLAIN_USER_METADATA:
+			e->tag = text_of(r, value);
+			break;
+		case PLAIN_FRAMES:
+			status = read_stack(r, value, &e->stack);
+			break;
+		default:
+			break;
+		}
+	}
+	return status;
+}
+
+static trz_status read_trace(struct reader *r, plain_value list)
+{
+	struct dump_trace *t = ADD(r, traces, trace_count, trace_room);
+	size_t number = r->d->trace_count - 1;
+	plain_value from;
+	if (!t)
+		return no_memory(r);
+	t->first = r->d->event_count;
+	if (number >= DEVICES_MAX)
+		return bad(r, "device_traces", number, "there are not that many devices");
+	if (!plain_is_list(list))
+		return bad(r, "device_traces", number, "is not a list");
+	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
+		if (plain_tag(from) != PLAIN_DICT)
+			return bad(r, "entry", r->d->event_count, "is not a dict");
+		struct dump_event *e = ADD(r, events, event_count, event_room);
+		if (!e)
+			return no_memory(r);
+		trz_status status = read_event(r, from, e);
+		if (status != TRZ_OK)
+			return status;
+	}
+	t->count = r->d->event_count - t->first;
+	return TRZ_OK;
+}
+
+static trz_status read_traces(struct reader *r, plain_value list)
+{
+	plain_value from;
+	trz_status status = TRZ_OK;
+	if (!plain_is_list(list))
+		return TRZ_OK;
+	for (struct plain_items it = plain_items(&r->plain, list); status == TRZ_OK && plain_next(&r->plain, &it, &from);)
+		status = read_trace(r, from);
+	return status;
+}
+
+/* ---- the rest --------------------------------------------------------------------------------------- */
+
+static trz_status read_marks(struct reader *r, plain_value list)
+{
+	plain_value from;
+	if (!plain_is_list(list))
+		return TRZ_OK;
+	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
+		if (plain_tag(from) != PLAIN_DICT)
+			continue;
+		struct dump_mark *m = ADD(r, marks, mark_count, mark_room);
+		if (!m)
+			return no_memory(r);
+		m->name = text_of(r, plain_entry(&r->plain, from, PLAIN_NAME));
+		m->end = strcmp(text_of(r, plain_entry(&r->plain, from, PLAIN_STAGE)), "END") == 0;
+		m->device = (int)min_u64(number_of(plain_entry(&r->plain, from, PLAIN_DEVICE)), DEVICES_MAX);
+		m->time_us = number_of(plain_entry(&r->plain, from, PLAIN_TIME_US));
+	}
+	return TRZ_OK;
+}
+
+static void read_settings(struct reader *r, plain_value root)
+{
+	plain_value settings = plain_entry(&r->plain, root, PLAIN_ALLOCATOR_SETTINGS);
+	plain_value own = plain_entry(&r->plain, root, PLAIN_TERRAZZO);
+	if (plain_tag(settings) == PLAIN_DICT)
+		r->d->expandable = number_of(plain_entry(&r->plain, settings, PLAIN_EXPANDABLE_SEGMENTS));
+	if (plain_tag(own) != PLAIN_DICT)
+		return;
+	r->d->terrazzo = true;
+	r->d->events_noted = number_of(plain_entry(&r->plain, own, PLAIN_EVENTS_NOTED));
+}
+
+static trz_status read_root(struct reader *r)
+{
+	plain_value root = r->plain.root;
+	if (plain_is_list(root))
+		return read_segments(r, root);
+	plain_value segments = PLAIN_UNSET;
+	if (plain_tag(root) == PLAIN_DICT)
+		segments = plain_entry(&r->plain, root, PLAIN_SEGMENTS);
+	if (!plain_is_list(segments))
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: not a memory snapshot: it has no list of segments", r->name);
+	trz_status status = read_segments(r, segments);
+	if (status == TRZ_OK)
+		status = read_traces(r, plain_entry(&r->plain, root, PLAIN_DEVICE_TRACES));
+	if (status == TRZ_OK)
+		status = read_marks(r, plain_entry(&r->plain, root, PLAIN_EXTERNAL_ANNOTATIONS));
+	if (status == TRZ_OK)
+		read_settings(r, root);
+	return status;
+}
+
+static trz_status read_plain(struct reader *r, struct trace_input *in)
+{
+	trz_status status = plain_init(&r->plain, true);
+	if (status == TRZ_OK)
+		status = input_fill(in, 1);
+	if (status != TRZ_OK)
+		return status;
+	if (in->at == in->end)
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: is empty", in->name);
+	if (*in->at == PICKLE_FIRST)
+		return pickle_read(in, &r->plain);
+	if (*in->at == '{' || *in->at == '[')
+		return json_read(in, &r->plain);
+	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: not a memory snapshot: neither a pickle of protocol 2 to 5 nor JSON",
+	                in->name);
+}
+
+static trz_status read_dump(struct trace_input *in, struct dump *d)
+{
+	struct reader r = { .name = in->name, .d = d };
+	*d = (struct dump){ 0 };
+	trz_status status = read_plain(&r, in);
+	if (status == TRZ_OK && !ADD(&r, stacks, stack_count, stack_room))
+		status = no_memory(&r);
+	if (status == TRZ_OK)
+		status = read_root(&r);
+	d->texts = r.plain.texts.bytes;
+	r.plain.texts.bytes = NULL;
+	plain_free(&r.plain);
+	map_free(&r.lists);
+	map_free(&r.dicts);
+	map_free(&r.stacks);
+	map_free(&r.frames);
+	input_close(in);
+	if (status != TRZ_OK)
+		dump_free(d);
+	return status;
+}
+
+trz_status dump_load(const char *path, struct dump *d)
+{
+	struct trace_input in;
+	*d = (struct dump){ 0 };
+	trz_status status = input_open(&in, path);
+	return status == TRZ_OK ? read_dump(&in, d) : status;
+}
+
+trz_status dump_load_memory(const char *name, const void *bytes, size_t size, struct dump *d)
+{
+	struct trace_input in;
+	input_open_memory(&in, name, bytes, size);
+	return read_dump(&in, d);
+}
+
+void dump_free(struct dump *d)
+{
+	free(d->segments);
+	free(d->blocks);
+	free(d->events);
+	free(d->traces);
+	free(d->stacks);
+	free(d->stack_frames);
+	free(d->frames);
+	free(d->marks);
+	free(d->texts);
+	*d = (struct dump){ 0 };
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A memory snapshot as a program reads it: the segments and blocks of all devices, and their history. Read from
+ * PyTorch's pickles of any version, from their JSON, and from terrazzo's own JSON.
+ *
+ *     struct dump d;
+ *     trz_status status = dump_load("snapshot.pickle", &d);
+ *     ...
+ *     dump_free(&d);
+ *
+ * Texts and arrays live until dump_free. Texts are never NULL: "" is none.
+ */
+#ifndef TRZ_TRACE_DUMP_H
+#define TRZ_TRACE_DUMP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "terrazzo.h"
+
+enum dump_state {
+	DUMP_FREE,
+	DUMP_HELD,
+	DUMP_PENDING               /* freed, awaiting other streams */
+};
+
+enum dump_action {
+	DUMP_ALLOC,
+	DUMP_FREE_REQUESTED,
+	DUMP_FREE_COMPLETED,
+	DUMP_SEGMENT_ALLOC,
+	DUMP_SEGMENT_FREE,
+	DUMP_SEGMENT_MAP,
+	DUMP_SEGMENT_UNMAP,
+	DUMP_SNAPSHOT,
+	DUMP_OOM,
+	DUMP_OTHER                 /* annotations and what newer versions may add */
+};
+
+struct dump_block {
+	uint64_t address, size;
+	uint64_t requested;        /* <= size; 0: unknown, or the block is free */
+	uint64_t stream;           /* its segment's, or its own where the allocator shares segments among streams */
+	uint32_t stack;            /* of its allocation; 0: unknown */
+	enum dump_state state;
+	const char *tag;
+};
+
+/* Its blocks are blocks[first] .. blocks[first + count - 1], by address, and tile it: what no block covers in the file
+ * is a free block. */
+struct dump_segment {
+	uint64_t address, size, stream;
+	uint64_t pool;             /* 0: the default pool */
+	int device;
+	bool expandable, small;
+	uint32_t stack;
+	size_t first, count;
+};
+
+struct dump_event {
+	uint64_t address;          /* DUMP_OOM: what the device had left */
+	uint64_t size;             /* as requested; of segments, their size */
+	uint64_t stream;
+	uint64_t pool;
+	uint64_t time_us;          /* since the epoch; 0: unknown */
+	uint32_t stack;
+	enum dump_action action;
+	const char *tag;
+};
+
+struct dump_frame {
+	const char *file, *name;
+	uint32_t line;
+};
+
+/* Innermost first: frames[first] .. frames[first + count - 1] of stack_frames. */
+struct dump_stack {
+	uint32_t first, count;
+};
+
+/* The history of one device, oldest first: events[first] .. */
+struct dump_trace {
+	size_t first, count;
+};
+
+/* A mark of the program, as PyTorch's optimizers set. */
+struct dump_mark {
+	const char *name;
+	bool end;
+	int device;
+	uint64_t time_us;
+};
+
+struct dump {
+	struct dump_segment *segments;   /* by device and address */
+	struct dump_block *blocks;
+	struct dump_event *events;
+	struct dump_trace *traces;       /* one for each device */
+	struct dump_stack *stacks;       /* [0]: the unknown one, empty; each other is there once */
+	uint32_t *stack_frames;          /* indices into frames */
+	struct dump_frame *frames;       /* each once */
+	struct dump_mark *marks;
+	size_t segment_count, block_count, event_count, trace_count, stack_count, frame_count, mark_count;
+	bool has_requested;              /* blocks tell what was asked for */
+	bool terrazzo;                   /* written by terrazzo */
+	bool expandable;                 /* PyTorch's option */
+	uint64_t events_noted;           /* of terrazzo: since the history began; 0: unknown */
+	void *texts;                     /* storage; so is the next */
+	size_t stack_frame_count;
+};
+
+/* Reads a file, also one compressed with gzip, xz or zstd; "-": standard input. Errors: IO, BAD_INPUT (no snapshot, or
+ * a damaged one), HOST_MEMORY; then `d` is empty. */
+trz_status dump_load(const char *path, struct dump *d);
+trz_status dump_load_memory(const char *name, const void *bytes, size_t size, struct dump *d);
+void dump_free(struct dump *d);
+
+static inline const struct dump_frame *dump_frame(const struct dump *d, uint32_t stack, uint32_t level)
+{
+	return &d->frames[d->stack_frames[d->stacks[stack].first + level]];
+}
+
+#endif
