@@ -76,16 +76,14 @@ void history_take_time(struct history *h)
 	h->last_time = now;
 }
 
-void history_copy(const struct history *h, struct history_event *out)
+void history_copy(const struct history *h, struct history_event *out, uint32_t count)
 {
-	uint32_t kept = history_kept(h);
-	uint32_t newer = h->next, older = kept - newer;
-	if (kept < h->capacity)
-		newer = kept, older = 0;
+	assert(count <= history_kept(h));
+	uint32_t newer = (uint32_t)min_u64(count, h->next), older = count - newer;
 	if (older)
-		memcpy(out, h->ring + h->next, older * sizeof *out);
+		memcpy(out, h->ring + h->capacity - older, older * sizeof *out);
 	if (newer)
-		memcpy(out + older, h->ring, newer * sizeof *out);
+		memcpy(out + older, h->ring + h->next - newer, newer * sizeof *out);
 }
 
 /* ---- tags ------------------------------------------------------------------------------------------- */

@@ -120,8 +120,8 @@ static inline uint32_t history_kept(const struct history *h)
 	return h->count < h->capacity ? (uint32_t)h->count : h->capacity;
 }
 
-/* The kept events, oldest first; `out` has room for history_kept() events. */
-void history_copy(const struct history *h, struct history_event *out);
+/* The newest `count` <= history_kept() events, oldest first. */
+void history_copy(const struct history *h, struct history_event *out, uint32_t count);
 
 /* Reads both clocks once more, so that times up to now can be converted. Needs no lock on a copy. */
 void history_clock_settle(struct history_clock *c);

@@ -53,8 +53,12 @@ void snapshot_add_history(struct snapshot *s, const struct history *h)
 {
 	s->event_count = history_kept(h);
 	s->event_most = h->capacity;
+	if (s->event_limit) {
+		s->event_count = min_u64(s->event_count, s->event_limit);
+		s->event_most = min_u64(s->event_most, s->event_limit);
+	}
 	if (s->event_count <= s->event_capacity)
-		history_copy(h, s->events);
+		history_copy(h, s->events, (uint32_t)s->event_count);
 	s->events_noted = h->count;
 	s->tag_count = s->tags ? s->tags->count : 0;
 	s->clock = h->clock;
@@ -520,4 +524,36 @@ trz_status snapshot_write(const struct snapshot *s, jsonw_sink *sink, void *owne
 	if (with.stacks)
 		s->memory.free(s->memory.owner, with.stacks);
 	return j.failed ? trz_fail(TRZ_ERROR_IO, "the snapshot cannot be written: its receiver refused") : TRZ_OK;
+}
+
+static bool count_bytes(void *owner, const char *bytes, size_t size)
+{
+	(void)bytes;
+	*(uint64_t *)owner += size;
+	return true;
+}
+
+static uint64_t bytes_with(const struct snapshot *s, size_t events)
+{
+	struct snapshot newest = *s;
+	uint64_t bytes = 0;
+	newest.events += s->event_count - events;
+	newest.event_count = events;
+	snapshot_write(&newest, count_bytes, &bytes);
+	return bytes;
+}
+
+bool snapshot_shorten(struct snapshot *s, uint64_t bytes)
+{
+	uint64_t least = bytes_with(s, 0), all = bytes_with(s, s->event_count);
+	if (least > bytes)
+		return false;
+	size_t kept = s->event_count;
+	while (all > bytes) {  /* events differ in size: a little less than their share */
+		kept = (size_t)((double)kept * 0.98 * (double)(bytes - least) / (double)(all - least));
+		all = kept ? bytes_with(s, kept) : least;
+	}
+	memmove(s->events, s->events + s->event_count - kept, kept * sizeof *s->events);
+	s->event_count = kept;
+	return true;
 }

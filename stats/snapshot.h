@@ -9,7 +9,7 @@
  *         status = snapshot_reserve(&s);            asks for host memory, so without the lock
  *         lock; add ranges, blocks and the history, in any order; unlock
  *     } while (!snapshot_fits(&s));
- *     status = snapshot_seal(&s); status = snapshot_to_file(&s, path); snapshot_free(&s);
+ *     status = snapshot_seal(&s); status = snapshot_to_file(&s, path, &size); snapshot_free(&s);
  *
  * Add only memory in use: the parts of a range that no block covers are written as inactive. Windows are shared
  * by streams, so segments are written with stream 0; the viewer joins and cuts segments by stream. A range may
@@ -88,6 +88,7 @@ struct snapshot {
 	size_t event_count, block_count, range_count;
 	size_t event_capacity, block_capacity, range_capacity;
 	size_t event_most;         /* that the history can keep; 0: not known yet */
+	size_t event_limit;        /* the newest so many are copied; 0: all */
 	uint64_t events_noted;     /* since the history's start; event_count of them are kept */
 	uint32_t tag_count;        /* tags that the kept events can have */
 	struct history_clock clock;
@@ -113,6 +114,10 @@ static inline void snapshot_add_block(struct snapshot *s, struct snapshot_block 
 /* Once per filling; a history that is off adds nothing. */
 void snapshot_add_history(struct snapshot *s, const struct history *h);
 
+/* Of a sealed snapshot: forgets its oldest events until it takes at most `bytes` to write. false: even without any it
+ * takes more. */
+bool snapshot_shorten(struct snapshot *s, uint64_t bytes);
+
 static inline bool snapshot_fits(const struct snapshot *s)
 {
 	return s->event_count <= s->event_capacity && s->block_count <= s->block_capacity &&
@@ -134,9 +139,5 @@ void snapshot_walk(const struct snapshot *s, const trz_visitor *visitor);
 
 /* Errors: IO (the sink refused). */
 trz_status snapshot_write(const struct snapshot *s, jsonw_sink *sink, void *owner);
-
-/* snapshot_file.c: writes a file that is complete or, on an error, not there: a file of that name from before stays
- * until then. Errors: IO. */
-trz_status snapshot_to_file(const struct snapshot *s, const char *path);
 
 #endif

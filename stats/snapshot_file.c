@@ -1,22 +1,145 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snapshots in files.
+ * Snapshots in files, and the names of the files.
+ *
+ * A file is written under another name beside its own, and gets its own when it is complete. Its writer holds a lock of
+ * the file: where nobody does, the writer has been killed, and the next one removes what it left.
  */
-#include "snapshot.h"
+#include "snapshot_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "bits.h"
 #include "error.h"
 
-static bool sink_to_fd(void *owner, const char *bytes, size_t size)
+#define UNFINISHED ".terrazzo-part"
+
+/* ---- names ------------------------------------------------------------------------------------------ */
+
+static const char *text_of_time(uint64_t epoch_ns, char *text, size_t size)
 {
+	struct tm utc;
+	time_t seconds = (time_t)(epoch_ns / 1000000000u);
+	char day[32];
+	gmtime_r(&seconds, &utc);
+	strftime(day, sizeof day, "%Y%m%dT%H%M%S", &utc);
+	snprintf(text, size, "%s.%03uZ", day, (unsigned)(epoch_ns / 1000000u % 1000));
+	return text;
+}
+
+/* What a letter stands for; NULL: nothing. */
+static const char *value_of(char letter, const struct snapshot_name *n, char *text, size_t size)
+{
+	switch (letter) {
+	case 'p':
+		snprintf(text, size, "%d", n->process);
+		return text;
+	case 'd':
+		snprintf(text, size, "%d", n->device);
+		return text;
+	case 'n':
+		snprintf(text, size, "%u", n->number);
+		return text;
+	case 'r':
+		return n->rank && n->rank[0] && !strchr(n->rank, '/') ? n->rank : "0";
+	case 't':
+		return text_of_time(n->epoch_ns, text, size);
+	case '%':
+		return "%";
+	default:
+		return NULL;
+	}
+}
+
+bool snapshot_pattern_is_good(const char *pattern)
+{
+	char text[SNAPSHOT_PATH];
+	return snapshot_path(pattern, &(struct snapshot_name){0}, text);
+}
+
+bool snapshot_path(const char *pattern, const struct snapshot_name *n, char path[SNAPSHOT_PATH])
+{
+	size_t used = 0;
+	for (const char *p = pattern; *p; p++) {
+		char one[64] = {*p};
+		const char *part = *p == '%' ? value_of(*++p, n, one, sizeof one) : one;
+		size_t length = part ? strlen(part) : SNAPSHOT_PATH;
+		if (length >= SNAPSHOT_PATH - used)
+			return false;
+		memcpy(path + used, part, length);
+		used += length;
+	}
+	path[used] = '\0';
+	return used > 0 && path[used - 1] != '/';
+}
+
+/* ---- what killed writers left ------------------------------------------------------------------------- */
+
+static bool is_unfinished(const char *name)
+{
+	size_t length = strlen(name), suffix = sizeof UNFINISHED - 1;
+	return length > suffix && strcmp(name + length - suffix, UNFINISHED) == 0;
+}
+
+/* Whoever writes a file holds its lock. */
+static void remove_if_left(int folder, const char *name)
+{
+	int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+		unlinkat(folder, name, 0);
+	close(fd);
+}
+
+static void remove_left(const char *path)
+{
+	char folder[SNAPSHOT_PATH] = ".";
+	const char *slash = strrchr(path, '/');
+	size_t length = slash ? (size_t)(slash - path) : 0;
+	if (slash && length < sizeof folder - 1) {
+		length = length ? length : 1;
+		memcpy(folder, path, length);
+		folder[length] = '\0';
+	}
+	DIR *d = opendir(folder);
+	if (!d)
+		return;
+	for (const struct dirent *e; (e = readdir(d));)
+		if (is_unfinished(e->d_name))
+			remove_if_left(dirfd(d), e->d_name);
+	closedir(d);
+}
+
+/* ---- writing ---------------------------------------------------------------------------------------- */
+
+struct receiver {
+	int fd;
+	uint64_t most, size;       /* bytes that the file may have, and has */
+	bool too_large;
+};
+
+static bool sink_to_file(void *owner, const char *bytes, size_t size)
+{
+	struct receiver *r = owner;
+	r->size += size;
+	r->too_large = r->size > r->most;
+	if (r->too_large) {
+		errno = EFBIG;
+		return false;
+	}
 	while (size) {
-		ssize_t written = write(*(int *)owner, bytes, size);
+		ssize_t written = write(r->fd, bytes, size);
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written == 0)
@@ -29,37 +152,85 @@ static bool sink_to_fd(void *owner, const char *bytes, size_t size)
 	return true;
 }
 
-/* A new file beside `path`, under a unique name. Returns its descriptor; -1: errno says why. */
+/* Between the making of a file and its lock, another process may have taken it for a killed writer's. A file system
+ * without locks is none where that can happen. */
+static bool is_ours(int fd)
+{
+	struct stat s;
+	bool taken = flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+	return !taken && fstat(fd, &s) == 0 && s.st_nlink > 0;
+}
+
+/* A new file beside `path`, under a unique name, locked. Returns its descriptor; -1: errno says why. */
 static int open_beside(const char *path, char *name, size_t size)
 {
 	static atomic_uint serial;
 	for (;;) {
 		unsigned n = atomic_fetch_add(&serial, 1);
-		if (snprintf(name, size, "%s.%ld.%u.part", path, (long)getpid(), n) >= (int)size) {
+		if (snprintf(name, size, "%s.%ld.%u" UNFINISHED, path, (long)getpid(), n) >= (int)size) {
 			errno = ENAMETOOLONG;
 			return -1;
 		}
 		int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-		if (fd >= 0 || errno != EEXIST)
+		if (fd < 0 && errno != EEXIST)
+			return -1;
+		if (fd >= 0 && is_ours(fd))
 			return fd;
+		if (fd >= 0)
+			close(fd);
 	}
 }
 
-trz_status snapshot_to_file(const struct snapshot *s, const char *path)
+/* A process that reaches its limit of a file's size gets a signal that ends it: here it is an error like others. */
+static void hold_signal(sigset_t *old)
 {
-	char name[PATH_MAX];
-	int fd = open_beside(path, name, sizeof name);
-	if (fd < 0)
+	sigset_t one;
+	sigemptyset(&one);
+	sigaddset(&one, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &one, old);
+}
+
+static void release_signal(const sigset_t *old)
+{
+	const struct timespec now = {0};
+	sigset_t one;
+	sigemptyset(&one);
+	sigaddset(&one, SIGXFSZ);
+	if (!sigismember(old, SIGXFSZ))
+		while (sigtimedwait(&one, NULL, &now) == SIGXFSZ) {}
+	pthread_sigmask(SIG_SETMASK, old, NULL);
+}
+
+/* Once more, with less history, if the file would be too large. Returns 0 or an errno. */
+static int write_all(struct snapshot *s, struct receiver *r)
+{
+	trz_status status = snapshot_write(s, sink_to_file, r);
+	if (r->too_large && snapshot_shorten(s, r->most)) {
+		*r = (struct receiver){.fd = r->fd, .most = r->most};
+		if (ftruncate(r->fd, 0) || lseek(r->fd, 0, SEEK_SET))
+			return errno;
+		status = snapshot_write(s, sink_to_file, r);
+	}
+	return status != TRZ_OK || fsync(r->fd) ? errno : 0;
+}
+
+trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size)
+{
+	char name[SNAPSHOT_PATH];
+	sigset_t old;
+	struct receiver r = {.most = *size};
+	remove_left(path);
+	r.fd = open_beside(path, name, sizeof name);
+	if (r.fd < 0)
 		return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be created: %s", path, strerror(errno));
-	int error = 0;
-	if (snapshot_write(s, sink_to_fd, &fd) != TRZ_OK || fsync(fd))
-		error = errno;
-	if (close(fd) && !error)
-		error = errno;
+	hold_signal(&old);
+	int error = write_all(s, &r);
+	release_signal(&old);
 	if (!error && rename(name, path))
 		error = errno;
-	if (!error)
-		return TRZ_OK;
-	unlink(name);
-	return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be written: %s", path, strerror(error));
+	if (error)
+		unlink(name);
+	close(r.fd);
+	*size = r.size;
+	return error ? trz_fail(TRZ_ERROR_IO, "%.400s: cannot be written: %s", path, strerror(error)) : TRZ_OK;
 }

@@ -15,6 +15,7 @@
 #include "heap/streams.h"
 #include "observe/check.h"
 #include "observe/frames.h"
+#include "observe/dump.h"
 #include "observe/inspect.h"
 #include "observe/notice.h"
 #include "observe/nvtx.h"
@@ -60,6 +61,8 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 		if (status == TRZ_OK && h->config.history)
 			status = inspect_history(h, h->config.history);
 		if (status == TRZ_OK)
+			status = dump_open(h);
+		if (status == TRZ_OK)
 			frames_set(h, NULL, NULL, NULL);
 		else
 			heap_close(h);
@@ -77,6 +80,7 @@ trz_status trz_close(trz_heap *h)
 {
 	if (!h || heap_is_inherited(h))
 		return TRZ_OK; /* its memory is the parent's */
+	dump_end(h);
 	init_remove_heap(h);
 	if (!heap_lock_growth(h)) {
 		init_add_heap(h);

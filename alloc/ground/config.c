@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "snapshot_file.h"
 
 enum option_type { TYPE_BYTES, TYPE_NUMBER, TYPE_SWITCH, TYPE_TEXT };
 
@@ -195,6 +196,17 @@ static trz_status parse(struct config *c, const char *source, const char *text)
 	return TRZ_OK;
 }
 
+static trz_status check_patterns(const struct config *c)
+{
+	const char *const patterns[] = {c->oom_snapshot, c->exit_snapshot};
+	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+		if (strchr(patterns[i], '%') && !snapshot_pattern_is_good(patterns[i]))
+			return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: \"%s\" is no pattern for a file's name: the letters are %%p, "
+			                "%%d, %%r, %%t, %%n and %%%%, and no / stands at its end",
+			                i ? "exit_snapshot" : "oom_snapshot", patterns[i]);
+	return TRZ_OK;
+}
+
 trz_status config_load(struct config *c, const char *text)
 {
 	memset(c, 0, sizeof *c);
@@ -206,13 +218,22 @@ trz_status config_load(struct config *c, const char *text)
 		status = parse(c, "configuration", text);
 	if (status == TRZ_OK && c->tile_size_max < c->tile_size)
 		c->tile_size_max = c->tile_size;
-	return status;
+	return status == TRZ_OK ? check_patterns(c) : status;
 }
 
 const char *config_injection_path(void)
 {
 	const char *path = getenv("NVTX_INJECTION64_PATH");
 	return path && *path ? path : NULL;
+}
+
+const char *config_rank(void)
+{
+	static const char *const names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+	const char *rank = NULL;
+	for (size_t i = 0; i < sizeof names / sizeof *names && !rank; i++)
+		rank = getenv(names[i]);
+	return rank ? rank : "";
 }
 
 trz_status trz_config_check(const char *text)

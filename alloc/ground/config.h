@@ -31,4 +31,7 @@ trz_status config_load(struct config *c, const char *text);
 /* The library of the tool that receives NVTX's calls; NULL: none. */
 const char *config_injection_path(void);
 
+/* The process's rank, as launchers tell it; "": none does. */
+const char *config_rank(void);
+
 #endif

@@ -110,6 +110,7 @@ struct trz_heap {
 
 	/* constant */
 	struct meta meta;
+	struct dumps *dumps;         /* of snapshots that options ask for (dump.c); NULL: none do */
 	bool annotates;              /* a tool receives allocations (nvtx.c) */
 	bool dedicates;              /* requests above small_limit get dedicated memory, once each: a debugging option */
 

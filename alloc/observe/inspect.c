@@ -4,13 +4,10 @@
  */
 #include "observe/inspect.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 #include "error.h"
 #include "heap/ledger.h"
 #include "observe/frames.h"
-#include "snapshot.h"
+#include "snapshot_file.h"
 
 static uint64_t largest_free(const trz_heap *h)
 {
@@ -131,10 +128,8 @@ static void fill_snapshot(trz_heap *h, struct snapshot *s)
 	heap_unlock(h);
 }
 
-/* To be freed, also on an error. */
-static trz_status take_snapshot(trz_heap *h, struct snapshot *s)
+trz_status inspect_take(trz_heap *h, struct snapshot *s)
 {
-	*s = (struct snapshot){.memory = {copy_alloc, copy_free, &h->meta}, .device = h->driver.device, .tags = &h->tags};
 	trz_status status = TRZ_OK;
 	bool complete = false;
 	while (status == TRZ_OK && !complete) {
@@ -149,41 +144,33 @@ static trz_status take_snapshot(trz_heap *h, struct snapshot *s)
 	return status == TRZ_OK ? snapshot_seal(s) : status;
 }
 
+struct snapshot inspect_empty(trz_heap *h)
+{
+	return (struct snapshot){.memory = {copy_alloc, copy_free, &h->meta}, .device = h->driver.device, .tags = &h->tags};
+}
+
 trz_status inspect_snapshot(trz_heap *h, const char *path)
 {
-	struct snapshot s;
+	struct snapshot s = inspect_empty(h);
 	struct frames_teller teller = frames_teller(h);
-	trz_status status = take_snapshot(h, &s);
+	uint64_t size = SNAPSHOT_ANY_SIZE;
+	trz_status status = inspect_take(h, &s);
 	s.frames = frames_tell;
 	s.frames_owner = &teller;
 	if (status == TRZ_OK)
-		status = snapshot_to_file(&s, path);
+		status = snapshot_to_file(&s, path, &size);
 	snapshot_free(&s);
 	return status;
 }
 
 trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor)
 {
-	struct snapshot s;
-	trz_status status = take_snapshot(h, &s);
+	struct snapshot s = inspect_empty(h);
+	trz_status status = inspect_take(h, &s);
 	if (status == TRZ_OK)
 		snapshot_walk(&s, visitor);
 	snapshot_free(&s);
 	return status;
-}
-
-trz_status inspect_oom(trz_heap *h, trz_status failure)
-{
-	char path[CONFIG_TEXT_BYTES + 64], text[ERROR_TEXT_BYTES];
-	if (!h->config.oom_snapshot[0])
-		return failure;
-	snprintf(text, sizeof text, "%s", trz_last_error());
-	snprintf(path, sizeof path, "%s/%d-%d.json", h->config.oom_snapshot, (int)getpid(), h->driver.device);
-	if (inspect_snapshot(h, path) == TRZ_OK)
-		return trz_fail(failure, "%s; %s has a snapshot", text, path);
-	char reason[ERROR_TEXT_BYTES];
-	snprintf(reason, sizeof reason, "%s", trz_last_error());
-	return trz_fail(failure, "%s; no snapshot: %s", text, reason);
 }
 
 /* ---- one mapping ---- */

@@ -6,6 +6,7 @@
 #define TRZ_ALLOC_INSPECT_H
 
 #include "heap/heap.h"
+#include "snapshot.h"
 
 void inspect_stats(const trz_heap *h, trz_stat_value *values, size_t capacity, size_t *count);
 void inspect_reset_peaks(trz_heap *h);
@@ -13,9 +14,10 @@ void inspect_reset_peaks(trz_heap *h);
 /* Starts a history of this many events (0: stops it). */
 trz_status inspect_history(trz_heap *h, size_t events);
 
-/* If the option is set: a snapshot of the heap as a failed allocation left it. Returns the failure; its text then ends
- * with the snapshot's path, or with the reason why there is none. Takes locks: none may be held. */
-trz_status inspect_oom(trz_heap *h, trz_status failure);
+/* A snapshot of the heap's, still empty, with metadata's memory; inspect_take fills and seals it. To be freed, also on
+ * an error. */
+struct snapshot inspect_empty(trz_heap *h);
+trz_status inspect_take(trz_heap *h, struct snapshot *s);
 
 trz_status inspect_snapshot(trz_heap *h, const char *path);
 trz_status inspect_walk(trz_heap *h, const trz_visitor *visitor);

@@ -10,7 +10,7 @@
 #include "heap/poll.h"
 #include "observe/account.h"
 #include "observe/check.h"
-#include "observe/inspect.h"
+#include "observe/dump.h"
 #include "observe/notice.h"
 #include "serve/serve.h"
 #include "supply/await.h"
@@ -221,5 +221,5 @@ trz_status dedicated_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t 
 	trz_status status = slow(h, &d, out);
 	if (oom_is_full(status) && oom_ask(h, status))
 		status = slow(h, &d, out);
-	return oom_is_full(status) ? inspect_oom(h, status) : status;
+	return oom_is_full(status) ? dump_failure(h, status) : status;
 }

@@ -15,7 +15,7 @@
 #include "heap/streams.h"
 #include "observe/account.h"
 #include "observe/check.h"
-#include "observe/inspect.h"
+#include "observe/dump.h"
 #include "observe/notice.h"
 #include "serve/small.h"
 #include "supply/borrow.h"
@@ -261,7 +261,7 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	if (UNLIKELY(oom_is_full(status)) && oom_ask(h, status))
 		status = slow(h, &d, out);
 	if (UNLIKELY(oom_is_full(status)))
-		status = inspect_oom(h, status);
+		status = dump_failure(h, status);
 	return status;
 }
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "prng.h"
-#include "snapshot.h"
+#include "snapshot_file.h"
 
 enum { TILES = 48, CELLS_PER_TILE = 8, CELLS = TILES * CELLS_PER_TILE, STEPS = 1500, SEEDS = 12 };
 
@@ -188,6 +188,12 @@ static void fill(struct snapshot *s, const struct model *m)
 	snapshot_add_history(s, &m->history);
 }
 
+static trz_status to_file(struct snapshot *s, const char *path)
+{
+	uint64_t size = SNAPSHOT_ANY_SIZE;
+	return snapshot_to_file(s, path, &size);
+}
+
 static void take_snapshot(struct model *m, int device, const char *path)
 {
 	struct snapshot s = {.memory = {host_alloc, host_free, NULL}, .device = device, .tags = &m->tags};
@@ -197,7 +203,7 @@ static void take_snapshot(struct model *m, int device, const char *path)
 		fill(&s, m);
 	} while (!snapshot_fits(&s));
 	assert_ok(snapshot_seal(&s));
-	assert_ok(snapshot_to_file(&s, path));
+	assert_ok(to_file(&s, path));
 	snapshot_free(&s);
 }
 
@@ -295,7 +301,7 @@ static void test_plain_segments(void **state)
 	snapshot_add_history(&s, &m.history);
 	assert_ok(snapshot_seal(&s));
 	snprintf(path, sizeof path, "%s/plain.json", folder);
-	assert_ok(snapshot_to_file(&s, path));
+	assert_ok(to_file(&s, path));
 	snapshot_free(&s);
 	history_stop(&m.history);
 	snprintf(path, sizeof path, "%s/off.json", folder);

@@ -57,7 +57,7 @@ static void test_memory_for_less_than_one_event(void **state)
 	note_many(&h, 0, 3);
 	assert_int_equal(history_kept(&h), 1);
 	struct history_event only;
-	history_copy(&h, &only);
+	history_copy(&h, &only, history_kept(&h));
 	assert_int_equal(only.address, 2);
 }
 
@@ -69,7 +69,7 @@ static void test_an_event_is_kept_as_it_was_given(void **state)
 	history_note(&h, HISTORY_FLIP, .address = 7, .from = 8);
 	struct history_event e[2];
 	assert_int_equal(history_kept(&h), 2);
-	history_copy(&h, e);
+	history_copy(&h, e, history_kept(&h));
 	assert_int_equal(e[0].kind, HISTORY_FREE);
 	assert_int_equal(e[0].address, 1);
 	assert_int_equal(e[0].size, 2);
@@ -93,7 +93,7 @@ static void test_the_newest_events_are_kept_in_order(void **state)
 		assert_int_equal(history_kept(&h), kept);
 		assert_int_equal(h.count, count);
 		struct history_event out[SLOTS];
-		history_copy(&h, out);
+		history_copy(&h, out, history_kept(&h));
 		for (uint64_t i = 0; i < kept; i++)
 			assert_int_equal(out[i].address, 100 + count - kept + i);
 	}
@@ -158,7 +158,7 @@ static void check_times(struct history *h, struct history_event *out, size_t cou
 		history_note(h, i % 3 ? HISTORY_ALLOC : HISTORY_MAP, .address = i);
 	history_clock_settle(&h->clock);
 	uint64_t after = now_ns(CLOCK_REALTIME);
-	history_copy(h, out);
+	history_copy(h, out, history_kept(h));
 	for (size_t i = 0; i < history_kept(h); i++) {
 		uint64_t t = history_clock_epoch_ns(&h->clock, out[i].time);
 		assert_true(t >= last && t + second > before && t < after + second);
