@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The series of each site at several widths, and the suspicion.
+ */
+#include "leaks.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "bits.h"
+#include "prng.h"
+#include "trend.h"
+
+enum {
+	POINTS = TREND_POINTS_MAX,
+	LEVELS = 6,
+	FACTOR = 4,                /* a point of a level is the least, or most, of so many of the level below */
+	HEADS = 256,               /* of the table of sites */
+	EARLY_STEPS = 16           /* growth that takes most of what is left is no suspect before */
+};
+
+/* Bytes are kept in units, so that 32 bits reach 2 TiB. */
+enum { UNIT = 512 };
+
+/* The newest points of each level, [i % POINTS] of the i-th, and the one that is being made. */
+struct series {
+	uint32_t points[LEVELS][POINTS];
+	uint32_t count[LEVELS];    /* points so far */
+	uint32_t part[LEVELS];
+	/* Of the points so far: the most before a fall by a fifth or more, and the most since. Growth that only comes
+	 * back to where it has been before is none. */
+	uint32_t fell_from[LEVELS], most[LEVELS];
+	bool maxima;
+};
+
+struct entry {
+	uint64_t site;
+	uint32_t now, low, last;   /* low: since the newest step; last: in it */
+	uint32_t next;             /* of the same head, + 1 */
+	struct series series;
+};
+
+struct leaks {
+	uint64_t steps;
+	uint64_t capacity;         /* bytes; 0: not known */
+	bool failed;
+	uint32_t entries;
+	uint32_t head[HEADS];      /* + 1 */
+	struct entry entry[LEAKS_SITES];
+	struct entry low, high;    /* of the heap; `now` and `next` are not in use */
+	struct entry rest;         /* what `low` has beside the sites */
+	bool told;                 /* leaks_all was called since the newest step */
+	uint64_t times[POINTS];    /* [i % POINTS]: when step i ended */
+};
+
+/* ---- series ----------------------------------------------------------------------------------------- */
+
+static uint32_t in_units(uint64_t bytes)
+{
+	return (uint32_t)min_u64((bytes + UNIT - 1) / UNIT, UINT32_MAX);
+}
+
+static uint32_t worse(const struct series *s, uint32_t a, uint32_t b)
+{
+	return (a > b) == s->maxima ? a : b;
+}
+
+static void note_fall(struct series *s, unsigned level, uint32_t value)
+{
+	if (value < s->most[level] - s->most[level] / 5) {
+		s->fell_from[level] = s->fell_from[level] > s->most[level] ? s->fell_from[level] : s->most[level];
+		s->most[level] = 0;
+	}
+	if (value > s->most[level])
+		s->most[level] = value;
+}
+
+static void series_add(struct series *s, uint32_t value)
+{
+	for (unsigned level = 0; level < LEVELS; level++) {
+		s->points[level][s->count[level] % POINTS] = value;
+		s->count[level]++;
+		note_fall(s, level, value);
+		if (level + 1 == LEVELS)
+			return;
+		bool first = s->count[level] % FACTOR == 1;
+		s->part[level + 1] = first ? value : worse(s, s->part[level + 1], value);
+		if (s->count[level] % FACTOR)
+			return;
+		value = s->part[level + 1];
+	}
+}
+
+/* The newest n points of a level. */
+static void series_copy(const struct series *s, unsigned level, size_t n, double *out)
+{
+	assert(n <= s->count[level] && n <= POINTS);
+	for (size_t i = 0; i < n; i++)
+		out[i] = (double)s->points[level][(s->count[level] - n + i) % POINTS];
+}
+
+static size_t series_length(const struct series *s, unsigned level)
+{
+	return s->count[level] < POINTS ? s->count[level] : POINTS;
+}
+
+static uint64_t width(unsigned level)
+{
+	return (uint64_t)1 << 2 * level;
+}
+
+_Static_assert(FACTOR == 1 << 2, "width() says so");
+
+/* ---- sites ------------------------------------------------------------------------------------------ */
+
+size_t leaks_bytes(void)
+{
+	return sizeof(struct leaks);
+}
+
+struct leaks *leaks_start(void *memory)
+{
+	struct leaks *g = memory;
+	memset(g, 0, sizeof *g);
+	g->rest.site = LEAKS_REST;
+	g->high.series.maxima = true;
+	return g;
+}
+
+static uint32_t *head_of(struct leaks *g, uint64_t site)
+{
+	return &g->head[prng_mix(site) % HEADS];
+}
+
+static struct entry *find(struct leaks *g, uint64_t site)
+{
+	for (uint32_t i = *head_of(g, site); i; i = g->entry[i - 1].next)
+		if (g->entry[i - 1].site == site)
+			return &g->entry[i - 1];
+	return NULL;
+}
+
+static void unlink_entry(struct leaks *g, struct entry *e)
+{
+	uint32_t *link = head_of(g, e->site), number = (uint32_t)(e - g->entry) + 1;
+	while (*link != number)
+		link = &g->entry[*link - 1].next;
+	*link = e->next;
+}
+
+/* The entry that a site with so many units may take: a new one, or that of the site with the fewest; NULL: none. */
+static struct entry *take(struct leaks *g, uint32_t units)
+{
+	if (g->entries < LEAKS_SITES)
+		return &g->entry[g->entries++];
+	struct entry *least = g->entry;
+	for (uint32_t i = 1; i < LEAKS_SITES; i++)
+		if (g->entry[i].now < least->now)
+			least = &g->entry[i];
+	if (least->now >= units)
+		return NULL;
+	unlink_entry(g, least);
+	return least;
+}
+
+static struct entry *find_or_take(struct leaks *g, uint64_t site, uint32_t units)
+{
+	struct entry *e = find(g, site);
+	if (e || units == 0)
+		return e;
+	e = take(g, units);
+	if (!e)
+		return NULL;
+	*e = (struct entry){.site = site, .next = *head_of(g, site)};
+	*head_of(g, site) = (uint32_t)(e - g->entry) + 1;
+	return e;
+}
+
+void leaks_site(struct leaks *g, uint64_t site, uint64_t live_bytes)
+{
+	uint32_t units = in_units(live_bytes);
+	struct entry *e = find_or_take(g, site, units);
+	if (!e)
+		return;
+	e->now = units;
+	if (units < e->low)
+		e->low = units;
+}
+
+void leaks_all(struct leaks *g, uint64_t low_bytes, uint64_t high_bytes)
+{
+	uint32_t low = in_units(low_bytes), high = in_units(high_bytes);
+	g->low.low = g->told && g->low.low < low ? g->low.low : low;
+	g->high.low = g->told && g->high.low > high ? g->high.low : high;
+	g->told = true;
+}
+
+void leaks_room(struct leaks *g, uint64_t capacity_bytes)
+{
+	g->capacity = capacity_bytes;
+}
+
+void leaks_failed(struct leaks *g, bool failed)
+{
+	g->failed = failed;
+}
+
+uint64_t leaks_steps(const struct leaks *g)
+{
+	return g->steps;
+}
+
+void leaks_step(struct leaks *g, uint64_t time_ns)
+{
+	uint64_t sites = 0;
+	for (uint32_t i = 0; i < g->entries; i++) {
+		struct entry *e = &g->entry[i];
+		sites += e->low;
+		series_add(&e->series, e->low);
+		e->last = e->low;
+		e->low = e->now;
+	}
+	g->rest.last = g->low.low > sites ? (uint32_t)(g->low.low - sites) : 0;
+	series_add(&g->rest.series, g->rest.last);
+	series_add(&g->low.series, g->low.low);
+	series_add(&g->high.series, g->high.low);
+	g->told = false;
+	g->times[g->steps % POINTS] = time_ns;
+	g->steps++;
+}
+
+static double larger(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+	return a < b ? a : b;
+}
+
+/* ---- the suspicion ---------------------------------------------------------------------------------- */
+
+/* The end of a series, as one test looks at it. */
+struct end {
+	unsigned level;
+	size_t points;
+	struct trend trend;
+};
+
+/* An entry that grows steadily, to the longest end of which that is true. */
+struct grower {
+	const struct entry *entry;
+	struct end end;
+};
+
+static double end_steps(const struct end *end)
+{
+	return (double)(end->trend.points * width(end->level));
+}
+
+/* Units a step. */
+static double end_rate(const struct end *end)
+{
+	return end->trend.slope / (double)width(end->level);
+}
+
+/* Whether the heap as a whole grew meanwhile, as far as its own ups and downs let one see: what moves from one site to
+ * another is no leak. */
+static bool heap_agrees(const struct leaks *g, const struct end *end)
+{
+	double points[POINTS];
+	series_copy(&g->low.series, end->level, end->points, points);
+	struct trend all = trend_fit(points, end->points);
+	return all.rise + 3 * all.noise >= 0.5 * end->trend.rise;
+}
+
+/* Looks at the newest n points of a level. false: they do not grow steadily. */
+static bool look(const struct leaks *g, const struct series *s, unsigned level, size_t n, struct end *end)
+{
+	double points[POINTS];
+	series_copy(s, level, n, points);
+	double newest = points[n - 1] > points[n - 2] ? points[n - 1] : points[n - 2];
+	if (newest <= points[0] || newest <= 1.05 * s->fell_from[level])
+		return false;
+	*end = (struct end){.level = level, .points = n, .trend = trend_fit(points, n)};
+	return end->trend.grows && heap_agrees(g, end);
+}
+
+/* From the longest end on. Of the coarser levels the short ends are the long ones of the finer. */
+static bool grows(const struct leaks *g, const struct series *s, struct end *longest)
+{
+	static const size_t lengths[] = {64, 56, 48, 40, 32, 24, 20, 16, 12, 8};
+	enum { ALL = sizeof lengths / sizeof *lengths, OF_COARSE = 6 };
+	for (unsigned level = LEVELS; level-- > 0;)
+		for (size_t i = 0; i < (level ? OF_COARSE : ALL); i++)
+			if (lengths[i] <= series_length(s, level) && look(g, s, level, lengths[i], longest))
+				return true;
+	return false;
+}
+
+static double units_left(const struct leaks *g)
+{
+	double used = (double)g->high.low, all = (double)(g->capacity / UNIT);
+	return all > used ? all - used : 0;
+}
+
+/* Whether growth of so many steps matters, if all growth of that age together comes to `rate` units a step. */
+static bool matters(const struct leaks *g, double steps, double rate)
+{
+	double now = (double)g->low.low, rise = rate * steps, before = now > rise ? now - rise : 0;
+	if (g->failed)
+		return rise >= now / 20;
+	if (g->capacity && rise >= 1.5 * units_left(g) && steps >= EARLY_STEPS)
+		return rise >= now / 20;
+	if (steps < LEAKS_STEPS)
+		return false;
+	return rise >= before / 4 || (g->capacity && rise >= units_left(g) / 2) ||
+	       (steps >= LEAKS_LONG_STEPS && rise >= now / 100);
+}
+
+/* Suspects first, then by bytes a step. */
+static bool comes_before(const struct leaks_finding *a, const struct leaks_finding *b)
+{
+	if (a->suspect != b->suspect)
+		return a->suspect;
+	return a->bytes_per_step > b->bytes_per_step;
+}
+
+static size_t insert(struct leaks_finding *list, size_t count, size_t capacity, const struct leaks_finding *f)
+{
+	size_t i = count;
+	while (i > 0 && comes_before(f, &list[i - 1]))
+		i--;
+	if (i == capacity)
+		return count;
+	size_t after = (count < capacity ? count : capacity - 1) - i;
+	memmove(&list[i + 1], &list[i], after * sizeof *list);
+	list[i] = *f;
+	return count < capacity ? count + 1 : count;
+}
+
+static struct leaks_finding describe(const struct leaks *g, const struct grower *w, bool suspect)
+{
+	const struct trend *t = &w->end.trend;
+	double steps = end_steps(&w->end), rise = end_rate(&w->end) * steps;
+	double sure = rise / (rise + 4 * t->noise), lasted = steps / LEAKS_STEPS;
+	return (struct leaks_finding){.site = w->entry->site,
+	                               .suspect = suspect,
+	                               .bytes_per_step = rise / steps * UNIT,
+	                               .bytes = (uint64_t)(rise * UNIT),
+	                               .since_step = g->steps - (uint64_t)steps,
+	                               .live = (uint64_t)w->entry->last * UNIT,
+	                               .confidence = sure * (suspect || lasted > 1 ? 1 : lasted)};
+}
+
+/* All that grow steadily; `out` has room for LEAKS_SITES + 1. */
+static size_t growers(const struct leaks *g, struct grower *out)
+{
+	size_t count = 0;
+	for (uint32_t i = 0; i <= g->entries; i++) {
+		const struct entry *e = i < g->entries ? &g->entry[i] : &g->rest;
+		out[count].entry = e;
+		count += grows(g, &e->series, &out[count].end);
+	}
+	return count;
+}
+
+/* Whether one of the growers is a suspect: it has a fair share in what has grown for as long, and that matters. While
+ * there are others that have grown for long, what has not is none: little may be left because of them. */
+static bool suspected(const struct leaks *g, const struct grower *list, size_t count, const struct grower *one)
+{
+	double together = 0, most = 0, lasting = 0, rate = end_rate(&one->end), steps = end_steps(&one->end);
+	for (size_t i = 0; i < count; i++) {
+		double other = end_rate(&list[i].end), age = end_steps(&list[i].end);
+		if (age >= LEAKS_STEPS)
+			lasting += other;
+		if (age < smaller(steps, LEAKS_STEPS))
+			continue;
+		together += other;
+		most = larger(most, other);
+	}
+	if (steps < LEAKS_STEPS && !g->failed && matters(g, LEAKS_STEPS, lasting))
+		return false;
+	return (steps < LEAKS_STEPS ? 1.5 : 4) * rate >= most && matters(g, steps, together);
+}
+
+size_t leaks_findings(const struct leaks *g, struct leaks_finding *out, size_t capacity)
+{
+	struct grower list[LEAKS_SITES + 1];
+	size_t count = growers(g, list), found = 0;
+	for (size_t i = 0; i < count && capacity; i++) {
+		bool suspect = suspected(g, list, count, &list[i]);
+		struct leaks_finding f = describe(g, &list[i], suspect);
+		found = insert(out, found, capacity, &f);
+	}
+	return found;
+}
+
+/* ---- the forecast ----------------------------------------------------------------------------------- */
+
+static double step_ns(const struct leaks *g)
+{
+	uint64_t n = g->steps < POINTS ? g->steps : POINTS;
+	if (n < 2)
+		return 0;
+	uint64_t last = g->times[(g->steps - 1) % POINTS], first = g->times[(g->steps - n) % POINTS];
+	return last > first ? (double)(last - first) / (double)(n - 1) : 0;
+}
+
+/* Of the suspects: their sum over the longest end that they share, and what the heap holds at most beside them. false:
+ * there are none. */
+static bool suspects_points(const struct leaks *g, struct end *end, double *sum, double *beside)
+{
+	struct grower list[LEAKS_SITES + 1];
+	size_t count = growers(g, list), kept = 0;
+	for (size_t i = 0; i < count; i++)
+		if (suspected(g, list, count, &list[i]))
+			list[kept++] = list[i];
+	if (kept == 0)
+		return false;
+	*end = list[0].end;
+	for (size_t i = 1; i < kept; i++)
+		if (end_steps(&list[i].end) < end_steps(end))
+			*end = list[i].end;
+	memset(sum, 0, end->points * sizeof *sum);
+	for (size_t i = 0; i < kept; i++) {
+		series_copy(&list[i].entry->series, end->level, end->points, beside);
+		for (size_t k = 0; k < end->points; k++)
+			sum[k] += beside[k];
+	}
+	series_copy(&g->high.series, end->level, end->points, beside);
+	for (size_t k = 0; k < end->points; k++)
+		beside[k] -= sum[k];
+	return true;
+}
+
+bool leaks_forecast(const struct leaks *g, struct leaks_forecast *out)
+{
+	struct end end;
+	struct trend_passage passage;
+	double sum[POINTS], beside[POINTS];
+	if (!g->capacity || !suspects_points(g, &end, sum, beside))
+		return false;
+	if (!trend_passes(sum, beside, end.points, (double)(g->capacity / UNIT), &passage))
+		return false;
+	double w = (double)width(end.level), ns = step_ns(g);
+	*out = (struct leaks_forecast){.steps = passage.likely * w, .steps_low = passage.low * w,
+	                                .steps_high = passage.high * w};
+	out->ns = out->steps * ns;
+	out->ns_low = out->steps_low * ns;
+	out->ns_high = out->steps_high * ns;
+	return true;
+}

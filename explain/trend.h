@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Trends of short series, by robust statistics: whether one grows steadily, how fast, and when it will pass a bound.
+ *
+ * A series is cut into eight sections of equal length, and each section counts by its median, so that a few outliers
+ * move nothing. What grows steadily does so from nearly every section to the next and is still doing it in the last
+ * ones; what warms up, fills up, comes in a few jumps, or has stopped does not.
+ */
+#ifndef TRZ_EXPLAIN_TREND_H
+#define TRZ_EXPLAIN_TREND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { TREND_SECTIONS = 8, TREND_POINTS_MAX = 64 };
+
+struct trend {
+	bool grows;                /* steadily, and still */
+	double slope;              /* a point; Theil and Sen's: the median of the slopes between all sections */
+	double recent;             /* that of the later half */
+	double level;              /* of the line at the last point */
+	double rise;               /* from the first section to the last */
+	double noise;              /* standard deviation of points about the line, from the median deviation */
+	double shake;              /* standard deviation of the steps between sections, but for their own trend */
+	unsigned points;
+};
+
+/* count: TREND_SECTIONS to TREND_POINTS_MAX; a remainder of less than a point a section is dropped at the start. */
+struct trend trend_fit(const double *points, size_t count);
+
+/* In how many points after the last one the series passes a bound: `likely`, and between `low` and `high`, which is
+ * meant to hold in 19 of 20 cases. */
+struct trend_passage {
+	double low, likely, high;
+};
+
+/* What passes the bound is a point and what is `beside` it. Growth that gets faster is taken to do so further. false:
+ * it does not grow, or does not pass within TREND_FAR times what was seen. */
+enum { TREND_FAR = 1000 };
+bool trend_passes(const double *points, const double *beside, size_t count, double bound, struct trend_passage *out);
+
+#endif
