@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Native call stacks by number. The process has one table of them: an entry, once published, never changes, so finding
- * a known stack takes no lock. Stacks beyond the table's size share the last number.
+ * Native call stacks by number. libunwind finds the levels, which remembers how to leave each function; where it is not
+ * installed, libc does, in some twenty times as long. The process has one table of stacks: an entry, once published,
+ * never changes, so finding a known stack takes no lock. Stacks beyond the table's size share the last number.
  *
  *     slots[hash]  ->  number - 1  ->  stacks[]: where in levels[], how many
  */
@@ -14,9 +15,16 @@
 
 #include "bits.h"
 #include "prng.h"
-#include "terrazzo.h"
+#include "native_stack.h"
 
-enum { STACKS = 1 << 14, SLOTS = 2 * STACKS, LEVELS = 24, LEVELS_IN_ALL = 16 * STACKS, NAME_BYTES = 192 };
+enum {
+	STACKS = 1 << 14,
+	SLOTS = 2 * STACKS,
+	LEVELS = 24,
+	OWN_LEVELS = 16,             /* above the caller: the library's own */
+	LEVELS_IN_ALL = 16 * STACKS,
+	NAME_BYTES = 192
+};
 
 struct stack {
 	uint64_t hash;
@@ -35,8 +43,8 @@ static uint64_t hash_of(void *const *levels, uint32_t count)
 {
 	uint64_t hash = count;
 	for (uint32_t i = 0; i < count; i++)
-		hash = prng_mix(hash ^ (uint64_t)levels[i]);
-	return hash;
+		hash = (hash << 7 ^ hash >> 57 ^ (uint64_t)levels[i]) * 0x9e3779b97f4a7c15u;
+	return prng_mix(hash);
 }
 
 /* The number of a stack; 0: not known, and *slot is its place. */
@@ -72,19 +80,48 @@ static uint32_t add(uint64_t hash, void *const *levels, uint32_t count)
 	return number;
 }
 
-/* The first level is this function: skip it. */
-NOINLINE uint64_t trz_native_frames(void *user)
+typedef int unwinder(void **levels, int most);
+
+static unwinder *found_unwinder = backtrace;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The library stays loaded. */
+static void find_unwinder(void)
 {
-	void *levels[LEVELS + 1];
+	void *library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
+	void *symbol = library ? dlsym(library, "unw_backtrace") : NULL;
+	if (symbol)
+		memcpy(&found_unwinder, &symbol, sizeof symbol);
+}
+
+static uint64_t number_of(void *const *levels, uint32_t count)
+{
 	uint32_t slot;
-	(void)user;
-	int found = backtrace(levels, LEVELS + 1);
-	if (found < 2)
+	if (!count)
 		return 0;
-	uint32_t count = (uint32_t)found - 1;
-	uint64_t hash = hash_of(levels + 1, count);
-	uint32_t number = find(hash, levels + 1, count, &slot);
-	return number ? number : add(hash, levels + 1, count);
+	uint64_t hash = hash_of(levels, count);
+	uint32_t number = find(hash, levels, count, &slot);
+	return number ? number : add(hash, levels, count);
+}
+
+/* The first level is this function: skip it. */
+NOINLINE uint64_t native_frames_from(const void *caller)
+{
+	void *levels[1 + OWN_LEVELS + LEVELS];
+	pthread_once(&once, find_unwinder);
+	int found = found_unwinder(levels, 1 + OWN_LEVELS + LEVELS);
+	int first = 1;
+	while (caller && first < found && levels[first] != caller)
+		first++;
+	if (first >= found)
+		first = 1;
+	return found > first ? number_of(levels + first, (uint32_t)min_u64((uint64_t)(found - first), LEVELS)) : 0;
+}
+
+uint64_t trz_native_frames(void *user)
+{
+	(void)user;
+	return native_frames_from(NULL);
 }
 
 /* A return address is behind its call, and can be the beginning of another function. */
@@ -98,6 +135,14 @@ static trz_frame describe(const char *address, char *name)
 	const char *from = info.dli_sname ? info.dli_saddr : info.dli_fbase;
 	snprintf(name, NAME_BYTES, "%.160s+%#tx", info.dli_sname ? info.dli_sname : "", address - from);
 	return (trz_frame){.filename = info.dli_fname, .name = name};
+}
+
+size_t native_frame_of_address(const void *address, trz_frame *frame, size_t capacity)
+{
+	static _Thread_local char name[NAME_BYTES];
+	if (capacity)
+		*frame = describe(address, name);
+	return capacity > 0;
 }
 
 size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)

@@ -14,8 +14,9 @@
 #include "heap/pools.h"
 #include "heap/streams.h"
 #include "observe/check.h"
-#include "observe/frames.h"
 #include "observe/dump.h"
+#include "observe/frames.h"
+#include "observe/holders.h"
 #include "observe/inspect.h"
 #include "observe/notice.h"
 #include "observe/nvtx.h"
@@ -62,10 +63,12 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 			status = inspect_history(h, h->config.history);
 		if (status == TRZ_OK)
 			status = dump_open(h);
-		if (status == TRZ_OK)
-			frames_set(h, NULL, NULL, NULL);
-		else
+		if (status != TRZ_OK)
 			heap_close(h);
+	}
+	if (status == TRZ_OK) {
+		frames_set(h, NULL, NULL, NULL);
+		frames_set_sites(h, NULL, NULL, NULL);
 	}
 	if (status != TRZ_OK) {
 		free(h);
@@ -230,27 +233,29 @@ trz_status api_alloc(trz_heap *h, struct request *r, void **out)
 	trz_status status = api_check_process(h);
 	if (status != TRZ_OK)
 		return status;
-	uint64_t outer = frames_enter(h);
+	uint64_t outer_site = api_enter(r->caller), outer = frames_enter(h);
 	status = alloc_checked(h, r, out);
 	frames_leave(outer);
+	api_leave(outer_site);
 	if (status == TRZ_OK && h->annotates && *out)
 		nvtx_allocated(h, (trz_addr)*out, r->size);
 	return status;
 }
 
-static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out,
+                                     const void *caller)
 {
 	if (!h || !out)
 		return api_is_null("trz_alloc", h ? "out" : "heap");
-	struct request r = {.size = size, .alignment = alignment, .stream = stream};
+	struct request r = {.size = size, .alignment = alignment, .stream = stream, .caller = caller};
 	return api_alloc(h, &r, out);
 }
 
 /* A small request on another stream than the legacy default one. */
-static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream stream, void **out)
+static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream stream, void **out, const void *caller)
 {
 	struct asked asked;
-	struct request r = {.size = size, .alignment = UNIT, .stream = stream};
+	struct request r = {.size = size, .alignment = UNIT, .stream = stream, .caller = caller};
 	trz_addr address;
 	trz_status status = route_slot(h, &r, &asked, &address);
 	*out = (void *)address;
@@ -273,9 +278,9 @@ trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stre
 			return TRZ_OK;
 		}
 		if (!is_legacy(stream))
-			return alloc_slot_on(h, size, stream, out);
+			return alloc_slot_on(h, size, stream, out, API_CALLER);
 	}
-	return alloc_any(h, size, alignment, stream, out);
+	return alloc_any(h, size, alignment, stream, out, API_CALLER);
 }
 
 /* Names the heap that an unknown pointer really belongs to, if there is one. */
@@ -570,9 +575,67 @@ trz_status trz_set_frame_callback(trz_heap *h, trz_frame_callback *callback, trz
 	return TRZ_OK;
 }
 
+trz_status trz_set_site_callback(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user)
+{
+	trz_status usable = api_check_heap("trz_set_site_callback", h);
+	if (usable != TRZ_OK)
+		return usable;
+	frames_set_sites(h, callback, text, user);
+	return TRZ_OK;
+}
+
+trz_status trz_holders(trz_heap *h, trz_holder_kind by, trz_holder *holders, size_t capacity, size_t *count)
+{
+	trz_status usable = api_check_heap("trz_holders", h);
+	if (usable != TRZ_OK)
+		return usable;
+	if (by < TRZ_BY_SITE || by > TRZ_BY_CATEGORY)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "trz_holders: %d is none of TRZ_BY_SITE, TRZ_BY_TAG and "
+		                "TRZ_BY_CATEGORY", (int)by);
+	size_t all = holders_read(h, by, holders, holders ? capacity : 0);
+	if (count)
+		*count = all;
+	return TRZ_OK;
+}
+
+trz_status trz_site_frames(trz_heap *h, uint64_t stack, trz_frame *frames, size_t capacity, size_t *count)
+{
+	if (!h || !count)
+		return api_is_null("trz_site_frames", h ? "count" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	*count = frames_of_site(h, stack, frames, frames ? capacity : 0);
+	return TRZ_OK;
+}
+
+trz_status trz_set_category(trz_category category)
+{
+	if ((unsigned)category >= SITES_CATEGORIES)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d is no trz_category", (int)category);
+	heap_thread.category = category;
+	heap_thread.marked = heap_thread.tag || heap_thread.category;
+	return TRZ_OK;
+}
+
+trz_status trz_categorize(trz_heap *h, void *ptr, trz_category category)
+{
+	trz_status usable = api_check_heap("trz_categorize", h);
+	if (usable != TRZ_OK || !ptr)
+		return usable;
+	if ((unsigned)category >= SITES_CATEGORIES)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d is no trz_category", (int)category);
+	return holders_categorize(h, (trz_addr)ptr, category)
+	           ? TRZ_OK
+	           : trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not the first byte of a live allocation of the heap of "
+	                      "device %d", ptr, h->driver.device);
+}
+
 void trz_set_tag(const char *tag)
 {
-	heap_thread_tag = tag && *tag ? tag : NULL;
+	heap_thread.tag = tag && *tag ? tag : NULL;
+	heap_thread.tag_heap = 0;
+	heap_thread.marked = heap_thread.tag || heap_thread.category;
 }
 
 trz_status trz_snapshot(trz_heap *h, const char *path)

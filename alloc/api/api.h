@@ -25,6 +25,23 @@ trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
 /* The failure of a request with another heap's pool; OK for its own, and for NULL. */
 trz_status api_check_pool(const trz_heap *h, const struct pool *p);
 
+/* Where the program called the public function that this stands in. */
+#define API_CALLER __builtin_return_address(0)
+
+/* Names the caller as the call site of what the operation allocates, unless a callback knows more. Pass the result to
+ * api_leave at its end. */
+static inline uint64_t api_enter(const void *caller)
+{
+	uint64_t outer = heap_thread.stack;
+	heap_thread.stack = (uint64_t)(uintptr_t)caller | SITES_CALLER;
+	return outer;
+}
+
+static inline void api_leave(uint64_t outer)
+{
+	heap_thread.stack = outer;
+}
+
 /* Serves a request, and rounds its alignment; sets *out to NULL on errors. */
 trz_status api_alloc(trz_heap *h, struct request *r, void **out);
 

@@ -58,7 +58,8 @@ trz_status trz_pool_release(trz_heap *h, trz_pool *p)
 trz_status trz_pool_alloc(trz_heap *h, trz_pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
 {
 	trz_status status = out ? check("trz_pool_alloc", h, p) : api_is_null("trz_pool_alloc", "out");
-	struct request r = {.size = size, .alignment = alignment, .stream = stream, .pool = inner(p)};
+	struct request r = {
+	    .size = size, .alignment = alignment, .stream = stream, .pool = inner(p), .caller = API_CALLER};
 	return status == TRZ_OK ? api_alloc(h, &r, out) : status;
 }
 
@@ -113,7 +114,12 @@ trz_status trz_pool_checkpoint(trz_heap *h, trz_pool *p, trz_pool_state **out)
 trz_status trz_pool_restore(trz_heap *h, trz_pool *p, const trz_pool_state *state)
 {
 	trz_status status = state ? check("trz_pool_restore", h, p) : api_is_null("trz_pool_restore", "state");
-	return status == TRZ_OK ? pool_state_restore(h, inner(p), state) : status;
+	if (status != TRZ_OK)
+		return status;
+	uint64_t outer = api_enter(API_CALLER);
+	status = pool_state_restore(h, inner(p), state);
+	api_leave(outer);
+	return status;
 }
 
 trz_status trz_pool_state_live(const trz_pool_state *state, void **list, size_t capacity, size_t *count)

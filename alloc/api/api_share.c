@@ -42,7 +42,8 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 	                        .stream = p.stream,
 	                        .pool = (struct pool *)(void *)p.pool,
 	                        .dedicated = dedicated,
-	                        .address = (trz_addr)p.address};
+	                        .address = (trz_addr)p.address,
+	                        .caller = API_CALLER};
 	return api_alloc(h, &r, out);
 }
 
@@ -163,9 +164,10 @@ trz_status trz_grow(trz_heap *h, void *ptr, size_t size)
 		return trz_fail(TRZ_ERROR_SIZE, "%zu bytes requested: no device has that much memory", size);
 	if (driver_is_dead(&h->driver))
 		return api_dead(h);
-	uint64_t outer = frames_enter(h);
+	uint64_t outer_site = api_enter(API_CALLER), outer = frames_enter(h);
 	trz_status status = grow_in_place(h, (trz_addr)ptr, size);
 	frames_leave(outer);
+	api_leave(outer_site);
 	if (status == TRZ_OK && h->annotates) {
 		nvtx_freeing(h, (trz_addr)ptr);
 		nvtx_allocated(h, (trz_addr)ptr, size);

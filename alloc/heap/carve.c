@@ -229,6 +229,9 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s)
 	counter_add(&h->counters.slab_bytes, (uint64_t)0 - b->size);
 	if (s->frames)
 		node_pool_give(&h->slot_frames, s->frames);
+	assert(!s->sampled);
+	if (s->sites)
+		node_pool_give(&h->slot_sites, s->sites);
 	node_pool_give(&h->slabs, s);
 	heap_free_block_locked(h, b, ticket_newest(&home->stream->tickets));
 }

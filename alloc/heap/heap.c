@@ -10,12 +10,14 @@
 
 #include "error.h"
 
-_Thread_local const char *heap_thread_tag;
-_Thread_local uint64_t heap_thread_frames;
+_Thread_local struct heap_thread heap_thread;
 
 /* ---- opening and closing ---- */
 
 enum { QUARANTINE_ALL = 1 << 20 };  /* in devices' memory: more than there are addresses */
+enum { SITES_SEED = 0x7e44a220 };
+
+static atomic_uint_fast64_t opened;  /* heaps so far, in this process */
 
 /* The debugging options' effect on the others. */
 static trz_status apply_aids(trz_heap *h)
@@ -48,6 +50,7 @@ static trz_status open_structures(trz_heap *h)
 	node_pool_init(&h->pendings, &h->meta, sizeof(struct pending));
 	node_pool_init(&h->uses, &h->meta, sizeof(struct use));
 	node_pool_init(&h->slot_frames, &h->meta, SLAB_SLOTS_MAX * sizeof(uint64_t));
+	node_pool_init(&h->slot_sites, &h->meta, SLAB_SLOTS_MAX * sizeof(uint16_t));
 	clocks_init(&h->clocks, &h->meta);
 	h->clocks.off = !h->config.order;
 	h->config.tile_size = align_up(h->config.tile_size, h->driver.granule);
@@ -58,6 +61,10 @@ static trz_status open_structures(trz_heap *h)
 	h->events.context = h->undestroyed.context = h->driver.context;
 	h->streams.counters = &h->counters;
 	lanes_init(&h->streams.lanes);
+	h->sites.on = h->config.sites;
+	h->sites.random = SITES_SEED;
+	h->sites.last_stack = SITES_OTHER;
+	h->serial = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed) + 1;
 	h->tile_least[SMALL] = h->tile_least[LARGE] = SIZE_LIMIT;
 	atomic_init(&h->limit, h->config.limit);
 	return TRZ_OK;

@@ -18,6 +18,7 @@
 #include "order/clock.h"
 #include "order/pool.h"
 #include "order/stream.h"
+#include "sites.h"
 
 enum { DECAY_STEPS = 4, EXPORTED_LISTS = 256 };
 
@@ -73,8 +74,9 @@ struct trz_heap {
 	struct history history;
 	bool keeps_frames;           /* slots carry frames */
 	bool notes;                  /* the history is on, or slots carry frames */
-	struct node_pool slot_frames;
+	struct node_pool slot_frames, slot_sites;
 	struct history_tags tags;
+	struct sites sites;          /* of memory that callers hold */
 	uint64_t cached_least;       /* of cached bytes, in the current step of decay */
 	struct tile *exported[EXPORTED_LISTS];  /* by address; a thread that ends an export is about to free */
 
@@ -109,6 +111,7 @@ struct trz_heap {
 	atomic_uint announced;               /* ... and of those that are: it is about to begin, or has begun */
 
 	/* constant */
+	uint64_t serial;             /* its number among all heaps of the process */
 	struct meta meta;
 	struct dumps *dumps;         /* of snapshots that options ask for (dump.c); NULL: none do */
 	bool annotates;              /* a tool receives allocations (nvtx.c) */
@@ -122,6 +125,10 @@ struct trz_heap {
 	trz_frame_callback *frame_callback;  /* these three, too: the callbacks for callers' stacks */
 	trz_frame_text_callback *frame_text;
 	void *frame_user;
+	trz_frame_callback *site_callback;   /* and for the stacks of call sites */
+	trz_frame_text_callback *site_text;
+	void *site_user;
+	atomic_bool site_stacks;     /* stacks of call sites are asked for; read without a lock */
 	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
 	atomic_bool inherited;       /* this process is a child made by fork(): locks may be held for ever, and structures
 	                              * be half-changed; read without a lock */
@@ -271,16 +278,30 @@ static inline bool is_legacy(trz_stream handle)
 	return (uintptr_t)handle <= (uintptr_t)STREAM_LEGACY;
 }
 
-/* The text that the calling thread tags its allocations with; NULL: none. */
-extern _Thread_local const char *heap_thread_tag;
+/* What the calling thread's allocations carry. */
+struct heap_thread {
+	uint64_t frames;             /* the number of the stack of its operation, for the history; 0: not known */
+	uint64_t stack;              /* and for its call site (sites.h); 0: not known */
+	bool marked;                 /* there is a tag or a category */
+	unsigned category;           /* trz_category */
+	const char *tag;             /* NULL: none */
+	uint64_t tag_heap;           /* the serial of the heap in whose table the text has ... */
+	uint32_t tag_number;         /* ... this number */
+};
 
-/* The number of the stack of the calling thread's operation; 0: not known. */
-extern _Thread_local uint64_t heap_thread_frames;
+extern _Thread_local struct heap_thread heap_thread;
 
 static inline uint32_t heap_tag_locked(trz_heap *h)
 {
 	HEAP_LOCKED(h);
-	return heap_thread_tag ? history_tag(&h->tags, heap_thread_tag) : 0;
+	struct heap_thread *t = &heap_thread;
+	if (LIKELY(!t->tag))
+		return 0;
+	if (t->tag_heap != h->serial) {
+		t->tag_number = history_tag(&h->tags, t->tag);
+		t->tag_heap = h->serial;
+	}
+	return t->tag_number;
 }
 
 /* The number of the stack of a slot's allocation. */

@@ -222,6 +222,7 @@ void heap_reset_peaks_locked(trz_heap *h)
 	HEAP_LOCKED(h);
 	heap_call_all_in_locked(h);
 	counters_reset_peaks(&h->counters);  /* to what blocks hold */
+	sites_reset_peaks(&h->sites);
 	heap_raise_peaks_locked(h);
 }
 

@@ -33,8 +33,11 @@ static struct stream *add_locked(trz_heap *h, trz_stream handle, uint64_t id, tr
 		heap_call_all_in_locked(h);
 		stream_bury(&h->streams, handle);
 		s = stream_recycle(&h->streams, id, handle, events, growing);
-		if (!s)
+		if (!s) {
 			s = stream_add(&h->streams, id, handle, events);
+			if (s)
+				counter_set(&s->slots.sample_at, h->sites.on ? sites_draw(&h->sites) : UINT64_MAX);
+		}
 		if (s)  /* no work on it uses the heap's memory */
 			s->announced = (struct announcement){h->announcements, s->tickets.newest};
 	}

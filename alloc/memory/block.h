@@ -46,6 +46,7 @@ struct block {
 	uint8_t kind;                /* enum kind, as the window's */
 	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
 	bool tileless;               /* free: a search has found no whole tile in it */
+	uint16_t site;               /* live: its call site's number; 0: it has none */
 };
 
 _Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");

@@ -12,16 +12,19 @@
 #include "ground/sizeclass.h"
 #include "memory/block.h"
 
-/* Invariants: slots = free + pending + held; the slab is in its bin's list exactly when free is not 0. */
+/* Invariants: slots = free + pending + held; sampled is part of held; the slab is in its bin's list exactly when free
+ * is not 0. */
 struct slab {
 	trz_addr base;
 	_Atomic(struct stream *) stream;    /* the home's; read without a lock, when it may be another by now */
 	uint64_t free;                      /* bit i: slot i can be given out */
 	uint64_t pending;                   /* bit i: slot i is freed and waits for a ticket */
-	struct slab *next, *prev;           /* in the bin */
-	struct block *block;
-	struct lane *home;
+	uint64_t sampled;                   /* bit i: slot i is held, and counted by its call site */
 	struct use *uses;                   /* of all its held slots */
+	struct lane *home;
+	struct block *block;
+	struct slab *next, *prev;           /* in the bin */
+	uint16_t *sites;                    /* [SLAB_SLOTS_MAX], the call sites of those; NULL: there are none */
 	uint8_t size_class;
 	uint16_t unused[SLAB_SLOTS_MAX];     /* slot size - requested, of held and pending slots */
 	uint64_t *frames;                   /* [SLAB_SLOTS_MAX], what the stacks of allocations are known by; NULL: none */

@@ -86,7 +86,7 @@ static inline void account_mapping_locked(trz_heap *h, unsigned event, trz_addr 
                                           uint32_t pool)
 {
 	HEAP_LOCKED(h);
-	history_note(&h->history, event, .address = address, .from = from, .size = size, .frames = heap_thread_frames,
+	history_note(&h->history, event, .address = address, .from = from, .size = size, .frames = heap_thread.frames,
 	             .pool = pool, .tag = heap_tag_locked(h));
 }
 

@@ -17,6 +17,7 @@ struct sums {
 	uint64_t pending[KINDS], pending_count[KINDS];
 	uint64_t rounding, cached, free_slots, idle, lost, classic, zombie, aliases;
 	uint64_t dedicated, exported, imported;
+	struct sites *sites;
 };
 
 #define CORRUPT(invariant, ...) trz_fail(TRZ_ERROR_CORRUPT, "invariant " invariant ": " __VA_ARGS__)
@@ -41,8 +42,11 @@ static trz_status check_slab(const trz_heap *h, const struct block *b, struct su
 	const struct size_class *c = slab_class(s);
 	if (s->block != b || s->base != b->address || b->size != c->slab_size || s->home != b->home)
 		return CORRUPT("I5", "the slab at %#" PRIx64 " and its block disagree", b->address);
-	if (s->free & s->pending || (s->free | s->pending) & ~slab_all_slots(s))
+	if (s->free & s->pending || (s->free | s->pending | s->sampled) & ~slab_all_slots(s))
 		return CORRUPT("I5", "the slab at %#" PRIx64 " has a slot that is free and pending, or beyond its end",
+		               b->address);
+	if (s->sampled & (s->free | s->pending))
+		return CORRUPT("I12", "the slab at %#" PRIx64 " has a slot that nobody holds, but a call site counts",
 		               b->address);
 	bool listed = false;
 	for (const struct slab *i = s->home->bins[s->size_class].first; i && !listed; i = i->next)
@@ -59,6 +63,8 @@ static trz_status check_slab(const trz_heap *h, const struct block *b, struct su
 		uint64_t bit = (uint64_t)1 << slot;
 		if (!((s->free | s->pending) & bit))
 			add_held(sum, SMALL, c->slot_size - s->unused[slot], c->slot_size);
+		if (s->sampled & bit)
+			sites_walk_add(sum->sites, s->sites[slot], sites_sampled(c->slot_size - s->unused[slot]));
 	}
 	uint64_t free_slots = (uint64_t)__builtin_popcountll(s->free);
 	uint64_t pending_slots = (uint64_t)__builtin_popcountll(s->pending);
@@ -110,6 +116,8 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 		if (b->requested > b->size || (b->size <= CELL && b->kind == LARGE && !h->dedicates))
 			return CORRUPT("I4", "the block at %#" PRIx64 " is too small", b->address);
 		add_held(sum, (enum kind)b->kind, b->requested, b->size);
+		if (b->site)
+			sites_walk_add(sum->sites, b->site, sites_whole(b->requested));
 		break;
 	case BLOCK_SLAB:
 		if (check_slab(h, b, sum) != TRZ_OK)
@@ -358,13 +366,20 @@ static trz_status check_lane(const struct lane *l)
 	return TRZ_OK;
 }
 
-static trz_status check_all(const trz_heap *h)
+static trz_status check_sites(const struct sites *s)
+{
+	const char *wrong = sites_walk_end(s);
+	return wrong ? CORRUPT("I12", "%s", wrong) : TRZ_OK;
+}
+
+static trz_status check_all(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
 	struct counters counters;
-	struct sums sum = {0};
+	struct sums sum = {.sites = &h->sites};
 	uint64_t indexed = 0;
+	sites_walk_begin(&h->sites);
 	for (unsigned i = 0; i < h->streams.count; i++)
 		if (check_stream(h->streams.list[i]) != TRZ_OK)
 			return TRZ_ERROR_CORRUPT;
@@ -384,7 +399,7 @@ static trz_status check_all(const trz_heap *h)
 	if (indexed != sum.cached)
 		return CORRUPT("I3", "%" PRIu64 " bytes are indexed as free, %" PRIu64 " are", indexed, sum.cached);
 	heap_read_counters(h, &counters);
-	if (check_ledger(h, &counters) != TRZ_OK)
+	if (check_sites(&h->sites) != TRZ_OK || check_ledger(h, &counters) != TRZ_OK)
 		return TRZ_ERROR_CORRUPT;
 	return check_counters(h, &counters, &sum);
 }

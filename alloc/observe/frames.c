@@ -7,9 +7,23 @@
 #include <string.h>
 
 #include "heap/ledger.h"
+#include "native_stack.h"
 #include "snapshot.h"
 
 static _Thread_local bool in_callback;
+
+/* The library's own levels are left off, as far as the operation says who called it. */
+static uint64_t ask(trz_frame_callback *callback, void *user)
+{
+	uint64_t stack = heap_thread.stack;
+	in_callback = true;
+	uint64_t frames = callback != trz_native_frames
+	                      ? callback(user)
+	                      : native_frames_from(stack & SITES_CALLER ? (const void *)(uintptr_t)(stack & ~SITES_CALLER)
+	                                                                : NULL);
+	in_callback = false;
+	return frames;
+}
 
 uint64_t frames_gather(trz_heap *h)
 {
@@ -17,12 +31,23 @@ uint64_t frames_gather(trz_heap *h)
 	trz_frame_callback *callback = h->frame_callback;
 	void *user = h->frame_user;
 	pthread_mutex_unlock(&h->oom_lock);
+	return callback && !in_callback ? ask(callback, user) : 0;
+}
+
+/* One number serves both if they come from the same callback. A number that cannot be told from an address is none. */
+NOINLINE void frames_gather_site(trz_heap *h)
+{
+	if (heap_thread.stack && !(heap_thread.stack & SITES_CALLER))
+		return;  /* it has been asked for this operation */
+	pthread_mutex_lock(&h->oom_lock);
+	trz_frame_callback *callback = h->site_callback;
+	void *user = h->site_user;
+	bool same = callback == h->frame_callback && user == h->frame_user;
+	pthread_mutex_unlock(&h->oom_lock);
 	if (!callback || in_callback)
-		return 0;
-	in_callback = true;
-	uint64_t frames = callback(user);
-	in_callback = false;
-	return frames;
+		return;
+	uint64_t stack = same && heap_thread.frames ? heap_thread.frames : ask(callback, user);
+	heap_thread.stack = stack & SITES_CALLER ? 0 : stack;
 }
 
 static void forget_in_window_locked(struct window *w)
@@ -72,6 +97,43 @@ void frames_set(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callba
 	pthread_mutex_unlock(&h->oom_lock);
 	forget(h);
 	frames_update(h);
+}
+
+void frames_set_sites(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user)
+{
+	bool native = !callback && h->config.native_frames;
+	pthread_mutex_lock(&h->oom_lock);
+	h->site_callback = native ? trz_native_frames : callback;
+	h->site_text = native ? trz_native_frame_text : text;
+	h->site_user = user;
+	bool asks = h->site_callback && h->sites.on;
+	pthread_mutex_unlock(&h->oom_lock);
+	heap_lock(h);
+	sites_forget_stacks(&h->sites);
+	atomic_store_explicit(&h->site_stacks, asks, memory_order_relaxed);
+	heap_unlock(h);
+}
+
+static size_t one_frame(trz_frame *frames, size_t capacity, const char *text)
+{
+	if (capacity)
+		frames[0] = (trz_frame){.name = text};
+	return capacity > 0;
+}
+
+size_t frames_of_site(trz_heap *h, uint64_t stack, trz_frame *frames, size_t capacity)
+{
+	if (stack == SITES_OTHER)
+		return one_frame(frames, capacity, "(other sites)");
+	if (stack == SITES_FORGOTTEN)
+		return one_frame(frames, capacity, "(stacks are numbered anew since)");
+	if (stack & SITES_CALLER)
+		return native_frame_of_address((const void *)(uintptr_t)(stack & ~SITES_CALLER), frames, capacity);
+	pthread_mutex_lock(&h->oom_lock);
+	trz_frame_text_callback *text = h->site_text;
+	void *user = h->site_user;
+	pthread_mutex_unlock(&h->oom_lock);
+	return text && stack ? min_u64(text(user, stack, frames, capacity), capacity) : 0;
 }
 
 struct frames_teller frames_teller(trz_heap *h)

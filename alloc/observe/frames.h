@@ -23,23 +23,34 @@ static inline bool frames_or_tool(const trz_heap *h)
 /* Asks the callback, with no lock held. */
 uint64_t frames_gather(trz_heap *h);
 
+/* Asks the callback for call sites, with no lock held, and notes the number for the thread's operation; one that
+ * knows the operation's stack already, for the history, is not asked again. */
+void frames_gather_site(trz_heap *h);
+
 /* An operation begins: the events that it notes carry its stack, if stacks are on. Pass the result to frames_leave at
  * its end. The heap may be NULL. */
 static inline uint64_t frames_enter(trz_heap *h)
 {
-	uint64_t outer = heap_thread_frames;
-	heap_thread_frames = h && UNLIKELY(frames_wanted(h)) ? frames_gather(h) : 0;
+	uint64_t outer = heap_thread.frames;
+	heap_thread.frames = h && UNLIKELY(frames_wanted(h)) ? frames_gather(h) : 0;
 	return outer;
 }
 
 static inline void frames_leave(uint64_t outer)
 {
-	heap_thread_frames = outer;
+	heap_thread.frames = outer;
 }
 
 /* Sets the callbacks (NULL: by the heap's options) and forgets the numbers of the old ones. Takes the growth lock and
  * the heap lock. */
 void frames_set(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user);
+
+/* The same for call sites: by the option native_frames, native stacks or the callers' addresses. Takes the growth lock
+ * and the heap lock. */
+void frames_set_sites(trz_heap *h, trz_frame_callback *callback, trz_frame_text_callback *text, void *user);
+
+/* The stack of a call site; returns how many levels it has written. */
+size_t frames_of_site(trz_heap *h, uint64_t stack, trz_frame *frames, size_t capacity);
 
 /* The history has been switched on or off. */
 void frames_update(trz_heap *h);

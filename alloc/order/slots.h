@@ -31,6 +31,7 @@ struct slots {
 	counter taken[MEASURES], given[MEASURES];
 	counter occupied;                    /* bytes of the slots that callers hold */
 	uint64_t limit[MEASURES];            /* changes under the heap lock, while the slots are in */
+	counter sample_at;                   /* as limit: what takes taken[REQUESTED_BYTES] beyond this is of the sample */
 	counter asked;                       /* slots for which the driver was asked for the stream's id and its capture */
 	struct stream *next_listed, **link_listed;  /* in the ledger's list; link NULL: it is not */
 };
@@ -46,8 +47,14 @@ static inline uint64_t slots_held(const struct slots *o, enum measure m)
 	return counter_get(&o->taken[m]) - given;
 }
 
-/* Counts a slot as taken, by whoever has the lock that guards it. false: that would exceed the limit; nothing has
- * changed. */
+/* Whether another slot of so many bytes would be of the sample (stats/sites.h). */
+static inline bool slots_are_due(const struct slots *o, uint64_t size)
+{
+	return counter_get(&o->taken[REQUESTED_BYTES]) + size > counter_get(&o->sample_at);
+}
+
+/* Counts a slot as taken, by whoever has the lock that guards it. false: that would exceed the limit, or the slot be of
+ * the sample; nothing has changed. */
 static inline bool slots_count_taken(struct slots *o, uint64_t size, uint64_t occupied)
 {
 	uint64_t n = counter_get(&o->taken[ALLOCATION]) + 1;
@@ -55,7 +62,8 @@ static inline bool slots_count_taken(struct slots *o, uint64_t size, uint64_t oc
 	uint64_t requested = counter_get(&o->taken[REQUESTED_BYTES]) + size;
 	if (__builtin_expect(n - counter_get(&o->given[ALLOCATION]) > o->limit[ALLOCATION] ||
 	                     allocated - counter_get(&o->given[ALLOCATED_BYTES]) > o->limit[ALLOCATED_BYTES] ||
-	                     requested - counter_get(&o->given[REQUESTED_BYTES]) > o->limit[REQUESTED_BYTES], 0))
+	                     requested - counter_get(&o->given[REQUESTED_BYTES]) > o->limit[REQUESTED_BYTES] ||
+	                     requested > counter_get(&o->sample_at), 0))
 		return false;
 	counter_set(&o->taken[ALLOCATION], n);
 	counter_set(&o->taken[ALLOCATED_BYTES], allocated);

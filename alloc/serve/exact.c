@@ -10,6 +10,7 @@
 #include "heap/poll.h"
 #include "observe/account.h"
 #include "observe/check.h"
+#include "observe/holders.h"
 #include "serve/serve.h"
 
 /* A request, and its part of the address space. */
@@ -70,6 +71,7 @@ static void take_slot_locked(trz_heap *h, const struct wanted *w, struct slab *s
 	if (!s->free)
 		bin_unlink(&s->home->bins[s->size_class], s);
 	account_slot_alloc(h, s->home->stream, w->size, occupied);
+	holders_take_slot_locked(h, s, slot);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, w->address, w->size);
 }
 

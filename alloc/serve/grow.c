@@ -11,6 +11,7 @@
 #include "heap/poll.h"
 #include "observe/account.h"
 #include "observe/check.h"
+#include "observe/holders.h"
 #include "observe/notice.h"
 #include "serve/serve.h"
 #include "supply/extend.h"
@@ -55,6 +56,7 @@ static trz_status grow_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 		return TRZ_ERROR_NO_ROOM;
 	s->unused[slot] = (uint16_t)(occupied - size);
 	account_slot_grow(h, s->home->stream, requested, size);
+	holders_grow_slot_locked(h, s, slot, requested);
 	note_locked(h, s->home, address, requested, size);
 	return TRZ_OK;
 }
@@ -71,6 +73,7 @@ static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uin
 	if (b->kind == LARGE)
 		counter_add(&h->burst_bytes, added);
 	account_grow(h, (enum kind)b->kind, requested, size, added);
+	holders_grow_block_locked(h, b, requested);
 	note_locked(h, b->home, b->address, requested, size);
 	return TRZ_OK;
 }

@@ -9,6 +9,7 @@
 #include "heap/carve.h"
 #include "heap/poll.h"
 #include "observe/account.h"
+#include "observe/holders.h"
 
 /* A live block, or a slab with its held slots. */
 struct saved {
@@ -297,6 +298,7 @@ static void empty_slab_locked(trz_heap *h, struct slab *s)
 	for (uint64_t held = held_slots(s); held; held &= held - 1) {
 		unsigned slot = (unsigned)__builtin_ctzll(held);
 		account_slot_free(h, s->home->stream, size - s->unused[slot], size);
+		holders_give_slot_locked(h, s, slot);
 		ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), size - s->unused[slot]);
 	}
 	ticket_take(&s->home->stream->tickets);
@@ -312,6 +314,7 @@ static void drop_block_locked(trz_heap *h, struct block *b)
 	assert(b->state == BLOCK_LIVE && b->home->held >= b->size);
 	pagemap_clear_block(&h->pagemap, b->address);
 	account_free(h, (enum kind)b->kind, b->requested, b->size);
+	holders_give_block_locked(h, b);
 	ACCOUNT_NOTE(h, HISTORY_FREE, b->home, b->address, b->requested);
 	b->home->held -= b->size;
 	heap_free_block_locked(h, b, ticket_take(&b->home->stream->tickets));
@@ -342,6 +345,7 @@ static void place_slab_locked(trz_heap *h, struct block *b, const struct saved *
 		unsigned slot = (unsigned)__builtin_ctzll(held);
 		s->unused[slot] = saved->unused[slot];
 		account_slot_alloc(h, s->home->stream, size - s->unused[slot], size);
+		holders_take_slot_locked(h, s, slot);
 		ACCOUNT_NOTE(h, HISTORY_ALLOC, s->home, slab_slot_address(s, slot), size - s->unused[slot]);
 	}
 	if (!s->free)
@@ -364,6 +368,7 @@ static void place_locked(trz_heap *h, const struct pool *p, struct block *b, con
 	b->home->held += b->size;
 	b->home->held_peak = max_u64(b->home->held_peak, b->home->held);
 	account_alloc(h, (enum kind)b->kind, saved->requested, b->size);
+	holders_take_block_locked(h, b);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, b->home, b->address, saved->requested);
 	b->frames = saved->frames;
 }

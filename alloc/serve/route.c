@@ -8,6 +8,7 @@
 #include "heap/capture.h"
 #include "heap/pools.h"
 #include "heap/streams.h"
+#include "observe/holders.h"
 #include "serve/dedicated.h"
 #include "serve/exact.h"
 #include "serve/pool_divert.h"
@@ -87,6 +88,8 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *
 	struct lane *l = find_lane(h, s, p, dedicated, captured);
 	if (!l)
 		return meta_exhausted();
+	if (UNLIKELY(r->address || dedicated))
+		holders_prepare(h);
 	if (UNLIKELY(r->address)) {
 		*out = r->address;
 		return exact_alloc(h, l, r->address, r->size, captured);

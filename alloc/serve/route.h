@@ -22,6 +22,7 @@ struct request {
 	unsigned dedicated;          /* the sort of memory that the caller wants (DEDICATED_*); 0: any */
 	trz_addr address;            /* the required address; 0: any */
 	const struct asked *asked;   /* with the id at least; NULL: nothing yet */
+	const void *caller;          /* where the program called */
 };
 
 /* A slot for a plain request of a small size on a stream other than the legacy default one, under the lock of that

@@ -16,6 +16,7 @@
 #include "observe/account.h"
 #include "observe/check.h"
 #include "observe/dump.h"
+#include "observe/holders.h"
 #include "observe/notice.h"
 #include "serve/small.h"
 #include "supply/borrow.h"
@@ -140,6 +141,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 	l->held += b->size;
 	l->held_peak = max_u64(l->held_peak, l->held);
 	account_alloc(h, (enum kind)b->kind, size, b->size);
+	holders_take_block_locked(h, b);
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, b->address, size);
 	return b->address;
 }
@@ -252,6 +254,10 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	*out = d.size_class < CLASS_COUNT ? small_take(l, d.size_class, size) : 0;
 	if (*out)
 		return TRZ_OK;
+	if (d.size_class < CLASS_COUNT)
+		holders_prepare_slot(h, l->stream, size);
+	else
+		holders_prepare(h);
 	heap_lock(h);
 	*out = fast_locked(h, &d);
 	heap_unlock(h);
@@ -294,6 +300,7 @@ static void give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
 	account_slot_free(h, s->home->stream, occupied - s->unused[slot], occupied);
+	holders_give_slot_locked(h, s, slot);
 	ACCOUNT_NOTE(h, HISTORY_FREE, s->home, slab_slot_address(s, slot), occupied - s->unused[slot]);
 	ticket_take(&s->home->stream->tickets);
 	if (UNLIKELY(bin_give_slot(&s->home->bins[s->size_class], s, slot)))
@@ -368,6 +375,7 @@ static struct pending *pend_slot_locked(trz_heap *h, struct slab *s, unsigned sl
 	HEAP_LOCKED(h);
 	uint64_t occupied = slab_class(s)->slot_size;
 	account_slot_pend(h, s->home->stream, occupied - s->unused[slot], occupied);
+	holders_give_slot_locked(h, s, slot);
 	ACCOUNT_NOTE(h, HISTORY_FREE_REQUESTED, s->home, slab_slot_address(s, slot), occupied - s->unused[slot]);
 	struct pending *p = new_pending_locked(h, SMALL, occupied);
 	p->slab = s;
@@ -428,6 +436,7 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, 
 		return;
 	}
 	account_free(h, (enum kind)b->kind, b->requested, b->size);
+	holders_give_block_locked(h, b);
 	ACCOUNT_NOTE(h, waits ? HISTORY_FREE_REQUESTED : HISTORY_FREE, on, b->address, b->requested);
 	assert(b->home->held >= b->size);
 	b->home->held -= b->size;

@@ -5,12 +5,15 @@
 #include "serve/small.h"
 
 #include "observe/account.h"
+#include "observe/holders.h"
 
 trz_addr small_take_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
 {
 	SLOTS_IN(h, l->stream);
+	struct slab *s = l->bins[size_class].first;
 	trz_addr address = bin_take_slot(&l->bins[size_class], size);
 	account_slot_alloc(h, l->stream, size, size_classes[size_class].slot_size);
+	holders_take_slot_locked(h, s, size_class_slot(&size_classes[size_class], address - s->base));
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, size);
 	heap_let_out_locked(h, l->stream);
 	return address;
@@ -39,7 +42,8 @@ static NOINLINE trz_addr take_open_slot(trz_heap *h, struct lane *l, unsigned si
 {
 	heap_lock(h);
 	heap_call_in_locked(h, l->stream);
-	trz_addr address = l->bins[size_class].first ? small_take_locked(h, l, size_class, size) : 0;
+	bool open = l->bins[size_class].first && !slots_are_due(&l->stream->slots, size);
+	trz_addr address = open ? small_take_locked(h, l, size_class, size) : 0;
 	heap_unlock(h);
 	return address;
 }
@@ -58,7 +62,7 @@ static NOINLINE trz_addr take_open_slot_of(trz_heap *h, struct stream *s, uint64
 	heap_lock(h);
 	if (s->id == id && !atomic_load_explicit(&s->retired, memory_order_relaxed)) {
 		heap_call_in_locked(h, s);
-		if (s->lane.bins[size_class].first) {
+		if (s->lane.bins[size_class].first && !slots_are_due(&s->slots, size)) {
 			address = small_take_locked(h, &s->lane, size_class, size);
 			counter_add(&s->slots.asked, 1);
 		}

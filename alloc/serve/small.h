@@ -7,8 +7,8 @@
 
 #include "heap/heap.h"
 
-/* The hot path: a slot for a small request on the lane's stream; 0: no slab is open. One lock, that of the stream's
- * slots, unless they are in or it may be a new peak; no call. */
+/* The hot path: a slot for a small request on the lane's stream; 0: no slab is open, or the slot would be of the
+ * sample. One lock, that of the stream's slots, unless they are in or it may be a new peak; no call. */
 trz_addr small_alloc(trz_heap *h, struct lane *l, uint64_t size);
 
 /* The same for a stream that was found by its id without the heap lock; the driver has been asked for the id and for
@@ -25,7 +25,7 @@ trz_addr small_take_locked(trz_heap *h, struct lane *l, unsigned size_class, uin
 /* Whether a slab's slot that begins at an address, and is held, can go back to its bin, and that is all. */
 static inline bool small_goes_back(const struct slab *s, unsigned slot)
 {
-	if (slot == SLAB_SLOTS_MAX || (s->free | s->pending) >> slot & 1 || s->uses)
+	if (slot == SLAB_SLOTS_MAX || (s->free | s->pending | s->sampled) >> slot & 1 || s->uses)
 		return false;
 	bool empty = (s->free | (uint64_t)1 << slot) == slab_all_slots(s);
 	return !(empty && s->home->bins[s->size_class].length > 1);

@@ -228,7 +228,7 @@ static trz_status report(trz_heap *h, const struct demand *d, trz_status status,
 	counter_add(&h->counters.num_ooms, 1);
 	heap_lock(h);
 	history_note(&h->history, HISTORY_OOM, .size = d->size, .stream = (uint64_t)l->stream->handle,
-	             .device_free = i.device_free, .frames = heap_thread_frames);
+	             .device_free = i.device_free, .frames = heap_thread.frames);
 	heap_unlock(h);
 	size_text(i.limit, limit);
 	size_text(i.pinned, pinned);

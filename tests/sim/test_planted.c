@@ -149,6 +149,24 @@ static void test_the_check_notices_a_limit_that_is_too_high(void **state)
 	sim_close(r.s);
 }
 
+/* ---- a call site that counts what is gone --------------------------------------------------------------- */
+
+static void test_the_check_notices_a_site_that_drifts(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	rig_alloc(&r, MIB(10), NULL);
+	assert_ok(trz_check(r.heap));
+	sites_at(&r.heap->sites, 1)->held.bytes -= 512;
+	assert_error(trz_check(r.heap), TRZ_ERROR_CORRUPT, "invariant I12");
+	sites_at(&r.heap->sites, 1)->held.bytes += 512;
+	assert_ok(trz_check(r.heap));
+	r.heap->sites.tags[1].bytes = 512;
+	assert_error(trz_check(r.heap), TRZ_ERROR_CORRUPT, "invariant I12");
+	trz_close(r.heap);
+	sim_close(r.s);
+}
+
 /* ---- a slot handed out twice ------------------------------------------------------------------------- */
 
 /* Makes the slot at `p`, which is held, the next one to be given out. */
@@ -236,6 +254,7 @@ int main(void)
 		cmocka_unit_test(test_a_world_of_one_context_only),
 		cmocka_unit_test(test_counters_that_drift),
 		cmocka_unit_test(test_the_check_notices_a_limit_that_is_too_high),
+		cmocka_unit_test(test_the_check_notices_a_site_that_drifts),
 		cmocka_unit_test(test_the_check_notices_a_slot_with_two_owners),
 		cmocka_unit_test(test_the_check_notices_a_hidden_tile),
 		cmocka_unit_test(test_the_shadow_map_notices_a_slot_with_two_owners),

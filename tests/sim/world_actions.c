@@ -94,6 +94,30 @@ static const char *other_process(struct actor *a)
 	return NULL;
 }
 
+/* What the thread allocates from now on is counted by other marks, and so is some live memory. */
+static const char *mark(struct actor *a)
+{
+	static const char *const tags[] = {
+		NULL, "odd", "even", "a text of more than the 63 characters that the heap keeps of a tag"};
+	struct live l;
+	trz_set_tag(tags[below(a, sizeof tags / sizeof *tags)]);
+	MUST(a->w, trz_set_category((trz_category)below(a, TRZ_CATEGORY_OTHER + 1)));
+	if (!world_take(a, &l))
+		return NULL;
+	trz_status status = trz_categorize(a->w->heap, (void *)l.address, (trz_category)below(a, TRZ_CATEGORY_OTHER + 1));
+	world_give(a->w, &l);
+	MUST(a->w, status);
+	return NULL;
+}
+
+static const char *read_holders(struct actor *a)
+{
+	trz_holder some[4];
+	size_t count;
+	MUST(a->w, trz_holders(a->w->heap, (trz_holder_kind)(1 + below(a, TRZ_BY_CATEGORY)), some, 4, &count));
+	return NULL;
+}
+
 /* ---- the table -------------------------------------------------------------------------------------------- */
 
 struct action {
@@ -109,6 +133,8 @@ static const struct action actions[] = {
 	{wait_for_stream, 2, ALWAYS},
 	{wait_for_device, 2, ALWAYS},
 	{other_process, 6, ALWAYS},
+	{mark, 12, ALWAYS},
+	{read_holders, 2, ALWAYS},
 	{world_signal, 40, ALWAYS},
 	{world_heed, 40, ALWAYS},
 	{world_ask_signal, 10, ALWAYS},

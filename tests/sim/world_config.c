@@ -25,6 +25,7 @@ static const char *const settings[][5] = {
 	{"", "decay_ms:1", "decay_ms:20", "", ""},
 	{"", "event_bytes:0", "event_bytes:0", "event_bytes:64KiB", "event_bytes:2MiB"},
 	{"", "wait:off", "", "", ""},
+	{"", "sites:off", "native_frames:on", "", ""},
 };
 
 /* Debugging options, in one world of eight. */

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Counting what callers hold by call site (stats/sites.h), and reading it. Blocks are counted one by one, slots by the
+ * sample. A block has its site's number; so has a slot of the sample, in its slab, whose mask `sampled` sends the free
+ * the long way.
+ *
+ * The stack is asked for before any lock is taken: by an operation on a block, and by one that finds the next slot of
+ * its stream to be of the sample. The short ways of a slot leave such a slot to the long one (slots_are_due).
+ */
+#ifndef TRZ_ALLOC_HOLDERS_H
+#define TRZ_ALLOC_HOLDERS_H
+
+#include "heap/ledger.h"
+#include "observe/frames.h"
+
+/* Asks the callback, if there is one, for the stack of the operation that the thread begins. No lock is held. */
+static inline void holders_prepare(trz_heap *h)
+{
+	if (UNLIKELY(atomic_load_explicit(&h->site_stacks, memory_order_relaxed)))
+		frames_gather_site(h);
+}
+
+/* The same, if the next slot of this size would be of the sample. */
+static inline void holders_prepare_slot(trz_heap *h, const struct stream *s, uint64_t size)
+{
+	if (UNLIKELY(slots_are_due(&s->slots, size)))
+		holders_prepare(h);
+}
+
+/* What holders_take_block_locked leaves: what has marks, and sites that were not the last. */
+void holders_take_block_slow_locked(trz_heap *h, struct block *b);
+
+/* A caller holds the block from now on. */
+static inline void holders_take_block_locked(trz_heap *h, struct block *b)
+{
+	HEAP_LOCKED(h);
+	const struct heap_thread *t = &heap_thread;
+	if (LIKELY(t->stack == h->sites.last_stack && !t->marked)) {
+		const struct site_weight w = sites_whole(b->requested);
+		b->site = (uint16_t)h->sites.last_number;
+		holding_add(&h->sites.last->held, &w);
+	} else {
+		holders_take_block_slow_locked(h, b);
+	}
+}
+
+/* And no more. */
+static inline void holders_give_block_locked(trz_heap *h, const struct block *b)
+{
+	HEAP_LOCKED(h);
+	if (LIKELY(b->site))
+		sites_leave(&h->sites, b->site, sites_whole(b->requested));
+}
+
+/* Its caller has asked for `size` bytes, and now for b->requested. */
+void holders_grow_block_locked(trz_heap *h, const struct block *b, uint64_t size);
+
+void holders_sample_slot_locked(trz_heap *h, struct slab *s, unsigned slot);
+void holders_give_sampled_locked(trz_heap *h, struct slab *s, unsigned slot);
+
+/* A caller holds the slot from now on, which has been counted (account_slot_alloc). */
+static inline void holders_take_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
+{
+	SLOTS_IN(h, s->home->stream);
+	if (UNLIKELY(slots_are_due(&s->home->stream->slots, 0)))
+		holders_sample_slot_locked(h, s, slot);
+}
+
+static inline void holders_give_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
+{
+	SLOTS_IN(h, s->home->stream);
+	if (UNLIKELY(s->sampled >> slot & 1))
+		holders_give_sampled_locked(h, s, slot);
+}
+
+/* As holders_grow_block_locked; the added bytes have been counted. */
+void holders_grow_slot_locked(trz_heap *h, struct slab *s, unsigned slot, uint64_t size);
+
+/* Live memory changes its category. false: the address is not that of a live allocation. */
+bool holders_categorize(trz_heap *h, trz_addr address, unsigned category);
+
+/* The largest, by live bytes, up to `capacity`; returns how many there are. Takes no lock but the heap lock. */
+size_t holders_read(trz_heap *h, trz_holder_kind by, trz_holder *out, size_t capacity);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Native call stacks by number, as trz_native_frames has them, and the text of one address.
+ */
+#ifndef TRZ_STATS_NATIVE_STACK_H
+#define TRZ_STATS_NATIVE_STACK_H
+
+#include "terrazzo.h"
+
+/* The number of the calling thread's stack, from the level that returns to `caller` on; NULL, or there is none: all of
+ * it. */
+uint64_t native_frames_from(const void *caller);
+
+/* The level of a return address. The text lives until the thread's next call. */
+size_t native_frame_of_address(const void *address, trz_frame *frame, size_t capacity);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who holds memory: live bytes, their peak, and the number of allocations, by call site, by tag and by category. A site
+ * is a place in the program: a call stack, or the address of the call alone, with the tag and the category that the
+ * thread had. The heap's lock guards everything here; no function makes a call; the caller provides the memory.
+ *
+ * Blocks are counted exactly. Of slots a sample is counted: every byte that is requested has the same small chance to
+ * be a point of a Poisson process, and a slot with a point in it stands for those without, by a weight of size /
+ * chance. So the sums are unbiased, and the sample tells how far off they are (`variance`). A weight follows from the
+ * size alone, so that what an allocation has added can be taken off again.
+ */
+#ifndef TRZ_STATS_SITES_H
+#define TRZ_STATS_SITES_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bits.h"
+#include "history.h"
+#include "prng.h"
+
+enum {
+	SITES_MAX = 4096,            /* less one; later ones share those without a stack. Numbers fit into 16 bits */
+	SITES_SPARE = 256,           /* of them kept for those */
+	SITES_HEADS = 2048,
+	SITES_COUNT_UNIT = 256,      /* counts are in parts of this, since weights are no whole numbers */
+	SITES_SAMPLE_BYTES = 512 << 10,  /* mean of what is requested in slots from one sample to the next */
+	SITES_CATEGORIES = 8
+};
+
+/* What a site's stack is known by: a callback's number, below this, or with this bit the address behind the call. */
+#define SITES_CALLER ((uint64_t)1 << 63)
+/* Numbers that no callback gives: the table was full; the callbacks have been replaced since. */
+#define SITES_OTHER (~(uint64_t)0)
+#define SITES_FORGOTTEN (~(uint64_t)0 - 1)
+
+/* Invariants: bytes <= peak; the sums over what is live (heap: I12). */
+struct holding {
+	uint64_t bytes;              /* requested, live */
+	uint64_t peak;
+	uint64_t count;              /* in 1 / SITES_COUNT_UNIT */
+	uint64_t variance;           /* of bytes, in bytes squared */
+};
+
+/* The tag's number and the category in one: what makes the sites of a stack several. */
+static inline uint32_t site_marks(uint32_t tag, unsigned category)
+{
+	return tag | (uint32_t)category << 16;
+}
+
+struct site {
+	uint64_t stack;              /* 0: not known */
+	uint32_t marks;
+	uint32_t next;               /* of the same head; 0: none */
+	struct holding held;
+	uint64_t unused[2];
+};
+
+_Static_assert(sizeof(struct site) == 64, "an operation on a block touches one cache line of them");
+
+struct sites_chunk {
+	struct site list[64];
+	struct holding walked[64];   /* of a check that adds up again */
+};
+
+static inline uint32_t site_tag(const struct site *site)
+{
+	return site->marks & 0xffff;
+}
+
+static inline unsigned site_category(const struct site *site)
+{
+	return site->marks >> 16;
+}
+
+/* Zeroed memory is an empty table, but for `random` and `last_stack`. */
+struct sites {
+	uint64_t last_stack;         /* of the site without marks that was found last; SITES_OTHER: there is none */
+	struct site *last;
+	uint32_t last_number;
+	bool on;                     /* constant */
+	uint32_t count;              /* sites are numbered from 1; they are never taken back */
+	uint16_t heads[SITES_HEADS];
+	struct sites_chunk *chunks[SITES_MAX / 64];
+	struct holding tags[HISTORY_TAGS + 1];       /* [0]: what has a category alone */
+	struct holding categories[SITES_CATEGORIES]; /* [0]: what has a tag alone */
+	uint64_t random;
+};
+
+/* How much one allocation adds to what is held. */
+struct site_weight {
+	uint64_t bytes, count, variance;
+};
+
+static inline struct site *sites_at(const struct sites *s, unsigned number)
+{
+	assert(number > 0 && number <= s->count);
+	return &s->chunks[number / 64]->list[number % 64];
+}
+
+/* The memory that the next site needs; 0: it has some. */
+static inline size_t sites_lack(const struct sites *s)
+{
+	uint32_t next = s->count + 1;
+	return next < SITES_MAX && !s->chunks[next / 64] ? sizeof(struct sites_chunk) : 0;
+}
+
+/* Zeroed memory of that size. */
+static inline void sites_provide(struct sites *s, void *memory)
+{
+	s->chunks[(s->count + 1) / 64] = memory;
+}
+
+static inline unsigned sites_head(uint64_t stack, uint32_t marks)
+{
+	return (unsigned)((stack ^ (uint64_t)marks << 40) * 0x9e3779b97f4a7c15u >> 53) % SITES_HEADS;
+}
+
+/* The number of a site; 0: there is none yet. */
+static inline unsigned sites_find(const struct sites *s, uint64_t stack, uint32_t marks)
+{
+	for (unsigned i = s->heads[sites_head(stack, marks)]; i; i = sites_at(s, i)->next) {
+		const struct site *site = sites_at(s, i);
+		if (LIKELY(site->stack == stack && site->marks == marks))
+			return i;
+	}
+	return 0;
+}
+
+/* A new one, or one that it shares with others; 0: neither, for want of memory (sites_lack). */
+unsigned sites_add(struct sites *s, uint64_t stack, uint32_t marks);
+
+/* The numbers of stacks have lost their meaning; the addresses of callers keep theirs. */
+void sites_forget_stacks(struct sites *s);
+
+static inline struct site_weight sites_whole(uint64_t size)
+{
+	return (struct site_weight){.bytes = size, .count = SITES_COUNT_UNIT};
+}
+
+/* Of a sampled slot; size at most a sixteenth of SITES_SAMPLE_BYTES. */
+struct site_weight sites_sampled(uint64_t size);
+
+/* How many bytes are requested before the next point of the sample. */
+uint64_t sites_draw(struct sites *s);
+
+static inline void holding_add(struct holding *h, const struct site_weight *w)
+{
+	h->bytes += w->bytes;
+	h->count += w->count;
+	h->variance += w->variance;
+	if (h->bytes > h->peak)
+		h->peak = h->bytes;
+}
+
+static inline void holding_remove(struct holding *h, const struct site_weight *w)
+{
+	assert(h->bytes >= w->bytes && h->count >= w->count && h->variance >= w->variance);
+	h->bytes -= w->bytes;
+	h->count -= w->count;
+	h->variance -= w->variance;
+}
+
+static inline void sites_enter(struct sites *s, unsigned number, struct site_weight w)
+{
+	struct site *site = sites_at(s, number);
+	holding_add(&site->held, &w);
+	if (UNLIKELY(site->marks)) {
+		holding_add(&s->tags[site_tag(site)], &w);
+		holding_add(&s->categories[site_category(site)], &w);
+	}
+}
+
+static inline void sites_leave(struct sites *s, unsigned number, struct site_weight w)
+{
+	struct site *site = sites_at(s, number);
+	holding_remove(&site->held, &w);
+	if (UNLIKELY(site->marks)) {
+		holding_remove(&s->tags[site_tag(site)], &w);
+		holding_remove(&s->categories[site_category(site)], &w);
+	}
+}
+
+/* Every peak becomes what is held now. */
+void sites_reset_peaks(struct sites *s);
+
+/* ---- adding up again ---- */
+
+void sites_walk_begin(struct sites *s);
+
+/* What a live allocation has added to its site. */
+static inline void sites_walk_add(struct sites *s, unsigned number, struct site_weight w)
+{
+	holding_add(&s->chunks[number / 64]->walked[number % 64], &w);
+}
+
+/* NULL: all sums are right; else what is wrong. */
+const char *sites_walk_end(const struct sites *s);
+
+#endif
