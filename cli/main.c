@@ -20,6 +20,7 @@ static const struct command {
 	{ "config", cli_config },
 	{ "costs", cli_costs },
 	{ "run", cli_run },
+	{ "explain", cli_explain },
 };
 
 int cli_worse(int a, int b)
@@ -57,7 +58,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	int *status = state->input;
 	if (key == ARGP_KEY_NO_ARGS)
-		argp_error(state, "a command is missing: sim, estimate, run, replay, synth, config or costs");
+		argp_error(state, "a command is missing: sim, estimate, run, explain, replay, synth, config or costs");
 	if (key != ARGP_KEY_ARG)
 		return ARGP_ERR_UNKNOWN;
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -72,7 +73,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->next = state->argc;
 		return 0;
 	}
-	argp_error(state, "unknown command '%s'; commands: sim, estimate, run, replay, synth, config, costs", arg);
+	argp_error(state, "unknown command '%s'; commands: sim, estimate, run, explain, replay, synth, config, costs", arg);
 	return 0;
 }
 
@@ -90,7 +91,8 @@ int main(int argc, char **argv)
 			"  synth             make an allocation history with several streams\n"
 			"  config            list the options of TERRAZZO_CONF\n"
 			"  costs             what making memory costs by a cost table\n"
-			"  run COMMAND       run a Python program with terrazzo as PyTorch's allocator\n\n"
+			"  run COMMAND       run a Python program with terrazzo as PyTorch's allocator\n"
+			"  explain FILE      say why memory ran out, from a snapshot or a log\n\n"
 			"'terrazzo COMMAND --help' says more. Exit status: 0 success; 1 failure; 2 bad input or usage; "
 			"3 a request got no memory; 4 a violation: wrong bytes, or a broken rule.",
 	};

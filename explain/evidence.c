@@ -32,6 +32,31 @@ const char *evidence_keep(struct evidence *e, const char *text)
 	return kept;
 }
 
+/* A text kept in one becomes the same text kept in the other. */
+static const char *moved(const char *text, const struct evidence *from, struct evidence *to)
+{
+	uintptr_t at = (uintptr_t)text, begin = (uintptr_t)from->texts;
+	return at >= begin && at < begin + sizeof from->texts ? to->texts + (at - begin) : text;
+}
+
+void evidence_copy(struct evidence *to, const struct evidence *from)
+{
+	memcpy(to, from, sizeof *to);
+	to->source_name = moved(from->source_name, from, to);
+	to->allocator = moved(from->allocator, from, to);
+	to->site = moved(from->site, from, to);
+	to->stack = moved(from->stack, from, to);
+	for (unsigned i = 0; i < from->holder_count; i++) {
+		to->holders[i].tag = moved(from->holders[i].tag, from, to);
+		to->holders[i].site = moved(from->holders[i].site, from, to);
+		to->holders[i].stack = moved(from->holders[i].stack, from, to);
+	}
+	for (unsigned i = 0; i < from->growth_count; i++)
+		to->growth[i].site = moved(from->growth[i].site, from, to);
+	for (unsigned i = 0; i < from->rung_count; i++)
+		to->rungs[i].name = moved(from->rungs[i].name, from, to);
+}
+
 const char *evidence_category_text(enum evidence_category category)
 {
 	static const char *const texts[CATEGORY_COUNT] = {

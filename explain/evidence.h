@@ -118,6 +118,8 @@ struct evidence {
 	bool too_large;            /* refused by its size alone, before the device was asked */
 	bool joins;                /* the allocator lays free pieces side by side, so that their sum counts */
 	bool has_history;          /* so that growth would have been seen */
+	bool limit_refused;        /* the source says that the limit refused the request */
+	bool limit_inferred;       /* nobody told the limit: the device had room; it is at least this */
 	int device, rank;          /* -1: unknown */
 	uint64_t process;          /* EVIDENCE_UNKNOWN: unknown */
 	uint64_t stream, pool;     /* of the request; EVIDENCE_UNKNOWN: unknown; pool 0: the default pool */
@@ -146,6 +148,9 @@ void evidence_init(struct evidence *e, enum evidence_source source, const char *
 
 /* Copies a text into the evidence: "" once there is no room. */
 const char *evidence_keep(struct evidence *e, const char *text);
+
+/* A copy that keeps its own texts. Texts that the original did not keep are shared. */
+void evidence_copy(struct evidence *to, const struct evidence *from);
 
 /* "optimizer state" */
 const char *evidence_category_text(enum evidence_category category);

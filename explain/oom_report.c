@@ -86,7 +86,9 @@ static void say_what(struct writer *w)
 	where_text(e, where, sizeof where);
 	stream_text(e, stream, sizeof stream);
 	if (evidence_known(v->short_bytes) && v->short_bytes)
-		snprintf(missing, sizeof missing, ", %s%s short", e->inexact ? "about " : "", SIZE(v->short_bytes));
+		snprintf(missing, sizeof missing, ", %s%s short",
+		         e->limit_inferred && v->kind == VERDICT_LIMIT ? "at most " : e->inexact ? "about " : "",
+		         SIZE(v->short_bytes));
 	if (!e->failed)
 		say(w, "memory of %s: %s allocated, %s reserved", where, SIZE(evidence_or_zero(e->allocated)),
 		    SIZE(evidence_or_zero(e->reserved)));
@@ -162,8 +164,14 @@ static void say_verdict(struct writer *w)
 			say(w, "verdict: %s: no device could serve it", name);
 		return;
 	case VERDICT_LIMIT:
-		say(w, "verdict: %s: %s are allowed and %s reserved, though the device has room: %s", name,
-		    SIZE(e->limit), SIZE(e->reserved), figures);
+		if (!evidence_known(e->limit) || !evidence_known(e->reserved))
+			say(w, "verdict: %s: a limit (a memory fraction) forbade it", name);
+		else if (e->limit_inferred)
+			say(w, "verdict: %s: the device has %s left, so a limit (a memory fraction) forbade it", name,
+			    SIZE(e->device_free));
+		else
+			say(w, "verdict: %s: %s are allowed and %s reserved, though the device has room: %s", name,
+			    SIZE(e->limit), SIZE(e->reserved), figures);
 		return;
 	case VERDICT_OTHER_PROCESS:
 		say(w, "verdict: %s: other processes have %s%s of the device: %s", name,
@@ -254,7 +262,7 @@ static void say_allocated(struct writer *w)
 		           e->allocated > e->live_requested ? e->allocated - e->live_requested : 0);
 	say_figure(w, 3, "awaits other streams' work", e->pending);
 	say_figure(w, 3, "free", e->cached);
-	say_figure(w, 4, "for this request", e->free_own);
+	say_figure(w, 4, e->failed ? "for this request" : "of the default stream", e->free_own);
 	say_figure(w, 4, "of other streams", e->free_streams);
 	say_figure(w, 4, "of private pools", e->free_pools);
 	say_figure(w, 4, "beside live blocks", e->free_partly);
@@ -273,7 +281,7 @@ static void say_figures(struct writer *w)
 	say_figure(w, 2, "left", e->device_free);
 	say_figure(w, 2, "reserved by the allocator", e->reserved);
 	say_allocated(w);
-	say_figure(w, 1, "the limit", e->limit);
+	say_figure(w, 1, e->limit_inferred ? "the limit, at least" : "the limit", e->limit);
 	say_figure(w, 1, "largest request that would have done",
 	           evidence_known(e->largest) || !e->failed ? e->largest : w->v->piece);
 	say_figure(w, 1, "most that was allocated", e->peak_allocated);

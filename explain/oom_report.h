@@ -18,7 +18,8 @@ typedef jsonw_sink oom_report_sink;
 bool oom_report_text(const struct evidence *e, const struct verdict *v, oom_report_sink *sink, void *owner);
 bool oom_report_json(const struct evidence *e, const struct verdict *v, oom_report_sink *sink, void *owner);
 
-/* The object alone, as a value of something larger. */
+/* The object alone, as a value of something larger; and its members alone. */
+void oom_report_members(struct jsonw *j, const struct evidence *e, const struct verdict *v);
 void oom_report_object(struct jsonw *j, const struct evidence *e, const struct verdict *v);
 
 #endif

@@ -175,9 +175,8 @@ static void put_source(struct jsonw *j, const struct evidence *e)
 	jsonw_close(j, '}');
 }
 
-void oom_report_object(struct jsonw *j, const struct evidence *e, const struct verdict *v)
+void oom_report_members(struct jsonw *j, const struct evidence *e, const struct verdict *v)
 {
-	jsonw_open(j, '{');
 	put_verdict(j, v);
 	put_request(j, e, v);
 	put_figures(j, e);
@@ -187,6 +186,12 @@ void oom_report_object(struct jsonw *j, const struct evidence *e, const struct v
 	put_remedies(j, v);
 	put_rungs(j, e);
 	put_source(j, e);
+}
+
+void oom_report_object(struct jsonw *j, const struct evidence *e, const struct verdict *v)
+{
+	jsonw_open(j, '{');
+	oom_report_members(j, e, v);
 	jsonw_close(j, '}');
 }
 

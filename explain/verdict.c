@@ -10,8 +10,8 @@
 
 /* Memory outside the allocator is this process's context and libraries up to here; if there is more of it, then all
  * but CONTEXT_USUAL is taken for other processes'. */
-#define CONTEXT_MAX GIB(1)
-#define CONTEXT_USUAL MIB(512)
+#define CONTEXT_MAX MIB(1536)
+#define CONTEXT_USUAL GIB(1)
 
 /* Rounding of live memory counts from this share of it on: less is what units of 512 bytes cost any program. */
 enum { ROUNDING_SHARE = 32 };
@@ -110,6 +110,8 @@ static bool is_too_large(const struct evidence *e, const struct verdict *v)
 
 static bool is_limit(const struct evidence *e, const struct verdict *v)
 {
+	if (e->limit_refused)
+		return true;
 	if (!evidence_known(v->limit_room) || within(e, v, v->limit_room) >= v->need)
 		return false;
 	if (evidence_known(v->device_room))
@@ -272,7 +274,7 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 		return;
 	if (evidence_known(activations))
 		add_remedy(v, REMEDY_BATCH, min_u64(activations, v->short_bytes), covers(v, activations));
-	else
+	else if (e->category != CATEGORY_OPTIMIZER)
 		add_remedy(v, REMEDY_BATCH, v->short_bytes, false);
 }
 
@@ -286,14 +288,17 @@ static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
 		[VERDICT_OTHER_STREAM] = REMEDY_STREAMS,
 		[VERDICT_FRAGMENTED] = REMEDY_JOIN,
 		[VERDICT_ROUNDING] = REMEDY_ROUNDING,
+		[VERDICT_FULL] = REMEDY_BATCH,
 	};
-	return verdict >= VERDICT_LIMIT && verdict <= VERDICT_ROUNDING && own[verdict] == remedy;
+	return verdict >= VERDICT_LIMIT && verdict <= VERDICT_FULL && own[verdict] == remedy;
 }
 
 static bool comes_before(const struct verdict *v, const struct verdict_remedy *a, const struct verdict_remedy *b)
 {
-	if (is_reason_of(a->kind, v->kind) != is_reason_of(b->kind, v->kind))
-		return is_reason_of(a->kind, v->kind);
+	bool reason_a = is_reason_of(a->kind, v->kind) && covers(v, a->bytes);
+	bool reason_b = is_reason_of(b->kind, v->kind) && covers(v, b->bytes);
+	if (reason_a != reason_b)
+		return reason_a;
 	if (a->enough != b->enough)
 		return a->enough;
 	return a->kind < b->kind;

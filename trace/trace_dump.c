@@ -11,25 +11,21 @@
 #include "bits.h"
 #include "error.h"
 #include "trace_json.h"
+#include "trace_map.h"
 #include "trace_pickle.h"
+#include "trace_room.h"
 
 #define BYTES_MAX ((int64_t)1 << 56)
 
 enum { DEVICES_MAX = 1024, PICKLE_FIRST = 0x80 };
 
-/* From 64-bit keys, never 0, to numbers. Invariant: slots is a power of two, more than count. */
-struct map {
-	uint64_t *keys;
-	uint32_t *values;
-	size_t slots, count;
-};
-
 struct reader {
 	const char *name;
 	struct dump *d;
 	struct plain plain;
-	struct map lists, dicts;   /* what has been read: list of frames -> stack, frame -> number */
-	struct map stacks, frames; /* by contents */
+	struct trace_map lists, dicts;   /* what has been read: list of frames -> stack, frame -> number */
+	struct trace_map stacks, frames; /* by contents */
+	struct trace_map numbered;       /* by the number that the file gives */
 	size_t segment_room, block_room, event_room, trace_room, stack_room, frame_room, mark_room, stack_frame_room;
 };
 
@@ -43,21 +39,7 @@ static trz_status no_memory(const struct reader *r)
 	return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", r->name);
 }
 
-/* ---- arrays and maps -------------------------------------------------------------------------------- */
-
-static bool make_room(void *array, size_t count, size_t *room, size_t item)
-{
-	void **items = array;
-	if (count < *room)
-		return true;
-	size_t grown = max_u64(64, *room + *room / 2);
-	void *moved = realloc(*items, grown * item);
-	if (!moved)
-		return false;
-	*items = moved;
-	*room = grown;
-	return true;
-}
+/* ---- arrays ----------------------------------------------------------------------------------------- */
 
 /* One more item at the end of an array of the dump, zeroed. NULL: no memory. */
 #define ADD(r, array, counter, room)                                                                         \
@@ -68,58 +50,6 @@ static uint64_t mix(uint64_t h, uint64_t x)
 {
 	h = (h ^ x) * 0x9e3779b97f4a7c15u;
 	return h ^ h >> 32;
-}
-
-static size_t map_slot(const struct map *m, uint64_t key)
-{
-	size_t i = mix(0, key) & (m->slots - 1);
-	while (m->keys[i] && m->keys[i] != key)
-		i = (i + 1) & (m->slots - 1);
-	return i;
-}
-
-static bool map_find(const struct map *m, uint64_t key, uint32_t *value)
-{
-	if (m->slots == 0)
-		return false;
-	size_t i = map_slot(m, key);
-	*value = m->values[i];
-	return m->keys[i] != 0;
-}
-
-static bool map_add(struct map *m, uint64_t key, uint32_t value)
-{
-	if (2 * m->count >= m->slots) {
-		struct map grown = { .slots = max_u64(1024, 2 * m->slots), .count = m->count };
-		grown.keys = calloc(grown.slots, sizeof *grown.keys);
-		grown.values = calloc(grown.slots, sizeof *grown.values);
-		if (!grown.keys || !grown.values) {
-			free(grown.keys);
-			free(grown.values);
-			return false;
-		}
-		for (size_t i = 0; i < m->slots; i++) {
-			if (!m->keys[i])
-				continue;
-			size_t to = map_slot(&grown, m->keys[i]);
-			grown.keys[to] = m->keys[i];
-			grown.values[to] = m->values[i];
-		}
-		free(m->keys);
-		free(m->values);
-		*m = grown;
-	}
-	size_t i = map_slot(m, key);
-	m->keys[i] = key;
-	m->values[i] = value;
-	m->count++;
-	return true;
-}
-
-static void map_free(struct map *m)
-{
-	free(m->keys);
-	free(m->values);
 }
 
 /* ---- values ----------------------------------------------------------------------------------------- */
@@ -171,7 +101,7 @@ static bool same_frame(const struct dump_frame *a, const struct dump_frame *b)
 static bool intern_frame(struct reader *r, const struct dump_frame *f, uint32_t *number)
 {
 	uint64_t key = mix(mix(mix(0, (uintptr_t)f->file), (uintptr_t)f->name), f->line) | 1;
-	while (map_find(&r->frames, key, number)) {
+	while (map_get(&r->frames, key, number)) {
 		if (same_frame(&r->d->frames[*number], f))
 			return true;
 		key = mix(key, 1) | 1;
@@ -181,12 +111,12 @@ static bool intern_frame(struct reader *r, const struct dump_frame *f, uint32_t 
 		return false;
 	*added = *f;
 	*number = (uint32_t)(r->d->frame_count - 1);
-	return map_add(&r->frames, key, *number);
+	return map_set(&r->frames, key, *number) == TRZ_OK;
 }
 
 static bool read_frame(struct reader *r, plain_value frame, uint32_t *number)
 {
-	if (map_find(&r->dicts, plain_index(frame), number))
+	if (map_get(&r->dicts, plain_index(frame), number))
 		return true;
 	struct dump_frame f = { .file = "", .name = "" };
 	enum plain_word key;
@@ -199,7 +129,7 @@ static bool read_frame(struct reader *r, plain_value frame, uint32_t *number)
 		else if (key == PLAIN_LINE)
 			f.line = (uint32_t)number_of(value);
 	}
-	return intern_frame(r, &f, number) && map_add(&r->dicts, plain_index(frame), *number);
+	return intern_frame(r, &f, number) && map_set(&r->dicts, plain_index(frame), *number) == TRZ_OK;
 }
 
 /* The frames at the end of stack_frames, from `first` on, become a stack, unless it is known. */
@@ -211,7 +141,7 @@ static bool intern_stack(struct reader *r, uint32_t first, uint32_t *number)
 	for (uint32_t i = 0; i < count; i++)
 		key = mix(key, d->stack_frames[first + i]);
 	key |= 1;
-	while (map_find(&r->stacks, key, number)) {
+	while (map_get(&r->stacks, key, number)) {
 		const struct dump_stack *s = &d->stacks[*number];
 		if (s->count == count &&
 		    memcmp(&d->stack_frames[s->first], &d->stack_frames[first], count * sizeof *d->stack_frames) == 0) {
@@ -225,13 +155,13 @@ static bool intern_stack(struct reader *r, uint32_t first, uint32_t *number)
 		return false;
 	*added = (struct dump_stack){ .first = first, .count = count };
 	*number = (uint32_t)(d->stack_count - 1);
-	return map_add(&r->stacks, key, *number);
+	return map_set(&r->stacks, key, *number) == TRZ_OK;
 }
 
 static trz_status read_stack(struct reader *r, plain_value list, uint32_t *stack)
 {
 	*stack = 0;
-	if (!plain_is_list(list) || plain_count(&r->plain, list) == 0 || map_find(&r->lists, plain_index(list), stack))
+	if (!plain_is_list(list) || plain_count(&r->plain, list) == 0 || map_get(&r->lists, plain_index(list), stack))
 		return TRZ_OK;
 	uint32_t first = (uint32_t)r->d->stack_frame_count;
 	plain_value frame;
@@ -248,7 +178,19 @@ static trz_status read_stack(struct reader *r, plain_value list, uint32_t *stack
 	}
 	if (r->d->stack_frame_count == first)
 		return TRZ_OK;
-	return intern_stack(r, first, stack) && map_add(&r->lists, plain_index(list), *stack) ? TRZ_OK : no_memory(r);
+	return intern_stack(r, first, stack) && map_set(&r->lists, plain_index(list), *stack) == TRZ_OK
+	           ? TRZ_OK : no_memory(r);
+}
+
+/* terrazzo's snapshots number stacks; only some entries with a number have the frames too. */
+static trz_status settle_stack(struct reader *r, uint64_t number, uint32_t *stack)
+{
+	if (number == 0)
+		return TRZ_OK;
+	if (*stack)
+		return map_set(&r->numbered, number, *stack);
+	map_get(&r->numbered, number, stack);
+	return TRZ_OK;
 }
 
 /* ---- segments --------------------------------------------------------------------------------------- */
@@ -294,6 +236,7 @@ static trz_status read_block(struct reader *r, plain_value from, struct dump_blo
 	trz_status status = TRZ_OK;
 	enum plain_word key;
 	plain_value value;
+	uint64_t number = 0;
 	b->address = UINT64_MAX;
 	b->tag = "";
 	for (struct plain_items it = plain_items(&r->plain, from);
@@ -315,6 +258,9 @@ static trz_status read_block(struct reader *r, plain_value from, struct dump_blo
 		case PLAIN_FRAMES:
 			status = read_stack(r, value, &b->stack);
 			break;
+		case PLAIN_STACK:
+			number = number_of(value);
+			break;
 		case PLAIN_HISTORY:
 			status = read_history(r, value, b);
 			break;
@@ -326,7 +272,7 @@ static trz_status read_block(struct reader *r, plain_value from, struct dump_blo
 		}
 	}
 	b->requested = b->state == DUMP_HELD || b->state == DUMP_PENDING ? min_u64(b->requested, b->size) : 0;
-	return status;
+	return status == TRZ_OK ? settle_stack(r, number, &b->stack) : status;
 }
 
 static trz_status add_block(struct reader *r, const struct dump_block *b)
@@ -488,6 +434,7 @@ static trz_status read_event(struct reader *r, plain_value from, struct dump_eve
 	trz_status status = TRZ_OK;
 	enum plain_word key;
 	plain_value value;
+	uint64_t number = 0;
 	e->action = DUMP_OTHER;
 	e->tag = "";
 	for (struct plain_items it = plain_items(&r->plain, from);
@@ -519,11 +466,14 @@ static trz_status read_event(struct reader *r, plain_value from, struct dump_eve
 		case PLAIN_FRAMES:
 			status = read_stack(r, value, &e->stack);
 			break;
+		case PLAIN_STACK:
+			number = number_of(value);
+			break;
 		default:
 			break;
 		}
 	}
-	return status;
+	return status == TRZ_OK ? settle_stack(r, number, &e->stack) : status;
 }
 
 static trz_status read_trace(struct reader *r, plain_value list)
@@ -649,6 +599,7 @@ static trz_status read_dump(struct trace_input *in, struct dump *d)
 	map_free(&r.dicts);
 	map_free(&r.stacks);
 	map_free(&r.frames);
+	map_free(&r.numbered);
 	input_close(in);
 	if (status != TRZ_OK)
 		dump_free(d);

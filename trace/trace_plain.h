@@ -45,6 +45,7 @@
 	X(ACTIVE_PENDING_FREE, "active_pending_free")                                                            \
 	X(ACTIVE_AWAITING_FREE, "active_awaiting_free")                                                          \
 	X(INACTIVE, "inactive")                                                                                  \
+	X(STACK, "stack")                                                                                        \
 	X(FRAMES, "frames")                                                                                      \
 	X(FILENAME, "filename")                                                                                  \
 	X(LINE, "line")                                                                                          \

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * terrazzo explain
+ */
+#include <argp.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "bits.h"
+#include "cli.h"
+#include "dump_evidence.h"
+#include "error.h"
+#include "oom_report.h"
+#include "oom_text.h"
+
+enum {
+	OPTION_JSON = 256,
+	OPTION_DEVICE,
+	OPTION_DEVICE_MEMORY,
+	RANKS_SHOWN = 16
+};
+
+static const struct argp_option options[] = {
+	{ "json", OPTION_JSON, "FILE", 0, "write an object with the verdict and all figures; '-': to standard output, in "
+	  "place of the report", 0 },
+	{ "device", OPTION_DEVICE, "N", 0, "the device of a snapshot that has several; else the one that failed last, or "
+	  "the fullest", 0 },
+	{ "device-memory", OPTION_DEVICE_MEMORY, "SIZE", 0, "the memory of the device, which PyTorch's snapshots do not "
+	  "tell: with it, what other processes have is known", 0 },
+	{ 0 }
+};
+
+/* One source of evidence: a snapshot, an error in a log. */
+struct case_ {
+	struct evidence e;
+	struct verdict v;
+	char *name;                /* e.source_name */
+};
+
+struct explain_command {
+	const char *path, *json;
+	int device;
+	uint64_t device_memory;    /* 0: not told */
+	struct case_ **cases;      /* apart, since evidence refers to its own texts */
+	size_t count, room;
+};
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	struct explain_command *c = state->input;
+	switch (key) {
+	case OPTION_JSON:
+		c->json = arg;
+		return 0;
+	case OPTION_DEVICE:
+		c->device = (int)option_number(state, "--device", arg, 0, 1023);
+		return 0;
+	case OPTION_DEVICE_MEMORY:
+		if (!size_parse(arg, &c->device_memory) || c->device_memory == 0)
+			argp_error(state, "--device-memory: '%s' is not a size", arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (c->path)
+			argp_error(state, "unexpected argument '%s'; several snapshots: name their folder", arg);
+		c->path = arg;
+		return 0;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "a file, a folder or '-' is missing");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------ */
+
+static trz_status no_memory(void)
+{
+	return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to read that many snapshots");
+}
+
+/* One more, at the end. NULL: no memory. */
+static struct case_ *add_case(struct explain_command *c, const char *name)
+{
+	if (c->count == c->room) {
+		size_t room = c->room ? 2 * c->room : 8;
+		struct case_ **grown = realloc(c->cases, room * sizeof *grown);
+		if (!grown)
+			return NULL;
+		c->cases = grown;
+		c->room = room;
+	}
+	struct case_ *added = malloc(sizeof *added);
+	char *copy = strdup(name);
+	if (!added || !copy) {
+		free(added);
+		free(copy);
+		return NULL;
+	}
+	added->name = copy;
+	c->cases[c->count++] = added;
+	return added;
+}
+
+static void remove_last_case(struct explain_command *c)
+{
+	free(c->cases[--c->count]->name);
+	free(c->cases[c->count]);
+}
+
+/* "snapshot_rank3.pickle", "rank-3/oom.json": -1 if the name does not tell. */
+static int rank_of_name(const char *name)
+{
+	int rank = -1;
+	for (const char *at = name; (at = strcasestr(at, "rank")); at++) {
+		const char *digits = at + 4 + strspn(at + 4, "_-. =");
+		if (isdigit((unsigned char)*digits))
+			rank = atoi(digits);
+	}
+	return rank;
+}
+
+static trz_status read_dump(struct explain_command *c, const char *name, const struct dump *d)
+{
+	struct case_ *added = add_case(c, name);
+	if (!added)
+		return no_memory();
+	trz_status status = dump_evidence(d, added->name, c->device, &added->e);
+	if (status != TRZ_OK) {
+		remove_last_case(c);
+	} else if (added->e.rank < 0) {
+		added->e.rank = rank_of_name(name);
+	}
+	return status;
+}
+
+static bool same_place(const struct evidence *a, const struct evidence *b)
+{
+	return a->rank == b->rank && a->process == b->process && a->device == b->device;
+}
+
+/* Of a program that failed, tried again and failed again, the last error counts. */
+static trz_status read_text(struct explain_command *c, const char *name, const char *text, size_t size)
+{
+	size_t count, first = c->count;
+	struct evidence *list = malloc(OOM_TEXTS_MAX * sizeof *list);
+	if (!list)
+		return no_memory();
+	trz_status status = oom_text_read(name, text, size, list, OOM_TEXTS_MAX, &count);
+	for (size_t i = 0; i < count && status == TRZ_OK; i++) {
+		struct case_ *to = NULL;
+		for (size_t k = first; k < c->count && !to; k++)
+			to = same_place(&c->cases[k]->e, &list[i]) ? c->cases[k] : NULL;
+		to = to ? to : add_case(c, name);
+		if (!to) {
+			status = no_memory();
+			break;
+		}
+		evidence_copy(&to->e, &list[i]);
+		to->e.source_name = to->name;
+	}
+	free(list);
+	return status;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------ */
+
+static trz_status read_stream(FILE *from, const char *name, char **text, size_t *size)
+{
+	size_t room = 0, got;
+	*text = NULL;
+	*size = 0;
+	do {
+		if (*size == room) {
+			room = room ? 2 * room : KIB(64);
+			char *grown = realloc(*text, room);
+			if (!grown)
+				return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", name);
+			*text = grown;
+		}
+		got = fread(*text + *size, 1, room - *size, from);
+		*size += got;
+	} while (got);
+	return ferror(from) ? trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", name, strerror(errno)) : TRZ_OK;
+}
+
+/* A text that no snapshot begins like. */
+static bool is_text(const char *text, size_t size)
+{
+	size_t at = 0;
+	while (at < size && isspace((unsigned char)text[at]))
+		at++;
+	return at < size && (isprint((unsigned char)text[at]) || text[at] == '\033') && text[at] != '{' && text[at] != '[';
+}
+
+/* A snapshot or a text: logs may begin like JSON, too. */
+static trz_status read_bytes(struct explain_command *c, const char *name, const char *bytes, size_t size)
+{
+	struct dump d;
+	char error[640];
+	if (is_text(bytes, size)) {
+		trz_status status = read_text(c, name, bytes, size);
+		return status != TRZ_ERROR_NOT_FOUND ? status :
+		       trz_fail(TRZ_ERROR_BAD_INPUT, "%.200s: neither a memory snapshot nor a text with an out-of-memory error "
+		                "of PyTorch or terrazzo", name);
+	}
+	trz_status status = dump_load_memory(name, bytes, size, &d);
+	if (status == TRZ_OK) {
+		status = read_dump(c, name, &d);
+		dump_free(&d);
+		return status;
+	}
+	snprintf(error, sizeof error, "%s", trz_last_error());
+	if (status == TRZ_ERROR_BAD_INPUT && read_text(c, name, bytes, size) == TRZ_OK)
+		return TRZ_OK;
+	return trz_fail(status, "%s", error);
+}
+
+static trz_status read_file(struct explain_command *c, const char *path)
+{
+	char *bytes;
+	size_t size;
+	struct dump d;
+	/* Compressed ones, and large ones, without a copy. */
+	trz_status status = strcmp(path, "-") == 0 ? TRZ_ERROR_BAD_INPUT : dump_load(path, &d);
+	if (status == TRZ_OK) {
+		status = read_dump(c, path, &d);
+		dump_free(&d);
+		return status;
+	}
+	if (status != TRZ_ERROR_BAD_INPUT)
+		return status;
+	FILE *from = strcmp(path, "-") == 0 ? stdin : fopen(path, "rbe");
+	if (!from)
+		return trz_fail(TRZ_ERROR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+	status = read_stream(from, path, &bytes, &size);
+	if (from != stdin)
+		fclose(from);
+	if (status == TRZ_OK)
+		status = read_bytes(c, from == stdin ? "standard input" : path, bytes, size);
+	free(bytes);
+	return status;
+}
+
+static int no_hidden(const struct dirent *entry)
+{
+	size_t length = strlen(entry->d_name);
+	return entry->d_name[0] != '.' && !(length > 5 && strcmp(entry->d_name + length - 5, ".part") == 0);
+}
+
+/* Files that are no snapshots are passed over, unless all are. */
+static trz_status read_folder(struct explain_command *c, const char *path)
+{
+	struct dirent **entries;
+	int count = scandir(path, &entries, no_hidden, versionsort);
+	trz_status status = TRZ_OK;
+	if (count < 0)
+		return trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
+	for (int i = 0; i < count; i++) {
+		char file[CLI_PATH_SIZE];
+		struct stat s;
+		int length = snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name);
+		free(entries[i]);
+		if (length < (int)sizeof file && stat(file, &s) == 0 && S_ISREG(s.st_mode)) {
+			trz_status read = read_file(c, file);
+			status = status == TRZ_OK ? read : status;
+		}
+	}
+	free(entries);
+	if (c->count)
+		return TRZ_OK;
+	return status != TRZ_OK ? status : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: there is no file in it", path);
+}
+
+static trz_status read_path(struct explain_command *c)
+{
+	struct stat s;
+	if (strcmp(c->path, "-") != 0 && stat(c->path, &s) == 0 && S_ISDIR(s.st_mode))
+		return read_folder(c, c->path);
+	return read_file(c, c->path);
+}
+
+/* ---- reports ---------------------------------------------------------------------------------------- */
+
+static bool to_file(void *owner, const char *text, size_t size)
+{
+	return fwrite(text, 1, size, owner) == size;
+}
+
+/* The fullest first: by what is live, since that is what cannot be had back. */
+static int fullest_first(const void *a, const void *b)
+{
+	const struct evidence *x = &(*(struct case_ *const *)a)->e, *y = &(*(struct case_ *const *)b)->e;
+	uint64_t full_x = evidence_or_zero(x->allocated), full_y = evidence_or_zero(y->allocated);
+	if (full_x != full_y)
+		return full_x > full_y ? -1 : 1;
+	if (x->failed != y->failed)
+		return x->failed ? -1 : 1;
+	return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static void judge(struct explain_command *c)
+{
+	for (size_t i = 0; i < c->count; i++) {
+		struct case_ *k = c->cases[i];
+		if (c->device_memory && !evidence_known(k->e.device_total)) {
+			k->e.device_total = c->device_memory;
+			k->e.too_large &= k->v.need > c->device_memory;
+		}
+	}
+	qsort(c->cases, c->count, sizeof *c->cases, fullest_first);
+	for (size_t i = 0; i < c->count; i++)
+		verdict_find(&c->cases[i]->e, &c->cases[i]->v);
+}
+
+/* One line each, the fullest first. */
+static void print_ranks(const struct explain_command *c, FILE *to)
+{
+	size_t failed = 0;
+	for (size_t i = 0; i < c->count; i++)
+		failed += c->cases[i]->e.failed;
+	fprintf(to, "%zu of %zu ran out of memory; the fullest first:\n", failed, c->count);
+	fprintf(to, "%6s %6s  %-13s %14s %14s  %s\n", "rank", "device", "verdict", "allocated", "asked for", "source");
+	for (size_t i = 0; i < c->count && i < RANKS_SHOWN; i++) {
+		const struct case_ *k = c->cases[i];
+		char rank[16] = "?", device[16] = "?", allocated[SIZE_TEXT_BYTES] = "?", asked[SIZE_TEXT_BYTES] = "";
+		if (k->e.rank >= 0)
+			snprintf(rank, sizeof rank, "%d", k->e.rank);
+		if (k->e.device >= 0)
+			snprintf(device, sizeof device, "%d", k->e.device);
+		if (evidence_known(k->e.allocated))
+			size_text(k->e.allocated, allocated);
+		if (evidence_known(k->e.requested))
+			size_text(k->e.requested, asked);
+		fprintf(to, "%6s %6s  %-13s %14s %14s  %s\n", rank, device, verdict_name(k->v.kind), allocated, asked,
+		        k->name);
+	}
+	if (c->count > RANKS_SHOWN)
+		fprintf(to, "%6s and %zu more\n", "", c->count - RANKS_SHOWN);
+	fprintf(to, "\n");
+}
+
+static bool print_report(const struct explain_command *c, FILE *to)
+{
+	if (c->count > 1)
+		print_ranks(c, to);
+	return oom_report_text(&c->cases[0]->e, &c->cases[0]->v, to_file, to);
+}
+
+/* The object of the fullest rank; with several, `ranks` has all of them in that order. */
+static bool write_json(const struct explain_command *c, FILE *to)
+{
+	struct jsonw *j = calloc(1, sizeof *j);
+	if (!j)
+		return false;
+	j->sink = to_file;
+	j->owner = to;
+	if (c->count == 1) {
+		oom_report_object(j, &c->cases[0]->e, &c->cases[0]->v);
+	} else {
+		jsonw_open(j, '{');
+		oom_report_members(j, &c->cases[0]->e, &c->cases[0]->v);
+		jsonw_key(j, "ranks");
+		jsonw_open(j, '[');
+		for (size_t i = 0; i < c->count; i++)
+			oom_report_object(j, &c->cases[i]->e, &c->cases[i]->v);
+		jsonw_close(j, ']');
+		jsonw_close(j, '}');
+	}
+	jsonw_byte(j, '\n');
+	jsonw_flush(j);
+	bool done = !j->failed;
+	free(j);
+	return done;
+}
+
+static int print_all(const struct explain_command *c)
+{
+	bool to_stdout = c->json && strcmp(c->json, "-") == 0;
+	if (!to_stdout && !print_report(c, stdout))
+		return cli_fail(trz_fail(TRZ_ERROR_IO, "standard output cannot be written"));
+	if (!c->json)
+		return CLI_OK;
+	FILE *to = to_stdout ? stdout : fopen(c->json, "we");
+	if (!to)
+		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c->json, strerror(errno)));
+	bool written = write_json(c, to);
+	if (!to_stdout)
+		written = fclose(to) == 0 && written;
+	return written ? CLI_OK : cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be written", c->json));
+}
+
+int cli_explain(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse_option,
+		.args_doc = "FILE|FOLDER|-",
+		.doc = "Says why memory ran out, by how much, who holds it, and what each remedy would give.\v"
+		       "FILE: a memory snapshot of terrazzo or of PyTorch (torch.cuda.memory._dump_snapshot, any version), "
+		       "or a text with PyTorch's or terrazzo's out-of-memory error in it, such as a log. FOLDER: of such "
+		       "files, one a rank: one report, the fullest rank first. '-': standard input. docs/oom.md has the "
+		       "verdicts and their arithmetic.",
+	};
+	struct explain_command c = { .device = DUMP_ANY_DEVICE };
+	argp_parse(&argp, argc, argv, 0, NULL, &c);
+	trz_status status = read_path(&c);
+	int code = CLI_OK;
+	if (status == TRZ_OK) {
+		judge(&c);
+		code = print_all(&c);
+	} else {
+		code = cli_fail(status);
+	}
+	while (c.count)
+		remove_last_case(&c);
+	free(c.cases);
+	return code;
+}

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`terrazzo explain` on out-of-memory texts of PyTorch's versions and of logs: texts/NAME.txt, and in
+texts/expected.json what each must come to. Sizes are in MiB."""
+import json
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+CLI = os.environ["TERRAZZO_CLI"]
+TEXTS = Path(__file__).parent / "texts"
+EXPECTED = json.loads((TEXTS / "expected.json").read_text())
+MIB = 1 << 20
+
+
+def explain(*arguments, **options):
+    return subprocess.run([CLI, "explain", *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+class Texts(unittest.TestCase):
+    def check(self, name, want):
+        run = explain(str(TEXTS / f"{name}.txt"), "--json", "-")
+        if "error" in want:
+            self.assertEqual(run.returncode, 2, run.stdout)
+            self.assertIn(want["error"], run.stderr)
+            self.assertIn(name, run.stderr)
+            return
+        self.assertEqual(run.returncode, 0, run.stderr)
+        got = json.loads(run.stdout)
+        self.assertEqual(got["verdict"], want["verdict"])
+        for key, field in (("requested", "requested_bytes"), ("short", "short_bytes")):
+            if key in want:
+                self.assertAlmostEqual(got[field] / MIB, want[key], delta=max(0.006, want[key] * 0.001), msg=key)
+        for key in ("device", "rank", "process", "site", "category"):
+            if key in want:
+                self.assertEqual(got.get(key), want[key])
+        if "ranks" in want:
+            self.assertEqual([one["rank"] for one in got["ranks"]], want["ranks"])
+        self.assertEqual(got["source"]["kind"], "text")
+
+    def test_every_text(self):
+        for name, want in EXPECTED.items():
+            with self.subTest(name):
+                self.check(name, want)
+
+    def test_every_file_is_expected(self):
+        self.assertEqual({path.stem for path in TEXTS.glob("*.txt")}, set(EXPECTED))
+
+    def test_standard_input_among_other_lines(self):
+        text = "epoch 1\n" * 2000 + (TEXTS / "torch-1.5-worked-case.txt").read_text() + "bye\n" * 2000
+        run = explain("-", input=text)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        first, second, third = run.stdout.splitlines()[:3]
+        self.assertIn("2.50 GiB asked for", first)
+        self.assertIn("verdict: full", second)
+        self.assertIn("573.44 MiB short", second)
+        self.assertTrue(third.startswith("remedy: a batch"), third)
+
+    def test_reports_are_short(self):
+        for name, want in EXPECTED.items():
+            if "error" not in want and "ranks" not in want:
+                self.assertLess(len(explain(str(TEXTS / f"{name}.txt")).stdout.splitlines()), 60)
+
+
+if __name__ == "__main__":
+    unittest.main()

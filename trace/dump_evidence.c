@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The sums over a snapshot's segments, by whom their free memory serves; what PyTorch's allocator needs for a request.
+ */
+#include "dump_evidence.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "dump_sites.h"
+#include "error.h"
+
+/* PyTorch's constants: requests up to SMALL come from segments of SMALL_SEGMENT; those below MIDDLE take one of
+ * LARGE_SEGMENT; larger ones one of their size in steps of STEP. */
+#define SMALL MIB(1)
+#define SMALL_SEGMENT MIB(2)
+#define MIDDLE MIB(10)
+#define LARGE_SEGMENT MIB(20)
+#define STEP MIB(2)
+
+enum { UNIT = 512 };
+
+/* ---- the failure ------------------------------------------------------------------------------------ */
+
+static const struct dump_trace *trace_of(const struct dump *d, int device)
+{
+	static const struct dump_trace none;
+	return device >= 0 && (size_t)device < d->trace_count ? &d->traces[device] : &none;
+}
+
+/* The newest failure of a device; SIZE_MAX: none. */
+static size_t newest_failure(const struct dump *d, int device)
+{
+	const struct dump_trace *t = trace_of(d, device);
+	for (size_t i = t->first + t->count; i > t->first; i--)
+		if (d->events[i - 1].action == DUMP_OOM)
+			return i - 1;
+	return SIZE_MAX;
+}
+
+static uint64_t reserved_of(const struct dump *d, int device)
+{
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < d->segment_count; i++)
+		bytes += d->segments[i].device == device ? d->segments[i].size : 0;
+	return bytes;
+}
+
+static int device_count(const struct dump *d)
+{
+	int count = (int)d->trace_count;
+	for (size_t i = 0; i < d->segment_count; i++)
+		count = d->segments[i].device >= count ? d->segments[i].device + 1 : count;
+	return count;
+}
+
+/* That failed last; else with most memory. */
+static int choose_device(const struct dump *d)
+{
+	int chosen = -1;
+	uint64_t latest = 0, most = 0;
+	bool failed = false;
+	for (int i = 0; i < device_count(d); i++) {
+		size_t event = newest_failure(d, i);
+		uint64_t reserved = reserved_of(d, i);
+		if (event != SIZE_MAX && (!failed || d->events[event].time_us >= latest)) {
+			failed = true;
+			latest = d->events[event].time_us;
+			chosen = i;
+		} else if (!failed && (reserved > most || (chosen < 0 && trace_of(d, i)->count))) {
+			most = reserved;
+			chosen = i;
+		}
+	}
+	return chosen;
+}
+
+static uint64_t needed_by_pytorch(uint64_t size, bool expandable)
+{
+	if (size <= SMALL)
+		return SMALL_SEGMENT;
+	if (expandable)
+		return align_up(size, LARGE_SEGMENT);
+	return size < MIDDLE ? LARGE_SEGMENT : align_up(size, STEP);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------------- */
+
+/* Of one segment. */
+struct sums {
+	uint64_t held, requested, pending, free, largest;
+};
+
+static struct sums sum_segment(const struct dump_moment *m, const struct dump_segment *s)
+{
+	struct sums sums = { 0 };
+	for (size_t i = s->first; i < s->first + s->count; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		if (b->state == DUMP_HELD) {
+			sums.held += b->size;
+			sums.requested += b->requested;
+		} else if (b->state == DUMP_PENDING) {
+			sums.pending += b->size;
+		} else {
+			sums.free += b->size;
+			sums.largest = max_u64(sums.largest, b->size);
+		}
+	}
+	return sums;
+}
+
+static void add_free(struct evidence *e, const struct dump_segment *s, const struct sums *sums, bool shares_streams)
+{
+	bool whole = sums->free == s->size;
+	/* PyTorch serves small and large requests from different segments. */
+	bool fits = e->joins || !e->failed || s->small == (e->requested <= SMALL);
+	uint64_t piece = fits ? sums->largest : 0;
+	e->free_partly += whole ? 0 : sums->free;
+	if (s->pool != evidence_or_zero(e->pool)) {
+		e->free_pools += sums->free;
+		e->largest_pools = max_u64(e->largest_pools, piece);
+		e->releasable_pools += whole ? sums->free : 0;
+		return;
+	}
+	e->releasable += whole ? sums->free : 0;
+	if (shares_streams || s->stream == evidence_or_zero(e->stream)) {
+		e->free_own += sums->free;
+		e->largest_free = max_u64(e->largest_free, piece);
+	} else {
+		e->free_streams += sums->free;
+		e->largest_streams = max_u64(e->largest_streams, piece);
+	}
+}
+
+/* Memory that awaits other streams would be theirs to give. */
+static void add_pending(struct evidence *e, const struct dump_moment *m, const struct dump_segment *s)
+{
+	for (size_t i = s->first; i < s->first + s->count; i++)
+		if (m->blocks[i].state == DUMP_PENDING && s->pool == evidence_or_zero(e->pool))
+			e->largest_streams = max_u64(e->largest_streams, m->blocks[i].size);
+}
+
+static void add_sums(const struct dump *d, const struct dump_moment *m, struct evidence *e)
+{
+	e->reserved = e->allocated = e->live_requested = e->pending = e->cached = 0;
+	e->free_own = e->free_streams = e->free_pools = e->free_partly = 0;
+	e->releasable = e->releasable_pools = e->largest_free = e->largest_streams = e->largest_pools = 0;
+	for (size_t i = 0; i < m->segment_count; i++) {
+		const struct dump_segment *s = &m->segments[i];
+		struct sums sums = sum_segment(m, s);
+		e->reserved += s->size;
+		e->allocated += sums.held;
+		e->live_requested += sums.requested;
+		e->pending += sums.pending;
+		e->cached += sums.free;
+		add_free(e, s, &sums, d->terrazzo);
+		add_pending(e, m, s);
+	}
+	if (!d->has_requested)
+		e->live_requested = EVIDENCE_UNKNOWN;
+	if (d->terrazzo)
+		e->largest_free = e->largest_streams = e->largest_pools = EVIDENCE_UNKNOWN;  /* pieces are joined */
+}
+
+/* ---- what the history tells ------------------------------------------------------------------------- */
+
+static uint64_t given_for(uint64_t requested)
+{
+	return align_up(max_u64(requested, 1), UNIT);
+}
+
+/* From the end back: what was there before an event. */
+static void find_peaks(const struct dump *d, const struct dump_trace *t, size_t end, struct evidence *e)
+{
+	uint64_t allocated = e->allocated + e->pending, reserved = e->reserved;
+	e->peak_allocated = allocated;
+	e->peak_reserved = reserved;
+	for (size_t i = end; i > t->first; i--) {
+		const struct dump_event *event = &d->events[i - 1];
+		uint64_t size = given_for(event->size);
+		if (event->action == DUMP_ALLOC)
+			allocated -= min_u64(allocated, size);
+		else if (event->action == DUMP_FREE_COMPLETED)
+			allocated += size;
+		else if (event->action == DUMP_SEGMENT_ALLOC || event->action == DUMP_SEGMENT_MAP)
+			reserved -= min_u64(reserved, event->size);
+		else if (event->action == DUMP_SEGMENT_FREE || event->action == DUMP_SEGMENT_UNMAP)
+			reserved += event->size;
+		e->peak_allocated = max_u64(e->peak_allocated, allocated);
+		e->peak_reserved = max_u64(e->peak_reserved, reserved);
+	}
+}
+
+/* What the allocator returned to the driver just before it gave up. */
+static void find_rungs(const struct dump *d, const struct dump_trace *t, size_t failure, struct evidence *e)
+{
+	struct evidence_rung rung = { .name = "returned free segments to the driver" };
+	for (size_t i = failure; i > t->first; i--) {
+		const struct dump_event *event = &d->events[i - 1];
+		bool returned = event->action == DUMP_SEGMENT_FREE || event->action == DUMP_SEGMENT_UNMAP;
+		if (!returned && event->action != DUMP_FREE_COMPLETED)
+			break;
+		rung.gave += returned ? event->size : 0;
+		rung.tries += returned;
+	}
+	if (rung.tries)
+		e->rungs[e->rung_count++] = rung;
+}
+
+static const char *keep_stack(const struct dump *d, uint32_t stack, struct evidence *e)
+{
+	char text[4 * DUMP_SITE_BYTES];
+	dump_stack_text(d, stack, text, sizeof text);
+	return *text ? evidence_keep(e, text) : NULL;
+}
+
+static void tell_failure(const struct dump *d, size_t failure, struct evidence *e)
+{
+	const struct dump_event *event = &d->events[failure];
+	char site[DUMP_SITE_BYTES];
+	e->failed = true;
+	e->requested = event->size;
+	e->needed = d->terrazzo ? EVIDENCE_UNKNOWN : needed_by_pytorch(event->size, d->expandable);
+	e->device_free = event->address;
+	e->stream = event->stream;
+	e->pool = event->pool;
+	e->time_ns = event->time_us * 1000;
+	e->category = dump_category(d, event->stack);
+	if (dump_site_text(d, event->stack, site)) {
+		e->site = evidence_keep(e, site);
+		e->stack = keep_stack(d, event->stack, e);
+	}
+}
+
+/* What follows where the file tells neither limit nor size of the device. Where the device had room for all of the
+ * request, a limit refused it, which is at least what has been reserved. And were this process empty, it could have
+ * what it has and what is left: a request beyond that is too large. */
+static void infer(struct evidence *e)
+{
+	if (e->device_free >= e->needed && !e->joins) {
+		e->limit = e->peak_reserved;
+		e->limit_inferred = true;
+	}
+	e->too_large = e->needed > e->device_free + e->reserved;
+}
+
+/* ---- holders ---------------------------------------------------------------------------------------- */
+
+struct group {
+	struct evidence_holder h;
+	uint32_t frame;            /* of the site; UINT32_MAX: no stack */
+	uint32_t stack;            /* one of those summed up */
+	uint64_t each;             /* without a stack: the size of each */
+};
+
+struct site {
+	uint32_t frame;
+	enum evidence_category category;
+};
+
+static uint64_t group_hash(const struct group *g)
+{
+	uint64_t h = g->frame * 0x9e3779b97f4a7c15u ^ (uintptr_t)g->h.tag ^ (uint64_t)g->h.category << 56 ^ g->each;
+	h *= 0x9e3779b97f4a7c15u;
+	return h ^ h >> 32;
+}
+
+static bool same_group(const struct group *a, const struct group *b)
+{
+	return a->frame == b->frame && a->h.tag == b->h.tag && a->h.category == b->h.category && a->each == b->each;
+}
+
+static int most_first(const void *a, const void *b)
+{
+	const struct group *x = a, *y = b;
+	if (x->h.bytes != y->h.bytes)
+		return x->h.bytes > y->h.bytes ? -1 : 1;
+	return (x->frame > y->frame) - (x->frame < y->frame);
+}
+
+/* Each stack's site, worked out once. */
+static struct site *find_sites(const struct dump *d)
+{
+	struct site *sites = calloc(d->stack_count + 1, sizeof *sites);
+	for (size_t i = 0; sites && i < d->stack_count; i++) {
+		int level = dump_site_level(d, (uint32_t)i);
+		sites[i].frame = level < 0 ? UINT32_MAX : d->stack_frames[d->stacks[i].first + (uint32_t)level];
+		sites[i].category = dump_category(d, (uint32_t)i);
+	}
+	return sites;
+}
+
+static void group_block(struct group *groups, size_t slots, const struct site *sites, const struct dump_block *b)
+{
+	struct group key = { .h = { .category = sites[b->stack].category, .tag = b->tag },
+	                     .frame = sites[b->stack].frame, .stack = b->stack };
+	uint64_t bytes = b->requested ? b->requested : b->size;
+	if (key.frame == UINT32_MAX)
+		key.each = bytes;
+	size_t i = group_hash(&key) & (slots - 1);
+	while (groups[i].h.count && !same_group(&groups[i], &key))
+		i = (i + 1) & (slots - 1);
+	if (groups[i].h.count == 0)
+		groups[i] = key;
+	groups[i].h.bytes += bytes;
+	groups[i].h.count++;
+}
+
+static void tell_holder(const struct dump *d, const struct group *g, struct evidence *e)
+{
+	struct evidence_holder *h = &e->holders[e->holder_count++];
+	char site[DUMP_SITE_BYTES];
+	*h = g->h;
+	h->peak = EVIDENCE_UNKNOWN;
+	h->tag = g->h.tag && *g->h.tag ? evidence_keep(e, g->h.tag) : NULL;
+	if (dump_site_text(d, g->stack, site)) {
+		h->site = evidence_keep(e, site);
+		h->stack = keep_stack(d, g->stack, e);
+	} else {
+		char size[32];
+		snprintf(site, sizeof site, "no call stack; each of %.2f MiB", (double)g->each / (double)MIB(1));
+		snprintf(size, sizeof size, "no call stack; each of %llu bytes", (unsigned long long)g->each);
+		h->site = evidence_keep(e, g->each >= MIB(1) ? site : size);
+	}
+}
+
+static void tell_groups(const struct dump *d, struct group *groups, size_t slots, struct evidence *e)
+{
+	size_t count = 0;
+	for (int i = 0; i < CATEGORY_COUNT; i++)
+		e->categories[i] = 0;
+	for (size_t i = 0; i < slots; i++) {
+		if (groups[i].h.count == 0)
+			continue;
+		e->categories[groups[i].h.category] += groups[i].h.bytes;
+		groups[count++] = groups[i];
+	}
+	qsort(groups, count, sizeof *groups, most_first);
+	for (size_t i = 0; i < count && i < EVIDENCE_HOLDERS_MAX; i++)
+		tell_holder(d, &groups[i], e);
+	/* Without stacks nothing is known of any category. */
+	for (int i = 0; i < CATEGORY_COUNT && d->stack_count <= 1; i++)
+		e->categories[i] = EVIDENCE_UNKNOWN;
+}
+
+trz_status dump_holders(const struct dump *d, const struct dump_moment *m, struct evidence *e)
+{
+	size_t slots = 64;
+	while (slots < 2 * m->block_count)
+		slots *= 2;
+	struct group *groups = calloc(slots, sizeof *groups);
+	struct site *sites = find_sites(d);
+	bool done = groups && sites;
+	e->holder_count = 0;
+	for (size_t i = 0; done && i < m->block_count; i++)
+		if (m->blocks[i].state == DUMP_HELD)
+			group_block(groups, slots, sites, &m->blocks[i]);
+	if (done)
+		tell_groups(d, groups, slots, e);
+	free(groups);
+	free(sites);
+	return done ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to add up %zu blocks", m->block_count);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------- */
+
+trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e)
+{
+	evidence_init(e, d->terrazzo ? EVIDENCE_SNAPSHOT : EVIDENCE_PICKLE, name);
+	device = device == DUMP_ANY_DEVICE ? choose_device(d) : device;
+	if (device < 0 || device >= device_count(d))
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: holds no memory and no history of %s", name,
+		                device < 0 ? "any device" : "that device");
+	const struct dump_trace *t = trace_of(d, device);
+	size_t failure = newest_failure(d, device), end = failure == SIZE_MAX ? t->first + t->count : failure;
+	struct dump_moment m;
+	trz_status status = dump_moment(d, device, end, &m);
+	if (status != TRZ_OK)
+		return status;
+	e->device = device;
+	e->allocator = d->terrazzo ? "terrazzo" : "PyTorch";
+	e->joins = d->terrazzo;
+	e->has_history = t->count > 0;
+	if (failure != SIZE_MAX)
+		tell_failure(d, failure, e);
+	add_sums(d, &m, e);
+	find_peaks(d, t, end, e);
+	if (failure != SIZE_MAX)
+		find_rungs(d, t, failure, e);
+	if (failure != SIZE_MAX && !d->terrazzo)
+		infer(e);
+	status = dump_holders(d, &m, e);
+	dump_moment_free(&m);
+	return status;
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Taking a history back, event by event, from the end that the file tells.
+ */
+#include "dump_moment.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "error.h"
+#include "trace_map.h"
+#include "trace_room.h"
+
+enum { UNIT = 512 };
+
+/* PyTorch leaves a rest of a large segment up to this with the block before it. */
+#define REST_MAX MIB(1)
+
+/* Invariants: ranges are sorted by address and do not overlap; blocks[live[address]] is the block there. */
+struct rewind {
+	const struct dump *d;
+	int device;
+	struct dump_segment *ranges;
+	struct dump_block *blocks;     /* size 0: not known; state DUMP_FREE: taken back */
+	struct trace_map live;
+	size_t range_count, range_room, block_count, block_room;
+	bool requests_told;            /* the history has frees that were asked for, not only those that were completed */
+	bool complete;
+};
+
+/* ---- ranges ----------------------------------------------------------------------------------------- */
+
+/* The first range that ends behind `address`. */
+static size_t range_at(const struct rewind *w, uint64_t address)
+{
+	size_t low = 0, high = w->range_count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (w->ranges[middle].address + w->ranges[middle].size <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool insert_range(struct rewind *w, size_t at, struct dump_segment range)
+{
+	if (!make_room(&w->ranges, w->range_count, &w->range_room, sizeof *w->ranges))
+		return false;
+	memmove(w->ranges + at + 1, w->ranges + at, (w->range_count - at) * sizeof *w->ranges);
+	w->ranges[at] = range;
+	w->range_count++;
+	return true;
+}
+
+/* Memory that has been returned is there again. What is there already stays as it is. */
+static bool add_range(struct rewind *w, struct dump_segment range)
+{
+	uint64_t from = range.address, end = range.address + range.size;
+	for (size_t i = range_at(w, from); from < end; i++) {
+		bool last = i == w->range_count || w->ranges[i].address >= end;
+		uint64_t to = last ? end : w->ranges[i].address;
+		if (to > from) {
+			range.address = from;
+			range.size = to - from;
+			if (!insert_range(w, i++, range))
+				return false;
+		}
+		if (last)
+			return true;
+		from = w->ranges[i].address + w->ranges[i].size;
+	}
+	return true;
+}
+
+/* Memory that has been made is not there yet. */
+static bool remove_range(struct rewind *w, uint64_t from, uint64_t end)
+{
+	size_t i = range_at(w, from);
+	if (i < w->range_count && w->ranges[i].address < from && w->ranges[i].address + w->ranges[i].size > end) {
+		struct dump_segment behind = w->ranges[i];
+		behind.size = behind.address + behind.size - end;
+		behind.address = end;
+		w->ranges[i].size = from - w->ranges[i].address;
+		return insert_range(w, i + 1, behind);
+	}
+	if (i < w->range_count && w->ranges[i].address < from) {
+		w->ranges[i].size = from - w->ranges[i].address;
+		i++;
+	}
+	size_t keep = i;
+	for (; i < w->range_count && w->ranges[i].address + w->ranges[i].size <= end; i++)
+		;
+	memmove(w->ranges + keep, w->ranges + i, (w->range_count - i) * sizeof *w->ranges);
+	w->range_count -= i - keep;
+	if (keep < w->range_count && w->ranges[keep].address < end) {
+		w->ranges[keep].size -= end - w->ranges[keep].address;
+		w->ranges[keep].address = end;
+	}
+	return true;
+}
+
+/* ---- blocks ----------------------------------------------------------------------------------------- */
+
+static struct dump_block *find_block(struct rewind *w, uint64_t address)
+{
+	uint32_t at;
+	return map_get(&w->live, address, &at) ? &w->blocks[at] : NULL;
+}
+
+static bool add_block(struct rewind *w, const struct dump_block *b)
+{
+	if (!make_room(&w->blocks, w->block_count, &w->block_room, sizeof *w->blocks) ||
+	    map_set(&w->live, b->address, (uint32_t)w->block_count) != TRZ_OK)
+		return false;
+	w->blocks[w->block_count++] = *b;
+	return true;
+}
+
+static bool revive(struct rewind *w, const struct dump_event *e, enum dump_state state)
+{
+	return add_block(w, &(struct dump_block){ .address = e->address, .requested = e->size, .stream = e->stream,
+	                                          .stack = e->stack, .state = state, .tag = e->tag });
+}
+
+/* ---- taking back ------------------------------------------------------------------------------------ */
+
+static bool take_back_free(struct rewind *w, const struct dump_event *e)
+{
+	struct dump_block *b = find_block(w, e->address);
+	if (e->action == DUMP_FREE_COMPLETED)
+		return b || revive(w, e, w->requests_told ? DUMP_PENDING : DUMP_HELD);
+	if (!b)
+		return revive(w, e, DUMP_HELD);
+	b->state = DUMP_HELD;
+	b->requested = max_u64(b->requested, min_u64(e->size, b->size ? b->size : e->size));
+	return true;
+}
+
+static void take_back_alloc(struct rewind *w, const struct dump_event *e)
+{
+	struct dump_block *b = find_block(w, e->address);
+	if (b)
+		b->state = DUMP_FREE;
+	else
+		w->complete = false;
+	map_remove(&w->live, e->address);
+}
+
+static bool take_back(struct rewind *w, const struct dump_event *e)
+{
+	bool fits = e->size > 0 && e->size <= UINT64_MAX - e->address;
+	switch (e->action) {
+	case DUMP_ALLOC:
+		take_back_alloc(w, e);
+		return true;
+	case DUMP_FREE_REQUESTED:
+	case DUMP_FREE_COMPLETED:
+		return take_back_free(w, e);
+	case DUMP_SEGMENT_ALLOC:
+	case DUMP_SEGMENT_MAP:
+		return !fits || remove_range(w, e->address, e->address + e->size);
+	case DUMP_SEGMENT_FREE:
+	case DUMP_SEGMENT_UNMAP:
+		return !fits || add_range(w, (struct dump_segment){ .address = e->address,
+		                                                    .size = e->size,
+		                                                    .stream = e->stream,
+		                                                    .pool = e->pool,
+		                                                    .device = w->device,
+		                                                    .expandable = e->action == DUMP_SEGMENT_UNMAP,
+		                                                    .small = e->size == MIB(2) });
+	default:
+		return true;
+	}
+}
+
+static bool begin(struct rewind *w)
+{
+	for (size_t i = 0; i < w->d->segment_count; i++) {
+		const struct dump_segment *s = &w->d->segments[i];
+		if (s->device != w->device)
+			continue;
+		if (!add_range(w, *s))
+			return false;
+		for (size_t k = s->first; k < s->first + s->count; k++)
+			if (w->d->blocks[k].state != DUMP_FREE && !add_block(w, &w->d->blocks[k]))
+				return false;
+	}
+	return true;
+}
+
+/* ---- where the blocks were allocated ------------------------------------------------------------------ */
+
+static bool find_origins(struct rewind *w, const struct dump_trace *t, size_t end)
+{
+	for (size_t i = t->first; i < end; i++) {
+		const struct dump_event *e = &w->d->events[i];
+		struct dump_block *b = e->action == DUMP_ALLOC ? find_block(w, e->address) : NULL;
+		if (!b)
+			continue;
+		b->stack = e->stack ? e->stack : b->stack;
+		b->tag = *e->tag ? e->tag : b->tag;
+	}
+	return true;
+}
+
+/* ---- laying it out ---------------------------------------------------------------------------------- */
+
+static int by_address(const void *a, const void *b)
+{
+	const struct dump_block *x = a, *y = b;
+	return (x->address > y->address) - (x->address < y->address);
+}
+
+/* Live blocks alone, sorted. */
+static void sort_blocks(struct rewind *w)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < w->block_count; i++) {
+		uint32_t at;
+		bool live = w->blocks[i].state != DUMP_FREE && map_get(&w->live, w->blocks[i].address, &at) && at == i;
+		if (live)
+			w->blocks[count++] = w->blocks[i];
+	}
+	w->block_count = count;
+	if (count)
+		qsort(w->blocks, count, sizeof *w->blocks, by_address);
+}
+
+static bool joins(const struct dump_segment *a, const struct dump_segment *b)
+{
+	return a->expandable && b->expandable && a->address + a->size == b->address && a->stream == b->stream &&
+	       a->pool == b->pool;
+}
+
+static void join_ranges(struct rewind *w)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < w->range_count; i++) {
+		if (count && joins(&w->ranges[count - 1], &w->ranges[i]))
+			w->ranges[count - 1].size += w->ranges[i].size;
+		else
+			w->ranges[count++] = w->ranges[i];
+	}
+	w->range_count = count;
+}
+
+/* What the allocator gave for a request, with free memory up to `room` behind it. */
+static uint64_t given(const struct dump_segment *s, uint64_t requested, uint64_t room)
+{
+	uint64_t size = min_u64(room, align_up(max_u64(min_u64(requested, room), 1), UNIT));
+	bool keeps_rest = !s->expandable && !s->small && room - size <= REST_MAX;
+	return keeps_rest ? room : size;
+}
+
+static bool put_block(struct dump_moment *m, size_t *room, const struct dump_block *b)
+{
+	if (b->size == 0)
+		return true;
+	if (!make_room(&m->blocks, m->block_count, room, sizeof *m->blocks))
+		return false;
+	m->blocks[m->block_count++] = *b;
+	return true;
+}
+
+static bool put_gap(struct dump_moment *m, size_t *room, const struct dump_segment *s, uint64_t from, uint64_t to)
+{
+	return put_block(m, room, &(struct dump_block){ .address = from, .size = to - from, .stream = s->stream,
+	                                                .tag = "" });
+}
+
+/* Puts the blocks of a range, the first of which is `b`; *next is then the one behind them. */
+static bool put_range(struct rewind *w, struct dump_moment *m, size_t *room, struct dump_segment *s, size_t *next)
+{
+	uint64_t at = s->address, end = s->address + s->size;
+	s->first = m->block_count;
+	for (; *next < w->block_count && w->blocks[*next].address < end; ++*next) {
+		struct dump_block b = w->blocks[*next];
+		if (b.address < at) {
+			w->complete = false;
+			continue;
+		}
+		bool followed = *next + 1 < w->block_count && w->blocks[*next + 1].address < end;
+		uint64_t most = (followed ? w->blocks[*next + 1].address : end) - b.address;
+		b.size = b.size ? min_u64(b.size, most) : given(s, b.requested, most);
+		b.requested = min_u64(b.requested, b.size);
+		if (!put_gap(m, room, s, at, b.address) || !put_block(m, room, &b))
+			return false;
+		at = b.address + b.size;
+	}
+	if (!put_gap(m, room, s, at, end))
+		return false;
+	s->count = m->block_count - s->first;
+	return true;
+}
+
+static bool lay_out(struct rewind *w, struct dump_moment *m)
+{
+	size_t room = 0, next = 0;
+	sort_blocks(w);
+	join_ranges(w);
+	for (size_t i = 0; i < w->range_count; i++)
+		if (!put_range(w, m, &room, &w->ranges[i], &next))
+			return false;
+	m->segments = w->ranges;
+	m->segment_count = w->range_count;
+	m->complete = w->complete && next == w->block_count;
+	w->ranges = NULL;
+	return true;
+}
+
+static bool has_requests(const struct dump *d, const struct dump_trace *t)
+{
+	for (size_t i = t->first; i < t->first + t->count; i++)
+		if (d->events[i].action == DUMP_FREE_REQUESTED)
+			return true;
+	return false;
+}
+
+static bool go_back(struct rewind *w, size_t event, struct dump_moment *m)
+{
+	static const struct dump_trace none;
+	const struct dump_trace *t = (size_t)w->device < w->d->trace_count ? &w->d->traces[w->device] : &none;
+	size_t end = t->first + t->count;
+	size_t stop = min_u64(max_u64(event, t->first), end);
+	w->requests_told = has_requests(w->d, t);
+	if (!begin(w))
+		return false;
+	for (size_t i = end; i > stop; i--)
+		if (!take_back(w, &w->d->events[i - 1]))
+			return false;
+	return find_origins(w, t, stop) && lay_out(w, m);
+}
+
+trz_status dump_moment(const struct dump *d, int device, size_t event, struct dump_moment *m)
+{
+	struct rewind w = { .d = d, .device = device, .complete = true };
+	*m = (struct dump_moment){ 0 };
+	bool done = go_back(&w, event, m);
+	free(w.ranges);
+	free(w.blocks);
+	map_free(&w.live);
+	if (done)
+		return TRZ_OK;
+	dump_moment_free(m);
+	return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to go back in a history of %zu events", d->event_count);
+}
+
+void dump_moment_free(struct dump_moment *m)
+{
+	free(m->segments);
+	free(m->blocks);
+	*m = (struct dump_moment){ 0 };
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Frames, as PyTorch's Python and C++ name them.
+ */
+#include "dump_sites.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Stacks are looked through this far. */
+enum { LEVELS_MAX = 200, LINES_SHOWN = 4 };
+
+static bool has(const char *text, const char *part)
+{
+	return strstr(text, part) != NULL;
+}
+
+static bool ends(const char *text, const char *end)
+{
+	size_t a = strlen(text), b = strlen(end);
+	return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+/* Files of PyTorch, of Python, and what is compiled. */
+static bool is_foreign(const struct dump_frame *f)
+{
+	const char *file = f->file;
+	return !*file || *file == '<' || strcmp(file, "??") == 0 || has(file, "/torch/") || has(file, "/terrazzo/") ||
+	       strncmp(file, "torch/", 6) == 0 || has(file, "/lib/python3") || has(file, "libtorch") ||
+	       has(file, "libc10") || ends(file, ".cpp") || ends(file, ".h") || ends(file, ".c") || ends(file, ".cc") ||
+	       has(file, ".so") || has(f->name, "::");
+}
+
+/* Libraries of Python are more of the program than PyTorch is, less than what is not installed. */
+static bool is_library(const struct dump_frame *f)
+{
+	return has(f->file, "site-packages") || has(f->file, "dist-packages");
+}
+
+static uint32_t levels(const struct dump *d, uint32_t stack)
+{
+	uint32_t count = stack < d->stack_count ? d->stacks[stack].count : 0;
+	return count < LEVELS_MAX ? count : LEVELS_MAX;
+}
+
+/* Python's own library lies beside its packages. */
+static bool is_program(const struct dump_frame *f)
+{
+	return is_library(f) ? !has(f->file, "/torch/") && *f->file != '<' : !is_foreign(f);
+}
+
+int dump_site_level(const struct dump *d, uint32_t stack)
+{
+	uint32_t count = levels(d, stack);
+	for (uint32_t i = 0; i < count; i++)
+		if (is_program(dump_frame(d, stack, i)))
+			return (int)i;
+	return count ? 0 : -1;
+}
+
+/* The last two parts of a path tell files of one name apart. */
+static const char *short_file(const char *file)
+{
+	const char *last = strrchr(file, '/');
+	if (!last)
+		return file;
+	for (const char *p = last; p > file; p--)
+		if (p[-1] == '/')
+			return p;
+	return file;
+}
+
+static int frame_text(const struct dump_frame *f, char *text, size_t room)
+{
+	if (*f->file && strcmp(f->file, "??") != 0 && f->line)
+		return snprintf(text, room, "%.80s:%u %.60s", short_file(f->file), f->line, f->name);
+	return snprintf(text, room, "%.140s", *f->name ? f->name : f->file);
+}
+
+bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BYTES])
+{
+	int level = dump_site_level(d, stack);
+	text[0] = '\0';
+	if (level >= 0)
+		frame_text(dump_frame(d, stack, (uint32_t)level), text, DUMP_SITE_BYTES);
+	return level >= 0;
+}
+
+void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room)
+{
+	uint32_t count = levels(d, stack);
+	size_t used = 0;
+	text[0] = '\0';
+	for (uint32_t i = 0, shown = 0; i < count && shown < LINES_SHOWN; i++) {
+		char line[DUMP_SITE_BYTES];
+		if (!is_program(dump_frame(d, stack, i)))
+			continue;
+		frame_text(dump_frame(d, stack, i), line, sizeof line);
+		int length = snprintf(text + used, room - used, "%s%s", used ? "\n" : "", line);
+		if (length < 0 || (size_t)length >= room - used)
+			return;
+		used += (size_t)length;
+		shown++;
+	}
+}
+
+/* ---- what for --------------------------------------------------------------------------------------- */
+
+enum sign {
+	NO_SIGN,
+	SIGN_OPTIMIZER,
+	SIGN_BACKWARD,
+	SIGN_ACCUMULATE,           /* what becomes .grad */
+	SIGN_FORWARD,
+	SIGN_WEIGHTS,
+	SIGN_KV_CACHE
+};
+
+static bool is_optimizer(const struct dump_frame *f)
+{
+	return has(f->file, "torch/optim/") || has(f->file, "/optimizers/") || has(f->file, "bitsandbytes/optim") ||
+	       has(f->file, "/ops/adam/") || has(f->name, "_init_group") || ends(f->name, ".step_optimizer");
+}
+
+static bool is_backward(const struct dump_frame *f)
+{
+	return has(f->name, "_engine_run_backward") || has(f->name, "torch::autograd::Engine") ||
+	       has(f->name, "torch::autograd::Node") || has(f->name, "torch::autograd::python::PythonEngine") ||
+	       (has(f->file, "torch/autograd/__init__") && has(f->name, "backward"));
+}
+
+static bool is_kv_cache(const struct dump_frame *f)
+{
+	return has(f->file, "cache_utils") || has(f->name, "kv_cache") || has(f->file, "kv_cache") ||
+	       has(f->file, "paged_attention");
+}
+
+static bool is_weights(const struct dump_frame *f)
+{
+	bool module = has(f->file, "nn/modules/module");
+	return has(f->file, "nn/parameter") || has(f->file, "torch/nn/init.py") ||
+	       (module && (strcmp(f->name, "convert") == 0 || strcmp(f->name, "_apply") == 0 ||
+	                   strcmp(f->name, "to") == 0 || strcmp(f->name, "cuda") == 0 ||
+	                   has(f->name, "load_state_dict"))) ||
+	       (has(f->file, "nn/modules/") && strcmp(f->name, "__init__") == 0) || has(f->name, "from_pretrained");
+}
+
+static enum sign sign_of(const struct dump_frame *f)
+{
+	if (has(f->name, "AccumulateGrad"))
+		return SIGN_ACCUMULATE;
+	if (is_backward(f))
+		return SIGN_BACKWARD;
+	if (is_optimizer(f))
+		return SIGN_OPTIMIZER;
+	if (is_kv_cache(f))
+		return SIGN_KV_CACHE;
+	if (is_weights(f))
+		return SIGN_WEIGHTS;
+	if (has(f->file, "nn/modules/module") && (ends(f->name, "_call_impl") || strcmp(f->name, "__call__") == 0))
+		return SIGN_FORWARD;
+	return NO_SIGN;
+}
+
+/* The innermost sign counts: checkpoints run forward in backward. */
+enum evidence_category dump_category(const struct dump *d, uint32_t stack)
+{
+	uint32_t count = levels(d, stack);
+	enum sign first = NO_SIGN;
+	bool backward = false;
+	for (uint32_t i = 0; i < count; i++) {
+		enum sign sign = sign_of(dump_frame(d, stack, i));
+		if (sign == SIGN_ACCUMULATE)
+			return CATEGORY_GRADIENTS;
+		backward |= sign == SIGN_BACKWARD;
+		if (first == NO_SIGN || (first == SIGN_FORWARD && sign == SIGN_KV_CACHE))
+			first = sign;
+	}
+	switch (first) {
+	case SIGN_OPTIMIZER:
+		return CATEGORY_OPTIMIZER;
+	case SIGN_KV_CACHE:
+		return CATEGORY_KV_CACHE;
+	case SIGN_WEIGHTS:
+		return CATEGORY_WEIGHTS;
+	case SIGN_FORWARD:
+		return CATEGORY_ACTIVATIONS;
+	default:
+		return backward ? CATEGORY_GRADIENTS : CATEGORY_UNKNOWN;
+	}
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a call stack says: the line of the program, and what its memory is for.
+ */
+#ifndef TRZ_TRACE_DUMP_SITES_H
+#define TRZ_TRACE_DUMP_SITES_H
+
+#include "evidence.h"
+#include "trace_dump.h"
+
+enum { DUMP_SITE_BYTES = 160 };
+
+/* The level of the innermost frame of the program itself, rather than of PyTorch, Python or their libraries; where
+ * there is none, of the innermost frame; -1: the stack is not known. */
+int dump_site_level(const struct dump *d, uint32_t stack);
+
+/* "train.py:31 forward": false if nothing is known. */
+bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BYTES]);
+
+/* The program's lines of a stack, innermost first, separated by '\n'. */
+void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room);
+
+/* As far as frames tell. */
+enum evidence_category dump_category(const struct dump *d, uint32_t stack);
+
+#endif

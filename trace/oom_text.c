@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loggers put words before each line and break lines where they like, even in words. So lines are sorted by who wrote
+ * them, what loggers added is left out, and so is all space: what remains is searched for phrases without spaces.
+ */
+#include "oom_text.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "dump_sites.h"
+#include "error.h"
+#include "trace_room.h"
+
+enum {
+	WINDOW = 3000,             /* an error is at most this long, without spaces */
+	FRAMES_MAX = 64,           /* levels of a traceback that are looked at */
+	LINES_BACK = 400,          /* how far above an error its traceback begins */
+	PROCESSES_MAX = 64
+};
+
+/* Beyond this, memory outside the allocators that were told of is not contexts any more. */
+#define CONTEXT_MAX GIB(1)
+#define CONTEXT_USUAL MIB(512)
+
+/* How texts write "no limit" and "not available": more than any device has. */
+#define NO_FIGURE ((double)((uint64_t)1 << 50))
+
+/* Who wrote a line: a rank, or a process if the logger told that; 0: not known. */
+struct writer {
+	long rank, process;
+};
+
+struct line {
+	const char *text;          /* behind the prefix */
+	size_t size;
+	struct writer writer;
+	size_t begins;             /* in the searched text */
+};
+
+struct log {
+	const char *name;
+	struct line *lines;
+	size_t line_count, line_room;
+	char *text;                /* searched: lines of one writer, without spaces */
+	size_t size;
+};
+
+/* ---- lines ------------------------------------------------------------------------------------------ */
+
+static bool starts(const char *at, const char *end, const char *with)
+{
+	size_t size = strlen(with);
+	return (size_t)(end - at) >= size && memcmp(at, with, size) == 0;
+}
+
+/* ESC [ ... letter: colours. Returns the end of one at `at`, or `at`. */
+static const char *skip_escape(const char *at, const char *end)
+{
+	if (end - at < 2 || at[0] != '\033' || at[1] != '[')
+		return at;
+	for (at += 2; at < end && !isalpha((unsigned char)*at); at++)
+		;
+	return at < end ? at + 1 : end;
+}
+
+static long number_at(const char *at, const char *end)
+{
+	long number = 0;
+	for (; at < end && isdigit((unsigned char)*at) && number < 100000000; at++)
+		number = 10 * number + (*at - '0');
+	return number;
+}
+
+/* "rank3", "rank 3", "default3", "trainer3", "1,3" */
+static void read_group(const char *at, const char *end, struct writer *w)
+{
+	static const char *const words[] = { "rank", "Rank", "RANK", "default", "trainer", "worker" };
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+		if (!starts(at, end, words[i]))
+			continue;
+		const char *digits = at + strlen(words[i]);
+		while (digits < end && (*digits == ' ' || *digits == '=' || *digits == ':' || *digits == '_'))
+			digits++;
+		if (digits < end && isdigit((unsigned char)*digits))
+			w->rank = number_at(digits, end);
+		return;
+	}
+	const char *comma = memchr(at, ',', (size_t)(end - at));
+	if (comma && comma > at && comma + 1 < end && isdigit((unsigned char)*at) && isdigit((unsigned char)comma[1]))
+		w->rank = number_at(comma + 1, end);
+}
+
+/* "[rank3]:", "(Worker pid=12, ip=...)", "2024-05-01 10:00:00,123", "ERROR", "|", "3:": the end of one at `at`. */
+static const char *skip_group(const char *at, const char *end, struct writer *w)
+{
+	const char *close = memchr(at, *at == '[' ? ']' : ')', (size_t)min_u64((uint64_t)(end - at), 80));
+	if (!close || starts(at, end, "(GPU") || starts(at, end, "(MPS"))
+		return at;
+	const char *pid = *at == '(' ? memmem(at, (size_t)(close - at), "pid=", 4) : NULL;
+	if (*at == '(' && !pid)
+		return at;
+	if (pid)
+		w->process = number_at(pid + 4, close);
+	else
+		read_group(at + 1, close, w);
+	at = close + 1;
+	if (starts(at, end, "<stderr>") || starts(at, end, "<stdout>"))
+		at += 8;
+	return at < end && *at == ':' ? at + 1 : at;
+}
+
+static const char *skip_time(const char *at, const char *end)
+{
+	const char *token = at;
+	int separators = 0;
+	for (; token < end && (isdigit((unsigned char)*token) || strchr("-:/.,TZ+", *token)); token++)
+		separators += *token == '-' || *token == ':' || *token == '/';
+	return separators >= 2 && token - at >= 5 ? token : at;
+}
+
+static const char *skip_level(const char *at, const char *end)
+{
+	static const char *const words[] = { "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL", "DEBUG", "stderr",
+	                                     "E ", "root", "- ", "| ", "> " };
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+		size_t size = strlen(words[i]);
+		if (starts(at, end, words[i]) && (at + size == end || strchr(" :-|\t]", at[size]) || words[i][size - 1] == ' '))
+			return at + size + (at + size < end && at[size] == ':');
+	}
+	return at;
+}
+
+static const char *skip_prefix(const char *at, const char *end, struct writer *w)
+{
+	const char *begin = at, *was = NULL;
+	while (at < end && at != was) {
+		was = at;
+		at = skip_escape(at, end);
+		while (at < end && (*at == ' ' || *at == '\t'))
+			at++;
+		if (at == begin && at < end && isdigit((unsigned char)*at)) {
+			const char *digits = at;
+			while (digits < end && isdigit((unsigned char)*digits))
+				digits++;
+			if (digits - at <= 5 && starts(digits, end, ": ")) {
+				w->rank = number_at(at, end);
+				at = digits + 1;
+				continue;
+			}
+		}
+		if (at < end && (*at == '[' || *at == '('))
+			at = skip_group(at, end, w);
+		at = skip_level(skip_time(at, end), end);
+	}
+	return at;
+}
+
+static bool same_writer(const struct writer *a, const struct writer *b)
+{
+	return a->rank == b->rank && a->process == b->process;
+}
+
+/* A line without a prefix goes on where the one before ended. */
+static trz_status split(struct log *log, const char *text, size_t size)
+{
+	const char *end = text + size;
+	struct writer writer = { -1, -1 };
+	for (const char *at = text; at < end;) {
+		const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline ? newline : end;
+		struct writer told = { -1, -1 };
+		const char *begin = skip_prefix(at, stop, &told);
+		bool bare = told.rank < 0 && told.process < 0 && begin == at;
+		writer = bare ? writer : told;
+		if (!make_room(&log->lines, log->line_count, &log->line_room, sizeof *log->lines))
+			return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", log->name);
+		log->lines[log->line_count++] = (struct line){ .text = begin, .size = (size_t)(stop - begin),
+		                                               .writer = writer };
+		at = stop + 1;
+	}
+	return TRZ_OK;
+}
+
+/* ---- the text to be searched ------------------------------------------------------------------------ */
+
+static void append(struct log *log, struct line *line)
+{
+	const char *end = line->text + line->size;
+	line->begins = log->size;
+	for (const char *at = line->text; at < end;) {
+		const char *behind = skip_escape(at, end);
+		if (behind != at) {
+			at = behind;
+		} else if (starts(at, end, "\\n")) {
+			at += 2;
+		} else {
+			if (!isspace((unsigned char)*at) && *at)
+				log->text[log->size++] = *at;
+			at++;
+		}
+	}
+}
+
+/* Lines of one writer; those of others begin where they would. */
+static void gather(struct log *log, const struct writer *w)
+{
+	log->size = 0;
+	for (size_t i = 0; i < log->line_count; i++) {
+		log->lines[i].begins = log->size;
+		if (same_writer(&log->lines[i].writer, w))
+			append(log, &log->lines[i]);
+	}
+	log->text[log->size] = '\0';
+}
+
+/* ---- figures ---------------------------------------------------------------------------------------- */
+
+/* "2.50GiB" at `at`, and how far it may be off; false: there is no size. */
+static bool size_at(const char *at, uint64_t *bytes, uint64_t *error)
+{
+	static const struct {
+		const char *text;
+		int shift;
+	} units[] = { { "bytes", 0 }, { "KiB", 10 }, { "MiB", 20 }, { "GiB", 30 }, { "TiB", 40 },
+	              { "KB", 10 },   { "MB", 20 },  { "GB", 30 },  { "TB", 40 },  { "B", 0 } };
+	char *unit;
+	if (!isdigit((unsigned char)*at))
+		return false;
+	double number = strtod(at, &unit);
+	for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+		if (strncmp(unit, units[i].text, strlen(units[i].text)) != 0)
+			continue;
+		double value = number * (double)((uint64_t)1 << units[i].shift);
+		if (!(value < NO_FIGURE))
+			return false;
+		*bytes = (uint64_t)(value + 0.5);
+		*error = units[i].shift ? ((uint64_t)1 << units[i].shift) / 200 + 1 : 0;
+		return true;
+	}
+	return false;
+}
+
+/* What an error is read from: [at, end) of the searched text, which ends with '\0' there. */
+struct window {
+	char text[WINDOW + 1];
+	struct evidence *e;
+};
+
+static void set(struct window *w, uint64_t *figure, const char *at)
+{
+	uint64_t bytes, error;
+	if (!size_at(at, &bytes, &error))
+		return;
+	*figure = bytes;
+	w->e->inexact = max_u64(w->e->inexact, error);
+}
+
+/* The figure behind a phrase. */
+static void set_behind(struct window *w, uint64_t *figure, const char *phrase)
+{
+	const char *found = strstr(w->text, phrase);
+	if (found)
+		set(w, figure, found + strlen(phrase));
+}
+
+/* The figure before a phrase. */
+static void set_before(struct window *w, uint64_t *figure, const char *phrase)
+{
+	const char *found = strstr(w->text, phrase), *at = found;
+	if (!found)
+		return;
+	while (at > w->text && isalpha((unsigned char)at[-1]))
+		at--;
+	while (at > w->text && (isdigit((unsigned char)at[-1]) || at[-1] == '.'))
+		at--;
+	/* A sentence's full stop may come before the figure. */
+	set(w, figure, *at == '.' ? at + 1 : at);
+}
+
+static uint64_t known_sum(uint64_t a, uint64_t b)
+{
+	return evidence_or_zero(a) + evidence_or_zero(b);
+}
+
+/* (GPU 0; 23.69 GiB total capacity; 21.45 GiB already allocated; 1.89 GiB free; 21.50 GiB reserved in total by PyTorch)
+ * or, before 1.4: ...; 37.50 MiB cached), which is what is free of it. */
+static void read_list(struct window *w)
+{
+	struct evidence *e = w->e;
+	uint64_t cached = EVIDENCE_UNKNOWN;
+	set_before(w, &e->device_total, "totalcapacity;");
+	set_before(w, &e->allocated, "alreadyallocated;");
+	set_before(w, &e->device_free, "free;");
+	set_before(w, &e->limit, "allowed;");
+	set_before(w, &e->reserved, "reservedintotal");
+	set_before(w, &cached, "cached)");
+	if (!evidence_known(e->reserved) && evidence_known(cached) && evidence_known(e->allocated))
+		e->reserved = e->allocated + cached;
+	if (evidence_known(e->reserved) && evidence_known(e->allocated))
+		e->cached = e->reserved - min_u64(e->reserved, e->allocated);
+}
+
+/* Processes as the driver numbers them: in a container not as the program does, so that one of them may be this. */
+static void read_processes(struct window *w, uint64_t own)
+{
+	struct evidence *e = w->e;
+	uint64_t others = 0, mine = EVIDENCE_UNKNOWN;
+	int count = 0;
+	for (const char *at = w->text; (at = strstr(at, "Process")) && count < PROCESSES_MAX; at++) {
+		const char *digits = at + strlen("Process"), *has = digits;
+		uint64_t bytes = 0, error;
+		while (isdigit((unsigned char)*has))
+			has++;
+		if (has == digits || strncmp(has, "has", 3) != 0 || !size_at(has + 3, &bytes, &error))
+			continue;
+		count++;
+		others += bytes;
+		bool fits = evidence_known(e->reserved) && bytes + error + MIB(8) >= e->reserved;
+		if (fits && (!evidence_known(mine) || bytes < mine))
+			mine = bytes;
+	}
+	if (!evidence_known(own) && evidence_known(mine)) {
+		own = mine;
+		others -= mine;
+	}
+	if (!evidence_known(own))
+		return;
+	e->context = evidence_known(e->reserved) ? own - min_u64(own, e->reserved) : EVIDENCE_UNKNOWN;
+	uint64_t told = own + others + evidence_or_zero(e->device_free);
+	if (evidence_known(e->device_total) && evidence_known(e->device_free) && e->device_total > told + CONTEXT_MAX)
+		others += e->device_total - told - CONTEXT_USUAL;
+	e->other_processes = others;
+}
+
+/* GPU 0 has a total capacity of 23.65 GiB of which 1.20 GiB is free. ... Of the allocated memory 20.00 GiB is allocated
+ * by PyTorch, with 1.00 GiB allocated in private pools (e.g., CUDA Graphs), and 1.10 GiB is reserved by PyTorch but
+ * unallocated. */
+static void read_sentences(struct window *w)
+{
+	struct evidence *e = w->e;
+	uint64_t taken = EVIDENCE_UNKNOWN, cached = EVIDENCE_UNKNOWN, own = EVIDENCE_UNKNOWN;
+	set_behind(w, &e->device_total, "totalcapacityof");
+	set_behind(w, &e->device_total, "totalcapactyof");
+	set_behind(w, &e->device_free, "ofwhich");
+	set_before(w, &e->limit, "allowed;");
+	set_behind(w, &taken, "Oftheallocatedmemory");
+	set_behind(w, &e->free_pools, ",with");
+	set_before(w, &cached, "isreservedbyPyTorchbutunallocated");
+	set_behind(w, &own, "thisprocesshas");
+	if (evidence_known(taken)) {
+		e->allocated = taken - min_u64(taken, evidence_or_zero(e->free_pools));
+		e->reserved = known_sum(taken, cached);
+		e->cached = known_sum(cached, e->free_pools);
+	}
+	read_processes(w, own);
+}
+
+/* The driver's pools keep nothing free that the device lacks. */
+static void read_asynchronous(struct window *w)
+{
+	struct evidence *e = w->e;
+	set_behind(w, &e->requested, "Requested:");
+	set_behind(w, &e->allocated, "Currentlyallocated:");
+	set_behind(w, &e->device_total, "Devicelimit:");
+	set_behind(w, &e->device_free, "Free(accordingtoCUDA):");
+	set_behind(w, &e->limit, "memoryfraction):");
+	e->reserved = e->allocated;
+	e->cached = evidence_known(e->allocated) ? 0 : EVIDENCE_UNKNOWN;
+}
+
+static void read_mps(struct window *w)
+{
+	struct evidence *e = w->e;
+	set_behind(w, &e->allocated, "(MPSallocated:");
+	set_behind(w, &e->context, "otherallocations:");
+	set_behind(w, &e->limit, "maxallowed:");
+	set_behind(w, &e->requested, "Triedtoallocate");
+	if (!evidence_known(e->allocated))
+		return;
+	e->reserved = known_sum(e->allocated, e->context);  /* the limit is on both */
+	e->cached = 0;
+}
+
+static int device_at(const struct window *w)
+{
+	static const char *const words[] = { "GPU", "Allocationondevice" };
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		for (const char *at = w->text; (at = strstr(at, words[i])); at++)
+			if (isdigit((unsigned char)at[strlen(words[i])]))
+				return (int)number_at(at + strlen(words[i]), at + strlen(words[i]) + 5);
+	return -1;
+}
+
+/* An error begins at the window's begin. */
+static void read_error(struct window *w)
+{
+	struct evidence *e = w->e;
+	e->failed = true;
+	e->device = device_at(w);
+	e->allocator = strstr(w->text, "terrazzo:") ? "terrazzo" : "PyTorch";
+	e->joins = strstr(w->text, "terrazzo:") != NULL;
+	e->too_large = strstr(w->text, "morethan1EBmemory") != NULL;
+	if (strstr(w->text, "exceedallowedmemory")) {
+		read_asynchronous(w);
+		return;
+	}
+	if (strstr(w->text, "(MPSallocated:")) {
+		read_mps(w);
+		return;
+	}
+	set_behind(w, &e->requested, "Triedtoallocate");
+	set_behind(w, &e->requested, "Requestedsize:");
+	if (strstr(w->text, "totalcapacity;"))
+		read_list(w);
+	else
+		read_sentences(w);
+	e->limit_refused = strstr(w->text, "preemptivelyrejected") != NULL;
+}
+
+/* ---- the traceback ---------------------------------------------------------------------------------- */
+
+/* `File "train.py", line 31, in forward` */
+static bool frame_at(const struct line *line, char *store, size_t room, struct dump_frame *f)
+{
+	char text[512];
+	snprintf(text, sizeof text, "%.*s", (int)min_u64(line->size, sizeof text - 1), line->text);
+	char *file = strstr(text, "File \""), *file_end = file ? strchr(file + 6, '"') : NULL;
+	char *number = file_end ? strstr(file_end, ", line ") : NULL, *in = number ? strstr(number, ", in ") : NULL;
+	if (!in)
+		return false;
+	*file_end = '\0';
+	in[5 + strcspn(in + 5, " \t\r")] = '\0';
+	int length = snprintf(store, room, "%s%c%s", file + 6, '\0', in + 5);
+	if (length < 0 || (size_t)length >= room)
+		return false;
+	*f = (struct dump_frame){ .file = store, .name = store + strlen(store) + 1,
+	                          .line = (uint32_t)number_at(number + 7, number + 7 + strlen(number + 7)) };
+	return true;
+}
+
+/* The line of the program that asked, from the traceback above the error. */
+static void find_site(const struct log *log, size_t begins, const struct writer *writer, struct evidence *e)
+{
+	static _Thread_local char store[FRAMES_MAX][520];
+	struct dump_frame frames[FRAMES_MAX];
+	uint32_t order[FRAMES_MAX];
+	struct dump_stack stacks[2] = { { 0, 0 }, { 0, 0 } };
+	struct dump d = { .stacks = stacks, .stack_frames = order, .frames = frames, .stack_count = 2 };
+	char site[DUMP_SITE_BYTES];
+	size_t at = log->line_count;
+	while (at > 0 && log->lines[at - 1].begins > begins)
+		at--;
+	for (size_t back = 0; at > 0 && back < LINES_BACK && stacks[1].count < FRAMES_MAX; back++) {
+		const struct line *line = &log->lines[--at];
+		uint32_t count = stacks[1].count;
+		if (!same_writer(&line->writer, writer))
+			continue;
+		if (frame_at(line, store[count], sizeof store[count], &frames[count])) {
+			order[count] = count;
+			stacks[1].count++;
+		} else if (memmem(line->text, line->size, "Traceback (most recent", 22)) {
+			break;
+		}
+	}
+	e->category = dump_category(&d, 1);
+	if (dump_site_text(&d, 1, site)) {
+		char stack[4 * DUMP_SITE_BYTES];
+		e->site = evidence_keep(e, site);
+		dump_stack_text(&d, 1, stack, sizeof stack);
+		e->stack = *stack ? evidence_keep(e, stack) : NULL;
+	}
+}
+
+/* ---- finding ---------------------------------------------------------------------------------------- */
+
+static const char *const anchors[] = { "outofmemory.Triedtoallocate", "outofmemory.Allocationwaspreemptively",
+                                       "wouldexceedallowedmemory", "backendoutofmemory(MPS", "CUDAerror:outofmemory",
+                                       "HIPerror:outofmemory", "largerthan4GB!Triedtoallocate" };
+
+/* The next error from `at` on; NULL: none. */
+static char *next_error(char *at)
+{
+	char *first = NULL;
+	for (size_t i = 0; i < sizeof anchors / sizeof anchors[0]; i++) {
+		char *found = strstr(at, anchors[i]);
+		if (found && (!first || found < first))
+			first = found;
+	}
+	return first;
+}
+
+static bool same_error(const struct evidence *a, const struct evidence *b)
+{
+	return a->requested == b->requested && a->device == b->device && a->device_free == b->device_free &&
+	       a->allocated == b->allocated && a->reserved == b->reserved && a->rank == b->rank &&
+	       a->process == b->process;
+}
+
+static void read_one(const struct log *log, char *begin, const char *end, const struct writer *writer,
+                     struct evidence *e)
+{
+	struct window w = { .e = e };
+	size_t size = min_u64((uint64_t)(end - begin), WINDOW);
+	memcpy(w.text, begin, size);
+	w.text[size] = '\0';
+	evidence_init(e, EVIDENCE_TEXT, log->name);
+	e->rank = (int)writer->rank;
+	if (writer->process >= 0)
+		e->process = (uint64_t)writer->process;
+	read_error(&w);
+	find_site(log, (size_t)(begin - log->text), writer, e);
+}
+
+/* The words before an anchor that belong to the error: "Allocation on device 0". */
+static char *begin_of(char *text, char *anchor)
+{
+	size_t back = min_u64((uint64_t)(anchor - text), 24);
+	char *begin = anchor - back;
+	char *device = memmem(begin, back, "Allocationondevice", 18);
+	return device ? device : anchor;
+}
+
+static void read_writer(struct log *log, const struct writer *writer, struct evidence *list, size_t capacity,
+                        size_t *count)
+{
+	gather(log, writer);
+	for (char *at = next_error(log->text); at && *count < capacity;) {
+		char *next = next_error(at + 1), *end = log->text + log->size;
+		struct evidence *e = &list[*count];
+		bool known = false;
+		read_one(log, begin_of(log->text, at), next ? begin_of(log->text, next) : end, writer, e);
+		for (size_t i = 0; i < *count && !known; i++)
+			known = same_error(&list[i], e);
+		*count += !known;
+		at = next;
+	}
+}
+
+static bool seen_before(const struct log *log, size_t line)
+{
+	for (size_t i = line; i > 0; i--)
+		if (same_writer(&log->lines[i - 1].writer, &log->lines[line].writer))
+			return true;
+	return false;
+}
+
+/* Writers in the order of their first lines: at most as many as a job has ranks. */
+static void read_writers(struct log *log, struct evidence *list, size_t capacity, size_t *count)
+{
+	const struct writer *last = NULL;
+	for (size_t i = 0, writers = 0; i < log->line_count && writers < OOM_TEXTS_MAX; i++) {
+		const struct writer *w = &log->lines[i].writer;
+		bool known = (last && same_writer(last, w)) || seen_before(log, i);
+		last = w;
+		if (known)
+			continue;
+		writers++;
+		read_writer(log, w, list, capacity, count);
+	}
+}
+
+trz_status oom_text_read(const char *name, const char *text, size_t size, struct evidence *list, size_t capacity,
+                         size_t *count)
+{
+	struct log log = { .name = name };
+	*count = 0;
+	trz_status status = split(&log, text, size);
+	log.text = malloc(size + 1);
+	if (status == TRZ_OK && !log.text)
+		status = trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", name);
+	if (status == TRZ_OK)
+		read_writers(&log, list, capacity, count);
+	free(log.lines);
+	free(log.text);
+	if (status == TRZ_OK && *count == 0)
+		status = trz_fail(TRZ_ERROR_NOT_FOUND, "%s: no out-of-memory error of PyTorch or terrazzo is in it", name);
+	return status;
+}
