@@ -160,6 +160,9 @@ static void say_verdict(struct writer *w)
 		if (evidence_known(e->device_total))
 			say(w, "verdict: %s: no device of this size could serve it: the device has %s in all", name,
 			    SIZE(e->device_total));
+		else if (evidence_known(e->device_free) && evidence_known(e->reserved))
+			say(w, "verdict: %s: an empty process could have %s on this device", name,
+			    SIZE(e->device_free + e->reserved));
 		else
 			say(w, "verdict: %s: no device could serve it", name);
 		return;
@@ -195,7 +198,7 @@ static void say_verdict(struct writer *w)
 		say(w, "verdict: %s: rounding takes %s: %s", name, SIZE(v->rounding), figures);
 		return;
 	case VERDICT_FULL:
-		say(w, "verdict: %s: all memory is in use: %s", name, figures);
+		say(w, "verdict: %s: %s memory is in use: %s", name, v->also_count ? "nearly all" : "all", figures);
 		return;
 	default:
 		say(w, "verdict: %s: %s", name, unknown_reason(w));
@@ -222,9 +225,9 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 	uint64_t activations = w->e->categories[CATEGORY_ACTIVATIONS];
 	if (r->kind != REMEDY_BATCH)
 		snprintf(text, room, "%s", texts[r->kind]);
-	else if (evidence_known(activations) && activations)
+	else if (evidence_known(activations) && activations >= r->bytes)
 		snprintf(text, room, "a batch or sequence smaller by %.0f %%%s",
-		         100.0 * (double)r->bytes / (double)activations, r->enough ? "" : ", which is not enough");
+		         100.0 * (double)r->bytes / (double)activations + 0.5, r->enough ? "" : ", which is not enough");
 	else
 		snprintf(text, room, "a batch or sequence that needs this much less");
 }

@@ -13,8 +13,9 @@
 #define CONTEXT_MAX MIB(1536)
 #define CONTEXT_USUAL GIB(1)
 
-/* Rounding of live memory counts from this share of it on: less is what units of 512 bytes cost any program. */
-enum { ROUNDING_SHARE = 32 };
+/* Other processes, rounding and free pieces below this share of the memory that they are a part of are what any program
+ * meets: they may have been what was missing, but are not why memory ran out. */
+enum { SHARE = 32 };
 
 static uint64_t sum(uint64_t a, uint64_t b)
 {
@@ -57,7 +58,7 @@ static uint64_t rounding_memory(const struct evidence *e, uint64_t need)
 		rounding = less(need, e->requested);
 	if (evidence_known(e->allocated) && evidence_known(e->live_requested)) {
 		uint64_t live = less(e->allocated, e->live_requested);
-		rounding += live >= e->allocated / ROUNDING_SHARE ? live : 0;
+		rounding += live >= e->allocated / SHARE ? live : 0;
 	}
 	return rounding;
 }
@@ -199,6 +200,16 @@ static bool is_fragmented(const struct evidence *e, const struct verdict *v)
 	       !(evidence_known(e->largest_free) && e->largest_free >= v->need);
 }
 
+/* Whether what applies is also large enough to be the verdict. */
+static bool is_material(const struct evidence *e, const struct verdict *v, enum verdict_kind kind)
+{
+	if (kind == VERDICT_OTHER_PROCESS)
+		return v->others >= evidence_or_zero(e->device_total) / SHARE;
+	if (kind == VERDICT_FRAGMENTED)
+		return scattered(e, v) >= evidence_or_zero(e->reserved) / SHARE;
+	return true;
+}
+
 static bool is_rounding(const struct evidence *e, const struct verdict *v)
 {
 	(void)e;
@@ -206,10 +217,11 @@ static bool is_rounding(const struct evidence *e, const struct verdict *v)
 	       v->rounding >= v->short_bytes;
 }
 
+/* But for what is immaterial. */
 static bool is_full(const struct evidence *e, const struct verdict *v)
 {
 	(void)e;
-	return evidence_known(v->room) && sum(v->room, evidence_or_zero(v->usable)) < v->need;
+	return evidence_known(v->room) && v->room < v->need && v->piece < v->need;
 }
 
 typedef bool judge(const struct evidence *e, const struct verdict *v);
@@ -241,7 +253,7 @@ static void judge_all(const struct evidence *e, struct verdict *v)
 	for (int kind = 0; kind < VERDICT_UNKNOWN; kind++) {
 		if (!applies(e, v, kind))
 			continue;
-		if (v->kind == VERDICT_UNKNOWN)
+		if (v->kind == VERDICT_UNKNOWN && is_material(e, v, kind))
 			v->kind = kind;
 		else if (kind != VERDICT_FULL)
 			v->also[v->also_count++] = kind;
@@ -272,7 +284,9 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 	uint64_t activations = e->categories[CATEGORY_ACTIVATIONS];
 	if (!e->failed || !evidence_known(v->short_bytes))
 		return;
-	if (evidence_known(activations))
+	bool told = evidence_known(activations) &&
+	            (covers(v, activations) || !covers(v, e->categories[CATEGORY_UNKNOWN]));
+	if (told)
 		add_remedy(v, REMEDY_BATCH, min_u64(activations, v->short_bytes), covers(v, activations));
 	else if (e->category != CATEGORY_OPTIMIZER)
 		add_remedy(v, REMEDY_BATCH, v->short_bytes, false);
@@ -329,8 +343,8 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		           v->short_bytes, true);
 	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS));
 	add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
-	if (e->failed)
-		add_remedy(v, REMEDY_ROUNDING, v->rounding, covers(v, v->rounding));
+	if (e->failed && covers(v, v->rounding))
+		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);
 	add_batch(e, v);
 	add_category(e, v, REMEDY_CHECKPOINT, CATEGORY_ACTIVATIONS);
 	add_category(e, v, REMEDY_OFFLOAD_OPTIMIZER, CATEGORY_OPTIMIZER);

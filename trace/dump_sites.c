@@ -21,40 +21,60 @@ static bool ends(const char *text, const char *end)
 	return a >= b && strcmp(text + a - b, end) == 0;
 }
 
-/* Files of PyTorch, of Python, and what is compiled. */
-static bool is_foreign(const struct dump_frame *f)
-{
-	const char *file = f->file;
-	return !*file || *file == '<' || strcmp(file, "??") == 0 || has(file, "/torch/") || has(file, "/terrazzo/") ||
-	       strncmp(file, "torch/", 6) == 0 || has(file, "/lib/python3") || has(file, "libtorch") ||
-	       has(file, "libc10") || ends(file, ".cpp") || ends(file, ".h") || ends(file, ".c") || ends(file, ".cc") ||
-	       has(file, ".so") || has(f->name, "::");
-}
-
-/* Libraries of Python are more of the program than PyTorch is, less than what is not installed. */
-static bool is_library(const struct dump_frame *f)
-{
-	return has(f->file, "site-packages") || has(f->file, "dist-packages");
-}
-
 static uint32_t levels(const struct dump *d, uint32_t stack)
 {
 	uint32_t count = stack < d->stack_count ? d->stacks[stack].count : 0;
 	return count < LEVELS_MAX ? count : LEVELS_MAX;
 }
 
+static bool is_python(const struct dump_frame *f)
+{
+	return ends(f->file, ".py") || strncmp(f->file, "<ipython", 8) == 0 || strcmp(f->file, "<stdin>") == 0 ||
+	       strcmp(f->file, "<string>") == 0;
+}
+
+static bool is_torch(const struct dump_frame *f)
+{
+	return has(f->file, "/torch/") || strncmp(f->file, "torch/", 6) == 0 || has(f->file, "/terrazzo/");
+}
+
 /* Python's own library lies beside its packages. */
+static bool is_library(const struct dump_frame *f)
+{
+	return has(f->file, "/lib/python3") && !has(f->file, "-packages/");
+}
+
 static bool is_program(const struct dump_frame *f)
 {
-	return is_library(f) ? !has(f->file, "/torch/") && *f->file != '<' : !is_foreign(f);
+	return is_python(f) && !is_torch(f) && !is_library(f);
+}
+
+/* Of a program without Python: compiled, and neither PyTorch's, the allocator's nor the system's. */
+static bool is_native_program(const struct dump_frame *f)
+{
+	static const char *const others[] = { "libtorch", "libc10", "libpython", "/python", "libterrazzo", "libc.so",
+	                                      "libstdc++", "libcuda", "libpthread", "ld-linux" };
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+		if (has(f->file, others[i]))
+			return false;
+	return *f->file && strcmp(f->file, "??") != 0 && !has(f->name, "CUDACachingAllocator");
+}
+
+/* What autograd runs on a thread of its own has no frames of Python: "torch::autograd::generated::MulBackward0" */
+static bool is_operation(const struct dump_frame *f)
+{
+	return has(f->name, "Backward") || has(f->name, "ProcessGroup") || has(f->name, "AccumulateGrad");
 }
 
 int dump_site_level(const struct dump *d, uint32_t stack)
 {
+	static bool (*const wanted[])(const struct dump_frame *f) = { is_program, is_operation, is_native_program,
+	                                                              is_python };
 	uint32_t count = levels(d, stack);
-	for (uint32_t i = 0; i < count; i++)
-		if (is_program(dump_frame(d, stack, i)))
-			return (int)i;
+	for (size_t kind = 0; kind < sizeof wanted / sizeof wanted[0]; kind++)
+		for (uint32_t i = 0; i < count; i++)
+			if (wanted[kind](dump_frame(d, stack, i)))
+				return (int)i;
 	return count ? 0 : -1;
 }
 
@@ -70,11 +90,24 @@ static const char *short_file(const char *file)
 	return file;
 }
 
+/* "torch::autograd::generated::MulBackward0::apply(std::vector<...>)" without arguments, and the last two names. */
+static int operation_text(const char *name, char *text, size_t room)
+{
+	size_t size = strcspn(name, "(<");
+	const char *begin = name + size;
+	for (int parts = 0; begin > name; begin--)
+		if (begin - name >= 2 && begin[-1] == ':' && begin[-2] == ':' && ++parts == 2)
+			break;
+	return snprintf(text, room, "%.*s", (int)(name + size - begin < 120 ? name + size - begin : 120), begin);
+}
+
 static int frame_text(const struct dump_frame *f, char *text, size_t room)
 {
+	if (!is_python(f) && has(f->name, "::"))
+		return operation_text(f->name, text, room);
 	if (*f->file && strcmp(f->file, "??") != 0 && f->line)
 		return snprintf(text, room, "%.80s:%u %.60s", short_file(f->file), f->line, f->name);
-	return snprintf(text, room, "%.140s", *f->name ? f->name : f->file);
+	return snprintf(text, room, "%.80s %.60s", short_file(f->file), f->name);
 }
 
 bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BYTES])
@@ -93,7 +126,7 @@ void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t ro
 	text[0] = '\0';
 	for (uint32_t i = 0, shown = 0; i < count && shown < LINES_SHOWN; i++) {
 		char line[DUMP_SITE_BYTES];
-		if (!is_program(dump_frame(d, stack, i)))
+		if (!is_program(dump_frame(d, stack, i)) && i != (uint32_t)dump_site_level(d, stack))
 			continue;
 		frame_text(dump_frame(d, stack, i), line, sizeof line);
 		int length = snprintf(text + used, room - used, "%s%s", used ? "\n" : "", line);

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`terrazzo explain` on snapshots in PyTorch's format, made by hand so that the cause is known: one for each verdict,
+the versions' ways of writing, snapshots taken after the failure, folders of ranks, and damage."""
+import json
+import os
+import pickle
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+CLI = os.environ["TERRAZZO_CLI"]
+MIB, GIB = 1 << 20, 1 << 30
+BASE = 0x7f0000000000
+
+TRAIN = [{"filename": "/srv/u/train.py", "line": 9, "name": "main"}]
+TORCH = "/opt/e/lib/python3.11/site-packages/torch"
+FORWARD = [{"filename": f"{TORCH}/nn/functional.py", "line": 1, "name": "linear"},
+           {"filename": "/srv/u/model.py", "line": 31, "name": "forward"},
+           {"filename": f"{TORCH}/nn/modules/module.py", "line": 7, "name": "_call_impl"}, *TRAIN]
+ADAM = [{"filename": f"{TORCH}/optim/adamw.py", "line": 5, "name": "_init_group"},
+        {"filename": "/srv/u/train.py", "line": 12, "name": "main"}]
+
+
+class Snapshot:
+    """Segments of one device, and its history."""
+
+    def __init__(self, device=0):
+        self.device, self.segments, self.trace, self.at, self.time = device, [], [], BASE, 0
+
+    def segment(self, *blocks, stream=0, pool=(0, 0), size=None, **more):
+        """Blocks are (MiB, state, frames): state "a" allocated, "p" pending, "f" free."""
+        states = {"a": "active_allocated", "p": "active_pending_free", "f": "inactive"}
+        made, at = [], self.at
+        for mib, state, *frames in blocks:
+            bytes_ = int(mib * MIB)
+            made.append({"address": at, "size": bytes_, "requested_size": bytes_ if state != "f" else 0,
+                         "state": states[state], "frames": frames[0] if frames else []})
+            at += bytes_
+        total = at - self.at if size is None else int(size * MIB)
+        self.segments.append({
+            "device": self.device, "address": self.at, "total_size": total, "stream": stream, "segment_type":
+            "small" if total <= 2 * MIB else "large", "segment_pool_id": pool, "is_expandable": False, "frames": [],
+            "allocated_size": 0, "active_size": 0, "requested_size": 0, "blocks": made, **more})
+        self.at += total
+        return self.segments[-1]
+
+    def event(self, action, mib, addr=0, stream=0, frames=(), pool=(0, 0)):
+        self.time += 1000
+        self.trace.append({"action": action, "addr": addr, "size": int(mib * MIB), "stream": stream, "frames":
+                           list(frames), "time_us": self.time, "pool_id": pool, "compile_context": "N/A"})
+
+    def oom(self, mib, free, stream=0, frames=FORWARD, pool=(0, 0)):
+        self.event("oom", mib, stream=stream, frames=frames, pool=pool)
+        del self.trace[-1]["addr"]
+        self.trace[-1]["device_free"] = int(free * MIB)
+
+    def contents(self):
+        return {"segments": self.segments, "device_traces": [[]] * self.device + [self.trace],
+                "allocator_settings": {"expandable_segments": False}, "external_annotations": []}
+
+
+def run(path, *arguments, **options):
+    return subprocess.run([CLI, "explain", str(path), *arguments], capture_output=True, timeout=60, **options)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def save(self, contents, name="s.pickle", protocol=2):
+        path = self.folder / name
+        path.write_bytes(pickle.dumps(contents, protocol))
+        return path
+
+    def explain(self, snapshot, *arguments, protocol=2):
+        contents = snapshot.contents() if isinstance(snapshot, Snapshot) else snapshot
+        done = run(self.save(contents, protocol=protocol), "--json", "-", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def expect(self, snapshot, verdict, short=None, *arguments):
+        got = self.explain(snapshot, *arguments)
+        self.assertEqual(got["verdict"], verdict, got)
+        if short is not None:
+            self.assertEqual(got["short_bytes"], int(short * MIB))
+        return got
+
+
+class Verdicts(Case):
+    def test_full(self):
+        s = Snapshot()
+        s.segment((5000, "a", FORWARD), (100, "a", TRAIN))
+        s.segment((900, "a", TRAIN), (4, "f"))
+        s.oom(300, 92)
+        got = self.expect(s, "full", 300 - 92 - 4)
+        self.assertEqual(got["holders"][0]["site"], "u/model.py:31 forward")
+        self.assertEqual(got["holders"][0]["category"], "activations")
+        self.assertEqual(got["holders"][0]["bytes"], 5000 * MIB)
+        self.assertEqual(got["site"], "u/model.py:31 forward")
+        self.assertEqual(got["remedies"][0]["name"], "smaller_batch")
+
+    def test_first_step_of_the_optimizer(self):
+        s = Snapshot()
+        s.segment((2000, "a", TRAIN))
+        s.segment((1500, "a", ADAM))
+        s.oom(256, 10, frames=ADAM)
+        got = self.expect(s, "full", 246)
+        self.assertEqual(got["category"], "optimizer state")
+        self.assertEqual(got["remedies"][0]["name"], "offload_optimizer")
+        self.assertNotIn("smaller_batch", [one["name"] for one in got["remedies"]])
+
+    def test_fragmented(self):
+        """The popular picture: [10][5 free][20][15 free][30], in units of 100 MiB."""
+        for ask, verdict, short in ((2500, "full", 500), (2000, "fragmented", 500), (1600, "fragmented", 100)):
+            s = Snapshot()
+            s.segment((1000, "a"), (500, "f"), (2000, "a"), (1500, "f"), (3000, "a"))
+            s.oom(ask, 0)
+            self.expect(s, verdict, short)
+
+    def test_other_stream(self):
+        s = Snapshot()
+        s.segment((100, "a"), (2900, "f"), stream=7)
+        s.segment((3000, "a"))
+        s.oom(2048, 100)
+        got = self.expect(s, "other_stream", 1948)
+        self.assertEqual(got["figures"]["free_streams"], 2900 * MIB)
+
+    def test_pending_memory_of_other_streams(self):
+        for state in ("active_pending_free", "active_awaiting_free"):
+            s = Snapshot()
+            s.segment((100, "a"), (2900, "p"))
+            s.segments[0]["blocks"][1]["state"] = state
+            s.oom(2048, 100)
+            self.assertEqual(self.expect(s, "other_stream")["figures"]["pending"], 2900 * MIB)
+
+    def test_pool(self):
+        s = Snapshot()
+        s.segment((3000, "f"), pool=(0, 1))
+        s.segment((3000, "a"))
+        s.oom(2048, 100)
+        self.expect(s, "pool", 1948)
+        t = Snapshot()                             # pieces between live blocks of the pool serve nothing
+        for _ in range(30):
+            t.segment((50, "f"), (50, "a"), pool=(0, 1))
+        t.oom(2048, 100)
+        self.expect(t, "full", 1948)
+
+    def test_a_request_within_a_pool(self):
+        s = Snapshot()
+        s.segment((100, "a"), (900, "f"), (100, "a"), (1400, "f"), (10, "a"), pool=(0, 3))
+        s.segment((4000, "a"))
+        s.oom(2048, 0, pool=(0, 3))
+        self.expect(s, "fragmented", 648)
+
+    def test_rounding(self):
+        s = Snapshot()
+        s.segment((4000, "a"))
+        s.oom(4, 12)                               # 4 MiB take a segment of 20
+        self.expect(s, "rounding", 8)
+        t = Snapshot()
+        for _ in range(200):
+            t.segment((32, "a"))["blocks"][0]["requested_size"] = 17 * MIB  # rounded up to powers of two
+        t.oom(64, 10)
+        self.expect(t, "rounding", 54)
+
+    def test_limit(self):
+        s = Snapshot()
+        s.segment((2000, "a"))
+        s.oom(1024, 60000)
+        got = self.expect(s, "limit")
+        self.assertLessEqual(got["short_bytes"], GIB)
+
+    def test_too_large(self):
+        s = Snapshot()
+        s.segment((1000, "a"))
+        s.oom(100000, 79000)
+        self.expect(s, "too_large", 21000)
+
+    def test_other_process_by_the_size_of_the_device(self):
+        s = Snapshot()
+        s.segment((2000, "a"))
+        s.oom(1024, 100)
+        self.expect(s, "full", 924)                # the file cannot tell
+        self.expect(s, "other_process", 924, "--device-memory", "8GiB")
+
+    def test_no_failure_is_unknown(self):
+        s = Snapshot()
+        s.segment((2000, "a", TRAIN), (48, "f"))
+        got = self.expect(s, "unknown")
+        self.assertFalse(got["failed"])
+        self.assertNotIn("short_bytes", got)
+        self.assertFalse(got["source"]["history"])
+
+
+class History(Case):
+    """The snapshot is taken after the exception has unwound: the history leads back."""
+
+    def after(self):
+        s = Snapshot()
+        keep = s.segment((1000, "a", TRAIN))
+        s.event("segment_alloc", 3000, addr=s.at)
+        s.event("alloc", 3000, addr=s.at, frames=FORWARD)
+        s.event("alloc", 1000, addr=keep["address"], frames=TRAIN)
+        return s
+
+    def test_what_was_freed_is_live_again(self):
+        s = self.after()
+        s.oom(512, 100)
+        for action in ("free_requested", "free_completed", "segment_free"):
+            s.event(action, 3000, addr=s.at)
+        got = self.expect(s, "full", 412)
+        self.assertEqual(got["holders"][0]["site"], "u/model.py:31 forward")
+        self.assertEqual(got["holders"][0]["bytes"], 3000 * MIB)
+        self.assertEqual(got["figures"]["reserved"], 4000 * MIB)
+        self.assertEqual(got["figures"]["allocated"], 4000 * MIB)
+
+    def test_what_came_later_is_not_there_yet(self):
+        s = Snapshot()
+        first = s.segment((1000, "a", TRAIN), (2000, "a", FORWARD))
+        s.oom(4096, 2000)
+        s.event("alloc", 2000, addr=first["address"] + 1000 * MIB, frames=FORWARD)
+        got = self.expect(s, "full", 4096 - 2000 - 2000)
+        self.assertEqual(got["figures"]["free_own"], 2000 * MIB)
+        self.assertEqual(got["holders"][0]["site"], "u/train.py:9 main")
+
+    def test_the_newest_failure_counts(self):
+        s = self.after()
+        s.oom(9000, 5)
+        s.oom(512, 100)
+        s.segment((3000, "a", FORWARD))
+        self.expect(s, "full", 412)
+
+    def test_a_pending_free_is_pending_again(self):
+        s = Snapshot()
+        s.segment((100, "a"), (3000, "f"))
+        address = s.segments[0]["address"] + 100 * MIB
+        s.event("alloc", 3000, addr=address)
+        s.event("free_requested", 3000, addr=address)
+        s.oom(2048, 100)
+        s.event("free_completed", 3000, addr=address)
+        self.assertEqual(self.expect(s, "other_stream")["figures"]["pending"], 3000 * MIB)
+
+    def test_what_the_ladder_returned(self):
+        s = Snapshot()
+        s.segment((2000, "a"))
+        s.event("segment_free", 600, addr=s.at)
+        s.event("segment_free", 400, addr=s.at + 600 * MIB)
+        s.oom(2048, 1100)
+        got = self.expect(s, "full", 948)
+        self.assertEqual(got["tried"][0]["bytes"], 1000 * MIB)
+        self.assertEqual(got["figures"]["peak_reserved"], 3000 * MIB)
+
+    def test_history_that_begins_late(self):
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        s.oom(512, 100)
+        s.event("free_requested", 700, addr=s.at + 5 * MIB)   # allocated before the history began, its segment gone
+        s.event("free_completed", 700, addr=s.at + 5 * MIB)
+        self.expect(s, "full", 412)
+
+
+class Versions(Case):
+    def test_protocols(self):
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        s.oom(512, 100)
+        for protocol in (2, 3, 4, 5):
+            self.assertEqual(self.explain(s, protocol=protocol)["short_bytes"], 412 * MIB)
+
+    def test_a_list_of_segments_without_addresses(self):
+        """torch.cuda.memory_snapshot() of PyTorch 1."""
+        got = self.explain([{"device": 0, "address": BASE, "total_size": 20 * MIB, "allocated_size": 5 * MIB,
+                             "active_size": 5 * MIB, "segment_type": "large",
+                             "blocks": [{"size": 5 * MIB, "state": "active_allocated"},
+                                        {"size": 15 * MIB, "state": "inactive"}]}])
+        self.assertEqual(got["verdict"], "unknown")
+        self.assertEqual(got["figures"]["allocated"], 5 * MIB)
+        self.assertNotIn("live_requested", got["figures"])
+
+    def test_blocks_with_histories(self):
+        """PyTorch 2.0."""
+        s = Snapshot()
+        block = s.segment((20, "a"))["blocks"][0]
+        del block["requested_size"], block["frames"]
+        block["history"] = [{"addr": BASE, "frames": FORWARD, "real_size": 19 * MIB}]
+        got = self.explain(s)
+        self.assertEqual(got["holders"][0]["site"], "u/model.py:31 forward")
+        self.assertEqual(got["figures"]["live_requested"], 19 * MIB)
+
+    def test_entries_without_pool_and_time(self):
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        s.oom(512, 100)
+        for entry in s.trace:
+            del entry["pool_id"], entry["time_us"], entry["compile_context"]
+        self.expect(s, "full", 412)
+
+    def test_json(self):
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        s.oom(512, 100)
+        path = self.folder / "s.json"
+        path.write_text(json.dumps(s.contents()))
+        done = run(path, "--json", "-")
+        self.assertEqual(json.loads(done.stdout)["short_bytes"], 412 * MIB)
+
+    def test_the_device_that_failed(self):
+        s = Snapshot(device=3)
+        s.segment((1000, "a", TRAIN))
+        s.oom(512, 100)
+        other = Snapshot()
+        other.segment((5000, "a", TRAIN))
+        contents = s.contents()
+        contents["segments"] += other.segments
+        self.assertEqual(self.explain(contents)["device"], 3)
+        got = self.explain(contents, "--device", "0")
+        self.assertEqual((got["device"], got["verdict"]), (0, "unknown"))
+        self.assertEqual(run(self.save(contents), "--device", "5").returncode, 2)
+
+
+class Folders(Case):
+    def fill(self):
+        for rank, mib in ((0, 1000), (10, 3000), (2, 2000)):
+            s = Snapshot()
+            s.segment((mib, "a", TRAIN))
+            if rank:
+                s.oom(512, 100)
+            self.save(s.contents(), f"snapshot_rank{rank}.pickle")
+        (self.folder / "notes.txt").write_text("nothing of interest\n")
+        (self.folder / ".hidden").write_text("CUDA error: out of memory\n")
+        (self.folder / "snapshot_rank5.pickle.part").write_bytes(b"\x80\x02}")
+
+    def test_one_report_the_fullest_first(self):
+        self.fill()
+        done = run(self.folder, "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        got = json.loads(done.stdout)
+        self.assertEqual([one["rank"] for one in got["ranks"]], [10, 2, 0])
+        self.assertEqual((got["verdict"], got["rank"]), ("full", 10))
+        text = run(self.folder, text=True).stdout
+        self.assertIn("2 of 3 ran out of memory; the fullest first:", text)
+        self.assertIn("out of memory, rank 10, device 0", text)
+
+    def test_no_snapshot_at_all(self):
+        (self.folder / "notes.txt").write_text("nothing of interest\n")
+        done = run(self.folder, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("notes.txt", done.stderr)
+
+
+class Outlaw:
+    def __reduce__(self):
+        return os.mkdir, ("called",)
+
+
+class Damage(Case):
+    def test_no_code_is_called(self):
+        done = run(self.save({"segments": [Outlaw()], "device_traces": []}), text=True, cwd=self.folder)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("calls code: refused", done.stderr)
+        self.assertFalse((self.folder / "called").exists())
+
+    def test_cut_off(self):
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        path = self.save(s.contents())
+        path.write_bytes(path.read_bytes()[:-40])
+        done = run(path, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(str(path), done.stderr)
+
+    def test_other_files(self):
+        for name, contents, error in (("empty", b"", "is empty"), ("picture", b"\x89PNG\r\n\x1a\n", "neither"),
+                                      ("a.json", b'{"a": 1}', "not a memory snapshot"),
+                                      ("other.pickle", pickle.dumps({"a": 1}), "not a memory snapshot")):
+            path = self.folder / name
+            path.write_bytes(contents)
+            done = run(path, text=True)
+            self.assertEqual(done.returncode, 2, name)
+            self.assertIn(error, done.stderr)
+            self.assertIn(str(path), done.stderr)
+
+    def test_json_to_a_file(self):
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        s.oom(512, 100)
+        path = self.save(s.contents())
+        done = run(path, "--json", str(self.folder / "out.json"), text=True)
+        self.assertIn("verdict: full", done.stdout)
+        self.assertEqual(json.loads((self.folder / "out.json").read_text())["verdict"], "full")
+        self.assertEqual(run(path, "--json", "/no/such/folder/x").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
