@@ -34,7 +34,7 @@ struct ticket_event {
 	trz_event event;
 };
 
-/* A batch ends with the free that makes it so many, or as large as the option event_bytes says: no more memory of a
+/* A batch ends with the free that makes it so many, or larger than the option event_bytes says: no more memory of a
  * stream than that is without an event which other streams can be made to wait for. */
 enum { BATCH_FREES = 64 };
 
@@ -101,14 +101,14 @@ static inline uint64_t ticket_newest(struct tickets *t)
 	return ticket_pay(t) && !t->closed ? ++t->newest : t->newest;
 }
 
-/* A free of so many bytes has taken this number. 0: the batch goes on; else it ends, having reached `most` bytes or
- * BATCH_FREES, and this is its first number: an event is due. */
+/* A free of so many bytes has taken this number. 0: the batch goes on; else it ends, with more than `most` bytes or
+ * with BATCH_FREES, and this is its first number: an event is due. */
 static inline uint64_t ticket_batch(struct tickets *t, uint64_t sequence, uint64_t bytes, uint64_t most)
 {
 	struct batch *b = &t->batch;
 	b->first = b->frees++ ? b->first : sequence;
 	b->bytes += bytes;
-	if (b->bytes < most && b->frees < BATCH_FREES)
+	if (b->bytes <= most && b->frees < BATCH_FREES)
 		return 0;
 	uint64_t first = b->first;
 	*b = (struct batch){0};
