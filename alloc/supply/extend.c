@@ -107,6 +107,23 @@ static void choose_locked(struct growth *g, const struct candidate *c)
 	g->unpassed |= !c->passed;
 }
 
+/* Leaves out candidates of blocks of which gathering would take less than three fifths: it leaves edges that no whole
+ * tile covers, and that join nothing across a hole. Those of one block follow each other. Returns how many are left. */
+static size_t drop_bad_bargains_locked(trz_heap *h, size_t n)
+{
+	HEAP_LOCKED(h);
+	size_t left = 0;
+	for (size_t i = 0, next; i < n; i = next) {
+		const struct block *b = h->candidates[i].block;
+		uint64_t taken = 0;
+		for (next = i; next < n && h->candidates[next].block == b; next++)
+			taken += h->candidates[next].size;
+		for (size_t k = i; k < next && 5 * taken >= 3 * b->size; k++)
+			h->candidates[left++] = h->candidates[k];
+	}
+	return left;
+}
+
 /* Chooses among the n candidates and cuts them out of their blocks. */
 static void choose_candidates_locked(struct growth *g, size_t n)
 {
@@ -114,6 +131,8 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 	trz_heap *h = g->heap;
 	const struct candidate *smallest_larger = NULL;
 	uint64_t before = g->gathered_bytes;
+	if (policy_bargains(h, g->demand))
+		n = drop_bad_bargains_locked(h, n);
 	if (!n || !node_pool_reserve(&h->blocks, 2 * n) || !reclaim_lists(h, g->gathered + n))
 		return;
 	qsort(h->candidates, n, sizeof *h->candidates, by_size);

@@ -35,6 +35,9 @@ enum { ENDING_TILE = 3 };
 /* Many programs move their peak this many times before they settle by themselves. */
 #define FREE_TURNS 3.0
 
+/* So far beyond the peak, in slacks, memory is created rather than gathered where that breaks up much for little. */
+#define BARGAIN_SLACK 1.5
+
 /* A program is warm when it has moved its peak so many times, or its allocations add up to this many times its peak. */
 #define WARM_TURNS 1.0
 #define WARM_TURNOVERS 200.0
@@ -84,6 +87,13 @@ bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, u
 	double peak = peak_with(h, need);
 	return d->effort == EFFORT_CREATE ||
 	       (d->effort == EFFORT_MOVE && is_within(h, bytes, peak, grown_slack(h, peak)));
+}
+
+bool policy_bargains(const trz_heap *h, const struct demand *d)
+{
+	HEAP_GROWTH_LOCKED(h);
+	return d->effort == EFFORT_MOVE && !d->view &&
+	       is_within(h, d->bytes, peak_with(h, d->bytes), BARGAIN_SLACK * least_slack(h));
 }
 
 /* Whether the program has moved its peak, or has run for long, so that what it asks for now it will ask for again. */

@@ -20,6 +20,9 @@ bool policy_views(const trz_heap *h, const struct demand *d);
 /* Whether creating `bytes` is better than moving more, where so much of `need`, a part of the demand, is missing. */
 bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, uint64_t need);
 
+/* Whether gathering should leave alone what breaks up much free memory for little. */
+bool policy_bargains(const trz_heap *h, const struct demand *d);
+
 /* The size of a tile when the policy is free to choose. */
 uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved);
 

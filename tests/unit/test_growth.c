@@ -222,6 +222,32 @@ static void test_tiles_of_a_burst_end_with_their_blocks(void **state)
 	rig_close(&r);
 }
 
+/* Blocks of 28 MiB on tiles of 16 MiB: each has one tile of its own, and 12 MiB more. A few are freed, and 64 MiB are
+ * asked for, which break the slack. */
+static uint64_t gathered_out_of_small_holes(const char *conf)
+{
+	enum { BLOCKS = 112, FREED = 4 };
+	struct rig r = rig_open(GIB(80), conf);
+	void *p[BLOCKS];
+	for (int i = 0; i < BLOCKS; i++)
+		p[i] = rig_alloc(&r, MIB(28), NULL);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), MIB(28 * BLOCKS));
+	for (int i = 0; i < FREED; i++)
+		rig_free(&r, p[20 * i + 10]);
+	rig_alloc(&r, MIB(64), NULL);
+	uint64_t gathered = rig_stat(&r, "tiles_gathered");
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), MIB(28 * BLOCKS + 64) - gathered * MIB(16));
+	rig_close(&r);
+	return gathered;
+}
+
+static void test_holes_are_not_broken_up_for_little(void **state)
+{
+	(void)state;
+	assert_int_equal(gathered_out_of_small_holes("tile_size_max:16MiB"), 0);
+	assert_int_equal(gathered_out_of_small_holes("tile_size_max:16MiB,slack_per_mille:0"), 4);  /* no room for it */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +258,7 @@ int main(void)
 		cmocka_unit_test(test_segments_at_odd_addresses),
 		cmocka_unit_test(test_a_program_that_repeats_itself_comes_to_rest),
 		cmocka_unit_test(test_tiles_of_a_burst_end_with_their_blocks),
+		cmocka_unit_test(test_holes_are_not_broken_up_for_little),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
