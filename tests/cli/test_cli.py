@@ -117,7 +117,7 @@ class Program(Case):
         self.assertIn("--capacity=SIZE", self.run_cli("replay", "--help"))
 
     def test_usage_errors_name_the_thing(self):
-        self.assert_fails("a command is missing: sim, estimate, run, replay, synth, config or costs")
+        self.assert_fails("a command is missing: sim, estimate, run, explain, ")
         self.assert_fails("unknown command 'repaly'; commands: sim, estimate, run, replay, synth, config, costs",
                           "repaly")
         self.assert_fails("a trace is missing", "replay")
