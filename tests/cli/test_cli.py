@@ -118,7 +118,7 @@ class Program(Case):
 
     def test_usage_errors_name_the_thing(self):
         self.assert_fails("a command is missing: sim, estimate, run, explain, ")
-        self.assert_fails("unknown command 'repaly'; commands: sim, estimate, run, replay, synth, config, costs",
+        self.assert_fails("unknown command 'repaly'; commands: sim, estimate, run, explain, ",
                           "repaly")
         self.assert_fails("a trace is missing", "replay")
         self.assert_fails("'12zb' is not a size", "replay", "--capacity", "12zb", "x")
