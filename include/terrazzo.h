@@ -658,6 +658,31 @@ TRZ_API trz_status trz_site_frames(trz_heap *heap, uint64_t stack, trz_frame *fr
 TRZ_API trz_status trz_set_site_callback(trz_heap *heap, trz_frame_callback *callback, trz_frame_text_callback *text,
                                          void *user);
 
+/* ---- reports -------------------------------------------------------------------------------------------- */
+
+/* Takes the next part of a report, in whole lines where it is text; false: no more is wanted. It may call the heap. */
+typedef bool trz_report_callback(void *user, const char *text, size_t size);
+
+enum {
+	TRZ_REPORT_FAILURE = 1,  /* on the newest request of the calling thread that ran out of memory, with the facts of
+	                          * that moment and the holders of now; else on the heap as it is now */
+	TRZ_REPORT_JSON = 2      /* an object as `terrazzo explain --json -` prints it; else text, under 60 lines */
+};
+
+/* Reports where memory is, who holds it, and, for a failure, why it failed and what each remedy would give
+ * (docs/oom.md). With the option oom_report each failure for which nothing like it has been printed is reported to
+ * standard error by itself. `flags`: TRZ_REPORT_*, or'ed. Calls the driver: yes, except for a failure; asks NVIDIA's
+ * management library, if it is there. Errors: NOT_FOUND (no such failure), NOT_READY (another thread's report is being
+ * made), INVALID_ARGUMENT (unknown flags), IO (`write` has returned false), NOT_PERMITTED. */
+TRZ_API trz_status trz_report(trz_heap *heap, unsigned flags, trz_report_callback *write, void *user);
+
+/* While the calling thread holds reports back, its failures print none: it may yet find memory elsewhere. */
+TRZ_API void trz_hold_reports(bool hold);
+
+/* Prints the report on the newest failure of the calling thread, as the heap would have had the thread not held it
+ * back. No errors. Calls the driver: no. */
+TRZ_API void trz_print_failure(trz_heap *heap);
+
 /* ---- snapshots ------------------------------------------------------------------------------------------ */
 
 /* Writes the heap's state and history, of one moment, as JSON in the schema of PyTorch's memory snapshots, which its

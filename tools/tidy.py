@@ -41,7 +41,7 @@ OWNED_CALLS = {
     "abort exit _exit": {"assert.c", "assert.h"},
     "clock_gettime gettimeofday time": {"history.c", "ticks.c"},
     "nanosleep usleep": {"lock.c"},
-    "dlopen dlsym dlclose": {"driver_cuda.c", "nvtx.c", "native_stack.c"},
+    "dlopen dlsym dlclose": {"driver_cuda.c", "nvtx.c", "nvml.c", "native_stack.c"},
 }
 BANNED_CALLS = "strcat sprintf vsprintf gets alloca rand srand random setenv strtok"
 

@@ -21,6 +21,7 @@
 #include "observe/notice.h"
 #include "observe/nvtx.h"
 #include "serve/pool_divert.h"
+#include "serve/postmortem.h"
 #include "serve/route.h"
 #include "serve/serve.h"
 #include "serve/small.h"
@@ -63,6 +64,8 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 			status = inspect_history(h, h->config.history);
 		if (status == TRZ_OK)
 			status = dump_open(h);
+		if (status == TRZ_OK)
+			status = postmortem_open(h);
 		if (status != TRZ_OK)
 			heap_close(h);
 	}
@@ -629,6 +632,29 @@ trz_status trz_categorize(trz_heap *h, void *ptr, trz_category category)
 	           ? TRZ_OK
 	           : trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not the first byte of a live allocation of the heap of "
 	                      "device %d", ptr, h->driver.device);
+}
+
+trz_status trz_report(trz_heap *h, unsigned flags, trz_report_callback *write, void *user)
+{
+	if (!h || !write)
+		return api_is_null("trz_report", h ? "write" : "heap");
+	trz_status usable = api_check_process(h);
+	if (usable != TRZ_OK)
+		return usable;
+	if (flags & ~(unsigned)(TRZ_REPORT_FAILURE | TRZ_REPORT_JSON))
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "trz_report: %#x are no flags of a report", flags);
+	return postmortem_report(h, flags, write, user);
+}
+
+void trz_hold_reports(bool hold)
+{
+	heap_thread.holds_reports = hold;
+}
+
+void trz_print_failure(trz_heap *h)
+{
+	if (h && !heap_is_inherited(h))
+		postmortem_print(h);
 }
 
 void trz_set_tag(const char *tag)

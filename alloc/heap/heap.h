@@ -114,6 +114,7 @@ struct trz_heap {
 	uint64_t serial;             /* its number among all heaps of the process */
 	struct meta meta;
 	struct dumps *dumps;         /* of snapshots that options ask for (dump.c); NULL: none do */
+	struct reporter *reporter;   /* serve/postmortem.c */
 	bool annotates;              /* a tool receives allocations (nvtx.c) */
 	bool dedicates;              /* requests above small_limit get dedicated memory, once each: a debugging option */
 
@@ -283,6 +284,7 @@ struct heap_thread {
 	uint64_t frames;             /* the number of the stack of its operation, for the history; 0: not known */
 	uint64_t stack;              /* and for its call site (sites.h); 0: not known */
 	bool marked;                 /* there is a tag or a category */
+	bool holds_reports;          /* its failures print no report */
 	unsigned category;           /* trz_category */
 	const char *tag;             /* NULL: none */
 	uint64_t tag_heap;           /* the serial of the heap in whose table the text has ... */

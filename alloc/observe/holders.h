@@ -13,18 +13,12 @@
 #include "heap/ledger.h"
 #include "observe/frames.h"
 
-/* Asks the callback, if there is one, for the stack of the operation that the thread begins. No lock is held. */
+/* Asks the callback, if there is one, for the stack of the operation that the thread begins: on a block, or on a slot
+ * that is due. No lock is held. */
 static inline void holders_prepare(trz_heap *h)
 {
 	if (UNLIKELY(atomic_load_explicit(&h->site_stacks, memory_order_relaxed)))
 		frames_gather_site(h);
-}
-
-/* The same, if the next slot of this size would be of the sample. */
-static inline void holders_prepare_slot(trz_heap *h, const struct stream *s, uint64_t size)
-{
-	if (UNLIKELY(slots_are_due(&s->slots, size)))
-		holders_prepare(h);
 }
 
 /* What holders_take_block_locked leaves: what has marks, and sites that were not the last. */

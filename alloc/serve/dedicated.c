@@ -12,6 +12,7 @@
 #include "observe/check.h"
 #include "observe/dump.h"
 #include "observe/notice.h"
+#include "serve/postmortem.h"
 #include "serve/serve.h"
 #include "supply/await.h"
 #include "supply/extent.h"
@@ -221,5 +222,5 @@ trz_status dedicated_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t 
 	trz_status status = slow(h, &d, out);
 	if (oom_is_full(status) && oom_ask(h, status))
 		status = slow(h, &d, out);
-	return oom_is_full(status) ? dump_failure(h, status) : status;
+	return oom_is_full(status) ? postmortem_failed(h, dump_failure(h, status)) : status;
 }

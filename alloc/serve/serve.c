@@ -18,6 +18,7 @@
 #include "observe/dump.h"
 #include "observe/holders.h"
 #include "observe/notice.h"
+#include "serve/postmortem.h"
 #include "serve/small.h"
 #include "supply/borrow.h"
 #include "supply/extend.h"
@@ -254,9 +255,7 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	*out = d.size_class < CLASS_COUNT ? small_take(l, d.size_class, size) : 0;
 	if (*out)
 		return TRZ_OK;
-	if (d.size_class < CLASS_COUNT)
-		holders_prepare_slot(h, l->stream, size);
-	else
+	if (d.size_class == CLASS_COUNT || slots_are_due(&l->stream->slots, size))
 		holders_prepare(h);
 	heap_lock(h);
 	*out = fast_locked(h, &d);
@@ -267,7 +266,7 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	if (UNLIKELY(oom_is_full(status)) && oom_ask(h, status))
 		status = slow(h, &d, out);
 	if (UNLIKELY(oom_is_full(status)))
-		status = dump_failure(h, status);
+		status = postmortem_failed(h, dump_failure(h, status));
 	return status;
 }
 

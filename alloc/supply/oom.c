@@ -5,6 +5,7 @@
 #include "supply/oom.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "error.h"
 #include "heap/carve.h"
@@ -20,6 +21,8 @@ struct climb {
 	trz_heap *heap;
 	const struct demand *demand;
 	struct waits waits;          /* that they have put into the stream */
+	struct facts_rung rungs[FACTS_RUNGS];
+	unsigned rung_count;
 };
 
 /* ---- the rungs ---- */
@@ -101,19 +104,41 @@ static void trim(struct climb *c)
 }
 
 struct rung {
+	const char *name;
 	void (*climb)(struct climb *c);
 	size_t counter;              /* offset of its count */
 	bool grows;                  /* growth is tried again after it, with all effort */
 };
 
 static const struct rung ladder[] = {
-	{drain, offsetof(struct counters, rung_drain), false},
-	{slabs, offsetof(struct counters, rung_slabs), false},
-	{gather, offsetof(struct counters, rung_gather), true},
-	{dedicated, offsetof(struct counters, rung_dedicated), true},
-	{wait_for_frees, offsetof(struct counters, rung_wait), true},
-	{trim, offsetof(struct counters, rung_trim), true},
+	{"drain: take in what has passed", drain, offsetof(struct counters, rung_drain), false},
+	{"slabs: free empty slabs", slabs, offsetof(struct counters, rung_slabs), false},
+	{"gather: join what has passed", gather, offsetof(struct counters, rung_gather), true},
+	{"dedicated: return dedicated tiles", dedicated, offsetof(struct counters, rung_dedicated), true},
+	{"wait: wait for other streams' frees", wait_for_frees, offsetof(struct counters, rung_wait), true},
+	{"trim: return what cannot move", trim, offsetof(struct counters, rung_trim), true},
 };
+
+_Static_assert(sizeof ladder / sizeof *ladder == FACTS_RUNGS, "the facts have room for each rung");
+
+/* What the lane has free, less what is reserved: a rung gives as much as this grows. */
+static uint64_t at_hand(trz_heap *h, const struct lane *l)
+{
+	heap_lock(h);
+	uint64_t bytes = lane_free_bytes(l);
+	heap_unlock(h);
+	return bytes - heap_reserved(h);
+}
+
+static void climb_rung(struct climb *c, const struct rung *rung)
+{
+	trz_heap *h = c->heap;
+	counter *count = (counter *)(void *)((char *)&h->counters + rung->counter);
+	uint64_t tries = counter_add(count, 1), before = at_hand(h, c->demand->lane);
+	rung->climb(c);
+	int64_t more = (int64_t)(at_hand(h, c->demand->lane) - before);
+	c->rungs[c->rung_count++] = (struct facts_rung){rung->name, tries, more > 0 ? (uint64_t)more : 0};
+}
 
 /* ---- */
 
@@ -147,8 +172,13 @@ static struct block *search(trz_heap *h, const struct demand *d)
 }
 
 /* The newest failure of this thread, and whether its callback is running. */
-static _Thread_local trz_oom_info thread_failure;
+static _Thread_local struct facts thread_failure;
 static _Thread_local bool in_callback;
+
+const struct facts *oom_thread_facts(void)
+{
+	return &thread_failure;
+}
 
 static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, const struct waits *waits)
 {
@@ -170,6 +200,17 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, con
 		i.awaited[k] = waits->awaited[k]->handle;
 	i.missing = missing(h, l, bytes, i.device_free);
 	return i;
+}
+
+void oom_facts_now(trz_heap *h, struct facts *f)
+{
+	static const struct waits none;
+	struct stream *s = atomic_load_explicit(&h->streams.count, memory_order_acquire)
+	                       ? atomic_load_explicit(&h->streams.list[0], memory_order_relaxed) : NULL;
+	if (!s)
+		return;
+	f->info = gather_info(h, &s->lane, 0, &none);
+	facts_gather(h, &s->lane, f);
 }
 
 /* Free memory that the lane might be given, were the work of other streams done: what has passed lies with it by now,
@@ -213,15 +254,26 @@ static const char *wait_text(const trz_oom_info *i, char *text, size_t size)
 	return text;
 }
 
-/* One line: the request, where the memory is, the remedy. */
-static trz_status report(trz_heap *h, const struct demand *d, trz_status status, const struct waits *waits)
+static void note_facts(const struct climb *c, const trz_oom_info *i)
 {
+	const struct demand *d = c->demand;
+	struct facts *f = &thread_failure;
+	*f = (struct facts){.info = *i, .needed = max_u64(d->bytes, d->size), .rung_count = c->rung_count};
+	memcpy(f->rungs, c->rungs, sizeof f->rungs);
+	facts_gather(c->heap, d->lane, f);
+}
+
+/* One line: the request, where the memory is, the remedy. */
+static trz_status report(struct climb *c, trz_status status)
+{
+	trz_heap *h = c->heap;
+	const struct demand *d = c->demand;
 	enum { N = SIZE_TEXT_BYTES };
 	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], pinned[N], why[192];
 	struct lane *l = d->lane;
-	trz_oom_info i = gather_info(h, l, d->size, waits);
+	trz_oom_info i = gather_info(h, l, d->size, &c->waits);
 	char waited[160];
-	thread_failure = i;
+	note_facts(c, &i);
 	pthread_mutex_lock(&h->oom_lock);
 	h->last_oom = i;
 	pthread_mutex_unlock(&h->oom_lock);
@@ -246,8 +298,8 @@ static trz_status report(trz_heap *h, const struct demand *d, trz_status status,
 
 trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status)
 {
-	static const struct waits none;
-	return report(h, d, status, &none);
+	struct climb c = {.heap = h, .demand = d};
+	return report(&c, status);
 }
 
 trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct block **out)
@@ -262,8 +314,7 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 	d->effort = EFFORT_ALL;
 	d->view = false;  /* memory of pools moves now, too, and would have its seat there */
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
-		counter_add((counter *)(void *)((char *)&h->counters + ladder[i].counter), 1);
-		ladder[i].climb(&c);
+		climb_rung(&c, &ladder[i]);
 		*out = search(h, d);
 		if (*out)
 			return TRZ_OK;
@@ -273,7 +324,7 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}
-	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(h, d, refused, &c.waits);
+	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(&c, refused);
 }
 
 bool oom_ask(trz_heap *h, trz_status status)
@@ -286,7 +337,7 @@ bool oom_ask(trz_heap *h, trz_status status)
 	if (!callback || in_callback)
 		return false;
 	snprintf(text, sizeof text, "%s", trz_last_error());
-	trz_oom_info info = thread_failure;
+	trz_oom_info info = thread_failure.info;
 	in_callback = true;
 	bool again = callback(user, &info);
 	in_callback = false;

@@ -6,6 +6,7 @@
 #define TRZ_ALLOC_OOM_H
 
 #include "supply/demand.h"
+#include "supply/facts.h"
 
 /* Whether more memory, or address space, would have helped. */
 bool oom_is_want_of_memory(trz_status status);
@@ -27,6 +28,12 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 
 /* Keeps the facts of a failed demand for trz_last_oom and sets the error text. Returns the status. */
 trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status);
+
+/* The facts of the calling thread's newest failure; info.requested 0: none of its requests has failed. */
+const struct facts *oom_thread_facts(void);
+
+/* The facts of the heap at this moment, by its oldest stream's lane; `f` is zeroed. Growth lock held. */
+void oom_facts_now(trz_heap *h, struct facts *f);
 
 /* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that
  * of the failure. A failure inside the callback does not call it again. */

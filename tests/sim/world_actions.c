@@ -118,6 +118,28 @@ static const char *read_holders(struct actor *a)
 	return NULL;
 }
 
+static bool count_bytes(void *user, const char *text, size_t size)
+{
+	(void)text;
+	*(size_t *)user += size;
+	return true;
+}
+
+/* Threads that free run may meet in one. */
+static const char *report(struct actor *a)
+{
+	struct world *w = a->w;
+	size_t bytes = 0;
+	unsigned flags = (unsigned)below(a, 4);
+	world_arm(a);
+	trz_status status = trz_report(w->heap, flags, count_bytes, &bytes);
+	world_disarm(a);
+	if (status == TRZ_OK ? bytes < 100 : status != TRZ_ERROR_NOT_FOUND && status != TRZ_NOT_READY &&
+	                                         !world_tolerates(w, status))
+		return world_failed(w, "trz_report", status);
+	return NULL;
+}
+
 /* ---- the table -------------------------------------------------------------------------------------------- */
 
 struct action {
@@ -135,6 +157,7 @@ static const struct action actions[] = {
 	{other_process, 6, ALWAYS},
 	{mark, 12, ALWAYS},
 	{read_holders, 2, ALWAYS},
+	{report, 2, ALWAYS},
 	{world_signal, 40, ALWAYS},
 	{world_heed, 40, ALWAYS},
 	{world_ask_signal, 10, ALWAYS},

@@ -44,7 +44,7 @@ static void choose_conf(struct world *w)
 	if (w->aided)
 		at += (size_t)snprintf(w->conf + at, sizeof w->conf - at, "%s", aids[w->vmm ? world_below(w, 3) : 0]);
 	w->exportable = world_below(w, 8) != 0;
-	snprintf(w->conf + at, sizeof w->conf - at, "%s%s", w->exportable ? "" : "exportable:off,",
+	snprintf(w->conf + at, sizeof w->conf - at, "oom_report:off,%s%s", w->exportable ? "" : "exportable:off,",
 	         w->vmm ? "" : "vmm:off");
 }
 

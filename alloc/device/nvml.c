@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Asking libnvidia-ml.so.1, which is loaded at the first question and stays.
+ */
+#include "device/nvml.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BUS_ID_BYTES = 32, PROCESSES_MOST = 128 };
+
+/* nvmlProcessInfo_v2_t. Of memory: all bits: it cannot be told. */
+struct process {
+	unsigned pid;
+	unsigned long long bytes;
+	unsigned gpu_instance, compute_instance;
+};
+
+static struct {
+	int (*init)(void);
+	int (*device)(const char *bus_id, void **device);
+	int (*processes)(void *device, unsigned *count, struct process *list);
+	int (*bus_id)(char *text, int size, int device);  /* of CUDA's driver: its numbers are not the library's */
+	bool ready;
+} nvml;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void find(void *library, const char *name, void *function)
+{
+	void *symbol = library ? dlsym(library, name) : NULL;
+	memcpy(function, &symbol, sizeof symbol);
+}
+
+static void load(void)
+{
+	void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	void *library = cuda ? dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
+	find(library, "nvmlInit_v2", &nvml.init);
+	find(library, "nvmlDeviceGetHandleByPciBusId_v2", &nvml.device);
+	find(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes);
+	find(cuda, "cuDeviceGetPCIBusId", &nvml.bus_id);
+	nvml.ready = nvml.init && nvml.device && nvml.processes && nvml.bus_id && nvml.init() == 0;
+}
+
+/* A table of a program's own, as the simulated device is, says nothing about CUDA's devices. */
+static bool is_cuda(const struct driver *d)
+{
+	const trz_driver *cuda;
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+	if (!library)
+		return false;
+	dlclose(library);
+	return trz_driver_cuda(&cuda) == TRZ_OK && cuda == d->table;
+}
+
+static bool add_up(const struct process *list, unsigned count, struct nvml_usage *out)
+{
+	bool seen = false;
+	*out = (struct nvml_usage){0};
+	for (unsigned i = 0; i < count; i++) {
+		if (list[i].bytes == ~0ull)
+			return false;
+		if (list[i].pid == (unsigned)getpid()) {
+			seen = true;
+			out->own += list[i].bytes;
+			continue;
+		}
+		out->others += list[i].bytes;
+		out->processes++;
+	}
+	return seen;
+}
+
+bool nvml_ask(const struct driver *d, struct nvml_usage *out)
+{
+	char bus_id[BUS_ID_BYTES];
+	struct process list[PROCESSES_MOST];
+	unsigned count = PROCESSES_MOST;
+	void *device;
+	if (!is_cuda(d))
+		return false;
+	pthread_once(&once, load);
+	return nvml.ready && nvml.bus_id(bus_id, sizeof bus_id, d->device) == 0 && nvml.device(bus_id, &device) == 0 &&
+	       nvml.processes(device, &count, list) == 0 && add_up(list, count, out);
+}

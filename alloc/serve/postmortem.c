@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the facts of a heap to the evidence, and from there to standard error or to a program's callback.
+ */
+#include "serve/postmortem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/nvml.h"
+#include "error.h"
+#include "oom_report.h"
+#include "observe/holders.h"
+#include "supply/oom.h"
+
+enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, LEVELS_MOST = 32, LEVELS_SHOWN = 4, LEVEL_BYTES = 160 };
+
+_Static_assert((int)TRZ_CATEGORY_WEIGHTS == (int)CATEGORY_WEIGHTS && (int)TRZ_CATEGORY_OTHER == (int)CATEGORY_OTHER &&
+                   (int)CATEGORY_COUNT == (int)SITES_CATEGORIES,
+               "categories have the same numbers everywhere");
+
+/* What a failure has been printed for. */
+struct printed {
+	uint64_t site;
+	unsigned log2;               /* of its size */
+};
+
+/* Guarded by `busy`, whose holder may be inside callbacks: so nobody waits for it. */
+struct reporter {
+	atomic_bool busy;
+	int rank;                    /* const; -1: unknown */
+	struct printed printed[PRINTS_MOST];
+	unsigned printed_count;
+	struct facts facts;
+	struct evidence evidence;
+	struct verdict verdict;
+	trz_holder holders[EVIDENCE_HOLDERS_MAX];
+	size_t used;
+	char text[TEXT_BYTES];
+};
+
+trz_status postmortem_open(trz_heap *h)
+{
+	h->reporter = meta_alloc(&h->meta, sizeof *h->reporter);
+	if (!h->reporter)
+		return meta_exhausted();
+	const char *rank = config_rank();
+	h->reporter->rank = *rank ? atoi(rank) : -1;
+	memset(h->reporter->text, 1, sizeof h->reporter->text);  /* the host has given it when it is needed */
+	return TRZ_OK;
+}
+
+static bool begin(struct reporter *r)
+{
+	return !atomic_exchange_explicit(&r->busy, true, memory_order_acquire);
+}
+
+static void end(struct reporter *r)
+{
+	atomic_store_explicit(&r->busy, false, memory_order_release);
+}
+
+/* ---- call sites in words ---- */
+
+static const char *file_of(const char *path)
+{
+	const char *slash = path ? strrchr(path, '/') : NULL;
+	return slash ? slash + 1 : path;
+}
+
+static void level_text(const trz_frame *f, char text[LEVEL_BYTES])
+{
+	const char *name = f->name ? f->name : "", *file = file_of(f->filename);
+	if (file && f->line)
+		snprintf(text, LEVEL_BYTES, "%.80s:%u %.60s", file, f->line, name);
+	else if (file)
+		snprintf(text, LEVEL_BYTES, "%.60s in %.80s", name, file);
+	else
+		snprintf(text, LEVEL_BYTES, "%.120s", name);
+}
+
+/* A line of PyTorch's own tells less than the line of the program that led there. */
+static bool is_of_framework(const trz_frame *f)
+{
+	const char *path = f->filename;
+	return path && (strstr(path, "/torch/") || strstr(path, "<frozen ") || strstr(path, "/libtorch"));
+}
+
+/* What names a function without its line may be a helper that the whole program allocates by: the caller is told. */
+static void site_text(const trz_frame *f, size_t count, char text[2 * LEVEL_BYTES])
+{
+	char outer[LEVEL_BYTES];
+	level_text(f, text);
+	if (count < 2 || f->line)
+		return;
+	level_text(f + 1, outer);
+	snprintf(text + strlen(text), LEVEL_BYTES, " < %.*s", LEVEL_BYTES - 4, outer);
+}
+
+/* `site` gets the innermost level of the program, `stack` the levels around it. */
+static void tell_site(trz_heap *h, struct evidence *e, uint64_t number, const char **site, const char **stack)
+{
+	trz_frame frames[LEVELS_MOST];
+	char text[2 * LEVEL_BYTES], lines[LEVELS_SHOWN * LEVEL_BYTES];
+	size_t count = frames_of_site(h, number, frames, LEVELS_MOST), at = 0, used = 0;
+	*site = *stack = NULL;
+	while (at + 1 < count && is_of_framework(&frames[at]))
+		at++;
+	if (count && is_of_framework(&frames[at]))
+		at = 0;
+	lines[0] = '\0';
+	for (size_t i = 0; i < count && i < at + LEVELS_SHOWN; i++) {
+		if (i + LEVELS_SHOWN <= at + 1)
+			continue;
+		level_text(&frames[i], text);
+		used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%s", used ? "\n" : "", text);
+		if (i == at) {
+			site_text(&frames[i], count - i, text);
+			*site = evidence_keep(e, text);
+		}
+		if (used >= sizeof lines)
+			break;
+	}
+	if (count)
+		*stack = evidence_keep(e, lines);
+}
+
+/* ---- evidence ---- */
+
+static void put_holders(trz_heap *h, struct reporter *r)
+{
+	struct evidence *e = &r->evidence;
+	uint64_t told = 0;
+	size_t count = min_u64(holders_read(h, TRZ_BY_CATEGORY, r->holders, EVIDENCE_HOLDERS_MAX), EVIDENCE_HOLDERS_MAX);
+	for (size_t i = 0; i < count; i++) {
+		e->categories[r->holders[i].category] = r->holders[i].bytes;
+		told += r->holders[i].bytes;
+	}
+	e->categories[CATEGORY_UNKNOWN] = e->allocated - min_u64(e->allocated, told);
+	count = min_u64(holders_read(h, TRZ_BY_SITE, r->holders, EVIDENCE_HOLDERS_MAX), EVIDENCE_HOLDERS_MAX);
+	for (size_t i = 0; i < count && r->holders[i].bytes; i++) {
+		const trz_holder *from = &r->holders[i];
+		struct evidence_holder *to = &e->holders[e->holder_count++];
+		*to = (struct evidence_holder){.category = (enum evidence_category)from->category,
+		                               .tag = *from->tag ? from->tag : NULL,
+		                               .bytes = from->bytes,
+		                               .peak = from->peak,
+		                               .count = from->count,
+		                               .error = from->error};
+		tell_site(h, e, from->stack, &to->site, &to->stack);
+	}
+}
+
+static void put_request(trz_heap *h, const struct facts *f, struct evidence *e)
+{
+	e->failed = f->info.requested != 0;
+	if (!e->failed)
+		return;
+	e->requested = f->info.requested;
+	e->needed = f->needed;
+	e->stream = (uint64_t)(uintptr_t)f->info.stream;
+	e->pool = f->pool;
+	e->category = (enum evidence_category)f->category;
+	tell_site(h, e, f->site, &e->site, &e->stack);
+	for (unsigned i = 0; i < f->rung_count; i++)
+		e->rungs[e->rung_count++] =
+			(struct evidence_rung){.name = f->rungs[i].name, .tries = f->rungs[i].tries, .gave = f->rungs[i].gave};
+}
+
+static void put_device(trz_heap *h, const struct facts *f, struct evidence *e)
+{
+	struct nvml_usage usage;
+	e->device = h->driver.device;
+	e->device_total = f->info.device_total;
+	e->device_free = f->info.device_free;
+	if (f->info.limit)
+		e->limit = f->info.limit;
+	if (!nvml_ask(&h->driver, &usage))
+		return;
+	e->other_processes = usage.others;
+	e->context = usage.own - min_u64(usage.own, f->info.reserved);
+}
+
+static void put_memory(const struct facts *f, struct evidence *e)
+{
+	const trz_oom_info *i = &f->info;
+	e->reserved = i->reserved;
+	e->pending = i->pending;
+	e->cached = i->cached + f->free_slots;
+	e->allocated = i->reserved - min_u64(i->reserved, e->pending + e->cached);
+	e->live_requested = f->live_requested;
+	e->free_own = f->free_own;
+	e->free_streams = f->free_streams;
+	e->free_pools = f->free_pools;
+	e->free_partly = e->cached - min_u64(e->cached, f->whole + f->whole_pools);
+	e->releasable = f->whole;
+	e->releasable_pools = f->whole_pools;
+	e->largest = i->largest;
+	e->largest_free = f->largest_own;
+	e->largest_streams = f->largest_streams;
+	e->largest_pools = f->largest_pools;
+	e->peak_allocated = f->peak_allocated;
+	e->peak_reserved = f->peak_reserved;
+}
+
+/* The facts are in r->facts. No lock is held. */
+static void judge(trz_heap *h, struct reporter *r)
+{
+	struct evidence *e = &r->evidence;
+	char name[32];
+	snprintf(name, sizeof name, "process %d", (int)getpid());
+	evidence_init(e, EVIDENCE_HEAP, "");
+	e->source_name = evidence_keep(e, name);
+	e->allocator = "terrazzo";
+	e->joins = h->driver.vmm;
+	e->process = (uint64_t)getpid();
+	e->rank = r->rank;
+	put_device(h, &r->facts, e);
+	put_memory(&r->facts, e);
+	put_request(h, &r->facts, e);
+	put_holders(h, r);
+	verdict_find(e, &r->verdict);
+}
+
+/* ---- printing ---- */
+
+/* Whole lines, as many as there is room for. */
+static bool keep_text(void *owner, const char *text, size_t size)
+{
+	struct reporter *r = owner;
+	if (size > sizeof r->text - r->used)
+		return false;
+	memcpy(r->text + r->used, text, size);
+	r->used += size;
+	return true;
+}
+
+/* In one call, so that lines of other threads do not come in between, unless the system takes less at a time. */
+static void print(const struct reporter *r)
+{
+	size_t done = 0;
+	while (done < r->used) {
+		ssize_t written = write(STDERR_FILENO, r->text + done, r->used - done);
+		if (written < 0 && errno != EINTR)
+			return;
+		done += written > 0 ? (size_t)written : 0;
+	}
+}
+
+static bool is_new(struct reporter *r, const struct facts *f)
+{
+	const struct printed p = {f->site, log2_floor(f->info.requested)};
+	for (unsigned i = 0; i < r->printed_count; i++)
+		if (r->printed[i].site == p.site && r->printed[i].log2 == p.log2)
+			return false;
+	if (r->printed_count == PRINTS_MOST)
+		return false;
+	r->printed[r->printed_count++] = p;
+	return true;
+}
+
+static void print_failure(trz_heap *h, struct reporter *r)
+{
+	r->facts = *oom_thread_facts();
+	if (!r->facts.info.requested || r->facts.heap != h->serial || !is_new(r, &r->facts))
+		return;
+	judge(h, r);
+	r->used = 0;
+	keep_text(r, "terrazzo: ", 10);
+	oom_report_text(&r->evidence, &r->verdict, keep_text, r);
+	print(r);
+}
+
+void postmortem_print(trz_heap *h)
+{
+	char text[ERROR_TEXT_BYTES];
+	int error = errno;
+	if (!h->config.oom_report || !begin(h->reporter))
+		return;
+	snprintf(text, sizeof text, "%s", trz_last_error());
+	print_failure(h, h->reporter);
+	trz_fail(TRZ_ERROR_OUT_OF_MEMORY, "%s", text);
+	end(h->reporter);
+	errno = error;
+}
+
+trz_status postmortem_failed(trz_heap *h, trz_status status)
+{
+	if (!heap_thread.holds_reports)
+		postmortem_print(h);
+	return status;
+}
+
+/* ---- for programs ---- */
+
+static trz_status gather(trz_heap *h, unsigned flags, struct facts *out)
+{
+	*out = (struct facts){0};
+	if (flags & TRZ_REPORT_FAILURE) {
+		*out = *oom_thread_facts();
+		return out->info.requested && out->heap == h->serial
+		           ? TRZ_OK
+		           : trz_fail(TRZ_ERROR_NOT_FOUND, "no request of this thread has run out of memory of this heap");
+	}
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_report");
+	oom_facts_now(h, out);
+	heap_unlock_growth(h);
+	return TRZ_OK;
+}
+
+struct writer {
+	trz_report_callback *write;
+	void *user;
+};
+
+static bool pass_on(void *owner, const char *text, size_t size)
+{
+	const struct writer *w = owner;
+	return w->write(w->user, text, size);
+}
+
+trz_status postmortem_report(trz_heap *h, unsigned flags, trz_report_callback *write, void *user)
+{
+	struct reporter *r = h->reporter;
+	struct writer w = {write, user};
+	struct facts facts;
+	trz_status status = gather(h, flags, &facts);
+	if (status != TRZ_OK)
+		return status;
+	if (!begin(r))
+		return trz_fail(TRZ_NOT_READY, "another report on the heap of device %d is being made: try again",
+		                h->driver.device);
+	r->facts = facts;
+	judge(h, r);
+	bool done = flags & TRZ_REPORT_JSON ? oom_report_json(&r->evidence, &r->verdict, pass_on, &w)
+	                                    : oom_report_text(&r->evidence, &r->verdict, pass_on, &w);
+	end(r);
+	return done ? TRZ_OK : trz_fail(TRZ_ERROR_IO, "the report's callback has refused a part of it");
+}
