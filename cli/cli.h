@@ -36,6 +36,7 @@ int cli_config(int argc, char **argv);
 int cli_costs(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_explain(int argc, char **argv);
+int cli_diff(int argc, char **argv);
 
 /* -- values of options (options.c): usage errors end the program ------------------------------------- */
 

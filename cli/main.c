@@ -21,7 +21,10 @@ static const struct command {
 	{ "costs", cli_costs },
 	{ "run", cli_run },
 	{ "explain", cli_explain },
+	{ "diff", cli_diff },
 };
+
+#define COMMANDS "sim, estimate, run, explain, diff, replay, synth, config, costs"
 
 int cli_worse(int a, int b)
 {
@@ -58,7 +61,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	int *status = state->input;
 	if (key == ARGP_KEY_NO_ARGS)
-		argp_error(state, "a command is missing: sim, estimate, run, explain, replay, synth, config or costs");
+		argp_error(state, "a command is missing: " COMMANDS);
 	if (key != ARGP_KEY_ARG)
 		return ARGP_ERR_UNKNOWN;
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
@@ -73,7 +76,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->next = state->argc;
 		return 0;
 	}
-	argp_error(state, "unknown command '%s'; commands: sim, estimate, run, explain, replay, synth, config, costs", arg);
+	argp_error(state, "unknown command '%s'; commands: " COMMANDS, arg);
 	return 0;
 }
 
@@ -92,7 +95,8 @@ int main(int argc, char **argv)
 			"  config            list the options of TERRAZZO_CONF\n"
 			"  costs             what making memory costs by a cost table\n"
 			"  run COMMAND       run a Python program with terrazzo as PyTorch's allocator\n"
-			"  explain FILE      say why memory ran out, from a snapshot or a log\n\n"
+			"  explain FILE      say why memory ran out, from a snapshot or a log\n"
+			"  diff A B          say what grew between two snapshots\n\n"
 			"'terrazzo COMMAND --help' says more. Exit status: 0 success; 1 failure; 2 bad input or usage; "
 			"3 a request got no memory; 4 a violation: wrong bytes, or a broken rule.",
 	};

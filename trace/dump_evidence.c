@@ -4,12 +4,11 @@
  */
 #include "dump_evidence.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bits.h"
-#include "dump_sites.h"
+#include "dump_holdings.h"
 #include "error.h"
 
 /* PyTorch's constants: requests up to SMALL come from segments of SMALL_SEGMENT; those below MIDDLE take one of
@@ -30,8 +29,7 @@ static const struct dump_trace *trace_of(const struct dump *d, int device)
 	return device >= 0 && (size_t)device < d->trace_count ? &d->traces[device] : &none;
 }
 
-/* The newest failure of a device; SIZE_MAX: none. */
-static size_t newest_failure(const struct dump *d, int device)
+size_t dump_newest_oom(const struct dump *d, int device)
 {
 	const struct dump_trace *t = trace_of(d, device);
 	for (size_t i = t->first + t->count; i > t->first; i--)
@@ -56,14 +54,13 @@ static int device_count(const struct dump *d)
 	return count;
 }
 
-/* That failed last; else with most memory. */
-static int choose_device(const struct dump *d)
+int dump_fullest(const struct dump *d)
 {
 	int chosen = -1;
 	uint64_t latest = 0, most = 0;
 	bool failed = false;
 	for (int i = 0; i < device_count(d); i++) {
-		size_t event = newest_failure(d, i);
+		size_t event = dump_newest_oom(d, i);
 		uint64_t reserved = reserved_of(d, i);
 		if (event != SIZE_MAX && (!failed || d->events[event].time_us >= latest)) {
 			failed = true;
@@ -248,120 +245,33 @@ static void infer(struct evidence *e)
 
 /* ---- holders ---------------------------------------------------------------------------------------- */
 
-struct group {
-	struct evidence_holder h;
-	uint32_t frame;            /* of the site; UINT32_MAX: no stack */
-	uint32_t stack;            /* one of those summed up */
-	uint64_t each;             /* without a stack: the size of each */
-};
-
-struct site {
-	uint32_t frame;
-	enum evidence_category category;
-};
-
-static uint64_t group_hash(const struct group *g)
-{
-	uint64_t h = g->frame * 0x9e3779b97f4a7c15u ^ (uintptr_t)g->h.tag ^ (uint64_t)g->h.category << 56 ^ g->each;
-	h *= 0x9e3779b97f4a7c15u;
-	return h ^ h >> 32;
-}
-
-static bool same_group(const struct group *a, const struct group *b)
-{
-	return a->frame == b->frame && a->h.tag == b->h.tag && a->h.category == b->h.category && a->each == b->each;
-}
-
-static int most_first(const void *a, const void *b)
-{
-	const struct group *x = a, *y = b;
-	if (x->h.bytes != y->h.bytes)
-		return x->h.bytes > y->h.bytes ? -1 : 1;
-	return (x->frame > y->frame) - (x->frame < y->frame);
-}
-
-/* Each stack's site, worked out once. */
-static struct site *find_sites(const struct dump *d)
-{
-	struct site *sites = calloc(d->stack_count + 1, sizeof *sites);
-	for (size_t i = 0; sites && i < d->stack_count; i++) {
-		int level = dump_site_level(d, (uint32_t)i);
-		sites[i].frame = level < 0 ? UINT32_MAX : d->stack_frames[d->stacks[i].first + (uint32_t)level];
-		sites[i].category = dump_category(d, (uint32_t)i);
-	}
-	return sites;
-}
-
-static void group_block(struct group *groups, size_t slots, const struct site *sites, const struct dump_block *b)
-{
-	struct group key = { .h = { .category = sites[b->stack].category, .tag = b->tag },
-	                     .frame = sites[b->stack].frame, .stack = b->stack };
-	uint64_t bytes = b->requested ? b->requested : b->size;
-	if (key.frame == UINT32_MAX)
-		key.each = bytes;
-	size_t i = group_hash(&key) & (slots - 1);
-	while (groups[i].h.count && !same_group(&groups[i], &key))
-		i = (i + 1) & (slots - 1);
-	if (groups[i].h.count == 0)
-		groups[i] = key;
-	groups[i].h.bytes += bytes;
-	groups[i].h.count++;
-}
-
-static void tell_holder(const struct dump *d, const struct group *g, struct evidence *e)
+static void tell_holder(const struct dump *d, const struct dump_holding *from, struct evidence *e)
 {
 	struct evidence_holder *h = &e->holders[e->holder_count++];
 	char site[DUMP_SITE_BYTES];
-	*h = g->h;
-	h->peak = EVIDENCE_UNKNOWN;
-	h->tag = g->h.tag && *g->h.tag ? evidence_keep(e, g->h.tag) : NULL;
-	if (dump_site_text(d, g->stack, site)) {
-		h->site = evidence_keep(e, site);
-		h->stack = keep_stack(d, g->stack, e);
-	} else {
-		char size[32];
-		snprintf(site, sizeof site, "no call stack; each of %.2f MiB", (double)g->each / (double)MIB(1));
-		snprintf(size, sizeof size, "no call stack; each of %llu bytes", (unsigned long long)g->each);
-		h->site = evidence_keep(e, g->each >= MIB(1) ? site : size);
-	}
+	dump_holding_text(d, from, site);
+	*h = (struct evidence_holder){ .category = from->category, .bytes = from->bytes, .count = from->count,
+	                               .peak = EVIDENCE_UNKNOWN, .site = evidence_keep(e, site),
+	                               .stack = keep_stack(d, from->stack, e) };
+	h->tag = from->tag && *from->tag ? evidence_keep(e, from->tag) : NULL;
 }
 
-static void tell_groups(const struct dump *d, struct group *groups, size_t slots, struct evidence *e)
+static trz_status tell_holders(const struct dump *d, const struct dump_moment *m, struct evidence *e)
 {
-	size_t count = 0;
-	for (int i = 0; i < CATEGORY_COUNT; i++)
-		e->categories[i] = 0;
-	for (size_t i = 0; i < slots; i++) {
-		if (groups[i].h.count == 0)
-			continue;
-		e->categories[groups[i].h.category] += groups[i].h.bytes;
-		groups[count++] = groups[i];
-	}
-	qsort(groups, count, sizeof *groups, most_first);
-	for (size_t i = 0; i < count && i < EVIDENCE_HOLDERS_MAX; i++)
-		tell_holder(d, &groups[i], e);
+	struct dump_holding *list;
+	size_t count;
+	trz_status status = dump_holdings(d, m, &list, &count);
 	/* Without stacks nothing is known of any category. */
-	for (int i = 0; i < CATEGORY_COUNT && d->stack_count <= 1; i++)
-		e->categories[i] = EVIDENCE_UNKNOWN;
-}
-
-trz_status dump_holders(const struct dump *d, const struct dump_moment *m, struct evidence *e)
-{
-	size_t slots = 64;
-	while (slots < 2 * m->block_count)
-		slots *= 2;
-	struct group *groups = calloc(slots, sizeof *groups);
-	struct site *sites = find_sites(d);
-	bool done = groups && sites;
-	e->holder_count = 0;
-	for (size_t i = 0; done && i < m->block_count; i++)
-		if (m->blocks[i].state == DUMP_HELD)
-			group_block(groups, slots, sites, &m->blocks[i]);
-	if (done)
-		tell_groups(d, groups, slots, e);
-	free(groups);
-	free(sites);
-	return done ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to add up %zu blocks", m->block_count);
+	for (int i = 0; i < CATEGORY_COUNT && d->stack_count > 1; i++)
+		e->categories[i] = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (d->stack_count > 1)
+			e->categories[list[i].category] += list[i].bytes;
+		if (i < EVIDENCE_HOLDERS_MAX)
+			tell_holder(d, &list[i], e);
+	}
+	free(list);
+	return status;
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------- */
@@ -369,12 +279,12 @@ trz_status dump_holders(const struct dump *d, const struct dump_moment *m, struc
 trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e)
 {
 	evidence_init(e, d->terrazzo ? EVIDENCE_SNAPSHOT : EVIDENCE_PICKLE, name);
-	device = device == DUMP_ANY_DEVICE ? choose_device(d) : device;
+	device = device == DUMP_ANY_DEVICE ? dump_fullest(d) : device;
 	if (device < 0 || device >= device_count(d))
 		return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: holds no memory and no history of %s", name,
 		                device < 0 ? "any device" : "that device");
 	const struct dump_trace *t = trace_of(d, device);
-	size_t failure = newest_failure(d, device), end = failure == SIZE_MAX ? t->first + t->count : failure;
+	size_t failure = dump_newest_oom(d, device), end = failure == SIZE_MAX ? t->first + t->count : failure;
 	struct dump_moment m;
 	trz_status status = dump_moment(d, device, end, &m);
 	if (status != TRZ_OK)
@@ -391,7 +301,7 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
 		find_rungs(d, t, failure, e);
 	if (failure != SIZE_MAX && !d->terrazzo)
 		infer(e);
-	status = dump_holders(d, &m, e);
+	status = tell_holders(d, &m, e);
 	dump_moment_free(&m);
 	return status;
 }

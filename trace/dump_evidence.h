@@ -15,8 +15,10 @@ enum { DUMP_ANY_DEVICE = -1 };
  * (no such device, or the snapshot has no memory and no history), HOST_MEMORY. */
 trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e);
 
-/* Live memory by site, tag and category, most bytes first: at most `capacity`; the texts are kept in `e`. Errors:
- * HOST_MEMORY. */
-trz_status dump_holders(const struct dump *d, const struct dump_moment *m, struct evidence *e);
+/* The device that ran out of memory last, else the one with most memory; -1: there is none. */
+int dump_fullest(const struct dump *d);
+
+/* The newest failure of a device, of d->events; SIZE_MAX: none. */
+size_t dump_newest_oom(const struct dump *d, int device);
 
 #endif

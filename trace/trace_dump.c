@@ -48,7 +48,7 @@ static trz_status no_memory(const struct reader *r)
 
 static uint64_t mix(uint64_t h, uint64_t x)
 {
-	h = (h ^ x) * 0x9e3779b97f4a7c15u;
+	h = (h + x + 1) * 0x9e3779b97f4a7c15u;
 	return h ^ h >> 32;
 }
 
@@ -104,7 +104,7 @@ static bool intern_frame(struct reader *r, const struct dump_frame *f, uint32_t 
 	while (map_get(&r->frames, key, number)) {
 		if (same_frame(&r->d->frames[*number], f))
 			return true;
-		key = mix(key, 1) | 1;
+		key++;
 	}
 	struct dump_frame *added = ADD(r, frames, frame_count, frame_room);
 	if (!added)
@@ -148,7 +148,7 @@ static bool intern_stack(struct reader *r, uint32_t first, uint32_t *number)
 			d->stack_frame_count = first;
 			return true;
 		}
-		key = mix(key, 1) | 1;
+		key++;
 	}
 	struct dump_stack *added = ADD(r, stacks, stack_count, stack_room);
 	if (!added)

@@ -351,6 +351,37 @@ class Folders(Case):
         self.assertIn("notes.txt", done.stderr)
 
 
+class Differences(Case):
+    def diff(self, *arguments):
+        done = subprocess.run([CLI, "diff", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_what_grew_comes_first(self):
+        before, after = Snapshot(), Snapshot()
+        before.segment((100, "a", FORWARD), (50, "a", TRAIN), (10, "f"))
+        after.segment((100, "a", FORWARD), (20, "a", TRAIN), (60, "a", FORWARD), (200, "a", ADAM))
+        paths = self.save(before.contents(), "a.pickle"), self.save(after.contents(), "b.pickle")
+        got = json.loads(self.diff(*paths, "--json", "-"))
+        self.assertEqual(got["allocated"], [150 * MIB, 380 * MIB])
+        self.assertEqual([(one["site"], one["bytes"], one["count"]) for one in got["sites"]], [
+            ("u/train.py:12 main", [0, 200 * MIB], [0, 1]),
+            ("u/model.py:31 forward", [100 * MIB, 160 * MIB], [1, 2]),
+            ("u/train.py:9 main", [50 * MIB, 20 * MIB], [1, 1])])
+        text = self.diff(*paths)
+        self.assertIn("+200.00 MiB        0 bytes     200.00 MiB  u/train.py:12 main, optimizer state", text)
+        self.assertIn("-30.00 MiB", text)
+        self.assertIn("nothing has changed", self.diff(paths[0], paths[0]))
+
+    def test_bad_files(self):
+        good = Snapshot()
+        good.segment((100, "a", FORWARD))
+        path = self.save(good.contents())
+        for arguments in ((path,), (path, "/no/such/file"), ("/no/such/file", path), (path, __file__)):
+            done = subprocess.run([CLI, "diff", *map(str, arguments)], capture_output=True, text=True, timeout=60)
+            self.assertEqual(done.returncode, 2, arguments)
+
+
 class Outlaw:
     def __reduce__(self):
         return os.mkdir, ("called",)

@@ -307,7 +307,7 @@ static bool refuse(void *owner, const char *text, size_t size)
 /* Evidence with everything in it. */
 static void fill(void)
 {
-	char long_site[600];
+	static char long_site[600];
 	memset(long_site, 'x', sizeof long_site - 1);
 	long_site[sizeof long_site - 1] = '\0';
 	ask(2, 24, 0.5, 23.4, 15);

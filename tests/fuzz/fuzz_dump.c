@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fuzz harness: any bytes as a memory snapshot. What is read must be whole: blocks tile their segments, and every
- * number that leads somewhere leads there.
+ * number that leads somewhere leads there. And why memory ran out can be said, whatever the history claims.
  */
 #include "corpus_main.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "trace_dump.h"
+#include "dump_evidence.h"
+#include "oom_report.h"
 
 static void require(bool condition)
 {
@@ -27,6 +29,26 @@ static void check_segment(const struct dump *d, const struct dump_segment *s)
 	require(at == s->address + s->size);
 }
 
+static bool count(void *owner, const char *text, size_t size)
+{
+	require(memchr(text, '\0', size) == NULL);
+	*(size_t *)owner += size;
+	return true;
+}
+
+/* What is made of it, whatever it says. */
+static void explain(const struct dump *d)
+{
+	static struct evidence e;
+	static struct verdict v;
+	size_t bytes = 0;
+	if (dump_evidence(d, "input", DUMP_ANY_DEVICE, &e) != TRZ_OK)
+		return;
+	verdict_find(&e, &v);
+	require(oom_report_text(&e, &v, count, &bytes) && oom_report_json(&e, &v, count, &bytes) && bytes > 0);
+	require(evidence_known(e.reserved) && e.reserved == e.allocated + e.pending + e.cached);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct dump d;
@@ -41,6 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (uint32_t i = 0; i < d.stack_count; i++)
 		for (uint32_t level = 0; level < d.stacks[i].count; level++)
 			require(dump_frame(&d, i, level)->file && dump_frame(&d, i, level)->name);
+	explain(&d);
 	dump_free(&d);
 	return 0;
 }
