@@ -37,6 +37,7 @@ int cli_costs(int argc, char **argv);
 int cli_run(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_diff(int argc, char **argv);
+int cli_report(int argc, char **argv);
 
 /* -- values of options (options.c): usage errors end the program ------------------------------------- */
 
@@ -94,6 +95,9 @@ void report_print(const struct report *report, FILE *to);
 
 /* One JSON object in one line. */
 trz_status report_json(const struct report *report, const struct report_row *row, FILE *to);
+
+/* cmd_report.c: the page of a snapshot or a trace. `device`: -1 is the one with the longest history. */
+trz_status report_page(const char *file, int device, bool by_events, const char *output);
 
 /* place.c: the first of some folders, ended by NULL and given as seen from this program, that has the file `probe`;
  * NULL: none. */

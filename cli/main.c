@@ -22,9 +22,10 @@ static const struct command {
 	{ "run", cli_run },
 	{ "explain", cli_explain },
 	{ "diff", cli_diff },
+	{ "report", cli_report },
 };
 
-#define COMMANDS "sim, estimate, run, explain, diff, replay, synth, config, costs"
+#define COMMANDS "sim, estimate, run, explain, diff, report, replay, synth, config, costs"
 
 int cli_worse(int a, int b)
 {

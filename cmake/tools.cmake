@@ -36,11 +36,14 @@ include(cmake/lookalike.cmake)
 set(everything trz_trace trz_sim trz_core PkgConfig::jansson)
 
 trz_sources(cli_sources cli/*.c)
+trz_sources(page_parts cli/page.html cli/page.css cli/page.js)
+set_source_files_properties(cli/page_write.c PROPERTIES OBJECT_DEPENDS "${page_parts}")  # .incbin
 if(cli_sources)
 	add_executable(terrazzo_cli ${cli_sources})
 	set_target_properties(terrazzo_cli PROPERTIES
 		OUTPUT_NAME terrazzo
 		RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+	target_include_directories(terrazzo_cli PRIVATE "${PROJECT_SOURCE_DIR}/cli")  # of .incbin, too
 	target_link_libraries(terrazzo_cli PRIVATE ${everything})
 	# Where it finds the look-alikes once installed, and its Python part in the build tree.
 	file(RELATIVE_PATH installed_sim "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}/terrazzo/sim")
@@ -48,6 +51,8 @@ if(cli_sources)
 	file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/terrazzo")
 	file(CREATE_LINK "${PROJECT_SOURCE_DIR}/python" "${PROJECT_BINARY_DIR}/share/terrazzo/python" SYMBOLIC)
 endif()
+
+include(cmake/plotly.cmake)
 
 set(TRZ_ENVIRONMENT
 	"TERRAZZO_CLI=${PROJECT_BINARY_DIR}/bin/terrazzo"

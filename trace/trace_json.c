@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON to plain data. jansson parses values; a tree of its nodes takes some ten times the bytes of the text, so the
- * long lists of a snapshot are walked here, and only one of their items at a time is such a tree.
+ * JSON to plain data. jansson parses values; a tree of its nodes takes some ten times the bytes of the text, so lists
+ * and objects are walked here, and only what lies deeper than those of snapshots is such a tree.
  */
 #include "trace_json.h"
 
@@ -15,8 +15,8 @@
 /* The text is read whole. */
 #define TEXT_MAX GIB(8)
 
-/* The lists that are walked lie this deep at most: a block in a segment in the list of the snapshot. */
-enum { WALK_DEPTH = 6 };
+/* What is walked lies this deep at most: a frame of a block in a segment in the list of the snapshot takes 8. */
+enum { WALK_DEPTH = 8 };
 
 struct reader {
 	const char *name;
@@ -142,10 +142,47 @@ static bool take(struct reader *r, char c)
 	return true;
 }
 
+/* Passes over a text without escapes, of ASCII alone: [*from, r->at - 1) then. */
+static bool take_plain_text(struct reader *r, size_t *from)
+{
+	size_t at = r->at + 1;
+	while (at < r->size && r->text[at] >= 0x20 && r->text[at] < 0x7f && r->text[at] != '"' && r->text[at] != '\\')
+		at++;
+	if (r->at == r->size || r->text[r->at] != '"' || at == r->size || r->text[at] != '"')
+		return false;
+	*from = r->at + 1;
+	r->at = at + 1;
+	return true;
+}
+
+/* Passes over a whole number of at most 18 digits that is not below 0. */
+static bool take_plain_number(struct reader *r, int64_t *number)
+{
+	size_t at = r->at;
+	int64_t value = 0;
+	while (at < r->size && at < r->at + 18 && r->text[at] >= '0' && r->text[at] <= '9')
+		value = 10 * value + (r->text[at++] - '0');
+	bool leading = at > r->at + 1 && r->text[r->at] == '0';
+	if (at == r->at || leading || at == r->size || !memchr(",}] \n\r\t", r->text[at], 7))
+		return false;
+	*number = value;
+	r->at = at;
+	return true;
+}
+
+/* Most values are texts and numbers that need no parser. */
 static trz_status parse(struct reader *r, plain_value *out)
 {
 	json_error_t error;
+	size_t from;
+	int64_t number;
 	skip_space(r);
+	if (take_plain_text(r, &from))
+		return plain_add_text(r->out, r->text + from, r->at - 1 - from, r->name, out);
+	if (take_plain_number(r, &number)) {
+		*out = plain_make_int(number);
+		return TRZ_OK;
+	}
 	json_t *tree = json_loadb(r->text + r->at, r->size - r->at,
 	                          JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
 	if (!tree)
@@ -156,65 +193,91 @@ static trz_status parse(struct reader *r, plain_value *out)
 	return status;
 }
 
-/* How a value is read: by jansson, or walked; what a walked list's items are. */
-static bool is_walked(enum plain_word key)
+enum { VALUES_AT_ONCE = 32 };
+
+/* What a list or a dict has so far that is not in it yet. */
+struct batch {
+	plain_value values[VALUES_AT_ONCE];
+	size_t count;
+};
+
+static trz_status flush(struct reader *r, struct batch *b, plain_value to)
 {
-	return key == PLAIN_SEGMENTS || key == PLAIN_DEVICE_TRACES || key == PLAIN_BLOCKS;
+	trz_status status = plain_extend(r->out, to, b->values, b->count, r->name);
+	b->count = 0;
+	return status;
 }
 
-static trz_status walk(struct reader *r, enum plain_word key, int depth, plain_value *out);
+static trz_status walk(struct reader *r, int depth, plain_value *out);
+
+static trz_status walk_pair(struct reader *r, int depth, plain_value pair[2])
+{
+	skip_space(r);
+	if (r->at == r->size || r->text[r->at] != '"')
+		return bad(r, "a key is missing");
+	trz_status status = parse(r, &pair[0]);
+	if (status == TRZ_OK && !take(r, ':'))
+		return bad(r, "a colon is missing");
+	return status == TRZ_OK ? walk(r, depth, &pair[1]) : status;
+}
 
 static trz_status walk_object(struct reader *r, int depth, plain_value *out)
 {
+	struct batch b = { .count = 0 };
 	trz_status status = plain_new(r->out, PLAIN_DICT, r->name, out);
 	if (status != TRZ_OK || take(r, '}'))
 		return status;
 	do {
-		plain_value pair[2];
-		skip_space(r);
-		if (r->at == r->size || r->text[r->at] != '"')
-			return bad(r, "a key is missing");
-		status = parse(r, &pair[0]);
-		if (status == TRZ_OK && !take(r, ':'))
-			return bad(r, "a colon is missing");
-		enum plain_word key = plain_word(pair[0]);
-		if (status == TRZ_OK)
-			status = is_walked(key) ? walk(r, key, depth, &pair[1]) : parse(r, &pair[1]);
-		if (status == TRZ_OK)
-			status = plain_update(r->out, *out, pair, 2, r->name);
+		plain_value *pair = &b.values[b.count];
+		status = walk_pair(r, depth, pair);
 		if (status != TRZ_OK)
 			return status;
+		b.count += plain_word(pair[0]) == PLAIN_UNKNOWN_WORD ? 0 : 2;
+		if (b.count == VALUES_AT_ONCE && (status = flush(r, &b, *out)) != TRZ_OK)
+			return status;
 	} while (take(r, ','));
-	return take(r, '}') ? TRZ_OK : bad(r, "a brace is missing");
+	return take(r, '}') ? flush(r, &b, *out) : bad(r, "a brace is missing");
 }
 
-static trz_status walk_array(struct reader *r, enum plain_word key, int depth, plain_value *out)
+/* Two numbers name a pool. */
+static bool is_pair(const struct batch *b)
 {
+	for (size_t i = 0; i < 2; i++)
+		if (plain_tag(b->values[i]) != PLAIN_INT || plain_int(b->values[i]) < 0 || plain_int(b->values[i]) >= 1 << 30)
+			return false;
+	return true;
+}
+
+static trz_status walk_array(struct reader *r, int depth, plain_value *out)
+{
+	struct batch b = { .count = 0 };
+	size_t count = 0;
 	trz_status status = plain_new(r->out, PLAIN_LIST, r->name, out);
 	if (status != TRZ_OK || take(r, ']'))
 		return status;
 	do {
-		plain_value item;
-		bool inner = key == PLAIN_SEGMENTS || key == PLAIN_DEVICE_TRACES;
-		status = inner ? walk(r, key == PLAIN_DEVICE_TRACES ? PLAIN_ACTION : PLAIN_UNKNOWN_WORD, depth, &item)
-		               : parse(r, &item);
-		if (status == TRZ_OK)
-			status = plain_extend(r->out, *out, &item, 1, r->name);
+		status = walk(r, depth, &b.values[b.count++]);
+		count++;
+		if (status == TRZ_OK && b.count == VALUES_AT_ONCE)
+			status = flush(r, &b, *out);
 		if (status != TRZ_OK)
 			return status;
 	} while (take(r, ','));
-	return take(r, ']') ? TRZ_OK : bad(r, "a bracket is missing");
+	if (!take(r, ']'))
+		return bad(r, "a bracket is missing");
+	if (count == 2 && is_pair(&b)) {
+		*out = plain_make(PLAIN_PAIR, plain_int(b.values[0]) << 30 | plain_int(b.values[1]));
+		return TRZ_OK;
+	}
+	return flush(r, &b, *out);
 }
 
-/* `key`: what the value is under; PLAIN_ACTION: the list of one device. */
-static trz_status walk(struct reader *r, enum plain_word key, int depth, plain_value *out)
+static trz_status walk(struct reader *r, int depth, plain_value *out)
 {
-	if (depth == WALK_DEPTH)
-		return parse(r, out);
-	if (take(r, '{'))
+	if (depth < WALK_DEPTH && take(r, '{'))
 		return walk_object(r, depth + 1, out);
-	if (take(r, '['))
-		return walk_array(r, key, depth + 1, out);
+	if (depth < WALK_DEPTH && take(r, '['))
+		return walk_array(r, depth + 1, out);
 	return parse(r, out);
 }
 
@@ -226,7 +289,7 @@ trz_status json_read(struct trace_input *in, struct plain *out)
 	trz_status status = read_whole(in, &text, &r.size);
 	r.text = text;
 	if (status == TRZ_OK)
-		status = walk(&r, PLAIN_SEGMENTS, 0, &out->root);
+		status = walk(&r, 0, &out->root);
 	skip_space(&r);
 	if (status == TRZ_OK && r.at < r.size)
 		status = bad(&r, "there is something behind the end");

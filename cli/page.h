@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The page of `terrazzo report`: what a history says about a device's memory over time, condensed to what a screen can
+ * show, and written as one HTML file.
+ *
+ * Time is counted in states: state 0 is before the first event, state i after event i - 1. A state has a place on the
+ * page's axis: seconds since the first event or, where events have no times, its own number.
+ */
+#ifndef TRZ_CLI_PAGE_H
+#define TRZ_CLI_PAGE_H
+
+#include "jsonw.h"
+#include "trace_dump.h"
+
+/* An allocation's life. Invariant: begin <= released <= end; it is held in states [begin, released), and its memory is
+ * taken in [begin, end). */
+struct page_life {
+	uint64_t address, size;
+	uint32_t begin, released, end;
+	uint32_t stack;
+	uint32_t tag, stream;      /* of struct page_history's lists */
+};
+
+/* A range of addresses that has memory in states [begin, end). */
+struct page_range {
+	uint64_t address, size;
+	uint32_t begin, end;
+};
+
+struct page_history {
+	const struct dump *dump;
+	int device;
+	const struct dump_event *events;
+	uint32_t count;            /* events; count + 1 states */
+	double *place;             /* of states 0 .. count + 1; the last is where the last state ends */
+	bool timed;                /* places are seconds */
+	bool addressed;            /* addresses mean something: not those of a trace */
+	struct page_life *lives;   /* by address */
+	size_t life_count, life_room;
+	struct page_range *ranges; /* by address; those of one address by time */
+	size_t range_count, range_room;
+	const char **tags;         /* [0]: "" */
+	uint64_t *streams;
+	uint32_t tag_count, tag_room, stream_count, stream_room;
+	uint64_t held, reserved;   /* in state 0 */
+	uint64_t held_peak, reserved_peak, held_end, reserved_end;
+	uint32_t peak;             /* the state in which most is held */
+};
+
+/* Errors: NOT_FOUND (no such device; nothing to show), HOST_MEMORY; then `h` is empty. `device`: -1 is the one that has
+ * most events, else most memory. */
+trz_status page_read(const struct dump *d, int device, bool by_time, struct page_history *h);
+void page_free(struct page_history *h);
+
+/* -- parts of the page's data, each a value of JSON under a key ------------------------------------------ */
+
+/* Levels over the states: what is held, pending and reserved, condensed so that every extreme stays. */
+trz_status page_put_levels(struct jsonw *j, const struct page_history *h);
+
+/* Fragmentation at moments that lie evenly on the axis. */
+trz_status page_put_fragmentation(struct jsonw *j, const struct page_history *h);
+
+/* What is held over time by category, tag, line, stream and size. */
+trz_status page_put_groups(struct jsonw *j, const struct page_history *h);
+
+/* Addresses over time. */
+trz_status page_put_map(struct jsonw *j, const struct page_history *h);
+
+/* Call stacks that hold memory at the peak and at the end. */
+trz_status page_put_stacks(struct jsonw *j, const struct page_history *h);
+
+/* -- helpers ------------------------------------------------------------------------------------------- */
+
+/* Room for one more item of an array. */
+trz_status page_room(void *array, size_t count, size_t *room, size_t item);
+
+/* Bytes as text in base 64: how numbers travel in bulk. */
+void page_put_bytes(struct jsonw *j, const char *key, const void *bytes, size_t size);
+
+/* Numbers with a fraction. */
+void page_put_real(struct jsonw *j, double value);
+
+/* The place of a moment on an axis of `columns` columns. */
+static inline double page_column(const struct page_history *h, uint32_t state, unsigned columns)
+{
+	double from = h->place[0], to = h->place[h->count + 1];
+	return to > from ? (h->place[state] - from) / (to - from) * columns : 0;
+}
+
+static inline bool page_holds(const struct page_life *l, uint32_t state)
+{
+	return l->begin <= state && state < l->released;
+}
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The page as a file: styles, script and data in one, with plotly.js, so that it needs no network.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "error.h"
+#include "page.h"
+#include "page_write.h"
+#include "verdict.h"
+
+__asm__(".pushsection .rodata\n"
+        ".globl cli_page_html\n"
+        ".hidden cli_page_html\n"
+        "cli_page_html: .incbin \"page.html\"\n"
+        ".byte 0\n"
+        ".globl cli_page_css\n"
+        ".hidden cli_page_css\n"
+        "cli_page_css: .incbin \"page.css\"\n"
+        ".byte 0\n"
+        ".globl cli_page_js\n"
+        ".hidden cli_page_js\n"
+        "cli_page_js: .incbin \"page.js\"\n"
+        ".byte 0\n"
+        ".popsection\n");
+
+#pragma GCC visibility push(hidden)
+extern const char cli_page_html[], cli_page_css[], cli_page_js[];
+#pragma GCC visibility pop
+
+/* ---- data -------------------------------------------------------------------------------------------------- */
+
+/* A text of the snapshot must not end the script that the data is in. "<" is nowhere else in JSON. */
+static bool sink_to_page(void *owner, const char *bytes, size_t size)
+{
+	FILE *to = owner;
+	while (size) {
+		const char *less = memchr(bytes, '<', size);
+		size_t part = less ? (size_t)(less - bytes) : size;
+		if (fwrite(bytes, 1, part, to) != part || (less && fputs("\\u003c", to) < 0))
+			return false;
+		part += less != NULL;
+		bytes += part;
+		size -= part;
+	}
+	return true;
+}
+
+static uint64_t count_of(const struct page_history *h, enum dump_action action)
+{
+	uint64_t count = 0;
+	for (uint32_t i = 0; i < h->count; i++)
+		count += h->events[i].action == action;
+	return count;
+}
+
+/* The failures that the history shows: place and bytes, the newest hundred. */
+static void put_failures(struct jsonw *j, const struct page_history *h)
+{
+	uint64_t all = count_of(h, DUMP_OOM), seen = 0;
+	jsonw_put_number(j, "failure_count", all);
+	jsonw_key(j, "failures");
+	jsonw_open(j, '[');
+	for (uint32_t i = 0; i < h->count; i++) {
+		if (h->events[i].action != DUMP_OOM || ++seen + 100 <= all)
+			continue;
+		jsonw_open(j, '[');
+		page_put_real(j, h->place[i + 1]);
+		jsonw_number(j, h->events[i].size);
+		jsonw_number(j, h->events[i].address);
+		jsonw_close(j, ']');
+	}
+	jsonw_close(j, ']');
+}
+
+static void put_summary(struct jsonw *j, const struct page_history *h, const struct page_source *from)
+{
+	uint64_t allocated = 0;
+	for (size_t i = 0; i < h->dump->segment_count; i++)
+		for (size_t k = 0; h->dump->segments[i].device == h->device && k < h->dump->segments[i].count; k++)
+			if (h->dump->blocks[h->dump->segments[i].first + k].state == DUMP_HELD)
+				allocated += h->dump->blocks[h->dump->segments[i].first + k].size;
+	jsonw_put_string(j, "title", from->title);
+	jsonw_put_string(j, "source", from->kind);
+	jsonw_put_string(j, "version", trz_version());
+	jsonw_put_number(j, "device", (uint64_t)h->device);
+	jsonw_put_word(j, "timed", h->timed ? "true" : "false");
+	jsonw_put_word(j, "addressed", h->addressed ? "true" : "false");
+	jsonw_put_number(j, "events", h->count);
+	jsonw_put_number(j, "events_noted", h->dump->events_noted);
+	jsonw_put_number(j, "start_us", h->timed ? h->events[0].time_us : 0);
+	jsonw_put_number(j, "held_peak", h->held_peak);
+	jsonw_put_number(j, "held_end", h->held_end);
+	jsonw_put_number(j, "reserved_peak", h->reserved_peak);
+	jsonw_put_number(j, "reserved_end", h->reserved_end);
+	jsonw_put_number(j, "allocated_end", allocated);
+	jsonw_put_number(j, "lives", h->life_count);
+	jsonw_key(j, "span");
+	jsonw_open(j, '[');
+	page_put_real(j, h->place[0]);
+	page_put_real(j, h->place[h->count + 1]);
+	page_put_real(j, h->place[h->peak]);
+	jsonw_close(j, ']');
+}
+
+static void put_categories(struct jsonw *j)
+{
+	jsonw_key(j, "categories");
+	jsonw_open(j, '[');
+	for (int i = 0; i < CATEGORY_COUNT; i++)
+		jsonw_string(j, evidence_category_text((enum evidence_category)i));
+	jsonw_close(j, ']');
+}
+
+static trz_status put_data(FILE *to, const struct page_history *h, const struct page_source *from)
+{
+	struct jsonw *j = calloc(1, sizeof *j);
+	if (!j)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the page");
+	j->sink = sink_to_page;
+	j->owner = to;
+	jsonw_open(j, '{');
+	put_summary(j, h, from);
+	put_failures(j, h);
+	put_categories(j);
+	if (from->verdict)
+		jsonw_put_string(j, "verdict", from->verdict);
+	trz_status status = page_put_levels(j, h);
+	if (status == TRZ_OK)
+		status = page_put_fragmentation(j, h);
+	if (status == TRZ_OK)
+		status = page_put_groups(j, h);
+	if (status == TRZ_OK)
+		status = page_put_map(j, h);
+	if (status == TRZ_OK)
+		status = page_put_stacks(j, h);
+	jsonw_close(j, '}');
+	jsonw_flush(j);
+	if (status == TRZ_OK && j->failed)
+		status = trz_fail(TRZ_ERROR_IO, "the page cannot be written: %s", strerror(errno));
+	free(j);
+	return status;
+}
+
+/* ---- the file ---------------------------------------------------------------------------------------------- */
+
+static trz_status open_library(FILE **library)
+{
+	static const char *const places[] = { "../share/terrazzo", "../share", NULL };
+	char folder[CLI_PATH_SIZE], path[CLI_PATH_SIZE + 32];
+	if (!cli_first_of(places, "plotly.min.js", folder))
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "plotly.min.js is missing, with which pages are drawn: it does not lie "
+		                "in ../share/terrazzo, seen from this program. Build terrazzo again where pip can fetch "
+		                "packages, or with -DTRZ_PLOTLY=<plotly.min.js>");
+	snprintf(path, sizeof path, "%s/plotly.min.js", folder);
+	*library = fopen(path, "rbe");
+	return *library ? TRZ_OK : trz_fail(TRZ_ERROR_IO, "%s: cannot be opened: %s", path, strerror(errno));
+}
+
+static void copy_file(FILE *from, FILE *to)
+{
+	char buffer[65536];
+	for (size_t got; (got = fread(buffer, 1, sizeof buffer, from)) > 0;)
+		fwrite(buffer, 1, got, to);
+}
+
+/* The template's "@NAME@" become the parts. */
+static trz_status fill(FILE *to, FILE *library, const struct page_history *h, const struct page_source *from)
+{
+	trz_status status = TRZ_OK;
+	for (const char *p = cli_page_html, *mark; status == TRZ_OK && *p; p = mark) {
+		mark = strstr(p, "@@");
+		mark = mark ? mark : p + strlen(p);
+		fwrite(p, 1, (size_t)(mark - p), to);
+		if (strncmp(mark, "@@CSS@@", 7) == 0) {
+			fputs(cli_page_css, to);
+		} else if (strncmp(mark, "@@LIB@@", 7) == 0) {
+			copy_file(library, to);
+		} else if (strncmp(mark, "@@DAT@@", 7) == 0) {
+			status = put_data(to, h, from);
+		} else if (strncmp(mark, "@@APP@@", 7) == 0) {
+			fputs(cli_page_js, to);
+		}
+		mark += *mark ? 7 : 0;
+	}
+	return status;
+}
+
+trz_status page_write(const struct page_history *h, const struct page_source *from, const char *path)
+{
+	FILE *library, *to;
+	char *beside;
+	trz_status status = open_library(&library);
+	if (status != TRZ_OK)
+		return status;
+	if (asprintf(&beside, "%s.%ld.part", path, (long)getpid()) < 0) {
+		fclose(library);
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the page");
+	}
+	to = fopen(beside, "wbe");
+	if (!to)
+		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
+	else
+		status = fill(to, library, h, from);
+	bool failed = to && (ferror(to) | fclose(to)) != 0;
+	if (status == TRZ_OK && (failed || rename(beside, path)))
+		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+	if (to && status != TRZ_OK)
+		unlink(beside);
+	free(beside);
+	fclose(library);
+	return status;
+}

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""terrazzo report: the page's figures against a reckoning of their own, and the page itself in a headless browser,
+where one is installed."""
+import base64
+import copy
+import json
+import os
+import pickle
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import page_sample
+
+CLI = Path(os.environ["TERRAZZO_CLI"])
+SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+LIBRARY = CLI.parent.parent / "share" / "terrazzo" / "plotly.min.js"
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+MIB = 1 << 20
+
+
+def report(*arguments):
+    return subprocess.run([CLI, "report", *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def reals(text):
+    raw = base64.b64decode(text)
+    return struct.unpack(f"<{len(raw) // 8}d", raw)
+
+
+def data_of(page):
+    text = page.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
+
+
+def levels_of(trace):
+    """What is held and reserved at most, and held at the end, by the trace alone."""
+    held = reserved = held_peak = reserved_peak = 0
+    for e in trace:
+        held += e["size"] * ((e["action"] == "alloc") - (e["action"] == "free_requested"))
+        reserved += e["size"] * (e["action"] in ("segment_alloc", "segment_map"))
+        reserved -= e["size"] * (e["action"] in ("segment_free", "segment_unmap"))
+        held_peak, reserved_peak = max(held_peak, held), max(reserved_peak, reserved)
+    return held_peak, reserved_peak, held
+
+
+class Report(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+        self.page = self.folder / "page.html"
+
+    def write(self, snapshot, name="snapshot.pickle"):
+        path = self.folder / name
+        if name.endswith(".json"):
+            path.write_text(json.dumps(snapshot))
+        else:
+            path.write_bytes(pickle.dumps(snapshot, protocol=2))
+        return path
+
+    def made(self, *arguments):
+        if not LIBRARY.exists():
+            self.skipTest("this build has no plotly.js (it could not be fetched)")
+        done = report(*arguments, "-o", self.page)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return data_of(self.page)
+
+
+class Figures(Report):
+    def test_levels_are_those_of_the_history(self):
+        snapshot = page_sample.train()
+        data = self.made(self.write(snapshot))
+        held_peak, reserved_peak, held = levels_of(snapshot["device_traces"][0])
+        self.assertEqual((data["held_peak"], data["reserved_peak"], data["held_end"]), (held_peak, reserved_peak, held))
+        self.assertEqual(max(reals(data["levels"]["held"]["y"])), held_peak)
+        self.assertEqual(max(reals(data["levels"]["reserved"]["y"])), reserved_peak)
+        self.assertEqual(reals(data["levels"]["held"]["y"])[-1], held)
+        self.assertEqual(data["failure_count"], 1)
+        self.assertEqual(data["stacks"]["peak"]["nodes"][0][4], held_peak)
+        self.assertEqual(sum(row[1] for row in data["stacks"]["peak"]["holders"]), held_peak)
+        self.assertIn("losses_append", data["stacks"]["peak"]["holders"][0][0])
+        self.assertIn("160.02 MiB asked for", data["verdict"].splitlines()[0])
+
+    def test_a_history_that_has_lost_its_beginning_ends_as_the_whole_one(self):
+        whole = page_sample.train()
+        late = copy.deepcopy(whole)
+        late["device_traces"][0] = late["device_traces"][0][len(late["device_traces"][0]) // 2:]
+        a, b = self.made(self.write(whole)), self.made(self.write(late))
+        for key in ("held_peak", "held_end", "reserved_peak", "reserved_end"):
+            self.assertEqual(a[key], b[key])
+        for key in ("free", "largest", "reserved"):
+            self.assertEqual(reals(a["fragmentation"][key])[-1], reals(b["fragmentation"][key])[-1])
+
+    def test_free_space_at_the_end_is_the_snapshots(self):
+        snapshot = page_sample.train()
+        data = self.made(self.write(snapshot))
+        free = largest = 0
+        for segment in snapshot["segments"]:
+            for block in segment["blocks"]:
+                size = block["size"] if block["state"] == "inactive" else block["size"] - block["requested_size"]
+                free += size
+                largest = max(largest, size)
+        self.assertEqual(reals(data["fragmentation"]["free"])[-1], free)
+        self.assertEqual(reals(data["fragmentation"]["largest"])[-1], largest)
+        cells = [b / 255 for b in base64.b64decode(data["map"]["held"])]
+        rows, columns = data["map"]["rows"], data["map"]["columns"]
+        last = sum(cells[row * columns + columns - 1] for row in range(rows)) * data["map"]["row_bytes"]
+        self.assertAlmostEqual(last / data["held_end"], 1, delta=0.02)
+
+    def test_a_snapshot_without_history_shows_its_state(self):
+        snapshot = page_sample.train()
+        snapshot["device_traces"] = []
+        data = self.made(self.write(snapshot, "a.json"))
+        self.assertEqual(data["events"], 0)
+        self.assertEqual(data["held_end"], sum(s["requested_size"] for s in snapshot["segments"]))
+        self.assertEqual(data["reserved_end"], sum(s["total_size"] for s in snapshot["segments"]))
+
+    def test_ranges_that_come_and_go_in_parts(self):
+        base = page_sample.BASE
+        entry = {"stream": 0, "compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0)}
+        trace = [{**entry, "action": action, "addr": base + offset * MIB, "size": size * MIB, "time_us": 10 ** 15 + i}
+                 for i, (action, offset, size) in enumerate((
+                     ("segment_unmap", 8, 2), ("segment_map", 0, 6), ("segment_unmap", 2, 2), ("segment_map", 3, 1),
+                     ("segment_unmap", 0, 1), ("segment_map", 20, 4)))]
+        block = {"size": MIB, "requested_size": 0, "state": "inactive", "frames": []}
+        segments = []
+        for offset, size in ((1, 1), (3, 3), (20, 4)):
+            segments.append({"device": 0, "address": base + offset * MIB, "total_size": size * MIB, "stream": 0,
+                             "segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": True, "frames": [],
+                             "blocks": [{**block, "address": base + offset * MIB, "size": size * MIB}]})
+        data = self.made(self.write({"segments": segments, "device_traces": [trace]}))
+        self.assertEqual([y / MIB for y in reals(data["levels"]["reserved"]["y"])][-1], 8)
+        self.assertEqual(max(reals(data["levels"]["reserved"]["y"])), 8 * MIB)
+        self.assertEqual(data["map"]["total"], 12 * MIB)
+        self.assertEqual(reals(data["fragmentation"]["reserved"])[-1], 8 * MIB)
+        self.assertEqual(reals(data["fragmentation"]["largest"])[-1], 4 * MIB)
+
+    def test_traces_have_no_addresses(self):
+        data = self.made(SOURCE / "bench" / "traces" / "titan8b_rank0.trace.xz")
+        self.assertFalse(data["addressed"] or data["timed"] or "map" in data)
+        self.assertEqual(data["source"], "a trace of requests")
+        self.assertGreater(data["held_peak"], 1 << 30)
+
+    def test_by_events(self):
+        data = self.made(self.write(page_sample.train()), "--by", "events")
+        self.assertEqual(data["span"][1], data["events"] + 1)
+
+    def test_no_text_of_a_snapshot_becomes_a_part_of_the_page(self):
+        snapshot = page_sample.train(steps=2)
+        bad = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>"
+        for e in snapshot["device_traces"][0]:
+            e["user_metadata"] = bad
+            e["frames"] = [{"filename": "/app/" + bad, "line": 1, "name": bad}]
+        data = self.made(self.write(snapshot))
+        self.assertNotIn("taken'</script", self.page.read_text())
+        self.assertIn(bad, [group["name"] for group in data["groups"]["tag"]])
+
+    def test_nothing_comes_from_elsewhere(self):
+        self.made(self.write(page_sample.train(steps=1)))
+        without = self.page.read_text().replace(LIBRARY.read_text(), "")
+        self.assertFalse(re.findall(r"(?:src|href)\s*=\s*[\"'](?!#)|@import|url\(|https?://", without))
+
+
+class Errors(Report):
+    def fails(self, words, *arguments):
+        done = report(*arguments)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(words, done.stderr)
+        self.assertFalse(self.page.exists())
+        self.assertEqual([p for p in self.folder.iterdir() if "part" in p.name], [])
+
+    def test_usage(self):
+        self.fails("is missing", "-o", self.page)
+        self.fails("-o FILE is missing", "x")
+        self.fails("cannot be opened", "nowhere", "-o", self.page)
+        text = self.folder / "text"
+        text.write_text("hello")
+        self.fails(str(text), text, "-o", self.page)
+
+    def test_devices_and_places(self):
+        path = self.write(page_sample.train(steps=1))
+        self.fails("this device", path, "--device", 3, "-o", self.page)
+        if LIBRARY.exists():
+            self.fails("cannot be created", path, "-o", self.folder / "none" / "page.html")
+
+    def test_a_build_without_the_plotting_library_says_so(self):
+        alone = self.folder / "bin" / "terrazzo"
+        alone.parent.mkdir()
+        shutil.copy2(CLI, alone)
+        path = self.write(page_sample.train(steps=1))
+        done = subprocess.run([alone, "report", path, "-o", self.page], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"plotly\.min\.js is missing.*-DTRZ_PLOTLY=")
+        self.assertFalse(self.page.exists())
+
+
+@unittest.skipUnless(BROWSER, "no browser to open the page with; Debian's package chromium-headless-shell has one")
+class Browser(Report):
+    def opened(self, theme):
+        """The page's elements after its script has run, and what the console said."""
+        done = subprocess.run(
+            [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
+             f"--user-data-dir={self.folder / 'profile'}", "--enable-logging=stderr", "--window-size=1280,2400",
+             "--virtual-time-budget=60000", "--dump-dom", f"file://{self.page}#theme={theme}"],
+            capture_output=True, text=True, check=False)
+        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        return done.stdout, said
+
+    def check(self, charts, theme="light"):
+        page, said = self.opened(theme)
+        self.assertEqual(said, [])
+        self.assertRegex(page, r'data-drawn="\d+"')
+        self.assertIn(f'data-theme="{theme}"', page)
+        for chart in charts:
+            part = re.search(rf'<div class="chart[^>]*id="{chart}"[^>]*>(.*?)</section>', page, re.S)
+            self.assertIsNotNone(part, chart)
+            self.assertIn("main-svg", part.group(1), chart)
+        return page
+
+    def test_every_chart_is_drawn_light_and_dark(self):
+        self.made(self.write(page_sample.train()))
+        for theme in ("light", "dark"):
+            page = self.check(("levels", "groups", "map", "fragmentation", "stacks"), theme)
+            self.assertIn("160.02 MiB asked for", page)
+            self.assertIn("train.py:63 losses_append", page)
+            self.assertIn("icicle", page)
+            self.assertRegex(page, r'id="map".*?<image ')
+
+    def test_pages_of_less(self):
+        snapshot = page_sample.train(steps=3)
+        for entries in (snapshot["device_traces"][0], *(s["blocks"] for s in snapshot["segments"])):
+            for e in entries:
+                e["frames"] = []
+        snapshot["device_traces"][0] = [e for e in snapshot["device_traces"][0] if e["action"] != "oom"]
+        self.made(self.write(snapshot))
+        self.check(("levels", "groups", "map", "fragmentation"))
+        snapshot["device_traces"] = []
+        self.made(self.write(snapshot))
+        self.check(("map",))
+        self.made(SOURCE / "bench" / "traces" / "titan8b_rank0.trace.xz")
+        self.check(("levels", "groups"))
+
+    def test_hostile_texts_stay_texts(self):
+        snapshot = page_sample.train(steps=2)
+        for e in snapshot["device_traces"][0]:
+            e["user_metadata"] = "<img src=x onerror=\"document.title='taken'\"></script>"
+            e["frames"] = [{"filename": "<b>x</b>", "line": 1, "name": "<img src=y>"}]
+        self.made(self.write(snapshot))
+        page = self.check(("levels", "groups", "map"))
+        self.assertNotIn("<title>taken", page)
+        self.assertNotIn("<img", re.sub(r'<script.*?</script>', "", page, flags=re.S))
+
+
+if __name__ == "__main__":
+    unittest.main()
