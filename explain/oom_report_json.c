@@ -172,6 +172,7 @@ static void put_source(struct jsonw *j, const struct evidence *e)
 	put_text(j, "name", e->source_name);
 	put_text(j, "allocator", e->allocator);
 	put_bool(j, "history", e->has_history);
+	put_bool(j, "joins", e->joins);
 	jsonw_close(j, '}');
 }
 

@@ -405,6 +405,10 @@ static void put_own(struct jsonw *j, const struct snapshot *s)
 		if (actions[s->events[i].kind].own)
 			put_own_event(j, s, &s->events[i]);
 	jsonw_close(j, ']');
+	if (s->report) {
+		jsonw_key(j, "report");
+		s->report(j, s->report_owner);
+	}
 	jsonw_close(j, '}');
 }
 

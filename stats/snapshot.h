@@ -70,6 +70,9 @@ typedef size_t snapshot_frames(void *owner, uint64_t frames, struct snapshot_fra
 
 /* `ranges`, `blocks` and `events` share the allocation at `events`. Counts beyond the capacity include what did not
  * fit. After snapshot_seal all are sorted, ranges are segments and every block lies in one. */
+/* Writes a value: what is known of the failure that the snapshot is of. */
+typedef void snapshot_report(struct jsonw *j, void *owner);
+
 struct snapshot {
 	/* set by the caller before the first call; all but `memory` may be zero */
 	struct snapshot_memory memory;
@@ -77,6 +80,8 @@ struct snapshot {
 	const struct history_tags *tags;
 	snapshot_frames *frames;
 	void *frames_owner;
+	snapshot_report *report;
+	void *report_owner;
 	const struct snapshot_setting *settings;
 	size_t setting_count;
 

@@ -10,6 +10,7 @@
 #include "bits.h"
 #include "dump_holdings.h"
 #include "error.h"
+#include "report_evidence.h"
 
 /* PyTorch's constants: requests up to SMALL come from segments of SMALL_SEGMENT; those below MIDDLE take one of
  * LARGE_SEGMENT; larger ones one of their size in steps of STEP. */
@@ -279,6 +280,8 @@ static trz_status tell_holders(const struct dump *d, const struct dump_moment *m
 trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e)
 {
 	evidence_init(e, d->terrazzo ? EVIDENCE_SNAPSHOT : EVIDENCE_PICKLE, name);
+	if (d->report && device == DUMP_ANY_DEVICE && report_evidence(d->report, e))
+		return TRZ_OK;
 	device = device == DUMP_ANY_DEVICE ? dump_fullest(d) : device;
 	if (device < 0 || device >= device_count(d))
 		return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: holds no memory and no history of %s", name,

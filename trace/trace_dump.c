@@ -5,6 +5,7 @@
  */
 #include "trace_dump.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -593,7 +594,9 @@ static trz_status read_dump(struct trace_input *in, struct dump *d)
 	if (status == TRZ_OK)
 		status = read_root(&r);
 	d->texts = r.plain.texts.bytes;
+	d->report = r.plain.report;
 	r.plain.texts.bytes = NULL;
+	r.plain.report = NULL;
 	plain_free(&r.plain);
 	map_free(&r.lists);
 	map_free(&r.dicts);
@@ -632,5 +635,6 @@ void dump_free(struct dump *d)
 	free(d->frames);
 	free(d->marks);
 	free(d->texts);
+	json_decref(d->report);
 	*d = (struct dump){ 0 };
 }

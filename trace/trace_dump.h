@@ -106,6 +106,7 @@ struct dump {
 	bool terrazzo;                   /* written by terrazzo */
 	bool expandable;                 /* PyTorch's option */
 	uint64_t events_noted;           /* of terrazzo: since the history began; 0: unknown */
+	void *report;                    /* a json_t: terrazzo's report of the failure; NULL: none */
 	void *texts;                     /* storage; so is the next */
 	size_t stack_frame_count;
 };

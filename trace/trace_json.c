@@ -81,6 +81,13 @@ static trz_status convert_array(struct reader *r, const json_t *from, plain_valu
 
 enum { PAIRS_AT_ONCE = 16 };
 
+/* It is read as it is. */
+static void keep_report(struct reader *r, json_t *report)
+{
+	json_decref(r->out->report);
+	r->out->report = json_incref(report);
+}
+
 static trz_status convert_object(struct reader *r, const json_t *from, plain_value *out)
 {
 	plain_value pairs[2 * PAIRS_AT_ONCE];
@@ -92,6 +99,8 @@ static trz_status convert_object(struct reader *r, const json_t *from, plain_val
 		status = plain_add_text(r->out, key, strlen(key), r->name, &pairs[count]);
 		if (status != TRZ_OK || plain_word(pairs[count]) == PLAIN_UNKNOWN_WORD)
 			continue;
+		if (plain_word(pairs[count]) == PLAIN_REPORT)
+			keep_report(r, json_object_iter_value(it));
 		status = convert(r, json_object_iter_value(it), &pairs[count + 1]);
 		count += 2;
 		if (status == TRZ_OK && count == 2 * PAIRS_AT_ONCE) {

@@ -4,6 +4,7 @@
  */
 #include "trace_plain.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +60,7 @@ trz_status plain_init(struct plain *p, bool keep_texts)
 
 void plain_free(struct plain *p)
 {
+	json_decref(p->report);
 	free(p->cells.items);
 	free(p->texts.bytes);
 	free(p->texts.table);

@@ -60,6 +60,7 @@
 	X(STAGE, "stage")                                                                                        \
 	X(TERRAZZO, "terrazzo")                                                                                  \
 	X(TAG, "tag")                                                                                            \
+	X(REPORT, "report")                                                                                      \
 	X(VERSION, "version")                                                                                    \
 	X(EVENTS_NOTED, "events_noted")                                                                          \
 	X(EVENTS_KEPT, "events_kept")
@@ -109,6 +110,7 @@ struct plain {
 	struct plain_words cells;   /* all containers; they refer to each other by index */
 	struct plain_texts texts;
 	bool keep_texts;
+	void *report;               /* a json_t: the report of a snapshot's failure; NULL: none */
 	plain_value root;
 };
 

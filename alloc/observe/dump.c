@@ -140,7 +140,8 @@ static trz_status take(trz_heap *h, struct snapshot *s)
 /* ---- */
 
 /* Writes a snapshot by an option; path[0] is 0 if it has no name. The holder of `busy` calls it. */
-static trz_status write_by(trz_heap *h, const char *option, struct dump *d, char path[SNAPSHOT_PATH])
+static trz_status write_by(trz_heap *h, const char *option, struct dump *d, snapshot_report *report,
+                           char path[SNAPSHOT_PATH])
 {
 	struct snapshot s;
 	struct frames_teller teller = frames_teller(h);
@@ -148,6 +149,8 @@ static trz_status write_by(trz_heap *h, const char *option, struct dump *d, char
 	trz_status status = take(h, &s);
 	s.frames = frames_tell;
 	s.frames_owner = &teller;
+	s.report = report;
+	s.report_owner = h;
 	d->epoch_ns = s.clock.epoch_ns;
 	d->bytes = h->config.oom_snapshot_bytes ? h->config.oom_snapshot_bytes : SNAPSHOT_ANY_SIZE;
 	if (status == TRZ_OK && !name_of(h, option, d, path))
@@ -158,16 +161,16 @@ static trz_status write_by(trz_heap *h, const char *option, struct dump *d, char
 	return status;
 }
 
-static trz_status write_failure(trz_heap *h, char path[SNAPSHOT_PATH])
+static trz_status write_failure(trz_heap *h, snapshot_report *report, char path[SNAPSHOT_PATH])
 {
 	struct dump d = {.number = ++h->dumps->number};
-	trz_status status = write_by(h, h->config.oom_snapshot, &d, path);
+	trz_status status = write_by(h, h->config.oom_snapshot, &d, report, path);
 	if (status == TRZ_OK)
 		keep(h, &d, path);
 	return status;
 }
 
-trz_status dump_failure(trz_heap *h, trz_status failure)
+trz_status dump_failure(trz_heap *h, trz_status failure, snapshot_report *report)
 {
 	char path[SNAPSHOT_PATH], text[ERROR_TEXT_BYTES], reason[ERROR_TEXT_BYTES];
 	if (!h->config.oom_snapshot[0])
@@ -175,7 +178,7 @@ trz_status dump_failure(trz_heap *h, trz_status failure)
 	snprintf(text, sizeof text, "%s", trz_last_error());
 	if (atomic_exchange(&h->dumps->busy, true))
 		return trz_fail(failure, "%s; no snapshot: another failure's is being written", text);
-	trz_status status = write_failure(h, path);
+	trz_status status = write_failure(h, report, path);
 	atomic_store(&h->dumps->busy, false);
 	if (status == TRZ_OK)
 		return trz_fail(failure, "%s; %s has a snapshot", text, path);
@@ -189,6 +192,6 @@ void dump_end(trz_heap *h)
 	struct dump d = {0};
 	if (!h->config.exit_snapshot[0] || atomic_exchange(&h->dumps->busy, true))
 		return;
-	write_by(h, h->config.exit_snapshot, &d, path);
+	write_by(h, h->config.exit_snapshot, &d, NULL, path);
 	atomic_store(&h->dumps->busy, false);
 }

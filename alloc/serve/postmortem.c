@@ -294,6 +294,21 @@ trz_status postmortem_failed(trz_heap *h, trz_status status)
 	return status;
 }
 
+void postmortem_write(struct jsonw *j, void *owner)
+{
+	trz_heap *h = owner;
+	const struct facts *f = oom_thread_facts();
+	if (f->info.requested && f->heap == h->serial && begin(h->reporter)) {
+		h->reporter->facts = *f;
+		judge(h, h->reporter);
+		oom_report_object(j, &h->reporter->evidence, &h->reporter->verdict);
+		end(h->reporter);
+		return;
+	}
+	jsonw_open(j, '{');
+	jsonw_close(j, '}');
+}
+
 /* ---- for programs ---- */
 
 static trz_status gather(trz_heap *h, unsigned flags, struct facts *out)

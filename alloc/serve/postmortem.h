@@ -7,6 +7,7 @@
 #define TRZ_ALLOC_POSTMORTEM_H
 
 #include "heap/heap.h"
+#include "jsonw.h"
 
 /* Memory for reports, which is then there when the host has none left. */
 trz_status postmortem_open(trz_heap *h);
@@ -19,6 +20,9 @@ trz_status postmortem_failed(trz_heap *h, trz_status status);
 
 /* The same, whether or not the thread holds reports back. */
 void postmortem_print(trz_heap *h);
+
+/* For the snapshot of a failure of the calling thread: the report as a JSON value. `owner` is the heap. */
+void postmortem_write(struct jsonw *j, void *owner);
 
 /* As trz_report. */
 trz_status postmortem_report(trz_heap *h, unsigned flags, trz_report_callback *write, void *user);

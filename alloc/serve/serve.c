@@ -266,7 +266,7 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	if (UNLIKELY(oom_is_full(status)) && oom_ask(h, status))
 		status = slow(h, &d, out);
 	if (UNLIKELY(oom_is_full(status)))
-		status = postmortem_failed(h, dump_failure(h, status));
+		status = postmortem_failed(h, dump_failure(h, status, postmortem_write));
 	return status;
 }
 
