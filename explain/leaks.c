@@ -48,7 +48,8 @@ struct leaks {
 	uint32_t head[HEADS];      /* + 1 */
 	struct entry entry[LEAKS_SITES];
 	struct entry low, high;    /* of the heap; `now` and `next` are not in use */
-	struct entry rest;         /* what `low` has beside the sites */
+	struct entry rest;         /* what has no site, and the sites that are not followed */
+	uint64_t unfollowed;       /* units of those, of this step */
 	bool told;                 /* leaks_all was called since the newest step */
 	uint64_t times[POINTS];    /* [i % POINTS]: when step i ended */
 };
@@ -180,8 +181,10 @@ void leaks_site(struct leaks *g, uint64_t site, uint64_t live_bytes)
 {
 	uint32_t units = in_units(live_bytes);
 	struct entry *e = find_or_take(g, site, units);
-	if (!e)
+	if (!e) {
+		g->unfollowed += units;
 		return;
+	}
 	e->now = units;
 	if (units < e->low)
 		e->low = units;
@@ -193,6 +196,11 @@ void leaks_all(struct leaks *g, uint64_t low_bytes, uint64_t high_bytes)
 	g->low.low = g->told && g->low.low < low ? g->low.low : low;
 	g->high.low = g->told && g->high.low > high ? g->high.low : high;
 	g->told = true;
+}
+
+void leaks_rest(struct leaks *g, uint64_t live_bytes)
+{
+	g->rest.now = in_units(live_bytes);
 }
 
 void leaks_room(struct leaks *g, uint64_t capacity_bytes)
@@ -212,16 +220,15 @@ uint64_t leaks_steps(const struct leaks *g)
 
 void leaks_step(struct leaks *g, uint64_t time_ns)
 {
-	uint64_t sites = 0;
 	for (uint32_t i = 0; i < g->entries; i++) {
 		struct entry *e = &g->entry[i];
-		sites += e->low;
 		series_add(&e->series, e->low);
 		e->last = e->low;
 		e->low = e->now;
 	}
-	g->rest.last = g->low.low > sites ? (uint32_t)(g->low.low - sites) : 0;
+	g->rest.last = (uint32_t)min_u64(g->rest.now + g->unfollowed, UINT32_MAX);
 	series_add(&g->rest.series, g->rest.last);
+	g->unfollowed = 0;
 	series_add(&g->low.series, g->low.low);
 	series_add(&g->high.series, g->high.low);
 	g->told = false;
@@ -271,7 +278,7 @@ static bool heap_agrees(const struct leaks *g, const struct end *end)
 {
 	double points[POINTS];
 	series_copy(&g->low.series, end->level, end->points, points);
-	struct trend all = trend_fit(points, end->points);
+	struct trend all = end->points < TREND_SECTIONS ? trend_of_few(points, end->points) : trend_fit(points, end->points);
 	return all.rise + 3 * all.noise >= 0.5 * end->trend.rise;
 }
 
@@ -283,17 +290,19 @@ static bool look(const struct leaks *g, const struct series *s, unsigned level, 
 	double newest = points[n - 1] > points[n - 2] ? points[n - 1] : points[n - 2];
 	if (newest <= points[0] || newest <= 1.05 * s->fell_from[level])
 		return false;
-	*end = (struct end){.level = level, .points = n, .trend = trend_fit(points, n)};
+	*end = (struct end){.level = level, .points = n};
+	end->trend = n < TREND_SECTIONS ? trend_of_few(points, n) : trend_fit(points, n);
 	return end->trend.grows && heap_agrees(g, end);
 }
 
 /* From the longest end on. Of the coarser levels the short ends are the long ones of the finer. */
 static bool grows(const struct leaks *g, const struct series *s, struct end *longest)
 {
-	static const size_t lengths[] = {64, 56, 48, 40, 32, 24, 20, 16, 12, 8};
-	enum { ALL = sizeof lengths / sizeof *lengths, OF_COARSE = 6 };
+	static const size_t lengths[] = {64, 56, 48, 40, 32, 24, 20, 16, 12, 8, 7, 6, 5, 4};
+	enum { ALL = sizeof lengths / sizeof *lengths, FEW = 4, OF_COARSE = 6 };
+	size_t of_finest = g->failed ? ALL : ALL - FEW;
 	for (unsigned level = LEVELS; level-- > 0;)
-		for (size_t i = 0; i < (level ? OF_COARSE : ALL); i++)
+		for (size_t i = 0; i < (level ? OF_COARSE : of_finest); i++)
 			if (lengths[i] <= series_length(s, level) && look(g, s, level, lengths[i], longest))
 				return true;
 	return false;
@@ -344,14 +353,17 @@ static struct leaks_finding describe(const struct leaks *g, const struct grower 
 {
 	const struct trend *t = &w->end.trend;
 	double steps = end_steps(&w->end), rise = end_rate(&w->end) * steps;
+	double rate = end_rate(&w->end), doubt = t->doubt / (double)width(w->end.level);
 	double sure = rise / (rise + 4 * t->noise), lasted = steps / LEAKS_STEPS;
 	return (struct leaks_finding){.site = w->entry->site,
-	                               .suspect = suspect,
-	                               .bytes_per_step = rise / steps * UNIT,
-	                               .bytes = (uint64_t)(rise * UNIT),
-	                               .since_step = g->steps - (uint64_t)steps,
-	                               .live = (uint64_t)w->entry->last * UNIT,
-	                               .confidence = sure * (suspect || lasted > 1 ? 1 : lasted)};
+	                              .suspect = suspect,
+	                              .bytes_per_step = rate * UNIT,
+	                              .bytes_per_step_low = larger(0, rate - doubt) * UNIT,
+	                              .bytes_per_step_high = (rate + doubt) * UNIT,
+	                              .bytes = (uint64_t)(rise * UNIT),
+	                              .since_step = g->steps - (uint64_t)steps,
+	                              .live = (uint64_t)w->entry->last * UNIT,
+	                              .confidence = sure * (suspect || lasted > 1 ? 1 : lasted)};
 }
 
 /* All that grow steadily; `out` has room for LEAKS_SITES + 1. */

@@ -27,13 +27,13 @@ enum {
 
 struct leaks;
 
-/* What the heap holds beside the sites that are followed. */
+/* What the heap holds beside all sites, and the sites that are not followed. */
 #define LEAKS_REST UINT64_MAX
 
 struct leaks_finding {
 	uint64_t site;
 	bool suspect;              /* false: it grows steadily, but not for long or by much yet */
-	double bytes_per_step;
+	double bytes_per_step, bytes_per_step_low, bytes_per_step_high;
 	uint64_t bytes;            /* by which it has grown */
 	uint64_t since_step;
 	uint64_t live;             /* of the site, in the newest step */
@@ -53,10 +53,14 @@ size_t leaks_bytes(void);
 struct leaks *leaks_start(void *memory);
 
 /* What a site holds from now on, or the least that it has held since the newest step. Sites are the caller's numbers;
- * a site that is not mentioned holds what it held before, at first 0. */
+ * a site that is not mentioned holds what it held before, at first 0. Beyond LEAKS_SITES only those count that are
+ * mentioned in each step. */
 void leaks_site(struct leaks *g, uint64_t site, uint64_t live_bytes);
 
-/* The same for the whole heap: the least and the most that it has held since the newest step. */
+/* What the heap holds that has no site, at the same moments. */
+void leaks_rest(struct leaks *g, uint64_t live_bytes);
+
+/* The least and the most that the whole heap has held since the newest step. */
 void leaks_all(struct leaks *g, uint64_t low_bytes, uint64_t high_bytes);
 
 /* The most that the heap could hold; 0: not known. */

@@ -204,7 +204,25 @@ struct trend trend_fit(const double *points, size_t count)
 	                      .rise = s.at[STEPS] - s.at[0],
 	                      .noise = noise,
 	                      .shake = s.shake,
+	                      .doubt = 2 * s.shake / (root(STEPS) * each),
 	                      .points = (unsigned)(s.each * SECTIONS)};
+}
+
+struct trend trend_of_few(const double *points, size_t count)
+{
+	assert(count >= TREND_FEW && count < TREND_SECTIONS);
+	double steps[TREND_SECTIONS];
+	size_t n = count - 1;
+	for (size_t i = 0; i < n; i++)
+		steps[i] = points[i + 1] - points[i];
+	double usual = median(steps, n), rise = points[n] - points[0];
+	return (struct trend){.grows = steps[0] > 0 && steps[0] >= usual / 2 && steps[n - 1] <= 2 * usual,
+	                      .slope = rise / (double)n,
+	                      .recent = rise / (double)n,
+	                      .level = points[n],
+	                      .rise = rise,
+	                      .doubt = steps[n - 1] - steps[0],
+	                      .points = (unsigned)count};
 }
 
 /* ---- first passages --------------------------------------------------------------------------------- */

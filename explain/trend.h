@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TREND_SECTIONS = 8, TREND_POINTS_MAX = 64 };
+enum { TREND_SECTIONS = 8, TREND_POINTS_MAX = 64, TREND_FEW = 4 };
 
 struct trend {
 	bool grows;                /* steadily, and still */
@@ -22,11 +22,16 @@ struct trend {
 	double rise;               /* from the first section to the last */
 	double noise;              /* standard deviation of points about the line, from the median deviation */
 	double shake;              /* standard deviation of the steps between sections, but for their own trend */
+	double doubt;              /* about the slope: two standard errors */
 	unsigned points;
 };
 
 /* count: TREND_SECTIONS to TREND_POINTS_MAX; a remainder of less than a point a section is dropped at the start. */
 struct trend trend_fit(const double *points, size_t count);
+
+/* For TREND_FEW to TREND_SECTIONS - 1 points, which are too few for statistics: they grow if each is more than the one
+ * before, by about as much. */
+struct trend trend_of_few(const double *points, size_t count);
 
 /* In how many points after the last one the series passes a bound: `likely`, and between `low` and `high`, which is
  * meant to hold in 19 of 20 cases. */

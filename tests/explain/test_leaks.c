@@ -362,14 +362,14 @@ static void test_of_many_sites_those_with_most_bytes_are_followed(void **state)
 	assert_true(f.bytes_per_step > base * 0.0099 && f.bytes_per_step < base * 0.0101);
 }
 
-/* Sites that are too many to be followed, each with little, show as what is left over. */
-static void test_what_no_site_explains_is_a_finding_of_its_own(void **state)
+static void test_what_has_no_site_is_a_finding_of_its_own(void **state)
 {
 	(void)state;
 	struct leaks *g = begin();
 	struct leaks_finding f = {0};
 	for (int step = 0; step < 300; step++) {
 		leaks_site(g, 1, (uint64_t)base);
+		leaks_rest(g, (uint64_t)leak_1(step));
 		leaks_all(g, (uint64_t)(base + leak_1(step)), (uint64_t)(2 * base + leak_1(step)));
 		leaks_step(g, 0);
 	}
@@ -391,6 +391,24 @@ static void test_what_moves_between_sites_is_no_leak(void **state)
 		leaks_step(g, 0);
 		assert_false(leaks_findings(g, &f, 1) && f.suspect);
 	}
+}
+
+/* Of a leak in small pieces from more places than are followed, the places that are not show as one. */
+static void test_sites_that_are_not_followed_count_together(void **state)
+{
+	(void)state;
+	struct leaks *g = begin();
+	struct leaks_finding f = {0};
+	for (int step = 0; step < 300; step++) {
+		for (uint64_t i = 0; i < LEAKS_SITES; i++)
+			leaks_site(g, i, (uint64_t)(base / LEAKS_SITES));
+		for (uint64_t i = 0; i < 1000; i++)
+			leaks_site(g, 1000 + i, (uint64_t)leak_of(step, 0.00001));
+		uint64_t all = (uint64_t)(base + leak_of(step, 0.01));
+		leaks_all(g, all, all);
+		leaks_step(g, 0);
+	}
+	assert_true(leaks_findings(g, &f, 1) == 1 && f.suspect && f.site == LEAKS_REST);
 }
 
 /* What a site holds only within a step is none of its growth. */
@@ -421,8 +439,9 @@ int main(void)
 		cmocka_unit_test(test_short_leaks_is_the_suspect_once_memory_has_run_out),
 		cmocka_unit_test(test_leaks_that_takes_what_is_left_is_a_suspect_early),
 		cmocka_unit_test(test_of_many_sites_those_with_most_bytes_are_followed),
-		cmocka_unit_test(test_what_no_site_explains_is_a_finding_of_its_own),
+		cmocka_unit_test(test_what_has_no_site_is_a_finding_of_its_own),
 		cmocka_unit_test(test_what_moves_between_sites_is_no_leak),
+		cmocka_unit_test(test_sites_that_are_not_followed_count_together),
 		cmocka_unit_test(test_the_least_of_a_step_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
