@@ -35,7 +35,7 @@ struct series {
 
 struct entry {
 	uint64_t site;
-	uint32_t now, low, last;   /* low: since the newest step; last: in it */
+	uint32_t now, low;         /* low: since the newest step */
 	uint32_t next;             /* of the same head, + 1 */
 	struct series series;
 };
@@ -50,6 +50,7 @@ struct leaks {
 	struct entry low, high;    /* of the heap; `now` and `next` are not in use */
 	struct entry rest;         /* what has no site, and the sites that are not followed */
 	uint64_t unfollowed;       /* units of those, of this step */
+	uint32_t least;            /* that a followed site held at the end of the newest step */
 	bool told;                 /* leaks_all was called since the newest step */
 	uint64_t times[POINTS];    /* [i % POINTS]: when step i ended */
 };
@@ -154,6 +155,8 @@ static struct entry *take(struct leaks *g, uint32_t units)
 {
 	if (g->entries < LEAKS_SITES)
 		return &g->entry[g->entries++];
+	if (units <= g->least)
+		return NULL;
 	struct entry *least = g->entry;
 	for (uint32_t i = 1; i < LEAKS_SITES; i++)
 		if (g->entry[i].now < least->now)
@@ -220,14 +223,15 @@ uint64_t leaks_steps(const struct leaks *g)
 
 void leaks_step(struct leaks *g, uint64_t time_ns)
 {
+	g->least = UINT32_MAX;
 	for (uint32_t i = 0; i < g->entries; i++) {
 		struct entry *e = &g->entry[i];
+		g->least = e->now < g->least ? e->now : g->least;
 		series_add(&e->series, e->low);
-		e->last = e->low;
 		e->low = e->now;
 	}
-	g->rest.last = (uint32_t)min_u64(g->rest.now + g->unfollowed, UINT32_MAX);
-	series_add(&g->rest.series, g->rest.last);
+	g->rest.low = (uint32_t)min_u64(g->rest.now + g->unfollowed, UINT32_MAX);
+	series_add(&g->rest.series, g->rest.low);
 	g->unfollowed = 0;
 	series_add(&g->low.series, g->low.low);
 	series_add(&g->high.series, g->high.low);
@@ -272,14 +276,41 @@ static double end_rate(const struct end *end)
 	return end->trend.slope / (double)width(end->level);
 }
 
+static struct trend fit(const double *points, size_t count)
+{
+	return count < TREND_SECTIONS ? trend_of_few(points, count) : trend_fit(points, count);
+}
+
 /* Whether the heap as a whole grew meanwhile, as far as its own ups and downs let one see: what moves from one site to
  * another is no leak. */
 static bool heap_agrees(const struct leaks *g, const struct end *end)
 {
 	double points[POINTS];
 	series_copy(&g->low.series, end->level, end->points, points);
-	struct trend all = end->points < TREND_SECTIONS ? trend_of_few(points, end->points) : trend_fit(points, end->points);
+	struct trend all = fit(points, end->points);
 	return all.rise + 3 * all.noise >= 0.5 * end->trend.rise;
+}
+
+static double median_of_three(const double *p)
+{
+	double low = smaller(p[0], p[1]), high = larger(p[0], p[1]);
+	return larger(low, smaller(high, p[2]));
+}
+
+/* Spares most series the arithmetic: at five places, it is higher at the last than at the first, and falls twice at
+ * most. */
+static bool may_grow(const double *points, size_t n)
+{
+	enum { PLACES = 5, LEAST = 3 * PLACES };
+	if (n < LEAST)
+		return points[n - 1] > points[0];
+	double at[PLACES];
+	int falls = 0;
+	for (size_t i = 0; i < PLACES; i++) {
+		at[i] = median_of_three(&points[i * (n - 3) / (PLACES - 1)]);
+		falls += i > 0 && at[i] <= at[i - 1];
+	}
+	return at[PLACES - 1] > at[0] && falls <= 2;
 }
 
 /* Looks at the newest n points of a level. false: they do not grow steadily. */
@@ -288,10 +319,10 @@ static bool look(const struct leaks *g, const struct series *s, unsigned level, 
 	double points[POINTS];
 	series_copy(s, level, n, points);
 	double newest = points[n - 1] > points[n - 2] ? points[n - 1] : points[n - 2];
-	if (newest <= points[0] || newest <= 1.05 * s->fell_from[level])
+	if (newest <= 1.05 * s->fell_from[level] || !may_grow(points, n))
 		return false;
 	*end = (struct end){.level = level, .points = n};
-	end->trend = n < TREND_SECTIONS ? trend_of_few(points, n) : trend_fit(points, n);
+	end->trend = fit(points, n);
 	return end->trend.grows && heap_agrees(g, end);
 }
 
@@ -353,6 +384,7 @@ static struct leaks_finding describe(const struct leaks *g, const struct grower 
 {
 	const struct trend *t = &w->end.trend;
 	double steps = end_steps(&w->end), rise = end_rate(&w->end) * steps;
+	uint64_t live = w->entry == &g->rest ? w->entry->low : w->entry->now;
 	double rate = end_rate(&w->end), doubt = t->doubt / (double)width(w->end.level);
 	double sure = rise / (rise + 4 * t->noise), lasted = steps / LEAKS_STEPS;
 	return (struct leaks_finding){.site = w->entry->site,
@@ -362,7 +394,7 @@ static struct leaks_finding describe(const struct leaks *g, const struct grower 
 	                              .bytes_per_step_high = (rate + doubt) * UNIT,
 	                              .bytes = (uint64_t)(rise * UNIT),
 	                              .since_step = g->steps - (uint64_t)steps,
-	                              .live = (uint64_t)w->entry->last * UNIT,
+	                              .live = live * UNIT,
 	                              .confidence = sure * (suspect || lasted > 1 ? 1 : lasted)};
 }
 

@@ -36,7 +36,7 @@ struct leaks_finding {
 	double bytes_per_step, bytes_per_step_low, bytes_per_step_high;
 	uint64_t bytes;            /* by which it has grown */
 	uint64_t since_step;
-	uint64_t live;             /* of the site, in the newest step */
+	uint64_t live;             /* of the site, as told last */
 	double confidence;         /* 0 .. 1 */
 };
 

@@ -683,6 +683,69 @@ TRZ_API void trz_hold_reports(bool hold);
  * back. No errors. Calls the driver: no. */
 TRZ_API void trz_print_failure(trz_heap *heap);
 
+/* ---- steps: growth, forecasts, warnings ------------------------------------------------------------------ */
+
+/* A step of the program has ended: an iteration of a training loop, a batch of requests served. From the first one on
+ * the heap keeps what each call site holds at the ends of steps, in 430 KB of host memory, and finds out which hold
+ * more and more (docs/leaks.md). With the option sites:off it sees only that the heap grows. Call it at the same place
+ * of each step, where little is live; any thread may. Cost: a walk over the call sites, and every eighth time, if there
+ * is a callback for warnings, a look for leaks. The callback may run. Calls the driver: no. Errors: HOST_MEMORY. */
+TRZ_API trz_status trz_step(trz_heap *heap);
+
+/* Memory that grows steadily with the steps. */
+typedef struct trz_growth_info {
+	unsigned site;          /* its number, as in trz_holder; 0: what has no call site, all of them together */
+	uint64_t stack;         /* for trz_site_frames; 0: not known */
+	const char *tag;        /* "": none */
+	trz_category category;
+	bool suspect;           /* a leak is suspected: it has grown for long, and by much. false: too early to tell */
+	uint64_t live;          /* bytes at the end of the newest step, */
+	uint64_t grown;         /* by so many of which it has grown */
+	uint64_t since_step;    /* of the steps told so far, counted from 0 */
+	double bytes_per_step, bytes_per_step_low, bytes_per_step_high;
+	double confidence;      /* 0 .. 1 */
+} trz_growth_info;
+
+/* Writes up to `capacity` (8 are enough) call sites that grow to `list`, suspects first, then by bytes a step, and how
+ * many it has written to `count`. What comes and goes within a step is no growth; nor is what warms up, fills up, comes
+ * and goes every so many steps, or has stopped. None before the eighth trz_step. Calls the driver: no. */
+TRZ_API trz_status trz_growth(trz_heap *heap, trz_growth_info *list, size_t capacity, size_t *count);
+
+/* When memory will run out at this rate, from the newest step on. The truth is meant to lie between low and high in 19
+ * of 20 cases. */
+typedef struct trz_forecast_info {
+	double steps, steps_low, steps_high;
+	double seconds, seconds_low, seconds_high;
+} trz_forecast_info;
+
+/* Of the suspects. Errors: NOT_FOUND (there are none, or they would need a thousand times the steps seen so far).
+ * Calls the driver: no. */
+TRZ_API trz_status trz_forecast(trz_heap *heap, trz_forecast_info *out);
+
+typedef enum trz_warning {
+	TRZ_WARNING_FULL = 1,         /* callers hold more than 90 % of what the device, or the limit, allows */
+	TRZ_WARNING_FRAGMENTED,       /* more than 20 % of reserved memory was free even when most was held; */
+	TRZ_WARNING_VERY_FRAGMENTED,  /* more than 30 % */
+	TRZ_WARNING_GROWTH            /* a call site is a suspect; once for each */
+} trz_warning;
+
+typedef struct trz_warning_info {
+	trz_warning warning;
+	double share;                 /* of the first three: the share that is too large, 0 .. 1 */
+	size_t allocated, reserved;   /* now */
+	size_t room;                  /* the most that could be reserved, as of the device's last answer */
+	trz_growth_info growth;       /* of TRZ_WARNING_GROWTH; so is the next */
+	trz_forecast_info forecast;   /* 0: not known */
+} trz_warning_info;
+
+/* Called by the thread whose trz_step, trz_poll or trz_alloc finds the reason, with no lock held: it may call any
+ * function of the heap. `info` lives until it returns. */
+typedef void trz_warning_callback(void *user, const trz_warning_info *info);
+
+/* Sets the callback; NULL: none. Shares are looked at in trz_step, in trz_poll, and in allocations that the cache could
+ * not serve; a warning comes again when its share has been 5 % lower in between. Calls the driver: no. */
+TRZ_API trz_status trz_set_warning_callback(trz_heap *heap, trz_warning_callback *callback, void *user);
+
 /* ---- snapshots ------------------------------------------------------------------------------------------ */
 
 /* Writes the heap's state and history, of one moment, as JSON in the schema of PyTorch's memory snapshots, which its

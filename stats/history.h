@@ -35,6 +35,7 @@ enum history_kind {
 	HISTORY_WAIT,              /* stream waited for the stream `awaited`; size: ns that the host stalled */
 	HISTORY_OOM,               /* requested size, stream, device_free */
 	HISTORY_SNAPSHOT,          /* size: active bytes */
+	HISTORY_STEP,              /* the program has ended a step: nothing */
 	HISTORY_KINDS
 };
 

@@ -337,6 +337,7 @@ static const struct {
 	[HISTORY_WAIT] = {{NULL}, "wait"},
 	[HISTORY_OOM] = {{"oom"}, NULL},
 	[HISTORY_SNAPSHOT] = {{"snapshot"}, NULL},
+	[HISTORY_STEP] = {{NULL}, "step"},
 };
 
 static bool moves(const struct history_event *e)

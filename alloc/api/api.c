@@ -17,6 +17,7 @@
 #include "observe/dump.h"
 #include "observe/frames.h"
 #include "observe/holders.h"
+#include "observe/steps.h"
 #include "observe/inspect.h"
 #include "observe/notice.h"
 #include "observe/nvtx.h"
@@ -456,6 +457,8 @@ trz_status trz_poll(trz_heap *h)
 	upkeep(h);
 	leave_growth(h, outer);
 	CHECK_SLOW_PATH(h);
+	if (steps_are_watched(h))
+		steps_warn_of_state(h, false);
 	return driver_is_dead(&h->driver) ? api_dead(h) : TRZ_OK;
 }
 

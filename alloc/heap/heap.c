@@ -38,11 +38,12 @@ static trz_status apply_aids(trz_heap *h)
 
 static trz_status open_structures(trz_heap *h)
 {
-	uint64_t total;
-	trz_status status = driver_mem_info(&h->driver, &h->attainable, &total);
+	uint64_t free_bytes, total;
+	trz_status status = driver_mem_info(&h->driver, &free_bytes, &total);
 	if (status != TRZ_OK)
 		return trz_fail(status, "reading the free memory of device %d failed: %s", h->driver.device,
 		                trz_driver_last_error());
+	counter_set(&h->attainable, free_bytes);
 	if (!pagemap_open(&h->pagemap, &h->meta))
 		return meta_exhausted();
 	node_pool_init(&h->blocks, &h->meta, sizeof(struct block));
@@ -94,6 +95,7 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 	}
 	pthread_mutex_init(&h->growth_lock, NULL);
 	pthread_mutex_init(&h->oom_lock, NULL);
+	pthread_mutex_init(&h->steps.lock, NULL);
 	init_divert_lock(&h->divert_lock);
 	status = apply_aids(h);
 	if (status == TRZ_OK)
@@ -107,6 +109,7 @@ void heap_close(trz_heap *h)
 {
 	pthread_mutex_destroy(&h->growth_lock);
 	pthread_mutex_destroy(&h->oom_lock);
+	pthread_mutex_destroy(&h->steps.lock);
 	pthread_rwlock_destroy(&h->divert_lock);
 	meta_close(&h->meta);
 	driver_unbind(&h->driver);
@@ -129,7 +132,7 @@ uint64_t heap_ask_device(trz_heap *h, uint64_t *total)
 	uint64_t free_bytes, unused;
 	if (driver_mem_info(&h->driver, &free_bytes, total ? total : &unused) != TRZ_OK)
 		return 0;
-	h->attainable = heap_reserved(h) + free_bytes;
+	counter_set(&h->attainable, heap_reserved(h) + free_bytes);
 	return free_bytes;
 }
 

@@ -39,6 +39,26 @@ struct candidate {
 	bool passed;                 /* its last use is ordered before all later work: it needs no fence */
 };
 
+enum { STEPS_THRESHOLDS = 3, STEPS_FINDINGS = 8 };
+
+/* The program's steps (observe/steps.h). */
+struct steps {
+	pthread_mutex_t lock;
+	atomic_bool watched;         /* there is a callback; read without a lock */
+	/* by `lock` */
+	struct leaks *leaks;         /* NULL: no step has ended yet */
+	uint64_t last_peak;          /* of allocated bytes, at the end of the newest step */
+	uint64_t passing;            /* what the newest step with a new peak held at most, beside what it held at its end */
+	uint64_t most;               /* that the newest step held */
+	trz_warning_callback *callback;
+	void *user;
+	bool given[STEPS_THRESHOLDS];    /* the warning, and its share has not fallen since */
+	uint32_t named[STEPS_FINDINGS];  /* sites that a warning has named; 0 is one, too */
+	size_t named_count;
+};
+
+struct leaks;
+
 /* What every operation reads lies on other cache lines than what operations under the heap lock write. */
 struct trz_heap {
 	/* changes seldom; each member says below who guards it */
@@ -94,8 +114,8 @@ struct trz_heap {
 	size_t candidates_capacity, lay_capacity;
 	uint64_t tile_least[KINDS];     /* no tile of the kind is smaller */
 	uint64_t tile_most;                  /* nor is any tile larger than this */
-	uint64_t attainable;                 /* what could be reserved in all, by the device's last answer about its free
-	                                      * memory; other processes take and free memory meanwhile */
+	counter attainable;                  /* what could be reserved in all, by the device's last answer about its free
+	                                      * memory; other processes take and free memory meanwhile. Read without it */
 	uint64_t moved_bytes;                /* mapped at other places so far */
 	uint64_t view_debt;                  /* bytes mapped for views that flips into views have not made up for */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
@@ -133,6 +153,7 @@ struct trz_heap {
 	atomic_bool gathers;         /* the history is on and stacks are asked for; read without a lock */
 	atomic_bool inherited;       /* this process is a child made by fork(): locks may be held for ever, and structures
 	                              * be half-changed; read without a lock */
+	struct steps steps;
 	_Atomic(trz_heap *) next_open;  /* of all open heaps; changes under the list's own lock (init.c) */
 };
 

@@ -18,6 +18,7 @@
 #include "observe/dump.h"
 #include "observe/holders.h"
 #include "observe/notice.h"
+#include "observe/steps.h"
 #include "serve/postmortem.h"
 #include "serve/small.h"
 #include "supply/borrow.h"
@@ -265,9 +266,9 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 	trz_status status = slow(h, &d, out);
 	if (UNLIKELY(oom_is_full(status)) && oom_ask(h, status))
 		status = slow(h, &d, out);
-	if (UNLIKELY(oom_is_full(status)))
-		status = postmortem_failed(h, dump_failure(h, status, postmortem_write));
-	return status;
+	if (LIKELY(!oom_is_full(status)))
+		return steps_after_growth(h, status);
+	return postmortem_failed(h, dump_failure(h, status, postmortem_write));
 }
 
 /* ---- free ---- */

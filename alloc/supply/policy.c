@@ -149,7 +149,7 @@ uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
 	HEAP_GROWTH_LOCKED(h);
 	if (kind == SMALL)
 		return small_tile(h, reserved);
-	uint64_t left = left_of(min_u64(h->attainable, heap_limit(h)), reserved);
+	uint64_t left = left_of(min_u64(counter_get(&h->attainable), heap_limit(h)), reserved);
 	uint64_t size = min_u64(large_tile(h, reserved), fine_tile(left));
 	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
 }
@@ -157,14 +157,14 @@ uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
 bool policy_is_tight(const trz_heap *h, enum kind kind, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
-	uint64_t reserved = heap_reserved(h), left = left_of(h->attainable, reserved);
+	uint64_t reserved = heap_reserved(h), left = left_of(counter_get(&h->attainable), reserved);
 	return left < bytes || (kind == LARGE && fine_tile(left) < large_tile(h, reserved));
 }
 
 uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t reserved)
 {
 	uint64_t limit = heap_limit(h);
-	uint64_t most = d->effort == EFFORT_ALL ? limit : min_u64(limit, h->attainable);
+	uint64_t most = d->effort == EFFORT_ALL ? limit : min_u64(limit, counter_get(&h->attainable));
 	uint64_t left = align_down(left_of(most, reserved), h->driver.granule);
 	uint64_t size = policy_tile(h, d->kind, reserved);
 	if (missing > left)

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading the sites at the ends of steps, and warnings. A callback runs with no lock held.
+ */
+#include "observe/steps.h"
+
+#include "heap/ledger.h"
+#include "leaks.h"
+#include "ticks.h"
+
+enum {
+	SITES_AT_ONCE = 64,
+	LOOK_EVERY = 8,            /* steps between two looks for leaks */
+	LEAST_SHARE = 100          /* of what could be reserved, below which fragmentation is nobody's concern */
+};
+
+/* A warning is given once the share is above `from`, and again after it was below `until`. */
+static const struct threshold {
+	trz_warning warning;
+	double from, until;
+} thresholds[] = {  /* the first is of use at any moment */
+	{TRZ_WARNING_FULL, 0.90, 0.85},
+	{TRZ_WARNING_FRAGMENTED, 0.20, 0.15},
+	{TRZ_WARNING_VERY_FRAGMENTED, 0.30, 0.25},
+};
+
+_Static_assert(sizeof thresholds / sizeof *thresholds == STEPS_THRESHOLDS, "each has a flag");
+
+/* ---- the ends of steps ------------------------------------------------------------------------------ */
+
+static bool prepare(struct steps *s, struct meta *m)
+{
+	if (s->leaks)
+		return true;
+	void *memory = meta_alloc(m, leaks_bytes());
+	s->leaks = memory ? leaks_start(memory) : NULL;
+	return memory != NULL;
+}
+
+/* Tells the leaks what each site holds; returns the sum. */
+static uint64_t read_sites(trz_heap *h)
+{
+	uint64_t sum = 0;
+	uint32_t next = 1, count;
+	do {
+		heap_lock(h);
+		count = h->sites.count;
+		for (int i = 0; i < SITES_AT_ONCE && next <= count; i++, next++) {
+			uint64_t bytes = sites_at(&h->sites, next)->held.bytes;
+			leaks_site(h->steps.leaks, next, bytes);
+			sum += bytes;
+		}
+		heap_unlock(h);
+	} while (next <= count);
+	return sum;
+}
+
+static uint64_t room(const trz_heap *h)
+{
+	return min_u64(heap_limit(h), counter_get(&h->attainable));
+}
+
+/* Also what the heap held at most in the step: exact where that is a new peak; else the most that any step with a new
+ * peak held beside what it held at its end. */
+static uint64_t most_of_step(struct steps *s, uint64_t low, uint64_t peak)
+{
+	if (peak != s->last_peak)
+		s->passing = peak - min_u64(peak, low);
+	s->last_peak = peak;
+	return low + s->passing;
+}
+
+static void read_step(trz_heap *h)
+{
+	struct steps *s = &h->steps;
+	struct counters c;
+	heap_read_counters(h, &c);
+	uint64_t low = flow_all(&c.allocated_bytes), sites = read_sites(h), live = flow_all(&c.requested_bytes);
+	s->most = most_of_step(s, low, counter_get(&c.allocated_bytes.peak[2]));
+	leaks_rest(s->leaks, live > sites ? live - sites : 0);
+	leaks_all(s->leaks, low, s->most);
+	leaks_room(s->leaks, room(h));
+	leaks_step(s->leaks, monotonic_ns());
+}
+
+/* ---- findings --------------------------------------------------------------------------------------- */
+
+static trz_growth_info describe(const trz_heap *h, const struct leaks_finding *f)
+{
+	trz_growth_info g = {.site = f->site == LEAKS_REST ? 0 : (unsigned)f->site,
+	                     .tag = "",
+	                     .suspect = f->suspect,
+	                     .live = f->live,
+	                     .grown = f->bytes,
+	                     .since_step = f->since_step,
+	                     .bytes_per_step = f->bytes_per_step,
+	                     .bytes_per_step_low = f->bytes_per_step_low,
+	                     .bytes_per_step_high = f->bytes_per_step_high,
+	                     .confidence = f->confidence};
+	if (!g.site)
+		return g;
+	const struct site *site = sites_at(&h->sites, g.site);  /* what is read here never changes */
+	g.stack = site->stack;
+	g.tag = history_tag_text(&h->tags, site_tag(site));
+	g.category = (trz_category)site_category(site);
+	return g;
+}
+
+static size_t growth(const trz_heap *h, trz_growth_info *out, size_t capacity)
+{
+	struct leaks_finding found[STEPS_FINDINGS];
+	size_t count = h->steps.leaks ? leaks_findings(h->steps.leaks, found, min_u64(capacity, STEPS_FINDINGS)) : 0;
+	for (size_t i = 0; i < count; i++)
+		out[i] = describe(h, &found[i]);
+	return count;
+}
+
+size_t steps_growth(trz_heap *h, bool failed, trz_growth_info *out, size_t capacity)
+{
+	struct steps *s = &h->steps;
+	pthread_mutex_lock(&s->lock);
+	if (s->leaks)
+		leaks_failed(s->leaks, failed);
+	size_t count = growth(h, out, capacity);
+	if (s->leaks)
+		leaks_failed(s->leaks, false);
+	pthread_mutex_unlock(&s->lock);
+	return count;
+}
+
+static bool forecast(const struct steps *s, trz_forecast_info *out)
+{
+	struct leaks_forecast f;
+	if (!s->leaks || !leaks_forecast(s->leaks, &f))
+		return false;
+	*out = (trz_forecast_info){.steps = f.steps,
+	                           .steps_low = f.steps_low,
+	                           .steps_high = f.steps_high,
+	                           .seconds = f.ns / 1e9,
+	                           .seconds_low = f.ns_low / 1e9,
+	                           .seconds_high = f.ns_high / 1e9};
+	return true;
+}
+
+bool steps_forecast(trz_heap *h, trz_forecast_info *out)
+{
+	pthread_mutex_lock(&h->steps.lock);
+	bool known = forecast(&h->steps, out);
+	pthread_mutex_unlock(&h->steps.lock);
+	return known;
+}
+
+/* ---- warnings --------------------------------------------------------------------------------------- */
+
+enum { WARNINGS_MAX = STEPS_THRESHOLDS + STEPS_FINDINGS };
+
+struct warnings {
+	trz_warning_info list[WARNINGS_MAX];
+	size_t count;
+};
+
+static void add_warning(const trz_heap *h, struct warnings *w, trz_warning warning, double share)
+{
+	w->list[w->count++] = (trz_warning_info){.warning = warning,
+	                                         .share = share,
+	                                         .allocated = heap_held(h, ALLOCATED_BYTES),
+	                                         .reserved = heap_reserved(h),
+	                                         .room = room(h)};
+}
+
+/* `most`: what callers have held at most lately. `busy`: all that is reserved might have been of use then. */
+static void check_thresholds(trz_heap *h, uint64_t most, bool busy, struct warnings *w)
+{
+	uint64_t all = room(h), reserved = heap_reserved(h);
+	double full = all ? (double)most / (double)all : 0;
+	bool matters = reserved >= all / LEAST_SHARE;
+	double spread = matters && reserved > most ? (double)(reserved - most) / (double)reserved : 0;
+	for (size_t i = 0; i < (busy ? STEPS_THRESHOLDS : 1); i++) {
+		const struct threshold *t = &thresholds[i];
+		double share = t->warning == TRZ_WARNING_FULL ? full : spread;
+		bool *given = &h->steps.given[i];
+		if (share > t->from && !*given)
+			add_warning(h, w, t->warning, share);
+		*given = share > (*given ? t->until : t->from);
+	}
+}
+
+static bool is_known(struct steps *s, uint32_t site)
+{
+	for (size_t i = 0; i < s->named_count; i++)
+		if (s->named[i] == site)
+			return true;
+	s->named[s->named_count % STEPS_FINDINGS] = site;
+	s->named_count += s->named_count < STEPS_FINDINGS;
+	return false;
+}
+
+static void check_growth(trz_heap *h, struct warnings *w)
+{
+	trz_growth_info found[STEPS_FINDINGS];
+	size_t count = growth(h, found, STEPS_FINDINGS);
+	for (size_t i = 0; i < count && found[i].suspect; i++) {
+		if (is_known(&h->steps, found[i].site))
+			continue;
+		add_warning(h, w, TRZ_WARNING_GROWTH, 0);
+		w->list[w->count - 1].growth = found[i];
+		if (!forecast(&h->steps, &w->list[w->count - 1].forecast))
+			w->list[w->count - 1].forecast = (trz_forecast_info){0};
+	}
+}
+
+/* With no lock held. */
+static void warn(trz_warning_callback *callback, void *user, const struct warnings *w)
+{
+	for (size_t i = 0; callback && i < w->count; i++)
+		callback(user, &w->list[i]);
+}
+
+void steps_set_callback(trz_heap *h, trz_warning_callback *callback, void *user)
+{
+	struct steps *s = &h->steps;
+	pthread_mutex_lock(&s->lock);
+	s->callback = callback;
+	s->user = user;
+	s->named_count = 0;
+	for (size_t i = 0; i < STEPS_THRESHOLDS; i++)
+		s->given[i] = false;
+	atomic_store_explicit(&s->watched, callback != NULL, memory_order_relaxed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+void steps_warn_of_state(trz_heap *h, bool busy)
+{
+	struct steps *s = &h->steps;
+	struct warnings w = {.count = 0};
+	pthread_mutex_lock(&s->lock);
+	trz_warning_callback *callback = s->callback;
+	void *user = s->user;
+	if (callback)
+		check_thresholds(h, max_u64(heap_held(h, ALLOCATED_BYTES), s->most), busy, &w);
+	pthread_mutex_unlock(&s->lock);
+	warn(callback, user, &w);
+}
+
+trz_status steps_end(trz_heap *h)
+{
+	struct steps *s = &h->steps;
+	struct warnings w = {.count = 0};
+	pthread_mutex_lock(&s->lock);
+	bool ready = prepare(s, &h->meta);
+	trz_warning_callback *callback = s->callback;
+	void *user = s->user;
+	if (ready)
+		read_step(h);
+	if (ready && callback) {
+		check_thresholds(h, s->most, true, &w);
+		if (leaks_steps(s->leaks) % LOOK_EVERY == 0)
+			check_growth(h, &w);
+	}
+	pthread_mutex_unlock(&s->lock);
+	heap_lock(h);
+	history_note(&h->history, HISTORY_STEP, .frames = 0);
+	heap_unlock(h);
+	warn(callback, user, &w);
+	return ready ? TRZ_OK : meta_exhausted();
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program's steps: what call sites hold at the end of each, who leaks, when memory will run out, and the warnings
+ * that the program has asked for. Costs nothing before the first step, and until a callback for warnings is set.
+ */
+#ifndef TRZ_ALLOC_STEPS_H
+#define TRZ_ALLOC_STEPS_H
+
+#include "heap/heap.h"
+
+/* A step has ended. No lock is held: the callback may run. Errors: HOST_MEMORY. */
+trz_status steps_end(trz_heap *h);
+
+/* The sites that grow, suspects first; `failed`: memory has run out, which judges short growth, too. Returns how many.
+ * Takes the lock of the steps and the heap lock. */
+size_t steps_growth(trz_heap *h, bool failed, trz_growth_info *out, size_t capacity);
+
+/* false: nothing grows steadily. */
+bool steps_forecast(trz_heap *h, trz_forecast_info *out);
+
+void steps_set_callback(trz_heap *h, trz_warning_callback *callback, void *user);
+
+/* Warns if memory nears its end; if `busy`, since more was needed than was free, also if it lies in pieces. No lock is
+ * held. */
+void steps_warn_of_state(trz_heap *h, bool busy);
+
+static inline bool steps_are_watched(const trz_heap *h)
+{
+	return atomic_load_explicit(&h->steps.watched, memory_order_relaxed);
+}
+
+/* For the end of an allocation that the cache could not serve; returns its status. */
+static inline trz_status steps_after_growth(trz_heap *h, trz_status status)
+{
+	if (UNLIKELY(status == TRZ_OK && steps_are_watched(h)))
+		steps_warn_of_state(h, true);
+	return status;
+}
+
+#endif
