@@ -155,6 +155,12 @@ void evidence_copy(struct evidence *to, const struct evidence *from);
 /* "optimizer state" */
 const char *evidence_category_text(enum evidence_category category);
 
+/* Weights and caches of keys and values are meant to grow, as they are loaded and used. */
+static inline bool evidence_may_leak(enum evidence_category category)
+{
+	return category != CATEGORY_WEIGHTS && category != CATEGORY_KV_CACHE;
+}
+
 static inline bool evidence_known(uint64_t figure)
 {
 	return figure != EVIDENCE_UNKNOWN;

@@ -128,6 +128,14 @@ size_t steps_growth(trz_heap *h, bool failed, trz_growth_info *out, size_t capac
 	return count;
 }
 
+uint64_t steps_told(trz_heap *h)
+{
+	pthread_mutex_lock(&h->steps.lock);
+	uint64_t steps = h->steps.leaks ? leaks_steps(h->steps.leaks) : 0;
+	pthread_mutex_unlock(&h->steps.lock);
+	return steps;
+}
+
 static bool forecast(const struct steps *s, trz_forecast_info *out)
 {
 	struct leaks_forecast f;

@@ -15,6 +15,9 @@ trz_status steps_end(trz_heap *h);
  * Takes the lock of the steps and the heap lock. */
 size_t steps_growth(trz_heap *h, bool failed, trz_growth_info *out, size_t capacity);
 
+/* How many steps have ended. */
+uint64_t steps_told(trz_heap *h);
+
 /* false: nothing grows steadily. */
 bool steps_forecast(trz_heap *h, trz_forecast_info *out);
 

@@ -14,6 +14,7 @@
 #include "error.h"
 #include "oom_report.h"
 #include "observe/holders.h"
+#include "observe/steps.h"
 #include "supply/oom.h"
 
 enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, LEVELS_MOST = 32, LEVELS_SHOWN = 4, LEVEL_BYTES = 160 };
@@ -154,6 +155,36 @@ static void put_holders(trz_heap *h, struct reporter *r)
 	}
 }
 
+/* What grows with the steps that the program has told. */
+static void put_growth(trz_heap *h, struct evidence *e)
+{
+	trz_growth_info grown[EVIDENCE_GROWTH_MAX];
+	trz_forecast_info when;
+	size_t count = steps_growth(h, e->failed, grown, EVIDENCE_GROWTH_MAX);
+	e->has_history = steps_told(h) > 0;
+	for (size_t i = 0; i < count; i++) {
+		const trz_growth_info *from = &grown[i];
+		enum evidence_category category = (enum evidence_category)from->category;
+		struct evidence_growth *to = &e->growth[e->growth_count++];
+		const char *stack;
+		*to = (struct evidence_growth){.category = category,
+		                               .leak = from->suspect && evidence_may_leak(category),
+		                               .per_step = from->bytes_per_step,
+		                               .per_step_low = from->bytes_per_step_low,
+		                               .per_step_high = from->bytes_per_step_high,
+		                               .live = from->live,
+		                               .steps = steps_told(h) - from->since_step};
+		tell_site(h, e, from->stack, &to->site, &stack);
+		if (!to->site && *from->tag)
+			to->site = from->tag;
+	}
+	if (!e->failed && steps_forecast(h, &when))
+		e->forecast = (struct evidence_forecast){.steps = when.steps,
+		                                         .steps_low = when.steps_low,
+		                                         .steps_high = when.steps_high,
+		                                         .seconds = when.seconds};
+}
+
 static void put_request(trz_heap *h, const struct facts *f, struct evidence *e)
 {
 	e->failed = f->info.requested != 0;
@@ -222,6 +253,7 @@ static void judge(trz_heap *h, struct reporter *r)
 	put_memory(&r->facts, e);
 	put_request(h, &r->facts, e);
 	put_holders(h, r);
+	put_growth(h, e);
 	verdict_find(e, &r->verdict);
 }
 

@@ -236,6 +236,29 @@ static void test_steps_are_in_snapshots(void **state)
 	rig_close(&r);
 }
 
+static bool find_leak(void *user, const char *text, size_t size)
+{
+	(void)size;
+	*(bool *)user |= strstr(text, "\"verdict\":\"leak\"") || strstr(text, "\"verdict\": \"leak\"");
+	return true;
+}
+
+/* What grows is part of the report on a failure. */
+static void test_a_report_names_the_leak(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), "oom_report:off");
+	void *p = rig_alloc(&r, GIB(1), NULL);
+	bool found = false;
+	for (int i = 0; i < 30; i++)
+		train(&r, MIB(25));
+	assert_status(trz_alloc(r.heap, MIB(300), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_ok(trz_report(r.heap, TRZ_REPORT_FAILURE | TRZ_REPORT_JSON, find_leak, &found));
+	assert_true(found);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 static void test_arguments(void **state)
 {
 	(void)state;
@@ -263,6 +286,7 @@ int main(void)
 		cmocka_unit_test(test_fragmentation_is_worth_two_warnings),
 		cmocka_unit_test(test_without_sites_the_heap_as_a_whole_is_seen_to_grow),
 		cmocka_unit_test(test_steps_are_in_snapshots),
+		cmocka_unit_test(test_a_report_names_the_leak),
 		cmocka_unit_test(test_arguments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
