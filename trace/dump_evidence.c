@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_growth.h"
 #include "dump_holdings.h"
 #include "error.h"
 #include "report_evidence.h"
@@ -305,6 +306,8 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
 	if (failure != SIZE_MAX && !d->terrazzo)
 		infer(e);
 	status = tell_holders(d, &m, e);
+	if (status == TRZ_OK && e->has_history)
+		status = dump_growth(d, device, end, &m, e);
 	dump_moment_free(&m);
 	return status;
 }

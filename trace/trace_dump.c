@@ -535,6 +535,25 @@ static trz_status read_marks(struct reader *r, plain_value list)
 	return TRZ_OK;
 }
 
+/* The steps that a program has told terrazzo are marks, too. */
+static trz_status read_own_events(struct reader *r, plain_value list)
+{
+	plain_value from;
+	if (!plain_is_list(list))
+		return TRZ_OK;
+	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
+		if (plain_tag(from) != PLAIN_DICT ||
+		    strcmp(text_of(r, plain_entry(&r->plain, from, PLAIN_ACTION)), DUMP_STEP_MARK) != 0)
+			continue;
+		struct dump_mark *m = ADD(r, marks, mark_count, mark_room);
+		if (!m)
+			return no_memory(r);
+		*m = (struct dump_mark){ .name = DUMP_STEP_MARK, .end = true, .device = -1 };
+		m->time_us = number_of(plain_entry(&r->plain, from, PLAIN_TIME_US));
+	}
+	return TRZ_OK;
+}
+
 static void read_settings(struct reader *r, plain_value root)
 {
 	plain_value settings = plain_entry(&r->plain, root, PLAIN_ALLOCATOR_SETTINGS);
@@ -562,6 +581,9 @@ static trz_status read_root(struct reader *r)
 		status = read_traces(r, plain_entry(&r->plain, root, PLAIN_DEVICE_TRACES));
 	if (status == TRZ_OK)
 		status = read_marks(r, plain_entry(&r->plain, root, PLAIN_EXTERNAL_ANNOTATIONS));
+	plain_value own = plain_entry(&r->plain, root, PLAIN_TERRAZZO);
+	if (status == TRZ_OK && plain_tag(own) == PLAIN_DICT)
+		status = read_own_events(r, plain_entry(&r->plain, own, PLAIN_EVENTS));
 	if (status == TRZ_OK)
 		read_settings(r, root);
 	return status;

@@ -84,7 +84,8 @@ struct dump_trace {
 	size_t first, count;
 };
 
-/* A mark of the program, as PyTorch's optimizers set. */
+/* A mark of the program, as PyTorch's optimizers set. DUMP_STEP_MARK: it has told terrazzo that a step ends. */
+#define DUMP_STEP_MARK "step"
 struct dump_mark {
 	const char *name;
 	bool end;

@@ -62,6 +62,7 @@
 	X(TAG, "tag")                                                                                            \
 	X(REPORT, "report")                                                                                      \
 	X(VERSION, "version")                                                                                    \
+	X(EVENTS, "events")                                                                                      \
 	X(EVENTS_NOTED, "events_noted")                                                                          \
 	X(EVENTS_KEPT, "events_kept")
 

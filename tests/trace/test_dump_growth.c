@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Growth in the histories of snapshots: steps told, marked and recognised; what is a leak and what only grows.
+ */
+#include "testing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bits.h"
+#include "dump_evidence.h"
+#include "dump_steps.h"
+#include "verdict.h"
+
+enum { TEXT = 4 << 20, LIVE_MAX = 4096 };
+
+/* A program that writes the history of PyTorch's allocator, each allocation from a line of train.py. */
+static struct {
+	char events[TEXT], marks[TEXT];
+	size_t used, marked;
+	uint64_t address, time;
+	struct {
+		uint64_t address, size;
+		int line;
+	} live[LIVE_MAX];
+	int count;
+} p;
+
+static void start(void)
+{
+	p.used = p.marked = 0;
+	p.events[0] = p.marks[0] = '\0';
+	p.address = MIB(1);
+	p.time = 1000;
+	p.count = 0;
+}
+
+static void add_event(const char *action, uint64_t address, uint64_t size, int line)
+{
+	int n = snprintf(p.events + p.used, TEXT - p.used,
+	                 "%s{\"action\":\"%s\",\"addr\":%llu,\"size\":%llu,\"stream\":0,\"time_us\":%llu,\"frames\":"
+	                 "[{\"filename\":\"train.py\",\"line\":%d,\"name\":\"main\"}]}", p.used ? "," : "", action,
+	                 (unsigned long long)address, (unsigned long long)size, (unsigned long long)p.time++, line);
+	assert_in_range(n, 1, TEXT - p.used - 1);
+	p.used += (size_t)n;
+}
+
+/* Returns its number, for give(). */
+static int take(int line, uint64_t size)
+{
+	assert_true(p.count < LIVE_MAX);
+	add_event("alloc", p.address, size, line);
+	p.live[p.count].address = p.address;
+	p.live[p.count].size = size;
+	p.live[p.count].line = line;
+	p.address += align_up(size, 512);
+	return p.count++;
+}
+
+static void give(int number)
+{
+	add_event("free_requested", p.live[number].address, p.live[number].size, 0);
+	add_event("free_completed", p.live[number].address, p.live[number].size, 0);
+	p.live[number].size = 0;
+}
+
+static void end_mark(const char *name)
+{
+	int n = snprintf(p.marks + p.marked, TEXT - p.marked,
+	                 "%s{\"name\":\"%s\",\"stage\":\"END\",\"device\":0,\"time_us\":%llu}", p.marked ? "," : "", name,
+	                 (unsigned long long)p.time++);
+	p.marked += (size_t)n;
+}
+
+/* Something that comes and goes: lines 1 to 9, the same in each step. */
+static void work(void)
+{
+	int passing[9];
+	for (int i = 0; i < 9; i++)
+		passing[i] = take(1 + i, MIB(1 + (uint64_t)i % 3));
+	for (int i = 0; i < 9; i++)
+		give(passing[i]);
+}
+
+/* Memory runs out; the evidence of it. */
+static struct evidence *run_out(uint64_t requested)
+{
+	static char text[2 * TEXT];
+	static struct evidence e;
+	struct dump d;
+	add_event("oom", 0, requested, 30);
+	size_t n = (size_t)snprintf(text, sizeof text, "{\"segments\":[{\"device\":0,\"address\":%llu,\"total_size\":%llu,"
+	                            "\"stream\":0,\"segment_type\":\"large\",\"blocks\":[", (unsigned long long)MIB(1),
+	                            (unsigned long long)(p.address - MIB(1)));
+	bool first = true;
+	for (int i = 0; i < p.count; i++) {
+		uint64_t size = align_up(p.live[i].size, 512);
+		if (size == 0)
+			continue;
+		n += (size_t)snprintf(text + n, sizeof text - n, "%s{\"address\":%llu,\"size\":%llu,\"requested_size\":%llu,"
+		                      "\"state\":\"active_allocated\"}", first ? "" : ",",
+		                      (unsigned long long)p.live[i].address, (unsigned long long)size,
+		                      (unsigned long long)p.live[i].size);
+		first = false;
+	}
+	n += (size_t)snprintf(text + n, sizeof text - n, "]}],\"device_traces\":[[%s]],\"external_annotations\":[%s]}",
+	                      p.events, p.marks);
+	assert_ok(dump_load_memory("test", text, n, &d));
+	assert_ok(dump_evidence(&d, "test", DUMP_ANY_DEVICE, &e));
+	dump_free(&d);
+	return &e;
+}
+
+static bool leaks(const struct evidence *e, const char *site)
+{
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak && e->growth[i].site && strstr(e->growth[i].site, site))
+			return true;
+	return false;
+}
+
+static unsigned leak_count(const struct evidence *e)
+{
+	unsigned n = 0;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		n += e->growth[i].leak;
+	return n;
+}
+
+/* ---- leaks ---- */
+
+static void test_a_leak_is_named_by_the_line_that_allocates(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	for (int step = 0; step < 60; step++) {
+		work();
+		take(21, MIB(2));
+	}
+	const struct evidence *e = run_out(MIB(4));
+	assert_true(leaks(e, "train.py:21"));
+	assert_int_equal(leak_count(e), 1);
+	assert_true(e->growth[0].per_step > 1.9 * (double)MIB(1) && e->growth[0].per_step < 2.1 * (double)MIB(1));
+	struct verdict v;
+	verdict_find(e, &v);
+	assert_string_equal(verdict_name(v.kind), "leak");
+}
+
+static void test_a_leak_in_few_steps_is_named(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	for (int step = 0; step < 7; step++) {
+		work();
+		take(21, MIB(30));
+	}
+	assert_true(leaks(run_out(MIB(40)), "train.py:21"));
+}
+
+static void test_marks_of_optimizers_are_steps(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	for (int step = 0; step < 20; step++) {
+		for (int part = 0; part < 1 + step % 5; part++)
+			work();
+		take(21, MIB(10));
+		end_mark("Optimizer.step#AdamW.step");
+	}
+	const struct evidence *e = run_out(MIB(40));
+	assert_true(leaks(e, "train.py:21"));
+	assert_in_range(e->growth[0].steps, 8, 20);
+}
+
+/* ---- what is none ---- */
+
+static void test_a_program_that_repeats_does_not_leak(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	for (int step = 0; step < 60; step++)
+		work();
+	assert_int_equal(run_out(MIB(4))->growth_count, 0);
+}
+
+/* Nothing is ever freed: layers of a model, not steps. */
+static void test_a_loop_that_fills_memory_does_not_leak(void **state)
+{
+	(void)state;
+	start();
+	for (int layer = 0; layer < 60; layer++) {
+		take(22, MIB(20));
+		take(23, MIB(1));
+	}
+	assert_int_equal(leak_count(run_out(MIB(20))), 0);
+}
+
+/* Each time a longer copy takes the place of what there was, as caches of keys and values do. */
+static void test_what_is_replaced_by_a_longer_copy_does_not_leak(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	int cache = take(21, MIB(2));
+	for (uint64_t step = 1; step < 60; step++) {
+		work();
+		int longer = take(21, MIB(2) * (step + 1));
+		give(cache);
+		cache = longer;
+	}
+	const struct evidence *e = run_out(MIB(130));
+	assert_int_equal(leak_count(e), 0);
+	assert_int_equal(e->growth_count, 1);
+}
+
+/* Growth that ended long before memory ran out. */
+static void test_growth_of_an_earlier_loop_does_not_leak(void **state)
+{
+	(void)state;
+	start();
+	int kept[60];
+	for (int step = 0; step < 60; step++) {
+		work();
+		kept[step] = take(21, MIB(2));
+	}
+	for (int step = 0; step < 60; step += 2)
+		give(kept[step]);
+	assert_int_equal(leak_count(run_out(MIB(70))), 0);
+}
+
+static void test_batches_of_growing_length_do_not_leak(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	for (uint64_t step = 1; step < 60; step++) {
+		int activations = take(24, MIB(2) * step);
+		work();
+		give(activations);
+	}
+	assert_int_equal(leak_count(run_out(MIB(130))), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_leak_is_named_by_the_line_that_allocates),
+		cmocka_unit_test(test_a_leak_in_few_steps_is_named),
+		cmocka_unit_test(test_marks_of_optimizers_are_steps),
+		cmocka_unit_test(test_a_program_that_repeats_does_not_leak),
+		cmocka_unit_test(test_a_loop_that_fills_memory_does_not_leak),
+		cmocka_unit_test(test_what_is_replaced_by_a_longer_copy_does_not_leak),
+		cmocka_unit_test(test_growth_of_an_earlier_loop_does_not_leak),
+		cmocka_unit_test(test_batches_of_growing_length_do_not_leak),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plays a history forward, step by step, and keeps what each site holds.
+ */
+#include "dump_growth.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "dump_sites.h"
+#include "dump_steps.h"
+#include "error.h"
+#include "leaks.h"
+#include "prng.h"
+#include "trace_map.h"
+
+/* In steps that are only recognised, so many in a hundred allocations are freed within their step: a loop that does
+ * nothing but fill memory has no steps. */
+enum { CHURN_LEAST = 10 };
+
+/* What has no stack is told apart by its size, in so many classes. */
+enum { SIZES = 4096 };
+
+/* Sites are numbered by the frame that names them, + 1; behind those are the sizes. 0: not known. */
+struct site_sum {
+	uint64_t now, low;         /* low: the least since the newest step */
+	uint64_t old;              /* at the end: from the first half of the growth */
+	uint64_t size;             /* of one of its allocations; the next is of the same */
+	uint32_t stack;
+	bool told;                 /* the leaks know of it */
+};
+
+struct play {
+	const struct dump *d;
+	size_t first, end;
+	struct dump_steps steps;
+	struct leaks *leaks;
+	struct site_sum *sites;
+	uint32_t *site_of;         /* of a stack, + 1; 0: not looked up yet */
+	struct trace_map live;     /* address: its allocation, counted from `first` */
+	uint64_t now, low, high;
+	bool requests_told;
+	size_t allocations, frees; /* within a step */
+};
+
+/* ---- sites ------------------------------------------------------------------------------------------ */
+
+static size_t site_count(const struct play *p)
+{
+	return 1 + p->d->frame_count + SIZES;
+}
+
+static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
+{
+	if (!p->site_of[stack]) {
+		int level = dump_site_level(p->d, stack);
+		size_t frame = level < 0 ? 0 : (size_t)(dump_frame(p->d, stack, (uint32_t)level) - p->d->frames) + 1;
+		p->site_of[stack] = (uint32_t)frame + 1;
+	}
+	size_t number = p->site_of[stack] - 1;
+	struct site_sum *site = &p->sites[number ? number : 1 + p->d->frame_count + prng_mix(size) % SIZES];
+	site->stack = stack;
+	site->size = size;
+	return site;
+}
+
+static void hold(struct play *p, struct site_sum *site, uint64_t bytes)
+{
+	site->now += bytes;
+	p->now += bytes;
+	p->high = max_u64(p->high, p->now);
+}
+
+static void let_go(struct play *p, struct site_sum *site, uint64_t bytes)
+{
+	site->now -= min_u64(site->now, bytes);
+	site->low = min_u64(site->low, site->now);
+	p->now -= min_u64(p->now, bytes);
+	p->low = min_u64(p->low, p->now);
+}
+
+/* ---- events ----------------------------------------------------------------------------------------- */
+
+static bool is_free(const struct play *p, const struct dump_event *e)
+{
+	return e->action == (p->requests_told ? DUMP_FREE_REQUESTED : DUMP_FREE_COMPLETED);
+}
+
+/* The allocation that a free ends. false: it is older than the history. */
+static bool ends(const struct play *p, const struct dump_event *e, const struct dump_event **allocation)
+{
+	uint32_t at;
+	if (!map_get(&p->live, e->address, &at))
+		return false;
+	*allocation = &p->d->events[p->first + at];
+	return true;
+}
+
+/* What has been live before the history began: all that lives at its end and was not allocated in it, and what was
+ * freed in it. */
+static trz_status begin(struct play *p, const struct dump_moment *m)
+{
+	for (size_t i = p->first; i < p->end; i++)
+		p->requests_told |= p->d->events[i].action == DUMP_FREE_REQUESTED;
+	for (size_t i = p->first; i < p->end; i++) {
+		const struct dump_event *e = &p->d->events[i], *allocation;
+		if (e->action == DUMP_ALLOC && map_set(&p->live, e->address, (uint32_t)(i - p->first)) != TRZ_OK)
+			return TRZ_ERROR_HOST_MEMORY;
+		if (!is_free(p, e))
+			continue;
+		if (!ends(p, e, &allocation))
+			hold(p, &p->sites[0], e->size);
+		map_remove(&p->live, e->address);
+	}
+	for (size_t i = 0; i < m->block_count; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		uint64_t bytes = b->requested ? b->requested : b->size;
+		uint32_t at;
+		if (b->state == DUMP_HELD && !map_get(&p->live, b->address, &at))
+			hold(p, site_at(p, b->stack, bytes), bytes);
+	}
+	map_free(&p->live);
+	p->live = (struct trace_map){ 0 };
+	return TRZ_OK;
+}
+
+static trz_status play_event(struct play *p, size_t i, size_t step_begin)
+{
+	const struct dump_event *e = &p->d->events[i], *allocation;
+	if (e->action == DUMP_ALLOC) {
+		hold(p, site_at(p, e->stack, e->size), e->size);
+		p->allocations++;
+		return map_set(&p->live, e->address, (uint32_t)(i - p->first));
+	}
+	if (!is_free(p, e))
+		return TRZ_OK;
+	bool known = ends(p, e, &allocation);
+	if (known)
+		let_go(p, site_at(p, allocation->stack, allocation->size), allocation->size);
+	else
+		let_go(p, &p->sites[0], e->size);
+	p->frees += known && (size_t)(allocation - p->d->events) >= step_begin;
+	map_remove(&p->live, e->address);
+	return TRZ_OK;
+}
+
+static void end_step(struct play *p, uint64_t time_us)
+{
+	for (size_t i = 1; i < site_count(p); i++) {
+		struct site_sum *site = &p->sites[i];
+		if (site->low > 0 || site->told) {
+			leaks_site(p->leaks, i, site->low);
+			site->told = true;
+		}
+		site->low = site->now;
+	}
+	leaks_rest(p->leaks, p->sites[0].low);
+	p->sites[0].low = p->sites[0].now;
+	leaks_all(p->leaks, p->low, p->high);
+	leaks_step(p->leaks, time_us * 1000);
+	p->low = p->high = p->now;
+}
+
+static trz_status play(struct play *p)
+{
+	size_t step = 0;
+	for (size_t i = p->first; i < p->end; i++) {
+		if (step < p->steps.count && i == p->steps.at[step]) {
+			if (step++ > 0)
+				end_step(p, p->d->events[i].time_us);
+			for (size_t k = 0; step == 1 && k < site_count(p); k++)
+				p->sites[k].low = p->sites[k].now;
+			p->low = p->high = p->now;
+		}
+		trz_status status = play_event(p, i, step ? p->steps.at[step - 1] : p->end);
+		if (status != TRZ_OK)
+			return status;
+	}
+	return TRZ_OK;
+}
+
+/* ---- findings --------------------------------------------------------------------------------------- */
+
+/* Bytes of each site that were allocated before d->events[event] and live still. */
+static void find_old(struct play *p, size_t event)
+{
+	for (size_t i = 0; i < site_count(p); i++)
+		p->sites[i].old = 0;
+	for (size_t i = 0; i < p->live.capacity; i++) {
+		const struct dump_event *e = &p->d->events[p->first + p->live.slots[i].value];
+		if (p->live.slots[i].used && p->first + p->live.slots[i].value < event)
+			site_at(p, e->stack, e->size)->old += e->size;
+	}
+}
+
+static bool piles_up(struct play *p, const struct leaks_finding *f)
+{
+	if (f->site == LEAKS_REST)
+		return true;
+	uint64_t steps = leaks_steps(p->leaks), middle = f->since_step + (steps - f->since_step) / 2;
+	find_old(p, p->steps.at[middle]);
+	return p->sites[f->site].old >= f->bytes / 4;
+}
+
+static void tell(struct play *p, const struct leaks_finding *f, struct evidence *e)
+{
+	struct evidence_growth *g = &e->growth[e->growth_count++];
+	const struct site_sum *site = f->site == LEAKS_REST ? &p->sites[0] : &p->sites[f->site];
+	char text[DUMP_SITE_BYTES];
+	bool named = dump_site_text(p->d, site->stack, text);
+	if (!named && site->size) {
+		snprintf(text, sizeof text, "no call stack; each of %llu bytes", (unsigned long long)site->size);
+		named = true;
+	}
+	*g = (struct evidence_growth){ .site = named ? evidence_keep(e, text) : NULL,
+		                           .category = dump_category(p->d, site->stack),
+		                           .per_step = f->bytes_per_step,
+		                           .per_step_low = f->bytes_per_step_low,
+		                           .per_step_high = f->bytes_per_step_high,
+		                           .live = f->live,
+		                           .steps = leaks_steps(p->leaks) - f->since_step };
+	g->leak = f->suspect && evidence_may_leak(g->category) && piles_up(p, f);
+}
+
+static void tell_forecast(struct play *p, struct evidence *e)
+{
+	struct leaks_forecast f;
+	if (e->failed || !leaks_forecast(p->leaks, &f))
+		return;
+	e->forecast = (struct evidence_forecast){ .steps = f.steps,
+		                                      .steps_low = f.steps_low,
+		                                      .steps_high = f.steps_high,
+		                                      .seconds = f.ns / 1e9 };
+}
+
+/* What the allocator could hold at most, as far as is known. */
+static uint64_t room(const struct evidence *e)
+{
+	if (!evidence_known(e->reserved) || !evidence_known(e->device_free))
+		return evidence_known(e->limit) ? e->limit : 0;
+	return min_u64(e->limit, e->reserved + e->device_free);
+}
+
+static bool has_steps(const struct play *p)
+{
+	return p->steps.lasts && (p->steps.marked || p->frees * 100 >= p->allocations * CHURN_LEAST);
+}
+
+static trz_status find(struct play *p, const struct dump_moment *m, struct evidence *e)
+{
+	struct leaks_finding found[EVIDENCE_GROWTH_MAX];
+	trz_status status = begin(p, m);
+	if (status == TRZ_OK)
+		status = play(p);
+	if (status != TRZ_OK || !has_steps(p))
+		return status;
+	leaks_failed(p->leaks, e->failed);
+	leaks_room(p->leaks, room(e));
+	size_t count = leaks_findings(p->leaks, found, EVIDENCE_GROWTH_MAX);
+	for (int leak = 1; leak >= 0; leak--)
+		for (size_t i = 0; i < count; i++)
+			if (found[i].suspect == leak)
+				tell(p, &found[i], e);
+	tell_forecast(p, e);
+	return TRZ_OK;
+}
+
+trz_status dump_growth(const struct dump *d, int device, size_t event, const struct dump_moment *m,
+                       struct evidence *e)
+{
+	if (device < 0 || (size_t)device >= d->trace_count)
+		return TRZ_OK;
+	const struct dump_trace *t = &d->traces[device];
+	struct play p = { .d = d, .first = t->first, .end = min_u64(event, t->first + t->count) };
+	if (event < t->first)
+		return TRZ_OK;
+	trz_status status = dump_steps(d, device, p.first, p.end, &p.steps);
+	if (status != TRZ_OK || p.steps.count == 0)
+		return status;
+	void *memory = malloc(leaks_bytes());
+	p.sites = calloc(site_count(&p), sizeof *p.sites);
+	p.site_of = calloc(d->stack_count, sizeof *p.site_of);
+	status = TRZ_ERROR_HOST_MEMORY;
+	if (memory && p.sites && p.site_of) {
+		p.leaks = leaks_start(memory);
+		status = find(&p, m, e);
+	}
+	free(memory);
+	free(p.sites);
+	free(p.site_of);
+	map_free(&p.live);
+	dump_steps_free(&p.steps);
+	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look for growth in %zu events", p.end - p.first);
+}

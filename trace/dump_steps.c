@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Steps: marked, and recognised.
+ */
+#include "dump_steps.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "error.h"
+#include "prng.h"
+#include "trace_room.h"
+
+enum {
+	SIZES = 4096,              /* of allocations whose stack is not known so many sizes are told apart */
+	GAPS_MAX = 255,            /* looked at of one place */
+	PART_REGULAR = 70,         /* per cent of the gaps that are near the median */
+	PART_COVERED = 30          /* per cent of the history that they take */
+};
+
+void dump_steps_free(struct dump_steps *s)
+{
+	free(s->at);
+	*s = (struct dump_steps){ 0 };
+}
+
+/* ---- marked ----------------------------------------------------------------------------------------- */
+
+/* `told`: by the program itself. */
+static bool ends_step(const struct dump_mark *m, int device, bool told)
+{
+	bool known = told ? strcmp(m->name, DUMP_STEP_MARK) == 0 : strncmp(m->name, "Optimizer.step#", 15) == 0;
+	return known && m->end && (m->device == device || m->device < 0);
+}
+
+/* Marks and events have times of one clock. false: no memory. */
+static bool find_marks(const struct dump *d, int device, size_t first, size_t end, bool told, struct dump_steps *s)
+{
+	size_t room = 0, event = first;
+	for (size_t i = 0; i < d->mark_count; i++) {
+		const struct dump_mark *m = &d->marks[i];
+		if (!ends_step(m, device, told) || m->time_us < d->events[first].time_us)
+			continue;
+		while (event < end && d->events[event].time_us <= m->time_us)
+			event++;
+		if (event == end)
+			break;
+		if (s->count && s->at[s->count - 1] == event)
+			continue;
+		if (!make_room(&s->at, s->count, &room, sizeof *s->at))
+			return false;
+		s->at[s->count++] = event;
+	}
+	s->marked = true;
+	return true;
+}
+
+/* ---- recognised ------------------------------------------------------------------------------------- */
+
+/* The allocations of each place, counted from `first`: at[start[key]] .. at[start[key + 1] - 1]. */
+struct places {
+	const struct dump *d;
+	size_t first, end, keys;
+	uint32_t *start, *at, *next;
+};
+
+/* Arguments of a function that is the same in every step are so, too, but for their sizes. */
+static size_t key_of(const struct places *p, const struct dump_event *e)
+{
+	return p->d->stacks[e->stack].count ? e->stack : p->d->stack_count + prng_mix(e->size) % SIZES;
+}
+
+static bool gather(struct places *p)
+{
+	size_t allocations = 0;
+	p->keys = p->d->stack_count + SIZES;
+	p->start = calloc(p->keys + 1, sizeof *p->start);
+	p->next = malloc((p->keys + 1) * sizeof *p->next);
+	if (!p->start || !p->next)
+		return false;
+	for (size_t i = p->first; i < p->end; i++) {
+		if (p->d->events[i].action != DUMP_ALLOC)
+			continue;
+		p->start[key_of(p, &p->d->events[i]) + 1]++;
+		allocations++;
+	}
+	for (size_t key = 0; key < p->keys; key++)
+		p->start[key + 1] += p->start[key];
+	memcpy(p->next, p->start, (p->keys + 1) * sizeof *p->next);
+	p->at = malloc((allocations + 1) * sizeof *p->at);
+	if (!p->at)
+		return false;
+	for (size_t i = p->first; i < p->end; i++)
+		if (p->d->events[i].action == DUMP_ALLOC)
+			p->at[p->next[key_of(p, &p->d->events[i])]++] = (uint32_t)(i - p->first);
+	return true;
+}
+
+static size_t count_of(const struct places *p, size_t key)
+{
+	return p->start[key + 1] - p->start[key];
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+	return *x < *y ? -1 : *x > *y;
+}
+
+/* The median gap between n >= 2 ascending positions, and whether most gaps are near it. */
+static bool regular(const uint32_t *at, size_t n, uint32_t *usual)
+{
+	uint32_t gaps[GAPS_MAX];
+	size_t count = n - 1 < GAPS_MAX ? n - 1 : GAPS_MAX, near = 0;
+	for (size_t i = 0; i < count; i++) {
+		size_t k = i * (n - 1) / count;
+		gaps[i] = at[k + 1] - at[k];
+	}
+	qsort(gaps, count, sizeof *gaps, by_value);
+	*usual = gaps[count / 2];
+	for (size_t i = 0; i < count; i++)
+		near += gaps[i] >= *usual / 2 && gaps[i] <= *usual + *usual;
+	return near * 100 >= count * PART_REGULAR;
+}
+
+static bool is_marker(const struct places *p, size_t key)
+{
+	uint32_t usual;
+	size_t n = count_of(p, key);
+	return n > DUMP_STEPS_LEAST && regular(p->at + p->start[key], n, &usual) &&
+	       (uint64_t)usual * n * 100 >= (uint64_t)(p->end - p->first) * PART_COVERED;
+}
+
+/* The rarest marker that occurs at least so often, if one occurs `as` often; p->keys: none. Layers occur more often
+ * than steps do; what is done every so many steps, less often. */
+static size_t rarest(const struct places *p, const bool *marker, size_t least, size_t as)
+{
+	size_t best = p->keys, most = 0;
+	for (size_t key = 0; key < p->keys; key++) {
+		size_t n = marker[key] ? count_of(p, key) : 0;
+		most = n > most ? n : most;
+		if (n >= least && (best == p->keys || n < count_of(p, best)))
+			best = key;
+	}
+	return most >= as ? best : p->keys;
+}
+
+static size_t choose(const struct places *p, bool *marker)
+{
+	static const size_t least[][2] = {{32, 64}, {8, 8}, {DUMP_STEPS_LEAST + 1, DUMP_STEPS_LEAST + 1}};
+	for (size_t key = 0; key < p->keys; key++)
+		marker[key] = is_marker(p, key);
+	size_t key = p->keys;
+	for (size_t i = 0; i < sizeof least / sizeof *least && key == p->keys; i++)
+		key = rarest(p, marker, least[i][0], least[i][1]);
+	return key;
+}
+
+/* false: no memory. */
+static bool recognise(const struct dump *d, size_t first, size_t end, struct dump_steps *s)
+{
+	struct places p = { .d = d, .first = first, .end = end };
+	bool *marker = NULL, done = false;
+	if (!gather(&p) || !(marker = malloc(p.keys)))
+		goto out;
+	size_t key = choose(&p, marker), n = key < p.keys ? count_of(&p, key) : 0;
+	s->at = malloc((n + 1) * sizeof *s->at);
+	if (!s->at)
+		goto out;
+	for (size_t i = 0; i < n; i++)
+		s->at[i] = first + p.at[p.start[key] + i];
+	s->count = n;
+	done = true;
+out:
+	free(p.start);
+	free(p.next);
+	free(p.at);
+	free(marker);
+	return done;
+}
+
+/* ---- */
+
+/* The newest step may be longer than others, by what failed; far longer, and the loop has ended. */
+static bool still_lasts(const struct dump_steps *s, size_t end)
+{
+	size_t longest = 0, from = s->count > 9 ? s->count - 9 : 0;
+	for (size_t i = from; i + 1 < s->count; i++)
+		longest = s->at[i + 1] - s->at[i] > longest ? s->at[i + 1] - s->at[i] : longest;
+	return end - s->at[s->count - 1] <= 2 * longest;
+}
+
+trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out)
+{
+	*out = (struct dump_steps){ 0 };
+	if (first == end)
+		return TRZ_OK;
+	bool done = find_marks(d, device, first, end, true, out);
+	if (done && out->count <= DUMP_STEPS_LEAST) {
+		dump_steps_free(out);
+		done = find_marks(d, device, first, end, false, out);
+	}
+	if (done && out->count <= DUMP_STEPS_LEAST) {
+		dump_steps_free(out);
+		done = recognise(d, first, end, out);
+	}
+	if (!done) {
+		dump_steps_free(out);
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to look for steps in %zu events", end - first);
+	}
+	if (out->count <= DUMP_STEPS_LEAST) {
+		dump_steps_free(out);
+		return TRZ_OK;
+	}
+	out->lasts = still_lasts(out, end);
+	return TRZ_OK;
+}

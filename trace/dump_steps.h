@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The steps of a program, such as the iterations of a training loop, in the history of a snapshot: as the program has
+ * told them (trz_step), else where the steps of optimizers are marked, else by the period of the allocations.
+ */
+#ifndef TRZ_TRACE_DUMP_STEPS_H
+#define TRZ_TRACE_DUMP_STEPS_H
+
+#include "trace_dump.h"
+
+/* Step i is d->events[at[i]] to d->events[at[i + 1] - 1]: there are count - 1. */
+struct dump_steps {
+	size_t *at;
+	size_t count;
+	bool marked;               /* false: recognised by a place that allocates at regular intervals */
+	bool lasts;                /* the program is still in its loop: the newest step ended not long ago */
+};
+
+/* Of events first .. end - 1. count == 0: none are found, or fewer than DUMP_STEPS_LEAST. Errors: HOST_MEMORY. */
+enum { DUMP_STEPS_LEAST = 4 };
+trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out);
+void dump_steps_free(struct dump_steps *s);
+
+#endif
