@@ -38,6 +38,7 @@ int cli_run(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_diff(int argc, char **argv);
 int cli_report(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 
 /* -- values of options (options.c): usage errors end the program ------------------------------------- */
 

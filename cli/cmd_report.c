@@ -89,8 +89,8 @@ static trz_status dump_of_trace(const struct trace *t, struct dump *d)
 	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for %zu events", t->count);
 }
 
-/* Reads any of them. What is no snapshot may be a trace; if it is neither, the snapshot's error says more. */
-static trz_status load(const char *file, struct dump *d, const char **kind)
+/* What is no snapshot may be a trace; if it is neither, the snapshot's error says more. */
+trz_status page_load(const char *file, struct dump *d, const char **kind)
 {
 	char reason[ERROR_TEXT_BYTES];
 	struct trace trace;
@@ -140,7 +140,7 @@ trz_status report_page(const char *file, int device, bool by_events, const char 
 	struct dump d;
 	struct page_history h;
 	struct page_source from = { .title = file };
-	trz_status status = load(file, &d, &from.kind);
+	trz_status status = page_load(file, &d, &from.kind);
 	if (status != TRZ_OK)
 		return status;
 	status = page_read(&d, device, !by_events, &h);

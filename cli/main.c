@@ -23,9 +23,10 @@ static const struct command {
 	{ "explain", cli_explain },
 	{ "diff", cli_diff },
 	{ "report", cli_report },
+	{ "trace", cli_trace },
 };
 
-#define COMMANDS "sim, estimate, run, explain, diff, report, replay, synth, config, costs"
+#define COMMANDS "sim, estimate, run, explain, diff, report, trace, replay, synth, config, costs"
 
 int cli_worse(int a, int b)
 {
@@ -97,7 +98,9 @@ int main(int argc, char **argv)
 			"  costs             what making memory costs by a cost table\n"
 			"  run COMMAND       run a Python program with terrazzo as PyTorch's allocator\n"
 			"  explain FILE      say why memory ran out, from a snapshot or a log\n"
-			"  diff A B          say what grew between two snapshots\n\n"
+			"  diff A B          say what grew between two snapshots\n"
+			"  report FILE       make a page of a snapshot or a trace\n"
+			"  trace FILE        write a snapshot's history for Perfetto and chrome://tracing\n\n"
 			"'terrazzo COMMAND --help' says more. Exit status: 0 success; 1 failure; 2 bad input or usage; "
 			"3 a request got no memory; 4 a violation: wrong bytes, or a broken rule.",
 	};

@@ -47,6 +47,10 @@ struct page_history {
 	uint32_t peak;             /* the state in which most is held */
 };
 
+/* Reads a snapshot, or a trace as if it were one (cmd_report.c); *kind says which, in words. Errors: IO, BAD_INPUT,
+ * HOST_MEMORY; then `d` is empty. */
+trz_status page_load(const char *file, struct dump *d, const char **kind);
+
 /* Errors: NOT_FOUND (no such device; nothing to show), HOST_MEMORY; then `h` is empty. `device`: -1 is the one that has
  * most events, else most memory. */
 trz_status page_read(const struct dump *d, int device, bool by_time, struct page_history *h);

@@ -28,6 +28,7 @@ struct reader {
 	struct trace_map stacks, frames; /* by contents */
 	struct trace_map numbered;       /* by the number that the file gives */
 	size_t segment_room, block_room, event_room, trace_room, stack_room, frame_room, mark_room, stack_frame_room;
+	size_t wait_room;
 };
 
 static trz_status bad(const struct reader *r, const char *where, size_t number, const char *what)
@@ -535,6 +536,28 @@ static trz_status read_marks(struct reader *r, plain_value list)
 	return TRZ_OK;
 }
 
+static trz_status add_step(struct reader *r, plain_value from)
+{
+	struct dump_mark *m = ADD(r, marks, mark_count, mark_room);
+	if (!m)
+		return no_memory(r);
+	*m = (struct dump_mark){ .name = DUMP_STEP_MARK, .end = true, .device = -1 };
+	m->time_us = number_of(plain_entry(&r->plain, from, PLAIN_TIME_US));
+	return TRZ_OK;
+}
+
+static trz_status add_wait(struct reader *r, plain_value from)
+{
+	struct dump_wait *w = ADD(r, waits, wait_count, wait_room);
+	if (!w)
+		return no_memory(r);
+	w->stream = number_of(plain_entry(&r->plain, from, PLAIN_STREAM));
+	w->awaited = number_of(plain_entry(&r->plain, from, PLAIN_AWAITED));
+	w->stalled_ns = number_of(plain_entry(&r->plain, from, PLAIN_STALLED_NS));
+	w->time_us = number_of(plain_entry(&r->plain, from, PLAIN_TIME_US));
+	return TRZ_OK;
+}
+
 /* The steps that a program has told terrazzo are marks, too. */
 static trz_status read_own_events(struct reader *r, plain_value list)
 {
@@ -542,14 +565,16 @@ static trz_status read_own_events(struct reader *r, plain_value list)
 	if (!plain_is_list(list))
 		return TRZ_OK;
 	for (struct plain_items it = plain_items(&r->plain, list); plain_next(&r->plain, &it, &from);) {
-		if (plain_tag(from) != PLAIN_DICT ||
-		    strcmp(text_of(r, plain_entry(&r->plain, from, PLAIN_ACTION)), DUMP_STEP_MARK) != 0)
+		if (plain_tag(from) != PLAIN_DICT)
 			continue;
-		struct dump_mark *m = ADD(r, marks, mark_count, mark_room);
-		if (!m)
-			return no_memory(r);
-		*m = (struct dump_mark){ .name = DUMP_STEP_MARK, .end = true, .device = -1 };
-		m->time_us = number_of(plain_entry(&r->plain, from, PLAIN_TIME_US));
+		const char *action = text_of(r, plain_entry(&r->plain, from, PLAIN_ACTION));
+		trz_status status = TRZ_OK;
+		if (strcmp(action, DUMP_STEP_MARK) == 0)
+			status = add_step(r, from);
+		else if (strcmp(action, "wait") == 0)
+			status = add_wait(r, from);
+		if (status != TRZ_OK)
+			return status;
 	}
 	return TRZ_OK;
 }
@@ -656,6 +681,7 @@ void dump_free(struct dump *d)
 	free(d->stack_frames);
 	free(d->frames);
 	free(d->marks);
+	free(d->waits);
 	free(d->texts);
 	json_decref(d->report);
 	*d = (struct dump){ 0 };

@@ -93,6 +93,13 @@ struct dump_mark {
 	uint64_t time_us;
 };
 
+/* A wait that terrazzo put into a stream, for memory that another had freed. */
+struct dump_wait {
+	uint64_t stream, awaited;
+	uint64_t stalled_ns;       /* of the host */
+	uint64_t time_us;
+};
+
 struct dump {
 	struct dump_segment *segments;   /* by device and address */
 	struct dump_block *blocks;
@@ -102,7 +109,8 @@ struct dump {
 	uint32_t *stack_frames;          /* indices into frames */
 	struct dump_frame *frames;       /* each once */
 	struct dump_mark *marks;
-	size_t segment_count, block_count, event_count, trace_count, stack_count, frame_count, mark_count;
+	struct dump_wait *waits;
+	size_t segment_count, block_count, event_count, trace_count, stack_count, frame_count, mark_count, wait_count;
 	bool has_requested;              /* blocks tell what was asked for */
 	bool terrazzo;                   /* written by terrazzo */
 	bool expandable;                 /* PyTorch's option */

@@ -59,6 +59,8 @@
 	X(EXTERNAL_ANNOTATIONS, "external_annotations")                                                          \
 	X(STAGE, "stage")                                                                                        \
 	X(TERRAZZO, "terrazzo")                                                                                  \
+	X(AWAITED, "awaited")                                                                                    \
+	X(STALLED_NS, "stalled_ns")                                                                              \
 	X(TAG, "tag")                                                                                            \
 	X(REPORT, "report")                                                                                      \
 	X(VERSION, "version")                                                                                    \

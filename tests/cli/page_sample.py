@@ -138,6 +138,17 @@ def train(steps=40, layers=12, capacity=8 * GIB):
     return run.snapshot()
 
 
+def levels_of(trace):
+    """What is held and reserved at most, and held at the end, by the trace alone."""
+    held = reserved = held_peak = reserved_peak = 0
+    for e in trace:
+        held += e["size"] * ((e["action"] == "alloc") - (e["action"] == "free_requested"))
+        reserved += e["size"] * (e["action"] in ("segment_alloc", "segment_map"))
+        reserved -= e["size"] * (e["action"] in ("segment_free", "segment_unmap"))
+        held_peak, reserved_peak = max(held_peak, held), max(reserved_peak, reserved)
+    return held_peak, reserved_peak, held
+
+
 if __name__ == "__main__":
     import sys
     with open(sys.argv[1], "wb") as to:

@@ -39,17 +39,6 @@ def data_of(page):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
 
 
-def levels_of(trace):
-    """What is held and reserved at most, and held at the end, by the trace alone."""
-    held = reserved = held_peak = reserved_peak = 0
-    for e in trace:
-        held += e["size"] * ((e["action"] == "alloc") - (e["action"] == "free_requested"))
-        reserved += e["size"] * (e["action"] in ("segment_alloc", "segment_map"))
-        reserved -= e["size"] * (e["action"] in ("segment_free", "segment_unmap"))
-        held_peak, reserved_peak = max(held_peak, held), max(reserved_peak, reserved)
-    return held_peak, reserved_peak, held
-
-
 class Report(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
@@ -77,7 +66,7 @@ class Figures(Report):
     def test_levels_are_those_of_the_history(self):
         snapshot = page_sample.train()
         data = self.made(self.write(snapshot))
-        held_peak, reserved_peak, held = levels_of(snapshot["device_traces"][0])
+        held_peak, reserved_peak, held = page_sample.levels_of(snapshot["device_traces"][0])
         self.assertEqual((data["held_peak"], data["reserved_peak"], data["held_end"]), (held_peak, reserved_peak, held))
         self.assertEqual(max(reals(data["levels"]["held"]["y"])), held_peak)
         self.assertEqual(max(reals(data["levels"]["reserved"]["y"])), reserved_peak)
