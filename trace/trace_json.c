@@ -81,13 +81,6 @@ static trz_status convert_array(struct reader *r, const json_t *from, plain_valu
 
 enum { PAIRS_AT_ONCE = 16 };
 
-/* It is read as it is. */
-static void keep_report(struct reader *r, json_t *report)
-{
-	json_decref(r->out->report);
-	r->out->report = json_incref(report);
-}
-
 static trz_status convert_object(struct reader *r, const json_t *from, plain_value *out)
 {
 	plain_value pairs[2 * PAIRS_AT_ONCE];
@@ -99,8 +92,6 @@ static trz_status convert_object(struct reader *r, const json_t *from, plain_val
 		status = plain_add_text(r->out, key, strlen(key), r->name, &pairs[count]);
 		if (status != TRZ_OK || plain_word(pairs[count]) == PLAIN_UNKNOWN_WORD)
 			continue;
-		if (plain_word(pairs[count]) == PLAIN_REPORT)
-			keep_report(r, json_object_iter_value(it));
 		status = convert(r, json_object_iter_value(it), &pairs[count + 1]);
 		count += 2;
 		if (status == TRZ_OK && count == 2 * PAIRS_AT_ONCE) {
@@ -179,6 +170,25 @@ static bool take_plain_number(struct reader *r, int64_t *number)
 	return true;
 }
 
+/* NULL: it is no JSON. */
+static json_t *load_next(struct reader *r, json_error_t *error)
+{
+	json_t *tree = json_loadb(r->text + r->at, r->size - r->at,
+	                          JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY | JSON_ALLOW_NUL, error);
+	r->at += tree ? (size_t)error->position : 0;
+	return tree;
+}
+
+/* A report is read as it is. */
+static trz_status keep_report(struct reader *r, plain_value *out)
+{
+	json_error_t error;
+	json_decref(r->out->report);
+	r->out->report = load_next(r, &error);
+	*out = plain_make(PLAIN_OTHER, 0);
+	return r->out->report ? TRZ_OK : bad(r, error.text);
+}
+
 /* Most values are texts and numbers that need no parser. */
 static trz_status parse(struct reader *r, plain_value *out)
 {
@@ -192,11 +202,9 @@ static trz_status parse(struct reader *r, plain_value *out)
 		*out = plain_make_int(number);
 		return TRZ_OK;
 	}
-	json_t *tree = json_loadb(r->text + r->at, r->size - r->at,
-	                          JSON_DISABLE_EOF_CHECK | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+	json_t *tree = load_next(r, &error);
 	if (!tree)
 		return bad(r, error.text);
-	r->at += (size_t)error.position;
 	trz_status status = convert(r, tree, out);
 	json_decref(tree);
 	return status;
@@ -227,6 +235,8 @@ static trz_status walk_pair(struct reader *r, int depth, plain_value pair[2])
 	trz_status status = parse(r, &pair[0]);
 	if (status == TRZ_OK && !take(r, ':'))
 		return bad(r, "a colon is missing");
+	if (status == TRZ_OK && plain_word(pair[0]) == PLAIN_REPORT)
+		return keep_report(r, &pair[1]);
 	return status == TRZ_OK ? walk(r, depth, &pair[1]) : status;
 }
 
