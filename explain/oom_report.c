@@ -37,7 +37,15 @@ struct size {
 	char text[SIZE_TEXT_BYTES];
 };
 
-#define SIZE(bytes) size_text((bytes), (struct size){{0}}.text)
+#define SIZE(bytes) say_size((bytes), (struct size){{0}}.text)
+
+static const char *say_size(uint64_t bytes, char text[SIZE_TEXT_BYTES])
+{
+	if (bytes < KIB(10) || bytes >= MIB(1))
+		return size_text(bytes, text);
+	snprintf(text, SIZE_TEXT_BYTES, "%.2f KiB", (double)bytes / (double)KIB(1));
+	return text;
+}
 
 __attribute__((format(printf, 2, 3))) static void say(struct writer *w, const char *format, ...)
 {
@@ -256,19 +264,26 @@ static void say_figure(struct writer *w, int depth, const char *name, uint64_t b
 		say(w, "%*s%-*s %14s", 2 * depth, "", 40 - 2 * depth, name, SIZE(bytes));
 }
 
+/* A part of the figure above it: none is not worth a line. */
+static void say_part(struct writer *w, const char *name, uint64_t bytes)
+{
+	if (bytes)
+		say_figure(w, 4, name, bytes);
+}
+
 static void say_allocated(struct writer *w)
 {
 	const struct evidence *e = w->e;
 	say_figure(w, 3, "allocated", e->allocated);
 	if (evidence_known(e->allocated) && evidence_known(e->live_requested))
-		say_figure(w, 4, "of it rounding",
-		           e->allocated > e->live_requested ? e->allocated - e->live_requested : 0);
-	say_figure(w, 3, "awaits other streams' work", e->pending);
+		say_part(w, "of it rounding", e->allocated - min_u64(e->allocated, e->live_requested));
+	if (e->pending)
+		say_figure(w, 3, "awaits other streams' work", e->pending);
 	say_figure(w, 3, "free", e->cached);
-	say_figure(w, 4, e->failed ? "for this request" : "of the default stream", e->free_own);
-	say_figure(w, 4, "of other streams", e->free_streams);
-	say_figure(w, 4, "of private pools", e->free_pools);
-	say_figure(w, 4, "beside live blocks", e->free_partly);
+	say_part(w, e->failed ? "for this request" : "of the default stream", e->free_own);
+	say_part(w, "of other streams", e->free_streams);
+	say_part(w, "of private pools", e->free_pools);
+	say_part(w, "beside live blocks", e->free_partly);
 	if (evidence_known(e->allocated) && evidence_known(e->reserved) && e->reserved >= e->allocated && e->reserved)
 		say(w, "      fragmentation                      %13.1f %%",
 		    100.0 * (double)(e->reserved - e->allocated) / (double)e->reserved);
