@@ -1,224 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frames, as PyTorch's Python and C++ name them.
+ * The frames of a dump's stacks, for explain/.
  */
 #include "dump_sites.h"
 
-#include <stdio.h>
-#include <string.h>
-
 /* Stacks are looked through this far. */
-enum { LEVELS_MAX = 200, LINES_SHOWN = 4 };
+enum { LEVELS_MAX = 200 };
 
-static bool has(const char *text, const char *part)
-{
-	return strstr(text, part) != NULL;
-}
-
-static bool ends(const char *text, const char *end)
-{
-	size_t a = strlen(text), b = strlen(end);
-	return a >= b && strcmp(text + a - b, end) == 0;
-}
-
-static uint32_t levels(const struct dump *d, uint32_t stack)
+static size_t frames_of(const struct dump *d, uint32_t stack, struct call_frame frames[LEVELS_MAX])
 {
 	uint32_t count = stack < d->stack_count ? d->stacks[stack].count : 0;
-	return count < LEVELS_MAX ? count : LEVELS_MAX;
-}
-
-static bool is_python(const struct dump_frame *f)
-{
-	return ends(f->file, ".py") || strncmp(f->file, "<ipython", 8) == 0 || strcmp(f->file, "<stdin>") == 0 ||
-	       strcmp(f->file, "<string>") == 0;
-}
-
-static bool is_torch(const struct dump_frame *f)
-{
-	return has(f->file, "/torch/") || strncmp(f->file, "torch/", 6) == 0 || has(f->file, "/terrazzo/");
-}
-
-/* Python's own library lies beside its packages. */
-static bool is_library(const struct dump_frame *f)
-{
-	return has(f->file, "/lib/python3") && !has(f->file, "-packages/");
-}
-
-static bool is_program(const struct dump_frame *f)
-{
-	return is_python(f) && !is_torch(f) && !is_library(f);
-}
-
-/* Of a program without Python: compiled, and neither PyTorch's, the allocator's nor the system's. */
-static bool is_native_program(const struct dump_frame *f)
-{
-	static const char *const others[] = { "libtorch", "libc10", "libpython", "/python", "libterrazzo", "libc.so",
-	                                      "libstdc++", "libcuda", "libpthread", "ld-linux" };
-	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-		if (has(f->file, others[i]))
-			return false;
-	return *f->file && strcmp(f->file, "??") != 0 && !has(f->name, "CUDACachingAllocator");
-}
-
-/* What autograd runs on a thread of its own has no frames of Python: "torch::autograd::generated::MulBackward0" */
-static bool is_operation(const struct dump_frame *f)
-{
-	return has(f->name, "Backward") || has(f->name, "ProcessGroup") || has(f->name, "AccumulateGrad");
+	if (count > LEVELS_MAX)
+		count = LEVELS_MAX;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct dump_frame *f = dump_frame(d, stack, i);
+		frames[i] = (struct call_frame){ .file = f->file, .name = f->name, .line = f->line };
+	}
+	return count;
 }
 
 int dump_site_level(const struct dump *d, uint32_t stack)
 {
-	static bool (*const wanted[])(const struct dump_frame *f) = { is_program, is_operation, is_native_program,
-	                                                              is_python };
-	uint32_t count = levels(d, stack);
-	for (size_t kind = 0; kind < sizeof wanted / sizeof wanted[0]; kind++)
-		for (uint32_t i = 0; i < count; i++)
-			if (wanted[kind](dump_frame(d, stack, i)))
-				return (int)i;
-	return count ? 0 : -1;
-}
-
-/* The last two parts of a path tell files of one name apart. */
-static const char *short_file(const char *file)
-{
-	const char *last = strrchr(file, '/');
-	if (!last)
-		return file;
-	for (const char *p = last; p > file; p--)
-		if (p[-1] == '/')
-			return p;
-	return file;
-}
-
-/* "torch::autograd::generated::MulBackward0::apply(std::vector<...>)" without arguments, and the last two names. */
-static int operation_text(const char *name, char *text, size_t room)
-{
-	size_t size = strcspn(name, "(<");
-	const char *begin = name + size;
-	for (int parts = 0; begin > name; begin--)
-		if (begin - name >= 2 && begin[-1] == ':' && begin[-2] == ':' && ++parts == 2)
-			break;
-	return snprintf(text, room, "%.*s", (int)(name + size - begin < 120 ? name + size - begin : 120), begin);
-}
-
-static int frame_text(const struct dump_frame *f, char *text, size_t room)
-{
-	if (!is_python(f) && has(f->name, "::"))
-		return operation_text(f->name, text, room);
-	if (*f->file && strcmp(f->file, "??") != 0 && f->line)
-		return snprintf(text, room, "%.80s:%u %.60s", short_file(f->file), f->line, f->name);
-	return snprintf(text, room, "%.80s %.60s", short_file(f->file), f->name);
+	struct call_frame frames[LEVELS_MAX];
+	return call_site_level(frames, frames_of(d, stack, frames));
 }
 
 bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BYTES])
 {
-	int level = dump_site_level(d, stack);
-	text[0] = '\0';
-	if (level >= 0)
-		frame_text(dump_frame(d, stack, (uint32_t)level), text, DUMP_SITE_BYTES);
-	return level >= 0;
+	struct call_frame frames[LEVELS_MAX];
+	return call_site_text(frames, frames_of(d, stack, frames), text);
 }
 
 void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room)
 {
-	uint32_t count = levels(d, stack);
-	size_t used = 0;
-	text[0] = '\0';
-	for (uint32_t i = 0, shown = 0; i < count && shown < LINES_SHOWN; i++) {
-		char line[DUMP_SITE_BYTES];
-		if (!is_program(dump_frame(d, stack, i)) && i != (uint32_t)dump_site_level(d, stack))
-			continue;
-		frame_text(dump_frame(d, stack, i), line, sizeof line);
-		int length = snprintf(text + used, room - used, "%s%s", used ? "\n" : "", line);
-		if (length < 0 || (size_t)length >= room - used)
-			return;
-		used += (size_t)length;
-		shown++;
-	}
+	struct call_frame frames[LEVELS_MAX];
+	call_stack_text(frames, frames_of(d, stack, frames), text, room);
 }
 
-/* ---- what for --------------------------------------------------------------------------------------- */
-
-enum sign {
-	NO_SIGN,
-	SIGN_OPTIMIZER,
-	SIGN_BACKWARD,
-	SIGN_ACCUMULATE,           /* what becomes .grad */
-	SIGN_FORWARD,
-	SIGN_WEIGHTS,
-	SIGN_KV_CACHE
-};
-
-static bool is_optimizer(const struct dump_frame *f)
-{
-	return has(f->file, "torch/optim/") || has(f->file, "/optimizers/") || has(f->file, "bitsandbytes/optim") ||
-	       has(f->file, "/ops/adam/") || has(f->name, "_init_group") || ends(f->name, ".step_optimizer");
-}
-
-static bool is_backward(const struct dump_frame *f)
-{
-	return has(f->name, "_engine_run_backward") || has(f->name, "torch::autograd::Engine") ||
-	       has(f->name, "torch::autograd::Node") || has(f->name, "torch::autograd::python::PythonEngine") ||
-	       (has(f->file, "torch/autograd/__init__") && has(f->name, "backward"));
-}
-
-static bool is_kv_cache(const struct dump_frame *f)
-{
-	return has(f->file, "cache_utils") || has(f->name, "kv_cache") || has(f->file, "kv_cache") ||
-	       has(f->file, "paged_attention");
-}
-
-static bool is_weights(const struct dump_frame *f)
-{
-	bool module = has(f->file, "nn/modules/module");
-	return has(f->file, "nn/parameter") || has(f->file, "torch/nn/init.py") ||
-	       (module && (strcmp(f->name, "convert") == 0 || strcmp(f->name, "_apply") == 0 ||
-	                   strcmp(f->name, "to") == 0 || strcmp(f->name, "cuda") == 0 ||
-	                   has(f->name, "load_state_dict"))) ||
-	       (has(f->file, "nn/modules/") && strcmp(f->name, "__init__") == 0) || has(f->name, "from_pretrained");
-}
-
-static enum sign sign_of(const struct dump_frame *f)
-{
-	if (has(f->name, "AccumulateGrad"))
-		return SIGN_ACCUMULATE;
-	if (is_backward(f))
-		return SIGN_BACKWARD;
-	if (is_optimizer(f))
-		return SIGN_OPTIMIZER;
-	if (is_kv_cache(f))
-		return SIGN_KV_CACHE;
-	if (is_weights(f))
-		return SIGN_WEIGHTS;
-	if (has(f->file, "nn/modules/module") && (ends(f->name, "_call_impl") || strcmp(f->name, "__call__") == 0))
-		return SIGN_FORWARD;
-	return NO_SIGN;
-}
-
-/* The innermost sign counts: checkpoints run forward in backward. */
 enum evidence_category dump_category(const struct dump *d, uint32_t stack)
 {
-	uint32_t count = levels(d, stack);
-	enum sign first = NO_SIGN;
-	bool backward = false;
-	for (uint32_t i = 0; i < count; i++) {
-		enum sign sign = sign_of(dump_frame(d, stack, i));
-		if (sign == SIGN_ACCUMULATE)
-			return CATEGORY_GRADIENTS;
-		backward |= sign == SIGN_BACKWARD;
-		if (first == NO_SIGN || (first == SIGN_FORWARD && sign == SIGN_KV_CACHE))
-			first = sign;
-	}
-	switch (first) {
-	case SIGN_OPTIMIZER:
-		return CATEGORY_OPTIMIZER;
-	case SIGN_KV_CACHE:
-		return CATEGORY_KV_CACHE;
-	case SIGN_WEIGHTS:
-		return CATEGORY_WEIGHTS;
-	case SIGN_FORWARD:
-		return CATEGORY_ACTIVATIONS;
-	default:
-		return backward ? CATEGORY_GRADIENTS : CATEGORY_UNKNOWN;
-	}
+	struct call_frame frames[LEVELS_MAX];
+	return call_category(frames, frames_of(d, stack, frames));
 }

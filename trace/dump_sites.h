@@ -5,10 +5,10 @@
 #ifndef TRZ_TRACE_DUMP_SITES_H
 #define TRZ_TRACE_DUMP_SITES_H
 
-#include "evidence.h"
+#include "call_site.h"
 #include "trace_dump.h"
 
-enum { DUMP_SITE_BYTES = 160 };
+enum { DUMP_SITE_BYTES = CALL_SITE_BYTES };
 
 /* The level of the innermost frame of the program itself, rather than of PyTorch, Python or their libraries; where
  * there is none, of the innermost frame; -1: the stack is not known. */

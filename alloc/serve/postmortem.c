@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "call_site.h"
 #include "device/nvml.h"
 #include "error.h"
 #include "oom_report.h"
@@ -17,7 +18,7 @@
 #include "observe/steps.h"
 #include "supply/oom.h"
 
-enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, LEVELS_MOST = 32, LEVELS_SHOWN = 4, LEVEL_BYTES = 160 };
+enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, LEVELS_MOST = 40 };
 
 _Static_assert((int)TRZ_CATEGORY_WEIGHTS == (int)CATEGORY_WEIGHTS && (int)TRZ_CATEGORY_OTHER == (int)CATEGORY_OTHER &&
                    (int)CATEGORY_COUNT == (int)SITES_CATEGORIES,
@@ -66,81 +67,60 @@ static void end(struct reporter *r)
 
 /* ---- call sites in words ---- */
 
-static const char *file_of(const char *path)
-{
-	const char *slash = path ? strrchr(path, '/') : NULL;
-	return slash ? slash + 1 : path;
-}
-
-static void level_text(const trz_frame *f, char text[LEVEL_BYTES])
-{
-	const char *name = f->name ? f->name : "", *file = file_of(f->filename);
-	if (file && f->line)
-		snprintf(text, LEVEL_BYTES, "%.80s:%u %.60s", file, f->line, name);
-	else if (file)
-		snprintf(text, LEVEL_BYTES, "%.60s in %.80s", name, file);
-	else
-		snprintf(text, LEVEL_BYTES, "%.120s", name);
-}
-
-/* A line of PyTorch's own tells less than the line of the program that led there. */
-static bool is_of_framework(const trz_frame *f)
-{
-	const char *path = f->filename;
-	return path && (strstr(path, "/torch/") || strstr(path, "<frozen ") || strstr(path, "/libtorch"));
-}
-
 /* What names a function without its line may be a helper that the whole program allocates by: the caller is told. */
-static void site_text(const trz_frame *f, size_t count, char text[2 * LEVEL_BYTES])
+static const char *site_text(struct evidence *e, const struct call_frame *frames, size_t count)
 {
-	char outer[LEVEL_BYTES];
-	level_text(f, text);
-	if (count < 2 || f->line)
-		return;
-	level_text(f + 1, outer);
-	snprintf(text + strlen(text), LEVEL_BYTES, " < %.*s", LEVEL_BYTES - 4, outer);
+	char text[2 * CALL_SITE_BYTES], outer[CALL_SITE_BYTES];
+	int level = call_site_level(frames, count);
+	if (level < 0 || !call_site_text(frames, count, text))
+		return NULL;
+	size_t next = (size_t)level + 1;
+	if (!frames[level].line && next < count && call_site_text(frames + next, count - next, outer))
+		snprintf(text + strlen(text), sizeof text - strlen(text), " < %s", outer);
+	return evidence_keep(e, text);
 }
 
-/* `site` gets the innermost level of the program, `stack` the levels around it. */
-static void tell_site(trz_heap *h, struct evidence *e, uint64_t number, const char **site, const char **stack)
+struct told_site {
+	const char *site, *stack;    /* NULL: unknown */
+	enum evidence_category category;
+};
+
+static struct told_site tell_site(trz_heap *h, struct evidence *e, uint64_t number)
 {
-	trz_frame frames[LEVELS_MOST];
-	char text[2 * LEVEL_BYTES], lines[LEVELS_SHOWN * LEVEL_BYTES];
-	size_t count = frames_of_site(h, number, frames, LEVELS_MOST), at = 0, used = 0;
-	*site = *stack = NULL;
-	while (at + 1 < count && is_of_framework(&frames[at]))
-		at++;
-	if (count && is_of_framework(&frames[at]))
-		at = 0;
-	lines[0] = '\0';
-	for (size_t i = 0; i < count && i < at + LEVELS_SHOWN; i++) {
-		if (i + LEVELS_SHOWN <= at + 1)
-			continue;
-		level_text(&frames[i], text);
-		used += (size_t)snprintf(lines + used, sizeof lines - used, "%s%s", used ? "\n" : "", text);
-		if (i == at) {
-			site_text(&frames[i], count - i, text);
-			*site = evidence_keep(e, text);
-		}
-		if (used >= sizeof lines)
-			break;
-	}
-	if (count)
-		*stack = evidence_keep(e, lines);
+	trz_frame list[LEVELS_MOST];
+	struct call_frame frames[LEVELS_MOST];
+	char lines[4 * CALL_SITE_BYTES];
+	size_t count = frames_of_site(h, number, list, LEVELS_MOST);
+	for (size_t i = 0; i < count; i++)
+		frames[i] = (struct call_frame){.file = list[i].filename ? list[i].filename : "",
+		                                .name = list[i].name ? list[i].name : "",
+		                                .line = list[i].line};
+	if (!count)
+		return (struct told_site){NULL, NULL, CATEGORY_UNKNOWN};
+	call_stack_text(frames, count, lines, sizeof lines);
+	return (struct told_site){site_text(e, frames, count), evidence_keep(e, lines), call_category(frames, count)};
 }
 
 /* ---- evidence ---- */
 
+/* What the program has not said its memory is for the stack may tell. */
+static void guess(struct evidence *e, enum evidence_category category, uint64_t bytes)
+{
+	bytes = min_u64(bytes, e->categories[CATEGORY_UNKNOWN]);
+	e->categories[CATEGORY_UNKNOWN] -= bytes;
+	e->categories[category] = evidence_or_zero(e->categories[category]) + bytes;
+}
+
 static void put_holders(trz_heap *h, struct reporter *r)
 {
 	struct evidence *e = &r->evidence;
-	uint64_t told = 0;
+	uint64_t said = 0;
 	size_t count = min_u64(holders_read(h, TRZ_BY_CATEGORY, r->holders, EVIDENCE_HOLDERS_MAX), EVIDENCE_HOLDERS_MAX);
 	for (size_t i = 0; i < count; i++) {
 		e->categories[r->holders[i].category] = r->holders[i].bytes;
-		told += r->holders[i].bytes;
+		said += r->holders[i].bytes;
 	}
-	e->categories[CATEGORY_UNKNOWN] = e->allocated - min_u64(e->allocated, told);
+	e->categories[CATEGORY_UNKNOWN] = e->allocated - min_u64(e->allocated, said);
 	count = min_u64(holders_read(h, TRZ_BY_SITE, r->holders, EVIDENCE_HOLDERS_MAX), EVIDENCE_HOLDERS_MAX);
 	for (size_t i = 0; i < count && r->holders[i].bytes; i++) {
 		const trz_holder *from = &r->holders[i];
@@ -151,7 +131,13 @@ static void put_holders(trz_heap *h, struct reporter *r)
 		                               .peak = from->peak,
 		                               .count = from->count,
 		                               .error = from->error};
-		tell_site(h, e, from->stack, &to->site, &to->stack);
+		struct told_site told = tell_site(h, e, from->stack);
+		to->site = told.site;
+		to->stack = told.stack;
+		if (to->category == CATEGORY_UNKNOWN && told.category != CATEGORY_UNKNOWN) {
+			to->category = told.category;
+			guess(e, told.category, to->bytes);
+		}
 	}
 }
 
@@ -195,7 +181,11 @@ static void put_request(trz_heap *h, const struct facts *f, struct evidence *e)
 	e->stream = (uint64_t)(uintptr_t)f->info.stream;
 	e->pool = f->pool;
 	e->category = (enum evidence_category)f->category;
-	tell_site(h, e, f->site, &e->site, &e->stack);
+	struct told_site told = tell_site(h, e, f->site);
+	e->site = told.site;
+	e->stack = told.stack;
+	if (e->category == CATEGORY_UNKNOWN)
+		e->category = told.category;
 	for (unsigned i = 0; i < f->rung_count; i++)
 		e->rungs[e->rung_count++] =
 			(struct evidence_rung){.name = f->rungs[i].name, .tries = f->rungs[i].tries, .gave = f->rungs[i].gave};

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a call stack says: the line of the program, and what its memory is for.
+ */
+#ifndef TRZ_EXPLAIN_CALL_SITE_H
+#define TRZ_EXPLAIN_CALL_SITE_H
+
+#include "evidence.h"
+
+enum { CALL_SITE_BYTES = 160 };
+
+/* One level. The texts are not NULL; "": not known. */
+struct call_frame {
+	const char *file, *name;
+	unsigned line;             /* 0: not known */
+};
+
+/* Stacks are innermost first. */
+
+/* The level of the innermost frame of the program itself, rather than of PyTorch, Python or their libraries; where
+ * there is none, of the innermost frame; -1: the stack is not known. */
+int call_site_level(const struct call_frame *frames, size_t count);
+
+/* "train.py:31 forward": false if nothing is known. */
+bool call_site_text(const struct call_frame *frames, size_t count, char text[CALL_SITE_BYTES]);
+
+/* The program's lines of a stack, separated by '\n'. */
+void call_stack_text(const struct call_frame *frames, size_t count, char *text, size_t room);
+
+/* As far as frames tell. */
+enum evidence_category call_category(const struct call_frame *frames, size_t count);
+
+#endif
