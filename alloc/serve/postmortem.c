@@ -75,7 +75,7 @@ static const char *site_text(struct evidence *e, const struct call_frame *frames
 	if (level < 0 || !call_site_text(frames, count, text))
 		return NULL;
 	size_t next = (size_t)level + 1;
-	if (!frames[level].line && next < count && call_site_text(frames + next, count - next, outer))
+	if (!frames[level].line && !strstr(text, "::") && next < count && call_site_text(frames + next, count - next, outer))
 		snprintf(text + strlen(text), sizeof text - strlen(text), " < %s", outer);
 	return evidence_keep(e, text);
 }

@@ -80,6 +80,15 @@ void trz_torch_on_open(void (*callback)(int device, trz_heap *heap))
 	pthread_mutex_unlock(&lock);
 }
 
+void plug_join_all_sites(void)
+{
+	pthread_mutex_lock(&lock);
+	for (int device = 0; device < TRZ_TORCH_DEVICES; device++)
+		if (heap_of(device))
+			plug_join_sites(heap_of(device));
+	pthread_mutex_unlock(&lock);
+}
+
 size_t trz_torch_follow_events(void)
 {
 	return cuda_events_follow(false);
@@ -101,6 +110,7 @@ static trz_status open_heap(int device)
 	if (!watching)
 		pthread_atfork(NULL, NULL, note_fork);
 	watching = true;
+	plug_join_sites(heap);
 	if (on_open)
 		on_open(device, heap);
 	cuda_events_follow(true);

@@ -27,6 +27,15 @@ trz_status plug_pass(trz_status status);
 bool plug_is_shareable(void);
 trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, void **out);
 
+/* Call sites of a heap that has been opened are those of trz_torch_set_sites, if that has been called; the same for all
+ * heaps that are open. */
+void plug_join_sites(trz_heap *heap);
+void plug_join_all_sites(void);
+
+/* A name of C++ as the source has it, without what follows the name; any other as it is. The text lives until the
+ * thread's next call with this `slot`. */
+const char *plug_demangle(const char *name, size_t slot);
+
 /* Before a free: no other process receives the memory from now on. */
 void plug_share_end(const void *ptr);
 

@@ -89,6 +89,8 @@ void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 	TORCH_CHECK(trz_torch_is_want_of_memory(status), "terrazzo: ", trz_torch_last_error());
 	std::string text = trz_torch_oom_text(device, size);
 	trz_heap *heap = heap_of(device);
+	if (status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT)
+		trz_print_failure(heap);
 	Statistics now(heap);
 	trz_oom_info info = {};
 	trz_last_oom(heap, &info);
@@ -140,9 +142,11 @@ void *Allocator::alloc_watched(const Wanted &wanted)
 	}
 	cudaStream_t outer = std::exchange(allocating, stream);  /* trackers may allocate */
 	trz_status status = TRZ_OK;
+	trz_hold_reports(true);  /* a native pool may yet lend the memory */
 	std::exception_ptr failure = thrown_in([&] {
 		status = alloc_noted(wanted, server == Server::HEAP_ALONE, &ptr);
 	});
+	trz_hold_reports(false);
 	allocating = outer;
 	/* The words of PyTorch's allocator, which programs may look for. */
 	TORCH_CHECK(status == TRZ_OK || !address, "Could not allocate CUDA storage at exact address ", address,

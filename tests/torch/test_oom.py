@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # modes: shim hooks
 """Memory runs out: torch.OutOfMemoryError, once, with one line, and the program goes on."""
+import json
+
 import torch
 
 import terrazzo.torch
@@ -38,6 +40,33 @@ class OutOfMemory(Case):
         terrazzo.torch.set_limit(stat("reserved_bytes.all.current") + 64 * MIB)
         self.assertRegex(self.refused(300 * MIB), f"Tried to allocate 300.00 MiB. GPU 0 .* is free. {number} allowed; ")
         del held
+
+    def test_the_report_names_the_lines_of_the_program(self):
+        torch.cuda.empty_cache()
+        held = torch.empty(int(torch.cuda.mem_get_info()[0] * 0.8), dtype=torch.uint8, device="cuda")
+        self.refused(held.numel() // 2)
+        found = json.loads(terrazzo.torch.report(failure=True, json=True))
+        self.assertEqual((found["verdict"], found["requested_bytes"]), ("full", held.numel() // 2))
+        top = found["holders"][0]
+        self.assertIn("test_oom.py", top["site"])
+        self.assertEqual(top["bytes"], held.numel())
+        self.assertIn("common.py", found["site"])
+        text = terrazzo.torch.report()
+        self.assertTrue(text.startswith("memory of device 0"), text)
+        self.assertLess(len(text.splitlines()), 60)
+        del held
+
+    def test_categories_are_counted_as_the_tracker_tells(self):
+        net = torch.nn.Linear(1024, 1024, device="cuda")
+        optimizer = torch.optim.AdamW(net.parameters())
+        tracker = terrazzo.torch.track(net, optimizer)
+        net(torch.randn(64, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        found = json.loads(terrazzo.torch.report(json=True))["categories"]
+        tracker.close()
+        self.assertGreaterEqual(found["weights"], 4 * MIB)
+        self.assertGreaterEqual(found["optimizer"], 8 * MIB)
+        self.assertGreaterEqual(found["gradients"], 4 * MIB)
 
     def test_a_size_beyond_any_device(self):
         text = self.refused(1 << 60)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from . import _native
 
 __all__ = ["Error", "Pool", "Tracker", "history", "install", "installed", "largest_block", "missing", "pool",
-           "release_pool", "reset_peak_stats", "set_limit", "shareable", "snapshot", "stats", "summary", "tag", "track",
+           "release_pool", "report", "reset_peak_stats", "set_limit", "shareable", "snapshot", "stats", "summary", "tag", "track",
            "trim"]
 
 HOOKS = (("set_init_fn", "trz_torch_init"),
@@ -49,6 +49,7 @@ _mode: str | None = None
 _missing: str | None = None
 _library: _native.Library | None = None
 _frames: ctypes.CDLL | None = None
+_frames_missing = ""
 _shim: ctypes.CDLL | None = None
 _keep: list[Any] = []  # what PyTorch only borrows
 _pools: dict[str, "Pool"] = {}
@@ -109,6 +110,7 @@ def install(shim: bool | None = None) -> str:
                           stacklevel=2)
         _set_fraction(options)
         _follow_settings()
+        _follow_sites(path)
         return _mode
 
 
@@ -348,24 +350,54 @@ def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) ->
         library.trz_history_start(heap, events) if enabled else library.trz_history_stop(heap)
 
 
+def _follow_sites(path: Path) -> None:
+    """Counts memory by the lines of the program that allocate it (docs/oom.md), where that can be compiled."""
+    frames = _frame_library()
+    if frames:
+        set_sites = ctypes.CDLL(str(path)).trz_torch_set_sites
+        set_sites.argtypes, set_sites.restype = [ctypes.c_void_p, ctypes.c_void_p], None
+        set_sites(*_frame_addresses(frames))
+
+
+def report(device: int | str | torch.device | None = None, json: bool = False, failure: bool = False) -> str:
+    """Where a device's memory is, who holds it and what could be freed; with `failure` why the newest request of this
+    thread that ran out of memory did so (docs/oom.md). As text, or as the JSON object of `terrazzo explain`."""
+    from . import _native
+    flags = (_native.REPORT_JSON if json else 0) | (_native.REPORT_FAILURE if failure else 0)
+    return _native_library().report(_device(device), flags)
+
+
 def _pytorch_records() -> bool:
     return _mode == "shim" and torch._C._cuda_isHistoryEnabled()
 
 
-def _frame_callbacks() -> tuple[int, int] | None:
-    global _frames
+def _frame_library() -> ctypes.CDLL | None:
+    """None if it cannot be compiled here; _frames_missing says why."""
+    global _frames, _frames_missing
     with _lock:
         if _frames is None:
             try:
                 _frames = ctypes.CDLL(str(_build.frames_path()))
             except (_build.Missing, OSError) as error:
-                warnings.warn(f"the history is without Python frames: {error}", stacklevel=3)
+                _frames_missing = str(error)
                 return None
-    _frames.trz_torch_frames_prepare.restype = ctypes.c_bool
+            _frames.trz_torch_frames_prepare.restype = ctypes.c_bool
     if not _frames.trz_torch_frames_prepare():
         raise MemoryError("no host memory for Python frames")
-    return tuple(ctypes.cast(getattr(_frames, name), ctypes.c_void_p).value
+    return _frames
+
+
+def _frame_addresses(frames: ctypes.CDLL) -> tuple[int, int]:
+    return tuple(ctypes.cast(getattr(frames, name), ctypes.c_void_p).value
                  for name in ("trz_torch_frames", "trz_torch_frame_text"))
+
+
+def _frame_callbacks() -> tuple[int, int] | None:
+    frames = _frame_library()
+    if not frames:
+        warnings.warn(f"the history is without Python frames: {_frames_missing}", stacklevel=3)
+        return None
+    return _frame_addresses(frames)
 
 
 def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | None = None) -> None:

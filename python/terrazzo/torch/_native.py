@@ -31,6 +31,8 @@ class OomInfo(ctypes.Structure):
 
 
 BLOCK_HELD = 1
+REPORT_FAILURE, REPORT_JSON = 1, 2
+TAKE_TEXT = ctypes.CFUNCTYPE(c_bool, c_void_p, c_void_p, c_size_t)
 VISIT_BLOCK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(BlockInfo))
 
 
@@ -57,6 +59,9 @@ SIGNATURES = {
     "trz_snapshot": (None, [c_void_p, c_char_p]),
     "trz_walk": (None, [c_void_p, POINTER(Visitor)]),
     "trz_check": (None, [c_void_p]),
+    "trz_report": (None, [c_void_p, c_uint, TAKE_TEXT, c_void_p]),
+    "trz_set_category": (None, [c_int]),
+    "trz_categorize": (None, [c_void_p, c_void_p, c_int]),
     "trz_pool_create": (None, [c_void_p, POINTER(c_void_p)]),
     "trz_pool_release": (None, [c_void_p, c_void_p]),
     "trz_pool_begin": (None, [c_void_p, c_void_p, c_void_p, c_void_p]),
@@ -87,6 +92,8 @@ class Library:
         self.trz_torch_shareable = self._dll.trz_torch_shareable
         self.trz_torch_shareable.argtypes, self.trz_torch_shareable.restype = [c_bool], None
         self._tags: dict[str, bytes] = {}
+        self._owner = self._dll.trz_torch_owner
+        self._owner.argtypes, self._owner.restype = [c_void_p], c_void_p
 
     def _check(self, status, function, arguments):
         if status:
@@ -104,6 +111,22 @@ class Library:
     def set_tag(self, text: str | None) -> None:
         """The bytes stay alive: the heap keeps the pointer, not a copy."""
         self.trz_set_tag(self._tags.setdefault(text, text.encode()) if text else None)
+
+    def categorize(self, address: int, category: int) -> None:
+        """Ignores memory that no heap has, as with PyTorch's own allocator in a part of the program."""
+        heap = self._owner(address)
+        if heap:
+            self._dll.trz_categorize(heap, address, category)
+
+    def report(self, device: int, flags: int) -> str:
+        parts: list[bytes] = []
+
+        def take(_: object, text: int, size: int) -> bool:
+            parts.append(ctypes.string_at(text, size))
+            return True
+
+        self.trz_report(self.heap(device), flags, TAKE_TEXT(take), None)
+        return b"".join(parts).decode(errors="replace")
 
     def stats(self, device: int) -> dict[str, int | float]:
         heap = self.heap(device, open=False)

@@ -8,6 +8,8 @@ from typing import Iterable
 import torch
 
 CATEGORIES = ("weights", "gradients", "optimizer", "activations", "temporary", "cache")
+# trz_category, by which the heap itself counts.
+NUMBERS = {"weights": 1, "gradients": 2, "optimizer": 3, "activations": 4}
 
 
 def _addresses(tensors: Iterable[object]) -> set[int]:
@@ -46,12 +48,37 @@ class Tracker:
         from . import history
         self.model, self.optimizer = model, optimizer
         self._tags: list[object] = []
+        self._told: dict[str, set[int]] = {"weights": set(), "gradients": set(), "optimizer": set()}
         history(True, frames=False)
         self._hooks = [model.register_forward_pre_hook(self._enter),
                        model.register_forward_hook(self._leave, always_call=True)]
+        if optimizer is not None:  # gradients are all there before a step, the optimizer's state after it
+            self._hooks += [optimizer.register_step_pre_hook(self._tell), optimizer.register_step_post_hook(self._tell)]
+        self._tell()
+
+    def _sets(self) -> dict[str, set[int]]:
+        parameters = list(self.model.parameters())
+        return {"weights": _addresses([*parameters, *self.model.buffers()]),
+                "gradients": _addresses(p.grad for p in parameters),
+                "optimizer": _addresses(_leaves(self.optimizer.state) if self.optimizer else ())}
+
+    def _tell(self, *_: object) -> None:
+        """Tells the heaps what is new in each set, so that reports know without a walk."""
+        from . import _native_library
+        library = _native_library()
+        for name, addresses in self._sets().items():
+            # Gradients come and go, often at the addresses of others.
+            for address in addresses if name == "gradients" else addresses - self._told[name]:
+                library.categorize(address, NUMBERS[name])
+            self._told[name] = addresses
+
+    def _set_category(self, name: str | None) -> None:
+        from . import _native_library
+        _native_library().trz_set_category(NUMBERS[name] if name else 0)
 
     def _enter(self, *_: object) -> None:
         from . import tag
+        self._set_category("activations")
         context = tag("activations")
         context.__enter__()
         self._tags.append(context)
@@ -59,6 +86,8 @@ class Tracker:
     def _leave(self, *_: object) -> None:
         if self._tags:
             self._tags.pop().__exit__(None, None, None)
+        if not self._tags:
+            self._set_category(None)
 
     def close(self) -> None:
         """Removes the hooks from the model. The history goes on."""
@@ -70,10 +99,8 @@ class Tracker:
         optimizer's, is an activation; other live memory is temporary; cache is reserved and free."""
         from . import _device, _native, _native_library
         library, index = _native_library(), _device(device)
-        parameters = list(self.model.parameters())
-        sets = {"weights": _addresses([*parameters, *self.model.buffers()]),
-                "gradients": _addresses(p.grad for p in parameters),
-                "optimizer": _addresses(_leaves(self.optimizer.state) if self.optimizer else ())}
+        sets = self._sets()
+        self._tell()
         sizes = dict.fromkeys(CATEGORIES, 0)
 
         def visit(_: object, pointer: ctypes._Pointer) -> None:
