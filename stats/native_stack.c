@@ -20,7 +20,7 @@
 enum {
 	STACKS = 1 << 14,
 	SLOTS = 2 * STACKS,
-	LEVELS = 24,
+	LEVELS = 32,
 	OWN_LEVELS = 16,             /* above the caller: the library's own */
 	LEVELS_IN_ALL = 16 * STACKS,
 	NAME_BYTES = 192

@@ -75,7 +75,8 @@ static const char *site_text(struct evidence *e, const struct call_frame *frames
 	if (level < 0 || !call_site_text(frames, count, text))
 		return NULL;
 	size_t next = (size_t)level + 1;
-	if (!frames[level].line && !strstr(text, "::") && next < count && call_site_text(frames + next, count - next, outer))
+	bool helper = !frames[level].line && !strstr(text, "::") && next < count;
+	if (helper && call_site_text(frames + next, count - next, outer))
 		snprintf(text + strlen(text), sizeof text - strlen(text), " < %s", outer);
 	return evidence_keep(e, text);
 }
@@ -150,9 +151,9 @@ static void put_growth(trz_heap *h, struct evidence *e)
 	e->has_history = steps_told(h) > 0;
 	for (size_t i = 0; i < count; i++) {
 		const trz_growth_info *from = &grown[i];
-		enum evidence_category category = (enum evidence_category)from->category;
 		struct evidence_growth *to = &e->growth[e->growth_count++];
-		const char *stack;
+		struct told_site told = tell_site(h, e, from->stack);
+		enum evidence_category category = from->category ? (enum evidence_category)from->category : told.category;
 		*to = (struct evidence_growth){.category = category,
 		                               .leak = from->suspect && evidence_may_leak(category),
 		                               .per_step = from->bytes_per_step,
@@ -160,9 +161,7 @@ static void put_growth(trz_heap *h, struct evidence *e)
 		                               .per_step_high = from->bytes_per_step_high,
 		                               .live = from->live,
 		                               .steps = steps_told(h) - from->since_step};
-		tell_site(h, e, from->stack, &to->site, &stack);
-		if (!to->site && *from->tag)
-			to->site = from->tag;
+		to->site = told.site || !*from->tag ? told.site : from->tag;
 	}
 	if (!e->failed && steps_forecast(h, &when))
 		e->forecast = (struct evidence_forecast){.steps = when.steps,

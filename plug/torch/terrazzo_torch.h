@@ -67,8 +67,8 @@ TRZ_API trz_status trz_torch_heap(int device, bool open, trz_heap **out);
 /* Called by the thread that opens a heap, after opening it; at once for heaps that are open. */
 TRZ_API void trz_torch_on_open(void (*callback)(int device, trz_heap *heap));
 
-/* Call sites of all heaps, also of those opened later, are the stacks that `stack` numbers, below 2^62, and `text` looks
- * up, as for trz_set_site_callback; where it gives 0, native stacks, if libunwind is installed. */
+/* Call sites of all heaps, also of those opened later, are the stacks that `stack` numbers, below 2^62, and `text`
+ * looks up, as for trz_set_site_callback; where it gives 0, native stacks, if libunwind is installed. */
 TRZ_API void trz_torch_set_sites(trz_frame_callback *stack, trz_frame_text_callback *text);
 
 /* As trz_torch_alloc and trz_torch_free, without exceptions. Searches for the heap of `ptr`, from `device` on. */

@@ -65,7 +65,7 @@ class OutOfMemory(Case):
         found = json.loads(terrazzo.torch.report(json=True))["categories"]
         tracker.close()
         self.assertGreaterEqual(found["weights"], 4 * MIB)
-        self.assertGreaterEqual(found["optimizer"], 8 * MIB)
+        self.assertGreaterEqual(found["optimizer state"], 8 * MIB)
         self.assertGreaterEqual(found["gradients"], 4 * MIB)
 
     def test_a_size_beyond_any_device(self):

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from . import _native
 
 __all__ = ["Error", "Pool", "Tracker", "history", "install", "installed", "largest_block", "missing", "pool",
-           "release_pool", "report", "reset_peak_stats", "set_limit", "shareable", "snapshot", "stats", "summary", "tag", "track",
-           "trim"]
+           "release_pool", "report", "reset_peak_stats", "set_limit", "shareable", "snapshot", "stats", "summary",
+           "tag", "track", "trim"]
 
 HOOKS = (("set_init_fn", "trz_torch_init"),
          ("set_reset_fn", "trz_torch_reset"),
