@@ -82,7 +82,13 @@ static void stream_text(const struct evidence *e, char *text, size_t room)
 	text[0] = '\0';
 	if (evidence_known(e->stream))
 		length = snprintf(text, room, " on stream %#" PRIx64, e->stream);
-	if (evidence_known(e->pool) && e->pool && length >= 0 && (size_t)length < room)
+	if (!evidence_known(e->pool) || e->pool == 0 || length < 0 || (size_t)length >= room)
+		return;
+	/* PyTorch's pools have two numbers. */
+	if (e->pool >> 30)
+		snprintf(text + length, room - (size_t)length, " in pool (%" PRIu64 ", %" PRIu64 ")", e->pool >> 30,
+		         e->pool & ((1u << 30) - 1));
+	else
 		snprintf(text + length, room - (size_t)length, " in pool %" PRIu64, e->pool);
 }
 
@@ -192,7 +198,7 @@ static void say_verdict(struct writer *w)
 		say_leak(w);
 		return;
 	case VERDICT_POOL:
-		say(w, "verdict: %s: private pools keep %s free, which nothing else may use: %s", name,
+		say(w, "verdict: %s: other pools keep %s free, which this request may not use: %s", name,
 		    SIZE(e->free_pools), figures);
 		return;
 	case VERDICT_OTHER_STREAM:
@@ -282,7 +288,7 @@ static void say_allocated(struct writer *w)
 	say_figure(w, 3, "free", e->cached);
 	say_part(w, e->failed ? "for this request" : "of the default stream", e->free_own);
 	say_part(w, "of other streams", e->free_streams);
-	say_part(w, "of private pools", e->free_pools);
+	say_part(w, e->failed && evidence_or_zero(e->pool) ? "of other pools" : "of private pools", e->free_pools);
 	say_part(w, "beside live blocks", e->free_partly);
 	if (evidence_known(e->allocated) && evidence_known(e->reserved) && e->reserved >= e->allocated && e->reserved)
 		say(w, "      fragmentation                      %13.1f %%",
@@ -391,7 +397,8 @@ static void say_growth(struct writer *w)
 static void say_hints(struct writer *w)
 {
 	const struct evidence *e = w->e;
-	if (!e->failed || !evidence_known(w->v->need))
+	bool too_much = w->v->kind == VERDICT_FULL || w->v->kind == VERDICT_TOO_LARGE;
+	if (!too_much || !evidence_known(w->v->need))
 		return;
 	if (e->category == CATEGORY_OPTIMIZER)
 		say(w, "  note: the optimizer makes its state in the first step; a smaller batch does not help");
@@ -419,7 +426,8 @@ static void say_rungs(struct writer *w)
 	for (unsigned i = 0; i < e->rung_count && i < RUNGS_SHOWN; i++) {
 		if (i == 0)
 			say(w, "what was tried");
-		say(w, "  %14s  %.100s (%" PRIu64 " times)", SIZE(e->rungs[i].gave), e->rungs[i].name, e->rungs[i].tries);
+		say(w, "  %14s  %.100s (%" PRIu64 " time%s)", SIZE(e->rungs[i].gave), e->rungs[i].name, e->rungs[i].tries,
+		    e->rungs[i].tries == 1 ? "" : "s");
 	}
 }
 

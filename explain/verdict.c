@@ -315,6 +315,9 @@ static bool comes_before(const struct verdict *v, const struct verdict_remedy *a
 		return reason_a;
 	if (a->enough != b->enough)
 		return a->enough;
+	/* Of a device that is full, pieces are not the trouble, even where they would do once. */
+	if (v->kind == VERDICT_FULL && (a->kind == REMEDY_JOIN) != (b->kind == REMEDY_JOIN))
+		return b->kind == REMEDY_JOIN;
 	return a->kind < b->kind;
 }
 

@@ -76,13 +76,13 @@ int dump_fullest(const struct dump *d)
 	return chosen;
 }
 
-static uint64_t needed_by_pytorch(uint64_t size, bool expandable)
+/* The segment that it asks the driver for. Expandable segments map whole pages: more, where that is why it failed. */
+static uint64_t needed_by_pytorch(uint64_t size, uint64_t device_free, bool expandable)
 {
 	if (size <= SMALL)
 		return SMALL_SEGMENT;
-	if (expandable)
-		return align_up(size, LARGE_SEGMENT);
-	return size < MIDDLE ? LARGE_SEGMENT : align_up(size, STEP);
+	uint64_t segment = size < MIDDLE ? LARGE_SEGMENT : align_up(size, STEP), pages = align_up(size, LARGE_SEGMENT);
+	return expandable && device_free >= segment && device_free < pages ? pages : segment;
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------- */
@@ -221,7 +221,7 @@ static void tell_failure(const struct dump *d, size_t failure, struct evidence *
 	char site[DUMP_SITE_BYTES];
 	e->failed = true;
 	e->requested = event->size;
-	e->needed = d->terrazzo ? EVIDENCE_UNKNOWN : needed_by_pytorch(event->size, d->expandable);
+	e->needed = d->terrazzo ? EVIDENCE_UNKNOWN : needed_by_pytorch(event->size, event->address, d->expandable);
 	e->device_free = event->address;
 	e->stream = event->stream;
 	e->pool = event->pool;
