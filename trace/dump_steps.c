@@ -124,11 +124,23 @@ static bool regular(const uint32_t *at, size_t n, uint32_t *usual)
 	return near * 100 >= count * PART_REGULAR;
 }
 
+/* The layers of a model come as regularly as steps do, and what one forward pass keeps grows with each: a step is what
+ * calls the model. */
+static bool is_inside_model(const struct dump *d, size_t stack)
+{
+	for (uint32_t i = 0; stack < d->stack_count && i < d->stacks[stack].count; i++) {
+		const struct dump_frame *f = dump_frame(d, (uint32_t)stack, i);
+		if (strstr(f->name, "_call_impl") && strstr(f->file, "nn/modules/module"))
+			return true;
+	}
+	return false;
+}
+
 static bool is_marker(const struct places *p, size_t key)
 {
 	uint32_t usual;
 	size_t n = count_of(p, key);
-	return n > DUMP_STEPS_LEAST && regular(p->at + p->start[key], n, &usual) &&
+	return n > DUMP_STEPS_LEAST && !is_inside_model(p->d, key) && regular(p->at + p->start[key], n, &usual) &&
 	       (uint64_t)usual * n * 100 >= (uint64_t)(p->end - p->first) * PART_COVERED;
 }
 
