@@ -59,7 +59,7 @@ static uint64_t mix(uint64_t h, uint64_t x)
 static const char *text_of(const struct reader *r, plain_value value)
 {
 	const char *text = plain_text(&r->plain, value);
-	return text ? text : "";
+	return text && *text ? text : "";  /* one empty text */
 }
 
 /* Addresses, streams and times: any number. 0 for what is none. */

@@ -253,6 +253,20 @@ class History(Case):
         self.assertEqual(got["tried"][0]["bytes"], 1000 * MIB)
         self.assertEqual(got["figures"]["peak_reserved"], 3000 * MIB)
 
+    def test_one_site_is_one_holder(self):
+        """Whether the block is from the end of the file, or of its history."""
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        s.event("segment_alloc", 500, addr=s.at)
+        s.event("alloc", 500, addr=s.at, frames=TRAIN)
+        for entry in s.trace:
+            entry["user_metadata"] = ""
+        s.oom(512, 100)
+        for action in ("free_requested", "free_completed", "segment_free"):
+            s.event(action, 500, addr=s.at)
+            s.trace[-1]["user_metadata"] = ""
+        self.assertEqual([(one["bytes"], one["count"]) for one in self.explain(s)["holders"]], [(1500 * MIB, 2)])
+
     def test_history_that_begins_late(self):
         s = Snapshot()
         s.segment((1000, "a", TRAIN))
