@@ -9,11 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "answer_words.h"
 #include "bits.h"
 #include "cli.h"
 #include "dump_evidence.h"
 #include "error.h"
+#include "live.h"
 #include "oom_report.h"
 #include "oom_text.h"
 
@@ -394,20 +397,41 @@ static int print_all(const struct explain_command *c)
 	return written ? CLI_OK : cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be written", c->json));
 }
 
+/* A running process makes its own reports. */
+static int explain_process(const struct explain_command *c, int process)
+{
+	bool to_stdout = c->json && strcmp(c->json, "-") == 0;
+	int device = c->device == DUMP_ANY_DEVICE ? ANSWER_ANY_DEVICE : c->device;
+	trz_status status = to_stdout ? TRZ_OK : live_report(process, ANSWER_TEXT, device, stdout);
+	if (status != TRZ_OK || !c->json)
+		return status == TRZ_OK ? CLI_OK : cli_fail(status);
+	FILE *to = to_stdout ? stdout : fopen(c->json, "we");
+	if (!to)
+		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c->json, strerror(errno)));
+	status = live_report(process, ANSWER_JSON, device, to);
+	if (status == TRZ_OK && (putc('\n', to) == EOF || (!to_stdout && fclose(to) != 0)))
+		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written", c->json);
+	return status == TRZ_OK ? CLI_OK : cli_fail(status);
+}
+
 int cli_explain(int argc, char **argv)
 {
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse_option,
-		.args_doc = "FILE|FOLDER|-",
+		.args_doc = "FILE|FOLDER|PID|-",
 		.doc = "Says why memory ran out, by how much, who holds it, and what each remedy would give.\v"
 		       "FILE: a memory snapshot of terrazzo or of PyTorch (torch.cuda.memory._dump_snapshot, any version), "
 		       "or a text with PyTorch's or terrazzo's out-of-memory error in it, such as a log. FOLDER: of such "
-		       "files, one a rank: one report, the fullest rank first. '-': standard input. docs/oom.md has the "
+		       "files, one a rank: one report, the fullest rank first. PID: a running process that has been started "
+		       "with TERRAZZO_CONF=answer:on. '-': standard input. docs/oom.md has the "
 		       "verdicts and their arithmetic.",
 	};
 	struct explain_command c = { .device = DUMP_ANY_DEVICE };
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
+	int process = access(c.path, F_OK) != 0 ? live_process(c.path) : 0;
+	if (process)
+		return explain_process(&c, process);
 	trz_status status = read_path(&c);
 	int code = CLI_OK;
 	if (status == TRZ_OK) {

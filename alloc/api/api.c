@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/answer.h"
 #include "api/api.h"
 #include "api/init.h"
 #include "error.h"
@@ -67,6 +68,8 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 			status = dump_open(h);
 		if (status == TRZ_OK)
 			status = postmortem_open(h);
+		if (status == TRZ_OK)
+			status = answer_begin(&h->config);
 		if (status != TRZ_OK)
 			heap_close(h);
 	}

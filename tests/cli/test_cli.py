@@ -462,5 +462,48 @@ class Replay(Case):
         self.assertEqual(round(row["peak_allocated_bytes"] / 2**30, 2), 21.56)
 
 
+HOLDER = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+heap, memory = ctypes.c_void_p(), ctypes.c_void_p()
+assert library.trz_open(None, ctypes.byref(heap)) == 0
+assert library.trz_alloc(heap, ctypes.c_size_t(300 << 20), ctypes.c_size_t(0), None, ctypes.byref(memory)) == 0
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+class LiveProcess(unittest.TestCase):
+    def explain(self, *args):
+        done = subprocess.run([CLI, "explain", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_a_running_process_reports(self):
+        libraries = Path(CLI).resolve().parent.parent / "lib"
+        if not (libraries / "sim" / "libcuda.so.1").exists():
+            self.skipTest("the look-alike of CUDA is not built")
+        env = {**os.environ, "LD_LIBRARY_PATH": str(libraries / "sim"), "TERRAZZO_CONF": "answer:on"}
+        with subprocess.Popen([sys.executable, "-c", HOLDER, str(libraries / "libterrazzo.so")], env=env, text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            self.assertEqual(holder.stdout.readline(), "ready\n")
+            code, out, _ = self.explain(str(holder.pid))
+            self.assertEqual(code, 0)
+            self.assertIn(f"memory of device 0, process {holder.pid}: 300.00 MiB allocated", out)
+            code, out, _ = self.explain("--json", "-", str(holder.pid))
+            self.assertEqual((code, json.loads(out)["figures"]["allocated"]), (0, 300 << 20))
+            holder.stdin.close()
+
+    def test_a_process_that_does_not_answer(self):
+        code, _, err = self.explain(str(os.getpid()))
+        self.assertEqual(code, 1)
+        self.assertIn("TERRAZZO_CONF=answer:on", err)
+
+    def test_no_such_process(self):
+        code, _, err = self.explain(str(1 << 29))
+        self.assertNotEqual(code, 0)
+        self.assertIn("neither a file nor a process", err)
+
+
 if __name__ == "__main__":
     unittest.main()
