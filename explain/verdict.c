@@ -13,7 +13,7 @@
 #define CONTEXT_MAX MIB(1536)
 #define CONTEXT_USUAL GIB(1)
 
-/* Other processes, rounding and free pieces below this share of the memory that they are a part of are what any program
+/* Other processes, rounding and free memory below this share of the memory that they are a part of are what any program
  * meets: they may have been what was missing, but are not why memory ran out. */
 enum { SHARE = 32 };
 
@@ -144,7 +144,8 @@ static bool is_leak(const struct evidence *e, const struct verdict *v)
 }
 
 /* Whether memory that others keep would have served: `total` bytes of it, the largest piece, and what of it could have
- * gone back to the driver. */
+ * gone back to the driver. Where the request's own memory is too little, even as a sum, theirs has to make up for it;
+ * where the sum would do, live blocks are in the way, and only pieces help. */
 static bool would_serve(const struct evidence *e, const struct verdict *v, uint64_t total, uint64_t largest,
                         uint64_t releasable)
 {
@@ -154,16 +155,12 @@ static bool would_serve(const struct evidence *e, const struct verdict *v, uint6
 		return true;
 	if (!evidence_known(v->room))
 		return false;
-	if (e->joins) {
-		uint64_t have = sum(v->room, evidence_or_zero(v->usable));
-		/* Where the sum would do already, live blocks beside it are in the way: only whole tiles help. */
-		if (have >= v->need)
-			return sum(v->piece, evidence_or_zero(releasable)) >= v->need;
+	uint64_t have = sum(v->room, evidence_or_zero(v->usable));
+	if (have < v->need)
 		return sum(have, total) >= v->need;
-	}
 	if (evidence_known(releasable))
-		return sum(v->room, releasable) >= v->need;
-	return !evidence_known(largest) && sum(v->room, total) >= v->need;
+		return sum(e->joins ? v->piece : v->room, releasable) >= v->need;
+	return !e->joins && !evidence_known(largest) && sum(v->room, total) >= v->need;
 }
 
 static bool is_pool(const struct evidence *e, const struct verdict *v)
@@ -187,7 +184,7 @@ static bool is_other_stream(const struct evidence *e, const struct verdict *v)
 	return would_serve(e, v, others_streams(e), e->largest_streams, EVIDENCE_UNKNOWN);
 }
 
-/* Pieces of this request's memory, and of other streams' where no single one of theirs would have done. */
+/* What joining pieces would make use of. */
 static uint64_t scattered(const struct evidence *e, const struct verdict *v)
 {
 	return sum(evidence_or_zero(v->usable), evidence_or_zero(e->free_streams));
@@ -195,9 +192,14 @@ static uint64_t scattered(const struct evidence *e, const struct verdict *v)
 
 static bool is_fragmented(const struct evidence *e, const struct verdict *v)
 {
-	uint64_t pieces = scattered(e, v);
+	uint64_t pieces = evidence_or_zero(v->usable);
 	return pieces > 0 && evidence_known(v->room) && sum(v->room, pieces) >= v->need && v->room < v->need &&
 	       !(evidence_known(e->largest_free) && e->largest_free >= v->need);
+}
+
+static bool has_piece(const struct verdict *v, uint64_t largest)
+{
+	return evidence_known(largest) && largest >= v->need;
 }
 
 /* Whether what applies is also large enough to be the verdict. */
@@ -205,8 +207,13 @@ static bool is_material(const struct evidence *e, const struct verdict *v, enum 
 {
 	if (kind == VERDICT_OTHER_PROCESS)
 		return v->others >= evidence_or_zero(e->device_total) / SHARE;
+	uint64_t least = evidence_or_zero(e->reserved) / SHARE;
+	if (kind == VERDICT_POOL)
+		return has_piece(v, e->largest_pools) || e->free_pools >= least;
+	if (kind == VERDICT_OTHER_STREAM)
+		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) || others_streams(e) >= least;
 	if (kind == VERDICT_FRAGMENTED)
-		return scattered(e, v) >= evidence_or_zero(e->reserved) / SHARE;
+		return v->usable >= least;
 	return true;
 }
 

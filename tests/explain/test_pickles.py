@@ -142,11 +142,18 @@ class Verdicts(Case):
         s.segment((3000, "a"))
         s.oom(2048, 100)
         self.expect(s, "pool", 1948)
-        t = Snapshot()                             # pieces between live blocks of the pool serve nothing
+        t = Snapshot()                             # too little, even as a sum
         for _ in range(30):
             t.segment((50, "f"), (50, "a"), pool=(0, 1))
         t.oom(2048, 100)
         self.expect(t, "full", 1948)
+
+    def test_memory_of_many_streams(self):
+        s = Snapshot()
+        for stream in range(1, 7):
+            s.segment((50, "a"), (1150, "f"), stream=stream)
+        s.oom(3072, 992)
+        self.expect(s, "other_stream", 2080)
 
     def test_a_request_within_a_pool(self):
         s = Snapshot()

@@ -182,11 +182,49 @@ static void test_pool(void **state)
 	e.free_pools = gib(4);
 	e.largest_pools = gib(2);
 	expect(VERDICT_POOL, 1.5);
-	e.largest_pools = gib(1.9);
-	e.releasable_pools = gib(1);
+	e.largest_pools = gib(1);
+	e.free_own = 0;
+	expect(VERDICT_POOL, 1.5);  /* makes up for it as a sum */
+	e.free_pools = gib(1.4);
 	expect(VERDICT_FULL, 1.5);
+}
+
+/* Where the request's own memory would do as a sum, only pieces of others help. */
+static void test_pools_and_fragments(void **state)
+{
+	(void)state;
+	ask(2, 24, 0.5, 23, 16);
+	e.free_own = gib(3);
+	e.largest_free = gib(1);
+	e.free_pools = gib(4);
+	e.largest_pools = gib(1);
+	e.releasable_pools = gib(1);
+	expect(VERDICT_FRAGMENTED, 1);
 	e.releasable_pools = gib(1.5);
-	expect(VERDICT_POOL, 1.5);
+	expect(VERDICT_POOL, 1);
+	e.releasable_pools = 0;
+	e.largest_pools = gib(2);
+	expect(VERDICT_POOL, 1);
+}
+
+static void test_what_is_too_little_to_matter_is_beside_the_verdict(void **state)
+{
+	(void)state;
+	ask(2, 24, 1.9, 22, 21.7);
+	e.free_own = gib(0.3);
+	e.largest_free = gib(0.1);
+	expect(VERDICT_FULL, 0.1);
+	assert_true(also(VERDICT_FRAGMENTED));
+	ask(2, 24, 1.9, 22, 21.7);
+	e.free_own = 0;
+	e.free_streams = gib(0.3);
+	e.largest_streams = gib(0.1);
+	expect(VERDICT_FULL, 0.1);
+	assert_true(also(VERDICT_OTHER_STREAM));
+	ask(2, 24, 1.9, 21.5, 21.5);
+	e.other_processes = gib(0.6);
+	expect(VERDICT_FULL, 0.1);
+	assert_true(also(VERDICT_OTHER_PROCESS));
 }
 
 static void test_other_stream(void **state)
@@ -198,9 +236,8 @@ static void test_other_stream(void **state)
 	e.free_streams = gib(3);
 	e.largest_streams = gib(2.5);
 	expect(VERDICT_OTHER_STREAM, 0.5);
-	assert_true(also(VERDICT_FRAGMENTED));
-	e.largest_streams = gib(1.9);  /* in no piece either */
-	expect(VERDICT_FRAGMENTED, 0.5);
+	e.largest_streams = gib(1.9);  /* several pieces: they are other streams' all the same */
+	expect(VERDICT_OTHER_STREAM, 0.5);
 	e.joins = true;
 	expect(VERDICT_OTHER_STREAM, 0.5);
 }
@@ -430,6 +467,8 @@ int main(void)
 		cmocka_unit_test(test_limit_of_an_allocator_that_joins),
 		cmocka_unit_test(test_other_process),
 		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_pools_and_fragments),
+		cmocka_unit_test(test_what_is_too_little_to_matter_is_beside_the_verdict),
 		cmocka_unit_test(test_other_stream),
 		cmocka_unit_test(test_pending_memory_is_other_streams),
 		cmocka_unit_test(test_rounding),
