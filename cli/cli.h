@@ -23,6 +23,8 @@ enum cli_exit {
 	CLI_VIOLATION = 4       /* wrong bytes, a broken rule of the driver, a leak, a heap check that failed */
 };
 
+enum { CLI_PATH_SIZE = 4096 };
+
 int cli_worse(int a, int b);
 
 /* The exit code for a failure, after printing "terrazzo: <last error>". */
@@ -97,12 +99,20 @@ void report_print(const struct report *report, FILE *to);
 /* One JSON object in one line. */
 trz_status report_json(const struct report *report, const struct report_row *row, FILE *to);
 
+/* page_write.c: what pages are drawn with is there. Errors: NOT_FOUND. */
+trz_status report_can_draw(void);
+
 /* cmd_report.c: the page of a snapshot or a trace. `device`: -1 is the one with the longest history. */
-trz_status report_page(const char *file, int device, bool by_events, const char *output);
+trz_status report_page(const char *file, const char *title, int device, bool by_events, const char *output);
+
+/* report_pages.c: pages of the snapshots that a run's processes have left in a folder, which report_make_folder makes.
+ * Several processes' have numbers before the last dot of the name: ranks, where there are some. Errors: NOT_FOUND (no
+ * process has left any), those of report_page. */
+trz_status report_make_folder(char folder[CLI_PATH_SIZE]);
+trz_status report_pages(const char *folder, char **command, const char *output);
 
 /* place.c: the first of some folders, ended by NULL and given as seen from this program, that has the file `probe`;
  * NULL: none. */
-enum { CLI_PATH_SIZE = 4096 };
 const char *cli_first_of(const char *const *places, const char *probe, char out[CLI_PATH_SIZE]);
 
 /* The value of TERRAZZO_LIBRARIES for programs that we start: the libraries of this program's build, since several

@@ -135,15 +135,15 @@ static char *find_verdict(const struct dump *d, const char *file, int device)
 	return text;
 }
 
-trz_status report_page(const char *file, int device, bool by_events, const char *output)
+trz_status report_page(const char *file, const char *title, int device, bool by_events, const char *output)
 {
 	struct dump d;
 	struct page_history h;
-	struct page_source from = { .title = file };
+	struct page_source from = { .title = title, .by_events = by_events };
 	trz_status status = page_load(file, &d, &from.kind);
 	if (status != TRZ_OK)
 		return status;
-	status = page_read(&d, device, !by_events, &h);
+	status = page_read(&d, device, &h);
 	if (status == TRZ_OK) {
 		char *verdict = d.segment_count ? find_verdict(&d, file, h.device) : NULL;
 		from.verdict = verdict;
@@ -167,6 +167,7 @@ int cli_report(int argc, char **argv)
 	};
 	struct report_command c = { .device = -1 };
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
-	trz_status status = report_page(c.file, c.device, c.by_events, c.output);
+	const char *base = strrchr(c.file, '/');
+	trz_status status = report_page(c.file, base ? base + 1 : c.file, c.device, c.by_events, c.output);
 	return status == TRZ_OK ? CLI_OK : cli_fail(status);
 }

@@ -4,22 +4,28 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "error.h"
+#include "program.h"
 
-enum { OPTION_CONF = 'c' };
+enum { OPTION_CONF = 'c', OPTION_REPORT = 256 };
 
 static const struct argp_option options[] = {
 	{ "conf", OPTION_CONF, "KEY:VALUE,...", 0, "TERRAZZO_CONF for the program; 'terrazzo config' lists the keys", 0 },
+	{ "report", OPTION_REPORT, "FILE", 0,
+	  "make a page of the memory over time (docs/report.md); of several processes one each, with the rank's number in "
+	  "its name: terrazzo then keeps a history with call stacks", 0 },
 	{ 0 }
 };
 
 struct run_command {
-	const char *conf;
+	const char *conf, *report;
 	char **argv;
 };
 
@@ -31,6 +37,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		if (trz_config_check(arg) != TRZ_OK)
 			argp_error(state, "%s", trz_last_error());
 		c->conf = arg;
+		return 0;
+	case OPTION_REPORT:
+		c->report = arg;
 		return 0;
 	case ARGP_KEY_ARG:
 		c->argv = state->argv + state->next - 1;
@@ -87,6 +96,60 @@ static trz_status set_environment(const struct run_command *c, const char *injec
 	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
 }
 
+/* ---- with pages --------------------------------------------------------------------------------------------- */
+
+static volatile pid_t child;
+
+static void pass_on(int number)
+{
+	if (child > 0)
+		kill(child, number);
+}
+
+/* The terminal's signals reach the program, too; others that would end us are passed on, so that its pages are made. */
+static int wait_for(pid_t program)
+{
+	const struct sigaction action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
+	int status;
+	child = program;
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	signal(SIGINT, SIG_IGN);
+	signal(SIGQUIT, SIG_IGN);
+	while (waitpid(program, &status, 0) < 0 && errno == EINTR) {}
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static int start(char **argv)
+{
+	execvp(argv[0], argv);
+	return cli_fail(trz_fail(TRZ_ERROR_NOT_FOUND, "%s: cannot be run: %s", argv[0], strerror(errno)));
+}
+
+/* Returns the program's exit status; a page that cannot be made is told, and is no failure of the program's. */
+static int run_with_pages(const struct run_command *c)
+{
+	char folder[CLI_PATH_SIZE];
+	trz_status status = report_can_draw();
+	if (status == TRZ_OK)
+		status = report_make_folder(folder);
+	if (status != TRZ_OK)
+		return cli_fail(status);
+	static char pages[CLI_PATH_SIZE + 16];  /* putenv keeps it */
+	snprintf(pages, sizeof pages, "TERRAZZO_PAGES=%s", folder);
+	putenv(pages);
+	pid_t program = fork();
+	if (program == 0)
+		_exit(start(c->argv));
+	int code = program < 0 ? CLI_FAILURE : wait_for(program);
+	if (program < 0)
+		cli_fail(trz_fail(TRZ_ERROR_IO, "no process can be made: %s", strerror(errno)));
+	else if (report_pages(folder, c->argv, c->report) != TRZ_OK)
+		fprintf(stderr, "terrazzo: %s\n", trz_last_error());
+	program_remove(folder);
+	return code;
+}
+
 int cli_run(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -107,6 +170,5 @@ int cli_run(int argc, char **argv)
 		status = set_environment(&c, inject);
 	if (status != TRZ_OK)
 		return cli_fail(status);
-	execvp(c.argv[0], c.argv);
-	return cli_fail(trz_fail(TRZ_ERROR_NOT_FOUND, "%s: cannot be run: %s", c.argv[0], strerror(errno)));
+	return c.report ? run_with_pages(&c) : start(c.argv);
 }

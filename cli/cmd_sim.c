@@ -18,7 +18,7 @@ enum {
 	OPTION_DEVICE = 256, OPTION_MEMORY, OPTION_DEVICES, OPTION_WORK, OPTION_SEED, OPTION_SCHEDULE, OPTION_COSTS,
 	OPTION_ENV, OPTION_ALLOCATOR, OPTION_HOLDERS, OPTION_JSON, OPTION_FIT, OPTION_SWEEP, OPTION_JOBS, OPTION_SETUP,
 	OPTION_COMPILE, OPTION_TORCH, OPTION_WITH, OPTION_SCALARS, OPTION_COLLECTIVE_BYTES, OPTION_TIMEOUT,
-	OPTION_NCCL_MEMORY, OPTION_WORLD_SIZE, OPTION_RANKS, OPTION_NODES, OPTION_RECORD
+	OPTION_NCCL_MEMORY, OPTION_WORLD_SIZE, OPTION_RANKS, OPTION_NODES, OPTION_RECORD, OPTION_REPORT
 };
 
 static const struct argp_option options[] = {
@@ -37,6 +37,9 @@ static const struct argp_option options[] = {
 	{ "record", OPTION_RECORD, "FILE", 0,
 	  "write a compact trace of the command's requests for memory, its events and waits, for terrazzo replay; of "
 	  "several processes one each, with the rank's number in its name", 0 },
+	{ "report", OPTION_REPORT, "FILE", 0,
+	  "make a page of PyTorch's memory over time (docs/report.md); of several processes one each, with the rank's "
+	  "number in its name: PyTorch then keeps a history", 0 },
 	{ "json", OPTION_JSON, "FILE", 0, "write the report as JSON, too", 0 },
 	{ "fit", OPTION_FIT, NULL, 0,
 	  "search, in steps of 64MiB, the smallest memory with which the command completes", 0 },
@@ -70,6 +73,7 @@ enum { MOST_PACKAGES = 32, NODE_DEVICES = 8 };
 struct sim_command {
 	struct program_params params;
 	const char *json;
+	const char *report;
 	const char *sweep;
 	unsigned jobs;
 	bool fit, list;
@@ -108,6 +112,8 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 			argp_error(state, "--ranks: there is no rank %u of %u", c->params.ranks[i], c->params.world);
 	if (c->params.record && (c->fit || c->sweep))
 		argp_error(state, "--record takes one run; --fit and --sweep make several");
+	if (c->report && (c->fit || c->sweep))
+		argp_error(state, "--report takes one run; --fit and --sweep make several");
 	if (c->params.record && terrazzo && strcmp(terrazzo, "1") == 0)
 		argp_error(state, "--record writes what the command asks of PyTorch's own allocator, and TERRAZZO=1 puts "
 		                  "terrazzo in its place: leave one of the two out");
@@ -268,6 +274,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_JSON:
 		c->json = arg;
 		return 0;
+	case OPTION_REPORT:
+		c->report = arg;
+		return 0;
 	case OPTION_FIT:
 		c->fit = true;
 		return 0;
@@ -353,6 +362,24 @@ static int run_command(struct sim_command *c)
 	return code;
 }
 
+/* The command's exit status counts, unless there is no page. */
+static int run_with_pages(struct sim_command *c)
+{
+	char folder[CLI_PATH_SIZE];
+	trz_status status = report_can_draw();
+	if (status == TRZ_OK)
+		status = report_make_folder(folder);
+	if (status != TRZ_OK)
+		return cli_fail(status);
+	c->params.pages = folder;
+	int code = run_command(c);
+	status = report_pages(folder, c->params.command, c->report);
+	program_remove(folder);
+	if (status != TRZ_OK)
+		code = cli_worse(code > CLI_VIOLATION ? CLI_FAILURE : code, cli_fail(status));
+	return code;
+}
+
 int cli_sim(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -379,5 +406,5 @@ int cli_sim(int argc, char **argv)
 	if (c.list && !c.fit)
 		return list_devices();
 	program_pass_signals_on();
-	return run_command(&c);
+	return c.report ? run_with_pages(&c) : run_command(&c);
 }

@@ -367,7 +367,7 @@ int cli_trace(int argc, char **argv)
 	trz_status status = page_load(c.file, &d, &kind);
 	if (status != TRZ_OK)
 		return cli_fail(status);
-	status = page_read(&d, c.device, true, &h);
+	status = page_read(&d, c.device, &h);
 	if (status == TRZ_OK) {
 		status = h.count ? write_trace(&h, &c)
 		                 : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: has no history: nothing happens in it", c.file);

@@ -52,8 +52,11 @@ struct page_history {
 trz_status page_load(const char *file, struct dump *d, const char **kind);
 
 /* Errors: NOT_FOUND (no such device; nothing to show), HOST_MEMORY; then `h` is empty. `device`: -1 is the one that has
- * most events, else most memory. */
-trz_status page_read(const struct dump *d, int device, bool by_time, struct page_history *h);
+ * most events, else most memory. Places are by time, where there are times. */
+trz_status page_read(const struct dump *d, int device, struct page_history *h);
+
+/* Sets the places of states anew. */
+void page_place(struct page_history *h, bool by_time);
 void page_free(struct page_history *h);
 
 /* -- parts of the page's data, each a value of JSON under a key ------------------------------------------ */

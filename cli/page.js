@@ -6,6 +6,7 @@
 (function () {
 
 const data = JSON.parse(document.getElementById("data").textContent);
+Object.assign(data, data.views[data.axis]);  // what depends on the axis
 const byId = (id) => document.getElementById(id);
 const drawn = {};           // chart -> the function that draws it again
 const timeCharts = [];      // charts whose time axes move together
@@ -208,14 +209,14 @@ function hide(id) { byId(id).hidden = true; }
 /* ---- head ----------------------------------------------------------------------------------------------------- */
 
 function drawHead() {
-  const file = data.title.split("/").pop();
-  document.title = file + " – memory report";
-  text("title", file);
+  document.title = data.title + " – memory report";
+  text("title", data.title);
   text("kind", "Memory report of " + data.source);
   const facts = ["device " + data.device];
   if (data.events) { facts.push(count(data.events) + " events"); }
-  if (data.timed) {
-    facts.push("over " + duration(data.span[1] - data.span[0]));
+  if (data.views.time) {
+    const span = data.views.time.span;
+    facts.push("over " + (span[1] - span[0] < 1 ? ((span[1] - span[0]) * 1e3).toFixed(1) + " ms" : (span[1] - span[0]).toFixed(1) + " s"));
     facts.push("from " + new Date(data.start_us / 1000).toISOString().replace("T", " ").replace(/\..*/, " UTC"));
   }
   if (data.events_noted > data.events) { facts.push("older events were forgotten"); }
@@ -405,9 +406,11 @@ function groupCells() {
       areas.set(name, (areas.get(name) || 0) + 1);
     }
   }
-  const top = [...areas].sort((a, b) => b[1] - a[1]).slice(0, 9).map((entry) => entry[0]);
-  const numbers = names.map((name) => (top.includes(name) ? top.indexOf(name) + 1 : 10));
-  return { top, numbers, others: areas.size > 9 };
+  // A name has the colour that it has in the chart of who holds memory.
+  const known = (data.groups[colourBy] || []).map((group) => group.name).slice(0, 9);
+  const numbers = names.map((name) => (known.includes(name) ? known.indexOf(name) + 1 : 10));
+  const top = known.filter((name) => areas.has(name));
+  return { legend: top.map((name) => [name, known.indexOf(name) + 1]), numbers, others: areas.size > top.length };
 }
 
 function mapPicture(g) {
@@ -419,7 +422,7 @@ function mapPicture(g) {
     };
   }
   const groups = groupCells();
-  const legend = groups.top.map((name, i) => [name, i + 1]);
+  const legend = groups.legend;
   if (groups.others) { legend.push(["all others", 10]); }
   return {
     of: (i) => (map.laid[i] < 3 ? null : map.owner[i] && map.held[i] + map.pending[i] > 12 ? groups.numbers[map.owner[i] - 1] : 0),
@@ -598,8 +601,20 @@ function drawFlame(g, part) {
   return tree;
 }
 
+/* Stacks of one line of the program are one row. */
+function joinHolders(holders) {
+  const rows = new Map();
+  for (const [site, bytes, allocations, category] of holders) {
+    const key = site + "\n" + category, row = rows.get(key) || [site, 0, 0, category];
+    row[1] += bytes;
+    row[2] += allocations;
+    rows.set(key, row);
+  }
+  return [...rows.values()].sort((a, b) => b[1] - a[1]).slice(0, 15);
+}
+
 function drawHolders(g, part) {
-  const rows = part.holders, most = rows.length ? rows[0][1] : 1, whole = part.nodes[0] ? part.nodes[0][4] : 1;
+  const rows = joinHolders(part.holders), most = rows.length ? rows[0][1] : 1, whole = part.nodes[0] ? part.nodes[0][4] : 1;
   const known = rows.some((r) => r[3]);
   const head = element("tr");
   for (const [words, name] of [["Call site", ""], ...(known ? [["For", ""]] : []), ["Held", "number"], ["Share", "number"],
@@ -655,9 +670,18 @@ function drawFooter() {
   byId("footer").append(...notes.map((n) => element("p", n)));
 }
 
+function useAxis(axis) {
+  Object.assign(data, data.views[axis]);
+  shown = data.span.slice(0, 2);
+  byId("whole").hidden = true;
+  if (data.map) { readMap(); }
+  drawAgain();
+}
+
 /* Charts in the order of the page, a breath after each: the first is there while the last is made. */
 async function drawCharts() {
   const steps = [];
+  choices("choose-axis", Object.keys(data.views), data.axis, useAxis);
   if (data.events) {
     steps.push(["levels", drawLevels]);
   } else {

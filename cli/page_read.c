@@ -284,7 +284,7 @@ static trz_status read_ranges(struct reading *r)
 /* ---- places, peaks, order ------------------------------------------------------------------------------ */
 
 /* Time goes on to the last event that changes anything, a little beyond: a snapshot is often taken much later. */
-static void find_places(struct page_history *h, bool by_time)
+void page_place(struct page_history *h, bool by_time)
 {
 	uint32_t n = h->count, changing = n;
 	while (changing > 1 && (h->events[changing - 1].action == DUMP_SNAPSHOT ||
@@ -384,7 +384,7 @@ static bool has_segments(const struct dump *d, int device)
 	return false;
 }
 
-static trz_status start(struct page_history *h, const struct dump *d, int device, bool by_time)
+static trz_status start(struct page_history *h, const struct dump *d, int device)
 {
 	device = device < 0 ? choose_device(d) : device;
 	bool has_events = device >= 0 && (size_t)device < d->trace_count && d->traces[device].count;
@@ -401,18 +401,18 @@ static trz_status start(struct page_history *h, const struct dump *d, int device
 	h->place = calloc(h->count + 2, sizeof *h->place);
 	if (!h->place)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for %u events", h->count);
-	find_places(h, by_time);
+	page_place(h, true);
 	for (uint32_t i = 0; i < h->count && !h->addressed; i++)
 		h->addressed = lays(&h->events[i]);
 	return TRZ_OK;
 }
 
-trz_status page_read(const struct dump *d, int device, bool by_time, struct page_history *h)
+trz_status page_read(const struct dump *d, int device, struct page_history *h)
 {
 	struct reading r = { .h = h };
 	uint32_t none;
 	*h = (struct page_history){ 0 };
-	trz_status status = start(h, d, device, by_time);
+	trz_status status = start(h, d, device);
 	if (status == TRZ_OK)
 		status = tag_number(&r, "", &none);
 	if (status == TRZ_OK)

@@ -12,7 +12,7 @@
 #include "error.h"
 #include "page.h"
 
-enum { NODES_MOST = 900, LEAST_PER_MILLE = 2, LABEL_BYTES = 256, HOLDERS = 15 };
+enum { NODES_MOST = 900, LEAST_PER_MILLE = 2, LABEL_BYTES = 256, HOLDERS = 100 };
 
 struct node {
 	uint64_t bytes, count;

@@ -62,7 +62,6 @@ static uint64_t count_of(const struct page_history *h, enum dump_action action)
 static void put_failures(struct jsonw *j, const struct page_history *h)
 {
 	uint64_t all = count_of(h, DUMP_OOM), seen = 0;
-	jsonw_put_number(j, "failure_count", all);
 	jsonw_key(j, "failures");
 	jsonw_open(j, '[');
 	for (uint32_t i = 0; i < h->count; i++) {
@@ -77,6 +76,51 @@ static void put_failures(struct jsonw *j, const struct page_history *h)
 	jsonw_close(j, ']');
 }
 
+static void put_span(struct jsonw *j, const struct page_history *h)
+{
+	jsonw_put_word(j, "timed", h->timed ? "true" : "false");
+	jsonw_key(j, "span");
+	jsonw_open(j, '[');
+	page_put_real(j, h->place[0]);
+	page_put_real(j, h->place[h->count + 1]);
+	page_put_real(j, h->place[h->peak]);
+	jsonw_close(j, ']');
+}
+
+/* What depends on the axis. */
+static trz_status put_view(struct jsonw *j, const char *key, struct page_history *h, bool by_time)
+{
+	page_place(h, by_time);
+	jsonw_key(j, key);
+	jsonw_open(j, '{');
+	put_span(j, h);
+	put_failures(j, h);
+	trz_status status = page_put_levels(j, h);
+	if (status == TRZ_OK)
+		status = page_put_fragmentation(j, h);
+	if (status == TRZ_OK)
+		status = page_put_groups(j, h);
+	if (status == TRZ_OK)
+		status = page_put_map(j, h);
+	jsonw_close(j, '}');
+	return status;
+}
+
+/* By time, where there are times, and by events. */
+static trz_status put_views(struct jsonw *j, struct page_history *h, bool by_events)
+{
+	bool timed = h->timed;
+	jsonw_put_string(j, "axis", timed && !by_events ? "time" : "events");
+	jsonw_key(j, "views");
+	jsonw_open(j, '{');
+	trz_status status = timed ? put_view(j, "time", h, true) : TRZ_OK;
+	if (status == TRZ_OK)
+		status = put_view(j, "events", h, false);
+	jsonw_close(j, '}');
+	page_place(h, true);
+	return status;
+}
+
 static void put_summary(struct jsonw *j, const struct page_history *h, const struct page_source *from)
 {
 	uint64_t allocated = 0;
@@ -88,7 +132,6 @@ static void put_summary(struct jsonw *j, const struct page_history *h, const str
 	jsonw_put_string(j, "source", from->kind);
 	jsonw_put_string(j, "version", trz_version());
 	jsonw_put_number(j, "device", (uint64_t)h->device);
-	jsonw_put_word(j, "timed", h->timed ? "true" : "false");
 	jsonw_put_word(j, "addressed", h->addressed ? "true" : "false");
 	jsonw_put_number(j, "events", h->count);
 	jsonw_put_number(j, "events_noted", h->dump->events_noted);
@@ -99,12 +142,6 @@ static void put_summary(struct jsonw *j, const struct page_history *h, const str
 	jsonw_put_number(j, "reserved_end", h->reserved_end);
 	jsonw_put_number(j, "allocated_end", allocated);
 	jsonw_put_number(j, "lives", h->life_count);
-	jsonw_key(j, "span");
-	jsonw_open(j, '[');
-	page_put_real(j, h->place[0]);
-	page_put_real(j, h->place[h->count + 1]);
-	page_put_real(j, h->place[h->peak]);
-	jsonw_close(j, ']');
 }
 
 static void put_categories(struct jsonw *j)
@@ -116,7 +153,7 @@ static void put_categories(struct jsonw *j)
 	jsonw_close(j, ']');
 }
 
-static trz_status put_data(FILE *to, const struct page_history *h, const struct page_source *from)
+static trz_status put_data(FILE *to, struct page_history *h, const struct page_source *from)
 {
 	struct jsonw *j = calloc(1, sizeof *j);
 	if (!j)
@@ -125,17 +162,11 @@ static trz_status put_data(FILE *to, const struct page_history *h, const struct 
 	j->owner = to;
 	jsonw_open(j, '{');
 	put_summary(j, h, from);
-	put_failures(j, h);
+	jsonw_put_number(j, "failure_count", count_of(h, DUMP_OOM));
 	put_categories(j);
 	if (from->verdict)
 		jsonw_put_string(j, "verdict", from->verdict);
-	trz_status status = page_put_levels(j, h);
-	if (status == TRZ_OK)
-		status = page_put_fragmentation(j, h);
-	if (status == TRZ_OK)
-		status = page_put_groups(j, h);
-	if (status == TRZ_OK)
-		status = page_put_map(j, h);
+	trz_status status = put_views(j, h, from->by_events);
 	if (status == TRZ_OK)
 		status = page_put_stacks(j, h);
 	jsonw_close(j, '}');
@@ -169,7 +200,7 @@ static void copy_file(FILE *from, FILE *to)
 }
 
 /* The template's "@NAME@" become the parts. */
-static trz_status fill(FILE *to, FILE *library, const struct page_history *h, const struct page_source *from)
+static trz_status fill(FILE *to, FILE *library, struct page_history *h, const struct page_source *from)
 {
 	trz_status status = TRZ_OK;
 	for (const char *p = cli_page_html, *mark; status == TRZ_OK && *p; p = mark) {
@@ -190,7 +221,16 @@ static trz_status fill(FILE *to, FILE *library, const struct page_history *h, co
 	return status;
 }
 
-trz_status page_write(const struct page_history *h, const struct page_source *from, const char *path)
+trz_status report_can_draw(void)
+{
+	FILE *library;
+	trz_status status = open_library(&library);
+	if (status == TRZ_OK)
+		fclose(library);
+	return status;
+}
+
+trz_status page_write(struct page_history *h, const struct page_source *from, const char *path)
 {
 	FILE *library, *to;
 	char *beside;

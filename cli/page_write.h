@@ -11,9 +11,10 @@ struct page_source {
 	const char *title;         /* the file's name */
 	const char *kind;          /* "a snapshot of terrazzo" */
 	const char *verdict;       /* the report's text; NULL: none */
+	bool by_events;            /* the page's axis, at first */
 };
 
 /* Writes the page, whole or not at all. Errors: NOT_FOUND (the plotting library), IO, HOST_MEMORY. */
-trz_status page_write(const struct page_history *h, const struct page_source *from, const char *path);
+trz_status page_write(struct page_history *h, const struct page_source *from, const char *path);
 
 #endif

@@ -37,6 +37,7 @@ struct program_params {
 	const char *env;         /* a virtual environment; NULL: as the command is found */
 	const char *allocator;   /* PyTorch's: "native" or "expandable"; NULL: as the environment says */
 	const char *record;      /* where traces of the requests go; NULL: none */
+	const char *pages;       /* a folder for snapshots of processes that use PyTorch's GPU memory; NULL: none */
 	bool holders;
 	bool silent;             /* the command's output goes nowhere */
 };

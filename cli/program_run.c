@@ -151,6 +151,7 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	if (p->has_collective_bytes)
 		change_number(c, "TERRAZZO_SIM_COLLECTIVE_BYTES", p->collective_bytes);
 	change(c, "TERRAZZO_SIM_RECORD", p->record ? "1" : "");
+	change(c, "TERRAZZO_PAGES", p->pages ? p->pages : "");
 	change(c, "TERRAZZO_SIM_HOLDERS", p->holders ? "1" : "");
 	change(c, "TERRAZZO_SIM_ALLOCATOR", p->allocator ? p->allocator : "");
 	if (p->allocator)

@@ -154,6 +154,20 @@ class Suite:
         expect(report["holders_at"] == "failure" and largest["bytes"] == 20 * GIB, str(report["holders"]))
         expect("runs_out.py:9 " in largest["place"], largest["place"])
 
+    def pages(self):
+        """a run's page has its memory, its failure and its call sites, whichever allocator serves it"""
+        for terrazzo, environment in ((False, {}), (True, {}), (True, WITHOUT_SHIM)):
+            with tempfile.TemporaryDirectory() as folder:
+                page = Path(folder) / "page.html"
+                self.run(PROGRAMS / "runs_out.py", options=["--memory=24GiB", f"--report={page}"], terrazzo=terrazzo,
+                         **environment)
+                data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.S).group(1))
+            expect(data["held_peak"] == 20 * GIB, f"{environment}: {data['held_peak']} held")
+            expect(data["failure_count"] == 1, f"{environment}: {data['failure_count']} failures")
+            expect("8.00 GiB asked for" in data["verdict"], data["verdict"])
+            site = data["stacks"]["peak"]["holders"][0][0]
+            expect("runs_out.py:9 " in site or environment, f"{environment}: {site}")  # frames want a compiler, too
+
     def allocators(self):
         """the report names the allocator in use, and why it is not the wanted one"""
         pools = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
@@ -456,11 +470,11 @@ def expect(holds, text):
 
 def checks(suite, with_compile):
     """{name: function}"""
-    names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "allocators",
-             "recorded", "records_only_pytorchs_own", "places", "run_out_together", "too_small", "resets", "ends",
-             "ends_early", "late_work", "driver_errors", "ranks", "captured_ranks", "plans", "absent", "torchrun",
-             "launchers", "hf_plans", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny", "example",
-             "fit", "ordered"]
+    names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "pages",
+             "allocators", "recorded", "records_only_pytorchs_own", "places", "run_out_together", "too_small", "resets",
+             "ends", "ends_early", "late_work", "driver_errors", "ranks", "captured_ranks", "plans", "absent",
+             "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny",
+             "example", "fit", "ordered"]
     names += ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from . import pages
 from .startup import AfterTorch
 
 failure: str | None = None  # why terrazzo could not be installed
@@ -22,6 +23,7 @@ def install(torch):
             return
         from terrazzo import torch as plug
         plug.install()
+        pages.follow(torch)
     except Exception as error:
         failure = str(error) or repr(error)
         print(f"terrazzo: not installed, PyTorch's own allocator is used: {failure}", file=sys.stderr)

@@ -36,7 +36,8 @@ def reals(text):
 
 def data_of(page):
     text = page.read_text(encoding="utf-8")
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
+    return {**data, **data["views"][data["axis"]]}
 
 
 class Report(unittest.TestCase):

@@ -271,10 +271,10 @@ def before(owner, name, note):
 BlankRead = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_int)
 
 
-def load_ranks():
-    """The module beside this one, which is no part of the program's packages."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ranks.py")
-    spec = importlib.util.spec_from_file_location("terrazzo_ranks", path)
+def load(name):
+    """A module of ours by its file, since none is a part of the program's packages."""
+    path = os.path.join(OURS, name)
+    spec = importlib.util.spec_from_file_location("terrazzo_" + os.path.basename(name)[:-3], path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -303,15 +303,16 @@ class Recorder:
         self.blank_read = BlankRead(self.on_blank_read)
         self.first_blank_read = None
         self.uncaught = {}     # where it does not: what is known of the one that ended the program
+        self.pages = load("pages.py").Pages(torch)
         self.wants_holders = bool(os.environ.get("TERRAZZO_SIM_HOLDERS"))
         self.pid = None        # of the process that uses CUDA; children of it made by fork() cannot
         self.statistics = Statistics(torch)
-        self.ranks = load_ranks().Ranks(torch, is_library, calling_backward)
+        self.ranks = load("sim/ranks.py").Ranks(torch, is_library, calling_backward)
         # Attention by cuDNN, which PyTorch prefers on new devices, has kernels of its own for each shape, which a
         # stand-in does not have. A program that lists it among others (sdpa_kernel) is given the next one.
         torch.backends.cuda.enable_cudnn_sdp(False)
         torch._C._set_sdp_use_cudnn = lambda enabled: None
-        before(os, "_exit", lambda *_, **__: self.write(ended=True))  # as worker processes of multiprocessing end
+        before(os, "_exit", lambda *_, **__: self.last_words())  # as worker processes of multiprocessing end
         atexit.register(self.end)
         # The rest needs the allocators of all devices, which are made when PyTorch first uses CUDA.
         torch.cuda._lazy_call(self.try_to_attach)
@@ -336,6 +337,7 @@ class Recorder:
             self.observed = True
         except RuntimeError:
             pass  # function pointers and cudaMallocAsync have no observers, and keep no history
+        self.pages.start()
         if self.wants_holders and self.observed:
             self.torch.cuda.memory._record_memory_history(
                 enabled="all", context="all", stacks="python", max_entries=HISTORY)
@@ -364,6 +366,8 @@ class Recorder:
         self.ooms.append(oom)
         if self.wants_holders and device not in self.failure:
             self.failure[device] = live_now(self.torch.cuda.memory._snapshot(), device)
+        if len(self.ooms) == 1:
+            self.pages.write()
         self.write()
 
     def on_blank_read(self, size, is_news):
@@ -421,9 +425,13 @@ class Recorder:
             json.dump(report, stream)
         os.replace(part, path)
 
+    def last_words(self):
+        self.write(ended=True)
+        self.pages.write()
+
     def end(self):
         wait_for_autograd()
-        self.write(ended=True)
+        self.last_words()
         if self.driver:
             self.driver.trz_lookalike_on_blank_read(None)  # Python ends
             self.ranks.detach(self.driver)

@@ -350,6 +350,14 @@ def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) ->
         library.trz_history_start(heap, events) if enabled else library.trz_history_stop(heap)
 
 
+def history_of(device: int, events: int) -> None:
+    """As history(), of one device: a heap of another would make a context there."""
+    library = _native_library()
+    heap = library.heap(device)
+    library.trz_set_frame_callback(heap, *(_frame_callbacks() or (None, None)), None)
+    library.trz_history_start(heap, events)
+
+
 def _follow_sites(path: Path) -> None:
     """Counts memory by the lines of the program that allocate it (docs/oom.md), where that can be compiled."""
     frames = _frame_library()

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots for `terrazzo run --report` and `terrazzo sim --report`, from which the command makes pages: one of each
+process that uses PyTorch's GPU memory, written where it runs out of memory and again at its end.
+
+TERRAZZO_PAGES names the folder. A file is RANK-PROCESS-DEVICE.json, or RANK-PROCESS.pickle where PyTorch itself keeps
+the history.
+"""
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import sys
+import threading
+
+FOLDER = os.environ.get("TERRAZZO_PAGES", "")
+EVENTS = 1 << 20
+RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+def complain(error):
+    print(f"terrazzo: no page of process {os.getpid()}: {error or repr(error)}", file=sys.stderr)
+
+
+def rank():
+    given = next((os.environ[name] for name in RANKS if os.environ.get(name)), "")
+    return given if given.isdigit() else "none"
+
+
+def own_device(count):
+    """The device that the process will use, as launchers tell it: asking for another's memory would make a context."""
+    local = os.environ.get("LOCAL_RANK", "")
+    return int(local) if local.isdigit() and int(local) < count else 0
+
+
+class Pages:
+    """To be started when PyTorch has begun to use CUDA."""
+
+    def __init__(self, torch):
+        self.torch, self.pid, self.own = torch, None, False
+
+    def start(self):
+        if FOLDER:
+            try:
+                self.record()
+            except Exception as error:
+                complain(error)
+
+    def record(self):
+        plug = sys.modules.get("terrazzo.torch")
+        self.pid = os.getpid()
+        self.own = bool(plug) and plug.installed() == "hooks"
+        if self.own:
+            plug.history_of(own_device(self.torch.cuda.device_count()), EVENTS)
+        else:
+            self.torch.cuda.memory._record_memory_history(
+                enabled="all", context="all", stacks="python", max_entries=EVENTS)
+
+    def path(self, rest):
+        return os.path.join(FOLDER, f"{rank()}-{self.pid}{rest}")
+
+    def write(self):
+        """What there is by now; never fails the program."""
+        if os.getpid() != self.pid or not os.path.isdir(FOLDER):
+            return  # nothing is recorded, or this is a child made by fork()
+        try:
+            if self.own:
+                self.write_own(sys.modules["terrazzo.torch"])
+            else:
+                self.write_pickle()
+        except Exception as error:
+            complain(error)
+
+    def write_own(self, plug):
+        for device in range(self.torch.cuda.device_count()):
+            if plug.stats(device):
+                plug.snapshot(self.path(f"-{device}.json"), device)
+
+    def write_pickle(self):
+        path = self.path(".pickle")
+        part = f"{path}.{threading.get_ident()}.part"
+        with open(part, "wb") as stream:
+            pickle.dump(self.torch.cuda.memory._snapshot(), stream, protocol=2)
+        os.replace(part, path)
+
+
+def follow(torch):
+    """Of a program under `terrazzo run`: the simulated device's recorder follows those under `terrazzo sim`."""
+    if not FOLDER or os.environ.get("TERRAZZO_SIM_REPORT"):
+        return
+    pages = Pages(torch)
+    torch.cuda._lazy_call(pages.start)
+    atexit.register(pages.write)
