@@ -26,6 +26,9 @@ enum {
 #define CONTEXT_MAX GIB(1)
 #define CONTEXT_USUAL MIB(512)
 
+/* Of terrazzo's own error: its size comes before it. */
+#define OWN_ANCHOR "requestedondevice"
+
 /* How texts write "no limit" and "not available": more than any device has. */
 #define NO_FIGURE ((double)((uint64_t)1 << 50))
 
@@ -384,9 +387,33 @@ static void read_mps(struct window *w)
 	e->cached = 0;
 }
 
+/* 600.00 MiB requested on device 0: 324.00 MiB of 1.00 GiB is free there, the heap has a limit of 1.00 GiB; this heap
+ * has reserved 700.00 MiB, callers hold 600.00 MiB of it, 100.00 MiB is free (50.00 MiB of that held for graphs in
+ * private pools), and 424.00 MiB is the most it could serve now; ... */
+static void read_own(struct window *w)
+{
+	struct evidence *e = w->e;
+	char *device = strstr(w->text, OWN_ANCHOR), *colon = device ? strchr(device, ':') : NULL;
+	char *total = colon ? strstr(colon, "of") : NULL;
+	if (!total)
+		return;
+	set_before(w, &e->requested, OWN_ANCHOR);
+	set(w, &e->device_free, colon + 1);
+	set(w, &e->device_total, total + 2);
+	set_behind(w, &e->limit, "theheaphasalimitof");
+	set_behind(w, &e->reserved, "thisheaphasreserved");
+	set_behind(w, &e->allocated, "callershold");
+	set_behind(w, &e->cached, "ofit,");
+	set_behind(w, &e->free_pools, "isfree(");
+	set_before(w, &e->largest, "isthemostitcouldserve");
+	uint64_t told = known_sum(e->allocated, e->cached);
+	if (evidence_known(e->reserved))
+		e->pending = e->reserved - min_u64(e->reserved, told);
+}
+
 static int device_at(const struct window *w)
 {
-	static const char *const words[] = { "GPU", "Allocationondevice" };
+	static const char *const words[] = { "GPU", "Allocationondevice", OWN_ANCHOR };
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		for (const char *at = w->text; (at = strstr(at, words[i])); at++)
 			if (isdigit((unsigned char)at[strlen(words[i])]))
@@ -400,8 +427,8 @@ static void read_error(struct window *w)
 	struct evidence *e = w->e;
 	e->failed = true;
 	e->device = device_at(w);
-	e->allocator = strstr(w->text, "terrazzo:") ? "terrazzo" : "PyTorch";
-	e->joins = strstr(w->text, "terrazzo:") != NULL;
+	e->joins = strstr(w->text, "terrazzo:") || strstr(w->text, OWN_ANCHOR);
+	e->allocator = e->joins ? "terrazzo" : "PyTorch";
 	e->too_large = strstr(w->text, "morethan1EBmemory") != NULL;
 	if (strstr(w->text, "exceedallowedmemory")) {
 		read_asynchronous(w);
@@ -418,6 +445,7 @@ static void read_error(struct window *w)
 	else
 		read_sentences(w);
 	e->limit_refused = strstr(w->text, "preemptivelyrejected") != NULL;
+	read_own(w);
 }
 
 /* ---- the traceback ---------------------------------------------------------------------------------- */
@@ -478,7 +506,7 @@ static void find_site(const struct log *log, size_t begins, const struct writer 
 
 static const char *const anchors[] = { "outofmemory.Triedtoallocate", "outofmemory.Allocationwaspreemptively",
                                        "wouldexceedallowedmemory", "backendoutofmemory(MPS", "CUDAerror:outofmemory",
-                                       "HIPerror:outofmemory", "largerthan4GB!Triedtoallocate" };
+                                       "HIPerror:outofmemory", "largerthan4GB!Triedtoallocate", OWN_ANCHOR };
 
 /* The next error from `at` on; NULL: none. */
 static char *next_error(char *at)
@@ -490,6 +518,14 @@ static char *next_error(char *at)
 			first = found;
 	}
 	return first;
+}
+
+/* Whether the error at `own` only continues the one at `at`: PyTorch's words come first, then terrazzo's. */
+static bool continues(const char *at, const char *own)
+{
+	size_t back = min_u64((uint64_t)(own - at), 40), size = strlen(OWN_ANCHOR);
+	return strncmp(at, OWN_ANCHOR, size) != 0 && strncmp(own, OWN_ANCHOR, size) == 0 &&
+	       memmem(own - back, back, "terrazzo:", 9) && own - at < WINDOW;
 }
 
 static bool same_error(const struct evidence *a, const struct evidence *b)
@@ -514,11 +550,13 @@ static void read_one(const struct log *log, char *begin, const char *end, const 
 	find_site(log, (size_t)(begin - log->text), writer, e);
 }
 
-/* The words before an anchor that belong to the error: "Allocation on device 0". */
+/* The words before an anchor that belong to the error: "Allocation on device 0", "600.00 MiB". */
 static char *begin_of(char *text, char *anchor)
 {
 	size_t back = min_u64((uint64_t)(anchor - text), 24);
 	char *begin = anchor - back;
+	if (strncmp(anchor, OWN_ANCHOR, strlen(OWN_ANCHOR)) == 0)
+		return begin;
 	char *device = memmem(begin, back, "Allocationondevice", 18);
 	return device ? device : anchor;
 }
@@ -529,6 +567,8 @@ static void read_writer(struct log *log, const struct writer *writer, struct evi
 	gather(log, writer);
 	for (char *at = next_error(log->text); at && *count < capacity;) {
 		char *next = next_error(at + 1), *end = log->text + log->size;
+		if (next && continues(at, next))
+			next = next_error(next + 1);
 		struct evidence *e = &list[*count];
 		bool known = false;
 		read_one(log, begin_of(log->text, at), next ? begin_of(log->text, next) : end, writer, e);
