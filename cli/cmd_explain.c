@@ -24,7 +24,8 @@ enum {
 	OPTION_JSON = 256,
 	OPTION_DEVICE,
 	OPTION_DEVICE_MEMORY,
-	RANKS_SHOWN = 16
+	RANKS_SHOWN = 16,
+	FOLDERS_DEEP = 3
 };
 
 static const struct argp_option options[] = {
@@ -255,8 +256,22 @@ static int no_hidden(const struct dirent *entry)
 	return entry->d_name[0] != '.' && !(length > 5 && strcmp(entry->d_name + length - 5, ".part") == 0);
 }
 
+static trz_status read_folder(struct explain_command *c, const char *path, int depth);
+
+/* A file, or a folder that some programs make for each rank. Keeps the first error. */
+static void read_entry(struct explain_command *c, const char *path, int depth, trz_status *status)
+{
+	struct stat s;
+	trz_status read = TRZ_OK;
+	if (stat(path, &s) == 0 && S_ISDIR(s.st_mode) && depth < FOLDERS_DEEP)
+		read = read_folder(c, path, depth + 1);
+	else if (stat(path, &s) == 0 && S_ISREG(s.st_mode))
+		read = read_file(c, path);
+	*status = *status == TRZ_OK ? read : *status;
+}
+
 /* Files that are no snapshots are passed over, unless all are. */
-static trz_status read_folder(struct explain_command *c, const char *path)
+static trz_status read_folder(struct explain_command *c, const char *path, int depth)
 {
 	struct dirent **entries;
 	int count = scandir(path, &entries, no_hidden, versionsort);
@@ -264,26 +279,22 @@ static trz_status read_folder(struct explain_command *c, const char *path)
 	if (count < 0)
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", path, strerror(errno));
 	for (int i = 0; i < count; i++) {
-		char file[CLI_PATH_SIZE];
-		struct stat s;
-		int length = snprintf(file, sizeof file, "%s/%s", path, entries[i]->d_name);
+		char entry[CLI_PATH_SIZE];
+		if (snprintf(entry, sizeof entry, "%s/%s", path, entries[i]->d_name) < (int)sizeof entry)
+			read_entry(c, entry, depth, &status);
 		free(entries[i]);
-		if (length < (int)sizeof file && stat(file, &s) == 0 && S_ISREG(s.st_mode)) {
-			trz_status read = read_file(c, file);
-			status = status == TRZ_OK ? read : status;
-		}
 	}
 	free(entries);
 	if (c->count)
 		return TRZ_OK;
-	return status != TRZ_OK ? status : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: there is no file in it", path);
+	return status != TRZ_OK || depth ? status : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: there is no file in it", path);
 }
 
 static trz_status read_path(struct explain_command *c)
 {
 	struct stat s;
 	if (strcmp(c->path, "-") != 0 && stat(c->path, &s) == 0 && S_ISDIR(s.st_mode))
-		return read_folder(c, c->path);
+		return read_folder(c, c->path, 0);
 	return read_file(c, c->path);
 }
 
@@ -312,7 +323,7 @@ static void judge(struct explain_command *c)
 		struct case_ *k = c->cases[i];
 		if (c->device_memory && !evidence_known(k->e.device_total)) {
 			k->e.device_total = c->device_memory;
-			k->e.too_large &= k->v.need > c->device_memory;
+			k->e.too_large = false;  /* was inferred for want of it */
 		}
 	}
 	qsort(c->cases, c->count, sizeof *c->cases, fullest_first);

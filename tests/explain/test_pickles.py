@@ -192,6 +192,11 @@ class Verdicts(Case):
         s.oom(1024, 100)
         self.expect(s, "full", 924)                # the file cannot tell
         self.expect(s, "other_process", 924, "--device-memory", "8GiB")
+        t = Snapshot()                             # more than this process could have, less than the device has
+        t.segment((2000, "a"))
+        t.oom(4096, 100)
+        self.expect(t, "too_large", 3996)
+        self.expect(t, "other_process", 3996, "--device-memory", "8GiB")
 
     def test_no_failure_is_unknown(self):
         s = Snapshot()
@@ -364,6 +369,20 @@ class Folders(Case):
         text = run(self.folder, text=True).stdout
         self.assertIn("2 of 3 ran out of memory; the fullest first:", text)
         self.assertIn("out of memory, rank 10, device 0", text)
+
+    def test_a_folder_for_each_rank(self):
+        for rank in (0, 1):
+            (self.folder / f"rank{rank}").mkdir()
+            s = Snapshot()
+            s.segment((1000 + rank, "a", TRAIN))
+            self.save(s.contents(), f"rank{rank}/snapshot.pickle")
+        got = json.loads(run(self.folder, "--json", "-").stdout)
+        self.assertEqual([one["rank"] for one in got["ranks"]], [1, 0])
+
+    def test_an_empty_folder(self):
+        done = run(self.folder, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("there is no file in it", done.stderr)
 
     def test_no_snapshot_at_all(self):
         (self.folder / "notes.txt").write_text("nothing of interest\n")
