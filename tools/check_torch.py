@@ -77,6 +77,20 @@ RECORDED = [
     ("free", 0, 5, 0, 0), ("free", 2, 2, 0, 0), ("free", 0, 0, 0, 0), ("release_pool", 0, 0, 0, 2)]
 
 
+# Of tests/torch/fails.py: the verdict, MiB short (None: the snapshot cannot tell), the line that holds most.
+FAILS = {
+    "batch": ("full", 442, "forward"), "sequence": ("full", None, "sequence"), "losses": ("leak", None, "forward"),
+    "outputs": ("leak", None, "<lambda>"), "hooks": ("leak", None, "<lambda>"), "optimizer": ("full", None, ""),
+    "weights": ("full", None, "<genexpr>"), "kv_cache": ("full", None, "kv_cache"), "full": ("full", 208, "bytes_of"),
+    "other_process": ("full", 1024, "bytes_of"), "pool": ("pool", 2048, "bytes_of"),
+    "two_pools": ("pool", 1024, None), "graph": ("pool", None, None),
+    "other_stream": ("other_stream", 3072, "bytes_of"),
+    "fragmented": ("fragmented", 1536, "bytes_of"), "fragmented_small": ("fragmented", None, "bytes_of"),
+    "limit": ("limit", None, "bytes_of"), "fraction_of_gradients": ("limit", None, "forward"),
+    "too_large": ("too_large", 13312, "bytes_of"), "too_large_scores": ("too_large", None, "too_large_scores"),
+    "rounding": ("rounding", 1536, "bytes_of")}
+
+
 class Failure(Exception):
     """A check found something wrong."""
 
@@ -220,6 +234,30 @@ class Suite:
             shown = r"50.00 GiB requested under the program's own limit of 19.80 GiB \(.* free on the device\).*\n.*" \
                     r"at .*places.py:10 layer\n.*:20 <module>\n.*:16 step\n.*:10 layer\n"
             expect(re.search(shown, report["output"]), report["output"])
+
+    def fails(self):
+        """what PyTorch's own allocator records of a failure is explained: why, by how much, who holds the memory"""
+        with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            done = {name: pool.submit(self.explained, name, folder) for name in FAILS}
+            wrong = [text for text in (self.misjudged(name, *FAILS[name], future.result())
+                                       for name, future in done.items()) if text]
+        expect(not wrong, "\n".join(wrong))
+
+    def explained(self, name, folder):
+        """What terrazzo explain says of the snapshot that the program leaves."""
+        file = Path(folder) / f"{name}.pickle"
+        self.run(PROGRAMS / "fails.py", name, "all", file, options=["--memory=8GiB"])
+        done = subprocess.run([self.cli, "explain", "--json", "-", file], stdout=subprocess.PIPE, text=True, check=True)
+        return json.loads(done.stdout)
+
+    @staticmethod
+    def misjudged(name, verdict, short, holder, report):
+        """What is wrong; None: nothing."""
+        missing = report["short_bytes"] or 0
+        first = (report["holders"] or [{}])[0].get("site") or ""
+        right = report["verdict"] == verdict and (short is None or abs(missing - short * MIB) <= 2 * MIB) and \
+            (holder is None or holder in first)
+        return None if right else f"{name}: {report['verdict']}, {missing / MIB:.0f} MiB short, {first} holds most"
 
     def run_out_together(self):
         """threads that run out of memory at once each get PyTorch's own error"""
@@ -472,7 +510,7 @@ def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "pages",
              "allocators", "recorded", "records_only_pytorchs_own", "places", "run_out_together", "too_small", "resets",
-             "ends", "ends_early", "late_work", "driver_errors", "ranks", "captured_ranks", "plans", "absent",
+             "ends", "ends_early", "fails", "late_work", "driver_errors", "ranks", "captured_ranks", "plans", "absent",
              "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny",
              "example", "fit", "ordered"]
     names += ["compiled"] * with_compile
