@@ -6,10 +6,13 @@ OUT; if terrazzo is installed, terrazzo's. It ends with status 3 if memory did n
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 NAME, HISTORY, OUT = sys.argv[1:4]
 if NAME == "rounding":
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "roundup_power2_divisions:2"
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "python"))
 
 import torch  # noqa: E402
 

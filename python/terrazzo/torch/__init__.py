@@ -20,7 +20,7 @@ import pickle
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 import torch
 
@@ -31,9 +31,9 @@ from ._track import Tracker, track
 if TYPE_CHECKING:
     from . import _native
 
-__all__ = ["Error", "Pool", "Tracker", "history", "install", "installed", "largest_block", "missing", "pool",
-           "release_pool", "report", "reset_peak_stats", "set_limit", "shareable", "snapshot", "stats", "summary",
-           "tag", "track", "trim"]
+__all__ = ["Error", "Pool", "Tracker", "forecast", "growth", "history", "install", "installed", "largest_block",
+           "missing", "on_warning", "pool", "release_pool", "report", "reset_peak_stats", "set_limit", "shareable",
+           "snapshot", "stats", "step", "summary", "tag", "track", "trim"]
 
 HOOKS = (("set_init_fn", "trz_torch_init"),
          ("set_reset_fn", "trz_torch_reset"),
@@ -110,6 +110,7 @@ def install(shim: bool | None = None) -> str:
                           stacklevel=2)
         _set_fraction(options)
         _follow_settings()
+        _growing().follow_optimizers(_native_library)
         _follow_sites(path)
         return _mode
 
@@ -406,6 +407,40 @@ def _frame_callbacks() -> tuple[int, int] | None:
         warnings.warn(f"the history is without Python frames: {_frames_missing}", stacklevel=3)
         return None
     return _frame_addresses(frames)
+
+
+def step() -> None:
+    """A step of the program has ended, such as an iteration of training: what each call site holds is compared with
+    that of other steps. Without any call each step of an optimizer is one, if terrazzo is installed."""
+    _growing().end(_native_library())
+
+
+def growth(device: int | str | torch.device | None = None) -> list[dict[str, Any]]:
+    """The call sites that hold more with each step, suspected leaks first (docs/leaks.md): for each `stack`, innermost
+    first, `tag`, `suspect`, `bytes_per_step`, `live` and `grown` bytes, `since_step`, `confidence`."""
+    library = _native_library()
+    return _growing().growth(library, library.heap(_device(device)))
+
+
+def forecast(device: int | str | torch.device | None = None) -> dict[str, float] | None:
+    """When memory runs out if suspected leaks go on: `steps` and `seconds`, each also as `_low` and `_high`. None:
+    nothing is suspected."""
+    library = _native_library()
+    return _growing().forecast(library, library.heap(_device(device)))
+
+
+def on_warning(callback: Callable[[str, dict[str, Any]], None] | None,
+               device: int | str | torch.device | None = None) -> None:
+    """Calls `callback(reason, facts)` when a device becomes "full" (callers hold nine tenths of what they could),
+    "fragmented" (a fifth of what is reserved serves nobody at the fullest moment of a step), "very_fragmented" (three
+    tenths), or shows "growth". The callback may run in any thread that allocates. None: no more."""
+    library = _native_library()
+    _growing().on_warning(library, library.heap(_device(device)), callback)
+
+
+def _growing() -> Any:
+    from . import _steps  # installing alone does without
+    return _steps
 
 
 def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | None = None) -> None:

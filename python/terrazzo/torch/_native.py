@@ -40,6 +40,30 @@ class Visitor(ctypes.Structure):
     _fields_ = [("segment", c_void_p), ("block", VISIT_BLOCK), ("event", c_void_p), ("user", c_void_p)]
 
 
+class Frame(ctypes.Structure):
+    _fields_ = [("filename", c_char_p), ("name", c_char_p), ("line", c_uint)]
+
+
+class GrowthInfo(ctypes.Structure):
+    _fields_ = [("site", c_uint), ("stack", c_uint64), ("tag", c_char_p), ("category", c_int), ("suspect", c_bool),
+                ("live", c_uint64), ("grown", c_uint64), ("since_step", c_uint64), ("bytes_per_step", c_double),
+                ("bytes_per_step_low", c_double), ("bytes_per_step_high", c_double), ("confidence", c_double)]
+
+
+class ForecastInfo(ctypes.Structure):
+    _fields_ = [("steps", c_double), ("steps_low", c_double), ("steps_high", c_double),
+                ("seconds", c_double), ("seconds_low", c_double), ("seconds_high", c_double)]
+
+
+class WarningInfo(ctypes.Structure):
+    _fields_ = [("warning", c_int), ("share", c_double), ("allocated", c_size_t), ("reserved", c_size_t),
+                ("room", c_size_t), ("growth", GrowthInfo), ("forecast", ForecastInfo)]
+
+
+WARNINGS = {1: "full", 2: "fragmented", 3: "very_fragmented", 4: "growth"}
+WARN = ctypes.CFUNCTYPE(None, c_void_p, POINTER(WarningInfo))
+
+
 # name: (result, arguments). A result of None here means a trz_status, which is checked.
 SIGNATURES = {
     "trz_torch_heap": (None, [c_int, c_bool, POINTER(c_void_p)]),
@@ -59,6 +83,11 @@ SIGNATURES = {
     "trz_snapshot": (None, [c_void_p, c_char_p]),
     "trz_walk": (None, [c_void_p, POINTER(Visitor)]),
     "trz_check": (None, [c_void_p]),
+    "trz_step": (None, [c_void_p]),
+    "trz_growth": (None, [c_void_p, POINTER(GrowthInfo), c_size_t, POINTER(c_size_t)]),
+    "trz_forecast": (None, [c_void_p, POINTER(ForecastInfo)]),
+    "trz_set_warning_callback": (None, [c_void_p, WARN, c_void_p]),
+    "trz_site_frames": (None, [c_void_p, c_uint64, POINTER(Frame), c_size_t, POINTER(c_size_t)]),
     "trz_report": (None, [c_void_p, c_uint, TAKE_TEXT, c_void_p]),
     "trz_set_category": (None, [c_int]),
     "trz_categorize": (None, [c_void_p, c_void_p, c_int]),
