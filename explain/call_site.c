@@ -26,9 +26,17 @@ static bool is_python(const struct call_frame *f)
 	       strcmp(f->file, "<string>") == 0;
 }
 
+/* The packages of PyTorch and terrazzo, installed or built in place. A program may lie in a folder of that name, too. */
 static bool is_torch(const struct call_frame *f)
 {
-	return has(f->file, "/torch/") || strncmp(f->file, "torch/", 6) == 0 || has(f->file, "/terrazzo/");
+	static const char *const parts[] = {
+		"packages/torch/", "packages/terrazzo/", "/pytorch/torch/", "/terrazzo/torch/", "torch/nn/", "torch/optim/",
+		"torch/autograd/", "torch/utils/", "torch/cuda/", "torch/distributed/", "torch/_",
+	};
+	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+		if (has(f->file, parts[i]))
+			return true;
+	return strncmp(f->file, "torch/", 6) == 0;
 }
 
 /* Python's own library lies beside its packages. */
@@ -50,7 +58,8 @@ static bool is_native_program(const struct call_frame *f)
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
 		if (has(f->file, others[i]))
 			return false;
-	return *f->file && strcmp(f->file, "??") != 0 && !has(f->name, "CUDACachingAllocator");
+	bool torch = strncmp(f->name, "torch::", 7) == 0 || has(f->name, "c10::") || strncmp(f->name, "at::", 4) == 0;
+	return *f->file && strcmp(f->file, "??") != 0 && !torch;
 }
 
 /* What autograd runs on a thread of its own has no frames of Python: "torch::autograd::generated::MulBackward0" */

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which frame of a stack names its place in the program.
+ */
+#include "testing.h"
+
+#include "call_site.h"
+
+static const char *site(const struct call_frame *frames, size_t count)
+{
+	static char text[CALL_SITE_BYTES];
+	assert_true(call_site_text(frames, count, text));
+	return text;
+}
+
+/* Symbols in files that are known by name only, as PyTorch's C++ stacks have them. */
+static void test_python_comes_before_compiled_code(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "??", .name = "torch::unwind::unwind()"},
+		{.file = "memory_snapshot.cpp", .name = "torch::cuda::(anonymous namespace)::gather_with_cpp()"},
+		{.file = "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py", .name = "forward", .line = 134},
+		{.file = "/users/me/train.py", .name = "step", .line = 31},
+		{.file = "/tmp/Python-3.11.7/Python/ceval.c", .name = "_PyEval_EvalFrame", .line = 73},
+		{.file = "??", .name = "_start"},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "me/train.py:31 step");
+}
+
+static void test_a_program_may_lie_in_a_folder_named_torch(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "/env/lib/python3.11/site-packages/torch/nn/modules/module.py", .name = "_call_impl", .line = 9},
+		{.file = "/src/terrazzo/tests/torch/fails.py", .name = "forward", .line = 45},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "torch/fails.py:45 forward");
+	const struct call_frame built[] = {
+		{.file = "/src/pytorch/torch/functional.py", .name = "einsum", .line = 9},
+		{.file = "/src/torch/model.py", .name = "forward", .line = 7},
+	};
+	assert_string_equal(site(built, LENGTH(built)), "torch/model.py:7 forward");
+}
+
+static void test_compiled_programs_have_sites_too(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "CUDACachingAllocator.cpp", .name = "c10::cuda::CUDACachingAllocator::Native::malloc"},
+		{.file = "engine.cpp", .name = "run_layer", .line = 12},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "engine.cpp:12 run_layer");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_python_comes_before_compiled_code),
+		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
+		cmocka_unit_test(test_compiled_programs_have_sites_too),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
