@@ -26,7 +26,7 @@ static bool is_python(const struct call_frame *f)
 	       strcmp(f->file, "<string>") == 0;
 }
 
-/* The packages of PyTorch and terrazzo, installed or built in place. A program may lie in a folder of that name, too. */
+/* The packages of PyTorch and terrazzo, installed or built in place. A program may lie in a folder named so, too. */
 static bool is_torch(const struct call_frame *f)
 {
 	static const char *const parts[] = {
