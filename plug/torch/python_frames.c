@@ -105,12 +105,47 @@ static PyCodeObject *code_of(_PyInterpreterFrame *frame)
 #endif
 }
 
+/* The calling thread's newest stack, outermost level first: the next one mostly begins like it, and a level that is as
+ * it was needs no look-up. Invariant: cache[i].number is the node of levels 0 .. i. */
+struct cached {
+	const PyCodeObject *code;
+	const void *file_object;
+	int instruction, first_line;
+	uint32_t number;
+};
+
+static _Thread_local struct cached cache[LEVELS];
+static _Thread_local size_t cached;
+
+static bool is_cached(const struct cached *c, const PyCodeObject *code, int instruction)
+{
+	return c->code == code && c->instruction == instruction && c->file_object == code->co_filename &&
+	       c->first_line == code->co_firstlineno;
+}
+
+/* The stack's number, from level `at` on; `number` is that of the levels before. */
+static uint32_t look_up(struct cached *own, size_t at, uint32_t number, PyCodeObject *const *codes,
+                        const int *instructions, size_t levels)
+{
+	pthread_mutex_lock(&lock);
+	for (; at < levels; at++) {
+		PyCodeObject *code = codes[levels - 1 - at];
+		int instruction = instructions[levels - 1 - at];
+		number = node_of(number, code, instruction);
+		own[at] = (struct cached){code, code->co_filename, instruction, code->co_firstlineno, number};
+	}
+	pthread_mutex_unlock(&lock);
+	cached = levels;
+	return number;
+}
+
 TRZ_API uint64_t trz_torch_frames(void *user)
 {
 	PyCodeObject *codes[LEVELS];
 	int instructions[LEVELS];
-	size_t levels = 0;
+	size_t levels = 0, at = 0;
 	uint32_t number = 0;
+	struct cached *own = cache;
 	(void)user;
 	const PyThreadState *thread = PyGILState_GetThisThreadState();
 	if (!thread || !nodes)
@@ -122,11 +157,12 @@ TRZ_API uint64_t trz_torch_frames(void *user)
 		codes[levels] = code;
 		instructions[levels++] = _PyInterpreterFrame_LASTI(f) * (int)sizeof(_Py_CODEUNIT);
 	}
-	pthread_mutex_lock(&lock);
-	while (levels--)
-		number = node_of(number, codes[levels], instructions[levels]);
-	pthread_mutex_unlock(&lock);
-	return number;
+	for (size_t known = cached; at < levels && at < known; at++) {
+		if (!is_cached(&own[at], codes[levels - 1 - at], instructions[levels - 1 - at]))
+			break;
+		number = own[at].number;
+	}
+	return at < levels ? look_up(own, at, number, codes, instructions, levels) : number;
 }
 
 TRZ_API size_t trz_torch_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
