@@ -25,6 +25,7 @@ enum {
 	OPTION_DEVICE,
 	OPTION_DEVICE_MEMORY,
 	RANKS_SHOWN = 16,
+	PATHS_MAX = 64,
 	FOLDERS_DEEP = 3
 };
 
@@ -46,8 +47,8 @@ struct case_ {
 };
 
 struct explain_command {
-	const char *path, *json;
-	int device;
+	const char *paths[PATHS_MAX], *json;
+	int path_count, device;
 	uint64_t device_memory;    /* 0: not told */
 	struct case_ **cases;      /* apart, since evidence refers to its own texts */
 	size_t count, room;
@@ -68,9 +69,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--device-memory: '%s' is not a size", arg);
 		return 0;
 	case ARGP_KEY_ARG:
-		if (c->path)
-			argp_error(state, "unexpected argument '%s'; several snapshots: name their folder", arg);
-		c->path = arg;
+		if (c->path_count == PATHS_MAX)
+			argp_error(state, "too many files; name their folder");
+		c->paths[c->path_count++] = arg;
 		return 0;
 	case ARGP_KEY_NO_ARGS:
 		argp_error(state, "a file, a folder or '-' is missing");
@@ -290,12 +291,64 @@ static trz_status read_folder(struct explain_command *c, const char *path, int d
 	return status != TRZ_OK || depth ? status : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: there is no file in it", path);
 }
 
-static trz_status read_path(struct explain_command *c)
+static trz_status read_path(struct explain_command *c, const char *path)
 {
 	struct stat s;
-	if (strcmp(c->path, "-") != 0 && stat(c->path, &s) == 0 && S_ISDIR(s.st_mode))
-		return read_folder(c, c->path, 0);
-	return read_file(c, c->path);
+	if (strcmp(path, "-") != 0 && stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+		return read_folder(c, path, 0);
+	return read_file(c, path);
+}
+
+/* ---- a snapshot and the error's text ------------------------------------------------------------------ */
+
+static bool near(uint64_t a, uint64_t b, uint64_t by)
+{
+	return evidence_known(a) && evidence_known(b) && (a > b ? a - b : b - a) <= by;
+}
+
+/* Whether a snapshot of PyTorch and an error are of one failure. */
+static bool same_failure(const struct evidence *s, const struct evidence *t)
+{
+	bool kinds = s->source == EVIDENCE_PICKLE && t->source == EVIDENCE_TEXT && s->failed;
+	return kinds && near(s->needed, t->requested, t->inexact) && near(s->device_free, t->device_free, t->inexact) &&
+	       (s->rank < 0 || t->rank < 0 || s->rank == t->rank);
+}
+
+/* The text tells what the snapshot cannot: the device, the limit, other processes. */
+static void add_text(struct evidence *s, const struct evidence *t)
+{
+	s->device_total = t->device_total;
+	s->limit = t->limit;
+	s->other_processes = t->other_processes;
+	s->context = t->context;
+	s->rank = s->rank < 0 ? t->rank : s->rank;
+	s->limit_inferred = s->too_large = false;
+}
+
+static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *text)
+{
+	bool told = false;
+	for (size_t i = 0; i < c->count; i++) {
+		if (!same_failure(&c->cases[i]->e, &text->e))
+			continue;
+		add_text(&c->cases[i]->e, &text->e);
+		told = true;
+	}
+	return told;
+}
+
+static void join_texts(struct explain_command *c)
+{
+	for (size_t i = 0; i < c->count;) {
+		struct case_ *k = c->cases[i];
+		if (!is_told_by_snapshot(c, k)) {
+			i++;
+			continue;
+		}
+		memmove(&c->cases[i], &c->cases[i + 1], (--c->count - i) * sizeof *c->cases);
+		free(k->name);
+		free(k);
+	}
 }
 
 /* ---- reports ---------------------------------------------------------------------------------------- */
@@ -430,22 +483,25 @@ int cli_explain(int argc, char **argv)
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse_option,
-		.args_doc = "FILE|FOLDER|PID|-",
+		.args_doc = "FILE...|FOLDER|PID|-",
 		.doc = "Says why memory ran out, by how much, who holds it, and what each remedy would give.\v"
 		       "FILE: a memory snapshot of terrazzo or of PyTorch (torch.cuda.memory._dump_snapshot, any version), "
 		       "or a text with PyTorch's or terrazzo's out-of-memory error in it, such as a log. FOLDER: of such "
-		       "files, one a rank: one report, the fullest rank first. PID: a running process that has been started "
-		       "with TERRAZZO_CONF=answer:on. '-': standard input. docs/oom.md has the "
-		       "verdicts and their arithmetic.",
+		       "files, one a rank: one report, the fullest rank first. Of a snapshot of PyTorch and the error of the "
+		       "same failure one report is made. PID: a running process that has been started with "
+		       "TERRAZZO_CONF=answer:on. '-': standard input. docs/oom.md has the verdicts and their arithmetic.",
 	};
 	struct explain_command c = { .device = DUMP_ANY_DEVICE };
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
-	int process = access(c.path, F_OK) != 0 ? live_process(c.path) : 0;
+	int process = c.path_count == 1 && access(c.paths[0], F_OK) != 0 ? live_process(c.paths[0]) : 0;
 	if (process)
 		return explain_process(&c, process);
-	trz_status status = read_path(&c);
+	trz_status status = TRZ_OK;
+	for (int i = 0; i < c.path_count && status == TRZ_OK; i++)
+		status = read_path(&c, c.paths[i]);
 	int code = CLI_OK;
 	if (status == TRZ_OK) {
+		join_texts(&c);
 		judge(&c);
 		code = print_all(&c);
 	} else {

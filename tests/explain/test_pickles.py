@@ -422,6 +422,46 @@ class Differences(Case):
             self.assertEqual(done.returncode, 2, arguments)
 
 
+class SnapshotAndText(Case):
+    """The error's text tells the limit, the device and its other processes; the snapshot who holds the memory."""
+
+    def both(self, snapshot, asked, free, others, held):
+        text = (f"CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity of 8.00 GiB of which "
+                f"{free} is free. {others}Of the allocated memory {held} is allocated by PyTorch, and 0 bytes is "
+                "reserved by PyTorch but unallocated.")
+        path, log = self.save(snapshot.contents()), self.folder / "train.log"
+        log.write_text("step 3\ntorch.OutOfMemoryError: " + text)
+        for arguments in ((str(path), str(log)), (str(log), str(path)), (str(self.folder),)):
+            done = subprocess.run([CLI, "explain", *arguments, "--json", "-"], capture_output=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            yield json.loads(done.stdout)
+
+    def test_limit(self):
+        s = Snapshot()
+        s.segment((1024, "a", FORWARD))
+        s.oom(1536, 7168)
+        for got in self.both(s, "1.50 GiB", "7.00 GiB", "2.00 GiB allowed; ", "1.00 GiB"):
+            self.assertEqual((got["verdict"], got["short_bytes"]), ("limit", 512 * MIB))
+            self.assertNotIn("ranks", got)
+            self.assertEqual(got["holders"][0]["site"], "u/model.py:31 forward")
+
+    def test_other_process(self):
+        s = Snapshot()
+        s.segment((2000, "a", FORWARD))
+        s.oom(1024, 100)
+        others = ("Process 7 has 5.80 GiB memory in use. Including non-PyTorch memory, this process has 2.10 GiB "
+                  "memory in use. ")
+        for got in self.both(s, "1024.00 MiB", "100.00 MiB", others, "1.95 GiB"):
+            self.assertEqual((got["verdict"], got["short_bytes"]), ("other_process", 924 * MIB))
+
+    def test_of_another_failure(self):
+        s = Snapshot()
+        s.segment((2000, "a", FORWARD))
+        s.oom(1024, 100)
+        for got in self.both(s, "3.00 GiB", "100.00 MiB", "", "1.95 GiB"):
+            self.assertEqual(len(got["ranks"]), 2)
+
+
 class Outlaw:
     def __reduce__(self):
         return os.mkdir, ("called",)
