@@ -434,8 +434,10 @@ trz_status page_read(const struct dump *d, int device, struct page_history *h)
 		page_free(h);
 		return status;
 	}
-	qsort(h->lives, h->life_count, sizeof *h->lives, lives_by_address);
-	qsort(h->ranges, h->range_count, sizeof *h->ranges, ranges_by_address);
+	if (h->life_count)
+		qsort(h->lives, h->life_count, sizeof *h->lives, lives_by_address);
+	if (h->range_count)
+		qsort(h->ranges, h->range_count, sizeof *h->ranges, ranges_by_address);
 	return TRZ_OK;
 }
 
