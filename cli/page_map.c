@@ -304,7 +304,7 @@ trz_status page_put_map(struct jsonw *j, const struct page_history *h)
 	if (!h->addressed || !h->range_count)
 		return TRZ_OK;
 	trz_status status = find_stretches(&p);
-	p.row = max_u64(512, (p.total + ROWS_MOST - 1) / ROWS_MOST);
+	p.row = align_up(max_u64(512, (p.total + ROWS_MOST - 1) / ROWS_MOST), 512);
 	p.rows = (unsigned)((p.total + p.row - 1) / p.row);
 	p.layers = calloc(LAYERS, sizeof *p.layers);
 	p.owner = calloc(CELLS, sizeof *p.owner);
