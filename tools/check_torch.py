@@ -79,7 +79,7 @@ RECORDED = [
 
 # Of tests/torch/fails.py: the verdict, MiB short (None: the snapshot cannot tell), the line that holds most.
 FAILS = {
-    "batch": ("full", None, "forward"), "sequence": ("full", None, "sequence"), "losses": ("leak", None, "forward"),
+    "batch": ("full", None, "forward"), "sequence": ("full", None, None), "losses": ("leak", None, "forward"),
     "outputs": ("leak", None, "<lambda>"), "hooks": ("leak", None, "<lambda>"), "optimizer": ("full", None, ""),
     "weights": ("full", None, "<genexpr>"), "kv_cache": ("full", None, "kv_cache"), "full": ("full", 208, "bytes_of"),
     "other_process": ("full", 1024, "bytes_of"), "pool": ("pool", 2048, "bytes_of"),

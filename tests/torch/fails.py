@@ -12,7 +12,7 @@ NAME, HISTORY, OUT = sys.argv[1:4]
 if NAME == "rounding":
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "roundup_power2_divisions:2"
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "python"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
 
 import torch  # noqa: E402
 
