@@ -73,7 +73,11 @@ static void test_steps_beside_allocations(void **state)
 	atomic_store(&done, true);
 	for (int i = 0; i < 2; i++)
 		pthread_join(others[i], NULL);
+	assert_ok(trz_set_warning_callback(r.heap, warn, NULL));
+	void *most = rig_alloc(&r, MIB(480), NULL);
+	assert_ok(trz_poll(r.heap));
 	assert_true(atomic_load(&warned) > 0);
+	rig_free(&r, most);
 	rig_check(&r);
 	rig_sync(&r);
 	rig_close(&r);
