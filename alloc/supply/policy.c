@@ -37,6 +37,7 @@ enum { ENDING_TILE = 3 };
 
 /* So far beyond the peak, in slacks, memory is created rather than gathered where that breaks up much for little. */
 #define BARGAIN_SLACK 1.5
+enum { BARGAIN_TILES = 6 };     /* so long a request may be: for longer ones there is always something to gather */
 
 /* A program is warm when it has moved its peak so many times, or its allocations add up to this many times its peak. */
 #define WARM_TURNS 1.0
@@ -92,7 +93,7 @@ bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, u
 bool policy_bargains(const trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
-	return d->effort == EFFORT_MOVE && !d->view &&
+	return d->effort == EFFORT_MOVE && !d->view && d->bytes <= BARGAIN_TILES * h->config.tile_size &&
 	       is_within(h, d->bytes, peak_with(h, d->bytes), BARGAIN_SLACK * least_slack(h));
 }
 
