@@ -548,7 +548,8 @@ function drawFragmentation() {
 
 let moment = "peak";
 
-/* Frames that all memory has in common say nothing: the picture begins where it first branches. */
+/* Frames that all memory has in common say nothing: the picture begins where it first branches. Nor does native code
+ * that only passes the call on: what it calls stands in its place. */
 function branches(nodes) {
   const children = nodes.map(() => []);
   nodes.forEach((n) => { if (n[1] >= 0) { children[n[1]].push(n[0]); } });
@@ -558,10 +559,18 @@ function branches(nodes) {
     root = children[root][0];
     common.push(nodes[root][2]);
   }
-  const kept = [root];
-  for (let i = 0; i < kept.length; i++) { kept.push(...children[kept[i]]); }
-  const depth = (i) => 1 + Math.max(0, ...children[i].map(depth));
-  return { root, common, kept, depth: depth(root) };
+  const passesOn = (i) => children[i].length === 1 && !/\.py(:|$)/.test(nodes[i][3]) &&
+    nodes[children[i][0]][4] >= 0.995 * nodes[i][4];
+  const kept = [root], parent = { [root]: -1 }, level = { [root]: 1 };
+  for (let k = 0; k < kept.length; k++) {
+    for (let i of children[kept[k]]) {
+      while (passesOn(i)) { i = children[i][0]; }
+      parent[i] = kept[k];
+      level[i] = level[kept[k]] + 1;
+      kept.push(i);
+    }
+  }
+  return { root, common, kept, parent, depth: Math.max(...Object.values(level)) };
 }
 
 function hashOf(words) {
@@ -582,7 +591,7 @@ function drawFlame(g, part) {
   Plotly.react("stacks", [{
     type: "icicle", branchvalues: "total", sort: true,
     ids: tree.kept.map(String), labels: tree.kept.map(words),
-    parents: tree.kept.map((i) => (i === tree.root ? "" : String(nodes[i][1]))),
+    parents: tree.kept.map((i) => (i === tree.root ? "" : String(tree.parent[i]))),
     values: tree.kept.map((i) => nodes[i][4]),
     text: tree.kept.map((i) => size(nodes[i][4])),
     customdata: tree.kept.map((i) => [escaped(nodes[i][3]), size(nodes[i][4]), percent(nodes[i][4] / whole), count(nodes[i][5])]),
@@ -595,7 +604,7 @@ function drawFlame(g, part) {
     textfont: { size: 12, color: g.dark ? "#f1f4f8" : "#1b2330" }, outsidetextfont: { color: g.ink },
     insidetextfont: { color: g.dark ? "#f1f4f8" : "#1b2330" }, textposition: "middle left",
   }], {
-    ...layout(g, {}), height: 40 + 26 * Math.min(26, tree.depth), margin: { l: 0, r: 0, t: 0, b: 26 }, hovermode: "closest",
+    ...layout(g, {}), height: 40 + 24 * Math.min(40, tree.depth), margin: { l: 0, r: 0, t: 0, b: 26 }, hovermode: "closest",
     uniformtext: { minsize: 10, mode: "hide" },
   }, config);
   return tree;
