@@ -173,6 +173,7 @@ class Shim(Case):
         before = torch.cuda.memory_stats()
         if "num_oom_rejections" not in before:
             self.skipTest("this PyTorch does not count them")
+        torch.cuda.empty_cache()  # what is cached serves without a question to the device
         torch.cuda.memory._set_allocator_settings("throw_on_cudamalloc_oom:True,per_process_memory_fraction:0.25")
         try:
             with self.assertRaises(torch.OutOfMemoryError):
