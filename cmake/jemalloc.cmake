@@ -2,7 +2,6 @@
 #
 # The jemalloc of the metadata as target trz_jemalloc; see tools/build_jemalloc.sh.
 
-set(TRZ_DEPS_DIR "${PROJECT_BINARY_DIR}/_deps" CACHE PATH "Folder for what is built once and shared by presets")
 set(jemalloc_dir "${TRZ_DEPS_DIR}/jemalloc")
 
 execute_process(

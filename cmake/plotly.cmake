@@ -3,7 +3,6 @@
 # plotly.js for the pages of `terrazzo report`; see tools/fetch_plotly.sh. Without it all else works.
 
 set(TRZ_PLOTLY "" CACHE FILEPATH "plotly.min.js for pages of reports; empty: the Python package's, fetched by pip")
-set(TRZ_DEPS_DIR "${PROJECT_BINARY_DIR}/_deps" CACHE PATH "Folder for what is built once and shared by presets")
 set(plotly_file "${TRZ_PLOTLY}")
 set(plotly_license "")
 
