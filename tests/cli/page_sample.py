@@ -1,11 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """A made-up training run as a PyTorch snapshot: layers, optimizer state, a leak, and in the end no memory."""
+import json
 import pickle
 import random
+import tempfile
+import unittest
+from pathlib import Path
 
 MIB, GIB = 1 << 20, 1 << 30
 BASE = 0x7F40_0000_0000
 SEGMENT = 512 * MIB
+
+
+class Scratch(unittest.TestCase):
+    """A test with a folder of its own, for snapshots and what is made of them."""
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def write(self, snapshot, name="snapshot.pickle"):
+        path = self.folder / name
+        if name.endswith(".json"):
+            path.write_text(json.dumps(snapshot))
+        else:
+            path.write_bytes(pickle.dumps(snapshot, protocol=2))
+        return path
 
 
 def frames(*levels):

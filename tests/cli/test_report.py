@@ -6,12 +6,10 @@ import base64
 import copy
 import json
 import os
-import pickle
 import re
 import shutil
 import struct
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -40,20 +38,10 @@ def data_of(page):
     return {**data, **data["views"][data["axis"]]}
 
 
-class Report(unittest.TestCase):
+class Report(page_sample.Scratch):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        super().setUp()
         self.page = self.folder / "page.html"
-
-    def write(self, snapshot, name="snapshot.pickle"):
-        path = self.folder / name
-        if name.endswith(".json"):
-            path.write_text(json.dumps(snapshot))
-        else:
-            path.write_bytes(pickle.dumps(snapshot, protocol=2))
-        return path
 
     def made(self, *arguments):
         if not LIBRARY.exists():

@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
+import page_sample
 from test_report import LIBRARY, data_of
 
 CLI = os.environ["TERRAZZO_CLI"]
@@ -25,11 +25,9 @@ sys.exit(int(sys.argv[2]))
 
 
 @unittest.skipUnless(LIBRARY.exists(), "this build has no plotly.js (it could not be fetched)")
-class RunPages(unittest.TestCase):
+class RunPages(page_sample.Scratch):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        super().setUp()
         self.temporary = self.folder / "tmp"
         self.temporary.mkdir()
         self.program = self.folder / "leave.py"

@@ -3,9 +3,7 @@
 """terrazzo trace: the format that Perfetto and chrome://tracing read, and the figures in it."""
 import json
 import os
-import pickle
 import subprocess
-import tempfile
 import unittest
 from collections import defaultdict
 from pathlib import Path
@@ -18,20 +16,10 @@ SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 NEEDED = {"M": {"args"}, "C": {"args"}, "i": {"s"}, "b": {"cat", "id", "args"}, "e": {"cat", "id"}}
 
 
-class Trace(unittest.TestCase):
+class Trace(page_sample.Scratch):
     def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.folder = Path(scratch.name)
+        super().setUp()
         self.out = self.folder / "trace.json"
-
-    def write(self, snapshot, name="snapshot.pickle"):
-        path = self.folder / name
-        if name.endswith(".json"):
-            path.write_text(json.dumps(snapshot))
-        else:
-            path.write_bytes(pickle.dumps(snapshot, protocol=2))
-        return path
 
     def run_cli(self, *arguments):
         return subprocess.run([CLI, "trace", *map(str, arguments), "-o", self.out], capture_output=True, text=True,
