@@ -50,6 +50,20 @@ uint64_t option_number(struct argp_state *state, const char *option, const char 
 /* The index of `text` among `names`, which ends with NULL. */
 int option_choice(struct argp_state *state, const char *option, const char *text, const char *const *names);
 
+/* 0 .. 1023, the number of a device. */
+int option_device(struct argp_state *state, const char *text);
+
+/* -- output (output.c) -------------------------------------------------------------------------------- */
+
+/* Creates the file that an option names; "-" is standard output. NULL, with the error set: it cannot be. */
+FILE *output_open(const char *path);
+
+/* Closes it, but for standard output. Errors: IO (not all has been written). */
+trz_status output_close(FILE *to, const char *path, bool written);
+
+/* A sink of texts (jsonw.h, oom_report.h) into a FILE. */
+bool output_sink(void *file, const char *bytes, size_t size);
+
 /* -- sizes (sizes.c) ---------------------------------------------------------------------------------- */
 
 /* "80GiB", "1.5 MiB", "4096": bytes, with an optional suffix B, KiB, MiB, GiB, TiB. False: not a size, or not below
@@ -105,9 +119,9 @@ trz_status report_can_draw(void);
 /* cmd_report.c: the page of a snapshot or a trace. `device`: -1 is the one with the longest history. */
 trz_status report_page(const char *file, const char *title, int device, bool by_events, const char *output);
 
-/* report_pages.c: pages of the snapshots that a run's processes have left in a folder, which report_make_folder makes.
- * Several processes' have numbers before the last dot of the name: ranks, where there are some. Errors: NOT_FOUND (no
- * process has left any), those of report_page. */
+/* report_pages.c: pages of the snapshots that a run's processes have left in a folder, which report_make_folder makes
+ * if pages can be drawn at all. Several processes' have numbers before the last dot of the name: ranks, where there are
+ * some. Errors: NOT_FOUND (no process has left any), those of report_page. */
 trz_status report_make_folder(char folder[CLI_PATH_SIZE]);
 trz_status report_pages(const char *folder, char **command, const char *output);
 

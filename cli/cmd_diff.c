@@ -3,7 +3,6 @@
  * terrazzo diff
  */
 #include <argp.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,7 +50,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->json = arg;
 		return 0;
 	case OPTION_DEVICE:
-		c->device = (int)option_number(state, "--device", arg, 0, 1023);
+		c->device = option_device(state, arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (c->path_count == SIDES)
@@ -228,24 +227,15 @@ static void put_rows(struct jsonw *j, const struct diff_command *c)
 	jsonw_byte(j, '\n');
 }
 
-static bool to_file(void *owner, const char *text, size_t size)
+static trz_status write_json(const struct diff_command *c)
 {
-	return fwrite(text, 1, size, owner) == size;
-}
-
-static int write_json(const struct diff_command *c)
-{
-	bool to_stdout = strcmp(c->json, "-") == 0;
-	FILE *to = to_stdout ? stdout : fopen(c->json, "we");
+	FILE *to = output_open(c->json);
 	if (!to)
-		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c->json, strerror(errno)));
-	struct jsonw j = { .sink = to_file, .owner = to };
+		return TRZ_ERROR_IO;
+	struct jsonw j = { .sink = output_sink, .owner = to };
 	put_rows(&j, c);
 	jsonw_flush(&j);
-	bool written = !j.failed;
-	if (!to_stdout)
-		written = fclose(to) == 0 && written;
-	return written ? CLI_OK : cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be written", c->json));
+	return output_close(to, c->json, !j.failed);
 }
 
 int cli_diff(int argc, char **argv)
@@ -262,16 +252,13 @@ int cli_diff(int argc, char **argv)
 	trz_status status = read_side(&c, BEFORE);
 	if (status == TRZ_OK)
 		status = read_side(&c, AFTER);
-	int code = CLI_OK;
 	if (status == TRZ_OK) {
 		join_rows(&c);
 		if (!c.json || strcmp(c.json, "-") != 0)
 			print_table(&c);
 		if (c.json)
-			code = write_json(&c);
-	} else {
-		code = cli_fail(status);
+			status = write_json(&c);
 	}
 	free(c.rows);
-	return code;
+	return status == TRZ_OK ? CLI_OK : cli_fail(status);
 }

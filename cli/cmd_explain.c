@@ -62,7 +62,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->json = arg;
 		return 0;
 	case OPTION_DEVICE:
-		c->device = (int)option_number(state, "--device", arg, 0, 1023);
+		c->device = option_device(state, arg);
 		return 0;
 	case OPTION_DEVICE_MEMORY:
 		if (!size_parse(arg, &c->device_memory) || c->device_memory == 0)
@@ -353,11 +353,6 @@ static void join_texts(struct explain_command *c)
 
 /* ---- reports ---------------------------------------------------------------------------------------- */
 
-static bool to_file(void *owner, const char *text, size_t size)
-{
-	return fwrite(text, 1, size, owner) == size;
-}
-
 /* The fullest first: by what is live, since that is what cannot be had back. */
 static int fullest_first(const void *a, const void *b)
 {
@@ -415,7 +410,7 @@ static bool print_report(const struct explain_command *c, FILE *to)
 {
 	if (c->count > 1)
 		print_ranks(c, to);
-	return oom_report_text(&c->cases[0]->e, &c->cases[0]->v, to_file, to);
+	return oom_report_text(&c->cases[0]->e, &c->cases[0]->v, output_sink, to);
 }
 
 /* The object of the fullest rank; with several, `ranks` has all of them in that order. */
@@ -424,7 +419,7 @@ static bool write_json(const struct explain_command *c, FILE *to)
 	struct jsonw *j = calloc(1, sizeof *j);
 	if (!j)
 		return false;
-	j->sink = to_file;
+	j->sink = output_sink;
 	j->owner = to;
 	if (c->count == 1) {
 		oom_report_object(j, &c->cases[0]->e, &c->cases[0]->v);
@@ -452,13 +447,9 @@ static int print_all(const struct explain_command *c)
 		return cli_fail(trz_fail(TRZ_ERROR_IO, "standard output cannot be written"));
 	if (!c->json)
 		return CLI_OK;
-	FILE *to = to_stdout ? stdout : fopen(c->json, "we");
-	if (!to)
-		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c->json, strerror(errno)));
-	bool written = write_json(c, to);
-	if (!to_stdout)
-		written = fclose(to) == 0 && written;
-	return written ? CLI_OK : cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be written", c->json));
+	FILE *to = output_open(c->json);
+	trz_status status = to ? output_close(to, c->json, write_json(c, to)) : TRZ_ERROR_IO;
+	return status == TRZ_OK ? CLI_OK : cli_fail(status);
 }
 
 /* A running process makes its own reports. */
@@ -469,12 +460,14 @@ static int explain_process(const struct explain_command *c, int process)
 	trz_status status = to_stdout ? TRZ_OK : live_report(process, ANSWER_TEXT, device, stdout);
 	if (status != TRZ_OK || !c->json)
 		return status == TRZ_OK ? CLI_OK : cli_fail(status);
-	FILE *to = to_stdout ? stdout : fopen(c->json, "we");
+	FILE *to = output_open(c->json);
 	if (!to)
-		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c->json, strerror(errno)));
+		return cli_fail(TRZ_ERROR_IO);
 	status = live_report(process, ANSWER_JSON, device, to);
-	if (status == TRZ_OK && (putc('\n', to) == EOF || (!to_stdout && fclose(to) != 0)))
-		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written", c->json);
+	if (status == TRZ_OK)
+		status = output_close(to, c->json, putc('\n', to) != EOF);
+	else if (to != stdout)
+		fclose(to);
 	return status == TRZ_OK ? CLI_OK : cli_fail(status);
 }
 

@@ -3,7 +3,6 @@
  * terrazzo replay
  */
 #include <argp.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -270,11 +269,10 @@ int cli_replay(int argc, char **argv)
 		return cli_fail(status);
 	if (!c.json)
 		return replay_files(&c, NULL);
-	FILE *json = strcmp(c.json, "-") == 0 ? stdout : fopen(c.json, "we");
+	FILE *json = output_open(c.json);
 	if (!json)
-		return cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c.json, strerror(errno)));
+		return cli_fail(TRZ_ERROR_IO);
 	int code = replay_files(&c, json);
-	if (json != stdout && fclose(json) != 0)
-		code = cli_worse(code, cli_fail(trz_fail(TRZ_ERROR_IO, "%s: cannot be written", c.json)));
-	return code;
+	status = output_close(json, c.json, true);
+	return status == TRZ_OK ? code : cli_worse(code, cli_fail(status));
 }

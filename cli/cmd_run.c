@@ -130,9 +130,7 @@ static int start(char **argv)
 static int run_with_pages(const struct run_command *c)
 {
 	char folder[CLI_PATH_SIZE];
-	trz_status status = report_can_draw();
-	if (status == TRZ_OK)
-		status = report_make_folder(folder);
+	trz_status status = report_make_folder(folder);
 	if (status != TRZ_OK)
 		return cli_fail(status);
 	static char pages[CLI_PATH_SIZE + 16];  /* putenv keeps it */

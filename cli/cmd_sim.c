@@ -366,9 +366,7 @@ static int run_command(struct sim_command *c)
 static int run_with_pages(struct sim_command *c)
 {
 	char folder[CLI_PATH_SIZE];
-	trz_status status = report_can_draw();
-	if (status == TRZ_OK)
-		status = report_make_folder(folder);
+	trz_status status = report_make_folder(folder);
 	if (status != TRZ_OK)
 		return cli_fail(status);
 	c->params.pages = folder;

@@ -15,22 +15,21 @@
 #include "error.h"
 #include "page.h"
 
-enum { OPTION_DEVICE = 256, OPTION_SLICES, SLICES = 1000, TAGS_MOST = 32 };
+enum { OPTION_SLICES = PAGE_OPTIONS, SLICES = 1000, TAGS_MOST = 32 };
 
 /* Tracks of the trace: processes and threads, as its readers call them. */
 enum { LEVELS = 1, ALLOCATIONS = 2 };
 
 static const struct argp_option options[] = {
 	{ "output", 'o', "FILE", 0, "the trace (needed)", 0 },
-	{ "device", OPTION_DEVICE, "N", 0, "the device to show (the one with the longest history)", 0 },
+	{ "device", PAGE_DEVICE, "N", 0, "the device to show (the one with the longest history)", 0 },
 	{ "slices", OPTION_SLICES, "N", 0,
 	  "show so many allocations, those that took most memory for longest, as slices (1000)", 0 },
 	{ 0 }
 };
 
 struct trace_command {
-	const char *file, *output;
-	int device;
+	struct page_files files;
 	size_t slices;
 };
 
@@ -38,26 +37,11 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	struct trace_command *c = state->input;
 	switch (key) {
-	case 'o':
-		c->output = arg;
-		return 0;
-	case OPTION_DEVICE:
-		c->device = (int)option_number(state, "device", arg, 0, 1023);
-		return 0;
 	case OPTION_SLICES:
 		c->slices = option_number(state, "slices", arg, 0, 1000000);
 		return 0;
-	case ARGP_KEY_ARG:
-		if (c->file)
-			argp_error(state, "one file at a time");
-		c->file = arg;
-		return 0;
-	case ARGP_KEY_END:
-		if (!c->file || !c->output)
-			argp_error(state, !c->file ? "a snapshot or a trace is missing" : "-o FILE is missing");
-		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return page_option(key, arg, state, &c->files);
 	}
 }
 
@@ -291,11 +275,6 @@ static trz_status put_slices(struct jsonw *j, const struct page_history *h, size
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
-static bool sink_to_file(void *owner, const char *bytes, size_t size)
-{
-	return fwrite(bytes, 1, size, owner) == size;
-}
-
 static trz_status put_all(struct jsonw *j, const struct page_history *h, const struct trace_command *c)
 {
 	char name[64];
@@ -303,7 +282,7 @@ static trz_status put_all(struct jsonw *j, const struct page_history *h, const s
 	jsonw_put_string(j, "displayTimeUnit", "ms");
 	jsonw_key(j, "otherData");
 	jsonw_open(j, '{');
-	jsonw_put_string(j, "source", c->file);
+	jsonw_put_string(j, "source", c->files.in);
 	jsonw_put_string(j, "time", h->timed ? "microseconds" : "events");
 	jsonw_put_number(j, "start_us", h->timed ? h->events[0].time_us : 0);
 	jsonw_close(j, '}');
@@ -327,23 +306,23 @@ static trz_status put_all(struct jsonw *j, const struct page_history *h, const s
 
 static trz_status write_trace(const struct page_history *h, const struct trace_command *c)
 {
-	FILE *to = fopen(c->output, "wbe");
+	FILE *to = fopen(c->files.out, "wbe");
 	struct jsonw *j = calloc(1, sizeof *j);
 	trz_status status = TRZ_OK;
 	if (!to)
-		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c->output, strerror(errno));
+		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c->files.out, strerror(errno));
 	else if (!j)
 		status = trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the trace");
 	if (status == TRZ_OK) {
-		j->sink = sink_to_file;
+		j->sink = output_sink;
 		j->owner = to;
 		status = put_all(j, h, c);
 	}
 	bool failed = to && ((status == TRZ_OK && j->failed) | (fclose(to) != 0));
 	if (status == TRZ_OK && failed)
-		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", c->output, strerror(errno));
+		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", c->files.out, strerror(errno));
 	if (to && status != TRZ_OK)
-		unlink(c->output);
+		unlink(c->files.out);
 	free(j);
 	return status;
 }
@@ -359,18 +338,18 @@ int cli_trace(int argc, char **argv)
 		       "Counters: held, reserved and pending bytes, and what is held by category and tag. Instants: failures "
 		       "and waits. Slices: the allocations that took most memory for longest. docs/report.md says more.",
 	};
-	struct trace_command c = { .device = -1, .slices = SLICES };
+	struct trace_command c = { .files.device = -1, .slices = SLICES };
 	struct dump d;
 	struct page_history h;
 	const char *kind;
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
-	trz_status status = page_load(c.file, &d, &kind);
+	trz_status status = page_load(c.files.in, &d, &kind);
 	if (status != TRZ_OK)
 		return cli_fail(status);
-	status = page_read(&d, c.device, &h);
+	status = page_read(&d, c.files.device, &h);
 	if (status == TRZ_OK) {
 		status = h.count ? write_trace(&h, &c)
-		                 : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: has no history: nothing happens in it", c.file);
+		                 : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: has no history: nothing happens in it", c.files.in);
 		page_free(&h);
 	}
 	dump_free(&d);

@@ -22,6 +22,11 @@ uint64_t option_number(struct argp_state *state, const char *option, const char 
 	return least;
 }
 
+int option_device(struct argp_state *state, const char *text)
+{
+	return (int)option_number(state, "device", text, 0, 1023);
+}
+
 int option_choice(struct argp_state *state, const char *option, const char *text, const char *const *names)
 {
 	char list[128] = "";

@@ -9,6 +9,8 @@
 #ifndef TRZ_CLI_PAGE_H
 #define TRZ_CLI_PAGE_H
 
+#include <argp.h>
+
 #include "jsonw.h"
 #include "trace_dump.h"
 
@@ -47,7 +49,18 @@ struct page_history {
 	uint32_t peak;             /* the state in which most is held */
 };
 
-/* Reads a snapshot, or a trace as if it were one (cmd_report.c); *kind says which, in words. Errors: IO, BAD_INPUT,
+/* What the commands that make something of a history are given (page_load.c). */
+struct page_files {
+	const char *in, *out;
+	int device;                /* -1: not said */
+};
+
+enum { PAGE_DEVICE = 256, PAGE_OPTIONS };  /* a command's own options begin at PAGE_OPTIONS */
+
+/* For the parser of such a command: -o, --device and the file. */
+error_t page_option(int key, char *arg, struct argp_state *state, struct page_files *files);
+
+/* Reads a snapshot, or a trace as if it were one; *kind says which, in words. Errors: IO, BAD_INPUT,
  * HOST_MEMORY; then `d` is empty. */
 trz_status page_load(const char *file, struct dump *d, const char **kind);
 

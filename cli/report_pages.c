@@ -103,6 +103,9 @@ trz_status report_pages(const char *folder, char **command, const char *output)
 trz_status report_make_folder(char folder[CLI_PATH_SIZE])
 {
 	const char *base = getenv("TMPDIR");
+	trz_status status = report_can_draw();
+	if (status != TRZ_OK)
+		return status;
 	snprintf(folder, CLI_PATH_SIZE, "%s/terrazzo-pages-XXXXXX", base && *base ? base : "/tmp");
 	return mkdtemp(folder) ? TRZ_OK
 	                       : trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", folder, strerror(errno));

@@ -117,9 +117,9 @@ class Program(Case):
         self.assertIn("--capacity=SIZE", self.run_cli("replay", "--help"))
 
     def test_usage_errors_name_the_thing(self):
-        self.assert_fails("a command is missing: sim, estimate, run, explain, ")
-        self.assert_fails("unknown command 'repaly'; commands: sim, estimate, run, explain, ",
-                          "repaly")
+        commands = "sim, estimate, run, explain, diff, report, trace, replay, synth, config, costs"
+        self.assert_fails("a command is missing: " + commands)
+        self.assert_fails("unknown command 'repaly'; commands: " + commands, "repaly")
         self.assert_fails("a trace is missing", "replay")
         self.assert_fails("'12zb' is not a size", "replay", "--capacity", "12zb", "x")
         self.assert_fails("'inf' is not a size", "replay", "--capacity", "inf", "x")
@@ -136,6 +136,9 @@ class Program(Case):
         self.assert_fails("--snapshot FILE, which is missing", "replay", "--history", "9", "x")
         self.assert_fails("--history: '0' is not a whole number from 1 to 16777216", "replay", "--history", "0", "x")
         self.assert_fails("unrecognized option", "replay", "--frobnicate", "x")
+        refused = "terrazzo %s: --device: 'x' is not a whole number from 0 to 1023"
+        for command in ("explain", "diff", "report", "trace"):
+            self.assert_fails(refused % command, command, "--device=x", "y")
 
     def test_full_standard_output(self):
         with open("/dev/full", "w") as full:
