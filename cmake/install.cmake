@@ -26,6 +26,7 @@ if(NOT TRZ_BUILD_TOOLS)
 	return()
 endif()
 install(TARGETS terrazzo_cli)
+install(TARGETS terrazzo_cuda EXPORT terrazzo-targets)
 install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_runtime_static
 	trz_lookalike_nvml DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
 install(FILES "${lookalike_dir}/libcudart_static.a" "${lookalike_dir}/libcudart.so" "${lookalike_dir}/libcuda.so"

@@ -37,6 +37,8 @@ function(trz_lookalike_runtime major)
 endfunction()
 
 trz_lookalike(trz_lookalike_driver libcuda.so.1 driver trz_sim trz_fatbin trz_core PkgConfig::jansson)
+# Its functions call each other, not what a program puts before them: as in NVIDIA's.
+target_link_options(trz_lookalike_driver PRIVATE LINKER:-Bsymbolic-functions)
 trz_lookalike_runtime(12)
 trz_lookalike_runtime(13)
 

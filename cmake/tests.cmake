@@ -5,14 +5,15 @@
 #   test_<name>.py    a Python 3 program (standard library only)
 #   fuzz_<name>.c     a fuzz harness; ctest replays tests/fuzz/corpus/<name>/ through it
 #   any other .c      helpers that all programs of the folder share (gpu/ shares those of contract/)
+# tests/native/programs/ are programs of CUDA, which know nothing of the tree but the public headers.
 # tests/common/ is shared by all folders, tests/nvtx/ makes a tool that NVTX injects, tests/plug/ objects to load.
 
 pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 
 # Folders whose tests may say "not on this machine" by exit code 77.
-set(skip_folders gpu contract abi lookalike nvtx gdb)
+set(skip_folders gpu contract abi lookalike native nvtx gdb)
 # Folders that look at the products as they are shipped: meaningless in a sanitizer build.
-set(plain_folders abi gdb install plug simcli tidy)
+set(plain_folders abi gdb install native plug simcli tidy)
 
 set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
 	"ASAN_OPTIONS=detect_leaks=1:abort_on_error=1"
@@ -127,5 +128,17 @@ foreach(folder IN LISTS folders)
 endforeach()
 
 if(NOT TRZ_SANITIZE)
+	trz_sources(native_programs tests/native/programs/*.c)
+	foreach(file IN LISTS native_programs)
+		cmake_path(GET file STEM name)
+		add_executable(native_${name} ${file})
+		set_target_properties(native_${name} PROPERTIES
+			OUTPUT_NAME ${name}
+			RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/native/programs")
+		target_include_directories(native_${name} PRIVATE include)
+		target_link_libraries(native_${name} PRIVATE trz_lookalike_runtime13 trz_lookalike_driver Threads::Threads
+			${CMAKE_DL_LIBS})
+	endforeach()
+	target_link_libraries(native_linked PRIVATE terrazzo_cuda)
 	trz_register(tree tidy "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/tools/tidy.py")
 endif()

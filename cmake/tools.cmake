@@ -17,6 +17,7 @@ pkg_check_modules(inih REQUIRED IMPORTED_TARGET inih)
 # What plugs share: the program's own events, as the heaps want them.
 trz_layer(trz_events plug/events)
 include(cmake/plug_torch.cmake)
+include(cmake/plug_native.cmake)
 
 # ---- simulated device, traces, command line --------------------------------------------------------------
 

@@ -164,7 +164,7 @@ class Tidy(unittest.TestCase):
             self.finds_line("dead code", "// x = 1;", path)
             self.finds_line("brace", "int f() {\n\treturn 1;\n}", path)
             self.finds_line("banned call", "int x = sprintf(0, 0);", path)
-            self.finds_line("layer", '#include "bits.h"', path)
+            self.finds_line("layer", '#include "sim.h"', path)
             self.finds("licence", path, CLEAN[path].replace("SPDX", "", 1))
             self.finds("head", path, CLEAN[path].replace(" *\n * A file of the test.\n", ""))
         self.accepts_line("template <typename A> constexpr bool has = requires(A &a) {\n\ta.x;\n};",

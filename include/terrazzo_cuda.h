@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CUDA's own allocation calls, served by terrazzo: the names of the CUDA runtime with trz_ before them, its parameters,
+ * its results. Link libterrazzo_cuda. Behind them is one heap for each context, which opens itself at the first
+ * request; TERRAZZO_CONF configures it. docs/native.md says what differs from CUDA.
+ *
+ * With TRZ_CUDA_REPLACE defined before the header is included, the CUDA names themselves mean these functions from here
+ * on, in this file: nothing else of the program changes. Memory of either side may be freed by either side's calls, but
+ * by the CUDA runtime's own only what the CUDA runtime allocated; so use it in all files that free.
+ *
+ * With the toolkit's headers at hand, cudaError_t and the other types are the toolkit's. Without them, or with
+ * TRZ_CUDA_NO_TOOLKIT defined, they are types of the same layout, and TRZ_CUDA_REPLACE is not possible.
+ */
+#ifndef TERRAZZO_CUDA_H
+#define TERRAZZO_CUDA_H
+
+#include <stddef.h>
+
+#if !defined(TRZ_CUDA_NO_TOOLKIT) && defined(__has_include)
+#if __has_include(<cuda_runtime.h>)
+#define TRZ_CUDA_TOOLKIT 1
+#endif
+#endif
+
+#ifdef TRZ_CUDA_TOOLKIT
+#ifdef __cplusplus
+#include <cuda_runtime.h>
+#else
+#include <cuda_runtime_api.h>
+#endif
+typedef cudaError_t trz_cudaError_t;
+typedef cudaStream_t trz_cudaStream_t;
+typedef cudaMemPool_t trz_cudaMemPool_t;
+typedef struct cudaPitchedPtr trz_cudaPitchedPtr;
+typedef struct cudaExtent trz_cudaExtent;
+#else
+typedef int trz_cudaError_t;                         /* cudaError_t */
+typedef struct CUstream_st *trz_cudaStream_t;        /* cudaStream_t */
+typedef struct CUmemPoolHandle_st *trz_cudaMemPool_t; /* cudaMemPool_t */
+typedef struct trz_cudaPitchedPtr {                  /* struct cudaPitchedPtr */
+	void *ptr;
+	size_t pitch, xsize, ysize;
+} trz_cudaPitchedPtr;
+typedef struct trz_cudaExtent {                      /* struct cudaExtent */
+	size_t width, height, depth;
+} trz_cudaExtent;
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TRZ_CUDA_API __attribute__((visibility("default")))
+#else
+#define TRZ_CUDA_API
+#endif
+
+/* ---- the CUDA runtime's calls ------------------------------------------------------------------------- */
+
+/* The memory may be used on all streams at once. What the heap cannot serve the driver allocates. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaMalloc(void **ptr, size_t size);
+TRZ_CUDA_API trz_cudaError_t trz_cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height);
+TRZ_CUDA_API trz_cudaError_t trz_cudaMalloc3D(trz_cudaPitchedPtr *pitched, trz_cudaExtent extent);
+
+/* Waits for all work of the context, as cudaFree does, unless TERRAZZO_NATIVE=free:order is set: then it waits for
+ * nothing, and the memory is used again when all work enqueued before the call has completed. Frees memory of any of
+ * the calls here, and any that cudaFree frees. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaFree(void *ptr);
+
+/* In the order of the stream. On a stream that is being captured the driver makes a node of the graph. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaMallocAsync(void **ptr, size_t size, trz_cudaStream_t stream);
+TRZ_CUDA_API trz_cudaError_t trz_cudaFreeAsync(void *ptr, trz_cudaStream_t stream);
+
+/* The heap serves the device's default pool, the driver all others. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaMallocFromPoolAsync(void **ptr, size_t size, trz_cudaMemPool_t pool,
+                                                         trz_cudaStream_t stream);
+
+/* As above, where the default stream is the calling thread's (nvcc --default-stream per-thread). */
+TRZ_CUDA_API trz_cudaError_t trz_cudaMallocAsync_ptsz(void **ptr, size_t size, trz_cudaStream_t stream);
+TRZ_CUDA_API trz_cudaError_t trz_cudaFreeAsync_ptsz(void *ptr, trz_cudaStream_t stream);
+TRZ_CUDA_API trz_cudaError_t trz_cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, trz_cudaMemPool_t pool,
+                                                              trz_cudaStream_t stream);
+
+/* What the heap keeps for later requests counts as free. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
+
+/* Streams on which memory was allocated or freed are to be destroyed by this call: their memory then serves others. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaStreamDestroy(trz_cudaStream_t stream);
+
+/* ---- what the runtime has no name for ------------------------------------------------------------------ */
+
+/* The thread's newest failure of a call above, 0 for none; `clear` forgets it. The CUDA runtime knows nothing of it. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaLastError(int clear);
+
+/* Closes the heap of the current context: call it before cudaDeviceReset or cuCtxDestroy. What is still allocated goes
+ * with it. No other thread may be inside one of these calls. */
+TRZ_CUDA_API void trz_cudaEnd(void);
+
+/* The heap of the current context, for the functions of terrazzo.h; opened if need be. NULL: the driver serves this
+ * context, or there is none. Do not close it. */
+struct trz_heap;
+TRZ_CUDA_API struct trz_heap *trz_cudaHeap(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef TRZ_CUDA_REPLACE
+#ifndef TRZ_CUDA_TOOLKIT
+#error "TRZ_CUDA_REPLACE: the headers of the CUDA toolkit (cuda_runtime.h) are not found"
+#endif
+
+static inline cudaError_t trz_cudaDeviceReset(void)
+{
+	trz_cudaEnd();
+	return cudaDeviceReset();
+}
+
+static inline cudaError_t trz_cudaGetLastError(void)
+{
+	cudaError_t own = trz_cudaLastError(1), other = cudaGetLastError();
+	return own != cudaSuccess ? own : other;
+}
+
+static inline cudaError_t trz_cudaPeekAtLastError(void)
+{
+	cudaError_t own = trz_cudaLastError(0);
+	return own != cudaSuccess ? own : cudaPeekAtLastError();
+}
+
+#ifdef __cplusplus
+/* As the templates of cuda_runtime.h. */
+template <class T> static inline cudaError_t trz_cudaMalloc(T **ptr, size_t size)
+{
+	return trz_cudaMalloc((void **)(void *)ptr, size);
+}
+
+template <class T> static inline cudaError_t trz_cudaMallocPitch(T **ptr, size_t *pitch, size_t width, size_t height)
+{
+	return trz_cudaMallocPitch((void **)(void *)ptr, pitch, width, height);
+}
+#endif
+
+#undef cudaMallocAsync
+#undef cudaFreeAsync
+#undef cudaMallocFromPoolAsync
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM) || defined(__CUDA_API_PER_THREAD_DEFAULT_STREAM)
+#define cudaMallocAsync trz_cudaMallocAsync_ptsz
+#define cudaFreeAsync trz_cudaFreeAsync_ptsz
+#define cudaMallocFromPoolAsync trz_cudaMallocFromPoolAsync_ptsz
+#else
+#define cudaMallocAsync trz_cudaMallocAsync
+#define cudaFreeAsync trz_cudaFreeAsync
+#define cudaMallocFromPoolAsync trz_cudaMallocFromPoolAsync
+#endif
+
+#ifdef __cplusplus
+template <class T> static inline cudaError_t cudaMallocFromPoolAsync(T **ptr, size_t size, cudaMemPool_t pool,
+                                                                     cudaStream_t stream)
+{
+	return cudaMallocFromPoolAsync((void **)(void *)ptr, size, pool, stream);
+}
+
+template <class T> static inline cudaError_t cudaMallocAsync(T **ptr, size_t size, cudaStream_t stream)
+{
+	return cudaMallocAsync((void **)(void *)ptr, size, stream);
+}
+
+template <class T> static inline cudaError_t cudaMallocAsync(T **ptr, size_t size, cudaMemPool_t pool,
+                                                             cudaStream_t stream)
+{
+	return cudaMallocFromPoolAsync((void **)(void *)ptr, size, pool, stream);
+}
+#endif
+
+#define cudaMalloc trz_cudaMalloc
+#define cudaMallocPitch trz_cudaMallocPitch
+#define cudaMalloc3D trz_cudaMalloc3D
+#define cudaFree trz_cudaFree
+#define cudaMemGetInfo trz_cudaMemGetInfo
+#define cudaStreamDestroy trz_cudaStreamDestroy
+#define cudaDeviceReset trz_cudaDeviceReset
+#define cudaGetLastError trz_cudaGetLastError
+#define cudaPeekAtLastError trz_cudaPeekAtLastError
+#endif
+
+#endif

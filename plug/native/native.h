@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heaps of a native process, one for each context, and CUDA's allocation calls over them: by the names and rules
+ * of the driver. What a heap cannot serve the driver does, so errors are the driver's own, except that memory which a
+ * limit refuses is "out of memory".
+ *
+ * Order. Memory of cuMemAlloc may be used on every stream at once, so it is allocated on the heap's *host stream*: a
+ * stream on which nothing is ever enqueued, whose order is therefore the host's. Where the heap makes it wait for other
+ * streams, the allocation waits as well before it returns. cuMemFree ends the uses on all streams of the context: it
+ * waits for the context, as the driver's does (docs/native.md; the option free).
+ */
+#ifndef TRZ_NATIVE_H
+#define TRZ_NATIVE_H
+
+#include <stdatomic.h>
+
+#include "native_driver.h"
+#include "terrazzo.h"
+
+enum { NATIVE_HEAPS = 64 };
+
+/* Invariant: with `context` not NULL, the rest is constant. */
+struct native_heap {
+	_Atomic(void *) context;  /* NULL: the place is free */
+	trz_heap *heap;           /* NULL: the driver serves this context */
+	void *host;               /* its host stream */
+	uint64_t host_id;         /* the driver's id of it */
+	void *pool;               /* the default pool of the device */
+	int device;
+};
+
+/* The heap of the thread's current context, which is opened by the first request; NULL: the driver serves it. */
+struct native_heap *native_current(void);
+
+/* The heap of a stream's context; NULL as above. */
+struct native_heap *native_of_stream(void *stream);
+
+/* The heap that may hold the address: the one that does if there are several, or NULL. */
+struct native_heap *native_owner(cuda_addr address);
+
+/* Calls `look` for each open heap. */
+void native_each(void (*look)(struct native_heap *heap, void *argument), void *argument);
+
+/* The context is about to end: its heap is closed. NULL: of all of them. */
+void native_end_context(void *context);
+
+/* Waits for the host stream, if the calling thread's newest allocation has made it wait for others. */
+bool native_settle(struct native_heap *heap);
+
+/* From now on the driver serves all. */
+void native_stop(void);
+
+/* ---- options: TERRAZZO_NATIVE=key:value,... --------------------------------------------------------------- */
+
+struct native_options {
+	bool on;             /* on:off leaves all to the driver */
+	bool free_in_order;  /* free:order; else cuMemFree waits */
+	bool report;         /* report:on */
+};
+
+extern struct native_options native_options;
+
+/* Reads them, once. */
+void native_read_options(void);
+
+/* ---- the calls ------------------------------------------------------------------------------------------------- */
+
+/* Whether all calls of the process to the driver come by here; then the next two are right: how many captures are under
+ * way, and how often a device has been given another pool. */
+extern bool native_sees_all;
+extern atomic_int native_captures;
+extern atomic_int native_pools_chosen;
+
+cuda_result native_alloc(cuda_addr *address, size_t size);
+cuda_result native_alloc_pitch(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element);
+cuda_result native_free(cuda_addr address);
+cuda_result native_alloc_async(cuda_addr *address, size_t size, void *stream);
+cuda_result native_alloc_from_pool(cuda_addr *address, size_t size, void *pool, void *stream);
+cuda_result native_free_async(cuda_addr address, void *stream);
+cuda_result native_mem_info(size_t *unused, size_t *total);
+cuda_result native_stream_destroy(void *stream);
+
+/* ---- what was served ---------------------------------------------------------------------------------------- */
+
+#define NATIVE_COUNTED(X)                                                                                         \
+	X(cuMemAlloc) X(cuMemAllocPitch) X(cuMemFree) X(cuMemAllocAsync) X(cuMemAllocFromPoolAsync) X(cuMemFreeAsync) \
+	X(cuMemGetInfo) X(cuStreamDestroy)
+
+enum native_call {
+#define NATIVE_CALL_ENUM(name) NATIVE_##name,
+	NATIVE_COUNTED(NATIVE_CALL_ENUM)
+#undef NATIVE_CALL_ENUM
+	NATIVE_CALLS
+};
+
+/* Served by a heap; passed to the driver; refused by a limit. */
+enum native_outcome { NATIVE_SERVED, NATIVE_PASSED, NATIVE_REFUSED, NATIVE_OUTCOMES };
+
+void native_count_slow(enum native_call call, enum native_outcome outcome);
+
+static inline void native_count(enum native_call call, enum native_outcome outcome)
+{
+	if (native_options.report)
+		native_count_slow(call, outcome);
+}
+
+/* Prints the counts, a line for each call that was made. */
+void native_report(void);
+
+#endif

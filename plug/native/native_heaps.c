@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The heaps of the process: opened by the first request of a context, closed when the context is about to end.
+ *
+ * A heap's table is the driver's, but for what concerns its host stream, of which nothing has to be asked: its id is
+ * known, it is never captured, and a wait is noted for native_settle.
+ */
+#include "native.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "terrazzo_driver.h"
+
+enum { STREAM_NON_BLOCKING = 1 };
+
+static struct native_heap places[NATIVE_HEAPS];
+static atomic_uint place_count;   /* places that have ever been used; those behind are free */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards changes of both */
+static atomic_bool stopped;
+
+static const trz_driver *cuda;    /* the driver's table */
+static trz_driver table;          /* the heaps' */
+static _Thread_local bool waited; /* the thread has made a host stream wait */
+
+static unsigned used_places(void)
+{
+	return atomic_load_explicit(&place_count, memory_order_acquire);
+}
+
+/* ---- the table -------------------------------------------------------------------------------------------------- */
+
+static const struct native_heap *heap_of_host(const void *stream)
+{
+	for (unsigned i = 0; stream && i < used_places(); i++)
+		if (places[i].host == stream)
+			return &places[i];
+	return NULL;
+}
+
+static trz_status ask_id(void *self, trz_context context, trz_stream stream, uint64_t *id)
+{
+	const struct native_heap *h = heap_of_host(stream);
+	if (!h)
+		return cuda->stream_id(self, context, stream, id);
+	*id = h->host_id;
+	return TRZ_OK;
+}
+
+static trz_status ask_capture(void *self, trz_context context, trz_stream stream, trz_capture_status *status,
+                              uint64_t *id)
+{
+	if (!heap_of_host(stream))
+		return cuda->stream_capture(self, context, stream, status, id);
+	*status = TRZ_CAPTURE_NONE;
+	*id = 0;
+	return TRZ_OK;
+}
+
+static trz_status wait_for_event(void *self, trz_context context, trz_stream stream, trz_event event)
+{
+	trz_status status = cuda->stream_wait(self, context, stream, event);
+	if (status == TRZ_OK && heap_of_host(stream))
+		waited = true;
+	return status;
+}
+
+static bool make_table(void)
+{
+	if (cuda)
+		return true;
+	if (trz_driver_cuda(&cuda) != TRZ_OK)
+		return false;
+	table = *cuda;
+	table.stream_id = ask_id;
+	table.stream_capture = ask_capture;
+	table.stream_wait = wait_for_event;
+	return true;
+}
+
+bool native_settle(struct native_heap *heap)
+{
+	if (!waited)
+		return true;
+	waited = false;
+	return native_driver.cuStreamSynchronize(heap->host) == TRZ_CUDA_SUCCESS;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------------- */
+
+static void note_fork(void)
+{
+	native_stop();
+}
+
+void native_stop(void)
+{
+	atomic_store(&stopped, true);
+}
+
+/* A heap needs its host stream before its first allocation, and nothing of it may disturb a capture of this thread. */
+static bool open_heap(struct native_heap *h, void *context)
+{
+	trz_capture_mode mode = TRZ_CAPTURE_RELAXED;
+	cuda_device device;
+	void *host = NULL;
+	if (!make_table() || native_driver.cuCtxGetDevice(&device) != TRZ_CUDA_SUCCESS ||
+	    cuda->capture_mode(cuda->self, &mode) != TRZ_OK)
+		return false;
+	const trz_open_params params = {.device = device, .context = context, .driver = &table};
+	h->device = device;
+	native_driver.cuDeviceGetDefaultMemPool(&h->pool, device);
+	bool opened = native_driver.cuStreamCreate(&host, STREAM_NON_BLOCKING) == TRZ_CUDA_SUCCESS &&
+	              cuda->stream_id(cuda->self, context, host, &h->host_id) == TRZ_OK &&
+	              trz_open(&params, &h->heap) == TRZ_OK;
+	if (opened)
+		h->host = host;
+	else if (host)
+		native_driver.cuStreamDestroy_v2(host);
+	cuda->capture_mode(cuda->self, &mode);
+	return opened;
+}
+
+static struct native_heap *find(const void *context)
+{
+	for (unsigned i = 0; i < used_places(); i++)
+		if (atomic_load_explicit(&places[i].context, memory_order_acquire) == context)
+			return &places[i];
+	return NULL;
+}
+
+static struct native_heap *free_place(void)
+{
+	unsigned i = 0;
+	while (i < used_places() && atomic_load(&places[i].context))
+		i++;
+	return i < NATIVE_HEAPS ? &places[i] : NULL;
+}
+
+/* A context whose heap cannot be opened keeps a place without one. */
+static struct native_heap *add(void *context)
+{
+	static bool watching;
+	pthread_mutex_lock(&lock);
+	struct native_heap *h = find(context);
+	if (!h && (h = free_place())) {
+		memset(h, 0, sizeof *h);
+		open_heap(h, context);
+		if (!watching)
+			pthread_atfork(NULL, NULL, note_fork);
+		watching = true;
+		if (h == &places[used_places()])
+			atomic_fetch_add(&place_count, 1);
+		atomic_store_explicit(&h->context, context, memory_order_release);
+	}
+	pthread_mutex_unlock(&lock);
+	return h;
+}
+
+static struct native_heap *heap_of(void *context)
+{
+	struct native_heap *h = find(context);
+	if (!h)
+		h = add(context);
+	return h && h->heap ? h : NULL;
+}
+
+static bool is_off(void)
+{
+	return atomic_load_explicit(&stopped, memory_order_relaxed) || !native_load();
+}
+
+struct native_heap *native_current(void)
+{
+	void *context = NULL;
+	if (is_off() || native_driver.cuCtxGetCurrent(&context) != TRZ_CUDA_SUCCESS || !context)
+		return NULL;
+	return heap_of(context);
+}
+
+/* A heap is opened only in its own context. */
+struct native_heap *native_of_stream(void *stream)
+{
+	void *context = NULL, *popped;
+	if ((uintptr_t)stream <= 2)
+		return native_current();
+	if (is_off() || native_driver.cuStreamGetCtx(stream, &context) != TRZ_CUDA_SUCCESS || !context)
+		return NULL;
+	struct native_heap *h = find(context);
+	if (!h && native_driver.cuCtxPushCurrent_v2(context) == TRZ_CUDA_SUCCESS) {
+		h = add(context);
+		native_driver.cuCtxPopCurrent_v2(&popped);
+	}
+	return h && h->heap ? h : NULL;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------------------ */
+
+struct native_heap *native_owner(cuda_addr address)
+{
+	trz_pointer_info info;
+	unsigned count = used_places();
+	if (count == 0 || is_off())
+		return NULL;
+	if (count == 1)
+		return places[0].context && places[0].heap ? &places[0] : NULL;
+	for (unsigned i = 0; i < count; i++)
+		if (atomic_load(&places[i].context) && places[i].heap &&
+		    trz_query(places[i].heap, (const void *)address, &info) == TRZ_OK)
+			return &places[i];
+	return NULL;
+}
+
+void native_each(void (*look)(struct native_heap *heap, void *argument), void *argument)
+{
+	for (unsigned i = 0; i < used_places() && !is_off(); i++)
+		if (atomic_load(&places[i].context) && places[i].heap)
+			look(&places[i], argument);
+}
+
+static void end(struct native_heap *h)
+{
+	if (h->heap)
+		trz_close(h->heap);
+	if (h->host)
+		native_driver.cuStreamDestroy_v2(h->host);
+	h->heap = NULL;
+	h->host = NULL;
+	atomic_store(&h->context, NULL);
+}
+
+void native_end_context(void *context)
+{
+	if (is_off())
+		return;
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < used_places(); i++)
+		if (places[i].context && (!context || places[i].context == context))
+			end(&places[i]);
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CUDA's allocation calls over the heaps.
+ */
+#include "native.h"
+
+#include "terrazzo_driver.h"
+
+/* What every pitch is a multiple of, on all devices to date. */
+enum { PITCH = 512 };
+
+atomic_int native_captures;
+atomic_int native_pools_chosen;
+bool native_sees_all;
+
+static cuda_result outcome(enum native_call call, enum native_outcome o, cuda_result result)
+{
+	native_count(call, o);
+	return result;
+}
+
+/* CUDA refuses what is not stream-ordered while a capture is under way, unless the thread has chosen otherwise: the
+ * driver decides. */
+static bool is_capturing(void)
+{
+	return atomic_load_explicit(&native_captures, memory_order_relaxed) != 0;
+}
+
+static bool may_capture(void *stream)
+{
+	int capturing = 0;
+	if ((uintptr_t)stream == 1 || !stream || (native_sees_all && !is_capturing()))
+		return false;
+	return native_driver.cuStreamIsCapturing(stream, &capturing) != TRZ_CUDA_SUCCESS || capturing;
+}
+
+/* ---- for all streams -------------------------------------------------------------------------------------------- */
+
+/* false: the driver is to do it. */
+static bool alloc_host(struct native_heap *h, cuda_addr *address, size_t size, cuda_result *result)
+{
+	void *made;
+	trz_status status = trz_alloc(h->heap, size, 0, h->host, &made);
+	if (status == TRZ_OK && !native_settle(h)) {
+		trz_free(h->heap, made);
+		return false;
+	}
+	if (status == TRZ_OK)
+		*address = (uintptr_t)made;
+	*result = status == TRZ_OK ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	return status == TRZ_OK || status == TRZ_ERROR_LIMIT;
+}
+
+static bool try_alloc(enum native_call call, cuda_addr *address, size_t size, cuda_result *result)
+{
+	struct native_heap *h = address && size && !is_capturing() ? native_current() : NULL;
+	if (!h || !alloc_host(h, address, size, result))
+		return false;
+	native_count(call, *result == TRZ_CUDA_SUCCESS ? NATIVE_SERVED : NATIVE_REFUSED);
+	return true;
+}
+
+cuda_result native_alloc(cuda_addr *address, size_t size)
+{
+	cuda_result result;
+	if (try_alloc(NATIVE_cuMemAlloc, address, size, &result))
+		return result;
+	return outcome(NATIVE_cuMemAlloc, NATIVE_PASSED, native_driver.cuMemAlloc_v2(address, size));
+}
+
+cuda_result native_alloc_pitch(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
+{
+	cuda_result result;
+	size_t row, size;
+	bool known = pitch && width && height && (element == 4 || element == 8 || element == 16) &&
+	             !__builtin_add_overflow(width, PITCH - 1, &row) &&
+	             !__builtin_mul_overflow(row / PITCH * PITCH, height, &size);
+	if (known && try_alloc(NATIVE_cuMemAllocPitch, address, size, &result)) {
+		if (result == TRZ_CUDA_SUCCESS)
+			*pitch = row / PITCH * PITCH;
+		return result;
+	}
+	result = native_driver.cuMemAllocPitch_v2(address, pitch, width, height, element);
+	return outcome(NATIVE_cuMemAllocPitch, NATIVE_PASSED, result);
+}
+
+/* ---- the end of all uses -------------------------------------------------------------------------------------- */
+
+/* Waits for the heap's context, and tells the heap. */
+static cuda_result wait_for_all(struct native_heap *h)
+{
+	void *current = NULL, *popped;
+	void *context = atomic_load_explicit(&h->context, memory_order_relaxed);
+	cuda_result result = native_driver.cuCtxGetCurrent(&current);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	if (current != context && (result = native_driver.cuCtxPushCurrent_v2(context)) != TRZ_CUDA_SUCCESS)
+		return result;
+	uint64_t token = trz_context_sync_begin(h->heap, context);
+	result = native_driver.cuCtxSynchronize();
+	trz_sync_end(h->heap, token, result == TRZ_CUDA_SUCCESS);
+	if (current != context)
+		native_driver.cuCtxPopCurrent_v2(&popped);
+	return result;
+}
+
+/* An event of the whole context says when the last use is over. Where the driver has none, or a capture forbids it,
+ * the host waits. */
+static bool free_after_all(struct native_heap *h, void *ptr)
+{
+	const trz_driver *driver;
+	trz_event event;
+	void *context = atomic_load_explicit(&h->context, memory_order_relaxed);
+	if (is_capturing() || trz_driver_cuda(&driver) != TRZ_OK ||
+	    driver->event_create(driver->self, context, &event) != TRZ_OK)
+		return false;
+	if (driver->context_record(driver->self, context, event) == TRZ_OK &&
+	    trz_free_after(h->heap, ptr, event) == TRZ_OK)
+		return true;
+	driver->event_destroy(driver->self, context, event);
+	return false;
+}
+
+/* What lies in a heap's memory the driver must not be asked to free: it may be the base of a driver's allocation. */
+static bool is_mapped(struct native_heap *h, cuda_addr address)
+{
+	trz_segment_info segment;
+	return h && trz_query_mapping(h->heap, (const void *)address, &segment) == TRZ_OK;
+}
+
+static cuda_result free_elsewhere(struct native_heap *h, cuda_addr address)
+{
+	if (is_mapped(h, address))
+		return outcome(NATIVE_cuMemFree, NATIVE_SERVED, TRZ_CUDA_ERROR_INVALID_VALUE);
+	return outcome(NATIVE_cuMemFree, NATIVE_PASSED, native_driver.cuMemFree_v2(address));
+}
+
+cuda_result native_free(cuda_addr address)
+{
+	struct native_heap *h = address ? native_owner(address) : NULL;
+	trz_pointer_info info;
+	if (!h)
+		return free_elsewhere(NULL, address);
+	if (trz_query(h->heap, (const void *)address, &info) != TRZ_OK || (uintptr_t)info.base != address)
+		return free_elsewhere(h, address);
+	if (native_options.free_in_order && free_after_all(h, info.base))
+		return outcome(NATIVE_cuMemFree, NATIVE_SERVED, TRZ_CUDA_SUCCESS);
+	cuda_result result = wait_for_all(h);
+	if (result == TRZ_CUDA_SUCCESS && trz_free_on(h->heap, info.base, h->host) != TRZ_OK)
+		return free_elsewhere(h, address);
+	return outcome(NATIVE_cuMemFree, NATIVE_SERVED, result);
+}
+
+/* ---- in the order of a stream --------------------------------------------------------------------------------- */
+
+static bool alloc_on(struct native_heap *h, enum native_call call, cuda_addr *address, size_t size, void *stream,
+                     cuda_result *result)
+{
+	void *made;
+	trz_status status = trz_alloc(h->heap, size, 0, stream, &made);
+	if (status != TRZ_OK && status != TRZ_ERROR_LIMIT)
+		return false;
+	if (status == TRZ_OK)
+		*address = (uintptr_t)made;
+	*result = status == TRZ_OK ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	native_count(call, status == TRZ_OK ? NATIVE_SERVED : NATIVE_REFUSED);
+	return true;
+}
+
+/* Whether allocations that name no pool come from the device's own one. */
+static bool is_default_current(const struct native_heap *h)
+{
+	void *chosen = NULL;
+	if (native_sees_all && !atomic_load_explicit(&native_pools_chosen, memory_order_relaxed))
+		return true;
+	return native_driver.cuDeviceGetMemPool(&chosen, h->device) == TRZ_CUDA_SUCCESS && chosen == h->pool;
+}
+
+cuda_result native_alloc_async(cuda_addr *address, size_t size, void *stream)
+{
+	cuda_result result;
+	struct native_heap *h = address && size && !may_capture(stream) ? native_of_stream(stream) : NULL;
+	if (h && is_default_current(h) && alloc_on(h, NATIVE_cuMemAllocAsync, address, size, stream, &result))
+		return result;
+	result = native_driver.cuMemAllocAsync(address, size, stream);
+	return outcome(NATIVE_cuMemAllocAsync, NATIVE_PASSED, result);
+}
+
+cuda_result native_alloc_from_pool(cuda_addr *address, size_t size, void *pool, void *stream)
+{
+	cuda_result result;
+	struct native_heap *h = address && size && !may_capture(stream) ? native_of_stream(stream) : NULL;
+	if (h && pool == h->pool && alloc_on(h, NATIVE_cuMemAllocFromPoolAsync, address, size, stream, &result))
+		return result;
+	result = native_driver.cuMemAllocFromPoolAsync(address, size, pool, stream);
+	return outcome(NATIVE_cuMemAllocFromPoolAsync, NATIVE_PASSED, result);
+}
+
+/* In a capture only a graph's own memory can be freed, which is the driver's. */
+cuda_result native_free_async(cuda_addr address, void *stream)
+{
+	struct native_heap *h = address ? native_owner(address) : NULL;
+	if (h && !may_capture(stream) && trz_free_on(h->heap, (void *)address, stream) == TRZ_OK)
+		return outcome(NATIVE_cuMemFreeAsync, NATIVE_SERVED, TRZ_CUDA_SUCCESS);
+	if (is_mapped(h, address))
+		return outcome(NATIVE_cuMemFreeAsync, NATIVE_SERVED, TRZ_CUDA_ERROR_INVALID_VALUE);
+	return outcome(NATIVE_cuMemFreeAsync, NATIVE_PASSED, native_driver.cuMemFreeAsync(address, stream));
+}
+
+/* ---- what is said --------------------------------------------------------------------------------------------- */
+
+static uint64_t stat(const struct native_heap *h, const char *name)
+{
+	uint64_t value = 0;
+	trz_stat(h->heap, name, &value);
+	return value;
+}
+
+/* The heap's cache counts as free. */
+cuda_result native_mem_info(size_t *unused, size_t *total)
+{
+	struct native_heap *h = native_current();
+	cuda_result result = native_driver.cuMemGetInfo_v2(unused, total);
+	if (!h || result != TRZ_CUDA_SUCCESS)
+		return outcome(NATIVE_cuMemGetInfo, NATIVE_PASSED, result);
+	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
+	size_t cached = reserved > allocated ? reserved - allocated : 0, limit = 0;
+	*unused = *total - *unused > cached ? *unused + cached : *total;
+	if (trz_get_limit(h->heap, &limit) == TRZ_OK && limit) {
+		size_t left = limit > allocated ? limit - allocated : 0;
+		*unused = *unused < left ? *unused : left;
+		*total = *total < limit ? *total : limit;
+	}
+	return outcome(NATIVE_cuMemGetInfo, NATIVE_SERVED, result);
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+static void retire(struct native_heap *h, void *stream)
+{
+	trz_stream_retire(h->heap, stream);
+}
+
+cuda_result native_stream_destroy(void *stream)
+{
+	if ((uintptr_t)stream > 2)
+		native_each(retire, stream);
+	return outcome(NATIVE_cuStreamDestroy, NATIVE_PASSED, native_driver.cuStreamDestroy_v2(stream));
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A program that is linked with libterrazzo_cuda: each call's results, and who has served it.
+ */
+#define TRZ_CUDA_NO_TOOLKIT
+#include "terrazzo_cuda.h"
+
+#include <string.h>
+
+#include "cuda_calls.h"
+#include "terrazzo.h"
+
+static size_t allocated(void)
+{
+	uint64_t bytes;
+	CHECK(trz_stat(trz_cudaHeap(), "allocated_bytes.all.current", &bytes) == TRZ_OK);
+	return bytes;
+}
+
+static void check_content(void *ptr, size_t size, int value)
+{
+	unsigned char *host = malloc(size);
+	MUST(cudaMemset(ptr, value, size));
+	MUST(cudaMemcpy(host, ptr, size, TO_HOST));
+	for (size_t i = 0; i < size; i++)
+		CHECK(host[i] == value);
+	free(host);
+}
+
+static void check_plain(void)
+{
+	void *a, *b, *null = &a;
+	MUST(trz_cudaMalloc(&a, 3 * MIB));
+	MUST(trz_cudaMalloc(&b, 100));
+	CHECK((uintptr_t)a % 256 == 0 && (uintptr_t)b % 256 == 0 && allocated() >= 3 * MIB + 100);
+	check_content(a, 3 * MIB, 7);
+	check_content(b, 100, 8);
+	MUST(trz_cudaFree(a));
+	GIVES(INVALID_VALUE, trz_cudaFree(a));
+	GIVES(INVALID_VALUE, trz_cudaLastError(1));
+	GIVES(SUCCESS, trz_cudaLastError(0));
+	GIVES(INVALID_VALUE, trz_cudaFree((char *)b + 4));
+	MUST(trz_cudaFree(b));
+	MUST(trz_cudaFree(NULL));
+	CHECK(allocated() == 0);
+	MUST(trz_cudaMalloc(&null, 0));
+	CHECK(!null);
+	GIVES(INVALID_VALUE, trz_cudaMalloc(NULL, 5));
+	GIVES(OUT_OF_MEMORY, trz_cudaMalloc(&a, (size_t)1 << 46));
+	GIVES(OUT_OF_MEMORY, trz_cudaLastError(1));
+}
+
+static void check_pitched(void)
+{
+	void *a;
+	size_t pitch = 0;
+	trz_cudaPitchedPtr cube;
+	MUST(trz_cudaMallocPitch(&a, &pitch, 1000, 30));
+	CHECK(pitch == 1024 && allocated() >= 30 * pitch);
+	MUST(trz_cudaFree(a));
+	MUST(trz_cudaMalloc3D(&cube, (trz_cudaExtent){.width = 600, .height = 4, .depth = 5}));
+	CHECK(cube.pitch == 1024 && cube.xsize == 600 && cube.ysize == 4 && allocated() >= 20 * cube.pitch);
+	MUST(trz_cudaFree(cube.ptr));
+	GIVES(OUT_OF_MEMORY, trz_cudaMalloc3D(&cube, (trz_cudaExtent){.width = 600, .height = SIZE_MAX, .depth = 5}));
+	trz_cudaLastError(1);
+}
+
+static void check_streams(void)
+{
+	void *s, *t, *a, *b, *kernel = touching_kernel();
+	MUST(cudaStreamCreateWithFlags(&s, NON_BLOCKING));
+	MUST(cudaStreamCreateWithFlags(&t, NON_BLOCKING));
+	MUST(trz_cudaMallocAsync(&a, 4 * MIB, s));
+	touch(kernel, a, s);
+	MUST(trz_cudaFreeAsync(a, s));
+	MUST(trz_cudaMallocAsync(&b, 4 * MIB, s));
+	CHECK(a == b);                                 /* in the stream's order, at once */
+	touch(kernel, b, s);
+	MUST(cudaStreamSynchronize(s));
+	MUST(trz_cudaFreeAsync(b, t));                 /* by another stream, which comes after */
+	GIVES(INVALID_VALUE, trz_cudaFreeAsync(b, t));
+	trz_cudaLastError(1);
+	MUST(trz_cudaMalloc(&a, MIB));
+	touch(kernel, a, s);
+	MUST(trz_cudaFreeAsync(a, s));
+	MUST(trz_cudaMallocAsync_ptsz(&a, MIB, NULL));
+	MUST(trz_cudaFreeAsync_ptsz(a, NULL));
+	MUST(trz_cudaMallocAsync(&a, MIB, NULL));
+	touch(kernel, a, NULL);
+	MUST(trz_cudaFree(a));
+	MUST(trz_cudaMallocAsync(&a, 0, s));
+	CHECK(!a);
+	MUST(trz_cudaFreeAsync(NULL, s));
+	CHECK(allocated() == 0);
+	MUST(trz_cudaStreamDestroy(s));
+	MUST(trz_cudaStreamDestroy(t));
+}
+
+/* What a kernel still uses on one stream, freed for all, serves another only afterwards. The simulated device would
+ * end the program. */
+static void check_order(void)
+{
+	void *streams[4], *kernel = touching_kernel();
+	for (int i = 0; i < 4; i++)
+		MUST(cudaStreamCreateWithFlags(&streams[i], NON_BLOCKING));
+	for (int i = 0; i < 400; i++) {
+		void *a, *b, *stream = streams[i * 7 % 4], *other = streams[(i * 5 + 1) % 4];
+		MUST(trz_cudaMalloc(&a, MIB * (1 + i % 5)));
+		MUST(trz_cudaMallocAsync(&b, MIB * (1 + i % 3), stream));
+		MUST(cudaMemsetAsync(a, i, MIB, other));
+		touch(kernel, a, other);
+		touch(kernel, b, stream);
+		MUST(trz_cudaFree(a));
+		MUST(trz_cudaFreeAsync(b, stream));
+	}
+	for (int i = 0; i < 4; i++)
+		MUST(trz_cudaStreamDestroy(streams[i]));
+}
+
+static void check_pool(void)
+{
+	void *pool, *a;
+	MUST(cudaDeviceGetDefaultMemPool(&pool, 0));
+	MUST(trz_cudaMallocFromPoolAsync(&a, MIB, pool, NULL));
+	CHECK(allocated() >= MIB);
+	MUST(trz_cudaFreeAsync(a, NULL));
+	MUST(trz_cudaMallocFromPoolAsync_ptsz(&a, MIB, pool, NULL));
+	MUST(trz_cudaFreeAsync_ptsz(a, NULL));
+	CHECK(allocated() == 0);
+}
+
+/* A graph's memory is the driver's; other memory cannot be freed in a capture. */
+static void check_capture(void)
+{
+	void *s, *a, *b, *graph;
+	MUST(cudaStreamCreateWithFlags(&s, NON_BLOCKING));
+	MUST(trz_cudaMalloc(&a, MIB));
+	size_t before = allocated();
+	MUST(cudaStreamBeginCapture(s, CAPTURE_RELAXED));
+	MUST(trz_cudaMallocAsync(&b, MIB, s));
+	CHECK(trz_cudaFreeAsync(a, s) != SUCCESS);
+	trz_cudaLastError(1);
+	CHECK(allocated() == before);
+	MUST(trz_cudaFreeAsync(b, s));
+	MUST(cudaStreamEndCapture(s, &graph));
+	MUST(cudaGraphDestroy(graph));
+	MUST(trz_cudaFree(a));
+	MUST(trz_cudaStreamDestroy(s));
+}
+
+static void check_info(void)
+{
+	size_t unused, total, later;
+	void *a;
+	MUST(trz_cudaMemGetInfo(&unused, &total));
+	MUST(trz_cudaMalloc(&a, 64 * MIB));
+	MUST(trz_cudaMemGetInfo(&later, &total));
+	CHECK(later <= unused - 64 * MIB && later > unused - 96 * MIB);
+	MUST(trz_cudaFree(a));
+	MUST(trz_cudaMemGetInfo(&later, NULL));
+	CHECK(later + 2 * MIB >= unused && later <= total);
+	GIVES(SUCCESS, trz_cudaLastError(0));
+}
+
+/* Memory dies with its context; the next one has a heap of its own. */
+static void check_reset(void)
+{
+	void *a;
+	MUST(trz_cudaMalloc(&a, MIB));
+	trz_cudaEnd();
+	MUST(cudaDeviceReset());
+	GIVES(INVALID_VALUE, trz_cudaFree(a));
+	MUST(trz_cudaMalloc(&a, MIB));
+	check_content(a, MIB, 9);
+	MUST(trz_cudaFree(a));
+}
+
+int main(void)
+{
+	check_plain();
+	check_pitched();
+	check_streams();
+	check_order();
+	check_pool();
+	check_capture();
+	check_info();
+	check_reset();
+	puts("all right");
+	return 0;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A program whose calls of CUDA mean terrazzo's.
+ */
+#define TRZ_CUDA_REPLACE
+#include "terrazzo_cuda.h"
+
+#include <cstdio>
+
+__global__ void set(int *to)
+{
+	to[threadIdx.x] = threadIdx.x;
+}
+
+#define MUST(call)                                                                   \
+	do {                                                                             \
+		cudaError_t error = (call);                                                  \
+		if (error != cudaSuccess) {                                                  \
+			std::printf("line %d: %s\n", __LINE__, cudaGetErrorString(error));       \
+			return 1;                                                                \
+		}                                                                            \
+	} while (0)
+
+int main()
+{
+	int *a, *b, *c;
+	size_t pitch, unused, total;
+	cudaStream_t stream;
+	cudaMemPool_t pool;
+	MUST(cudaStreamCreate(&stream));
+	MUST(cudaMalloc(&a, 4096));
+	MUST(cudaMallocPitch(&b, &pitch, 100, 10));
+	MUST(cudaMallocAsync(&c, 1 << 20, stream));
+	set<<<1, 32, 0, stream>>>(c);
+	MUST(cudaFreeAsync(c, stream));
+	MUST(cudaDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cudaMallocAsync(&c, 1 << 20, pool, stream));
+	MUST(cudaFreeAsync(c, stream));
+	MUST(cudaMallocFromPoolAsync((void **)&c, 1 << 20, pool, stream));
+	MUST(cudaFree(c));
+	MUST(cudaMemGetInfo(&unused, &total));
+	MUST(cudaFree(a));
+	MUST(cudaFree(b));
+	if (cudaFree(b) != cudaErrorInvalidValue || cudaPeekAtLastError() != cudaErrorInvalidValue ||
+	    cudaGetLastError() != cudaErrorInvalidValue || cudaGetLastError() != cudaSuccess)
+		return 2;
+	MUST(cudaStreamDestroy(stream));
+	if (!trz_cudaHeap())
+		return 3;
+	MUST(cudaDeviceReset());
+	std::puts("all right");
+	return 0;
+}
