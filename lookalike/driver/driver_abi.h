@@ -6,7 +6,7 @@
 #ifndef DRIVER_ABI_H
 #define DRIVER_ABI_H
 
-#include "base/cuda_abi.h"
+#include "driver_array_abi.h"
 
 /* CUresult: values that base/cuda_abi.h does not distinguish. X(name, value). */
 #define DRIVER_ABI_RESULTS(X)                                                                               \

@@ -99,19 +99,13 @@ static trz_status await_ranks(trz_context context, void *stream)
 	return sim_stream_sync(look.sim, context, stream);
 }
 
-/* What a program copies in one call: a row of `size` bytes is part of `whole`. */
-struct piece {
-	uint64_t to, from, size, whole;
-	bool peer;                   /* the call names the device of each side */
-};
-
-static trz_status enqueue_real(trz_context context, void *stream, const struct piece *p)
+static trz_status enqueue_real(trz_context context, void *stream, const struct look_piece *p)
 {
 	return p->peer ? sim_copy_peer(look.sim, context, stream, p->to, p->from, p->size)
 	               : sim_copy(look.sim, context, stream, p->to, p->from, p->size);
 }
 
-static trz_status enqueue_to_host(trz_context context, void *stream, const struct piece *p)
+static trz_status enqueue_to_host(trz_context context, void *stream, const struct look_piece *p)
 {
 	bool scalar = p->whole <= scalar_most && !look.real_scalars;
 	trz_status status = scalar ? await_ranks(context, stream) : TRZ_OK;
@@ -137,7 +131,7 @@ static void note_later(void *argument)
 		note_sent(l.to, l.size, true);
 }
 
-static trz_status enqueue_note(trz_context context, void *stream, const struct piece *p)
+static trz_status enqueue_note(trz_context context, void *stream, const struct look_piece *p)
 {
 	struct later *l = malloc(sizeof *l);
 	if (!l)
@@ -149,7 +143,7 @@ static trz_status enqueue_note(trz_context context, void *stream, const struct p
 	return status;
 }
 
-static trz_status enqueue(trz_context context, void *stream, const struct piece *p)
+static trz_status enqueue(trz_context context, void *stream, const struct look_piece *p)
 {
 	enum { NOTED_MOST = 4096 };
 	bool from_device = sim_is_device(look.sim, p->from);
@@ -166,7 +160,7 @@ static trz_status enqueue(trz_context context, void *stream, const struct piece 
 /* ---- copies ------------------------------------------------------------ */
 
 /* From a copy of the source, so that the caller may change it at once. */
-static trz_status enqueue_staged(trz_context context, void *stream, struct piece p)
+static trz_status enqueue_staged(trz_context context, void *stream, struct look_piece p)
 {
 	void *staged = malloc(p.size);
 	if (!staged)
@@ -182,7 +176,7 @@ static trz_status enqueue_staged(trz_context context, void *stream, struct piece
 }
 
 /* Pageable memory makes an asynchronous copy wait, or stages it; but not while it is captured. */
-static cuda_result copy_piece(const struct piece *p, void *stream, bool wait)
+cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 {
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
@@ -206,8 +200,8 @@ static cuda_result copy_piece(const struct piece *p, void *stream, bool wait)
 
 static cuda_result copy(uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
 {
-	const struct piece all = {.to = to, .from = from, .size = size, .whole = size};
-	return copy_piece(&all, stream, wait);
+	const struct look_piece all = {.to = to, .from = from, .size = size, .whole = size};
+	return look_copy_piece(&all, stream, wait);
 }
 
 /* Host to device waits only for the staging, and device to device for nothing; this library waits for either, which a
@@ -263,8 +257,8 @@ cuda_result cuMemcpyDtoDAsync_v2(cuda_addr to, cuda_addr from, size_t size, void
 /* Between devices, whether or not one reaches the other's memory: the driver goes through the host if need be. */
 static cuda_result copy_between(uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
 {
-	const struct piece all = {.to = to, .from = from, .size = size, .whole = size, .peer = true};
-	return copy_piece(&all, stream, wait);
+	const struct look_piece all = {.to = to, .from = from, .size = size, .whole = size, .peer = true};
+	return look_copy_piece(&all, stream, wait);
 }
 
 cuda_result cuMemcpyPeerAsync(cuda_addr to, void *to_context, cuda_addr from, void *from_context, size_t size,
@@ -282,91 +276,9 @@ cuda_result cuMemcpyPeer(cuda_addr to, void *to_context, cuda_addr from, void *f
 	return copy_between(to, from, size, NULL, true);
 }
 
-/* ---- rows ------------------------------------------------------------ */
-
-/* One side of a copy of rows: where row y of slice z begins. */
-struct rows {
-	uint64_t start, pitch, slice;
-};
-
-static bool side(struct rows *r, int type, const void *host, cuda_addr device, size_t pitch, size_t height, size_t x,
-                 size_t y, size_t z)
-{
-	if (type == TRZ_CU_MEMORYTYPE_ARRAY)
-		return false;
-	r->pitch = pitch;
-	r->slice = pitch * height;
-	r->start = (type == TRZ_CU_MEMORYTYPE_HOST ? (uintptr_t)host : device) + x + y * pitch + z * r->slice;
-	return true;
-}
-
-static cuda_result copy_rows(const struct cuda_copy_3d *c, void *stream, bool wait)
-{
-	struct rows to, from;
-	LOOK_NEED(side(&to, c->to_type, c->to_host, c->to_device, c->to_pitch, c->to_height, c->to_x, c->to_y, c->to_z) &&
-	          side(&from, c->from_type, c->from_host, c->from_device, c->from_pitch, c->from_height, c->from_x,
-	               c->from_y, c->from_z), NOT_SUPPORTED);
-	bool whole = to.pitch == c->width && from.pitch == c->width;
-	size_t rows = whole ? 1 : c->height, width = whole ? c->width * c->height : c->width;
-	for (size_t z = 0; z < c->depth; z++)
-		for (size_t y = 0; y < rows; y++) {
-			bool last = z + 1 == c->depth && y + 1 == rows;
-			const struct piece row = {
-				.to = to.start + z * to.slice + y * to.pitch, .from = from.start + z * from.slice + y * from.pitch,
-				.size = width, .whole = c->width * c->height * c->depth,
-			};
-			cuda_result result = copy_piece(&row, stream, wait && last);
-			if (result != TRZ_CUDA_SUCCESS)
-				return result;
-		}
-	return TRZ_CUDA_SUCCESS;
-}
-
-static cuda_result copy_plane(const struct cuda_copy_2d *c, void *stream, bool wait)
-{
-	const struct cuda_copy_3d whole = {
-		.from_x = c->from_x, .from_y = c->from_y, .from_type = c->from_type, .from_host = c->from_host,
-		.from_device = c->from_device, .from_pitch = c->from_pitch ? c->from_pitch : c->width,
-		.to_x = c->to_x, .to_y = c->to_y, .to_type = c->to_type, .to_host = c->to_host,
-		.to_device = c->to_device, .to_pitch = c->to_pitch ? c->to_pitch : c->width,
-		.width = c->width, .height = c->height, .depth = 1,
-	};
-	return copy_rows(&whole, stream, wait);
-}
-
-cuda_result cuMemcpy2D_v2(const struct cuda_copy_2d *c)
-{
-	LOOK_ENTER(cuMemcpy2D_v2);
-	return copy_plane(c, NULL, true);
-}
-
-cuda_result cuMemcpy2DUnaligned_v2(const struct cuda_copy_2d *c)
-{
-	LOOK_ENTER(cuMemcpy2DUnaligned_v2);
-	return copy_plane(c, NULL, true);
-}
-
-cuda_result cuMemcpy2DAsync_v2(const struct cuda_copy_2d *c, void *stream)
-{
-	LOOK_ENTER(cuMemcpy2DAsync_v2);
-	return copy_plane(c, stream, false);
-}
-
-cuda_result cuMemcpy3D_v2(const struct cuda_copy_3d *c)
-{
-	LOOK_ENTER(cuMemcpy3D_v2);
-	return copy_rows(c, NULL, true);
-}
-
-cuda_result cuMemcpy3DAsync_v2(const struct cuda_copy_3d *c, void *stream)
-{
-	LOOK_ENTER(cuMemcpy3DAsync_v2);
-	return copy_rows(c, stream, false);
-}
-
 /* ---- fills ------------------------------------------------------------ */
 
-static cuda_result fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait)
+cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait)
 {
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
@@ -387,45 +299,35 @@ static cuda_result fill(cuda_addr address, uint32_t pattern, unsigned unit, size
 cuda_result cuMemsetD8_v2(cuda_addr address, unsigned char value, size_t count)
 {
 	LOOK_ENTER(cuMemsetD8_v2);
-	return fill(address, value, 1, count, NULL, true);
+	return look_fill(address, value, 1, count, NULL, true);
 }
 
 cuda_result cuMemsetD16_v2(cuda_addr address, unsigned short value, size_t count)
 {
 	LOOK_ENTER(cuMemsetD16_v2);
-	return fill(address, value, 2, count, NULL, true);
+	return look_fill(address, value, 2, count, NULL, true);
 }
 
 cuda_result cuMemsetD32_v2(cuda_addr address, unsigned value, size_t count)
 {
 	LOOK_ENTER(cuMemsetD32_v2);
-	return fill(address, value, 4, count, NULL, true);
+	return look_fill(address, value, 4, count, NULL, true);
 }
 
 cuda_result cuMemsetD8Async(cuda_addr address, unsigned char value, size_t count, void *stream)
 {
 	LOOK_ENTER(cuMemsetD8Async);
-	return fill(address, value, 1, count, stream, false);
+	return look_fill(address, value, 1, count, stream, false);
 }
 
 cuda_result cuMemsetD16Async(cuda_addr address, unsigned short value, size_t count, void *stream)
 {
 	LOOK_ENTER(cuMemsetD16Async);
-	return fill(address, value, 2, count, stream, false);
+	return look_fill(address, value, 2, count, stream, false);
 }
 
 cuda_result cuMemsetD32Async(cuda_addr address, unsigned value, size_t count, void *stream)
 {
 	LOOK_ENTER(cuMemsetD32Async);
-	return fill(address, value, 4, count, stream, false);
-}
-
-cuda_result cuMemsetD2D8Async(cuda_addr address, size_t pitch, unsigned char value, size_t width, size_t height,
-                              void *stream)
-{
-	LOOK_ENTER(cuMemsetD2D8Async);
-	cuda_result result = TRZ_CUDA_SUCCESS;
-	for (size_t y = 0; y < height && result == TRZ_CUDA_SUCCESS; y++)
-		result = fill(address + y * pitch, value, 1, width, stream, false);
-	return result;
+	return look_fill(address, value, 4, count, stream, false);
 }

@@ -9,6 +9,8 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include <sys/queue.h>
+
 #include "driver_abi.h"
 #include "driver_symbols.h"
 #include "lookalike/lookalike.h"
@@ -133,6 +135,40 @@ void look_note_request(enum sim_recorded_kind kind, int device, trz_context cont
                        uint64_t size);
 /* Work is about to be enqueued on the stream. */
 void look_note_work(trz_context context, void *stream);
+
+/* driver_copy.c: what a program copies in one call: a row of `size` bytes is part of `whole`. */
+struct look_piece {
+	uint64_t to, from, size, whole;
+	bool peer;                   /* the call names the device of each side */
+};
+cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait);
+cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait);
+
+/* driver_rows.c: a copy of the form of cuMemcpy3D, and of that for two devices. */
+cuda_result look_copy_rows(const struct cuda_copy_3d *c, bool peer, void *stream, bool wait);
+/* Rows of `width` units. */
+cuda_result look_fill_rows(cuda_addr address, size_t pitch, uint32_t pattern, unsigned unit, size_t width,
+                           size_t height, void *stream, bool wait);
+
+/* driver_memory.c: plain memory of the current context, or why not: `call` is in the report of what found none. */
+cuda_result look_plain_alloc(const char *call, uint64_t size, cuda_addr *address);
+cuda_result look_plain_free(trz_context context, cuda_addr address);
+
+/* driver_array.c: plain memory, of which row r of slice s begins at s * slice + r * pitch. */
+struct look_array {
+	LIST_ENTRY(look_array) link;
+	struct cuda_array_3d is;
+	trz_context context;
+	cuda_addr address;
+	uint64_t size, pitch, slice, rows, slices;
+	unsigned element;            /* bytes */
+	bool is_level;               /* of a mipmapped array */
+};
+/* NULL: it is no array, or has been destroyed. */
+struct look_array *look_array_find(const void *handle);
+bool look_is_mipmap(const void *handle);
+/* 0: an unknown format. */
+unsigned look_channel_bytes(int format);
 
 /* driver_pool.c: gives back memory that the pools of a device keep beyond their thresholds, or all, as far as work has
  * finished with it; true: there was some. */

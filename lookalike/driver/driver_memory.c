@@ -23,10 +23,9 @@ cuda_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 	return result;
 }
 
-cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
+cuda_result look_plain_alloc(const char *call, uint64_t size, cuda_addr *address)
 {
 	trz_addr made = 0;
-	LOOK_ENTER(cuMemAlloc_v2);
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
 	LOOK_NEED(size > 0, INVALID_VALUE);
@@ -35,12 +34,18 @@ cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
 	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY && look_pools_trim(device, true))
 		result = LOOK_SLOT(mem_alloc, context, size, &made);
 	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
-		look_oom("cuMemAlloc", size, device);
+		look_oom(call, size, device);
 	if (result == TRZ_CUDA_SUCCESS) {
 		*address = made;
 		look_note_request(SIM_RECORDED_ALLOC, device, context, NULL, made, size);
 	}
 	return result;
+}
+
+cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
+{
+	LOOK_ENTER(cuMemAlloc_v2);
+	return look_plain_alloc("cuMemAlloc", size, address);
 }
 
 cuda_result cuMemAllocManaged(cuda_addr *address, size_t size, unsigned flags)
@@ -88,6 +93,16 @@ cuda_result cuMemFree_v2(cuda_addr address)
 		look_note_request(SIM_RECORDED_FREE, place.device, NULL, NULL, address, 0);
 	}
 	return look_pool_free(address, &result) ? result : free_plain(address);
+}
+
+cuda_result look_plain_free(trz_context context, cuda_addr address)
+{
+	int device = sim_context_device(look.sim, context);
+	if (device < 0)
+		return TRZ_CUDA_SUCCESS; /* it has gone with its context */
+	look_note_request(SIM_RECORDED_DEVICE_SYNC, device, NULL, NULL, 0, 0);
+	look_note_request(SIM_RECORDED_FREE, device, NULL, NULL, address, 0);
+	return LOOK_SLOT(mem_free, context, address);
 }
 
 cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr address)

@@ -31,8 +31,6 @@
 	X(cuMemPrefetchAsync, (cuda_addr a, size_t b, cuda_device c, void *s), (a, b, c, of_thread(s)))             \
 	X(cuMemPrefetchAsync_v2, (cuda_addr a, size_t b, struct cuda_mem_location c, unsigned d, void *s),          \
 	  (a, b, c, d, of_thread(s)))                                                                               \
-	X(cuMemcpy2DAsync_v2, (const struct cuda_copy_2d *a, void *s), (a, of_thread(s)))                           \
-	X(cuMemcpy3DAsync_v2, (const struct cuda_copy_3d *a, void *s), (a, of_thread(s)))                           \
 	X(cuMemcpyAsync, (cuda_addr a, cuda_addr b, size_t c, void *s), (a, b, c, of_thread(s)))                    \
 	X(cuMemcpyDtoDAsync_v2, (cuda_addr a, cuda_addr b, size_t c, void *s), (a, b, c, of_thread(s)))             \
 	X(cuMemcpyDtoHAsync_v2, (void *a, cuda_addr b, size_t c, void *s), (a, b, c, of_thread(s)))                 \
@@ -40,8 +38,6 @@
 	X(cuMemcpyPeerAsync, (cuda_addr a, void *b, cuda_addr c, void *d, size_t e, void *s),                       \
 	  (a, b, c, d, e, of_thread(s)))                                                                            \
 	X(cuMemsetD16Async, (cuda_addr a, unsigned short b, size_t c, void *s), (a, b, c, of_thread(s)))            \
-	X(cuMemsetD2D8Async, (cuda_addr a, size_t b, unsigned char c, size_t d, size_t e, void *s),                 \
-	  (a, b, c, d, e, of_thread(s)))                                                                            \
 	X(cuMemsetD32Async, (cuda_addr a, unsigned b, size_t c, void *s), (a, b, c, of_thread(s)))                  \
 	X(cuMemsetD8Async, (cuda_addr a, unsigned char b, size_t c, void *s), (a, b, c, of_thread(s)))              \
 	X(cuStreamAddCallback, (void *s, void (*b)(void *, cuda_result, void *), void *c, unsigned d),              \
@@ -68,14 +64,12 @@
 	X(cuStreamWriteValue32, (void *s, cuda_addr b, uint32_t c, unsigned d), (of_thread(s), b, c, d))            \
 	X(cuStreamWriteValue32_v2, (void *s, cuda_addr b, uint32_t c, unsigned d), (of_thread(s), b, c, d))         \
 	X(cuStreamWriteValue64, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))            \
-	X(cuStreamWriteValue64_v2, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))
+	X(cuStreamWriteValue64_v2, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))           \
+	PER_THREAD_ARRAYS(X)
 
 /* For functions that wait: X(function, parameters, the call that does not wait), its form `function`_ptds. */
 #define PER_THREAD_WAITING_FORMS(X)                                                                             \
 	X(cuMemcpy, (cuda_addr a, cuda_addr b, size_t c), cuMemcpyAsync(a, b, c, OF_THREAD))                        \
-	X(cuMemcpy2DUnaligned_v2, (const struct cuda_copy_2d *a), cuMemcpy2DAsync_v2(a, OF_THREAD))                 \
-	X(cuMemcpy2D_v2, (const struct cuda_copy_2d *a), cuMemcpy2DAsync_v2(a, OF_THREAD))                          \
-	X(cuMemcpy3D_v2, (const struct cuda_copy_3d *a), cuMemcpy3DAsync_v2(a, OF_THREAD))                          \
 	X(cuMemcpyDtoD_v2, (cuda_addr a, cuda_addr b, size_t c), cuMemcpyDtoDAsync_v2(a, b, c, OF_THREAD))          \
 	X(cuMemcpyDtoH_v2, (void *a, cuda_addr b, size_t c), cuMemcpyDtoHAsync_v2(a, b, c, OF_THREAD))              \
 	X(cuMemcpyHtoD_v2, (cuda_addr a, const void *b, size_t c), cuMemcpyHtoDAsync_v2(a, b, c, OF_THREAD))        \
@@ -83,7 +77,8 @@
 	  (cuda_addr a, void *b, cuda_addr c, void *d, size_t e), cuMemcpyPeerAsync(a, b, c, d, e, OF_THREAD))      \
 	X(cuMemsetD16_v2, (cuda_addr a, unsigned short b, size_t c), cuMemsetD16Async(a, b, c, OF_THREAD))          \
 	X(cuMemsetD32_v2, (cuda_addr a, unsigned b, size_t c), cuMemsetD32Async(a, b, c, OF_THREAD))                \
-	X(cuMemsetD8_v2, (cuda_addr a, unsigned char b, size_t c), cuMemsetD8Async(a, b, c, OF_THREAD))
+	X(cuMemsetD8_v2, (cuda_addr a, unsigned char b, size_t c), cuMemsetD8Async(a, b, c, OF_THREAD))           \
+	PER_THREAD_WAITING_ARRAYS(X)
 
 #define X(name, parameters, arguments) __attribute__((visibility("default"))) cuda_result name##_ptsz parameters;
 PER_THREAD_FORMS(X)

@@ -6,6 +6,7 @@
 #define DRIVER_SYMBOLS_H
 
 #include "driver_abi.h"
+#include "driver_array_symbols.h"
 
 typedef void cuda_function(void *);
 
@@ -192,18 +193,12 @@ typedef void cuda_function(void *);
 	X(cuMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2, 3020, (cuda_addr, cuda_addr, size_t, void *))                \
 	X(cuMemcpyPeer, cuMemcpyPeer, 4000, (cuda_addr, void *, cuda_addr, void *, size_t))                     \
 	X(cuMemcpyPeerAsync, cuMemcpyPeerAsync, 4000, (cuda_addr, void *, cuda_addr, void *, size_t, void *))   \
-	X(cuMemcpy2D, cuMemcpy2D_v2, 3020, (const struct cuda_copy_2d *))                                       \
-	X(cuMemcpy2DUnaligned, cuMemcpy2DUnaligned_v2, 3020, (const struct cuda_copy_2d *))                     \
-	X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, 3020, (const struct cuda_copy_2d *, void *))                     \
-	X(cuMemcpy3D, cuMemcpy3D_v2, 3020, (const struct cuda_copy_3d *))                                       \
-	X(cuMemcpy3DAsync, cuMemcpy3DAsync_v2, 3020, (const struct cuda_copy_3d *, void *))                     \
 	X(cuMemsetD8, cuMemsetD8_v2, 3020, (cuda_addr, unsigned char, size_t))                                  \
 	X(cuMemsetD16, cuMemsetD16_v2, 3020, (cuda_addr, unsigned short, size_t))                               \
 	X(cuMemsetD32, cuMemsetD32_v2, 3020, (cuda_addr, unsigned, size_t))                                     \
 	X(cuMemsetD8Async, cuMemsetD8Async, 3020, (cuda_addr, unsigned char, size_t, void *))                   \
 	X(cuMemsetD16Async, cuMemsetD16Async, 3020, (cuda_addr, unsigned short, size_t, void *))                \
 	X(cuMemsetD32Async, cuMemsetD32Async, 3020, (cuda_addr, unsigned, size_t, void *))                      \
-	X(cuMemsetD2D8Async, cuMemsetD2D8Async, 3020, (cuda_addr, size_t, unsigned char, size_t, size_t, void *)) \
 	/* code and launches */                                                                                 \
 	X(cuModuleLoad, cuModuleLoad, 2000, (void **, const char *))                                            \
 	X(cuModuleLoadData, cuModuleLoadData, 2000, (void **, const void *))                                    \
@@ -261,7 +256,8 @@ typedef void cuda_function(void *);
 	X(cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2col, 12000,                                              \
 	  (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const int *, const int *, uint32_t, \
 	   uint32_t, const uint32_t *, int, int, int, int))                                                     \
-	X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000, (void *, void *))
+	X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000, (void *, void *))                        \
+	LOOKALIKE_DRIVER_ARRAYS(X)
 
 /* Forms that differ from another only in their arguments. X(name, exported name, first CUDA version, parameters, the
  * equivalent call). */

@@ -137,4 +137,36 @@ struct rt_copy_3d {
 	int kind;
 };
 
+/* cudaMemcpy3DPeerParms */
+struct rt_copy_peer {
+	void *from_array;
+	struct rt_place from_place;
+	struct rt_pitched from;
+	int from_device;
+	void *to_array;
+	struct rt_place to_place;
+	struct rt_pitched to;
+	int to_device;
+	struct rt_extent extent;
+};
+
+/* cudaChannelFormatDesc */
+struct rt_channel {
+	int x, y, z, w, kind;
+};
+
+/* cudaTextureDesc, cudaResourceViewDesc: nothing here reads them; `reserved` came with 13. cudaResourceDesc begins as
+ * the driver's does. */
+struct rt_texture {
+	int words[18];
+};
+struct rt_view {
+	int format;
+	size_t width, height, depth;
+	unsigned first_level, last_level, first_layer, last_layer;
+#if RUNTIME_MAJOR >= 13
+	unsigned reserved[16];
+#endif
+};
+
 #endif

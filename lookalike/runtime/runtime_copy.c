@@ -60,30 +60,46 @@ cuda_error cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t
 	return rt_result(cuMemcpy2DAsync_v2(&c, stream));
 }
 
-static struct cuda_copy_3d space(const struct rt_copy_3d *p)
+size_t rt_element_bytes(void *array)
 {
+	struct cuda_array_3d d;
+	if (!array || cuArray3DGetDescriptor_v2(&d, array) != RT_SUCCESS)
+		return 1;
+	unsigned bits = d.format == TRZ_CU_AD_FORMAT_UNSIGNED_INT8 || d.format == TRZ_CU_AD_FORMAT_SIGNED_INT8 ? 8
+	                : d.format == TRZ_CU_AD_FORMAT_FLOAT || d.format == TRZ_CU_AD_FORMAT_UNSIGNED_INT32 ||
+	                  d.format == TRZ_CU_AD_FORMAT_SIGNED_INT32 ? 32 : 16;
+	return (size_t)bits / 8 * d.channels;
+}
+
+/* What is along the first axis counts in elements of the array, or in bytes: the place on each side by itself, the
+ * width by whichever side is an array. */
+struct cuda_copy_3d rt_copy_of(const struct rt_copy_3d *p)
+{
+	size_t from_element = rt_element_bytes(p->from_array), to_element = rt_element_bytes(p->to_array);
 	return (struct cuda_copy_3d){
-		.from_x = p->from_place.x, .from_y = p->from_place.y, .from_z = p->from_place.z,
+		.from_x = p->from_place.x * from_element, .from_y = p->from_place.y, .from_z = p->from_place.z,
 		.from_type = p->from_array ? TRZ_CU_MEMORYTYPE_ARRAY : TRZ_CU_MEMORYTYPE_UNIFIED,
-		.from_device = (uintptr_t)p->from.address, .from_pitch = p->from.pitch, .from_height = p->from.height,
-		.to_x = p->to_place.x, .to_y = p->to_place.y, .to_z = p->to_place.z,
+		.from_device = (uintptr_t)p->from.address, .from_array = p->from_array, .from_pitch = p->from.pitch,
+		.from_height = p->from.height,
+		.to_x = p->to_place.x * to_element, .to_y = p->to_place.y, .to_z = p->to_place.z,
 		.to_type = p->to_array ? TRZ_CU_MEMORYTYPE_ARRAY : TRZ_CU_MEMORYTYPE_UNIFIED,
-		.to_device = (uintptr_t)p->to.address, .to_pitch = p->to.pitch, .to_height = p->to.height,
-		.width = p->extent.width, .height = p->extent.height, .depth = p->extent.depth,
+		.to_device = (uintptr_t)p->to.address, .to_array = p->to_array, .to_pitch = p->to.pitch,
+		.to_height = p->to.height, .width = p->extent.width * (p->from_array ? from_element : to_element),
+		.height = p->extent.height, .depth = p->extent.depth,
 	};
 }
 
 cuda_error cudaMemcpy3D(const struct rt_copy_3d *p)
 {
 	RT_ENTER(cudaMemcpy3D);
-	const struct cuda_copy_3d c = space(p);
+	const struct cuda_copy_3d c = rt_copy_of(p);
 	return rt_result(cuMemcpy3D_v2(&c));
 }
 
 cuda_error cudaMemcpy3DAsync(const struct rt_copy_3d *p, void *stream)
 {
 	RT_ENTER(cudaMemcpy3DAsync);
-	const struct cuda_copy_3d c = space(p);
+	const struct cuda_copy_3d c = rt_copy_of(p);
 	return rt_result(cuMemcpy3DAsync_v2(&c, stream));
 }
 

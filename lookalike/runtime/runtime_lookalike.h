@@ -35,6 +35,10 @@ void *rt_function(const void *symbol);
 /* The address of a variable of the program on the device. */
 int rt_variable(const void *symbol, cuda_addr *address, size_t *size);
 
+/* runtime_copy.c: a copy as the driver describes it; the bytes of an element, 1 where there is no array. */
+struct cuda_copy_3d rt_copy_of(const struct rt_copy_3d *p);
+size_t rt_element_bytes(void *array);
+
 #pragma GCC visibility pop
 
 /* Begins every function; RT_ENTER where it needs a context. A query of an event needs none: PyTorch's threads that

@@ -4,11 +4,6 @@
  */
 #include "runtime_lookalike.h"
 
-/* cudaChannelFormatDesc */
-struct rt_channel {
-	int x, y, z, w, kind;
-};
-
 LOOKALIKE_API struct rt_channel cudaCreateChannelDesc(int x, int y, int z, int w, int kind);
 
 struct rt_channel cudaCreateChannelDesc(int x, int y, int z, int w, int kind)

@@ -8,6 +8,7 @@
 
 #include "lookalike/driver/driver_abi.h"
 #include "runtime_abi.h"
+#include "runtime_array_symbols.h"
 
 typedef int cuda_error;
 typedef void rt_host_function(void *);
@@ -173,6 +174,7 @@ typedef void rt_host_function(void *);
 	X(cudaLibraryGetKernelCount, (unsigned *, void *))                                                      \
 	X(cudaLibraryGetGlobal, (void **, size_t *, void *, const char *))                                      \
 	X(cudaLibraryGetManaged, (void **, size_t *, void *, const char *))                                     \
+	LOOKALIKE_RUNTIME_ARRAYS(X)                                                                             \
 	LOOKALIKE_RUNTIME_VERSIONED(X)
 
 /* Functions whose parameters differ between the majors. */

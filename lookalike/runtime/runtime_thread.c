@@ -68,6 +68,7 @@ LOOKALIKE_API cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, s
 	X(cudaStreamGetFlags_ptsz, (void *s, unsigned *f), cudaStreamGetFlags(per_thread(s), f))                \
 	X(cudaStreamGetId_ptsz, (void *s, unsigned long long *i), cudaStreamGetId(per_thread(s), i))            \
 	X(cudaStreamGetPriority_ptsz, (void *s, int *p), cudaStreamGetPriority(per_thread(s), p))               \
+	RT_THREAD_ARRAYS(X)                                                                                    \
 	X(cudaGetDriverEntryPoint_ptsz, (const char *n, void **f, unsigned long long o, int *s),                \
 	  cudaGetDriverEntryPoint(n, f, per_thread_entry(o), s))                                                \
 	X(cudaGetDriverEntryPointByVersion_ptsz, (const char *n, void **f, unsigned v, unsigned long long o, int *s), \
@@ -114,7 +115,8 @@ LOOKALIKE_API cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, s
 	X(cudaMemset2D_ptds, (void *t, size_t p, int v, size_t w, size_t h),                                    \
 	  cudaMemset2DAsync(t, p, v, w, h, per_thread(NULL)))                                                   \
 	X(cudaMemset3D_ptds, (struct rt_pitched t, int v, struct rt_extent e),                                  \
-	  cudaMemset3DAsync(t, v, e, per_thread(NULL)))
+	  cudaMemset3DAsync(t, v, e, per_thread(NULL)))                                                         \
+	RT_THREAD_WAITING_ARRAYS(X)
 
 #define PER_THREAD_FORM(name, parameters, call) \
 	LOOKALIKE_API cuda_error name parameters;   \

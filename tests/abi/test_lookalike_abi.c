@@ -25,9 +25,13 @@ static void constants_are_equal(void **state)
 #define CHECK_VALUE(name, value) assert_int_equal(TRZ_##name, name);
 	DRIVER_ABI_RESULTS(CHECK_VALUE)
 	DRIVER_ABI_CONSTANTS(CHECK_VALUE)
+	DRIVER_ARRAY_CONSTANTS(CHECK_VALUE)
 #undef CHECK_VALUE
 #define CHECK_VALUE(name, value) assert_int_equal(TRZ_CU_DEVICE_ATTRIBUTE_##name, CU_DEVICE_ATTRIBUTE_##name);
 	DRIVER_ABI_ATTRIBUTES(CHECK_VALUE)
+#undef CHECK_VALUE
+#define CHECK_VALUE(name, value, bytes) assert_int_equal(TRZ_CU_AD_FORMAT_##name, CU_AD_FORMAT_##name);
+	DRIVER_ARRAY_FORMATS(CHECK_VALUE)
 #undef CHECK_VALUE
 }
 
@@ -50,6 +54,15 @@ static void driver_structures_are_equal(void **state)
 	SAME_SIZE(struct cuda_context_params, CUctxCreateParams);
 	SAME_PLACE(struct cuda_context_params, graphics, CUctxCreateParams, cigParams);
 	SAME_PLACE(struct cuda_pool_props, most_bytes, CUmemPoolProps, maxSize);
+	SAME_SIZE(struct cuda_array_2d, CUDA_ARRAY_DESCRIPTOR);
+	SAME_SIZE(struct cuda_array_3d, CUDA_ARRAY3D_DESCRIPTOR);
+	SAME_PLACE(struct cuda_array_3d, flags, CUDA_ARRAY3D_DESCRIPTOR, Flags);
+	SAME_SIZE(struct cuda_array_need, CUDA_ARRAY_MEMORY_REQUIREMENTS);
+	SAME_SIZE(struct cuda_resource, CUDA_RESOURCE_DESC);
+	SAME_PLACE(struct cuda_resource, of, CUDA_RESOURCE_DESC, res);
+	SAME_SIZE(struct cuda_texture, CUDA_TEXTURE_DESC);
+	SAME_SIZE(struct cuda_view, CUDA_RESOURCE_VIEW_DESC);
+	SAME_SIZE(struct cuda_copy_3d, CUDA_MEMCPY3D_PEER);
 	SAME_SIZE(struct cuda_edge, CUgraphEdgeData);
 	SAME_SIZE(struct cuda_instantiate, CUDA_GRAPH_INSTANTIATE_PARAMS);
 }
@@ -70,6 +83,12 @@ static void runtime_structures_are_equal(void **state)
 	SAME_SIZE(struct rt_launch, cudaLaunchConfig_t);
 	SAME_SIZE(struct rt_copy_3d, struct cudaMemcpy3DParms);
 	SAME_PLACE(struct rt_copy_3d, extent, struct cudaMemcpy3DParms, extent);
+	SAME_SIZE(struct rt_copy_peer, struct cudaMemcpy3DPeerParms);
+	SAME_PLACE(struct rt_copy_peer, extent, struct cudaMemcpy3DPeerParms, extent);
+	SAME_SIZE(struct rt_channel, struct cudaChannelFormatDesc);
+	SAME_SIZE(struct rt_texture, struct cudaTextureDesc);
+	SAME_SIZE(struct rt_view, struct cudaResourceViewDesc);
+	SAME_SIZE(struct cuda_resource, struct cudaResourceDesc);
 }
 
 int main(void)
