@@ -5,8 +5,7 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS terrazzo terrazzo_static EXPORT terrazzo-targets)
-trz_sources(public_headers include/*.h)
-install(FILES ${public_headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/terrazzo)
 install(EXPORT terrazzo-targets NAMESPACE terrazzo:: DESTINATION ${package_dir})

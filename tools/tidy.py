@@ -262,7 +262,8 @@ def check_dead_files(tree):
             if file.folder not in set(LAYERS) | {"tests"} or len(file.path.parts) != depth:
                 if file.path.parts[:2] not in (("tests", "install"), ("tests", "native")):
                     tree.report(file, 1, "dead file", "no rule of CMake compiles it")
-        elif file.name not in included and not (file.path.suffix == ".cpp" and is_built(tree, file)):
+        elif file.name not in included and file.folder != "include" and not (
+                file.path.suffix == ".cpp" and is_built(tree, file)):
             tree.report(file, 1, "dead file", "nothing includes it")
     for file in tree.files:
         if file.folder == "tools" and file.is_code:

@@ -427,6 +427,16 @@ static int max_threads(struct look_function *f)
 	return k && k->max_threads ? (int)k->max_threads : 1024;
 }
 
+/* The architecture that the function's code was compiled for, which libraries choose their launches by. PTX is compiled
+ * for the device when it is loaded. */
+static int code_architecture(struct look_function *f, bool compiled)
+{
+	struct fatbin_image image = {0};
+	const struct fatbin_kernel *k = kernel_of(f);
+	bool known = k && fatbin_image(f->module->fatbin, &image) == TRZ_OK && image.sm && !(image.ptx && compiled);
+	return (int)(known ? image.sm : architecture());
+}
+
 cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
 {
 	enum { SHARED_SIZE = 1, LOCAL_SIZE = 3, TYPICAL_REGISTERS = 32 };
@@ -450,7 +460,7 @@ cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
 		break;
 	case TRZ_CU_FUNC_ATTRIBUTE_PTX_VERSION:
 	case TRZ_CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-		*value = (int)architecture();
+		*value = code_architecture(f, attribute == TRZ_CU_FUNC_ATTRIBUTE_BINARY_VERSION);
 		break;
 	case TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
 		*value = f->attributes[attribute] ? f->attributes[attribute] : (int)KIB(48);
