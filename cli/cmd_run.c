@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * terrazzo run: a Python program with terrazzo as PyTorch's allocator, unchanged.
+ * terrazzo run: a program with terrazzo as its allocator, unchanged: as PyTorch's, or in CUDA's place.
  */
 #include <argp.h>
 #include <errno.h>
@@ -77,6 +77,18 @@ static trz_status check_simulation(void)
 	                "'terrazzo run' puts terrazzo in its place: leave one of the two out", asked);
 }
 
+/* For programs without PyTorch. Nothing where the library is not installed. false: no host memory. */
+static bool set_preload(void)
+{
+	static const char *const places[] = { "../lib", TRZ_INSTALLED_LIB, NULL };
+	const char *old = getenv("LD_PRELOAD");
+	char folder[CLI_PATH_SIZE], *entry;
+	if (!cli_first_of(places, "libterrazzo_preload.so", folder))
+		return true;
+	return asprintf(&entry, "LD_PRELOAD=%s/libterrazzo_preload.so%s%s", folder, old && *old ? ":" : "",
+	                old ? old : "") >= 0 && putenv(entry) == 0;
+}
+
 static trz_status set_environment(const struct run_command *c, const char *inject)
 {
 	const char *old = getenv("PYTHONPATH");
@@ -89,7 +101,7 @@ static trz_status set_environment(const struct run_command *c, const char *injec
 	if (cli_plug_libraries(libraries))
 		ok = ok && asprintf(&named, "TERRAZZO_LIBRARIES=%s", libraries) >= 0 && putenv(named) == 0;
 	static char on[] = "TERRAZZO=1";
-	ok = ok && putenv(on) == 0;
+	ok = ok && putenv(on) == 0 && set_preload();
 	if (ok && c->conf)
 		ok = asprintf(&conf, "TERRAZZO_CONF=%s", c->conf) >= 0 && putenv(conf) == 0;
 	free(path);
@@ -154,9 +166,9 @@ int cli_run(int argc, char **argv)
 		.options = options,
 		.parser = parse_option,
 		.args_doc = "[--] COMMAND [ARGUMENT...]",
-		.doc = "Runs a program, and the Python programs that it starts, with terrazzo as PyTorch's allocator of GPU "
-		       "memory.\vNothing of the program changes; where terrazzo cannot be installed it says why, and the "
-		       "program runs on PyTorch's own allocator. The exit status is the program's.",
+		.doc = "Runs a program, and the programs that it starts, with terrazzo as allocator of GPU memory: of PyTorch, "
+		       "or else of CUDA itself.\vNothing of the program changes; where terrazzo cannot be PyTorch's allocator "
+		       "it says why, and the program runs on PyTorch's own. The exit status is the program's.",
 	};
 	struct run_command c = {0};
 	char inject[CLI_PATH_SIZE];

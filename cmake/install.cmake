@@ -26,6 +26,7 @@ if(NOT TRZ_BUILD_TOOLS)
 endif()
 install(TARGETS terrazzo_cli)
 install(TARGETS terrazzo_cuda EXPORT terrazzo-targets)
+install(TARGETS terrazzo_preload)
 install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_runtime_static
 	trz_lookalike_nvml DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)
 install(FILES "${lookalike_dir}/libcudart_static.a" "${lookalike_dir}/libcudart.so" "${lookalike_dir}/libcuda.so"
@@ -35,7 +36,7 @@ install(FILES "${lookalike_dir}/libcudart_static.a" "${lookalike_dir}/libcudart.
 set(sim_files COMPONENT Unspecified)
 if(SKBUILD)
 	install(TARGETS terrazzo_cli RUNTIME DESTINATION terrazzo/bin COMPONENT python)
-	install(TARGETS terrazzo LIBRARY DESTINATION terrazzo/lib COMPONENT python)
+	install(TARGETS terrazzo terrazzo_preload LIBRARY DESTINATION terrazzo/lib COMPONENT python)
 	set(sim_libraries terrazzo/lib/sim)
 	set(sim_python terrazzo)
 	set(sim_files COMPONENT python)

@@ -128,17 +128,6 @@ foreach(folder IN LISTS folders)
 endforeach()
 
 if(NOT TRZ_SANITIZE)
-	trz_sources(native_programs tests/native/programs/*.c)
-	foreach(file IN LISTS native_programs)
-		cmake_path(GET file STEM name)
-		add_executable(native_${name} ${file})
-		set_target_properties(native_${name} PROPERTIES
-			OUTPUT_NAME ${name}
-			RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/native/programs")
-		target_include_directories(native_${name} PRIVATE include)
-		target_link_libraries(native_${name} PRIVATE trz_lookalike_runtime13 trz_lookalike_driver Threads::Threads
-			${CMAKE_DL_LIBS})
-	endforeach()
-	target_link_libraries(native_linked PRIVATE terrazzo_cuda)
+	include(cmake/tests_native.cmake)
 	trz_register(tree tidy "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/tools/tidy.py")
 endif()

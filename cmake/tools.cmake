@@ -48,7 +48,9 @@ if(cli_sources)
 	target_link_libraries(terrazzo_cli PRIVATE ${everything})
 	# Where it finds the look-alikes once installed, and its Python part in the build tree.
 	file(RELATIVE_PATH installed_sim "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}/terrazzo/sim")
-	target_compile_definitions(terrazzo_cli PRIVATE "TRZ_INSTALLED_SIM=\"${installed_sim}\"")
+	file(RELATIVE_PATH installed_lib "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")
+	target_compile_definitions(terrazzo_cli PRIVATE "TRZ_INSTALLED_SIM=\"${installed_sim}\""
+		"TRZ_INSTALLED_LIB=\"${installed_lib}\"")
 	file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/share/terrazzo")
 	file(CREATE_LINK "${PROJECT_SOURCE_DIR}/python" "${PROJECT_BINARY_DIR}/share/terrazzo/python" SYMBOLIC)
 endif()

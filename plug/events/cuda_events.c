@@ -5,9 +5,6 @@
  * What a heap knows of an event is used only while all its records are seen. An object that has been loaded since the
  * last look at the imports may have recorded any event. So each wait that would teach something asks first, after the
  * runtime's call, whether objects have come; then all events are forgotten, and the wait goes unreported.
- *
- * An event that something else than cudaEventRecord records (a launched graph, another process, a kernel's launch) is
- * foreign until it is destroyed: it is never reported.
  */
 #include "cuda_events.h"
 
@@ -19,14 +16,12 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "event_order.h"
 #include "relink.h"
 #include "terrazzo.h"
 
 enum {
 	CREATED_INTERPROCESS = 4,         /* cudaEventInterprocess */
-	NODE_EVENT_RECORD = 7,            /* cudaGraphNodeTypeEventRecord */
-	LAUNCH_PROGRAMMATIC_EVENT = 7,    /* cudaLaunchAttributeProgrammaticEvent */
-	LAUNCH_COMPLETION_EVENT = 12,     /* cudaLaunchAttributeLaunchCompletionEvent */
 	VAIN_SCANS = 100                  /* without a clean one between them: the process is beyond us */
 };
 
@@ -37,24 +32,11 @@ struct ipc_handle {
 	char bytes[64];
 };
 
-struct node_params {
-	int type, reserved[3];
-	void *event;
-};
-
-struct launch_attribute {
-	int id, padding;
-	union {
-		void *event;
-		char bytes[64];
-	} value;
-};
-
 struct launch_config {
 	unsigned grid[3], block[3];
 	size_t shared;
 	void *stream;
-	const struct launch_attribute *attributes;
+	const struct event_order_attribute *attributes;
 	unsigned attribute_count;
 };
 
@@ -84,8 +66,8 @@ struct launch_config {
 	X(cudaGraphAddNode_v2, (void *a, void *b, void *c, void *d, void *e, void *f))                                \
 	X(cudaGraphEventRecordNodeSetEvent, (void *node, void *event))                                                \
 	X(cudaGraphExecEventRecordNodeSetEvent, (void *exec, void *node, void *event))                                \
-	X(cudaGraphNodeSetParams, (void *node, struct node_params *params))                                           \
-	X(cudaGraphExecNodeSetParams, (void *exec, void *node, struct node_params *params))                           \
+	X(cudaGraphNodeSetParams, (void *node, struct event_order_node *params))                                      \
+	X(cudaGraphExecNodeSetParams, (void *exec, void *node, struct event_order_node *params))                      \
 	X(cudaLaunchKernelExC, (const struct launch_config *config, const void *kernel, void **arguments))            \
 	X(cudaLaunchKernelExC_ptsz, (const struct launch_config *config, const void *kernel, void **arguments))
 
@@ -103,8 +85,6 @@ static struct relink calls[CALL_COUNT] = {CALLS(ENTRY)};
 
 #define REAL(name) ((type_##name *)calls[AT_##name].real)
 
-static atomic_bool reporting;
-
 /* relink_loaded() of the last scan that found nothing to do; 0: none. */
 static _Atomic(uint64_t) clean;
 
@@ -112,88 +92,6 @@ static _Atomic(uint64_t) clean;
 static pthread_mutex_t scan_lock = PTHREAD_MUTEX_INITIALIZER;
 static int vain_scans;
 static size_t imports;
-
-static atomic_bool given_up;
-
-static bool is_reporting(void)
-{
-	return atomic_load_explicit(&reporting, memory_order_relaxed);
-}
-
-static void forget_all(void)
-{
-	if (is_reporting())
-		trz_event_forget(NULL, NULL);
-}
-
-static void give_up(void)
-{
-	atomic_store(&given_up, true);
-	forget_all();
-	atomic_store(&reporting, false);
-}
-
-/* ---- foreign events ---- */
-
-/* Sets of few, by a hash of the event. A full one: nothing is reported any more. */
-enum { FOREIGN_SETS = 1024, FOREIGN_WAYS = 8 };
-static _Atomic(void *) foreign[FOREIGN_SETS][FOREIGN_WAYS];
-static atomic_size_t foreign_count;
-static pthread_mutex_t foreign_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static _Atomic(void *) *foreign_set(const void *event)
-{
-	return foreign[(uintptr_t)event * 0x9e3779b97f4a7c15u >> 54];
-}
-
-static _Atomic(void *) *find_foreign(const void *event, void *what)
-{
-	_Atomic(void *) *set = foreign_set(event);
-	for (int i = 0; i < FOREIGN_WAYS; i++)
-		if (atomic_load_explicit(&set[i], memory_order_acquire) == what)
-			return &set[i];
-	return NULL;
-}
-
-static bool is_foreign(void *event)
-{
-	return atomic_load_explicit(&foreign_count, memory_order_acquire) &&
-	       !atomic_load_explicit(&given_up, memory_order_relaxed) && find_foreign(event, event);
-}
-
-static void make_foreign(void *event)
-{
-	if (!event || atomic_load_explicit(&given_up, memory_order_relaxed))
-		return;
-	pthread_mutex_lock(&foreign_lock);
-	_Atomic(void *) *place = find_foreign(event, event) ? NULL : find_foreign(event, NULL);
-	bool full = !place && !find_foreign(event, event);
-	if (place) {
-		atomic_store_explicit(place, event, memory_order_release);
-		atomic_fetch_add(&foreign_count, 1);
-	}
-	pthread_mutex_unlock(&foreign_lock);
-	if (full)
-		give_up();
-	else if (is_reporting())
-		trz_event_forget(NULL, event);
-}
-
-/* An event is new, or about to be destroyed. */
-static void forget(void *event)
-{
-	if (is_foreign(event)) {
-		pthread_mutex_lock(&foreign_lock);
-		_Atomic(void *) *place = find_foreign(event, event);
-		if (place) {
-			atomic_store_explicit(place, NULL, memory_order_release);
-			atomic_fetch_sub(&foreign_count, 1);
-		}
-		pthread_mutex_unlock(&foreign_lock);
-	}
-	if (event && is_reporting())
-		trz_event_forget(NULL, event);
-}
 
 /* ---- what is seen ---- */
 
@@ -205,7 +103,7 @@ static void scan_locked(void)
 	vain_scans = done ? 0 : vain_scans + 1;
 	atomic_store(&clean, done ? scan.loaded : 0);
 	if (scan.strange || vain_scans > VAIN_SCANS)
-		give_up();
+		event_order_give_up();
 }
 
 /* Whether all records until now have been seen. If not, they are all forgotten. */
@@ -214,11 +112,11 @@ static bool saw_all(void)
 	if (relink_loaded() == atomic_load(&clean))
 		return true;
 	if (pthread_mutex_trylock(&scan_lock) == 0) {
-		if (!atomic_load(&given_up))
+		if (!atomic_load(&event_order_given_up))
 			scan_locked();
 		pthread_mutex_unlock(&scan_lock);
 	}
-	forget_all();
+	event_order_forget_all();
 	return false;
 }
 
@@ -228,7 +126,7 @@ static int on_cudaEventCreate(void **event)
 {
 	int error = REAL(cudaEventCreate)(event);
 	if (!error)
-		forget(*event);
+		event_order_forget(*event);
 	return error;
 }
 
@@ -236,9 +134,9 @@ static int on_cudaEventCreateWithFlags(void **event, unsigned flags)
 {
 	int error = REAL(cudaEventCreateWithFlags)(event, flags);
 	if (!error)
-		forget(*event);
+		event_order_forget(*event);
 	if (!error && flags & CREATED_INTERPROCESS)
-		make_foreign(*event);
+		event_order_make_foreign(*event);
 	return error;
 }
 
@@ -246,46 +144,14 @@ static int on_cudaIpcOpenEventHandle(void **event, struct ipc_handle handle)
 {
 	int error = REAL(cudaIpcOpenEventHandle)(event, handle);
 	if (!error)
-		make_foreign(*event);
+		event_order_make_foreign(*event);
 	return error;
 }
 
 static int on_cudaEventDestroy(void *event)
 {
-	forget(event);
+	event_order_forget(event);
 	return REAL(cudaEventDestroy)(event);
-}
-
-/* `order`: the stream's handle in which NULL is the legacy default stream. */
-static int record(type_cudaEventRecord *real, void *event, void *stream, void *order)
-{
-	if (!is_reporting() || is_foreign(event))
-		return real(event, stream);
-	uint64_t token = trz_event_record_begin(NULL, event, order);
-	int error = real(event, stream);
-	trz_event_record_end(NULL, event, order, token, error == 0);
-	return error;
-}
-
-static int record_with(type_cudaEventRecordWithFlags *real, void *event, void *stream, unsigned flags, void *order)
-{
-	if (flags)
-		make_foreign(event);
-	if (!is_reporting() || is_foreign(event))
-		return real(event, stream, flags);
-	uint64_t token = trz_event_record_begin(NULL, event, order);
-	int error = real(event, stream, flags);
-	trz_event_record_end(NULL, event, order, token, error == 0);
-	return error;
-}
-
-static int await(type_cudaStreamWaitEvent *real, void *stream, void *event, unsigned flags, void *order)
-{
-	uint64_t token = is_reporting() && !flags ? trz_stream_wait_begin(NULL, order, event) : 0;
-	int error = real(stream, event, flags);
-	if (token)
-		trz_stream_wait_end(NULL, order, event, token, error == 0 && saw_all());
-	return error;
 }
 
 static void *per_thread(void *stream)
@@ -295,88 +161,64 @@ static void *per_thread(void *stream)
 
 static int on_cudaEventRecord(void *event, void *stream)
 {
-	return record(REAL(cudaEventRecord), event, stream, stream);
+	return event_order_record(REAL(cudaEventRecord), event, stream, stream);
 }
 
 static int on_cudaEventRecord_ptsz(void *event, void *stream)
 {
-	return record(REAL(cudaEventRecord_ptsz), event, stream, per_thread(stream));
+	return event_order_record(REAL(cudaEventRecord_ptsz), event, stream, per_thread(stream));
 }
 
 static int on_cudaEventRecordWithFlags(void *event, void *stream, unsigned flags)
 {
-	return record_with(REAL(cudaEventRecordWithFlags), event, stream, flags, stream);
+	return event_order_record_with(REAL(cudaEventRecordWithFlags), event, stream, flags, stream);
 }
 
 static int on_cudaEventRecordWithFlags_ptsz(void *event, void *stream, unsigned flags)
 {
-	return record_with(REAL(cudaEventRecordWithFlags_ptsz), event, stream, flags, per_thread(stream));
+	return event_order_record_with(REAL(cudaEventRecordWithFlags_ptsz), event, stream, flags, per_thread(stream));
 }
 
 static int on_cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
-	return await(REAL(cudaStreamWaitEvent), stream, event, flags, stream);
+	return event_order_wait(REAL(cudaStreamWaitEvent), stream, event, flags, stream, saw_all);
 }
 
 static int on_cudaStreamWaitEvent_ptsz(void *stream, void *event, unsigned flags)
 {
-	return await(REAL(cudaStreamWaitEvent_ptsz), stream, event, flags, per_thread(stream));
+	return event_order_wait(REAL(cudaStreamWaitEvent_ptsz), stream, event, flags, per_thread(stream), saw_all);
 }
 
 /* ---- waits by the host ---- */
 
-/* In one of these calls: a heap knows one for each thread. */
-static _Thread_local bool waiting;
-
-static int finish_event(type_cudaEventSynchronize *real, void *event)
-{
-	uint64_t token = is_reporting() ? trz_event_sync_begin(NULL, event) : 0;
-	int error = real(event);
-	if (token)
-		trz_event_sync_end(NULL, event, token, error == 0 && saw_all());
-	return error;
-}
-
 static int on_cudaEventSynchronize(void *event)
 {
-	return finish_event(REAL(cudaEventSynchronize), event);
+	return event_order_finish(REAL(cudaEventSynchronize), event, saw_all);
 }
 
 static int on_cudaEventQuery(void *event)
 {
-	return finish_event(REAL(cudaEventQuery), event);
-}
-
-static int finish_stream(type_cudaStreamSynchronize *real, void *stream, void *order)
-{
-	if (!is_reporting() || waiting)
-		return real(stream);
-	waiting = true;
-	uint64_t token = trz_stream_sync_begin(NULL, order);
-	int error = real(stream);
-	trz_sync_end(NULL, token, error == 0);
-	waiting = false;
-	return error;
+	return event_order_finish(REAL(cudaEventQuery), event, saw_all);
 }
 
 static int on_cudaStreamSynchronize(void *stream)
 {
-	return finish_stream(REAL(cudaStreamSynchronize), stream, stream);
+	return event_order_finish_stream(REAL(cudaStreamSynchronize), stream, stream);
 }
 
 static int on_cudaStreamSynchronize_ptsz(void *stream)
 {
-	return finish_stream(REAL(cudaStreamSynchronize_ptsz), stream, per_thread(stream));
+	return event_order_finish_stream(REAL(cudaStreamSynchronize_ptsz), stream, per_thread(stream));
 }
 
 static int on_cudaStreamQuery(void *stream)
 {
-	return finish_stream(REAL(cudaStreamQuery), stream, stream);
+	return event_order_finish_stream(REAL(cudaStreamQuery), stream, stream);
 }
 
 static int on_cudaStreamQuery_ptsz(void *stream)
 {
-	return finish_stream(REAL(cudaStreamQuery_ptsz), stream, per_thread(stream));
+	return event_order_finish_stream(REAL(cudaStreamQuery_ptsz), stream, per_thread(stream));
 }
 
 /* cuCtxGetCurrent; NULL: the driver is not loaded yet. */
@@ -387,19 +229,14 @@ static int on_cudaDeviceSynchronize(void)
 {
 	void *context = NULL;
 	current_context_function *current = atomic_load(&current_context);
-	if (!is_reporting() || waiting || !current || current(&context) != 0 || !context)
-		return REAL(cudaDeviceSynchronize)();
-	waiting = true;
-	uint64_t token = trz_context_sync_begin(NULL, context);
-	int error = REAL(cudaDeviceSynchronize)();
-	trz_sync_end(NULL, token, error == 0);
-	waiting = false;
-	return error;
+	if (!event_order_is_reporting() || !current || current(&context) != 0)
+		context = NULL;
+	return event_order_finish_all(REAL(cudaDeviceSynchronize), context);
 }
 
 static int on_cudaDeviceReset(void)
 {
-	forget_all();
+	event_order_forget_all();
 	return REAL(cudaDeviceReset)();
 }
 
@@ -407,26 +244,20 @@ static int on_cudaDeviceReset(void)
 
 static int on_cudaGraphAddEventRecordNode(void **node, void *graph, const void *dependencies, size_t count, void *event)
 {
-	make_foreign(event);
+	event_order_make_foreign(event);
 	return REAL(cudaGraphAddEventRecordNode)(node, graph, dependencies, count, event);
 }
 
 static int on_cudaGraphEventRecordNodeSetEvent(void *node, void *event)
 {
-	make_foreign(event);
+	event_order_make_foreign(event);
 	return REAL(cudaGraphEventRecordNodeSetEvent)(node, event);
 }
 
 static int on_cudaGraphExecEventRecordNodeSetEvent(void *exec, void *node, void *event)
 {
-	make_foreign(event);
+	event_order_make_foreign(event);
 	return REAL(cudaGraphExecEventRecordNodeSetEvent)(exec, node, event);
-}
-
-static void note_params(const struct node_params *params)
-{
-	if (params && params->type == NODE_EVENT_RECORD)
-		make_foreign(params->event);
 }
 
 /* Of five parameters until CUDA 12, of six from 13 on; the last says what the node does. */
@@ -434,46 +265,43 @@ static int runtime_version;
 
 static int on_cudaGraphAddNode(void *a, void *b, void *c, void *d, void *e, void *f)
 {
-	note_params(runtime_version >= 13000 ? f : e);
+	event_order_note_node(runtime_version >= 13000 ? f : e);
 	return REAL(cudaGraphAddNode)(a, b, c, d, e, f);
 }
 
 static int on_cudaGraphAddNode_v2(void *a, void *b, void *c, void *d, void *e, void *f)
 {
-	note_params(f);
+	event_order_note_node(f);
 	return REAL(cudaGraphAddNode_v2)(a, b, c, d, e, f);
 }
 
-static int on_cudaGraphNodeSetParams(void *node, struct node_params *params)
+static int on_cudaGraphNodeSetParams(void *node, struct event_order_node *params)
 {
-	note_params(params);
+	event_order_note_node(params);
 	return REAL(cudaGraphNodeSetParams)(node, params);
 }
 
-static int on_cudaGraphExecNodeSetParams(void *exec, void *node, struct node_params *params)
+static int on_cudaGraphExecNodeSetParams(void *exec, void *node, struct event_order_node *params)
 {
-	note_params(params);
+	event_order_note_node(params);
 	return REAL(cudaGraphExecNodeSetParams)(exec, node, params);
 }
 
-static void note_attributes(const struct launch_config *config)
+static void note_launch(const struct launch_config *config)
 {
-	for (unsigned i = 0; config && config->attributes && i < config->attribute_count; i++) {
-		const struct launch_attribute *a = &config->attributes[i];
-		if (a->id == LAUNCH_PROGRAMMATIC_EVENT || a->id == LAUNCH_COMPLETION_EVENT)
-			make_foreign(a->value.event);
-	}
+	if (config)
+		event_order_note_attributes(config->attributes, config->attribute_count);
 }
 
 static int on_cudaLaunchKernelExC(const struct launch_config *config, const void *kernel, void **arguments)
 {
-	note_attributes(config);
+	note_launch(config);
 	return REAL(cudaLaunchKernelExC)(config, kernel, arguments);
 }
 
 static int on_cudaLaunchKernelExC_ptsz(const struct launch_config *config, const void *kernel, void **arguments)
 {
-	note_attributes(config);
+	note_launch(config);
 	return REAL(cudaLaunchKernelExC_ptsz)(config, kernel, arguments);
 }
 
@@ -495,8 +323,8 @@ static int find_runtime(struct dl_phdr_info *info, size_t size, void *path)
 /* In the child the parent's locks may be held; it cannot use the device. */
 static void note_fork(void)
 {
-	atomic_store(&reporting, false);
-	atomic_store(&given_up, true);
+	atomic_store(&event_order_reporting, false);
+	atomic_store(&event_order_given_up, true);
 }
 
 static void find_driver(void)
@@ -529,17 +357,17 @@ static bool find_calls(void)
 size_t cuda_events_follow(bool report)
 {
 	size_t found = 0;
-	if (atomic_load(&given_up))
+	if (atomic_load(&event_order_given_up))
 		return 0;
 	pthread_mutex_lock(&scan_lock);
 	if (find_calls()) {
 		find_driver();
 		scan_locked();
-		if (report && !atomic_load(&given_up))
-			atomic_store(&reporting, true);
-		found = atomic_load(&given_up) ? 0 : imports;
+		if (report && !atomic_load(&event_order_given_up))
+			atomic_store(&event_order_reporting, true);
+		found = atomic_load(&event_order_given_up) ? 0 : imports;
 	}
 	pthread_mutex_unlock(&scan_lock);
-	forget_all();
+	event_order_forget_all();
 	return found;
 }

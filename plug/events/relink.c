@@ -217,6 +217,46 @@ struct relink_scan relink_all(const struct relink *list, size_t count)
 	return w.scan;
 }
 
+/* ---- looking only ---- */
+
+struct look {
+	const char *const *names;
+	size_t count;
+	const char *unless;
+};
+
+static bool imports_any(const struct object *o, const ElfW(Rela) *r, size_t relocations, const char *const *names,
+                        size_t count)
+{
+	for (const ElfW(Rela) *end = r + relocations; r && r < end; r++) {
+		const ElfW(Sym) *symbol = &o->symbols[ELF64_R_SYM(r->r_info)];
+		for (size_t i = 0; i < count && symbol->st_shndx == SHN_UNDEF; i++)
+			if (strcmp(o->names + symbol->st_name, names[i]) == 0)
+				return true;
+	}
+	return false;
+}
+
+static bool object_imports(const struct object *o, const char *const *names, size_t count)
+{
+	return imports_any(o, o->calls, o->call_count, names, count) ||
+	       imports_any(o, o->others, o->other_count, names, count);
+}
+
+static int look_at(struct dl_phdr_info *info, size_t size, void *data)
+{
+	const struct look *l = data;
+	(void)size;
+	struct object o = read_object(info);
+	return o.symbols && o.names && object_imports(&o, l->names, l->count) && !object_imports(&o, &l->unless, 1);
+}
+
+bool relink_imports(const char *const *names, size_t count, const char *unless)
+{
+	struct look look = {names, count, unless};
+	return dl_iterate_phdr(look_at, &look) != 0;
+}
+
 static int read_loaded(struct dl_phdr_info *info, size_t size, void *loaded)
 {
 	(void)size;

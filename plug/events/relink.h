@@ -6,6 +6,7 @@
 #ifndef TRZ_RELINK_H
 #define TRZ_RELINK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,9 @@ struct relink_scan {
 
 /* Looks through all objects but those that define the functions themselves. One thread at a time. */
 struct relink_scan relink_all(const struct relink *list, size_t count);
+
+/* Whether a loaded object imports one of the names, and not `unless`. */
+bool relink_imports(const char *const *names, size_t count, const char *unless);
 
 /* How many objects have ever been loaded into the process: unchanged, no import is new. */
 uint64_t relink_loaded(void);

@@ -27,6 +27,8 @@ struct native_heap {
 	uint64_t host_id;         /* the driver's id of it */
 	void *pool;               /* the default pool of the device */
 	int device;
+	bool primary;             /* the context is the device's primary one */
+	atomic_size_t async, async_most;  /* bytes allocated in the order of streams, now and at most */
 };
 
 /* The heap of the thread's current context, which is opened by the first request; NULL: the driver serves it. */
@@ -38,11 +40,22 @@ struct native_heap *native_of_stream(void *stream);
 /* The heap that may hold the address: the one that does if there are several, or NULL. */
 struct native_heap *native_owner(cuda_addr address);
 
+/* The heap of a context, likewise. */
+struct native_heap *native_of_context(void *context);
+
+/* Whose memory an address is: a live allocation's, a heap's but no allocation's, or no heap's. */
+enum native_place { NATIVE_ELSEWHERE, NATIVE_LIVE, NATIVE_DEAD };
+enum native_place native_look(cuda_addr address, struct native_heap **heap, trz_pointer_info *info);
+
 /* Calls `look` for each open heap. */
 void native_each(void (*look)(struct native_heap *heap, void *argument), void *argument);
 
-/* The context is about to end: its heap is closed. NULL: of all of them. */
+/* The context is about to end: its heap is closed. The second for the primary context of a device. */
 void native_end_context(void *context);
+void native_end_primary(int device);
+
+/* Asked before the first heap is opened, if it is not NULL; false: the driver is to serve all. */
+extern bool (*native_may_open)(void);
 
 /* Waits for the host stream, if the calling thread's newest allocation has made it wait for others. */
 bool native_settle(struct native_heap *heap);
@@ -56,6 +69,8 @@ struct native_options {
 	bool on;             /* on:off leaves all to the driver */
 	bool free_in_order;  /* free:order; else cuMemFree waits */
 	bool report;         /* report:on */
+	atomic_bool classic; /* ipc:classic: cuMemAlloc is left to the driver, whose memory other processes can open */
+	bool refuse_ipc;     /* ipc:refuse: it never is */
 };
 
 extern struct native_options native_options;
@@ -79,6 +94,19 @@ cuda_result native_alloc_from_pool(cuda_addr *address, size_t size, void *pool, 
 cuda_result native_free_async(cuda_addr address, void *stream);
 cuda_result native_mem_info(size_t *unused, size_t *total);
 cuda_result native_stream_destroy(void *stream);
+void native_stream_retire(void *stream);
+
+/* Counts what is allocated in the order of streams, which the default pool's attributes tell. */
+void native_pool_take(struct native_heap *heap, size_t size);
+void native_pool_give(struct native_heap *heap, const trz_pointer_info *info);
+
+/* The heap of the device whose default pool this is; NULL: it is another pool. */
+struct native_heap *native_of_pool(void *pool);
+void native_pool_trim(void *pool, size_t keep);
+
+/* After the driver's answer for a pool: adds what the heap has. */
+void native_pool_add(void *pool, int attribute, void *value);
+void native_pool_reset(void *pool, int attribute);
 
 /* ---- what was served ---------------------------------------------------------------------------------------- */
 

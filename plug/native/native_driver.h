@@ -20,6 +20,8 @@
 	X(cuCtxGetDevice, (cuda_device *))                                                    \
 	X(cuCtxSynchronize, (void))                                                           \
 	X(cuDevicePrimaryCtxRetain, (void **, cuda_device))                                   \
+	X(cuDevicePrimaryCtxRelease_v2, (cuda_device))                                        \
+	X(cuDevicePrimaryCtxGetState, (cuda_device, unsigned *, int *))                       \
 	X(cuMemAlloc_v2, (cuda_addr *, size_t))                                               \
 	X(cuMemAllocPitch_v2, (cuda_addr *, size_t *, size_t, size_t, unsigned))              \
 	X(cuMemFree_v2, (cuda_addr))                                                          \

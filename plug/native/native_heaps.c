@@ -23,6 +23,8 @@ static const trz_driver *cuda;    /* the driver's table */
 static trz_driver table;          /* the heaps' */
 static _Thread_local bool waited; /* the thread has made a host stream wait */
 
+bool (*native_may_open)(void);
+
 static unsigned used_places(void)
 {
 	return atomic_load_explicit(&place_count, memory_order_acquire);
@@ -98,6 +100,18 @@ void native_stop(void)
 	atomic_store(&stopped, true);
 }
 
+static bool is_primary(int device, const void *context)
+{
+	unsigned flags;
+	int active = 0;
+	void *primary = NULL;
+	if (native_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != TRZ_CUDA_SUCCESS || !active ||
+	    native_driver.cuDevicePrimaryCtxRetain(&primary, device) != TRZ_CUDA_SUCCESS)
+		return false;
+	native_driver.cuDevicePrimaryCtxRelease_v2(device);
+	return primary == context;
+}
+
 /* A heap needs its host stream before its first allocation, and nothing of it may disturb a capture of this thread. */
 static bool open_heap(struct native_heap *h, void *context)
 {
@@ -109,6 +123,7 @@ static bool open_heap(struct native_heap *h, void *context)
 		return false;
 	const trz_open_params params = {.device = device, .context = context, .driver = &table};
 	h->device = device;
+	h->primary = is_primary(device, context);
 	native_driver.cuDeviceGetDefaultMemPool(&h->pool, device);
 	bool opened = native_driver.cuStreamCreate(&host, STREAM_NON_BLOCKING) == TRZ_CUDA_SUCCESS &&
 	              cuda->stream_id(cuda->self, context, host, &h->host_id) == TRZ_OK &&
@@ -137,21 +152,29 @@ static struct native_heap *free_place(void)
 	return i < NATIVE_HEAPS ? &places[i] : NULL;
 }
 
-/* A context whose heap cannot be opened keeps a place without one. */
+static void begin(void)
+{
+	static bool begun;
+	if (begun)
+		return;
+	begun = true;
+	pthread_atfork(NULL, NULL, note_fork);
+	if (native_may_open && !native_may_open())
+		native_stop();
+}
+
+/* The current context's. A context whose heap cannot be opened keeps a place without one. */
 static struct native_heap *add(void *context)
 {
-	static bool watching;
 	pthread_mutex_lock(&lock);
+	begin();
 	struct native_heap *h = find(context);
-	if (!h && (h = free_place())) {
+	if (!h && !atomic_load(&stopped) && (h = free_place())) {
 		memset(h, 0, sizeof *h);
 		open_heap(h, context);
-		if (!watching)
-			pthread_atfork(NULL, NULL, note_fork);
-		watching = true;
+		atomic_store_explicit(&h->context, context, memory_order_release);
 		if (h == &places[used_places()])
 			atomic_fetch_add(&place_count, 1);
-		atomic_store_explicit(&h->context, context, memory_order_release);
 	}
 	pthread_mutex_unlock(&lock);
 	return h;
@@ -179,12 +202,10 @@ struct native_heap *native_current(void)
 }
 
 /* A heap is opened only in its own context. */
-struct native_heap *native_of_stream(void *stream)
+struct native_heap *native_of_context(void *context)
 {
-	void *context = NULL, *popped;
-	if ((uintptr_t)stream <= 2)
-		return native_current();
-	if (is_off() || native_driver.cuStreamGetCtx(stream, &context) != TRZ_CUDA_SUCCESS || !context)
+	void *popped;
+	if (is_off())
 		return NULL;
 	struct native_heap *h = find(context);
 	if (!h && native_driver.cuCtxPushCurrent_v2(context) == TRZ_CUDA_SUCCESS) {
@@ -192,6 +213,16 @@ struct native_heap *native_of_stream(void *stream)
 		native_driver.cuCtxPopCurrent_v2(&popped);
 	}
 	return h && h->heap ? h : NULL;
+}
+
+struct native_heap *native_of_stream(void *stream)
+{
+	void *context = NULL;
+	if ((uintptr_t)stream <= 2)
+		return native_current();
+	if (is_off() || native_driver.cuStreamGetCtx(stream, &context) != TRZ_CUDA_SUCCESS || !context)
+		return NULL;
+	return native_of_context(context);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------ */
@@ -209,6 +240,22 @@ struct native_heap *native_owner(cuda_addr address)
 		    trz_query(places[i].heap, (const void *)address, &info) == TRZ_OK)
 			return &places[i];
 	return NULL;
+}
+
+enum native_place native_look(cuda_addr address, struct native_heap **heap, trz_pointer_info *info)
+{
+	trz_segment_info segment;
+	for (unsigned i = 0; i < used_places() && !is_off(); i++) {
+		struct native_heap *h = &places[i];
+		if (!atomic_load(&h->context) || !h->heap)
+			continue;
+		*heap = h;
+		if (trz_query(h->heap, (const void *)address, info) == TRZ_OK)
+			return NATIVE_LIVE;
+		if (trz_query_mapping(h->heap, (const void *)address, &segment) == TRZ_OK)
+			return NATIVE_DEAD;
+	}
+	return NATIVE_ELSEWHERE;
 }
 
 void native_each(void (*look)(struct native_heap *heap, void *argument), void *argument)
@@ -234,8 +281,19 @@ void native_end_context(void *context)
 	if (is_off())
 		return;
 	pthread_mutex_lock(&lock);
+	struct native_heap *h = context ? find(context) : NULL;
+	if (h)
+		end(h);
+	pthread_mutex_unlock(&lock);
+}
+
+void native_end_primary(int device)
+{
+	if (is_off())
+		return;
+	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < used_places(); i++)
-		if (places[i].context && (!context || places[i].context == context))
+		if (atomic_load(&places[i].context) && places[i].primary && places[i].device == device)
 			end(&places[i]);
 	pthread_mutex_unlock(&lock);
 }

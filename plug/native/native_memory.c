@@ -53,7 +53,8 @@ static bool alloc_host(struct native_heap *h, cuda_addr *address, size_t size, c
 
 static bool try_alloc(enum native_call call, cuda_addr *address, size_t size, cuda_result *result)
 {
-	struct native_heap *h = address && size && !is_capturing() ? native_current() : NULL;
+	bool classic = atomic_load_explicit(&native_options.classic, memory_order_relaxed);
+	struct native_heap *h = address && size && !classic && !is_capturing() ? native_current() : NULL;
 	if (!h || !alloc_host(h, address, size, result))
 		return false;
 	native_count(call, *result == TRZ_CUDA_SUCCESS ? NATIVE_SERVED : NATIVE_REFUSED);
@@ -143,11 +144,14 @@ cuda_result native_free(cuda_addr address)
 		return free_elsewhere(NULL, address);
 	if (trz_query(h->heap, (const void *)address, &info) != TRZ_OK || (uintptr_t)info.base != address)
 		return free_elsewhere(h, address);
-	if (native_options.free_in_order && free_after_all(h, info.base))
-		return outcome(NATIVE_cuMemFree, NATIVE_SERVED, TRZ_CUDA_SUCCESS);
-	cuda_result result = wait_for_all(h);
-	if (result == TRZ_CUDA_SUCCESS && trz_free_on(h->heap, info.base, h->host) != TRZ_OK)
-		return free_elsewhere(h, address);
+	cuda_result result = TRZ_CUDA_SUCCESS;
+	if (!native_options.free_in_order || !free_after_all(h, info.base)) {
+		result = wait_for_all(h);
+		if (result == TRZ_CUDA_SUCCESS && trz_free_on(h->heap, info.base, h->host) != TRZ_OK)
+			return free_elsewhere(h, address);
+	}
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_give(h, &info);
 	return outcome(NATIVE_cuMemFree, NATIVE_SERVED, result);
 }
 
@@ -162,6 +166,8 @@ static bool alloc_on(struct native_heap *h, enum native_call call, cuda_addr *ad
 		return false;
 	if (status == TRZ_OK)
 		*address = (uintptr_t)made;
+	if (status == TRZ_OK)
+		native_pool_take(h, size);
 	*result = status == TRZ_OK ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 	native_count(call, status == TRZ_OK ? NATIVE_SERVED : NATIVE_REFUSED);
 	return true;
@@ -200,8 +206,12 @@ cuda_result native_alloc_from_pool(cuda_addr *address, size_t size, void *pool, 
 cuda_result native_free_async(cuda_addr address, void *stream)
 {
 	struct native_heap *h = address ? native_owner(address) : NULL;
-	if (h && !may_capture(stream) && trz_free_on(h->heap, (void *)address, stream) == TRZ_OK)
+	trz_pointer_info info;
+	if (h && !may_capture(stream) && trz_query(h->heap, (const void *)address, &info) == TRZ_OK &&
+	    trz_free_on(h->heap, (void *)address, stream) == TRZ_OK) {
+		native_pool_give(h, &info);
 		return outcome(NATIVE_cuMemFreeAsync, NATIVE_SERVED, TRZ_CUDA_SUCCESS);
+	}
 	if (is_mapped(h, address))
 		return outcome(NATIVE_cuMemFreeAsync, NATIVE_SERVED, TRZ_CUDA_ERROR_INVALID_VALUE);
 	return outcome(NATIVE_cuMemFreeAsync, NATIVE_PASSED, native_driver.cuMemFreeAsync(address, stream));
@@ -241,9 +251,14 @@ static void retire(struct native_heap *h, void *stream)
 	trz_stream_retire(h->heap, stream);
 }
 
-cuda_result native_stream_destroy(void *stream)
+void native_stream_retire(void *stream)
 {
 	if ((uintptr_t)stream > 2)
 		native_each(retire, stream);
+}
+
+cuda_result native_stream_destroy(void *stream)
+{
+	native_stream_retire(stream);
 	return outcome(NATIVE_cuStreamDestroy, NATIVE_PASSED, native_driver.cuStreamDestroy_v2(stream));
 }

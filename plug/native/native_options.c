@@ -21,6 +21,9 @@ static const struct {
 	{"on:off", offsetof(struct native_options, on), false},
 	{"free:wait", offsetof(struct native_options, free_in_order), false},
 	{"free:order", offsetof(struct native_options, free_in_order), true},
+	{"ipc:auto", offsetof(struct native_options, refuse_ipc), false},
+	{"ipc:classic", offsetof(struct native_options, classic), true},
+	{"ipc:refuse", offsetof(struct native_options, refuse_ipc), true},
 	{"report:off", offsetof(struct native_options, report), false},
 	{"report:on", offsetof(struct native_options, report), true},
 };

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# tests/native/programs/<name>.c becomes <build>/tests/native/programs/<name>, a program of CUDA.
+
+# trz_native(NAME FILE LIBRARY...)
+function(trz_native name file)
+	add_executable(native_${name} ${file})
+	set_target_properties(native_${name} PROPERTIES
+		OUTPUT_NAME ${name}
+		RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/native/programs")
+	target_include_directories(native_${name} PRIVATE include)
+	target_link_libraries(native_${name} PRIVATE ${ARGN} trz_lookalike_driver Threads::Threads ${CMAKE_DL_LIBS})
+endfunction()
+
+trz_sources(native_programs tests/native/programs/*.c)
+foreach(file IN LISTS native_programs)
+	cmake_path(GET file STEM name)
+	trz_native(${name} ${file} trz_lookalike_runtime13)
+endforeach()
+target_link_libraries(native_linked PRIVATE terrazzo_cuda)
+
+# The same with the runtime's other version, and with a static one.
+trz_native(runtime12 "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime12)
+trz_native(runtime_static "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime_static)

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device's default pool, as its heap serves it: what the pool's attributes say, and trimming.
+ */
+#include "native.h"
+
+enum { RESERVED_CURRENT = 5, RESERVED_HIGH = 6, USED_CURRENT = 7, USED_HIGH = 8 };  /* CU_MEMPOOL_ATTR_* */
+
+enum { UNIT = 512 };  /* of sizes in pools */
+
+static size_t rounded(size_t size)
+{
+	return (size + UNIT - 1) / UNIT * UNIT;
+}
+
+void native_pool_take(struct native_heap *heap, size_t size)
+{
+	size_t now = atomic_fetch_add_explicit(&heap->async, rounded(size), memory_order_relaxed) + rounded(size);
+	size_t most = atomic_load_explicit(&heap->async_most, memory_order_relaxed);
+	while (now > most && !atomic_compare_exchange_weak(&heap->async_most, &most, now)) {}
+}
+
+void native_pool_give(struct native_heap *heap, const trz_pointer_info *info)
+{
+	if (info->stream != heap->host)
+		atomic_fetch_sub_explicit(&heap->async, rounded(info->requested), memory_order_relaxed);
+}
+
+struct search {
+	const void *pool;
+	struct native_heap *found;
+};
+
+static void compare(struct native_heap *heap, void *argument)
+{
+	struct search *s = argument;
+	if (heap->pool == s->pool)
+		s->found = heap;
+}
+
+struct native_heap *native_of_pool(void *pool)
+{
+	struct search s = {.pool = pool};
+	if (pool)
+		native_each(compare, &s);
+	return s.found;
+}
+
+void native_pool_trim(void *pool, size_t keep)
+{
+	struct native_heap *h = native_of_pool(pool);
+	if (h)
+		trz_trim(h->heap, keep, NULL);
+}
+
+static uint64_t stat(const struct native_heap *h, const char *name)
+{
+	uint64_t value = 0;
+	trz_stat(h->heap, name, &value);
+	return value;
+}
+
+/* What is reserved for streams cannot be told from what is for cuMemAlloc while it is free: all of it counts. */
+void native_pool_add(void *pool, int attribute, void *value)
+{
+	const struct native_heap *h = native_of_pool(pool);
+	uint64_t *bytes = value;
+	if (!h)
+		return;
+	uint64_t used = atomic_load(&h->async), most = atomic_load(&h->async_most);
+	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
+	uint64_t cached = reserved > allocated ? reserved - allocated : 0;
+	switch (attribute) {
+	case USED_CURRENT:
+		*bytes += used;
+		break;
+	case USED_HIGH:
+		*bytes += most;
+		break;
+	case RESERVED_CURRENT:
+		*bytes += used + cached;
+		break;
+	case RESERVED_HIGH:
+		*bytes += (most > used ? most : used) + cached;
+		break;
+	}
+}
+
+/* The peaks are set to what is now. */
+void native_pool_reset(void *pool, int attribute)
+{
+	struct native_heap *h = native_of_pool(pool);
+	if (h && attribute == USED_HIGH)
+		atomic_store(&h->async_most, atomic_load(&h->async));
+}

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The driver's calls that allocate, free, tell of memory, or end what the heaps rely on.
+ */
+#include "preload.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "event_order.h"
+#include "native.h"
+#include "relink.h"
+
+enum {
+	ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_RANGE_START = 11, ATTRIBUTE_RANGE_SIZE = 12,  /* CU_POINTER_ATTRIBUTE_* */
+	ATTRIBUTE_MEMPOOL = 17
+};
+
+/* ---- beginning and end ------------------------------------------------------------------------------------------ */
+
+static int is_pytorch(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	(void)size;
+	(void)unused;
+	return strstr(info->dlpi_name, "/libc10_cuda.so") != NULL;
+}
+
+/* In the child the parent's locks may be held. */
+static void note_fork(void)
+{
+	atomic_store(&event_order_reporting, false);
+	atomic_store(&event_order_given_up, true);
+}
+
+/* A program that exports memory by CUDA's older way imports one of these. So may a runtime, which is no sign: it
+ * imports all there is. */
+static bool exports_memory(void)
+{
+	static const char *const names[] = {"cudaIpcGetMemHandle", "cuIpcGetMemHandle"};
+	return relink_imports(names, sizeof names / sizeof names[0], "cuMemPoolGetAccess");
+}
+
+/* PyTorch has an allocator of its own, in whose place the plug puts terrazzo. */
+static bool may_open(void)
+{
+	if (dl_iterate_phdr(is_pytorch, NULL))
+		return false;
+	if (!native_options.refuse_ipc && exports_memory())
+		atomic_store(&native_options.classic, true);
+	pthread_atfork(NULL, NULL, note_fork);
+	atomic_store(&event_order_reporting, true);
+	return true;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	native_sees_all = true;
+	native_may_open = may_open;
+}
+
+__attribute__((destructor)) static void end(void)
+{
+	if (native_options.report)
+		native_report();
+}
+
+/* ---- allocation -------------------------------------------------------------------------------------------------- */
+
+/* The calls that a driver older than CUDA 11.2 has are its own. */
+#define SERVED(call, ...) return native_load() ? native_##call : REAL __VA_ARGS__
+
+cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
+{
+	ENTER(cuMemAlloc_v2);
+	SERVED(alloc(address, size), (cuMemAlloc_v2)(address, size));
+}
+
+cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
+{
+	ENTER(cuMemAllocPitch_v2);
+	SERVED(alloc_pitch(address, pitch, width, height, element),
+	       (cuMemAllocPitch_v2)(address, pitch, width, height, element));
+}
+
+cuda_result cuMemFree_v2(cuda_addr address)
+{
+	ENTER(cuMemFree_v2);
+	SERVED(free(address), (cuMemFree_v2)(address));
+}
+
+cuda_result cuMemGetInfo_v2(size_t *unused, size_t *total)
+{
+	ENTER(cuMemGetInfo_v2);
+	SERVED(mem_info(unused, total), (cuMemGetInfo_v2)(unused, total));
+}
+
+cuda_result cuMemAllocAsync(cuda_addr *address, size_t size, void *stream)
+{
+	ENTER(cuMemAllocAsync);
+	SERVED(alloc_async(address, size, stream), (cuMemAllocAsync)(address, size, stream));
+}
+
+cuda_result cuMemAllocAsync_ptsz(cuda_addr *address, size_t size, void *stream)
+{
+	return cuMemAllocAsync(address, size, preload_of_thread(stream));
+}
+
+cuda_result cuMemAllocFromPoolAsync(cuda_addr *address, size_t size, void *pool, void *stream)
+{
+	ENTER(cuMemAllocFromPoolAsync);
+	SERVED(alloc_from_pool(address, size, pool, stream), (cuMemAllocFromPoolAsync)(address, size, pool, stream));
+}
+
+cuda_result cuMemAllocFromPoolAsync_ptsz(cuda_addr *address, size_t size, void *pool, void *stream)
+{
+	return cuMemAllocFromPoolAsync(address, size, pool, preload_of_thread(stream));
+}
+
+cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
+{
+	ENTER(cuMemFreeAsync);
+	SERVED(free_async(address, stream), (cuMemFreeAsync)(address, stream));
+}
+
+cuda_result cuMemFreeAsync_ptsz(cuda_addr address, void *stream)
+{
+	return cuMemFreeAsync(address, preload_of_thread(stream));
+}
+
+/* ---- what is said of an address -------------------------------------------------------------------------------- */
+
+cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr address)
+{
+	struct native_heap *h;
+	trz_pointer_info info;
+	ENTER(cuMemGetAddressRange_v2);
+	switch (native_look(address, &h, &info)) {
+	case NATIVE_LIVE:
+		if (start)
+			*start = (uintptr_t)info.base;
+		if (size)
+			*size = info.requested;
+		return TRZ_CUDA_SUCCESS;
+	case NATIVE_DEAD:
+		return TRZ_CUDA_ERROR_NOT_FOUND;
+	default:
+		return REAL(cuMemGetAddressRange_v2)(start, size, address);
+	}
+}
+
+/* What the driver would tell of the tile. false: of this it tells the truth. */
+static bool tell(void *value, int attribute, const struct native_heap *h, const trz_pointer_info *info)
+{
+	switch (attribute) {
+	case ATTRIBUTE_CONTEXT:
+		*(void **)value = atomic_load_explicit(&h->context, memory_order_relaxed);
+		return true;
+	case ATTRIBUTE_RANGE_START:
+		*(cuda_addr *)value = (uintptr_t)info->base;
+		return true;
+	case ATTRIBUTE_RANGE_SIZE:
+		*(size_t *)value = info->requested;
+		return true;
+	case ATTRIBUTE_MEMPOOL:
+		*(void **)value = info->stream == h->host ? NULL : h->pool;
+		return true;
+	default:
+		return false;
+	}
+}
+
+cuda_result cuPointerGetAttribute(void *value, int attribute, cuda_addr address)
+{
+	struct native_heap *h;
+	trz_pointer_info info;
+	ENTER(cuPointerGetAttribute);
+	enum native_place place = value ? native_look(address, &h, &info) : NATIVE_ELSEWHERE;
+	if (place == NATIVE_DEAD)
+		return TRZ_CUDA_ERROR_INVALID_VALUE;
+	if (place == NATIVE_LIVE && tell(value, attribute, h, &info))
+		return TRZ_CUDA_SUCCESS;
+	return REAL(cuPointerGetAttribute)(value, attribute, address);
+}
+
+/* Of memory that is free the driver says what it says of an address that never is any memory's. */
+cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **values, cuda_addr address)
+{
+	enum { NOWHERE = 16 };
+	struct native_heap *h;
+	trz_pointer_info info;
+	ENTER(cuPointerGetAttributes);
+	enum native_place place = native_look(address, &h, &info);
+	cuda_result result = REAL(cuPointerGetAttributes)(count, attributes, values,
+	                                                  place == NATIVE_DEAD ? NOWHERE : address);
+	for (unsigned i = 0; place == NATIVE_LIVE && result == TRZ_CUDA_SUCCESS && i < count; i++)
+		tell(values[i], attributes[i], h, &info);
+	return result;
+}
+
+/* The older way of sharing is for the driver's own allocations alone. From here on they are. */
+cuda_result cuIpcGetMemHandle(struct preload_ipc *handle, cuda_addr address)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	struct native_heap *h;
+	trz_pointer_info info;
+	ENTER(cuIpcGetMemHandle);
+	if (native_look(address, &h, &info) == NATIVE_ELSEWHERE)
+		return REAL(cuIpcGetMemHandle)(handle, address);
+	if (!atomic_flag_test_and_set(&told))
+		fputs("terrazzo: memory that it serves cannot be opened by another process (cudaIpcGetMemHandle): set "
+		      "TERRAZZO_NATIVE=ipc:classic, and the driver allocates what cudaMalloc asks for\n", stderr);
+	if (!native_options.refuse_ipc)
+		atomic_store(&native_options.classic, true);
+	return TRZ_CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* ---- pools ------------------------------------------------------------------------------------------------------ */
+
+cuda_result cuMemPoolTrimTo(void *pool, size_t keep)
+{
+	ENTER(cuMemPoolTrimTo);
+	cuda_result result = REAL(cuMemPoolTrimTo)(pool, keep);
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_trim(pool, keep);
+	return result;
+}
+
+cuda_result cuMemPoolGetAttribute(void *pool, int attribute, void *value)
+{
+	ENTER(cuMemPoolGetAttribute);
+	cuda_result result = REAL(cuMemPoolGetAttribute)(pool, attribute, value);
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_add(pool, attribute, value);
+	return result;
+}
+
+cuda_result cuMemPoolSetAttribute(void *pool, int attribute, void *value)
+{
+	ENTER(cuMemPoolSetAttribute);
+	cuda_result result = REAL(cuMemPoolSetAttribute)(pool, attribute, value);
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_reset(pool, attribute);
+	return result;
+}
+
+cuda_result cuMemPoolSetAccess(void *pool, const struct cuda_mem_access *access, size_t count)
+{
+	ENTER(cuMemPoolSetAccess);
+	cuda_result result = REAL(cuMemPoolSetAccess)(pool, access, count);
+	struct native_heap *h = result == TRZ_CUDA_SUCCESS ? native_of_pool(pool) : NULL;
+	for (size_t i = 0; h && i < count; i++)
+		trz_enable_peer(h->heap, access[i].location.id, access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	return result;
+}
+
+cuda_result cuDeviceSetMemPool(cuda_device device, void *pool)
+{
+	ENTER(cuDeviceSetMemPool);
+	cuda_result result = REAL(cuDeviceSetMemPool)(device, pool);
+	if (result == TRZ_CUDA_SUCCESS)
+		atomic_fetch_add(&native_pools_chosen, 1);
+	return result;
+}
+
+/* ---- contexts ---------------------------------------------------------------------------------------------------- */
+
+enum { DEVICES = 64 };
+
+/* How often the program has retained a device's primary context: a heap's own reference must not keep it alive. */
+static atomic_int retained[DEVICES];
+
+cuda_result cuDevicePrimaryCtxRetain(void **context, cuda_device device)
+{
+	ENTER(cuDevicePrimaryCtxRetain);
+	cuda_result result = REAL(cuDevicePrimaryCtxRetain)(context, device);
+	if (result == TRZ_CUDA_SUCCESS && device >= 0 && device < DEVICES)
+		atomic_fetch_add(&retained[device], 1);
+	return result;
+}
+
+static void note_release(cuda_device device)
+{
+	if (device >= 0 && device < DEVICES && atomic_load(&retained[device]) > 0 &&
+	    atomic_fetch_sub(&retained[device], 1) == 1)
+		native_end_primary(device);
+}
+
+cuda_result cuDevicePrimaryCtxRelease(cuda_device device)
+{
+	ENTER(cuDevicePrimaryCtxRelease);
+	note_release(device);
+	return REAL(cuDevicePrimaryCtxRelease)(device);
+}
+
+cuda_result cuDevicePrimaryCtxRelease_v2(cuda_device device)
+{
+	ENTER(cuDevicePrimaryCtxRelease_v2);
+	note_release(device);
+	return REAL(cuDevicePrimaryCtxRelease_v2)(device);
+}
+
+static void note_reset(cuda_device device)
+{
+	if (device < 0 || device >= DEVICES)
+		return;
+	event_order_forget_all();
+	atomic_store(&retained[device], 0);
+	native_end_primary(device);
+}
+
+cuda_result cuDevicePrimaryCtxReset(cuda_device device)
+{
+	ENTER(cuDevicePrimaryCtxReset);
+	note_reset(device);
+	return REAL(cuDevicePrimaryCtxReset)(device);
+}
+
+cuda_result cuDevicePrimaryCtxReset_v2(cuda_device device)
+{
+	ENTER(cuDevicePrimaryCtxReset_v2);
+	note_reset(device);
+	return REAL(cuDevicePrimaryCtxReset_v2)(device);
+}
+
+cuda_result cuCtxDestroy(void *context)
+{
+	ENTER(cuCtxDestroy);
+	native_end_context(context);
+	event_order_forget_all();
+	return REAL(cuCtxDestroy)(context);
+}
+
+cuda_result cuCtxDestroy_v2(void *context)
+{
+	ENTER(cuCtxDestroy_v2);
+	native_end_context(context);
+	event_order_forget_all();
+	return REAL(cuCtxDestroy_v2)(context);
+}
+
+/* The current context may reach the other one's memory: so may its device reach the other's heap. */
+static void open_to_current(void *other, bool on)
+{
+	cuda_device device;
+	if (!native_load() || native_driver.cuCtxGetDevice(&device) != TRZ_CUDA_SUCCESS)
+		return;
+	struct native_heap *h = native_of_context(other);
+	if (h)
+		trz_enable_peer(h->heap, device, on);
+}
+
+cuda_result cuCtxEnablePeerAccess(void *other, unsigned flags)
+{
+	ENTER(cuCtxEnablePeerAccess);
+	cuda_result result = REAL(cuCtxEnablePeerAccess)(other, flags);
+	if (result == TRZ_CUDA_SUCCESS)
+		open_to_current(other, true);
+	return result;
+}
+
+cuda_result cuCtxDisablePeerAccess(void *other)
+{
+	ENTER(cuCtxDisablePeerAccess);
+	cuda_result result = REAL(cuCtxDisablePeerAccess)(other);
+	if (result == TRZ_CUDA_SUCCESS)
+		open_to_current(other, false);
+	return result;
+}
+
+/* ---- streams and captures ---------------------------------------------------------------------------------------- */
+
+static bool is_capturing(void *stream)
+{
+	int capturing = 0;
+	return atomic_load(&native_captures) && native_driver.cuStreamIsCapturing(stream, &capturing) == TRZ_CUDA_SUCCESS &&
+	       capturing;
+}
+
+cuda_result cuStreamDestroy_v2(void *stream)
+{
+	ENTER(cuStreamDestroy_v2);
+	if (!native_load())
+		return REAL(cuStreamDestroy_v2)(stream);
+	bool captured = is_capturing(stream);
+	cuda_result result = native_stream_destroy(stream);
+	if (captured && result == TRZ_CUDA_SUCCESS)
+		atomic_fetch_sub(&native_captures, 1);
+	return result;
+}
+
+cuda_result cuStreamDestroy(void *stream)
+{
+	ENTER(cuStreamDestroy);
+	return cuStreamDestroy_v2(stream);
+}
+
+static cuda_result begun(cuda_result result)
+{
+	if (result == TRZ_CUDA_SUCCESS)
+		atomic_fetch_add(&native_captures, 1);
+	return result;
+}
+
+/* A capture that cannot be ended goes on. */
+static cuda_result ended(cuda_result result, void *stream)
+{
+	int capturing = 0;
+	bool over = result == TRZ_CUDA_SUCCESS || !native_load() ||
+	            (native_driver.cuStreamIsCapturing(stream, &capturing) == TRZ_CUDA_SUCCESS && !capturing);
+	if (over && atomic_load(&native_captures) > 0)
+		atomic_fetch_sub(&native_captures, 1);
+	return result;
+}
+
+cuda_result cuStreamBeginCapture(void *stream)
+{
+	ENTER(cuStreamBeginCapture);
+	return begun(REAL(cuStreamBeginCapture)(stream));
+}
+
+cuda_result cuStreamBeginCapture_ptsz(void *stream)
+{
+	ENTER(cuStreamBeginCapture_ptsz);
+	return begun(REAL(cuStreamBeginCapture_ptsz)(stream));
+}
+
+cuda_result cuStreamBeginCapture_v2(void *stream, int mode)
+{
+	ENTER(cuStreamBeginCapture_v2);
+	return begun(REAL(cuStreamBeginCapture_v2)(stream, mode));
+}
+
+cuda_result cuStreamBeginCapture_v2_ptsz(void *stream, int mode)
+{
+	ENTER(cuStreamBeginCapture_v2_ptsz);
+	return begun(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
+}
+
+cuda_result cuStreamBeginCaptureToGraph(void *stream, void *graph, const void *dependencies, const void *edges,
+                                        size_t count, int mode)
+{
+	ENTER(cuStreamBeginCaptureToGraph);
+	return begun(REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, count, mode));
+}
+
+cuda_result cuStreamBeginCaptureToGraph_ptsz(void *stream, void *graph, const void *dependencies, const void *edges,
+                                             size_t count, int mode)
+{
+	ENTER(cuStreamBeginCaptureToGraph_ptsz);
+	return begun(REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, count, mode));
+}
+
+cuda_result cuStreamEndCapture(void *stream, void **graph)
+{
+	ENTER(cuStreamEndCapture);
+	return ended(REAL(cuStreamEndCapture)(stream, graph), stream);
+}
+
+cuda_result cuStreamEndCapture_ptsz(void *stream, void **graph)
+{
+	ENTER(cuStreamEndCapture_ptsz);
+	return ended(REAL(cuStreamEndCapture_ptsz)(stream, graph), preload_of_thread(stream));
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * libterrazzo_preload.so: functions of the driver that stand before the driver's own. All of a program's ways lead to
+ * the driver: its own calls, and those of a CUDA runtime, shared or linked statically. They find its functions by the
+ * dynamic linker, by dlsym or by cuGetProcAddress; each of these gives the functions here (preload_lookup.c).
+ */
+#ifndef TRZ_PRELOAD_H
+#define TRZ_PRELOAD_H
+
+#include "native_driver.h"
+
+/* CUipcMemHandle, CUipcEventHandle */
+struct preload_ipc {
+	char bytes[64];
+};
+
+struct event_order_node;
+struct preload_launch;
+
+/* X(name, exported name, first CUDA version, whether stream 0 is the thread's, parameters) */
+#define PRELOAD_CALLS(X)                                                                                           \
+	X(cuGetProcAddress, cuGetProcAddress, 11030, 0, (const char *, void **, int, uint64_t))                        \
+	X(cuGetProcAddress, cuGetProcAddress_v2, 12000, 0, (const char *, void **, int, uint64_t, int *))              \
+	/* memory */                                                                                                   \
+	X(cuMemAlloc, cuMemAlloc_v2, 3020, 0, (cuda_addr *, size_t))                                                   \
+	X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020, 0, (cuda_addr *, size_t *, size_t, size_t, unsigned))             \
+	X(cuMemFree, cuMemFree_v2, 3020, 0, (cuda_addr))                                                               \
+	X(cuMemGetInfo, cuMemGetInfo_v2, 3020, 0, (size_t *, size_t *))                                                \
+	X(cuMemAllocAsync, cuMemAllocAsync, 11020, 0, (cuda_addr *, size_t, void *))                                   \
+	X(cuMemAllocAsync, cuMemAllocAsync_ptsz, 11020, 1, (cuda_addr *, size_t, void *))                              \
+	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0, (cuda_addr *, size_t, void *, void *))           \
+	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz, 11020, 1, (cuda_addr *, size_t, void *, void *))      \
+	X(cuMemFreeAsync, cuMemFreeAsync, 11020, 0, (cuda_addr, void *))                                               \
+	X(cuMemFreeAsync, cuMemFreeAsync_ptsz, 11020, 1, (cuda_addr, void *))                                          \
+	X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020, 0, (cuda_addr *, size_t *, cuda_addr))                  \
+	X(cuPointerGetAttribute, cuPointerGetAttribute, 4000, 0, (void *, int, cuda_addr))                             \
+	X(cuPointerGetAttributes, cuPointerGetAttributes, 7000, 0, (unsigned, int *, void **, cuda_addr))              \
+	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, 0, (struct preload_ipc *, cuda_addr))                            \
+	X(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0, (void *, size_t))                                                \
+	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, 0, (void *, int, void *))                               \
+	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, 0, (void *, int, void *))                               \
+	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, 0, (void *, const struct cuda_mem_access *, size_t))          \
+	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, 0, (cuda_device, void *))                                     \
+	/* contexts and streams */                                                                                     \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, (void **, cuda_device))                         \
+	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0, (cuda_device))                                \
+	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, 0, (cuda_device))                            \
+	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 0, (cuda_device))                                    \
+	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, 0, (cuda_device))                                \
+	X(cuCtxDestroy, cuCtxDestroy, 2000, 0, (void *))                                                               \
+	X(cuCtxDestroy, cuCtxDestroy_v2, 4000, 0, (void *))                                                            \
+	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0, (void *, unsigned))                                   \
+	X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, 0, (void *))                                           \
+	X(cuStreamDestroy, cuStreamDestroy, 2000, 0, (void *))                                                         \
+	X(cuStreamDestroy, cuStreamDestroy_v2, 4000, 0, (void *))                                                      \
+	X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, 0, (void *))                                              \
+	X(cuStreamBeginCapture, cuStreamBeginCapture_ptsz, 10000, 1, (void *))                                         \
+	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, 0, (void *, int))                                      \
+	X(cuStreamBeginCapture, cuStreamBeginCapture_v2_ptsz, 10010, 1, (void *, int))                                 \
+	X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph, 12030, 0,                                          \
+	  (void *, void *, const void *, const void *, size_t, int))                                                   \
+	X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz, 12030, 1,                                     \
+	  (void *, void *, const void *, const void *, size_t, int))                                                   \
+	X(cuStreamEndCapture, cuStreamEndCapture, 10000, 0, (void *, void **))                                         \
+	X(cuStreamEndCapture, cuStreamEndCapture_ptsz, 10000, 1, (void *, void **))                                    \
+	/* events */                                                                                                   \
+	X(cuEventCreate, cuEventCreate, 2000, 0, (void **, unsigned))                                                  \
+	X(cuEventDestroy, cuEventDestroy, 2000, 0, (void *))                                                           \
+	X(cuEventDestroy, cuEventDestroy_v2, 4000, 0, (void *))                                                        \
+	X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, 0, (void **, struct preload_ipc))                          \
+	X(cuEventRecord, cuEventRecord, 2000, 0, (void *, void *))                                                     \
+	X(cuEventRecord, cuEventRecord_ptsz, 2000, 1, (void *, void *))                                                \
+	X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, 0, (void *, void *, unsigned))                        \
+	X(cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz, 11010, 1, (void *, void *, unsigned))                   \
+	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, 0, (void *, void *))                                              \
+	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, (void *, void *, unsigned))                                   \
+	X(cuStreamWaitEvent, cuStreamWaitEvent_ptsz, 3020, 1, (void *, void *, unsigned))                              \
+	X(cuEventQuery, cuEventQuery, 2000, 0, (void *))                                                               \
+	X(cuEventSynchronize, cuEventSynchronize, 2000, 0, (void *))                                                   \
+	X(cuStreamQuery, cuStreamQuery, 2000, 0, (void *))                                                             \
+	X(cuStreamQuery, cuStreamQuery_ptsz, 2000, 1, (void *))                                                        \
+	X(cuStreamSynchronize, cuStreamSynchronize, 2000, 0, (void *))                                                 \
+	X(cuStreamSynchronize, cuStreamSynchronize_ptsz, 2000, 1, (void *))                                            \
+	X(cuCtxSynchronize, cuCtxSynchronize, 2000, 0, (void))                                                         \
+	X(cuCtxSynchronize, cuCtxSynchronize_v2, 13000, 0, (void *))                                                   \
+	X(cuGraphAddEventRecordNode, cuGraphAddEventRecordNode, 11010, 0,                                              \
+	  (void **, void *, const void *, size_t, void *))                                                             \
+	X(cuGraphEventRecordNodeSetEvent, cuGraphEventRecordNodeSetEvent, 11010, 0, (void *, void *))                  \
+	X(cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventRecordNodeSetEvent, 11010, 0, (void *, void *, void *))  \
+	X(cuGraphAddNode, cuGraphAddNode, 12020, 0, (void *, void *, void *, size_t, struct event_order_node *))       \
+	X(cuGraphAddNode, cuGraphAddNode_v2, 12030, 0,                                                                 \
+	  (void *, void *, void *, void *, size_t, struct event_order_node *))                                         \
+	X(cuGraphNodeSetParams, cuGraphNodeSetParams, 12020, 0, (void *, struct event_order_node *))                   \
+	X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 12020, 0, (void *, void *, struct event_order_node *))   \
+	X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, 0, (const struct preload_launch *, void *, void **, void **))     \
+	X(cuLaunchKernelEx, cuLaunchKernelEx_ptsz, 11060, 1, (const struct preload_launch *, void *, void **, void **))
+
+#define PRELOAD_DECLARE(name, exported, version, thread, parameters)                \
+	typedef cuda_result preload_type_##exported parameters;                         \
+	__attribute__((visibility("default"))) cuda_result exported parameters;
+PRELOAD_CALLS(PRELOAD_DECLARE)
+#undef PRELOAD_DECLARE
+
+enum {
+#define PRELOAD_INDEX(name, exported, version, thread, parameters) PRELOAD_AT_##exported,
+	PRELOAD_CALLS(PRELOAD_INDEX)
+#undef PRELOAD_INDEX
+	PRELOAD_COUNT
+};
+
+typedef void preload_function(void);
+
+struct preload_call {
+	const char *name, *exported;
+	int version;
+	bool of_thread;
+	preload_function *hook, *real;  /* real: NULL where the driver lacks it; valid once loaded */
+};
+extern struct preload_call preload_calls[PRELOAD_COUNT];
+
+/* Finds the driver's functions, if the driver is in the process. false: it is not. */
+bool preload_load(void);
+
+/* The driver's own function. */
+#define REAL(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].real)
+
+/* Begins each function. */
+#define ENTER(exported)                                  \
+	do {                                                 \
+		if (!preload_load())                             \
+			return TRZ_CUDA_ERROR_NOT_INITIALIZED;       \
+		if (!REAL(exported))                             \
+			return TRZ_CUDA_ERROR_NOT_SUPPORTED;         \
+	} while (0)
+
+#define PRELOAD_PER_THREAD ((void *)2)
+
+static inline void *preload_of_thread(void *stream)
+{
+	return stream ? stream : PRELOAD_PER_THREAD;
+}
+
+#endif

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ways to the driver's functions: cuGetProcAddress, dlsym, and ours to the driver's own.
+ *
+ * dlsym has to look to the C library as if the program had called it, since RTLD_NEXT depends on the caller. So what
+ * stands before it is a few instructions, which ask preload_dlsym and go on to the C library's function where that has
+ * no answer. terrazzo's own libraries always get the driver's functions.
+ */
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "event_order.h"
+#include "native.h"
+#include "preload.h"
+#include "terrazzo.h"
+
+enum { FLAG_PER_THREAD = 2 };  /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
+
+struct preload_call preload_calls[PRELOAD_COUNT] = {
+#define PRELOAD_ENTRY(name, exported, version, thread, parameters) \
+	{#name, #exported, version, thread, (preload_function *)exported, NULL},
+	PRELOAD_CALLS(PRELOAD_ENTRY)
+#undef PRELOAD_ENTRY
+};
+
+/* ---- the C library's ------------------------------------------------------------------------------------------- */
+
+typedef void *dlsym_function(void *handle, const char *name);
+
+__attribute__((visibility("hidden"))) dlsym_function *preload_real_dlsym;
+
+static dlsym_function *real_dlsym(void)
+{
+	static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+	dlsym_function *found = __atomic_load_n(&preload_real_dlsym, __ATOMIC_ACQUIRE);
+	for (size_t i = 0; !found && i < sizeof versions / sizeof versions[0]; i++)
+		found = (dlsym_function *)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+	__atomic_store_n(&preload_real_dlsym, found, __ATOMIC_RELEASE);
+	return found;
+}
+
+/* ---- the driver's ---------------------------------------------------------------------------------------------- */
+
+static _Atomic(void *) library;
+static atomic_bool loaded;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void load(void)
+{
+	void *found = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	if (!found)
+		return;
+	atomic_store(&library, found);
+	for (size_t i = 0; i < PRELOAD_COUNT; i++)
+		preload_calls[i].real = (preload_function *)real_dlsym()(found, preload_calls[i].exported);
+	atomic_store_explicit(&loaded, true, memory_order_release);
+}
+
+bool preload_load(void)
+{
+	if (atomic_load_explicit(&loaded, memory_order_acquire))
+		return true;
+	pthread_mutex_lock(&lock);
+	if (!atomic_load(&loaded))
+		load();
+	pthread_mutex_unlock(&lock);
+	return atomic_load(&loaded);
+}
+
+void *native_symbol(const char *exported)
+{
+	return preload_load() ? real_dlsym()(atomic_load(&library), exported) : NULL;
+}
+
+/* ---- cuGetProcAddress ---------------------------------------------------------------------------------------- */
+
+/* The form that the driver gives for a version is the newest that this one knows. */
+static const struct preload_call *form_of(const char *name, int version, bool of_thread)
+{
+	const struct preload_call *best = NULL;
+	for (const struct preload_call *c = preload_calls; c < preload_calls + PRELOAD_COUNT; c++)
+		if (strcmp(c->name, name) == 0 && c->version <= version && (of_thread || !c->of_thread) &&
+		    (!best || c->version > best->version || (c->version == best->version && c->of_thread)))
+			best = c;
+	return best;
+}
+
+/* Forms that came after ours: a function of theirs may record events. */
+static bool is_younger(const char *name, int version)
+{
+	static const struct {
+		const char *name;
+		int version;
+	} younger[] = {{"cuGraphAddNode", 13040}, {"cuGraphNodeSetParams", 13040}};
+	for (size_t i = 0; i < sizeof younger / sizeof younger[0]; i++)
+		if (version >= younger[i].version && strcmp(name, younger[i].name) == 0)
+			return true;
+	return false;
+}
+
+static void replace(const char *name, void **function, int version, uint64_t flags)
+{
+	if (!name || strncmp(name, "cu", 2) != 0 || !function || !*function)
+		return;
+	const struct preload_call *form = form_of(name, version, flags & FLAG_PER_THREAD);
+	if (form && is_younger(name, version))
+		event_order_give_up();
+	else if (form && form->real)
+		*function = (void *)form->hook;
+}
+
+cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *why)
+{
+	ENTER(cuGetProcAddress_v2);
+	cuda_result result = REAL(cuGetProcAddress_v2)(name, function, version, flags, why);
+	if (result == TRZ_CUDA_SUCCESS)
+		replace(name, function, version, flags);
+	return result;
+}
+
+cuda_result cuGetProcAddress(const char *name, void **function, int version, uint64_t flags)
+{
+	ENTER(cuGetProcAddress);
+	cuda_result result = REAL(cuGetProcAddress)(name, function, version, flags);
+	if (result == TRZ_CUDA_SUCCESS)
+		replace(name, function, version, flags);
+	return result;
+}
+
+/* ---- dlsym ------------------------------------------------------------------------------------------------------- */
+
+/* Where the libraries lie that hold the heaps, and this one. */
+static struct span {
+	uintptr_t start, end;
+} own[2];
+
+static int find_span(struct dl_phdr_info *info, size_t size, void *count)
+{
+	const uintptr_t inside[2] = {(uintptr_t)trz_open, (uintptr_t)preload_load};
+	struct span span = {UINTPTR_MAX, 0};
+	(void)size;
+	for (size_t i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+		uintptr_t start = info->dlpi_addr + p->p_vaddr;
+		if (p->p_type != PT_LOAD)
+			continue;
+		span.start = start < span.start ? start : span.start;
+		span.end = start + p->p_memsz > span.end ? start + p->p_memsz : span.end;
+	}
+	for (int i = 0; i < 2; i++)
+		if (inside[i] >= span.start && inside[i] < span.end)
+			own[(*(int *)count)++] = span;
+	return *(int *)count == 2;
+}
+
+static void find_own(void)
+{
+	int count = 0;
+	dl_iterate_phdr(find_span, &count);
+}
+
+static bool is_own(const void *caller)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, find_own);
+	for (int i = 0; i < 2; i++)
+		if ((uintptr_t)caller >= own[i].start && (uintptr_t)caller < own[i].end)
+			return true;
+	return false;
+}
+
+/* NULL: the C library is to answer. */
+__attribute__((visibility("hidden"))) void *preload_dlsym(void *handle, const char *name, const void *caller);
+
+void *preload_dlsym(void *handle, const char *name, const void *caller)
+{
+	dlsym_function *real = real_dlsym();
+	if (!name || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
+		return NULL;
+	struct preload_call *c = preload_calls;
+	while (c < preload_calls + PRELOAD_COUNT && strcmp(c->exported, name) != 0)
+		c++;
+	if (c == preload_calls + PRELOAD_COUNT || is_own(caller) || !preload_load())
+		return NULL;
+	return real(handle, name) == (void *)c->real && c->real ? (void *)c->hook : NULL;
+}
+
+#if defined(__x86_64__)
+__asm__(".text\n"
+        ".globl dlsym\n"
+        ".type dlsym, @function\n"
+        "dlsym:\n"
+        "	.cfi_startproc\n"
+        "	endbr64\n"
+        "	pushq %rdi\n"
+        "	.cfi_adjust_cfa_offset 8\n"
+        "	pushq %rsi\n"
+        "	.cfi_adjust_cfa_offset 8\n"
+        "	subq $8, %rsp\n"
+        "	.cfi_adjust_cfa_offset 8\n"
+        "	movq 24(%rsp), %rdx\n"
+        "	call preload_dlsym\n"
+        "	addq $8, %rsp\n"
+        "	.cfi_adjust_cfa_offset -8\n"
+        "	popq %rsi\n"
+        "	.cfi_adjust_cfa_offset -8\n"
+        "	popq %rdi\n"
+        "	.cfi_adjust_cfa_offset -8\n"
+        "	testq %rax, %rax\n"
+        "	jz 1f\n"
+        "	ret\n"
+        "1:	movq preload_real_dlsym(%rip), %rax\n"
+        "	jmp *%rax\n"
+        "	.cfi_endproc\n"
+        "	.size dlsym, .-dlsym\n");
+#elif defined(__aarch64__)
+__asm__(".text\n"
+        ".globl dlsym\n"
+        ".type dlsym, %function\n"
+        "dlsym:\n"
+        "	.cfi_startproc\n"
+        "	stp x29, x30, [sp, #-32]!\n"
+        "	.cfi_def_cfa_offset 32\n"
+        "	.cfi_offset x29, -32\n"
+        "	.cfi_offset x30, -24\n"
+        "	stp x0, x1, [sp, #16]\n"
+        "	mov x2, x30\n"
+        "	bl preload_dlsym\n"
+        "	mov x9, x0\n"
+        "	ldp x0, x1, [sp, #16]\n"
+        "	ldp x29, x30, [sp], #32\n"
+        "	.cfi_def_cfa_offset 0\n"
+        "	.cfi_restore x29\n"
+        "	.cfi_restore x30\n"
+        "	cbz x9, 1f\n"
+        "	mov x0, x9\n"
+        "	ret\n"
+        "1:	adrp x9, preload_real_dlsym\n"
+        "	ldr x9, [x9, :lo12:preload_real_dlsym]\n"
+        "	br x9\n"
+        "	.cfi_endproc\n"
+        "	.size dlsym, .-dlsym\n");
+#else
+#error "libterrazzo_preload.so needs a dlsym for this processor"
+#endif

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that know nothing of terrazzo, with libterrazzo_preload before them: they do what they do without it, and
+terrazzo has served them."""
+import re
+import subprocess
+import unittest
+
+from native_process import BUILD, PROGRAMS, WORKS, environment, run
+
+PRELOAD = BUILD / "lib" / "libterrazzo_preload.so"
+RUNTIMES = ("runtime_calls", "runtime12", "runtime_static")
+WAYS = ("linked", "dlsym", "dlsym_ptsz", "address", "address_ptsz", "address_v1", "entry_point", "entry_point_version")
+
+
+def served(text):
+    """What a report says: {call: (served, passed on, refused)}."""
+    lines = re.findall(r"^terrazzo: (cu\w+): (\d+) served, (\d+) passed on, (\d+) refused$", text, re.M)
+    return {name: tuple(int(n) for n in numbers) for name, *numbers in lines}
+
+
+class Preloaded(unittest.TestCase):
+    def passes(self, program, *arguments, variables=None, **simulated):
+        done = run(program, *arguments, variables=variables, scalars="real", **simulated)
+        self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)
+        return done.stderr
+
+    def preloaded(self, program, *arguments, options="report:on", **simulated):
+        variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_NATIVE": options, "TERRAZZO_CONF": "oom_report:off"}
+        return served(self.passes(program, *arguments, variables=variables, **simulated))
+
+    def test_programs_run_without_it(self):
+        for program in RUNTIMES:
+            with self.subTest(program):
+                self.assertEqual(self.passes(program), "")
+        for way in WAYS:
+            with self.subTest(way):
+                self.assertEqual(self.passes("driver_calls", way), "")
+
+    def test_runtime_is_served_shared_and_static(self):
+        for program in RUNTIMES:
+            for work in WORKS:
+                with self.subTest(program, **work):
+                    counts = self.preloaded(program, **work)
+                    self.assertGreater(counts["cuMemAlloc"][0], 1000)
+                    self.assertLess(counts["cuMemAlloc"][1], 10)
+                    self.assertGreater(counts["cuMemAllocAsync"][0], 1000)
+                    self.assertGreater(counts["cuMemFreeAsync"][0], 1000)
+                    self.assertEqual(counts["cuMemAllocPitch"], (2, 0, 0))
+
+    def test_driver_is_served_however_it_is_found(self):
+        for way in WAYS:
+            for work in WORKS[:2]:
+                with self.subTest(way, **work):
+                    counts = self.preloaded("driver_calls", way, **work)
+                    self.assertEqual(counts["cuMemAlloc"][0], 102)
+                    self.assertEqual(counts["cuMemAllocAsync"], (100, 0, 0))
+                    self.assertEqual(counts["cuMemFreeAsync"], (100, 0, 0))
+
+    def test_frees_in_order(self):
+        for work in WORKS:
+            with self.subTest(**work):
+                self.preloaded("runtime_calls", options="free:order", **work)
+
+    def test_terrazzo_run_sets_it_for_all_that_it_starts(self):
+        command = [BUILD / "bin" / "terrazzo", "run", "--", "sh", "-c", f"{PROGRAMS}/driver_calls linked; exit 3"]
+        done = subprocess.run(command, env=environment({"TERRAZZO_NATIVE": "report:on", "LD_PRELOAD": "libm.so.6"}),
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual((done.stdout, done.returncode), ("all right\n", 3), done.stderr)
+        self.assertEqual(served(done.stderr)["cuMemAllocAsync"], (100, 0, 0))
+
+    def test_off_leaves_all_to_the_driver(self):
+        counts = self.preloaded("runtime_calls", options="on:off,report:on")
+        self.assertEqual({call[0] for call in counts.values()}, {0})
+
+
+if __name__ == "__main__":
+    unittest.main()
