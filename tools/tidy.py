@@ -260,7 +260,7 @@ def check_dead_files(tree):
         if file.path.suffix == ".c":
             depth = 3 if file.folder in ("alloc", "tests", "plug", "lookalike") else 2
             if file.folder not in set(LAYERS) | {"tests"} or len(file.path.parts) != depth:
-                if file.path.parts[:2] not in (("tests", "install"), ("tests", "native")):
+                if file.path.parts[:2] not in (("tests", "install"), ("tests", "native"), ("examples", "native")):
                     tree.report(file, 1, "dead file", "no rule of CMake compiles it")
         elif file.name not in included and file.folder != "include" and not (
                 file.path.suffix == ".cpp" and is_built(tree, file)):

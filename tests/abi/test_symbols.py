@@ -43,6 +43,12 @@ class Symbols(unittest.TestCase):
         for name in declared():
             self.assertRegex(text, rf"\b{name}@@TERRAZZO_\d+\.\d+\b")
 
+    def test_library_of_the_cuda_names_exports_what_its_header_declares(self):
+        text = (SOURCE / "include" / "terrazzo_cuda.h").read_text()
+        names = set(re.findall(r"^TRZ_CUDA_API\b[^;(]*?\b(trz_\w+)\(", text, re.M))
+        self.assertIn("trz_cudaMalloc", names)
+        self.assertEqual(symbols("-D", LIBRARY.with_name("libterrazzo_cuda.so")), names)
+
     def test_static_library_defines_what_the_headers_declare(self):
         self.assertEqual(symbols("-g", LIBRARY.with_suffix(".a")), declared())
 

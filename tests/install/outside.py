@@ -8,7 +8,9 @@ from pathlib import Path
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 BUILD = Path(os.environ["TRZ_BUILD_DIR"])
 CONSUMER = SOURCE / "tests" / "install" / "consumer"
-PROGRAMS = ("c_terrazzo", "c_static", "cpp_terrazzo", "cpp_static")
+SIMULATED = Path(os.environ["TRZ_LOOKALIKE_DIR"])
+SHARED = ("c_terrazzo", "cpp_terrazzo", "hpp_terrazzo")
+PROGRAMS = SHARED + ("c_static", "cpp_static", "hpp_static")
 
 
 def run(*command, **options):
@@ -25,5 +27,10 @@ def version():
 
 
 def check_program(test, program, **environment):
+    """It runs without a driver or with the machine's, and on the simulated device, where nothing may fail."""
     said = run(program, env=dict(os.environ, **environment))
     test.assertRegex(said, rf"^{re.escape(version())} TRZ_\w+\n$")
+    if (SIMULATED / "libcuda.so.1").exists():
+        folders = f"{SIMULATED}:{environment.get('LD_LIBRARY_PATH', '')}"
+        said = run(program, env=dict(os.environ, **{**environment, "LD_LIBRARY_PATH": folders}))
+        test.assertEqual(said, f"{version()} TRZ_OK\n")

@@ -3,11 +3,19 @@
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
 
-from outside import BUILD, CONSUMER, PROGRAMS, SOURCE, check_program, run, version
+from outside import BUILD, CONSUMER, PROGRAMS, SHARED, SIMULATED, SOURCE, check_program, run, version
+
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic")
+
+
+def knows(compiler, language, standard):
+    return subprocess.run([compiler, f"-std={standard}", "-x", language, "-fsyntax-only", os.devnull],
+                          capture_output=True, check=False).returncode == 0
 
 
 class Install(unittest.TestCase):
@@ -23,11 +31,28 @@ class Install(unittest.TestCase):
         cls.scratch.cleanup()
 
     def test_cmake_package(self):
-        build = self.folder / "consumer"
-        run("cmake", "-S", CONSUMER, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
-        run("cmake", "--build", build)
-        for program in PROGRAMS:
-            check_program(self, build / program)
+        for generator in ("Ninja", "Unix Makefiles"):
+            for way, programs in (("find_package", PROGRAMS), ("pkg-config", SHARED)):
+                with self.subTest(generator, way=way):
+                    build = Path(tempfile.mkdtemp(dir=self.folder))
+                    run("cmake", "-G", generator, "-S", CONSUMER, "-B", build, f"-DWAY={way}",
+                        f"-DCMAKE_PREFIX_PATH={self.prefix}")
+                    run("cmake", "--build", build)
+                    for program in programs:
+                        check_program(self, build / program)
+
+    def test_examples(self):
+        for generator in ("Ninja", "Unix Makefiles"):
+            with self.subTest(generator):
+                build = Path(tempfile.mkdtemp(dir=self.folder))
+                run("cmake", "-G", generator, "-S", SOURCE / "examples" / "native", "-B", build,
+                    f"-DCMAKE_PREFIX_PATH={self.prefix}")
+                run("cmake", "--build", build)
+                environment = dict(os.environ, LD_LIBRARY_PATH=str(SIMULATED), TERRAZZO_SIM_SCALARS="real")
+                self.assertIn("200 entries added", run(build / "budget", env=environment))
+                for program in ("pipeline", "drop_in"):
+                    if (build / program).exists():
+                        self.assertIn("all right", run(build / program, env=environment))
 
     def pkg_config(self, *arguments):
         folder = next(self.prefix.rglob("terrazzo.pc")).parent
@@ -49,11 +74,40 @@ class Install(unittest.TestCase):
         run("cc", CONSUMER / "consumer.c", "-o", program, *flags)
         check_program(self, program)
 
+    def headers_stand_alone(self, pattern, language, standards):
+        """Each header alone, by each compiler that is installed and knows the standard by any of its names."""
+        compilers = {"c": ("gcc", "clang"), "c++": ("g++", "clang++")}[language]
+        for compiler in filter(shutil.which, compilers):
+            for names in standards:
+                known = [name for name in names.split("|") if knows(compiler, language, name)]
+                for header in (self.prefix / "include").glob(pattern) if known else ():
+                    with self.subTest(compiler, header=header.name, standard=known[0]):
+                        run(compiler, *WARNINGS, f"-std={known[0]}", "-x", language, "-fsyntax-only", "-include",
+                            header, os.devnull, f"-I{self.prefix / 'include'}")
+
     def test_headers_stand_alone(self):
-        for header in (self.prefix / "include").glob("*.h"):
-            for compiler, language, standard in (("cc", "c", "c11"), ("c++", "c++", "c++11")):
-                run(compiler, "-Wall", "-Wextra", "-Werror", "-pedantic", f"-std={standard}", "-x", language,
-                    "-fsyntax-only", "-include", header, os.devnull)
+        self.headers_stand_alone("*.h", "c", ("c11", "c17", "c23|c2x"))
+        self.headers_stand_alone("*.h", "c++", ("c++11", "c++17", "c++20", "c++23|c++2b"))
+        self.headers_stand_alone("*.hpp", "c++", ("c++17", "c++20", "c++23|c++2b"))
+
+    @unittest.skipUnless(shutil.which("nvcc"), "nvcc is not installed")
+    def test_headers_with_nvcc(self):
+        """For device code, too. CUDA's own headers are not pedantic, so that word is for those without them."""
+        include = self.prefix / "include"
+        for standard in ("c++17", "c++20"):
+            for header in [*include.glob("*.h"), *include.rglob("*.hpp")]:
+                if header.name == "rmm.hpp":
+                    continue
+                with self.subTest(header.name, standard=standard):
+                    unit = self.folder / "alone.cu"
+                    unit.write_text(f"#include <{header.relative_to(include)}>\n__global__ void nothing() {{}}\n")
+                    run("nvcc", f"-std={standard}", "-arch=sm_80", "-Xcompiler=-Wall,-Wextra,-Werror", "-Werror",
+                        "all-warnings", f"-I{include}", "-ptx", "-o", self.folder / "alone.ptx", unit)
+
+    def test_everything_is_installed(self):
+        installed = {path.relative_to(self.prefix / "include") for path in (self.prefix / "include").rglob("*.h*")}
+        self.assertEqual(installed, {path.relative_to(SOURCE / "include")
+                                     for path in (SOURCE / "include").rglob("*.h*")})
 
     def test_sources_of_the_shim_are_whole(self):
         sources = list(next(self.prefix.rglob("shim.cpp")).parent.iterdir())

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A program written for CUDA's own calls, on terrazzo by one definition and one header: cudaMalloc and its kin mean
+ * terrazzo's from here on.
+ */
+#define TRZ_CUDA_REPLACE
+#include <terrazzo_cuda.h>
+
+#include <stdio.h>
+#include <string.h>
+
+int main(void)
+{
+	char text[] = "through device memory", back[sizeof text] = "";
+	for (int i = 0; i < 1000; i++) {
+		void *one, *two;
+		if (cudaMalloc(&one, 20 << 20) || cudaMallocAsync(&two, sizeof text, NULL))
+			return 1;
+		if (cudaMemcpy(one, text, sizeof text, cudaMemcpyHostToDevice) ||
+		    cudaMemcpy(two, one, sizeof text, cudaMemcpyDeviceToDevice) ||
+		    cudaMemcpy(back, two, sizeof text, cudaMemcpyDeviceToHost))
+			return 2;
+		if (cudaFreeAsync(two, NULL) || cudaFree(one))
+			return 3;
+	}
+	printf("%s\n", strcmp(text, back) == 0 ? "all right" : "WRONG");
+	return strcmp(text, back) != 0;
+}
