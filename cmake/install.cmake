@@ -25,6 +25,7 @@ if(NOT TRZ_BUILD_TOOLS)
 	return()
 endif()
 install(TARGETS terrazzo_cli)
+install(DIRECTORY "${man_dir}" DESTINATION ${CMAKE_INSTALL_MANDIR})
 install(TARGETS terrazzo_cuda EXPORT terrazzo-targets)
 install(TARGETS terrazzo_preload)
 install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_runtime_static

@@ -57,6 +57,17 @@ endif()
 
 include(cmake/plotly.cmake)
 
+# Man pages of the public headers. SOURCE_DATE_EPOCH is their date, if it is set.
+trz_sources(public_headers include/*.h)
+set(man_dir "${PROJECT_BINARY_DIR}/share/man/man3")
+string(TIMESTAMP man_date "%Y-%m-%d" UTC)
+add_custom_command(OUTPUT "${man_dir}/terrazzo.3"
+	COMMAND "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/tools/gen_man.py" --version ${PROJECT_VERSION}
+		--date ${man_date} "${man_dir}" ${public_headers}
+	DEPENDS ${public_headers} "${PROJECT_SOURCE_DIR}/tools/gen_man.py"
+	VERBATIM)
+add_custom_target(trz_man ALL DEPENDS "${man_dir}/terrazzo.3")
+
 set(TRZ_ENVIRONMENT
 	"TERRAZZO_CLI=${PROJECT_BINARY_DIR}/bin/terrazzo"
 	"TERRAZZO_LIB=${PROJECT_BINARY_DIR}/lib/libterrazzo.so"

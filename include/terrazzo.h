@@ -610,7 +610,7 @@ typedef enum trz_category {
 	TRZ_CATEGORY_OTHER
 } trz_category;
 
-/* Sets it. Calls the driver: no. Errors: INVALID_ARGUMENT (no such category). */
+/* Sets what the thread's next allocations are for. Calls the driver: no. Errors: INVALID_ARGUMENT (no such one). */
 TRZ_API trz_status trz_set_category(trz_category category);
 
 /* The allocation that begins at `ptr` is for something else than was said. NULL is ignored; a slot that the sample does
@@ -718,8 +718,8 @@ typedef struct trz_forecast_info {
 	double seconds, seconds_low, seconds_high;
 } trz_forecast_info;
 
-/* Of the suspects. Errors: NOT_FOUND (there are none, or they would need a thousand times the steps seen so far).
- * Calls the driver: no. */
+/* Forecasts from the suspects. Errors: NOT_FOUND (there are none, or they would need a thousand times the steps seen so
+ * far). Calls the driver: no. */
 TRZ_API trz_status trz_forecast(trz_heap *heap, trz_forecast_info *out);
 
 typedef enum trz_warning {
@@ -792,7 +792,8 @@ typedef struct trz_visitor {
 	void *user;
 } trz_visitor;
 
-/* Callbacks run without a lock of the heap. Calls the driver: no. Errors: HOST_MEMORY, CORRUPT. */
+/* Hands a snapshot to a visitor, whose callbacks run without a lock of the heap. Calls the driver: no. Errors:
+ * HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_walk(trz_heap *heap, const trz_visitor *visitor);
 
 /* The mapping that covers an address, allocated or not: its range, as a trz_map_callback gets it (which may call this

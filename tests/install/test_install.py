@@ -108,6 +108,8 @@ class Install(unittest.TestCase):
         installed = {path.relative_to(self.prefix / "include") for path in (self.prefix / "include").rglob("*.h*")}
         self.assertEqual(installed, {path.relative_to(SOURCE / "include")
                                      for path in (SOURCE / "include").rglob("*.h*")})
+        pages = {path.name for path in (self.prefix / "share" / "man" / "man3").iterdir()}
+        self.assertEqual(pages, {path.name for path in (BUILD / "share" / "man" / "man3").iterdir()})
 
     def test_sources_of_the_shim_are_whole(self):
         sources = list(next(self.prefix.rglob("shim.cpp")).parent.iterdir())
