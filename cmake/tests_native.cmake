@@ -22,3 +22,4 @@ target_link_libraries(native_linked PRIVATE terrazzo_cuda)
 # The same with the runtime's other version, and with a static one.
 trz_native(runtime12 "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime12)
 trz_native(runtime_static "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime_static)
+trz_native(exports_static "${PROJECT_SOURCE_DIR}/tests/native/programs/exports.c" trz_lookalike_runtime_static)

@@ -194,6 +194,9 @@ void trz_cudaEnd(void)
 
 struct trz_heap *trz_cudaHeap(void)
 {
+	native_enter();
 	struct native_heap *h = native_current();
-	return h ? h->heap : NULL;
+	struct trz_heap *heap = h ? h->heap : NULL;
+	native_leave();
+	return heap;
 }

@@ -15,13 +15,15 @@
 #include <stdatomic.h>
 
 #include "native_driver.h"
+#include "native_guard.h"
 #include "terrazzo.h"
 
 enum { NATIVE_HEAPS = 64 };
 
-/* Invariant: with `context` not NULL, the rest is constant. */
+/* Invariant: with `context` not NULL, the rest is constant, but for counts. */
 struct native_heap {
-	_Atomic(void *) context;  /* NULL: the place is free */
+	_Atomic(void *) context;  /* by which it is found; NULL: the place is free */
+	void *own;                /* its context */
 	trz_heap *heap;           /* NULL: the driver serves this context */
 	void *host;               /* its host stream */
 	uint64_t host_id;         /* the driver's id of it */
@@ -30,6 +32,9 @@ struct native_heap {
 	bool primary;             /* the context is the device's primary one */
 	atomic_size_t async, async_most;  /* bytes allocated in the order of streams, now and at most */
 };
+
+/* The functions that find a heap, or look at all: call them, and use what they give, between native_enter and
+ * native_leave. native_end_context and native_end_primary: outside of these. */
 
 /* The heap of the thread's current context, which is opened by the first request; NULL: the driver serves it. */
 struct native_heap *native_current(void);

@@ -14,6 +14,9 @@
 
 enum { STREAM_NON_BLOCKING = 1 };
 
+/* In the place of a context whose heap is being closed. */
+#define ENDING ((void *)1)
+
 static struct native_heap places[NATIVE_HEAPS];
 static atomic_uint place_count;   /* places that have ever been used; those behind are free */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards changes of both */
@@ -171,6 +174,7 @@ static struct native_heap *add(void *context)
 	struct native_heap *h = find(context);
 	if (!h && !atomic_load(&stopped) && (h = free_place())) {
 		memset(h, 0, sizeof *h);
+		h->own = context;
 		open_heap(h, context);
 		atomic_store_explicit(&h->context, context, memory_order_release);
 		if (h == &places[used_places()])
@@ -227,6 +231,12 @@ struct native_heap *native_of_stream(void *stream)
 
 /* ---- all of them ------------------------------------------------------------------------------------------------ */
 
+static bool is_open(const struct native_heap *h)
+{
+	const void *context = atomic_load_explicit(&h->context, memory_order_acquire);
+	return context && context != ENDING && h->heap;
+}
+
 struct native_heap *native_owner(cuda_addr address)
 {
 	trz_pointer_info info;
@@ -234,9 +244,9 @@ struct native_heap *native_owner(cuda_addr address)
 	if (count == 0 || is_off())
 		return NULL;
 	if (count == 1)
-		return places[0].context && places[0].heap ? &places[0] : NULL;
+		return is_open(&places[0]) ? &places[0] : NULL;
 	for (unsigned i = 0; i < count; i++)
-		if (atomic_load(&places[i].context) && places[i].heap &&
+		if (is_open(&places[i]) &&
 		    trz_query(places[i].heap, (const void *)address, &info) == TRZ_OK)
 			return &places[i];
 	return NULL;
@@ -247,7 +257,7 @@ enum native_place native_look(cuda_addr address, struct native_heap **heap, trz_
 	trz_segment_info segment;
 	for (unsigned i = 0; i < used_places() && !is_off(); i++) {
 		struct native_heap *h = &places[i];
-		if (!atomic_load(&h->context) || !h->heap)
+		if (!is_open(h))
 			continue;
 		*heap = h;
 		if (trz_query(h->heap, (const void *)address, info) == TRZ_OK)
@@ -261,12 +271,20 @@ enum native_place native_look(cuda_addr address, struct native_heap **heap, trz_
 void native_each(void (*look)(struct native_heap *heap, void *argument), void *argument)
 {
 	for (unsigned i = 0; i < used_places() && !is_off(); i++)
-		if (atomic_load(&places[i].context) && places[i].heap)
+		if (is_open(&places[i]))
 			look(&places[i], argument);
 }
 
+/* Nobody finds the heap any more. false: another thread is ending it. */
+static bool take_away(struct native_heap *h, void *context)
+{
+	return context && context != ENDING && atomic_compare_exchange_strong(&h->context, &context, ENDING);
+}
+
+/* Threads that have found it leave it first. They may have to open a heap meanwhile: so the lock is not held. */
 static void end(struct native_heap *h)
 {
+	native_wait_for_readers();
 	if (h->heap)
 		trz_close(h->heap);
 	if (h->host)
@@ -278,22 +296,16 @@ static void end(struct native_heap *h)
 
 void native_end_context(void *context)
 {
-	if (is_off())
-		return;
-	pthread_mutex_lock(&lock);
-	struct native_heap *h = context ? find(context) : NULL;
-	if (h)
+	struct native_heap *h = is_off() || !context ? NULL : find(context);
+	if (h && take_away(h, context))
 		end(h);
-	pthread_mutex_unlock(&lock);
 }
 
 void native_end_primary(int device)
 {
-	if (is_off())
-		return;
-	pthread_mutex_lock(&lock);
-	for (unsigned i = 0; i < used_places(); i++)
-		if (atomic_load(&places[i].context) && places[i].primary && places[i].device == device)
+	for (unsigned i = 0; i < used_places() && !is_off(); i++) {
+		void *context = atomic_load(&places[i].context);
+		if (places[i].primary && places[i].device == device && take_away(&places[i], context))
 			end(&places[i]);
-	pthread_mutex_unlock(&lock);
+	}
 }

@@ -53,15 +53,14 @@ static bool alloc_host(struct native_heap *h, cuda_addr *address, size_t size, c
 
 static bool try_alloc(enum native_call call, cuda_addr *address, size_t size, cuda_result *result)
 {
-	bool classic = atomic_load_explicit(&native_options.classic, memory_order_relaxed);
-	struct native_heap *h = address && size && !classic && !is_capturing() ? native_current() : NULL;
-	if (!h || !alloc_host(h, address, size, result))
+	struct native_heap *h = address && size && !is_capturing() ? native_current() : NULL;
+	if (!h || atomic_load_explicit(&native_options.classic, memory_order_relaxed) || !alloc_host(h, address, size, result))
 		return false;
 	native_count(call, *result == TRZ_CUDA_SUCCESS ? NATIVE_SERVED : NATIVE_REFUSED);
 	return true;
 }
 
-cuda_result native_alloc(cuda_addr *address, size_t size)
+static cuda_result do_alloc(cuda_addr *address, size_t size)
 {
 	cuda_result result;
 	if (try_alloc(NATIVE_cuMemAlloc, address, size, &result))
@@ -69,7 +68,7 @@ cuda_result native_alloc(cuda_addr *address, size_t size)
 	return outcome(NATIVE_cuMemAlloc, NATIVE_PASSED, native_driver.cuMemAlloc_v2(address, size));
 }
 
-cuda_result native_alloc_pitch(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
+static cuda_result do_alloc_pitch(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
 {
 	cuda_result result;
 	size_t row, size;
@@ -91,16 +90,15 @@ cuda_result native_alloc_pitch(cuda_addr *address, size_t *pitch, size_t width, 
 static cuda_result wait_for_all(struct native_heap *h)
 {
 	void *current = NULL, *popped;
-	void *context = atomic_load_explicit(&h->context, memory_order_relaxed);
 	cuda_result result = native_driver.cuCtxGetCurrent(&current);
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
-	if (current != context && (result = native_driver.cuCtxPushCurrent_v2(context)) != TRZ_CUDA_SUCCESS)
+	if (current != h->own && (result = native_driver.cuCtxPushCurrent_v2(h->own)) != TRZ_CUDA_SUCCESS)
 		return result;
-	uint64_t token = trz_context_sync_begin(h->heap, context);
+	uint64_t token = trz_context_sync_begin(h->heap, h->own);
 	result = native_driver.cuCtxSynchronize();
 	trz_sync_end(h->heap, token, result == TRZ_CUDA_SUCCESS);
-	if (current != context)
+	if (current != h->own)
 		native_driver.cuCtxPopCurrent_v2(&popped);
 	return result;
 }
@@ -111,14 +109,13 @@ static bool free_after_all(struct native_heap *h, void *ptr)
 {
 	const trz_driver *driver;
 	trz_event event;
-	void *context = atomic_load_explicit(&h->context, memory_order_relaxed);
 	if (is_capturing() || trz_driver_cuda(&driver) != TRZ_OK ||
-	    driver->event_create(driver->self, context, &event) != TRZ_OK)
+	    driver->event_create(driver->self, h->own, &event) != TRZ_OK)
 		return false;
-	if (driver->context_record(driver->self, context, event) == TRZ_OK &&
+	if (driver->context_record(driver->self, h->own, event) == TRZ_OK &&
 	    trz_free_after(h->heap, ptr, event) == TRZ_OK)
 		return true;
-	driver->event_destroy(driver->self, context, event);
+	driver->event_destroy(driver->self, h->own, event);
 	return false;
 }
 
@@ -136,7 +133,7 @@ static cuda_result free_elsewhere(struct native_heap *h, cuda_addr address)
 	return outcome(NATIVE_cuMemFree, NATIVE_PASSED, native_driver.cuMemFree_v2(address));
 }
 
-cuda_result native_free(cuda_addr address)
+static cuda_result do_free(cuda_addr address)
 {
 	struct native_heap *h = address ? native_owner(address) : NULL;
 	trz_pointer_info info;
@@ -182,7 +179,7 @@ static bool is_default_current(const struct native_heap *h)
 	return native_driver.cuDeviceGetMemPool(&chosen, h->device) == TRZ_CUDA_SUCCESS && chosen == h->pool;
 }
 
-cuda_result native_alloc_async(cuda_addr *address, size_t size, void *stream)
+static cuda_result do_alloc_async(cuda_addr *address, size_t size, void *stream)
 {
 	cuda_result result;
 	struct native_heap *h = address && size && !may_capture(stream) ? native_of_stream(stream) : NULL;
@@ -192,7 +189,7 @@ cuda_result native_alloc_async(cuda_addr *address, size_t size, void *stream)
 	return outcome(NATIVE_cuMemAllocAsync, NATIVE_PASSED, result);
 }
 
-cuda_result native_alloc_from_pool(cuda_addr *address, size_t size, void *pool, void *stream)
+static cuda_result do_alloc_from_pool(cuda_addr *address, size_t size, void *pool, void *stream)
 {
 	cuda_result result;
 	struct native_heap *h = address && size && !may_capture(stream) ? native_of_stream(stream) : NULL;
@@ -203,7 +200,7 @@ cuda_result native_alloc_from_pool(cuda_addr *address, size_t size, void *pool, 
 }
 
 /* In a capture only a graph's own memory can be freed, which is the driver's. */
-cuda_result native_free_async(cuda_addr address, void *stream)
+static cuda_result do_free_async(cuda_addr address, void *stream)
 {
 	struct native_heap *h = address ? native_owner(address) : NULL;
 	trz_pointer_info info;
@@ -227,7 +224,7 @@ static uint64_t stat(const struct native_heap *h, const char *name)
 }
 
 /* The heap's cache counts as free. */
-cuda_result native_mem_info(size_t *unused, size_t *total)
+static cuda_result do_mem_info(size_t *unused, size_t *total)
 {
 	struct native_heap *h = native_current();
 	cuda_result result = native_driver.cuMemGetInfo_v2(unused, total);
@@ -253,8 +250,10 @@ static void retire(struct native_heap *h, void *stream)
 
 void native_stream_retire(void *stream)
 {
+	native_enter();
 	if ((uintptr_t)stream > 2)
 		native_each(retire, stream);
+	native_leave();
 }
 
 cuda_result native_stream_destroy(void *stream)
@@ -262,3 +261,23 @@ cuda_result native_stream_destroy(void *stream)
 	native_stream_retire(stream);
 	return outcome(NATIVE_cuStreamDestroy, NATIVE_PASSED, native_driver.cuStreamDestroy_v2(stream));
 }
+
+/* ---- from outside ---------------------------------------------------------------------------------------------- */
+
+#define GUARDED(name, parameters, arguments)     \
+	cuda_result native_##name parameters         \
+	{                                            \
+		native_enter();                          \
+		cuda_result result = do_##name arguments; \
+		native_leave();                          \
+		return result;                           \
+	}
+
+GUARDED(alloc, (cuda_addr *address, size_t size), (address, size))
+GUARDED(alloc_pitch, (cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element),
+        (address, pitch, width, height, element))
+GUARDED(free, (cuda_addr address), (address))
+GUARDED(alloc_async, (cuda_addr *address, size_t size, void *stream), (address, size, stream))
+GUARDED(alloc_from_pool, (cuda_addr *address, size_t size, void *pool, void *stream), (address, size, pool, stream))
+GUARDED(free_async, (cuda_addr address, void *stream), (address, stream))
+GUARDED(mem_info, (size_t *unused, size_t *total), (unused, total))

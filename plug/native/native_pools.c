@@ -48,9 +48,11 @@ struct native_heap *native_of_pool(void *pool)
 
 void native_pool_trim(void *pool, size_t keep)
 {
+	native_enter();
 	struct native_heap *h = native_of_pool(pool);
 	if (h)
 		trz_trim(h->heap, keep, NULL);
+	native_leave();
 }
 
 static uint64_t stat(const struct native_heap *h, const char *name)
@@ -61,12 +63,8 @@ static uint64_t stat(const struct native_heap *h, const char *name)
 }
 
 /* What is reserved for streams cannot be told from what is for cuMemAlloc while it is free: all of it counts. */
-void native_pool_add(void *pool, int attribute, void *value)
+static void add(const struct native_heap *h, int attribute, uint64_t *bytes)
 {
-	const struct native_heap *h = native_of_pool(pool);
-	uint64_t *bytes = value;
-	if (!h)
-		return;
 	uint64_t used = atomic_load(&h->async), most = atomic_load(&h->async_most);
 	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
 	uint64_t cached = reserved > allocated ? reserved - allocated : 0;
@@ -86,10 +84,21 @@ void native_pool_add(void *pool, int attribute, void *value)
 	}
 }
 
+void native_pool_add(void *pool, int attribute, void *value)
+{
+	native_enter();
+	const struct native_heap *h = native_of_pool(pool);
+	if (h)
+		add(h, attribute, value);
+	native_leave();
+}
+
 /* The peaks are set to what is now. */
 void native_pool_reset(void *pool, int attribute)
 {
+	native_enter();
 	struct native_heap *h = native_of_pool(pool);
 	if (h && attribute == USED_HIGH)
 		atomic_store(&h->async_most, atomic_load(&h->async));
+	native_leave();
 }

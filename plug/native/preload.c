@@ -136,18 +136,18 @@ cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr ad
 	struct native_heap *h;
 	trz_pointer_info info;
 	ENTER(cuMemGetAddressRange_v2);
-	switch (native_look(address, &h, &info)) {
-	case NATIVE_LIVE:
-		if (start)
-			*start = (uintptr_t)info.base;
-		if (size)
-			*size = info.requested;
-		return TRZ_CUDA_SUCCESS;
-	case NATIVE_DEAD:
+	native_enter();
+	enum native_place place = native_look(address, &h, &info);
+	native_leave();
+	if (place == NATIVE_DEAD)
 		return TRZ_CUDA_ERROR_NOT_FOUND;
-	default:
+	if (place == NATIVE_ELSEWHERE)
 		return REAL(cuMemGetAddressRange_v2)(start, size, address);
-	}
+	if (start)
+		*start = (uintptr_t)info.base;
+	if (size)
+		*size = info.requested;
+	return TRZ_CUDA_SUCCESS;
 }
 
 /* What the driver would tell of the tile. false: of this it tells the truth. */
@@ -155,7 +155,7 @@ static bool tell(void *value, int attribute, const struct native_heap *h, const 
 {
 	switch (attribute) {
 	case ATTRIBUTE_CONTEXT:
-		*(void **)value = atomic_load_explicit(&h->context, memory_order_relaxed);
+		*(void **)value = h->own;
 		return true;
 	case ATTRIBUTE_RANGE_START:
 		*(cuda_addr *)value = (uintptr_t)info->base;
@@ -176,10 +176,13 @@ cuda_result cuPointerGetAttribute(void *value, int attribute, cuda_addr address)
 	struct native_heap *h;
 	trz_pointer_info info;
 	ENTER(cuPointerGetAttribute);
+	native_enter();
 	enum native_place place = value ? native_look(address, &h, &info) : NATIVE_ELSEWHERE;
+	bool told = place == NATIVE_LIVE && tell(value, attribute, h, &info);
+	native_leave();
 	if (place == NATIVE_DEAD)
 		return TRZ_CUDA_ERROR_INVALID_VALUE;
-	if (place == NATIVE_LIVE && tell(value, attribute, h, &info))
+	if (told)
 		return TRZ_CUDA_SUCCESS;
 	return REAL(cuPointerGetAttribute)(value, attribute, address);
 }
@@ -191,11 +194,13 @@ cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **value
 	struct native_heap *h;
 	trz_pointer_info info;
 	ENTER(cuPointerGetAttributes);
+	native_enter();
 	enum native_place place = native_look(address, &h, &info);
 	cuda_result result = REAL(cuPointerGetAttributes)(count, attributes, values,
 	                                                  place == NATIVE_DEAD ? NOWHERE : address);
 	for (unsigned i = 0; place == NATIVE_LIVE && result == TRZ_CUDA_SUCCESS && i < count; i++)
 		tell(values[i], attributes[i], h, &info);
+	native_leave();
 	return result;
 }
 
@@ -206,7 +211,10 @@ cuda_result cuIpcGetMemHandle(struct preload_ipc *handle, cuda_addr address)
 	struct native_heap *h;
 	trz_pointer_info info;
 	ENTER(cuIpcGetMemHandle);
-	if (native_look(address, &h, &info) == NATIVE_ELSEWHERE)
+	native_enter();
+	enum native_place place = native_look(address, &h, &info);
+	native_leave();
+	if (place == NATIVE_ELSEWHERE)
 		return REAL(cuIpcGetMemHandle)(handle, address);
 	if (!atomic_flag_test_and_set(&told))
 		fputs("terrazzo: memory that it serves cannot be opened by another process (cudaIpcGetMemHandle): set "
@@ -249,9 +257,11 @@ cuda_result cuMemPoolSetAccess(void *pool, const struct cuda_mem_access *access,
 {
 	ENTER(cuMemPoolSetAccess);
 	cuda_result result = REAL(cuMemPoolSetAccess)(pool, access, count);
+	native_enter();
 	struct native_heap *h = result == TRZ_CUDA_SUCCESS ? native_of_pool(pool) : NULL;
 	for (size_t i = 0; h && i < count; i++)
 		trz_enable_peer(h->heap, access[i].location.id, access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	native_leave();
 	return result;
 }
 
@@ -346,9 +356,11 @@ static void open_to_current(void *other, bool on)
 	cuda_device device;
 	if (!native_load() || native_driver.cuCtxGetDevice(&device) != TRZ_CUDA_SUCCESS)
 		return;
+	native_enter();
 	struct native_heap *h = native_of_context(other);
 	if (h)
 		trz_enable_peer(h->heap, device, on);
+	native_leave();
 }
 
 cuda_result cuCtxEnablePeerAccess(void *other, unsigned flags)

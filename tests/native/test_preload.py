@@ -18,6 +18,9 @@ def served(text):
     return {name: tuple(int(n) for n in numbers) for name, *numbers in lines}
 
 
+CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset")
+
+
 class Preloaded(unittest.TestCase):
     def passes(self, program, *arguments, variables=None, **simulated):
         done = run(program, *arguments, variables=variables, scalars="real", **simulated)
@@ -67,6 +70,26 @@ class Preloaded(unittest.TestCase):
                               capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual((done.stdout, done.returncode), ("all right\n", 3), done.stderr)
         self.assertEqual(served(done.stderr)["cuMemAllocAsync"], (100, 0, 0))
+
+    def test_edges_of_a_programs_life(self):
+        for case in CASES:
+            for preload in ("", str(PRELOAD)):
+                for work in WORKS[:2]:
+                    with self.subTest(case, preload=preload, **work):
+                        done = run("edges", case, variables={"LD_PRELOAD": preload}, devices=2, scalars="real", **work)
+                        self.assertEqual(done.returncode, 0, done.stderr)
+                        self.assertEqual(done.stdout, "all right\n" * (2 if case == "exec" else 1))
+
+    def exports(self, program, options):
+        done = run(program, variables={"LD_PRELOAD": str(PRELOAD), "TERRAZZO_NATIVE": options})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout, "TERRAZZO_NATIVE=ipc:classic" in done.stderr
+
+    def test_memory_for_other_processes_is_the_drivers(self):
+        self.assertEqual(self.exports("exports", "ipc:auto"), ("0 0 all right\n", False))
+        self.assertEqual(self.exports("exports", "ipc:refuse"), ("801 801 all right\n", True))
+        self.assertEqual(self.exports("exports_static", "ipc:auto"), ("801 0 all right\n", True))
+        self.assertEqual(self.exports("exports_static", "ipc:classic"), ("0 0 all right\n", False))
 
     def test_off_leaves_all_to_the_driver(self):
         counts = self.preloaded("runtime_calls", options="on:off,report:on")

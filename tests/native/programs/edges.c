@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The edges of a program's life: what it does before main, at its end, in children, in several devices and processes.
+ * Its argument names the case.
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda_calls.h"
+
+int cuInit(unsigned flags);
+int cuDevicePrimaryCtxRetain(void **context, int device);
+int cuDevicePrimaryCtxRelease_v2(int device);
+int cuCtxSetCurrent(void *context);
+int cuMemAlloc_v2(device_pointer *ptr, size_t size);
+int cuMemFree_v2(device_pointer ptr);
+int cudaMallocAsync(void **ptr, size_t size, void *stream);
+int cudaFreeAsync(void *ptr, void *stream);
+int cudaMallocAsync_ptsz(void **ptr, size_t size, void *stream);
+int cudaFreeAsync_ptsz(void *ptr, void *stream);
+int cudaDeviceEnablePeerAccess(int device, unsigned flags);
+int cudaDeviceDisablePeerAccess(int device);
+int cudaMemcpyPeer(void *to, int device, const void *from, int source, size_t size);
+
+static void check_filled(const void *ptr, size_t size, int value)
+{
+	unsigned char *host = malloc(size);
+	CHECK(host);
+	MUST(cudaMemcpy(host, ptr, size, TO_HOST));
+	for (size_t i = 0; i < size; i++)
+		CHECK(host[i] == (unsigned char)value);
+	free(host);
+}
+
+static void use(int value)
+{
+	void *p, *q;
+	MUST(cudaMalloc(&p, 3 * MIB));
+	MUST(cudaMallocAsync(&q, MIB, NULL));
+	MUST(cudaMemset(p, value, 3 * MIB));
+	check_filled(p, 3 * MIB, value);
+	MUST(cudaFreeAsync(q, NULL));
+	MUST(cudaFree(p));
+}
+
+/* ---- before main ---- */
+
+static device_pointer early;
+
+__attribute__((constructor)) static void allocate_early(void)
+{
+	void *context;
+	void *(*find)(void *, const char *) = dlsym;
+	CHECK(find(RTLD_DEFAULT, "malloc") && !find(RTLD_DEFAULT, "no_such_function") && dlerror());
+	MUST(cuInit(0));
+	MUST(cuDevicePrimaryCtxRetain(&context, 0));
+	MUST(cuCtxSetCurrent(context));
+	MUST(cuMemAlloc_v2(&early, MIB));
+}
+
+/* The other device's primary context, and what it holds, is not this program's business. */
+static void begin(void)
+{
+	check_filled((void *)early, 0, 0);
+	MUST(cuMemFree_v2(early));
+	use(1);
+}
+
+/* ---- at the end ---- */
+
+static void *kept[3];
+
+static void free_at_exit(void)
+{
+	cudaFree(kept[0]);
+}
+
+__attribute__((destructor)) static void free_last(void)
+{
+	cudaFree(kept[1]);
+}
+
+static void *go_on(void *unused)
+{
+	for (;;) {
+		void *p;
+		if (cudaMalloc(&p, MIB) == SUCCESS)
+			cudaFree(p);
+	}
+	return unused;
+}
+
+static void leave_while_threads_run(void)
+{
+	pthread_t thread;
+	for (int i = 0; i < 3; i++)
+		MUST(cudaMalloc(&kept[i], MIB));
+	atexit(free_at_exit);
+	CHECK(pthread_create(&thread, NULL, go_on, NULL) == 0);
+	usleep(10000);
+}
+
+static pthread_key_t key;
+
+/* By now CUDA may have taken the thread's context away. */
+static void free_at_thread_exit(void *ptr)
+{
+	int result = cudaFreeAsync_ptsz(ptr, NULL);
+	CHECK(result == SUCCESS || result == INVALID_CONTEXT);
+}
+
+static void *end_thread(void *unused)
+{
+	void *p, *q;
+	MUST(cudaSetDevice(0));
+	MUST(cudaMallocAsync_ptsz(&p, MIB, NULL));
+	MUST(cudaMalloc(&q, 4096));
+	pthread_setspecific(key, p);
+	MUST(cudaFreeAsync_ptsz(q, NULL));
+	return unused;
+}
+
+static void end_threads(void)
+{
+	pthread_t thread;
+	CHECK(pthread_key_create(&key, free_at_thread_exit) == 0);
+	for (int i = 0; i < 50; i++) {
+		CHECK(pthread_create(&thread, NULL, end_thread, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+	use(2);
+}
+
+/* ---- children ---- */
+
+static void await(pid_t child)
+{
+	int status;
+	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* CUDA does not work in the child of a process that has used it; but the child may go on without it. */
+static void fork_after_use(void)
+{
+	void *p, *q;
+	MUST(cudaMalloc(&p, MIB));
+	pid_t child = fork();
+	if (child == 0) {
+		CHECK(cudaMalloc(&q, MIB) != SUCCESS);
+		CHECK(cudaFree(p) != SUCCESS);
+		CHECK(cudaMallocAsync(&q, MIB, NULL) != SUCCESS);
+		_exit(0);
+	}
+	await(child);
+	check_filled(p, 0, 0);
+	MUST(cudaFree(p));
+	use(3);
+}
+
+static void run_another(const char *program)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		execl(program, program, "plain", (char *)NULL);
+		_exit(1);
+	}
+	await(child);
+}
+
+/* ---- libraries that come and go ---- */
+
+static void load_and_unload(void)
+{
+	for (int i = 0; i < 20; i++) {
+		void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *runtime = dlopen("libcudart.so.12", RTLD_NOW);
+		CHECK(library && runtime);
+		int (*allocate)(device_pointer *, size_t) = (int (*)(device_pointer *, size_t))dlsym(library, "cuMemAlloc_v2");
+		int (*set)(int) = (int (*)(int))dlsym(runtime, "cudaSetDevice");
+		device_pointer p;
+		CHECK(allocate && set && !dlsym(library, "cuNoSuchFunction"));
+		MUST(set(0));
+		MUST(allocate(&p, MIB));
+		MUST(cuMemFree_v2(p));
+		dlclose(runtime);
+		dlclose(library);
+	}
+	use(4);
+}
+
+/* ---- devices ---- */
+
+static void use_peers(void)
+{
+	void *a, *b, *kernel;
+	MUST(cudaSetDevice(0));
+	MUST(cudaMalloc(&a, 4 * MIB));
+	MUST(cudaMemset(a, 5, 4 * MIB));
+	MUST(cudaSetDevice(1));
+	MUST(cudaMalloc(&b, 4 * MIB));
+	kernel = touching_kernel();
+	MUST(cudaMemcpyPeer(b, 1, a, 0, 4 * MIB));
+	check_filled(b, 4 * MIB, 5);
+	MUST(cudaDeviceEnablePeerAccess(0, 0));
+	touch(kernel, a, NULL);                 /* device 1 reads memory of device 0 */
+	MUST(cudaDeviceSynchronize());
+	MUST(cudaSetDevice(0));
+	MUST(cudaFree(a));
+	MUST(cudaMalloc(&a, 40 * MIB));         /* so it does memory that came later */
+	MUST(cudaSetDevice(1));
+	touch(kernel, a, NULL);
+	MUST(cudaDeviceSynchronize());
+	MUST(cudaFree(a));                      /* while the other device is current */
+	MUST(cudaDeviceDisablePeerAccess(0));
+	MUST(cudaSetDevice(0));
+	MUST(cudaFree(b));
+	use(6);
+}
+
+/* ---- resets ---- */
+
+static atomic_bool over;
+
+static void *keep_allocating(void *context)
+{
+	device_pointer p;
+	while (!atomic_load(&over))
+		if (cuCtxSetCurrent(context) == SUCCESS && cuMemAlloc_v2(&p, 4096) == SUCCESS)
+			cuMemFree_v2(p);
+	return NULL;
+}
+
+/* One thread ends the primary context, while others are in it. */
+static void reset_under_threads(void)
+{
+	pthread_t threads[3];
+	for (int round = 0; round < 10; round++) {
+		void *context;
+		atomic_store(&over, false);
+		MUST(cuDevicePrimaryCtxRetain(&context, 0));
+		for (int i = 0; i < 3; i++)
+			CHECK(pthread_create(&threads[i], NULL, keep_allocating, context) == 0);
+		usleep(3000);
+		cudaSetDevice(0);
+		cudaDeviceReset();
+		atomic_store(&over, true);
+		for (int i = 0; i < 3; i++)
+			CHECK(pthread_join(threads[i], NULL) == 0);
+	}
+	MUST(cudaSetDevice(0));
+	use(7);
+}
+
+static void use_plainly(void)
+{
+	use(8);
+}
+
+int main(int count, char **arguments)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} cases[] = {
+		{"plain", use_plainly}, {"exit", leave_while_threads_run}, {"threads", end_threads}, {"fork", fork_after_use},
+		{"dlclose", load_and_unload}, {"peers", use_peers}, {"reset", reset_under_threads},
+	};
+	CHECK(count == 2);
+	begin();
+	size_t i = 0;
+	while (i < sizeof cases / sizeof cases[0] && strcmp(cases[i].name, arguments[1]) != 0)
+		i++;
+	if (i < sizeof cases / sizeof cases[0])
+		cases[i].run();
+	else
+		run_another(arguments[0]);
+	puts("all right");
+	return 0;
+}
