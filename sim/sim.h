@@ -291,6 +291,17 @@ size_t sim_graph_node(sim *s, sim_graph graph, uint64_t capture, size_t node, si
 /* The nodes that the captured stream's next node comes directly after. */
 size_t sim_stream_tail(sim *s, trz_context c, trz_stream st, size_t *before, size_t room);
 
+/* The context of the stream that a node was captured on; NULL: there is no such node. */
+trz_context sim_graph_context(sim *s, sim_graph graph, size_t node);
+
+/* What comes next on a captured stream follows these nodes of its capture, too; and a node that does nothing, whose
+ * number is returned, is added behind them: a place for what the caller keeps itself. NULL: no node is added. */
+trz_status sim_capture_follow(sim *s, trz_context c, trz_stream st, const size_t *after, size_t count, size_t *node);
+
+/* Adds a copy of a graph's node to the capture of a stream. It names the same mappings as the original. NOT_SUPPORTED:
+ * it is a meeting. */
+trz_status sim_capture_copy(sim *s, trz_context c, trz_stream st, sim_graph graph, size_t node);
+
 /* Record of and wait for an event as nodes of the graph that captures the stream: each launch records it again, or
  * waits for what it stands for when the launch is made. INVALID_ARGUMENT: the stream is not captured. */
 trz_status sim_event_record_external(sim *s, trz_context c, trz_event event, trz_stream st);

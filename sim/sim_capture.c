@@ -299,6 +299,59 @@ trz_status sim_capture_await(sim *s, struct sim_stream *st, const struct sim_eve
 	return add_node(s, from, st->lane, wait);
 }
 
+trz_status sim_capture_follow(sim *s, trz_context context, trz_stream stream, const size_t *after, size_t count,
+                              size_t *node)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	call.status = sim_stream_find_any(s, context, stream, &st);
+	struct sim_capture *c = call.status == TRZ_OK ? st->capture : NULL;
+	if (call.status == TRZ_OK && !c)
+		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_ILLEGAL_STATE,
+		                         "stream %llu is not captured", (unsigned long long)st->id);
+	for (size_t i = 0; c && i < count && call.status == TRZ_OK; i++) {
+		if (after[i] >= c->count)
+			call.status = sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "the capture has no node %zu", after[i]);
+		else if (c->place[after[i]].lane != st->lane)
+			call.status = add_node(s, c, st->lane, (struct sim_work){
+				.kind = SIM_WORK_WAIT, .tag = c->place[after[i]].lane, .sequence = c->place[after[i]].at + 1,
+			});
+	}
+	if (c && node && call.status == TRZ_OK) {
+		*node = c->count;
+		call.status = sim_capture_node(s, st, (struct sim_work){.kind = SIM_WORK_TOUCH});
+	}
+	return sim_leave(&call);
+}
+
+static trz_status copy_node(sim *s, struct sim_stream *st, sim_graph graph, size_t node)
+{
+	const struct sim_capture *g = sim_registry_get(&s->graphs, graph);
+	if (!st->capture || !g || node >= g->count)
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "no node %zu to be copied into a capture", node);
+	struct sim_work work = g->lane[g->place[node].lane].nodes[g->place[node].at];
+	if (work.kind == SIM_WORK_MEET)
+		return sim_refuse(s, TRZ_ERROR_NOT_SUPPORTED, "a collective of a graph cannot be copied into another");
+	if (work.touched)
+		work.touched->references++;
+	uint64_t generation = work.generation;
+	trz_status status = sim_capture_node(s, st, work);
+	struct sim_lane *lane = &st->capture->lane[st->lane];
+	if (status == TRZ_OK)
+		lane->nodes[lane->count - 1].generation = generation;
+	return status;
+}
+
+trz_status sim_capture_copy(sim *s, trz_context context, trz_stream stream, sim_graph graph, size_t node)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	struct sim_stream *st = NULL;
+	call.status = sim_stream_find_any(s, context, stream, &st);
+	if (call.status == TRZ_OK)
+		call.status = copy_node(s, st, graph, node);
+	return sim_leave(&call);
+}
+
 static trz_status add_external(sim *s, trz_context context, trz_event event, trz_stream stream,
                                enum sim_work_kind kind)
 {

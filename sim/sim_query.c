@@ -180,6 +180,15 @@ size_t sim_graph_node(sim *s, sim_graph graph, uint64_t capture, size_t node, si
 	return count;
 }
 
+trz_context sim_graph_context(sim *s, sim_graph graph, size_t node)
+{
+	struct sim_call call = sim_enter(s, SIM_SLOTS);
+	const struct sim_capture *c = find(s, graph, 0);
+	uint64_t value = c && node < c->count ? c->lane[c->place[node].lane].runner->context->value : 0;
+	sim_leave(&call);
+	return (trz_context)value;
+}
+
 size_t sim_stream_tail(sim *s, trz_context context, trz_stream stream, size_t *before, size_t room)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);

@@ -226,7 +226,8 @@ trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream)
 	if (call.status == TRZ_OK && (uint64_t)stream <= 2)
 		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_HANDLE,
 		                         "end of a default stream");
-	if (call.status == TRZ_OK && st->capture) {
+	/* One that only joined a capture may go: what it was given stays there. */
+	if (call.status == TRZ_OK && st->capture && st->capture->lane[0].stream == st) {
 		sim_capture_invalidate(st->capture);
 		call.status = sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
 		                         "end of stream %p, which is being captured", stream);

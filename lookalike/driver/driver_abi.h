@@ -6,6 +6,8 @@
 #ifndef DRIVER_ABI_H
 #define DRIVER_ABI_H
 
+#include <stddef.h>
+
 #include "driver_array_abi.h"
 
 /* CUresult: values that base/cuda_abi.h does not distinguish. X(name, value). */
@@ -22,9 +24,7 @@
 	X(CU_STREAM_NON_BLOCKING, 1) X(CU_MEM_LOCATION_TYPE_HOST, 2) X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)        \
 	X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1) X(CU_MEMORYTYPE_HOST, 1) X(CU_MEMORYTYPE_DEVICE, 2)                 \
 	X(CU_MEMORYTYPE_ARRAY, 3) X(CU_MEMORYTYPE_UNIFIED, 4)                                                   \
-	X(CU_MEMHOSTREGISTER_DEVICEMAP, 2) X(CU_GRAPH_NODE_TYPE_KERNEL, 0) X(CU_GRAPH_NODE_TYPE_MEMCPY, 1)      \
-	X(CU_GRAPH_NODE_TYPE_MEMSET, 2) X(CU_GRAPH_NODE_TYPE_HOST, 3) X(CU_GRAPH_NODE_TYPE_WAIT_EVENT, 6)       \
-	X(CU_GRAPH_NODE_TYPE_EVENT_RECORD, 7) X(CU_EVENT_RECORD_EXTERNAL, 1) X(CU_EVENT_WAIT_EXTERNAL, 1)       \
+	X(CU_MEMHOSTREGISTER_DEVICEMAP, 2) X(CU_EVENT_RECORD_EXTERNAL, 1) X(CU_EVENT_WAIT_EXTERNAL, 1)       \
 	X(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, 2)                                                     \
 	X(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 0) X(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)                          \
 	X(CU_FUNC_ATTRIBUTE_PTX_VERSION, 5) X(CU_FUNC_ATTRIBUTE_BINARY_VERSION, 6)                              \
@@ -153,5 +153,7 @@ struct cuda_instantiate {
 	void *error_node;
 	int result;
 };
+
+#include "driver_graph_abi.h"
 
 #endif

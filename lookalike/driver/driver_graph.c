@@ -1,45 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Captures and graphs. A graph of the simulator can be launched as it is, so an instance is the graph once more
- * and both live until the last of them has been destroyed. A program may ask for the graph of a capture under way;
- * it gets the one that the capture's end will fill.
+ * Captures and the graphs that they make. A program may ask for the graph of a capture under way, and add to it: it
+ * gets the one that the capture's end will fill.
  */
-#include "driver_lookalike.h"
+#include "driver_graph.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_OBJECTS = 8, NODE_CHUNK = 1024, MOST_TAILS = 64 };
-
-/* A program's object that lives as long as a graph. */
-struct user_object {
-	void *object;
-	cuda_function *destroy;
-	unsigned references;         /* under the lock below */
-};
-
-/* A graph and its instances, as a program holds them. All under the lock below. */
-struct look_graph {
-	struct look_graph *next;     /* of the captures in progress */
-	sim_graph graph;             /* 0: the capture has not ended */
-	uint64_t capture;
-	trz_context context;
-	int holders;
-	struct user_object *objects[MOST_OBJECTS];
-	unsigned object_count;
-	struct look_node **chunks;   /* what node handles point to, made where one is first asked for */
-	size_t chunk_count;
-};
-
-/* `number` is the simulator's. */
-struct look_node {
-	struct look_graph *graph;
-	size_t number;
-};
+enum { MOST_TAILS = 64 };
 
 static pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct look_graph *under_way;
+
+void look_graphs_lock(void)
+{
+	pthread_mutex_lock(&graphs_lock);
+}
+
+void look_graphs_unlock(void)
+{
+	pthread_mutex_unlock(&graphs_lock);
+}
+
+/* ---- what a capture made ------------------------------------------------------------ */
+
+struct look_source *look_source_hold(struct look_source *s)
+{
+	__atomic_fetch_add(&s->references, 1, __ATOMIC_RELAXED);
+	return s;
+}
+
+/* An end of its context has ended the graph. */
+void look_source_drop(struct look_source *s)
+{
+	if (__atomic_sub_fetch(&s->references, 1, __ATOMIC_ACQ_REL) > 0)
+		return;
+	if (s->graph && sim_context_device(look.sim, s->context) >= 0)
+		sim_graph_destroy(look.sim, s->context, s->graph);
+	look_pools_end_graph(s->capture);
+	free(s);
+}
+
+/* ---- handles of captured nodes ------------------------------------------------------------ */
 
 /* Under the lock; false: no host memory. */
 static bool make_chunk(struct look_graph *g, size_t index)
@@ -54,40 +58,167 @@ static bool make_chunk(struct look_graph *g, size_t index)
 	}
 	if (g->chunks[index])
 		return true;
-	struct look_node *chunk = malloc(NODE_CHUNK * sizeof *chunk);
-	for (size_t i = 0; chunk && i < NODE_CHUNK; i++)
-		chunk[i] = (struct look_node){g, index * NODE_CHUNK + i};
+	struct look_node *chunk = calloc(LOOK_NODE_CHUNK, sizeof *chunk);
+	for (size_t i = 0; chunk && i < LOOK_NODE_CHUNK; i++)
+		chunk[i] = (struct look_node){.graph = g, .number = index * LOOK_NODE_CHUNK + i};
 	g->chunks[index] = chunk;
 	return chunk != NULL;
 }
 
+/* What was added while the graph was captured, at a place in the capture; NULL: nothing. */
+static struct look_node *placed_at(const struct look_graph *g, size_t number)
+{
+	for (size_t i = 0; i < g->waiting.count; i++)
+		if (g->waiting.nodes[i]->placed && g->waiting.nodes[i]->number == number)
+			return g->waiting.nodes[i];
+	return NULL;
+}
+
 /* The handle of a node, which never changes; NULL: no host memory. */
-static void *node_value(struct look_graph *g, size_t number)
+static struct look_node *node_value(struct look_graph *g, size_t number)
 {
 	pthread_mutex_lock(&graphs_lock);
-	void *value = make_chunk(g, number / NODE_CHUNK) ? &g->chunks[number / NODE_CHUNK][number % NODE_CHUNK] : NULL;
+	struct look_node *value = placed_at(g, number);
+	size_t chunk = number / LOOK_NODE_CHUNK;
+	if (!value && make_chunk(g, chunk))
+		value = &g->chunks[chunk][number % LOOK_NODE_CHUNK];
 	pthread_mutex_unlock(&graphs_lock);
 	return value;
 }
 
-/* Writes the handles of up to `room` of the nodes. */
-static bool node_values(struct look_graph *g, const size_t *numbers, size_t count, void **values, size_t room)
+/* ---- lists of captured nodes ------------------------------------------------------------ */
+
+static int type_of(sim_node_kind kind)
 {
-	bool made = true;
-	for (size_t i = 0; i < room; i++) {
-		values[i] = i < count ? node_value(g, numbers[i]) : NULL;
-		made = made && (values[i] || i >= count);
+	static const int types[] = {
+		[SIM_NODE_KERNEL] = TRZ_CU_GRAPH_NODE_TYPE_KERNEL, [SIM_NODE_COPY] = TRZ_CU_GRAPH_NODE_TYPE_MEMCPY,
+		[SIM_NODE_FILL] = TRZ_CU_GRAPH_NODE_TYPE_MEMSET, [SIM_NODE_HOST] = TRZ_CU_GRAPH_NODE_TYPE_HOST,
+		[SIM_NODE_AWAIT] = TRZ_CU_GRAPH_NODE_TYPE_WAIT_EVENT, [SIM_NODE_RECORD] = TRZ_CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+	};
+	return types[kind];
+}
+
+/* The numbers of all nodes, to be freed; NULL: no host memory. */
+static size_t *list_numbers(sim_graph graph, uint64_t capture, size_t *count)
+{
+	*count = sim_graph_nodes(look.sim, graph, capture, NULL, 0);
+	size_t *numbers = malloc((*count + 1) * sizeof *numbers);
+	if (numbers)
+		*count = sim_graph_nodes(look.sim, graph, capture, numbers, *count);
+	return numbers;
+}
+
+/* A node of the list by its number, which grows. */
+static struct look_node *with_number(const struct look_list *list, size_t number)
+{
+	size_t low = 0, high = list->count;
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		if (list->nodes[middle]->number < number)
+			low = middle + 1;
+		else
+			high = middle;
 	}
+	return list->nodes[low];
+}
+
+/* Fills in what a captured node is and follows. One with a place keeps what the program has added. */
+static bool describe(struct look_node *n, struct look_source *s, const struct look_list *list)
+{
+	size_t numbers[MOST_TAILS];
+	sim_node_kind kind = SIM_NODE_KERNEL;
+	size_t count = sim_graph_node(look.sim, s->graph, s->capture, n->number, &kind, numbers, MOST_TAILS);
+	n->before = malloc((count + 1) * sizeof(struct look_node *));
+	if (!n->before)
+		return false;
+	n->before_count = count;
+	for (size_t i = 0; i < count; i++)
+		n->before[i] = with_number(list, numbers[i]);
+	if (!n->placed) {
+		n->is.type = type_of(kind);
+		n->source = look_source_hold(s);
+		n->context = sim_graph_context(look.sim, s->graph, n->number);
+	}
+	return true;
+}
+
+/* A graph's own nodes have the handles that the program may know; those of others are new. */
+static bool list_source(struct look_source *s, struct look_graph *g, struct look_list *out)
+{
+	size_t count, first = out->count;
+	size_t *numbers = list_numbers(s->graph, s->capture, &count);
+	struct look_list captured = {0};
+	bool made = numbers != NULL;
+	for (size_t i = 0; made && i < count; i++) {
+		struct look_node *n = g && g->source == s ? node_value(g, numbers[i]) : look_node_new();
+		made = n && look_list_add(out, n) && look_list_add(&captured, n);
+		if (n)
+			n->number = numbers[i];
+	}
+	for (size_t i = 0; made && i < count; i++)
+		made = describe(out->nodes[first + i], s, &captured);
+	free(captured.nodes);
+	free(numbers);
 	return made;
 }
 
-static void free_graph(struct look_graph *g)
+bool look_source_list(struct look_source *s, struct look_list *out)
 {
-	look_pools_end_graph(g->capture);
+	return list_source(s, NULL, out);
+}
+
+bool look_graph_settle(struct look_graph *g)
+{
+	if (g->settled || !g->source)
+		return true;
+	g->settled = list_source(g->source, g, &g->list);
+	return g->settled;
+}
+
+/* ---- graphs ------------------------------------------------------------ */
+
+struct look_graph *look_graph_new(void)
+{
+	return calloc(1, sizeof(struct look_graph));
+}
+
+void look_graph_free(struct look_graph *g)
+{
+	if (g->instances && --g->instances->holders == 0)
+		free(g->instances);
+	for (size_t i = 0; i < g->waiting.count; i++) /* those with a place are in the list */
+		if (!g->waiting.nodes[i]->placed || !g->settled)
+			look_node_free(g->waiting.nodes[i]);
+	free(g->waiting.nodes);
+	look_list_free(&g->list);
 	for (size_t i = 0; i < g->chunk_count; i++)
 		free(g->chunks[i]);
 	free(g->chunks);
+	free(g->after.nodes);
+	if (g->source)
+		look_source_drop(g->source);
+	look_objects_drop(&g->objects);
 	free(g);
+}
+
+cuda_result cuGraphCreate(void **graph, unsigned flags)
+{
+	LOOK_ENTER(cuGraphCreate);
+	LOOK_NEED(graph && flags == 0, INVALID_VALUE);
+	struct look_graph *g = look_graph_new();
+	LOOK_NEED(g, OUT_OF_MEMORY);
+	g->settled = g->changed = true;
+	*graph = g;
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuGraphDestroy(void *graph)
+{
+	struct look_graph *g = graph;
+	LOOK_ENTER(cuGraphDestroy);
+	LOOK_NEED(g && !g->belongs, INVALID_VALUE);
+	look_graph_free(g);
+	return TRZ_CUDA_SUCCESS;
 }
 
 /* ---- capturing ------------------------------------------------------------ */
@@ -105,19 +236,37 @@ cuda_result cuStreamBeginCapture_v2(void *stream, int mode)
 	return result;
 }
 
+static struct look_graph *find_under_way(uint64_t capture)
+{
+	struct look_graph *g = under_way;
+	while (g && g->source->capture != capture)
+		g = g->next;
+	return g;
+}
+
+bool look_graph_under_way(const struct look_graph *graph)
+{
+	pthread_mutex_lock(&graphs_lock);
+	const struct look_graph *g = under_way;
+	while (g && g != graph)
+		g = g->next;
+	pthread_mutex_unlock(&graphs_lock);
+	return g != NULL;
+}
+
 /* The graph of a capture in progress, made if there is none yet; NULL: no host memory. */
 static struct look_graph *graph_of(uint64_t capture, trz_context context)
 {
-	struct look_graph *g;
 	pthread_mutex_lock(&graphs_lock);
-	for (g = under_way; g && g->capture != capture;)
-		g = g->next;
-	if (!g && (g = calloc(1, sizeof *g))) {
-		g->capture = capture;
-		g->context = context;
-		g->holders = 1;
+	struct look_graph *g = find_under_way(capture);
+	struct look_source *s = g ? NULL : calloc(1, sizeof *s);
+	if (!g && s && (g = look_graph_new())) {
+		*s = (struct look_source){.capture = capture, .context = context, .references = 1};
+		g->source = s;
 		g->next = under_way;
 		under_way = g;
+	} else if (!g) {
+		free(s);
 	}
 	pthread_mutex_unlock(&graphs_lock);
 	return g;
@@ -134,11 +283,35 @@ static void no_longer_under_way(const struct look_graph *g)
 	pthread_mutex_unlock(&graphs_lock);
 }
 
+/* What was captured into a graph becomes part of it, behind the nodes that the program has named. */
+static cuda_result join(struct look_graph *g)
+{
+	struct look_graph *into = g->into;
+	size_t first = into->list.count;
+	LOOK_NEED(list_source(g->source, into, &into->list), OUT_OF_MEMORY);
+	for (size_t i = first; i < into->list.count; i++) {
+		struct look_node *n = into->list.nodes[i];
+		n->graph = into;
+		if (n->before_count || !g->after.count)
+			continue;
+		struct look_node **before = malloc(g->after.count * sizeof(struct look_node *));
+		LOOK_NEED(before, OUT_OF_MEMORY);
+		memcpy(before, g->after.nodes, g->after.count * sizeof(struct look_node *));
+		free(n->before);
+		n->before = before;
+		n->before_count = g->after.count;
+	}
+	into->changed = true;
+	look_graph_free(g);
+	return TRZ_CUDA_SUCCESS;
+}
+
 cuda_result cuStreamEndCapture(void *stream, void **graph)
 {
 	sim_graph captured = 0;
 	LOOK_ENTER(cuStreamEndCapture);
-	*graph = NULL;
+	if (graph)
+		*graph = NULL;
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	struct look_graph *g = graph_of(sim_capture_of(look.sim, context, stream), context);
@@ -148,18 +321,45 @@ cuda_result cuStreamEndCapture(void *stream, void **graph)
 	/* On a wrong stream, or in a wrong thread, it goes on. */
 	bool goes_on = result == TRZ_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
 	               result == TRZ_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-	look_note_end(begun, !goes_on, SIM_RECORDED_CAPTURE_END, context, stream, g->capture);
+	look_note_end(begun, !goes_on, SIM_RECORDED_CAPTURE_END, context, stream, g->source->capture);
 	if (!goes_on)
 		no_longer_under_way(g);
 	if (result != TRZ_CUDA_SUCCESS) {
 		if (!goes_on)
-			free_graph(g);
+			look_graph_free(g);
 		return result;
 	}
-	g->graph = captured;
-	*graph = g;
+	g->source->graph = captured;
+	if (graph)
+		*graph = g->into ? g->into : g;
+	if (g->into)
+		return join(g);
+	if (!graph)
+		look_graph_free(g);
 	return TRZ_CUDA_SUCCESS;
 }
+
+cuda_result cuStreamBeginCaptureToGraph(void *stream, void *graph, void *const *after, const struct cuda_edge *edges,
+                                        size_t count, int mode)
+{
+	struct look_graph *into = graph;
+	LOOK_COUNT(cuStreamBeginCaptureToGraph);
+	LOOK_NEED(into && (after || !count), INVALID_VALUE);
+	LOOK_NEED(look_graph_settle(into), OUT_OF_MEMORY);
+	(void)edges;
+	cuda_result result = cuStreamBeginCapture_v2(stream, mode);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	trz_context context = look_stream_context(stream);
+	struct look_graph *g = graph_of(sim_capture_of(look.sim, context, stream), context);
+	LOOK_NEED(g, OUT_OF_MEMORY);
+	g->into = into;
+	for (size_t i = 0; i < count; i++)
+		LOOK_NEED(look_list_add(&g->after, after[i]), OUT_OF_MEMORY);
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- asking about captures ------------------------------------------------------------ */
 
 cuda_result cuStreamGetCaptureInfo_v3(void *stream, int *capturing, uint64_t *id, void **graph, void *const **before,
                                       const struct cuda_edge **edges, size_t *count)
@@ -179,9 +379,12 @@ cuda_result cuStreamGetCaptureInfo_v3(void *stream, int *capturing, uint64_t *id
 		*id = capture;
 	struct look_graph *g = status == TRZ_CAPTURE_ACTIVE && (graph || before) ? graph_of(capture, context) : NULL;
 	size_t nodes = g ? sim_stream_tail(look.sim, context, stream, numbers, MOST_TAILS) : 0;
-	LOOK_NEED(node_values(g, numbers, nodes, tail, nodes), OUT_OF_MEMORY);
+	for (size_t i = 0; i < nodes; i++) {
+		tail[i] = node_value(g, numbers[i]);
+		LOOK_NEED(tail[i], OUT_OF_MEMORY);
+	}
 	if (graph)
-		*graph = g;
+		*graph = g && g->into ? g->into : g;
 	if (before)
 		*before = nodes ? tail : NULL;
 	if (edges)
@@ -225,194 +428,95 @@ cuda_result cuThreadExchangeStreamCaptureMode(int *mode)
 	return result;
 }
 
-/* ---- user objects ------------------------------------------------------------ */
+/* ---- what a program adds to a capture ------------------------------------------------------------ */
 
-cuda_result cuUserObjectCreate(void **object, void *pointer, cuda_function *destroy, unsigned references,
-                               unsigned flags)
+void look_graph_place(trz_context context, void *stream, const struct cuda_node *is)
 {
-	LOOK_ENTER(cuUserObjectCreate);
-	(void)flags;
-	struct user_object *o = malloc(sizeof *o);
-	LOOK_NEED(o, OUT_OF_MEMORY);
-	*o = (struct user_object){pointer, destroy, references};
-	*object = o;
-	return TRZ_CUDA_SUCCESS;
-}
-
-static void release_object(struct user_object *o, unsigned references)
-{
-	pthread_mutex_lock(&graphs_lock);
-	o->references -= references < o->references ? references : o->references;
-	bool last = o->references == 0;
-	pthread_mutex_unlock(&graphs_lock);
-	if (!last)
+	struct look_graph *g = graph_of(sim_capture_of(look.sim, context, stream), context);
+	struct look_node *n = g ? look_node_new() : NULL;
+	if (!n)
 		return;
-	o->destroy(o->object);
-	free(o);
+	n->graph = g;
+	n->is = *is;
+	n->placed = true;
+	if (sim_capture_follow(look.sim, context, stream, NULL, 0, &n->number) != TRZ_OK || !look_list_add(&g->waiting, n))
+		look_node_free(n);
 }
 
-cuda_result cuUserObjectRetain(void *object, unsigned references)
+/* Gives a node that the program has added to the capture's graph a place on the stream. */
+static trz_status place(struct look_graph *g, struct look_node *n, trz_context context, void *stream)
 {
-	LOOK_ENTER(cuUserObjectRetain);
-	pthread_mutex_lock(&graphs_lock);
-	((struct user_object *)object)->references += references;
-	pthread_mutex_unlock(&graphs_lock);
-	return TRZ_CUDA_SUCCESS;
+	size_t *after = malloc((n->before_count + 1) * sizeof *after);
+	if (!after)
+		return TRZ_ERROR_HOST_MEMORY;
+	for (size_t i = 0; i < n->before_count; i++)
+		after[i] = n->before[i]->number;
+	trz_status status = sim_capture_follow(look.sim, context, stream, after, n->before_count, &n->number);
+	free(after);
+	if (status != TRZ_OK)
+		return status;
+	free(n->before);
+	n->before = NULL;
+	n->before_count = 0;
+	n->placed = true;
+	g->changed = true;
+	return TRZ_OK;
 }
 
-cuda_result cuUserObjectRelease(void *object, unsigned references)
+/* What the stream is given from here on follows these nodes; and still those that it followed, even where the program
+ * replaces them. */
+cuda_result cuStreamUpdateCaptureDependencies_v2(void *stream, void *const *nodes, const struct cuda_edge *edges,
+                                                 size_t count, unsigned flags)
 {
-	LOOK_ENTER(cuUserObjectRelease);
-	release_object(object, references);
-	return TRZ_CUDA_SUCCESS;
-}
-
-/* The graph holds one reference, whatever number the caller passes; `flags` 1 moves the caller's. */
-cuda_result cuGraphRetainUserObject(void *graph, void *object, unsigned references, unsigned flags)
-{
-	struct look_graph *g = graph;
-	LOOK_ENTER(cuGraphRetainUserObject);
-	LOOK_NEED(g->object_count < MOST_OBJECTS, NOT_SUPPORTED);
-	if (flags & 1)
-		references--;
-	cuUserObjectRetain(object, flags & 1 ? 0 : 1);
-	g->objects[g->object_count++] = object;
-	if (flags & 1 && references > 0)
-		release_object(object, references);
-	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuGraphReleaseUserObject(void *graph, void *object, unsigned references)
-{
-	struct look_graph *g = graph;
-	LOOK_ENTER(cuGraphReleaseUserObject);
-	(void)references;
-	for (unsigned i = 0; i < g->object_count; i++) {
-		if (g->objects[i] != object)
-			continue;
-		g->objects[i] = g->objects[--g->object_count];
-		release_object(object, 1);
-		return TRZ_CUDA_SUCCESS;
-	}
-	return TRZ_CUDA_ERROR_INVALID_VALUE;
-}
-
-/* ---- graphs ------------------------------------------------------------ */
-
-static cuda_result instantiate(void **instance, void *graph)
-{
-	struct look_graph *g = graph;
-	LOOK_NEED(g && g->graph, INVALID_VALUE);
-	pthread_mutex_lock(&graphs_lock);
-	g->holders++;
-	pthread_mutex_unlock(&graphs_lock);
-	*instance = g;
-	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuGraphInstantiateWithFlags(void **instance, void *graph, unsigned long long flags)
-{
-	LOOK_ENTER(cuGraphInstantiateWithFlags);
-	(void)flags; /* they concern memory nodes, launches by the device, and priorities */
-	return instantiate(instance, graph);
-}
-
-cuda_result cuGraphInstantiate_v2(void **instance, void *graph, void **node, char *log, size_t size)
-{
-	LOOK_ENTER(cuGraphInstantiate_v2);
-	if (node)
-		*node = NULL;
-	if (log && size)
-		*log = '\0';
-	return instantiate(instance, graph);
-}
-
-cuda_result cuGraphInstantiateWithParams(void **instance, void *graph, struct cuda_instantiate *params)
-{
-	LOOK_ENTER(cuGraphInstantiateWithParams);
-	params->result = 0;
-	params->error_node = NULL;
-	return instantiate(instance, graph);
-}
-
-cuda_result cuGraphUpload(void *instance, void *stream)
-{
-	LOOK_ENTER(cuGraphUpload);
-	(void)instance, (void)stream;
-	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuGraphLaunch(void *instance, void *stream)
-{
-	const struct look_graph *g = instance;
-	LOOK_ENTER(cuGraphLaunch);
+	LOOK_ENTER(cuStreamUpdateCaptureDependencies_v2);
+	(void)edges;
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
-	__atomic_fetch_add(&look_live.graph_launches, 1, __ATOMIC_RELAXED);
-	bool begun = look_note_begin();
-	trz_status status = sim_graph_launch(look.sim, context, g->graph, stream);
-	look_note_end(begun, status == TRZ_OK, SIM_RECORDED_LAUNCH, context, stream, g->capture);
-	if (status == TRZ_OK)
-		look_pools_launched(g->capture, context, stream);
-	return look_enqueued(status);
+	uint64_t capture = sim_capture_of(look.sim, context, stream);
+	LOOK_NEED(capture, ILLEGAL_STATE);
+	LOOK_NEED(flags <= 1 && (nodes || !count), INVALID_VALUE);
+	struct look_graph *g = graph_of(capture, context);
+	LOOK_NEED(g, OUT_OF_MEMORY);
+	trz_status status = TRZ_OK;
+	for (size_t i = 0; i < count && status == TRZ_OK; i++) {
+		struct look_node *n = nodes[i];
+		LOOK_NEED(n && n->graph == g, INVALID_VALUE);
+		bool added = n->single && !n->placed;
+		status = added ? place(g, n, context, stream)
+		               : sim_capture_follow(look.sim, context, stream, &n->number, 1, NULL);
+	}
+	return look_result(status);
 }
 
-static cuda_result drop(struct look_graph *g)
+cuda_result cuStreamUpdateCaptureDependencies(void *stream, void *const *nodes, size_t count, unsigned flags)
 {
-	LOOK_NEED(g, INVALID_VALUE);
-	pthread_mutex_lock(&graphs_lock);
-	bool last = --g->holders == 0;
-	pthread_mutex_unlock(&graphs_lock);
-	if (!last)
-		return TRZ_CUDA_SUCCESS;
-	/* An end of its context has ended the graph. */
-	bool alive = sim_context_device(look.sim, g->context) >= 0;
-	cuda_result result = alive ? look_result(sim_graph_destroy(look.sim, g->context, g->graph)) : TRZ_CUDA_SUCCESS;
-	for (unsigned i = 0; i < g->object_count; i++)
-		release_object(g->objects[i], 1);
-	free_graph(g);
-	return result;
+	return cuStreamUpdateCaptureDependencies_v2(stream, nodes, NULL, count, flags);
 }
 
-cuda_result cuGraphDestroy(void *graph)
-{
-	LOOK_ENTER(cuGraphDestroy);
-	return drop(graph);
-}
-
-cuda_result cuGraphExecDestroy(void *instance)
-{
-	LOOK_ENTER(cuGraphExecDestroy);
-	return drop(instance);
-}
-
-/* ---- nodes ------------------------------------------------------------ */
-
-/* The numbers of all nodes, to be freed; NULL: no host memory. */
-static size_t *list_nodes(const struct look_graph *g, size_t *count)
-{
-	*count = sim_graph_nodes(look.sim, g->graph, g->capture, NULL, 0);
-	size_t *numbers = malloc((*count + 1) * sizeof *numbers);
-	if (numbers)
-		*count = sim_graph_nodes(look.sim, g->graph, g->capture, numbers, *count);
-	return numbers;
-}
+/* ---- asking about nodes ------------------------------------------------------------ */
 
 /* All nodes, or those that follow on no other. */
 static cuda_result give_nodes(struct look_graph *g, bool roots, void **nodes, size_t *count)
 {
-	sim_node_kind kind;
-	size_t all, found = 0;
-	size_t *numbers = list_nodes(g, &all);
-	LOOK_NEED(numbers, OUT_OF_MEMORY);
-	for (size_t i = 0; i < all; i++)
-		if (!roots || sim_graph_node(look.sim, g->graph, g->capture, numbers[i], &kind, NULL, 0) == 0)
-			numbers[found++] = numbers[i];
-	size_t room = nodes ? *count : found;
-	bool made = !nodes || node_values(g, numbers, found, nodes, room);
-	*count = room < found ? room : found;
+	LOOK_NEED(g && count, INVALID_VALUE);
+	const struct look_list *list = &g->list;
+	size_t all = 0, found = 0, room = *count;
+	size_t *numbers = g->settled ? NULL : list_numbers(g->source->graph, g->source->capture, &all);
+	for (size_t i = 0; i < (g->settled ? list->count : all); i++) {
+		sim_node_kind kind;
+		bool root = g->settled ? !list->nodes[i]->before_count
+		                       : sim_graph_node(look.sim, g->source->graph, g->source->capture, numbers[i], &kind, NULL,
+		                                        0) == 0;
+		if ((roots && !root) || (found++ >= room && nodes))
+			continue;
+		if (nodes)
+			nodes[found - 1] = g->settled ? list->nodes[i] : node_value(g, numbers[i]);
+	}
+	for (size_t i = found; nodes && i < room; i++)
+		nodes[i] = NULL;
+	*count = nodes && room < found ? room : found;
 	free(numbers);
-	return made ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	return TRZ_CUDA_SUCCESS;
 }
 
 cuda_result cuGraphGetNodes(void *graph, void **nodes, size_t *count)
@@ -427,33 +531,40 @@ cuda_result cuGraphGetRootNodes(void *graph, void **nodes, size_t *count)
 	return give_nodes(graph, true, nodes, count);
 }
 
+/* A captured node that has not been listed is asked of the simulator. */
+static bool is_listed(const struct look_node *n)
+{
+	return n->single || n->graph->settled;
+}
+
 cuda_result cuGraphNodeGetType(void *node, int *type)
 {
-	static const int types[] = {
-		[SIM_NODE_KERNEL] = TRZ_CU_GRAPH_NODE_TYPE_KERNEL, [SIM_NODE_COPY] = TRZ_CU_GRAPH_NODE_TYPE_MEMCPY,
-		[SIM_NODE_FILL] = TRZ_CU_GRAPH_NODE_TYPE_MEMSET, [SIM_NODE_HOST] = TRZ_CU_GRAPH_NODE_TYPE_HOST,
-		[SIM_NODE_AWAIT] = TRZ_CU_GRAPH_NODE_TYPE_WAIT_EVENT, [SIM_NODE_RECORD] = TRZ_CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-	};
 	sim_node_kind kind = SIM_NODE_KERNEL;
 	const struct look_node *n = node;
 	LOOK_ENTER(cuGraphNodeGetType);
-	LOOK_NEED(n, INVALID_VALUE);
-	sim_graph_node(look.sim, n->graph->graph, n->graph->capture, n->number, &kind, NULL, 0);
-	*type = types[kind];
+	LOOK_NEED(n && type, INVALID_VALUE);
+	if (!is_listed(n))
+		sim_graph_node(look.sim, n->graph->source->graph, n->graph->source->capture, n->number, &kind, NULL, 0);
+	*type = is_listed(n) ? n->is.type : type_of(kind);
 	return TRZ_CUDA_SUCCESS;
 }
 
 cuda_result cuGraphNodeGetDependencies_v2(void *node, void **before, struct cuda_edge *edges, size_t *count)
 {
-	size_t numbers[MOST_TAILS];
+	size_t numbers[MOST_TAILS], all;
 	sim_node_kind kind;
 	const struct look_node *n = node;
 	LOOK_ENTER(cuGraphNodeGetDependencies_v2);
-	LOOK_NEED(n, INVALID_VALUE);
+	LOOK_NEED(n && count, INVALID_VALUE);
 	struct look_graph *g = n->graph;
-	size_t all = sim_graph_node(look.sim, g->graph, g->capture, n->number, &kind, numbers, MOST_TAILS);
+	bool listed = g->settled || (n->single && !n->placed);
+	if (listed)
+		all = n->before_count;
+	else
+		all = sim_graph_node(look.sim, g->source->graph, g->source->capture, n->number, &kind, numbers, MOST_TAILS);
 	size_t room = before ? *count : all;
-	LOOK_NEED(!before || node_values(g, numbers, all, before, room), OUT_OF_MEMORY);
+	for (size_t i = 0; before && i < room; i++)
+		before[i] = i >= all ? NULL : listed ? n->before[i] : node_value(g, numbers[i]);
 	for (size_t i = 0; edges && i < room; i++)
 		edges[i] = (struct cuda_edge){0};
 	*count = room < all ? room : all;

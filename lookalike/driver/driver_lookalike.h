@@ -170,6 +170,9 @@ bool look_is_mipmap(const void *handle);
 /* 0: an unknown format. */
 unsigned look_channel_bytes(int format);
 
+/* driver_graph_memory.c: its events have ended with the context. */
+void look_blocks_end_context(trz_context context);
+
 /* driver_pool.c: gives back memory that the pools of a device keep beyond their thresholds, or all, as far as work has
  * finished with it; true: there was some. */
 bool look_pools_trim(int device, bool all);

@@ -2,7 +2,7 @@
  *
  * Device memory: plain allocation, and virtual memory management.
  */
-#include "driver_lookalike.h"
+#include "driver_graph.h"
 
 #include <string.h>
 
@@ -92,7 +92,9 @@ cuda_result cuMemFree_v2(cuda_addr address)
 		look_note_request(SIM_RECORDED_DEVICE_SYNC, place.device, NULL, NULL, 0, 0);
 		look_note_request(SIM_RECORDED_FREE, place.device, NULL, NULL, address, 0);
 	}
-	return look_pool_free(address, &result) ? result : free_plain(address);
+	if (look_pool_free(address, &result))
+		return result;
+	return look_block_free(address, look_context(), NULL, &result) ? result : free_plain(address);
 }
 
 cuda_result look_plain_free(trz_context context, cuda_addr address)

@@ -3,7 +3,7 @@
  * Device code: modules, libraries, kernels, queries about them, and their launches. A library is a module here and a
  * kernel a function; code is read when a parameter or a variable is first needed.
  */
-#include "driver_lookalike.h"
+#include "driver_graph.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -668,17 +668,22 @@ static void gather_words(struct look_function *f, void **params, void **extra, s
 		add_word(g, word_at(buffer, (uint32_t)at), false);
 }
 
-static cuda_result launch(struct look_function *f, void *stream, void **params, void **extra)
+static trz_status enqueue(struct look_function *f, trz_context context, void *stream, void **params, void **extra)
 {
 	struct gathered g;
-	trz_context context = look_stream_context(stream);
-	LOOK_NEED(context, INVALID_CONTEXT);
-	LOOK_NEED(f, INVALID_HANDLE);
 	gather_words(f, params, extra, &g);
 	__atomic_fetch_add(&look_live.kernels, 1, __ATOMIC_RELAXED);
 	const struct sim_words words = {g.word, g.known, g.count};
+	return sim_touch(look.sim, context, stream, words, f->name, look.kernel_ns);
+}
+
+static cuda_result launch(struct look_function *f, void *stream, void **params, void **extra)
+{
+	trz_context context = look_stream_context(stream);
+	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(f, INVALID_HANDLE);
 	look_note_work(context, stream);
-	return look_enqueued(sim_touch(look.sim, context, stream, words, f->name, look.kernel_ns));
+	return look_enqueued(enqueue(f, context, stream, params, extra));
 }
 
 int trz_lookalike_shape_fits(const unsigned grid[3], const unsigned block[3])
@@ -702,6 +707,64 @@ static cuda_result check_launch(struct look_function *f, const unsigned grid[3],
 	int allowed = f->attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
 	LOOK_NEED(own + shared <= KIB(48) || shared <= (unsigned)allowed, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
+}
+
+/* Each parameter by itself, behind the pointers to them. Those of a kernel whose code does not describe them cannot be
+ * copied. */
+static cuda_result keep_params(const struct fatbin_kernel *code, struct cuda_kernel_node *k, void **kept)
+{
+	if (!code || code->no_params) {
+		k->params = NULL;
+		return TRZ_CUDA_SUCCESS;
+	}
+	size_t count = code->params.count, bytes = (count + 1) * sizeof(void *);
+	for (size_t i = 0; i < count; i++)
+		bytes += align_up(code->params.list[i].size, 16);
+	void **own = malloc(bytes);
+	LOOK_NEED(own, OUT_OF_MEMORY);
+	char *value = (char *)(own + count + 1);
+	for (size_t i = 0; i < count; i++) {
+		own[i] = memcpy(value, k->params[i], code->params.list[i].size);
+		value += align_up(code->params.list[i].size, 16);
+	}
+	own[count] = NULL;
+	*kept = k->params = own;
+	return TRZ_CUDA_SUCCESS;
+}
+
+static cuda_result keep_buffer(struct cuda_kernel_node *k, void **kept)
+{
+	enum { WORDS = 6 };
+	size_t size;
+	const char *buffer = find_buffer(k->extra, &size);
+	void **own = malloc(WORDS * sizeof(void *) + size);
+	LOOK_NEED(own, OUT_OF_MEMORY);
+	*kept = k->extra = own;
+	own[0] = (void *)1;
+	own[1] = own + WORDS;
+	own[2] = (void *)2;
+	own[3] = &own[5];
+	own[4] = NULL;
+	memcpy(&own[5], &size, sizeof size);
+	if (buffer)
+		memcpy(own + WORDS, buffer, size);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result look_kernel_keep(struct cuda_kernel_node *k, void **kept)
+{
+	LOOK_NEED(k->function && !(k->params && k->extra), INVALID_VALUE);
+	cuda_result result = check_launch(k->function, k->grid, k->block, k->shared_bytes);
+	const struct fatbin_kernel *code = result == TRZ_CUDA_SUCCESS ? kernel_of(k->function) : NULL;
+	LOOK_NEED(k->params || k->extra || !code || code->no_params || code->params.count == 0, INVALID_VALUE);
+	if (result != TRZ_CUDA_SUCCESS || (!k->params && !k->extra))
+		return result;
+	return k->params ? keep_params(code, k, kept) : keep_buffer(k, kept);
+}
+
+trz_status look_kernel_enqueue(const struct cuda_kernel_node *k, trz_context context, void *stream)
+{
+	return enqueue(k->function, context, stream, k->params, k->extra);
 }
 
 cuda_result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

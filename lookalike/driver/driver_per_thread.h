@@ -65,7 +65,8 @@
 	X(cuStreamWriteValue32_v2, (void *s, cuda_addr b, uint32_t c, unsigned d), (of_thread(s), b, c, d))         \
 	X(cuStreamWriteValue64, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))            \
 	X(cuStreamWriteValue64_v2, (void *s, cuda_addr b, uint64_t c, unsigned d), (of_thread(s), b, c, d))           \
-	PER_THREAD_ARRAYS(X)
+	PER_THREAD_ARRAYS(X)                                                                                           \
+	PER_THREAD_GRAPHS(X)
 
 /* For functions that wait: X(function, parameters, the call that does not wait), its form `function`_ptds. */
 #define PER_THREAD_WAITING_FORMS(X)                                                                             \

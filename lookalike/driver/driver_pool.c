@@ -3,9 +3,9 @@
  * Memory pools and stream-ordered allocation. A pool keeps whole plain allocations: a freed one serves its stream
  * at once and others when its work has passed; what exceeds the pool's threshold is given back when the host
  * synchronises, or when memory runs out. What is freed in a capture stays with the capture and its graph until that
- * has been destroyed; a graph has no memory nodes, so this memory counts as the pool's.
+ * has been destroyed: this memory counts as the pool's, not as graphs'.
  */
-#include "driver_lookalike.h"
+#include "driver_graph.h"
 
 #include <pthread.h>
 #include <search.h>
@@ -246,6 +246,7 @@ static void forget_context(struct pool_block *b, trz_context context)
 void look_pools_end_context(trz_context context)
 {
 	struct look_pool *pool, *next;
+	look_blocks_end_context(context);
 	pthread_mutex_lock(&pools.lock);
 	for (int i = 0; i < LOOK_DEVICES; i++)
 		if (pools.home[i] == context)
@@ -349,6 +350,17 @@ static cuda_result home_of(int device, trz_context context, trz_context *home)
 	return TRZ_CUDA_SUCCESS;
 }
 
+/* The capture's graph shows the allocation as a node. */
+static void place_allocation(const struct wish *w, cuda_addr address, uint64_t size)
+{
+	struct cuda_node is = {.type = TRZ_CU_GRAPH_NODE_TYPE_MEM_ALLOC};
+	is.of.alloc.pool.type = TRZ_CU_MEM_ALLOCATION_TYPE_PINNED;
+	is.of.alloc.pool.location = (struct cuda_mem_location){TRZ_CU_MEM_LOCATION_TYPE_DEVICE, w->pool->device};
+	is.of.alloc.size = size;
+	is.of.alloc.address = address;
+	look_graph_place(w->context, w->stream, &is);
+}
+
 static cuda_result allocate(cuda_addr *address, struct wish wish)
 {
 	trz_capture_status status = TRZ_CAPTURE_NONE;
@@ -368,6 +380,8 @@ static cuda_result allocate(cuda_addr *address, struct wish wish)
 		*address = b->address;
 	}
 	pthread_mutex_unlock(&pools.lock);
+	if (b && status == TRZ_CAPTURE_ACTIVE)
+		place_allocation(&wish, *address, asked);
 	if (!b)
 		look_oom("cuMemAllocAsync", wish.size, wish.pool->device);
 	else
@@ -450,10 +464,16 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 			make_unused(b);
 	}
 	pthread_mutex_unlock(&pools.lock);
+	const struct cuda_node freed = {.type = TRZ_CU_GRAPH_NODE_TYPE_MEM_FREE, .of.address = address};
+	if (live && capturing == TRZ_CAPTURE_ACTIVE)
+		look_graph_place(context, stream, &freed);
 	LOOK_NEED(!b || live, INVALID_VALUE); /* it was freed already */
 	if (b)
 		return look_result(status);
-	cuda_result result = cuStreamSynchronize(stream);
+	cuda_result result;
+	if (look_block_free(address, context, stream, &result))
+		return result;
+	result = cuStreamSynchronize(stream);
 	return result == TRZ_CUDA_SUCCESS ? cuMemFree_v2(address) : result;
 }
 
@@ -670,29 +690,5 @@ cuda_result cuDeviceSetMemPool(cuda_device device, void *pool)
 		pools.current[device] = p;
 	pthread_mutex_unlock(&pools.lock);
 	LOOK_NEED(fits, INVALID_VALUE);
-	return TRZ_CUDA_SUCCESS;
-}
-
-/* Graphs have no memory nodes here: what they hold counts as the pool's, and their own figures are 0. */
-cuda_result cuDeviceGetGraphMemAttribute(cuda_device device, int attribute, void *value)
-{
-	const uint64_t none = 0;
-	LOOK_ENTER(cuDeviceGetGraphMemAttribute);
-	(void)device, (void)attribute;
-	memcpy(value, &none, sizeof none);
-	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuDeviceSetGraphMemAttribute(cuda_device device, int attribute, void *value)
-{
-	LOOK_ENTER(cuDeviceSetGraphMemAttribute);
-	(void)device, (void)attribute, (void)value;
-	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuDeviceGraphMemTrim(cuda_device device)
-{
-	LOOK_ENTER(cuDeviceGraphMemTrim);
-	(void)device;
 	return TRZ_CUDA_SUCCESS;
 }

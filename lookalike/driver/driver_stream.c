@@ -3,7 +3,7 @@
  * Streams, events, host functions, and when enqueued work runs. A stream or an event may be used under any current
  * context: it has its own.
  */
-#include "driver_lookalike.h"
+#include "driver_graph.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -207,6 +207,7 @@ cuda_result cuStreamDestroy_v2(void *stream)
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	facts_of(stream, true);
+	look_attributes_forget(stream);
 	return look_result(sim_stream_destroy(look.sim, context, stream));
 }
 

@@ -7,6 +7,7 @@
 
 #include "driver_abi.h"
 #include "driver_array_symbols.h"
+#include "driver_graph_symbols.h"
 
 typedef void cuda_function(void *);
 
@@ -124,9 +125,6 @@ typedef void cuda_function(void *);
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, (void **, cuda_device))                  \
 	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (void **, cuda_device))                                \
 	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (cuda_device, void *))                                 \
-	X(cuDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute, 11040, (cuda_device, int, void *))        \
-	X(cuDeviceSetGraphMemAttribute, cuDeviceSetGraphMemAttribute, 11040, (cuda_device, int, void *))        \
-	X(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, (cuda_device))                                     \
 	/* streams and events */                                                                                \
 	X(cuEventCreate, cuEventCreate, 2000, (void **, unsigned))                                              \
 	X(cuEventDestroy, cuEventDestroy_v2, 4000, (void *))                                                    \
@@ -154,34 +152,6 @@ typedef void cuda_function(void *);
 	X(cuStreamAddCallback, cuStreamAddCallback, 5000,                                                       \
 	  (void *, void (*)(void *, cuda_result, void *), void *, unsigned))                                    \
 	/* captures and graphs */                                                                               \
-	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo, 10010, (void *, int *, uint64_t *))                   \
-	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v2, 11030,                                             \
-	  (void *, int *, uint64_t *, void **, void *const **, size_t *))                                       \
-	X(cuStreamGetCaptureInfo, cuStreamGetCaptureInfo_v3, 12030,                                             \
-	  (void *, int *, uint64_t *, void **, void *const **, const struct cuda_edge **, size_t *))            \
-	X(cuThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, 10010, (int *))                 \
-	X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010, (void *, int))                                  \
-	X(cuStreamEndCapture, cuStreamEndCapture, 10000, (void *, void **))                                     \
-	X(cuStreamIsCapturing, cuStreamIsCapturing, 10000, (void *, int *))                                     \
-	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, (void **, void *, unsigned long long)) \
-	X(cuGraphInstantiate, cuGraphInstantiate_v2, 11000, (void **, void *, void **, char *, size_t))         \
-	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000,                                    \
-	  (void **, void *, struct cuda_instantiate *))                                                         \
-	X(cuGraphUpload, cuGraphUpload, 11010, (void *, void *))                                                \
-	X(cuGraphLaunch, cuGraphLaunch, 10000, (void *, void *))                                                \
-	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, (void *))                                              \
-	X(cuGraphDestroy, cuGraphDestroy, 10000, (void *))                                                      \
-	X(cuGraphGetNodes, cuGraphGetNodes, 10000, (void *, void **, size_t *))                                 \
-	X(cuGraphGetRootNodes, cuGraphGetRootNodes, 10000, (void *, void **, size_t *))                         \
-	X(cuGraphNodeGetType, cuGraphNodeGetType, 10000, (void *, int *))                                       \
-	X(cuGraphNodeGetDependencies, cuGraphNodeGetDependencies, 10000, (void *, void **, size_t *))           \
-	X(cuGraphNodeGetDependencies, cuGraphNodeGetDependencies_v2, 12030,                                     \
-	  (void *, void **, struct cuda_edge *, size_t *))                                                      \
-	X(cuUserObjectCreate, cuUserObjectCreate, 11030, (void **, void *, cuda_function *, unsigned, unsigned)) \
-	X(cuUserObjectRetain, cuUserObjectRetain, 11030, (void *, unsigned))                                    \
-	X(cuUserObjectRelease, cuUserObjectRelease, 11030, (void *, unsigned))                                  \
-	X(cuGraphRetainUserObject, cuGraphRetainUserObject, 11030, (void *, void *, unsigned, unsigned))        \
-	X(cuGraphReleaseUserObject, cuGraphReleaseUserObject, 11030, (void *, void *, unsigned))                \
 	/* copies and fills */                                                                                  \
 	X(cuMemcpy, cuMemcpy, 4000, (cuda_addr, cuda_addr, size_t))                                             \
 	X(cuMemcpyAsync, cuMemcpyAsync, 4000, (cuda_addr, cuda_addr, size_t, void *))                           \
@@ -257,7 +227,8 @@ typedef void cuda_function(void *);
 	  (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const int *, const int *, uint32_t, \
 	   uint32_t, const uint32_t *, int, int, int, int))                                                     \
 	X(cuTensorMapReplaceAddress, cuTensorMapReplaceAddress, 12000, (void *, void *))                        \
-	LOOKALIKE_DRIVER_ARRAYS(X)
+	LOOKALIKE_DRIVER_ARRAYS(X)                                                                                 \
+	LOOKALIKE_DRIVER_GRAPHS(X)
 
 /* Forms that differ from another only in their arguments. X(name, exported name, first CUDA version, parameters, the
  * equivalent call). */

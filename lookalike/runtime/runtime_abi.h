@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lookalike/driver/driver_abi.h"
+
 #ifndef RUNTIME_MAJOR
 #define RUNTIME_MAJOR 13
 #endif
@@ -167,6 +169,29 @@ struct rt_view {
 #if RUNTIME_MAJOR >= 13
 	unsigned reserved[16];
 #endif
+};
+
+/* cudaKernelNodeParams, cudaGraphNodeParams */
+struct rt_kernel_node {
+	const void *symbol;
+	unsigned grid[3], block[3], shared_bytes;
+	void **params, **extra;
+};
+struct rt_copy_node {
+	int flags, reserved[3];
+	struct rt_copy_3d copy;
+};
+struct rt_node {
+	int type, reserved0[3];
+	union {
+		long long reserved1[29];
+		struct rt_kernel_node kernel;
+		struct rt_copy_node copy;
+		struct cuda_fill_node fill;
+		struct cuda_alloc_node alloc;
+		struct cuda_conditional_node conditional;
+	} of;
+	long long reserved2;
 };
 
 #endif

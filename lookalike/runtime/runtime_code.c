@@ -80,6 +80,17 @@ void *rt_function(const void *symbol)
 	return e.made;
 }
 
+const void *rt_symbol(void *function)
+{
+	const void *symbol = function;
+	pthread_mutex_lock(&code.lock);
+	for (size_t i = 0; i < code.room; i++)
+		if (code.entries[i].symbol && code.entries[i].made == function)
+			symbol = code.entries[i].symbol;
+	pthread_mutex_unlock(&code.lock);
+	return symbol;
+}
+
 int rt_variable(const void *symbol, cuda_addr *address, size_t *size)
 {
 	struct code_entry e;

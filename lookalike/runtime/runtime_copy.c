@@ -89,6 +89,20 @@ struct cuda_copy_3d rt_copy_of(const struct rt_copy_3d *p)
 	};
 }
 
+/* The kind is `cudaMemcpyDefault`: addresses show it. */
+struct rt_copy_3d rt_copy_back(const struct cuda_copy_3d *c)
+{
+	enum { DEFAULT = 4 };
+	size_t from_element = rt_element_bytes(c->from_array), to_element = rt_element_bytes(c->to_array);
+	return (struct rt_copy_3d){
+		.from_array = c->from_array, .from_place = {c->from_x / from_element, c->from_y, c->from_z},
+		.from = {(void *)c->from_device, c->from_pitch, c->from_pitch, c->from_height},
+		.to_array = c->to_array, .to_place = {c->to_x / to_element, c->to_y, c->to_z},
+		.to = {(void *)c->to_device, c->to_pitch, c->to_pitch, c->to_height},
+		.extent = {c->width / (c->from_array ? from_element : to_element), c->height, c->depth}, .kind = DEFAULT,
+	};
+}
+
 cuda_error cudaMemcpy3D(const struct rt_copy_3d *p)
 {
 	RT_ENTER(cudaMemcpy3D);

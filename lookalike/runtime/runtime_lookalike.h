@@ -32,11 +32,14 @@ int rt_device(void);
 
 /* runtime_code.c: the function of a kernel by the program's name for it; NULL: not registered. */
 void *rt_function(const void *symbol);
+/* The program's name for a function; itself, where it has none. */
+const void *rt_symbol(void *function);
 /* The address of a variable of the program on the device. */
 int rt_variable(const void *symbol, cuda_addr *address, size_t *size);
 
 /* runtime_copy.c: a copy as the driver describes it; the bytes of an element, 1 where there is no array. */
 struct cuda_copy_3d rt_copy_of(const struct rt_copy_3d *p);
+struct rt_copy_3d rt_copy_back(const struct cuda_copy_3d *c);
 size_t rt_element_bytes(void *array);
 
 #pragma GCC visibility pop

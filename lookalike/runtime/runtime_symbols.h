@@ -9,6 +9,7 @@
 #include "lookalike/driver/driver_abi.h"
 #include "runtime_abi.h"
 #include "runtime_array_symbols.h"
+#include "runtime_graph_symbols.h"
 
 typedef int cuda_error;
 typedef void rt_host_function(void *);
@@ -175,6 +176,7 @@ typedef void rt_host_function(void *);
 	X(cudaLibraryGetGlobal, (void **, size_t *, void *, const char *))                                      \
 	X(cudaLibraryGetManaged, (void **, size_t *, void *, const char *))                                     \
 	LOOKALIKE_RUNTIME_ARRAYS(X)                                                                             \
+	LOOKALIKE_RUNTIME_GRAPHS(X)                                                                             \
 	LOOKALIKE_RUNTIME_VERSIONED(X)
 
 /* Functions whose parameters differ between the majors. */

@@ -69,6 +69,7 @@ LOOKALIKE_API cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, s
 	X(cudaStreamGetId_ptsz, (void *s, unsigned long long *i), cudaStreamGetId(per_thread(s), i))            \
 	X(cudaStreamGetPriority_ptsz, (void *s, int *p), cudaStreamGetPriority(per_thread(s), p))               \
 	RT_THREAD_ARRAYS(X)                                                                                    \
+	RT_THREAD_GRAPHS(X)                                                                                 \
 	X(cudaGetDriverEntryPoint_ptsz, (const char *n, void **f, unsigned long long o, int *s),                \
 	  cudaGetDriverEntryPoint(n, f, per_thread_entry(o), s))                                                \
 	X(cudaGetDriverEntryPointByVersion_ptsz, (const char *n, void **f, unsigned v, unsigned long long o, int *s), \

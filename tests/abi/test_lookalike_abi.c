@@ -26,6 +26,7 @@ static void constants_are_equal(void **state)
 	DRIVER_ABI_RESULTS(CHECK_VALUE)
 	DRIVER_ABI_CONSTANTS(CHECK_VALUE)
 	DRIVER_ARRAY_CONSTANTS(CHECK_VALUE)
+	DRIVER_GRAPH_CONSTANTS(CHECK_VALUE)
 #undef CHECK_VALUE
 #define CHECK_VALUE(name, value) assert_int_equal(TRZ_CU_DEVICE_ATTRIBUTE_##name, CU_DEVICE_ATTRIBUTE_##name);
 	DRIVER_ABI_ATTRIBUTES(CHECK_VALUE)
@@ -65,6 +66,19 @@ static void driver_structures_are_equal(void **state)
 	SAME_SIZE(struct cuda_copy_3d, CUDA_MEMCPY3D_PEER);
 	SAME_SIZE(struct cuda_edge, CUgraphEdgeData);
 	SAME_SIZE(struct cuda_instantiate, CUDA_GRAPH_INSTANTIATE_PARAMS);
+	SAME_SIZE(struct cuda_kernel_node, CUDA_KERNEL_NODE_PARAMS);
+	assert_int_equal(CUDA_KERNEL_NODE_V1, sizeof(CUDA_KERNEL_NODE_PARAMS_v1));
+	SAME_SIZE(struct cuda_copy_node, CUDA_MEMCPY_NODE_PARAMS);
+	SAME_SIZE(struct cuda_fill_node, CUDA_MEMSET_NODE_PARAMS_v2);
+	assert_int_equal(CUDA_FILL_NODE_V1, sizeof(CUDA_MEMSET_NODE_PARAMS_v1));
+	SAME_SIZE(struct cuda_host_node, CUDA_HOST_NODE_PARAMS);
+	SAME_SIZE(struct cuda_child_node, CUDA_CHILD_GRAPH_NODE_PARAMS);
+	SAME_SIZE(struct cuda_alloc_node, CUDA_MEM_ALLOC_NODE_PARAMS);
+	SAME_PLACE(struct cuda_alloc_node, address, CUDA_MEM_ALLOC_NODE_PARAMS, dptr);
+	SAME_SIZE(struct cuda_conditional_node, CUDA_CONDITIONAL_NODE_PARAMS);
+	SAME_SIZE(struct cuda_node, CUgraphNodeParams);
+	SAME_PLACE(struct cuda_node, of, CUgraphNodeParams, kernel);
+	SAME_SIZE(struct cuda_update, CUgraphExecUpdateResultInfo);
 }
 
 static void runtime_structures_are_equal(void **state)
@@ -83,6 +97,12 @@ static void runtime_structures_are_equal(void **state)
 	SAME_SIZE(struct rt_launch, cudaLaunchConfig_t);
 	SAME_SIZE(struct rt_copy_3d, struct cudaMemcpy3DParms);
 	SAME_PLACE(struct rt_copy_3d, extent, struct cudaMemcpy3DParms, extent);
+	SAME_SIZE(struct rt_kernel_node, struct cudaKernelNodeParams);
+	SAME_PLACE(struct rt_kernel_node, params, struct cudaKernelNodeParams, kernelParams);
+	SAME_SIZE(struct rt_copy_node, struct cudaMemcpyNodeParams);
+	SAME_SIZE(struct rt_node, struct cudaGraphNodeParams);
+	SAME_PLACE(struct rt_node, of, struct cudaGraphNodeParams, kernel);
+	SAME_SIZE(struct cuda_alloc_node, struct cudaMemAllocNodeParams);
 	SAME_SIZE(struct rt_copy_peer, struct cudaMemcpy3DPeerParms);
 	SAME_PLACE(struct rt_copy_peer, extent, struct cudaMemcpy3DPeerParms, extent);
 	SAME_SIZE(struct rt_channel, struct cudaChannelFormatDesc);

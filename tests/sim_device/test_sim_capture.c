@@ -539,6 +539,67 @@ static void test_host_cannot_wait_for_what_is_captured(void **state)
 	}
 }
 
+static void test_stream_that_joined_may_end(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	trz_stream st = make_stream(&f), other = make_stream(&f);
+	trz_addr a = make_memory(&f, granule);
+	begin(&f, st, TRZ_CAPTURE_RELAXED);
+	wait_for(&f, other, st);
+	assert_int_equal(sim_fill(f.s, f.c, other, a, granule, 5), TRZ_OK);
+	wait_for(&f, st, other);
+	assert_int_equal(sim_stream_destroy(f.s, f.c, other), TRZ_OK);
+	launch(&f, end(&f, st), st);
+	assert_int_equal(sim_stream_sync(f.s, f.c, st), TRZ_OK);
+	uint8_t byte = 0;
+	assert_true(sim_peek(f.s, a, &byte, 1));
+	assert_int_equal(byte, 5);
+	assert_int_equal(sim_violations(f.s), 0);
+	fixture_close(&f);
+}
+
+/* A graph with the nodes of another, and a place of its own between them. */
+static void test_nodes_are_copied_and_followed(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	trz_stream st = make_stream(&f), other = make_stream(&f);
+	trz_addr a = make_memory(&f, granule);
+	size_t nodes[4], before[4], place = 99;
+	sim_node_kind kind;
+	begin(&f, st, TRZ_CAPTURE_RELAXED);
+	assert_int_equal(sim_fill(f.s, f.c, st, a, granule, 1), TRZ_OK);
+	assert_int_equal(sim_fill(f.s, f.c, st, a, 1, 2), TRZ_OK);
+	sim_graph first = end(&f, st);
+	assert_ptr_equal(sim_graph_context(f.s, first, 0), f.c);
+	assert_ptr_equal(sim_graph_context(f.s, first, 7), NULL);
+
+	begin(&f, st, TRZ_CAPTURE_RELAXED);
+	wait_for(&f, other, st);
+	assert_int_equal(sim_capture_copy(f.s, f.c, st, first, 0), TRZ_OK);
+	assert_int_equal(sim_capture_copy(f.s, f.c, st, first, 9), TRZ_ERROR_INVALID_ARGUMENT);
+	uint64_t capture = sim_capture_of(f.s, f.c, st);
+	assert_int_equal(sim_graph_nodes(f.s, 0, capture, nodes, 4), 1);
+	assert_int_equal(sim_capture_follow(f.s, f.c, other, nodes, 1, &place), TRZ_OK);
+	assert_int_equal(sim_graph_node(f.s, 0, capture, place, &kind, before, 4), 1);
+	assert_int_equal(before[0], nodes[0]);
+	assert_int_equal(sim_capture_copy(f.s, f.c, other, first, 1), TRZ_OK);
+	wait_for(&f, st, other);
+	sim_graph second = end(&f, st);
+	assert_int_equal(sim_graph_nodes(f.s, second, 0, nodes, 4), 3);
+	assert_int_equal(sim_graph_destroy(f.s, f.c, first), TRZ_OK);
+	launch(&f, second, st);
+	assert_int_equal(sim_stream_sync(f.s, f.c, st), TRZ_OK);
+	uint8_t bytes[2];
+	assert_true(sim_peek(f.s, a, bytes, 2));
+	assert_int_equal(bytes[0], 2);
+	assert_int_equal(bytes[1], 1);
+	assert_int_equal(sim_violations(f.s), 0);
+	assert_int_equal(sim_capture_follow(f.s, f.c, st, NULL, 0, &place), TRZ_ERROR_INVALID_ARGUMENT);
+	fixture_close(&f);
+}
+
 static void *end_elsewhere(void *arg)
 {
 	void **p = arg;
@@ -699,6 +760,8 @@ int main(void)
 		cmocka_unit_test(test_stale_graph),
 		cmocka_unit_test(test_unmap_under_a_launched_graph),
 		cmocka_unit_test(test_page_given_away_under_a_graph),
+		cmocka_unit_test(test_stream_that_joined_may_end),
+		cmocka_unit_test(test_nodes_are_copied_and_followed),
 		cmocka_unit_test(test_destroyed_graph_finishes),
 		cmocka_unit_test(test_captures_end_with_their_context),
 	};
