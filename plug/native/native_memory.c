@@ -54,7 +54,8 @@ static bool alloc_host(struct native_heap *h, cuda_addr *address, size_t size, c
 static bool try_alloc(enum native_call call, cuda_addr *address, size_t size, cuda_result *result)
 {
 	struct native_heap *h = address && size && !is_capturing() ? native_current() : NULL;
-	if (!h || atomic_load_explicit(&native_options.classic, memory_order_relaxed) || !alloc_host(h, address, size, result))
+	bool classic = atomic_load_explicit(&native_options.classic, memory_order_relaxed);
+	if (!h || classic || !alloc_host(h, address, size, result))
 		return false;
 	native_count(call, *result == TRZ_CUDA_SUCCESS ? NATIVE_SERVED : NATIVE_REFUSED);
 	return true;
@@ -223,13 +224,9 @@ static uint64_t stat(const struct native_heap *h, const char *name)
 	return value;
 }
 
-/* The heap's cache counts as free. */
-static cuda_result do_mem_info(size_t *unused, size_t *total)
+/* What the driver says, with the heap's cache as free memory, and no more than the limit. */
+static void adjust(const struct native_heap *h, size_t *unused, size_t *total)
 {
-	struct native_heap *h = native_current();
-	cuda_result result = native_driver.cuMemGetInfo_v2(unused, total);
-	if (!h || result != TRZ_CUDA_SUCCESS)
-		return outcome(NATIVE_cuMemGetInfo, NATIVE_PASSED, result);
 	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
 	size_t cached = reserved > allocated ? reserved - allocated : 0, limit = 0;
 	*unused = *total - *unused > cached ? *unused + cached : *total;
@@ -238,6 +235,21 @@ static cuda_result do_mem_info(size_t *unused, size_t *total)
 		*unused = *unused < left ? *unused : left;
 		*total = *total < limit ? *total : limit;
 	}
+}
+
+/* The driver judges the arguments; programs pass NULL for what they do not want. */
+static cuda_result do_mem_info(size_t *unused, size_t *total)
+{
+	size_t left, all;
+	struct native_heap *h = native_current();
+	cuda_result result = native_driver.cuMemGetInfo_v2(unused, total);
+	if (!h || result != TRZ_CUDA_SUCCESS || native_driver.cuMemGetInfo_v2(&left, &all) != TRZ_CUDA_SUCCESS)
+		return outcome(NATIVE_cuMemGetInfo, NATIVE_PASSED, result);
+	adjust(h, &left, &all);
+	if (unused)
+		*unused = left;
+	if (total)
+		*total = all;
 	return outcome(NATIVE_cuMemGetInfo, NATIVE_SERVED, result);
 }
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a preloaded program pays the driver, in the simulated device's time; and that it keeps nothing."""
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+from native_process import BUILD, run
+
+PRELOAD = {"LD_PRELOAD": str(BUILD / "lib" / "libterrazzo_preload.so")}
+
+
+class Costs(unittest.TestCase):
+    def driver_time(self, way, variables):
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("loop", "2000", "20", way, variables=variables, report=folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            report, = Path(folder).glob("*.json")
+            return json.loads(report.read_text())["driver_time_ns"]
+
+    def test_a_loop_of_large_buffers_pays_a_twentieth(self):
+        for way in ("plain", "kernel"):
+            for free, least in (("wait", 20), ("order", 10)):  # in order, each free is an event of its own
+                with self.subTest(way, free=free):
+                    ours = self.driver_time(way, {**PRELOAD, "TERRAZZO_NATIVE": f"free:{free}"})
+                    self.assertGreaterEqual(self.driver_time(way, {}), least * ours)
+
+    def test_a_soak_leaves_nothing(self):
+        for seed in ("1", "2"):
+            for work in ("now", "late"):
+                with self.subTest(seed, work=work):
+                    done = run("soak", "100000", "8", seed, variables=PRELOAD, work=work)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertTrue(done.stdout.endswith("all right\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
