@@ -23,26 +23,32 @@ static trz_status make_room(struct snapshot *s)
 {
 	snapshot_free(s);
 	size_t events = with_slack(s->event_count), blocks = with_slack(s->block_count);
-	size_t ranges = with_slack(s->range_count);
+	size_t ranges = with_slack(s->range_count), windows = with_slack(s->window_count);
+	size_t tiles = with_slack(s->tile_count);
 	if (s->event_most)
 		events = min_u64(events, s->event_most);
-	size_t bytes = events * sizeof *s->events + blocks * sizeof *s->blocks + ranges * sizeof *s->ranges;
+	size_t bytes = events * sizeof *s->events + blocks * sizeof *s->blocks + ranges * sizeof *s->ranges +
+	               windows * sizeof *s->windows + tiles * sizeof *s->tiles;
 	s->events = s->memory.alloc(s->memory.owner, bytes);
 	if (!s->events)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for a snapshot of %zu bytes; %zu of them are "
 		                "history: shorten it", bytes, events * sizeof *s->events);
 	s->blocks = (void *)(s->events + events);
 	s->ranges = (void *)(s->blocks + blocks);
+	s->windows = (void *)(s->ranges + ranges);
+	s->tiles = (void *)(s->windows + windows);
 	s->event_capacity = events;
 	s->block_capacity = blocks;
 	s->range_capacity = ranges;
+	s->window_capacity = windows;
+	s->tile_capacity = tiles;
 	return TRZ_OK;
 }
 
 trz_status snapshot_reserve(struct snapshot *s)
 {
 	trz_status status = s->events && snapshot_fits(s) ? TRZ_OK : make_room(s);
-	s->event_count = s->block_count = s->range_count = 0;
+	s->event_count = s->block_count = s->range_count = s->window_count = s->tile_count = 0;
 	s->events_noted = 0;
 	s->tag_count = 0;
 	s->clock = (struct history_clock){0};
@@ -71,13 +77,16 @@ void snapshot_free(struct snapshot *s)
 	s->events = NULL;
 	s->blocks = NULL;
 	s->ranges = NULL;
-	s->event_capacity = s->block_capacity = s->range_capacity = 0;
+	s->windows = NULL;
+	s->tiles = NULL;
+	s->event_capacity = s->block_capacity = s->range_capacity = s->window_capacity = s->tile_capacity = 0;
 }
 
 /* ---- sealing ---------------------------------------------------------------------------------------- */
 
-_Static_assert(offsetof(struct snapshot_range, address) == 0 && offsetof(struct snapshot_block, address) == 0,
-               "by_address takes either");
+_Static_assert(offsetof(struct snapshot_range, address) == 0 && offsetof(struct snapshot_block, address) == 0 &&
+               offsetof(struct snapshot_window, address) == 0 && offsetof(struct snapshot_tile, address) == 0,
+               "by_address takes any");
 
 static int by_address(const void *a, const void *b)
 {
@@ -158,6 +167,8 @@ trz_status snapshot_seal(struct snapshot *s)
 		status = seal_blocks(s);
 	if (status == TRZ_OK)
 		find_origins(s);
+	qsort(s->windows, s->window_count, sizeof *s->windows, by_address);
+	qsort(s->tiles, s->tile_count, sizeof *s->tiles, by_address);
 	return status;
 }
 
@@ -393,6 +404,62 @@ static void put_own_event(struct jsonw *j, const struct snapshot *s, const struc
 	jsonw_close(j, '}');
 }
 
+/* ---- windows and tiles ------------------------------------------------------------------------------ */
+
+static const char *tile_state(const struct snapshot_tile *t, bool in_use)
+{
+	if (t->owned_at == t->address)
+		return in_use ? "used" : "idle";
+	return t->owned_at ? "alias" : "zombie";
+}
+
+/* One row: address, size, state, and of an alias where its tile is used. `b`: the first block that ends behind it. */
+static void put_tile(struct jsonw *j, const struct snapshot *s, const struct snapshot_tile *t,
+                     const struct snapshot_block *b)
+{
+	bool in_use = b < s->blocks + s->block_count && b->address < t->address + t->size;
+	jsonw_open(j, '[');
+	jsonw_number(j, t->address);
+	jsonw_number(j, t->size);
+	jsonw_string(j, tile_state(t, in_use));
+	if (t->owned_at && t->owned_at != t->address)
+		jsonw_number(j, t->owned_at);
+	jsonw_close(j, ']');
+}
+
+static void put_window_head(struct jsonw *j, const struct snapshot_window *w)
+{
+	static const char *const kinds[] = {"packed", "view", "dedicated", "classic", "import"};
+	jsonw_put_number(j, "address", w->address);
+	jsonw_put_number(j, "reserved", w->reserved);
+	jsonw_put_number(j, "laid", w->laid);
+	put_pool(j, "pool_id", w->pool);
+	jsonw_put_string(j, "kind", kinds[w->kind]);
+	jsonw_put_string(j, "segment_type", w->small ? "small" : "large");
+}
+
+static void put_windows(struct jsonw *j, const struct snapshot *s)
+{
+	const struct snapshot_tile *t = s->tiles, *tiles_end = s->tiles + s->tile_count;
+	const struct snapshot_block *b = s->blocks, *blocks_end = s->blocks + s->block_count;
+	jsonw_key(j, "windows");
+	jsonw_open(j, '[');
+	for (const struct snapshot_window *w = s->windows; w < s->windows + s->window_count; w++) {
+		jsonw_open_line(j);
+		put_window_head(j, w);
+		jsonw_key(j, "tiles");
+		jsonw_open(j, '[');
+		for (; t < tiles_end && t->address < w->address + w->reserved; t++) {
+			while (b < blocks_end && b->address + b->size <= t->address)
+				b++;
+			put_tile(j, s, t, b);
+		}
+		jsonw_close(j, ']');
+		jsonw_close(j, '}');
+	}
+	jsonw_close(j, ']');
+}
+
 static void put_own(struct jsonw *j, const struct snapshot *s)
 {
 	jsonw_key(j, "terrazzo");
@@ -406,6 +473,7 @@ static void put_own(struct jsonw *j, const struct snapshot *s)
 		if (actions[s->events[i].kind].own)
 			put_own_event(j, s, &s->events[i]);
 	jsonw_close(j, ']');
+	put_windows(j, s);
 	if (s->report) {
 		jsonw_key(j, "report");
 		s->report(j, s->report_owner);

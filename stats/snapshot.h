@@ -35,6 +35,23 @@ struct snapshot_range {
 	bool apart;                /* a segment by itself, even beside others */
 };
 
+enum snapshot_window_kind { WINDOW_PACKED, WINDOW_VIEW, WINDOW_DEDICATED, WINDOW_CLASSIC, WINDOW_IMPORT };
+
+/* A window: of its reserved addresses the first `laid` have had tiles. */
+struct snapshot_window {
+	uint64_t address, reserved, laid;
+	uint32_t pool;
+	bool small;
+	uint8_t kind;              /* enum snapshot_window_kind */
+};
+
+/* One mapping of a tile, in a window. */
+struct snapshot_tile {
+	uint64_t address, size;
+	uint64_t owned_at;         /* the tile's memory is used at this address: elsewhere, and this is a stale alias; 0:
+	                            * nowhere any more */
+};
+
 /* A block or slot that is held, or freed and waiting for tickets. */
 struct snapshot_block {
 	uint64_t address, size;
@@ -68,7 +85,7 @@ enum { SNAPSHOT_FRAMES_MAX = 64 };
  * while writing, without a lock; the texts live until the next call. */
 typedef size_t snapshot_frames(void *owner, uint64_t frames, struct snapshot_frame *out);
 
-/* `ranges`, `blocks` and `events` share the allocation at `events`. Counts beyond the capacity include what did not
+/* The arrays share the allocation at `events`. Counts beyond the capacity include what did not
  * fit. After snapshot_seal all are sorted, ranges are segments and every block lies in one. */
 /* Writes a value: what is known of the failure that the snapshot is of. */
 typedef void snapshot_report(struct jsonw *j, void *owner);
@@ -90,8 +107,10 @@ struct snapshot {
 	struct history_event *events;
 	struct snapshot_block *blocks;
 	struct snapshot_range *ranges;
-	size_t event_count, block_count, range_count;
-	size_t event_capacity, block_capacity, range_capacity;
+	struct snapshot_window *windows;
+	struct snapshot_tile *tiles;
+	size_t event_count, block_count, range_count, window_count, tile_count;
+	size_t event_capacity, block_capacity, range_capacity, window_capacity, tile_capacity;
 	size_t event_most;         /* that the history can keep; 0: not known yet */
 	size_t event_limit;        /* the newest so many are copied; 0: all */
 	uint64_t events_noted;     /* since the history's start; event_count of them are kept */
@@ -116,6 +135,20 @@ static inline void snapshot_add_block(struct snapshot *s, struct snapshot_block 
 	s->block_count++;
 }
 
+static inline void snapshot_add_window(struct snapshot *s, struct snapshot_window window)
+{
+	if (s->window_count < s->window_capacity)
+		s->windows[s->window_count] = window;
+	s->window_count++;
+}
+
+static inline void snapshot_add_tile(struct snapshot *s, struct snapshot_tile tile)
+{
+	if (s->tile_count < s->tile_capacity)
+		s->tiles[s->tile_count] = tile;
+	s->tile_count++;
+}
+
 /* Once per filling; a history that is off adds nothing. */
 void snapshot_add_history(struct snapshot *s, const struct history *h);
 
@@ -126,7 +159,8 @@ bool snapshot_shorten(struct snapshot *s, uint64_t bytes);
 static inline bool snapshot_fits(const struct snapshot *s)
 {
 	return s->event_count <= s->event_capacity && s->block_count <= s->block_capacity &&
-	       s->range_count <= s->range_capacity;
+	       s->range_count <= s->range_capacity && s->window_count <= s->window_capacity &&
+	       s->tile_count <= s->tile_capacity;
 }
 
 /* Sorts, joins and checks what was added. Errors: CORRUPT (ranges or blocks overlap, a block lies in no range, is

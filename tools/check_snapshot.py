@@ -16,6 +16,7 @@ One line a break: `FILE: RULE: where: what`. The rules:
     segment    replayed backwards as the viewer does, each segment event meets the memory that it speaks of
     block      in that replay each allocation and free meets its block, inside a segment, overlapping no other
     pair       free_requested and free_completed belong together
+    tile       of terrazzo's: tiles lie in their windows; those whose memory is used where they lie are the segments
 """
 import bisect
 import json
@@ -134,6 +135,63 @@ def check_segments(snapshot):
         if before and segment["address"] < before["address"] + before["total_size"]:
             raise Broken("order", where, "overlaps the one before")
         before = segment
+
+
+# ---- terrazzo's windows and tiles -----------------------------------------------------------------------
+
+WINDOW = {"address": NUMBER, "reserved": NUMBER, "laid": NUMBER, "pool_id": PAIR, "kind": TEXT, "segment_type": TEXT,
+          "tiles": LIST}
+KINDS = {"packed", "view", "dedicated", "classic", "import"}
+TILE_STATES = {"used": 3, "idle": 3, "alias": 4, "zombie": 3}   # and the length of a row
+
+
+def check_tile(row, window, end, where):
+    if len(row) < 3 or not is_number(row[0]) or not is_number(row[1]) or len(row) != TILE_STATES.get(row[2]):
+        raise Broken("form", where, f"{row} is no tile")
+    if row[0] < end or row[0] + row[1] > window["address"] + window["laid"] or row[1] <= 0:
+        raise Broken("tile", where, f"{row[0]:#x} overlaps the one before or lies outside what is laid")
+    return row[0] + row[1]
+
+
+def check_windows(snapshot):
+    windows, before = snapshot.get("terrazzo", {}).get("windows", []), 0
+    for index, window in enumerate(windows):
+        where = f"terrazzo.windows[{index}]"
+        need_keys(window, WINDOW, where)
+        if window["kind"] not in KINDS or window["address"] < before or window["laid"] > window["reserved"]:
+            raise Broken("tile", where, "overlaps the one before, is more laid than reserved, or of no known kind")
+        before, end = window["address"] + window["reserved"], window["address"]
+        for number, row in enumerate(window["tiles"]):
+            end = check_tile(row, window, end, f"{where}.tiles[{number}]")
+    if windows:
+        check_owned(snapshot, [row for window in windows for row in window["tiles"]])
+
+
+def joined(ranges):
+    out = []
+    for start, end in sorted(ranges):
+        if out and out[-1][1] == start:
+            out[-1][1] = end
+        else:
+            out.append([start, end])
+    return out
+
+
+def check_owned(snapshot, tiles):
+    """Tiles that are used or idle are the memory of all segments but imports."""
+    owned = {row[0]: row for row in tiles if row[2] in ("used", "idle")}
+    segments = joined((s["address"], s["address"] + s["total_size"]) for s in snapshot["segments"])
+    if joined((a, a + row[1]) for a, row in owned.items()) != segments:
+        raise Broken("tile", "terrazzo.windows", "the tiles whose memory is used there are not the segments")
+    active = Ranges()
+    for b in (b for s in snapshot["segments"] for b in s["blocks"] if b["state"] != "inactive"):
+        active.add(b["address"], b["address"] + b["size"], None)
+    for address, row in owned.items():
+        if (active.overlapping(address, address + row[1]) is not None) != (row[2] == "used"):
+            raise Broken("tile", f"{address:#x}", f"is {row[2]}, and its blocks say otherwise")
+    for row in tiles:
+        if row[2] == "alias" and row[3] not in owned:
+            raise Broken("tile", f"{row[0]:#x}", f"its memory should be used at {row[3]:#x}, where no tile is")
 
 
 # ---- traces ---------------------------------------------------------------------------------------------
@@ -307,6 +365,7 @@ def check(snapshot):
     for device, trace in enumerate(snapshot["device_traces"]):
         holds(check_trace, trace, f"device_traces[{device}]")
     holds(check_segments, snapshot)
+    holds(check_windows, snapshot)
     if problems:
         return problems
     holds(check_numbers, snapshot["allocator_settings"], "allocator_settings")

@@ -28,7 +28,7 @@ struct reader {
 	struct trace_map stacks, frames; /* by contents */
 	struct trace_map numbered;       /* by the number that the file gives */
 	size_t segment_room, block_room, event_room, trace_room, stack_room, frame_room, mark_room, stack_frame_room;
-	size_t wait_room;
+	size_t wait_room, move_room, window_room, tile_room;
 };
 
 static trz_status bad(const struct reader *r, const char *where, size_t number, const char *what)
@@ -558,6 +558,19 @@ static trz_status add_wait(struct reader *r, plain_value from)
 	return TRZ_OK;
 }
 
+static trz_status add_move(struct reader *r, plain_value from, bool flip)
+{
+	struct dump_move *m = ADD(r, moves, move_count, move_room);
+	if (!m)
+		return no_memory(r);
+	*m = (struct dump_move){ .flip = flip };
+	m->address = number_of(plain_entry(&r->plain, from, PLAIN_ADDR));
+	m->from = number_of(plain_entry(&r->plain, from, PLAIN_FROM));
+	if (!size_of(plain_entry(&r->plain, from, PLAIN_SIZE), &m->size))
+		m->size = 0;
+	return TRZ_OK;
+}
+
 /* The steps that a program has told terrazzo are marks, too. */
 static trz_status read_own_events(struct reader *r, plain_value list)
 {
@@ -573,11 +586,102 @@ static trz_status read_own_events(struct reader *r, plain_value list)
 			status = add_step(r, from);
 		else if (strcmp(action, "wait") == 0)
 			status = add_wait(r, from);
+		else if (strcmp(action, "flip") == 0 || strcmp(action, "gather") == 0)
+			status = add_move(r, from, *action == 'f');
 		if (status != TRZ_OK)
 			return status;
 	}
 	return TRZ_OK;
 }
+
+/* ---- windows and tiles ------------------------------------------------------------------------------ */
+
+static enum dump_tile_state tile_state_of(plain_value value)
+{
+	switch (plain_word(value)) {
+	case PLAIN_USED:
+		return DUMP_TILE_USED;
+	case PLAIN_IDLE:
+		return DUMP_TILE_IDLE;
+	case PLAIN_ALIAS:
+		return DUMP_TILE_ALIAS;
+	default:
+		return DUMP_TILE_ZOMBIE;
+	}
+}
+
+/* A row: address, size, state, and of an alias where its tile is used. */
+static trz_status read_tile(struct reader *r, plain_value row)
+{
+	plain_value cells[4] = { PLAIN_UNSET, PLAIN_UNSET, PLAIN_UNSET, PLAIN_UNSET }, cell;
+	size_t count = 0;
+	struct dump_tile t = { 0 };
+	for (struct plain_items it = plain_items(&r->plain, row); count < 4 && plain_next(&r->plain, &it, &cell);)
+		cells[count++] = cell;
+	t.address = number_of(cells[0]);
+	if (count < 3 || !size_of(cells[1], &t.size) || t.size == 0 || t.address > UINT64_MAX - t.size)
+		return bad(r, "tile", r->d->tile_count, "has no place or no size");
+	t.state = tile_state_of(cells[2]);
+	t.owned_at = t.state == DUMP_TILE_ALIAS ? number_of(cells[3]) : t.state == DUMP_TILE_ZOMBIE ? 0 : t.address;
+	struct dump_tile *added = ADD(r, tiles, tile_count, tile_room);
+	if (!added)
+		return no_memory(r);
+	*added = t;
+	return TRZ_OK;
+}
+
+static trz_status read_window(struct reader *r, plain_value from)
+{
+	struct dump_window w = { .address = number_of(plain_entry(&r->plain, from, PLAIN_ADDRESS)) };
+	plain_value tiles = plain_entry(&r->plain, from, PLAIN_TILES), row;
+	trz_status status = TRZ_OK;
+	if (!size_of(plain_entry(&r->plain, from, PLAIN_RESERVED), &w.reserved) ||
+	    !size_of(plain_entry(&r->plain, from, PLAIN_LAID), &w.laid) || w.address > UINT64_MAX - w.reserved)
+		return bad(r, "window", r->d->window_count, "has no place or no size");
+	w.pool = pool_of(plain_entry(&r->plain, from, PLAIN_POOL_ID));
+	w.small = strcmp(text_of(r, plain_entry(&r->plain, from, PLAIN_SEGMENT_TYPE)), "small") == 0;
+	w.kind = text_of(r, plain_entry(&r->plain, from, PLAIN_KIND));
+	struct dump_window *added = ADD(r, windows, window_count, window_room);
+	if (!added)
+		return no_memory(r);
+	*added = w;
+	if (!plain_is_list(tiles))
+		return TRZ_OK;
+	for (struct plain_items it = plain_items(&r->plain, tiles); status == TRZ_OK && plain_next(&r->plain, &it, &row);)
+		if (plain_is_list(row))
+			status = read_tile(r, row);
+	return status;
+}
+
+static int windows_by_address(const void *a, const void *b)
+{
+	const struct dump_window *x = a, *y = b;
+	return (x->address > y->address) - (x->address < y->address);
+}
+
+static int tiles_by_address(const void *a, const void *b)
+{
+	const struct dump_tile *x = a, *y = b;
+	return (x->address > y->address) - (x->address < y->address);
+}
+
+static trz_status read_windows(struct reader *r, plain_value list)
+{
+	plain_value from;
+	trz_status status = TRZ_OK;
+	if (!plain_is_list(list))
+		return TRZ_OK;
+	for (struct plain_items it = plain_items(&r->plain, list); status == TRZ_OK && plain_next(&r->plain, &it, &from);)
+		if (plain_tag(from) == PLAIN_DICT)
+			status = read_window(r, from);
+	if (status == TRZ_OK && r->d->window_count)
+		qsort(r->d->windows, r->d->window_count, sizeof *r->d->windows, windows_by_address);
+	if (status == TRZ_OK && r->d->tile_count)
+		qsort(r->d->tiles, r->d->tile_count, sizeof *r->d->tiles, tiles_by_address);
+	return status;
+}
+
+/* ---- settings, the root ----------------------------------------------------------------------------- */
 
 static void read_settings(struct reader *r, plain_value root)
 {
@@ -609,6 +713,8 @@ static trz_status read_root(struct reader *r)
 	plain_value own = plain_entry(&r->plain, root, PLAIN_TERRAZZO);
 	if (status == TRZ_OK && plain_tag(own) == PLAIN_DICT)
 		status = read_own_events(r, plain_entry(&r->plain, own, PLAIN_EVENTS));
+	if (status == TRZ_OK && plain_tag(own) == PLAIN_DICT)
+		status = read_windows(r, plain_entry(&r->plain, own, PLAIN_WINDOWS));
 	if (status == TRZ_OK)
 		read_settings(r, root);
 	return status;
@@ -682,6 +788,9 @@ void dump_free(struct dump *d)
 	free(d->frames);
 	free(d->marks);
 	free(d->waits);
+	free(d->moves);
+	free(d->windows);
+	free(d->tiles);
 	free(d->texts);
 	json_decref(d->report);
 	*d = (struct dump){ 0 };

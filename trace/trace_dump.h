@@ -100,6 +100,32 @@ struct dump_wait {
 	uint64_t time_us;
 };
 
+/* Memory that terrazzo moved: it was mapped at `address` already (a flip), or was then (gathering). The history tells
+ * it as an unmapping and a mapping, too. In the order of the history. */
+struct dump_move {
+	uint64_t from, address, size;
+	bool flip;
+};
+
+/* Addresses that terrazzo has reserved; the first `laid` have had tiles. */
+struct dump_window {
+	uint64_t address, reserved, laid, pool;
+	bool small;
+	const char *kind;          /* "packed", "view", "dedicated", "classic", "import" */
+};
+
+enum dump_tile_state {
+	DUMP_TILE_USED,
+	DUMP_TILE_IDLE,            /* nothing in it is held */
+	DUMP_TILE_ALIAS,           /* still mapped here, while its memory is used at `owned_at` */
+	DUMP_TILE_ZOMBIE           /* the driver refused to take it back */
+};
+
+struct dump_tile {
+	uint64_t address, size, owned_at;
+	enum dump_tile_state state;
+};
+
 struct dump {
 	struct dump_segment *segments;   /* by device and address */
 	struct dump_block *blocks;
@@ -110,7 +136,11 @@ struct dump {
 	struct dump_frame *frames;       /* each once */
 	struct dump_mark *marks;
 	struct dump_wait *waits;
+	struct dump_move *moves;
+	struct dump_window *windows;     /* by address; so are the tiles */
+	struct dump_tile *tiles;
 	size_t segment_count, block_count, event_count, trace_count, stack_count, frame_count, mark_count, wait_count;
+	size_t move_count, window_count, tile_count;
 	bool has_requested;              /* blocks tell what was asked for */
 	bool terrazzo;                   /* written by terrazzo */
 	bool expandable;                 /* PyTorch's option */

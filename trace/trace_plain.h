@@ -66,7 +66,16 @@
 	X(VERSION, "version")                                                                                    \
 	X(EVENTS, "events")                                                                                      \
 	X(EVENTS_NOTED, "events_noted")                                                                          \
-	X(EVENTS_KEPT, "events_kept")
+	X(EVENTS_KEPT, "events_kept")                                                                            \
+	X(FROM, "from")                                                                                          \
+	X(WINDOWS, "windows")                                                                                    \
+	X(RESERVED, "reserved")                                                                                  \
+	X(LAID, "laid")                                                                                          \
+	X(KIND, "kind")                                                                                          \
+	X(TILES, "tiles")                                                                                        \
+	X(USED, "used")                                                                                          \
+	X(IDLE, "idle")                                                                                          \
+	X(ALIAS, "alias")
 
 enum plain_word {
 #define PLAIN_WORD_ENUM(name, text) PLAIN_##name,

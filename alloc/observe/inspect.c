@@ -95,8 +95,41 @@ static void add_range(struct snapshot *s, const struct window *w, trz_addr addre
 	                                              .apart = w->dedicated != 0});
 }
 
+static enum snapshot_window_kind kind_of(const struct window *w)
+{
+	return w->classic ? WINDOW_CLASSIC : w->foreign ? WINDOW_IMPORT : w->view ? WINDOW_VIEW :
+	       w->dedicated ? WINDOW_DEDICATED : WINDOW_PACKED;
+}
+
+static void add_tile(struct snapshot *s, const struct tile *tile, trz_addr address, uint64_t size)
+{
+	const struct place *owner = tile->zombie ? NULL : tile->places;
+	snapshot_add_tile(s, (struct snapshot_tile){.address = address,
+	                                            .size = size,
+	                                            .owned_at = owner ? owner->address : 0});
+}
+
+static void add_tiles(struct snapshot *s, const struct window *w)
+{
+	trz_addr top = w->classic ? w->base + w->size : w->top;
+	snapshot_add_window(s, (struct snapshot_window){.address = w->base,
+	                                                .reserved = w->size,
+	                                                .laid = top - w->base,
+	                                                .pool = pool_id(w->pool),
+	                                                .small = w->kind == SMALL,
+	                                                .kind = kind_of(w)});
+	if (w->classic)
+		snapshot_add_tile(s, (struct snapshot_tile){.address = w->base, .size = w->size, .owned_at = w->base});
+	for (trz_addr at = w->base; !w->classic && at < w->top; at = window_next(w, at)) {
+		const struct place *p = window_at(w, at);
+		if (p)
+			add_tile(s, p->tile, p->address, place_size(p));
+	}
+}
+
 static void add_window(struct snapshot *s, const struct window *w)
 {
+	add_tiles(s, w);
 	if (w->classic)
 		add_range(s, w, w->base, w->size);
 	for (const struct block *b = w->blocks.first; b; b = b->next) {

@@ -212,6 +212,32 @@ class Rules(unittest.TestCase):
         self.finds("pair", lambda s: s["device_traces"][0].append(entry("free_requested", BASE, 1000)))
         self.finds("pair", lambda s: s["device_traces"][0].append(entry("free_requested", BASE + 4 * MIB)))
 
+    def test_tiles(self):
+        def row(*cells):
+            return [BASE + cells[0] * MIB, cells[1] * MIB, *cells[2:]]
+
+        def windows(*rows, laid=16, **more):
+            return lambda s: s.update(terrazzo={"windows": [{
+                "address": BASE, "reserved": 32 * MIB, "laid": laid * MIB, "pool_id": [0, 0], "kind": "packed",
+                "segment_type": "large", "tiles": list(rows), **more}]})
+
+        used, idle = (row(0, 2, "used"), row(2, 2, "idle")), row(8, 2, "idle")
+        fine = good()
+        windows(*used, row(4, 2, "alias", BASE + 8 * MIB), row(6, 2, "zombie"), idle)(fine)
+        self.assertEqual(check_snapshot.check(fine), [])
+        self.finds("tile", windows(*used, idle, laid=9))                        # beyond what is laid
+        self.finds("tile", windows(*used, idle, laid=33))
+        self.finds("tile", windows(*used, idle, kind="other"))
+        self.finds("tile", windows(row(0, 4, "used"), row(2, 2, "idle"), idle)) # overlaps
+        self.finds("tile", windows(*used))                                      # a segment has no tile
+        self.finds("tile", windows(*used, row(4, 2, "idle"), idle))             # a tile has no segment
+        self.finds("tile", windows(row(0, 2, "idle"), row(2, 2, "idle"), idle)) # blocks lie in it
+        self.finds("tile", windows(*used, row(8, 2, "used")))                   # none lies in it
+        self.finds("tile", windows(*used, row(4, 2, "alias", BASE + 6 * MIB), idle))
+        self.finds("form", windows(*used, row(4, 2, "alias"), idle))
+        self.finds("form", windows(*used, row(4, 2, "lost"), idle))
+        self.finds("form", windows(*used, idle, tiles=0))
+
     def test_only_the_broken_device_is_named(self):
         both = good()
         both["device_traces"].append([entry("segment_map", BASE, 2 * MIB)])

@@ -11,6 +11,7 @@
 #include "prng.h"
 #include "rig.h"
 #include "testing.h"
+#include "trace_dump.h"
 
 enum { HELD = 400, STREAMS = 3 };
 
@@ -198,6 +199,60 @@ static void test_walk_tells_what_a_snapshot_does(void **state)
 	rig_close(&r);
 }
 
+static struct dump snapshot_of(const struct rig *r)
+{
+	char path[] = "snapshot_tiles_XXXXXX";
+	struct dump d;
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_ok(trz_snapshot(r->heap, path));
+	check_file(path);
+	assert_ok(dump_load(path, &d));
+	unlink(path);
+	return d;
+}
+
+/* Of blocks of 4 MiB side by side, in tiles of 2 MiB, numbers 1 and 3 are freed: 8 MiB take their tiles along. */
+static void test_tiles_and_where_they_went(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0");
+	void *blocks[5];
+	assert_ok(trz_history_start(r.heap, 1000));
+	for (int i = 0; i < 5; i++)
+		blocks[i] = rig_alloc(&r, MIB(4), NULL);
+	uint64_t base = (uintptr_t)blocks[0], moved;
+	rig_free(&r, blocks[1]);
+	rig_free(&r, blocks[3]);
+	void *both = rig_alloc(&r, MIB(8), NULL);
+	moved = (uintptr_t)both;
+	rig_free(&r, both);
+	struct dump d = snapshot_of(&r);
+	assert_int_equal(d.window_count, 1);
+	assert_int_equal(d.windows[0].laid, MIB(28));
+	assert_true(d.windows[0].address == base && d.windows[0].reserved > MIB(28) && !d.windows[0].small);
+	assert_string_equal(d.windows[0].kind, "packed");
+	assert_int_equal(d.tile_count, 14);
+	for (size_t i = 0; i < d.tile_count; i++) {
+		const struct dump_tile *t = &d.tiles[i];
+		bool left = i == 2 || i == 3 || i == 6 || i == 7;
+		assert_int_equal(t->address, base + i * MIB(2));
+		assert_int_equal(t->size, MIB(2));
+		assert_int_equal(t->state, left ? DUMP_TILE_ALIAS : i < 10 ? DUMP_TILE_USED : DUMP_TILE_IDLE);
+		assert_true(left ? t->owned_at >= moved && t->owned_at < moved + MIB(8) : t->owned_at == t->address);
+	}
+	assert_int_equal(d.move_count, 4);
+	for (size_t i = 0; i < d.move_count; i++)
+		assert_true(!d.moves[i].flip && d.moves[i].size == MIB(2) && d.moves[i].from < moved &&
+		            d.moves[i].address >= moved);
+	dump_free(&d);
+	for (int i = 0; i < 5; i += 2)
+		rig_free(&r, blocks[i]);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 static void test_bad_arguments(void **state)
 {
 	(void)state;
@@ -218,6 +273,7 @@ int main(void)
 		cmocka_unit_test(test_classic_segments),
 		cmocka_unit_test(test_without_a_history),
 		cmocka_unit_test(test_walk_tells_what_a_snapshot_does),
+		cmocka_unit_test(test_tiles_and_where_they_went),
 		cmocka_unit_test(test_bad_arguments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
