@@ -23,10 +23,20 @@ struct page_life {
 	uint32_t tag, stream;      /* of struct page_history's lists */
 };
 
-/* A range of addresses that has memory in states [begin, end). */
+/* How a range got its memory, or what became of the memory that it had. */
+enum page_range_kind {
+	PAGE_MADE,                 /* memory of its own, from the driver */
+	PAGE_GATHERED,             /* moved here from elsewhere */
+	PAGE_FLIPPED,              /* moved back here, where it was mapped all the time */
+	PAGE_ALIAS,                /* the memory is used elsewhere, and still mapped here too */
+	PAGE_HOLE                  /* had memory, which has moved away or was given back */
+};
+
+/* A range of addresses, a tile or a part of a segment, that has memory, or has lost it, in states [begin, end). */
 struct page_range {
 	uint64_t address, size;
 	uint32_t begin, end;
+	enum page_range_kind kind;
 };
 
 struct page_history {
@@ -39,8 +49,12 @@ struct page_history {
 	bool addressed;            /* addresses mean something: not those of a trace */
 	struct page_life *lives;   /* by address */
 	size_t life_count, life_room;
-	struct page_range *ranges; /* by address; those of one address by time */
-	size_t range_count, range_room;
+	struct page_range *ranges; /* with memory: by address; those of one address by time */
+	struct page_range *gaps;   /* without: aliases and holes */
+	size_t range_count, range_room, gap_count, gap_room;
+	uint32_t *site_of;         /* of a stack: of the list of sites, [0] of which is "" */
+	char **sites;
+	uint32_t site_count;
 	const char **tags;         /* [0]: "" */
 	uint64_t *streams;
 	uint32_t tag_count, tag_room, stream_count, stream_room;
@@ -83,8 +97,8 @@ trz_status page_put_fragmentation(struct jsonw *j, const struct page_history *h)
 /* What is held over time by category, tag, line, stream and size. */
 trz_status page_put_groups(struct jsonw *j, const struct page_history *h);
 
-/* Addresses over time. */
-trz_status page_put_map(struct jsonw *j, const struct page_history *h);
+/* All lives and ranges, for the page to draw addresses over time, and to tell what lies where it is pointed at. */
+trz_status page_put_lives(struct jsonw *j, const struct page_history *h);
 
 /* Call stacks that hold memory at the peak and at the end. */
 trz_status page_put_stacks(struct jsonw *j, const struct page_history *h);

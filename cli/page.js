@@ -106,6 +106,7 @@ const escaped = (s) => s.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>
 /* ---- numbers ---------------------------------------------------------------------------------------------- */
 
 function bytesOf(base64) {
+  if (Uint8Array.fromBase64) { return Uint8Array.fromBase64(base64).buffer; }
   const binary = atob(base64), bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) { bytes[i] = binary.charCodeAt(i); }
   return bytes.buffer;
@@ -157,12 +158,16 @@ function showTime(range) {
   if (following || !(last > first)) { return; }
   following = true;
   shown = [first, last];
-  byId("whole").hidden = first === data.span[0] && last === data.span[1];
+  byId("whole").hidden = first === data.span[0] && last === data.span[1] && !shownBytes;
+  drawMapSoon();
   Promise.all(timeCharts.map((id) => Plotly.relayout(id, { "xaxis.range": shown.slice() })))
     .finally(() => { following = false; });
 }
 
-const showWholeTime = () => showTime([data.span[0], data.span[1]]);
+function showWhole() {
+  shownBytes = null;
+  showTime([data.span[0], data.span[1]]);
+}
 
 function followTime(id) {
   if (timeCharts.includes(id)) { return; }
@@ -170,7 +175,7 @@ function followTime(id) {
   byId(id).on("plotly_relayout", (change) => {
     if (change["xaxis.range[0]"] !== undefined) { showTime([change["xaxis.range[0]"], change["xaxis.range[1]"]]); }
   });
-  byId(id).on("plotly_doubleclick", showWholeTime);
+  byId(id).on("plotly_doubleclick", showWhole);
 }
 
 /* Names and colours above a chart: they wrap as text does, and never cover a line. */
@@ -311,7 +316,7 @@ function drawLevels() {
   followTime("levels");
   const rest = data.reserved_peak ? " The device gave " + size(data.reserved_peak) + " at most." : "";
   const words = "The program held " + size(data.held_peak) + " at its peak, at " + place(data.span[2]) + "." + rest +
-    " Drag across a chart to look closer, in all charts; double-click for the whole time.";
+    " Drag across a chart to look closer, in all charts; double-click for the whole time. Click for what is held at a moment.";
   text("lead-levels", words);
   describe("levels", "Lines of reserved and held memory over time. " + words);
 }
@@ -356,78 +361,269 @@ function drawGroups() {
   describe("groups", "Stacked areas of held memory by " + division + ": " + groups.map((group) => group.name).join(", "));
 }
 
-/* ---- map ------------------------------------------------------------------------------------------------------ */
+/* ---- lives and ranges ------------------------------------------------------------------------------------------ */
 
-let colourBy = "state";
-let map = null;
+let lived = null;             // columns of all allocations (lives) and of all ranges of addresses, by address
+const MADE = 0, GATHERED = 1, FLIPPED = 2, ALIAS = 3, HOLE = 4;
 
-function readMap() {
-  const m = data.map;
-  map = {
-    ...m, laid: new Uint8Array(bytesOf(m.laid)), held: new Uint8Array(bytesOf(m.held)),
-    pending: new Uint8Array(bytesOf(m.pending)), owner: new Uint32Array(bytesOf(m.owner)),
-  };
+async function unpacked(base64) {
+  const packed = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint32Array(await new Response(packed).arrayBuffer());
 }
 
-/* What divides objects, by the name of the choice. */
-const keysOf = {
-  "call site": (o) => data.map.sites[o[5]] || "no call stack",
-  tag: (o) => data.map.tags[o[6]] || "no tag",
-  stream: (o) => (data.map.streams[o[7]] === "0" ? "default stream" : "stream " + data.map.streams[o[7]]),
-};
+/* Numbers of 64 bits from two columns; `summed`: differences to the row before. */
+function wide(low, high, summed) {
+  const out = new Float64Array(low.length);
+  let sum = 0;
+  for (let i = 0; i < out.length; i++) {
+    const v = low[i] + high[i] * 4294967296;
+    sum = summed ? sum + v : v;
+    out[i] = sum;
+  }
+  return out;
+}
+
+const plus = (a, b) => a.map((v, i) => v + b[i]);
+
+async function readLived() {
+  const from = data.lived, words = await unpacked(from.packed);
+  let used = 0;
+  const take = (count) => words.subarray(used, used += count);
+  const columns = (count, many) => Array.from({ length: many }, () => take(count));
+  const l = columns(from.lives, 10), r = columns(from.ranges, 7), t = columns(from.times, 2);
+  const released = plus(l[5], l[4]);
+  from.packed = null;
+  lived = {
+    count: from.lives, address: wide(l[0], l[1], true), size: wide(l[2], l[3], false), begin: l[4], released,
+    end: plus(l[6], released), site: l[7], tag: l[8], stream: l[9], times: wide(t[0], t[1], true),
+    ranges: { count: from.ranges, address: wide(r[0], r[1], true), size: wide(r[2], r[3], false), begin: r[4], end: r[5],
+              kind: r[6] },
+  };
+  findStretches();
+}
+
+/* Addresses that ever had memory, end to end: [address, size, where it begins on the axis]. */
+function findStretches() {
+  const r = lived.ranges, list = [];
+  let total = 0;
+  for (let i = 0; i < r.count; i++) {
+    const last = list[list.length - 1], end = r.address[i] + r.size[i];
+    if (last && r.address[i] <= last[0] + last[1]) {
+      const grown = Math.max(last[1], end - last[0]);
+      total += grown - last[1];
+      last[1] = grown;
+    } else {
+      list.push([r.address[i], r.size[i], total]);
+      total += r.size[i];
+    }
+  }
+  lived.stretches = list;
+  lived.total = total;
+  lived.at = axisOf(lived.address);
+  r.at = axisOf(r.address);
+}
+
+/* Where ascending addresses are on the axis; NaN: nowhere. */
+function axisOf(addresses) {
+  const out = new Float64Array(addresses.length), list = lived.stretches;
+  for (let i = 0, s = 0; i < out.length; i++) {
+    while (s + 1 < list.length && list[s + 1][0] <= addresses[i]) { s++; }
+    const inside = list.length && addresses[i] >= list[s][0] && addresses[i] < list[s][0] + list[s][1];
+    out[i] = inside ? list[s][2] + (addresses[i] - list[s][0]) : NaN;
+  }
+  return out;
+}
+
+const placeOf = (state) => (data.timed ? lived.times[state] / 1e6 : state);
+
+/* The newest state at a place. */
+function stateAt(x) {
+  let low = 0, high = data.events;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (placeOf(middle) <= x) { low = middle; } else { high = middle - 1; }
+  }
+  return low;
+}
+
+const siteName = (i) => data.sites[lived.site[i]] || "no call stack";
+const tagName = (i) => data.tags[lived.tag[i]];
+const streamName = (i) => (data.streams[lived.stream[i]] === "0" ? "default stream" : "stream " + data.streams[lived.stream[i]]);
+
+/* ---- map ------------------------------------------------------------------------------------------------------ */
+
+const COLUMNS = 800, ROWS = 300, TILE_ROWS = 400;
+const tilesWord = data.tiled ? "tiles" : "segments";
+let colourBy = "state";
+let map = null;               // what is painted: cells of rows and columns, for the part that is shown
+let shownBytes = null;        // [from, to) of the axis of addresses
+
+const isRange = (kind) => kind <= FLIPPED;
 
 function mapChoices() {
-  const m = data.map, names = ["state"];
-  if (Object.keys(m.sites).length > 1) { names.push("call site"); }
-  if (m.tags.length > 1) { names.push("tag"); }
-  if (m.streams.length > 1) { names.push("stream"); }
+  const names = ["state", tilesWord, "block"];
+  if (data.sites.length > 1) { names.push("call site"); }
+  if (data.tags.length > 1) { names.push("tag"); }
+  if (data.streams.length > 1) { names.push("stream"); }
   return names;
 }
 
-/* Colour 0 is a free cell; a cell without memory has none. */
+/* Edges of rows: those of tiles, where a row for each can be seen, else even. */
+function edgesOf(from, to) {
+  const r = lived.ranges, edges = new Set([from, to]);
+  for (let i = 0; colourBy === tilesWord && i < r.count && edges.size <= TILE_ROWS + 1; i++) {
+    if (r.at[i] + r.size[i] > from && r.at[i] < to) {
+      edges.add(Math.max(from, r.at[i]));
+      edges.add(Math.min(to, r.at[i] + r.size[i]));
+    }
+  }
+  if (colourBy === tilesWord && edges.size <= TILE_ROWS + 1) {
+    return { edges: Float64Array.from(edges).sort(), single: true };
+  }
+  const bytes = Math.max(512, Math.ceil((to - from) / ROWS / 512) * 512), rows = Math.max(1, Math.ceil((to - from) / bytes));
+  return { edges: Float64Array.from({ length: rows + 1 }, (_, i) => from + i * bytes), single: false };
+}
+
+function newLayer(rows) {
+  return { steps: new Float32Array(rows * (COLUMNS + 1)), parts: new Float32Array(rows * COLUMNS) };
+}
+
+/* The row that a byte of the axis is in. */
+function rowAt(edges, at) {
+  let low = 0, high = edges.length - 2;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (edges[middle] <= at) { low = middle; } else { high = middle - 1; }
+  }
+  return low;
+}
+
+function paintRow(layer, row, from, to, bytes) {
+  const first = Math.min(COLUMNS - 1, Math.floor(from)), last = Math.min(COLUMNS - 1, Math.floor(to));
+  if (first === last) {
+    layer.parts[row * COLUMNS + first] += (to - from) * bytes;
+    return;
+  }
+  layer.parts[row * COLUMNS + first] += (first + 1 - from) * bytes;
+  layer.parts[row * COLUMNS + last] += (to - last) * bytes;
+  layer.steps[row * (COLUMNS + 1) + first + 1] += bytes;
+  layer.steps[row * (COLUMNS + 1) + last] -= bytes;
+}
+
+/* Whoever takes most of a cell owns it. */
+function claimRow(most, owner, row, from, to, bytes, who) {
+  const last = Math.min(COLUMNS - 1, Math.floor(to));
+  for (let c = Math.min(COLUMNS - 1, Math.floor(from)); c <= last; c++) {
+    const part = (Math.min(to, c + 1) - Math.max(from, c)) * bytes, i = row * COLUMNS + c;
+    if (part > most[i]) {
+      most[i] = part;
+      owner[i] = who;
+    }
+  }
+}
+
+/* Calls f(row, bytes) for the rows that a stretch of the axis lies in. */
+function eachRow(edges, from, to, f) {
+  const end = Math.min(to, edges[edges.length - 1]);
+  from = Math.max(from, edges[0]);
+  for (let row = from < end ? rowAt(edges, from) : edges.length; row + 1 < edges.length && edges[row] < end; row++) {
+    const bytes = Math.min(end, edges[row + 1]) - Math.max(from, edges[row]);
+    if (bytes > 0) { f(row, bytes); }
+  }
+}
+
+/* Shares of cells, and who has most of each, for the times and addresses that are shown. */
+function paintMap() {
+  const bytes = shownBytes || [0, lived.total], { edges, single } = edgesOf(bytes[0], bytes[1]), rows = edges.length - 1;
+  const scale = COLUMNS / (shown[1] - shown[0] || 1), cells = rows * COLUMNS;
+  const column = (state) => Math.max(0, Math.min(COLUMNS, (placeOf(state) - shown[0]) * scale));
+  const layers = { laid: newLayer(rows), held: newLayer(rows), pending: newLayer(rows), alias: newLayer(rows),
+                   hole: newLayer(rows) };
+  const owner = new Uint32Array(cells), range = new Uint32Array(cells), most = new Float32Array(cells);
+  const mostRange = new Float32Array(cells), l = lived, r = lived.ranges;
+  for (let i = 0; i < r.count; i++) {
+    const from = column(r.begin[i]), to = column(r.end[i]), layer = layers[["laid", "laid", "laid", "alias", "hole"][r.kind[i]]];
+    if (!(to > from)) { continue; }
+    eachRow(edges, r.at[i], r.at[i] + r.size[i], (row, part) => {
+      paintRow(layer, row, from, to, part);
+      claimRow(mostRange, range, row, from, to, part, i + 1);
+    });
+  }
+  for (let i = 0; i < l.count; i++) {
+    if (!(l.at[i] < bytes[1] && l.at[i] + l.size[i] > bytes[0])) { continue; }
+    const from = column(l.begin[i]), to = column(l.released[i]), end = column(l.end[i]);
+    if (!(end > from)) { continue; }
+    eachRow(edges, l.at[i], l.at[i] + l.size[i], (row, part) => {
+      if (to > from) { paintRow(layers.held, row, from, to, part); }
+      if (end > to) { paintRow(layers.pending, row, to, end, part); }
+      claimRow(most, owner, row, from, end, part, i + 1);
+    });
+  }
+  map = { edges, single, rows, owner, range, from: shown[0], step: 1 / scale };
+  for (const name in layers) { map[name] = sharesOf(layers[name], edges); }
+}
+
+function sharesOf(layer, edges) {
+  const rows = edges.length - 1, out = new Float32Array(rows * COLUMNS);
+  for (let row = 0; row < rows; row++) {
+    let level = 0;
+    for (let c = 0; c < COLUMNS; c++) {
+      level += layer.steps[row * (COLUMNS + 1) + c];
+      out[row * COLUMNS + c] = Math.max(0, Math.min(1, (level + layer.parts[row * COLUMNS + c]) / (edges[row + 1] - edges[row])));
+    }
+  }
+  return out;
+}
+
+/* Colours 0 to 7; a cell that never had memory has none. */
 function stateOf(i) {
   const laid = map.laid[i], held = map.held[i], pending = map.pending[i];
-  if (laid < 3) { return null; }
-  if (pending > held && pending > 25) { return 5; }
+  if (laid < 0.01) { return map.alias[i] + map.hole[i] < 0.01 ? null : map.alias[i] > map.hole[i] ? 6 : 7; }
+  if (pending > held && pending > 0.1) { return 5; }
   const share = held / laid;
-  return share < 0.02 ? 0 : Math.max(1, Math.min(4, Math.ceil(share * 4)));
+  return share < (map.single ? 1e-4 : 0.02) ? 0 : Math.max(1, Math.min(4, Math.ceil(share * 4 - 1e-3)));
 }
 
 function stateColours(g) {
-  return g.dark ? ["#2b3542", "#23497f", "#2f66b5", "#4384e0", "#7db0ff", "#f2a83b"]
-                : ["#cdd5e0", "#b3cef5", "#7faceb", "#4683d8", "#1f55a8", "#e08a00"];
+  return g.dark ? ["#2b3542", "#23497f", "#2f66b5", "#4384e0", "#7db0ff", "#f2a83b", "#5b3f6e", "#3a2230"]
+                : ["#cdd5e0", "#b3cef5", "#7faceb", "#4683d8", "#1f55a8", "#e08a00", "#d5b8e6", "#f4dbe0"];
 }
 
-function groupCells() {
-  const key = keysOf[colourBy], areas = new Map(), names = map.objects.map(key);
-  for (let i = 0; i < map.owner.length; i++) {
-    if (map.owner[i] && map.held[i] + map.pending[i] > 12) {
-      const name = names[map.owner[i] - 1];
-      areas.set(name, (areas.get(name) || 0) + 1);
-    }
-  }
-  // A name has the colour that it has in the chart of who holds memory.
+/* A name has the colour that it has in the chart of who holds memory. */
+function groupPicture(g) {
+  const names = { "call site": data.sites.map((s) => s || "no call stack"), tag: data.tags.map((s) => s || "no tag"),
+                  stream: data.streams.map((s) => (s === "0" ? "default stream" : "stream " + s)) }[colourBy];
+  const key = { "call site": lived.site, tag: lived.tag, stream: lived.stream }[colourBy];
   const known = (data.groups[colourBy] || []).map((group) => group.name).slice(0, 9);
-  const numbers = names.map((name) => (known.includes(name) ? known.indexOf(name) + 1 : 10));
-  const top = known.filter((name) => areas.has(name));
-  return { legend: top.map((name) => [name, known.indexOf(name) + 1]), numbers, others: areas.size > top.length };
+  const numbers = names.map((name) => (known.includes(name) ? known.indexOf(name) + 1 : 10)), seen = new Set();
+  for (const o of map.owner) { if (o) { seen.add(numbers[key[o - 1]]); } }
+  const legend = known.map((name, i) => [name, i + 1]).filter((item) => seen.has(item[1]));
+  if (seen.has(10)) { legend.push(["all others", 10]); }
+  return { legend, of: (o) => numbers[key[o]] };
 }
 
 function mapPicture(g) {
-  if (colourBy === "state") {
-    return {
-      of: stateOf, colours: stateColours(g),
-      legend: [["free", 0], ["up to a quarter held", 1], ["half", 2], ["three quarters", 3], ["full", 4],
-               ["freed, awaiting other streams", 5]],
-    };
+  const colours = stateColours(g), gone = [];
+  if (map.alias.some((v) => v > 0.01)) { gone.push(["mapped here still, used elsewhere", "alias"]); }
+  if (map.hole.some((v) => v > 0.01)) { gone.push([data.tiled ? "hole: moved away or given back" : "returned to the driver", "hole"]); }
+  const back = gone.map(([name, kind]) => [name, colours[kind === "alias" ? 6 : 7]]);
+  if (colourBy === "state" || colourBy === tilesWord) {
+    const words = map.single ? ["idle", "up to a quarter in use", "half", "three quarters", "full"] :
+      ["free", "up to a quarter held", "half", "three quarters", "full"];
+    const legend = words.map((name, i) => [name, colours[i]]);
+    if (map.pending.some((v) => v > 0.1)) { legend.push(["freed, awaiting other streams", colours[5]]); }
+    return { of: stateOf, colours, legend: [...legend, ...back] };
   }
-  const groups = groupCells();
-  const legend = groups.legend;
-  if (groups.others) { legend.push(["all others", 10]); }
-  return {
-    of: (i) => (map.laid[i] < 3 ? null : map.owner[i] && map.held[i] + map.pending[i] > 12 ? groups.numbers[map.owner[i] - 1] : 0),
-    colours: [stateColours(g)[0], ...g.palette], legend: [...legend, ["free", 0]],
+  const block = colourBy === "block", groups = block ? { legend: [], of: (o) => 1 + (Math.imul(o, 2654435761) >>> 16) % 8 } :
+    groupPicture(g);
+  const all = [colours[0], ...g.palette, colours[6], colours[7]];
+  const of = (i) => {
+    const state = stateOf(i);
+    return state === null || state === 0 ? state : state >= 6 ? state + 5 : groups.of(map.owner[i] - 1);
   };
+  const legend = block ? [["colours only tell neighbours apart", all[1]]] : groups.legend.map(([name, i]) => [name, all[i]]);
+  return { of: (i) => (map.owner[i] || stateOf(i) === null || stateOf(i) >= 6 ? of(i) : 0), colours: all,
+           legend: [...legend, ["free", all[0]], ...back] };
 }
 
 /* One colour for each whole number. */
@@ -437,61 +633,113 @@ function scaleOf(colours) {
   return scale;
 }
 
+/* Ticks at round numbers of the addresses that are shown. */
+function byteTicks(from, to) {
+  const ticks = sizeTicks(to - from), step = ticks.tickvals.length > 1 ? ticks.tickvals[1] : to - from, at = [];
+  for (let v = Math.ceil(from / step) * step; v <= to; v += step) { at.push(v); }
+  return { tickmode: "array", tickvals: at, ticktext: at.map((v) => (v ? size(v) : "0")) };
+}
+
+function borderLines(g, from, to) {
+  const line = (at, colour, dash) => ({ type: "line", x0: 0, x1: 1, xref: "paper", y0: at, y1: at, layer: "above",
+                                        line: { color: colour, width: dash ? 0.8 : 1, dash: dash || "solid" } });
+  const inside = lived.stretches.slice(1).map((s) => s[2]).filter((at) => at > from && at < to);
+  const lines = inside.length > 60 ? [] : inside.map((at) => line(at, g.soft, "dot"));
+  if (map.single && map.rows <= 120) {
+    for (const at of map.edges) { lines.push(line(at, g.plot)); }
+  }
+  return lines;
+}
+
 function drawMap() {
-  const g = ground(), picture = mapPicture(g), z = [];
+  paintMap();
+  const g = ground(), picture = mapPicture(g), z = [], bytes = shownBytes || [0, lived.total];
   for (let row = 0; row < map.rows; row++) {
-    const line = new Array(map.columns);
-    for (let c = 0; c < map.columns; c++) { line[c] = picture.of(row * map.columns + c); }
+    const line = new Array(COLUMNS);
+    for (let c = 0; c < COLUMNS; c++) { line[c] = picture.of(row * COLUMNS + c); }
     z.push(line);
   }
-  const dx = (data.span[1] - data.span[0]) / map.columns;
-  const borders = map.stretches.length > 60 ? [] : map.stretches.slice(1).map((s) => ({
-    type: "line", x0: 0, x1: 1, xref: "paper", y0: s[2], y1: s[2], line: { color: g.soft, width: 0.6, dash: "dot" },
-  }));
   Plotly.react("map", [{
-    type: "heatmap", z, x0: data.span[0] + dx / 2, dx, y0: map.row_bytes / 2, dy: map.row_bytes, zmin: -0.5,
+    type: "heatmap", z, x0: map.from + map.step / 2, dx: map.step, y: map.edges, zmin: -0.5,
     zmax: picture.colours.length - 0.5, colorscale: scaleOf(picture.colours), showscale: false, hoverinfo: "none",
     hoverongaps: true,
   }], layout(g, {
-    height: 430, plot_bgcolor: g.plot, hovermode: "closest", shapes: borders,
+    height: 430, plot_bgcolor: g.plot, hovermode: "closest", shapes: borderLines(g, bytes[0], bytes[1]),
     xaxis: { range: shown.slice(), showgrid: false },
-    yaxis: { ...sizeTicks(map.total), range: [0, map.total], showgrid: false },
+    yaxis: { ...byteTicks(bytes[0], bytes[1]), range: bytes.slice(), showgrid: false, fixedrange: false },
   }), config);
-  drawLegend("legend-map", [...picture.legend.map(([name, i]) => [name, picture.colours[i]]), ["no memory", g.plot]]);
+  drawLegend("legend-map", [...picture.legend, ["no memory", g.plot]]);
   followTime("map");
-  const words = "Addresses that ever had memory, end to end: " + size(map.total) + " in " + count(map.stretches.length) +
-    (map.stretches.length === 1 ? " piece" : " pieces") + ". A row is " + size(map.row_bytes) + ", a column " + duration(dx) +
-    "; a cell has the mean of both.";
+  tellMap(bytes);
+}
+
+function tellMap(bytes) {
+  const r = lived.ranges, pieces = new Set();
+  for (let i = 0; i < r.count; i++) { if (isRange(r.kind[i])) { pieces.add(r.at[i]); } }
+  const what = data.tiled ? count(pieces.size) + " places of tiles in " + count(data.windows.length) + " windows" :
+    count(lived.stretches.length) + (lived.stretches.length === 1 ? " piece" : " pieces");
+  const rows = map.single ? "a row is one of the " + tilesWord : "a row is " + size(map.edges[1] - map.edges[0]);
+  const words = "Addresses that ever had memory, end to end: " + size(lived.total) + ", " + what + ". " +
+    (colourBy === tilesWord && !map.single ? "Drag a box to see single " + tilesWord + "; " : "Drag a box to look closer; ") +
+    rows + ", a column " + duration(map.step) + ". Point at a cell to see what lies there, click for all that is held then.";
   text("lead-map", words);
-  describe("map", "Picture of memory addresses over time. " + words);
+  describe("map", "Picture of memory addresses over time, " + size(bytes[1] - bytes[0]) + " of them. " + words);
+}
+
+let redrawing = 0;
+
+/* A part of the map is painted anew, at the scale at which it is shown. */
+function drawMapSoon() {
+  if (!lived || !data.addressed) { return; }
+  clearTimeout(redrawing);
+  redrawing = setTimeout(drawMap, 60);
 }
 
 function addressAt(byte) {
-  let s = map.stretches[0];
-  for (const other of map.stretches) { if (other[2] <= byte) { s = other; } }
+  let s = lived.stretches[0];
+  for (const other of lived.stretches) { if (other[2] <= byte) { s = other; } }
   return s[0] + (byte - s[2]);
 }
 
-function objectWords(o) {
-  const flags = o[8], lines = ["<b>" + size(o[1]) + "</b> at " + hex(o[0])];
-  const from = flags & 1 ? "from " + place(o[2]) : "from before the history";
-  const to = flags & 2 ? " to " + place(o[3]) : ", still held at the end";
-  lines.push("held " + from + to + (flags & 2 && o[4] > o[3] ? ", pending to " + place(o[4]) : ""));
-  const site = data.map.sites[o[5]], tag = data.map.tags[o[6]];
-  if (site) { lines.push(escaped(site)); }
-  if (tag) { lines.push("tag " + escaped(tag)); }
+function windowWords(address) {
+  const w = data.windows.find((other) => other[0] <= address && address < other[0] + other[1]);
+  if (!w) { return []; }
+  const pool = w[3] ? ", pool " + w[3] : "";
+  return data.tiled ? ["in a window for " + w[5] + " memory (" + w[4] + pool + "): " + size(w[2]) + " of " + size(w[1]) + " laid"] :
+    ["in a" + (w[4][0] === "e" ? "n " : " ") + w[4] + " of " + size(w[1]) + pool];
+}
+
+function rangeWords(i) {
+  const r = lived.ranges, since = r.begin[i] > 0 ? " at " + place(placeOf(r.begin[i])) : " before the history";
+  const piece = data.tiled ? "tile" : "piece", what = piece + " of " + size(r.size[i]) + " at " + hex(r.address[i]);
+  const how = { [MADE]: ", made", [GATHERED]: ", moved here", [FLIPPED]: ", moved back here" };
+  if (r.kind[i] === ALIAS) { return [what + ": its memory is used elsewhere" + (r.begin[i] ? ", since " + place(placeOf(r.begin[i])) : "")]; }
+  if (r.kind[i] === HOLE) { return ["no memory here any more, since " + place(placeOf(r.begin[i]))]; }
+  return [what + how[r.kind[i]] + since];
+}
+
+function lifeWords(i) {
+  const l = lived, lines = ["<b>" + size(l.size[i]) + "</b> at " + hex(l.address[i]) + ", " + streamName(i)];
+  const gone = l.released[i] <= data.events, waits = l.end[i] > l.released[i] && gone;
+  lines.push("held " + (l.begin[i] ? "from " + place(placeOf(l.begin[i])) : "from before the history") +
+             (gone ? " for " + duration(placeOf(l.released[i]) - placeOf(l.begin[i])) : ", still held at the end") +
+             (waits ? ", then pending for " + duration(placeOf(l.end[i]) - placeOf(l.released[i])) : ""));
+  if (l.site[i]) { lines.push(escaped(data.sites[l.site[i]])); }
+  if (l.tag[i]) { lines.push("tag " + escaped(tagName(i))); }
   return lines;
 }
 
 function cellWords(row, column) {
-  const i = row * map.columns + column, o = map.owner[i] ? map.objects[map.owner[i] - 1] : null;
-  const laid = map.laid[i] / 255, held = map.held[i] / 255, pending = map.pending[i] / 255;
-  const lines = ["<span>" + place(data.span[0] + (column + 0.5) * (data.span[1] - data.span[0]) / map.columns) + ", from " +
-                 hex(addressAt(row * map.row_bytes)) + "</span>"];
-  if (laid < 0.01) { return lines.concat(["<b>no memory here</b>"]); }
-  lines.push(percent(held) + " held" + (pending > 0.01 ? ", " + percent(pending) + " pending" : "") + ", " +
-             percent(Math.max(0, laid - held - pending)) + " free" + (laid < 0.99 ? ", " + percent(1 - laid) + " without memory" : ""));
-  if (o && held + pending > 0.01) { lines.push("<span>most of it:</span>", ...objectWords(o)); }
+  const i = row * COLUMNS + column, laid = map.laid[i], held = map.held[i], pending = map.pending[i];
+  const address = addressAt(map.edges[row]);
+  const lines = ["<span>" + place(map.from + (column + 0.5) * map.step) + ", from " + hex(address) + "</span>"];
+  if (laid < 0.01 && !map.range[i]) { return lines.concat(["<b>no memory here</b>"], windowWords(address)); }
+  if (laid >= 0.01) {
+    lines.push(percent(held) + " held" + (pending > 0.01 ? ", " + percent(pending) + " pending" : "") + ", " +
+               percent(Math.max(0, laid - held - pending)) + " free" + (laid < 0.99 ? ", " + percent(1 - laid) + " without memory" : ""));
+  }
+  if (map.owner[i] && held + pending > 0) { lines.push("<span>most of it:</span>", ...lifeWords(map.owner[i] - 1)); }
+  if (map.range[i]) { lines.push("<span>" + rangeWords(map.range[i] - 1).concat(windowWords(address)).join("<br>") + "</span>"); }
   return lines;
 }
 
@@ -510,7 +758,72 @@ function watchMap() {
     tip.style.top = Math.max(8, y) + "px";
   });
   byId("map").on("plotly_unhover", () => { tip.hidden = true; });
+  byId("map").on("plotly_click", (event) => {
+    const [row, column] = event.points[0].pointNumber, owner = map.owner[row * COLUMNS + column];
+    showMoment(stateAt(map.from + (column + 0.5) * map.step), owner ? owner - 1 : -1);
+  });
+  byId("map").on("plotly_relayout", (change) => {
+    if (change["yaxis.range[0]"] === undefined) { return; }
+    shownBytes = [Math.max(0, change["yaxis.range[0]"]), Math.min(lived.total, change["yaxis.range[1]"])];
+    byId("whole").hidden = false;
+    drawMapSoon();
+  });
   addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
+}
+
+/* ---- a moment ---------------------------------------------------------------------------------------------------- */
+
+const LISTED = 15;
+
+/* The largest that are held in a state, and the sums of all. */
+function heldAt(state) {
+  const l = lived, largest = [];
+  let bytes = 0, held = 0;
+  for (let i = 0; i < l.count; i++) {
+    if (l.begin[i] > state || l.released[i] <= state) { continue; }
+    bytes += l.size[i];
+    held++;
+    if (largest.length < LISTED || l.size[i] > l.size[largest[LISTED - 1]]) {
+      let at = largest.length;
+      while (at > 0 && l.size[largest[at - 1]] < l.size[i]) { at--; }
+      largest.splice(at, 0, i);
+      largest.length = Math.min(largest.length, LISTED);
+    }
+  }
+  return { bytes, held, largest };
+}
+
+function blockRow(i, state, chosen) {
+  const l = lived, tr = element("tr", undefined, i === chosen ? "chosen" : ""), gone = l.released[i] <= data.events;
+  const age = l.begin[i] ? duration(Math.max(0, placeOf(state) - placeOf(l.begin[i]))) : "since before the history";
+  const rest = gone ? duration(Math.max(0, placeOf(l.released[i]) - placeOf(state))) : "to the end";
+  tr.append(element("td", size(l.size[i]), "number"), element("td", siteName(i), "site"), element("td", streamName(i)));
+  if (data.tags.length > 1) { tr.append(element("td", tagName(i) || "–")); }
+  tr.append(element("td", age, "number"), element("td", rest, "number"));
+  if (data.addressed) { tr.append(element("td", hex(l.address[i]), "address")); }
+  return tr;
+}
+
+/* What is held in a state, the largest first; before them the one that was clicked on. */
+function showMoment(state, chosen) {
+  if (!lived) { return; }
+  const { bytes, held, largest } = heldAt(state), head = element("tr");
+  const rows = largest.includes(chosen) || chosen < 0 ? largest : [chosen, ...largest];
+  for (const [words, name] of [["Size", "number"], ["Call site", ""], ["Stream", ""], ...(data.tags.length > 1 ? [["Tag", ""]] : []),
+                               ["Age", "number"], ["Held on", "number"], ...(data.addressed ? [["Address", ""]] : [])]) {
+    head.append(element("th", words, name));
+  }
+  byId("blocks").replaceChildren(head, ...rows.map((i) => blockRow(i, state, chosen)));
+  text("title-moment", "Held at " + place(placeOf(state)));
+  text("lead-moment", count(held) + (held === 1 ? " allocation holds " : " allocations hold ") + size(bytes) +
+       (held > largest.length ? "; the " + LISTED + " largest" : "") + ".");
+  byId("moment").hidden = false;
+}
+
+function watchMoments(id) {
+  byId(id).on("plotly_click", (event) => {
+    if (event.points.length) { showMoment(stateAt(event.points[0].x), -1); }
+  });
 }
 
 /* ---- fragmentation --------------------------------------------------------------------------------------------- */
@@ -668,8 +981,8 @@ function drawFooter() {
   const notes = [];
   if (data.events > 2000) {
     notes.push("Condensed from " + count(data.events) + " events. Lines keep the first, least, most and last value of each of " +
-               "2,000 steps, so every peak is there; areas and the map show means; the call tree leaves out what holds less " +
-               "than 0.2 %, and the map names the 40,000 allocations that it first meets.");
+               "2,000 steps, so every peak is there; areas and the map show means, of which the map's are finer the closer you look; " +
+               "the call tree leaves out what holds less than 0.2 %.");
   }
   if (!data.events) {
     notes.push("The snapshot has no history: only its last moment is known.");
@@ -682,14 +995,31 @@ function drawFooter() {
 function useAxis(axis) {
   Object.assign(data, data.views[axis]);
   shown = data.span.slice(0, 2);
+  shownBytes = null;
   byId("whole").hidden = true;
-  if (data.map) { readMap(); }
+  closeMoment();
   drawAgain();
+}
+
+/* "#at=N" lists what is held in state N; "#map=tiles" colours the map by tiles; "#addresses=A,B" shows a part of it. */
+function showAsked() {
+  const asked = new URLSearchParams(location.hash.slice(1)), at = asked.get("at"), by = asked.get("map");
+  const part = (asked.get("addresses") || "").split(",").map(Number);
+  if (at !== null && Number(at) <= data.events) { showMoment(Math.max(0, Math.floor(Number(at))), -1); }
+  if (by && mapChoices().includes(by) && drawn.map) {
+    [...byId("choose-map").children].find((b) => b.textContent.toLowerCase() === by).click();
+  }
+  if (drawn.map && part.length === 2 && part[1] > part[0] && part[0] < lived.total) {
+    shownBytes = [part[0], Math.min(part[1], lived.total)];
+    byId("whole").hidden = false;
+    drawMap();
+  }
 }
 
 /* Charts in the order of the page, a breath after each: the first is there while the last is made. */
 async function drawCharts() {
   const steps = [];
+  let reading = null;
   choices("choose-axis", Object.keys(data.views), data.axis, useAxis);
   if (data.events) {
     steps.push(["levels", drawLevels]);
@@ -704,8 +1034,7 @@ async function drawCharts() {
   } else {
     hide("card-groups");
   }
-  if (data.map) {
-    readMap();
+  if (data.addressed && data.lived.ranges) {
     choices("choose-map", mapChoices(), colourBy, (name) => { colourBy = name; drawMap(); });
     steps.push(["map", drawMap]);
   } else {
@@ -721,18 +1050,28 @@ async function drawCharts() {
   steps.push(["stacks", drawStacks]);
   for (const [name, draw] of steps) {
     drawn[name] = draw;
+    if (name === "map") { await (reading = reading || readLived()); }
     draw();
+    reading = reading || readLived();
     if (name === "map") { watchMap(); }
+    if (["levels", "groups", "fragmentation"].includes(name)) { watchMoments(name); }
     await new Promise((done) => setTimeout(done));
   }
+  await (reading || readLived());
+  showAsked();
   document.documentElement.dataset.drawn = String(Math.round(performance.now()));
 }
 
 for (const b of document.querySelectorAll("[data-theme-choice]")) {
   b.addEventListener("click", () => setTheme(b.dataset.themeChoice));
 }
-byId("whole").addEventListener("click", showWholeTime);
-addEventListener("keydown", (e) => { if (e.key === "Escape") { showWholeTime(); } });
+byId("whole").addEventListener("click", showWhole);
+const closeMoment = () => { byId("moment").hidden = true; };
+byId("close-moment").addEventListener("click", closeMoment);
+addEventListener("keydown", (e) => {
+  if (e.key !== "Escape") { return; }
+  if (byId("moment").hidden) { showWhole(); } else { closeMoment(); }
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAgain);
 markTheme();
 drawHead();

@@ -79,10 +79,7 @@ static uint32_t by_stack(const struct division *d, const struct page_life *l)
 
 static void name_site(const struct division *d, uint32_t number, char name[NAME_BYTES])
 {
-	for (uint32_t i = 0; i < d->h->dump->stack_count; i++)
-		if (d->numbers[i] == number && dump_site_text(d->h->dump, i, name))
-			return;
-	snprintf(name, NAME_BYTES, "no call stack");
+	snprintf(name, NAME_BYTES, "%s", number ? d->h->sites[number] : "no call stack");
 }
 
 static void name_category(const struct division *d, uint32_t number, char name[NAME_BYTES])
@@ -189,34 +186,11 @@ static trz_status put_division(struct jsonw *j, const char *key, const struct di
 
 /* ---- all ------------------------------------------------------------------------------------------------------ */
 
-/* Stacks that come from one line of the program have one number; 0: no stack. */
-static uint32_t number_sites(const struct dump *d, uint32_t *numbers)
-{
-	char (*texts)[DUMP_SITE_BYTES] = calloc(d->stack_count + 1, sizeof *texts);
-	uint32_t *slots = calloc(2 * d->stack_count + 2, sizeof *slots), count = 1;
-	size_t room = 2 * d->stack_count + 2;
-	for (uint32_t i = 1; texts && slots && i < d->stack_count; i++) {
-		uint64_t key = 5381;
-		if (!dump_site_text(d, i, texts[i]))
-			continue;
-		for (const char *p = texts[i]; *p; p++)
-			key = key * 33 + (unsigned char)*p;
-		size_t at = key % room;
-		while (slots[at] && strcmp(texts[slots[at]], texts[i]) != 0)
-			at = (at + 1) % room;
-		numbers[i] = slots[at] ? numbers[slots[at]] : count++;
-		slots[at] = slots[at] ? slots[at] : i;
-	}
-	free(texts);
-	free(slots);
-	return count;
-}
-
 trz_status page_put_groups(struct jsonw *j, const struct page_history *h)
 {
 	const struct dump *d = h->dump;
-	uint32_t *sites = calloc(d->stack_count + 1, sizeof *sites), *kinds = calloc(d->stack_count + 1, sizeof *kinds);
-	trz_status status = sites && kinds ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for call stacks");
+	uint32_t *kinds = calloc(d->stack_count + 1, sizeof *kinds);
+	trz_status status = kinds ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for call stacks");
 	bool known = false;
 	for (uint32_t i = 1; status == TRZ_OK && i < d->stack_count; i++) {
 		kinds[i] = (uint32_t)dump_category(d, i);
@@ -230,14 +204,13 @@ trz_status page_put_groups(struct jsonw *j, const struct page_history *h)
 		status = put_division(j, "tag", &(struct division){ h, NULL, tag_of, h->tag_count, name_tag });
 	if (status == TRZ_OK && d->stack_count > 1)
 		status = put_division(j, "call site",
-		                      &(struct division){ h, sites, by_stack, number_sites(d, sites), name_site });
+		                      &(struct division){ h, h->site_of, by_stack, h->site_count, name_site });
 	if (status == TRZ_OK && h->stream_count > 1)
 		status = put_division(j, "stream", &(struct division){ h, NULL, stream_of, h->stream_count, name_stream });
 	if (status == TRZ_OK)
 		status = put_division(j, "size", &(struct division){ h, NULL, size_of, 8, name_size });
 	jsonw_put_number(j, "columns", COLUMNS);
 	jsonw_close(j, '}');
-	free(sites);
 	free(kinds);
 	return status;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_sites.h"
 #include "error.h"
 #include "page.h"
 #include "trace_map.h"
@@ -31,8 +32,11 @@ struct reading {
 	struct trace_map tags, streams;
 	uint64_t *bounds;          /* of ranges, ascending, each once */
 	uint32_t *since;           /* for each piece between bounds: 1 + the state since which it has memory; 0: none */
+	uint32_t *left;            /* 1 + the state in which it lost memory; 0: it has some, or never had */
+	unsigned char *kind;       /* enum page_range_kind, of the memory that it has */
 	bool *seen;                /* an event has told of the piece */
 	size_t bound_count, bound_room;
+	size_t moved;              /* of the dump's moves: the next that the history comes to */
 };
 
 /* ---- tags and streams --------------------------------------------------------------------------------- */
@@ -77,6 +81,41 @@ static trz_status stream_number(struct reading *r, uint64_t stream, uint32_t *nu
 	*number = h->stream_count;
 	h->streams[h->stream_count++] = stream;
 	return map_set(&r->streams, stream, *number);
+}
+
+/* ---- sites -------------------------------------------------------------------------------------------- */
+
+/* A site's number by its text, which is new if slots[at] is 0. */
+static size_t site_slot(const struct page_history *h, const uint32_t *slots, size_t room, const char *text)
+{
+	size_t at = text_key(text) % room;
+	while (slots[at] && strcmp(h->sites[slots[at]], text) != 0)
+		at = (at + 1) % room;
+	return at;
+}
+
+/* Stacks that come from one line of the program have one number; 0: no stack. */
+static trz_status read_sites(struct page_history *h)
+{
+	const struct dump *d = h->dump;
+	size_t room = 2 * d->stack_count + 2;
+	uint32_t *slots = calloc(room, sizeof *slots);
+	char text[DUMP_SITE_BYTES];
+	h->site_of = calloc(d->stack_count + 1, sizeof *h->site_of);
+	h->sites = calloc(d->stack_count + 1, sizeof *h->sites);
+	bool ok = slots && h->site_of && h->sites && (h->sites[0] = strdup(""));
+	h->site_count = ok ? 1 : 0;
+	for (uint32_t i = 1; ok && i < d->stack_count; i++) {
+		if (!dump_site_text(d, i, text))
+			continue;
+		size_t at = site_slot(h, slots, room, text);
+		if (!slots[at] && (h->sites[h->site_count] = strdup(text)))
+			slots[at] = h->site_count++;
+		ok = slots[at];
+		h->site_of[i] = slots[at];
+	}
+	free(slots);
+	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for %zu call stacks", d->stack_count);
 }
 
 /* ---- lives ---------------------------------------------------------------------------------------------- */
@@ -202,6 +241,8 @@ static trz_status collect_bounds(struct reading *r)
 	for (size_t i = 0; i < h->dump->segment_count && status == TRZ_OK; i++)
 		if (is_ours(h, &h->dump->segments[i]))
 			status = add_bounds(r, h->dump->segments[i].address, h->dump->segments[i].size);
+	for (size_t i = 0; i < h->dump->tile_count && status == TRZ_OK; i++)
+		status = add_bounds(r, h->dump->tiles[i].address, h->dump->tiles[i].size);
 	if (status != TRZ_OK || r->bound_count == 0)
 		return status;
 	qsort(r->bounds, r->bound_count, sizeof *r->bounds, by_value);
@@ -211,8 +252,11 @@ static trz_status collect_bounds(struct reading *r)
 			r->bounds[kept++] = r->bounds[i];
 	r->bound_count = kept;
 	r->since = calloc(kept, sizeof *r->since);
+	r->left = calloc(kept, sizeof *r->left);
+	r->kind = calloc(kept, sizeof *r->kind);
 	r->seen = calloc(kept, sizeof *r->seen);
-	return r->since && r->seen ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for %zu ranges", kept);
+	bool ok = r->since && r->left && r->kind && r->seen;
+	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for %zu ranges", kept);
 }
 
 static size_t piece_at(const struct reading *r, uint64_t address)
@@ -221,33 +265,75 @@ static size_t piece_at(const struct reading *r, uint64_t address)
 	return (size_t)(found - r->bounds);
 }
 
-static trz_status add_range(struct reading *r, size_t piece, uint32_t begin, uint32_t end)
+static trz_status add_range(struct reading *r, size_t piece, uint32_t begin, uint32_t end, enum page_range_kind kind)
 {
 	struct page_history *h = r->h;
-	struct page_range range = { r->bounds[piece], r->bounds[piece + 1] - r->bounds[piece], begin, end };
+	uint64_t address = r->bounds[piece], size = r->bounds[piece + 1] - address;
+	struct page_range range = { address, size, begin, end, kind };
 	trz_status status = page_room(&h->ranges, h->range_count, &h->range_room, sizeof range);
 	if (status == TRZ_OK && begin < end)
 		h->ranges[h->range_count++] = range;
 	return status;
 }
 
+/* The piece has been without memory since it lost it. */
+static trz_status add_gap(struct reading *r, size_t piece, uint32_t end, bool mapped)
+{
+	struct page_history *h = r->h;
+	uint32_t begin = r->left[piece] ? r->left[piece] - 1 : 0;
+	struct page_range range = { r->bounds[piece], r->bounds[piece + 1] - r->bounds[piece], begin, end,
+		                        mapped ? PAGE_ALIAS : PAGE_HOLE };
+	if ((!r->left[piece] && !mapped) || begin >= end)
+		return TRZ_OK;
+	trz_status status = page_room(&h->gaps, h->gap_count, &h->gap_room, sizeof range);
+	if (status == TRZ_OK)
+		h->gaps[h->gap_count++] = range;
+	return status;
+}
+
+static trz_status lay_piece(struct reading *r, size_t i, uint32_t state, enum page_range_kind kind)
+{
+	trz_status status = r->since[i] ? TRZ_OK : add_gap(r, i, state, kind == PAGE_FLIPPED);
+	if (!r->since[i]) {
+		r->since[i] = state + 1;
+		r->kind[i] = (unsigned char)kind;
+	}
+	r->left[i] = 0;
+	return status;
+}
+
+static trz_status take_piece(struct reading *r, size_t i, uint32_t state)
+{
+	uint32_t since = r->since[i];
+	if (!since && r->seen[i])
+		return TRZ_OK;
+	r->h->reserved += since ? 0 : r->bounds[i + 1] - r->bounds[i];
+	r->since[i] = 0;
+	r->left[i] = state + 1;
+	return add_range(r, i, since ? since - 1 : 0, state, since ? r->kind[i] : PAGE_MADE);
+}
+
 /* A range gets memory in this state, or loses it; what it already had, or never was seen to get, it has had. */
-static trz_status turn(struct reading *r, uint64_t address, uint64_t size, uint32_t state, bool lay)
+static trz_status turn(struct reading *r, const struct dump_event *e, uint32_t state, enum page_range_kind kind)
 {
 	trz_status status = TRZ_OK;
-	for (size_t i = piece_at(r, address); r->bounds[i] < address + size && status == TRZ_OK; i++) {
-		uint32_t since = r->since[i];
-		if (lay)
-			r->since[i] = since ? since : state + 1;
-		else
-			r->since[i] = 0;
-		if (!lay && (since || !r->seen[i])) {
-			r->h->reserved += since ? 0 : r->bounds[i + 1] - r->bounds[i];
-			status = add_range(r, i, since ? since - 1 : 0, state);
-		}
+	for (size_t i = piece_at(r, e->address); r->bounds[i] < e->address + e->size && status == TRZ_OK; i++) {
+		status = lays(e) ? lay_piece(r, i, state, kind) : take_piece(r, i, state);
 		r->seen[i] = true;
 	}
 	return status;
+}
+
+/* Of an event that lays memory: what the event before it, and terrazzo's own list, say of where it came from. */
+static enum page_range_kind origin(struct reading *r, const struct dump_event *e)
+{
+	const struct dump *d = r->h->dump;
+	const struct dump_move *m = &d->moves[r->moved];
+	if (r->moved == d->move_count || e == r->h->events || !takes(e - 1) || m->address != e->address ||
+	    m->from != e[-1].address || m->size != e->size)
+		return PAGE_MADE;
+	r->moved++;
+	return m->flip ? PAGE_FLIPPED : PAGE_GATHERED;
 }
 
 /* At the end: what the snapshot has without any event, and what is still open. */
@@ -265,9 +351,16 @@ static trz_status close_ranges(struct reading *r)
 				h->reserved += r->bounds[i + 1] - r->bounds[i];
 			}
 	}
-	for (size_t i = 0; i + 1 < r->bound_count && status == TRZ_OK; i++)
+	for (size_t i = 0, tile = 0; i + 1 < r->bound_count && status == TRZ_OK; i++) {
+		while (tile < h->dump->tile_count && h->dump->tiles[tile].address + h->dump->tiles[tile].size <= r->bounds[i])
+			tile++;
+		const struct dump_tile *t = tile < h->dump->tile_count ? &h->dump->tiles[tile] : NULL;
+		bool mapped = t && t->address <= r->bounds[i] && t->state != DUMP_TILE_USED && t->state != DUMP_TILE_IDLE;
 		if (r->since[i])
-			status = add_range(r, i, r->since[i] - 1, h->count + 1);
+			status = add_range(r, i, r->since[i] - 1, h->count + 1, r->kind[i]);
+		else
+			status = add_gap(r, i, h->count + 1, mapped);
+	}
 	return status;
 }
 
@@ -277,7 +370,7 @@ static trz_status read_ranges(struct reading *r)
 	trz_status status = collect_bounds(r);
 	for (uint32_t i = 0; i < h->count && status == TRZ_OK; i++)
 		if ((lays(&h->events[i]) || takes(&h->events[i])) && h->events[i].size)
-			status = turn(r, h->events[i].address, h->events[i].size, i + 1, lays(&h->events[i]));
+			status = turn(r, &h->events[i], i + 1, lays(&h->events[i]) ? origin(r, &h->events[i]) : PAGE_MADE);
 	return status == TRZ_OK ? close_ranges(r) : status;
 }
 
@@ -414,6 +507,8 @@ trz_status page_read(const struct dump *d, int device, struct page_history *h)
 	*h = (struct page_history){ 0 };
 	trz_status status = start(h, d, device);
 	if (status == TRZ_OK)
+		status = read_sites(h);
+	if (status == TRZ_OK)
 		status = tag_number(&r, "", &none);
 	if (status == TRZ_OK)
 		status = read_lives(&r);
@@ -429,6 +524,8 @@ trz_status page_read(const struct dump *d, int device, struct page_history *h)
 	map_free(&r.streams);
 	free(r.bounds);
 	free(r.since);
+	free(r.left);
+	free(r.kind);
 	free(r.seen);
 	if (status != TRZ_OK) {
 		page_free(h);
@@ -438,6 +535,8 @@ trz_status page_read(const struct dump *d, int device, struct page_history *h)
 		qsort(h->lives, h->life_count, sizeof *h->lives, lives_by_address);
 	if (h->range_count)
 		qsort(h->ranges, h->range_count, sizeof *h->ranges, ranges_by_address);
+	if (h->gap_count)
+		qsort(h->gaps, h->gap_count, sizeof *h->gaps, ranges_by_address);
 	return TRZ_OK;
 }
 
@@ -446,6 +545,11 @@ void page_free(struct page_history *h)
 	free(h->place);
 	free(h->lives);
 	free(h->ranges);
+	free(h->gaps);
+	for (uint32_t i = 0; i < h->site_count; i++)
+		free(h->sites[i]);
+	free(h->sites);
+	free(h->site_of);
 	free(h->tags);
 	free(h->streams);
 	*h = (struct page_history){ 0 };

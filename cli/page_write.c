@@ -100,8 +100,6 @@ static trz_status put_view(struct jsonw *j, const char *key, struct page_history
 		status = page_put_fragmentation(j, h);
 	if (status == TRZ_OK)
 		status = page_put_groups(j, h);
-	if (status == TRZ_OK)
-		status = page_put_map(j, h);
 	jsonw_close(j, '}');
 	return status;
 }
@@ -167,6 +165,8 @@ static trz_status put_data(FILE *to, struct page_history *h, const struct page_s
 	if (from->verdict)
 		jsonw_put_string(j, "verdict", from->verdict);
 	trz_status status = put_views(j, h, from->by_events);
+	if (status == TRZ_OK)
+		status = page_put_lives(j, h);
 	if (status == TRZ_OK)
 		status = page_put_stacks(j, h);
 	jsonw_close(j, '}');

@@ -45,7 +45,7 @@ if(cli_sources)
 		OUTPUT_NAME terrazzo
 		RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 	target_include_directories(terrazzo_cli PRIVATE "${PROJECT_SOURCE_DIR}/cli")  # of .incbin, too
-	target_link_libraries(terrazzo_cli PRIVATE ${everything})
+	target_link_libraries(terrazzo_cli PRIVATE ${everything} PkgConfig::zlib)
 	# Where it finds the look-alikes once installed, and its Python part in the build tree.
 	file(RELATIVE_PATH installed_sim "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}/terrazzo/sim")
 	file(RELATIVE_PATH installed_lib "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_FULL_LIBDIR}")

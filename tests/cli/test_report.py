@@ -4,6 +4,7 @@
 where one is installed."""
 import base64
 import copy
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import unittest
+import zlib
 from pathlib import Path
 
 import page_sample
@@ -36,6 +38,34 @@ def data_of(page):
     text = page.read_text(encoding="utf-8")
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
     return {**data, **data["views"][data["axis"]]}
+
+
+def columns(words, count, many):
+    """The next `many` columns of `count` numbers of 32 bits."""
+    return [struct.unpack(f"<{count}I", words.read(4 * count)) for _ in range(many)]
+
+
+def wide(low, high, summed):
+    out, total = [], 0
+    for a, b in zip(low, high):
+        total = (total if summed else 0) + a + (b << 32)
+        out.append(total)
+    return out
+
+
+def lived_of(data):
+    """What the page knows of allocations and of ranges of addresses: lists of tuples, as the page unpacks them."""
+    lived = data["lived"]
+    words = io.BytesIO(zlib.decompress(base64.b64decode(lived["packed"])))
+    life, ranges = columns(words, lived["lives"], 10), columns(words, lived["ranges"], 7)
+    lives = [(a, s, b, b + r, b + r + e, data["sites"][site], data["tags"][tag], data["streams"][stream])
+             for a, s, b, r, e, site, tag, stream in zip(wide(*life[:2], True), wide(*life[2:4], False), *life[4:])]
+    ranges = list(zip(wide(*ranges[:2], True), wide(*ranges[2:4], False), *ranges[4:]))
+    times = columns(words, lived["times"], 2)
+    return lives, ranges, wide(*times, True)
+
+
+MADE, GATHERED, FLIPPED, ALIAS, HOLE = range(5)
 
 
 class Report(page_sample.Scratch):
@@ -87,10 +117,53 @@ class Figures(Report):
                 largest = max(largest, size)
         self.assertEqual(reals(data["fragmentation"]["free"])[-1], free)
         self.assertEqual(reals(data["fragmentation"]["largest"])[-1], largest)
-        cells = [b / 255 for b in base64.b64decode(data["map"]["held"])]
-        rows, columns = data["map"]["rows"], data["map"]["columns"]
-        last = sum(cells[row * columns + columns - 1] for row in range(rows)) * data["map"]["row_bytes"]
-        self.assertAlmostEqual(last / data["held_end"], 1, delta=0.02)
+
+    def test_lives_are_those_of_the_history(self):
+        snapshot = page_sample.train()
+        trace, open_, expected = snapshot["device_traces"][0], {}, []
+        for state, e in enumerate(trace, 1):
+            if e["action"] == "alloc":
+                open_[e["addr"]] = (e["addr"], e["size"], state, e["frames"])
+            elif e["action"] == "free_requested":
+                address, size, begin, _ = open_.pop(e["addr"])
+                expected.append((address, size, begin, state))
+        end = len(trace) + 1
+        expected += [(address, size, begin, end) for address, size, begin, _ in open_.values()]
+        data = self.made(self.write(snapshot))
+        lives, ranges, times = lived_of(data)
+        self.assertEqual(sorted(life[:4] for life in lives), sorted(expected))
+        self.assertEqual({life[5] for life in lives if life[1] == 72 * MIB}, {"app/train.py:63 losses_append"})
+        self.assertEqual([(r[0], r[1], r[3], r[4]) for r in ranges],
+                         [(s["address"], s["total_size"], end, MADE) for s in snapshot["segments"]])
+        self.assertEqual(times[:-2], [0] + [e["time_us"] - trace[0]["time_us"] for e in trace][:-1])
+        self.assertEqual([w[:3] for w in data["windows"]],
+                         [[s["address"], s["total_size"], s["total_size"]] for s in snapshot["segments"]])
+
+    def test_tiles_move(self):
+        """A tile is gathered from B to C, and flips back; another becomes a stale alias for good."""
+        base, entry = page_sample.BASE, {"stream": 0, "compile_context": "N/A", "user_metadata": "", "pool_id": (0, 0)}
+        a, b, c = base, base + 2 * MIB, base + 4 * MIB
+        trace = [("segment_map", a), ("segment_map", b), ("segment_unmap", b), ("segment_map", c), ("segment_unmap", c),
+                 ("segment_map", b), ("segment_unmap", a), ("segment_map", c)]
+        trace = [{**entry, "action": action, "addr": address, "size": 2 * MIB, "time_us": 10 ** 15 + i}
+                 for i, (action, address) in enumerate(trace)]
+        move = {"size": 2 * MIB, "time_us": 10 ** 15}
+        own = {"version": 1, "events_noted": 5, "events_kept": 5, "events": [
+            {**move, "action": "gather", "addr": c, "from": b}, {**move, "action": "flip", "addr": b, "from": c},
+            {**move, "action": "flip", "addr": c, "from": a}],
+            "windows": [{"address": base, "reserved": 64 * MIB, "laid": 6 * MIB, "pool_id": [0, 0], "kind": "packed",
+                         "segment_type": "large",
+                         "tiles": [[a, 2 * MIB, "alias", c], [b, 2 * MIB, "used"], [c, 2 * MIB, "used"]]}]}
+        block = {"size": 4 * MIB, "requested_size": 4 * MIB, "state": "active_allocated", "frames": [], "address": b}
+        segment = {"device": 0, "address": b, "total_size": 4 * MIB, "stream": 0, "segment_type": "large",
+                   "segment_pool_id": (0, 0), "is_expandable": True, "frames": [], "blocks": [block]}
+        data = self.made(self.write({"segments": [segment], "device_traces": [trace], "terrazzo": own}, "a.json"))
+        self.assertTrue(data["tiled"])
+        self.assertEqual(data["windows"], [[base, 64 * MIB, 6 * MIB, 0, "packed", "large"]])
+        self.assertEqual(lived_of(data)[1], [
+            (a, 2 * MIB, 1, 7, MADE), (a, 2 * MIB, 7, 9, ALIAS),
+            (b, 2 * MIB, 2, 3, MADE), (b, 2 * MIB, 3, 6, ALIAS), (b, 2 * MIB, 6, 9, FLIPPED),
+            (c, 2 * MIB, 4, 5, GATHERED), (c, 2 * MIB, 5, 8, ALIAS), (c, 2 * MIB, 8, 9, FLIPPED)])
 
     def test_a_snapshot_without_history_shows_its_state(self):
         snapshot = page_sample.train()
@@ -116,13 +189,16 @@ class Figures(Report):
         data = self.made(self.write({"segments": segments, "device_traces": [trace]}))
         self.assertEqual([y / MIB for y in reals(data["levels"]["reserved"]["y"])][-1], 8)
         self.assertEqual(max(reals(data["levels"]["reserved"]["y"])), 8 * MIB)
-        self.assertEqual(data["map"]["total"], 12 * MIB)
+        self.assertEqual([(r[0] // MIB - base // MIB, r[1] // MIB, *r[2:]) for r in lived_of(data)[1]],
+                         [(0, 1, 2, 5, MADE), (0, 1, 5, 7, HOLE), (1, 1, 2, 7, MADE), (2, 1, 2, 3, MADE),
+                          (2, 1, 3, 7, HOLE), (3, 1, 2, 3, MADE), (3, 1, 3, 4, HOLE), (3, 1, 4, 7, MADE),
+                          (4, 2, 2, 7, MADE), (8, 2, 0, 1, MADE), (8, 2, 1, 7, HOLE), (20, 4, 6, 7, MADE)])
         self.assertEqual(reals(data["fragmentation"]["reserved"])[-1], 8 * MIB)
         self.assertEqual(reals(data["fragmentation"]["largest"])[-1], 4 * MIB)
 
     def test_traces_have_no_addresses(self):
         data = self.made(SOURCE / "bench" / "traces" / "titan8b_rank0.trace.xz")
-        self.assertFalse(data["addressed"] or data["timed"] or "map" in data)
+        self.assertFalse(data["addressed"] or data["timed"] or data["lived"]["ranges"])
         self.assertEqual(data["source"], "a trace of requests")
         self.assertGreater(data["held_peak"], 1 << 30)
 
@@ -181,12 +257,12 @@ class Errors(Report):
 
 @unittest.skipUnless(BROWSER, "no browser to open the page with; Debian's package chromium-headless-shell has one")
 class Browser(Report):
-    def opened(self, theme):
+    def opened(self, theme, asked=""):
         """The page's elements after its script has run, and what the console said."""
         done = subprocess.run(
             [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND",
              f"--user-data-dir={self.folder / 'profile'}", "--enable-logging=stderr", "--window-size=1280,2400",
-             "--virtual-time-budget=60000", "--dump-dom", f"file://{self.page}#theme={theme}"],
+             "--virtual-time-budget=60000", "--dump-dom", f"file://{self.page}#theme={theme}{asked}"],
             capture_output=True, text=True, check=False)
         said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
         return done.stdout, said
@@ -210,6 +286,26 @@ class Browser(Report):
             self.assertIn("train.py:63 losses_append", page)
             self.assertIn("icicle", page)
             self.assertRegex(page, r'id="map".*?<image ')
+
+    def test_what_is_held_at_a_moment(self):
+        snapshot = page_sample.train()
+        data = self.made(self.write(snapshot))
+        lives, _, _ = lived_of(data)
+        held = sorted((life for life in lives if life[2] <= 300 < life[3]), key=lambda life: -life[1])
+        page, said = self.opened("dark", "&at=300&map=segments&addresses=0,268435456")
+        self.assertEqual(said, [])
+        listed = re.search(r'<table id="blocks">(.*?)</table>', page, re.S).group(1)
+        rows = re.findall(r"<tr[^>]*>(.*?)</tr>", listed, re.S)[1:]
+        cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in rows]
+        self.assertEqual(len(cells), 15)
+        self.assertEqual([float(row[0].split()[0]) for row in cells],
+                         [float(f"{life[1] / MIB:.3g}") for life in held[:15]])
+        addresses = {life[0]: life for life in held}
+        for row in cells:
+            life = addresses[int(row[-1], 16)]
+            self.assertEqual((row[1], row[2]), (life[5], "default stream"))
+        self.assertIn(f"{len(held)} allocations hold", page)
+        self.assertIn("a row is one of the segments", page)
 
     def test_pages_of_less(self):
         snapshot = page_sample.train(steps=3)
