@@ -325,14 +325,50 @@ static void add_text(struct evidence *s, const struct evidence *t)
 	s->limit_inferred = s->too_large = false;
 }
 
+/* Whether a snapshot, which knows of no failure, was taken after that of the error: for want of a history, it has what
+ * was reserved then, or a part of that. `only`: the two are all that is there. */
+static bool after_failure(const struct evidence *s, const struct evidence *t, bool only)
+{
+	bool kinds = s->source == EVIDENCE_PICKLE && t->source == EVIDENCE_TEXT && !s->failed && t->failed;
+	bool ranks = s->rank < 0 || t->rank < 0 || s->rank == t->rank;
+	bool devices = s->device < 0 || t->device < 0 || s->device == t->device;
+	if (!kinds || !ranks || !devices)
+		return false;
+	return near(s->reserved, t->reserved, t->inexact) ||
+	       (only && (!evidence_known(t->reserved) || evidence_or_zero(s->reserved) <= t->reserved + t->inexact));
+}
+
+/* The text tells of the failure. Where nothing has been freed since, the snapshot tells how memory lay then; else it
+ * only tells who held what is left. */
+static void add_failure(struct evidence *s, const struct evidence *t)
+{
+	bool same = near(s->reserved, t->reserved, t->inexact) && near(s->allocated, t->allocated, t->inexact);
+	uint64_t peaks[] = { s->peak_allocated, s->peak_reserved };
+#define TAKE_FIGURE(name, what) s->name = same && evidence_known(s->name) ? s->name : t->name;
+	EVIDENCE_FIGURES(TAKE_FIGURE)
+#undef TAKE_FIGURE
+	s->peak_allocated = max_u64(peaks[0], evidence_or_zero(s->allocated));
+	s->peak_reserved = max_u64(peaks[1], evidence_or_zero(s->reserved));
+	s->failed = true;
+	s->inexact = t->inexact;
+	s->limit_refused = t->limit_refused;
+	s->too_large = t->too_large;
+	s->rank = s->rank < 0 ? t->rank : s->rank;
+	s->process = t->process;
+}
+
 static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *text)
 {
 	bool told = false;
 	for (size_t i = 0; i < c->count; i++) {
-		if (!same_failure(&c->cases[i]->e, &text->e))
-			continue;
-		add_text(&c->cases[i]->e, &text->e);
-		told = true;
+		struct evidence *s = &c->cases[i]->e;
+		if (same_failure(s, &text->e)) {
+			add_text(s, &text->e);
+			told = true;
+		} else if (!told && after_failure(s, &text->e, c->count == 2)) {
+			add_failure(s, &text->e);
+			told = true;
+		}
 	}
 	return told;
 }

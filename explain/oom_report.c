@@ -169,6 +169,11 @@ static void say_verdict(struct writer *w)
 	const char *name = verdict_name(v->kind);
 	char figures[200];
 	sum_text(w, figures, sizeof figures);
+	if (v->presumed) {
+		say(w, "verdict: %s: by what fills the device, as no request is on record: of its %s, %s are reserved, and %s "
+		    "of these are free", name, SIZE(e->device_total), SIZE(e->reserved), SIZE(e->cached));
+		return;
+	}
 	switch (v->kind) {
 	case VERDICT_TOO_LARGE:
 		if (evidence_known(e->device_total))

@@ -36,6 +36,8 @@ static void put_verdict(struct jsonw *j, const struct verdict *v)
 		jsonw_string(j, verdict_name(v->also[i]));
 	jsonw_close(j, ']');
 	put_known(j, "short_bytes", v->short_bytes);
+	if (v->presumed)
+		put_bool(j, "presumed", true);
 }
 
 /* Where the limit is not told, only that there must be one, the shortage is known from above. */

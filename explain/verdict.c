@@ -267,6 +267,38 @@ static void judge_all(const struct evidence *e, struct verdict *v)
 	}
 }
 
+/* ---- without a request ------------------------------------------------------------------------------- */
+
+/* Of the device, left; and of reserved memory, free. */
+enum { SCARCE = 16, MUCH = 8 };
+
+/* A snapshot that knows of no failure is mostly taken after one. Where it has nearly all of a device of known size, the
+ * memory itself says what fills it. Whole free segments say nothing: the failed request's own are free since. */
+static enum verdict_kind presumed_kind(const struct evidence *e)
+{
+	bool known = evidence_known(e->device_total) && evidence_known(e->reserved) && evidence_known(e->cached);
+	if (e->failed || e->source != EVIDENCE_PICKLE || !known || e->reserved == 0)
+		return VERDICT_UNKNOWN;
+	uint64_t much = e->reserved / MUCH;
+	if (less(e->device_total, e->reserved) > e->device_total / SCARCE)
+		return VERDICT_UNKNOWN;
+	if (evidence_or_zero(e->free_pools) >= much)
+		return VERDICT_POOL;
+	if (evidence_or_zero(e->free_streams) >= much)
+		return VERDICT_OTHER_STREAM;
+	if (evidence_or_zero(e->free_partly) >= much)
+		return VERDICT_FRAGMENTED;
+	return e->cached < much ? VERDICT_FULL : VERDICT_UNKNOWN;
+}
+
+static void presume(const struct evidence *e, struct verdict *v)
+{
+	if (v->kind != VERDICT_UNKNOWN)
+		return;
+	v->kind = presumed_kind(e);
+	v->presumed = v->kind != VERDICT_UNKNOWN;
+}
+
 /* ---- remedies --------------------------------------------------------------------------------------- */
 
 static void add_remedy(struct verdict *v, enum remedy_kind kind, uint64_t bytes, bool enough)
@@ -369,6 +401,7 @@ void verdict_find(const struct evidence *e, struct verdict *v)
 	v->kind = VERDICT_UNKNOWN;
 	work_out(e, v);
 	judge_all(e, v);
+	presume(e, v);
 	find_remedies(e, v);
 }
 

@@ -51,6 +51,7 @@ struct verdict {
 	enum verdict_kind kind;
 	enum verdict_kind also[VERDICT_COUNT];  /* others that apply, in the order of the list */
 	unsigned also_count;
+	bool presumed;             /* no request is on record: the verdict is by what fills the device */
 	/* EVIDENCE_UNKNOWN where the evidence cannot tell */
 	uint64_t need;             /* what the request takes */
 	uint64_t device_room;      /* new memory that the driver had for it, */

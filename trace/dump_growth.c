@@ -20,13 +20,16 @@
  * nothing but fill memory has no steps. */
 enum { CHURN_LEAST = 10 };
 
+/* Steps after which nothing of a cache that is copied, layer by layer, is left. */
+enum { YOUNG = 32 };
+
 /* What has no stack is told apart by its size, in so many classes. */
 enum { SIZES = 4096 };
 
 /* Sites are numbered by the frame that names them, + 1; behind those are the sizes. 0: not known. */
 struct site_sum {
 	uint64_t now, low;         /* low: the least since the newest step */
-	uint64_t old;              /* at the end: from the first half of the growth */
+	uint64_t old;              /* at the end: not from the newest steps */
 	uint64_t size;             /* of one of its allocations; the next is of the same */
 	uint32_t stack;
 	bool told;                 /* the leaks know of it */
@@ -195,12 +198,14 @@ static void find_old(struct play *p, size_t event)
 	}
 }
 
+/* What is copied into a longer one again and again is young: as old as a copy of every layer takes. A queue that grows
+ * has old items, though none from the beginning. */
 static bool piles_up(struct play *p, const struct leaks_finding *f)
 {
 	if (f->site == LEAKS_REST)
 		return true;
-	uint64_t steps = leaks_steps(p->leaks), middle = f->since_step + (steps - f->since_step) / 2;
-	find_old(p, p->steps.at[middle]);
+	uint64_t steps = leaks_steps(p->leaks), lasted = steps - f->since_step;
+	find_old(p, p->steps.at[steps - min_u64(lasted / 2, max_u64(YOUNG, lasted / 8))]);
 	return p->sites[f->site].old >= f->bytes / 4;
 }
 

@@ -16,7 +16,9 @@ enum {
 	SIZES = 4096,              /* of allocations whose stack is not known so many sizes are told apart */
 	GAPS_MAX = 255,            /* looked at of one place */
 	PART_REGULAR = 70,         /* per cent of the gaps that are near the median */
-	PART_COVERED = 30          /* per cent of the history that they take */
+	PART_COVERED = 30,         /* per cent of the history that they take */
+	STACKLESS = 32,            /* times that the rarest size recurs, where there are no stacks */
+	MODEL_DEPTH = 512          /* no model has so many layers that are alike */
 };
 
 void dump_steps_free(struct dump_steps *s)
@@ -58,7 +60,8 @@ static bool find_marks(const struct dump *d, int device, size_t first, size_t en
 
 /* ---- recognised ------------------------------------------------------------------------------------- */
 
-/* The allocations of each place, counted from `first`: at[start[key]] .. at[start[key + 1] - 1]. */
+/* The allocations of each place, counted from `first`: at[start[key]] .. at[start[key + 1] - 1]. Of several in a row
+ * from one place, with no free in between, as of a list that is filled, the first counts. */
 struct places {
 	const struct dump *d;
 	size_t first, end, keys;
@@ -71,29 +74,40 @@ static size_t key_of(const struct places *p, const struct dump_event *e)
 	return p->d->stacks[e->stack].count ? e->stack : p->d->stack_count + prng_mix(e->size) % SIZES;
 }
 
+/* The next allocation that begins a row of its place, from `at` on; p->end: none. */
+static size_t next_of_row(const struct places *p, size_t at, size_t *last)
+{
+	for (; at < p->end; at++) {
+		enum dump_action action = p->d->events[at].action;
+		size_t key = action == DUMP_ALLOC ? key_of(p, &p->d->events[at]) : SIZE_MAX;
+		bool begins = action == DUMP_ALLOC && key != *last;
+		if (action == DUMP_ALLOC || action == DUMP_FREE_REQUESTED || action == DUMP_FREE_COMPLETED)
+			*last = key;
+		if (begins)
+			return at;
+	}
+	return p->end;
+}
+
 static bool gather(struct places *p)
 {
-	size_t allocations = 0;
+	size_t rows = 0, last = SIZE_MAX;
 	p->keys = p->d->stack_count + SIZES;
 	p->start = calloc(p->keys + 1, sizeof *p->start);
 	p->next = malloc((p->keys + 1) * sizeof *p->next);
 	if (!p->start || !p->next)
 		return false;
-	for (size_t i = p->first; i < p->end; i++) {
-		if (p->d->events[i].action != DUMP_ALLOC)
-			continue;
-		p->start[key_of(p, &p->d->events[i]) + 1]++;
-		allocations++;
-	}
+	for (size_t i = p->first; (i = next_of_row(p, i, &last)) < p->end; i++, rows++)
+		p->start[last + 1]++;
 	for (size_t key = 0; key < p->keys; key++)
 		p->start[key + 1] += p->start[key];
 	memcpy(p->next, p->start, (p->keys + 1) * sizeof *p->next);
-	p->at = malloc((allocations + 1) * sizeof *p->at);
+	p->at = malloc((rows + 1) * sizeof *p->at);
 	if (!p->at)
 		return false;
-	for (size_t i = p->first; i < p->end; i++)
-		if (p->d->events[i].action == DUMP_ALLOC)
-			p->at[p->next[key_of(p, &p->d->events[i])]++] = (uint32_t)(i - p->first);
+	last = SIZE_MAX;
+	for (size_t i = p->first; (i = next_of_row(p, i, &last)) < p->end; i++)
+		p->at[p->next[last]++] = (uint32_t)(i - p->first);
 	return true;
 }
 
@@ -136,11 +150,17 @@ static bool is_inside_model(const struct dump *d, size_t stack)
 	return false;
 }
 
+/* So often at least: inside a model, more often than models have layers. */
+static size_t least_of(const struct places *p, size_t key)
+{
+	return is_inside_model(p->d, key) ? MODEL_DEPTH : DUMP_STEPS_LEAST + 1;
+}
+
 static bool is_marker(const struct places *p, size_t key)
 {
 	uint32_t usual;
 	size_t n = count_of(p, key);
-	return n > DUMP_STEPS_LEAST && !is_inside_model(p->d, key) && regular(p->at + p->start[key], n, &usual) &&
+	return n > DUMP_STEPS_LEAST && n >= least_of(p, key) && regular(p->at + p->start[key], n, &usual) &&
 	       (uint64_t)usual * n * 100 >= (uint64_t)(p->end - p->first) * PART_COVERED;
 }
 
@@ -164,6 +184,10 @@ static size_t choose(const struct places *p, bool *marker)
 	for (size_t key = 0; key < p->keys; key++)
 		marker[key] = is_marker(p, key);
 	size_t key = p->keys;
+	if (p->d->stack_count <= 1) {  /* nothing tells a layer from a step: the rarest counts, if it is not that rare */
+		key = rarest(p, marker, 8, STACKLESS);
+		return key < p->keys && count_of(p, key) >= STACKLESS ? key : p->keys;
+	}
 	for (size_t i = 0; i < sizeof least / sizeof *least && key == p->keys; i++)
 		key = rarest(p, marker, least[i][0], least[i][1]);
 	return key;

@@ -206,6 +206,46 @@ class Verdicts(Case):
         self.assertNotIn("short_bytes", got)
         self.assertFalse(got["source"]["history"])
 
+    def test_what_fills_a_device_of_known_size(self):
+        def looks(kind, *segments, device="8GiB"):
+            s = Snapshot()
+            for blocks, more in segments:
+                s.segment(*blocks, **more)
+            got = self.expect(s, kind, None, "--device-memory", device)
+            self.assertEqual(got.get("presumed", False), kind != "unknown")
+            self.assertNotIn("short_bytes", got)
+
+        half = ((2000, "a", TRAIN), (1900, "f"))
+        looks("full", (((7500, "a", TRAIN), (400, "f")), {}))
+        looks("unknown", (((7500, "a", TRAIN), (400, "f")), {}), device="80GiB")
+        looks("fragmented", (half, {}), (half, {}))
+        looks("other_stream", (((3900, "a"),), {}), (half, {"stream": 7}))
+        looks("pool", (((3900, "a"),), {}), (half, {"pool": (0, 3)}))
+        looks("unknown", (((3900, "a"),), {}), (((3900, "f"),), {}))    # the failed request's own, perhaps
+
+    def test_no_failure_and_the_text_of_one(self):
+        text = self.folder / "log"
+        s = Snapshot()
+        s.segment((7000, "a", TRAIN), (500, "a", FORWARD), (500, "f"))
+
+        def told(allocated, free, reserved, *more):
+            text.write_text(
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 700.00 MiB. GPU 0 has a total capacity "
+                f"of 8.00 GiB of which {free}.00 MiB is free. Including non-PyTorch memory, this process has "
+                f"{8192 - free}.00 MiB memory in use. Of the allocated memory {allocated}.00 MiB is allocated by "
+                f"PyTorch, and {reserved}.00 MiB is reserved by PyTorch but unallocated.\n")
+            return self.explain(s, str(text), *more)
+
+        got = told(7500, 192, 500)                 # nothing has been freed since
+        self.assertEqual((got["verdict"], got["short_bytes"]), ("full", 8 * MIB))
+        self.assertEqual((got["figures"]["largest_free"], got["holders"][0]["bytes"]), (500 * MIB, 7000 * MIB))
+        self.assertNotIn("ranks", got)
+        got = told(7900, 192, 100)                 # much has
+        self.assertEqual((got["verdict"], got["short_bytes"]), ("full", 408 * MIB))
+        self.assertEqual(got["figures"]["allocated"], 7900 * MIB)
+        self.assertNotIn("largest_free", got["figures"])
+        self.assertEqual(len(told(3000, 5000, 100)["ranks"]), 2)    # of another program
+
 
 class History(Case):
     """The snapshot is taken after the exception has unwound: the history leads back."""

@@ -24,6 +24,7 @@ static struct {
 		int line;
 	} live[LIVE_MAX];
 	int count;
+	bool stacks;
 } p;
 
 static void start(void)
@@ -33,14 +34,16 @@ static void start(void)
 	p.address = MIB(1);
 	p.time = 1000;
 	p.count = 0;
+	p.stacks = true;
 }
 
 static void add_event(const char *action, uint64_t address, uint64_t size, int line)
 {
 	int n = snprintf(p.events + p.used, TEXT - p.used,
-	                 "%s{\"action\":\"%s\",\"addr\":%llu,\"size\":%llu,\"stream\":0,\"time_us\":%llu,\"frames\":"
+	                 "%s{\"action\":\"%s\",\"addr\":%llu,\"size\":%llu,\"stream\":0,\"time_us\":%llu,\"%s\":"
 	                 "[{\"filename\":\"train.py\",\"line\":%d,\"name\":\"main\"}]}", p.used ? "," : "", action,
-	                 (unsigned long long)address, (unsigned long long)size, (unsigned long long)p.time++, line);
+	                 (unsigned long long)address, (unsigned long long)size, (unsigned long long)p.time++,
+	                 p.stacks ? "frames" : "none", line);
 	assert_in_range(n, 1, TEXT - p.used - 1);
 	p.used += (size_t)n;
 }
@@ -175,6 +178,48 @@ static void test_marks_of_optimizers_are_steps(void **state)
 	assert_in_range(e->growth[0].steps, 8, 20);
 }
 
+/* Two come, one goes: after a while nothing of the first half is there any more. */
+static void test_a_queue_that_grows_leaks(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	int queue[400], first = 0, behind = 0;
+	for (int step = 0; step < 150; step++) {
+		work();
+		queue[behind++] = take(21, MIB(1));
+		queue[behind++] = take(21, MIB(1));
+		give(queue[first++]);
+	}
+	assert_true(leaks(run_out(MIB(4)), "train.py:21"));
+}
+
+/* Nothing but lists of buffers, and work, each from one line. */
+static void test_a_list_that_is_filled_is_one_allocation(void **state)
+{
+	(void)state;
+	start();
+	for (int step = 0; step < 60; step++) {
+		for (int i = 0; i < 8; i++)
+			take(21, MIB(2));
+		for (int i = 0; i < 5; i++)
+			give(take(22, MIB(8)));
+	}
+	assert_true(leaks(run_out(MIB(4)), "train.py:21"));
+}
+
+static void test_a_leak_without_stacks_is_found(void **state)
+{
+	(void)state;
+	start();
+	p.stacks = false;
+	for (int step = 0; step < 60; step++) {
+		work();
+		take(21, MIB(7));
+	}
+	assert_int_equal(leak_count(run_out(MIB(4))), 1);
+}
+
 /* ---- what is none ---- */
 
 static void test_a_program_that_repeats_does_not_leak(void **state)
@@ -197,6 +242,21 @@ static void test_a_loop_that_fills_memory_does_not_leak(void **state)
 		take(23, MIB(1));
 	}
 	assert_int_equal(leak_count(run_out(MIB(20))), 0);
+}
+
+/* Without stacks, too: what each layer of a forward pass keeps, beside much that comes and goes. */
+static void test_layers_without_stacks_do_not_leak(void **state)
+{
+	(void)state;
+	start();
+	p.stacks = false;
+	for (int layer = 0; layer < 12; layer++) {
+		take(21, MIB(40));
+		for (int i = 0; i < 3; i++)
+			give(take(22, MIB(40)));
+		give(take(23, MIB(120)));
+	}
+	assert_int_equal(leak_count(run_out(MIB(40))), 0);
 }
 
 /* Each time a longer copy takes the place of what there was, as caches of keys and values do. */
@@ -251,8 +311,12 @@ int main(void)
 		cmocka_unit_test(test_a_leak_is_named_by_the_line_that_allocates),
 		cmocka_unit_test(test_a_leak_in_few_steps_is_named),
 		cmocka_unit_test(test_marks_of_optimizers_are_steps),
+		cmocka_unit_test(test_a_leak_without_stacks_is_found),
+		cmocka_unit_test(test_a_queue_that_grows_leaks),
+		cmocka_unit_test(test_a_list_that_is_filled_is_one_allocation),
 		cmocka_unit_test(test_a_program_that_repeats_does_not_leak),
 		cmocka_unit_test(test_a_loop_that_fills_memory_does_not_leak),
+		cmocka_unit_test(test_layers_without_stacks_do_not_leak),
 		cmocka_unit_test(test_what_is_replaced_by_a_longer_copy_does_not_leak),
 		cmocka_unit_test(test_growth_of_an_earlier_loop_does_not_leak),
 		cmocka_unit_test(test_batches_of_growing_length_do_not_leak),
