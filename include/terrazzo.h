@@ -685,7 +685,9 @@ TRZ_API void trz_print_failure(trz_heap *heap);
 
 /* ---- steps: growth, forecasts, warnings ------------------------------------------------------------------ */
 
-/* A step of the program has ended: an iteration of a training loop, a batch of requests served. From the first one on
+/* A step of the program has ended: an iteration of a training loop, a batch of requests served. A program that never
+ * calls it has its steps recognised by the period of the blocks that it allocates, if they last 0.2 ms or more; the
+ * first call ends that, and what was recognised is forgotten. From the first step on
  * the heap keeps what each call site holds at the ends of steps, in 430 KB of host memory, and finds out which hold
  * more and more (docs/leaks.md). With the option sites:off it sees only that the heap grows. Call it at the same place
  * of each step, where little is live; any thread may. Cost: a walk over the call sites, and every eighth time, if there
@@ -708,7 +710,7 @@ typedef struct trz_growth_info {
 
 /* Writes up to `capacity` (8 are enough) call sites that grow to `list`, suspects first, then by bytes a step, and how
  * many it has written to `count`. What comes and goes within a step is no growth; nor is what warms up, fills up, comes
- * and goes every so many steps, or has stopped. None before the eighth trz_step. Calls the driver: no. */
+ * and goes every so many steps, or has stopped. None before the eighth step. Calls the driver: no. */
 TRZ_API trz_status trz_growth(trz_heap *heap, trz_growth_info *list, size_t capacity, size_t *count);
 
 /* When memory will run out at this rate, from the newest step on. The truth is meant to lie between low and high in 19

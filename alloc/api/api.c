@@ -59,6 +59,7 @@ trz_status trz_open(const trz_open_params *params, trz_heap **out)
 	if (!h)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for a heap");
 	memset(h, 0, sizeof *h);
+	period_init(&h->period);
 	status = heap_open(h, params, table);
 	if (status == TRZ_OK) {
 		status = nvtx_open(h);

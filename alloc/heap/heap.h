@@ -46,6 +46,7 @@ struct steps {
 	pthread_mutex_t lock;
 	atomic_bool watched;         /* there is a callback; read without a lock */
 	/* by `lock` */
+	bool told;                   /* the program tells its steps */
 	struct leaks *leaks;         /* NULL: no step has ended yet */
 	uint64_t last_peak;          /* of allocated bytes, at the end of the newest step */
 	uint64_t passing;            /* what the newest step with a new peak held at most, beside what it held at its end */
@@ -55,6 +56,42 @@ struct steps {
 	bool given[STEPS_THRESHOLDS];    /* the warning, and its share has not fallen since */
 	uint32_t named[STEPS_FINDINGS];  /* sites that a warning has named; 0 is one, too */
 	size_t named_count;
+};
+
+/* How steps are recognised that the program does not tell (observe/period.h). By `lock`, but for `due`. */
+enum { PERIOD_KEYS = 256, PERIOD_CANDIDATES = 8, PERIOD_INTERVALS = 24, PERIOD_KINDS = 2 };
+
+enum period_state {
+	PERIOD_RESTS,                /* nothing was found, or nothing that is worth it */
+	PERIOD_WATCHES,
+	PERIOD_FOUND,
+	PERIOD_TOLD                  /* by the program: for good */
+};
+
+struct period_key {
+	uint32_t key, seen;
+};
+
+/* A place that may mark the steps, and the intervals between its allocations so far. */
+struct period_candidate {
+	uint32_t key, site;          /* key 0: none */
+	unsigned intervals;
+	uint64_t begun, begun_ns;
+	uint64_t last, live;         /* the clock at its newest allocation, and what was held then */
+	uint64_t low, high;          /* of what was held since */
+	uint64_t gaps[PERIOD_INTERVALS], rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS];
+};
+
+struct period {
+	enum period_state state;
+	uint32_t marker, marker_site, last_keys[PERIOD_KINDS];
+	uint64_t clock;              /* blocks allocated */
+	uint64_t usual, marked_at;   /* of the marker: its gap, and when it came last */
+	uint64_t last_live, seen, growths;
+	uint64_t step_ns_least;      /* constant, but for tests */
+	struct period_key keys[PERIOD_KEYS];
+	struct period_candidate list[PERIOD_CANDIDATES];
+	atomic_bool due;             /* a step has ended; read without a lock */
 };
 
 struct leaks;
@@ -154,6 +191,7 @@ struct trz_heap {
 	atomic_bool inherited;       /* this process is a child made by fork(): locks may be held for ever, and structures
 	                              * be half-changed; read without a lock */
 	struct steps steps;
+	struct period period;
 	_Atomic(trz_heap *) next_open;  /* of all open heaps; changes under the list's own lock (init.c) */
 };
 

@@ -4,6 +4,8 @@
  */
 #include "observe/holders.h"
 
+#include "observe/period.h"
+
 static COLD unsigned new_site_locked(trz_heap *h, uint64_t stack, uint32_t marks)
 {
 	HEAP_LOCKED(h);
@@ -38,7 +40,10 @@ NOINLINE void holders_take_block_slow_locked(trz_heap *h, struct block *b)
 	if (!number)
 		return;
 	sites_enter(s, number, sites_whole(b->requested));
-	if (sites_at(s, number)->marks || sites_at(s, number)->stack != heap_thread.stack)
+	period_see_locked(h, number, b->requested);
+	uint32_t wanted = period_wants(&h->period);
+	if (wanted == PERIOD_ALL || wanted == number || sites_at(s, number)->marks ||
+	    sites_at(s, number)->stack != heap_thread.stack)
 		return;
 	s->last_stack = heap_thread.stack;
 	s->last = sites_at(s, number);

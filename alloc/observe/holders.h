@@ -12,11 +12,14 @@
 
 #include "heap/ledger.h"
 #include "observe/frames.h"
+#include "observe/steps.h"
 
 /* Asks the callback, if there is one, for the stack of the operation that the thread begins: on a block, or on a slot
- * that is due. No lock is held. */
+ * that is due. Ends the step that the operation before has ended. No lock is held. */
 static inline void holders_prepare(trz_heap *h)
 {
+	if (UNLIKELY(period_is_due(h)))
+		steps_end_recognised(h);
 	if (UNLIKELY(atomic_load_explicit(&h->site_stacks, memory_order_relaxed)))
 		frames_gather_site(h);
 }

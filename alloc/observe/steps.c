@@ -6,6 +6,7 @@
 
 #include "heap/ledger.h"
 #include "leaks.h"
+#include "observe/period.h"
 #include "ticks.h"
 
 enum {
@@ -250,12 +251,25 @@ void steps_warn_of_state(trz_heap *h, bool busy)
 	warn(callback, user, &w);
 }
 
-trz_status steps_end(trz_heap *h)
+/* With the steps' lock. What was recognised before is of other steps than those that the program tells. */
+static bool begin_step(trz_heap *h, bool told)
+{
+	struct steps *s = &h->steps;
+	if (told && !s->told && s->leaks) {
+		leaks_start(s->leaks);
+		s->named_count = 0;
+	}
+	s->told |= told;
+	return (told || !s->told) && prepare(s, &h->meta);
+}
+
+/* false: there is no host memory for it, or it is not the program's. */
+static bool end_step(trz_heap *h, bool told)
 {
 	struct steps *s = &h->steps;
 	struct warnings w = {.count = 0};
 	pthread_mutex_lock(&s->lock);
-	bool ready = prepare(s, &h->meta);
+	bool ready = begin_step(h, told);
 	trz_warning_callback *callback = s->callback;
 	void *user = s->user;
 	if (ready)
@@ -266,9 +280,25 @@ trz_status steps_end(trz_heap *h)
 			check_growth(h, &w);
 	}
 	pthread_mutex_unlock(&s->lock);
+	warn(callback, user, &w);
+	return ready;
+}
+
+trz_status steps_end(trz_heap *h)
+{
+	period_told(h);
 	heap_lock(h);
 	history_note(&h->history, HISTORY_STEP, .frames = 0);
 	heap_unlock(h);
-	warn(callback, user, &w);
-	return ready ? TRZ_OK : meta_exhausted();
+	return end_step(h, true) ? TRZ_OK : meta_exhausted();
+}
+
+/* Not in the history: whoever reads that sees more of the period than the heap has seen so far. */
+void steps_end_recognised(trz_heap *h)
+{
+	uint64_t frames = heap_thread.frames, stack = heap_thread.stack;  /* callbacks may allocate */
+	if (atomic_exchange_explicit(&h->period.due, false, memory_order_relaxed))
+		end_step(h, false);
+	heap_thread.frames = frames;
+	heap_thread.stack = stack;
 }

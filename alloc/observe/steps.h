@@ -7,9 +7,13 @@
 #define TRZ_ALLOC_STEPS_H
 
 #include "heap/heap.h"
+#include "observe/period.h"
 
 /* A step has ended. No lock is held: the callback may run. Errors: HOST_MEMORY. */
 trz_status steps_end(trz_heap *h);
+
+/* The step that h->period has found to be at its end has ended, unless another thread has said so. No lock is held. */
+void steps_end_recognised(trz_heap *h);
 
 /* The sites that grow, suspects first; `failed`: memory has run out, which judges short growth, too. Returns how many.
  * Takes the lock of the steps and the heap lock. */
@@ -35,6 +39,8 @@ static inline bool steps_are_watched(const trz_heap *h)
 /* For the end of an allocation that the cache could not serve; returns its status. */
 static inline trz_status steps_after_growth(trz_heap *h, trz_status status)
 {
+	if (status == TRZ_OK)
+		period_grown(h);
 	if (UNLIKELY(status == TRZ_OK && steps_are_watched(h)))
 		steps_warn_of_state(h, true);
 	return status;

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which place of the program marks its steps. A loop over a model's layers is as regular as the steps are, and so is
+ * one within a step. But from layer to layer the heap holds ever more, and in the loop within it never holds as much
+ * as in a whole step: a marker finds the heap at the same level each time, and between two of its allocations as high
+ * as at most.
+ */
+#include "observe/period.h"
+
+#include <stdlib.h>
+
+#include "heap/ledger.h"
+#include "prng.h"
+#include "ticks.h"
+
+enum {
+	FIRST_SEEN = 4,            /* of a place, before it is a candidate */
+	REGULAR_PER_CENT = 70,     /* of the gaps are near the median, */
+	COVERED_PER_CENT = 30,     /* and take so much of the time */
+	OUTLIERS = 3,              /* intervals of evaluation, or with a larger batch, may hold more than all others */
+	LEVEL_SHARE = 4,           /* the level changes by at most such a part of what comes and goes */
+	FULL_SHARE = 2,
+	FEW_SITES = 8,             /* fewer than so many: each is several places, too, by size */
+	WATCHED_MOST = 200000,     /* allocations, before it rests */
+	GROWTHS_LEAST = 16,        /* of the heap, before it watches again */
+	STALE = 8,                 /* intervals without the marker */
+	OVERDUE = 4,               /* without a candidate, whose place is another's then; */
+	FIRST_GAP = 256            /* of one that has none yet */
+};
+
+/* Anything shorter is no step of training or serving, but a loop of small work: what the end of a step costs would
+ * show. */
+#define STEP_NS_LEAST UINT64_C(200000)
+
+_Static_assert((int)OUTLIERS < (int)PERIOD_INTERVALS, "they are the exception");
+
+void period_init(struct period *p)
+{
+	p->state = PERIOD_WATCHES;
+	p->step_ns_least = STEP_NS_LEAST;
+}
+
+/* The next allocation of every site, or of the marker's, is to come past here. */
+static void open_ways_locked(trz_heap *h)
+{
+	HEAP_LOCKED(h);
+	uint32_t wants = period_wants(&h->period);
+	if (wants == PERIOD_ALL || wants == h->sites.last_number)
+		h->sites.last_stack = SITES_OTHER;
+}
+
+static void begin_locked(trz_heap *h, enum period_state state)
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	for (size_t i = 0; i < PERIOD_KEYS; i++)
+		p->keys[i] = (struct period_key){0};
+	for (size_t i = 0; i < PERIOD_CANDIDATES; i++)
+		p->list[i].key = 0;
+	p->state = state;
+	p->seen = p->growths = p->last_keys[0] = p->last_keys[1] = 0;
+	open_ways_locked(h);
+}
+
+/* ---- judging ---- */
+
+static int by_value(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+	return (*x > *y) - (*x < *y);
+}
+
+static void sort(const uint64_t *from, uint64_t sorted[PERIOD_INTERVALS])
+{
+	for (int i = 0; i < PERIOD_INTERVALS; i++)
+		sorted[i] = from[i];
+	qsort(sorted, PERIOD_INTERVALS, sizeof *sorted, by_value);
+}
+
+static bool is_marker(const struct period_candidate *c)
+{
+	uint64_t gaps[PERIOD_INTERVALS], rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS];
+	uint64_t near = 0, all = 0, middle = PERIOD_INTERVALS / 2;
+	sort(c->gaps, gaps);
+	sort(c->rises, rises);
+	sort(c->changes, changes);
+	for (int i = 0; i < PERIOD_INTERVALS; i++) {
+		near += gaps[i] >= gaps[middle] / 2 && gaps[i] <= 2 * gaps[middle];
+		all += gaps[i];
+	}
+	/* What comes with every allocation, as a function that makes all of them, tells nothing. */
+	bool regular = gaps[middle] > 1 && near * 100 >= PERIOD_INTERVALS * REGULAR_PER_CENT;
+	bool covers = gaps[middle] * near * 100 >= all * COVERED_PER_CENT;
+	bool level = changes[middle] * LEVEL_SHARE <= rises[middle];
+	bool full = rises[middle] * FULL_SHARE >= rises[PERIOD_INTERVALS - 1 - OUTLIERS];
+	return regular && covers && level && full;
+}
+
+static void choose_locked(trz_heap *h, const struct period_candidate *c)
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	uint64_t now = monotonic_ns(), gaps[PERIOD_INTERVALS];
+	bool short_ = now - c->begun_ns < PERIOD_INTERVALS * p->step_ns_least;
+	sort(c->gaps, gaps);
+	p->marker = c->key;
+	p->marker_site = c->site;
+	p->usual = gaps[PERIOD_INTERVALS / 2];
+	p->marked_at = p->clock;
+	begin_locked(h, short_ ? PERIOD_RESTS : PERIOD_FOUND);
+}
+
+/* ---- candidates ---- */
+
+/* Of two keys that share one, neither may be seen often enough: others will do. */
+static struct period_key *key_slot(struct period *p, uint32_t key)
+{
+	return &p->keys[prng_mix(key) % PERIOD_KEYS];
+}
+
+static void end_interval(struct period_candidate *c, uint64_t clock, uint64_t live)
+{
+	unsigned i = c->intervals++;
+	c->gaps[i] = clock - c->last;
+	c->rises[i] = c->high - c->low;
+	c->changes[i] = live > c->live ? live - c->live : c->live - live;
+}
+
+static void begin_interval(struct period_candidate *c, uint64_t clock, uint64_t before, uint64_t live)
+{
+	c->last = clock;
+	c->live = live;
+	c->low = before;
+	c->high = live;
+}
+
+static void see_candidate_locked(trz_heap *h, struct period_candidate *c, uint64_t before, uint64_t live)
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	end_interval(c, p->clock, live);
+	if (c->intervals < PERIOD_INTERVALS) {
+		begin_interval(c, p->clock, before, live);
+	} else if (is_marker(c)) {
+		choose_locked(h, c);
+	} else {
+		*key_slot(p, c->key) = (struct period_key){0};
+		c->key = 0;
+	}
+}
+
+/* It came more often before, so it is not regular, or what it belonged to is over. */
+static bool is_overdue(const struct period *p, const struct period_candidate *c)
+{
+	uint64_t usual = c->intervals ? (c->last - c->begun) / c->intervals : FIRST_GAP;
+	return p->clock - c->last > OVERDUE * usual;
+}
+
+static void admit_locked(trz_heap *h, unsigned site, uint32_t key, uint64_t before, uint64_t live)
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	struct period_key *k = key_slot(p, key);
+	if (k->key != key)
+		*k = (struct period_key){.key = key};
+	if (++k->seen < FIRST_SEEN)
+		return;
+	for (size_t i = 0; i < PERIOD_CANDIDATES; i++) {
+		struct period_candidate *c = &p->list[i];
+		if (c->key && !is_overdue(p, c))
+			continue;
+		*c = (struct period_candidate){.key = key, .site = site, .begun = p->clock, .begun_ns = monotonic_ns()};
+		begin_interval(c, p->clock, before, live);
+		return;
+	}
+}
+
+/* ---- what goes past ---- */
+
+/* Places are sites and, while there are few, sites with sizes; never 0. */
+static void keys_of(const trz_heap *h, unsigned site, uint64_t size, uint32_t keys[PERIOD_KINDS])
+{
+	uint32_t log = 63 - (uint32_t)__builtin_clzll(size | 4), part = (uint32_t)(size >> (log - 2)) & 3;
+	keys[0] = site << 8;
+	keys[1] = h->sites.count < FEW_SITES ? site << 8 | log << 2 | part : 0;
+}
+
+static struct period_candidate *find(struct period *p, uint32_t key)
+{
+	for (size_t i = 0; i < PERIOD_CANDIDATES; i++)
+		if (p->list[i].key == key)
+			return &p->list[i];
+	return NULL;
+}
+
+static void watch_locked(trz_heap *h, unsigned site, const uint32_t keys[PERIOD_KINDS], uint64_t before, uint64_t live)
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	bool grows = before >= p->last_live;  /* no free since the last one */
+	for (size_t i = 0; i < PERIOD_CANDIDATES; i++) {
+		p->list[i].low = min_u64(p->list[i].low, before);
+		p->list[i].high = max_u64(p->list[i].high, live);
+	}
+	p->last_live = live;
+	for (int i = 0; i < PERIOD_KINDS && p->state == PERIOD_WATCHES; i++) {
+		bool row = keys[i] == p->last_keys[i] && grows;
+		p->last_keys[i] = keys[i];
+		struct period_candidate *c = keys[i] && !row ? find(p, keys[i]) : NULL;
+		if (c)
+			see_candidate_locked(h, c, before, live);
+		else if (keys[i] && !row)
+			admit_locked(h, site, keys[i], before, live);
+	}
+}
+
+static void follow_locked(trz_heap *h, const uint32_t keys[PERIOD_KINDS], uint64_t size)
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	if (keys[0] == p->marker || keys[1] == p->marker) {
+		uint64_t live = heap_held(h, ALLOCATED_BYTES);
+		bool row = p->clock == p->marked_at + 1 && live >= p->last_live + size;
+		p->marked_at = p->clock;
+		p->last_live = live;
+		if (!row)
+			atomic_store_explicit(&p->due, true, memory_order_relaxed);
+	} else if (p->clock - p->marked_at > STALE * p->usual) {
+		begin_locked(h, PERIOD_WATCHES);
+	}
+}
+
+void period_see_locked(trz_heap *h, unsigned site, uint64_t size)
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	if (p->state == PERIOD_RESTS || p->state == PERIOD_TOLD)
+		return;
+	const struct flow *f = &h->counters.allocation;
+	uint32_t keys[PERIOD_KINDS];
+	keys_of(h, site, size, keys);
+	p->clock = counter_get(&f->allocated[SMALL]) + counter_get(&f->allocated[LARGE]);
+	if (p->state == PERIOD_FOUND) {
+		follow_locked(h, keys, size);
+		return;
+	}
+	uint64_t live = heap_held(h, ALLOCATED_BYTES);
+	watch_locked(h, site, keys, live - min_u64(live, size), live);
+	if (p->state == PERIOD_WATCHES && ++p->seen > WATCHED_MOST)
+		begin_locked(h, PERIOD_RESTS);
+}
+
+void period_grown(trz_heap *h)
+{
+	struct period *p = &h->period;
+	heap_lock(h);
+	if (p->state == PERIOD_RESTS && ++p->growths >= GROWTHS_LEAST)
+		begin_locked(h, PERIOD_WATCHES);
+	heap_unlock(h);
+}
+
+void period_told(trz_heap *h)
+{
+	heap_lock(h);
+	h->period.state = PERIOD_TOLD;
+	atomic_store_explicit(&h->period.due, false, memory_order_relaxed);
+	heap_unlock(h);
+}
