@@ -182,6 +182,7 @@ cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 	LOOK_NEED(context, INVALID_CONTEXT);
 	if (p->size == 0)
 		return TRZ_CUDA_SUCCESS;
+	LOOK_NEED(p->to && p->from, INVALID_VALUE);
 	bool late = look.work == LOOK_LATE, stage = false, waits = wait || is_pageable(p->to);
 	look_note_work(context, stream);
 	if (!wait && late && !is_captured(context, stream)) {

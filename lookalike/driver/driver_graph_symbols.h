@@ -155,6 +155,7 @@
 	  (void *s, void *const *a, const struct cuda_edge *b, size_t c, unsigned d), (of_thread(s), a, b, c, d))   \
 	X(cuStreamSetAttribute, (void *s, int a, const void *b), (of_thread(s), a, b))                              \
 	X(cuStreamGetAttribute, (void *s, int a, void *b), (of_thread(s), a, b))                                    \
-	X(cuStreamCopyAttributes, (void *s, void *t), (of_thread(s), of_thread(t)))
+	X(cuStreamCopyAttributes, (void *s, void *t), (of_thread(s), of_thread(t)))                                 \
+	X(cuStreamAttachMemAsync, (void *s, cuda_addr a, size_t b, unsigned c), (of_thread(s), a, b, c))
 
 #endif

@@ -35,10 +35,9 @@ static struct {
 	struct opened *first;
 } memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-cuda_result cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_addr address)
+cuda_result look_ipc_export(struct cuda_ipc *handle, cuda_addr address)
 {
 	struct ipc ipc = {.pid = (uint64_t)getpid()};
-	LOOK_ENTER(cuIpcGetMemHandle);
 	cuda_result result = look_result(sim_plain_export(look.sim, address, &ipc.token));
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
@@ -48,16 +47,26 @@ cuda_result cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_addr address)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Lays the memory at an address of its own. */
-static cuda_result lay(trz_handle handle, uint64_t size, int device, cuda_addr *address)
+cuda_result cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_addr address)
+{
+	LOOK_ENTER(cuIpcGetMemHandle);
+	return look_ipc_export(handle, address);
+}
+
+/* Lays the memory at an address of its own, for the devices of the bits. */
+static cuda_result lay(trz_handle handle, uint64_t size, uint32_t access, cuda_addr *address)
 {
 	trz_addr made = 0;
+	int devices[LOOK_DEVICES], count = 0;
+	for (int i = 0; i < look.devices; i++)
+		if (access >> i & 1)
+			devices[count++] = i;
 	cuda_result result = LOOK_SLOT(reserve, size, 0, 0, &made);
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
 	result = LOOK_SLOT(map, made, size, handle);
 	if (result == TRZ_CUDA_SUCCESS) {
-		result = LOOK_SLOT(set_access, made, size, &device, 1);
+		result = LOOK_SLOT(set_access, made, size, devices, count);
 		if (result != TRZ_CUDA_SUCCESS)
 			LOOK_SLOT(unmap, made, size);
 	}
@@ -67,18 +76,18 @@ static cuda_result lay(trz_handle handle, uint64_t size, int device, cuda_addr *
 	return result;
 }
 
-static cuda_result open_memory(const struct sim_token *token, int device, cuda_addr *address)
+static cuda_result open_memory(const struct sim_token *token, uint32_t access, cuda_addr *address)
 {
 	trz_handle handle;
 	struct opened *o = calloc(1, sizeof *o);
 	LOOK_NEED(o, OUT_OF_MEMORY);
 	cuda_result result = look_result(sim_plain_import(look.sim, token, &handle));
 	if (result == TRZ_CUDA_SUCCESS) {
-		result = lay(handle, token->size, device, &o->address);
+		result = lay(handle, token->size, access, &o->address);
 		LOOK_SLOT(release, handle);  /* the mapping keeps it */
 	} else {
-		fprintf(stderr, "terrazzo: cuIpcOpenMemHandle: the memory is gone, or the other process belongs to another "
-		        "terrazzo sim and shares no device with this one\n");
+		fprintf(stderr, "terrazzo: opening another process's memory: the memory is gone, or the other process belongs "
+		        "to another terrazzo sim and shares no device with this one\n");
 	}
 	if (result != TRZ_CUDA_SUCCESS) {
 		free(o);
@@ -92,17 +101,12 @@ static cuda_result open_memory(const struct sim_token *token, int device, cuda_a
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* Memory that is opened again keeps its address. A process has no need to open its own, and cannot. */
-cuda_result cuIpcOpenMemHandle_v2(cuda_addr *address, struct cuda_ipc handle, unsigned flags)
+/* Memory that is opened again keeps its address. */
+cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uint32_t access)
 {
 	struct ipc ipc;
-	LOOK_ENTER(cuIpcOpenMemHandle_v2);
-	(void)flags;
-	trz_context context = look_context();
-	LOOK_NEED(context, INVALID_CONTEXT);
-	memcpy(&ipc, &handle, sizeof ipc);
+	memcpy(&ipc, handle, sizeof ipc);
 	LOOK_NEED(memcmp(ipc.magic, memory_magic, sizeof memory_magic) == 0, INVALID_VALUE);
-	LOOK_NEED(ipc.pid != (uint64_t)getpid(), INVALID_CONTEXT);
 	pthread_mutex_lock(&memory.lock);
 	struct opened *o = memory.first;
 	while (o && (o->token.machine != ipc.token.machine || o->token.offset != ipc.token.offset))
@@ -112,32 +116,51 @@ cuda_result cuIpcOpenMemHandle_v2(cuda_addr *address, struct cuda_ipc handle, un
 	if (o)
 		o->count++;
 	else
-		result = open_memory(&ipc.token, sim_context_device(look.sim, context), &start);
+		result = open_memory(&ipc.token, access, &start);
 	pthread_mutex_unlock(&memory.lock);
 	if (result == TRZ_CUDA_SUCCESS)
 		*address = start + ipc.token.inside;
 	return result;
 }
 
-cuda_result cuIpcCloseMemHandle(cuda_addr address)
+/* A process has no need to open its own memory, and cannot. */
+cuda_result cuIpcOpenMemHandle_v2(cuda_addr *address, struct cuda_ipc handle, unsigned flags)
 {
-	LOOK_ENTER(cuIpcCloseMemHandle);
-	cuda_result result = TRZ_CUDA_ERROR_INVALID_VALUE;
+	struct ipc ipc;
+	LOOK_ENTER(cuIpcOpenMemHandle_v2);
+	(void)flags;
+	trz_context context = look_context();
+	LOOK_NEED(context, INVALID_CONTEXT);
+	memcpy(&ipc, &handle, sizeof ipc);
+	LOOK_NEED(ipc.pid != (uint64_t)getpid(), INVALID_CONTEXT);
+	return look_ipc_open(address, &handle, 1u << sim_context_device(look.sim, context));
+}
+
+bool look_ipc_close(cuda_addr address, cuda_result *result)
+{
+	if (!__atomic_load_n(&memory.first, __ATOMIC_RELAXED))
+		return false;
 	pthread_mutex_lock(&memory.lock);
 	struct opened **at = &memory.first;
 	while (*at && (address < (*at)->address || address - (*at)->address >= (*at)->token.size))
 		at = &(*at)->next;
 	struct opened *o = *at;
-	if (o) {
-		result = TRZ_CUDA_SUCCESS;
-		if (--o->count == 0) {
-			result = LOOK_SLOT(unmap, o->address, o->token.size);
-			LOOK_SLOT(unreserve, o->address, o->token.size);
-			*at = o->next;
-			free(o);
-		}
+	*result = TRZ_CUDA_SUCCESS;
+	if (o && --o->count == 0) {
+		*result = LOOK_SLOT(unmap, o->address, o->token.size);
+		LOOK_SLOT(unreserve, o->address, o->token.size);
+		*at = o->next;
+		free(o);
 	}
 	pthread_mutex_unlock(&memory.lock);
+	return o;
+}
+
+cuda_result cuIpcCloseMemHandle(cuda_addr address)
+{
+	cuda_result result;
+	LOOK_ENTER(cuIpcCloseMemHandle);
+	LOOK_NEED(look_ipc_close(address, &result), INVALID_VALUE);
 	return result;
 }
 

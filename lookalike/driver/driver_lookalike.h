@@ -170,6 +170,23 @@ bool look_is_mipmap(const void *handle);
 /* 0: an unknown format. */
 unsigned look_channel_bytes(int format);
 
+/* driver_ipc.c: a handle of plain memory for other processes; their memory, laid for the devices of the bits at an
+ * address of its own; and its end, false: it is none. */
+cuda_result look_ipc_export(struct cuda_ipc *handle, cuda_addr address);
+cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uint32_t access);
+bool look_ipc_close(cuda_addr address, cuda_result *result);
+
+/* driver_managed.c: whether an address lies in managed memory; it is about to be freed. */
+bool look_managed(cuda_addr address);
+void look_managed_forget(cuda_addr address);
+
+/* driver_pool.c: the device of a pool that may be exported; the devices that reach an imported one, a bit each; memory
+ * of a pool that may be exported; a new pool that stands for another process's. */
+bool look_pool_shared(const void *pool, int *device);
+bool look_pool_imported(const void *pool, uint32_t *access);
+bool look_pool_exports(cuda_addr address);
+cuda_result look_pool_import(int device, void **pool);
+
 /* driver_graph_memory.c: its events have ended with the context. */
 void look_blocks_end_context(trz_context context);
 

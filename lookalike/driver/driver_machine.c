@@ -309,20 +309,6 @@ cuda_result cuProfilerStop(void)
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* NVIDIA's own runtime, linked statically, asks here for the means to check the driver. That check is respected. */
-cuda_result cuGetExportTable(const void **table, const void *id)
-{
-	LOOK_COUNT(cuGetExportTable);
-	(void)id;
-	*table = NULL;
-	static int said;
-	if (!__atomic_exchange_n(&said, 1, __ATOMIC_RELAXED))
-		fputs("terrazzo: this program, or a library of it, is linked with NVIDIA's static CUDA runtime, which checks "
-		      "the driver and does not run on a simulated device. Relink it with nvcc -cudart shared, or with "
-		      "-cudart none and the look-alike libcudart_static.a\n", stderr);
-	return TRZ_CUDA_ERROR_NOT_FOUND;
-}
-
 /* ---- the functions by name ------------------------------------------------------------ */
 
 static const struct look_symbol {

@@ -48,12 +48,6 @@ cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
 	return look_plain_alloc("cuMemAlloc", size, address);
 }
 
-cuda_result cuMemAllocManaged(cuda_addr *address, size_t size, unsigned flags)
-{
-	(void)flags;
-	return cuMemAlloc_v2(address, size);
-}
-
 cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
 {
 	(void)element;
@@ -92,8 +86,9 @@ cuda_result cuMemFree_v2(cuda_addr address)
 		look_note_request(SIM_RECORDED_DEVICE_SYNC, place.device, NULL, NULL, 0, 0);
 		look_note_request(SIM_RECORDED_FREE, place.device, NULL, NULL, address, 0);
 	}
-	if (look_pool_free(address, &result))
+	if (look_pool_free(address, &result) || look_ipc_close(address, &result))
 		return result;
+	look_managed_forget(address);
 	return look_block_free(address, look_context(), NULL, &result) ? result : free_plain(address);
 }
 
@@ -117,32 +112,6 @@ cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr ad
 	if (size)
 		*size = place.size;
 	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuMemAdvise(cuda_addr address, size_t size, int advice, cuda_device device)
-{
-	LOOK_ENTER(cuMemAdvise);
-	(void)address, (void)size, (void)advice, (void)device;
-	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuMemAdvise_v2(cuda_addr address, size_t size, int advice, struct cuda_mem_location location)
-{
-	return cuMemAdvise(address, size, advice, location.id);
-}
-
-cuda_result cuMemPrefetchAsync(cuda_addr address, size_t size, cuda_device device, void *stream)
-{
-	LOOK_ENTER(cuMemPrefetchAsync);
-	(void)address, (void)size, (void)device, (void)stream;
-	return TRZ_CUDA_SUCCESS;
-}
-
-cuda_result cuMemPrefetchAsync_v2(cuda_addr address, size_t size, struct cuda_mem_location location, unsigned flags,
-                                  void *stream)
-{
-	(void)flags;
-	return cuMemPrefetchAsync(address, size, location.id, stream);
 }
 
 /* ---- virtual memory management ------------------------------------------------------------ */

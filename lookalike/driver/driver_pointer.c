@@ -29,6 +29,12 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		*(bool *)data = p->plain;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		*(bool *)data = look_managed(address);
+		return TRZ_CUDA_SUCCESS;
+	case TRZ_CU_POINTER_ATTRIBUTE_HOST_POINTER:
+		LOOK_NEED(look_managed(address), INVALID_VALUE);
+		*(cuda_addr *)data = address;
+		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		*(bool *)data = false;
 		return TRZ_CUDA_SUCCESS;

@@ -39,6 +39,7 @@ struct look_pool {
 	uint32_t access;             /* the other devices that it was opened to, one bit each */
 	uint64_t threshold, reserved, used, reserved_high, used_high;
 	uint64_t most;               /* that it may reserve; 0: no limit */
+	bool exports, imported;      /* handles of it may be made; it stands for another process's, and has no memory */
 	LIST_HEAD(, pool_block) live, unused;
 };
 
@@ -407,8 +408,9 @@ cuda_result cuMemAllocFromPoolAsync(cuda_addr *address, size_t size, void *pool,
 	LOOK_NEED(wish.context, INVALID_CONTEXT);
 	pthread_mutex_lock(&pools.lock);
 	wish.pool = find_pool(pool);
+	bool serves = wish.pool && !wish.pool->imported;
 	pthread_mutex_unlock(&pools.lock);
-	LOOK_NEED(wish.pool, INVALID_VALUE);
+	LOOK_NEED(serves, INVALID_VALUE);
 	return allocate(address, wish);
 }
 
@@ -473,7 +475,7 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 	cuda_result result;
 	if (look_block_free(address, context, stream, &result))
 		return result;
-	result = cuStreamSynchronize(stream);
+	result = cuStreamSynchronize(stream); /* so that no work uses it */
 	return result == TRZ_CUDA_SUCCESS ? cuMemFree_v2(address) : result;
 }
 
@@ -514,10 +516,12 @@ cuda_result cuMemPoolCreate(void **pool, const struct cuda_pool_props *props)
 	LOOK_ENTER(cuMemPoolCreate);
 	LOOK_NEED(props->location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE && props->location.id >= 0 &&
 	          props->location.id < look.devices, INVALID_VALUE);
+	LOOK_NEED(!(props->handle_types & ~TRZ_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), NOT_SUPPORTED);
 	struct look_pool *made = calloc(1, sizeof *made);
 	LOOK_NEED(made, OUT_OF_MEMORY);
 	made->device = props->location.id;
 	made->most = props->most_bytes;
+	made->exports = props->handle_types & TRZ_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	standard_pool(made->device);
 	pthread_mutex_lock(&pools.lock);
 	LIST_INSERT_HEAD(&pools.all, made, link);
@@ -558,6 +562,53 @@ cuda_result cuMemPoolTrimTo(void *pool, size_t keep)
 	LOOK_NEED(p, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
 }
+
+/* ---- other processes ------------------------------------------------------------ */
+
+bool look_pool_shared(const void *pool, int *device)
+{
+	pthread_mutex_lock(&pools.lock);
+	const struct look_pool *p = find_pool(pool);
+	bool shared = p && p->exports;
+	*device = p ? p->device : -1;
+	pthread_mutex_unlock(&pools.lock);
+	return shared;
+}
+
+bool look_pool_imported(const void *pool, uint32_t *access)
+{
+	pthread_mutex_lock(&pools.lock);
+	const struct look_pool *p = find_pool(pool);
+	bool imported = p && p->imported;
+	*access = p ? p->access | 1u << p->device : 0;
+	pthread_mutex_unlock(&pools.lock);
+	return imported;
+}
+
+bool look_pool_exports(cuda_addr address)
+{
+	pthread_mutex_lock(&pools.lock);
+	const struct pool_block *b = find_block(address);
+	bool exports = b && b->live && b->pool->exports;
+	pthread_mutex_unlock(&pools.lock);
+	return exports;
+}
+
+cuda_result look_pool_import(int device, void **pool)
+{
+	struct look_pool *made = calloc(1, sizeof *made);
+	LOOK_NEED(made, OUT_OF_MEMORY);
+	made->device = device;
+	made->imported = true;
+	standard_pool(device);
+	pthread_mutex_lock(&pools.lock);
+	LIST_INSERT_HEAD(&pools.all, made, link);
+	pthread_mutex_unlock(&pools.lock);
+	*pool = made;
+	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- attributes ------------------------------------------------------------ */
 
 /* The figure of an attribute; NULL: none, a rule of reuse that makes no difference here. */
 static uint64_t *figure(struct look_pool *p, int attribute)

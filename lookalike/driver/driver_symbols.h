@@ -106,6 +106,10 @@ typedef void cuda_function(void *);
 	X(cuMemPrefetchAsync, cuMemPrefetchAsync, 8000, (cuda_addr, size_t, cuda_device, void *))               \
 	X(cuMemPrefetchAsync, cuMemPrefetchAsync_v2, 12020,                                                     \
 	  (cuda_addr, size_t, struct cuda_mem_location, unsigned, void *))                                      \
+	X(cuMemRangeGetAttribute, cuMemRangeGetAttribute, 8000, (void *, size_t, int, cuda_addr, size_t))       \
+	X(cuMemRangeGetAttributes, cuMemRangeGetAttributes, 8000,                                               \
+	  (void **, size_t *, int *, size_t, cuda_addr, size_t))                                                \
+	X(cuStreamAttachMemAsync, cuStreamAttachMemAsync, 6000, (void *, cuda_addr, size_t, unsigned))          \
 	X(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (struct cuda_ipc *, cuda_addr))                           \
 	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, (cuda_addr *, struct cuda_ipc, unsigned))            \
 	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (cuda_addr))                                          \
@@ -122,6 +126,11 @@ typedef void cuda_function(void *);
 	X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020, (void *, int, void *))                           \
 	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, (void *, const struct cuda_mem_access *, size_t))      \
 	X(cuMemPoolGetAccess, cuMemPoolGetAccess, 11020, (int *, void *, struct cuda_mem_location *))           \
+	X(cuMemPoolExportToShareableHandle, cuMemPoolExportToShareableHandle, 11020, (void *, void *, int, uint64_t)) \
+	X(cuMemPoolImportFromShareableHandle, cuMemPoolImportFromShareableHandle, 11020,                        \
+	  (void **, void *, int, uint64_t))                                                                     \
+	X(cuMemPoolExportPointer, cuMemPoolExportPointer, 11020, (struct cuda_ipc *, cuda_addr))                \
+	X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020, (cuda_addr *, void *, const struct cuda_ipc *)) \
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, (void **, cuda_device))                  \
 	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (void **, cuda_device))                                \
 	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (cuda_device, void *))                                 \
@@ -187,6 +196,12 @@ typedef void cuda_function(void *);
 	X(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000,                                                  \
 	  (void **, const char *, int *, void **, unsigned, int *, void **, unsigned))                          \
 	X(cuLibraryUnload, cuLibraryUnload, 12000, (void *))                                                    \
+	X(cuLinkCreate, cuLinkCreate_v2, 6050, (unsigned, int *, void **, void **))                             \
+	X(cuLinkAddData, cuLinkAddData_v2, 6050,                                                                \
+	  (void *, int, const void *, size_t, const char *, unsigned, int *, void **))                          \
+	X(cuLinkAddFile, cuLinkAddFile_v2, 6050, (void *, int, const char *, unsigned, int *, void **))         \
+	X(cuLinkComplete, cuLinkComplete, 5050, (void *, void **, size_t *))                                    \
+	X(cuLinkDestroy, cuLinkDestroy, 5050, (void *))                                                         \
 	X(cuLibraryGetKernel, cuLibraryGetKernel, 12000, (void **, void *, const char *))                       \
 	X(cuLibraryGetModule, cuLibraryGetModule, 12000, (void **, void *))                                     \
 	X(cuKernelGetFunction, cuKernelGetFunction, 12000, (void **, void *))                                   \
@@ -247,6 +262,12 @@ typedef void cuda_function(void *);
 	  cuMemHostRegister_v2(a, b, c))                                                                            \
 	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, (cuda_addr *a, struct cuda_ipc b, unsigned c),              \
 	  cuIpcOpenMemHandle_v2(a, b, c))                                                                           \
+	X(cuLinkCreate, cuLinkCreate, 5050, (unsigned a, int *b, void **c, void **d), cuLinkCreate_v2(a, b, c, d))  \
+	X(cuLinkAddData, cuLinkAddData, 5050,                                                                       \
+	  (void *a, int b, const void *c, size_t d, const char *e, unsigned f, int *g, void **h),                   \
+	  cuLinkAddData_v2(a, b, c, d, e, f, g, h))                                                                 \
+	X(cuLinkAddFile, cuLinkAddFile, 5050, (void *a, int b, const char *c, unsigned d, int *e, void **f),        \
+	  cuLinkAddFile_v2(a, b, c, d, e, f))                                                                       \
 	X(cuEventDestroy, cuEventDestroy, 2000, (void *a), cuEventDestroy_v2(a))                                    \
 	X(cuStreamDestroy, cuStreamDestroy, 2000, (void *a), cuStreamDestroy_v2(a))                                 \
 	X(cuStreamWriteValue32, cuStreamWriteValue32, 8000, (void *a, cuda_addr b, uint32_t c, unsigned d),         \

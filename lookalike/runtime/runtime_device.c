@@ -309,6 +309,7 @@ static void fill_abilities(struct rt_properties *p, int d)
 	p->cooperative = attribute(TRZ_CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, d);
 	p->host_register = attribute(TRZ_CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, d);
 	p->pools = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, d);
+	p->pool_handle_types = (unsigned)attribute(TRZ_CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, d);
 	p->clusters = attribute(TRZ_CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, d);
 }
 

@@ -26,9 +26,12 @@ cuda_error cudaMalloc(void **address, size_t size)
 
 cuda_error cudaMallocManaged(void **address, size_t size, unsigned flags)
 {
+	cuda_addr made = 0;
 	RT_ENTER(cudaMallocManaged);
-	(void)flags;
-	return rt_result(allocate(address, size));
+	int result = cuMemAllocManaged(&made, size, flags);
+	if (result == RT_SUCCESS)
+		*address = (void *)made;
+	return rt_result(result);
 }
 
 cuda_error cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height)
@@ -155,11 +158,12 @@ cuda_error cudaPointerGetAttributes(struct rt_pointer *out, const void *address)
 		out->on_host = (void *)address;
 		return RT_SUCCESS;
 	}
-	bool host = type == TRZ_CU_MEMORYTYPE_HOST;
-	out->type = host ? RT_MEMORY_HOST : RT_MEMORY_DEVICE;
+	bool host = type == TRZ_CU_MEMORYTYPE_HOST, managed = false;
+	cuPointerGetAttribute(&managed, TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED, (uintptr_t)address);
+	out->type = host ? RT_MEMORY_HOST : managed ? RT_MEMORY_MANAGED : RT_MEMORY_DEVICE;
 	cuPointerGetAttribute(&out->device, TRZ_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, (uintptr_t)address);
 	out->on_device = (void *)address;
-	out->on_host = host ? (void *)address : NULL;
+	out->on_host = host || managed ? (void *)address : NULL;
 	return RT_SUCCESS;
 }
 
@@ -231,6 +235,34 @@ cuda_error cudaMemPoolGetAccess(int *flags, void *pool, struct cuda_mem_location
 	return rt_result(cuMemPoolGetAccess(flags, pool, location));
 }
 
+cuda_error cudaMemPoolExportToShareableHandle(void *handle, void *pool, int kind, unsigned flags)
+{
+	RT_ENTER(cudaMemPoolExportToShareableHandle);
+	return rt_result(cuMemPoolExportToShareableHandle(handle, pool, kind, flags));
+}
+
+cuda_error cudaMemPoolImportFromShareableHandle(void **pool, void *handle, int kind, unsigned flags)
+{
+	RT_ENTER(cudaMemPoolImportFromShareableHandle);
+	return rt_result(cuMemPoolImportFromShareableHandle(pool, handle, kind, flags));
+}
+
+cuda_error cudaMemPoolExportPointer(struct cuda_ipc *share, void *address)
+{
+	RT_ENTER(cudaMemPoolExportPointer);
+	return rt_result(cuMemPoolExportPointer(share, (uintptr_t)address));
+}
+
+cuda_error cudaMemPoolImportPointer(void **address, void *pool, const struct cuda_ipc *share)
+{
+	cuda_addr found = 0;
+	RT_ENTER(cudaMemPoolImportPointer);
+	int result = cuMemPoolImportPointer(&found, pool, share);
+	if (result == RT_SUCCESS)
+		*address = (void *)found;
+	return rt_result(result);
+}
+
 cuda_error cudaDeviceGetDefaultMemPool(void **pool, int device)
 {
 	RT_ENTER(cudaDeviceGetDefaultMemPool);
@@ -265,6 +297,19 @@ cuda_error cudaDeviceGraphMemTrim(int device)
 {
 	RT_ENTER(cudaDeviceGraphMemTrim);
 	return rt_result(cuDeviceGraphMemTrim(device));
+}
+
+cuda_error cudaMemRangeGetAttribute(void *data, size_t data_size, int attribute, const void *address, size_t size)
+{
+	RT_ENTER(cudaMemRangeGetAttribute);
+	return rt_result(cuMemRangeGetAttribute(data, data_size, attribute, (uintptr_t)address, size));
+}
+
+cuda_error cudaMemRangeGetAttributes(void **data, size_t *data_sizes, int *attributes, size_t count,
+                                     const void *address, size_t size)
+{
+	RT_ENTER(cudaMemRangeGetAttributes);
+	return rt_result(cuMemRangeGetAttributes(data, data_sizes, attributes, count, (uintptr_t)address, size));
 }
 
 #if RUNTIME_MAJOR < 13

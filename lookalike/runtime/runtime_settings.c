@@ -52,8 +52,7 @@ cuda_error cudaChooseDevice(int *chosen, const struct rt_properties *wanted)
 cuda_error cudaStreamAttachMemAsync(void *stream, void *address, size_t size, unsigned flags)
 {
 	RT_ENTER(cudaStreamAttachMemAsync);
-	(void)stream, (void)address, (void)size, (void)flags;
-	return RT_SUCCESS;
+	return rt_result(cuStreamAttachMemAsync(stream, (uintptr_t)address, size, flags));
 }
 
 #if RUNTIME_MAJOR < 13

@@ -80,6 +80,12 @@ typedef void rt_host_function(void *);
 	X(cudaMemPoolGetAttribute, (void *, int, void *))                                                       \
 	X(cudaMemPoolSetAccess, (void *, const struct cuda_mem_access *, size_t))                               \
 	X(cudaMemPoolGetAccess, (int *, void *, struct cuda_mem_location *))                                    \
+	X(cudaMemPoolExportToShareableHandle, (void *, void *, int, unsigned))                                  \
+	X(cudaMemPoolImportFromShareableHandle, (void **, void *, int, unsigned))                               \
+	X(cudaMemPoolExportPointer, (struct cuda_ipc *, void *))                                                \
+	X(cudaMemPoolImportPointer, (void **, void *, const struct cuda_ipc *))                                 \
+	X(cudaMemRangeGetAttribute, (void *, size_t, int, const void *, size_t))                                \
+	X(cudaMemRangeGetAttributes, (void **, size_t *, int *, size_t, const void *, size_t))                  \
 	X(cudaDeviceGetDefaultMemPool, (void **, int))                                                          \
 	X(cudaDeviceGetMemPool, (void **, int))                                                                 \
 	X(cudaDeviceSetMemPool, (int, void *))                                                                  \

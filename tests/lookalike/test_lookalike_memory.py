@@ -6,6 +6,14 @@ from lookalike_process import run, skip_if_unfit, succeed
 
 
 class Memory(unittest.TestCase):
+    def test_a_copy_from_or_to_nowhere_is_refused(self):
+        succeed(self, """
+p, data = malloc(4096), ctypes.create_string_buffer(4096)
+for to, source in ((None, data), (data, None), (None, c_void_p(p)), (c_void_p(p), None)):
+    assert runtime.cudaMemcpy(to, source, c_size_t(100), 4) == 1
+must(runtime.cudaMemcpy(None, None, c_size_t(0), 4))
+""")
+
     def test_copies_come_back_equal(self):
         for work in ("now", "late"):
             succeed(self, """

@@ -2,7 +2,7 @@
 """Memory pools over the look-alike libraries: whose memory they take, what they refuse, and how they end."""
 import unittest
 
-from lookalike_process import skip_if_unfit, succeed
+from lookalike_process import PREAMBLE, skip_if_unfit, succeed
 
 POOLS = """
 class Props(ctypes.Structure):
@@ -141,6 +141,46 @@ take(pool, 2 * MIB, stream)
 assert attribute(pool, 5) == 6 * MIB
 assert runtime.cudaMallocFromPoolAsync(byref(p), c_size_t(11 * MIB), pool, stream) == 2
 """)
+
+    def test_pools_are_shared_among_processes(self):
+        child = PREAMBLE + """
+class Data(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+fd, data = int(sys.argv[1]), Data.from_buffer_copy(bytes.fromhex(sys.argv[2]))
+pool, p, q, stream = c_void_p(), c_void_p(), c_void_p(), new_stream()
+must(runtime.cudaMemPoolImportFromShareableHandle(byref(pool), c_void_p(fd), 1, 0))
+assert runtime.cudaMallocFromPoolAsync(byref(p), c_size_t(512), pool, stream) == 1
+must(runtime.cudaMemPoolImportPointer(byref(p), pool, byref(data)))
+assert download(p.value, 20) == b"from the parent".ljust(20, b"\\0")
+upload(p.value, b"from the child".ljust(20, b"\\0"))
+must(runtime.cudaFreeAsync(p, stream))
+must(runtime.cudaMemPoolImportPointer(byref(q), pool, byref(data)))
+must(runtime.cudaFree(q))
+assert runtime.cudaMemPoolExportToShareableHandle(byref(c_int()), pool, 1, 0) == 1
+must(runtime.cudaMemPoolDestroy(pool))
+"""
+        succeed(self, POOLS + f"""
+import subprocess
+class Data(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+supported, shared, other, stream, fd, data = c_int(), c_void_p(), new_pool(), new_stream(), c_int(), Data()
+must(runtime.cudaDeviceGetAttribute(byref(supported), 119, 0))
+assert supported.value == 1
+must(runtime.cudaMemPoolCreate(byref(shared), byref(Props(1, 1, 1, 0))))
+assert runtime.cudaMemPoolCreate(byref(c_void_p()), byref(Props(1, 8, 1, 0))) == 801
+assert runtime.cudaMemPoolExportToShareableHandle(byref(fd), other, 1, 0) == 1
+must(runtime.cudaMemPoolExportToShareableHandle(byref(fd), shared, 1, 0))
+p, q = take(shared, 4 * MIB, stream), take(other, 4 * MIB, stream)
+assert runtime.cudaMemPoolExportPointer(byref(data), q) == 1
+must(runtime.cudaMemPoolExportPointer(byref(data), p))
+upload(p.value, b"from the parent".ljust(20, b"\\0"))
+machine = driver.trz_lookalike_machine_fd()
+os.environ["TERRAZZO_SIM_MACHINE_FD"] = str(machine)
+subprocess.run([sys.executable, "-c", {child!r}, str(fd.value), bytes(data).hex()], pass_fds=(machine, fd.value),
+               check=True)
+assert download(p.value, 20) == b"from the child".ljust(20, b"\\0")
+assert runtime.cudaMemPoolImportFromShareableHandle(byref(other), c_void_p(0), 1, 0) == 1
+""", work="late")
 
     def test_a_reset_ends_what_pools_had(self):
         succeed(self, POOLS + """

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work over the look-alike libraries: lateness, launches that outlive their memory, graphs, virtual time."""
 import json
+import os
+import re
+import shutil
 import tempfile
 import unittest
 from pathlib import Path
 
 from lookalike_process import run, skip_if_unfit, succeed
+
+CC = os.environ.get("CC") or shutil.which("cc") or "gcc"
 
 LAID = """
 handle, a, f, stream = create(2 * MIB), reserve(2 * MIB), kernel(), new_stream()
@@ -265,12 +270,43 @@ assert (function.value, why.value) == (None, 1)
         self.assertEqual(done.stderr.count("the simulated device lacks cuNoSuchThing:"), 1)
 
     def test_integrity_check_is_not_answered(self):
-        done = succeed(self, """
-table = c_void_p(1)
-assert driver.cuGetExportTable(byref(table), b"0" * 16) == 500
-assert table.value is None
+        done = succeed(self, f"""
+import subprocess, tempfile
+DRIVER = os.path.join(os.environ["LD_LIBRARY_PATH"], "libcuda.so.1")
+SOURCE = "int cuGetExportTable(const void **, const void *); int ask(void)" \
+         "{{ const void *t = &t; return cuGetExportTable(&t, 0) == 500 && !t; }}"
+with tempfile.TemporaryDirectory() as folder:
+    for name in ("libnvrtc.so.13", "libother.so.13", "libthird.so.13"):
+        path = os.path.join(folder, name)
+        subprocess.run([{CC!r}, "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-x", "none", DRIVER], input=SOURCE,
+                       text=True, check=True)
+        library = ctypes.CDLL(path)
+        assert (library.ask(), library.ask()) == (1, 1)
 """)
-        self.assertIn("-cudart shared", done.stderr)
+        self.assertEqual(re.findall(r"(\S+) is linked with NVIDIA's static CUDA runtime", done.stderr),
+                         ["libother.so.13", "libthird.so.13"])
+        self.assertIn("standins PROGRAM DIR", done.stderr)
+
+    def test_code_is_linked_at_run_time(self):
+        succeed(self, """
+state, image, size, module, f = c_void_p(), c_void_p(), c_size_t(), c_void_p(), c_void_p()
+log, options, p = ctypes.create_string_buffer(b"unset", 64), (c_int * 2)(3, 4), malloc(4096)
+values = (c_void_p * 2)(ctypes.addressof(log), 64)  # which the end writes to
+must(driver.cuLinkCreate_v2(2, options, values, byref(state)))
+assert driver.cuLinkComplete(state, byref(image), byref(size)) == 200
+OTHER = PTX.replace(b"touch_it", b"another")
+for text in (PTX, OTHER):
+    must(driver.cuLinkAddData_v2(state, 1, text, c_size_t(len(text)), b"name", 0, None, None))
+assert driver.cuLinkAddFile_v2(state, 0, b"/no/such/file", 0, None, None) == 301
+must(driver.cuLinkComplete(state, byref(image), byref(size)))
+assert log.value == b""
+must(driver.cuModuleLoadData(byref(module), image))
+for name in (b"touch_it", b"another"):
+    must(driver.cuModuleGetFunction(byref(f), module, name))
+    must(launch(f, p))
+must(driver.cuLinkDestroy(state))
+must(runtime.cudaDeviceSynchronize())
+""")
 
     def test_launches_keep_to_the_limits(self):
         succeed(self, """

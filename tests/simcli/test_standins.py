@@ -80,6 +80,36 @@ class Standins(unittest.TestCase):
             self.assertTrue((self.target / name).exists(), name)
         self.assertEqual(self.made["libcublas.so.13"], 6)
 
+    def test_a_program_gets_those_that_it_needs(self):
+        folder = self.root / "of-program"
+        made = standins.make_for_program(self.torch / "lib" / "libuser.so", LIBRARIES, folder, cc=CC)
+        self.assertEqual(made, self.made)
+        self.assertTrue((folder / "libcudart.so.13").exists())
+        with self.assertRaisesRegex(standins.Failure, "no such file"):
+            standins.make_for_program(self.root / "nothing", LIBRARIES, folder, cc=CC)
+        with self.assertRaisesRegex(standins.Failure, "needs no library"):
+            standins.make_for_program(folder / "libcuda.so.1", LIBRARIES, folder, cc=CC)
+
+    def test_cublas_copies_rows_and_columns(self):
+        code = f"""
+import ctypes, os
+os.environ["TERRAZZO_SIM_SCALARS"] = "real"
+runtime = ctypes.CDLL({str(self.target / "libcudart.so.13")!r})
+cublas = ctypes.CDLL({str(self.target / "libcublas.so.13")!r})
+p, size = ctypes.c_void_p(), ctypes.c_size_t
+assert runtime.cudaMalloc(ctypes.byref(p), size(4096)) == 0
+data, back = bytes(range(120)), ctypes.create_string_buffer(120)
+assert cublas.cublasSetVector(10, 4, data, 3, p, 2) == 0
+assert cublas.cublasGetVector(10, 4, p, 2, back, 1) == 0
+assert back.raw[:40] == b"".join(data[12 * i:12 * i + 4] for i in range(10))
+assert cublas.cublasSetMatrix(3, 5, 4, data, 6, p, 4) == 0
+long = ctypes.c_int64
+assert cublas.cublasGetMatrix_64(long(3), long(5), long(4), p, long(4), back, long(3)) == 0
+assert back.raw[:60] == b"".join(data[24 * i:24 * i + 12] for i in range(5))
+assert cublas.cublasSetVector(10, 4, data, 1, None, 1) != 0
+"""
+        subprocess.run([sys.executable, "-c", code], check=True)
+
     def test_the_user_loads_with_its_versions(self):
         subprocess.run([sys.executable, "-c", "import ctypes, os, sys; ctypes.CDLL(sys.argv[1], os.RTLD_NOW)",
                         self.torch / "lib" / "libuser.so"], check=True)

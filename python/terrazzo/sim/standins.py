@@ -55,7 +55,6 @@ LOOKALIKES = ("libcuda.so", "libcudart.so", "libnvidia-ml.so")
 REFUSED = [
     (r"cuFile|nvshmem", "its data would have to go past the simulated driver"),
     (r"nccl(DevComm|GetLsa|GetPeer|Win|PutSignal|Signal|WaitSignal)", "it needs memory of other ranks"),
-    (r"cublas(Get|Set)(Matrix|Vector)", "it copies between host and device by itself"),
     (r".*([bB]uffer|[wW]ork[sS]pace|Space|[Cc]ompressed)Sizes?(\d|Ext|_v\d+)*$",
      "the size that it would tell is not known"),
     (r"\w+?(Get|Query|Find|Search|workEstimation|Nnz|zeroPivot|InitAll)",
@@ -108,14 +107,14 @@ def read_undefined(elf):
 
 
 class Scan:
-    """The symbols that the files of a folder need from elsewhere."""
+    """The symbols that the files of a folder, or the named ones, need from elsewhere."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, files=None):
         self.folder = folder
         self.needed = collections.defaultdict(set)  # library -> files
         self.paths = {}  # file -> folders of its RPATH or RUNPATH, in order
         self.symbols = []
-        files = sorted(path for path in folder.glob("*.so*") if path.is_file())
+        files = files or sorted(path for path in folder.glob("*.so*") if path.is_file())
         if not files:
             raise Failure(f"{folder}: has no shared library; is this PyTorch's folder?")
         self.own = {path.name for path in files}
@@ -297,6 +296,33 @@ def place_lookalikes(names, libraries, target):
         link.symlink_to(source.resolve())
 
 
+def build(needed, libraries, target, sources, cc, versions, lookalikes):
+    """Makes the stand-ins in `target`: {library: functions}."""
+    target.mkdir(parents=True, exist_ok=True)
+    place_lookalikes(lookalikes, libraries, target)
+    sources = sources or own_sources()
+    rows, made = read_rows(sources / "functions.txt"), {}
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = Compiler(cc, sources, Path(folder), versions)
+        for library in needed:
+            made[library.soname] = make_library(library, compiler, rows, target / "libcuda.so.1", target)
+    return made
+
+
+def make_for_program(program, libraries, target, sources=None, cc="cc"):
+    """Makes the stand-ins that a program, or a library of one, needs: {library: functions}."""
+    if not program.is_file():
+        raise Failure(f"{program}: no such file")
+    needed, lookalikes = Scan(program.parent, [program]).libraries()
+    if not needed:
+        raise Failure(f"{program}: it needs no library that terrazzo has a stand-in for")
+    majors = {lib.stem: int((re.findall(r"\.so\.(\d+)", lib.soname) or [13])[0]) for lib in needed}
+    runtime = [int(number) for name in lookalikes for number in re.findall(r"libcudart\.so\.(\d+)", name)]
+    versions = {stem: (major, 0, 0) for stem, major in majors.items()}
+    versions[""] = (runtime[0] if runtime else majors.get("libcublas", 13), 0, 0)
+    return build(needed, libraries, target, sources, cc, versions, lookalikes)
+
+
 def own_sources():
     here = Path(__file__).resolve().parent
     for folder in (here / "standin", here.parents[2] / "lookalike" / "standin"):
@@ -312,15 +338,7 @@ def make(torch, libraries, target=None, sources=None, cc="cc"):
     if not lookalikes:
         raise Failure(f"{torch}: this PyTorch needs no CUDA library; ask for a version that is built with CUDA")
     target = target or scan.target([lib.soname for lib in needed] + lookalikes)
-    target.mkdir(parents=True, exist_ok=True)
-    place_lookalikes(lookalikes, libraries, target)
-    sources = sources or own_sources()
-    rows, made = read_rows(sources / "functions.txt"), {}
-    with tempfile.TemporaryDirectory() as folder:
-        compiler = Compiler(cc, sources, Path(folder), read_versions(torch))
-        for library in needed:
-            made[library.soname] = make_library(library, compiler, rows, target / "libcuda.so.1", target)
-    return target, made
+    return target, build(needed, libraries, target, sources, cc, read_versions(torch), lookalikes)
 
 
 def main():

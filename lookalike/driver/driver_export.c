@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The driver's undocumented tables, which do not exist here.
+ */
+#include "driver_lookalike.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_FILES = 16 };
+
+/* Whether a file is one that asks, and works without an answer. */
+static bool works_without(const char *name)
+{
+	static const char *const names[] = {"libnvrtc.so", "libnvJitLink.so", "libnvvm.so", "libcupti.so"};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (strncmp(name, names[i], strlen(names[i])) == 0)
+			return true;
+	return false;
+}
+
+/* True once for each file. */
+static bool is_news(const void *file)
+{
+	static const void *said[MOST_FILES];
+	for (size_t i = 0; i < MOST_FILES; i++) {
+		const void *none = NULL;
+		if (__atomic_compare_exchange_n(&said[i], &none, file, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			return true;
+		if (none == file)
+			return false;
+	}
+	return false;
+}
+
+static void say(const Dl_info *caller)
+{
+	const char *slash = strrchr(caller->dli_fname, '/'), *name = slash ? slash + 1 : caller->dli_fname;
+	bool library = strstr(name, ".so");
+	if (works_without(name) || !is_news(caller->dli_fbase))
+		return;
+	fprintf(stderr, "terrazzo: %s is linked with NVIDIA's static CUDA runtime, which checks the driver and does not "
+	        "run on a simulated device. ", name);
+	fputs(library ? "A stand-in can take the library's place: python3 -m terrazzo.sim standins PROGRAM DIR\n"
+	              : "Relink it with nvcc -cudart shared, or with -cudart none and the look-alike libcudart_static.a\n",
+	      stderr);
+}
+
+/* NVIDIA's own runtime, linked statically, asks here for the means to check the driver. That check is respected. */
+cuda_result cuGetExportTable(const void **table, const void *id)
+{
+	Dl_info caller;
+	LOOK_COUNT(cuGetExportTable);
+	(void)id;
+	*table = NULL;
+	if (dladdr(__builtin_return_address(0), &caller) && caller.dli_fname)
+		say(&caller);
+	return TRZ_CUDA_ERROR_NOT_FOUND;
+}
