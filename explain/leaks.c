@@ -345,18 +345,25 @@ static double units_left(const struct leaks *g)
 	return all > used ? all - used : 0;
 }
 
-/* Whether growth of so many steps matters, if all growth of that age together comes to `rate` units a step. */
-static bool matters(const struct leaks *g, double steps, double rate)
+/* Whether growth of so many steps matters, if all growth of that age together comes to `rate` units a step: for what it
+ * has added, */
+static bool adds_much(const struct leaks *g, double steps, double rate)
 {
 	double now = (double)g->low.low, rise = rate * steps, before = now > rise ? now - rise : 0;
 	if (g->failed)
 		return rise >= now / 20;
-	if (g->capacity && rise >= 1.5 * units_left(g) && steps >= EARLY_STEPS)
-		return rise >= now / 20;
-	if (steps < LEAKS_STEPS)
+	return steps >= LEAKS_STEPS && (rise >= before / 4 || (steps >= LEAKS_LONG_STEPS && rise >= now / 100));
+}
+
+/* or for how little is left. */
+static bool leaves_little(const struct leaks *g, double steps, double rate)
+{
+	double rise = rate * steps, left = units_left(g);
+	if (!g->capacity || g->failed)
 		return false;
-	return rise >= before / 4 || (g->capacity && rise >= units_left(g) / 2) ||
-	       (steps >= LEAKS_LONG_STEPS && rise >= now / 100);
+	if (rise >= 1.5 * left && steps >= EARLY_STEPS)
+		return rise >= (double)g->low.low / 20;
+	return steps >= LEAKS_STEPS && rise >= left / 2;
 }
 
 /* Suspects first, then by bytes a step. */
@@ -411,12 +418,14 @@ static size_t growers(const struct leaks *g, struct grower *out)
 }
 
 /* Whether one of the growers is a suspect: it has a fair share in what has grown for as long, and that matters. While
- * there are others that have grown for long, what has not is none: little may be left because of them. */
+ * there are others that have grown for long, what has not is none: little may be left because of them. Nor is it for
+ * what is left where something younger grows far faster. */
 static bool suspected(const struct leaks *g, const struct grower *list, size_t count, const struct grower *one)
 {
-	double together = 0, most = 0, lasting = 0, rate = end_rate(&one->end), steps = end_steps(&one->end);
+	double together = 0, most = 0, fastest = 0, lasting = 0, rate = end_rate(&one->end), steps = end_steps(&one->end);
 	for (size_t i = 0; i < count; i++) {
 		double other = end_rate(&list[i].end), age = end_steps(&list[i].end);
+		fastest = larger(fastest, other);
 		if (age >= LEAKS_STEPS)
 			lasting += other;
 		if (age < smaller(steps, LEAKS_STEPS))
@@ -424,9 +433,12 @@ static bool suspected(const struct leaks *g, const struct grower *list, size_t c
 		together += other;
 		most = larger(most, other);
 	}
-	if (steps < LEAKS_STEPS && !g->failed && matters(g, LEAKS_STEPS, lasting))
+	bool lasts = adds_much(g, LEAKS_STEPS, lasting) || leaves_little(g, LEAKS_STEPS, lasting);
+	if (steps < LEAKS_STEPS && !g->failed && lasts)
 		return false;
-	return (steps < LEAKS_STEPS ? 1.5 : 4) * rate >= most && matters(g, steps, together);
+	if ((steps < LEAKS_STEPS ? 1.5 : 4) * rate < most)
+		return false;
+	return adds_much(g, steps, together) || (leaves_little(g, steps, together) && 4 * rate >= fastest);
 }
 
 size_t leaks_findings(const struct leaks *g, struct leaks_finding *out, size_t capacity)
