@@ -4,7 +4,7 @@
 
 # What both faces share: the heaps of the process, and CUDA's calls over them.
 trz_sources(native_sources plug/native/native_driver.c plug/native/native_guard.c plug/native/native_heaps.c
-	plug/native/native_memory.c plug/native/native_options.c plug/native/native_pools.c)
+	plug/native/native_late.c plug/native/native_memory.c plug/native/native_options.c plug/native/native_pools.c)
 
 add_library(terrazzo_cuda SHARED ${native_sources} plug/native/native_link.c plug/native/cuda_api.c)
 set(cuda_map "${PROJECT_SOURCE_DIR}/cmake/terrazzo_cuda.map")

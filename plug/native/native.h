@@ -30,6 +30,7 @@ struct native_heap {
 	void *pool;               /* the default pool of the device */
 	int device;
 	bool primary;             /* the context is the device's primary one */
+	_Atomic(struct native_late *) late;  /* freed, but for the wait (native_late.c) */
 	atomic_size_t async, async_most;  /* bytes allocated in the order of streams, now and at most */
 };
 
@@ -100,6 +101,13 @@ cuda_result native_free_async(cuda_addr address, void *stream);
 cuda_result native_mem_info(size_t *unused, size_t *total);
 cuda_result native_stream_destroy(void *stream);
 void native_stream_retire(void *stream);
+
+/* Frees later, for a capture is under way. false: that is so already, or the host has no memory. */
+bool native_late_add(struct native_heap *heap, void *ptr);
+/* Frees what was freed during captures, after a wait for its uses, which may be refused. */
+void native_late_settle(struct native_heap *heap, cuda_result (*wait)(struct native_heap *heap));
+/* The heap is about to be closed. */
+void native_late_forget(struct native_heap *heap);
 
 /* Counts what is allocated in the order of streams, which the default pool's attributes tell. */
 void native_pool_take(struct native_heap *heap, size_t size);

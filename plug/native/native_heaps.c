@@ -285,6 +285,7 @@ static bool take_away(struct native_heap *h, void *context)
 static void end(struct native_heap *h)
 {
 	native_wait_for_readers();
+	native_late_forget(h);
 	if (h->heap)
 		trz_close(h->heap);
 	if (h->host)

@@ -34,6 +34,23 @@ static bool may_capture(void *stream)
 	return native_driver.cuStreamIsCapturing(stream, &capturing) != TRZ_CUDA_SUCCESS || capturing;
 }
 
+/* Waits for the heap's context, and tells the heap. */
+static cuda_result wait_for_all(struct native_heap *h)
+{
+	void *current = NULL, *popped;
+	cuda_result result = native_driver.cuCtxGetCurrent(&current);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	if (current != h->own && (result = native_driver.cuCtxPushCurrent_v2(h->own)) != TRZ_CUDA_SUCCESS)
+		return result;
+	uint64_t token = trz_context_sync_begin(h->heap, h->own);
+	result = native_driver.cuCtxSynchronize();
+	trz_sync_end(h->heap, token, result == TRZ_CUDA_SUCCESS);
+	if (current != h->own)
+		native_driver.cuCtxPopCurrent_v2(&popped);
+	return result;
+}
+
 /* ---- for all streams -------------------------------------------------------------------------------------------- */
 
 /* false: the driver is to do it. */
@@ -55,6 +72,8 @@ static bool try_alloc(enum native_call call, cuda_addr *address, size_t size, cu
 {
 	struct native_heap *h = address && size && !is_capturing() ? native_current() : NULL;
 	bool classic = atomic_load_explicit(&native_options.classic, memory_order_relaxed);
+	if (h)
+		native_late_settle(h, wait_for_all);
 	if (!h || classic || !alloc_host(h, address, size, result))
 		return false;
 	native_count(call, *result == TRZ_CUDA_SUCCESS ? NATIVE_SERVED : NATIVE_REFUSED);
@@ -87,23 +106,6 @@ static cuda_result do_alloc_pitch(cuda_addr *address, size_t *pitch, size_t widt
 
 /* ---- the end of all uses -------------------------------------------------------------------------------------- */
 
-/* Waits for the heap's context, and tells the heap. */
-static cuda_result wait_for_all(struct native_heap *h)
-{
-	void *current = NULL, *popped;
-	cuda_result result = native_driver.cuCtxGetCurrent(&current);
-	if (result != TRZ_CUDA_SUCCESS)
-		return result;
-	if (current != h->own && (result = native_driver.cuCtxPushCurrent_v2(h->own)) != TRZ_CUDA_SUCCESS)
-		return result;
-	uint64_t token = trz_context_sync_begin(h->heap, h->own);
-	result = native_driver.cuCtxSynchronize();
-	trz_sync_end(h->heap, token, result == TRZ_CUDA_SUCCESS);
-	if (current != h->own)
-		native_driver.cuCtxPopCurrent_v2(&popped);
-	return result;
-}
-
 /* An event of the whole context says when the last use is over. Where the driver has none, or a capture forbids it,
  * the host waits. */
 static bool free_after_all(struct native_heap *h, void *ptr)
@@ -134,16 +136,32 @@ static cuda_result free_elsewhere(struct native_heap *h, cuda_addr address)
 	return outcome(NATIVE_cuMemFree, NATIVE_PASSED, native_driver.cuMemFree_v2(address));
 }
 
+/* Whether the thread may free during captures the driver says, who waits as far as it may. */
+static cuda_result free_in_capture(struct native_heap *h, void *ptr)
+{
+	cuda_addr probe = 0;
+	cuda_result result = native_driver.cuMemAlloc_v2(&probe, 1);
+	if (result == TRZ_CUDA_SUCCESS)
+		result = native_driver.cuMemFree_v2(probe);
+	if (result == TRZ_CUDA_SUCCESS || result == TRZ_CUDA_ERROR_OUT_OF_MEMORY)
+		result = native_late_add(h, ptr) ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_VALUE;
+	return result;
+}
+
 static cuda_result do_free(cuda_addr address)
 {
 	struct native_heap *h = address ? native_owner(address) : NULL;
 	trz_pointer_info info;
 	if (!h)
 		return free_elsewhere(NULL, address);
+	if (!is_capturing())
+		native_late_settle(h, wait_for_all);
 	if (trz_query(h->heap, (const void *)address, &info) != TRZ_OK || (uintptr_t)info.base != address)
 		return free_elsewhere(h, address);
 	cuda_result result = TRZ_CUDA_SUCCESS;
-	if (!native_options.free_in_order || !free_after_all(h, info.base)) {
+	if (is_capturing()) {
+		result = free_in_capture(h, info.base);
+	} else if (!native_options.free_in_order || !free_after_all(h, info.base)) {
 		result = wait_for_all(h);
 		if (result == TRZ_CUDA_SUCCESS && trz_free_on(h->heap, info.base, h->host) != TRZ_OK)
 			return free_elsewhere(h, address);
