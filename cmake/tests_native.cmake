@@ -23,3 +23,8 @@ target_link_libraries(native_linked PRIVATE terrazzo_cuda)
 trz_native(runtime12 "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime12)
 trz_native(runtime_static "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime_static)
 trz_native(exports_static "${PROJECT_SOURCE_DIR}/tests/native/programs/exports.c" trz_lookalike_runtime_static)
+
+# What CUDA documents of its allocation calls, asked of the libraries that the program finds.
+trz_sources(conformance_sources tests/native/conformance/*.c)
+trz_native(conformance "${conformance_sources}" trz_lookalike_runtime13)
+trz_native(conformance12 "${conformance_sources}" trz_lookalike_runtime12)

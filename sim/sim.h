@@ -407,7 +407,7 @@ struct sim_place {
 	uint64_t size;
 	int device;
 	bool plain;                  /* from mem_alloc */
-	uint64_t generation;         /* unlike that of any other mapping, ever */
+	uint64_t generation;         /* unlike that of any other mapping or plain allocation, ever */
 	unsigned export_kinds;
 	uint32_t access;             /* one bit per device that reaches it */
 };

@@ -56,6 +56,8 @@ struct sim_phys {
 	int device, shared;         /* its place in the ledger's `shared`; -1: it is this process's alone */
 	unsigned export_kinds;
 	uint32_t handles, mappings;
+	uint64_t retained;          /* a handle that has to be released `retains` times more */
+	uint32_t retains;
 };
 
 /* A whole physical memory laid at an address. The machine's table points to it from every granule covered. */
@@ -63,6 +65,7 @@ struct sim_mapping {
 	LIST_ENTRY(sim_mapping) link;
 	uint64_t address;
 	struct sim_phys *phys;
+	uint64_t handle;            /* that it was mapped by; it may be dead */
 	uint64_t generation;        /* the machine's `generation` when it was made */
 	uint32_t access;            /* one bit per device */
 	bool present;               /* the host's page tables have it: since the first set_access, or use by work */
@@ -565,6 +568,8 @@ void sim_meet_wait(sim *s, const struct sim_work *w, uint32_t mark);
 /* sim_plain.c */
 /* The allocation that an address lies in; false: the address is in no plain memory. */
 bool sim_plain_at(const sim *s, uint64_t address, uint64_t *start, uint64_t *size);
+/* The same with the bytes that were asked for, and its own generation. */
+bool sim_plain_query(const sim *s, struct sim_place *place, uint64_t address);
 
 /* sim_work.c */
 struct sim_work *sim_head(const struct sim_stream *st);

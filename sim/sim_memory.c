@@ -230,8 +230,12 @@ trz_status sim_release(sim *s, trz_handle handle)
 	if (status != TRZ_OK)
 		return status;
 	sim_charge_handle(s, SIM_SLOT_release, p->size, 1);
-	sim_registry_remove(&s->memory, handle);
 	s->live_handles--;
+	if (p->retains > 0 && p->retained == handle) {
+		p->retains--;
+		return TRZ_OK;
+	}
+	sim_registry_remove(&s->memory, handle);
 	p->handles--;
 	sim_phys_drop(s, p);
 	return TRZ_OK;
@@ -533,8 +537,10 @@ trz_status sim_map(sim *s, trz_addr address, uint64_t size, trz_handle handle)
 	trz_status status = check_map(s, address, size, p);
 	if (status == TRZ_OK)
 		status = sim_mapping_add(s, address, p, NULL);
-	if (status == TRZ_OK)
+	if (status == TRZ_OK) {
+		sim_mapping_at(s, address)->handle = handle;
 		sim_charge_handle(s, SIM_SLOT_map, size, 1);
+	}
 	return status;
 }
 

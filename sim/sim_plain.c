@@ -11,8 +11,14 @@
 
 enum { UNIT_SHIFT = 9, CHUNK_UNITS = 4096, SHARED_CHUNK_BYTES = CHUNK_UNITS << UNIT_SHIFT };
 
+/* An allocation; `id` is unlike that of any other, ever. */
+struct sim_plain {
+	uint64_t bytes, id;
+};
+
 /* Invariant: live > 0. In a shared chunk units[i] is the length, in units of 512 bytes, of the allocation
- * that starts at unit i, and 0 where none does; a chunk of its own has one allocation at unit 0. */
+ * that starts at unit i, and 0 where none does; a chunk of its own has one allocation at unit 0. all[i] is the
+ * allocation at unit i; a chunk of its own has no more than that one. */
 struct sim_chunk {
 	LIST_ENTRY(sim_chunk) link;
 	struct sim_context *context;
@@ -20,6 +26,7 @@ struct sim_chunk {
 	uint32_t live;
 	bool shared;
 	uint16_t units[CHUNK_UNITS];
+	struct sim_plain all[];
 };
 
 /* The first run of free units that is long enough; CHUNK_UNITS: none. */
@@ -67,9 +74,10 @@ static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
 	return status;
 }
 
-static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t size, struct sim_chunk **out)
+/* For up to `room` allocations. */
+static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t size, size_t room, struct sim_chunk **out)
 {
-	struct sim_chunk *chunk = calloc(1, sizeof *chunk);
+	struct sim_chunk *chunk = calloc(1, sizeof *chunk + room * sizeof chunk->all[0]);
 	if (!chunk)
 		return sim_refuse(s, TRZ_ERROR_DRIVER, "no host memory for plain memory");
 	chunk->context = c;
@@ -117,13 +125,15 @@ static trz_status alloc_shared(sim *s, struct sim_context *c, uint64_t size, trz
 		if (chunk->shared && chunk->context == c && find_units(chunk, need) < CHUNK_UNITS)
 			break;
 	if (!chunk) {
-		trz_status status = new_chunk(s, c, align_up(SHARED_CHUNK_BYTES, s->config.granularity), &chunk);
+		uint64_t whole = align_up(SHARED_CHUNK_BYTES, s->config.granularity);
+		trz_status status = new_chunk(s, c, whole, CHUNK_UNITS, &chunk);
 		if (status != TRZ_OK)
 			return status;
 		chunk->shared = true;
 	}
 	unsigned unit = find_units(chunk, need);
 	chunk->units[unit] = (uint16_t)need;
+	chunk->all[unit] = (struct sim_plain){size, ++s->generation};
 	chunk->live++;
 	*address = chunk->address + ((uint64_t)unit << UNIT_SHIFT);
 	return TRZ_OK;
@@ -142,9 +152,10 @@ trz_status sim_plain_alloc(sim *s, struct sim_context *c, uint64_t size, trz_add
 	} else {
 		struct sim_chunk *chunk;
 		uint64_t unit = max_u64(SHARED_CHUNK_BYTES, s->config.granularity);
-		status = new_chunk(s, c, align_up(size, unit), &chunk);
+		status = new_chunk(s, c, align_up(size, unit), 1, &chunk);
 		if (status == TRZ_OK) {
 			chunk->units[0] = 1;
+			chunk->all[0] = (struct sim_plain){size, ++s->generation};
 			chunk->live = 1;
 			*address = chunk->address;
 		}
@@ -217,6 +228,18 @@ trz_context sim_plain_context(sim *s, trz_addr address)
 	trz_context context = chunk ? (trz_context)chunk->context->value : NULL;
 	sim_leave(&call);
 	return context;
+}
+
+bool sim_plain_query(const sim *s, struct sim_place *place, uint64_t address)
+{
+	uint64_t size;
+	const struct sim_chunk *chunk = chunk_at(s, address);
+	if (!chunk || !sim_plain_at(s, address, &place->address, &size))
+		return false;
+	const struct sim_plain *p = &chunk->all[(place->address - chunk->address) >> UNIT_SHIFT];
+	place->size = p->bytes;
+	place->generation = p->id;
+	return true;
 }
 
 bool sim_plain_at(const sim *s, uint64_t address, uint64_t *start, uint64_t *size)

@@ -26,7 +26,7 @@ bool sim_place_at(sim *s, trz_addr address, struct sim_place *out)
 			.export_kinds = m->phys->export_kinds,
 			.access = m->access,
 		};
-		found = !m->chunk || sim_plain_at(s, address, &out->address, &out->size);
+		found = !m->chunk || sim_plain_query(s, out, address);
 	}
 	sim_leave(&call);
 	return found;
@@ -36,9 +36,18 @@ trz_status sim_handle_at(sim *s, trz_addr address, trz_handle *out)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	const struct sim_mapping *m = sim_mapping_at(s, address);
-	uint64_t value = m && !m->chunk ? sim_registry_add(&s->memory, m->phys) : 0;
-	if (value) {
-		m->phys->handles++;
+	struct sim_phys *p = m && !m->chunk ? m->phys : NULL;
+	/* The handle that it was mapped by, while that lives. */
+	bool same = p && m->handle && sim_registry_get(&s->memory, m->handle) == p &&
+	            (p->retains == 0 || p->retained == m->handle);
+	uint64_t value = same ? m->handle : p ? sim_registry_add(&s->memory, p) : 0;
+	if (same) {
+		p->retained = value;
+		p->retains++;
+		s->live_handles++;
+		*out = value;
+	} else if (value) {
+		p->handles++;
 		s->live_handles++;
 		*out = value;
 	} else {

@@ -279,6 +279,31 @@ cuda_result cuMemcpyPeer(cuda_addr to, void *to_context, cuda_addr from, void *f
 
 /* ---- fills ------------------------------------------------------------ */
 
+struct host_fill {
+	unsigned char *address;
+	uint32_t pattern;
+	unsigned unit;
+	size_t count;
+};
+
+/* A graph may do it again: it frees nothing. */
+static void fill_host(void *argument)
+{
+	const struct host_fill *f = argument;
+	for (size_t i = 0; i < f->count; i++)
+		memcpy(f->address + i * f->unit, &f->pattern, f->unit);
+}
+
+/* A fill of memory of the host that the device knows, pinned or managed. What it reads stays for good. */
+static trz_status fill_pinned(trz_context context, void *stream, struct host_fill fill)
+{
+	struct host_fill *kept = malloc(sizeof *kept);
+	if (!kept)
+		return TRZ_ERROR_HOST_MEMORY;
+	*kept = fill;
+	return sim_host(look.sim, context, stream, fill_host, kept);
+}
+
 cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait)
 {
 	trz_context context = look_stream_context(stream);
@@ -287,7 +312,13 @@ cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t
 		return TRZ_CUDA_SUCCESS;
 	LOOK_NEED(address % unit == 0, INVALID_VALUE);
 	look_note_work(context, stream);
-	trz_status status = sim_fill_pattern(look.sim, context, stream, address, count, pattern, unit);
+	uint64_t start, size;
+	unsigned flags;
+	bool host = !sim_is_device(look.sim, address) && look_pinned((void *)address, &start, &size, &flags);
+	LOOK_NEED(!host || count * unit <= start + size - address, INVALID_VALUE);
+	struct host_fill fill = {(unsigned char *)address, pattern, unit, count};
+	trz_status status = host ? fill_pinned(context, stream, fill)
+	                         : sim_fill_pattern(look.sim, context, stream, address, count, pattern, unit);
 	if (status == TRZ_OK && wait)
 		status = sim_stream_sync(look.sim, context, stream);
 	else

@@ -99,8 +99,9 @@ bool look_pinned(const void *address, uint64_t *start, uint64_t *size, unsigned 
 cuda_result cuMemHostAlloc(void **address, size_t size, unsigned flags)
 {
 	LOOK_ENTER(cuMemHostAlloc);
-	LOOK_NEED(size > 0, INVALID_VALUE);
+	LOOK_NEED(address && size > 0 && flags < 8, INVALID_VALUE);
 	uint64_t bytes = align_up(size, KIB(4));
+	LOOK_NEED(bytes >= size, OUT_OF_MEMORY);
 	void *made = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	LOOK_NEED(made != MAP_FAILED, OUT_OF_MEMORY);
 	cuda_result result = add((struct host_range){(uintptr_t)made, bytes, flags, true});
@@ -148,8 +149,7 @@ cuda_result cuMemHostGetDevicePointer_v2(cuda_addr *device, void *address, unsig
 	uint64_t start, size;
 	unsigned own;
 	LOOK_ENTER(cuMemHostGetDevicePointer_v2);
-	(void)flags;
-	LOOK_NEED(look_pinned(address, &start, &size, &own), INVALID_VALUE);
+	LOOK_NEED(device && flags == 0 && look_pinned(address, &start, &size, &own), INVALID_VALUE);
 	*device = (uintptr_t)address;
 	return TRZ_CUDA_SUCCESS;
 }

@@ -18,6 +18,7 @@ struct ipc {
 	char magic[8];
 	uint64_t pid;
 	struct sim_token token;
+	uint64_t generation;  /* of the allocation: another one at its address has another handle */
 };
 
 _Static_assert(sizeof(struct ipc) <= sizeof(struct cuda_ipc), "it fits");
@@ -38,6 +39,9 @@ static struct {
 cuda_result look_ipc_export(struct cuda_ipc *handle, cuda_addr address)
 {
 	struct ipc ipc = {.pid = (uint64_t)getpid()};
+	struct sim_place place;
+	LOOK_NEED(sim_place_at(look.sim, address, &place), INVALID_VALUE);
+	ipc.generation = place.generation;
 	cuda_result result = look_result(sim_plain_export(look.sim, address, &ipc.token));
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
@@ -49,7 +53,10 @@ cuda_result look_ipc_export(struct cuda_ipc *handle, cuda_addr address)
 
 cuda_result cuIpcGetMemHandle(struct cuda_ipc *handle, cuda_addr address)
 {
+	struct sim_place place;
 	LOOK_ENTER(cuIpcGetMemHandle);
+	LOOK_NEED(handle && sim_place_at(look.sim, address, &place) && !look_pool_at(place.address, NULL, NULL),
+	          INVALID_VALUE);
 	return look_ipc_export(handle, address);
 }
 

@@ -195,6 +195,8 @@ void look_blocks_end_context(trz_context context);
 bool look_pools_trim(int device, bool all);
 /* Frees memory of a pool, or refuses a second free; false: it was not from a pool. */
 bool look_pool_free(cuda_addr address, cuda_result *result);
+/* The bytes that were asked for and the pool (either may be NULL) of live memory that begins there; else false. */
+bool look_pool_at(cuda_addr start, uint64_t *asked, void **pool);
 /* The context has ended, and its plain memory with it. */
 void look_pools_end_context(trz_context context);
 /* Whether a pool of the device has been opened to another. */

@@ -78,7 +78,7 @@ cuda_result cuMemAllocManaged(cuda_addr *address, size_t size, unsigned flags)
 {
 	enum { ATTACH_GLOBAL = 1, ATTACH_HOST = 2 };
 	LOOK_ENTER(cuMemAllocManaged);
-	LOOK_NEED(flags == ATTACH_GLOBAL || flags == ATTACH_HOST, INVALID_VALUE);
+	LOOK_NEED(address && size > 0 && (flags == ATTACH_GLOBAL || flags == ATTACH_HOST), INVALID_VALUE);
 	struct managed *m = calloc(1, sizeof *m);
 	LOOK_NEED(m, OUT_OF_MEMORY);
 	cuda_result result = look_plain_alloc("cuMemAllocManaged", size, address);

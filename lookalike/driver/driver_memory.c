@@ -28,7 +28,7 @@ cuda_result look_plain_alloc(const char *call, uint64_t size, cuda_addr *address
 	trz_addr made = 0;
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
-	LOOK_NEED(size > 0, INVALID_VALUE);
+	LOOK_NEED(address && size > 0, INVALID_VALUE);
 	int device = sim_context_device(look.sim, context);
 	cuda_result result = LOOK_SLOT(mem_alloc, context, size, &made);
 	if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY && look_pools_trim(device, true))
@@ -50,9 +50,16 @@ cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
 
 cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
 {
-	(void)element;
-	*pitch = align_up(width, 512);
-	return cuMemAlloc_v2(address, *pitch * height);
+	cuda_addr made = 0;
+	LOOK_NEED(address && pitch && (element == 4 || element == 8 || element == 16), INVALID_VALUE);
+	uint64_t row = align_up(width, 512), bytes = 0;
+	LOOK_NEED(row >= width && !__builtin_mul_overflow(row, height, &bytes), OUT_OF_MEMORY);
+	cuda_result result = cuMemAlloc_v2(&made, bytes);
+	if (result == TRZ_CUDA_SUCCESS) {
+		*address = made;
+		*pitch = row;
+	}
+	return result;
 }
 
 /* Memory of another device's context is freed there. */
@@ -107,6 +114,7 @@ cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr ad
 	struct sim_place place;
 	LOOK_ENTER(cuMemGetAddressRange_v2);
 	LOOK_NEED(sim_place_at(look.sim, address, &place), NOT_FOUND);
+	look_pool_at(place.address, &place.size, NULL);
 	if (start)
 		*start = place.address;
 	if (size)
@@ -127,7 +135,7 @@ cuda_result cuMemCreate(cuda_mem *handle, size_t size, const struct cuda_mem_pro
 	trz_handle made = 0;
 	LOOK_ENTER(cuMemCreate);
 	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
-	LOOK_NEED(prop && flags == 0 && prop->type == TRZ_CU_MEM_ALLOCATION_TYPE_PINNED, INVALID_VALUE);
+	LOOK_NEED(handle && prop && flags == 0 && prop->type == TRZ_CU_MEM_ALLOCATION_TYPE_PINNED, INVALID_VALUE);
 	LOOK_NEED(prop->location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE, NOT_SUPPORTED);
 	const trz_tile_props props = {
 		.device = prop->location.id,
@@ -182,7 +190,7 @@ cuda_result cuMemAddressReserve(cuda_addr *address, size_t size, size_t alignmen
 	trz_addr made = 0;
 	LOOK_ENTER(cuMemAddressReserve);
 	LOOK_NEED(may_make_memory(), INVALID_CONTEXT);
-	LOOK_NEED(flags == 0, INVALID_VALUE);
+	LOOK_NEED(address && flags == 0, INVALID_VALUE);
 	cuda_result result = LOOK_SLOT(reserve, size, alignment, hint, &made);
 	if (result == TRZ_CUDA_SUCCESS)
 		*address = made;

@@ -4,7 +4,24 @@
  */
 #include "driver_lookalike.h"
 
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Allocations whose synchronous copies the program wants to wait, by their generation. */
+struct waiting {
+	struct waiting *next;
+	uint64_t generation;
+};
+static _Atomic(struct waiting *) waiting;
+
+static bool waits(const struct sim_place *p)
+{
+	const struct waiting *w = waiting;
+	while (w && w->generation != p->generation)
+		w = w->next;
+	return w != NULL;
+}
 
 static cuda_result device_attribute(void *data, int attribute, cuda_addr address, const struct sim_place *p)
 {
@@ -26,7 +43,7 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		*(int *)data = p->device;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		*(bool *)data = p->plain;
+		*(bool *)data = p->plain && !look_pool_at(p->address, NULL, NULL);
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		*(bool *)data = look_managed(address);
@@ -36,7 +53,7 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		*(cuda_addr *)data = address;
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		*(bool *)data = false;
+		*(bool *)data = waits(p);
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 	case TRZ_CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
@@ -58,6 +75,7 @@ static cuda_result device_attribute(void *data, int attribute, cuda_addr address
 		return TRZ_CUDA_SUCCESS;
 	case TRZ_CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		*(void **)data = NULL;
+		look_pool_at(p->address, NULL, data);
 		return TRZ_CUDA_SUCCESS;
 	default:
 		return TRZ_CUDA_ERROR_INVALID_VALUE;
@@ -103,8 +121,11 @@ cuda_result cuPointerGetAttribute(void *data, int attribute, cuda_addr address)
 	uint64_t start, size;
 	unsigned flags;
 	LOOK_ENTER(cuPointerGetAttribute);
-	if (sim_place_at(look.sim, address, &place))
+	LOOK_NEED(data, INVALID_VALUE);
+	if (sim_place_at(look.sim, address, &place)) {
+		look_pool_at(place.address, &place.size, NULL);
 		return device_attribute(data, attribute, address, &place);
+	}
 	LOOK_NEED(look_pinned((void *)address, &start, &size, &flags), INVALID_VALUE);
 	return host_attribute(data, attribute, address, start, size);
 }
@@ -141,8 +162,14 @@ cuda_result cuPointerSetAttribute(const void *value, int attribute, cuda_addr ad
 {
 	struct sim_place place;
 	LOOK_ENTER(cuPointerSetAttribute);
-	(void)value;
-	LOOK_NEED(attribute == TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && sim_place_at(look.sim, address, &place),
+	LOOK_NEED(value && attribute == TRZ_CU_POINTER_ATTRIBUTE_SYNC_MEMOPS && sim_place_at(look.sim, address, &place),
 	          INVALID_VALUE);
+	struct waiting *w = *(const bool *)value && !waits(&place) ? malloc(sizeof *w) : NULL;
+	if (w) {
+		w->generation = place.generation;
+		w->next = waiting;
+		while (!atomic_compare_exchange_weak(&waiting, &w->next, w))
+			continue;
+	}
 	return TRZ_CUDA_SUCCESS;
 }

@@ -28,6 +28,8 @@ struct pool_block {
 	void *stream;
 	trz_event freed;             /* recorded there, or behind its graph's newest launch; NULL: never */
 	uint64_t capture;            /* that it was freed in; 0: none */
+	uint64_t asked;              /* bytes of its newest allocation, */
+	bool of_graph;               /* which was made in a capture */
 };
 
 /* Invariant: used + bytes of the free blocks = reserved. A graph's blocks are used. A destroyed pool lasts until its
@@ -39,6 +41,7 @@ struct look_pool {
 	uint32_t access;             /* the other devices that it was opened to, one bit each */
 	uint64_t threshold, reserved, used, reserved_high, used_high;
 	uint64_t most;               /* that it may reserve; 0: no limit */
+	int reuse[3];                /* rules of reuse as the program sets them; they make no difference here */
 	bool exports, imported;      /* handles of it may be made; it stands for another process's, and has no memory */
 	LIST_HEAD(, pool_block) live, unused;
 };
@@ -60,10 +63,17 @@ static int by_address(const void *a, const void *b)
 	return (p->address > q->address) - (p->address < q->address);
 }
 
+static void init_pool(struct look_pool *pool, int device)
+{
+	pool->device = device;
+	for (int i = 0; i < 3; i++)
+		pool->reuse[i] = 1;
+}
+
 static void enlist_standard(void)
 {
 	for (int i = 0; i < LOOK_DEVICES; i++) {
-		pools.standard[i].device = i;
+		init_pool(&pools.standard[i], i);
 		LIST_INSERT_HEAD(&pools.all, &pools.standard[i], link);
 	}
 }
@@ -204,6 +214,21 @@ static void make_unused(struct pool_block *b)
 	LIST_INSERT_HEAD(&b->pool->unused, b, link);
 	pools.unused_count++;
 	b->pool->used -= b->size;
+}
+
+bool look_pool_at(cuda_addr start, uint64_t *asked, void **pool)
+{
+	if (__atomic_load_n(&pools.block_count, __ATOMIC_RELAXED) == 0)
+		return false;
+	pthread_mutex_lock(&pools.lock);
+	const struct pool_block *b = find_block(start);
+	bool live = b && b->live;
+	if (live && asked)
+		*asked = b->asked;
+	if (live && pool)
+		*pool = b->pool;
+	pthread_mutex_unlock(&pools.lock);
+	return live;
 }
 
 /* By cuMemFree, which waits for the device. */
@@ -365,7 +390,7 @@ static void place_allocation(const struct wish *w, cuda_addr address, uint64_t s
 static cuda_result allocate(cuda_addr *address, struct wish wish)
 {
 	trz_capture_status status = TRZ_CAPTURE_NONE;
-	LOOK_NEED(wish.size > 0, INVALID_VALUE);
+	LOOK_NEED(address && wish.size > 0, INVALID_VALUE);
 	cuda_result result = home_of(wish.pool->device, wish.context, &wish.home);
 	if (result != TRZ_CUDA_SUCCESS)
 		return result;
@@ -378,6 +403,8 @@ static cuda_result allocate(cuda_addr *address, struct wish wish)
 	struct pool_block *b = status == TRZ_CAPTURE_ACTIVE ? take_captured(&wish) : take(&wish);
 	if (b) {
 		hand_out(b);
+		b->asked = asked;
+		b->of_graph = status == TRZ_CAPTURE_ACTIVE;
 		*address = b->address;
 	}
 	pthread_mutex_unlock(&pools.lock);
@@ -454,7 +481,7 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 	trz_status status = TRZ_OK;
 	pthread_mutex_lock(&pools.lock);
 	struct pool_block *b = find_block(address);
-	bool live = b && b->live;
+	bool live = b && b->live && (b->of_graph || capturing != TRZ_CAPTURE_ACTIVE);
 	if (live && capturing != TRZ_CAPTURE_ACTIVE)
 		status = mark(b, context, stream);
 	if (live && status == TRZ_OK) {
@@ -469,12 +496,13 @@ cuda_result cuMemFreeAsync(cuda_addr address, void *stream)
 	const struct cuda_node freed = {.type = TRZ_CU_GRAPH_NODE_TYPE_MEM_FREE, .of.address = address};
 	if (live && capturing == TRZ_CAPTURE_ACTIVE)
 		look_graph_place(context, stream, &freed);
-	LOOK_NEED(!b || live, INVALID_VALUE); /* it was freed already */
+	LOOK_NEED(!b || live, INVALID_VALUE); /* freed already, or in the capture of a graph that it is not of */
 	if (b)
 		return look_result(status);
 	cuda_result result;
 	if (look_block_free(address, context, stream, &result))
 		return result;
+	LOOK_NEED(capturing != TRZ_CAPTURE_ACTIVE, INVALID_VALUE);
 	result = cuStreamSynchronize(stream); /* so that no work uses it */
 	return result == TRZ_CUDA_SUCCESS ? cuMemFree_v2(address) : result;
 }
@@ -514,12 +542,13 @@ void look_pools_end_graph(uint64_t capture)
 cuda_result cuMemPoolCreate(void **pool, const struct cuda_pool_props *props)
 {
 	LOOK_ENTER(cuMemPoolCreate);
+	LOOK_NEED(pool && props && props->type == TRZ_CU_MEM_ALLOCATION_TYPE_PINNED, INVALID_VALUE);
 	LOOK_NEED(props->location.type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE && props->location.id >= 0 &&
 	          props->location.id < look.devices, INVALID_VALUE);
 	LOOK_NEED(!(props->handle_types & ~TRZ_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR), NOT_SUPPORTED);
 	struct look_pool *made = calloc(1, sizeof *made);
 	LOOK_NEED(made, OUT_OF_MEMORY);
-	made->device = props->location.id;
+	init_pool(made, props->location.id);
 	made->most = props->most_bytes;
 	made->exports = props->handle_types & TRZ_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	standard_pool(made->device);
@@ -598,7 +627,7 @@ cuda_result look_pool_import(int device, void **pool)
 {
 	struct look_pool *made = calloc(1, sizeof *made);
 	LOOK_NEED(made, OUT_OF_MEMORY);
-	made->device = device;
+	init_pool(made, device);
 	made->imported = true;
 	standard_pool(device);
 	pthread_mutex_lock(&pools.lock);
@@ -610,7 +639,7 @@ cuda_result look_pool_import(int device, void **pool)
 
 /* ---- attributes ------------------------------------------------------------ */
 
-/* The figure of an attribute; NULL: none, a rule of reuse that makes no difference here. */
+/* The figure of an attribute; NULL: it has none. */
 static uint64_t *figure(struct look_pool *p, int attribute)
 {
 	switch (attribute) {
@@ -629,35 +658,60 @@ static uint64_t *figure(struct look_pool *p, int attribute)
 	}
 }
 
+/* The rule of reuse of an attribute; NULL: it has none. */
+static int *rule_of_reuse(struct look_pool *p, int attribute)
+{
+	int i = attribute - TRZ_CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES;
+	return i >= 0 && i < 3 ? &p->reuse[i] : NULL;
+}
+
 /* A high-water mark can only be set to 0, which means the current value. */
+static bool set_attribute(struct look_pool *p, int attribute, const void *value)
+{
+	uint64_t number = 0;
+	int *rule = rule_of_reuse(p, attribute);
+	if (rule) {
+		memcpy(rule, value, sizeof *rule);
+		return true;
+	}
+	memcpy(&number, value, sizeof number);
+	if (attribute == TRZ_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+		p->threshold = number;
+	else if (attribute == TRZ_CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH && number == 0)
+		p->reserved_high = p->reserved;
+	else if (attribute == TRZ_CU_MEMPOOL_ATTR_USED_MEM_HIGH && number == 0)
+		p->used_high = p->used;
+	else
+		return false;
+	return true;
+}
+
 cuda_result cuMemPoolSetAttribute(void *pool, int attribute, void *value)
 {
 	LOOK_ENTER(cuMemPoolSetAttribute);
+	LOOK_NEED(value, INVALID_VALUE);
 	pthread_mutex_lock(&pools.lock);
 	struct look_pool *p = find_pool(pool);
-	if (p && attribute == TRZ_CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-		memcpy(&p->threshold, value, sizeof p->threshold);
-	else if (p && attribute == TRZ_CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-		p->reserved_high = p->reserved;
-	else if (p && attribute == TRZ_CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-		p->used_high = p->used;
+	bool set = p && set_attribute(p, attribute, value);
 	pthread_mutex_unlock(&pools.lock);
-	LOOK_NEED(p, INVALID_VALUE);
+	LOOK_NEED(set, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
 }
 
 cuda_result cuMemPoolGetAttribute(void *pool, int attribute, void *value)
 {
 	LOOK_ENTER(cuMemPoolGetAttribute);
+	LOOK_NEED(value, INVALID_VALUE);
 	pthread_mutex_lock(&pools.lock);
 	struct look_pool *p = find_pool(pool);
 	const uint64_t *found = p ? figure(p, attribute) : NULL;
+	const int *rule = p ? rule_of_reuse(p, attribute) : NULL;
 	if (found)
 		memcpy(value, found, sizeof *found);
-	else if (p)
-		*(int *)value = 1;
+	else if (rule)
+		memcpy(value, rule, sizeof *rule);
 	pthread_mutex_unlock(&pools.lock);
-	LOOK_NEED(p, INVALID_VALUE);
+	LOOK_NEED(found || rule, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
 }
 

@@ -42,13 +42,20 @@ static struct cuda_copy_2d plane(void *to, size_t to_pitch, const void *from, si
 	};
 }
 
+/* A row must fit into the pitch of either side. */
+static int check_pitch(const struct cuda_copy_2d *c)
+{
+	return c->width > c->to_pitch || c->width > c->from_pitch ? RT_INVALID_PITCH : RT_SUCCESS;
+}
+
 cuda_error cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
                         int kind)
 {
 	RT_ENTER(cudaMemcpy2D);
 	(void)kind;
 	const struct cuda_copy_2d c = plane(to, to_pitch, from, from_pitch, width, height);
-	return rt_result(cuMemcpy2D_v2(&c));
+	int result = check_pitch(&c);
+	return rt_result(result ? result : cuMemcpy2D_v2(&c));
 }
 
 cuda_error cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
@@ -57,7 +64,8 @@ cuda_error cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t
 	RT_ENTER(cudaMemcpy2DAsync);
 	(void)kind;
 	const struct cuda_copy_2d c = plane(to, to_pitch, from, from_pitch, width, height);
-	return rt_result(cuMemcpy2DAsync_v2(&c, stream));
+	int result = check_pitch(&c);
+	return rt_result(result ? result : cuMemcpy2DAsync_v2(&c, stream));
 }
 
 size_t rt_element_bytes(void *array)

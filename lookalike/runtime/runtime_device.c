@@ -65,6 +65,7 @@ const char *cudaGetErrorName(cuda_error error)
 		{RT_INVALID_VALUE, "cudaErrorInvalidValue"},
 		{RT_MEMORY_ALLOCATION, "cudaErrorMemoryAllocation"},
 		{3, "cudaErrorInitializationError"},
+		{RT_INVALID_PITCH, "cudaErrorInvalidPitchValue"},
 		{RT_INVALID_SYMBOL, "cudaErrorInvalidSymbol"},
 		{RT_INVALID_FUNCTION, "cudaErrorInvalidDeviceFunction"},
 		{RT_NO_DEVICE, "cudaErrorNoDevice"},

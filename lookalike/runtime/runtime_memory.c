@@ -12,6 +12,8 @@
 static int allocate(void **address, size_t size)
 {
 	cuda_addr made = 0;
+	if (!address)
+		return RT_INVALID_VALUE;
 	int result = size ? cuMemAlloc_v2(&made, size) : RT_SUCCESS;
 	if (result == RT_SUCCESS)
 		*address = (void *)made;
@@ -28,7 +30,7 @@ cuda_error cudaMallocManaged(void **address, size_t size, unsigned flags)
 {
 	cuda_addr made = 0;
 	RT_ENTER(cudaMallocManaged);
-	int result = cuMemAllocManaged(&made, size, flags);
+	int result = address ? cuMemAllocManaged(&made, size, flags) : RT_INVALID_VALUE;
 	if (result == RT_SUCCESS)
 		*address = (void *)made;
 	return rt_result(result);
@@ -38,7 +40,7 @@ cuda_error cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t h
 {
 	cuda_addr made = 0;
 	RT_ENTER(cudaMallocPitch);
-	int result = cuMemAllocPitch_v2(&made, pitch, width, height, 16);
+	int result = address ? cuMemAllocPitch_v2(&made, pitch, width, height, 16) : RT_INVALID_VALUE;
 	if (result == RT_SUCCESS)
 		*address = (void *)made;
 	return rt_result(result);
@@ -104,6 +106,8 @@ cuda_error cudaIpcOpenEventHandle(void **event, struct cuda_ipc handle)
 cuda_error cudaHostAlloc(void **address, size_t size, unsigned flags)
 {
 	RT_ENTER(cudaHostAlloc);
+	if (!address)
+		return rt_result(RT_INVALID_VALUE);
 	*address = NULL;
 	return rt_result(size ? cuMemHostAlloc(address, size, flags) : RT_SUCCESS);
 }
@@ -151,6 +155,8 @@ cuda_error cudaPointerGetAttributes(struct rt_pointer *out, const void *address)
 {
 	unsigned type = 0;
 	RT_ENTER(cudaPointerGetAttributes);
+	if (!out)
+		return rt_result(RT_INVALID_VALUE);
 	memset(out, 0, sizeof *out);
 	if (cuPointerGetAttribute(&type, TRZ_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)address) != RT_SUCCESS) {
 		out->type = RT_MEMORY_UNREGISTERED;
@@ -173,6 +179,8 @@ cuda_error cudaMallocAsync(void **address, size_t size, void *stream)
 {
 	cuda_addr made = 0;
 	RT_ENTER(cudaMallocAsync);
+	if (!address)
+		return rt_result(RT_INVALID_VALUE);
 	int result = size ? cuMemAllocAsync(&made, size, stream) : RT_SUCCESS;
 	*address = (void *)made;
 	return rt_result(result);
@@ -182,7 +190,9 @@ cuda_error cudaMallocFromPoolAsync(void **address, size_t size, void *pool, void
 {
 	cuda_addr made = 0;
 	RT_ENTER(cudaMallocFromPoolAsync);
-	int result = size ? cuMemAllocFromPoolAsync(&made, size, pool, stream) : RT_SUCCESS;
+	if (!address)
+		return rt_result(RT_INVALID_VALUE);
+	int result = size || !pool ? cuMemAllocFromPoolAsync(&made, size, pool, stream) : RT_SUCCESS;
 	*address = (void *)made;
 	return rt_result(result);
 }
