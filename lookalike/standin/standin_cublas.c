@@ -7,6 +7,7 @@
 #include "standin.h"
 
 STANDIN_HANDLE(cublasCreate_v2, cublasDestroy_v2)
+STANDIN_HANDLE(cublasXtCreate, cublasXtDestroy)
 
 int cublasSetStream_v2(void *handle, void *stream)
 {

@@ -8,6 +8,10 @@
 #include "standin.h"
 
 STANDIN_HANDLE(cusolverDnCreate, cusolverDnDestroy)
+STANDIN_HANDLE(cusolverSpCreate, cusolverSpDestroy)
+STANDIN_HANDLE(cusolverRfCreate, cusolverRfDestroy)
+STANDIN_DESCRIPTOR(cusolverSpCreateCsrqrInfo, cusolverSpDestroyCsrqrInfo)
+STANDIN_DESCRIPTOR(cusolverSpCreateCsrcholInfo, cusolverSpDestroyCsrcholInfo)
 STANDIN_DESCRIPTOR(cusolverDnCreateParams, cusolverDnDestroyParams)
 STANDIN_DESCRIPTOR(cusolverDnCreateGesvdjInfo, cusolverDnDestroyGesvdjInfo)
 STANDIN_DESCRIPTOR(cusolverDnCreateSyevjInfo, cusolverDnDestroySyevjInfo)
@@ -16,4 +20,9 @@ int cusolverDnSetStream(void *handle, void *stream)
 {
 	standin_set_stream(handle, stream);
 	return 0;
+}
+
+int cusolverSpSetStream(void *handle, void *stream)
+{
+	return cusolverDnSetStream(handle, stream);
 }

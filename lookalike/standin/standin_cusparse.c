@@ -8,6 +8,8 @@
 
 STANDIN_HANDLE(cusparseCreate, cusparseDestroy)
 STANDIN_DESCRIPTOR(cusparseCreateMatDescr, cusparseDestroyMatDescr)
+STANDIN_DESCRIPTOR(cusparseCreateCsrilu02Info, cusparseDestroyCsrilu02Info)
+STANDIN_DESCRIPTOR(cusparseCreateCsric02Info, cusparseDestroyCsric02Info)
 STANDIN_DESCRIPTOR(cusparseCreateBsrsv2Info, cusparseDestroyBsrsv2Info)
 STANDIN_DESCRIPTOR(cusparseCreateBsrsm2Info, cusparseDestroyBsrsm2Info)
 STANDIN_DESCRIPTOR(cusparseSpSV_createDescr, cusparseSpSV_destroyDescr)

@@ -21,10 +21,10 @@ from terrazzo.sim import standins  # noqa: E402
 USES = """
 int cublasCreate_v2(), cublasDestroy_v2(), cublasSetStream_v2(), cublasGemmEx(), cublasGetNewThing(), cublasZaxpy_v2();
 int cusolverDnSgetrf_bufferSize(), ncclCommInitRank(), ncclGetUniqueId(), cuMemAlloc_v2(), cudaMalloc();
-int cublasLtMatmulDescCreate(), nvrtcVersion();
+int cublasLtMatmulDescCreate(), nvrtcVersion(), curandCreateGenerator();
 void *uses[] = { cublasCreate_v2, cublasDestroy_v2, cublasSetStream_v2, cublasGemmEx, cublasGetNewThing,
                  cublasZaxpy_v2, cusolverDnSgetrf_bufferSize, ncclCommInitRank, ncclGetUniqueId, cuMemAlloc_v2,
-                 cudaMalloc, cublasLtMatmulDescCreate, nvrtcVersion };
+                 cudaMalloc, cublasLtMatmulDescCreate, nvrtcVersion, curandCreateGenerator };
 """
 
 
@@ -59,6 +59,7 @@ class Standins(unittest.TestCase):
         names = {"libcublas.so.13": "cublasCreate_v2 cublasDestroy_v2 cublasSetStream_v2 cublasGemmEx "
                                     "cublasGetNewThing cublasZaxpy_v2",
                  "libcublasLt.so.13": "cublasLtMatmulDescCreate", "libnvrtc.so.13": "nvrtcVersion",
+                 "libcurand.so.10": "curandCreateGenerator",
                  "libcusolver.so.12": "cusolverDnSgetrf_bufferSize", "libnccl.so.2": "ncclCommInitRank ncclGetUniqueId"}
         for soname, functions in names.items():
             (real / "f.c").write_text("".join(f"void {name}() {{}}" for name in functions.split()))
@@ -119,6 +120,15 @@ assert cublas.cublasSetVector(10, 4, data, 1, None, 1) != 0
         self.assertEqual(library.cublasCreate_v2(ctypes.byref(handle)), 0)
         self.assertTrue(handle.value)
         self.assertEqual(library.cublasDestroy_v2(handle), 0)
+
+    def test_a_generator_for_the_host_fills(self):
+        library, generator = self.load("libcurand.so.10"), ctypes.c_void_p()
+        numbers = (ctypes.c_float * 5)(1, 2, 3, 4, 5)
+        self.assertEqual(library.curandCreateGeneratorHost(ctypes.byref(generator), 100), 0)
+        self.assertEqual(library.curandSetStream(generator, None), 0)
+        self.assertEqual(library.curandGenerateUniform(generator, numbers, ctypes.c_size_t(4)), 0)
+        self.assertEqual(list(numbers), [0, 0, 0, 0, 5])
+        self.assertEqual(library.curandDestroyGenerator(generator), 0)
 
     def test_size_is_told(self):
         size = ctypes.c_int(-1)

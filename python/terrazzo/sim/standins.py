@@ -39,7 +39,7 @@ FAMILIES = {
     "libcusparse": Family("cusparse", 10, ["standin_cusparse.c"]),
     "libcusolver": Family("cusolver", 9, ["standin_cusolver.c"]),
     "libcusolverMg": Family("cusolverMg", 9, []),
-    "libcurand": Family("curand", 999, []),
+    "libcurand": Family("curand", 999, ["standin_curand.c"]),
     "libnccl": Family("nccl", 5, ["standin_nccl.c", "nccl_hall.c", "nccl_comm.c", "nccl_call.c", "nccl_meet.c",
                                   "nccl_reduce.c", "nccl_wait.c"]),
     "libnvshmem_host": Family("nvshmem", 5, []),
