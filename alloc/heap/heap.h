@@ -69,7 +69,8 @@ enum period_state {
 };
 
 struct period_key {
-	uint32_t key, seen;
+	uint32_t key, failures;
+	int seen;                    /* < 0: so often it is left alone */
 };
 
 /* A place that may mark the steps, and the intervals between its allocations so far. */

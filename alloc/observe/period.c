@@ -25,7 +25,9 @@ enum {
 	GROWTHS_LEAST = 16,        /* of the heap, before it watches again */
 	STALE = 8,                 /* intervals without the marker */
 	OVERDUE = 4,               /* without a candidate, whose place is another's then; */
-	FIRST_GAP = 256            /* of one that has none yet */
+	FIRST_GAP = 256,           /* of one that has none yet */
+	FAILURE_PAUSE = 8,         /* allocations that one is left alone for, times the square of its failures */
+	FAILURES_MOST = 16
 };
 
 /* Anything shorter is no step of training or serving, but a loop of small work: what the end of a step costs would
@@ -144,7 +146,9 @@ static void see_candidate_locked(trz_heap *h, struct period_candidate *c, uint64
 	} else if (is_marker(c)) {
 		choose_locked(h, c);
 	} else {
-		*key_slot(p, c->key) = (struct period_key){0};
+		struct period_key *k = key_slot(p, c->key);
+		k->failures += k->key == c->key && k->failures < FAILURES_MOST;
+		k->seen = -(int)(k->failures * k->failures * FAILURE_PAUSE);
 		c->key = 0;
 	}
 }
