@@ -45,7 +45,8 @@ struct replay {
 	sim *sim;
 	const trz_driver *driver;
 	trz_context context;
-	trz_heap *heap;                 /* NULL: REPLAY_NAIVE */
+	trz_heap *heap;                 /* NULL: of REPLAY_TERRAZZO alone */
+	const struct replay_peer *peer; /* NULL: of REPLAY_PEER alone */
 	trz_stream *streams;
 	bool *blocking;                 /* by stream: it is ordered with the default stream */
 	struct replay_block *blocks;    /* by allocation id */
@@ -74,9 +75,14 @@ struct stopwatch {
 	uint64_t driver, start;   /* readings, in ticks */
 };
 
+static uint64_t driver_ticks(const struct replay *r)
+{
+	return r->peer ? r->peer->driver_ticks(r->peer->self) : sim_host_ticks(r->sim);
+}
+
 static struct stopwatch stopwatch_start(const struct replay *r)
 {
-	struct stopwatch w = { .driver = sim_host_ticks(r->sim) };
+	struct stopwatch w = { .driver = driver_ticks(r) };
 	w.start = ticks_read_in_order(&r->latency->ticks);
 	return w;
 }
@@ -84,17 +90,18 @@ static struct stopwatch stopwatch_start(const struct replay *r)
 static void stopwatch_stop(struct replay *r, const struct stopwatch *w)
 {
 	uint64_t spent = ticks_read_in_order(&r->latency->ticks) - w->start;
-	uint64_t in_driver = sim_host_ticks(r->sim) - w->driver;
+	uint64_t in_driver = driver_ticks(r) - w->driver;
 	latency_add(r->latency, spent > in_driver ? ticks_to_ns(&r->latency->ticks, spent - in_driver) : 0);
 }
 
 static trz_status get_memory(struct replay *r, uint64_t size, uint16_t stream, uint32_t pool, uint64_t *address)
 {
-	if (!r->heap)
+	if (!r->heap && (!r->peer || size == 0))
 		return size == 0 ? TRZ_OK : r->driver->mem_alloc(r->driver->self, r->context, size, address);
 	void *pointer = NULL;
 	struct stopwatch watch = stopwatch_start(r);
-	trz_status status = pools_alloc(&r->pools, pool, size, stream, &pointer);
+	trz_status status = r->peer ? r->peer->alloc(r->peer->self, size, r->streams[stream], &pointer)
+	                            : pools_alloc(&r->pools, pool, size, stream, &pointer);
 	stopwatch_stop(r, &watch);
 	*address = (uint64_t)(uintptr_t)pointer;
 	return status;
@@ -104,8 +111,13 @@ static trz_status time_free(struct replay *r, const struct replay_block *block, 
 {
 	struct stopwatch watch = stopwatch_start(r);
 	void *pointer = (void *)(uintptr_t)block->address;
-	trz_status status = stream == block->stream ? trz_free(r->heap, pointer)
-	                                            : trz_free_on(r->heap, pointer, r->streams[stream]);
+	trz_status status;
+	if (r->peer)
+		status = r->peer->free(r->peer->self, pointer, r->streams[block->stream], r->streams[stream]);
+	else if (stream == block->stream)
+		status = trz_free(r->heap, pointer);
+	else
+		status = trz_free_on(r->heap, pointer, r->streams[stream]);
 	stopwatch_stop(r, &watch);
 	return status;
 }
@@ -114,6 +126,8 @@ static trz_status time_free(struct replay *r, const struct replay_block *block, 
 static trz_status give_memory(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
 	uint64_t address = block->address;
+	if (r->peer)
+		return time_free(r, block, stream);
 	if (!r->heap) {
 		trz_status status = sim_device_sync(r->sim, 0);
 		return status == TRZ_OK ? r->driver->mem_free(r->driver->self, r->context, address) : status;
@@ -260,9 +274,10 @@ static trz_status record_stream(struct replay *r, const struct trace_event *even
 		if (may_hand_over(r, block->stream, event->stream))
 			status = program_hand_over(&r->program, r->streams[block->stream], stream);
 	}
-	if (status == TRZ_OK && r->heap)
-		status = trz_record_stream(r->heap, (void *)(uintptr_t)block->address, stream);
-	return status;
+	void *pointer = (void *)(uintptr_t)block->address;
+	if (status == TRZ_OK && r->peer)
+		return r->peer->record_stream(r->peer->self, pointer, stream);
+	return status == TRZ_OK && r->heap ? trz_record_stream(r->heap, pointer, stream) : status;
 }
 
 /* What the host waits for has passed, however late work is. A capture has no such waits. */
@@ -400,13 +415,27 @@ static trz_status make_streams(struct replay *r)
 {
 	trz_status status = TRZ_OK;
 	for (uint32_t i = 1; status == TRZ_OK && i < r->trace->streams; i++)
-		status = sim_stream_create(r->sim, r->context, r->blocking[i], &r->streams[i]);
+		status = r->peer ? r->peer->make_stream(r->peer->self, r->blocking[i], &r->streams[i])
+		                 : sim_stream_create(r->sim, r->context, r->blocking[i], &r->streams[i]);
 	return status;
+}
+
+/* A peer's device is its own. */
+static trz_status borrow_device(struct replay *r)
+{
+	r->peer = r->params->peer;
+	r->sim = r->program.sim = r->peer->sim;
+	r->context = r->program.context = r->peer->context;
+	r->program.peer = r->peer;
+	r->driver = sim_driver(r->sim);
+	return TRZ_OK;
 }
 
 static trz_status open_device(struct replay *r)
 {
 	const struct replay_params *p = r->params;
+	if (p->policy == REPLAY_PEER)
+		return borrow_device(r);
 	sim_config config = { .capacity = p->capacity, .continue_on_violation = true, .timed = true,
 	                      .schedule = p->schedule, .seed = p->seed, .costs = p->costs };
 	trz_status status = sim_open(&config, &r->sim);
@@ -516,15 +545,16 @@ static trz_status close_device(struct replay *r)
 		if (r->streams[i])
 			sim_stream_destroy(r->sim, r->context, r->streams[i]);
 	}
-	if (r->context)
+	if (r->context && !r->peer)
 		r->driver->context_release(r->driver->self, 0, r->context);
 	struct replay_result *out = r->out;
-	out->leaks = sim_leaks(r->sim, out->problem, sizeof out->problem);
+	out->leaks = r->peer ? 0 : sim_leaks(r->sim, out->problem, sizeof out->problem);
 	out->violations = sim_violations(r->sim);
 	const char *violation = sim_first_violation(r->sim);
 	if (violation)
 		snprintf(out->problem, sizeof out->problem, "%s", violation);
-	sim_close(r->sim);
+	if (!r->peer)
+		sim_close(r->sim);
 	return status == TRZ_OK ? closed : status;
 }
 
@@ -575,7 +605,8 @@ trz_status replay_run(const struct trace *trace, const struct replay_params *par
 {
 	*out = (struct replay_result){ 0 };
 	struct latency latency;
-	unsigned rounds = params->policy == REPLAY_NAIVE ? 1 : params->timings;  /* without a heap nothing is timed */
+	/* Without an allocator nothing is timed, and a peer's device is opened once. */
+	unsigned rounds = params->policy == REPLAY_TERRAZZO ? params->timings : 1;
 	trz_status status = latency_init(&latency, rounds);
 	if (status != TRZ_OK)
 		return status;
@@ -584,7 +615,7 @@ trz_status replay_run(const struct trace *trace, const struct replay_params *par
 		status = time_again(trace, params, &latency);
 	if (status == TRZ_OK)
 		status = latency_settle(&latency);
-	if (out->heap_valid) {
+	if (out->heap_valid || params->policy == REPLAY_PEER) {
 		out->host_ns_per_op = latency_mean(&latency);
 		out->host_ns_median = latency_quantile(&latency, 0.5);
 		out->host_ns_p999 = latency_quantile(&latency, 0.999);

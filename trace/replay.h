@@ -22,11 +22,31 @@
 
 enum replay_policy {
 	REPLAY_TERRAZZO,
-	REPLAY_NAIVE  /* one driver allocation per request; before a free the device is waited for */
+	REPLAY_NAIVE, /* one driver allocation per request; before a free the device is waited for */
+	REPLAY_PEER   /* an allocator of the caller's, on a device of the caller's */
+};
+
+/* An allocator that a trace is replayed through instead of a heap. Work and stamps are those of any replay; events of
+ * pools and captures are skipped. The last four may be NULL: the allocator is not told of the program's events. */
+struct replay_peer {
+	void *self;
+	sim *sim;               /* has the device; its capacity and costs count, those of the parameters do not */
+	trz_context context;
+	trz_status (*make_stream)(void *self, bool blocking, trz_stream *out);
+	trz_status (*alloc)(void *self, uint64_t size, trz_stream stream, void **out);
+	/* Allocated on `own`; `last` has the last work on it. */
+	trz_status (*free)(void *self, void *pointer, trz_stream own, trz_stream last);
+	trz_status (*record_stream)(void *self, void *pointer, trz_stream stream);
+	uint64_t (*driver_ticks)(void *self);  /* as sim_host_ticks */
+	uint64_t (*record_begin)(void *self, trz_event event, trz_stream stream);
+	void (*record_end)(void *self, trz_event event, trz_stream stream, uint64_t token, bool done);
+	uint64_t (*wait_begin)(void *self, trz_stream stream, trz_event event);
+	void (*wait_end)(void *self, trz_stream stream, trz_event event, uint64_t token, bool done);
 };
 
 struct replay_params {
 	enum replay_policy policy;
+	const struct replay_peer *peer;  /* of REPLAY_PEER */
 	uint64_t capacity;      /* bytes of the device; 0: 80 GiB */
 	const char *conf;       /* as in TERRAZZO_CONF; NULL: none */
 	const char *costs;      /* cost table; NULL: the default */
@@ -44,7 +64,7 @@ struct replay_params {
 	void *progress_arg;
 };
 
-/* Figures of an allocator with a cache (everything from `heap_valid` on) are 0 with REPLAY_NAIVE. */
+/* Figures of a heap (everything from `heap_valid` on) are 0 with another policy, but for a peer's host times. */
 struct replay_result {
 	uint64_t events;                       /* replayed, over all passes */
 	uint32_t streams;                      /* that allocations were made on */

@@ -54,6 +54,40 @@ static trz_status make_event(struct replay_program *p, uint64_t key, trz_event *
 	return status;
 }
 
+/* ---- what the allocator is told ---- */
+
+static uint64_t tell_record(const struct replay_program *p, trz_event event, trz_stream stream)
+{
+	if (p->peer && p->peer->record_begin)
+		return p->peer->record_begin(p->peer->self, event, stream);
+	return p->heap ? trz_event_record_begin(p->heap, event, stream) : 0;
+}
+
+static void tell_recorded(const struct replay_program *p, trz_event event, trz_stream stream, uint64_t token, bool done)
+{
+	if (p->peer && p->peer->record_end)
+		p->peer->record_end(p->peer->self, event, stream, token, done);
+	else if (p->heap)
+		trz_event_record_end(p->heap, event, stream, token, done);
+}
+
+static uint64_t tell_wait(const struct replay_program *p, trz_stream stream, trz_event event)
+{
+	if (p->peer && p->peer->wait_begin)
+		return p->peer->wait_begin(p->peer->self, stream, event);
+	return p->heap ? trz_stream_wait_begin(p->heap, stream, event) : 0;
+}
+
+static void tell_waited(const struct replay_program *p, trz_stream stream, trz_event event, uint64_t token, bool done)
+{
+	if (p->peer && p->peer->wait_end)
+		p->peer->wait_end(p->peer->self, stream, event, token, done);
+	else if (p->heap)
+		trz_stream_wait_end(p->heap, stream, event, token, done);
+}
+
+/* ---- the calls ---- */
+
 static trz_status record(struct replay_program *p, uint64_t key, trz_stream stream)
 {
 	const trz_driver *d = sim_driver(p->sim);
@@ -66,12 +100,11 @@ static trz_status record(struct replay_program *p, uint64_t key, trz_stream stre
 		status = make_event(p, key, &event);
 	if (status != TRZ_OK)
 		return status;
-	uint64_t token = p->heap ? trz_event_record_begin(p->heap, event, stream) : 0;
+	uint64_t token = tell_record(p, event, stream);
 	struct before before = begin_calls(p);
 	status = d->event_record(d->self, p->context, event, stream);
 	end_calls(p, &before);
-	if (p->heap)
-		trz_event_record_end(p->heap, event, stream, token, status == TRZ_OK);
+	tell_recorded(p, event, stream, token, status == TRZ_OK);
 	return status;
 }
 
@@ -82,12 +115,11 @@ static trz_status wait(struct replay_program *p, uint64_t key, trz_stream stream
 	if (!map_get(&p->index, key, &index))
 		return TRZ_OK;
 	trz_event event = p->events[index];
-	uint64_t token = p->heap ? trz_stream_wait_begin(p->heap, stream, event) : 0;
+	uint64_t token = tell_wait(p, stream, event);
 	struct before before = begin_calls(p);
 	trz_status status = d->stream_wait(d->self, p->context, stream, event);
 	end_calls(p, &before);
-	if (p->heap)
-		trz_stream_wait_end(p->heap, stream, event, token, status == TRZ_OK);
+	tell_waited(p, stream, event, token, status == TRZ_OK);
 	return status;
 }
 

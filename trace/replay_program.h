@@ -6,6 +6,7 @@
 #ifndef TRZ_TRACE_REPLAY_PROGRAM_H
 #define TRZ_TRACE_REPLAY_PROGRAM_H
 
+#include "replay.h"
 #include "sim.h"
 #include "trace_map.h"
 
@@ -13,6 +14,7 @@ struct replay_program {
 	sim *sim;
 	trz_context context;
 	trz_heap *heap;             /* is told of the events; NULL: there is none */
+	const struct replay_peer *peer;  /* the same */
 	bool orders_streams;        /* the trace has the waits that its program made */
 	struct trace_map index;     /* id in the trace -> index in `events` */
 	trz_event *events;

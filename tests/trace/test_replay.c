@@ -393,6 +393,137 @@ static void finds_the_smallest_device(void **state)
 	trace_free(&trace);
 }
 
+/* ---- an allocator of the caller's ---- */
+
+/* Plain memory of the device, given back when all work is complete; `wrong`: everyone gets the same. */
+struct plain_peer {
+	struct replay_peer peer;
+	bool wrong;
+	void *shared;
+	unsigned records, uses, foreign;
+};
+
+static trz_status plain_stream(void *self, bool blocking, trz_stream *out)
+{
+	struct plain_peer *p = self;
+	return sim_stream_create(p->peer.sim, p->peer.context, blocking, out);
+}
+
+static trz_status plain_alloc(void *self, uint64_t size, trz_stream stream, void **out)
+{
+	struct plain_peer *p = self;
+	const trz_driver *d = sim_driver(p->peer.sim);
+	trz_addr address = (uintptr_t)p->shared;
+	(void)stream;
+	trz_status status = address ? TRZ_OK : d->mem_alloc(d->self, p->peer.context, size, &address);
+	*out = (void *)(uintptr_t)address;
+	p->shared = p->wrong ? *out : NULL;
+	return status;
+}
+
+static trz_status plain_free(void *self, void *pointer, trz_stream own, trz_stream last)
+{
+	struct plain_peer *p = self;
+	const trz_driver *d = sim_driver(p->peer.sim);
+	p->foreign += own != last;
+	if (p->wrong)
+		return TRZ_OK;
+	trz_status status = sim_device_sync(p->peer.sim, 0);
+	return status == TRZ_OK ? d->mem_free(d->self, p->peer.context, (uintptr_t)pointer) : status;
+}
+
+static trz_status plain_use(void *self, void *pointer, trz_stream stream)
+{
+	(void)pointer;
+	(void)stream;
+	((struct plain_peer *)self)->uses++;
+	return TRZ_OK;
+}
+
+static uint64_t plain_ticks(void *self)
+{
+	return sim_host_ticks(((struct plain_peer *)self)->peer.sim);
+}
+
+static uint64_t plain_record(void *self, trz_event event, trz_stream stream)
+{
+	(void)event;
+	(void)stream;
+	return ++((struct plain_peer *)self)->records;
+}
+
+static void plain_recorded(void *self, trz_event event, trz_stream stream, uint64_t token, bool done)
+{
+	(void)event;
+	(void)stream;
+	assert_int_equal(token, ((struct plain_peer *)self)->records);
+	assert_true(done);
+}
+
+static void open_plain(struct plain_peer *p, bool wrong)
+{
+	const sim_config config = { .capacity = MIB(64), .continue_on_violation = true, .timed = true };
+	*p = (struct plain_peer){ .wrong = wrong,
+		                      .peer = { .self = p, .make_stream = plain_stream, .alloc = plain_alloc,
+		                                .free = plain_free, .record_stream = plain_use, .driver_ticks = plain_ticks,
+		                                .record_begin = plain_record, .record_end = plain_recorded } };
+	assert_int_equal(sim_open(&config, &p->peer.sim), TRZ_OK);
+	assert_int_equal(sim_context_primary(p->peer.sim, 0, &p->peer.context), TRZ_OK);
+}
+
+static void replay_plain(const struct trace *trace, bool wrong, struct plain_peer *p, struct replay_result *result)
+{
+	open_plain(p, wrong);
+	const struct replay_params params = { .policy = REPLAY_PEER, .peer = &p->peer, .capacity = MIB(64), .lag = 2 };
+	assert_int_equal(replay_run(trace, &params, result), TRZ_OK);
+	sim_close(p->peer.sim);
+}
+
+static void another_allocator_replays(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	struct plain_peer p;
+	struct replay_result result;
+	add_alloc(&trace, MIB(8), 0);
+	add_alloc(&trace, MIB(8), 1);
+	add_alloc(&trace, MIB(60), 1);  /* more than there is */
+	add(&trace, TRACE_EVENT_RECORD, 1, 0);
+	add(&trace, TRACE_STREAM_WAIT, 1, 1);
+	add(&trace, TRACE_RECORD_STREAM, 0, 1);
+	add_free(&trace, 2, 1);
+	add_free(&trace, 1, 1);
+	add_free(&trace, 0, 1);
+	replay_plain(&trace, false, &p, &result);
+	assert_int_equal(result.violations, 0);
+	assert_int_equal(result.ooms, 1);
+	assert_int_equal(result.operations, 5);
+	assert_int_equal(result.peak_reserved_bytes, MIB(16));
+	assert_int_equal(result.driver_calls[SIM_SLOT_mem_alloc], 3);
+	assert_int_equal(result.driver_calls[SIM_SLOT_event_record], 0);  /* the program's */
+	assert_false(result.heap_valid);
+	assert_int_equal(p.records, 1);
+	assert_int_equal(p.uses, 1);
+	assert_int_equal(p.foreign, 1);
+	trace_free(&trace);
+}
+
+static void a_wrong_allocator_is_noticed(void **state)
+{
+	(void)state;
+	struct trace trace = { .streams = 1 };
+	struct plain_peer p;
+	struct replay_result result;
+	add_alloc(&trace, MIB(8), 0);
+	add_alloc(&trace, MIB(8), 0);
+	add_free(&trace, 0, 0);
+	add_free(&trace, 1, 0);
+	replay_plain(&trace, true, &p, &result);
+	assert_int_not_equal(result.violations, 0);
+	assert_non_null(strstr(result.problem, "tag"));
+	trace_free(&trace);
+}
+
 static void bad_settings_are_named(void **state)
 {
 	(void)state;
@@ -425,6 +556,8 @@ int main(void)
 		cmocka_unit_test(pools_of_allocations),
 		cmocka_unit_test(stops_at_out_of_memory),
 		cmocka_unit_test(finds_the_smallest_device),
+		cmocka_unit_test(another_allocator_replays),
+		cmocka_unit_test(a_wrong_allocator_is_noticed),
 		cmocka_unit_test(bad_settings_are_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
