@@ -24,11 +24,11 @@ seeds: deps
 	cmake --build --preset release
 	seq 1 50 2000 | xargs -P "$$(nproc)" -I{} env TRZ_FIRST_SEED={} TRZ_SEEDS=50 build/tests/sim/test_seeds
 
+# Real allocators, the same requests, one table (bench/README.md); BENCH=quick takes three minutes.
 bench: deps
 	cmake --preset release --log-level=NOTICE
 	cmake --build --preset release
-	build/bench/micro
-	build/bench/traces
+	build/bench/contest
 
 format:
 	find include base stats alloc sim trace cli bench tests -name '*.[ch]' -exec clang-format -i {} +

@@ -13,7 +13,7 @@ pkg_check_modules(cmocka REQUIRED IMPORTED_TARGET cmocka)
 # Folders whose tests may say "not on this machine" by exit code 77.
 set(skip_folders gpu contract abi cxx lookalike native nvtx gdb)
 # Folders that look at the products as they are shipped: meaningless in a sanitizer build.
-set(plain_folders abi cxx gdb install native plug simcli tidy)
+set(plain_folders abi bench cxx gdb install native plug simcli tidy)
 
 set(TEST_ENVIRONMENT ${TRZ_ENVIRONMENT}
 	"ASAN_OPTIONS=detect_leaks=1:abort_on_error=1"

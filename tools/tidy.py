@@ -23,7 +23,7 @@ LAYERS = {
     "sim": {"sim", "base", "include"},
     "trace": {"trace", "explain", "sim", "base", "include"},
     "cli": {"cli", "trace", "explain", "sim", "base", "include"},
-    "bench": {"bench", "trace", "explain", "sim", "base", "include"},
+    "bench": {"bench", "lookalike", "trace", "explain", "sim", "base", "include"},
     "plug": {"plug", "base", "include"},
     "lookalike": {"lookalike", "sim", "base", "include"},
     "examples": {"include"},
@@ -67,6 +67,9 @@ DEAD_CODE = re.compile(
     r"^\s*(//|/\*)\s*"
     r"(return\b|(if|for|while|switch) \(|(\w+[ *]+)*[\w>.\[\]-]+ ?(=|\()).*[;{}]\s*(\*/)?\s*$"
     r"|^\s*#\s*if\s+0\b")
+# Folders of C programs that other rules compile.
+ELSEWHERE = {("tests", "install"), ("tests", "native"), ("examples", "native"), ("bench", "harness"),
+             ("bench", "peers")}
 # What trz_sources() of cmake/ gathers to compile.
 SOURCE_GLOBS = re.compile(r"\btrz_sources\(\w*sources ([^)]*)\)")
 PROTOTYPE = re.compile(r"^[A-Za-z][^\n;{}=(]*\b(\w+)\([^{};]*\)[^{};]*;", re.M)
@@ -260,7 +263,7 @@ def check_dead_files(tree):
         if file.path.suffix == ".c":
             depth = 3 if file.folder in ("alloc", "tests", "plug", "lookalike") else 2
             if file.folder not in set(LAYERS) | {"tests"} or len(file.path.parts) != depth:
-                if file.path.parts[:2] not in (("tests", "install"), ("tests", "native"), ("examples", "native")):
+                if file.path.parts[:2] not in ELSEWHERE:
                     tree.report(file, 1, "dead file", "no rule of CMake compiles it")
         elif file.name not in included and file.folder != "include" and not (
                 file.path.suffix == ".cpp" and is_built(tree, file)):

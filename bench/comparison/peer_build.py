@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The allocators: which there are, where their packages come from, and how their files are compiled."""
+import ctypes.util
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("TRZ_SOURCE_DIR", Path(__file__).resolve().parents[2]))
+BUILD = Path(os.environ.get("TRZ_BUILD_DIR", SOURCE / "build"))
+PEERS = SOURCE / "bench" / "peers"
+WORK = BUILD / "bench"
+TORCH_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+class Missing(Exception):
+    """An allocator cannot be had here; the text says why."""
+
+
+@dataclass
+class Allocator:
+    name: str
+    source: Path
+    options: str = ""
+    needs: str = ""                 # torch, or the library of a package
+    package: str = ""
+    environment: dict = field(default_factory=dict)
+    fits: bool = True               # its smallest device is searched, and its host time measured
+    on_host: bool = False
+    library: Path = None            # once compiled
+
+
+def torch(name, options, fits):
+    return Allocator(name, PEERS / "peer_torch.cpp", needs="torch", fits=fits,
+                     environment={TORCH_VARIABLE: options} if options else {})
+
+
+def on_host(name, package, library):
+    return Allocator(name, PEERS / f"peer_{name}.c", needs=library, package=package, fits=False, on_host=True)
+
+
+# A file of bench/peers/ that is not named here is an allocator too, without options.
+SHIPPED = (
+    Allocator("terrazzo", PEERS / "peer_terrazzo.c"),
+    torch("torch", "", True),
+    torch("torch_expandable", "expandable_segments:True", True),
+    torch("torch_max_split", "max_split_size_mb:128", False),
+    torch("torch_roundup", "roundup_power2_divisions:8", False),
+    Allocator("naive", PEERS / "peer_naive.c", fits=False),
+    on_host("jemalloc", "libjemalloc2", "libjemalloc.so.2"),
+    on_host("mimalloc", "libmimalloc2.0", "libmimalloc.so.2.0"),
+)
+
+
+def all_allocators(extra=()):
+    known = {allocator.source for allocator in SHIPPED}
+    more = [path for path in sorted(PEERS.glob("peer_*.c*")) if path not in known]
+    return [*SHIPPED, *(Allocator(path.stem.removeprefix("peer_"), Path(path).resolve())
+                        for path in (*more, *map(Path, extra)))]
+
+
+def run(*command):
+    try:
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True)
+    except FileNotFoundError:
+        raise Missing(f"there is no {command[0]}") from None
+    if done.returncode:
+        raise Missing(f"{Path(command[0]).name}: {(done.stdout.strip().splitlines() or ['it failed'])[-1]}")
+    return done.stdout
+
+
+def find_package(package, library):
+    """The library's file: an installed one, or that of the distribution's package, unpacked under the build tree."""
+    if ctypes.util.find_library(library.removeprefix("lib").partition(".so")[0]):
+        return library
+    folder = WORK / "packages"
+    found = sorted(folder.rglob(library + "*"))
+    if not found:
+        folder.mkdir(parents=True, exist_ok=True)
+        run("sh", "-c", f"cd '{folder}' && apt-get download {package}")
+        archives = sorted(folder.glob(f"{package}_*.deb"))
+        run("dpkg-deb", "-x", archives[-1], folder)
+        found = sorted(folder.rglob(library + "*"))
+    if not found:
+        raise Missing(f"{package} has no {library}")
+    return found[0]
+
+
+def find_torch(environment):
+    """The environment's packages; without one it is set up, as `terrazzo sim --setup` does."""
+    folder = Path(environment) if environment else BUILD / "torch-env"
+    if not (folder / "terrazzo-sim.json").exists():
+        run(BUILD / "bin" / "terrazzo", "sim", "--setup", folder)
+    packages = sorted(folder.glob("lib/python3*/site-packages/torch/lib/libc10_cuda.so"))
+    if not packages:
+        raise Missing(f"{folder} has no PyTorch with CUDA")
+    return packages[0].parents[2]
+
+
+def torch_version(packages):
+    return next((path.name.removeprefix("torch-").removesuffix(".dist-info")
+                 for path in packages.glob("torch-*.dist-info")), "")
+
+
+def torch_flags(packages):
+    headers = [*sorted(packages.glob("nvidia/cu1[0-9]/include"), reverse=True),
+               packages / "nvidia/cuda_runtime/include", packages / "triton/backends/nvidia/include",
+               Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
+    cuda = next((path for path in headers if (path / "cuda_runtime_api.h").exists()), None)
+    if not cuda:
+        raise Missing("CUDA's headers are missing: set CUDA_HOME, or install nvidia-cuda-runtime in the environment")
+    libraries = packages / "torch/lib"
+    new_strings = int(b"__cxx11" in (libraries / "libc10.so").read_bytes())
+    return [f"-D_GLIBCXX_USE_CXX11_ABI={new_strings}", "-isystem", packages / "torch/include", "-isystem", cuda,
+            f"-L{libraries}", "-lc10", "-lc10_cuda", f"-Wl,-rpath,{libraries}"]
+
+
+def flags_of(allocator, environment):
+    """The compiler's flags, and what tells the library from that of another version."""
+    if allocator.needs == "torch":
+        packages = find_torch(environment)
+        return torch_flags(packages), "-" + torch_version(packages)
+    if allocator.needs:
+        allocator.options = str(find_package(allocator.package, allocator.needs))
+    if allocator.name == "terrazzo":
+        return [f"-L{BUILD}/lib", "-lterrazzo", f"-Wl,-rpath,{BUILD}/lib"], ""
+    return [], ""
+
+
+def compile_peer(allocator, environment):
+    """Makes allocator.library. Raises Missing."""
+    cxx = allocator.source.suffix != ".c"
+    compiler = os.environ.get("CXX", "c++") if cxx else os.environ.get("CC", "cc")
+    flags, version = flags_of(allocator, environment)
+    made = WORK / "peers" / f"{allocator.source.stem}{version}.so"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    newest = max(path.stat().st_mtime for path in (allocator.source, PEERS / "bench_peer.h"))
+    if not made.exists() or made.stat().st_mtime < newest:
+        run(compiler, "-std=c++20" if cxx else "-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+            f"-I{PEERS}", f"-I{SOURCE}/include", allocator.source, "-o", made, *flags)
+    allocator.library = made
+
+
+def prepare(names, extra, environment, say):
+    """Allocators that are ready, by name; says which are left out."""
+    ready = {}
+    for allocator in all_allocators(extra):
+        if names and allocator.name not in names:
+            continue
+        try:
+            compile_peer(allocator, environment)
+            ready[allocator.name] = allocator
+        except Missing as why:
+            say(f"left out: {allocator.name}: {why}")
+    return ready

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Markdown tables of a run's rows."""
+GIB = 1 << 30
+BEGIN, END = "<!-- Made by bench/contest.py. -->", "<!-- End of what bench/contest.py makes. -->"
+
+# Measured elsewhere, RMM 26.08 on a simulated device: its wheel needs a real driver. Smallest devices in steps of 0.25
+# GiB, in GiB: pool, arena.
+RMM = {"llama7b_ckpt": (65.75, 65.50), "lora7b": (47.00, 47.25), "resnet50": (21.75, 22.00), "vit": (28.00, 28.00),
+       "gpt1b3_offload": (18.75, 18.00)}
+
+
+def table(heads, rows):
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def number(value, digits=3):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def ratio(row, name):
+    value, peak = row.get(name), row.get("peak_allocated_bytes")
+    return value / peak if value and peak else None
+
+
+def by_workload(rows, kinds, lag):
+    found = {}
+    for row in rows:
+        if row["kind"] in kinds and row["lag"] == lag:
+            found.setdefault(row["workload"], {})[row["allocator"]] = row
+    return found
+
+
+def names_of(found):
+    names = {}
+    for rows in found.values():
+        names.update(dict.fromkeys(rows))
+    return list(names)
+
+
+def cell(row, get, digits):
+    if row is None:
+        return ""
+    if row.get("failed"):
+        return "failed"
+    if row.get("ooms"):
+        return "out of memory"
+    return number(get(row), digits)
+
+
+def figures(rows, kinds, lag, get, digits=3):
+    found = by_workload(rows, kinds, lag)
+    names = names_of(found)
+    lines = []
+    for workload, own in found.items():
+        if not any(get(row) for row in own.values()):
+            continue
+        peak = max((row.get("peak_allocated_bytes") or 0 for row in own.values()), default=0)
+        lines.append([workload, number(peak / GIB, 2), *(cell(own.get(name), get, digits) for name in names)])
+    used = [i for i in range(len(names)) if any(line[i + 2] for line in lines)]
+    return table(["workload", "allocated, GiB", *(names[i] for i in used)],
+                 [[*line[:2], *(line[i + 2] for i in used)] for line in lines]) if lines else ""
+
+
+def driver_ms(costs):
+    def get(row):
+        time = (row.get("driver_time_ns") or {}).get(costs)
+        return time / 1e6 if time else None
+    return get
+
+
+def micro_times(rows):
+    found = by_workload(rows, ("micro",), 0)
+    names = names_of(found)
+    lines = []
+    for workload, own in found.items():
+        cells = []
+        for name in names:
+            row = own.get(name, {})
+            cells.append("" if row.get("ns_per_pair_least") is None else
+                         f"{row['ns_per_pair']:.0f} ({row['ns_per_pair_least']:.0f}), {row.get('p999_ns', '-')}")
+        if any(cells):
+            lines.append([workload, *cells])
+    return table(["load", *names], lines)
+
+
+def give_back(rows):
+    own = by_workload(rows, ("micro",), 0).get("give_back", {})
+    return table(["allocator", "held, GiB", "reserved, GiB"],
+                 [[name, number(row["allocated_bytes_left"] / GIB, 2), number(row["reserved_bytes_left"] / GIB, 2)]
+                  for name, row in own.items() if "reserved_bytes_left" in row]) if own else ""
+
+
+def rmm_fits():
+    return table(["trace", "RMM pool, GiB", "RMM arena, GiB"],
+                 [[name, number(pool, 2), number(arena, 2)] for name, (pool, arena) in RMM.items()])
+
+
+def tables(rows, version):
+    used = ("recorded", "generated", "rmm")
+    parts = [f"PyTorch's allocator is that of {version}.\n" if version else ""]
+
+    def part(title, text):
+        if text:
+            parts.append(f"**{title}**\n\n{text}")
+    for lag in (0, 500):
+        part(f"Reserved / allocated, with room, lag {lag}",
+             figures(rows, used, lag, lambda row: ratio(row, "peak_reserved_bytes")))
+    for lag in (0, 500):
+        part(f"Smallest device / allocated, steps of 2 MiB, lag {lag}",
+             figures(rows, used, lag, lambda row: ratio(row, "fit_bytes")))
+    part("Driver time on the smallest device, ms, lag 0",
+         figures(rows, used, 0, lambda row: row.get("fit_driver_time_ns", 0) / 1e6 or None, 0))
+    part("Smallest devices of RMM, from another run, in steps of 256 MiB", rmm_fits())
+    for costs in ("a100", "slow-create", "wsl2"):
+        part(f"Driver time with room, ms, costs {costs}, lag 0", figures(rows, used, 0, driver_ms(costs), 0))
+    part("Driver calls for memory in the last quarter, lag 0",
+         figures(rows, used, 0, lambda row: row.get("driver_calls_last_quarter"), 0))
+    part("Host time of a replay, ns an operation, lag 0", figures(rows, ("recorded",), 0,
+                                                                lambda row: row.get("ns_per_op"), 0))
+    part("Its 99.9th percentile, ns", figures(rows, ("recorded",), 0, lambda row: row.get("p999_ns"), 0))
+    part("Host time of micros, ns a pair: median (least) of five passes, 99.9th percentile", micro_times(rows))
+    part("Nine in ten of 1,000 allocations freed, and the cache emptied", give_back(rows))
+    return "\n".join(parts)
+
+
+def put(path, text):
+    """Replaces what an earlier run put into the page."""
+    page = path.read_text()
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2]
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trace through the allocator, stamped and checked as by `terrazzo replay`.
+ */
+#include "harness.h"
+
+#include "driver_clock.h"
+#include "replay.h"
+
+static trz_status make_stream(void *self, bool blocking, trz_stream *out)
+{
+	(void)self;
+	return harness_stream(blocking, out);
+}
+
+static trz_status take(void *self, uint64_t size, trz_stream stream, void **out)
+{
+	const struct peer *peer = self;
+	*out = peer->alloc(size, stream);
+	return *out ? TRZ_OK : TRZ_ERROR_OUT_OF_MEMORY;
+}
+
+static trz_status give(void *self, void *pointer, trz_stream own, trz_stream last)
+{
+	const struct peer *peer = self;
+	peer->free(pointer, own, last);
+	return TRZ_OK;
+}
+
+static trz_status record_stream(void *self, void *pointer, trz_stream stream)
+{
+	const struct peer *peer = self;
+	if (peer->record_stream)
+		peer->record_stream(pointer, stream);
+	return TRZ_OK;
+}
+
+static uint64_t ticks_in_driver(void *self)
+{
+	(void)self;
+	return driver_clock_ticks();
+}
+
+static uint64_t record_begin(void *self, trz_event event, trz_stream stream)
+{
+	const struct peer *peer = self;
+	return peer->record_begin(event, stream);
+}
+
+static void record_end(void *self, trz_event event, trz_stream stream, uint64_t token, bool done)
+{
+	const struct peer *peer = self;
+	peer->record_end(event, stream, token, done);
+}
+
+static uint64_t wait_begin(void *self, trz_stream stream, trz_event event)
+{
+	const struct peer *peer = self;
+	return peer->wait_begin(stream, event);
+}
+
+static void wait_end(void *self, trz_stream stream, trz_event event, uint64_t token, bool done)
+{
+	const struct peer *peer = self;
+	peer->wait_end(stream, event, token, done);
+}
+
+static struct replay_peer describe(const struct harness *h)
+{
+	bool told = h->peer->record_begin;
+	return (struct replay_peer){
+		.self = (void *)(uintptr_t)h->peer,
+		.sim = h->sim,
+		.context = h->context,
+		.make_stream = make_stream,
+		.alloc = take,
+		.free = give,
+		.record_stream = record_stream,
+		.driver_ticks = ticks_in_driver,
+		.record_begin = told ? record_begin : NULL,
+		.record_end = told ? record_end : NULL,
+		.wait_begin = told ? wait_begin : NULL,
+		.wait_end = told ? wait_end : NULL,
+	};
+}
+
+static void add(struct harness *h, const char *name, uint64_t value)
+{
+	json_object_set_new(h->row, name, json_integer((json_int_t)value));
+}
+
+static void report(struct harness *h, const struct replay_result *r)
+{
+	json_t *calls = json_object();
+	for (int slot = 0; slot < SIM_SLOTS; slot++)
+		if (r->driver_calls[slot])
+			json_object_set_new(calls, sim_slot_name((sim_slot)slot), json_integer((json_int_t)r->driver_calls[slot]));
+	json_object_set_new(h->row, "driver_calls", calls);
+	json_object_set_new(h->row, "ns_per_op", json_real(r->host_ns_per_op));
+	add(h, "median_ns", r->host_ns_median);
+	add(h, "p999_ns", r->host_ns_p999);
+	add(h, "operations", r->operations);
+	add(h, "streams", r->streams);
+	add(h, "peak_allocated_bytes", r->peak_allocated_bytes);
+	add(h, "peak_reserved_bytes", r->peak_reserved_bytes);
+	add(h, "driver_time_ns", r->driver_time_ns);
+	add(h, "driver_calls_last_quarter", r->driver_calls_last_quarter);
+	add(h, "ooms", r->ooms);
+	add(h, "violations", r->violations);
+	if (r->problem[0])
+		json_object_set_new(h->row, "problem", json_string(r->problem));
+}
+
+void harness_replay(struct harness *h, const char *file, uint64_t lag)
+{
+	struct trace trace;
+	struct replay_result result;
+	const struct replay_peer peer = describe(h);
+	if (!h->sim)
+		harness_fail(file, "a host's allocator replays no trace");
+	trz_status status = trace_load(file, TRACE_ANY_DEVICE, &trace);
+	if (status != TRZ_OK)
+		harness_fail(file, trz_last_error());
+	const struct replay_params params = {.policy = REPLAY_PEER, .peer = &peer, .capacity = h->capacity, .lag = lag,
+	                                     .stop_at_oom = true};
+	status = replay_run(&trace, &params, &result);
+	if (status != TRZ_OK)
+		harness_fail(file, trz_last_error());
+	report(h, &result);
+	trace_free(&trace);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * jemalloc, of the distribution's package: what an allocator of host memory takes for a request.
+ */
+#include "bench_peer.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+static void *(*host_malloc)(size_t size);
+static void (*host_free)(void *pointer);
+
+/* The options are the library's file. */
+static int load(const char *options)
+{
+	void *library = dlopen(options, RTLD_NOW | RTLD_LOCAL);
+	if (!library) {
+		fprintf(stderr, "jemalloc: %s\n", dlerror());
+		return -1;
+	}
+	*(void **)&host_malloc = dlsym(library, "malloc");
+	*(void **)&host_free = dlsym(library, "free");
+	return host_malloc && host_free ? 0 : -1;
+}
+
+static void done(void)
+{
+}
+
+static void *take(size_t size, void *stream)
+{
+	(void)stream;
+	return host_malloc(size);
+}
+
+static void give(void *pointer, void *own, void *last)
+{
+	(void)own;
+	(void)last;
+	host_free(pointer);
+}
+
+const struct peer bench_peer = {.on_host = 1, .open = load, .close = done, .alloc = take, .free = give};
