@@ -8,9 +8,9 @@ Prints a table; beside our figures those that PyTorch's allocator had on the sam
 Exit status 1 if a target is missed: peak reserved / peak allocated at most 1.03 for traces of one stream, for others at
 most 1.06 at lag 0 and 1.03 times the sum of the streams' own peaks at other lags; for traces of one stream driver time
 at most 1.5 times that of expandable_segments (its tiles x one create, map and set_access of 20 MiB); for all traces no
-out-of-memory, no wait and no violation, and no allocation that costs the driver more than 3 times what creating its
-size in tiles of 20 MiB costs. With --fit also, at lag 0: the smallest device at most
-1.02 times the peak allocated, and driver time there at most 3 times that of the run at full capacity.
+out-of-memory, no wait and no violation, and, while a quarter of the device is left, no allocation that costs the driver
+more than 3 times what creating its size in tiles of 20 MiB costs. With --fit also, at lag 0: the smallest device at
+most 1.02 times the peak allocated, and driver time there at most 10 times that of the run at full capacity.
 """
 import argparse
 import json
@@ -26,10 +26,11 @@ RUNS = (("terrazzo", 0), ("terrazzo", 500), ("terrazzo", 5000), ("naive", 0))
 MAX_RATIO = 1.03
 MAX_RATIO_STREAMS = 1.06
 MAX_TIMES = 3
+ROOM = 0.75
 TIME_FACTOR = 1.5
 TILE = "20MiB"
 MAX_FIT = 1.02
-FIT_TIME_FACTOR = 3
+FIT_TIME_FACTOR = 10
 
 COLUMNS = (  # head, width, what of a row
     ("trace", -14, lambda r: r["trace"]),
@@ -94,7 +95,7 @@ def missed_targets(row):
         missed.append(f"violation: {row['problem']}")
     if row["waits_inserted"]:
         missed.append(f"makes streams wait {row['waits_inserted']} times")
-    if row["max_times_tiles"] > MAX_TIMES:
+    if row["max_times_tiles"] > MAX_TIMES and row["peak_reserved_bytes"] <= ROOM * row["capacity_bytes"]:
         missed.append(f"has an allocation that costs {row['max_times_tiles']:.2f} times its tiles; at most {MAX_TIMES}")
     if row["ratio"] > row["max_ratio"]:
         missed.append(f"reserves {row['ratio']:.3f} of the peak allocated; at most {row['max_ratio']:.3f}")

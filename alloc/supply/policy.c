@@ -26,8 +26,10 @@ enum {
 	BURST_PART = 50              /* of what is reserved; so much in a row without a free is a burst */
 };
 
-/* Towards the end of the device (docs/decisions/0010-tiles-on-a-tight-device.md). */
-enum { TIGHT_TILES = 256, FINE_TILES = 64, FINE_TILE = 2 * GRANULE };
+/* With so much left, and squared less with less, tiles are at most TIGHT_TILE, in a burst TIGHT_BURST times that
+ * (docs/decisions/0010-tiles-on-a-tight-device.md). */
+#define TIGHT_LEFT ((uint64_t)28 << 30)
+enum { TIGHT_TILE = 8 * GRANULE, TIGHT_BURST = 4 };
 
 /* A tile of so many times tile_size ends with its block (docs/decisions/0013-tiles-end-with-blocks.md). */
 enum { ENDING_TILE = 3 };
@@ -126,12 +128,15 @@ static uint64_t small_tile(const trz_heap *h, uint64_t reserved)
 	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
 }
 
+static bool is_burst(const trz_heap *h, uint64_t reserved)
+{
+	return counter_get(&h->burst_bytes) >= reserved / BURST_PART;
+}
+
 static uint64_t large_tile(const trz_heap *h, uint64_t reserved)
 {
 	uint64_t size = h->config.tile_size;
-	if (counter_get(&h->burst_bytes) >= reserved / BURST_PART)
-		size = min_u64(max_u64(reserved / BURST_TILES, size), h->config.tile_size_max);
-	return size;
+	return is_burst(h, reserved) ? min_u64(max_u64(reserved / BURST_TILES, size), h->config.tile_size_max) : size;
 }
 
 static uint64_t left_of(uint64_t most, uint64_t reserved)
@@ -140,9 +145,10 @@ static uint64_t left_of(uint64_t most, uint64_t reserved)
 }
 
 /* The largest tile when this much is left. */
-static uint64_t fine_tile(uint64_t left)
+static uint64_t fine_tile(const trz_heap *h, uint64_t reserved, uint64_t left)
 {
-	return max_u64(left / TIGHT_TILES, min_u64(left / FINE_TILES, FINE_TILE));
+	double part = (double)left / (double)TIGHT_LEFT, times = is_burst(h, reserved) ? TIGHT_BURST : 1;
+	return (uint64_t)(part * part * times * TIGHT_TILE);
 }
 
 uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
@@ -151,7 +157,7 @@ uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved)
 	if (kind == SMALL)
 		return small_tile(h, reserved);
 	uint64_t left = left_of(min_u64(counter_get(&h->attainable), heap_limit(h)), reserved);
-	uint64_t size = min_u64(large_tile(h, reserved), fine_tile(left));
+	uint64_t size = min_u64(large_tile(h, reserved), fine_tile(h, reserved, left));
 	return align_down(max_u64(size, h->driver.granule), h->driver.granule);
 }
 
@@ -159,7 +165,7 @@ bool policy_is_tight(const trz_heap *h, enum kind kind, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
 	uint64_t reserved = heap_reserved(h), left = left_of(counter_get(&h->attainable), reserved);
-	return left < bytes || (kind == LARGE && fine_tile(left) < large_tile(h, reserved));
+	return left < bytes || (kind == LARGE && fine_tile(h, reserved, left) < large_tile(h, reserved));
 }
 
 uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t reserved)

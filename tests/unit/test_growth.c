@@ -248,9 +248,27 @@ static void test_holes_are_not_broken_up_for_little(void **state)
 	assert_int_equal(gathered_out_of_small_holes("tile_size_max:16MiB,slack_per_mille:0"), 4);  /* no room for it */
 }
 
+/* 100 MiB on an empty heap, a burst: tiles of at most 64 MiB times the square of what is left, in 28 GiB. */
+static void test_tiles_shrink_with_what_the_device_has_left(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t device;
+		unsigned tiles;
+	} cases[] = {{GIB(80), 7}, {GIB(14), 7}, {GIB(7), 25}, {GIB(3), 50}};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct rig r = rig_open(cases[i].device, NULL);
+		void *p = rig_alloc(&r, MIB(100), NULL);
+		assert_int_equal(rig_stat(&r, "driver_calls.create"), cases[i].tiles);
+		rig_free(&r, p);
+		rig_close(&r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_tiles_shrink_with_what_the_device_has_left),
 		cmocka_unit_test(test_the_driver_calls_of_one_allocation),
 		cmocka_unit_test(test_nodes_are_kept_while_the_driver_maps),
 		cmocka_unit_test(test_more_than_the_device_has_costs_nothing),
