@@ -28,6 +28,8 @@
 	X(cuSurfObjectCreate, cuSurfObjectCreate, 5000, (uint64_t *, const struct cuda_resource *))             \
 	X(cuSurfObjectDestroy, cuSurfObjectDestroy, 5000, (uint64_t))                                           \
 	X(cuSurfObjectGetResourceDesc, cuSurfObjectGetResourceDesc, 5000, (struct cuda_resource *, uint64_t))   \
+	X(cuDeviceGetTexture1DLinearMaxWidth, cuDeviceGetTexture1DLinearMaxWidth, 11010,                        \
+	  (size_t *, int, unsigned, cuda_device))                                                               \
 	X(cuMemcpy2D, cuMemcpy2D_v2, 3020, (const struct cuda_copy_2d *))                                       \
 	X(cuMemcpy2DUnaligned, cuMemcpy2DUnaligned_v2, 3020, (const struct cuda_copy_2d *))                     \
 	X(cuMemcpy2DAsync, cuMemcpy2DAsync_v2, 3020, (const struct cuda_copy_2d *, void *))                     \

@@ -176,9 +176,11 @@ cuda_result look_ipc_export(struct cuda_ipc *handle, cuda_addr address);
 cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uint32_t access);
 bool look_ipc_close(cuda_addr address, cuda_result *result);
 
-/* driver_managed.c: whether an address lies in managed memory; it is about to be freed. */
+/* driver_managed.c: whether an address lies in managed memory; it is about to be freed; a context has ended, and its
+ * memory with it. */
 bool look_managed(cuda_addr address);
 void look_managed_forget(cuda_addr address);
+void look_managed_end_context(void);
 
 /* driver_pool.c: the device of a pool that may be exported; the devices that reach an imported one, a bit each; memory
  * of a pool that may be exported; a new pool that stands for another process's. */

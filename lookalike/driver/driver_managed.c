@@ -55,23 +55,62 @@ bool look_managed(cuda_addr address)
 	return found;
 }
 
+/* With the lock. */
+static void forget(struct managed *m)
+{
+	while (!LIST_EMPTY(&m->advice)) {
+		struct advice *a = LIST_FIRST(&m->advice);
+		LIST_REMOVE(a, link);
+		free(a);
+	}
+	LIST_REMOVE(m, link);
+	memory.count--;
+	free(m);
+}
+
 void look_managed_forget(cuda_addr address)
 {
 	if (__atomic_load_n(&memory.count, __ATOMIC_RELAXED) == 0)
 		return;
 	pthread_mutex_lock(&memory.lock);
 	struct managed *m = find(address, 1);
-	if (m && m->address == address) {
-		while (!LIST_EMPTY(&m->advice)) {
-			struct advice *a = LIST_FIRST(&m->advice);
-			LIST_REMOVE(a, link);
-			free(a);
-		}
-		LIST_REMOVE(m, link);
-		memory.count--;
-		free(m);
+	if (m && m->address == address)
+		forget(m);
+	pthread_mutex_unlock(&memory.lock);
+}
+
+void look_managed_end_context(void)
+{
+	struct sim_place place;
+	struct managed *m, *next;
+	pthread_mutex_lock(&memory.lock);
+	for (m = LIST_FIRST(&memory.all); m; m = next) {
+		next = LIST_NEXT(m, link);
+		if (!sim_place_at(look.sim, m->address, &place))
+			forget(m);
 	}
 	pthread_mutex_unlock(&memory.lock);
+}
+
+/* False: no host memory. */
+static bool add(cuda_addr address, uint64_t size)
+{
+	struct managed *m = calloc(1, sizeof *m);
+	if (!m)
+		return false;
+	m->address = address;
+	m->size = size;
+	pthread_mutex_lock(&memory.lock);
+	LIST_INSERT_HEAD(&memory.all, m, link);
+	memory.count++;
+	pthread_mutex_unlock(&memory.lock);
+	return true;
+}
+
+void trz_lookalike_managed(uint64_t address, uint64_t size)
+{
+	if (!look_managed(address))
+		add(address, size);
 }
 
 cuda_result cuMemAllocManaged(cuda_addr *address, size_t size, unsigned flags)
@@ -79,20 +118,11 @@ cuda_result cuMemAllocManaged(cuda_addr *address, size_t size, unsigned flags)
 	enum { ATTACH_GLOBAL = 1, ATTACH_HOST = 2 };
 	LOOK_ENTER(cuMemAllocManaged);
 	LOOK_NEED(address && size > 0 && (flags == ATTACH_GLOBAL || flags == ATTACH_HOST), INVALID_VALUE);
-	struct managed *m = calloc(1, sizeof *m);
-	LOOK_NEED(m, OUT_OF_MEMORY);
 	cuda_result result = look_plain_alloc("cuMemAllocManaged", size, address);
-	if (result != TRZ_CUDA_SUCCESS) {
-		free(m);
+	if (result != TRZ_CUDA_SUCCESS || add(*address, size))
 		return result;
-	}
-	m->address = *address;
-	m->size = size;
-	pthread_mutex_lock(&memory.lock);
-	LIST_INSERT_HEAD(&memory.all, m, link);
-	memory.count++;
-	pthread_mutex_unlock(&memory.lock);
-	return TRZ_CUDA_SUCCESS;
+	look_plain_free(look_context(), *address);
+	return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* ---- advice ------------------------------------------------------------ */

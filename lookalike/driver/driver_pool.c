@@ -273,6 +273,7 @@ void look_pools_end_context(trz_context context)
 {
 	struct look_pool *pool, *next;
 	look_blocks_end_context(context);
+	look_managed_end_context();
 	pthread_mutex_lock(&pools.lock);
 	for (int i = 0; i < LOOK_DEVICES; i++)
 		if (pools.home[i] == context)
@@ -796,4 +797,35 @@ cuda_result cuDeviceSetMemPool(cuda_device device, void *pool)
 	pthread_mutex_unlock(&pools.lock);
 	LOOK_NEED(fits, INVALID_VALUE);
 	return TRZ_CUDA_SUCCESS;
+}
+
+/* ---- a location's pool ------------------------------------------------------------ */
+
+/* Pools are of devices, and of pinned memory. */
+static cuda_result check_location(const struct cuda_mem_location *location, int type)
+{
+	LOOK_NEED(location && type == TRZ_CU_MEM_ALLOCATION_TYPE_PINNED, INVALID_VALUE);
+	LOOK_NEED(location->type == TRZ_CU_MEM_LOCATION_TYPE_DEVICE, NOT_SUPPORTED);
+	return TRZ_CUDA_SUCCESS;
+}
+
+cuda_result cuMemGetDefaultMemPool(void **pool, const struct cuda_mem_location *location, int type)
+{
+	LOOK_ENTER(cuMemGetDefaultMemPool);
+	cuda_result result = check_location(location, type);
+	return result == TRZ_CUDA_SUCCESS ? cuDeviceGetDefaultMemPool(pool, location->id) : result;
+}
+
+cuda_result cuMemGetMemPool(void **pool, const struct cuda_mem_location *location, int type)
+{
+	LOOK_ENTER(cuMemGetMemPool);
+	cuda_result result = check_location(location, type);
+	return result == TRZ_CUDA_SUCCESS ? cuDeviceGetMemPool(pool, location->id) : result;
+}
+
+cuda_result cuMemSetMemPool(const struct cuda_mem_location *location, int type, void *pool)
+{
+	LOOK_ENTER(cuMemSetMemPool);
+	cuda_result result = check_location(location, type);
+	return result == TRZ_CUDA_SUCCESS ? cuDeviceSetMemPool(location->id, pool) : result;
 }

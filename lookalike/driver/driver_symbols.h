@@ -133,6 +133,9 @@ typedef void cuda_function(void *);
 	X(cuMemPoolImportPointer, cuMemPoolImportPointer, 11020, (cuda_addr *, void *, const struct cuda_ipc *)) \
 	X(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020, (void **, cuda_device))                  \
 	X(cuDeviceGetMemPool, cuDeviceGetMemPool, 11020, (void **, cuda_device))                                \
+	X(cuMemGetDefaultMemPool, cuMemGetDefaultMemPool, 13000, (void **, const struct cuda_mem_location *, int)) \
+	X(cuMemGetMemPool, cuMemGetMemPool, 13000, (void **, const struct cuda_mem_location *, int))            \
+	X(cuMemSetMemPool, cuMemSetMemPool, 13000, (const struct cuda_mem_location *, int, void *))             \
 	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, (cuda_device, void *))                                 \
 	/* streams and events */                                                                                \
 	X(cuEventCreate, cuEventCreate, 2000, (void **, unsigned))                                              \

@@ -140,3 +140,13 @@ cuda_result cuSurfObjectGetResourceDesc(struct cuda_resource *resource, uint64_t
 	*resource = found.resource;
 	return TRZ_CUDA_SUCCESS;
 }
+
+cuda_result cuDeviceGetTexture1DLinearMaxWidth(size_t *width, int format, unsigned channels, cuda_device device)
+{
+	enum { MOST_ELEMENTS = 1 << 28 };
+	LOOK_ENTER(cuDeviceGetTexture1DLinearMaxWidth);
+	LOOK_NEED(device >= 0 && device < look.devices, INVALID_DEVICE);
+	LOOK_NEED(width && look_channel_bytes(format) && channels > 0, INVALID_VALUE);
+	*width = MOST_ELEMENTS;
+	return TRZ_CUDA_SUCCESS;
+}

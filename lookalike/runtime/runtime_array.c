@@ -134,6 +134,15 @@ cuda_error cudaMipmappedArrayGetMemoryRequirements(struct cuda_array_need *need,
 	return rt_result(cuMipmappedArrayGetMemoryRequirements(need, mipmap, device));
 }
 
+cuda_error cudaDeviceGetTexture1DLinearMaxWidth(size_t *width, const struct rt_channel *channel, int device)
+{
+	RT_ENTER(cudaDeviceGetTexture1DLinearMaxWidth);
+	if (!channel)
+		return rt_result(RT_INVALID_VALUE);
+	const struct cuda_array_3d d = shape(channel, (struct rt_extent){1, 0, 0}, 0);
+	return rt_result(cuDeviceGetTexture1DLinearMaxWidth(width, d.format, d.channels, device));
+}
+
 /* ---- textures and surfaces ------------------------------------------------------------ */
 
 cuda_error cudaCreateTextureObject(uint64_t *object, const struct cuda_resource *resource,

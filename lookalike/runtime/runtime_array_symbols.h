@@ -13,6 +13,7 @@
 	X(cudaArrayGetInfo, (struct rt_channel *, struct rt_extent *, unsigned *, void *))                      \
 	X(cudaGetChannelDesc, (struct rt_channel *, void *))                                                    \
 	X(cudaArrayGetMemoryRequirements, (struct cuda_array_need *, void *, int))                              \
+	X(cudaDeviceGetTexture1DLinearMaxWidth, (size_t *, const struct rt_channel *, int))                     \
 	X(cudaMallocMipmappedArray, (void **, const struct rt_channel *, struct rt_extent, unsigned, unsigned)) \
 	X(cudaFreeMipmappedArray, (void *))                                                                     \
 	X(cudaGetMipmappedArrayLevel, (void **, void *, unsigned))                                              \

@@ -85,7 +85,7 @@ const void *rt_symbol(void *function)
 	const void *symbol = function;
 	pthread_mutex_lock(&code.lock);
 	for (size_t i = 0; i < code.room; i++)
-		if (code.entries[i].symbol && code.entries[i].made == function)
+		if (code.entries[i].symbol && code.entries[i].symbol != function && code.entries[i].made == function)
 			symbol = code.entries[i].symbol;
 	pthread_mutex_unlock(&code.lock);
 	return symbol;
@@ -141,10 +141,27 @@ void __cudaUnregisterFatBinary(void **handle)
 	free(handle);
 }
 
+/* A variable that host code reaches through a pointer, which the first use of its module's managed ones sets. */
+static struct managed {
+	struct managed *next;
+	void **handle, **pointer;
+} *managed;
+
+/* Returns that it need not be called again. */
 char __cudaInitModule(void **handle)
 {
-	(void)handle;
-	return 1;
+	bool found = true;
+	for (const struct managed *m = __atomic_load_n(&managed, __ATOMIC_ACQUIRE); m; m = m->next) {
+		cuda_addr address = 0;
+		size_t size;
+		if (m->handle != handle)
+			continue;
+		found = rt_bind() == RT_SUCCESS && rt_variable(m->pointer, &address, &size) == RT_SUCCESS && found;
+		*m->pointer = (void *)address;
+		if (address)
+			trz_lookalike_managed(address, size);
+	}
+	return found;
 }
 
 void __cudaRegisterFunction(void **handle, const char *symbol, char *function, const char *name, int limit, void *tid,
@@ -167,7 +184,11 @@ void __cudaRegisterVar(void **handle, char *symbol, char *address, const char *n
 void __cudaRegisterManagedVar(void **handle, void **symbol, char *address, const char *name, int external, size_t size,
                               int constant, int global)
 {
-	trz_lookalike_missing("a __managed__ variable");
+	struct managed *m = malloc(sizeof *m);
+	if (m) {
+		*m = (struct managed){managed, handle, symbol};
+		__atomic_store_n(&managed, m, __ATOMIC_RELEASE);
+	}
 	__cudaRegisterVar(handle, (char *)symbol, address, name, external, size, constant, global);
 }
 

@@ -279,6 +279,24 @@ cuda_error cudaDeviceGetDefaultMemPool(void **pool, int device)
 	return rt_result(cuDeviceGetDefaultMemPool(pool, device));
 }
 
+cuda_error cudaMemGetDefaultMemPool(void **pool, const struct cuda_mem_location *location, int type)
+{
+	RT_ENTER(cudaMemGetDefaultMemPool);
+	return rt_result(cuMemGetDefaultMemPool(pool, location, type));
+}
+
+cuda_error cudaMemGetMemPool(void **pool, const struct cuda_mem_location *location, int type)
+{
+	RT_ENTER(cudaMemGetMemPool);
+	return rt_result(cuMemGetMemPool(pool, location, type));
+}
+
+cuda_error cudaMemSetMemPool(const struct cuda_mem_location *location, int type, void *pool)
+{
+	RT_ENTER(cudaMemSetMemPool);
+	return rt_result(cuMemSetMemPool(location, type, pool));
+}
+
 cuda_error cudaDeviceGetMemPool(void **pool, int device)
 {
 	RT_ENTER(cudaDeviceGetMemPool);

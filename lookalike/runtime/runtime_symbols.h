@@ -82,6 +82,9 @@ typedef void rt_host_function(void *);
 	X(cudaMemPoolGetAccess, (int *, void *, struct cuda_mem_location *))                                    \
 	X(cudaMemPoolExportToShareableHandle, (void *, void *, int, unsigned))                                  \
 	X(cudaMemPoolImportFromShareableHandle, (void **, void *, int, unsigned))                               \
+	X(cudaMemGetDefaultMemPool, (void **, const struct cuda_mem_location *, int))                           \
+	X(cudaMemGetMemPool, (void **, const struct cuda_mem_location *, int))                                  \
+	X(cudaMemSetMemPool, (const struct cuda_mem_location *, int, void *))                                   \
 	X(cudaMemPoolExportPointer, (struct cuda_ipc *, void *))                                                \
 	X(cudaMemPoolImportPointer, (void **, void *, const struct cuda_ipc *))                                 \
 	X(cudaMemRangeGetAttribute, (void *, size_t, int, const void *, size_t))                                \

@@ -81,6 +81,15 @@ must(runtime.cudaMemRangeGetAttributes(data, sizes, (c_int * 2)(1, 4), c_size_t(
 assert list(values) == [1, 0]
 """)
 
+    def test_a_reset_ends_it(self):
+        succeed(self, MANAGED + """
+told, p = Pointer(), managed(MIB)
+must(runtime.cudaDeviceReset())
+q = malloc(MIB)
+must(runtime.cudaPointerGetAttributes(byref(told), c_void_p(q)))
+assert told.type == 2 and advise(p, MIB, 1) == 1
+""")
+
     def test_other_memory_takes_no_advice(self):
         succeed(self, MANAGED + """
 p, q = managed(MIB), malloc(MIB)

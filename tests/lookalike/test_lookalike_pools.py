@@ -182,6 +182,21 @@ assert download(p.value, 20) == b"from the child".ljust(20, b"\\0")
 assert runtime.cudaMemPoolImportFromShareableHandle(byref(other), c_void_p(0), 1, 0) == 1
 """, work="late")
 
+    def test_a_location_has_a_pool(self):
+        succeed(self, POOLS + """
+class Location(ctypes.Structure):
+    _fields_ = [("type", c_int), ("id", c_int)]
+own, same, other, here = new_pool(), c_void_p(), c_void_p(), Location(1, 0)
+must(runtime.cudaDeviceGetDefaultMemPool(byref(same), 0))
+must(runtime.cudaMemGetDefaultMemPool(byref(other), byref(here), 1))
+assert same.value == other.value
+must(runtime.cudaMemSetMemPool(byref(here), 1, own))
+must(runtime.cudaMemGetMemPool(byref(other), byref(here), 1))
+assert other.value == own.value
+assert runtime.cudaMemGetMemPool(byref(other), byref(Location(2, 0)), 1) == 801
+assert runtime.cudaMemGetMemPool(byref(other), byref(here), 2) == 1
+""")
+
     def test_a_reset_ends_what_pools_had(self):
         succeed(self, POOLS + """
 pool, stream = c_void_p(), new_stream()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An ordinary CUDA program for test_lookalike_nvcc.py: allocation, streams, events, copies, a graph, variables.
+ * An ordinary CUDA program for test_lookalike_nvcc.py: allocation, streams, events, copies, graphs, variables, textures.
  * Prints "all right" and ends with 0 where every call succeeds and every copy comes back as it must.
  */
 #include <cuda_runtime.h>
@@ -28,6 +28,7 @@
 
 __device__ int numbers[8] = {1, 1, 2, 3, 5, 8, 13, 21};
 __constant__ float factor[8];
+__managed__ int counter = 41, many[100];
 
 struct pair {
 	const float *from;
@@ -65,6 +66,77 @@ static void graph_copies(cudaStream_t stream, float *device, float *pinned, int 
 	EXPECT(nodes == 3);
 	MUST(cudaGraphExecDestroy(instance));
 	MUST(cudaGraphDestroy(graph));
+}
+
+static void built_graph(float *device, int n)
+{
+	cudaGraph_t graph;
+	cudaGraphExec_t instance;
+	cudaGraphNode_t scaled, read, set;
+	pair p{device, device};
+	float by = 2, constants[8] = {7, 7, 7, 7, 7, 7, 7, 7}, got[8];
+	std::vector<float> host(n);
+	void *arguments[] = {&p, &n, &by};
+	cudaKernelNodeParams kernel{}, told{};
+	kernel.func = (void *)scale;
+	kernel.gridDim = dim3(n / 256);
+	kernel.blockDim = dim3(256);
+	kernel.kernelParams = arguments;
+	MUST(cudaGraphCreate(&graph, 0));
+	MUST(cudaGraphAddKernelNode(&scaled, graph, nullptr, 0, &kernel));
+	MUST(cudaGraphAddMemcpyNode1D(&read, graph, &scaled, 1, host.data(), device, n * sizeof(float),
+	                              cudaMemcpyDeviceToHost));
+	MUST(cudaGraphAddMemcpyNodeToSymbol(&set, graph, &read, 1, factor, constants, sizeof constants, 0,
+	                                    cudaMemcpyHostToDevice));
+	MUST(cudaGraphKernelNodeGetParams(scaled, &told));
+	EXPECT(told.func == (void *)scale && told.gridDim.x == kernel.gridDim.x);
+	EXPECT(*(float *)told.kernelParams[2] == 2 && ((pair *)told.kernelParams[0])->to == device);
+	MUST(cudaGraphInstantiate(&instance, graph, 0));
+	by = 3;
+	MUST(cudaGraphExecKernelNodeSetParams(instance, scaled, &kernel));
+	MUST(cudaMemset(device, 0, n * sizeof(float)));
+	host[n - 1] = 1;
+	MUST(cudaGraphLaunch(instance, nullptr));
+	MUST(cudaDeviceSynchronize());
+	EXPECT(host[n - 1] == 0);
+	MUST(cudaMemcpyFromSymbol(got, factor, sizeof got));
+	EXPECT(got[7] == 7);
+	MUST(cudaGraphExecDestroy(instance));
+	MUST(cudaGraphDestroy(graph));
+}
+
+static void textures()
+{
+	cudaArray_t array;
+	cudaTextureObject_t texture;
+	cudaResourceDesc resource{};
+	cudaTextureDesc description{};
+	std::vector<float> data(64 * 32), back(64 * 32);
+	for (size_t i = 0; i < data.size(); i++)
+		data[i] = (float)i;
+	cudaChannelFormatDesc channel = cudaCreateChannelDesc<float>();
+	MUST(cudaMallocArray(&array, &channel, 64, 32));
+	MUST(cudaMemcpy2DToArray(array, 0, 0, data.data(), 256, 256, 32, cudaMemcpyHostToDevice));
+	resource.resType = cudaResourceTypeArray;
+	resource.res.array.array = array;
+	MUST(cudaCreateTextureObject(&texture, &resource, &description, nullptr));
+	MUST(cudaMemcpy2DFromArray(back.data(), 256, array, 0, 0, 256, 32, cudaMemcpyDeviceToHost));
+	EXPECT(back == data);
+	MUST(cudaDestroyTextureObject(texture));
+	MUST(cudaFreeArray(array));
+}
+
+static void managed_variables()
+{
+	cudaPointerAttributes attributes;
+	counter++;
+	many[99] = 3;
+	EXPECT(counter == 42 && many[99] == 3 && many[0] == 0);
+	MUST(cudaMemset(&many[98], 1, 2 * sizeof many[0]));
+	MUST(cudaDeviceSynchronize());
+	EXPECT(many[99] == 0x01010101);
+	MUST(cudaPointerGetAttributes(&attributes, &counter));
+	EXPECT(attributes.type == cudaMemoryTypeManaged);
 }
 
 static void variables()
@@ -122,6 +194,9 @@ int main()
 	EXPECT(ms > 0);
 	variables();
 	kernels();
+	built_graph(device, n);
+	textures();
+	managed_variables();
 	MUST(cudaFree(device));
 	MUST(cudaFreeHost(pinned));
 	MUST(cudaDeviceSynchronize());
