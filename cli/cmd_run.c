@@ -14,18 +14,25 @@
 #include "error.h"
 #include "program.h"
 
-enum { OPTION_CONF = 'c', OPTION_REPORT = 256 };
+enum { OPTION_CONF = 'c', OPTION_REPORT = 256, OPTION_LIMIT, OPTION_LIMIT_EACH };
 
 static const struct argp_option options[] = {
 	{ "conf", OPTION_CONF, "KEY:VALUE,...", 0, "TERRAZZO_CONF for the program; 'terrazzo config' lists the keys", 0 },
 	{ "report", OPTION_REPORT, "FILE", 0,
 	  "make a page of the memory over time (docs/report.md); of several processes one each, with the rank's number in "
 	  "its name: terrazzo then keeps a history with call stacks", 0 },
+	{ "limit", OPTION_LIMIT, "SIZE", 0,
+	  "device memory that the program and all that it starts may hold together, over all devices: 10GiB "
+	  "(docs/native.md)", 0 },
+	{ "limit-each", OPTION_LIMIT_EACH, "SIZE", 0, "so much for each process", 0 },
 	{ 0 }
 };
 
 struct run_command {
 	const char *conf, *report;
+	uint64_t limit;              /* 0: none */
+	bool each;
+	char ledger[CLI_PATH_SIZE];  /* the file that the processes share; "": none */
 	char **argv;
 };
 
@@ -40,6 +47,12 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPTION_REPORT:
 		c->report = arg;
+		return 0;
+	case OPTION_LIMIT:
+	case OPTION_LIMIT_EACH:
+		if (!size_parse(arg, &c->limit) || c->limit == 0)
+			argp_error(state, "'%s' is not a size, such as 10GiB", arg);
+		c->each = key == OPTION_LIMIT_EACH;
 		return 0;
 	case ARGP_KEY_ARG:
 		c->argv = state->argv + state->next - 1;
@@ -77,13 +90,53 @@ static trz_status check_simulation(void)
 	                "'terrazzo run' puts terrazzo in its place: leave one of the two out", asked);
 }
 
+static bool find_preload(char folder[CLI_PATH_SIZE])
+{
+	static const char *const places[] = { "../lib", TRZ_INSTALLED_LIB, NULL };
+	return cli_first_of(places, "libterrazzo_preload.so", folder);
+}
+
+/* The library makes of it what it needs. */
+static trz_status make_ledger(struct run_command *c)
+{
+	static const char *const folders[] = { "/dev/shm", "/tmp" };
+	int file = -1;
+	for (size_t i = 0; file < 0 && i < sizeof folders / sizeof folders[0]; i++) {
+		snprintf(c->ledger, sizeof c->ledger, "%s/terrazzo-limit-XXXXXX", folders[i]);
+		file = mkstemp(c->ledger);
+	}
+	if (file >= 0)
+		close(file);
+	else
+		c->ledger[0] = '\0';
+	if (file >= 0)
+		return TRZ_OK;
+	return trz_fail(TRZ_ERROR_IO, "no file can be made in /dev/shm or /tmp, which the processes under the limit would "
+	                "share: %s", strerror(errno));
+}
+
+static trz_status set_limit(struct run_command *c)
+{
+	char *entry, folder[CLI_PATH_SIZE];
+	if (!c->limit)
+		return TRZ_OK;
+	if (!find_preload(folder))
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "libterrazzo_preload.so, which keeps to the limit, does not lie in "
+		                "../lib, seen from this program; install terrazzo whole");
+	trz_status status = c->each ? TRZ_OK : make_ledger(c);
+	if (status != TRZ_OK)
+		return status;
+	bool ok = asprintf(&entry, "TERRAZZO_LIMIT=%llu %s", (unsigned long long)c->limit, c->each ? "-" : c->ledger) >= 0
+	          && putenv(entry) == 0;
+	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
+}
+
 /* For programs without PyTorch. Nothing where the library is not installed. false: no host memory. */
 static bool set_preload(void)
 {
-	static const char *const places[] = { "../lib", TRZ_INSTALLED_LIB, NULL };
 	const char *old = getenv("LD_PRELOAD");
 	char folder[CLI_PATH_SIZE], *entry;
-	if (!cli_first_of(places, "libterrazzo_preload.so", folder))
+	if (!find_preload(folder))
 		return true;
 	return asprintf(&entry, "LD_PRELOAD=%s/libterrazzo_preload.so%s%s", folder, old && *old ? ":" : "",
 	                old ? old : "") >= 0 && putenv(entry) == 0;
@@ -108,7 +161,7 @@ static trz_status set_environment(const struct run_command *c, const char *injec
 	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
 }
 
-/* ---- with pages --------------------------------------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------------------------------------------ */
 
 static volatile pid_t child;
 
@@ -138,6 +191,16 @@ static int start(char **argv)
 	return cli_fail(trz_fail(TRZ_ERROR_NOT_FOUND, "%s: cannot be run: %s", argv[0], strerror(errno)));
 }
 
+/* Returns the program's exit status. */
+static int start_and_wait(char **argv)
+{
+	pid_t program = fork();
+	if (program == 0)
+		_exit(start(argv));
+	return program < 0 ? cli_fail(trz_fail(TRZ_ERROR_IO, "no process can be made: %s", strerror(errno)))
+	                   : wait_for(program);
+}
+
 /* Returns the program's exit status; a page that cannot be made is told, and is no failure of the program's. */
 static int run_with_pages(const struct run_command *c)
 {
@@ -148,13 +211,8 @@ static int run_with_pages(const struct run_command *c)
 	static char pages[CLI_PATH_SIZE + 16];  /* putenv keeps it */
 	snprintf(pages, sizeof pages, "TERRAZZO_PAGES=%s", folder);
 	putenv(pages);
-	pid_t program = fork();
-	if (program == 0)
-		_exit(start(c->argv));
-	int code = program < 0 ? CLI_FAILURE : wait_for(program);
-	if (program < 0)
-		cli_fail(trz_fail(TRZ_ERROR_IO, "no process can be made: %s", strerror(errno)));
-	else if (report_pages(folder, c->argv, c->report) != TRZ_OK)
+	int code = start_and_wait(c->argv);
+	if (report_pages(folder, c->argv, c->report) != TRZ_OK)
 		fprintf(stderr, "terrazzo: %s\n", trz_last_error());
 	program_remove(folder);
 	return code;
@@ -178,7 +236,12 @@ int cli_run(int argc, char **argv)
 		status = find_inject(inject);
 	if (status == TRZ_OK)
 		status = set_environment(&c, inject);
+	if (status == TRZ_OK)
+		status = set_limit(&c);
 	if (status != TRZ_OK)
 		return cli_fail(status);
-	return c.report ? run_with_pages(&c) : start(c.argv);
+	int code = c.report ? run_with_pages(&c) : c.ledger[0] ? start_and_wait(c.argv) : start(c.argv);
+	if (c.ledger[0])
+		unlink(c.ledger);
+	return code;
 }

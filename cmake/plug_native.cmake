@@ -21,7 +21,7 @@ set_target_properties(terrazzo_cuda PROPERTIES
 trz_public(terrazzo_cuda cuda)
 
 # Programs that are linked with libterrazzo_cuda, too, use the functions here: one set of heaps for both.
-trz_sources(preload_sources plug/native/preload*.c)
+trz_sources(preload_sources plug/native/preload*.c plug/native/limit*.c)
 add_library(terrazzo_preload SHARED ${native_sources} ${preload_sources} plug/native/cuda_api.c)
 set(preload_map "${PROJECT_SOURCE_DIR}/cmake/terrazzo_preload.map")
 target_include_directories(terrazzo_preload PRIVATE "${PROJECT_SOURCE_DIR}" plug/native)

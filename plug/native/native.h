@@ -63,6 +63,10 @@ void native_end_primary(int device);
 /* Asked before the first heap is opened, if it is not NULL; false: the driver is to serve all. */
 extern bool (*native_may_open)(void);
 
+/* Returns what the heaps keep for later, since the driver has no memory left for somebody else. false: that was
+ * nothing. */
+bool native_make_room(void);
+
 /* Waits for the host stream, if the calling thread's newest allocation has made it wait for others. */
 bool native_settle(struct native_heap *heap);
 

@@ -12,7 +12,7 @@ struct native_driver native_driver;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static atomic_bool loaded;
 
-/* Pools came last of what no program can do without, in CUDA 11.2: so all is there, or nothing is used. */
+/* The memory of graphs came last, in CUDA 11.4: all is there, or nothing is used. */
 static void load(void)
 {
 	bool all = true;

@@ -31,6 +31,7 @@
 	X(cuMemFreeAsync, (cuda_addr, void *))                                                \
 	X(cuDeviceGetDefaultMemPool, (void **, cuda_device))                                  \
 	X(cuDeviceGetMemPool, (void **, cuda_device))                                         \
+	X(cuDeviceGraphMemTrim, (cuda_device))                                                \
 	X(cuStreamCreate, (void **, unsigned))                                                \
 	X(cuStreamDestroy_v2, (void *))                                                       \
 	X(cuStreamSynchronize, (void *))                                                      \
@@ -47,7 +48,7 @@ struct native_driver {
 /* Valid once native_load() has returned true. */
 extern struct native_driver native_driver;
 
-/* Finds the functions, once. false: there is no driver, or it is older than CUDA 11.2. */
+/* Finds the functions, once. false: there is no driver, or it is older than CUDA 11.4. */
 bool native_load(void);
 
 /* The driver's own function of this exported name, or NULL. Each face has its way to find it. */

@@ -231,6 +231,22 @@ struct native_heap *native_of_stream(void *stream)
 
 /* ---- all of them ------------------------------------------------------------------------------------------------ */
 
+static void trim(struct native_heap *heap, void *sum)
+{
+	size_t released = 0;
+	trz_trim(heap->heap, 0, &released);
+	*(size_t *)sum += released;
+}
+
+bool native_make_room(void)
+{
+	size_t sum = 0;
+	native_enter();
+	native_each(trim, &sum);
+	native_leave();
+	return sum > 0;
+}
+
 static bool is_open(const struct native_heap *h)
 {
 	const void *context = atomic_load_explicit(&h->context, memory_order_acquire);

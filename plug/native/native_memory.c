@@ -19,6 +19,15 @@ static cuda_result outcome(enum native_call call, enum native_outcome o, cuda_re
 	return result;
 }
 
+/* A call that the driver is to serve; if it has no memory left, once more after the heaps have returned theirs. */
+#define PASS(call, result, ...)                                                           \
+	do {                                                                                  \
+		(result) = native_driver.__VA_ARGS__;                                             \
+		if ((result) == TRZ_CUDA_ERROR_OUT_OF_MEMORY && native_make_room())               \
+			(result) = native_driver.__VA_ARGS__;                                         \
+		native_count(call, NATIVE_PASSED);                                                \
+	} while (0)
+
 /* CUDA refuses what is not stream-ordered while a capture is under way, unless the thread has chosen otherwise: the
  * driver decides. */
 static bool is_capturing(void)
@@ -85,7 +94,8 @@ static cuda_result do_alloc(cuda_addr *address, size_t size)
 	cuda_result result;
 	if (try_alloc(NATIVE_cuMemAlloc, address, size, &result))
 		return result;
-	return outcome(NATIVE_cuMemAlloc, NATIVE_PASSED, native_driver.cuMemAlloc_v2(address, size));
+	PASS(NATIVE_cuMemAlloc, result, cuMemAlloc_v2(address, size));
+	return result;
 }
 
 static cuda_result do_alloc_pitch(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
@@ -100,8 +110,8 @@ static cuda_result do_alloc_pitch(cuda_addr *address, size_t *pitch, size_t widt
 			*pitch = row / PITCH * PITCH;
 		return result;
 	}
-	result = native_driver.cuMemAllocPitch_v2(address, pitch, width, height, element);
-	return outcome(NATIVE_cuMemAllocPitch, NATIVE_PASSED, result);
+	PASS(NATIVE_cuMemAllocPitch, result, cuMemAllocPitch_v2(address, pitch, width, height, element));
+	return result;
 }
 
 /* ---- the end of all uses -------------------------------------------------------------------------------------- */
@@ -204,8 +214,8 @@ static cuda_result do_alloc_async(cuda_addr *address, size_t size, void *stream)
 	struct native_heap *h = address && size && !may_capture(stream) ? native_of_stream(stream) : NULL;
 	if (h && is_default_current(h) && alloc_on(h, NATIVE_cuMemAllocAsync, address, size, stream, &result))
 		return result;
-	result = native_driver.cuMemAllocAsync(address, size, stream);
-	return outcome(NATIVE_cuMemAllocAsync, NATIVE_PASSED, result);
+	PASS(NATIVE_cuMemAllocAsync, result, cuMemAllocAsync(address, size, stream));
+	return result;
 }
 
 static cuda_result do_alloc_from_pool(cuda_addr *address, size_t size, void *pool, void *stream)
@@ -214,8 +224,8 @@ static cuda_result do_alloc_from_pool(cuda_addr *address, size_t size, void *poo
 	struct native_heap *h = address && size && !may_capture(stream) ? native_of_stream(stream) : NULL;
 	if (h && pool == h->pool && alloc_on(h, NATIVE_cuMemAllocFromPoolAsync, address, size, stream, &result))
 		return result;
-	result = native_driver.cuMemAllocFromPoolAsync(address, size, pool, stream);
-	return outcome(NATIVE_cuMemAllocFromPoolAsync, NATIVE_PASSED, result);
+	PASS(NATIVE_cuMemAllocFromPoolAsync, result, cuMemAllocFromPoolAsync(address, size, pool, stream));
+	return result;
 }
 
 /* In a capture only a graph's own memory can be freed, which is the driver's. */

@@ -68,7 +68,7 @@ __attribute__((destructor)) static void end(void)
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */
 
-/* The calls that a driver older than CUDA 11.2 has are its own. */
+/* The calls that a driver older than CUDA 11.4 has are its own. */
 #define SERVED(call, ...) return native_load() ? native_##call : REAL __VA_ARGS__
 
 cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)

@@ -14,6 +14,28 @@ struct preload_ipc {
 	char bytes[64];
 };
 
+/* CUDA_ARRAY_DESCRIPTOR */
+struct preload_array_2d {
+	size_t width, height;
+	int format;
+	unsigned channels;
+};
+
+/* CUDA_ARRAY3D_DESCRIPTOR */
+struct preload_array_3d {
+	size_t width, height, depth;
+	int format;
+	unsigned channels, flags;
+};
+
+/* CUDA_MEM_ALLOC_NODE_PARAMS */
+struct preload_alloc_node {
+	char pool[88];
+	const void *access;
+	size_t access_count, size;
+	cuda_addr address;
+};
+
 struct event_order_node;
 struct preload_launch;
 
@@ -92,6 +114,33 @@ struct preload_launch;
 	  (void *, void *, void *, void *, size_t, struct event_order_node *))                                         \
 	X(cuGraphNodeSetParams, cuGraphNodeSetParams, 12020, 0, (void *, struct event_order_node *))                   \
 	X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 12020, 0, (void *, void *, struct event_order_node *))   \
+	/* what only a limit looks at */                                                                                \
+	X(cuMemAllocManaged, cuMemAllocManaged, 6000, 0, (cuda_addr *, size_t, unsigned))                              \
+	X(cuMemCreate, cuMemCreate, 10020, 0, (cuda_mem *, size_t, const struct cuda_mem_prop *, uint64_t))            \
+	X(cuMemRelease, cuMemRelease, 10020, 0, (cuda_mem))                                                            \
+	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, 0, (cuda_mem *, void *))                    \
+	X(cuMemMap, cuMemMap, 10020, 0, (cuda_addr, size_t, size_t, cuda_mem, uint64_t))                               \
+	X(cuMemUnmap, cuMemUnmap, 10020, 0, (cuda_addr, size_t))                                                       \
+	X(cuMemPoolDestroy, cuMemPoolDestroy, 11020, 0, (void *))                                                      \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, 0, (cuda_addr *, struct preload_ipc, unsigned))                \
+	X(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000, 0, (cuda_addr *, struct preload_ipc, unsigned))            \
+	X(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, 0, (cuda_addr))                                              \
+	X(cuArrayCreate, cuArrayCreate_v2, 3020, 0, (void **, const struct preload_array_2d *))                        \
+	X(cuArray3DCreate, cuArray3DCreate_v2, 3020, 0, (void **, const struct preload_array_3d *))                    \
+	X(cuArrayDestroy, cuArrayDestroy, 2000, 0, (void *))                                                           \
+	X(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, 0,                                                     \
+	  (void **, const struct preload_array_3d *, unsigned))                                                        \
+	X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, 0, (void *))                                         \
+	X(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, 11040, 0,                                                    \
+	  (void **, void *, const void *, size_t, struct preload_alloc_node *))                                        \
+	X(cuGraphAddMemFreeNode, cuGraphAddMemFreeNode, 11040, 0, (void **, void *, const void *, size_t, cuda_addr))  \
+	X(cuGraphInstantiate, cuGraphInstantiate, 10000, 0, (void **, void *, void **, char *, size_t))                \
+	X(cuGraphInstantiate, cuGraphInstantiate_v2, 11000, 0, (void **, void *, void **, char *, size_t))             \
+	X(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, 0, (void **, void *, unsigned long long))   \
+	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, 0, (void **, void *, void *))             \
+	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz, 12000, 1, (void **, void *, void *))        \
+	X(cuGraphDestroy, cuGraphDestroy, 10000, 0, (void *))                                                          \
+	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0, (void *))                                                  \
 	X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, 0, (const struct preload_launch *, void *, void **, void **))     \
 	X(cuLaunchKernelEx, cuLaunchKernelEx_ptsz, 11060, 1, (const struct preload_launch *, void *, void **, void **))
 
@@ -114,15 +163,34 @@ struct preload_call {
 	const char *name, *exported;
 	int version;
 	bool of_thread;
-	preload_function *hook, *real;  /* real: NULL where the driver lacks it; valid once loaded */
+	preload_function *hook;
+	preload_function *real, *next; /* the driver's, NULL where it lacks the function; and what stands before it if there
+	                                 * is a limit. Both valid once loaded */
 };
 extern struct preload_call preload_calls[PRELOAD_COUNT];
 
 /* Finds the driver's functions, if the driver is in the process. false: it is not. */
 bool preload_load(void);
 
-/* The driver's own function. */
-#define REAL(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].real)
+/* What a function here calls: the driver's own, with a limit before it if there is one; and the driver's own. */
+#define REAL(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].next)
+#define DRIVER(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].real)
+
+/* Functions that count what they allocate: limit_NAME, in limit_calls.c and limit_graphs.c. */
+#define LIMITED_CALLS(X)                                                                                          \
+	X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemGetInfo_v2)                \
+	X(cuMemAllocAsync) X(cuMemAllocAsync_ptsz) X(cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz)         \
+	X(cuMemFreeAsync) X(cuMemFreeAsync_ptsz) X(cuMemPoolDestroy) X(cuMemCreate) X(cuMemRelease)                   \
+	X(cuMemRetainAllocationHandle) X(cuMemMap) X(cuMemUnmap) X(cuIpcOpenMemHandle) X(cuIpcOpenMemHandle_v2)       \
+	X(cuIpcCloseMemHandle) X(cuArrayCreate_v2) X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuMipmappedArrayCreate)  \
+	X(cuMipmappedArrayDestroy) X(cuGraphAddMemAllocNode) X(cuGraphAddNode) X(cuGraphAddNode_v2)                   \
+	X(cuGraphInstantiate) X(cuGraphInstantiate_v2) X(cuGraphInstantiateWithFlags) X(cuGraphInstantiateWithParams) \
+	X(cuGraphInstantiateWithParams_ptsz) X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuStreamEndCapture)            \
+	X(cuStreamEndCapture_ptsz) X(cuGraphAddMemFreeNode)
+
+#define LIMIT_DECLARE(exported) preload_type_##exported limit_##exported;
+LIMITED_CALLS(LIMIT_DECLARE)
+#undef LIMIT_DECLARE
 
 /* Begins each function. */
 #define ENTER(exported)                                  \

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "event_order.h"
+#include "limit.h"
 #include "native.h"
 #include "preload.h"
 #include "terrazzo.h"
@@ -21,7 +22,7 @@ enum { FLAG_PER_THREAD = 2 };  /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM 
 
 struct preload_call preload_calls[PRELOAD_COUNT] = {
 #define PRELOAD_ENTRY(name, exported, version, thread, parameters) \
-	{#name, #exported, version, thread, (preload_function *)exported, NULL},
+	{#name, #exported, version, thread, (preload_function *)exported, NULL, NULL},
 	PRELOAD_CALLS(PRELOAD_ENTRY)
 #undef PRELOAD_ENTRY
 };
@@ -53,9 +54,18 @@ static void load(void)
 	void *found = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	if (!found)
 		return;
+	limit_begin();
 	atomic_store(&library, found);
-	for (size_t i = 0; i < PRELOAD_COUNT; i++)
-		preload_calls[i].real = (preload_function *)real_dlsym()(found, preload_calls[i].exported);
+	for (size_t i = 0; i < PRELOAD_COUNT; i++) {
+		struct preload_call *c = &preload_calls[i];
+		c->real = (preload_function *)real_dlsym()(found, c->exported);
+		c->next = c->real;
+	}
+#define LIMIT(exported)                                                   \
+	if (limit_on && preload_calls[PRELOAD_AT_##exported].real)            \
+		preload_calls[PRELOAD_AT_##exported].next = (preload_function *)limit_##exported;
+	LIMITED_CALLS(LIMIT)
+#undef LIMIT
 	atomic_store_explicit(&loaded, true, memory_order_release);
 }
 
@@ -70,9 +80,20 @@ bool preload_load(void)
 	return atomic_load(&loaded);
 }
 
+static struct preload_call *find_exported(const char *exported)
+{
+	struct preload_call *c = preload_calls;
+	while (c < preload_calls + PRELOAD_COUNT && strcmp(c->exported, exported) != 0)
+		c++;
+	return c < preload_calls + PRELOAD_COUNT ? c : NULL;
+}
+
 void *native_symbol(const char *exported)
 {
-	return preload_load() ? real_dlsym()(atomic_load(&library), exported) : NULL;
+	if (!preload_load())
+		return NULL;
+	const struct preload_call *c = find_exported(exported);
+	return c ? (void *)c->next : real_dlsym()(atomic_load(&library), exported);
 }
 
 /* ---- cuGetProcAddress ---------------------------------------------------------------------------------------- */
@@ -101,15 +122,36 @@ static bool is_younger(const char *name, int version)
 	return false;
 }
 
-static void replace(const char *name, void **function, int version, uint64_t flags)
+/* `own`: for the heaps, which get the driver's functions, behind a limit. */
+static void replace(const char *name, void **function, int version, uint64_t flags, bool own)
 {
 	if (!name || strncmp(name, "cu", 2) != 0 || !function || !*function)
 		return;
+	if (strcmp(name, "cuGraphInstantiate") == 0 && version >= 12000)
+		name = "cuGraphInstantiateWithFlags";
 	const struct preload_call *form = form_of(name, version, flags & FLAG_PER_THREAD);
 	if (form && is_younger(name, version))
 		event_order_give_up();
-	else if (form && form->real)
+	else if (form && form->real && !own)
 		*function = (void *)form->hook;
+	else if (form && form->next != form->real)
+		*function = (void *)form->next;
+}
+
+static cuda_result look_up_own(const char *name, void **function, int version, uint64_t flags, int *why)
+{
+	cuda_result result = DRIVER(cuGetProcAddress_v2)(name, function, version, flags, why);
+	if (result == TRZ_CUDA_SUCCESS)
+		replace(name, function, version, flags, true);
+	return result;
+}
+
+static cuda_result look_up_own_first(const char *name, void **function, int version, uint64_t flags)
+{
+	cuda_result result = DRIVER(cuGetProcAddress)(name, function, version, flags);
+	if (result == TRZ_CUDA_SUCCESS)
+		replace(name, function, version, flags, true);
+	return result;
 }
 
 cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *why)
@@ -117,7 +159,7 @@ cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, 
 	ENTER(cuGetProcAddress_v2);
 	cuda_result result = REAL(cuGetProcAddress_v2)(name, function, version, flags, why);
 	if (result == TRZ_CUDA_SUCCESS)
-		replace(name, function, version, flags);
+		replace(name, function, version, flags, false);
 	return result;
 }
 
@@ -126,7 +168,7 @@ cuda_result cuGetProcAddress(const char *name, void **function, int version, uin
 	ENTER(cuGetProcAddress);
 	cuda_result result = REAL(cuGetProcAddress)(name, function, version, flags);
 	if (result == TRZ_CUDA_SUCCESS)
-		replace(name, function, version, flags);
+		replace(name, function, version, flags, false);
 	return result;
 }
 
@@ -172,6 +214,16 @@ static bool is_own(const void *caller)
 	return false;
 }
 
+/* What the heaps get for a function of the driver. */
+static void *for_own(const struct preload_call *c)
+{
+	if (!limit_on)
+		return (void *)c->real;
+	if (c == &preload_calls[PRELOAD_AT_cuGetProcAddress_v2])
+		return (void *)look_up_own;
+	return c == &preload_calls[PRELOAD_AT_cuGetProcAddress] ? (void *)look_up_own_first : (void *)c->next;
+}
+
 /* NULL: the C library is to answer. */
 __attribute__((visibility("hidden"))) void *preload_dlsym(void *handle, const char *name, const void *caller);
 
@@ -180,12 +232,10 @@ void *preload_dlsym(void *handle, const char *name, const void *caller)
 	dlsym_function *real = real_dlsym();
 	if (!name || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT || handle == RTLD_DEFAULT)
 		return NULL;
-	struct preload_call *c = preload_calls;
-	while (c < preload_calls + PRELOAD_COUNT && strcmp(c->exported, name) != 0)
-		c++;
-	if (c == preload_calls + PRELOAD_COUNT || is_own(caller) || !preload_load())
+	const struct preload_call *c = find_exported(name);
+	if (!c || !preload_load() || !c->real || real(handle, name) != (void *)c->real)
 		return NULL;
-	return real(handle, name) == (void *)c->real && c->real ? (void *)c->hook : NULL;
+	return is_own(caller) ? for_own(c) : (void *)c->hook;
 }
 
 #if defined(__x86_64__)

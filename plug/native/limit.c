@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ledger.
+ */
+#include "limit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PLACES = 1024 };
+
+#define MAGIC UINT64_C(0x7a74726c656467)
+
+/* Invariant: what a process holds is in its place; nothing else says so. */
+struct ledger {
+	uint64_t magic;       /* written last */
+	pthread_mutex_t lock;
+	struct place {
+		int64_t pid;      /* 0: free */
+		uint64_t born;    /* the process's start, which no other of the same number has */
+		uint64_t held;
+	} places[PLACES];
+};
+
+bool limit_on;
+uint64_t limit_bytes;
+
+static struct ledger *ledger;
+static struct place *own;    /* of process `owner` */
+static pid_t owner;
+
+/* ---- processes ------------------------------------------------------------------------------------------------- */
+
+/* When it was started, in ticks since the machine was; 0: it is not there, or a zombie. */
+static uint64_t birth(int64_t pid)
+{
+	char path[64], text[1024];
+	snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
+	int file = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t length = file < 0 ? -1 : read(file, text, sizeof text - 1);
+	if (file >= 0)
+		close(file);
+	if (length <= 0)
+		return 0;
+	text[length] = '\0';
+	const char *field = strrchr(text, ')');  /* the second, which may hold anything */
+	char state = 0;
+	uint64_t born = 0;
+	const char *format = " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64;
+	if (!field || sscanf(field + 1, format, &state, &born) != 2)
+		return 0;
+	return state == 'Z' || state == 'X' ? 0 : born;
+}
+
+static void bury_dead(void)
+{
+	for (struct place *p = ledger->places; p < ledger->places + PLACES; p++)
+		if (p->pid && p->pid != owner && birth(p->pid) != p->born)
+			p->pid = 0;
+}
+
+static struct place *free_place(void)
+{
+	struct place *p = ledger->places;
+	while (p < ledger->places + PLACES && p->pid)
+		p++;
+	return p < ledger->places + PLACES ? p : NULL;
+}
+
+/* This process's place; a child made by fork() takes one of its own. NULL: there is none. */
+static struct place *place_locked(void)
+{
+	pid_t pid = getpid();
+	if (own && owner == pid)
+		return own;
+	owner = pid;
+	own = free_place();
+	if (!own) {
+		bury_dead();
+		own = free_place();
+	}
+	if (own)
+		*own = (struct place){.pid = pid, .born = birth(pid)};
+	return own;
+}
+
+static void lock_ledger(void)
+{
+	if (pthread_mutex_lock(&ledger->lock) == EOWNERDEAD)
+		pthread_mutex_consistent(&ledger->lock);
+}
+
+static uint64_t sum_locked(void)
+{
+	uint64_t sum = 0;
+	for (const struct place *p = ledger->places; p < ledger->places + PLACES; p++)
+		sum += p->pid ? p->held : 0;
+	return sum;
+}
+
+/* ---- what is held ---------------------------------------------------------------------------------------------- */
+
+bool limit_take(uint64_t bytes)
+{
+	lock_ledger();
+	struct place *p = place_locked();
+	uint64_t held = sum_locked();
+	bool fits = p && held <= limit_bytes && bytes <= limit_bytes - held;
+	if (p && !fits) {
+		bury_dead();
+		held = sum_locked();
+		fits = held <= limit_bytes && bytes <= limit_bytes - held;
+	}
+	if (fits)
+		p->held += bytes;
+	pthread_mutex_unlock(&ledger->lock);
+	return fits;
+}
+
+void limit_force(uint64_t bytes)
+{
+	lock_ledger();
+	struct place *p = place_locked();
+	if (p)
+		p->held += bytes;
+	pthread_mutex_unlock(&ledger->lock);
+}
+
+void limit_give(uint64_t bytes)
+{
+	lock_ledger();
+	struct place *p = place_locked();
+	if (p)
+		p->held -= bytes < p->held ? bytes : p->held;
+	pthread_mutex_unlock(&ledger->lock);
+}
+
+uint64_t limit_left(void)
+{
+	lock_ledger();
+	bury_dead();
+	uint64_t held = sum_locked();
+	pthread_mutex_unlock(&ledger->lock);
+	return held < limit_bytes ? limit_bytes - held : 0;
+}
+
+/* ---- beginning -------------------------------------------------------------------------------------------------- */
+
+static void make_ledger(struct ledger *made, bool shared)
+{
+	pthread_mutexattr_t attributes;
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+	if (shared)
+		pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+	pthread_mutex_init(&made->lock, &attributes);
+	pthread_mutexattr_destroy(&attributes);
+	made->magic = MAGIC;
+}
+
+/* The first process that comes makes it. */
+static struct ledger *open_ledger(const char *path)
+{
+	int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	void *memory = MAP_FAILED;
+	if (file < 0)
+		return NULL;
+	if (flock(file, LOCK_EX) == 0 && ftruncate(file, sizeof(struct ledger)) == 0)
+		memory = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (memory != MAP_FAILED && ((struct ledger *)memory)->magic != MAGIC)
+		make_ledger(memory, true);
+	flock(file, LOCK_UN);  /* the mapping would keep it */
+	close(file);
+	return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void begin(void)
+{
+	const char *text = getenv("TERRAZZO_LIMIT");
+	char *end;
+	if (!text || !*text)
+		return;
+	limit_bytes = strtoull(text, &end, 10);
+	if (*end == ' ' && strcmp(end + 1, "-") != 0) {
+		ledger = open_ledger(end + 1);
+		if (!ledger)
+			fprintf(stderr, "terrazzo: the ledger %s cannot be opened (%s): the limit is this process's own\n", end + 1,
+			        strerror(errno));
+	}
+	if (!ledger) {
+		void *memory = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (memory == MAP_FAILED)
+			return;
+		ledger = memory;
+		make_ledger(ledger, false);
+	}
+	limit_on = true;
+}
+
+void limit_begin(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, begin);
+}

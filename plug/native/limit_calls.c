@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The driver's functions that allocate device memory, each after it has been taken from the limit. What the limit
+ * refuses is "out of memory", as the device's end would be.
+ */
+#include "limit.h"
+#include "limit_held.h"
+#include "preload.h"
+
+enum {
+	RESERVED = 5,                     /* CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT */
+	PITCH = 512, SMALLEST_MAPPING = 64 << 10,
+	NO_MEMORY_OF_ITS_OWN = 0x40 | 0x80 /* CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING */
+};
+
+/* ---- pools: they keep what they have reserved ------------------------------------------------------------------ */
+
+static uint64_t reserved_by(void *pool)
+{
+	uint64_t bytes = 0;
+	return DRIVER(cuMemPoolGetAttribute)(pool, RESERVED, &bytes) == TRZ_CUDA_SUCCESS ? bytes : 0;
+}
+
+static void trim_pool(uint64_t pool, struct limit_memory *memory)
+{
+	DRIVER(cuMemPoolTrimTo)((void *)pool, 0);
+	limit_memory_resize(memory, reserved_by((void *)pool));
+}
+
+/* What pools keep for later goes first. */
+static struct limit_memory *take(uint64_t bytes)
+{
+	struct limit_memory *memory = limit_memory_take(bytes);
+	if (memory)
+		return memory;
+	limit_each(LIMIT_POOL, trim_pool);
+	return limit_memory_take(bytes);
+}
+
+/* The pool has what it had, and of the new memory what it has reserved more. */
+static void count_pool(void *pool, struct limit_memory *fresh)
+{
+	uint64_t now = reserved_by(pool);
+	struct limit_memory *known = limit_find(LIMIT_POOL, (uintptr_t)pool, NULL);
+	if (known) {
+		limit_memory_resize(fresh, 0);
+		limit_memory_drop(fresh);
+		limit_memory_resize(known, now);
+		limit_memory_drop(known);
+	} else {
+		limit_memory_resize(fresh, now);
+		limit_name(LIMIT_POOL, (uintptr_t)pool, 0, fresh);
+	}
+}
+
+static bool is_capturing(void *stream)
+{
+	int capturing = 0;
+	return (uintptr_t)stream > 1 && native_load() &&
+	       native_driver.cuStreamIsCapturing(stream, &capturing) == TRZ_CUDA_SUCCESS && capturing;
+}
+
+static cuda_result from_pool(cuda_addr *address, size_t size, void *pool, void *stream)
+{
+	struct limit_memory *memory = take(size);
+	if (!memory)
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	cuda_result result = DRIVER(cuMemAllocFromPoolAsync)(address, size, pool, stream);
+	if (result != TRZ_CUDA_SUCCESS)
+		limit_memory_drop(memory);
+	else if (is_capturing(stream))
+		limit_graph_captured(memory, *address);
+	else
+		count_pool(pool, memory);
+	return result;
+}
+
+cuda_result limit_cuMemAllocFromPoolAsync(cuda_addr *address, size_t size, void *pool, void *stream)
+{
+	return from_pool(address, size, pool, stream);
+}
+
+cuda_result limit_cuMemAllocFromPoolAsync_ptsz(cuda_addr *address, size_t size, void *pool, void *stream)
+{
+	return from_pool(address, size, pool, preload_of_thread(stream));
+}
+
+/* The driver chooses the pool of the stream's device; so does this, and names it. */
+cuda_result limit_cuMemAllocAsync(cuda_addr *address, size_t size, void *stream)
+{
+	void *context = NULL, *current = NULL, *popped, *pool = NULL;
+	cuda_device device;
+	if (!native_load())
+		return TRZ_CUDA_ERROR_NOT_SUPPORTED;
+	if ((uintptr_t)stream > 2)
+		native_driver.cuStreamGetCtx(stream, &context);
+	native_driver.cuCtxGetCurrent(&current);
+	bool pushed = context && context != current && native_driver.cuCtxPushCurrent_v2(context) == TRZ_CUDA_SUCCESS;
+	bool found = native_driver.cuCtxGetDevice(&device) == TRZ_CUDA_SUCCESS &&
+	             native_driver.cuDeviceGetMemPool(&pool, device) == TRZ_CUDA_SUCCESS;
+	if (pushed)
+		native_driver.cuCtxPopCurrent_v2(&popped);
+	return found ? from_pool(address, size, pool, stream) : DRIVER(cuMemAllocAsync)(address, size, stream);
+}
+
+cuda_result limit_cuMemAllocAsync_ptsz(cuda_addr *address, size_t size, void *stream)
+{
+	return limit_cuMemAllocAsync(address, size, preload_of_thread(stream));
+}
+
+cuda_result limit_cuMemPoolDestroy(void *pool)
+{
+	cuda_result result = DRIVER(cuMemPoolDestroy)(pool);
+	if (result == TRZ_CUDA_SUCCESS)
+		limit_end(LIMIT_POOL, (uintptr_t)pool);
+	return result;
+}
+
+/* ---- addresses ------------------------------------------------------------------------------------------------- */
+
+/* Before a free, since another thread may be given the address at once; after one that failed it is back. */
+static cuda_result freed(cuda_result result, cuda_addr address, struct limit_memory *memory)
+{
+	if (memory && result == TRZ_CUDA_SUCCESS)
+		limit_memory_drop(memory);
+	else if (memory)
+		limit_name(LIMIT_ADDRESS, address, 0, memory);
+	return result;
+}
+
+static cuda_result allocated(cuda_result result, const cuda_addr *address, struct limit_memory *memory)
+{
+	if (result == TRZ_CUDA_SUCCESS)
+		limit_name(LIMIT_ADDRESS, *address, 0, memory);
+	else
+		limit_memory_drop(memory);
+	return result;
+}
+
+cuda_result limit_cuMemAlloc_v2(cuda_addr *address, size_t size)
+{
+	struct limit_memory *memory = take(size);
+	if (!memory)
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	return allocated(DRIVER(cuMemAlloc_v2)(address, size), address, memory);
+}
+
+cuda_result limit_cuMemAllocManaged(cuda_addr *address, size_t size, unsigned flags)
+{
+	struct limit_memory *memory = take(size);
+	if (!memory)
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	return allocated(DRIVER(cuMemAllocManaged)(address, size, flags), address, memory);
+}
+
+cuda_result limit_cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
+{
+	size_t row, size;
+	bool overflows = __builtin_add_overflow(width, PITCH - 1, &row) ||
+	                 __builtin_mul_overflow(row / PITCH * PITCH, height, &size);
+	struct limit_memory *memory = overflows ? NULL : take(size);
+	if (!memory)
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	return allocated(DRIVER(cuMemAllocPitch_v2)(address, pitch, width, height, element), address, memory);
+}
+
+cuda_result limit_cuMemFree_v2(cuda_addr address)
+{
+	struct limit_memory *memory = limit_unname(LIMIT_ADDRESS, address, NULL);
+	return freed(DRIVER(cuMemFree_v2)(address), address, memory);
+}
+
+cuda_result limit_cuMemFreeAsync(cuda_addr address, void *stream)
+{
+	struct limit_memory *memory = limit_unname(LIMIT_ADDRESS, address, NULL);
+	return freed(DRIVER(cuMemFreeAsync)(address, stream), address, memory);
+}
+
+cuda_result limit_cuMemFreeAsync_ptsz(cuda_addr address, void *stream)
+{
+	return limit_cuMemFreeAsync(address, preload_of_thread(stream));
+}
+
+cuda_result limit_cuMemGetInfo_v2(size_t *unused, size_t *total)
+{
+	cuda_result result = DRIVER(cuMemGetInfo_v2)(unused, total);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	uint64_t left = limit_left();
+	if (unused && *unused > left)
+		*unused = left;
+	if (total && *total > limit_bytes)
+		*total = limit_bytes;
+	return result;
+}
+
+/* Another process's memory counts here, too: that process may not be among those that share the limit. */
+static cuda_result opened(cuda_result result, cuda_addr *address)
+{
+	size_t size = 0;
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	struct limit_memory *memory = NULL;
+	if (DRIVER(cuMemGetAddressRange_v2)(NULL, &size, *address) == TRZ_CUDA_SUCCESS)
+		memory = take(size);
+	if (!memory) {
+		DRIVER(cuIpcCloseMemHandle)(*address);
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	limit_name(LIMIT_ADDRESS, *address, 0, memory);
+	return result;
+}
+
+cuda_result limit_cuIpcOpenMemHandle_v2(cuda_addr *address, struct preload_ipc handle, unsigned flags)
+{
+	return opened(DRIVER(cuIpcOpenMemHandle_v2)(address, handle, flags), address);
+}
+
+cuda_result limit_cuIpcOpenMemHandle(cuda_addr *address, struct preload_ipc handle, unsigned flags)
+{
+	return opened(DRIVER(cuIpcOpenMemHandle)(address, handle, flags), address);
+}
+
+cuda_result limit_cuIpcCloseMemHandle(cuda_addr address)
+{
+	struct limit_memory *memory = limit_unname(LIMIT_ADDRESS, address, NULL);
+	return freed(DRIVER(cuIpcCloseMemHandle)(address), address, memory);
+}
+
+/* ---- handles and mappings: either keeps the memory --------------------------------------------------------------- */
+
+cuda_result limit_cuMemCreate(cuda_mem *handle, size_t size, const struct cuda_mem_prop *prop, uint64_t flags)
+{
+	if (!prop || prop->location.type != TRZ_CU_MEM_LOCATION_TYPE_DEVICE)
+		return DRIVER(cuMemCreate)(handle, size, prop, flags);
+	struct limit_memory *memory = take(size);
+	if (!memory)
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	cuda_result result = DRIVER(cuMemCreate)(handle, size, prop, flags);
+	if (result == TRZ_CUDA_SUCCESS)
+		limit_name(LIMIT_HANDLE, *handle, size, memory);
+	else
+		limit_memory_drop(memory);
+	return result;
+}
+
+cuda_result limit_cuMemRelease(cuda_mem handle)
+{
+	uint64_t size = 0;
+	struct limit_memory *memory = limit_unname(LIMIT_HANDLE, handle, &size);
+	cuda_result result = DRIVER(cuMemRelease)(handle);
+	if (memory && result == TRZ_CUDA_SUCCESS)
+		limit_memory_drop(memory);
+	else if (memory)
+		limit_name(LIMIT_HANDLE, handle, size, memory);
+	return result;
+}
+
+cuda_result limit_cuMemRetainAllocationHandle(cuda_mem *handle, void *address)
+{
+	uint64_t size = 0;
+	cuda_result result = DRIVER(cuMemRetainAllocationHandle)(handle, address);
+	if (result != TRZ_CUDA_SUCCESS)
+		return result;
+	struct limit_memory *memory = limit_find(LIMIT_HANDLE, *handle, &size);
+	if (!memory)
+		memory = limit_find(LIMIT_MAPPING, (uintptr_t)address, &size);
+	if (memory)
+		limit_name(LIMIT_HANDLE, *handle, size, memory);
+	return result;
+}
+
+/* A handle that is not known was imported: its memory counts while it is mapped. */
+cuda_result limit_cuMemMap(cuda_addr address, size_t size, size_t offset, cuda_mem handle, uint64_t flags)
+{
+	struct limit_memory *memory = limit_find(LIMIT_HANDLE, handle, NULL);
+	if (!memory)
+		memory = take(size);
+	if (!memory)
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	cuda_result result = DRIVER(cuMemMap)(address, size, offset, handle, flags);
+	if (result == TRZ_CUDA_SUCCESS)
+		limit_name(LIMIT_MAPPING, address, size, memory);
+	else
+		limit_memory_drop(memory);
+	return result;
+}
+
+cuda_result limit_cuMemUnmap(cuda_addr address, size_t size)
+{
+	cuda_result result = DRIVER(cuMemUnmap)(address, size);
+	for (cuda_addr a = address; result == TRZ_CUDA_SUCCESS && a < address + size;) {
+		uint64_t length = SMALLEST_MAPPING;
+		struct limit_memory *memory = limit_unname(LIMIT_MAPPING, a, &length);
+		if (memory)
+			limit_memory_drop(memory);
+		a += length;
+	}
+	return result;
+}
+
+/* ---- arrays ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(int format)
+{
+	switch (format) {
+	case 0x01: case 0x08:              /* 8 bits */
+		return 1;
+	case 0x02: case 0x09: case 0x10:   /* 16 */
+		return 2;
+	case 0x03: case 0x0a: case 0x20:   /* 32 */
+		return 4;
+	default:                           /* the most there is */
+		return 8;
+	}
+}
+
+/* UINT64_MAX: more than there is. */
+static uint64_t array_bytes(const struct preload_array_3d *a)
+{
+	uint64_t bytes;
+	if (__builtin_mul_overflow(a->width, a->height ? a->height : 1, &bytes) ||
+	    __builtin_mul_overflow(bytes, a->depth ? a->depth : 1, &bytes) ||
+	    __builtin_mul_overflow(bytes, a->channels * bytes_of(a->format), &bytes))
+		return UINT64_MAX;
+	return bytes;
+}
+
+static struct limit_memory *take_array(const struct preload_array_3d *a, unsigned levels)
+{
+	struct preload_array_3d level = *a;
+	uint64_t sum = 0;
+	for (unsigned i = 0; i < levels && !(a->flags & NO_MEMORY_OF_ITS_OWN); i++) {
+		if (__builtin_add_overflow(sum, array_bytes(&level), &sum))
+			return NULL;
+		level.width = level.width > 1 ? level.width / 2 : level.width;
+		level.height = level.height > 1 ? level.height / 2 : level.height;
+		level.depth = level.depth > 1 ? level.depth / 2 : level.depth;
+	}
+	return take(sum);
+}
+
+static cuda_result made(cuda_result result, void *const *array, struct limit_memory *memory)
+{
+	if (result == TRZ_CUDA_SUCCESS)
+		limit_name(LIMIT_ARRAY, (uintptr_t)*array, 0, memory);
+	else
+		limit_memory_drop(memory);
+	return result;
+}
+
+cuda_result limit_cuArrayCreate_v2(void **array, const struct preload_array_2d *a)
+{
+	if (!a)
+		return DRIVER(cuArrayCreate_v2)(array, a);
+	const struct preload_array_3d same = {a->width, a->height, 0, a->format, a->channels, 0};
+	struct limit_memory *memory = take_array(&same, 1);
+	return memory ? made(DRIVER(cuArrayCreate_v2)(array, a), array, memory) : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+cuda_result limit_cuArray3DCreate_v2(void **array, const struct preload_array_3d *a)
+{
+	if (!a)
+		return DRIVER(cuArray3DCreate_v2)(array, a);
+	struct limit_memory *memory = take_array(a, 1);
+	return memory ? made(DRIVER(cuArray3DCreate_v2)(array, a), array, memory) : TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+cuda_result limit_cuMipmappedArrayCreate(void **array, const struct preload_array_3d *a, unsigned levels)
+{
+	if (!a)
+		return DRIVER(cuMipmappedArrayCreate)(array, a, levels);
+	struct limit_memory *memory = take_array(a, levels);
+	if (!memory)
+		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+	return made(DRIVER(cuMipmappedArrayCreate)(array, a, levels), array, memory);
+}
+
+static cuda_result destroyed(preload_type_cuArrayDestroy *destroy, void *array)
+{
+	struct limit_memory *memory = limit_unname(LIMIT_ARRAY, (uintptr_t)array, NULL);
+	cuda_result result = destroy(array);
+	if (memory && result == TRZ_CUDA_SUCCESS)
+		limit_memory_drop(memory);
+	else if (memory)
+		limit_name(LIMIT_ARRAY, (uintptr_t)array, 0, memory);
+	return result;
+}
+
+cuda_result limit_cuArrayDestroy(void *array)
+{
+	return destroyed(DRIVER(cuArrayDestroy), array);
+}
+
+cuda_result limit_cuMipmappedArrayDestroy(void *array)
+{
+	return destroyed(DRIVER(cuMipmappedArrayDestroy), array);
+}

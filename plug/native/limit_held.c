@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The names of what the process holds.
+ */
+#include "limit_held.h"
+
+#include <pthread.h>
+#include <search.h>
+#include <stdlib.h>
+
+#include "limit.h"
+
+struct limit_memory {
+	uint64_t bytes;
+	unsigned references;   /* names, and callers that have one */
+	bool marked;
+};
+
+/* Several names of one key: a handle that was retained. */
+struct name {
+	uint64_t key, size;
+	unsigned count;
+	struct limit_memory *memory;
+};
+
+static void *trees[LIMIT_KINDS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards all of them */
+
+static int by_key(const void *a, const void *b)
+{
+	const struct name *m = a, *n = b;
+	return (m->key > n->key) - (m->key < n->key);
+}
+
+struct limit_memory *limit_memory_take(uint64_t bytes)
+{
+	struct limit_memory *made = limit_take(bytes) ? malloc(sizeof *made) : NULL;
+	if (made)
+		*made = (struct limit_memory){bytes, 1, false};
+	return made;
+}
+
+void limit_memory_resize(struct limit_memory *memory, uint64_t bytes)
+{
+	if (bytes > memory->bytes)
+		limit_force(bytes - memory->bytes);
+	else
+		limit_give(memory->bytes - bytes);
+	memory->bytes = bytes;
+}
+
+uint64_t limit_memory_bytes(const struct limit_memory *memory)
+{
+	return memory->bytes;
+}
+
+struct limit_memory *limit_memory_hold(struct limit_memory *memory)
+{
+	pthread_mutex_lock(&lock);
+	memory->references++;
+	pthread_mutex_unlock(&lock);
+	return memory;
+}
+
+void limit_memory_mark(struct limit_memory *memory)
+{
+	memory->marked = true;
+}
+
+bool limit_memory_is_marked(const struct limit_memory *memory)
+{
+	return memory->marked;
+}
+
+static void drop_locked(struct limit_memory *memory)
+{
+	if (--memory->references > 0)
+		return;
+	limit_give(memory->bytes);
+	free(memory);
+}
+
+void limit_memory_drop(struct limit_memory *memory)
+{
+	pthread_mutex_lock(&lock);
+	drop_locked(memory);
+	pthread_mutex_unlock(&lock);
+}
+
+static struct name *find_locked(enum limit_kind kind, uint64_t key)
+{
+	const struct name wanted = {.key = key};
+	struct name **found = tfind(&wanted, &trees[kind], by_key);
+	return found ? *found : NULL;
+}
+
+/* Without host memory for the name, the memory counts until the process ends. */
+void limit_name(enum limit_kind kind, uint64_t key, uint64_t size, struct limit_memory *memory)
+{
+	pthread_mutex_lock(&lock);
+	struct name *n = find_locked(kind, key);
+	if (n && n->memory == memory) {
+		n->count++;
+	} else if (!n && (n = malloc(sizeof *n))) {
+		*n = (struct name){key, size, 1, memory};
+		tsearch(n, &trees[kind], by_key);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+struct limit_memory *limit_find(enum limit_kind kind, uint64_t key, uint64_t *size)
+{
+	pthread_mutex_lock(&lock);
+	const struct name *n = find_locked(kind, key);
+	struct limit_memory *memory = n ? n->memory : NULL;
+	if (n && size)
+		*size = n->size;
+	if (memory)
+		memory->references++;
+	pthread_mutex_unlock(&lock);
+	return memory;
+}
+
+struct limit_memory *limit_unname(enum limit_kind kind, uint64_t key, uint64_t *size)
+{
+	pthread_mutex_lock(&lock);
+	struct name *n = find_locked(kind, key);
+	struct limit_memory *memory = n ? n->memory : NULL;
+	if (n && size)
+		*size = n->size;
+	if (n && --n->count == 0) {
+		tdelete(n, &trees[kind], by_key);
+		free(n);
+	}
+	pthread_mutex_unlock(&lock);
+	return memory;
+}
+
+void limit_end(enum limit_kind kind, uint64_t key)
+{
+	struct limit_memory *memory = limit_unname(kind, key, NULL);
+	if (memory)
+		limit_memory_drop(memory);
+}
+
+/* Under the lock: twalk hands nothing on. */
+static const struct limit_memory *wanted_memory;
+static const struct name *found_name;
+
+static void compare(const void *node, VISIT which, int depth)
+{
+	const struct name *n = *(struct name *const *)node;
+	(void)depth;
+	if ((which == postorder || which == leaf) && n->memory == wanted_memory)
+		found_name = n;
+}
+
+static bool find_name_of(enum limit_kind kind, const struct limit_memory *memory, uint64_t *key)
+{
+	pthread_mutex_lock(&lock);
+	wanted_memory = memory;
+	found_name = NULL;
+	twalk(trees[kind], compare);
+	bool found = found_name;
+	if (found)
+		*key = found_name->key;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+void limit_end_all(enum limit_kind kind, const struct limit_memory *memory)
+{
+	uint64_t key;
+	while (find_name_of(kind, memory, &key))
+		limit_end(kind, key);
+}
+
+static void (*looker)(uint64_t key, struct limit_memory *memory);  /* under the lock: twalk hands nothing on */
+
+static void visit(const void *node, VISIT which, int depth)
+{
+	const struct name *n = *(struct name *const *)node;
+	(void)depth;
+	if (which == postorder || which == leaf)
+		looker(n->key, n->memory);
+}
+
+void limit_each(enum limit_kind kind, void (*look)(uint64_t key, struct limit_memory *memory))
+{
+	pthread_mutex_lock(&lock);
+	looker = look;
+	twalk(trees[kind], visit);
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Functions that stand before the driver's for a limit's sake, and to give back what the heaps keep where the driver
+ * has no memory left: they call what comes next.
+ */
+#include "native.h"
+#include "preload.h"
+
+/* X(exported name, parameters, arguments) */
+#define PLAIN_CALLS(X)                                                                                              \
+	X(cuMemAllocManaged, (cuda_addr *a, size_t b, unsigned c), (a, b, c))                                           \
+	X(cuMemCreate, (cuda_mem *a, size_t b, const struct cuda_mem_prop *c, uint64_t d), (a, b, c, d))                \
+	X(cuMemRelease, (cuda_mem a), (a))                                                                              \
+	X(cuMemRetainAllocationHandle, (cuda_mem *a, void *b), (a, b))                                                  \
+	X(cuMemMap, (cuda_addr a, size_t b, size_t c, cuda_mem d, uint64_t e), (a, b, c, d, e))                         \
+	X(cuMemUnmap, (cuda_addr a, size_t b), (a, b))                                                                  \
+	X(cuMemPoolDestroy, (void *a), (a))                                                                             \
+	X(cuIpcOpenMemHandle, (cuda_addr *a, struct preload_ipc b, unsigned c), (a, b, c))                              \
+	X(cuIpcOpenMemHandle_v2, (cuda_addr *a, struct preload_ipc b, unsigned c), (a, b, c))                           \
+	X(cuIpcCloseMemHandle, (cuda_addr a), (a))                                                                      \
+	X(cuArrayCreate_v2, (void **a, const struct preload_array_2d *b), (a, b))                                       \
+	X(cuArray3DCreate_v2, (void **a, const struct preload_array_3d *b), (a, b))                                     \
+	X(cuArrayDestroy, (void *a), (a))                                                                               \
+	X(cuMipmappedArrayCreate, (void **a, const struct preload_array_3d *b, unsigned c), (a, b, c))                  \
+	X(cuMipmappedArrayDestroy, (void *a), (a))                                                                      \
+	X(cuGraphAddMemAllocNode, (void **a, void *b, const void *c, size_t d, struct preload_alloc_node *e),           \
+	  (a, b, c, d, e))                                                                                              \
+	X(cuGraphAddMemFreeNode, (void **a, void *b, const void *c, size_t d, cuda_addr e), (a, b, c, d, e))            \
+	X(cuGraphInstantiate, (void **a, void *b, void **c, char *d, size_t e), (a, b, c, d, e))                        \
+	X(cuGraphInstantiate_v2, (void **a, void *b, void **c, char *d, size_t e), (a, b, c, d, e))                     \
+	X(cuGraphInstantiateWithFlags, (void **a, void *b, unsigned long long c), (a, b, c))                            \
+	X(cuGraphInstantiateWithParams, (void **a, void *b, void *c), (a, b, c))                                        \
+	X(cuGraphInstantiateWithParams_ptsz, (void **a, void *b, void *c), (a, b, c))                                   \
+	X(cuGraphDestroy, (void *a), (a))                                                                               \
+	X(cuGraphExecDestroy, (void *a), (a))
+
+#define PLAIN(exported, parameters, arguments)                                    \
+	cuda_result exported parameters                                               \
+	{                                                                             \
+		ENTER(exported);                                                          \
+		cuda_result result = REAL(exported) arguments;                            \
+		if (result == TRZ_CUDA_ERROR_OUT_OF_MEMORY && native_make_room())         \
+			result = REAL(exported) arguments;                                    \
+		return result;                                                            \
+	}
+PLAIN_CALLS(PLAIN)

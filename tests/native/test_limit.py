@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""terrazzo run --limit: no way to allocate gets past it, in one process or several."""
+import json
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from native_process import BUILD, PROGRAMS, environment
+
+MIB = 1 << 20
+OUT_OF_MEMORY = 2
+TERRAZZO = BUILD / "bin" / "terrazzo"
+
+
+def ways():
+    source = Path(__file__).parent / "programs" / "limited.c"
+    return re.findall(r'^\t\{"([^"]+)", get_', source.read_text(), re.M)
+
+
+class Limit(unittest.TestCase):
+    def start(self, option, *command, **simulated):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([TERRAZZO, "run", option, "--", *command], capture_output=True, text=True,
+                                  timeout=300, check=False, stdin=subprocess.DEVNULL,
+                                  env=environment({"TERRAZZO_CONF": "oom_report:off"}, report=folder, **simulated))
+            devices = [json.loads(path.read_text())["devices"][0] for path in Path(folder).glob("*.json")]
+        return done, max((d["peak_bytes"] - d["overhead_bytes"] for d in devices), default=0)
+
+    def test_no_way_gets_past_it(self):
+        self.assertGreaterEqual(len(ways()), 40)
+        for work in ("now", "late"):
+            done, peak = self.start("--limit=1GiB", PROGRAMS / "limited", "all", work=work)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("told: 1024 of 1024 MiB\n", done.stdout)
+            self.assertLessEqual(peak, 1024 * MIB)
+            self.assertGreater(peak, 900 * MIB)
+            for way in ways():
+                with self.subTest(way, work=work):
+                    tried = re.findall(rf"^{re.escape(way)}: (\d+) MiB, then (\d+)$", done.stdout, re.M)
+                    self.assertEqual(len(tried), 2)
+                    for got, result in tried:
+                        self.assertTrue(700 <= int(got) <= 1024, got)
+                        self.assertEqual(int(result), OUT_OF_MEMORY)
+
+    def test_each_process_may_have_a_limit_of_its_own(self):
+        done, _ = self.start("--limit-each=96MiB", PROGRAMS / "limited", "child processes")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("told: 96 of 96 MiB\nchild processes: 3072 MiB, then 0\n", done.stdout)
+
+    def test_a_program_within_it_runs(self):
+        done, peak = self.start("--limit=512MiB", PROGRAMS / "runtime_calls", scalars="real")
+        self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)
+        self.assertLessEqual(peak, 512 * MIB)
+
+    def test_a_size_that_is_none_is_refused(self):
+        done, _ = self.start("--limit=many", "true")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("'many' is not a size", done.stderr)
+
+    def test_the_programs_status_is_the_commands(self):
+        done, _ = self.start("--limit=1GiB", "sh", "-c", "exit 7")
+        self.assertEqual(done.returncode, 7)
+
+
+if __name__ == "__main__":
+    unittest.main()
