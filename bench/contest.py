@@ -3,8 +3,8 @@
 """The fragmentation benchmark: real allocators, the same requests, one table (bench/README.md).
 
     contest.py [--quick] [--minutes N] [--env DIR] [--peer FILE] [--trace FILE] [--workloads FILE] [--only NAME]...
-               [--allocators NAME,...] [--out DIR] [--parts PART,...]
-               [--add] [--no-plots] [--docs]
+               [--allocators NAME,...] [--out DIR] [--lags N,...] [--costs TABLE,...]
+               [--parts PART,...] [--add] [--no-plots] [--docs]
 
 Writes results.json (JSON Lines), table.md and plots into <build>/bench; BENCH=quick is --quick. Exit status 1: an
 allocator broke a rule of the driver or gave memory away too early.
@@ -25,8 +25,8 @@ from comparison import hard_workloads, harness_runs, result_tables
 from comparison.peer_build import BUILD, SOURCE, WORK, Missing, find_torch, prepare, run, torch_version
 
 TRACES = SOURCE / "bench" / "traces"
-COSTS = ("a100", "slow-create", "wsl2")
-LAGS = (0, 500)
+COSTS = "a100,slow-create,wsl2"
+LAGS = "0,500"
 QUICK_TRACES = ("resnet50", "fsdp_like")
 QUICK_HARD = ("lru_cache", "detection", "pipeline", "rmm_random_64MiB_1000")
 QUICK_SCALE = 0.25
@@ -77,18 +77,19 @@ class Bench:
 
     def measure(self, kind, workload, trace, lower, allocator, lag):
         row = self.row(kind, workload, allocator.name, lag)
+        if "peak_reserved_bytes" in row:
+            return
         found = harness_runs.replay(allocator, trace, lag)
         times = {"a100": found.pop("driver_time_ns", None)}
         row.update(found, lower_bound_bytes=lower or found.get("peak_allocated_bytes"))
         other_costs = allocator.fits and kind != "rmm" and lag == 0 and "failed" not in found
-        other_costs = other_costs and not self.arguments.quick
-        for costs in COSTS[1:] if other_costs else ():
+        for costs in self.arguments.costs if other_costs else ():
             times[costs] = harness_runs.replay(allocator, trace, lag, costs=costs).get("driver_time_ns")
         row["driver_time_ns"] = times
 
     def fit(self, kind, workload, trace, _lower, allocator, lag):
         row = self.row(kind, workload, allocator.name, lag)
-        if "failed" not in row and row.get("peak_allocated_bytes"):
+        if "failed" not in row and row.get("peak_allocated_bytes") and "fit_bytes" not in row:
             row.update(harness_runs.smallest_device(allocator, trace, row, lag))
 
     def time_replay(self, kind, workload, trace, allocator):
@@ -142,7 +143,7 @@ class Bench:
     def run_all(self, allocators):
         gpu = [allocator for allocator in allocators.values() if not allocator.on_host]
         say("workloads")
-        workloads = [*self.recorded(), *self.generated()]
+        workloads = sorted([*self.recorded(), *self.generated()], key=lambda workload: workload[2].stat().st_size)
         if "host" in self.arguments.parts:
             self.run_host(allocators, gpu, workloads)
         if "memory" in self.arguments.parts:
@@ -163,15 +164,17 @@ class Bench:
         timed = {key: {name: row[name] for name in HOST_TIMES if name in row}
                  for key, row in self.rows.items() if row["kind"] == "recorded"}
         say(f"memory and driver time: {len(workloads)} workloads")
+        lags = self.arguments.lags
         self.all_at_once(self.measure, [(*workload, allocator, lag) for workload in workloads for allocator in gpu
-                                        for lag in (LAGS if workload[0] != "rmm" else LAGS[:1])
+                                        for lag in (lags if allocator.fits and workload[0] != "rmm" else lags[:1])
                                         if allocator.fits or workload[0] != "rmm"])
         for key, row in self.rows.items():  # those of runs side by side are worth nothing
             for name in HOST_TIMES if row["kind"] != "micro" else ():
                 row[name] = timed.get(key, {}).get(name)
         say("smallest devices")
-        self.all_at_once(self.fit, [(*workload, allocator, lag) for lag in (LAGS[:1] if self.arguments.quick else LAGS)
-                                    for workload in workloads for allocator in gpu if allocator.fits
+        lags = lags[:1] if self.arguments.quick else lags
+        self.all_at_once(self.fit, [(*workload, allocator, lag) for lag in lags for workload in workloads
+                                    for allocator in gpu if allocator.fits
                                     if lag == 0 or workload[0] == "recorded"
                                     if workload[0] != "rmm" or workload[1].endswith("_1000")])
 
@@ -190,8 +193,10 @@ def parse_arguments():
     parser.add_argument("--workloads", metavar="FILE", help="a module with more workloads")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this workload or micro alone")
     parser.add_argument("--allocators", metavar="NAME,...", help="these allocators alone")
+    parser.add_argument("--lags", default=LAGS, metavar="N,...", help=f"lags of replays ({LAGS})")
+    parser.add_argument("--costs", default=COSTS, metavar="TABLE,...", help=f"cost tables ({COSTS})")
     parser.add_argument("--parts", default="host,memory", help="host, memory or both (host,memory)")
-    parser.add_argument("--add", action="store_true", help="keep the rows that an earlier run left in the folder")
+    parser.add_argument("--add", action="store_true", help="go on where an earlier run stopped: keep its rows")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time, for memory")
     parser.add_argument("--out", type=Path, default=WORK, metavar="DIR")
     parser.add_argument("--no-plots", action="store_true")
@@ -199,6 +204,8 @@ def parse_arguments():
     arguments = parser.parse_args()
     arguments.minutes = arguments.minutes or (2.5 if arguments.quick else 18)
     arguments.own = []
+    arguments.lags = [int(lag) for lag in arguments.lags.split(",")]
+    arguments.costs = [] if arguments.quick else [costs for costs in arguments.costs.split(",") if costs != "a100"]
     return arguments
 
 
@@ -231,9 +238,11 @@ def main():
     bench = Bench(arguments)
     names = arguments.allocators.split(",") if arguments.allocators else None
     allocators = prepare(names, arguments.peer, arguments.env, say)
-    bench.run_all(allocators)
     results = bench.results
-    results.write_text("".join(json.dumps(row) + "\n" for row in bench.rows.values()))
+    try:
+        bench.run_all(allocators)
+    finally:
+        results.write_text("".join(json.dumps(row) + "\n" for row in bench.rows.values()))
     version = torch_version(find_torch(arguments.env)) if any(a.needs == "torch" for a in allocators.values()) else ""
     table = result_tables.tables(list(bench.rows.values()), version)
     (arguments.out / "table.md").write_text(table)
