@@ -81,7 +81,7 @@ def micro_times(rows):
                          f"{row['ns_per_pair']:.0f} ({row['ns_per_pair_least']:.0f}), {row.get('p999_ns', '-')}")
         if any(cells):
             lines.append([workload, *cells])
-    return table(["load", *names], lines)
+    return table(["load", *names], lines) if lines else ""
 
 
 def give_back(rows):
