@@ -315,15 +315,20 @@ static void call_back(void *argument)
 	c.function(c.stream, TRZ_CUDA_SUCCESS, c.argument);
 }
 
+/* A capture has no callbacks, unlike host functions: they are refused, and end it, as a wait for its stream is. */
 cuda_result cuStreamAddCallback(void *stream, void (*function)(void *, cuda_result, void *), void *argument,
                                 unsigned flags)
 {
 	LOOK_ENTER(cuStreamAddCallback);
 	LOOK_NEED(flags == 0, INVALID_VALUE);
+	int capturing = 0;
+	cuda_result result = cuStreamIsCapturing(stream, &capturing);
+	if (result != TRZ_CUDA_SUCCESS || capturing)
+		return capturing ? cuStreamSynchronize(stream) : result;
 	struct callback *c = malloc(sizeof *c);
 	LOOK_NEED(c, OUT_OF_MEMORY);
 	*c = (struct callback){function, stream, argument};
-	cuda_result result = cuLaunchHostFunc(stream, call_back, c);
+	result = cuLaunchHostFunc(stream, call_back, c);
 	if (result != TRZ_CUDA_SUCCESS)
 		free(c);
 	return result;

@@ -255,6 +255,19 @@ must(runtime.cudaMalloc(byref(p), 4096))
 must(runtime.cudaFree(p))
 """, work="late")
 
+    def test_callbacks_are_refused_in_captures(self):
+        succeed(self, """
+seen, stream, graph = [], new_stream(), c_void_p()
+CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_void_p)
+call = CALLBACK(lambda *_: seen.append(1))
+must(runtime.cudaStreamBeginCapture(stream, 2))
+assert runtime.cudaStreamAddCallback(stream, call, None, 0) == 900
+assert runtime.cudaStreamEndCapture(stream, byref(graph)) == 901
+must(runtime.cudaStreamAddCallback(stream, call, None, 0))
+must(runtime.cudaStreamSynchronize(stream))
+assert seen == [1], seen
+""")
+
     def test_what_is_missing_is_named_once(self):
         done = succeed(self, """
 import ctypes
