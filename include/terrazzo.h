@@ -149,6 +149,11 @@ TRZ_API trz_status trz_close(trz_heap *heap);
  * DRIVER. On an error *out is set to NULL and the heap is as it was. */
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
 
+/* The same, in the name of a caller further up: for libraries that allocate for others (__builtin_return_address(0) in
+ * their own function), whose call sites would else all lie in the library. `caller` NULL: where this is called. */
+TRZ_API trz_status trz_alloc_from(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, const void *caller,
+                                  void **out);
+
 /* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may
  * still use it. NULL is allowed. Waits for nothing. Calls the driver: for a large allocation on a heap that has seen
  * more than one stream, and for any allocation on a per-thread stream, one event record (after asking for the stream's

@@ -275,7 +275,8 @@ static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream st
 	return api_alloc(h, &r, out);
 }
 
-trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+static inline trz_status alloc_from(trz_heap *h, size_t size, size_t alignment, trz_stream stream, const void *caller,
+                                    void **out)
 {
 	if (LIKELY(h && out && size && size <= h->config.small_limit && !alignment && !driver_is_dead(&h->driver) &&
 	           !pool_diverting(h) && !frames_or_tool(h))) {
@@ -286,9 +287,19 @@ trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stre
 			return TRZ_OK;
 		}
 		if (!is_legacy(stream))
-			return alloc_slot_on(h, size, stream, out, API_CALLER);
+			return alloc_slot_on(h, size, stream, out, caller);
 	}
-	return alloc_any(h, size, alignment, stream, out, API_CALLER);
+	return alloc_any(h, size, alignment, stream, out, caller);
+}
+
+trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
+{
+	return alloc_from(h, size, alignment, stream, API_CALLER, out);
+}
+
+trz_status trz_alloc_from(trz_heap *h, size_t size, size_t alignment, trz_stream stream, const void *caller, void **out)
+{
+	return alloc_from(h, size, alignment, stream, caller ? caller : API_CALLER, out);
 }
 
 /* Names the heap that an unknown pointer really belongs to, if there is one. */

@@ -74,7 +74,22 @@ trz_cudaError_t trz_cudaMalloc(void **ptr, size_t size)
 	ENTER();
 	if (!ptr)
 		return keep(TRZ_CUDA_ERROR_INVALID_VALUE);
+	native_caller = NATIVE_CALLER;
 	cuda_result result = size ? native_alloc(&made, size) : TRZ_CUDA_SUCCESS;
+	if (result == TRZ_CUDA_SUCCESS)
+		*ptr = (void *)made;
+	return keep(result);
+}
+
+static trz_cudaError_t alloc_pitch(void **ptr, size_t *pitch, size_t width, size_t height, const void *caller)
+{
+	enum { ELEMENT = 16 };
+	cuda_addr made = 0;
+	ENTER();
+	if (!ptr || !pitch)
+		return keep(TRZ_CUDA_ERROR_INVALID_VALUE);
+	native_caller = caller;
+	cuda_result result = native_alloc_pitch(&made, pitch, width, height, ELEMENT);
 	if (result == TRZ_CUDA_SUCCESS)
 		*ptr = (void *)made;
 	return keep(result);
@@ -82,15 +97,7 @@ trz_cudaError_t trz_cudaMalloc(void **ptr, size_t size)
 
 trz_cudaError_t trz_cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height)
 {
-	enum { ELEMENT = 16 };
-	cuda_addr made = 0;
-	ENTER();
-	if (!ptr || !pitch)
-		return keep(TRZ_CUDA_ERROR_INVALID_VALUE);
-	cuda_result result = native_alloc_pitch(&made, pitch, width, height, ELEMENT);
-	if (result == TRZ_CUDA_SUCCESS)
-		*ptr = (void *)made;
-	return keep(result);
+	return alloc_pitch(ptr, pitch, width, height, NATIVE_CALLER);
 }
 
 trz_cudaError_t trz_cudaMalloc3D(trz_cudaPitchedPtr *pitched, trz_cudaExtent extent)
@@ -98,7 +105,7 @@ trz_cudaError_t trz_cudaMalloc3D(trz_cudaPitchedPtr *pitched, trz_cudaExtent ext
 	size_t rows;
 	if (!pitched || __builtin_mul_overflow(extent.height, extent.depth, &rows))
 		return keep(pitched ? TRZ_CUDA_ERROR_OUT_OF_MEMORY : TRZ_CUDA_ERROR_INVALID_VALUE);
-	int error = trz_cudaMallocPitch(&pitched->ptr, &pitched->pitch, extent.width, rows);
+	int error = alloc_pitch(&pitched->ptr, &pitched->pitch, extent.width, rows, NATIVE_CALLER);
 	if (error == TRZ_CUDA_SUCCESS) {
 		pitched->xsize = extent.width;
 		pitched->ysize = extent.height;
@@ -126,28 +133,41 @@ trz_cudaError_t trz_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 
 /* ---- in the order of a stream -------------------------------------------------------------------------------- */
 
-trz_cudaError_t trz_cudaMallocAsync(void **ptr, size_t size, trz_cudaStream_t stream)
+static trz_cudaError_t alloc_async(void **ptr, size_t size, trz_cudaStream_t stream, const void *caller)
 {
 	cuda_addr made = 0;
 	ENTER();
 	if (!ptr)
 		return keep(TRZ_CUDA_ERROR_INVALID_VALUE);
+	native_caller = caller;
 	cuda_result result = size ? native_alloc_async(&made, size, stream) : TRZ_CUDA_SUCCESS;
 	if (result == TRZ_CUDA_SUCCESS)
 		*ptr = (void *)made;
 	return keep(result);
 }
 
-trz_cudaError_t trz_cudaMallocFromPoolAsync(void **ptr, size_t size, trz_cudaMemPool_t pool, trz_cudaStream_t stream)
+static trz_cudaError_t alloc_from_pool(void **ptr, size_t size, trz_cudaMemPool_t pool, trz_cudaStream_t stream,
+                                       const void *caller)
 {
 	cuda_addr made = 0;
 	ENTER();
 	if (!ptr)
 		return keep(TRZ_CUDA_ERROR_INVALID_VALUE);
+	native_caller = caller;
 	cuda_result result = size ? native_alloc_from_pool(&made, size, pool, stream) : TRZ_CUDA_SUCCESS;
 	if (result == TRZ_CUDA_SUCCESS)
 		*ptr = (void *)made;
 	return keep(result);
+}
+
+trz_cudaError_t trz_cudaMallocAsync(void **ptr, size_t size, trz_cudaStream_t stream)
+{
+	return alloc_async(ptr, size, stream, NATIVE_CALLER);
+}
+
+trz_cudaError_t trz_cudaMallocFromPoolAsync(void **ptr, size_t size, trz_cudaMemPool_t pool, trz_cudaStream_t stream)
+{
+	return alloc_from_pool(ptr, size, pool, stream, NATIVE_CALLER);
 }
 
 trz_cudaError_t trz_cudaFreeAsync(void *ptr, trz_cudaStream_t stream)
@@ -163,13 +183,13 @@ static trz_cudaStream_t of_thread(trz_cudaStream_t stream)
 
 trz_cudaError_t trz_cudaMallocAsync_ptsz(void **ptr, size_t size, trz_cudaStream_t stream)
 {
-	return trz_cudaMallocAsync(ptr, size, of_thread(stream));
+	return alloc_async(ptr, size, of_thread(stream), NATIVE_CALLER);
 }
 
 trz_cudaError_t trz_cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, trz_cudaMemPool_t pool,
                                                  trz_cudaStream_t stream)
 {
-	return trz_cudaMallocFromPoolAsync(ptr, size, pool, of_thread(stream));
+	return alloc_from_pool(ptr, size, pool, of_thread(stream), NATIVE_CALLER);
 }
 
 trz_cudaError_t trz_cudaFreeAsync_ptsz(void *ptr, trz_cudaStream_t stream)

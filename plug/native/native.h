@@ -96,6 +96,10 @@ extern bool native_sees_all;
 extern atomic_int native_captures;
 extern atomic_int native_pools_chosen;
 
+/* Where the program has called what allocates next: the call site that the heap counts it for. */
+extern _Thread_local const void *native_caller;
+#define NATIVE_CALLER __builtin_return_address(0)
+
 cuda_result native_alloc(cuda_addr *address, size_t size);
 cuda_result native_alloc_pitch(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element);
 cuda_result native_free(cuda_addr address);

@@ -12,6 +12,7 @@ enum { PITCH = 512 };
 atomic_int native_captures;
 atomic_int native_pools_chosen;
 bool native_sees_all;
+_Thread_local const void *native_caller;
 
 static cuda_result outcome(enum native_call call, enum native_outcome o, cuda_result result)
 {
@@ -66,7 +67,7 @@ static cuda_result wait_for_all(struct native_heap *h)
 static bool alloc_host(struct native_heap *h, cuda_addr *address, size_t size, cuda_result *result)
 {
 	void *made;
-	trz_status status = trz_alloc(h->heap, size, 0, h->host, &made);
+	trz_status status = trz_alloc_from(h->heap, size, 0, h->host, native_caller, &made);
 	if (status == TRZ_OK && !native_settle(h)) {
 		trz_free(h->heap, made);
 		return false;
@@ -187,7 +188,7 @@ static bool alloc_on(struct native_heap *h, enum native_call call, cuda_addr *ad
                      cuda_result *result)
 {
 	void *made;
-	trz_status status = trz_alloc(h->heap, size, 0, stream, &made);
+	trz_status status = trz_alloc_from(h->heap, size, 0, stream, native_caller, &made);
 	if (status != TRZ_OK && status != TRZ_ERROR_LIMIT)
 		return false;
 	if (status == TRZ_OK)

@@ -71,17 +71,24 @@ __attribute__((destructor)) static void end(void)
 /* The calls that a driver older than CUDA 11.4 has are its own. */
 #define SERVED(call, ...) return native_load() ? native_##call : REAL __VA_ARGS__
 
+/* The same for those that allocate. */
+#define ALLOCATED(call, ...)           \
+	do {                               \
+		native_caller = NATIVE_CALLER; \
+		SERVED(call, __VA_ARGS__);     \
+	} while (0)
+
 cuda_result cuMemAlloc_v2(cuda_addr *address, size_t size)
 {
 	ENTER(cuMemAlloc_v2);
-	SERVED(alloc(address, size), (cuMemAlloc_v2)(address, size));
+	ALLOCATED(alloc(address, size), (cuMemAlloc_v2)(address, size));
 }
 
 cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, size_t height, unsigned element)
 {
 	ENTER(cuMemAllocPitch_v2);
-	SERVED(alloc_pitch(address, pitch, width, height, element),
-	       (cuMemAllocPitch_v2)(address, pitch, width, height, element));
+	ALLOCATED(alloc_pitch(address, pitch, width, height, element),
+	          (cuMemAllocPitch_v2)(address, pitch, width, height, element));
 }
 
 cuda_result cuMemFree_v2(cuda_addr address)
@@ -99,23 +106,27 @@ cuda_result cuMemGetInfo_v2(size_t *unused, size_t *total)
 cuda_result cuMemAllocAsync(cuda_addr *address, size_t size, void *stream)
 {
 	ENTER(cuMemAllocAsync);
-	SERVED(alloc_async(address, size, stream), (cuMemAllocAsync)(address, size, stream));
+	ALLOCATED(alloc_async(address, size, stream), (cuMemAllocAsync)(address, size, stream));
 }
 
 cuda_result cuMemAllocAsync_ptsz(cuda_addr *address, size_t size, void *stream)
 {
-	return cuMemAllocAsync(address, size, preload_of_thread(stream));
+	stream = preload_of_thread(stream);
+	ENTER(cuMemAllocAsync);
+	ALLOCATED(alloc_async(address, size, stream), (cuMemAllocAsync)(address, size, stream));
 }
 
 cuda_result cuMemAllocFromPoolAsync(cuda_addr *address, size_t size, void *pool, void *stream)
 {
 	ENTER(cuMemAllocFromPoolAsync);
-	SERVED(alloc_from_pool(address, size, pool, stream), (cuMemAllocFromPoolAsync)(address, size, pool, stream));
+	ALLOCATED(alloc_from_pool(address, size, pool, stream), (cuMemAllocFromPoolAsync)(address, size, pool, stream));
 }
 
 cuda_result cuMemAllocFromPoolAsync_ptsz(cuda_addr *address, size_t size, void *pool, void *stream)
 {
-	return cuMemAllocFromPoolAsync(address, size, pool, preload_of_thread(stream));
+	stream = preload_of_thread(stream);
+	ENTER(cuMemAllocFromPoolAsync);
+	ALLOCATED(alloc_from_pool(address, size, pool, stream), (cuMemAllocFromPoolAsync)(address, size, pool, stream));
 }
 
 cuda_result cuMemFreeAsync(cuda_addr address, void *stream)

@@ -14,6 +14,14 @@ class Linked(unittest.TestCase):
                     done = run("linked", variables=variables, **work)
                     self.assertEqual((done.stdout, done.stderr, done.returncode), ("all right\n", "", 0))
 
+    def test_a_failure_names_the_programs_own_calls(self):
+        done = run("linked")
+        asked = [line for line in done.stderr.splitlines() if line.startswith("asked for by ")]
+        self.assertEqual((done.stdout, done.returncode), ("all right\n", 0))
+        self.assertTrue(asked)
+        for line in asked:
+            self.assertIn("/linked +0x", line)
+
 
 if __name__ == "__main__":
     unittest.main()

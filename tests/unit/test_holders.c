@@ -89,6 +89,28 @@ static void test_a_site_is_the_place_of_the_call(void **state)
 	rig_close(&r);
 }
 
+/* The site is the caller that the library names, or the place of the call itself. */
+static void test_a_library_names_its_caller(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	static const char callers[2];
+	void *p[4];
+	for (int i = 0; i < 4; i++)
+		assert_ok(trz_alloc_from(r.heap, MIB(1 + i / 2), 0, NULL, i < 3 ? &callers[i % 2] : NULL, &p[i]));
+	struct list l = read_list(r.heap, TRZ_BY_SITE);
+	assert_int_equal(l.count, 3);
+	assert_int_equal(l.of[0].bytes, MIB(3));
+	assert_int_equal(l.of[0].stack & ~SITES_CALLER, (uintptr_t)&callers[0]);
+	assert_int_equal(l.of[1].bytes, MIB(2));
+	assert_int_not_equal(l.of[1].stack & ~SITES_CALLER, (uintptr_t)&callers[1]);
+	assert_int_equal(l.of[2].bytes, MIB(1));
+	assert_int_equal(l.of[2].stack & ~SITES_CALLER, (uintptr_t)&callers[1]);
+	for (int i = 0; i < 4; i++)
+		rig_free(&r, p[i]);
+	rig_close(&r);
+}
+
 static void test_native_stacks_begin_at_the_caller(void **state)
 {
 	(void)state;
@@ -422,6 +444,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_blocks_are_counted_one_by_one),
 	    cmocka_unit_test(test_a_site_is_the_place_of_the_call),
+	    cmocka_unit_test(test_a_library_names_its_caller),
 	    cmocka_unit_test(test_native_stacks_begin_at_the_caller),
 	    cmocka_unit_test(test_tags_and_categories),
 	    cmocka_unit_test(test_a_tag_is_looked_up_in_each_heap),
