@@ -15,6 +15,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from cli_build import HAS_ADDRESS_SANITIZER, LIBRARIES
+
 CLI = os.environ["TERRAZZO_CLI"]
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 TRACES = SOURCE / "bench" / "traces"
@@ -157,14 +159,15 @@ class Program(Case):
         self.assert_fails("limit", "config", "--check", "limit:much")
         self.assert_fails("unexpected argument", "config", "limit")
 
+    @unittest.skipIf(HAS_ADDRESS_SANITIZER, "the shell cannot preload a library with AddressSanitizer")
     def test_run_changes_the_environment_alone(self):
         said = self.run_cli("run", "-c", "tile_size:32MiB", "--", "sh", "-c",
                             "echo $TERRAZZO $TERRAZZO_CONF ${PYTHONPATH%%:*}").split()
         self.assertEqual(said[:2], ["1", "tile_size:32MiB"])
         self.assertTrue(os.path.exists(os.path.join(said[2], "sitecustomize.py")))
         said = self.run_cli("run", "--", "sh", "-c", "echo $TERRAZZO_LIBRARIES").strip()
-        libraries = Path(CLI).resolve().parents[1] / "lib"  # of this build, whatever the package would find
-        self.assertEqual(said, str(libraries) if (libraries / "libterrazzo_torch.so").exists() else "")
+        # Those of this build, whatever the package would find.
+        self.assertEqual(said, str(LIBRARIES) if (LIBRARIES / "libterrazzo_torch.so").exists() else "")
         said = self.run_cli("run", "--", "sh", "-c", "echo $TERRAZZO_LIBRARIES", env={"TERRAZZO_LIBRARIES": "/mine"})
         self.assertEqual(said.strip(), "/mine")
         self.assert_fails("there is no option", "run", "-c", "nonesuch:1", "ls")
@@ -483,13 +486,12 @@ class LiveProcess(unittest.TestCase):
         return done.returncode, done.stdout, done.stderr
 
     def test_a_running_process_reports(self):
-        libraries = Path(CLI).resolve().parent.parent / "lib"
-        if not (libraries / "sim" / "libcuda.so.1").exists():
+        if not (LIBRARIES / "sim" / "libcuda.so.1").exists():
             self.skipTest("the look-alike of CUDA is not built")
-        if b"__asan_init" in (libraries / "libterrazzo.so").read_bytes():
+        if HAS_ADDRESS_SANITIZER:
             self.skipTest("Python cannot load a library with AddressSanitizer")
-        env = {**os.environ, "LD_LIBRARY_PATH": str(libraries / "sim"), "TERRAZZO_CONF": "answer:on"}
-        with subprocess.Popen([sys.executable, "-c", HOLDER, str(libraries / "libterrazzo.so")], env=env, text=True,
+        env = {**os.environ, "LD_LIBRARY_PATH": str(LIBRARIES / "sim"), "TERRAZZO_CONF": "answer:on"}
+        with subprocess.Popen([sys.executable, "-c", HOLDER, str(LIBRARIES / "libterrazzo.so")], env=env, text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             self.assertEqual(holder.stdout.readline(), "ready\n")
             code, out, _ = self.explain(str(holder.pid))

@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import page_sample
+from cli_build import HAS_ADDRESS_SANITIZER
 from test_report import LIBRARY, data_of
 
 CLI = os.environ["TERRAZZO_CLI"]
@@ -24,6 +25,7 @@ sys.exit(int(sys.argv[2]))
 """
 
 
+@unittest.skipIf(HAS_ADDRESS_SANITIZER, "Python cannot preload a library with AddressSanitizer")
 @unittest.skipUnless(LIBRARY.exists(), "this build has no plotly.js (it could not be fetched)")
 class RunPages(page_sample.Scratch):
     def setUp(self):
