@@ -450,10 +450,14 @@ def main():
     for function, ranks, wanted in WRONG:
         if names and function.__name__ not in names:
             continue
-        statuses, output, seconds = forked_ranks.run(ranks, function, limit=30,
-                                                     device=0 if function is one_device else None)
-        missing = [text for text in wanted if text not in output]
-        good = not missing and any(statuses) and -9 not in statuses[:1] and seconds < 20
+        # Twice: a rank that waits in the store for one that has just been ended is ended by the limit alone.
+        for _ in range(2):
+            statuses, output, seconds = forked_ranks.run(ranks, function, limit=30,
+                                                         device=0 if function is one_device else None)
+            missing = [text for text in wanted if text not in output]
+            good = not missing and any(statuses) and -9 not in statuses[:1] and seconds < 20
+            if good or missing:
+                break
         print(f"{function.__name__}: {'ok' if good else 'WRONG'}, {statuses}, {seconds:.1f} s", flush=True)
         if not good or names:
             print(f"missing {missing}\n{output}", flush=True)
