@@ -36,7 +36,7 @@ def torch(name, options, fits):
 
 
 def on_host(name, package, library):
-    return Allocator(name, PEERS / f"peer_{name}.c", needs=library, package=package, fits=False, on_host=True)
+    return Allocator(name, PEERS / "peer_host.c", needs=library, package=package, fits=False, on_host=True)
 
 
 # A file of bench/peers/ that is not named here is an allocator too, without options.

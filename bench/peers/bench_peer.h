@@ -19,7 +19,7 @@ struct peer {
 	/* Gives host memory: it is measured for its time alone. */
 	int on_host;
 
-	/* Before all others, with the text after the allocator's name in bench/peers.json. 0: it is ready. */
+	/* Before all others, with the allocator's options in comparison/peer_build.py. 0: it is ready. */
 	int (*open)(const char *options);
 	void (*close)(void);
 

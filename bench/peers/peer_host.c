@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * jemalloc, of the distribution's package: what an allocator of host memory takes for a request.
+ * An allocator of host memory, jemalloc or mimalloc of the distribution's packages: what it takes for a request.
  */
 #include "bench_peer.h"
 
@@ -10,16 +10,23 @@
 static void *(*host_malloc)(size_t size);
 static void (*host_free)(void *pointer);
 
+/* mimalloc's own name of a function, if the library has it, else C's. */
+static void *find(void *library, const char *own, const char *name)
+{
+	void *found = dlsym(library, own);
+	return found ? found : dlsym(library, name);
+}
+
 /* The options are the library's file. */
 static int load(const char *options)
 {
 	void *library = dlopen(options, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {
-		fprintf(stderr, "jemalloc: %s\n", dlerror());
+		fprintf(stderr, "%s: %s\n", options, dlerror());
 		return -1;
 	}
-	*(void **)&host_malloc = dlsym(library, "malloc");
-	*(void **)&host_free = dlsym(library, "free");
+	*(void **)&host_malloc = find(library, "mi_malloc", "malloc");
+	*(void **)&host_free = find(library, "mi_free", "free");
 	return host_malloc && host_free ? 0 : -1;
 }
 
