@@ -124,7 +124,7 @@ struct trz_heap {
 	struct block *holes;         /* all of them; every writer also holds the growth lock */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long */
-	atomic_bool short_of_memory; /* growth has been refused before: somebody may have to wait for any free */
+	atomic_bool short_of_memory; /* or nearly: somebody may have to wait for any free */
 	struct counters counters;    /* without what streams hold in slots (ledger.h) */
 	uint64_t block_limit[KINDS][MEASURES];
 	uint64_t limits[MEASURES];   /* the sums of all streams' limits */

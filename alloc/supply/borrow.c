@@ -8,6 +8,7 @@
 #include "heap/events.h"
 #include "heap/pending.h"
 #include "heap/poll.h"
+#include "heap/streams.h"
 
 static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t sequence)
 {
@@ -241,8 +242,23 @@ static void note_wait_locked(trz_heap *h, const struct stream *s, const struct s
 	history_note(&h->history, HISTORY_WAIT, .stream = (uint64_t)s->handle, .awaited = (uint64_t)awaited->handle);
 }
 
-/* Makes `s` wait for the free of a busy block, and frees it as a block of `s`. The event stays queued while the
- * growth lock is held. */
+/* Whether a wait may give memory of a lane: as blocks of the demand's own lane, or `elsewhere`, out of other pools, in
+ * tiles that growth then moves. */
+static bool is_source(const struct lane *of, const struct lane *l, bool elsewhere)
+{
+	if (elsewhere)
+		return of->stream != l->stream && !of->dedicated && !lane_is_pinned(of);
+	return of != l && of->pool == l->pool && of->dedicated == l->dedicated;
+}
+
+/* The lane of the demand's stream that memory of such a lane comes to; NULL: no host memory. */
+static struct lane *taker_locked(trz_heap *h, struct lane *l, const struct lane *of, bool elsewhere)
+{
+	return elsewhere ? heap_lane_locked(h, l->stream, of->pool, 0) : l;
+}
+
+/* Makes the lane's stream wait for the free of a busy block, and frees it as a block of the lane. The event stays
+ * queued while the growth lock is held. */
 static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_event event, struct waits *waits)
 {
 	struct stream *s = l->stream;
@@ -261,35 +277,50 @@ static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_eve
 	return status == TRZ_OK;
 }
 
-/* The free block of another stream that a wait can give: the smallest of at least `bytes`, else the largest. The lock
- * is given up now and then. */
-static struct finding find_waitable_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
+/* The better of what has been found and the waitable blocks of one index: the smallest of at least `bytes`, else the
+ * largest. */
+static struct finding better_waitable_locked(trz_heap *h, struct lane *of, unsigned part, uint64_t least,
+                                             uint64_t bytes, struct finding best, unsigned *steps)
+{
+	HEAP_LOCKED(h);
+	const struct fit *f = &of->fit[part];
+	for (struct block *b = fit_find(f, least); b; b = next_locked(h, f, b, steps)) {
+		bool better = !best.lane || (best.size < bytes ? b->size > best.size
+		                                               : b->size >= bytes && b->size < best.size);
+		if (better && exact_event_locked(&of->stream->tickets, b->sequence))
+			best = find_again(of, b);
+	}
+	return best;
+}
+
+/* The free block of another stream that a wait can give. The lock is given up now and then. */
+static struct finding find_waitable_locked(trz_heap *h, const struct demand *d, bool elsewhere, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
 	HEAP_LOCKED(h);
 	struct finding best = {.lane = NULL};
 	unsigned steps = 0;
-	FOR_LENDERS(h, other, l)
-		FOR_PARTS(part, kind) {
-			const struct fit *f = &other->fit[part];
-			for (struct block *b = fit_find(f, UNIT); b; b = next_locked(h, f, b, &steps)) {
-				bool better = !best.lane || (best.size < bytes ? b->size > best.size
-				                                               : b->size >= bytes && b->size < best.size);
-				if (better && exact_event_locked(&other->stream->tickets, b->sequence))
-					best = find_again(other, b);
-			}
+	for (struct lane *of = h->streams.lanes.first; of; of = of->next) {
+		if (!is_source(of, d->lane, elsewhere))
+			continue;
+		for (unsigned part = 0; part < PARTS; part++) {
+			enum kind kind = part == SMALL ? SMALL : LARGE;
+			uint64_t least = elsewhere ? h->tile_least[kind] : UNIT;
+			if (elsewhere || kind == d->kind)
+				best = better_waitable_locked(h, of, part, least, bytes, best, &steps);
 		}
+	}
 	return best;
 }
 
-static struct block *waitable_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes,
+static struct block *waitable_locked(trz_heap *h, const struct demand *d, bool elsewhere, uint64_t bytes,
                                      trz_event *event)
 {
 	HEAP_LOCKED(h);
 	struct finding best;
 	struct block *b;
 	do {
-		best = find_waitable_locked(h, l, kind, bytes);
+		best = find_waitable_locked(h, d, elsewhere, bytes);
 		b = found_locked(&best);
 		*event = b ? exact_event_locked(&best.lane->stream->tickets, b->sequence) : NULL;
 	} while (best.lane && !*event);  /* another thread has taken it meanwhile */
@@ -297,21 +328,23 @@ static struct block *waitable_locked(trz_heap *h, const struct lane *l, enum kin
 }
 
 /* Waits for free blocks of other streams until they add up to `bytes`; returns how much that was. */
-static uint64_t wait_for_free_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
+static uint64_t wait_for_free_blocks(trz_heap *h, const struct demand *d, bool elsewhere, uint64_t bytes,
+                                     struct waits *waits)
 {
 	uint64_t taken = 0;
 	while (taken < bytes) {
 		trz_event event;
 		heap_lock(h);
-		struct block *b = waitable_locked(h, l, kind, bytes, &event);
-		if (b) {
+		struct block *b = waitable_locked(h, d, elsewhere, bytes - taken, &event);
+		struct lane *to = b ? taker_locked(h, d->lane, b->home, elsewhere) : NULL;
+		if (to) {
 			fit_remove(heap_index_of(b), b);
 			b->state = BLOCK_BUSY;
 			level_add(&h->counters.idle_bytes, b->size);
 		}
 		heap_unlock(h);
-		uint64_t size = b ? b->size : 0;
-		if (!b || !wait_for_block(h, l, b, event, waits))
+		uint64_t size = to ? b->size : 0;
+		if (!to || !wait_for_block(h, to, b, event, waits))
 			break;
 		taken += size;
 	}
@@ -401,8 +434,8 @@ static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p
 	heap_end_pending_locked(h, p);
 }
 
-/* Waits for other streams' work on freed blocks until those add up to `bytes`. */
-static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
+/* Waits for other streams' work on freed blocks until those add up to `bytes`; returns how much that was. */
+static uint64_t wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
 {
 	uint64_t taken = 0;
 	while (taken < bytes) {
@@ -412,8 +445,8 @@ static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind,
 		struct pending *p = take_pending_locked(h, l, kind, &from, &a);
 		heap_unlock(h);
 		if (!p)
-			return;
-		taken += p->block->size;
+			break;
+		uint64_t size = p->block->size;
 		trz_status status = TRZ_OK;
 		const struct stream *s = l->stream;
 		for (unsigned i = 0; i < a.count && status == TRZ_OK; i++)
@@ -425,16 +458,42 @@ static void wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind,
 			heap_push_pending_locked(from, p, p->sequence);
 		heap_unlock(h);
 		if (status != TRZ_OK)
-			return;
+			break;
+		taken += size;
 	}
+	return taken;
+}
+
+/* What the stream got by waits counts as freed by it there: an event says so to other streams, which may have to
+ * wait for what this demand leaves. `first`: the first ticket of these waits. */
+static void cover_waits(trz_heap *h, struct stream *s, uint64_t first)
+{
+	heap_lock(h);
+	uint64_t newest = s->tickets.newest;
+	heap_unlock(h);
+	trz_event event = newest >= first ? heap_record_event(h, s) : NULL;
+	if (!event)
+		return;
+	heap_lock(h);
+	event = ticket_note(&s->tickets, newest, event, first);
+	heap_unlock(h);
+	if (event)
+		heap_return_event(h, s->events, event);
 }
 
 void borrow_with_waits(trz_heap *h, const struct demand *d, struct waits *waits)
 {
 	HEAP_GROWTH_LOCKED(h);
-	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || heap_is_captured(h, d->lane->stream))
+	struct stream *s = d->lane->stream;
+	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 || heap_is_captured(h, s))
 		return;
-	uint64_t taken = wait_for_free_blocks(h, d->lane, d->kind, d->bytes, waits);
+	heap_lock(h);
+	uint64_t first = ticket_newest(&s->tickets) + 1;
+	heap_unlock(h);
+	uint64_t taken = wait_for_free_blocks(h, d, false, d->bytes, waits);
 	if (taken < d->bytes)
-		wait_for_pending_blocks(h, d->lane, d->kind, d->bytes - taken, waits);
+		taken += wait_for_pending_blocks(h, d->lane, d->kind, d->bytes - taken, waits);
+	if (taken < d->bytes)
+		wait_for_free_blocks(h, d, true, d->bytes - taken, waits);
+	cover_waits(h, s, first);
 }

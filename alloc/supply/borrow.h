@@ -28,8 +28,9 @@ struct waits {
 };
 
 /* The ladder's way: makes the stream wait, on the device, for the frees of other streams' blocks that the
- * demand needs, then for other streams' uses of freed ones, and moves them to its lane. Only events recorded inside the
- * frees are waited for (law L8). Adds the waits to *waits. Not while it is being captured. Growth lock held. */
+ * demand needs, then for other streams' uses of freed ones, and moves them to its lane; then for free tiles of other
+ * pools and of the other kind, which growth with all effort can move. Only events recorded inside the frees are waited
+ * for (law L8). Adds the waits to *waits. Not while it is being captured. Growth lock held. */
 void borrow_with_waits(trz_heap *h, const struct demand *d, struct waits *waits);
 
 #endif

@@ -265,6 +265,8 @@ static trz_status plan_missing(struct growth *g)
 		reserved += size;
 		done += size;
 	}
+	if (policy_is_nearly_full(h, reserved))
+		atomic_store_explicit(&h->short_of_memory, true, memory_order_relaxed);
 	return TRZ_OK;
 }
 

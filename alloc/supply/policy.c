@@ -31,6 +31,9 @@ enum {
 #define TIGHT_LEFT ((uint64_t)28 << 30)
 enum { TIGHT_TILE = 8 * GRANULE, TIGHT_BURST = 4 };
 
+/* When only such a part of what is reserved is left, other streams may soon have to wait for what any stream frees. */
+enum { NEARLY_FULL = 32 };
+
 /* A tile of so many times tile_size ends with its block (docs/decisions/0013-tiles-end-with-blocks.md). */
 enum { ENDING_TILE = 3 };
 
@@ -166,6 +169,12 @@ bool policy_is_tight(const trz_heap *h, enum kind kind, uint64_t bytes)
 	HEAP_GROWTH_LOCKED(h);
 	uint64_t reserved = heap_reserved(h), left = left_of(counter_get(&h->attainable), reserved);
 	return left < bytes || (kind == LARGE && fine_tile(h, reserved, left) < large_tile(h, reserved));
+}
+
+bool policy_is_nearly_full(const trz_heap *h, uint64_t reserved)
+{
+	HEAP_GROWTH_LOCKED(h);
+	return left_of(min_u64(counter_get(&h->attainable), heap_limit(h)), reserved) < reserved / NEARLY_FULL;
 }
 
 uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t reserved)

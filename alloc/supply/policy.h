@@ -32,4 +32,7 @@ uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t mi
 /* Whether the device's last answer about its free memory rules out this much more, or large tiles. */
 bool policy_is_tight(const trz_heap *h, enum kind kind, uint64_t bytes);
 
+/* Whether, with so much reserved, little of the device or the limit is left. */
+bool policy_is_nearly_full(const trz_heap *h, uint64_t reserved);
+
 #endif

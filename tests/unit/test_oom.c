@@ -295,6 +295,84 @@ static void test_a_wait_can_hang_and_be_switched_off(void **state)
 	assert_false(hangs);
 }
 
+/* Two streams that the heap knows: it records events from then on. */
+static struct rig open_with_streams(trz_stream *a, trz_stream *b)
+{
+	struct rig r = rig_open(GIB(1), NULL);
+	*a = rig_stream(&r);
+	*b = rig_stream(&r);
+	rig_free(&r, rig_alloc(&r, 512, *a));
+	rig_free(&r, rig_alloc(&r, 512, *b));
+	return r;
+}
+
+/* Work on a stream's block, which is then freed while the work is not done. */
+static void free_late(struct rig *r, trz_stream stream, void *p, size_t size)
+{
+	assert_ok(sim_stamp(r->s, r->c, stream, (trz_addr)p, size, 1));
+	rig_free(r, p);
+}
+
+/* A third stream waits for the second, which waits for the first and uses only a part of what it got so. */
+static void test_what_a_wait_has_left_is_waited_for_in_turn(void **state)
+{
+	(void)state;
+	trz_stream a, b;
+	struct rig r = open_with_streams(&a, &b);
+	trz_stream c = rig_stream(&r);
+	free_late(&r, a, rig_alloc(&r, MIB(900), a), MIB(900));
+	void *p = rig_alloc(&r, MIB(300), b), *q = rig_alloc(&r, MIB(500), c);
+	assert_true(rig_stat(&r, "waits_inserted") >= 2);
+	assert_ok(sim_stamp(r.s, r.c, b, (trz_addr)p, MIB(300), 2));
+	assert_ok(sim_stamp(r.s, r.c, c, (trz_addr)q, MIB(500), 3));
+	rig_sync(&r);
+	rig_free(&r, p);
+	rig_free(&r, q);
+	rig_close(&r);
+}
+
+/* Unfinished memory of the default pool is moved to a pool's stream that waits for it, and back. */
+static void test_a_wait_gives_memory_of_other_pools(void **state)
+{
+	(void)state;
+	trz_stream a, b;
+	struct rig r = open_with_streams(&a, &b);
+	trz_pool *pool;
+	void *p;
+	assert_ok(trz_pool_create(r.heap, &pool));
+	free_late(&r, a, rig_alloc(&r, MIB(900), a), MIB(900));
+	assert_ok(trz_pool_alloc(r.heap, pool, MIB(600), 0, b, &p));
+	assert_true(rig_stat(&r, "waits_inserted") > 0);
+	free_late(&r, b, p, MIB(600));
+	p = rig_alloc(&r, MIB(700), a);
+	rig_sync(&r);
+	rig_free(&r, p);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_close(&r);
+}
+
+enum { SMALL_BLOCKS = 200 };  /* until the device is nearly full: from then on each free can be waited for */
+
+/* So is the memory of small requests, of which no block would do. */
+static void test_a_wait_gives_memory_of_small_requests(void **state)
+{
+	(void)state;
+	trz_stream a, b;
+	struct rig r = open_with_streams(&a, &b);
+	void *small[SMALL_BLOCKS], *rest = rig_alloc(&r, MIB(600), a);
+	for (int i = 0; i < SMALL_BLOCKS; i++)
+		small[i] = rig_alloc(&r, MIB(2), a);
+	for (int i = 0; i < SMALL_BLOCKS; i++)
+		free_late(&r, a, small[i], MIB(2));
+	void *p = rig_alloc(&r, MIB(380), b);
+	assert_true(rig_stat(&r, "waits_inserted") > 0);
+	assert_ok(sim_stamp(r.s, r.c, b, (trz_addr)p, MIB(380), 2));
+	rig_sync(&r);
+	rig_free(&r, p);
+	rig_free(&r, rest);
+	rig_close(&r);
+}
+
 enum { STRIPES = 24, STRIPE = 5 };
 
 /* What two streams have freed adds up to the request and lies between live blocks: the waits are in vain. */
@@ -352,6 +430,9 @@ int main(void)
 		cmocka_unit_test(test_a_callback_that_fails_itself),
 		cmocka_unit_test(test_a_failure_leaves_a_snapshot),
 		cmocka_unit_test(test_a_wait_can_hang_and_be_switched_off),
+		cmocka_unit_test(test_what_a_wait_has_left_is_waited_for_in_turn),
+		cmocka_unit_test(test_a_wait_gives_memory_of_other_pools),
+		cmocka_unit_test(test_a_wait_gives_memory_of_small_requests),
 		cmocka_unit_test(test_a_failure_tells_of_waits_in_vain),
 		cmocka_unit_test(test_arguments),
 	};
