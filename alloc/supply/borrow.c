@@ -435,7 +435,8 @@ static void finish_pending_locked(trz_heap *h, struct lane *l, struct pending *p
 }
 
 /* Waits for other streams' work on freed blocks until those add up to `bytes`; returns how much that was. */
-static uint64_t wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct waits *waits)
+static uint64_t wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes,
+                                        struct waits *waits)
 {
 	uint64_t taken = 0;
 	while (taken < bytes) {
