@@ -19,6 +19,7 @@
 #include "live.h"
 #include "oom_report.h"
 #include "oom_text.h"
+#include "trace_input.h"
 
 enum {
 	OPTION_JSON = 256,
@@ -174,23 +175,28 @@ static trz_status read_text(struct explain_command *c, const char *name, const c
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
-static trz_status read_stream(FILE *from, const char *name, char **text, size_t *size)
+/* All of an input, unpacked. */
+static trz_status read_input(struct trace_input *in, char **text, size_t *size)
 {
-	size_t room = 0, got;
+	size_t room = 0;
 	*text = NULL;
 	*size = 0;
-	do {
-		if (*size == room) {
-			room = room ? 2 * room : KIB(64);
+	for (;;) {
+		trz_status status = input_fill(in, 1);
+		size_t got = (size_t)(in->end - in->at);
+		if (status != TRZ_OK || got == 0)
+			return status;
+		if (room - *size < got) {
+			room = 2 * room + INPUT_WINDOW;
 			char *grown = realloc(*text, room);
 			if (!grown)
-				return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", name);
+				return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", in->name);
 			*text = grown;
 		}
-		got = fread(*text + *size, 1, room - *size, from);
+		memcpy(*text + *size, in->at, got);
 		*size += got;
-	} while (got);
-	return ferror(from) ? trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", name, strerror(errno)) : TRZ_OK;
+		in->at = in->end;
+	}
 }
 
 /* A text that no snapshot begins like. */
@@ -230,7 +236,7 @@ static trz_status read_file(struct explain_command *c, const char *path)
 	char *bytes;
 	size_t size;
 	struct dump d;
-	/* Compressed ones, and large ones, without a copy. */
+	/* Large ones without a copy. */
 	trz_status status = strcmp(path, "-") == 0 ? TRZ_ERROR_BAD_INPUT : dump_load(path, &d);
 	if (status == TRZ_OK) {
 		status = read_dump(c, path, &d);
@@ -239,14 +245,15 @@ static trz_status read_file(struct explain_command *c, const char *path)
 	}
 	if (status != TRZ_ERROR_BAD_INPUT)
 		return status;
-	FILE *from = strcmp(path, "-") == 0 ? stdin : fopen(path, "rbe");
-	if (!from)
-		return trz_fail(TRZ_ERROR_IO, "%s: cannot be opened: %s", path, strerror(errno));
-	status = read_stream(from, path, &bytes, &size);
-	if (from != stdin)
-		fclose(from);
+	struct trace_input in;
+	status = input_open(&in, path);
+	if (status != TRZ_OK)
+		return status;
+	const char *name = in.name;
+	status = read_input(&in, &bytes, &size);
+	input_close(&in);
 	if (status == TRZ_OK)
-		status = read_bytes(c, from == stdin ? "standard input" : path, bytes, size);
+		status = read_bytes(c, name, bytes, size);
 	free(bytes);
 	return status;
 }
@@ -314,15 +321,19 @@ static bool same_failure(const struct evidence *s, const struct evidence *t)
 	       (s->rank < 0 || t->rank < 0 || s->rank == t->rank);
 }
 
-/* The text tells what the snapshot cannot: the device, the limit, other processes. */
+/* The text tells what the snapshot cannot: the device, the limit, other processes. That of PyTorch 2.4.1 tells no
+ * limit: then one that the snapshot lets one infer stays. */
 static void add_text(struct evidence *s, const struct evidence *t)
 {
 	s->device_total = t->device_total;
-	s->limit = t->limit;
+	if (evidence_known(t->limit) || !s->limit_inferred) {
+		s->limit = t->limit;
+		s->limit_inferred = false;
+	}
 	s->other_processes = t->other_processes;
 	s->context = t->context;
 	s->rank = s->rank < 0 ? t->rank : s->rank;
-	s->limit_inferred = s->too_large = false;
+	s->too_large = false;
 }
 
 /* Whether a snapshot, which knows of no failure, was taken after that of the error: for want of a history, it has what

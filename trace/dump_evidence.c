@@ -21,8 +21,6 @@
 #define LARGE_SEGMENT MIB(20)
 #define STEP MIB(2)
 
-enum { UNIT = 512 };
-
 /* ---- the failure ------------------------------------------------------------------------------------ */
 
 static const struct dump_trace *trace_of(const struct dump *d, int device)
@@ -110,21 +108,28 @@ static struct sums sum_segment(const struct dump_moment *m, const struct dump_se
 	return sums;
 }
 
-static void add_free(struct evidence *e, const struct dump_segment *s, const struct sums *sums, bool shares_streams)
+/* PyTorch returns whole free segments of the default pool before it gives up. Where one is left, and nothing tells of
+ * pools, it is a private one's. */
+static bool is_kept_by_pool(const struct dump *d, const struct evidence *e, const struct dump_segment *s)
+{
+	return e->failed && !d->terrazzo && !d->pools_told && s->pool == 0 && !s->expandable;
+}
+
+static void add_free(const struct dump *d, struct evidence *e, const struct dump_segment *s, const struct sums *sums)
 {
 	bool whole = sums->free == s->size;
 	/* PyTorch serves small and large requests from different segments. */
 	bool fits = e->joins || !e->failed || s->small == (e->requested <= SMALL);
 	uint64_t piece = fits ? sums->largest : 0;
 	e->free_partly += whole ? 0 : sums->free;
-	if (s->pool != evidence_or_zero(e->pool)) {
+	if (s->pool != evidence_or_zero(e->pool) || (whole && is_kept_by_pool(d, e, s))) {
 		e->free_pools += sums->free;
 		e->largest_pools = max_u64(e->largest_pools, piece);
 		e->releasable_pools += whole ? sums->free : 0;
 		return;
 	}
 	e->releasable += whole ? sums->free : 0;
-	if (shares_streams || s->stream == evidence_or_zero(e->stream)) {
+	if (d->terrazzo || s->stream == evidence_or_zero(e->stream)) {
 		e->free_own += sums->free;
 		e->largest_free = max_u64(e->largest_free, piece);
 	} else {
@@ -154,21 +159,16 @@ static void add_sums(const struct dump *d, const struct dump_moment *m, struct e
 		e->live_requested += sums.requested;
 		e->pending += sums.pending;
 		e->cached += sums.free;
-		add_free(e, s, &sums, d->terrazzo);
+		add_free(d, e, s, &sums);
 		add_pending(e, m, s);
 	}
-	if (!d->has_requested)
+	if (!d->has_requested && d->block_count)  /* else all are from the history, which tells */
 		e->live_requested = EVIDENCE_UNKNOWN;
 	if (d->terrazzo)
 		e->largest_free = e->largest_streams = e->largest_pools = EVIDENCE_UNKNOWN;  /* pieces are joined */
 }
 
 /* ---- what the history tells ------------------------------------------------------------------------- */
-
-static uint64_t given_for(uint64_t requested)
-{
-	return align_up(max_u64(requested, 1), UNIT);
-}
 
 /* From the end back: what was there before an event. */
 static void find_peaks(const struct dump *d, const struct dump_trace *t, size_t end, struct evidence *e)
@@ -178,7 +178,7 @@ static void find_peaks(const struct dump *d, const struct dump_trace *t, size_t 
 	e->peak_reserved = reserved;
 	for (size_t i = end; i > t->first; i--) {
 		const struct dump_event *event = &d->events[i - 1];
-		uint64_t size = given_for(event->size);
+		uint64_t size = dump_rounded(d, event->size);
 		if (event->action == DUMP_ALLOC)
 			allocated -= min_u64(allocated, size);
 		else if (event->action == DUMP_FREE_COMPLETED)

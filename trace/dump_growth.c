@@ -20,6 +20,10 @@
  * nothing but fill memory has no steps. */
 enum { CHURN_LEAST = 10 };
 
+/* Unless each of so many steps at least calls a model, outside which it begins: what keeps all that models make, as
+ * where outputs are collected with their graphs, frees nothing. */
+enum { CALLS_LEAST = 8 };
+
 /* Steps after which nothing of a cache that is copied, layer by layer, is left. */
 enum { YOUNG = 32 };
 
@@ -42,10 +46,12 @@ struct play {
 	struct leaks *leaks;
 	struct site_sum *sites;
 	uint32_t *site_of;         /* of a stack, + 1; 0: not looked up yet */
+	uint8_t *in_model;         /* of a stack: 1: no; 2: two modules deep and more; 0: not looked up yet */
 	struct trace_map live;     /* address: its allocation, counted from `first` */
 	uint64_t now, low, high;
 	bool requests_told;
 	size_t allocations, frees; /* within a step */
+	uint64_t bytes, model_bytes;  /* within a step; of models with parts */
 };
 
 /* ---- sites ------------------------------------------------------------------------------------------ */
@@ -129,12 +135,34 @@ static trz_status begin(struct play *p, const struct dump_moment *m)
 	return TRZ_OK;
 }
 
+/* How many modules deep a stack is in a model. */
+static unsigned calls_of(const struct dump *d, uint32_t stack)
+{
+	unsigned calls = 0;
+	for (uint32_t i = 0; i < d->stacks[stack].count; i++) {
+		const struct dump_frame *f = dump_frame(d, stack, i);
+		const char *name = strstr(f->name, "_call_impl");
+		calls += name && !strstr(f->name, "wrapped") && strstr(f->file, "nn/modules/module");
+	}
+	return calls;
+}
+
+static void count_in_step(struct play *p, const struct dump_event *e)
+{
+	if (!p->in_model[e->stack])
+		p->in_model[e->stack] = calls_of(p->d, e->stack) > 1 ? 2 : 1;
+	p->allocations++;
+	p->bytes += e->size;
+	p->model_bytes += p->in_model[e->stack] > 1 ? e->size : 0;
+}
+
 static trz_status play_event(struct play *p, size_t i, size_t step_begin)
 {
 	const struct dump_event *e = &p->d->events[i], *allocation;
 	if (e->action == DUMP_ALLOC) {
 		hold(p, site_at(p, e->stack, e->size), e->size);
-		p->allocations++;
+		if (step_begin < p->end)
+			count_in_step(p, e);
 		return map_set(&p->live, e->address, (uint32_t)(i - p->first));
 	}
 	if (!is_free(p, e))
@@ -248,9 +276,18 @@ static uint64_t room(const struct evidence *e)
 	return min_u64(e->limit, e->reserved + e->device_free);
 }
 
+/* A loop over the layers of one is in a model, too; or it calls models without parts. */
+static bool calls_models(const struct play *p)
+{
+	uint32_t begin = p->d->events[p->steps.at[0]].stack;
+	return p->steps.count >= CALLS_LEAST && calls_of(p->d, begin) == 0 && p->model_bytes >= p->bytes / 2 &&
+	       p->model_bytes > 0;
+}
+
 static bool has_steps(const struct play *p)
 {
-	return p->steps.lasts && (p->steps.marked || p->frees * 100 >= p->allocations * CHURN_LEAST);
+	return p->steps.lasts &&
+	       (p->steps.marked || p->frees * 100 >= p->allocations * CHURN_LEAST || calls_models(p));
 }
 
 static trz_status find(struct play *p, const struct dump_moment *m, struct evidence *e)
@@ -287,14 +324,16 @@ trz_status dump_growth(const struct dump *d, int device, size_t event, const str
 	void *memory = malloc(leaks_bytes());
 	p.sites = calloc(site_count(&p), sizeof *p.sites);
 	p.site_of = calloc(d->stack_count, sizeof *p.site_of);
+	p.in_model = calloc(d->stack_count, sizeof *p.in_model);
 	status = TRZ_ERROR_HOST_MEMORY;
-	if (memory && p.sites && p.site_of) {
+	if (memory && p.sites && p.site_of && p.in_model) {
 		p.leaks = leaks_start(memory);
 		status = find(&p, m, e);
 	}
 	free(memory);
 	free(p.sites);
 	free(p.site_of);
+	free(p.in_model);
 	map_free(&p.live);
 	dump_steps_free(&p.steps);
 	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look for growth in %zu events", p.end - p.first);

@@ -119,10 +119,11 @@ static bool add_block(struct rewind *w, const struct dump_block *b)
 	return true;
 }
 
+/* The stack of a free is not who held it: unless the history has the allocation, nobody knows. */
 static bool revive(struct rewind *w, const struct dump_event *e, enum dump_state state)
 {
 	return add_block(w, &(struct dump_block){ .address = e->address, .requested = e->size, .stream = e->stream,
-	                                          .stack = e->stack, .state = state, .tag = e->tag });
+	                                          .stack = w->d->terrazzo ? e->stack : 0, .state = state, .tag = e->tag });
 }
 
 /* ---- taking back ------------------------------------------------------------------------------------ */
@@ -247,10 +248,21 @@ static void join_ranges(struct rewind *w)
 	w->range_count = count;
 }
 
-/* What the allocator gave for a request, with free memory up to `room` behind it. */
-static uint64_t given(const struct dump_segment *s, uint64_t requested, uint64_t room)
+uint64_t dump_rounded(const struct dump *d, uint64_t requested)
 {
-	uint64_t size = min_u64(room, align_up(max_u64(min_u64(requested, room), 1), UNIT));
+	uint64_t size = max_u64(requested, 1), floor = UINT64_C(1) << log2_floor(size);
+	unsigned power = log2_floor(max_u64(floor >> 20, 1));
+	uint32_t divisions = d->divisions[min_u64(power, DUMP_POWERS - 1)];
+	if (divisions < 2 || size <= (uint64_t)UNIT * divisions || size > UINT64_MAX / 2)
+		return size > UINT64_MAX - UNIT ? size : align_up(size, UNIT);
+	uint64_t part = max_u64(floor >> log2_floor(divisions), 1);
+	return size == floor ? size : (size & ~(part - 1)) + part;
+}
+
+/* What the allocator gave for a request, with free memory up to `room` behind it. */
+static uint64_t given(const struct dump *d, const struct dump_segment *s, uint64_t requested, uint64_t room)
+{
+	uint64_t size = min_u64(room, dump_rounded(d, min_u64(requested, room)));
 	bool keeps_rest = !s->expandable && !s->small && room - size <= REST_MAX;
 	return keeps_rest ? room : size;
 }
@@ -284,7 +296,7 @@ static bool put_range(struct rewind *w, struct dump_moment *m, size_t *room, str
 		}
 		bool followed = *next + 1 < w->block_count && w->blocks[*next + 1].address < end;
 		uint64_t most = (followed ? w->blocks[*next + 1].address : end) - b.address;
-		b.size = b.size ? min_u64(b.size, most) : given(s, b.requested, most);
+		b.size = b.size ? min_u64(b.size, most) : given(w->d, s, b.requested, most);
 		b.requested = min_u64(b.requested, b.size);
 		if (!put_gap(m, room, s, at, b.address) || !put_block(m, room, &b))
 			return false;

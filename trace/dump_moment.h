@@ -22,4 +22,7 @@ struct dump_moment {
 trz_status dump_moment(const struct dump *d, int device, size_t event, struct dump_moment *m);
 void dump_moment_free(struct dump_moment *m);
 
+/* What the allocator makes of a request, by its settings; what it leaves with the block for want of a use is more. */
+uint64_t dump_rounded(const struct dump *d, uint64_t requested);
+
 #endif

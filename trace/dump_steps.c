@@ -227,13 +227,29 @@ static bool still_lasts(const struct dump_steps *s, size_t end)
 	return end - s->at[s->count - 1] <= 2 * longest;
 }
 
+/* A program that has left its loop may be in another, such as evaluation after training: of that the steps count. */
+static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
+{
+	struct dump_steps newer = { 0 };
+	if (!recognise(d, s->at[s->count - 1], end, &newer)) {
+		dump_steps_free(&newer);
+		return false;
+	}
+	newer.lasts = newer.count > DUMP_STEPS_LEAST && still_lasts(&newer, end);
+	struct dump_steps *worse = newer.lasts ? s : &newer;
+	dump_steps_free(worse);
+	if (newer.lasts)
+		*s = newer;
+	return true;
+}
+
 trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out)
 {
 	*out = (struct dump_steps){ 0 };
 	if (first == end)
 		return TRZ_OK;
-	bool done = find_marks(d, device, first, end, true, out);
-	if (done && out->count <= DUMP_STEPS_LEAST) {
+	bool done = find_marks(d, device, first, end, true, out), told = out->count > DUMP_STEPS_LEAST;
+	if (done && !told) {
 		dump_steps_free(out);
 		done = find_marks(d, device, first, end, false, out);
 	}
@@ -250,5 +266,8 @@ trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end
 		return TRZ_OK;
 	}
 	out->lasts = still_lasts(out, end);
-	return TRZ_OK;
+	if (out->lasts || told || find_newer(d, end, out))
+		return TRZ_OK;
+	dump_steps_free(out);
+	return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to look for steps in %zu events", end - first);
 }

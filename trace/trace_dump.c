@@ -458,6 +458,7 @@ static trz_status read_event(struct reader *r, plain_value from, struct dump_eve
 			break;
 		case PLAIN_POOL_ID:
 			e->pool = pool_of(value);
+			r->d->pools_told = true;
 			break;
 		case PLAIN_TIME_US:
 			e->time_us = number_of(value);
@@ -683,15 +684,24 @@ static trz_status read_windows(struct reader *r, plain_value list)
 
 /* ---- settings, the root ----------------------------------------------------------------------------- */
 
+static void read_divisions(struct reader *r, plain_value divisions)
+{
+	for (int i = 0; i < DUMP_POWERS && plain_tag(divisions) == PLAIN_DICT; i++)
+		r->d->divisions[i] = (uint32_t)number_of(plain_entry(&r->plain, divisions, PLAIN_POWER_0 + i));
+}
+
 static void read_settings(struct reader *r, plain_value root)
 {
 	plain_value settings = plain_entry(&r->plain, root, PLAIN_ALLOCATOR_SETTINGS);
 	plain_value own = plain_entry(&r->plain, root, PLAIN_TERRAZZO);
-	if (plain_tag(settings) == PLAIN_DICT)
+	if (plain_tag(settings) == PLAIN_DICT) {
 		r->d->expandable = number_of(plain_entry(&r->plain, settings, PLAIN_EXPANDABLE_SEGMENTS));
+		read_divisions(r, plain_entry(&r->plain, settings, PLAIN_ROUNDUP_POWER2_DIVISIONS));
+	}
 	if (plain_tag(own) != PLAIN_DICT)
 		return;
 	r->d->terrazzo = true;
+	memset(r->d->divisions, 0, sizeof r->d->divisions);
 	r->d->events_noted = number_of(plain_entry(&r->plain, own, PLAIN_EVENTS_NOTED));
 }
 

@@ -126,6 +126,8 @@ struct dump_tile {
 	enum dump_tile_state state;
 };
 
+enum { DUMP_POWERS = 16 };
+
 struct dump {
 	struct dump_segment *segments;   /* by device and address */
 	struct dump_block *blocks;
@@ -143,7 +145,9 @@ struct dump {
 	size_t move_count, window_count, tile_count;
 	bool has_requested;              /* blocks tell what was asked for */
 	bool terrazzo;                   /* written by terrazzo */
-	bool expandable;                 /* PyTorch's option */
+	bool pools_told;                 /* events tell their pools */
+	bool expandable;                 /* PyTorch's option; so is the next */
+	uint32_t divisions[DUMP_POWERS]; /* into which sizes from 1 MiB << i on are divided up to the next power of two */
 	uint64_t events_noted;           /* of terrazzo: since the history began; 0: unknown */
 	void *report;                    /* a json_t: terrazzo's report of the failure; NULL: none */
 	void *texts;                     /* storage; so is the next */

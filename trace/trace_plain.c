@@ -20,7 +20,7 @@ static const char *const words[] = {
 #undef WORD_TEXT
 };
 
-enum { WORD_BYTES_MAX = 20 };
+enum { WORD_BYTES_MAX = 24 };
 
 static trz_status no_memory(const char *name)
 {

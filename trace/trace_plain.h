@@ -12,6 +12,12 @@
 
 #include "trace_input.h"
 
+/* X(NAME, text): sizes in MiB, as PyTorch's settings have them: one after the other. */
+#define PLAIN_POWERS(X)                                                                                      \
+	X(POWER_0, "1") X(POWER_1, "2") X(POWER_2, "4") X(POWER_3, "8") X(POWER_4, "16") X(POWER_5, "32")        \
+	X(POWER_6, "64") X(POWER_7, "128") X(POWER_8, "256") X(POWER_9, "512") X(POWER_10, "1024")               \
+	X(POWER_11, "2048") X(POWER_12, "4096") X(POWER_13, "8192") X(POWER_14, "16384") X(POWER_15, "32768")
+
 /* X(NAME, text): keys of dicts, actions of events, states of blocks. */
 #define PLAIN_WORDS(X)                                                                                       \
 	X(ACTION, "action")                                                                                      \
@@ -56,6 +62,7 @@
 	X(CATEGORY, "category")                                                                                  \
 	X(ALLOCATOR_SETTINGS, "allocator_settings")                                                              \
 	X(EXPANDABLE_SEGMENTS, "expandable_segments")                                                            \
+	X(ROUNDUP_POWER2_DIVISIONS, "roundup_power2_divisions")                                                  \
 	X(EXTERNAL_ANNOTATIONS, "external_annotations")                                                          \
 	X(STAGE, "stage")                                                                                        \
 	X(TERRAZZO, "terrazzo")                                                                                  \
@@ -75,7 +82,8 @@
 	X(TILES, "tiles")                                                                                        \
 	X(USED, "used")                                                                                          \
 	X(IDLE, "idle")                                                                                          \
-	X(ALIAS, "alias")
+	X(ALIAS, "alias")                                                                                        \
+	PLAIN_POWERS(X)
 
 enum plain_word {
 #define PLAIN_WORD_ENUM(name, text) PLAIN_##name,

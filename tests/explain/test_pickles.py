@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`terrazzo explain` on snapshots in PyTorch's format, made by hand so that the cause is known: one for each verdict,
 the versions' ways of writing, snapshots taken after the failure, folders of ranks, and damage."""
+import gzip
 import json
 import os
 import pickle
@@ -325,7 +326,113 @@ class History(Case):
         s.oom(512, 100)
         s.event("free_requested", 700, addr=s.at + 5 * MIB)   # allocated before the history began, its segment gone
         s.event("free_completed", 700, addr=s.at + 5 * MIB)
-        self.expect(s, "full", 412)
+        got = self.expect(s, "full", 412)
+        self.assertEqual([one["bytes"] for one in got["holders"]], [1000 * MIB])
+
+    def test_who_frees_is_not_who_held(self):
+        """What was allocated before the history began was held by nobody knows whom."""
+        s = Snapshot()
+        s.event("segment_alloc", 10, addr=s.at)    # of something else
+        s.event("segment_free", 10, addr=s.at)
+        s.oom(512, 100)
+        for action in ("free_requested", "free_completed", "segment_free"):
+            s.event(action, 700, addr=s.at, frames=TRAIN)
+        got = self.expect(s, "full", 412)
+        self.assertEqual([one["bytes"] for one in got["holders"]], [700 * MIB])
+        self.assertIn("no call stack", got["holders"][0]["site"])
+
+    def test_sizes_that_an_option_rounds_up(self):
+        """Blocks that are freed after the failure had the size that the option gave them, not what was asked for."""
+        def short(divisions):
+            s = Snapshot()
+            for i in range(20):
+                s.event("segment_alloc", 192 if divisions else 129, addr=s.at + i * 192 * MIB)
+                s.event("alloc", 129, addr=s.at + i * 192 * MIB, frames=FORWARD)
+            s.oom(192 if divisions else 129, 100)
+            for i in range(20):
+                for action in ("free_requested", "free_completed", "segment_free"):
+                    s.event(action, 192 if divisions and action == "segment_free" else 129, addr=s.at + i * 192 * MIB)
+            contents = s.contents()
+            contents["allocator_settings"]["roundup_power2_divisions"] = {str(1 << i): divisions for i in range(16)}
+            return self.explain(contents)
+
+        got = short(2)
+        self.assertEqual((got["verdict"], got["short_bytes"]), ("rounding", 92 * MIB))
+        self.assertEqual(got["figures"]["allocated"], 20 * 192 * MIB)
+        self.assertEqual(got["figures"]["live_requested"], 20 * 129 * MIB)
+        got = short(0)
+        self.assertEqual((got["verdict"], got["figures"]["allocated"]), ("full", 20 * 129 * MIB))
+
+    def test_segments_that_only_a_pool_can_have_kept(self):
+        """Up to PyTorch 2.9 events name no pools. It returns whole free segments of others before it gives up."""
+        def after_the_pool_has_gone(told):
+            s = Snapshot()
+            s.segment((3000, "a", TRAIN))
+            s.oom(2048, 100)
+            for i in range(3):
+                s.event("segment_free", 1000, addr=s.at + (i + 1) * GIB)
+            for entry in s.trace:
+                if not told:
+                    del entry["pool_id"]
+            return s
+
+        got = self.expect(after_the_pool_has_gone(False), "pool", 1948)
+        self.assertEqual(got["figures"]["free_pools"], 3000 * MIB)
+        self.assertEqual(self.explain(after_the_pool_has_gone(True))["figures"]["free_pools"], 0)
+
+
+MODULE = {"filename": f"{TORCH}/nn/modules/module.py", "line": 7, "name": "_call_impl"}
+INNER = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 1, "name": "forward"}, MODULE,
+         {"filename": "/srv/u/model.py", "line": 31, "name": "forward"}, MODULE, *TRAIN]
+
+
+class Loops(Case):
+    """Loops in which nothing is freed."""
+
+    def loop(self, frames, count=40, batch=TRAIN):
+        s = Snapshot()
+        s.segment((500, "a", ADAM))
+        blocks = []
+        for step in range(count):
+            for k, stack in enumerate((batch, frames, frames)):
+                s.event("alloc", 32, addr=s.at + (3 * step + k) * 32 * MIB, frames=stack)
+                blocks.append((32, "a", stack))
+        s.segment(*blocks)
+        s.oom(64, 10)
+        return s
+
+    def test_outputs_with_their_graphs(self):
+        """Evaluation without no_grad, its outputs in a list: each step calls the model, and keeps all."""
+        got = self.expect(self.loop(INNER), "leak", 54)
+        self.assertEqual(got["growth"][0]["site"], "u/model.py:31 forward")
+
+    def test_evaluation_after_much_training(self):
+        """The loop that the program is in counts, however much longer the one before was."""
+        s = self.loop(INNER)
+        newest, s.trace = s.trace, []
+        for step in range(100):
+            for k in range(20):
+                at = s.at + (step * 20 + k) * GIB
+                s.event("alloc", 4, addr=at, frames=ADAM if k else FORWARD)
+                s.event("free_requested", 4, addr=at)
+                s.event("free_completed", 4, addr=at)
+        for event in newest:
+            s.time += 1000
+            s.trace.append({**event, "time_us": s.time})
+        self.expect(s, "leak", 54)
+
+    def test_layers_that_are_made(self):
+        made = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
+        self.expect(self.loop(made), "full", 54)
+
+    def test_data_that_are_loaded(self):
+        self.expect(self.loop([{"filename": "/srv/u/data.py", "line": 3, "name": "load"}, *TRAIN]), "full", 54)
+
+    def test_one_pass_through_layers(self):
+        """The loop is in a model; or it calls layers without parts."""
+        inside = [{"filename": "/srv/u/model.py", "line": 30, "name": "forward"}, MODULE, *TRAIN]
+        self.expect(self.loop(INNER, batch=inside), "full", 54)
+        self.expect(self.loop([INNER[0], MODULE, *TRAIN]), "full", 54)
 
 
 class Versions(Case):
@@ -485,6 +592,15 @@ class SnapshotAndText(Case):
             self.assertNotIn("ranks", got)
             self.assertEqual(got["holders"][0]["site"], "u/model.py:31 forward")
 
+    def test_limit_that_the_text_does_not_tell(self):
+        """As in PyTorch 2.4.1: the device had room."""
+        s = Snapshot()
+        s.segment((1024, "a", FORWARD))
+        s.oom(1536, 7168)
+        for got in self.both(s, "1.50 GiB", "7.00 GiB", "", "1.00 GiB"):
+            self.assertEqual(got["verdict"], "limit")
+            self.assertNotIn("ranks", got)
+
     def test_other_process(self):
         s = Snapshot()
         s.segment((2000, "a", FORWARD))
@@ -523,8 +639,26 @@ class Damage(Case):
         self.assertEqual(done.returncode, 2)
         self.assertIn(str(path), done.stderr)
 
+    def test_packed(self):
+        """With gzip, as a file and as standard input; so are logs."""
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        s.oom(512, 100)
+        log = (Path(__file__).parent / "texts" / "torch-1.5-worked-case.txt").read_bytes()
+        for contents, short in ((pickle.dumps(s.contents(), 2), 412), (log, 573.44)):
+            path = self.folder / "packed"
+            path.write_bytes(gzip.compress(contents))
+            for done in (run(path, "--json", "-"), run("-", "--json", "-", input=path.read_bytes())):
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertAlmostEqual(json.loads(done.stdout)["short_bytes"] / MIB, short, delta=0.01)
+            path.write_bytes(gzip.compress(contents)[:-20])
+            for done in (run(path), run("-", input=path.read_bytes())):
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(b"is truncated", done.stderr)
+
     def test_other_files(self):
-        for name, contents, error in (("empty", b"", "is empty"), ("picture", b"\x89PNG\r\n\x1a\n", "neither"),
+        for name, contents, error in (("archive", b"PK\x03\x04", "unzip"),
+                                      ("empty", b"", "is empty"), ("picture", b"\x89PNG\r\n\x1a\n", "neither"),
                                       ("a.json", b'{"a": 1}', "not a memory snapshot"),
                                       ("other.pickle", pickle.dumps({"a": 1}), "not a memory snapshot")):
             path = self.folder / name
