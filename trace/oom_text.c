@@ -60,12 +60,13 @@ static bool starts(const char *at, const char *end, const char *with)
 	return (size_t)(end - at) >= size && memcmp(at, with, size) == 0;
 }
 
-/* ESC [ ... letter: colours. Returns the end of one at `at`, or `at`. */
+/* ESC [ ... letter: colours; ESC ] ... BEL or ESC \: links and titles. Returns the end of one at `at`, or `at`. */
 static const char *skip_escape(const char *at, const char *end)
 {
-	if (end - at < 2 || at[0] != '\033' || at[1] != '[')
+	if (end - at < 2 || at[0] != '\033' || (at[1] != '[' && at[1] != ']'))
 		return at;
-	for (at += 2; at < end && !isalpha((unsigned char)*at); at++)
+	bool colours = at[1] == '[';
+	for (at += 2; at < end && (colours ? !isalpha((unsigned char)*at) : *at != '\a' && *at != '\\'); at++)
 		;
 	return at < end ? at + 1 : end;
 }
@@ -137,9 +138,24 @@ static const char *skip_level(const char *at, const char *end)
 	return at;
 }
 
+/* "node-2: [rank17]: ...": whatever launchers put before the rank that a program of PyTorch writes. */
+static const char *skip_rank(const char *at, const char *end, struct writer *w)
+{
+	static const char word[] = "[rank";
+	const char *found = memmem(at, (size_t)min_u64((uint64_t)(end - at), 120), word, sizeof word - 1);
+	const char *digits = found ? found + sizeof word - 1 : end, *close = digits;
+	while (close < end && isdigit((unsigned char)*close))
+		close++;
+	if (close == digits || !starts(close, end, "]:"))
+		return at;
+	w->rank = number_at(digits, close);
+	return close + 2;
+}
+
 static const char *skip_prefix(const char *at, const char *end, struct writer *w)
 {
 	const char *begin = at, *was = NULL;
+	at = skip_rank(at, end, w);
 	while (at < end && at != was) {
 		was = at;
 		at = skip_escape(at, end);
@@ -167,22 +183,32 @@ static bool same_writer(const struct writer *a, const struct writer *b)
 	return a->rank == b->rank && a->process == b->process;
 }
 
-/* A line without a prefix goes on where the one before ended. */
+/* Of a traceback that a logger has written in one line, the next line: what it wrote for its end stays before it. */
+static const char *inner_line(const char *at, const char *end)
+{
+	static const char written[] = "\\n  ";
+	const char *found = at < end ? memmem(at, (size_t)(end - at), written, sizeof written - 1) : NULL;
+	return found ? found + 2 : end;
+}
+
+/* A line without a prefix goes on where the one before ended, and so does one within a line. */
 static trz_status split(struct log *log, const char *text, size_t size)
 {
 	const char *end = text + size;
 	struct writer writer = { -1, -1 };
-	for (const char *at = text; at < end;) {
-		const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline ? newline : end;
+	bool inside = false;
+	for (const char *at = text, *stop; at < end; at = stop + !inside) {
+		const char *newline = memchr(at, '\n', (size_t)(end - at)), *line_end = newline ? newline : end;
 		struct writer told = { -1, -1 };
-		const char *begin = skip_prefix(at, stop, &told);
+		const char *begin = inside ? at : skip_prefix(at, line_end, &told);
 		bool bare = told.rank < 0 && told.process < 0 && begin == at;
+		stop = inner_line(begin, line_end);
+		inside = stop < line_end;
 		writer = bare ? writer : told;
 		if (!make_room(&log->lines, log->line_count, &log->line_room, sizeof *log->lines))
 			return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", log->name);
 		log->lines[log->line_count++] = (struct line){ .text = begin, .size = (size_t)(stop - begin),
 		                                               .writer = writer };
-		at = stop + 1;
 	}
 	return TRZ_OK;
 }
@@ -450,17 +476,32 @@ static void read_error(struct window *w)
 
 /* ---- the traceback ---------------------------------------------------------------------------------- */
 
+/* A line as it was before a logger took it: without colours, and quotes as they are. */
+static void plain_line(const struct line *line, char *text, size_t room)
+{
+	const char *end = line->text + line->size;
+	size_t size = 0;
+	for (const char *at = line->text; at < end && size + 1 < room;) {
+		const char *behind = skip_escape(at, end);
+		bool drop = behind == at && (iscntrl((unsigned char)*at) || starts(at, end, "\\\""));
+		if (behind == at && !drop)
+			text[size++] = *at;
+		at = behind == at ? at + 1 : behind;
+	}
+	text[size] = '\0';
+}
+
 /* `File "train.py", line 31, in forward` */
 static bool frame_at(const struct line *line, char *store, size_t room, struct dump_frame *f)
 {
 	char text[512];
-	snprintf(text, sizeof text, "%.*s", (int)min_u64(line->size, sizeof text - 1), line->text);
+	plain_line(line, text, sizeof text);
 	char *file = strstr(text, "File \""), *file_end = file ? strchr(file + 6, '"') : NULL;
 	char *number = file_end ? strstr(file_end, ", line ") : NULL, *in = number ? strstr(number, ", in ") : NULL;
 	if (!in)
 		return false;
 	*file_end = '\0';
-	in[5 + strcspn(in + 5, " \t\r")] = '\0';
+	in[5 + strcspn(in + 5, " \\")] = '\0';
 	int length = snprintf(store, room, "%s%c%s", file + 6, '\0', in + 5);
 	if (length < 0 || (size_t)length >= room)
 		return false;
