@@ -328,6 +328,7 @@ static void add_text(struct evidence *s, const struct evidence *t)
 	s->device_total = t->device_total;
 	if (evidence_known(t->limit) || !s->limit_inferred) {
 		s->limit = t->limit;
+		s->limit_held = t->limit_held;
 		s->limit_inferred = false;
 	}
 	s->other_processes = t->other_processes;

@@ -25,6 +25,7 @@ enum {
 	EVIDENCE_HOLDERS_MAX = 16,
 	EVIDENCE_GROWTH_MAX = 8,
 	EVIDENCE_RUNGS_MAX = 16,
+	EVIDENCE_SHARERS_MAX = 8,
 	EVIDENCE_TEXTS_BYTES = 8192
 };
 
@@ -35,6 +36,8 @@ enum {
 	X(requested, "asked for")                                                                                \
 	X(needed, "what the request takes, rounded up and with its segment; unknown: as requested")              \
 	X(limit, "the most that the allocator may reserve; unknown: none is set, or none is told")               \
+	X(limit_held, "of the limit, what all who share it hold; unknown: it is the allocator's own")            \
+	X(limit_others, "of limit_held: other processes")                                                        \
 	X(device_total, "the device's memory")                                                                   \
 	X(device_free, "what the driver has left, for any process")                                              \
 	X(other_processes, "what other processes have of the device")                                            \
@@ -87,6 +90,13 @@ struct evidence_holder {
 	uint64_t error;            /* of bytes, where they are sampled: the standard error; 0: exact */
 };
 
+/* Another process that shares the limit. */
+struct evidence_sharer {
+	uint64_t process;
+	const char *name;          /* NULL: unknown */
+	uint64_t bytes;
+};
+
 /* Memory of one site that grows with the steps. */
 struct evidence_growth {
 	const char *site;
@@ -135,8 +145,9 @@ struct evidence {
 	struct evidence_holder holders[EVIDENCE_HOLDERS_MAX];     /* most bytes first */
 	struct evidence_growth growth[EVIDENCE_GROWTH_MAX];       /* suspected leaks first */
 	struct evidence_rung rungs[EVIDENCE_RUNGS_MAX];
+	struct evidence_sharer sharers[EVIDENCE_SHARERS_MAX];     /* most bytes first; there may be more */
 	uint64_t categories[CATEGORY_COUNT];                      /* live bytes; EVIDENCE_UNKNOWN: unknown */
-	unsigned holder_count, growth_count, rung_count;
+	unsigned holder_count, growth_count, rung_count, sharer_count;
 	struct evidence_forecast forecast;
 
 	char texts[EVIDENCE_TEXTS_BYTES];

@@ -18,7 +18,8 @@ enum {
 	SITES_SHOWN = 7,
 	GROWTH_SHOWN = 2,
 	REMEDIES_SHOWN = 6,
-	RUNGS_SHOWN = 6
+	RUNGS_SHOWN = 6,
+	SHARERS_SHOWN = 3
 };
 
 /* A request as large as this, in one piece, is rarely a layer's output. */
@@ -162,12 +163,26 @@ static const char *unknown_reason(const struct writer *w)
 	return "by these figures the request should have been served";
 }
 
+/* Who else has memory under the limit: ", 3.00 GiB by process 123 (python)". "" where nobody has. */
+static const char *others_text(const struct evidence *e, char *text, size_t room)
+{
+	const struct evidence_sharer *s = e->sharers;
+	uint64_t bytes = evidence_or_zero(e->limit_others);
+	text[0] = '\0';
+	if (bytes && e->sharer_count && s->bytes >= bytes)
+		snprintf(text, room, ", %s by process %" PRIu64 "%s%s%s", SIZE(bytes), s->process, s->name ? " (" : "",
+		         s->name ? s->name : "", s->name ? ")" : "");
+	else if (bytes)
+		snprintf(text, room, ", %s by other processes", SIZE(bytes));
+	return text;
+}
+
 static void say_verdict(struct writer *w)
 {
 	const struct evidence *e = w->e;
 	const struct verdict *v = w->v;
 	const char *name = verdict_name(v->kind);
-	char figures[200];
+	char figures[200], others[96];
 	sum_text(w, figures, sizeof figures);
 	if (v->presumed) {
 		say(w, "verdict: %s: by what fills the device, as no request is on record: of its %s, %s are reserved, and %s "
@@ -186,7 +201,10 @@ static void say_verdict(struct writer *w)
 			say(w, "verdict: %s: no device could serve it", name);
 		return;
 	case VERDICT_LIMIT:
-		if (!evidence_known(e->limit) || !evidence_known(e->reserved))
+		if (evidence_known(e->limit_held))
+			say(w, "verdict: %s: %s are allowed and %s held%s, though the device has room: %s", name, SIZE(e->limit),
+			    SIZE(e->limit_held), others_text(e, others, sizeof others), figures);
+		else if (!evidence_known(e->limit) || !evidence_known(e->reserved))
 			say(w, "verdict: %s: a limit (a memory fraction) forbade it", name);
 		else if (e->limit_inferred)
 			say(w, "verdict: %s: the device has %s left, so a limit (a memory fraction) forbade it", name,
@@ -300,6 +318,34 @@ static void say_allocated(struct writer *w)
 		    100.0 * (double)(e->reserved - e->allocated) / (double)e->reserved);
 }
 
+/* "  48.00 MiB by process 841 (python), ..." */
+static void sharers_text(const struct evidence *e, char *text, size_t room)
+{
+	size_t used = 0;
+	text[0] = '\0';
+	for (unsigned i = 0; i < e->sharer_count && i < SHARERS_SHOWN && used < room; i++) {
+		const struct evidence_sharer *s = &e->sharers[i];
+		used += (size_t)snprintf(text + used, room - used, "%s%s by process %" PRIu64 "%s%.20s%s", i ? ", " : "  ",
+		                         SIZE(s->bytes), s->process, s->name ? " (" : "", s->name ? s->name : "",
+		                         s->name ? ")" : "");
+	}
+	if (e->sharer_count > SHARERS_SHOWN && used < room)
+		snprintf(text + used, room - used, ", ...");
+}
+
+/* Under a limit that is shared. */
+static void say_sharers(struct writer *w)
+{
+	const struct evidence *e = w->e;
+	char sharers[240];
+	if (!evidence_known(e->limit_held))
+		return;
+	say_figure(w, 2, "held by this process", e->limit_held - min_u64(e->limit_held, evidence_or_zero(e->limit_others)));
+	sharers_text(e, sharers, sizeof sharers);
+	if (evidence_or_zero(e->limit_others))
+		say(w, "    %-36s %14s%s", "held by others", SIZE(e->limit_others), sharers);
+}
+
 static void say_figures(struct writer *w)
 {
 	const struct evidence *e = w->e;
@@ -311,6 +357,7 @@ static void say_figures(struct writer *w)
 	say_figure(w, 2, "reserved by the allocator", e->reserved);
 	say_allocated(w);
 	say_figure(w, 1, e->limit_inferred ? "the limit, at least" : "the limit", e->limit);
+	say_sharers(w);
 	say_figure(w, 1, "largest request that would have done",
 	           evidence_known(e->largest) || !e->failed ? e->largest : w->v->piece);
 	say_figure(w, 1, "most that was allocated", e->peak_allocated);

@@ -110,6 +110,22 @@ static void put_holders(struct jsonw *j, const struct evidence *e)
 	jsonw_close(j, ']');
 }
 
+static void put_sharers(struct jsonw *j, const struct evidence *e)
+{
+	if (e->sharer_count == 0)
+		return;
+	jsonw_key(j, "sharers");
+	jsonw_open(j, '[');
+	for (unsigned i = 0; i < e->sharer_count; i++) {
+		jsonw_open_line(j);
+		jsonw_put_number(j, "process", e->sharers[i].process);
+		put_text(j, "name", e->sharers[i].name);
+		jsonw_put_number(j, "bytes", e->sharers[i].bytes);
+		jsonw_close(j, '}');
+	}
+	jsonw_close(j, ']');
+}
+
 static void put_growth(struct jsonw *j, const struct evidence *e)
 {
 	jsonw_key(j, "growth");
@@ -192,6 +208,7 @@ void oom_report_members(struct jsonw *j, const struct evidence *e, const struct 
 	put_request(j, e, v);
 	put_figures(j, e);
 	put_categories(j, e);
+	put_sharers(j, e);
 	put_holders(j, e);
 	put_growth(j, e);
 	put_remedies(j, v);

@@ -86,7 +86,7 @@ static void work_out(const struct evidence *e, struct verdict *v)
 	v->device_room = e->device_free;
 	v->limit_room = EVIDENCE_UNKNOWN;
 	if (evidence_known(e->limit) && evidence_known(e->reserved))
-		v->limit_room = less(e->limit, e->reserved);
+		v->limit_room = less(e->limit, evidence_known(e->limit_held) ? e->limit_held : e->reserved);
 	v->room = min_u64(v->device_room, v->limit_room);
 	v->usable = usable_memory(e);
 	v->others = others_memory(e);

@@ -502,6 +502,29 @@ typedef bool trz_oom_callback(void *user, const trz_oom_info *info);
 /* Sets the callback; NULL: none. Calls the driver: no. */
 TRZ_API trz_status trz_set_oom_callback(trz_heap *heap, trz_oom_callback *callback, void *user);
 
+enum { TRZ_LIMIT_PROCESSES = 8 };
+
+/* A limit that processes share and that stands before the driver, which the heaps know only as a device that is full:
+ * that of `terrazzo run --limit`, or a program's own. Bytes, at a moment. */
+typedef struct trz_shared_limit {
+	size_t limit;                      /* of all its processes together; 0: there is none */
+	size_t own, others;                /* what of it this process holds, and all others */
+	size_t device_free, device_total;  /* what the driver says without the limit; 0: unknown */
+	unsigned process_count;            /* how many of the others are listed */
+	struct trz_limit_process {
+		uint64_t process;              /* its number */
+		size_t bytes;
+	} processes[TRZ_LIMIT_PROCESSES];  /* those that hold most, the most first */
+} trz_shared_limit;
+
+/* Tells of the limit that holds for a device; false: there is none. Called when an allocation fails, and for reports,
+ * with locks held: it may call the driver, and nothing of terrazzo. */
+typedef bool trz_shared_limit_callback(void *user, int device, trz_shared_limit *limit);
+
+/* Sets the callback for all heaps of the process; NULL: none. A failure then says which limit forbade the request, and
+ * who holds the rest. Calls the driver: no. */
+TRZ_API trz_status trz_set_shared_limit(trz_shared_limit_callback *callback, void *user);
+
 /* ---- what is mapped ---------------------------------------------------------------------------------- */
 
 typedef enum trz_map_event {

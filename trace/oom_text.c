@@ -427,6 +427,8 @@ static void read_own(struct window *w)
 	set(w, &e->device_free, colon + 1);
 	set(w, &e->device_total, total + 2);
 	set_behind(w, &e->limit, "theheaphasalimitof");
+	set_before(w, &e->limit_held, "ofalimitof");
+	set_behind(w, &e->limit, "ofalimitof");
 	set_behind(w, &e->reserved, "thisheaphasreserved");
 	set_behind(w, &e->allocated, "callershold");
 	set_behind(w, &e->cached, "ofit,");

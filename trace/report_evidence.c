@@ -71,6 +71,15 @@ static void read_request(const json_t *report, struct evidence *e)
 	e->time_ns = number(report, "time_us") * 1000;
 }
 
+static void read_sharers(const json_t *list, struct evidence *e)
+{
+	const json_t *from;
+	for (size_t i = 0; (from = json_array_get(list, i)) && e->sharer_count < EVIDENCE_SHARERS_MAX; i++)
+		e->sharers[e->sharer_count++] = (struct evidence_sharer){ .process = number(from, "process"),
+			                                                      .name = text(from, "name", e),
+			                                                      .bytes = number(from, "bytes") };
+}
+
 static void read_holders(const json_t *list, struct evidence *e)
 {
 	for (size_t i = 0; i < json_array_size(list) && e->holder_count < EVIDENCE_HOLDERS_MAX; i++) {
@@ -122,6 +131,7 @@ bool report_evidence(const void *report, struct evidence *e)
 	e->has_history = is_true(source, "history");
 	read_figures(report, e);
 	read_request(report, e);
+	read_sharers(json_object_get(report, "sharers"), e);
 	read_holders(json_object_get(report, "holders"), e);
 	read_growth(json_object_get(report, "growth"), e);
 	read_rungs(json_object_get(report, "tried"), e);

@@ -29,6 +29,7 @@
 #include "serve/small.h"
 #include "supply/extend.h"
 #include "supply/reclaim.h"
+#include "supply/shared.h"
 #include "supply/upkeep.h"
 
 #define TEXT(x) #x
@@ -518,6 +519,12 @@ trz_status trz_set_oom_callback(trz_heap *h, trz_oom_callback *callback, void *u
 	h->oom_callback = callback;
 	h->oom_user = user;
 	pthread_mutex_unlock(&h->oom_lock);
+	return TRZ_OK;
+}
+
+trz_status trz_set_shared_limit(trz_shared_limit_callback *callback, void *user)
+{
+	shared_set(callback, user);
 	return TRZ_OK;
 }
 

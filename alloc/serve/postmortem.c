@@ -5,6 +5,7 @@
 #include "serve/postmortem.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +191,42 @@ static void put_request(trz_heap *h, const struct facts *f, struct evidence *e)
 			(struct evidence_rung){.name = f->rungs[i].name, .tries = f->rungs[i].tries, .gave = f->rungs[i].gave};
 }
 
+/* "python", of a process; NULL where nothing tells. */
+static const char *name_of(uint64_t process, struct evidence *e)
+{
+	char path[64], name[32] = "";
+	snprintf(path, sizeof path, "/proc/%" PRIu64 "/comm", process);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return NULL;
+	bool read = fgets(name, sizeof name, file) != NULL;
+	fclose(file);
+	name[strcspn(name, "\n")] = '\0';
+	return read ? evidence_keep(e, name) : NULL;
+}
+
+/* Where a limit is shared, the device's figures are those without it, and it is the limit unless the heap's own one
+ * leaves less. */
+static void put_shared_limit(const trz_shared_limit *shared, const trz_oom_info *info, struct evidence *e)
+{
+	size_t held = shared->own + shared->others, left = shared->limit - min_u64(shared->limit, held);
+	if (!shared->limit)
+		return;
+	if (shared->device_total) {
+		e->device_total = shared->device_total;
+		e->device_free = shared->device_free;
+	}
+	if (info->limit && info->limit - min_u64(info->limit, info->reserved) < left)
+		return;
+	e->limit = shared->limit;
+	e->limit_held = held;
+	e->limit_others = shared->others;
+	for (unsigned i = 0; i < shared->process_count && i < EVIDENCE_SHARERS_MAX; i++)
+		e->sharers[e->sharer_count++] = (struct evidence_sharer){.process = shared->processes[i].process,
+		                                                         .name = name_of(shared->processes[i].process, e),
+		                                                         .bytes = shared->processes[i].bytes};
+}
+
 static void put_device(trz_heap *h, const struct facts *f, struct evidence *e)
 {
 	struct nvml_usage usage;
@@ -198,6 +235,7 @@ static void put_device(trz_heap *h, const struct facts *f, struct evidence *e)
 	e->device_free = f->info.device_free;
 	if (f->info.limit)
 		e->limit = f->info.limit;
+	put_shared_limit(&f->shared, &f->info, e);
 	if (!nvml_ask(&h->driver, &usage))
 		return;
 	e->other_processes = usage.others;

@@ -5,6 +5,7 @@
 #include "supply/facts.h"
 
 #include "heap/ledger.h"
+#include "supply/shared.h"
 
 /* Bytes of a free block that are whole tiles. */
 static uint64_t whole_bytes(const struct window *w, const struct block *b)
@@ -55,6 +56,7 @@ void facts_gather(trz_heap *h, const struct lane *l, struct facts *f)
 {
 	HEAP_GROWTH_LOCKED(h);
 	struct counters counters;
+	shared_ask(h->driver.device, &f->shared);
 	f->heap = h->serial;
 	f->site = heap_thread.stack;
 	f->category = heap_thread.category;

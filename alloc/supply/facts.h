@@ -18,6 +18,7 @@ struct facts_rung {
 
 struct facts {
 	trz_oom_info info;           /* info.requested 0: no request has failed */
+	trz_shared_limit shared;     /* limit 0: there is none */
 	uint64_t heap;               /* the serial */
 	uint64_t site;               /* the stack of the request's call site */
 	unsigned category;           /* of the request; so is the next */

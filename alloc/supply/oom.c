@@ -225,15 +225,25 @@ static uint64_t unfinished(trz_heap *h, const struct lane *l)
 	return bytes;
 }
 
+/* Whether the device has what is missing, and a limit before the driver forbids it. Of an unknown device it is. */
+static bool is_shared_limit(const trz_oom_info *i, const trz_shared_limit *shared)
+{
+	size_t left = shared->limit - min_u64(shared->limit, shared->own + shared->others);
+	return shared->limit && i->missing &&
+	       (!shared->device_total || shared->device_free - min_u64(left, shared->device_free) >= i->missing);
+}
+
 /* The reason for the failure, and the remedy. */
 static void explain(trz_heap *h, const struct lane *l, const trz_oom_info *i, char *text, size_t size)
 {
 	char missing[SIZE_TEXT_BYTES], advice[] = "free something, use a smaller batch, or";
 	size_text(i->missing, missing);
-	if (i->requested > i->device_total)
+	if (i->requested > i->device_total && !is_shared_limit(i, &thread_failure.shared))
 		snprintf(text, size, "it is full, short of %s: no device of this size can serve that", missing);
 	else if (i->missing && i->limit && i->limit - min_u64(i->limit, i->reserved) < i->device_free)
 		snprintf(text, size, "its limit is reached, short of %s: %s raise the limit", missing, advice);
+	else if (i->missing && is_shared_limit(i, &thread_failure.shared))
+		snprintf(text, size, "a limit is reached, short of %s: %s raise it", missing, advice);
 	else if (i->missing)
 		snprintf(text, size, "it is full, short of %s: %s look for other users of the device", missing, advice);
 	else if (unfinished(h, l))
@@ -263,17 +273,34 @@ static void note_facts(const struct climb *c, const trz_oom_info *i)
 	facts_gather(c->heap, d->lane, f);
 }
 
+/* The limits that hold; "" for none. */
+static const char *limits_text(const trz_oom_info *i, const trz_shared_limit *shared, char *text, size_t size)
+{
+	char limit[SIZE_TEXT_BYTES], held[SIZE_TEXT_BYTES];
+	int used = 0;
+	text[0] = '\0';
+	if (i->limit)
+		used = snprintf(text, size, ", the heap has a limit of %s", size_text(i->limit, limit));
+	if (shared->limit)
+		snprintf(text + used, size - (size_t)used, ", %s of a limit of %s is held",
+		         size_text(shared->own + shared->others, held), size_text(shared->limit, limit));
+	return text;
+}
+
 /* One line: the request, where the memory is, the remedy. */
 static trz_status report(struct climb *c, trz_status status)
 {
 	trz_heap *h = c->heap;
 	const struct demand *d = c->demand;
 	enum { N = SIZE_TEXT_BYTES };
-	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], limit[N], pinned[N], why[192];
+	char asked[N], reserved[N], held[N], cached[N], largest[N], free_text[N], total[N], pinned[N], limits[128],
+	     why[192];
 	struct lane *l = d->lane;
 	trz_oom_info i = gather_info(h, l, d->size, &c->waits);
 	char waited[160];
 	note_facts(c, &i);
+	const trz_shared_limit *shared = &thread_failure.shared;
+	bool real = shared->device_total != 0;
 	pthread_mutex_lock(&h->oom_lock);
 	h->last_oom = i;
 	pthread_mutex_unlock(&h->oom_lock);
@@ -282,15 +309,16 @@ static trz_status report(struct climb *c, trz_status status)
 	history_note(&h->history, HISTORY_OOM, .size = d->size, .stream = (uint64_t)l->stream->handle,
 	             .device_free = i.device_free, .frames = heap_thread.frames);
 	heap_unlock(h);
-	size_text(i.limit, limit);
 	size_text(i.pinned, pinned);
 	explain(h, l, &i, why, sizeof why);
 	return trz_fail(status,
-	                "%s requested on device %d: %s of %s is free there%s%s; this heap has reserved %s, callers hold "
+	                "%s requested on device %d: %s of %s is free there%s; this heap has reserved %s, callers hold "
 	                "%s of it, %s is free%s%s%s, and %s is the most it could serve now%s; %s",
-	                size_text(d->size, asked), h->driver.device, size_text(i.device_free, free_text),
-	                size_text(i.device_total, total), i.limit ? ", the heap has a limit of " : "",
-	                i.limit ? limit : "", size_text(i.reserved, reserved), size_text(i.allocated, held),
+	                size_text(d->size, asked), h->driver.device,
+	                size_text(real ? shared->device_free : i.device_free, free_text),
+	                size_text(real ? shared->device_total : i.device_total, total),
+	                limits_text(&i, shared, limits, sizeof limits), size_text(i.reserved, reserved),
+	                size_text(i.allocated, held),
 	                size_text(i.cached, cached), i.pinned ? " (" : "", i.pinned ? pinned : "",
 	                i.pinned ? " of that held for graphs in private pools)" : "", size_text(i.largest, largest),
 	                wait_text(&i, waited, sizeof waited), why);

@@ -7,6 +7,7 @@
 #include "terrazzo_cuda.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdint.h>
 
 #include "native.h"
@@ -52,9 +53,17 @@ static cuda_result bind(void)
 	return result == TRZ_CUDA_SUCCESS ? native_driver.cuCtxSetCurrent(context) : result;
 }
 
+/* A preloaded library finds the driver in the process alone, where nothing but these calls may need it. */
+static void need_driver(void)
+{
+	dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+}
+
 static bool is_bound(void)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	void *context = NULL;
+	pthread_once(&once, need_driver);
 	return native_load() && native_driver.cuCtxGetCurrent(&context) == TRZ_CUDA_SUCCESS && context;
 }
 

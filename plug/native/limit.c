@@ -153,6 +153,32 @@ uint64_t limit_left(void)
 	return held < limit_bytes ? limit_bytes - held : 0;
 }
 
+static unsigned insert(struct limit_process *list, unsigned count, unsigned most, const struct place *p)
+{
+	unsigned at = count < most ? count : most;
+	for (; at > 0 && list[at - 1].held < p->held; at--)
+		if (at < most)
+			list[at] = list[at - 1];
+	if (at < most)
+		list[at] = (struct limit_process){.process = p->pid, .held = p->held};
+	return count < most ? count + 1 : most;
+}
+
+unsigned limit_look(uint64_t *own_held, uint64_t *others, struct limit_process *processes, unsigned most)
+{
+	unsigned count = 0;
+	lock_ledger();
+	bury_dead();
+	const struct place *mine = place_locked();
+	*own_held = mine ? mine->held : 0;
+	*others = sum_locked() - *own_held;
+	for (const struct place *p = ledger->places; p < ledger->places + PLACES; p++)
+		if (p->pid && p != mine && p->held)
+			count = insert(processes, count, most, p);
+	pthread_mutex_unlock(&ledger->lock);
+	return count;
+}
+
 /* ---- beginning -------------------------------------------------------------------------------------------------- */
 
 static void make_ledger(struct ledger *made, bool shared)

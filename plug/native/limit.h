@@ -28,4 +28,14 @@ void limit_force(uint64_t bytes);
 void limit_give(uint64_t bytes);
 uint64_t limit_left(void);
 
+/* What this process holds; what all others do; and of those the `most` that hold most, the most first. */
+struct limit_process {
+	int64_t process;
+	uint64_t held;
+};
+unsigned limit_look(uint64_t *own_held, uint64_t *others, struct limit_process *processes, unsigned most);
+
+/* Tells the heaps of the process of the limit. limit_told.c. */
+void limit_tell_heaps(void);
+
 #endif

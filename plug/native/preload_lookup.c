@@ -55,6 +55,8 @@ static void load(void)
 	if (!found)
 		return;
 	limit_begin();
+	if (limit_on)
+		limit_tell_heaps();
 	atomic_store(&library, found);
 	for (size_t i = 0; i < PRELOAD_COUNT; i++) {
 		struct preload_call *c = &preload_calls[i];

@@ -161,6 +161,22 @@ static void test_limit_of_an_allocator_that_joins(void **state)
 	expect(VERDICT_LIMIT, 1);
 }
 
+/* Of a limit that processes share what is held by all of them counts. */
+static void test_shared_limit(void **state)
+{
+	(void)state;
+	ask(2, 80, 60, 5, 5);
+	e.limit = gib(10);
+	verdict_find(&e, &v);
+	assert_int_not_equal(v.kind, VERDICT_LIMIT);  /* the allocator alone is far from it */
+	e.limit_held = gib(9);
+	e.limit_others = gib(4);
+	expect(VERDICT_LIMIT, 1);
+	assert_int_equal(remedy(REMEDY_LIMIT)->bytes, gib(59));
+	e.device_free = gib(0.5);  /* the device would not have done either */
+	expect(VERDICT_OTHER_PROCESS, 1.5);
+}
+
 static void test_other_process(void **state)
 {
 	(void)state;
@@ -354,7 +370,7 @@ static void fill(void)
 	e.process = 4711;
 	e.stream = 0x10;
 	e.live_requested = gib(13);
-	e.context = e.other_processes = e.pending = e.limit = e.peak_allocated = gib(1);
+	e.context = e.other_processes = e.pending = e.limit = e.limit_held = e.limit_others = e.peak_allocated = gib(1);
 	e.free_own = e.free_streams = e.free_pools = e.free_partly = gib(1);
 	e.site = "model.py:8 forward";
 	for (int i = 0; i < CATEGORY_COUNT; i++)
@@ -362,6 +378,8 @@ static void fill(void)
 	for (int i = 0; i < EVIDENCE_HOLDERS_MAX; i++)
 		e.holders[e.holder_count++] = (struct evidence_holder){.site = i ? "a.py:1 \"f\"" : long_site, .bytes = gib(1),
 		                                                       .tag = "t", .peak = gib(2), .count = 3, .error = 9};
+	for (int i = 0; i < EVIDENCE_SHARERS_MAX; i++)
+		e.sharers[e.sharer_count++] = (struct evidence_sharer){.process = 9 + i, .name = i ? "a" : NULL, .bytes = 1};
 	for (int i = 0; i < EVIDENCE_GROWTH_MAX; i++)
 		e.growth[e.growth_count++] = (struct evidence_growth){.site = "a.py:1", .live = gib(4), .leak = true,
 		                                                      .per_step = 1e6};
@@ -380,7 +398,7 @@ static void test_the_report_is_short(void **state)
 	page = (struct page){.used = 0};
 	fill();
 	assert_true(oom_report_text(&e, &v, to_page, &page));
-	assert_true(page.lines < OOM_REPORT_LINES);
+	assert_in_range(page.lines, 1, OOM_REPORT_LINES - 1);
 	assert_text(page.text, "rank 3, device 1, process 4711: 2.00 GiB asked for on stream 0x10");
 	assert_text(page.text, "\nverdict: ");
 	assert_text(page.text, "\nremedy: ");
@@ -465,6 +483,7 @@ int main(void)
 		cmocka_unit_test(test_too_large),
 		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_limit_of_an_allocator_that_joins),
+		cmocka_unit_test(test_shared_limit),
 		cmocka_unit_test(test_other_process),
 		cmocka_unit_test(test_pool),
 		cmocka_unit_test(test_pools_and_fragments),

@@ -54,6 +54,43 @@ class Limit(unittest.TestCase):
         self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)
         self.assertLessEqual(peak, 512 * MIB)
 
+    def explained(self, *command, **variables):
+        """What a program under a limit says when it runs out of memory, and the same as JSON, of its snapshot."""
+        with tempfile.TemporaryDirectory() as folder:
+            conf = {"TERRAZZO_CONF": f"oom_snapshot:{folder}"}
+            done = subprocess.run([TERRAZZO, "run", "--limit=1GiB", "--", *command], capture_output=True, text=True,
+                                  timeout=300, check=False, stdin=subprocess.DEVNULL,
+                                  env=environment(conf, **variables))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            snapshot = sorted(Path(folder).iterdir())[0]
+            told = subprocess.run([TERRAZZO, "explain", "--json", "-", snapshot], capture_output=True, text=True,
+                                  check=True)
+        return done.stderr, json.loads(told.stdout)
+
+    def test_a_failure_names_the_limit(self):
+        text, told = self.explained(PROGRAMS / "limited", "cudaMalloc")
+        self.assertIn("verdict: limit: 1.00 GiB are allowed and 1008.00 MiB held, though the device has room: "
+                      "48.00 MiB asked for - 16.00 MiB left under the limit", text)
+        self.assertEqual(told["verdict"], "limit")
+        self.assertEqual(told["short_bytes"], 32 * MIB)
+        self.assertEqual(told["figures"]["limit"], 1024 * MIB)
+        self.assertEqual(told["figures"]["limit_held"], 1008 * MIB)
+        self.assertGreater(told["figures"]["device_total"], 1 << 36)
+
+    def test_a_failure_names_who_holds_the_rest(self):
+        text, told = self.explained(PROGRAMS / "limited", "beside others")
+        sharers = re.findall(r"48\.00 MiB by process (\d+) \(limited\)", text)
+        self.assertRegex(text, r"\n    held by others +192\.00 MiB  48\.00 MiB by process .*, \.\.\.\n")
+        self.assertEqual(len(set(sharers)), 3)  # of the four, as many as are shown
+        self.assertRegex(text, r"verdict: limit: 1\.00 GiB are allowed and 1008\.00 MiB held, 192\.00 MiB by "
+                               r"other processes, though the device has room")
+        self.assertLess(set(sharers), {str(s["process"]) for s in told["sharers"]})
+        self.assertEqual({(s["name"], s["bytes"]) for s in told["sharers"]}, {("limited", 48 * MIB)})
+
+    def test_a_full_device_is_not_the_limits_fault(self):
+        text, told = self.explained(PROGRAMS / "limited", "cudaMalloc", memory="900MiB")
+        self.assertEqual(told["verdict"], "full", text)
+
     def test_a_size_that_is_none_is_refused(self):
         done, _ = self.start("--limit=many", "true")
         self.assertNotEqual(done.returncode, 0)

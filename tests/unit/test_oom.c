@@ -145,6 +145,36 @@ static void test_the_advice(void **state)
 	rig_close(&r);
 }
 
+static bool tell_limit(void *user, int device, trz_shared_limit *limit)
+{
+	assert_int_equal(device, 0);
+	*limit = *(const trz_shared_limit *)user;
+	return limit->limit != 0;
+}
+
+/* A limit before the driver looks like a full device: who stands there can tell the heaps of it. */
+static void test_a_limit_before_the_driver(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(MIB(256), NULL);
+	trz_shared_limit limit = {.limit = MIB(256), .own = MIB(40), .others = MIB(216), .device_free = GIB(3),
+	                          .device_total = GIB(4), .process_count = 1, .processes = {{1, MIB(216)}}};
+	void *p = rig_alloc(&r, MIB(200), NULL), *q;
+	assert_ok(trz_set_shared_limit(tell_limit, &limit));
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY,
+	             "3.00 GiB of 4.00 GiB is free there, 256.00 MiB of a limit of 256.00 MiB is held; this heap");
+	assert_non_null(strstr(trz_last_error(), "a limit is reached, short of"));
+	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "a limit is reached, short of");
+	limit.device_free = MIB(20);  /* the device is full, too */
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "other users of the device");
+	limit.limit = 0;
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "other users of the device");
+	assert_null(strstr(trz_last_error(), "a limit of"));
+	assert_ok(trz_set_shared_limit(NULL, NULL));
+	rig_free(&r, p);
+	rig_close(&r);
+}
+
 struct helper {
 	struct rig *rig;
 	void *spare;
@@ -426,6 +456,7 @@ int main(void)
 		cmocka_unit_test(test_hopeless_requests_cost_nothing),
 		cmocka_unit_test(test_a_full_device_says_by_how_much),
 		cmocka_unit_test(test_the_advice),
+		cmocka_unit_test(test_a_limit_before_the_driver),
 		cmocka_unit_test(test_the_callback_can_help),
 		cmocka_unit_test(test_a_callback_that_fails_itself),
 		cmocka_unit_test(test_a_failure_leaves_a_snapshot),

@@ -2,7 +2,7 @@
  *
  * Tries to get past a limit of 1 GiB in each way that device memory can be had, and prints how much each has got. It
  * allocates pieces until it is refused, looks at what the refusal says, and frees them. Its argument names one way, or
- * is "all".
+ * is "all", or "beside others".
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -609,6 +609,20 @@ static void hold(void)
 	while (result == SUCCESS && read(0, &byte, 1) > 0) {}
 }
 
+/* All there is, beside children that hold some of it. */
+static void attempt_beside_others(void)
+{
+	enum { OTHERS = 4 };
+	struct piece others[OTHERS] = {0};
+	void *p;
+	for (int i = 0; i < OTHERS; i++)
+		MUST(get_in_child(&others[i]));
+	while (cudaMalloc(&p, PIECE) == SUCCESS) {}
+	cudaGetLastError();
+	for (int i = 0; i < OTHERS; i++)
+		end_child(&others[i]);
+}
+
 /* ---- all ways ---- */
 
 static const struct way {
@@ -699,6 +713,8 @@ int main(int count, char **arguments)
 	MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
 	MUST(cudaMemGetInfo(&unused, &total));
 	printf("told: %zu of %zu MiB\n", unused / MIB, total / MIB);
+	if (strcmp(arguments[1], "beside others") == 0)
+		attempt_beside_others();
 	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
 		if (strcmp(arguments[1], "all") == 0 || strcmp(arguments[1], ways[i].name) == 0)
 			attempt(&ways[i]);
