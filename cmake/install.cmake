@@ -4,7 +4,7 @@
 
 include(CMakePackageConfigHelpers)
 
-install(TARGETS terrazzo terrazzo_static EXPORT terrazzo-targets)
+install(TARGETS terrazzo terrazzo_static terrazzo_cuda terrazzo_cuda_static EXPORT terrazzo-targets)
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/terrazzo)
@@ -17,7 +17,9 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo-config.cmake"
 
 file(RELATIVE_PATH prefix_from_pc "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" /p)
 configure_file(cmake/terrazzo.pc.in terrazzo.pc @ONLY)
-install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/terrazzo_cuda.pc.in terrazzo_cuda.pc @ONLY)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/terrazzo.pc" "${CMAKE_CURRENT_BINARY_DIR}/terrazzo_cuda.pc"
+	DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # ---- the command and the simulated device: look-alikes, stand-ins' sources, Python part ----------------------
 
@@ -26,7 +28,6 @@ if(NOT TRZ_BUILD_TOOLS)
 endif()
 install(TARGETS terrazzo_cli)
 install(DIRECTORY "${man_dir}" DESTINATION ${CMAKE_INSTALL_MANDIR})
-install(TARGETS terrazzo_cuda EXPORT terrazzo-targets)
 install(TARGETS terrazzo_preload)
 install(TARGETS trz_lookalike_driver trz_lookalike_runtime12 trz_lookalike_runtime13 trz_lookalike_runtime_static
 	trz_lookalike_nvml DESTINATION ${CMAKE_INSTALL_LIBDIR}/terrazzo/sim)

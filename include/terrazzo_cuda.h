@@ -33,6 +33,8 @@ typedef cudaStream_t trz_cudaStream_t;
 typedef cudaMemPool_t trz_cudaMemPool_t;
 typedef struct cudaPitchedPtr trz_cudaPitchedPtr;
 typedef struct cudaExtent trz_cudaExtent;
+typedef enum cudaMemPoolAttr trz_cudaMemPoolAttr;
+typedef struct cudaMemAccessDesc trz_cudaMemAccessDesc;
 #else
 typedef int trz_cudaError_t;                         /* cudaError_t */
 typedef struct CUstream_st *trz_cudaStream_t;        /* cudaStream_t */
@@ -44,6 +46,13 @@ typedef struct trz_cudaPitchedPtr {                  /* struct cudaPitchedPtr */
 typedef struct trz_cudaExtent {                      /* struct cudaExtent */
 	size_t width, height, depth;
 } trz_cudaExtent;
+typedef int trz_cudaMemPoolAttr;                     /* enum cudaMemPoolAttr */
+typedef struct trz_cudaMemAccessDesc {               /* struct cudaMemAccessDesc */
+	struct {
+		int type, id;
+	} location;
+	int flags;
+} trz_cudaMemAccessDesc;
 #endif
 
 #ifdef __cplusplus
@@ -82,6 +91,17 @@ TRZ_CUDA_API trz_cudaError_t trz_cudaFreeAsync_ptsz(void *ptr, trz_cudaStream_t 
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, trz_cudaMemPool_t pool,
                                                               trz_cudaStream_t stream);
 
+/* Of the device's default pool these are about the heap as well: what it holds for streams and keeps counts, is
+ * trimmed, and is opened to other devices. All other pools, and what makes, destroys, exports or chooses one, are the
+ * driver's: use CUDA's own functions. */
+TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolTrimTo(trz_cudaMemPool_t pool, size_t keep_bytes);
+TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolGetAttribute(trz_cudaMemPool_t pool, trz_cudaMemPoolAttr attribute,
+                                                         void *value);
+TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolSetAttribute(trz_cudaMemPool_t pool, trz_cudaMemPoolAttr attribute,
+                                                         void *value);
+TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolSetAccess(trz_cudaMemPool_t pool, const trz_cudaMemAccessDesc *access,
+                                                      size_t count);
+
 /* What the heap keeps for later requests counts as free. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 
@@ -96,6 +116,10 @@ TRZ_CUDA_API trz_cudaError_t trz_cudaLastError(int clear);
 /* Closes the heap of the current context: call it before cudaDeviceReset or cuCtxDestroy. What is still allocated goes
  * with it. No other thread may be inside one of these calls. */
 TRZ_CUDA_API void trz_cudaEnd(void);
+
+/* After cudaDeviceEnablePeerAccess(device): the current device reaches the memory of that device's heap, too. `on` 0,
+ * after cudaDeviceDisablePeerAccess: what is mapped from then on is closed to it. TRZ_CUDA_REPLACE calls it. */
+TRZ_CUDA_API void trz_cudaOpenHeap(int device, int on);
 
 /* The heap of the current context, for the functions of terrazzo.h; opened if need be. NULL: the driver serves this
  * context, or there is none. Do not close it. */
@@ -115,6 +139,22 @@ static inline cudaError_t trz_cudaDeviceReset(void)
 {
 	trz_cudaEnd();
 	return cudaDeviceReset();
+}
+
+static inline cudaError_t trz_cudaDeviceEnablePeerAccess(int device, unsigned flags)
+{
+	cudaError_t error = cudaDeviceEnablePeerAccess(device, flags);
+	if (error == cudaSuccess)
+		trz_cudaOpenHeap(device, 1);
+	return error;
+}
+
+static inline cudaError_t trz_cudaDeviceDisablePeerAccess(int device)
+{
+	cudaError_t error = cudaDeviceDisablePeerAccess(device);
+	if (error == cudaSuccess)
+		trz_cudaOpenHeap(device, 0);
+	return error;
 }
 
 static inline cudaError_t trz_cudaGetLastError(void)
@@ -180,6 +220,12 @@ template <class T> static inline cudaError_t cudaMallocAsync(T **ptr, size_t siz
 #define cudaFree trz_cudaFree
 #define cudaMemGetInfo trz_cudaMemGetInfo
 #define cudaStreamDestroy trz_cudaStreamDestroy
+#define cudaMemPoolTrimTo trz_cudaMemPoolTrimTo
+#define cudaMemPoolGetAttribute trz_cudaMemPoolGetAttribute
+#define cudaMemPoolSetAttribute trz_cudaMemPoolSetAttribute
+#define cudaMemPoolSetAccess trz_cudaMemPoolSetAccess
+#define cudaDeviceEnablePeerAccess trz_cudaDeviceEnablePeerAccess
+#define cudaDeviceDisablePeerAccess trz_cudaDeviceDisablePeerAccess
 #define cudaDeviceReset trz_cudaDeviceReset
 #define cudaGetLastError trz_cudaGetLastError
 #define cudaPeekAtLastError trz_cudaPeekAtLastError

@@ -206,6 +206,48 @@ trz_cudaError_t trz_cudaFreeAsync_ptsz(void *ptr, trz_cudaStream_t stream)
 	return trz_cudaFreeAsync(ptr, of_thread(stream));
 }
 
+/* ---- pools: the heap is the default one ------------------------------------------------------------------------ */
+
+trz_cudaError_t trz_cudaMemPoolTrimTo(trz_cudaMemPool_t pool, size_t keep_bytes)
+{
+	ENTER();
+	cuda_result result = native_driver.cuMemPoolTrimTo(pool, keep_bytes);
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_trim(pool, keep_bytes);
+	return keep(result);
+}
+
+trz_cudaError_t trz_cudaMemPoolGetAttribute(trz_cudaMemPool_t pool, trz_cudaMemPoolAttr attribute, void *value)
+{
+	ENTER();
+	cuda_result result = native_driver.cuMemPoolGetAttribute(pool, (int)attribute, value);
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_add(pool, (int)attribute, value);
+	return keep(result);
+}
+
+trz_cudaError_t trz_cudaMemPoolSetAttribute(trz_cudaMemPool_t pool, trz_cudaMemPoolAttr attribute, void *value)
+{
+	ENTER();
+	cuda_result result = native_driver.cuMemPoolSetAttribute(pool, (int)attribute, value);
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_reset(pool, (int)attribute);
+	return keep(result);
+}
+
+/* cudaMemAccessDesc has the driver's layout and numbers. */
+trz_cudaError_t trz_cudaMemPoolSetAccess(trz_cudaMemPool_t pool, const trz_cudaMemAccessDesc *access, size_t count)
+{
+	const struct cuda_mem_access *same = (const struct cuda_mem_access *)(const void *)access;
+	ENTER();
+	cuda_result result = native_driver.cuMemPoolSetAccess(pool, same, count);
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_open(pool, same, count);
+	return keep(result);
+}
+
+/* ---- streams ---------------------------------------------------------------------------------------------------- */
+
 trz_cudaError_t trz_cudaStreamDestroy(trz_cudaStream_t stream)
 {
 	ENTER();
@@ -219,6 +261,15 @@ void trz_cudaEnd(void)
 	void *context = NULL;
 	if (native_load() && native_driver.cuCtxGetCurrent(&context) == TRZ_CUDA_SUCCESS && context)
 		native_end_context(context);
+}
+
+void trz_cudaOpenHeap(int device, int on)
+{
+	void *context = NULL;
+	if (!is_bound() || native_driver.cuDevicePrimaryCtxRetain(&context, device) != TRZ_CUDA_SUCCESS)
+		return;
+	native_open_to_current(context, on != 0);
+	native_driver.cuDevicePrimaryCtxRelease_v2(device);
 }
 
 struct trz_heap *trz_cudaHeap(void)

@@ -129,6 +129,12 @@ void native_pool_trim(void *pool, size_t keep);
 void native_pool_add(void *pool, int attribute, void *value);
 void native_pool_reset(void *pool, int attribute);
 
+/* Its heap's memory is opened to devices, too, or closed. */
+void native_pool_open(void *pool, const struct cuda_mem_access *access, size_t count);
+
+/* The memory of a context's heap is opened to the current device, or closed. */
+void native_open_to_current(void *context, bool on);
+
 /* ---- what was served ---------------------------------------------------------------------------------------- */
 
 #define NATIVE_COUNTED(X)                                                                                         \

@@ -31,6 +31,10 @@
 	X(cuMemFreeAsync, (cuda_addr, void *))                                                \
 	X(cuDeviceGetDefaultMemPool, (void **, cuda_device))                                  \
 	X(cuDeviceGetMemPool, (void **, cuda_device))                                         \
+	X(cuMemPoolTrimTo, (void *, size_t))                                                  \
+	X(cuMemPoolGetAttribute, (void *, int, void *))                                       \
+	X(cuMemPoolSetAttribute, (void *, int, void *))                                       \
+	X(cuMemPoolSetAccess, (void *, const struct cuda_mem_access *, size_t))               \
 	X(cuDeviceGraphMemTrim, (cuda_device))                                                \
 	X(cuStreamCreate, (void **, unsigned))                                                \
 	X(cuStreamDestroy_v2, (void *))                                                       \

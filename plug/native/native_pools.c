@@ -93,6 +93,27 @@ void native_pool_add(void *pool, int attribute, void *value)
 	native_leave();
 }
 
+void native_pool_open(void *pool, const struct cuda_mem_access *access, size_t count)
+{
+	native_enter();
+	struct native_heap *h = native_of_pool(pool);
+	for (size_t i = 0; h && i < count; i++)
+		trz_enable_peer(h->heap, access[i].location.id, access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	native_leave();
+}
+
+void native_open_to_current(void *context, bool on)
+{
+	cuda_device device;
+	if (!native_load() || native_driver.cuCtxGetDevice(&device) != TRZ_CUDA_SUCCESS)
+		return;
+	native_enter();
+	struct native_heap *h = native_of_context(context);
+	if (h)
+		trz_enable_peer(h->heap, device, on);
+	native_leave();
+}
+
 /* The peaks are set to what is now. */
 void native_pool_reset(void *pool, int attribute)
 {

@@ -268,11 +268,8 @@ cuda_result cuMemPoolSetAccess(void *pool, const struct cuda_mem_access *access,
 {
 	ENTER(cuMemPoolSetAccess);
 	cuda_result result = REAL(cuMemPoolSetAccess)(pool, access, count);
-	native_enter();
-	struct native_heap *h = result == TRZ_CUDA_SUCCESS ? native_of_pool(pool) : NULL;
-	for (size_t i = 0; h && i < count; i++)
-		trz_enable_peer(h->heap, access[i].location.id, access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-	native_leave();
+	if (result == TRZ_CUDA_SUCCESS)
+		native_pool_open(pool, access, count);
 	return result;
 }
 
@@ -362,24 +359,12 @@ cuda_result cuCtxDestroy_v2(void *context)
 }
 
 /* The current context may reach the other one's memory: so may its device reach the other's heap. */
-static void open_to_current(void *other, bool on)
-{
-	cuda_device device;
-	if (!native_load() || native_driver.cuCtxGetDevice(&device) != TRZ_CUDA_SUCCESS)
-		return;
-	native_enter();
-	struct native_heap *h = native_of_context(other);
-	if (h)
-		trz_enable_peer(h->heap, device, on);
-	native_leave();
-}
-
 cuda_result cuCtxEnablePeerAccess(void *other, unsigned flags)
 {
 	ENTER(cuCtxEnablePeerAccess);
 	cuda_result result = REAL(cuCtxEnablePeerAccess)(other, flags);
 	if (result == TRZ_CUDA_SUCCESS)
-		open_to_current(other, true);
+		native_open_to_current(other, true);
 	return result;
 }
 
@@ -388,7 +373,7 @@ cuda_result cuCtxDisablePeerAccess(void *other)
 	ENTER(cuCtxDisablePeerAccess);
 	cuda_result result = REAL(cuCtxDisablePeerAccess)(other);
 	if (result == TRZ_CUDA_SUCCESS)
-		open_to_current(other, false);
+		native_open_to_current(other, false);
 	return result;
 }
 

@@ -9,8 +9,8 @@ SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
 BUILD = Path(os.environ["TRZ_BUILD_DIR"])
 CONSUMER = SOURCE / "tests" / "install" / "consumer"
 SIMULATED = Path(os.environ["TRZ_LOOKALIKE_DIR"])
-SHARED = ("c_terrazzo", "cpp_terrazzo", "hpp_terrazzo")
-PROGRAMS = SHARED + ("c_static", "cpp_static", "hpp_static")
+SHARED = ("c_terrazzo", "cpp_terrazzo", "hpp_terrazzo", "c_cuda", "cpp_cuda")
+PROGRAMS = SHARED + ("c_static", "cpp_static", "hpp_static", "c_cuda_static", "cpp_cuda_static")
 
 
 def run(*command, **options):

@@ -54,10 +54,10 @@ class Install(unittest.TestCase):
                     if (build / program).exists():
                         self.assertIn("all right", run(build / program, env=environment))
 
-    def pkg_config(self, *arguments):
+    def pkg_config(self, *arguments, package="terrazzo"):
         folder = next(self.prefix.rglob("terrazzo.pc")).parent
         environment = dict(os.environ, PKG_CONFIG_PATH=str(folder))
-        return run("pkg-config", *arguments, "terrazzo", env=environment).split()
+        return run("pkg-config", *arguments, package, env=environment).split()
 
     def test_pkg_config_shared(self):
         self.assertEqual(self.pkg_config("--modversion"), [version()])
@@ -72,6 +72,18 @@ class Install(unittest.TestCase):
         flags = ["-l:libterrazzo.a" if flag == "-lterrazzo" else flag for flag in flags]
         program = self.folder / "pkg_static"
         run("cc", CONSUMER / "consumer.c", "-o", program, *flags)
+        check_program(self, program)
+
+    def test_pkg_config_of_the_cuda_calls(self):
+        """Of these the static library as well, by its own name."""
+        source, libraries = CONSUMER / "consumer_cuda.c", next(self.prefix.rglob("libterrazzo_cuda.so")).parent
+        self.assertEqual(self.pkg_config("--modversion", package="terrazzo_cuda"), [version()])
+        program = self.folder / "pkg_cuda"
+        run("cc", source, "-o", program, *self.pkg_config("--cflags", "--libs", package="terrazzo_cuda"))
+        check_program(self, program, LD_LIBRARY_PATH=str(libraries))
+        flags = self.pkg_config("--static", "--cflags", "--libs", package="terrazzo_cuda")
+        flags = [f"-l:lib{flag[2:]}.a" if flag.startswith("-lterrazzo") else flag for flag in flags]
+        run("cc", source, "-o", program, *flags)
         check_program(self, program)
 
     def headers_stand_alone(self, pattern, language, standards):

@@ -11,7 +11,7 @@ class Linked(unittest.TestCase):
             for work in WORKS:
                 with self.subTest(free=free, **work):
                     variables = {"TERRAZZO_NATIVE": f"free:{free}", "TERRAZZO_CONF": "oom_report:off"}
-                    done = run("linked", variables=variables, **work)
+                    done = run("linked", variables=variables, devices=2, **work)
                     self.assertEqual((done.stdout, done.stderr, done.returncode), ("all right\n", "", 0))
 
     def test_a_failure_names_the_programs_own_calls(self):

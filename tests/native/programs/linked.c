@@ -10,6 +10,13 @@
 #include "cuda_calls.h"
 #include "terrazzo.h"
 
+int cudaMemPoolCreate(void **pool, const void *props);
+int cudaMemPoolDestroy(void *pool);
+int cudaGetDeviceCount(int *count);
+int cudaDeviceEnablePeerAccess(int device, unsigned flags);
+int cudaDeviceDisablePeerAccess(int device);
+int cuMemGetAccess(unsigned long long *flags, const void *location, device_pointer address);
+
 static size_t allocated(void)
 {
 	uint64_t bytes;
@@ -129,6 +136,89 @@ static void check_pool(void)
 	CHECK(allocated() == 0);
 }
 
+static size_t attribute(void *pool, int which)
+{
+	uint64_t bytes = 0;
+	MUST(trz_cudaMemPoolGetAttribute(pool, which, &bytes));
+	return bytes;
+}
+
+/* The default pool tells of the heap. A pool of the program's own is the driver's, with any of the calls. */
+static void check_pool_attributes(void)
+{
+	enum { RESERVED = 5, USED = 7, USED_MOST = 8 };  /* cudaMemPoolAttr* */
+	struct {
+		int type, handles;
+		int location_type, device;
+		char rest[72];
+	} props = {1, 0, 1, 0, {0}};
+	void *standard, *own, *a, *b;
+	uint64_t none = 0, threshold = UINT64_MAX;
+	MUST(cudaDeviceGetDefaultMemPool(&standard, 0));
+	MUST(trz_cudaMallocAsync(&a, 32 * MIB, NULL));
+	CHECK(attribute(standard, USED) == 32 * MIB && attribute(standard, RESERVED) >= 32 * MIB);
+	MUST(trz_cudaFreeAsync(a, NULL));
+	MUST(cudaDeviceSynchronize());
+	CHECK(attribute(standard, USED) == 0 && attribute(standard, USED_MOST) >= 32 * MIB);
+	MUST(trz_cudaMemPoolSetAttribute(standard, USED_MOST, &none));
+	CHECK(attribute(standard, USED_MOST) == 0 && attribute(standard, RESERVED) >= 32 * MIB);
+	MUST(trz_cudaMemPoolTrimTo(standard, 0));
+	CHECK(attribute(standard, RESERVED) == 0);
+
+	MUST(cudaMemPoolCreate(&own, &props));
+	MUST(trz_cudaMemPoolSetAttribute(own, 4, &threshold));  /* cudaMemPoolAttrReleaseThreshold */
+	MUST(trz_cudaMallocFromPoolAsync(&b, MIB, own, NULL));
+	CHECK(attribute(own, USED) == MIB && attribute(standard, USED) == 0 && allocated() == 0);
+	MUST(trz_cudaFreeAsync(b, NULL));
+	MUST(cudaDeviceSynchronize());
+	CHECK(attribute(own, USED) == 0 && attribute(own, RESERVED) > 0);
+	MUST(trz_cudaMemPoolTrimTo(own, 0));
+	CHECK(attribute(own, RESERVED) == 0);
+	MUST(cudaMemPoolDestroy(own));
+	GIVES(INVALID_VALUE, trz_cudaMemPoolGetAttribute(own, USED, &none));
+	GIVES(INVALID_VALUE, trz_cudaMemPoolTrimTo(NULL, 0));
+	GIVES(INVALID_VALUE, trz_cudaMemPoolSetAttribute(standard, 99, &none));
+	GIVES(INVALID_VALUE, trz_cudaLastError(1));
+}
+
+/* Whether the mapping of the address is open to the device, for reading and writing. */
+static bool reaches(int device, const void *ptr)
+{
+	const int location[2] = {1, device};
+	unsigned long long flags = 0;
+	MUST(cuMemGetAccess(&flags, location, (uintptr_t)ptr));
+	return flags == 3;
+}
+
+/* Devices reach the heap's memory where the program has said so, by either call, and not before. */
+static void check_peers(void)
+{
+	const struct {
+		int type, device, flags;
+	} to_first = {1, 0, 3};
+	void *pool, *a, *b;
+	int count;
+	MUST(cudaGetDeviceCount(&count));
+	if (count < 2)
+		return;
+	MUST(trz_cudaMalloc(&a, MIB));
+	MUST(cudaSetDevice(1));
+	MUST(trz_cudaMallocAsync(&b, MIB, NULL));
+	CHECK(!reaches(1, a) && !reaches(0, b));
+	MUST(cudaDeviceEnablePeerAccess(0, 0));
+	trz_cudaOpenHeap(0, 1);
+	CHECK(reaches(1, a) && !reaches(0, b));
+	MUST(cudaDeviceGetDefaultMemPool(&pool, 1));
+	MUST(trz_cudaMemPoolSetAccess(pool, (const trz_cudaMemAccessDesc *)&to_first, 1));
+	CHECK(reaches(0, b));
+	MUST(cudaDeviceDisablePeerAccess(0));
+	trz_cudaOpenHeap(0, 0);
+	MUST(trz_cudaFreeAsync(b, NULL));
+	MUST(cudaDeviceSynchronize());
+	MUST(cudaSetDevice(0));
+	MUST(trz_cudaFree(a));
+}
+
 /* A graph's memory is the driver's; other memory cannot be freed in a capture. */
 static void check_capture(void)
 {
@@ -182,6 +272,8 @@ int main(void)
 	check_streams();
 	check_order();
 	check_pool();
+	check_pool_attributes();
+	check_peers();
 	check_capture();
 	check_info();
 	check_reset();

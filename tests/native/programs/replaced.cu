@@ -38,6 +38,17 @@ int main()
 	MUST(cudaFreeAsync(c, stream));
 	MUST(cudaMallocFromPoolAsync((void **)&c, 1 << 20, pool, stream));
 	MUST(cudaFree(c));
+	unsigned long long bytes = 0;
+	MUST(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &bytes));
+	MUST(cudaMemPoolTrimTo(pool, 0));
+	MUST(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &bytes));
+	cudaMemAccessDesc access = {};
+	access.location.type = cudaMemLocationTypeDevice;
+	access.flags = cudaMemAccessFlagsProtReadWrite;
+	MUST(cudaMemPoolSetAccess(pool, &access, 1));
+	if (cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess || cudaGetLastError() == cudaSuccess ||
+	    cudaDeviceDisablePeerAccess(0) == cudaSuccess || cudaGetLastError() == cudaSuccess)
+		return 4;
 	MUST(cudaMemGetInfo(&unused, &total));
 	MUST(cudaFree(a));
 	MUST(cudaFree(b));
