@@ -297,13 +297,25 @@ static bool take_away(struct native_heap *h, void *context)
 	return context && context != ENDING && atomic_compare_exchange_strong(&h->context, &context, ENDING);
 }
 
+/* The driver ends what runs in a context together with its memory; a heap's goes first, so nothing may run. */
+static void wait_for_work(const struct native_heap *h)
+{
+	void *popped;
+	if (native_driver.cuCtxPushCurrent_v2(h->own) != TRZ_CUDA_SUCCESS)
+		return;
+	native_driver.cuCtxSynchronize();
+	native_driver.cuCtxPopCurrent_v2(&popped);
+}
+
 /* Threads that have found it leave it first. They may have to open a heap meanwhile: so the lock is not held. */
 static void end(struct native_heap *h)
 {
 	native_wait_for_readers();
 	native_late_forget(h);
-	if (h->heap)
+	if (h->heap) {
+		wait_for_work(h);
 		trz_close(h->heap);
+	}
 	if (h->host)
 		native_driver.cuStreamDestroy_v2(h->host);
 	h->heap = NULL;

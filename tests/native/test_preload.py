@@ -18,7 +18,7 @@ def served(text):
     return {name: tuple(int(n) for n in numbers) for name, *numbers in lines}
 
 
-CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset")
+CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work")
 
 
 class Preloaded(unittest.TestCase):

@@ -17,6 +17,8 @@ int cuInit(unsigned flags);
 int cuDevicePrimaryCtxRetain(void **context, int device);
 int cuDevicePrimaryCtxRelease_v2(int device);
 int cuCtxSetCurrent(void *context);
+int cuCtxCreate_v2(void **context, unsigned flags, int device);
+int cuCtxDestroy_v2(void *context);
 int cuMemAlloc_v2(device_pointer *ptr, size_t size);
 int cuMemFree_v2(device_pointer ptr);
 int cudaMallocAsync(void **ptr, size_t size, void *stream);
@@ -256,6 +258,28 @@ static void reset_under_threads(void)
 	use(7);
 }
 
+/* Kernels may still be using the memory. */
+static void reset_during_work(void)
+{
+	void *a, *b, *context, *stream;
+	for (int round = 0; round < 2; round++) {
+		MUST(cudaSetDevice(0));
+		MUST(cudaMalloc(&a, 4 * MIB));
+		MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+		MUST(cudaMallocAsync(&b, 4 * MIB, stream));
+		touch(touching_kernel(), a, stream);
+		touch(touching_kernel(), b, stream);
+		MUST(cudaDeviceReset());
+		GIVES(INVALID_VALUE, cudaFree(a));
+	}
+	MUST(cuCtxCreate_v2(&context, 0, 0));
+	device_pointer p;
+	MUST(cuMemAlloc_v2(&p, 4 * MIB));
+	touch(touching_kernel(), (void *)(uintptr_t)p, NULL);
+	MUST(cuCtxDestroy_v2(context));
+	use(9);
+}
+
 static void use_plainly(void)
 {
 	use(8);
@@ -269,6 +293,7 @@ int main(int count, char **arguments)
 	} cases[] = {
 		{"plain", use_plainly}, {"exit", leave_while_threads_run}, {"threads", end_threads}, {"fork", fork_after_use},
 		{"dlclose", load_and_unload}, {"peers", use_peers}, {"reset", reset_under_threads},
+		{"reset during work", reset_during_work},
 	};
 	CHECK(count == 2);
 	begin();

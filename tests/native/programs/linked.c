@@ -257,6 +257,7 @@ static void check_reset(void)
 {
 	void *a;
 	MUST(trz_cudaMalloc(&a, MIB));
+	touch(touching_kernel(), a, NULL);  /* which may still run */
 	trz_cudaEnd();
 	MUST(cudaDeviceReset());
 	GIVES(INVALID_VALUE, trz_cudaFree(a));
