@@ -67,12 +67,14 @@ class Embed(unittest.TestCase):
     def test_parent_installs_it(self):
         # Without a build type, too: terrazzo has to be installed as what it was built as.
         self.make("Ninja", CONSUMER, "-DWAY=add_subdirectory", f"-DTERRAZZO_SOURCE={SOURCE}", "-DTRZ_INSTALL=ON",
-                  "-DCMAKE_BUILD_TYPE=", targets=("terrazzo", "terrazzo_static"))
+                  "-DCMAKE_BUILD_TYPE=",
+                  targets=("terrazzo", "terrazzo_static", "terrazzo_cuda", "terrazzo_cuda_static"))
         prefix = self.build / "prefix"
         run("cmake", "--install", self.build, "--prefix", prefix)
         self.build /= "of_the_package"
-        self.make("Ninja", CONSUMER, f"-DCMAKE_PREFIX_PATH={prefix}", targets=("c_terrazzo", "c_static"))
-        for program in ("c_terrazzo", "c_static"):
+        programs = ("c_terrazzo", "c_static", "c_cuda", "c_cuda_static")
+        self.make("Ninja", CONSUMER, f"-DCMAKE_PREFIX_PATH={prefix}", targets=programs)
+        for program in programs:
             check_program(self, self.build / program)
 
 
