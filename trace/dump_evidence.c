@@ -108,11 +108,15 @@ static struct sums sum_segment(const struct dump_moment *m, const struct dump_se
 	return sums;
 }
 
-/* PyTorch returns whole free segments of the default pool before it gives up. Where one is left, and nothing tells of
- * pools, it is a private one's. */
-static bool is_kept_by_pool(const struct dump *d, const struct evidence *e, const struct dump_segment *s)
+/* PyTorch returns whole free segments of the default pool before it gives up, and whole free pages of expandable ones:
+ * free memory of two pages has one, however it lies. Where one is left, and nothing tells of pools, it is a private
+ * one's. */
+static bool is_kept_by_pool(const struct dump *d, const struct evidence *e, const struct dump_segment *s,
+                            const struct sums *sums)
 {
-	return e->failed && !d->terrazzo && !d->pools_told && s->pool == 0 && !s->expandable;
+	if (!e->failed || d->terrazzo || d->pools_told || s->pool != 0)
+		return false;
+	return s->expandable ? sums->largest >= 2 * LARGE_SEGMENT : sums->free == s->size;
 }
 
 static void add_free(const struct dump *d, struct evidence *e, const struct dump_segment *s, const struct sums *sums)
@@ -122,7 +126,7 @@ static void add_free(const struct dump *d, struct evidence *e, const struct dump
 	bool fits = e->joins || !e->failed || s->small == (e->requested <= SMALL);
 	uint64_t piece = fits ? sums->largest : 0;
 	e->free_partly += whole ? 0 : sums->free;
-	if (s->pool != evidence_or_zero(e->pool) || (whole && is_kept_by_pool(d, e, s))) {
+	if (s->pool != evidence_or_zero(e->pool) || is_kept_by_pool(d, e, s, sums)) {
 		e->free_pools += sums->free;
 		e->largest_pools = max_u64(e->largest_pools, piece);
 		e->releasable_pools += whole ? sums->free : 0;

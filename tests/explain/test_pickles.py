@@ -380,6 +380,19 @@ class History(Case):
         self.assertEqual(got["figures"]["free_pools"], 3000 * MIB)
         self.assertEqual(self.explain(after_the_pool_has_gone(True))["figures"]["free_pools"], 0)
 
+    def test_pages_that_only_a_pool_can_have_kept(self):
+        """So does it whole free pages of expandable segments."""
+        for free, verdict in ((2900, "pool"), (19, "full")):
+            s = Snapshot()
+            s.segment((4000, "a", TRAIN), is_expandable=True)
+            s.oom(2048, 100)
+            for action in ("free_requested", "free_completed"):
+                s.event(action, 100, addr=s.at + GIB)
+            s.event("segment_unmap", 100 + free, addr=s.at + GIB)
+            for entry in s.trace:
+                del entry["pool_id"]
+            self.expect(s, verdict)
+
 
 MODULE = {"filename": f"{TORCH}/nn/modules/module.py", "line": 7, "name": "_call_impl"}
 INNER = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 1, "name": "forward"}, MODULE,
