@@ -540,6 +540,8 @@ static trz_status close_device(struct replay *r)
 {
 	trz_status status = r->context ? sim_device_sync(r->sim, 0) : TRZ_OK;
 	trz_status closed = trz_close(r->heap);
+	if (r->peer && r->peer->close)
+		r->peer->close(r->peer->self);
 	program_close(&r->program);
 	for (uint32_t i = 1; r->streams && i < r->trace->streams; i++) {
 		if (r->streams[i])

@@ -38,6 +38,7 @@ struct replay_peer {
 	trz_status (*free)(void *self, void *pointer, trz_stream own, trz_stream last);
 	trz_status (*record_stream)(void *self, void *pointer, trz_stream stream);
 	uint64_t (*driver_ticks)(void *self);  /* as sim_host_ticks */
+	void (*close)(void *self);             /* all is freed and no work is left; the streams are still there */
 	uint64_t (*record_begin)(void *self, trz_event event, trz_stream stream);
 	void (*record_end)(void *self, trz_event event, trz_stream stream, uint64_t token, bool done);
 	uint64_t (*wait_begin)(void *self, trz_stream stream, trz_event event);

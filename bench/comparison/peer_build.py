@@ -35,6 +35,11 @@ def torch(name, options, fits):
                      environment={TORCH_VARIABLE: options} if options else {})
 
 
+def model(name, least):
+    """Of GMLake; `least`: of the blocks that it stitches, in MiB."""
+    return Allocator(name, PEERS / "peer_model_gmlake.cpp", options=least, fits=False)
+
+
 def on_host(name, package, library):
     return Allocator(name, PEERS / "peer_host.c", needs=library, package=package, fits=False, on_host=True)
 
@@ -47,6 +52,8 @@ SHIPPED = (
     torch("torch_max_split", "max_split_size_mb:128", False),
     torch("torch_roundup", "roundup_power2_divisions:8", False),
     Allocator("naive", PEERS / "peer_naive.c", fits=False),
+    model("model_gmlake", "128"),
+    model("model_gmlake_all", "2"),
     on_host("jemalloc", "libjemalloc2", "libjemalloc.so.2"),
     on_host("mimalloc", "libmimalloc2.0", "libmimalloc.so.2.0"),
 )
@@ -66,7 +73,8 @@ def run(*command):
     except FileNotFoundError:
         raise Missing(f"there is no {command[0]}") from None
     if done.returncode:
-        raise Missing(f"{Path(command[0]).name}: {(done.stdout.strip().splitlines() or ['it failed'])[-1]}")
+        lines = done.stdout.strip().splitlines() or ["it failed"]
+        raise Missing(f"{Path(command[0]).name}: {next((line for line in lines if ' error: ' in line), lines[-1])}")
     return done.stdout
 
 

@@ -34,6 +34,9 @@ void harness_add_driver(struct harness *h);
 
 void harness_replay(struct harness *h, const char *trace, uint64_t lag);
 
+/* What an offline planner reaches for the trace in about so many steps, some tens of millions a second. */
+void harness_plan(struct harness *h, const char *trace, uint64_t most_steps);
+
 /* A micro by its name; NULL: prints all names. false: there is none such. */
 bool harness_micro(struct harness *h, const char *name, unsigned divisor);
 

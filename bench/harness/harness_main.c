@@ -20,7 +20,8 @@ int cuStreamCreate(void **stream, unsigned flags);
 
 __attribute__((visibility("default"))) int bench_harness(int argc, char **argv);
 
-enum { OPTION_PEER = 256, OPTION_OPTIONS, OPTION_TRACE, OPTION_LAG, OPTION_MICRO, OPTION_DIVISOR, OPTION_LIST };
+enum { OPTION_PEER = 256, OPTION_OPTIONS, OPTION_TRACE, OPTION_LAG, OPTION_MICRO, OPTION_DIVISOR, OPTION_LIST,
+       OPTION_PLAN };
 enum { NON_BLOCKING = 1 };
 
 static const struct argp_option options[] = {
@@ -30,13 +31,14 @@ static const struct argp_option options[] = {
 	{"lag", OPTION_LAG, "N", 0, "work on a stream completes N events of the trace later (0)", 0},
 	{"micro", OPTION_MICRO, "NAME", 0, "or measure this one", 0},
 	{"divisor", OPTION_DIVISOR, "N", 0, "with so many times fewer operations (1)", 0},
+	{"plan", OPTION_PLAN, "STEPS", 0, "or plan all addresses of the trace, in so many steps; needs no peer", 0},
 	{"list", OPTION_LIST, NULL, 0, "print the names of all micros", 0},
 	{0},
 };
 
 struct command {
 	const char *peer, *options, *trace, *micro;
-	uint64_t lag;
+	uint64_t lag, plan;
 	unsigned divisor;
 	bool list;
 };
@@ -63,12 +65,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPTION_DIVISOR:
 		c->divisor = (unsigned)max_u64(1, strtoull(arg, NULL, 10));
 		return 0;
+	case OPTION_PLAN:
+		c->plan = strtoull(arg, NULL, 10);
+		return 0;
 	case OPTION_LIST:
 		c->list = true;
 		return 0;
 	case ARGP_KEY_END:
-		if (!c->list && (!c->peer || !c->trace == !c->micro))
-			argp_error(state, "--peer is needed, and one of --trace and --micro");
+		if (!c->list && !(c->plan && c->trace) && (!c->peer || !c->trace == !c->micro))
+			argp_error(state, "--peer or --plan is needed, and one of --trace and --micro");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -113,6 +118,7 @@ static void open_device(struct harness *h)
 	void *context;
 	if (cuInit(0) != 0 || cuDevicePrimaryCtxRetain(&context, 0) != 0)
 		harness_fail("device", "it cannot be opened");
+	look.free_waits = true;  /* PyTorch's allocator relies on it */
 	h->sim = look.sim;
 	h->context = context;
 	h->capacity = look.capacity_bytes;
@@ -127,8 +133,10 @@ static void load(struct harness *h, const struct command *c)
 	if (!object)
 		harness_fail("peer", dlerror());
 	h->peer = dlsym(object, "bench_peer");
-	if (!h->peer || h->peer->open(c->options) != 0)
-		harness_fail(c->peer, "it cannot be opened");
+	if (!h->peer)
+		harness_fail(c->peer, "it does not define the structure `bench_peer`");
+	if (h->peer->open(c->options) != 0)
+		harness_fail(c->peer, "its open() failed");
 	if (h->peer->on_host)
 		h->sim = NULL;
 }
@@ -142,8 +150,11 @@ int bench_harness(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
 	if (c.list)
 		return harness_micro(NULL, NULL, 1) ? 0 : 2;
-	load(&h, &c);
-	if (c.trace)
+	if (!c.plan)
+		load(&h, &c);
+	if (c.plan)
+		harness_plan(&h, c.trace, c.plan);
+	else if (c.trace)
 		harness_replay(&h, c.trace, c.lag);
 	else if (!harness_micro(&h, c.micro, c.divisor))
 		harness_fail("there is no such micro", c.micro);

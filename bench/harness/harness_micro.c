@@ -87,11 +87,16 @@ static inline void *take(const struct run *r, uint64_t size, trz_stream stream)
 	return pointer;
 }
 
-/* Sizes repeat after PATTERN pairs, victims never. */
+/* The allocation that the pair replaces: sizes repeat after PATTERN pairs, victims never. */
+static inline size_t slot_of(const struct micro *m, uint64_t i)
+{
+	return (victims[i % PATTERN] + i / PATTERN * 7919) % m->live;
+}
+
 static inline void pair(struct run *r)
 {
 	uint64_t i = r->next++;
-	size_t slot = (victims[i % PATTERN] + i / PATTERN * 7919) % r->m->live;
+	size_t slot = slot_of(r->m, i);
 	trz_stream stream = stream_of(r, slot);
 	r->h->peer->free(r->held[slot], stream, stream);
 	r->held[slot] = take(r, sizes[i % PATTERN], stream);
@@ -229,6 +234,25 @@ static uint64_t live_bytes(const struct run *r)
 	return bytes;
 }
 
+/* The most that lived at a time, of one thread: the pairs once more, without memory. */
+static uint64_t peak_bytes(const struct run *r)
+{
+	uint64_t *held = calloc(r->m->live, sizeof *held), live = 0, peak = 0;
+	if (!held)
+		harness_fail(r->m->name, "no host memory");
+	for (size_t i = 0; i < r->m->live; i++)
+		live += held[i] = align_up(sizes[i % PATTERN], 512);
+	peak = live;
+	for (uint64_t i = 0; i < r->next; i++) {
+		uint64_t *slot = &held[slot_of(r->m, i)], size = align_up(sizes[i % PATTERN], 512);
+		live += size - *slot;
+		*slot = size;
+		peak = max_u64(peak, live);
+	}
+	free(held);
+	return peak;
+}
+
 static uint64_t memory_calls(const sim *device)
 {
 	return sim_calls((sim *)(uintptr_t)device, SIM_SLOT_create) + sim_calls((sim *)(uintptr_t)device, SIM_SLOT_map) +
@@ -252,8 +276,10 @@ static void measure(struct run *runs, unsigned count)
 	json_object_set_new(h.row, "ns_per_pair", json_real(ns[PASSES / 2]));
 	json_object_set_new(h.row, "ns_per_pair_least", json_real(ns[0]));
 	json_object_set_new(h.row, "ns_per_pair_most", json_real(ns[PASSES - 1]));
-	if (runs->m->shape == PAIRS)
+	if (runs->m->shape == PAIRS) {
 		add_quantiles(runs);
+		add_bytes(runs, "peak_allocated_bytes", peak_bytes(runs));
+	}
 	if (h.sim)
 		harness_add_driver(&h);
 	if (h.peer->metadata)

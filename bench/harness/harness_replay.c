@@ -65,6 +65,14 @@ static void wait_end(void *self, trz_stream stream, trz_event event, uint64_t to
 	peer->wait_end(stream, event, token, done);
 }
 
+static void close_peer(void *self)
+{
+	const struct peer *peer = self;
+	if (peer->empty_cache)
+		peer->empty_cache();
+	peer->close();
+}
+
 static struct replay_peer describe(const struct harness *h)
 {
 	bool told = h->peer->record_begin;
@@ -77,6 +85,7 @@ static struct replay_peer describe(const struct harness *h)
 		.free = give,
 		.record_stream = record_stream,
 		.driver_ticks = ticks_in_driver,
+		.close = close_peer,
 		.record_begin = told ? record_begin : NULL,
 		.record_end = told ? record_end : NULL,
 		.wait_begin = told ? wait_begin : NULL,
@@ -107,6 +116,7 @@ static void report(struct harness *h, const struct replay_result *r)
 	add(h, "driver_calls_last_quarter", r->driver_calls_last_quarter);
 	add(h, "ooms", r->ooms);
 	add(h, "violations", r->violations);
+	json_object_set_new(h->row, "max_times_tiles", json_real(r->max_times_tiles));
 	if (r->problem[0])
 		json_object_set_new(h->row, "problem", json_string(r->problem));
 }
@@ -120,12 +130,13 @@ void harness_replay(struct harness *h, const char *file, uint64_t lag)
 		harness_fail(file, "a host's allocator replays no trace");
 	trz_status status = trace_load(file, TRACE_ANY_DEVICE, &trace);
 	if (status != TRZ_OK)
-		harness_fail(file, trz_last_error());
+		harness_fail("trace", trz_last_error());
 	const struct replay_params params = {.policy = REPLAY_PEER, .peer = &peer, .capacity = h->capacity, .lag = lag,
 	                                     .stop_at_oom = true};
 	status = replay_run(&trace, &params, &result);
 	if (status != TRZ_OK)
 		harness_fail(file, trz_last_error());
 	report(h, &result);
+	add(h, "bytes_after_close", sim_device_used(h->sim, 0));
 	trace_free(&trace);
 }

@@ -32,6 +32,7 @@ struct look_machine {
 	const trz_driver *table;
 	const struct sim_profile *profile;
 	enum look_work work;
+	bool free_waits;          /* cuMemFree waits for the device, as a GPU's driver does though it need not */
 	bool real_scalars, abort_on_violation, nccl_memory;
 	bool memory_needs_context;   /* create, map and the like are refused in a thread without a current context */
 	bool violated;               /* set atomically */

@@ -68,8 +68,10 @@ static cuda_result free_plain(cuda_addr address)
 	struct sim_place place;
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
-	bool elsewhere = sim_place_at(look.sim, address, &place) && place.plain &&
-	                 place.device != sim_context_device(look.sim, context);
+	bool found = sim_place_at(look.sim, address, &place) && place.plain;
+	bool elsewhere = found && place.device != sim_context_device(look.sim, context);
+	if (found && look.free_waits)
+		sim_device_sync(look.sim, place.device);
 	if (!elsewhere)
 		return LOOK_SLOT(mem_free, context, address);
 	cuda_result result = cuDevicePrimaryCtxRetain(&context, place.device);
