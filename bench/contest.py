@@ -7,13 +7,14 @@
                [--parts PART,...] [--add] [--no-plots] [--docs]
 
 Writes results.json (JSON Lines), table.md and plots into <build>/bench; BENCH=quick is --quick. Exit status 1: an
-allocator broke a rule of the driver or gave memory away too early.
+allocator broke a rule of the driver or gave memory away too early; 2: what was asked for is not there.
 """
 import argparse
 import concurrent.futures
 import importlib.util
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -21,8 +22,9 @@ import threading
 import time
 from pathlib import Path
 
-from comparison import hard_workloads, harness_runs, result_tables
-from comparison.peer_build import BUILD, SOURCE, WORK, Missing, find_torch, prepare, run, torch_version
+from comparison import fit_guesses, hard_workloads, harness_runs, result_tables, result_verdicts
+from comparison.peer_build import BUILD, SOURCE, WORK, Missing, all_allocators, find_torch, prepare, run, \
+    torch_version
 
 TRACES = SOURCE / "bench" / "traces"
 COSTS = "a100,slow-create,wsl2"
@@ -33,6 +35,13 @@ QUICK_SCALE = 0.25
 HOST_TIMES = ("ns_per_op", "median_ns", "p999_ns")
 TIMED = 3        # runs for host times, of which the least counts
 QUICK_DIVISOR = 10
+QUICK_PLAN = 0.1
+PLANNER = "planner"
+
+
+def processor_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def say(text):
@@ -43,6 +52,8 @@ class Bench:
     def __init__(self, arguments):
         self.arguments, self.rows, self.left_out = arguments, {}, []
         self.lock = threading.Lock()
+        self.part, self.used = None, processor_seconds()
+        self.guesses = fit_guesses.Guesses(QUICK_SCALE if arguments.quick else 1)
         self.deadline = time.monotonic() + 60 * arguments.minutes
         self.data = WORK / "data"
         self.data.mkdir(parents=True, exist_ok=True)
@@ -56,6 +67,19 @@ class Bench:
         with self.lock:
             return self.rows.setdefault((kind, workload, allocator, lag),
                                         {"workload": workload, "kind": kind, "allocator": allocator, "lag": lag})
+
+    def begin(self, part):
+        """Says so, and how much processor time the part before it took; what that has found is kept."""
+        self.write()
+        used = processor_seconds()
+        if self.part:
+            say(f"{self.part}: {used - self.used:.0f} s of processor time")
+        self.part, self.used = part, used
+        if part:
+            say(part)
+
+    def write(self):
+        self.results.write_text("".join(json.dumps(row) + "\n" for row in self.rows.values()))
 
     def late(self, what):
         if time.monotonic() < self.deadline:
@@ -90,7 +114,19 @@ class Bench:
     def fit(self, kind, workload, trace, _lower, allocator, lag):
         row = self.row(kind, workload, allocator.name, lag)
         if "failed" not in row and row.get("peak_allocated_bytes") and "fit_bytes" not in row:
-            row.update(harness_runs.smallest_device(allocator, trace, row, lag))
+            near = self.row(kind, workload, allocator.name).get("fit_bytes") if lag else None
+            guess = near or self.guesses.get(workload, allocator.name, lag)
+            row.update(harness_runs.smallest_device(allocator, trace, row, lag, guess))
+
+    def plan(self, kind, workload, trace, _lower):
+        """The planner's row: what it reaches is all that it reserves."""
+        row = self.row(kind, workload, PLANNER)
+        if "planner_bytes" in row:
+            return
+        row.update(harness_runs.plan(trace, QUICK_PLAN if self.arguments.quick else 1))
+        if "failed" not in row:
+            row.update(peak_allocated_bytes=row["lower_bound_bytes"], peak_reserved_bytes=row["planner_bytes"],
+                       fit_bytes=-(-row["planner_bytes"] // harness_runs.STEP) * harness_runs.STEP)
 
     def time_replay(self, kind, workload, trace, allocator):
         """The least of several runs: a busy machine only adds."""
@@ -120,15 +156,32 @@ class Bench:
                 continue
             plain = self.data / f"{name}.trace"
             if not plain.exists():
-                run(BUILD / "bin" / "terrazzo", "replay", "--save", plain, packed)
+                self.unpack(packed, plain)
             yield "recorded", name, plain, None
-        for path in map(Path, self.arguments.trace):
-            yield "recorded", path.name.partition(".")[0], path, None
+        for name, path in self.arguments.traces.items():
+            plain = self.data / f"{name}.added.trace"
+            try:
+                self.unpack(path, plain)
+            except Missing as why:
+                say(f"left out: {why}")
+                continue
+            yield "recorded", name, plain, None
+
+    def unpack(self, trace, to):
+        """Reads it once, whatever its format; for all allocators."""
+        made = to.with_suffix(".new")
+        run(BUILD / "bin" / "terrazzo", "replay", "--save", made, trace)
+        made.rename(to)
 
     def generated(self):
         for name in hard_workloads.WORKLOADS:
             if self.wanted(name, QUICK_HARD) or name in self.arguments.own:
-                made = hard_workloads.write(name, self.data / f"{name}.csv", QUICK_SCALE if self.arguments.quick else 1)
+                try:
+                    made = hard_workloads.write(name, self.data / f"{name}.csv",
+                                                QUICK_SCALE if self.arguments.quick else 1)
+                except Exception as why:  # the file of a stranger
+                    say(f"left out: {name}: {type(why).__name__}: {why}")
+                    continue
                 kind = "rmm" if name.startswith("rmm_") else "generated"
                 yield kind, name, self.data / f"{name}.csv", made["peak_bytes"]
 
@@ -142,19 +195,21 @@ class Bench:
 
     def run_all(self, allocators):
         gpu = [allocator for allocator in allocators.values() if not allocator.on_host]
-        say("workloads")
+        self.begin("workloads")
         workloads = sorted([*self.recorded(), *self.generated()], key=lambda workload: workload[2].stat().st_size)
         if "host" in self.arguments.parts:
             self.run_host(allocators, gpu, workloads)
         if "memory" in self.arguments.parts:
             self.run_memory(gpu, workloads)
+        self.begin(None)
 
     def run_host(self, allocators, gpu, workloads):
-        say(f"host time of {', '.join(allocators)}")
+        self.begin("host time of micros")
         for name, host in self.micros():
             for allocator in allocators.values():
                 if (host if allocator.on_host else allocator.fits) and not self.late(f"micro {name} {allocator.name}"):
                     self.micro(name, allocator)
+        self.begin("host time of replays")
         for kind, name, trace, _ in workloads:
             for allocator in gpu:
                 if kind == "recorded" and allocator.fits and not self.late(f"time_replay {name} {allocator.name}"):
@@ -163,7 +218,7 @@ class Bench:
     def run_memory(self, gpu, workloads):
         timed = {key: {name: row[name] for name in HOST_TIMES if name in row}
                  for key, row in self.rows.items() if row["kind"] == "recorded"}
-        say(f"memory and driver time: {len(workloads)} workloads")
+        self.begin(f"memory and driver time of {len(workloads)} workloads")
         lags = self.arguments.lags
         self.all_at_once(self.measure, [(*workload, allocator, lag) for workload in workloads for allocator in gpu
                                         for lag in (lags if allocator.fits and workload[0] != "rmm" else lags[:1])
@@ -171,7 +226,9 @@ class Bench:
         for key, row in self.rows.items():  # those of runs side by side are worth nothing
             for name in HOST_TIMES if row["kind"] != "micro" else ():
                 row[name] = timed.get(key, {}).get(name)
-        say("smallest devices")
+        self.begin("the offline planner")
+        self.all_at_once(self.plan, workloads)
+        self.begin("smallest devices")
         lags = lags[:1] if self.arguments.quick else lags
         self.all_at_once(self.fit, [(*workload, allocator, lag) for lag in lags for workload in workloads
                                     for allocator in gpu if allocator.fits
@@ -180,6 +237,18 @@ class Bench:
 
     def violations(self):
         return [row for row in self.rows.values() if row.get("violations")]
+
+    def say_what_went_wrong(self):
+        for what in self.left_out:
+            say(f"left out, no time: {what}")
+        for row in self.rows.values():
+            where = f"{row['allocator']} in {row['workload']}, lag {row['lag']}"
+            if row.get("failed"):
+                say(f"failed: {where}: {row['failed']}")
+            elif row.get("violations"):
+                say(f"violation: {where}: {row.get('problem')}")
+            elif row.get("bytes_after_close"):
+                say(f"leak: {where}: {row['bytes_after_close']} bytes on the device after all was freed and closed")
 
 
 def parse_arguments():
@@ -203,8 +272,13 @@ def parse_arguments():
     parser.add_argument("--docs", action="store_true", help="put the table into docs/bench.md and the plots into docs/")
     arguments = parser.parse_args()
     arguments.minutes = arguments.minutes or (2.5 if arguments.quick else 18)
-    arguments.own = []
+    arguments.own, arguments.traces = [], {}
+    if not all(lag.isdigit() for lag in arguments.lags.split(",")):
+        parser.error(f"--lags {arguments.lags}: whole numbers, with commas")
     arguments.lags = [int(lag) for lag in arguments.lags.split(",")]
+    for costs in arguments.costs.split(","):
+        if not Path(costs).is_file() and not (SOURCE / "sim" / "costs" / f"{costs}.ini").exists():
+            parser.error(f"--costs {costs}: there is no such table in sim/costs, and no such file")
     arguments.costs = [] if arguments.quick else [costs for costs in arguments.costs.split(",") if costs != "a100"]
     return arguments
 
@@ -213,8 +287,38 @@ def load_workloads(path):
     """Names of the workloads that the module adds."""
     before = set(hard_workloads.WORKLOADS)
     spec = importlib.util.spec_from_file_location("added_workloads", path)
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
-    return [name for name in hard_workloads.WORKLOADS if name not in before]
+    if not spec:
+        raise Missing(f"--workloads {path}: its name does not end with .py")
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    except Exception as why:
+        raise Missing(f"--workloads {path}: {type(why).__name__}: {why}") from None
+    names = [name for name in hard_workloads.WORKLOADS if name not in before]
+    if not names:
+        raise Missing(f"--workloads {path}: it has no function marked @workload with a name of its own")
+    return names
+
+
+def check(arguments):
+    """What was named exists; raises Missing. Added traces get names that no other workload has."""
+    shipped = {packed.name.partition(".")[0] for packed in TRACES.glob("*.xz")}
+    for path in [*arguments.peer, *arguments.trace, *filter(None, [arguments.workloads])]:
+        if not Path(path).is_file():
+            raise Missing(f"{path}: there is no such file")
+    if arguments.workloads:
+        arguments.own = load_workloads(arguments.workloads)
+    for path in map(Path, arguments.trace):
+        name = path.name.partition(".")[0]
+        while name in shipped or name in hard_workloads.WORKLOADS or name in arguments.traces:
+            name += "_added"
+        arguments.traces[name] = path.resolve()
+    known = [allocator.name for allocator in all_allocators(arguments.peer)]
+    for name in known:
+        if known.count(name) > 1:
+            raise Missing(f"two allocators are called {name}: rename the file")
+    for name in arguments.allocators.split(",") if arguments.allocators else ():
+        if name not in known:
+            raise Missing(f"--allocators {name}: there is none such; there are {', '.join(known)}")
 
 
 def draw(arguments, results):
@@ -232,8 +336,11 @@ def draw(arguments, results):
 def main():
     arguments = parse_arguments()
     sys.path.insert(0, str(SOURCE / "bench"))
-    if arguments.workloads:
-        arguments.own = load_workloads(arguments.workloads)
+    try:
+        check(arguments)
+    except Missing as why:
+        say(str(why))
+        return 2
     arguments.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(arguments)
     names = arguments.allocators.split(",") if arguments.allocators else None
@@ -241,23 +348,25 @@ def main():
     results = bench.results
     try:
         bench.run_all(allocators)
+        absent = set(arguments.only) - {row["workload"] for row in bench.rows.values()}
+        for name in absent:
+            say(f"--only {name}: no workload or micro of that name was run")
     finally:
-        results.write_text("".join(json.dumps(row) + "\n" for row in bench.rows.values()))
+        bench.write()
     version = torch_version(find_torch(arguments.env)) if any(a.needs == "torch" for a in allocators.values()) else ""
-    table = result_tables.tables(list(bench.rows.values()), version)
+    rows = list(bench.rows.values())
+    table = result_verdicts.verdicts(rows) + result_tables.tables(rows, version)
     (arguments.out / "table.md").write_text(table)
     if not arguments.no_plots:
         draw(arguments, results)
     if arguments.docs:
         result_tables.put(SOURCE / "docs" / "bench.md", table)
+        bench.guesses.keep(rows)
         for plot in arguments.out.glob("bench_*.svg"):
             shutil.copy(plot, SOURCE / "docs")
-    for what in bench.left_out:
-        say(f"left out, no time: {what}")
-    for row in bench.violations():
-        say(f"violation: {row['allocator']} in {row['workload']}: {row.get('problem')}")
+    bench.say_what_went_wrong()
     say(f"{results}: {len(bench.rows)} rows")
-    return 1 if bench.violations() else 0
+    return 1 if bench.violations() else 2 if absent or not rows else 0
 
 
 if __name__ == "__main__":

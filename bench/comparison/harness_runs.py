@@ -2,6 +2,7 @@
 """Runs of the harness: one workload, one allocator, one device, in a process of its own; and the smallest device."""
 import json
 import os
+import signal
 import subprocess
 
 from .peer_build import BUILD, WORK
@@ -9,6 +10,7 @@ from .peer_build import BUILD, WORK
 STEP = 2 << 20
 ROOM = 80 << 30
 SECONDS = 300
+PLAN_STEPS = 600000000      # of the offline planner: some seconds
 
 
 def environment_of(allocator, capacity, costs):
@@ -25,19 +27,38 @@ def environment_of(allocator, capacity, costs):
     }
 
 
-def harness(allocator, *words, capacity=ROOM, costs="a100"):
+def end_of(done):
+    """Why a process ended that should not have."""
+    lines = done.stderr.strip().splitlines()
+    if done.returncode < 0:
+        return f"ended by {signal.Signals(-done.returncode).name}" + (f": {lines[-1]}" if lines else "")
+    return lines[-1] if lines else f"exit status {done.returncode}"
+
+
+def run_harness(environment, *words):
     """What the run found; {"failed": why} where it did not end."""
-    command = [str(WORK / "harness"), "--peer", str(allocator.library), "--options", allocator.options,
-               *map(str, words)]
     try:
-        done = subprocess.run(command, env=environment_of(allocator, capacity, costs), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=SECONDS)
+        done = subprocess.run([str(WORK / "harness"), *map(str, words)], env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, errors="replace", timeout=SECONDS)
     except subprocess.TimeoutExpired:
         return {"failed": f"took more than {SECONDS} s"}
     if done.returncode or not done.stdout.strip():
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {"failed": lines[-1][:200]}
-    return json.loads(done.stdout.splitlines()[-1])
+        return {"failed": end_of(done)[:200]}
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except ValueError:
+        return {"failed": "it printed to the harness's output"}
+
+
+def harness(allocator, *words, capacity=ROOM, costs="a100"):
+    return run_harness(environment_of(allocator, capacity, costs), "--peer", allocator.library, "--options",
+                       allocator.options, *words)
+
+
+def plan(trace, share=1):
+    """What an offline planner reaches."""
+    return run_harness(os.environ | {"LD_LIBRARY_PATH": str(WORK / "sim")}, "--trace", trace, "--plan",
+                       int(PLAN_STEPS * share))
 
 
 def replay(allocator, trace, lag=0, **device):
@@ -48,26 +69,38 @@ def serves(found):
     return not (found.get("failed") or found["ooms"] or found["violations"])
 
 
-def smallest_device(allocator, trace, room, lag=0):
+def smallest(enough, least, most, guess=None):
+    """The smallest number from `least` to `most` that is enough, where all above it are too; None: there is none. From
+    the guess it goes in growing strides, then halves: few tries where the guess is near."""
+    low, high, stride = least - 1, most + 1, 1 if guess else 8
+    at = min(max(guess or least, least), most)
+    while high - low > 1:
+        if enough(at):
+            high = at
+        else:
+            low = at
+        if high > most:
+            at = min(most, low + stride)
+        elif low < least and guess:
+            at = max(least, high - stride)
+        else:
+            at = (low + high) // 2
+        stride *= 2
+    return high if high <= most else None
+
+
+def smallest_device(allocator, trace, room, lag=0, guess=None):
     """Bytes of the smallest device that serves all, in steps of 2 MiB, and the driver's time there; `room` is a run
-    with room. Goes up from the peak in growing strides, then halves."""
+    with room, `guess` bytes near which to begin."""
     if not serves(room):
         return {}
-    low = room["peak_allocated_bytes"] // STEP - 1      # not enough, or not worth trying
-    high, found, stride = low + 1, None, 8
-    while True:
-        found = replay(allocator, trace, lag, capacity=high * STEP)
-        if serves(found):
-            break
-        if high * STEP >= ROOM:
-            return {}
-        low, high = high, min(ROOM // STEP, high + stride)
-        stride *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        tried = replay(allocator, trace, lag, capacity=middle * STEP)
-        if serves(tried):
-            high, found = middle, tried
-        else:
-            low = middle
-    return {"fit_bytes": high * STEP, "fit_driver_time_ns": found["driver_time_ns"]}
+    found = {}
+
+    def enough(steps):
+        tried = replay(allocator, trace, lag, capacity=steps * STEP)
+        if not serves(tried):
+            return False
+        found[steps] = tried["driver_time_ns"]
+        return True
+    steps = smallest(enough, -(-room["peak_allocated_bytes"] // STEP), ROOM // STEP, guess and guess // STEP)
+    return {"fit_bytes": steps * STEP, "fit_driver_time_ns": found[steps]} if steps else {}

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 SHOWN = {"terrazzo": ("terrazzo", "#0b6e4f"), "torch": ("PyTorch", "#d1495b"),
          "torch_expandable": ("PyTorch, expandable segments", "#edae49"),
+         "planner": ("all addresses planned beforehand", "#3d5a80"),
          "jemalloc": ("jemalloc, host memory", "#8d96a3"),
          "mimalloc": ("mimalloc, host memory", "#c5cad3")}
 

@@ -23,8 +23,13 @@ def ratio(row, name):
     return value / peak if value and peak else None
 
 
+KINDS = ("recorded", "generated", "rmm", "micro")
+
+
 def by_workload(rows, kinds, lag):
     found = {}
+    if "micro" not in kinds:  # micros stay in the order of their table
+        rows = sorted(rows, key=lambda row: (KINDS.index(row["kind"]), row["workload"]))
     for row in rows:
         if row["kind"] in kinds and row["lag"] == lag:
             found.setdefault(row["workload"], {})[row["allocator"]] = row
@@ -43,6 +48,8 @@ def cell(row, get, digits):
         return ""
     if row.get("failed"):
         return "failed"
+    if row.get("violations"):
+        return "wrong"
     if row.get("ooms"):
         return "out of memory"
     return number(get(row), digits)
@@ -91,13 +98,14 @@ def give_back(rows):
                   for name, row in own.items() if "reserved_bytes_left" in row]) if own else ""
 
 
-def rmm_fits():
-    return table(["trace", "RMM pool, GiB", "RMM arena, GiB"],
-                 [[name, number(pool, 2), number(arena, 2)] for name, (pool, arena) in RMM.items()])
+def rmm_fits(rows):
+    ran = {row["workload"] for row in rows}
+    lines = [[name, number(pool, 2), number(arena, 2)] for name, (pool, arena) in RMM.items() if name in ran]
+    return table(["trace", "RMM pool, GiB", "RMM arena, GiB"], lines) if lines else ""
 
 
 def tables(rows, version):
-    used = ("recorded", "generated", "rmm")
+    used, rmm = ("recorded", "generated"), ("rmm",)
     parts = [f"PyTorch's allocator is that of {version}.\n" if version else ""]
 
     def part(title, text):
@@ -111,7 +119,12 @@ def tables(rows, version):
              figures(rows, used, lag, lambda row: ratio(row, "fit_bytes")))
     part("Driver time on the smallest device, ms, lag 0",
          figures(rows, used, 0, lambda row: row.get("fit_driver_time_ns", 0) / 1e6 or None, 0))
-    part("Smallest devices of RMM, from another run, in steps of 256 MiB", rmm_fits())
+    part("RMM's benchmarks: reserved / allocated, with room",
+         figures(rows, rmm, 0, lambda row: ratio(row, "peak_reserved_bytes")))
+    part("RMM's benchmarks: smallest device / allocated",
+         figures(rows, rmm, 0, lambda row: ratio(row, "fit_bytes")))
+    part("RMM's benchmarks: driver time with room, ms, costs a100", figures(rows, rmm, 0, driver_ms("a100"), 0))
+    part("Smallest devices of RMM's own pools, from another run, in steps of 256 MiB", rmm_fits(rows))
     for costs in ("a100", "slow-create", "wsl2"):
         part(f"Driver time with room, ms, costs {costs}, lag 0", figures(rows, used, 0, driver_ms(costs), 0))
     part("Driver calls for memory in the last quarter, lag 0",

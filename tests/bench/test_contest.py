@@ -10,6 +10,8 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+sys.path.insert(0, str(SOURCE / "bench"))
+from comparison import harness_runs  # noqa: E402
 
 # Twice the size, from the driver, each time.
 WASTEFUL = """
@@ -33,6 +35,15 @@ static void give(void *pointer, void *own, void *last)
 const struct peer bench_peer = {.open = begin, .close = end, .alloc = take, .free = give};
 """
 
+# What is freed next, to whoever asks first.
+EARLY = WASTEFUL.replace("static void *take", "static void *last_freed;\nstatic void *take").replace(
+    "uint64_t address;\n",
+    "uint64_t address;\n\tvoid *was = last_freed;\n\tlast_freed = 0;\n\tif (was)\n\t\treturn was;\n").replace(
+    "cuMemFree_v2((uint64_t)pointer);", "last_freed = pointer;").replace("\tcuCtxSynchronize();\n", "")
+
+# Falls.
+CRASHING = WASTEFUL.replace("uint64_t address;", "uint64_t address;\n\t*(volatile int *)size = 1;")
+
 # The same memory for all.
 WRONG = WASTEFUL.replace("uint64_t address;", "static uint64_t address;").replace(
     "cuMemAlloc_v2(&address, 2 * size) == 0", "address || cuMemAlloc_v2(&address, 1 << 28) == 0").replace(
@@ -45,6 +56,23 @@ from comparison.hard_workloads import MIB, workload
 def three_blocks(p, scale=1):
     names = [p.take(10 * MIB) for _ in range(3)]
     p.give(*names)
+
+@workload
+def foreseen(p, scale=1):
+    first, second = p.take(10 * MIB), p.take(10 * MIB)
+    p.give(first)
+    p.take(20 * MIB)
+
+@workload
+def two_streams(p, scale=1):
+    for step in range(20):
+        p.give(p.take(MIB, 1 + step % 2))
+
+@workload
+def careless(p, scale=1):
+    name = p.take(MIB)
+    p.give(name)
+    p.give(name)
 """
 
 
@@ -61,7 +89,8 @@ class Contest(unittest.TestCase):
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.assertEqual(done.returncode, status, done.stdout)
         self.text = done.stdout
-        rows = map(json.loads, (self.folder / "results.json").read_text().splitlines())
+        results = self.folder / "results.json"  # none where the words were wrong
+        rows = map(json.loads, results.read_text().splitlines() if results.exists() else ())
         return {(row["workload"], row["allocator"]): row for row in rows if row["lag"] == 0}
 
     def peer(self, name, text):
@@ -102,9 +131,77 @@ class Contest(unittest.TestCase):
         self.assertGreater(rows["three_blocks", "wrong"]["violations"], 0)
         self.assertIn("violation: wrong in three_blocks", self.text)
 
+    def test_a_planner_leaves_room_for_what_comes(self):
+        """The second block beyond the third's end, which takes the first one's place: 30 MiB, all that ever lives. Who
+        does not know the third puts the second behind the first, and needs 40."""
+        rows = self.contest("naive", "--only", "foreseen", "--parts", "memory")
+        row = rows["foreseen", "planner"]
+        self.assertEqual((row["planner_bytes"], row["lower_bound_bytes"]), (30 << 20, 30 << 20))
+        self.assertEqual(row["fit_bytes"], 30 << 20)
+        self.assertIn("| foreseen | 0.03 |", (self.folder / "table.md").read_text())
+
+    def test_a_model_stitches(self):
+        rows = self.contest("model_gmlake,model_gmlake_all", "--only", "foreseen", "--parts", "memory")
+        self.assertEqual(rows["foreseen", "model_gmlake"]["peak_reserved_bytes"], 40 << 20)
+        stitched = rows["foreseen", "model_gmlake_all"]
+        self.assertEqual((stitched["peak_reserved_bytes"], stitched["violations"]), (30 << 20, 0))
+        self.assertEqual(stitched["driver_calls"]["reserve"], 4)
+
+    def test_wrong_allocators_spoil_no_others_rows(self):
+        words = [word for name, text in (("early", EARLY), ("crashing", CRASHING), ("no_peer", "int x;"))
+                 for word in ("--peer", self.peer(name, text))]
+        rows = self.contest("terrazzo,early,crashing,no_peer", *words, "--only", "two_streams", "--parts", "memory",
+                            status=1)
+        row = rows["two_streams", "terrazzo"]
+        self.assertEqual((row["violations"], row["ooms"], row["bytes_after_close"]), (0, 0, 0))
+        self.assertIn("violation: early in two_streams, lag 500: ", self.text)
+        self.assertIn("leak: early in two_streams, lag 0: ", self.text)
+        self.assertIn("failed: crashing in two_streams, lag 0: ended by SIGSEGV", self.text)
+        self.assertIn("does not define the structure `bench_peer`", self.text)
+        self.assertIn("What terrazzo reaches", (self.folder / "table.md").read_text())
+
+    def test_wrong_words_are_named(self):
+        for words, text in ((("--peer", "nowhere.c"), "nowhere.c: there is no such file"),
+                            (("--trace", "nowhere"), "nowhere: there is no such file"),
+                            (("--only", "nothing"), "--only nothing: no workload or micro of that name was run"),
+                            (("--peer", self.peer("naive", WASTEFUL)), "two allocators are called naive"),
+                            (("--only", "careless"), "left out: careless: KeyError")):
+            self.contest("naive", *words, "--parts", "memory", status=2)
+            self.assertIn(text, self.text)
+        self.contest("nonsense", status=2)
+        self.assertIn("--allocators nonsense: there is none such", self.text)
+
+    def test_a_trace_of_ones_own(self):
+        log = self.folder / "fsdp_like.csv"
+        log.write_text("Thread,Time,Action,Pointer,Size,Stream\n"
+                       "0,0,allocate,0x200,4194304,0\n0,0,free,0x200,4194304,0\n")
+        (self.folder / "bad.pickle").write_text("no trace")
+        rows = self.contest("naive", "--trace", log, "--trace", self.folder / "bad.pickle", "--only", "three_blocks",
+                            "--parts", "memory")
+        self.assertEqual(rows["fsdp_like_added", "naive"]["peak_reserved_bytes"], 4 << 20)
+        self.assertIn("bad.pickle: not a trace", self.text)
+
     def test_what_does_not_compile_is_left_out(self):
-        self.contest("broken", "--peer", self.peer("broken", "no C"), "--only", "three_blocks", "--parts", "memory")
+        self.contest("broken", "--peer", self.peer("broken", "no C"), "--only", "foreseen", "--parts", "memory")
         self.assertIn("left out: broken: ", self.text)
+
+
+class Search(unittest.TestCase):
+    def test_the_smallest_that_is_enough_whatever_the_guess(self):
+        for least in range(1, 9):
+            for most in range(least, 24):
+                for answer in range(least, most + 2):
+                    for guess in (None, *range(1, 26)):
+                        tried = []
+
+                        def enough(size):
+                            self.assertTrue(least <= size <= most and size not in tried)
+                            tried.append(size)
+                            return size >= answer
+                        found = harness_runs.smallest(enough, least, most, guess)
+                        self.assertEqual(found, answer if answer <= most else None)
+                        if guess == answer <= most:
+                            self.assertLessEqual(len(tried), 2)
 
 
 if __name__ == "__main__":
