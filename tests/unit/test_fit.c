@@ -4,9 +4,11 @@
  */
 #include "bits.h"
 #include "memory/fit.h"
+#include "memory/window.h"
 #include "testing.h"
 
 static struct fit fit;
+static struct block *trees[FIT_CELL_BUCKETS];
 static struct level cached;
 
 static struct block make(trz_addr address, uint64_t size)
@@ -14,10 +16,16 @@ static struct block make(trz_addr address, uint64_t size)
 	return (struct block){.address = address, .size = size, .state = BLOCK_FREE};
 }
 
-static void reset(void)
+static void reset_for(bool cells)
 {
 	cached = (struct level){0};
-	fit_init(&fit, &cached);
+	memset(trees, 0, sizeof trees);
+	fit_init(&fit, &cached, trees, cells);
+}
+
+static void reset(void)
+{
+	reset_for(false);
 }
 
 static void test_an_empty_index(void **state)
@@ -62,6 +70,59 @@ static void test_of_equals_the_lowest_address(void **state)
 		fit_remove(&fit, found);
 	}
 	assert_null(fit_find(&fit, UNIT));
+}
+
+enum { SPREAD = 48 };
+
+/* From all over a window, and many to a region. */
+static void test_of_equal_cells_the_lowest_address(void **state)
+{
+	(void)state;
+	static struct block b[SPREAD];
+	static struct window w = {.base = MIB(1000)};
+	reset_for(true);
+	for (unsigned i = 0; i < SPREAD; i++) {
+		b[i] = make(w.base + (i * 11) % SPREAD * MIB(16) % GIB(4), KIB(64));
+		b[i].window = &w;
+		fit_insert(&fit, &b[i]);
+		assert_null(fit_check(&fit));
+	}
+	trz_addr last = w.base - 1;
+	for (unsigned i = 0; i < SPREAD; i++) {
+		struct block *found = fit_find(&fit, KIB(33));
+		assert_true(found->address > last);
+		assert_ptr_equal(fit_from(&fit, KIB(64), last + 1), found);
+		last = found->address;
+		fit_remove(&fit, found);
+		assert_null(fit_check(&fit));
+	}
+	assert_null(fit_find(&fit, UNIT));
+}
+
+/* The last size that is divided, the first that is not, and one that shares the last bucket. */
+static void test_sizes_at_the_borders(void **state)
+{
+	(void)state;
+	static struct window w;
+	const uint64_t sizes[] = {KIB(32), MIB(1), MIB(1) + KIB(32), GIB(4), GIB(1024), GIB(2048)};
+	enum { SIZES = sizeof sizes / sizeof *sizes };
+	static struct block b[SIZES];
+	reset_for(true);
+	for (unsigned i = SIZES; i-- > 0;) {
+		b[i] = make(GIB(4096) * (i + 1), sizes[i]);
+		b[i].window = &w;
+		fit_insert(&fit, &b[i]);
+	}
+	for (unsigned i = 0; i < SIZES; i++) {
+		assert_ptr_equal(fit_find(&fit, sizes[i]), &b[i]);
+		assert_ptr_equal(fit_find(&fit, sizes[i] - UNIT), &b[i]);
+		assert_ptr_equal(fit_find(&fit, sizes[i] + UNIT), i + 1 < SIZES ? &b[i + 1] : NULL);
+		assert_ptr_equal(fit_from(&fit, sizes[i] - UNIT, UINT64_MAX), &b[i]);
+		assert_ptr_equal(fit_from(&fit, sizes[i], b[i].address), &b[i]);
+		assert_ptr_equal(fit_from(&fit, sizes[i], b[i].address + 1), i + 1 < SIZES ? &b[i + 1] : NULL);
+		assert_ptr_equal(fit_next(&fit, &b[i]), i + 1 < SIZES ? &b[i + 1] : NULL);
+	}
+	assert_null(fit_check(&fit));
 }
 
 static void test_walking_in_ascending_order(void **state)
@@ -119,6 +180,8 @@ static void test_the_check_notices_damage(void **state)
 	assert_non_null(fit_check(&fit));
 	counter_set(&fit.largest, MIB(40));
 	assert_null(fit_check(&fit));
+	fit.words = 0;
+	assert_non_null(fit_check(&fit));
 }
 
 int main(void)
@@ -127,6 +190,8 @@ int main(void)
 		cmocka_unit_test(test_an_empty_index),
 		cmocka_unit_test(test_the_smallest_that_fits),
 		cmocka_unit_test(test_of_equals_the_lowest_address),
+		cmocka_unit_test(test_of_equal_cells_the_lowest_address),
+		cmocka_unit_test(test_sizes_at_the_borders),
 		cmocka_unit_test(test_walking_in_ascending_order),
 		cmocka_unit_test(test_sums),
 		cmocka_unit_test(test_the_check_notices_damage),
