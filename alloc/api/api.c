@@ -27,6 +27,7 @@
 #include "serve/route.h"
 #include "serve/serve.h"
 #include "serve/small.h"
+#include "serve/uses.h"
 #include "supply/extend.h"
 #include "supply/reclaim.h"
 #include "supply/shared.h"
@@ -276,11 +277,27 @@ static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream st
 	return api_alloc(h, &r, out);
 }
 
+/* A larger request on the legacy default stream, served by one of its free blocks; NULL: by none. */
+static void *alloc_block(trz_heap *h, size_t size, trz_stream stream, const void *caller)
+{
+	struct stream *s = heap_known_stream(h, stream);
+	if (UNLIKELY(!s))
+		return NULL;
+	uint64_t outer = api_enter(caller);
+	trz_addr address = serve_block(h, &s->lane, size);
+	api_leave(outer);
+	return (void *)address;
+}
+
 static inline trz_status alloc_from(trz_heap *h, size_t size, size_t alignment, trz_stream stream, const void *caller,
                                     void **out)
 {
-	if (LIKELY(h && out && size && size <= h->config.small_limit && !alignment && !driver_is_dead(&h->driver) &&
-	           !pool_diverting(h) && !frames_or_tool(h))) {
+	if (LIKELY(h && out && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) &&
+	           !frames_or_tool(h))) {
+		if (size > h->config.small_limit) {
+			*out = alloc_block(h, size, stream, caller);
+			return LIKELY(*out) ? TRZ_OK : alloc_any(h, size, alignment, stream, out, caller);
+		}
 		struct stream *s = heap_known_stream(h, stream);
 		trz_addr address = LIKELY(s) ? small_alloc(h, &s->lane, size) : 0;
 		if (LIKELY(address)) {
@@ -364,7 +381,7 @@ trz_status trz_record_stream(trz_heap *h, void *ptr, trz_stream stream)
 	trz_status status = ptr ? heap_stream_of_user(h, stream, &s) : TRZ_OK;
 	if (status != TRZ_OK || !ptr)
 		return status;
-	bool noted = serve_record_use(h, (trz_addr)ptr, s);
+	bool noted = uses_record(h, (trz_addr)ptr, s);
 	heap_leave_stream(s, stream);
 	return noted ? TRZ_OK : meta_exhausted();
 }
@@ -416,7 +433,7 @@ trz_status trz_query(trz_heap *h, const void *ptr, trz_pointer_info *out)
 	if (usable != TRZ_OK)
 		return usable;
 	trz_pointer_info info;
-	if (!serve_query(h, (trz_addr)ptr, &info))
+	if (!uses_query(h, (trz_addr)ptr, &info))
 		return trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not inside a live allocation of the heap of device %d", ptr,
 		                h->driver.device);
 	*out = info;

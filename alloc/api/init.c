@@ -6,7 +6,7 @@
 
 #include <sched.h>
 
-#include "serve/serve.h"
+#include "serve/uses.h"
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(trz_heap *) open_heaps;
@@ -85,7 +85,7 @@ static void look(trz_heap *h, void *arg)
 {
 	struct search *s = arg;
 	trz_pointer_info info;
-	if (s->found || h == s->but || !serve_query(h, (trz_addr)s->address, &info))
+	if (s->found || h == s->but || !uses_query(h, (trz_addr)s->address, &info))
 		return;
 	s->found = true;
 	*s->device = info.device;

@@ -23,6 +23,12 @@ void heap_record_late(trz_heap *h, struct stream *s);
  * newest, and drains what became free. Waits for nothing. */
 void heap_poll(trz_heap *h);
 
+/* Whether the next allocation is to poll. */
+static inline bool heap_poll_is_wanted(const trz_heap *h)
+{
+	return atomic_load_explicit(&h->poll_wanted, memory_order_relaxed);
+}
+
 /* A poll that also covers tickets out of reach, in every context, unless that could break a capture: it or a later poll
  * finds them passed. */
 void heap_poll_all(trz_heap *h);

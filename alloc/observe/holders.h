@@ -14,6 +14,12 @@
 #include "observe/frames.h"
 #include "observe/steps.h"
 
+/* Whether holders_prepare has anything to do. */
+static inline bool holders_prepares(const trz_heap *h)
+{
+	return period_is_due(h) || atomic_load_explicit(&h->site_stacks, memory_order_relaxed);
+}
+
 /* Asks the callback, if there is one, for the stack of the operation that the thread begins: on a block, or on a slot
  * that is due. Ends the step that the operation before has ended. No lock is held. */
 static inline void holders_prepare(trz_heap *h)

@@ -12,6 +12,7 @@
 #include "heap/carve.h"
 #include "heap/events.h"
 #include "heap/pending.h"
+#include "heap/poll.h"
 #include "heap/streams.h"
 #include "observe/account.h"
 #include "observe/check.h"
@@ -149,7 +150,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 }
 
 /* The best fit among the stream's free blocks; 0: none. */
-static trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
+static inline trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
 {
 	HEAP_LOCKED(h);
 	struct block *b = fit_find(&d->lane->fit[d->kind], padded(d));
@@ -159,6 +160,20 @@ static trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
 	trz_addr address = align_up(b->address, d->alignment);
 	b = heap_cut_block_locked(h, b, address, heap_block_size(d->kind, d->occupied, block_end(b) - address));
 	return serve_make_live_locked(h, d->lane, d->size, b);
+}
+
+trz_addr serve_block(trz_heap *h, struct lane *l, uint64_t size)
+{
+	assert(size > h->config.small_limit && !l->dedicated);
+	enum kind kind = size <= h->config.medium_limit ? SMALL : LARGE;
+	if (UNLIKELY(size >= SIZE_LIMIT || h->dedicates || holders_prepares(h) || heap_poll_is_wanted(h)))
+		return 0;
+	const struct demand d = {.lane = l, .size = size, .occupied = serve_block_bytes(kind, size), .alignment = UNIT,
+	                         .kind = kind};
+	heap_lock(h);
+	trz_addr address = fast_block_locked(h, &d);
+	heap_unlock(h);
+	return address;
 }
 
 static trz_addr fast_locked(trz_heap *h, const struct demand *d)
@@ -645,6 +660,15 @@ trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
 	                              : free_block_and_unlock(h, pagemap_block(entry), address, on);
 }
 
+struct block *serve_block_locked(const trz_heap *h, trz_addr address)
+{
+	HEAP_LOCKED(h);
+	pagemap_entry entry = pagemap_get(&h->pagemap, address);
+	struct block *b = pagemap_is_slab(entry) ? NULL : pagemap_block(entry);
+	assert(!b || b->state == BLOCK_LIVE);
+	return b && b->address == address ? b : NULL;
+}
+
 /* ---- free after an event ---- */
 
 /* The event covers the uses. */
@@ -684,117 +708,4 @@ struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status
 	drop_uses_locked(h, b->uses);
 	retract_block_locked(h, b, b->home, true);
 	return new_pending_block_locked(h, b);
-}
-
-/* ---- uses ---- */
-
-struct block *serve_block_locked(const trz_heap *h, trz_addr address)
-{
-	HEAP_LOCKED(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	struct block *b = pagemap_is_slab(entry) ? NULL : pagemap_block(entry);
-	assert(!b || b->state == BLOCK_LIVE);
-	return b && b->address == address ? b : NULL;
-}
-
-/* The held slot that an address lies in; SLAB_SLOTS_MAX: none. */
-static unsigned held_slot(const struct slab *s, trz_addr address)
-{
-	unsigned slot = size_class_slot(slab_class(s), address - s->base);
-	return slot < slab_class(s)->slots && !((s->free | s->pending) >> slot & 1) ? slot : SLAB_SLOTS_MAX;
-}
-
-/* The live block that an address lies in; NULL: none. */
-static struct block *live_block_locked(const trz_heap *h, trz_addr address)
-{
-	HEAP_LOCKED(h);
-	struct block *b = pagemap_block_before(&h->pagemap, address);
-	if (b && b->address > address)  /* begins later in the same cell */
-		b = pagemap_block_before(&h->pagemap, align_down(address, CELL) - 1);
-	return b && address < block_end(b) ? b : NULL;
-}
-
-static bool add_use_locked(trz_heap *h, struct use **list, struct stream *s, unsigned slot)
-{
-	HEAP_LOCKED(h);
-	for (const struct use *u = *list; u; u = u->next)
-		if (u->stream == s && u->slot == slot)
-			return true;
-	if (!node_pool_reserve(&h->uses, 1))
-		return false;
-	struct use *u = node_pool_take(&h->uses);
-	*u = (struct use){.next = *list, .stream = s, .slot = slot};
-	*list = u;
-	s->uses++;
-	return true;
-}
-
-bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s)
-{
-	bool ok = true;
-	heap_lock(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	if (pagemap_is_slab(entry)) {
-		struct slab *slab = pagemap_slab(entry);
-		heap_call_in_locked(h, slab->home->stream);
-		unsigned slot = held_slot(slab, address);
-		if (slot != SLAB_SLOTS_MAX && slab->home->stream != s)
-			ok = add_use_locked(h, &slab->uses, s, slot);
-	} else {
-		struct block *b = live_block_locked(h, address);
-		if (b && b->home->stream != s)
-			ok = add_use_locked(h, &b->uses, s, 0);
-	}
-	heap_unlock(h);
-	return ok;
-}
-
-/* ---- query ---- */
-
-static bool query_slab_locked(const struct slab *s, trz_addr address, trz_pointer_info *info)
-{
-	unsigned slot = held_slot(s, address);
-	if (slot == SLAB_SLOTS_MAX)
-		return false;
-	uint64_t size = slab_class(s)->slot_size;
-	*info = (trz_pointer_info){.base = (void *)slab_slot_address(s, slot),
-	                           .size = size,
-	                           .requested = size - s->unused[slot],
-	                           .stream = s->home->stream->handle,
-	                           .small = true};
-	return true;
-}
-
-static bool query_block_locked(const trz_heap *h, trz_addr address, trz_pointer_info *info)
-{
-	HEAP_LOCKED(h);
-	const struct block *b = live_block_locked(h, address);
-	if (!b)
-		return false;
-	*info = (trz_pointer_info){.base = (void *)b->address,
-	                           .size = b->size,
-	                           .requested = b->requested,
-	                           .stream = b->home->stream->handle,
-	                           .small = b->kind == SMALL};
-	return true;
-}
-
-bool serve_query_locked(trz_heap *h, trz_addr address, trz_pointer_info *info)
-{
-	HEAP_LOCKED(h);
-	pagemap_entry entry = pagemap_get(&h->pagemap, address);
-	if (!pagemap_is_slab(entry))
-		return query_block_locked(h, address, info);
-	heap_call_in_locked(h, pagemap_slab(entry)->home->stream);
-	return query_slab_locked(pagemap_slab(entry), address, info);
-}
-
-bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info)
-{
-	heap_lock(h);
-	bool known = serve_query_locked(h, address, info);
-	heap_unlock(h);
-	if (known)
-		info->device = h->driver.device;
-	return known;
 }

@@ -26,6 +26,10 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 /* The sort of memory (DEDICATED_*) that the debugging options give a request; 0: packed. */
 unsigned serve_sort(const trz_heap *h, uint64_t size, uint64_t alignment);
 
+/* The best fit among the lane's free blocks, for a request without alignment that is too large for a slot, of a stream
+ * that is not being captured; 0: there is none, or more has to be done than that. One lock, once, and no call. */
+trz_addr serve_block(trz_heap *h, struct lane *l, uint64_t size);
+
 /* size > 0, <= SIZE_LIMIT; alignment a power of two between UNIT and GRANULE. */
 trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out);
 
@@ -41,15 +45,5 @@ struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status
 
 /* The text of a free that failed; returns the status, or a better one. */
 trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status);
-
-/* Notes that a stream also uses the memory at an address; ignores addresses in nothing live. false: the host has no
- * memory. */
-bool serve_record_use(trz_heap *h, trz_addr address, struct stream *s);
-
-/* The live block or held slot that holds an address; false: none does. */
-bool serve_query(trz_heap *h, trz_addr address, trz_pointer_info *info);
-
-/* serve_query without the device. */
-bool serve_query_locked(trz_heap *h, trz_addr address, trz_pointer_info *info);
 
 #endif

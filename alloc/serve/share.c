@@ -11,6 +11,7 @@
 #include "heap/pending.h"
 #include "heap/poll.h"
 #include "serve/serve.h"
+#include "serve/uses.h"
 #include "supply/import.h"
 #include "supply/reclaim.h"
 
@@ -124,7 +125,7 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 	trz_pointer_info info;
 	if (b)
 		return status;
-	bool is_slot = serve_query(h, address, &info) && (trz_addr)info.base == address;
+	bool is_slot = uses_query(h, address, &info) && (trz_addr)info.base == address;
 	return is_slot ? not_meant(address, kind) : unknown(h, address);
 }
 
@@ -166,7 +167,7 @@ static trz_status pin_at_locked(trz_heap *h, const struct window *w, const struc
 	HEAP_LOCKED(h);
 	struct block *b = w->dedicated ? dedicated_block(w, p) : NULL;
 	trz_pointer_info info;
-	if (!(b ? b->exports : p->tile->exports) && !serve_query_locked(h, address, &info))
+	if (!(b ? b->exports : p->tile->exports) && !uses_query_locked(h, address, &info))
 		return in_none(h, address);
 	if (!(p->tile->export_kinds & kind->driver))
 		return tile_is_not_meant(h, address, kind);
