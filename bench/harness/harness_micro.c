@@ -47,6 +47,10 @@ static const struct micro micros[] = {
 	{"live_10000", PAIRS, 512, 4096, 10000, 300000, 1, true},
 	{"live_100000", PAIRS, 512, 4096, 100000, 300000, 1, true},
 	{"live_1000000", PAIRS, 512, 4096, 1000000, 300000, 1, true},
+	{"live_blocks_1000", PAIRS, KIB(33), KIB(64), 1000, 300000, 1, true},
+	{"live_blocks_10000", PAIRS, KIB(33), KIB(64), 10000, 300000, 1, true},
+	{"live_blocks_100000", PAIRS, KIB(33), KIB(64), 100000, 300000, 1, true},
+	{"live_blocks_1000000", PAIRS, KIB(33), KIB(64), 1000000, 300000, 1, true},
 	{"give_back", GIVEN_BACK, 512, MIB(64), 1000, 1, 1, false},
 };
 
