@@ -168,6 +168,14 @@ class Suite:
         expect(report["holders_at"] == "failure" and largest["bytes"] == 20 * GIB, str(report["holders"]))
         expect("runs_out.py:9 " in largest["place"], largest["place"])
 
+    def unfinished(self):
+        """a request waits for unfinished work of other streams before it fails"""
+        for ours in False, True:
+            for schedule in "starve", "lifo":
+                options = ["--memory=8GiB", "--work=late", f"--schedule={schedule}"]
+                report = self.run(PROGRAMS / "unfinished.py", options=options, terrazzo=ours)
+                expect(not report["violations"] and not report["misuses"], str(report))
+
     def pages(self):
         """a run's page has its memory, its failure and its call sites, whichever allocator serves it"""
         for terrazzo, environment in ((False, {}), (True, {}), (True, WITHOUT_SHIM)):
@@ -509,10 +517,10 @@ def expect(holds, text):
 def checks(suite, with_compile):
     """{name: function}"""
     names = ["copies", "expandable", "package", "scalars", "libraries", "graphs", "one_rank", "runs_out", "pages",
-             "allocators", "recorded", "records_only_pytorchs_own", "places", "run_out_together", "too_small", "resets",
-             "ends", "ends_early", "fails", "late_work", "driver_errors", "ranks", "captured_ranks", "plans", "absent",
-             "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes", "unset_words", "shared_tensors", "tiny",
-             "example", "fit", "ordered"]
+             "allocators", "unfinished", "recorded", "records_only_pytorchs_own", "places", "run_out_together",
+             "too_small", "resets", "ends", "ends_early", "fails", "late_work", "driver_errors", "ranks",
+             "captured_ranks", "plans", "absent", "torchrun", "launchers", "hf_plans", "wrong_ranks", "mistakes",
+             "unset_words", "shared_tensors", "tiny", "example", "fit", "ordered"]
     names += ["compiled"] * with_compile
     found = {name: getattr(suite, name) for name in names}
     for name in SHIPPED:

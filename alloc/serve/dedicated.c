@@ -222,5 +222,8 @@ trz_status dedicated_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t 
 	trz_status status = slow(h, &d, out);
 	if (oom_is_full(status) && oom_ask(h, status))
 		status = slow(h, &d, out);
-	return oom_is_full(status) ? postmortem_failed(h, dump_failure(h, status, postmortem_write)) : status;
+	if (!oom_is_full(status))
+		return status;
+	oom_count(h, &d);
+	return postmortem_failed(h, dump_failure(h, status, postmortem_write));
 }

@@ -283,6 +283,7 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 		status = slow(h, &d, out);
 	if (LIKELY(!oom_is_full(status)))
 		return steps_after_growth(h, status);
+	oom_count(h, &d);
 	return postmortem_failed(h, dump_failure(h, status, postmortem_write));
 }
 

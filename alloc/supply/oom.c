@@ -304,11 +304,6 @@ static trz_status report(struct climb *c, trz_status status)
 	pthread_mutex_lock(&h->oom_lock);
 	h->last_oom = i;
 	pthread_mutex_unlock(&h->oom_lock);
-	counter_add(&h->counters.num_ooms, 1);
-	heap_lock(h);
-	history_note(&h->history, HISTORY_OOM, .size = d->size, .stream = (uint64_t)l->stream->handle,
-	             .device_free = i.device_free, .frames = heap_thread.frames);
-	heap_unlock(h);
 	size_text(i.pinned, pinned);
 	explain(h, l, &i, why, sizeof why);
 	return trz_fail(status,
@@ -328,6 +323,15 @@ trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status)
 {
 	struct climb c = {.heap = h, .demand = d};
 	return report(&c, status);
+}
+
+void oom_count(trz_heap *h, const struct demand *d)
+{
+	counter_add(&h->counters.num_ooms, 1);
+	heap_lock(h);
+	history_note(&h->history, HISTORY_OOM, .size = d->size, .stream = (uint64_t)d->lane->stream->handle,
+	             .device_free = thread_failure.info.device_free, .frames = heap_thread.frames);
+	heap_unlock(h);
 }
 
 trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct block **out)

@@ -29,6 +29,9 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 /* Keeps the facts of a failed demand for trz_last_oom and sets the error text. Returns the status. */
 trz_status oom_report(trz_heap *h, const struct demand *d, trz_status status);
 
+/* Counts a request that has failed for good, in the statistics and in the history. */
+void oom_count(trz_heap *h, const struct demand *d);
+
 /* The facts of the calling thread's newest failure; info.requested 0: none of its requests has failed. */
 const struct facts *oom_thread_facts(void);
 

@@ -43,14 +43,17 @@ std::string Allocator::name()
 	return "terrazzo";
 }
 
-/* PyTorch's own allocator calls these when memory is short, to collect memory that PyTorch holds back. */
-bool Allocator::collect(void *, const trz_oom_info *)
+/* PyTorch's own allocator calls these when memory is short, to collect memory that PyTorch holds back. It also waits
+ * for the device before it gives up; here that is worthwhile where there is enough, kept apart by unfinished work. */
+bool Allocator::collect(void *device, const trz_oom_info *info)
 {
 	bool freed = false;
 	try {
 		for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
 			freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
 		freed |= installed->empty_native();
+		if (info->missing == 0)
+			freed |= installed->await_device(static_cast<DeviceIndex>(reinterpret_cast<intptr_t>(device)));
 	} catch (const std::exception &e) {
 		TORCH_WARN("terrazzo: memory that PyTorch holds back was not collected: ", e.what());
 	}
@@ -61,7 +64,7 @@ bool Allocator::collect(void *, const trz_oom_info *)
 void Allocator::opened(int device, trz_heap *heap)
 {
 	try {
-		check(trz_set_oom_callback(heap, collect, nullptr));
+		check(trz_set_oom_callback(heap, collect, reinterpret_cast<void *>(static_cast<intptr_t>(device))));
 		if (installed->watched_ & WATCH_TRACKERS)
 			watch_mappings(device, heap);
 		history().join(device, heap);

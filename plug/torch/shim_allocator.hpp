@@ -173,7 +173,7 @@ private:
 	/* -- shim_allocator.cpp -- */
 
 	static void free_any(void *ptr);
-	static bool collect(void *, const trz_oom_info *);
+	static bool collect(void *device, const trz_oom_info *info);
 	static void opened(int device, trz_heap *heap);
 	void *alloc_watched(const Wanted &wanted);
 	trz_status alloc_noted(const Wanted &wanted, bool alone, void **ptr);
@@ -225,6 +225,7 @@ private:
 	bool make_room(DeviceIndex device);
 	void empty_heaps();
 	bool empty_native();
+	bool await_device(DeviceIndex device);
 	void *keep_native(void *ptr, DeviceIndex device);
 	void *lend(size_t size, DeviceIndex device, cudaStream_t stream);
 	void *lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStream_t stream);

@@ -41,6 +41,16 @@ bool Allocator::may_wait()
 	return diversions_.empty();
 }
 
+/* Whether it has waited for all work of the device. */
+bool Allocator::await_device(DeviceIndex device)
+{
+	if (!may_wait())
+		return false;
+	const c10::cuda::CUDAGuard guard(device);
+	c10::cuda::device_synchronize();
+	return true;
+}
+
 /* Gives the free memory of a heap back to its device, after waiting for all of its work: PyTorch's own allocator gives
  * memory back by cudaFree, which waits, and so covers uses that no one has told it of. Returns the bytes. Nothing here
  * waits for the interpreter's lock. */
