@@ -2,10 +2,11 @@
  *
  * A model of GMLake (Guo et al., ASPLOS 2024), written anew from what abstracts and summaries tell of its policy;
  * GMLake itself is a patch of an old PyTorch (bench/README.md says what is assumed). Memory comes in handles of 2 MiB.
- * A primitive block is a run of them at an address of its own; a stitched block maps the handles of several primitive blocks once more,
- * at one address. A request takes, in this order: a free block of exactly its size (S1); the smallest larger primitive
- * block, which is split (S2); free primitive blocks, the largest first, stitched (S3), with a new one for what they
- * lack (S4); nothing, once all that is free has been given back (S5). Requests below 2 MiB split blocks of 2 MiB.
+ * A primitive block is a run of them at an address of its own; a stitched block maps the handles of several primitive
+ * blocks once more, at one address. A request takes, in this order: a free block of exactly its size (S1); the smallest
+ * larger primitive block, which is split (S2); free primitive blocks, the largest first, stitched (S3), with a new one
+ * for what they lack (S4); nothing, once all that is free has been given back (S5). Requests below 2 MiB split blocks
+ * of 2 MiB.
  */
 #include <algorithm>
 #include <cstdint>
