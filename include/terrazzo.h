@@ -358,11 +358,12 @@ typedef struct trz_pool_state trz_pool_state;
 TRZ_API trz_status trz_pool_checkpoint(trz_heap *heap, trz_pool *pool, trz_pool_state **out);
 
 /* Restores the pool to a checkpoint: frees its live allocations, and makes those of the checkpoint live again, at their
- * old addresses. If the pool has served several streams, the work that used the freed memory must have completed.
- * Calls the driver: event queries. Errors, which change nothing: NOT_READY (other streams' uses of freed memory are
- * unfinished; memory that goes to a stream other than the one that freed it has not passed; or a live allocation has
- * uses noted by trz_record_stream, or is exported: free it first, or end its exports), NOT_FOUND (memory has gone back
- * to the device; that of pinned pools never does), HOST_MEMORY. */
+ * old addresses. If the pool has served several streams, or the device has been full and the heap has made another
+ * stream wait for the pool's free memory (never for a pinned pool's), the work that used the freed memory must have
+ * completed: synchronize and call again. Calls the driver: event queries. Errors, which change nothing: NOT_READY
+ * (other streams' uses of freed memory are unfinished; memory that goes to a stream other than the one that freed it
+ * has not passed; or a live allocation has uses noted by trz_record_stream, or is exported: free it first, or end its
+ * exports), NOT_FOUND (memory has gone back to the device; that of pinned pools never does), HOST_MEMORY. */
 TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_pool_state *state);
 
 /* The addresses of a checkpoint, as in trz_pool_live. */
