@@ -12,10 +12,15 @@ enum {
 	SLEEP_NS_FIRST = 2000,
 	SLEEP_NS_MAX = 100000,
 	WAY_NS = 50000,             /* some thousand sections */
-	FEW_TAKES = 32,             /* fewer between two waits of a thread: it and another one do nothing else */
-	STREAK = 4,                 /* it makes way at such a wait ... */
-	STREAK_AGAIN = 16           /* ... and if it was the last to do so, at such a one */
+	STREAK_AGAIN = 16           /* waits in a row after which the last thread that has made way does so again */
 };
+
+/* When a thread makes way: after so many waits in a row, each with fewer than so many takes since the one before. */
+struct patience {
+	unsigned takes, waits;
+};
+
+static const struct patience always = {32, 4}, occasional = {8, 8};
 
 static inline void cpu_relax(void)
 {
@@ -53,10 +58,11 @@ void spinlock_rest(struct spinlock *l)
 bool spinlock_makes_way(struct spinlock *l, struct spinlock_waits *own)
 {
 	unsigned takes = atomic_load_explicit(&l->takes, memory_order_relaxed);
-	bool soon = own->lock == l && takes - own->takes < FEW_TAKES;
+	const struct patience *p = l->occasional ? &occasional : &always;
+	bool soon = own->lock == l && takes - own->takes < p->takes;
 	bool again = atomic_load_explicit(&l->made_way, memory_order_relaxed) == own;
 	*own = (struct spinlock_waits){l, takes, soon ? own->streak + 1 : 0};
-	if (own->streak < (again ? STREAK_AGAIN : STREAK))
+	if (own->streak < (again ? STREAK_AGAIN : p->waits))
 		return false;
 	atomic_store_explicit(&l->made_way, own, memory_order_relaxed);
 	own->streak = 0;

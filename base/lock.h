@@ -7,7 +7,9 @@
  * Threads that do nothing but take one spinlock slow each other down: what it guards travels between processors each
  * time. They are told by the lock's count of how often it was taken: a thread that has to wait for it again and again,
  * with only a few takes in between, makes way, that is, sleeps for a while and lets the other one work undisturbed. Who
- * has made way last waits for longer before it does so again, so they take turns.
+ * has made way last waits for longer before it does so again, so they take turns. Threads that come to a lock only now
+ * and then, with work of their own in between, must not sleep for each other, though they too meet there every dozen
+ * takes: a lock that is `occasional` wants more waits, with fewer takes in between.
  */
 #ifndef TRZ_BASE_LOCK_H
 #define TRZ_BASE_LOCK_H
@@ -39,6 +41,7 @@ static inline bool lock_is_mine(const lock_owner *owner)
 
 struct spinlock {
 	atomic_bool held;
+	bool occasional;                       /* constant */
 	atomic_uint takes;                     /* changes while it is held; wraps around */
 	_Atomic(const void *) made_way;        /* the thread that has done so last */
 #ifndef NDEBUG

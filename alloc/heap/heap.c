@@ -93,6 +93,7 @@ trz_status heap_open(trz_heap *h, const trz_open_params *params, const trz_drive
 		driver_unbind(&h->driver);
 		return meta_exhausted();
 	}
+	h->lock.occasional = true;
 	pthread_mutex_init(&h->growth_lock, NULL);
 	pthread_mutex_init(&h->oom_lock, NULL);
 	pthread_mutex_init(&h->steps.lock, NULL);

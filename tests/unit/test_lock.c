@@ -36,6 +36,17 @@ static void test_threads_that_meet_now_and_then_spin(void **state)
 	assert_int_equal(waits_until_way(&l, &own, 100), 0);
 }
 
+/* With work of their own in between, threads meet at a fourth or so of their takes. */
+static void test_threads_with_other_work_spin_at_an_occasional_lock(void **state)
+{
+	(void)state;
+	struct spinlock l = {0}, occasional = {.occasional = true};
+	struct spinlock_waits own = {0};
+	assert_in_range(waits_until_way(&l, &own, 8), 2, 10);
+	assert_int_equal(waits_until_way(&occasional, &own, 8), 0);
+	assert_in_range(waits_until_way(&occasional, &own, 2), 5, 20);
+}
+
 static void test_threads_that_meet_always_make_way_in_turn(void **state)
 {
 	(void)state;
@@ -113,6 +124,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_threads_that_meet_now_and_then_spin),
+		cmocka_unit_test(test_threads_with_other_work_spin_at_an_occasional_lock),
 		cmocka_unit_test(test_threads_that_meet_always_make_way_in_turn),
 		cmocka_unit_test(test_a_wait_for_another_lock_begins_anew),
 		cmocka_unit_test(test_the_count_of_takes_wraps_around),
