@@ -653,7 +653,7 @@ typedef enum trz_holder_kind {
 } trz_holder_kind;
 
 /* Who holds memory. Bytes are as requested. Allocations above the option small_limit are counted one by one. Of
- * smaller ones a sample is, one in 512 KiB of what is requested on the average, and each stands for those that are not:
+ * smaller ones a sample is, one in 1 MiB of what is requested on the average, and each stands for those that are not:
  * the sums are unbiased estimates, and `error` is their standard error. */
 typedef struct trz_holder {
 	unsigned site;          /* its number: the same as long as the heap is open; 0: it is a tag, or a category */

@@ -26,7 +26,7 @@ enum {
 	SITES_SPARE = 256,           /* of them kept for those */
 	SITES_HEADS = 2048,
 	SITES_COUNT_UNIT = 256,      /* counts are in parts of this, since weights are no whole numbers */
-	SITES_SAMPLE_BYTES = 512 << 10,  /* mean of what is requested in slots from one sample to the next */
+	SITES_SAMPLE_BYTES = 1 << 20,    /* mean of what is requested in slots from one sample to the next */
 	SITES_CATEGORIES = 8
 };
 
