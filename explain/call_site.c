@@ -138,6 +138,37 @@ void call_stack_text(const struct call_frame *frames, size_t count, char *text, 
 	}
 }
 
+/* ---- models ----------------------------------------------------------------------------------------- */
+
+static bool is_call(const struct call_frame *f)
+{
+	return has(f->name, "_call_impl") && !has(f->name, "wrapped") && has(f->file, "nn/modules/module");
+}
+
+unsigned call_modules(const struct call_frame *frames, size_t count)
+{
+	unsigned calls = 0;
+	for (size_t i = 0; i < count; i++)
+		calls += is_call(&frames[i]);
+	return calls;
+}
+
+bool call_begins_step(const struct call_frame *frames, size_t count)
+{
+	int level = call_site_level(frames, count);
+	return level >= 0 && is_program(&frames[level]) && call_modules(frames, count) == 0 &&
+	       call_category(frames, count) == CATEGORY_UNKNOWN;
+}
+
+bool call_is_of_model(const struct call_frame *frames, size_t count)
+{
+	unsigned calls = call_modules(frames, count);
+	for (size_t i = 1; calls == 1 && i < count; i++)
+		if (is_call(&frames[i]))
+			return is_program(&frames[i - 1]);
+	return calls > 1;
+}
+
 /* ---- what for --------------------------------------------------------------------------------------- */
 
 enum sign {

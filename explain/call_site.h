@@ -27,6 +27,16 @@ bool call_site_text(const struct call_frame *frames, size_t count, char text[CAL
 /* The program's lines of a stack, separated by '\n'. */
 void call_stack_text(const struct call_frame *frames, size_t count, char *text, size_t room);
 
+/* How many modules deep the stack is in a model; 0: outside of models. */
+unsigned call_modules(const struct call_frame *frames, size_t count);
+
+/* Whether a loop over steps may begin here: in a line of the program outside of models, and for none of their purposes.
+ * A loop over a model's layers begins in the model. */
+bool call_begins_step(const struct call_frame *frames, size_t count);
+
+/* Whether it is in a model with parts, or in a module of the program's own: not in a layer that PyTorch has. */
+bool call_is_of_model(const struct call_frame *frames, size_t count);
+
 /* As far as frames tell. */
 enum evidence_category call_category(const struct call_frame *frames, size_t count);
 

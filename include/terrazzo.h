@@ -682,8 +682,8 @@ TRZ_API trz_status trz_site_frames(trz_heap *heap, uint64_t stack, trz_frame *fr
 /* Sets the callbacks for the stacks of call sites; NULL: native stacks if the option native_frames is on, else the
  * place that called. As trz_set_frame_callback, with these differences: it is called for allocations above small_limit
  * and for smaller ones of the sample, before memory is taken; equal stacks must have equal numbers, below 2^63; `text`
- * is called by trz_site_frames, snapshots and reports. What has been counted stays with its sites, whose stacks are
- * then no longer known. Calls the driver: no. */
+ * is called by trz_site_frames, snapshots and reports, and seldom before an allocation, with no lock held, to judge a
+ * loop. What has been counted stays with its sites, whose stacks are then no longer known. Calls the driver: no. */
 TRZ_API trz_status trz_set_site_callback(trz_heap *heap, trz_frame_callback *callback, trz_frame_text_callback *text,
                                          void *user);
 

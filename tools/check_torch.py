@@ -80,6 +80,7 @@ RECORDED = [
 # Of tests/torch/fails.py: the verdict, MiB short (None: the snapshot cannot tell), the line that holds most.
 FAILS = {
     "batch": ("full", None, "forward"), "sequence": ("full", None, None), "losses": ("leak", None, "forward"),
+    "validation": ("leak", None, "forward"), "carried": ("leak", None, None),
     "outputs": ("leak", None, "<lambda>"), "hooks": ("leak", None, "<lambda>"), "optimizer": ("full", None, ""),
     "weights": ("full", None, "<genexpr>"), "kv_cache": ("full", None, "kv_cache"), "full": ("full", 208, "bytes_of"),
     "other_process": ("full", 1024, "bytes_of"), "pool": ("pool", 2048, "bytes_of"),
@@ -89,6 +90,11 @@ FAILS = {
     "limit": ("limit", None, "bytes_of"), "fraction_of_gradients": ("limit", None, "forward"),
     "too_large": ("too_large", 13312, "bytes_of"), "too_large_scores": ("too_large", None, "too_large_scores"),
     "rounding": ("rounding", 1536, "bytes_of")}
+
+# Of the same programs with terrazzo: the verdict that it prints, with no history.
+FAILS_LIVE = {
+    "losses": "leak", "outputs": "leak", "validation": "leak", "carried": "leak", "batch": "full", "weights": "full",
+    "blocks": "full", "kv_cache": "fragmented"}
 
 
 class Failure(Exception):
@@ -247,8 +253,11 @@ class Suite:
         """what PyTorch's own allocator records of a failure is explained: why, by how much, who holds the memory"""
         with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             done = {name: pool.submit(self.explained, name, folder) for name in FAILS}
+            live = {name: pool.submit(self.told_live, name, folder) for name in FAILS_LIVE}
             wrong = [text for text in (self.misjudged(name, *FAILS[name], future.result())
                                        for name, future in done.items()) if text]
+            wrong += [f"{name}, while it runs: {future.result()}" for name, future in live.items()
+                      if future.result() != FAILS_LIVE[name]]
         expect(not wrong, "\n".join(wrong))
 
     def explained(self, name, folder):
@@ -257,6 +266,12 @@ class Suite:
         self.run(PROGRAMS / "fails.py", name, "all", file, options=["--memory=8GiB"])
         done = subprocess.run([self.cli, "explain", "--json", "-", file], stdout=subprocess.PIPE, text=True, check=True)
         return json.loads(done.stdout)
+
+    def told_live(self, name, folder):
+        """The verdict that terrazzo prints when the program runs out of memory."""
+        report = self.run(PROGRAMS / "fails.py", name, "none", Path(folder) / f"{name}.live.pickle",
+                          options=["--memory=8GiB"], terrazzo=True)
+        return "".join(re.findall(r"^verdict: (\w+)", report["output"], re.M))
 
     @staticmethod
     def misjudged(name, verdict, short, holder, report):

@@ -135,22 +135,10 @@ static trz_status begin(struct play *p, const struct dump_moment *m)
 	return TRZ_OK;
 }
 
-/* How many modules deep a stack is in a model. */
-static unsigned calls_of(const struct dump *d, uint32_t stack)
-{
-	unsigned calls = 0;
-	for (uint32_t i = 0; i < d->stacks[stack].count; i++) {
-		const struct dump_frame *f = dump_frame(d, stack, i);
-		const char *name = strstr(f->name, "_call_impl");
-		calls += name && !strstr(f->name, "wrapped") && strstr(f->file, "nn/modules/module");
-	}
-	return calls;
-}
-
 static void count_in_step(struct play *p, const struct dump_event *e)
 {
 	if (!p->in_model[e->stack])
-		p->in_model[e->stack] = calls_of(p->d, e->stack) > 1 ? 2 : 1;
+		p->in_model[e->stack] = dump_modules(p->d, e->stack) > 1 ? 2 : 1;
 	p->allocations++;
 	p->bytes += e->size;
 	p->model_bytes += p->in_model[e->stack] > 1 ? e->size : 0;
@@ -280,7 +268,7 @@ static uint64_t room(const struct evidence *e)
 static bool calls_models(const struct play *p)
 {
 	uint32_t begin = p->d->events[p->steps.at[0]].stack;
-	return p->steps.count >= CALLS_LEAST && calls_of(p->d, begin) == 0 && p->model_bytes >= p->bytes / 2 &&
+	return p->steps.count >= CALLS_LEAST && dump_modules(p->d, begin) == 0 && p->model_bytes >= p->bytes / 2 &&
 	       p->model_bytes > 0;
 }
 

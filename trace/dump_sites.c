@@ -37,6 +37,12 @@ void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t ro
 	call_stack_text(frames, frames_of(d, stack, frames), text, room);
 }
 
+unsigned dump_modules(const struct dump *d, uint32_t stack)
+{
+	struct call_frame frames[LEVELS_MAX];
+	return call_modules(frames, frames_of(d, stack, frames));
+}
+
 enum evidence_category dump_category(const struct dump *d, uint32_t stack)
 {
 	struct call_frame frames[LEVELS_MAX];

@@ -20,6 +20,9 @@ bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BY
 /* The program's lines of a stack, innermost first, separated by '\n'. */
 void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room);
 
+/* How many modules deep a stack is in a model. */
+unsigned dump_modules(const struct dump *d, uint32_t stack);
+
 /* As far as frames tell. */
 enum evidence_category dump_category(const struct dump *d, uint32_t stack);
 

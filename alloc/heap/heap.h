@@ -48,6 +48,8 @@ struct steps {
 	/* by `lock` */
 	bool told;                   /* the program tells its steps */
 	struct leaks *leaks;         /* NULL: no step has ended yet */
+	struct leaks *kept;          /* of the loop that keeps what it makes; NULL: there has been none */
+	uint32_t *kept_counts;       /* allocations that each site held when that began */
 	uint64_t last_peak;          /* of allocated bytes, at the end of the newest step */
 	uint64_t passing;            /* what the newest step with a new peak held at most, beside what it held at its end */
 	uint64_t most;               /* that the newest step held */
@@ -90,9 +92,22 @@ struct period {
 	uint64_t usual, marked_at;   /* of the marker: its gap, and when it came last */
 	uint64_t last_live, seen, growths;
 	uint64_t step_ns_least;      /* constant, but for tests */
+	/* Of a loop that keeps what it makes, which the failures' reports judge: */
+	uint32_t keeper, keeper_site;    /* what begins its steps; 0: none */
+	uint32_t proposed, proposed_site;  /* what may be, once its stack has been looked at; 0: none */
+	uint64_t keeper_usual, keeper_at, proposed_usual;
+	uint64_t keeper_row, keeper_seen, proposed_row;  /* so many of its steps, which are short, count as one */
+	uint64_t told, told_at, told_longest;  /* steps that the program has told: how many, the last, the longest gap */
 	struct period_key keys[PERIOD_KEYS];
 	struct period_candidate list[PERIOD_CANDIDATES];
-	atomic_bool due;             /* a step has ended; read without a lock */
+	atomic_uint due;             /* of enum period_due; read without a lock */
+};
+
+/* What is to be done before the next allocation, with no lock held. */
+enum period_due {
+	PERIOD_DUE_STEP = 1,         /* a step has ended */
+	PERIOD_DUE_KEEPER = 2,       /* one of the loop that keeps what it makes has */
+	PERIOD_DUE_PROPOSAL = 4
 };
 
 struct leaks;

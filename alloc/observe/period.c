@@ -27,7 +27,11 @@ enum {
 	OVERDUE = 4,               /* without a candidate, whose place is another's then; */
 	FIRST_GAP = 256,           /* of one that has none yet */
 	FAILURE_PAUSE = 8,         /* allocations that one is left alone for, times the square of its failures */
-	FAILURES_MOST = 16
+	FAILURES_MOST = 16,
+	ROW_MOST = 16,             /* short steps that count as one, of a loop that keeps what it makes */
+	TOLD_LEAST = 4,            /* steps that the program has told, before it may have ended to */
+	TOLD_GAPS = 2,             /* the longest so often, and the loop of these steps is over */
+	TOLD_GAP_LEAST = 32
 };
 
 /* Anything shorter is no step of training or serving, but a loop of small work: what the end of a step costs would
@@ -79,7 +83,13 @@ static void sort(const uint64_t *from, uint64_t sorted[PERIOD_INTERVALS])
 	qsort(sorted, PERIOD_INTERVALS, sizeof *sorted, by_value);
 }
 
-static bool is_marker(const struct period_candidate *c)
+enum loop {
+	LOOP_NONE,
+	LOOP_KEEPS,                /* it is as a step should be, but what it makes stays */
+	LOOP_LEVEL
+};
+
+static enum loop judge(const struct period_candidate *c)
 {
 	uint64_t gaps[PERIOD_INTERVALS], rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS];
 	uint64_t near = 0, all = 0, middle = PERIOD_INTERVALS / 2;
@@ -95,21 +105,53 @@ static bool is_marker(const struct period_candidate *c)
 	bool covers = gaps[middle] * near * 100 >= all * COVERED_PER_CENT;
 	bool level = changes[middle] * LEVEL_SHARE <= rises[middle];
 	bool full = rises[middle] * FULL_SHARE >= rises[PERIOD_INTERVALS - 1 - OUTLIERS];
-	return regular && covers && level && full;
+	return !regular || !covers || !full ? LOOP_NONE : level ? LOOP_LEVEL : LOOP_KEEPS;
+}
+
+/* So many intervals take as long as a step does at least. */
+static uint64_t row_of(const struct period *p, const struct period_candidate *c)
+{
+	uint64_t took = max_u64(1, monotonic_ns() - c->begun_ns), least = PERIOD_INTERVALS * p->step_ns_least;
+	return max_u64(1, least / took + (least % took != 0));
+}
+
+static uint64_t usual_gap(const struct period_candidate *c)
+{
+	uint64_t gaps[PERIOD_INTERVALS];
+	sort(c->gaps, gaps);
+	return gaps[PERIOD_INTERVALS / 2];
+}
+
+static void forget_keeper(struct period *p)
+{
+	p->keeper = p->keeper_site = p->proposed = 0;
 }
 
 static void choose_locked(trz_heap *h, const struct period_candidate *c)
 {
 	HEAP_LOCKED(h);
 	struct period *p = &h->period;
-	uint64_t now = monotonic_ns(), gaps[PERIOD_INTERVALS];
-	bool short_ = now - c->begun_ns < PERIOD_INTERVALS * p->step_ns_least;
-	sort(c->gaps, gaps);
+	bool short_ = row_of(p, c) > 1;
 	p->marker = c->key;
 	p->marker_site = c->site;
-	p->usual = gaps[PERIOD_INTERVALS / 2];
+	p->usual = usual_gap(c);
 	p->marked_at = p->clock;
+	forget_keeper(p);
 	begin_locked(h, short_ ? PERIOD_RESTS : PERIOD_FOUND);
+}
+
+static void propose_locked(trz_heap *h, const struct period_candidate *c)
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	uint64_t row = row_of(p, c);
+	if (p->keeper || p->proposed || row > ROW_MOST)
+		return;
+	p->proposed = c->key;
+	p->proposed_site = c->site;
+	p->proposed_usual = usual_gap(c);
+	p->proposed_row = row;
+	atomic_fetch_or_explicit(&p->due, PERIOD_DUE_PROPOSAL, memory_order_relaxed);
 }
 
 /* ---- candidates ---- */
@@ -143,9 +185,14 @@ static void see_candidate_locked(trz_heap *h, struct period_candidate *c, uint64
 	end_interval(c, p->clock, live);
 	if (c->intervals < PERIOD_INTERVALS) {
 		begin_interval(c, p->clock, before, live);
-	} else if (is_marker(c)) {
+		return;
+	}
+	enum loop loop = judge(c);
+	if (loop == LOOP_LEVEL && !p->told) {
 		choose_locked(h, c);
 	} else {
+		if (loop != LOOP_NONE)
+			propose_locked(h, c);
 		struct period_key *k = key_slot(p, c->key);
 		k->failures += k->key == c->key && k->failures < FAILURES_MOST;
 		k->seen = -(int)(k->failures * k->failures * FAILURE_PAUSE);
@@ -228,22 +275,44 @@ static void follow_locked(trz_heap *h, const uint32_t keys[PERIOD_KINDS], uint64
 		p->marked_at = p->clock;
 		p->last_live = live;
 		if (!row)
-			atomic_store_explicit(&p->due, true, memory_order_relaxed);
+			atomic_fetch_or_explicit(&p->due, PERIOD_DUE_STEP, memory_order_relaxed);
 	} else if (p->clock - p->marked_at > STALE * p->usual) {
 		begin_locked(h, PERIOD_WATCHES);
 	}
+}
+
+static void follow_keeper_locked(trz_heap *h, const uint32_t keys[PERIOD_KINDS])
+{
+	HEAP_LOCKED(h);
+	struct period *p = &h->period;
+	if (keys[0] == p->keeper || keys[1] == p->keeper) {
+		if (p->clock != p->keeper_at + 1 && ++p->keeper_seen % p->keeper_row == 0)
+			atomic_fetch_or_explicit(&p->due, PERIOD_DUE_KEEPER, memory_order_relaxed);
+		p->keeper_at = p->clock;
+	} else if (p->clock - p->keeper_at > STALE * p->keeper_usual) {
+		forget_keeper(p);
+	}
+}
+
+static uint64_t clock_of(const trz_heap *h)
+{
+	const struct flow *f = &h->counters.allocation;
+	return counter_get(&f->allocated[SMALL]) + counter_get(&f->allocated[LARGE]);
 }
 
 void period_see_locked(trz_heap *h, unsigned site, uint64_t size)
 {
 	HEAP_LOCKED(h);
 	struct period *p = &h->period;
-	if (p->state == PERIOD_RESTS || p->state == PERIOD_TOLD)
+	if ((p->state == PERIOD_RESTS && !p->keeper) || p->state == PERIOD_TOLD)
 		return;
-	const struct flow *f = &h->counters.allocation;
 	uint32_t keys[PERIOD_KINDS];
 	keys_of(h, site, size, keys);
-	p->clock = counter_get(&f->allocated[SMALL]) + counter_get(&f->allocated[LARGE]);
+	p->clock = clock_of(h);
+	if (p->keeper)
+		follow_keeper_locked(h, keys);
+	if (p->state == PERIOD_RESTS)
+		return;
 	if (p->state == PERIOD_FOUND) {
 		follow_locked(h, keys, size);
 		return;
@@ -254,11 +323,20 @@ void period_see_locked(trz_heap *h, unsigned site, uint64_t size)
 		begin_locked(h, PERIOD_RESTS);
 }
 
+/* The loop whose steps the program has told, as far as one can see. */
+static bool told_are_over(const trz_heap *h)
+{
+	const struct period *p = &h->period;
+	uint64_t longest = max_u64(p->told_longest, TOLD_GAP_LEAST);
+	return p->told >= TOLD_LEAST && clock_of(h) - p->told_at > TOLD_GAPS * longest;
+}
+
 void period_grown(trz_heap *h)
 {
 	struct period *p = &h->period;
 	heap_lock(h);
-	if (p->state == PERIOD_RESTS && ++p->growths >= GROWTHS_LEAST)
+	bool over = p->state == PERIOD_RESTS || (p->state == PERIOD_TOLD && told_are_over(h));
+	if (over && ++p->growths >= GROWTHS_LEAST)
 		begin_locked(h, PERIOD_WATCHES);
 	heap_unlock(h);
 }
@@ -266,7 +344,56 @@ void period_grown(trz_heap *h)
 void period_told(trz_heap *h)
 {
 	heap_lock(h);
-	h->period.state = PERIOD_TOLD;
-	atomic_store_explicit(&h->period.due, false, memory_order_relaxed);
+	struct period *p = &h->period;
+	uint64_t now = clock_of(h), gap = p->told ? now - p->told_at : 0;
+	p->told_longest = max_u64(gap, p->told_longest - p->told_longest / 8);
+	p->told_at = now;
+	p->told++;
+	p->growths = 0;
+	p->state = PERIOD_TOLD;
+	forget_keeper(p);
+	atomic_store_explicit(&p->due, 0, memory_order_relaxed);
 	heap_unlock(h);
+}
+
+/* ---- the loop that keeps ---- */
+
+bool period_proposed(trz_heap *h, struct period_proposal *out)
+{
+	struct period *p = &h->period;
+	heap_lock(h);
+	*out = (struct period_proposal){.key = p->proposed, .site = p->proposed_site};
+	out->usual = p->proposed_usual;
+	out->row = p->proposed_row;
+	if (out->key)
+		out->stack = sites_at(&h->sites, out->site)->stack;
+	p->proposed = 0;
+	heap_unlock(h);
+	return out->key != 0;
+}
+
+void period_accept(trz_heap *h, const struct period_proposal *proposal)
+{
+	struct period *p = &h->period;
+	heap_lock(h);
+	if (p->state == PERIOD_WATCHES || p->state == PERIOD_RESTS) {
+		p->keeper = proposal->key;
+		p->keeper_site = proposal->site;
+		p->keeper_usual = proposal->usual;
+		p->keeper_row = proposal->row;
+		p->keeper_seen = 0;
+		p->keeper_at = clock_of(h);
+		open_ways_locked(h);
+	}
+	heap_unlock(h);
+}
+
+uint64_t period_keeps(trz_heap *h)
+{
+	const struct period *p = &h->period;
+	heap_lock(h);
+	uint64_t row = p->keeper_row;
+	bool keeps = p->keeper && clock_of(h) - p->keeper_at <= OVERDUE * p->keeper_usual;
+	heap_unlock(h);
+	return keeps ? row : 0;
 }

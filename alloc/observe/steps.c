@@ -4,7 +4,9 @@
  */
 #include "observe/steps.h"
 
+#include "call_site.h"
 #include "heap/ledger.h"
+#include "observe/frames.h"
 #include "leaks.h"
 #include "observe/period.h"
 #include "ticks.h"
@@ -12,6 +14,8 @@
 enum {
 	SITES_AT_ONCE = 64,
 	LOOK_EVERY = 8,            /* steps between two looks for leaks */
+	KEPT_LEAST = 8,            /* steps of a loop that keeps what it makes, before it is judged */
+	LEVELS = 32,               /* of a stack that are looked at; where it has more, its outer ones are not known */
 	LEAST_SHARE = 100          /* of what could be reserved, below which fragmentation is nobody's concern */
 };
 
@@ -39,7 +43,7 @@ static bool prepare(struct steps *s, struct meta *m)
 }
 
 /* Tells the leaks what each site holds; returns the sum. */
-static uint64_t read_sites(trz_heap *h)
+static uint64_t read_sites(trz_heap *h, struct leaks *leaks)
 {
 	uint64_t sum = 0;
 	uint32_t next = 1, count;
@@ -48,7 +52,7 @@ static uint64_t read_sites(trz_heap *h)
 		count = h->sites.count;
 		for (int i = 0; i < SITES_AT_ONCE && next <= count; i++, next++) {
 			uint64_t bytes = sites_at(&h->sites, next)->held.bytes;
-			leaks_site(h->steps.leaks, next, bytes);
+			leaks_site(leaks, next, bytes);
 			sum += bytes;
 		}
 		heap_unlock(h);
@@ -76,7 +80,7 @@ static void read_step(trz_heap *h)
 	struct steps *s = &h->steps;
 	struct counters c;
 	heap_read_counters(h, &c);
-	uint64_t low = flow_all(&c.allocated_bytes), sites = read_sites(h), live = flow_all(&c.requested_bytes);
+	uint64_t low = flow_all(&c.allocated_bytes), sites = read_sites(h, s->leaks), live = flow_all(&c.requested_bytes);
 	s->most = most_of_step(s, low, counter_get(&c.allocated_bytes.peak[2]));
 	leaks_rest(s->leaks, live > sites ? live - sites : 0);
 	leaks_all(s->leaks, low, s->most);
@@ -107,13 +111,19 @@ static trz_growth_info describe(const trz_heap *h, const struct leaks_finding *f
 	return g;
 }
 
-static size_t growth(const trz_heap *h, trz_growth_info *out, size_t capacity)
+/* `leaks` may be NULL. */
+static size_t growth_of(const trz_heap *h, const struct leaks *leaks, trz_growth_info *out, size_t capacity)
 {
 	struct leaks_finding found[STEPS_FINDINGS];
-	size_t count = h->steps.leaks ? leaks_findings(h->steps.leaks, found, min_u64(capacity, STEPS_FINDINGS)) : 0;
+	size_t count = leaks ? leaks_findings(leaks, found, min_u64(capacity, STEPS_FINDINGS)) : 0;
 	for (size_t i = 0; i < count; i++)
 		out[i] = describe(h, &found[i]);
 	return count;
+}
+
+static size_t growth(const trz_heap *h, trz_growth_info *out, size_t capacity)
+{
+	return growth_of(h, h->steps.leaks, out, capacity);
 }
 
 size_t steps_growth(trz_heap *h, bool failed, trz_growth_info *out, size_t capacity)
@@ -293,12 +303,143 @@ trz_status steps_end(trz_heap *h)
 	return end_step(h, true) ? TRZ_OK : meta_exhausted();
 }
 
+/* ---- loops that keep what they make ---- */
+
+static uint32_t count_of_locked(const trz_heap *h, uint32_t site)
+{
+	HEAP_LOCKED(h);
+	return (uint32_t)min_u64(sites_at(&h->sites, site)->held.count / SITES_COUNT_UNIT, UINT32_MAX);
+}
+
+static uint32_t count_of(trz_heap *h, uint32_t site)
+{
+	heap_lock(h);
+	uint32_t count = count_of_locked(h, site);
+	heap_unlock(h);
+	return count;
+}
+
+/* Of all sites; the lock is given up now and then. */
+static void read_counts(trz_heap *h, uint32_t counts[SITES_MAX])
+{
+	for (uint32_t next = 1; next < SITES_MAX;) {
+		heap_lock(h);
+		for (int i = 0; i < SITES_AT_ONCE && next < SITES_MAX; i++, next++)
+			counts[next] = next <= h->sites.count ? count_of_locked(h, next) : 0;
+		heap_unlock(h);
+	}
+}
+
+/* With the steps' lock. false: there is no host memory for it. */
+static bool begin_kept(trz_heap *h)
+{
+	struct steps *s = &h->steps;
+	if (!s->kept_counts)
+		s->kept_counts = meta_alloc(&h->meta, SITES_MAX * sizeof *s->kept_counts);
+	void *memory = s->kept ? (void *)s->kept : meta_alloc(&h->meta, leaks_bytes());
+	s->kept = memory ? leaks_start(memory) : NULL;
+	if (!s->kept || !s->kept_counts)
+		return false;
+	read_counts(h, s->kept_counts);
+	return true;
+}
+
+/* Stacks tell steps from layers. */
+static bool begins_steps(trz_heap *h, uint64_t stack)
+{
+	trz_frame list[LEVELS];
+	struct call_frame frames[LEVELS];
+	size_t count = stack ? frames_of_site(h, stack, list, LEVELS) : 0;
+	for (size_t i = 0; i < count; i++)
+		frames[i] = (struct call_frame){.file = list[i].filename ? list[i].filename : "",
+		                                .name = list[i].name ? list[i].name : "",
+		                                .line = list[i].line};
+	return count > 0 && count < LEVELS && call_begins_step(frames, count);
+}
+
+static void judge_proposal(trz_heap *h)
+{
+	struct steps *s = &h->steps;
+	struct period_proposal proposal;
+	if (!period_proposed(h, &proposal) || !begins_steps(h, proposal.stack))
+		return;
+	pthread_mutex_lock(&s->lock);
+	if (begin_kept(h))
+		period_accept(h, &proposal);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void end_kept_step(trz_heap *h)
+{
+	struct steps *s = &h->steps;
+	pthread_mutex_lock(&s->lock);
+	if (s->kept) {
+		uint64_t live = heap_held(h, REQUESTED_BYTES), all = heap_held(h, ALLOCATED_BYTES);
+		uint64_t sites = read_sites(h, s->kept);
+		leaks_rest(s->kept, live > sites ? live - sites : 0);
+		leaks_all(s->kept, all, all);
+		leaks_room(s->kept, room(h));
+		leaks_step(s->kept, monotonic_ns());
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* What is copied into a longer one again and again, as a cache is, grows by no allocation. */
+static bool piles_up(trz_heap *h, const trz_growth_info *g, uint64_t steps)
+{
+	uint64_t before = h->steps.kept_counts[g->site], now = g->site ? count_of(h, g->site) : 0;
+	return g->suspect && now >= before + (steps - g->since_step) / 2;
+}
+
+/* Of which so many were one. */
+static void in_own_steps(trz_growth_info *g, uint64_t row)
+{
+	g->since_step *= row;
+	g->bytes_per_step /= (double)row;
+	g->bytes_per_step_low /= (double)row;
+	g->bytes_per_step_high /= (double)row;
+}
+
+static size_t kept_of(trz_heap *h, trz_growth_info *out, size_t capacity, uint64_t *steps)
+{
+	struct steps *s = &h->steps;
+	size_t kept = 0;
+	uint64_t row = period_keeps(h);
+	*steps = s->kept ? leaks_steps(s->kept) * row : 0;
+	if (*steps < KEPT_LEAST * row || !row)
+		return 0;
+	leaks_failed(s->kept, true);
+	size_t count = growth_of(h, s->kept, out, capacity);
+	for (size_t i = 0; i < count; i++) {
+		in_own_steps(&out[i], row);
+		if (piles_up(h, &out[i], *steps))
+			out[kept++] = out[i];
+	}
+	return kept;
+}
+
+size_t steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity, uint64_t *steps)
+{
+	struct steps *s = &h->steps;
+	pthread_mutex_lock(&s->lock);
+	size_t count = kept_of(h, out, capacity, steps);
+	pthread_mutex_unlock(&s->lock);
+	return count;
+}
+
+/* ---- what is due ---- */
+
 /* Not in the history: whoever reads that sees more of the period than the heap has seen so far. */
 void steps_end_recognised(trz_heap *h)
 {
 	uint64_t frames = heap_thread.frames, stack = heap_thread.stack;  /* callbacks may allocate */
-	if (atomic_exchange_explicit(&h->period.due, false, memory_order_relaxed))
+	unsigned due = atomic_exchange_explicit(&h->period.due, 0, memory_order_relaxed);
+	if (due & PERIOD_DUE_STEP)
 		end_step(h, false);
+	if (due & PERIOD_DUE_KEEPER)
+		end_kept_step(h);
+	if (due & PERIOD_DUE_PROPOSAL)
+		judge_proposal(h);
 	heap_thread.frames = frames;
 	heap_thread.stack = stack;
 }

@@ -12,8 +12,14 @@
 /* A step has ended. No lock is held: the callback may run. Errors: HOST_MEMORY. */
 trz_status steps_end(trz_heap *h);
 
-/* The step that h->period has found to be at its end has ended, unless another thread has said so. No lock is held. */
+/* Does what h->period has due, unless another thread has: the step that it has found to be at its end has ended, or a
+ * place that may begin steps is to be looked at. No lock is held. */
 void steps_end_recognised(trz_heap *h);
+
+/* The sites of which ever more allocations stay in a loop that keeps what it makes (observe/period.h), at a failure in
+ * it. `steps`: how many of the loop have been seen. Returns how many sites. Takes the lock of the steps and the heap
+ * lock. */
+size_t steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity, uint64_t *steps);
 
 /* The sites that grow, suspects first; `failed`: memory has run out, which judges short growth, too. Returns how many.
  * Takes the lock of the steps and the heap lock. */

@@ -19,7 +19,7 @@
 #include "observe/steps.h"
 #include "supply/oom.h"
 
-enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, LEVELS_MOST = 40 };
+enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, LEVELS_MOST = 40, SITES_ALIKE = 256 };
 
 _Static_assert((int)TRZ_CATEGORY_WEIGHTS == (int)CATEGORY_WEIGHTS && (int)TRZ_CATEGORY_OTHER == (int)CATEGORY_OTHER &&
                    (int)CATEGORY_COUNT == (int)SITES_CATEGORIES,
@@ -87,16 +87,22 @@ struct told_site {
 	enum evidence_category category;
 };
 
-static struct told_site tell_site(trz_heap *h, struct evidence *e, uint64_t number)
+static size_t frames_of(trz_heap *h, uint64_t number, struct call_frame frames[LEVELS_MOST])
 {
 	trz_frame list[LEVELS_MOST];
-	struct call_frame frames[LEVELS_MOST];
-	char lines[4 * CALL_SITE_BYTES];
 	size_t count = frames_of_site(h, number, list, LEVELS_MOST);
 	for (size_t i = 0; i < count; i++)
 		frames[i] = (struct call_frame){.file = list[i].filename ? list[i].filename : "",
 		                                .name = list[i].name ? list[i].name : "",
 		                                .line = list[i].line};
+	return count;
+}
+
+static struct told_site tell_site(trz_heap *h, struct evidence *e, uint64_t number)
+{
+	struct call_frame frames[LEVELS_MOST];
+	char lines[4 * CALL_SITE_BYTES];
+	size_t count = frames_of(h, number, frames);
 	if (!count)
 		return (struct told_site){NULL, NULL, CATEGORY_UNKNOWN};
 	call_stack_text(frames, count, lines, sizeof lines);
@@ -143,14 +149,10 @@ static void put_holders(trz_heap *h, struct reporter *r)
 	}
 }
 
-/* What grows with the steps that the program has told. */
-static void put_growth(trz_heap *h, struct evidence *e)
+/* `steps`: so many have ended. */
+static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *grown, size_t count, uint64_t steps)
 {
-	trz_growth_info grown[EVIDENCE_GROWTH_MAX];
-	trz_forecast_info when;
-	size_t count = steps_growth(h, e->failed, grown, EVIDENCE_GROWTH_MAX);
-	e->has_history = steps_told(h) > 0;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < count && e->growth_count < EVIDENCE_GROWTH_MAX; i++) {
 		const trz_growth_info *from = &grown[i];
 		struct evidence_growth *to = &e->growth[e->growth_count++];
 		struct told_site told = tell_site(h, e, from->stack);
@@ -161,9 +163,68 @@ static void put_growth(trz_heap *h, struct evidence *e)
 		                               .per_step_low = from->bytes_per_step_low,
 		                               .per_step_high = from->bytes_per_step_high,
 		                               .live = from->live,
-		                               .steps = steps_told(h) - from->since_step};
+		                               .steps = steps - from->since_step};
 		to->site = told.site || !*from->tag ? told.site : from->tag;
 	}
+}
+
+/* Whether a model has so many parts that are alike: their weights come from one place. A pass through as many of them
+ * would look like so many steps. */
+static bool has_parts(trz_heap *h, uint64_t parts)
+{
+	uint64_t stacks[SITES_ALIKE];
+	struct call_frame frames[LEVELS_MOST];
+	size_t count = holders_of_many(h, parts, stacks, SITES_ALIKE);
+	for (size_t i = 0; i < count; i++)
+		if (call_category(frames, frames_of(h, stacks[i], frames)) == CATEGORY_WEIGHTS)
+			return true;
+	return count == SITES_ALIKE;
+}
+
+/* Whether about half of what grows is a model's: graphs keep inputs, too. */
+static bool is_a_models(trz_heap *h, const trz_growth_info *grown, size_t count)
+{
+	struct call_frame frames[LEVELS_MOST];
+	uint64_t all = 0, of_models = 0;
+	for (size_t i = 0; i < count; i++) {
+		bool own = call_is_of_model(frames, frames_of(h, grown[i].stack, frames));
+		all += grown[i].grown;
+		of_models += own ? grown[i].grown : 0;
+	}
+	return of_models > 0 && of_models >= all / 5 * 2;
+}
+
+/* What a loop keeps whose steps the program has not told, and that no marker was found for. */
+static void put_kept(trz_heap *h, struct evidence *e)
+{
+	trz_growth_info kept[EVIDENCE_GROWTH_MAX];
+	uint64_t steps;
+	size_t count = steps_kept(h, kept, EVIDENCE_GROWTH_MAX, &steps);
+	if (!is_a_models(h, kept, count) || has_parts(h, steps))
+		return;
+	e->growth_count = 0;
+	e->has_history = true;
+	put_grown(h, e, kept, count, steps);
+}
+
+static bool leaks(const struct evidence *e)
+{
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak)
+			return true;
+	return false;
+}
+
+/* What grows with the steps that the program has told, or that were recognised. */
+static void put_growth(trz_heap *h, struct evidence *e)
+{
+	trz_growth_info grown[EVIDENCE_GROWTH_MAX];
+	trz_forecast_info when;
+	size_t count = steps_growth(h, e->failed, grown, EVIDENCE_GROWTH_MAX);
+	e->has_history = steps_told(h) > 0;
+	put_grown(h, e, grown, count, steps_told(h));
+	if (e->failed && !leaks(e))
+		put_kept(h, e);
 	if (!e->failed && steps_forecast(h, &when))
 		e->forecast = (struct evidence_forecast){.steps = when.steps,
 		                                         .steps_low = when.steps_low,

@@ -102,6 +102,38 @@ def losses():
         optimizer.step()
 
 
+def validation():
+    """after training: losses without no_grad, in a list"""
+    net = made(1024, 8)
+    optimizer = torch.optim.AdamW(net.parameters())
+    for step in range(30):
+        net(torch.randn(4096, 1024, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    middle()
+    kept = []
+    for step in range(400):
+        kept.append(net(torch.randn(4096, 1024, device="cuda")).square().mean())
+
+
+class Cell(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.of_input, self.of_state = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+
+    def forward(self, x, state):
+        return torch.tanh(self.of_input(x) + self.of_state(state))
+
+
+def carried():
+    """the state of a recurrent net goes from one batch to the next with its graph"""
+    cell, state = Cell(1024).cuda(), torch.zeros(4096, 1024, device="cuda")
+    for step in range(1000):
+        if step == 6:
+            middle()
+        state = cell(torch.randn(4096, 1024, device="cuda"), state)
+
+
 def outputs():
     """a list of outputs of an otherwise correct loop"""
     kept = []
@@ -256,6 +288,14 @@ def fraction_of_gradients():
     """a fraction is reached in backward"""
     torch.cuda.set_per_process_memory_fraction(0.2)
     train(batch=30_000)
+
+
+def blocks():
+    """a pass through blocks that a loop outside of any module calls"""
+    all_blocks, x = [made(1024, 2).requires_grad_() for _ in range(120)], torch.randn(8192, 1024, device="cuda")
+    middle()
+    for block in all_blocks:
+        x = x.relu() + block(x)
 
 
 def too_large_scores():

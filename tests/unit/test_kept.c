@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops that keep what they make, as evaluation with graphs does: at a failure in one the report calls it a leak; not
+ * so what only looks like such a loop.
+ */
+#include <stdio.h>
+
+#include "observe/period.h"
+#include "rig.h"
+
+enum { KEPT = 4000, MOST = 100, STEPS = 60 };
+
+/* ---- call stacks, as of a program with PyTorch ---- */
+
+#define CALL {.filename = "/p/site-packages/torch/nn/modules/module.py", .name = "_call_impl", .line = 7}
+#define LAYER {.filename = "/p/site-packages/torch/nn/modules/linear.py", .name = "forward", .line = 9}
+#define MAIN {.filename = "/srv/train.py", .name = "<module>", .line = 50}
+
+enum spot { BATCH = 1, OUTPUT, FORWARD, LINEAR, WEIGHTS, GRADIENT };
+
+static const trz_frame stacks[][6] = {
+	[BATCH] = {{.filename = "/srv/train.py", .name = "evaluate", .line = 10}, MAIN},
+	[OUTPUT] = {{.filename = "/srv/train.py", .name = "evaluate", .line = 12}, MAIN},
+	[FORWARD] = {{.filename = "/srv/model.py", .name = "forward", .line = 3}, CALL, MAIN},
+	[LINEAR] = {LAYER, CALL, {.filename = "/srv/model.py", .name = "forward", .line = 4}, CALL, MAIN},
+	[WEIGHTS] = {{.filename = "/p/site-packages/torch/nn/modules/linear.py", .name = "__init__", .line = 5}, MAIN},
+	[GRADIENT] = {{.filename = "/srv/train.py", .name = "train", .line = 20}, MAIN},
+};
+
+static enum spot spot;
+
+static uint64_t stack_of(void *user)
+{
+	(void)user;
+	return spot;
+}
+
+static size_t text_of(void *user, uint64_t id, trz_frame *frames, size_t capacity)
+{
+	size_t count = 0;
+	(void)user;
+	for (; count < capacity && stacks[id][count].filename; count++)
+		frames[count] = stacks[id][count];
+	return count;
+}
+
+/* ---- programs ---- */
+
+struct program {
+	struct rig rig;
+	void *kept[KEPT];
+	size_t count;
+	char text[1 << 16];
+	size_t used;
+};
+
+static void begin(struct program *p)
+{
+	*p = (struct program){.rig = rig_open(GIB(4), "oom_report:off")};
+	p->rig.heap->period.step_ns_least = 0;
+	assert_ok(trz_set_site_callback(p->rig.heap, stack_of, text_of, NULL));
+}
+
+static void *take(struct program *p, enum spot at, size_t size)
+{
+	spot = at;
+	return rig_alloc(&p->rig, size, NULL);
+}
+
+static void keep(struct program *p, enum spot at, size_t size)
+{
+	assert_true(p->count < KEPT);
+	p->kept[p->count++] = take(p, at, size);
+}
+
+static bool add(void *user, const char *text, size_t size)
+{
+	struct program *p = user;
+	assert_true(p->used + size < sizeof p->text);
+	memcpy(p->text + p->used, text, size);
+	p->used += size;
+	return true;
+}
+
+/* Fails at more than there is, frees all, and returns whether the report called it a leak. */
+static bool ends_as_leak(struct program *p)
+{
+	void *q;
+	spot = LINEAR;
+	assert_int_equal(trz_alloc(p->rig.heap, MIB(3900), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_ok(trz_report(p->rig.heap, TRZ_REPORT_FAILURE | TRZ_REPORT_JSON, add, p));
+	for (size_t i = 0; i < p->count; i++)
+		rig_free(&p->rig, p->kept[i]);
+	rig_sync(&p->rig);
+	rig_close(&p->rig);
+	assert_non_null(strstr(p->text, "{\"verdict\":\""));
+	return strstr(p->text, "\"verdict\":\"leak\"");
+}
+
+/* A step with its backward pass, as the optimizer's hook tells it. */
+static void train(struct program *p)
+{
+	void *batch = take(p, BATCH, MIB(1)), *outputs[8];
+	for (int i = 0; i < 8; i++)
+		outputs[i] = take(p, LINEAR, MIB(2));
+	for (int i = 0; i < 8; i++) {
+		rig_free(&p->rig, take(p, GRADIENT, MIB(1)));
+		rig_free(&p->rig, outputs[i]);
+	}
+	rig_free(&p->rig, batch);
+	assert_ok(trz_step(p->rig.heap));
+}
+
+/* Eight layers, whose outputs stay for a backward pass that never comes. */
+static void evaluate(struct program *p)
+{
+	keep(p, BATCH, MIB(1));
+	for (int i = 0; i < 8; i++) {
+		keep(p, LINEAR, MIB(3));
+		rig_free(&p->rig, take(p, LINEAR, MIB(1)));
+	}
+	keep(p, OUTPUT, KIB(64));
+}
+
+static void make_model(struct program *p, int layers)
+{
+	for (int i = 0; i < layers; i++)
+		keep(p, WEIGHTS, MIB(1));
+}
+
+/* ---- what is a leak ---- */
+
+static void test_evaluation_that_keeps_graphs(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, 8);
+	for (int step = 0; step < STEPS; step++)
+		evaluate(&p);
+	assert_true(ends_as_leak(&p));
+}
+
+static void test_evaluation_after_steps_that_were_told(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, 8);
+	for (int step = 0; step < 30; step++)
+		train(&p);
+	for (int step = 0; step < STEPS; step++)
+		evaluate(&p);
+	assert_true(ends_as_leak(&p));
+}
+
+/* The carried state's graph grows by what each step makes; what comes between is freed. */
+static void test_a_state_that_is_carried_on(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, 2);
+	for (int step = 0; step < 2 * MOST; step++) {
+		keep(&p, BATCH, MIB(8));
+		void *a = take(&p, LINEAR, MIB(8)), *b = take(&p, LINEAR, MIB(8));
+		keep(&p, FORWARD, MIB(8));
+		rig_free(&p.rig, a);
+		rig_free(&p.rig, b);
+	}
+	assert_true(ends_as_leak(&p));
+}
+
+/* ---- what is none ---- */
+
+/* A program that goes back to the steps that it tells keeps no more. */
+static void test_evaluation_that_is_over(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, 8);
+	for (int step = 0; step < 30; step++)
+		train(&p);
+	for (int step = 0; step < STEPS; step++)
+		evaluate(&p);
+	for (int step = 0; step < 30; step++)
+		train(&p);
+	assert_false(ends_as_leak(&p));
+}
+
+/* From outside of any model, through as many blocks as have weights. */
+static void test_one_pass_through_layers(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, STEPS);
+	for (int block = 0; block < STEPS; block++) {
+		keep(&p, LINEAR, MIB(8));
+		rig_free(&p.rig, take(&p, LINEAR, MIB(8)));
+		keep(&p, OUTPUT, MIB(8));
+	}
+	assert_false(ends_as_leak(&p));
+}
+
+static void test_one_pass_inside_a_model(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, 8);
+	for (int block = 0; block < STEPS; block++) {
+		keep(&p, LINEAR, MIB(8));
+		keep(&p, FORWARD, MIB(8));
+	}
+	assert_false(ends_as_leak(&p));
+}
+
+static void test_data_that_are_loaded(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, 8);
+	for (int step = 0; step < STEPS; step++) {
+		rig_free(&p.rig, take(&p, BATCH, MIB(8)));
+		keep(&p, OUTPUT, MIB(32));
+	}
+	assert_false(ends_as_leak(&p));
+}
+
+static void test_layers_that_are_made(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	for (int layer = 0; layer < STEPS; layer++) {
+		rig_free(&p.rig, take(&p, BATCH, MIB(8)));
+		keep(&p, WEIGHTS, MIB(32));
+	}
+	assert_false(ends_as_leak(&p));
+}
+
+/* After training, each layer's keys are copied into a longer block at each token. */
+static void test_a_cache_that_is_copied(void **state)
+{
+	(void)state;
+	static struct program p;
+	void *cache[4] = {NULL};
+	begin(&p);
+	make_model(&p, 4);
+	for (int step = 0; step < 30; step++)
+		train(&p);
+	for (size_t token = 1; token <= MOST; token++) {
+		keep(&p, BATCH, KIB(64));
+		for (int i = 0; i < 4; i++) {
+			void *longer = take(&p, LINEAR, token * MIB(4));
+			if (cache[i])
+				rig_free(&p.rig, cache[i]);
+			cache[i] = longer;
+		}
+	}
+	for (int i = 0; i < 4; i++)
+		p.kept[p.count++] = cache[i];
+	assert_false(ends_as_leak(&p));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_evaluation_that_keeps_graphs),
+		cmocka_unit_test(test_evaluation_after_steps_that_were_told),
+		cmocka_unit_test(test_a_state_that_is_carried_on),
+		cmocka_unit_test(test_evaluation_that_is_over),
+		cmocka_unit_test(test_one_pass_through_layers),
+		cmocka_unit_test(test_one_pass_inside_a_model),
+		cmocka_unit_test(test_data_that_are_loaded),
+		cmocka_unit_test(test_layers_that_are_made),
+		cmocka_unit_test(test_a_cache_that_is_copied),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
