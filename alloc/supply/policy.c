@@ -11,8 +11,8 @@
  * returns when they are freed, so that the same tiles are free for the next (view.h, docs/decisions/0016-views.md).
  *
  * The preferred tile is small where memory is churned, because a tile can only be gathered when all of it is free,
- * and larger in a burst of allocations without frees, such as weights and optimizer state. Towards the end of what
- * the device has it is small again (docs/decisions/0010-tiles-on-a-tight-device.md).
+ * and larger in a burst of allocations without frees, such as weights and optimizer state. It is small again while the
+ * heap is, and towards the end of what the device has (docs/decisions/0010-tiles-on-a-tight-device.md).
  */
 #include "supply/policy.h"
 
@@ -25,6 +25,10 @@ enum {
 	BURST_TILES = 128,           /* of what is reserved, in a burst */
 	BURST_PART = 50              /* of what is reserved; so much in a row without a free is a burst */
 };
+
+/* Many heaps never hold more than EARLY_HEAP. Their tiles are no longer than the request, but EARLY_TILE at least. */
+#define EARLY_HEAP ((uint64_t)64 << 20)
+#define EARLY_TILE ((uint64_t)4 << 20)
 
 /* With so much left, and squared less with less, tiles are at most TIGHT_TILE, in a burst TIGHT_BURST times that
  * (docs/decisions/0010-tiles-on-a-tight-device.md). */
@@ -187,6 +191,8 @@ uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t mi
 		return 0;
 	if (d->effort == EFFORT_ALL)
 		return min_u64(missing, h->config.tile_size);
+	if (d->kind == LARGE && reserved < EARLY_HEAP)
+		size = min_u64(size, max_u64(align_up(d->bytes, h->driver.granule), align_up(EARLY_TILE, h->driver.granule)));
 	/* Large tiles end with the block that they are made for: one that two share is free only when both are. */
 	if (size >= ENDING_TILE * h->config.tile_size && missing >= size / 2 && missing <= size + size / 4)
 		size = missing;

@@ -222,6 +222,28 @@ static void test_tiles_of_a_burst_end_with_their_blocks(void **state)
 	rig_close(&r);
 }
 
+/* A heap of a few blocks reserves little more than they need; one that grows has tiles of full size. */
+static void test_a_small_heap_has_small_tiles(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(80), NULL);
+	void *p[4];
+	p[0] = rig_alloc(&r, MIB(3), NULL);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), MIB(4));
+	p[1] = rig_alloc(&r, MIB(12), NULL);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), MIB(16));
+	assert_int_equal(rig_stat(&r, "driver_calls.create"), 2);
+	p[2] = rig_alloc(&r, MIB(48), NULL);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), MIB(64));
+	assert_int_equal(rig_stat(&r, "driver_calls.create"), 5);
+	p[3] = rig_alloc(&r, MIB(3), NULL);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), MIB(80));
+	for (int i = 0; i < 4; i++)
+		rig_free(&r, p[i]);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 /* Blocks of 28 MiB on tiles of 16 MiB: each has one tile of its own, and 12 MiB more. A few are freed, and 64 MiB are
  * asked for, which break the slack. */
 static uint64_t gathered_out_of_small_holes(const char *conf)
@@ -276,6 +298,7 @@ int main(void)
 		cmocka_unit_test(test_segments_at_odd_addresses),
 		cmocka_unit_test(test_a_program_that_repeats_itself_comes_to_rest),
 		cmocka_unit_test(test_tiles_of_a_burst_end_with_their_blocks),
+		cmocka_unit_test(test_a_small_heap_has_small_tiles),
 		cmocka_unit_test(test_holes_are_not_broken_up_for_little),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
