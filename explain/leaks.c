@@ -16,7 +16,9 @@ enum {
 	LEVELS = 6,
 	FACTOR = 4,                /* a point of a level is the least, or most, of so many of the level below */
 	HEADS = 256,               /* of the table of sites */
-	EARLY_STEPS = 16           /* growth that takes most of what is left is no suspect before */
+	EARLY_STEPS = 16,          /* growth that takes most of what is left is no suspect before */
+	LESS_KEPT = 4,             /* a part of growth that new allocations make at least, */
+	OF_A_PART = 4              /* and of those a part of a model at most */
 };
 
 /* Bytes are kept in units, so that 32 bits reach 2 TiB. */
@@ -37,7 +39,9 @@ struct entry {
 	uint64_t site;
 	uint32_t now, low;         /* low: since the newest step */
 	uint32_t next;             /* of the same head, + 1 */
-	struct series series;
+	uint32_t count, few;       /* allocations, now and at least since the newest step */
+	bool counted;
+	struct series series, counts;
 };
 
 struct leaks {
@@ -47,7 +51,7 @@ struct leaks {
 	uint32_t entries;
 	uint32_t head[HEADS];      /* + 1 */
 	struct entry entry[LEAKS_SITES];
-	struct entry low, high;    /* of the heap; `now` and `next` are not in use */
+	struct entry low, high;    /* of the heap; `low` and `series` are in use */
 	struct entry rest;         /* what has no site, and the sites that are not followed */
 	uint64_t unfollowed;       /* units of those, of this step */
 	uint32_t least;            /* that a followed site held at the end of the newest step */
@@ -193,6 +197,17 @@ void leaks_site(struct leaks *g, uint64_t site, uint64_t live_bytes)
 		e->low = units;
 }
 
+void leaks_count(struct leaks *g, uint64_t site, uint64_t live_allocations)
+{
+	struct entry *e = find(g, site);
+	if (!e)
+		return;
+	e->count = (uint32_t)min_u64(live_allocations, UINT32_MAX);
+	if (e->count < e->few)
+		e->few = e->count;
+	e->counted = true;
+}
+
 void leaks_all(struct leaks *g, uint64_t low_bytes, uint64_t high_bytes)
 {
 	uint32_t low = in_units(low_bytes), high = in_units(high_bytes);
@@ -229,6 +244,8 @@ void leaks_step(struct leaks *g, uint64_t time_ns)
 		g->least = e->now < g->least ? e->now : g->least;
 		series_add(&e->series, e->low);
 		e->low = e->now;
+		series_add(&e->counts, e->few);
+		e->few = e->count;
 	}
 	g->rest.low = (uint32_t)min_u64(g->rest.now + g->unfollowed, UINT32_MAX);
 	series_add(&g->rest.series, g->rest.low);
@@ -263,6 +280,8 @@ struct end {
 struct grower {
 	const struct entry *entry;
 	struct end end;
+	double more;               /* allocations, over that end */
+	bool kept;                 /* what has grown is of more allocations, not of larger ones */
 };
 
 static double end_steps(const struct end *end)
@@ -339,6 +358,21 @@ static bool grows(const struct leaks *g, const struct series *s, struct end *lon
 	return false;
 }
 
+/* Of a size as is usual at the site they make up for much of the growth, or they grow as steadily. */
+static void judge_counts(struct grower *w)
+{
+	double points[POINTS], rise = w->end.trend.slope * w->end.trend.points;
+	const struct entry *e = w->entry;
+	w->kept = true;
+	if (!e->counted)
+		return;
+	series_copy(&e->counts, w->end.level, w->end.points, points);
+	struct trend t = fit(points, w->end.points);
+	w->more = larger(0, t.slope * t.points - 2 * t.noise);
+	bool many = w->end.points >= TREND_SECTIONS;
+	w->kept = t.grows || (many && w->more * e->now * LESS_KEPT >= rise * e->count);
+}
+
 static double units_left(const struct leaks *g)
 {
 	double used = (double)g->high.low, all = (double)(g->capacity / UNIT);
@@ -400,6 +434,7 @@ static struct leaks_finding describe(const struct leaks *g, const struct grower 
 	                              .bytes_per_step_low = larger(0, rate - doubt) * UNIT,
 	                              .bytes_per_step_high = (rate + doubt) * UNIT,
 	                              .bytes = (uint64_t)(rise * UNIT),
+	                              .allocations_per_step = w->more / steps,
 	                              .since_step = g->steps - (uint64_t)steps,
 	                              .live = live * UNIT,
 	                              .confidence = sure * (suspect || lasted > 1 ? 1 : lasted)};
@@ -412,19 +447,20 @@ static size_t growers(const struct leaks *g, struct grower *out)
 	for (uint32_t i = 0; i <= g->entries; i++) {
 		const struct entry *e = i < g->entries ? &g->entry[i] : &g->rest;
 		out[count].entry = e;
-		count += grows(g, &e->series, &out[count].end);
+		if (grows(g, &e->series, &out[count].end))
+			judge_counts(&out[count++]);
 	}
 	return count;
 }
 
-/* Whether one of the growers is a suspect: it has a fair share in what has grown for as long, and that matters. While
- * there are others that have grown for long, what has not is none: little may be left because of them. Nor is it for
- * what is left where something younger grows far faster. */
+/* Whether one of the growers is a suspect: it is kept and has a fair share in what has grown for as long, and that
+ * matters. While there are others that have grown for long, what has not is none: little may be left because of them.
+ * Nor is it for what is left where something younger grows far faster. */
 static bool suspected(const struct leaks *g, const struct grower *list, size_t count, const struct grower *one)
 {
 	double together = 0, most = 0, fastest = 0, lasting = 0, rate = end_rate(&one->end), steps = end_steps(&one->end);
 	for (size_t i = 0; i < count; i++) {
-		double other = end_rate(&list[i].end), age = end_steps(&list[i].end);
+		double other = list[i].kept ? end_rate(&list[i].end) : 0, age = end_steps(&list[i].end);
 		fastest = larger(fastest, other);
 		if (age >= LEAKS_STEPS)
 			lasting += other;
@@ -433,6 +469,8 @@ static bool suspected(const struct leaks *g, const struct grower *list, size_t c
 		together += other;
 		most = larger(most, other);
 	}
+	if (!one->kept)
+		return false;
 	bool lasts = adds_much(g, LEAKS_STEPS, lasting) || leaves_little(g, LEAKS_STEPS, lasting);
 	if (steps < LEAKS_STEPS && !g->failed && lasts)
 		return false;
@@ -507,4 +545,9 @@ bool leaks_forecast(const struct leaks *g, struct leaks_forecast *out)
 	out->ns_low = out->steps_low * ns;
 	out->ns_high = out->steps_high * ns;
 	return true;
+}
+
+bool leaks_may_be_one_pass(uint64_t steps, double allocations_per_step, uint64_t alike)
+{
+	return (double)alike * OF_A_PART >= (double)steps * larger(1, allocations_per_step) && alike >= steps;
 }

@@ -11,6 +11,9 @@
  * growth is a suspect after LEAKS_STEPS steps, if by then it has added a quarter to what was live, or has taken a third
  * of the memory that was left; else when it has lasted LEAKS_LONG_STEPS. It is one earlier if it has taken most of what
  * was left. When memory has run out (leaks_failed) steady growth is the suspect however short it was.
+ *
+ * And it has to be kept: of ever more allocations. What is as many and larger, as a batch that grows with each step, or
+ * a cache that is copied into a longer one, is asked for anew each time.
  */
 #ifndef TRZ_EXPLAIN_LEAKS_H
 #define TRZ_EXPLAIN_LEAKS_H
@@ -34,7 +37,8 @@ struct leaks_finding {
 	uint64_t site;
 	bool suspect;              /* false: it grows steadily, but not for long or by much yet */
 	double bytes_per_step, bytes_per_step_low, bytes_per_step_high;
-	uint64_t bytes;            /* by which it has grown */
+	uint64_t bytes;            /* by which it has grown, */
+	double allocations_per_step;  /* and by how many; 0: nobody has told */
 	uint64_t since_step;
 	uint64_t live;             /* of the site, as told last */
 	double confidence;         /* 0 .. 1 */
@@ -56,6 +60,9 @@ struct leaks *leaks_start(void *memory);
  * a site that is not mentioned holds what it held before, at first 0. Beyond LEAKS_SITES only those count that are
  * mentioned in each step. */
 void leaks_site(struct leaks *g, uint64_t site, uint64_t live_bytes);
+
+/* How many allocations that is. Of a site for which it is never told all growth is taken to be kept. */
+void leaks_count(struct leaks *g, uint64_t site, uint64_t live_allocations);
 
 /* What the heap holds that has no site, at the same moments. */
 void leaks_rest(struct leaks *g, uint64_t live_bytes);
@@ -79,5 +86,9 @@ size_t leaks_findings(const struct leaks *g, struct leaks_finding *out, size_t c
 
 /* When memory runs out at this rate. false: the heap does not grow steadily, or its room is not known. */
 bool leaks_forecast(const struct leaks *g, struct leaks_forecast *out);
+
+/* Whether what was taken for steps may be one pass through a model, whose parts look like so many steps: `alike` of its
+ * parts are, and a step adds so many allocations at one place. In steps every part would add its own. */
+bool leaks_may_be_one_pass(uint64_t steps, double allocations_per_step, uint64_t alike);
 
 #endif

@@ -80,7 +80,9 @@ RECORDED = [
 # Of tests/torch/fails.py: the verdict, MiB short (None: the snapshot cannot tell), the line that holds most.
 FAILS = {
     "batch": ("full", None, "forward"), "sequence": ("full", None, None), "losses": ("leak", None, "forward"),
-    "validation": ("leak", None, "forward"), "carried": ("leak", None, None),
+    "validation": ("leak", None, "forward"), "carried": ("leak", None, None), "sessions": ("leak", None, "sessions"),
+    "blocks": ("full", None, "blocks"), "layers": ("full", None, "layers"), "grown": ("full", None, "forward"),
+    "turns": ("full", None, "turns"), "normalised": ("full", None, "normalised"),
     "outputs": ("leak", None, "<lambda>"), "hooks": ("leak", None, "<lambda>"), "optimizer": ("full", None, ""),
     "weights": ("full", None, "<genexpr>"), "kv_cache": ("full", None, "kv_cache"), "full": ("full", 208, "bytes_of"),
     "other_process": ("full", 1024, "bytes_of"), "pool": ("pool", 2048, "bytes_of"),
@@ -94,7 +96,8 @@ FAILS = {
 # Of the same programs with terrazzo: the verdict that it prints, with no history.
 FAILS_LIVE = {
     "losses": "leak", "outputs": "leak", "validation": "leak", "carried": "leak", "batch": "full", "weights": "full",
-    "blocks": "full", "kv_cache": "fragmented"}
+    "blocks": "full", "layers": "full", "grown": "full", "normalised": "full", "sessions": "leak",
+    "kv_cache": "fragmented"}
 
 
 class Failure(Exception):

@@ -20,12 +20,15 @@
  * nothing but fill memory has no steps. */
 enum { CHURN_LEAST = 10 };
 
+/* Nor does one that calls no model, if what it keeps is such a part of what comes and goes, or more: it loads data. */
+enum { KEPT_SHARE = 4, WORK_SHARE = 4 };
+
 /* Unless each of so many steps at least calls a model, outside which it begins: what keeps all that models make, as
  * where outputs are collected with their graphs, frees nothing. */
 enum { CALLS_LEAST = 8 };
 
-/* Steps after which nothing of a cache that is copied, layer by layer, is left. */
-enum { YOUNG = 32 };
+/* Below, what a model has many of is no weights of its parts, but those of norms, and biases. */
+enum { PART_LEAST = 32 << 10 };
 
 /* What has no stack is told apart by its size, in so many classes. */
 enum { SIZES = 4096 };
@@ -33,10 +36,17 @@ enum { SIZES = 4096 };
 /* Sites are numbered by the frame that names them, + 1; behind those are the sizes. 0: not known. */
 struct site_sum {
 	uint64_t now, low;         /* low: the least since the newest step */
-	uint64_t old;              /* at the end: not from the newest steps */
+	uint64_t count, few;       /* allocations, and their least since then */
 	uint64_t size;             /* of one of its allocations; the next is of the same */
 	uint32_t stack;
 	bool told;                 /* the leaks know of it */
+};
+
+enum origin {
+	ORIGIN_UNKNOWN,            /* not looked up yet */
+	ORIGIN_DATA,
+	ORIGIN_WORK,               /* a layer alone, a backward pass, an optimizer; or the stack is not known */
+	ORIGIN_MODEL               /* one with parts, or the program's own */
 };
 
 struct play {
@@ -46,12 +56,15 @@ struct play {
 	struct leaks *leaks;
 	struct site_sum *sites;
 	uint32_t *site_of;         /* of a stack, + 1; 0: not looked up yet */
-	uint8_t *in_model;         /* of a stack: 1: no; 2: two modules deep and more; 0: not looked up yet */
+	uint8_t *is_of;            /* of a stack: enum origin */
 	struct trace_map live;     /* address: its allocation, counted from `first` */
 	uint64_t now, low, high;
 	bool requests_told;
 	size_t allocations, frees; /* within a step */
-	uint64_t bytes, model_bytes;  /* within a step; of models with parts */
+	uint64_t bytes, model_bytes;  /* within a step; of models, */
+	uint64_t work_bytes;       /* or of anything else that trains or runs them, or is not known */
+	uint64_t at_first, at_last;  /* what there was when the steps began, and at the end of the newest */
+	uint64_t rises;            /* of all steps, from the least to the most */
 };
 
 /* ---- sites ------------------------------------------------------------------------------------------ */
@@ -78,6 +91,7 @@ static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 static void hold(struct play *p, struct site_sum *site, uint64_t bytes)
 {
 	site->now += bytes;
+	site->count++;
 	p->now += bytes;
 	p->high = max_u64(p->high, p->now);
 }
@@ -86,6 +100,8 @@ static void let_go(struct play *p, struct site_sum *site, uint64_t bytes)
 {
 	site->now -= min_u64(site->now, bytes);
 	site->low = min_u64(site->low, site->now);
+	site->count -= site->count > 0;
+	site->few = min_u64(site->few, site->count);
 	p->now -= min_u64(p->now, bytes);
 	p->low = min_u64(p->low, p->now);
 }
@@ -135,13 +151,23 @@ static trz_status begin(struct play *p, const struct dump_moment *m)
 	return TRZ_OK;
 }
 
+static uint8_t origin_of(const struct dump *d, uint32_t stack)
+{
+	enum evidence_category category = dump_category(d, stack);
+	if (dump_is_of_model(d, stack))
+		return ORIGIN_MODEL;
+	bool data = d->stacks[stack].count > 0 && (category == CATEGORY_UNKNOWN || category == CATEGORY_WEIGHTS);
+	return data ? ORIGIN_DATA : ORIGIN_WORK;
+}
+
 static void count_in_step(struct play *p, const struct dump_event *e)
 {
-	if (!p->in_model[e->stack])
-		p->in_model[e->stack] = dump_modules(p->d, e->stack) > 1 ? 2 : 1;
+	if (p->is_of[e->stack] == ORIGIN_UNKNOWN)
+		p->is_of[e->stack] = origin_of(p->d, e->stack);
 	p->allocations++;
 	p->bytes += e->size;
-	p->model_bytes += p->in_model[e->stack] > 1 ? e->size : 0;
+	p->work_bytes += p->is_of[e->stack] >= ORIGIN_WORK ? e->size : 0;
+	p->model_bytes += p->is_of[e->stack] == ORIGIN_MODEL ? e->size : 0;
 }
 
 static trz_status play_event(struct play *p, size_t i, size_t step_begin)
@@ -171,15 +197,28 @@ static void end_step(struct play *p, uint64_t time_us)
 		struct site_sum *site = &p->sites[i];
 		if (site->low > 0 || site->told) {
 			leaks_site(p->leaks, i, site->low);
+			leaks_count(p->leaks, i, site->few);
 			site->told = true;
 		}
 		site->low = site->now;
+		site->few = site->count;
 	}
 	leaks_rest(p->leaks, p->sites[0].low);
 	p->sites[0].low = p->sites[0].now;
 	leaks_all(p->leaks, p->low, p->high);
+	p->rises += p->high - p->low;
+	p->at_last = p->now;
 	leaks_step(p->leaks, time_us * 1000);
 	p->low = p->high = p->now;
+}
+
+static void begin_steps(struct play *p)
+{
+	for (size_t i = 0; i < site_count(p); i++) {
+		p->sites[i].low = p->sites[i].now;
+		p->sites[i].few = p->sites[i].count;
+	}
+	p->low = p->high = p->at_first = p->at_last = p->now;
 }
 
 static trz_status play(struct play *p)
@@ -189,9 +228,8 @@ static trz_status play(struct play *p)
 		if (step < p->steps.count && i == p->steps.at[step]) {
 			if (step++ > 0)
 				end_step(p, p->d->events[i].time_us);
-			for (size_t k = 0; step == 1 && k < site_count(p); k++)
-				p->sites[k].low = p->sites[k].now;
-			p->low = p->high = p->now;
+			if (step == 1)
+				begin_steps(p);
 		}
 		trz_status status = play_event(p, i, step ? p->steps.at[step - 1] : p->end);
 		if (status != TRZ_OK)
@@ -201,29 +239,6 @@ static trz_status play(struct play *p)
 }
 
 /* ---- findings --------------------------------------------------------------------------------------- */
-
-/* Bytes of each site that were allocated before d->events[event] and live still. */
-static void find_old(struct play *p, size_t event)
-{
-	for (size_t i = 0; i < site_count(p); i++)
-		p->sites[i].old = 0;
-	for (size_t i = 0; i < p->live.capacity; i++) {
-		const struct dump_event *e = &p->d->events[p->first + p->live.slots[i].value];
-		if (p->live.slots[i].used && p->first + p->live.slots[i].value < event)
-			site_at(p, e->stack, e->size)->old += e->size;
-	}
-}
-
-/* What is copied into a longer one again and again is young: as old as a copy of every layer takes. A queue that grows
- * has old items, though none from the beginning. */
-static bool piles_up(struct play *p, const struct leaks_finding *f)
-{
-	if (f->site == LEAKS_REST)
-		return true;
-	uint64_t steps = leaks_steps(p->leaks), lasted = steps - f->since_step;
-	find_old(p, p->steps.at[steps - min_u64(lasted / 2, max_u64(YOUNG, lasted / 8))]);
-	return p->sites[f->site].old >= f->bytes / 4;
-}
 
 static void tell(struct play *p, const struct leaks_finding *f, struct evidence *e)
 {
@@ -242,7 +257,7 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		                           .per_step_high = f->bytes_per_step_high,
 		                           .live = f->live,
 		                           .steps = leaks_steps(p->leaks) - f->since_step };
-	g->leak = f->suspect && evidence_may_leak(g->category) && piles_up(p, f);
+	g->leak = f->suspect && evidence_may_leak(g->category);
 }
 
 static void tell_forecast(struct play *p, struct evidence *e)
@@ -272,10 +287,65 @@ static bool calls_models(const struct play *p)
 	       p->model_bytes > 0;
 }
 
+/* Whether a block that was live at the end may be a weight that the loop has found: where models made what it
+ * allocates, only what is known for one, or not known at all. */
+static bool may_be_part(const struct play *p, const struct dump_block *b)
+{
+	uint32_t at;
+	if (b->state != DUMP_HELD || b->size < PART_LEAST)
+		return false;
+	if (map_get(&p->live, b->address, &at) && p->first + at >= p->steps.at[0])
+		return false;
+	bool models = p->model_bytes >= p->bytes / 4 && p->model_bytes > 0;
+	return !models || b->stack == 0 || dump_category(p->d, b->stack) == CATEGORY_WEIGHTS;
+}
+
+/* The most that are of one site and size. Errors: HOST_MEMORY. */
+static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint64_t *most)
+{
+	struct trace_map counts = { 0 };
+	trz_status status = TRZ_OK;
+	*most = 0;
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		uint32_t count = 0;
+		if (!may_be_part(p, b))
+			continue;
+		uint64_t site = (uint64_t)(site_at(p, b->stack, b->size) - p->sites), key = prng_mix(site ^ prng_mix(b->size));
+		map_get(&counts, key, &count);
+		status = map_set(&counts, key, ++count);
+		*most = max_u64(*most, count);
+	}
+	map_free(&counts);
+	return status;
+}
+
+static trz_status look_for_one_pass(struct play *p, const struct dump_moment *m, const struct leaks_finding *found,
+                                    size_t count, bool *one)
+{
+	double allocations = 0;
+	uint64_t alike = 0;
+	*one = false;
+	if (p->steps.marked || !count)
+		return TRZ_OK;
+	for (size_t i = 0; i < count; i++)
+		if (found[i].allocations_per_step > allocations)
+			allocations = found[i].allocations_per_step;
+	trz_status status = parts_alike(p, m, &alike);
+	*one = status == TRZ_OK && leaks_may_be_one_pass(leaks_steps(p->leaks), allocations, alike);
+	return status;
+}
+
+static bool loads_data(const struct play *p)
+{
+	uint64_t kept = p->at_last - min_u64(p->at_last, p->at_first);
+	return p->work_bytes < p->bytes / WORK_SHARE && kept * KEPT_SHARE >= p->rises;
+}
+
 static bool has_steps(const struct play *p)
 {
-	return p->steps.lasts &&
-	       (p->steps.marked || p->frees * 100 >= p->allocations * CHURN_LEAST || calls_models(p));
+	bool churns = p->frees * 100 >= p->allocations * CHURN_LEAST;
+	return p->steps.lasts && (p->steps.marked || (churns && !loads_data(p)) || calls_models(p));
 }
 
 static trz_status find(struct play *p, const struct dump_moment *m, struct evidence *e)
@@ -289,6 +359,10 @@ static trz_status find(struct play *p, const struct dump_moment *m, struct evide
 	leaks_failed(p->leaks, e->failed);
 	leaks_room(p->leaks, room(e));
 	size_t count = leaks_findings(p->leaks, found, EVIDENCE_GROWTH_MAX);
+	bool one_pass;
+	status = look_for_one_pass(p, m, found, count, &one_pass);
+	if (status != TRZ_OK || one_pass)
+		return status;
 	for (int leak = 1; leak >= 0; leak--)
 		for (size_t i = 0; i < count; i++)
 			if (found[i].suspect == leak)
@@ -312,16 +386,16 @@ trz_status dump_growth(const struct dump *d, int device, size_t event, const str
 	void *memory = malloc(leaks_bytes());
 	p.sites = calloc(site_count(&p), sizeof *p.sites);
 	p.site_of = calloc(d->stack_count, sizeof *p.site_of);
-	p.in_model = calloc(d->stack_count, sizeof *p.in_model);
+	p.is_of = calloc(d->stack_count, sizeof *p.is_of);
 	status = TRZ_ERROR_HOST_MEMORY;
-	if (memory && p.sites && p.site_of && p.in_model) {
+	if (memory && p.sites && p.site_of && p.is_of) {
 		p.leaks = leaks_start(memory);
 		status = find(&p, m, e);
 	}
 	free(memory);
 	free(p.sites);
 	free(p.site_of);
-	free(p.in_model);
+	free(p.is_of);
 	map_free(&p.live);
 	dump_steps_free(&p.steps);
 	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look for growth in %zu events", p.end - p.first);

@@ -9,8 +9,8 @@
 #include "evidence.h"
 
 /* Sets growth and forecast of `e` from the history of the device before d->events[event]. `m` is the memory then; e's
- * figures are known already. Growth is a leak only if the program has steps, and what grows is not handed on from step
- * to step, as a cache is that is copied into a longer one. Errors: HOST_MEMORY. */
+ * figures are known already. Growth is a leak only if the program has steps, and they are not those of one pass through
+ * a model, or of data that are loaded. Errors: HOST_MEMORY. */
 trz_status dump_growth(const struct dump *d, int device, size_t event, const struct dump_moment *m,
                        struct evidence *e);
 

@@ -49,7 +49,7 @@ struct steps {
 	bool told;                   /* the program tells its steps */
 	struct leaks *leaks;         /* NULL: no step has ended yet */
 	struct leaks *kept;          /* of the loop that keeps what it makes; NULL: there has been none */
-	uint32_t *kept_counts;       /* allocations that each site held when that began */
+	bool kept_calls_models;      /* the steps of that allocate in models, mostly */
 	uint64_t last_peak;          /* of allocated bytes, at the end of the newest step */
 	uint64_t passing;            /* what the newest step with a new peak held at most, beside what it held at its end */
 	uint64_t most;               /* that the newest step held */
@@ -61,7 +61,7 @@ struct steps {
 };
 
 /* How steps are recognised that the program does not tell (observe/period.h). By `lock`, but for `due`. */
-enum { PERIOD_KEYS = 256, PERIOD_CANDIDATES = 8, PERIOD_INTERVALS = 24, PERIOD_KINDS = 2 };
+enum { PERIOD_KEYS = 256, PERIOD_CANDIDATES = 8, PERIOD_INTERVALS = 24, PERIOD_KINDS = 2, PERIOD_NEWEST = 64 };
 
 enum period_state {
 	PERIOD_RESTS,                /* nothing was found, or nothing that is worth it */
@@ -73,6 +73,12 @@ enum period_state {
 struct period_key {
 	uint32_t key, failures;
 	int seen;                    /* < 0: so often it is left alone */
+	bool refused, in_model;      /* no steps begin there, as its stack has told; since it is of a model */
+};
+
+struct period_block {
+	uint64_t size;
+	uint32_t site;
 };
 
 /* A place that may mark the steps, and the intervals between its allocations so far. */
@@ -98,6 +104,8 @@ struct period {
 	uint64_t keeper_usual, keeper_at, proposed_usual;
 	uint64_t keeper_row, keeper_seen, proposed_row;  /* so many of its steps, which are short, count as one */
 	uint64_t told, told_at, told_longest;  /* steps that the program has told: how many, the last, the longest gap */
+	struct period_block newest[PERIOD_NEWEST];  /* while it watches: [i % PERIOD_NEWEST], the i-th */
+	uint64_t newest_count;
 	struct period_key keys[PERIOD_KEYS];
 	struct period_candidate list[PERIOD_CANDIDATES];
 	atomic_uint due;             /* of enum period_due; read without a lock */

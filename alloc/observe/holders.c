@@ -258,14 +258,14 @@ size_t holders_read(trz_heap *h, trz_holder_kind by, trz_holder *out, size_t cap
 	return all;
 }
 
-size_t holders_of_many(trz_heap *h, uint64_t least, uint64_t *stacks, size_t capacity)
+size_t holders_of_many(trz_heap *h, uint64_t least, struct holders_count *out, size_t capacity)
 {
 	size_t found = 0;
 	heap_lock(h);
 	for (uint32_t i = 1; i <= h->sites.count && found < capacity; i++) {
 		const struct site *site = sites_at(&h->sites, i);
 		if (site->held.count >= least * SITES_COUNT_UNIT)
-			stacks[found++] = site->stack;
+			out[found++] = (struct holders_count){site->stack, site->held.count / SITES_COUNT_UNIT};
 	}
 	heap_unlock(h);
 	return found;

@@ -82,8 +82,12 @@ void holders_grow_slot_locked(trz_heap *h, struct slab *s, unsigned slot, uint64
 /* Live memory changes its category. false: the address is not that of a live allocation. */
 bool holders_categorize(trz_heap *h, trz_addr address, unsigned category);
 
-/* The stacks of sites that hold so many allocations at least, up to `capacity`; returns how many. */
-size_t holders_of_many(trz_heap *h, uint64_t least, uint64_t *stacks, size_t capacity);
+struct holders_count {
+	uint64_t stack, count;
+};
+
+/* The sites that hold so many allocations at least, up to `capacity`; returns how many. */
+size_t holders_of_many(trz_heap *h, uint64_t least, struct holders_count *out, size_t capacity);
 
 /* The largest, by live bytes, up to `capacity`; returns how many there are. Takes no lock but the heap lock. */
 size_t holders_read(trz_heap *h, trz_holder_kind by, trz_holder *out, size_t capacity);

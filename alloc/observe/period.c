@@ -14,11 +14,13 @@
 #include "ticks.h"
 
 enum {
+	KEY_SIZE_BITS = 8,         /* of a place's key: of the size; above is the site */
 	FIRST_SEEN = 4,            /* of a place, before it is a candidate */
 	REGULAR_PER_CENT = 70,     /* of the gaps are near the median, */
 	COVERED_PER_CENT = 30,     /* and take so much of the time */
-	OUTLIERS = 3,              /* intervals of evaluation, or with a larger batch, may hold more than all others */
-	LEVEL_SHARE = 4,           /* the level changes by at most such a part of what comes and goes */
+	OUTLIERS_IN = 8,           /* one in so many: intervals of evaluation, or with a larger batch, may hold more */
+	EARLY = 8,                 /* intervals after which a place may be proposed */
+	LEVEL_SHARE = 4,           /* the level changes by less than such a part of what comes and goes */
 	FULL_SHARE = 2,
 	FEW_SITES = 8,             /* fewer than so many: each is several places, too, by size */
 	WATCHED_MOST = 200000,     /* allocations, before it rests */
@@ -37,8 +39,6 @@ enum {
 /* Anything shorter is no step of training or serving, but a loop of small work: what the end of a step costs would
  * show. */
 #define STEP_NS_LEAST UINT64_C(200000)
-
-_Static_assert((int)OUTLIERS < (int)PERIOD_INTERVALS, "they are the exception");
 
 void period_init(struct period *p)
 {
@@ -76,11 +76,12 @@ static int by_value(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static void sort(const uint64_t *from, uint64_t sorted[PERIOD_INTERVALS])
+/* The intervals that a candidate has had so far. */
+static void sort(const struct period_candidate *c, const uint64_t *from, uint64_t sorted[PERIOD_INTERVALS])
 {
-	for (int i = 0; i < PERIOD_INTERVALS; i++)
+	for (unsigned i = 0; i < c->intervals; i++)
 		sorted[i] = from[i];
-	qsort(sorted, PERIOD_INTERVALS, sizeof *sorted, by_value);
+	qsort(sorted, c->intervals, sizeof *sorted, by_value);
 }
 
 enum loop {
@@ -92,34 +93,34 @@ enum loop {
 static enum loop judge(const struct period_candidate *c)
 {
 	uint64_t gaps[PERIOD_INTERVALS], rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS];
-	uint64_t near = 0, all = 0, middle = PERIOD_INTERVALS / 2;
-	sort(c->gaps, gaps);
-	sort(c->rises, rises);
-	sort(c->changes, changes);
-	for (int i = 0; i < PERIOD_INTERVALS; i++) {
+	uint64_t near = 0, all = 0, count = c->intervals, middle = count / 2;
+	sort(c, c->gaps, gaps);
+	sort(c, c->rises, rises);
+	sort(c, c->changes, changes);
+	for (unsigned i = 0; i < count; i++) {
 		near += gaps[i] >= gaps[middle] / 2 && gaps[i] <= 2 * gaps[middle];
 		all += gaps[i];
 	}
 	/* What comes with every allocation, as a function that makes all of them, tells nothing. */
-	bool regular = gaps[middle] > 1 && near * 100 >= PERIOD_INTERVALS * REGULAR_PER_CENT;
+	bool regular = gaps[middle] > 1 && near * 100 >= count * REGULAR_PER_CENT;
 	bool covers = gaps[middle] * near * 100 >= all * COVERED_PER_CENT;
-	bool level = changes[middle] * LEVEL_SHARE <= rises[middle];
-	bool full = rises[middle] * FULL_SHARE >= rises[PERIOD_INTERVALS - 1 - OUTLIERS];
+	bool level = changes[middle] * LEVEL_SHARE < rises[middle];
+	bool full = rises[middle] * FULL_SHARE >= rises[count - 1 - count / OUTLIERS_IN];
 	return !regular || !covers || !full ? LOOP_NONE : level ? LOOP_LEVEL : LOOP_KEEPS;
 }
 
 /* So many intervals take as long as a step does at least. */
 static uint64_t row_of(const struct period *p, const struct period_candidate *c)
 {
-	uint64_t took = max_u64(1, monotonic_ns() - c->begun_ns), least = PERIOD_INTERVALS * p->step_ns_least;
+	uint64_t took = max_u64(1, monotonic_ns() - c->begun_ns), least = c->intervals * p->step_ns_least;
 	return max_u64(1, least / took + (least % took != 0));
 }
 
 static uint64_t usual_gap(const struct period_candidate *c)
 {
 	uint64_t gaps[PERIOD_INTERVALS];
-	sort(c->gaps, gaps);
-	return gaps[PERIOD_INTERVALS / 2];
+	sort(c, c->gaps, gaps);
+	return gaps[c->intervals / 2];
 }
 
 static void forget_keeper(struct period *p)
@@ -131,21 +132,27 @@ static void choose_locked(trz_heap *h, const struct period_candidate *c)
 {
 	HEAP_LOCKED(h);
 	struct period *p = &h->period;
-	bool short_ = row_of(p, c) > 1;
 	p->marker = c->key;
 	p->marker_site = c->site;
 	p->usual = usual_gap(c);
 	p->marked_at = p->clock;
 	forget_keeper(p);
-	begin_locked(h, short_ ? PERIOD_RESTS : PERIOD_FOUND);
+	begin_locked(h, PERIOD_FOUND);
+}
+
+/* Of two keys that share one, neither may be seen often enough: others will do. */
+static struct period_key *key_slot(struct period *p, uint32_t key)
+{
+	return &p->keys[prng_mix(key) % PERIOD_KEYS];
 }
 
 static void propose_locked(trz_heap *h, const struct period_candidate *c)
 {
 	HEAP_LOCKED(h);
 	struct period *p = &h->period;
+	const struct period_key *k = key_slot(p, c->key);
 	uint64_t row = row_of(p, c);
-	if (p->keeper || p->proposed || row > ROW_MOST)
+	if (p->keeper || p->proposed || row > ROW_MOST || (k->key == c->key && k->refused))
 		return;
 	p->proposed = c->key;
 	p->proposed_site = c->site;
@@ -155,12 +162,6 @@ static void propose_locked(trz_heap *h, const struct period_candidate *c)
 }
 
 /* ---- candidates ---- */
-
-/* Of two keys that share one, neither may be seen often enough: others will do. */
-static struct period_key *key_slot(struct period *p, uint32_t key)
-{
-	return &p->keys[prng_mix(key) % PERIOD_KEYS];
-}
 
 static void end_interval(struct period_candidate *c, uint64_t clock, uint64_t live)
 {
@@ -183,17 +184,24 @@ static void see_candidate_locked(trz_heap *h, struct period_candidate *c, uint64
 	HEAP_LOCKED(h);
 	struct period *p = &h->period;
 	end_interval(c, p->clock, live);
+	if (c->intervals == EARLY && judge(c) != LOOP_NONE)
+		propose_locked(h, c);
 	if (c->intervals < PERIOD_INTERVALS) {
 		begin_interval(c, p->clock, before, live);
 		return;
 	}
 	enum loop loop = judge(c);
-	if (loop == LOOP_LEVEL && !p->told) {
+	struct period_key *k = key_slot(p, c->key);
+	bool short_ = row_of(p, c) > 1, marks = loop == LOOP_LEVEL && !p->told;
+	if (marks && !short_) {
 		choose_locked(h, c);
+		return;
+	}
+	if (loop != LOOP_NONE)
+		propose_locked(h, c);
+	if (marks && !(k->key == c->key && k->in_model)) {
+		begin_locked(h, PERIOD_RESTS);
 	} else {
-		if (loop != LOOP_NONE)
-			propose_locked(h, c);
-		struct period_key *k = key_slot(p, c->key);
 		k->failures += k->key == c->key && k->failures < FAILURES_MOST;
 		k->seen = -(int)(k->failures * k->failures * FAILURE_PAUSE);
 		c->key = 0;
@@ -232,8 +240,8 @@ static void admit_locked(trz_heap *h, unsigned site, uint32_t key, uint64_t befo
 static void keys_of(const trz_heap *h, unsigned site, uint64_t size, uint32_t keys[PERIOD_KINDS])
 {
 	uint32_t log = 63 - (uint32_t)__builtin_clzll(size | 4), part = (uint32_t)(size >> (log - 2)) & 3;
-	keys[0] = site << 8;
-	keys[1] = h->sites.count < FEW_SITES ? site << 8 | log << 2 | part : 0;
+	keys[0] = site << KEY_SIZE_BITS;
+	keys[1] = h->sites.count < FEW_SITES ? site << KEY_SIZE_BITS | log << 2 | part : 0;
 }
 
 static struct period_candidate *find(struct period *p, uint32_t key)
@@ -249,6 +257,7 @@ static void watch_locked(trz_heap *h, unsigned site, const uint32_t keys[PERIOD_
 	HEAP_LOCKED(h);
 	struct period *p = &h->period;
 	bool grows = before >= p->last_live;  /* no free since the last one */
+	p->newest[p->newest_count++ % PERIOD_NEWEST] = (struct period_block){.site = site, .size = live - before};
 	for (size_t i = 0; i < PERIOD_CANDIDATES; i++) {
 		p->list[i].low = min_u64(p->list[i].low, before);
 		p->list[i].high = max_u64(p->list[i].high, live);
@@ -367,9 +376,28 @@ bool period_proposed(trz_heap *h, struct period_proposal *out)
 	out->row = p->proposed_row;
 	if (out->key)
 		out->stack = sites_at(&h->sites, out->site)->stack;
+	uint64_t inner = out->key ? min_u64(min_u64(out->usual, PERIOD_NEWEST), p->newest_count) : 0;
+	for (out->inner = 0; out->inner < inner; out->inner++) {
+		const struct period_block *b = &p->newest[(p->newest_count - 1 - out->inner) % PERIOD_NEWEST];
+		out->stacks[out->inner] = sites_at(&h->sites, b->site)->stack;
+		out->sizes[out->inner] = b->size;
+	}
 	p->proposed = 0;
 	heap_unlock(h);
 	return out->key != 0;
+}
+
+void period_refuse(trz_heap *h, const struct period_proposal *proposal, bool in_model)
+{
+	heap_lock(h);
+	for (size_t i = 0; i < PERIOD_KEYS; i++) {
+		struct period_key *k = &h->period.keys[i];
+		if (k->key >> KEY_SIZE_BITS != proposal->site)
+			continue;
+		k->refused = true;
+		k->in_model = in_model;
+	}
+	heap_unlock(h);
 }
 
 void period_accept(trz_heap *h, const struct period_proposal *proposal)

@@ -25,10 +25,15 @@ struct period_proposal {
 	uint64_t usual;              /* blocks from one of its allocations to the next */
 	uint64_t row;                /* of them are a step, since they come in a short time */
 	uint64_t stack;
+	size_t inner;                /* the newest blocks of one of the intervals: where they come from, and their size */
+	uint64_t stacks[PERIOD_NEWEST], sizes[PERIOD_NEWEST];
 };
 
 /* The newest, which is proposed no more; false: there is none. */
 bool period_proposed(trz_heap *h, struct period_proposal *out);
+
+/* It is proposed no more while the heap watches. */
+void period_refuse(trz_heap *h, const struct period_proposal *proposal, bool in_model);
 
 /* Its allocations end steps from now on. */
 void period_accept(trz_heap *h, const struct period_proposal *proposal);

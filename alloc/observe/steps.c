@@ -14,7 +14,7 @@
 enum {
 	SITES_AT_ONCE = 64,
 	LOOK_EVERY = 8,            /* steps between two looks for leaks */
-	KEPT_LEAST = 8,            /* steps of a loop that keeps what it makes, before it is judged */
+	KEPT_LEAST = 4,            /* steps of a loop that keeps what it makes, before it is judged */
 	LEVELS = 32,               /* of a stack that are looked at; where it has more, its outer ones are not known */
 	LEAST_SHARE = 100          /* of what could be reserved, below which fragmentation is nobody's concern */
 };
@@ -51,9 +51,10 @@ static uint64_t read_sites(trz_heap *h, struct leaks *leaks)
 		heap_lock(h);
 		count = h->sites.count;
 		for (int i = 0; i < SITES_AT_ONCE && next <= count; i++, next++) {
-			uint64_t bytes = sites_at(&h->sites, next)->held.bytes;
-			leaks_site(leaks, next, bytes);
-			sum += bytes;
+			const struct holding *held = &sites_at(&h->sites, next)->held;
+			leaks_site(leaks, next, held->bytes);
+			leaks_count(leaks, next, held->count / SITES_COUNT_UNIT);
+			sum += held->bytes;
 		}
 		heap_unlock(h);
 	} while (next <= count);
@@ -111,19 +112,14 @@ static trz_growth_info describe(const trz_heap *h, const struct leaks_finding *f
 	return g;
 }
 
-/* `leaks` may be NULL. */
-static size_t growth_of(const trz_heap *h, const struct leaks *leaks, trz_growth_info *out, size_t capacity)
+static size_t growth(const trz_heap *h, trz_growth_info *out, size_t capacity)
 {
+	const struct leaks *leaks = h->steps.leaks;
 	struct leaks_finding found[STEPS_FINDINGS];
 	size_t count = leaks ? leaks_findings(leaks, found, min_u64(capacity, STEPS_FINDINGS)) : 0;
 	for (size_t i = 0; i < count; i++)
 		out[i] = describe(h, &found[i]);
 	return count;
-}
-
-static size_t growth(const trz_heap *h, trz_growth_info *out, size_t capacity)
-{
-	return growth_of(h, h->steps.leaks, out, capacity);
 }
 
 size_t steps_growth(trz_heap *h, bool failed, trz_growth_info *out, size_t capacity)
@@ -305,65 +301,62 @@ trz_status steps_end(trz_heap *h)
 
 /* ---- loops that keep what they make ---- */
 
-static uint32_t count_of_locked(const trz_heap *h, uint32_t site)
-{
-	HEAP_LOCKED(h);
-	return (uint32_t)min_u64(sites_at(&h->sites, site)->held.count / SITES_COUNT_UNIT, UINT32_MAX);
-}
-
-static uint32_t count_of(trz_heap *h, uint32_t site)
-{
-	heap_lock(h);
-	uint32_t count = count_of_locked(h, site);
-	heap_unlock(h);
-	return count;
-}
-
-/* Of all sites; the lock is given up now and then. */
-static void read_counts(trz_heap *h, uint32_t counts[SITES_MAX])
-{
-	for (uint32_t next = 1; next < SITES_MAX;) {
-		heap_lock(h);
-		for (int i = 0; i < SITES_AT_ONCE && next < SITES_MAX; i++, next++)
-			counts[next] = next <= h->sites.count ? count_of_locked(h, next) : 0;
-		heap_unlock(h);
-	}
-}
-
 /* With the steps' lock. false: there is no host memory for it. */
 static bool begin_kept(trz_heap *h)
 {
 	struct steps *s = &h->steps;
-	if (!s->kept_counts)
-		s->kept_counts = meta_alloc(&h->meta, SITES_MAX * sizeof *s->kept_counts);
 	void *memory = s->kept ? (void *)s->kept : meta_alloc(&h->meta, leaks_bytes());
 	s->kept = memory ? leaks_start(memory) : NULL;
-	if (!s->kept || !s->kept_counts)
-		return false;
-	read_counts(h, s->kept_counts);
-	return true;
+	return memory != NULL;
 }
 
-/* Stacks tell steps from layers. */
-static bool begins_steps(trz_heap *h, uint64_t stack)
+static size_t frames_of(trz_heap *h, uint64_t stack, struct call_frame frames[LEVELS])
 {
 	trz_frame list[LEVELS];
-	struct call_frame frames[LEVELS];
 	size_t count = stack ? frames_of_site(h, stack, list, LEVELS) : 0;
 	for (size_t i = 0; i < count; i++)
 		frames[i] = (struct call_frame){.file = list[i].filename ? list[i].filename : "",
 		                                .name = list[i].name ? list[i].name : "",
 		                                .line = list[i].line};
+	return count;
+}
+
+/* Stacks tell steps from layers. */
+static bool begins_steps(trz_heap *h, const struct period_proposal *proposal, bool *in_model)
+{
+	struct call_frame frames[LEVELS];
+	size_t count = frames_of(h, proposal->stack, frames);
+	*in_model = call_modules(frames, count) > 0;
 	return count > 0 && count < LEVELS && call_begins_step(frames, count);
+}
+
+/* Whether half of what its newest interval has allocated, freed or not, was a model's. */
+static bool calls_models(trz_heap *h, const struct period_proposal *proposal)
+{
+	struct call_frame frames[LEVELS];
+	uint64_t all = 0, of_models = 0;
+	for (size_t i = 0; i < proposal->inner; i++) {
+		bool own = call_is_of_model(frames, frames_of(h, proposal->stacks[i], frames));
+		all += proposal->sizes[i];
+		of_models += own ? proposal->sizes[i] : 0;
+	}
+	return of_models > 0 && of_models >= all / 2;
 }
 
 static void judge_proposal(trz_heap *h)
 {
 	struct steps *s = &h->steps;
 	struct period_proposal proposal;
-	if (!period_proposed(h, &proposal) || !begins_steps(h, proposal.stack))
+	bool in_model;
+	if (!period_proposed(h, &proposal))
 		return;
+	if (!begins_steps(h, &proposal, &in_model)) {
+		period_refuse(h, &proposal, in_model);
+		return;
+	}
+	bool calls = calls_models(h, &proposal);
 	pthread_mutex_lock(&s->lock);
+	s->kept_calls_models = calls;
 	if (begin_kept(h))
 		period_accept(h, &proposal);
 	pthread_mutex_unlock(&s->lock);
@@ -384,47 +377,42 @@ static void end_kept_step(trz_heap *h)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* What is copied into a longer one again and again, as a cache is, grows by no allocation. */
-static bool piles_up(trz_heap *h, const trz_growth_info *g, uint64_t steps)
-{
-	uint64_t before = h->steps.kept_counts[g->site], now = g->site ? count_of(h, g->site) : 0;
-	return g->suspect && now >= before + (steps - g->since_step) / 2;
-}
-
 /* Of which so many were one. */
-static void in_own_steps(trz_growth_info *g, uint64_t row)
+static void in_own_steps(struct leaks_finding *f, uint64_t row)
 {
-	g->since_step *= row;
-	g->bytes_per_step /= (double)row;
-	g->bytes_per_step_low /= (double)row;
-	g->bytes_per_step_high /= (double)row;
+	f->since_step *= row;
+	f->bytes_per_step /= (double)row;
+	f->bytes_per_step_low /= (double)row;
+	f->bytes_per_step_high /= (double)row;
+	f->allocations_per_step /= (double)row;
 }
 
-static size_t kept_of(trz_heap *h, trz_growth_info *out, size_t capacity, uint64_t *steps)
+static struct kept_loop kept_of(trz_heap *h, trz_growth_info *out, size_t capacity)
 {
-	struct steps *s = &h->steps;
-	size_t kept = 0;
+	struct leaks_finding found[STEPS_FINDINGS];
+	struct leaks *leaks = h->steps.kept;
 	uint64_t row = period_keeps(h);
-	*steps = s->kept ? leaks_steps(s->kept) * row : 0;
-	if (*steps < KEPT_LEAST * row || !row)
-		return 0;
-	leaks_failed(s->kept, true);
-	size_t count = growth_of(h, s->kept, out, capacity);
-	for (size_t i = 0; i < count; i++) {
-		in_own_steps(&out[i], row);
-		if (piles_up(h, &out[i], *steps))
-			out[kept++] = out[i];
+	struct kept_loop loop = {.steps = leaks ? leaks_steps(leaks) * row : 0, .calls_models = h->steps.kept_calls_models};
+	if (loop.steps < KEPT_LEAST * row || !row)
+		return loop;
+	leaks_failed(leaks, true);
+	size_t count = leaks_findings(leaks, found, min_u64(capacity, STEPS_FINDINGS));
+	for (size_t i = 0; i < count && found[i].suspect; i++) {
+		in_own_steps(&found[i], row);
+		double allocations = found[i].allocations_per_step;
+		loop.allocations = allocations > loop.allocations ? allocations : loop.allocations;
+		out[loop.sites++] = describe(h, &found[i]);
 	}
-	return kept;
+	return loop;
 }
 
-size_t steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity, uint64_t *steps)
+struct kept_loop steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity)
 {
 	struct steps *s = &h->steps;
 	pthread_mutex_lock(&s->lock);
-	size_t count = kept_of(h, out, capacity, steps);
+	struct kept_loop loop = kept_of(h, out, capacity);
 	pthread_mutex_unlock(&s->lock);
-	return count;
+	return loop;
 }
 
 /* ---- what is due ---- */

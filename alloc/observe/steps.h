@@ -16,10 +16,15 @@ trz_status steps_end(trz_heap *h);
  * place that may begin steps is to be looked at. No lock is held. */
 void steps_end_recognised(trz_heap *h);
 
-/* The sites of which ever more allocations stay in a loop that keeps what it makes (observe/period.h), at a failure in
- * it. `steps`: how many of the loop have been seen. Returns how many sites. Takes the lock of the steps and the heap
- * lock. */
-size_t steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity, uint64_t *steps);
+struct kept_loop {
+	size_t sites;                /* of which ever more allocations stay */
+	uint64_t steps;              /* of the loop that have been seen */
+	double allocations;          /* that a step adds to one site, at most */
+	bool calls_models;           /* in which most is allocated, freed or not */
+};
+
+/* At a failure in a loop that keeps what it makes (observe/period.h). Takes the lock of the steps and the heap lock. */
+struct kept_loop steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity);
 
 /* The sites that grow, suspects first; `failed`: memory has run out, which judges short growth, too. Returns how many.
  * Takes the lock of the steps and the heap lock. */

@@ -14,6 +14,7 @@
 #include "call_site.h"
 #include "device/nvml.h"
 #include "error.h"
+#include "leaks.h"
 #include "oom_report.h"
 #include "observe/holders.h"
 #include "observe/steps.h"
@@ -168,17 +169,17 @@ static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *gr
 	}
 }
 
-/* Whether a model has so many parts that are alike: their weights come from one place. A pass through as many of them
- * would look like so many steps. */
-static bool has_parts(trz_heap *h, uint64_t parts)
+/* So many weights come from one place: a model has as many parts that are alike. */
+static uint64_t parts_alike(trz_heap *h, uint64_t least)
 {
-	uint64_t stacks[SITES_ALIKE];
+	struct holders_count many[SITES_ALIKE];
 	struct call_frame frames[LEVELS_MOST];
-	size_t count = holders_of_many(h, parts, stacks, SITES_ALIKE);
+	uint64_t parts = 0;
+	size_t count = holders_of_many(h, least, many, SITES_ALIKE);
 	for (size_t i = 0; i < count; i++)
-		if (call_category(frames, frames_of(h, stacks[i], frames)) == CATEGORY_WEIGHTS)
-			return true;
-	return count == SITES_ALIKE;
+		if (call_category(frames, frames_of(h, many[i].stack, frames)) == CATEGORY_WEIGHTS)
+			parts = max_u64(parts, many[i].count);
+	return count == SITES_ALIKE ? UINT64_MAX : parts;
 }
 
 /* Whether about half of what grows is a model's: graphs keep inputs, too. */
@@ -198,16 +199,17 @@ static bool is_a_models(trz_heap *h, const trz_growth_info *grown, size_t count)
 static void put_kept(trz_heap *h, struct evidence *e)
 {
 	trz_growth_info kept[EVIDENCE_GROWTH_MAX];
-	uint64_t steps;
-	size_t count = steps_kept(h, kept, EVIDENCE_GROWTH_MAX, &steps);
-	if (!is_a_models(h, kept, count) || has_parts(h, steps))
+	struct kept_loop loop = steps_kept(h, kept, EVIDENCE_GROWTH_MAX);
+	bool models = loop.calls_models || is_a_models(h, kept, loop.sites);
+	if (!models || !loop.sites ||
+	    leaks_may_be_one_pass(loop.steps, loop.allocations, parts_alike(h, loop.steps)))
 		return;
 	e->growth_count = 0;
 	e->has_history = true;
-	put_grown(h, e, kept, count, steps);
+	put_grown(h, e, kept, loop.sites, loop.steps);
 }
 
-static bool leaks(const struct evidence *e)
+static bool has_leak(const struct evidence *e)
 {
 	for (unsigned i = 0; i < e->growth_count; i++)
 		if (e->growth[i].leak)
@@ -223,7 +225,7 @@ static void put_growth(trz_heap *h, struct evidence *e)
 	size_t count = steps_growth(h, e->failed, grown, EVIDENCE_GROWTH_MAX);
 	e->has_history = steps_told(h) > 0;
 	put_grown(h, e, grown, count, steps_told(h));
-	if (e->failed && !leaks(e))
+	if (e->failed && !has_leak(e))
 		put_kept(h, e);
 	if (!e->failed && steps_forecast(h, &when))
 		e->forecast = (struct evidence_forecast){.steps = when.steps,

@@ -280,6 +280,34 @@ static void test_leaks_that_gets_faster_is_not_forecast_too_late(void **state)
 	assert_true(when.ns > when.steps * 1.9e9 && when.ns < when.steps * 2.1e9);
 }
 
+/* Ever more, and ever larger, allocations; the latter, as a batch that grows with each step, are none that stay. */
+static void test_what_grows_by_larger_allocations_alone_is_no_suspect(void **state)
+{
+	(void)state;
+	struct leaks *g = begin();
+	for (int step = 0; step < 300; step++) {
+		leaks_site(g, 1, (uint64_t)leak_1(step));
+		leaks_count(g, 1, 12 + (uint64_t)step % 2);
+		leaks_site(g, 2, (uint64_t)leak_1(step));
+		leaks_count(g, 2, (uint64_t)step / 3);
+		leaks_all(g, 2 * (uint64_t)leak_1(step), 2 * (uint64_t)leak_1(step));
+		leaks_step(g, 0);
+	}
+	struct leaks_finding f[FINDINGS];
+	assert_int_equal(leaks_findings(g, f, FINDINGS), 2);
+	assert_true(f[0].suspect && f[0].site == 2 && f[0].allocations_per_step > 0.3 && f[0].allocations_per_step < 0.36);
+	assert_false(f[1].suspect);
+}
+
+static void test_one_pass_adds_at_most_a_part_at_a_time(void **state)
+{
+	(void)state;
+	assert_true(leaks_may_be_one_pass(60, 2, 120));
+	assert_true(leaks_may_be_one_pass(60, 3, 60));
+	assert_false(leaks_may_be_one_pass(60, 1, 59));
+	assert_false(leaks_may_be_one_pass(20, 48, 48));
+}
+
 static void test_no_forecast_without_room_or_growth(void **state)
 {
 	(void)state;
@@ -435,6 +463,8 @@ int main(void)
 		cmocka_unit_test(test_each_leak_is_named_within_200_steps),
 		cmocka_unit_test(test_what_is_no_leak_is_not_named),
 		cmocka_unit_test(test_leaks_that_gets_faster_is_not_forecast_too_late),
+		cmocka_unit_test(test_what_grows_by_larger_allocations_alone_is_no_suspect),
+		cmocka_unit_test(test_one_pass_adds_at_most_a_part_at_a_time),
 		cmocka_unit_test(test_no_forecast_without_room_or_growth),
 		cmocka_unit_test(test_short_leaks_is_the_suspect_once_memory_has_run_out),
 		cmocka_unit_test(test_leaks_that_takes_what_is_left_is_a_suspect_early),

@@ -298,6 +298,59 @@ def blocks():
         x = x.relu() + block(x)
 
 
+def layers():
+    """a pass through layers without a module around them"""
+    weights = [torch.randn(1024, 1024, device="cuda", requires_grad=True) for _ in range(150)]
+    x = torch.randn(8192, 1024, device="cuda")
+    middle()
+    for weight in weights:
+        x = torch.relu(x @ weight) + x
+
+
+def grown():
+    """each batch is larger than the one before; no optimizer tells steps"""
+    net = made(1024, 8)
+    for step in range(10_000):
+        if step == 6:
+            middle()
+        net(torch.randn(4096 * (step + 1), 1024, device="cuda")).square().mean().backward()
+        net.zero_grad()
+
+
+def turns():
+    """a conversation: each layer's cache is copied into one that is longer by a turn"""
+    net, cache = made(1024, 4), [torch.empty(0, 1024, device="cuda") for _ in range(24)]
+    with torch.no_grad():
+        for turn in range(10_000):
+            if turn == 6:
+                middle()
+            for layer in range(24):
+                cache[layer] = torch.cat([cache[layer], net(torch.randn(4096, 1024, device="cuda"))])
+
+
+def sessions():
+    """ever more conversations, of which none is given up"""
+    net, caches = made(1024, 4), []
+    with torch.no_grad():
+        for session in range(10_000):
+            if session == 6:
+                middle()
+            cache = torch.empty(0, 1024, device="cuda")
+            for turn in range(4):
+                cache = torch.cat([cache, net(torch.randn(2048, 1024, device="cuda"))])
+            caches.append(cache)
+
+
+def normalised():
+    """data that are normalised while they are loaded"""
+    data = []
+    for item in range(10_000):
+        if item == 6:
+            middle()
+        raw = torch.randn(8192, 1024, device="cuda")
+        data.append((raw - 0.5) / 0.2)
+
+
 def too_large_scores():
     """attention scores of one long sequence"""
     middle()

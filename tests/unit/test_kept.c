@@ -83,11 +83,11 @@ static bool add(void *user, const char *text, size_t size)
 }
 
 /* Fails at more than there is, frees all, and returns whether the report called it a leak. */
-static bool ends_as_leak(struct program *p)
+static bool ends_at_as_leak(struct program *p, size_t size)
 {
 	void *q;
 	spot = LINEAR;
-	assert_int_equal(trz_alloc(p->rig.heap, MIB(3900), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(trz_alloc(p->rig.heap, size, 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY);
 	assert_ok(trz_report(p->rig.heap, TRZ_REPORT_FAILURE | TRZ_REPORT_JSON, add, p));
 	for (size_t i = 0; i < p->count; i++)
 		rig_free(&p->rig, p->kept[i]);
@@ -95,6 +95,11 @@ static bool ends_as_leak(struct program *p)
 	rig_close(&p->rig);
 	assert_non_null(strstr(p->text, "{\"verdict\":\""));
 	return strstr(p->text, "\"verdict\":\"leak\"");
+}
+
+static bool ends_as_leak(struct program *p)
+{
+	return ends_at_as_leak(p, MIB(3900));
 }
 
 /* A step with its backward pass, as the optimizer's hook tells it. */
@@ -111,15 +116,35 @@ static void train(struct program *p)
 	assert_ok(trz_step(p->rig.heap));
 }
 
-/* Eight layers, whose outputs stay for a backward pass that never comes. */
-static void evaluate(struct program *p)
+/* Layers whose outputs stay for a backward pass that never comes. */
+static void evaluate_with(struct program *p, int layers)
 {
 	keep(p, BATCH, MIB(1));
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < layers; i++) {
 		keep(p, LINEAR, MIB(3));
 		rig_free(&p->rig, take(p, LINEAR, MIB(1)));
 	}
 	keep(p, OUTPUT, KIB(64));
+}
+
+static void evaluate(struct program *p)
+{
+	evaluate_with(p, 8);
+}
+
+/* A copy of another length takes the place of what there was. */
+static void copy(struct program *p, enum spot at, void **block, size_t size)
+{
+	void *other = take(p, at, size);
+	if (*block)
+		rig_free(&p->rig, *block);
+	*block = other;
+}
+
+static void keep_all(struct program *p, void **blocks, int count)
+{
+	for (int i = 0; i < count; i++)
+		p->kept[p->count++] = blocks[i];
 }
 
 static void make_model(struct program *p, int layers)
@@ -151,6 +176,40 @@ static void test_evaluation_after_steps_that_were_told(void **state)
 		train(&p);
 	for (int step = 0; step < STEPS; step++)
 		evaluate(&p);
+	assert_true(ends_as_leak(&p));
+}
+
+/* In few steps, as with most models: a third as many as it has layers. */
+static void test_evaluation_of_a_deep_model(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, 60);
+	for (int step = 0; step < 20; step++)
+		evaluate_with(&p, 60);
+	assert_true(ends_at_as_leak(&p, MIB(500)));
+}
+
+/* What the program itself makes of a model's outputs: sessions, each copied as it gets longer, and never given up. */
+static void test_sessions_that_are_never_given_up(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p);
+	make_model(&p, 4);
+	for (int step = 0; step < MOST; step++) {
+		void *session = NULL;
+		for (size_t turn = 1; turn <= 4; turn++) {
+			void *outputs[3];
+			for (int i = 0; i < 3; i++)
+				outputs[i] = take(&p, LINEAR, MIB(4));
+			copy(&p, OUTPUT, &session, turn * MIB(4));
+			for (int i = 0; i < 3; i++)
+				rig_free(&p.rig, outputs[i]);
+		}
+		p.kept[p.count++] = session;
+	}
 	assert_true(ends_as_leak(&p));
 }
 
@@ -242,6 +301,41 @@ static void test_layers_that_are_made(void **state)
 	assert_false(ends_as_leak(&p));
 }
 
+/* A new batch comes before the last one goes, each larger. */
+static void test_a_batch_that_grows(void **state)
+{
+	(void)state;
+	static struct program p;
+	void *batch = NULL, *output = NULL;
+	begin(&p);
+	make_model(&p, 8);
+	for (size_t step = 1; step <= 2 * MOST; step++) {
+		copy(&p, BATCH, &batch, step * MIB(1));
+		for (int i = 0; i < 8; i++)
+			copy(&p, LINEAR, &output, step * MIB(1));
+	}
+	keep_all(&p, (void *[]){batch, output}, 2);
+	assert_false(ends_as_leak(&p));
+}
+
+/* With no step told: turns of a conversation, whose layers' caches are copied into longer ones. */
+static void test_caches_of_a_loop_that_is_recognised(void **state)
+{
+	(void)state;
+	static struct program p;
+	void *cache[16] = {NULL};
+	begin(&p);
+	make_model(&p, 16);
+	for (size_t turn = 1; turn <= MOST; turn++)
+		for (int i = 0; i < 16; i++) {
+			for (int k = 0; k < 3; k++)
+				rig_free(&p.rig, take(&p, LINEAR, MIB(8)));
+			copy(&p, OUTPUT, &cache[i], turn * MIB(1));
+		}
+	keep_all(&p, cache, 16);
+	assert_false(ends_as_leak(&p));
+}
+
 /* After training, each layer's keys are copied into a longer block at each token. */
 static void test_a_cache_that_is_copied(void **state)
 {
@@ -254,15 +348,10 @@ static void test_a_cache_that_is_copied(void **state)
 		train(&p);
 	for (size_t token = 1; token <= MOST; token++) {
 		keep(&p, BATCH, KIB(64));
-		for (int i = 0; i < 4; i++) {
-			void *longer = take(&p, LINEAR, token * MIB(4));
-			if (cache[i])
-				rig_free(&p.rig, cache[i]);
-			cache[i] = longer;
-		}
+		for (int i = 0; i < 4; i++)
+			copy(&p, LINEAR, &cache[i], token * MIB(4));
 	}
-	for (int i = 0; i < 4; i++)
-		p.kept[p.count++] = cache[i];
+	keep_all(&p, cache, 4);
 	assert_false(ends_as_leak(&p));
 }
 
@@ -271,12 +360,16 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_evaluation_that_keeps_graphs),
 		cmocka_unit_test(test_evaluation_after_steps_that_were_told),
+		cmocka_unit_test(test_evaluation_of_a_deep_model),
+		cmocka_unit_test(test_sessions_that_are_never_given_up),
 		cmocka_unit_test(test_a_state_that_is_carried_on),
 		cmocka_unit_test(test_evaluation_that_is_over),
 		cmocka_unit_test(test_one_pass_through_layers),
 		cmocka_unit_test(test_one_pass_inside_a_model),
 		cmocka_unit_test(test_data_that_are_loaded),
 		cmocka_unit_test(test_layers_that_are_made),
+		cmocka_unit_test(test_a_batch_that_grows),
+		cmocka_unit_test(test_caches_of_a_loop_that_is_recognised),
 		cmocka_unit_test(test_a_cache_that_is_copied),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
