@@ -102,6 +102,7 @@ struct period {
 	uint32_t keeper, keeper_site;    /* what begins its steps; 0: none */
 	uint32_t proposed, proposed_site;  /* what may be, once its stack has been looked at; 0: none */
 	uint64_t keeper_usual, keeper_at, proposed_usual;
+	bool proposed_last;          /* the heap rests, unless it is of a model */
 	uint64_t keeper_row, keeper_seen, proposed_row;  /* so many of its steps, which are short, count as one */
 	uint64_t told, told_at, told_longest;  /* steps that the program has told: how many, the last, the longest gap */
 	struct period_block newest[PERIOD_NEWEST];  /* while it watches: [i % PERIOD_NEWEST], the i-th */

@@ -158,6 +158,7 @@ static void propose_locked(trz_heap *h, const struct period_candidate *c)
 	p->proposed_site = c->site;
 	p->proposed_usual = usual_gap(c);
 	p->proposed_row = row;
+	p->proposed_last = false;
 	atomic_fetch_or_explicit(&p->due, PERIOD_DUE_PROPOSAL, memory_order_relaxed);
 }
 
@@ -199,9 +200,11 @@ static void see_candidate_locked(trz_heap *h, struct period_candidate *c, uint64
 	}
 	if (loop != LOOP_NONE)
 		propose_locked(h, c);
-	if (marks && !(k->key == c->key && k->in_model)) {
+	if (marks && p->proposed == c->key)
+		p->proposed_last = true;
+	else if (marks && !(k->key == c->key && k->in_model))
 		begin_locked(h, PERIOD_RESTS);
-	} else {
+	if (p->state == PERIOD_WATCHES) {
 		k->failures += k->key == c->key && k->failures < FAILURES_MOST;
 		k->seen = -(int)(k->failures * k->failures * FAILURE_PAUSE);
 		c->key = 0;
@@ -374,6 +377,7 @@ bool period_proposed(trz_heap *h, struct period_proposal *out)
 	*out = (struct period_proposal){.key = p->proposed, .site = p->proposed_site};
 	out->usual = p->proposed_usual;
 	out->row = p->proposed_row;
+	out->last = p->proposed_last;
 	if (out->key)
 		out->stack = sites_at(&h->sites, out->site)->stack;
 	uint64_t inner = out->key ? min_u64(min_u64(out->usual, PERIOD_NEWEST), p->newest_count) : 0;
@@ -397,6 +401,8 @@ void period_refuse(trz_heap *h, const struct period_proposal *proposal, bool in_
 		k->refused = true;
 		k->in_model = in_model;
 	}
+	if (proposal->last && !in_model && h->period.state == PERIOD_WATCHES)
+		begin_locked(h, PERIOD_RESTS);
 	heap_unlock(h);
 }
 
@@ -411,6 +417,8 @@ void period_accept(trz_heap *h, const struct period_proposal *proposal)
 		p->keeper_row = proposal->row;
 		p->keeper_seen = 0;
 		p->keeper_at = clock_of(h);
+		if (proposal->last)
+			begin_locked(h, PERIOD_RESTS);
 		open_ways_locked(h);
 	}
 	heap_unlock(h);

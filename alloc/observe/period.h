@@ -25,6 +25,7 @@ struct period_proposal {
 	uint64_t usual;              /* blocks from one of its allocations to the next */
 	uint64_t row;                /* of them are a step, since they come in a short time */
 	uint64_t stack;
+	bool last;                   /* the heap rests then, unless it is of a model */
 	size_t inner;                /* the newest blocks of one of the intervals: where they come from, and their size */
 	uint64_t stacks[PERIOD_NEWEST], sizes[PERIOD_NEWEST];
 };
