@@ -55,9 +55,8 @@ void spinlock_rest(struct spinlock *l)
 	spinlock_take(l);
 }
 
-bool spinlock_makes_way(struct spinlock *l, struct spinlock_waits *own)
+bool spinlock_makes_way(struct spinlock *l, unsigned takes, struct spinlock_waits *own)
 {
-	unsigned takes = atomic_load_explicit(&l->takes, memory_order_relaxed);
 	const struct patience *p = l->occasional ? &occasional : &always;
 	bool soon = own->lock == l && takes - own->takes < p->takes;
 	bool again = atomic_load_explicit(&l->made_way, memory_order_relaxed) == own;
@@ -74,26 +73,41 @@ static void sleep_for(long ns)
 	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-void spinlock_wait(struct spinlock *l)
-{
-	static _Thread_local struct spinlock_waits own;
-	if (spinlock_makes_way(l, &own))
-		sleep_for(WAY_NS);
-	spinlock_spin(l);
-}
-
-void spinlock_spin(struct spinlock *l)
+/* Spins until the lock is free, and makes it held or kept; false: it is kept. */
+static bool spin(struct spinlock *l, unsigned char wanted)
 {
 	long sleep_ns = SLEEP_NS_FIRST;
 	for (;;) {
 		for (int i = 0; i < SPINS_MAX; i++) {
-			if (!atomic_load_explicit(&l->held, memory_order_relaxed) &&
-			    !atomic_exchange_explicit(&l->held, true, memory_order_acquire))
-				return;
+			unsigned char state = atomic_load_explicit(&l->state, memory_order_relaxed);
+			if (state == SPINLOCK_KEPT)
+				return false;
+			if (state == SPINLOCK_FREE && atomic_compare_exchange_strong_explicit(
+			                                  &l->state, &state, wanted, memory_order_acquire, memory_order_relaxed))
+				return true;
 			cpu_relax();
 		}
 		sleep_for(sleep_ns);
 		if (sleep_ns < SLEEP_NS_MAX)
 			sleep_ns *= 2;
 	}
+}
+
+bool spinlock_wait(struct spinlock *l, unsigned takes)
+{
+	static _Thread_local struct spinlock_waits own;
+	if (spinlock_is_kept(l))
+		return false;
+	if (spinlock_makes_way(l, takes, &own))
+		sleep_for(WAY_NS);
+	if (!spin(l, SPINLOCK_HELD))
+		return false;
+	LOCK_OWN(&l->owner);
+	return true;
+}
+
+void spinlock_keep(struct spinlock *l)
+{
+	assert(!spinlock_is_kept(l));
+	spin(l, SPINLOCK_KEPT);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Two locks. `spinlock` guards sections of some tens of nanoseconds that make no call which can block; it is
- * taken on every allocation, so an uncontended pair is one atomic exchange and one store. `lock` (a POSIX
- * mutex) guards sections that may last as long as the driver likes.
+ * taken on every allocation, so an uncontended pair is one atomic exchange and one store. It can also be *kept*: who
+ * finds it so does not wait, but goes another way, until it is let go. `lock` (a POSIX mutex) guards sections that may
+ * last as long as the driver likes.
  *
  * Threads that do nothing but take one spinlock slow each other down: what it guards travels between processors each
  * time. They are told by the lock's count of how often it was taken: a thread that has to wait for it again and again,
@@ -39,10 +40,12 @@ static inline bool lock_is_mine(const lock_owner *owner)
 #define LOCK_DISOWN(owner) ((void)0)
 #endif
 
+enum spinlock_state { SPINLOCK_FREE, SPINLOCK_HELD, SPINLOCK_KEPT };
+
 struct spinlock {
-	atomic_bool held;
+	atomic_uchar state;                    /* enum spinlock_state */
 	bool occasional;                       /* constant */
-	atomic_uint takes;                     /* changes while it is held; wraps around */
+	atomic_uint takes;                     /* by spinlock_take; changes while it is held; wraps around */
 	_Atomic(const void *) made_way;        /* the thread that has done so last */
 #ifndef NDEBUG
 	lock_owner owner;
@@ -51,7 +54,7 @@ struct spinlock {
 
 static inline void spinlock_init(struct spinlock *l)
 {
-	atomic_init(&l->held, false);
+	atomic_init(&l->state, SPINLOCK_FREE);
 	LOCK_DISOWN(&l->owner);
 }
 
@@ -69,13 +72,13 @@ struct spinlock_waits {
 	unsigned takes, streak;                /* that lock's, then; waits in a row with few takes in between */
 };
 
-/* Whether a thread that has to wait now makes way; notes the wait. */
-bool spinlock_makes_way(struct spinlock *l, struct spinlock_waits *own);
+/* Whether a thread that has to wait now, after so many takes of the lock, makes way; notes the wait. */
+bool spinlock_makes_way(struct spinlock *l, unsigned takes, struct spinlock_waits *own);
 
-/* Waits for a held lock: makes way, or spins a little, then sleeps in growing steps: a preempted holder gets its
- * processor back and no priority is inverted for longer than a time slice. */
-void spinlock_wait(struct spinlock *l);
-void spinlock_spin(struct spinlock *l);  /* the latter alone */
+/* Takes a lock that another thread holds: makes way, or spins a little, then sleeps in growing steps: a preempted
+ * holder gets its processor back and no priority is inverted for longer than a time slice. `takes` as above. false: it
+ * is kept. */
+bool spinlock_wait(struct spinlock *l, unsigned takes);
 
 /* Gives the lock up for long enough that a waiting thread gets it, and takes it again. */
 void spinlock_rest(struct spinlock *l);
@@ -95,36 +98,50 @@ void spinlock_end_hold(void);
 #define SPINLOCK_END_HOLD() ((void)0)
 #endif
 
+/* Takes the lock, if it is free; this is not counted. It looks first: an exchange that fails costs as much as one that
+ * does not, and the holder its cache line. */
+static inline bool spinlock_try(struct spinlock *l)
+{
+	unsigned char state = atomic_load_explicit(&l->state, memory_order_relaxed);
+	assert(!spinlock_is_mine(l));
+	if (__builtin_expect(state != SPINLOCK_FREE || !atomic_compare_exchange_strong_explicit(
+	                                                   &l->state, &state, SPINLOCK_HELD, memory_order_acquire,
+	                                                   memory_order_relaxed), 0))
+		return false;
+	LOCK_OWN(&l->owner);
+	return true;
+}
+
+/* Of a lock that nobody keeps. */
 static inline void spinlock_take(struct spinlock *l)
 {
-	assert(!spinlock_is_mine(l));
-	if (__builtin_expect(atomic_exchange_explicit(&l->held, true, memory_order_acquire), 0))
-		spinlock_wait(l);
+	if (__builtin_expect(!spinlock_try(l), 0))
+		spinlock_wait(l, atomic_load_explicit(&l->takes, memory_order_relaxed));
 	atomic_store_explicit(&l->takes, atomic_load_explicit(&l->takes, memory_order_relaxed) + 1, memory_order_relaxed);
-	LOCK_OWN(&l->owner);
-}
-
-/* spinlock_take by a thread that holds another spinlock, for which others may wait: it makes no way. */
-static inline void spinlock_take_inner(struct spinlock *l)
-{
-	assert(!spinlock_is_mine(l));
-	if (atomic_exchange_explicit(&l->held, true, memory_order_acquire))
-		spinlock_spin(l);
-	LOCK_OWN(&l->owner);
-}
-
-/* Gives back what spinlock_take_inner took: the outer hold goes on. */
-static inline void spinlock_give_inner(struct spinlock *l)
-{
-	assert(spinlock_is_mine(l));
-	LOCK_DISOWN(&l->owner);
-	atomic_store_explicit(&l->held, false, memory_order_release);
 }
 
 static inline void spinlock_give(struct spinlock *l)
 {
+	assert(spinlock_is_mine(l));
 	SPINLOCK_END_HOLD();
-	spinlock_give_inner(l);
+	LOCK_DISOWN(&l->owner);
+	atomic_store_explicit(&l->state, SPINLOCK_FREE, memory_order_release);
+}
+
+/* Waits for a lock that is not kept, and keeps it. The thread may hold another lock, for which others wait: it makes no
+ * way. */
+void spinlock_keep(struct spinlock *l);
+
+static inline bool spinlock_is_kept(const struct spinlock *l)
+{
+	return atomic_load_explicit(&l->state, memory_order_acquire) == SPINLOCK_KEPT;
+}
+
+/* A kept lock is free again; any thread may say so that comes after the keeper. */
+static inline void spinlock_let_go(struct spinlock *l)
+{
+	assert(spinlock_is_kept(l));
+	atomic_store_explicit(&l->state, SPINLOCK_FREE, memory_order_release);
 }
 
 #endif

@@ -277,47 +277,56 @@ static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream st
 	return api_alloc(h, &r, out);
 }
 
-/* A larger request on the legacy default stream, served by one of its free blocks; NULL: by none. */
-static void *alloc_block(trz_heap *h, size_t size, trz_stream stream, const void *caller)
+/* A larger request on the legacy default stream, `s`, served by one of its free blocks if that will do. */
+static NOINLINE trz_status alloc_block(trz_heap *h, size_t size, struct stream *s, trz_stream stream, void **out,
+                                       const void *caller)
 {
-	struct stream *s = heap_known_stream(h, stream);
-	if (UNLIKELY(!s))
-		return NULL;
 	uint64_t outer = api_enter(caller);
-	trz_addr address = serve_block(h, &s->lane, size);
+	*out = (void *)serve_block(h, &s->lane, size);
 	api_leave(outer);
-	return (void *)address;
+	return LIKELY(*out) ? TRZ_OK : alloc_any(h, size, 0, stream, out, caller);
 }
 
-static inline trz_status alloc_from(trz_heap *h, size_t size, size_t alignment, trz_stream stream, const void *caller,
-                                    void **out)
+/* A small request for which there is more to do than to take a slot at once. */
+static NOINLINE trz_status alloc_slot(trz_heap *h, size_t size, trz_stream stream, void **out, const void *caller)
 {
-	if (LIKELY(h && out && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) &&
-	           !frames_or_tool(h))) {
-		if (size > h->config.small_limit) {
-			*out = alloc_block(h, size, stream, caller);
-			return LIKELY(*out) ? TRZ_OK : alloc_any(h, size, alignment, stream, out, caller);
-		}
-		struct stream *s = heap_known_stream(h, stream);
-		trz_addr address = LIKELY(s) ? small_alloc(h, &s->lane, size) : 0;
-		if (LIKELY(address)) {
-			*out = (void *)address;
-			return TRZ_OK;
-		}
-		if (!is_legacy(stream))
-			return alloc_slot_on(h, size, stream, out, caller);
-	}
-	return alloc_any(h, size, alignment, stream, out, caller);
+	if (!is_legacy(stream))
+		return alloc_slot_on(h, size, stream, out, caller);
+	struct stream *s = heap_known_stream(h, stream);
+	*out = LIKELY(s) ? (void *)small_alloc(h, &s->lane, size) : NULL;
+	return LIKELY(*out) ? TRZ_OK : alloc_any(h, size, 0, stream, out, caller);
+}
+
+/* Whether a request asks for nothing unusual, of a heap in which nothing unusual is on. */
+static inline bool is_plain(trz_heap *h, size_t size, size_t alignment, void *const *out)
+{
+	return h && out && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_or_tool(h);
+}
+
+/* What every allocation goes through; what is not a slot to be taken at once goes on to another function. */
+static FLAT NOINLINE trz_status alloc_from(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out,
+                                           const void *caller)
+{
+	if (UNLIKELY(!is_plain(h, size, alignment, out)))
+		return alloc_any(h, size, alignment, stream, out, caller);
+	struct stream *s = heap_known_stream(h, stream);
+	if (size > h->config.small_limit)
+		return LIKELY(s) ? alloc_block(h, size, s, stream, out, caller) : alloc_any(h, size, 0, stream, out, caller);
+	trz_addr address = LIKELY(s) ? small_try(s, size) : 0;
+	if (UNLIKELY(!address))
+		return alloc_slot(h, size, stream, out, caller);
+	*out = (void *)address;
+	return TRZ_OK;
 }
 
 trz_status trz_alloc(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out)
 {
-	return alloc_from(h, size, alignment, stream, API_CALLER, out);
+	return alloc_from(h, size, alignment, stream, out, API_CALLER);
 }
 
 trz_status trz_alloc_from(trz_heap *h, size_t size, size_t alignment, trz_stream stream, const void *caller, void **out)
 {
-	return alloc_from(h, size, alignment, stream, caller ? caller : API_CALLER, out);
+	return alloc_from(h, size, alignment, stream, out, caller ? caller : API_CALLER);
 }
 
 /* Names the heap that an unknown pointer really belongs to, if there is one. */
@@ -329,31 +338,36 @@ COLD trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status)
 	return status;
 }
 
-static COLD trz_status free_watched(trz_heap *h, void *ptr, struct stream *on)
+static COLD trz_status free_watched(trz_heap *h, const _Atomic pagemap_entry *at, void *ptr, struct stream *on)
 {
 	if (heap_is_inherited(h))
 		return TRZ_OK;
 	uint64_t outer = frames_enter(h);
 	if (h->annotates)
 		nvtx_freeing(h, (trz_addr)ptr);
-	trz_status status = serve_free(h, (trz_addr)ptr, on);
+	trz_status status = serve_free(h, at, (trz_addr)ptr, on);
 	frames_leave(outer);
-	return status == TRZ_OK ? status : api_free_failed(h, ptr, status);
+	return status;
 }
 
-static inline trz_status free_on(trz_heap *h, void *ptr, struct stream *on)
-{
-	if (UNLIKELY(frames_or_tool(h)))
-		return free_watched(h, ptr, on);
-	trz_status status = serve_free(h, (trz_addr)ptr, on);
-	return LIKELY(status == TRZ_OK) ? status : api_free_failed(h, ptr, status);
-}
-
-trz_status trz_free(trz_heap *h, void *ptr)
+/* What is not a slot to be given back at once. `at`: where the pointer's entry is; NULL: nowhere. */
+static NOINLINE trz_status free_any(trz_heap *h, const _Atomic pagemap_entry *at, void *ptr, struct stream *on)
 {
 	if (!h)
 		return api_is_null("trz_free", "heap");
-	return ptr ? free_on(h, ptr, NULL) : TRZ_OK;
+	if (!ptr)
+		return TRZ_OK;
+	trz_status status = UNLIKELY(frames_or_tool(h)) ? free_watched(h, at, ptr, on)
+	                                                : serve_free(h, at, (trz_addr)ptr, on);
+	return LIKELY(status == TRZ_OK) ? status : api_free_failed(h, ptr, status);
+}
+
+FLAT trz_status trz_free(trz_heap *h, void *ptr)
+{
+	const _Atomic pagemap_entry *at = LIKELY(h) ? pagemap_slot(&h->pagemap, (trz_addr)ptr) : NULL;
+	if (LIKELY(at && !frames_or_tool(h)) && LIKELY(small_free(at, (trz_addr)ptr, NULL, false)))
+		return TRZ_OK;
+	return free_any(h, at, ptr, NULL);
 }
 
 trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
@@ -365,7 +379,7 @@ trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 	struct stream *on = NULL;
 	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream_of_user(h, stream, &on);
 	if (status == TRZ_OK)
-		status = free_on(h, ptr, on);
+		status = free_any(h, pagemap_slot(&h->pagemap, (trz_addr)ptr), ptr, on);
 	if (on)
 		heap_leave_stream(on, stream);
 	return status;

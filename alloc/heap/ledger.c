@@ -99,11 +99,8 @@ static void lower_stream_locked(trz_heap *h, struct slots *o)
 
 void heap_call_in_slow_locked(struct stream *s)
 {
-	struct slots *o = &s->slots;
-	spinlock_take_inner(&o->lock);
-	atomic_store_explicit(&o->out, false, memory_order_relaxed);
 	SPINLOCK_STEP();
-	spinlock_give_inner(&o->lock);
+	spinlock_keep(&s->slots.lock);
 }
 
 void heap_call_all_in_locked(trz_heap *h)
@@ -125,7 +122,7 @@ void heap_let_out_locked(trz_heap *h, struct stream *s)
 	if (slots_are_out(o) || s->thread_bound || h->notes || atomic_load_explicit(&s->retired, memory_order_relaxed))
 		return;
 	heap_list_locked(h, s);
-	atomic_store_explicit(&o->out, true, memory_order_release);
+	spinlock_let_go(&o->lock);
 }
 
 static const struct slots *slots_at(const trz_heap *h, unsigned i)

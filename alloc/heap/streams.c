@@ -84,14 +84,11 @@ static void note_recent_locked(trz_heap *h, struct stream *s)
 static struct stream *enter_recent(trz_heap *h, uint64_t id)
 {
 	struct stream *s = stream_recent(&h->streams, id);
-	bool entered = false;
-	if (!s || !slots_are_out(&s->slots))
+	if (!s || !slots_take(&s->slots))
 		return NULL;
-	spinlock_take(&s->slots.lock);
-	if (slots_are_out(&s->slots) && s->id == id) {
+	bool entered = s->id == id;
+	if (entered)
 		atomic_fetch_add_explicit(&s->entered, 1, memory_order_relaxed);
-		entered = true;
-	}
 	spinlock_give(&s->slots.lock);
 	return entered ? s : NULL;
 }

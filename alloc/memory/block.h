@@ -6,6 +6,8 @@
 #ifndef TRZ_ALLOC_BLOCK_H
 #define TRZ_ALLOC_BLOCK_H
 
+#include <assert.h>
+
 #include "ground/meta.h"
 #include "ground/types.h"
 
@@ -20,8 +22,10 @@ struct block {
 	trz_addr address;
 	uint64_t size;               /* > 0, a multiple of UNIT */
 	struct block *prev, *next;   /* in the window, by address */
-	struct window *window;       /* const */
-	struct block_list *list;     /* const: the window's */
+	uint32_t priority;           /* of the tree node */
+	uint8_t state;               /* enum block_state */
+	uint8_t kind;                /* enum kind, as the window's */
+	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
 	struct lane *home;           /* of the stream in whose order it is, or was last, used; NULL: none yet */
 	union {
 		struct {                 /* BLOCK_FREE: node of a tree of the home's fit index */
@@ -41,10 +45,8 @@ struct block {
 			struct block *hole_next, *hole_prev;
 		};
 	};
-	uint32_t priority;           /* of the tree node */
-	uint8_t state;               /* enum block_state */
-	uint8_t kind;                /* enum kind, as the window's */
-	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
+	struct window *window;       /* const */
+	struct block_list *list;     /* const: the window's */
 	bool tileless;               /* free: a search has found no whole tile in it */
 	uint16_t site;               /* live: its call site's number; 0: it has none */
 };
@@ -56,14 +58,54 @@ static inline trz_addr block_end(const struct block *b)
 	return b->address + b->size;
 }
 
+/* `b` has a new neighbour behind it, or none. */
+static inline void block_link_next(struct block *b, struct block *next)
+{
+	b->next = next;
+	if (next)
+		next->prev = b;
+	else
+		b->list->last = b;
+}
+
 /* Appends a block. */
-void block_append(struct block_list *list, struct block *b);
+static inline void block_append(struct block_list *list, struct block *b)
+{
+	struct block *last = list->last;
+	assert(b->size > 0 && (b->address | b->size) % UNIT == 0 && (!last || block_end(last) == b->address));
+	b->list = list;
+	b->prev = last;
+	if (last)
+		last->next = b;
+	else
+		list->first = b;
+	block_link_next(b, NULL);
+}
 
 /* Cuts `b` after `size` bytes (0 < size < b->size); the rest is the new block behind it, with the same state,
  * home and, where free, sequence; neither is in an index. One node is taken from `nodes`, which has one. */
-struct block *block_split(struct node_pool *nodes, struct block *b, uint64_t size);
+static inline struct block *block_split(struct node_pool *nodes, struct block *b, uint64_t size)
+{
+	assert(size > 0 && size < b->size && size % UNIT == 0);
+	struct block *rest = node_pool_take(nodes);
+	*rest = *b;
+	rest->address = b->address + size;
+	rest->size = b->size - size;
+	block_link_next(rest, b->next);
+	b->size = size;
+	b->next = rest;
+	rest->prev = b;
+	return rest;
+}
 
 /* Joins `b` with the neighbour behind it, whose node is freed. Neither is in an index. */
-void block_absorb_next(struct node_pool *nodes, struct block *b);
+static inline void block_absorb_next(struct node_pool *nodes, struct block *b)
+{
+	struct block *gone = b->next;
+	assert(gone && gone->address == block_end(b) && gone->window == b->window);
+	b->size += gone->size;
+	block_link_next(b, gone->next);
+	node_pool_give(nodes, gone);
+}
 
 #endif

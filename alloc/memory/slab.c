@@ -14,20 +14,9 @@ void slab_init(struct slab *s, struct block *b, unsigned size_class)
 	s->block = b;
 	s->home = b->home;
 	s->size_class = (uint8_t)size_class;
+	s->shape = size_classes[size_class];
 	assert(b->size == slab_class(s)->slab_size && b->address % CELL == 0 && b->address % GRANULE + b->size <= GRANULE);
 	s->free = slab_all_slots(s);
-}
-
-void bin_push(struct bin *b, struct slab *s)
-{
-	s->prev = NULL;
-	s->next = b->first;
-	if (s->next)
-		s->next->prev = s;
-	else
-		b->last = s;
-	b->first = s;
-	b->length++;
 }
 
 void bin_unlink(struct bin *b, struct slab *s)

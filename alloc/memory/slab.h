@@ -15,12 +15,13 @@
 /* Invariants: slots = free + pending + held; sampled is part of held; the slab is in its bin's list exactly when free
  * is not 0. */
 struct slab {
-	trz_addr base;
+	_Alignas(64) trz_addr base;
 	_Atomic(struct stream *) stream;    /* the home's; read without a lock, when it may be another by now */
 	uint64_t free;                      /* bit i: slot i can be given out */
 	uint64_t pending;                   /* bit i: slot i is freed and waits for a ticket */
 	uint64_t sampled;                   /* bit i: slot i is held, and counted by its call site */
 	struct use *uses;                   /* of all its held slots */
+	struct size_class shape;            /* size_classes[size_class]: here, since every operation reads it */
 	struct lane *home;
 	struct block *block;
 	struct slab *next, *prev;           /* in the bin */
@@ -41,7 +42,7 @@ void slab_init(struct slab *s, struct block *b, unsigned size_class);
 
 static inline const struct size_class *slab_class(const struct slab *s)
 {
-	return &size_classes[s->size_class];
+	return &s->shape;
 }
 
 static inline uint64_t slab_all_slots(const struct slab *s)
@@ -61,19 +62,41 @@ static inline unsigned slab_slot_at(const struct slab *s, trz_addr address)
 	return slot < slab_class(s)->slots && slab_slot_address(s, slot) == address ? slot : SLAB_SLOTS_MAX;
 }
 
-void bin_push(struct bin *b, struct slab *s);
+static inline void bin_push(struct bin *b, struct slab *s)
+{
+	s->prev = NULL;
+	s->next = b->first;
+	if (s->next)
+		s->next->prev = s;
+	else
+		b->last = s;
+	b->first = s;
+	b->length++;
+}
+
 void bin_unlink(struct bin *b, struct slab *s);
 
-/* Takes a slot of the bin's first slab for `requested` bytes. The bin is not empty. */
-static inline trz_addr bin_take_slot(struct bin *b, uint64_t requested)
+/* Unlinks the first slab. */
+static inline void bin_pop(struct bin *b)
 {
-	struct slab *s = b->first;
-	assert(s->free && requested <= slab_class(s)->slot_size);
+	assert(b->length > 0);
+	b->first = b->first->next;
+	if (b->first)
+		b->first->prev = NULL;
+	else
+		b->last = NULL;
+	b->length--;
+}
+
+/* Takes a slot of the bin's first slab, `s`, for `requested` bytes. */
+static inline trz_addr bin_take_slot(struct bin *b, struct slab *s, uint64_t requested)
+{
+	assert(s == b->first && s->free && requested <= slab_class(s)->slot_size);
 	unsigned slot = (unsigned)__builtin_ctzll(s->free);
 	s->free &= s->free - 1;
 	s->unused[slot] = (uint16_t)(slab_class(s)->slot_size - requested);
 	if (__builtin_expect(!s->free, 0))
-		bin_unlink(b, s);
+		bin_pop(b);
 	return slab_slot_address(s, slot);
 }
 

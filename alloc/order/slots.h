@@ -6,8 +6,9 @@
  * Two locks take turns at guarding them. While the slots are *out*, it is `lock`, the stream's own: to take a slot or
  * to give one back takes that lock and no other. While they are *in*, it is the heap lock: whoever wants anything else
  * of them, such as to open a slab, to look at another stream's, or to add all up, holds the heap lock and calls them in
- * (heap/ledger.h). Calling in takes both locks, so no slot is on its way when it is done; a thread that then finds them
- * in goes to the heap lock. Letting out takes the heap lock alone. No thread that holds a stream's lock takes another.
+ * (heap/ledger.h). Calling in takes the stream's lock, too, and keeps it, so no slot is on its way when it is done; a
+ * thread that then finds the lock kept goes to the heap lock. Letting out takes the heap lock alone. No thread that
+ * holds a stream's lock takes another.
  *
  * What callers hold is counted here, by sums that only grow, each guarded as the slots are and read without a lock.
  * Peaks are the heap's (heap/ledger.h). Up to `limit` of each measure the stream may hold without asking: the heap has
@@ -26,8 +27,7 @@ enum measure { ALLOCATION, ALLOCATED_BYTES, REQUESTED_BYTES, MEASURES };
 /* Invariants: given <= taken; taken - given <= limit, and equal to it for a stream that is not in the ledger's list;
  * what is out is in that list. */
 struct slots {
-	struct spinlock lock;
-	atomic_bool out;                     /* changes under the heap lock; to false under both */
+	struct spinlock lock;                /* kept: the slots are in; that changes under the heap lock */
 	counter taken[MEASURES], given[MEASURES];
 	counter occupied;                    /* bytes of the slots that callers hold */
 	uint64_t limit[MEASURES];            /* changes under the heap lock, while the slots are in */
@@ -36,9 +36,26 @@ struct slots {
 	struct stream *next_listed, **link_listed;  /* in the ledger's list; link NULL: it is not */
 };
 
+/* They are in. */
+static inline void slots_init(struct slots *o)
+{
+	atomic_init(&o->lock.state, SPINLOCK_KEPT);
+}
+
 static inline bool slots_are_out(const struct slots *o)
 {
-	return atomic_load_explicit(&o->out, memory_order_acquire);
+	return !spinlock_is_kept(&o->lock);
+}
+
+/* Takes their lock, after a wait if need be; false: they are in. Nearly every take of it has counted a slot. */
+static inline bool slots_take(struct slots *o)
+{
+	if (__builtin_expect(spinlock_try(&o->lock), 1))
+		return true;
+	if (!slots_are_out(o))
+		return false;
+	uint64_t counted = counter_get(&o->taken[ALLOCATION]) + counter_get(&o->given[ALLOCATION]);
+	return spinlock_wait(&o->lock, (unsigned)counted);
 }
 
 static inline uint64_t slots_held(const struct slots *o, enum measure m)
@@ -57,17 +74,15 @@ static inline bool slots_are_due(const struct slots *o, uint64_t size)
  * the sample; nothing has changed. */
 static inline bool slots_count_taken(struct slots *o, uint64_t size, uint64_t occupied)
 {
-	uint64_t n = counter_get(&o->taken[ALLOCATION]) + 1;
-	uint64_t allocated = counter_get(&o->taken[ALLOCATED_BYTES]) + ((size + UNIT - 1) & ~(uint64_t)(UNIT - 1));
-	uint64_t requested = counter_get(&o->taken[REQUESTED_BYTES]) + size;
-	if (__builtin_expect(n - counter_get(&o->given[ALLOCATION]) > o->limit[ALLOCATION] ||
-	                     allocated - counter_get(&o->given[ALLOCATED_BYTES]) > o->limit[ALLOCATED_BYTES] ||
-	                     requested - counter_get(&o->given[REQUESTED_BYTES]) > o->limit[REQUESTED_BYTES] ||
-	                     requested > counter_get(&o->sample_at), 0))
+	uint64_t rounded = (size + UNIT - 1) & ~(uint64_t)(UNIT - 1);
+	if (__builtin_expect(slots_held(o, ALLOCATION) + 1 > o->limit[ALLOCATION] ||
+	                     slots_held(o, ALLOCATED_BYTES) + rounded > o->limit[ALLOCATED_BYTES] ||
+	                     slots_held(o, REQUESTED_BYTES) + size > o->limit[REQUESTED_BYTES] ||
+	                     slots_are_due(o, size), 0))
 		return false;
-	counter_set(&o->taken[ALLOCATION], n);
-	counter_set(&o->taken[ALLOCATED_BYTES], allocated);
-	counter_set(&o->taken[REQUESTED_BYTES], requested);
+	counter_add(&o->taken[ALLOCATION], 1);
+	counter_add(&o->taken[ALLOCATED_BYTES], rounded);
+	counter_add(&o->taken[REQUESTED_BYTES], size);
 	counter_add(&o->occupied, occupied);
 	return true;
 }

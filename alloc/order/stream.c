@@ -75,6 +75,7 @@ struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, s
 	struct stream *s = meta_alloc(all->meta, sizeof *s);
 	if (!s)
 		return NULL;
+	slots_init(&s->slots);
 	s->id = id;
 	s->index = count;
 	s->handle = handle;

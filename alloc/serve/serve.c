@@ -162,7 +162,7 @@ static inline trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
 	return serve_make_live_locked(h, d->lane, d->size, b);
 }
 
-trz_addr serve_block(trz_heap *h, struct lane *l, uint64_t size)
+FLAT trz_addr serve_block(trz_heap *h, struct lane *l, uint64_t size)
 {
 	assert(size > h->config.small_limit && !l->dedicated);
 	enum kind kind = size <= h->config.medium_limit ? SMALL : LARGE;
@@ -591,7 +591,7 @@ COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
 }
 
 /* The heap lock is held at the call and given up. */
-static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, trz_addr address, struct stream *on)
+static FLAT NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, trz_addr address, struct stream *on)
 {
 	HEAP_LOCKED(h);
 	if (!b || b->address != address) {
@@ -631,7 +631,7 @@ static NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, t
 }
 
 /* What the lock of the stream's slots alone does not allow. */
-static NOINLINE trz_status free_slot_and_unlock(trz_heap *h, struct slab *s, trz_addr address, struct stream *on)
+static FLAT NOINLINE trz_status free_slot_and_unlock(trz_heap *h, struct slab *s, trz_addr address, struct stream *on)
 {
 	HEAP_LOCKED(h);
 	struct stream *bound, *home = s->home->stream;
@@ -649,14 +649,12 @@ static NOINLINE trz_status free_slot_and_unlock(trz_heap *h, struct slab *s, trz
 	return TRZ_OK;
 }
 
-trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on)
+trz_status serve_free(trz_heap *h, const _Atomic pagemap_entry *at, trz_addr address, struct stream *on)
 {
-	const _Atomic pagemap_entry *at = pagemap_slot(&h->pagemap, address);
-	pagemap_entry entry = at ? pagemap_read(at) : 0;
-	if (LIKELY(pagemap_is_slab(entry)) && LIKELY(small_free(at, entry, address, on)))
+	if (at && small_free(at, address, on, true))
 		return TRZ_OK;
 	heap_lock(h);
-	entry = at ? pagemap_read(at) : pagemap_get(&h->pagemap, address);
+	pagemap_entry entry = at ? pagemap_read(at) : 0;
 	return pagemap_is_slab(entry) ? free_slot_and_unlock(h, pagemap_slab(entry), address, on)
 	                              : free_block_and_unlock(h, pagemap_block(entry), address, on);
 }

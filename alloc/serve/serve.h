@@ -36,8 +36,9 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 /* The live block that begins at an address; NULL: none does. */
 struct block *serve_block_locked(const trz_heap *h, trz_addr address);
 
-/* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. */
-trz_status serve_free(trz_heap *h, trz_addr address, struct stream *on);
+/* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. `at`: where the
+ * address's entry in the pagemap is; NULL: nowhere, so it is not the heap's. */
+trz_status serve_free(trz_heap *h, const _Atomic pagemap_entry *at, trz_addr address, struct stream *on);
 
 /* Takes an allocation from its holder, whatever uses it: pending, in no queue, for the caller to complete. NULL:
  * nothing has changed, *status says why. */

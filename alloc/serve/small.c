@@ -11,7 +11,7 @@ trz_addr small_take_locked(trz_heap *h, struct lane *l, unsigned size_class, uin
 {
 	SLOTS_IN(h, l->stream);
 	struct slab *s = l->bins[size_class].first;
-	trz_addr address = bin_take_slot(&l->bins[size_class], size);
+	trz_addr address = bin_take_slot(&l->bins[size_class], s, size);
 	account_slot_alloc(h, l->stream, size, size_classes[size_class].slot_size);
 	holders_take_slot_locked(h, s, size_class_slot(&size_classes[size_class], address - s->base));
 	ACCOUNT_NOTE(h, HISTORY_ALLOC, l, address, size);
@@ -22,13 +22,9 @@ trz_addr small_take_locked(trz_heap *h, struct lane *l, unsigned size_class, uin
 static inline trz_addr take_alone(struct lane *l, unsigned size_class, uint64_t size)
 {
 	struct slots *o = &l->stream->slots;
-	trz_addr address = 0;
-	if (UNLIKELY(!slots_are_out(o)))
+	if (UNLIKELY(!slots_take(o)))
 		return 0;
-	spinlock_take(&o->lock);
-	if (LIKELY(slots_are_out(o) && l->bins[size_class].first &&
-	           slots_count_taken(o, size, size_classes[size_class].slot_size)))
-		address = bin_take_slot(&l->bins[size_class], size);
+	trz_addr address = small_take_open(o, &l->bins[size_class], size);
 	spinlock_give(&o->lock);
 	return address;
 }
@@ -38,7 +34,7 @@ trz_addr small_take(struct lane *l, unsigned size_class, uint64_t size)
 	return take_alone(l, size_class, size);
 }
 
-static NOINLINE trz_addr take_open_slot(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
+static FLAT NOINLINE trz_addr take_open_slot(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size)
 {
 	heap_lock(h);
 	heap_call_in_locked(h, l->stream);
@@ -78,13 +74,9 @@ trz_addr small_alloc_of(trz_heap *h, struct stream *s, uint64_t id, uint64_t siz
 	unsigned c = size_class_of(size);
 	struct bin *bin = &s->lane.bins[c];
 	trz_addr address = 0;
-	if (LIKELY(slots_are_out(o))) {
-		spinlock_take(&o->lock);
-		if (LIKELY(slots_are_out(o) && s->id == id && bin->first &&
-		           slots_count_taken(o, size, size_classes[c].slot_size))) {
-			counter_add(&o->asked, 1);
-			address = bin_take_slot(bin, size);
-		}
+	if (LIKELY(slots_take(o))) {
+		address = LIKELY(s->id == id) ? small_take_open(o, bin, size) : 0;
+		counter_add(&o->asked, address != 0);
 		spinlock_give(&o->lock);
 	}
 	return LIKELY(address) ? address : take_open_slot_of(h, s, id, c, size);

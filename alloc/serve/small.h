@@ -7,8 +7,27 @@
 
 #include "heap/heap.h"
 
-/* The hot path: a slot for a small request on the lane's stream; 0: no slab is open, or the slot would be of the
- * sample. One lock, that of the stream's slots, unless they are in or it may be a new peak; no call. */
+/* Takes a slot of a bin; 0: no slab is open, it may be a new peak, or the slot would be of the sample. The caller holds
+ * the lock of the stream's slots. */
+static inline trz_addr small_take_open(struct slots *o, struct bin *bin, uint64_t size)
+{
+	struct slab *s = bin->first;
+	return LIKELY(s && slots_count_taken(o, size, slab_class(s)->slot_size)) ? bin_take_slot(bin, s, size) : 0;
+}
+
+/* The hot path: a slot for a small request on the stream's default lane, with one lock, that of its slots, and no call;
+ * 0: there is more to do, if only to wait. */
+static inline trz_addr small_try(struct stream *s, uint64_t size)
+{
+	struct bin *bin = &s->lane.bins[size_class_of(size)];
+	if (UNLIKELY(!spinlock_try(&s->slots.lock)))
+		return 0;
+	trz_addr address = small_take_open(&s->slots, bin, size);
+	spinlock_give(&s->slots.lock);
+	return address;
+}
+
+/* All that can be done for a small request without a search. 0: no slab is open, or the slot would be of the sample. */
 trz_addr small_alloc(trz_heap *h, struct lane *l, uint64_t size);
 
 /* The same for a stream that was found by its id without the heap lock; the driver has been asked for the id and for
@@ -31,31 +50,39 @@ static inline bool small_goes_back(const struct slab *s, unsigned slot)
 	return !(empty && s->home->bins[s->size_class].length > 1);
 }
 
-/* Frees a slot in its home's order under the lock of its stream's slots alone. `entry` has been read at `at`. false:
- * there is no such slot, the slots are in, or more has to be done; nothing has changed. Until the lock is held the
- * entry may be old, and the slab another one: an entry of a stream's slab changes only while that stream's slots are
- * in. */
-static inline bool small_free(const _Atomic pagemap_entry *at, pagemap_entry entry, trz_addr address,
-                              const struct stream *on)
+/* Gives a slot back in its home's order. The caller holds the lock of its stream's slots. false: there is no such slot
+ * any more, or more has to be done; nothing has changed. `entry` was read at `at` before the lock was taken and may be
+ * old, and the slab another one: an entry of a stream's slab changes only while that stream's slots are in. */
+static inline bool small_give(const _Atomic pagemap_entry *at, pagemap_entry entry, trz_addr address,
+                              struct stream *home)
 {
 	struct slab *s = pagemap_slab(entry);
-	struct stream *home = atomic_load_explicit(&s->stream, memory_order_relaxed);
-	bool done = false;
-	if (UNLIKELY((on && on != home) || !slots_are_out(&home->slots)))
+	if (UNLIKELY(pagemap_read(at) != entry || atomic_load_explicit(&s->stream, memory_order_relaxed) != home))
 		return false;
-	spinlock_take(&home->slots.lock);
-	if (LIKELY(slots_are_out(&home->slots) && pagemap_read(at) == entry &&
-	           atomic_load_explicit(&s->stream, memory_order_relaxed) == home)) {
-		unsigned slot = slab_slot_at(s, address);
-		done = small_goes_back(s, slot);
-		if (LIKELY(done)) {
-			uint64_t occupied = slab_class(s)->slot_size;
-			slots_count_given(&home->slots, occupied - s->unused[slot], occupied);
-			ticket_owe(&home->tickets);
-			bin_give_slot(&s->home->bins[s->size_class], s, slot);
-		}
-	}
-	spinlock_give(&home->slots.lock);
+	unsigned slot = slab_slot_at(s, address);
+	if (UNLIKELY(!small_goes_back(s, slot)))
+		return false;
+	uint64_t occupied = slab_class(s)->slot_size;
+	slots_count_given(&home->slots, occupied - s->unused[slot], occupied);
+	ticket_owe(&home->tickets);
+	bin_give_slot(&s->home->bins[s->size_class], s, slot);
+	return true;
+}
+
+/* The hot path of a free: of a slot, in its home's order, with one lock, that of its stream's slots; if another thread
+ * has that, only a caller that `waits` gets it. `at`: where the address's entry is; `on`: the stream in whose order it
+ * is freed, NULL: its home. false: it is no slot, the slots are in, or more has to be done; nothing has changed. */
+static inline bool small_free(const _Atomic pagemap_entry *at, trz_addr address, const struct stream *on, bool waits)
+{
+	pagemap_entry entry = pagemap_read(at);
+	if (!pagemap_is_slab(entry))
+		return false;
+	struct stream *home = atomic_load_explicit(&pagemap_slab(entry)->stream, memory_order_relaxed);
+	struct slots *o = &home->slots;
+	if (UNLIKELY((on && on != home) || !(waits ? slots_take(o) : spinlock_try(&o->lock))))
+		return false;
+	bool done = small_give(at, entry, address, home);
+	spinlock_give(&o->lock);
 	return done;
 }
 

@@ -21,7 +21,7 @@ static void take_often(struct spinlock *l, unsigned times)
 static unsigned waits_until_way(struct spinlock *l, struct spinlock_waits *own, unsigned takes)
 {
 	for (unsigned waits = 1; waits <= 100; waits++) {
-		if (spinlock_makes_way(l, own))
+		if (spinlock_makes_way(l, atomic_load(&l->takes), own))
 			return waits;
 		take_often(l, takes);
 	}
@@ -66,8 +66,8 @@ static void test_a_wait_for_another_lock_begins_anew(void **state)
 	struct spinlock l = {0}, other = {0};
 	struct spinlock_waits own = {0};
 	for (int i = 0; i < 100; i++) {
-		assert_false(spinlock_makes_way(&l, &own));
-		assert_false(spinlock_makes_way(&other, &own));
+		assert_false(spinlock_makes_way(&l, 0, &own));
+		assert_false(spinlock_makes_way(&other, 0, &own));
 	}
 }
 
@@ -78,6 +78,21 @@ static void test_the_count_of_takes_wraps_around(void **state)
 	struct spinlock_waits own = {0};
 	atomic_store(&l.takes, UINT32_MAX - 3);
 	assert_in_range(waits_until_way(&l, &own, 2), 2, 10);
+}
+
+static void test_nobody_waits_for_a_kept_lock(void **state)
+{
+	(void)state;
+	struct spinlock l = {0};
+	spinlock_keep(&l);
+	assert_true(spinlock_is_kept(&l));
+	assert_false(spinlock_try(&l));
+	assert_false(spinlock_wait(&l, 0));
+	assert_true(spinlock_is_kept(&l));
+	spinlock_let_go(&l);
+	assert_true(spinlock_try(&l));
+	assert_false(spinlock_is_kept(&l));
+	spinlock_give(&l);
 }
 
 /* ---- real threads ---- */
@@ -125,6 +140,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_threads_that_meet_now_and_then_spin),
 		cmocka_unit_test(test_threads_with_other_work_spin_at_an_occasional_lock),
+		cmocka_unit_test(test_nobody_waits_for_a_kept_lock),
 		cmocka_unit_test(test_threads_that_meet_always_make_way_in_turn),
 		cmocka_unit_test(test_a_wait_for_another_lock_begins_anew),
 		cmocka_unit_test(test_the_count_of_takes_wraps_around),

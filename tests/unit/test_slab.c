@@ -23,7 +23,7 @@ static void test_every_slot_once(void **state)
 		bin_push(&bin, &s);
 		uint64_t seen = 0;
 		for (unsigned i = 0; i < size_classes[c].slots; i++) {
-			trz_addr a = bin_take_slot(&bin, 1);
+			trz_addr a = bin_take_slot(&bin, bin.first, 1);
 			unsigned slot = (unsigned)((a - b.address) / size_classes[c].slot_size);
 			assert_int_equal((a - b.address) % size_classes[c].slot_size, 0);
 			assert_true(a + size_classes[c].slot_size <= block_end(&b));
@@ -47,10 +47,10 @@ static void test_a_full_slab_comes_back_with_its_first_slot(void **state)
 	make(&s, &b, 0);
 	bin_push(&bin, &s);
 	for (unsigned i = 0; i < size_classes[0].slots; i++)
-		bin_take_slot(&bin, UNIT);
+		bin_take_slot(&bin, bin.first, UNIT);
 	assert_false(bin_give_slot(&bin, &s, 7));
 	assert_ptr_equal(bin.first, &s);
-	assert_int_equal(bin_take_slot(&bin, UNIT), slab_slot_address(&s, 7));
+	assert_int_equal(bin_take_slot(&bin, bin.first, UNIT), slab_slot_address(&s, 7));
 	assert_null(bin.first);
 }
 
@@ -63,11 +63,11 @@ static void test_only_a_spare_empty_slab_is_given_up(void **state)
 	make(&s[0], &b[0], 3);
 	make(&s[1], &b[1], 3);
 	bin_push(&bin, &s[0]);
-	bin_take_slot(&bin, UNIT);
+	bin_take_slot(&bin, bin.first, UNIT);
 	assert_false(bin_give_slot(&bin, &s[0], 0));  /* the only one of its bin */
 	bin_push(&bin, &s[1]);
-	bin_take_slot(&bin, UNIT);
-	bin_take_slot(&bin, UNIT);
+	bin_take_slot(&bin, bin.first, UNIT);
+	bin_take_slot(&bin, bin.first, UNIT);
 	assert_false(bin_give_slot(&bin, &s[1], 0));  /* not yet empty */
 	assert_true(bin_give_slot(&bin, &s[1], 1));
 }
