@@ -169,7 +169,7 @@ def show_heap(heap):
         print(f"  {name:<10} {size_text(size)}")
     print(f"  {held_by_callers(heap, 'allocation', 0)} allocations, {flow(counters, 'segment')} tiles, "
           f"{level(counters, 'alias')} stale aliases, {number(heap['streams']['count'])} streams")
-    held = [name for name, taken in (("heap lock", number(heap["lock"]["held"])),
+    held = [name for name, taken in (("heap lock", number(heap["lock"]["state"])),
                                      ("growth lock", number(heap["growth_lock"]["__data"]["__lock"]))) if taken]
     print(f"  locks held: {', '.join(held) if held else 'none'}")
     for window in windows(heap):
