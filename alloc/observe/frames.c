@@ -136,6 +136,17 @@ size_t frames_of_site(trz_heap *h, uint64_t stack, trz_frame *frames, size_t cap
 	return text && stack ? min_u64(text(user, stack, frames, capacity), capacity) : 0;
 }
 
+size_t frames_calls_of_site(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity)
+{
+	trz_frame list[FRAMES_LEVELS];
+	size_t count = frames_of_site(h, stack, list, min_u64(capacity, FRAMES_LEVELS));
+	for (size_t i = 0; i < count; i++)
+		frames[i] = (struct call_frame){.file = list[i].filename ? list[i].filename : "",
+		                                .name = list[i].name ? list[i].name : "",
+		                                .line = list[i].line};
+	return count;
+}
+
 struct frames_teller frames_teller(trz_heap *h)
 {
 	pthread_mutex_lock(&h->oom_lock);

@@ -310,22 +310,11 @@ static bool begin_kept(trz_heap *h)
 	return memory != NULL;
 }
 
-static size_t frames_of(trz_heap *h, uint64_t stack, struct call_frame frames[LEVELS])
-{
-	trz_frame list[LEVELS];
-	size_t count = stack ? frames_of_site(h, stack, list, LEVELS) : 0;
-	for (size_t i = 0; i < count; i++)
-		frames[i] = (struct call_frame){.file = list[i].filename ? list[i].filename : "",
-		                                .name = list[i].name ? list[i].name : "",
-		                                .line = list[i].line};
-	return count;
-}
-
 /* Stacks tell steps from layers. */
 static bool begins_steps(trz_heap *h, const struct period_proposal *proposal, bool *in_model)
 {
 	struct call_frame frames[LEVELS];
-	size_t count = frames_of(h, proposal->stack, frames);
+	size_t count = frames_calls_of_site(h, proposal->stack, frames, LEVELS);
 	*in_model = call_modules(frames, count) > 0;
 	return count > 0 && count < LEVELS && call_begins_step(frames, count);
 }
@@ -336,7 +325,7 @@ static bool calls_models(trz_heap *h, const struct period_proposal *proposal)
 	struct call_frame frames[LEVELS];
 	uint64_t all = 0, of_models = 0;
 	for (size_t i = 0; i < proposal->inner; i++) {
-		bool own = call_is_of_model(frames, frames_of(h, proposal->stacks[i], frames));
+		bool own = call_is_of_model(frames, frames_calls_of_site(h, proposal->stacks[i], frames, LEVELS));
 		all += proposal->sizes[i];
 		of_models += own ? proposal->sizes[i] : 0;
 	}

@@ -20,7 +20,7 @@
 #include "observe/steps.h"
 #include "supply/oom.h"
 
-enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, LEVELS_MOST = 40, SITES_ALIKE = 256 };
+enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, SITES_ALIKE = 256 };
 
 _Static_assert((int)TRZ_CATEGORY_WEIGHTS == (int)CATEGORY_WEIGHTS && (int)TRZ_CATEGORY_OTHER == (int)CATEGORY_OTHER &&
                    (int)CATEGORY_COUNT == (int)SITES_CATEGORIES,
@@ -88,22 +88,11 @@ struct told_site {
 	enum evidence_category category;
 };
 
-static size_t frames_of(trz_heap *h, uint64_t number, struct call_frame frames[LEVELS_MOST])
-{
-	trz_frame list[LEVELS_MOST];
-	size_t count = frames_of_site(h, number, list, LEVELS_MOST);
-	for (size_t i = 0; i < count; i++)
-		frames[i] = (struct call_frame){.file = list[i].filename ? list[i].filename : "",
-		                                .name = list[i].name ? list[i].name : "",
-		                                .line = list[i].line};
-	return count;
-}
-
 static struct told_site tell_site(trz_heap *h, struct evidence *e, uint64_t number)
 {
-	struct call_frame frames[LEVELS_MOST];
+	struct call_frame frames[FRAMES_LEVELS];
 	char lines[4 * CALL_SITE_BYTES];
-	size_t count = frames_of(h, number, frames);
+	size_t count = frames_calls_of_site(h, number, frames, FRAMES_LEVELS);
 	if (!count)
 		return (struct told_site){NULL, NULL, CATEGORY_UNKNOWN};
 	call_stack_text(frames, count, lines, sizeof lines);
@@ -173,11 +162,11 @@ static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *gr
 static uint64_t parts_alike(trz_heap *h, uint64_t least)
 {
 	struct holders_count many[SITES_ALIKE];
-	struct call_frame frames[LEVELS_MOST];
+	struct call_frame frames[FRAMES_LEVELS];
 	uint64_t parts = 0;
 	size_t count = holders_of_many(h, least, many, SITES_ALIKE);
 	for (size_t i = 0; i < count; i++)
-		if (call_category(frames, frames_of(h, many[i].stack, frames)) == CATEGORY_WEIGHTS)
+		if (call_category(frames, frames_calls_of_site(h, many[i].stack, frames, FRAMES_LEVELS)) == CATEGORY_WEIGHTS)
 			parts = max_u64(parts, many[i].count);
 	return count == SITES_ALIKE ? UINT64_MAX : parts;
 }
@@ -185,10 +174,10 @@ static uint64_t parts_alike(trz_heap *h, uint64_t least)
 /* Whether about half of what grows is a model's: graphs keep inputs, too. */
 static bool is_a_models(trz_heap *h, const trz_growth_info *grown, size_t count)
 {
-	struct call_frame frames[LEVELS_MOST];
+	struct call_frame frames[FRAMES_LEVELS];
 	uint64_t all = 0, of_models = 0;
 	for (size_t i = 0; i < count; i++) {
-		bool own = call_is_of_model(frames, frames_of(h, grown[i].stack, frames));
+		bool own = call_is_of_model(frames, frames_calls_of_site(h, grown[i].stack, frames, FRAMES_LEVELS));
 		all += grown[i].grown;
 		of_models += own ? grown[i].grown : 0;
 	}

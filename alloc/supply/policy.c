@@ -192,7 +192,7 @@ uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t mi
 	if (d->effort == EFFORT_ALL)
 		return min_u64(missing, h->config.tile_size);
 	if (d->kind == LARGE && reserved < EARLY_HEAP)
-		size = min_u64(size, max_u64(align_up(d->bytes, h->driver.granule), align_up(EARLY_TILE, h->driver.granule)));
+		size = min_u64(size, align_up(max_u64(d->bytes, EARLY_TILE), h->driver.granule));
 	/* Large tiles end with the block that they are made for: one that two share is free only when both are. */
 	if (size >= ENDING_TILE * h->config.tile_size && missing >= size / 2 && missing <= size + size / 4)
 		size = missing;

@@ -54,13 +54,6 @@ struct program {
 	size_t used;
 };
 
-static void begin(struct program *p)
-{
-	*p = (struct program){.rig = rig_open(GIB(4), "oom_report:off")};
-	p->rig.heap->period.step_ns_least = 0;
-	assert_ok(trz_set_site_callback(p->rig.heap, stack_of, text_of, NULL));
-}
-
 static void *take(struct program *p, enum spot at, size_t size)
 {
 	spot = at;
@@ -116,6 +109,12 @@ static void train(struct program *p)
 	assert_ok(trz_step(p->rig.heap));
 }
 
+static void train_for(struct program *p, int steps)
+{
+	for (int step = 0; step < steps; step++)
+		train(p);
+}
+
 /* Layers whose outputs stay for a backward pass that never comes. */
 static void evaluate_with(struct program *p, int layers)
 {
@@ -127,9 +126,10 @@ static void evaluate_with(struct program *p, int layers)
 	keep(p, OUTPUT, KIB(64));
 }
 
-static void evaluate(struct program *p)
+static void evaluate_for(struct program *p, int steps)
 {
-	evaluate_with(p, 8);
+	for (int step = 0; step < steps; step++)
+		evaluate_with(p, 8);
 }
 
 /* A copy of another length takes the place of what there was. */
@@ -147,8 +147,12 @@ static void keep_all(struct program *p, void **blocks, int count)
 		p->kept[p->count++] = blocks[i];
 }
 
-static void make_model(struct program *p, int layers)
+/* With a model of so many layers. */
+static void begin(struct program *p, int layers)
 {
+	*p = (struct program){.rig = rig_open(GIB(4), "oom_report:off")};
+	p->rig.heap->period.step_ns_least = 0;
+	assert_ok(trz_set_site_callback(p->rig.heap, stack_of, text_of, NULL));
 	for (int i = 0; i < layers; i++)
 		keep(p, WEIGHTS, MIB(1));
 }
@@ -159,10 +163,8 @@ static void test_evaluation_that_keeps_graphs(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, 8);
-	for (int step = 0; step < STEPS; step++)
-		evaluate(&p);
+	begin(&p, 8);
+	evaluate_for(&p, STEPS);
 	assert_true(ends_as_leak(&p));
 }
 
@@ -170,12 +172,9 @@ static void test_evaluation_after_steps_that_were_told(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, 8);
-	for (int step = 0; step < 30; step++)
-		train(&p);
-	for (int step = 0; step < STEPS; step++)
-		evaluate(&p);
+	begin(&p, 8);
+	train_for(&p, 30);
+	evaluate_for(&p, STEPS);
 	assert_true(ends_as_leak(&p));
 }
 
@@ -184,8 +183,7 @@ static void test_evaluation_of_a_deep_model(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, 60);
+	begin(&p, 60);
 	for (int step = 0; step < 20; step++)
 		evaluate_with(&p, 60);
 	assert_true(ends_at_as_leak(&p, MIB(500)));
@@ -196,8 +194,7 @@ static void test_sessions_that_are_never_given_up(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, 4);
+	begin(&p, 4);
 	for (int step = 0; step < MOST; step++) {
 		void *session = NULL;
 		for (size_t turn = 1; turn <= 4; turn++) {
@@ -218,8 +215,7 @@ static void test_a_state_that_is_carried_on(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, 2);
+	begin(&p, 2);
 	for (int step = 0; step < 2 * MOST; step++) {
 		keep(&p, BATCH, MIB(8));
 		void *a = take(&p, LINEAR, MIB(8)), *b = take(&p, LINEAR, MIB(8));
@@ -237,14 +233,10 @@ static void test_evaluation_that_is_over(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, 8);
-	for (int step = 0; step < 30; step++)
-		train(&p);
-	for (int step = 0; step < STEPS; step++)
-		evaluate(&p);
-	for (int step = 0; step < 30; step++)
-		train(&p);
+	begin(&p, 8);
+	train_for(&p, 30);
+	evaluate_for(&p, STEPS);
+	train_for(&p, 30);
 	assert_false(ends_as_leak(&p));
 }
 
@@ -253,8 +245,7 @@ static void test_one_pass_through_layers(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, STEPS);
+	begin(&p, STEPS);
 	for (int block = 0; block < STEPS; block++) {
 		keep(&p, LINEAR, MIB(8));
 		rig_free(&p.rig, take(&p, LINEAR, MIB(8)));
@@ -267,8 +258,7 @@ static void test_one_pass_inside_a_model(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, 8);
+	begin(&p, 8);
 	for (int block = 0; block < STEPS; block++) {
 		keep(&p, LINEAR, MIB(8));
 		keep(&p, FORWARD, MIB(8));
@@ -280,8 +270,7 @@ static void test_data_that_are_loaded(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
-	make_model(&p, 8);
+	begin(&p, 8);
 	for (int step = 0; step < STEPS; step++) {
 		rig_free(&p.rig, take(&p, BATCH, MIB(8)));
 		keep(&p, OUTPUT, MIB(32));
@@ -293,7 +282,7 @@ static void test_layers_that_are_made(void **state)
 {
 	(void)state;
 	static struct program p;
-	begin(&p);
+	begin(&p, 0);
 	for (int layer = 0; layer < STEPS; layer++) {
 		rig_free(&p.rig, take(&p, BATCH, MIB(8)));
 		keep(&p, WEIGHTS, MIB(32));
@@ -307,8 +296,7 @@ static void test_a_batch_that_grows(void **state)
 	(void)state;
 	static struct program p;
 	void *batch = NULL, *output = NULL;
-	begin(&p);
-	make_model(&p, 8);
+	begin(&p, 8);
 	for (size_t step = 1; step <= 2 * MOST; step++) {
 		copy(&p, BATCH, &batch, step * MIB(1));
 		for (int i = 0; i < 8; i++)
@@ -324,8 +312,7 @@ static void test_caches_of_a_loop_that_is_recognised(void **state)
 	(void)state;
 	static struct program p;
 	void *cache[16] = {NULL};
-	begin(&p);
-	make_model(&p, 16);
+	begin(&p, 16);
 	for (size_t turn = 1; turn <= MOST; turn++)
 		for (int i = 0; i < 16; i++) {
 			for (int k = 0; k < 3; k++)
@@ -342,10 +329,8 @@ static void test_a_cache_that_is_copied(void **state)
 	(void)state;
 	static struct program p;
 	void *cache[4] = {NULL};
-	begin(&p);
-	make_model(&p, 4);
-	for (int step = 0; step < 30; step++)
-		train(&p);
+	begin(&p, 4);
+	train_for(&p, 30);
 	for (size_t token = 1; token <= MOST; token++) {
 		keep(&p, BATCH, KIB(64));
 		for (int i = 0; i < 4; i++)
