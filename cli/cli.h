@@ -53,6 +53,9 @@ int option_choice(struct argp_state *state, const char *option, const char *text
 /* 0 .. 1023, the number of a device. */
 int option_device(struct argp_state *state, const char *text);
 
+/* An output that is one of the command's inputs is a usage error. `option`: "--json". */
+void option_not_input(struct argp_state *state, const char *option, const char *out, const char *in);
+
 /* -- output (output.c) -------------------------------------------------------------------------------- */
 
 /* Creates the file that an option names; "-" is standard output. NULL, with the error set: it cannot be. */
@@ -60,6 +63,20 @@ FILE *output_open(const char *path);
 
 /* Closes it, but for standard output. Errors: IO (not all has been written). */
 trz_status output_close(FILE *to, const char *path, bool written);
+
+/* A file that gets its name when it is complete, and until then leaves the one of that name alone. A device, a pipe or
+ * a link is written itself, and stays. */
+struct output {
+	FILE *to;
+	const char *path;
+	char *beside;              /* the name until then; NULL: it is written itself */
+};
+
+/* Errors: IO, HOST_MEMORY. */
+trz_status output_begin(struct output *o, const char *path);
+
+/* Ends what has begun; `status` is that of what was written. Returns the first error. */
+trz_status output_end(struct output *o, trz_status status);
 
 /* A sink of texts (jsonw.h, oom_report.h) into a FILE. */
 bool output_sink(void *file, const char *bytes, size_t size);

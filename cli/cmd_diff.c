@@ -60,6 +60,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (c->path_count < SIDES)
 			argp_error(state, "two snapshots are compared");
+		for (int i = 0; i < c->path_count; i++)
+			option_not_input(state, "--json", c->json, c->paths[i]);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -74,6 +74,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 			argp_error(state, "too many files; name their folder");
 		c->paths[c->path_count++] = arg;
 		return 0;
+	case ARGP_KEY_END:
+		for (int i = 0; i < c->path_count; i++)
+			option_not_input(state, "--json", c->json, c->paths[i]);
+		return 0;
 	case ARGP_KEY_NO_ARGS:
 		argp_error(state, "a file, a folder or '-' is missing");
 		return 0;

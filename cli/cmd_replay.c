@@ -87,6 +87,11 @@ static void check_command(struct replay_command *c, struct argp_state *state)
 		argp_error(state, "--history is for --snapshot FILE, which is missing");
 	if (p->snapshot && !p->history)
 		p->history = HISTORY_EVENTS;
+	for (size_t i = 0; i < c->file_count; i++) {
+		option_not_input(state, "--save", c->save, c->files[i]);
+		option_not_input(state, "--snapshot", p->snapshot, c->files[i]);
+		option_not_input(state, "--json", c->json, c->files[i]);
+	}
 }
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)

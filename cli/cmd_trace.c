@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bits.h"
 #include "cli.h"
@@ -306,23 +305,19 @@ static trz_status put_all(struct jsonw *j, const struct page_history *h, const s
 
 static trz_status write_trace(const struct page_history *h, const struct trace_command *c)
 {
-	FILE *to = fopen(c->files.out, "wbe");
+	struct output o;
 	struct jsonw *j = calloc(1, sizeof *j);
-	trz_status status = TRZ_OK;
-	if (!to)
-		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", c->files.out, strerror(errno));
-	else if (!j)
-		status = trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the trace");
+	if (!j)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the trace");
+	trz_status status = output_begin(&o, c->files.out);
 	if (status == TRZ_OK) {
 		j->sink = output_sink;
-		j->owner = to;
+		j->owner = o.to;
 		status = put_all(j, h, c);
+		if (status == TRZ_OK && j->failed)
+			status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", c->files.out, strerror(errno));
+		status = output_end(&o, status);
 	}
-	bool failed = to && ((status == TRZ_OK && j->failed) | (fclose(to) != 0));
-	if (status == TRZ_OK && failed)
-		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", c->files.out, strerror(errno));
-	if (to && status != TRZ_OK)
-		unlink(c->files.out);
 	free(j);
 	return status;
 }

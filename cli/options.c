@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 
@@ -38,4 +39,12 @@ int option_choice(struct argp_state *state, const char *option, const char *text
 	}
 	argp_error(state, "--%s: unknown choice '%s'; choices: %s", option, text, list);
 	return 0;
+}
+
+void option_not_input(struct argp_state *state, const char *option, const char *out, const char *in)
+{
+	struct stat a, b;
+	if (out && stat(out, &a) == 0 && S_ISREG(a.st_mode) && stat(in, &b) == 0 && a.st_dev == b.st_dev &&
+	    a.st_ino == b.st_ino)
+		argp_error(state, "%s: '%s' is the input, which would be lost; name another file", option, out);
 }

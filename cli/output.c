@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The file that an option like --json names.
+ * The file that an option like --json or -o names.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "error.h"
@@ -21,6 +24,39 @@ trz_status output_close(FILE *to, const char *path, bool written)
 	if (to != stdout)
 		written = fclose(to) == 0 && written;
 	return written ? TRZ_OK : trz_fail(TRZ_ERROR_IO, "%s: cannot be written", path);
+}
+
+/* What must not be replaced by a file, nor removed: /dev/null, /dev/stdout. */
+static bool stays_what_it_is(const char *path)
+{
+	struct stat s;
+	return lstat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+}
+
+trz_status output_begin(struct output *o, const char *path)
+{
+	*o = (struct output){ .path = path };
+	if (!stays_what_it_is(path) && asprintf(&o->beside, "%s.%ld.part", path, (long)getpid()) < 0) {
+		o->beside = NULL;
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory to write it", path);
+	}
+	o->to = fopen(o->beside ? o->beside : path, "wbe");
+	if (o->to)
+		return TRZ_OK;
+	trz_status status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
+	free(o->beside);
+	return status;
+}
+
+trz_status output_end(struct output *o, trz_status status)
+{
+	bool failed = (ferror(o->to) | fclose(o->to)) != 0;
+	if (status == TRZ_OK && (failed || (o->beside && rename(o->beside, o->path))))
+		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", o->path, strerror(errno));
+	if (o->beside && status != TRZ_OK)
+		unlink(o->beside);
+	free(o->beside);
+	return status;
 }
 
 bool output_sink(void *file, const char *bytes, size_t size)

@@ -27,6 +27,8 @@ error_t page_option(int key, char *arg, struct argp_state *state, struct page_fi
 	case ARGP_KEY_END:
 		if (!files->in || !files->out)
 			argp_error(state, !files->in ? "a snapshot or a trace is missing" : "-o FILE is missing");
+		else
+			option_not_input(state, "-o", files->out, files->in);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "error.h"
@@ -232,26 +231,14 @@ trz_status report_can_draw(void)
 
 trz_status page_write(struct page_history *h, const struct page_source *from, const char *path)
 {
-	FILE *library, *to;
-	char *beside;
+	FILE *library;
+	struct output o;
 	trz_status status = open_library(&library);
 	if (status != TRZ_OK)
 		return status;
-	if (asprintf(&beside, "%s.%ld.part", path, (long)getpid()) < 0) {
-		fclose(library);
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the page");
-	}
-	to = fopen(beside, "wbe");
-	if (!to)
-		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
-	else
-		status = fill(to, library, h, from);
-	bool failed = to && (ferror(to) | fclose(to)) != 0;
-	if (status == TRZ_OK && (failed || rename(beside, path)))
-		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
-	if (to && status != TRZ_OK)
-		unlink(beside);
-	free(beside);
+	status = output_begin(&o, path);
+	if (status == TRZ_OK)
+		status = output_end(&o, fill(o.to, library, h, from));
 	fclose(library);
 	return status;
 }

@@ -3,7 +3,8 @@
  * Snapshots in files, and the names of the files.
  *
  * A file is written under another name beside its own, and gets its own when it is complete. Its writer holds a lock of
- * the file: where nobody does, the writer has been killed, and the next one removes what it left.
+ * the file: where nobody does, the writer has been killed, and the next one removes what it left. A device, a pipe or a
+ * link is written itself.
  */
 #include "snapshot_file.h"
 
@@ -181,6 +182,13 @@ static int open_beside(const char *path, char *name, size_t size)
 	}
 }
 
+/* A device, a pipe or a link, /dev/stdout among them, is written itself: a file that took its name would destroy it. */
+static bool stays_what_it_is(const char *path)
+{
+	struct stat s;
+	return lstat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
+}
+
 /* A process that reaches its limit of a file's size gets a signal that ends it: here it is an error like others. */
 static void hold_signal(sigset_t *old)
 {
@@ -211,7 +219,7 @@ static int write_all(struct snapshot *s, struct receiver *r)
 			return errno;
 		status = snapshot_write(s, sink_to_file, r);
 	}
-	return status != TRZ_OK || fsync(r->fd) ? errno : 0;
+	return status != TRZ_OK || (fsync(r->fd) && errno != EINVAL) ? errno : 0;  /* EINVAL: a device, a pipe */
 }
 
 trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size)
@@ -219,16 +227,17 @@ trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size
 	char name[SNAPSHOT_PATH];
 	sigset_t old;
 	struct receiver r = {.most = *size};
+	bool in_place = stays_what_it_is(path);
 	remove_left(path);
-	r.fd = open_beside(path, name, sizeof name);
+	r.fd = in_place ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : open_beside(path, name, sizeof name);
 	if (r.fd < 0)
 		return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be created: %s", path, strerror(errno));
 	hold_signal(&old);
 	int error = write_all(s, &r);
 	release_signal(&old);
-	if (!error && rename(name, path))
+	if (!error && !in_place && rename(name, path))
 		error = errno;
-	if (error)
+	if (error && !in_place)
 		unlink(name);
 	close(r.fd);
 	*size = r.size;

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Where commands write: an output never destroys a device, a link or the command's own input."""
+import os
+import subprocess
+import unittest
+from pathlib import Path
+
+import page_sample
+
+CLI = os.environ["TERRAZZO_CLI"]
+WRITERS = (("trace", "-o"), ("report", "-o"), ("replay", "--snapshot"), ("replay", "--save"), ("replay", "--json"))
+READERS = (("explain", "--json"), ("diff", "--json"))
+
+
+class Output(page_sample.Scratch):
+    def setUp(self):
+        super().setUp()
+        self.input = self.write(page_sample.train(steps=1))
+
+    def run_cli(self, command, option, out, inputs=1):
+        return subprocess.run([CLI, command, *[self.input] * inputs, option, out], capture_output=True, text=True,
+                              check=False)
+
+    def test_a_link_stays_a_link(self):
+        for command, option in WRITERS:
+            with self.subTest(command=command, option=option):
+                link, target = self.folder / "link", self.folder / "target"
+                target.write_text("old")
+                link.symlink_to(target)
+                done = self.run_cli(command, option, link)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertTrue(link.is_symlink())
+                self.assertGreater(target.stat().st_size, 100)
+                link.unlink()
+
+    @unittest.skipUnless(Path("/dev/full").is_char_device(), "no /dev/full")
+    def test_what_cannot_be_written_stays_too(self):
+        for command, option in WRITERS:
+            with self.subTest(command=command, option=option):
+                link = self.folder / "full"
+                link.symlink_to("/dev/full")
+                done = self.run_cli(command, option, link)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("annot be written", done.stderr)
+                self.assertTrue(link.is_symlink())
+                link.unlink()
+
+    def test_an_earlier_file_stays_if_there_is_nothing_to_write(self):
+        snapshot = page_sample.train(steps=1)
+        snapshot["device_traces"], out = [], self.folder / "out"
+        self.input = self.write(snapshot)
+        out.write_text("old")
+        self.assertEqual(self.run_cli("trace", "-o", out).returncode, 2)
+        self.assertEqual(out.read_text(), "old")
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["out", "snapshot.pickle"])
+
+    def test_the_input_is_no_output(self):
+        before = self.input.read_bytes()
+        other_name = self.folder / "link"
+        other_name.symlink_to(self.input)
+        for command, option in WRITERS + READERS:
+            for out in (self.input, other_name):
+                with self.subTest(command=command, option=option, out=out.name):
+                    done = self.run_cli(command, option, out, 2 if command == "diff" else 1)
+                    self.assertEqual(done.returncode, 2)
+                    self.assertIn(f"{option}: '{out}' is the input", done.stderr)
+                    self.assertEqual(self.input.read_bytes(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
