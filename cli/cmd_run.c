@@ -51,7 +51,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case OPTION_LIMIT:
 	case OPTION_LIMIT_EACH:
 		if (!size_parse(arg, &c->limit) || c->limit == 0)
-			argp_error(state, "'%s' is not a size, such as 10GiB", arg);
+			argp_error(state, "--%s: '%s' is not a size, such as 10GiB",
+			           key == OPTION_LIMIT ? "limit" : "limit-each", arg);
 		c->each = key == OPTION_LIMIT_EACH;
 		return 0;
 	case ARGP_KEY_ARG:

@@ -87,7 +87,8 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 {
 	bool has_command = c->params.command && c->params.command[0];
 	if (c->setup && has_command)
-		argp_error(state, "--setup takes no command");
+		argp_error(state, "--setup takes no command such as '%s'; for several packages write --with A --with B",
+		           c->params.command[0]);
 	if (!c->setup && (c->torch || c->compile || c->package_count))
 		argp_error(state, "--torch, --compile and --with are for --setup DIR, which is missing");
 	if (!c->setup && !has_command && !c->list)

@@ -54,6 +54,8 @@ class Environment:
     def create(self):
         if self.run("-m", "pip", "--version"):
             return
+        if self.folder.exists() and not self.folder.is_dir():
+            raise Failure(f"{self.folder}: is not a folder; name another one")
         if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / "pyvenv.cfg").exists():
             raise Failure(f"{self.folder}: is neither empty nor a virtual environment; name another folder")
         self.say(f"virtual environment in {self.folder}")
@@ -88,6 +90,14 @@ class Environment:
         changed = [LEFT_OUT.sub(r"X-Terrazzo-Left-Out: \1", line) for line in lines]
         if changed != lines:
             path.write_text("\n".join(changed) + "\n")
+
+    def take_out_runtime(self):
+        """The package of CUDA's headers brings the genuine runtime, to where the look-alike belongs."""
+        site = self.site_packages()
+        for record in site.glob("nvidia_cuda_runtime*.dist-info/RECORD"):
+            for name in re.findall(r"^(nvidia/.*/libcudart\.so\.[0-9.]+),", record.read_text(), re.M):
+                if not (site / name).is_symlink():
+                    (site / name).unlink(missing_ok=True)
 
     def link_terrazzo(self):
         """This package, for programs that import terrazzo.torch; one that is installed there stays."""
@@ -154,6 +164,7 @@ def setup(folder, torch=TORCH, compile=False, packages=(), libraries=None, say=p
     if packages:
         say(" ".join(packages))
         env.install(*packages)
+    env.take_out_runtime()
     env.link_terrazzo()
     say(env.make_standins(libraries, cc))
     name = check(env, compile)

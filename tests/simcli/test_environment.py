@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the set-up of PyTorch for the simulated device does with a folder that has something in it already."""
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(os.environ["TRZ_SOURCE_DIR"]) / "python"))
+from terrazzo.sim import environment  # noqa: E402
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+
+    def made(self, folder):
+        """An environment whose packages lie in the scratch folder."""
+        env = environment.Environment(folder, print)
+        env.site_packages = lambda: self.folder
+        return env
+
+    def test_what_is_no_place_for_an_environment(self):
+        file, full = self.folder / "file", self.folder / "full"
+        file.write_text("")
+        full.mkdir()
+        (full / "file").write_text("")
+        for folder, words in ((file, "is not a folder"), (full, "is neither empty nor a virtual environment")):
+            with self.assertRaisesRegex(environment.Failure, words):
+                self.made(folder).create()
+
+    def test_the_package_of_headers_leaves_its_runtime_out(self):
+        library, info = self.folder / "nvidia/cu13/lib", self.folder / "nvidia_cuda_runtime-13.2.0.dist-info"
+        library.mkdir(parents=True)
+        info.mkdir()
+        names = ("libcudart.so.13", "libcudart_static.a", "libcublas.so.13")
+        for name in names:
+            (library / name).write_text("genuine")
+        (info / "RECORD").write_text("".join(f"nvidia/cu13/lib/{name},sha256=x,7\n" for name in names[:2]))
+        env = self.made(self.folder)
+        env.take_out_runtime()
+        self.assertEqual(sorted(p.name for p in library.iterdir()), sorted(names[1:]))
+        (library / names[0]).symlink_to(library / names[1])  # where the look-alike goes: it stays
+        env.take_out_runtime()
+        self.assertTrue((library / names[0]).is_symlink())
+
+
+if __name__ == "__main__":
+    unittest.main()
