@@ -10,7 +10,7 @@ import os
 import sys
 
 from . import pages
-from .startup import AfterTorch
+from .startup import AfterImport
 
 failure: str | None = None  # why terrazzo could not be installed
 
@@ -35,4 +35,4 @@ def activate():
     if "torch" in sys.modules:
         install(sys.modules["torch"])
     else:
-        sys.meta_path.insert(0, AfterTorch(install))
+        sys.meta_path.insert(0, AfterImport("torch", install))

@@ -19,16 +19,16 @@ def run_next(here):
         spec.loader.exec_module(module_from_spec(spec))
 
 
-class AfterTorch:
-    """A finder and loader: finds torch as the others would, and calls `then` with the module once that has run. A
-    program that looks for torch may only want to know whether it is installed, and an import may fail: the finder stays
-    until an import succeeds."""
+class AfterImport:
+    """A finder and loader: finds a module as the others would, and calls `then` with it once it has run. A program that
+    looks for a module may only want to know whether it is installed, and an import may fail: the finder stays until an
+    import succeeds."""
 
-    def __init__(self, then):
-        self.then, self.loader = then, None
+    def __init__(self, module, then):
+        self.module, self.then, self.loader = module, then, None
 
     def find_spec(self, name, path, target=None):
-        if name != "torch":
+        if name != self.module:
             return None
         finders = list(sys.meta_path)
         behind = finders[finders.index(self) + 1:] if self in finders else []
