@@ -4,6 +4,7 @@
 #   test_<name>.c     a cmocka program, linked with the allocator's internals, simulator and traces
 #   test_<name>.py    a Python 3 program (standard library only)
 #   fuzz_<name>.c     a fuzz harness; ctest replays tests/fuzz/corpus/<name>/ through it
+#   test_<name>.cpp   in plug/ alone: a program of libterrazzo_torch.so, where there is a C++ compiler
 #   any other .c      helpers that all programs of the folder share (gpu/ shares those of contract/)
 # tests/native/programs/ are programs of CUDA, which know nothing of the tree but the public headers.
 # tests/common/ is shared by all folders, tests/nvtx/ makes a tool that NVTX injects, tests/plug/ objects to load.
@@ -129,5 +130,19 @@ endforeach()
 
 if(NOT TRZ_SANITIZE)
 	include(cmake/tests_native.cmake)
+	if(TARGET terrazzo_torch)
+		trz_sources(torch_test_sources tests/plug/test_*.cpp)
+		foreach(file IN LISTS torch_test_sources)
+			cmake_path(GET file STEM name)
+			add_executable(${name} ${file})
+			set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/plug")
+			target_include_directories(${name} PRIVATE plug plug/torch)
+			target_compile_options(${name} PRIVATE -fexceptions)
+			target_link_libraries(${name} PRIVATE terrazzo_torch terrazzo trz_lookalike_driver Threads::Threads)
+			target_link_options(${name} PRIVATE LINKER:--no-as-needed)  # the heap opens the driver by its name
+			string(REGEX REPLACE "^test_" "" short ${name})
+			trz_register(${short} plug ${name})
+		endforeach()
+	endif()
 	trz_register(tree tidy "${Python3_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/tools/tidy.py")
 endif()

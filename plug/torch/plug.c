@@ -252,6 +252,7 @@ size_t trz_torch_trim(size_t keep)
 
 void trz_torch_reset(void)
 {
+	plug_end_broken_captures();
 	trz_torch_trim(0);
 }
 

@@ -36,6 +36,9 @@ void plug_join_all_sites(void);
  * thread's next call with this `slot`. */
 const char *plug_demangle(const char *name, size_t slot);
 
+/* As trz_torch_pool_end_broken, of all such diversions, after trz_torch_watch_captures; before that nothing. */
+void plug_end_broken_captures(void);
+
 /* Before a free: no other process receives the memory from now on. */
 void plug_share_end(const void *ptr);
 

@@ -5,6 +5,7 @@
  */
 #include "plug_pools.hpp"
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,8 +17,13 @@
 
 namespace {
 
+struct watched_filter {
+	trz_torch_filter accepts;
+	std::atomic<trz_stream> taken;  /* a stream whose allocation it has taken; NULL: none, or the default one */
+};
+
 struct diversion {
-	std::unique_ptr<trz_torch_filter> filter;
+	std::unique_ptr<watched_filter> filter;
 	std::thread::id thread;
 };
 
@@ -63,11 +69,23 @@ trz_status end_status(trz_status status)
  * and throw its error: the filter does not accept a stream that fails. */
 bool call_filter(void *user, trz_stream stream)
 {
+	auto *filter = static_cast<watched_filter *>(user);
 	try {
-		return (*static_cast<trz_torch_filter *>(user))(stream);
+		if (!filter->accepts(stream))
+			return false;
+		filter->taken.store(stream, std::memory_order_relaxed);
+		return true;
 	} catch (...) {
 		return false;
 	}
+}
+
+/* Whether a diversion of the calling thread was for a capture that is over. Filters of captures ask the driver whether
+ * the stream is in theirs; other filters go on accepting a stream in the thread that has begun them. */
+bool is_over(const diversion &d)
+{
+	trz_stream taken = d.filter->taken.load(std::memory_order_relaxed);
+	return taken && !call_filter(d.filter.get(), taken);
 }
 
 /* The diversion that trz_pool_end ends: the newest that this thread began, else the newest. */
@@ -83,6 +101,27 @@ void check(trz_status status)
 {
 	if (status != TRZ_OK)
 		plug_throw(status, trz_torch_last_error());
+}
+
+/* Ends the newest diversion to a pool; the registry is locked. */
+trz_status end_newest(trz_heap *heap, pool &p, diversion &ended)
+{
+	trz_status status = plug_pass(trz_pool_end(heap, p.heap_pool));
+	if (status == TRZ_OK) {
+		auto d = newest(p);
+		ended = std::move(*d);
+		p.diversions.erase(d);
+	}
+	return status;
+}
+
+/* Drops a reference; the registry is locked. */
+trz_status drop_reference(trz_heap *heap, std::map<key, pool>::iterator found)
+{
+	trz_status status = plug_pass(trz_pool_release(heap, found->second.heap_pool));
+	if (status == TRZ_OK && --found->second.references == 0)
+		all().pools.erase(found);
+	return status;
 }
 
 } // namespace
@@ -118,12 +157,7 @@ trz_status trz_torch_pool_close(int device, trz_torch_pool_id id)
 		return end_status(status);
 	std::lock_guard<std::mutex> guard(all().lock);
 	auto found = all().pools.find(key_of(device, id));
-	if (found == all().pools.end())
-		return unknown(device, id);
-	status = plug_pass(trz_pool_release(heap, found->second.heap_pool));
-	if (status == TRZ_OK && --found->second.references == 0)
-		all().pools.erase(found);
-	return status;
+	return found == all().pools.end() ? unknown(device, id) : drop_reference(heap, found);
 }
 
 trz_status trz_torch_pool_begin(int device, trz_torch_pool_id id, trz_torch_filter filter)
@@ -136,8 +170,9 @@ trz_status trz_torch_pool_begin(int device, trz_torch_pool_id id, trz_torch_filt
 	auto found = all().pools.find(key_of(device, id));
 	if (found == all().pools.end())
 		return unknown(device, id);
-	diversion d = {std::make_unique<trz_torch_filter>(std::move(filter)), std::this_thread::get_id()};
-	auto *asks = *d.filter ? call_filter : nullptr;
+	diversion d = {std::make_unique<watched_filter>(), std::this_thread::get_id()};
+	d.filter->accepts = std::move(filter);
+	auto *asks = d.filter->accepts ? call_filter : nullptr;
 	status = plug_pass(trz_pool_begin(heap, found->second.heap_pool, asks, d.filter.get()));
 	if (status == TRZ_OK)
 		found->second.diversions.push_back(std::move(d));
@@ -155,13 +190,30 @@ trz_status trz_torch_pool_end(int device, trz_torch_pool_id id)
 	auto found = all().pools.find(key_of(device, id));
 	if (found == all().pools.end() || found->second.diversions.empty())
 		return unknown(device, id);
-	status = plug_pass(trz_pool_end(heap, found->second.heap_pool));
-	if (status == TRZ_OK) {
-		auto d = newest(found->second);
-		ended = std::move(*d);
-		found->second.diversions.erase(d);
+	return end_newest(heap, found->second, ended);
+}
+
+/* PyTorch ends the diversion right after the capture, in the same thread. So where the thread comes here for something
+ * else and the capture is over, nobody will end it, nor drop the reference that was made at its begin. */
+bool trz_torch_pool_end_broken(int *device, trz_torch_pool_id *id)
+{
+	diversion ended;
+	std::lock_guard<std::mutex> guard(all().lock);
+	for (auto p = all().pools.begin(); p != all().pools.end(); ++p) {
+		auto [on, first, second] = p->first;
+		pool &found = p->second;
+		trz_heap *heap;
+		if (found.diversions.empty() || newest(found)->thread != std::this_thread::get_id() ||
+		    !is_over(*newest(found)))
+			continue;
+		if (trz_torch_heap(on, false, &heap) != TRZ_OK || end_newest(heap, found, ended) != TRZ_OK)
+			return false;
+		*device = on;
+		*id = {first, second};
+		drop_reference(heap, p);
+		return true;
 	}
-	return status;
+	return false;
 }
 
 trz_pool *trz_torch_pool_find(int device, trz_torch_pool_id id)
@@ -199,8 +251,24 @@ trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number)
 
 /* ---- hooks ------------------------------------------------------------------------------------------------------ */
 
+static std::atomic<bool> ends_broken;
+
+void trz_torch_watch_captures()
+{
+	ends_broken = true;
+}
+
+void plug_end_broken_captures()
+{
+	int device;
+	trz_torch_pool_id id;
+	while (ends_broken && trz_torch_pool_end_broken(&device, &id))
+		continue;
+}
+
 void trz_torch_begin_allocate_to_pool(int device, trz_torch_pool_id id, trz_torch_filter filter)
 {
+	plug_end_broken_captures();
 	check(trz_torch_pool_open(device, id));
 	trz_status status = trz_torch_pool_begin(device, id, std::move(filter));
 	if (status != TRZ_OK)

@@ -51,6 +51,7 @@ bool Allocator::collect(void *device, const trz_oom_info *info)
 	try {
 		for (const auto &name : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
 			freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+		installed->end_broken_captures();
 		freed |= installed->empty_native();
 		if (info->missing == 0)
 			freed |= installed->await_device(static_cast<DeviceIndex>(reinterpret_cast<intptr_t>(device)));
@@ -295,6 +296,7 @@ void Allocator::emptyCache(MempoolId_t id)
 {
 	/* PyTorch names a pool when it drops it: the pool's free memory is the heap's by then, and stays there. */
 	std::exception_ptr failure;
+	end_broken_captures();
 	if (id == MempoolId_t{0, 0})
 		failure = thrown_in([this] { empty_heaps(); });
 	if (native_used_)

@@ -203,6 +203,10 @@ private:
 
 	Server server_of(int device, MempoolId_t id);
 	Server server_for(int device, cudaStream_t stream);
+	void forget_diversion(int device, MempoolId_t id);
+	void forget_pool(DeviceIndex device, MempoolId_t id);
+	/* Those of the calling thread, where PyTorch does not. */
+	void end_broken_captures();
 
 	bool is_native(int device, MempoolId_t id)
 	{

@@ -82,6 +82,7 @@ int Allocator::getPoolUseCount(DeviceIndex device, MempoolId_t id)
 
 void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::function<bool(cudaStream_t)> filter)
 {
+	end_broken_captures();
 	if (brings_allocator(id))
 		hand_over(device, id);
 	Server server = server_of(device, id);
@@ -100,15 +101,8 @@ void Allocator::beginAllocateToPool(DeviceIndex device, MempoolId_t id, std::fun
 	diversions_.push_back({device, id, server, std::this_thread::get_id(), std::move(filter)});
 }
 
-void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
+void Allocator::forget_diversion(int device, MempoolId_t id)
 {
-	if (in_child())
-		return;
-	bool native = is_native(device, id);
-	if (native)
-		native_->endAllocateToPool(device, id);
-	else
-		check(trz_torch_pool_end(device, pool_id(id)));
 	std::lock_guard<std::mutex> guard(lock_);
 	/* As the plug does: the newest that this thread began, else the newest. */
 	auto of_pool = [&](const Diversion &d) { return d.device == device && d.id == id; };
@@ -120,6 +114,18 @@ void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
 		diversions_.erase(std::next(ended).base());
 }
 
+void Allocator::endAllocateToPool(DeviceIndex device, MempoolId_t id)
+{
+	if (in_child())
+		return;
+	bool native = is_native(device, id);
+	if (native)
+		native_->endAllocateToPool(device, id);
+	else
+		check(trz_torch_pool_end(device, pool_id(id)));
+	forget_diversion(device, id);
+}
+
 void Allocator::releasePool(DeviceIndex device, MempoolId_t id)
 {
 	if (in_child())
@@ -128,11 +134,27 @@ void Allocator::releasePool(DeviceIndex device, MempoolId_t id)
 		native_->releasePool(device, id);
 	else
 		check(trz_torch_pool_close(device, pool_id(id)));
-	/* The id may be another pool's later. */
-	if (getPoolUseCount(device, id) == 0) {
-		std::lock_guard<std::mutex> guard(lock_);
-		servers_.erase({device, id});
-		lenders_.erase({device, id});
+	forget_pool(device, id);
+}
+
+/* The id may be another pool's later. */
+void Allocator::forget_pool(DeviceIndex device, MempoolId_t id)
+{
+	if (getPoolUseCount(device, id) != 0)
+		return;
+	std::lock_guard<std::mutex> guard(lock_);
+	servers_.erase({device, id});
+	lenders_.erase({device, id});
+}
+
+void Allocator::end_broken_captures()
+{
+	int device;
+	trz_torch_pool_id ended;
+	while (!ends_broken_captures && trz_torch_pool_end_broken(&device, &ended)) {
+		const MempoolId_t id = {ended.first, ended.second};
+		forget_diversion(device, id);
+		forget_pool(static_cast<DeviceIndex>(device), id);
 	}
 }
 

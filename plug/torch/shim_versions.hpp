@@ -166,6 +166,9 @@ template <typename A> constexpr bool keeps_allocators = requires(A &a, std::shar
 	a.createOrIncrefPool(DeviceIndex{}, MempoolId_t{}, own);
 };
 
+/* Whether PyTorch also ends the diversion of a capture that a call has broken. */
+constexpr bool ends_broken_captures = TORCH_SINCE(14);
+
 /* ---- what is called of PyTorch's own allocator ------------------------------------------------------------------ */
 
 inline c10::DataPtr allocate_with_address(cca::CUDAAllocator &native, size_t size, void *address)

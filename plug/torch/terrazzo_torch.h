@@ -90,6 +90,12 @@ TRZ_API trz_heap *trz_torch_owner(const void *ptr);
 TRZ_API trz_status trz_torch_pool_open(int device, trz_torch_pool_id id);
 TRZ_API trz_status trz_torch_pool_close(int device, trz_torch_pool_id id);
 TRZ_API trz_status trz_torch_pool_end(int device, trz_torch_pool_id id);
+/* PyTorch before 2.14 does not end the diversion to a pool if a call has broken the capture that it was for. This ends
+ * such a diversion of the calling thread, from which the capture has allocated, and closes its pool once. False: there
+ * is none (any more). Call it when the thread begins another diversion, empties the cache, or has run out of memory. */
+TRZ_API bool trz_torch_pool_end_broken(int *device, trz_torch_pool_id *id);
+/* From now on the hooks trz_torch_begin_allocate_to_pool and trz_torch_reset do so, for all of them. */
+TRZ_API void trz_torch_watch_captures(void);
 TRZ_API trz_pool *trz_torch_pool_find(int device, trz_torch_pool_id id);
 /* How many references PyTorch holds; 0: there is no such pool. */
 TRZ_API unsigned trz_torch_pool_references(int device, trz_torch_pool_id id);

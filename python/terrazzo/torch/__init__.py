@@ -131,12 +131,18 @@ def _install_shim(library: Path) -> str | None:
     return None
 
 
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
 def _install_hooks(library: _native.Library) -> None:
     allocator = torch.cuda.memory.CUDAPluggableAllocator(str(library.path), "trz_torch_alloc", "trz_torch_free")
     torch.cuda.memory.change_current_allocator(allocator)
     for setter, function in HOOKS:
         getattr(allocator.allocator(), setter)(library.address(function))
     _keep.append(allocator)
+    if _version() < (2, 14):
+        library.trz_torch_watch_captures()
     library.trz_torch_follow_events()
     _figures.answer(torch, _figures.Figures(library, history, torch.cuda.device_count))
 

@@ -120,6 +120,8 @@ class Library:
         self.trz_set_tag.argtypes, self.trz_set_tag.restype = [c_char_p], None
         self.trz_torch_shareable = self._dll.trz_torch_shareable
         self.trz_torch_shareable.argtypes, self.trz_torch_shareable.restype = [c_bool], None
+        self.trz_torch_watch_captures = self._dll.trz_torch_watch_captures
+        self.trz_torch_watch_captures.argtypes, self.trz_torch_watch_captures.restype = [], None
         self._tags: dict[str, bytes] = {}
         self._owner = self._dll.trz_torch_owner
         self._owner.argtypes, self._owner.restype = [c_void_p], c_void_p
