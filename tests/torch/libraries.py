@@ -13,7 +13,10 @@ assert torch.fft.ifft(b).shape == b.shape
 assert torch.linalg.cholesky(a).shape == a.shape
 assert torch.linalg.svd(a)[1].shape == (64,)
 assert torch.linalg.qr(a)[0].shape == a.shape
+assert torch.linalg.qr(b[:, :16, :16])[0].shape == (8, 16, 16)
+assert torch.linalg.lstsq(b, b)[0].shape == b.shape
 assert torch.linalg.eigh(a)[0].shape == (64,)
+assert torch.linalg.eigh(b)[0].shape == (8, 64)
 assert torch.linalg.inv(a).shape == a.shape
 x = torch.randn(4, 3, 32, 32, device="cuda", requires_grad=True)
 convolution = torch.nn.Conv2d(3, 8, 3, padding=1).cuda()
