@@ -8,5 +8,6 @@ import torch
 GIB = 1 << 30
 held = torch.empty(4 * GIB, dtype=torch.uint8, device="cuda")
 if "switch" in sys.argv:
-    torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    getattr(torch._C, "_accelerator_setAllocatorSettings", torch.cuda.memory._set_allocator_settings)(
+        "expandable_segments:True")
 held = torch.empty(1000 * GIB, dtype=torch.uint8, device="cuda")

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 
+import forked_ranks
 import torch
 
 WIDTH, LAYERS, STEPS = 1024, 6, 3
@@ -28,6 +29,8 @@ def with_accelerate(version):
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
+        if not version:
+            forked_ranks.let_go()
     accelerator.get_state_dict(model)
     accelerator.end_training()
 

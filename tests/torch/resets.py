@@ -7,6 +7,7 @@ import sys
 import torch
 
 GIB = 1 << 30
+accelerator = getattr(torch.accelerator, "memory", torch.cuda)  # PyTorch before 2.9 lacks the former
 own = []
 if "terrazzo" in sys.argv:
     import terrazzo.torch
@@ -23,13 +24,13 @@ def attempt(reset, device):
 
 
 for i, reset in enumerate((torch.cuda.reset_peak_memory_stats, torch.cuda.reset_max_memory_allocated,
-                           torch.accelerator.memory.reset_peak_memory_stats, *own)):
+                           accelerator.reset_peak_memory_stats, *own)):
     for device, gib in ((0, 5 - i), (1, 5 + i if reset not in own else 9)):
         held = hold(gib, device)
         del held
         torch.cuda.empty_cache()
         attempt(reset, device)
-for reset in (torch.cuda.reset_accumulated_memory_stats, torch.accelerator.memory.reset_accumulated_memory_stats):
+for reset in (torch.cuda.reset_accumulated_memory_stats, accelerator.reset_accumulated_memory_stats):
     with contextlib.suppress(torch.OutOfMemoryError):
         hold(1000, 1)
     attempt(reset, 1)

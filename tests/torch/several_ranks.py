@@ -60,6 +60,8 @@ def averages(rank, ranks):
         found = torch.full((COUNT,), rank + 1, dtype=dtype).cuda()
         dist.all_reduce(found, dist.ReduceOp.AVG)
         assert torch.equal(found.cpu(), torch.full((COUNT,), (ranks + 1) / 2, dtype=dtype)), found
+        if dtype == torch.bfloat16 and forked_ranks.VERSION < (2, 14):
+            continue  # PyTorch gives NCCL a float's first half for the factor: 0
         found = torch.full((COUNT,), rank + 1, dtype=dtype).cuda()
         dist.all_reduce(found, dist._make_nccl_premul_sum(0.5))
         assert torch.equal(found.cpu(), torch.full((COUNT,), ranks * (ranks + 1) / 4, dtype=dtype)), found
