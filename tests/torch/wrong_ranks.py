@@ -19,6 +19,9 @@ from torch.distributed.device_mesh import init_device_mesh
 
 WIDTH = 64
 NEW = forked_ranks.VERSION >= (2, 15)
+# Before PyTorch 2.10 their groups and messages have communicators of their own, made at their first use: other errors,
+# or none.
+SINCE_10 = "other_mesh", "send_alone", "small_send_alone", "from_itself"
 
 
 def tensor(count=8, dtype=torch.float32):
@@ -451,6 +454,9 @@ def main():
     failed = []
     for function, ranks, wanted in WRONG:
         if names and function.__name__ not in names:
+            continue
+        if function.__name__ in SINCE_10 and forked_ranks.VERSION < (2, 10):
+            print(f"{function.__name__}: skipped: it is of PyTorch from 2.10 on")
             continue
         # Twice: a rank that waits in the store for one that has just been ended is ended by the limit alone.
         for _ in range(2):
