@@ -284,6 +284,7 @@ void *Allocator::getBaseAllocation(void *ptr, size_t *size)
 
 double Allocator::getMemoryFraction(DeviceIndex device)
 {
+	open_heap_of(device);  /* that there is such a device */
 	return trz_torch_get_fraction(device);
 }
 

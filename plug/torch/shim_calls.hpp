@@ -22,6 +22,9 @@ void check(trz_status status);
  * silently there. */
 bool in_child();
 
+/* A device's heap, NULL if none is open. Throws for a device that the machine does not have. */
+trz_heap *open_heap_of(int device);
+
 /* A device's heap, opened if it is not. */
 trz_heap *heap_of(int device);
 

@@ -114,8 +114,7 @@ void add(DeviceStats &stats, const DeviceStats &other)
 
 DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 {
-	trz_heap *heap;
-	check(trz_torch_heap(device, false, &heap));
+	trz_heap *heap = open_heap_of(device);
 	DeviceStats stats = heap ? read_stats(Statistics(heap)) : DeviceStats();
 	std::unique_lock<std::mutex> guard(lock_);
 	add_own_counts(stats, device);
@@ -167,8 +166,7 @@ void Allocator::add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device
 
 void Allocator::resetAccumulatedStats(DeviceIndex device)
 {
-	trz_heap *heap;
-	check(trz_torch_heap(device, false, &heap));
+	trz_heap *heap = open_heap_of(device);
 	if (native_used_)
 		native_->resetAccumulatedStats(device);
 	std::lock_guard<std::mutex> guard(lock_);
@@ -182,8 +180,7 @@ void Allocator::resetAccumulatedStats(DeviceIndex device)
 
 void Allocator::resetPeakStats(DeviceIndex device)
 {
-	trz_heap *heap;
-	check(trz_torch_heap(device, false, &heap));
+	trz_heap *heap = open_heap_of(device);
 	if (heap)
 		check(trz_reset_peaks(heap));
 	if (native_used_)

@@ -192,6 +192,17 @@ class PyTorchsOwn(Case):
         self.assertGreaterEqual(left["peak"], 30 * MIB)
         self.assertEqual(left["freed"], left["allocated"])
 
+    @shim_only
+    def test_a_device_that_there_is_not(self):
+        device, memory = torch.cuda.device_count(), torch.cuda.memory
+        functions = [torch.cuda.memory_stats, torch.cuda.memory_allocated, torch.cuda.reset_peak_memory_stats,
+                     torch.cuda.reset_accumulated_memory_stats]
+        if hasattr(memory, "get_per_process_memory_fraction"):
+            functions.append(memory.get_per_process_memory_fraction)
+        for function in functions:
+            with self.subTest(function.__name__), self.assertRaisesRegex(RuntimeError, "nvalid device"):
+                function(device)
+
     def test_cache_info_serves_cudnn_benchmark(self):
         torch.backends.cudnn.benchmark = True
         try:
