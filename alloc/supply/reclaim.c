@@ -465,7 +465,8 @@ trz_status reclaim_trim(trz_heap *h, uint64_t keep, uint64_t *released)
 
 /* ---- aliases ---- */
 
-enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 12, ALIASES_LOOKED_AT = 64, LOOK_MAPPED = 16 };
+enum { ALIASES_LEAST = 256, ALIASES_PER_TILE = 12, ALIASES_MOST = 32768, ALIASES_LOOKED_AT = 64, LOOK_MAPPED = 16,
+       LOOK_BEHIND = 8 };
 
 static bool alias_passed(trz_heap *h, const struct place *p)
 {
@@ -522,9 +523,12 @@ static bool unmap_some_aliases(trz_heap *h, size_t most, size_t *look)
 void reclaim_aliases(trz_heap *h, size_t most)
 {
 	HEAP_GROWTH_LOCKED(h);
-	size_t look = LOOK_MAPPED * (ALIASES_LOOKED_AT + 2 * most);
-	if (counter_get(&h->counters.alias.current) <= ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment))
+	uint64_t aliases = counter_get(&h->counters.alias.current);
+	uint64_t limit = min_u64(ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment), ALIASES_MOST);
+	if (aliases <= limit)
 		return;
+	/* The more there are, the further: they may lie far apart, in windows that are mostly holes. */
+	size_t look = LOOK_MAPPED * (ALIASES_LOOKED_AT + 2 * most) * (1 + LOOK_BEHIND * (aliases - limit) / limit);
 	unmap_some_aliases(h, most, &look);
 	if (look)
 		rewind_cursors(h);  /* all have been seen: again from the lowest, oldest addresses */
