@@ -7,6 +7,7 @@
 
 #include "heap/heap.h"
 #include "overlay.h"
+#include "prng.h"
 #include "testing.h"
 
 static struct overlay o;
@@ -158,13 +159,39 @@ static uint64_t maps_when_warm(const char *config)
 	return maps;
 }
 
-#define FIXED "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0"
+#define SMALL_TILES "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0"
+#define FIXED SMALL_TILES ",churn_per_mille:0"
 
 static void test_a_program_that_repeats_itself_comes_to_rest(void **state)
 {
 	(void)state;
 	assert_true(maps_when_warm(FIXED ",view_tiles:0") >= 100);
 	assert_int_equal(maps_when_warm(FIXED ",view_tiles:8"), 0);
+	assert_int_equal(maps_when_warm(SMALL_TILES ",view_tiles:0"), 0);
+}
+
+/* Blocks of random sizes and lives, which moves keep within a tenth of what is needed, for ever. Their addresses fill
+ * many windows, which are mostly holes. */
+static void test_aliases_stay_within_their_bound(void **state)
+{
+	(void)state;
+	enum { BLOCKS = 6, SIZES = 64, ROUNDS = 10000 };
+	struct rig r = rig_open(GIB(80), "churn_per_mille:0");
+	void *p[BLOCKS] = {NULL};
+	uint64_t seed = 1;
+	for (int i = 0; i < ROUNDS; i++) {
+		void **block = &p[prng_below(&seed, BLOCKS)];
+		if (*block)
+			rig_free(&r, *block);
+		*block = rig_alloc(&r, (1 + prng_below(&seed, SIZES)) * MIB(64), NULL);
+	}
+	uint64_t peak = rig_stat(&r, "allocated_bytes.all.peak");
+	assert_true(rig_stat(&r, "reserved_bytes.all.peak") < peak + peak / 10);
+	uint64_t limit = 256 + 12 * rig_stat(&r, "segment.all.current");
+	assert_true(rig_stat(&r, "alias.current") < limit + limit / 4);
+	for (int i = 0; i < BLOCKS; i++)
+		rig_free(&r, p[i]);
+	rig_close(&r);
 }
 
 /* docs/design.md, "One allocation, followed", tells these figures. */
@@ -297,6 +324,7 @@ int main(void)
 		cmocka_unit_test(test_without_addresses_others_memory_serves),
 		cmocka_unit_test(test_segments_at_odd_addresses),
 		cmocka_unit_test(test_a_program_that_repeats_itself_comes_to_rest),
+		cmocka_unit_test(test_aliases_stay_within_their_bound),
 		cmocka_unit_test(test_tiles_of_a_burst_end_with_their_blocks),
 		cmocka_unit_test(test_a_small_heap_has_small_tiles),
 		cmocka_unit_test(test_holes_are_not_broken_up_for_little),
