@@ -147,13 +147,18 @@ static void suspended(void)
 	CHECK(ncclCommResume(comm) == 0 && ncclCommMemStats(comm, 3, &now) == 0 && now == before);
 }
 
-/* Rank 0 does not wait for the others any longer; all of them meet in another communicator. */
+/* Rank 0 does not wait for the others any longer, who have yet to leave; all of them meet in another communicator. */
 static void revoked(void)
 {
-	void *again;
-	if (rank == 0)
+	void *other, *again;
+	CHECK(ncclCommSplit(comm, 0, rank, &other, NULL) == 0);
+	if (rank == 0) {
 		CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, NULL) == 0);
-	CHECK(ncclCommRevoke(comm, 0) == 0 && cuStreamSynchronize(NULL) == 0);
+		CHECK(ncclCommRevoke(comm, 0) == 0 && cuStreamSynchronize(NULL) == 0);
+	}
+	sum_up(other, ranks * (ranks - 1) / 2, ranks);
+	if (rank != 0)
+		CHECK(ncclCommRevoke(comm, 0) == 0);
 	CHECK(ncclAllReduce(memory, memory, COUNT, INT32, SUM, comm, NULL) == 5);
 	CHECK(ncclCommShrink(comm, NULL, 0, &again, NULL, 0) == 0);
 	sum_up(again, ranks * (ranks - 1) / 2, ranks);
