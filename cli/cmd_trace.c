@@ -4,9 +4,7 @@
  * waits are instants, the allocations that took most memory for longest are slices.
  */
 #include <argp.h>
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bits.h"
 #include "cli.h"
@@ -313,10 +311,7 @@ static trz_status write_trace(const struct page_history *h, const struct trace_c
 	if (status == TRZ_OK) {
 		j->sink = output_sink;
 		j->owner = o.to;
-		status = put_all(j, h, c);
-		if (status == TRZ_OK && j->failed)
-			status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", c->files.out, strerror(errno));
-		status = output_end(&o, status);
+		status = output_end(&o, put_all(j, h, c));
 	}
 	free(j);
 	return status;

@@ -5,11 +5,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "error.h"
+#include "special_file.h"
 
 FILE *output_open(const char *path)
 {
@@ -26,17 +26,10 @@ trz_status output_close(FILE *to, const char *path, bool written)
 	return written ? TRZ_OK : trz_fail(TRZ_ERROR_IO, "%s: cannot be written", path);
 }
 
-/* What must not be replaced by a file, nor removed: /dev/null, /dev/stdout. */
-static bool stays_what_it_is(const char *path)
-{
-	struct stat s;
-	return lstat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
-}
-
 trz_status output_begin(struct output *o, const char *path)
 {
 	*o = (struct output){ .path = path };
-	if (!stays_what_it_is(path) && asprintf(&o->beside, "%s.%ld.part", path, (long)getpid()) < 0) {
+	if (!is_special_file(path) && asprintf(&o->beside, "%s.%ld.part", path, (long)getpid()) < 0) {
 		o->beside = NULL;
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory to write it", path);
 	}

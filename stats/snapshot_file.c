@@ -22,6 +22,7 @@
 
 #include "bits.h"
 #include "error.h"
+#include "special_file.h"
 
 #define UNFINISHED ".terrazzo-part"
 
@@ -182,13 +183,6 @@ static int open_beside(const char *path, char *name, size_t size)
 	}
 }
 
-/* A device, a pipe or a link, /dev/stdout among them, is written itself: a file that took its name would destroy it. */
-static bool stays_what_it_is(const char *path)
-{
-	struct stat s;
-	return lstat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode);
-}
-
 /* A process that reaches its limit of a file's size gets a signal that ends it: here it is an error like others. */
 static void hold_signal(sigset_t *old)
 {
@@ -227,7 +221,7 @@ trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size
 	char name[SNAPSHOT_PATH];
 	sigset_t old;
 	struct receiver r = {.most = *size};
-	bool in_place = stays_what_it_is(path);
+	bool in_place = is_special_file(path);
 	remove_left(path);
 	r.fd = in_place ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : open_beside(path, name, sizeof name);
 	if (r.fd < 0)
