@@ -31,9 +31,11 @@ else
 fi
 
 echo "install_deps: installing$missing"
-# A mirror that does not answer is no reason to stop while others have what is missing.
-$as_root apt-get -q -o Acquire::Retries=2 -o Acquire::http::Timeout=20 update || true
-if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $missing; then
-	echo "install_deps: could not install (no network, or no mirror that has them):$missing" >&2
+# A mirror that does not answer is no reason to stop while others have what is missing. A machine that has just started
+# often upgrades itself, and holds dpkg's lock for a while.
+wait="-o DPkg::Lock::Timeout=300"
+$as_root apt-get -q $wait -o Acquire::Retries=2 -o Acquire::http::Timeout=20 update || true
+if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q $wait install -y --no-install-recommends $missing; then
+	echo "install_deps: could not install (no network, no mirror that has them, or apt is in use):$missing" >&2
 	exit 1
 fi
