@@ -187,10 +187,12 @@ static bool is_optimizer(const struct call_frame *f)
 	       has(f->file, "/ops/adam/") || has(f->name, "_init_group") || ends(f->name, ".step_optimizer");
 }
 
+/* A stack may be cut off below the engine: a function of it will do. */
 static bool is_backward(const struct call_frame *f)
 {
-	return has(f->name, "_engine_run_backward") || has(f->name, "torch::autograd::Engine") ||
-	       has(f->name, "torch::autograd::Node") || has(f->name, "torch::autograd::python::PythonEngine") ||
+	return has(f->name, "_engine_run_backward") || has(f->name, "torch::autograd::generated") ||
+	       has(f->name, "torch::autograd::Engine") || has(f->name, "torch::autograd::Node") ||
+	       has(f->name, "torch::autograd::python::PythonEngine") ||
 	       (has(f->file, "torch/autograd/__init__") && has(f->name, "backward"));
 }
 

@@ -613,7 +613,7 @@ typedef size_t trz_frame_text_callback(void *user, uint64_t id, trz_frame *frame
 TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *callback,
                                           trz_frame_text_callback *text, void *user);
 
-/* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 32 levels, each as its
+/* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 48 levels, each as its
  * library and "function+0x1a" or "+0x12af". `user` is ignored. The process keeps the first 16,384 different stacks;
  * later ones share one number. Costs some 10 ns a level with libunwind (libunwind.so.8, loaded if it is there), else
  * some 150. */

@@ -20,9 +20,9 @@
 enum {
 	STACKS = 1 << 14,
 	SLOTS = 2 * STACKS,
-	LEVELS = 32,
+	LEVELS = 48,                 /* PyTorch's autograd engine is up to 43 deep */
 	OWN_LEVELS = 16,             /* above the caller: the library's own */
-	LEVELS_IN_ALL = 16 * STACKS,
+	LEVELS_IN_ALL = 24 * STACKS,
 	NAME_BYTES = 192
 };
 

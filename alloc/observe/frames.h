@@ -53,7 +53,7 @@ void frames_set_sites(trz_heap *h, trz_frame_callback *callback, trz_frame_text_
 /* The stack of a call site; returns how many levels it has written. */
 size_t frames_of_site(trz_heap *h, uint64_t stack, trz_frame *frames, size_t capacity);
 
-enum { FRAMES_LEVELS = 40 };
+enum { FRAMES_LEVELS = 48 };
 
 /* The same as what reports judge: up to FRAMES_LEVELS levels, a missing text as "". */
 size_t frames_calls_of_site(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity);

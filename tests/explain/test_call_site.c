@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which frame of a stack names its place in the program.
+ * Which frame of a stack names its place in the program, and what its memory is for.
  */
 #include "testing.h"
 
@@ -53,12 +53,25 @@ static void test_compiled_programs_have_sites_too(void **state)
 	assert_string_equal(site(frames, LENGTH(frames)), "engine.cpp:12 run_layer");
 }
 
+/* Some operations are deeper below the engine than a stack has levels. */
+static void test_a_cut_stack_of_autograd_is_of_gradients(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "libtorch_cpu.so", .name = "at::native::_to_copy(at::Tensor const&)"},
+		{.file = "libtorch_cpu.so", .name = "torch::autograd::generated::ToCopyBackward0::apply(std::vector)"},
+	};
+	assert_int_equal(call_category(frames, LENGTH(frames)), CATEGORY_GRADIENTS);
+	assert_int_equal(call_category(frames, 1), CATEGORY_UNKNOWN);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_python_comes_before_compiled_code),
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
+		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
