@@ -20,7 +20,7 @@
 #include "observe/steps.h"
 #include "supply/oom.h"
 
-enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, SITES_ALIKE = 256 };
+enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, SITES_ALIKE = 256, SITES_JUDGED = 256 };
 
 _Static_assert((int)TRZ_CATEGORY_WEIGHTS == (int)CATEGORY_WEIGHTS && (int)TRZ_CATEGORY_OTHER == (int)CATEGORY_OTHER &&
                    (int)CATEGORY_COUNT == (int)SITES_CATEGORIES,
@@ -41,7 +41,7 @@ struct reporter {
 	struct facts facts;
 	struct evidence evidence;
 	struct verdict verdict;
-	trz_holder holders[EVIDENCE_HOLDERS_MAX];
+	trz_holder holders[SITES_JUDGED];
 	size_t used;
 	char text[TEXT_BYTES];
 };
@@ -53,7 +53,8 @@ trz_status postmortem_open(trz_heap *h)
 		return meta_exhausted();
 	const char *rank = config_rank();
 	h->reporter->rank = *rank ? atoi(rank) : -1;
-	memset(h->reporter->text, 1, sizeof h->reporter->text);  /* the host has given it when it is needed */
+	memset(h->reporter->text, 1, sizeof h->reporter->text);  /* the host has given both when they are needed */
+	memset(h->reporter->holders, 1, sizeof h->reporter->holders);
 	return TRZ_OK;
 }
 
@@ -109,33 +110,51 @@ static void guess(struct evidence *e, enum evidence_category category, uint64_t 
 	e->categories[category] = evidence_or_zero(e->categories[category]) + bytes;
 }
 
-static void put_holders(trz_heap *h, struct reporter *r)
+/* The site's category, as far as the program has said it, or the stack tells it. */
+static enum evidence_category purpose(trz_heap *h, struct evidence *e, const trz_holder *site)
+{
+	struct call_frame frames[FRAMES_LEVELS];
+	if (site->category != TRZ_CATEGORY_NONE)
+		return (enum evidence_category)site->category;
+	size_t count = frames_calls_of_site(h, site->stack, frames, FRAMES_LEVELS);
+	enum evidence_category category = call_category(frames, count);
+	if (category != CATEGORY_UNKNOWN)
+		guess(e, category, site->bytes);
+	return category;
+}
+
+static void put_categories(trz_heap *h, struct reporter *r)
 {
 	struct evidence *e = &r->evidence;
 	uint64_t said = 0;
-	size_t count = min_u64(holders_read(h, TRZ_BY_CATEGORY, r->holders, EVIDENCE_HOLDERS_MAX), EVIDENCE_HOLDERS_MAX);
+	size_t count = min_u64(holders_read(h, TRZ_BY_CATEGORY, r->holders, SITES_JUDGED), SITES_JUDGED);
 	for (size_t i = 0; i < count; i++) {
 		e->categories[r->holders[i].category] = r->holders[i].bytes;
 		said += r->holders[i].bytes;
 	}
 	e->categories[CATEGORY_UNKNOWN] = e->allocated - min_u64(e->allocated, said);
-	count = min_u64(holders_read(h, TRZ_BY_SITE, r->holders, EVIDENCE_HOLDERS_MAX), EVIDENCE_HOLDERS_MAX);
+}
+
+/* The largest sites are told; many more count towards the categories: weights come from many small ones. */
+static void put_holders(trz_heap *h, struct reporter *r)
+{
+	struct evidence *e = &r->evidence;
+	put_categories(h, r);
+	size_t count = min_u64(holders_read(h, TRZ_BY_SITE, r->holders, SITES_JUDGED), SITES_JUDGED);
 	for (size_t i = 0; i < count && r->holders[i].bytes; i++) {
 		const trz_holder *from = &r->holders[i];
-		struct evidence_holder *to = &e->holders[e->holder_count++];
-		*to = (struct evidence_holder){.category = (enum evidence_category)from->category,
-		                               .tag = *from->tag ? from->tag : NULL,
-		                               .bytes = from->bytes,
-		                               .peak = from->peak,
-		                               .count = from->count,
-		                               .error = from->error};
+		enum evidence_category category = purpose(h, e, from);
+		if (e->holder_count == EVIDENCE_HOLDERS_MAX)
+			continue;
 		struct told_site told = tell_site(h, e, from->stack);
-		to->site = told.site;
-		to->stack = told.stack;
-		if (to->category == CATEGORY_UNKNOWN && told.category != CATEGORY_UNKNOWN) {
-			to->category = told.category;
-			guess(e, told.category, to->bytes);
-		}
+		e->holders[e->holder_count++] = (struct evidence_holder){.site = told.site,
+		                                                         .stack = told.stack,
+		                                                         .category = category,
+		                                                         .tag = *from->tag ? from->tag : NULL,
+		                                                         .bytes = from->bytes,
+		                                                         .peak = from->peak,
+		                                                         .count = from->count,
+		                                                         .error = from->error};
 	}
 }
 

@@ -200,6 +200,42 @@ static void test_by_call(void **state)
 	rig_close(&r);
 }
 
+static uint64_t name_stack(void *user)
+{
+	return *(const uint64_t *)user;
+}
+
+/* Stacks up to 30 are of activations, later ones of weights. */
+static size_t tell_stack(void *user, uint64_t id, trz_frame *frames, size_t capacity)
+{
+	(void)user;
+	if (capacity)
+		frames[0] = id <= 30 ? (trz_frame){.filename = "torch/nn/modules/module.py", .name = "_call_impl"}
+		                     : (trz_frame){.filename = "torch/nn/parameter.py", .name = "__new__"};
+	return capacity > 0;
+}
+
+/* Not of the largest sites alone: a model's weights come from many. */
+static void test_categories_are_of_all_sites(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	static struct output o;
+	void *held[70];
+	uint64_t stack;
+	o = (struct output){.most = sizeof o.text - 1};
+	assert_ok(trz_set_site_callback(r.heap, name_stack, tell_stack, &stack));
+	for (stack = 1; stack <= LENGTH(held); stack++)
+		held[stack - 1] = rig_alloc(&r, stack <= 30 ? MIB(6) : MIB(4), NULL);
+	assert_ok(trz_report(r.heap, 0, take, &o));
+	assert_non_null(strstr(o.text, "180.00 MiB  52.9 %  activations\n"));
+	assert_non_null(strstr(o.text, "160.00 MiB  47.1 %  weights\n"));
+	assert_null(strstr(o.text, "unknown\n"));
+	for (size_t i = 0; i < LENGTH(held); i++)
+		rig_free(&r, held[i]);
+	rig_close(&r);
+}
+
 static void test_another_heaps_failure_is_not_this_ones(void **state)
 {
 	(void)state;
@@ -347,6 +383,7 @@ int main(void)
 		cmocka_unit_test(test_a_thread_holds_reports_back),
 		cmocka_unit_test(test_sixteen_reports_at_most),
 		cmocka_unit_test(test_by_call),
+		cmocka_unit_test(test_categories_are_of_all_sites),
 		cmocka_unit_test(test_another_heaps_failure_is_not_this_ones),
 		cmocka_unit_test(test_a_report_inside_a_report),
 		cmocka_unit_test(test_the_limit),
