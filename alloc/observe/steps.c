@@ -143,6 +143,31 @@ uint64_t steps_told(trz_heap *h)
 	return steps;
 }
 
+/* Leaves out what is no suspect. */
+static double most_allocations(const struct leaks_finding *found, size_t count)
+{
+	double most = 0;
+	for (size_t i = 0; i < count && found[i].suspect; i++)
+		most = found[i].allocations_per_step > most ? found[i].allocations_per_step : most;
+	return most;
+}
+
+uint64_t steps_recognised(trz_heap *h, double *allocations)
+{
+	struct steps *s = &h->steps;
+	struct leaks_finding found[STEPS_FINDINGS];
+	uint64_t steps = 0;
+	pthread_mutex_lock(&s->lock);
+	if (s->leaks && !s->told) {
+		leaks_failed(s->leaks, true);
+		*allocations = most_allocations(found, leaks_findings(s->leaks, found, STEPS_FINDINGS));
+		leaks_failed(s->leaks, false);
+		steps = leaks_steps(s->leaks);
+	}
+	pthread_mutex_unlock(&s->lock);
+	return steps;
+}
+
 static bool forecast(const struct steps *s, trz_forecast_info *out)
 {
 	struct leaks_forecast f;

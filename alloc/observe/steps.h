@@ -33,6 +33,10 @@ size_t steps_growth(trz_heap *h, bool failed, trz_growth_info *out, size_t capac
 /* How many steps have ended. */
 uint64_t steps_told(trz_heap *h);
 
+/* As many, if the program has not told them; else 0. `allocations`: that one adds to one suspect, at most, where memory
+ * has run out. */
+uint64_t steps_recognised(trz_heap *h, double *allocations);
+
 /* false: nothing grows steadily. */
 bool steps_forecast(trz_heap *h, trz_forecast_info *out);
 

@@ -177,17 +177,26 @@ static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *gr
 	}
 }
 
-/* So many weights come from one place: a model has as many parts that are alike. */
-static uint64_t parts_alike(trz_heap *h, uint64_t least)
+struct weights {
+	uint64_t alike;              /* from one place: a model has as many parts that are alike */
+	uint64_t all;
+};
+
+/* Of the places that so many come from at least. */
+static struct weights count_weights(trz_heap *h, uint64_t least)
 {
 	struct holders_count many[SITES_ALIKE];
 	struct call_frame frames[FRAMES_LEVELS];
-	uint64_t parts = 0;
+	struct weights weights = {0, 0};
 	size_t count = holders_of_many(h, least, many, SITES_ALIKE);
-	for (size_t i = 0; i < count; i++)
-		if (call_category(frames, frames_calls_of_site(h, many[i].stack, frames, FRAMES_LEVELS)) == CATEGORY_WEIGHTS)
-			parts = max_u64(parts, many[i].count);
-	return count == SITES_ALIKE ? UINT64_MAX : parts;
+	for (size_t i = 0; i < count; i++) {
+		size_t levels = frames_calls_of_site(h, many[i].stack, frames, FRAMES_LEVELS);
+		if (call_category(frames, levels) != CATEGORY_WEIGHTS)
+			continue;
+		weights.alike = max_u64(weights.alike, many[i].count);
+		weights.all += many[i].count;
+	}
+	return count == SITES_ALIKE ? (struct weights){UINT64_MAX, UINT64_MAX} : weights;
 }
 
 /* Whether about half of what grows is a model's: graphs keep inputs, too. */
@@ -210,7 +219,7 @@ static void put_kept(trz_heap *h, struct evidence *e)
 	struct kept_loop loop = steps_kept(h, kept, EVIDENCE_GROWTH_MAX);
 	bool models = loop.calls_models || is_a_models(h, kept, loop.sites);
 	if (!models || !loop.sites ||
-	    leaks_may_be_one_pass(loop.steps, loop.allocations, parts_alike(h, loop.steps)))
+	    leaks_may_be_one_pass(loop.steps, loop.allocations, count_weights(h, loop.steps).alike))
 		return;
 	e->growth_count = 0;
 	e->has_history = true;
@@ -225,6 +234,20 @@ static bool has_leak(const struct evidence *e)
 	return false;
 }
 
+/* Steps that were recognised may be layers: checkpointed ones come and go like steps, forward and backward, but for
+ * their outputs and gradients. Of gradients there is one for each weight, whichever operations they come from. */
+static void except_one_pass(trz_heap *h, struct evidence *e)
+{
+	double allocations;
+	uint64_t steps = has_leak(e) ? steps_recognised(h, &allocations) : 0;
+	if (!steps)
+		return;
+	bool outputs = leaks_may_be_one_pass(steps, allocations, count_weights(h, steps).alike);
+	bool gradients = leaks_may_be_one_pass(steps, allocations, count_weights(h, 1).all);
+	for (unsigned i = 0; i < e->growth_count; i++)
+		e->growth[i].leak &= !(e->growth[i].category == CATEGORY_GRADIENTS ? gradients : outputs);
+}
+
 /* What grows with the steps that the program has told, or that were recognised. */
 static void put_growth(trz_heap *h, struct evidence *e)
 {
@@ -233,6 +256,8 @@ static void put_growth(trz_heap *h, struct evidence *e)
 	size_t count = steps_growth(h, e->failed, grown, EVIDENCE_GROWTH_MAX);
 	e->has_history = steps_told(h) > 0;
 	put_grown(h, e, grown, count, steps_told(h));
+	if (e->failed)
+		except_one_pass(h, e);
 	if (e->failed && !has_leak(e))
 		put_kept(h, e);
 	if (!e->failed && steps_forecast(h, &when))

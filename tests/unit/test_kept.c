@@ -16,7 +16,7 @@ enum { KEPT = 4000, MOST = 100, STEPS = 60 };
 #define LAYER {.filename = "/p/site-packages/torch/nn/modules/linear.py", .name = "forward", .line = 9}
 #define MAIN {.filename = "/srv/train.py", .name = "<module>", .line = 50}
 
-enum spot { BATCH = 1, OUTPUT, FORWARD, LINEAR, WEIGHTS, GRADIENT };
+enum spot { BATCH = 1, OUTPUT, FORWARD, LINEAR, WEIGHTS, MORE_WEIGHTS, GRADIENT, AUTOGRAD };
 
 static const trz_frame stacks[][6] = {
 	[BATCH] = {{.filename = "/srv/train.py", .name = "evaluate", .line = 10}, MAIN},
@@ -24,6 +24,8 @@ static const trz_frame stacks[][6] = {
 	[FORWARD] = {{.filename = "/srv/model.py", .name = "forward", .line = 3}, CALL, MAIN},
 	[LINEAR] = {LAYER, CALL, {.filename = "/srv/model.py", .name = "forward", .line = 4}, CALL, MAIN},
 	[WEIGHTS] = {{.filename = "/p/site-packages/torch/nn/modules/linear.py", .name = "__init__", .line = 5}, MAIN},
+	[MORE_WEIGHTS] = {{.filename = "/p/site-packages/torch/nn/modules/linear.py", .name = "__init__", .line = 6}, MAIN},
+	[AUTOGRAD] = {{.filename = "libtorch_cpu.so", .name = "torch::autograd::generated::MmBackward0::apply"}},
 	[GRADIENT] = {{.filename = "/srv/train.py", .name = "train", .line = 20}, MAIN},
 };
 
@@ -226,7 +228,49 @@ static void test_a_state_that_is_carried_on(void **state)
 	assert_true(ends_as_leak(&p));
 }
 
+/* Of each sample, more than a model has weights. */
+static void test_gradients_of_samples_that_are_kept(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p, 4);
+	for (int sample = 0; sample < STEPS; sample++) {
+		rig_free(&p.rig, take(&p, LINEAR, MIB(400)));
+		for (int i = 0; i < 4; i++)
+			keep(&p, AUTOGRAD, MIB(8));
+	}
+	assert_true(ends_as_leak(&p));
+}
+
 /* ---- what is none ---- */
+
+/* Layers whose outputs alone stay come and go like steps. */
+static void test_forward_of_a_checkpointed_model(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p, MOST);
+	for (int layer = 0; layer < STEPS; layer++) {
+		rig_free(&p.rig, take(&p, LINEAR, MIB(400)));
+		keep(&p, FORWARD, MIB(40));
+	}
+	assert_false(ends_as_leak(&p));
+}
+
+/* And backward, where layers of several places leave gradients of one operation. */
+static void test_backward_of_a_checkpointed_model(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p, STEPS);
+	for (int i = 0; i < STEPS; i++)
+		keep(&p, MORE_WEIGHTS, MIB(1));
+	for (int i = 0; i < 2 * STEPS; i++) {
+		rig_free(&p.rig, take(&p, LINEAR, MIB(400)));
+		keep(&p, AUTOGRAD, MIB(16));
+	}
+	assert_false(ends_as_leak(&p));
+}
 
 /* A program that goes back to the steps that it tells keeps no more. */
 static void test_evaluation_that_is_over(void **state)
@@ -343,6 +387,9 @@ static void test_a_cache_that_is_copied(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_gradients_of_samples_that_are_kept),
+		cmocka_unit_test(test_forward_of_a_checkpointed_model),
+		cmocka_unit_test(test_backward_of_a_checkpointed_model),
 		cmocka_unit_test(test_evaluation_that_keeps_graphs),
 		cmocka_unit_test(test_evaluation_after_steps_that_were_told),
 		cmocka_unit_test(test_evaluation_of_a_deep_model),
