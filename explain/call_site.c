@@ -209,7 +209,8 @@ static bool is_weights(const struct call_frame *f)
 	       (module && (strcmp(f->name, "convert") == 0 || strcmp(f->name, "_apply") == 0 ||
 	                   strcmp(f->name, "to") == 0 || strcmp(f->name, "cuda") == 0 ||
 	                   has(f->name, "load_state_dict"))) ||
-	       (has(f->file, "nn/modules/") && strcmp(f->name, "__init__") == 0) || has(f->name, "from_pretrained");
+	       (has(f->file, "nn/modules/") && strcmp(f->name, "__init__") == 0) || has(f->name, "from_pretrained") ||
+	       has(f->file, "transformers/core_model_loading");  /* in threads, below which from_pretrained waits */
 }
 
 static enum sign sign_of(const struct call_frame *f)

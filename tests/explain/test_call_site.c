@@ -65,6 +65,18 @@ static void test_a_cut_stack_of_autograd_is_of_gradients(void **state)
 	assert_int_equal(call_category(frames, 1), CATEGORY_UNKNOWN);
 }
 
+/* from_pretrained of transformers waits for threads that allocate. */
+static void test_weights_are_loaded_in_threads(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "/p/site-packages/transformers/core_model_loading.py", .name = "_materialize_copy", .line = 1323},
+		{.file = "/p/site-packages/transformers/core_model_loading.py", .name = "_job", .line = 1362},
+		{.file = "/usr/lib/python3.11/concurrent/futures/thread.py", .name = "run", .line = 58},
+	};
+	assert_int_equal(call_category(frames, LENGTH(frames)), CATEGORY_WEIGHTS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -72,6 +84,7 @@ int main(void)
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
 		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
+		cmocka_unit_test(test_weights_are_loaded_in_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
