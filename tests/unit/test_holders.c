@@ -115,9 +115,9 @@ static void test_native_stacks_begin_at_the_caller(void **state)
 {
 	(void)state;
 	struct rig r = rig_open(GIB(1), "native_frames:on");
-	volatile size_t sizes[] = {MIB(100), MIB(10), MIB(10)};  /* the heap grows, and grows not; volatile: one call */
+	const size_t sizes[] = {MIB(100), MIB(10), MIB(10)};  /* the heap grows, and grows not */
 	void *p[3];
-	for (int i = 0; i < 3; i++)
+	for (volatile int i = 0; i < 3; i++)  /* volatile: not unrolled, so one call */
 		p[i] = alloc_here(&r, sizes[i]);
 	struct list l = read_list(r.heap, TRZ_BY_SITE);
 	trz_frame frames[32];
