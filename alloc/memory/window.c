@@ -137,12 +137,12 @@ static bool undo_lay(struct tiles *tiles, struct tile **list, size_t count)
 	return clean;
 }
 
-trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list, size_t count)
+trz_status window_lay(struct window *w, trz_addr at, struct tiles *tiles, struct tile **list, size_t count)
 {
-	trz_addr address = w->top;
+	trz_addr address = at;
 	trz_status status = TRZ_OK;
 	size_t mapped = 0;
-	assert(count > 0 && !w->classic);
+	assert(count > 0 && !w->classic && at <= w->top);
 	for (; mapped < count; mapped++) {
 		assert(list[mapped]->handle && address + list[mapped]->size <= w->base + w->size);
 		status = driver_map(tiles->driver, address, list[mapped]->size, list[mapped]->handle);
@@ -151,9 +151,9 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 		address += list[mapped]->size;
 	}
 	if (status == TRZ_OK)
-		status = driver_set_access(tiles->driver, w->top, address - w->top);
-	w->mapped += address - w->top;
-	address = w->top;
+		status = driver_set_access(tiles->driver, at, address - at);
+	w->mapped += address - at;
+	address = at;
 	for (size_t i = 0; i < mapped; i++) {  /* apart from the calls, which leave nothing of ours in the caches */
 		struct place *p = tile_add_place(tiles, list[i], w, address);
 		p->accessible = status == TRZ_OK;
@@ -161,7 +161,7 @@ trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list,
 		address += list[i]->size;
 	}
 	if (status == TRZ_OK || !undo_lay(tiles, list, mapped))
-		w->top = address;
+		w->top = max_u64(w->top, address);
 	for (size_t i = 0; i < count && status == TRZ_OK; i++)
 		if (!w->view || !list[i]->seat)
 			list[i]->seat = list[i]->places;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Windows: reserved address ranges, laid with tiles from the base up. A place, once given up, never gets other tiles
- * (law L10): a window grows only at its top, and another window follows one that is used up. A classic window is one
- * plain driver allocation.
+ * Windows: reserved address ranges, laid with tiles from the base up. A window grows at its top, and another window
+ * follows one that is used up. A place that has been given up gets other tiles only after its mapping is gone
+ * (refill.h, law L10). A classic window is one plain driver allocation.
  *
  *   base                                          top                                   base + size
  *   | tile A | tile B | (hole: tile moved) | tile D | ....... reserved, nothing laid ....... |
@@ -54,12 +54,12 @@ trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind
 /* Gives the segment back. On an error nothing has changed. Driver: mem_free. */
 trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct window *w);
 
-/* Maps the tiles side by side from the window's top on and makes them accessible; each becomes owned there, and has its
- * seat there, unless it only visits.
+/* Maps the tiles side by side from an address on, the window's top or one below it where nothing is mapped, and makes
+ * them accessible; each becomes owned there, and has its seat there, unless it only visits.
  * Fails as a whole: the tiles mapped so far are unmapped again. If the driver refuses that, too, the range stays used
  * up: top moves past it, and the mapping remains as an alias. Places have been reserved. Driver: map per tile, one
  * set_access. */
-trz_status window_lay(struct window *w, struct tiles *tiles, struct tile **list, size_t count);
+trz_status window_lay(struct window *w, trz_addr at, struct tiles *tiles, struct tile **list, size_t count);
 
 /* Unmaps a tile everywhere, at its owner's place last. On an error the owner's place is still mapped. */
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growing a window's end.
+ * Growing a window.
  *
  * A request that no free block serves needs `bytes` minus the free tail of the window. That much is created where the
- * policy allows (policy.c). Else wholly free tiles are gathered first, largest first; what is still short is covered by
- * the smallest larger tile that is free, else created. Gathered tiles are mapped at the window's end a second time; the
- * old mappings stay, unmapping would have to wait for the device.
+ * policy allows (policy.c). Else wholly free tiles are gathered first; what is still short is covered by the smallest
+ * larger tile that is free, else created. Gathered tiles are mapped a second time; the old mappings stay, unmapping
+ * would have to wait for the device.
  *
  * Holes are what gathering leaves behind. A request that does not fit is first laid over holes whose tiles are
- * free again (flip.c): that needs no driver call at all.
+ * free again (flip.c): that needs no driver call at all. Else it is laid where it needs the fewest bytes: in a part of
+ * a hole beside free memory (refill.c), or at the window's end.
  */
 #include "supply/extend.h"
 
@@ -24,15 +25,18 @@
 #include "supply/flip.h"
 #include "supply/policy.h"
 #include "supply/reclaim.h"
+#include "supply/refill.h"
 
 /* One growth in progress. */
 struct growth {
 	trz_heap *heap;
 	const struct demand *demand;
-	struct window *window;
-	struct block *node;          /* taken for the block of what is laid */
+	struct window *window;       /* at whose end memory is laid, unless a gap is taken */
+	bool refills;                /* gaps are looked for */
+	struct gap gap;
+	struct block *node;          /* taken for the block of what is laid at the end */
 	struct block *tail;          /* the window's free tail, busy; NULL: none of use */
-	uint64_t need;               /* bytes to lay behind it */
+	uint64_t need;               /* bytes to lay behind it, or in the gap */
 	size_t gathered, count;      /* lay_list[0 .. gathered) moves, the rest up to `count` is new */
 	struct cutting cut;          /* moved[0 .. cut.count) are the places that they leave, in the same order */
 	uint64_t gathered_bytes, new_bytes;
@@ -44,21 +48,35 @@ enum { VIEW_NEW = 8 };          /* at most such a part of a view is new memory *
 
 /* ---- the window and its tail ---- */
 
+/* The free memory at the window's end that the request can use; NULL: none. */
+static struct block *own_tail_locked(const struct growth *g)
+{
+	HEAP_LOCKED(g->heap);
+	const struct demand *d = g->demand;
+	struct block *last = g->window->blocks.last;
+	bool own = !d->view && last && last->state == BLOCK_FREE && last->home == d->lane && last->size < d->bytes;
+	return own ? last : NULL;
+}
+
+/* The bytes to lay behind it. */
+static uint64_t need_at_end(const struct growth *g, const struct block *tail)
+{
+	return align_up(g->demand->bytes - (tail ? tail->size : 0), g->heap->driver.granule);
+}
+
 /* Takes the free memory at the window's end, to lay behind it what the demand needs more. */
 static void take_tail_locked(struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
-	uint64_t bytes = g->demand->bytes;
-	struct block *last = g->window->blocks.last;
-	g->need = align_up(bytes, h->driver.granule);
-	if (g->demand->view || !last || last->state != BLOCK_FREE || last->home != g->demand->lane || last->size >= bytes)
+	struct block *tail = own_tail_locked(g);
+	g->need = need_at_end(g, tail);
+	if (!tail)
 		return;
-	fit_remove(&g->demand->lane->fit[g->demand->kind], last);
-	last->state = BLOCK_BUSY;
-	level_add(&h->counters.idle_bytes, last->size);
-	g->tail = last;
-	g->need = align_up(bytes - last->size, h->driver.granule);
+	fit_remove(heap_index_of(tail), tail);
+	tail->state = BLOCK_BUSY;
+	level_add(&h->counters.idle_bytes, tail->size);
+	g->tail = tail;
 }
 
 static void give_tail_locked(struct growth *g)
@@ -69,6 +87,12 @@ static void give_tail_locked(struct growth *g)
 	level_sub(&g->heap->counters.idle_bytes, g->tail->size);
 	heap_free_block_locked(g->heap, g->tail, g->tail->sequence);
 	g->tail = NULL;
+}
+
+/* How much can be laid. */
+static uint64_t room_of(const struct growth *g)
+{
+	return g->gap.block ? g->gap.end - g->gap.begin : window_room(g->window);
 }
 
 /* The most by which the last tile can exceed the request. */
@@ -87,14 +111,12 @@ static trz_status find_room(struct growth *g)
 
 /* ---- gathering ---- */
 
-/* Largest first; of equals those that need no fence, and then those of the smallest blocks. */
+/* Largest first, so that few are mapped; of equals those of the smallest blocks. */
 static int by_size(const void *a, const void *b)
 {
 	const struct candidate *x = a, *y = b;
 	if (x->size != y->size)
 		return x->size > y->size ? -1 : 1;
-	if (x->passed != y->passed)
-		return (int)y->passed - (int)x->passed;
 	return x->found < y->found ? -1 : 1;
 }
 
@@ -124,30 +146,38 @@ static size_t drop_bad_bargains_locked(trz_heap *h, size_t n)
 	return left;
 }
 
+/* Whether a block is where the request goes. */
+static bool is_target(const struct growth *g, const struct block *b)
+{
+	return b == g->tail || (g->gap.block && (b == g->gap.before || b == g->gap.after));
+}
+
 /* Chooses among the n candidates and cuts them out of their blocks. */
 static void choose_candidates_locked(struct growth *g, size_t n)
 {
 	HEAP_LOCKED(g->heap);
 	trz_heap *h = g->heap;
-	const struct candidate *smallest_larger = NULL;
-	uint64_t before = g->gathered_bytes;
+	const struct candidate *larger = NULL;
+	uint64_t before = g->gathered_bytes, room = room_of(g);
 	if (policy_bargains(h, g->demand))
 		n = drop_bad_bargains_locked(h, n);
 	if (!n || !node_pool_reserve(&h->blocks, 2 * n) || !reclaim_lists(h, g->gathered + n))
 		return;
-	qsort(h->candidates, n, sizeof *h->candidates, by_size);
+	if (!g->gap.block && !g->demand->view)
+		qsort(h->candidates, n, sizeof *h->candidates, by_size);  /* else the smallest blocks' first */
 	for (size_t i = 0; i < n; i++) {
 		const struct candidate *c = &h->candidates[i];
-		if (c->block == g->tail)
-			continue;  /* where the request goes */
+		if (is_target(g, c->block))
+			continue;
 		if (g->gathered_bytes + c->size <= g->need)
 			choose_locked(g, c);
-		else
-			smallest_larger = c;
+		else if (!larger || c->size <= larger->size)
+			larger = c;
 	}
 	uint64_t missing = g->need - g->gathered_bytes;
-	if (missing && smallest_larger && !policy_creates(h, g->demand, missing, g->need))
-		choose_locked(g, smallest_larger);
+	bool fits = larger && g->gathered_bytes + larger->size <= room;
+	if (missing && fits && !policy_creates(h, g->demand, missing, g->need))
+		choose_locked(g, larger);
 	reclaim_cut_rest_locked(h, &g->cut);
 	level_add(&h->counters.idle_bytes, g->gathered_bytes - before);
 }
@@ -202,35 +232,61 @@ static void ungather(struct growth *g)
 
 /* ---- moving ---- */
 
-/* Memory for the request from the heap's free memory: by a flip, whose block is then the result; NULL: no flip, but the
- * tail has been taken, and the tiles that can be gathered behind it. One search of the free tiles serves flip and
- * gather. If it could find more, the driver is asked once how far the streams are; if only a fence is missing, it is
- * laid. */
-static struct block *flip_or_gather(struct growth *g)
+/* Takes the place that needs the fewest bytes: a gap, or the window's end. false: the gap has to be cleared first, if
+ * `clears`. */
+static bool take_place_locked(struct growth *g, bool clears)
+{
+	HEAP_LOCKED(g->heap);
+	bool found = g->refills && refill_find_locked(g->heap, g->demand, need_at_end(g, own_tail_locked(g)), &g->gap);
+	if (found && !g->gap.block && clears)
+		return false;
+	if (g->gap.block)
+		g->need = g->gap.need;
+	else
+		take_tail_locked(g);
+	return true;
+}
+
+/* The mappings in the gap go; then everything is looked at anew, as the growth lock may have been given back. */
+static trz_status clear_gap(struct growth *g)
+{
+	refill_clear(g->heap, &g->gap);
+	return find_room(g);
+}
+
+/* Memory for the request from the heap's free memory: by a flip, whose block is then *out; NULL: no flip, but its place
+ * has been taken, and the tiles that can be gathered there. One search of the free tiles serves flip and gather. If it
+ * could find more, the driver is asked once how far the streams are; if only a fence is missing, it is laid; one gap is
+ * cleared. */
+static trz_status flip_or_gather(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
-	bool asked = false, fenced = false;
-	for (;;) {
-		bool poll_helps, unpassed;
+	bool asked = false, fenced = false, cleared = false;
+	trz_status status = TRZ_OK;
+	while (status == TRZ_OK) {
+		bool poll_helps, unpassed = false;
 		heap_lock(h);
 		size_t n = find_candidates_locked(g, g->demand->kind, &poll_helps);
-		struct block *b = flip_locked(h, g->demand, n, &unpassed);
+		struct block *b = cleared ? NULL : flip_locked(h, g->demand, n, &unpassed);
 		bool asks = !b && poll_helps && !asked, fences = !b && unpassed && !fenced;
-		if (!b && !asks && !fences) {
-			take_tail_locked(g);
-			if (!policy_creates(h, g->demand, g->need, g->need))
-				choose_candidates_locked(g, n);
-		}
+		bool taken = !b && !asks && !fences && take_place_locked(g, !cleared);
+		if (taken && !policy_creates(h, g->demand, g->need, g->need))
+			choose_candidates_locked(g, n);
 		heap_unlock(h);
-		if (!asks && !fences)
-			return b;
+		*out = b;
+		if (b || taken)
+			return TRZ_OK;
 		if (asks)
 			heap_poll(h);
-		else
+		else if (fences)
 			heap_fence(h, g->demand->lane->stream, &g->fenced);  /* if it fails, what needs it is not moved */
+		else
+			status = clear_gap(g);
+		cleared |= !asks && !fences;
+		fenced |= fences && !asks;
 		asked |= asks;
-		fenced |= !asks;
 	}
+	return status;
 }
 
 /* ---- creating ---- */
@@ -252,7 +308,7 @@ static bool plan_tile(struct growth *g, uint64_t size)
 static trz_status plan_missing(struct growth *g)
 {
 	trz_heap *h = g->heap;
-	uint64_t done = g->gathered_bytes, room = window_room(g->window), reserved = heap_reserved(h);
+	uint64_t done = g->gathered_bytes, room = room_of(g), reserved = heap_reserved(h);
 	if (done < g->need && g->demand->effort != EFFORT_ALL && policy_is_tight(h, g->demand->kind, g->need - done))
 		heap_ask_device(h, NULL);
 	while (done < g->need) {
@@ -277,8 +333,7 @@ static bool reserve_metadata(struct growth *g)
 	trz_heap *h = g->heap;
 	if (!tiles_reserve(&h->tiles, 0, g->count))
 		return false;
-	g->node = heap_take_node(h, g->window, g->gathered_bytes + g->new_bytes);
-	if (!g->node)
+	if (!g->gap.block && !(g->node = heap_take_node(h, g->window, g->gathered_bytes + g->new_bytes)))
 		return false;
 	heap_lock(h);
 	level_add(&h->counters.idle_bytes, g->new_bytes);
@@ -420,7 +475,28 @@ static void leave_places_locked(struct growth *g)
 	}
 }
 
-/* The laid memory becomes one busy block with the tail before it. */
+/* Memory laid at the window's end becomes one busy block with the tail before it. */
+static struct block *append_locked(struct growth *g, uint64_t size, uint64_t sequence)
+{
+	trz_heap *h = g->heap;
+	HEAP_LOCKED(h);
+	struct block *b = heap_append_block_locked(g->node, g->window, g->demand->lane, size);
+	b->sequence = sequence;
+	if (g->tail) {
+		b = g->tail;
+		b->sequence = max_u64(b->sequence, sequence);
+		block_absorb_next(&h->blocks, b);
+	}
+	return b;
+}
+
+static counter *path_of(struct growth *g)
+{
+	struct counters *c = &g->heap->counters;
+	return g->gap.block ? &c->path_refill : g->gathered ? &c->path_gather : &c->path_extend;
+}
+
+/* The laid memory becomes one busy block with the free memory beside it. */
 static struct block *finish_locked(struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
@@ -432,16 +508,9 @@ static struct block *finish_locked(struct growth *g)
 	for (size_t i = g->gathered; i < g->count; i++)
 		account_mapping_locked(h, HISTORY_MAP, 0, h->lay_list[i]->places->address, h->lay_list[i]->size,
 		                       pool_id(g->demand->lane->pool));
-	struct block *b = heap_append_block_locked(g->node, g->window, g->demand->lane, size);
-	b->sequence = sequence;
-	if (g->tail) {
-		b = g->tail;
-		b->sequence = max_u64(b->sequence, sequence);
-		block_absorb_next(&h->blocks, b);
-	}
 	counter_add(&h->counters.tiles_gathered, g->gathered);
-	counter_add(g->gathered ? &h->counters.path_gather : &h->counters.path_extend, 1);
-	return b;
+	counter_add(path_of(g), 1);
+	return g->gap.block ? refill_join_locked(h, &g->gap, size, sequence) : append_locked(g, size, sequence);
 }
 
 /* Counts moved memory, and a tile that changed its kind. */
@@ -470,6 +539,7 @@ static trz_status give_up(struct growth *g, trz_status status)
 	ungather(g);
 	heap_lock(g->heap);
 	give_tail_locked(g);
+	refill_give_locked(g->heap, &g->gap);
 	heap_unlock(g->heap);
 	heap_give_node(g->heap, g->node);
 	return status;
@@ -500,7 +570,15 @@ static trz_status choose_window(struct growth *g)
 	return view ? extent_window(g->heap, d->lane, VIEWS, room, &g->window) : TRZ_OK;
 }
 
-/* Lays the missing memory at the window's end: gathered and new tiles. */
+static trz_status map(struct growth *g)
+{
+	trz_heap *h = g->heap;
+	if (g->gap.block)
+		return refill_lay(h, &g->gap, h->lay_list, g->count, g->gathered_bytes + g->new_bytes);
+	return extent_lay(h, g->window, g->demand->lane, h->lay_list, g->count, &g->node);
+}
+
+/* Lays the missing memory: gathered and new tiles. */
 static trz_status lay(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
@@ -512,7 +590,7 @@ static trz_status lay(struct growth *g, struct block **out)
 	if (status == TRZ_OK)
 		status = create_missing(g);
 	if (status == TRZ_OK)
-		status = extent_lay(h, g->window, g->demand->lane, h->lay_list, g->count, &g->node);
+		status = map(g);
 	if (status != TRZ_OK)
 		return give_up(g, status);
 	account_moved(g);
@@ -522,31 +600,40 @@ static trz_status lay(struct growth *g, struct block **out)
 	return TRZ_OK;
 }
 
-trz_status extend(trz_heap *h, const struct demand *d, struct block **out)
+/* *in_gap: what has failed was to be laid in a gap. */
+static trz_status extend_once(trz_heap *h, const struct demand *d, bool refills, bool *in_gap, struct block **out)
 {
-	HEAP_GROWTH_LOCKED(h);
-	assert(d->bytes > 0 && !d->lane->dedicated);
-	if (d->bytes > h->driver.info.total_bytes)
-		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
-	if (!h->driver.vmm)
-		return extend_by_segment(h, d, out);
-	struct growth g = {.heap = h, .demand = d};
+	struct growth g = {.heap = h, .demand = d, .refills = refills};
 	trz_status status = find_room(&g);
-	if (status != TRZ_OK)
-		return status;
-	*out = NULL;
-	if (d->effort != EFFORT_CREATE) {
-		*out = flip_or_gather(&g);
-	} else {
+	if (status == TRZ_OK && d->effort != EFFORT_CREATE) {
+		status = flip_or_gather(&g, out);
+	} else if (status == TRZ_OK) {
 		heap_lock(h);
 		take_tail_locked(&g);
 		heap_unlock(h);
 	}
-	if (*out)
-		return TRZ_OK;
+	if (*out || status != TRZ_OK)
+		return status;
+	*in_gap = g.gap.block != NULL;
 	status = lay(&g, out);
 	if (status == TRZ_OK)
 		reclaim_aliases(h, 2 + 2 * g.gathered);
+	return status;
+}
+
+trz_status extend(trz_heap *h, const struct demand *d, struct block **out)
+{
+	HEAP_GROWTH_LOCKED(h);
+	assert(d->bytes > 0 && !d->lane->dedicated);
+	bool in_gap = false;
+	if (d->bytes > h->driver.info.total_bytes)
+		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
+	if (!h->driver.vmm)
+		return extend_by_segment(h, d, out);
+	*out = NULL;
+	trz_status status = extend_once(h, d, true, &in_gap, out);
+	if (status != TRZ_OK && in_gap)  /* at the window's end there is room for a tile of any size */
+		status = extend_once(h, d, false, &in_gap, out);
 	return status;
 }
 

@@ -77,7 +77,7 @@ trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile
 {
 	HEAP_GROWTH_LOCKED(h);
 	trz_addr top = w->top;
-	trz_status status = window_lay(w, &h->tiles, tiles, count);
+	trz_status status = window_lay(w, top, &h->tiles, tiles, count);
 	if (status == TRZ_OK || w->top == top)
 		return status;
 	heap_lock(h);

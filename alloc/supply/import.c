@@ -208,7 +208,7 @@ static trz_status lay(trz_heap *h, struct window *w, size_t count)
 	}
 	for (struct tile *tile = w->foreign; tile; tile = tile->next)
 		tiles[n++] = tile;
-	trz_status status = window_lay(w, &h->tiles, tiles, n);
+	trz_status status = window_lay(w, w->top, &h->tiles, tiles, n);
 	meta_free(&h->meta, tiles);
 	return status == TRZ_OK ? TRZ_OK : refused(h, status, w->size);
 }

@@ -5,7 +5,8 @@
  *
  * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with the
  * square of how often the peak has been moved, very little for a program that settles, and fast enough for one that
- * does not, until its heap is large enough and the driver calls stop (docs/decisions/0003-moving-pays.md).
+ * does not, until its heap is large enough and the driver calls stop (docs/decisions/0003-moving-pays.md), or are few
+ * (0020-refills.md).
  *
  * A program that is warm asks again for what it has asked for before. What it moves for its largest requests then
  * returns when they are freed, so that the same tiles are free for the next (view.h, docs/decisions/0016-views.md).
@@ -44,6 +45,11 @@ enum { ENDING_TILE = 3 };
 /* Many programs move their peak this many times before they settle by themselves. */
 #define FREE_TURNS 3.0
 
+/* A program that repeats itself settles before it has earned so much slack, in per mille of its peak; one at random
+ * never does, and would go on as fast: what it earns beyond that counts little. */
+#define EARNED_QUICKLY 350.0
+#define EARNED_SLOWLY 0.01
+
 /* So far beyond the peak, in slacks, memory is created rather than gathered where that breaks up much for little. */
 #define BARGAIN_SLACK 1.5
 enum { BARGAIN_TILES = 6 };     /* so long a request may be: for longer ones there is always something to gather */
@@ -70,7 +76,10 @@ static double least_slack(const trz_heap *h)
 static double grown_slack(const trz_heap *h, double peak)
 {
 	double turns = (double)h->moved_bytes / peak - FREE_TURNS;
-	return least_slack(h) + (turns > 0 ? (double)h->config.churn_per_mille * turns * turns : 0);
+	double earned = turns > 0 ? (double)h->config.churn_per_mille * turns * turns : 0;
+	if (earned > EARNED_QUICKLY)
+		earned = EARNED_QUICKLY + EARNED_SLOWLY * (earned - EARNED_QUICKLY);
+	return least_slack(h) + earned;
 }
 
 /* The peak, once callers hold `need` more. */

@@ -77,6 +77,16 @@ static void scattered_and_done(struct stage *g)
 	rig_sync(&g->rig);
 }
 
+/* Tiles have moved away, and beside one of the holes, in which they are still mapped, memory is free. */
+static void a_hole_beside_free_memory(struct stage *g)
+{
+	scattered_and_done(g);
+	hold(g, MIB(100), g->a);
+	rig_free(&g->rig, g->held[1]);
+	g->held[1] = g->held[--g->count];
+	rig_sync(&g->rig);
+}
+
 /* Free memory that another stream has done with. */
 static void another_streams(struct stage *g)
 {
@@ -451,6 +461,11 @@ static trz_status alloc_gathering(struct stage *g)
 	return alloc_one(g, MIB(100), g->a);
 }
 
+static trz_status alloc_beside(struct stage *g)
+{
+	return alloc_one(g, MIB(30), g->a);
+}
+
 static trz_status alloc_on_the_other(struct stage *g)
 {
 	return alloc_one(g, MIB(100), g->b);
@@ -659,6 +674,7 @@ const struct scenario scenarios[] = {
 	{"gather behind a fence", GIB(1), NULL, scattered, alloc_gathering, "fences", true},
 	{"gather what another stream has done with", GIB(1), NULL, another_streams, alloc_on_the_other, "path_gather",
      true},
+	{"lay a part of a hole anew", GIB(1), NULL, a_hole_beside_free_memory, alloc_beside, "path_refill", true},
 	{"climb the ladder", MIB(128), NULL, nearly_full, alloc_last, "num_alloc_retries", true},
 	{"climb the ladder in vain", MIB(128), NULL, nearly_full, alloc_too_much, "num_ooms", false},
 	{"allocate with a long queue of events", GIB(1), "event_bytes:0", a_long_queue, alloc_small,

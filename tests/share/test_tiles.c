@@ -320,7 +320,7 @@ static void test_what_has_ended_is_gathered(void **state)
 static void test_flips_pass_it_by(void **state)
 {
 	(void)state;
-	struct field f = field_open(GIB(1), FINE);
+	struct field f = field_open(GIB(1), FINE ",refill:off");
 	char *moved = rig_alloc(&f.rig, 2 * BLOCK, NULL);
 	struct exported e = export_all(f.rig.heap, moved, 2 * BLOCK);
 	rig_free(&f.rig, moved);

@@ -19,6 +19,7 @@ static const char *const settings[][5] = {
 	{"", "slack_per_mille:0", "slack_per_mille:50", "slack_per_mille:300", ""},
 	{"", "churn_per_mille:0", "churn_per_mille:500", "", ""},
 	{"view_tiles:1", "view_tiles:1", "view_tiles:4", "view_tiles:0", ""},
+	{"", "refill:off", "", "", ""},
 	{"", "window_factor:1", "window_factor:5", "", ""},
 	{"", "quarantine:0", "quarantine:1", "quarantine:30", ""},
 	{"", "trim_threshold:1MiB", "trim_threshold:40MiB", "", ""},

@@ -32,9 +32,11 @@ static void move_two(struct world *w, int a, int b)
 	assert_ptr_equal((char *)w->held[a] + MIB(4), w->held[b]);
 }
 
+#define CONF "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0,refill:off"
+
 static struct world world_open(void)
 {
-	struct world w = {.rig = rig_open(GIB(1), "tile_size:2MiB,tile_size_max:2MiB,slack_per_mille:0,churn_per_mille:0")};
+	struct world w = {.rig = rig_open(GIB(1), CONF)};
 	for (int i = 0; i < BLOCKS; i++) {
 		w.held[i] = block(&w);
 		assert_ptr_equal(w.held[i], (char *)w.held[0] + i * MIB(4));

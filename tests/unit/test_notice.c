@@ -110,6 +110,7 @@ static void test_a_cache_is_always_right(void **state)
 		cache.busy = i % 2 == 0;
 		churn(&h, 1500);
 		assert_true(cache.maps > 20 && cache.unmaps > 10);
+		assert_true(i > 0 || rig_stat(&o.rig, "path_refill") > 10);
 		end(&h);
 	}
 }
@@ -118,7 +119,7 @@ static void test_a_cache_is_always_right(void **state)
 static void test_aliases_that_go(void **state)
 {
 	(void)state;
-	open_cache(MIB(64), TIGHT);
+	open_cache(MIB(64), TIGHT ",refill:off");
 	struct holder h = open_holder(5);
 	cache.busy = true;
 	uint64_t most = 0;
