@@ -85,9 +85,11 @@ typedef int unwinder(void **levels, int most);
 static unwinder *found_unwinder = backtrace;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The library stays loaded. */
+/* The library stays loaded. It locks a mutex when a thread ends, later than ThreadSanitizer can bear. */
 static void find_unwinder(void)
 {
+	if (dlsym(RTLD_DEFAULT, "__tsan_init"))
+		return;
 	void *library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
 	void *symbol = library ? dlsym(library, "unw_backtrace") : NULL;
 	if (symbol)
