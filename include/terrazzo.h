@@ -397,8 +397,7 @@ typedef struct trz_alloc_params {
  * With an address, all of [address, address + size) must be free memory of the pool that serves the request, and must
  * be the stream's own or have passed; the heap creates and moves nothing. This is for programs that allocate again, at
  * its address, memory that they have freed and a captured graph still uses: sizes up to 32 KiB fit where a slot of that
- * size was, up to 1 MiB in windows of small memory at multiples of 32 KiB. Cost: a search of the blocks around, under
- * the growth lock; event queries.
+ * size was. Cost: a search of the blocks around, under the growth lock; event queries.
  * Errors: as trz_alloc; NOT_SUPPORTED (the device lacks a feature that a flag needs); NO_ROOM (not all of it is free at
  * that address); ALIGNMENT (of the address); INVALID_ARGUMENT (an unknown flag, flags and an address, or a struct_size
  * that this library does not know). */

@@ -49,8 +49,8 @@ enum {
 /* Largest request that is not refused at once: no device address space holds more. */
 #define SIZE_LIMIT ((uint64_t)1 << 47)
 
-/* Small requests live in slabs, medium ones in blocks of whole cells in the windows of small memory, large ones in
- * other windows: tiles that hold small, short-lived allocations would otherwise never become wholly free. The values
+/* Small requests live in slabs, medium ones in blocks in the windows of small memory, large ones in other windows:
+ * tiles that hold small, short-lived allocations would otherwise never become wholly free. The values
  * index counters and arrays. */
 enum kind { SMALL = 0, LARGE = 1, KINDS = 2 };
 

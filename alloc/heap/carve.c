@@ -44,7 +44,7 @@ struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr addre
 	HEAP_LOCKED(h);
 	struct fit *f = heap_index_of(b);
 	assert(b->state == BLOCK_FREE && address >= b->address && address + size <= block_end(b));
-	assert(size > 0 && (address | size) % (b->kind == SMALL ? CELL : UNIT) == 0);
+	assert(size > 0 && (address | size) % UNIT == 0);
 	fit_remove(f, b);
 	if (address > b->address) {
 		struct block *front = b;

@@ -17,11 +17,20 @@ static inline struct fit *heap_index_of(const struct block *b)
  * `sequence` is the ticket of its last use. */
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
-/* How many of the `available` bytes from its address on a block of `size` takes: a rest of large memory that is too
- * short for any request stays with the block, as rounding, instead of being indexed. */
+enum { GRAIN_BITS = 5 };
+
+/* Medium blocks are whole grains, of a 32nd of the power of two below their size, so that more of them are alike. */
+static inline uint64_t heap_grain(uint64_t size)
+{
+	return max_u64(UNIT, (uint64_t)1 << (log2_floor(size) - GRAIN_BITS));
+}
+
+/* How many of the `available` bytes from its address on a block of `size` takes. A rest of large memory that is too
+ * short for any request stays with the block, as rounding, instead of being indexed; of small memory only what rounding
+ * may come to anyway, since a cell would be much for its blocks. */
 static inline uint64_t heap_block_size(enum kind kind, uint64_t size, uint64_t available)
 {
-	return kind == LARGE && available - size <= CELL ? available : size;
+	return available - size <= (kind == LARGE ? CELL : heap_grain(size)) ? available : size;
 }
 
 /* Takes a free block out of its index, cut down to [address, address + size); the rest stays free. Two nodes have been

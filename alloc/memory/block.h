@@ -16,6 +16,8 @@ struct block_list {
 	struct block *first, *last;
 };
 
+enum side { LEFT = 0, RIGHT = 1 };  /* of a node of a tree; !side is the other one */
+
 /* Invariants: `next->address == address + size` within a window; no two neighbours are both free with the same
  * home (they would have been joined), nor both holes. At most 128 bytes. */
 struct block {
@@ -29,7 +31,7 @@ struct block {
 	struct lane *home;           /* of the stream in whose order it is, or was last, used; NULL: none yet */
 	union {
 		struct {                 /* BLOCK_FREE: node of a tree of the home's fit index */
-			struct block *left, *right;
+			struct block *child[2], *up;  /* by side; above: NULL at the root */
 			uint64_t sequence;   /* the ticket of its newest free, in the home's order; 0: passed for all */
 		};
 		struct {                 /* BLOCK_LIVE, BLOCK_PENDING, BLOCK_ENDED */
@@ -41,6 +43,7 @@ struct block {
 			uint64_t frames;     /* the number of its allocation's stack; 0: none */
 		};
 		struct slab *slab;       /* BLOCK_SLAB */
+		struct block *cut_next;  /* BLOCK_BUSY, cut out by a trim: the next one */
 		struct {                 /* BLOCK_HOLE: of the heap's list of holes */
 			struct block *hole_next, *hole_prev;
 		};

@@ -9,11 +9,10 @@
 
 #include "bits.h"
 #include "lock.h"
-#include "memory/window.h"
 #include "prng.h"
 
 /* The first buckets are one size each, then there are 1 << FIT_SUB_BITS per doubling; monotone in size. */
-static inline unsigned bucket_of_size(uint64_t size)
+static inline unsigned bucket_of(uint64_t size)
 {
 	uint64_t units = size / UNIT;
 	if (units < 1u << FIT_SUB_BITS)
@@ -23,34 +22,16 @@ static inline unsigned bucket_of_size(uint64_t size)
 	return bucket < FIT_BUCKETS ? bucket : FIT_BUCKETS - 1;
 }
 
-/* Whether blocks of that size are divided by region: then all of a bucket have one size. */
-static inline bool is_divided(const struct fit *f, uint64_t size)
-{
-	return f->cells && size <= (uint64_t)FIT_DIVIDED_CELLS * CELL;
-}
-
-/* Of a size that is divided, from the word of that size on; else from the first bucket that holds it. */
-static inline unsigned first_bucket(const struct fit *f, uint64_t size)
-{
-	if (is_divided(f, size))
-		return (unsigned)((size + CELL - 1) / CELL) * 64;
-	return bucket_of_size(size) + (f->cells ? FIT_DIVIDED_MORE : 0);
-}
-
-static inline unsigned bucket_of(const struct fit *f, uint64_t size, trz_addr address)
-{
-	unsigned bucket = first_bucket(f, size);
-	return is_divided(f, size) ? bucket + (unsigned)((address - f->origin) >> FIT_REGION_SHIFT) % 64 : bucket;
-}
-
+/* In one comparison of 128 bits: which way a descent turns cannot be foreseen, and a branch that is guessed wrongly
+ * costs more than all else in it. */
 static inline bool before(const struct block *a, uint64_t size, trz_addr address)
 {
-	return a->size != size ? a->size < size : a->address < address;
+	return ((unsigned __int128)a->size << 64 | a->address) < ((unsigned __int128)size << 64 | address);
 }
 
-void fit_init(struct fit *f, struct level *cached, struct block **root, bool cells)
+void fit_init(struct fit *f, struct level *cached, struct block **root)
 {
-	*f = (struct fit){.cached = cached, .root = root, .cells = cells};
+	*f = (struct fit){.cached = cached, .root = root};
 }
 
 enum { NO_BUCKET = UINT16_MAX };
@@ -87,8 +68,8 @@ static void mark_unused(struct fit *f, unsigned bucket)
 
 static struct block *leftmost(struct block *b)
 {
-	while (b->left)
-		b = b->left;
+	while (b->child[LEFT])
+		b = b->child[LEFT];
 	return b;
 }
 
@@ -97,12 +78,9 @@ static struct block *lower_bound(struct block *tree, uint64_t size, trz_addr add
 {
 	struct block *found = NULL;
 	while (tree) {
-		if (before(tree, size, address)) {
-			tree = tree->right;
-		} else {
-			found = tree;
-			tree = tree->left;
-		}
+		size_t side = before(tree, size, address);
+		found = side == RIGHT ? found : tree;
+		tree = tree->child[side];
 	}
 	return found;
 }
@@ -113,39 +91,72 @@ static uint64_t find_largest(const struct fit *f)
 		return 0;
 	unsigned word = log2_floor(f->words);
 	struct block *b = f->root[word * 64 + log2_floor(f->used[word])];
-	while (b->right)
-		b = b->right;
+	while (b->child[RIGHT])
+		b = b->child[RIGHT];
 	return b->size;
 }
 
-void fit_insert(struct fit *f, struct block *b)
+/* ---- the trees ---- */
+
+/* The tree that hung where `b` hangs now is split around it. */
+static NOINLINE void split_below(struct block *b, struct block *tree)
 {
-	assert(b->state == BLOCK_FREE && b->size > 0 && (!f->cells || (b->address | b->size) % CELL == 0));
-	if (UNLIKELY(!f->words) && f->cells)
-		f->origin = b->window->base;
-	unsigned bucket = bucket_of(f, b->size, b->address);
-	SPINLOCK_STEP();
-	b->priority = (uint32_t)prng_mix(b->address);
-	b->tileless = false;
-	struct block **link = &f->root[bucket], *tree = *link;
+	struct block *up[2] = {b, b}, **link[2] = {&b->child[LEFT], &b->child[RIGHT]};
+	while (tree) {
+		size_t side = !before(tree, b->size, b->address);
+		*link[side] = tree;
+		tree->up = up[side];
+		up[side] = tree;
+		link[side] = &tree->child[!side];
+		tree = *link[side];
+	}
+	*link[LEFT] = *link[RIGHT] = NULL;
+}
+
+static inline void tree_insert(struct block **root, struct block *b)
+{
+	struct block **link = root, *up = NULL, *tree = *link;
 	while (tree && tree->priority >= b->priority) {
-		link = before(tree, b->size, b->address) ? &tree->right : &tree->left;
+		up = tree;
+		link = &tree->child[(size_t)before(tree, b->size, b->address)];
 		tree = *link;
 	}
 	*link = b;
-	struct block **left = &b->left, **right = &b->right;
-	while (tree) {  /* what hung here is split around b */
-		if (before(tree, b->size, b->address)) {
-			*left = tree;
-			left = &tree->right;
-			tree = *left;
-		} else {
-			*right = tree;
-			right = &tree->left;
-			tree = *right;
-		}
+	b->up = up;
+	b->child[LEFT] = b->child[RIGHT] = NULL;
+	if (tree)
+		split_below(b, tree);
+}
+
+/* What hangs below `b` takes its place. */
+static inline void tree_remove(struct block **root, const struct block *b)
+{
+	struct block *up = b->up, *left = b->child[LEFT], *right = b->child[RIGHT];
+	struct block **link = up ? &up->child[up->child[RIGHT] == b ? RIGHT : LEFT] : root;
+	while (left && right) {
+		bool from_left = left->priority >= right->priority;
+		*link = from_left ? left : right;
+		(*link)->up = up;
+		up = *link;
+		link = &up->child[from_left ? RIGHT : LEFT];
+		left = from_left ? *link : left;
+		right = from_left ? right : *link;
 	}
-	*left = *right = NULL;
+	*link = left ? left : right;
+	if (*link)
+		(*link)->up = up;
+}
+
+/* ---- the index ---- */
+
+void fit_insert(struct fit *f, struct block *b)
+{
+	assert(b->state == BLOCK_FREE && b->size > 0);
+	unsigned bucket = bucket_of(b->size);
+	SPINLOCK_STEP();
+	b->priority = (uint32_t)prng_mix(b->address);
+	b->tileless = false;
+	tree_insert(&f->root[bucket], b);
 	mark_used(f, bucket);
 	f->bytes += b->size;
 	counter_raise(&f->largest, b->size);
@@ -155,26 +166,9 @@ void fit_insert(struct fit *f, struct block *b)
 void fit_remove(struct fit *f, struct block *b)
 {
 	assert(b->state == BLOCK_FREE && f->bytes >= b->size);
-	unsigned bucket = bucket_of(f, b->size, b->address);
+	unsigned bucket = bucket_of(b->size);
 	SPINLOCK_STEP();
-	struct block **link = &f->root[bucket];
-	while (*link != b) {
-		assert(*link);
-		link = before(*link, b->size, b->address) ? &(*link)->right : &(*link)->left;
-	}
-	struct block *left = b->left, *right = b->right;
-	while (left && right) {
-		if (left->priority >= right->priority) {
-			*link = left;
-			link = &left->right;
-			left = *link;
-		} else {
-			*link = right;
-			link = &right->left;
-			right = *link;
-		}
-	}
-	*link = left ? left : right;
+	tree_remove(&f->root[bucket], b);
 	if (!f->root[bucket])
 		mark_unused(f, bucket);
 	f->bytes -= b->size;
@@ -192,40 +186,33 @@ static inline struct block *first_from(const struct fit *f, unsigned bucket)
 
 struct block *fit_from(const struct fit *f, uint64_t size, trz_addr address)
 {
-	bool between = is_divided(f, size) && size % CELL;  /* no block has that size: all of the next one follow */
-	unsigned bucket = between ? first_bucket(f, size) : bucket_of(f, size, address);
+	unsigned bucket = bucket_of(size);
 	SPINLOCK_STEP();
-	struct block *b = f->root[bucket] ? lower_bound(f->root[bucket], size, address) : NULL;
+	struct block *b = lower_bound(f->root[bucket], size, address);
 	return b ? b : first_from(f, bucket + 1);
 }
 
 struct block *fit_find(const struct fit *f, uint64_t size)
 {
-	SPINLOCK_STEP();
-	if (size > counter_get(&f->largest))
-		return NULL;
-	unsigned bucket = first_bucket(f, size);
-	if (is_divided(f, size))
-		return first_from(f, bucket);
-	struct block *b = f->root[bucket] ? lower_bound(f->root[bucket], size, 0) : NULL;
-	return b ? b : first_from(f, bucket + 1);
+	return size > counter_get(&f->largest) ? NULL : fit_from(f, size, 0);
 }
 
 struct block *fit_next(const struct fit *f, const struct block *b)
 {
 	SPINLOCK_STEP();
-	if (b->right)
-		return leftmost(b->right);
-	unsigned bucket = bucket_of(f, b->size, b->address);
-	struct block *next = f->root[bucket] == b ? NULL : lower_bound(f->root[bucket], b->size, b->address + 1);
-	return next ? next : first_from(f, bucket + 1);
+	unsigned bucket = bucket_of(b->size);
+	if (b->child[RIGHT])
+		return leftmost(b->child[RIGHT]);
+	while (b->up && b->up->child[RIGHT] == b)
+		b = b->up;
+	return b->up ? b->up : first_from(f, bucket + 1);
 }
 
 /* Walks the whole index in order through its own finger, so that a broken tree is noticed as disorder. */
 const char *fit_check(const struct fit *f)
 {
 	uint64_t bytes = 0, size = 0;
-	for (unsigned bucket = 0; bucket < (f->cells ? FIT_CELL_BUCKETS : FIT_BUCKETS); bucket++)
+	for (unsigned bucket = 0; bucket < FIT_BUCKETS; bucket++)
 		if (!f->root[bucket] != !(f->used[bucket / 64] >> bucket % 64 & 1))
 			return "a bucket's bit does not match whether it is empty";
 	for (unsigned word = 0; word < FIT_WORDS; word++)

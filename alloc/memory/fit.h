@@ -6,11 +6,6 @@
  * address first, is found in the request's own bucket or is the first of the next bucket that is not empty: O(log n)
  * expected, with n the blocks of one bucket.
  *
- * Where all blocks are whole cells, many are of equal size. There the sizes up to 32 cells have a bucket for each of 64
- * regions of addresses, so that equals that lie far apart do not meet in one treap. Regions are counted from the window
- * in which the index got its first block, and repeat after 4 GiB, more than a window of small memory holds: within it
- * the lowest address still comes first.
- *
  * Treap: Seidel and Aragon, Randomized search trees, 1996; priorities are a hash of the address, so that a run
  * repeats exactly. Guarded by the heap lock.
  */
@@ -25,15 +20,10 @@ enum {
 	FIT_SUB_BITS = 6,
 	FIT_SIZE_BITS = 38,
 	FIT_BUCKETS = (FIT_SIZE_BITS - 9 - FIT_SUB_BITS + 2) << FIT_SUB_BITS,
-	FIT_REGION_SHIFT = 26,
-	FIT_DIVIDED_CELLS = 32,
-	FIT_DIVIDED_MORE = (FIT_DIVIDED_CELLS + 1) * 64 - ((11 - FIT_SUB_BITS + 1) << FIT_SUB_BITS),
-	FIT_CELL_BUCKETS = FIT_BUCKETS + FIT_DIVIDED_MORE,  /* of an index of whole cells */
-	FIT_WORDS = FIT_CELL_BUCKETS / 64
+	FIT_WORDS = FIT_BUCKETS / 64
 };
 
-_Static_assert(FIT_WORDS <= 64 && FIT_CELL_BUCKETS % 64 == 0, "one word says which words of `used` have a bit");
-_Static_assert((uint64_t)FIT_DIVIDED_CELLS * CELL == (uint64_t)UNIT << 11, "the first size that is not divided");
+_Static_assert(FIT_WORDS <= 64 && FIT_BUCKETS % 64 == 0, "one word says which words of `used` have a bit");
 
 /* Invariants: bit b of `used` is set exactly when root[b] is not NULL, bit w of `words` when used[w] has one; `bytes`
  * is the sum of the blocks' sizes; `largest` is the largest block's size, 0 without one. */
@@ -41,22 +31,19 @@ struct fit {
 	struct level *cached;        /* the heap's statistic, kept along */
 	uint64_t bytes;
 	counter largest;             /* read without a lock */
-	struct block **root;         /* const: [FIT_BUCKETS or FIT_CELL_BUCKETS] */
-	bool cells;                  /* const: all blocks are whole cells */
-	trz_addr origin;             /* where region 0 begins; arbitrary without a block */
+	struct block **root;         /* const: [FIT_BUCKETS] */
 	uint64_t words;
 	uint64_t used[FIT_WORDS];
 };
 
-/* `root` is room for the trees, NULL throughout: FIT_CELL_BUCKETS of them for an index of whole cells, else
- * FIT_BUCKETS. */
-void fit_init(struct fit *f, struct level *cached, struct block **root, bool cells);
+/* `root` is room for the trees, [FIT_BUCKETS], NULL throughout. */
+void fit_init(struct fit *f, struct level *cached, struct block **root);
 
 /* `b` is free and in no index / is in this one. */
 void fit_insert(struct fit *f, struct block *b);
 void fit_remove(struct fit *f, struct block *b);
 
-/* The smallest block of at least `size` bytes, of those the one with the lowest address (by region); NULL: none. */
+/* The smallest block of at least `size` bytes, of those the one with the lowest address; NULL: none. */
 struct block *fit_find(const struct fit *f, uint64_t size);
 
 /* The first block that is not before (size, address) in the order of a walk; NULL: none. */

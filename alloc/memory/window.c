@@ -77,9 +77,8 @@ trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind
 		meta_free(meta, w);
 		return status;
 	}
-	uint64_t unit = kind == SMALL ? CELL : UNIT;
-	w->base = align_up(w->classic_address, unit);
-	w->top = align_down(w->classic_address + size, unit);
+	w->base = align_up(w->classic_address, UNIT);
+	w->top = align_down(w->classic_address + size, UNIT);
 	w->size = w->top - w->base;
 	w->mapped = size;
 	w->kind = (uint8_t)kind;

@@ -113,7 +113,7 @@ static trz_status check_block(const trz_heap *h, const struct window *w, const s
 	case BLOCK_LIVE:
 		if (entry != (pagemap_entry)b)
 			return CORRUPT("I6", "the index does not lead to the block at %#" PRIx64, b->address);
-		if (b->requested > b->size || (b->size <= CELL && b->kind == LARGE && !h->dedicates))
+		if (b->requested > b->size || (b->size <= CELL && !h->dedicates))
 			return CORRUPT("I4", "the block at %#" PRIx64 " is too small", b->address);
 		add_held(sum, (enum kind)b->kind, b->requested, b->size);
 		if (b->site)
@@ -170,8 +170,6 @@ static trz_status check_neighbours(const struct block *b, const struct block *pr
 {
 	if (b->address != expected || b->prev != prev || b->size == 0 || b->size % UNIT)
 		return CORRUPT("I2", "the block at %#" PRIx64 " does not follow its neighbour", b->address);
-	if (b->kind == SMALL && (b->address | b->size) % CELL)
-		return CORRUPT("I4", "the small block at %#" PRIx64 " is not of whole cells", b->address);
 	if (prev && prev->state == b->state &&
 	    (b->state == BLOCK_HOLE || (b->state == BLOCK_FREE && prev->home == b->home && !lane_keeps_dedicated(b->home))))
 		return CORRUPT("I3", "the block at %#" PRIx64 " should have been joined with the one before", b->address);

@@ -10,9 +10,8 @@ void lane_add(struct lanes *all, struct lane *l, struct stream *s, struct pool *
 {
 	l->stream = s;
 	l->pool = p;
-	fit_init(&l->fit[SMALL], cached, l->small_trees, true);
-	for (int part = SMALL + 1; part < PARTS; part++)
-		fit_init(&l->fit[part], cached, l->trees[part - 1], false);
+	for (int part = 0; part < PARTS; part++)
+		fit_init(&l->fit[part], cached, l->trees[part]);
 	*all->end = l;
 	all->end = &l->next;
 }

@@ -18,7 +18,7 @@ struct lane {
 	bool captured;                   /* it serves captures that began before the stream had passed (capture.c) */
 	struct lane *heir;               /* while its memory is being given to another one; guarded by the growth lock */
 	struct fit fit[PARTS];           /* its free blocks, with ... */
-	struct block *small_trees[FIT_CELL_BUCKETS], *trees[PARTS - 1][FIT_BUCKETS];  /* ... room for their trees */
+	struct block *trees[PARTS][FIT_BUCKETS];  /* ... room for their trees */
 	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
 	uint64_t held, held_peak;        /* bytes of its live blocks */
 	uint64_t kept;                   /* large free bytes that it does not lend: it could not get so many back in time */

@@ -81,7 +81,7 @@ static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uin
 /* Bytes that the block lacks. */
 static uint64_t missing(const struct block *b, uint64_t size)
 {
-	uint64_t occupied = b->kind == SMALL ? serve_cells(size) : account_rounded(size);
+	uint64_t occupied = account_rounded(size);
 	return occupied > b->size ? occupied - b->size : 0;
 }
 

@@ -80,16 +80,16 @@ static void open_slab_locked(trz_heap *h, const struct demand *d, struct block *
  * tiles in place. */
 static trz_addr slab_place(const struct block *b, uint64_t size)
 {
-	trz_addr address = b->address;
+	trz_addr address = align_up(b->address, CELL);
 	if (address % GRANULE + size > GRANULE)
 		address = align_up(address, GRANULE);
 	return address + size <= block_end(b) ? address : 0;
 }
 
-/* This many whole cells have a place for a slab wherever they begin. */
+/* This many bytes have a place for a slab wherever they begin. */
 static uint64_t slab_room(uint64_t size)
 {
-	return 2 * size - CELL;
+	return 2 * size - UNIT;
 }
 
 enum { SLAB_TRIES = 4 };  /* so many blocks are looked at, under the lock, before the search for certain room */
@@ -121,10 +121,10 @@ static trz_addr fast_small_locked(trz_heap *h, const struct demand *d)
 
 /* ---- medium and large ---- */
 
-/* Blocks of whole cells begin at cells, which are aligned enough. */
+/* Wherever so many bytes begin, the block has a place. */
 static uint64_t padded(const struct demand *d)
 {
-	return d->kind == SMALL ? d->occupied : d->occupied + d->alignment - UNIT;
+	return d->occupied + d->alignment - UNIT;
 }
 
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)

@@ -5,19 +5,15 @@
 #ifndef TRZ_ALLOC_SERVE_H
 #define TRZ_ALLOC_SERVE_H
 
-#include "heap/heap.h"
+#include "heap/carve.h"
 #include "observe/account.h"
 
-/* The size of a block in a window of small memory: whole cells, like a slab. */
-static inline uint64_t serve_cells(uint64_t size)
-{
-	return align_up(max_u64(size, 1), CELL);
-}
-
-/* The size of a block for a request in a window of a kind; among large blocks it is longer than a cell (pagemap.h). */
+/* The size of a block for a request in a window of a kind: longer than a cell (pagemap.h), and of a medium one whole
+ * grains, so that more of them are alike. */
 static inline uint64_t serve_block_bytes(enum kind kind, uint64_t size)
 {
-	return kind == SMALL ? serve_cells(size) : max_u64(account_rounded(size), CELL + UNIT);
+	uint64_t bytes = max_u64(account_rounded(size), CELL + UNIT);
+	return kind == SMALL ? align_up(bytes, heap_grain(bytes)) : bytes;
 }
 
 /* Makes a busy block the caller's, for `size` bytes; nodes for pagemap and index have been reserved. */

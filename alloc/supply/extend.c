@@ -550,7 +550,7 @@ static trz_status give_up(struct growth *g, trz_status status)
 static trz_status extend_by_segment(trz_heap *h, const struct demand *d, struct block **out)
 {
 	uint64_t usual = d->kind == SMALL ? SMALL_TILE : h->config.tile_size;
-	uint64_t size = align_up(d->bytes + (d->kind == SMALL ? CELL : UNIT), GRANULE);
+	uint64_t size = align_up(d->bytes + UNIT, GRANULE);  /* the edges that alignment may lose */
 	if (d->effort != EFFORT_ALL && heap_limit_allows(h, usual))
 		size = max_u64(size, usual);
 	trz_status status = extent_classic(h, d->lane, d->kind, size, out);

@@ -21,7 +21,7 @@
 
 /* A tile is at most such a part of what it is for (docs/design.md, Tile size). */
 enum {
-	SMALL_TILES = 64,            /* of small memory: so many at least once it is large */
+	SMALL_TILES = 128,           /* of small memory: so many at least once it is large */
 	SMALL_DOUBLES = 64,          /* so many of SMALL_TILE are reserved before small tiles have that size */
 	BURST_TILES = 128,           /* of what is reserved, in a burst */
 	BURST_PART = 50              /* of what is reserved; so much in a row without a free is a burst */

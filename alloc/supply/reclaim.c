@@ -264,7 +264,7 @@ static struct tile *tile_of(const struct block *b)
 	return b->window->classic ? b->window->classic : window_at(b->window, b->address)->tile;
 }
 
-/* What a trim cuts out of free blocks: a list by `left`, since the growth lock, which guards the candidates, may be
+/* What a trim cuts out of free blocks: a list by `cut_next`, since the growth lock, which guards the candidates, may be
  * given back before the last is returned; pins keep other threads from their aliases meanwhile. */
 struct trimming {
 	uint64_t keep, reserved;     /* no more than `keep` bytes are to stay; so many would by now */
@@ -290,8 +290,8 @@ static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, 
 		level_add(&h->counters.idle_bytes, tile->size);
 		c->tile->pins++;
 		t->reserved -= tile->size;
-		tile->left = NULL;
-		*(t->last ? &t->last->left : &t->first) = tile;
+		tile->cut_next = NULL;
+		*(t->last ? &t->last->cut_next : &t->first) = tile;
 		t->last = tile;
 		cut++;
 	}
@@ -432,7 +432,7 @@ trz_status reclaim_trim_kind(trz_heap *h, enum kind kind, uint64_t keep, uint64_
 	heap_unlock(h);
 	trz_status worst = room ? TRZ_OK : meta_exhausted();
 	for (struct block *b = t.first, *next; b; b = next) {
-		next = b->left;
+		next = b->cut_next;
 		worst = worse(worst, return_block(h, b, returned));
 	}
 	return worst;

@@ -4,7 +4,6 @@
  */
 #include "bits.h"
 #include "memory/fit.h"
-#include "memory/window.h"
 #include "prng.h"
 #include "testing.h"
 
@@ -12,26 +11,16 @@ enum { BLOCKS = 300, EVENTS = 30000, SEEDS = 12 };
 
 struct model {
 	struct fit fit;
-	struct block *trees[FIT_CELL_BUCKETS];
+	struct block *trees[FIT_BUCKETS];
 	struct level cached;
-	struct window window;        /* an index of whole cells counts regions from its base */
 	struct block blocks[BLOCKS];
 	bool in[BLOCKS];
 	uint64_t random;
 };
 
-/* Of a size that is divided equals come by regions, of 64 MiB, which repeat after 4 GiB. */
-static uint64_t region(const struct model *m, const struct block *b)
+static bool precedes(const struct block *a, const struct block *b)
 {
-	return m->fit.cells && b->size <= MIB(1) ? (b->address - m->fit.origin) / MIB(64) % 64 : 0;
-}
-
-static bool precedes(const struct model *m, const struct block *a, const struct block *b)
-{
-	if (a->size != b->size)
-		return a->size < b->size;
-	uint64_t x = region(m, a), y = region(m, b);
-	return x != y ? x < y : a->address < b->address;
+	return a->size != b->size ? a->size < b->size : a->address < b->address;
 }
 
 /* The first block in (size, address) order of those that are large enough and after `after`, if that is given. */
@@ -40,8 +29,8 @@ static struct block *naive_find(struct model *m, uint64_t size, const struct blo
 	struct block *best = NULL;
 	for (int i = 0; i < BLOCKS; i++) {
 		struct block *b = &m->blocks[i];
-		if (m->in[i] && b->size >= size && (!after || precedes(m, after, b)) &&
-		    (!best || precedes(m, b, best)))
+		if (m->in[i] && b->size >= size && (!after || precedes(after, b)) &&
+		    (!best || precedes(b, best)))
 			best = b;
 	}
 	return best;
@@ -55,16 +44,14 @@ static uint64_t random_size(struct model *m)
 		size += prng_below(&m->random, 3) * UNIT;
 	if (prng_below(&m->random, 4) == 0)
 		size = (1 + prng_below(&m->random, 40)) * UNIT;
-	if (m->fit.cells)
-		size = align_up(prng_below(&m->random, 2) ? size : size % MIB(2) + 1, CELL);
 	return size;
 }
 
-/* Those of equal size lie apart, whole cells close together as well. */
+/* Those of equal size lie apart, or close together. */
 static trz_addr random_address(struct model *m, unsigned i)
 {
-	if (m->fit.cells && prng_below(&m->random, 2))
-		return m->window.base + prng_below(&m->random, 1000) * MIB(8) + (uint64_t)i * CELL;
+	if (prng_below(&m->random, 2))
+		return GIB(512) + prng_below(&m->random, 1000) * MIB(8) + (uint64_t)i * CELL;
 	return GIB(600) * (1 + prng_below(&m->random, 50)) + (uint64_t)i * GIB(1);
 }
 
@@ -76,7 +63,6 @@ static void toggle(struct model *m, unsigned i)
 	} else {
 		*b = (struct block){.address = random_address(m, i),
 		                    .size = random_size(m),
-		                    .window = &m->window,
 		                    .state = BLOCK_FREE};
 		fit_insert(&m->fit, b);
 	}
@@ -98,13 +84,12 @@ static void compare_sums(struct model *m)
 		fail_msg("%s", wrong);
 }
 
-static void run_seed(uint64_t seed, bool cells)
+static void run_seed(uint64_t seed)
 {
 	static struct model m;
 	memset(&m, 0, sizeof m);
 	m.random = prng_mix(seed);
-	m.window.base = GIB(512) + MIB(96);
-	fit_init(&m.fit, &m.cached, m.trees, cells);
+	fit_init(&m.fit, &m.cached, m.trees);
 	for (int event = 0; event < EVENTS / SEEDS; event++) {
 		toggle(&m, (unsigned)prng_below(&m.random, BLOCKS));
 		uint64_t size = random_size(&m);
@@ -126,7 +111,7 @@ static void test_against_the_array(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 1; seed <= SEEDS; seed++)
-		run_seed(seed, seed % 2);
+		run_seed(seed);
 }
 
 int main(void)

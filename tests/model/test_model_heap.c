@@ -47,8 +47,10 @@ static void alloc_one(struct model *m)
 	assert_ok(trz_alloc(m->rig.heap, size, alignment, NULL, &p));
 	assert_int_equal((trz_addr)p % max_u64(alignment, 512), 0);
 	assert_ok(trz_query(m->rig.heap, p, &info));
-	uint64_t block = max_u64(align_up(size, 512), KIB(33)) + KIB(32);
-	assert_in_range(info.size, size, info.small ? align_up(max_u64(size, 1), KIB(32)) : block);
+	uint64_t most = max_u64(align_up(size, 512), KIB(33)) + KIB(32);
+	if (info.small)  /* the largest rounding of slots, or two grains of medium blocks */
+		most = size <= KIB(32) ? max_u64(size + size / 4 + 512, KIB(34)) : size + size / 16 + 512;
+	assert_in_range(info.size, size, most);
 	struct live l = {.address = (trz_addr)p, .size = info.size, .requested = size, .small = info.small};
 	if (!shadow_add(&m->shadow, l, &other))
 		fail_msg("seed %llu: %p, %llu bytes, is inside a live allocation", (unsigned long long)m->seed, p,

@@ -248,6 +248,36 @@ static void test_small_limit_zero_makes_everything_a_block(void **state)
 	rig_close(&r);
 }
 
+/* Of each size between a slot's and a large block's. Slabs find their places between them, too. */
+static void test_medium_blocks_are_hardly_rounded(void **state)
+{
+	(void)state;
+	static const uint64_t sizes[] = {KIB(32) + 1, KIB(33), KIB(49) + 512, KIB(65), KIB(129), KIB(700) + 7, MIB(1)};
+	enum { ROUNDS = 60, SIZES = sizeof sizes / sizeof *sizes };
+	struct rig r = rig_open(GIB(1), NULL);
+	static void *p[ROUNDS][SIZES], *slots[ROUNDS];
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		for (unsigned i = 0; i < SIZES; i++) {
+			trz_pointer_info info;
+			p[round][i] = rig_alloc(&r, sizes[i], NULL);
+			assert_ok(trz_query(r.heap, p[round][i], &info));
+			assert_true(info.small);
+			assert_in_range(info.size, sizes[i], sizes[i] + sizes[i] / 16);
+		}
+		slots[round] = rig_alloc(&r, KIB(28), NULL);
+	}
+	rig_check(&r);
+	assert_in_range(rig_stat(&r, "reserved_bytes.all.current"), 0,
+	                rig_stat(&r, "requested_bytes.all.current") / 100 * 107);
+	for (unsigned round = 0; round < ROUNDS; round += 2)
+		for (unsigned i = 0; i < SIZES; i++)
+			rig_free(&r, p[round][i]);
+	for (unsigned round = 0; round < ROUNDS; round++)
+		rig_free(&r, slots[round]);
+	rig_check(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,6 +296,7 @@ int main(void)
 		cmocka_unit_test(test_scattered_memory_serves_a_large_request),
 		cmocka_unit_test(test_an_aligned_block_at_the_very_end_of_the_memory),
 		cmocka_unit_test(test_small_limit_zero_makes_everything_a_block),
+		cmocka_unit_test(test_medium_blocks_are_hardly_rounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

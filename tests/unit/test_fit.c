@@ -4,11 +4,10 @@
  */
 #include "bits.h"
 #include "memory/fit.h"
-#include "memory/window.h"
 #include "testing.h"
 
 static struct fit fit;
-static struct block *trees[FIT_CELL_BUCKETS];
+static struct block *trees[FIT_BUCKETS];
 static struct level cached;
 
 static struct block make(trz_addr address, uint64_t size)
@@ -16,16 +15,11 @@ static struct block make(trz_addr address, uint64_t size)
 	return (struct block){.address = address, .size = size, .state = BLOCK_FREE};
 }
 
-static void reset_for(bool cells)
+static void reset(void)
 {
 	cached = (struct level){0};
 	memset(trees, 0, sizeof trees);
-	fit_init(&fit, &cached, trees, cells);
-}
-
-static void reset(void)
-{
-	reset_for(false);
+	fit_init(&fit, &cached, trees);
 }
 
 static void test_an_empty_index(void **state)
@@ -72,45 +66,45 @@ static void test_of_equals_the_lowest_address(void **state)
 	assert_null(fit_find(&fit, UNIT));
 }
 
-enum { SPREAD = 48 };
+enum { MANY = 1000 };
 
-/* From all over a window, and many to a region. */
-static void test_of_equal_cells_the_lowest_address(void **state)
+/* Many equals are taken in the order of their addresses, and walked in it, whichever have gone before. */
+static void test_many_equals(void **state)
 {
 	(void)state;
-	static struct block b[SPREAD];
-	static struct window w = {.base = MIB(1000)};
-	reset_for(true);
-	for (unsigned i = 0; i < SPREAD; i++) {
-		b[i] = make(w.base + (i * 11) % SPREAD * MIB(16) % GIB(4), KIB(64));
-		b[i].window = &w;
+	static struct block b[MANY];
+	reset();
+	for (unsigned i = 0; i < MANY; i++) {
+		b[i] = make(MIB(1000) + (trz_addr)(i * 7 % MANY) * MIB(1), KIB(64));
 		fit_insert(&fit, &b[i]);
-		assert_null(fit_check(&fit));
 	}
-	trz_addr last = w.base - 1;
-	for (unsigned i = 0; i < SPREAD; i++) {
-		struct block *found = fit_find(&fit, KIB(33));
-		assert_true(found->address > last);
-		assert_ptr_equal(fit_from(&fit, KIB(64), last + 1), found);
-		last = found->address;
-		fit_remove(&fit, found);
-		assert_null(fit_check(&fit));
+	for (unsigned i = 0; i < MANY; i += 3)
+		fit_remove(&fit, &b[i]);
+	assert_null(fit_check(&fit));
+	trz_addr last = 0;
+	unsigned n = 0;
+	for (struct block *next, *i = fit_find(&fit, KIB(33)); i; i = next, n++) {
+		assert_true(i->address > last);
+		assert_ptr_equal(fit_from(&fit, KIB(64), last + 1), i);
+		last = i->address;
+		next = fit_next(&fit, i);
+		if (n % 2 == 0)
+			fit_remove(&fit, i);
 	}
-	assert_null(fit_find(&fit, UNIT));
+	assert_int_equal(n, MANY - (MANY + 2) / 3);
+	assert_null(fit_check(&fit));
 }
 
-/* The last size that is divided, the first that is not, and one that shares the last bucket. */
+/* The first size that does not have a bucket of its own, and two that share the last bucket. */
 static void test_sizes_at_the_borders(void **state)
 {
 	(void)state;
-	static struct window w;
-	const uint64_t sizes[] = {KIB(32), MIB(1), MIB(1) + KIB(32), GIB(4), GIB(1024), GIB(2048)};
+	const uint64_t sizes[] = {KIB(32), KIB(64), KIB(65), MIB(1), GIB(4), GIB(1024), GIB(2048)};
 	enum { SIZES = sizeof sizes / sizeof *sizes };
 	static struct block b[SIZES];
-	reset_for(true);
+	reset();
 	for (unsigned i = SIZES; i-- > 0;) {
 		b[i] = make(GIB(4096) * (i + 1), sizes[i]);
-		b[i].window = &w;
 		fit_insert(&fit, &b[i]);
 	}
 	for (unsigned i = 0; i < SIZES; i++) {
@@ -190,7 +184,7 @@ int main(void)
 		cmocka_unit_test(test_an_empty_index),
 		cmocka_unit_test(test_the_smallest_that_fits),
 		cmocka_unit_test(test_of_equals_the_lowest_address),
-		cmocka_unit_test(test_of_equal_cells_the_lowest_address),
+		cmocka_unit_test(test_many_equals),
 		cmocka_unit_test(test_sizes_at_the_borders),
 		cmocka_unit_test(test_walking_in_ascending_order),
 		cmocka_unit_test(test_sums),
