@@ -39,8 +39,9 @@ enum { TIGHT_TILE = 8 * GRANULE, TIGHT_BURST = 4 };
 /* When only such a part of what is reserved is left, other streams may soon have to wait for what any stream frees. */
 enum { NEARLY_FULL = 32 };
 
-/* A tile of so many times tile_size ends with its block (docs/decisions/0013-tiles-end-with-blocks.md). */
-enum { ENDING_TILE = 3 };
+/* In a burst a tile of so many times tile_size may be a quarter longer, to end with its block; blocks of so many times
+ * tile_size do not share theirs (docs/decisions/0013-tiles-end-with-blocks.md). */
+enum { ENDING_TILE = 3, SHARED_LEAST = 2 };
 
 /* Many programs move their peak this many times before they settle by themselves. */
 #define FREE_TURNS 3.0
@@ -190,6 +191,19 @@ bool policy_is_nearly_full(const trz_heap *h, uint64_t reserved)
 	return left_of(min_u64(counter_get(&h->attainable), heap_limit(h)), reserved) < reserved / NEARLY_FULL;
 }
 
+/* Tiles end with the block that they are made for, where `size` is what a burst prefers: one that two share is free
+ * only when both are. What a long block shares with the next, the rest of a granule, is a tile of its own. */
+static uint64_t ending_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t size)
+{
+	uint64_t granule = h->driver.granule, usual = h->config.tile_size;
+	if (size >= ENDING_TILE * usual && missing >= size / 2 && missing <= size + size / 4)
+		size = missing;
+	size = min_u64(size, max_u64(missing, usual));
+	if (d->bytes < SHARED_LEAST * usual || d->bytes % granule == 0)
+		return size;
+	return missing == granule ? granule : size >= missing ? missing - granule : size;
+}
+
 uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t reserved)
 {
 	uint64_t limit = heap_limit(h);
@@ -202,8 +216,7 @@ uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t mi
 		return min_u64(missing, h->config.tile_size);
 	if (d->kind == LARGE && reserved < EARLY_HEAP)
 		size = min_u64(size, align_up(max_u64(d->bytes, EARLY_TILE), h->driver.granule));
-	/* Large tiles end with the block that they are made for: one that two share is free only when both are. */
-	if (size >= ENDING_TILE * h->config.tile_size && missing >= size / 2 && missing <= size + size / 4)
-		size = missing;
+	if (d->kind == LARGE && is_burst(h, reserved))
+		size = ending_tile(h, d, missing, size);
 	return size <= left ? size : min_u64(missing, left);
 }
