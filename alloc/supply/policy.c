@@ -39,9 +39,9 @@ enum { TIGHT_TILE = 8 * GRANULE, TIGHT_BURST = 4 };
 /* When only such a part of what is reserved is left, other streams may soon have to wait for what any stream frees. */
 enum { NEARLY_FULL = 32 };
 
-/* In a burst a tile of so many times tile_size may be a quarter longer, to end with its block; blocks of so many times
- * tile_size do not share theirs (docs/decisions/0013-tiles-end-with-blocks.md). */
-enum { ENDING_TILE = 3, SHARED_LEAST = 2 };
+/* In a burst a tile of so many times tile_size may be a quarter longer, to end with its block; blocks of so many
+ * halves of tile_size do not share theirs (docs/decisions/0013-tiles-end-with-blocks.md). */
+enum { ENDING_TILE = 3, UNSHARED_HALVES = 5 };
 
 /* Many programs move their peak this many times before they settle by themselves. */
 #define FREE_TURNS 3.0
@@ -199,7 +199,7 @@ static uint64_t ending_tile(const trz_heap *h, const struct demand *d, uint64_t 
 	if (size >= ENDING_TILE * usual && missing >= size / 2 && missing <= size + size / 4)
 		size = missing;
 	size = min_u64(size, max_u64(missing, usual));
-	if (d->bytes < SHARED_LEAST * usual || d->bytes % granule == 0)
+	if (2 * d->bytes < UNSHARED_HALVES * usual || d->bytes % granule == 0)
 		return size;
 	return missing == granule ? granule : size >= missing ? missing - granule : size;
 }
