@@ -50,8 +50,8 @@ enum {
 #define SIZE_LIMIT ((uint64_t)1 << 47)
 
 /* Small requests live in slabs, medium ones in blocks in the windows of small memory, large ones in other windows:
- * tiles that hold small, short-lived allocations would otherwise never become wholly free. The values
- * index counters and arrays. */
+ * tiles that hold small, short-lived allocations would otherwise never become wholly free. The values index counters
+ * and arrays. */
 enum kind { SMALL = 0, LARGE = 1, KINDS = 2 };
 
 /* The parts of a lane's free memory, and the windows that each grows in: those of its kinds, and views (view.h), which

@@ -200,12 +200,11 @@ struct block *fit_find(const struct fit *f, uint64_t size)
 struct block *fit_next(const struct fit *f, const struct block *b)
 {
 	SPINLOCK_STEP();
-	unsigned bucket = bucket_of(b->size);
 	if (b->child[RIGHT])
 		return leftmost(b->child[RIGHT]);
 	while (b->up && b->up->child[RIGHT] == b)
 		b = b->up;
-	return b->up ? b->up : first_from(f, bucket + 1);
+	return b->up ? b->up : first_from(f, bucket_of(b->size) + 1);
 }
 
 /* Walks the whole index in order through its own finger, so that a broken tree is noticed as disorder. */

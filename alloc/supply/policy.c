@@ -196,12 +196,11 @@ bool policy_is_nearly_full(const trz_heap *h, uint64_t reserved)
 static uint64_t ending_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t size)
 {
 	uint64_t granule = h->driver.granule, usual = h->config.tile_size;
-	if (size >= ENDING_TILE * usual && missing >= size / 2 && missing <= size + size / 4)
-		size = missing;
+	if (size >= ENDING_TILE * usual && missing <= size + size / 4)
+		size = max_u64(size, missing);
 	size = min_u64(size, max_u64(missing, usual));
-	if (2 * d->bytes < UNSHARED_HALVES * usual || d->bytes % granule == 0)
-		return size;
-	return missing == granule ? granule : size >= missing ? missing - granule : size;
+	bool shares = d->bytes % granule != 0 && 2 * d->bytes >= UNSHARED_HALVES * usual;
+	return shares && size >= missing ? max_u64(missing - granule, granule) : size;
 }
 
 uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t reserved)

@@ -77,10 +77,12 @@ static void test_many_equals(void **state)
 	for (unsigned i = 0; i < MANY; i++) {
 		b[i] = make(MIB(1000) + (trz_addr)(i * 7 % MANY) * MIB(1), KIB(64));
 		fit_insert(&fit, &b[i]);
+		assert_null(fit_check(&fit));
 	}
-	for (unsigned i = 0; i < MANY; i += 3)
+	for (unsigned i = 0; i < MANY; i += 3) {
 		fit_remove(&fit, &b[i]);
-	assert_null(fit_check(&fit));
+		assert_null(fit_check(&fit));
+	}
 	trz_addr last = 0;
 	unsigned n = 0;
 	for (struct block *next, *i = fit_find(&fit, KIB(33)); i; i = next, n++) {
@@ -92,6 +94,10 @@ static void test_many_equals(void **state)
 			fit_remove(&fit, i);
 	}
 	assert_int_equal(n, MANY - (MANY + 2) / 3);
+	assert_null(fit_check(&fit));
+	for (struct block *i; (i = fit_find(&fit, UNIT)); n--)
+		fit_remove(&fit, i);
+	assert_int_equal(n, (MANY - (MANY + 2) / 3 + 1) / 2);
 	assert_null(fit_check(&fit));
 }
 
