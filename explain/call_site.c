@@ -178,7 +178,8 @@ enum sign {
 	SIGN_ACCUMULATE,           /* what becomes .grad */
 	SIGN_FORWARD,
 	SIGN_WEIGHTS,
-	SIGN_KV_CACHE
+	SIGN_KV_CACHE,
+	SIGN_WORKSPACE
 };
 
 static bool is_optimizer(const struct call_frame *f)
@@ -198,8 +199,18 @@ static bool is_backward(const struct call_frame *f)
 
 static bool is_kv_cache(const struct call_frame *f)
 {
-	return has(f->file, "cache_utils") || has(f->name, "kv_cache") || has(f->file, "kv_cache") ||
-	       has(f->file, "paged_attention");
+	static const char *const names[] = { "kv_cache", "kvcache", "KVCache", "KeyValueCache" };
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (has(f->name, names[i]) || has(f->file, names[i]))
+			return true;
+	return has(f->file, "cache_utils") || has(f->file, "paged_attention");
+}
+
+/* cuBLAS's, for a stream and a thread, made with the first product and kept. */
+static bool is_workspace(const struct call_frame *f)
+{
+	return has(f->name, "getCurrentCUDABlasHandle") || has(f->name, "getCUDABlasLtWorkspace") ||
+	       has(f->name, "CublasLtWorkspace");
 }
 
 static bool is_weights(const struct call_frame *f)
@@ -215,6 +226,8 @@ static bool is_weights(const struct call_frame *f)
 
 static enum sign sign_of(const struct call_frame *f)
 {
+	if (is_workspace(f))
+		return SIGN_WORKSPACE;
 	if (has(f->name, "AccumulateGrad"))
 		return SIGN_ACCUMULATE;
 	if (is_backward(f))
@@ -250,6 +263,8 @@ enum evidence_category call_category(const struct call_frame *frames, size_t cou
 		return CATEGORY_KV_CACHE;
 	case SIGN_WEIGHTS:
 		return CATEGORY_WEIGHTS;
+	case SIGN_WORKSPACE:
+		return CATEGORY_OTHER;
 	case SIGN_FORWARD:
 		return CATEGORY_ACTIVATIONS;
 	default:

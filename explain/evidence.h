@@ -127,6 +127,7 @@ struct evidence {
 	bool failed;               /* a request failed; false: a heap at a moment */
 	bool too_large;            /* refused by its size alone, before the device was asked */
 	bool joins;                /* the allocator lays free pieces side by side, so that their sum counts */
+	bool expandable;           /* PyTorch's allocator with expandable segments: has joined whole pages */
 	bool has_history;          /* so that growth would have been seen */
 	bool limit_refused;        /* the source says that the limit refused the request */
 	bool limit_inferred;       /* nobody told the limit: the device had room; it is at least this */

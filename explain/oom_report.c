@@ -259,12 +259,12 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_OFFLOAD_WEIGHTS] = "shard, offload or quantise the weights",
 		[REMEDY_KV_CACHE] = "keep fewer tokens in the KV cache, up to",
 	};
-	uint64_t activations = w->e->categories[CATEGORY_ACTIVATIONS];
+	uint64_t scaling = verdict_scaling(w->e);
 	if (r->kind != REMEDY_BATCH)
 		snprintf(text, room, "%s", texts[r->kind]);
-	else if (evidence_known(activations) && activations >= r->bytes)
+	else if (evidence_known(scaling) && scaling >= r->bytes)
 		snprintf(text, room, "a batch or sequence smaller by %.0f %%%s",
-		         100.0 * (double)r->bytes / (double)activations + 0.5, r->enough ? "" : ", which is not enough");
+		         100.0 * (double)r->bytes / (double)scaling + 0.5, r->enough ? "" : ", which is not enough");
 	else
 		snprintf(text, room, "a batch or sequence that needs this much less");
 }

@@ -17,6 +17,12 @@
  * meets: they may have been what was missing, but are not why memory ran out. */
 enum { SHARE = 32 };
 
+/* What a request itself is rounded up by is why, from such a share of it on. */
+enum { MUCH_ROUNDED = 4 };
+
+/* A leak is not why, where pools or other streams keep so many times as much that would have served. */
+enum { BESIDE = 4 };
+
 static uint64_t sum(uint64_t a, uint64_t b)
 {
 	return a > EVIDENCE_UNKNOWN - 1 - b ? EVIDENCE_UNKNOWN - 1 : a + b;
@@ -202,18 +208,29 @@ static bool has_piece(const struct verdict *v, uint64_t largest)
 	return evidence_known(largest) && largest >= v->need;
 }
 
+/* What others keep that would have done. */
+static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v)
+{
+	uint64_t pools = is_pool(e, v) ? e->free_pools : 0, streams = is_other_stream(e, v) ? others_streams(e) : 0;
+	return e->failed && evidence_known(v->need) ? max_u64(pools, evidence_or_zero(streams)) : 0;
+}
+
 /* Whether what applies is also large enough to be the verdict. */
 static bool is_material(const struct evidence *e, const struct verdict *v, enum verdict_kind kind)
 {
 	if (kind == VERDICT_OTHER_PROCESS)
 		return v->others >= evidence_or_zero(e->device_total) / SHARE;
 	uint64_t least = evidence_or_zero(e->reserved) / SHARE;
+	if (kind == VERDICT_LEAK)
+		return leaking(e) >= kept_by_others(e, v) / BESIDE;
 	if (kind == VERDICT_POOL)
 		return has_piece(v, e->largest_pools) || e->free_pools >= least;
 	if (kind == VERDICT_OTHER_STREAM)
 		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) || others_streams(e) >= least;
 	if (kind == VERDICT_FRAGMENTED)
-		return v->usable >= least;
+		return less(sum(v->room, v->usable), v->piece) >= least;
+	if (kind == VERDICT_ROUNDING)
+		return v->rounding >= least || v->rounding >= evidence_or_zero(e->requested) / MUCH_ROUNDED;
 	return true;
 }
 
@@ -318,16 +335,24 @@ static void add_category(const struct evidence *e, struct verdict *v, enum remed
 	add_remedy(v, kind, e->categories[c], covers(v, e->categories[c]));
 }
 
-static void add_batch(const struct evidence *e, struct verdict *v)
+uint64_t verdict_scaling(const struct evidence *e)
 {
 	uint64_t activations = e->categories[CATEGORY_ACTIVATIONS];
-	if (!e->failed || !evidence_known(v->short_bytes))
+	bool scales = e->category == CATEGORY_ACTIVATIONS || e->category == CATEGORY_TEMPORARY ||
+	              e->category == CATEGORY_UNKNOWN;
+	if (!evidence_known(activations))
+		return EVIDENCE_UNKNOWN;
+	return sum(activations, scales ? evidence_or_zero(e->requested) : 0);
+}
+
+static void add_batch(const struct evidence *e, struct verdict *v)
+{
+	uint64_t scaling = verdict_scaling(e);
+	if (!e->failed || !evidence_known(v->short_bytes) || e->category == CATEGORY_OPTIMIZER)
 		return;
-	bool told = evidence_known(activations) &&
-	            (covers(v, activations) || !covers(v, e->categories[CATEGORY_UNKNOWN]));
-	if (told)
-		add_remedy(v, REMEDY_BATCH, min_u64(activations, v->short_bytes), covers(v, activations));
-	else if (e->category != CATEGORY_OPTIMIZER)
+	if (evidence_known(scaling) && (covers(v, scaling) || !covers(v, e->categories[CATEGORY_UNKNOWN])))
+		add_remedy(v, REMEDY_BATCH, min_u64(scaling, v->short_bytes), covers(v, scaling));
+	else
 		add_remedy(v, REMEDY_BATCH, v->short_bytes, false);
 }
 
@@ -375,11 +400,14 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 {
 	uint64_t streams = others_streams(e), leak = leaking(e);
 	bool needs = e->failed && evidence_known(v->need) && evidence_known(v->room);
-	add_remedy(v, REMEDY_TRIM, e->releasable, needs && sum(v->room, evidence_or_zero(e->releasable)) >= v->need);
+	bool trims = needs && !e->joins && sum(v->room, evidence_or_zero(e->releasable)) >= v->need;
+	/* What is missing is counted beyond all that can be returned and joined: either does all, or nothing. */
+	if (!e->failed || trims)
+		add_remedy(v, REMEDY_TRIM, e->releasable, trims);
 	add_remedy(v, REMEDY_STREAMS, streams, applies(e, v, VERDICT_OTHER_STREAM));
 	add_remedy(v, REMEDY_POOLS, e->free_pools, applies(e, v, VERDICT_POOL));
-	if (!e->joins && needs)
-		add_remedy(v, REMEDY_JOIN, scattered(e, v), sum(v->room, scattered(e, v)) >= v->need);
+	if (!e->joins && !e->expandable && needs && sum(v->room, scattered(e, v)) >= v->need)
+		add_remedy(v, REMEDY_JOIN, scattered(e, v), true);
 	if (applies(e, v, VERDICT_LIMIT))
 		add_remedy(v, REMEDY_LIMIT, evidence_known(v->device_room) ? less(v->device_room, v->limit_room) :
 		           v->short_bytes, true);

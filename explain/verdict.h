@@ -70,6 +70,10 @@ struct verdict {
  * piece. Else need - piece: what was missing in the largest piece. */
 void verdict_find(const struct evidence *e, struct verdict *v);
 
+/* What shrinks with the batch: activations, and the request itself, unless it is for weights, gradients or the
+ * optimizer. EVIDENCE_UNKNOWN: the evidence knows no activations. */
+uint64_t verdict_scaling(const struct evidence *e);
+
 /* "other_process", as in JSON. */
 const char *verdict_name(enum verdict_kind kind);
 const char *remedy_name(enum remedy_kind kind);

@@ -74,12 +74,12 @@ int dump_fullest(const struct dump *d)
 	return chosen;
 }
 
-/* The segment that it asks the driver for. Expandable segments map whole pages: more, where that is why it failed. */
-static uint64_t needed_by_pytorch(uint64_t size, uint64_t device_free, bool expandable)
+uint64_t dump_needed_by_pytorch(uint64_t size, uint64_t device_free, bool expandable)
 {
 	if (size <= SMALL)
 		return SMALL_SEGMENT;
-	uint64_t segment = size < MIDDLE ? LARGE_SEGMENT : align_up(size, STEP), pages = align_up(size, LARGE_SEGMENT);
+	uint64_t segment = size < MIDDLE ? LARGE_SEGMENT : align_up(size, STEP);
+	uint64_t pages = (size + LARGE_SEGMENT - 1) / LARGE_SEGMENT * LARGE_SEGMENT;
 	return expandable && device_free >= segment && device_free < pages ? pages : segment;
 }
 
@@ -225,7 +225,7 @@ static void tell_failure(const struct dump *d, size_t failure, struct evidence *
 	char site[DUMP_SITE_BYTES];
 	e->failed = true;
 	e->requested = event->size;
-	e->needed = d->terrazzo ? EVIDENCE_UNKNOWN : needed_by_pytorch(event->size, event->address, d->expandable);
+	e->needed = d->terrazzo ? EVIDENCE_UNKNOWN : dump_needed_by_pytorch(event->size, event->address, d->expandable);
 	e->device_free = event->address;
 	e->stream = event->stream;
 	e->pool = event->pool;
@@ -300,6 +300,7 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
 	e->device = device;
 	e->allocator = d->terrazzo ? "terrazzo" : "PyTorch";
 	e->joins = d->terrazzo;
+	e->expandable = !d->terrazzo && d->expandable;
 	e->has_history = t->count > 0;
 	if (failure != SIZE_MAX)
 		tell_failure(d, failure, e);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_evidence.h"
 #include "dump_sites.h"
 #include "error.h"
 #include "trace_room.h"
@@ -473,6 +474,9 @@ static void read_error(struct window *w)
 	else
 		read_sentences(w);
 	e->limit_refused = strstr(w->text, "preemptivelyrejected") != NULL;
+	e->expandable = strstr(w->text, "expandable_segmentsisenabled") != NULL;
+	if (e->expandable && evidence_known(e->requested) && evidence_known(e->device_free))
+		e->needed = dump_needed_by_pytorch(e->requested, e->device_free, true);
 	read_own(w);
 }
 

@@ -65,6 +65,21 @@ static void test_a_cut_stack_of_autograd_is_of_gradients(void **state)
 	assert_int_equal(call_category(frames, 1), CATEGORY_UNKNOWN);
 }
 
+static void test_workspaces_and_caches_are_no_activations(void **state)
+{
+	(void)state;
+	const struct call_frame workspace[] = {
+		{.file = "libtorch_cuda.so", .name = "at::cuda::getCurrentCUDABlasHandle(bool)"},
+		{.file = "/env/lib/python3.11/site-packages/torch/nn/modules/module.py", .name = "_call_impl", .line = 9},
+	};
+	assert_int_equal(call_category(workspace, LENGTH(workspace)), CATEGORY_OTHER);
+	const struct call_frame cache[] = {
+		{.file = "/src/serve.py", .name = "grow_kvcache", .line = 5},
+		{.file = "/env/lib/python3.11/site-packages/torch/nn/modules/module.py", .name = "_call_impl", .line = 9},
+	};
+	assert_int_equal(call_category(cache, LENGTH(cache)), CATEGORY_KV_CACHE);
+}
+
 /* from_pretrained of transformers waits for threads that allocate. */
 static void test_weights_are_loaded_in_threads(void **state)
 {
@@ -84,6 +99,7 @@ int main(void)
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
 		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
+		cmocka_unit_test(test_workspaces_and_caches_are_no_activations),
 		cmocka_unit_test(test_weights_are_loaded_in_threads),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

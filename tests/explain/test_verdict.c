@@ -66,7 +66,7 @@ static void test_a_full_card_is_not_fragmented(void **state)
 	ask(2.50, 23.69, 1.89, 21.50, 21.45);
 	expect(VERDICT_FULL, 0.56);
 	assert_int_equal(v.also_count, 0);
-	assert_false(remedy(REMEDY_JOIN)->enough);
+	assert_null(remedy(REMEDY_JOIN));
 	assert_int_equal(v.others, 0);
 }
 
@@ -104,7 +104,7 @@ static void test_the_first_step_wants_optimizer_state(void **state)
 	e.category = CATEGORY_OPTIMIZER;
 	expect(VERDICT_FULL, 0.05);
 	assert_int_equal(v.remedies[0].kind, REMEDY_OFFLOAD_OPTIMIZER);
-	assert_false(remedy(REMEDY_BATCH)->enough);
+	assert_null(remedy(REMEDY_BATCH));
 }
 
 static void test_growth_that_holds_what_is_missing_is_a_leak(void **state)
@@ -148,6 +148,66 @@ static void test_limit(void **state)
 	e.device_total = gib(21);  /* the device lacks room too: the limit is not what forbids it */
 	e.device_free = gib(1.5);
 	expect(VERDICT_FULL, 1);
+}
+
+/* What is missing is beyond what joining and returning give: neither is offered for a part of it. */
+static void test_no_remedy_for_what_is_counted_already(void **state)
+{
+	(void)state;
+	ask(4, 24, 0, 24, 21);
+	e.releasable = gib(0.5);
+	e.joins = true;
+	expect(VERDICT_FULL, 1);
+	assert_null(remedy(REMEDY_TRIM));
+	ask(4, 24, 0, 24, 19);
+	e.largest_free = gib(3);
+	e.expandable = true;  /* whole pages have been joined in vain */
+	expect(VERDICT_FRAGMENTED, 1);
+	assert_null(remedy(REMEDY_JOIN));
+}
+
+static void test_nearly_all_in_one_piece_is_full(void **state)
+{
+	(void)state;
+	ask(3.01, 24, 0, 24, 20.95);
+	e.joins = true;
+	e.largest = gib(3);
+	expect(VERDICT_FULL, 0.01);
+	assert_true(also(VERDICT_FRAGMENTED));
+}
+
+/* A request that is an activation itself shrinks with the batch, too; the optimizer's state does not. */
+static void test_what_a_smaller_batch_gives(void **state)
+{
+	(void)state;
+	ask(4, 24, 3, 21, 21);
+	for (int i = 0; i < CATEGORY_COUNT; i++)
+		e.categories[i] = 0;
+	e.categories[CATEGORY_WEIGHTS] = gib(20.5);
+	e.categories[CATEGORY_ACTIVATIONS] = gib(0.5);
+	e.category = CATEGORY_ACTIVATIONS;
+	expect(VERDICT_FULL, 1);
+	assert_true(remedy(REMEDY_BATCH)->enough && verdict_scaling(&e) == gib(4.5));
+	e.category = CATEGORY_GRADIENTS;
+	expect(VERDICT_FULL, 1);
+	assert_false(remedy(REMEDY_BATCH)->enough);
+	e.category = CATEGORY_OPTIMIZER;
+	expect(VERDICT_FULL, 1);
+	assert_null(remedy(REMEDY_BATCH));
+}
+
+/* An early guess at a leak does not hide what other streams keep. */
+static void test_a_leak_beside_much_that_others_keep(void **state)
+{
+	(void)state;
+	ask(0.1, 4, 0, 4, 1.4);
+	e.free_streams = gib(2.6);
+	e.largest_streams = gib(0.5);
+	e.growth[e.growth_count++] = (struct evidence_growth){.site = "train.py:9", .live = gib(0.12), .leak = true};
+	expect(VERDICT_OTHER_STREAM, 0.1);
+	assert_true(also(VERDICT_LEAK));
+	e.growth[0].live = gib(1);
+	expect(VERDICT_LEAK, 0.1);
 }
 
 /* An allocator that joins pieces needs new memory only for the rest. */
@@ -482,6 +542,10 @@ int main(void)
 		cmocka_unit_test(test_growth_that_holds_what_is_missing_is_a_leak),
 		cmocka_unit_test(test_too_large),
 		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_no_remedy_for_what_is_counted_already),
+		cmocka_unit_test(test_nearly_all_in_one_piece_is_full),
+		cmocka_unit_test(test_what_a_smaller_batch_gives),
+		cmocka_unit_test(test_a_leak_beside_much_that_others_keep),
 		cmocka_unit_test(test_limit_of_an_allocator_that_joins),
 		cmocka_unit_test(test_shared_limit),
 		cmocka_unit_test(test_other_process),
