@@ -87,6 +87,8 @@ class Figures:
             whole["segments"] += one["segments"]
             whole["device_traces"].append(one["device_traces"][device] if one["device_traces"] else [])
             whole["allocator_settings"].update(one.get("allocator_settings", {}))
+            if "terrazzo" in one:  # by which readers know whose snapshot it is
+                add_own(whole.setdefault("terrazzo", {}), one["terrazzo"])
         return whole
 
     def record(self, enabled: str | None = "all", context: str | None = "all", stacks: str = "all",
@@ -111,6 +113,12 @@ def read_snapshot(library: _native.Library, heap: Any) -> dict[str, Any]:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(path)
+
+
+def add_own(whole: dict[str, Any], one: dict[str, Any]) -> None:
+    """What only terrazzo's snapshots have, of another device."""
+    for key, value in one.items():
+        whole[key] = whole[key] + value if key in whole and key != "version" else value
 
 
 def with_pool_ids(entry: dict[str, Any]) -> dict[str, Any]:
