@@ -78,7 +78,7 @@ class Environment:
             self.install("--no-deps", f"torch=={version}")
         self._leave_out()
         text = self.metadata().read_text()
-        pure = [line.split(";")[0] for line in re.findall(r"^Requires-Dist: (.*)", text, re.M)
+        pure = [line for line in re.findall(r"^Requires-Dist: (.*)", text, re.M)
                 if "extra ==" not in line]
         triton = re.search(r"^X-Terrazzo-Left-Out: (triton[^;\n]*)", text, re.M)
         return pure, triton and triton.group(1).strip()
