@@ -70,18 +70,20 @@ static void end(struct reporter *r)
 
 /* ---- call sites in words ---- */
 
+typedef char site_line[2 * CALL_SITE_BYTES];
+
 /* What names a function without its line may be a helper that the whole program allocates by: the caller is told. */
-static const char *site_text(struct evidence *e, const struct call_frame *frames, size_t count)
+static bool site_text(const struct call_frame *frames, size_t count, site_line text)
 {
-	char text[2 * CALL_SITE_BYTES], outer[CALL_SITE_BYTES];
+	char outer[CALL_SITE_BYTES];
 	int level = call_site_level(frames, count);
 	if (level < 0 || !call_site_text(frames, count, text))
-		return NULL;
+		return false;
 	size_t next = (size_t)level + 1;
 	bool helper = !frames[level].line && !strstr(text, "::") && next < count;
 	if (helper && call_site_text(frames + next, count - next, outer))
-		snprintf(text + strlen(text), sizeof text - strlen(text), " < %s", outer);
-	return evidence_keep(e, text);
+		snprintf(text + strlen(text), sizeof(site_line) - strlen(text), " < %s", outer);
+	return true;
 }
 
 struct told_site {
@@ -93,11 +95,13 @@ static struct told_site tell_site(trz_heap *h, struct evidence *e, uint64_t numb
 {
 	struct call_frame frames[FRAMES_LEVELS];
 	char lines[4 * CALL_SITE_BYTES];
+	site_line line;
 	size_t count = frames_calls_of_site(h, number, frames, FRAMES_LEVELS);
 	if (!count)
 		return (struct told_site){NULL, NULL, CATEGORY_UNKNOWN};
 	call_stack_text(frames, count, lines, sizeof lines);
-	return (struct told_site){site_text(e, frames, count), evidence_keep(e, lines), call_category(frames, count)};
+	const char *site = site_text(frames, count, line) ? evidence_keep(e, line) : NULL;
+	return (struct told_site){site, evidence_keep(e, lines), call_category(frames, count)};
 }
 
 /* ---- evidence ---- */
@@ -135,27 +139,73 @@ static void put_categories(trz_heap *h, struct reporter *r)
 	e->categories[CATEGORY_UNKNOWN] = e->allocated - min_u64(e->allocated, said);
 }
 
-/* The largest sites are told; many more count towards the categories: weights come from many small ones. */
+/* A holder of the same line, category and tag, allocated from another place of the program; NULL: none. */
+static struct evidence_holder *same_line(trz_heap *h, struct evidence *e, const trz_holder *site,
+                                         enum evidence_category category)
+{
+	struct call_frame frames[FRAMES_LEVELS];
+	site_line line;
+	if (!site_text(frames, frames_calls_of_site(h, site->stack, frames, FRAMES_LEVELS), line))
+		return NULL;
+	for (unsigned i = 0; i < e->holder_count; i++) {
+		struct evidence_holder *to = &e->holders[i];
+		if (to->site && to->category == category && !strcmp(to->site, line) && !strcmp(to->tag ? to->tag : "", site->tag))
+			return to;
+	}
+	return NULL;
+}
+
+/* The parts of a line had their peaks at times of their own: that of their sum is not known. */
+static void add_to_line(struct evidence_holder *to, const trz_holder *site)
+{
+	to->bytes += site->bytes;
+	to->count += site->count;
+	to->error += site->error;
+	to->peak = EVIDENCE_UNKNOWN;
+}
+
+static void add_line(trz_heap *h, struct evidence *e, const trz_holder *site, enum evidence_category category)
+{
+	if (e->holder_count == EVIDENCE_HOLDERS_MAX)
+		return;
+	struct told_site told = tell_site(h, e, site->stack);
+	e->holders[e->holder_count++] = (struct evidence_holder){.site = told.site,
+	                                                         .stack = told.stack,
+	                                                         .category = category,
+	                                                         .tag = *site->tag ? site->tag : NULL,
+	                                                         .bytes = site->bytes,
+	                                                         .peak = site->peak,
+	                                                         .count = site->count,
+	                                                         .error = site->error};
+}
+
+static void sort_lines(struct evidence *e)
+{
+	for (unsigned i = 1; i < e->holder_count; i++)
+		for (unsigned at = i; at > 0 && e->holders[at].bytes > e->holders[at - 1].bytes; at--) {
+			struct evidence_holder moved = e->holders[at];
+			e->holders[at] = e->holders[at - 1];
+			e->holders[at - 1] = moved;
+		}
+}
+
+/* The largest lines are told; many more sites count towards them, and towards the categories: weights come from many
+ * small ones. */
 static void put_holders(trz_heap *h, struct reporter *r)
 {
 	struct evidence *e = &r->evidence;
 	put_categories(h, r);
 	size_t count = min_u64(holders_read(h, TRZ_BY_SITE, r->holders, SITES_JUDGED), SITES_JUDGED);
 	for (size_t i = 0; i < count && r->holders[i].bytes; i++) {
-		const trz_holder *from = &r->holders[i];
-		enum evidence_category category = purpose(h, e, from);
-		if (e->holder_count == EVIDENCE_HOLDERS_MAX)
-			continue;
-		struct told_site told = tell_site(h, e, from->stack);
-		e->holders[e->holder_count++] = (struct evidence_holder){.site = told.site,
-		                                                         .stack = told.stack,
-		                                                         .category = category,
-		                                                         .tag = *from->tag ? from->tag : NULL,
-		                                                         .bytes = from->bytes,
-		                                                         .peak = from->peak,
-		                                                         .count = from->count,
-		                                                         .error = from->error};
+		const trz_holder *site = &r->holders[i];
+		enum evidence_category category = purpose(h, e, site);
+		struct evidence_holder *line = same_line(h, e, site, category);
+		if (line)
+			add_to_line(line, site);
+		else
+			add_line(h, e, site, category);
 	}
+	sort_lines(e);
 }
 
 /* `steps`: so many have ended. */
