@@ -11,6 +11,7 @@
 #include "heap/carve.h"
 #include "heap/ledger.h"
 #include "heap/poll.h"
+#include "observe/account.h"
 #include "size_text.h"
 #include "supply/borrow.h"
 #include "supply/extend.h"
@@ -168,6 +169,23 @@ static struct block *search(trz_heap *h, const struct demand *d)
 		level_add(&h->counters.idle_bytes, b->size);
 	}
 	heap_unlock(h);
+	return b;
+}
+
+/* What the large windows have free serves a small request as well, as a block of its own, rather than that the program
+ * fails for want of so little. */
+static struct block *search_large(trz_heap *h, struct demand *d)
+{
+	struct demand large = *d;
+	if (d->kind == LARGE)
+		return NULL;
+	large.kind = LARGE;
+	large.size_class = CLASS_COUNT;
+	large.occupied = max_u64(account_rounded(d->size), CELL + UNIT);
+	large.bytes = large.occupied + d->alignment - UNIT;
+	struct block *b = search(h, &large);
+	if (b)
+		*d = large;
 	return b;
 }
 
@@ -356,6 +374,9 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 		if (!oom_is_want_of_memory(refused))
 			return refused;
 	}
+	*out = search_large(h, d);
+	if (*out)
+		return TRZ_OK;
 	return refused == TRZ_ERROR_ADDRESS_SPACE ? refused : report(&c, refused);
 }
 

@@ -44,6 +44,36 @@ static void test_scattered_memory_serves_what_it_holds(void **state)
 	close_full(&r, p);
 }
 
+/* Small requests have windows of their own; what the large ones have free serves them before they fail. */
+static void test_small_requests_fall_back_on_large_memory(void **state)
+{
+	(void)state;
+	enum { N = 256 };
+	static void *kept[N], *gone[N], *small[N];
+	struct rig r = rig_open(MIB(512), NULL);
+	unsigned n = 0, served = 0;
+	while (n < N && trz_alloc(r.heap, MIB(1) + KIB(512), 0, NULL, &gone[n]) == TRZ_OK) {
+		if (trz_alloc(r.heap, MIB(1) + KIB(512), 0, NULL, &kept[n]) != TRZ_OK) {
+			rig_free(&r, gone[n]);
+			break;
+		}
+		n++;
+	}
+	for (unsigned i = 0; i < n; i++)
+		rig_free(&r, gone[i]);
+	while (served < N && trz_alloc(r.heap, served % 2 ? 2048 : MIB(1), 0, NULL, &small[served]) == TRZ_OK)
+		served++;
+	assert_true(n > 100 && served >= n);
+	rig_check(&r);
+	for (unsigned i = 0; i < served; i++)
+		rig_free(&r, small[i]);
+	for (unsigned i = 0; i < n; i++)
+		rig_free(&r, kept[i]);
+	rig_check(&r);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 static void test_a_full_device_says_by_how_much(void **state)
 {
 	(void)state;
@@ -454,6 +484,7 @@ int main(void)
 		cmocka_unit_test(test_scattered_memory_serves_what_it_holds),
 		cmocka_unit_test(test_memory_held_for_graphs_is_told),
 		cmocka_unit_test(test_hopeless_requests_cost_nothing),
+		cmocka_unit_test(test_small_requests_fall_back_on_large_memory),
 		cmocka_unit_test(test_a_full_device_says_by_how_much),
 		cmocka_unit_test(test_the_advice),
 		cmocka_unit_test(test_a_limit_before_the_driver),
