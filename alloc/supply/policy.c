@@ -62,7 +62,9 @@ enum { BARGAIN_TILES = 6 };     /* so long a request may be: for longer ones the
 /* Views that have had its peak mapped so many times, and are not flipped into, do not repeat. */
 #define VIEW_TURNS 3.0
 
-enum { VIEW_SPARE = 4 };        /* a view is worth its while up to so much free memory, in times the demand */
+/* A view is worth its while up to so much free memory, in times the demand: less where work is late, since the same
+ * tiles are then not free again the next time. */
+enum { VIEW_SPARE = 8, VIEW_SPARE_LATE = 4 };
 
 /* ---- to create or to move ---- */
 
@@ -132,7 +134,8 @@ bool policy_views(const trz_heap *h, const struct demand *d)
 	if (!tiles || d->kind != LARGE || d->lane->pool || d->bytes < tiles * h->config.tile_size)
 		return false;
 	double peak = (double)counter_get(&h->counters.allocated_bytes.peak[2]);
-	return unused <= VIEW_SPARE * d->bytes && (double)h->view_debt <= VIEW_TURNS * peak && is_warm(h, peak);
+	uint64_t spare = d->lane->stream->late ? VIEW_SPARE_LATE : VIEW_SPARE;
+	return unused <= spare * d->bytes && (double)h->view_debt <= VIEW_TURNS * peak && is_warm(h, peak);
 }
 
 /* ---- tiles ---- */
