@@ -338,10 +338,10 @@ static void add_category(const struct evidence *e, struct verdict *v, enum remed
 uint64_t verdict_scaling(const struct evidence *e)
 {
 	uint64_t activations = e->categories[CATEGORY_ACTIVATIONS];
-	bool scales = e->category == CATEGORY_ACTIVATIONS || e->category == CATEGORY_TEMPORARY ||
-	              e->category == CATEGORY_UNKNOWN;
 	if (!evidence_known(activations))
 		return EVIDENCE_UNKNOWN;
+	bool scales = e->category == CATEGORY_ACTIVATIONS || e->category == CATEGORY_TEMPORARY ||
+	              (e->category == CATEGORY_UNKNOWN && activations > 0);
 	return sum(activations, scales ? evidence_or_zero(e->requested) : 0);
 }
 

@@ -70,8 +70,8 @@ struct verdict {
  * piece. Else need - piece: what was missing in the largest piece. */
 void verdict_find(const struct evidence *e, struct verdict *v);
 
-/* What shrinks with the batch: activations, and the request itself, unless it is for weights, gradients or the
- * optimizer. EVIDENCE_UNKNOWN: the evidence knows no activations. */
+/* What shrinks with the batch: activations, and the request itself, if it is one or, beside activations, nothing else
+ * is known of it. EVIDENCE_UNKNOWN: the evidence cannot tell of activations. */
 uint64_t verdict_scaling(const struct evidence *e);
 
 /* "other_process", as in JSON. */

@@ -21,8 +21,8 @@ int dump_fullest(const struct dump *d);
 /* The newest failure of a device, of d->events; SIZE_MAX: none. */
 size_t dump_newest_oom(const struct dump *d, int device);
 
-/* The segment that PyTorch's allocator asks the driver for. Expandable segments map whole pages: more, where that is why
- * it failed. */
+/* The segment that PyTorch's allocator asks the driver for. Expandable segments map whole pages: more, where that is
+ * why it failed. */
 uint64_t dump_needed_by_pytorch(uint64_t size, uint64_t device_free, bool expandable);
 
 #endif

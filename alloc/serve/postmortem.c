@@ -149,7 +149,8 @@ static struct evidence_holder *same_line(trz_heap *h, struct evidence *e, const 
 		return NULL;
 	for (unsigned i = 0; i < e->holder_count; i++) {
 		struct evidence_holder *to = &e->holders[i];
-		if (to->site && to->category == category && !strcmp(to->site, line) && !strcmp(to->tag ? to->tag : "", site->tag))
+		bool same_tag = !strcmp(to->tag ? to->tag : "", site->tag);
+		if (to->site && to->category == category && same_tag && !strcmp(to->site, line))
 			return to;
 	}
 	return NULL;
