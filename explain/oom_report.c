@@ -260,7 +260,9 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_KV_CACHE] = "keep fewer tokens in the KV cache, up to",
 	};
 	uint64_t scaling = verdict_scaling(w->e);
-	if (r->kind != REMEDY_BATCH)
+	if (r->kind == REMEDY_POOLS && evidence_or_zero(w->e->pool))
+		snprintf(text, room, "allocate outside of this pool, or release others");
+	else if (r->kind != REMEDY_BATCH)
 		snprintf(text, room, "%s", texts[r->kind]);
 	else if (evidence_known(scaling) && scaling >= r->bytes)
 		snprintf(text, room, "a batch or sequence smaller by %.0f %%%s",
