@@ -348,7 +348,8 @@ uint64_t verdict_scaling(const struct evidence *e)
 static void add_batch(const struct evidence *e, struct verdict *v)
 {
 	uint64_t scaling = verdict_scaling(e);
-	if (!e->failed || !evidence_known(v->short_bytes) || e->category == CATEGORY_OPTIMIZER)
+	bool tokens = e->category == CATEGORY_KV_CACHE && covers(v, e->categories[CATEGORY_KV_CACHE]);
+	if (!e->failed || !evidence_known(v->short_bytes) || e->category == CATEGORY_OPTIMIZER || tokens)
 		return;
 	if (evidence_known(scaling) && (covers(v, scaling) || !covers(v, e->categories[CATEGORY_UNKNOWN])))
 		add_remedy(v, REMEDY_BATCH, min_u64(scaling, v->short_bytes), covers(v, scaling));

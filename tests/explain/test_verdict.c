@@ -194,6 +194,12 @@ static void test_what_a_smaller_batch_gives(void **state)
 	e.category = CATEGORY_OPTIMIZER;
 	expect(VERDICT_FULL, 1);
 	assert_null(remedy(REMEDY_BATCH));
+	e.category = CATEGORY_KV_CACHE;  /* has a remedy of its own */
+	e.categories[CATEGORY_ACTIVATIONS] = EVIDENCE_UNKNOWN;
+	e.categories[CATEGORY_WEIGHTS] = gib(0.5);
+	e.categories[CATEGORY_KV_CACHE] = gib(20);
+	expect(VERDICT_FULL, 1);
+	assert_int_equal(v.remedies[0].kind, REMEDY_KV_CACHE);
 }
 
 /* An early guess at a leak does not hide what other streams keep. */
