@@ -126,17 +126,66 @@ uint64_t trz_native_frames(void *user)
 	return native_frames_from(NULL);
 }
 
-/* A return address is behind its call, and can be the beginning of another function. */
-static trz_frame describe(const char *address, char *name)
+/* ---- names ---- */
+
+/* Finding the name of an address takes the linker up to a millisecond in a library as large as PyTorch's. So the newest
+ * are kept, by address, with copies of their libraries' names, which are unmapped with the libraries. */
+enum { NAMES = 512, LIBRARIES = 64, LIBRARY_BYTES = 256 };
+
+static struct {
+	atomic_flag busy;            /* held: whoever comes asks the linker */
+	unsigned libraries;
+	char library[LIBRARIES][LIBRARY_BYTES];
+	struct {
+		const char *address, *library;
+		char name[NAME_BYTES];
+	} list[NAMES];
+} names = {.busy = ATOMIC_FLAG_INIT};
+
+/* NULL: it is too long, or there are too many. */
+static const char *keep_library(const char *path)
+{
+	size_t size = strlen(path) + 1;
+	for (unsigned i = 0; i < names.libraries; i++)
+		if (!strcmp(names.library[i], path))
+			return names.library[i];
+	if (names.libraries == LIBRARIES || size > LIBRARY_BYTES)
+		return NULL;
+	return memcpy(names.library[names.libraries++], path, size);
+}
+
+/* A return address is behind its call, and can be the beginning of another function. NULL: no library is known. */
+static const char *ask_linker(const char *address, char *name)
 {
 	Dl_info info;
 	if (!dladdr(address - 1, &info) || !info.dli_fname) {
 		snprintf(name, NAME_BYTES, "%p", (const void *)address);
-		return (trz_frame){.name = name};
+		return NULL;
 	}
 	const char *from = info.dli_sname ? info.dli_saddr : info.dli_fbase;
 	snprintf(name, NAME_BYTES, "%.160s+%#tx", info.dli_sname ? info.dli_sname : "", address - from);
-	return (trz_frame){.filename = info.dli_fname, .name = name};
+	return info.dli_fname;
+}
+
+static trz_frame describe(const char *address, char *name)
+{
+	size_t at = prng_mix((uint64_t)address) % NAMES;
+	if (atomic_flag_test_and_set_explicit(&names.busy, memory_order_acquire))
+		return (trz_frame){.filename = ask_linker(address, name), .name = name};
+	if (names.list[at].address != address) {
+		const char *library = ask_linker(address, name), *kept = library ? keep_library(library) : NULL;
+		if (!kept) {
+			atomic_flag_clear_explicit(&names.busy, memory_order_release);
+			return (trz_frame){.filename = library, .name = name};
+		}
+		names.list[at].address = address;
+		names.list[at].library = kept;
+		memcpy(names.list[at].name, name, NAME_BYTES);
+	}
+	memcpy(name, names.list[at].name, NAME_BYTES);
+	const char *library = names.list[at].library;
+	atomic_flag_clear_explicit(&names.busy, memory_order_release);
+	return (trz_frame){.filename = library, .name = name};
 }
 
 size_t native_frame_of_address(const void *address, trz_frame *frame, size_t capacity)
@@ -149,7 +198,7 @@ size_t native_frame_of_address(const void *address, trz_frame *frame, size_t cap
 
 size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
 {
-	static _Thread_local char names[LEVELS][NAME_BYTES];
+	static _Thread_local char texts[LEVELS][NAME_BYTES];
 	(void)user;
 	if (id == STACKS && capacity) {
 		frames[0] = (trz_frame){.name = "(not recorded: the table of stacks was full)"};
@@ -160,6 +209,6 @@ size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t 
 	const struct stack *s = &table.stacks[id - 1];
 	size_t count = min_u64(s->count, capacity);
 	for (size_t i = 0; i < count; i++)
-		frames[i] = describe(table.levels[s->first + i], names[i]);
+		frames[i] = describe(table.levels[s->first + i], texts[i]);
 	return count;
 }

@@ -411,6 +411,26 @@ static void test_native_stacks_are_numbered_once(void **state)
 	assert_int_equal(trz_native_frame_text(NULL, UINT64_MAX, shallow, 64), 0);
 }
 
+/* Names that have been found are kept: the second time a stack has the same. */
+static void test_names_of_levels_are_kept(void **state)
+{
+	(void)state;
+	trz_frame frames[64];
+	char first[64][256];
+	for (unsigned round = 0; round < 20; round++) {
+		uint64_t id = deeper(round % 10);
+		size_t n = trz_native_frame_text(NULL, id, frames, LENGTH(frames));
+		for (size_t i = 0; i < n; i++)
+			snprintf(first[i], sizeof first[i], "%s %s", frames[i].name, frames[i].filename);
+		assert_int_equal(trz_native_frame_text(NULL, id, frames, LENGTH(frames)), n);
+		for (size_t i = 0; i < n; i++) {
+			char again[256];
+			snprintf(again, sizeof again, "%s %s", frames[i].name, frames[i].filename);
+			assert_string_equal(again, first[i]);
+		}
+	}
+}
+
 static void test_native_stacks_by_option(void **state)
 {
 	(void)state;
@@ -442,6 +462,7 @@ int main(void)
 		cmocka_unit_test(test_a_callback_may_use_the_heap),
 		cmocka_unit_test(test_numbers_die_with_their_callback),
 		cmocka_unit_test(test_native_stacks_are_numbered_once),
+		cmocka_unit_test(test_names_of_levels_are_kept),
 		cmocka_unit_test(test_native_stacks_by_option),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
