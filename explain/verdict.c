@@ -203,37 +203,6 @@ static bool is_fragmented(const struct evidence *e, const struct verdict *v)
 	       !(evidence_known(e->largest_free) && e->largest_free >= v->need);
 }
 
-static bool has_piece(const struct verdict *v, uint64_t largest)
-{
-	return evidence_known(largest) && largest >= v->need;
-}
-
-/* What others keep that would have done. */
-static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v)
-{
-	uint64_t pools = is_pool(e, v) ? e->free_pools : 0, streams = is_other_stream(e, v) ? others_streams(e) : 0;
-	return e->failed && evidence_known(v->need) ? max_u64(pools, evidence_or_zero(streams)) : 0;
-}
-
-/* Whether what applies is also large enough to be the verdict. */
-static bool is_material(const struct evidence *e, const struct verdict *v, enum verdict_kind kind)
-{
-	if (kind == VERDICT_OTHER_PROCESS)
-		return v->others >= evidence_or_zero(e->device_total) / SHARE;
-	uint64_t least = evidence_or_zero(e->reserved) / SHARE;
-	if (kind == VERDICT_LEAK)
-		return leaking(e) >= kept_by_others(e, v) / BESIDE;
-	if (kind == VERDICT_POOL)
-		return has_piece(v, e->largest_pools) || e->free_pools >= least;
-	if (kind == VERDICT_OTHER_STREAM)
-		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) || others_streams(e) >= least;
-	if (kind == VERDICT_FRAGMENTED)
-		return less(sum(v->room, v->usable), v->piece) >= least;
-	if (kind == VERDICT_ROUNDING)
-		return v->rounding >= least || v->rounding >= evidence_or_zero(e->requested) / MUCH_ROUNDED;
-	return true;
-}
-
 static bool is_rounding(const struct evidence *e, const struct verdict *v)
 {
 	(void)e;
@@ -269,6 +238,38 @@ static bool applies(const struct evidence *e, const struct verdict *v, enum verd
 	if (kind == VERDICT_TOO_LARGE && e->too_large)
 		return true;
 	return e->failed && evidence_known(v->need) && judges[kind](e, v);
+}
+
+static bool has_piece(const struct verdict *v, uint64_t largest)
+{
+	return evidence_known(largest) && largest >= v->need;
+}
+
+/* What others keep that would have done. */
+static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v)
+{
+	uint64_t pools = applies(e, v, VERDICT_POOL) ? e->free_pools : 0;
+	uint64_t streams = applies(e, v, VERDICT_OTHER_STREAM) ? others_streams(e) : 0;
+	return max_u64(evidence_or_zero(pools), evidence_or_zero(streams));
+}
+
+/* Whether what applies is also large enough to be the verdict. */
+static bool is_material(const struct evidence *e, const struct verdict *v, enum verdict_kind kind)
+{
+	if (kind == VERDICT_OTHER_PROCESS)
+		return v->others >= evidence_or_zero(e->device_total) / SHARE;
+	uint64_t least = evidence_or_zero(e->reserved) / SHARE;
+	if (kind == VERDICT_LEAK)
+		return leaking(e) >= kept_by_others(e, v) / BESIDE;
+	if (kind == VERDICT_POOL)
+		return has_piece(v, e->largest_pools) || e->free_pools >= least;
+	if (kind == VERDICT_OTHER_STREAM)
+		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) || others_streams(e) >= least;
+	if (kind == VERDICT_FRAGMENTED)
+		return less(sum(v->room, v->usable), v->piece) >= least;
+	if (kind == VERDICT_ROUNDING)
+		return v->rounding >= least || v->rounding >= evidence_or_zero(e->requested) / MUCH_ROUNDED;
+	return true;
 }
 
 /* What is wrong in the first place makes the device full too: that goes without saying. */

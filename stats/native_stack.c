@@ -136,7 +136,7 @@ static struct {
 	atomic_flag busy;            /* held: whoever comes asks the linker */
 	unsigned libraries;
 	char library[LIBRARIES][LIBRARY_BYTES];
-	struct {
+	struct found {
 		const char *address, *library;
 		char name[NAME_BYTES];
 	} list[NAMES];
@@ -167,23 +167,30 @@ static const char *ask_linker(const char *address, char *name)
 	return info.dli_fname;
 }
 
+/* Keeps what the linker has said, unless there is no room for its library. */
+static void keep(struct found *f, const char *address, const char *library, const char *name)
+{
+	const char *kept = library ? keep_library(library) : NULL;
+	if (!kept)
+		return;
+	f->address = address;
+	f->library = kept;
+	memcpy(f->name, name, NAME_BYTES);
+}
+
 static trz_frame describe(const char *address, char *name)
 {
-	size_t at = prng_mix((uint64_t)address) % NAMES;
+	struct found *f = &names.list[prng_mix((uint64_t)address) % NAMES];
+	const char *library;
 	if (atomic_flag_test_and_set_explicit(&names.busy, memory_order_acquire))
 		return (trz_frame){.filename = ask_linker(address, name), .name = name};
-	if (names.list[at].address != address) {
-		const char *library = ask_linker(address, name), *kept = library ? keep_library(library) : NULL;
-		if (!kept) {
-			atomic_flag_clear_explicit(&names.busy, memory_order_release);
-			return (trz_frame){.filename = library, .name = name};
-		}
-		names.list[at].address = address;
-		names.list[at].library = kept;
-		memcpy(names.list[at].name, name, NAME_BYTES);
+	if (f->address == address) {
+		library = f->library;
+		memcpy(name, f->name, NAME_BYTES);
+	} else {
+		library = ask_linker(address, name);
+		keep(f, address, library, name);
 	}
-	memcpy(name, names.list[at].name, NAME_BYTES);
-	const char *library = names.list[at].library;
 	atomic_flag_clear_explicit(&names.busy, memory_order_release);
 	return (trz_frame){.filename = library, .name = name};
 }

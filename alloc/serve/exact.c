@@ -122,7 +122,7 @@ static trz_status from_free_locked(trz_heap *h, const struct wanted *w, const st
 {
 	HEAP_LOCKED(h);
 	struct block *b = block_at_locked(h, in, w->address);
-	uint64_t bytes = serve_block_bytes(in->kind, w->size), available = available_locked(w, b, w->address);
+	uint64_t bytes = demand_block_bytes(in->kind, w->size), available = available_locked(w, b, w->address);
 	if (available < bytes)
 		return TRZ_ERROR_NO_ROOM;
 	b = heap_carve_locked(h, b, w->address, heap_block_size(in->kind, bytes, available));

@@ -91,17 +91,21 @@ struct told_site {
 	enum evidence_category category;
 };
 
-static struct told_site tell_site(trz_heap *h, struct evidence *e, uint64_t number)
+static struct told_site tell_frames(struct evidence *e, const struct call_frame *frames, size_t count)
 {
-	struct call_frame frames[FRAMES_LEVELS];
 	char lines[4 * CALL_SITE_BYTES];
 	site_line line;
-	size_t count = frames_calls_of_site(h, number, frames, FRAMES_LEVELS);
 	if (!count)
 		return (struct told_site){NULL, NULL, CATEGORY_UNKNOWN};
 	call_stack_text(frames, count, lines, sizeof lines);
 	const char *site = site_text(frames, count, line) ? evidence_keep(e, line) : NULL;
 	return (struct told_site){site, evidence_keep(e, lines), call_category(frames, count)};
+}
+
+static struct told_site tell_site(trz_heap *h, struct evidence *e, uint64_t number)
+{
+	struct call_frame frames[FRAMES_LEVELS];
+	return tell_frames(e, frames, frames_calls_of_site(h, number, frames, FRAMES_LEVELS));
 }
 
 /* ---- evidence ---- */
@@ -115,12 +119,11 @@ static void guess(struct evidence *e, enum evidence_category category, uint64_t 
 }
 
 /* The site's category, as far as the program has said it, or the stack tells it. */
-static enum evidence_category purpose(trz_heap *h, struct evidence *e, const trz_holder *site)
+static enum evidence_category purpose(struct evidence *e, const trz_holder *site, const struct call_frame *frames,
+                                      size_t count)
 {
-	struct call_frame frames[FRAMES_LEVELS];
 	if (site->category != TRZ_CATEGORY_NONE)
 		return (enum evidence_category)site->category;
-	size_t count = frames_calls_of_site(h, site->stack, frames, FRAMES_LEVELS);
 	enum evidence_category category = call_category(frames, count);
 	if (category != CATEGORY_UNKNOWN)
 		guess(e, category, site->bytes);
@@ -140,12 +143,11 @@ static void put_categories(trz_heap *h, struct reporter *r)
 }
 
 /* A holder of the same line, category and tag, allocated from another place of the program; NULL: none. */
-static struct evidence_holder *same_line(trz_heap *h, struct evidence *e, const trz_holder *site,
-                                         enum evidence_category category)
+static struct evidence_holder *same_line(struct evidence *e, const trz_holder *site, enum evidence_category category,
+                                         const struct call_frame *frames, size_t count)
 {
-	struct call_frame frames[FRAMES_LEVELS];
 	site_line line;
-	if (!site_text(frames, frames_calls_of_site(h, site->stack, frames, FRAMES_LEVELS), line))
+	if (!site_text(frames, count, line))
 		return NULL;
 	for (unsigned i = 0; i < e->holder_count; i++) {
 		struct evidence_holder *to = &e->holders[i];
@@ -165,11 +167,12 @@ static void add_to_line(struct evidence_holder *to, const trz_holder *site)
 	to->peak = EVIDENCE_UNKNOWN;
 }
 
-static void add_line(trz_heap *h, struct evidence *e, const trz_holder *site, enum evidence_category category)
+static void add_line(struct evidence *e, const trz_holder *site, enum evidence_category category,
+                     const struct call_frame *frames, size_t count)
 {
 	if (e->holder_count == EVIDENCE_HOLDERS_MAX)
 		return;
-	struct told_site told = tell_site(h, e, site->stack);
+	struct told_site told = tell_frames(e, frames, count);
 	e->holders[e->holder_count++] = (struct evidence_holder){.site = told.site,
 	                                                         .stack = told.stack,
 	                                                         .category = category,
@@ -195,16 +198,18 @@ static void sort_lines(struct evidence *e)
 static void put_holders(trz_heap *h, struct reporter *r)
 {
 	struct evidence *e = &r->evidence;
+	struct call_frame frames[FRAMES_LEVELS];
 	put_categories(h, r);
-	size_t count = min_u64(holders_read(h, TRZ_BY_SITE, r->holders, SITES_JUDGED), SITES_JUDGED);
-	for (size_t i = 0; i < count && r->holders[i].bytes; i++) {
+	size_t sites = min_u64(holders_read(h, TRZ_BY_SITE, r->holders, SITES_JUDGED), SITES_JUDGED);
+	for (size_t i = 0; i < sites && r->holders[i].bytes; i++) {
 		const trz_holder *site = &r->holders[i];
-		enum evidence_category category = purpose(h, e, site);
-		struct evidence_holder *line = same_line(h, e, site, category);
+		size_t count = frames_calls_of_site(h, site->stack, frames, FRAMES_LEVELS);
+		enum evidence_category category = purpose(e, site, frames, count);
+		struct evidence_holder *line = same_line(e, site, category, frames, count);
 		if (line)
 			add_to_line(line, site);
 		else
-			add_line(h, e, site, category);
+			add_line(e, site, category, frames, count);
 	}
 	sort_lines(e);
 }

@@ -48,7 +48,7 @@ static inline struct demand make_demand(const trz_heap *h, struct lane *l, uint6
 	enum kind kind = c < CLASS_COUNT || medium ? SMALL : LARGE;
 	return (struct demand){.lane = l,
 	                       .size = size,
-	                       .occupied = serve_block_bytes(kind, size),
+	                       .occupied = demand_block_bytes(kind, size),
 	                       .alignment = alignment,
 	                       .size_class = c,
 	                       .kind = kind};
@@ -121,12 +121,6 @@ static trz_addr fast_small_locked(trz_heap *h, const struct demand *d)
 
 /* ---- medium and large ---- */
 
-/* Wherever so many bytes begin, the block has a place. */
-static uint64_t padded(const struct demand *d)
-{
-	return d->occupied + d->alignment - UNIT;
-}
-
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b)
 {
 	HEAP_LOCKED(h);
@@ -153,7 +147,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 static inline trz_addr fast_block_locked(trz_heap *h, const struct demand *d)
 {
 	HEAP_LOCKED(h);
-	struct block *b = fit_find(&d->lane->fit[d->kind], padded(d));
+	struct block *b = fit_find(&d->lane->fit[d->kind], demand_padded(d));
 	if (!b || !reserve_nodes_locked(h))
 		return 0;
 	counter_add(&h->counters.path_best_fit, 1);
@@ -168,7 +162,7 @@ FLAT trz_addr serve_block(trz_heap *h, struct lane *l, uint64_t size)
 	enum kind kind = size <= h->config.medium_limit ? SMALL : LARGE;
 	if (UNLIKELY(size >= SIZE_LIMIT || h->dedicates || holders_prepares(h) || heap_poll_is_wanted(h)))
 		return 0;
-	const struct demand d = {.lane = l, .size = size, .occupied = serve_block_bytes(kind, size), .alignment = UNIT,
+	const struct demand d = {.lane = l, .size = size, .occupied = demand_block_bytes(kind, size), .alignment = UNIT,
 	                         .kind = kind};
 	heap_lock(h);
 	trz_addr address = fast_block_locked(h, &d);
@@ -232,7 +226,7 @@ static NOINLINE trz_status find_or_grow(trz_heap *h, struct demand *d, trz_addr 
 {
 	HEAP_GROWTH_LOCKED(h);
 	struct block *b;
-	d->bytes = d->size_class < CLASS_COUNT ? slab_room(size_classes[d->size_class].slab_size) : padded(d);
+	d->bytes = d->size_class < CLASS_COUNT ? slab_room(size_classes[d->size_class].slab_size) : demand_padded(d);
 	d->effort = policy_effort(h, d);
 	d->view = policy_views(h, d);
 	*out = find(h, d);  /* another thread may have freed or grown meanwhile */

@@ -5,16 +5,7 @@
 #ifndef TRZ_ALLOC_SERVE_H
 #define TRZ_ALLOC_SERVE_H
 
-#include "heap/carve.h"
-#include "observe/account.h"
-
-/* The size of a block for a request in a window of a kind: longer than a cell (pagemap.h), and of a medium one whole
- * grains, so that more of them are alike. */
-static inline uint64_t serve_block_bytes(enum kind kind, uint64_t size)
-{
-	uint64_t bytes = max_u64(account_rounded(size), CELL + UNIT);
-	return kind == SMALL ? align_up(bytes, heap_grain(bytes)) : bytes;
-}
+#include "supply/demand.h"
 
 /* Makes a busy block the caller's, for `size` bytes; nodes for pagemap and index have been reserved. */
 trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, struct block *b);

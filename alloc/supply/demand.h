@@ -5,7 +5,8 @@
 #ifndef TRZ_ALLOC_DEMAND_H
 #define TRZ_ALLOC_DEMAND_H
 
-#include "heap/heap.h"
+#include "heap/carve.h"
+#include "observe/account.h"
 
 /* Chosen by the policy (policy.h); the ladder raises it (oom.h). */
 enum effort {
@@ -26,5 +27,19 @@ struct demand {
 	enum effort effort;          /* set with `bytes` */
 	bool view;                   /* scattered tiles visit a view, instead of moving for good; set with `bytes` */
 };
+
+/* The size of a block for a request in a window of a kind: longer than a cell (pagemap.h), and of a medium one whole
+ * grains, so that more of them are alike. */
+static inline uint64_t demand_block_bytes(enum kind kind, uint64_t size)
+{
+	uint64_t bytes = max_u64(account_rounded(size), CELL + UNIT);
+	return kind == SMALL ? align_up(bytes, heap_grain(bytes)) : bytes;
+}
+
+/* Wherever so many bytes begin, the block has a place. */
+static inline uint64_t demand_padded(const struct demand *d)
+{
+	return d->occupied + d->alignment - UNIT;
+}
 
 #endif

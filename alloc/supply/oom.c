@@ -11,7 +11,6 @@
 #include "heap/carve.h"
 #include "heap/ledger.h"
 #include "heap/poll.h"
-#include "observe/account.h"
 #include "size_text.h"
 #include "supply/borrow.h"
 #include "supply/extend.h"
@@ -181,8 +180,8 @@ static struct block *search_large(trz_heap *h, struct demand *d)
 		return NULL;
 	large.kind = LARGE;
 	large.size_class = CLASS_COUNT;
-	large.occupied = max_u64(account_rounded(d->size), CELL + UNIT);
-	large.bytes = large.occupied + d->alignment - UNIT;
+	large.occupied = demand_block_bytes(LARGE, d->size);
+	large.bytes = demand_padded(&large);
 	struct block *b = search(h, &large);
 	if (b)
 		*d = large;
