@@ -83,11 +83,10 @@ struct period_block {
 
 /* A place that may mark the steps, and the intervals between its allocations so far. */
 struct period_candidate {
-	uint32_t key, site;          /* key 0: none */
+	uint32_t key, site;
 	unsigned intervals;
 	uint64_t begun, begun_ns;
 	uint64_t last, live;         /* the clock at its newest allocation, and what was held then */
-	uint64_t low, high;          /* of what was held since */
 	uint64_t gaps[PERIOD_INTERVALS], rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS];
 };
 
@@ -96,7 +95,7 @@ struct period {
 	uint32_t marker, marker_site, last_keys[PERIOD_KINDS];
 	uint64_t clock;              /* blocks allocated */
 	uint64_t usual, marked_at;   /* of the marker: its gap, and when it came last */
-	uint64_t last_live, seen, growths;
+	uint64_t last_live, seen, growths, growths_least;
 	uint64_t step_ns_least;      /* constant, but for tests */
 	/* Of a loop that keeps what it makes, which the failures' reports judge: */
 	uint32_t keeper, keeper_site;    /* what begins its steps; 0: none */
@@ -108,6 +107,9 @@ struct period {
 	struct period_block newest[PERIOD_NEWEST];  /* while it watches: [i % PERIOD_NEWEST], the i-th */
 	uint64_t newest_count;
 	struct period_key keys[PERIOD_KEYS];
+	/* Of the candidates, what every block that goes past reads and writes: */
+	uint32_t listed[PERIOD_CANDIDATES];  /* its key, while list[i] is one; else 0 */
+	uint64_t low[PERIOD_CANDIDATES], high[PERIOD_CANDIDATES];  /* of what was held since the newest allocation */
 	struct period_candidate list[PERIOD_CANDIDATES];
 	atomic_uint due;             /* of enum period_due; read without a lock */
 };

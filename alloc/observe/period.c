@@ -7,8 +7,6 @@
  */
 #include "observe/period.h"
 
-#include <stdlib.h>
-
 #include "heap/ledger.h"
 #include "prng.h"
 #include "ticks.h"
@@ -24,7 +22,8 @@ enum {
 	FULL_SHARE = 2,
 	FEW_SITES = 8,             /* fewer than so many: each is several places, too, by size */
 	WATCHED_MOST = 200000,     /* allocations, before it rests */
-	GROWTHS_LEAST = 16,        /* of the heap, before it watches again */
+	GROWTHS_LEAST = 16,        /* of the heap, before it watches again; twice as many after each watch in vain */
+	GROWTHS_MOST = 1 << 20,
 	STALE = 8,                 /* intervals without the marker */
 	OVERDUE = 4,               /* without a candidate, whose place is another's then; */
 	FIRST_GAP = 256,           /* of one that has none yet */
@@ -43,6 +42,7 @@ enum {
 void period_init(struct period *p)
 {
 	p->state = PERIOD_WATCHES;
+	p->growths_least = GROWTHS_LEAST;
 	p->step_ns_least = STEP_NS_LEAST;
 }
 
@@ -62,7 +62,7 @@ static void begin_locked(trz_heap *h, enum period_state state)
 	for (size_t i = 0; i < PERIOD_KEYS; i++)
 		p->keys[i] = (struct period_key){0};
 	for (size_t i = 0; i < PERIOD_CANDIDATES; i++)
-		p->list[i].key = 0;
+		p->listed[i] = 0;
 	p->state = state;
 	p->seen = p->growths = p->last_keys[0] = p->last_keys[1] = 0;
 	open_ways_locked(h);
@@ -70,18 +70,16 @@ static void begin_locked(trz_heap *h, enum period_state state)
 
 /* ---- judging ---- */
 
-static int by_value(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-	return (*x > *y) - (*x < *y);
-}
-
-/* The intervals that a candidate has had so far. */
+/* The intervals that a candidate has had so far: two dozen, under the heap lock, where a call for each comparison of
+ * qsort's would cost more than all else. */
 static void sort(const struct period_candidate *c, const uint64_t *from, uint64_t sorted[PERIOD_INTERVALS])
 {
-	for (unsigned i = 0; i < c->intervals; i++)
-		sorted[i] = from[i];
-	qsort(sorted, c->intervals, sizeof *sorted, by_value);
+	for (unsigned i = 0; i < c->intervals; i++) {
+		unsigned at = i;
+		for (; at > 0 && sorted[at - 1] > from[i]; at--)
+			sorted[at] = sorted[at - 1];
+		sorted[at] = from[i];
+	}
 }
 
 enum loop {
@@ -90,23 +88,30 @@ enum loop {
 	LOOP_LEVEL
 };
 
-static enum loop judge(const struct period_candidate *c)
+/* Whether it comes at equal intervals that take up the time. What comes with every allocation, as a function that makes
+ * all of them, tells nothing. */
+static bool is_regular(const struct period_candidate *c)
 {
-	uint64_t gaps[PERIOD_INTERVALS], rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS];
-	uint64_t near = 0, all = 0, count = c->intervals, middle = count / 2;
+	uint64_t gaps[PERIOD_INTERVALS], near = 0, all = 0, count = c->intervals;
 	sort(c, c->gaps, gaps);
-	sort(c, c->rises, rises);
-	sort(c, c->changes, changes);
+	uint64_t usual = gaps[count / 2];
 	for (unsigned i = 0; i < count; i++) {
-		near += gaps[i] >= gaps[middle] / 2 && gaps[i] <= 2 * gaps[middle];
+		near += gaps[i] >= usual / 2 && gaps[i] <= 2 * usual;
 		all += gaps[i];
 	}
-	/* What comes with every allocation, as a function that makes all of them, tells nothing. */
-	bool regular = gaps[middle] > 1 && near * 100 >= count * REGULAR_PER_CENT;
-	bool covers = gaps[middle] * near * 100 >= all * COVERED_PER_CENT;
-	bool level = changes[middle] * LEVEL_SHARE < rises[middle];
-	bool full = rises[middle] * FULL_SHARE >= rises[count - 1 - count / OUTLIERS_IN];
-	return !regular || !covers || !full ? LOOP_NONE : level ? LOOP_LEVEL : LOOP_KEEPS;
+	return usual > 1 && near * 100 >= count * REGULAR_PER_CENT && usual * near * 100 >= all * COVERED_PER_CENT;
+}
+
+static enum loop judge(const struct period_candidate *c)
+{
+	if (!is_regular(c))
+		return LOOP_NONE;
+	uint64_t rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS], count = c->intervals, middle = count / 2;
+	sort(c, c->rises, rises);
+	sort(c, c->changes, changes);
+	if (rises[middle] * FULL_SHARE < rises[count - 1 - count / OUTLIERS_IN])
+		return LOOP_NONE;
+	return changes[middle] * LEVEL_SHARE < rises[middle] ? LOOP_LEVEL : LOOP_KEEPS;
 }
 
 /* So many intervals take as long as a step does at least. */
@@ -136,6 +141,7 @@ static void choose_locked(trz_heap *h, const struct period_candidate *c)
 	p->marker_site = c->site;
 	p->usual = usual_gap(c);
 	p->marked_at = p->clock;
+	p->growths_least = GROWTHS_LEAST;
 	forget_keeper(p);
 	begin_locked(h, PERIOD_FOUND);
 }
@@ -164,31 +170,33 @@ static void propose_locked(trz_heap *h, const struct period_candidate *c)
 
 /* ---- candidates ---- */
 
-static void end_interval(struct period_candidate *c, uint64_t clock, uint64_t live)
+static void end_interval(struct period *p, size_t at, uint64_t live)
 {
+	struct period_candidate *c = &p->list[at];
 	unsigned i = c->intervals++;
-	c->gaps[i] = clock - c->last;
-	c->rises[i] = c->high - c->low;
+	c->gaps[i] = p->clock - c->last;
+	c->rises[i] = p->high[at] - p->low[at];
 	c->changes[i] = live > c->live ? live - c->live : c->live - live;
 }
 
-static void begin_interval(struct period_candidate *c, uint64_t clock, uint64_t before, uint64_t live)
+static void begin_interval(struct period *p, size_t at, uint64_t before, uint64_t live)
 {
-	c->last = clock;
-	c->live = live;
-	c->low = before;
-	c->high = live;
+	p->list[at].last = p->clock;
+	p->list[at].live = live;
+	p->low[at] = before;
+	p->high[at] = live;
 }
 
-static void see_candidate_locked(trz_heap *h, struct period_candidate *c, uint64_t before, uint64_t live)
+static void see_candidate_locked(trz_heap *h, size_t at, uint64_t before, uint64_t live)
 {
 	HEAP_LOCKED(h);
 	struct period *p = &h->period;
-	end_interval(c, p->clock, live);
+	const struct period_candidate *c = &p->list[at];
+	end_interval(p, at, live);
 	if (c->intervals == EARLY && judge(c) != LOOP_NONE)
 		propose_locked(h, c);
 	if (c->intervals < PERIOD_INTERVALS) {
-		begin_interval(c, p->clock, before, live);
+		begin_interval(p, at, before, live);
 		return;
 	}
 	enum loop loop = judge(c);
@@ -207,7 +215,7 @@ static void see_candidate_locked(trz_heap *h, struct period_candidate *c, uint64
 	if (p->state == PERIOD_WATCHES) {
 		k->failures += k->key == c->key && k->failures < FAILURES_MOST;
 		k->seen = -(int)(k->failures * k->failures * FAILURE_PAUSE);
-		c->key = 0;
+		p->listed[at] = 0;
 	}
 }
 
@@ -228,11 +236,12 @@ static void admit_locked(trz_heap *h, unsigned site, uint32_t key, uint64_t befo
 	if (++k->seen < FIRST_SEEN)
 		return;
 	for (size_t i = 0; i < PERIOD_CANDIDATES; i++) {
-		struct period_candidate *c = &p->list[i];
-		if (c->key && !is_overdue(p, c))
+		if (p->listed[i] && !is_overdue(p, &p->list[i]))
 			continue;
-		*c = (struct period_candidate){.key = key, .site = site, .begun = p->clock, .begun_ns = monotonic_ns()};
-		begin_interval(c, p->clock, before, live);
+		p->listed[i] = key;
+		p->list[i] = (struct period_candidate){
+			.key = key, .site = site, .begun = p->clock, .begun_ns = monotonic_ns()};
+		begin_interval(p, i, before, live);
 		return;
 	}
 }
@@ -247,12 +256,13 @@ static void keys_of(const trz_heap *h, unsigned site, uint64_t size, uint32_t ke
 	keys[1] = h->sites.count < FEW_SITES ? site << KEY_SIZE_BITS | log << 2 | part : 0;
 }
 
-static struct period_candidate *find(struct period *p, uint32_t key)
+/* PERIOD_CANDIDATES: it is none. */
+static size_t find(const struct period *p, uint32_t key)
 {
-	for (size_t i = 0; i < PERIOD_CANDIDATES; i++)
-		if (p->list[i].key == key)
-			return &p->list[i];
-	return NULL;
+	size_t at = 0;
+	while (at < PERIOD_CANDIDATES && p->listed[at] != key)
+		at++;
+	return at;
 }
 
 static void watch_locked(trz_heap *h, unsigned site, const uint32_t keys[PERIOD_KINDS], uint64_t before, uint64_t live)
@@ -262,17 +272,19 @@ static void watch_locked(trz_heap *h, unsigned site, const uint32_t keys[PERIOD_
 	bool grows = before >= p->last_live;  /* no free since the last one */
 	p->newest[p->newest_count++ % PERIOD_NEWEST] = (struct period_block){.site = site, .size = live - before};
 	for (size_t i = 0; i < PERIOD_CANDIDATES; i++) {
-		p->list[i].low = min_u64(p->list[i].low, before);
-		p->list[i].high = max_u64(p->list[i].high, live);
+		p->low[i] = min_u64(p->low[i], before);
+		p->high[i] = max_u64(p->high[i], live);
 	}
 	p->last_live = live;
 	for (int i = 0; i < PERIOD_KINDS && p->state == PERIOD_WATCHES; i++) {
 		bool row = keys[i] == p->last_keys[i] && grows;
 		p->last_keys[i] = keys[i];
-		struct period_candidate *c = keys[i] && !row ? find(p, keys[i]) : NULL;
-		if (c)
-			see_candidate_locked(h, c, before, live);
-		else if (keys[i] && !row)
+		if (!keys[i] || row)
+			continue;
+		size_t at = find(p, keys[i]);
+		if (at < PERIOD_CANDIDATES)
+			see_candidate_locked(h, at, before, live);
+		else
 			admit_locked(h, site, keys[i], before, live);
 	}
 }
@@ -331,8 +343,10 @@ void period_see_locked(trz_heap *h, unsigned site, uint64_t size)
 	}
 	uint64_t live = heap_held(h, ALLOCATED_BYTES);
 	watch_locked(h, site, keys, live - min_u64(live, size), live);
-	if (p->state == PERIOD_WATCHES && ++p->seen > WATCHED_MOST)
+	if (p->state == PERIOD_WATCHES && ++p->seen > WATCHED_MOST) {
+		p->growths_least = min_u64(2 * p->growths_least, GROWTHS_MOST);
 		begin_locked(h, PERIOD_RESTS);
+	}
 }
 
 /* The loop whose steps the program has told, as far as one can see. */
@@ -348,7 +362,7 @@ void period_grown(trz_heap *h)
 	struct period *p = &h->period;
 	heap_lock(h);
 	bool over = p->state == PERIOD_RESTS || (p->state == PERIOD_TOLD && told_are_over(h));
-	if (over && ++p->growths >= GROWTHS_LEAST)
+	if (over && ++p->growths >= p->growths_least)
 		begin_locked(h, PERIOD_WATCHES);
 	heap_unlock(h);
 }
