@@ -5,6 +5,7 @@
 #ifndef TRZ_BASE_BITS_H
 #define TRZ_BASE_BITS_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,11 +28,13 @@ static inline bool is_power_of_two(uint64_t x)
 
 static inline uint64_t align_up(uint64_t x, uint64_t align)
 {
+	assert(is_power_of_two(align));
 	return (x + align - 1) & ~(align - 1);
 }
 
 static inline uint64_t align_down(uint64_t x, uint64_t align)
 {
+	assert(is_power_of_two(align));
 	return x & ~(align - 1);
 }
 
