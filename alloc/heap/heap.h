@@ -181,7 +181,8 @@ struct trz_heap {
 	counter attainable;                  /* what could be reserved in all, by the device's last answer about its free
 	                                      * memory; other processes take and free memory meanwhile. Read without it */
 	uint64_t moved_bytes;                /* mapped at other places so far */
-	uint64_t view_debt;                  /* bytes mapped for views that flips into views have not made up for */
+	uint64_t view_debt;                  /* bytes mapped for views that flips into views have not made up for, ... */
+	uint64_t view_peak;                  /* ... since the most that was allocated had grown to this */
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
 	trz_map_callback *map_callback;      /* NULL: mappings are not announced */

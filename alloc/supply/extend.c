@@ -530,7 +530,7 @@ static void account_moved(struct growth *g)
 	}
 	h->moved_bytes += g->gathered_bytes;
 	if (g->window->view)
-		h->view_debt += g->gathered_bytes;
+		policy_view_mapped(h, g->gathered_bytes);
 }
 
 static trz_status give_up(struct growth *g, trz_status status)

@@ -13,9 +13,8 @@
 
 #include "heap/carve.h"
 #include "observe/account.h"
+#include "supply/policy.h"
 #include "supply/reclaim.h"
-
-enum { FLIPS_REPAY = 4 };       /* so many flips into views make up for one view that was mapped */
 
 /* A run of places in one hole, and what of it is to be taken. */
 struct run {
@@ -213,7 +212,7 @@ static struct block *take_run_locked(struct search *f)
 	counter_add(&h->counters.bytes_flipped, b->size);
 	counter_add(&h->counters.path_flip, 1);
 	if (f->demand->view)
-		h->view_debt -= min_u64(h->view_debt, b->size / FLIPS_REPAY);
+		policy_view_flipped(h, b->size);
 	if (r->after && own_free(f, b->next)) {
 		level_add(&h->counters.idle_bytes, b->next->size);
 		heap_join_busy_locked(h, b);

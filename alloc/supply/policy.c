@@ -59,8 +59,11 @@ enum { BARGAIN_TILES = 6 };     /* so long a request may be: for longer ones the
 #define WARM_TURNS 1.0
 #define WARM_TURNOVERS 200.0
 
-/* Views that have had its peak mapped so many times, and are not flipped into, do not repeat. */
+/* Views that have had its peak mapped so many times, and are not flipped into, do not repeat. So many flips into views
+ * make up for one that was mapped. While the peak grows, by such a part, no step is as the one before: what did not
+ * repeat until then tells nothing. */
 #define VIEW_TURNS 3.0
+enum { FLIPS_REPAY = 4, PEAK_GROWS = 8 };
 
 /* A view is worth its while up to so much free memory, in times the demand: less where work is late, since the same
  * tiles are then not free again the next time. */
@@ -125,6 +128,12 @@ static bool is_warm(const trz_heap *h, double peak)
 	       (double)heap_given_out(h, ALLOCATED_BYTES) > WARM_TURNOVERS * peak;
 }
 
+/* Whether the peak has grown since views began to count against themselves. */
+static bool has_grown(const trz_heap *h, uint64_t peak)
+{
+	return peak > h->view_peak + h->view_peak / PEAK_GROWS;
+}
+
 /* Where much more is free than is asked for, or views do not repeat, moving memory for good is better: it ends the
  * scatter. */
 bool policy_views(const trz_heap *h, const struct demand *d)
@@ -133,9 +142,27 @@ bool policy_views(const trz_heap *h, const struct demand *d)
 	uint64_t tiles = h->config.view_tiles, unused = heap_reserved(h) - heap_held(h, ALLOCATED_BYTES);
 	if (!tiles || d->kind != LARGE || d->lane->pool || d->bytes < tiles * h->config.tile_size)
 		return false;
-	double peak = (double)counter_get(&h->counters.allocated_bytes.peak[2]);
+	uint64_t peak = counter_get(&h->counters.allocated_bytes.peak[2]);
 	uint64_t spare = d->lane->stream->late ? VIEW_SPARE_LATE : VIEW_SPARE;
-	return unused <= spare * d->bytes && (double)h->view_debt <= VIEW_TURNS * peak && is_warm(h, peak);
+	bool repeat = (double)h->view_debt <= VIEW_TURNS * (double)peak || has_grown(h, peak);
+	return unused <= spare * d->bytes && repeat && is_warm(h, (double)peak);
+}
+
+void policy_view_mapped(trz_heap *h, uint64_t bytes)
+{
+	HEAP_GROWTH_LOCKED(h);
+	uint64_t peak = counter_get(&h->counters.allocated_bytes.peak[2]);
+	if (has_grown(h, peak)) {
+		h->view_peak = peak;
+		h->view_debt = 0;
+	}
+	h->view_debt += bytes;
+}
+
+void policy_view_flipped(trz_heap *h, uint64_t bytes)
+{
+	HEAP_GROWTH_LOCKED(h);
+	h->view_debt -= min_u64(h->view_debt, bytes / FLIPS_REPAY);
 }
 
 /* ---- tiles ---- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The policy of growth: whether to create memory or to move free memory, and the size of new tiles. Nothing here
- * calls the driver or changes the heap. Growth lock held.
+ * calls the driver. Growth lock held.
  */
 #ifndef TRZ_ALLOC_POLICY_H
 #define TRZ_ALLOC_POLICY_H
@@ -16,6 +16,10 @@ enum effort policy_effort(const trz_heap *h, const struct demand *d);
 
 /* Whether tiles that move for a demand should return. */
 bool policy_views(const trz_heap *h, const struct demand *d);
+
+/* So many bytes have been mapped for a view / flipped into one: whether views repeat. */
+void policy_view_mapped(trz_heap *h, uint64_t bytes);
+void policy_view_flipped(trz_heap *h, uint64_t bytes);
 
 /* Whether creating `bytes` is better than moving more, where so much of `need`, a part of the demand, is missing. */
 bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, uint64_t need);

@@ -336,6 +336,23 @@ static void test_views_that_do_not_repeat_end(void **state)
 	close_scene(&s);
 }
 
+/* Nor do they while a program still grows: once it holds more than ever before, views count anew. */
+static void test_views_come_back_once_the_program_has_grown(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	rig_free(&s.r, s.view);
+	ask_in_many_ways(&s, 343, false);
+	uint64_t returned = rig_stat(&s.r, "tiles_returned");
+	ask_in_many_ways(&s, 40, false);
+	assert_int_equal(rig_stat(&s.r, "tiles_returned"), returned);
+	void *more = rig_alloc(&s.r, MIB(8), s.stream);  /* a fourth */
+	ask_in_many_ways(&s, 40, false);
+	assert_true(rig_stat(&s.r, "tiles_returned") > returned + 3 * 2 * SEATED);  /* the larger peak alone allows two */
+	rig_free(&s.r, more);
+	close_scene(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -352,6 +369,7 @@ int main(void)
 		cmocka_unit_test(test_memory_of_a_pool_does_not_visit),
 		cmocka_unit_test(test_many_different_views),
 		cmocka_unit_test(test_views_that_do_not_repeat_end),
+		cmocka_unit_test(test_views_come_back_once_the_program_has_grown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
