@@ -68,7 +68,7 @@ bool spinlock_makes_way(struct spinlock *l, unsigned takes, struct spinlock_wait
 	return true;
 }
 
-static void sleep_for(long ns)
+void thread_sleep(long ns)
 {
 	nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
@@ -87,7 +87,7 @@ static bool spin(struct spinlock *l, unsigned char wanted)
 				return true;
 			cpu_relax();
 		}
-		sleep_for(sleep_ns);
+		thread_sleep(sleep_ns);
 		if (sleep_ns < SLEEP_NS_MAX)
 			sleep_ns *= 2;
 	}
@@ -99,7 +99,7 @@ bool spinlock_wait(struct spinlock *l, unsigned takes)
 	if (spinlock_is_kept(l))
 		return false;
 	if (spinlock_makes_way(l, takes, &own))
-		sleep_for(WAY_NS);
+		thread_sleep(WAY_NS);
 	if (!spin(l, SPINLOCK_HELD))
 		return false;
 	LOCK_OWN(&l->owner);

@@ -80,6 +80,9 @@ bool spinlock_makes_way(struct spinlock *l, unsigned takes, struct spinlock_wait
  * is kept. */
 bool spinlock_wait(struct spinlock *l, unsigned takes);
 
+/* For threads that wait for something else than a lock. At most a second. */
+void thread_sleep(long ns);
+
 /* Gives the lock up for long enough that a waiting thread gets it, and takes it again. */
 void spinlock_rest(struct spinlock *l);
 

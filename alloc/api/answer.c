@@ -6,8 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -15,7 +17,7 @@
 #include "error.h"
 #include "serve/postmortem.h"
 
-enum { STACK_BYTES = 512 << 10, WAIT_S = 2 };
+enum { STACK_BYTES = 512 << 10, WAIT_S = 2, PAUSE_NS = 100000000, TEXT_BYTES = 64 << 10 };
 
 /* Descriptors are -1 until they are there. Guarded by `lock`, but for what the thread and the handler read: that was
  * there before them. */
@@ -24,71 +26,120 @@ static struct {
 	bool running;
 	volatile pid_t process;      /* whose thread it is: a child has none */
 	int wake[2], listener;
+	dev_t pipe_device;           /* of `wake`: a program that closes what it has not opened may give the numbers */
+	ino_t pipe_file;             /* to files of its own */
 	uint64_t signals;            /* handled, as bits */
 } answer = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = {-1, -1}, .listener = -1};
 
 /* ---- what is said ---- */
 
-static bool to_descriptor(void *user, const char *text, size_t size)
-{
-	int to = *(int *)user;
-	while (size) {
-		ssize_t done = to == STDERR_FILENO ? write(to, text, size) : send(to, text, size, MSG_NOSIGNAL);
-		if (done < 0 && errno != EINTR)
-			return false;
-		text += done > 0 ? done : 0;
-		size -= done > 0 ? (size_t)done : 0;
-	}
-	return true;
-}
-
-static void report_text(trz_heap *h, void *arg)
-{
-	if (postmortem_report(h, 0, to_descriptor, arg) != TRZ_OK) {
-		const char *why = trz_last_error();
-		to_descriptor(arg, why, strlen(why));
-		to_descriptor(arg, "\n", 1);
-	}
-}
-
-struct choice {
-	int device;
-	uint64_t most;
-	trz_heap *heap;
-};
-
-static void choose(trz_heap *h, void *arg)
-{
-	struct choice *c = arg;
-	uint64_t reserved = heap_reserved(h);
-	if ((c->device != ANSWER_ANY_DEVICE && c->device != h->driver.device) || (c->heap && reserved <= c->most))
-		return;
-	c->heap = h;
-	c->most = reserved;
-}
-
-struct object {
-	const trz_heap *heap;
+/* One report. It is written once the heap is let go, so that whoever does not read holds up no heap that is closed: but
+ * for what is longer than `text`. Of the one thread. */
+static struct {
 	int to;
-};
+	bool lost;                   /* nobody reads */
+	size_t size;
+	char text[TEXT_BYTES];
+} said;
 
-static void report_object(trz_heap *h, void *arg)
+/* A pipe that has room for so much takes it at once. */
+static bool is_ready(int to)
 {
-	struct object *o = arg;
-	if (h == o->heap)
-		postmortem_report(h, TRZ_REPORT_JSON, to_descriptor, &o->to);
+	struct pollfd on = {to, POLLOUT, 0};
+	int ready;
+	while ((ready = poll(&on, 1, WAIT_S * 1000)) < 0 && errno == EINTR)
+		;
+	return ready > 0;
+}
+
+static bool write_out(void)
+{
+	const char *text = said.text;
+	while (said.size && !said.lost) {
+		size_t some = min_u64(said.size, PIPE_BUF);
+		if (!is_ready(said.to)) {
+			said.lost = true;
+			break;
+		}
+		bool is_file = said.to == STDERR_FILENO;
+		ssize_t done = is_file ? write(said.to, text, some) : send(said.to, text, some, MSG_NOSIGNAL);
+		said.lost = done < 0 && errno != EINTR;
+		text += done > 0 ? done : 0;
+		said.size -= done > 0 ? (size_t)done : 0;
+	}
+	return !said.lost;
+}
+
+static bool say(void *unused, const char *text, size_t size)
+{
+	(void)unused;
+	while (size && !said.lost) {
+		size_t some = min_u64(size, TEXT_BYTES - said.size);
+		memcpy(said.text + said.size, text, some);
+		said.size += some;
+		text += some;
+		size -= some;
+		if (said.size == TEXT_BYTES)
+			write_out();
+	}
+	return !said.lost;
+}
+
+/* The heap is let go. */
+static void report(trz_heap *h, unsigned flags)
+{
+	if (postmortem_report(h, flags, say, NULL) != TRZ_OK && !flags) {
+		const char *why = trz_last_error();
+		say(NULL, why, strlen(why));
+		say(NULL, "\n", 1);
+	}
+	init_let_go(h);
+	write_out();
+}
+
+/* The serial of the heap of the device that has reserved the most; 0: there is none. */
+static uint64_t fullest(int device)
+{
+	uint64_t most = 0, chosen = 0, serial = UINT64_MAX;
+	for (trz_heap *h; (h = init_hold(serial)); init_let_go(h)) {
+		serial = h->serial;
+		bool asked = device == ANSWER_ANY_DEVICE || device == h->driver.device;
+		if (!asked || (chosen && heap_reserved(h) <= most))
+			continue;
+		chosen = serial;
+		most = heap_reserved(h);
+	}
+	return chosen;
+}
+
+static void report_all(void)
+{
+	uint64_t serial = UINT64_MAX;
+	for (trz_heap *h; (h = init_hold(serial));) {
+		serial = h->serial;
+		report(h, 0);
+	}
+}
+
+static void report_fullest(int device)
+{
+	uint64_t serial = fullest(device);
+	trz_heap *h = serial ? init_hold(serial + 1) : NULL;
+	if (h && h->serial == serial)
+		report(h, TRZ_REPORT_JSON);
+	else if (h)
+		init_let_go(h);  /* the fullest has been closed since */
 }
 
 static void speak(int to, int mode, int device)
 {
-	struct choice c = {.device = device};
+	said.to = to;
+	said.lost = false;
+	said.size = 0;
 	if (mode == ANSWER_TEXT)
-		init_each_heap(report_text, &to);
-	if (mode != ANSWER_JSON)
-		return;
-	init_each_heap(choose, &c);
-	struct object o = {c.heap, to};  /* which may have been closed since: then it is met no more */
-	init_each_heap(report_object, &o);
+		report_all();
+	if (mode == ANSWER_JSON)
+		report_fullest(device);
 }
 
 /* ---- who asks ---- */
@@ -112,6 +163,23 @@ static void serve_one(int from)
 	close(from);
 }
 
+/* The program may have closed it, as those do that go on in the background. */
+static bool is_own_pipe(int descriptor)
+{
+	struct stat now;
+	return fstat(descriptor, &now) == 0 && now.st_dev == answer.pipe_device && now.st_ino == answer.pipe_file;
+}
+
+static void serve_next(int listener)
+{
+	int from = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	if (from >= 0)
+		serve_one(from);
+	else
+		thread_sleep(PAUSE_NS);  /* no descriptor is left, say: who asks still waits */
+}
+
+/* Ends where the program has closed the pipe: nobody can be heard any more. */
 static void *run(void *unused)
 {
 	struct pollfd on[2] = {{answer.wake[0], POLLIN, 0}, {answer.listener, POLLIN, 0}};
@@ -120,13 +188,15 @@ static void *run(void *unused)
 	for (;;) {
 		if (poll(on, 2, -1) < 0)
 			continue;
+		if (!is_own_pipe(on[0].fd))
+			return NULL;
 		if (on[0].revents && read(on[0].fd, signals, sizeof signals) > 0)
 			speak(STDERR_FILENO, ANSWER_TEXT, ANSWER_ANY_DEVICE);
-		int from = on[1].revents ? accept4(on[1].fd, NULL, NULL, SOCK_CLOEXEC) : -1;
-		if (from >= 0)
-			serve_one(from);
+		if (on[1].revents & POLLIN)
+			serve_next(on[1].fd);
+		else if (on[1].revents)
+			on[1].fd = -1;  /* closed: only signals are answered from now on */
 	}
-	return NULL;
 }
 
 /* Wakes the thread; nothing else can be done in a handler. */
@@ -134,7 +204,7 @@ static void handle(int signal)
 {
 	int error = errno;
 	(void)signal;
-	if (answer.process == getpid()) {
+	if (answer.process == getpid() && is_own_pipe(answer.wake[1])) {
 		ssize_t ignored = write(answer.wake[1], "", 1);
 		(void)ignored;
 	}
@@ -176,6 +246,16 @@ static bool open_socket(void)
 	       listen(answer.listener, 4) == 0;
 }
 
+static bool open_pipe(void)
+{
+	struct stat now;
+	if (pipe2(answer.wake, O_CLOEXEC | O_NONBLOCK) != 0 || fstat(answer.wake[0], &now) != 0)
+		return false;
+	answer.pipe_device = now.st_dev;
+	answer.pipe_file = now.st_ino;
+	return true;
+}
+
 /* The thread takes none of the program's signals. */
 static bool start_thread(void)
 {
@@ -200,7 +280,7 @@ static trz_status start(void)
 		return TRZ_OK;
 	pthread_once(&once, watch_forks);
 	answer.process = getpid();
-	answer.running = pipe2(answer.wake, O_CLOEXEC | O_NONBLOCK) == 0 && open_socket() && start_thread();
+	answer.running = open_pipe() && open_socket() && start_thread();
 	if (answer.running)
 		return TRZ_OK;
 	close_all();
@@ -208,11 +288,24 @@ static trz_status start(void)
 	                strerror(errno));
 }
 
+/* Those that a program's own fault raises: once the handler returns, the fault is there again. */
+static bool is_of_fault(int signal)
+{
+	static const int faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT };
+	for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+		if (faults[i] == signal)
+			return true;
+	return false;
+}
+
 static trz_status take_signal(int signal)
 {
 	struct sigaction before, action = {.sa_handler = handle, .sa_flags = SA_RESTART};
 	if (answer.signals >> signal & 1)
 		return TRZ_OK;
+	if (is_of_fault(signal))
+		return trz_fail(TRZ_ERROR_CONFIG_VALUE, "report_signal:%d: a fault of the program raises this signal, and does "
+		                "so again once it is handled: name another one, such as %d (SIGUSR2)", signal, SIGUSR2);
 	sigemptyset(&action.sa_mask);
 	if (sigaction(signal, NULL, &before) != 0 || before.sa_handler != SIG_DFL || sigaction(signal, &action, NULL) != 0)
 		return trz_fail(TRZ_ERROR_IN_USE, "report_signal:%d: the program handles this signal itself, or nobody can: "

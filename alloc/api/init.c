@@ -11,9 +11,11 @@
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(trz_heap *) open_heaps;
 
-/* Walks take no lock: all threads report the program's events by one. A heap leaves the list first, and then
- * waits for the walks that may have seen it: each counts itself before it reads the list. */
-static atomic_uint walks;
+/* Walks take no lock: all threads report the program's events by one. A heap leaves the list first, begins the next
+ * generation of walks, and then waits for those of the generation before, which may have seen it. Walks that begin
+ * meanwhile do not hold it up. One heap at a time does so: of more than two generations none would know its walks. */
+static atomic_uint generation, walks[2];
+static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
 
 static void before_fork(void)
 {
@@ -32,7 +34,9 @@ static void in_child(void)
 		atomic_store_explicit(&h->watched, true, memory_order_relaxed);
 	}
 	atomic_store(&open_heaps, NULL);
-	atomic_store(&walks, 0);  /* those of threads that the child has not */
+	atomic_store(&walks[0], 0);  /* those of threads that the child has not */
+	atomic_store(&walks[1], 0);
+	pthread_mutex_init(&leaving, NULL);
 	after_fork();
 }
 
@@ -54,6 +58,36 @@ void init_add_heap(trz_heap *h)
 	heap_unlock(h);
 }
 
+/* ---- walks ---- */
+
+/* Returns the generation, for end_walk. Once a heap that leaves has begun the next one, nobody joins the one before. */
+static unsigned begin_walk(void)
+{
+	for (;;) {
+		unsigned now = atomic_load(&generation);
+		atomic_fetch_add(&walks[now % 2], 1);
+		if (atomic_load(&generation) == now)
+			return now;
+		atomic_fetch_sub(&walks[now % 2], 1);
+	}
+}
+
+static void end_walk(unsigned begun)
+{
+	atomic_fetch_sub(&walks[begun % 2], 1);
+}
+
+/* Walks are short; who holds a heap may take longer. */
+static void wait_for_none(const atomic_uint *users)
+{
+	enum { YIELDS = 100, PAUSE_NS = 100000 };
+	for (unsigned i = 0; atomic_load(users); i++)
+		if (i < YIELDS)
+			sched_yield();
+		else
+			thread_sleep(PAUSE_NS);
+}
+
 void init_remove_heap(trz_heap *h)
 {
 	pthread_mutex_lock(&list_lock);
@@ -62,16 +96,36 @@ void init_remove_heap(trz_heap *h)
 		link = &atomic_load(link)->next_open;
 	atomic_store(link, atomic_load(&h->next_open));
 	pthread_mutex_unlock(&list_lock);
-	while (atomic_load(&walks))
-		sched_yield();
+	pthread_mutex_lock(&leaving);
+	wait_for_none(&walks[atomic_fetch_add(&generation, 1) % 2]);
+	pthread_mutex_unlock(&leaving);
+	wait_for_none(&h->holders);
 }
 
 void init_each_heap(void (*function)(trz_heap *h, void *arg), void *arg)
 {
-	atomic_fetch_add(&walks, 1);
+	unsigned begun = begin_walk();
 	for (trz_heap *h = atomic_load(&open_heaps); h; h = atomic_load(&h->next_open))
 		function(h, arg);
-	atomic_fetch_sub(&walks, 1);
+	end_walk(begun);
+}
+
+trz_heap *init_hold(uint64_t before)
+{
+	unsigned begun = begin_walk();
+	trz_heap *newest = NULL;
+	for (trz_heap *h = atomic_load(&open_heaps); h; h = atomic_load(&h->next_open))
+		if (h->serial < before && (!newest || h->serial > newest->serial))
+			newest = h;
+	if (newest)
+		atomic_fetch_add(&newest->holders, 1);
+	end_walk(begun);
+	return newest;
+}
+
+void init_let_go(trz_heap *h)
+{
+	atomic_fetch_sub(&h->holders, 1);
 }
 
 struct search {

@@ -10,11 +10,17 @@
 
 void init_add_heap(trz_heap *h);
 
-/* Waits for the walks that are under way. */
+/* Waits for the walks that are under way, and until nobody holds the heap. */
 void init_remove_heap(trz_heap *h);
 
-/* Calls a function for each open heap; none of these is closed meanwhile. */
+/* Calls a function for each open heap; none is closed meanwhile. So the function must be short, and wait
+ * for nobody. */
 void init_each_heap(void (*function)(trz_heap *h, void *arg), void *arg);
+
+/* Holds the newest of the open heaps whose serial is below this one: it is not closed before it is let go. NULL: there
+ * is none. Others may be closed meanwhile. */
+trz_heap *init_hold(uint64_t before);
+void init_let_go(trz_heap *h);
 
 /* Another open heap that holds the address; its device goes to *device. */
 bool init_find_owner(const trz_heap *but, const void *address, int *device);

@@ -221,6 +221,7 @@ struct trz_heap {
 	struct steps steps;
 	struct period period;
 	_Atomic(trz_heap *) next_open;  /* of all open heaps; changes under the list's own lock (init.c) */
+	atomic_uint holders;         /* so many want it to stay open for a while */
 };
 
 /* Functions that need a lock assert it; nothing in builds without assertions. */

@@ -15,6 +15,7 @@
 #include "supply/borrow.h"
 #include "supply/extend.h"
 #include "supply/reclaim.h"
+#include "supply/shared.h"
 
 /* What the rungs work for. */
 struct climb {
@@ -219,15 +220,28 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, con
 	return i;
 }
 
+/* Of a heap that has not allocated yet: it knows no stream. */
+static trz_oom_info unused_info(trz_heap *h)
+{
+	uint64_t total = h->driver.info.total_bytes, free_bytes = heap_ask_device(h, &total);
+	return (trz_oom_info){.device_free = free_bytes,
+	                      .device_total = total,
+	                      .limit = atomic_load(&h->limit),
+	                      .largest = min_u64(free_bytes, heap_limit(h))};
+}
+
 void oom_facts_now(trz_heap *h, struct facts *f)
 {
 	static const struct waits none;
 	struct stream *s = atomic_load_explicit(&h->streams.count, memory_order_acquire)
 	                       ? atomic_load_explicit(&h->streams.list[0], memory_order_relaxed) : NULL;
-	if (!s)
-		return;
-	f->info = gather_info(h, &s->lane, 0, &none);
-	facts_gather(h, &s->lane, f);
+	if (s) {
+		f->info = gather_info(h, &s->lane, 0, &none);
+		facts_gather(h, &s->lane, f);
+	} else {
+		f->info = unused_info(h);
+		shared_ask(h->driver.device, &f->shared);
+	}
 }
 
 /* Free memory that the lane might be given, were the work of other streams done: what has passed lies with it by now,

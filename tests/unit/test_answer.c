@@ -2,7 +2,11 @@
  *
  * Reports on request: by a socket, by a signal, and who gets none.
  */
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -123,6 +127,115 @@ static void test_a_signal_of_the_programs_own_stays(void **state)
 	sim_close(r.s);
 }
 
+/* A fault is there again when its handler returns. */
+static void test_no_report_is_made_of_a_fault(void **state)
+{
+	(void)state;
+	struct rig r = rig_machine((sim_config){.capacity = GIB(1)});
+	trz_open_params params = {.driver = r.d, .config = "report_signal:11"};
+	struct sigaction before, after;
+	sigaction(SIGSEGV, NULL, &before);
+	assert_error(trz_open(&params, &r.heap), TRZ_ERROR_CONFIG_VALUE, "report_signal:11");
+	sigaction(SIGSEGV, NULL, &after);
+	assert_true(after.sa_handler == before.sa_handler);
+	sim_close(r.s);
+}
+
+static pthread_mutex_t programs_own = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool is_asked;
+
+static uint64_t one_stack(void *user)
+{
+	(void)user;
+	return 1;
+}
+
+static size_t text_behind_a_lock(void *user, uint64_t stack, trz_frame *frames, size_t capacity)
+{
+	(void)user;
+	(void)stack;
+	(void)frames;
+	(void)capacity;
+	atomic_store(&is_asked, true);
+	pthread_mutex_lock(&programs_own);
+	pthread_mutex_unlock(&programs_own);
+	return 0;
+}
+
+/* The report of one heap waits for a lock of the program's, which closes another heap meanwhile. */
+static void test_a_report_holds_up_no_other_heap(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), "answer:on");
+	trz_heap *second = rig_second_heap(&r);
+	assert_ok(trz_set_site_callback(r.heap, one_stack, text_behind_a_lock, NULL));
+	void *p = rig_alloc(&r, MIB(300), NULL);
+	pthread_mutex_lock(&programs_own);
+	int s = connect_to((int)getpid());
+	const unsigned char words[2] = {ANSWER_TEXT, ANSWER_ANY_DEVICE};
+	assert_int_equal(send(s, words, sizeof words, MSG_NOSIGNAL), 2);
+	while (!atomic_load(&is_asked))
+		usleep(1000);
+	assert_ok(trz_close(second));
+	pthread_mutex_unlock(&programs_own);
+	assert_non_null(strstr(read_all(s), "memory of device 0"));
+	close(s);
+	rig_free(&r, p);
+	rig_close(&r);
+}
+
+/* Nor does one that nobody reads hold up its own. */
+static void test_a_report_that_nobody_reads(void **state)
+{
+	(void)state;
+	char fill[4096] = {0};
+	int both[2], kept = dup(STDERR_FILENO);
+	struct rig r = rig_open(GIB(1), "report_signal:12");
+	assert_int_equal(pipe(both), 0);
+	fcntl(both[1], F_SETFL, O_NONBLOCK);
+	while (write(both[1], fill, sizeof fill) > 0)
+		;
+	fcntl(both[1], F_SETFL, 0);
+	fflush(stderr);
+	dup2(both[1], STDERR_FILENO);
+	raise(SIGUSR2);
+	rig_close(&r);
+	dup2(kept, STDERR_FILENO);
+	close(kept);
+	close(both[0]);
+	close(both[1]);
+}
+
+static int threads_of_this_process(void)
+{
+	int count = -2;  /* "." and ".." */
+	DIR *tasks = opendir("/proc/self/task");
+	while (tasks && readdir(tasks))
+		count++;
+	closedir(tasks);
+	return count;
+}
+
+/* A program that goes on in the background closes what it has not opened. */
+static void test_a_thread_without_its_descriptors_ends(void **state)
+{
+	(void)state;
+	int status;
+	pid_t child = fork();
+	if (child == 0) {
+		struct rig r = rig_open(GIB(1), "answer:on,report_signal:12");
+		for (int i = 3; i < 256; i++)
+			close(i);
+		raise(SIGUSR2);
+		while (threads_of_this_process() > 1)
+			usleep(1000);
+		rig_close(&r);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 /* The parent's thread answers for the parent alone. */
 static void test_a_child_does_not_answer(void **state)
 {
@@ -147,6 +260,10 @@ int main(void)
 		cmocka_unit_test(test_the_socket),
 		cmocka_unit_test(test_the_signal),
 		cmocka_unit_test(test_a_signal_of_the_programs_own_stays),
+		cmocka_unit_test(test_no_report_is_made_of_a_fault),
+		cmocka_unit_test(test_a_report_holds_up_no_other_heap),
+		cmocka_unit_test(test_a_report_that_nobody_reads),
+		cmocka_unit_test(test_a_thread_without_its_descriptors_ends),
 		cmocka_unit_test(test_a_child_does_not_answer),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,9 @@
  *
  * Closing a heap when the driver does not cooperate: nothing is unmapped under work that could not be waited for.
  */
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "overlay.h"
 #include "testing.h"
 
@@ -155,6 +158,40 @@ static void test_frees_when_the_end_is_told(void **state)
 	assert_null(left.p);
 }
 
+/* ---- what other threads report ---- */
+
+enum { REPORTERS = 4 };
+
+static atomic_bool reports_end;
+
+static void *report_events(void *event)
+{
+	while (!atomic_load(&reports_end))
+		trz_event_forget(NULL, event);
+	return NULL;
+}
+
+/* They look at all open heaps, all the time: a heap that is closed waits for those alone that may have seen it. */
+static void test_reports_of_events_go_on_and_on(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	pthread_t threads[REPORTERS];
+	trz_event event;
+	assert_ok(r.d->event_create(r.d->self, r.c, &event));
+	for (int i = 0; i < REPORTERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, report_events, event), 0);
+	for (int i = 0; i < 20; i++) {
+		trz_heap *second = rig_second_heap(&r);
+		assert_ok(trz_close(second));
+	}
+	atomic_store(&reports_end, true);
+	for (int i = 0; i < REPORTERS; i++)
+		pthread_join(threads[i], NULL);
+	assert_ok(r.d->event_destroy(r.d->self, r.c, event));
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -163,6 +200,7 @@ int main(void)
 		cmocka_unit_test(test_a_stream_is_being_captured),
 		cmocka_unit_test(test_a_mapped_zombie_goes_once),
 		cmocka_unit_test(test_frees_when_the_end_is_told),
+		cmocka_unit_test(test_reports_of_events_go_on_and_on),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -180,6 +180,9 @@ static void test_by_call(void **state)
 	o = (struct output){.most = sizeof o.text - 1};
 	assert_status(trz_report(r.heap, TRZ_REPORT_FAILURE, take, &o), TRZ_ERROR_NOT_FOUND);
 	assert_ok(trz_report(r.heap, 0, take, &o));  /* a heap that nothing has been asked of */
+	assert_non_null(strstr(o.text, "\n    left "));
+	assert_null(strstr(o.text, "left                                        0 bytes"));
+	assert_null(strstr(o.text, "would have done          0 bytes"));
 	void *p = rig_alloc(&r, MIB(300), NULL);
 	o.size = 0;
 	assert_ok(trz_report(r.heap, 0, take, &o));
