@@ -4,8 +4,11 @@
  */
 #include "error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "terrazzo_driver.h"
 
@@ -19,6 +22,25 @@ trz_status trz_fail(trz_status status, const char *format, ...)
 	vsnprintf(last_error, sizeof last_error, format, args);
 	va_end(args);
 	return status;
+}
+
+void trz_tell(const char *format, ...)
+{
+	static const char begin[] = "terrazzo: ";
+	char line[sizeof begin + ERROR_TEXT_BYTES];
+	va_list args;
+	memcpy(line, begin, sizeof begin);
+	va_start(args, format);
+	vsnprintf(line + sizeof begin - 1, ERROR_TEXT_BYTES, format, args);
+	va_end(args);
+	size_t done = 0, size = strlen(line);
+	line[size++] = '\n';
+	while (done < size) {
+		ssize_t written = write(STDERR_FILENO, line + done, size - done);
+		if (written < 0 && errno != EINTR)
+			return;
+		done += written > 0 ? (size_t)written : 0;
+	}
 }
 
 const char *trz_last_error(void)

@@ -14,4 +14,7 @@ enum { ERROR_TEXT_BYTES = 640 };  /* longer texts are cut off */
  *     return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for; the largest possible is %zu", ...); */
 trz_status trz_fail(trz_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* One line to standard error, where nobody else would tell the user: "terrazzo: ", the text and the line's end. */
+void trz_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif

@@ -11,13 +11,14 @@
  *  - Sizes are bytes. Addresses are device addresses; the host must not dereference them.
  *  - Unless noted, functions are safe to call from any thread, even one without a current CUDA context.
  *  - "Calls the driver: no" means that the function makes no driver call at all, not even an event record.
- *  - A child made by fork() cannot use the heaps that its parent had open: frees, ends and trz_close succeed and do
- *    nothing, statistics are those at the fork, all other calls fail with SHUTDOWN. A child may open heaps of its own
- *    if its parent had not used the driver.
+ *  - A child made by fork() cannot use the heaps that its parent had open: frees, ends, trz_record_stream and trz_close
+ *    succeed and do nothing, statistics and the limit are those at the fork, all other calls fail with SHUTDOWN. A
+ *    child may open heaps of its own if its parent had not used the driver.
  *  - Inside a host function (cuLaunchHostFunc, cuStreamAddCallback) CUDA permits no CUDA call. Frees and
- *    trz_record_stream work there as anywhere: a later poll makes their driver calls. An allocation on the legacy
- *    default stream works if the cache can serve it. Every other call that needs the driver fails with NOT_PERMITTED,
- *    changes nothing, and may wait for a lock whose holder waits for the stream: do not try it.
+ *    trz_record_stream work there as anywhere, on streams that the heap knows: a later poll makes their driver calls.
+ *    An allocation on the legacy default stream works if the cache can serve it. Every other call that needs the driver
+ *    fails with NOT_PERMITTED, changes nothing, and may wait for a lock whose holder waits for the stream: do not try
+ *    it.
  *  - After a failure trz_last_error() has one line that names the thing and the remedy.
  */
 #ifndef TERRAZZO_H
@@ -124,16 +125,20 @@ typedef struct trz_open_params {
 /* Opens a heap. `params` may be NULL (device 0, all defaults). Calls the driver: yes, but creates no device
  * memory before the first allocation.
  * Errors: NO_DRIVER, NO_DEVICE, NOT_SUPPORTED (the device has neither VMM nor plain allocation), CONFIG_KEY,
- * CONFIG_VALUE, HOST_MEMORY, INVALID_ARGUMENT (out is NULL, or the driver table is of another version). */
+ * CONFIG_VALUE, HOST_MEMORY, INVALID_ARGUMENT (out is NULL, `context` is no context, or the driver table is of another
+ * version), WRONG_DEVICE (`context` is another device's), IN_USE (the program handles the signal of the option
+ * report_signal itself), OUT_OF_MEMORY (the device has no room for its primary context), DRIVER. */
 TRZ_API trz_status trz_open(const trz_open_params *params, trz_heap **out);
 
 /* Waits for all work enqueued before the frees made so far, returns every byte to the driver and destroys the heap. If
  * it cannot wait (a stream is being captured, the driver refuses), all memory stays with the driver. Streams may have
  * been destroyed before. Closing breaks a capture on a stream on which the program has not allocated from the heap
  * during the capture.
- * No other thread may be inside a call with this heap. Live allocations are released too: their addresses die, and the
- * caller must ensure that no work uses them. NULL is allowed and does nothing.
- * Errors: DRIVER, CAPTURE (whatever could be released was; the heap is gone nevertheless). */
+ * No other thread may be inside a call with this heap. A report that was asked for from outside (options answer and
+ * report_signal) is waited for, and so are the callbacks that it calls. Live allocations are released too: their
+ * addresses die, and the caller must ensure that no work uses them. NULL is allowed and does nothing.
+ * Errors: DRIVER, CAPTURE, CONTEXT_DEAD (whatever could be released was; the heap is gone nevertheless), NOT_PERMITTED
+ * (in a host function: the heap is as it was). */
 TRZ_API trz_status trz_close(trz_heap *heap);
 
 /* ---- allocation ------------------------------------------------------------------------------------- */
@@ -165,7 +170,8 @@ TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
 
 /* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on any stream, is ordered
  * before work enqueued on `stream` from now on, and so is all work enqueued on the allocation's stream before the
- * allocation. The memory is then reusable on `stream` at once, and elsewhere when `stream` has passed this point. */
+ * allocation. The memory is then reusable on `stream` at once, and elsewhere when `stream` has passed this point.
+ * Errors: as trz_free; NOT_PERMITTED (in a host function, on a stream that is new to the heap), DRIVER. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
 
 /* Frees when an event has completed: the caller states that all uses of the memory, on any stream or device, precede
@@ -181,13 +187,14 @@ TRZ_API trz_status trz_free_after(trz_heap *heap, void *ptr, trz_event event);
 /* Notes that `stream`, too, uses the allocation that holds the address: a later free takes effect when that stream has
  * also passed the point of the free. May be called several times, for several streams. NULL, and addresses that are not
  * the heap's, are ignored, as PyTorch's Tensor.record_stream requires. Calls the driver: the stream's id. Errors:
- * HOST_MEMORY. */
+ * HOST_MEMORY, NOT_PERMITTED (in a host function, on a stream that is new to the heap), CONTEXT_DEAD, DRIVER. */
 TRZ_API trz_status trz_record_stream(trz_heap *heap, void *ptr, trz_stream stream);
 
 /* Call this before destroying a stream: the heap records one last event on it. Other streams get its cached memory when
  * its work has completed. Afterwards the program may not allocate on the stream, free in its order by name, or record
  * uses on it; it may free allocations made on it at any time. Unknown streams are ignored. Calls the driver: one event
- * record. Errors: DRIVER, CAPTURE, CONTEXT_DEAD. */
+ * record. Errors: INVALID_ARGUMENT (the legacy default stream, which cannot be destroyed), DRIVER, CAPTURE,
+ * CONTEXT_DEAD. */
 TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
 
 /* ---- known order (docs/order.md) ----
@@ -499,7 +506,7 @@ TRZ_API trz_status trz_last_oom(trz_heap *heap, trz_oom_info *info);
  * whether another attempt is worthwhile; the heap makes at most one for an allocation. */
 typedef bool trz_oom_callback(void *user, const trz_oom_info *info);
 
-/* Sets the callback; NULL: none. Calls the driver: no. */
+/* Sets the callback; NULL: none. For a while another thread may still be inside the old one. Calls the driver: no. */
 TRZ_API trz_status trz_set_oom_callback(trz_heap *heap, trz_oom_callback *callback, void *user);
 
 enum { TRZ_LIMIT_PROCESSES = 8 };
@@ -521,8 +528,8 @@ typedef struct trz_shared_limit {
  * with locks held: it may call the driver, and nothing of terrazzo. */
 typedef bool trz_shared_limit_callback(void *user, int device, trz_shared_limit *limit);
 
-/* Sets the callback for all heaps of the process; NULL: none. A failure then says which limit forbade the request, and
- * who holds the rest. Calls the driver: no. */
+/* Sets the callback for all heaps of the process; NULL: none. For a while another thread may still be inside the old
+ * one. A failure then says which limit forbade the request, and who holds the rest. Calls the driver: no. */
 TRZ_API trz_status trz_set_shared_limit(trz_shared_limit_callback *callback, void *user);
 
 /* ---- what is mapped ---------------------------------------------------------------------------------- */
@@ -564,7 +571,7 @@ typedef struct trz_stat_value {
  * moments. Calls the driver: no. */
 TRZ_API trz_status trz_stats(trz_heap *heap, trz_stat_value *values, size_t capacity, size_t *count);
 
-/* One statistic by name. Errors: NOT_FOUND. */
+/* One statistic by name, but for ratios. Calls the driver: no. Errors: NOT_FOUND, INVALID_ARGUMENT (it is a ratio). */
 TRZ_API trz_status trz_stat(trz_heap *heap, const char *name, uint64_t *value);
 
 /* Sets every peak to the current value. */
@@ -613,7 +620,7 @@ TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *ca
                                           trz_frame_text_callback *text, void *user);
 
 /* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 48 levels, each as its
- * library and "function+0x1a" or "+0x12af". `user` is ignored. The process keeps the first 16,384 different stacks;
+ * library and "function+0x1a" or "+0x12af". `user` is ignored. The process keeps the first 16,383 different stacks;
  * later ones share one number. Costs some 10 ns a level with libunwind (libunwind.so.8, loaded if it is there), else
  * some 150. */
 TRZ_API uint64_t trz_native_frames(void *user);
@@ -667,7 +674,7 @@ typedef struct trz_holder {
 } trz_holder;
 
 /* Writes up to `capacity` holders to `holders`, the one with the most live bytes first, and the number of those that
- * have ever held anything to `count` (either may be NULL/0 to get only the other). The heap tells 4,096 sites apart;
+ * have ever held anything to `count` (either may be NULL/0 to get only the other). The heap tells 3,840 sites apart;
  * later ones with the same tag and category share one. Texts live as long as the heap. Stops allocation for moments
  * only: figures read while other threads allocate are of slightly different moments. Nothing with the option sites:off.
  * Calls the driver: no. Errors: INVALID_ARGUMENT (no such kind). */
@@ -772,8 +779,9 @@ typedef struct trz_warning_info {
  * function of the heap. `info` lives until it returns. */
 typedef void trz_warning_callback(void *user, const trz_warning_info *info);
 
-/* Sets the callback; NULL: none. Shares are looked at in trz_step, in trz_poll, and in allocations that the cache could
- * not serve; a warning comes again when its share has been 5 % lower in between. Calls the driver: no. */
+/* Sets the callback; NULL: none. For a while another thread may still be inside the old one. Shares are looked at in
+ * trz_step, in trz_poll, and in allocations that the cache could not serve; a warning comes again when its share has
+ * been 5 % lower in between. Calls the driver: no. */
 TRZ_API trz_status trz_set_warning_callback(trz_heap *heap, trz_warning_callback *callback, void *user);
 
 /* ---- snapshots ------------------------------------------------------------------------------------------ */

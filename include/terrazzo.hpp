@@ -281,8 +281,15 @@ public:
 
 	~heap() { trz_close(handle_); }
 
-	/* Closes it now, and throws what the destructor would not tell. The heap is closed in any case. */
-	void close() { check(trz_close(release())); }
+	/* Closes it now, and throws what the destructor would not tell. The heap is closed in any case, but in a host
+	 * function of a stream, where it stays as it was. */
+	void close()
+	{
+		trz_status status = trz_close(handle_);
+		if (status != TRZ_ERROR_NOT_PERMITTED)
+			release();
+		check(status);
+	}
 
 	/* It stays open, and is the caller's to close. */
 	trz_heap *release() noexcept { return std::exchange(handle_, nullptr); }

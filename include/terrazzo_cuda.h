@@ -5,8 +5,8 @@
  * request; TERRAZZO_CONF configures it. docs/native.md says what differs from CUDA.
  *
  * With TRZ_CUDA_REPLACE defined before the header is included, the CUDA names themselves mean these functions from here
- * on, in this file: nothing else of the program changes. Memory of either side may be freed by either side's calls, but
- * by the CUDA runtime's own only what the CUDA runtime allocated; so use it in all files that free.
+ * on, in this file: nothing else of the program changes. These functions free the CUDA runtime's memory, too, but the
+ * CUDA runtime's own free nothing of these; so use it in all files that free.
  *
  * With the toolkit's headers at hand, cudaError_t and the other types are the toolkit's. Without them, or with
  * TRZ_CUDA_NO_TOOLKIT defined, they are types of the same layout, and TRZ_CUDA_REPLACE is not possible.

@@ -98,7 +98,8 @@ typedef struct trz_driver {
 
 	/* The context to bind to: `wanted` where not NULL (must be on `device`: else WRONG_DEVICE); else the
 	 * thread's current one if it is on `device`; else the primary context, retained. Undo with context_release in every
-	 * case; a primary context is retained however it was found. capture: no. NO_DEVICE, OUT_OF_MEMORY. */
+	 * case; a primary context is retained however it was found. capture: no. NO_DEVICE, OUT_OF_MEMORY, INVALID_ARGUMENT
+	 * (`wanted` is no context, or has failed). */
 	trz_status (*context_retain)(void *self, int device, trz_context wanted, trz_context *context);
 
 	/* Gives back a context of context_retain. Releases it if it is the primary context. */

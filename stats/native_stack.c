@@ -8,6 +8,7 @@
  */
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -134,6 +135,7 @@ enum { NAMES = 512, LIBRARIES = 64, LIBRARY_BYTES = 256 };
 
 static struct {
 	atomic_flag busy;            /* held: whoever comes asks the linker */
+	unsigned long long unloads;  /* of libraries, until now: another one may have come to the same addresses */
 	unsigned libraries;
 	char library[LIBRARIES][LIBRARY_BYTES];
 	struct found {
@@ -178,12 +180,29 @@ static void keep(struct found *f, const char *address, const char *library, cons
 	memcpy(f->name, name, NAME_BYTES);
 }
 
+static int take_unloads(struct dl_phdr_info *info, size_t size, void *out)
+{
+	(void)size;
+	*(unsigned long long *)out = info->dlpi_subs;
+	return 1;  /* the first library tells as much as all of them */
+}
+
+static void forget_after_unloads(void)
+{
+	unsigned long long now = names.unloads;
+	dl_iterate_phdr(take_unloads, &now);
+	for (unsigned i = 0; now != names.unloads && i < NAMES; i++)
+		names.list[i].address = NULL;
+	names.unloads = now;
+}
+
 static trz_frame describe(const char *address, char *name)
 {
 	struct found *f = &names.list[prng_mix((uint64_t)address) % NAMES];
 	const char *library;
 	if (atomic_flag_test_and_set_explicit(&names.busy, memory_order_acquire))
 		return (trz_frame){.filename = ask_linker(address, name), .name = name};
+	forget_after_unloads();
 	if (f->address == address) {
 		library = f->library;
 		memcpy(name, f->name, NAME_BYTES);

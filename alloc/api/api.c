@@ -93,12 +93,12 @@ trz_status trz_close(trz_heap *h)
 {
 	if (!h || heap_is_inherited(h))
 		return TRZ_OK; /* its memory is the parent's */
+	if (!heap_lock_growth(h))
+		return heap_not_permitted("trz_close");
+	heap_unlock_growth(h);
 	dump_end(h);
 	init_remove_heap(h);
-	if (!heap_lock_growth(h)) {
-		init_add_heap(h);
-		return heap_not_permitted("trz_close");
-	}
+	heap_take_growth(h);
 	trz_status status = reclaim_everything(h);
 	heap_unlock_growth(h);
 	heap_close(h);
@@ -255,6 +255,8 @@ trz_status api_alloc(trz_heap *h, struct request *r, void **out)
 static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out,
                                      const void *caller)
 {
+	if (out)
+		*out = NULL;
 	if (!h || !out)
 		return api_is_null("trz_alloc", h ? "out" : "heap");
 	struct request r = {.size = size, .alignment = alignment, .stream = stream, .caller = caller};
@@ -378,6 +380,10 @@ trz_status trz_free_on(trz_heap *h, void *ptr, trz_stream stream)
 		return TRZ_OK;
 	struct stream *on = NULL;
 	trz_status status = driver_is_dead(&h->driver) ? TRZ_OK : heap_stream_of_user(h, stream, &on);
+	if (status == TRZ_ERROR_CONTEXT_DEAD) {
+		on = NULL;
+		status = TRZ_OK;  /* no order is left */
+	}
 	if (status == TRZ_OK)
 		status = free_any(h, pagemap_slot(&h->pagemap, (trz_addr)ptr), ptr, on);
 	if (on)
@@ -511,8 +517,9 @@ trz_status trz_poll(trz_heap *h)
 
 trz_status trz_set_limit(trz_heap *h, size_t limit)
 {
-	if (!h)
-		return api_is_null("trz_set_limit", "heap");
+	trz_status usable = api_check_heap("trz_set_limit", h);
+	if (usable != TRZ_OK)
+		return usable;
 	atomic_store_explicit(&h->limit, limit, memory_order_relaxed);
 	return TRZ_OK;
 }
@@ -589,6 +596,8 @@ trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
 	inspect_stats(h, values, MOST, &count);
 	for (size_t i = 0; i < count && i < MOST; i++)
 		if (strcmp(values[i].name, name) == 0) {
+			if (strcmp(values[i].unit, "ratio") == 0)
+				return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "\"%s\" is a ratio, which trz_stats has", name);
 			*value = values[i].value;
 			return TRZ_OK;
 		}
@@ -727,6 +736,8 @@ trz_status trz_snapshot(trz_heap *h, const char *path)
 	trz_status usable = api_check_process(h);
 	if (usable != TRZ_OK)
 		return usable;
+	if (!*path)
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "trz_snapshot: the path is empty: name a file");
 	return inspect_snapshot(h, path);
 }
 

@@ -57,7 +57,10 @@ trz_status trz_pool_release(trz_heap *h, trz_pool *p)
 
 trz_status trz_pool_alloc(trz_heap *h, trz_pool *p, size_t size, size_t alignment, trz_stream stream, void **out)
 {
-	trz_status status = out ? check("trz_pool_alloc", h, p) : api_is_null("trz_pool_alloc", "out");
+	if (!out)
+		return api_is_null("trz_pool_alloc", "out");
+	*out = NULL;
+	trz_status status = check("trz_pool_alloc", h, p);
 	struct request r = {
 	    .size = size, .alignment = alignment, .stream = stream, .pool = inner(p), .caller = API_CALLER};
 	return status == TRZ_OK ? api_alloc(h, &r, out) : status;

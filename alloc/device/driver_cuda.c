@@ -233,7 +233,12 @@ static trz_status choose_context(const struct cuda_api *cu, cuda_device device, 
 	trz_status status = wanted ? TRZ_OK : CALL(cu, cuCtxGetCurrent, context);
 	if (status != TRZ_OK || *context == NULL)
 		return status;
-	status = device_of_context(cu, *context, &home);
+	trz_context asked = *context;
+	status = device_of_context(cu, asked, &home);
+	if (wanted && status == TRZ_ERROR_CONTEXT_DEAD) {
+		trz_driver_note("%p is not a context, or one that has failed", asked);
+		return TRZ_ERROR_INVALID_ARGUMENT;
+	}
 	if (status != TRZ_OK || home == device)
 		return status;
 	*context = NULL;

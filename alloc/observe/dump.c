@@ -192,6 +192,7 @@ void dump_end(trz_heap *h)
 	struct dump d = {0};
 	if (!h->config.exit_snapshot[0] || atomic_exchange(&h->dumps->busy, true))
 		return;
-	write_by(h, h->config.exit_snapshot, &d, NULL, path);
+	if (write_by(h, h->config.exit_snapshot, &d, NULL, path) != TRZ_OK)
+		trz_tell("exit_snapshot: %s", trz_last_error());
 	atomic_store(&h->dumps->busy, false);
 }

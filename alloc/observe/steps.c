@@ -91,7 +91,7 @@ static void read_step(trz_heap *h)
 
 /* ---- findings --------------------------------------------------------------------------------------- */
 
-static trz_growth_info describe(const trz_heap *h, const struct leaks_finding *f)
+static trz_growth_info describe(trz_heap *h, const struct leaks_finding *f)
 {
 	trz_growth_info g = {.site = f->site == LEAKS_REST ? 0 : (unsigned)f->site,
 	                     .tag = "",
@@ -105,14 +105,16 @@ static trz_growth_info describe(const trz_heap *h, const struct leaks_finding *f
 	                     .confidence = f->confidence};
 	if (!g.site)
 		return g;
-	const struct site *site = sites_at(&h->sites, g.site);  /* what is read here never changes */
+	heap_lock(h);  /* a new callback for sites forgets the stacks */
+	const struct site *site = sites_at(&h->sites, g.site);
 	g.stack = site->stack;
 	g.tag = history_tag_text(&h->tags, site_tag(site));
 	g.category = (trz_category)site_category(site);
+	heap_unlock(h);
 	return g;
 }
 
-static size_t growth(const trz_heap *h, trz_growth_info *out, size_t capacity)
+static size_t growth(trz_heap *h, trz_growth_info *out, size_t capacity)
 {
 	const struct leaks *leaks = h->steps.leaks;
 	struct leaks_finding found[STEPS_FINDINGS];

@@ -283,6 +283,11 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 
 /* ---- free ---- */
 
+static COLD trz_status is_free(trz_addr address)
+{
+	return trz_fail(TRZ_ERROR_DOUBLE_FREE, "%p has been freed already, or has never been given out", (void *)address);
+}
+
 /* The end of a failed free or query: distinguishes a freed address from an unknown one by walking the windows, which is
  * expensive, but only wrong programs pay for it. */
 static COLD trz_status complain(trz_heap *h, trz_addr address)
@@ -299,7 +304,7 @@ static COLD trz_status complain(trz_heap *h, trz_addr address)
 	heap_unlock(h);
 	heap_give_growth(h);
 	if (status == TRZ_ERROR_DOUBLE_FREE)
-		return trz_fail(status, "%p has been freed already", (void *)address);
+		return is_free(address);
 	return trz_fail(status,
 	                "%p was not allocated by the heap of device %d, or is not the first byte of an allocation",
 	                (void *)address, h->driver.device);
@@ -578,7 +583,7 @@ static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct
 COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
 {
 	if (status == TRZ_ERROR_DOUBLE_FREE)
-		return trz_fail(status, "%p has been freed already", (void *)address);
+		return is_free(address);
 	if (status == TRZ_ERROR_HOST_MEMORY)
 		return meta_exhausted();
 	return complain(h, address);

@@ -439,6 +439,26 @@ static void test_a_heap_leaves_a_snapshot_when_it_closes(void **state)
 	json_decref(json);
 }
 
+/* Nobody else would tell: closing has succeeded. */
+static void test_a_snapshot_at_the_end_that_cannot_be_written(void **state)
+{
+	(void)state;
+	char conf[128], told[1024] = {0};
+	int both[2], kept = dup(STDERR_FILENO);
+	assert_int_equal(pipe(both), 0);
+	snprintf(conf, sizeof conf, "exit_snapshot:%s/nowhere/%%d.json", folder);
+	struct rig r = rig_open(MIB(64), conf);
+	dup2(both[1], STDERR_FILENO);
+	rig_close(&r);
+	dup2(kept, STDERR_FILENO);
+	assert_true(read(both[0], told, sizeof told - 1) > 0);
+	assert_ptr_equal(strstr(told, "terrazzo: exit_snapshot: "), told);
+	assert_text(told, "nowhere/0.json");
+	close(kept);
+	close(both[0]);
+	close(both[1]);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 
 int main(void)
@@ -458,6 +478,7 @@ int main(void)
 		TEST(test_two_threads_fail_at_once),
 		TEST(test_a_failure_inside_a_snapshot),
 		TEST(test_a_heap_leaves_a_snapshot_when_it_closes),
+		TEST(test_a_snapshot_at_the_end_that_cannot_be_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,21 @@ static void test_free_keeps_the_books(void **state)
 	close_dead(&r);
 }
 
+/* Also the free that finds out: the stream that it names cannot be asked about. */
+static void test_a_free_on_a_stream_finds_out(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	trz_stream a = rig_stream(&r), b = rig_stream(&r);
+	void *p = rig_alloc(&r, MIB(3), a);
+	sim_kill_context(r.s, r.c);
+	assert_ok(trz_free_on(r.heap, p, b));
+	assert_int_equal(rig_stat(&r, "allocation.all.current"), 0);
+	assert_error(trz_free_on(r.heap, p, b), TRZ_ERROR_DOUBLE_FREE, "freed already");
+	assert_ok(trz_check(r.heap));
+	close_dead(&r);
+}
+
 static void test_looking_still_works(void **state)
 {
 	(void)state;
@@ -116,6 +131,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_no_allocation_and_no_driver_call),
 		cmocka_unit_test(test_free_keeps_the_books),
+		cmocka_unit_test(test_a_free_on_a_stream_finds_out),
 		cmocka_unit_test(test_looking_still_works),
 		cmocka_unit_test(test_trim),
 		cmocka_unit_test(test_a_new_heap_after_the_context_has_ended),

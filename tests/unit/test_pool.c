@@ -858,7 +858,9 @@ static void test_pools_belong_to_their_heap(void **state)
 	rig_open_heap(&r, NULL);
 	trz_pool *pool = new_pool(&r);
 	trz_alloc_params params = {.struct_size = sizeof params, .size = 1, .pool = theirs};
+	p = &p;
 	assert_error(trz_pool_alloc(r.heap, theirs, 1, 0, NULL, &p), TRZ_ERROR_WRONG_DEVICE, "another heap");
+	assert_null(p);
 	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_WRONG_DEVICE, "another heap");
 	assert_error(trz_pool_release(r.heap, theirs), TRZ_ERROR_WRONG_DEVICE, "another heap");
 	assert_error(trz_pool_restore(r.heap, pool, note), TRZ_ERROR_INVALID_ARGUMENT, "another pool");

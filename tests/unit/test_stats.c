@@ -29,6 +29,7 @@ static void test_no_such_statistic(void **state)
 	struct rig r = rig_open(GIB(1), NULL);
 	uint64_t value = 77;
 	assert_error(trz_stat(r.heap, "segments", &value), TRZ_ERROR_NOT_FOUND, "\"segments\"");
+	assert_error(trz_stat(r.heap, "fragmentation", &value), TRZ_ERROR_INVALID_ARGUMENT, "ratio");
 	assert_int_equal(value, 77);
 	rig_close(&r);
 }
