@@ -310,6 +310,28 @@ static trz_status read_path(struct explain_command *c, const char *path)
 	return read_file(c, path);
 }
 
+/* A file that tells nothing, as a log that ends before the error, is passed over where others do. */
+static trz_status read_paths(struct explain_command *c)
+{
+	trz_status status = TRZ_OK, useless = TRZ_OK;
+	char error[CLI_PATH_SIZE] = "";
+	for (int i = 0; i < c->path_count && status == TRZ_OK; i++) {
+		status = read_path(c, c->paths[i]);
+		if (status != TRZ_ERROR_BAD_INPUT)
+			continue;
+		if (useless == TRZ_OK)
+			snprintf(error, sizeof error, "%s", trz_last_error());
+		useless = status;
+		status = TRZ_OK;
+	}
+	if (status != TRZ_OK || useless == TRZ_OK)
+		return status;
+	if (!c->count)
+		return trz_fail(useless, "%s", error);
+	fprintf(stderr, "terrazzo: passed over: %s\n", error);
+	return TRZ_OK;
+}
+
 /* ---- a snapshot and the error's text ------------------------------------------------------------------ */
 
 static bool near(uint64_t a, uint64_t b, uint64_t by)
@@ -541,9 +563,7 @@ int cli_explain(int argc, char **argv)
 	int process = c.path_count == 1 && access(c.paths[0], F_OK) != 0 ? live_process(c.paths[0]) : 0;
 	if (process)
 		return explain_process(&c, process);
-	trz_status status = TRZ_OK;
-	for (int i = 0; i < c.path_count && status == TRZ_OK; i++)
-		status = read_path(&c, c.paths[i]);
+	trz_status status = read_paths(&c);
 	int code = CLI_OK;
 	if (status == TRZ_OK) {
 		join_texts(&c);

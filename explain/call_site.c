@@ -50,16 +50,22 @@ static bool is_program(const struct call_frame *f)
 	return is_python(f) && !is_torch(f) && !is_library(f);
 }
 
+/* The allocator, and what PyTorch calls it through. */
+static bool is_own(const struct call_frame *f)
+{
+	return has(f->file, "libterrazzo") || has(f->file, "terrazzo/shim-");
+}
+
 /* Of a program without Python: compiled, and neither PyTorch's, the allocator's nor the system's. */
 static bool is_native_program(const struct call_frame *f)
 {
-	static const char *const others[] = { "libtorch", "libc10", "libpython", "/python", "libterrazzo", "libc.so",
-	                                      "libstdc++", "libcuda", "libpthread", "ld-linux" };
+	static const char *const others[] = { "libtorch", "libc10", "libpython", "/python", "libc.so", "libstdc++",
+	                                      "libcuda", "libpthread", "ld-linux" };
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
 		if (has(f->file, others[i]))
 			return false;
 	bool torch = strncmp(f->name, "torch::", 7) == 0 || has(f->name, "c10::") || strncmp(f->name, "at::", 4) == 0;
-	return *f->file && strcmp(f->file, "??") != 0 && !torch;
+	return !is_own(f) && *f->file && strcmp(f->file, "??") != 0 && !torch;
 }
 
 /* What autograd runs on a thread of its own has no frames of Python: "torch::autograd::generated::MulBackward0" */
@@ -76,6 +82,9 @@ int call_site_level(const struct call_frame *frames, size_t count)
 		for (size_t i = 0; i < count; i++)
 			if (wanted[kind](&frames[i]))
 				return (int)i;
+	for (size_t i = 0; i < count; i++)
+		if (!is_own(&frames[i]))
+			return (int)i;
 	return count ? 0 : -1;
 }
 

@@ -18,7 +18,7 @@ struct call_frame {
 /* Stacks are innermost first. */
 
 /* The level of the innermost frame of the program itself, rather than of PyTorch, Python or their libraries; where
- * there is none, of the innermost frame; -1: the stack is not known. */
+ * there is none, of the innermost frame outside the allocator; -1: the stack is not known. */
 int call_site_level(const struct call_frame *frames, size_t count);
 
 /* "train.py:31 forward": false if nothing is known. */

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "bits.h"
+
 void evidence_init(struct evidence *e, enum evidence_source source, const char *source_name)
 {
 	memset(e, 0, offsetof(struct evidence, texts));
@@ -30,6 +32,24 @@ const char *evidence_keep(struct evidence *e, const char *text)
 	memcpy(kept, text, size);
 	e->texts_used += size;
 	return kept;
+}
+
+void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth)
+{
+	for (unsigned i = 0; i < e->growth_count && growth->site; i++) {
+		struct evidence_growth *g = &e->growth[i];
+		bool alike = g->category == growth->category && g->leak == growth->leak;
+		if (!alike || !g->site || strcmp(g->site, growth->site) != 0)
+			continue;
+		g->per_step += growth->per_step;
+		g->per_step_low += growth->per_step_low;
+		g->per_step_high += growth->per_step_high;
+		g->live += growth->live;
+		g->steps = max_u64(g->steps, growth->steps);
+		return;
+	}
+	if (e->growth_count < EVIDENCE_GROWTH_MAX)
+		e->growth[e->growth_count++] = *growth;
 }
 
 /* A text kept in one becomes the same text kept in the other. */

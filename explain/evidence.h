@@ -161,6 +161,9 @@ void evidence_init(struct evidence *e, enum evidence_source source, const char *
 /* Copies a text into the evidence: "" once there is no room. */
 const char *evidence_keep(struct evidence *e, const char *text);
 
+/* Adds what grows; what one line allocates in several ways is one. */
+void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth);
+
 /* A copy that keeps its own texts. Texts that the original did not keep are shared. */
 void evidence_copy(struct evidence *to, const struct evidence *from);
 

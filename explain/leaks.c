@@ -16,6 +16,8 @@ enum {
 	LEVELS = 6,
 	FACTOR = 4,                /* a point of a level is the least, or most, of so many of the level below */
 	HEADS = 256,               /* of the table of sites */
+	EMPTIED = 2,               /* so often, from a part of what it holds now: it will be once more */
+	EMPTIED_PART = 16,
 	EARLY_STEPS = 16,          /* growth that takes most of what is left is no suspect before */
 	LESS_KEPT = 4,             /* a part of growth that new allocations make at least, */
 	OF_A_PART = 4              /* and of those a part of a model at most */
@@ -32,6 +34,8 @@ struct series {
 	/* Of the points so far: the most before a fall by a fifth or more, and the most since. Growth that only comes
 	 * back to where it has been before is none. */
 	uint32_t fell_from[LEVELS], most[LEVELS];
+	/* Falls to nearly nothing, from about as much each time: a list that a loop fills and gives up. */
+	uint32_t emptied_from[LEVELS], emptied[LEVELS];
 	bool maxima;
 };
 
@@ -71,9 +75,21 @@ static uint32_t worse(const struct series *s, uint32_t a, uint32_t b)
 	return (a > b) == s->maxima ? a : b;
 }
 
+static void note_emptied(struct series *s, unsigned level, uint32_t from)
+{
+	uint64_t usual = s->emptied_from[level];
+	if (from > 2 * usual)
+		s->emptied[level] = 1;
+	else if (from >= usual / 2)
+		s->emptied[level]++;
+	s->emptied_from[level] = from > usual ? from : (uint32_t)usual;
+}
+
 static void note_fall(struct series *s, unsigned level, uint32_t value)
 {
 	if (value < s->most[level] - s->most[level] / 5) {
+		if (value < s->most[level] / 8)
+			note_emptied(s, level, s->most[level]);
 		s->fell_from[level] = s->fell_from[level] > s->most[level] ? s->fell_from[level] : s->most[level];
 		s->most[level] = 0;
 	}
@@ -332,13 +348,18 @@ static bool may_grow(const double *points, size_t n)
 	return at[PLACES - 1] > at[0] && falls <= 2;
 }
 
+static bool is_filled_anew(const struct series *s, unsigned level, double newest)
+{
+	return s->emptied[level] >= EMPTIED && newest < (double)EMPTIED_PART * s->emptied_from[level];
+}
+
 /* Looks at the newest n points of a level. false: they do not grow steadily. */
 static bool look(const struct leaks *g, const struct series *s, unsigned level, size_t n, struct end *end)
 {
 	double points[POINTS];
 	series_copy(s, level, n, points);
 	double newest = points[n - 1] > points[n - 2] ? points[n - 1] : points[n - 2];
-	if (newest <= 1.05 * s->fell_from[level] || !may_grow(points, n))
+	if (newest <= 1.05 * s->fell_from[level] || is_filled_anew(s, level, newest) || !may_grow(points, n))
 		return false;
 	*end = (struct end){.level = level, .points = n};
 	end->trend = fit(points, n);

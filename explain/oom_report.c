@@ -148,7 +148,9 @@ static const char *known_text(const char *text)
 static void say_leak(struct writer *w)
 {
 	const struct evidence_growth *g = worst_growth(w->e);
-	say(w, "verdict: leak: what %s allocates grows by %s a step and holds %s", known_text(g->site),
+	bool unknown = !g->site || strncmp(g->site, "no call stack", 13) == 0;
+	say(w, "verdict: leak: what %s%s%s grows by %s a step and holds %s", unknown ? "has " : "",
+	    g->site && *g->site ? g->site : "no call stack", unknown ? "," : " allocates",
 	    SIZE(g->per_step > 0 ? (uint64_t)g->per_step : 0), SIZE(g->live));
 }
 
@@ -177,6 +179,16 @@ static const char *others_text(const struct evidence *e, char *text, size_t room
 	return text;
 }
 
+/* Of a device that is full for this request, which may have much left. */
+static const char *use_text(const struct writer *w)
+{
+	enum { MUCH = 8 };
+	uint64_t all = evidence_or_zero(w->e->device_total);
+	if (w->v->room > all / MUCH)
+		return "what is left does not suffice";
+	return w->v->also_count ? "nearly all memory is in use" : "all memory is in use";
+}
+
 static void say_verdict(struct writer *w)
 {
 	const struct evidence *e = w->e;
@@ -201,7 +213,10 @@ static void say_verdict(struct writer *w)
 			say(w, "verdict: %s: no device could serve it", name);
 		return;
 	case VERDICT_LIMIT:
-		if (evidence_known(e->limit_held))
+		if (evidence_known(e->limit) && !e->limit_inferred && v->need > e->limit)
+			say(w, "verdict: %s: %s are allowed in all, less than the request alone: %s", name, SIZE(e->limit),
+			    figures);
+		else if (evidence_known(e->limit_held))
 			say(w, "verdict: %s: %s are allowed and %s held%s, though the device has room: %s", name, SIZE(e->limit),
 			    SIZE(e->limit_held), others_text(e, others, sizeof others), figures);
 		else if (!evidence_known(e->limit) || !evidence_known(e->reserved))
@@ -235,7 +250,7 @@ static void say_verdict(struct writer *w)
 		say(w, "verdict: %s: rounding takes %s: %s", name, SIZE(v->rounding), figures);
 		return;
 	case VERDICT_FULL:
-		say(w, "verdict: %s: %s memory is in use: %s", name, v->also_count ? "nearly all" : "all", figures);
+		say(w, "verdict: %s: %s: %s", name, use_text(w), figures);
 		return;
 	default:
 		say(w, "verdict: %s: %s", name, unknown_reason(w));
@@ -252,9 +267,9 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_JOIN] = "join free pieces: terrazzo, or expandable_segments:True",
 		[REMEDY_LIMIT] = "raise the limit",
 		[REMEDY_OTHER_PROCESS] = "end the other processes, or use another device",
-		[REMEDY_LEAK] = "free what grows (.item(), .detach(), no_grad, hooks)",
+		[REMEDY_LEAK] = "free or bound what grows (.item(), .detach(), no_grad, hooks, caches)",
 		[REMEDY_ROUNDING] = "ask for sizes that need no rounding",
-		[REMEDY_CHECKPOINT] = "checkpoint or offload activations, up to",
+		[REMEDY_CHECKPOINT] = "activations: checkpoint them in training, keep fewer, or offload them, up to",
 		[REMEDY_OFFLOAD_OPTIMIZER] = "shard, offload or shrink (8 bit) the optimizer's state",
 		[REMEDY_OFFLOAD_WEIGHTS] = "shard, offload or quantise the weights",
 		[REMEDY_KV_CACHE] = "keep fewer tokens in the KV cache, up to",
@@ -264,9 +279,9 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		snprintf(text, room, "allocate outside of this pool, or release others");
 	else if (r->kind != REMEDY_BATCH)
 		snprintf(text, room, "%s", texts[r->kind]);
-	else if (evidence_known(scaling) && scaling >= r->bytes)
-		snprintf(text, room, "a batch or sequence smaller by %.0f %%%s",
-		         100.0 * (double)r->bytes / (double)scaling + 0.5, r->enough ? "" : ", which is not enough");
+	else if (r->enough)
+		snprintf(text, room, "a batch or sequence smaller by %.0f %%",
+		         100.0 * (double)r->bytes / (double)scaling + 0.5);
 	else
 		snprintf(text, room, "a batch or sequence that needs this much less");
 }
@@ -282,8 +297,10 @@ static void say_remedy(struct writer *w)
 	} else if (v->remedy_count == 0) {
 		say(w, "remedy: none is known from these figures");
 	} else {
-		remedy_text(w, &v->remedies[0], text, sizeof text);
-		say(w, "remedy: %s: %s", text, SIZE(v->remedies[0].bytes));
+		const struct verdict_remedy *r = &v->remedies[0];
+		bool partial = w->e->failed && !r->enough && r->kind != REMEDY_BATCH;
+		remedy_text(w, r, text, sizeof text);
+		say(w, "remedy: %s: %s%s", text, SIZE(r->bytes), partial ? ", not enough alone" : "");
 	}
 }
 
@@ -454,7 +471,10 @@ static void say_hints(struct writer *w)
 	bool too_much = w->v->kind == VERDICT_FULL || w->v->kind == VERDICT_TOO_LARGE;
 	if (!too_much || !evidence_known(w->v->need))
 		return;
-	if (e->category == CATEGORY_OPTIMIZER)
+	if (w->v->together)
+		say(w, "  note: the request is as large as what a loop has kept: parts and whole are live together; write into "
+		    "one tensor made beforehand, or move parts to the host");
+	else if (e->category == CATEGORY_OPTIMIZER)
 		say(w, "  note: the optimizer makes its state in the first step; a smaller batch does not help");
 	else if (w->v->need >= ONE_PIECE && e->category != CATEGORY_WEIGHTS)
 		say(w, "  note: so much in one piece is often an attention matrix (use flash attention) or logits (chunk the "

@@ -20,6 +20,9 @@ enum { SHARE = 32 };
 /* What a request itself is rounded up by is why, from such a share of it on. */
 enum { MUCH_ROUNDED = 4 };
 
+/* A list and the tensor that it is put together into are equal, but for as much. */
+enum { TOGETHER = 64 };
+
 /* A leak is not why, where pools or other streams keep so many times as much that would have served. */
 enum { BESIDE = 4 };
 
@@ -78,12 +81,43 @@ static uint64_t largest_piece(const struct evidence *e, const struct verdict *v)
 	return max_u64(v->room, evidence_or_zero(e->largest_free));
 }
 
-static uint64_t shortage(const struct verdict *v)
+/* Of a limit that nobody told the room may be anything that has not sufficed: then this is the most that is short. */
+static uint64_t shortage(const struct evidence *e, const struct verdict *v)
 {
 	if (!evidence_known(v->need) || !evidence_known(v->room))
 		return EVIDENCE_UNKNOWN;
 	uint64_t have = sum(v->room, evidence_or_zero(v->usable));
-	return v->need > have ? v->need - have : less(v->need, v->piece);
+	return v->need > have && !e->limit_inferred ? v->need - have : less(v->need, v->piece);
+}
+
+static uint64_t leaking(const struct evidence *e)
+{
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak)
+			bytes = sum(bytes, e->growth[i].live);
+	return bytes;
+}
+
+/* What a line holds now; growth is of whole steps. */
+static uint64_t held_by(const struct evidence *e, const struct evidence_growth *g)
+{
+	for (unsigned i = 0; i < e->holder_count && g->site; i++)
+		if (e->holders[i].site && !strcmp(e->holders[i].site, g->site))
+			return e->holders[i].bytes;
+	return g->live;
+}
+
+/* Whether the request is for as much as a line has that grows: what a loop has listed is to be put together. */
+static bool is_put_together(const struct evidence *e)
+{
+	for (unsigned i = 0; i < e->growth_count && e->failed && evidence_known(e->requested); i++) {
+		uint64_t held = e->growth[i].leak ? held_by(e, &e->growth[i]) : 0;
+		uint64_t most = max_u64(e->requested, held), least = min_u64(e->requested, held);
+		if (held && most - least <= most / TOGETHER)
+			return true;
+	}
+	return false;
 }
 
 static void work_out(const struct evidence *e, struct verdict *v)
@@ -98,15 +132,32 @@ static void work_out(const struct evidence *e, struct verdict *v)
 	v->others = others_memory(e);
 	v->piece = largest_piece(e, v);
 	v->rounding = rounding_memory(e, v->need);
-	v->short_bytes = e->failed ? shortage(v) : EVIDENCE_UNKNOWN;
+	v->short_bytes = e->failed ? shortage(e, v) : EVIDENCE_UNKNOWN;
+	v->together = is_put_together(e);
 }
 
 /* ---- the decision list: each judge answers for itself, with a request that failed ------------------------ */
 
+/* Of free memory, what could have been joined with new memory. Where the sum would have done and did not, that is what
+ * the largest piece has of it. */
+static uint64_t joinable(const struct evidence *e, const struct verdict *v)
+{
+	uint64_t usable = evidence_or_zero(v->usable);
+	if (!e->joins)
+		return 0;
+	return evidence_known(v->room) && sum(v->room, usable) >= v->need ? less(v->piece, v->room) : usable;
+}
+
 /* What the request could have had, were the driver's new memory `room`. */
 static uint64_t within(const struct evidence *e, const struct verdict *v, uint64_t room)
 {
-	return e->joins ? sum(room, evidence_or_zero(v->usable)) : room;
+	return sum(room, joinable(e, v));
+}
+
+/* Whether more than this is free, in pieces that could not be joined. */
+static bool is_more_scattered(const struct evidence *e, const struct verdict *v, uint64_t bytes)
+{
+	return e->joins && less(evidence_or_zero(v->usable), joinable(e, v)) > bytes;
 }
 
 static bool is_too_large(const struct evidence *e, const struct verdict *v)
@@ -115,9 +166,15 @@ static bool is_too_large(const struct evidence *e, const struct verdict *v)
 	                        v->need > less(e->device_total, evidence_or_zero(e->context)));
 }
 
+/* Whether the limit would refuse it to an empty process. */
+static bool exceeds_limit(const struct evidence *e, const struct verdict *v)
+{
+	return evidence_known(e->limit) && !e->limit_inferred && v->need > e->limit;
+}
+
 static bool is_limit(const struct evidence *e, const struct verdict *v)
 {
-	if (e->limit_refused)
+	if (e->limit_refused || exceeds_limit(e, v))
 		return true;
 	if (!evidence_known(v->limit_room) || within(e, v, v->limit_room) >= v->need)
 		return false;
@@ -131,22 +188,13 @@ static bool is_other_process(const struct evidence *e, const struct verdict *v)
 	if (!evidence_known(v->others) || !evidence_known(v->device_room))
 		return false;
 	uint64_t have = within(e, v, v->device_room);
-	return have < v->need && sum(have, v->others) >= v->need;
-}
-
-static uint64_t leaking(const struct evidence *e)
-{
-	uint64_t bytes = 0;
-	for (unsigned i = 0; i < e->growth_count; i++)
-		if (e->growth[i].leak)
-			bytes = sum(bytes, e->growth[i].live);
-	return bytes;
+	return have < v->need && sum(have, v->others) >= v->need && !is_more_scattered(e, v, v->others);
 }
 
 static bool is_leak(const struct evidence *e, const struct verdict *v)
 {
 	uint64_t bytes = leaking(e);
-	return bytes > 0 && (!evidence_known(v->short_bytes) || bytes >= v->short_bytes);
+	return bytes > 0 && !v->together && (!evidence_known(v->short_bytes) || bytes >= v->short_bytes);
 }
 
 /* Whether memory that others keep would have served: `total` bytes of it, the largest piece, and what of it could have
@@ -336,26 +384,42 @@ static void add_category(const struct evidence *e, struct verdict *v, enum remed
 	add_remedy(v, kind, e->categories[c], covers(v, e->categories[c]));
 }
 
+/* Gradients of each sample: no weight's is larger than all weights are. */
+static bool is_of_samples(const struct evidence *e)
+{
+	uint64_t weights = e->categories[CATEGORY_WEIGHTS];
+	return e->category == CATEGORY_GRADIENTS && evidence_known(e->requested) && evidence_known(weights) &&
+	       weights > 0 && e->requested > weights;
+}
+
 uint64_t verdict_scaling(const struct evidence *e)
 {
 	uint64_t activations = e->categories[CATEGORY_ACTIVATIONS];
 	if (!evidence_known(activations))
 		return EVIDENCE_UNKNOWN;
-	bool scales = e->category == CATEGORY_ACTIVATIONS || e->category == CATEGORY_TEMPORARY ||
+	bool scales = e->category == CATEGORY_ACTIVATIONS || e->category == CATEGORY_TEMPORARY || is_of_samples(e) ||
 	              (e->category == CATEGORY_UNKNOWN && activations > 0);
 	return sum(activations, scales ? evidence_or_zero(e->requested) : 0);
+}
+
+/* What the request is for; where it does not say so, what its line has allocated before. */
+static enum evidence_category request_category(const struct evidence *e)
+{
+	enum evidence_category found = e->category;
+	for (unsigned i = 0; i < e->holder_count && found == CATEGORY_UNKNOWN && e->site; i++)
+		if (e->holders[i].site && !strcmp(e->holders[i].site, e->site))
+			found = e->holders[i].category;
+	return found;
 }
 
 static void add_batch(const struct evidence *e, struct verdict *v)
 {
 	uint64_t scaling = verdict_scaling(e);
-	bool tokens = e->category == CATEGORY_KV_CACHE && covers(v, e->categories[CATEGORY_KV_CACHE]);
-	if (!e->failed || !evidence_known(v->short_bytes) || e->category == CATEGORY_OPTIMIZER || tokens)
-		return;
-	if (evidence_known(scaling) && (covers(v, scaling) || !covers(v, e->categories[CATEGORY_UNKNOWN])))
-		add_remedy(v, REMEDY_BATCH, min_u64(scaling, v->short_bytes), covers(v, scaling));
-	else
-		add_remedy(v, REMEDY_BATCH, v->short_bytes, false);
+	enum evidence_category category = request_category(e);
+	bool tokens = category == CATEGORY_KV_CACHE && covers(v, e->categories[CATEGORY_KV_CACHE]);
+	bool fixed = category == CATEGORY_OPTIMIZER || category == CATEGORY_WEIGHTS;
+	if (e->failed && evidence_known(v->short_bytes) && !fixed && !tokens)
+		add_remedy(v, REMEDY_BATCH, v->short_bytes, covers(v, scaling));
 }
 
 static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
@@ -375,8 +439,8 @@ static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
 
 static bool comes_before(const struct verdict *v, const struct verdict_remedy *a, const struct verdict_remedy *b)
 {
-	bool reason_a = is_reason_of(a->kind, v->kind) && covers(v, a->bytes);
-	bool reason_b = is_reason_of(b->kind, v->kind) && covers(v, b->bytes);
+	bool reason_a = is_reason_of(a->kind, v->kind) && a->enough;
+	bool reason_b = is_reason_of(b->kind, v->kind) && b->enough;
 	if (reason_a != reason_b)
 		return reason_a;
 	if (a->enough != b->enough)
@@ -412,7 +476,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		add_remedy(v, REMEDY_JOIN, scattered(e, v), true);
 	if (applies(e, v, VERDICT_LIMIT))
 		add_remedy(v, REMEDY_LIMIT, evidence_known(v->device_room) ? less(v->device_room, v->limit_room) :
-		           v->short_bytes, true);
+		           v->short_bytes, !evidence_known(v->device_room) || within(e, v, v->device_room) >= v->need);
 	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS));
 	add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
 	if (e->failed && covers(v, v->rounding))

@@ -62,16 +62,17 @@ struct verdict {
 	uint64_t others;           /* what other processes have, perhaps an estimate from what the device lacks */
 	uint64_t rounding;         /* what rounding takes, where it is worth mentioning */
 	uint64_t short_bytes;      /* see verdict_find */
+	bool together;             /* the request is for as much as has grown: parts are to be put together */
 	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
 	unsigned remedy_count;
 };
 
 /* Judges. short_bytes: need - room - usable where that is above 0: what was missing even with all usable memory in one
- * piece. Else need - piece: what was missing in the largest piece. */
+ * piece. Else, and where the limit is only inferred, need - piece: what was missing in the largest piece. */
 void verdict_find(const struct evidence *e, struct verdict *v);
 
-/* What shrinks with the batch: activations, and the request itself, if it is one or, beside activations, nothing else
- * is known of it. EVIDENCE_UNKNOWN: the evidence cannot tell of activations. */
+/* What shrinks with the batch: activations, and the request itself, if it is one, the gradients of samples or, beside
+ * activations, nothing else is known of it. EVIDENCE_UNKNOWN: the evidence cannot tell of activations. */
 uint64_t verdict_scaling(const struct evidence *e);
 
 /* "other_process", as in JSON. */

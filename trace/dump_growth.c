@@ -14,6 +14,7 @@
 #include "error.h"
 #include "leaks.h"
 #include "prng.h"
+#include "size_text.h"
 #include "trace_map.h"
 
 /* In steps that are only recognised, so many in a hundred allocations are freed within their step: a loop that does
@@ -40,7 +41,14 @@ struct site_sum {
 	uint64_t size;             /* of one of its allocations; the next is of the same */
 	uint32_t stack;
 	bool told;                 /* the leaks know of it */
+	uint64_t most, begun;      /* since it was last empty: the most, and the steps' marks by then */
+	uint64_t emptied, emptied_from;  /* how often several marks' worth of it has gone, of how much at most */
 };
+
+/* A list that a loop fills over so many marks and gives up, so often, will be given up once more, unless it holds so
+ * many times as much: an evaluation that is longer than those before. The steps that are found are of the last one
+ * alone. */
+enum { FILL_MARKS = 3, EMPTIED = 2, EMPTIED_PART = 16 };
 
 enum origin {
 	ORIGIN_UNKNOWN,            /* not looked up yet */
@@ -59,6 +67,7 @@ struct play {
 	uint8_t *is_of;            /* of a stack: enum origin */
 	struct trace_map live;     /* address: its allocation, counted from `first` */
 	uint64_t now, low, high;
+	uint64_t marks;            /* allocations that could begin a step, in all of the history */
 	bool requests_told;
 	size_t allocations, frees; /* within a step */
 	uint64_t bytes, model_bytes;  /* within a step; of models, */
@@ -91,14 +100,32 @@ static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 static void hold(struct play *p, struct site_sum *site, uint64_t bytes)
 {
 	site->now += bytes;
+	site->most = max_u64(site->most, site->now);
 	site->count++;
 	p->now += bytes;
 	p->high = max_u64(p->high, p->now);
 }
 
+static void note_emptied(const struct play *p, struct site_sum *site)
+{
+	if (p->marks - site->begun >= FILL_MARKS) {
+		site->emptied = site->most > 2 * site->emptied_from ? 1 : site->emptied + 1;
+		site->emptied_from = max_u64(site->emptied_from, site->most);
+	}
+	site->begun = p->marks;
+	site->most = site->now;
+}
+
+static bool is_filled_anew(const struct site_sum *site)
+{
+	return site->emptied >= EMPTIED && site->now / EMPTIED_PART < site->emptied_from;
+}
+
 static void let_go(struct play *p, struct site_sum *site, uint64_t bytes)
 {
 	site->now -= min_u64(site->now, bytes);
+	if (site->now < site->most / 8)
+		note_emptied(p, site);
 	site->low = min_u64(site->low, site->now);
 	site->count -= site->count > 0;
 	site->few = min_u64(site->few, site->count);
@@ -175,6 +202,7 @@ static trz_status play_event(struct play *p, size_t i, size_t step_begin)
 	const struct dump_event *e = &p->d->events[i], *allocation;
 	if (e->action == DUMP_ALLOC) {
 		hold(p, site_at(p, e->stack, e->size), e->size);
+		p->marks += p->steps.count && e->stack == p->d->events[p->steps.at[0]].stack;
 		if (step_begin < p->end)
 			count_in_step(p, e);
 		return map_set(&p->live, e->address, (uint32_t)(i - p->first));
@@ -242,22 +270,23 @@ static trz_status play(struct play *p)
 
 static void tell(struct play *p, const struct leaks_finding *f, struct evidence *e)
 {
-	struct evidence_growth *g = &e->growth[e->growth_count++];
 	const struct site_sum *site = f->site == LEAKS_REST ? &p->sites[0] : &p->sites[f->site];
 	char text[DUMP_SITE_BYTES];
 	bool named = dump_site_text(p->d, site->stack, text);
 	if (!named && site->size) {
-		snprintf(text, sizeof text, "no call stack; each of %llu bytes", (unsigned long long)site->size);
+		char size[SIZE_TEXT_BYTES];
+		snprintf(text, sizeof text, "no call stack, blocks of %s", size_text(site->size, size));
 		named = true;
 	}
-	*g = (struct evidence_growth){ .site = named ? evidence_keep(e, text) : NULL,
-		                           .category = dump_category(p->d, site->stack),
-		                           .per_step = f->bytes_per_step,
-		                           .per_step_low = f->bytes_per_step_low,
-		                           .per_step_high = f->bytes_per_step_high,
-		                           .live = f->live,
-		                           .steps = leaks_steps(p->leaks) - f->since_step };
-	g->leak = f->suspect && evidence_may_leak(g->category);
+	struct evidence_growth g = { .site = named ? evidence_keep(e, text) : NULL,
+		                     .category = dump_category(p->d, site->stack),
+		                     .per_step = f->bytes_per_step,
+		                     .per_step_low = f->bytes_per_step_low,
+		                     .per_step_high = f->bytes_per_step_high,
+		                     .live = f->live,
+		                     .steps = leaks_steps(p->leaks) - f->since_step };
+	g.leak = f->suspect && evidence_may_leak(g.category) && !is_filled_anew(site);
+	evidence_add_growth(e, &g);
 }
 
 static void tell_forecast(struct play *p, struct evidence *e)

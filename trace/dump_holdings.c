@@ -94,5 +94,5 @@ void dump_holding_text(const struct dump *d, const struct dump_holding *h, char 
 {
 	char size[SIZE_TEXT_BYTES];
 	if (!dump_site_text(d, h->stack, text))
-		snprintf(text, DUMP_SITE_BYTES, "no call stack; each of %s", size_text(h->each, size));
+		snprintf(text, DUMP_SITE_BYTES, "no call stack, blocks of %s", size_text(h->each, size));
 }

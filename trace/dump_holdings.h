@@ -20,7 +20,7 @@ struct dump_holding {
 /* Most bytes first; free() frees the list. Errors: HOST_MEMORY. */
 trz_status dump_holdings(const struct dump *d, const struct dump_moment *m, struct dump_holding **list, size_t *count);
 
-/* "train.py:31 forward", "no call stack; each of 2.00 MiB" */
+/* "train.py:31 forward", "no call stack, blocks of 2.00 MiB" */
 void dump_holding_text(const struct dump *d, const struct dump_holding *h, char text[DUMP_SITE_BYTES]);
 
 #endif

@@ -217,19 +217,18 @@ static void put_holders(trz_heap *h, struct reporter *r)
 /* `steps`: so many have ended. */
 static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *grown, size_t count, uint64_t steps)
 {
-	for (size_t i = 0; i < count && e->growth_count < EVIDENCE_GROWTH_MAX; i++) {
+	for (size_t i = 0; i < count; i++) {
 		const trz_growth_info *from = &grown[i];
-		struct evidence_growth *to = &e->growth[e->growth_count++];
 		struct told_site told = tell_site(h, e, from->stack);
 		enum evidence_category category = from->category ? (enum evidence_category)from->category : told.category;
-		*to = (struct evidence_growth){.category = category,
-		                               .leak = from->suspect && evidence_may_leak(category),
-		                               .per_step = from->bytes_per_step,
-		                               .per_step_low = from->bytes_per_step_low,
-		                               .per_step_high = from->bytes_per_step_high,
-		                               .live = from->live,
-		                               .steps = steps - from->since_step};
-		to->site = told.site || !*from->tag ? told.site : from->tag;
+		evidence_add_growth(e, &(struct evidence_growth){.site = told.site || !*from->tag ? told.site : from->tag,
+		                                                 .category = category,
+		                                                 .leak = from->suspect && evidence_may_leak(category),
+		                                                 .per_step = from->bytes_per_step,
+		                                                 .per_step_low = from->bytes_per_step_low,
+		                                                 .per_step_high = from->bytes_per_step_high,
+		                                                 .live = from->live,
+		                                                 .steps = steps - from->since_step});
 	}
 }
 

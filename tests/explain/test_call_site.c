@@ -53,6 +53,18 @@ static void test_compiled_programs_have_sites_too(void **state)
 	assert_string_equal(site(frames, LENGTH(frames)), "engine.cpp:12 run_layer");
 }
 
+/* Where nothing is the program's, at least the allocator is not named. */
+static void test_the_allocator_is_no_site(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "/opt/terrazzo/shim-2.15.0.so", .name = "+0x2519d"},
+		{.file = "libtorch_cpu.so", .name = "at::detail::empty_generic(c10::ArrayRef<long>)"},
+		{.file = "libtorch_cpu.so", .name = "at::empty(c10::ArrayRef<long>)"},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "detail::empty_generic");
+}
+
 /* Some operations are deeper below the engine than a stack has levels. */
 static void test_a_cut_stack_of_autograd_is_of_gradients(void **state)
 {
@@ -98,6 +110,7 @@ int main(void)
 		cmocka_unit_test(test_python_comes_before_compiled_code),
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
+		cmocka_unit_test(test_the_allocator_is_no_site),
 		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
 		cmocka_unit_test(test_workspaces_and_caches_are_no_activations),
 		cmocka_unit_test(test_weights_are_loaded_in_threads),

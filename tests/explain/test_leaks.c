@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "bits.h"
 #include "leaks.h"
 #include "leak_runs.h"
 
@@ -439,6 +440,31 @@ static void test_sites_that_are_not_followed_count_together(void **state)
 	assert_true(leaks_findings(g, &f, 1) == 1 && f.suspect && f.site == LEAKS_REST);
 }
 
+/* Plays a list that grows by a piece a step, emptied after so many pieces each time. */
+static bool is_suspect(const int *lengths, size_t count)
+{
+	struct leaks *g = begin();
+	struct leaks_finding f = {0};
+	leaks_failed(g, true);
+	for (size_t i = 0; i < count; i++)
+		for (int pieces = 1; pieces <= lengths[i]; pieces++) {
+			leaks_site(g, 1, (uint64_t)pieces * MIB(16));
+			leaks_all(g, GIB(1) + (uint64_t)pieces * MIB(16), GIB(2));
+			leaks_step(g, 0);
+		}
+	return leaks_findings(g, &f, 1) == 1 && f.suspect;
+}
+
+/* A loop that has emptied its list several times will do so again, unless it holds far more than ever before. */
+static void test_a_list_that_is_emptied_is_no_leak(void **state)
+{
+	(void)state;
+	static const int last_is_longer[] = {21, 31, 26, 41, 190}, first_is_short[] = {3, 3, 190}, never_emptied[] = {190};
+	assert_false(is_suspect(last_is_longer, 5));
+	assert_true(is_suspect(first_is_short, 3));
+	assert_true(is_suspect(never_emptied, 1));
+}
+
 /* What a site holds only within a step is none of its growth. */
 static void test_the_least_of_a_step_counts(void **state)
 {
@@ -472,6 +498,7 @@ int main(void)
 		cmocka_unit_test(test_what_has_no_site_is_a_finding_of_its_own),
 		cmocka_unit_test(test_what_moves_between_sites_is_no_leak),
 		cmocka_unit_test(test_sites_that_are_not_followed_count_together),
+		cmocka_unit_test(test_a_list_that_is_emptied_is_no_leak),
 		cmocka_unit_test(test_the_least_of_a_step_counts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -191,15 +191,80 @@ static void test_what_a_smaller_batch_gives(void **state)
 	e.category = CATEGORY_GRADIENTS;
 	expect(VERDICT_FULL, 1);
 	assert_false(remedy(REMEDY_BATCH)->enough);
+	e.categories[CATEGORY_WEIGHTS] = gib(0.1);  /* a gradient is no larger: these are of samples */
+	expect(VERDICT_FULL, 1);
+	assert_true(remedy(REMEDY_BATCH)->enough && verdict_scaling(&e) == gib(4.5));
 	e.category = CATEGORY_OPTIMIZER;
 	expect(VERDICT_FULL, 1);
 	assert_null(remedy(REMEDY_BATCH));
+	e.category = CATEGORY_UNKNOWN;  /* but its line has made weights before */
+	e.site = "load.py:3";
+	e.holders[e.holder_count++] = (struct evidence_holder){
+		.site = "load.py:3", .category = CATEGORY_WEIGHTS, .bytes = gib(0.1), .count = 1};
+	expect(VERDICT_FULL, 1);
+	assert_null(remedy(REMEDY_BATCH));
+	e.holder_count = 0;
 	e.category = CATEGORY_KV_CACHE;  /* has a remedy of its own */
 	e.categories[CATEGORY_ACTIVATIONS] = EVIDENCE_UNKNOWN;
 	e.categories[CATEGORY_WEIGHTS] = gib(0.5);
 	e.categories[CATEGORY_KV_CACHE] = gib(20);
 	expect(VERDICT_FULL, 1);
 	assert_int_equal(v.remedies[0].kind, REMEDY_KV_CACHE);
+}
+
+/* A list and what it is put together into: without the list there were no request. */
+static void test_a_list_that_is_put_together(void **state)
+{
+	(void)state;
+	ask(2.1, 4, 1.9, 2.1, 2.1);
+	e.growth[e.growth_count++] = (struct evidence_growth){.site = "predict.py:9", .live = gib(2.05), .leak = true};
+	e.holders[e.holder_count++] = (struct evidence_holder){.site = "predict.py:9", .bytes = gib(2.1), .count = 90};
+	expect(VERDICT_FULL, 0.2);
+	assert_true(v.together);
+	e.requested = gib(2.3);
+	expect(VERDICT_LEAK, 0.4);
+	assert_false(v.together);
+}
+
+/* What one line allocates in two ways grows as one. */
+static void test_growth_of_one_line(void **state)
+{
+	(void)state;
+	ask(0.5, 24, 0.1, 23.9, 23.9);
+	const struct evidence_growth g = {.site = "serve.py:15", .per_step = 1e6, .live = gib(0.3), .leak = true};
+	evidence_add_growth(&e, &g);
+	evidence_add_growth(&e, &g);
+	assert_int_equal(e.growth_count, 1);
+	expect(VERDICT_LEAK, 0.4);
+	assert_int_equal(remedy(REMEDY_LEAK)->bytes, gib(0.3) * 2);
+}
+
+/* Another process is why, where what is free could not be joined, and less of it than that has. */
+static void test_another_process_beside_pieces(void **state)
+{
+	(void)state;
+	ask(0.064, 4, 0.054, 1.7, 1.68);
+	e.joins = true;
+	e.other_processes = gib(2.25);
+	e.free_own = gib(0.014);
+	e.largest = gib(0.062);
+	expect(VERDICT_OTHER_PROCESS, 0.002);
+	assert_true(v.remedies[0].kind == REMEDY_OTHER_PROCESS && v.remedies[0].enough);
+	e.other_processes = gib(0.01);
+	expect(VERDICT_FULL, 0.002);
+}
+
+/* The best remedy is one that is enough. */
+static void test_what_is_enough_comes_first(void **state)
+{
+	(void)state;
+	ask(0.25, 4, 0.2, 3.8, 3.8);
+	for (int i = 0; i < CATEGORY_COUNT; i++)
+		e.categories[i] = 0;
+	e.categories[CATEGORY_WEIGHTS] = gib(3.8);
+	expect(VERDICT_FULL, 0.05);
+	assert_int_equal(v.remedies[0].kind, REMEDY_OFFLOAD_WEIGHTS);
+	assert_false(remedy(REMEDY_BATCH)->enough);
 }
 
 /* An early guess at a leak does not hide what other streams keep. */
@@ -551,6 +616,10 @@ int main(void)
 		cmocka_unit_test(test_no_remedy_for_what_is_counted_already),
 		cmocka_unit_test(test_nearly_all_in_one_piece_is_full),
 		cmocka_unit_test(test_what_a_smaller_batch_gives),
+		cmocka_unit_test(test_a_list_that_is_put_together),
+		cmocka_unit_test(test_growth_of_one_line),
+		cmocka_unit_test(test_another_process_beside_pieces),
+		cmocka_unit_test(test_what_is_enough_comes_first),
 		cmocka_unit_test(test_a_leak_beside_much_that_others_keep),
 		cmocka_unit_test(test_limit_of_an_allocator_that_joins),
 		cmocka_unit_test(test_shared_limit),
