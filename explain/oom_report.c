@@ -183,7 +183,7 @@ static const char *others_text(const struct evidence *e, char *text, size_t room
 static const char *use_text(const struct writer *w)
 {
 	enum { MUCH = 8 };
-	uint64_t all = evidence_or_zero(w->e->device_total);
+	uint64_t known = w->e->device_total, all = evidence_known(known) ? known : evidence_or_zero(w->e->reserved);
 	if (w->v->room > all / MUCH)
 		return "what is left does not suffice";
 	return w->v->also_count ? "nearly all memory is in use" : "all memory is in use";

@@ -412,14 +412,25 @@ static enum evidence_category request_category(const struct evidence *e)
 	return found;
 }
 
+/* Whether one of those so far would do alone. */
+static bool has_enough(const struct verdict *v)
+{
+	for (unsigned i = 0; i < v->remedy_count; i++)
+		if (v->remedies[i].enough)
+			return true;
+	return false;
+}
+
 static void add_batch(const struct evidence *e, struct verdict *v)
 {
 	uint64_t scaling = verdict_scaling(e);
 	enum evidence_category category = request_category(e);
 	bool tokens = category == CATEGORY_KV_CACHE && covers(v, e->categories[CATEGORY_KV_CACHE]);
 	bool fixed = category == CATEGORY_OPTIMIZER || category == CATEGORY_WEIGHTS;
-	if (e->failed && evidence_known(v->short_bytes) && !fixed && !tokens)
-		add_remedy(v, REMEDY_BATCH, v->short_bytes, covers(v, scaling));
+	bool enough = covers(v, scaling), last = v->kind != VERDICT_TOO_LARGE && !has_enough(v);
+	bool offered = enough || last || !evidence_known(scaling);
+	if (e->failed && evidence_known(v->short_bytes) && !fixed && !tokens && offered)
+		add_remedy(v, REMEDY_BATCH, v->short_bytes, enough);
 }
 
 static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)

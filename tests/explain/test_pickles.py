@@ -434,6 +434,24 @@ class Loops(Case):
             s.trace.append({**event, "time_us": s.time})
         self.expect(s, "leak", 54)
 
+    def test_an_evaluation_that_is_longer_than_those_before(self):
+        """Its outputs are in a list, as theirs were, which each of them gave up; the list alone is not let go yet."""
+        s = self.loop(INNER, count=60)
+        newest, s.trace = s.trace, []
+        for _ in range(3):
+            blocks = [s.at + (2 + i) * GIB for i in range(20)]
+            for at in blocks:
+                s.event("alloc", 32, addr=at, frames=INNER)
+                s.event("alloc", 32, addr=at - GIB // 2, frames=TRAIN)
+            for at in blocks:
+                for action in ("free_requested", "free_completed"):
+                    s.event(action, 32, addr=at)
+                    s.event(action, 32, addr=at - GIB // 2)
+        for event in newest:
+            s.time += 1000
+            s.trace.append({**event, "time_us": s.time})
+        self.expect(s, "full", 54)
+
     def test_layers_that_are_made(self):
         made = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
         self.expect(self.loop(made), "full", 54)
