@@ -438,7 +438,17 @@ class Loops(Case):
         """Its outputs are in a list, as theirs were, which each of them gave up; the list alone is not let go yet."""
         s = self.loop(INNER, count=60)
         newest, s.trace = s.trace, []
+
+        def train():
+            for step in range(50):
+                for k in range(20):
+                    at = s.at + (step * 20 + k) * GIB
+                    s.event("alloc", 4, addr=at, frames=ADAM if k else FORWARD)
+                    s.event("free_requested", 4, addr=at)
+                    s.event("free_completed", 4, addr=at)
+
         for _ in range(3):
+            train()
             blocks = [s.at + (2 + i) * GIB for i in range(20)]
             for at in blocks:
                 s.event("alloc", 32, addr=at, frames=INNER)
@@ -447,6 +457,7 @@ class Loops(Case):
                 for action in ("free_requested", "free_completed"):
                     s.event(action, 32, addr=at)
                     s.event(action, 32, addr=at - GIB // 2)
+        train()
         for event in newest:
             s.time += 1000
             s.trace.append({**event, "time_us": s.time})
