@@ -459,6 +459,8 @@ static struct ending await_nodes(struct node *nodes, unsigned count)
 		struct node *node = &nodes[event.data.u32];
 		struct ending one = await(node->pid);
 		first = first.exit_status ? first : one;
+		/* A child that is about to be another node's command may still have a copy, which would tell it again. */
+		epoll_ctl(all, EPOLL_CTL_DEL, node->ended_fd, NULL);
 		close(node->ended_fd);
 		node->ended_fd = -1;
 		left--;
