@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -173,6 +174,21 @@ class Program(Case):
         self.assert_fails("there is no option", "run", "-c", "nonesuch:1", "ls")
         self.assert_fails("a command is missing", "run")
         self.assert_fails("nonesuch: cannot be run", "run", "nonesuch")
+
+    @unittest.skipIf(HAS_ADDRESS_SANITIZER, "the shell cannot preload a library with AddressSanitizer")
+    def test_exit_status_where_ends_of_children_are_ignored(self):
+        def ignored(*command):
+            return subprocess.run([CLI, *command], capture_output=True, text=True, timeout=300, check=False,
+                                  preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+
+        for command in (["run"], ["run", "--limit=1GiB"], ["sim"], ["sim", "--nodes=2"]):
+            done = ignored(*command, "--", "sh", "-c", "exit 3")
+            self.assertEqual(done.returncode, 3, done.stderr)
+            masks = ignored(*command, "--", "grep", "^Sig[BI]", "/proc/self/status").stdout.split()
+            self.assertEqual(masks[::2], ["SigBlk:", "SigIgn:"] * (2 if "--nodes=2" in command else 1))
+            for name, mask in zip(masks[::2], masks[1::2]):  # the program has them as they were
+                self.assertEqual(bool(int(mask, 16) >> signal.SIGCHLD - 1 & 1), name == "SigIgn:", command)
+                self.assertFalse(int(mask, 16) >> signal.SIGTERM - 1 & 1, command)
 
     def test_costs(self):
         rows = [row.split() for row in self.run_cli("costs").splitlines()]

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -99,6 +100,23 @@ class Limit(unittest.TestCase):
     def test_the_programs_status_is_the_commands(self):
         done, _ = self.start("--limit=1GiB", "sh", "-c", "exit 7")
         self.assertEqual(done.returncode, 7)
+
+    def test_a_signal_at_any_moment_leaves_nothing(self):
+        """Also while the program is being started."""
+        def ledgers():
+            return set(Path("/dev/shm").glob("terrazzo-limit-*"))
+
+        before = ledgers()
+        for step in range(100):
+            with subprocess.Popen([TERRAZZO, "run", "--limit=1GiB", "--", "sleep", "600"], env=environment({}),
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+                time.sleep(step / 10000)
+                running.terminate()
+                running.communicate(timeout=300)  # a program that went on would keep the pipes
+                self.assertNotEqual(running.returncode, 0)
+        left = ledgers() - before
+        while any(path.exists() for path in left):  # those of others go when their programs end
+            time.sleep(0.1)
 
 
 if __name__ == "__main__":
