@@ -198,6 +198,8 @@ class Program(Case):
             self.assertEqual(sum(map(int, row[1:4])), int(row[4]))
         self.assertEqual(self.run_cli("costs", "a100").splitlines()[1].split(), rows[1])
         self.assert_fails("no_such_table", "costs", "no_such_table")
+        self.assert_fails(f"cost table {self.folder} is neither shipped", "costs", self.folder)
+        self.assert_fails("no cost table: it has no entry", "costs", self.file("empty.ini", b""))
         self.assert_fails("'3MiB' is not a multiple of 2MiB", "costs", "--size", "3MiB")
 
 
@@ -477,6 +479,7 @@ class Replay(Case):
         path = self.pickled("a.pickle", [entry("alloc", 1 << 45, 4096)])
         self.assert_fails("no_such_key", "replay", "--conf", "no_such_key:1", path)
         self.assert_fails("no_such_table", "replay", "--costs", "no_such_table", path)
+        self.assert_fails("Is a directory", "replay", "--costs", self.folder, path)
 
     def test_recorded_run(self):
         row, = self.replay_json("--lag", 100, TRACES / "resnet50.pickle.xz")
