@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decimal.h"
 #include "error.h"
 #include "snapshot_file.h"
 
@@ -108,21 +109,18 @@ static bool parse_amount(const struct option *o, const char *text, uint64_t *val
 		const char *name;
 		unsigned shift;
 	} units[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
-	char number[32], *end;
-	size_t digits = strspn(text, "0123456789"), length = strspn(text, "0123456789.");
-	if (digits == 0 || length >= sizeof number)
+	const char *unit;
+	double amount = decimal_read(text, &unit);
+	if (unit == text)
 		return false;
-	memcpy(number, text, length);
-	number[length] = '\0';
-	errno = 0;
-	if (text[digits] == '\0') {
-		*value = strtoull(text, &end, 10);
+	if (text[strspn(text, "0123456789")] == '\0') {
+		errno = 0;
+		*value = strtoull(text, NULL, 10);
 		return errno == 0;
 	}
-	double amount = strtod(number, &end);
-	for (size_t i = 0; o->type == TYPE_BYTES && *end == '\0' && i < sizeof units / sizeof *units; i++) {
+	for (size_t i = 0; o->type == TYPE_BYTES && i < sizeof units / sizeof *units; i++) {
 		double bytes = amount * (double)((uint64_t)1 << units[i].shift);
-		if (strcmp(text + length, units[i].name) == 0 && bytes < 9e18) {
+		if (strcmp(unit, units[i].name) == 0 && bytes < 9e18) {
 			*value = (uint64_t)bytes;
 			return true;
 		}
