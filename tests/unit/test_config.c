@@ -149,7 +149,7 @@ static void test_overlong_entry(void **state)
 	memset(text, 'x', sizeof text - 1);
 	text[sizeof text - 1] = '\0';
 	assert_error(trz_config_check(text), TRZ_ERROR_CONFIG_VALUE, "longer");
-	memset(text + 1, '\t', sizeof text - 2);  /* white space does not count */
+	memset(text + 1, '\t', sizeof text - 2);  /* white space at the end does not count */
 	assert_error(trz_config_check(text), TRZ_ERROR_CONFIG_VALUE, "\"x\"");
 }
 
@@ -193,13 +193,24 @@ static void test_white_space_and_empty_entries(void **state)
 {
 	(void)state;
 	struct config c;
-	assert_ok(config_load(&c, " limit : 1 GiB ,, vmm:off,\n"));
+	assert_ok(config_load(&c, " limit :\t1GiB ,, vmm:off,\n"));
 	assert_int_equal(c.limit, GIB(1));
 	assert_false(c.vmm);
 	assert_ok(config_load(&c, ""));
 	assert_ok(config_load(&c, NULL));
 	assert_int_equal(c.limit, 0);
 	assert_true(c.vmm);
+}
+
+static void test_white_space_inside_is_refused(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"limit:1 0GiB", "limit:1 GiB", "vmm:o ff", "exit_snapshot:/tmp/my dir/x.json"};
+	for (size_t i = 0; i < LENGTH(bad); i++) {
+		assert_error(trz_config_check(bad[i]), TRZ_ERROR_CONFIG_VALUE, "white space");
+		assert_text(trz_last_error(), strchr(bad[i], ':') + 1);
+	}
+	assert_error(trz_config_check("tile size:16MiB"), TRZ_ERROR_CONFIG_KEY, "\"tile size\"");
 }
 
 static void test_the_last_of_a_key_counts(void **state)
@@ -239,6 +250,7 @@ int main(void)
 		cmocka_unit_test(test_amounts),
 		cmocka_unit_test(test_amounts_in_a_locale_with_a_decimal_comma),
 		cmocka_unit_test(test_white_space_and_empty_entries),
+		cmocka_unit_test(test_white_space_inside_is_refused),
 		cmocka_unit_test(test_the_last_of_a_key_counts),
 		cmocka_unit_test(test_environment),
 	};
