@@ -8,7 +8,7 @@ import time
 import unittest
 from pathlib import Path
 
-from native_process import BUILD, PROGRAMS, environment
+from native_process import BUILD, PROGRAMS, environment, run
 
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
@@ -96,6 +96,21 @@ class Limit(unittest.TestCase):
         done, _ = self.start("--limit=many", "true")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("'many' is not a size", done.stderr)
+
+    def test_a_variable_that_is_no_limit_is_told_and_ignored(self):
+        preload = {"LD_PRELOAD": str(BUILD / "lib" / "libterrazzo_preload.so"), "TERRAZZO_CONF": "oom_report:off"}
+        for text in ("abc", "-1 -", " 1 -", "18446744073709551616 -", "0 -", "10GiB", "1073741824 ", "1073741824-"):
+            with self.subTest(text):
+                done = run("runtime_calls", variables={**preload, "TERRAZZO_LIMIT": text}, scalars="real")
+                self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)
+                self.assertEqual(done.stderr.count("TERRAZZO_LIMIT"), 1)
+                self.assertIn(f"terrazzo: TERRAZZO_LIMIT: '{text}' is no limit, and ignored: it takes a number of ",
+                              done.stderr)
+        for text in ("1073741824", "1073741824 -"):
+            with self.subTest(text):
+                done = run("limited", "cudaMalloc", variables={**preload, "TERRAZZO_LIMIT": text})
+                self.assertEqual(done.stderr, "")
+                self.assertIn("told: 1024 of 1024 MiB\n", done.stdout)
 
     def test_the_programs_status_is_the_commands(self):
         done, _ = self.start("--limit=1GiB", "sh", "-c", "exit 7")
