@@ -41,6 +41,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	struct run_command *c = state->input;
 	switch (key) {
 	case OPTION_CONF:
+		unsetenv("TERRAZZO_CONF");  /* this one takes its place */
 		if (trz_config_check(arg) != TRZ_OK)
 			argp_error(state, "%s", trz_last_error());
 		c->conf = arg;
@@ -257,7 +258,9 @@ int cli_run(int argc, char **argv)
 	char inject[CLI_PATH_SIZE];
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
 	take_signals();
-	trz_status status = check_simulation();
+	trz_status status = c.conf ? TRZ_OK : trz_config_check(NULL);  /* the environment's, which the program gets */
+	if (status == TRZ_OK)
+		status = check_simulation();
 	if (status == TRZ_OK)
 		status = find_inject(inject);
 	if (status == TRZ_OK)

@@ -172,6 +172,12 @@ class Program(Case):
         said = self.run_cli("run", "--", "sh", "-c", "echo $TERRAZZO_LIBRARIES", env={"TERRAZZO_LIBRARIES": "/mine"})
         self.assertEqual(said.strip(), "/mine")
         self.assert_fails("there is no option", "run", "-c", "nonesuch:1", "ls")
+        self.assert_fails("TERRAZZO_CONF: there is no option", "run", "echo", "started",
+                          env={"TERRAZZO_CONF": "nonesuch:1"})
+        self.assertEqual(self.out, "")
+        said = self.run_cli("run", "-c", "vmm:on", "--", "sh", "-c", "echo $TERRAZZO_CONF",
+                            env={"TERRAZZO_CONF": "nonesuch:1"})
+        self.assertEqual(said, "vmm:on\n")
         self.assert_fails("a command is missing", "run")
         self.assert_fails("nonesuch: cannot be run", "run", "nonesuch")
 
