@@ -41,6 +41,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	struct run_command *c = state->input;
 	switch (key) {
 	case OPTION_CONF:
+		unsetenv("TERRAZZO_CONF");  /* this one takes its place */
 		if (trz_config_check(arg) != TRZ_OK)
 			argp_error(state, "%s", trz_last_error());
 		c->conf = arg;
@@ -166,6 +167,23 @@ static trz_status set_environment(const struct run_command *c, const char *injec
 
 static volatile pid_t child;
 
+/* What we were started with, for the program. */
+static sigset_t old_mask;
+static struct sigaction old_of_children;
+
+/* A signal that would end us waits until it can be passed on: nothing is left behind then. Where ends of children are
+ * ignored, the kernel keeps no exit status. */
+static void take_signals(void)
+{
+	const struct sigaction usual = { .sa_handler = SIG_DFL };
+	sigset_t ends;
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGHUP);
+	sigprocmask(SIG_BLOCK, &ends, &old_mask);
+	sigaction(SIGCHLD, &usual, &old_of_children);
+}
+
 static void pass_on(int number)
 {
 	if (child > 0)
@@ -177,17 +195,24 @@ static int wait_for(pid_t program)
 {
 	const struct sigaction action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
 	int status;
+	pid_t ended;
 	child = program;
 	sigaction(SIGTERM, &action, NULL);
 	sigaction(SIGHUP, &action, NULL);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);
-	while (waitpid(program, &status, 0) < 0 && errno == EINTR) {}
+	sigprocmask(SIG_SETMASK, &old_mask, NULL);
+	while ((ended = waitpid(program, &status, 0)) < 0 && errno == EINTR) {}
+	child = 0;
+	if (ended < 0)
+		return cli_fail(trz_fail(TRZ_ERROR_IO, "the program's end cannot be awaited: %s", strerror(errno)));
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 static int start(char **argv)
 {
+	sigaction(SIGCHLD, &old_of_children, NULL);
+	sigprocmask(SIG_SETMASK, &old_mask, NULL);
 	execvp(argv[0], argv);
 	return cli_fail(trz_fail(TRZ_ERROR_NOT_FOUND, "%s: cannot be run: %s", argv[0], strerror(errno)));
 }
@@ -232,7 +257,10 @@ int cli_run(int argc, char **argv)
 	struct run_command c = {0};
 	char inject[CLI_PATH_SIZE];
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
-	trz_status status = check_simulation();
+	take_signals();
+	trz_status status = c.conf ? TRZ_OK : trz_config_check(NULL);  /* the environment's, which the program gets */
+	if (status == TRZ_OK)
+		status = check_simulation();
 	if (status == TRZ_OK)
 		status = find_inject(inject);
 	if (status == TRZ_OK)

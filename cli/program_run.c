@@ -185,6 +185,9 @@ enum { ENDS = sizeof ends / sizeof *ends };
 static _Atomic pid_t running[MOST_RUNNING];
 static atomic_int stopped;
 
+/* What we were started with, for the commands. */
+static struct sigaction old_of_children;
+
 static void pass_on(int number)
 {
 	atomic_store(&stopped, number);
@@ -195,6 +198,9 @@ static void pass_on(int number)
 
 void program_pass_signals_on(void)
 {
+	/* Where ends of children are ignored, the kernel keeps no exit status. */
+	const struct sigaction usual = { .sa_handler = SIG_DFL };
+	sigaction(SIGCHLD, &usual, &old_of_children);
 	/* The command gets the terminal's signals, too. */
 	signal(SIGINT, SIG_IGN);
 	signal(SIGQUIT, SIG_IGN);
@@ -240,6 +246,7 @@ static void note_started(pid_t pid, const sigset_t *mask)
 static void drop_handlers(const sigset_t *mask)
 {
 	struct sigaction old;
+	sigaction(SIGCHLD, &old_of_children, NULL);
 	signal(SIGINT, SIG_DFL);
 	signal(SIGQUIT, SIG_DFL);
 	for (int i = 0; i < ENDS; i++)
@@ -285,23 +292,25 @@ static trz_status start(const struct program_params *p, const struct changes *c,
 	return TRZ_OK;
 }
 
-static struct ending await(pid_t pid)
+static trz_status await(pid_t pid, struct ending *ending)
 {
 	int status;
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+	pid_t ended;
+	while ((ended = waitpid(pid, &status, 0)) < 0 && errno == EINTR)
 		;
 	note_running(pid, 0);
+	if (ended < 0)
+		return trz_fail(TRZ_ERROR_IO, "the command's end cannot be awaited: %s", strerror(errno));
 	int by_signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-	return (struct ending){ by_signal ? BY_SIGNAL + by_signal : WEXITSTATUS(status), by_signal };
+	*ending = (struct ending){ by_signal ? BY_SIGNAL + by_signal : WEXITSTATUS(status), by_signal };
+	return TRZ_OK;
 }
 
 static trz_status start_and_wait(const struct program_params *p, const struct changes *c, struct ending *ending)
 {
 	pid_t pid;
 	trz_status status = start(p, c, &pid);
-	if (status == TRZ_OK)
-		*ending = await(pid);
-	return status;
+	return status == TRZ_OK ? await(pid, ending) : status;
 }
 
 static json_t *describe(const struct program_params *p, struct ending ending)
@@ -423,7 +432,8 @@ static trz_status start_node(const struct program_params *p, const struct change
 	if (status == TRZ_OK && node->ended_fd < 0) {
 		status = trz_fail(TRZ_ERROR_IO, "the end of a node's command cannot be awaited: %s", strerror(errno));
 		kill(node->pid, SIGTERM);
-		await(node->pid);
+		waitpid(node->pid, NULL, 0);
+		note_running(node->pid, 0);
 	}
 	program_free_words(own.command);
 	drop_changes(&changes, first);
@@ -438,18 +448,19 @@ static void end_nodes(const struct node *nodes, unsigned count)
 }
 
 /* The first to fail tells the status. The others may then say what they miss, and end some time later. */
-static struct ending await_nodes(struct node *nodes, unsigned count)
+static trz_status await_nodes(struct node *nodes, unsigned count, struct ending *first)
 {
-	struct ending first = { 0 };
 	struct epoll_event event;
 	int all = epoll_create1(EPOLL_CLOEXEC);
+	trz_status status = TRZ_OK;
 	bool told = false;
+	*first = (struct ending){ 0 };
 	for (unsigned i = 0; i < count; i++) {
 		event = (struct epoll_event){ .events = EPOLLIN, .data.u32 = i };
 		epoll_ctl(all, EPOLL_CTL_ADD, nodes[i].ended_fd, &event);
 	}
 	for (unsigned left = count; left;) {
-		int ready = epoll_wait(all, &event, 1, first.exit_status && !told ? FAILED_GRACE_MS : -1);
+		int ready = epoll_wait(all, &event, 1, first->exit_status && !told ? FAILED_GRACE_MS : -1);
 		if (ready == 0) {
 			end_nodes(nodes, count);
 			told = true;
@@ -457,14 +468,18 @@ static struct ending await_nodes(struct node *nodes, unsigned count)
 		if (ready <= 0)
 			continue;
 		struct node *node = &nodes[event.data.u32];
-		struct ending one = await(node->pid);
-		first = first.exit_status ? first : one;
+		struct ending one = { .exit_status = NOT_STARTED };
+		trz_status awaited = await(node->pid, &one);
+		status = status == TRZ_OK ? awaited : status;
+		*first = first->exit_status ? *first : one;
+		/* A child that is about to be another node's command may still have a copy, which would tell it again. */
+		epoll_ctl(all, EPOLL_CTL_DEL, node->ended_fd, NULL);
 		close(node->ended_fd);
 		node->ended_fd = -1;
 		left--;
 	}
 	close(all);
-	return first;
+	return status;
 }
 
 static trz_status start_nodes(const struct program_params *p, const struct changes *c, const struct places *places,
@@ -480,8 +495,8 @@ static trz_status start_nodes(const struct program_params *p, const struct chang
 	}
 	if (status != TRZ_OK)
 		end_nodes(nodes, started);
-	*ending = await_nodes(nodes, started);
-	return status;
+	trz_status awaited = await_nodes(nodes, started, ending);
+	return status == TRZ_OK ? awaited : status;
 }
 
 static trz_status start_all(const struct program_params *p, const struct changes *c, const struct places *places,

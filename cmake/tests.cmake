@@ -136,7 +136,7 @@ if(NOT TRZ_SANITIZE)
 			cmake_path(GET file STEM name)
 			add_executable(${name} ${file})
 			set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/plug")
-			target_include_directories(${name} PRIVATE plug plug/torch)
+			target_include_directories(${name} PRIVATE plug plug/torch tests/common)
 			target_compile_options(${name} PRIVATE -fexceptions)
 			target_link_libraries(${name} PRIVATE terrazzo_torch terrazzo trz_lookalike_driver Threads::Threads)
 			target_link_options(${name} PRIVATE LINKER:--no-as-needed)  # the heap opens the driver by its name

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "decimal.h"
 #include "size_text.h"
 
 enum {
@@ -44,7 +45,19 @@ static const char *say_size(uint64_t bytes, char text[SIZE_TEXT_BYTES])
 {
 	if (bytes < KIB(10) || bytes >= MIB(1))
 		return size_text(bytes, text);
-	snprintf(text, SIZE_TEXT_BYTES, "%.2f KiB", (double)bytes / (double)KIB(1));
+	return decimal_size(bytes, 10, "KiB", text, SIZE_TEXT_BYTES);
+}
+
+#define SHARE(part, whole) say_share((part), (whole), (struct size){{0}}.text)
+
+/* Per cent, with one place. */
+static const char *say_share(uint64_t part, uint64_t whole, char text[SIZE_TEXT_BYTES])
+{
+	double exact = evidence_known(whole) && whole ? 1000.0 * (double)part / (double)whole : 0;
+	uint64_t tenths = exact < 1e15 ? (uint64_t)exact : (uint64_t)1e15;
+	double rest = exact - (double)tenths;
+	tenths += rest > 0.5 || (rest == 0.5 && tenths % 2);
+	snprintf(text, SIZE_TEXT_BYTES, "%" PRIu64 ".%" PRIu64 " %%", tenths / 10, tenths % 10);
 	return text;
 }
 
@@ -333,8 +346,7 @@ static void say_allocated(struct writer *w)
 	say_part(w, e->failed && evidence_or_zero(e->pool) ? "of other pools" : "of private pools", e->free_pools);
 	say_part(w, "beside live blocks", e->free_partly);
 	if (evidence_known(e->allocated) && evidence_known(e->reserved) && e->reserved >= e->allocated && e->reserved)
-		say(w, "      fragmentation                      %13.1f %%",
-		    100.0 * (double)(e->reserved - e->allocated) / (double)e->reserved);
+		say(w, "      fragmentation                      %15s", SHARE(e->reserved - e->allocated, e->reserved));
 }
 
 /* "  48.00 MiB by process 841 (python), ..." */
@@ -384,11 +396,6 @@ static void say_figures(struct writer *w)
 
 /* ---- holders, growth, remedies, rungs --------------------------------------------------------------- */
 
-static double share(uint64_t bytes, uint64_t of)
-{
-	return evidence_known(of) && of ? 100.0 * (double)bytes / (double)of : 0;
-}
-
 /* The categories with memory, most first; returns their number. */
 static unsigned sort_categories(const struct evidence *e, unsigned order[CATEGORY_COUNT])
 {
@@ -414,7 +421,7 @@ static void say_categories(struct writer *w)
 	for (unsigned i = 0; i < count && i < CATEGORIES_SHOWN; i++) {
 		if (i == 0)
 			say(w, "held by category");
-		say(w, "  %14s %5.1f %%  %s", SIZE(bytes[order[i]]), share(bytes[order[i]], w->e->allocated),
+		say(w, "  %14s %7s  %s", SIZE(bytes[order[i]]), SHARE(bytes[order[i]], w->e->allocated),
 		    evidence_category_text(order[i]));
 	}
 }
@@ -426,8 +433,8 @@ static void say_site(struct writer *w, const struct evidence_holder *h)
 		snprintf(error, sizeof error, " +- %s", SIZE(h->error));
 	if (h->category != CATEGORY_UNKNOWN)
 		snprintf(category, sizeof category, ", %s", evidence_category_text(h->category));
-	say(w, "  %14s%s %5.1f %%  %.120s%s%.40s%s (%" PRIu64 " live)", SIZE(h->bytes), error,
-	    share(h->bytes, w->e->allocated), known_text(h->site), h->tag && *h->tag ? ", tag " : "",
+	say(w, "  %14s%s %7s  %.120s%s%.40s%s (%" PRIu64 " live)", SIZE(h->bytes), error,
+	    SHARE(h->bytes, w->e->allocated), known_text(h->site), h->tag && *h->tag ? ", tag " : "",
 	    h->tag ? h->tag : "", category, h->count);
 }
 

@@ -9,6 +9,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <ini.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,13 +110,19 @@ static sim_slot find_slot(const char *name)
 	return (sim_slot)slot;
 }
 
+struct reading {
+	sim *s;
+	unsigned entries;
+};
+
 static int read_entry(void *user, const char *section, const char *name, const char *value)
 {
-	sim *s = user;
+	struct reading *r = user;
 	sim_slot slot = find_slot(section);
 	if (slot == SIM_SLOTS)
 		return 0;
-	struct sim_cost *cost = &s->cost[slot];
+	struct sim_cost *cost = &r->s->cost[slot];
+	r->entries++;
 	if (strcmp(name, "call_ns") == 0)
 		return read_whole_number(value, &cost->call_ns);
 	if (strcmp(name, "mib_ns") == 0)
@@ -127,18 +134,36 @@ static int read_entry(void *user, const char *section, const char *name, const c
 	return 0;
 }
 
+/* Returns inih's result: 0, or a line that is wrong; -1: errno says why the file cannot be read, as a folder cannot. */
+static int read_file(const char *name, struct reading *r)
+{
+	FILE *file = fopen(name, "r");
+	if (!file)
+		return -1;
+	errno = 0;
+	int line = ini_parse_file(file, read_entry, r), error = ferror(file) ? errno : 0;
+	fclose(file);
+	errno = error;
+	return error ? -1 : line;
+}
+
 trz_status sim_cost_load(sim *s, const char *name)
 {
+	struct reading r = {.s = s};
 	const char *text = shipped_text(name);
-	int line = text ? ini_parse_string(text, read_entry, s) : ini_parse(name, read_entry, s);
+	int line = text ? ini_parse_string(text, read_entry, &r) : read_file(name, &r);
 	if (line < 0)
 		return trz_fail(TRZ_ERROR_IO,
-		                "cost table %s is neither shipped (a100, slow-create, wsl2) nor a file: %s",
+		                "cost table %s is neither shipped (a100, slow-create, wsl2) nor a file that can be read: %s",
 		                name, strerror(errno));
 	if (line > 0)
 		return trz_fail(TRZ_ERROR_BAD_INPUT,
 		                "%s:%d: neither a slot's section nor a known key with a number (see costs/a100.ini)",
 		                name, line);
+	if (r.entries == 0)
+		return trz_fail(TRZ_ERROR_BAD_INPUT,
+		                "%s: no cost table: it has no entry, such as \"call_ns = 2000\" below \"[reserve]\" (see "
+		                "costs/a100.ini); those shipped are a100, slow-create, wsl2", name);
 	return TRZ_OK;
 }
 

@@ -11,7 +11,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 
 #include "bits.h"
 #include "error.h"
+#include "held_signals.h"
 #include "special_file.h"
 
 #define UNFINISHED ".terrazzo-part"
@@ -183,26 +183,6 @@ static int open_beside(const char *path, char *name, size_t size)
 	}
 }
 
-/* A process that reaches its limit of a file's size gets a signal that ends it: here it is an error like others. */
-static void hold_signal(sigset_t *old)
-{
-	sigset_t one;
-	sigemptyset(&one);
-	sigaddset(&one, SIGXFSZ);
-	pthread_sigmask(SIG_BLOCK, &one, old);
-}
-
-static void release_signal(const sigset_t *old)
-{
-	const struct timespec now = {0};
-	sigset_t one;
-	sigemptyset(&one);
-	sigaddset(&one, SIGXFSZ);
-	if (!sigismember(old, SIGXFSZ))
-		while (sigtimedwait(&one, NULL, &now) == SIGXFSZ) {}
-	pthread_sigmask(SIG_SETMASK, old, NULL);
-}
-
 /* Once more, with less history, if the file would be too large. Returns 0 or an errno. */
 static int write_all(struct snapshot *s, struct receiver *r)
 {
@@ -219,16 +199,16 @@ static int write_all(struct snapshot *s, struct receiver *r)
 trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size)
 {
 	char name[SNAPSHOT_PATH];
-	sigset_t old;
+	struct held_signals held;
 	struct receiver r = {.most = *size};
 	bool in_place = is_special_file(path);
 	remove_left(path);
 	r.fd = in_place ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : open_beside(path, name, sizeof name);
 	if (r.fd < 0)
 		return trz_fail(TRZ_ERROR_IO, "%.400s: cannot be created: %s", path, strerror(errno));
-	hold_signal(&old);
+	held_signals_begin(&held);
 	int error = write_all(s, &r);
-	release_signal(&old);
+	held_signals_end(&held);
 	if (!error && !in_place && rename(name, path))
 		error = errno;
 	if (error && !in_place)

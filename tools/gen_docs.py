@@ -202,11 +202,12 @@ def options(root):
 
 OPTIONS_HEAD = """
 `TERRAZZO_CONF="key:value,key:value"` configures every heap of a process; a text of this form in
-`trz_open_params.config` configures one heap, and overrides the environment. White space does not count. Sizes are plain
-numbers of bytes, or have a suffix `KiB`, `MiB`, `GiB` or `TiB` and, if you like, a decimal fraction. An unknown key or
-a bad value makes `trz_open()` fail with an error that names the key and the choices; `terrazzo config --check
-"key:value"` and `trz_config_check()` check without opening anything. `terrazzo config` lists the options. A
-`tile_size_max` below `tile_size` is raised to it.
+`trz_open_params.config` configures one heap, and overrides the environment. White space around keys and values does not
+count; inside one it is refused. Sizes are plain numbers of bytes, or have a suffix `KiB`, `MiB`, `GiB` or `TiB` and, if
+you like, a decimal fraction, with a point whatever the program's locale is. An unknown key or a bad value makes
+`trz_open()` fail with an error that names the key and the choices; `terrazzo config --check "key:value"` and
+`trz_config_check()` check without opening anything. `terrazzo config` lists the options. A `tile_size_max` below
+`tile_size` is raised to it.
 """
 
 

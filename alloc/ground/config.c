@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decimal.h"
 #include "error.h"
 #include "snapshot_file.h"
 
@@ -38,6 +39,8 @@ static const struct option options[] = {
 };
 
 enum { OPTION_COUNT = sizeof options / sizeof *options, TEXT_BYTES = 64 };
+
+#define WHITE " \t\r\n"
 
 static const char *const type_names[] = {"bytes", "count", "bool", "text"};
 
@@ -108,21 +111,18 @@ static bool parse_amount(const struct option *o, const char *text, uint64_t *val
 		const char *name;
 		unsigned shift;
 	} units[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
-	char number[32], *end;
-	size_t digits = strspn(text, "0123456789"), length = strspn(text, "0123456789.");
-	if (digits == 0 || length >= sizeof number)
+	const char *unit;
+	double amount = decimal_read(text, &unit);
+	if (unit == text)
 		return false;
-	memcpy(number, text, length);
-	number[length] = '\0';
-	errno = 0;
-	if (text[digits] == '\0') {
-		*value = strtoull(text, &end, 10);
+	if (text[strspn(text, "0123456789")] == '\0') {
+		errno = 0;
+		*value = strtoull(text, NULL, 10);
 		return errno == 0;
 	}
-	double amount = strtod(number, &end);
-	for (size_t i = 0; o->type == TYPE_BYTES && *end == '\0' && i < sizeof units / sizeof *units; i++) {
+	for (size_t i = 0; o->type == TYPE_BYTES && i < sizeof units / sizeof *units; i++) {
 		double bytes = amount * (double)((uint64_t)1 << units[i].shift);
-		if (strcmp(text + length, units[i].name) == 0 && bytes < 9e18) {
+		if (strcmp(unit, units[i].name) == 0 && bytes < 9e18) {
 			*value = (uint64_t)bytes;
 			return true;
 		}
@@ -149,46 +149,54 @@ static trz_status unknown_key(const char *source, const char *key)
 	                keys);
 }
 
-static trz_status parse_pair(struct config *c, const char *source, char *pair)
+/* White space in a value is no slip to be mended: a path would name another file, two numbers would be one. */
+static trz_status set_option(struct config *c, const struct option *o, const char *source, const char *text)
 {
 	char choices[2 * TEXT_BYTES + 8];
+	uint64_t value;
+	bool white = strpbrk(text, WHITE) != NULL;
+	if (!white && o->type == TYPE_TEXT && store_text(c, o, text))
+		return TRZ_OK;
+	if (white || o->type == TYPE_TEXT || !parse_value(o, text, &value))
+		return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: %s does not take \"%.60s\"%s; it takes %s", source, o->key, text,
+		                white ? ", which has white space in it" : "", choices_text(o, choices, sizeof choices));
+	store(c, o, value);
+	return TRZ_OK;
+}
+
+/* The length of the text without white space at its end. */
+static size_t trimmed(const char *text, size_t length)
+{
+	while (length && strchr(WHITE, text[length - 1]))
+		length--;
+	return length;
+}
+
+static trz_status parse_pair(struct config *c, const char *source, char *pair)
+{
 	char *colon = strchr(pair, ':');
 	if (!colon)
 		return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: \"%.60s\" is not of the form key:value", source, pair);
-	*colon = '\0';
-	for (size_t i = 0; i < OPTION_COUNT; i++) {
-		const struct option *o = &options[i];
-		uint64_t value;
-		if (strcmp(o->key, pair) != 0)
-			continue;
-		if (o->type == TYPE_TEXT && store_text(c, o, colon + 1))
-			return TRZ_OK;
-		if (o->type == TYPE_TEXT || !parse_value(o, colon + 1, &value))
-			return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: %s does not take \"%.60s\"; it takes %s", source,
-			                o->key, colon + 1, choices_text(o, choices, sizeof choices));
-		store(c, o, value);
-		return TRZ_OK;
-	}
+	pair[trimmed(pair, (size_t)(colon - pair))] = '\0';
+	for (size_t i = 0; i < OPTION_COUNT; i++)
+		if (strcmp(options[i].key, pair) == 0)
+			return set_option(c, &options[i], source, colon + 1 + strspn(colon + 1, WHITE));
 	return unknown_key(source, pair);
 }
 
-/* Drops white space and parses pair by pair. */
+/* Pair by pair, without the white space around them. */
 static trz_status parse(struct config *c, const char *source, const char *text)
 {
 	char pair[256];
 	while (*text) {
-		size_t length = 0;
-		for (; *text && *text != ','; text++) {
-			if (strchr(" \t\r\n", *text))
-				continue;
-			if (length + 1 == sizeof pair)
-				return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: an entry is longer than %zu characters", source,
-				                sizeof pair - 1);
-			pair[length++] = *text;
-		}
+		text += strspn(text, WHITE);
+		size_t all = strcspn(text, ","), length = trimmed(text, all);
+		if (length >= sizeof pair)
+			return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: an entry is longer than %zu characters", source,
+			                sizeof pair - 1);
+		memcpy(pair, text, length);
 		pair[length] = '\0';
-		if (*text == ',')
-			text++;
+		text += all + (text[all] == ',');
 		trz_status status = length ? parse_pair(c, source, pair) : TRZ_OK;
 		if (status != TRZ_OK)
 			return status;

@@ -14,6 +14,7 @@
 #include "call_site.h"
 #include "device/nvml.h"
 #include "error.h"
+#include "held_signals.h"
 #include "leaks.h"
 #include "oom_report.h"
 #include "observe/holders.h"
@@ -448,16 +449,19 @@ static bool keep_text(void *owner, const char *text, size_t size)
 	return true;
 }
 
-/* In one call, so that lines of other threads do not come in between, unless the system takes less at a time. */
+/* In one call, so that lines of other threads do not come in between, unless the system takes less at a time. A program
+ * whose standard error nobody reads goes on. */
 static void print(const struct reporter *r)
 {
+	struct held_signals held;
 	size_t done = 0;
-	while (done < r->used) {
-		ssize_t written = write(STDERR_FILENO, r->text + done, r->used - done);
-		if (written < 0 && errno != EINTR)
-			return;
+	ssize_t written = 0;
+	held_signals_begin(&held);
+	while (done < r->used && (written >= 0 || errno == EINTR)) {
+		written = write(STDERR_FILENO, r->text + done, r->used - done);
 		done += written > 0 ? (size_t)written : 0;
 	}
+	held_signals_end(&held);
 }
 
 static bool is_new(struct reporter *r, const struct facts *f)

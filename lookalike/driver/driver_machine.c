@@ -13,6 +13,8 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "decimal.h"
+
 struct look_machine look;
 
 static pthread_once_t open_once = PTHREAD_ONCE_INIT, init_once = PTHREAD_ONCE_INIT;
@@ -50,11 +52,11 @@ static uint64_t read_bytes(const char *variable, uint64_t initial)
 {
 	static const char units[] = "KMGT";
 	const char *text = read_text(variable), *wanted = "a size is expected, such as 40GiB, 512M or 1.5G";
-	char *end;
+	const char *end;
 	if (!text)
 		return initial;
-	double number = strtod(text, &end);
-	if (end == text || !(number >= 0))
+	double number = decimal_read(text, &end);
+	if (end == text)
 		refuse(variable, text, wanted);
 	const char *unit = *end ? strchr(units, *end & ~0x20) : NULL;
 	if (unit) {

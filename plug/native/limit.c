@@ -209,19 +209,30 @@ static struct ledger *open_ledger(const char *path)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
+/* "BYTES", "BYTES -", or "BYTES LEDGER". *path is NULL where there is no ledger. */
+static bool read_limit(const char *text, uint64_t *bytes, const char **path)
+{
+	char *end;
+	errno = 0;
+	*bytes = strtoull(text, &end, 10);
+	*path = *end == ' ' && strcmp(end + 1, "-") != 0 ? end + 1 : NULL;
+	return *text >= '0' && *text <= '9' && errno == 0 && *bytes > 0 && (!*end || (*end == ' ' && end[1]));
+}
+
 static void begin(void)
 {
-	const char *text = getenv("TERRAZZO_LIMIT");
-	char *end;
+	const char *text = getenv("TERRAZZO_LIMIT"), *path;
 	if (!text || !*text)
 		return;
-	limit_bytes = strtoull(text, &end, 10);
-	if (*end == ' ' && strcmp(end + 1, "-") != 0) {
-		ledger = open_ledger(end + 1);
-		if (!ledger)
-			fprintf(stderr, "terrazzo: the ledger %s cannot be opened (%s): the limit is this process's own\n", end + 1,
-			        strerror(errno));
+	if (!read_limit(text, &limit_bytes, &path)) {
+		fprintf(stderr, "terrazzo: TERRAZZO_LIMIT: '%s' is no limit, and ignored: it takes a number of bytes, and "
+		        "behind a space the file of a ledger, or - for none: 1073741824 -\n", text);
+		return;
 	}
+	ledger = path ? open_ledger(path) : NULL;
+	if (path && !ledger)
+		fprintf(stderr, "terrazzo: the ledger %s cannot be opened (%s): the limit is this process's own\n", path,
+		        strerror(errno));
 	if (!ledger) {
 		void *memory = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (memory == MAP_FAILED)

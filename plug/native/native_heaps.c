@@ -8,6 +8,7 @@
 #include "native.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "terrazzo_driver.h"
@@ -115,6 +116,19 @@ static bool is_primary(int device, const void *context)
 	return primary == context;
 }
 
+/* The driver can serve the program, which must not end for want of us; but who asked for us wants to know. */
+static bool open_or_tell(const trz_open_params *params, trz_heap **heap)
+{
+	static bool told;  /* guarded by `lock` */
+	if (trz_open(params, heap) == TRZ_OK)
+		return true;
+	if (!told)
+		fprintf(stderr, "terrazzo: device %d has no heap, and its allocations pass to the driver: %s\n", params->device,
+		        trz_last_error());
+	told = true;
+	return false;
+}
+
 /* A heap needs its host stream before its first allocation, and nothing of it may disturb a capture of this thread. */
 static bool open_heap(struct native_heap *h, void *context)
 {
@@ -130,7 +144,7 @@ static bool open_heap(struct native_heap *h, void *context)
 	native_driver.cuDeviceGetDefaultMemPool(&h->pool, device);
 	bool opened = native_driver.cuStreamCreate(&host, STREAM_NON_BLOCKING) == TRZ_CUDA_SUCCESS &&
 	              cuda->stream_id(cuda->self, context, host, &h->host_id) == TRZ_OK &&
-	              trz_open(&params, &h->heap) == TRZ_OK;
+	              open_or_tell(&params, &h->heap);
 	if (opened)
 		h->host = host;
 	else if (host)

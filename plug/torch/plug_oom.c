@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "decimal.h"
 #include "terrazzo_driver.h"
 
 /* PyTorch refuses sizes from here on without asking the device. */
@@ -18,14 +19,13 @@ enum { SIZE_TEXT = 32 };
 /* Sizes as PyTorch writes them. */
 static const char *size_text(uint64_t bytes, char *text)
 {
-	if (bytes <= 1u << 10)
-		snprintf(text, SIZE_TEXT, "%" PRIu64 " bytes", bytes);
-	else if (bytes <= 1u << 20)
-		snprintf(text, SIZE_TEXT, "%.2f KiB", (double)bytes / (1u << 10));
-	else if (bytes <= 1u << 30)
-		snprintf(text, SIZE_TEXT, "%.2f MiB", (double)bytes / (1u << 20));
-	else
-		snprintf(text, SIZE_TEXT, "%.2f GiB", (double)bytes / (1u << 30));
+	if (bytes > 1u << 30)
+		return decimal_size(bytes, 30, "GiB", text, SIZE_TEXT);
+	if (bytes > 1u << 20)
+		return decimal_size(bytes, 20, "MiB", text, SIZE_TEXT);
+	if (bytes > 1u << 10)
+		return decimal_size(bytes, 10, "KiB", text, SIZE_TEXT);
+	snprintf(text, SIZE_TEXT, "%" PRIu64 " bytes", bytes);
 	return text;
 }
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -171,8 +172,29 @@ class Program(Case):
         said = self.run_cli("run", "--", "sh", "-c", "echo $TERRAZZO_LIBRARIES", env={"TERRAZZO_LIBRARIES": "/mine"})
         self.assertEqual(said.strip(), "/mine")
         self.assert_fails("there is no option", "run", "-c", "nonesuch:1", "ls")
+        self.assert_fails("TERRAZZO_CONF: there is no option", "run", "echo", "started",
+                          env={"TERRAZZO_CONF": "nonesuch:1"})
+        self.assertEqual(self.out, "")
+        said = self.run_cli("run", "-c", "vmm:on", "--", "sh", "-c", "echo $TERRAZZO_CONF",
+                            env={"TERRAZZO_CONF": "nonesuch:1"})
+        self.assertEqual(said, "vmm:on\n")
         self.assert_fails("a command is missing", "run")
         self.assert_fails("nonesuch: cannot be run", "run", "nonesuch")
+
+    @unittest.skipIf(HAS_ADDRESS_SANITIZER, "the shell cannot preload a library with AddressSanitizer")
+    def test_exit_status_where_ends_of_children_are_ignored(self):
+        def ignored(*command):
+            return subprocess.run([CLI, *command], capture_output=True, text=True, timeout=300, check=False,
+                                  preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+
+        for command in (["run"], ["run", "--limit=1GiB"], ["sim"], ["sim", "--nodes=2"]):
+            done = ignored(*command, "--", "sh", "-c", "exit 3")
+            self.assertEqual(done.returncode, 3, done.stderr)
+            masks = ignored(*command, "--", "grep", "^Sig[BI]", "/proc/self/status").stdout.split()
+            self.assertEqual(masks[::2], ["SigBlk:", "SigIgn:"] * (2 if "--nodes=2" in command else 1))
+            for name, mask in zip(masks[::2], masks[1::2]):  # the program has them as they were
+                self.assertEqual(bool(int(mask, 16) >> signal.SIGCHLD - 1 & 1), name == "SigIgn:", command)
+                self.assertFalse(int(mask, 16) >> signal.SIGTERM - 1 & 1, command)
 
     def test_costs(self):
         rows = [row.split() for row in self.run_cli("costs").splitlines()]
@@ -182,6 +204,8 @@ class Program(Case):
             self.assertEqual(sum(map(int, row[1:4])), int(row[4]))
         self.assertEqual(self.run_cli("costs", "a100").splitlines()[1].split(), rows[1])
         self.assert_fails("no_such_table", "costs", "no_such_table")
+        self.assert_fails(f"cost table {self.folder} is neither shipped", "costs", self.folder)
+        self.assert_fails("no cost table: it has no entry", "costs", self.file("empty.ini", b""))
         self.assert_fails("'3MiB' is not a multiple of 2MiB", "costs", "--size", "3MiB")
 
 
@@ -461,6 +485,7 @@ class Replay(Case):
         path = self.pickled("a.pickle", [entry("alloc", 1 << 45, 4096)])
         self.assert_fails("no_such_key", "replay", "--conf", "no_such_key:1", path)
         self.assert_fails("no_such_table", "replay", "--costs", "no_such_table", path)
+        self.assert_fails("Is a directory", "replay", "--costs", self.folder, path)
 
     def test_recorded_run(self):
         row, = self.replay_json("--lag", 100, TRACES / "resnet50.pickle.xz")

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "comma_locale.h"
 #include "oom_report.h"
 
 static struct evidence e;
@@ -537,6 +538,28 @@ static void test_the_report_is_short(void **state)
 	assert_text(page.text, "in 10 steps (8 to 13), 10 minutes");
 }
 
+/* Sizes and shares, in any locale as in C's; rounded as printf does. */
+static void test_the_report_has_decimal_points(void **state)
+{
+	(void)state;
+	static struct page page;
+	page = (struct page){.used = 0};
+	fill();
+	e.allocated = gib(1);
+	e.reserved = gib(1) + MIB(24);
+	e.holders[0].bytes = gib(0.0625);
+	e.pending = KIB(10) + 128;
+	if (!comma_locale_begin())
+		skip();
+	assert_true(oom_report_text(&e, &v, to_page, &page));
+	setlocale(LC_ALL, "C");
+	assert_text(page.text, ": 2.00 GiB asked for");
+	assert_text(page.text, "      allocated                                1.00 GiB\n");
+	assert_text(page.text, "      awaits other streams' work              10.12 KiB\n");
+	assert_text(page.text, "      fragmentation                                2.3 %\n");
+	assert_text(page.text, "       64.00 MiB +- 9 bytes   6.2 %  ");
+}
+
 /* Each verdict's first lines, from evidence of nothing but a failure. */
 static void test_every_verdict_has_its_lines(void **state)
 {
@@ -634,6 +657,7 @@ int main(void)
 		cmocka_unit_test(test_the_first_that_applies_wins),
 		cmocka_unit_test(test_figures_at_the_edge),
 		cmocka_unit_test(test_the_report_is_short),
+		cmocka_unit_test(test_the_report_has_decimal_points),
 		cmocka_unit_test(test_every_verdict_has_its_lines),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_a_sink_that_refuses_is_left_alone),

@@ -4,10 +4,11 @@ import json
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
-from native_process import BUILD, PROGRAMS, environment
+from native_process import BUILD, PROGRAMS, environment, run
 
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
@@ -96,9 +97,41 @@ class Limit(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("'many' is not a size", done.stderr)
 
+    def test_a_variable_that_is_no_limit_is_told_and_ignored(self):
+        preload = {"LD_PRELOAD": str(BUILD / "lib" / "libterrazzo_preload.so"), "TERRAZZO_CONF": "oom_report:off"}
+        for text in ("abc", "-1 -", " 1 -", "18446744073709551616 -", "0 -", "10GiB", "1073741824 ", "1073741824-"):
+            with self.subTest(text):
+                done = run("runtime_calls", variables={**preload, "TERRAZZO_LIMIT": text}, scalars="real")
+                self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)
+                self.assertEqual(done.stderr.count("TERRAZZO_LIMIT"), 1)
+                self.assertIn(f"terrazzo: TERRAZZO_LIMIT: '{text}' is no limit, and ignored: it takes a number of ",
+                              done.stderr)
+        for text in ("1073741824", "1073741824 -"):
+            with self.subTest(text):
+                done = run("limited", "cudaMalloc", variables={**preload, "TERRAZZO_LIMIT": text})
+                self.assertEqual(done.stderr, "")
+                self.assertIn("told: 1024 of 1024 MiB\n", done.stdout)
+
     def test_the_programs_status_is_the_commands(self):
         done, _ = self.start("--limit=1GiB", "sh", "-c", "exit 7")
         self.assertEqual(done.returncode, 7)
+
+    def test_a_signal_at_any_moment_leaves_nothing(self):
+        """Also while the program is being started."""
+        def ledgers():
+            return set(Path("/dev/shm").glob("terrazzo-limit-*"))
+
+        before = ledgers()
+        for step in range(100):
+            with subprocess.Popen([TERRAZZO, "run", "--limit=1GiB", "--", "sleep", "600"], env=environment({}),
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+                time.sleep(step / 10000)
+                running.terminate()
+                running.communicate(timeout=300)  # a program that went on would keep the pipes
+                self.assertNotEqual(running.returncode, 0)
+        left = ledgers() - before
+        while any(path.exists() for path in left):  # those of others go when their programs end
+            time.sleep(0.1)
 
 
 if __name__ == "__main__":

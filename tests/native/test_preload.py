@@ -91,6 +91,16 @@ class Preloaded(unittest.TestCase):
         self.assertEqual(self.exports("exports_static", "ipc:auto"), ("801 0 all right\n", True))
         self.assertEqual(self.exports("exports_static", "ipc:classic"), ("0 0 all right\n", False))
 
+    def test_an_error_of_the_configuration_is_told_once(self):
+        variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
+        for program in (["runtime_calls"], ["edges", "peers"]):
+            with self.subTest(program):
+                said = self.passes(*program, variables=variables, devices=2)
+                self.assertRegex(said, r"terrazzo: device 0 has no heap, and its allocations pass to the driver: "
+                                       r'TERRAZZO_CONF: limit does not take "much"; it takes ')
+                self.assertEqual(said.count("TERRAZZO_CONF"), 1)
+                self.assertEqual({call[0] for call in served(said).values()}, {0})
+
     def test_off_leaves_all_to_the_driver(self):
         counts = self.preloaded("runtime_calls", options="on:off,report:on")
         self.assertEqual({call[0] for call in counts.values()}, {0})

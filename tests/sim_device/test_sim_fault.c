@@ -189,6 +189,25 @@ static void test_bad_cost_tables_name_the_line(void **state)
 	assert_non_null(strstr(trz_last_error(), "no-such-table"));
 }
 
+static void test_a_file_that_is_no_cost_table(void **state)
+{
+	(void)state;
+	const char *const bad[] = {"", "# nothing\n", "[create]\n"};
+	char path[32];
+	sim *s;
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		assert_int_equal(open_with_table(bad[i], path, &s), TRZ_ERROR_BAD_INPUT);
+		assert_non_null(strstr(trz_last_error(), path));
+		assert_non_null(strstr(trz_last_error(), "shipped are a100"));
+	}
+	sim_config empty = {.costs = "/dev/null"}, folder = {.costs = "/tmp"};
+	assert_int_equal(sim_open(&empty, &s), TRZ_ERROR_BAD_INPUT);
+	assert_non_null(strstr(trz_last_error(), "/dev/null"));
+	assert_int_equal(sim_open(&folder, &s), TRZ_ERROR_IO);
+	assert_non_null(strstr(trz_last_error(), "cost table /tmp is neither shipped"));
+	assert_non_null(strstr(trz_last_error(), "Is a directory"));
+}
+
 static void test_clock_always_advances(void **state)
 {
 	(void)state;
@@ -236,6 +255,7 @@ int main(void)
 		cmocka_unit_test(test_shipped_costs),
 		cmocka_unit_test(test_cost_table_from_a_file),
 		cmocka_unit_test(test_bad_cost_tables_name_the_line),
+		cmocka_unit_test(test_a_file_that_is_no_cost_table),
 		cmocka_unit_test(test_clock_always_advances),
 		cmocka_unit_test(test_open_refuses),
 	};

@@ -505,6 +505,14 @@ class Ranks(unittest.TestCase):
                               stderr=subprocess.PIPE, timeout=80, check=False)
         self.assertEqual(done.returncode, 3)
 
+    def test_a_node_that_ends_at_once_hides_no_other(self):
+        """Also while the next one is being started."""
+        words = "[ {node} = 0 ] || { sleep 0.02; exit 3; }"
+        for _ in range(100):
+            done = subprocess.run([CLI, "sim", "--nodes=2", "--", "sh", "-c", words], stderr=subprocess.PIPE, text=True,
+                                  check=False)
+            self.assertEqual(done.returncode, 3, done.stderr)
+
     def test_nodes_usage(self):
         for options in (["--nodes=2", "--world-size=4"], ["--nodes=5", "--devices=16"], ["--nodes=0"]):
             done = subprocess.run([CLI, "sim", *options, "--", "true"], stderr=subprocess.PIPE, text=True, check=False)

@@ -9,6 +9,8 @@
 
 #include "testing.h"
 
+#include "comma_locale.h"
+
 static size_t option_count(void)
 {
 	trz_option_info option;
@@ -147,7 +149,7 @@ static void test_overlong_entry(void **state)
 	memset(text, 'x', sizeof text - 1);
 	text[sizeof text - 1] = '\0';
 	assert_error(trz_config_check(text), TRZ_ERROR_CONFIG_VALUE, "longer");
-	memset(text + 1, '\t', sizeof text - 2);  /* white space does not count */
+	memset(text + 1, '\t', sizeof text - 2);  /* white space at the end does not count */
 	assert_error(trz_config_check(text), TRZ_ERROR_CONFIG_VALUE, "\"x\"");
 }
 
@@ -160,7 +162,9 @@ static void test_amounts(void **state)
 	} amounts[] = {
 		{"limit:4096", 4096},     {"limit:3KiB", KIB(3)},     {"limit:1.5GiB", MIB(1536)},
 		{"limit:0.5TiB", GIB(512)}, {"limit:007MiB", MIB(7)}, {"limit:0", 0},
-		{"limit:140737488355328", 1ull << 47},                {"limit:9007199254740993KiB", 0},
+		{"limit:140737488355328", 1ull << 47},                {"limit:0.125KiB", 128},
+		{"limit:2.MiB", MIB(2)},  {"limit:1.0009765625MiB", MIB(1) + KIB(1)},
+		{"limit:9007199254740993KiB", 0},
 	};
 	for (size_t i = 0; i < LENGTH(amounts); i++) {
 		struct config c;
@@ -172,17 +176,41 @@ static void test_amounts(void **state)
 	}
 }
 
+static void test_amounts_in_a_locale_with_a_decimal_comma(void **state)
+{
+	(void)state;
+	struct config c;
+	if (!comma_locale_begin())
+		skip();
+	trz_status good = config_load(&c, "limit:1.5GiB"), bad = trz_config_check("limit:1,5GiB");
+	setlocale(LC_ALL, "C");
+	assert_ok(good);
+	assert_int_equal(c.limit, MIB(1536));
+	assert_status(bad, TRZ_ERROR_CONFIG_VALUE);
+}
+
 static void test_white_space_and_empty_entries(void **state)
 {
 	(void)state;
 	struct config c;
-	assert_ok(config_load(&c, " limit : 1 GiB ,, vmm:off,\n"));
+	assert_ok(config_load(&c, " limit :\t1GiB ,, vmm:off,\n"));
 	assert_int_equal(c.limit, GIB(1));
 	assert_false(c.vmm);
 	assert_ok(config_load(&c, ""));
 	assert_ok(config_load(&c, NULL));
 	assert_int_equal(c.limit, 0);
 	assert_true(c.vmm);
+}
+
+static void test_white_space_inside_is_refused(void **state)
+{
+	(void)state;
+	static const char *const bad[] = {"limit:1 0GiB", "limit:1 GiB", "vmm:o ff", "exit_snapshot:/tmp/my dir/x.json"};
+	for (size_t i = 0; i < LENGTH(bad); i++) {
+		assert_error(trz_config_check(bad[i]), TRZ_ERROR_CONFIG_VALUE, "white space");
+		assert_text(trz_last_error(), strchr(bad[i], ':') + 1);
+	}
+	assert_error(trz_config_check("tile size:16MiB"), TRZ_ERROR_CONFIG_KEY, "\"tile size\"");
 }
 
 static void test_the_last_of_a_key_counts(void **state)
@@ -220,7 +248,9 @@ int main(void)
 		cmocka_unit_test(test_not_a_pair),
 		cmocka_unit_test(test_overlong_entry),
 		cmocka_unit_test(test_amounts),
+		cmocka_unit_test(test_amounts_in_a_locale_with_a_decimal_comma),
 		cmocka_unit_test(test_white_space_and_empty_entries),
+		cmocka_unit_test(test_white_space_inside_is_refused),
 		cmocka_unit_test(test_the_last_of_a_key_counts),
 		cmocka_unit_test(test_environment),
 	};

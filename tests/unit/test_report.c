@@ -53,6 +53,21 @@ static NOINLINE trz_status run_out(struct rig *r, size_t size)
 	return status;
 }
 
+static void test_nobody_reads_it(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(1), NULL);
+	int ends[2], error = dup(STDERR_FILENO);
+	assert_int_equal(pipe(ends), 0);
+	assert_true(dup2(ends[1], STDERR_FILENO) >= 0);
+	close(ends[0]);
+	close(ends[1]);
+	run_out(&r, GIB(2));  /* no signal ends us */
+	dup2(error, STDERR_FILENO);
+	close(error);
+	rig_close(&r);
+}
+
 static void test_a_failure_is_reported_once(void **state)
 {
 	(void)state;
@@ -381,6 +396,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_failure_is_reported_once),
+		cmocka_unit_test(test_nobody_reads_it),
 		cmocka_unit_test(test_the_error_is_as_without_a_report),
 		cmocka_unit_test(test_a_recovered_failure_is_not_reported),
 		cmocka_unit_test(test_a_thread_holds_reports_back),

@@ -5,10 +5,13 @@
 #include "testing.h"
 
 #include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <jansson.h>
@@ -599,6 +602,57 @@ static void test_files_that_cannot_be(void **state)
 	snapshot_free(&s);
 }
 
+/* Reads a little of a pipe, and leaves. */
+static void *read_a_little(void *pipe)
+{
+	char byte;
+	int *fd = pipe;
+	assert_int_equal(read(*fd, &byte, 1), 1);
+	close(*fd);
+	return NULL;
+}
+
+static void write_to_a_reader_that_leaves(struct snapshot *s)
+{
+	pthread_t reader;
+	int ends[2];
+	char path[64];
+	assert_int_equal(pipe(ends), 0);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
+	assert_int_equal(pthread_create(&reader, NULL, read_a_little, &ends[0]), 0);
+	assert_error(to_file(s, path), TRZ_ERROR_IO, "Broken pipe");
+	pthread_join(reader, NULL);
+	close(ends[1]);
+}
+
+static bool is_pending(int number)
+{
+	sigset_t pending;
+	assert_int_equal(sigpending(&pending), 0);
+	return sigismember(&pending, number);
+}
+
+static void test_a_reader_that_leaves(void **state)
+{
+	(void)state;
+	const struct timespec now = {0};
+	sigset_t one, old;
+	struct snapshot s = large_snapshot();
+	write_to_a_reader_that_leaves(&s);  /* the signal would have ended us */
+	sigemptyset(&one);
+	sigaddset(&one, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &one, &old);
+	assert_false(sigismember(&old, SIGPIPE));
+	write_to_a_reader_that_leaves(&s);
+	assert_false(is_pending(SIGPIPE));
+	raise(SIGPIPE);
+	write_to_a_reader_that_leaves(&s);
+	assert_true(is_pending(SIGPIPE));  /* the program's own */
+	assert_int_equal(sigtimedwait(&one, NULL, &now), SIGPIPE);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	snapshot_free(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -618,6 +672,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_a_receiver_that_refuses, no_leak),
 		cmocka_unit_test_teardown(test_a_file_is_whole_or_not_there, no_leak),
 		cmocka_unit_test_teardown(test_files_that_cannot_be, no_leak),
+		cmocka_unit_test_teardown(test_a_reader_that_leaves, no_leak),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

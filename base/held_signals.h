@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Signals that a write sends to its own thread, and that end a process which does not expect them: SIGPIPE, where
+ * nobody reads a pipe, and SIGXFSZ, where a file reaches the limit of its size. Held back, they are errors like others.
+ */
+#ifndef TRZ_BASE_HELD_SIGNALS_H
+#define TRZ_BASE_HELD_SIGNALS_H
+
+#include <signal.h>
+#include <stddef.h>
+#include <time.h>
+
+struct held_signals {
+	sigset_t mask, pending;  /* of the thread, before */
+};
+
+static inline void held_signals_begin(struct held_signals *h)
+{
+	sigset_t both;
+	sigemptyset(&both);
+	sigaddset(&both, SIGPIPE);
+	sigaddset(&both, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &both, &h->mask);
+	sigpending(&h->pending);
+}
+
+/* One that was pending before is the program's, and stays. */
+static inline void held_signals_end(const struct held_signals *h)
+{
+	static const int numbers[] = {SIGPIPE, SIGXFSZ};
+	const struct timespec now = {0};
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		sigset_t one;
+		sigemptyset(&one);
+		sigaddset(&one, numbers[i]);
+		if (!sigismember(&h->pending, numbers[i]))
+			while (sigtimedwait(&one, NULL, &now) == numbers[i]) {}
+	}
+	pthread_sigmask(SIG_SETMASK, &h->mask, NULL);
+}
+
+#endif
