@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "held_signals.h"
 #include "terrazzo_driver.h"
 
 static _Thread_local char last_error[ERROR_TEXT_BYTES];
@@ -33,14 +34,22 @@ void trz_tell(const char *format, ...)
 	va_start(args, format);
 	vsnprintf(line + sizeof begin - 1, ERROR_TEXT_BYTES, format, args);
 	va_end(args);
-	size_t done = 0, size = strlen(line);
+	size_t size = strlen(line);
 	line[size++] = '\n';
-	while (done < size) {
-		ssize_t written = write(STDERR_FILENO, line + done, size - done);
-		if (written < 0 && errno != EINTR)
-			return;
-		done += written > 0 ? (size_t)written : 0;
+	trz_tell_text(line, size);
+}
+
+void trz_tell_text(const char *text, size_t size)
+{
+	struct held_signals held;
+	ssize_t written = 0;
+	held_signals_begin(&held);
+	while (size && (written >= 0 || errno == EINTR)) {
+		written = write(STDERR_FILENO, text, size);
+		text += written > 0 ? written : 0;
+		size -= written > 0 ? (size_t)written : 0;
 	}
+	held_signals_end(&held);
 }
 
 const char *trz_last_error(void)

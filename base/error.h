@@ -17,4 +17,8 @@ trz_status trz_fail(trz_status status, const char *format, ...) __attribute__((f
 /* One line to standard error, where nobody else would tell the user: "terrazzo: ", the text and the line's end. */
 void trz_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* A text to standard error, in one call, so that lines of other threads do not come in between, unless the system takes
+ * less at a time. A program whose standard error nobody reads goes on. */
+void trz_tell_text(const char *text, size_t size);
+
 #endif

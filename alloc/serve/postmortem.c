@@ -14,7 +14,6 @@
 #include "call_site.h"
 #include "device/nvml.h"
 #include "error.h"
-#include "held_signals.h"
 #include "leaks.h"
 #include "oom_report.h"
 #include "observe/holders.h"
@@ -449,21 +448,6 @@ static bool keep_text(void *owner, const char *text, size_t size)
 	return true;
 }
 
-/* In one call, so that lines of other threads do not come in between, unless the system takes less at a time. A program
- * whose standard error nobody reads goes on. */
-static void print(const struct reporter *r)
-{
-	struct held_signals held;
-	size_t done = 0;
-	ssize_t written = 0;
-	held_signals_begin(&held);
-	while (done < r->used && (written >= 0 || errno == EINTR)) {
-		written = write(STDERR_FILENO, r->text + done, r->used - done);
-		done += written > 0 ? (size_t)written : 0;
-	}
-	held_signals_end(&held);
-}
-
 static bool is_new(struct reporter *r, const struct facts *f)
 {
 	const struct printed p = {f->site, log2_floor(f->info.requested)};
@@ -485,7 +469,7 @@ static void print_failure(trz_heap *h, struct reporter *r)
 	r->used = 0;
 	keep_text(r, "terrazzo: ", 10);
 	oom_report_text(&r->evidence, &r->verdict, keep_text, r);
-	print(r);
+	trz_tell_text(r->text, r->used);
 }
 
 void postmortem_print(trz_heap *h)
