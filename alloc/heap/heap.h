@@ -60,6 +60,17 @@ struct steps {
 	size_t named_count;
 };
 
+/* Whether views repeat (supply/policy.c). */
+enum { VIEW_SIZES = 16 };
+
+struct views_record {
+	uint64_t debt;               /* bytes mapped for views that flips into views have not made up for, */
+	uint64_t peak;               /* since the most that was allocated had grown to this */
+	uint64_t moved;              /* moved_bytes, when the newest was mapped */
+	uint64_t sizes[VIEW_SIZES];  /* of large requests that memory was moved for: the newest */
+	unsigned sizes_count;        /* of all that were new then */
+};
+
 /* How steps are recognised that the program does not tell (observe/period.h). By `lock`, but for `due`. */
 enum { PERIOD_KEYS = 256, PERIOD_CANDIDATES = 8, PERIOD_INTERVALS = 24, PERIOD_KINDS = 2, PERIOD_NEWEST = 64 };
 
@@ -181,8 +192,7 @@ struct trz_heap {
 	counter attainable;                  /* what could be reserved in all, by the device's last answer about its free
 	                                      * memory; other processes take and free memory meanwhile. Read without it */
 	uint64_t moved_bytes;                /* mapped at other places so far */
-	uint64_t view_debt;                  /* bytes mapped for views that flips into views have not made up for, ... */
-	uint64_t view_peak;                  /* ... since the most that was allocated had grown to this */
+	struct views_record views;
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
 	trz_map_callback *map_callback;      /* NULL: mappings are not announced */

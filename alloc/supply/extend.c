@@ -528,9 +528,7 @@ static void account_moved(struct growth *g)
 		flow_add(&h->counters.segment, tile->kind, 1);
 		h->tile_least[g->demand->kind] = min_u64(h->tile_least[g->demand->kind], tile->size);
 	}
-	h->moved_bytes += g->gathered_bytes;
-	if (g->window->view)
-		policy_view_mapped(h, g->gathered_bytes);
+	policy_moved(h, g->demand, g->gathered_bytes, g->window->view);
 }
 
 static trz_status give_up(struct growth *g, trz_status status)

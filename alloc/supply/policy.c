@@ -60,9 +60,10 @@ enum { BARGAIN_TILES = 6 };     /* so long a request may be: for longer ones the
 #define WARM_TURNOVERS 200.0
 
 /* Views that have had its peak mapped so many times, and are not flipped into, do not repeat. So many flips into views
- * make up for one that was mapped. While the peak grows, by such a part, no step is as the one before: what did not
- * repeat until then tells nothing. */
+ * make up for one that was mapped. It counts anew once the peak has grown by such a part, or has been moved for good so
+ * many times since. */
 #define VIEW_TURNS 3.0
+#define RETRY_TURNS 1.5
 enum { FLIPS_REPAY = 4, PEAK_GROWS = 8 };
 
 /* A view is worth its while up to so much free memory, in times the demand: less where work is late, since the same
@@ -128,41 +129,70 @@ static bool is_warm(const trz_heap *h, double peak)
 	       (double)heap_given_out(h, ALLOCATED_BYTES) > WARM_TURNOVERS * peak;
 }
 
-/* Whether the peak has grown since views began to count against themselves. */
-static bool has_grown(const trz_heap *h, uint64_t peak)
+static bool is_large(const trz_heap *h, const struct demand *d)
 {
-	return peak > h->view_peak + h->view_peak / PEAK_GROWS;
+	uint64_t tiles = h->config.view_tiles;
+	return tiles && d->kind == LARGE && d->bytes >= tiles * h->config.tile_size;
+}
+
+/* Whether memory has been moved for a request of this size. */
+static bool is_known_size(const trz_heap *h, uint64_t bytes)
+{
+	for (unsigned i = 0; i < VIEW_SIZES; i++)
+		if (h->views.sizes[i] == bytes)
+			return true;
+	return false;
+}
+
+/* Whether what views have cost so far tells nothing: the peak has grown since, so that no step was as the one before;
+ * or views were given up, and moving memory for good has not ended what they are for. */
+static bool counts_anew(const trz_heap *h, double peak)
+{
+	return peak > (double)h->views.peak * (1.0 + 1.0 / PEAK_GROWS) ||
+	       (double)(h->moved_bytes - h->views.moved) > RETRY_TURNS * peak;
 }
 
 /* Where much more is free than is asked for, or views do not repeat, moving memory for good is better: it ends the
- * scatter. */
+ * scatter. A size that has not come before may not come again; where work is late, there may be no second time. */
 bool policy_views(const trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
-	uint64_t tiles = h->config.view_tiles, unused = heap_reserved(h) - heap_held(h, ALLOCATED_BYTES);
-	if (!tiles || d->kind != LARGE || d->lane->pool || d->bytes < tiles * h->config.tile_size)
+	uint64_t unused = heap_reserved(h) - heap_held(h, ALLOCATED_BYTES);
+	bool late = d->lane->stream->late;
+	if (!is_large(h, d) || d->lane->pool || unused > (late ? VIEW_SPARE_LATE : VIEW_SPARE) * d->bytes)
 		return false;
-	uint64_t peak = counter_get(&h->counters.allocated_bytes.peak[2]);
-	uint64_t spare = d->lane->stream->late ? VIEW_SPARE_LATE : VIEW_SPARE;
-	bool repeat = (double)h->view_debt <= VIEW_TURNS * (double)peak || has_grown(h, peak);
-	return unused <= spare * d->bytes && repeat && is_warm(h, (double)peak);
+	double peak = (double)counter_get(&h->counters.allocated_bytes.peak[2]);
+	bool known = is_known_size(h, d->bytes), paid = (double)h->views.debt <= VIEW_TURNS * peak;
+	return is_warm(h, peak) && (paid ? known || late : known && counts_anew(h, peak));
 }
 
-void policy_view_mapped(trz_heap *h, uint64_t bytes)
+static void owe(trz_heap *h, uint64_t bytes)
+{
+	struct views_record *v = &h->views;
+	uint64_t peak = counter_get(&h->counters.allocated_bytes.peak[2]);
+	if (counts_anew(h, (double)peak)) {
+		v->peak = peak;
+		v->debt = 0;
+	}
+	v->debt += bytes;
+	v->moved = h->moved_bytes + bytes;
+}
+
+void policy_moved(trz_heap *h, const struct demand *d, uint64_t bytes, bool view)
 {
 	HEAP_GROWTH_LOCKED(h);
-	uint64_t peak = counter_get(&h->counters.allocated_bytes.peak[2]);
-	if (has_grown(h, peak)) {
-		h->view_peak = peak;
-		h->view_debt = 0;
-	}
-	h->view_debt += bytes;
+	struct views_record *v = &h->views;
+	if (view)
+		owe(h, bytes);
+	h->moved_bytes += bytes;
+	if (bytes && is_large(h, d) && !is_known_size(h, d->bytes))
+		v->sizes[v->sizes_count++ % VIEW_SIZES] = d->bytes;
 }
 
 void policy_view_flipped(trz_heap *h, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
-	h->view_debt -= min_u64(h->view_debt, bytes / FLIPS_REPAY);
+	h->views.debt -= min_u64(h->views.debt, bytes / FLIPS_REPAY);
 }
 
 /* ---- tiles ---- */

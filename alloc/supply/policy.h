@@ -17,8 +17,8 @@ enum effort policy_effort(const trz_heap *h, const struct demand *d);
 /* Whether tiles that move for a demand should return. */
 bool policy_views(const trz_heap *h, const struct demand *d);
 
-/* So many bytes have been mapped for a view / flipped into one: whether views repeat. */
-void policy_view_mapped(trz_heap *h, uint64_t bytes);
+/* So many bytes have been mapped for a demand, as a view or for good / flipped into a view. */
+void policy_moved(trz_heap *h, const struct demand *d, uint64_t bytes, bool view);
 void policy_view_flipped(trz_heap *h, uint64_t bytes);
 
 /* Whether creating `bytes` is better than moving more, where so much of `need`, a part of the demand, is missing. */

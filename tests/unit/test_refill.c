@@ -206,7 +206,8 @@ static void test_seats_stay_mapped(void **state)
 	let_go(&s, 1);
 	let_go(&s, 3);
 	rig_sync(&s.r);
-	s.r.heap->moved_bytes = GIB(1);  /* the program is warm */
+	s.r.heap->moved_bytes = GIB(1);  /* the program is warm, */
+	s.r.heap->views.sizes[VIEW_SIZES - 1] = MIB(8);  /* and has asked for as much before */
 	s.moved = rig_alloc(&s.r, MIB(8), s.stream);
 	let_go(&s, 2);
 	rig_sync(&s.r);

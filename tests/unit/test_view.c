@@ -8,6 +8,7 @@
  *   b0 | seats 1 | b2 | seats 3 | b4 | seats 5 | b6 | b7        view: | 1 | 3 | 5 |
  */
 #include "heap/heap.h"
+#include "supply/policy.h"
 #include "rig.h"
 
 enum { BLOCKS = 8, SEATED = 3 };
@@ -50,7 +51,8 @@ static struct scene open_scene(const char *conf, bool own)
 		s.held[seated[i]] = NULL;
 	}
 	rig_sync(&s.r);
-	s.r.heap->moved_bytes = GIB(1);  /* the program is warm */
+	s.r.heap->moved_bytes = GIB(1);  /* the program is warm, */
+	s.r.heap->views.sizes[VIEW_SIZES - 1] = MIB(12);  /* and has asked for as much before */
 	s.view = rig_alloc(&s.r, MIB(12), s.stream);
 	assert_int_equal(rig_stat(&s.r, "path_gather"), 1);
 	assert_true((char *)s.view >= place(&s, BLOCKS) || (char *)s.view < place(&s, 0));
@@ -304,7 +306,7 @@ static void ask_in_many_ways(struct scene *s, unsigned ways, bool paid)
 		}
 		rig_sync(&s->r);
 		if (paid)
-			s->r.heap->view_debt = 0;
+			s->r.heap->views.debt = 0;
 		rig_free(&s->r, rig_alloc(&s->r, MIB(12), s->stream));
 		rig_sync(&s->r);
 	}
@@ -322,34 +324,78 @@ static void test_many_different_views(void **state)
 	close_scene(&s);
 }
 
-/* Views of which none comes again are given up, and memory moves for good. */
+/* ---- whether there is a view ---- */
+
+static bool is_for_a_view(const struct scene *s, uint64_t bytes)
+{
+	trz_heap *h = s->r.heap;
+	const struct block *b = pagemap_block(pagemap_get(&h->pagemap, (trz_addr)s->held[0]));
+	const struct demand d = {.lane = b->home, .bytes = bytes, .kind = LARGE};
+	heap_take_growth(h);
+	bool view = policy_views(h, &d);
+	heap_give_growth(h);
+	return view;
+}
+
+/* So much is moved for 12 MiB. */
+static void move(const struct scene *s, uint64_t bytes, bool view)
+{
+	trz_heap *h = s->r.heap;
+	const struct demand d = {.bytes = MIB(12), .kind = LARGE};
+	heap_take_growth(h);
+	policy_moved(h, &d, bytes, view);
+	heap_give_growth(h);
+}
+
+enum { PEAK = BLOCKS * MIB(4) };
+
+/* Views of which none comes again are given up, and memory moves for good; once that has not helped either, they get
+ * another chance. */
 static void test_views_that_do_not_repeat_end(void **state)
 {
 	(void)state;
 	struct scene s = open_scene(CONF ",view_tiles:4", true);
 	rig_free(&s.r, s.view);
-	ask_in_many_ways(&s, 40, false);
-	uint64_t returned = rig_stat(&s.r, "tiles_returned");
-	assert_true(returned > 0);
-	ask_in_many_ways(&s, 343, false);
-	assert_true(rig_stat(&s.r, "tiles_returned") < returned + 2 * SEATED);
+	assert_true(is_for_a_view(&s, MIB(12)));
+	move(&s, 3 * PEAK, true);
+	assert_false(is_for_a_view(&s, MIB(12)));
+	move(&s, PEAK, false);
+	assert_false(is_for_a_view(&s, MIB(12)));
+	move(&s, PEAK, false);
+	assert_true(is_for_a_view(&s, MIB(12)));
+	move(&s, PEAK, true);
+	assert_int_equal(s.r.heap->views.debt, PEAK);
 	close_scene(&s);
 }
 
-/* Nor do they while a program still grows: once it holds more than ever before, views count anew. */
+/* While a program grows none repeats: once it holds more than ever before, views count anew. */
 static void test_views_come_back_once_the_program_has_grown(void **state)
 {
 	(void)state;
 	struct scene s = open_scene(CONF ",view_tiles:4", true);
 	rig_free(&s.r, s.view);
-	ask_in_many_ways(&s, 343, false);
-	uint64_t returned = rig_stat(&s.r, "tiles_returned");
-	ask_in_many_ways(&s, 40, false);
-	assert_int_equal(rig_stat(&s.r, "tiles_returned"), returned);
-	void *more = rig_alloc(&s.r, MIB(8), s.stream);  /* a fourth */
-	ask_in_many_ways(&s, 40, false);
-	assert_true(rig_stat(&s.r, "tiles_returned") > returned + 3 * 2 * SEATED);  /* the larger peak alone allows two */
+	move(&s, 4 * PEAK, true);
+	assert_false(is_for_a_view(&s, MIB(12)));
+	void *more = rig_alloc(&s.r, MIB(20), s.stream);  /* beside 20 MiB that are held */
+	assert_true(is_for_a_view(&s, MIB(12)));
 	rig_free(&s.r, more);
+	close_scene(&s);
+}
+
+/* What has not been asked for before may not come again; where work is late, that may be too late. */
+static void test_the_first_of_its_size_moves_for_good(void **state)
+{
+	(void)state;
+	struct scene s = open_scene(CONF ",view_tiles:4", true);
+	rig_free(&s.r, s.view);
+	assert_true(is_for_a_view(&s, MIB(12)));
+	assert_false(is_for_a_view(&s, MIB(14)));
+	pagemap_block(pagemap_get(&s.r.heap->pagemap, (trz_addr)s.held[0]))->home->stream->late = true;
+	assert_true(is_for_a_view(&s, MIB(14)));
+	for (uint64_t i = 1; i <= VIEW_SIZES; i++)
+		s.r.heap->views.sizes[i % VIEW_SIZES] = MIB(100) + i;
+	move(&s, MIB(12), false);
+	assert_int_equal(s.r.heap->views.sizes_count, 1);
 	close_scene(&s);
 }
 
@@ -370,6 +416,7 @@ int main(void)
 		cmocka_unit_test(test_many_different_views),
 		cmocka_unit_test(test_views_that_do_not_repeat_end),
 		cmocka_unit_test(test_views_come_back_once_the_program_has_grown),
+		cmocka_unit_test(test_the_first_of_its_size_moves_for_good),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
