@@ -34,12 +34,17 @@ const char *evidence_keep(struct evidence *e, const char *text)
 	return kept;
 }
 
+bool evidence_same_site(const char *a, const char *b)
+{
+	return a && b && strcmp(a, b) == 0;
+}
+
 void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth)
 {
-	for (unsigned i = 0; i < e->growth_count && growth->site; i++) {
+	for (unsigned i = 0; i < e->growth_count; i++) {
 		struct evidence_growth *g = &e->growth[i];
 		bool alike = g->category == growth->category && g->leak == growth->leak;
-		if (!alike || !g->site || strcmp(g->site, growth->site) != 0)
+		if (!alike || !evidence_same_site(g->site, growth->site))
 			continue;
 		g->per_step += growth->per_step;
 		g->per_step_low += growth->per_step_low;

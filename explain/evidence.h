@@ -161,6 +161,9 @@ void evidence_init(struct evidence *e, enum evidence_source source, const char *
 /* Copies a text into the evidence: "" once there is no room. */
 const char *evidence_keep(struct evidence *e, const char *text);
 
+/* Whether both are known, and are one line. */
+bool evidence_same_site(const char *a, const char *b);
+
 /* Adds what grows; what one line allocates in several ways is one. */
 void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth);
 

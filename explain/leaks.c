@@ -16,8 +16,8 @@ enum {
 	LEVELS = 6,
 	FACTOR = 4,                /* a point of a level is the least, or most, of so many of the level below */
 	HEADS = 256,               /* of the table of sites */
-	EMPTIED = 2,               /* so often, from a part of what it holds now: it will be once more */
-	EMPTIED_PART = 16,
+	FILLS = 2,                 /* so often, from a part of what it holds now: it will be once more */
+	FILLS_PART = 16,
 	EARLY_STEPS = 16,          /* growth that takes most of what is left is no suspect before */
 	LESS_KEPT = 4,             /* a part of growth that new allocations make at least, */
 	OF_A_PART = 4              /* and of those a part of a model at most */
@@ -34,8 +34,7 @@ struct series {
 	/* Of the points so far: the most before a fall by a fifth or more, and the most since. Growth that only comes
 	 * back to where it has been before is none. */
 	uint32_t fell_from[LEVELS], most[LEVELS];
-	/* Falls to nearly nothing, from about as much each time: a list that a loop fills and gives up. */
-	uint32_t emptied_from[LEVELS], emptied[LEVELS];
+	struct leaks_fills fills[LEVELS];
 	bool maxima;
 };
 
@@ -75,21 +74,30 @@ static uint32_t worse(const struct series *s, uint32_t a, uint32_t b)
 	return (a > b) == s->maxima ? a : b;
 }
 
-static void note_emptied(struct series *s, unsigned level, uint32_t from)
+bool leaks_is_emptied(uint64_t now, uint64_t most)
 {
-	uint64_t usual = s->emptied_from[level];
-	if (from > 2 * usual)
-		s->emptied[level] = 1;
-	else if (from >= usual / 2)
-		s->emptied[level]++;
-	s->emptied_from[level] = from > usual ? from : (uint32_t)usual;
+	return now < most / 8;
+}
+
+void leaks_note_emptied(struct leaks_fills *f, uint64_t from)
+{
+	if (from > 2 * f->from)
+		f->count = 1;
+	else if (from >= f->from / 2)
+		f->count++;
+	f->from = max_u64(f->from, from);
+}
+
+bool leaks_is_filled_anew(const struct leaks_fills *f, uint64_t now)
+{
+	return f->count >= FILLS && now < FILLS_PART * f->from;
 }
 
 static void note_fall(struct series *s, unsigned level, uint32_t value)
 {
 	if (value < s->most[level] - s->most[level] / 5) {
-		if (value < s->most[level] / 8)
-			note_emptied(s, level, s->most[level]);
+		if (leaks_is_emptied(value, s->most[level]))
+			leaks_note_emptied(&s->fills[level], s->most[level]);
 		s->fell_from[level] = s->fell_from[level] > s->most[level] ? s->fell_from[level] : s->most[level];
 		s->most[level] = 0;
 	}
@@ -348,18 +356,14 @@ static bool may_grow(const double *points, size_t n)
 	return at[PLACES - 1] > at[0] && falls <= 2;
 }
 
-static bool is_filled_anew(const struct series *s, unsigned level, double newest)
-{
-	return s->emptied[level] >= EMPTIED && newest < (double)EMPTIED_PART * s->emptied_from[level];
-}
-
 /* Looks at the newest n points of a level. false: they do not grow steadily. */
 static bool look(const struct leaks *g, const struct series *s, unsigned level, size_t n, struct end *end)
 {
 	double points[POINTS];
 	series_copy(s, level, n, points);
 	double newest = points[n - 1] > points[n - 2] ? points[n - 1] : points[n - 2];
-	if (newest <= 1.05 * s->fell_from[level] || is_filled_anew(s, level, newest) || !may_grow(points, n))
+	bool anew = leaks_is_filled_anew(&s->fills[level], (uint64_t)newest);
+	if (newest <= 1.05 * s->fell_from[level] || anew || !may_grow(points, n))
 		return false;
 	*end = (struct end){.level = level, .points = n};
 	end->trend = fit(points, n);

@@ -50,6 +50,17 @@ struct leaks_forecast {
 	double ns, ns_low, ns_high; /* 0: no times were given */
 };
 
+/* How often a list has been filled and emptied, from about as much each time, and the most that it was emptied from. */
+struct leaks_fills {
+	uint64_t from, count;
+};
+
+/* Whether so little is left of the most that it counts as emptied; one more; and whether what is there now will be
+ * emptied once more, since it is not far more than usual. */
+bool leaks_is_emptied(uint64_t now, uint64_t most);
+void leaks_note_emptied(struct leaks_fills *f, uint64_t from);
+bool leaks_is_filled_anew(const struct leaks_fills *f, uint64_t now);
+
 /* Bytes of host memory for leaks_start. */
 size_t leaks_bytes(void);
 

@@ -226,7 +226,7 @@ static void say_verdict(struct writer *w)
 			say(w, "verdict: %s: no device could serve it", name);
 		return;
 	case VERDICT_LIMIT:
-		if (evidence_known(e->limit) && !e->limit_inferred && v->need > e->limit)
+		if (verdict_exceeds_limit(e, v))
 			say(w, "verdict: %s: %s are allowed in all, less than the request alone: %s", name, SIZE(e->limit),
 			    figures);
 		else if (evidence_known(e->limit_held))

@@ -102,8 +102,8 @@ static uint64_t leaking(const struct evidence *e)
 /* What a line holds now; growth is of whole steps. */
 static uint64_t held_by(const struct evidence *e, const struct evidence_growth *g)
 {
-	for (unsigned i = 0; i < e->holder_count && g->site; i++)
-		if (e->holders[i].site && !strcmp(e->holders[i].site, g->site))
+	for (unsigned i = 0; i < e->holder_count; i++)
+		if (evidence_same_site(e->holders[i].site, g->site))
 			return e->holders[i].bytes;
 	return g->live;
 }
@@ -166,15 +166,14 @@ static bool is_too_large(const struct evidence *e, const struct verdict *v)
 	                        v->need > less(e->device_total, evidence_or_zero(e->context)));
 }
 
-/* Whether the limit would refuse it to an empty process. */
-static bool exceeds_limit(const struct evidence *e, const struct verdict *v)
+bool verdict_exceeds_limit(const struct evidence *e, const struct verdict *v)
 {
 	return evidence_known(e->limit) && !e->limit_inferred && v->need > e->limit;
 }
 
 static bool is_limit(const struct evidence *e, const struct verdict *v)
 {
-	if (e->limit_refused || exceeds_limit(e, v))
+	if (e->limit_refused || verdict_exceeds_limit(e, v))
 		return true;
 	if (!evidence_known(v->limit_room) || within(e, v, v->limit_room) >= v->need)
 		return false;
@@ -406,8 +405,8 @@ uint64_t verdict_scaling(const struct evidence *e)
 static enum evidence_category request_category(const struct evidence *e)
 {
 	enum evidence_category found = e->category;
-	for (unsigned i = 0; i < e->holder_count && found == CATEGORY_UNKNOWN && e->site; i++)
-		if (e->holders[i].site && !strcmp(e->holders[i].site, e->site))
+	for (unsigned i = 0; i < e->holder_count && found == CATEGORY_UNKNOWN; i++)
+		if (evidence_same_site(e->holders[i].site, e->site))
 			found = e->holders[i].category;
 	return found;
 }

@@ -75,6 +75,9 @@ void verdict_find(const struct evidence *e, struct verdict *v);
  * activations, nothing else is known of it. EVIDENCE_UNKNOWN: the evidence cannot tell of activations. */
 uint64_t verdict_scaling(const struct evidence *e);
 
+/* Whether the limit would refuse the request to an empty process. */
+bool verdict_exceeds_limit(const struct evidence *e, const struct verdict *v);
+
 /* "other_process", as in JSON. */
 const char *verdict_name(enum verdict_kind kind);
 const char *remedy_name(enum remedy_kind kind);

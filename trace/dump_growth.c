@@ -42,13 +42,12 @@ struct site_sum {
 	uint32_t stack;
 	bool told;                 /* the leaks know of it */
 	uint64_t most, begun;      /* since it was last empty: the most, and the steps' marks by then */
-	uint64_t emptied, emptied_from;  /* how often several marks' worth of it has gone, of how much at most */
+	struct leaks_fills fills;  /* over several marks */
 };
 
-/* A list that a loop fills over so many marks and gives up, so often, will be given up once more, unless it holds so
- * many times as much: an evaluation that is longer than those before. The steps that are found are of the last one
- * alone. */
-enum { FILL_MARKS = 3, EMPTIED = 2, EMPTIED_PART = 16 };
+/* What is gone after fewer marks was a step's own. Fills count in all of the history: of evaluations, of which the last
+ * is longer than those before, the steps that are found are of the last alone. */
+enum { FILL_MARKS = 3 };
 
 enum origin {
 	ORIGIN_UNKNOWN,            /* not looked up yet */
@@ -108,23 +107,16 @@ static void hold(struct play *p, struct site_sum *site, uint64_t bytes)
 
 static void note_emptied(const struct play *p, struct site_sum *site)
 {
-	if (p->marks - site->begun >= FILL_MARKS) {
-		site->emptied = site->most > 2 * site->emptied_from ? 1 : site->emptied + 1;
-		site->emptied_from = max_u64(site->emptied_from, site->most);
-	}
+	if (p->marks - site->begun >= FILL_MARKS)
+		leaks_note_emptied(&site->fills, site->most);
 	site->begun = p->marks;
 	site->most = site->now;
-}
-
-static bool is_filled_anew(const struct site_sum *site)
-{
-	return site->emptied >= EMPTIED && site->now / EMPTIED_PART < site->emptied_from;
 }
 
 static void let_go(struct play *p, struct site_sum *site, uint64_t bytes)
 {
 	site->now -= min_u64(site->now, bytes);
-	if (site->now < site->most / 8)
+	if (leaks_is_emptied(site->now, site->most))
 		note_emptied(p, site);
 	site->low = min_u64(site->low, site->now);
 	site->count -= site->count > 0;
@@ -285,7 +277,7 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		                     .per_step_high = f->bytes_per_step_high,
 		                     .live = f->live,
 		                     .steps = leaks_steps(p->leaks) - f->since_step };
-	g.leak = f->suspect && evidence_may_leak(g.category) && !is_filled_anew(site);
+	g.leak = f->suspect && evidence_may_leak(g.category) && !leaks_is_filled_anew(&site->fills, site->now);
 	evidence_add_growth(e, &g);
 }
 

@@ -52,22 +52,18 @@ static bool is_ready(int to)
 	return ready > 0;
 }
 
-static bool write_out(void)
+static void write_out(void)
 {
 	const char *text = said.text;
-	while (said.size && !said.lost) {
+	bool is_file = said.to == STDERR_FILENO;
+	while (said.size && !said.lost && is_ready(said.to)) {
 		size_t some = min_u64(said.size, PIPE_BUF);
-		if (!is_ready(said.to)) {
-			said.lost = true;
-			break;
-		}
-		bool is_file = said.to == STDERR_FILENO;
 		ssize_t done = is_file ? write(said.to, text, some) : send(said.to, text, some, MSG_NOSIGNAL);
 		said.lost = done < 0 && errno != EINTR;
 		text += done > 0 ? done : 0;
 		said.size -= done > 0 ? (size_t)done : 0;
 	}
-	return !said.lost;
+	said.lost = said.lost || said.size > 0;
 }
 
 static bool say(void *unused, const char *text, size_t size)

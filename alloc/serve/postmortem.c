@@ -152,7 +152,7 @@ static struct evidence_holder *same_line(struct evidence *e, const trz_holder *s
 	for (unsigned i = 0; i < e->holder_count; i++) {
 		struct evidence_holder *to = &e->holders[i];
 		bool same_tag = !strcmp(to->tag ? to->tag : "", site->tag);
-		if (to->site && to->category == category && same_tag && !strcmp(to->site, line))
+		if (to->category == category && same_tag && evidence_same_site(to->site, line))
 			return to;
 	}
 	return NULL;

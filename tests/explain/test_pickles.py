@@ -414,6 +414,19 @@ class Loops(Case):
         s.oom(64, 10)
         return s
 
+    def train(self, s, steps):
+        for step in range(steps):
+            for k in range(20):
+                at = s.at + (step * 20 + k) * GIB
+                s.event("alloc", 4, addr=at, frames=ADAM if k else FORWARD)
+                s.event("free_requested", 4, addr=at)
+                s.event("free_completed", 4, addr=at)
+
+    def append(self, s, events):
+        for event in events:
+            s.time += 1000
+            s.trace.append({**event, "time_us": s.time})
+
     def test_outputs_with_their_graphs(self):
         """Evaluation without no_grad, its outputs in a list: each step calls the model, and keeps all."""
         got = self.expect(self.loop(INNER), "leak", 54)
@@ -423,32 +436,16 @@ class Loops(Case):
         """The loop that the program is in counts, however much longer the one before was."""
         s = self.loop(INNER)
         newest, s.trace = s.trace, []
-        for step in range(100):
-            for k in range(20):
-                at = s.at + (step * 20 + k) * GIB
-                s.event("alloc", 4, addr=at, frames=ADAM if k else FORWARD)
-                s.event("free_requested", 4, addr=at)
-                s.event("free_completed", 4, addr=at)
-        for event in newest:
-            s.time += 1000
-            s.trace.append({**event, "time_us": s.time})
+        self.train(s, 100)
+        self.append(s, newest)
         self.expect(s, "leak", 54)
 
     def test_an_evaluation_that_is_longer_than_those_before(self):
         """Its outputs are in a list, as theirs were, which each of them gave up; the list alone is not let go yet."""
         s = self.loop(INNER, count=60)
         newest, s.trace = s.trace, []
-
-        def train():
-            for step in range(50):
-                for k in range(20):
-                    at = s.at + (step * 20 + k) * GIB
-                    s.event("alloc", 4, addr=at, frames=ADAM if k else FORWARD)
-                    s.event("free_requested", 4, addr=at)
-                    s.event("free_completed", 4, addr=at)
-
         for _ in range(3):
-            train()
+            self.train(s, 50)
             blocks = [s.at + (2 + i) * GIB for i in range(20)]
             for at in blocks:
                 s.event("alloc", 32, addr=at, frames=INNER)
@@ -457,10 +454,8 @@ class Loops(Case):
                 for action in ("free_requested", "free_completed"):
                     s.event(action, 32, addr=at)
                     s.event(action, 32, addr=at - GIB // 2)
-        train()
-        for event in newest:
-            s.time += 1000
-            s.trace.append({**event, "time_us": s.time})
+        self.train(s, 50)
+        self.append(s, newest)
         self.expect(s, "full", 54)
 
     def test_layers_that_are_made(self):
