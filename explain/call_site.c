@@ -74,6 +74,11 @@ static bool is_operation(const struct call_frame *f)
 	return has(f->name, "Backward") || has(f->name, "ProcessGroup") || has(f->name, "AccumulateGrad");
 }
 
+bool call_is_native(const struct call_frame *f)
+{
+	return !f->line && !is_python(f);
+}
+
 int call_site_level(const struct call_frame *frames, size_t count)
 {
 	static bool (*const wanted[])(const struct call_frame *f) = { is_program, is_operation, is_native_program,

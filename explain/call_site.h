@@ -27,6 +27,9 @@ bool call_site_text(const struct call_frame *frames, size_t count, char text[CAL
 /* The program's lines of a stack, separated by '\n'. */
 void call_stack_text(const struct call_frame *frames, size_t count, char *text, size_t room);
 
+/* Of a library or a program without lines: not one of the interpreter's, of any language. */
+bool call_is_native(const struct call_frame *frame);
+
 /* How many modules deep the stack is in a model; 0: outside of models. */
 unsigned call_modules(const struct call_frame *frames, size_t count);
 

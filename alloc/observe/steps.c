@@ -337,11 +337,20 @@ static bool begin_kept(trz_heap *h)
 	return memory != NULL;
 }
 
+/* A stack of the interpreter's; 0: it is a native one, which tells nothing of steps and models, and whose levels the
+ * linker takes up to a millisecond each to name. So the innermost is asked for first. */
+static size_t python_calls(trz_heap *h, uint64_t stack, struct call_frame frames[LEVELS])
+{
+	if (!frames_calls_of_site(h, stack, frames, 1) || call_is_native(&frames[0]))
+		return 0;
+	return frames_calls_of_site(h, stack, frames, LEVELS);
+}
+
 /* Stacks tell steps from layers. */
 static bool begins_steps(trz_heap *h, const struct period_proposal *proposal, bool *in_model)
 {
 	struct call_frame frames[LEVELS];
-	size_t count = frames_calls_of_site(h, proposal->stack, frames, LEVELS);
+	size_t count = python_calls(h, proposal->stack, frames);
 	*in_model = call_modules(frames, count) > 0;
 	return count > 0 && count < LEVELS && call_begins_step(frames, count);
 }
@@ -352,7 +361,7 @@ static bool calls_models(trz_heap *h, const struct period_proposal *proposal)
 	struct call_frame frames[LEVELS];
 	uint64_t all = 0, of_models = 0;
 	for (size_t i = 0; i < proposal->inner; i++) {
-		bool own = call_is_of_model(frames, frames_calls_of_site(h, proposal->stacks[i], frames, LEVELS));
+		bool own = call_is_of_model(frames, python_calls(h, proposal->stacks[i], frames));
 		all += proposal->sizes[i];
 		of_models += own ? proposal->sizes[i] : 0;
 	}

@@ -252,7 +252,8 @@ private:
 	std::vector<cca::OutOfMemoryObserver> observers_;
 	std::vector<OomRejectionObserver> rejection_observers_;
 	std::map<int, int64_t> rejections_, lent_;  /* by device: failures of the heap that are not failures to PyTorch */
-	std::vector<AllocatorTraceTracker> trackers_;
+	std::shared_ptr<const std::vector<AllocatorTraceTracker>> trackers_ =
+		std::make_shared<const std::vector<AllocatorTraceTracker>>();  /* replaced, never changed */
 	std::map<std::pair<int, MempoolId_t>, Server> servers_;  /* of pools that the heap does not serve alone */
 	std::set<std::pair<int, MempoolId_t>> lenders_;  /* native pools whose free memory may serve other requests */
 	std::vector<Diversion> diversions_;  /* the newest last */

@@ -22,7 +22,7 @@ cca::CUDAAllocator *Allocator::use_native_locked()
 {
 	if (!native_used_) {
 		native_->init(device_count_);
-		for (const auto &tracker : trackers_)
+		for (const auto &tracker : *trackers_)
 			native_->attachAllocatorTraceTracker(tracker);
 		for (const auto &observer : observers_)
 			native_->attachOutOfMemoryObserver(observer);

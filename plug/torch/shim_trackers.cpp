@@ -5,6 +5,7 @@
 #include "shim_trackers.hpp"
 
 #include <iterator>
+#include <memory>
 #include <vector>
 
 #include "shim_allocator.hpp"
@@ -21,6 +22,11 @@ TraceEntry Mapping::entry(uint64_t address, bool comes) const
 	return trace_entry(action, device, address, size, stream, pool, c10::getApproximateTime());
 }
 
+static int in_pool(const Mapping &m)
+{
+	return m.pool != MempoolId_t{0, 0};
+}
+
 bool Mappings::add(DeviceIndex device, uint64_t address, Mapping *out)
 {
 	trz_segment_info info;
@@ -29,7 +35,9 @@ bool Mappings::add(DeviceIndex device, uint64_t address, Mapping *out)
 	MempoolId_t pool = info.pool ? pool_id(trz_torch_pool_by_number(device, info.pool)) : MempoolId_t{0, 0};
 	*out = {device, static_cast<size_t>(info.size), allocating, pool, info.expandable};
 	std::lock_guard<std::mutex> guard(lock_);
-	all_[address] = *out;
+	Mapping &kept = all_[address];
+	in_pools_ += in_pool(*out) - in_pool(kept);
+	kept = *out;
 	return true;
 }
 
@@ -40,12 +48,15 @@ bool Mappings::remove(uint64_t address, Mapping *out)
 	if (found == all_.end())
 		return false;
 	*out = found->second;
+	in_pools_ -= in_pool(*out);
 	all_.erase(found);
 	return true;
 }
 
 MempoolId_t Mappings::pool_at(uint64_t address)
 {
+	if (!in_pools_.load(std::memory_order_relaxed))
+		return {0, 0};
 	std::lock_guard<std::mutex> guard(lock_);
 	auto after = all_.upper_bound(address);
 	return after == all_.begin() ? MempoolId_t{0, 0} : std::prev(after)->second.pool;
@@ -59,12 +70,12 @@ Mappings &mappings()
 
 void Allocator::tell_trackers(const TraceEntry &entry)
 {
-	std::vector<AllocatorTraceTracker> trackers;
+	std::shared_ptr<const std::vector<AllocatorTraceTracker>> trackers;
 	{
 		std::lock_guard<std::mutex> guard(lock_);
 		trackers = trackers_;
 	}
-	for (const auto &tracker : trackers)
+	for (const auto &tracker : *trackers)
 		tracker(entry);
 }
 
@@ -107,8 +118,10 @@ void Allocator::attachAllocatorTraceTracker(AllocatorTraceTracker tracker)
 	if (native_used_)
 		native_->attachAllocatorTraceTracker(tracker);
 	std::unique_lock<std::mutex> guard(lock_);
-	bool first = trackers_.empty();
-	trackers_.push_back(std::move(tracker));
+	bool first = trackers_->empty();
+	std::vector<AllocatorTraceTracker> more = *trackers_;
+	more.push_back(std::move(tracker));
+	trackers_ = std::make_shared<const std::vector<AllocatorTraceTracker>>(std::move(more));
 	watch(WATCH_TRACKERS, true);
 	guard.unlock();
 	for (int device = 0; first && device < TRZ_TORCH_DEVICES; device++) {

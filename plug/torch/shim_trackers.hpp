@@ -5,6 +5,7 @@
 #ifndef TRZ_SHIM_TRACKERS_HPP
 #define TRZ_SHIM_TRACKERS_HPP
 
+#include <atomic>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -31,11 +32,11 @@ std::exception_ptr thrown_in(Call call)
 
 /* A mapping, as reported to trackers when it comes and when it goes. */
 struct Mapping {
-	DeviceIndex device;
-	size_t size;
-	cudaStream_t stream;
-	MempoolId_t pool;
-	bool expandable;
+	DeviceIndex device = 0;
+	size_t size = 0;
+	cudaStream_t stream = nullptr;
+	MempoolId_t pool{0, 0};
+	bool expandable = false;
 
 	TraceEntry entry(uint64_t address, bool comes) const;
 };
@@ -54,6 +55,7 @@ public:
 private:
 	std::mutex lock_;
 	std::map<uint64_t, Mapping> all_;
+	std::atomic<int> in_pools_{0};  /* of them; changes under the lock */
 };
 
 Mappings &mappings();
