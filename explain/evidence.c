@@ -43,7 +43,7 @@ void evidence_add_growth(struct evidence *e, const struct evidence_growth *growt
 {
 	for (unsigned i = 0; i < e->growth_count; i++) {
 		struct evidence_growth *g = &e->growth[i];
-		bool alike = g->category == growth->category && g->leak == growth->leak;
+		bool alike = g->category == growth->category && g->leak == growth->leak && g->overfilled == growth->overfilled;
 		if (!alike || !evidence_same_site(g->site, growth->site))
 			continue;
 		g->per_step += growth->per_step;

@@ -102,6 +102,7 @@ struct evidence_growth {
 	const char *site;
 	enum evidence_category category;
 	bool leak;                 /* suspected; false: it grows, and there is a better reason */
+	bool overfilled;           /* a list that was filled and emptied before, with less: so it is no leak */
 	double per_step, per_step_low, per_step_high;
 	uint64_t live;             /* its live bytes at the end */
 	uint64_t steps;            /* in which it was seen to grow */

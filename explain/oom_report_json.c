@@ -136,6 +136,7 @@ static void put_growth(struct jsonw *j, const struct evidence *e)
 		put_text(j, "site", g->site);
 		jsonw_put_string(j, "category", evidence_category_text(g->category));
 		put_bool(j, "leak", g->leak);
+		put_bool(j, "overfilled", g->overfilled);
 		jsonw_put_number(j, "per_step", whole(g->per_step));
 		jsonw_put_number(j, "per_step_low", whole(g->per_step_low));
 		jsonw_put_number(j, "per_step_high", whole(g->per_step_high));

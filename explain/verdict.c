@@ -99,6 +99,15 @@ static uint64_t leaking(const struct evidence *e)
 	return bytes;
 }
 
+static uint64_t overfilled(const struct evidence *e)
+{
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].overfilled)
+			bytes = sum(bytes, e->growth[i].live);
+	return bytes;
+}
+
 /* What a line holds now; growth is of whole steps. */
 static uint64_t held_by(const struct evidence *e, const struct evidence_growth *g)
 {
@@ -432,6 +441,7 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 		add_remedy(v, REMEDY_BATCH, v->short_bytes, enough);
 }
 
+/* A list that goes on growing would soon fill what a smaller batch leaves. */
 static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
 {
 	static const enum remedy_kind own[] = {
@@ -444,6 +454,8 @@ static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
 		[VERDICT_ROUNDING] = REMEDY_ROUNDING,
 		[VERDICT_FULL] = REMEDY_BATCH,
 	};
+	if (verdict == VERDICT_FULL && remedy == REMEDY_OVERFILLED)
+		return true;
 	return verdict >= VERDICT_LIMIT && verdict <= VERDICT_FULL && own[verdict] == remedy;
 }
 
@@ -489,6 +501,8 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		           v->short_bytes, !evidence_known(v->device_room) || within(e, v, v->device_room) >= v->need);
 	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS));
 	add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
+	if (covers(v, overfilled(e)))
+		add_remedy(v, REMEDY_OVERFILLED, overfilled(e), true);
 	if (e->failed && covers(v, v->rounding))
 		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);
 	add_batch(e, v);
@@ -524,8 +538,8 @@ const char *remedy_name(enum remedy_kind kind)
 {
 	static const char *const names[REMEDY_COUNT] = {
 		"trim", "other_streams", "release_pools", "join_pieces", "raise_limit", "end_other_processes", "fix_leak",
-		"avoid_rounding", "smaller_batch", "checkpoint_activations", "offload_optimizer", "offload_weights",
-		"shrink_kv_cache",
+		"collect_less", "avoid_rounding", "smaller_batch", "checkpoint_activations", "offload_optimizer",
+		"offload_weights", "shrink_kv_cache",
 	};
 	return names[kind];
 }

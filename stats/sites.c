@@ -56,7 +56,7 @@ void sites_forget_stacks(struct sites *s)
 void sites_reset_peaks(struct sites *s)
 {
 	for (unsigned i = 1; i <= s->count; i++)
-		sites_at(s, i)->held.peak = sites_at(s, i)->held.bytes;
+		sites_at(s, i)->held.peak = sites_at(s, i)->most = sites_at(s, i)->held.bytes;
 	for (unsigned i = 0; i <= HISTORY_TAGS; i++)
 		s->tags[i].peak = s->tags[i].bytes;
 	for (unsigned i = 0; i < SITES_CATEGORIES; i++)
@@ -126,6 +126,8 @@ const char *sites_walk_end(const struct sites *s)
 		const struct site *site = sites_at(s, i);
 		if (!same(&site->held, &s->chunks[i / 64]->walked[i % 64]))
 			return "a call site's sums are not those of its allocations";
+		if (site->most < site->held.bytes || site->most > site->held.peak)
+			return "a call site's most is not between what it holds and its peak";
 		if (site_tag(site))
 			sum_up(&of_tags, &site->held);
 		if (site_category(site))

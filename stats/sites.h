@@ -50,12 +50,14 @@ static inline uint32_t site_marks(uint32_t tag, unsigned category)
 	return tag | (uint32_t)category << 16;
 }
 
+/* Invariant: held.bytes <= most <= held.peak. */
 struct site {
 	uint64_t stack;              /* 0: not known */
 	uint32_t marks;
 	uint32_t next;               /* of the same head; 0: none */
 	struct holding held;
-	uint64_t unused[2];
+	uint64_t most;               /* bytes, since the newest step that the program has told */
+	uint32_t filled_from, fills; /* kept for whoever judges what is filled and emptied: see observe/steps.c */
 };
 
 _Static_assert(sizeof(struct site) == 64, "an operation on a block touches one cache line of them");
@@ -146,13 +148,28 @@ struct site_weight sites_sampled(uint64_t size);
 /* How many bytes are requested before the next point of the sample. */
 uint64_t sites_draw(struct sites *s);
 
-static inline void holding_add(struct holding *h, const struct site_weight *w)
+static inline void holding_sum(struct holding *h, const struct site_weight *w)
 {
 	h->bytes += w->bytes;
 	h->count += w->count;
 	h->variance += w->variance;
+}
+
+static inline void holding_add(struct holding *h, const struct site_weight *w)
+{
+	holding_sum(h, w);
 	if (h->bytes > h->peak)
 		h->peak = h->bytes;
+}
+
+static inline void site_add(struct site *site, const struct site_weight *w)
+{
+	holding_sum(&site->held, w);
+	if (LIKELY(site->held.bytes <= site->most))
+		return;
+	site->most = site->held.bytes;
+	if (site->most > site->held.peak)
+		site->held.peak = site->most;
 }
 
 static inline void holding_remove(struct holding *h, const struct site_weight *w)
@@ -166,7 +183,7 @@ static inline void holding_remove(struct holding *h, const struct site_weight *w
 static inline void sites_enter(struct sites *s, unsigned number, struct site_weight w)
 {
 	struct site *site = sites_at(s, number);
-	holding_add(&site->held, &w);
+	site_add(site, &w);
 	if (UNLIKELY(site->marks)) {
 		holding_add(&s->tags[site_tag(site)], &w);
 		holding_add(&s->categories[site_category(site)], &w);
@@ -183,7 +200,7 @@ static inline void sites_leave(struct sites *s, unsigned number, struct site_wei
 	}
 }
 
-/* Every peak becomes what is held now. */
+/* Every peak becomes what is held now, and so does the most. */
 void sites_reset_peaks(struct sites *s);
 
 /* ---- adding up again ---- */

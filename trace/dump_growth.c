@@ -66,7 +66,8 @@ struct play {
 	uint8_t *is_of;            /* of a stack: enum origin */
 	struct trace_map live;     /* address: its allocation, counted from `first` */
 	uint64_t now, low, high;
-	uint64_t marks;            /* allocations that could begin a step, in all of the history */
+	const struct site_sum *begins;  /* where steps begin */
+	uint64_t marks;            /* allocations there, in all of the history, wherever the function is called */
 	bool requests_told;
 	size_t allocations, frees; /* within a step */
 	uint64_t bytes, model_bytes;  /* within a step; of models, */
@@ -193,8 +194,9 @@ static trz_status play_event(struct play *p, size_t i, size_t step_begin)
 {
 	const struct dump_event *e = &p->d->events[i], *allocation;
 	if (e->action == DUMP_ALLOC) {
-		hold(p, site_at(p, e->stack, e->size), e->size);
-		p->marks += p->steps.count && e->stack == p->d->events[p->steps.at[0]].stack;
+		struct site_sum *site = site_at(p, e->stack, e->size);
+		hold(p, site, e->size);
+		p->marks += site == p->begins;
 		if (step_begin < p->end)
 			count_in_step(p, e);
 		return map_set(&p->live, e->address, (uint32_t)(i - p->first));
@@ -277,7 +279,9 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		                     .per_step_high = f->bytes_per_step_high,
 		                     .live = f->live,
 		                     .steps = leaks_steps(p->leaks) - f->since_step };
-	g.leak = f->suspect && evidence_may_leak(g.category) && !leaks_is_filled_anew(&site->fills, site->now);
+	bool anew = leaks_is_filled_anew(&site->fills, site->now), may_leak = f->suspect && evidence_may_leak(g.category);
+	g.leak = may_leak && !anew;
+	g.overfilled = may_leak && anew && site->now > site->fills.from;
 	evidence_add_growth(e, &g);
 }
 
@@ -410,7 +414,9 @@ trz_status dump_growth(const struct dump *d, int device, size_t event, const str
 	p.is_of = calloc(d->stack_count, sizeof *p.is_of);
 	status = TRZ_ERROR_HOST_MEMORY;
 	if (memory && p.sites && p.site_of && p.is_of) {
+		const struct dump_event *first_step = &d->events[p.steps.at[0]];
 		p.leaks = leaks_start(memory);
+		p.begins = site_at(&p, first_step->stack, first_step->size);
 		status = find(&p, m, e);
 	}
 	free(memory);

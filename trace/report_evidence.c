@@ -102,6 +102,7 @@ static void read_growth(const json_t *list, struct evidence *e)
 		e->growth[e->growth_count++] = (struct evidence_growth){ .site = text(from, "site", e),
 		                                                         .category = category(from),
 		                                                         .leak = is_true(from, "leak"),
+		                                                         .overfilled = is_true(from, "overfilled"),
 		                                                         .per_step = (double)number(from, "per_step"),
 		                                                         .per_step_low = (double)number(from, "per_step_low"),
 		                                                         .per_step_high = (double)number(from, "per_step_high"),

@@ -114,7 +114,8 @@ struct period {
 	uint64_t keeper_usual, keeper_at, proposed_usual;
 	bool proposed_last;          /* the heap rests, unless it is of a model */
 	uint64_t keeper_row, keeper_seen, proposed_row;  /* so many of its steps, which are short, count as one */
-	uint64_t told, told_at, told_longest;  /* steps that the program has told: how many, the last, the longest gap */
+	uint64_t told, told_at;      /* steps that the program has told: how many, the last, */
+	uint64_t told_longest, told_usual;  /* and gaps between two */
 	struct period_block newest[PERIOD_NEWEST];  /* while it watches: [i % PERIOD_NEWEST], the i-th */
 	uint64_t newest_count;
 	struct period_key keys[PERIOD_KEYS];

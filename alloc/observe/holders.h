@@ -41,7 +41,7 @@ static inline void holders_take_block_locked(trz_heap *h, struct block *b)
 	if (LIKELY(t->stack == h->sites.last_stack && !t->marked)) {
 		const struct site_weight w = sites_whole(b->requested);
 		b->site = (uint16_t)h->sites.last_number;
-		holding_add(&h->sites.last->held, &w);
+		site_add(h->sites.last, &w);
 	} else {
 		holders_take_block_slow_locked(h, b);
 	}

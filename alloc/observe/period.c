@@ -31,6 +31,7 @@ enum {
 	FAILURES_MOST = 16,
 	ROW_MOST = 16,             /* short steps that count as one, of a loop that keeps what it makes */
 	TOLD_LEAST = 4,            /* steps that the program has told, before it may have ended to */
+	TOLD_LONG = 3,             /* of the usual gap between two: more than a step */
 	TOLD_GAPS = 2,             /* the longest so often, and the loop of these steps is over */
 	TOLD_GAP_LEAST = 32
 };
@@ -367,11 +368,23 @@ void period_grown(trz_heap *h)
 	heap_unlock(h);
 }
 
-void period_told(trz_heap *h)
+/* What is usual follows the gaps, but long ones slowly. */
+static bool is_long_gap(struct period *p, uint64_t gap)
+{
+	bool is_long = p->told >= TOLD_LEAST && gap >= TOLD_LONG * max_u64(p->told_usual, TOLD_GAP_LEAST);
+	if (is_long)
+		p->told_usual += p->told_usual / 8;
+	else
+		p->told_usual = p->told > 1 ? (p->told_usual + gap) / 2 : gap;
+	return is_long;
+}
+
+bool period_told(trz_heap *h)
 {
 	heap_lock(h);
 	struct period *p = &h->period;
 	uint64_t now = clock_of(h), gap = p->told ? now - p->told_at : 0;
+	bool is_long = is_long_gap(p, gap);
 	p->told_longest = max_u64(gap, p->told_longest - p->told_longest / 8);
 	p->told_at = now;
 	p->told++;
@@ -380,6 +393,7 @@ void period_told(trz_heap *h)
 	forget_keeper(p);
 	atomic_store_explicit(&p->due, 0, memory_order_relaxed);
 	heap_unlock(h);
+	return is_long;
 }
 
 /* ---- the loop that keeps ---- */

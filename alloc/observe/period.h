@@ -54,8 +54,9 @@ static inline uint32_t period_wants(const struct period *p)
 /* The heap has grown: what has not been found before may show now. */
 void period_grown(trz_heap *h);
 
-/* The program tells its steps, from now on. */
-void period_told(trz_heap *h);
+/* The program tells its steps, from now on. Returns whether several times as much as in one of them was allocated since
+ * the one before: it has done something else, too, such as evaluate. */
+bool period_told(trz_heap *h);
 
 /* Something is to be done before the next allocation: once for each. */
 static inline bool period_is_due(const trz_heap *h)

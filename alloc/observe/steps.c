@@ -16,6 +16,7 @@ enum {
 	LOOK_EVERY = 8,            /* steps between two looks for leaks */
 	KEPT_LEAST = 4,            /* steps of a loop that keeps what it makes, before it is judged */
 	LEVELS = 32,               /* of a stack that are looked at; where it has more, its outer ones are not known */
+	FILL_UNIT = 1 << 16,       /* bytes that fills are kept in */
 	LEAST_SHARE = 100          /* of what could be reserved, below which fragmentation is nobody's concern */
 };
 
@@ -59,6 +60,56 @@ static uint64_t read_sites(trz_heap *h, struct leaks *leaks)
 		heap_unlock(h);
 	} while (next <= count);
 	return sum;
+}
+
+static struct leaks_fills fills_of(const struct site *s)
+{
+	return (struct leaks_fills){.from = (uint64_t)s->filled_from * FILL_UNIT, .count = s->fills};
+}
+
+/* Of a site that held something since the newest step that was told, and holds next to nothing now: a list that was
+ * filled and emptied. */
+static void note_fill(struct site *s)
+{
+	struct leaks_fills f = fills_of(s);
+	if (!leaks_is_emptied(s->held.bytes, s->most))
+		return;
+	leaks_note_emptied(&f, s->most);
+	s->filled_from = (uint32_t)min_u64(f.from / FILL_UNIT, UINT32_MAX);
+	s->fills = (uint32_t)min_u64(f.count, UINT32_MAX);
+}
+
+/* A step has been told. `long_`: more than a step has passed since the one before: only then a fill was not a step's
+ * own, but an evaluation's, for example. */
+static void end_fills(trz_heap *h, bool long_)
+{
+	uint32_t next = 1, count;
+	do {
+		heap_lock(h);
+		count = h->sites.count;
+		for (int i = 0; i < SITES_AT_ONCE && next <= count; i++, next++) {
+			struct site *s = sites_at(&h->sites, next);
+			if (long_)
+				note_fill(s);
+			s->most = s->held.bytes;
+		}
+		heap_unlock(h);
+	} while (next <= count);
+}
+
+enum fill { FILL_NONE, FILL_USUAL, FILL_MORE };
+
+/* What the growth of a site is, if it is a list that is filled and emptied again and again. */
+static enum fill fill_of(trz_heap *h, uint64_t site)
+{
+	if (site == LEAKS_REST)
+		return FILL_NONE;
+	heap_lock(h);
+	const struct site *s = sites_at(&h->sites, (unsigned)site);
+	struct leaks_fills f = fills_of(s);
+	uint64_t now = s->held.bytes;
+	heap_unlock(h);
+	return !leaks_is_filled_anew(&f, now) ? FILL_NONE : now > f.from ? FILL_MORE : FILL_USUAL;
 }
 
 static uint64_t room(const trz_heap *h)
@@ -319,7 +370,7 @@ static bool end_step(trz_heap *h, bool told)
 
 trz_status steps_end(trz_heap *h)
 {
-	period_told(h);
+	end_fills(h, period_told(h));
 	heap_lock(h);
 	history_note(&h->history, HISTORY_STEP, .frames = 0);
 	heap_unlock(h);
@@ -426,7 +477,11 @@ static struct kept_loop kept_of(trz_heap *h, trz_growth_info *out, size_t capaci
 		in_own_steps(&found[i], row);
 		double allocations = found[i].allocations_per_step;
 		loop.allocations = allocations > loop.allocations ? allocations : loop.allocations;
-		out[loop.sites++] = describe(h, &found[i]);
+		enum fill fill = fill_of(h, found[i].site);
+		if (fill == FILL_USUAL)
+			continue;
+		out[loop.sites] = describe(h, &found[i]);
+		out[loop.sites++].suspect = fill == FILL_NONE;
 	}
 	return loop;
 }

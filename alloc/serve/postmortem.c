@@ -214,8 +214,9 @@ static void put_holders(trz_heap *h, struct reporter *r)
 	sort_lines(e);
 }
 
-/* `steps`: so many have ended. */
-static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *grown, size_t count, uint64_t steps)
+/* `steps`: so many have ended. `kept`: what is no suspect is filled anew, with more (steps_kept). */
+static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *grown, size_t count, uint64_t steps,
+                      bool kept)
 {
 	for (size_t i = 0; i < count; i++) {
 		const trz_growth_info *from = &grown[i];
@@ -224,6 +225,8 @@ static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *gr
 		evidence_add_growth(e, &(struct evidence_growth){.site = told.site || !*from->tag ? told.site : from->tag,
 		                                                 .category = category,
 		                                                 .leak = from->suspect && evidence_may_leak(category),
+		                                                 .overfilled = kept && !from->suspect &&
+		                                                             evidence_may_leak(category),
 		                                                 .per_step = from->bytes_per_step,
 		                                                 .per_step_low = from->bytes_per_step_low,
 		                                                 .per_step_high = from->bytes_per_step_high,
@@ -278,7 +281,7 @@ static void put_kept(trz_heap *h, struct evidence *e)
 		return;
 	e->growth_count = 0;
 	e->has_history = true;
-	put_grown(h, e, kept, loop.sites, loop.steps);
+	put_grown(h, e, kept, loop.sites, loop.steps, true);
 }
 
 static bool has_leak(const struct evidence *e)
@@ -310,7 +313,7 @@ static void put_growth(trz_heap *h, struct evidence *e)
 	trz_forecast_info when;
 	size_t count = steps_growth(h, e->failed, grown, EVIDENCE_GROWTH_MAX);
 	e->has_history = steps_told(h) > 0;
-	put_grown(h, e, grown, count, steps_told(h));
+	put_grown(h, e, grown, count, steps_told(h), false);
 	if (e->failed)
 		except_one_pass(h, e);
 	if (e->failed && !has_leak(e))

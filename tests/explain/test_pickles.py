@@ -441,22 +441,27 @@ class Loops(Case):
         self.expect(s, "leak", 54)
 
     def test_an_evaluation_that_is_longer_than_those_before(self):
-        """Its outputs are in a list, as theirs were, which each of them gave up; the list alone is not let go yet."""
-        s = self.loop(INNER, count=60)
+        """Its outputs are in a list, as theirs were, which each of them gave up; the list alone is not let go yet. The
+        last is called from another line."""
+        def called_at(frames, line):
+            return [*frames, {"filename": "/srv/u/main.py", "line": line, "name": "main"}]
+
+        s = self.loop(called_at(INNER, 9), count=60, batch=called_at(TRAIN, 9))
         newest, s.trace = s.trace, []
         for _ in range(3):
             self.train(s, 50)
             blocks = [s.at + (2 + i) * GIB for i in range(20)]
             for at in blocks:
-                s.event("alloc", 32, addr=at, frames=INNER)
-                s.event("alloc", 32, addr=at - GIB // 2, frames=TRAIN)
+                s.event("alloc", 32, addr=at, frames=called_at(INNER, 5))
+                s.event("alloc", 32, addr=at - GIB // 2, frames=called_at(TRAIN, 5))
             for at in blocks:
                 for action in ("free_requested", "free_completed"):
                     s.event(action, 32, addr=at)
                     s.event(action, 32, addr=at - GIB // 2)
         self.train(s, 50)
         self.append(s, newest)
-        self.expect(s, "full", 54)
+        got = self.expect(s, "full", 54)
+        self.assertEqual(got["remedies"][0]["name"], "collect_less")
 
     def test_layers_that_are_made(self):
         made = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]

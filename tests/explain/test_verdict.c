@@ -240,6 +240,20 @@ static void test_growth_of_one_line(void **state)
 	assert_int_equal(remedy(REMEDY_LEAK)->bytes, gib(0.3) * 2);
 }
 
+/* A list that is emptied now and then holds more than ever: a smaller batch would do for a few rounds. */
+static void test_a_list_with_more_than_ever(void **state)
+{
+	(void)state;
+	ask(0.5, 24, 0.1, 23.9, 23.9);
+	evidence_add_growth(&e, &(struct evidence_growth){.site = "eval.py:9", .per_step = 1e6, .live = gib(3)});
+	expect(VERDICT_FULL, 0.4);
+	assert_null(remedy(REMEDY_OVERFILLED));
+	evidence_add_growth(&e, &(struct evidence_growth){.site = "eval.py:15", .live = gib(3), .overfilled = true});
+	expect(VERDICT_FULL, 0.4);
+	assert_int_equal(v.remedies[0].kind, REMEDY_OVERFILLED);
+	assert_int_equal(v.remedies[0].bytes, gib(3));
+}
+
 /* Another process is why, where what is free could not be joined, and less of it than that has. */
 static void test_another_process_beside_pieces(void **state)
 {
@@ -641,6 +655,7 @@ int main(void)
 		cmocka_unit_test(test_what_a_smaller_batch_gives),
 		cmocka_unit_test(test_a_list_that_is_put_together),
 		cmocka_unit_test(test_growth_of_one_line),
+		cmocka_unit_test(test_a_list_with_more_than_ever),
 		cmocka_unit_test(test_another_process_beside_pieces),
 		cmocka_unit_test(test_what_is_enough_comes_first),
 		cmocka_unit_test(test_a_leak_beside_much_that_others_keep),

@@ -289,6 +289,47 @@ static void test_evaluation_that_is_over(void **state)
 	assert_false(ends_as_leak(&p));
 }
 
+/* Frees what has been kept but for the first `left`. */
+static void give_up(struct program *p, size_t left)
+{
+	while (p->count > left)
+		rig_free(&p->rig, p->kept[--p->count]);
+}
+
+/* What an evaluation keeps is given up at its end, also by one that is longer than those before. */
+static void test_a_longer_evaluation(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p, 8);
+	for (int epoch = 0; epoch < 2; epoch++) {
+		size_t before = p.count;
+		train_for(&p, 30);
+		evaluate_for(&p, STEPS / 3);
+		give_up(&p, before);
+	}
+	train_for(&p, 30);
+	evaluate_for(&p, STEPS);
+	assert_false(ends_as_leak(&p));
+	assert_non_null(strstr(p.text, "\"name\":\"collect_less\""));
+}
+
+/* Half of it is not given up, so that it is a list that outlives the evaluations. */
+static void test_evaluations_that_keep_for_good(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p, 8);
+	for (int epoch = 0; epoch < 2; epoch++) {
+		train_for(&p, 30);
+		evaluate_for(&p, STEPS / 3);
+		give_up(&p, p.count / 2);
+	}
+	train_for(&p, 30);
+	evaluate_for(&p, STEPS);
+	assert_true(ends_as_leak(&p));
+}
+
 /* From outside of any model, through as many blocks as have weights. */
 static void test_one_pass_through_layers(void **state)
 {
@@ -416,6 +457,8 @@ int main(void)
 		cmocka_unit_test(test_sessions_that_are_never_given_up),
 		cmocka_unit_test(test_a_state_that_is_carried_on),
 		cmocka_unit_test(test_evaluation_that_is_over),
+		cmocka_unit_test(test_a_longer_evaluation),
+		cmocka_unit_test(test_evaluations_that_keep_for_good),
 		cmocka_unit_test(test_one_pass_through_layers),
 		cmocka_unit_test(test_one_pass_inside_a_model),
 		cmocka_unit_test(test_data_that_are_loaded),
