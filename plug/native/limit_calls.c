@@ -15,16 +15,16 @@ enum {
 
 /* ---- pools: they keep what they have reserved ------------------------------------------------------------------ */
 
-static uint64_t reserved_by(void *pool)
+static uint64_t reserved_by(uint64_t pool)
 {
 	uint64_t bytes = 0;
-	return DRIVER(cuMemPoolGetAttribute)(pool, RESERVED, &bytes) == TRZ_CUDA_SUCCESS ? bytes : 0;
+	return DRIVER(cuMemPoolGetAttribute)((void *)pool, RESERVED, &bytes) == TRZ_CUDA_SUCCESS ? bytes : 0;
 }
 
-static void trim_pool(uint64_t pool, struct limit_memory *memory)
+static uint64_t reserved_after_trim(uint64_t pool)
 {
 	DRIVER(cuMemPoolTrimTo)((void *)pool, 0);
-	limit_memory_resize(memory, reserved_by((void *)pool));
+	return reserved_by(pool);
 }
 
 /* What pools keep for later goes first. */
@@ -33,24 +33,8 @@ static struct limit_memory *take(uint64_t bytes)
 	struct limit_memory *memory = limit_memory_take(bytes);
 	if (memory)
 		return memory;
-	limit_each(LIMIT_POOL, trim_pool);
+	limit_measure_all(LIMIT_POOL, reserved_after_trim);
 	return limit_memory_take(bytes);
-}
-
-/* The pool has what it had, and of the new memory what it has reserved more. */
-static void count_pool(void *pool, struct limit_memory *fresh)
-{
-	uint64_t now = reserved_by(pool);
-	struct limit_memory *known = limit_find(LIMIT_POOL, (uintptr_t)pool, NULL);
-	if (known) {
-		limit_memory_resize(fresh, 0);
-		limit_memory_drop(fresh);
-		limit_memory_resize(known, now);
-		limit_memory_drop(known);
-	} else {
-		limit_memory_resize(fresh, now);
-		limit_name(LIMIT_POOL, (uintptr_t)pool, 0, fresh);
-	}
 }
 
 static bool is_capturing(void *stream)
@@ -71,7 +55,7 @@ static cuda_result from_pool(cuda_addr *address, size_t size, void *pool, void *
 	else if (is_capturing(stream))
 		limit_graph_captured(memory, *address);
 	else
-		count_pool(pool, memory);
+		limit_memory_drop(limit_measure_name(LIMIT_POOL, (uintptr_t)pool, memory, reserved_by));
 	return result;
 }
 

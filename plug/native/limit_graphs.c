@@ -20,12 +20,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Two pieces become one. */
 static struct limit_memory *joined(struct limit_memory *whole, struct limit_memory *part)
 {
-	uint64_t bytes = limit_memory_bytes(part);
 	if (!whole)
 		return part;
-	limit_memory_resize(part, 0);
-	limit_memory_drop(part);
-	limit_memory_resize(whole, limit_memory_bytes(whole) + bytes);
+	limit_memory_join(whole, part);
 	return whole;
 }
 

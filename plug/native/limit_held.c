@@ -34,24 +34,35 @@ static int by_key(const void *a, const void *b)
 
 struct limit_memory *limit_memory_take(uint64_t bytes)
 {
-	struct limit_memory *made = limit_take(bytes) ? malloc(sizeof *made) : NULL;
-	if (made)
+	struct limit_memory *made = malloc(sizeof *made);
+	if (made && limit_take(bytes)) {
 		*made = (struct limit_memory){bytes, 1, false};
-	return made;
+		return made;
+	}
+	free(made);
+	return NULL;
+}
+
+/* In one step, so that no other process takes in between what is only counted elsewhere. */
+static void settle(uint64_t had, uint64_t has)
+{
+	if (has > had)
+		limit_force(has - had);
+	else if (has < had)
+		limit_give(had - has);
+}
+
+static void resize_locked(struct limit_memory *memory, uint64_t bytes)
+{
+	settle(memory->bytes, bytes);
+	memory->bytes = bytes;
 }
 
 void limit_memory_resize(struct limit_memory *memory, uint64_t bytes)
 {
-	if (bytes > memory->bytes)
-		limit_force(bytes - memory->bytes);
-	else
-		limit_give(memory->bytes - bytes);
-	memory->bytes = bytes;
-}
-
-uint64_t limit_memory_bytes(const struct limit_memory *memory)
-{
-	return memory->bytes;
+	pthread_mutex_lock(&lock);
+	resize_locked(memory, bytes);
+	pthread_mutex_unlock(&lock);
 }
 
 struct limit_memory *limit_memory_hold(struct limit_memory *memory)
@@ -87,6 +98,20 @@ void limit_memory_drop(struct limit_memory *memory)
 	pthread_mutex_unlock(&lock);
 }
 
+static void join_locked(struct limit_memory *whole, struct limit_memory *part)
+{
+	whole->bytes += part->bytes;
+	part->bytes = 0;
+	drop_locked(part);
+}
+
+void limit_memory_join(struct limit_memory *whole, struct limit_memory *part)
+{
+	pthread_mutex_lock(&lock);
+	join_locked(whole, part);
+	pthread_mutex_unlock(&lock);
+}
+
 static struct name *find_locked(enum limit_kind kind, uint64_t key)
 {
 	const struct name wanted = {.key = key};
@@ -95,9 +120,8 @@ static struct name *find_locked(enum limit_kind kind, uint64_t key)
 }
 
 /* Without host memory for the name, the memory counts until the process ends. */
-void limit_name(enum limit_kind kind, uint64_t key, uint64_t size, struct limit_memory *memory)
+static void name_locked(enum limit_kind kind, uint64_t key, uint64_t size, struct limit_memory *memory)
 {
-	pthread_mutex_lock(&lock);
 	struct name *n = find_locked(kind, key);
 	if (n && n->memory == memory) {
 		n->count++;
@@ -105,6 +129,12 @@ void limit_name(enum limit_kind kind, uint64_t key, uint64_t size, struct limit_
 		*n = (struct name){key, size, 1, memory};
 		tsearch(n, &trees[kind], by_key);
 	}
+}
+
+void limit_name(enum limit_kind kind, uint64_t key, uint64_t size, struct limit_memory *memory)
+{
+	pthread_mutex_lock(&lock);
+	name_locked(kind, key, size, memory);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -175,20 +205,36 @@ void limit_end_all(enum limit_kind kind, const struct limit_memory *memory)
 		limit_end(kind, key);
 }
 
-static void (*looker)(uint64_t key, struct limit_memory *memory);  /* under the lock: twalk hands nothing on */
+struct limit_memory *limit_measure_name(enum limit_kind kind, uint64_t key, struct limit_memory *fresh,
+                                        limit_measure *measure)
+{
+	pthread_mutex_lock(&lock);
+	const struct name *n = find_locked(kind, key);
+	struct limit_memory *memory = n ? n->memory : fresh;
+	memory->references++;
+	if (n)
+		join_locked(memory, fresh);
+	else
+		name_locked(kind, key, 0, memory);
+	resize_locked(memory, measure(key));
+	pthread_mutex_unlock(&lock);
+	return memory;
+}
+
+static limit_measure *measurer;  /* under the lock: twalk hands nothing on */
 
 static void visit(const void *node, VISIT which, int depth)
 {
 	const struct name *n = *(struct name *const *)node;
 	(void)depth;
 	if (which == postorder || which == leaf)
-		looker(n->key, n->memory);
+		resize_locked(n->memory, measurer(n->key));
 }
 
-void limit_each(enum limit_kind kind, void (*look)(uint64_t key, struct limit_memory *memory))
+void limit_measure_all(enum limit_kind kind, limit_measure *measure)
 {
 	pthread_mutex_lock(&lock);
-	looker = look;
+	measurer = measure;
 	twalk(trees[kind], visit);
 	pthread_mutex_unlock(&lock);
 }

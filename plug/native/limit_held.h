@@ -19,7 +19,9 @@ struct limit_memory *limit_memory_take(uint64_t bytes);
 
 /* The same with the bytes that it has turned out to be. */
 void limit_memory_resize(struct limit_memory *memory, uint64_t bytes);
-uint64_t limit_memory_bytes(const struct limit_memory *memory);
+
+/* `part` becomes a part of `whole`; takes over the caller's reference to it. */
+void limit_memory_join(struct limit_memory *whole, struct limit_memory *part);
 
 /* One more reference to it. */
 struct limit_memory *limit_memory_hold(struct limit_memory *memory);
@@ -46,8 +48,16 @@ void limit_end(enum limit_kind kind, uint64_t key);
 /* All names of a kind for the memory go, with their references. */
 void limit_end_all(enum limit_kind kind, const struct limit_memory *memory);
 
-/* Calls `look` for each name of a kind. */
-void limit_each(enum limit_kind kind, void (*look)(uint64_t key, struct limit_memory *memory));
+/* The bytes that the driver has for a key now. Called with the lock of the names: it calls the driver alone. */
+typedef uint64_t limit_measure(uint64_t key);
+
+/* What `key` names has turned out to be so much, `fresh` included, which has just been taken for it. What names nothing
+ * yet names `fresh`. Takes over the caller's reference to it, and returns one to what the key names. */
+struct limit_memory *limit_measure_name(enum limit_kind kind, uint64_t key, struct limit_memory *fresh,
+                                        limit_measure *measure);
+
+/* All that has a name of a kind has turned out to be so much. */
+void limit_measure_all(enum limit_kind kind, limit_measure *measure);
 
 /* A node that allocates has been captured; takes over the reference. limit_graphs.c. */
 void limit_graph_captured(struct limit_memory *memory, cuda_addr address);

@@ -50,6 +50,10 @@ class Limit(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("told: 96 of 96 MiB\nchild processes: 3072 MiB, then 0\n", done.stdout)
 
+    def test_threads_that_share_a_pool_are_counted_right(self):
+        done, _ = self.start("--limit=1GiB", PROGRAMS / "limited", "threads")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_a_program_within_it_runs(self):
         done, peak = self.start("--limit=512MiB", PROGRAMS / "runtime_calls", scalars="real")
         self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)

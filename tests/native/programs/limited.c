@@ -2,9 +2,10 @@
  *
  * Tries to get past a limit of 1 GiB in each way that device memory can be had, and prints how much each has got. It
  * allocates pieces until it is refused, looks at what the refusal says, and frees them. Its argument names one way, or
- * is "all", or "beside others".
+ * is "all", "beside others" or "threads".
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -623,6 +624,46 @@ static void attempt_beside_others(void)
 		end_child(&others[i]);
 }
 
+/* ---- threads ---- */
+
+static void *use_pool(void *pool)
+{
+	void *own;
+	device_pointer p;
+	MUST(cudaSetDevice(0));
+	MUST(cudaStreamCreateWithFlags(&own, NON_BLOCKING));
+	for (size_t i = 0; i < 2000; i++) {
+		MUST(cuMemAllocFromPoolAsync(&p, (1 + i % 7) * MIB, pool, own));
+		MUST(cuMemFreeAsync(p, own));
+		if (i % 5 == 0)
+			MUST(cudaStreamSynchronize(own));
+	}
+	MUST(cudaStreamDestroy(own));
+	return NULL;
+}
+
+/* Several threads change what one pool holds: when it has gone, as much is left as before. */
+static void attempt_in_threads(void)
+{
+	enum { THREADS = 4, ROUNDS = 10 };
+	const struct pool_props props = {.type = 1, .location = {1, 0}};
+	pthread_t threads[THREADS];
+	size_t before, after, total;
+	void *pool;
+	MUST(cudaMemGetInfo(&before, &total));
+	for (int round = 0; round < ROUNDS; round++) {
+		MUST(cuMemPoolCreate(&pool, &props));
+		for (int i = 0; i < THREADS; i++)
+			CHECK(pthread_create(&threads[i], NULL, use_pool, pool) == 0);
+		for (int i = 0; i < THREADS; i++)
+			CHECK(pthread_join(threads[i], NULL) == 0);
+		MUST(cudaDeviceSynchronize());
+		MUST(cuMemPoolDestroy(pool));
+		MUST(cudaMemGetInfo(&after, &total));
+		CHECK(after == before);
+	}
+}
+
 /* ---- all ways ---- */
 
 static const struct way {
@@ -715,6 +756,8 @@ int main(int count, char **arguments)
 	printf("told: %zu of %zu MiB\n", unused / MIB, total / MIB);
 	if (strcmp(arguments[1], "beside others") == 0)
 		attempt_beside_others();
+	if (strcmp(arguments[1], "threads") == 0)
+		attempt_in_threads();
 	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
 		if (strcmp(arguments[1], "all") == 0 || strcmp(arguments[1], ways[i].name) == 0)
 			attempt(&ways[i]);
