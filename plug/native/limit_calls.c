@@ -310,13 +310,16 @@ static uint64_t array_bytes(const struct preload_array_3d *a)
 	return bytes;
 }
 
+/* The driver makes at least one level, and none behind the one of a single element, whatever it is asked for. */
 static struct limit_memory *take_array(const struct preload_array_3d *a, unsigned levels)
 {
 	struct preload_array_3d level = *a;
 	uint64_t sum = 0;
-	for (unsigned i = 0; i < levels && !(a->flags & NO_MEMORY_OF_ITS_OWN); i++) {
+	bool more = !(a->flags & NO_MEMORY_OF_ITS_OWN);
+	for (unsigned i = 0; more && (i == 0 || i < levels); i++) {
 		if (__builtin_add_overflow(sum, array_bytes(&level), &sum))
 			return NULL;
+		more = level.width > 1 || level.height > 1 || level.depth > 1;
 		level.width = level.width > 1 ? level.width / 2 : level.width;
 		level.height = level.height > 1 ? level.height / 2 : level.height;
 		level.depth = level.depth > 1 ? level.depth / 2 : level.depth;

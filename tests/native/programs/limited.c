@@ -5,6 +5,7 @@
  * is "all", "beside others" or "threads".
  */
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -490,6 +491,12 @@ static int get_driver_mipmapped(struct piece *p)
 	return cuMipmappedArrayCreate(&p->ptr, &(struct array_3d){1024, PIECE / 4096, 0, FLOATS, 1, 0}, 3);
 }
 
+/* The driver makes as many levels as there can be. */
+static int get_all_levels(struct piece *p)
+{
+	return cuMipmappedArrayCreate(&p->ptr, &(struct array_3d){1024, PIECE / 4096, 0, FLOATS, 1, 0}, UINT_MAX);
+}
+
 static void give_driver_mipmapped(struct piece *p)
 {
 	MUST(cuMipmappedArrayDestroy(p->ptr));
@@ -706,6 +713,7 @@ static const struct way {
 	{"cuArrayCreate", get_driver_array, give_driver_array},
 	{"cuArray3DCreate", get_driver_array_3d, give_driver_array},
 	{"cuMipmappedArrayCreate", get_driver_mipmapped, give_driver_mipmapped},
+	{"cuMipmappedArrayCreate, all levels", get_all_levels, give_driver_mipmapped},
 	{"cuGraphAddMemAllocNode", get_node, give_graph},
 	{"cuGraphAddNode", get_any_node, give_graph},
 	{"cudaMallocAsync in a capture", get_captured, give_graph},
