@@ -8,17 +8,22 @@
 #include "preload.h"
 
 enum {
-	RESERVED = 5,                     /* CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT */
+	RESERVED = 5, USED = 7,           /* CU_MEMPOOL_ATTR_..._MEM_CURRENT */
 	PITCH = 512, SMALLEST_MAPPING = 64 << 10,
 	NO_MEMORY_OF_ITS_OWN = 0x40 | 0x80 /* CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING */
 };
 
 /* ---- pools: they keep what they have reserved ------------------------------------------------------------------ */
 
-static uint64_t reserved_by(uint64_t pool)
+static uint64_t attribute_of(uint64_t pool, int attribute)
 {
 	uint64_t bytes = 0;
-	return DRIVER(cuMemPoolGetAttribute)((void *)pool, RESERVED, &bytes) == TRZ_CUDA_SUCCESS ? bytes : 0;
+	return DRIVER(cuMemPoolGetAttribute)((void *)pool, attribute, &bytes) == TRZ_CUDA_SUCCESS ? bytes : 0;
+}
+
+static uint64_t reserved_by(uint64_t pool)
+{
+	return attribute_of(pool, RESERVED);
 }
 
 static uint64_t reserved_after_trim(uint64_t pool)
@@ -44,6 +49,7 @@ static bool is_capturing(void *stream)
 	       native_driver.cuStreamIsCapturing(stream, &capturing) == TRZ_CUDA_SUCCESS && capturing;
 }
 
+/* The address is a name of the pool's memory. */
 static cuda_result from_pool(cuda_addr *address, size_t size, void *pool, void *stream)
 {
 	struct limit_memory *memory = take(size);
@@ -55,7 +61,8 @@ static cuda_result from_pool(cuda_addr *address, size_t size, void *pool, void *
 	else if (is_capturing(stream))
 		limit_graph_captured(memory, *address);
 	else
-		limit_memory_drop(limit_measure_name(LIMIT_POOL, (uintptr_t)pool, memory, reserved_by));
+		limit_name(LIMIT_ADDRESS, *address, 0,
+		           limit_measure_name(LIMIT_POOL, (uintptr_t)pool, memory, reserved_by));
 	return result;
 }
 
@@ -92,11 +99,19 @@ cuda_result limit_cuMemAllocAsync_ptsz(cuda_addr *address, size_t size, void *st
 	return limit_cuMemAllocAsync(address, size, preload_of_thread(stream));
 }
 
+/* What the program has not freed outlives the pool, and counts until the last of it is freed. The pool's name goes
+ * first: another thread may be given the handle at once. */
 cuda_result limit_cuMemPoolDestroy(void *pool)
 {
+	struct limit_memory *memory = limit_unname(LIMIT_POOL, (uintptr_t)pool, NULL);
+	uint64_t used = memory ? attribute_of((uintptr_t)pool, USED) : 0;
 	cuda_result result = DRIVER(cuMemPoolDestroy)(pool);
-	if (result == TRZ_CUDA_SUCCESS)
-		limit_end(LIMIT_POOL, (uintptr_t)pool);
+	if (memory && result == TRZ_CUDA_SUCCESS) {
+		limit_memory_resize(memory, used);
+		limit_memory_drop(memory);
+	} else if (memory) {
+		limit_name(LIMIT_POOL, (uintptr_t)pool, 0, memory);
+	}
 	return result;
 }
 

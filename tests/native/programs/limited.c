@@ -282,6 +282,15 @@ static void give_new_pool(struct piece *p)
 	MUST(cuMemPoolDestroy(p->extra));
 }
 
+/* Its pool goes before it does. */
+static int get_orphan(struct piece *p)
+{
+	int result = get_new_pool(p);
+	if (result == SUCCESS)
+		MUST(cuMemPoolDestroy(p->extra));
+	return result;
+}
+
 static int get_managed(struct piece *p)
 {
 	return cudaMallocManaged(&p->ptr, PIECE, 1);
@@ -702,6 +711,7 @@ static const struct way {
 	{"cuMemAllocAsync, thread's stream", get_driver_async_thread, give_ptr},
 	{"cuMemAllocFromPoolAsync, own pool", get_own_pool_driver, give_ptr},
 	{"cuMemAllocFromPoolAsync, a pool for each", get_new_pool, give_new_pool},
+	{"cuMemAllocFromPoolAsync, the pool destroyed", get_orphan, give_ordered},
 	{"cuMemCreate", get_created, give_created},
 	{"cuMemCreate by cuGetProcAddress", get_created_by_address, give_created},
 	{"cuMemCreate, mapped and released", get_mapped, unmap_piece},
