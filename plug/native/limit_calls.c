@@ -7,6 +7,8 @@
 #include "limit_held.h"
 #include "preload.h"
 
+#include <pthread.h>
+
 enum {
 	RESERVED = 5, USED = 7,           /* CU_MEMPOOL_ATTR_..._MEM_CURRENT */
 	PITCH = 512, SMALLEST_MAPPING = 64 << 10,
@@ -193,37 +195,56 @@ cuda_result limit_cuMemGetInfo_v2(size_t *unused, size_t *total)
 	return result;
 }
 
-/* Another process's memory counts here, too: that process may not be among those that share the limit. */
-static cuda_result opened(cuda_result result, cuda_addr *address)
+/* ---- other processes' memory ----
+ *
+ * It counts here, too: that process may not be among those that share the limit. The driver gives memory that is open
+ * already the address that it has, and closes it when it has been closed as often: so it counts once, and has its name
+ * several times. The lock is held from the driver's call to the name. */
+
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+
+static struct limit_memory *take_opened(cuda_addr address)
 {
 	size_t size = 0;
-	if (result != TRZ_CUDA_SUCCESS)
-		return result;
-	struct limit_memory *memory = NULL;
-	if (DRIVER(cuMemGetAddressRange_v2)(NULL, &size, *address) == TRZ_CUDA_SUCCESS)
+	struct limit_memory *memory = limit_find(LIMIT_ADDRESS, address, NULL);
+	if (!memory && DRIVER(cuMemGetAddressRange_v2)(NULL, &size, address) == TRZ_CUDA_SUCCESS)
 		memory = take(size);
-	if (!memory) {
+	return memory;
+}
+
+static cuda_result open_counted(preload_type_cuIpcOpenMemHandle *open, cuda_addr *address, struct preload_ipc handle,
+                                unsigned flags)
+{
+	pthread_mutex_lock(&opening);
+	cuda_result result = open(address, handle, flags);
+	struct limit_memory *memory = result == TRZ_CUDA_SUCCESS ? take_opened(*address) : NULL;
+	if (memory) {
+		limit_name(LIMIT_ADDRESS, *address, 0, memory);
+	} else if (result == TRZ_CUDA_SUCCESS) {
 		DRIVER(cuIpcCloseMemHandle)(*address);
-		return TRZ_CUDA_ERROR_OUT_OF_MEMORY;
+		result = TRZ_CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	limit_name(LIMIT_ADDRESS, *address, 0, memory);
+	pthread_mutex_unlock(&opening);
 	return result;
 }
 
 cuda_result limit_cuIpcOpenMemHandle_v2(cuda_addr *address, struct preload_ipc handle, unsigned flags)
 {
-	return opened(DRIVER(cuIpcOpenMemHandle_v2)(address, handle, flags), address);
+	return open_counted(DRIVER(cuIpcOpenMemHandle_v2), address, handle, flags);
 }
 
 cuda_result limit_cuIpcOpenMemHandle(cuda_addr *address, struct preload_ipc handle, unsigned flags)
 {
-	return opened(DRIVER(cuIpcOpenMemHandle)(address, handle, flags), address);
+	return open_counted(DRIVER(cuIpcOpenMemHandle), address, handle, flags);
 }
 
 cuda_result limit_cuIpcCloseMemHandle(cuda_addr address)
 {
+	pthread_mutex_lock(&opening);
 	struct limit_memory *memory = limit_unname(LIMIT_ADDRESS, address, NULL);
-	return freed(DRIVER(cuIpcCloseMemHandle)(address), address, memory);
+	cuda_result result = freed(DRIVER(cuIpcCloseMemHandle)(address), address, memory);
+	pthread_mutex_unlock(&opening);
+	return result;
 }
 
 /* ---- handles and mappings: either keeps the memory --------------------------------------------------------------- */

@@ -54,6 +54,10 @@ class Limit(unittest.TestCase):
         done, _ = self.start("--limit=1GiB", PROGRAMS / "limited", "threads")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_memory_that_is_opened_again_counts_once(self):
+        done, _ = self.start("--limit=1GiB", TERRAZZO, "sim", "--", PROGRAMS / "limited", "opened")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_a_program_within_it_runs(self):
         done, peak = self.start("--limit=512MiB", PROGRAMS / "runtime_calls", scalars="real")
         self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)

@@ -2,8 +2,9 @@
  *
  * Tries to get past a limit of 1 GiB in each way that device memory can be had, and prints how much each has got. It
  * allocates pieces until it is refused, looks at what the refusal says, and frees them. Its argument names one way, or
- * is "all", "beside others" or "threads".
+ * is "all", "beside others", "threads" or "opened".
  */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -76,6 +77,10 @@ struct pitched {
 	size_t pitch, width, height;
 };
 
+struct ipc {
+	char bytes[64];
+};
+
 struct extent {
 	size_t width, height, depth;
 };
@@ -102,6 +107,8 @@ int cuMemAlloc_v2(device_pointer *ptr, size_t size);
 int cuMemAllocPitch_v2(device_pointer *ptr, size_t *pitch, size_t width, size_t height, unsigned element);
 int cuMemAllocManaged(device_pointer *ptr, size_t size, unsigned flags);
 int cuMemFree_v2(device_pointer ptr);
+int cudaIpcOpenMemHandle(void **ptr, struct ipc handle, unsigned flags);
+int cudaIpcCloseMemHandle(void *ptr);
 int cuMemAllocAsync(device_pointer *ptr, size_t size, void *stream);
 int cuMemAllocAsync_ptsz(device_pointer *ptr, size_t size, void *stream);
 int cuMemAllocFromPoolAsync(device_pointer *ptr, size_t size, void *pool, void *stream);
@@ -626,6 +633,55 @@ static void hold(void)
 	while (result == SUCCESS && read(0, &byte, 1) > 0) {}
 }
 
+/* The program does not import the function, which would leave all of its memory to the driver. */
+static void offer(void)
+{
+	int (*export)(struct ipc *, void *) = (int (*)(struct ipc *, void *))dlsym(RTLD_DEFAULT, "cudaIpcGetMemHandle");
+	char byte;
+	struct ipc handle;
+	void *p;
+	MUST(cudaMalloc(&p, PIECE));
+	CHECK(export);
+	MUST(export(&handle, p));
+	CHECK(write(1, &handle, sizeof handle) == sizeof handle);
+	while (read(0, &byte, 1) > 0) {}
+}
+
+/* A child's memory, which is opened twice, is held once; closed as often, it is not. */
+static void attempt_opened(void)
+{
+	enum { TIMES = 2 };
+	int up[2], down[2];
+	struct ipc handle;
+	void *p[TIMES];
+	size_t before, now, total;
+	CHECK(pipe2(up, O_CLOEXEC) == 0 && pipe2(down, O_CLOEXEC) == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		dup2(down[0], 0);
+		dup2(up[1], 1);
+		setenv("TERRAZZO_NATIVE", "ipc:classic", 1);
+		execl(program, program, "offer", (char *)NULL);
+		_exit(1);
+	}
+	CHECK(read(up[0], &handle, sizeof handle) == sizeof handle);
+	MUST(cudaMemGetInfo(&before, &total));
+	for (int i = 0; i < TIMES; i++) {
+		MUST(cudaIpcOpenMemHandle(&p[i], handle, 1));
+		MUST(cudaMemGetInfo(&now, &total));
+		CHECK(p[i] == p[0] && now == before - PIECE);
+	}
+	for (int i = 0; i < TIMES; i++) {
+		MUST(cudaMemGetInfo(&now, &total));
+		CHECK(now == before - PIECE);
+		MUST(cudaIpcCloseMemHandle(p[i]));
+	}
+	MUST(cudaMemGetInfo(&now, &total));
+	CHECK(now == before);
+	close(down[1]);
+	CHECK(waitpid(child, NULL, 0) == child);
+}
+
 /* All there is, beside children that hold some of it. */
 static void attempt_beside_others(void)
 {
@@ -769,6 +825,10 @@ int main(int count, char **arguments)
 		hold();
 		return 0;
 	}
+	if (strcmp(arguments[1], "offer") == 0) {
+		offer();
+		return 0;
+	}
 	MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
 	MUST(cudaMemGetInfo(&unused, &total));
 	printf("told: %zu of %zu MiB\n", unused / MIB, total / MIB);
@@ -776,6 +836,8 @@ int main(int count, char **arguments)
 		attempt_beside_others();
 	if (strcmp(arguments[1], "threads") == 0)
 		attempt_in_threads();
+	if (strcmp(arguments[1], "opened") == 0)
+		attempt_opened();
 	for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
 		if (strcmp(arguments[1], "all") == 0 || strcmp(arguments[1], ways[i].name) == 0)
 			attempt(&ways[i]);
