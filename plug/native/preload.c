@@ -288,21 +288,30 @@ enum { DEVICES = 64 };
 
 /* How often the program has retained a device's primary context: a heap's own reference must not keep it alive. */
 static atomic_int retained[DEVICES];
+static _Atomic(void *) primary[DEVICES];  /* that context */
 
 cuda_result cuDevicePrimaryCtxRetain(void **context, cuda_device device)
 {
 	ENTER(cuDevicePrimaryCtxRetain);
 	cuda_result result = REAL(cuDevicePrimaryCtxRetain)(context, device);
-	if (result == TRZ_CUDA_SUCCESS && device >= 0 && device < DEVICES)
+	if (result == TRZ_CUDA_SUCCESS && device >= 0 && device < DEVICES) {
+		atomic_store(&primary[device], *context);
 		atomic_fetch_add(&retained[device], 1);
+	}
 	return result;
+}
+
+static void end_primary(cuda_device device)
+{
+	preload_forget_captures(atomic_load(&primary[device]));
+	native_end_primary(device);
 }
 
 static void note_release(cuda_device device)
 {
 	if (device >= 0 && device < DEVICES && atomic_load(&retained[device]) > 0 &&
 	    atomic_fetch_sub(&retained[device], 1) == 1)
-		native_end_primary(device);
+		end_primary(device);
 }
 
 cuda_result cuDevicePrimaryCtxRelease(cuda_device device)
@@ -325,7 +334,7 @@ static void note_reset(cuda_device device)
 		return;
 	event_order_forget_all();
 	atomic_store(&retained[device], 0);
-	native_end_primary(device);
+	end_primary(device);
 }
 
 cuda_result cuDevicePrimaryCtxReset(cuda_device device)
@@ -342,19 +351,24 @@ cuda_result cuDevicePrimaryCtxReset_v2(cuda_device device)
 	return REAL(cuDevicePrimaryCtxReset_v2)(device);
 }
 
+static void note_destroy(void *context)
+{
+	preload_forget_captures(context);
+	native_end_context(context);
+	event_order_forget_all();
+}
+
 cuda_result cuCtxDestroy(void *context)
 {
 	ENTER(cuCtxDestroy);
-	native_end_context(context);
-	event_order_forget_all();
+	note_destroy(context);
 	return REAL(cuCtxDestroy)(context);
 }
 
 cuda_result cuCtxDestroy_v2(void *context)
 {
 	ENTER(cuCtxDestroy_v2);
-	native_end_context(context);
-	event_order_forget_all();
+	note_destroy(context);
 	return REAL(cuCtxDestroy_v2)(context);
 }
 
@@ -375,99 +389,4 @@ cuda_result cuCtxDisablePeerAccess(void *other)
 	if (result == TRZ_CUDA_SUCCESS)
 		native_open_to_current(other, false);
 	return result;
-}
-
-/* ---- streams and captures ---------------------------------------------------------------------------------------- */
-
-static bool is_capturing(void *stream)
-{
-	int capturing = 0;
-	return atomic_load(&native_captures) && native_driver.cuStreamIsCapturing(stream, &capturing) == TRZ_CUDA_SUCCESS &&
-	       capturing;
-}
-
-cuda_result cuStreamDestroy_v2(void *stream)
-{
-	ENTER(cuStreamDestroy_v2);
-	if (!native_load())
-		return REAL(cuStreamDestroy_v2)(stream);
-	bool captured = is_capturing(stream);
-	cuda_result result = native_stream_destroy(stream);
-	if (captured && result == TRZ_CUDA_SUCCESS)
-		atomic_fetch_sub(&native_captures, 1);
-	return result;
-}
-
-cuda_result cuStreamDestroy(void *stream)
-{
-	ENTER(cuStreamDestroy);
-	return cuStreamDestroy_v2(stream);
-}
-
-static cuda_result begun(cuda_result result)
-{
-	if (result == TRZ_CUDA_SUCCESS)
-		atomic_fetch_add(&native_captures, 1);
-	return result;
-}
-
-/* A capture that cannot be ended goes on. */
-static cuda_result ended(cuda_result result, void *stream)
-{
-	int capturing = 0;
-	bool over = result == TRZ_CUDA_SUCCESS || !native_load() ||
-	            (native_driver.cuStreamIsCapturing(stream, &capturing) == TRZ_CUDA_SUCCESS && !capturing);
-	if (over && atomic_load(&native_captures) > 0)
-		atomic_fetch_sub(&native_captures, 1);
-	return result;
-}
-
-cuda_result cuStreamBeginCapture(void *stream)
-{
-	ENTER(cuStreamBeginCapture);
-	return begun(REAL(cuStreamBeginCapture)(stream));
-}
-
-cuda_result cuStreamBeginCapture_ptsz(void *stream)
-{
-	ENTER(cuStreamBeginCapture_ptsz);
-	return begun(REAL(cuStreamBeginCapture_ptsz)(stream));
-}
-
-cuda_result cuStreamBeginCapture_v2(void *stream, int mode)
-{
-	ENTER(cuStreamBeginCapture_v2);
-	return begun(REAL(cuStreamBeginCapture_v2)(stream, mode));
-}
-
-cuda_result cuStreamBeginCapture_v2_ptsz(void *stream, int mode)
-{
-	ENTER(cuStreamBeginCapture_v2_ptsz);
-	return begun(REAL(cuStreamBeginCapture_v2_ptsz)(stream, mode));
-}
-
-cuda_result cuStreamBeginCaptureToGraph(void *stream, void *graph, const void *dependencies, const void *edges,
-                                        size_t count, int mode)
-{
-	ENTER(cuStreamBeginCaptureToGraph);
-	return begun(REAL(cuStreamBeginCaptureToGraph)(stream, graph, dependencies, edges, count, mode));
-}
-
-cuda_result cuStreamBeginCaptureToGraph_ptsz(void *stream, void *graph, const void *dependencies, const void *edges,
-                                             size_t count, int mode)
-{
-	ENTER(cuStreamBeginCaptureToGraph_ptsz);
-	return begun(REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, count, mode));
-}
-
-cuda_result cuStreamEndCapture(void *stream, void **graph)
-{
-	ENTER(cuStreamEndCapture);
-	return ended(REAL(cuStreamEndCapture)(stream, graph), stream);
-}
-
-cuda_result cuStreamEndCapture_ptsz(void *stream, void **graph)
-{
-	ENTER(cuStreamEndCapture_ptsz);
-	return ended(REAL(cuStreamEndCapture_ptsz)(stream, graph), preload_of_thread(stream));
 }

@@ -172,6 +172,9 @@ extern struct preload_call preload_calls[PRELOAD_COUNT];
 /* Finds the driver's functions, if the driver is in the process. false: it is not. */
 bool preload_load(void);
 
+/* The context is about to end, and its captures with it. */
+void preload_forget_captures(const void *context);
+
 /* What a function here calls: the driver's own, with a limit before it if there is one; and the driver's own. */
 #define REAL(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].next)
 #define DRIVER(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].real)

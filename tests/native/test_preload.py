@@ -18,7 +18,8 @@ def served(text):
     return {name: tuple(int(n) for n in numbers) for name, *numbers in lines}
 
 
-CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work")
+CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work", "captures",
+         "reset during a capture")
 
 
 class Preloaded(unittest.TestCase):

@@ -27,6 +27,9 @@ int cudaMallocAsync_ptsz(void **ptr, size_t size, void *stream);
 int cudaFreeAsync_ptsz(void *ptr, void *stream);
 int cudaDeviceEnablePeerAccess(int device, unsigned flags);
 int cudaDeviceDisablePeerAccess(int device);
+int cudaEventCreate(void **event);
+int cudaEventRecord(void *event, void *stream);
+int cudaStreamWaitEvent(void *stream, void *event, unsigned flags);
 int cudaMemcpyPeer(void *to, int device, const void *from, int source, size_t size);
 
 static void check_filled(const void *ptr, size_t size, int value)
@@ -280,6 +283,69 @@ static void reset_during_work(void)
 	use(9);
 }
 
+/* ---- captures ---- */
+
+enum { CAPTURE_GLOBAL = 0 };
+
+static void join(void *stream, void *to)
+{
+	void *event;
+	MUST(cudaEventCreate(&event));
+	MUST(cudaEventRecord(event, to));
+	MUST(cudaStreamWaitEvent(stream, event, 0));
+}
+
+/* A capture goes on, whatever becomes of streams that it has not begun on. */
+static void capture_beside_others(void)
+{
+	void *stream, *other, *graph, *p;
+	for (int round = 0; round < 2; round++) {
+		MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+		MUST(cudaStreamCreateWithFlags(&other, NON_BLOCKING));
+		MUST(cudaStreamBeginCapture(stream, CAPTURE_GLOBAL));
+		if (round == 0) {
+			GIVES(ILLEGAL_STATE, cudaStreamEndCapture(other, &graph));
+		} else {
+			join(other, stream);
+			join(stream, other);
+		}
+		MUST(cudaStreamDestroy(other));
+		GIVES(CAPTURE_UNSUPPORTED, cudaMalloc(&p, MIB));
+		GIVES(CAPTURE_INVALIDATED, cudaStreamEndCapture(stream, &graph));
+	}
+	use(10);
+}
+
+static size_t unused_after_rounds(int rounds)
+{
+	size_t unused, total;
+	void *p;
+	for (int i = 0; i < rounds; i++) {
+		MUST(cudaMallocAsync(&p, 100 * MIB, NULL));
+		MUST(cudaFree(p));
+	}
+	MUST(cudaMemGetInfo(&unused, &total));
+	return unused;
+}
+
+/* A reset ends captures, too: frees are frees again. */
+static void reset_during_capture(void)
+{
+	void *stream, *context;
+	MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+	MUST(cudaStreamBeginCapture(stream, CAPTURE_RELAXED));
+	MUST(cudaDeviceReset());
+	MUST(cudaSetDevice(0));
+	CHECK(unused_after_rounds(1) == unused_after_rounds(10));
+	MUST(cuCtxCreate_v2(&context, 0, 0));
+	MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+	MUST(cudaStreamBeginCapture(stream, CAPTURE_RELAXED));
+	MUST(cuCtxDestroy_v2(context));
+	MUST(cudaSetDevice(0));
+	CHECK(unused_after_rounds(1) == unused_after_rounds(10));
+	use(11);
+}
+
 static void use_plainly(void)
 {
 	use(8);
@@ -293,7 +359,8 @@ int main(int count, char **arguments)
 	} cases[] = {
 		{"plain", use_plainly}, {"exit", leave_while_threads_run}, {"threads", end_threads}, {"fork", fork_after_use},
 		{"dlclose", load_and_unload}, {"peers", use_peers}, {"reset", reset_under_threads},
-		{"reset during work", reset_during_work},
+		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
+		{"reset during a capture", reset_during_capture},
 	};
 	CHECK(count == 2);
 	begin();
