@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "plug.h"
@@ -533,20 +534,38 @@ struct asking {
 	trz_status failed;           /* of what is the plug's own text */
 };
 
-/* Takes the descriptors of an answer. */
-static bool receive_answer(int from, struct asking *a)
+static time_t now_s(void)
 {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec;
+}
+
+/* A signal that the program handles interrupts what waits on a socket with a time limit, whatever the handler asks for:
+ * the call is to be made once more, until the limit is over. */
+static bool again(ssize_t result, time_t end)
+{
+	return result < 0 && errno == EINTR && now_s() < end;
+}
+
+/* Takes the descriptors of an answer. */
+static bool receive_answer(int from, time_t end, struct asking *a)
+{
+	ssize_t got;
 	union control control = {0};
 	struct iovec part = {.iov_base = &a->answer, .iov_len = sizeof a->answer};
 	struct msghdr message = {
 	    .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != sizeof a->answer) {
+	do
+		got = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+	while (again(got, end));
+	if (got != sizeof a->answer) {
 		a->answer = (struct answer){.status = TRZ_ERROR_IO};
 		return false;
 	}
 	/* The other end closes when nothing there holds the memory for this question: memory that the two sides free from
 	 * now on is free at once. */
-	recv(from, &(char){0}, 1, 0);
+	while (again(recv(from, &(char){0}, 1, 0), end)) {}
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	bool any = header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS;
 	size_t bytes = any ? header->cmsg_len - CMSG_LEN(0) : 0;
@@ -573,8 +592,19 @@ static void close_rest(struct asking *a)
 	a->answer.count = a->next = 0;
 }
 
+static bool send_question(int to, time_t end, const struct question *q)
+{
+	ssize_t sent;
+	do
+		sent = send(to, q, sizeof *q, MSG_NOSIGNAL);
+	while (again(sent, end));
+	return sent == sizeof *q;
+}
+
 static trz_status ask(struct asking *a, size_t offset)
 {
+	const time_t end = now_s() + ANSWER_SECONDS;
+	int error;
 	socklen_t length;
 	struct question q = {.offset = offset};
 	struct sockaddr_un address = address_of(a->w->server, &length);
@@ -583,7 +613,10 @@ static trz_status ask(struct asking *a, size_t offset)
 	if (to < 0)
 		return plug_fail(TRZ_ERROR_IO, "no socket for memory of another process: %s", strerror(errno));
 	set_timeout(to, ANSWER_SECONDS);
-	if (connect(to, (struct sockaddr *)&address, length) != 0) {
+	do
+		error = connect(to, (struct sockaddr *)&address, length);
+	while (again(error, end));
+	if (error) {
 		trz_status status = plug_fail(TRZ_ERROR_NOT_FOUND, "the process that shares this memory cannot be asked for it "
 		                              "(%s): it has ended, or is in another network namespace", strerror(errno));
 		close(to);
@@ -591,7 +624,7 @@ static trz_status ask(struct asking *a, size_t offset)
 	}
 	close_rest(a);
 	a->answer = (struct answer){.status = TRZ_ERROR_IO};
-	bool whole = is_same_user(to) && send(to, &q, sizeof q, MSG_NOSIGNAL) == sizeof q && receive_answer(to, a);
+	bool whole = is_same_user(to) && send_question(to, end, &q) && receive_answer(to, end, a);
 	close(to);
 	if (whole)
 		return TRZ_OK;

@@ -171,6 +171,23 @@ for _ in range(200):
     assert exported() == 0
 """)
 
+    def test_signals_that_the_program_handles(self):
+        """As of a profiler's timer, at any moment of a question."""
+        run("""
+import signal
+rings = 0
+def ring(*_):
+    global rings
+    rings += 1
+signal.signal(signal.SIGALRM, ring)
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+rounds = 0
+while rounds < 500 or rings < 500:
+    share_and_receive(True)
+    rounds += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+""")
+
     def test_refusals(self):
         refused = """
 offset, handle = c_size_t(), ctypes.create_string_buffer(48)
