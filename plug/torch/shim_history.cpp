@@ -70,7 +70,8 @@ uint64_t History::note(std::shared_ptr<c10::GatheredContext> context)
 void History::drop(uint64_t number)
 {
 	std::lock_guard<std::mutex> guard(lock_);
-	if (number + 1 == first_ + notes_.size())
+	/* Another thread may have forgotten all notes meanwhile. */
+	if (!notes_.empty() && number + 1 == first_ + notes_.size())
 		notes_.pop_back();
 }
 

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 
 import torch
 
@@ -272,6 +273,25 @@ class History(Case):
             made = actions(traces(), "alloc")
         self.assertEqual([("bytes_on_device" in functions(e)) for e in made], [True])
         del x
+
+    @shim_only
+    def test_a_history_ends_while_another_thread_trims(self):
+        over = threading.Event()
+
+        def trim():
+            while not over.is_set():
+                bytes_on_device(64 * MIB)
+                torch.cuda.empty_cache()
+
+        threads = [threading.Thread(target=trim) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5000):
+            torch.cuda.memory._record_memory_history(max_entries=1000)
+            torch.cuda.memory._record_memory_history(enabled=None)
+        over.set()
+        for thread in threads:
+            thread.join()
 
     def test_a_history_of_ours_leaves_that_of_pytorch(self):
         torch.cuda.empty_cache()
