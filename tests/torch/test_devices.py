@@ -8,6 +8,7 @@ os.environ.setdefault("TERRAZZO_SIM_DEVICES", "2")
 
 import torch  # noqa: E402
 
+import terrazzo.torch  # noqa: E402
 from common import MIB, Case, bytes_on_device, main  # noqa: E402
 
 
@@ -33,6 +34,16 @@ class Devices(Case):
         self.assertEqual(len({t.data_ptr() for t in held}), 200)
         del held
         self.assertEqual([torch.cuda.memory_allocated(i) for i in range(2)], before)
+
+    def test_a_pool_of_a_device_that_is_not_current(self):
+        held = []
+        for _ in range(2):
+            with terrazzo.torch.pool(tag="there", device=1) as pool:
+                held.append(bytes_on_device(30 * MIB, "cuda:1"))
+        size = sum(s["total_size"] for s in torch.cuda.memory_snapshot(pool.mempool.id) if s["device"] == 1)
+        self.assertGreaterEqual(size, 60 * MIB)
+        del held
+        terrazzo.torch.release_pool("there", 1)
 
     def test_snapshots_have_both(self):
         x, y = bytes_on_device(MIB, "cuda:0"), bytes_on_device(MIB, "cuda:1")

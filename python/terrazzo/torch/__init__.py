@@ -203,12 +203,14 @@ class Pool:
         if _mode == "hooks":
             self._heap_pool = ctypes.c_void_p()
             library.trz_pool_create(library.heap(device), ctypes.byref(self._heap_pool))
-        elif _mode == "shim":
-            self.mempool = torch.cuda.MemPool()
-        else:
+            return
+        allocator = []
+        if not _mode:
             self._allocator = torch.cuda.memory.CUDAPluggableAllocator(
                 str(library.path), "trz_torch_segment_alloc", "trz_torch_free")
-            self.mempool = torch.cuda.MemPool(self._allocator.allocator())
+            allocator = [self._allocator.allocator()]
+        with torch.cuda.device(device):  # PyTorch makes a pool of the current device
+            self.mempool = torch.cuda.MemPool(*allocator)
 
     @contextlib.contextmanager
     def use(self) -> Iterator["Pool"]:
