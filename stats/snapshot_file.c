@@ -129,25 +129,28 @@ struct receiver {
 	int fd;
 	uint64_t most, size;       /* bytes that the file may have, and has */
 	bool too_large;
+	int error;                 /* of what failed; callbacks for texts run behind it, and may set errno */
 };
+
+static bool refuse(struct receiver *r, int error)
+{
+	r->error = error;
+	return false;
+}
 
 static bool sink_to_file(void *owner, const char *bytes, size_t size)
 {
 	struct receiver *r = owner;
 	r->size += size;
 	r->too_large = r->size > r->most;
-	if (r->too_large) {
-		errno = EFBIG;
-		return false;
-	}
+	if (r->too_large)
+		return refuse(r, EFBIG);
 	while (size) {
 		ssize_t written = write(r->fd, bytes, size);
 		if (written < 0 && errno == EINTR)
 			continue;
-		if (written == 0)
-			errno = EIO;
 		if (written <= 0)
-			return false;
+			return refuse(r, written ? errno : EIO);
 		bytes += written;
 		size -= (size_t)written;
 	}
@@ -193,7 +196,9 @@ static int write_all(struct snapshot *s, struct receiver *r)
 			return errno;
 		status = snapshot_write(s, sink_to_file, r);
 	}
-	return status != TRZ_OK || (fsync(r->fd) && errno != EINVAL) ? errno : 0;  /* EINVAL: a device, a pipe */
+	if (status != TRZ_OK)
+		return r->error;
+	return fsync(r->fd) && errno != EINVAL ? errno : 0;  /* EINVAL: a device, a pipe */
 }
 
 trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size)

@@ -5,6 +5,7 @@
 #include "testing.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -581,6 +582,30 @@ static void test_a_file_is_whole_or_not_there(void **state)
 	snapshot_free(&s);
 }
 
+static size_t frames_of_a_program(void *owner, uint64_t frames, struct snapshot_frame *out)
+{
+	(void)owner, (void)frames, (void)out;
+	errno = 0;  /* as before strtol */
+	return 0;
+}
+
+static void test_a_failure_is_one_whatever_texts_do(void **state)
+{
+	(void)state;
+	char folder[] = "snapshot-XXXXXX", path[64];
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/a.json", folder);
+	struct snapshot s = large_snapshot();
+	s.frames = frames_of_a_program;
+	for (size_t i = 0; i < s.block_count; i++)
+		s.blocks[i].frames = i + 1;
+	write_limited(&s, path);
+	assert_text(trz_last_error(), strerror(EFBIG));
+	assert_int_equal(files_in(folder), 0);
+	rmdir(folder);
+	snapshot_free(&s);
+}
+
 static void test_files_that_cannot_be(void **state)
 {
 	(void)state;
@@ -671,6 +696,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_numbers_stay_below_two_to_the_53, no_leak),
 		cmocka_unit_test_teardown(test_a_receiver_that_refuses, no_leak),
 		cmocka_unit_test_teardown(test_a_file_is_whole_or_not_there, no_leak),
+		cmocka_unit_test_teardown(test_a_failure_is_one_whatever_texts_do, no_leak),
 		cmocka_unit_test_teardown(test_files_that_cannot_be, no_leak),
 		cmocka_unit_test_teardown(test_a_reader_that_leaves, no_leak),
 	};
