@@ -43,7 +43,8 @@ trz_status output_begin(struct output *o, const char *path)
 
 trz_status output_end(struct output *o, trz_status status)
 {
-	bool failed = (ferror(o->to) | fclose(o->to)) != 0;
+	bool failed = ferror(o->to) != 0;
+	failed = fclose(o->to) != 0 || failed;
 	if (status == TRZ_OK && (failed || (o->beside && rename(o->beside, o->path))))
 		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", o->path, strerror(errno));
 	if (o->beside && status != TRZ_OK)
