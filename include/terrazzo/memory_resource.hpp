@@ -42,11 +42,12 @@ public:
 		detail::freed(trz_free_on(heap_.get(), memory, stream.get()));
 	}
 
-	/* For any stream at once: waits for the work on the legacy default stream. */
+	/* For any stream at once: waits for the work on the legacy default stream of the heap's device, which need not be
+	 * the current one. */
 	void *allocate_sync(std::size_t size, std::size_t alignment = default_alignment)
 	{
 		void *memory = heap_.allocate(size, cudaStreamLegacy, alignment);
-		cudaError_t result = cudaStreamSynchronize(cudaStreamLegacy);
+		cudaError_t result = wait_where(memory);
 		if (result != cudaSuccess) {
 			detail::freed(trz_free(heap_.get(), memory));
 			throw error(TRZ_ERROR_DRIVER, cudaGetErrorString(result));
@@ -93,6 +94,23 @@ public:
 #endif
 
 private:
+	cudaError_t wait_where(const void *memory) const noexcept
+	{
+		trz_pointer_info info;
+		int current;
+		if (trz_query(heap_.get(), memory, &info) != TRZ_OK)
+			return cudaSuccess; /* no memory was wanted */
+		cudaError_t result = cudaGetDevice(&current);
+		bool elsewhere = result == cudaSuccess && current != info.device;
+		if (elsewhere)
+			result = cudaSetDevice(info.device);
+		if (result == cudaSuccess)
+			result = cudaStreamSynchronize(cudaStreamLegacy);
+		if (elsewhere)
+			cudaSetDevice(current);
+		return result;
+	}
+
 	heap_ref heap_;
 };
 

@@ -41,7 +41,7 @@ class Resource(Programs):
     def run_all(self, program):
         for way in WAYS:
             with self.subTest(**way):
-                self.run_it(program, **way)
+                self.run_it(program, DEVICES="2", **way)
 
 
 class OfTheToolkit(Resource):

@@ -232,6 +232,30 @@ static void handed_on(reference resource, cudaStream_t from, cudaStream_t to)
 	MUST(cudaEventDestroy(event));
 }
 
+#if !defined(WITH_RMM) || !TERRAZZO_RMM_BASE
+
+/* What is for any stream at once waits for the heap's device, not for the current one. */
+static void another_device_is_current(user by, terrazzo::heap_ref heap)
+{
+	const std::size_t size = 32 * MIB;
+	int count;
+	MUST(cudaGetDeviceCount(&count));
+	CHECK(count == 2);
+	void *busy = heap.allocate(size);
+	MUST(cudaMemsetAsync(busy, 1, size, nullptr));
+	heap.free(busy);
+	MUST(cudaSetDevice(1));
+	void *memory = by.allocate(size);
+	int current;
+	MUST(cudaGetDevice(&current));
+	CHECK(memory == busy && current == 1);
+	MUST(cudaSetDevice(0));
+	MUST(cudaStreamQuery(nullptr));
+	by.deallocate(memory, size);
+}
+
+#endif
+
 static void is_equal_to_its_like(terrazzo::heap_ref heap)
 {
 	terrazzo::heap another;
@@ -295,6 +319,9 @@ int main()
 		handed_on(shared, one, one);
 		handed_on(shared, one, two);
 		is_equal_to_its_like(heap);
+#if !defined(WITH_RMM) || !TERRAZZO_RMM_BASE
+		another_device_is_current({shared, nullptr, false}, heap);
+#endif
 #ifdef WITH_RMM
 		for (cudaStream_t stream : {one, cudaStream_t(nullptr)})
 			containers_work(resource, stream);
