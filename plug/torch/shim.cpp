@@ -30,6 +30,16 @@ extern "C" TRZ_API size_t trz_torch_shim_trim(size_t keep)
 	return shim::trim_noted(nullptr, keep, std::move(context));
 }
 
+/* trz_set_warning_callback for a callback in Python, which may ask for a snapshot, or record: it gets no `user`. */
+extern "C" TRZ_API int trz_torch_shim_on_warning(trz_heap *heap, trz_warning_callback *callback)
+{
+	trz_warning_callback *apart = [](void *user, const trz_warning_info *info) {
+		shim::Apart from_others;
+		reinterpret_cast<trz_warning_callback *>(user)(nullptr, info);
+	};
+	return trz_set_warning_callback(heap, callback ? apart : nullptr, reinterpret_cast<void *>(callback));
+}
+
 /* Makes terrazzo PyTorch's allocator. NULL, or the reason why it cannot; the text lives as long as the process. */
 extern "C" TRZ_API const char *trz_torch_shim_install(void)
 {

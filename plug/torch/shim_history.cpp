@@ -180,6 +180,20 @@ Together::~Together()
 		history().gate.unlock_shared();
 }
 
+Apart::Apart()
+	: together_(std::exchange(together, 0))
+{
+	if (together_)
+		history().gate.unlock_shared();
+}
+
+Apart::~Apart()
+{
+	if (together_)
+		history().gate.lock_shared();
+	together = together_;
+}
+
 Noted::Noted(std::shared_ptr<c10::GatheredContext> context)
 	: number(history().note(std::move(context))), outer_(std::exchange(noted, number))
 {

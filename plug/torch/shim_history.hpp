@@ -118,6 +118,18 @@ public:
 	Together(const Together &) = delete;
 };
 
+/* While a callback of the program runs inside an operation: it may want the gate alone, or wait for the interpreter's
+ * lock, whose holder does. */
+class Apart {
+public:
+	Apart();
+	~Apart();
+	Apart(const Apart &) = delete;
+
+private:
+	const unsigned together_;
+};
+
 /* The thread's operation: its events in the history of a heap have this note. */
 class Noted {
 public:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of a program: an optimizer's, or as it says; what grows, forecasts, warnings."""
 # modes: shim hooks
-from common import MIB, Case, bytes_on_device, main, run_python, terrazzo, torch
+import threading
+
+from common import GIB, MIB, Case, bytes_on_device, main, run_python, terrazzo, torch
 
 
 class Steps(Case):
@@ -28,6 +30,25 @@ class Steps(Case):
         grown = [facts["growth"] for reason, facts in warnings if reason == "growth"]
         self.assertEqual(len(grown), 1)
         self.assertGreater(grown[0]["bytes_per_step"], 3 * MIB)
+
+    def test_a_warning_may_ask_for_a_snapshot(self):
+        """While PyTorch records, too, in whichever thread it comes."""
+        segments, held = [], []
+        torch.cuda.memory._record_memory_history(max_entries=1000)
+        terrazzo.torch.on_warning(lambda *_: segments.append(len(torch.cuda.memory._snapshot()["segments"])))
+
+        def fill():
+            while not segments:
+                held.append(bytes_on_device(GIB))
+
+        thread = threading.Thread(target=fill)
+        thread.start()
+        thread.join()
+        terrazzo.torch.on_warning(None)
+        torch.cuda.memory._record_memory_history(enabled=None)
+        held.clear()
+        torch.cuda.empty_cache()
+        self.assertGreater(segments[0], 0)
 
     def test_steps_that_the_program_tells_count_alone(self):
         status, out, err = run_python("""

@@ -124,6 +124,7 @@ def _install_shim(library: Path) -> str | None:
     shim.trz_torch_shim_install.restype = ctypes.c_char_p
     shim.trz_torch_shim_trim.restype = ctypes.c_size_t
     shim.trz_torch_shim_trim.argtypes = [ctypes.c_size_t]
+    shim.trz_torch_shim_on_warning.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     failure = shim.trz_torch_shim_install()
     if failure:
         raise RuntimeError(f"PyTorch refuses terrazzo: {failure.decode()}")
@@ -443,7 +444,7 @@ def on_warning(callback: Callable[[str, dict[str, Any]], None] | None,
     "fragmented" (a fifth of what is reserved serves nobody at the fullest moment of a step), "very_fragmented" (three
     tenths), or shows "growth". The callback may run in any thread that allocates. None: no more."""
     library = _native_library()
-    _growing().on_warning(library, library.heap(_device(device)), callback)
+    _growing().on_warning(library, _shim, library.heap(_device(device)), callback)
 
 
 def _growing() -> Any:

@@ -16,7 +16,7 @@ FRAMES = 24
 FINDINGS = 8
 
 _told = False   # the program says itself where steps end
-_keep: dict[int, Any] = {}
+_keep: list[Any] = []  # callbacks; for a while a thread may still be inside an old one
 
 
 def _heaps(library: _native.Library) -> Iterator[ctypes.c_void_p]:
@@ -79,7 +79,7 @@ def forecast(library: _native.Library, heap: ctypes.c_void_p) -> dict[str, float
     return _forecast(info)
 
 
-def on_warning(library: _native.Library, heap: ctypes.c_void_p,
+def on_warning(library: _native.Library, shim: ctypes.CDLL | None, heap: ctypes.c_void_p,
                callback: Callable[[str, dict[str, Any]], None] | None) -> None:
     def warn(_: object, pointer: Any) -> None:
         info = pointer.contents
@@ -90,5 +90,8 @@ def on_warning(library: _native.Library, heap: ctypes.c_void_p,
         callback(_native.WARNINGS[info.warning], facts)
 
     called = _native.WARN(warn) if callback else _native.WARN()
-    library.trz_set_warning_callback(heap, called, None)
-    _keep[heap.value] = called
+    _keep.append(called)
+    if shim:
+        shim.trz_torch_shim_on_warning(heap, called)  # has no errors
+    else:
+        library.trz_set_warning_callback(heap, called, None)
