@@ -72,6 +72,13 @@ class Files(Case):
             self.assertGreater(os.path.getsize(self.path("a.html")), 1000)
         del held
 
+    def test_a_file_that_cannot_be_leaves_nothing(self):
+        os.mkdir(self.path("a.pickle"))
+        with self.assertRaises(OSError):
+            self.make("a.pickle")
+        terrazzo.torch.history(False)
+        self.assertEqual(os.listdir(self.folder.name), ["a.pickle"])
+
     def test_json_has_the_same(self):
         held = self.make("a.json")
         with open(self.path("a.json"), encoding="utf-8") as stream:

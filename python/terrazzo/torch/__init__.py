@@ -473,9 +473,14 @@ def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | No
 
 def _write(path: str, data: bytes) -> None:
     part = f"{path}.{os.getpid()}.part"
-    with open(part, "wb") as stream:
-        stream.write(data)
-    os.replace(part, path)
+    try:
+        with open(part, "wb") as stream:
+            stream.write(data)
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 # ---- limits ------------------------------------------------------------------------------------------------------
