@@ -153,8 +153,10 @@ static trz_status first_problem(const struct sweep *s)
 trz_status program_sweep(const struct program_params *params, const char *text, unsigned jobs, json_t **result,
                          FILE *to)
 {
-	struct sweep *s = calloc(1, sizeof *s);
 	*result = NULL;
+	if (!program_libraries() || !program_python())  /* which keep what they find: before there are threads */
+		return TRZ_ERROR_NOT_FOUND;
+	struct sweep *s = calloc(1, sizeof *s);
 	if (!s)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for a sweep");
 	pthread_mutex_init(&s->lock, NULL);
