@@ -193,6 +193,16 @@ static void make_ledger(struct ledger *made, bool shared)
 	made->magic = MAGIC;
 }
 
+/* Signals that the program handles may come while another process has it. */
+static bool lock_file(int file)
+{
+	int error;
+	do
+		error = flock(file, LOCK_EX);
+	while (error && errno == EINTR);
+	return !error;
+}
+
 /* The first process that comes makes it. */
 static struct ledger *open_ledger(const char *path)
 {
@@ -200,7 +210,7 @@ static struct ledger *open_ledger(const char *path)
 	void *memory = MAP_FAILED;
 	if (file < 0)
 		return NULL;
-	if (flock(file, LOCK_EX) == 0 && ftruncate(file, sizeof(struct ledger)) == 0)
+	if (lock_file(file) && ftruncate(file, sizeof(struct ledger)) == 0)
 		memory = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	if (memory != MAP_FAILED && ((struct ledger *)memory)->magic != MAGIC)
 		make_ledger(memory, true);

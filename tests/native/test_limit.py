@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """terrazzo run --limit: no way to allocate gets past it, in one process or several."""
+import fcntl
 import json
 import re
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -119,6 +121,16 @@ class Limit(unittest.TestCase):
                 done = run("limited", "cudaMalloc", variables={**preload, "TERRAZZO_LIMIT": text})
                 self.assertEqual(done.stderr, "")
                 self.assertIn("told: 1024 of 1024 MiB\n", done.stdout)
+
+    def test_a_ledger_that_another_process_has_for_a_while(self):
+        preload = {"LD_PRELOAD": str(BUILD / "lib" / "libterrazzo_preload.so")}
+        with tempfile.NamedTemporaryFile() as ledger:
+            fcntl.flock(ledger, fcntl.LOCK_EX)
+            given_back = threading.Timer(0.3, fcntl.flock, (ledger, fcntl.LOCK_UN))
+            given_back.start()
+            done = run("limited", "ticking", variables={**preload, "TERRAZZO_LIMIT": f"1073741824 {ledger.name}"})
+            given_back.join()
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_the_programs_status_is_the_commands(self):
         done, _ = self.start("--limit=1GiB", "sh", "-c", "exit 7")

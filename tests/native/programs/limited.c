@@ -2,7 +2,7 @@
  *
  * Tries to get past a limit of 1 GiB in each way that device memory can be had, and prints how much each has got. It
  * allocates pieces until it is refused, looks at what the refusal says, and frees them. Its argument names one way, or
- * is "all", "beside others", "threads" or "opened".
+ * is "all", "beside others", "threads", "opened" or "ticking".
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -815,11 +816,26 @@ static void attempt(const struct way *w)
 	CHECK(counts[0] == counts[1]);
 }
 
+static void note_tick(int number)
+{
+	(void)number;
+}
+
+/* Handles a signal each millisecond, which interrupts calls. */
+static void tick(void)
+{
+	const struct sigaction action = {.sa_handler = note_tick};
+	const struct itimerval every = {{0, 1000}, {0, 1000}};
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &every, NULL) == 0);
+}
+
 int main(int count, char **arguments)
 {
 	size_t unused, total;
 	CHECK(count == 2);
 	program = arguments[0];
+	if (strcmp(arguments[1], "ticking") == 0)
+		tick();
 	MUST(cudaFree(NULL));
 	if (strcmp(arguments[1], "hold") == 0) {
 		hold();
