@@ -25,7 +25,7 @@ struct native_heap {
 	_Atomic(void *) context;  /* by which it is found; NULL: the place is free */
 	void *own;                /* its context */
 	trz_heap *heap;           /* NULL: the driver serves this context */
-	void *host;               /* its host stream */
+	_Atomic(void *) host;     /* its host stream, for which others look through all places; NULL: it is not there */
 	uint64_t host_id;         /* the driver's id of it */
 	void *pool;               /* the default pool of the device */
 	int device;

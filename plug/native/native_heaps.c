@@ -9,7 +9,6 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "terrazzo_driver.h"
 
@@ -39,7 +38,7 @@ static unsigned used_places(void)
 static const struct native_heap *heap_of_host(const void *stream)
 {
 	for (unsigned i = 0; stream && i < used_places(); i++)
-		if (places[i].host == stream)
+		if (atomic_load_explicit(&places[i].host, memory_order_relaxed) == stream)
 			return &places[i];
 	return NULL;
 }
@@ -146,7 +145,7 @@ static bool open_heap(struct native_heap *h, void *context)
 	              cuda->stream_id(cuda->self, context, host, &h->host_id) == TRZ_OK &&
 	              open_or_tell(&params, &h->heap);
 	if (opened)
-		h->host = host;
+		atomic_store(&h->host, host);
 	else if (host)
 		native_driver.cuStreamDestroy_v2(host);
 	cuda->capture_mode(cuda->self, &mode);
@@ -180,6 +179,16 @@ static void begin(void)
 		native_stop();
 }
 
+/* But for the host stream, which the heap that was there has given up. */
+static void clear(struct native_heap *h)
+{
+	h->heap = NULL;
+	h->host_id = 0;
+	h->pool = NULL;
+	atomic_store(&h->async, 0);
+	atomic_store(&h->async_most, 0);
+}
+
 /* The current context's. A context whose heap cannot be opened keeps a place without one. */
 static struct native_heap *add(void *context)
 {
@@ -187,7 +196,7 @@ static struct native_heap *add(void *context)
 	begin();
 	struct native_heap *h = find(context);
 	if (!h && !atomic_load(&stopped) && (h = free_place())) {
-		memset(h, 0, sizeof *h);
+		clear(h);
 		h->own = context;
 		open_heap(h, context);
 		atomic_store_explicit(&h->context, context, memory_order_release);
@@ -330,10 +339,10 @@ static void end(struct native_heap *h)
 		wait_for_work(h);
 		trz_close(h->heap);
 	}
-	if (h->host)
-		native_driver.cuStreamDestroy_v2(h->host);
 	h->heap = NULL;
-	h->host = NULL;
+	void *host = atomic_exchange(&h->host, NULL);  /* before another stream can have the handle */
+	if (host)
+		native_driver.cuStreamDestroy_v2(host);
 	atomic_store(&h->context, NULL);
 }
 
