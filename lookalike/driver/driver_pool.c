@@ -57,6 +57,17 @@ static struct {
 	uint64_t block_count, unused_count, graph_count;  /* read without the lock where 0 means nothing to do */
 } pools = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* With the lock. */
+static void count_up(uint64_t *count)
+{
+	__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+}
+
+static void count_down(uint64_t *count)
+{
+	__atomic_fetch_sub(count, 1, __ATOMIC_RELAXED);
+}
+
 static int by_address(const void *a, const void *b)
 {
 	const struct pool_block *p = a, *q = b;
@@ -124,7 +135,7 @@ static struct pool_block *new_block(struct look_pool *pool, uint64_t size, trz_c
 	b->size = size;
 	b->pool = pool;
 	b->home = home;
-	pools.block_count++;
+	count_up(&pools.block_count);
 	pool->reserved += size;
 	pool->reserved_high = max_u64(pool->reserved_high, pool->reserved);
 	return b;
@@ -143,12 +154,12 @@ static void forget_block(struct pool_block *b)
 	tdelete(b, &pools.blocks, by_address);
 	LIST_REMOVE(b, link);
 	if (b->capture)
-		pools.graph_count--;
+		count_down(&pools.graph_count);
 	else if (!b->live)
-		pools.unused_count--;
+		count_down(&pools.unused_count);
 	if (b->live || b->capture)
 		b->pool->used -= b->size;
-	pools.block_count--;
+	count_down(&pools.block_count);
 	b->pool->reserved -= b->size;
 	free(b);
 }
@@ -212,7 +223,7 @@ static void make_unused(struct pool_block *b)
 {
 	b->live = false;
 	LIST_INSERT_HEAD(&b->pool->unused, b, link);
-	pools.unused_count++;
+	count_up(&pools.unused_count);
 	b->pool->used -= b->size;
 }
 
@@ -325,7 +336,7 @@ static struct pool_block *take(const struct wish *w)
 	if (!b)
 		return grow(w);
 	LIST_REMOVE(b, link);
-	pools.unused_count--;
+	count_down(&pools.unused_count);
 	w->pool->used += b->size;
 	return b;
 }
@@ -339,7 +350,7 @@ static struct pool_block *take_captured(const struct wish *w)
 		    b->size / 2 > w->size)
 			continue;
 		LIST_REMOVE(b, link);
-		pools.graph_count--;
+		count_down(&pools.graph_count);
 		b->capture = 0;
 		return b;
 	}
@@ -467,7 +478,7 @@ static void give_to_graph(struct pool_block *b, uint64_t capture, trz_context co
 	b->context = context;
 	b->stream = stream;
 	LIST_INSERT_HEAD(&pools.of_graphs, b, link);
-	pools.graph_count++;
+	count_up(&pools.graph_count);
 }
 
 /* Memory that is from no pool is freed when the stream is idle. */
@@ -531,7 +542,7 @@ void look_pools_end_graph(uint64_t capture)
 		if (b->capture != capture)
 			continue;
 		LIST_REMOVE(b, link);
-		pools.graph_count--;
+		count_down(&pools.graph_count);
 		b->capture = 0;
 		make_unused(b);
 	}
