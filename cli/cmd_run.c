@@ -4,6 +4,7 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,21 +99,26 @@ static bool find_preload(char folder[CLI_PATH_SIZE])
 	return cli_first_of(places, "libterrazzo_preload.so", folder);
 }
 
-/* The library makes of it what it needs. */
-static trz_status make_ledger(struct run_command *c)
+/* With room for what the library makes of it, which is less: /dev/shm may be full. */
+static bool make_ledger_in(const char *folder, char ledger[CLI_PATH_SIZE])
 {
-	static const char *const folders[] = { "/dev/shm", "/tmp" };
-	int file = -1;
-	for (size_t i = 0; file < 0 && i < sizeof folders / sizeof folders[0]; i++) {
-		snprintf(c->ledger, sizeof c->ledger, "%s/terrazzo-limit-XXXXXX", folders[i]);
-		file = mkstemp(c->ledger);
-	}
+	enum { ROOM = 64 << 10 };
+	snprintf(ledger, CLI_PATH_SIZE, "%s/terrazzo-limit-XXXXXX", folder);
+	int file = mkstemp(ledger);
+	int error = file < 0 ? errno : posix_fallocate(file, 0, ROOM);
 	if (file >= 0)
 		close(file);
-	else
-		c->ledger[0] = '\0';
-	if (file >= 0)
+	if (file >= 0 && error)
+		unlink(ledger);
+	errno = error;
+	return !error;
+}
+
+static trz_status make_ledger(struct run_command *c)
+{
+	if (make_ledger_in("/dev/shm", c->ledger) || make_ledger_in("/tmp", c->ledger))
 		return TRZ_OK;
+	c->ledger[0] = '\0';
 	return trz_fail(TRZ_ERROR_IO, "no file can be made in /dev/shm or /tmp, which the processes under the limit would "
 	                "share: %s", strerror(errno));
 }

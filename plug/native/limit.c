@@ -203,6 +203,14 @@ static bool lock_file(int file)
 	return !error;
 }
 
+/* A file system that is full must say so here: a page that it has no room for would end the process when it is used. */
+static bool has_room(int file)
+{
+	int error = posix_fallocate(file, 0, sizeof(struct ledger));
+	errno = error ? error : errno;
+	return !error;
+}
+
 /* The first process that comes makes it. */
 static struct ledger *open_ledger(const char *path)
 {
@@ -210,7 +218,7 @@ static struct ledger *open_ledger(const char *path)
 	void *memory = MAP_FAILED;
 	if (file < 0)
 		return NULL;
-	if (lock_file(file) && ftruncate(file, sizeof(struct ledger)) == 0)
+	if (lock_file(file) && has_room(file))
 		memory = mmap(NULL, sizeof(struct ledger), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	if (memory != MAP_FAILED && ((struct ledger *)memory)->magic != MAGIC)
 		make_ledger(memory, true);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """terrazzo run --limit: no way to allocate gets past it, in one process or several."""
+import contextlib
 import fcntl
 import json
 import re
@@ -131,6 +132,35 @@ class Limit(unittest.TestCase):
             done = run("limited", "ticking", variables={**preload, "TERRAZZO_LIMIT": f"1073741824 {ledger.name}"})
             given_back.join()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def in_namespace(self, script, **variables):
+        """What a script of the shell does with mounts of its own."""
+        unshare = ["unshare", "--user", "--map-root-user", "--mount"]
+        with contextlib.suppress(FileNotFoundError):
+            if subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True,
+                              check=False).returncode == 0:
+                return subprocess.run([*unshare, "sh", "-ec", script], capture_output=True, text=True, timeout=300,
+                                      check=False, env=environment(variables))
+        return self.skipTest("this machine grants no mounts")
+
+    def test_a_ledger_without_room(self):
+        limited = PROGRAMS / "limited"
+        done = self.in_namespace(f"""
+mount -t tmpfs -o size=64k none /mnt
+touch /mnt/ledger
+head -c 65536 /dev/zero > /mnt/fill
+LD_PRELOAD={BUILD}/lib/libterrazzo_preload.so TERRAZZO_LIMIT="1073741824 /mnt/ledger" {limited} ticking
+""")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the ledger /mnt/ledger cannot be opened (No space left on device): the limit is this process's",
+                      done.stderr)
+        done = self.in_namespace(f"""
+mount -t tmpfs -o size=64k none /dev/shm
+head -c 61440 /dev/zero > /dev/shm/fill
+{TERRAZZO} run --limit=1GiB -- {limited} "child processes"
+""", TERRAZZO_CONF="oom_report:off")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("child processes: 1008 MiB, then 2\n", done.stdout)
 
     def test_the_programs_status_is_the_commands(self):
         done, _ = self.start("--limit=1GiB", "sh", "-c", "exit 7")
