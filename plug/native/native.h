@@ -31,7 +31,9 @@ struct native_heap {
 	int device;
 	bool primary;             /* the context is the device's primary one */
 	_Atomic(struct native_late *) late;  /* freed, but for the wait (native_late.c) */
-	atomic_size_t async, async_most;  /* bytes allocated in the order of streams, now and at most */
+	/* Bytes allocated in the order of streams, now, and at most since the program has set one of the pool's two peaks
+	 * back; and for each of these the most before that, since it was set back itself. */
+	atomic_size_t async, async_most, used_before, reserved_before;
 };
 
 /* The functions that find a heap, or look at all: call them, and use what they give, between native_enter and

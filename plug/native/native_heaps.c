@@ -187,6 +187,8 @@ static void clear(struct native_heap *h)
 	h->pool = NULL;
 	atomic_store(&h->async, 0);
 	atomic_store(&h->async_most, 0);
+	atomic_store(&h->used_before, 0);
+	atomic_store(&h->reserved_before, 0);
 }
 
 /* The current context's. A context whose heap cannot be opened keeps a place without one. */

@@ -62,10 +62,15 @@ static uint64_t stat(const struct native_heap *h, const char *name)
 	return value;
 }
 
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
 /* What is reserved for streams cannot be told from what is for cuMemAlloc while it is free: all of it counts. */
 static void add(const struct native_heap *h, int attribute, uint64_t *bytes)
 {
-	uint64_t used = atomic_load(&h->async), most = atomic_load(&h->async_most);
+	size_t used = atomic_load(&h->async), most = larger(used, atomic_load(&h->async_most));
 	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");
 	uint64_t cached = reserved > allocated ? reserved - allocated : 0;
 	switch (attribute) {
@@ -73,13 +78,13 @@ static void add(const struct native_heap *h, int attribute, uint64_t *bytes)
 		*bytes += used;
 		break;
 	case USED_HIGH:
-		*bytes += most;
+		*bytes += larger(most, atomic_load(&h->used_before));
 		break;
 	case RESERVED_CURRENT:
 		*bytes += used + cached;
 		break;
 	case RESERVED_HIGH:
-		*bytes += (most > used ? most : used) + cached;
+		*bytes += larger(most, atomic_load(&h->reserved_before)) + cached;
 		break;
 	}
 }
@@ -114,12 +119,21 @@ void native_open_to_current(void *context, bool on)
 	native_leave();
 }
 
-/* The peaks are set to what is now. */
+/* A peak is set to what is now; the other one stays. */
+static void reset(struct native_heap *h, atomic_size_t *own_before, atomic_size_t *other_before)
+{
+	size_t most = atomic_exchange(&h->async_most, atomic_load(&h->async));
+	atomic_store(own_before, 0);
+	atomic_store(other_before, larger(most, atomic_load(other_before)));
+}
+
 void native_pool_reset(void *pool, int attribute)
 {
 	native_enter();
 	struct native_heap *h = native_of_pool(pool);
 	if (h && attribute == USED_HIGH)
-		atomic_store(&h->async_most, atomic_load(&h->async));
+		reset(h, &h->used_before, &h->reserved_before);
+	else if (h && attribute == RESERVED_HIGH)
+		reset(h, &h->reserved_before, &h->used_before);
 	native_leave();
 }

@@ -36,6 +36,8 @@ int cudaStreamWaitEvent(void *stream, void *event, unsigned flags);
 int cudaStreamCreate(void **stream);
 int cudaMemPoolTrimTo(void *pool, size_t keep);
 int cudaMemPoolGetAttribute(void *pool, int attribute, void *value);
+int cudaMemPoolSetAttribute(void *pool, int attribute, void *value);
+int cudaMemPoolTrimTo(void *pool, size_t keep);
 
 static void check_filled(const void *ptr, size_t size, int value)
 {
@@ -222,6 +224,27 @@ static void check_pool(void)
 	MUST(cudaMemPoolTrimTo(pool, 0));
 }
 
+/* Each of the two peaks is set back by itself. */
+static void check_pool_peaks(void)
+{
+	enum { RESERVED = 5, RESERVED_MOST = 6, USED_MOST = 8 };
+	uint64_t reserved, reserved_most, used_most, none = 0;
+	void *pool, *p;
+	MUST(cudaDeviceGetDefaultMemPool(&pool, 0));
+	MUST(cudaMallocAsync(&p, 300 * MIB, NULL));
+	MUST(cudaFreeAsync(p, NULL));
+	MUST(cudaDeviceSynchronize());
+	MUST(cudaMemPoolTrimTo(pool, 0));
+	MUST(cudaMemPoolSetAttribute(pool, RESERVED_MOST, &none));
+	MUST(cudaMemPoolGetAttribute(pool, RESERVED, &reserved));
+	MUST(cudaMemPoolGetAttribute(pool, RESERVED_MOST, &reserved_most));
+	MUST(cudaMemPoolGetAttribute(pool, USED_MOST, &used_most));
+	CHECK(reserved_most == reserved && reserved < 300 * MIB && used_most >= 300 * MIB);
+	MUST(cudaMemPoolSetAttribute(pool, USED_MOST, &none));
+	MUST(cudaMemPoolGetAttribute(pool, USED_MOST, &used_most));
+	CHECK(used_most == 0);
+}
+
 static void check_info(void)
 {
 	size_t before, after, total;
@@ -288,6 +311,7 @@ int main(void)
 	check_other_memory();
 	check_graph();
 	check_pool();
+	check_pool_peaks();
 	check_info();
 	check_threads();
 	check_reset();
