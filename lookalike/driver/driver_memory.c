@@ -62,24 +62,16 @@ cuda_result cuMemAllocPitch_v2(cuda_addr *address, size_t *pitch, size_t width, 
 	return result;
 }
 
-/* Memory of another device's context is freed there. */
+/* The address tells the context that it is freed in, whichever is current in the thread, or none. */
 static cuda_result free_plain(cuda_addr address)
 {
 	struct sim_place place;
-	trz_context context = look_context();
+	trz_context home = sim_plain_context(look.sim, address);
+	trz_context context = home ? home : look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
-	bool found = sim_place_at(look.sim, address, &place) && place.plain;
-	bool elsewhere = found && place.device != sim_context_device(look.sim, context);
-	if (found && look.free_waits)
+	if (look.free_waits && sim_place_at(look.sim, address, &place) && place.plain)
 		sim_device_sync(look.sim, place.device);
-	if (!elsewhere)
-		return LOOK_SLOT(mem_free, context, address);
-	cuda_result result = cuDevicePrimaryCtxRetain(&context, place.device);
-	if (result == TRZ_CUDA_SUCCESS) {
-		result = LOOK_SLOT(mem_free, context, address);
-		cuDevicePrimaryCtxRelease_v2(place.device);
-	}
-	return result;
+	return LOOK_SLOT(mem_free, context, address);
 }
 
 /* NULL is freed in vain. The address may be another thread's as soon as it is free, so that it is noted before; a free
