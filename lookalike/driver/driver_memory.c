@@ -106,9 +106,12 @@ cuda_result look_plain_free(trz_context context, cuda_addr address)
 cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr address)
 {
 	struct sim_place place;
+	unsigned flags;
 	LOOK_ENTER(cuMemGetAddressRange_v2);
-	LOOK_NEED(sim_place_at(look.sim, address, &place), NOT_FOUND);
-	look_pool_at(place.address, &place.size, NULL);
+	if (sim_place_at(look.sim, address, &place))
+		look_pool_at(place.address, &place.size, NULL);
+	else
+		LOOK_NEED(look_pinned((const void *)address, &place.address, &place.size, &flags), NOT_FOUND);
 	if (start)
 		*start = place.address;
 	if (size)

@@ -36,6 +36,8 @@ void check_host(void)
 	char *pinned = NULL, *other = malloc(100);
 	void *device = NULL, *memory = NULL;
 	unsigned flags = 99;
+	address base = 0;
+	size_t length = 0;
 	is("host/pinned", cudaMallocHost((void **)&pinned, 10000), SUCCESS);
 	memset(pinned, 5, 10000);
 	must("cudaPointerGetAttributes", cudaPointerGetAttributes(&about, pinned));
@@ -45,6 +47,8 @@ void check_host(void)
 	holds("host/device_pointer_is_the_same", device == pinned);
 	is("host/device_pointer_with_flags", cudaHostGetDevicePointer(&device, pinned, 1), INVALID_VALUE);
 	is("host/flags", cudaHostGetFlags(&flags, pinned), SUCCESS);
+	is("host/range", cuMemGetAddressRange_v2(&base, &length, (address)(uintptr_t)pinned + 100), SUCCESS);
+	holds("host/range_is_all_of_it", base == (uintptr_t)pinned && length >= 10000);
 	must("cudaMalloc", cudaMalloc(&memory, 10000));
 	is("host/copied_in", cudaMemcpy(memory, pinned, 10000, TO_DEVICE), SUCCESS);
 	memset(pinned, 0, 10000);
