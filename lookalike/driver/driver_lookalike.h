@@ -94,6 +94,9 @@ bool look_peer_enabled(int device, int peer);
  * that is the same. */
 void *look_per_thread(void *function);
 
+/* driver_module.c: where a function keeps what driver_old.c knows of it. */
+struct look_old_launch **look_function_old(void *function);
+
 /* driver_stream.c: after each call that enqueues or asks: runs what the mode of work says. */
 void look_progress(void);
 cuda_result look_enqueued(trz_status status);

@@ -43,6 +43,7 @@ struct look_function {
 	bool resolved;
 	uint64_t mixed;              /* parameters that once held values other than addresses, by bit; set atomically */
 	int attributes[TRZ_CU_FUNC_ATTRIBUTE_MAX];
+	struct look_old_launch *old; /* driver_old.c; NULL: it was never launched that way */
 };
 
 static pthread_mutex_t code_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -267,6 +268,11 @@ static struct look_function *new_function(struct look_module *m, const char *nam
 	f->module = m;
 	f->name = name;
 	return f;
+}
+
+struct look_old_launch **look_function_old(void *function)
+{
+	return &((struct look_function *)function)->old;
 }
 
 /* The code's description of the function, looked up once. */

@@ -49,6 +49,8 @@ typedef void cuda_function(void *);
 	X(cuCtxCreate, cuCtxCreate_v4, 12050,                                                                   \
 	  (void **, const struct cuda_context_params *, unsigned, cuda_device))                                 \
 	X(cuCtxDestroy, cuCtxDestroy_v2, 4000, (void *))                                                        \
+	X(cuCtxAttach, cuCtxAttach, 2000, (void **, unsigned))                                                 \
+	X(cuCtxDetach, cuCtxDetach, 2000, (void *))                                                            \
 	X(cuCtxGetCurrent, cuCtxGetCurrent, 4000, (void **))                                                    \
 	X(cuCtxSetCurrent, cuCtxSetCurrent, 4000, (void *))                                                     \
 	X(cuCtxPushCurrent, cuCtxPushCurrent_v2, 4000, (void *))                                                \
@@ -218,6 +220,15 @@ typedef void cuda_function(void *);
 	X(cuFuncGetAttribute, cuFuncGetAttribute, 2020, (int *, int, void *))                                   \
 	X(cuFuncSetAttribute, cuFuncSetAttribute, 9000, (void *, int, int))                                     \
 	X(cuFuncSetCacheConfig, cuFuncSetCacheConfig, 3000, (void *, int))                                      \
+	X(cuFuncSetBlockShape, cuFuncSetBlockShape, 2000, (void *, int, int, int))                             \
+	X(cuFuncSetSharedSize, cuFuncSetSharedSize, 2000, (void *, unsigned))                                  \
+	X(cuParamSetSize, cuParamSetSize, 2000, (void *, unsigned))                                            \
+	X(cuParamSeti, cuParamSeti, 2000, (void *, int, unsigned))                                             \
+	X(cuParamSetf, cuParamSetf, 2000, (void *, int, float))                                                \
+	X(cuParamSetv, cuParamSetv, 2000, (void *, int, void *, unsigned))                                     \
+	X(cuLaunch, cuLaunch, 2000, (void *))                                                                  \
+	X(cuLaunchGrid, cuLaunchGrid, 2000, (void *, int, int))                                                \
+	X(cuLaunchGridAsync, cuLaunchGridAsync, 2000, (void *, int, int, void *))                              \
 	X(cuFuncGetParamInfo, cuFuncGetParamInfo, 12040, (void *, size_t, size_t *, size_t *))                  \
 	X(cuFuncLoad, cuFuncLoad, 12040, (void *))                                                              \
 	X(cuFuncIsLoaded, cuFuncIsLoaded, 12040, (int *, void *))                                               \

@@ -321,6 +321,52 @@ must(driver.cuLinkDestroy(state))
 must(runtime.cudaDeviceSynchronize())
 """)
 
+    def test_launches_as_before_cuda_4(self):
+        done = run("""
+f, stream, a = kernel(), new_stream(), malloc(4096)
+assert driver.cuLaunch(f) == 1, "no shape yet"
+must(driver.cuFuncSetBlockShape(f, 32, 2, 1))
+must(driver.cuFuncSetSharedSize(f, 1024))
+must(driver.cuParamSetSize(f, 8))
+must(driver.cuParamSetv(f, 0, byref(c_uint64(a)), 8))
+must(driver.cuLaunch(f))
+must(driver.cuLaunchGrid(f, 4, 2))
+assert driver.cuLaunchGrid(f, 0, 2) == driver.cuParamSetSize(f, 1 << 20) == 1
+assert driver.cuParamSetv(f, 4090, b"x" * 8, 8) == 1
+must(driver.cuLaunchGridAsync(f, 4, 2, stream))
+must(driver.cuStreamSynchronize(stream))
+must(driver.cuParamSeti(f, 0, a & 0xffffffff))
+must(driver.cuParamSeti(f, 4, a >> 32))
+must(driver.cuLaunchGridAsync(f, 1, 1, stream))
+must(runtime.cudaFree(c_void_p(a)))
+must(driver.cuLaunchGridAsync(f, 1, 1, stream))
+reserved = reserve(2 * MIB)
+lay(reserved, 2 * MIB, create(2 * MIB))
+must(driver.cuParamSetv(f, 0, byref(c_uint64(reserved)), 8))
+must(driver.cuLaunchGridAsync(f, 1, 1, stream))
+unmap(reserved, 2 * MIB)
+driver.cuStreamSynchronize(stream)
+""", work="late")
+        self.assertEqual(done.returncode, -6, done.stderr)
+        self.assertRegex(done.stderr, "touch_it.*not mapped|no longer mapped")
+
+    def test_contexts_count_their_uses(self):
+        succeed(self, """
+first, context, again, current = c_void_p(), c_void_p(), c_void_p(), c_void_p()
+must(driver.cuCtxGetCurrent(byref(first)))
+must(driver.cuCtxCreate(byref(context), 0, 0))
+assert driver.cuCtxAttach(byref(again), 1) == 1
+must(driver.cuCtxAttach(byref(again), 0))
+assert again.value == context.value
+assert driver.cuCtxDetach(first) == 201
+must(driver.cuCtxDetach(context))
+must(driver.cuCtxGetCurrent(byref(current)))
+assert current.value == context.value
+must(driver.cuCtxDetach(context))
+must(driver.cuCtxGetCurrent(byref(current)))
+assert current.value == first.value
+""")
+
     def test_launches_keep_to_the_limits(self):
         succeed(self, """
 CODE = b".version 8.0\\n.target sm_80\\n.address_size 64\\n.visible .entry bounded(.param .u64 p)\\n" \\
