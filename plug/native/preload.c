@@ -372,6 +372,68 @@ cuda_result cuCtxDestroy_v2(void *context)
 	return REAL(cuCtxDestroy_v2)(context);
 }
 
+/* Uses of contexts beyond the first. Where one finds no place, nobody knows the last cuCtxDetach: it ends no heap. */
+static struct {
+	pthread_mutex_t lock;
+	struct {
+		void *context;
+		unsigned uses;
+	} of[32];
+	bool full;
+} attached = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { ATTACHED = sizeof attached.of / sizeof attached.of[0] };
+
+static void note_attach(void *context)
+{
+	pthread_mutex_lock(&attached.lock);
+	int at = -1;
+	for (int i = 0; i < ATTACHED && (at < 0 || attached.of[at].context != context); i++)
+		if (attached.of[i].context == context || (at < 0 && attached.of[i].uses == 0))
+			at = i;
+	attached.full = attached.full || at < 0;
+	if (at >= 0) {
+		attached.of[at].uses = attached.of[at].context == context ? attached.of[at].uses + 1 : 1;
+		attached.of[at].context = context;
+	}
+	pthread_mutex_unlock(&attached.lock);
+}
+
+/* Takes one back. true: it was the last, and the driver is going to destroy the context. */
+static bool note_detach(const void *context)
+{
+	pthread_mutex_lock(&attached.lock);
+	bool last = !attached.full;
+	for (int i = 0; i < ATTACHED; i++)
+		if (attached.of[i].context == context && attached.of[i].uses > 0) {
+			attached.of[i].uses--;
+			last = false;
+			break;
+		}
+	pthread_mutex_unlock(&attached.lock);
+	return last;
+}
+
+cuda_result cuCtxAttach(void **context, unsigned flags)
+{
+	ENTER(cuCtxAttach);
+	cuda_result result = REAL(cuCtxAttach)(context, flags);
+	if (result == TRZ_CUDA_SUCCESS)
+		note_attach(*context);
+	return result;
+}
+
+/* The driver refuses all but the current context. */
+cuda_result cuCtxDetach(void *context)
+{
+	void *current = NULL;
+	ENTER(cuCtxDetach);
+	if (context && native_load() && native_driver.cuCtxGetCurrent(&current) == TRZ_CUDA_SUCCESS && current == context &&
+	    note_detach(context))
+		note_destroy(context);
+	return REAL(cuCtxDetach)(context);
+}
+
 /* The current context may reach the other one's memory: so may its device reach the other's heap. */
 cuda_result cuCtxEnablePeerAccess(void *other, unsigned flags)
 {

@@ -69,6 +69,8 @@ struct preload_launch;
 	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000, 0, (cuda_device))                            \
 	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 0, (cuda_device))                                    \
 	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000, 0, (cuda_device))                                \
+	X(cuCtxAttach, cuCtxAttach, 2000, 0, (void **, unsigned))                                                      \
+	X(cuCtxDetach, cuCtxDetach, 2000, 0, (void *))                                                                 \
 	X(cuCtxDestroy, cuCtxDestroy, 2000, 0, (void *))                                                               \
 	X(cuCtxDestroy, cuCtxDestroy_v2, 4000, 0, (void *))                                                            \
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0, (void *, unsigned))                                   \

@@ -19,6 +19,10 @@ int cuDevicePrimaryCtxRelease_v2(int device);
 int cuCtxSetCurrent(void *context);
 int cuCtxCreate_v2(void **context, unsigned flags, int device);
 int cuCtxDestroy_v2(void *context);
+int cuCtxAttach(void **context, unsigned flags);
+int cuCtxDetach(void *context);
+int cuCtxGetCurrent(void **context);
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 int cuMemAlloc_v2(device_pointer *ptr, size_t size);
 int cuMemFree_v2(device_pointer ptr);
 int cudaMallocAsync(void **ptr, size_t size, void *stream);
@@ -346,6 +350,38 @@ static void reset_during_capture(void)
 	use(11);
 }
 
+/* The last use of a context ends it, and what is allocated there; no other one does. */
+static void detach(void)
+{
+	void *context, *again, *stream, *primary;
+	device_pointer p, q;
+	size_t before, after, total;
+	MUST(cudaSetDevice(0));
+	MUST(cudaStreamCreateWithFlags(&stream, NON_BLOCKING));
+	MUST(cuCtxGetCurrent(&primary));
+	MUST(cuMemGetInfo_v2(&before, &total));
+	for (int round = 0; round < 3; round++) {
+		MUST(cuCtxCreate_v2(&context, 0, 0));
+		MUST(cuMemAlloc_v2(&p, 40 * MIB));
+		MUST(cuCtxAttach(&again, 0));
+		CHECK(again == context);
+		MUST(cuCtxDetach(context));
+		MUST(cuMemAlloc_v2(&q, 40 * MIB));
+		touch(touching_kernel(), (void *)(uintptr_t)p, NULL);
+		MUST(cuMemFree_v2(q));
+		CHECK(cuCtxDetach(primary) != SUCCESS);
+		MUST(cuCtxDetach(context));
+		MUST(cuCtxSetCurrent(primary));
+		GIVES(INVALID_VALUE, cuMemFree_v2(p));
+	}
+	MUST(cuMemGetInfo_v2(&after, &total));
+	CHECK(after + 4 * MIB >= before);
+	MUST(cudaStreamDestroy(stream));        /* with contexts behind us that are gone */
+	MUST(cuCtxGetCurrent(&again));
+	CHECK(again == primary);
+	use(12);
+}
+
 static void use_plainly(void)
 {
 	use(8);
@@ -361,6 +397,7 @@ int main(int count, char **arguments)
 		{"dlclose", load_and_unload}, {"peers", use_peers}, {"reset", reset_under_threads},
 		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
 		{"reset during a capture", reset_during_capture},
+		{"detach", detach},
 	};
 	CHECK(count == 2);
 	begin();
