@@ -143,6 +143,16 @@ struct preload_launch;
 	X(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams_ptsz, 12000, 1, (void **, void *, void *))        \
 	X(cuGraphDestroy, cuGraphDestroy, 10000, 0, (void *))                                                          \
 	X(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0, (void *))                                                  \
+	/* what takes memory of the driver's own: contexts, their limits, code */                                      \
+	X(cuCtxCreate, cuCtxCreate, 2000, 0, (void **, unsigned, cuda_device))                                         \
+	X(cuCtxCreate, cuCtxCreate_v2, 3020, 0, (void **, unsigned, cuda_device))                                      \
+	X(cuCtxCreate, cuCtxCreate_v3, 11040, 0, (void **, void *, int, unsigned, cuda_device))                        \
+	X(cuCtxCreate, cuCtxCreate_v4, 12050, 0, (void **, void *, unsigned, cuda_device))                             \
+	X(cuCtxSetLimit, cuCtxSetLimit, 3010, 0, (int, size_t))                                                        \
+	X(cuModuleLoad, cuModuleLoad, 2000, 0, (void **, const char *))                                                \
+	X(cuModuleLoadData, cuModuleLoadData, 2000, 0, (void **, const void *))                                        \
+	X(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010, 0, (void **, const void *, unsigned, int *, void **))          \
+	X(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000, 0, (void **, const void *))                              \
 	X(cuLaunchKernelEx, cuLaunchKernelEx, 11060, 0, (const struct preload_launch *, void *, void **, void **))     \
 	X(cuLaunchKernelEx, cuLaunchKernelEx_ptsz, 11060, 1, (const struct preload_launch *, void *, void **, void **))
 

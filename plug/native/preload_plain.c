@@ -32,7 +32,16 @@
 	X(cuGraphInstantiateWithParams, (void **a, void *b, void *c), (a, b, c))                                        \
 	X(cuGraphInstantiateWithParams_ptsz, (void **a, void *b, void *c), (a, b, c))                                   \
 	X(cuGraphDestroy, (void *a), (a))                                                                               \
-	X(cuGraphExecDestroy, (void *a), (a))
+	X(cuGraphExecDestroy, (void *a), (a))                                                                           \
+	X(cuCtxCreate, (void **a, unsigned b, cuda_device c), (a, b, c))                                                \
+	X(cuCtxCreate_v2, (void **a, unsigned b, cuda_device c), (a, b, c))                                             \
+	X(cuCtxCreate_v3, (void **a, void *b, int c, unsigned d, cuda_device e), (a, b, c, d, e))                       \
+	X(cuCtxCreate_v4, (void **a, void *b, unsigned c, cuda_device d), (a, b, c, d))                                 \
+	X(cuCtxSetLimit, (int a, size_t b), (a, b))                                                                     \
+	X(cuModuleLoad, (void **a, const char *b), (a, b))                                                              \
+	X(cuModuleLoadData, (void **a, const void *b), (a, b))                                                          \
+	X(cuModuleLoadDataEx, (void **a, const void *b, unsigned c, int *d, void **e), (a, b, c, d, e))                 \
+	X(cuModuleLoadFatBinary, (void **a, const void *b), (a, b))
 
 #define PLAIN(exported, parameters, arguments)                                    \
 	cuda_result exported parameters                                               \

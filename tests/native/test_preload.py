@@ -19,7 +19,7 @@ def served(text):
 
 
 CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work", "captures",
-         "reset during a capture", "detach")
+         "reset during a capture", "detach", "fill")
 
 
 class Preloaded(unittest.TestCase):

@@ -382,6 +382,25 @@ static void detach(void)
 	use(12);
 }
 
+/* What has been freed is there for a context, too. */
+static void fill(void)
+{
+	device_pointer p[200];
+	void *context, *primary;
+	int count = 0;
+	MUST(cudaSetDevice(0));
+	MUST(cuCtxGetCurrent(&primary));
+	while (count < 200 && cuMemAlloc_v2(&p[count], 512 * MIB) == SUCCESS)
+		count++;
+	CHECK(count > 10 && count < 200);
+	for (int i = 0; i < count; i++)
+		MUST(cuMemFree_v2(p[i]));
+	MUST(cuCtxCreate_v2(&context, 0, 0));
+	MUST(cuCtxDestroy_v2(context));
+	MUST(cuCtxSetCurrent(primary));
+	use(13);
+}
+
 static void use_plainly(void)
 {
 	use(8);
@@ -396,8 +415,7 @@ int main(int count, char **arguments)
 		{"plain", use_plainly}, {"exit", leave_while_threads_run}, {"threads", end_threads}, {"fork", fork_after_use},
 		{"dlclose", load_and_unload}, {"peers", use_peers}, {"reset", reset_under_threads},
 		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
-		{"reset during a capture", reset_during_capture},
-		{"detach", detach},
+		{"reset during a capture", reset_during_capture}, {"detach", detach}, {"fill", fill},
 	};
 	CHECK(count == 2);
 	begin();
