@@ -30,10 +30,11 @@ struct pool_block {
 	uint64_t capture;            /* that it was freed in; 0: none */
 	uint64_t asked;              /* bytes of its newest allocation, */
 	bool of_graph;               /* which was made in a capture */
+	uint64_t counted;            /* of its size, what counts as used: a multiple of 512; 0: it is free */
 };
 
-/* Invariant: used + bytes of the free blocks = reserved. A graph's blocks are used. A destroyed pool lasts until its
- * blocks have ended. */
+/* Invariant: used is the sum of what its blocks count, reserved that of their sizes. A graph's blocks are used. A
+ * destroyed pool lasts until its blocks have ended. */
 struct look_pool {
 	LIST_ENTRY(look_pool) link;
 	int device;
@@ -148,6 +149,12 @@ static void forget_event(struct pool_block *b)
 	b->freed = NULL;
 }
 
+static void count_use(struct pool_block *b, uint64_t bytes)
+{
+	b->pool->used += bytes - b->counted;
+	b->counted = bytes;
+}
+
 /* It leaves the books; its memory is not freed here. */
 static void forget_block(struct pool_block *b)
 {
@@ -157,8 +164,7 @@ static void forget_block(struct pool_block *b)
 		count_down(&pools.graph_count);
 	else if (!b->live)
 		count_down(&pools.unused_count);
-	if (b->live || b->capture)
-		b->pool->used -= b->size;
+	count_use(b, 0);
 	count_down(&pools.block_count);
 	b->pool->reserved -= b->size;
 	free(b);
@@ -224,7 +230,7 @@ static void make_unused(struct pool_block *b)
 	b->live = false;
 	LIST_INSERT_HEAD(&b->pool->unused, b, link);
 	count_up(&pools.unused_count);
-	b->pool->used -= b->size;
+	count_use(b, 0);
 }
 
 bool look_pool_at(cuda_addr start, uint64_t *asked, void **pool)
@@ -315,7 +321,7 @@ static struct pool_block *grow(const struct wish *w)
 	if (!b && trim(w->pool, 0))
 		b = new_block(w->pool, w->size, w->home);
 	if (b)
-		w->pool->used += w->size;
+		count_use(b, w->size);
 	return b;
 }
 
@@ -337,7 +343,7 @@ static struct pool_block *take(const struct wish *w)
 		return grow(w);
 	LIST_REMOVE(b, link);
 	count_down(&pools.unused_count);
-	w->pool->used += b->size;
+	count_use(b, w->size);
 	return b;
 }
 
@@ -352,6 +358,7 @@ static struct pool_block *take_captured(const struct wish *w)
 		LIST_REMOVE(b, link);
 		count_down(&pools.graph_count);
 		b->capture = 0;
+		count_use(b, w->size);
 		return b;
 	}
 	trz_capture_mode mode = TRZ_CAPTURE_RELAXED; /* of this thread: the program itself allocates as it may */

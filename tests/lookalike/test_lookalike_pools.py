@@ -53,6 +53,29 @@ must(runtime.cudaStreamEndCapture(stream, byref(graph)))
 assert runtime.cudaFreeAsync(q, None) == 1
 """, work=work)
 
+    def test_what_is_asked_for_is_used(self):
+        for work in ("now", "late"):
+            succeed(self, POOLS + """
+RESERVED, USED = 5, 7
+stream, pool, graph = new_stream(), new_pool(), c_void_p()
+must(runtime.cudaMemPoolSetAttribute(pool, 4, byref(c_uint64(1 << 40))))
+must(runtime.cudaFreeAsync(take(pool, 4 * MIB, stream), stream))
+p = take(pool, 2 * MIB + 1, stream)
+assert attribute(pool, RESERVED) == 4 * MIB, "the same memory"
+assert attribute(pool, USED) == 2 * MIB + 512
+must(runtime.cudaStreamBeginCapture(stream, 0))
+q = take(pool, 4 * MIB, stream)
+must(runtime.cudaFreeAsync(q, stream))
+assert attribute(pool, USED) == 6 * MIB + 512, "a graph keeps its memory"
+q = take(pool, 3 * MIB, stream)
+assert attribute(pool, USED) == 5 * MIB + 512
+must(runtime.cudaFreeAsync(q, stream))
+must(runtime.cudaStreamEndCapture(stream, byref(graph)))
+must(runtime.cudaGraphDestroy(graph))
+must(runtime.cudaFreeAsync(p, stream))
+assert attribute(pool, USED) == 0 and attribute(pool, 8) == 6 * MIB + 512
+""", work=work)
+
     def test_a_destroyed_pool_gives_its_memory_back_when_the_last_block_is_freed(self):
         succeed(self, POOLS + """
 before, stream, pool, current = used(), new_stream(), new_pool(), c_void_p()
