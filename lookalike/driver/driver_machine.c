@@ -346,17 +346,6 @@ static bool is_named(const struct look_symbol *symbol, const char *name)
 	return !name[length] || (name[length] == '_' && name[length + 1] == 'v' && name[length + 2] && !name[length + 3]);
 }
 
-/* Whether a name belongs to the parts of the driver for graphics, which many programs ask for and few use. */
-static bool is_graphics(const char *name)
-{
-	static const char *const parts[] = {"cuGL", "cuEGL", "cuVDPAU", "cuGraphicsGL", "cuGraphicsEGL", "cuGraphicsVDPAU",
-	                                    "cuGraphicsResourceGetMappedEgl"};
-	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-		if (strncmp(name, parts[i], strlen(parts[i])) == 0)
-			return true;
-	return *name == '\0';
-}
-
 /* The newest form of a function that `version` knows; `why` may be NULL. */
 cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *why)
 {
@@ -376,7 +365,7 @@ cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, 
 	}
 	if (best)
 		*function = flags & PER_THREAD ? look_per_thread(best->function) : best->function;
-	else if (!too_new && !is_graphics(name))
+	else if (!too_new && *name)
 		trz_lookalike_missing(name);
 	if (why)
 		*why = best ? 0 : too_new ? 2 : 1;

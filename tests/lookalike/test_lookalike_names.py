@@ -14,7 +14,7 @@ NAMES = Path(__file__).with_name("driver_names.txt")
 TOOLKITS = [Path(folder) for folder in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
             if folder]
 RUNTIME_NAMES = NAMES.with_name("runtime_names.txt")
-GRAPHICS = re.compile("GL|VDPAU")
+HEADERS = [f"cuda{name}Typedefs.h" for name in ("", "Profiler", "GL", "EGL", "VDPAU")]
 
 BY_THE_LINKER = """
 lost = [name for name in names if not hasattr(driver, name)]
@@ -163,7 +163,7 @@ def of_toolkits():
     """{name: versions} of what is installed here."""
     found = {}
     for toolkit in TOOLKITS:
-        for header in (toolkit / "include" / "cudaTypedefs.h", toolkit / "include" / "cudaProfilerTypedefs.h"):
+        for header in (toolkit / "include" / name for name in HEADERS):
             text = header.read_text() if header.exists() else ""
             for name, version in re.findall(r"PFN_(cu\w+?)_v(\d+)\)", text):
                 found.setdefault(name, set()).add(int(version))
@@ -173,7 +173,7 @@ def of_toolkits():
                                        check=True).stdout.splitlines()
                 for name in (line.split()[-1].split("@")[0] for line in lines):
                     found.setdefault(name, set())
-    return {name: versions for name, versions in found.items() if name.startswith("cu") and not GRAPHICS.search(name)}
+    return {name: versions for name, versions in found.items() if name.startswith("cu") and "WGL" not in name}
 
 
 class Names(unittest.TestCase):
