@@ -10,14 +10,19 @@
 
 enum { MOST_FILES = 16 };
 
+static bool is_one_of(const char *name, const char *const names[], size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (strncmp(name, names[i], strlen(names[i])) == 0)
+			return true;
+	return false;
+}
+
 /* Whether a file is one that asks, and works without an answer. */
 static bool works_without(const char *name)
 {
 	static const char *const names[] = {"libnvrtc.so", "libnvJitLink.so", "libnvvm.so", "libcupti.so"};
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (strncmp(name, names[i], strlen(names[i])) == 0)
-			return true;
-	return false;
+	return is_one_of(name, names, sizeof names / sizeof names[0]);
 }
 
 /* True once for each file. */
@@ -34,17 +39,36 @@ static bool is_news(const void *file)
 	return false;
 }
 
+static bool has_standin(const char *name)
+{
+	static const char *const names[] = {"libcublas", "libcudnn", "libcufft", "libcurand", "libcusolver", "libcusparse"};
+	return is_one_of(name, names, sizeof names / sizeof names[0]);
+}
+
+/* NVIDIA's shared runtime was found before the look-alike that lies beside this library: by a path of the program. */
+static void say_of_runtime(const char *path, const char *name)
+{
+	Dl_info own;
+	const char *slash = dladdr((void *)cuGetExportTable, &own) ? strrchr(own.dli_fname, '/') : NULL;
+	fprintf(stderr, "terrazzo: %s is NVIDIA's own CUDA runtime, which checks the driver and does not run on a "
+	        "simulated device. Load the look-alike before it: LD_PRELOAD=%.*s%s\n", path,
+	        slash ? (int)(slash + 1 - own.dli_fname) : 0, slash ? own.dli_fname : "", name);
+}
+
 static void say(const Dl_info *caller)
 {
 	const char *slash = strrchr(caller->dli_fname, '/'), *name = slash ? slash + 1 : caller->dli_fname;
-	bool library = strstr(name, ".so");
 	if (works_without(name) || !is_news(caller->dli_fbase))
 		return;
+	if (strncmp(name, "libcudart.so", strlen("libcudart.so")) == 0) {
+		say_of_runtime(caller->dli_fname, name);
+		return;
+	}
 	fprintf(stderr, "terrazzo: %s is linked with NVIDIA's static CUDA runtime, which checks the driver and does not "
 	        "run on a simulated device. ", name);
-	fputs(library ? "A stand-in can take the library's place: python3 -m terrazzo.sim standins PROGRAM DIR\n"
-	              : "Relink it with nvcc -cudart shared, or with -cudart none and the look-alike libcudart_static.a\n",
-	      stderr);
+	fputs(has_standin(name) ? "A stand-in can take the library's place: python3 -m terrazzo.sim standins PROGRAM DIR\n"
+	                        : "Relink it with nvcc -cudart shared, or with -cudart none and the look-alike "
+	                          "libcudart_static.a\n", stderr);
 }
 
 /* NVIDIA's own runtime, linked statically, asks here for the means to check the driver. That check is respected. */

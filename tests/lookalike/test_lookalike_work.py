@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from lookalike_process import run, skip_if_unfit, succeed
+from lookalike_process import LIBRARIES, run, skip_if_unfit, succeed
 
 CC = os.environ.get("CC") or shutil.which("cc") or "gcc"
 
@@ -289,7 +289,7 @@ DRIVER = os.path.join(os.environ["LD_LIBRARY_PATH"], "libcuda.so.1")
 SOURCE = "int cuGetExportTable(const void **, const void *); int ask(void)" \
          "{{ const void *t = &t; return cuGetExportTable(&t, 0) == 500 && !t; }}"
 with tempfile.TemporaryDirectory() as folder:
-    for name in ("libnvrtc.so.13", "libother.so.13", "libthird.so.13"):
+    for name in ("libnvrtc.so.13", "libcublas.so.13", "module.so", "libcudart.so.12"):
         path = os.path.join(folder, name)
         subprocess.run([{CC!r}, "-shared", "-fPIC", "-x", "c", "-", "-o", path, "-x", "none", DRIVER], input=SOURCE,
                        text=True, check=True)
@@ -297,8 +297,11 @@ with tempfile.TemporaryDirectory() as folder:
         assert (library.ask(), library.ask()) == (1, 1)
 """)
         self.assertEqual(re.findall(r"(\S+) is linked with NVIDIA's static CUDA runtime", done.stderr),
-                         ["libother.so.13", "libthird.so.13"])
-        self.assertIn("standins PROGRAM DIR", done.stderr)
+                         ["libcublas.so.13", "module.so"])
+        library, module, runtime = done.stderr.splitlines()
+        self.assertIn("standins PROGRAM DIR", library)
+        self.assertIn("-cudart shared", module)
+        self.assertRegex(runtime, rf"/libcudart.so.12 is NVIDIA's own .*: LD_PRELOAD={LIBRARIES}/libcudart.so.12$")
 
     def test_code_is_linked_at_run_time(self):
         succeed(self, """
