@@ -95,14 +95,19 @@ static int write_text(char *to, unsigned size, const char *text)
 	return snprintf(to, size, "%s", text) < (int)size ? NVML_SUCCESS : NVML_INSUFFICIENT_SIZE;
 }
 
+/* Programs take it apart into numbers, and compare: the oldest that CUDA of this version runs on. */
 int nvmlSystemGetDriverVersion(char *version, unsigned size)
 {
-	return write_text(version, size, "0.terrazzo");
+	int cuda = 0;
+	cuDriverGetVersion(&cuda);
+	return write_text(version, size, cuda >= 13000 ? "580.0" : "525.0");
 }
 
 int nvmlSystemGetNVMLVersion(char *version, unsigned size)
 {
-	return write_text(version, size, "13.0.terrazzo");
+	int cuda = 0;
+	cuDriverGetVersion(&cuda);
+	return write_text(version, size, cuda >= 13000 ? "13.580.0" : "12.525.0");
 }
 
 int nvmlSystemGetCudaDriverVersion_v2(int *version)

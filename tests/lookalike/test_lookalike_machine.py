@@ -373,6 +373,18 @@ assert nvml.nvmlDeviceGetHandleByIndex_v2(2, byref(same)) == 2
 must(nvml.nvmlShutdown())
 """, devices=2, memory="1GiB")
 
+    def test_versions_are_numbers(self):
+        for cuda, oldest in ((12080, b"525.0"), (13020, b"580.0")):
+            succeed(self, f"""
+nvml, text = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.create_string_buffer(80)
+must(nvml.nvmlInit_v2())
+must(nvml.nvmlSystemGetDriverVersion(text, 80))
+assert text.value == {oldest!r}, text.value
+must(nvml.nvmlSystemGetNVMLVersion(text, 80))
+assert all(part.isdigit() for part in text.value.split(b".")), text.value
+assert nvml.nvmlSystemGetDriverVersion(text, 3) == 7
+""", driver_version=cuda)
+
     def test_nothing_foreign_is_exported(self):
         for library, pattern in (("libcuda.so.1", ("cu", "trz_lookalike_")), ("libnvidia-ml.so.1", ("nvml",)),
                                  ("libcudart.so.13", ("cuda", "__cuda", "libcudart")),
