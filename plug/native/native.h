@@ -161,7 +161,7 @@ static inline void native_count(enum native_call call, enum native_outcome outco
 		native_count_slow(call, outcome);
 }
 
-/* Prints the counts, a line for each call that was made. */
-void native_report(void);
+/* Prints the counts, a line for each call that was made. false: none was. */
+bool native_report(void);
 
 #endif

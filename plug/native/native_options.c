@@ -65,18 +65,21 @@ void native_count_slow(enum native_call call, enum native_outcome outcome)
 	atomic_fetch_add_explicit(&counts[call][outcome], 1, memory_order_relaxed);
 }
 
-void native_report(void)
+bool native_report(void)
 {
 	static const char *const names[] = {
 #define NATIVE_NAME(name) #name,
 		NATIVE_COUNTED(NATIVE_NAME)
 #undef NATIVE_NAME
 	};
+	bool some = false;
 	for (int i = 0; i < NATIVE_CALLS; i++) {
 		const uint64_t served = counts[i][NATIVE_SERVED], passed = counts[i][NATIVE_PASSED],
 		               refused = counts[i][NATIVE_REFUSED];
+		some = some || served + passed + refused > 0;
 		if (served + passed + refused > 0)
 			fprintf(stderr, "terrazzo: %s: %" PRIu64 " served, %" PRIu64 " passed on, %" PRIu64 " refused\n", names[i],
 			        served, passed, refused);
 	}
+	return some;
 }

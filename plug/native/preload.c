@@ -34,6 +34,8 @@ static void note_fork(void)
 	atomic_store(&event_order_given_up, true);
 }
 
+static bool exporter; /* ipc:auto has found that the program may export memory */
+
 /* A program that exports memory by CUDA's older way imports one of these. So may a runtime, which is no sign: it
  * imports all there is. */
 static bool exports_memory(void)
@@ -47,7 +49,8 @@ static bool may_open(void)
 {
 	if (dl_iterate_phdr(is_pytorch, NULL))
 		return false;
-	if (!native_options.refuse_ipc && exports_memory())
+	exporter = !native_options.refuse_ipc && !native_options.classic && exports_memory();
+	if (exporter)
 		atomic_store(&native_options.classic, true);
 	pthread_atfork(NULL, NULL, note_fork);
 	atomic_store(&event_order_reporting, true);
@@ -60,10 +63,23 @@ __attribute__((constructor)) static void begin(void)
 	native_may_open = may_open;
 }
 
+static int is_driver(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	(void)size;
+	(void)unused;
+	return strstr(info->dlpi_name, "/libcuda.so") != NULL;
+}
+
+/* Where no call came by, nobody has read the options. */
 __attribute__((destructor)) static void end(void)
 {
-	if (native_options.report)
-		native_report();
+	native_read_options();
+	if (native_options.report && !native_report() && native_options.on && dl_iterate_phdr(is_driver, NULL))
+		fputs("terrazzo: the driver is loaded, and no allocation came by here: docs/native.md says which programs "
+		      "cannot be served\n", stderr);
+	if (native_options.report && exporter)
+		fputs("terrazzo: what cudaMalloc asked for was passed on, since a loaded file imports cudaIpcGetMemHandle; "
+		      "TERRAZZO_NATIVE=ipc:refuse serves it, if the program shares no memory\n", stderr);
 }
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */

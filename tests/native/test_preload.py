@@ -3,6 +3,7 @@
 terrazzo has served them."""
 import re
 import subprocess
+import sys
 import unittest
 
 from native_process import BUILD, PROGRAMS, WORKS, environment, run
@@ -91,6 +92,18 @@ class Preloaded(unittest.TestCase):
         self.assertEqual(self.exports("exports", "ipc:refuse"), ("801 801 all right\n", True))
         self.assertEqual(self.exports("exports_static", "ipc:auto"), ("801 0 all right\n", True))
         self.assertEqual(self.exports("exports_static", "ipc:classic"), ("0 0 all right\n", False))
+
+    def test_a_report_says_why_nothing_was_served(self):
+        variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_NATIVE": "report:on"}
+        said = run("exports", variables=variables).stderr
+        self.assertEqual(served(said)["cuMemAlloc"][0], 0)
+        self.assertRegex(said, "(?m)^terrazzo: .* imports cudaIpcGetMemHandle; TERRAZZO_NATIVE=ipc:refuse serves it")
+        said = self.passes("runtime_calls", variables=variables)
+        self.assertNotIn("ipc:refuse", said)
+        for program, told in (("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)", 1), ("pass", 0)):
+            done = subprocess.run([sys.executable, "-c", program], env=environment(variables), capture_output=True,
+                                  text=True, timeout=120, check=True)
+            self.assertEqual(done.stderr.count("no allocation came by here"), told, done.stderr)
 
     def test_an_error_of_the_configuration_is_told_once(self):
         variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
