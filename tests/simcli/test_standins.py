@@ -91,6 +91,20 @@ class Standins(unittest.TestCase):
         with self.assertRaisesRegex(standins.Failure, "needs no library"):
             standins.make_for_program(folder / "libcuda.so.1", LIBRARIES, folder, cc=CC)
 
+    def test_a_program_gets_those_that_it_opens(self):
+        folder, program = self.root / "of-opener", self.root / "opener.so"
+        source = self.root / "opener.c"
+        source.write_text('const char *names[] = {"cublasCreate_v2", "cublasLtMatmul", "cudnnCreate", "no cublasAny"};')
+        self.compile(source, "-o", program)
+        names = ("libcublas.so.12", "libcublasLt.so.12", "libcudnn.so.9", "libcudart.so.12")
+        made = standins.make_for_program(program, LIBRARIES, folder, cc=CC, opened=names)
+        self.assertEqual(made, {"libcublas.so.12": 1, "libcublasLt.so.12": 1, "libcudnn.so.9": 1})
+        self.assertTrue((folder / "libcudart.so.12").exists())
+        cudnn = ctypes.CDLL(str(folder / "libcudnn.so.9"))
+        self.assertTrue(cudnn.cudnnCreate)
+        with self.assertRaisesRegex(standins.Failure, "libfoo.so.1: terrazzo has no stand-in"):
+            standins.make_for_program(program, LIBRARIES, folder, cc=CC, opened=["libfoo.so.1"])
+
     def test_cublas_copies_rows_and_columns(self):
         code = f"""
 import ctypes, os

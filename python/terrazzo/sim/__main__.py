@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """python3 -m terrazzo.sim setup DIR [--torch VERSION] [--compile] [--with PACKAGE]...
-python3 -m terrazzo.sim standins PROGRAM DIR"""
+python3 -m terrazzo.sim standins PROGRAM DIR [--open LIBRARY]..."""
 import argparse
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ def make_standins(args):
         raise environment.Failure("pyelftools is missing; install it by pip, or Debian's python3-pyelftools") from error
     try:
         made = standins.make_for_program(args.program, environment.find_libraries(args.libraries), args.folder,
-                                         cc=environment.find_compiler())
+                                         cc=environment.find_compiler(), opened=args.opened)
     except standins.Failure as failure:
         raise environment.Failure(str(failure)) from failure
     print(f"{sum(made.values())} functions of {len(made)} libraries; put {args.folder} first in LD_LIBRARY_PATH")
@@ -38,6 +38,8 @@ def main():
     standins = commands.add_parser("standins", help="stand-ins for the CUDA libraries that a program needs")
     standins.add_argument("program", type=Path, help="the program, or a library of it")
     standins.add_argument("folder", type=Path, help="where to put them")
+    standins.add_argument("--open", dest="opened", action="append", default=[], metavar="LIBRARY",
+                          help="also one that it opens by this name while it runs, such as libcublas.so.12")
     standins.add_argument("--libraries", type=Path, help="folder of the look-alike libraries")
     args = parser.parse_args()
     try:

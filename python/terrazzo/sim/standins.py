@@ -64,6 +64,10 @@ REFUSED = [
 # Functions that enqueue no work.
 SETS_UP = re.compile(r"cupti|nvrtc|nvtx|"
                      r"\w*?(Set[A-Z]|[dD]estroy|Init|[rR]egister|Restore|Group|Plan|Check|Finalize)")
+# Programs refuse a library that is older than the one that they were built with.
+NEWEST = {("libcudnn", 9): (9, 28, 0)}
+# What a file names that it looks up while it runs: words between zeros, as C keeps them.
+WORD = re.compile(rb"(?<=\0)[a-z][A-Za-z0-9_]+(?=\0)")
 # Functions that return a text.
 TEXT = re.compile(r"\w+Get(Error|Status|Result)(String|Name)$")
 
@@ -153,6 +157,19 @@ class Scan:
                 if is_data:
                     owner.objects.add(name)
         return list(made.values()), lookalikes
+
+    def opened(self, program, names):
+        """Libraries that a program opens by these names, with what it may ask them for: the words in its data."""
+        words = {word.decode() for word in WORD.findall(program.read_bytes())} if names else set()
+        for name in names:
+            if name.split(".so")[0] not in FAMILIES:
+                raise Failure(f"{name}: terrazzo has no stand-in for it")
+        made = [Library(name) for name in names if name not in self.needed]
+        for library in sorted(made, key=lambda library: -len(FAMILIES[library.stem].prefix)):
+            prefix = FAMILIES[library.stem].prefix
+            library.versions[""] = {word for word in words if re.match(prefix + "[A-Z]", word)}
+            words -= library.versions[""]
+        return made
 
     def _refuse_unknown(self, known):
         for name in sorted(set(self.needed) - known - self.own):
@@ -309,16 +326,20 @@ def build(needed, libraries, target, sources, cc, versions, lookalikes):
     return made
 
 
-def make_for_program(program, libraries, target, sources=None, cc="cc"):
-    """Makes the stand-ins that a program, or a library of one, needs: {library: functions}."""
+def make_for_program(program, libraries, target, sources=None, cc="cc", opened=()):
+    """Makes the stand-ins that a program, or a library of one, needs or opens by name: {library: functions}."""
     if not program.is_file():
         raise Failure(f"{program}: no such file")
-    needed, lookalikes = Scan(program.parent, [program]).libraries()
+    scan = Scan(program.parent, [program])
+    needed, lookalikes = scan.libraries()
+    lookalikes += [name for name in opened if name.startswith(LOOKALIKES) and name not in lookalikes]
+    needed += scan.opened(program, [name for name in opened if not name.startswith(LOOKALIKES)])
     if not needed:
         raise Failure(f"{program}: it needs no library that terrazzo has a stand-in for")
     majors = {lib.stem: int((re.findall(r"\.so\.(\d+)", lib.soname) or [13])[0]) for lib in needed}
     runtime = [int(number) for name in lookalikes for number in re.findall(r"libcudart\.so\.(\d+)", name)]
     versions = {stem: (major, 0, 0) for stem, major in majors.items()}
+    versions.update({stem: NEWEST[stem, major] for stem, major in majors.items() if (stem, major) in NEWEST})
     versions[""] = (runtime[0] if runtime else majors.get("libcublas", 13), 0, 0)
     return build(needed, libraries, target, sources, cc, versions, lookalikes)
 
