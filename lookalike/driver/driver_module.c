@@ -445,7 +445,7 @@ static int code_architecture(struct look_function *f, bool compiled)
 
 cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
 {
-	enum { SHARED_SIZE = 1, LOCAL_SIZE = 3, TYPICAL_REGISTERS = 32 };
+	enum { SHARED_SIZE = 1, CONSTANT_SIZE = 2, LOCAL_SIZE = 3, TYPICAL_REGISTERS = 32 };
 	struct look_function *f = function;
 	LOOK_ENTER(cuFuncGetAttribute);
 	LOOK_NEED(f, INVALID_HANDLE);
@@ -457,6 +457,9 @@ cuda_result cuFuncGetAttribute(int *value, int attribute, void *function)
 		break;
 	case SHARED_SIZE:
 		*value = k ? (int)k->shared_bytes : 0;
+		break;
+	case CONSTANT_SIZE:
+		*value = k ? (int)k->constant_bytes : 0;
 		break;
 	case LOCAL_SIZE:
 		*value = k ? (int)k->local_bytes : 0;

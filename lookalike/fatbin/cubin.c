@@ -53,6 +53,7 @@ struct cubin {
 	struct span image, section_names, names, sections, symbols;
 	uint32_t section_count, symbol_count;
 	uint32_t info;              /* section .nv.info, or 0 */
+	uint32_t constants;         /* section .nv.constant3, the program's own constants, or 0 */
 	struct code_section *code;  /* section_count of them */
 	struct code_index *index;
 };
@@ -140,6 +141,8 @@ static trz_status read_sections(struct cubin *c)
 			symbols = true;
 		} else if (section.sh_type == SHT_CUDA_INFO && strcmp(name, ".nv.info") == 0) {
 			c->info = i;
+		} else if (strcmp(name, ".nv.constant3") == 0) {
+			c->constants = i;
 		} else if (section.sh_type == SHT_CUDA_INFO && section.sh_info < c->section_count &&
 		           strncmp(name, ".nv.info.", strlen(".nv.info.")) == 0) {
 			c->code[section.sh_info].info = i;
@@ -275,6 +278,12 @@ static uint32_t static_shared(const struct cubin *c, uint32_t section_number)
 	return (uint32_t)min_u64(bytes, UINT32_MAX);
 }
 
+static uint32_t constants_of(const struct cubin *c)
+{
+	Elf64_Shdr section = section_of(c, c->constants);
+	return c->constants ? (uint32_t)min_u64(section.sh_size, UINT32_MAX) : 0;
+}
+
 static trz_status add_kernel(struct cubin *c, const Elf64_Sym *symbol, const char *name)
 {
 	struct fatbin_kernel *kernel = index_add_kernel(c->index, name, strlen(name));
@@ -283,6 +292,7 @@ static trz_status add_kernel(struct cubin *c, const Elf64_Sym *symbol, const cha
 	struct code_section *code = &c->code[symbol->st_shndx];
 	code->kernel = (uint32_t)c->index->kernel_count;
 	kernel->shared_bytes = static_shared(c, code->shared);
+	kernel->constant_bytes = constants_of(c);
 	if (code->info)
 		return read_kernel_info(c, code->info, kernel);
 	kernel->no_params = "its cubin has no .nv.info section for it";

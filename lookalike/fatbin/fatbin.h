@@ -39,6 +39,7 @@ struct fatbin_kernel {
 	uint32_t registers;     /* of a thread; 0: not known (PTX) */
 	uint32_t shared_bytes;  /* of a block, static, what the system reserves not counted; 0 for PTX */
 	uint32_t local_bytes;   /* of a thread's stack frame; 0 for PTX */
+	uint32_t constant_bytes; /* of the program's constants, which all kernels of an image share; 0 for PTX */
 };
 
 /* `initial` is NULL where all bytes are 0; addresses in it are not filled in. PTX does not give it. */

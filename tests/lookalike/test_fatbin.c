@@ -106,6 +106,7 @@ static void test_cubin_params(void **state)
 	assert_int_equal(large->registers, 0);
 	assert_int_equal(large->max_threads, 0);
 	assert_int_equal(large->shared_bytes, 0);
+	assert_int_equal(large->constant_bytes, 0);
 	struct fatbin_image image;
 	assert_ok(fatbin_image(fatbin, &image));
 	assert_false(image.ptx);
@@ -166,8 +167,11 @@ static void test_cubin_reserved_shared(void **state)
 	cubin_kernel(&m, "a", NULL);
 	cubin_kernel(&m, "b", NULL);
 	cubin_section(&m, ".nv.shared.a", SHT_NOBITS, 1, NULL, 1024 + 128);
+	cubin_section(&m, ".nv.constant3", SHT_NOBITS, 0, NULL, 80);
 	struct image cubin = cubin_end(&m);
 	struct fatbin *fatbin = open_image(&cubin, 90);
+	assert_int_equal(kernel_of(fatbin, "a")->constant_bytes, 80);
+	assert_int_equal(kernel_of(fatbin, "b")->constant_bytes, 80);
 	assert_int_equal(kernel_of(fatbin, "a")->shared_bytes, 128);
 	assert_int_equal(kernel_of(fatbin, "b")->shared_bytes, 0);
 	fatbin_close(fatbin);

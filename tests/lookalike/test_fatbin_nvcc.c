@@ -111,6 +111,7 @@ static void check_image(const char *path, bool ptx, unsigned sm)
 	assert_int_equal(kernel->max_threads, 128);
 	assert_ok(fatbin_kernel(fatbin, "mixed", &kernel));
 	assert_int_equal(kernel->shared_bytes, ptx ? 0 : 128);
+	assert_true(ptx ? kernel->constant_bytes == 0 : kernel->constant_bytes >= 16);
 	assert_true(ptx ? kernel->registers == 0 : kernel->registers >= 8);
 	assert_ok(fatbin_variable(fatbin, "counter", &variable));
 	assert_true(variable->bytes == 40 && !variable->constant && !variable->initial);
