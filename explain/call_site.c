@@ -167,10 +167,15 @@ unsigned call_modules(const struct call_frame *frames, size_t count)
 	return calls;
 }
 
-bool call_begins_step(const struct call_frame *frames, size_t count)
+bool call_is_of_program(const struct call_frame *frames, size_t count)
 {
 	int level = call_site_level(frames, count);
-	return level >= 0 && is_program(&frames[level]) && call_modules(frames, count) == 0 &&
+	return level >= 0 && is_program(&frames[level]);
+}
+
+bool call_begins_step(const struct call_frame *frames, size_t count)
+{
+	return call_is_of_program(frames, count) && call_modules(frames, count) == 0 &&
 	       call_category(frames, count) == CATEGORY_UNKNOWN;
 }
 

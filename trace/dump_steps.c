@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bits.h"
+#include "dump_sites.h"
 #include "error.h"
 #include "prng.h"
 #include "trace_room.h"
@@ -218,16 +219,29 @@ out:
 
 /* ---- */
 
-/* The newest step may be longer than others, by what failed; far longer, and the loop has ended. */
-static bool still_lasts(const struct dump_steps *s, size_t end)
+/* So many of the newest steps are alike; what is done every so many steps, as evaluation, may be in none of them. */
+enum { NEWEST = 9 };
+
+/* The newest step may be longer than others, by what failed; far longer than the `newest` before, and the loop has
+ * ended. */
+static bool still_lasts(const struct dump_steps *s, size_t end, size_t newest)
 {
-	size_t longest = 0, from = s->count > 9 ? s->count - 9 : 0;
+	size_t longest = 0, from = s->count > newest ? s->count - newest : 0;
 	for (size_t i = from; i + 1 < s->count; i++)
 		longest = s->at[i + 1] - s->at[i] > longest ? s->at[i + 1] - s->at[i] : longest;
 	return end - s->at[s->count - 1] <= 2 * longest;
 }
 
-/* A program that has left its loop may be in another, such as evaluation after training: of that the steps count. */
+/* Whether it has done as much between steps before, if these do not lie in a model, as layers do. */
+static bool did_as_much(const struct dump *d, const struct dump_steps *s, size_t end)
+{
+	uint32_t begin = d->events[s->at[0]].stack;
+	bool outside = dump_is_of_program(d, begin) && !is_inside_model(d, begin);
+	return (s->marked || outside) && still_lasts(s, end, s->count);
+}
+
+/* A program that has left its loop may be in another, such as evaluation after training: of that the steps count. Where
+ * none is seen, or few are, it may be in what it has done between steps before. */
 static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
 {
 	struct dump_steps newer = { 0 };
@@ -235,10 +249,11 @@ static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
 		dump_steps_free(&newer);
 		return false;
 	}
-	newer.lasts = newer.count > DUMP_STEPS_LEAST && still_lasts(&newer, end);
-	struct dump_steps *worse = newer.lasts ? s : &newer;
-	dump_steps_free(worse);
-	if (newer.lasts)
+	newer.lasts = newer.count > DUMP_STEPS_LEAST && still_lasts(&newer, end, NEWEST);
+	s->lasts = did_as_much(d, s, end);
+	bool better = newer.lasts && (newer.count >= NEWEST || !s->lasts);
+	dump_steps_free(better ? s : &newer);
+	if (better)
 		*s = newer;
 	return true;
 }
@@ -265,7 +280,7 @@ trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end
 		dump_steps_free(out);
 		return TRZ_OK;
 	}
-	out->lasts = still_lasts(out, end);
+	out->lasts = still_lasts(out, end, told ? out->count : NEWEST);
 	if (out->lasts || told || find_newer(d, end, out))
 		return TRZ_OK;
 	dump_steps_free(out);

@@ -28,6 +28,7 @@ class Snapshot:
 
     def __init__(self, device=0):
         self.device, self.segments, self.trace, self.at, self.time = device, [], [], BASE, 0
+        self.marks = []
 
     def segment(self, *blocks, stream=0, pool=(0, 0), size=None, **more):
         """Blocks are (MiB, state, frames): state "a" allocated, "p" pending, "f" free."""
@@ -58,7 +59,7 @@ class Snapshot:
 
     def contents(self):
         return {"segments": self.segments, "device_traces": [[]] * self.device + [self.trace],
-                "allocator_settings": {"expandable_segments": False}, "external_annotations": []}
+                "allocator_settings": {"expandable_segments": False}, "external_annotations": self.marks}
 
 
 def run(path, *arguments, **options):
@@ -397,6 +398,7 @@ class History(Case):
 MODULE = {"filename": f"{TORCH}/nn/modules/module.py", "line": 7, "name": "_call_impl"}
 INNER = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 1, "name": "forward"}, MODULE,
          {"filename": "/srv/u/model.py", "line": 31, "name": "forward"}, MODULE, *TRAIN]
+KEPT = [{"filename": "/srv/u/train.py", "line": 44, "name": "validate"}, *TRAIN]
 
 
 class Loops(Case):
@@ -462,6 +464,34 @@ class Loops(Case):
         self.append(s, newest)
         got = self.expect(s, "full", 54)
         self.assertEqual(got["remedies"][0]["name"], "collect_less")
+
+    def evaluations(self, marked, begin=TRAIN, again=18):
+        """Every 20 steps of training five outputs are kept; the failure is at the end of the newest."""
+        s, blocks, at = Snapshot(), [], BASE + 100 * GIB
+        s.segment((500, "a", ADAM))
+        for step in range(20 * again):
+            for k, stack in enumerate((begin, *[FORWARD] * 5, ADAM)):
+                s.event("alloc", 64 if k else 1, addr=at + k * GIB, frames=stack)
+                s.event("free_requested", 64 if k else 1, addr=at + k * GIB)
+                s.event("free_completed", 64 if k else 1, addr=at + k * GIB)
+            if marked:
+                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            for _ in range(5 if step % 20 == 19 else 0):
+                for k in range(10):
+                    s.event("alloc", 16, addr=at + k * GIB, frames=INNER)
+                    s.event("free_requested", 16, addr=at + k * GIB)
+                    s.event("free_completed", 16, addr=at + k * GIB)
+                s.event("alloc", 32, addr=s.at + len(blocks) * 32 * MIB, frames=KEPT)
+                blocks.append((32, "a", KEPT))
+        s.segment(*blocks)
+        s.oom(64, 10)
+        return s
+
+    def test_what_evaluations_leave(self):
+        """Between steps lies an evaluation, as between others before: the loop has not ended."""
+        for marked in (False, True):
+            got = self.expect(self.evaluations(marked), "leak", 54)
+            self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
 
     def test_layers_that_are_made(self):
         made = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
