@@ -339,11 +339,18 @@ static bool near(uint64_t a, uint64_t b, uint64_t by)
 	return evidence_known(a) && evidence_known(b) && (a > b ? a - b : b - a) <= by;
 }
 
+/* The text tells the request's segment; pages of expandable segments may need more than that. */
+static bool same_request(const struct evidence *s, const struct evidence *t)
+{
+	bool known = evidence_known(s->requested) && evidence_known(s->needed) && evidence_known(t->requested);
+	return known && t->requested + t->inexact >= s->requested && t->requested <= s->needed + t->inexact;
+}
+
 /* Whether a snapshot of PyTorch and an error are of one failure. */
 static bool same_failure(const struct evidence *s, const struct evidence *t)
 {
 	bool kinds = s->source == EVIDENCE_PICKLE && t->source == EVIDENCE_TEXT && s->failed;
-	return kinds && near(s->needed, t->requested, t->inexact) && near(s->device_free, t->device_free, t->inexact) &&
+	return kinds && same_request(s, t) && near(s->device_free, t->device_free, t->inexact) &&
 	       (s->rank < 0 || t->rank < 0 || s->rank == t->rank);
 }
 

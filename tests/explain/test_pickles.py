@@ -28,7 +28,7 @@ class Snapshot:
 
     def __init__(self, device=0):
         self.device, self.segments, self.trace, self.at, self.time = device, [], [], BASE, 0
-        self.marks = []
+        self.marks, self.expandable = [], False
 
     def segment(self, *blocks, stream=0, pool=(0, 0), size=None, **more):
         """Blocks are (MiB, state, frames): state "a" allocated, "p" pending, "f" free."""
@@ -59,7 +59,7 @@ class Snapshot:
 
     def contents(self):
         return {"segments": self.segments, "device_traces": [[]] * self.device + [self.trace],
-                "allocator_settings": {"expandable_segments": False}, "external_annotations": self.marks}
+                "allocator_settings": {"expandable_segments": self.expandable}, "external_annotations": self.marks}
 
 
 def run(path, *arguments, **options):
@@ -681,6 +681,16 @@ class SnapshotAndText(Case):
                   "memory in use. ")
         for got in self.both(s, "1024.00 MiB", "100.00 MiB", others, "1.95 GiB"):
             self.assertEqual((got["verdict"], got["short_bytes"]), ("other_process", 924 * MIB))
+
+    def test_pages_of_expandable_segments(self):
+        """The text tells the request's segment; the snapshot the request, which needs a page more."""
+        s = Snapshot()
+        s.expandable = True
+        s.segment((7900, "a", FORWARD), is_expandable=True)
+        s.oom(202.75, 214)
+        for got in self.both(s, "204.00 MiB", "214.00 MiB", "", "7.71 GiB"):
+            self.assertEqual((got["verdict"], got["short_bytes"]), ("full", 6 * MIB))
+            self.assertNotIn("ranks", got)
 
     def test_of_another_failure(self):
         s = Snapshot()
