@@ -17,6 +17,9 @@
  * meets: they may have been what was missing, but are not why memory ran out. */
 enum { SHARE = 32 };
 
+/* Where activations or a cache of keys and values hold most, as good a reason, more than that is always in pieces. */
+enum { SCATTERED = 8 };
+
 /* What a request itself is rounded up by is why, from such a share of it on. */
 enum { MUCH_ROUNDED = 4 };
 
@@ -309,6 +312,17 @@ static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v
 	return max_u64(evidence_or_zero(pools), evidence_or_zero(streams));
 }
 
+/* Free memory in pieces counts from here on. */
+static uint64_t least_scattered(const struct evidence *e)
+{
+	static const enum evidence_category scaling[] = { CATEGORY_ACTIVATIONS, CATEGORY_TEMPORARY, CATEGORY_KV_CACHE };
+	uint64_t held = 0;
+	for (size_t i = 0; i < sizeof scaling / sizeof *scaling; i++)
+		held = sum(held, evidence_or_zero(e->categories[scaling[i]]));
+	bool most = evidence_known(e->allocated) && held > e->allocated / 2;
+	return evidence_or_zero(e->reserved) / (most ? SCATTERED : SHARE);
+}
+
 /* Whether what applies is also large enough to be the verdict. */
 static bool is_material(const struct evidence *e, const struct verdict *v, enum verdict_kind kind)
 {
@@ -322,7 +336,8 @@ static bool is_material(const struct evidence *e, const struct verdict *v, enum 
 	if (kind == VERDICT_OTHER_STREAM)
 		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) || others_streams(e) >= least;
 	if (kind == VERDICT_FRAGMENTED)
-		return less(sum(v->room, v->usable), v->piece) >= least;
+		return v->usable >= least_scattered(e) &&
+		       less(sum(v->room, v->usable), v->piece) >= least;
 	if (kind == VERDICT_ROUNDING)
 		return v->rounding >= least || v->rounding >= evidence_or_zero(e->requested) / MUCH_ROUNDED;
 	return true;

@@ -377,6 +377,12 @@ static void test_what_is_too_little_to_matter_is_beside_the_verdict(void **state
 	e.largest_free = gib(0.1);
 	expect(VERDICT_FULL, 0.1);
 	assert_true(also(VERDICT_FRAGMENTED));
+	ask(2, 24, 0.5, 23.5, 21.5);
+	e.largest_free = gib(1);
+	expect(VERDICT_FRAGMENTED, 1);
+	e.categories[CATEGORY_ACTIVATIONS] = gib(12);  /* programs that train have as much in pieces */
+	expect(VERDICT_FULL, 1);
+	assert_true(also(VERDICT_FRAGMENTED));
 	ask(2, 24, 1.9, 22, 21.7);
 	e.free_own = 0;
 	e.free_streams = gib(0.3);
