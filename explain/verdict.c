@@ -474,7 +474,30 @@ static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
 	return verdict >= VERDICT_LIMIT && verdict <= VERDICT_FULL && own[verdict] == remedy;
 }
 
-static bool comes_before(const struct verdict *v, const struct verdict_remedy *a, const struct verdict_remedy *b)
+/* What gives of the memory that the request is for. */
+static enum remedy_kind remedy_of_request(const struct evidence *e)
+{
+	switch (request_category(e)) {
+	case CATEGORY_ACTIVATIONS:
+		return REMEDY_CHECKPOINT;
+	case CATEGORY_OPTIMIZER:
+		return REMEDY_OFFLOAD_OPTIMIZER;
+	case CATEGORY_WEIGHTS:
+		return REMEDY_OFFLOAD_WEIGHTS;
+	case CATEGORY_KV_CACHE:
+		return REMEDY_KV_CACHE;
+	default:
+		return REMEDY_COUNT;
+	}
+}
+
+static bool is_of_category(enum remedy_kind kind)
+{
+	return kind >= REMEDY_CHECKPOINT && kind <= REMEDY_KV_CACHE;
+}
+
+static bool comes_before(const struct verdict *v, enum remedy_kind own, const struct verdict_remedy *a,
+                         const struct verdict_remedy *b)
 {
 	bool reason_a = is_reason_of(a->kind, v->kind) && a->enough;
 	bool reason_b = is_reason_of(b->kind, v->kind) && b->enough;
@@ -485,15 +508,17 @@ static bool comes_before(const struct verdict *v, const struct verdict_remedy *a
 	/* Of a device that is full, pieces are not the trouble, even where they would do once. */
 	if (v->kind == VERDICT_FULL && (a->kind == REMEDY_JOIN) != (b->kind == REMEDY_JOIN))
 		return b->kind == REMEDY_JOIN;
+	if (is_of_category(a->kind) && is_of_category(b->kind) && (a->kind == own || b->kind == own))
+		return a->kind == own && b->kind != own;
 	return a->kind < b->kind;
 }
 
-static void sort_remedies(struct verdict *v)
+static void sort_remedies(struct verdict *v, enum remedy_kind own)
 {
 	for (unsigned i = 1; i < v->remedy_count; i++) {
 		struct verdict_remedy moved = v->remedies[i];
 		unsigned at = i;
-		for (; at > 0 && comes_before(v, &moved, &v->remedies[at - 1]); at--)
+		for (; at > 0 && comes_before(v, own, &moved, &v->remedies[at - 1]); at--)
 			v->remedies[at] = v->remedies[at - 1];
 		v->remedies[at] = moved;
 	}
@@ -525,7 +550,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 	add_category(e, v, REMEDY_OFFLOAD_OPTIMIZER, CATEGORY_OPTIMIZER);
 	add_category(e, v, REMEDY_OFFLOAD_WEIGHTS, CATEGORY_WEIGHTS);
 	add_category(e, v, REMEDY_KV_CACHE, CATEGORY_KV_CACHE);
-	sort_remedies(v);
+	sort_remedies(v, remedy_of_request(e));
 }
 
 void verdict_find(const struct evidence *e, struct verdict *v)

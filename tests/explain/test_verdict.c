@@ -151,6 +151,23 @@ static void test_limit(void **state)
 	expect(VERDICT_FULL, 1);
 }
 
+/* Weights that find no room are many; a few activations would make up for it as well. */
+static void test_what_the_request_is_for_comes_first(void **state)
+{
+	(void)state;
+	ask(0.1, 24, 0, 24, 23.9);
+	e.free_own = 0;
+	e.categories[CATEGORY_ACTIVATIONS] = gib(0.2);
+	e.categories[CATEGORY_WEIGHTS] = gib(23);
+	e.category = CATEGORY_WEIGHTS;
+	expect(VERDICT_FULL, 0.1);
+	assert_int_equal(v.remedies[0].kind, REMEDY_OFFLOAD_WEIGHTS);
+	e.category = CATEGORY_KV_CACHE;
+	e.categories[CATEGORY_KV_CACHE] = gib(20);
+	expect(VERDICT_FULL, 0.1);
+	assert_int_equal(v.remedies[0].kind, REMEDY_KV_CACHE);
+}
+
 /* What is missing is beyond what joining and returning give: neither is offered for a part of it. */
 static void test_no_remedy_for_what_is_counted_already(void **state)
 {
@@ -656,6 +673,7 @@ int main(void)
 		cmocka_unit_test(test_growth_that_holds_what_is_missing_is_a_leak),
 		cmocka_unit_test(test_too_large),
 		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_what_the_request_is_for_comes_first),
 		cmocka_unit_test(test_no_remedy_for_what_is_counted_already),
 		cmocka_unit_test(test_nearly_all_in_one_piece_is_full),
 		cmocka_unit_test(test_what_a_smaller_batch_gives),
