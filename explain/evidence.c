@@ -50,6 +50,7 @@ void evidence_add_growth(struct evidence *e, const struct evidence_growth *growt
 		g->per_step_low += growth->per_step_low;
 		g->per_step_high += growth->per_step_high;
 		g->live += growth->live;
+		g->goes_on |= growth->goes_on;
 		g->steps = max_u64(g->steps, growth->steps);
 		return;
 	}

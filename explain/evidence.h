@@ -103,6 +103,7 @@ struct evidence_growth {
 	enum evidence_category category;
 	bool leak;                 /* suspected; false: it grows, and there is a better reason */
 	bool overfilled;           /* a list that was filled and emptied before, with less: so it is no leak */
+	bool goes_on;              /* a list that was put together before, and not emptied */
 	double per_step, per_step_low, per_step_high;
 	uint64_t live;             /* its live bytes at the end */
 	uint64_t steps;            /* in which it was seen to grow */

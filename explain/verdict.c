@@ -120,11 +120,12 @@ static uint64_t held_by(const struct evidence *e, const struct evidence_growth *
 	return g->live;
 }
 
-/* Whether the request is for as much as a line has that grows: what a loop has listed is to be put together. */
+/* Whether the request is for as much as a line has that grows: what a loop has listed is to be put together, for the
+ * first time. */
 static bool is_put_together(const struct evidence *e)
 {
 	for (unsigned i = 0; i < e->growth_count && e->failed && evidence_known(e->requested); i++) {
-		uint64_t held = e->growth[i].leak ? held_by(e, &e->growth[i]) : 0;
+		uint64_t held = e->growth[i].leak && !e->growth[i].goes_on ? held_by(e, &e->growth[i]) : 0;
 		uint64_t most = max_u64(e->requested, held), least = min_u64(e->requested, held);
 		if (held && most - least <= most / TOGETHER)
 			return true;

@@ -43,7 +43,15 @@ struct site_sum {
 	bool told;                 /* the leaks know of it */
 	uint64_t most, begun;      /* since it was last empty: the most, and the steps' marks by then */
 	struct leaks_fills fills;  /* over several marks */
+	bool put_together;         /* since it was last empty, by the line that failed, when it held less */
 };
+
+/* A request of this part of the one that failed, or less, is for something else; and of so many earlier ones at most it
+ * is looked up what they put together, as each costs a look at all sites. */
+enum { PUT_PART = 16, PUTS_MAX = 64 };
+
+/* A list and the tensor that it is put together into are equal, but for as much. */
+enum { TOGETHER = 64 };
 
 /* What is gone after fewer marks was a step's own. Fills count in all of the history: of evaluations, of which the last
  * is longer than those before, the steps that are found are of the last alone. */
@@ -67,6 +75,9 @@ struct play {
 	struct trace_map live;     /* address: its allocation, counted from `first` */
 	uint64_t now, low, high;
 	const struct site_sum *begins;  /* where steps begin */
+	const struct site_sum *failing;  /* the line that failed; NULL: not known */
+	uint64_t asked;            /* by it */
+	unsigned puts;
 	uint64_t marks;            /* allocations there, in all of the history, wherever the function is called */
 	bool requests_told;
 	size_t allocations, frees; /* within a step */
@@ -117,8 +128,10 @@ static void note_emptied(const struct play *p, struct site_sum *site)
 static void let_go(struct play *p, struct site_sum *site, uint64_t bytes)
 {
 	site->now -= min_u64(site->now, bytes);
-	if (leaks_is_emptied(site->now, site->most))
+	if (leaks_is_emptied(site->now, site->most)) {
 		note_emptied(p, site);
+		site->put_together = false;
+	}
 	site->low = min_u64(site->low, site->now);
 	site->count -= site->count > 0;
 	site->few = min_u64(site->few, site->count);
@@ -190,11 +203,24 @@ static void count_in_step(struct play *p, const struct dump_event *e)
 	p->model_bytes += p->is_of[e->stack] == ORIGIN_MODEL ? e->size : 0;
 }
 
+/* What the line that failed has asked for before, with less in the list: the list was put together, and went on. */
+static void note_put_together(struct play *p, uint64_t size)
+{
+	if (size < p->asked / PUT_PART || size > p->asked - p->asked / PUT_PART || p->puts++ >= PUTS_MAX)
+		return;
+	for (size_t i = 1; i < site_count(p); i++) {
+		uint64_t held = p->sites[i].now, most = max_u64(held, size);
+		p->sites[i].put_together |= most - min_u64(held, size) <= most / TOGETHER;
+	}
+}
+
 static trz_status play_event(struct play *p, size_t i, size_t step_begin)
 {
 	const struct dump_event *e = &p->d->events[i], *allocation;
 	if (e->action == DUMP_ALLOC) {
 		struct site_sum *site = site_at(p, e->stack, e->size);
+		if (site == p->failing)
+			note_put_together(p, e->size);
 		hold(p, site, e->size);
 		p->marks += site == p->begins;
 		if (step_begin < p->end)
@@ -281,6 +307,7 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		                     .steps = leaks_steps(p->leaks) - f->since_step };
 	bool anew = leaks_is_filled_anew(&site->fills, site->now), may_leak = f->suspect && evidence_may_leak(g.category);
 	g.leak = may_leak && !anew;
+	g.goes_on = site->put_together;
 	g.overfilled = may_leak && anew && site->now > site->fills.from;
 	evidence_add_growth(e, &g);
 }
@@ -417,6 +444,10 @@ trz_status dump_growth(const struct dump *d, int device, size_t event, const str
 		const struct dump_event *first_step = &d->events[p.steps.at[0]];
 		p.leaks = leaks_start(memory);
 		p.begins = site_at(&p, first_step->stack, first_step->size);
+		if (e->failed && p.end == event && d->stacks[d->events[event].stack].count) {
+			p.failing = site_at(&p, d->events[event].stack, 0);
+			p.asked = d->events[event].size;
+		}
 		status = find(&p, m, e);
 	}
 	free(memory);

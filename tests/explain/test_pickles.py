@@ -493,6 +493,27 @@ class Loops(Case):
             got = self.expect(self.evaluations(marked), "leak", 54)
             self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
 
+    def test_a_list_that_is_put_together_each_epoch(self):
+        """At the end of the first it is all that was to be kept; if it goes on in the next, it leaks."""
+        whole = [{"filename": "/srv/u/metric.py", "line": 6, "name": "compute"}, *TRAIN]
+        for epochs, verdict in ((1, "full"), (3, "leak")):
+            s, blocks, at = Snapshot(), [], BASE + 100 * GIB
+            s.segment((500, "a", ADAM))
+            for step in range(40 * epochs):
+                for k, stack in enumerate((TRAIN, *[FORWARD] * 5)):
+                    s.event("alloc", 64 if k else 1, addr=at, frames=stack)
+                    s.event("free_requested", 64 if k else 1, addr=at)
+                    s.event("free_completed", 64 if k else 1, addr=at)
+                s.event("alloc", 20, addr=s.at + len(blocks) * 20 * MIB, frames=KEPT)
+                blocks.append((20, "a", KEPT))
+                if step % 40 == 39 and step < 40 * epochs - 1:
+                    s.event("alloc", 20 * len(blocks), addr=at, frames=whole)
+                    s.event("free_requested", 20 * len(blocks), addr=at)
+                    s.event("free_completed", 20 * len(blocks), addr=at)
+            s.segment(*blocks)
+            s.oom(20 * len(blocks), 20 * len(blocks) - 100, frames=whole)
+            self.expect(s, verdict, 100)
+
     def test_layers_that_are_made(self):
         made = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
         self.expect(self.loop(made), "full", 54)
