@@ -392,6 +392,9 @@ static void add_failure(struct evidence *s, const struct evidence *t)
 #define TAKE_FIGURE(name, what) s->name = same && evidence_known(s->name) ? s->name : t->name;
 	EVIDENCE_FIGURES(TAKE_FIGURE)
 #undef TAKE_FIGURE
+	/* A text of a request's segment, small ones': pieces of other segments would not have served it. */
+	if (t->requested <= MIB(2))
+		s->largest_free = s->largest_streams = s->largest_pools = EVIDENCE_UNKNOWN;
 	s->peak_allocated = max_u64(peaks[0], evidence_or_zero(s->allocated));
 	s->peak_reserved = max_u64(peaks[1], evidence_or_zero(s->reserved));
 	s->failed = true;

@@ -248,6 +248,20 @@ class Verdicts(Case):
         self.assertNotIn("largest_free", got["figures"])
         self.assertEqual(len(told(3000, 5000, 100)["ranks"]), 2)    # of another program
 
+    def test_a_small_request_by_its_text(self):
+        """It is told as 2 MiB, its segment; a piece of 9 MiB in a segment for larger ones would not have served it."""
+        text = self.folder / "log"
+        text.write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total "
+                        "capacity of 8.00 GiB of which 0 bytes is free. Including non-PyTorch memory, this process has "
+                        "8.00 GiB memory in use. Of the allocated memory 7.00 GiB is allocated by PyTorch, and 1.00 "
+                        "GiB is reserved by PyTorch but unallocated.\n")
+        s = Snapshot()
+        s.segment((5657, "a", TRAIN), (9, "f"))
+        for _ in range(1263):
+            s.segment((1.2, "a", FORWARD), (0.8, "f"))
+        got = self.explain(s, str(text))
+        self.assertEqual((got["verdict"], got["short_bytes"]), ("fragmented", 2 * MIB))
+
 
 class History(Case):
     """The snapshot is taken after the exception has unwound: the history leads back."""
