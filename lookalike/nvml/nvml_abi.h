@@ -9,7 +9,8 @@
 
 enum {
 	NVML_SUCCESS = 0, NVML_UNINITIALIZED = 1, NVML_INVALID_ARGUMENT = 2, NVML_NOT_SUPPORTED = 3, NVML_NOT_FOUND = 6,
-	NVML_INSUFFICIENT_SIZE = 7, NVML_DRIVER_NOT_LOADED = 9, NVML_UNKNOWN = 999,
+	NVML_INSUFFICIENT_SIZE = 7, NVML_DRIVER_NOT_LOADED = 9, NVML_VERSION_MISMATCH = 25, NVML_UNKNOWN = 999,
+	NVML_FABRIC_NOT_SUPPORTED = 0,
 	NVML_UUID_BYTES = 64,
 };
 
@@ -47,6 +48,16 @@ struct nvml_process_v1 {
 	unsigned long long bytes;
 };
 
+/* nvmlGpuFabricInfo_v2_t */
+struct nvml_fabric {
+	unsigned version;          /* in its upper 8 bits; below them the size */
+	unsigned char cluster[16];
+	int status;
+	unsigned clique;
+	unsigned char state;
+	unsigned health;
+};
+
 /* X(name, parameters): all functions that return a result. */
 #define LOOKALIKE_NVML_SYMBOLS(X)                                                                           \
 	X(nvmlInit, (void))                                                                                     \
@@ -82,7 +93,7 @@ struct nvml_process_v1 {
 	X(nvmlDeviceGetComputeRunningProcesses_v2, (nvml_device, unsigned *, struct nvml_process *))            \
 	X(nvmlDeviceGetComputeRunningProcesses_v3, (nvml_device, unsigned *, struct nvml_process *))            \
 	X(nvmlDeviceGetGraphicsRunningProcesses_v3, (nvml_device, unsigned *, struct nvml_process *))           \
-	X(nvmlDeviceGetGpuFabricInfoV, (nvml_device, void *))                                                   \
+	X(nvmlDeviceGetGpuFabricInfoV, (nvml_device, struct nvml_fabric *))                                     \
 	X(nvmlDeviceGetNvLinkState, (nvml_device, unsigned, int *))                                             \
 	X(nvmlDeviceGetNvLinkRemoteDeviceType, (nvml_device, unsigned, int *))                                  \
 	X(nvmlDeviceGetNvLinkRemotePciInfo_v2, (nvml_device, unsigned, struct nvml_pci *))                      \

@@ -356,12 +356,17 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(nvml_device device, unsigned *count
 
 /* ---- how devices are joined ------------------------------------------------------------ */
 
-/* PyTorch asks this before it uses fabric handles. */
-int nvmlDeviceGetGpuFabricInfoV(nvml_device device, void *info)
+/* Of a card outside of a fabric the state says so, not the result: PyTorch 2.13 takes a failure for its own, before it
+ * reserves its first expandable segment. */
+int nvmlDeviceGetGpuFabricInfoV(nvml_device device, struct nvml_fabric *info)
 {
 	NVML_NEED_DEVICE(device);
-	(void)info;
-	return NVML_NOT_SUPPORTED;
+	if (!info)
+		return NVML_INVALID_ARGUMENT;
+	if (info->version >> 24 < 2 && info->version != 2)  /* PyTorch names the version alone, without the size */
+		return NVML_VERSION_MISMATCH;
+	*info = (struct nvml_fabric){.version = info->version, .state = NVML_FABRIC_NOT_SUPPORTED};
+	return NVML_SUCCESS;
 }
 
 int nvmlDeviceGetNvLinkState(nvml_device device, unsigned link, int *active)

@@ -368,7 +368,11 @@ must(nvml.nvmlDeviceGetHandleByPciBusId_v2(b"0000:02:00.0", byref(same)))
 assert same.value != device.value
 must(nvml.nvmlDeviceGetName(device, name, 96))
 assert b"H100" in name.value
-assert nvml.nvmlDeviceGetGpuFabricInfoV(device, ctypes.create_string_buffer(256)) == 3
+for version in (36 | 2 << 24, 40 | 3 << 24, 2):
+    fabric = (ctypes.c_uint * 9)(version, *[0xffffffff] * 8)
+    must(nvml.nvmlDeviceGetGpuFabricInfoV(device, fabric))
+    assert list(fabric)[1:7] == [0] * 6 and fabric[7] & 0xff == 0  # no state: there is no fabric
+assert nvml.nvmlDeviceGetGpuFabricInfoV(device, (ctypes.c_uint * 9)()) == 25
 assert nvml.nvmlDeviceGetHandleByIndex_v2(2, byref(same)) == 2
 must(nvml.nvmlShutdown())
 """, devices=2, memory="1GiB")
