@@ -115,6 +115,13 @@ class OutOfMemory(Case):
         x = bytes_on_device(GIB)
         del x
 
+    def test_numbers_that_are_none(self):
+        for call in (terrazzo.torch.set_limit, terrazzo.torch.trim, lambda n: terrazzo.torch.history(events=n)):
+            for number, error in ((-1, ValueError), (2**64, ValueError), (0.5, TypeError)):
+                self.assertRaises(error, call, number)
+        x = bytes_on_device(GIB)
+        del x
+
     @since(10)
     def test_a_fraction_that_is_set_by_an_option_at_run_time(self):
         torch.cuda.empty_cache()

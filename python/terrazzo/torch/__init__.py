@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import operator
 import os
 import pickle
 import threading
@@ -345,6 +346,14 @@ def largest_block(device: int | str | torch.device | None = None) -> int:
     return size.value
 
 
+def _number(what: str, value: int) -> int:
+    """A number for the library, which would take a negative one for a huge one."""
+    number = operator.index(value)
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{what} is {number}: it must be from 0 to 2^64 - 1")
+    return number
+
+
 def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) -> None:
     """Keeps the newest events of every device for snapshot(), with `frames` also the Python stacks of allocations,
     frees and mappings. Costs far less than torch.cuda.memory._record_memory_history, which also works if the shim is in
@@ -354,6 +363,7 @@ def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) ->
         return
     if enabled and frames:
         callbacks = _frame_callbacks() or callbacks
+    events = _number("events", events)
     for device in range(torch.cuda.device_count()):
         heap = library.heap(device)
         library.trz_set_frame_callback(heap, *callbacks, None)
@@ -489,10 +499,11 @@ def _write(path: str, data: bytes) -> None:
 def trim(keep: int = 0) -> int:
     """Gives free memory back to the devices until at most `keep` bytes of each stay reserved; returns the bytes given
     back. Waits for nothing."""
+    keep = _number("keep", keep)
     return _shim.trz_torch_shim_trim(keep) if _shim else _native_library().trz_torch_trim(keep)
 
 
 def set_limit(size: int, device: int | str | torch.device | None = None) -> None:
     """Sets an upper bound, in bytes, of a device heap's reserved memory; 0: none."""
     library = _native_library()
-    library.trz_set_limit(library.heap(_device(device)), size)
+    library.trz_set_limit(library.heap(_device(device)), _number("size", size))
