@@ -39,6 +39,13 @@ bool evidence_same_site(const char *a, const char *b)
 	return a && b && strcmp(a, b) == 0;
 }
 
+/* Rounding makes them differ. */
+bool evidence_is_together(uint64_t list, uint64_t tensor)
+{
+	uint64_t most = max_u64(list, tensor), least = min_u64(list, tensor);
+	return most - least <= most / 64;
+}
+
 void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth)
 {
 	for (unsigned i = 0; i < e->growth_count; i++) {

@@ -166,6 +166,9 @@ const char *evidence_keep(struct evidence *e, const char *text);
 /* Whether both are known, and are one line. */
 bool evidence_same_site(const char *a, const char *b);
 
+/* Whether a tensor of so many bytes may be what a list with so many is put together into. */
+bool evidence_is_together(uint64_t list, uint64_t tensor);
+
 /* Adds what grows; what one line allocates in several ways is one. */
 void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth);
 

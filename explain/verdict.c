@@ -23,9 +23,6 @@ enum { SCATTERED = 8 };
 /* What a request itself is rounded up by is why, from such a share of it on. */
 enum { MUCH_ROUNDED = 4 };
 
-/* A list and the tensor that it is put together into are equal, but for as much. */
-enum { TOGETHER = 64 };
-
 /* A leak is not why, where pools or other streams keep so many times as much that would have served. */
 enum { BESIDE = 4 };
 
@@ -93,20 +90,21 @@ static uint64_t shortage(const struct evidence *e, const struct verdict *v)
 	return v->need > have && !e->limit_inferred ? v->need - have : less(v->need, v->piece);
 }
 
-static uint64_t leaking(const struct evidence *e)
+static bool leaks(const struct evidence_growth *g)
 {
-	uint64_t bytes = 0;
-	for (unsigned i = 0; i < e->growth_count; i++)
-		if (e->growth[i].leak)
-			bytes = sum(bytes, e->growth[i].live);
-	return bytes;
+	return g->leak;
 }
 
-static uint64_t overfilled(const struct evidence *e)
+static bool overfills(const struct evidence_growth *g)
+{
+	return g->overfilled;
+}
+
+static uint64_t grown(const struct evidence *e, bool (*counts)(const struct evidence_growth *g))
 {
 	uint64_t bytes = 0;
 	for (unsigned i = 0; i < e->growth_count; i++)
-		if (e->growth[i].overfilled)
+		if (counts(&e->growth[i]))
 			bytes = sum(bytes, e->growth[i].live);
 	return bytes;
 }
@@ -126,8 +124,7 @@ static bool is_put_together(const struct evidence *e)
 {
 	for (unsigned i = 0; i < e->growth_count && e->failed && evidence_known(e->requested); i++) {
 		uint64_t held = e->growth[i].leak && !e->growth[i].goes_on ? held_by(e, &e->growth[i]) : 0;
-		uint64_t most = max_u64(e->requested, held), least = min_u64(e->requested, held);
-		if (held && most - least <= most / TOGETHER)
+		if (held && evidence_is_together(held, e->requested))
 			return true;
 	}
 	return false;
@@ -205,7 +202,7 @@ static bool is_other_process(const struct evidence *e, const struct verdict *v)
 
 static bool is_leak(const struct evidence *e, const struct verdict *v)
 {
-	uint64_t bytes = leaking(e);
+	uint64_t bytes = grown(e, leaks);
 	return bytes > 0 && !v->together && (!evidence_known(v->short_bytes) || bytes >= v->short_bytes);
 }
 
@@ -331,14 +328,13 @@ static bool is_material(const struct evidence *e, const struct verdict *v, enum 
 		return v->others >= evidence_or_zero(e->device_total) / SHARE;
 	uint64_t least = evidence_or_zero(e->reserved) / SHARE;
 	if (kind == VERDICT_LEAK)
-		return leaking(e) >= kept_by_others(e, v) / BESIDE;
+		return grown(e, leaks) >= kept_by_others(e, v) / BESIDE;
 	if (kind == VERDICT_POOL)
 		return has_piece(v, e->largest_pools) || e->free_pools >= least;
 	if (kind == VERDICT_OTHER_STREAM)
 		return has_piece(v, e->largest_streams) || has_piece(v, e->largest_free) || others_streams(e) >= least;
 	if (kind == VERDICT_FRAGMENTED)
-		return v->usable >= least_scattered(e) &&
-		       less(sum(v->room, v->usable), v->piece) >= least;
+		return v->usable >= least_scattered(e) && less(sum(v->room, v->usable), v->piece) >= least;
 	if (kind == VERDICT_ROUNDING)
 		return v->rounding >= least || v->rounding >= evidence_or_zero(e->requested) / MUCH_ROUNDED;
 	return true;
@@ -460,19 +456,18 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 /* A list that goes on growing would soon fill what a smaller batch leaves. */
 static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
 {
-	static const enum remedy_kind own[] = {
-		[VERDICT_LIMIT] = REMEDY_LIMIT,
-		[VERDICT_OTHER_PROCESS] = REMEDY_OTHER_PROCESS,
-		[VERDICT_LEAK] = REMEDY_LEAK,
-		[VERDICT_POOL] = REMEDY_POOLS,
-		[VERDICT_OTHER_STREAM] = REMEDY_STREAMS,
-		[VERDICT_FRAGMENTED] = REMEDY_JOIN,
-		[VERDICT_ROUNDING] = REMEDY_ROUNDING,
-		[VERDICT_FULL] = REMEDY_BATCH,
+	static const enum verdict_kind reasons[REMEDY_COUNT] = {  /* of the others none: what is too large has no remedy */
+		[REMEDY_LIMIT] = VERDICT_LIMIT,
+		[REMEDY_OTHER_PROCESS] = VERDICT_OTHER_PROCESS,
+		[REMEDY_LEAK] = VERDICT_LEAK,
+		[REMEDY_POOLS] = VERDICT_POOL,
+		[REMEDY_STREAMS] = VERDICT_OTHER_STREAM,
+		[REMEDY_JOIN] = VERDICT_FRAGMENTED,
+		[REMEDY_ROUNDING] = VERDICT_ROUNDING,
+		[REMEDY_OVERFILLED] = VERDICT_FULL,
+		[REMEDY_BATCH] = VERDICT_FULL,
 	};
-	if (verdict == VERDICT_FULL && remedy == REMEDY_OVERFILLED)
-		return true;
-	return verdict >= VERDICT_LIMIT && verdict <= VERDICT_FULL && own[verdict] == remedy;
+	return verdict != VERDICT_TOO_LARGE && reasons[remedy] == verdict;
 }
 
 /* What gives of the memory that the request is for. */
@@ -510,7 +505,7 @@ static bool comes_before(const struct verdict *v, enum remedy_kind own, const st
 	if (v->kind == VERDICT_FULL && (a->kind == REMEDY_JOIN) != (b->kind == REMEDY_JOIN))
 		return b->kind == REMEDY_JOIN;
 	if (is_of_category(a->kind) && is_of_category(b->kind) && (a->kind == own || b->kind == own))
-		return a->kind == own && b->kind != own;
+		return a->kind == own;
 	return a->kind < b->kind;
 }
 
@@ -527,7 +522,7 @@ static void sort_remedies(struct verdict *v, enum remedy_kind own)
 
 static void find_remedies(const struct evidence *e, struct verdict *v)
 {
-	uint64_t streams = others_streams(e), leak = leaking(e);
+	uint64_t streams = others_streams(e), leak = grown(e, leaks), overfilled = grown(e, overfills);
 	bool needs = e->failed && evidence_known(v->need) && evidence_known(v->room);
 	bool trims = needs && !e->joins && sum(v->room, evidence_or_zero(e->releasable)) >= v->need;
 	/* What is missing is counted beyond all that can be returned and joined: either does all, or nothing. */
@@ -542,8 +537,8 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		           v->short_bytes, !evidence_known(v->device_room) || within(e, v, v->device_room) >= v->need);
 	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS));
 	add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
-	if (covers(v, overfilled(e)))
-		add_remedy(v, REMEDY_OVERFILLED, overfilled(e), true);
+	if (covers(v, overfilled))
+		add_remedy(v, REMEDY_OVERFILLED, overfilled, true);
 	if (e->failed && covers(v, v->rounding))
 		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);
 	add_batch(e, v);

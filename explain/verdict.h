@@ -30,7 +30,7 @@ enum remedy_kind {
 	REMEDY_LIMIT,              /* lift the limit */
 	REMEDY_OTHER_PROCESS,      /* end the other processes */
 	REMEDY_LEAK,               /* free what grows */
-	REMEDY_OVERFILLED,           /* collect less in a loop */
+	REMEDY_OVERFILLED,         /* collect less in a loop */
 	REMEDY_ROUNDING,           /* ask for sizes that need no rounding */
 	REMEDY_BATCH,              /* a smaller batch: what activations have to give up */
 	REMEDY_CHECKPOINT,         /* recompute activations */

@@ -50,9 +50,6 @@ struct site_sum {
  * is looked up what they put together, as each costs a look at all sites. */
 enum { PUT_PART = 16, PUTS_MAX = 64 };
 
-/* A list and the tensor that it is put together into are equal, but for as much. */
-enum { TOGETHER = 64 };
-
 /* What is gone after fewer marks was a step's own. Fills count in all of the history: of evaluations, of which the last
  * is longer than those before, the steps that are found are of the last alone. */
 enum { FILL_MARKS = 3 };
@@ -123,15 +120,14 @@ static void note_emptied(const struct play *p, struct site_sum *site)
 		leaks_note_emptied(&site->fills, site->most);
 	site->begun = p->marks;
 	site->most = site->now;
+	site->put_together = false;
 }
 
 static void let_go(struct play *p, struct site_sum *site, uint64_t bytes)
 {
 	site->now -= min_u64(site->now, bytes);
-	if (leaks_is_emptied(site->now, site->most)) {
+	if (leaks_is_emptied(site->now, site->most))
 		note_emptied(p, site);
-		site->put_together = false;
-	}
 	site->low = min_u64(site->low, site->now);
 	site->count -= site->count > 0;
 	site->few = min_u64(site->few, site->count);
@@ -208,10 +204,8 @@ static void note_put_together(struct play *p, uint64_t size)
 {
 	if (size < p->asked / PUT_PART || size > p->asked - p->asked / PUT_PART || p->puts++ >= PUTS_MAX)
 		return;
-	for (size_t i = 1; i < site_count(p); i++) {
-		uint64_t held = p->sites[i].now, most = max_u64(held, size);
-		p->sites[i].put_together |= most - min_u64(held, size) <= most / TOGETHER;
-	}
+	for (size_t i = 1; i < site_count(p); i++)
+		p->sites[i].put_together |= evidence_is_together(p->sites[i].now, size);
 }
 
 static trz_status play_event(struct play *p, size_t i, size_t step_begin)

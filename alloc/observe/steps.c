@@ -43,23 +43,38 @@ static bool prepare(struct steps *s, struct meta *m)
 	return memory != NULL;
 }
 
-/* Tells the leaks what each site holds; returns the sum. */
-static uint64_t read_sites(trz_heap *h, struct leaks *leaks)
+/* Calls it for each site, with the heap lock, which others get in between. */
+static void visit_sites(trz_heap *h, void (*visit)(void *owner, uint32_t number, struct site *site), void *owner)
 {
-	uint64_t sum = 0;
 	uint32_t next = 1, count;
 	do {
 		heap_lock(h);
 		count = h->sites.count;
-		for (int i = 0; i < SITES_AT_ONCE && next <= count; i++, next++) {
-			const struct holding *held = &sites_at(&h->sites, next)->held;
-			leaks_site(leaks, next, held->bytes);
-			leaks_count(leaks, next, held->count / SITES_COUNT_UNIT);
-			sum += held->bytes;
-		}
+		for (int i = 0; i < SITES_AT_ONCE && next <= count; i++, next++)
+			visit(owner, next, sites_at(&h->sites, next));
 		heap_unlock(h);
 	} while (next <= count);
-	return sum;
+}
+
+struct reading {
+	struct leaks *leaks;
+	uint64_t sum;
+};
+
+static void read_site(void *owner, uint32_t number, struct site *site)
+{
+	struct reading *r = owner;
+	leaks_site(r->leaks, number, site->held.bytes);
+	leaks_count(r->leaks, number, site->held.count / SITES_COUNT_UNIT);
+	r->sum += site->held.bytes;
+}
+
+/* Tells the leaks what each site holds; returns the sum. */
+static uint64_t read_sites(trz_heap *h, struct leaks *leaks)
+{
+	struct reading r = {.leaks = leaks};
+	visit_sites(h, read_site, &r);
+	return r.sum;
 }
 
 static struct leaks_fills fills_of(const struct site *s)
@@ -79,22 +94,19 @@ static void note_fill(struct site *s)
 	s->fills = (uint32_t)min_u64(f.count, UINT32_MAX);
 }
 
-/* A step has been told. `long_`: more than a step has passed since the one before: only then a fill was not a step's
- * own, but an evaluation's, for example. */
-static void end_fills(trz_heap *h, bool long_)
+static void end_fill(void *is_long, uint32_t number, struct site *site)
 {
-	uint32_t next = 1, count;
-	do {
-		heap_lock(h);
-		count = h->sites.count;
-		for (int i = 0; i < SITES_AT_ONCE && next <= count; i++, next++) {
-			struct site *s = sites_at(&h->sites, next);
-			if (long_)
-				note_fill(s);
-			s->most = s->held.bytes;
-		}
-		heap_unlock(h);
-	} while (next <= count);
+	(void)number;
+	if (*(const bool *)is_long)
+		note_fill(site);
+	site->most = site->held.bytes;
+}
+
+/* A step has been told. `is_long`: more than a step has passed since the one before: only then a fill was not a step's
+ * own, but an evaluation's, for example. */
+static void end_fills(trz_heap *h, bool is_long)
+{
+	visit_sites(h, end_fill, &is_long);
 }
 
 enum fill { FILL_NONE, FILL_USUAL, FILL_MORE };
