@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "error.h"
 #include "size_text.h"
@@ -28,12 +29,19 @@ static bool same(const struct dump_holding *a, const struct dump_holding *b)
 	return a->frame == b->frame && a->tag == b->tag && a->category == b->category && a->each == b->each;
 }
 
+/* A total order: slots lie by the addresses of their tags, which differ from run to run. */
 static int most_first(const void *a, const void *b)
 {
 	const struct dump_holding *x = a, *y = b;
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	return (x->frame > y->frame) - (x->frame < y->frame);
+	if (x->frame != y->frame)
+		return x->frame < y->frame ? -1 : 1;
+	if (x->each != y->each)
+		return x->each > y->each ? -1 : 1;
+	if (x->category != y->category)
+		return x->category < y->category ? -1 : 1;
+	return strcmp(x->tag, y->tag);
 }
 
 /* Each stack's site, worked out once. */
