@@ -7,9 +7,9 @@
 #
 #     build_jemalloc.sh DESTINATION [SOURCE]
 #
-# SOURCE is an unpacked jemalloc tree. Without it Debian's (or Ubuntu's) source package is fetched with apt,
-# from the mirrors that this machine is configured for; nothing outside DESTINATION and the cache is written,
-# and no privilege is needed. DESTINATION gets include/ and lib/libtrz_jemalloc.a. A build is kept in
+# SOURCE is an unpacked jemalloc tree. Without it the tarball of Debian's (or Ubuntu's) source package is fetched with
+# apt, which checks it, from the mirrors that this machine is configured for; nothing outside DESTINATION and the
+# cache is written, and no privilege is needed. DESTINATION gets include/ and lib/libtrz_jemalloc.a. A build is kept in
 # ${XDG_CACHE_HOME:-~/.cache}/terrazzo for the next fresh tree.
 set -eu
 
@@ -78,7 +78,7 @@ source_lists() {
 # Fetches and unpacks the source package below the folder $1; prints nothing but errors.
 fetch() {
 	command -v apt-get >/dev/null || give_up "this machine has no apt-get to fetch the source package with"
-	command -v dpkg-source >/dev/null || give_up "dpkg-source is missing (package dpkg-dev)"
+	command -v bzip2 >/dev/null || give_up "bzip2 is missing, which unpacks the source package's tarball"
 	mkdir -p "$1/lists/partial" "$1/parts" "$1/cache"
 	source_lists "$1/parts"
 	set -- "$1" -q -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$1/parts" \
@@ -86,10 +86,11 @@ fetch() {
 		-o Acquire::Retries=2 -o Acquire::http::Timeout=20
 	work=$1
 	shift
-	if ! { apt-get "$@" update && cd "$work" && apt-get "$@" source jemalloc; } >"$work/log" 2>&1; then
+	if ! { apt-get "$@" update && cd "$work" && apt-get "$@" source --tar-only jemalloc; } >"$work/log" 2>&1; then
 		cat "$work/log"
 		give_up "the source package cannot be fetched: no network, or no mirror in /etc/apt serves it"
 	fi
+	tar -xf jemalloc_*.orig.tar.*
 }
 
 # Builds the tree $1 and installs header and archive into the folder $2.
