@@ -56,6 +56,16 @@ static bool is_own(const struct call_frame *f)
 	return has(f->file, "libterrazzo") || has(f->file, "terrazzo/shim-");
 }
 
+/* Where the system begins a thread, in whichever file. */
+static bool is_thread_start(const struct call_frame *f)
+{
+	static const char *const names[] = { "execute_native_thread_routine", "start_thread", "clone", "clone3" };
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (strcmp(f->name, names[i]) == 0)
+			return true;
+	return false;
+}
+
 /* Of a program without Python: compiled, and neither PyTorch's, the allocator's nor the system's. */
 static bool is_native_program(const struct call_frame *f)
 {
@@ -64,6 +74,8 @@ static bool is_native_program(const struct call_frame *f)
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
 		if (has(f->file, others[i]))
 			return false;
+	if (is_thread_start(f))
+		return false;
 	bool torch = strncmp(f->name, "torch::", 7) == 0 || has(f->name, "c10::") || strncmp(f->name, "at::", 4) == 0;
 	return !is_own(f) && *f->file && strcmp(f->file, "??") != 0 && !torch;
 }
@@ -74,6 +86,12 @@ static bool is_operation(const struct call_frame *f)
 	return has(f->name, "Backward") || has(f->name, "ProcessGroup") || has(f->name, "AccumulateGrad");
 }
 
+/* What autograd's engine does between operations: adds gradients up, sums them over what was broadcast. */
+static bool is_autograd(const struct call_frame *f)
+{
+	return strncmp(f->name, "torch::autograd::", 17) == 0 && !has(f->name, "VariableType");
+}
+
 bool call_is_native(const struct call_frame *f)
 {
 	return !f->line && !is_python(f);
@@ -82,7 +100,7 @@ bool call_is_native(const struct call_frame *f)
 int call_site_level(const struct call_frame *frames, size_t count)
 {
 	static bool (*const wanted[])(const struct call_frame *f) = { is_program, is_operation, is_native_program,
-	                                                              is_python };
+	                                                              is_autograd, is_python };
 	for (size_t kind = 0; kind < sizeof wanted / sizeof wanted[0]; kind++)
 		for (size_t i = 0; i < count; i++)
 			if (wanted[kind](&frames[i]))

@@ -65,6 +65,23 @@ static void test_the_allocator_is_no_site(void **state)
 	assert_string_equal(site(frames, LENGTH(frames)), "detail::empty_generic");
 }
 
+/* Between operations autograd's engine allocates, too, on a thread that the system began. */
+static void test_sums_of_gradients_are_autograds(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "??", .name = "torch::unwind::unwind()"},
+		{.file = "VariableType_2.cpp", .name = "torch::autograd::VariableType::(anonymous namespace)::add_Tensor(x)"},
+		{.file = "??", .name = "torch::autograd::InputBuffer::add(unsigned long, at::Tensor&&)"},
+		{.file = "??", .name = "torch::autograd::Engine::thread_main(std::shared_ptr<GraphTask> const&)"},
+		{.file = "thread48.o", .name = "execute_native_thread_routine"},
+		{.file = "./nptl/./nptl/pthread_create.c", .name = "start_thread", .line = 442},
+		{.file = "../sysdeps/unix/sysv/linux/x86_64/clone3.S", .name = "clone3", .line = 81},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "InputBuffer::add");
+	assert_int_equal(call_category(frames, LENGTH(frames)), CATEGORY_GRADIENTS);
+}
+
 /* Some operations are deeper below the engine than a stack has levels. */
 static void test_a_cut_stack_of_autograd_is_of_gradients(void **state)
 {
@@ -111,6 +128,7 @@ int main(void)
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
 		cmocka_unit_test(test_the_allocator_is_no_site),
+		cmocka_unit_test(test_sums_of_gradients_are_autograds),
 		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
 		cmocka_unit_test(test_workspaces_and_caches_are_no_activations),
 		cmocka_unit_test(test_weights_are_loaded_in_threads),
