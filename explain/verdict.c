@@ -441,6 +441,7 @@ static bool has_enough(const struct verdict *v)
 	return false;
 }
 
+/* Of smaller batches a list has the more parts. */
 static void add_batch(const struct evidence *e, struct verdict *v)
 {
 	uint64_t scaling = verdict_scaling(e);
@@ -449,7 +450,7 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 	bool fixed = category == CATEGORY_OPTIMIZER || category == CATEGORY_WEIGHTS;
 	bool enough = covers(v, scaling), last = v->kind != VERDICT_TOO_LARGE && !has_enough(v);
 	bool offered = enough || last || !evidence_known(scaling);
-	if (e->failed && evidence_known(v->short_bytes) && !fixed && !tokens && offered)
+	if (e->failed && evidence_known(v->short_bytes) && !fixed && !tokens && !v->together && offered)
 		add_remedy(v, REMEDY_BATCH, v->short_bytes, enough);
 }
 
@@ -536,8 +537,11 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		add_remedy(v, REMEDY_LIMIT, evidence_known(v->device_room) ? less(v->device_room, v->limit_room) :
 		           v->short_bytes, !evidence_known(v->device_room) || within(e, v, v->device_room) >= v->need);
 	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS));
-	add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
-	if (covers(v, overfilled))
+	if (!v->together)
+		add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
+	else
+		overfilled = sum(overfilled, leak);  /* with fewer parts the whole is smaller, too */
+	if (v->together || covers(v, overfilled))
 		add_remedy(v, REMEDY_OVERFILLED, overfilled, true);
 	if (e->failed && covers(v, v->rounding))
 		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);

@@ -239,6 +239,9 @@ static void test_a_list_that_is_put_together(void **state)
 	e.holders[e.holder_count++] = (struct evidence_holder){.site = "predict.py:9", .bytes = gib(2.1), .count = 90};
 	expect(VERDICT_FULL, 0.2);
 	assert_true(v.together);
+	assert_int_equal(v.remedies[0].kind, REMEDY_OVERFILLED);
+	assert_int_equal(v.remedies[0].bytes, gib(2.05));
+	assert_null(remedy(REMEDY_BATCH));
 	e.requested = gib(2.3);
 	expect(VERDICT_LEAK, 0.4);
 	assert_false(v.together);
