@@ -192,6 +192,45 @@ static bool begin(struct rewind *w)
 	return true;
 }
 
+/* ---- what the history has missed ---------------------------------------------------------------------- */
+
+/* PyTorch copies the history before it looks at the memory. What another thread frees in between, as one of autograd's
+ * that has failed, has no event: what was allocated, and has neither been freed nor is there at the end, was live. */
+static trz_status find_unfreed(const struct dump *d, const struct dump_trace *t, size_t stop, struct trace_map *unfreed)
+{
+	trz_status status = TRZ_OK;
+	bool frees_told = false;
+	for (size_t i = t->first; i < stop && status == TRZ_OK; i++) {
+		const struct dump_event *e = &d->events[i];
+		if (e->action == DUMP_ALLOC)
+			status = map_set(unfreed, e->address, (uint32_t)i);
+		if (e->action != DUMP_FREE_REQUESTED && e->action != DUMP_FREE_COMPLETED)
+			continue;
+		map_remove(unfreed, e->address);
+		frees_told = true;
+	}
+	if (!frees_told) {  /* the history may leave them out */
+		map_free(unfreed);
+		*unfreed = (struct trace_map){ 0 };
+	}
+	return status;
+}
+
+static bool revive_unfreed(struct rewind *w, const struct dump_trace *t, size_t stop)
+{
+	struct trace_map unfreed = { 0 };
+	bool done = find_unfreed(w->d, t, stop, &unfreed) == TRZ_OK;
+	for (size_t i = t->first; i < stop && done; i++) {
+		const struct dump_event *e = &w->d->events[i];
+		uint32_t at;
+		bool lives = e->action == DUMP_ALLOC && map_get(&unfreed, e->address, &at) && at == i;
+		if (lives && !find_block(w, e->address))
+			done = revive(w, e, DUMP_HELD);
+	}
+	map_free(&unfreed);
+	return done;
+}
+
 /* ---- where the blocks were allocated ------------------------------------------------------------------ */
 
 static bool find_origins(struct rewind *w, const struct dump_trace *t, size_t end)
@@ -343,6 +382,9 @@ static bool go_back(struct rewind *w, size_t event, struct dump_moment *m)
 	for (size_t i = end; i > stop; i--)
 		if (!take_back(w, &w->d->events[i - 1]))
 			return false;
+	bool failed = stop < end && w->d->events[stop].action == DUMP_OOM;
+	if (failed && !w->d->terrazzo && !revive_unfreed(w, t, stop))
+		return false;
 	return find_origins(w, t, stop) && lay_out(w, m);
 }
 

@@ -408,6 +408,28 @@ class History(Case):
                 del entry["pool_id"]
             self.expect(s, verdict)
 
+    def test_frees_that_have_no_event(self):
+        """PyTorch copies the history before the memory: what another thread frees in between is in neither. A history
+        that leaves frees out tells nothing of what lived."""
+        def freed_late(frees):
+            s = Snapshot()
+            s.event("alloc", 3000, addr=s.at, frames=TRAIN)
+            s.segment((3000, "f"))
+            s.event("alloc", 500, addr=s.at, frames=FORWARD)
+            s.event("alloc", 10, addr=s.at + 500 * MIB, frames=TRAIN)
+            for action in frees:
+                s.event(action, 10, addr=s.at + 500 * MIB)
+            s.segment((500, "a", FORWARD), (300, "f"))
+            s.oom(2048, 100)
+            for entry in s.trace:
+                del entry["pool_id"]
+            return s
+
+        got = self.expect(freed_late(("free_requested", "free_completed")), "full", 1648)
+        self.assertEqual(got["holders"][0]["site"], "u/train.py:9 main")
+        self.assertEqual(got["figures"]["allocated"], 3500 * MIB)
+        self.assertEqual(self.explain(freed_late(()))["figures"]["allocated"], 500 * MIB)
+
 
 MODULE = {"filename": f"{TORCH}/nn/modules/module.py", "line": 7, "name": "_call_impl"}
 INNER = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 1, "name": "forward"}, MODULE,
