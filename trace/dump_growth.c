@@ -24,6 +24,10 @@ enum { CHURN_LEAST = 10 };
 /* Nor does one that calls no model, if what it keeps is such a part of what comes and goes, or more: it loads data. */
 enum { KEPT_SHARE = 4, WORK_SHARE = 4 };
 
+/* Without stacks, of what is as large as weights that were there before, so many for each are its gradient and the
+ * optimizer's state. */
+enum { BESIDE_WEIGHT = 3 };
+
 /* Unless each of so many steps at least calls a model, outside which it begins: what keeps all that models make, as
  * where outputs are collected with their graphs, frees nothing. */
 enum { CALLS_LEAST = 8 };
@@ -38,6 +42,7 @@ enum { SIZES = 4096 };
 struct site_sum {
 	uint64_t now, low;         /* low: the least since the newest step */
 	uint64_t count, few;       /* allocations, and their least since then */
+	uint64_t before;           /* of them, when the steps began */
 	uint64_t size;             /* of one of its allocations; the next is of the same */
 	uint32_t stack;
 	bool told;                 /* the leaks know of it */
@@ -78,6 +83,8 @@ struct play {
 	uint64_t marks;            /* allocations there, in all of the history, wherever the function is called */
 	bool requests_told;
 	size_t allocations, frees; /* within a step */
+	size_t allocations_before, frees_before;  /* of them, in the first half of the steps */
+	size_t made, unmade;       /* allocations and frees before the steps */
 	uint64_t bytes, model_bytes;  /* within a step; of models, */
 	uint64_t work_bytes;       /* or of anything else that trains or runs them, or is not known */
 	uint64_t at_first, at_last;  /* what there was when the steps began, and at the end of the newest */
@@ -103,6 +110,11 @@ static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 	site->stack = stack;
 	site->size = size;
 	return site;
+}
+
+static bool has_stacks(const struct play *p)
+{
+	return p->d->stack_count > 1;
 }
 
 static void hold(struct play *p, struct site_sum *site, uint64_t bytes)
@@ -219,6 +231,7 @@ static trz_status play_event(struct play *p, size_t i, size_t step_begin)
 		p->marks += site == p->begins;
 		if (step_begin < p->end)
 			count_in_step(p, e);
+		p->made += step_begin == p->end;
 		return map_set(&p->live, e->address, (uint32_t)(i - p->first));
 	}
 	if (!is_free(p, e))
@@ -229,6 +242,7 @@ static trz_status play_event(struct play *p, size_t i, size_t step_begin)
 	else
 		let_go(p, &p->sites[0], e->size);
 	p->frees += known && (size_t)(allocation - p->d->events) >= step_begin;
+	p->unmade += known && step_begin == p->end;
 	map_remove(&p->live, e->address);
 	return TRZ_OK;
 }
@@ -258,7 +272,7 @@ static void begin_steps(struct play *p)
 {
 	for (size_t i = 0; i < site_count(p); i++) {
 		p->sites[i].low = p->sites[i].now;
-		p->sites[i].few = p->sites[i].count;
+		p->sites[i].few = p->sites[i].before = p->sites[i].count;
 	}
 	p->low = p->high = p->at_first = p->at_last = p->now;
 }
@@ -270,6 +284,10 @@ static trz_status play(struct play *p)
 		if (step < p->steps.count && i == p->steps.at[step]) {
 			if (step++ > 0)
 				end_step(p, p->d->events[i].time_us);
+			if (step == p->steps.count / 2) {
+				p->allocations_before = p->allocations;
+				p->frees_before = p->frees;
+			}
 			if (step == 1)
 				begin_steps(p);
 		}
@@ -281,6 +299,13 @@ static trz_status play(struct play *p)
 }
 
 /* ---- findings --------------------------------------------------------------------------------------- */
+
+/* What was there before the steps is weights, if the program had done nothing but make it. */
+static bool may_be_of_weights(const struct play *p, const struct site_sum *site)
+{
+	bool makes = p->unmade * 100 < p->made * CHURN_LEAST || p->made == 0;
+	return !has_stacks(p) && makes && site->count <= (1 + BESIDE_WEIGHT) * site->before;
+}
 
 static void tell(struct play *p, const struct leaks_finding *f, struct evidence *e)
 {
@@ -299,7 +324,8 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		                     .per_step_high = f->bytes_per_step_high,
 		                     .live = f->live,
 		                     .steps = leaks_steps(p->leaks) - f->since_step };
-	bool anew = leaks_is_filled_anew(&site->fills, site->now), may_leak = f->suspect && evidence_may_leak(g.category);
+	bool anew = leaks_is_filled_anew(&site->fills, site->now);
+	bool may_leak = f->suspect && evidence_may_leak(g.category) && !may_be_of_weights(p, site);
 	g.leak = may_leak && !anew;
 	g.goes_on = site->put_together;
 	g.overfilled = may_leak && anew && site->now > site->fills.from;
@@ -388,10 +414,18 @@ static bool loads_data(const struct play *p)
 	return p->work_bytes < p->bytes / WORK_SHARE && kept * KEPT_SHARE >= p->rises;
 }
 
+/* Without stacks the layers that are made and those that run look alike: then in each half of the steps. */
+static bool churns(const struct play *p)
+{
+	size_t allocations = p->allocations - p->allocations_before, frees = p->frees - p->frees_before;
+	bool halves = frees * 100 >= allocations * CHURN_LEAST &&
+	              p->frees_before * 100 >= p->allocations_before * CHURN_LEAST;
+	return p->frees * 100 >= p->allocations * CHURN_LEAST && (halves || has_stacks(p));
+}
+
 static bool has_steps(const struct play *p)
 {
-	bool churns = p->frees * 100 >= p->allocations * CHURN_LEAST;
-	return p->steps.lasts && (p->steps.marked || (churns && !loads_data(p)) || calls_models(p));
+	return p->steps.lasts && (p->steps.marked || (churns(p) && !loads_data(p)) || calls_models(p));
 }
 
 static trz_status find(struct play *p, const struct dump_moment *m, struct evidence *e)

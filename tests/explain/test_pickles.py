@@ -554,6 +554,37 @@ class Loops(Case):
         made = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
         self.expect(self.loop(made), "full", 54)
 
+    def test_layers_without_stacks(self):
+        """Weights and their gradients are of one size; that there are many of them is no leak, whether what is rarest
+        begins with the layers' making or with their first run."""
+        for forward, output, backward in ((1, 2, (3, 2)), (2, 2, (3, 3, 2, 2)), (2, 1, (3,))):
+            s, blocks = Snapshot(), []
+
+            def keep(*sizes):
+                for mib in sizes:
+                    s.at = BASE + (1 + len(blocks)) * GIB // 4
+                    s.event("segment_alloc", mib, addr=s.at)
+                    s.event("alloc", mib, addr=s.at)
+                    s.segment((mib, "a"))
+                    blocks.append(mib)
+
+            def pass_by(*sizes):
+                for mib in sizes:
+                    for action in ("alloc", "free_requested", "free_completed"):
+                        s.event(action, mib, addr=BASE)
+
+            s.segment((3, "f"), (1, "a"))
+            for _ in range(24):
+                keep(64, 1)
+            for _ in range(24):
+                pass_by(*[3] * forward)
+                keep(output)
+            for _ in range(24):
+                pass_by(*backward)
+                keep(64, 1)
+            s.oom(1500, 900, frames=())
+            self.expect(s, "full")
+
     def test_data_that_are_loaded(self):
         self.expect(self.loop([{"filename": "/srv/u/data.py", "line": 3, "name": "load"}, *TRAIN]), "full", 54)
 
