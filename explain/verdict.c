@@ -496,8 +496,9 @@ static bool is_of_category(enum remedy_kind kind)
 static bool comes_before(const struct verdict *v, enum remedy_kind own, const struct verdict_remedy *a,
                          const struct verdict_remedy *b)
 {
-	bool reason_a = is_reason_of(a->kind, v->kind) && a->enough;
-	bool reason_b = is_reason_of(b->kind, v->kind) && b->enough;
+	bool failed = evidence_known(v->short_bytes);  /* else none is known to be enough */
+	bool reason_a = is_reason_of(a->kind, v->kind) && (a->enough || !failed);
+	bool reason_b = is_reason_of(b->kind, v->kind) && (b->enough || !failed);
 	if (reason_a != reason_b)
 		return reason_a;
 	if (a->enough != b->enough)

@@ -260,6 +260,20 @@ static void test_growth_of_one_line(void **state)
 	assert_int_equal(remedy(REMEDY_LEAK)->bytes, gib(0.3) * 2);
 }
 
+/* Before anything has failed no remedy is known to be enough; what the verdict says comes first all the same. */
+static void test_a_leak_before_the_failure(void **state)
+{
+	(void)state;
+	ask(0, 24, 2, 22, 20);
+	e.failed = false;
+	e.releasable = gib(1);
+	evidence_add_growth(&e, &(struct evidence_growth){.site = "serve.py:15", .live = gib(9), .leak = true});
+	verdict_find(&e, &v);
+	assert_int_equal(v.kind, VERDICT_LEAK);
+	assert_int_equal(v.remedies[0].kind, REMEDY_LEAK);
+	assert_non_null(remedy(REMEDY_TRIM));
+}
+
 /* A list that is emptied now and then holds more than ever: a smaller batch would do for a few rounds. */
 static void test_a_list_with_more_than_ever(void **state)
 {
@@ -682,6 +696,7 @@ int main(void)
 		cmocka_unit_test(test_what_a_smaller_batch_gives),
 		cmocka_unit_test(test_a_list_that_is_put_together),
 		cmocka_unit_test(test_growth_of_one_line),
+		cmocka_unit_test(test_a_leak_before_the_failure),
 		cmocka_unit_test(test_a_list_with_more_than_ever),
 		cmocka_unit_test(test_another_process_beside_pieces),
 		cmocka_unit_test(test_what_is_enough_comes_first),
