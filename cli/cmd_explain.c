@@ -405,6 +405,12 @@ static void add_failure(struct evidence *s, const struct evidence *t)
 	s->process = t->process;
 }
 
+/* "CUDA error: out of memory": of the failure's memory it tells nothing, so the snapshot's figures stay. */
+static bool is_bare(const struct evidence *t)
+{
+	return !evidence_known(t->requested) && !evidence_known(t->reserved) && !evidence_known(t->device_free);
+}
+
 static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *text)
 {
 	bool told = false;
@@ -414,7 +420,8 @@ static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *t
 			add_text(s, &text->e);
 			told = true;
 		} else if (!told && after_failure(s, &text->e, c->count == 2)) {
-			add_failure(s, &text->e);
+			if (!is_bare(&text->e))
+				add_failure(s, &text->e);
 			told = true;
 		}
 	}

@@ -53,7 +53,9 @@ static const char *say_size(uint64_t bytes, char text[SIZE_TEXT_BYTES])
 /* Per cent, with one place. */
 static const char *say_share(uint64_t part, uint64_t whole, char text[SIZE_TEXT_BYTES])
 {
-	double exact = evidence_known(whole) && whole ? 1000.0 * (double)part / (double)whole : 0;
+	if (!evidence_known(whole))
+		return "?";
+	double exact = whole ? 1000.0 * (double)part / (double)whole : 0;
 	uint64_t tenths = exact < 1e15 ? (uint64_t)exact : (uint64_t)1e15;
 	double rest = exact - (double)tenths;
 	tenths += rest > 0.5 || (rest == 0.5 && tenths % 2);

@@ -780,6 +780,16 @@ class SnapshotAndText(Case):
             self.assertEqual((got["verdict"], got["short_bytes"]), ("full", 6 * MIB))
             self.assertNotIn("ranks", got)
 
+    def test_a_text_without_figures(self):
+        """As of a library that found no memory: it takes nothing from what the snapshot tells."""
+        s = Snapshot()
+        s.segment((7900, "a", FORWARD), (200, "f"))
+        path, log = self.save(s.contents()), self.folder / "train.log"
+        log.write_text("RuntimeError: CUDA error: out of memory\n")
+        got = json.loads(run(path, str(log), "--device-memory", "8GiB", "--json", "-").stdout)
+        self.assertEqual((got["verdict"], got["figures"]["allocated"]), ("full", 7900 * MIB))
+        self.assertNotIn("ranks", got)
+
     def test_of_another_failure(self):
         s = Snapshot()
         s.segment((2000, "a", FORWARD))
