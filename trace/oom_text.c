@@ -553,7 +553,10 @@ static void find_site(const struct log *log, size_t begins, const struct writer 
 
 static const char *const anchors[] = { "outofmemory.Triedtoallocate", "outofmemory.Allocationwaspreemptively",
                                        "wouldexceedallowedmemory", "backendoutofmemory(MPS", "CUDAerror:outofmemory",
-                                       "HIPerror:outofmemory", "largerthan4GB!Triedtoallocate", OWN_ANCHOR };
+                                       "HIPerror:outofmemory", "largerthan4GB!Triedtoallocate", OWN_ANCHOR,
+                                       "CUDAdrivererror:outofmemory", "TritonError[CUDA]:outofmemory",
+                                       "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
+                                       "Cudafailure2'outofmemory'" };
 
 /* The next error from `at` on; NULL: none. */
 static char *next_error(char *at)
