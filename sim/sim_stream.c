@@ -521,6 +521,9 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 		return sim_capture_await(s, st, e);
 	if (!e->stream)
 		return TRZ_OK;
+	/* As any action there, it waits for all blocking streams, and what these are given next waits for it. */
+	if (st == st->context->legacy && (status = join_default(s, st)) != TRZ_OK)
+		return status;
 	sim_overlap_fence(st, e->stream == st ? e->sequence : st->enqueued);
 	if (e->stream == st)
 		return TRZ_OK;

@@ -293,6 +293,35 @@ static void test_record_on_legacy_stream_covers_blocking_streams(void **state)
 	fixture_close(&f);
 }
 
+static void test_wait_of_legacy_stream_orders_blocking_streams(void **state)
+{
+	(void)state;
+	for (int passed = 0; passed < 2; passed++) {
+		struct fixture f = fixture_lenient(0);
+		unsigned clock = 0, other_clock = 0;
+		uint32_t flag = 0;
+		struct mark first = {&clock, 0}, last = {&clock, 0}, other = {&other_clock, 0};
+		trz_stream a, b, c = make_stream(&f);
+		assert_int_equal(sim_stream_create(f.s, f.c, true, &a), TRZ_OK);
+		assert_int_equal(sim_stream_create(f.s, f.c, true, &b), TRZ_OK);
+		enqueue_mark(&f, c, &other);
+		trz_event e = record_on(&f, c);
+		if (passed)
+			sim_run(f.s, UINT64_MAX);
+		assert_int_equal(sim_spin(f.s, f.c, a, &flag), TRZ_OK);
+		enqueue_mark(&f, a, &first);
+		assert_int_equal(f.d->stream_wait(f.self, f.c, NULL, e), TRZ_OK);
+		enqueue_mark(&f, b, &last);
+		sim_run(f.s, UINT64_MAX);
+		assert_int_equal(clock, 0);
+		flag = 1;
+		sim_run(f.s, UINT64_MAX);
+		assert_int_equal(first.at, 1);
+		assert_int_equal(last.at, 2);
+		fixture_close(&f);
+	}
+}
+
 static void test_non_blocking_stream_ignores_legacy_stream(void **state)
 {
 	(void)state;
@@ -798,6 +827,7 @@ int main(void)
 		cmocka_unit_test(test_tick_respects_waits),
 		cmocka_unit_test(test_legacy_stream_orders_blocking_streams),
 		cmocka_unit_test(test_record_on_legacy_stream_covers_blocking_streams),
+		cmocka_unit_test(test_wait_of_legacy_stream_orders_blocking_streams),
 		cmocka_unit_test(test_non_blocking_stream_ignores_legacy_stream),
 		cmocka_unit_test(test_special_streams_have_ids),
 		cmocka_unit_test(test_handles_are_reused_at_once),
