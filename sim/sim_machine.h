@@ -95,6 +95,7 @@ struct sim_context {
 	uint64_t blocking_ns;       /* virtual time when the newest item of a blocking stream ended */
 	struct sim_stream *collector; /* waits for the others, for events of the whole context; NULL: none yet */
 	LIST_HEAD(, sim_stream) streams;
+	size_t ended_since, look_after; /* busy ones that have ended since idle ones were looked for; so many are enough */
 };
 
 enum sim_work_kind {
@@ -157,6 +158,7 @@ struct sim_stream {
 	uint64_t value, id;
 	uint64_t thread;            /* the thread whose default stream it is; 0: none */
 	bool blocking;
+	bool ended;                 /* its handle is dead, and so is its graph's */
 	struct sim_work *items;
 	uint64_t room, enqueued, completed;
 	size_t active_index;
@@ -312,7 +314,7 @@ struct sim {
 	LIST_HEAD(, sim_capture) captures;
 	uint64_t capture_ids;
 	uint64_t live_handles, live_events, context_retains;
-	LIST_HEAD(, sim_stream) all_streams;
+	LIST_HEAD(, sim_stream) all_streams, dead_streams; /* but for those; idle ones that have ended */
 	struct sim_stream **active;
 	size_t active_count, active_room;
 	struct sim_stream *starved;

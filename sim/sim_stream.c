@@ -205,17 +205,41 @@ static void free_queue(struct sim_stream *st)
 	st->room = st->resident_room = st->resident_count = 0;
 }
 
-/* An idle one leaves its context's list; a busy one stays there until its context ends, since the legacy stream
- * has to wait for it. */
+/* Events and waits may still name it: it is freed with the machine. */
+static void leave(sim *s, struct sim_stream *st)
+{
+	LIST_REMOVE(st, in_context);
+	LIST_REMOVE(st, link);
+	LIST_INSERT_HEAD(&s->dead_streams, st, link);
+	free_queue(st);
+}
+
+/* Looks for ended streams of a context that have become idle, each time that as many have ended as it looks at. */
+static void leave_late(sim *s, struct sim_context *c)
+{
+	if (++c->ended_since < c->look_after)
+		return;
+	struct sim_stream *st, *next;
+	c->ended_since = 0;
+	c->look_after = 16;
+	for (st = LIST_FIRST(&c->streams); st; st = next, c->look_after++) {
+		next = LIST_NEXT(st, in_context);
+		if (st->ended && sim_passed(st, st->enqueued))
+			leave(s, st);
+	}
+}
+
+/* A busy one stays in its context's list, since the legacy stream has to wait for it. */
 void sim_stream_retire(sim *s, struct sim_stream *st)
 {
 	if (st->value)
 		sim_registry_remove(&s->streams, st->value);
 	st->value = 0;
-	if (!sim_passed(st, st->enqueued))
-		return;
-	LIST_REMOVE(st, in_context);
-	free_queue(st);
+	st->ended = true;
+	if (sim_passed(st, st->enqueued))
+		leave(s, st);
+	else
+		leave_late(s, st->context);
 }
 
 trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream)
@@ -274,8 +298,8 @@ void sim_streams_end_context(sim *s, struct sim_context *c)
 
 void sim_streams_close(sim *s)
 {
-	while (!LIST_EMPTY(&s->all_streams)) {
-		struct sim_stream *st = LIST_FIRST(&s->all_streams);
+	struct sim_stream *st;
+	while ((st = LIST_FIRST(&s->all_streams)) || (st = LIST_FIRST(&s->dead_streams))) {
 		LIST_REMOVE(st, link);
 		free_queue(st);
 		free(st->known);  /* the events of a dead stream tell of it still */

@@ -7,6 +7,8 @@
 
 #include <pthread.h>
 
+#include "sim_machine.h"
+
 static const uint64_t granule = MIB(2);
 
 /* A host function that writes down when it ran. */
@@ -250,6 +252,28 @@ static void test_tick_respects_waits(void **state)
 	sim_tick(f.s, 0);
 	assert_int_equal(m.at, 1);
 	assert_int_equal(n.at, 2);
+	fixture_close(&f);
+}
+
+/* A program that makes a stream for each request: what the host waits for takes no longer from one to the next. */
+static void test_ended_streams_are_not_looked_at(void **state)
+{
+	(void)state;
+	struct fixture f = fixture_lenient(0);
+	unsigned clock = 0, seen = 0;
+	struct mark m = {&clock, 0};
+	const struct sim_stream *st;
+	for (int i = 0; i < 1000; i++) {
+		trz_stream idle = make_stream(&f), busy = make_stream(&f);
+		enqueue_mark(&f, busy, &m);
+		assert_int_equal(sim_stream_destroy(f.s, f.c, idle), TRZ_OK);
+		assert_int_equal(sim_stream_destroy(f.s, f.c, busy), TRZ_OK);
+		assert_int_equal(sim_device_sync(f.s, 0), TRZ_OK);
+	}
+	assert_int_equal(clock, 1000);
+	LIST_FOREACH(st, &f.s->all_streams, link)
+		seen++;
+	assert_in_range(seen, 0, 100);
 	fixture_close(&f);
 }
 
@@ -825,6 +849,7 @@ int main(void)
 		cmocka_unit_test(test_blocking_runs_no_more_than_needed),
 		cmocka_unit_test(test_ticks),
 		cmocka_unit_test(test_tick_respects_waits),
+		cmocka_unit_test(test_ended_streams_are_not_looked_at),
 		cmocka_unit_test(test_legacy_stream_orders_blocking_streams),
 		cmocka_unit_test(test_record_on_legacy_stream_covers_blocking_streams),
 		cmocka_unit_test(test_wait_of_legacy_stream_orders_blocking_streams),
