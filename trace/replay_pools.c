@@ -30,22 +30,22 @@ struct replay_capture {
 
 trz_status pools_open(struct replay_pools *p, const struct trace *trace)
 {
-	uint32_t pools = 0, captures = 0;
+	uint64_t pools = 0, captures = 0;
 	for (size_t i = 0; i < trace->count; i++) {
 		const struct trace_event *e = &trace->events[i];
 		bool capture = e->kind == TRACE_CAPTURE_BEGIN || e->kind == TRACE_CAPTURE_END || e->kind == TRACE_GRAPH_LAUNCH;
 		if (e->kind == TRACE_ALLOC || e->kind >= TRACE_CAPTURE_BEGIN)
-			pools = (uint32_t)max_u64(pools, e->pool);
+			pools = max_u64(pools, e->pool);
 		if (capture)
-			captures = (uint32_t)max_u64(captures, (uint64_t)e->id + (e->id < NUMBERS_MAX));
+			captures = max_u64(captures, (uint64_t)e->id + 1);
 	}
 	if (pools >= NUMBERS_MAX || captures > NUMBERS_MAX)
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "the trace names pool %u and %u captures: numbers below %d are replayed",
-		                pools, captures, NUMBERS_MAX);
-	p->pool_count = pools + 1 + captures;  /* a capture that names no pool has one behind these */
-	p->capture_count = captures;
+		return trz_fail(TRZ_ERROR_BAD_INPUT, "the trace names pool %u and %llu captures: numbers below %d are replayed",
+		                (uint32_t)pools, (unsigned long long)captures, NUMBERS_MAX);
+	p->pool_count = (uint32_t)(pools + 1 + captures);  /* a capture that names no pool has one behind these */
+	p->capture_count = (uint32_t)captures;
 	p->pools = calloc(p->pool_count, sizeof *p->pools);
-	p->captures = calloc((size_t)captures + 1, sizeof *p->captures);
+	p->captures = calloc(captures + 1, sizeof *p->captures);
 	if (!p->pools || !p->captures)
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory for %u pools of the trace", p->pool_count);
 	return TRZ_OK;

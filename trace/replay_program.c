@@ -37,6 +37,11 @@ static void end_calls(struct replay_program *p, const struct before *before)
 		p->calls[slots[i]] += sim_calls(p->sim, slots[i]) - before->calls[i];
 }
 
+trz_status program_result(trz_status status)
+{
+	return status == TRZ_OK ? status : trz_fail(status, "%s", trz_driver_last_error());
+}
+
 static trz_status make_event(struct replay_program *p, uint64_t key, trz_event *event)
 {
 	const trz_driver *d = sim_driver(p->sim);
@@ -47,7 +52,7 @@ static trz_status make_event(struct replay_program *p, uint64_t key, trz_event *
 	trz_status status = map_set(&p->index, key, (uint32_t)p->event_count);
 	struct before before = begin_calls(p);
 	if (status == TRZ_OK)
-		status = d->event_create(d->self, p->context, event);
+		status = program_result(d->event_create(d->self, p->context, event));
 	end_calls(p, &before);
 	if (status == TRZ_OK)
 		p->events[p->event_count++] = *event;
@@ -102,7 +107,7 @@ static trz_status record(struct replay_program *p, uint64_t key, trz_stream stre
 		return status;
 	uint64_t token = tell_record(p, event, stream);
 	struct before before = begin_calls(p);
-	status = d->event_record(d->self, p->context, event, stream);
+	status = program_result(d->event_record(d->self, p->context, event, stream));
 	end_calls(p, &before);
 	tell_recorded(p, event, stream, token, status == TRZ_OK);
 	return status;
@@ -117,7 +122,7 @@ static trz_status wait(struct replay_program *p, uint64_t key, trz_stream stream
 	trz_event event = p->events[index];
 	uint64_t token = tell_wait(p, stream, event);
 	struct before before = begin_calls(p);
-	trz_status status = d->stream_wait(d->self, p->context, stream, event);
+	trz_status status = program_result(d->stream_wait(d->self, p->context, stream, event));
 	end_calls(p, &before);
 	tell_waited(p, stream, event, token, status == TRZ_OK);
 	return status;
@@ -137,7 +142,9 @@ static trz_status sync(struct replay_program *p, uint32_t id)
 {
 	const trz_driver *d = sim_driver(p->sim);
 	uint32_t index;
-	return map_get(&p->index, id, &index) ? d->event_sync(d->self, p->context, p->events[index]) : TRZ_OK;
+	if (!map_get(&p->index, id, &index))
+		return TRZ_OK;
+	return program_result(d->event_sync(d->self, p->context, p->events[index]));
 }
 
 trz_status program_event_sync(struct replay_program *p, uint32_t id)

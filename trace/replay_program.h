@@ -23,6 +23,9 @@ struct replay_program {
 	uint64_t calls[SIM_SLOTS];
 };
 
+/* A call of the driver's table, whose text becomes the last error where it failed. */
+trz_status program_result(trz_status status);
+
 /* Records the program's event `id`, which is made when it is recorded first. Errors: HOST_MEMORY, the
  * driver's. */
 trz_status program_record(struct replay_program *p, uint32_t id, trz_stream stream);

@@ -276,6 +276,28 @@ static void a_pool_is_not_released_under_its_capture(void **state)
 	trace_free(&trace);
 }
 
+static void impossible_captures_are_named(void **state)
+{
+	(void)state;
+	const struct replay_params params = { .capacity = GIB(1) };
+	struct replay_result result;
+	for (uint32_t id = (1 << 20) - 1; id <= (1 << 20) + 1; id++) {
+		struct trace trace = { .streams = 1 };
+		add(&trace, TRACE_CAPTURE_BEGIN, id, 1);
+		add_alloc(&trace, 1000, 1);
+		add(&trace, TRACE_CAPTURE_END, id, 1);
+		assert_int_equal(replay_run(&trace, &params, &result), id < 1 << 20 ? TRZ_OK : TRZ_ERROR_BAD_INPUT);
+		trace_free(&trace);
+	}
+	struct trace trace = { .streams = 1 };
+	add(&trace, TRACE_EVENT_RECORD, 0, 2);
+	add(&trace, TRACE_CAPTURE_BEGIN, 0, 1);
+	add(&trace, TRACE_STREAM_WAIT, 0, 1);
+	assert_int_equal(replay_run(&trace, &params, &result), TRZ_ERROR_CAPTURE);
+	assert_non_null(strstr(trz_last_error(), "across the border of a capture"));
+	trace_free(&trace);
+}
+
 /* A log without events: the stream that frees waits for the one that allocated, or the check would come too
  * soon. */
 static void frees_on_another_stream(void **state)
@@ -551,6 +573,7 @@ int main(void)
 		cmocka_unit_test(what_the_host_waits_for_has_passed),
 		cmocka_unit_test(the_default_stream_orders_blocking_ones),
 		cmocka_unit_test(a_pool_is_not_released_under_its_capture),
+		cmocka_unit_test(impossible_captures_are_named),
 		cmocka_unit_test(frees_on_another_stream),
 		cmocka_unit_test(synthetic_traces_replay),
 		cmocka_unit_test(pools_of_allocations),
