@@ -22,7 +22,8 @@ enum {
 	SAMPLES = 512          /* of external fragmentation */
 };
 
-/* An allocation of the trace in the pass that is under way; address 0: not live, or never got memory. */
+/* An allocation of the trace in the pass that is under way; address 0: not live, or never got memory; tag 0: it holds
+ * none. */
 struct replay_block {
 	uint64_t address;
 	uint64_t size;
@@ -49,6 +50,7 @@ struct replay {
 	const struct replay_peer *peer; /* NULL: of REPLAY_PEER alone */
 	trz_stream *streams;
 	bool *blocking;                 /* by stream: it is ordered with the default stream */
+	bool any_blocking;
 	struct replay_block *blocks;    /* by allocation id */
 	struct replay_use *uses;
 	uint32_t use_count;             /* of the pass under way */
@@ -180,6 +182,12 @@ static void note_driver_time(struct replay *r, uint64_t size, uint64_t room, uin
 		r->out->max_times_tiles = times;
 }
 
+/* Work on the default stream would spoil the capture of a blocking stream. */
+static bool would_spoil_capture(const struct replay *r, uint16_t stream)
+{
+	return stream == 0 && r->any_blocking && r->pools.under_way;
+}
+
 static trz_status replay_alloc(struct replay *r, const struct trace_event *event)
 {
 	struct replay_result *out = r->out;
@@ -195,19 +203,24 @@ static trz_status replay_alloc(struct replay *r, const struct trace_event *event
 	if (status != TRZ_OK || event->size == 0)
 		return status;
 	block.capture = pools_capture_of(&r->pools, event->stream);
+	if (would_spoil_capture(r, event->stream))
+		block.tag = 0;
 	r->blocks[event->id] = block;
 	r->requested += block.size;
 	r->allocated += align_up(block.size, ROUNDING);
 	out->peak_requested_bytes = max_u64(out->peak_requested_bytes, r->requested);
 	out->peak_allocated_bytes = max_u64(out->peak_allocated_bytes, r->allocated);
-	return sim_stamp(r->sim, r->context, r->streams[block.stream], block.address, stamp_size(block.size),
-	                 block.tag);
+	return block.tag ? sim_stamp(r->sim, r->context, r->streams[block.stream], block.address, stamp_size(block.size),
+	                             block.tag)
+	                 : TRZ_OK;
 }
 
 /* What a graph wrote is checked behind its newest launch, which is in no order with the stream that was captured. */
 static trz_status check_tag(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
 	uint32_t capture = pools_capture_of(&r->pools, stream);
+	if (!block->tag || would_spoil_capture(r, stream))
+		return TRZ_OK;
 	if (capture ? block->capture != capture : !pools_has_content(&r->pools, block->capture))
 		return TRZ_OK;
 	if (!capture && block->capture) {
@@ -404,6 +417,7 @@ static void survey(struct replay *r, size_t *record_streams)
 		*record_streams += event->kind == TRACE_RECORD_STREAM;
 		r->program.orders_streams |= event->kind == TRACE_STREAM_WAIT || event->kind >= TRACE_STREAM_SYNC;
 		r->blocking[event->stream] |= event->kind == TRACE_STREAM_BLOCKING;
+		r->any_blocking |= event->kind == TRACE_STREAM_BLOCKING;
 		if (event->kind == TRACE_ALLOC && !seen[event->stream]) {
 			seen[event->stream] = true;
 			r->out->streams++;

@@ -276,6 +276,34 @@ static void a_pool_is_not_released_under_its_capture(void **state)
 	trace_free(&trace);
 }
 
+/* Memory that a program takes and gives back while a blocking stream is captured: its cudaMalloc is of the default
+ * stream, on which nothing may be enqueued then. */
+static void a_capture_of_a_blocking_stream_takes_allocations_of_the_default_one(void **state)
+{
+	(void)state;
+	for (uint64_t lag = 0; lag <= 3; lag += 3) {
+		const struct replay_params params = { .capacity = GIB(1), .lag = lag, .repeat = 2, .check = true };
+		struct trace trace = { .streams = 1 };
+		struct replay_result result;
+		add(&trace, TRACE_STREAM_BLOCKING, 0, 1);
+		add_alloc(&trace, MIB(4), 0);
+		add(&trace, TRACE_DEVICE_SYNC, 0, 0);
+		add(&trace, TRACE_CAPTURE_BEGIN, 0, 1);
+		add_alloc(&trace, MIB(4), 0);
+		add_alloc(&trace, MIB(4), 1);
+		add_alloc(&trace, 1000, 0);
+		add_free(&trace, 0, 0);
+		add_free(&trace, 3, 0);
+		add(&trace, TRACE_CAPTURE_END, 0, 1);
+		add(&trace, TRACE_GRAPH_LAUNCH, 0, 1);
+		add_free(&trace, 1, 0);
+		replay(&trace, &params, &result);
+		assert_int_equal(result.launches, 2);
+		assert_int_equal(result.skipped_events, 0);
+		trace_free(&trace);
+	}
+}
+
 static void impossible_captures_are_named(void **state)
 {
 	(void)state;
@@ -573,6 +601,7 @@ int main(void)
 		cmocka_unit_test(what_the_host_waits_for_has_passed),
 		cmocka_unit_test(the_default_stream_orders_blocking_ones),
 		cmocka_unit_test(a_pool_is_not_released_under_its_capture),
+		cmocka_unit_test(a_capture_of_a_blocking_stream_takes_allocations_of_the_default_one),
 		cmocka_unit_test(impossible_captures_are_named),
 		cmocka_unit_test(frees_on_another_stream),
 		cmocka_unit_test(synthetic_traces_replay),
