@@ -44,6 +44,9 @@ static const struct argp_option options[] = {
 	{ 0 }
 };
 
+/* Numbers of JSON are signed here. */
+#define BYTES_MAX 0x1p63
+
 struct estimate_command {
 	struct estimate_model model;
 	const struct sim_profile *profile;
@@ -232,6 +235,9 @@ int cli_estimate(int argc, char **argv)
 	argp_parse(&argp, argc, argv, 0, NULL, &c);
 	c.model.context_bytes = (double)c.profile->overhead_bytes;
 	estimate_run(&c.model, &e);
+	if (e.device_bytes >= BYTES_MAX)
+		return cli_fail(trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "these numbers make %.3g bytes, more than any device will "
+		                         "have: is one of them wrong?", e.device_bytes));
 	if (!c.json || strcmp(c.json, "-") != 0)
 		print_estimate(&c, &e);
 	trz_status status = c.json ? print_json(&c, &e) : TRZ_OK;

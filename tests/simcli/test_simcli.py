@@ -587,9 +587,11 @@ class Estimate(unittest.TestCase):
                            (("--params", "7B", "--heads", 8, "--kv-heads", 16), "more than --heads, 8"),
                            (("--params", "7B", "--optimizer", "best"), "adamw"),
                            (("--params", "7B", "--device", "none"), "--device list"),
+                           (("--params", "7B", "--layers", "1M", "--hidden", "1B", "--batch", "1M", "--json", "-"),
+                            "more than any device"),
                            (("--params", "7B", "more"), "unexpected argument 'more'")):
             done = terrazzo("estimate", *args)
-            self.assertEqual(done.returncode, 2)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(text, done.stderr)
 
 
