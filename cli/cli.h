@@ -56,7 +56,14 @@ int option_device(struct argp_state *state, const char *text);
 /* An output that is one of the command's inputs is a usage error. `option`: "--json". */
 void option_not_input(struct argp_state *state, const char *option, const char *out, const char *in);
 
+/* Two outputs in one file are a usage error, for one would be lost. */
+void option_not_twice(struct argp_state *state, const char *option, const char *out, const char *other,
+                      const char *other_out);
+
 /* -- output (output.c) -------------------------------------------------------------------------------- */
+
+/* Before a run whose result is to be written there: whether the name can be a file's. Errors: IO. */
+trz_status output_check(const char *path);
 
 /* Creates the file that an option names; "-" is standard output. NULL, with the error set: it cannot be. */
 FILE *output_open(const char *path);

@@ -87,6 +87,9 @@ static void check_command(struct replay_command *c, struct argp_state *state)
 		argp_error(state, "--history is for --snapshot FILE, which is missing");
 	if (p->snapshot && !p->history)
 		p->history = HISTORY_EVENTS;
+	option_not_twice(state, "--save", c->save, "--json", c->json);
+	option_not_twice(state, "--save", c->save, "--snapshot", p->snapshot);
+	option_not_twice(state, "--snapshot", p->snapshot, "--json", c->json);
 	for (size_t i = 0; i < c->file_count; i++) {
 		option_not_input(state, "--save", c->save, c->files[i]);
 		option_not_input(state, "--snapshot", p->snapshot, c->files[i]);

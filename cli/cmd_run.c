@@ -265,6 +265,8 @@ int cli_run(int argc, char **argv)
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
 	take_signals();
 	trz_status status = c.conf ? TRZ_OK : trz_config_check(NULL);  /* the environment's, which the program gets */
+	if (status == TRZ_OK && c.report)
+		status = output_check(c.report);
 	if (status == TRZ_OK)
 		status = check_simulation();
 	if (status == TRZ_OK)

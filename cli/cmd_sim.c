@@ -120,6 +120,9 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 		                  "terrazzo in its place: leave one of the two out");
 	if (c->fit && c->sweep)
 		argp_error(state, "--fit and --sweep do not go together");
+	option_not_twice(state, "--json", c->json, "--report", c->report);
+	option_not_twice(state, "--json", c->json, "--record", c->params.record);
+	option_not_twice(state, "--report", c->report, "--record", c->params.record);
 }
 
 static uint64_t parse_memory(struct argp_state *state, const char *text)
@@ -379,6 +382,16 @@ static int run_with_pages(struct sim_command *c)
 	return code;
 }
 
+/* A run may take hours: what cannot be written is told before. */
+static trz_status check_outputs(const struct sim_command *c)
+{
+	const char *const outputs[] = { c->json, c->report, c->params.record };
+	trz_status status = TRZ_OK;
+	for (size_t i = 0; i < sizeof outputs / sizeof outputs[0] && status == TRZ_OK; i++)
+		status = outputs[i] ? output_check(outputs[i]) : TRZ_OK;
+	return status;
+}
+
 int cli_sim(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -404,6 +417,9 @@ int cli_sim(int argc, char **argv)
 	}
 	if (c.list && !c.fit)
 		return list_devices();
+	trz_status status = check_outputs(&c);
+	if (status != TRZ_OK)
+		return cli_fail(status);
 	program_pass_signals_on();
 	return c.report ? run_with_pages(&c) : run_command(&c);
 }

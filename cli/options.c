@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "cli.h"
+#include "special_file.h"
 
 uint64_t option_number(struct argp_state *state, const char *option, const char *text, uint64_t least,
                        uint64_t most)
@@ -47,4 +48,11 @@ void option_not_input(struct argp_state *state, const char *option, const char *
 	if (out && stat(out, &a) == 0 && S_ISREG(a.st_mode) && stat(in, &b) == 0 && a.st_dev == b.st_dev &&
 	    a.st_ino == b.st_ino)
 		argp_error(state, "%s: '%s' is the input, which would be lost; name another file", option, out);
+}
+
+void option_not_twice(struct argp_state *state, const char *option, const char *out, const char *other,
+                      const char *other_out)
+{
+	if (out && other_out && strcmp(out, other_out) == 0 && !is_special_file(out))
+		argp_error(state, "%s and %s: '%s' cannot be both; name another file", option, other, out);
 }

@@ -5,11 +5,34 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "error.h"
 #include "special_file.h"
+
+/* The folder that a file lies in. To be freed. */
+static char *folder_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+}
+
+trz_status output_check(const char *path)
+{
+	struct stat file;
+	if (strcmp(path, "-") == 0)
+		return TRZ_OK;
+	int error = 0;
+	char *folder = folder_of(path);
+	if (stat(path, &file) == 0)
+		error = S_ISDIR(file.st_mode) ? EISDIR : 0;
+	else if (!folder || access(folder, W_OK | X_OK) != 0)
+		error = errno;
+	free(folder);
+	return error ? trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(error)) : TRZ_OK;
+}
 
 FILE *output_open(const char *path)
 {

@@ -67,6 +67,31 @@ class Output(page_sample.Scratch):
                     self.assertIn(f"{option}: '{out}' is the input", done.stderr)
                     self.assertEqual(self.input.read_bytes(), before)
 
+    def test_no_two_outputs_are_one_file(self):
+        out = self.folder / "out"
+        commands = [("replay", self.input, a, out, b, out)
+                    for a, b in (("--save", "--json"), ("--save", "--snapshot"), ("--snapshot", "--json"))]
+        commands += [("sim", a, out, b, out, "--", "touch", out)
+                     for a, b in (("--json", "--report"), ("--json", "--record"), ("--report", "--record"))]
+        for command in commands:
+            with self.subTest(command=command):
+                done = subprocess.run([CLI, *command], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f"'{out}' cannot be both", done.stderr)
+                self.assertFalse(out.exists())
+
+    def test_what_cannot_be_created_is_told_before_the_run(self):
+        ran = self.folder / "ran"
+        commands = [(command, option, out, "--", "touch", ran) for out in (self.folder / "none" / "out", self.folder)
+                    for command, option in (("sim", "--json"), ("sim", "--report"), ("sim", "--record"),
+                                            ("run", "--report"))]
+        for command in commands:
+            with self.subTest(command=command):
+                done = subprocess.run([CLI, *command], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f"{command[2]}: cannot be created", done.stderr)
+                self.assertFalse(ran.exists())
+
 
 if __name__ == "__main__":
     unittest.main()
