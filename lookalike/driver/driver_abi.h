@@ -22,6 +22,7 @@
 /* All other constants that calls take. X(name, value). */
 #define DRIVER_ABI_CONSTANTS(X)                                                                             \
 	X(CU_STREAM_NON_BLOCKING, 1) X(CU_MEM_LOCATION_TYPE_HOST, 2) X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)        \
+	X(CU_EVENT_BLOCKING_SYNC, 1) X(CU_EVENT_INTERPROCESS, 4)                                                \
 	X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1) X(CU_MEMORYTYPE_HOST, 1) X(CU_MEMORYTYPE_DEVICE, 2)                 \
 	X(CU_MEMORYTYPE_ARRAY, 3) X(CU_MEMORYTYPE_UNIFIED, 4)                                                   \
 	X(CU_MEMHOSTREGISTER_DEVICEMAP, 2) X(CU_EVENT_RECORD_EXTERNAL, 1) X(CU_EVENT_WAIT_EXTERNAL, 1)       \

@@ -253,9 +253,9 @@ cuda_result cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
 	LOOK_ENTER(cuCtxGetStreamPriorityRange);
 	if (least)
-		*least = 0;
+		*least = LOOK_LEAST_PRIORITY;
 	if (greatest)
-		*greatest = -5;
+		*greatest = LOOK_GREATEST_PRIORITY;
 	return TRZ_CUDA_SUCCESS;
 }
 

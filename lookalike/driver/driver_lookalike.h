@@ -56,6 +56,9 @@ enum look_call {
 
 enum { LOOK_PAGE = 4096, LOOK_OTHERS = 1024 };
 
+/* Of streams: more is less. */
+enum { LOOK_LEAST_PRIORITY = 0, LOOK_GREATEST_PRIORITY = -5 };
+
 /* All counters, incremented atomically; whole pages. */
 struct look_live {
 	sim_figures sim;             /* by the machine, under its own lock */

@@ -41,11 +41,19 @@ cuda_result look_enqueued(trz_status status)
 
 /* ---- events ------------------------------------------------------------ */
 
+/* Events of several processes keep no time. */
+static bool are_event_flags(unsigned flags)
+{
+	const unsigned all = TRZ_CU_EVENT_BLOCKING_SYNC | TRZ_CU_EVENT_DISABLE_TIMING | TRZ_CU_EVENT_INTERPROCESS;
+	return !(flags & ~all) && (!(flags & TRZ_CU_EVENT_INTERPROCESS) || flags & TRZ_CU_EVENT_DISABLE_TIMING);
+}
+
 cuda_result cuEventCreate(void **event, unsigned flags)
 {
 	LOOK_ENTER(cuEventCreate);
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(event && are_event_flags(flags), INVALID_VALUE);
 	if (flags & TRZ_CU_EVENT_DISABLE_TIMING)
 		return LOOK_SLOT(event_create, context, event);
 	return look_result(sim_event_create_timed(look.sim, context, event));
@@ -160,6 +168,9 @@ cuda_result cuStreamCreateWithPriority(void **stream, unsigned flags, int priori
 	LOOK_ENTER(cuStreamCreateWithPriority);
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(stream && !(flags & ~(unsigned)TRZ_CU_STREAM_NON_BLOCKING), INVALID_VALUE);
+	priority = priority > LOOK_LEAST_PRIORITY ? LOOK_LEAST_PRIORITY : priority;
+	priority = priority < LOOK_GREATEST_PRIORITY ? LOOK_GREATEST_PRIORITY : priority;
 	struct stream_facts *f = malloc(sizeof *f);
 	LOOK_NEED(f, OUT_OF_MEMORY);
 	bool blocking = !(flags & TRZ_CU_STREAM_NON_BLOCKING);
@@ -299,6 +310,7 @@ cuda_result cuLaunchHostFunc(void *stream, cuda_function *function, void *argume
 	LOOK_ENTER(cuLaunchHostFunc);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
+	LOOK_NEED(function, INVALID_VALUE);
 	look_note_work(context, stream);
 	return look_enqueued(sim_host(look.sim, context, stream, function, argument));
 }
@@ -320,7 +332,7 @@ cuda_result cuStreamAddCallback(void *stream, void (*function)(void *, cuda_resu
                                 unsigned flags)
 {
 	LOOK_ENTER(cuStreamAddCallback);
-	LOOK_NEED(flags == 0, INVALID_VALUE);
+	LOOK_NEED(function && flags == 0, INVALID_VALUE);
 	int capturing = 0;
 	cuda_result result = cuStreamIsCapturing(stream, &capturing);
 	if (result != TRZ_CUDA_SUCCESS || capturing)

@@ -224,6 +224,25 @@ must(runtime.cudaEventElapsedTime(byref(ms), first, last))
 assert 70 <= ms.value < 70.1, ms.value
 """, kernel_ns=7000000)
 
+    def test_streams_and_events_take_documented_flags(self):
+        succeed(self, """
+event, stream, priority = c_void_p(), c_void_p(), c_int()
+for flags in range(10):
+    known = flags < 4 or flags in (6, 7)  # an event of several processes keeps no time
+    assert runtime.cudaEventCreateWithFlags(byref(event), flags) == (0 if known else 1), flags
+    assert driver.cuEventCreate(byref(event), flags) == (0 if known else 1), flags
+    assert runtime.cudaStreamCreateWithFlags(byref(stream), flags) == (0 if flags < 2 else 1), flags
+    assert driver.cuStreamCreateWithPriority(byref(stream), flags, 0) == (0 if flags < 2 else 1), flags
+assert driver.cuEventCreate(None, 0) == 1 and driver.cuStreamCreate(None, 0) == 1
+for wanted, got in ((99, 0), (-3, -3), (-99, -5)):
+    must(runtime.cudaStreamCreateWithPriority(byref(stream), 1, wanted))
+    must(runtime.cudaStreamGetPriority(stream, byref(priority)))
+    assert priority.value == got, (wanted, priority.value)
+assert runtime.cudaLaunchHostFunc(stream, None, None) == 1
+assert runtime.cudaStreamAddCallback(stream, None, None, 0) == 1
+must(runtime.cudaStreamSynchronize(stream))
+""")
+
     def test_host_functions_run_in_order(self):
         succeed(self, """
 seen, stream = [], new_stream()
