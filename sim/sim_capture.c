@@ -402,9 +402,10 @@ trz_status sim_capture_ask(sim *s, const struct sim_event *e)
 
 static trz_status begin(sim *s, struct sim_stream *st, trz_capture_mode mode, uint64_t thread)
 {
-	if (st == st->context->legacy || mode > TRZ_CAPTURE_RELAXED)
-		return sim_refuse(s, TRZ_ERROR_CAPTURE, "the legacy stream cannot be captured, nor any in mode %d",
-		                  (int)mode);
+	if (mode > TRZ_CAPTURE_RELAXED)
+		return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "there is no mode %d of captures", (int)mode);
+	if (st == st->context->legacy)
+		return sim_refuse(s, TRZ_ERROR_CAPTURE, "the legacy stream cannot be captured");
 	if (st->capture)
 		return sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_ILLEGAL_STATE,
 		                  "stream %llu is being captured already",

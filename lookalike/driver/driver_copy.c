@@ -192,7 +192,7 @@ cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 	trz_status status = stage ? enqueue_staged(context, stream, *p) : enqueue(context, stream, p);
 	if (status == TRZ_OK && wait)
 		status = sim_stream_sync(look.sim, context, stream);
-	else
+	else if (status == TRZ_OK)
 		look_progress();
 	if (status == TRZ_OK && waits && !is_captured(context, stream))
 		look_note(SIM_RECORDED_STREAM_SYNC, context, stream, 0);
@@ -321,7 +321,7 @@ cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t
 	                         : sim_fill_pattern(look.sim, context, stream, address, count, pattern, unit);
 	if (status == TRZ_OK && wait)
 		status = sim_stream_sync(look.sim, context, stream);
-	else
+	else if (status == TRZ_OK)
 		look_progress();
 	if (status == TRZ_OK && wait)
 		look_note(SIM_RECORDED_STREAM_SYNC, context, stream, 0);

@@ -137,9 +137,11 @@ must(runtime.cudaDeviceSynchronize())
 """, work="late")
 
     def test_wrong_begins_ends_and_borders(self):
-        succeed(self, PROGRAM + """
+        for work in ("now", "late"):
+            succeed(self, PROGRAM + """
 import threading
 assert end()[0] == STATE
+assert runtime.cudaStreamBeginCapture(stream, 3) == INVALID
 begin()
 assert runtime.cudaStreamBeginCapture(stream, 0) == STATE
 results = []
@@ -164,6 +166,15 @@ must(runtime.cudaStreamCreate(byref(blocking)))
 begin(blocking)
 assert launch(f, a, None) == IMPLICIT
 assert end(blocking)[0] == INVALIDATED
+p, size, words = c_void_p(a), c_size_t(64), ctypes.create_string_buffer(64)
+for name, args in (("cudaMemset", (p, 0, size)), ("cudaMemsetAsync", (p, 0, size, None)),
+                   ("cudaMemcpy", (p, words, size, 1)), ("cudaMemcpy", (words, p, size, 2)),
+                   ("cudaMemcpyAsync", (p, p, size, 3, None))):
+    begin(blocking)
+    assert getattr(runtime, name)(*args) == IMPLICIT, name
+    assert runtime.cudaMemsetAsync(p, 0, size, blocking) == INVALIDATED
+    assert runtime.cudaMemcpyAsync(p, words, size, 1, blocking) == INVALIDATED
+    assert end(blocking)[0] == INVALIDATED
 begin(blocking)
 status = c_int()
 assert runtime.cudaStreamIsCapturing(None, byref(status)) == IMPLICIT
@@ -174,7 +185,7 @@ assert end(blocking)[0] == INVALIDATED
 begin()
 must(launch(f, a, stream))
 must(end()[0])
-""", work="late")
+""", work=work)
 
     def test_events_that_graphs_record_and_wait_for(self):
         """Each launch records them anew, and waits for what was recorded last."""
