@@ -6,6 +6,7 @@
 #include "jsonw.h"
 
 #include "bits.h"
+#include "utf8.h"
 
 void jsonw_flush(struct jsonw *j)
 {
@@ -85,23 +86,6 @@ void jsonw_number(struct jsonw *j, uint64_t value)
 	memcpy(to, p, (size_t)(end - p));
 	j->used += (size_t)(to - begin) + (size_t)(end - p);
 	j->separate = true;
-}
-
-/* The length of the UTF-8 sequence at `p`, which ends with a 0; 0: invalid. */
-static size_t utf8_length(const unsigned char *p)
-{
-	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-	size_t length = *p < 0x80 ? 1 : *p < 0xc0 ? 0 : *p < 0xe0 ? 2 : *p < 0xf0 ? 3 : *p < 0xf8 ? 4 : 0;
-	if (length <= 1)
-		return length;
-	uint32_t point = *p & (0x7fu >> length);
-	for (size_t i = 1; i < length; i++) {
-		if ((p[i] & 0xc0) != 0x80)
-			return 0;
-		point = point << 6 | (p[i] & 0x3fu);
-	}
-	bool surrogate = point >= 0xd800 && point < 0xe000;
-	return point >= least[length] && point <= 0x10ffff && !surrogate ? length : 0;
 }
 
 static void jsonw_escape(struct jsonw *j, unsigned char byte)

@@ -8,6 +8,7 @@
 #include "bits.h"
 #include "cli.h"
 #include "error.h"
+#include "json_text.h"
 #include "program.h"
 #include "trace.h"
 
@@ -41,7 +42,7 @@ static trz_status record(const char *folder, const char *file, json_t *process, 
 	if (trace.allocs)
 		status = trace_save(&trace, to);
 	if (trace.allocs && status == TRZ_OK)
-		json_object_set_new(process, "trace", json_pack("{s:s, s:I, s:I, s:I}", "file", to,
+		json_object_set_new(process, "trace", json_pack("{s:o, s:I, s:I, s:I}", "file", json_text(to),
 		                                                "events", (json_int_t)trace.count,
 		                                                "allocations", (json_int_t)trace.allocs,
 		                                                "streams", (json_int_t)trace.streams));

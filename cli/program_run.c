@@ -19,6 +19,7 @@
 #include "bits.h"
 #include "cli.h"
 #include "error.h"
+#include "json_text.h"
 #include "program.h"
 #include "sim.h"
 
@@ -317,7 +318,7 @@ static json_t *describe(const struct program_params *p, struct ending ending)
 {
 	json_t *command = json_array();
 	for (char **word = p->command; *word; word++)
-		json_array_append_new(command, json_string(*word));
+		json_array_append_new(command, json_text(*word));
 	json_t *result = json_pack("{s:o, s:s, s:i, s:i}", "command", command, "device", p->device, "devices",
 	                           (int)p->devices, "exit_status", ending.exit_status);
 	if (result && ending.by_signal)
@@ -331,7 +332,7 @@ static json_t *describe(const struct program_params *p, struct ending ending)
 	if (result && p->world)
 		json_object_set_new(result, "world_size", json_integer((json_int_t)p->world));
 	if (result)
-		json_object_set_new(result, "costs", json_string(p->costs ? p->costs : "a100"));
+		json_object_set_new(result, "costs", json_text(p->costs ? p->costs : "a100"));
 	return result;
 }
 
@@ -562,7 +563,7 @@ static trz_status run_in(const struct program_params *p, const char *folder, jso
 		return status;
 	*result = describe(p, ending);
 	if (!*result)
-		return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: a word of the command is not UTF-8", p->command[0]);
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory for its report", p->command[0]);
 	json_object_set_new(*result, "device_peak_bytes", json_integer((json_int_t)peak));
 	status = program_collect(folder, *result);
 	if (status != TRZ_OK)

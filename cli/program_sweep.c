@@ -8,6 +8,7 @@
 
 #include "bits.h"
 #include "error.h"
+#include "json_text.h"
 #include "program.h"
 
 enum { MOST_VALUES = 256, MOST_JOBS = 64 };
@@ -109,7 +110,7 @@ static void print_trial(const struct trial *t, FILE *to)
 /* Values are in the user's order: the last that fits, of those before the first that does not, is the largest. */
 static json_t *sum_up(struct sweep *s, FILE *to)
 {
-	json_t *rows = json_array(), *sum = json_pack("{s:s, s:o}", "sweep", s->name, "runs", rows);
+	json_t *rows = json_array(), *sum = json_pack("{s:o, s:o}", "sweep", json_text(s->name), "runs", rows);
 	const char *largest = NULL;
 	const json_t *found = NULL;
 	bool all_fit = true;
@@ -123,7 +124,7 @@ static json_t *sum_up(struct sweep *s, FILE *to)
 			found = t->result;
 		}
 		if (t->result) {
-			json_object_set_new(t->result, "value", json_string(t->value));
+			json_object_set_new(t->result, "value", json_text(t->value));
 			json_array_append(rows, t->result);
 		}
 	}
@@ -133,7 +134,7 @@ static json_t *sum_up(struct sweep *s, FILE *to)
 	} else if (s->trials[0].result && program_outcome(s->trials[0].result) == PROGRAM_OUT_OF_MEMORY) {
 		fprintf(to, "not even %s %s fits\n", s->name, s->trials[0].value);
 	}
-	json_object_set_new(sum, "largest", largest ? json_string(largest) : json_null());
+	json_object_set_new(sum, "largest", largest ? json_text(largest) : json_null());
 	return sum;
 }
 

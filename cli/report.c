@@ -8,6 +8,7 @@
 #include "bits.h"
 #include "cli.h"
 #include "error.h"
+#include "json_text.h"
 
 static double gib(uint64_t bytes)
 {
@@ -206,12 +207,12 @@ static json_t *calls_by_name(const uint64_t counts[SIM_SLOTS])
 static void set_setting(json_t *object, const struct report *report, const struct report_row *row)
 {
 	const struct replay_params *p = report->params;
-	json_object_set_new(object, "trace", json_string(row->name));
-	json_object_set_new(object, "file", json_string_nocheck(row->file));
+	json_object_set_new(object, "trace", json_text(row->name));
+	json_object_set_new(object, "file", json_text(row->file));
 	set_count(object, "device", row->device);
 	json_object_set_new(object, "policy", json_string(policy_name(report)));
-	json_object_set_new(object, "conf", p->conf ? json_string(p->conf) : json_null());
-	json_object_set_new(object, "costs", json_string(p->costs));
+	json_object_set_new(object, "conf", p->conf ? json_text(p->conf) : json_null());
+	json_object_set_new(object, "costs", json_text(p->costs));
 	set_count(object, "capacity_bytes", p->capacity);
 	set_count(object, "lag", p->lag);
 	set_count(object, "seed", p->seed);
@@ -255,7 +256,7 @@ static void set_result(json_t *object, const struct report_row *row)
 	set_heap_count(object, "metadata_bytes", r, r->metadata_bytes);
 	set_count(object, "violations", r->violations);
 	set_count(object, "leaks", r->leaks);
-	json_object_set_new(object, "problem", r->problem[0] ? json_string(r->problem) : json_null());
+	json_object_set_new(object, "problem", r->problem[0] ? json_text(r->problem) : json_null());
 }
 
 /* null where it does not fit. */

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 enum { MOST_OOMS = 64 };
 
 struct look_oom_event {
@@ -109,7 +111,7 @@ static json_t *program(void)
 		fclose(f);
 	text[size] = '\0';
 	for (size_t at = 0; at < size; at += strlen(text + at) + 1)
-		json_array_append_new(words, json_stringn_nocheck(text + at, strlen(text + at)));
+		json_array_append_new(words, json_string(utf8_clean(text + at)));
 	return words;
 }
 

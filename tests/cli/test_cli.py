@@ -413,6 +413,21 @@ class Replay(Case):
         expected = 1 - row["peak_allocated_bytes"] / row["peak_reserved_bytes"]
         self.assertAlmostEqual(row["fragmentation"], expected, 5)
 
+    def test_names_need_not_be_text(self):
+        data = Path(self.pickled("a.pickle", random_history(6, 100)[0])).read_bytes()
+        costs = self.folder / os.fsdecode(b"costs\xff.ini")
+        costs.write_bytes((SOURCE / "sim" / "costs" / "a100.ini").read_bytes())
+        for name, trace in ((b"caf\xe9.pickle", "caf?"), ("\u00e9" * 40 + ".pickle", "\u00e9" * 31 + "?")):
+            path = self.folder / os.fsdecode(name)
+            path.write_bytes(data)
+            done = subprocess.run([CLI, "replay", "--json", "-", "--costs", costs, path], capture_output=True,
+                                  check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            row = json.loads(done.stdout)
+            self.assertEqual(row["trace"], trace)
+            self.assertEqual(Path(row["costs"]).name, "costs?.ini")
+            self.assertEqual(len(os.fsencode(row["file"])), len(os.fsencode(path)))
+
     def test_json_to_a_file(self):
         path = self.pickled("a.pickle", random_history(5, 200)[0])
         self.assertIn("driver calls", self.run_cli("replay", "--json", self.folder / "out.json", path, path))

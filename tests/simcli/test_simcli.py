@@ -296,6 +296,14 @@ class Errors(Case):
 
 
 class Run(Case):
+    def test_words_need_not_be_text(self):
+        odd = os.fsdecode(b"caf\xe9"), os.fsdecode(b"\xc3" * 3000) + "\u00e9" * 1000
+        done, report = self.sim("--", self.program, 64, 0, *odd)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(report["command"][3:], ["caf?", "?" * 3000 + "\u00e9" * 1000])
+        self.assertEqual(report["driver_calls"]["cuMemAlloc"], 4)
+        self.assertEqual(report["processes"][0]["program"][1:4], ["64", "0", "caf?"])
+
     def test_exit_status_is_the_commands(self):
         for status in (0, 5):
             done = terrazzo("sim", "--", "sh", "-c", f"exit {status}")
