@@ -166,7 +166,7 @@ void *Allocator::alloc_watched(const Wanted &wanted)
 	}
 	tell_profiler(ptr, static_cast<int64_t>(size), device);
 	tell_trackers(TraceEntry::ALLOC, device, ptr, size, stream);
-	return ptr;
+	return traced(ptr);
 }
 
 void Allocator::free_any(void *ptr)

@@ -155,6 +155,15 @@ private:
 		return device;
 	}
 
+	/* For PyTorch's sanitizer, among others. */
+	static void *traced(void *ptr)
+	{
+		const c10::impl::PyInterpreter *tracer = c10::impl::GPUTrace::get_trace();
+		if (C10_UNLIKELY(tracer != nullptr && ptr))
+			(*tracer)->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
+		return ptr;
+	}
+
 	void *alloc(size_t size, DeviceIndex device, cudaStream_t stream)
 	{
 		void *ptr = nullptr;
@@ -164,10 +173,7 @@ private:
 		trz_status status = trz_torch_try_alloc(size, device, stream, &ptr);
 		if (C10_UNLIKELY(status != TRZ_OK))
 			refuse(status, size, device);
-		const c10::impl::PyInterpreter *tracer = c10::impl::GPUTrace::get_trace();
-		if (C10_UNLIKELY(tracer != nullptr))
-			(*tracer)->trace_gpu_memory_allocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
-		return ptr;
+		return traced(ptr);
 	}
 
 	/* -- shim_allocator.cpp -- */

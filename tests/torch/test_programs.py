@@ -148,11 +148,17 @@ class Observed(Case):
         trace.register_callback_for_memory_allocation(made.append)
         trace.register_callback_for_memory_deallocation(freed.append)
         _activate_gpu_trace()
-        x = bytes_on_device(MIB)
-        address = x.data_ptr()
-        del x
-        self.assertIn(address, made)
-        self.assertIn(address, freed)
+        for recorded in False, True:
+            torch.cuda.memory._record_memory_history(enabled="all" if recorded else None)
+            x = bytes_on_device(MIB)
+            address = x.data_ptr()
+            del x
+            self.assertEqual((made.count(address), freed.count(address)), (1, 1), f"recorded: {recorded}")
+            made.clear()
+            freed.clear()
+        torch.cuda.memory._record_memory_history(enabled=None)
+        bytes_on_device(0)
+        self.assertEqual(made, [])
 
     @unittest.skipUnless(hasattr(torch._C, "_cuda_memoryMetadataSupported"), "this PyTorch has no such function")
     def test_metadata_of_memory_is_supported(self):
