@@ -130,7 +130,7 @@ trz_status Allocator::alloc_noted(const Wanted &wanted, bool alone, void **ptr)
 	Together hold;
 	Noted note(context);
 	trz_status status = try_alloc(wanted, alone, ptr);
-	if (status == TRZ_OK && *ptr)
+	if (status == TRZ_OK && *ptr && history().on)
 		history().hold(reinterpret_cast<uint64_t>(*ptr), std::move(context));
 	return status;
 }
@@ -176,15 +176,20 @@ void Allocator::free_any(void *ptr)
 	const c10::impl::PyInterpreter *tracer = c10::impl::GPUTrace::get_trace();
 	if (C10_UNLIKELY(tracer != nullptr))
 		(*tracer)->trace_gpu_memory_deallocation(c10::DeviceType::CUDA, reinterpret_cast<uintptr_t>(ptr));
-	if (C10_UNLIKELY(installed->watched_ || c10::memoryProfilingEnabled()))
+	unsigned watched = installed->watched_;
+	if (C10_UNLIKELY((watched & ~WATCH_HELD) || c10::memoryProfilingEnabled())) {
 		installed->free_watched(ptr);
-	else
-		trz_torch_free(ptr, 0, hint(), nullptr);
+		return;
+	}
+	if (C10_UNLIKELY(watched && !in_child()))
+		history().let_go(reinterpret_cast<uint64_t>(ptr));
+	trz_torch_free(ptr, 0, hint(), nullptr);
 }
 
 void Allocator::free_noted(void *ptr, DeviceIndex device)
 {
 	if (!history().on) {
+		history().let_go(reinterpret_cast<uint64_t>(ptr));
 		trz_torch_free(ptr, 0, device, nullptr);
 		return;
 	}

@@ -138,7 +138,13 @@ public:
 
 private:
 	/* What makes an operation take the long way. */
-	enum { WATCH_HISTORY = 1, WATCH_TRACKERS = 2, WATCH_POOLS = 4, WATCH_UNCACHED = 8 };
+	enum {
+		WATCH_HISTORY = 1,
+		WATCH_TRACKERS = 2,
+		WATCH_POOLS = 4,
+		WATCH_UNCACHED = 8,
+		WATCH_HELD = 16  /* no recording, but contexts of an earlier one: of frees alone */
+	};
 
 	void watch(unsigned what, bool on)
 	{
@@ -168,7 +174,7 @@ private:
 	{
 		void *ptr = nullptr;
 		hint() = device;
-		if (C10_UNLIKELY(watched_ || c10::memoryProfilingEnabled()))
+		if (C10_UNLIKELY((watched_ & ~WATCH_HELD) || c10::memoryProfilingEnabled()))
 			return alloc_watched({size, device, stream, nullptr});
 		trz_status status = trz_torch_try_alloc(size, device, stream, &ptr);
 		if (C10_UNLIKELY(status != TRZ_OK))

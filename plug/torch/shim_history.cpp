@@ -81,12 +81,16 @@ void History::hold(uint64_t address, std::shared_ptr<c10::GatheredContext> conte
 		return;
 	std::lock_guard<std::mutex> guard(lock_);
 	held_[address] = std::move(context);
+	holds = true;
 }
 
 std::shared_ptr<c10::GatheredContext> History::let_go(uint64_t address)
 {
+	if (!holds)
+		return nullptr;
 	std::lock_guard<std::mutex> guard(lock_);
 	auto found = held_.extract(address);
+	holds = !held_.empty();
 	return found ? std::move(found.mapped()) : nullptr;
 }
 
@@ -147,7 +151,6 @@ void History::forget()
 	std::lock_guard<std::mutex> guard(lock_);
 	first_ += notes_.size();
 	notes_.clear();
-	held_.clear();
 	annotations_.clear();
 	sections_.clear();
 }
@@ -226,6 +229,7 @@ void Allocator::recordHistory(bool enabled, CreateContextFn recorder, size_t ent
                               const std::vector<std::string> &skip_actions)
 {
 	history().set(enabled, recorder, entries, when, clear, skip_actions);
+	watch(WATCH_HELD, history().holds);  /* first, so that no free is missed */
 	watch(WATCH_HISTORY, enabled);
 	if (native_used_)
 		record_history(*native_, enabled, recorder, entries, when, clear, skip_actions);

@@ -33,6 +33,7 @@ struct Note {
 class History {
 public:
 	std::atomic<bool> on{false};
+	std::atomic<bool> holds{false};  /* the context of a live allocation; they outlast the recording, as natively */
 	std::shared_mutex gate;
 
 	void set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
@@ -52,7 +53,7 @@ public:
 	 * in vain would push out the notes of events. */
 	void drop(uint64_t number);
 
-	/* Keeps the context of an allocation while it lives. */
+	/* Keeps the context of an allocation while it lives, whether or not the recording goes on. */
 	void hold(uint64_t address, std::shared_ptr<c10::GatheredContext> context);
 
 	/* Returns the context of an allocation whose life ends. */

@@ -8,9 +8,11 @@
 #include <iterator>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 
 #include "plug_pools.hpp"
 #include "shim_allocator.hpp"
+#include "shim_history.hpp"
 #include "shim_source.hpp"
 
 namespace shim {
@@ -235,8 +237,13 @@ cca::CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex device, std::
 		status = trz_pool_restore(heap, pool, ours->state);
 	}
 	TORCH_CHECK(status == TRZ_OK, "terrazzo: ", trz_last_error());
-	for (void *ptr : live(heap, pool))
+	std::unordered_set<void *> dead(delta.ptrs_freed.begin(), delta.ptrs_freed.end());
+	for (void *ptr : live(heap, pool)) {
+		dead.erase(ptr);
 		delta.dataptrs_allocd.push_back({ptr, ptr, &free_any, c10::Device(c10::DeviceType::CUDA, device)});
+	}
+	for (void *ptr : dead)
+		history().let_go(reinterpret_cast<uint64_t>(ptr));
 	return delta;
 }
 

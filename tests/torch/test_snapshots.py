@@ -33,6 +33,13 @@ def functions(event):
     return {frame["name"] for frame in event.get("frames", ())}
 
 
+def frames_at(address):
+    """Those of the live allocation there."""
+    [frames] = [block["frames"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"]
+                if (block["address"], block["state"]) == (address, "active_allocated")]
+    return frames
+
+
 def actions(events, action):
     return [event for event in events if event["action"] == action]
 
@@ -187,6 +194,37 @@ class History(Case):
             self.assertTrue(any(f["name"] == "bytes_on_device" for f in blocks[0]["frames"]))
             self.assertTrue(torch.cuda.memory._allocation_traceback(x.data_ptr()))
         del x
+
+    def test_frames_outlast_the_recording_and_end_with_the_memory(self):
+        for size in 3 * MIB, 1000:
+            with recording():
+                x = bytes_on_device(size)
+            address = x.data_ptr()
+            self.assertIn("bytes_on_device", functions({"frames": frames_at(address)}))
+            with recording():
+                self.assertTrue(frames_at(address))
+            del x
+            x = bytes_on_device(size)
+            self.assertEqual(x.data_ptr(), address)
+            self.assertEqual(frames_at(address), [])
+            del x
+
+    def test_frames_end_with_what_a_checkpoint_undoes(self):
+        graph, other = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        with recording():
+            with torch.cuda.graph(graph):
+                kept = bytes_on_device(5 * MIB)
+            state = torch._C._cuda_getCheckpointState(0, graph.pool())
+            with torch.cuda.graph(other, pool=graph.pool()):
+                undone = bytes_on_device(5 * MIB)
+        address = undone.data_ptr()
+        torch._C._cuda_setCheckpointPoolState(0, state, [undone.untyped_storage()._cdata], [])
+        self.assertTrue(frames_at(kept.data_ptr()))
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=graph.pool()):
+            again = bytes_on_device(5 * MIB)
+        self.assertEqual(again.data_ptr(), address)
+        self.assertEqual(frames_at(address), [])
+        del kept, undone, again, graph, other
 
     def test_every_note_finds_its_event(self):
         with recording(context="all"):
