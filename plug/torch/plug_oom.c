@@ -11,9 +11,6 @@
 #include "decimal.h"
 #include "terrazzo_driver.h"
 
-/* PyTorch refuses sizes from here on without asking the device. */
-#define TOO_LARGE ((size_t)1 << 60)
-
 enum { SIZE_TEXT = 32 };
 
 /* Sizes as PyTorch writes them. */
@@ -75,23 +72,27 @@ static size_t write_facts(char *text, size_t room, int device, const trz_oom_inf
 	return length < 0 ? 0 : (size_t)length < room ? (size_t)length : room - 1;
 }
 
+void trz_torch_oom_info(int device, size_t size, trz_oom_info *info)
+{
+	trz_heap *heap;
+	*info = (trz_oom_info){0};
+	if (trz_torch_heap(device, false, &heap) == TRZ_OK && heap &&
+	    (trz_last_oom(heap, info) != TRZ_OK || info->requested != size))
+		*info = ask(heap, device, size);
+}
+
 const char *trz_torch_oom_text(int device, size_t size)
 {
 	static _Thread_local char text[2048];
 	char own[1024];
 	size_t length;
-	trz_heap *heap;
-	trz_oom_info info = {0};
+	trz_oom_info info;
 	snprintf(own, sizeof own, "%s", trz_torch_last_error());  /* before the calls below change it */
-	if (size >= TOO_LARGE) {
+	trz_torch_oom_info(device, size, &info);
+	if (size >= TRZ_TORCH_TOO_LARGE)
 		length = (size_t)snprintf(text, sizeof text, "Tried to allocate more than 1EB memory. ");
-	} else if (trz_torch_heap(device, false, &heap) == TRZ_OK && heap) {
-		if (trz_last_oom(heap, &info) != TRZ_OK || info.requested != size)
-			info = ask(heap, device, size);
-		length = write_facts(text, sizeof text, device, &info);
-	} else {
-		length = 0;
-	}
+	else
+		length = info.requested ? write_facts(text, sizeof text, device, &info) : 0;
 	snprintf(text + length, sizeof text - length, "terrazzo: %s", own);
 	return text;
 }

@@ -92,12 +92,13 @@ void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 {
 	TORCH_CHECK(trz_torch_is_want_of_memory(status), "terrazzo: ", trz_torch_last_error());
 	std::string text = trz_torch_oom_text(device, size);
+	TORCH_CHECK_WITH(OutOfMemoryError, size < TRZ_TORCH_TOO_LARGE, "CUDA out of memory. ", text);
 	trz_heap *heap = heap_of(device);
 	if (status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT)
 		trz_print_failure(heap);
 	Statistics now(heap);
-	trz_oom_info info = {};
-	trz_last_oom(heap, &info);
+	trz_oom_info info;
+	trz_torch_oom_info(device, size, &info);
 	if (status == TRZ_ERROR_LIMIT && rejects_at_limit())
 		reject(size, device, info, text);
 	c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(size), now["allocated_bytes.all.current"],
@@ -106,6 +107,7 @@ void Allocator::refuse(trz_status status, size_t size, DeviceIndex device)
 	{
 		std::lock_guard<std::mutex> guard(lock_);
 		observers = observers_;
+		outsized_[device] += status == TRZ_ERROR_SIZE;
 	}
 	for (const auto &observer : observers)
 		observer(device, size, info.limit ? info.limit : info.device_total, info.device_free);
@@ -132,6 +134,8 @@ trz_status Allocator::alloc_noted(const Wanted &wanted, bool alone, void **ptr)
 	trz_status status = try_alloc(wanted, alone, ptr);
 	if (status == TRZ_OK && *ptr && history().on)
 		history().hold(reinterpret_cast<uint64_t>(*ptr), std::move(context));
+	if (status == TRZ_ERROR_SIZE && wanted.size < TRZ_TORCH_TOO_LARGE)
+		history().note_outsized(wanted.device, wanted.size, wanted.stream, note.number);
 	return status;
 }
 

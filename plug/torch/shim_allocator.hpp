@@ -264,6 +264,7 @@ private:
 	std::vector<cca::OutOfMemoryObserver> observers_;
 	std::vector<OomRejectionObserver> rejection_observers_;
 	std::map<int, int64_t> rejections_, lent_;  /* by device: failures of the heap that are not failures to PyTorch */
+	std::map<int, int64_t> outsized_;  /* failures to PyTorch for which the heap did not look at its memory */
 	std::shared_ptr<const std::vector<AllocatorTraceTracker>> trackers_ =
 		std::make_shared<const std::vector<AllocatorTraceTracker>>();  /* replaced, never changed */
 	std::map<std::pair<int, MempoolId_t>, Server> servers_;  /* of pools that the heap does not serve alone */

@@ -100,6 +100,17 @@ void History::annotate(TraceEntry entry)
 	annotations_.push_back(std::move(entry));
 }
 
+void History::note_outsized(DeviceIndex device, size_t size, cudaStream_t stream, uint64_t number)
+{
+	trz_oom_info info;
+	trz_torch_oom_info(device, size, &info);
+	TraceEntry entry = trace_entry(TraceEntry::OOM, device, info.device_free, size, stream, {0, 0});
+	entry.time_.t_ = now_us();
+	complete(entry, number);
+	if (!skips("oom"))
+		annotate(std::move(entry));
+}
+
 void History::annotate_section(DeviceIndex device, const std::vector<std::pair<std::string, std::string>> &metadata)
 {
 	AnnotationEntry entry(device, 0);

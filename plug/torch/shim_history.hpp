@@ -59,7 +59,12 @@ public:
 	/* Returns the context of an allocation whose life ends. */
 	std::shared_ptr<c10::GatheredContext> let_go(uint64_t address);
 
+	/* Adds an entry that the heap does not have. */
 	void annotate(TraceEntry entry);
+
+	/* Adds the failure of an allocation that the heap has refused by its size alone, with the note of a number. */
+	void note_outsized(DeviceIndex device, size_t size, cudaStream_t stream, uint64_t number);
+
 	void annotate_section(DeviceIndex device, const std::vector<std::pair<std::string, std::string>> &metadata);
 
 	std::shared_ptr<c10::GatheredContext> held(uint64_t address);

@@ -132,7 +132,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 /* Counts that the heap does not have. lock_ is held. */
 void Allocator::add_own_counts(DeviceStats &stats, DeviceIndex device)
 {
-	stats.num_ooms -= rejections_[device] + lent_[device];
+	stats.num_ooms += outsized_[device] - rejections_[device] - lent_[device];
 	set_rejections(stats, rejections_[device]);
 	stats.num_sync_all_streams = waits_[device];
 }

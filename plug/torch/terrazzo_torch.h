@@ -145,6 +145,13 @@ static inline bool trz_torch_is_want_of_memory(trz_status status)
 	       status == TRZ_ERROR_ADDRESS_SPACE;
 }
 
+/* PyTorch refuses sizes from here on by themselves: that counts as no failure of its allocator. */
+#define TRZ_TORCH_TOO_LARGE ((size_t)1 << 60)
+
+/* The figures of the calling thread's allocation of `size` bytes that has run out of memory; those of now if the heap
+ * has not looked at its memory, since no device has so much. Calls the driver: yes. */
+TRZ_API void trz_torch_oom_info(int device, size_t size, trz_oom_info *info);
+
 /* The error text for PyTorch's users, after the calling thread's allocation of `size` bytes has run out of memory:
  * PyTorch's own sentences without the first one, "CUDA out of memory. ", then trz_torch_last_error(). Valid until the
  * thread's next call. Calls the driver: yes. */
