@@ -3,7 +3,7 @@
  * The ends of private pools. When the last reference has gone, launches of the pool's graphs may still be running, on
  * any stream. The pool then waits, asking at every poll, for a deputy of all streams, or where the driver has none for
  * tickets of those that the heap knows; after that its memory becomes the default pool's, each lane's that of the same
- * stream.
+ * stream, but that what has passed in a window becomes one stream's.
  */
 #include "heap/ends.h"
 
@@ -53,12 +53,12 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 {
 	HEAP_LOCKED(h);
 	struct lane *from = b->home;
-	assert(to != from && to->stream == from->stream && to->dedicated == from->dedicated);
+	assert(to != from && (to->stream == from->stream || b->state == BLOCK_FREE) && to->dedicated == from->dedicated);
 	b->home = to;
 	switch ((enum block_state)b->state) {
 	case BLOCK_FREE:
 		fit_remove(&from->fit[window_part(b->window)], b);
-		heap_free_block_locked(h, b, b->sequence);
+		heap_free_block_locked(h, b, to->stream == from->stream ? b->sequence : 0);
 		break;
 	case BLOCK_LIVE:
 		assert(from->held >= b->size);
@@ -91,10 +91,28 @@ static void rest_locked(trz_heap *h, struct block *b)
 	fit_insert(heap_index_of(b), b);
 }
 
-/* Gives the lanes' memory in a window to their heirs. */
-static void hand_over(trz_heap *h, struct window *w)
+static bool has_passed(const struct block *b)
+{
+	return b->state == BLOCK_FREE && ticket_passed(&b->home->stream->tickets, b->sequence);
+}
+
+/* The heir of a block. With `one` all that has passed goes to one of them, the first that gets any: a tile of which
+ * several streams had parts is whole then, and can move to another pool. */
+static struct lane *heir_of(const struct block *b, struct lane **one)
+{
+	struct lane *heir = b->home ? b->home->heir : NULL;
+	if (!heir || !one || heir->dedicated || !has_passed(b))
+		return heir;
+	if (!*one)
+		*one = heir;
+	return *one;
+}
+
+/* Gives the lanes' memory in a window to their heirs; `all`: the pool ends. */
+static void hand_over(trz_heap *h, struct window *w, bool all)
 {
 	HEAP_GROWTH_LOCKED(h);
+	struct lane *one = NULL;
 	unsigned done = 0;
 	heap_lock(h);
 	for (struct block *b = w->blocks.first, *next; b; b = next) {
@@ -102,7 +120,7 @@ static void hand_over(trz_heap *h, struct window *w)
 			rest_locked(h, b);
 			done = 0;
 		}
-		struct lane *to = b->home ? b->home->heir : NULL;
+		struct lane *to = heir_of(b, all ? &one : NULL);
 		next = b->next;
 		if (to && next && next->state == BLOCK_FREE && next->home == to)
 			next = next->next;  /* that one may join with this */
@@ -135,10 +153,11 @@ static void dissolve(trz_heap *h, struct pool *p)
 	for (int kind = 0; kind < KINDS; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (w->pool == p) {
-				hand_over(h, w);
+				hand_over(h, w, true);
 				w->pool = NULL;
 			}
 	drop_lanes(h, p);
+	h->moved_for_ended += p->moved_bytes;
 	heap_lock(h);
 	struct pool **link = &h->pools;
 	while (*link != p)
@@ -176,7 +195,7 @@ void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream 
 	for (int kind = 0; kind < KINDS && any; kind++)
 		for (struct window *w = h->windows[kind]; w; w = w->next)
 			if (w->pool == p)
-				hand_over(h, w);
+				hand_over(h, w, false);
 	heap_lock(h);
 	forget_heirs_locked(p);
 	heap_unlock(h);

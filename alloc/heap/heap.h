@@ -192,7 +192,8 @@ struct trz_heap {
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	counter attainable;                  /* what could be reserved in all, by the device's last answer about its free
 	                                      * memory; other processes take and free memory meanwhile. Read without it */
-	uint64_t moved_bytes;                /* mapped at other places so far */
+	uint64_t moved_bytes;                /* mapped at other places so far, */
+	uint64_t moved_for_ended;            /* of that for pools that have ended */
 	struct views_record views;
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */

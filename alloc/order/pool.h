@@ -29,6 +29,7 @@ struct pool {
 	uint64_t deputy;             /* the number of one of the heap's context (contexts.c); 0: none */
 	struct awaited *awaited;     /* of streams of which it does not tell */
 	unsigned awaited_count;
+	uint64_t moved_bytes;        /* mapped elsewhere for it; by the growth lock */
 };
 
 static inline bool lane_is_pinned(const struct lane *l)

@@ -79,10 +79,11 @@ static double least_slack(const trz_heap *h)
 	return (double)h->config.slack_per_mille;
 }
 
-/* And before memory is mapped elsewhere. */
+/* And before memory is mapped elsewhere. What was mapped for a pool that has ended earns nothing: its addresses were
+ * new, so that no slack would have spared it. */
 static double grown_slack(const trz_heap *h, double peak)
 {
-	double turns = (double)h->moved_bytes / peak - FREE_TURNS;
+	double turns = (double)(h->moved_bytes - h->moved_for_ended) / peak - FREE_TURNS;
 	double earned = turns > 0 ? (double)h->config.churn_per_mille * turns * turns : 0;
 	if (earned > EARNED_QUICKLY)
 		earned = EARNED_QUICKLY + EARNED_SLOWLY * (earned - EARNED_QUICKLY);
@@ -185,6 +186,8 @@ void policy_moved(trz_heap *h, const struct demand *d, uint64_t bytes, bool view
 	if (view)
 		owe(h, bytes);
 	h->moved_bytes += bytes;
+	if (d->lane->pool)
+		d->lane->pool->moved_bytes += bytes;
 	if (bytes && is_large(h, d) && !is_known_size(h, d->bytes))
 		v->sizes[v->sizes_count++ % VIEW_SIZES] = d->bytes;
 }

@@ -372,6 +372,25 @@ static void synthetic_traces_replay(void **state)
 	}
 }
 
+/* A program that makes a pool for its captures, and another one a while later: what one leaves serves the next, also
+ * where both streams had a part of it, and however much that moves, the heap grows no more. */
+static void pools_made_anew_leave_nothing_behind(void **state)
+{
+	(void)state;
+	const struct synth_params synth = { .shape = SYNTH_GRAPHS, .streams = 4, .events = 60000 };
+	static const char *const confs[] = { "churn_per_mille:2", "churn_per_mille:1000" };
+	struct trace trace;
+	assert_int_equal(synth_trace(&synth, &trace), TRZ_OK);
+	for (size_t i = 0; i < sizeof confs / sizeof confs[0]; i++) {
+		const struct replay_params params = { .capacity = GIB(80), .conf = confs[i] };
+		struct replay_result result;
+		replay(&trace, &params, &result);
+		assert_in_range(result.pools, 40, 60);
+		assert_in_range(result.peak_reserved_bytes, 0, 2 * result.peak_allocated_bytes);
+	}
+	trace_free(&trace);
+}
+
 /* Allocations that name a pool, as those of a snapshot do, are served from it and from nothing else. */
 static void pools_of_allocations(void **state)
 {
@@ -605,6 +624,7 @@ int main(void)
 		cmocka_unit_test(impossible_captures_are_named),
 		cmocka_unit_test(frees_on_another_stream),
 		cmocka_unit_test(synthetic_traces_replay),
+		cmocka_unit_test(pools_made_anew_leave_nothing_behind),
 		cmocka_unit_test(pools_of_allocations),
 		cmocka_unit_test(stops_at_out_of_memory),
 		cmocka_unit_test(finds_the_smallest_device),

@@ -325,11 +325,16 @@ static void test_many_different_views(void **state)
 
 /* ---- whether there is a view ---- */
 
+static struct demand demand_of(const struct scene *s, uint64_t bytes)
+{
+	const struct block *b = pagemap_block(pagemap_get(&s->r.heap->pagemap, (trz_addr)s->held[0]));
+	return (struct demand){.lane = b->home, .bytes = bytes, .kind = LARGE};
+}
+
 static bool is_for_a_view(const struct scene *s, uint64_t bytes)
 {
 	trz_heap *h = s->r.heap;
-	const struct block *b = pagemap_block(pagemap_get(&h->pagemap, (trz_addr)s->held[0]));
-	const struct demand d = {.lane = b->home, .bytes = bytes, .kind = LARGE};
+	const struct demand d = demand_of(s, bytes);
 	heap_take_growth(h);
 	bool view = policy_views(h, &d);
 	heap_give_growth(h);
@@ -340,7 +345,7 @@ static bool is_for_a_view(const struct scene *s, uint64_t bytes)
 static void move(const struct scene *s, uint64_t bytes, bool view)
 {
 	trz_heap *h = s->r.heap;
-	const struct demand d = {.bytes = MIB(12), .kind = LARGE};
+	const struct demand d = demand_of(s, MIB(12));
 	heap_take_growth(h);
 	policy_moved(h, &d, bytes, view);
 	heap_give_growth(h);
