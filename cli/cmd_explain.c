@@ -408,7 +408,8 @@ static void add_failure(struct evidence *s, const struct evidence *t)
 /* "CUDA error: out of memory": of the failure's memory it tells nothing, so the snapshot's figures stay. */
 static bool is_bare(const struct evidence *t)
 {
-	return !evidence_known(t->requested) && !evidence_known(t->reserved) && !evidence_known(t->device_free);
+	bool figures = evidence_known(t->requested) || evidence_known(t->reserved) || evidence_known(t->device_free);
+	return !figures && !t->too_large && !t->limit_refused;
 }
 
 static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *text)

@@ -789,6 +789,10 @@ class SnapshotAndText(Case):
         got = json.loads(run(path, str(log), "--device-memory", "8GiB", "--json", "-").stdout)
         self.assertEqual((got["verdict"], got["figures"]["allocated"]), ("full", 7900 * MIB))
         self.assertNotIn("ranks", got)
+        log.write_text("RuntimeError: CUDA out of memory. Tried to allocate more than 1EB memory.\n")
+        got = json.loads(run(path, str(log), "--json", "-").stdout)
+        self.assertEqual(got["verdict"], "too_large")
+        self.assertNotIn(b"0.0 %", run(path, str(log)).stdout)
 
     def test_of_another_failure(self):
         s = Snapshot()
