@@ -19,6 +19,15 @@ foreach(file IN LISTS native_programs)
 endforeach()
 target_link_libraries(native_linked PRIVATE terrazzo_cuda)
 
+# A library that calls back into the program that opens it.
+add_library(native_constructed MODULE tests/native/libraries/constructed.c)
+set_target_properties(native_constructed PROPERTIES
+	PREFIX ""
+	OUTPUT_NAME constructed
+	LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/native/programs")
+set_target_properties(native_constructors PROPERTIES ENABLE_EXPORTS ON)
+add_dependencies(native_constructors native_constructed)
+
 # The same with the runtime's other version, and with a static one.
 trz_native(runtime12 "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime12)
 trz_native(runtime_static "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime_static)

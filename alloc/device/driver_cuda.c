@@ -661,16 +661,24 @@ typedef cuda_result init_call(unsigned flags);
 typedef cuda_result lookup_v1(const char *name, void **found, int version, uint64_t flags);
 typedef cuda_result lookup_v2(const char *name, void **found, int version, uint64_t flags, int *why);
 
-static pthread_once_t load_once = PTHREAD_ONCE_INIT;
-static struct cuda_api loaded;
-static trz_status load_status;  /* of the one attempt */
-static char load_reason[256];   /* and why it failed */
+/* An attempt to load the driver. */
+struct attempt {
+	struct cuda_api api;
+	trz_status status;
+	char reason[256];  /* why it failed */
+};
+
+/* The first attempt to end, which counts. Several threads may try at a time: the dynamic linker is asked with no lock
+ * held, since a thread that has its lock may come here, from a constructor (docs/lock-order.md). */
+static struct attempt first;
+static pthread_mutex_t first_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool tried;
 
 static const trz_driver cuda_table = {
 	.version = TRZ_DRIVER_VERSION,
 	.size = sizeof(trz_driver),
 	.name = "cuda",
-	.self = &loaded,
+	.self = &first.api,
 #define CUDA_SLOT(slot) .slot = cuda_##slot,
 	TRZ_DRIVER_SLOTS(CUDA_SLOT)
 #undef CUDA_SLOT
@@ -684,12 +692,12 @@ struct library {
 	int version; /* what the driver serves; newer functions are not looked for */
 };
 
-__attribute__((format(printf, 1, 2)))
-static trz_status refuse(const char *format, ...)
+__attribute__((format(printf, 2, 3)))
+static trz_status refuse(struct attempt *a, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	vsnprintf(load_reason, sizeof load_reason, format, args);
+	vsnprintf(a->reason, sizeof a->reason, format, args);
 	va_end(args);
 	return TRZ_ERROR_NO_DRIVER;
 }
@@ -708,68 +716,75 @@ static void *find_symbol(const struct library *library, const struct symbol *sym
 	return result == TRZ_CUDA_SUCCESS && found ? found : dlsym(library->handle, symbol->exported);
 }
 
-static trz_status load_symbols(const struct library *library)
+static trz_status load_symbols(struct attempt *a, const struct library *library)
 {
-	loaded.vmm = true;
+	a->api.vmm = true;
 	for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
 		const struct symbol *symbol = &symbols[i];
 		void *found = find_symbol(library, symbol);
 		if (!found && symbol->need == REQUIRED)
-			return refuse("libcuda.so.1 lacks %s: update the driver", symbol->exported);
+			return refuse(a, "libcuda.so.1 lacks %s: update the driver", symbol->exported);
 		if (!found && symbol->need == VMM)
-			loaded.vmm = false;
-		memcpy((char *)&loaded + symbol->offset, &found, sizeof found);
+			a->api.vmm = false;
+		memcpy((char *)&a->api + symbol->offset, &found, sizeof found);
 	}
 	return TRZ_OK;
 }
 
-static trz_status check_version(struct library *library)
+static trz_status check_version(struct attempt *a, struct library *library)
 {
 	version_call *get_version = (version_call *)dlsym(library->handle, "cuDriverGetVersion");
 	if (!get_version || get_version(&library->version) != TRZ_CUDA_SUCCESS)
-		return refuse("libcuda.so.1 did not report its version: reinstall the driver");
+		return refuse(a, "libcuda.so.1 did not report its version: reinstall the driver");
 	if (library->version >= OLDEST_DRIVER)
 		return TRZ_OK;
-	return refuse("the driver is for CUDA %d.%d: 11.2 is the oldest supported",
+	return refuse(a, "the driver is for CUDA %d.%d: 11.2 is the oldest supported",
 	              library->version / 1000, library->version % 1000 / 10);
 }
 
-static trz_status start_driver(const struct library *library)
+static trz_status start_driver(struct attempt *a, const struct library *library)
 {
 	init_call *init = (init_call *)dlsym(library->handle, "cuInit");
 	cuda_result result = init ? init(0) : TRZ_CUDA_ERROR_NOT_FOUND;
 	if (result == TRZ_CUDA_SUCCESS)
 		return TRZ_OK;
-	refuse("%s (%d) from cuInit: check nvidia-smi and CUDA_VISIBLE_DEVICES",
-	       result_name(&loaded, result), result);
+	refuse(a, "%s (%d) from cuInit: check nvidia-smi and CUDA_VISIBLE_DEVICES", result_name(&a->api, result), result);
 	return result == TRZ_CUDA_ERROR_NO_DEVICE ? TRZ_ERROR_NO_DEVICE : TRZ_ERROR_NO_DRIVER;
 }
 
-static trz_status load_driver(void)
+static trz_status load_driver(struct attempt *a)
 {
 	struct library library = {.handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL)};
 	if (!library.handle)
-		return refuse("%s: install the driver or set LD_LIBRARY_PATH", dlerror());
+		return refuse(a, "%s: install the driver or set LD_LIBRARY_PATH", dlerror());
 	library.by_version = (lookup_v1 *)dlsym(library.handle, "cuGetProcAddress");
 	library.by_version2 = (lookup_v2 *)dlsym(library.handle, "cuGetProcAddress_v2");
-	trz_status status = check_version(&library);
+	trz_status status = check_version(a, &library);
 	if (status == TRZ_OK)
-		status = load_symbols(&library);
+		status = load_symbols(a, &library);
 	if (status == TRZ_OK)
-		status = start_driver(&library);
+		status = start_driver(a, &library);
 	return status;
 }
 
-static void load_driver_once(void)
+static void try_driver(void)
 {
-	load_status = load_driver();
+	struct attempt a = {0};
+	a.status = load_driver(&a);
+	pthread_mutex_lock(&first_lock);
+	if (!atomic_load(&tried)) {
+		first = a;
+		atomic_store_explicit(&tried, true, memory_order_release);
+	}
+	pthread_mutex_unlock(&first_lock);
 }
 
 trz_status trz_driver_cuda(const trz_driver **out)
 {
-	pthread_once(&load_once, load_driver_once);
-	if (load_status != TRZ_OK)
-		return trz_fail(load_status, "%s", load_reason);
+	if (!atomic_load_explicit(&tried, memory_order_acquire))
+		try_driver();
+	if (first.status != TRZ_OK)
+		return trz_fail(first.status, "%s", first.reason);
 	*out = &cuda_table;
 	return TRZ_OK;
 }

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,15 +19,18 @@ struct process {
 	unsigned gpu_instance, compute_instance;
 };
 
-static struct {
+struct nvml {
 	int (*init)(void);
 	int (*device)(const char *bus_id, void **device);
 	int (*processes)(void *device, unsigned *count, struct process *list);
 	int (*bus_id)(char *text, int size, int device);  /* of CUDA's driver: its numbers are not the library's */
 	bool ready;
-} nvml;
+};
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* What the first thread to end looking has found. The dynamic linker is asked with no lock held: docs/lock-order.md. */
+static struct nvml nvml;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool tried;
 
 static void find(void *library, const char *name, void *function)
 {
@@ -36,13 +40,20 @@ static void find(void *library, const char *name, void *function)
 
 static void load(void)
 {
+	struct nvml found;
 	void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 	void *library = cuda ? dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL) : NULL;
-	find(library, "nvmlInit_v2", &nvml.init);
-	find(library, "nvmlDeviceGetHandleByPciBusId_v2", &nvml.device);
-	find(library, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml.processes);
-	find(cuda, "cuDeviceGetPCIBusId", &nvml.bus_id);
-	nvml.ready = nvml.init && nvml.device && nvml.processes && nvml.bus_id && nvml.init() == 0;
+	find(library, "nvmlInit_v2", &found.init);
+	find(library, "nvmlDeviceGetHandleByPciBusId_v2", &found.device);
+	find(library, "nvmlDeviceGetComputeRunningProcesses_v3", &found.processes);
+	find(cuda, "cuDeviceGetPCIBusId", &found.bus_id);
+	found.ready = found.init && found.device && found.processes && found.bus_id && found.init() == 0;
+	pthread_mutex_lock(&lock);
+	if (!atomic_load(&tried)) {
+		nvml = found;
+		atomic_store_explicit(&tried, true, memory_order_release);
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 /* A table of a program's own, as the simulated device is, says nothing about CUDA's devices. */
@@ -82,7 +93,8 @@ bool nvml_ask(const struct driver *d, struct nvml_usage *out)
 	void *device;
 	if (!is_cuda(d))
 		return false;
-	pthread_once(&once, load);
+	if (!atomic_load_explicit(&tried, memory_order_acquire))
+		load();
 	return nvml.ready && nvml.bus_id(bus_id, sizeof bus_id, d->device) == 0 && nvml.device(bus_id, &device) == 0 &&
 	       nvml.processes(device, &count, list) == 0 && add_up(list, count, out);
 }

@@ -18,7 +18,7 @@ static struct {
 	intptr_t slots[NVTX_ABI_SLOTS];
 } tool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static bool load(const char *path)
+static bool begin_locked(void *symbol, const char *why)
 {
 	struct nvtx_segment segment = {.id = 1, .slot_count = NVTX_ABI_SLOTS, .slots = tool.slots};
 	struct nvtx_module module = {.version = NVTX_ABI_VERSION,
@@ -27,10 +27,7 @@ static bool load(const char *path)
 	                             .compat = NVTX_ABI_COMPAT_MEM,
 	                             .segment_count = 1,
 	                             .segments = &segment};
-	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-	void *symbol = library ? dlsym(library, NVTX_ABI_INITIALIZE) : NULL;
 	if (!symbol) {
-		const char *why = dlerror();
 		snprintf(tool.why, sizeof tool.why, "%.240s", why ? why : "it has no " NVTX_ABI_INITIALIZE);
 		return false;
 	}
@@ -50,10 +47,13 @@ trz_status nvtx_open(trz_heap *h)
 	const char *path = h->config.nvtx ? config_injection_path() : NULL;
 	if (!path)
 		return TRZ_OK;
+	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	void *symbol = library ? dlsym(library, NVTX_ABI_INITIALIZE) : NULL;
+	const char *why = symbol ? NULL : dlerror();
 	pthread_mutex_lock(&tool.lock);
 	if (!tool.tried) {
 		tool.tried = true;
-		tool.loaded = load(path);
+		tool.loaded = begin_locked(symbol, why);
 	}
 	bool loaded = tool.loaded;
 	pthread_mutex_unlock(&tool.lock);

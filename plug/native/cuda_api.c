@@ -7,7 +7,7 @@
 #include "terrazzo_cuda.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "native.h"
@@ -56,14 +56,17 @@ static cuda_result bind(void)
 /* A preloaded library finds the driver in the process alone, where nothing but these calls may need it. */
 static void need_driver(void)
 {
+	static atomic_bool asked;
+	if (atomic_load_explicit(&asked, memory_order_relaxed))
+		return;
 	dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	atomic_store_explicit(&asked, true, memory_order_relaxed);
 }
 
 static bool is_bound(void)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	void *context = NULL;
-	pthread_once(&once, need_driver);
+	need_driver();
 	return native_load() && native_driver.cuCtxGetCurrent(&context) == TRZ_CUDA_SUCCESS && context;
 }
 

@@ -9,26 +9,35 @@
 
 struct native_driver native_driver;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static atomic_bool loaded;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards changes of all here */
+static atomic_bool tried, loaded;
 
-/* The memory of graphs came last, in CUDA 11.4: all is there, or nothing is used. */
+/* The memory of graphs came last, in CUDA 11.4: all is there, or nothing is used. Several threads may look at a time:
+ * the dynamic linker is asked with no lock held (docs/lock-order.md). */
 static void load(void)
 {
+	struct native_driver found;
 	bool all = true;
 	native_read_options();
 #define NATIVE_FIND(name, parameters)                                                 \
-	native_driver.name = (cuda_result(*) parameters)native_symbol(#name);             \
-	all = all && native_driver.name;
+	found.name = (cuda_result(*) parameters)native_symbol(#name);                     \
+	all = all && found.name;
 	NATIVE_DRIVER_CALLS(NATIVE_FIND)
 #undef NATIVE_FIND
-	atomic_store_explicit(&loaded, all, memory_order_release);
+	pthread_mutex_lock(&lock);
+	if (!atomic_load(&tried)) {
+		native_driver = found;
+		atomic_store_explicit(&loaded, all, memory_order_release);
+		atomic_store_explicit(&tried, true, memory_order_release);
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 bool native_load(void)
 {
 	if (atomic_load_explicit(&loaded, memory_order_acquire))
 		return true;
-	pthread_once(&once, load);
+	if (!atomic_load_explicit(&tried, memory_order_acquire))
+		load();
 	return atomic_load_explicit(&loaded, memory_order_acquire);
 }

@@ -191,9 +191,12 @@ static void clear(struct native_heap *h)
 	atomic_store(&h->reserved_before, 0);
 }
 
-/* The current context's. A context whose heap cannot be opened keeps a place without one. */
+/* The current context's. A context whose heap cannot be opened keeps a place without one. The driver's table is asked
+ * for first, since that asks the dynamic linker (docs/lock-order.md). */
 static struct native_heap *add(void *context)
 {
+	const trz_driver *loaded;
+	trz_driver_cuda(&loaded);
 	pthread_mutex_lock(&lock);
 	begin();
 	struct native_heap *h = find(context);

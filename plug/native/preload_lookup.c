@@ -49,20 +49,14 @@ static _Atomic(void *) library;
 static atomic_bool loaded;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void load(void)
+static void note_found_locked(void *driver, preload_function *const *found)
 {
-	void *found = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-	if (!found)
-		return;
 	limit_begin();
 	if (limit_on)
 		limit_tell_heaps();
-	atomic_store(&library, found);
-	for (size_t i = 0; i < PRELOAD_COUNT; i++) {
-		struct preload_call *c = &preload_calls[i];
-		c->real = (preload_function *)real_dlsym()(found, c->exported);
-		c->next = c->real;
-	}
+	atomic_store(&library, driver);
+	for (size_t i = 0; i < PRELOAD_COUNT; i++)
+		preload_calls[i].real = preload_calls[i].next = found[i];
 #define LIMIT(exported)                                                   \
 	if (limit_on && preload_calls[PRELOAD_AT_##exported].real)            \
 		preload_calls[PRELOAD_AT_##exported].next = (preload_function *)limit_##exported;
@@ -71,15 +65,22 @@ static void load(void)
 	atomic_store_explicit(&loaded, true, memory_order_release);
 }
 
+/* Several threads may look at a time: the dynamic linker is asked with no lock held (docs/lock-order.md). */
 bool preload_load(void)
 {
+	preload_function *found[PRELOAD_COUNT];
 	if (atomic_load_explicit(&loaded, memory_order_acquire))
 		return true;
+	void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	if (!driver)
+		return false;
+	for (size_t i = 0; i < PRELOAD_COUNT; i++)
+		found[i] = (preload_function *)real_dlsym()(driver, preload_calls[i].exported);
 	pthread_mutex_lock(&lock);
 	if (!atomic_load(&loaded))
-		load();
+		note_found_locked(driver, found);
 	pthread_mutex_unlock(&lock);
-	return atomic_load(&loaded);
+	return true;
 }
 
 static struct preload_call *find_exported(const char *exported)

@@ -82,6 +82,12 @@ class Preloaded(unittest.TestCase):
                         self.assertEqual(done.returncode, 0, done.stderr)
                         self.assertEqual(done.stdout, "all right\n" * (2 if case == "exec" else 1))
 
+    def test_constructors_use_cuda_while_others_do(self):
+        for before in ("nothing", "a context", "a free"):
+            with self.subTest(before):
+                counts = self.preloaded("constructors", before, str(PROGRAMS / "constructed.so"))
+                self.assertGreaterEqual(counts["cuMemAlloc"][0], 2)
+
     def exports(self, program, options):
         done = run(program, variables={"LD_PRELOAD": str(PRELOAD), "TERRAZZO_NATIVE": options})
         self.assertEqual(done.returncode, 0, done.stderr)
