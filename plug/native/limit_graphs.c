@@ -180,12 +180,9 @@ cuda_result limit_cuGraphInstantiateWithParams_ptsz(void **exec, void *graph, vo
 }
 
 /* The driver keeps what graphs have reserved until it is told to give it back. */
-static void ended_graph(enum limit_kind kind, void *graph)
+static void give_back(struct limit_memory *memory)
 {
 	cuda_device device;
-	struct limit_memory *memory = limit_unname(kind, (uintptr_t)graph, NULL);
-	if (!memory)
-		return;
 	if (!limit_memory_is_marked(memory))
 		limit_end_all(LIMIT_ADDRESS, memory);
 	else if (native_load() && native_driver.cuCtxGetDevice(&device) == TRZ_CUDA_SUCCESS)
@@ -193,18 +190,24 @@ static void ended_graph(enum limit_kind kind, void *graph)
 	limit_memory_drop(memory);
 }
 
+/* The name went before: another thread may have been given the handle at once. After a call that failed it is back. */
+static cuda_result destroyed(cuda_result result, enum limit_kind kind, void *graph, struct limit_memory *memory)
+{
+	if (memory && result == TRZ_CUDA_SUCCESS)
+		give_back(memory);
+	else if (memory)
+		limit_name(kind, (uintptr_t)graph, 0, memory);
+	return result;
+}
+
 cuda_result limit_cuGraphDestroy(void *graph)
 {
-	cuda_result result = DRIVER(cuGraphDestroy)(graph);
-	if (result == TRZ_CUDA_SUCCESS)
-		ended_graph(LIMIT_GRAPH, graph);
-	return result;
+	struct limit_memory *memory = limit_unname(LIMIT_GRAPH, (uintptr_t)graph, NULL);
+	return destroyed(DRIVER(cuGraphDestroy)(graph), LIMIT_GRAPH, graph, memory);
 }
 
 cuda_result limit_cuGraphExecDestroy(void *exec)
 {
-	cuda_result result = DRIVER(cuGraphExecDestroy)(exec);
-	if (result == TRZ_CUDA_SUCCESS)
-		ended_graph(LIMIT_EXEC, exec);
-	return result;
+	struct limit_memory *memory = limit_unname(LIMIT_EXEC, (uintptr_t)exec, NULL);
+	return destroyed(DRIVER(cuGraphExecDestroy)(exec), LIMIT_EXEC, exec, memory);
 }

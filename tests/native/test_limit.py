@@ -57,6 +57,10 @@ class Limit(unittest.TestCase):
         done, _ = self.start("--limit=1GiB", PROGRAMS / "limited", "threads")
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_handles_that_are_used_again_at_once_are_counted(self):
+        done, _ = self.start("--limit=1GiB", PROGRAMS / "reused")
+        self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)
+
     def test_memory_that_is_opened_again_counts_once(self):
         done, _ = self.start("--limit=1GiB", TERRAZZO, "sim", "--", PROGRAMS / "limited", "opened")
         self.assertEqual(done.returncode, 0, done.stderr)
