@@ -139,34 +139,43 @@ static trz_status set_limit(struct run_command *c)
 	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
 }
 
-/* For programs without PyTorch. Nothing where the library is not installed. false: no host memory. */
-static bool set_preload(void)
+/* Puts an entry before those that a variable has. false: no host memory. */
+static bool put_before(const char *variable, const char *folder, const char *name)
 {
-	const char *old = getenv("LD_PRELOAD");
-	char folder[CLI_PATH_SIZE], *entry;
+	const char *old = getenv(variable);
+	char *entry;
+	return asprintf(&entry, "%s=%s%s%s%s", variable, folder, name, old && *old ? ":" : "", old ? old : "") >= 0 &&
+	       putenv(entry) == 0;
+}
+
+/* For programs without PyTorch. Nothing where the library is not installed. A blank ends an entry of LD_PRELOAD, so a
+ * library in a folder that has one is named without it, and found by LD_LIBRARY_PATH. */
+static trz_status set_preload(void)
+{
+	char folder[CLI_PATH_SIZE];
 	if (!find_preload(folder))
-		return true;
-	return asprintf(&entry, "LD_PRELOAD=%s/libterrazzo_preload.so%s%s", folder, old && *old ? ":" : "",
-	                old ? old : "") >= 0 && putenv(entry) == 0;
+		return TRZ_OK;
+	bool blank = strchr(folder, ' ');
+	if (strchr(folder, ':') || (blank && strchr(folder, ';')))
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: a library in a folder with this name cannot be preloaded; install "
+		                "terrazzo in one without colons and semicolons", folder);
+	bool ok = blank ? put_before("LD_LIBRARY_PATH", folder, "") && put_before("LD_PRELOAD", "", "libterrazzo_preload.so")
+	                : put_before("LD_PRELOAD", folder, "/libterrazzo_preload.so");
+	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
 }
 
 static trz_status set_environment(const struct run_command *c, const char *inject)
 {
-	const char *old = getenv("PYTHONPATH");
-	char *path, libraries[CLI_PATH_SIZE];
-	if (asprintf(&path, "%s%s%s", inject, old && *old ? ":" : "", old ? old : "") < 0)
-		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for PYTHONPATH");
+	char *named, *conf = NULL, libraries[CLI_PATH_SIZE];
 	/* putenv keeps the strings, and this process is about to become another program. */
-	char *entry, *named, *conf = NULL;
-	bool ok = asprintf(&entry, "PYTHONPATH=%s", path) >= 0 && putenv(entry) == 0;
+	bool ok = put_before("PYTHONPATH", inject, "");
 	if (cli_plug_libraries(libraries))
 		ok = ok && asprintf(&named, "TERRAZZO_LIBRARIES=%s", libraries) >= 0 && putenv(named) == 0;
 	static char on[] = "TERRAZZO=1";
-	ok = ok && putenv(on) == 0 && set_preload();
+	ok = ok && putenv(on) == 0;
 	if (ok && c->conf)
 		ok = asprintf(&conf, "TERRAZZO_CONF=%s", c->conf) >= 0 && putenv(conf) == 0;
-	free(path);
-	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
+	return ok ? set_preload() : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------------ */

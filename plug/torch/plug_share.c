@@ -38,7 +38,7 @@ enum {
 	BACKLOG = 128
 };
 
-static const char magic[8] = "trz-shr2";
+static const char magic[8] = { 't', 'r', 'z', '-', 's', 'h', 'r', '2' };
 
 /* The contents of a handle. */
 struct written {

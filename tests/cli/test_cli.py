@@ -163,7 +163,7 @@ class Program(Case):
     @unittest.skipIf(HAS_ADDRESS_SANITIZER, "the shell cannot preload a library with AddressSanitizer")
     def test_run_changes_the_environment_alone(self):
         said = self.run_cli("run", "-c", "tile_size:32MiB", "--", "sh", "-c",
-                            "echo $TERRAZZO $TERRAZZO_CONF ${PYTHONPATH%%:*}").split()
+                            "printf '%s\\n' $TERRAZZO $TERRAZZO_CONF \"${PYTHONPATH%%:*}\"").splitlines()
         self.assertEqual(said[:2], ["1", "tile_size:32MiB"])
         self.assertTrue(os.path.exists(os.path.join(said[2], "sitecustomize.py")))
         said = self.run_cli("run", "--", "sh", "-c", "echo $TERRAZZO_LIBRARIES").strip()

@@ -123,6 +123,20 @@ class Install(unittest.TestCase):
         pages = {path.name for path in (self.prefix / "share" / "man" / "man3").iterdir()}
         self.assertEqual(pages, {path.name for path in (BUILD / "share" / "man" / "man3").iterdir()})
 
+    def test_a_folder_with_a_blank_serves_too(self):
+        """A blank ends an entry of LD_PRELOAD, a colon ends one of any such list."""
+        for name in "a b", "a:b":
+            prefix = self.folder / name
+            run("cmake", "--install", BUILD, "--prefix", prefix)
+            done = subprocess.run([prefix / "bin" / "terrazzo", "run", "--", "grep", "terrazzo_preload",
+                                   "/proc/self/maps"], capture_output=True, text=True, check=False)
+            with self.subTest(name):
+                if " " in name:
+                    self.assertIn(f"{prefix}/lib", done.stdout)
+                else:
+                    self.assertIn("install terrazzo in one without colons", done.stderr)
+                    self.assertEqual((done.returncode, done.stdout), (2, ""))
+
     def test_sources_of_the_shim_are_whole(self):
         sources = list(next(self.prefix.rglob("shim.cpp")).parent.iterdir())
         included = {name for source in sources for name in re.findall(r'^#include "(.+)"', source.read_text(), re.M)}

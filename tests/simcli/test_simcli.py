@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -272,7 +273,7 @@ class Errors(Case):
 
     def test_allocator_beside_terrazzo(self):
         text = "leave one of the two out"
-        for command in (CLI, "run", "--", "true"), ("sh", "-c", f"{CLI} run -- true"):
+        for command in (CLI, "run", "--", "true"), ("sh", "-c", f"{shlex.quote(str(CLI))} run -- true"):
             self.assertIn(text, self.refused("sim", "--allocator", "expandable", "--", *command))
         self.assertEqual(terrazzo("sim", "--", CLI, "run", "--", "true").returncode, 0)
         done = terrazzo("sim", "--allocator", "native", "--", "true", env={**os.environ, "TERRAZZO": "1"})
