@@ -15,6 +15,8 @@
 #include "error.h"
 #include "program.h"
 
+#define PRELOAD_LIBRARY "libterrazzo_preload.so"
+
 enum { OPTION_CONF = 'c', OPTION_REPORT = 256, OPTION_LIMIT, OPTION_LIMIT_EACH };
 
 static const struct argp_option options[] = {
@@ -96,7 +98,7 @@ static trz_status check_simulation(void)
 static bool find_preload(char folder[CLI_PATH_SIZE])
 {
 	static const char *const places[] = { "../lib", TRZ_INSTALLED_LIB, NULL };
-	return cli_first_of(places, "libterrazzo_preload.so", folder);
+	return cli_first_of(places, PRELOAD_LIBRARY, folder);
 }
 
 /* With room for what the library makes of it, which is less: /dev/shm may be full. */
@@ -129,7 +131,7 @@ static trz_status set_limit(struct run_command *c)
 	if (!c->limit)
 		return TRZ_OK;
 	if (!find_preload(folder))
-		return trz_fail(TRZ_ERROR_NOT_FOUND, "libterrazzo_preload.so, which keeps to the limit, does not lie in "
+		return trz_fail(TRZ_ERROR_NOT_FOUND, PRELOAD_LIBRARY ", which keeps to the limit, does not lie in "
 		                "../lib, seen from this program; install terrazzo whole");
 	trz_status status = c->each ? TRZ_OK : make_ledger(c);
 	if (status != TRZ_OK)
@@ -159,8 +161,8 @@ static trz_status set_preload(void)
 	if (strchr(folder, ':') || (blank && strchr(folder, ';')))
 		return trz_fail(TRZ_ERROR_NOT_FOUND, "%s: a library in a folder with this name cannot be preloaded; install "
 		                "terrazzo in one without colons and semicolons", folder);
-	bool ok = blank ? put_before("LD_LIBRARY_PATH", folder, "") && put_before("LD_PRELOAD", "", "libterrazzo_preload.so")
-	                : put_before("LD_PRELOAD", folder, "/libterrazzo_preload.so");
+	bool ok = blank ? put_before("LD_LIBRARY_PATH", folder, "") && put_before("LD_PRELOAD", "", PRELOAD_LIBRARY)
+	                : put_before("LD_PRELOAD", folder, "/" PRELOAD_LIBRARY);
 	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
 }
 

@@ -7,6 +7,7 @@ from pathlib import Path
 BUILD = Path(os.environ["TRZ_BUILD_DIR"])
 PROGRAMS = BUILD / "tests" / "native" / "programs"
 LIBRARIES = Path(os.environ["TRZ_LOOKALIKE_DIR"])
+PRELOAD = "libterrazzo_preload.so"  # LD_PRELOAD takes no blanks, which the build's folder may have
 
 # Work on the simulated device: at once, or late and in several orders.
 WORKS = ({}, {"work": "late"}, {"work": "late", "schedule": "starve", "seed": 3}, {"work": "late", "schedule": "lifo"})
@@ -16,7 +17,7 @@ def environment(variables, **simulated):
     """The test's own environment without our variables; `simulated`: work="late" is TERRAZZO_SIM_WORK."""
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith("TERRAZZO") and name not in ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD")}
-    kept["LD_LIBRARY_PATH"] = str(LIBRARIES)
+    kept["LD_LIBRARY_PATH"] = f"{LIBRARIES}:{BUILD / 'lib'}"
     kept.update(variables)
     kept.update({f"TERRAZZO_SIM_{name.upper()}": str(value) for name, value in simulated.items()})
     return kept

@@ -7,11 +7,11 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from native_process import BUILD, WORKS, environment
+from native_process import BUILD, PRELOAD, WORKS, environment
 
 FOLDER = Path(os.environ["TRZ_SOURCE_DIR"]) / "tests" / "native" / "conformance"
 PROGRAMS = BUILD / "tests" / "native" / "programs"
-PRELOAD = {"LD_PRELOAD": str(BUILD / "lib" / "libterrazzo_preload.so"), "TERRAZZO_CONF": "oom_report:off"}
+PRELOADED = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "oom_report:off"}
 # The program imports cudaIpcGetMemHandle: so its cudaMalloc is left to the driver, unless that is refused.
 IPC = ("auto", "refuse")
 
@@ -67,13 +67,13 @@ class Conformance(unittest.TestCase):
             expected = [known.get(line.split()[1], line) for line in bare]
             for work in WORKS:
                 with self.subTest(ipc, **work):
-                    variables = dict(PRELOAD, TERRAZZO_NATIVE=f"ipc:{ipc}")
+                    variables = dict(PRELOADED, TERRAZZO_NATIVE=f"ipc:{ipc}")
                     got = [re.sub(r", documented -?\d+$", "", line)
                            for line in answers("conformance", variables, **work)]
                     self.assertEqual(got, expected)
 
     def test_a_preloaded_program_is_served(self):
-        variables = dict(PRELOAD, TERRAZZO_NATIVE="ipc:refuse,report:on")
+        variables = dict(PRELOADED, TERRAZZO_NATIVE="ipc:refuse,report:on")
         done = subprocess.run([PROGRAMS / "conformance", "malloc"], env=environment(variables, memory="2GiB"),
                               capture_output=True, text=True, check=False)
         self.assertGreater(int(re.search(r"cuMemAlloc: (\d+) served", done.stderr).group(1)), 300)

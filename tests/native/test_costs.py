@@ -5,9 +5,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from native_process import BUILD, run
+from native_process import PRELOAD, run
 
-PRELOAD = {"LD_PRELOAD": str(BUILD / "lib" / "libterrazzo_preload.so")}
+PRELOADED = {"LD_PRELOAD": PRELOAD}
 
 
 class Costs(unittest.TestCase):
@@ -22,14 +22,14 @@ class Costs(unittest.TestCase):
         for way in ("plain", "kernel"):
             for free, least in (("wait", 20), ("order", 10)):  # in order, each free is an event of its own
                 with self.subTest(way, free=free):
-                    ours = self.driver_time(way, {**PRELOAD, "TERRAZZO_NATIVE": f"free:{free}"})
+                    ours = self.driver_time(way, {**PRELOADED, "TERRAZZO_NATIVE": f"free:{free}"})
                     self.assertGreaterEqual(self.driver_time(way, {}), least * ours)
 
     def test_a_soak_leaves_nothing(self):
         for seed in ("1", "2"):
             for work in ("now", "late"):
                 with self.subTest(seed, work=work):
-                    done = run("soak", "100000", "8", seed, variables=PRELOAD, work=work)
+                    done = run("soak", "100000", "8", seed, variables=PRELOADED, work=work)
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertTrue(done.stdout.endswith("all right\n"))
 

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import re
+import shlex
 import subprocess
 import tempfile
 import threading
@@ -11,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-from native_process import BUILD, PROGRAMS, environment, run
+from native_process import BUILD, PRELOAD, PROGRAMS, environment, run
 
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
@@ -113,7 +114,7 @@ class Limit(unittest.TestCase):
         self.assertIn("'many' is not a size", done.stderr)
 
     def test_a_variable_that_is_no_limit_is_told_and_ignored(self):
-        preload = {"LD_PRELOAD": str(BUILD / "lib" / "libterrazzo_preload.so"), "TERRAZZO_CONF": "oom_report:off"}
+        preload = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "oom_report:off"}
         for text in ("abc", "-1 -", " 1 -", "18446744073709551616 -", "0 -", "10GiB", "1073741824 ", "1073741824-"):
             with self.subTest(text):
                 done = run("runtime_calls", variables={**preload, "TERRAZZO_LIMIT": text}, scalars="real")
@@ -128,7 +129,7 @@ class Limit(unittest.TestCase):
                 self.assertIn("told: 1024 of 1024 MiB\n", done.stdout)
 
     def test_a_ledger_that_another_process_has_for_a_while(self):
-        preload = {"LD_PRELOAD": str(BUILD / "lib" / "libterrazzo_preload.so")}
+        preload = {"LD_PRELOAD": PRELOAD}
         with tempfile.NamedTemporaryFile() as ledger:
             fcntl.flock(ledger, fcntl.LOCK_EX)
             given_back = threading.Timer(0.3, fcntl.flock, (ledger, fcntl.LOCK_UN))
@@ -148,12 +149,12 @@ class Limit(unittest.TestCase):
         return self.skipTest("this machine grants no mounts")
 
     def test_a_ledger_without_room(self):
-        limited = PROGRAMS / "limited"
+        limited, terrazzo = shlex.quote(str(PROGRAMS / "limited")), shlex.quote(str(TERRAZZO))
         done = self.in_namespace(f"""
 mount -t tmpfs -o size=64k none /mnt
 touch /mnt/ledger
 head -c 65536 /dev/zero > /mnt/fill
-LD_PRELOAD={BUILD}/lib/libterrazzo_preload.so TERRAZZO_LIMIT="1073741824 /mnt/ledger" {limited} ticking
+LD_PRELOAD={PRELOAD} TERRAZZO_LIMIT="1073741824 /mnt/ledger" {limited} ticking
 """)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("the ledger /mnt/ledger cannot be opened (No space left on device): the limit is this process's",
@@ -161,7 +162,7 @@ LD_PRELOAD={BUILD}/lib/libterrazzo_preload.so TERRAZZO_LIMIT="1073741824 /mnt/le
         done = self.in_namespace(f"""
 mount -t tmpfs -o size=64k none /dev/shm
 head -c 61440 /dev/zero > /dev/shm/fill
-{TERRAZZO} run --limit=1GiB -- {limited} "child processes"
+{terrazzo} run --limit=1GiB -- {limited} "child processes"
 """, TERRAZZO_CONF="oom_report:off")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("child processes: 1008 MiB, then 2\n", done.stdout)

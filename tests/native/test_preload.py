@@ -6,9 +6,8 @@ import subprocess
 import sys
 import unittest
 
-from native_process import BUILD, PROGRAMS, WORKS, environment, run
+from native_process import BUILD, PRELOAD, PROGRAMS, WORKS, environment, run
 
-PRELOAD = BUILD / "lib" / "libterrazzo_preload.so"
 RUNTIMES = ("runtime_calls", "runtime12", "runtime_static")
 WAYS = ("linked", "dlsym", "dlsym_ptsz", "address", "address_ptsz", "address_v1", "entry_point", "entry_point_version")
 
@@ -30,7 +29,7 @@ class Preloaded(unittest.TestCase):
         return done.stderr
 
     def preloaded(self, program, *arguments, options="report:on", **simulated):
-        variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_NATIVE": options, "TERRAZZO_CONF": "oom_report:off"}
+        variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_NATIVE": options, "TERRAZZO_CONF": "oom_report:off"}
         return served(self.passes(program, *arguments, variables=variables, **simulated))
 
     def test_programs_run_without_it(self):
@@ -67,7 +66,7 @@ class Preloaded(unittest.TestCase):
                 self.preloaded("runtime_calls", options="free:order", **work)
 
     def test_terrazzo_run_sets_it_for_all_that_it_starts(self):
-        command = [BUILD / "bin" / "terrazzo", "run", "--", "sh", "-c", f"{PROGRAMS}/driver_calls linked; exit 3"]
+        command = [BUILD / "bin" / "terrazzo", "run", "--", "sh", "-c", f"'{PROGRAMS}'/driver_calls linked; exit 3"]
         done = subprocess.run(command, env=environment({"TERRAZZO_NATIVE": "report:on", "LD_PRELOAD": "libm.so.6"}),
                               capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual((done.stdout, done.returncode), ("all right\n", 3), done.stderr)
@@ -75,7 +74,7 @@ class Preloaded(unittest.TestCase):
 
     def test_edges_of_a_programs_life(self):
         for case in CASES:
-            for preload in ("", str(PRELOAD)):
+            for preload in ("", PRELOAD):
                 for work in WORKS[:2]:
                     with self.subTest(case, preload=preload, **work):
                         done = run("edges", case, variables={"LD_PRELOAD": preload}, devices=2, scalars="real", **work)
@@ -89,7 +88,7 @@ class Preloaded(unittest.TestCase):
                 self.assertGreaterEqual(counts["cuMemAlloc"][0], 2)
 
     def exports(self, program, options):
-        done = run(program, variables={"LD_PRELOAD": str(PRELOAD), "TERRAZZO_NATIVE": options})
+        done = run(program, variables={"LD_PRELOAD": PRELOAD, "TERRAZZO_NATIVE": options})
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout, "TERRAZZO_NATIVE=ipc:classic" in done.stderr
 
@@ -100,7 +99,7 @@ class Preloaded(unittest.TestCase):
         self.assertEqual(self.exports("exports_static", "ipc:classic"), ("0 0 all right\n", False))
 
     def test_a_report_says_why_nothing_was_served(self):
-        variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_NATIVE": "report:on"}
+        variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_NATIVE": "report:on"}
         said = run("exports", variables=variables).stderr
         self.assertEqual(served(said)["cuMemAlloc"][0], 0)
         self.assertRegex(said, "(?m)^terrazzo: .* imports cudaIpcGetMemHandle; TERRAZZO_NATIVE=ipc:refuse serves it")
@@ -112,7 +111,7 @@ class Preloaded(unittest.TestCase):
             self.assertEqual(done.stderr.count("no allocation came by here"), told, done.stderr)
 
     def test_an_error_of_the_configuration_is_told_once(self):
-        variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
+        variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
         for program in (["runtime_calls"], ["edges", "peers"]):
             with self.subTest(program):
                 said = self.passes(*program, variables=variables, devices=2)
