@@ -87,6 +87,12 @@ class Preloaded(unittest.TestCase):
                 counts = self.preloaded("constructors", before, str(PROGRAMS / "constructed.so"))
                 self.assertGreaterEqual(counts["cuMemAlloc"][0], 2)
 
+    def test_constructors_use_cuda_while_others_do_beside_a_tool(self):
+        """NVTX's tool is looked for with the first heap alone."""
+        variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_CONF": "nvtx:on",
+                     "NVTX_INJECTION64_PATH": str(BUILD / "tests" / "nvtx" / "libfakenvtx.so")}
+        self.passes("constructors", "another device", str(PROGRAMS / "constructed.so"), variables=variables, devices=2)
+
     def exports(self, program, options):
         done = run(program, variables={"LD_PRELOAD": PRELOAD, "TERRAZZO_NATIVE": options})
         self.assertEqual(done.returncode, 0, done.stderr)

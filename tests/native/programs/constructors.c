@@ -22,13 +22,14 @@ int cuMemFree_v2(device_pointer ptr);
 __attribute__((visibility("default"))) void in_constructor(void);
 
 static void *context;
+static int device;
 static atomic_bool calling;
 
 static void bind(void)
 {
 	if (!context) {
 		MUST(cuInit(0));
-		MUST(cuDevicePrimaryCtxRetain(&context, 0));
+		MUST(cuDevicePrimaryCtxRetain(&context, device));
 	}
 	MUST(cuCtxSetCurrent(context));
 }
@@ -71,6 +72,12 @@ int main(int count, char **arguments)
 		bind();
 	if (strcmp(arguments[1], "a free") == 0)
 		MUST(cuMemFree_v2(0));
+	if (strcmp(arguments[1], "another device") == 0) {
+		use();
+		context = NULL;
+		device = 1;
+		bind();
+	}
 	CHECK(dlopen(arguments[2], RTLD_NOW));
 	CHECK(pthread_join(thread, NULL) == 0);
 	bind();
