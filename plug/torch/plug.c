@@ -23,7 +23,7 @@ static void (*on_open)(int device, trz_heap *heap);
 
 /* ---- failures -------------------------------------------------------------------------------------------- */
 
-static _Thread_local char own_text[256];
+static _Thread_local char own_text[PLUG_TEXT];
 static _Thread_local bool own_failure;
 
 trz_status plug_fail(trz_status status, const char *format, ...)

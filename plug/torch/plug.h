@@ -17,6 +17,9 @@ extern "C" {
 /* Throws a failure as the exception that PyTorch turns into its Python error. */
 PLUG_NORETURN void plug_throw(trz_status status, const char *text);
 
+/* Room for the text of a failure: those of trz_last_error() are shorter. */
+enum { PLUG_TEXT = 1024 };
+
 /* Keeps a text for trz_torch_last_error() and returns the status. */
 trz_status plug_fail(trz_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

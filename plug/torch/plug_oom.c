@@ -75,24 +75,25 @@ static size_t write_facts(char *text, size_t room, int device, const trz_oom_inf
 void trz_torch_oom_info(int device, size_t size, trz_oom_info *info)
 {
 	trz_heap *heap;
+	char failure[PLUG_TEXT];
+	snprintf(failure, sizeof failure, "%s", trz_torch_last_error());
 	*info = (trz_oom_info){0};
 	if (trz_torch_heap(device, false, &heap) == TRZ_OK && heap &&
 	    (trz_last_oom(heap, info) != TRZ_OK || info->requested != size))
 		*info = ask(heap, device, size);
+	plug_fail(TRZ_ERROR_OUT_OF_MEMORY, "%s", failure);  /* the questions have changed it */
 }
 
 const char *trz_torch_oom_text(int device, size_t size)
 {
 	static _Thread_local char text[2048];
-	char own[1024];
 	size_t length;
 	trz_oom_info info;
-	snprintf(own, sizeof own, "%s", trz_torch_last_error());  /* before the calls below change it */
 	trz_torch_oom_info(device, size, &info);
 	if (size >= TRZ_TORCH_TOO_LARGE)
 		length = (size_t)snprintf(text, sizeof text, "Tried to allocate more than 1EB memory. ");
 	else
 		length = info.requested ? write_facts(text, sizeof text, device, &info) : 0;
-	snprintf(text + length, sizeof text - length, "terrazzo: %s", own);
+	snprintf(text + length, sizeof text - length, "terrazzo: %s", trz_torch_last_error());
 	return text;
 }

@@ -149,7 +149,7 @@ static inline bool trz_torch_is_want_of_memory(trz_status status)
 #define TRZ_TORCH_TOO_LARGE ((size_t)1 << 60)
 
 /* The figures of the calling thread's allocation of `size` bytes that has run out of memory; those of now if the heap
- * has not looked at its memory, since no device has so much. Calls the driver: yes. */
+ * has not looked at its memory, since no device has so much. trz_torch_last_error() stays. Calls the driver: yes. */
 TRZ_API void trz_torch_oom_info(int device, size_t size, trz_oom_info *info);
 
 /* The error text for PyTorch's users, after the calling thread's allocation of `size` bytes has run out of memory:

@@ -211,8 +211,9 @@ class Shim(Case):
         sizes = [total_memory() * 2, 3 << 58]
         torch.cuda.memory._record_memory_history(stacks="python")
         for size in [*sizes, 1 << 60]:
-            with self.assertRaises(torch.OutOfMemoryError):
+            with self.assertRaises(torch.OutOfMemoryError) as caught:
                 bytes_on_device(size)
+            self.assertRegex(str(caught.exception), r"terrazzo: \d.* requested")
         traces = torch.cuda.memory._snapshot()["device_traces"][0]
         torch.cuda.memory._record_memory_history(enabled=None)
         ooms = [event for event in traces if event["action"] == "oom"]
