@@ -27,7 +27,7 @@ trz_status output_check(const char *path)
 	int error = 0;
 	char *folder = folder_of(path);
 	if (stat(path, &file) == 0)
-		error = S_ISDIR(file.st_mode) ? EISDIR : 0;
+		error = S_ISDIR(file.st_mode) ? EISDIR : access(path, W_OK) != 0 ? errno : 0;
 	else if (!folder || access(folder, W_OK | X_OK) != 0)
 		error = errno;
 	free(folder);

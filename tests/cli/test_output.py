@@ -92,6 +92,19 @@ class Output(page_sample.Scratch):
                 self.assertIn(f"{command[2]}: cannot be created", done.stderr)
                 self.assertFalse(ran.exists())
 
+    @unittest.skipIf(os.geteuid() == 0, "root may write all files")
+    def test_a_file_that_may_not_be_written_is_told_before_the_run(self):
+        ran, out = self.folder / "ran", self.folder / "out"
+        out.write_text("kept")
+        out.chmod(0o444)
+        for option in ("--json", "--report", "--record"):
+            with self.subTest(option):
+                done = subprocess.run([CLI, "sim", option, out, "--", "touch", ran], capture_output=True, text=True,
+                                      check=False)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn(f"{out}: cannot be created", done.stderr)
+                self.assertEqual((ran.exists(), out.read_text()), (False, "kept"))
+
 
 if __name__ == "__main__":
     unittest.main()
