@@ -238,7 +238,7 @@ TRZ_API void trz_event_forget(trz_heap *heap, trz_event event);
 
 /* The largest request that would succeed on `stream` now, in bytes: from cached memory, memory that can be gathered,
  * and what the device and the limit still allow. Other threads and processes can change it at any moment. Calls the
- * driver: yes. */
+ * driver: yes. Errors: CONTEXT_DEAD, HOST_MEMORY, DRIVER. */
 TRZ_API trz_status trz_largest_block(trz_heap *heap, trz_stream stream, size_t *size);
 
 /* The heap's facts about an address. */

@@ -429,6 +429,8 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 	trz_status usable = api_check_process(h);
 	if (usable != TRZ_OK)
 		return usable;
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
 	struct stream *s;
 	trz_status status = heap_stream(h, stream, &s);
 	if (status != TRZ_OK)
@@ -441,6 +443,8 @@ trz_status trz_largest_block(trz_heap *h, trz_stream stream, size_t *size)
 	uint64_t bytes = extend_largest(h, &s->lane);
 	leave_growth(h, outer);
 	heap_leave_stream(s, stream);
+	if (driver_is_dead(&h->driver))
+		return api_dead(h);
 	*size = bytes;
 	return TRZ_OK;
 }

@@ -107,6 +107,25 @@ static void test_trim(void **state)
 	close_dead(&r);
 }
 
+/* Nothing is served any more, whatever the cache holds; also where the question is the call that finds out. */
+static void test_the_largest_block(void **state)
+{
+	(void)state;
+	void *p, *q;
+	size_t size = 77;
+	struct rig r = open_dead(NULL, &p, &q);
+	uint64_t calls = rig_calls(&r);
+	assert_error(trz_largest_block(r.heap, NULL, &size), TRZ_ERROR_CONTEXT_DEAD, "the context of device 0");
+	assert_int_equal(rig_calls(&r), calls);
+	close_dead(&r);
+	r = rig_open(GIB(1), NULL);
+	rig_free(&r, rig_alloc(&r, MIB(5), NULL));
+	sim_kill_context(r.s, r.c);
+	assert_error(trz_largest_block(r.heap, NULL, &size), TRZ_ERROR_CONTEXT_DEAD, "the context of device 0");
+	assert_int_equal(size, 77);
+	close_dead(&r);
+}
+
 static void test_a_new_heap_after_the_context_has_ended(void **state)
 {
 	(void)state;
@@ -134,6 +153,7 @@ int main(void)
 		cmocka_unit_test(test_a_free_on_a_stream_finds_out),
 		cmocka_unit_test(test_looking_still_works),
 		cmocka_unit_test(test_trim),
+		cmocka_unit_test(test_the_largest_block),
 		cmocka_unit_test(test_a_new_heap_after_the_context_has_ended),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
