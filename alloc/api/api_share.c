@@ -19,9 +19,10 @@ trz_status trz_alloc_with(trz_heap *h, const trz_alloc_params *params, void **ou
 {
 	trz_alloc_params p = {0};
 	unsigned dedicated = 0;
+	if (out)
+		*out = NULL;
 	if (!h || !params || !out)
 		return api_is_null("trz_alloc_with", !h ? "heap" : !params ? "params" : "out");
-	*out = NULL;
 	if (params->struct_size < sizeof p.struct_size || params->struct_size > sizeof p)
 		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
 		                "trz_alloc_with: struct_size is %zu, this library knows up to %zu bytes: set it to "
@@ -79,7 +80,6 @@ static trz_status import(trz_heap *h, unsigned kind, size_t size, struct import_
 {
 	struct stream *s;
 	trz_addr address;
-	*out = NULL;
 	trz_status status = api_check_process(h);
 	if (status == TRZ_OK)
 		status = driver_is_dead(&h->driver) ? api_dead(h) : heap_stream(h, stream, &s);
@@ -109,6 +109,8 @@ static trz_status give_single(void *user, size_t offset, void *shareable, size_t
 
 trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t size, trz_stream stream, void **out)
 {
+	if (out)
+		*out = NULL;
 	if (!h || !shareable || !out)
 		return api_is_null("trz_import", !h ? "heap" : !out ? "out" : "shareable");
 	struct single one = {shareable, kind == TRZ_ALLOC_SHARE_FD ? sizeof(int) : TRZ_SHAREABLE_BYTES, size};
@@ -118,6 +120,8 @@ trz_status trz_import(trz_heap *h, unsigned kind, const void *shareable, size_t 
 trz_status trz_import_tiles(trz_heap *h, unsigned kind, size_t size, trz_import_callback *next, void *user,
                             trz_stream stream, void **out)
 {
+	if (out)
+		*out = NULL;
 	if (!h || !next || !out)
 		return api_is_null("trz_import_tiles", !h ? "heap" : !out ? "out" : "next");
 	return import(h, kind, size, (struct import_source){next, user}, stream, out);

@@ -291,7 +291,12 @@ static void test_refusals(void **state)
 	rig_free(&r, p);
 	assert_ok(alloc_with(&r, 0, TRZ_ALLOC_CONTIGUOUS, NULL, &p));
 	assert_null(p);
+	p = &r;
 	assert_status(trz_alloc_with(r.heap, NULL, &p), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_null(p);
+	p = &r;
+	assert_status(trz_alloc_with(NULL, &params, &p), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_null(p);
 	p = dedicated(&r, MIB(3), TRZ_ALLOC_CONTIGUOUS, NULL);
 	rig_free(&r, p);
 	assert_status(trz_free(r.heap, p), TRZ_ERROR_DOUBLE_FREE);

@@ -285,7 +285,15 @@ static void test_refused_imports(void **state)
 	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FD, &fd, 0, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
 	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FABRIC, &fd, SIZE, NULL, &q), TRZ_ERROR_NOT_SUPPORTED);
 	assert_status(trz_import(other, 5, &fd, SIZE, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
+	q = &r;
 	assert_status(trz_import(NULL, TRZ_ALLOC_SHARE_FD, &fd, SIZE, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_null(q);
+	q = &r;
+	assert_status(trz_import(other, TRZ_ALLOC_SHARE_FD, NULL, SIZE, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_null(q);
+	q = &r;
+	assert_status(trz_import_tiles(other, TRZ_ALLOC_SHARE_FD, SIZE, NULL, NULL, NULL, &q), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_null(q);
 	assert_int_equal(rig_stat_of(other, "imported_bytes.current"), 0);
 	assert_ok(trz_check(other));
 	close(null);
