@@ -104,13 +104,14 @@ static bool store_text(struct config *c, const struct option *o, const char *tex
 	return true;
 }
 
-/* "12", "1.5GiB": digits, for bytes a decimal fraction and a unit too. */
+/* "12", "1.5GiB": digits, for bytes a decimal fraction and a unit too. A fraction without a unit is a slip: there is no
+ * half byte, and cut off it would be 0, which means something else. */
 static bool parse_amount(const struct option *o, const char *text, uint64_t *value)
 {
 	static const struct {
 		const char *name;
 		unsigned shift;
-	} units[] = {{"", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
+	} units[] = {{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
 	const char *unit;
 	double amount = decimal_read(text, &unit);
 	if (unit == text)
