@@ -65,9 +65,21 @@ static trz_status add_stream(trz_heap *h, trz_stream handle, uint64_t id, bool g
 	return TRZ_OK;
 }
 
-COLD trz_status heap_stream_unknown(trz_stream handle, trz_status status)
+COLD trz_status heap_stream_not_asked(trz_stream handle, trz_status status)
 {
-	return trz_fail(status, "the driver does not know stream %p: %s", handle, trz_driver_last_error());
+	switch (status) {
+	case TRZ_ERROR_INVALID_ARGUMENT:
+		return trz_fail(status, "the driver does not know stream %p: %s", handle, trz_driver_last_error());
+	case TRZ_ERROR_CONTEXT_DEAD:
+		return trz_fail(status, "the context of stream %p has failed (%s): the process must create a new one", handle,
+		                trz_driver_last_error());
+	case TRZ_ERROR_NOT_PERMITTED:
+		return trz_fail(status, "stream %p was named in a host function of a stream, where CUDA permits no call, and "
+		                "the heap cannot ask about it: call before the function is launched, or after it has returned",
+		                handle);
+	default:
+		return trz_fail(status, "asking the driver about stream %p failed: %s", handle, trz_driver_last_error());
+	}
 }
 
 /* Lets the next operation find it without the heap lock. */
@@ -98,7 +110,7 @@ trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct
 	uint64_t id;
 	trz_stream one = is_legacy(handle) ? NULL : handle;
 	trz_status status = driver_stream_id(&h->driver, one, &id);
-	return status == TRZ_OK ? heap_find_stream_of_id(h, one, id, growing, out) : heap_stream_unknown(one, status);
+	return status == TRZ_OK ? heap_find_stream_of_id(h, one, id, growing, out) : heap_stream_not_asked(one, status);
 }
 
 trz_status heap_find_stream_of_id(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out)

@@ -21,7 +21,7 @@ trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct
 trz_status heap_find_stream_of_id(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out);
 
 /* The text of a failed question for a stream's id. */
-trz_status heap_stream_unknown(trz_stream handle, trz_status status);
+trz_status heap_stream_not_asked(trz_stream handle, trz_status status);
 
 /* The stream's lane of a pool (NULL: the default one), for packed or for dedicated memory, made if it is new.
  * NULL: no host memory. */

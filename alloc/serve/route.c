@@ -38,7 +38,7 @@ static trz_status ask_for_slot(trz_heap *h, const struct request *r, struct aske
 {
 	trz_status status = driver_ask_id(&h->driver, r->stream, &a->id);
 	if (status != TRZ_OK)
-		return heap_stream_unknown(r->stream, status);
+		return heap_stream_not_asked(r->stream, status);
 	a->has_id = true;
 	struct stream *s = stream_recent(&h->streams, a->id);
 	if (!s)

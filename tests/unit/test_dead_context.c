@@ -107,6 +107,22 @@ static void test_trim(void **state)
 	close_dead(&r);
 }
 
+/* The question for the stream's id is the call that finds out: the driver knows the stream, but the context is dead. */
+static void test_an_allocation_on_a_stream_finds_out(void **state)
+{
+	(void)state;
+	static const size_t sizes[] = {100, MIB(5)};
+	for (size_t i = 0; i < LENGTH(sizes); i++) {
+		struct rig r = rig_open(GIB(1), NULL);
+		trz_stream a = rig_stream(&r);
+		void *p = rig_alloc(&r, sizes[i], a);
+		sim_kill_context(r.s, r.c);
+		assert_error(trz_alloc(r.heap, sizes[i], 0, a, &p), TRZ_ERROR_CONTEXT_DEAD, "must create a new one");
+		assert_null(strstr(trz_last_error(), "does not know"));
+		close_dead(&r);
+	}
+}
+
 /* Nothing is served any more, whatever the cache holds; also where the question is the call that finds out. */
 static void test_the_largest_block(void **state)
 {
@@ -153,6 +169,7 @@ int main(void)
 		cmocka_unit_test(test_a_free_on_a_stream_finds_out),
 		cmocka_unit_test(test_looking_still_works),
 		cmocka_unit_test(test_trim),
+		cmocka_unit_test(test_an_allocation_on_a_stream_finds_out),
 		cmocka_unit_test(test_the_largest_block),
 		cmocka_unit_test(test_a_new_heap_after_the_context_has_ended),
 	};
