@@ -418,6 +418,8 @@ trz_status trz_stream_retire(trz_heap *h, trz_stream stream)
 		return heap_not_permitted("trz_stream_retire");
 	trz_status status = heap_retire_stream(h, stream);
 	heap_unlock_growth(h);
+	if (status == TRZ_ERROR_CAPTURE)
+		return trz_fail(status, "stream %p is being captured: end the capture, then retire it", stream);
 	return status == TRZ_OK ? TRZ_OK
 	                        : trz_fail(status, "stream %p cannot be retired: %s", stream, trz_driver_last_error());
 }

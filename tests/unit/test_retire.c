@@ -200,7 +200,7 @@ static void test_a_captured_stream_cannot_be_retired(void **state)
 	sim_graph graph;
 	void *p = rig_alloc(&r, MIB(3), a);
 	assert_ok(sim_capture_begin(r.s, r.c, a, TRZ_CAPTURE_RELAXED));
-	assert_status(trz_stream_retire(r.heap, a), TRZ_ERROR_CAPTURE);
+	assert_error(trz_stream_retire(r.heap, a), TRZ_ERROR_CAPTURE, "end the capture");
 	assert_ok(sim_capture_end(r.s, r.c, a, &graph));
 	assert_ok(sim_graph_destroy(r.s, r.c, graph));
 	rig_free(&r, p);
