@@ -627,8 +627,8 @@ TRZ_API uint64_t trz_native_frames(void *user);
 TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
 /* From now on the calling thread's allocations, and the mappings and unmappings of its calls, carry this text in the
- * history; NULL or "": none. The heap distinguishes at most 63 characters and about 250 different texts. The text must
- * stay unchanged until it is replaced. */
+ * history; NULL or "": none. The heap keeps 63 bytes of it, in whole characters of UTF-8, and about 250 different
+ * texts. The text must stay unchanged until it is replaced. */
 TRZ_API void trz_set_tag(const char *tag);
 
 /* ---- who holds memory ---------------------------------------------------------------------------------- */

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "utf8.h"
+
 enum { UNREAD_IN_BURST = 7 };
 
 /* ---- clocks ----------------------------------------------------------------------------------------- */
@@ -88,10 +90,23 @@ void history_copy(const struct history *h, struct history_event *out, uint32_t c
 
 /* ---- tags ------------------------------------------------------------------------------------------- */
 
-static uint32_t tag_find(const struct history_tags *t, const char *text)
+/* What of a text is kept: whole characters. */
+static size_t tag_length(const char *text)
+{
+	size_t length = 0, next = 0;
+	while (next < HISTORY_TAG_BYTES && text[next]) {
+		size_t character = utf8_length((const unsigned char *)text + next);
+		next += character ? character : 1;
+		if (next < HISTORY_TAG_BYTES)
+			length = next;
+	}
+	return length;
+}
+
+static uint32_t tag_find(const struct history_tags *t, const char *text, size_t length)
 {
 	for (uint32_t i = 0; i < t->count; i++)
-		if (strncmp(t->text[i], text, HISTORY_TAG_BYTES - 1) == 0)
+		if (strncmp(t->text[i], text, length) == 0 && !t->text[i][length])
 			return i + 1;
 	return 0;
 }
@@ -100,16 +115,17 @@ uint32_t history_tag(struct history_tags *t, const char *text)
 {
 	if (!*text)
 		return 0;
-	uint32_t known = tag_find(t, text);
+	size_t length = tag_length(text);
+	uint32_t known = tag_find(t, text, length);
 	if (known)
 		return known;
 	if (t->count >= HISTORY_TAGS - 1) {
 		text = "(other tags)";
+		length = strlen(text);
 		if (t->count == HISTORY_TAGS)
 			return HISTORY_TAGS;
 	}
 	char *entry = t->text[t->count];
-	size_t length = strnlen(text, HISTORY_TAG_BYTES - 1);
 	memcpy(entry, text, length);
 	entry[length] = 0;
 	return ++t->count;

@@ -141,8 +141,9 @@ struct history_tags {
 	char text[HISTORY_TAGS][HISTORY_TAG_BYTES];  /* [i]: of tag i + 1, ends with a 0 */
 };
 
-/* The number of a tag, added if it is new; text beyond HISTORY_TAG_BYTES - 1 is cut off. 0 for the empty text.
- * When the table is nearly full all new texts share its last entry, "(other tags)". */
+/* The number of a tag, added if it is new; what does not fit into HISTORY_TAG_BYTES, with a 0, is cut off, whole
+ * characters of UTF-8 at a time. 0 for the empty text. When the table is nearly full all new texts share its last
+ * entry, "(other tags)". */
 uint32_t history_tag(struct history_tags *t, const char *text);
 
 /* "" for 0. tag <= count. */

@@ -257,6 +257,28 @@ static void test_long_tags_are_cut_off(void **state)
 	assert_true(history_tag(&t, text) != tag);
 }
 
+/* Not in the middle of a character; bytes that are no UTF-8 are one each. */
+static void test_long_tags_are_cut_between_characters(void **state)
+{
+	(void)state;
+	static struct history_tags t;
+	char text[2 * HISTORY_TAG_BYTES] = "";
+	for (size_t i = 0; i < 31; i++)
+		strcat(text, "\xc3\xa9");
+	uint32_t whole = history_tag(&t, text);
+	strcat(text, "\xe2\x82\xac");
+	assert_int_equal(history_tag(&t, text), whole);
+	assert_int_equal(strlen(history_tag_text(&t, whole)), 62);
+	assert_int_equal(history_tag(&t, text), whole);
+	text[62] = 'x';
+	assert_true(history_tag(&t, text) != whole);
+	memset(text, 0x80, HISTORY_TAG_BYTES + 5);
+	uint32_t broken = history_tag(&t, text);
+	assert_int_equal(strlen(history_tag_text(&t, broken)), HISTORY_TAG_BYTES - 1);
+	assert_int_equal(history_tag(&t, text), broken);
+	assert_int_equal(t.count, 3);
+}
+
 static void test_the_table_of_tags_is_bounded(void **state)
 {
 	(void)state;
@@ -293,6 +315,7 @@ int main(void)
 		cmocka_unit_test(test_a_counter_that_is_behind_does_not_turn_time_back),
 		cmocka_unit_test(test_tags),
 		cmocka_unit_test(test_long_tags_are_cut_off),
+		cmocka_unit_test(test_long_tags_are_cut_between_characters),
 		cmocka_unit_test(test_the_table_of_tags_is_bounded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -285,7 +285,7 @@ def shareable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tag(text: str | None) -> Iterator[None]:
-    """Allocations that this thread makes inside carry the text (at most 63 characters) in histories and snapshots."""
+    """Allocations that this thread makes inside carry the text (63 bytes of it) in histories and snapshots."""
     before = getattr(_tags, "text", None)
     _set_tag(text or before)
     try:
