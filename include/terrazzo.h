@@ -19,6 +19,8 @@
  *    An allocation on the legacy default stream works if the cache can serve it. Every other call that needs the driver
  *    fails with NOT_PERMITTED, changes nothing, and may wait for a lock whose holder waits for the stream: do not try
  *    it.
+ *  - INVALID_ARGUMENT, also where a comment does not name it: NULL where a value is needed, or a stream that the driver
+ *    does not know.
  *  - After a failure trz_last_error() has one line that names the thing and the remedy.
  */
 #ifndef TERRAZZO_H
@@ -237,8 +239,9 @@ TRZ_API void trz_sync_end(trz_heap *heap, uint64_t token, int succeeded);
 TRZ_API void trz_event_forget(trz_heap *heap, trz_event event);
 
 /* The largest request that would succeed on `stream` now, in bytes: from cached memory, memory that can be gathered,
- * and what the device and the limit still allow. Other threads and processes can change it at any moment. Calls the
- * driver: yes. Errors: CONTEXT_DEAD, HOST_MEMORY, DRIVER. */
+ * and what the device and the limit still allow; of requests that no pool serves, while the stream is not being
+ * captured. Other threads and processes can change it at any moment. Calls the driver: yes. Errors: CONTEXT_DEAD,
+ * HOST_MEMORY, DRIVER. */
 TRZ_API trz_status trz_largest_block(trz_heap *heap, trz_stream stream, size_t *size);
 
 /* The heap's facts about an address. */
@@ -269,10 +272,10 @@ TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *
 
 /* Returns free memory to the driver until at most `keep` bytes stay reserved, or no more can go: only tiles that hold
  * no live byte and whose last users have completed. 0 returns as much as possible. `released` (may be NULL) gets the
- * bytes returned. Waits for nothing. If other threads' per-thread streams hold freed memory, trim records an event of
- * the whole context, and so does an allocation that finds the device full. Neither does so during a capture that has
- * been announced, or that is on a stream that the heap has been given, or on a blocking stream; any other capture
- * breaks. Calls the driver: yes. Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
+ * bytes returned, on an error too. Waits for nothing. If other threads' per-thread streams hold freed memory, trim
+ * records an event of the whole context, and so does an allocation that finds the device full. Neither does so during a
+ * capture that has been announced, or that is on a stream that the heap has been given, or on a blocking stream; any
+ * other capture breaks. Calls the driver: yes. Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
 TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
 
 /* Does the heap's periodic work: asks which work has completed, moves freed memory that waited for it to the cache, and
@@ -370,7 +373,8 @@ TRZ_API trz_status trz_pool_checkpoint(trz_heap *heap, trz_pool *pool, trz_pool_
  * completed: synchronize and call again. Calls the driver: event queries. Errors, which change nothing: NOT_READY
  * (other streams' uses of freed memory are unfinished; memory that goes to a stream other than the one that freed it
  * has not passed; or a live allocation has uses noted by trz_record_stream, or is exported: free it first, or end its
- * exports), NOT_FOUND (memory has gone back to the device; that of pinned pools never does), HOST_MEMORY. */
+ * exports), NOT_FOUND (memory has gone back to the device; that of pinned pools never does), INVALID_ARGUMENT (another
+ * pool's checkpoint), HOST_MEMORY. */
 TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_pool_state *state);
 
 /* The addresses of a checkpoint, as in trz_pool_live. */
@@ -436,7 +440,8 @@ typedef struct trz_exported_tile {
  * address and is not returned to the device. The heap still uses the free memory in it, so free memory that importers
  * use only when they have finished with it. Closing the heap ends all exports; importers keep the memory alive.
  * Calls the driver: yes, except with shareable NULL. Errors: UNKNOWN_POINTER, NOT_SUPPORTED (a plain driver allocation,
- * or the device cannot export tiles in this way), INVALID_ARGUMENT (the option exportable is off), and the driver's. */
+ * or the device cannot export tiles in this way), INVALID_ARGUMENT (the option exportable is off, or it is memory of
+ * another process), LIMIT (65535 exports of a tile that one allocation has to itself), and the driver's. */
 TRZ_API trz_status trz_export_tile(trz_heap *heap, const void *address, unsigned kind, void *shareable,
                                    trz_exported_tile *tile);
 
@@ -789,7 +794,7 @@ TRZ_API trz_status trz_set_warning_callback(trz_heap *heap, trz_warning_callback
 /* Writes the heap's state and history, of one moment, as JSON in the schema of PyTorch's memory snapshots, which its
  * viewer reads. The file appears whole or not at all. Allocation stops during a copy in memory, not during writing.
  * Each call stack also has a number, "stack": of a long history later mentions have it alone, with empty "frames".
- * Calls the driver: no. Errors: IO, HOST_MEMORY, CORRUPT. */
+ * Calls the driver: no. Errors: INVALID_ARGUMENT (the path is empty), IO, HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_snapshot(trz_heap *heap, const char *path);
 
 /* A snapshot handed to callbacks instead of written: first each segment, by address, followed by its blocks, which
