@@ -13,6 +13,12 @@ static inline struct fit *heap_index_of(const struct block *b)
 	return &b->home->fit[window_part(b->window)];
 }
 
+/* Whether the device has passed what a free block was last used for, so that any stream may have it. */
+static inline bool heap_block_passed(const struct block *b)
+{
+	return ticket_passed(&b->home->stream->tickets, b->sequence);
+}
+
 /* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
  * `sequence` is the ticket of its last use. */
 void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);

@@ -91,17 +91,12 @@ static void rest_locked(trz_heap *h, struct block *b)
 	fit_insert(heap_index_of(b), b);
 }
 
-static bool has_passed(const struct block *b)
-{
-	return b->state == BLOCK_FREE && ticket_passed(&b->home->stream->tickets, b->sequence);
-}
-
 /* The heir of a block. With `one` all that has passed goes to one of them, the first that gets any: a tile of which
  * several streams had parts is whole then, and can move to another pool. */
 static struct lane *heir_of(const struct block *b, struct lane **one)
 {
 	struct lane *heir = b->home ? b->home->heir : NULL;
-	if (!heir || !one || heir->dedicated || !has_passed(b))
+	if (!heir || !one || heir->dedicated || b->state != BLOCK_FREE || !heap_block_passed(b))
 		return heir;
 	if (!*one)
 		*one = heir;

@@ -34,7 +34,7 @@ static bool is_to_be_had_locked(const struct wanted *w, const struct block *b)
 {
 	if (b->state != BLOCK_FREE || b->home->pool != w->lane->pool || b->home->dedicated != w->lane->dedicated)
 		return false;
-	return is_ordered_locked(w, b->home) || ticket_passed(&b->home->stream->tickets, b->sequence);
+	return is_ordered_locked(w, b->home) || heap_block_passed(b);
 }
 
 /* How many bytes from `address` on, in `b` and behind it, it may take. */

@@ -93,7 +93,7 @@ static struct block *free_behind_locked(const struct block *b, enum taking takin
 	if (taking == TAKE_NOTHING || !n || n->state != BLOCK_FREE || n->home != b->home)
 		return NULL;
 	bool ordered = taking == TAKE_OWN || heap_serves_captures_locked(n->home);
-	return ordered || ticket_passed(&n->home->stream->tickets, n->sequence) ? n : NULL;
+	return ordered || heap_block_passed(n) ? n : NULL;
 }
 
 /* Large memory has windows of its own. */
@@ -184,7 +184,7 @@ static void adopt_locked(trz_heap *h, struct block *b)
 	for (struct block *n = b->next; n && n->state == BLOCK_FREE; n = n->next) {
 		if (n->home == b->home)
 			continue;
-		if (!ticket_passed(&n->home->stream->tickets, n->sequence) || n->home->pool != b->home->pool)
+		if (!heap_block_passed(n) || n->home->pool != b->home->pool)
 			return;
 		fit_remove(heap_index_of(n), n);
 		n->home = b->home;

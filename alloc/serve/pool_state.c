@@ -261,8 +261,7 @@ static bool is_early(const struct block *b, const struct saved *s)
 {
 	bool early = false;
 	for (; b && b->address < s->address + s->size; b = b->next)
-		early |= b->state == BLOCK_FREE && b->home->stream != s->stream &&
-		         !ticket_passed(&b->home->stream->tickets, b->sequence);
+		early |= b->state == BLOCK_FREE && b->home->stream != s->stream && !heap_block_passed(b);
 	return early;
 }
 

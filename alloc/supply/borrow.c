@@ -75,7 +75,7 @@ static bool is_ordered(const struct lane *l, const struct block *b)
  * follows, so that whatever tells that it has passed tells of that as well. */
 static uint64_t ticket_of_ordered_locked(struct lane *l, const struct block *b)
 {
-	return ticket_passed(&b->home->stream->tickets, b->sequence) ? 0 : ticket_take(&l->stream->tickets);
+	return heap_block_passed(b) ? 0 : ticket_take(&l->stream->tickets);
 }
 
 /* The best fit among the free blocks of the others that the lane's stream follows. */

@@ -42,16 +42,11 @@ struct homing {
 	uint64_t fenced;             /* its stream's tickets up to this one are behind a fence */
 };
 
-static bool has_passed(const struct block *b)
-{
-	return ticket_passed(&b->home->stream->tickets, b->sequence);
-}
-
 static bool may_return(const struct homing *r, const struct block *b)
 {
 	if (b->state != BLOCK_FREE)
 		return false;
-	return has_passed(b) || (b->home->stream == r->lane->stream && b->sequence <= r->fenced);
+	return heap_block_passed(b) || (b->home->stream == r->lane->stream && b->sequence <= r->fenced);
 }
 
 /* The hole that a tile has left at its seat. */
@@ -74,7 +69,7 @@ static void seat_tile_locked(const struct homing *r, struct tile *tile, const st
 	trz_heap *h = r->heap;
 	HEAP_LOCKED(h);
 	struct place *view = tile->places, *seat = tile->seat;
-	bool passed = has_passed(from);
+	bool passed = heap_block_passed(from);
 	bool alive = !atomic_load_explicit(&tile->seat_of->retired, memory_order_relaxed);
 	struct lane *home = passed && alive ? &tile->seat_of->lane : from->home;
 	account_mapping_locked(h, HISTORY_FLIP, view->address, seat->address, tile->size, 0);
@@ -164,7 +159,7 @@ static bool is_awaited(trz_heap *h, const struct lane *l, bool *own)
 	heap_lock(h);
 	FOR_VIEWS(h, w)
 		for (const struct block *b = w->blocks.first; b; b = b->next)
-			if (b->state == BLOCK_FREE && !has_passed(b)) {
+			if (b->state == BLOCK_FREE && !heap_block_passed(b)) {
 				any = true;
 				*own |= b->home->stream == l->stream;
 			}
