@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -125,9 +126,22 @@ static trz_status make_ledger(struct run_command *c)
 	                "share: %s", strerror(errno));
 }
 
+/* A variable for the program. putenv keeps the string, and this process is about to become another program. false: no
+ * host memory. */
+__attribute__((format(printf, 1, 2)))
+static bool put(const char *format, ...)
+{
+	char *entry;
+	va_list args;
+	va_start(args, format);
+	bool ok = vasprintf(&entry, format, args) >= 0 && putenv(entry) == 0;
+	va_end(args);
+	return ok;
+}
+
 static trz_status set_limit(struct run_command *c)
 {
-	char *entry, folder[CLI_PATH_SIZE];
+	char folder[CLI_PATH_SIZE];
 	if (!c->limit)
 		return TRZ_OK;
 	if (!find_preload(folder))
@@ -136,8 +150,7 @@ static trz_status set_limit(struct run_command *c)
 	trz_status status = c->each ? TRZ_OK : make_ledger(c);
 	if (status != TRZ_OK)
 		return status;
-	bool ok = asprintf(&entry, "TERRAZZO_LIMIT=%llu %s", (unsigned long long)c->limit, c->each ? "-" : c->ledger) >= 0
-	          && putenv(entry) == 0;
+	bool ok = put("TERRAZZO_LIMIT=%llu %s", (unsigned long long)c->limit, c->each ? "-" : c->ledger);
 	return ok ? TRZ_OK : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
 }
 
@@ -145,9 +158,7 @@ static trz_status set_limit(struct run_command *c)
 static bool put_before(const char *variable, const char *folder, const char *name)
 {
 	const char *old = getenv(variable);
-	char *entry;
-	return asprintf(&entry, "%s=%s%s%s%s", variable, folder, name, old && *old ? ":" : "", old ? old : "") >= 0 &&
-	       putenv(entry) == 0;
+	return put("%s=%s%s%s%s", variable, folder, name, old && *old ? ":" : "", old ? old : "");
 }
 
 /* For programs without PyTorch. Nothing where the library is not installed. A blank ends an entry of LD_PRELOAD, so a
@@ -168,15 +179,12 @@ static trz_status set_preload(void)
 
 static trz_status set_environment(const struct run_command *c, const char *inject)
 {
-	char *named, *conf = NULL, libraries[CLI_PATH_SIZE];
-	/* putenv keeps the strings, and this process is about to become another program. */
-	bool ok = put_before("PYTHONPATH", inject, "");
-	if (cli_plug_libraries(libraries))
-		ok = ok && asprintf(&named, "TERRAZZO_LIBRARIES=%s", libraries) >= 0 && putenv(named) == 0;
-	static char on[] = "TERRAZZO=1";
-	ok = ok && putenv(on) == 0;
+	char libraries[CLI_PATH_SIZE];
+	bool ok = put_before("PYTHONPATH", inject, "") && put("TERRAZZO=1");
+	if (ok && cli_plug_libraries(libraries))
+		ok = put("TERRAZZO_LIBRARIES=%s", libraries);
 	if (ok && c->conf)
-		ok = asprintf(&conf, "TERRAZZO_CONF=%s", c->conf) >= 0 && putenv(conf) == 0;
+		ok = put("TERRAZZO_CONF=%s", c->conf);
 	return ok ? set_preload() : trz_fail(TRZ_ERROR_HOST_MEMORY, "no host memory for the program's environment");
 }
 

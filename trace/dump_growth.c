@@ -300,10 +300,15 @@ static trz_status play(struct play *p)
 
 /* ---- findings --------------------------------------------------------------------------------------- */
 
+static bool is_churn(size_t frees, size_t allocations)
+{
+	return frees * 100 >= allocations * CHURN_LEAST;
+}
+
 /* What was there before the steps is weights, if the program had done nothing but make it. */
 static bool may_be_of_weights(const struct play *p, const struct site_sum *site)
 {
-	bool makes = p->unmade * 100 < p->made * CHURN_LEAST || p->made == 0;
+	bool makes = p->made == 0 || !is_churn(p->unmade, p->made);
 	return !has_stacks(p) && makes && site->count <= (1 + BESIDE_WEIGHT) * site->before;
 }
 
@@ -417,10 +422,9 @@ static bool loads_data(const struct play *p)
 /* Without stacks the layers that are made and those that run look alike: then in each half of the steps. */
 static bool churns(const struct play *p)
 {
-	size_t allocations = p->allocations - p->allocations_before, frees = p->frees - p->frees_before;
-	bool halves = frees * 100 >= allocations * CHURN_LEAST &&
-	              p->frees_before * 100 >= p->allocations_before * CHURN_LEAST;
-	return p->frees * 100 >= p->allocations * CHURN_LEAST && (halves || has_stacks(p));
+	bool halves = is_churn(p->frees_before, p->allocations_before) &&
+	              is_churn(p->frees - p->frees_before, p->allocations - p->allocations_before);
+	return is_churn(p->frees, p->allocations) && (halves || has_stacks(p));
 }
 
 static bool has_steps(const struct play *p)

@@ -67,6 +67,13 @@ class Output(page_sample.Scratch):
                     self.assertIn(f"{option}: '{out}' is the input", done.stderr)
                     self.assertEqual(self.input.read_bytes(), before)
 
+    def assert_not_run(self, command, text, made):
+        """It is refused with the text, before the file that it would make is there."""
+        done = subprocess.run([CLI, *command], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(text, done.stderr)
+        self.assertFalse(made.exists())
+
     def test_no_two_outputs_are_one_file(self):
         out = self.folder / "out"
         commands = [("replay", self.input, a, out, b, out)
@@ -75,10 +82,7 @@ class Output(page_sample.Scratch):
                      for a, b in (("--json", "--report"), ("--json", "--record"), ("--report", "--record"))]
         for command in commands:
             with self.subTest(command=command):
-                done = subprocess.run([CLI, *command], capture_output=True, text=True, check=False)
-                self.assertEqual(done.returncode, 2)
-                self.assertIn(f"'{out}' cannot be both", done.stderr)
-                self.assertFalse(out.exists())
+                self.assert_not_run(command, f"'{out}' cannot be both", out)
 
     def test_what_cannot_be_created_is_told_before_the_run(self):
         ran = self.folder / "ran"
@@ -87,10 +91,7 @@ class Output(page_sample.Scratch):
                                             ("run", "--report"))]
         for command in commands:
             with self.subTest(command=command):
-                done = subprocess.run([CLI, *command], capture_output=True, text=True, check=False)
-                self.assertEqual(done.returncode, 2)
-                self.assertIn(f"{command[2]}: cannot be created", done.stderr)
-                self.assertFalse(ran.exists())
+                self.assert_not_run(command, f"{command[2]}: cannot be created", ran)
 
     @unittest.skipIf(os.geteuid() == 0, "root may write all files")
     def test_a_file_that_may_not_be_written_is_told_before_the_run(self):
@@ -99,11 +100,8 @@ class Output(page_sample.Scratch):
         out.chmod(0o444)
         for option in ("--json", "--report", "--record"):
             with self.subTest(option):
-                done = subprocess.run([CLI, "sim", option, out, "--", "touch", ran], capture_output=True, text=True,
-                                      check=False)
-                self.assertEqual(done.returncode, 2)
-                self.assertIn(f"{out}: cannot be created", done.stderr)
-                self.assertEqual((ran.exists(), out.read_text()), (False, "kept"))
+                self.assert_not_run(("sim", option, out, "--", "touch", ran), f"{out}: cannot be created", ran)
+                self.assertEqual(out.read_text(), "kept")
 
 
 if __name__ == "__main__":
