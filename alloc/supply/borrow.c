@@ -139,6 +139,109 @@ static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, boo
 	return any;
 }
 
+/* ---- neighbours ---- */
+
+/* Free blocks side by side that would be one if all were the lane's. `first` is NULL: there are none. */
+struct run {
+	struct block *first;
+	trz_addr end;
+};
+
+enum {
+	RUN_PART = 4,                /* one of its blocks is at least such a part of what is asked for */
+	RUN_MOST = 8                 /* blocks beside that one */
+};
+
+static bool is_own(const struct lane *l, const struct block *b)
+{
+	return b->state == BLOCK_FREE && b->home == l;
+}
+
+/* Whether another lane can lend the block. */
+static bool is_lent(const struct lane *l, const struct block *b)
+{
+	const struct lane *of = b->home;
+	return b->state == BLOCK_FREE && of != l && of->pool == l->pool && of->dedicated == l->dedicated &&
+	       is_ordered(l, b) && b->size <= lendable(of, l, b->kind);
+}
+
+static bool is_part(const struct lane *l, const struct block *b)
+{
+	return b && (is_own(l, b) || is_lent(l, b));
+}
+
+static bool is_enough(const struct run *r, uint64_t bytes)
+{
+	return r->end - r->first->address >= bytes;
+}
+
+/* The shortest run from this block on, then to both its sides. */
+static struct run run_around(const struct lane *l, struct block *middle, uint64_t bytes, unsigned *steps)
+{
+	struct run r = {middle, block_end(middle)};
+	unsigned count = 0;
+	for (struct block *b = middle->next; !is_enough(&r, bytes) && count < RUN_MOST && is_part(l, b); b = b->next) {
+		r.end = block_end(b);
+		count++;
+	}
+	for (struct block *b = middle->prev; !is_enough(&r, bytes) && count < RUN_MOST && is_part(l, b); b = b->prev) {
+		r.first = b;
+		count++;
+	}
+	*steps += count;
+	return is_enough(&r, bytes) ? r : (struct run){.first = NULL};
+}
+
+/* The first run around a block of one index. */
+static struct run find_run_locked(trz_heap *h, const struct lane *l, const struct fit *f, uint64_t bytes,
+                                  unsigned *steps)
+{
+	HEAP_LOCKED(h);
+	struct run r = {.first = NULL};
+	struct block *b = fit_find(f, bytes / RUN_PART);
+	while (b) {
+		if (is_part(l, b))
+			r = run_around(l, b, bytes, steps);
+		if (r.first)
+			break;
+		b = next_locked(h, f, b, steps);
+	}
+	return r;
+}
+
+/* Makes all of it the lane's. A block joins those of the lane beside it; how much a lane can lend shrinks with each. */
+static void take_run_locked(trz_heap *h, struct lane *l, const struct run *r)
+{
+	HEAP_LOCKED(h);
+	struct block *b = r->first;
+	while (b && b->address < r->end && is_part(l, b)) {
+		struct block *joined = b->prev && is_own(l, b->prev) ? b->prev : b;
+		if (is_lent(l, b)) {
+			rehome_locked(h, b, l, ticket_of_ordered_locked(l, b));
+			b = joined;
+		}
+		b = b->next;
+	}
+}
+
+/* Free blocks of several lanes side by side that are large enough together. */
+static bool take_neighbours_locked(trz_heap *h, const struct demand *d)
+{
+	HEAP_GROWTH_LOCKED(h);
+	HEAP_LOCKED(h);
+	struct lane *l = d->lane;
+	unsigned steps = 0;
+	struct run r = find_run_locked(h, l, &l->fit[d->kind], d->bytes, &steps);
+	FOR_LENDERS(h, other, l)
+		if (!r.first)
+			r = find_run_locked(h, l, &other->fit[d->kind], d->bytes, &steps);
+	if (r.first)
+		take_run_locked(h, l, &r);
+	return r.first && fit_find(&l->fit[d->kind], d->bytes);
+}
+
+/* ---- what a demand is served from ---- */
+
 /* One block that is large enough; of the lane's own, where what was pending has just become free. */
 static bool take_one_locked(trz_heap *h, const struct demand *d)
 {
@@ -152,7 +255,26 @@ static bool take_one_locked(trz_heap *h, const struct demand *d)
 	return b != NULL;
 }
 
-/* By what is known, one block is had without a question to the device. For a view memory stays its streams'. */
+/* Large memory goes in pieces only to a stream whose frees pass at once: it can be had back. For a view memory stays
+ * its streams'. */
+static bool takes_pieces(const struct demand *d)
+{
+	return d->kind == SMALL || (!d->view && !d->lane->stream->late);
+}
+
+static bool take_enough_locked(trz_heap *h, const struct demand *d)
+{
+	return take_one_locked(h, d) || (takes_pieces(d) && take_neighbours_locked(h, d));
+}
+
+/* All large memory that can be lent: what joins may be enough, and be whole tiles if it is not. */
+static bool take_large_locked(trz_heap *h, const struct demand *d)
+{
+	return d->kind == LARGE && !d->view && take_ordered_locked(h, d->lane, LARGE, true) &&
+	       fit_find(&d->lane->fit[LARGE], d->bytes);
+}
+
+/* By what is known, memory is had without a question to the device. */
 bool borrow(trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -161,14 +283,13 @@ bool borrow(trz_heap *h, const struct demand *d)
 	if (atomic_load_explicit(&h->streams.count, memory_order_acquire) < 2 && !given && !l->captured)
 		return false;
 	heap_lock(h);
-	bool found = take_one_locked(h, d);
+	bool found = take_enough_locked(h, d);
 	heap_unlock(h);
 	if (found)
 		return true;
 	heap_poll(h);
 	heap_lock(h);
-	found = take_one_locked(h, d) || (!d->view && take_ordered_locked(h, l, d->kind, true) &&
-	                                  fit_find(&l->fit[d->kind], d->bytes));
+	found = take_enough_locked(h, d) || take_large_locked(h, d);
 	heap_unlock(h);
 	return found;
 }

@@ -7,10 +7,10 @@
 
 #include "supply/demand.h"
 
-/* Asks the driver how far the streams are, and moves passed free blocks of the pool's other lanes to the demand's, as
- * far as those can lend them: the best fit where one of them will do, else all, so that they join with what the lane
- * has. true: a block of the demand's bytes may be there now. Waits for nothing; with one stream it does nothing. Growth
- * lock held. */
+/* Moves free blocks of the pool's other lanes to the demand's, as far as those can lend them: the best fit where one of
+ * them will do, else neighbours that are enough together, with what the lane has. If there are none, it asks the driver
+ * how far the streams are and looks again; in vain, it moves all large ones, so that they join. true: a block of the
+ * demand's bytes may be there now. Waits for nothing; with one stream it does nothing. Growth lock held. */
 bool borrow(trz_heap *h, const struct demand *d);
 
 /* Moves every passed free block of the pool to `l`, so that neighbours join across streams and tiles that several

@@ -82,10 +82,49 @@ static void test_a_small_regret(void **state)
 	rig_close(&r);
 }
 
+enum { PIECES = 8 };  /* of one tile */
+
+/* Free blocks of two streams side by side serve a third one's request. The device is not asked, though work of a stream
+ * is late; and what else the two have free stays theirs. */
+static void test_neighbours(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(80), "tile_size:2MiB");
+	const uint64_t piece = MIB(2) / PIECES;
+	trz_stream a = rig_stream(&r), b = rig_stream(&r), c = rig_stream(&r);
+	void *p[PIECES];
+	for (int i = 0; i < PIECES; i++)
+		p[i] = rig_alloc(&r, piece, a);
+	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), MIB(2));
+	rig_free(&r, p[2]);
+	assert_ptr_equal(rig_alloc(&r, piece, b), p[2]);
+	rig_free(&r, p[2]);
+	rig_free(&r, p[3]);
+	rig_free(&r, p[5]);
+	rig_sync(&r);
+	assert_ok(trz_poll(r.heap));
+	assert_ok(sim_stamp(r.s, r.c, a, (trz_addr)p[7], piece, 7));
+	rig_free(&r, p[7]);  /* is not known to have passed */
+	sim_reset_calls(r.s);
+	assert_ptr_equal(rig_alloc(&r, 2 * piece, c), p[2]);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_create), 0);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_record), 0);
+	assert_int_equal(sim_calls(r.s, SIM_SLOT_event_query), 0);
+	rig_check(&r);
+	assert_ptr_equal(rig_alloc(&r, piece, a), p[5]);
+	const int live[] = {0, 1, 2, 4, 5, 6};
+	for (size_t i = 0; i < sizeof live / sizeof *live; i++)
+		rig_free(&r, p[live[i]]);
+	rig_check(&r);
+	rig_sync(&r);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_small_regret),
+		cmocka_unit_test(test_neighbours),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
