@@ -56,6 +56,10 @@ int option_device(struct argp_state *state, const char *text);
 /* An output that is one of the command's inputs is a usage error. `option`: "--json". */
 void option_not_input(struct argp_state *state, const char *option, const char *out, const char *in);
 
+/* '-' is a usage error for an output that cannot go to standard output, where the command's or its program's own text
+ * is. */
+const char *option_file(struct argp_state *state, const char *option, const char *out);
+
 /* Two outputs in one file are a usage error, for one would be lost. */
 void option_not_twice(struct argp_state *state, const char *option, const char *out, const char *other,
                       const char *other_out);

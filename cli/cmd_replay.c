@@ -142,10 +142,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->json = arg;
 		return 0;
 	case OPTION_SAVE:
-		c->save = arg;
+		c->save = option_file(state, "--save", arg);
 		return 0;
 	case OPTION_SNAPSHOT:
-		p->snapshot = arg;
+		p->snapshot = option_file(state, "--snapshot", arg);
 		return 0;
 	case OPTION_HISTORY:
 		p->history = option_number(state, "history", arg, 1, HISTORY_EVENTS_MAX);

@@ -16,7 +16,7 @@
 enum { OPTION_BY = PAGE_OPTIONS };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "FILE", 0, "the page (needed)", 0 },
+	{ "output", 'o', "FILE", 0, "the page (needed); '-': standard output", 0 },
 	{ "device", PAGE_DEVICE, "N", 0, "the device to show (the one with the longest history)", 0 },
 	{ "by", OPTION_BY, "AXIS", 0, "time (the default, where the history has it), or events", 0 },
 	{ 0 }

@@ -51,7 +51,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		c->conf = arg;
 		return 0;
 	case OPTION_REPORT:
-		c->report = arg;
+		c->report = option_file(state, "--report", arg);
 		return 0;
 	case OPTION_LIMIT:
 	case OPTION_LIMIT_EACH:

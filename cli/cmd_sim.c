@@ -40,7 +40,7 @@ static const struct argp_option options[] = {
 	{ "report", OPTION_REPORT, "FILE", 0,
 	  "make a page of PyTorch's memory over time (docs/report.md); of several processes one each, with the rank's "
 	  "number in its name: PyTorch then keeps a history", 0 },
-	{ "json", OPTION_JSON, "FILE", 0, "write the report as JSON, too", 0 },
+	{ "json", OPTION_JSON, "FILE", 0, "write the report as JSON, too; '-': standard output", 0 },
 	{ "fit", OPTION_FIT, NULL, 0,
 	  "search, in steps of 64MiB, the smallest memory with which the command completes", 0 },
 	{ "sweep", OPTION_SWEEP, "NAME=VALUE,...", 0,
@@ -273,13 +273,13 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		p->holders = true;
 		return 0;
 	case OPTION_RECORD:
-		p->record = arg;
+		p->record = option_file(state, "--record", arg);
 		return 0;
 	case OPTION_JSON:
 		c->json = arg;
 		return 0;
 	case OPTION_REPORT:
-		c->report = arg;
+		c->report = option_file(state, "--report", arg);
 		return 0;
 	case OPTION_FIT:
 		c->fit = true;

@@ -3,6 +3,7 @@
  * terrazzo synth
  */
 #include <argp.h>
+#include <string.h>
 
 #include "cli.h"
 #include "synth.h"
@@ -21,7 +22,7 @@ static const struct argp_option options[] = {
 	  "graphs: captures into a pool, launched again and again; random (the default)", 0 },
 	{ "record-stream", OPTION_RECORD_STREAM, NULL, 0,
 	  "free shared memory on its own stream after record_stream, not on its last user's", 0 },
-	{ "save", OPTION_SAVE, "FILE", 0, "where to write the trace, in the compact format", 0 },
+	{ "save", OPTION_SAVE, "FILE", 0, "where to write the trace, in the compact format; '-': standard output", 0 },
 	{ 0 }
 };
 
@@ -83,7 +84,7 @@ int cli_synth(int argc, char **argv)
 	trz_status status = synth_trace(&c.params, &trace);
 	if (status == TRZ_OK)
 		status = trace_save(&trace, c.save);
-	if (status == TRZ_OK) {
+	if (status == TRZ_OK && strcmp(c.save, "-") != 0) {
 		printf("%s: %zu events, %u allocations, %u streams\n", c.save, trace.count, trace.allocs,
 		       trace.streams);
 	}

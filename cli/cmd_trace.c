@@ -18,7 +18,7 @@ enum { OPTION_SLICES = PAGE_OPTIONS, SLICES = 1000, TAGS_MOST = 32 };
 enum { LEVELS = 1, ALLOCATIONS = 2 };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "FILE", 0, "the trace (needed)", 0 },
+	{ "output", 'o', "FILE", 0, "the trace (needed); '-': standard output", 0 },
 	{ "device", PAGE_DEVICE, "N", 0, "the device to show (the one with the longest history)", 0 },
 	{ "slices", OPTION_SLICES, "N", 0,
 	  "show so many allocations, those that took most memory for longest, as slices (1000)", 0 },

@@ -5,6 +5,7 @@
 #include <argp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "error.h"
@@ -82,6 +83,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+static trz_status flush_stdout(void)
+{
+	return fflush(stdout) == 0 && !ferror(stdout) ? TRZ_OK
+	                                              : trz_fail(TRZ_ERROR_IO, "standard output cannot be written");
+}
+
+/* argp ends the process itself after --help, --usage and --version. */
+static bool returned;
+
+static void check_help(void)
+{
+	if (!returned && flush_stdout() != TRZ_OK)
+		_exit(cli_fail(TRZ_ERROR_IO));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -107,8 +123,10 @@ int main(int argc, char **argv)
 	argp_program_version_hook = print_version;
 	argp_err_exit_status = CLI_BAD_INPUT;
 	int status = CLI_FAILURE;
+	atexit(check_help);
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &status);
-	if (fflush(stdout) != 0 || ferror(stdout))
-		status = cli_worse(status, cli_fail(trz_fail(TRZ_ERROR_IO, "standard output cannot be written")));
+	returned = true;
+	if (flush_stdout() != TRZ_OK)
+		status = cli_worse(status, cli_fail(TRZ_ERROR_IO));
 	return status;
 }

@@ -50,6 +50,14 @@ void option_not_input(struct argp_state *state, const char *option, const char *
 		argp_error(state, "%s: '%s' is the input, which would be lost; name another file", option, out);
 }
 
+const char *option_file(struct argp_state *state, const char *option, const char *out)
+{
+	if (strcmp(out, "-") == 0)
+		argp_error(state, "%s: it does not go to standard output, where other text is; a file of this name is './-'",
+		           option);
+	return out;
+}
+
 void option_not_twice(struct argp_state *state, const char *option, const char *out, const char *other,
                       const char *other_out)
 {

@@ -52,6 +52,10 @@ trz_status output_close(FILE *to, const char *path, bool written)
 trz_status output_begin(struct output *o, const char *path)
 {
 	*o = (struct output){ .path = path };
+	if (strcmp(path, "-") == 0) {
+		o->to = stdout;
+		return TRZ_OK;
+	}
 	if (!is_special_file(path) && asprintf(&o->beside, "%s.%ld.part", path, (long)getpid()) < 0) {
 		o->beside = NULL;
 		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no host memory to write it", path);
@@ -67,7 +71,7 @@ trz_status output_begin(struct output *o, const char *path)
 trz_status output_end(struct output *o, trz_status status)
 {
 	bool failed = ferror(o->to) != 0;
-	failed = fclose(o->to) != 0 || failed;
+	failed = (o->to == stdout ? fflush(o->to) : fclose(o->to)) != 0 || failed;
 	if (status == TRZ_OK && (failed || (o->beside && rename(o->beside, o->path))))
 		status = trz_fail(TRZ_ERROR_IO, "%s: cannot be written: %s", o->path, strerror(errno));
 	if (o->beside && status != TRZ_OK)

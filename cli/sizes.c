@@ -41,7 +41,7 @@ bool size_parse(const char *text, uint64_t *bytes)
 	if (!suffix_shift(suffix + (suffix[0] == ' '), &shift))
 		return false;
 	value *= (double)((uint64_t)1 << shift);
-	if (value >= 9223372036854775808.0)
+	if (value >= 9223372036854775808.0 || (value > 0 && value < 1))
 		return false;
 	*bytes = (uint64_t)value;
 	return true;

@@ -96,19 +96,20 @@ trz_status trace_load_memory(const char *name, const void *data, size_t size, in
 
 trz_status trace_save(const struct trace *trace, const char *path)
 {
-	FILE *to = fopen(path, "wbe");
+	bool is_file = strcmp(path, "-") != 0;
+	FILE *to = is_file ? fopen(path, "wbe") : stdout;
 	if (!to)
 		return trz_fail(TRZ_ERROR_IO, "%s: cannot be created: %s", path, strerror(errno));
 	trz_status status = trace_write(trace, to);
 	int error = errno;
-	if (fclose(to) != 0 && status == TRZ_OK) {
+	if ((is_file ? fclose(to) : fflush(to)) != 0 && status == TRZ_OK) {
 		status = TRZ_ERROR_IO;
 		error = errno;
 	}
 	if (status == TRZ_OK)
 		return TRZ_OK;
 	struct stat file;
-	if (lstat(path, &file) == 0 && S_ISREG(file.st_mode))
+	if (is_file && lstat(path, &file) == 0 && S_ISREG(file.st_mode))
 		unlink(path);
 	return trz_fail(status, "%s: cannot be written: %s", path, strerror(error));
 }

@@ -79,7 +79,8 @@ trz_status trace_load_memory(const char *name, const void *data, size_t size, in
  * memory most often; without any request the trace has no allocations. Errors: IO, BAD_INPUT, HOST_MEMORY. */
 trz_status trace_load_recording(const char *path, struct trace *out);
 
-/* Writes the compact format. Errors: IO. A file that could not be written whole is removed. */
+/* Writes the compact format; path "-" is standard output. A file that could not be written whole is removed. Errors:
+ * IO. */
 trz_status trace_save(const struct trace *trace, const char *path);
 trz_status trace_write(const struct trace *trace, FILE *to);
 

@@ -104,8 +104,8 @@ static bool store_text(struct config *c, const struct option *o, const char *tex
 	return true;
 }
 
-/* "12", "1.5GiB": digits, for bytes a decimal fraction and a unit too. A fraction without a unit is a slip: there is no
- * half byte, and cut off it would be 0, which means something else. */
+/* "12", "1.5GiB": digits, for bytes a decimal fraction and a unit too. A fraction without a unit is a slip, and so is
+ * less than a byte: there is no half byte, and cut off it would be 0, which means something else. */
 static bool parse_amount(const struct option *o, const char *text, uint64_t *value)
 {
 	static const struct {
@@ -123,7 +123,7 @@ static bool parse_amount(const struct option *o, const char *text, uint64_t *val
 	}
 	for (size_t i = 0; o->type == TYPE_BYTES && i < sizeof units / sizeof *units; i++) {
 		double bytes = amount * (double)((uint64_t)1 << units[i].shift);
-		if (strcmp(unit, units[i].name) == 0 && bytes < 9e18) {
+		if (strcmp(unit, units[i].name) == 0 && bytes < 9e18 && (bytes >= 1 || bytes == 0)) {
 			*value = (uint64_t)bytes;
 			return true;
 		}

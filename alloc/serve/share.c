@@ -49,6 +49,12 @@ static trz_status in_none(const trz_heap *h, trz_addr address)
 	                (void *)address, h->driver.device);
 }
 
+static trz_status not_own(trz_addr address)
+{
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%p is memory of another process, and only that process can export it",
+	                (void *)address);
+}
+
 static trz_status not_meant(trz_addr address, const struct kind_of_export *kind)
 {
 	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT,
@@ -108,9 +114,10 @@ trz_status share_export(trz_heap *h, trz_addr address, unsigned flag, void *shar
 		return heap_not_permitted("trz_export");
 	heap_lock(h);
 	struct block *b = serve_block_locked(h, address);
-	bool meant = b && !b->window->foreign && b->window->dedicated & kind->dedicated;
+	bool foreign = b && b->window->foreign, meant = b && !foreign && b->window->dedicated & kind->dedicated;
 	const struct place *p = meant ? window_at(b->window, address) : NULL;
-	trz_status status = meant ? pin_locked(h, p, b) : b ? not_meant(address, kind) : TRZ_ERROR_UNKNOWN_POINTER;
+	trz_status status = meant ? pin_locked(h, p, b) : foreign ? not_own(address)
+	                    : b ? not_meant(address, kind) : TRZ_ERROR_UNKNOWN_POINTER;
 	heap_unlock(h);
 	if (status == TRZ_OK) {
 		status = driver_export_handle(&h->driver, p->tile->handle, kind->driver, shareable);
@@ -183,8 +190,7 @@ static trz_status export_tile(trz_heap *h, const struct window *w, trz_addr addr
 		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%p lies in a plain driver allocation: cuIpcGetMemHandle exports that",
 		                (void *)address);
 	if (w && w->foreign)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%p is memory of another process, and only that process can "
-		                "export it", (void *)address);
+		return not_own(address);
 	if (!p)
 		return in_none(h, address);
 	heap_lock(h);

@@ -20,32 +20,48 @@ public:
 
 	cudaError_t DeviceAllocate(void **memory, std::size_t size, cudaStream_t stream = nullptr) const noexcept
 	{
-		switch (trz_alloc(heap_.get(), size, 0, stream, memory)) {
-		case TRZ_OK:
-			return cudaSuccess;
-		case TRZ_ERROR_INVALID_ARGUMENT:
-			return cudaErrorInvalidValue;
-		case TRZ_ERROR_CAPTURE:
-			return cudaErrorStreamCaptureUnsupported;
-		case TRZ_ERROR_NOT_PERMITTED:
-			return cudaErrorNotPermitted;
-		default:
-			return cudaErrorMemoryAllocation;
-		}
+		return error_of(trz_alloc(heap_.get(), size, 0, stream, memory));
 	}
 
 	cudaError_t DeviceFree(void *memory) const noexcept
 	{
-		return trz_free(heap_.get(), memory) == TRZ_OK ? cudaSuccess : cudaErrorInvalidValue;
+		return error_of(trz_free(heap_.get(), memory));
 	}
 
 	/* Returns to the driver what is free. */
 	cudaError_t FreeAllCached() const noexcept
 	{
-		return trz_trim(heap_.get(), 0, nullptr) == TRZ_OK ? cudaSuccess : cudaErrorUnknown;
+		return error_of(trz_trim(heap_.get(), 0, nullptr));
 	}
 
 private:
+	/* Programs free what they can and try again when memory is short, and for no other failure. */
+	static cudaError_t error_of(trz_status status) noexcept
+	{
+		switch (status) {
+		case TRZ_OK:
+			return cudaSuccess;
+		case TRZ_ERROR_SIZE:
+		case TRZ_ERROR_OUT_OF_MEMORY:
+		case TRZ_ERROR_LIMIT:
+		case TRZ_ERROR_HOST_MEMORY:
+		case TRZ_ERROR_ADDRESS_SPACE:
+			return cudaErrorMemoryAllocation;
+		case TRZ_ERROR_INVALID_ARGUMENT:
+		case TRZ_ERROR_UNKNOWN_POINTER:
+		case TRZ_ERROR_DOUBLE_FREE:
+			return cudaErrorInvalidValue;
+		case TRZ_ERROR_CAPTURE:
+			return cudaErrorStreamCaptureUnsupported;
+		case TRZ_ERROR_NOT_PERMITTED:
+			return cudaErrorNotPermitted;
+		case TRZ_ERROR_CONTEXT_DEAD:
+			return cudaErrorContextIsDestroyed;
+		default:
+			return cudaErrorUnknown;
+		}
+	}
+
 	heap_ref heap_;
 };
 

@@ -125,6 +125,7 @@ class Program(Case):
         self.assert_fails("unknown command 'repaly'; commands: " + commands, "repaly")
         self.assert_fails("a trace is missing", "replay")
         self.assert_fails("'12zb' is not a size", "replay", "--capacity", "12zb", "x")
+        self.assert_fails("'0.5' is not a size", "replay", "--capacity", "0.5", "x")
         self.assert_fails("'inf' is not a size", "replay", "--capacity", "inf", "x")
         self.assert_fails("'0x10' is not a size", "replay", "--capacity", "0x10", "x")
         self.assert_fails("'9000000TiB' is not a size", "replay", "--capacity", "9000000TiB", "x")
@@ -144,9 +145,10 @@ class Program(Case):
             self.assert_fails(refused % command, command, "--device=x", "y")
 
     def test_full_standard_output(self):
-        with open("/dev/full", "w") as full:
-            done = subprocess.run([CLI, "config"], stdout=full, stderr=subprocess.PIPE, text=True)
-        self.assertEqual((done.returncode, done.stderr), (2, "terrazzo: standard output cannot be written\n"))
+        for arguments in (["config"], ["--help"], ["--version"], ["replay", "--help"], ["sim", "--usage"]):
+            with self.subTest(arguments), open("/dev/full", "w") as full:
+                done = subprocess.run([CLI, *arguments], stdout=full, stderr=subprocess.PIPE, text=True)
+                self.assertEqual((done.returncode, done.stderr), (2, "terrazzo: standard output cannot be written\n"))
 
     def test_config(self):
         self.assertIn("TERRAZZO_CONF", self.run_cli("config"))

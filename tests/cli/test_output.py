@@ -34,6 +34,33 @@ class Output(page_sample.Scratch):
                 self.assertGreater(target.stat().st_size, 100)
                 link.unlink()
 
+    def run_here(self, *arguments, **options):
+        return subprocess.run([CLI, *arguments], capture_output=True, cwd=self.folder, check=False, **options)
+
+    def test_a_dash_is_standard_output(self):
+        for command, starts in (("trace", b"{"), ("report", b"<!")):
+            with self.subTest(command=command):
+                done = self.run_here(command, self.input, "-o", "-")
+                self.assertEqual((done.returncode, done.stdout[:len(starts)]), (0, starts), done.stderr)
+        done = self.run_here("synth", "--events", "200", "--save", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.run_here("replay", "-", "--json", "-", input=done.stdout)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(b'"events"', done.stdout)
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([CLI, "synth", "--save", "-"], stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual([p.name for p in self.folder.iterdir()], [self.input.name])
+
+    def test_a_dash_is_refused_where_standard_output_has_other_text(self):
+        for arguments in (["replay", self.input, "--save"], ["replay", self.input, "--snapshot"], ["sim", "--record"],
+                          ["sim", "--report"], ["run", "--report"]):
+            with self.subTest(arguments):
+                done = self.run_here(*arguments, "-", *([] if self.input in arguments else ["--", "true"]))
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(b"does not go to standard output", done.stderr)
+        self.assertEqual([p.name for p in self.folder.iterdir()], [self.input.name])
+
     @unittest.skipUnless(Path("/dev/full").is_char_device(), "no /dev/full")
     def test_what_cannot_be_written_stays_too(self):
         for command, option in WRITERS:

@@ -57,11 +57,11 @@ class Programs(unittest.TestCase):
                      "-lterrazzo", f"-L{SIMULATED}", *libraries)
         return program
 
-    def run_it(self, program, **variables):
+    def run_it(self, program, *arguments, **variables):
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TERRAZZO_", "CUDA_"))}
         kept["LD_LIBRARY_PATH"] = f"{LIBRARY}:{SIMULATED}:{kept.get('LD_LIBRARY_PATH', '')}"
         kept["TERRAZZO_SIM_SCALARS"] = "real"
         kept.update({f"TERRAZZO_SIM_{name}": value for name, value in variables.items()})
-        done = subprocess.run([program], env=kept, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run([program, *arguments], env=kept, capture_output=True, text=True, timeout=300, check=False)
         self.assertEqual(done.returncode, 0, done.stderr[-4000:])
         self.assertRegex(done.stdout, r"^[1-9]\d* checks\n$")

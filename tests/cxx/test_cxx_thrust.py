@@ -14,6 +14,7 @@ class Thrust(Programs):
         for way in WAYS:
             with self.subTest(**way):
                 self.run_it(program, **way)
+        self.run_it(program, "dead", VIOLATIONS="count")
 
 
 if __name__ == "__main__":

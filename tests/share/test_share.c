@@ -337,6 +337,9 @@ static void test_imports_are_nobody_elses(void **state)
 	struct rig r = rig_open(MIB(64), NULL);
 	void *p = exportable(&r, SIZE, NULL), *q = import_of(r.heap, export_of(&r, p), SIZE, NULL);
 	void *most = rig_alloc(&r, MIB(60), NULL), *more = NULL;
+	int fd = -1;
+	assert_status(trz_export(r.heap, q, TRZ_ALLOC_SHARE_FD, &fd), TRZ_ERROR_INVALID_ARGUMENT);
+	assert_text(trz_last_error(), "only that process can export it");
 	assert_status(trz_alloc(r.heap, MIB(2), 0, NULL, &more), TRZ_ERROR_OUT_OF_MEMORY);
 	rig_free(&r, q);
 	rig_free(&r, p);

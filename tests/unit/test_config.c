@@ -86,7 +86,7 @@ static void test_every_option_names_itself_and_its_choices_on_a_bad_value(void *
 	(void)state;
 	static const char *const bad[] = {
 		"", "much", "-1", "1.5.2", "5 parsecs", "99999999999999999999999", "onn", "12XiB", "1e400", "0x10",
-		"nan", "inf", "+3", "1,5", "18446744073709551615", "0.5", "2097152.5", "64.",
+		"nan", "inf", "+3", "1,5", "18446744073709551615", "0.5", "0.0000001KiB", "2097152.5", "64.",
 	};
 	for (size_t i = 0; i < option_count(); i++)
 		for (size_t j = 0; j < LENGTH(bad); j++) {

@@ -89,10 +89,27 @@ static void cub_of_its_own(const terrazzo::heap &heap, cudaStream_t stream)
 	MUST(allocator.FreeAllCached());
 }
 
-int main()
+/* A program that tries again with less when memory is short must not take a dead context for that. */
+static void a_context_has_died(const terrazzo::heap &heap)
+{
+	terrazzo::cub_allocator allocator(heap);
+	void *before, *after;
+	MUST(allocator.DeviceAllocate(&before, 1000));
+	cudaMemset(reinterpret_cast<void *>(std::uintptr_t(1) << 45 | std::uintptr_t(7) << 40), 0, 100);
+	CHECK(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
+	CHECK(allocator.DeviceAllocate(&after, 64 << 20) == cudaErrorContextIsDestroyed);
+	CHECK(!after);
+	MUST(allocator.DeviceFree(before));
+}
+
+int main(int argc, char **)
 {
 	MUST(cudaFree(nullptr));
 	terrazzo::heap heap(0, "oom_report:off");
+	if (argc > 1) {
+		a_context_has_died(heap);
+		return all_checked();
+	}
 	cudaStream_t stream;
 	MUST(cudaStreamCreate(&stream));
 	for (cudaStream_t each : {stream, cudaStream_t(nullptr)}) {
