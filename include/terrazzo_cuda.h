@@ -117,8 +117,9 @@ TRZ_CUDA_API trz_cudaError_t trz_cudaLastError(int clear);
  * with it. No other thread may be inside one of these calls. */
 TRZ_CUDA_API void trz_cudaEnd(void);
 
-/* After cudaDeviceEnablePeerAccess(device): the current device reaches the memory of that device's heap, too. `on` 0,
- * after cudaDeviceDisablePeerAccess: what is mapped from then on is closed to it. TRZ_CUDA_REPLACE calls it. */
+/* After cudaDeviceEnablePeerAccess(device): the current device reaches the memory of that device's heap, too, if `on`
+ * is not 0. TRZ_CUDA_REPLACE calls it. Devices of which both have a heap reach each other's memory anyway, since CUDA
+ * copies between them; so nothing is closed after cudaDeviceDisablePeerAccess. */
 TRZ_CUDA_API void trz_cudaOpenHeap(int device, int on);
 
 /* The heap of the current context, for the functions of terrazzo.h; opened if need be. NULL: the driver serves this
@@ -146,14 +147,6 @@ static inline cudaError_t trz_cudaDeviceEnablePeerAccess(int device, unsigned fl
 	cudaError_t error = cudaDeviceEnablePeerAccess(device, flags);
 	if (error == cudaSuccess)
 		trz_cudaOpenHeap(device, 1);
-	return error;
-}
-
-static inline cudaError_t trz_cudaDeviceDisablePeerAccess(int device)
-{
-	cudaError_t error = cudaDeviceDisablePeerAccess(device);
-	if (error == cudaSuccess)
-		trz_cudaOpenHeap(device, 0);
 	return error;
 }
 
@@ -225,7 +218,6 @@ template <class T> static inline cudaError_t cudaMallocAsync(T **ptr, size_t siz
 #define cudaMemPoolSetAttribute trz_cudaMemPoolSetAttribute
 #define cudaMemPoolSetAccess trz_cudaMemPoolSetAccess
 #define cudaDeviceEnablePeerAccess trz_cudaDeviceEnablePeerAccess
-#define cudaDeviceDisablePeerAccess trz_cudaDeviceDisablePeerAccess
 #define cudaDeviceReset trz_cudaDeviceReset
 #define cudaGetLastError trz_cudaGetLastError
 #define cudaPeekAtLastError trz_cudaPeekAtLastError

@@ -173,6 +173,7 @@ static sim_config read_config(int *opened)
 		.capacity = look.capacity_bytes,
 		.context_overhead = look.overhead_bytes,
 		.no_vmm = read_choice("TERRAZZO_SIM_VMM", "yes|no") == 1,
+		.no_peers = read_choice("TERRAZZO_SIM_PEERS", "yes|no") == 1,
 		.attach_fd = read_machine(opened),
 		.host_faults = true,
 		.continue_on_violation = true,

@@ -269,9 +269,9 @@ void trz_cudaEnd(void)
 void trz_cudaOpenHeap(int device, int on)
 {
 	void *context = NULL;
-	if (!is_bound() || native_driver.cuDevicePrimaryCtxRetain(&context, device) != TRZ_CUDA_SUCCESS)
+	if (!on || !is_bound() || native_driver.cuDevicePrimaryCtxRetain(&context, device) != TRZ_CUDA_SUCCESS)
 		return;
-	native_open_to_current(context, on != 0);
+	native_open_to_current(context);
 	native_driver.cuDevicePrimaryCtxRelease_v2(device);
 }
 

@@ -62,6 +62,12 @@ void native_each(void (*look)(struct native_heap *heap, void *argument), void *a
 void native_end_context(void *context);
 void native_end_primary(int device);
 
+/* The process uses the device: it has a context there. CUDA copies between all devices that a process uses, and at the
+ * call of any; of memory that is mapped, only between devices that reach it. So from here on this one reaches all
+ * heaps; where it cannot, native_devices_apart is set, and what cudaMalloc asks for is the driver's. */
+void native_use_device(int device);
+extern atomic_bool native_devices_apart;
+
 /* Asked before the first heap is opened, if it is not NULL; false: the driver is to serve all. */
 extern bool (*native_may_open)(void);
 
@@ -131,11 +137,11 @@ void native_pool_trim(void *pool, size_t keep);
 void native_pool_add(void *pool, int attribute, void *value);
 void native_pool_reset(void *pool, int attribute);
 
-/* Its heap's memory is opened to devices, too, or closed. */
+/* Its heap's memory is opened to devices, too. It is closed to none again, since copies need the access. */
 void native_pool_open(void *pool, const struct cuda_mem_access *access, size_t count);
 
-/* The memory of a context's heap is opened to the current device, or closed. */
-void native_open_to_current(void *context, bool on);
+/* The memory of a context's heap is opened to the current device. */
+void native_open_to_current(void *context);
 
 /* ---- what was served ---------------------------------------------------------------------------------------- */
 

@@ -36,6 +36,7 @@
 	X(cuMemPoolSetAttribute, (void *, int, void *))                                       \
 	X(cuMemPoolSetAccess, (void *, const struct cuda_mem_access *, size_t))               \
 	X(cuDeviceGraphMemTrim, (cuda_device))                                                \
+	X(cuDeviceCanAccessPeer, (int *, cuda_device, cuda_device))                           \
 	X(cuStreamCreate, (void **, unsigned))                                                \
 	X(cuStreamDestroy_v2, (void *))                                                       \
 	X(cuStreamSynchronize, (void *))                                                      \

@@ -103,6 +103,11 @@ void native_stop(void)
 	atomic_store(&stopped, true);
 }
 
+static bool is_off(void)
+{
+	return atomic_load_explicit(&stopped, memory_order_relaxed) || !native_load();
+}
+
 static bool is_primary(int device, const void *context)
 {
 	unsigned flags;
@@ -191,11 +196,59 @@ static void clear(struct native_heap *h)
 	atomic_store(&h->reserved_before, 0);
 }
 
+/* ---- devices ---------------------------------------------------------------------------------------------------- */
+
+enum { DEVICES = 64 };
+
+static _Atomic(uint64_t) used_devices;
+atomic_bool native_devices_apart;
+
+static void open_to(struct native_heap *h, void *device)
+{
+	if (h->device != *(const int *)device)
+		trz_enable_peer(h->heap, *(const int *)device, true);
+}
+
+static bool reach_each_other(int a, int b)
+{
+	int forth = 0, back = 0;
+	return native_driver.cuDeviceCanAccessPeer(&forth, a, b) == TRZ_CUDA_SUCCESS && forth &&
+	       native_driver.cuDeviceCanAccessPeer(&back, b, a) == TRZ_CUDA_SUCCESS && back;
+}
+
+void native_use_device(int device)
+{
+	uint64_t before = device >= 0 && device < DEVICES ? atomic_fetch_or(&used_devices, 1ull << device) : UINT64_MAX;
+	if (before == 0 || before >> (device & (DEVICES - 1)) & 1 || is_off())
+		return;
+	for (int other = 0; other < DEVICES; other++)
+		if (before >> other & 1 && !reach_each_other(device, other)) {
+			atomic_store(&native_devices_apart, true);
+			atomic_store(&native_options.classic, true);
+		}
+	native_enter();
+	native_each(open_to, &device);
+	native_leave();
+}
+
+/* A heap that is new. */
+static void open_to_used(struct native_heap *h)
+{
+	native_use_device(h->device);
+	uint64_t used = atomic_load(&used_devices);
+	for (int device = 0; h->heap && device < DEVICES; device++)
+		if (used >> device & 1)
+			open_to(h, &device);
+}
+
+/* ---- finding one ------------------------------------------------------------------------------------------------ */
+
 /* The current context's. A context whose heap cannot be opened keeps a place without one. The driver's table is asked
  * for first, since that asks the dynamic linker (docs/lock-order.md). */
 static struct native_heap *add(void *context)
 {
 	const trz_driver *loaded;
+	bool made = false;
 	trz_driver_cuda(&loaded);
 	pthread_mutex_lock(&lock);
 	begin();
@@ -203,12 +256,14 @@ static struct native_heap *add(void *context)
 	if (!h && !atomic_load(&stopped) && (h = free_place())) {
 		clear(h);
 		h->own = context;
-		open_heap(h, context);
+		made = open_heap(h, context);
 		atomic_store_explicit(&h->context, context, memory_order_release);
 		if (h == &places[used_places()])
 			atomic_fetch_add(&place_count, 1);
 	}
 	pthread_mutex_unlock(&lock);
+	if (made)
+		open_to_used(h);
 	return h;
 }
 
@@ -218,11 +273,6 @@ static struct native_heap *heap_of(void *context)
 	if (!h)
 		h = add(context);
 	return h && h->heap ? h : NULL;
-}
-
-static bool is_off(void)
-{
-	return atomic_load_explicit(&stopped, memory_order_relaxed) || !native_load();
 }
 
 struct native_heap *native_current(void)

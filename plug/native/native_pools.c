@@ -103,11 +103,12 @@ void native_pool_open(void *pool, const struct cuda_mem_access *access, size_t c
 	native_enter();
 	struct native_heap *h = native_of_pool(pool);
 	for (size_t i = 0; h && i < count; i++)
-		trz_enable_peer(h->heap, access[i].location.id, access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+		if (access[i].flags == TRZ_CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			trz_enable_peer(h->heap, access[i].location.id, true);
 	native_leave();
 }
 
-void native_open_to_current(void *context, bool on)
+void native_open_to_current(void *context)
 {
 	cuda_device device;
 	if (!native_load() || native_driver.cuCtxGetDevice(&device) != TRZ_CUDA_SUCCESS)
@@ -115,7 +116,7 @@ void native_open_to_current(void *context, bool on)
 	native_enter();
 	struct native_heap *h = native_of_context(context);
 	if (h)
-		trz_enable_peer(h->heap, device, on);
+		trz_enable_peer(h->heap, device, true);
 	native_leave();
 }
 

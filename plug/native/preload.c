@@ -15,7 +15,7 @@
 
 enum {
 	ATTRIBUTE_CONTEXT = 1, ATTRIBUTE_RANGE_START = 11, ATTRIBUTE_RANGE_SIZE = 12,  /* CU_POINTER_ATTRIBUTE_* */
-	ATTRIBUTE_MEMPOOL = 17
+	ATTRIBUTE_HANDLE_TYPES = 14, ATTRIBUTE_MEMPOOL = 17
 };
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */
@@ -80,6 +80,9 @@ __attribute__((destructor)) static void end(void)
 	if (native_options.report && exporter)
 		fputs("terrazzo: what cudaMalloc asked for was passed on, since a loaded file imports cudaIpcGetMemHandle; "
 		      "TERRAZZO_NATIVE=ipc:refuse serves it, if the program shares no memory\n", stderr);
+	if (native_options.report && atomic_load(&native_devices_apart))
+		fputs("terrazzo: what cudaMalloc asked for was passed on once a second device was used, since the two do not "
+		      "reach each other's memory\n", stderr);
 }
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */
@@ -190,6 +193,9 @@ static bool tell(void *value, int attribute, const struct native_heap *h, const 
 	case ATTRIBUTE_RANGE_SIZE:
 		*(size_t *)value = info->requested;
 		return true;
+	case ATTRIBUTE_HANDLE_TYPES:
+		*(uint64_t *)value = 0;
+		return true;
 	case ATTRIBUTE_MEMPOOL:
 		*(void **)value = info->stream == h->host ? NULL : h->pool;
 		return true;
@@ -251,6 +257,40 @@ cuda_result cuIpcGetMemHandle(struct preload_ipc *handle, cuda_addr address)
 	return TRZ_CUDA_ERROR_NOT_SUPPORTED;
 }
 
+/* ---- memory that a program maps itself -------------------------------------------------------------------------- */
+
+/* To the program this is memory of cuMemAlloc, of which the driver has no handles: a tile's would let a library export
+ * to others what it does not know to lie there. */
+static bool is_heaps(cuda_addr address)
+{
+	struct native_heap *h;
+	trz_pointer_info info;
+	native_enter();
+	enum native_place place = native_look(address, &h, &info);
+	native_leave();
+	return place != NATIVE_ELSEWHERE;
+}
+
+cuda_result cuMemRetainAllocationHandle(cuda_mem *handle, void *address)
+{
+	ENTER(cuMemRetainAllocationHandle);
+	if (is_heaps((uintptr_t)address))
+		return TRZ_CUDA_ERROR_INVALID_VALUE;
+	return REAL(cuMemRetainAllocationHandle)(handle, address);
+}
+
+cuda_result cuMemUnmap(cuda_addr address, size_t size)
+{
+	ENTER(cuMemUnmap);
+	return is_heaps(address) ? TRZ_CUDA_ERROR_INVALID_VALUE : REAL(cuMemUnmap)(address, size);
+}
+
+cuda_result cuMemSetAccess(cuda_addr address, size_t size, const struct cuda_mem_access *access, size_t count)
+{
+	ENTER(cuMemSetAccess);
+	return is_heaps(address) ? TRZ_CUDA_ERROR_INVALID_VALUE : REAL(cuMemSetAccess)(address, size, access, count);
+}
+
 /* ---- pools ------------------------------------------------------------------------------------------------------ */
 
 cuda_result cuMemPoolTrimTo(void *pool, size_t keep)
@@ -289,13 +329,23 @@ cuda_result cuMemPoolSetAccess(void *pool, const struct cuda_mem_access *access,
 	return result;
 }
 
-cuda_result cuDeviceSetMemPool(cuda_device device, void *pool)
+static cuda_result note_choice(cuda_result result)
 {
-	ENTER(cuDeviceSetMemPool);
-	cuda_result result = REAL(cuDeviceSetMemPool)(device, pool);
 	if (result == TRZ_CUDA_SUCCESS)
 		atomic_fetch_add(&native_pools_chosen, 1);
 	return result;
+}
+
+cuda_result cuDeviceSetMemPool(cuda_device device, void *pool)
+{
+	ENTER(cuDeviceSetMemPool);
+	return note_choice(REAL(cuDeviceSetMemPool)(device, pool));
+}
+
+cuda_result cuMemSetMemPool(const struct cuda_mem_location *location, int type, void *pool)
+{
+	ENTER(cuMemSetMemPool);
+	return note_choice(REAL(cuMemSetMemPool)(location, type, pool));
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------------------------- */
@@ -313,6 +363,7 @@ cuda_result cuDevicePrimaryCtxRetain(void **context, cuda_device device)
 	if (result == TRZ_CUDA_SUCCESS && device >= 0 && device < DEVICES) {
 		atomic_store(&primary[device], *context);
 		atomic_fetch_add(&retained[device], 1);
+		native_use_device(device);
 	}
 	return result;
 }
@@ -456,15 +507,6 @@ cuda_result cuCtxEnablePeerAccess(void *other, unsigned flags)
 	ENTER(cuCtxEnablePeerAccess);
 	cuda_result result = REAL(cuCtxEnablePeerAccess)(other, flags);
 	if (result == TRZ_CUDA_SUCCESS)
-		native_open_to_current(other, true);
-	return result;
-}
-
-cuda_result cuCtxDisablePeerAccess(void *other)
-{
-	ENTER(cuCtxDisablePeerAccess);
-	cuda_result result = REAL(cuCtxDisablePeerAccess)(other);
-	if (result == TRZ_CUDA_SUCCESS)
-		native_open_to_current(other, false);
+		native_open_to_current(other);
 	return result;
 }

@@ -63,6 +63,8 @@ struct preload_launch;
 	X(cuMemPoolSetAttribute, cuMemPoolSetAttribute, 11020, 0, (void *, int, void *))                               \
 	X(cuMemPoolSetAccess, cuMemPoolSetAccess, 11020, 0, (void *, const struct cuda_mem_access *, size_t))          \
 	X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020, 0, (cuda_device, void *))                                     \
+	X(cuMemSetMemPool, cuMemSetMemPool, 13000, 0, (const struct cuda_mem_location *, int, void *))                 \
+	X(cuMemSetAccess, cuMemSetAccess, 10020, 0, (cuda_addr, size_t, const struct cuda_mem_access *, size_t))       \
 	/* contexts and streams */                                                                                     \
 	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0, (void **, cuda_device))                         \
 	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0, (cuda_device))                                \
@@ -74,7 +76,6 @@ struct preload_launch;
 	X(cuCtxDestroy, cuCtxDestroy, 2000, 0, (void *))                                                               \
 	X(cuCtxDestroy, cuCtxDestroy_v2, 4000, 0, (void *))                                                            \
 	X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000, 0, (void *, unsigned))                                   \
-	X(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000, 0, (void *))                                           \
 	X(cuStreamDestroy, cuStreamDestroy, 2000, 0, (void *))                                                         \
 	X(cuStreamDestroy, cuStreamDestroy_v2, 4000, 0, (void *))                                                      \
 	X(cuStreamBeginCapture, cuStreamBeginCapture, 10000, 0, (void *))                                              \
@@ -97,6 +98,7 @@ struct preload_launch;
 	X(cuEventRecordWithFlags, cuEventRecordWithFlags, 11010, 0, (void *, void *, unsigned))                        \
 	X(cuEventRecordWithFlags, cuEventRecordWithFlags_ptsz, 11010, 1, (void *, void *, unsigned))                   \
 	X(cuCtxRecordEvent, cuCtxRecordEvent, 12050, 0, (void *, void *))                                              \
+	X(cuGreenCtxRecordEvent, cuGreenCtxRecordEvent, 12040, 0, (void *, void *))                                    \
 	X(cuStreamWaitEvent, cuStreamWaitEvent, 3020, 0, (void *, void *, unsigned))                                   \
 	X(cuStreamWaitEvent, cuStreamWaitEvent_ptsz, 3020, 1, (void *, void *, unsigned))                              \
 	X(cuEventQuery, cuEventQuery, 2000, 0, (void *))                                                               \

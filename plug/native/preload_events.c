@@ -75,12 +75,19 @@ cuda_result cuEventRecordWithFlags_ptsz(void *event, void *stream, unsigned flag
 	return event_order_record_with(REAL(cuEventRecordWithFlags_ptsz), event, stream, flags, preload_of_thread(stream));
 }
 
-/* It stands for all streams, which the heaps do not know how to take. */
+/* These stand for all streams, which the heaps do not know how to take. */
 cuda_result cuCtxRecordEvent(void *context, void *event)
 {
 	ENTER(cuCtxRecordEvent);
 	event_order_make_foreign(event);
 	return REAL(cuCtxRecordEvent)(context, event);
+}
+
+cuda_result cuGreenCtxRecordEvent(void *context, void *event)
+{
+	ENTER(cuGreenCtxRecordEvent);
+	event_order_make_foreign(event);
+	return REAL(cuGreenCtxRecordEvent)(context, event);
 }
 
 cuda_result cuStreamWaitEvent(void *stream, void *event, unsigned flags)

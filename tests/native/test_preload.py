@@ -19,7 +19,7 @@ def served(text):
 
 
 CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work", "captures",
-         "reset during a capture", "detach", "fill")
+         "reset during a capture", "detach", "fill", "a pool chosen")
 
 
 class Preloaded(unittest.TestCase):
@@ -80,6 +80,14 @@ class Preloaded(unittest.TestCase):
                         done = run("edges", case, variables={"LD_PRELOAD": preload}, devices=2, scalars="real", **work)
                         self.assertEqual(done.returncode, 0, done.stderr)
                         self.assertEqual(done.stdout, "all right\n" * (2 if case == "exec" else 1))
+
+    def test_devices_that_do_not_reach_each_other(self):
+        for work in WORKS[:2]:
+            with self.subTest(**work):
+                self.passes("edges", "apart", devices=2, peers="no", **work)
+                variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_NATIVE": "report:on"}
+                said = self.passes("edges", "apart", variables=variables, devices=2, peers="no", **work)
+                self.assertRegex(said, "(?m)^terrazzo: .* do not reach each other")
 
     def test_constructors_use_cuda_while_others_do(self):
         for before in ("nothing", "a context", "a free"):

@@ -319,6 +319,18 @@ static void mappings(size_t unit)
 	must("cuMemAddressFree", cuMemAddressFree(range, 4 * unit));
 }
 
+/* Memory that the driver has mapped itself is no program's to unmap. */
+static void others(size_t unit)
+{
+	address ptr = allocate(2 * unit), at = (ptr + unit - 1) / unit * unit;
+	uint64_t found = 0;
+	is("virtual/plain_retained", cuMemRetainAllocationHandle(&found, (void *)(uintptr_t)ptr), INVALID_VALUE);
+	is("virtual/plain_unmapped", cuMemUnmap(at, unit), INVALID_VALUE);
+	is("virtual/plain_access_set", cuMemSetAccess(at, unit, &read_write, 1), INVALID_VALUE);
+	is("virtual/plain_is_there", cuMemsetD8_v2(ptr, 1, 2 * unit), SUCCESS);
+	must("cuMemFree", cuMemFree_v2(ptr));
+}
+
 void check_virtual(void)
 {
 	size_t unit = 0, recommended = 0, before;
@@ -334,5 +346,6 @@ void check_virtual(void)
 	reservations(unit);
 	handles(unit);
 	mappings(unit);
+	others(unit);
 	holds("virtual/all_is_returned", free_bytes() + 4 * MIB >= before);
 }

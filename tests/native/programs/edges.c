@@ -25,6 +25,10 @@ int cuCtxGetCurrent(void **context);
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 int cuMemAlloc_v2(device_pointer *ptr, size_t size);
 int cuMemFree_v2(device_pointer ptr);
+int cuMemPoolCreate(void **pool, const void *props);
+int cuMemPoolDestroy(void *pool);
+int cuMemSetMemPool(const int location[2], int type, void *pool);
+int cuPointerGetAttribute(void *value, int attribute, device_pointer ptr);
 int cudaMallocAsync(void **ptr, size_t size, void *stream);
 int cudaFreeAsync(void *ptr, void *stream);
 int cudaMallocAsync_ptsz(void **ptr, size_t size, void *stream);
@@ -204,9 +208,55 @@ static void load_and_unload(void)
 
 /* ---- devices ---- */
 
+/* Copies between devices, and by a device of what is on the other, which need no peer access. */
+static void copy_among(void *a, void *b, size_t size)
+{
+	for (int device = 0; device < 2; device++) {
+		MUST(cudaSetDevice(device));
+		MUST(cudaMemset(device ? b : a, 20 + device, size));
+		MUST(cudaDeviceSynchronize());
+		MUST(cudaSetDevice(!device));
+		check_filled(device ? b : a, size, 20 + device);
+		MUST(cudaMemcpy(device ? a : b, device ? b : a, size, DEVICE_TO_DEVICE));
+		check_filled(device ? a : b, size, 20 + device);
+		MUST(cudaMemcpyAsync(device ? b : a, device ? a : b, size, DEVICE_TO_DEVICE, NULL));
+		MUST(cudaDeviceSynchronize());
+	}
+}
+
+static void use_apart(void)
+{
+	void *a, *b;
+	MUST(cudaSetDevice(1));
+	MUST(cudaFree(NULL));
+	MUST(cudaMalloc(&b, 4 * MIB));
+	MUST(cudaSetDevice(0));
+	MUST(cudaFree(NULL));
+	MUST(cudaMalloc(&a, 4 * MIB));
+	MUST(cudaFree(b));
+	MUST(cudaMalloc(&b, 4 * MIB));
+	MUST(cudaFree(b));
+	MUST(cudaSetDevice(1));
+	MUST(cudaMalloc(&b, 4 * MIB));
+	copy_among(a, b, 4 * MIB);
+	MUST(cudaFree(a));
+	MUST(cudaFree(b));
+	use(14);
+}
+
 static void use_peers(void)
 {
 	void *a, *b, *kernel;
+	MUST(cudaSetDevice(0));
+	MUST(cudaMalloc(&a, 4 * MIB));
+	MUST(cudaMemset(a, 9, 4 * MIB));
+	MUST(cudaDeviceSynchronize());
+	MUST(cudaSetDevice(1));
+	check_filled(a, 4 * MIB, 9);            /* by a device that has no memory yet */
+	MUST(cudaMalloc(&b, 4 * MIB));
+	copy_among(a, b, 4 * MIB);
+	MUST(cudaFree(a));
+	MUST(cudaFree(b));
 	MUST(cudaSetDevice(0));
 	MUST(cudaMalloc(&a, 4 * MIB));
 	MUST(cudaMemset(a, 5, 4 * MIB));
@@ -226,8 +276,11 @@ static void use_peers(void)
 	MUST(cudaDeviceSynchronize());
 	MUST(cudaFree(a));                      /* while the other device is current */
 	MUST(cudaDeviceDisablePeerAccess(0));
+	MUST(cudaMalloc(&a, 60 * MIB));
 	MUST(cudaSetDevice(0));
+	MUST(cudaMemcpy(b, a, 4 * MIB, DEVICE_TO_DEVICE));
 	MUST(cudaFree(b));
+	MUST(cudaFree(a));
 	use(6);
 }
 
@@ -401,6 +454,28 @@ static void fill(void)
 	use(13);
 }
 
+/* Memory of the pool that the program has chosen is that pool's. */
+static void choose_a_pool(void)
+{
+	enum { DEVICE = 1, PINNED = 1, OF_POOL = 17 };
+	struct {
+		int type, handles, location, device;
+		char rest[72];
+	} props = {PINNED, 0, DEVICE, 0, {0}};
+	const int location[2] = {DEVICE, 0};
+	void *pool, *p, *found;
+	use(15);
+	MUST(cuMemPoolCreate(&pool, &props));
+	MUST(cuMemSetMemPool(location, PINNED, pool));
+	MUST(cudaMallocAsync(&p, MIB, NULL));
+	MUST(cuPointerGetAttribute(&found, OF_POOL, (uintptr_t)p));
+	CHECK(found == pool);
+	MUST(cudaFreeAsync(p, NULL));
+	MUST(cudaDeviceSynchronize());
+	MUST(cuMemPoolDestroy(pool));
+	use(16);
+}
+
 static void use_plainly(void)
 {
 	use(8);
@@ -413,9 +488,10 @@ int main(int count, char **arguments)
 		void (*run)(void);
 	} cases[] = {
 		{"plain", use_plainly}, {"exit", leave_while_threads_run}, {"threads", end_threads}, {"fork", fork_after_use},
-		{"dlclose", load_and_unload}, {"peers", use_peers}, {"reset", reset_under_threads},
+		{"dlclose", load_and_unload}, {"peers", use_peers}, {"apart", use_apart}, {"reset", reset_under_threads},
 		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
 		{"reset during a capture", reset_during_capture}, {"detach", detach}, {"fill", fill},
+		{"a pool chosen", choose_a_pool},
 	};
 	CHECK(count == 2);
 	begin();

@@ -190,29 +190,32 @@ static bool reaches(int device, const void *ptr)
 	return flags == 3;
 }
 
-/* Devices reach the heap's memory where the program has said so, by either call, and not before. */
+/* Devices that both have a heap reach each other's memory, since CUDA copies between them at the call of either. */
 static void check_peers(void)
 {
 	const struct {
 		int type, device, flags;
 	} to_first = {1, 0, 3};
-	void *pool, *a, *b;
+	void *pool, *a, *b, *c;
 	int count;
 	MUST(cudaGetDeviceCount(&count));
 	if (count < 2)
 		return;
 	MUST(trz_cudaMalloc(&a, MIB));
 	MUST(cudaSetDevice(1));
+	CHECK(!reaches(1, a));
 	MUST(trz_cudaMallocAsync(&b, MIB, NULL));
-	CHECK(!reaches(1, a) && !reaches(0, b));
+	CHECK(reaches(1, a) && reaches(0, b));
 	MUST(cudaDeviceEnablePeerAccess(0, 0));
 	trz_cudaOpenHeap(0, 1);
-	CHECK(reaches(1, a) && !reaches(0, b));
 	MUST(cudaDeviceGetDefaultMemPool(&pool, 1));
 	MUST(trz_cudaMemPoolSetAccess(pool, (const trz_cudaMemAccessDesc *)&to_first, 1));
-	CHECK(reaches(0, b));
 	MUST(cudaDeviceDisablePeerAccess(0));
 	trz_cudaOpenHeap(0, 0);
+	MUST(trz_cudaMalloc(&c, 100 * MIB));
+	CHECK(reaches(1, a) && reaches(0, b) && reaches(0, c));
+	MUST(cudaMemcpy(c, a, MIB, DEVICE_TO_DEVICE));
+	MUST(trz_cudaFree(c));
 	MUST(trz_cudaFreeAsync(b, NULL));
 	MUST(cudaDeviceSynchronize());
 	MUST(cudaSetDevice(0));
