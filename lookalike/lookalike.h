@@ -35,6 +35,9 @@ LOOKALIKE_API int trz_lookalike_shape_fits(const unsigned grid[3], const unsigne
 /* Where a variable of registered code lies on the current device, and its size: a driver's result. */
 LOOKALIKE_API int trz_lookalike_variable(const void *image, const char *name, uint64_t *address, size_t *size);
 
+/* Whether a device may know the address: its own memory, or pinned or managed memory of the host. */
+LOOKALIKE_API bool trz_lookalike_is_known_to_device(uint64_t address);
+
 /* A variable that host and device share has been laid: from here on its memory is managed. */
 LOOKALIKE_API void trz_lookalike_managed(uint64_t address, uint64_t size);
 

@@ -28,6 +28,7 @@ static bool is_device(cuda_device device)
 cuda_result cuDevicePrimaryCtxRetain(void **context, cuda_device device)
 {
 	LOOK_ENTER(cuDevicePrimaryCtxRetain);
+	LOOK_NEED(context, INVALID_VALUE);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
 	pthread_mutex_lock(&primary.lock);
 	cuda_result result = look_result(sim_context_primary(look.sim, device, &primary.context[device]));
@@ -83,6 +84,7 @@ cuda_result cuDevicePrimaryCtxSetFlags_v2(cuda_device device, unsigned flags)
 cuda_result cuDevicePrimaryCtxGetState(cuda_device device, unsigned *flags, int *active)
 {
 	LOOK_ENTER(cuDevicePrimaryCtxGetState);
+	LOOK_NEED(flags && active, INVALID_VALUE);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
 	pthread_mutex_lock(&primary.lock);
 	*flags = primary.flags[device];
@@ -119,6 +121,7 @@ trz_context look_event_context(void *event)
 cuda_result cuCtxGetCurrent(void **context)
 {
 	LOOK_ENTER(cuCtxGetCurrent);
+	LOOK_NEED(context, INVALID_VALUE);
 	*context = look_context();
 	return TRZ_CUDA_SUCCESS;
 }
@@ -154,6 +157,7 @@ cuda_result cuCtxPopCurrent_v2(void **context)
 cuda_result cuCtxGetDevice_v2(cuda_device *device, void *asked)
 {
 	LOOK_ENTER(cuCtxGetDevice_v2);
+	LOOK_NEED(device, INVALID_VALUE);
 	trz_context context = asked ? asked : look_context();
 	int found = context ? sim_context_device(look.sim, context) : -1;
 	LOOK_NEED(found >= 0, INVALID_CONTEXT);
@@ -170,6 +174,7 @@ cuda_result cuCtxCreate_v2(void **context, unsigned flags, cuda_device device)
 {
 	trz_context made;
 	LOOK_ENTER(cuCtxCreate_v2);
+	LOOK_NEED(context, INVALID_VALUE);
 	(void)flags;
 	cuda_result result = look_result(sim_context_create(look.sim, device, &made));
 	if (result != TRZ_CUDA_SUCCESS)
@@ -196,7 +201,8 @@ cuda_result cuCtxDestroy_v2(void *context)
 {
 	void *popped;
 	LOOK_ENTER(cuCtxDestroy_v2);
-	if (context && context == look_context())
+	LOOK_NEED(context, INVALID_VALUE);
+	if (context == look_context())
 		cuCtxPopCurrent_v2(&popped);
 	cuda_result result = look_result(sim_context_destroy(look.sim, context));
 	if (result == TRZ_CUDA_SUCCESS)
@@ -228,6 +234,7 @@ cuda_result cuCtxSynchronize(void)
 cuda_result cuCtxGetFlags(unsigned *flags)
 {
 	LOOK_ENTER(cuCtxGetFlags);
+	LOOK_NEED(flags, INVALID_VALUE);
 	LOOK_NEED(look_context(), INVALID_CONTEXT);
 	*flags = 0;
 	return TRZ_CUDA_SUCCESS;
@@ -237,6 +244,7 @@ cuda_result cuCtxGetFlags(unsigned *flags)
 cuda_result cuCtxGetId(void *context, unsigned long long *id)
 {
 	LOOK_ENTER(cuCtxGetId);
+	LOOK_NEED(id, INVALID_VALUE);
 	*id = (uintptr_t)(context ? context : look_context());
 	return *id ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -244,6 +252,7 @@ cuda_result cuCtxGetId(void *context, unsigned long long *id)
 cuda_result cuCtxGetApiVersion(void *context, unsigned *version)
 {
 	LOOK_ENTER(cuCtxGetApiVersion);
+	LOOK_NEED(version, INVALID_VALUE);
 	(void)context;
 	*version = 3020;
 	return TRZ_CUDA_SUCCESS;
@@ -269,6 +278,7 @@ static size_t limits[LIMITS] = {
 cuda_result cuCtxGetLimit(size_t *value, int limit)
 {
 	LOOK_ENTER(cuCtxGetLimit);
+	LOOK_NEED(value, INVALID_VALUE);
 	LOOK_NEED(limit >= 0 && limit < LIMITS, UNSUPPORTED_LIMIT);
 	*value = limits[limit];
 	return TRZ_CUDA_SUCCESS;
@@ -285,6 +295,7 @@ cuda_result cuCtxSetLimit(int limit, size_t value)
 cuda_result cuCtxGetCacheConfig(int *config)
 {
 	LOOK_ENTER(cuCtxGetCacheConfig);
+	LOOK_NEED(config, INVALID_VALUE);
 	*config = 0;
 	return TRZ_CUDA_SUCCESS;
 }

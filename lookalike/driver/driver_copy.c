@@ -22,6 +22,11 @@ static bool is_pageable(uint64_t address)
 	return !sim_is_device(look.sim, address) && !look_pinned((const void *)address, &start, &size, &flags);
 }
 
+bool trz_lookalike_is_known_to_device(uint64_t address)
+{
+	return !is_pageable(address);
+}
+
 static bool is_captured(trz_context context, void *stream)
 {
 	trz_capture_status status = TRZ_CAPTURE_NONE;
@@ -183,6 +188,7 @@ cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 	if (p->size == 0)
 		return TRZ_CUDA_SUCCESS;
 	LOOK_NEED(p->to && p->from, INVALID_VALUE);
+	LOOK_NEED(!(p->to_device && is_pageable(p->to)) && !(p->from_device && is_pageable(p->from)), INVALID_VALUE);
 	bool late = look.work == LOOK_LATE, stage = false, waits = wait || is_pageable(p->to);
 	look_note_work(context, stream);
 	if (!wait && late && !is_captured(context, stream)) {
@@ -199,9 +205,15 @@ cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait)
 	return look_result(status);
 }
 
-static cuda_result copy(uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
+/* Which sides are the device's: by their addresses, or as the call says. */
+enum sides { ANY = 0, TO_DEVICE = 1, FROM_DEVICE = 2 };
+
+static cuda_result copy(unsigned sides, uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
 {
-	const struct look_piece all = {.to = to, .from = from, .size = size, .whole = size};
+	const struct look_piece all = {
+		.to = to, .from = from, .size = size, .whole = size, .to_device = sides & TO_DEVICE,
+		.from_device = sides & FROM_DEVICE,
+	};
 	return look_copy_piece(&all, stream, wait);
 }
 
@@ -210,55 +222,57 @@ static cuda_result copy(uint64_t to, uint64_t from, uint64_t size, void *stream,
 cuda_result cuMemcpy(cuda_addr to, cuda_addr from, size_t size)
 {
 	LOOK_ENTER(cuMemcpy);
-	return copy(to, from, size, NULL, true);
+	return copy(ANY, to, from, size, NULL, true);
 }
 
 cuda_result cuMemcpyAsync(cuda_addr to, cuda_addr from, size_t size, void *stream)
 {
 	LOOK_ENTER(cuMemcpyAsync);
-	return copy(to, from, size, stream, false);
+	return copy(ANY, to, from, size, stream, false);
 }
 
 cuda_result cuMemcpyHtoD_v2(cuda_addr to, const void *from, size_t size)
 {
 	LOOK_ENTER(cuMemcpyHtoD_v2);
-	return copy(to, (uintptr_t)from, size, NULL, true);
+	return copy(TO_DEVICE, to, (uintptr_t)from, size, NULL, true);
 }
 
 cuda_result cuMemcpyHtoDAsync_v2(cuda_addr to, const void *from, size_t size, void *stream)
 {
 	LOOK_ENTER(cuMemcpyHtoDAsync_v2);
-	return copy(to, (uintptr_t)from, size, stream, false);
+	return copy(TO_DEVICE, to, (uintptr_t)from, size, stream, false);
 }
 
 cuda_result cuMemcpyDtoH_v2(void *to, cuda_addr from, size_t size)
 {
 	LOOK_ENTER(cuMemcpyDtoH_v2);
-	return copy((uintptr_t)to, from, size, NULL, true);
+	return copy(FROM_DEVICE, (uintptr_t)to, from, size, NULL, true);
 }
 
 cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_addr from, size_t size, void *stream)
 {
 	LOOK_ENTER(cuMemcpyDtoHAsync_v2);
-	return copy((uintptr_t)to, from, size, stream, false);
+	return copy(FROM_DEVICE, (uintptr_t)to, from, size, stream, false);
 }
 
 cuda_result cuMemcpyDtoD_v2(cuda_addr to, cuda_addr from, size_t size)
 {
 	LOOK_ENTER(cuMemcpyDtoD_v2);
-	return copy(to, from, size, NULL, false);
+	return copy(TO_DEVICE | FROM_DEVICE, to, from, size, NULL, false);
 }
 
 cuda_result cuMemcpyDtoDAsync_v2(cuda_addr to, cuda_addr from, size_t size, void *stream)
 {
 	LOOK_ENTER(cuMemcpyDtoDAsync_v2);
-	return copy(to, from, size, stream, false);
+	return copy(TO_DEVICE | FROM_DEVICE, to, from, size, stream, false);
 }
 
 /* Between devices, whether or not one reaches the other's memory: the driver goes through the host if need be. */
 static cuda_result copy_between(uint64_t to, uint64_t from, uint64_t size, void *stream, bool wait)
 {
-	const struct look_piece all = {.to = to, .from = from, .size = size, .whole = size, .peer = true};
+	const struct look_piece all = {
+		.to = to, .from = from, .size = size, .whole = size, .peer = true, .to_device = true, .from_device = true,
+	};
 	return look_copy_piece(&all, stream, wait);
 }
 

@@ -17,6 +17,7 @@ static bool is_device(cuda_device device)
 cuda_result cuDeviceGetCount(int *count)
 {
 	LOOK_ENTER(cuDeviceGetCount);
+	LOOK_NEED(count, INVALID_VALUE);
 	*count = look.devices;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -25,6 +26,7 @@ cuda_result cuDeviceGetCount(int *count)
 cuda_result cuDeviceGet(cuda_device *device, int ordinal)
 {
 	LOOK_ENTER(cuDeviceGet);
+	LOOK_NEED(device, INVALID_VALUE);
 	LOOK_NEED(is_device(ordinal), INVALID_DEVICE);
 	*device = ordinal;
 	return TRZ_CUDA_SUCCESS;
@@ -46,6 +48,7 @@ const char *trz_lookalike_title(void)
 cuda_result cuDeviceGetUuid_v2(struct cuda_uuid *uuid, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceGetUuid_v2);
+	LOOK_NEED(uuid, INVALID_VALUE);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
 	trz_lookalike_uuid(look.number[device], uuid->bytes);
 	return TRZ_CUDA_SUCCESS;
@@ -59,6 +62,7 @@ cuda_result cuDeviceGetUuid(struct cuda_uuid *uuid, cuda_device device)
 cuda_result cuDeviceTotalMem_v2(size_t *bytes, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceTotalMem_v2);
+	LOOK_NEED(bytes, INVALID_VALUE);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
 	*bytes = look.capacity_bytes;
 	return TRZ_CUDA_SUCCESS;
@@ -67,6 +71,7 @@ cuda_result cuDeviceTotalMem_v2(size_t *bytes, cuda_device device)
 cuda_result cuDeviceComputeCapability(int *major, int *minor, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceComputeCapability);
+	LOOK_NEED(major && minor, INVALID_VALUE);
 	LOOK_NEED(is_device(device), INVALID_DEVICE);
 	*major = (int)look.profile->compute_major;
 	*minor = (int)look.profile->compute_minor;
@@ -206,6 +211,7 @@ cuda_result cuDeviceGetByPCIBusId(cuda_device *device, const char *id)
 {
 	unsigned domain, bus;
 	LOOK_ENTER(cuDeviceGetByPCIBusId);
+	LOOK_NEED(device && id, INVALID_VALUE);
 	LOOK_NEED(sscanf(id, "%x:%x:", &domain, &bus) == 2 && is_device(look_device_of((int)bus - 1)), INVALID_DEVICE);
 	*device = look_device_of((int)bus - 1);
 	return TRZ_CUDA_SUCCESS;
@@ -215,6 +221,7 @@ cuda_result cuDeviceCanAccessPeer(int *can, cuda_device device, cuda_device peer
 {
 	bool answer = false;
 	LOOK_ENTER(cuDeviceCanAccessPeer);
+	LOOK_NEED(can, INVALID_VALUE);
 	cuda_result result = LOOK_SLOT(peer_access, device, peer, &answer);
 	if (result == TRZ_CUDA_SUCCESS)
 		*can = answer && device != peer;

@@ -49,6 +49,7 @@ cuda_result look_result(trz_status status)
 cuda_result cuGetErrorName(cuda_result result, const char **name)
 {
 	LOOK_COUNT(cuGetErrorName);
+	LOOK_NEED(name, INVALID_VALUE);
 	switch (result) {
 #define RESULT_NAME(constant, value) \
 	case TRZ_##constant:             \
@@ -92,6 +93,7 @@ cuda_result cuGetErrorString(cuda_result result, const char **text)
 		{TRZ_CUDA_ERROR_UNKNOWN, "unknown error"},
 	};
 	LOOK_COUNT(cuGetErrorString);
+	LOOK_NEED(text, INVALID_VALUE);
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
 		if (texts[i].result == result) {
 			*text = texts[i].text;

@@ -76,6 +76,7 @@ cuda_result cuGetExportTable(const void **table, const void *id)
 {
 	Dl_info caller;
 	LOOK_COUNT(cuGetExportTable);
+	LOOK_NEED(table, INVALID_VALUE);
 	(void)id;
 	*table = NULL;
 	if (dladdr(__builtin_return_address(0), &caller) && caller.dli_fname)

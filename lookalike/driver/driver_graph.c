@@ -369,6 +369,7 @@ cuda_result cuStreamGetCaptureInfo_v3(void *stream, int *capturing, uint64_t *id
 	trz_capture_status status = TRZ_CAPTURE_NONE;
 	uint64_t capture = 0;
 	LOOK_ENTER(cuStreamGetCaptureInfo_v3);
+	LOOK_NEED(capturing, INVALID_VALUE);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	trz_status failed = sim_capture_info(look.sim, context, stream, &status, &capture);
@@ -410,6 +411,7 @@ cuda_result cuStreamIsCapturing(void *stream, int *capturing)
 	trz_capture_status status = TRZ_CAPTURE_NONE;
 	uint64_t capture = 0;
 	LOOK_ENTER(cuStreamIsCapturing);
+	LOOK_NEED(capturing, INVALID_VALUE);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	cuda_result result = LOOK_SLOT(stream_capture, context, stream, &status, &capture);
@@ -421,6 +423,7 @@ cuda_result cuStreamIsCapturing(void *stream, int *capturing)
 cuda_result cuThreadExchangeStreamCaptureMode(int *mode)
 {
 	LOOK_ENTER(cuThreadExchangeStreamCaptureMode);
+	LOOK_NEED(mode, INVALID_VALUE);
 	trz_capture_mode exchanged = (trz_capture_mode)*mode;
 	cuda_result result = LOOK_SLOT(capture_mode, &exchanged);
 	if (result == TRZ_CUDA_SUCCESS)

@@ -102,6 +102,7 @@ cuda_result cuGraphInstantiateWithParams(void **instance, void *graph, struct cu
 {
 	enum { CU_GRAPH_INSTANTIATE_ERROR = 1 };
 	LOOK_ENTER(cuGraphInstantiateWithParams);
+	LOOK_NEED(instance && graph && params, INVALID_VALUE);
 	params->error_node = NULL;
 	cuda_result result = instantiate(instance, graph, params->flags);
 	params->result = result == TRZ_CUDA_SUCCESS ? 0 : CU_GRAPH_INSTANTIATE_ERROR;

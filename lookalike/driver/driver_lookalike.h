@@ -147,6 +147,7 @@ void look_note_work(trz_context context, void *stream);
 struct look_piece {
 	uint64_t to, from, size, whole;
 	bool peer;                   /* the call names the device of each side */
+	bool to_device, from_device; /* the call says that this side is the device's, as pinned memory is, too */
 };
 cuda_result look_copy_piece(const struct look_piece *p, void *stream, bool wait);
 cuda_result look_fill(cuda_addr address, uint32_t pattern, unsigned unit, size_t count, void *stream, bool wait);

@@ -280,6 +280,7 @@ cuda_result cuInit(unsigned flags)
 cuda_result cuDriverGetVersion(int *version)
 {
 	LOOK_COUNT(cuDriverGetVersion);
+	LOOK_NEED(version, INVALID_VALUE);
 	*version = look_version();
 	return TRZ_CUDA_SUCCESS;
 }
@@ -289,7 +290,8 @@ cuda_result cuLogsRegisterCallback(void *function, void *argument, void **handle
 {
 	LOOK_COUNT(cuLogsRegisterCallback);
 	(void)argument;
-	*handle = function;
+	if (handle)
+		*handle = function;
 	return TRZ_CUDA_SUCCESS;
 }
 
@@ -354,6 +356,7 @@ cuda_result cuGetProcAddress_v2(const char *name, void **function, int version, 
 	const struct look_symbol *best = NULL;
 	bool too_new = false;
 	LOOK_COUNT(cuGetProcAddress_v2);
+	LOOK_NEED(name && function, INVALID_VALUE);
 	*function = NULL;
 	LOOK_NEED(version <= look_version(), INVALID_VALUE);
 	for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {

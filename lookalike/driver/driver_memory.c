@@ -16,10 +16,10 @@ cuda_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 	LOOK_ENTER(cuMemGetInfo_v2);
 	LOOK_NEED(look_context(), INVALID_CONTEXT);
 	cuda_result result = LOOK_SLOT(mem_info, look_context(), &unused, &total);
-	if (result == TRZ_CUDA_SUCCESS) {
+	if (result == TRZ_CUDA_SUCCESS && free_bytes)
 		*free_bytes = unused;
+	if (result == TRZ_CUDA_SUCCESS && total_bytes)
 		*total_bytes = total;
-	}
 	return result;
 }
 
@@ -245,6 +245,7 @@ cuda_result cuMemGetAllocationGranularity(size_t *granularity, const struct cuda
 {
 	trz_device_info info;
 	LOOK_ENTER(cuMemGetAllocationGranularity);
+	LOOK_NEED(granularity && prop, INVALID_VALUE);
 	(void)option; /* the recommended granularity is the smallest one */
 	cuda_result result = LOOK_SLOT(device_info, prop->location.id, &info);
 	if (result == TRZ_CUDA_SUCCESS)

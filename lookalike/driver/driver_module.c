@@ -162,6 +162,7 @@ cuda_result cuModuleUnload(void *module)
 cuda_result cuModuleGetLoadingMode(int *mode)
 {
 	LOOK_ENTER(cuModuleGetLoadingMode);
+	LOOK_NEED(mode, INVALID_VALUE);
 	*mode = 2;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -188,6 +189,7 @@ cuda_result cuLibraryUnload(void *library)
 cuda_result cuLibraryGetModule(void **module, void *library)
 {
 	LOOK_ENTER(cuLibraryGetModule);
+	LOOK_NEED(module && library, INVALID_VALUE);
 	*module = library;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -231,6 +233,7 @@ cuda_result cuModuleGetGlobal_v2(cuda_addr *address, size_t *size, void *module,
 	struct look_module *m = module;
 	const struct fatbin_variable *known = NULL;
 	LOOK_ENTER(cuModuleGetGlobal_v2);
+	LOOK_NEED(module && name, INVALID_VALUE);
 	cuda_result result = TRZ_CUDA_SUCCESS;
 	pthread_mutex_lock(&code_lock);
 	struct look_variable *v = find_variable(m, name);
@@ -296,6 +299,7 @@ cuda_result cuModuleGetFunction(void **function, void *module, const char *name)
 	struct look_function *f;
 	const struct fatbin_kernel *kernel = NULL;
 	LOOK_ENTER(cuModuleGetFunction);
+	LOOK_NEED(function && module && name, INVALID_VALUE);
 	pthread_mutex_lock(&code_lock);
 	SLIST_FOREACH(f, &m->functions, link)
 		if (strcmp(f->name, name) == 0)
@@ -356,6 +360,7 @@ cuda_result cuLibraryGetKernelCount(unsigned *count, void *library)
 	struct look_module *m = library;
 	struct fatbin_image image;
 	LOOK_ENTER(cuLibraryGetKernelCount);
+	LOOK_NEED(count && library, INVALID_VALUE);
 	LOOK_NEED(fatbin_of(m) && fatbin_image(m->fatbin, &image) == TRZ_OK, INVALID_IMAGE);
 	*count = (unsigned)image.kernel_count;
 	return TRZ_CUDA_SUCCESS;
@@ -364,6 +369,7 @@ cuda_result cuLibraryGetKernelCount(unsigned *count, void *library)
 cuda_result cuKernelGetFunction(void **function, void *kernel)
 {
 	LOOK_ENTER(cuKernelGetFunction);
+	LOOK_NEED(function && kernel, INVALID_VALUE);
 	*function = kernel;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -371,6 +377,7 @@ cuda_result cuKernelGetFunction(void **function, void *kernel)
 cuda_result cuKernelGetLibrary(void **library, void *kernel)
 {
 	LOOK_ENTER(cuKernelGetLibrary);
+	LOOK_NEED(library && kernel, INVALID_VALUE);
 	*library = ((struct look_function *)kernel)->module;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -378,6 +385,7 @@ cuda_result cuKernelGetLibrary(void **library, void *kernel)
 cuda_result cuFuncGetModule(void **module, void *function)
 {
 	LOOK_ENTER(cuFuncGetModule);
+	LOOK_NEED(module && function, INVALID_VALUE);
 	*module = ((struct look_function *)function)->module;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -385,6 +393,7 @@ cuda_result cuFuncGetModule(void **module, void *function)
 cuda_result cuFuncGetName(const char **name, void *function)
 {
 	LOOK_ENTER(cuFuncGetName);
+	LOOK_NEED(name && function, INVALID_VALUE);
 	*name = ((struct look_function *)function)->name;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -397,6 +406,7 @@ cuda_result cuKernelGetName(const char **name, void *kernel)
 cuda_result cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size)
 {
 	LOOK_ENTER(cuFuncGetParamInfo);
+	LOOK_NEED(function && offset, INVALID_VALUE);
 	const struct fatbin_kernel *k = kernel_of(function);
 	LOOK_NEED(k && !k->no_params && index < k->params.count, INVALID_VALUE);
 	*offset = k->params.list[index].offset;
@@ -420,6 +430,7 @@ cuda_result cuFuncLoad(void *function)
 cuda_result cuFuncIsLoaded(int *state, void *function)
 {
 	LOOK_ENTER(cuFuncIsLoaded);
+	LOOK_NEED(state && function, INVALID_VALUE);
 	(void)function;
 	*state = 1;
 	return TRZ_CUDA_SUCCESS;
@@ -549,6 +560,7 @@ cuda_result cuOccupancyMaxPotentialBlockSize(int *grid, int *block, void *functi
 {
 	struct look_function *f = function;
 	LOOK_ENTER(cuOccupancyMaxPotentialBlockSize);
+	LOOK_NEED(grid && block && function, INVALID_VALUE);
 	int best = 0, most = limit > 0 && limit < max_threads(f) ? limit : max_threads(f);
 	*block = most;
 	*grid = (int)look.profile->sms;
@@ -576,6 +588,7 @@ cuda_result cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, void *functio
 cuda_result cuOccupancyMaxActiveClusters(int *clusters, void *function, const struct cuda_launch *config)
 {
 	LOOK_ENTER(cuOccupancyMaxActiveClusters);
+	LOOK_NEED(clusters, INVALID_VALUE);
 	(void)function, (void)config;
 	*clusters = look.profile->compute_major >= 9 ? (int)look.profile->sms / 2 : 0;
 	return TRZ_CUDA_SUCCESS;
@@ -584,6 +597,7 @@ cuda_result cuOccupancyMaxActiveClusters(int *clusters, void *function, const st
 cuda_result cuOccupancyMaxPotentialClusterSize(int *size, void *function, const struct cuda_launch *config)
 {
 	LOOK_ENTER(cuOccupancyMaxPotentialClusterSize);
+	LOOK_NEED(size, INVALID_VALUE);
 	(void)function, (void)config;
 	*size = look.profile->compute_major >= 9 ? 8 : 1;
 	return TRZ_CUDA_SUCCESS;
@@ -788,6 +802,7 @@ cuda_result cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz
 cuda_result cuLaunchKernelEx(const struct cuda_launch *config, void *function, void **params, void **extra)
 {
 	LOOK_ENTER(cuLaunchKernelEx);
+	LOOK_NEED(config, INVALID_VALUE);
 	const unsigned grid[3] = {config->grid_x, config->grid_y, config->grid_z};
 	const unsigned block[3] = {config->block_x, config->block_y, config->block_z};
 	cuda_result result = check_launch(function, grid, block, config->shared_bytes);
@@ -828,7 +843,7 @@ int trz_lookalike_library_call(void *stream, const char *name, const uint64_t *w
 static cuda_result encode(void *map, void *address)
 {
 	enum { MAP_BYTES = 128 };
-	LOOK_NEED((uintptr_t)address % 16 == 0, INVALID_VALUE);
+	LOOK_NEED(map && (uintptr_t)address % 16 == 0, INVALID_VALUE);
 	memset(map, 0, MAP_BYTES);
 	memcpy(map, &address, sizeof address);
 	return TRZ_CUDA_SUCCESS;

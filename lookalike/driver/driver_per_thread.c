@@ -31,6 +31,7 @@ PER_THREAD_WAITING_FORMS(X)
 
 cuda_result cuLaunchKernelEx_ptsz(const struct cuda_launch *launch, void *f, void **parameters, void **extra)
 {
+	LOOK_NEED(launch, INVALID_VALUE);
 	struct cuda_launch here = *launch;
 	here.stream = of_thread(launch->stream);
 	return cuLaunchKernelEx(&here, f, parameters, extra);

@@ -775,6 +775,7 @@ cuda_result cuMemPoolSetAccess(void *pool, const struct cuda_mem_access *access,
 cuda_result cuMemPoolGetAccess(int *flags, void *pool, struct cuda_mem_location *location)
 {
 	LOOK_ENTER(cuMemPoolGetAccess);
+	LOOK_NEED(flags && location, INVALID_VALUE);
 	LOOK_NEED(location->id >= 0 && location->id < look.devices, INVALID_DEVICE);
 	pthread_mutex_lock(&pools.lock);
 	const struct look_pool *p = find_pool(pool);
@@ -790,6 +791,7 @@ cuda_result cuMemPoolGetAccess(int *flags, void *pool, struct cuda_mem_location 
 cuda_result cuDeviceGetDefaultMemPool(void **pool, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceGetDefaultMemPool);
+	LOOK_NEED(pool, INVALID_VALUE);
 	LOOK_NEED(device >= 0 && device < look.devices, INVALID_DEVICE);
 	*pool = standard_pool(device);
 	return TRZ_CUDA_SUCCESS;
@@ -798,6 +800,7 @@ cuda_result cuDeviceGetDefaultMemPool(void **pool, cuda_device device)
 cuda_result cuDeviceGetMemPool(void **pool, cuda_device device)
 {
 	LOOK_ENTER(cuDeviceGetMemPool);
+	LOOK_NEED(pool, INVALID_VALUE);
 	LOOK_NEED(device >= 0 && device < look.devices, INVALID_DEVICE);
 	*pool = current_pool(device);
 	return TRZ_CUDA_SUCCESS;

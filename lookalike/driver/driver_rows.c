@@ -63,6 +63,8 @@ cuda_result look_copy_rows(const struct cuda_copy_3d *c, bool peer, void *stream
 			const struct look_piece row = {
 				.to = to.start + z * to.slice + y * to.pitch, .from = from.start + z * from.slice + y * from.pitch,
 				.size = width, .whole = c->width * c->height * c->depth, .peer = peer,
+				.to_device = c->to_type == TRZ_CU_MEMORYTYPE_DEVICE,
+				.from_device = c->from_type == TRZ_CU_MEMORYTYPE_DEVICE,
 			};
 			result = look_copy_piece(&row, stream, wait && last);
 			if (result != TRZ_CUDA_SUCCESS)
@@ -86,42 +88,49 @@ static cuda_result copy_plane(const struct cuda_copy_2d *c, void *stream, bool w
 cuda_result cuMemcpy2D_v2(const struct cuda_copy_2d *c)
 {
 	LOOK_ENTER(cuMemcpy2D_v2);
+	LOOK_NEED(c, INVALID_VALUE);
 	return copy_plane(c, NULL, true);
 }
 
 cuda_result cuMemcpy2DUnaligned_v2(const struct cuda_copy_2d *c)
 {
 	LOOK_ENTER(cuMemcpy2DUnaligned_v2);
+	LOOK_NEED(c, INVALID_VALUE);
 	return copy_plane(c, NULL, true);
 }
 
 cuda_result cuMemcpy2DAsync_v2(const struct cuda_copy_2d *c, void *stream)
 {
 	LOOK_ENTER(cuMemcpy2DAsync_v2);
+	LOOK_NEED(c, INVALID_VALUE);
 	return copy_plane(c, stream, false);
 }
 
 cuda_result cuMemcpy3D_v2(const struct cuda_copy_3d *c)
 {
 	LOOK_ENTER(cuMemcpy3D_v2);
+	LOOK_NEED(c, INVALID_VALUE);
 	return look_copy_rows(c, false, NULL, true);
 }
 
 cuda_result cuMemcpy3DAsync_v2(const struct cuda_copy_3d *c, void *stream)
 {
 	LOOK_ENTER(cuMemcpy3DAsync_v2);
+	LOOK_NEED(c, INVALID_VALUE);
 	return look_copy_rows(c, false, stream, false);
 }
 
 cuda_result cuMemcpy3DPeer(const struct cuda_copy_3d *c)
 {
 	LOOK_ENTER(cuMemcpy3DPeer);
+	LOOK_NEED(c, INVALID_VALUE);
 	return look_copy_rows(c, true, NULL, true);
 }
 
 cuda_result cuMemcpy3DPeerAsync(const struct cuda_copy_3d *c, void *stream)
 {
 	LOOK_ENTER(cuMemcpy3DPeerAsync);
+	LOOK_NEED(c, INVALID_VALUE);
 	return look_copy_rows(c, true, stream, false);
 }
 

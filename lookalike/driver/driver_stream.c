@@ -62,6 +62,7 @@ cuda_result cuEventCreate(void **event, unsigned flags)
 cuda_result cuEventDestroy_v2(void *event)
 {
 	LOOK_ENTER(cuEventDestroy_v2);
+	LOOK_NEED(event, INVALID_HANDLE);
 	trz_context context = look_event_context(event);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	bool begun = look_note_begin();
@@ -73,6 +74,7 @@ cuda_result cuEventDestroy_v2(void *event)
 cuda_result cuEventRecord(void *event, void *stream)
 {
 	LOOK_ENTER(cuEventRecord);
+	LOOK_NEED(event, INVALID_HANDLE);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	LOOK_NEED(look_event_context(event) == context, INVALID_HANDLE);
@@ -86,8 +88,10 @@ cuda_result cuEventRecord(void *event, void *stream)
 cuda_result cuCtxRecordEvent(void *context, void *event)
 {
 	LOOK_ENTER(cuCtxRecordEvent);
-	LOOK_NEED(context && look_event_context(event) == context, INVALID_HANDLE);
+	LOOK_NEED(context && event && look_event_context(event) == context, INVALID_HANDLE);
 	cuda_result result = LOOK_SLOT(context_record, context, event);
+	if (result == TRZ_CUDA_SUCCESS)
+		trz_lookalike_stop_recording("an event of a whole context (cuCtxRecordEvent)");
 	look_progress();
 	return result;
 }
@@ -114,6 +118,7 @@ static void rest(void)
 cuda_result cuEventQuery(void *event)
 {
 	LOOK_ENTER(cuEventQuery);
+	LOOK_NEED(event, INVALID_HANDLE);
 	trz_context context = look_event_context(event);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	look_progress();
@@ -126,6 +131,7 @@ cuda_result cuEventQuery(void *event)
 cuda_result cuEventSynchronize(void *event)
 {
 	LOOK_ENTER(cuEventSynchronize);
+	LOOK_NEED(event, INVALID_HANDLE);
 	trz_context context = look_event_context(event);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	cuda_result result = LOOK_SLOT(event_sync, context, event);
@@ -247,6 +253,7 @@ cuda_result cuStreamSynchronize(void *stream)
 cuda_result cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
 	LOOK_ENTER(cuStreamWaitEvent);
+	LOOK_NEED(event, INVALID_HANDLE);
 	LOOK_NEED(flags <= TRZ_CU_EVENT_WAIT_EXTERNAL, INVALID_VALUE);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
@@ -261,6 +268,7 @@ cuda_result cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 cuda_result cuStreamGetId(void *stream, uint64_t *id)
 {
 	LOOK_ENTER(cuStreamGetId);
+	LOOK_NEED(id, INVALID_VALUE);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	return LOOK_SLOT(stream_id, context, stream, id);
@@ -269,6 +277,7 @@ cuda_result cuStreamGetId(void *stream, uint64_t *id)
 cuda_result cuStreamGetCtx(void *stream, void **context)
 {
 	LOOK_ENTER(cuStreamGetCtx);
+	LOOK_NEED(context, INVALID_VALUE);
 	*context = look_stream_context(stream);
 	return *context ? TRZ_CUDA_SUCCESS : TRZ_CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -276,6 +285,7 @@ cuda_result cuStreamGetCtx(void *stream, void **context)
 /* There are no green contexts. */
 cuda_result cuStreamGetCtx_v2(void *stream, void **context, void **green)
 {
+	LOOK_NEED(green, INVALID_VALUE);
 	*green = NULL;
 	return cuStreamGetCtx(stream, context);
 }
@@ -283,6 +293,7 @@ cuda_result cuStreamGetCtx_v2(void *stream, void **context, void **green)
 cuda_result cuStreamGetDevice(void *stream, cuda_device *device)
 {
 	LOOK_ENTER(cuStreamGetDevice);
+	LOOK_NEED(device, INVALID_VALUE);
 	trz_context context = look_stream_context(stream);
 	LOOK_NEED(context, INVALID_CONTEXT);
 	*device = sim_context_device(look.sim, context);
@@ -292,6 +303,7 @@ cuda_result cuStreamGetDevice(void *stream, cuda_device *device)
 cuda_result cuStreamGetFlags(void *stream, unsigned *flags)
 {
 	LOOK_ENTER(cuStreamGetFlags);
+	LOOK_NEED(flags, INVALID_VALUE);
 	*flags = facts_of(stream, false).flags;
 	return TRZ_CUDA_SUCCESS;
 }
@@ -299,6 +311,7 @@ cuda_result cuStreamGetFlags(void *stream, unsigned *flags)
 cuda_result cuStreamGetPriority(void *stream, int *priority)
 {
 	LOOK_ENTER(cuStreamGetPriority);
+	LOOK_NEED(priority, INVALID_VALUE);
 	*priority = facts_of(stream, false).priority;
 	return TRZ_CUDA_SUCCESS;
 }

@@ -16,6 +16,7 @@ cuda_result cuUserObjectCreate(void **object, void *pointer, cuda_function *dest
                                unsigned flags)
 {
 	LOOK_ENTER(cuUserObjectCreate);
+	LOOK_NEED(object && destroy && references, INVALID_VALUE);
 	(void)flags;
 	struct look_object *o = malloc(sizeof *o);
 	LOOK_NEED(o, OUT_OF_MEMORY);
@@ -46,6 +47,7 @@ static void retain(struct look_object *o, unsigned references)
 cuda_result cuUserObjectRetain(void *object, unsigned references)
 {
 	LOOK_ENTER(cuUserObjectRetain);
+	LOOK_NEED(object && references, INVALID_VALUE);
 	retain(object, references);
 	return TRZ_CUDA_SUCCESS;
 }
@@ -53,6 +55,7 @@ cuda_result cuUserObjectRetain(void *object, unsigned references)
 cuda_result cuUserObjectRelease(void *object, unsigned references)
 {
 	LOOK_ENTER(cuUserObjectRelease);
+	LOOK_NEED(object && references, INVALID_VALUE);
 	release(object, references);
 	return TRZ_CUDA_SUCCESS;
 }
@@ -62,6 +65,7 @@ cuda_result cuGraphRetainUserObject(void *graph, void *object, unsigned referenc
 {
 	struct look_graph *g = graph;
 	LOOK_ENTER(cuGraphRetainUserObject);
+	LOOK_NEED(g && object && references, INVALID_VALUE);
 	LOOK_NEED(g->objects.count < LOOK_MOST_OBJECTS, NOT_SUPPORTED);
 	if (flags & 1)
 		references--;
@@ -75,8 +79,9 @@ cuda_result cuGraphRetainUserObject(void *graph, void *object, unsigned referenc
 
 cuda_result cuGraphReleaseUserObject(void *graph, void *object, unsigned references)
 {
-	struct look_objects *held = &((struct look_graph *)graph)->objects;
 	LOOK_ENTER(cuGraphReleaseUserObject);
+	LOOK_NEED(graph && object && references, INVALID_VALUE);
+	struct look_objects *held = &((struct look_graph *)graph)->objects;
 	(void)references;
 	for (unsigned i = 0; i < held->count; i++) {
 		if (held->object[i] != object)

@@ -349,6 +349,8 @@ static struct cuda_copy_3d between(const struct rt_copy_peer *p)
 cuda_error cudaMemcpy3DPeer(const struct rt_copy_peer *p)
 {
 	RT_ENTER(cudaMemcpy3DPeer);
+	if (!p)
+		return rt_result(RT_INVALID_VALUE);
 	const struct cuda_copy_3d c = between(p);
 	return rt_result(cuMemcpy3DPeer(&c));
 }
@@ -356,6 +358,8 @@ cuda_error cudaMemcpy3DPeer(const struct rt_copy_peer *p)
 cuda_error cudaMemcpy3DPeerAsync(const struct rt_copy_peer *p, void *stream)
 {
 	RT_ENTER(cudaMemcpy3DPeerAsync);
+	if (!p)
+		return rt_result(RT_INVALID_VALUE);
 	const struct cuda_copy_3d c = between(p);
 	return rt_result(cuMemcpy3DPeerAsync(&c, stream));
 }

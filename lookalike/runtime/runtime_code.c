@@ -249,6 +249,8 @@ static int launch(void *function, struct rt_dim3 grid, struct rt_dim3 block, voi
 /* Before the program's device is ready, as in static constructors, too. */
 cuda_error __cudaGetKernel(void **kernel, const void *symbol)
 {
+	if (!kernel)
+		return rt_result(RT_INVALID_VALUE);
 	*kernel = rt_function(symbol);
 	if (!*kernel)
 		return rt_result(RT_INVALID_FUNCTION);
@@ -283,6 +285,8 @@ cuda_error cudaLaunchCooperativeKernel(const void *symbol, struct rt_dim3 grid, 
 cuda_error cudaLaunchKernelExC(const struct rt_launch *config, const void *symbol, void **arguments)
 {
 	RT_ENTER(cudaLaunchKernelExC);
+	if (!config)
+		return rt_result(RT_INVALID_VALUE);
 	return rt_result(launch(rt_function(symbol), config->grid, config->block, arguments, config->shared_bytes,
 	                        config->stream));
 }
@@ -344,6 +348,8 @@ cuda_error cudaFuncGetParamInfo(const void *symbol, size_t index, size_t *offset
 cuda_error cudaGetFuncBySymbol(void **function, const void *symbol)
 {
 	RT_ENTER(cudaGetFuncBySymbol);
+	if (!function)
+		return rt_result(RT_INVALID_VALUE);
 	*function = rt_function(symbol);
 	return rt_result(*function ? RT_SUCCESS : RT_INVALID_FUNCTION);
 }
@@ -432,6 +438,8 @@ cuda_error cudaLibraryGetGlobal(void **address, size_t *size, void *library, con
 {
 	cuda_addr found = 0;
 	RT_ENTER(cudaLibraryGetGlobal);
+	if (!address)
+		return rt_result(RT_INVALID_VALUE);
 	int result = cuLibraryGetGlobal(&found, size, library, name);
 	*address = (void *)found;
 	return rt_result(result);

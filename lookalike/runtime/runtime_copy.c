@@ -1,21 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies and fills. The kind that a caller gives is not needed: addresses say which side is the device.
+ * Copies and fills. Addresses say which side is the device; the kind that a caller gives has to agree.
  */
 #include "runtime_lookalike.h"
+
+enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST, DEVICE_TO_DEVICE, KINDS = 5 };
+
+static bool to_device(int kind)
+{
+	return kind == HOST_TO_DEVICE || kind == DEVICE_TO_DEVICE;
+}
+
+static bool from_device(int kind)
+{
+	return kind == DEVICE_TO_HOST || kind == DEVICE_TO_DEVICE;
+}
+
+static int check_kind(int kind, const void *to, const void *from, size_t size)
+{
+	if (kind < 0 || kind >= KINDS)
+		return RT_INVALID_MEMCPY_DIRECTION;
+	bool wrong = (to_device(kind) && !trz_lookalike_is_known_to_device((uintptr_t)to)) ||
+	             (from_device(kind) && !trz_lookalike_is_known_to_device((uintptr_t)from));
+	return wrong && size ? RT_INVALID_VALUE : RT_SUCCESS;
+}
 
 cuda_error cudaMemcpy(void *to, const void *from, size_t size, int kind)
 {
 	RT_ENTER(cudaMemcpy);
-	(void)kind;
-	return rt_result(cuMemcpy((uintptr_t)to, (uintptr_t)from, size));
+	int result = check_kind(kind, to, from, size);
+	return rt_result(result ? result : cuMemcpy((uintptr_t)to, (uintptr_t)from, size));
 }
 
 cuda_error cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *stream)
 {
 	RT_ENTER(cudaMemcpyAsync);
-	(void)kind;
-	return rt_result(cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, size, stream));
+	int result = check_kind(kind, to, from, size);
+	return rt_result(result ? result : cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, size, stream));
 }
 
 cuda_error cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t size)
@@ -52,9 +73,9 @@ cuda_error cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from
                         int kind)
 {
 	RT_ENTER(cudaMemcpy2D);
-	(void)kind;
 	const struct cuda_copy_2d c = plane(to, to_pitch, from, from_pitch, width, height);
-	int result = check_pitch(&c);
+	int result = check_kind(kind, to, from, width * height);
+	result = result ? result : check_pitch(&c);
 	return rt_result(result ? result : cuMemcpy2D_v2(&c));
 }
 
@@ -62,9 +83,9 @@ cuda_error cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t
                              size_t height, int kind, void *stream)
 {
 	RT_ENTER(cudaMemcpy2DAsync);
-	(void)kind;
 	const struct cuda_copy_2d c = plane(to, to_pitch, from, from_pitch, width, height);
-	int result = check_pitch(&c);
+	int result = check_kind(kind, to, from, width * height);
+	result = result ? result : check_pitch(&c);
 	return rt_result(result ? result : cuMemcpy2DAsync_v2(&c, stream));
 }
 
@@ -114,6 +135,8 @@ struct rt_copy_3d rt_copy_back(const struct cuda_copy_3d *c)
 cuda_error cudaMemcpy3D(const struct rt_copy_3d *p)
 {
 	RT_ENTER(cudaMemcpy3D);
+	if (!p)
+		return rt_result(RT_INVALID_VALUE);
 	const struct cuda_copy_3d c = rt_copy_of(p);
 	return rt_result(cuMemcpy3D_v2(&c));
 }
@@ -121,6 +144,8 @@ cuda_error cudaMemcpy3D(const struct rt_copy_3d *p)
 cuda_error cudaMemcpy3DAsync(const struct rt_copy_3d *p, void *stream)
 {
 	RT_ENTER(cudaMemcpy3DAsync);
+	if (!p)
+		return rt_result(RT_INVALID_VALUE);
 	const struct cuda_copy_3d c = rt_copy_of(p);
 	return rt_result(cuMemcpy3DAsync_v2(&c, stream));
 }
@@ -132,6 +157,8 @@ cuda_error cudaGetSymbolAddress(void **address, const void *symbol)
 	cuda_addr found = 0;
 	size_t size;
 	RT_ENTER(cudaGetSymbolAddress);
+	if (!address)
+		return rt_result(RT_INVALID_VALUE);
 	int result = rt_variable(symbol, &found, &size);
 	*address = (void *)found;
 	return rt_result(result);

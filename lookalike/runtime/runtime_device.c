@@ -190,7 +190,8 @@ static bool is_device(int wanted)
 
 cuda_error cudaGetDeviceCount(int *count)
 {
-	*count = 0;
+	if (count)
+		*count = 0;
 	RT_INIT(cudaGetDeviceCount);
 	return rt_result(cuDeviceGetCount(count));
 }
@@ -198,6 +199,8 @@ cuda_error cudaGetDeviceCount(int *count)
 cuda_error cudaGetDevice(int *current)
 {
 	RT_INIT(cudaGetDevice);
+	if (!current)
+		return rt_result(RT_INVALID_VALUE);
 	*current = device;
 	return RT_SUCCESS;
 }
@@ -318,6 +321,8 @@ cuda_error cudaGetDeviceProperties(struct rt_properties *p, int d)
 {
 	struct cuda_uuid uuid;
 	RT_INIT(cudaGetDeviceProperties);
+	if (!p)
+		return rt_result(RT_INVALID_VALUE);
 	if (!is_device(d))
 		return rt_result(RT_INVALID_DEVICE);
 	memset(p, 0, sizeof *p);
@@ -429,6 +434,8 @@ cuda_error cudaDriverGetVersion(int *version)
 cuda_error cudaRuntimeGetVersion(int *version)
 {
 	RT_COUNT(cudaRuntimeGetVersion);
+	if (!version)
+		return rt_result(RT_INVALID_VALUE);
 	*version = RUNTIME_VERSION;
 	return RT_SUCCESS;
 }

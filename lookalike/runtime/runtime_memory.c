@@ -48,10 +48,15 @@ cuda_error cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t h
 
 cuda_error cudaMalloc3D(struct rt_pitched *pitched, struct rt_extent extent)
 {
+	size_t rows;
 	RT_COUNT(cudaMalloc3D);
+	if (!pitched)
+		return rt_result(RT_INVALID_VALUE);
+	if (__builtin_mul_overflow(extent.height, extent.depth, &rows))
+		return rt_result(RT_MEMORY_ALLOCATION);
 	pitched->width = extent.width;
 	pitched->height = extent.height;
-	return cudaMallocPitch(&pitched->address, &pitched->pitch, extent.width, extent.height * extent.depth);
+	return cudaMallocPitch(&pitched->address, &pitched->pitch, extent.width, rows);
 }
 
 cuda_error cudaFree(void *address)
@@ -78,6 +83,8 @@ cuda_error cudaIpcOpenMemHandle(void **address, struct cuda_ipc handle, unsigned
 {
 	cuda_addr found = 0;
 	RT_ENTER(cudaIpcOpenMemHandle);
+	if (!address)
+		return rt_result(RT_INVALID_VALUE);
 	int result = cuIpcOpenMemHandle_v2(&found, handle, flags);
 	*address = (void *)found;
 	return rt_result(result);
@@ -140,6 +147,8 @@ cuda_error cudaHostGetDevicePointer(void **device, void *address, unsigned flags
 {
 	cuda_addr found = 0;
 	RT_ENTER(cudaHostGetDevicePointer);
+	if (!device)
+		return rt_result(RT_INVALID_VALUE);
 	int result = cuMemHostGetDevicePointer_v2(&found, address, flags);
 	*device = (void *)found;
 	return rt_result(result);

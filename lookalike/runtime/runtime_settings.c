@@ -15,6 +15,8 @@ struct rt_channel cudaCreateChannelDesc(int x, int y, int z, int w, int kind)
 cuda_error cudaDeviceGetSharedMemConfig(int *config)
 {
 	RT_ENTER(cudaDeviceGetSharedMemConfig);
+	if (!config)
+		return rt_result(RT_INVALID_VALUE);
 	*config = 0;
 	return RT_SUCCESS;
 }
@@ -43,6 +45,8 @@ cuda_error cudaCtxResetPersistingL2Cache(void)
 cuda_error cudaChooseDevice(int *chosen, const struct rt_properties *wanted)
 {
 	RT_INIT(cudaChooseDevice);
+	if (!chosen)
+		return rt_result(RT_INVALID_VALUE);
 	(void)wanted;
 	*chosen = 0;
 	return RT_SUCCESS;

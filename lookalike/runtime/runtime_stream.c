@@ -64,6 +64,8 @@ cuda_error cudaStreamGetId(void *stream, unsigned long long *id)
 {
 	uint64_t found = 0;
 	RT_ENTER(cudaStreamGetId);
+	if (!id)
+		return rt_result(RT_INVALID_VALUE);
 	int result = cuStreamGetId(stream, &found);
 	*id = found;
 	return rt_result(result);

@@ -146,6 +146,8 @@ LOOKALIKE_API cuda_error cudaLaunchKernelExC_ptsz(const struct rt_launch *config
 
 cuda_error cudaLaunchKernelExC_ptsz(const struct rt_launch *config, const void *symbol, void **arguments)
 {
+	if (!config)
+		return rt_result(RT_INVALID_VALUE);
 	struct rt_launch own = *config;
 	own.stream = per_thread(config->stream);
 	return cudaLaunchKernelExC(&own, symbol, arguments);

@@ -14,6 +14,41 @@ for to, source in ((None, data), (data, None), (None, c_void_p(p)), (c_void_p(p)
 must(runtime.cudaMemcpy(None, None, c_size_t(0), 4))
 """)
 
+    def test_a_copy_says_which_side_is_the_devices(self):
+        """An address that no device knows is refused there, and not read."""
+        succeed(self, """
+INVALID_VALUE, INVALID_DIRECTION, nowhere = 1, 21, 0x1234
+p, data, pinned, size = malloc(4096), ctypes.create_string_buffer(4096), c_void_p(), c_size_t(100)
+must(runtime.cudaMallocHost(byref(pinned), c_size_t(4096)))
+for host in (nowhere, ctypes.addressof(data)):
+    for stream in ((), (c_void_p(),)):
+        form = "Async_v2" if stream else "_v2"
+        assert getattr(driver, "cuMemcpyDtoH" + form)(data, c_uint64(host), size, *stream) == INVALID_VALUE
+        assert getattr(driver, "cuMemcpyHtoD" + form)(c_uint64(host), data, size, *stream) == INVALID_VALUE
+        assert getattr(driver, "cuMemcpyDtoD" + form)(c_uint64(p), c_uint64(host), size, *stream) == INVALID_VALUE
+    for to, source, kind in ((p, host, 3), (host, p, 3), (host, p, 1), (p, host, 2)):
+        assert runtime.cudaMemcpy(c_void_p(to), c_void_p(source), size, kind) == INVALID_VALUE, (to, source, kind)
+        plane = c_void_p(to), c_size_t(100), c_void_p(source), c_size_t(100), c_size_t(100), c_size_t(5), kind
+        assert runtime.cudaMemcpy2D(*plane) == INVALID_VALUE, (to, source, kind)
+assert runtime.cudaMemcpy(c_void_p(p), data, size, 5) == INVALID_DIRECTION
+assert runtime.cudaMemcpy(c_void_p(p), data, size, -1) == INVALID_DIRECTION
+must(driver.cuMemcpyDtoH_v2(data, c_uint64(pinned.value), size))
+must(driver.cuMemcpyDtoD_v2(c_uint64(p), c_uint64(pinned.value), size))
+must(runtime.cudaMemcpy(pinned, c_void_p(p), size, 2))
+must(runtime.cudaMemcpy(c_void_p(p), c_void_p(nowhere), c_size_t(0), 3))
+""")
+
+    def test_pitched_memory_whose_rows_overflow(self):
+        succeed(self, """
+class Extent(ctypes.Structure):
+    _fields_ = [("width", c_size_t), ("height", c_size_t), ("depth", c_size_t)]
+
+pitched = (c_size_t * 4)()
+runtime.cudaMalloc3D.argtypes = [c_void_p, Extent]
+assert runtime.cudaMalloc3D(pitched, Extent(3, 1 << 40, 1 << 40)) == 2
+assert runtime.cudaMalloc3D(pitched, Extent(3, 1 << 32, 1 << 32)) == 2
+""")
+
     def test_copies_come_back_equal(self):
         for work in ("now", "late"):
             succeed(self, """

@@ -4,10 +4,11 @@ every function of the runtime: it does what it does, or refuses by name."""
 import os
 import re
 import subprocess
+import sys
 import unittest
 from pathlib import Path
 
-from lookalike_process import skip_if_unfit, succeed
+from lookalike_process import environment, skip_if_unfit, succeed
 
 SOURCES = Path(os.environ["TRZ_SOURCE_DIR"])
 NAMES = Path(__file__).with_name("driver_names.txt")
@@ -19,6 +20,28 @@ HEADERS = [f"cuda{name}Typedefs.h" for name in ("", "Profiler", "GL", "EGL", "VD
 BY_THE_LINKER = """
 lost = [name for name in names if not hasattr(driver, name)]
 assert not lost, lost
+"""
+
+NULLS = """
+import ctypes, os, signal, sys
+driver, runtime, older = map(ctypes.CDLL, ("libcuda.so.1", "libcudart.so.13", "libcudart.so.12"))
+
+def ends(function):
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        signal.alarm(60)
+        if runtime.cudaFree(None) == 0:
+            function(*[ctypes.c_void_p()] * 8)
+            os._exit(0)
+        os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+for library, known in ((driver, names), (runtime, runtime_names), (older, runtime_names)):
+    found = [name for name in known if hasattr(library, name)]
+    assert len(found) > 300
+    lost = [name for name in found if ends(getattr(library, name))]
+    assert not lost, lost
 """
 
 BY_NAME = """
@@ -184,6 +207,14 @@ class Names(unittest.TestCase):
         rows = (SOURCES / "lookalike" / "driver" / "driver_missing.def").read_text()
         refused = set(re.findall(r"^X\(\w+, (\w+)\)", rows, re.M))
         succeed(self, f"names = {listed()!r}\nrefused = {refused!r}\n" + BY_NAME)
+
+    def test_no_form_needs_its_arguments(self):
+        """But for cudaCreateChannelDesc, which is given a place for the structure that it returns."""
+        of_the_runtime = [name for name in of_runtime() if name.startswith("cuda") and name != "cudaCreateChannelDesc"]
+        names = f"names, runtime_names = {list(listed())!r}, {of_the_runtime!r}\n"
+        done = subprocess.run([sys.executable, "-c", names + NULLS], env=environment(), capture_output=True, text=True,
+                              timeout=300, check=False)
+        self.assertEqual((done.returncode, done.stderr[-2000:]), (0, ""))
 
     def test_forms_of_old_callers_work(self):
         succeed(self, OF_OLD_CALLERS, scalars="real")

@@ -146,6 +146,18 @@ int main(int argc, char **argv)
 
 # Two streams of which the first is blocking, plain and stream-ordered memory, an event that is waited for and one that
 # is not, a capture, a copy to the host.
+WHOLE = r"""
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *), cuEventCreate(void **, unsigned);
+int cuMemAlloc_v2(unsigned long long *, unsigned long), cuCtxRecordEvent(void *, void *);
+int main(void)
+{
+    void *context, *event;
+    unsigned long long a, b;
+    return cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuEventCreate(&event, 2) ||
+           cuMemAlloc_v2(&a, 1000) || cuCtxRecordEvent(context, event) || cuMemAlloc_v2(&b, 1000);
+}
+"""
+
 ORDER = r"""
 #include <stddef.h>
 #include <string.h>
@@ -437,6 +449,14 @@ class Run(Case):
             row = json.loads(terrazzo("replay", "--json", "-", "--lag", lag, trace).stdout)
             self.assertEqual((row["violations"], row["leaks"], row["skipped_events"]), (0, 0, 0), row["problem"])
             self.assertEqual(row["peak_requested_bytes"], (5 << 20) + 1000)
+
+    def test_a_recording_ends_where_the_order_of_streams_has_no_name(self):
+        """An event of a whole context: what waits for it waits for all streams."""
+        program, trace = self.build("whole", WHOLE), self.folder / "whole.trace"
+        done, _ = self.sim("--record", trace, "--", program)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"the recording ends here: .*cuCtxRecordEvent")
+        self.assertEqual([event[0] for event in compact_trace.read(trace)], ["alloc"])
 
     def test_recordings_of_several_processes(self):
         trace = self.folder / "many.d" / "of.trace"
