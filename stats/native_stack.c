@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "bits.h"
 #include "prng.h"
@@ -222,19 +223,53 @@ size_t native_frame_of_address(const void *address, trz_frame *frame, size_t cap
 	return capacity > 0;
 }
 
+/* The names of a thread's newest stack. In the program's threads, which never ask, the room would count as part of a
+ * stack that may be as small as 16 KiB: so a thread has it once it asks, until it ends. */
+enum { ROOM_BYTES = LEVELS * NAME_BYTES };
+
+static pthread_key_t room_key;
+static bool has_rooms;
+
+static void give_room_back(void *room)
+{
+	munmap(room, ROOM_BYTES);
+}
+
+static void begin_rooms(void)
+{
+	has_rooms = pthread_key_create(&room_key, give_room_back) == 0;
+}
+
+/* NULL: there is no host memory. */
+static char *room_of_thread(void)
+{
+	static pthread_once_t begun = PTHREAD_ONCE_INIT;
+	pthread_once(&begun, begin_rooms);
+	char *room = has_rooms ? pthread_getspecific(room_key) : NULL;
+	if (room || !has_rooms)
+		return room;
+	room = mmap(NULL, ROOM_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (room == MAP_FAILED)
+		return NULL;
+	if (pthread_setspecific(room_key, room) == 0)
+		return room;
+	give_room_back(room);
+	return NULL;
+}
+
 size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
 {
-	static _Thread_local char texts[LEVELS][NAME_BYTES];
 	(void)user;
 	if (id == STACKS && capacity) {
 		frames[0] = (trz_frame){.name = "(not recorded: the table of stacks was full)"};
 		return 1;
 	}
-	if (id == 0 || id > STACKS)
+	char *room = id && id <= STACKS ? room_of_thread() : NULL;
+	if (!room)
 		return 0;
 	const struct stack *s = &table.stacks[id - 1];
 	size_t count = min_u64(s->count, capacity);
 	for (size_t i = 0; i < count; i++)
-		frames[i] = describe(table.levels[s->first + i], texts[i]);
+		frames[i] = describe(table.levels[s->first + i], room + i * NAME_BYTES);
 	return count;
 }

@@ -248,11 +248,12 @@ cuda_error cudaDeviceSynchronize(void)
 cuda_error cudaDeviceReset(void)
 {
 	RT_INIT(cudaDeviceReset);
+	cuCtxSetCurrent(NULL);
+	int result = cuDevicePrimaryCtxReset_v2(device);
+	/* Not before: another thread would take it up again, to find it dead for ever. */
 	pthread_mutex_lock(&primary.lock);
 	primary.context[device] = NULL;
 	pthread_mutex_unlock(&primary.lock);
-	cuCtxSetCurrent(NULL);
-	int result = cuDevicePrimaryCtxReset_v2(device);
 	__atomic_fetch_add(&resets, 1, __ATOMIC_RELEASE);
 	return rt_result(result);
 }

@@ -19,7 +19,8 @@ def served(text):
 
 
 CASES = ("plain", "exit", "threads", "fork", "exec", "dlclose", "peers", "reset", "reset during work", "captures",
-         "reset during a capture", "detach", "fill", "a pool chosen")
+         "reset during a capture", "detach", "fill", "a pool chosen",
+         "small stacks")
 
 
 class Preloaded(unittest.TestCase):

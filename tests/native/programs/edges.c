@@ -476,6 +476,23 @@ static void choose_a_pool(void)
 	use(16);
 }
 
+static void *do_nothing(void *argument)
+{
+	return argument;
+}
+
+/* What the loaded libraries keep for each thread lies on its stack. */
+static void make_threads_with_small_stacks(void)
+{
+	enum { SMALLEST = 16384 };  /* PTHREAD_STACK_MIN of most systems */
+	pthread_attr_t attributes;
+	pthread_t thread;
+	use(17);
+	CHECK(pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, SMALLEST) == 0);
+	CHECK(pthread_create(&thread, &attributes, do_nothing, NULL) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
 static void use_plainly(void)
 {
 	use(8);
@@ -491,7 +508,7 @@ int main(int count, char **arguments)
 		{"dlclose", load_and_unload}, {"peers", use_peers}, {"apart", use_apart}, {"reset", reset_under_threads},
 		{"reset during work", reset_during_work}, {"captures", capture_beside_others},
 		{"reset during a capture", reset_during_capture}, {"detach", detach}, {"fill", fill},
-		{"a pool chosen", choose_a_pool},
+		{"a pool chosen", choose_a_pool}, {"small stacks", make_threads_with_small_stacks},
 	};
 	CHECK(count == 2);
 	begin();
