@@ -177,10 +177,20 @@ static void end_block(struct pool_block *b)
 	forget_block(b);
 }
 
+/* What a pool does for itself no capture forbids the program: of this thread's mode, until it is exchanged back. */
+static trz_capture_mode exchange_mode(trz_capture_mode mode)
+{
+	look.table->capture_mode(look.table->self, &mode);
+	return mode;
+}
+
 static bool trim(struct look_pool *pool, uint64_t keep)
 {
 	bool some = false;
 	struct pool_block *b, *next;
+	if (LIST_EMPTY(&pool->unused) || pool->reserved <= keep)
+		return false;
+	trz_capture_mode mode = exchange_mode(TRZ_CAPTURE_RELAXED);
 	for (b = LIST_FIRST(&pool->unused); b && pool->reserved > keep; b = next) {
 		next = LIST_NEXT(b, link);
 		if (!has_passed(b))
@@ -188,6 +198,7 @@ static bool trim(struct look_pool *pool, uint64_t keep)
 		end_block(b);
 		some = true;
 	}
+	exchange_mode(mode);
 	return some;
 }
 
@@ -361,11 +372,7 @@ static struct pool_block *take_captured(const struct wish *w)
 		count_use(b, w->size);
 		return b;
 	}
-	trz_capture_mode mode = TRZ_CAPTURE_RELAXED; /* of this thread: the program itself allocates as it may */
-	look.table->capture_mode(look.table->self, &mode);
-	b = grow(w);
-	look.table->capture_mode(look.table->self, &mode);
-	return b;
+	return grow(w);
 }
 
 static void hand_out(struct pool_block *b)
@@ -419,7 +426,9 @@ static cuda_result allocate(cuda_addr *address, struct wish wish)
 	wish.size = align_up(wish.size, 512);
 	LOOK_NEED(wish.size >= asked, OUT_OF_MEMORY);
 	pthread_mutex_lock(&pools.lock);
+	trz_capture_mode mode = exchange_mode(TRZ_CAPTURE_RELAXED);
 	struct pool_block *b = status == TRZ_CAPTURE_ACTIVE ? take_captured(&wish) : take(&wish);
+	exchange_mode(mode);
 	if (b) {
 		hand_out(b);
 		b->asked = asked;

@@ -53,6 +53,35 @@ must(runtime.cudaStreamEndCapture(stream, byref(graph)))
 assert runtime.cudaFreeAsync(q, None) == 1
 """, work=work)
 
+    def test_other_streams_use_pools_during_a_capture(self):
+        """What a pool asks the driver for, or about, is none of the program's calls, which the capture would forbid."""
+        for work in ("now", "late"):
+            for elsewhere in (True, False):
+                succeed(self, POOLS + f"elsewhere = {elsewhere}" + """
+import threading
+captured, one, two, graph, usual = new_stream(), new_stream(), new_stream(), c_void_p(), c_void_p()
+must(runtime.cudaDeviceGetDefaultMemPool(byref(usual), 0))
+
+def others():
+    for size in (MIB, 4 * MIB):
+        p = take(usual, size, one)
+        must(runtime.cudaFreeAsync(p, one))
+        must(runtime.cudaFreeAsync(take(usual, size, two), two))
+    must(runtime.cudaStreamSynchronize(one))
+    must(runtime.cudaStreamSynchronize(two))
+    assert attribute(usual, 7) == 0
+
+must(runtime.cudaStreamBeginCapture(captured, 0))
+if elsewhere:
+    thread = threading.Thread(target=others)
+    thread.start()
+    thread.join()
+else:
+    others()
+must(runtime.cudaStreamEndCapture(captured, byref(graph)))
+assert attribute(usual, 5) == 0
+""", work=work)
+
     def test_what_is_asked_for_is_used(self):
         for work in ("now", "late"):
             succeed(self, POOLS + """
