@@ -25,12 +25,12 @@ function(trz_lookalike name soname folder)
 	target_link_options(${name} PRIVATE LINKER:-soname,${soname} LINKER:--exclude-libs,ALL LINKER:-z,nodelete)
 endfunction()
 
-# trz_lookalike_runtime(MAJOR): symbols of libcudart have the library's name as their version.
-function(trz_lookalike_runtime major)
+# trz_lookalike_runtime(MAJOR SONAME): symbols of libcudart have the library's name as their version.
+function(trz_lookalike_runtime major soname)
 	set(name trz_lookalike_runtime${major})
-	set(map "${PROJECT_BINARY_DIR}/libcudart.so.${major}.map")
-	file(CONFIGURE OUTPUT "${map}" CONTENT "libcudart.so.${major} { global: cuda*; __cuda*; local: *; };\n")
-	trz_lookalike(${name} libcudart.so.${major} runtime trz_lookalike_driver)
+	set(map "${PROJECT_BINARY_DIR}/${soname}.map")
+	file(CONFIGURE OUTPUT "${map}" CONTENT "${soname} { global: cuda*; __cuda*; local: *; };\n")
+	trz_lookalike(${name} ${soname} runtime trz_lookalike_driver)
 	target_compile_definitions(${name} PRIVATE RUNTIME_MAJOR=${major})
 	target_link_options(${name} PRIVATE "LINKER:--version-script=${map}")
 	set_target_properties(${name} PROPERTIES LINK_DEPENDS "${map}")
@@ -39,8 +39,9 @@ endfunction()
 trz_lookalike(trz_lookalike_driver libcuda.so.1 driver trz_sim trz_fatbin trz_core PkgConfig::jansson)
 # Its functions call each other, not what a program puts before them: as in NVIDIA's.
 target_link_options(trz_lookalike_driver PRIVATE LINKER:-Bsymbolic-functions)
-trz_lookalike_runtime(12)
-trz_lookalike_runtime(13)
+trz_lookalike_runtime(11 libcudart.so.11.0)
+trz_lookalike_runtime(12 libcudart.so.12)
+trz_lookalike_runtime(13 libcudart.so.13)
 
 # For programs that link the runtime statically. What they name, libcudart_static.a, is a script for the linker that
 # takes the real archive and the driver.

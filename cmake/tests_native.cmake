@@ -28,7 +28,8 @@ set_target_properties(native_constructed PROPERTIES
 set_target_properties(native_constructors PROPERTIES ENABLE_EXPORTS ON)
 add_dependencies(native_constructors native_constructed)
 
-# The same with the runtime's other version, and with a static one.
+# The same with the runtime's other versions, and with a static one.
+trz_native(runtime11 "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime11)
 trz_native(runtime12 "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime12)
 trz_native(runtime_static "${PROJECT_SOURCE_DIR}/tests/native/programs/runtime_calls.c" trz_lookalike_runtime_static)
 trz_native(exports_static "${PROJECT_SOURCE_DIR}/tests/native/programs/exports.c" trz_lookalike_runtime_static)

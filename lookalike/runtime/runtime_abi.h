@@ -79,14 +79,16 @@ struct rt_properties {
 	size_t shared_per_block_optin;
 	int pageable_page_tables, direct_managed, blocks_per_multiprocessor, window_bytes;
 	size_t reserved_shared_per_block;
+#if RUNTIME_MAJOR >= 12
 	int host_register, sparse_arrays, host_register_read_only, timeline_semaphores, pools, rdma;
 	unsigned rdma_flush;
 	int rdma_ordering;
 	unsigned pool_handle_types;
 	int deferred_arrays, ipc_events, clusters, unified_functions;
-#if RUNTIME_MAJOR < 13
+#endif
+#if RUNTIME_MAJOR == 12
 	int reserved[63];
-#else
+#elif RUNTIME_MAJOR >= 13
 	int numa_config, numa, mps, host_numa;
 	unsigned pci_id, pci_subsystem;
 	int host_numa_ipc, reserved[56];
@@ -105,8 +107,10 @@ struct rt_pointer {
 /* cudaFuncAttributes */
 struct rt_function {
 	size_t shared_bytes, constant_bytes, local_bytes;
-	int threads, registers, ptx, binary, cache, dynamic_shared_bytes, carveout, cluster_set, cluster[3], cluster_policy;
-	int cluster_any_size, reserved[16];
+	int threads, registers, ptx, binary, cache, dynamic_shared_bytes, carveout;
+#if RUNTIME_MAJOR >= 12
+	int cluster_set, cluster[3], cluster_policy, cluster_any_size, reserved[16];
+#endif
 };
 
 /* cudaLaunchConfig_t */
@@ -160,7 +164,7 @@ struct rt_channel {
 /* cudaTextureDesc, cudaResourceViewDesc: nothing here reads them; `reserved` came with 13. cudaResourceDesc begins as
  * the driver's does. */
 struct rt_texture {
-	int words[18];
+	int words[RUNTIME_MAJOR < 12 ? 17 : 18];
 };
 struct rt_view {
 	int format;

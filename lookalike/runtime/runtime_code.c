@@ -192,6 +192,26 @@ void __cudaRegisterManagedVar(void **handle, void **symbol, char *address, const
 	__cudaRegisterVar(handle, (char *)symbol, address, name, external, size, constant, global);
 }
 
+#if RUNTIME_MAJOR < 12
+/* References to textures and surfaces: what binds memory to one is refused. */
+LOOKALIKE_API void __cudaRegisterTexture(void **handle, const void *variable, const void **address, const char *name,
+                                         int dimensions, int normalized, int external);
+LOOKALIKE_API void __cudaRegisterSurface(void **handle, const void *variable, const void **address, const char *name,
+                                         int dimensions, int external);
+
+void __cudaRegisterTexture(void **handle, const void *variable, const void **address, const char *name, int dimensions,
+                           int normalized, int external)
+{
+	(void)handle, (void)variable, (void)address, (void)name, (void)dimensions, (void)normalized, (void)external;
+}
+
+void __cudaRegisterSurface(void **handle, const void *variable, const void **address, const char *name, int dimensions,
+                           int external)
+{
+	(void)handle, (void)variable, (void)address, (void)name, (void)dimensions, (void)external;
+}
+#endif
+
 /* Between <<<...>>> and the call of the stub. */
 static _Thread_local struct {
 	struct {
@@ -305,8 +325,11 @@ cuda_error cudaFuncGetAttributes(struct rt_function *out, const void *symbol)
 	*out = (struct rt_function){
 		.threads = value[0], .shared_bytes = (size_t)value[1], .constant_bytes = (size_t)value[2],
 		.local_bytes = (size_t)value[3], .registers = value[4], .ptx = value[5], .binary = value[6],
-		.cache = value[7], .dynamic_shared_bytes = value[8], .carveout = value[9], .cluster_set = value[10],
-		.cluster = {value[11], value[12], value[13]}, .cluster_any_size = value[14], .cluster_policy = value[15],
+		.cache = value[7], .dynamic_shared_bytes = value[8], .carveout = value[9],
+#if RUNTIME_MAJOR >= 12
+		.cluster_set = value[10], .cluster = {value[11], value[12], value[13]}, .cluster_any_size = value[14],
+		.cluster_policy = value[15],
+#endif
 	};
 	return RT_SUCCESS;
 }

@@ -8,7 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_DEVICES = 16, RUNTIME_VERSION = RUNTIME_MAJOR * 1000 + (RUNTIME_MAJOR < 13 ? 90 : 20) };
+/* 11.8, 12.9, 13.2 */
+enum {
+	MOST_DEVICES = 16,
+	RUNTIME_VERSION = RUNTIME_MAJOR * 1000 + (RUNTIME_MAJOR < 12 ? 80 : RUNTIME_MAJOR < 13 ? 90 : 20)
+};
 
 /* Of calls before the start, which are few. */
 static uint64_t early_calls[RT_CALLS];
@@ -312,10 +316,12 @@ static void fill_abilities(struct rt_properties *p, int d)
 	p->host_pointer_for_registered =
 		attribute(TRZ_CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, d);
 	p->cooperative = attribute(TRZ_CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, d);
+#if RUNTIME_MAJOR >= 12
 	p->host_register = attribute(TRZ_CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, d);
 	p->pools = attribute(TRZ_CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, d);
 	p->pool_handle_types = (unsigned)attribute(TRZ_CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, d);
 	p->clusters = attribute(TRZ_CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH, d);
+#endif
 }
 
 cuda_error cudaGetDeviceProperties(struct rt_properties *p, int d)
@@ -453,11 +459,19 @@ cuda_error cudaGetDriverEntryPointByVersion(const char *name, void **function, u
 	return rt_result(result && why && status ? RT_SUCCESS : result);
 }
 
+#if RUNTIME_MAJOR < 12
+cuda_error cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags)
+{
+	RT_COUNT(cudaGetDriverEntryPoint);
+	return cudaGetDriverEntryPointByVersion(name, function, RUNTIME_VERSION, flags, NULL);
+}
+#else
 cuda_error cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags, int *status)
 {
 	RT_COUNT(cudaGetDriverEntryPoint);
 	return cudaGetDriverEntryPointByVersion(name, function, RUNTIME_VERSION, flags, status);
 }
+#endif
 
 cuda_error cudaProfilerStart(void)
 {

@@ -480,11 +480,19 @@ cuda_error cudaGraphDebugDotPrint(void *graph, const char *path, unsigned flags)
 
 /* ---- instances ------------------------------------------------------------ */
 
+#if RUNTIME_MAJOR < 12
+cuda_error cudaGraphExecUpdate(void *instance, void *graph, void **node, int *why)
+{
+	RT_ENTER(cudaGraphExecUpdate);
+	return rt_result(cuGraphExecUpdate(instance, graph, node, why));
+}
+#else
 cuda_error cudaGraphExecUpdate(void *instance, void *graph, struct cuda_update *update)
 {
 	RT_ENTER(cudaGraphExecUpdate);
 	return rt_result(cuGraphExecUpdate_v2(instance, graph, update));
 }
+#endif
 
 cuda_error cudaGraphExecGetFlags(void *instance, unsigned long long *flags)
 {

@@ -51,7 +51,6 @@
 	X(cudaGraphClone, (void **, void *))                                                                    \
 	X(cudaGraphNodeFindInClone, (void **, void *, void *))                                                  \
 	X(cudaGraphDebugDotPrint, (void *, const char *, unsigned))                                             \
-	X(cudaGraphExecUpdate, (void *, void *, struct cuda_update *))                                          \
 	X(cudaGraphExecGetFlags, (void *, unsigned long long *))                                                \
 	X(cudaGraphExecNodeSetParams, (void *, void *, const struct rt_node *))                                 \
 	X(cudaGraphExecKernelNodeSetParams, (void *, void *, const struct rt_kernel_node *))                    \

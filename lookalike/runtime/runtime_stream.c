@@ -212,11 +212,19 @@ cuda_error cudaGraphInstantiateWithFlags(void **instance, void *graph, unsigned 
 	return rt_result(cuGraphInstantiateWithFlags(instance, graph, flags));
 }
 
+#if RUNTIME_MAJOR < 12
+cuda_error cudaGraphInstantiate(void **instance, void *graph, void **node, char *log, size_t size)
+{
+	RT_ENTER(cudaGraphInstantiate);
+	return rt_result(cuGraphInstantiate_v2(instance, graph, node, log, size));
+}
+#else
 cuda_error cudaGraphInstantiate(void **instance, void *graph, unsigned long long flags)
 {
 	RT_ENTER(cudaGraphInstantiate);
 	return rt_result(cuGraphInstantiateWithFlags(instance, graph, flags));
 }
+#endif
 
 cuda_error cudaGraphInstantiateWithParams(void **instance, void *graph, struct cuda_instantiate *params)
 {

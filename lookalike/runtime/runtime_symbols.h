@@ -44,7 +44,6 @@ typedef void rt_host_function(void *);
 	X(cudaDeviceGetStreamPriorityRange, (int *, int *))                                                     \
 	X(cudaDriverGetVersion, (int *))                                                                        \
 	X(cudaRuntimeGetVersion, (int *))                                                                       \
-	X(cudaGetDriverEntryPoint, (const char *, void **, unsigned long long, int *))                          \
 	X(cudaGetDriverEntryPointByVersion, (const char *, void **, unsigned, unsigned long long, int *))       \
 	X(cudaProfilerStart, (void))                                                                            \
 	X(cudaProfilerStop, (void))                                                                             \
@@ -144,7 +143,6 @@ typedef void rt_host_function(void *);
 	X(cudaStreamEndCapture, (void *, void **))                                                              \
 	X(cudaStreamIsCapturing, (void *, int *))                                                               \
 	X(cudaThreadExchangeStreamCaptureMode, (int *))                                                         \
-	X(cudaGraphInstantiate, (void **, void *, unsigned long long))                                          \
 	X(cudaGraphInstantiateWithFlags, (void **, void *, unsigned long long))                                 \
 	X(cudaGraphInstantiateWithParams, (void **, void *, struct cuda_instantiate *))                         \
 	X(cudaGraphUpload, (void *, void *))                                                                    \
@@ -186,9 +184,21 @@ typedef void rt_host_function(void *);
 	X(cudaLibraryGetManaged, (void **, size_t *, void *, const char *))                                     \
 	LOOKALIKE_RUNTIME_ARRAYS(X)                                                                             \
 	LOOKALIKE_RUNTIME_GRAPHS(X)                                                                             \
+	LOOKALIKE_RUNTIME_OF_11(X)                                                                              \
 	LOOKALIKE_RUNTIME_VERSIONED(X)
 
-/* Functions whose parameters differ between the majors. */
+/* Functions whose parameters differ between the majors: between 11 and 12, and between 12 and 13. */
+#if RUNTIME_MAJOR < 12
+#define LOOKALIKE_RUNTIME_OF_11(X)                                                                          \
+	X(cudaGetDriverEntryPoint, (const char *, void **, unsigned long long))                                 \
+	X(cudaGraphInstantiate, (void **, void *, void **, char *, size_t))                                     \
+	X(cudaGraphExecUpdate, (void *, void *, void **, int *))
+#else
+#define LOOKALIKE_RUNTIME_OF_11(X)                                                                          \
+	X(cudaGetDriverEntryPoint, (const char *, void **, unsigned long long, int *))                          \
+	X(cudaGraphInstantiate, (void **, void *, unsigned long long))                                          \
+	X(cudaGraphExecUpdate, (void *, void *, struct cuda_update *))
+#endif
 #if RUNTIME_MAJOR < 13
 #define LOOKALIKE_RUNTIME_VERSIONED(X)                                                                      \
 	X(cudaGetDeviceProperties_v2, (struct rt_properties *, int))                                            \

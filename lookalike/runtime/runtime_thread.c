@@ -70,13 +70,21 @@ LOOKALIKE_API cuda_error __cudaLaunchKernel(void *kernel, struct rt_dim3 grid, s
 	X(cudaStreamGetPriority_ptsz, (void *s, int *p), cudaStreamGetPriority(per_thread(s), p))               \
 	RT_THREAD_ARRAYS(X)                                                                                    \
 	RT_THREAD_GRAPHS(X)                                                                                 \
-	X(cudaGetDriverEntryPoint_ptsz, (const char *n, void **f, unsigned long long o, int *s),                \
-	  cudaGetDriverEntryPoint(n, f, per_thread_entry(o), s))                                                \
 	X(cudaGetDriverEntryPointByVersion_ptsz, (const char *n, void **f, unsigned v, unsigned long long o, int *s), \
 	  cudaGetDriverEntryPointByVersion(n, f, v, per_thread_entry(o), s))                                    \
+	PER_THREAD_OF_11(X)                                                                                     \
 	PER_THREAD_VERSIONED(X)
 
-/* Functions whose parameters differ between the majors. */
+/* Functions whose parameters differ between the majors: between 11 and 12, and between 12 and 13. */
+#if RUNTIME_MAJOR < 12
+#define PER_THREAD_OF_11(X)                                                                                 \
+	X(cudaGetDriverEntryPoint_ptsz, (const char *n, void **f, unsigned long long o),                        \
+	  cudaGetDriverEntryPoint(n, f, per_thread_entry(o)))
+#else
+#define PER_THREAD_OF_11(X)                                                                                 \
+	X(cudaGetDriverEntryPoint_ptsz, (const char *n, void **f, unsigned long long o, int *s),                \
+	  cudaGetDriverEntryPoint(n, f, per_thread_entry(o), s))
+#endif
 #if RUNTIME_MAJOR < 13
 #define PER_THREAD_VERSIONED(X)                                                                             \
 	X(cudaMemPrefetchAsync_ptsz, (const void *p, size_t n, int d, void *s),                                 \

@@ -24,7 +24,8 @@ assert not lost, lost
 
 NULLS = """
 import ctypes, os, signal, sys
-driver, runtime, older = map(ctypes.CDLL, ("libcuda.so.1", "libcudart.so.13", "libcudart.so.12"))
+driver, runtime = map(ctypes.CDLL, ("libcuda.so.1", "libcudart.so.13"))
+older = [ctypes.CDLL("libcudart.so." + suffix) for suffix in ("12", "11.0")]
 
 def ends(function):
     pid = os.fork()
@@ -37,7 +38,7 @@ def ends(function):
         os._exit(1)
     return os.waitpid(pid, 0)[1]
 
-for library, known in ((driver, names), (runtime, runtime_names), (older, runtime_names)):
+for library, known in ((driver, names), *((each, runtime_names) for each in (runtime, *older))):
     found = [name for name in known if hasattr(library, name)]
     assert len(found) > 300
     lost = [name for name in found if ends(getattr(library, name))]
@@ -143,6 +144,37 @@ must(runtime.cudaThreadSynchronize())
 must(runtime.cudaThreadExit())
 """
 
+OF_ELEVEN = """
+runtime = ctypes.CDLL("libcudart.so.11.0")
+version, p, stream, graph, other, instance = c_int(), c_void_p(), c_void_p(), c_void_p(), c_void_p(), c_void_p()
+must(runtime.cudaRuntimeGetVersion(byref(version)))
+assert version.value == 11080, version.value
+
+# what is behind a structure or an argument of 11 stays as it is
+for function, size in (("cudaGetDeviceProperties", 728), ("cudaPointerGetAttributes", 24)):
+    room = ctypes.create_string_buffer(b"\\xab" * (size + 64), size + 64)
+    must(runtime.cudaMalloc(byref(p), c_size_t(MIB)))
+    must(getattr(runtime, function)(room, p if size == 24 else 0))
+    assert room.raw[size:] == b"\\xab" * 64 and room.raw[:8] != b"\\xab" * 8, function
+assert runtime.cudaGetDeviceProperties(room, 7) == 101
+must(runtime.cudaStreamCreate(byref(stream)))
+for made in (graph, other):
+    must(runtime.cudaStreamBeginCapture(stream, 0))
+    must(runtime.cudaMemsetAsync(p, 1, c_size_t(100), stream))
+    must(runtime.cudaStreamEndCapture(stream, byref(made)))
+node, log, why = c_void_p(5), ctypes.create_string_buffer(b"text", 64), c_int(7)
+must(runtime.cudaGraphInstantiate(byref(instance), graph, byref(node), log, c_size_t(64)))
+must(runtime.cudaGraphLaunch(instance, stream))
+must(runtime.cudaGraphExecUpdate(instance, other, byref(node), byref(why)))
+assert why.value == 0, why.value
+must(runtime.cudaStreamSynchronize(stream))
+entry, untouched = c_void_p(), c_int(-1)
+for form in ("cudaGetDriverEntryPoint", "cudaGetDriverEntryPoint_ptsz"):
+    must(getattr(runtime, form)(b"cuMemAllocAsync", byref(entry), c_uint64(0), byref(untouched)))
+    assert entry.value and untouched.value == -1
+assert runtime.cudaBindTexture(None, None, None, None, c_size_t(0)) == 801
+"""
+
 CHANNEL = """
 class Channel(ctypes.Structure):
     _fields_ = [(name, c_int) for name in ("x", "y", "z", "w", "kind")]
@@ -168,8 +200,8 @@ def of_installed_runtimes():
     """{name: majors} of what is installed here."""
     found = {}
     for toolkit in TOOLKITS:
-        for major in (12, 13):
-            library, header = toolkit / "lib64" / f"libcudart.so.{major}", toolkit / "include" / "cuda_runtime_api.h"
+        for major, suffix in ((11, "11.0"), (12, "12"), (13, "13")):
+            library, header = toolkit / "lib64" / f"libcudart.so.{suffix}", toolkit / "include" / "cuda_runtime_api.h"
             if not library.exists():
                 continue
             lines = subprocess.run(["nm", "-D", "--defined-only", library], stdout=subprocess.PIPE, text=True,
@@ -228,11 +260,11 @@ class Names(unittest.TestCase):
         self.assertEqual(new, {}, f"to be added to {NAMES.name}, and to the driver's look-alike")
 
     def test_the_linker_finds_each_of_the_runtimes(self):
-        for major in (12, 13):
+        for major, suffix in ((11, "11.0"), (12, "12"), (13, "13")):
             names = sorted(name for name, majors in of_runtime().items() if major in majors)
-            self.assertGreater(len(names), 400)
+            self.assertGreater(len(names), 390)
             lost = f"[name for name in {names!r} if not hasattr(runtime, name)]"
-            succeed(self, f"runtime = ctypes.CDLL('libcudart.so.{major}')\nlost = {lost}\nassert not lost, lost")
+            succeed(self, f"runtime = ctypes.CDLL('libcudart.so.{suffix}')\nlost = {lost}\nassert not lost, lost")
 
     def test_what_the_runtime_lacks_is_refused_by_name(self):
         rows = (SOURCES / "lookalike" / "runtime" / "runtime_missing.def").read_text().partition("#if")[0]
@@ -244,6 +276,9 @@ class Names(unittest.TestCase):
     def test_forms_of_threads_use_the_threads_stream(self):
         for work in ("now", "late"):
             succeed(self, OF_THREADS, work=work, violations="count")
+
+    def test_forms_that_only_the_runtime_of_cuda_11_has(self):
+        succeed(self, OF_ELEVEN)
 
     def test_forms_that_only_the_runtime_of_cuda_12_has(self):
         succeed(self, OF_TWELVE)

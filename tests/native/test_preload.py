@@ -8,7 +8,7 @@ import unittest
 
 from native_process import BUILD, PRELOAD, PROGRAMS, WORKS, environment, run
 
-RUNTIMES = ("runtime_calls", "runtime12", "runtime_static")
+RUNTIMES = ("runtime_calls", "runtime12", "runtime11", "runtime_static")
 WAYS = ("linked", "dlsym", "dlsym_ptsz", "address", "address_ptsz", "address_v1", "entry_point", "entry_point_version")
 
 
