@@ -29,6 +29,7 @@ struct opened {
 	struct sim_token token;
 	cuda_addr address;
 	unsigned count;
+	bool of_pool;
 };
 
 static struct {
@@ -83,7 +84,7 @@ static cuda_result lay(trz_handle handle, uint64_t size, uint32_t access, cuda_a
 	return result;
 }
 
-static cuda_result open_memory(const struct sim_token *token, uint32_t access, cuda_addr *address)
+static cuda_result open_memory(const struct sim_token *token, uint32_t access, bool of_pool, cuda_addr *address)
 {
 	trz_handle handle;
 	struct opened *o = calloc(1, sizeof *o);
@@ -102,6 +103,7 @@ static cuda_result open_memory(const struct sim_token *token, uint32_t access, c
 	}
 	o->token = *token;
 	o->count = 1;
+	o->of_pool = of_pool;
 	o->next = memory.first;
 	memory.first = o;
 	*address = o->address;
@@ -109,21 +111,21 @@ static cuda_result open_memory(const struct sim_token *token, uint32_t access, c
 }
 
 /* Memory that is opened again keeps its address. */
-cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uint32_t access)
+cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uint32_t access, bool of_pool)
 {
 	struct ipc ipc;
 	memcpy(&ipc, handle, sizeof ipc);
 	LOOK_NEED(memcmp(ipc.magic, memory_magic, sizeof memory_magic) == 0, INVALID_VALUE);
 	pthread_mutex_lock(&memory.lock);
 	struct opened *o = memory.first;
-	while (o && (o->token.machine != ipc.token.machine || o->token.offset != ipc.token.offset))
+	while (o && (o->token.machine != ipc.token.machine || o->token.offset != ipc.token.offset || o->of_pool != of_pool))
 		o = o->next;
 	cuda_addr start = o ? o->address : 0;
 	cuda_result result = TRZ_CUDA_SUCCESS;
 	if (o)
 		o->count++;
 	else
-		result = open_memory(&ipc.token, access, &start);
+		result = open_memory(&ipc.token, access, of_pool, &start);
 	pthread_mutex_unlock(&memory.lock);
 	if (result == TRZ_CUDA_SUCCESS)
 		*address = start + ipc.token.inside;
@@ -140,16 +142,17 @@ cuda_result cuIpcOpenMemHandle_v2(cuda_addr *address, struct cuda_ipc handle, un
 	LOOK_NEED(context, INVALID_CONTEXT);
 	memcpy(&ipc, &handle, sizeof ipc);
 	LOOK_NEED(ipc.pid != (uint64_t)getpid(), INVALID_CONTEXT);
-	return look_ipc_open(address, &handle, 1u << sim_context_device(look.sim, context));
+	return look_ipc_open(address, &handle, 1u << sim_context_device(look.sim, context), false);
 }
 
-bool look_ipc_close(cuda_addr address, cuda_result *result)
+bool look_ipc_close(cuda_addr address, bool of_pool, cuda_result *result)
 {
 	if (!__atomic_load_n(&memory.first, __ATOMIC_RELAXED))
 		return false;
 	pthread_mutex_lock(&memory.lock);
 	struct opened **at = &memory.first;
-	while (*at && (address < (*at)->address || address - (*at)->address >= (*at)->token.size))
+	while (*at && (address < (*at)->address || address - (*at)->address >= (*at)->token.size ||
+	               (*at)->of_pool != of_pool))
 		at = &(*at)->next;
 	struct opened *o = *at;
 	*result = TRZ_CUDA_SUCCESS;
@@ -167,7 +170,7 @@ cuda_result cuIpcCloseMemHandle(cuda_addr address)
 {
 	cuda_result result;
 	LOOK_ENTER(cuIpcCloseMemHandle);
-	LOOK_NEED(look_ipc_close(address, &result), INVALID_VALUE);
+	LOOK_NEED(look_ipc_close(address, false, &result), INVALID_VALUE);
 	return result;
 }
 

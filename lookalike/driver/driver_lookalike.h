@@ -179,10 +179,11 @@ bool look_is_mipmap(const void *handle);
 unsigned look_channel_bytes(int format);
 
 /* driver_ipc.c: a handle of plain memory for other processes; their memory, laid for the devices of the bits at an
- * address of its own; and its end, false: it is none. */
+ * address of its own; and its end, false: it is none. A pool's memory ends by a free, other memory by
+ * cuIpcCloseMemHandle alone. */
 cuda_result look_ipc_export(struct cuda_ipc *handle, cuda_addr address);
-cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uint32_t access);
-bool look_ipc_close(cuda_addr address, cuda_result *result);
+cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uint32_t access, bool of_pool);
+bool look_ipc_close(cuda_addr address, bool of_pool, cuda_result *result);
 
 /* driver_managed.c: whether an address lies in managed memory; it is about to be freed; a context has ended, and its
  * memory with it. */

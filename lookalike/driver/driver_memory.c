@@ -87,7 +87,7 @@ cuda_result cuMemFree_v2(cuda_addr address)
 		look_note_request(SIM_RECORDED_DEVICE_SYNC, place.device, NULL, NULL, 0, 0);
 		look_note_request(SIM_RECORDED_FREE, place.device, NULL, NULL, address, 0);
 	}
-	if (look_pool_free(address, &result) || look_ipc_close(address, &result))
+	if (look_pool_free(address, &result) || look_ipc_close(address, true, &result))
 		return result;
 	look_managed_forget(address);
 	return look_block_free(address, look_context(), NULL, &result) ? result : free_plain(address);

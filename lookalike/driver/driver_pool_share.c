@@ -59,5 +59,5 @@ cuda_result cuMemPoolImportPointer(cuda_addr *address, void *pool, const struct 
 	uint32_t access;
 	LOOK_ENTER(cuMemPoolImportPointer);
 	LOOK_NEED(address && share && look_pool_imported(pool, &access), INVALID_VALUE);
-	return look_ipc_open(address, share, access);
+	return look_ipc_open(address, share, access, true);
 }

@@ -274,6 +274,7 @@ must(runtime.cudaIpcOpenEventHandle(byref(e), event))
 must(runtime.cudaEventSynchronize(e))
 assert download(p.value, 20) == b"from the parent".ljust(20, b"\\0")
 upload(p.value, b"from the child".ljust(20, b"\\0"))
+assert runtime.cudaFree(p) == 1 and runtime.cudaFreeAsync(p, None) == 1
 must(runtime.cudaIpcCloseMemHandle(p))
 upload(p.value + 100, b"still open for the other")
 must(runtime.cudaIpcCloseMemHandle(p))
@@ -392,7 +393,8 @@ assert nvml.nvmlSystemGetDriverVersion(text, 3) == 7
     def test_nothing_foreign_is_exported(self):
         for library, pattern in (("libcuda.so.1", ("cu", "trz_lookalike_")), ("libnvidia-ml.so.1", ("nvml",)),
                                  ("libcudart.so.13", ("cuda", "__cuda", "libcudart")),
-                                 ("libcudart.so.12", ("cuda", "__cuda", "libcudart"))):
+                                 ("libcudart.so.12", ("cuda", "__cuda", "libcudart")),
+                                 ("libcudart.so.11.0", ("cuda", "__cuda", "libcudart"))):
             path = Path(environment()["LD_LIBRARY_PATH"]) / library
             text = subprocess.run(["nm", "-D", "--defined-only", str(path)], check=True, capture_output=True,
                                   text=True).stdout
