@@ -22,8 +22,8 @@ static bool ends(const char *text, const char *end)
 
 static bool is_python(const struct call_frame *f)
 {
-	return ends(f->file, ".py") || strncmp(f->file, "<ipython", 8) == 0 || strcmp(f->file, "<stdin>") == 0 ||
-	       strcmp(f->file, "<string>") == 0;
+	return ends(f->file, ".py") || strncmp(f->file, "<ipython", 8) == 0 || strncmp(f->file, "Cell In[", 8) == 0 ||
+	       strcmp(f->file, "<stdin>") == 0 || strcmp(f->file, "<string>") == 0;
 }
 
 /* The packages of PyTorch and terrazzo, installed or built in place. A program may lie in a folder named so, too. */

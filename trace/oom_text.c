@@ -482,14 +482,15 @@ static void read_error(struct window *w)
 
 /* ---- the traceback ---------------------------------------------------------------------------------- */
 
-/* A line as it was before a logger took it: without colours, and quotes as they are. */
+/* A line as it was before a logger took it: without colours, and quotes as they are, once. */
 static void plain_line(const struct line *line, char *text, size_t room)
 {
 	const char *end = line->text + line->size;
 	size_t size = 0;
 	for (const char *at = line->text; at < end && size + 1 < room;) {
 		const char *behind = skip_escape(at, end);
-		bool drop = behind == at && (iscntrl((unsigned char)*at) || starts(at, end, "\\\""));
+		bool escapes = starts(at, end, "\\\"") || starts(at, end, "\\\\") || starts(at, end, "\"\"");
+		bool drop = behind == at && (iscntrl((unsigned char)*at) || escapes);
 		if (behind == at && !drop)
 			text[size++] = *at;
 		at = behind == at ? at + 1 : behind;
@@ -497,23 +498,63 @@ static void plain_line(const struct line *line, char *text, size_t room)
 	text[size] = '\0';
 }
 
-/* `File "train.py", line 31, in forward` */
-static bool frame_at(const struct line *line, char *store, size_t room, struct dump_frame *f)
+/* Where a function's name ends: "<module>" is one. */
+static size_t name_size(const char *name)
 {
-	char text[512];
-	plain_line(line, text, sizeof text);
-	char *file = strstr(text, "File \""), *file_end = file ? strchr(file + 6, '"') : NULL;
-	char *number = file_end ? strstr(file_end, ", line ") : NULL, *in = number ? strstr(number, ", in ") : NULL;
+	size_t size = 0;
+	while (isalnum((unsigned char)name[size]) || (name[size] && strchr("_.<>", name[size])) ||
+	       (unsigned char)name[size] >= 0x80)
+		size++;
+	return size;
+}
+
+static bool keep_frame(char *store, size_t room, const char *file, long line, const char *name, struct dump_frame *f)
+{
+	int length = snprintf(store, room, "%s%c%.*s", file, '\0', (int)name_size(name), name);
+	if (length < 0 || (size_t)length >= room || !*file)
+		return false;
+	*f = (struct dump_frame){ .file = store, .name = store + strlen(store) + 1, .line = (uint32_t)line };
+	return true;
+}
+
+/* `File "train.py", line 31, in forward` */
+static bool plain_frame_at(char *text, char *store, size_t room, struct dump_frame *f)
+{
+	char *file = strstr(text, "File \""), *end = file ? strchr(file + 6, '"') : NULL;
+	char *number = end ? strstr(end, ", line ") : NULL, *in = number ? strstr(number, ", in ") : NULL;
 	if (!in)
 		return false;
-	*file_end = '\0';
-	in[5 + strcspn(in + 5, " \\")] = '\0';
-	int length = snprintf(store, room, "%s%c%s", file + 6, '\0', in + 5);
-	if (length < 0 || (size_t)length >= room)
+	*end = '\0';
+	return keep_frame(store, room, file + 6, number_at(number + 7, in), in + 5, f);
+}
+
+/* "----> 31     x = self.fc(x)", below a frame of IPython: 31; else 0. */
+static long arrow_at(const char *text)
+{
+	const char *at = text + strspn(text, " ");
+	size_t dashes = strspn(at, "-");
+	return dashes && at[dashes] == '>' ? number_at(at + dashes + 1 + strspn(at + dashes + 1, " "), at + strlen(at)) : 0;
+}
+
+/* As IPython writes them: `File ~/train.py:31, in Net.forward(self, x)`, `Cell In[5], line 3`, and
+ * `/srv/train.py in forward(self, x)` with the line at the arrow below. */
+static bool notebook_frame_at(const char *text, long arrow, char *store, size_t room, struct dump_frame *f)
+{
+	char file[300], name[100] = "<module>";
+	long line = arrow;
+	bool cell = strncmp(text, "Cell In[", 8) == 0;
+	bool found = sscanf(text, "File %299[^:]:%ld, in %99[^(]", file, &line, name) == 3 ||
+	             (cell && sscanf(text, "%299[^,], line %ld, in %99[^(]", file, &line, name) >= 2) ||
+	             (arrow && sscanf(text, "%299[^ ] in %99[^(]", file, name) == 2 && strpbrk(file, "/<"));
+	char *dot = strrchr(name, '.');
+	if (!found)
 		return false;
-	*f = (struct dump_frame){ .file = store, .name = store + strlen(store) + 1,
-	                          .line = (uint32_t)number_at(number + 7, number + 7 + strlen(number + 7)) };
-	return true;
+	return keep_frame(store, room, file, line, strncmp(name, "<cell", 5) == 0 ? "<module>" : dot ? dot + 1 : name, f);
+}
+
+static bool frame_at(char *text, long arrow, char *store, size_t room, struct dump_frame *f)
+{
+	return plain_frame_at(text, store, room, f) || notebook_frame_at(text, arrow, store, room, f);
 }
 
 /* The line of the program that asked, from the traceback above the error. */
@@ -528,14 +569,20 @@ static void find_site(const struct log *log, size_t begins, const struct writer 
 	size_t at = log->line_count;
 	while (at > 0 && log->lines[at - 1].begins > begins)
 		at--;
+	long arrow = 0;
 	for (size_t back = 0; at > 0 && back < LINES_BACK && stacks[1].count < FRAMES_MAX; back++) {
 		const struct line *line = &log->lines[--at];
 		uint32_t count = stacks[1].count;
+		char text[512];
 		if (!same_writer(&line->writer, writer))
 			continue;
-		if (frame_at(line, store[count], sizeof store[count], &frames[count])) {
+		plain_line(line, text, sizeof text);
+		if (frame_at(text, arrow, store[count], sizeof store[count], &frames[count])) {
 			order[count] = count;
 			stacks[1].count++;
+			arrow = 0;
+		} else if (arrow_at(text)) {
+			arrow = arrow_at(text);
 		} else if (memmem(line->text, line->size, "Traceback (most recent", 22)) {
 			break;
 		}
