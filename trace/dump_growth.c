@@ -81,7 +81,7 @@ struct play {
 	uint64_t asked;            /* by it */
 	unsigned puts;
 	uint64_t marks;            /* allocations there, in all of the history, wherever the function is called */
-	bool requests_told;
+	bool requests_told, has_stacks;
 	size_t allocations, frees; /* within a step */
 	size_t allocations_before, frees_before;  /* of them, in the first half of the steps */
 	size_t made, unmade;       /* allocations and frees before the steps */
@@ -110,11 +110,6 @@ static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 	site->stack = stack;
 	site->size = size;
 	return site;
-}
-
-static bool has_stacks(const struct play *p)
-{
-	return p->d->stack_count > 1;
 }
 
 static void hold(struct play *p, struct site_sum *site, uint64_t bytes)
@@ -309,7 +304,7 @@ static bool is_churn(size_t frees, size_t allocations)
 static bool may_be_of_weights(const struct play *p, const struct site_sum *site)
 {
 	bool makes = p->made == 0 || !is_churn(p->unmade, p->made);
-	return !has_stacks(p) && makes && site->count <= (1 + BESIDE_WEIGHT) * site->before;
+	return !p->has_stacks && makes && site->count <= (1 + BESIDE_WEIGHT) * site->before;
 }
 
 static void tell(struct play *p, const struct leaks_finding *f, struct evidence *e)
@@ -364,36 +359,66 @@ static bool calls_models(const struct play *p)
 	       p->model_bytes > 0;
 }
 
-/* Whether a block that was live at the end may be a weight that the loop has found: where models made what it
- * allocates, only what is known for one, or not known at all. */
-static bool may_be_part(const struct play *p, const struct dump_block *b)
+/* Whether the loop has made a block that was live at the end. */
+static bool is_of_loop(const struct play *p, const struct dump_block *b)
 {
 	uint32_t at;
-	if (b->state != DUMP_HELD || b->size < PART_LEAST)
-		return false;
-	if (map_get(&p->live, b->address, &at) && p->first + at >= p->steps.at[0])
+	return map_get(&p->live, b->address, &at) && p->first + at >= p->steps.at[0];
+}
+
+/* Whether it may be a weight that the loop has found: where models made what it allocates, only what is known for one,
+ * or not known at all. */
+static bool may_be_part(const struct play *p, const struct dump_block *b)
+{
+	if (b->state != DUMP_HELD || b->size < PART_LEAST || is_of_loop(p, b))
 		return false;
 	bool models = p->model_bytes >= p->bytes / 4 && p->model_bytes > 0;
 	return !models || b->stack == 0 || dump_category(p->d, b->stack) == CATEGORY_WEIGHTS;
 }
 
+static trz_status count_one(struct trace_map *counts, uint64_t key, uint32_t *count)
+{
+	*count = 0;
+	map_get(counts, key, count);
+	return map_set(counts, key, ++*count);
+}
+
+/* How many blocks of each size the loop keeps. Errors: HOST_MEMORY. */
+static trz_status count_kept(const struct play *p, const struct dump_moment *m, struct trace_map *kept)
+{
+	trz_status status = TRZ_OK;
+	uint32_t count;
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++)
+		if (m->blocks[i].state == DUMP_HELD && is_of_loop(p, &m->blocks[i]))
+			status = count_one(kept, m->blocks[i].size, &count);
+	return status;
+}
+
+/* Whether a block that nobody knows of is as large as what the loop keeps in each step: rather from a step that the
+ * history does not reach back to. Histories often keep the newest events alone. */
+static bool may_be_kept(const struct play *p, const struct dump_block *b, const struct trace_map *kept)
+{
+	uint32_t count;
+	return b->stack == 0 && map_get(kept, b->size, &count) && count >= leaks_steps(p->leaks);
+}
+
 /* The most that are of one site and size. Errors: HOST_MEMORY. */
 static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint64_t *most)
 {
-	struct trace_map counts = { 0 };
-	trz_status status = TRZ_OK;
+	struct trace_map counts = { 0 }, kept = { 0 };
+	trz_status status = count_kept(p, m, &kept);
 	*most = 0;
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
 		uint32_t count = 0;
-		if (!may_be_part(p, b))
+		if (!may_be_part(p, b) || may_be_kept(p, b, &kept))
 			continue;
-		uint64_t site = (uint64_t)(site_at(p, b->stack, b->size) - p->sites), key = prng_mix(site ^ prng_mix(b->size));
-		map_get(&counts, key, &count);
-		status = map_set(&counts, key, ++count);
+		uint64_t site = (uint64_t)(site_at(p, b->stack, b->size) - p->sites);
+		status = count_one(&counts, prng_mix(site ^ prng_mix(b->size)), &count);
 		*most = max_u64(*most, count);
 	}
 	map_free(&counts);
+	map_free(&kept);
 	return status;
 }
 
@@ -424,7 +449,7 @@ static bool churns(const struct play *p)
 {
 	bool halves = is_churn(p->frees_before, p->allocations_before) &&
 	              is_churn(p->frees - p->frees_before, p->allocations - p->allocations_before);
-	return is_churn(p->frees, p->allocations) && (halves || has_stacks(p));
+	return is_churn(p->frees, p->allocations) && (halves || p->has_stacks);
 }
 
 static bool has_steps(const struct play *p)
@@ -467,6 +492,7 @@ trz_status dump_growth(const struct dump *d, int device, size_t event, const str
 	trz_status status = dump_steps(d, device, p.first, p.end, &p.steps);
 	if (status != TRZ_OK || p.steps.count == 0)
 		return status;
+	p.has_stacks = dump_history_has_stacks(d, p.first, p.end);
 	void *memory = malloc(leaks_bytes());
 	p.sites = calloc(site_count(&p), sizeof *p.sites);
 	p.site_of = calloc(d->stack_count, sizeof *p.site_of);

@@ -55,6 +55,14 @@ bool dump_is_of_model(const struct dump *d, uint32_t stack)
 	return call_is_of_model(frames, frames_of(d, stack, frames));
 }
 
+bool dump_history_has_stacks(const struct dump *d, size_t first, size_t end)
+{
+	for (size_t i = first; i < end; i++)
+		if (d->events[i].action == DUMP_ALLOC && d->stacks[d->events[i].stack].count)
+			return true;
+	return false;
+}
+
 enum evidence_category dump_category(const struct dump *d, uint32_t stack)
 {
 	struct call_frame frames[LEVELS_MAX];

@@ -29,6 +29,10 @@ bool dump_is_of_program(const struct dump *d, uint32_t stack);
 /* call_is_of_model */
 bool dump_is_of_model(const struct dump *d, uint32_t stack);
 
+/* Whether the history tells of any allocation among events first .. end - 1 where it was made. It does not with
+ * context="state", where the blocks that live at the end have stacks. */
+bool dump_history_has_stacks(const struct dump *d, size_t first, size_t end);
+
 /* As far as frames tell. */
 enum evidence_category dump_category(const struct dump *d, uint32_t stack);
 

@@ -185,7 +185,8 @@ static size_t choose(const struct places *p, bool *marker)
 	for (size_t key = 0; key < p->keys; key++)
 		marker[key] = is_marker(p, key);
 	size_t key = p->keys;
-	if (p->d->stack_count <= 1) {  /* nothing tells a layer from a step: the rarest counts, if it is not that rare */
+	/* Where nothing tells a layer from a step the rarest counts, if it is not that rare. */
+	if (!dump_history_has_stacks(p->d, p->first, p->end)) {
 		key = rarest(p, marker, 8, STACKLESS);
 		return key < p->keys && count_of(p, key) >= STACKLESS ? key : p->keys;
 	}

@@ -585,6 +585,23 @@ class Loops(Case):
             s.oom(1500, 900, frames=())
             self.expect(s, "full")
 
+    def test_layers_of_which_only_live_blocks_have_stacks(self):
+        """context="state": the events of a model's layers look like those of steps, as without any stack."""
+        s, kept = Snapshot(), []
+        s.segment((100, "a", TRAIN))
+        for layer in range(12):
+            for mib, keep in ((40, True), (41, False), (41, False), (120, False)):
+                at = s.at + len(s.trace) * GIB
+                s.event("alloc", mib, addr=at)
+                kept += [at] if keep else []
+                for action in () if keep else ("free_requested", "free_completed"):
+                    s.event(action, mib, addr=at)
+        s.oom(40, 10, frames=())
+        for at in kept:
+            for action in ("free_requested", "free_completed", "segment_free"):
+                s.event(action, 40, addr=at)
+        self.expect(s, "full", 30)
+
     def test_data_that_are_loaded(self):
         self.expect(self.loop([{"filename": "/srv/u/data.py", "line": 3, "name": "load"}, *TRAIN]), "full", 54)
 

@@ -260,6 +260,31 @@ static void test_evaluation_with_graphs_leaks(void **state)
 	assert_true(leaks(run_out(MIB(4)), "train.py:1000"));
 }
 
+/* The history begins here, as where only the newest events were kept. */
+static void forget(void)
+{
+	p.used = 0;
+	p.events[0] = '\0';
+}
+
+/* What lived before is as large as what grows, and there is more of it: more of the leak, not weights. */
+static void test_a_leak_of_which_the_history_has_the_end_is_found(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	for (int step = 0; step < 150; step++) {
+		if (step == 120)
+			forget();
+		give(take(22, MIB(4)));
+		for (int layer = 0; layer < 4; layer++) {
+			take(MODEL, MIB(3));
+			give(take(MODEL + 1, MIB(1)));
+		}
+	}
+	assert_true(leaks(run_out(MIB(4)), "train.py:1000"));
+}
+
 /* ---- what is none ---- */
 
 /* A script calls as many blocks one by one as would be steps. */
@@ -289,8 +314,7 @@ static void test_one_pass_of_a_history_that_began_late_does_not_leak(void **stat
 	start();
 	for (int block = 0; block < 80; block++)
 		take(WEIGHTS, MIB(1));
-	p.used = 0;
-	p.events[0] = '\0';
+	forget();
 	pass(60);
 	assert_int_equal(leak_count(run_out(MIB(40))), 0);
 }
@@ -403,6 +427,7 @@ int main(void)
 		cmocka_unit_test(test_a_list_that_is_filled_is_one_allocation),
 		cmocka_unit_test(test_caches_that_become_more_leak),
 		cmocka_unit_test(test_evaluation_with_graphs_leaks),
+		cmocka_unit_test(test_a_leak_of_which_the_history_has_the_end_is_found),
 		cmocka_unit_test(test_one_pass_through_blocks_does_not_leak),
 		cmocka_unit_test(test_one_pass_of_a_history_that_began_late_does_not_leak),
 		cmocka_unit_test(test_data_that_are_normalised_do_not_leak),
