@@ -117,7 +117,7 @@ static void say_what(struct writer *w)
 	stream_text(e, stream, sizeof stream);
 	if (evidence_known(v->short_bytes) && v->short_bytes)
 		snprintf(missing, sizeof missing, ", %s%s short",
-		         e->limit_inferred && v->kind == VERDICT_LIMIT ? "at most " : e->inexact ? "about " : "",
+		         v->short_at_most ? "at most " : e->inexact ? "about " : "",
 		         SIZE(v->short_bytes));
 	if (!e->failed)
 		say(w, "memory of %s: %s allocated, %s reserved", where, SIZE(evidence_or_zero(e->allocated)),
@@ -138,9 +138,12 @@ static void sum_text(const struct writer *w, char *text, size_t room)
 		return;
 	const char *left = by_limit ? "left under the limit" : "left on the device";
 	const char *how = w->e->needed != w->e->requested && evidence_known(w->e->needed) ? "needed" : "asked for";
-	if (v->need > v->room + evidence_or_zero(v->usable))
+	if (!evidence_known(v->usable))
+		snprintf(text, room, "%s %s - %s %s = %s short, less what the allocator has free", SIZE(v->need), how,
+		         SIZE(v->room), left, SIZE(v->short_bytes));
+	else if (v->need > v->room + v->usable)
 		snprintf(text, room, "%s %s - %s %s - %s free in the allocator = %s short", SIZE(v->need), how,
-		         SIZE(v->room), left, SIZE(evidence_or_zero(v->usable)), SIZE(v->short_bytes));
+		         SIZE(v->room), left, SIZE(v->usable), SIZE(v->short_bytes));
 	else
 		snprintf(text, room, "%s %s - %s, the largest piece = %s short", SIZE(v->need), how, SIZE(v->piece),
 		         SIZE(v->short_bytes));
@@ -199,7 +202,7 @@ static const char *use_text(const struct writer *w)
 {
 	enum { MUCH = 8 };
 	uint64_t known = w->e->device_total, all = evidence_known(known) ? known : evidence_or_zero(w->e->reserved);
-	if (w->v->room > all / MUCH)
+	if (w->v->room > all / MUCH || w->v->short_at_most)
 		return "what is left does not suffice";
 	return w->v->also_count ? "nearly all memory is in use" : "all memory is in use";
 }
@@ -272,6 +275,12 @@ static void say_verdict(struct writer *w)
 	}
 }
 
+/* Whether a program can hardly do without all of it. */
+static bool is_part(enum remedy_kind kind)
+{
+	return kind == REMEDY_CHECKPOINT || kind == REMEDY_KV_CACHE;
+}
+
 /* What to do with a remedy's bytes. */
 static void remedy_text(const struct writer *w, const struct verdict_remedy *r, char *text, size_t room)
 {
@@ -285,16 +294,16 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 		[REMEDY_LEAK] = "free or bound what grows (.item(), .detach(), no_grad, hooks, caches)",
 		[REMEDY_OVERFILLED] = "collect less in the loop: fewer rounds at once, or results reduced or moved to the host",
 		[REMEDY_ROUNDING] = "ask for sizes that need no rounding",
-		[REMEDY_CHECKPOINT] = "activations: checkpoint them in training, keep fewer, or offload them, up to",
+		[REMEDY_CHECKPOINT] = "activations: checkpoint them in training, keep fewer, or offload them",
 		[REMEDY_OFFLOAD_OPTIMIZER] = "shard, offload or shrink (8 bit) the optimizer's state",
 		[REMEDY_OFFLOAD_WEIGHTS] = "shard, offload or quantise the weights",
-		[REMEDY_KV_CACHE] = "keep fewer tokens in the KV cache, up to",
+		[REMEDY_KV_CACHE] = "keep fewer tokens in the KV cache",
 	};
 	uint64_t scaling = verdict_scaling(w->e);
 	if (r->kind == REMEDY_POOLS && evidence_or_zero(w->e->pool))
 		snprintf(text, room, "allocate outside of this pool, or release others");
 	else if (r->kind != REMEDY_BATCH)
-		snprintf(text, room, "%s", texts[r->kind]);
+		snprintf(text, room, "%s%s", texts[r->kind], r->at_least ? ", by at least" : is_part(r->kind) ? ", up to" : "");
 	else if (r->enough)
 		snprintf(text, room, "a batch or sequence smaller by %.0f %%",
 		         100.0 * (double)r->bytes / (double)scaling + 0.5);
@@ -314,7 +323,7 @@ static void say_remedy(struct writer *w)
 		say(w, "remedy: none is known from these figures");
 	} else {
 		const struct verdict_remedy *r = &v->remedies[0];
-		bool partial = w->e->failed && !r->enough && r->kind != REMEDY_BATCH;
+		bool partial = w->e->failed && !r->enough && !r->at_least && r->kind != REMEDY_BATCH;
 		remedy_text(w, r, text, sizeof text);
 		say(w, "remedy: %s: %s%s", text, SIZE(r->bytes), partial ? ", not enough alone" : "");
 	}

@@ -40,15 +40,9 @@ static void put_verdict(struct jsonw *j, const struct verdict *v)
 		put_bool(j, "presumed", true);
 }
 
-/* Where the limit is not told, only that there must be one, the shortage is known from above. */
-static bool is_bound(const struct evidence *e, const struct verdict *v)
-{
-	return e->limit_inferred && v->kind == VERDICT_LIMIT;
-}
-
 static void put_request(struct jsonw *j, const struct evidence *e, const struct verdict *v)
 {
-	if (is_bound(e, v))
+	if (v->short_at_most)
 		put_bool(j, "short_at_most", true);
 	put_bool(j, "failed", e->failed);
 	put_known(j, "requested_bytes", e->requested);

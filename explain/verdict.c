@@ -393,15 +393,18 @@ static void add_remedy(struct verdict *v, enum remedy_kind kind, uint64_t bytes,
 		v->remedies[v->remedy_count++] = (struct verdict_remedy){.kind = kind, .bytes = bytes, .enough = enough};
 }
 
+/* What would do if it gives as much as was missing. */
+static void add_at_least(struct verdict *v, enum remedy_kind kind)
+{
+	unsigned at = v->remedy_count;
+	add_remedy(v, kind, v->short_bytes, false);
+	if (v->remedy_count > at)
+		v->remedies[at].at_least = true;
+}
+
 static bool covers(const struct verdict *v, uint64_t bytes)
 {
 	return evidence_known(v->short_bytes) && evidence_known(bytes) && bytes >= v->short_bytes;
-}
-
-/* Of memory that the program could do without, all or a part. */
-static void add_category(const struct evidence *e, struct verdict *v, enum remedy_kind kind, enum evidence_category c)
-{
-	add_remedy(v, kind, e->categories[c], covers(v, e->categories[c]));
 }
 
 /* Gradients of each sample: no weight's is larger than all weights are. */
@@ -450,8 +453,12 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 	bool fixed = category == CATEGORY_OPTIMIZER || category == CATEGORY_WEIGHTS;
 	bool enough = covers(v, scaling), last = v->kind != VERDICT_TOO_LARGE && !has_enough(v);
 	bool offered = enough || last || !evidence_known(scaling);
-	if (e->failed && evidence_known(v->short_bytes) && !fixed && !tokens && !v->together && offered)
+	if (!e->failed || !evidence_known(v->short_bytes) || fixed || tokens || v->together || !offered)
+		return;
+	if (evidence_known(scaling))
 		add_remedy(v, REMEDY_BATCH, v->short_bytes, enough);
+	else
+		add_at_least(v, REMEDY_BATCH);
 }
 
 /* A list that goes on growing would soon fill what a smaller batch leaves. */
@@ -488,6 +495,16 @@ static enum remedy_kind remedy_of_request(const struct evidence *e)
 	}
 }
 
+/* Of memory that the program could do without, all or a part. Where nobody tells how much there is, the request itself
+ * says that there is some. */
+static void add_category(const struct evidence *e, struct verdict *v, enum remedy_kind kind, enum evidence_category c)
+{
+	if (evidence_known(e->categories[c]))
+		add_remedy(v, kind, e->categories[c], covers(v, e->categories[c]));
+	else if (e->failed && remedy_of_request(e) == kind)
+		add_at_least(v, kind);
+}
+
 static bool is_of_category(enum remedy_kind kind)
 {
 	return kind >= REMEDY_CHECKPOINT && kind <= REMEDY_KV_CACHE;
@@ -501,8 +518,9 @@ static bool comes_before(const struct verdict *v, enum remedy_kind own, const st
 	bool reason_b = is_reason_of(b->kind, v->kind) && (b->enough || !failed);
 	if (reason_a != reason_b)
 		return reason_a;
-	if (a->enough != b->enough)
-		return a->enough;
+	bool enough_a = a->enough || a->at_least, enough_b = b->enough || b->at_least;
+	if (enough_a != enough_b)
+		return enough_a;
 	/* Of a device that is full, pieces are not the trouble, even where they would do once. */
 	if (v->kind == VERDICT_FULL && (a->kind == REMEDY_JOIN) != (b->kind == REMEDY_JOIN))
 		return b->kind == REMEDY_JOIN;
@@ -554,6 +572,13 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 	sort_remedies(v, remedy_of_request(e));
 }
 
+/* Free memory of the allocator that nobody tells of counts as none. */
+static bool is_bound(const struct evidence *e, const struct verdict *v)
+{
+	bool limit = e->limit_inferred && v->kind == VERDICT_LIMIT;
+	return evidence_known(v->short_bytes) && (limit || !evidence_known(v->usable));
+}
+
 void verdict_find(const struct evidence *e, struct verdict *v)
 {
 	memset(v, 0, sizeof *v);
@@ -561,6 +586,7 @@ void verdict_find(const struct evidence *e, struct verdict *v)
 	work_out(e, v);
 	judge_all(e, v);
 	presume(e, v);
+	v->short_at_most = is_bound(e, v);
 	find_remedies(e, v);
 }
 

@@ -46,6 +46,7 @@ struct verdict_remedy {
 	enum remedy_kind kind;
 	uint64_t bytes;            /* what it would give */
 	bool enough;               /* alone, for this request */
+	bool at_least;             /* nobody tells what it would give: bytes is what it has to give, to be enough */
 };
 
 struct verdict {
@@ -63,6 +64,7 @@ struct verdict {
 	uint64_t others;           /* what other processes have, perhaps an estimate from what the device lacks */
 	uint64_t rounding;         /* what rounding takes, where it is worth mentioning */
 	uint64_t short_bytes;      /* see verdict_find */
+	bool short_at_most;        /* of a limit that is only inferred, or if nobody tells what the allocator has free */
 	bool together;             /* the request is for as much as has grown: parts are to be put together */
 	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
 	unsigned remedy_count;
