@@ -50,6 +50,17 @@ static bool is_program(const struct call_frame *f)
 	return is_python(f) && !is_torch(f) && !is_library(f);
 }
 
+/* What every operation goes through, of a program with a tensor type or a mode of its own. */
+static bool is_interceptor(const struct call_frame *f)
+{
+	return strcmp(f->name, "__torch_function__") == 0 || strcmp(f->name, "__torch_dispatch__") == 0;
+}
+
+static bool is_place(const struct call_frame *f)
+{
+	return is_program(f) && !is_interceptor(f);
+}
+
 /* The allocator, and what PyTorch calls it through. */
 static bool is_own(const struct call_frame *f)
 {
@@ -99,7 +110,7 @@ bool call_is_native(const struct call_frame *f)
 
 int call_site_level(const struct call_frame *frames, size_t count)
 {
-	static bool (*const wanted[])(const struct call_frame *f) = { is_program, is_operation, is_native_program,
+	static bool (*const wanted[])(const struct call_frame *f) = { is_place, is_program, is_operation, is_native_program,
 	                                                              is_autograd, is_python };
 	for (size_t kind = 0; kind < sizeof wanted / sizeof wanted[0]; kind++)
 		for (size_t i = 0; i < count; i++)

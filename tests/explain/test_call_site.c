@@ -43,6 +43,19 @@ static void test_a_program_may_lie_in_a_folder_named_torch(void **state)
 	assert_string_equal(site(built, LENGTH(built)), "torch/model.py:7 forward");
 }
 
+/* Of a program with a tensor type of its own, all that it computes goes through one line. */
+static void test_what_intercepts_operations_is_no_place(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "/env/lib/python3.11/site-packages/torch/_tensor.py", .name = "__torch_function__", .line = 1279},
+		{.file = "/users/me/tagged.py", .name = "__torch_function__", .line = 12},
+		{.file = "/users/me/model.py", .name = "forward", .line = 31},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "me/model.py:31 forward");
+	assert_string_equal(site(frames, 2), "me/tagged.py:12 __torch_function__");
+}
+
 static void test_compiled_programs_have_sites_too(void **state)
 {
 	(void)state;
@@ -126,6 +139,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_python_comes_before_compiled_code),
 		cmocka_unit_test(test_a_program_may_lie_in_a_folder_named_torch),
+		cmocka_unit_test(test_what_intercepts_operations_is_no_place),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
 		cmocka_unit_test(test_the_allocator_is_no_site),
 		cmocka_unit_test(test_sums_of_gradients_are_autograds),
