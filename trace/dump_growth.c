@@ -394,12 +394,12 @@ static trz_status count_kept(const struct play *p, const struct dump_moment *m, 
 	return status;
 }
 
-/* Whether a block that nobody knows of is as large as what the loop keeps in each step: rather from a step that the
+/* Whether a block that nobody knows of is as large as what the loop keeps again and again: rather from a step that the
  * history does not reach back to. Histories often keep the newest events alone. */
-static bool may_be_kept(const struct play *p, const struct dump_block *b, const struct trace_map *kept)
+static bool may_be_kept(const struct dump_block *b, const struct trace_map *kept)
 {
 	uint32_t count;
-	return b->stack == 0 && map_get(kept, b->size, &count) && count >= leaks_steps(p->leaks);
+	return b->stack == 0 && map_get(kept, b->size, &count) && count > DUMP_STEPS_LEAST;
 }
 
 /* The most that are of one site and size. Errors: HOST_MEMORY. */
@@ -411,7 +411,7 @@ static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint6
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
 		uint32_t count = 0;
-		if (!may_be_part(p, b) || may_be_kept(p, b, &kept))
+		if (!may_be_part(p, b) || may_be_kept(b, &kept))
 			continue;
 		uint64_t site = (uint64_t)(site_at(p, b->stack, b->size) - p->sites);
 		status = count_one(&counts, prng_mix(site ^ prng_mix(b->size)), &count);
