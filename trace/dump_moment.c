@@ -302,7 +302,8 @@ uint64_t dump_rounded(const struct dump *d, uint64_t requested)
 static uint64_t given(const struct dump *d, const struct dump_segment *s, uint64_t requested, uint64_t room)
 {
 	uint64_t size = min_u64(room, dump_rounded(d, min_u64(requested, room)));
-	bool keeps_rest = !s->expandable && !s->small && room - size <= REST_MAX;
+	bool whole = d->max_split && size >= d->max_split;
+	bool keeps_rest = !s->expandable && !s->small && (whole || room - size <= REST_MAX);
 	return keeps_rest ? room : size;
 }
 

@@ -697,11 +697,13 @@ static void read_settings(struct reader *r, plain_value root)
 	if (plain_tag(settings) == PLAIN_DICT) {
 		r->d->expandable = number_of(plain_entry(&r->plain, settings, PLAIN_EXPANDABLE_SEGMENTS));
 		read_divisions(r, plain_entry(&r->plain, settings, PLAIN_ROUNDUP_POWER2_DIVISIONS));
+		r->d->max_split = number_of(plain_entry(&r->plain, settings, PLAIN_MAX_SPLIT_SIZE));
 	}
 	if (plain_tag(own) != PLAIN_DICT)
 		return;
 	r->d->terrazzo = true;
 	memset(r->d->divisions, 0, sizeof r->d->divisions);
+	r->d->max_split = 0;
 	r->d->events_noted = number_of(plain_entry(&r->plain, own, PLAIN_EVENTS_NOTED));
 }
 

@@ -148,6 +148,7 @@ struct dump {
 	bool pools_told;                 /* events tell their pools */
 	bool expandable;                 /* PyTorch's option; so is the next */
 	uint32_t divisions[DUMP_POWERS]; /* into which sizes from 1 MiB << i on are divided up to the next power of two */
+	uint64_t max_split;              /* blocks from this size on are not split; 0: all are */
 	uint64_t events_noted;           /* of terrazzo: since the history began; 0: unknown */
 	void *report;                    /* a json_t: terrazzo's report of the failure; NULL: none */
 	void *texts;                     /* storage; so is the next */

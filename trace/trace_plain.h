@@ -63,6 +63,7 @@
 	X(ALLOCATOR_SETTINGS, "allocator_settings")                                                              \
 	X(EXPANDABLE_SEGMENTS, "expandable_segments")                                                            \
 	X(ROUNDUP_POWER2_DIVISIONS, "roundup_power2_divisions")                                                  \
+	X(MAX_SPLIT_SIZE, "max_split_size")                                                                      \
 	X(EXTERNAL_ANNOTATIONS, "external_annotations")                                                          \
 	X(STAGE, "stage")                                                                                        \
 	X(TERRAZZO, "terrazzo")                                                                                  \

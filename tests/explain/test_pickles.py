@@ -378,6 +378,26 @@ class History(Case):
         got = short(0)
         self.assertEqual((got["verdict"], got["figures"]["allocated"]), ("full", 20 * 129 * MIB))
 
+    def test_blocks_that_are_not_split(self):
+        """From max_split_size on a block has all of its segment: what is behind it is no free memory."""
+        def freed_since(max_split):
+            s = Snapshot()
+            s.segment((1000, "a", TRAIN))
+            s.oom(200, 100)
+            for action in ("free_requested", "free_completed"):
+                s.event(action, 300, addr=s.at)
+            s.event("segment_free", 318, addr=s.at)
+            for entry in s.trace:
+                del entry["pool_id"]
+            contents = s.contents()
+            contents["allocator_settings"]["max_split_size"] = max_split
+            return self.explain(contents)
+
+        got = freed_since(64 * MIB)
+        self.assertEqual((got["short_bytes"], got["figures"]["allocated"]), (100 * MIB, 1318 * MIB))
+        got = freed_since(-1)
+        self.assertEqual((got["short_bytes"], got["figures"]["allocated"]), (82 * MIB, 1300 * MIB))
+
     def test_segments_that_only_a_pool_can_have_kept(self):
         """Up to PyTorch 2.9 events name no pools. It returns whole free segments of others before it gives up."""
         def after_the_pool_has_gone(told):
