@@ -494,7 +494,8 @@ static void say_hints(struct writer *w)
 		say(w, "  note: the request is as large as what a loop has kept: parts and whole are live together; write into "
 		    "one tensor made beforehand, or move parts to the host");
 	else if (e->category == CATEGORY_OPTIMIZER)
-		say(w, "  note: the optimizer makes its state in the first step; a smaller batch does not help");
+		say(w, "  note: the optimizer makes its state in the first step; a smaller batch does not help; foreach=False "
+		    "or fused=True, where it has them, spare copies of all weights in each step");
 	else if (w->v->need >= ONE_PIECE && e->category != CATEGORY_WEIGHTS)
 		say(w, "  note: so much in one piece is often an attention matrix (use flash attention) or logits (chunk the "
 		    "loss)");

@@ -440,6 +440,16 @@ static void read_own(struct window *w)
 		e->pending = e->reserved - min_u64(e->reserved, told);
 }
 
+/* PyTorch 2.3 writes the number as a character: of device 0 the text ends there. */
+static int device_of_character(const struct window *w)
+{
+	const char *found = strstr(w->text, "GPU");
+	for (; found; found = strstr(found + 1, "GPU"))
+		if (found[3] > 0 && found[3] < ' ' && strncmp(found + 4, "hasatotal", 9) == 0)
+			return found[3];
+	return -1;
+}
+
 static int device_at(const struct window *w)
 {
 	static const char *const words[] = { "GPU", "Allocationondevice", OWN_ANCHOR };
@@ -447,7 +457,7 @@ static int device_at(const struct window *w)
 		for (const char *at = w->text; (at = strstr(at, words[i])); at++)
 			if (isdigit((unsigned char)at[strlen(words[i])]))
 				return (int)number_at(at + strlen(words[i]), at + strlen(words[i]) + 5);
-	return -1;
+	return device_of_character(w);
 }
 
 /* An error begins at the window's begin. */
