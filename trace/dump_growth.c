@@ -35,6 +35,9 @@ enum { CALLS_LEAST = 8 };
 /* Below, what a model has many of is no weights of its parts, but those of norms, and biases. */
 enum { PART_LEAST = 32 << 10 };
 
+/* When memory has run out, growth matters from such a part of what is live on, and if none is so many times as fast. */
+enum { MATTERS = 20, SLOWER = 4 };
+
 /* What has no stack is told apart by its size, in so many classes. */
 enum { SIZES = 4096 };
 
@@ -159,6 +162,12 @@ static bool ends(const struct play *p, const struct dump_event *e, const struct 
 	return true;
 }
 
+/* As asked for. */
+static uint64_t bytes_of(const struct dump_block *b)
+{
+	return b->requested ? b->requested : b->size;
+}
+
 /* What has been live before the history began: all that lives at its end and was not allocated in it, and what was
  * freed in it. */
 static trz_status begin(struct play *p, const struct dump_moment *m)
@@ -177,10 +186,9 @@ static trz_status begin(struct play *p, const struct dump_moment *m)
 	}
 	for (size_t i = 0; i < m->block_count; i++) {
 		const struct dump_block *b = &m->blocks[i];
-		uint64_t bytes = b->requested ? b->requested : b->size;
 		uint32_t at;
 		if (b->state == DUMP_HELD && !map_get(&p->live, b->address, &at))
-			hold(p, site_at(p, b->stack, bytes), bytes);
+			hold(p, site_at(p, b->stack, bytes_of(b)), bytes_of(b));
 	}
 	map_free(&p->live);
 	p->live = (struct trace_map){ 0 };
@@ -383,35 +391,39 @@ static trz_status count_one(struct trace_map *counts, uint64_t key, uint32_t *co
 	return map_set(counts, key, ++*count);
 }
 
-/* How many blocks of each size the loop keeps. Errors: HOST_MEMORY. */
-static trz_status count_kept(const struct play *p, const struct dump_moment *m, struct trace_map *kept)
+/* How many blocks of each size the loop keeps, or of these a site; NULL: any. Errors: HOST_MEMORY. */
+static trz_status count_kept(struct play *p, const struct dump_moment *m, const struct site_sum *site,
+                             struct trace_map *kept)
 {
 	trz_status status = TRZ_OK;
 	uint32_t count;
-	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++)
-		if (m->blocks[i].state == DUMP_HELD && is_of_loop(p, &m->blocks[i]))
-			status = count_one(kept, m->blocks[i].size, &count);
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		if (b->state == DUMP_HELD && is_of_loop(p, b) && (!site || site_at(p, b->stack, bytes_of(b)) == site))
+			status = count_one(kept, b->size, &count);
+	}
 	return status;
 }
 
-/* Whether a block that nobody knows of is as large as what the loop keeps again and again: rather from a step that the
- * history does not reach back to. Histories often keep the newest events alone. */
-static bool may_be_kept(const struct dump_block *b, const struct trace_map *kept)
+/* Whether a block is as large as what is kept again and again. */
+static bool is_kept(const struct dump_block *b, const struct trace_map *kept)
 {
 	uint32_t count;
-	return b->stack == 0 && map_get(kept, b->size, &count) && count > DUMP_STEPS_LEAST;
+	return map_get(kept, b->size, &count) && count > DUMP_STEPS_LEAST;
 }
 
-/* The most that are of one site and size. Errors: HOST_MEMORY. */
+/* The most that are of one site and size. What nobody knows of, and is as large as what the loop keeps, is none: rather
+ * from a step that the history does not reach back to, as those that have the newest events alone. Errors:
+ * HOST_MEMORY. */
 static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint64_t *most)
 {
 	struct trace_map counts = { 0 }, kept = { 0 };
-	trz_status status = count_kept(p, m, &kept);
+	trz_status status = count_kept(p, m, NULL, &kept);
 	*most = 0;
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
 		uint32_t count = 0;
-		if (!may_be_part(p, b) || may_be_kept(b, &kept))
+		if (!may_be_part(p, b) || (b->stack == 0 && is_kept(b, &kept)))
 			continue;
 		uint64_t site = (uint64_t)(site_at(p, b->stack, b->size) - p->sites);
 		status = count_one(&counts, prng_mix(site ^ prng_mix(b->size)), &count);
@@ -435,6 +447,50 @@ static trz_status look_for_one_pass(struct play *p, const struct dump_moment *m,
 			allocations = found[i].allocations_per_step;
 	trz_status status = parts_alike(p, m, &alike);
 	*one = status == TRZ_OK && leaks_may_be_one_pass(leaks_steps(p->leaks), allocations, alike);
+	return status;
+}
+
+/* What a site may have kept before the loop: of sizes that it keeps, its own, and what nobody knows of. Errors:
+ * HOST_MEMORY. */
+static trz_status add_kept_before(struct play *p, const struct dump_moment *m, const struct site_sum *site,
+                                  uint64_t *bytes)
+{
+	struct trace_map kept = { 0 };
+	trz_status status = count_kept(p, m, site, &kept);
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		bool before = b->state == DUMP_HELD && !is_of_loop(p, b) && is_kept(b, &kept);
+		if (before && (b->stack == 0 || site_at(p, b->stack, bytes_of(b)) == site))
+			*bytes += b->size;
+	}
+	map_free(&kept);
+	return status;
+}
+
+/* Of what grows, none of which is a suspect, what may be one. */
+static bool may_be_suspect(const struct play *p, const struct leaks_finding *f)
+{
+	double steps = (double)(leaks_steps(p->leaks) - f->since_step);
+	return f->site != LEAKS_REST && f->allocations_per_step * steps >= DUMP_STEPS_LEAST;
+}
+
+/* A history of the newest events has the end of a long leak, which is little of what is live: what the site kept before
+ * counts, too. Errors: HOST_MEMORY. */
+static trz_status suspect_by_what_was_before(struct play *p, const struct dump_moment *m, struct leaks_finding *found,
+                                             size_t count)
+{
+	trz_status status = TRZ_OK;
+	double fastest = 0;
+	for (size_t i = 0; i < count; i++)
+		if (may_be_suspect(p, &found[i]) && found[i].bytes_per_step > fastest)
+			fastest = found[i].bytes_per_step;
+	for (size_t i = 0; i < count && status == TRZ_OK; i++) {
+		uint64_t bytes = found[i].bytes;
+		if (!may_be_suspect(p, &found[i]) || SLOWER * found[i].bytes_per_step < fastest)
+			continue;
+		status = add_kept_before(p, m, &p->sites[found[i].site], &bytes);
+		found[i].suspect = bytes >= p->now / MATTERS;
+	}
 	return status;
 }
 
@@ -471,6 +527,10 @@ static trz_status find(struct play *p, const struct dump_moment *m, struct evide
 	bool one_pass;
 	status = look_for_one_pass(p, m, found, count, &one_pass);
 	if (status != TRZ_OK || one_pass)
+		return status;
+	if (e->failed && count && !found[0].suspect)  /* suspects come first */
+		status = suspect_by_what_was_before(p, m, found, count);
+	if (status != TRZ_OK)
 		return status;
 	for (int leak = 1; leak >= 0; leak--)
 		for (size_t i = 0; i < count; i++)

@@ -285,6 +285,36 @@ static void test_a_leak_of_which_the_history_has_the_end_is_found(void **state)
 	assert_true(leaks(run_out(MIB(4)), "train.py:1000"));
 }
 
+/* Of a leak of 900 MiB the history has 36: less than growth has to be, were it all. */
+static void test_a_slow_leak_of_which_the_history_has_the_end_is_found(void **state)
+{
+	(void)state;
+	start();
+	take(20, MIB(50));
+	for (int step = 0; step < 300; step++) {
+		if (step == 288)
+			forget();
+		work();
+		take(21, MIB(3));
+	}
+	assert_true(leaks(run_out(MIB(4)), "train.py:21"));
+}
+
+/* What was there before is of other sizes: growth that is little is none that matters. */
+static void test_little_growth_beside_much_does_not_leak(void **state)
+{
+	(void)state;
+	start();
+	for (int i = 0; i < 20; i++)
+		take(20, MIB(50));
+	forget();
+	for (int step = 0; step < 12; step++) {
+		work();
+		take(21, MIB(3));
+	}
+	assert_int_equal(leak_count(run_out(MIB(4))), 0);
+}
+
 /* ---- what is none ---- */
 
 /* A script calls as many blocks one by one as would be steps. */
@@ -428,6 +458,8 @@ int main(void)
 		cmocka_unit_test(test_caches_that_become_more_leak),
 		cmocka_unit_test(test_evaluation_with_graphs_leaks),
 		cmocka_unit_test(test_a_leak_of_which_the_history_has_the_end_is_found),
+		cmocka_unit_test(test_a_slow_leak_of_which_the_history_has_the_end_is_found),
+		cmocka_unit_test(test_little_growth_beside_much_does_not_leak),
 		cmocka_unit_test(test_one_pass_through_blocks_does_not_leak),
 		cmocka_unit_test(test_one_pass_of_a_history_that_began_late_does_not_leak),
 		cmocka_unit_test(test_data_that_are_normalised_do_not_leak),
