@@ -319,6 +319,9 @@ static void say_remedy(struct writer *w)
 		say(w, "remedy: ask for less at once: a smaller batch or sequence, or a split over devices");
 	} else if (v->kind == VERDICT_UNKNOWN && w->e->failed) {
 		say(w, "remedy: record a history or take a snapshot at the failure, and explain that");
+	} else if (v->kind == VERDICT_UNKNOWN && w->e->source == EVIDENCE_PICKLE) {
+		say(w, "remedy: if memory ran out, explain this together with the error's text, or record a history that has "
+		    "it");
 	} else if (v->remedy_count == 0) {
 		say(w, "remedy: none is known from these figures");
 	} else {

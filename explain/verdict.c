@@ -394,10 +394,10 @@ static void add_remedy(struct verdict *v, enum remedy_kind kind, uint64_t bytes,
 }
 
 /* What would do if it gives as much as was missing. */
-static void add_at_least(struct verdict *v, enum remedy_kind kind)
+static void add_at_least(struct verdict *v, enum remedy_kind kind, uint64_t bytes)
 {
 	unsigned at = v->remedy_count;
-	add_remedy(v, kind, v->short_bytes, false);
+	add_remedy(v, kind, bytes, false);
 	if (v->remedy_count > at)
 		v->remedies[at].at_least = true;
 }
@@ -444,21 +444,31 @@ static bool has_enough(const struct verdict *v)
 	return false;
 }
 
+/* What a smaller batch has to give: PyTorch lays new memory beside no free piece, so that the driver has to have all of
+ * the request's, where no piece is as large. */
+static uint64_t shortage_of_batch(const struct evidence *e, const struct verdict *v)
+{
+	if (e->joins || e->expandable || !evidence_known(v->room) || !evidence_known(v->short_bytes))
+		return v->short_bytes;
+	return max_u64(v->short_bytes, less(v->need, v->room));
+}
+
 /* Of smaller batches a list has the more parts. */
 static void add_batch(const struct evidence *e, struct verdict *v)
 {
+	uint64_t missing = shortage_of_batch(e, v);
 	uint64_t scaling = verdict_scaling(e);
 	enum evidence_category category = request_category(e);
 	bool tokens = category == CATEGORY_KV_CACHE && covers(v, e->categories[CATEGORY_KV_CACHE]);
 	bool fixed = category == CATEGORY_OPTIMIZER || category == CATEGORY_WEIGHTS;
-	bool enough = covers(v, scaling), last = v->kind != VERDICT_TOO_LARGE && !has_enough(v);
+	bool enough = covers(v, scaling) && scaling >= missing, last = v->kind != VERDICT_TOO_LARGE && !has_enough(v);
 	bool offered = enough || last || !evidence_known(scaling);
 	if (!e->failed || !evidence_known(v->short_bytes) || fixed || tokens || v->together || !offered)
 		return;
 	if (evidence_known(scaling))
-		add_remedy(v, REMEDY_BATCH, v->short_bytes, enough);
+		add_remedy(v, REMEDY_BATCH, missing, enough);
 	else
-		add_at_least(v, REMEDY_BATCH);
+		add_at_least(v, REMEDY_BATCH, missing);
 }
 
 /* A list that goes on growing would soon fill what a smaller batch leaves. */
@@ -502,7 +512,7 @@ static void add_category(const struct evidence *e, struct verdict *v, enum remed
 	if (evidence_known(e->categories[c]))
 		add_remedy(v, kind, e->categories[c], covers(v, e->categories[c]));
 	else if (e->failed && remedy_of_request(e) == kind)
-		add_at_least(v, kind);
+		add_at_least(v, kind, v->short_bytes);
 }
 
 static bool is_of_category(enum remedy_kind kind)

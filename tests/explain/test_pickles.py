@@ -207,6 +207,8 @@ class Verdicts(Case):
         self.assertFalse(got["failed"])
         self.assertNotIn("short_bytes", got)
         self.assertFalse(got["source"]["history"])
+        third = run(self.save(s.contents()), text=True).stdout.splitlines()[2]
+        self.assertIn("together with the error's text", third)    # what can be returned now says nothing of then
 
     def test_what_fills_a_device_of_known_size(self):
         def looks(kind, *segments, device="8GiB"):

@@ -194,6 +194,24 @@ static void test_nearly_all_in_one_piece_is_full(void **state)
 	assert_true(also(VERDICT_FRAGMENTED));
 }
 
+/* PyTorch lays new memory beside no free piece; with expandable segments it does, and so does terrazzo. */
+static void test_a_smaller_batch_makes_up_for_pieces(void **state)
+{
+	(void)state;
+	for (int joins = 0; joins < 3; joins++) {
+		ask(6, 24, 3, 21, 19);
+		e.joins = joins == 1;
+		e.expandable = joins == 2;
+		e.largest_free = gib(0.5);
+		for (int i = 0; i < CATEGORY_COUNT; i++)
+			e.categories[i] = 0;
+		e.categories[CATEGORY_ACTIVATIONS] = gib(19);
+		e.category = CATEGORY_ACTIVATIONS;
+		expect(VERDICT_FULL, 1);
+		assert_true(remedy(REMEDY_BATCH)->enough && remedy(REMEDY_BATCH)->bytes == gib(joins ? 1 : 3));
+	}
+}
+
 /* A request that is an activation itself shrinks with the batch, too; the optimizer's state does not. */
 static void test_what_a_smaller_batch_gives(void **state)
 {
@@ -693,6 +711,7 @@ int main(void)
 		cmocka_unit_test(test_what_the_request_is_for_comes_first),
 		cmocka_unit_test(test_no_remedy_for_what_is_counted_already),
 		cmocka_unit_test(test_nearly_all_in_one_piece_is_full),
+		cmocka_unit_test(test_a_smaller_batch_makes_up_for_pieces),
 		cmocka_unit_test(test_what_a_smaller_batch_gives),
 		cmocka_unit_test(test_a_list_that_is_put_together),
 		cmocka_unit_test(test_growth_of_one_line),
