@@ -91,9 +91,12 @@ static bool is_native_program(const struct call_frame *f)
 	return !is_own(f) && *f->file && strcmp(f->file, "??") != 0 && !torch;
 }
 
-/* What autograd runs on a thread of its own has no frames of Python: "torch::autograd::generated::MulBackward0" */
+/* What autograd runs on a thread of its own has no frames of Python: "torch::autograd::generated::MulBackward0::apply",
+ * which newer versions leave to a function beside it. */
 static bool is_operation(const struct call_frame *f)
 {
+	if (has(f->name, "_apply_functional"))
+		return false;
 	return has(f->name, "Backward") || has(f->name, "ProcessGroup") || has(f->name, "AccumulateGrad");
 }
 

@@ -78,6 +78,20 @@ static void test_the_allocator_is_no_site(void **state)
 	assert_string_equal(site(frames, LENGTH(frames)), "detail::empty_generic");
 }
 
+/* PyTorch 2.13, where the operation's work is not inlined. */
+static void test_an_operation_is_named_by_its_node(void **state)
+{
+	(void)state;
+	const struct call_frame frames[] = {
+		{.file = "RegisterCUDA_0.cpp", .name = "at::(anonymous namespace)::wrapper_CUDA_gelu_backward(x)"},
+		{.file = "Functions.cpp", .name = "torch::autograd::generated::GeluBackward0_apply_functional(x)"},
+		{.file = "??", .name = "torch::autograd::generated::GeluBackward0::apply(x)"},
+		{.file = "??", .name = "torch::autograd::Engine::thread_main(std::shared_ptr<GraphTask> const&)"},
+	};
+	assert_string_equal(site(frames, LENGTH(frames)), "GeluBackward0::apply");
+	assert_int_equal(call_category(frames, LENGTH(frames)), CATEGORY_GRADIENTS);
+}
+
 /* Between operations autograd's engine allocates, too, on a thread that the system began. */
 static void test_sums_of_gradients_are_autograds(void **state)
 {
@@ -142,6 +156,7 @@ int main(void)
 		cmocka_unit_test(test_what_intercepts_operations_is_no_place),
 		cmocka_unit_test(test_compiled_programs_have_sites_too),
 		cmocka_unit_test(test_the_allocator_is_no_site),
+		cmocka_unit_test(test_an_operation_is_named_by_its_node),
 		cmocka_unit_test(test_sums_of_gradients_are_autograds),
 		cmocka_unit_test(test_a_cut_stack_of_autograd_is_of_gradients),
 		cmocka_unit_test(test_workspaces_and_caches_are_no_activations),
