@@ -346,19 +346,23 @@ static bool same_request(const struct evidence *s, const struct evidence *t)
 	return known && t->requested + t->inexact >= s->requested && t->requested <= s->needed + t->inexact;
 }
 
-/* Whether a snapshot of PyTorch and an error are of one failure. */
+/* Whether a snapshot of PyTorch and an error are of one failure. PyTorch 2.3's error on device 0 ends behind the
+ * request, others where a logger has cut them off. */
 static bool same_failure(const struct evidence *s, const struct evidence *t)
 {
 	bool kinds = s->source == EVIDENCE_PICKLE && t->source == EVIDENCE_TEXT && s->failed;
-	return kinds && same_request(s, t) && near(s->device_free, t->device_free, t->inexact) &&
-	       (s->rank < 0 || t->rank < 0 || s->rank == t->rank);
+	bool left = !evidence_known(t->device_free) || near(s->device_free, t->device_free, t->inexact);
+	return kinds && same_request(s, t) && left && (s->rank < 0 || t->rank < 0 || s->rank == t->rank);
 }
 
 /* The text tells what the snapshot cannot: the device, the limit, other processes. That of PyTorch 2.4.1 tells no
  * limit: then one that the snapshot lets one infer stays. */
 static void add_text(struct evidence *s, const struct evidence *t)
 {
-	s->device_total = t->device_total;
+	if (evidence_known(t->device_total)) {
+		s->device_total = t->device_total;
+		s->too_large = false;
+	}
 	if (evidence_known(t->limit) || !s->limit_inferred) {
 		s->limit = t->limit;
 		s->limit_held = t->limit_held;
@@ -367,7 +371,6 @@ static void add_text(struct evidence *s, const struct evidence *t)
 	s->other_processes = t->other_processes;
 	s->context = t->context;
 	s->rank = s->rank < 0 ? t->rank : s->rank;
-	s->too_large = false;
 }
 
 /* Whether a snapshot, which knows of no failure, was taken after that of the error: for want of a history, it has what

@@ -833,6 +833,17 @@ class SnapshotAndText(Case):
         self.assertEqual(got["verdict"], "too_large")
         self.assertNotIn(b"0.0 %", run(path, str(log)).stdout)
 
+    def test_an_error_that_is_cut_off(self):
+        """As all of PyTorch 2.3 on device 0 are."""
+        s = Snapshot()
+        s.segment((2000, "a", FORWARD))
+        s.oom(1024, 100)
+        path, log = self.save(s.contents()), self.folder / "train.log"
+        log.write_text("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1024.00 MiB. GPU ")
+        got = json.loads(run(path, str(log), "--json", "-").stdout)
+        self.assertEqual((got["verdict"], got["short_bytes"]), ("full", 924 * MIB))
+        self.assertNotIn("ranks", got)
+
     def test_of_another_failure(self):
         s = Snapshot()
         s.segment((2000, "a", FORWARD))
