@@ -91,13 +91,21 @@ static _PyInterpreterFrame *innermost(const PyThreadState *thread)
 #endif
 }
 
-/* NULL: not a Python frame, but a mark of the interpreter. */
+/* Not a Python frame, but the interpreter's own, where it has been entered from C: without code. */
+static bool is_mark(const _PyInterpreterFrame *frame)
+{
+#if PY_VERSION_HEX >= 0x030e0000
+	return frame->owner >= FRAME_OWNED_BY_INTERPRETER;
+#elif PY_VERSION_HEX >= 0x030c0000
+	return frame->owner == FRAME_OWNED_BY_CSTACK;
+#else
+	(void)frame;
+	return false;
+#endif
+}
+
 static PyCodeObject *code_of(_PyInterpreterFrame *frame)
 {
-#if PY_VERSION_HEX >= 0x030c0000
-	if (frame->owner >= FRAME_OWNED_BY_CSTACK)
-		return NULL;
-#endif
 #if PY_VERSION_HEX >= 0x030d0000
 	return _PyFrame_GetCode(frame);
 #else
@@ -151,10 +159,9 @@ TRZ_API uint64_t trz_torch_frames(void *user)
 	if (!thread || !nodes)
 		return 0;
 	for (_PyInterpreterFrame *f = innermost(thread); f && levels < LEVELS; f = f->previous) {
-		PyCodeObject *code = code_of(f);
-		if (!code)
+		if (is_mark(f))
 			continue;
-		codes[levels] = code;
+		codes[levels] = code_of(f);
 		instructions[levels++] = _PyInterpreterFrame_LASTI(f) * (int)sizeof(_Py_CODEUNIT);
 	}
 	for (size_t known = cached; at < levels && at < known; at++) {

@@ -136,8 +136,9 @@ def shim_path(torch, library: Path) -> Path:
 
 
 def frames_path() -> Path:
-    """The same for python_frames.c."""
-    key = key_of("frames", sys.implementation.cache_tag, [sys.base_prefix, *frames_flags()], "CC")
+    """The same for python_frames.c. A Python without a global lock, or of another patch release, has other frames."""
+    build = f"{sys.implementation.cache_tag}{sys.abiflags}"
+    key = key_of("frames", build, [sys.base_prefix, sys.version, *frames_flags()], "CC")
     return made(key, frames_command)
 
 

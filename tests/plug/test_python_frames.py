@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""plug/torch/python_frames.c compiles for the Python that runs this, and reads its frames."""
+import ctypes
+import functools
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ["TRZ_SOURCE_DIR"])
+HEADERS = Path(sysconfig.get_path("include"))
+HERE = Path(__file__).name
+
+
+class Frame(ctypes.Structure):
+    """trz_frame."""
+    _fields_ = [("filename", ctypes.c_char_p), ("name", ctypes.c_char_p), ("line", ctypes.c_uint)]
+
+
+def load(folder):
+    library = Path(folder) / "frames.so"
+    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+                    f"-I{SOURCE / 'include'}", "-isystem", HEADERS, SOURCE / "plug" / "torch" / "python_frames.c",
+                    "-pthread", "-o", library], check=True)
+    frames = ctypes.CDLL(str(library))
+    frames.trz_torch_frames.argtypes = [ctypes.c_void_p]
+    frames.trz_torch_frames.restype = ctypes.c_uint64
+    frames.trz_torch_frame_text.argtypes = [ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(Frame), ctypes.c_size_t]
+    frames.trz_torch_frame_text.restype = ctypes.c_size_t
+    assert ctypes.c_bool(frames.trz_torch_frames_prepare()).value
+    return frames
+
+
+@unittest.skipIf(sys.version_info < (3, 11), "frames need Python 3.11")
+@unittest.skipUnless((HEADERS / "internal" / "pycore_frame.h").exists(), "Python's headers are not installed")
+class Frames(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            cls.frames = load(folder)
+
+    def names(self):
+        """Of the functions of this file that are running, the innermost first; the runner's are left out."""
+        found = (Frame * 64)()
+        count = self.frames.trz_torch_frame_text(None, self.frames.trz_torch_frames(None), found, len(found))
+        lines = {f.name.decode(): f.line for f in found[:count] if f.filename.decode().endswith(HERE)}
+        self.assertTrue(all(0 < line < 1000 for line in lines.values()), lines)
+        return list(lines)
+
+    def test_functions_that_call_each_other(self):
+        def inner():
+            return self.names()
+
+        def outer():
+            return inner()
+
+        self.assertEqual(outer()[:4], ["names", "inner", "outer", "test_functions_that_call_each_other"])
+
+    def test_through_calls_from_c(self):
+        """The interpreter is entered anew in each, and notes that among the frames."""
+        def in_sorted(_):
+            self.result = self.names()
+            return 0
+
+        def in_reduce(_, item):
+            sorted([item], key=in_sorted)
+
+        def in_generator():
+            yield functools.reduce(in_reduce, [1, 2])
+
+        list(in_generator())
+        self.assertEqual(self.result[:5],
+                         ["names", "in_sorted", "in_reduce", "in_generator", "test_through_calls_from_c"])
+
+    def test_a_thread_has_frames_of_its_own(self):
+        def body():
+            self.result = self.names()
+
+        thread = threading.Thread(target=body)
+        thread.start()
+        thread.join()
+        self.assertEqual(self.result, ["names", "body"])
+
+    def test_one_place_is_one_number(self):
+        numbers = {self.frames.trz_torch_frames(None) for _ in range(100)}
+        self.assertEqual(len(numbers), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
