@@ -58,10 +58,46 @@ static char *copy_text(PyObject *text)
 	return strdup((const char *)PyUnicode_1BYTE_DATA(text));
 }
 
+static unsigned read_number(const unsigned char **at)
+{
+	unsigned number = 0, shift = 0;
+	do {
+		number |= (**at & 0x3fu) << shift;
+		shift += 6;
+	} while (*(*at)++ & 0x40);
+	return number;
+}
+
+/* The line of an instruction; -1: none. In the line table the first byte of an entry alone has its highest bit set: it
+ * says how many code units the entry is for, and of which kind it is. PyCode_Addr2Line takes the code object's lock
+ * where there is no global one, and crashes in a thread that has let go of the interpreter. */
+static int line_of(const PyCodeObject *code, int instruction)
+{
+	enum { SAME = 10, PLAIN = 13, LONG = 14, NONE = 15 };
+	const unsigned char *at = (const unsigned char *)PyBytes_AS_STRING(code->co_linetable);
+	const unsigned char *end = at + PyBytes_GET_SIZE(code->co_linetable);
+	int line = code->co_firstlineno, reached = 0;
+	while (at < end) {
+		unsigned first = *at++, kind = first >> 3 & 15;
+		if (kind == PLAIN || kind == LONG) {
+			unsigned step = read_number(&at);
+			line += step & 1 ? -(int)(step >> 1) : (int)(step >> 1);
+		} else if (kind >= SAME && kind < PLAIN) {
+			line += (int)(kind - SAME);
+		}
+		while (at < end && !(*at & 0x80))
+			at++;  /* columns */
+		reached += (int)(((first & 7) + 1) * sizeof(_Py_CODEUNIT));
+		if (instruction < reached)
+			return kind == NONE ? -1 : line;
+	}
+	return -1;
+}
+
 static uint32_t add_node(uint32_t parent, PyCodeObject *code, int instruction, uint32_t slot)
 {
-	struct node made = {parent, instruction, code->co_firstlineno, PyCode_Addr2Line(code, instruction), code,
-	                    code->co_filename, copy_text(code->co_filename), copy_text(code->co_name)};
+	struct node made = {parent, instruction, code->co_firstlineno, line_of(code, instruction), code, code->co_filename,
+	                    copy_text(code->co_filename), copy_text(code->co_name)};
 	if (!made.filename || !made.name || count + 1 >= NODES) {
 		free(made.filename);
 		free(made.name);

@@ -48,7 +48,11 @@ class Frames(unittest.TestCase):
         found = (Frame * 64)()
         count = self.frames.trz_torch_frame_text(None, self.frames.trz_torch_frames(None), found, len(found))
         lines = {f.name.decode(): f.line for f in found[:count] if f.filename.decode().endswith(HERE)}
-        self.assertTrue(all(0 < line < 1000 for line in lines.values()), lines)
+        frame = sys._getframe(1)
+        while frame:
+            if frame.f_code.co_filename.endswith(HERE) and frame.f_code.co_name in lines:
+                self.assertEqual(lines[frame.f_code.co_name], frame.f_lineno, frame.f_code.co_name)
+            frame = frame.f_back
         return list(lines)
 
     def test_functions_that_call_each_other(self):
@@ -59,6 +63,26 @@ class Frames(unittest.TestCase):
             return inner()
 
         self.assertEqual(outer()[:4], ["names", "inner", "outer", "test_functions_that_call_each_other"])
+
+    def test_lines_are_those_that_python_tells(self):
+        """names() compares them."""
+        def over_several_lines():
+            yield self.names()
+            yield [
+                1,
+                self.names(),
+            ]
+            try:
+                raise ValueError(
+                    self.names())
+            except ValueError:
+                yield self.names()
+            for turn in range(3):
+                yield turn
+                if turn != 1:
+                    self.names()
+
+        self.assertEqual(len([*over_several_lines()]), 6)
 
     def test_through_calls_from_c(self):
         """The interpreter is entered anew in each, and notes that among the frames."""
