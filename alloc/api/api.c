@@ -9,6 +9,7 @@
 #include "api/answer.h"
 #include "api/api.h"
 #include "api/init.h"
+#include "device/driver_cuda.h"
 #include "error.h"
 #include "heap/lookup.h"
 #include "heap/poll.h"
@@ -44,6 +45,13 @@ const char *trz_version(void)
 trz_status api_is_null(const char *function, const char *argument)
 {
 	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+}
+
+/* All that an opened heap asks the dynamic linker for. */
+trz_status trz_driver_cuda(const trz_driver **out)
+{
+	nvtx_load();
+	return driver_cuda_table(out);
 }
 
 trz_status trz_open(const trz_open_params *params, trz_heap **out)

@@ -779,7 +779,7 @@ static void try_driver(void)
 	pthread_mutex_unlock(&first_lock);
 }
 
-trz_status trz_driver_cuda(const trz_driver **out)
+trz_status driver_cuda_table(const trz_driver **out)
 {
 	if (!atomic_load_explicit(&tried, memory_order_acquire))
 		try_driver();

@@ -11,4 +11,7 @@
 /* The status for a result of the driver. */
 trz_status driver_cuda_status(cuda_result result);
 
+/* The table; at the first call the driver is loaded. */
+trz_status driver_cuda_table(const trz_driver **out);
+
 #endif

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/driver_cuda.h"
+
 enum { BUS_ID_BYTES = 32, PROCESSES_MOST = 128 };
 
 /* nvmlProcessInfo_v2_t. Of memory: all bits: it cannot be told. */
@@ -64,7 +66,7 @@ static bool is_cuda(const struct driver *d)
 	if (!library)
 		return false;
 	dlclose(library);
-	return trz_driver_cuda(&cuda) == TRZ_OK && cuda == d->table;
+	return driver_cuda_table(&cuda) == TRZ_OK && cuda == d->table;
 }
 
 static bool add_up(const struct process *list, unsigned count, struct nvml_usage *out)

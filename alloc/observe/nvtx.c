@@ -42,10 +42,19 @@ static bool begin_locked(void *symbol, const char *why)
 /* NULL: the tool ignores this event. */
 #define SLOT(type, index) ((type *)tool.slots[index])
 
-/* The dynamic linker is asked with no lock held, and for the first heap alone, since plugs open heaps under locks of
- * theirs: docs/lock-order.md. */
+static bool was_tried(void)
+{
+	pthread_mutex_lock(&tool.lock);
+	bool tried = tool.tried;
+	pthread_mutex_unlock(&tool.lock);
+	return tried;
+}
+
+/* Once for the process. The dynamic linker is asked with no lock held: docs/lock-order.md. */
 static void load(const char *path)
 {
+	if (was_tried())
+		return;
 	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	void *symbol = library ? dlsym(library, NVTX_ABI_INITIALIZE) : NULL;
 	const char *why = symbol ? NULL : dlerror();
@@ -57,16 +66,20 @@ static void load(const char *path)
 	pthread_mutex_unlock(&tool.lock);
 }
 
+void nvtx_load(void)
+{
+	struct config config;
+	const char *path = config_injection_path();
+	if (path && !was_tried() && config_load(&config, NULL) == TRZ_OK && config.nvtx)
+		load(path);
+}
+
 trz_status nvtx_open(trz_heap *h)
 {
 	const char *path = h->config.nvtx ? config_injection_path() : NULL;
 	if (!path)
 		return TRZ_OK;
-	pthread_mutex_lock(&tool.lock);
-	bool tried = tool.tried;
-	pthread_mutex_unlock(&tool.lock);
-	if (!tried)
-		load(path);
+	load(path);
 	pthread_mutex_lock(&tool.lock);
 	bool loaded = tool.loaded;
 	pthread_mutex_unlock(&tool.lock);

@@ -9,6 +9,9 @@
 
 #include "heap/heap.h"
 
+/* Loads the tool, if the environment names one and TERRAZZO_CONF says so, before a heap is opened under a lock. */
+void nvtx_load(void);
+
 /* Loads the tool, if the environment names one and the option is on: h->annotates. NOT_SUPPORTED: it cannot be. */
 trz_status nvtx_open(trz_heap *h);
 

@@ -334,23 +334,50 @@ static void find_driver(void)
 		atomic_store(&current_context, (current_context_function *)dlsym(driver, "cuCtxGetCurrent"));
 }
 
+/* What the runtime has. */
+struct runtime {
+	relink_function *calls[CALL_COUNT];
+	int version;
+};
+
 /* The runtime and the driver stay loaded, since nothing drops what dlopen() gives here. */
-static bool find_calls(void)
+static bool look_for_runtime(struct runtime *r)
 {
-	static bool found;
 	char path[PATH_MAX];
-	if (found || !dl_iterate_phdr(find_runtime, path))
-		return found;
-	void *runtime = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-	if (!runtime)
+	void *library = dl_iterate_phdr(find_runtime, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	if (!library)
 		return false;
 	for (int i = 0; i < CALL_COUNT; i++)
-		calls[i].real = (relink_function *)dlsym(runtime, calls[i].name);
-	int (*version)(int *) = (int (*)(int *))dlsym(runtime, "cudaRuntimeGetVersion");
+		r->calls[i] = (relink_function *)dlsym(library, calls[i].name);
+	int (*version)(int *) = (int (*)(int *))dlsym(library, "cudaRuntimeGetVersion");
+	r->version = 0;
 	if (version)
-		version(&runtime_version);
+		version(&r->version);
+	return true;
+}
+
+static void note_runtime_locked(const struct runtime *r)
+{
+	for (int i = 0; i < CALL_COUNT; i++)
+		calls[i].real = r->calls[i];
+	runtime_version = r->version;
 	pthread_atfork(NULL, NULL, note_fork);
-	found = true;
+}
+
+/* Several threads may look at a time: the dynamic linker is asked with no lock held (docs/lock-order.md). */
+static bool find_calls(void)
+{
+	static atomic_bool found;
+	struct runtime r;
+	if (atomic_load(&found))
+		return true;
+	if (!look_for_runtime(&r))
+		return false;
+	pthread_mutex_lock(&scan_lock);
+	if (!atomic_load(&found))
+		note_runtime_locked(&r);
+	atomic_store(&found, true);
+	pthread_mutex_unlock(&scan_lock);
 	return true;
 }
 
@@ -359,15 +386,15 @@ size_t cuda_events_follow(bool report)
 	size_t found = 0;
 	if (atomic_load(&event_order_given_up))
 		return 0;
-	pthread_mutex_lock(&scan_lock);
 	if (find_calls()) {
 		find_driver();
+		pthread_mutex_lock(&scan_lock);
 		scan_locked();
 		if (report && !atomic_load(&event_order_given_up))
 			atomic_store(&event_order_reporting, true);
 		found = atomic_load(&event_order_given_up) ? 0 : imports;
+		pthread_mutex_unlock(&scan_lock);
 	}
-	pthread_mutex_unlock(&scan_lock);
 	event_order_forget_all();
 	return found;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "cuda_events.h"
+#include "terrazzo_driver.h"
 
 /* Written under `lock`, never back to NULL. */
 static _Atomic(trz_heap *) heaps[TRZ_TORCH_DEVICES];
@@ -99,7 +100,7 @@ static void note_fork(void)
 	atomic_store_explicit(&forked, true, memory_order_relaxed);
 }
 
-static trz_status open_heap(int device)
+static trz_status open_heap_locked(int device)
 {
 	static bool watching;
 	trz_heap *heap;
@@ -113,9 +114,26 @@ static trz_status open_heap(int device)
 	plug_join_sites(heap);
 	if (on_open)
 		on_open(device, heap);
-	cuda_events_follow(true);
 	atomic_store_explicit(&heaps[device], heap, memory_order_release);
 	return TRZ_OK;
+}
+
+/* The dynamic linker is asked for the driver before, for the events' calls afterwards, with no lock held
+ * (docs/lock-order.md). */
+static trz_status open_heap(int device)
+{
+	const trz_driver *loaded;
+	trz_status status = plug_pass(trz_driver_cuda(&loaded));
+	if (status != TRZ_OK)
+		return status;
+	pthread_mutex_lock(&lock);
+	bool opens = !heap_of(device);
+	if (opens)
+		status = open_heap_locked(device);
+	pthread_mutex_unlock(&lock);
+	if (opens && status == TRZ_OK)
+		cuda_events_follow(true);
+	return status;
 }
 
 trz_status trz_torch_heap(int device, bool open, trz_heap **out)
@@ -126,12 +144,8 @@ trz_status trz_torch_heap(int device, bool open, trz_heap **out)
 		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "there is no device %d", device);
 	if (atomic_load_explicit(&forked, memory_order_relaxed))
 		return in_child();
-	if (open && !heap_of(device)) {
-		pthread_mutex_lock(&lock);
-		if (!heap_of(device))
-			status = open_heap(device);
-		pthread_mutex_unlock(&lock);
-	}
+	if (open && !heap_of(device))
+		status = open_heap(device);
 	*out = heap_of(device);
 	return status;
 }

@@ -97,7 +97,7 @@ class Preloaded(unittest.TestCase):
                 self.assertGreaterEqual(counts["cuMemAlloc"][0], 2)
 
     def test_constructors_use_cuda_while_others_do_beside_a_tool(self):
-        """NVTX's tool is looked for with the first heap alone."""
+        """NVTX's tool is looked for before the lock of heaps is taken."""
         variables = {"LD_PRELOAD": str(PRELOAD), "TERRAZZO_CONF": "nvtx:on",
                      "NVTX_INJECTION64_PATH": str(BUILD / "tests" / "nvtx" / "libfakenvtx.so")}
         self.passes("constructors", "another device", str(PROGRAMS / "constructed.so"), variables=variables, devices=2)
