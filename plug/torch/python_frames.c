@@ -20,6 +20,7 @@
 #endif
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -31,31 +32,62 @@ enum { LEVELS = 32, NODES = 1 << 16, TABLE = 1 << 17 };
 
 struct node {
 	uint32_t parent;           /* 0: none */
-	int instruction;
-	int first_line, line;
-	const PyCodeObject *code;  /* not a reference: see same() */
-	const void *file_object;
+	int instruction, line;
+	const PyCodeObject *code;  /* not a reference: see `deaths` */
+	uint64_t seen;             /* `deaths`, when the code was seen to have these texts */
 	char *filename, *name;
 };
 
-/* Nodes are never removed: a program has only so many places. Below `count` they are constant. Guarded by `lock`. */
+/* Nodes are never removed: a program has only so many places. Below `count` they are constant, but for `seen`. Guarded
+ * by `lock`. */
 static struct node *nodes;
 static uint32_t *table, count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A code object that took a dead one's address is a different one, unless file and place are equal. */
-static bool same(const struct node *n, uint32_t parent, const PyCodeObject *code, int instruction)
+/* Of code objects, so far. Another one may have been made at the address of one that has died: then the texts tell. */
+static _Atomic(uint64_t) deaths;
+
+static void note_death(void)
 {
-	return n->parent == parent && n->code == code && n->instruction == instruction &&
-	       n->file_object == code->co_filename && n->first_line == code->co_firstlineno;
+	atomic_fetch_add_explicit(&deaths, 1, memory_order_relaxed);
 }
 
+#if PY_VERSION_HEX >= 0x030c0000
+static int watch_code(PyCodeEvent event, PyCodeObject *code)
+{
+	(void)code;
+	if (event == PY_CODE_EVENT_DESTROY)
+		note_death();
+	return 0;
+}
+
+static void watch_deaths(void)
+{
+	if (PyCode_AddWatcher(watch_code) < 0)
+		PyErr_Clear();  /* there are eight already: names may be of the dead */
+}
+#else
+static destructor code_dealloc;
+
+static void dealloc_noted(PyObject *code)
+{
+	note_death();
+	code_dealloc(code);
+}
+
+static void watch_deaths(void)
+{
+	code_dealloc = PyCode_Type.tp_dealloc;
+	PyCode_Type.tp_dealloc = dealloc_noted;
+}
+#endif
+
 /* Text that needs no conversion; only the interpreter could make other text. */
-static char *copy_text(PyObject *text)
+static const char *text_of(PyObject *text)
 {
 	if (!text || !PyUnicode_Check(text) || !PyUnicode_IS_COMPACT_ASCII(text))
-		return strdup("(a name that is not ASCII)");
-	return strdup((const char *)PyUnicode_1BYTE_DATA(text));
+		return "(a name that is not ASCII)";
+	return (const char *)PyUnicode_1BYTE_DATA(text);
 }
 
 static unsigned read_number(const unsigned char **at)
@@ -94,10 +126,26 @@ static int line_of(const PyCodeObject *code, int instruction)
 	return -1;
 }
 
-static uint32_t add_node(uint32_t parent, PyCodeObject *code, int instruction, uint32_t slot)
+static bool has_texts(const struct node *n, PyCodeObject *code)
 {
-	struct node made = {parent, instruction, code->co_firstlineno, line_of(code, instruction), code, code->co_filename,
-	                    copy_text(code->co_filename), copy_text(code->co_name)};
+	return strcmp(n->name, text_of(code->co_name)) == 0 && strcmp(n->filename, text_of(code->co_filename)) == 0 &&
+	       n->line == line_of(code, n->instruction);
+}
+
+static bool same(struct node *n, uint32_t parent, PyCodeObject *code, int instruction, uint64_t now)
+{
+	if (n->parent != parent || n->code != code || n->instruction != instruction)
+		return false;
+	if (n->seen != now && !has_texts(n, code))
+		return false;
+	n->seen = now;
+	return true;
+}
+
+static uint32_t add_node(uint32_t parent, PyCodeObject *code, int instruction, uint64_t now, uint32_t slot)
+{
+	struct node made = {parent, instruction, line_of(code, instruction), code, now,
+	                    strdup(text_of(code->co_filename)), strdup(text_of(code->co_name))};
 	if (!made.filename || !made.name || count + 1 >= NODES) {
 		free(made.filename);
 		free(made.name);
@@ -108,14 +156,14 @@ static uint32_t add_node(uint32_t parent, PyCodeObject *code, int instruction, u
 	return count;
 }
 
-static uint32_t node_of(uint32_t parent, PyCodeObject *code, int instruction)
+static uint32_t node_of(uint32_t parent, PyCodeObject *code, int instruction, uint64_t now)
 {
 	uint64_t h = ((uint64_t)(uintptr_t)code >> 4) * 0x9e3779b97f4a7c15u;
 	h = (h ^ parent ^ (uint64_t)(unsigned)instruction << 32) * 0xd6e8feb86659fd93u;
 	uint32_t slot = (uint32_t)(h >> 32) & (TABLE - 1);
-	while (table[slot] && !same(&nodes[table[slot]], parent, code, instruction))
+	while (table[slot] && !same(&nodes[table[slot]], parent, code, instruction, now))
 		slot = (slot + 1) & (TABLE - 1);
-	return table[slot] ? table[slot] : add_node(parent, code, instruction, slot);
+	return table[slot] ? table[slot] : add_node(parent, code, instruction, now, slot);
 }
 
 static _PyInterpreterFrame *innermost(const PyThreadState *thread)
@@ -150,62 +198,68 @@ static PyCodeObject *code_of(_PyInterpreterFrame *frame)
 }
 
 /* The calling thread's newest stack, outermost level first: the next one mostly begins like it, and a level that is as
- * it was needs no look-up. Invariant: cache[i].number is the node of levels 0 .. i. */
-struct cached {
-	const PyCodeObject *code;
-	const void *file_object;
-	int instruction, first_line;
-	uint32_t number;
+ * it was needs no look-up. Invariant: levels[i].number is the node of levels 0 .. i, `seen` as in nodes. */
+struct cache {
+	uint64_t seen;
+	size_t count;
+	struct {
+		const PyCodeObject *code;
+		int instruction;
+		uint32_t number;
+	} levels[LEVELS];
 };
 
-static _Thread_local struct cached cache[LEVELS];
-static _Thread_local size_t cached;
+static _Thread_local struct cache cache;
 
-static bool is_cached(const struct cached *c, const PyCodeObject *code, int instruction)
-{
-	return c->code == code && c->instruction == instruction && c->file_object == code->co_filename &&
-	       c->first_line == code->co_firstlineno;
-}
+/* A stack, innermost level first. */
+struct stack {
+	size_t count;
+	PyCodeObject *codes[LEVELS];
+	int instructions[LEVELS];
+};
 
-/* The stack's number, from level `at` on; `number` is that of the levels before. */
-static uint32_t look_up(struct cached *own, size_t at, uint32_t number, PyCodeObject *const *codes,
-                        const int *instructions, size_t levels)
+/* From level `at` on; the cache holds those before. */
+static void look_up(struct cache *c, size_t at, const struct stack *s, uint64_t now)
 {
+	uint32_t number = at ? c->levels[at - 1].number : 0;
 	pthread_mutex_lock(&lock);
-	for (; at < levels; at++) {
-		PyCodeObject *code = codes[levels - 1 - at];
-		int instruction = instructions[levels - 1 - at];
-		number = node_of(number, code, instruction);
-		own[at] = (struct cached){code, code->co_filename, instruction, code->co_firstlineno, number};
+	for (; at < s->count; at++) {
+		size_t i = s->count - 1 - at;
+		number = node_of(number, s->codes[i], s->instructions[i], now);
+		c->levels[at].code = s->codes[i];
+		c->levels[at].instruction = s->instructions[i];
+		c->levels[at].number = number;
 	}
 	pthread_mutex_unlock(&lock);
-	cached = levels;
-	return number;
+	c->count = s->count;
+	c->seen = now;
 }
 
 TRZ_API uint64_t trz_torch_frames(void *user)
 {
-	PyCodeObject *codes[LEVELS];
-	int instructions[LEVELS];
-	size_t levels = 0, at = 0;
-	uint32_t number = 0;
-	struct cached *own = cache;
+	struct cache *c = &cache;
+	struct stack s;
+	size_t count = 0, at = 0;
 	(void)user;
 	const PyThreadState *thread = PyGILState_GetThisThreadState();
 	if (!thread || !nodes)
 		return 0;
-	for (_PyInterpreterFrame *f = innermost(thread); f && levels < LEVELS; f = f->previous) {
+	for (_PyInterpreterFrame *f = innermost(thread); f && count < LEVELS; f = f->previous) {
 		if (is_mark(f))
 			continue;
-		codes[levels] = code_of(f);
-		instructions[levels++] = _PyInterpreterFrame_LASTI(f) * (int)sizeof(_Py_CODEUNIT);
+		s.codes[count] = code_of(f);
+		s.instructions[count++] = _PyInterpreterFrame_LASTI(f) * (int)sizeof(_Py_CODEUNIT);
 	}
-	for (size_t known = cached; at < levels && at < known; at++) {
-		if (!is_cached(&own[at], codes[levels - 1 - at], instructions[levels - 1 - at]))
+	uint64_t now = atomic_load_explicit(&deaths, memory_order_relaxed);
+	size_t known = c->seen == now ? c->count : 0;
+	for (s.count = count; at < count && at < known; at++) {
+		size_t i = count - 1 - at;
+		if (c->levels[at].code != s.codes[i] || c->levels[at].instruction != s.instructions[i])
 			break;
-		number = own[at].number;
 	}
-	return at < levels ? look_up(own, at, number, codes, instructions, levels) : number;
+	if (at < count)
+		look_up(c, at, &s, now);
+	return count ? c->levels[count - 1].number : 0;
 }
 
 TRZ_API size_t trz_torch_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity)
@@ -221,15 +275,19 @@ TRZ_API size_t trz_torch_frame_text(void *user, uint64_t id, trz_frame *frames, 
 	return told;
 }
 
-/* Call this before the others. False: no host memory. */
+/* Call this before the others, from a thread of Python. False: no host memory. */
 TRZ_API bool trz_torch_frames_prepare(void)
 {
+	PyGILState_STATE state = PyGILState_Ensure();
 	pthread_mutex_lock(&lock);
 	if (!nodes) {
 		table = calloc(TABLE, sizeof *table);
 		nodes = table ? calloc(NODES, sizeof *nodes) : NULL;
+		if (nodes)
+			watch_deaths();
 	}
 	bool ready = nodes != NULL;
 	pthread_mutex_unlock(&lock);
+	PyGILState_Release(state);
 	return ready;
 }

@@ -56,6 +56,20 @@ class OutOfMemory(Case):
         self.assertLess(len(text.splitlines()), 60)
         del held
 
+    def test_code_at_the_address_of_code_that_has_died_has_its_own_name(self):
+        """Compiled anew each time, the functions mostly come to lie at one address; two lines each, two names."""
+        held, wanted = [], [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+        for line, name in wanted:
+            space = {"torch": torch}
+            text = "\n" * (line - 1) + f"def {name}(): return torch.empty(8 << 20, dtype=torch.uint8, device='cuda')\n"
+            exec(compile(text, "made.py", "exec"), space)
+            held.append(space[name]())
+            space.clear()
+        sites = [holder["site"] for holder in json.loads(terrazzo.torch.report(json=True))["holders"]]
+        for line, name in wanted:
+            self.assertIn(f"made.py:{line} {name}", sites)
+        del held
+
     def test_categories_are_counted_as_the_tracker_tells(self):
         net = torch.nn.Linear(1024, 1024, device="cuda")
         optimizer = torch.optim.AdamW(net.parameters())
