@@ -205,6 +205,27 @@ bool call_is_of_program(const struct call_frame *frames, size_t count)
 	return level >= 0 && is_program(&frames[level]);
 }
 
+/* How many of the innermost levels lie within the loop that calls a model, or allocates; 0: not known. */
+static size_t levels_of_loop(const struct call_frame *frames, size_t count)
+{
+	size_t inside = 0;
+	for (size_t i = 0; i < count; i++)
+		if (is_call(&frames[i]))
+			inside = i + 1;
+	while (inside < count && !is_program(&frames[inside]))
+		inside++;
+	return inside < count ? inside + 1 : 0;
+}
+
+bool call_is_same_loop(const struct call_frame *a, size_t count_a, const struct call_frame *b, size_t count_b)
+{
+	size_t levels = levels_of_loop(a, count_a);
+	bool same = levels > 0 && levels == levels_of_loop(b, count_b);
+	for (size_t i = 0; same && i < levels; i++)
+		same = a[i].line == b[i].line && strcmp(a[i].name, b[i].name) == 0 && strcmp(a[i].file, b[i].file) == 0;
+	return same;
+}
+
 bool call_begins_step(const struct call_frame *frames, size_t count)
 {
 	return call_is_of_program(frames, count) && call_modules(frames, count) == 0 &&

@@ -40,6 +40,10 @@ bool call_is_of_program(const struct call_frame *frames, size_t count);
  * A loop over a model's layers begins in the model. */
 bool call_begins_step(const struct call_frame *frames, size_t count);
 
+/* Whether two stacks are of one place of one loop, wherever that was called from: equal from the innermost level to the
+ * program's own line that calls the model, or allocates. */
+bool call_is_same_loop(const struct call_frame *a, size_t count_a, const struct call_frame *b, size_t count_b);
+
 /* Whether it is in a model with parts, or in a module of the program's own: not in a layer that PyTorch has. */
 bool call_is_of_model(const struct call_frame *frames, size_t count);
 

@@ -270,3 +270,11 @@ size_t holders_of_many(trz_heap *h, uint64_t least, struct holders_count *out, s
 	heap_unlock(h);
 	return found;
 }
+
+uint64_t holders_live_of(trz_heap *h, uint64_t site)
+{
+	heap_lock(h);
+	uint64_t count = site && site <= h->sites.count ? sites_at(&h->sites, (unsigned)site)->held.count : 0;
+	heap_unlock(h);
+	return count / SITES_COUNT_UNIT;
+}

@@ -89,6 +89,9 @@ struct holders_count {
 /* The sites that hold so many allocations at least, up to `capacity`; returns how many. */
 size_t holders_of_many(trz_heap *h, uint64_t least, struct holders_count *out, size_t capacity);
 
+/* How many allocations of a site are live; 0: there is no such site. */
+uint64_t holders_live_of(trz_heap *h, uint64_t site);
+
 /* The largest, by live bytes, up to `capacity`; returns how many there are. Takes no lock but the heap lock. */
 size_t holders_read(trz_heap *h, trz_holder_kind by, trz_holder *out, size_t capacity);
 

@@ -109,20 +109,6 @@ static void end_fills(trz_heap *h, bool is_long)
 	visit_sites(h, end_fill, &is_long);
 }
 
-enum fill { FILL_NONE, FILL_USUAL, FILL_MORE };
-
-/* What the growth of a site is, if it is a list that is filled and emptied again and again. */
-static enum fill fill_of(trz_heap *h, uint64_t site)
-{
-	if (site == LEAKS_REST)
-		return FILL_NONE;
-	heap_lock(h);
-	const struct site *s = sites_at(&h->sites, (unsigned)site);
-	struct leaks_fills f = fills_of(s);
-	uint64_t now = s->held.bytes;
-	heap_unlock(h);
-	return !leaks_is_filled_anew(&f, now) ? FILL_NONE : now > f.from ? FILL_MORE : FILL_USUAL;
-}
 
 static uint64_t room(const trz_heap *h)
 {
@@ -429,6 +415,51 @@ static bool calls_models(trz_heap *h, const struct period_proposal *proposal)
 		of_models += own ? proposal->sizes[i] : 0;
 	}
 	return of_models > 0 && of_models >= all / 2;
+}
+
+enum fill { FILL_NONE, FILL_USUAL, FILL_MORE };
+
+struct filled {
+	struct leaks_fills fills;
+	uint64_t stack, now;         /* of the site, and what it holds */
+};
+
+/* false: there is no such site. */
+static bool read_filled(trz_heap *h, uint64_t number, struct filled *out)
+{
+	heap_lock(h);
+	bool found = number <= h->sites.count;
+	if (found) {
+		const struct site *s = sites_at(&h->sites, (unsigned)number);
+		*out = (struct filled){fills_of(s), s->stack, s->held.bytes};
+	}
+	heap_unlock(h);
+	return found;
+}
+
+/* Before, the same loop may have been called from other lines. Returns what it was emptied from; 0: it was not. */
+static uint64_t filled_from(trz_heap *h, const struct filled *own)
+{
+	struct call_frame frames[LEVELS], others[LEVELS];
+	struct filled other;
+	if (leaks_is_filled_anew(&own->fills, own->now))
+		return own->fills.from;
+	size_t levels = python_calls(h, own->stack, frames);
+	for (uint64_t i = 1; levels && read_filled(h, i, &other); i++)
+		if (leaks_is_filled_anew(&other.fills, own->now) &&
+		    call_is_same_loop(frames, levels, others, python_calls(h, other.stack, others)))
+			return other.fills.from;
+	return 0;
+}
+
+/* What the growth of a site is, if it is a list that is filled and emptied again and again. */
+static enum fill fill_of(trz_heap *h, uint64_t site)
+{
+	struct filled own;
+	if (site == LEAKS_REST || !read_filled(h, site, &own))
+		return FILL_NONE;
+	uint64_t from = filled_from(h, &own);
+	return !from ? FILL_NONE : own.now > from ? FILL_MORE : FILL_USUAL;
 }
 
 static void judge_proposal(trz_heap *h)

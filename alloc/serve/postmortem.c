@@ -214,27 +214,6 @@ static void put_holders(trz_heap *h, struct reporter *r)
 	sort_lines(e);
 }
 
-/* `steps`: so many have ended. `kept`: what is no suspect is filled anew, with more (steps_kept). */
-static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *grown, size_t count, uint64_t steps,
-                      bool kept)
-{
-	for (size_t i = 0; i < count; i++) {
-		const trz_growth_info *from = &grown[i];
-		struct told_site told = tell_site(h, e, from->stack);
-		enum evidence_category category = from->category ? (enum evidence_category)from->category : told.category;
-		evidence_add_growth(e, &(struct evidence_growth){.site = told.site || !*from->tag ? told.site : from->tag,
-		                                                 .category = category,
-		                                                 .leak = from->suspect && evidence_may_leak(category),
-		                                                 .overfilled = kept && !from->suspect &&
-		                                                             evidence_may_leak(category),
-		                                                 .per_step = from->bytes_per_step,
-		                                                 .per_step_low = from->bytes_per_step_low,
-		                                                 .per_step_high = from->bytes_per_step_high,
-		                                                 .live = from->live,
-		                                                 .steps = steps - from->since_step});
-	}
-}
-
 struct weights {
 	uint64_t alike;              /* from one place: a model has as many parts that are alike */
 	uint64_t all;
@@ -255,6 +234,35 @@ static struct weights count_weights(trz_heap *h, uint64_t least)
 		weights.all += many[i].count;
 	}
 	return count == SITES_ALIKE ? (struct weights){UINT64_MAX, UINT64_MAX} : weights;
+}
+
+/* Gradients, and the optimizer's state: one of a place for each weight at most, and weights may be added, or unfrozen,
+ * in turn. */
+static bool is_for_each_weight(trz_heap *h, const trz_growth_info *from, enum evidence_category category)
+{
+	return from->suspect && (category == CATEGORY_GRADIENTS || category == CATEGORY_OPTIMIZER) &&
+	       holders_live_of(h, from->site) <= count_weights(h, 1).all;
+}
+
+/* `steps`: so many have ended. `kept`: what is no suspect is filled anew, with more (steps_kept). */
+static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *grown, size_t count, uint64_t steps,
+                      bool kept)
+{
+	for (size_t i = 0; i < count; i++) {
+		const trz_growth_info *from = &grown[i];
+		struct told_site told = tell_site(h, e, from->stack);
+		enum evidence_category category = from->category ? (enum evidence_category)from->category : told.category;
+		bool may_leak = evidence_may_leak(category) && !is_for_each_weight(h, from, category);
+		evidence_add_growth(e, &(struct evidence_growth){.site = told.site || !*from->tag ? told.site : from->tag,
+		                                                 .category = category,
+		                                                 .leak = from->suspect && may_leak,
+		                                                 .overfilled = kept && !from->suspect && may_leak,
+		                                                 .per_step = from->bytes_per_step,
+		                                                 .per_step_low = from->bytes_per_step_low,
+		                                                 .per_step_high = from->bytes_per_step_high,
+		                                                 .live = from->live,
+		                                                 .steps = steps - from->since_step});
+	}
 }
 
 /* Whether about half of what grows is a model's: graphs keep inputs, too. */
@@ -293,7 +301,8 @@ static bool has_leak(const struct evidence *e)
 }
 
 /* Steps that were recognised may be layers: checkpointed ones come and go like steps, forward and backward, but for
- * their outputs and gradients. Of gradients there is one for each weight, whichever operations they come from. */
+ * their outputs and gradients, which is no growth then. Of gradients there is one for each weight, whichever operations
+ * they come from. */
 static void except_one_pass(trz_heap *h, struct evidence *e)
 {
 	double allocations;
@@ -302,8 +311,13 @@ static void except_one_pass(trz_heap *h, struct evidence *e)
 		return;
 	bool outputs = leaks_may_be_one_pass(steps, allocations, count_weights(h, steps).alike);
 	bool gradients = leaks_may_be_one_pass(steps, allocations, count_weights(h, 1).all);
-	for (unsigned i = 0; i < e->growth_count; i++)
-		e->growth[i].leak &= !(e->growth[i].category == CATEGORY_GRADIENTS ? gradients : outputs);
+	unsigned left = 0;
+	for (unsigned i = 0; i < e->growth_count; i++) {
+		const struct evidence_growth *g = &e->growth[i];
+		if (!g->leak || !(g->category == CATEGORY_GRADIENTS ? gradients : outputs))
+			e->growth[left++] = *g;
+	}
+	e->growth_count = left;
 }
 
 /* What grows with the steps that the program has told, or that were recognised. */

@@ -14,19 +14,26 @@ enum { KEPT = 4000, MOST = 100, STEPS = 60 };
 
 #define CALL {.filename = "/p/site-packages/torch/nn/modules/module.py", .name = "_call_impl", .line = 7}
 #define LAYER {.filename = "/p/site-packages/torch/nn/modules/linear.py", .name = "forward", .line = 9}
+#define EVALUATE {.filename = "/srv/train.py", .name = "evaluate", .line = 11}
+#define LATER {.filename = "/srv/train.py", .name = "<module>", .line = 60}
 #define MAIN {.filename = "/srv/train.py", .name = "<module>", .line = 50}
 
-enum spot { BATCH = 1, OUTPUT, FORWARD, LINEAR, WEIGHTS, MORE_WEIGHTS, GRADIENT, AUTOGRAD };
+enum spot { BATCH = 1, OUTPUT, FORWARD, LINEAR, WEIGHTS, MORE_WEIGHTS, GRADIENT, AUTOGRAD, LINEAR_LATER, BATCH_LATER,
+	        ADAM };
 
-static const trz_frame stacks[][6] = {
+static const trz_frame stacks[][7] = {
 	[BATCH] = {{.filename = "/srv/train.py", .name = "evaluate", .line = 10}, MAIN},
 	[OUTPUT] = {{.filename = "/srv/train.py", .name = "evaluate", .line = 12}, MAIN},
 	[FORWARD] = {{.filename = "/srv/model.py", .name = "forward", .line = 3}, CALL, MAIN},
-	[LINEAR] = {LAYER, CALL, {.filename = "/srv/model.py", .name = "forward", .line = 4}, CALL, MAIN},
+	[LINEAR] = {LAYER, CALL, {.filename = "/srv/model.py", .name = "forward", .line = 4}, CALL, EVALUATE, MAIN},
 	[WEIGHTS] = {{.filename = "/p/site-packages/torch/nn/modules/linear.py", .name = "__init__", .line = 5}, MAIN},
 	[MORE_WEIGHTS] = {{.filename = "/p/site-packages/torch/nn/modules/linear.py", .name = "__init__", .line = 6}, MAIN},
 	[AUTOGRAD] = {{.filename = "libtorch_cpu.so", .name = "torch::autograd::generated::MmBackward0::apply"},
 	              {.filename = "libtorch_cpu.so", .name = "torch::autograd::Engine::thread_main"}},
+	/* The same loops, called from another line. */
+	[LINEAR_LATER] = {LAYER, CALL, {.filename = "/srv/model.py", .name = "forward", .line = 4}, CALL, EVALUATE, LATER},
+	[BATCH_LATER] = {{.filename = "/srv/train.py", .name = "evaluate", .line = 10}, LATER},
+	[ADAM] = {{.filename = "/p/site-packages/torch/optim/adam.py", .name = "_init_group", .line = 3}, MAIN},
 	[GRADIENT] = {{.filename = "/srv/train.py", .name = "train", .line = 20}, MAIN},
 };
 
@@ -314,6 +321,30 @@ static void test_a_longer_evaluation(void **state)
 	assert_non_null(strstr(p.text, "\"name\":\"collect_less\""));
 }
 
+/* The same, called from another line. */
+static void test_a_longer_evaluation_from_elsewhere(void **state)
+{
+	(void)state;
+	static struct program p;
+	begin(&p, 8);
+	for (int epoch = 0; epoch < 2; epoch++) {
+		size_t before = p.count;
+		train_for(&p, 30);
+		evaluate_for(&p, STEPS / 3);
+		give_up(&p, before);
+	}
+	train_for(&p, 30);
+	for (int step = 0; step < STEPS; step++) {
+		keep(&p, BATCH_LATER, MIB(1));
+		for (int i = 0; i < 8; i++) {
+			keep(&p, LINEAR_LATER, MIB(3));
+			rig_free(&p.rig, take(&p, LINEAR_LATER, MIB(1)));
+		}
+	}
+	assert_false(ends_as_leak(&p));
+	assert_non_null(strstr(p.text, "\"name\":\"collect_less\""));
+}
+
 /* Half of it is not given up, so that it is a list that outlives the evaluations. */
 static void test_evaluations_that_keep_for_good(void **state)
 {
@@ -366,6 +397,26 @@ static void test_data_that_are_loaded(void **state)
 		keep(&p, OUTPUT, MIB(32));
 	}
 	assert_false(ends_as_leak(&p));
+}
+
+/* Weights that are unfrozen one by one get gradients and an optimizer's state; one more of each is too many. */
+static bool unfreeze(struct program *p, size_t of_each)
+{
+	begin(p, STEPS);
+	for (size_t step = 0; step < STEPS; step++) {
+		train(p);
+		for (size_t i = 0; i < of_each; i++)
+			keep(p, ADAM, MIB(24));
+	}
+	return ends_as_leak(p);
+}
+
+static void test_weights_that_are_unfrozen_in_turn(void **state)
+{
+	(void)state;
+	static struct program p;
+	assert_false(unfreeze(&p, 1));
+	assert_true(unfreeze(&p, 2));
 }
 
 static void test_layers_that_are_made(void **state)
@@ -458,11 +509,13 @@ int main(void)
 		cmocka_unit_test(test_a_state_that_is_carried_on),
 		cmocka_unit_test(test_evaluation_that_is_over),
 		cmocka_unit_test(test_a_longer_evaluation),
+		cmocka_unit_test(test_a_longer_evaluation_from_elsewhere),
 		cmocka_unit_test(test_evaluations_that_keep_for_good),
 		cmocka_unit_test(test_one_pass_through_layers),
 		cmocka_unit_test(test_one_pass_inside_a_model),
 		cmocka_unit_test(test_data_that_are_loaded),
 		cmocka_unit_test(test_layers_that_are_made),
+		cmocka_unit_test(test_weights_that_are_unfrozen_in_turn),
 		cmocka_unit_test(test_a_batch_that_grows),
 		cmocka_unit_test(test_caches_of_a_loop_that_is_recognised),
 		cmocka_unit_test(test_a_cache_that_is_copied),
