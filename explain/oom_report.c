@@ -20,7 +20,8 @@ enum {
 	GROWTH_SHOWN = 2,
 	REMEDIES_SHOWN = 6,
 	RUNGS_SHOWN = 6,
-	SHARERS_SHOWN = 3
+	SHARERS_SHOWN = 3,
+	REMEDY_BYTES = 256
 };
 
 /* A request as large as this, in one piece, is rarely a layer's output. */
@@ -302,6 +303,12 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 	uint64_t scaling = verdict_scaling(w->e);
 	if (r->kind == REMEDY_POOLS && evidence_or_zero(w->e->pool))
 		snprintf(text, room, "allocate outside of this pool, or release others");
+	else if (r->kind == REMEDY_GROWTH)
+		snprintf(text, room, "bound what gets larger with each step (a cache, a list, a batch) at %.160s",
+		         known_text(verdict_larger(w->e)->site));
+	else if (r->kind == REMEDY_FEWER)
+		snprintf(text, room, "keep fewer at once of the %" PRIu64 " that %.160s holds (results, states, data)",
+		         verdict_many(w->e)->count, verdict_many(w->e)->site);
 	else if (r->kind != REMEDY_BATCH)
 		snprintf(text, room, "%s%s", texts[r->kind], r->at_least ? ", by at least" : is_part(r->kind) ? ", up to" : "");
 	else if (r->enough)
@@ -314,7 +321,7 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 static void say_remedy(struct writer *w)
 {
 	const struct verdict *v = w->v;
-	char text[128];
+	char text[REMEDY_BYTES];
 	if (v->kind == VERDICT_TOO_LARGE) {
 		say(w, "remedy: ask for less at once: a smaller batch or sequence, or a split over devices");
 	} else if (v->kind == VERDICT_UNKNOWN && w->e->failed) {
@@ -507,7 +514,7 @@ static void say_hints(struct writer *w)
 static void say_remedies(struct writer *w)
 {
 	const struct verdict *v = w->v;
-	char text[128];
+	char text[REMEDY_BYTES];
 	if (v->remedy_count)
 		say(w, "what would give how much%s", w->e->failed ? " (* alone enough)" : "");
 	for (unsigned i = 0; i < v->remedy_count && i < REMEDIES_SHOWN; i++) {

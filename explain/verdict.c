@@ -23,6 +23,12 @@ enum { SCATTERED = 8 };
 /* What a request itself is rounded up by is why, from such a share of it on. */
 enum { MUCH_ROUNDED = 4 };
 
+/* What gets larger with the steps is why, from such a share of what is live on. */
+enum { MUCH_GROWN = 8 };
+
+/* One line holds very many blocks, from so many on, and so many times as many as there are weights. */
+enum { MANY = 32, MANY_OF_EACH = 4 };
+
 /* A leak is not why, where pools or other streams keep so many times as much that would have served. */
 enum { BESIDE = 4 };
 
@@ -107,6 +113,43 @@ static uint64_t grown(const struct evidence *e, bool (*counts)(const struct evid
 		if (counts(&e->growth[i]))
 			bytes = sum(bytes, e->growth[i].live);
 	return bytes;
+}
+
+/* Weights and what belongs to them, and caches of keys and values, have remedies of their own. */
+static bool is_free_to_go(enum evidence_category category)
+{
+	return evidence_may_leak(category) && category != CATEGORY_GRADIENTS && category != CATEGORY_OPTIMIZER;
+}
+
+static bool gets_larger(const struct evidence_growth *g)
+{
+	return !g->leak && !g->overfilled && is_free_to_go(g->category);
+}
+
+const struct evidence_growth *verdict_larger(const struct evidence *e)
+{
+	const struct evidence_growth *most = NULL;
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (gets_larger(&e->growth[i]) && (!most || e->growth[i].live > most->live))
+			most = &e->growth[i];
+	return most;
+}
+
+static uint64_t count_weights(const struct evidence *e)
+{
+	uint64_t count = 0;
+	for (unsigned i = 0; i < e->holder_count; i++)
+		count += e->holders[i].category == CATEGORY_WEIGHTS ? e->holders[i].count : 0;
+	return count;
+}
+
+const struct evidence_holder *verdict_many(const struct evidence *e)
+{
+	const struct evidence_holder *most = e->holders;
+	if (e->holder_count == 0 || !most->site || !is_free_to_go(most->category) || !evidence_known(e->allocated) ||
+	    most->bytes < e->allocated / 2)
+		return NULL;
+	return most->count >= MANY && most->count >= MANY_OF_EACH * count_weights(e) ? most : NULL;
 }
 
 /* What a line holds now; growth is of whole steps. */
@@ -453,6 +496,22 @@ static uint64_t shortage_of_batch(const struct evidence *e, const struct verdict
 	return max_u64(v->short_bytes, less(v->need, v->room));
 }
 
+/* A smaller batch would help for some steps. */
+static void add_growth(const struct evidence *e, struct verdict *v, uint64_t leak)
+{
+	uint64_t larger = grown(e, gets_larger);
+	bool much = evidence_known(e->allocated) && larger >= e->allocated / MUCH_GROWN;
+	if (e->failed && !leak && !v->together && much && covers(v, larger))
+		add_remedy(v, REMEDY_GROWTH, larger, true);
+}
+
+static void add_fewer(const struct evidence *e, struct verdict *v, uint64_t leak)
+{
+	const struct evidence_holder *many = verdict_many(e);
+	if (e->failed && !leak && !v->together && many && covers(v, many->bytes))
+		add_remedy(v, REMEDY_FEWER, many->bytes, true);
+}
+
 /* Of smaller batches a list has the more parts. */
 static void add_batch(const struct evidence *e, struct verdict *v)
 {
@@ -483,6 +542,8 @@ static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
 		[REMEDY_JOIN] = VERDICT_FRAGMENTED,
 		[REMEDY_ROUNDING] = VERDICT_ROUNDING,
 		[REMEDY_OVERFILLED] = VERDICT_FULL,
+		[REMEDY_GROWTH] = VERDICT_FULL,
+		[REMEDY_FEWER] = VERDICT_FULL,
 		[REMEDY_BATCH] = VERDICT_FULL,
 	};
 	return verdict != VERDICT_TOO_LARGE && reasons[remedy] == verdict;
@@ -572,6 +633,8 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		overfilled = sum(overfilled, leak);  /* with fewer parts the whole is smaller, too */
 	if (v->together || covers(v, overfilled))
 		add_remedy(v, REMEDY_OVERFILLED, overfilled, true);
+	add_growth(e, v, leak);
+	add_fewer(e, v, leak);
 	if (e->failed && covers(v, v->rounding))
 		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);
 	add_batch(e, v);
@@ -615,8 +678,8 @@ const char *remedy_name(enum remedy_kind kind)
 {
 	static const char *const names[REMEDY_COUNT] = {
 		"trim", "other_streams", "release_pools", "join_pieces", "raise_limit", "end_other_processes", "fix_leak",
-		"collect_less", "avoid_rounding", "smaller_batch", "checkpoint_activations", "offload_optimizer",
-		"offload_weights", "shrink_kv_cache",
+		"collect_less", "avoid_rounding", "bound_growth", "keep_fewer", "smaller_batch",
+		"checkpoint_activations", "offload_optimizer", "offload_weights", "shrink_kv_cache",
 	};
 	return names[kind];
 }

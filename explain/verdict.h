@@ -32,6 +32,8 @@ enum remedy_kind {
 	REMEDY_LEAK,               /* free what grows */
 	REMEDY_OVERFILLED,         /* collect less in a loop */
 	REMEDY_ROUNDING,           /* ask for sizes that need no rounding */
+	REMEDY_GROWTH,             /* bound what gets larger with each step */
+	REMEDY_FEWER,              /* keep fewer of the many blocks that one line holds */
 	REMEDY_BATCH,              /* a smaller batch: what activations have to give up */
 	REMEDY_CHECKPOINT,         /* recompute activations */
 	REMEDY_OFFLOAD_OPTIMIZER,  /* shard or offload optimizer state */
@@ -77,6 +79,14 @@ void verdict_find(const struct evidence *e, struct verdict *v);
 /* What shrinks with the batch: activations, and the request itself, if it is one, the gradients of samples or, beside
  * activations, nothing else is known of it. EVIDENCE_UNKNOWN: the evidence cannot tell of activations. */
 uint64_t verdict_scaling(const struct evidence *e);
+
+/* What gets larger with each step and is no leak, as a cache that is copied or a batch: what holds the
+ * most of it; NULL: nothing does. */
+const struct evidence_growth *verdict_larger(const struct evidence *e);
+
+/* The line that holds most of what is live in very many blocks, more than a pass through the model could leave: results
+ * that are kept, states of a long sequence, data; NULL: there is none. */
+const struct evidence_holder *verdict_many(const struct evidence *e);
 
 /* Whether the limit would refuse the request to an empty process. */
 bool verdict_exceeds_limit(const struct evidence *e, const struct verdict *v);

@@ -306,6 +306,49 @@ static void test_a_list_with_more_than_ever(void **state)
 	assert_int_equal(v.remedies[0].bytes, gib(3));
 }
 
+/* A cache that is copied into a longer one, or a batch: a smaller batch would only help for some steps. Weights, their
+ * gradients and state get more by themselves. */
+static void test_what_gets_larger_comes_before_a_smaller_batch(void **state)
+{
+	(void)state;
+	ask(0.25, 4, 0.1, 3.8, 3.8);
+	e.categories[CATEGORY_ACTIVATIONS] = gib(1);
+	evidence_add_growth(&e, &(struct evidence_growth){.category = CATEGORY_OPTIMIZER, .live = gib(3)});
+	evidence_add_growth(&e, &(struct evidence_growth){.site = "chat.py:9", .per_step = 1e6, .live = gib(0.4)});
+	expect(VERDICT_FULL, 0.15);
+	assert_true(v.remedies[0].kind == REMEDY_BATCH && !remedy(REMEDY_GROWTH));  /* less than an eighth */
+	evidence_add_growth(&e, &(struct evidence_growth){.site = "chat.py:7", .per_step = 1e6, .live = gib(1)});
+	expect(VERDICT_FULL, 0.15);
+	assert_true(v.remedies[0].kind == REMEDY_GROWTH && v.remedies[0].enough);
+	assert_int_equal(v.remedies[0].bytes, gib(1.4));
+	assert_string_equal(verdict_larger(&e)->site, "chat.py:7");
+	e.growth[1].leak = true;
+	expect(VERDICT_LEAK, 0.15);
+	assert_null(remedy(REMEDY_GROWTH));
+}
+
+/* More than a pass through the model could leave: outputs that a server keeps, data. */
+static void test_very_many_blocks_of_a_line_come_before_a_smaller_batch(void **state)
+{
+	(void)state;
+	ask(0.25, 4, 0.1, 3.8, 3.8);
+	e.categories[CATEGORY_ACTIVATIONS] = gib(3);
+	e.holders[0] = (struct evidence_holder){
+		.site = "serve.py:7", .category = CATEGORY_ACTIVATIONS, .bytes = gib(3), .count = 399};
+	e.holders[1] = (struct evidence_holder){
+		.site = "serve.py:3", .category = CATEGORY_WEIGHTS, .bytes = gib(0.5), .count = 100};
+	e.holder_count = 2;
+	expect(VERDICT_FULL, 0.15);
+	assert_true(v.remedies[0].kind == REMEDY_BATCH && !remedy(REMEDY_FEWER));
+	e.holders[0].count = 400;
+	expect(VERDICT_FULL, 0.15);
+	assert_true(v.remedies[0].kind == REMEDY_FEWER && v.remedies[0].enough);
+	assert_int_equal(v.remedies[0].bytes, gib(3));
+	e.holders[0].bytes = gib(1.8);
+	expect(VERDICT_FULL, 0.15);
+	assert_null(remedy(REMEDY_FEWER));
+}
+
 /* Another process is why, where what is free could not be joined, and less of it than that has. */
 static void test_another_process_beside_pieces(void **state)
 {
@@ -717,6 +760,8 @@ int main(void)
 		cmocka_unit_test(test_growth_of_one_line),
 		cmocka_unit_test(test_a_leak_before_the_failure),
 		cmocka_unit_test(test_a_list_with_more_than_ever),
+		cmocka_unit_test(test_what_gets_larger_comes_before_a_smaller_batch),
+		cmocka_unit_test(test_very_many_blocks_of_a_line_come_before_a_smaller_batch),
 		cmocka_unit_test(test_another_process_beside_pieces),
 		cmocka_unit_test(test_what_is_enough_comes_first),
 		cmocka_unit_test(test_a_leak_beside_much_that_others_keep),
