@@ -26,8 +26,9 @@ enum { MUCH_ROUNDED = 4 };
 /* What gets larger with the steps is why, from such a share of what is live on. */
 enum { MUCH_GROWN = 8 };
 
-/* One line holds very many blocks, from so many on, and so many times as many as there are weights. */
-enum { MANY = 32, MANY_OF_EACH = 4 };
+/* One line holds very many blocks, from so many on, and so many times as many as there are weights: small ones of these
+ * are sampled, and a layer of PyTorch's own makes a dozen for each large one. */
+enum { MANY = 256, MANY_OF_EACH = 16 };
 
 /* A leak is not why, where pools or other streams keep so many times as much that would have served. */
 enum { BESIDE = 4 };

@@ -334,13 +334,13 @@ static void test_very_many_blocks_of_a_line_come_before_a_smaller_batch(void **s
 	ask(0.25, 4, 0.1, 3.8, 3.8);
 	e.categories[CATEGORY_ACTIVATIONS] = gib(3);
 	e.holders[0] = (struct evidence_holder){
-		.site = "serve.py:7", .category = CATEGORY_ACTIVATIONS, .bytes = gib(3), .count = 399};
+		.site = "serve.py:7", .category = CATEGORY_ACTIVATIONS, .bytes = gib(3), .count = 1599};
 	e.holders[1] = (struct evidence_holder){
 		.site = "serve.py:3", .category = CATEGORY_WEIGHTS, .bytes = gib(0.5), .count = 100};
 	e.holder_count = 2;
 	expect(VERDICT_FULL, 0.15);
 	assert_true(v.remedies[0].kind == REMEDY_BATCH && !remedy(REMEDY_FEWER));
-	e.holders[0].count = 400;
+	e.holders[0].count = 1600;
 	expect(VERDICT_FULL, 0.15);
 	assert_true(v.remedies[0].kind == REMEDY_FEWER && v.remedies[0].enough);
 	assert_int_equal(v.remedies[0].bytes, gib(3));
