@@ -398,6 +398,33 @@ bool period_told(trz_heap *h)
 
 /* ---- the loop that keeps ---- */
 
+/* The newest blocks that were watched, up to `most`. */
+static void list_newest_locked(trz_heap *h, uint64_t most, struct period_proposal *out)
+{
+	HEAP_LOCKED(h);
+	const struct period *p = &h->period;
+	uint64_t inner = min_u64(min_u64(most, PERIOD_NEWEST), p->newest_count);
+	for (out->inner = 0; out->inner < inner; out->inner++) {
+		const struct period_block *b = &p->newest[(p->newest_count - 1 - out->inner) % PERIOD_NEWEST];
+		out->stacks[out->inner] = sites_at(&h->sites, b->site)->stack;
+		out->sizes[out->inner] = b->size;
+	}
+}
+
+bool period_marked(trz_heap *h, struct period_proposal *out)
+{
+	const struct period *p = &h->period;
+	heap_lock(h);
+	bool found = p->state == PERIOD_FOUND;
+	*out = (struct period_proposal){.key = p->marker, .site = p->marker_site, .usual = p->usual, .row = 1};
+	if (found) {
+		out->stack = sites_at(&h->sites, out->site)->stack;
+		list_newest_locked(h, out->usual, out);
+	}
+	heap_unlock(h);
+	return found;
+}
+
 bool period_proposed(trz_heap *h, struct period_proposal *out)
 {
 	struct period *p = &h->period;
@@ -406,13 +433,9 @@ bool period_proposed(trz_heap *h, struct period_proposal *out)
 	out->usual = p->proposed_usual;
 	out->row = p->proposed_row;
 	out->last = p->proposed_last;
-	if (out->key)
+	if (out->key) {
 		out->stack = sites_at(&h->sites, out->site)->stack;
-	uint64_t inner = out->key ? min_u64(min_u64(out->usual, PERIOD_NEWEST), p->newest_count) : 0;
-	for (out->inner = 0; out->inner < inner; out->inner++) {
-		const struct period_block *b = &p->newest[(p->newest_count - 1 - out->inner) % PERIOD_NEWEST];
-		out->stacks[out->inner] = sites_at(&h->sites, b->site)->stack;
-		out->sizes[out->inner] = b->size;
+		list_newest_locked(h, out->usual, out);
 	}
 	p->proposed = 0;
 	heap_unlock(h);

@@ -404,6 +404,21 @@ static bool begins_steps(trz_heap *h, const struct period_proposal *proposal, bo
 	return count > 0 && count < LEVELS && call_begins_step(frames, count);
 }
 
+bool steps_may_be_within_a_model(trz_heap *h)
+{
+	struct call_frame frames[LEVELS];
+	struct period_proposal marked;
+	if (!period_marked(h, &marked) || marked.usual > PERIOD_NEWEST ||
+	    !call_modules(frames, python_calls(h, marked.stack, frames)))
+		return false;
+	for (size_t i = 0; i < marked.inner; i++) {
+		size_t count = python_calls(h, marked.stacks[i], frames);
+		if (!count || !call_modules(frames, count))
+			return false;
+	}
+	return true;
+}
+
 /* Whether half of what its newest interval has allocated, freed or not, was a model's. */
 static bool calls_models(trz_heap *h, const struct period_proposal *proposal)
 {

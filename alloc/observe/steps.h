@@ -38,6 +38,10 @@ uint64_t steps_told(trz_heap *h);
  * has run out. */
 uint64_t steps_recognised(trz_heap *h, double *allocations);
 
+/* Whether the steps that were recognised may be turns of a loop within one pass through a model, as over a sequence:
+ * all that such a one allocates, it allocates there. */
+bool steps_may_be_within_a_model(trz_heap *h);
+
 /* false: nothing grows steadily. */
 bool steps_forecast(trz_heap *h, trz_forecast_info *out);
 

@@ -300,6 +300,14 @@ static bool has_leak(const struct evidence *e)
 	return false;
 }
 
+/* Steps that were recognised may be turns of a recurrent model: one pass makes as many as its input is long. */
+static void except_turns(trz_heap *h, struct evidence *e)
+{
+	bool turns = has_leak(e) && steps_may_be_within_a_model(h);
+	for (unsigned i = 0; i < e->growth_count; i++)
+		e->growth[i].leak &= !turns;
+}
+
 /* Steps that were recognised may be layers: checkpointed ones come and go like steps, forward and backward, but for
  * their outputs and gradients, which is no growth then. Of gradients there is one for each weight, whichever operations
  * they come from. */
@@ -328,8 +336,10 @@ static void put_growth(trz_heap *h, struct evidence *e)
 	size_t count = steps_growth(h, e->failed, grown, EVIDENCE_GROWTH_MAX);
 	e->has_history = steps_told(h) > 0;
 	put_grown(h, e, grown, count, steps_told(h), false);
-	if (e->failed)
+	if (e->failed) {
 		except_one_pass(h, e);
+		except_turns(h, e);
+	}
 	if (e->failed && !has_leak(e))
 		put_kept(h, e);
 	if (!e->failed && steps_forecast(h, &when))

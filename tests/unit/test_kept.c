@@ -447,6 +447,28 @@ static void test_a_batch_that_grows(void **state)
 	assert_false(ends_as_leak(&p));
 }
 
+/* A recurrent model over a long sequence: each turn has its workspace and leaves its state, so that turns are taken for
+ * steps. `inputs`: made outside of the model, so that they are steps. */
+static bool turn(struct program *p, bool inputs)
+{
+	begin(p, 4);
+	for (int i = 0; i < 2 * MOST; i++) {
+		if (inputs)
+			rig_free(&p->rig, take(p, BATCH, MIB(8)));
+		rig_free(&p->rig, take(p, LINEAR, MIB(400)));
+		keep(p, FORWARD, MIB(16));
+	}
+	return ends_as_leak(p);
+}
+
+static void test_turns_of_a_recurrent_model(void **state)
+{
+	(void)state;
+	static struct program p;
+	assert_false(turn(&p, false));
+	assert_true(turn(&p, true));
+}
+
 /* With no step told: turns of a conversation, whose layers' caches are copied into longer ones. */
 static void test_caches_of_a_loop_that_is_recognised(void **state)
 {
@@ -517,6 +539,7 @@ int main(void)
 		cmocka_unit_test(test_layers_that_are_made),
 		cmocka_unit_test(test_weights_that_are_unfrozen_in_turn),
 		cmocka_unit_test(test_a_batch_that_grows),
+		cmocka_unit_test(test_turns_of_a_recurrent_model),
 		cmocka_unit_test(test_caches_of_a_loop_that_is_recognised),
 		cmocka_unit_test(test_a_cache_that_is_copied),
 		cmocka_unit_test(test_native_stacks_are_not_named),
