@@ -419,7 +419,7 @@ bool period_marked(trz_heap *h, struct period_proposal *out)
 	*out = (struct period_proposal){.key = p->marker, .site = p->marker_site, .usual = p->usual, .row = 1};
 	if (found) {
 		out->stack = sites_at(&h->sites, out->site)->stack;
-		list_newest_locked(h, out->usual, out);
+		list_newest_locked(h, PERIOD_INTERVALS * out->usual, out);
 	}
 	heap_unlock(h);
 	return found;

@@ -33,7 +33,7 @@ struct period_proposal {
 /* The newest, which is proposed no more; false: there is none. */
 bool period_proposed(trz_heap *h, struct period_proposal *out);
 
-/* The marker, and the blocks of the interval before it was found; false: there is none now. */
+/* The marker, and the newest blocks of the intervals that it was found by; false: there is none now. */
 bool period_marked(trz_heap *h, struct period_proposal *out);
 
 /* It is proposed no more while the heap watches. */
