@@ -304,7 +304,7 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 	if (r->kind == REMEDY_POOLS && evidence_or_zero(w->e->pool))
 		snprintf(text, room, "allocate outside of this pool, or release others");
 	else if (r->kind == REMEDY_GROWTH)
-		snprintf(text, room, "bound what gets larger with each step (a cache, a list, a batch) at %.160s",
+		snprintf(text, room, "bound what gets larger with each step (a cache, a list, a batch or sequence): %.160s",
 		         known_text(verdict_larger(w->e)->site));
 	else if (r->kind == REMEDY_FEWER)
 		snprintf(text, room, "keep fewer at once of the %" PRIu64 " that %.160s holds (results, states, data)",
