@@ -113,6 +113,13 @@ class Frames(unittest.TestCase):
         numbers = {self.frames.trz_torch_frames(None) for _ in range(100)}
         self.assertEqual(len(numbers), 1)
 
+    def test_code_at_the_address_of_code_that_has_died(self):
+        for number in range(20):
+            scope = {}
+            exec(compile(f"def made_{number}(names):\n    return names()", HERE, "exec"), scope)
+            self.assertEqual(scope[f"made_{number}"](self.names)[:2], ["names", f"made_{number}"])
+            scope.clear()  # else a cycle keeps the function
+
 
 if __name__ == "__main__":
     unittest.main()
