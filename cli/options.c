@@ -53,7 +53,7 @@ void option_not_input(struct argp_state *state, const char *option, const char *
 const char *option_file(struct argp_state *state, const char *option, const char *out)
 {
 	if (strcmp(out, "-") == 0)
-		argp_error(state, "%s: it does not go to standard output, where other text is; a file of this name is './-'",
+		argp_error(state, "%s: cannot go to standard output, which has other text; for a file named '-' write './-'",
 		           option);
 	return out;
 }

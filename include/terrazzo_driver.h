@@ -218,7 +218,8 @@ typedef struct trz_driver {
 
 /* The CUDA driver of this machine: libcuda.so.1 is loaded at the first call and never unloaded.
  * NO_DRIVER with the reason if that fails, NO_DEVICE if the driver sees no device. Thread-safe. After this call
- * trz_open asks the dynamic linker for nothing more: call it before, where heaps are opened under a lock. */
+ * trz_open asks the dynamic linker for nothing more, unless the heap's own configuration says nvtx:on: call it before,
+ * where heaps are opened under a lock. */
 TRZ_API trz_status trz_driver_cuda(const trz_driver **out);
 
 /* Text of the calling thread's newest driver failure ("CUDA_ERROR_ILLEGAL_ADDRESS (700) from cuEventQuery"),

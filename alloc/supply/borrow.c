@@ -19,10 +19,16 @@ static void rehome_locked(trz_heap *h, struct block *b, struct lane *l, uint64_t
 	heap_free_block_locked(h, b, sequence);
 }
 
-/* The first lane at or after `l` that is another one of the borrower's pool. */
+/* Whether a lane is another one of the borrower's pool and sort. */
+static bool is_lender(const struct lane *of, const struct lane *l)
+{
+	return of != l && of->pool == l->pool && of->dedicated == l->dedicated;
+}
+
+/* The first lender at or after `l`. */
 static struct lane *lender_from(struct lane *l, const struct lane *borrower)
 {
-	while (l && (l == borrower || l->pool != borrower->pool || l->dedicated != borrower->dedicated))
+	while (l && !is_lender(l, borrower))
 		l = l->next;
 	return l;
 }
@@ -157,17 +163,9 @@ static bool is_own(const struct lane *l, const struct block *b)
 	return b->state == BLOCK_FREE && b->home == l;
 }
 
-/* Whether another lane can lend the block. */
-static bool is_lent(const struct lane *l, const struct block *b)
-{
-	const struct lane *of = b->home;
-	return b->state == BLOCK_FREE && of != l && of->pool == l->pool && of->dedicated == l->dedicated &&
-	       is_ordered(l, b) && b->size <= lendable(of, l, b->kind);
-}
-
 static bool is_part(const struct lane *l, const struct block *b)
 {
-	return b && (is_own(l, b) || is_lent(l, b));
+	return b && b->state == BLOCK_FREE && (b->home == l || (is_lender(b->home, l) && is_ordered(l, b)));
 }
 
 static bool is_enough(const struct run *r, uint64_t bytes)
@@ -175,7 +173,7 @@ static bool is_enough(const struct run *r, uint64_t bytes)
 	return r->end - r->first->address >= bytes;
 }
 
-/* The shortest run from this block on, then to both its sides. */
+/* The shortest run from this block on, or with those before it, too. */
 static struct run run_around(const struct lane *l, struct block *middle, uint64_t bytes, unsigned *steps)
 {
 	struct run r = {middle, block_end(middle)};
@@ -209,18 +207,16 @@ static struct run find_run_locked(trz_heap *h, const struct lane *l, const struc
 	return r;
 }
 
-/* Makes all of it the lane's. A block joins those of the lane beside it; how much a lane can lend shrinks with each. */
+/* Makes all of it the lane's: a block joins what the lane has beside it. */
 static void take_run_locked(trz_heap *h, struct lane *l, const struct run *r)
 {
 	HEAP_LOCKED(h);
-	struct block *b = r->first;
-	while (b && b->address < r->end && is_part(l, b)) {
+	for (struct block *b = r->first; b && b->address < r->end; b = b->next) {
+		if (is_own(l, b))
+			continue;
 		struct block *joined = b->prev && is_own(l, b->prev) ? b->prev : b;
-		if (is_lent(l, b)) {
-			rehome_locked(h, b, l, ticket_of_ordered_locked(l, b));
-			b = joined;
-		}
-		b = b->next;
+		rehome_locked(h, b, l, ticket_of_ordered_locked(l, b));
+		b = joined;
 	}
 }
 
@@ -237,7 +233,7 @@ static bool take_neighbours_locked(trz_heap *h, const struct demand *d)
 			r = find_run_locked(h, l, &other->fit[d->kind], d->bytes, &steps);
 	if (r.first)
 		take_run_locked(h, l, &r);
-	return r.first && fit_find(&l->fit[d->kind], d->bytes);
+	return r.first && fit_find(&l->fit[d->kind], d->bytes);  /* dedicated tiles that are kept do not join */
 }
 
 /* ---- what a demand is served from ---- */
@@ -255,8 +251,8 @@ static bool take_one_locked(trz_heap *h, const struct demand *d)
 	return b != NULL;
 }
 
-/* Large memory goes in pieces only to a stream whose frees pass at once: it can be had back. For a view memory stays
- * its streams'. */
+/* Large memory goes in pieces only to a stream whose frees pass at once: it can be had back, so lanes lend all. For a
+ * view memory stays its streams'. */
 static bool takes_pieces(const struct demand *d)
 {
 	return d->kind == SMALL || (!d->view && !d->lane->stream->late);
@@ -369,7 +365,7 @@ static bool is_source(const struct lane *of, const struct lane *l, bool elsewher
 {
 	if (elsewhere)
 		return of->stream != l->stream && !of->dedicated && !lane_is_pinned(of);
-	return of != l && of->pool == l->pool && of->dedicated == l->dedicated;
+	return is_lender(of, l);
 }
 
 /* The lane of the demand's stream that memory of such a lane comes to; NULL: no host memory. */

@@ -65,6 +65,7 @@ void native_end_primary(int device);
 /* The process uses the device: it has a context there. CUDA copies between all devices that a process uses, and at the
  * call of any; of memory that is mapped, only between devices that reach it. So from here on this one reaches all
  * heaps; where it cannot, native_devices_apart is set, and what cudaMalloc asks for is the driver's. */
+enum { NATIVE_DEVICES = 64 };
 void native_use_device(int device);
 extern atomic_bool native_devices_apart;
 

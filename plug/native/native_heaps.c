@@ -198,8 +198,6 @@ static void clear(struct native_heap *h)
 
 /* ---- devices ---------------------------------------------------------------------------------------------------- */
 
-enum { DEVICES = 64 };
-
 static _Atomic(uint64_t) used_devices;
 atomic_bool native_devices_apart;
 
@@ -218,10 +216,12 @@ static bool reach_each_other(int a, int b)
 
 void native_use_device(int device)
 {
-	uint64_t before = device >= 0 && device < DEVICES ? atomic_fetch_or(&used_devices, 1ull << device) : UINT64_MAX;
-	if (before == 0 || before >> (device & (DEVICES - 1)) & 1 || is_off())
+	if (device < 0 || device >= NATIVE_DEVICES)
 		return;
-	for (int other = 0; other < DEVICES; other++)
+	uint64_t before = atomic_fetch_or(&used_devices, 1ull << device);
+	if (before == 0 || before >> device & 1 || is_off())
+		return;
+	for (int other = 0; other < NATIVE_DEVICES; other++)
 		if (before >> other & 1 && !reach_each_other(device, other)) {
 			atomic_store(&native_devices_apart, true);
 			atomic_store(&native_options.classic, true);
@@ -236,7 +236,7 @@ static void open_to_used(struct native_heap *h)
 {
 	native_use_device(h->device);
 	uint64_t used = atomic_load(&used_devices);
-	for (int device = 0; h->heap && device < DEVICES; device++)
+	for (int device = 0; h->heap && device < NATIVE_DEVICES; device++)
 		if (used >> device & 1)
 			open_to(h, &device);
 }

@@ -81,8 +81,8 @@ __attribute__((destructor)) static void end(void)
 		fputs("terrazzo: what cudaMalloc asked for was passed on, since a loaded file imports cudaIpcGetMemHandle; "
 		      "TERRAZZO_NATIVE=ipc:refuse serves it, if the program shares no memory\n", stderr);
 	if (native_options.report && atomic_load(&native_devices_apart))
-		fputs("terrazzo: what cudaMalloc asked for was passed on once a second device was used, since the two do not "
-		      "reach each other's memory\n", stderr);
+		fputs("terrazzo: what cudaMalloc asked for was passed on once a second device was used, since not all "
+		      "devices reach each other's memory\n", stderr);
 }
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */
@@ -350,17 +350,15 @@ cuda_result cuMemSetMemPool(const struct cuda_mem_location *location, int type, 
 
 /* ---- contexts ---------------------------------------------------------------------------------------------------- */
 
-enum { DEVICES = 64 };
-
 /* How often the program has retained a device's primary context: a heap's own reference must not keep it alive. */
-static atomic_int retained[DEVICES];
-static _Atomic(void *) primary[DEVICES];  /* that context */
+static atomic_int retained[NATIVE_DEVICES];
+static _Atomic(void *) primary[NATIVE_DEVICES];  /* that context */
 
 cuda_result cuDevicePrimaryCtxRetain(void **context, cuda_device device)
 {
 	ENTER(cuDevicePrimaryCtxRetain);
 	cuda_result result = REAL(cuDevicePrimaryCtxRetain)(context, device);
-	if (result == TRZ_CUDA_SUCCESS && device >= 0 && device < DEVICES) {
+	if (result == TRZ_CUDA_SUCCESS && device >= 0 && device < NATIVE_DEVICES) {
 		atomic_store(&primary[device], *context);
 		atomic_fetch_add(&retained[device], 1);
 		native_use_device(device);
@@ -376,7 +374,7 @@ static void end_primary(cuda_device device)
 
 static void note_release(cuda_device device)
 {
-	if (device >= 0 && device < DEVICES && atomic_load(&retained[device]) > 0 &&
+	if (device >= 0 && device < NATIVE_DEVICES && atomic_load(&retained[device]) > 0 &&
 	    atomic_fetch_sub(&retained[device], 1) == 1)
 		end_primary(device);
 }
@@ -397,7 +395,7 @@ cuda_result cuDevicePrimaryCtxRelease_v2(cuda_device device)
 
 static void note_reset(cuda_device device)
 {
-	if (device < 0 || device >= DEVICES)
+	if (device < 0 || device >= NATIVE_DEVICES)
 		return;
 	event_order_forget_all();
 	atomic_store(&retained[device], 0);

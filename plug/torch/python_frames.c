@@ -61,6 +61,7 @@ static int watch_code(PyCodeEvent event, PyCodeObject *code)
 	return 0;
 }
 
+/* Of this interpreter: with those of others names may be of the dead. */
 static void watch_deaths(void)
 {
 	if (PyCode_AddWatcher(watch_code) < 0)
@@ -144,9 +145,11 @@ static bool same(struct node *n, uint32_t parent, PyCodeObject *code, int instru
 
 static uint32_t add_node(uint32_t parent, PyCodeObject *code, int instruction, uint64_t now, uint32_t slot)
 {
+	if (count + 1 >= NODES)
+		return parent;
 	struct node made = {parent, instruction, line_of(code, instruction), code, now,
 	                    strdup(text_of(code->co_filename)), strdup(text_of(code->co_name))};
-	if (!made.filename || !made.name || count + 1 >= NODES) {
+	if (!made.filename || !made.name) {
 		free(made.filename);
 		free(made.name);
 		return parent;
@@ -281,7 +284,7 @@ TRZ_API bool trz_torch_frames_prepare(void)
 	PyGILState_STATE state = PyGILState_Ensure();
 	pthread_mutex_lock(&lock);
 	if (!nodes) {
-		table = calloc(TABLE, sizeof *table);
+		table = table ? table : calloc(TABLE, sizeof *table);
 		nodes = table ? calloc(NODES, sizeof *nodes) : NULL;
 		if (nodes)
 			watch_deaths();

@@ -58,7 +58,7 @@ class Output(page_sample.Scratch):
             with self.subTest(arguments):
                 done = self.run_here(*arguments, "-", *([] if self.input in arguments else ["--", "true"]))
                 self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn(b"does not go to standard output", done.stderr)
+                self.assertIn(b"cannot go to standard output", done.stderr)
         self.assertEqual([p.name for p in self.folder.iterdir()], [self.input.name])
 
     @unittest.skipUnless(Path("/dev/full").is_char_device(), "no /dev/full")
