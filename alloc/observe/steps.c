@@ -109,7 +109,6 @@ static void end_fills(trz_heap *h, bool is_long)
 	visit_sites(h, end_fill, &is_long);
 }
 
-
 static uint64_t room(const trz_heap *h)
 {
 	return min_u64(heap_limit(h), counter_get(&h->attainable));
