@@ -451,7 +451,8 @@ static bool read_filled(trz_heap *h, uint64_t number, struct filled *out)
 	return found;
 }
 
-/* Before, the same loop may have been called from other lines. Returns what it was emptied from; 0: it was not. */
+/* With no lock held. Before, the same loop may have been called from other lines. Returns what it was emptied from; 0:
+ * it was not. */
 static uint64_t filled_from(trz_heap *h, const struct filled *own)
 {
 	struct call_frame frames[LEVELS], others[LEVELS];
@@ -520,35 +521,40 @@ static void in_own_steps(struct leaks_finding *f, uint64_t row)
 	f->allocations_per_step /= (double)row;
 }
 
-static struct kept_loop kept_of(trz_heap *h, trz_growth_info *out, size_t capacity)
+/* With the steps' lock. Finds up to `capacity` suspects; returns how many. */
+static size_t read_kept(trz_heap *h, struct kept_loop *loop, struct leaks_finding *found, size_t capacity)
 {
-	struct leaks_finding found[STEPS_FINDINGS];
 	struct leaks *leaks = h->steps.kept;
 	uint64_t row = period_keeps(h);
-	struct kept_loop loop = {.steps = leaks ? leaks_steps(leaks) * row : 0, .calls_models = h->steps.kept_calls_models};
-	if (loop.steps < KEPT_LEAST * row || !row)
-		return loop;
+	size_t suspects = 0;
+	loop->steps = leaks ? leaks_steps(leaks) * row : 0;
+	loop->calls_models = h->steps.kept_calls_models;
+	if (loop->steps < KEPT_LEAST * row || !row)
+		return 0;
 	leaks_failed(leaks, true);
-	size_t count = leaks_findings(leaks, found, min_u64(capacity, STEPS_FINDINGS));
-	for (size_t i = 0; i < count && found[i].suspect; i++) {
-		in_own_steps(&found[i], row);
-		double allocations = found[i].allocations_per_step;
-		loop.allocations = allocations > loop.allocations ? allocations : loop.allocations;
+	size_t count = leaks_findings(leaks, found, capacity);
+	for (; suspects < count && found[suspects].suspect; suspects++)
+		in_own_steps(&found[suspects], row);
+	loop->allocations = most_allocations(found, suspects);
+	return suspects;
+}
+
+/* Whether a suspect is a list asks for texts, so it is found once the steps' lock has been given back. */
+struct kept_loop steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity)
+{
+	struct steps *s = &h->steps;
+	struct leaks_finding found[STEPS_FINDINGS];
+	struct kept_loop loop = {.sites = 0};
+	pthread_mutex_lock(&s->lock);
+	size_t count = read_kept(h, &loop, found, min_u64(capacity, STEPS_FINDINGS));
+	pthread_mutex_unlock(&s->lock);
+	for (size_t i = 0; i < count; i++) {
 		enum fill fill = fill_of(h, found[i].site);
 		if (fill == FILL_USUAL)
 			continue;
 		out[loop.sites] = describe(h, &found[i]);
 		out[loop.sites++].suspect = fill == FILL_NONE;
 	}
-	return loop;
-}
-
-struct kept_loop steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity)
-{
-	struct steps *s = &h->steps;
-	pthread_mutex_lock(&s->lock);
-	struct kept_loop loop = kept_of(h, out, capacity);
-	pthread_mutex_unlock(&s->lock);
 	return loop;
 }
 

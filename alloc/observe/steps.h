@@ -24,7 +24,7 @@ struct kept_loop {
 };
 
 /* At a failure in a loop that keeps what it makes (observe/period.h); no suspect is a list that was filled and emptied
- * before, with less. Takes the lock of the steps and the heap lock. */
+ * before, with less. Takes the lock of the steps and the heap lock, and asks for texts with none held. */
 struct kept_loop steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity);
 
 /* The sites that grow, suspects first; `failed`: memory has run out, which judges short growth, too. Returns how many.
