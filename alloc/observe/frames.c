@@ -147,6 +147,14 @@ size_t frames_calls_of_site(trz_heap *h, uint64_t stack, struct call_frame *fram
 	return count;
 }
 
+/* The innermost level is asked for first: it tells of which kind they all are. */
+size_t frames_python_calls(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity)
+{
+	if (!frames_calls_of_site(h, stack, frames, 1) || call_is_native(&frames[0]))
+		return 0;
+	return frames_calls_of_site(h, stack, frames, capacity);
+}
+
 struct frames_teller frames_teller(trz_heap *h)
 {
 	pthread_mutex_lock(&h->oom_lock);

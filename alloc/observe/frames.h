@@ -58,6 +58,10 @@ enum { FRAMES_LEVELS = 48 };
 /* The same as what reports judge: up to FRAMES_LEVELS levels, a missing text as "". */
 size_t frames_calls_of_site(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity);
 
+/* The same of a stack of the interpreter's; 0: it is a native one, which tells nothing of steps, models and weights,
+ * and whose levels the linker takes up to a millisecond each to name. */
+size_t frames_python_calls(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity);
+
 /* The history has been switched on or off. */
 void frames_update(trz_heap *h);
 

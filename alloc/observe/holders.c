@@ -258,14 +258,16 @@ size_t holders_read(trz_heap *h, trz_holder_kind by, trz_holder *out, size_t cap
 	return all;
 }
 
-size_t holders_of_many(trz_heap *h, uint64_t least, struct holders_count *out, size_t capacity)
+size_t holders_live(trz_heap *h, uint32_t *next, struct holders_count *out, size_t capacity)
 {
 	size_t found = 0;
+	unsigned steps = 0;
 	heap_lock(h);
-	for (uint32_t i = 1; i <= h->sites.count && found < capacity; i++) {
-		const struct site *site = sites_at(&h->sites, i);
-		if (site->held.count >= least * SITES_COUNT_UNIT)
+	for (; *next <= h->sites.count && found < capacity; ++*next) {
+		const struct site *site = sites_at(&h->sites, *next);
+		if (site->held.count >= SITES_COUNT_UNIT)
 			out[found++] = (struct holders_count){site->stack, site->held.count / SITES_COUNT_UNIT};
+		heap_rest(h, &steps, 1);
 	}
 	heap_unlock(h);
 	return found;

@@ -86,8 +86,9 @@ struct holders_count {
 	uint64_t stack, count;
 };
 
-/* The sites that hold so many allocations at least, up to `capacity`; returns how many. */
-size_t holders_of_many(trz_heap *h, uint64_t least, struct holders_count *out, size_t capacity);
+/* The sites with live allocations from number *next on, which begins with 1; returns how many it has found. Fewer than
+ * `capacity`: there are no more. Takes no lock but the heap lock. */
+size_t holders_live(trz_heap *h, uint32_t *next, struct holders_count *out, size_t capacity);
 
 /* How many allocations of a site are live; 0: there is no such site. */
 uint64_t holders_live_of(trz_heap *h, uint64_t site);

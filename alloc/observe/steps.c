@@ -385,20 +385,11 @@ static bool begin_kept(trz_heap *h)
 	return memory != NULL;
 }
 
-/* A stack of the interpreter's; 0: it is a native one, which tells nothing of steps and models, and whose levels the
- * linker takes up to a millisecond each to name. So the innermost is asked for first. */
-static size_t python_calls(trz_heap *h, uint64_t stack, struct call_frame frames[LEVELS])
-{
-	if (!frames_calls_of_site(h, stack, frames, 1) || call_is_native(&frames[0]))
-		return 0;
-	return frames_calls_of_site(h, stack, frames, LEVELS);
-}
-
 /* Stacks tell steps from layers. */
 static bool begins_steps(trz_heap *h, const struct period_proposal *proposal, bool *in_model)
 {
 	struct call_frame frames[LEVELS];
-	size_t count = python_calls(h, proposal->stack, frames);
+	size_t count = frames_python_calls(h, proposal->stack, frames, LEVELS);
 	*in_model = call_modules(frames, count) > 0;
 	return count > 0 && count < LEVELS && call_begins_step(frames, count);
 }
@@ -408,10 +399,10 @@ bool steps_may_be_within_a_model(trz_heap *h)
 	struct call_frame frames[LEVELS];
 	struct period_proposal marked;
 	if (!period_marked(h, &marked) || marked.usual > PERIOD_NEWEST ||
-	    !call_modules(frames, python_calls(h, marked.stack, frames)))
+	    !call_modules(frames, frames_python_calls(h, marked.stack, frames, LEVELS)))
 		return false;
 	for (size_t i = 0; i < marked.inner; i++) {
-		size_t count = python_calls(h, marked.stacks[i], frames);
+		size_t count = frames_python_calls(h, marked.stacks[i], frames, LEVELS);
 		if (!count || !call_modules(frames, count))
 			return false;
 	}
@@ -424,7 +415,7 @@ static bool calls_models(trz_heap *h, const struct period_proposal *proposal)
 	struct call_frame frames[LEVELS];
 	uint64_t all = 0, of_models = 0;
 	for (size_t i = 0; i < proposal->inner; i++) {
-		bool own = call_is_of_model(frames, python_calls(h, proposal->stacks[i], frames));
+		bool own = call_is_of_model(frames, frames_python_calls(h, proposal->stacks[i], frames, LEVELS));
 		all += proposal->sizes[i];
 		of_models += own ? proposal->sizes[i] : 0;
 	}
@@ -459,10 +450,10 @@ static uint64_t filled_from(trz_heap *h, const struct filled *own)
 	struct filled other;
 	if (leaks_is_filled_anew(&own->fills, own->now))
 		return own->fills.from;
-	size_t levels = python_calls(h, own->stack, frames);
+	size_t levels = frames_python_calls(h, own->stack, frames, LEVELS);
 	for (uint64_t i = 1; levels && read_filled(h, i, &other); i++)
 		if (leaks_is_filled_anew(&other.fills, own->now) &&
-		    call_is_same_loop(frames, levels, others, python_calls(h, other.stack, others)))
+		    call_is_same_loop(frames, levels, others, frames_python_calls(h, other.stack, others, LEVELS)))
 			return other.fills.from;
 	return 0;
 }

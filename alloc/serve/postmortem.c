@@ -20,7 +20,7 @@
 #include "observe/steps.h"
 #include "supply/oom.h"
 
-enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, SITES_ALIKE = 256, SITES_JUDGED = 256 };
+enum { PRINTS_MOST = 16, TEXT_BYTES = 24 << 10, SITES_AT_ONCE = 64, SITES_JUDGED = 256 };
 
 _Static_assert((int)TRZ_CATEGORY_WEIGHTS == (int)CATEGORY_WEIGHTS && (int)TRZ_CATEGORY_OTHER == (int)CATEGORY_OTHER &&
                    (int)CATEGORY_COUNT == (int)SITES_CATEGORIES,
@@ -32,6 +32,12 @@ struct printed {
 	unsigned log2;               /* of its size */
 };
 
+struct weights {
+	bool known;                  /* those of this report */
+	uint64_t alike;              /* from one place, at most: a model has as many parts that are alike */
+	uint64_t all;
+};
+
 /* Guarded by `busy`, whose holder may be inside callbacks: so nobody waits for it. */
 struct reporter {
 	atomic_bool busy;
@@ -41,6 +47,7 @@ struct reporter {
 	struct facts facts;
 	struct evidence evidence;
 	struct verdict verdict;
+	struct weights weights;
 	trz_holder holders[SITES_JUDGED];
 	size_t used;
 	char text[TEXT_BYTES];
@@ -214,26 +221,31 @@ static void put_holders(trz_heap *h, struct reporter *r)
 	sort_lines(e);
 }
 
-struct weights {
-	uint64_t alike;              /* from one place: a model has as many parts that are alike */
-	uint64_t all;
-};
-
-/* Of the places that so many come from at least. */
-static struct weights count_weights(trz_heap *h, uint64_t least)
+static void add_weights(trz_heap *h, struct weights *w, const struct holders_count *sites, size_t count)
 {
-	struct holders_count many[SITES_ALIKE];
 	struct call_frame frames[FRAMES_LEVELS];
-	struct weights weights = {0, 0};
-	size_t count = holders_of_many(h, least, many, SITES_ALIKE);
 	for (size_t i = 0; i < count; i++) {
-		size_t levels = frames_calls_of_site(h, many[i].stack, frames, FRAMES_LEVELS);
+		size_t levels = frames_python_calls(h, sites[i].stack, frames, FRAMES_LEVELS);
 		if (call_category(frames, levels) != CATEGORY_WEIGHTS)
 			continue;
-		weights.alike = max_u64(weights.alike, many[i].count);
-		weights.all += many[i].count;
+		w->alike = max_u64(w->alike, sites[i].count);
+		w->all += sites[i].count;
 	}
-	return count == SITES_ALIKE ? (struct weights){UINT64_MAX, UINT64_MAX} : weights;
+}
+
+/* Of all sites, so that no model is too large; once in a report, since the program is asked for each one's text. */
+static const struct weights *weights_of(trz_heap *h)
+{
+	struct weights *w = &h->reporter->weights;
+	struct holders_count sites[SITES_AT_ONCE];
+	uint32_t next = 1;
+	size_t count = w->known ? 0 : SITES_AT_ONCE;
+	while (count == SITES_AT_ONCE) {
+		count = holders_live(h, &next, sites, SITES_AT_ONCE);
+		add_weights(h, w, sites, count);
+	}
+	w->known = true;
+	return w;
 }
 
 /* Gradients, and the optimizer's state: one of a place for each weight at most, and weights may be added, or unfrozen,
@@ -241,7 +253,7 @@ static struct weights count_weights(trz_heap *h, uint64_t least)
 static bool is_for_each_weight(trz_heap *h, const trz_growth_info *from, enum evidence_category category)
 {
 	return from->suspect && (category == CATEGORY_GRADIENTS || category == CATEGORY_OPTIMIZER) &&
-	       holders_live_of(h, from->site) <= count_weights(h, 1).all;
+	       holders_live_of(h, from->site) <= weights_of(h)->all;
 }
 
 /* `steps`: so many have ended. `kept`: what is no suspect is filled anew, with more (steps_kept). */
@@ -284,8 +296,7 @@ static void put_kept(trz_heap *h, struct evidence *e)
 	trz_growth_info kept[EVIDENCE_GROWTH_MAX];
 	struct kept_loop loop = steps_kept(h, kept, EVIDENCE_GROWTH_MAX);
 	bool models = loop.calls_models || is_a_models(h, kept, loop.sites);
-	if (!models || !loop.sites ||
-	    leaks_may_be_one_pass(loop.steps, loop.allocations, count_weights(h, loop.steps).alike))
+	if (!models || !loop.sites || leaks_may_be_one_pass(loop.steps, loop.allocations, weights_of(h)->alike))
 		return;
 	e->growth_count = 0;
 	e->has_history = true;
@@ -317,8 +328,8 @@ static void except_one_pass(trz_heap *h, struct evidence *e)
 	uint64_t steps = has_leak(e) ? steps_recognised(h, &allocations) : 0;
 	if (!steps)
 		return;
-	bool outputs = leaks_may_be_one_pass(steps, allocations, count_weights(h, steps).alike);
-	bool gradients = leaks_may_be_one_pass(steps, allocations, count_weights(h, 1).all);
+	bool outputs = leaks_may_be_one_pass(steps, allocations, weights_of(h)->alike);
+	bool gradients = leaks_may_be_one_pass(steps, allocations, weights_of(h)->all);
 	unsigned left = 0;
 	for (unsigned i = 0; i < e->growth_count; i++) {
 		const struct evidence_growth *g = &e->growth[i];
@@ -447,6 +458,7 @@ static void judge(trz_heap *h, struct reporter *r)
 {
 	struct evidence *e = &r->evidence;
 	char name[32];
+	r->weights = (struct weights){.known = false};
 	snprintf(name, sizeof name, "process %d", (int)getpid());
 	evidence_init(e, EVIDENCE_HEAP, "");
 	e->source_name = evidence_keep(e, name);

@@ -19,7 +19,7 @@ enum { KEPT = 4000, MOST = 100, STEPS = 60 };
 #define MAIN {.filename = "/srv/train.py", .name = "<module>", .line = 50}
 
 enum spot { BATCH = 1, OUTPUT, FORWARD, LINEAR, WEIGHTS, MORE_WEIGHTS, GRADIENT, AUTOGRAD, LINEAR_LATER, BATCH_LATER,
-	        ADAM };
+	        ADAM, LINES = 1000 };  /* from here on: one line of the program each */
 
 static const trz_frame stacks[][7] = {
 	[BATCH] = {{.filename = "/srv/train.py", .name = "evaluate", .line = 10}, MAIN},
@@ -76,13 +76,14 @@ static void ask_for_growth(void)
 
 static size_t text_of(void *user, uint64_t id, trz_frame *frames, size_t capacity)
 {
+	const trz_frame *stack = stacks[id < LINES ? id : OUTPUT];
 	size_t count = 0;
 	(void)user;
 	ask_for_growth();
 	if (id == AUTOGRAD && capacity > named_of_autograd)
 		named_of_autograd = capacity;
-	for (; count < capacity && stacks[id][count].filename; count++)
-		frames[count] = stacks[id][count];
+	for (; count < capacity && stack[count].filename; count++)
+		frames[count] = stack[count];
 	return count;
 }
 
@@ -431,10 +432,21 @@ static void test_data_that_are_loaded(void **state)
 	assert_false(ends_as_leak(&p));
 }
 
-/* Weights that are unfrozen one by one get gradients and an optimizer's state; one more of each is too many. */
-static bool unfreeze(struct program *p, size_t of_each)
+static void keep_of_lines(struct program *p, int first, int end)
 {
-	begin(p, STEPS);
+	for (int i = first; i < end; i++)
+		keep(p, (enum spot)(LINES + i), KIB(64));
+}
+
+/* Weights that are unfrozen one by one get gradients and an optimizer's state; one more of each is too many. The
+ * program keeps blocks of so many other lines, half of them older than the weights. */
+static bool unfreeze(struct program *p, size_t of_each, int lines)
+{
+	begin(p, 0);
+	keep_of_lines(p, 0, lines / 2);
+	for (int i = 0; i < STEPS; i++)
+		keep(p, WEIGHTS, MIB(1));
+	keep_of_lines(p, lines / 2, lines);
 	for (size_t step = 0; step < STEPS; step++) {
 		train(p);
 		for (size_t i = 0; i < of_each; i++)
@@ -447,8 +459,19 @@ static void test_weights_that_are_unfrozen_in_turn(void **state)
 {
 	(void)state;
 	static struct program p;
-	assert_false(unfreeze(&p, 1));
-	assert_true(unfreeze(&p, 2));
+	assert_false(unfreeze(&p, 1, 0));
+	assert_true(unfreeze(&p, 2, 0));
+}
+
+/* As large programs have. */
+static void test_weights_that_are_unfrozen_among_many_sites(void **state)
+{
+	(void)state;
+	static struct program p;
+	assert_false(unfreeze(&p, 1, 300));
+	assert_true(unfreeze(&p, 2, 300));
+	assert_false(unfreeze(&p, 1, 1000));
+	assert_true(unfreeze(&p, 2, 1000));
 }
 
 static void test_layers_that_are_made(void **state)
@@ -570,6 +593,7 @@ int main(void)
 		cmocka_unit_test(test_data_that_are_loaded),
 		cmocka_unit_test(test_layers_that_are_made),
 		cmocka_unit_test(test_weights_that_are_unfrozen_in_turn),
+		cmocka_unit_test(test_weights_that_are_unfrozen_among_many_sites),
 		cmocka_unit_test(test_a_batch_that_grows),
 		cmocka_unit_test(test_turns_of_a_recurrent_model),
 		cmocka_unit_test(test_caches_of_a_loop_that_is_recognised),
