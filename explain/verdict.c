@@ -66,12 +66,15 @@ static uint64_t others_memory(const struct evidence *e)
 	return outside > CONTEXT_MAX ? outside - CONTEXT_USUAL : 0;
 }
 
+static uint64_t rounding_of_request(const struct evidence *e, uint64_t need)
+{
+	return evidence_known(e->requested) && evidence_known(need) ? less(need, e->requested) : 0;
+}
+
 /* Of this request, and of all that is live. */
 static uint64_t rounding_memory(const struct evidence *e, uint64_t need)
 {
-	uint64_t rounding = 0;
-	if (evidence_known(e->requested) && evidence_known(need))
-		rounding = less(need, e->requested);
+	uint64_t rounding = rounding_of_request(e, need);
 	if (evidence_known(e->allocated) && evidence_known(e->live_requested)) {
 		uint64_t live = less(e->allocated, e->live_requested);
 		rounding += live >= e->allocated / SHARE ? live : 0;
@@ -95,6 +98,14 @@ static uint64_t shortage(const struct evidence *e, const struct verdict *v)
 		return EVIDENCE_UNKNOWN;
 	uint64_t have = sum(v->room, evidence_or_zero(v->usable));
 	return v->need > have && !e->limit_inferred ? v->need - have : less(v->need, v->piece);
+}
+
+/* PyTorch lays new memory beside no free piece, so that the driver has to have all of the request's, where no piece is
+ * as large. */
+static uint64_t missing_memory(const struct evidence *e, const struct verdict *v)
+{
+	bool adds_up = e->joins || e->expandable || !evidence_known(v->short_bytes) || v->piece >= v->need;
+	return adds_up ? v->short_bytes : max_u64(v->short_bytes, less(v->need, v->room));
 }
 
 static bool leaks(const struct evidence_growth *g)
@@ -187,6 +198,7 @@ static void work_out(const struct evidence *e, struct verdict *v)
 	v->piece = largest_piece(e, v);
 	v->rounding = rounding_memory(e, v->need);
 	v->short_bytes = e->failed ? shortage(e, v) : EVIDENCE_UNKNOWN;
+	v->missing = missing_memory(e, v);
 	v->together = is_put_together(e);
 }
 
@@ -247,7 +259,7 @@ static bool is_other_process(const struct evidence *e, const struct verdict *v)
 static bool is_leak(const struct evidence *e, const struct verdict *v)
 {
 	uint64_t bytes = grown(e, leaks);
-	return bytes > 0 && !v->together && (!evidence_known(v->short_bytes) || bytes >= v->short_bytes);
+	return bytes > 0 && !v->together && (!evidence_known(v->missing) || bytes >= v->missing);
 }
 
 /* Whether memory that others keep would have served: `total` bytes of it, the largest piece, and what of it could have
@@ -304,11 +316,13 @@ static bool is_fragmented(const struct evidence *e, const struct verdict *v)
 	       !(evidence_known(e->largest_free) && e->largest_free >= v->need);
 }
 
+/* As asked for, the request itself may fit into a piece. */
 static bool is_rounding(const struct evidence *e, const struct verdict *v)
 {
-	(void)e;
-	return v->rounding > 0 && evidence_known(v->short_bytes) && v->short_bytes > 0 &&
-	       v->rounding >= v->short_bytes;
+	if (v->rounding == 0 || !evidence_known(v->missing) || v->missing == 0)
+		return false;
+	uint64_t own = rounding_of_request(e, v->need);
+	return v->rounding >= v->missing || (own > 0 && own >= less(v->need, v->piece));
 }
 
 /* But for what is immaterial. */
@@ -438,17 +452,18 @@ static void add_remedy(struct verdict *v, enum remedy_kind kind, uint64_t bytes,
 }
 
 /* What would do if it gives as much as was missing. */
-static void add_at_least(struct verdict *v, enum remedy_kind kind, uint64_t bytes)
+static void add_at_least(struct verdict *v, enum remedy_kind kind)
 {
 	unsigned at = v->remedy_count;
-	add_remedy(v, kind, bytes, false);
+	add_remedy(v, kind, v->missing, false);
 	if (v->remedy_count > at)
 		v->remedies[at].at_least = true;
 }
 
+/* Whether so much less in use would do. */
 static bool covers(const struct verdict *v, uint64_t bytes)
 {
-	return evidence_known(v->short_bytes) && evidence_known(bytes) && bytes >= v->short_bytes;
+	return evidence_known(v->missing) && evidence_known(bytes) && bytes >= v->missing;
 }
 
 /* Gradients of each sample: no weight's is larger than all weights are. */
@@ -488,15 +503,6 @@ static bool has_enough(const struct verdict *v)
 	return false;
 }
 
-/* What a smaller batch has to give: PyTorch lays new memory beside no free piece, so that the driver has to have all of
- * the request's, where no piece is as large. */
-static uint64_t shortage_of_batch(const struct evidence *e, const struct verdict *v)
-{
-	if (e->joins || e->expandable || !evidence_known(v->room) || !evidence_known(v->short_bytes))
-		return v->short_bytes;
-	return max_u64(v->short_bytes, less(v->need, v->room));
-}
-
 /* A smaller batch would help for some steps. */
 static void add_growth(const struct evidence *e, struct verdict *v, uint64_t leak)
 {
@@ -516,19 +522,18 @@ static void add_fewer(const struct evidence *e, struct verdict *v, uint64_t leak
 /* Of smaller batches a list has the more parts. */
 static void add_batch(const struct evidence *e, struct verdict *v)
 {
-	uint64_t missing = shortage_of_batch(e, v);
 	uint64_t scaling = verdict_scaling(e);
 	enum evidence_category category = request_category(e);
 	bool tokens = category == CATEGORY_KV_CACHE && covers(v, e->categories[CATEGORY_KV_CACHE]);
 	bool fixed = category == CATEGORY_OPTIMIZER || category == CATEGORY_WEIGHTS;
-	bool enough = covers(v, scaling) && scaling >= missing, last = v->kind != VERDICT_TOO_LARGE && !has_enough(v);
+	bool enough = covers(v, scaling), last = v->kind != VERDICT_TOO_LARGE && !has_enough(v);
 	bool offered = enough || last || !evidence_known(scaling);
-	if (!e->failed || !evidence_known(v->short_bytes) || fixed || tokens || v->together || !offered)
+	if (!e->failed || !evidence_known(v->missing) || fixed || tokens || v->together || !offered)
 		return;
 	if (evidence_known(scaling))
-		add_remedy(v, REMEDY_BATCH, missing, enough);
+		add_remedy(v, REMEDY_BATCH, v->missing, enough);
 	else
-		add_at_least(v, REMEDY_BATCH, missing);
+		add_at_least(v, REMEDY_BATCH);
 }
 
 /* A list that goes on growing would soon fill what a smaller batch leaves. */
@@ -574,7 +579,7 @@ static void add_category(const struct evidence *e, struct verdict *v, enum remed
 	if (evidence_known(e->categories[c]))
 		add_remedy(v, kind, e->categories[c], covers(v, e->categories[c]));
 	else if (e->failed && remedy_of_request(e) == kind)
-		add_at_least(v, kind, v->short_bytes);
+		add_at_least(v, kind);
 }
 
 static bool is_of_category(enum remedy_kind kind)
@@ -626,7 +631,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		add_remedy(v, REMEDY_JOIN, scattered(e, v), true);
 	if (applies(e, v, VERDICT_LIMIT))
 		add_remedy(v, REMEDY_LIMIT, evidence_known(v->device_room) ? less(v->device_room, v->limit_room) :
-		           v->short_bytes, !evidence_known(v->device_room) || within(e, v, v->device_room) >= v->need);
+		           v->missing, !evidence_known(v->device_room) || within(e, v, v->device_room) >= v->need);
 	add_remedy(v, REMEDY_OTHER_PROCESS, v->others, applies(e, v, VERDICT_OTHER_PROCESS));
 	if (!v->together)
 		add_remedy(v, REMEDY_LEAK, leak, covers(v, leak));
@@ -636,7 +641,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		add_remedy(v, REMEDY_OVERFILLED, overfilled, true);
 	add_growth(e, v, leak);
 	add_fewer(e, v, leak);
-	if (e->failed && covers(v, v->rounding))
+	if (e->failed && (covers(v, v->rounding) || is_rounding(e, v)))
 		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);
 	add_batch(e, v);
 	add_category(e, v, REMEDY_CHECKPOINT, CATEGORY_ACTIVATIONS);

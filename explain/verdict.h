@@ -12,7 +12,7 @@ enum verdict_kind {
 	VERDICT_TOO_LARGE,         /* no device of this size could serve it */
 	VERDICT_LIMIT,             /* the device could have served it; the limit forbade it */
 	VERDICT_OTHER_PROCESS,     /* it would have been served without the other processes' memory */
-	VERDICT_LEAK,              /* memory that grows with the steps holds more than what was missing */
+	VERDICT_LEAK,              /* memory that grows with the steps holds at least what is missing */
 	VERDICT_POOL,              /* free memory of private pools would have sufficed */
 	VERDICT_OTHER_STREAM,      /* free memory of other streams would have sufficed */
 	VERDICT_FRAGMENTED,        /* enough was free, but in no piece */
@@ -65,15 +65,18 @@ struct verdict {
 	uint64_t piece;            /* the largest piece that it could have had */
 	uint64_t others;           /* what other processes have, perhaps an estimate from what the device lacks */
 	uint64_t rounding;         /* what rounding takes, where it is worth mentioning */
-	uint64_t short_bytes;      /* see verdict_find */
+	uint64_t short_bytes;      /* see verdict_find; so is the next */
+	uint64_t missing;
 	bool short_at_most;        /* of a limit that is only inferred, or if nobody tells what the allocator has free */
 	bool together;             /* the request is for as much as has grown: parts are to be put together */
 	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
 	unsigned remedy_count;
 };
 
-/* Judges. short_bytes: need - room - usable where that is above 0: what was missing even with all usable memory in one
- * piece. Else, and where the limit is only inferred, need - piece: what was missing in the largest piece. */
+/* Judges. short_bytes: need - room - usable where that is above 0: what was short even with all usable memory in one
+ * piece. Else, and where the limit is only inferred, need - piece: what the largest piece lacked. missing: what has
+ * to come back of what is in use, or from a limit: short_bytes where free memory adds to it; need - room in
+ * PyTorch's allocator, whose free pieces do not. */
 void verdict_find(const struct evidence *e, struct verdict *v);
 
 /* What shrinks with the batch: activations, and the request itself, if it is one, the gradients of samples or, beside

@@ -212,6 +212,95 @@ static void test_a_smaller_batch_makes_up_for_pieces(void **state)
 	}
 }
 
+/* 2 GiB asked for, 1 GiB left, and 500 MiB free in pieces that do not help: 524 MiB given back would fail again. */
+static void scatter(void)
+{
+	ask(2, 24, 1, 23, 0);
+	e.cached = e.free_own = MIB(500);
+	e.allocated = e.reserved - e.cached;
+	e.largest_free = MIB(2);
+}
+
+static void test_what_has_to_be_given_back_beside_pieces(void **state)
+{
+	(void)state;
+	static const enum evidence_category categories[] = {CATEGORY_OPTIMIZER, CATEGORY_KV_CACHE, CATEGORY_WEIGHTS};
+	static const enum remedy_kind kinds[] = {REMEDY_OFFLOAD_OPTIMIZER, REMEDY_KV_CACHE, REMEDY_OFFLOAD_WEIGHTS};
+	for (int i = 0; i < 3; i++) {
+		scatter();
+		for (int c = 0; c < CATEGORY_COUNT; c++)
+			e.categories[c] = EVIDENCE_UNKNOWN;
+		e.category = categories[i];
+		expect(VERDICT_FULL, 524.0 / 1024);
+		assert_true(remedy(kinds[i])->at_least && remedy(kinds[i])->bytes == GIB(1));
+		for (int joins = 0; joins < 2; joins++) {
+			e.joins = joins;
+			e.categories[categories[i]] = MIB(600);
+			expect(VERDICT_FULL, 524.0 / 1024);
+			assert_int_equal(remedy(kinds[i])->enough, joins);
+		}
+		e.joins = false;
+		e.categories[categories[i]] = GIB(1);
+		expect(VERDICT_FULL, 524.0 / 1024);
+		assert_true(remedy(kinds[i])->enough);
+	}
+}
+
+/* What grows, or is held in many blocks, would have to be as much, too: to be the verdict, and to be enough. */
+static void test_what_grows_beside_pieces(void **state)
+{
+	(void)state;
+	for (int bytes = 600; bytes <= 1024; bytes += 424) {
+		bool enough = bytes == 1024;
+		scatter();
+		e.growth[0] = (struct evidence_growth){.site = "a.py:1", .live = MIB((uint64_t)bytes), .leak = true};
+		e.growth_count = 1;
+		expect(enough ? VERDICT_LEAK : VERDICT_FULL, 524.0 / 1024);
+		assert_int_equal(remedy(REMEDY_LEAK)->enough, enough);
+		e.growth[0].leak = false;
+		e.allocated = GIB(2);
+		expect(VERDICT_FULL, 524.0 / 1024);
+		assert_int_equal(remedy(REMEDY_GROWTH) != NULL, enough);
+		e.growth[0].overfilled = true;
+		expect(VERDICT_FULL, 524.0 / 1024);
+		assert_int_equal(remedy(REMEDY_OVERFILLED) != NULL, enough);
+		e.growth_count = 0;
+		e.holders[e.holder_count++] = (struct evidence_holder){
+			.site = "a.py:1", .bytes = MIB((uint64_t)bytes), .count = 1000};
+		e.allocated = GIB(1);
+		expect(VERDICT_FULL, 524.0 / 1024);
+		assert_int_equal(remedy(REMEDY_FEWER) != NULL, enough);
+	}
+}
+
+/* A limit has to allow all of the new segment, whatever is free. */
+static void test_a_limit_beside_pieces(void **state)
+{
+	(void)state;
+	scatter();
+	e.device_total = e.device_free = EVIDENCE_UNKNOWN;
+	e.limit = e.reserved + GIB(1);
+	expect(VERDICT_LIMIT, 524.0 / 1024);
+	assert_int_equal(remedy(REMEDY_LIMIT)->bytes, GIB(1));
+}
+
+/* Without the request's own rounding a piece would do; without that of live memory only new memory. */
+static void test_rounding_beside_pieces(void **state)
+{
+	(void)state;
+	scatter();
+	e.live_requested = e.allocated - MIB(800);
+	expect(VERDICT_FULL, 524.0 / 1024);
+	assert_null(remedy(REMEDY_ROUNDING));
+	e.live_requested = EVIDENCE_UNKNOWN;
+	e.device_free = 0;
+	e.largest_free = MIB(310);
+	e.requested = MIB(300);
+	e.needed = MIB(512);
+	expect(VERDICT_ROUNDING, 12.0 / 1024);
+	assert_true(remedy(REMEDY_ROUNDING)->enough);
+}
+
 /* A request that is an activation itself shrinks with the batch, too; the optimizer's state does not. */
 static void test_what_a_smaller_batch_gives(void **state)
 {
@@ -755,6 +844,10 @@ int main(void)
 		cmocka_unit_test(test_no_remedy_for_what_is_counted_already),
 		cmocka_unit_test(test_nearly_all_in_one_piece_is_full),
 		cmocka_unit_test(test_a_smaller_batch_makes_up_for_pieces),
+		cmocka_unit_test(test_what_has_to_be_given_back_beside_pieces),
+		cmocka_unit_test(test_what_grows_beside_pieces),
+		cmocka_unit_test(test_a_limit_beside_pieces),
+		cmocka_unit_test(test_rounding_beside_pieces),
 		cmocka_unit_test(test_what_a_smaller_batch_gives),
 		cmocka_unit_test(test_a_list_that_is_put_together),
 		cmocka_unit_test(test_growth_of_one_line),
