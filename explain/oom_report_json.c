@@ -160,6 +160,8 @@ static void put_remedies(struct jsonw *j, const struct verdict *v)
 		jsonw_put_string(j, "name", remedy_name(v->remedies[i].kind));
 		jsonw_put_number(j, "bytes", v->remedies[i].bytes);
 		put_bool(j, "enough", v->remedies[i].enough);
+		if (v->remedies[i].at_least)
+			put_bool(j, "at_least", true);
 		jsonw_close(j, '}');
 	}
 	jsonw_close(j, ']');

@@ -789,6 +789,8 @@ static void test_json(void **state)
 	static struct page page;
 	page = (struct page){.used = 0};
 	fill();
+	v.remedies[0].enough = false;
+	v.remedies[0].at_least = true;
 	assert_true(oom_report_json(&e, &v, to_page, &page));
 	json_t *root = json_loads(page.text, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(root);
@@ -803,6 +805,9 @@ static void test_json(void **state)
 	json_t *figures = json_object_get(root, "figures");
 	assert_int_equal(json_integer_value(json_object_get(figures, "reserved")), e.reserved);
 	assert_null(json_object_get(figures, "largest"));  /* unknown */
+	json_t *remedies = json_object_get(root, "remedies");
+	assert_true(json_is_true(json_object_get(json_array_get(remedies, 0), "at_least")));
+	assert_null(json_object_get(json_array_get(remedies, 1), "at_least"));
 	json_decref(root);
 }
 
