@@ -101,6 +101,7 @@ static size_t site_count(const struct play *p)
 	return 1 + p->d->frame_count + SIZES;
 }
 
+/* `size`: as asked for. */
 static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 {
 	if (!p->site_of[stack]) {
@@ -425,7 +426,7 @@ static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint6
 		uint32_t count = 0;
 		if (!may_be_part(p, b) || (b->stack == 0 && is_kept(b, &kept)))
 			continue;
-		uint64_t site = (uint64_t)(site_at(p, b->stack, b->size) - p->sites);
+		uint64_t site = (uint64_t)(site_at(p, b->stack, bytes_of(b)) - p->sites);
 		status = count_one(&counts, prng_mix(site ^ prng_mix(b->size)), &count);
 		*most = max_u64(*most, count);
 	}

@@ -300,6 +300,22 @@ static void test_a_slow_leak_of_which_the_history_has_the_end_is_found(void **st
 	assert_true(leaks(run_out(MIB(4)), "train.py:21"));
 }
 
+/* So many parts as steps would be one pass; but those that were asked for in as many sizes are not alike, though they
+ * take the same. */
+static void test_a_leak_without_stacks_beside_parts_of_many_sizes_is_found(void **state)
+{
+	(void)state;
+	start();
+	p.stacks = false;
+	for (uint64_t part = 0; part < 120; part++)
+		take(20, MIB(1) - 4 * part);
+	for (int step = 0; step < 60; step++) {
+		work();
+		take(21, MIB(5));
+	}
+	assert_true(leaks(run_out(MIB(4)), "blocks of 5.00 MiB"));
+}
+
 /* What was there before is of other sizes: growth that is little is none that matters. */
 static void test_little_growth_beside_much_does_not_leak(void **state)
 {
@@ -459,6 +475,7 @@ int main(void)
 		cmocka_unit_test(test_evaluation_with_graphs_leaks),
 		cmocka_unit_test(test_a_leak_of_which_the_history_has_the_end_is_found),
 		cmocka_unit_test(test_a_slow_leak_of_which_the_history_has_the_end_is_found),
+		cmocka_unit_test(test_a_leak_without_stacks_beside_parts_of_many_sizes_is_found),
 		cmocka_unit_test(test_little_growth_beside_much_does_not_leak),
 		cmocka_unit_test(test_one_pass_through_blocks_does_not_leak),
 		cmocka_unit_test(test_one_pass_of_a_history_that_began_late_does_not_leak),
