@@ -46,7 +46,7 @@ struct site_sum {
 	uint64_t now, low;         /* low: the least since the newest step */
 	uint64_t count, few;       /* allocations, and their least since then */
 	uint64_t before;           /* of them, when the steps began */
-	uint64_t size;             /* of one of its allocations; the next is of the same */
+	uint64_t size;             /* of the newest of its allocations; the next is of the same */
 	uint32_t stack;
 	bool told;                 /* the leaks know of it */
 	uint64_t most, begun;      /* since it was last empty: the most, and the steps' marks by then */
@@ -110,7 +110,13 @@ static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 		p->site_of[stack] = (uint32_t)frame + 1;
 	}
 	size_t number = p->site_of[stack] - 1;
-	struct site_sum *site = &p->sites[number ? number : 1 + p->d->frame_count + prng_mix(size) % SIZES];
+	return &p->sites[number ? number : 1 + p->d->frame_count + prng_mix(size) % SIZES];
+}
+
+/* An allocation: only these say what a site is, however often others look at it. */
+static struct site_sum *note_at(struct play *p, uint32_t stack, uint64_t size)
+{
+	struct site_sum *site = site_at(p, stack, size);
 	site->stack = stack;
 	site->size = size;
 	return site;
@@ -189,7 +195,7 @@ static trz_status begin(struct play *p, const struct dump_moment *m)
 		const struct dump_block *b = &m->blocks[i];
 		uint32_t at;
 		if (b->state == DUMP_HELD && !map_get(&p->live, b->address, &at))
-			hold(p, site_at(p, b->stack, bytes_of(b)), bytes_of(b));
+			hold(p, note_at(p, b->stack, bytes_of(b)), bytes_of(b));
 	}
 	map_free(&p->live);
 	p->live = (struct trace_map){ 0 };
@@ -228,7 +234,7 @@ static trz_status play_event(struct play *p, size_t i, size_t step_begin)
 {
 	const struct dump_event *e = &p->d->events[i], *allocation;
 	if (e->action == DUMP_ALLOC) {
-		struct site_sum *site = site_at(p, e->stack, e->size);
+		struct site_sum *site = note_at(p, e->stack, e->size);
 		if (site == p->failing)
 			note_put_together(p, e->size);
 		hold(p, site, e->size);
