@@ -68,14 +68,10 @@ static void load(const char *path)
 
 void nvtx_load(void)
 {
-	static atomic_bool looked;  /* this is called at frees, and reads the environment */
 	struct config config;
-	if (atomic_load_explicit(&looked, memory_order_relaxed))
-		return;
 	const char *path = config_injection_path();
-	if (path && config_load(&config, NULL) == TRZ_OK && config.nvtx)
+	if (path && !was_tried() && config_load(&config, NULL) == TRZ_OK && config.nvtx)
 		load(path);
-	atomic_store_explicit(&looked, true, memory_order_relaxed);
 }
 
 trz_status nvtx_open(trz_heap *h)

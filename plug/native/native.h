@@ -17,6 +17,7 @@
 #include "native_driver.h"
 #include "native_guard.h"
 #include "terrazzo.h"
+#include "terrazzo_driver.h"
 
 enum { NATIVE_HEAPS = 64 };
 
@@ -68,6 +69,9 @@ void native_end_primary(int device);
 enum { NATIVE_DEVICES = 64 };
 void native_use_device(int device);
 extern atomic_bool native_devices_apart;
+
+/* The driver's table, for those that have a heap. trz_driver_cuda reads the environment at each call. */
+const trz_driver *native_table(void);
 
 /* Asked before the first heap is opened, if it is not NULL; false: the driver is to serve all. */
 extern bool (*native_may_open)(void);

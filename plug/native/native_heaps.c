@@ -83,6 +83,11 @@ static bool make_table(void)
 	return true;
 }
 
+const trz_driver *native_table(void)
+{
+	return cuda;
+}
+
 bool native_settle(struct native_heap *heap)
 {
 	if (!waited)

@@ -121,10 +121,9 @@ static cuda_result do_alloc_pitch(cuda_addr *address, size_t *pitch, size_t widt
  * the host waits. */
 static bool free_after_all(struct native_heap *h, void *ptr)
 {
-	const trz_driver *driver;
+	const trz_driver *driver = native_table();
 	trz_event event;
-	if (is_capturing() || trz_driver_cuda(&driver) != TRZ_OK ||
-	    driver->event_create(driver->self, h->own, &event) != TRZ_OK)
+	if (is_capturing() || driver->event_create(driver->self, h->own, &event) != TRZ_OK)
 		return false;
 	if (driver->context_record(driver->self, h->own, event) == TRZ_OK &&
 	    trz_free_after(h->heap, ptr, event) == TRZ_OK)
