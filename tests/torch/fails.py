@@ -173,7 +173,8 @@ def kv_cache():
 
 def other_process():
     """half of the card is another process's"""
-    code = "import torch, sys\nx = torch.empty(5 << 30, dtype=torch.uint8, device='cuda')\nprint(); sys.stdin.read()"
+    code = ("import torch, sys\nx = torch.empty(5 << 30, dtype=torch.uint8, device='cuda')\n"
+            "print(flush=True); sys.stdin.read()")
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         child.stdout.readline()
         try:
