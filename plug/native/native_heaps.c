@@ -10,8 +10,6 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "terrazzo_driver.h"
-
 enum { STREAM_NON_BLOCKING = 1 };
 
 /* In the place of a context whose heap is being closed. */

@@ -4,8 +4,6 @@
  */
 #include "native.h"
 
-#include "terrazzo_driver.h"
-
 /* What every pitch is a multiple of, on all devices to date. */
 enum { PITCH = 512 };
 

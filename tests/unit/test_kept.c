@@ -336,19 +336,25 @@ static void give_up(struct program *p, size_t left)
 		rig_free(&p->rig, p->kept[--p->count]);
 }
 
+/* Two epochs, whose evaluations give up what they keep; the third one's is to come. */
+static void train_and_evaluate(struct program *p)
+{
+	for (int epoch = 0; epoch < 2; epoch++) {
+		size_t before = p->count;
+		train_for(p, 30);
+		evaluate_for(p, STEPS / 3);
+		give_up(p, before);
+	}
+	train_for(p, 30);
+}
+
 /* What an evaluation keeps is given up at its end, also by one that is longer than those before. */
 static void test_a_longer_evaluation(void **state)
 {
 	(void)state;
 	static struct program p;
 	begin(&p, 8);
-	for (int epoch = 0; epoch < 2; epoch++) {
-		size_t before = p.count;
-		train_for(&p, 30);
-		evaluate_for(&p, STEPS / 3);
-		give_up(&p, before);
-	}
-	train_for(&p, 30);
+	train_and_evaluate(&p);
 	evaluate_for(&p, STEPS);
 	assert_false(ends_as_leak(&p));
 	assert_non_null(strstr(p.text, "\"name\":\"collect_less\""));
@@ -360,13 +366,7 @@ static void test_a_longer_evaluation_from_elsewhere(void **state)
 	(void)state;
 	static struct program p;
 	begin(&p, 8);
-	for (int epoch = 0; epoch < 2; epoch++) {
-		size_t before = p.count;
-		train_for(&p, 30);
-		evaluate_for(&p, STEPS / 3);
-		give_up(&p, before);
-	}
-	train_for(&p, 30);
+	train_and_evaluate(&p);
 	for (int step = 0; step < STEPS; step++) {
 		keep(&p, BATCH_LATER, MIB(1));
 		for (int i = 0; i < 8; i++) {
