@@ -98,6 +98,7 @@ struct period_candidate {
 	unsigned intervals;
 	uint64_t begun, begun_ns;
 	uint64_t last, live;         /* the clock at its newest allocation, and what was held then */
+	uint64_t overdue_at;         /* after this clock its place is another's */
 	uint64_t gaps[PERIOD_INTERVALS], rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS];
 };
 
@@ -122,6 +123,7 @@ struct period {
 	/* Of the candidates, what every block that goes past reads and writes: */
 	uint32_t listed[PERIOD_CANDIDATES];  /* its key, while list[i] is one; else 0 */
 	uint64_t low[PERIOD_CANDIDATES], high[PERIOD_CANDIDATES];  /* of what was held since the newest allocation */
+	uint64_t vacant_at;          /* no candidate's place is free before the clock is past it */
 	struct period_candidate list[PERIOD_CANDIDATES];
 	atomic_uint due;             /* of enum period_due; read without a lock */
 };

@@ -56,6 +56,12 @@ static void open_ways_locked(trz_heap *h)
 		h->sites.last_stack = SITES_OTHER;
 }
 
+static void end_candidate(struct period *p, size_t at)
+{
+	p->listed[at] = 0;
+	p->vacant_at = 0;
+}
+
 static void begin_locked(trz_heap *h, enum period_state state)
 {
 	HEAP_LOCKED(h);
@@ -63,7 +69,7 @@ static void begin_locked(trz_heap *h, enum period_state state)
 	for (size_t i = 0; i < PERIOD_KEYS; i++)
 		p->keys[i] = (struct period_key){0};
 	for (size_t i = 0; i < PERIOD_CANDIDATES; i++)
-		p->listed[i] = 0;
+		end_candidate(p, i);
 	p->state = state;
 	p->seen = p->growths = p->last_keys[0] = p->last_keys[1] = 0;
 	open_ways_locked(h);
@@ -180,10 +186,20 @@ static void end_interval(struct period *p, size_t at, uint64_t live)
 	c->changes[i] = live > c->live ? live - c->live : c->live - live;
 }
 
+/* What does not come by then came more often before, so it is not regular, or what it belonged to is over. */
+static uint64_t overdue_at(const struct period_candidate *c)
+{
+	uint64_t usual = c->intervals ? (c->last - c->begun) / c->intervals : FIRST_GAP;
+	return c->last + OVERDUE * usual;
+}
+
 static void begin_interval(struct period *p, size_t at, uint64_t before, uint64_t live)
 {
-	p->list[at].last = p->clock;
-	p->list[at].live = live;
+	struct period_candidate *c = &p->list[at];
+	c->last = p->clock;
+	c->live = live;
+	c->overdue_at = overdue_at(c);
+	p->vacant_at = min_u64(p->vacant_at, c->overdue_at);
 	p->low[at] = before;
 	p->high[at] = live;
 }
@@ -216,15 +232,23 @@ static void see_candidate_locked(trz_heap *h, size_t at, uint64_t before, uint64
 	if (p->state == PERIOD_WATCHES) {
 		k->failures += k->key == c->key && k->failures < FAILURES_MOST;
 		k->seen = -(int)(k->failures * k->failures * FAILURE_PAUSE);
-		p->listed[at] = 0;
+		end_candidate(p, at);
 	}
 }
 
-/* It came more often before, so it is not regular, or what it belonged to is over. */
-static bool is_overdue(const struct period *p, const struct period_candidate *c)
+/* Where a new candidate may stand; PERIOD_CANDIDATES: nowhere yet. */
+static size_t find_vacant(struct period *p)
 {
-	uint64_t usual = c->intervals ? (c->last - c->begun) / c->intervals : FIRST_GAP;
-	return p->clock - c->last > OVERDUE * usual;
+	uint64_t least = UINT64_MAX;
+	if (p->clock <= p->vacant_at)
+		return PERIOD_CANDIDATES;
+	for (size_t i = 0; i < PERIOD_CANDIDATES; i++) {
+		if (!p->listed[i] || p->clock > p->list[i].overdue_at)
+			return i;
+		least = min_u64(least, p->list[i].overdue_at);
+	}
+	p->vacant_at = least;
+	return PERIOD_CANDIDATES;
 }
 
 static void admit_locked(trz_heap *h, unsigned site, uint32_t key, uint64_t before, uint64_t live)
@@ -236,15 +260,13 @@ static void admit_locked(trz_heap *h, unsigned site, uint32_t key, uint64_t befo
 		*k = (struct period_key){.key = key};
 	if (++k->seen < FIRST_SEEN)
 		return;
-	for (size_t i = 0; i < PERIOD_CANDIDATES; i++) {
-		if (p->listed[i] && !is_overdue(p, &p->list[i]))
-			continue;
-		p->listed[i] = key;
-		p->list[i] = (struct period_candidate){
-			.key = key, .site = site, .begun = p->clock, .begun_ns = monotonic_ns()};
-		begin_interval(p, i, before, live);
+	size_t at = find_vacant(p);
+	if (at == PERIOD_CANDIDATES)
 		return;
-	}
+	p->listed[at] = key;
+	p->list[at] = (struct period_candidate){
+		.key = key, .site = site, .begun = p->clock, .begun_ns = monotonic_ns()};
+	begin_interval(p, at, before, live);
 }
 
 /* ---- what goes past ---- */
