@@ -35,11 +35,14 @@ trz_status heap_take_event(trz_heap *h, struct event_pool *p, trz_event *event)
 	return *event ? TRZ_OK : heap_note_loss(h, p, driver_event_create(&h->driver, p->context, event));
 }
 
+/* A context that has gone has taken its captures with it. */
 static bool is_captured(trz_heap *h, struct event_pool *p, trz_stream handle)
 {
 	trz_capture_status capture;
+	if (heap_has_lost(p))
+		return false;
 	trz_status status = driver_stream_capture(&h->driver, p->context, handle, &capture, NULL);
-	return heap_note_loss(h, p, status) != TRZ_OK || capture != TRZ_CAPTURE_NONE;
+	return heap_note_loss(h, p, status) == TRZ_OK ? capture != TRZ_CAPTURE_NONE : !heap_has_lost(p);
 }
 
 bool heap_is_captured(trz_heap *h, const struct stream *s)
@@ -56,7 +59,8 @@ bool heap_is_legacy_captured(trz_heap *h, struct event_pool *p)
  * none is recorded once a capture has been announced. */
 bool heap_may_record(trz_heap *h, const struct stream *s)
 {
-	return !(is_legacy(s->handle) && atomic_load(&h->announced)) && !heap_is_captured(h, s);
+	bool announced = is_legacy(s->handle) && atomic_load(&h->announced);
+	return !announced && !heap_is_captured(h, s) && !heap_has_lost(s->events);
 }
 
 /* Another thread may begin a capture between the question and the record: an event that has become part of it must

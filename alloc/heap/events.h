@@ -32,7 +32,7 @@ void heap_return_event(trz_heap *h, struct event_pool *p, trz_event event);
 void heap_destroy_event(trz_heap *h, trz_event event);
 
 /* Whether a stream is being captured, was in a capture that is broken, or the driver does not say: for the legacy
- * default stream, while a blocking stream of its context is captured. */
+ * default stream, while a blocking stream of its context is captured. No stream of a context that has gone is. */
 bool heap_is_captured(trz_heap *h, const struct stream *s);
 bool heap_is_legacy_captured(trz_heap *h, struct event_pool *p);
 

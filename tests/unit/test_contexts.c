@@ -3,6 +3,8 @@
  * Streams of other contexts: of a second device, which reads and writes this one's memory as its peer, and of a second
  * context of the device.
  */
+#include <pthread.h>
+
 #include "heap/heap.h"
 #include "rig.h"
 
@@ -224,6 +226,49 @@ static void test_a_context_ends_before_the_heap(void **state)
 	for_both(end_context);
 }
 
+/* Nor does it look like a context that is being captured: a graph's memory comes back, and what threads that have ended
+ * leave behind. */
+static void *alloc_in_thread(void *arg)
+{
+	struct pair *p = arg;
+	void *memory = NULL;
+	return trz_alloc(p->r.heap, MIB(40), 0, (trz_stream)2, &memory) == TRZ_OK ? memory : NULL;
+}
+
+static void end_context_and_graph(struct pair *p)
+{
+	sim_graph graph;
+	trz_pool *pool;
+	pthread_t thread;
+	void *of_thread = NULL, *captured = NULL;
+	rig_free(&p->r, rig_alloc(&p->r, 512, p->theirs));
+	assert_ok(sim_context_destroy(p->r.s, p->there));
+	assert_ok(trz_pool_create(p->r.heap, &pool));
+	assert_ok(trz_pool_begin_capture(p->r.heap, pool, p->ours));
+	assert_ok(sim_capture_begin(p->r.s, p->r.c, p->ours, TRZ_CAPTURE_GLOBAL));
+	captured = rig_alloc(&p->r, MIB(40), p->ours);
+	assert_ok(sim_capture_end(p->r.s, p->r.c, p->ours, &graph));
+	assert_ok(trz_pool_end(p->r.heap, pool));
+	assert_ok(sim_graph_destroy(p->r.s, p->r.c, graph));
+	rig_free(&p->r, captured);
+	assert_ok(trz_pool_release(p->r.heap, pool));
+	assert_int_equal(pthread_create(&thread, NULL, alloc_in_thread, p), 0);
+	assert_int_equal(pthread_join(thread, &of_thread), 0);
+	assert_non_null(of_thread);
+	rig_free(&p->r, of_thread);
+	rig_sync(&p->r);
+	assert_ok(trz_trim(p->r.heap, 0, NULL));
+	assert_ok(trz_trim(p->r.heap, 0, NULL));
+	assert_int_equal(rig_stat(&p->r, "reserved_bytes.all.current"), 0);
+	rig_check(&p->r);
+}
+
+static void test_a_context_that_has_ended_is_not_captured(void **state)
+{
+	(void)state;
+	for_both(end_context_and_graph);
+}
+
 static void test_a_device_dies_beside_the_heap(void **state)
 {
 	(void)state;
@@ -294,6 +339,7 @@ int main(void)
 		cmocka_unit_test(test_closing_waits_for_them),
 		cmocka_unit_test(test_they_are_retired),
 		cmocka_unit_test(test_a_context_ends_before_the_heap),
+		cmocka_unit_test(test_a_context_that_has_ended_is_not_captured),
 		cmocka_unit_test(test_a_device_dies_beside_the_heap),
 		cmocka_unit_test(test_frees_after_their_events),
 		cmocka_unit_test(test_events_of_callers_stay_apart),
