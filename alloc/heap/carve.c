@@ -13,7 +13,7 @@ static inline bool joins(const struct block *a, const struct block *b)
 	       !lane_keeps_dedicated(a->home);
 }
 
-void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
+struct block *heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
 	assert(b->state != BLOCK_HOLE && !b->exports && !b->window->foreign);
@@ -37,6 +37,7 @@ void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 	uint64_t most = h->config.trim_threshold;
 	if (UNLIKELY(most && counter_get(&h->counters.cached_bytes.current) > most))
 		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+	return b;
 }
 
 struct block *heap_cut_block_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)

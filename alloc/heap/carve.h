@@ -20,8 +20,8 @@ static inline bool heap_block_passed(const struct block *b)
 }
 
 /* Makes a block free in its home: joins it with free neighbours of the same home and indexes it.
- * `sequence` is the ticket of its last use. */
-void heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
+ * `sequence` is the ticket of its last use. Returns the block that it is, or has become a part of. */
+struct block *heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence);
 
 enum { GRAIN_BITS = 5 };
 

@@ -78,8 +78,8 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 }
 
 /* Gives the heap lock back for a moment. Of a window's blocks other threads let none vanish but such as join, and busy
- * ones do not. */
-static void rest_locked(trz_heap *h, struct block *b)
+ * ones do not. Returns the block with what was freed beside it meanwhile. */
+static struct block *rest_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
 	fit_remove(heap_index_of(b), b);
@@ -87,8 +87,7 @@ static void rest_locked(trz_heap *h, struct block *b)
 	level_add(&h->counters.idle_bytes, b->size);
 	spinlock_rest(&h->lock);
 	level_sub(&h->counters.idle_bytes, b->size);
-	b->state = BLOCK_FREE;
-	fit_insert(heap_index_of(b), b);
+	return heap_free_block_locked(h, b, b->sequence);
 }
 
 /* The heir of a block. With `one` all that has passed goes to one of them, the first that gets any: a tile of which
@@ -112,7 +111,7 @@ static void hand_over(trz_heap *h, struct window *w, bool all)
 	heap_lock(h);
 	for (struct block *b = w->blocks.first, *next; b; b = next) {
 		if (++done > REHOMED_AT_ONCE && b->state == BLOCK_FREE) {
-			rest_locked(h, b);
+			b = rest_locked(h, b);
 			done = 0;
 		}
 		struct lane *to = heir_of(b, all ? &one : NULL);

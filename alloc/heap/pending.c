@@ -133,7 +133,7 @@ static bool follows_all(const struct stream *s, const struct stream *awaited, co
 static void end_known_locked(trz_heap *h, struct stream *s, struct stream *awaited, unsigned *steps)
 {
 	HEAP_LOCKED(h);
-	uint64_t most = s->known[awaited->index], ticket = 0;
+	uint64_t most = s->known[awaited->index];
 	struct pending **link = &awaited->pending_first;
 	while (*link && (*link)->sequence <= most) {
 		struct pending *p = *link;
@@ -148,9 +148,7 @@ static void end_known_locked(trz_heap *h, struct stream *s, struct stream *await
 			p->uses = u->next;
 			heap_drop_use_locked(h, u);
 		}
-		if (!ticket)
-			ticket = ticket_take(&s->tickets);  /* after what the stream follows: passing it tells of that, too */
-		p->home_sequence = ticket;
+		p->home_sequence = ticket_take(&s->tickets);  /* after what it follows: passing it tells of that, too */
 		heap_end_pending_locked(h, p);
 	}
 }

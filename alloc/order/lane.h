@@ -16,7 +16,8 @@ struct lane {
 	struct pool *pool;               /* NULL: the default pool */
 	uint8_t dedicated;               /* const; DEDICATED_*; 0: packed memory */
 	bool captured;                   /* it serves captures that began before the stream had passed (capture.c) */
-	struct lane *heir;               /* while its memory is being given to another one; guarded by the growth lock */
+	struct lane *heir;               /* while its memory is being given to another one; every writer also holds the
+	                                  * growth lock */
 	struct fit fit[PARTS];           /* its free blocks, with ... */
 	struct block *trees[PARTS][FIT_BUCKETS];  /* ... room for their trees */
 	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
@@ -37,6 +38,12 @@ static inline struct lane *lane_find(struct lane *l, const struct stream *s, uns
 static inline uint64_t lane_free_bytes(const struct lane *l)
 {
 	return l->fit[SMALL].bytes + l->fit[LARGE].bytes + l->fit[VIEWS].bytes;
+}
+
+/* The pool of its memory, from now on: NULL, the default one. */
+static inline struct pool *lane_pool(const struct lane *l)
+{
+	return l->heir ? l->heir->pool : l->pool;
 }
 
 /* Whether its free blocks are dedicated tiles, kept for the next request. */

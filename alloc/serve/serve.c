@@ -602,8 +602,8 @@ static FLAT NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block 
 		heap_unlock(h);
 		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);
 	}
-	struct lane *home = on && on != b->home->stream ? heap_lane_locked(h, on, b->home->pool, b->home->dedicated)
-	                                                       : b->home;
+	struct lane *home = on && on != b->home->stream ? heap_lane_locked(h, on, lane_pool(b->home), b->home->dedicated)
+	                                                : b->home;
 	if (!home) {
 		heap_unlock(h);
 		return serve_complain(h, address, TRZ_ERROR_HOST_MEMORY);

@@ -341,12 +341,111 @@ static void test_pools_in_threads_without_vmm(void **state)
 	stress((sim_config){.capacity = GIB(2), .seed = 7}, "vmm:off");
 }
 
+/* ---- frees while a pool's memory changes lanes ---- */
+
+#ifdef TRZ_UNDER_TSAN
+enum { ROUNDS = 100 };
+#else
+enum { ROUNDS = 400 };
+#endif
+enum { BLOCKS = 300, REST_AT = 256 };
+
+/* The main thread fills a pool with blocks, every second of which is free, and then makes a capture's lane end, which
+ * walks along them, and gives the heap lock up for a moment at a free block. Another thread frees its neighbours. */
+struct walk {
+	struct rig rig;
+	trz_stream own, captured;
+	trz_pool *pool;
+	void *blocks[BLOCKS];
+	atomic_int begun, ended;        /* rounds */
+	atomic_bool failed;
+};
+
+static void walk_fill(struct walk *w)
+{
+	assert_ok(trz_pool_create(w->rig.heap, &w->pool));
+	for (int i = 0; i < BLOCKS; i++)
+		assert_ok(trz_pool_alloc(w->rig.heap, w->pool, KIB(64), 0, w->own, &w->blocks[i]));
+	for (int i = 0; i < BLOCKS; i += 2)
+		rig_free(&w->rig, w->blocks[i]);
+}
+
+/* A thread that sleeps would come too late. */
+static void await(const atomic_int *rounds, int round)
+{
+	while (atomic_load(rounds) <= round)
+		;
+}
+
+static void pause_for(int turns)
+{
+	for (int i = 0; i < turns; i++)
+		__asm__ volatile("" ::: "memory");
+}
+
+static void *free_neighbours(void *arg)
+{
+	struct walk *w = arg;
+	for (int round = 0; round < ROUNDS; round++) {
+		await(&w->begun, round);
+		pause_for(round % 100 * 300);
+		for (int i = REST_AT - 3; i < REST_AT + 6; i += 2) {
+			if (trz_free(w->rig.heap, w->blocks[i]) != TRZ_OK)
+				atomic_store(&w->failed, true);
+			w->blocks[i] = NULL;
+		}
+		atomic_store(&w->ended, round + 1);
+	}
+	return NULL;
+}
+
+/* A capture that was not announced has a lane of its own, whose memory its stream's other lane gets afterwards. */
+static void *capture_unannounced(struct walk *w)
+{
+	struct rig *r = &w->rig;
+	sim_graph graph;
+	void *p = NULL;
+	assert_ok(sim_capture_begin(r->s, r->c, w->captured, TRZ_CAPTURE_RELAXED));
+	assert_ok(trz_pool_alloc(r->heap, w->pool, KIB(64), 0, w->captured, &p));
+	assert_ok(sim_capture_end(r->s, r->c, w->captured, &graph));
+	assert_ok(sim_graph_destroy(r->s, r->c, graph));
+	return p;
+}
+
+static void test_frees_while_a_captures_lane_ends(void **state)
+{
+	(void)state;
+	static struct walk w;
+	pthread_t thread;
+	w = (struct walk){.rig = rig_machine((sim_config){.capacity = GIB(2), .seed = 8})};
+	rig_open_heap(&w.rig, NULL);
+	w.own = rig_stream(&w.rig);
+	w.captured = rig_stream(&w.rig);
+	assert_int_equal(pthread_create(&thread, NULL, free_neighbours, &w), 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		walk_fill(&w);
+		void *p = capture_unannounced(&w);
+		atomic_store(&w.begun, round + 1);
+		rig_free(&w.rig, rig_alloc(&w.rig, KIB(64), w.captured));
+		await(&w.ended, round);
+		rig_check(&w.rig);
+		for (int i = 1; i < BLOCKS; i += 2)
+			rig_free(&w.rig, w.blocks[i]);
+		rig_free(&w.rig, p);
+		assert_ok(trz_pool_release(w.rig.heap, w.pool));
+	}
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(atomic_load(&w.failed));
+	rig_close(&w.rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_pools_in_threads),
 		cmocka_unit_test(test_pools_in_threads_on_a_full_device),
 		cmocka_unit_test(test_pools_in_threads_without_vmm),
+		cmocka_unit_test(test_frees_while_a_captures_lane_ends),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

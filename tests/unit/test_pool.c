@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 
+#include "heap/heap.h"
 #include "overlay.h"
 
 static trz_pool *new_pool(struct rig *r)
@@ -232,6 +233,32 @@ static void test_the_end_of_a_pool_waits_for_launches(void **state)
 	assert_ok(trz_trim(r.heap, 0, NULL));
 	assert_int_equal(rig_stat(&r, "reserved_bytes.all.current"), 0);
 	rig_check(&r);
+	rig_close(&r);
+}
+
+/* The end of a pool names heirs, then walks its windows, and gives the heap lock up now and then. What another thread
+ * frees meanwhile, in the order of a stream that has had nothing of the pool, goes to that stream's part of the heir's
+ * pool: the pool's lanes are freed in the end. */
+static void test_a_free_by_name_while_a_pool_ends(void **state)
+{
+	(void)state;
+	struct rig r = rig_open(GIB(2), NULL);
+	trz_stream own = rig_stream(&r), other = rig_stream(&r);
+	trz_pool *pool = new_pool(&r);
+	rig_free(&r, rig_alloc(&r, MIB(4), other));
+	void *p = pool_alloc(&r, pool, MIB(48), own), *behind = pool_alloc(&r, pool, MIB(48), own);
+	struct lane *l = ((struct pool *)(void *)pool)->lanes;
+	heap_lock(r.heap);
+	l->heir = &l->stream->lane;
+	heap_unlock(r.heap);
+	assert_ok(trz_free_on(r.heap, p, other));
+	assert_null(((struct pool *)(void *)pool)->lanes->pool_next);
+	assert_ok(trz_pool_release(r.heap, pool));
+	rig_check(&r);
+	assert_ptr_equal(rig_alloc(&r, MIB(48), other), p);
+	rig_free(&r, p);
+	rig_free(&r, behind);
+	rig_sync(&r);
 	rig_close(&r);
 }
 
@@ -916,6 +943,7 @@ int main(void)
 		cmocka_unit_test(test_a_filter_diverts_streams),
 		cmocka_unit_test(test_graphs_keep_their_memory),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_launches),
+		cmocka_unit_test(test_a_free_by_name_while_a_pool_ends),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_unknown_streams),
 		cmocka_unit_test(test_the_ends_of_two_pools),
 		cmocka_unit_test(test_the_end_of_a_pool_waits_for_captures),
