@@ -106,7 +106,7 @@ trz_status trz_close(trz_heap *h)
 	heap_unlock_growth(h);
 	dump_end(h);
 	init_remove_heap(h);
-	heap_take_growth(h);
+	heap_relock_growth(h);
 	trz_status status = reclaim_everything(h);
 	heap_unlock_growth(h);
 	heap_close(h);
