@@ -88,10 +88,15 @@ static inline uint64_t flow_current(const struct flow *f, int pool)
 	return counter_get(&f->allocated[pool]) - freed;
 }
 
-/* Since the heap was opened. */
+/* Both since the heap was opened. */
 static inline uint64_t flow_allocated(const struct flow *f)
 {
 	return counter_get(&f->allocated[0]) + counter_get(&f->allocated[1]);
+}
+
+static inline uint64_t flow_freed(const struct flow *f)
+{
+	return counter_get(&f->freed[0]) + counter_get(&f->freed[1]);
 }
 
 static inline uint64_t flow_all(const struct flow *f)

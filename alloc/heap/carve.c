@@ -13,6 +13,15 @@ static inline bool joins(const struct block *a, const struct block *b)
 	       !lane_keeps_dedicated(a->home);
 }
 
+/* More is free than trim_threshold allows. What a trim had to leave, for want of whole tiles, is looked at again when
+ * as much has been freed. */
+static NOINLINE void want_trim_locked(trz_heap *h)
+{
+	HEAP_LOCKED(h);
+	if (flow_freed(&h->counters.allocated_bytes) >= h->trim_again)
+		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+}
+
 struct block *heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
@@ -36,7 +45,7 @@ struct block *heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequ
 	fit_insert(f, b);
 	uint64_t most = h->config.trim_threshold;
 	if (UNLIKELY(most && counter_get(&h->counters.cached_bytes.current) > most))
-		atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);
+		want_trim_locked(h);
 	return b;
 }
 

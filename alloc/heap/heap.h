@@ -163,8 +163,9 @@ struct trz_heap {
 	unsigned imports_freed;      /* imports that callers have given back and that are still mapped */
 	struct block *holes;         /* all of them; every writer also holds the growth lock */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
-	atomic_bool poll_wanted;     /* some queue of events is long */
+	atomic_bool poll_wanted;     /* some queue of events is long, or there is more to return or to end */
 	atomic_bool short_of_memory; /* or nearly: somebody may have to wait for any free */
+	uint64_t trim_again;         /* so many bytes freed by callers before what a trim has left is looked at again */
 	struct counters counters;    /* without what streams hold in slots (ledger.h) */
 	uint64_t block_limit[KINDS][MEASURES];
 	uint64_t limits[MEASURES];   /* the sums of all streams' limits */

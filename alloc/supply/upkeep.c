@@ -15,9 +15,14 @@
 
 enum { NS_PER_MS = 1000000 };
 
+static uint64_t cached_bytes(const trz_heap *h)
+{
+	return counter_get(&h->counters.cached_bytes.current);
+}
+
 static uint64_t over_threshold(const trz_heap *h)
 {
-	uint64_t most = h->config.trim_threshold, cached = counter_get(&h->counters.cached_bytes.current);
+	uint64_t most = h->config.trim_threshold, cached = cached_bytes(h);
 	return most && cached > most ? cached - most : 0;
 }
 
@@ -27,7 +32,7 @@ static uint64_t take_least(trz_heap *h)
 	heap_lock(h);
 	heap_note_least_locked(h);
 	uint64_t least = h->cached_least;
-	h->cached_least = counter_get(&h->counters.cached_bytes.current);
+	h->cached_least = cached_bytes(h);
 	heap_unlock(h);
 	return least;
 }
@@ -67,6 +72,7 @@ void upkeep_return_free(trz_heap *h)
 		h->decay.least[i] -= min_u64(h->decay.least[i], released);
 	heap_lock(h);
 	heap_note_least_locked(h);
+	h->trim_again = over_threshold(h) ? flow_freed(&h->counters.allocated_bytes) + cached_bytes(h) : 0;
 	heap_unlock(h);
 }
 

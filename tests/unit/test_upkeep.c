@@ -172,6 +172,33 @@ static void test_threshold(void **state)
 	rig_close(r);
 }
 
+/* More is free than that, but no tile: allocations that the cache serves do not look for one each time. They do again
+ * when as much has been freed, in which there may be some. */
+static void test_a_threshold_that_cannot_be_met(void **state)
+{
+	(void)state;
+	struct rig *r = open_at_zero("trim_threshold:16MiB");
+	enum { SIZE = (1 << 20) + 512, PAIRS = 1000 };
+	static void *p[128];
+	for (size_t i = 0; i < LENGTH(p); i++)
+		p[i] = rig_alloc(r, SIZE, NULL);
+	for (size_t i = 0; i < LENGTH(p); i += 2)
+		rig_free(r, p[i]);
+	rig_sync(r);
+	rig_free(r, rig_alloc(r, SIZE, NULL));
+	assert_true(rig_stat(r, "cached_bytes.current") > MIB(48));
+	uint64_t calls = rig_calls(r);
+	for (int i = 0; i < PAIRS; i++)
+		rig_free(r, rig_alloc(r, SIZE, NULL));
+	assert_true(rig_calls(r) - calls < PAIRS / 2);
+	for (size_t i = 1; i < LENGTH(p); i += 2)
+		rig_free(r, p[i]);
+	rig_sync(r);
+	rig_free(r, rig_alloc(r, SIZE, NULL));
+	assert_true(reserved() <= MIB(32));
+	rig_close(r);
+}
+
 static void test_poll(void **state)
 {
 	(void)state;
@@ -201,6 +228,7 @@ int main(void)
 		cmocka_unit_test(test_a_long_time_without_a_look),
 		cmocka_unit_test(test_decay_without_polls),
 		cmocka_unit_test(test_threshold),
+		cmocka_unit_test(test_a_threshold_that_cannot_be_met),
 		cmocka_unit_test(test_poll),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
