@@ -205,7 +205,8 @@ TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
  * one had freed before is reusable there at once, without a question to the driver, however late the work is.
  *
  * Each call of the driver is reported by a pair: `begin` before it, `end`, with the token that `begin` gave, after it,
- * by the same thread; `succeeded` is 0 if the driver refused. `heap` NULL: all heaps that are open in this process.
+ * by the same thread; `succeeded` is 0 if the driver refused. `heap` NULL: all heaps that are open in this process; the
+ * default streams (NULL, 1, 2) are then those of the calling thread's current context.
  * Events are those of cuEventRecord and cuStreamWaitEvent without flags (cudaEventRecord, cudaStreamWaitEvent). What is
  * reported of one must be all of it: every record, and its end, or it is to be forgotten. An event that is recorded in
  * another way (external, in another process, by a launch) is to be forgotten after each such record, and its waits are
@@ -213,7 +214,8 @@ TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
  *
  * Thread-safe, from any number of threads, also for one event. No errors: what is not certain, since the host has no
  * memory, or two threads recorded the event at a time, is not learned. Nothing is learned from streams that are being
- * captured. Calls the driver: the stream's id; trz_event_record_end also asks whether the stream is being captured. */
+ * captured. Calls the driver: the stream's id; trz_event_record_end also asks whether the stream is being captured; a
+ * report to all heaps on a default stream asks which context is current. */
 
 /* Around the record of an event on a stream. */
 TRZ_API uint64_t trz_event_record_begin(trz_heap *heap, trz_event event, trz_stream stream);

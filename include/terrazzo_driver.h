@@ -187,7 +187,8 @@ typedef struct trz_driver {
 	trz_status (*stream_id)(void *self, trz_context context, trz_stream stream, uint64_t *id);
 
 	/* The context in which to create events for the stream: its own; the primary one for streams of a green context,
-	 * which has no events of its own; `context` for NULL, 1 and 2. The stream must be alive. capture: yes. */
+	 * which has no events of its own. For NULL, 1 and 2 it is `context` or, where that is NULL, the one that is
+	 * current in the calling thread, perhaps NULL. The stream must be alive. capture: yes. */
 	trz_status (*stream_context)(void *self, trz_context context, trz_stream stream, trz_context *of);
 
 	/* Whether the stream is being captured, and the capture's id. capture: yes, on every stream; on the legacy stream

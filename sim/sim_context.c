@@ -163,11 +163,15 @@ void sim_context_set_current(sim *s, trz_context context)
 	sim_leave(&call);
 }
 
+trz_context sim_thread_context(const struct sim_thread *t)
+{
+	return t->current && !t->current->destroyed ? (trz_context)t->current->value : NULL;
+}
+
 trz_context sim_context_current(sim *s)
 {
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
-	struct sim_context *c = call.thread->current;
-	trz_context value = c && !c->destroyed ? (trz_context)c->value : NULL;
+	trz_context value = sim_thread_context(call.thread);
 	sim_leave(&call);
 	return value;
 }

@@ -445,6 +445,8 @@ void sim_plain_end(sim *s, const struct sim_context *c);
 
 /* sim_context.c */
 /* TRZ_OK and the context, or why it cannot be used: INVALID_ARGUMENT (a violation), CONTEXT_DEAD. */
+/* The thread's current context; NULL: none. */
+trz_context sim_thread_context(const struct sim_thread *t);
 trz_status sim_context_find(sim *s, trz_context value, struct sim_context **out);
 trz_status sim_context_bind(sim *s, int device, trz_context wanted, trz_context *out);
 trz_status sim_context_unbind(sim *s, int device, trz_context value);

@@ -239,10 +239,11 @@ static trz_status slot_stream_context(void *self, trz_context context, trz_strea
 {
 	struct sim_call call = sim_enter(self, SIM_SLOT_stream_context);
 	struct sim_stream *st = NULL;
-	if (call.status == TRZ_OK)
+	bool current = !context && (uintptr_t)stream <= 2;
+	if (call.status == TRZ_OK && !current)
 		call.status = sim_stream_find_any(call.s, context, stream, &st);
 	if (call.status == TRZ_OK)
-		*of = (trz_context)st->context->value;
+		*of = current ? sim_thread_context(call.thread) : (trz_context)st->context->value;
 	return sim_leave(&call);
 }
 

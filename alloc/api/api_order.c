@@ -9,6 +9,7 @@
 
 /* One call, for each heap. */
 struct report {
+	bool all;                    /* it is for all open heaps */
 	trz_event event;
 	trz_stream stream;
 	trz_context context;
@@ -20,10 +21,19 @@ typedef void report_to(trz_heap *h, void *report);
 
 static void tell(trz_heap *h, report_to *function, struct report *r)
 {
+	r->all = !h;
 	if (!h)
 		init_each_heap(function, r);
 	else if (!heap_is_inherited(h))
 		function(h, r);
+}
+
+/* Whether the stream's handle means the same to the heap as to the caller. That of a default stream, in a report to all
+ * heaps, is of the context that is current, which is another heap's or nobody's. It is asked before the program's call
+ * and after it: the runtime may make a context current only in that. */
+static bool is_meant(trz_heap *h, const struct report *r)
+{
+	return !r->all || (uintptr_t)r->stream > (uintptr_t)STREAM_PER_THREAD || driver_is_current(&h->driver);
 }
 
 /* ---- records ---- */
@@ -32,9 +42,10 @@ static void tell(trz_heap *h, report_to *function, struct report *r)
 static void begin_record(trz_heap *h, void *report)
 {
 	const struct report *r = report;
-	struct stream *s = heap_known_stream(h, r->stream);
+	bool meant = is_meant(h, r);
+	struct stream *s = meant ? heap_known_stream(h, r->stream) : NULL;
 	uint64_t id;
-	bool asked = !is_legacy(r->stream) && driver_stream_id(&h->driver, r->stream, &id) == TRZ_OK;
+	bool asked = meant && !is_legacy(r->stream) && driver_stream_id(&h->driver, r->stream, &id) == TRZ_OK;
 	heap_lock(h);
 	if (asked)
 		s = stream_find(&h->streams, id);
@@ -53,7 +64,7 @@ static bool is_captured(trz_heap *h, trz_context context, trz_stream stream)
 static void end_record(trz_heap *h, void *report)
 {
 	const struct report *r = report;
-	bool valid = r->succeeded;
+	bool valid = r->succeeded && is_meant(h, r);
 	trz_context context;
 	heap_lock(h);
 	if (valid && !is_legacy(r->stream) && clock_tells(&h->clocks, r->event, &context)) {
@@ -127,7 +138,7 @@ static void end_wait(trz_heap *h, void *report)
 	heap_lock(h);
 	bool tells = clock_version(&h->clocks, r->event) == r->version;
 	heap_unlock(h);
-	if (!tells || heap_find_stream(h, r->stream, false, &s) != TRZ_OK)
+	if (!tells || !is_meant(h, r) || heap_find_stream(h, r->stream, false, &s) != TRZ_OK)
 		return;
 	heap_lock(h);
 	clock_teach(&h->clocks, &h->streams, r->event, r->version, s);
@@ -164,9 +175,14 @@ void trz_event_sync_end(trz_heap *heap, trz_event event, uint64_t token, int suc
 
 /* A thread's wait for a stream is like one for an event of the thread's own, recorded at its beginning. */
 static _Thread_local char own_event;
+static _Thread_local trz_stream awaited;
+
+/* In place of that stream, where a context is waited for. */
+#define ALL_STREAMS ((trz_stream)UINTPTR_MAX)
 
 uint64_t trz_stream_sync_begin(trz_heap *heap, trz_stream stream)
 {
+	awaited = stream;
 	return trz_event_record_begin(heap, &own_event, stream);
 }
 
@@ -181,6 +197,7 @@ static void begin_all(trz_heap *h, void *report)
 uint64_t trz_context_sync_begin(trz_heap *heap, trz_context context)
 {
 	struct report r = {.event = &own_event, .context = context, .version = clock_new_version()};
+	awaited = ALL_STREAMS;
 	tell(heap, begin_all, &r);
 	return r.version;
 }
@@ -188,8 +205,9 @@ uint64_t trz_context_sync_begin(trz_heap *heap, trz_context context)
 static void end_sync(trz_heap *h, void *report)
 {
 	const struct report *r = report;
+	bool valid = r->succeeded && is_meant(h, r);
 	heap_lock(h);
-	clock_end_record(&h->clocks, r->event, r->version, r->succeeded);
+	clock_end_record(&h->clocks, r->event, r->version, valid);
 	clock_pass(&h->clocks, &h->streams, r->event, r->version);
 	clock_forget(&h->clocks, r->event);
 	heap_unlock(h);
@@ -197,5 +215,6 @@ static void end_sync(trz_heap *h, void *report)
 
 void trz_sync_end(trz_heap *heap, uint64_t token, int succeeded)
 {
-	tell(heap, end_sync, &(struct report){.event = &own_event, .version = token, .succeeded = succeeded != 0});
+	tell(heap, end_sync, &(struct report){.event = &own_event, .stream = awaited, .version = token,
+	                                      .succeeded = succeeded != 0});
 }

@@ -251,6 +251,12 @@ trz_status driver_stream_context(struct driver *d, trz_stream stream, trz_contex
 	return CALL(d, stream_context, d->context, stream, of);
 }
 
+bool driver_is_current(struct driver *d)
+{
+	trz_context current = NULL;
+	return CALL(d, stream_context, NULL, NULL, &current) == TRZ_OK && current == d->context;
+}
+
 uint64_t driver_clock(struct driver *d)
 {
 	uint64_t ns = 0;

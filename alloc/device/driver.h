@@ -77,6 +77,9 @@ void driver_count(struct driver *d, enum driver_slot slot);
 
 trz_status driver_stream_context(struct driver *d, trz_stream stream, trz_context *of);
 
+/* Whether the heap's context is the one that handles of default streams mean in this thread. */
+bool driver_is_current(struct driver *d);
+
 /* Nanoseconds of a monotonic clock; virtual on a simulated device. */
 uint64_t driver_clock(struct driver *d);
 

@@ -541,12 +541,16 @@ static trz_status cuda_stream_context(void *self, trz_context context, trz_strea
 {
 	const struct cuda_api *cu = self;
 	bool pushed;
-	void *found = NULL, *green;
+	void *found = context, *green;
+	trz_status status = TRZ_OK;
 	if ((uintptr_t)stream <= 2) {
-		*of = context;
-		return TRZ_OK;
+		if (!context)
+			status = CALL(cu, cuCtxGetCurrent, &found);
+		if (status == TRZ_OK)
+			*of = found;
+		return status;
 	}
-	trz_status status = enter(cu, context, &pushed);
+	status = enter(cu, context, &pushed);
 	if (status != TRZ_OK)
 		return status;
 	status = cu->stream_contexts ? translate(cu, cu->stream_contexts(stream, &found, &green), "cuStreamGetCtx")

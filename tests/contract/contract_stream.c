@@ -185,14 +185,27 @@ static trz_context context_of(struct contract_env *env, trz_stream stream)
 	return found;
 }
 
+/* With no context a default stream is the current one's. */
+static trz_context current_of(struct contract_env *env, trz_stream stream)
+{
+	trz_context found = env->context;
+	expect_ok(SLOT(env, stream_context, NULL, stream, &found));
+	return found;
+}
+
 static void streams_tell_their_context(struct contract_env *env)
 {
 	trz_context others[2];
 	unsigned count = other_contexts(env, others);
 	trz_stream own = OPS(env, stream_create, env->context);
 	assert_true(context_of(env, own) == env->context);
-	for (uintptr_t special = 0; special <= 2; special++)
+	for (uintptr_t special = 0; special <= 2; special++) {
 		assert_true(context_of(env, (trz_stream)special) == env->context);
+		assert_true(current_of(env, (trz_stream)special) == NULL);
+		OPS(env, context_set, others[0]);
+		assert_true(current_of(env, (trz_stream)special) == others[0]);
+		OPS(env, context_set, NULL);
+	}
 	for (unsigned i = 0; i < count; i++) {
 		trz_stream stream = OPS(env, stream_create, others[i]);
 		assert_true(context_of(env, stream) == others[i]);

@@ -328,6 +328,96 @@ static void test_events_of_callers_stay_apart(void **state)
 	for_both(refuse_the_end);
 }
 
+/* ---- reports of events to all heaps ---- */
+
+/* The default stream of which context is recorded, or awaited, is the current one's: to this heap another one's says
+ * nothing. */
+static void record_default(struct pair *p, trz_context current, trz_event event, trz_stream stream)
+{
+	sim_context_set_current(p->r.s, current);
+	uint64_t token = trz_event_record_begin(NULL, event, stream);
+	trz_event_record_end(NULL, event, stream, token, true);
+}
+
+static void wait_in(struct pair *p, trz_context current, trz_event event, trz_stream stream)
+{
+	sim_context_set_current(p->r.s, current);
+	uint64_t token = trz_stream_wait_begin(NULL, stream, event);
+	trz_stream_wait_end(NULL, stream, event, token, true);
+}
+
+static bool follows(struct pair *p, trz_stream stream, trz_stream other)
+{
+	const struct streams *all = &p->r.heap->streams;
+	struct stream *s = stream_find_handle(all, stream), *of = stream_find_handle(all, other);
+	return stream_follows(s, of, ticket_newest(&of->tickets));
+}
+
+static void work_and_free(struct pair *p, trz_stream stream)
+{
+	void *memory = rig_alloc(&p->r, MIB(40), stream);
+	assert_ok(sim_stamp(p->r.s, p->r.c, stream, (trz_addr)memory, MIB(40), 1));
+	rig_free(&p->r, memory);
+}
+
+static void tell_of_default_streams(struct pair *p)
+{
+	trz_stream third = rig_stream(&p->r);
+	char events[3];
+	rig_free(&p->r, rig_alloc(&p->r, 512, p->ours));
+	work_and_free(p, NULL);
+	record_default(p, p->there, &events[0], NULL);
+	wait_in(p, p->r.c, &events[0], p->ours);
+	assert_false(follows(p, p->ours, NULL));
+	record_default(p, NULL, &events[1], NULL);
+	wait_in(p, p->r.c, &events[1], p->ours);
+	assert_false(follows(p, p->ours, NULL));
+	record_default(p, p->r.c, &events[2], NULL);
+	wait_in(p, p->r.c, &events[2], p->ours);
+	assert_true(follows(p, p->ours, NULL));
+	work_and_free(p, third);
+	record_default(p, p->there, &events[0], third);  /* any other handle means the same everywhere */
+	wait_in(p, p->there, &events[0], NULL);
+	assert_false(follows(p, NULL, third));
+	wait_in(p, p->there, &events[0], p->ours);
+	assert_true(follows(p, p->ours, third));
+	sim_context_set_current(p->r.s, NULL);
+}
+
+static void test_default_streams_are_the_current_contexts(void **state)
+{
+	(void)state;
+	for_both(tell_of_default_streams);
+}
+
+static void await_default_streams(struct pair *p)
+{
+	work_and_free(p, NULL);
+	for (int own = 0; own < 2; own++) {
+		if (own)
+			rig_sync(&p->r);
+		sim_context_set_current(p->r.s, own ? p->r.c : p->there);
+		uint64_t token = trz_stream_sync_begin(NULL, NULL);
+		trz_sync_end(NULL, token, true);
+		struct stream *s = stream_find_handle(&p->r.heap->streams, NULL);
+		assert_int_equal(ticket_passed(&s->tickets, ticket_newest(&s->tickets)), own);
+	}
+	work_and_free(p, NULL);
+	sim_context_set_current(p->r.s, p->r.c);
+	uint64_t token = trz_stream_sync_begin(NULL, NULL);
+	sim_context_set_current(p->r.s, p->there);  /* by the runtime, in the wait itself */
+	trz_sync_end(NULL, token, true);
+	struct stream *s = stream_find_handle(&p->r.heap->streams, NULL);
+	assert_false(ticket_passed(&s->tickets, ticket_newest(&s->tickets)));
+	sim_context_set_current(p->r.s, NULL);
+}
+
+static void test_waits_for_default_streams_are_the_current_contexts(void **state)
+{
+	(void)state;
+	for_both(await_default_streams);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -343,6 +433,8 @@ int main(void)
 		cmocka_unit_test(test_a_device_dies_beside_the_heap),
 		cmocka_unit_test(test_frees_after_their_events),
 		cmocka_unit_test(test_events_of_callers_stay_apart),
+		cmocka_unit_test(test_default_streams_are_the_current_contexts),
+		cmocka_unit_test(test_waits_for_default_streams_are_the_current_contexts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
