@@ -271,8 +271,23 @@ void *Allocator::raw_alloc_with_stream(size_t size, cudaStream_t stream)
 	return alloc(size, c10::cuda::current_device(), stream);
 }
 
+/* False for an address inside an allocation, too. */
+bool Allocator::is_live(void *ptr)
+{
+	if (native_used_) {
+		std::lock_guard<std::mutex> guard(lock_);
+		if (native_pointers_.count(ptr))
+			return true;
+	}
+	trz_pointer_info info;
+	trz_heap *owner = trz_torch_owner(ptr);
+	return owner && trz_query(owner, ptr, &info) == TRZ_OK && info.base == ptr;
+}
+
+/* Deleters of tensors must not throw; this is called by its name. The words are those of PyTorch's allocator. */
 void Allocator::raw_delete(void *ptr)
 {
+	TORCH_CHECK(!ptr || in_child() || is_live(ptr), "invalid device pointer: ", ptr);
 	free_any(ptr);
 }
 

@@ -185,6 +185,7 @@ private:
 	/* -- shim_allocator.cpp -- */
 
 	static void free_any(void *ptr);
+	bool is_live(void *ptr);
 	static bool collect(void *device, const trz_oom_info *info);
 	static void opened(int device, trz_heap *heap);
 	void *alloc_watched(const Wanted &wanted);

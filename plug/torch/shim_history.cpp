@@ -239,6 +239,8 @@ size_t trim_noted(trz_heap *heap, size_t keep, std::shared_ptr<c10::GatheredCont
 void Allocator::recordHistory(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
                               const std::vector<std::string> &skip_actions)
 {
+	for (const auto &action : skip_actions)
+		parseTraceEntryAction(action);  /* refuses what is none */
 	history().set(enabled, recorder, entries, when, clear, skip_actions);
 	watch(WATCH_HELD, history().holds);  /* first, so that no free is missed */
 	watch(WATCH_HISTORY, enabled);

@@ -6,7 +6,6 @@
 #include "shim_statistics.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 
 #include "shim_allocator.hpp"
@@ -73,7 +72,7 @@ DeviceStats read_stats(const Statistics &from)
 	stats.num_ooms = from["num_ooms"];
 	stats.num_device_alloc = from["num_device_alloc"];
 	stats.num_device_free = from["num_device_free"];
-	stats.max_split_size = std::numeric_limits<int64_t>::max();
+	stats.max_split_size = -1;  /* PyTorch's word for none */
 	return stats;
 }
 

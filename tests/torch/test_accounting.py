@@ -7,7 +7,7 @@ import random
 import torch
 
 import terrazzo.torch
-from common import MIB, Case, bytes_on_device, main, run_python, shim_only, stat
+from common import MIB, MODE, Case, bytes_on_device, main, run_python, shim_only, stat
 
 
 def rounded(size):
@@ -110,9 +110,21 @@ class Accounting(Case):
         torch.cuda.caching_allocator_delete(other)
         self.assertEqual(stat("allocated_bytes.all.current"), before)
 
+    def test_what_is_not_allocated_cannot_be_freed_by_hand(self):
+        ptr = torch.cuda.caching_allocator_alloc(MIB)
+        torch.cuda.caching_allocator_delete(ptr)
+        for wrong in (ptr, ptr + 512, 12345):
+            with self.assertRaisesRegex(RuntimeError, "not allocated here" if MODE == "hooks"
+                                        else f"invalid device pointer: {wrong:#x}"):
+                torch.cuda.caching_allocator_delete(wrong)
+        torch.cuda.caching_allocator_delete(0)
+
 
 @shim_only
 class PyTorchsOwn(Case):
+    def test_no_size_is_too_large_to_be_split(self):
+        self.assertEqual(torch.cuda.memory_stats()["max_split_size"], -1)
+
     def test_the_same_keys_as_natively(self):
         code = "import torch; x = torch.empty(9, device='cuda'); print(sorted(torch.cuda.memory_stats()))"
         status, out, err = run_python(code)

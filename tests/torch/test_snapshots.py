@@ -13,7 +13,7 @@ import threading
 import torch
 
 import terrazzo.torch
-from common import MIB, Case, bytes_on_device, main, run_python, shim_only
+from common import MIB, Case, bytes_on_device, main, run_python, shim_only, since
 
 
 @contextlib.contextmanager
@@ -256,6 +256,12 @@ class History(Case):
             events = traces()
         self.assertEqual(len(actions(events, "alloc")), 1)
         self.assertEqual(actions(events, "free_requested") + actions(events, "free_completed"), [])
+
+    @since(11)
+    def test_an_unknown_action_cannot_be_skipped(self):
+        with self.assertRaisesRegex(RuntimeError, "Unknown TraceEntry action: allocs"):
+            torch.cuda.memory._record_memory_history(skip_actions=["allocs"])
+        self.assertFalse(torch._C._cuda_isHistoryEnabled())
 
     def test_annotations(self):
         with recording():
