@@ -169,8 +169,8 @@ static json_t *largest_device(const json_t *devices, const char *key)
 static void sum_up_process(json_t *process)
 {
 	const json_t *told = json_object_get(process, "pytorch");
-	json_t *torch = json_is_true(json_object_get(told, "ended"))
-	                ? largest_device(json_object_get(told, "devices"), "peak_reserved_bytes") : NULL;
+	bool lost = told && !json_is_true(json_object_get(told, "ended"));
+	json_t *torch = lost ? NULL : largest_device(json_object_get(told, "devices"), "peak_reserved_bytes");
 	json_t *device = largest_device(json_object_get(process, "devices"), "peak_bytes");
 	uint64_t driver = number(device, "peak_bytes"), context = number(device, "overhead_bytes");
 	set_number(process, "device_peak_bytes", driver);
@@ -184,6 +184,7 @@ static void sum_up_process(json_t *process)
 		if (torch ? number(torch, "device") == i : other == device)
 			set_number(process, "figures_device", number(other, "number"));
 	json_object_set_new(process, "figures_of", json_string(torch ? "pytorch" : "driver"));
+	json_object_set_new(process, "figures_lost", json_boolean(lost));
 	copy(process, told, "allocator");
 	copy(process, told, "allocator_reason");
 	copy(process, told, "first_blank_read");
@@ -280,7 +281,8 @@ static bool is_larger(const json_t *process, const json_t *other)
 static void copy_main(json_t *result, const json_t *process)
 {
 	static const char *const keys[] = { "peak_allocated_bytes", "peak_reserved_bytes", "retries", "figures_of",
-		                                "figures_device", "allocator", "allocator_reason", "holders", "holders_at" };
+		                                "figures_lost", "figures_device", "allocator", "allocator_reason", "holders",
+		                                "holders_at" };
 	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
 		copy(result, process, keys[i]);
 	uint64_t reserved = number(process, "peak_reserved_bytes");

@@ -54,12 +54,6 @@ static void print_allocator(const json_t *result, FILE *to)
 	}
 }
 
-/* PyTorch was there, and its figures are not known. */
-static bool is_torch_silent(const json_t *result)
-{
-	return json_object_get(result, "allocator") && !is(result, "allocator", "pluggable");
-}
-
 static void print_memory(const json_t *result, FILE *to)
 {
 	bool torch = is(result, "figures_of", "pytorch");
@@ -70,7 +64,7 @@ static void print_memory(const json_t *result, FILE *to)
 		         (unsigned long long)program_number(result, "figures_device"));
 	line(to, "peak allocated");
 	fprintf(to, "%8.2f GiB  (%s)\n", gib(result, "peak_allocated_bytes"), whose);
-	if (!torch && is_torch_silent(result)) {
+	if (json_is_true(json_object_get(result, "figures_lost"))) {
 		line(to, "");
 		fprintf(to, "the process ended by a signal or _exit: PyTorch's own figures went with it\n");
 	}

@@ -330,6 +330,15 @@ class Run(Case):
         self.assertEqual(done.stdout, "out\n")
         self.assertTrue(done.stderr.startswith("err\n"))
 
+    def test_figures_are_lost_only_with_the_process(self):
+        """As the hook in PyTorch tells it: a program may use CUDA, and end, without having asked PyTorch for any."""
+        for ended in True, False:
+            told = json.dumps({"allocator": "native", "ended": ended, "devices": [{"peak_reserved_bytes": 0}]})
+            script = f"echo '{told[:-1]}, \"pid\": '$$}} > $TERRAZZO_SIM_REPORT/$$.torch.json; exec {self.program} 512"
+            done, report = self.sim("--memory", "1GiB", "--", "sh", "-c", script)
+            self.assertEqual((report["figures_of"], report["figures_lost"]), ("driver", not ended))
+            self.assertEqual("PyTorch's own figures went with it" in done.stderr, not ended)
+
     def test_report(self):
         done, report = self.sim("--memory", "1GiB", "--", self.program, 512)
         self.assertEqual(done.returncode, 0, done.stderr)
