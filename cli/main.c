@@ -126,7 +126,8 @@ int main(int argc, char **argv)
 	atexit(check_help);
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &status);
 	returned = true;
-	if (flush_stdout() != TRZ_OK)
+	/* A command that could not write, or read, a file has said so: that may have been standard output. */
+	if (status != CLI_BAD_INPUT && flush_stdout() != TRZ_OK)
 		status = cli_worse(status, cli_fail(TRZ_ERROR_IO));
 	return status;
 }

@@ -111,5 +111,5 @@ trz_status trace_save(const struct trace *trace, const char *path)
 	struct stat file;
 	if (is_file && lstat(path, &file) == 0 && S_ISREG(file.st_mode))
 		unlink(path);
-	return trz_fail(status, "%s: cannot be written: %s", path, strerror(error));
+	return trz_fail(status, "%s: cannot be written: %s", is_file ? path : "standard output", strerror(error));
 }

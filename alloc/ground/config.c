@@ -216,6 +216,14 @@ static trz_status check_patterns(const struct config *c)
 	return TRZ_OK;
 }
 
+static trz_status check_aids(const struct config *c)
+{
+	if (c->vmm || !(c->guard || c->unmap_on_free))
+		return TRZ_OK;
+	return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s needs virtual memory management, which vmm:off switches off",
+	                c->guard ? "guard" : "unmap_on_free");
+}
+
 trz_status config_load(struct config *c, const char *text)
 {
 	memset(c, 0, sizeof *c);
@@ -227,7 +235,9 @@ trz_status config_load(struct config *c, const char *text)
 		status = parse(c, "configuration", text);
 	if (status == TRZ_OK && c->tile_size_max < c->tile_size)
 		c->tile_size_max = c->tile_size;
-	return status == TRZ_OK ? check_patterns(c) : status;
+	if (status == TRZ_OK)
+		status = check_patterns(c);
+	return status == TRZ_OK ? check_aids(c) : status;
 }
 
 const char *config_injection_path(void)

@@ -25,9 +25,8 @@ static trz_status apply_aids(trz_heap *h)
 	struct config *c = &h->config;
 	bool never_again = c->guard || c->unmap_on_free;
 	if (never_again && !h->driver.vmm)
-		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%s needs virtual memory management, which %s",
-		                c->guard ? "guard" : "unmap_on_free",
-		                h->driver.info.vmm ? "vmm:off has switched off" : "the device lacks");
+		return trz_fail(TRZ_ERROR_NOT_SUPPORTED, "%s needs virtual memory management, which device %d lacks",
+		                c->guard ? "guard" : "unmap_on_free", h->driver.device);
 	h->dedicates = c->no_cache || never_again;
 	if (c->no_cache)
 		c->small_limit = 0;

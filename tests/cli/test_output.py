@@ -47,9 +47,11 @@ class Output(page_sample.Scratch):
         done = self.run_here("replay", "-", "--json", "-", input=done.stdout)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(b'"events"', done.stdout)
-        with open("/dev/full", "wb") as full:
-            done = subprocess.run([CLI, "synth", "--save", "-"], stdout=full, stderr=subprocess.PIPE, check=False)
-        self.assertEqual(done.returncode, 2, done.stderr)
+        for command in (["synth", "--save"], ["trace", self.input, "-o"], ["report", self.input, "-o"]):
+            with self.subTest(command=command), open("/dev/full", "wb") as full:
+                done = subprocess.run([CLI, *command, "-"], stdout=full, stderr=subprocess.PIPE, check=False)
+                self.assertEqual((done.returncode, done.stderr.count(b"\n")), (2, 1), done.stderr)
+                self.assertIn(b"cannot be written: No space", done.stderr)
         self.assertEqual([p.name for p in self.folder.iterdir()], [self.input.name])
 
     def test_a_dash_is_refused_where_standard_output_has_other_text(self):

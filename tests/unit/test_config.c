@@ -221,6 +221,16 @@ static void test_the_last_of_a_key_counts(void **state)
 	assert_int_equal(c.limit, GIB(2));
 }
 
+static void test_options_that_exclude_each_other(void **state)
+{
+	(void)state;
+	struct config c;
+	assert_error(trz_config_check("guard:on,vmm:off"), TRZ_ERROR_CONFIG_VALUE, "guard needs");
+	assert_error(trz_config_check("vmm:off,unmap_on_free:on"), TRZ_ERROR_CONFIG_VALUE, "vmm:off");
+	assert_ok(trz_config_check("vmm:off,unmap_on_free:on,vmm:on"));
+	assert_ok(config_load(&c, "guard:on,vmm:off,guard:off,no_cache:on"));
+}
+
 static void test_environment(void **state)
 {
 	(void)state;
@@ -252,6 +262,7 @@ int main(void)
 		cmocka_unit_test(test_white_space_and_empty_entries),
 		cmocka_unit_test(test_white_space_inside_is_refused),
 		cmocka_unit_test(test_the_last_of_a_key_counts),
+		cmocka_unit_test(test_options_that_exclude_each_other),
 		cmocka_unit_test(test_environment),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
