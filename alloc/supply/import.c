@@ -176,6 +176,12 @@ static trz_status wrong_part(trz_heap *h, uint64_t part, uint64_t missing)
 	                "on the exporting side, a multiple of %" PRIu64, part, missing, h->driver.granule);
 }
 
+static trz_status none_given(trz_status status, uint64_t offset)
+{
+	return trz_fail(status, "import: the callback returned %s in place of the tile at byte %" PRIu64 ": %s",
+	                trz_status_name(status), offset, trz_status_text(status));
+}
+
 /* All tiles, from the program, which is asked for each with no lock held: no other thread knows the window yet. */
 static trz_status add_tiles(trz_heap *h, struct window *w, unsigned kind, struct import_source from, size_t *count)
 {
@@ -186,10 +192,11 @@ static trz_status add_tiles(trz_heap *h, struct window *w, unsigned kind, struct
 		heap_unlock_growth(h);
 		trz_status status = from.next(from.user, done, shareable, &size);
 		heap_relock_growth(h);
-		if (status == TRZ_OK && (size == 0 || size % h->driver.granule || size > w->size - done))
-			status = wrong_part(h, size, w->size - done);
-		if (status == TRZ_OK)
-			status = add_tile(h, w, kind, shareable, size, &last);
+		if (status != TRZ_OK)
+			return none_given(status, done);
+		if (size == 0 || size % h->driver.granule || size > w->size - done)
+			return wrong_part(h, size, w->size - done);
+		status = add_tile(h, w, kind, shareable, size, &last);
 		if (status != TRZ_OK)
 			return status;
 		done += size;
