@@ -5,24 +5,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "cli.h"
 
+/* This program's file, whatever links lead to it. Where /proc is not mounted, the name by which it was begun tells. */
+static char *own_file(void)
+{
+	char *file = realpath("/proc/self/exe", NULL);
+	const char *named = file ? NULL : (const char *)getauxval(AT_EXECFN);
+	return named ? realpath(named, NULL) : file;
+}
+
 /* A path beside this program, "" where there is none such. */
 static void beside(const char *relative, const char *probe, char out[CLI_PATH_SIZE])
 {
-	char exe[CLI_PATH_SIZE], path[2 * CLI_PATH_SIZE];
-	ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	char path[2 * CLI_PATH_SIZE], *exe = own_file();
 	out[0] = '\0';
-	if (length < 0)
+	if (!exe)
 		return;
-	exe[length] = '\0';
-	*strrchr(exe, '/') = '\0';
-	snprintf(path, sizeof path, "%s/%s/%s", exe, relative, probe);
-	if (access(path, R_OK) != 0)
+	int length = (int)(strrchr(exe, '/') - exe);
+	snprintf(path, sizeof path, "%.*s/%s/%s", length, exe, relative, probe);
+	bool is_there = access(path, R_OK) == 0;
+	snprintf(path, sizeof path, "%.*s/%s", length, exe, relative);
+	free(exe);
+	if (!is_there)
 		return;
-	snprintf(path, sizeof path, "%s/%s", exe, relative);
 	char *real = realpath(path, NULL);
 	snprintf(out, CLI_PATH_SIZE, "%s", real ? real : "");
 	free(real);

@@ -61,8 +61,8 @@ static trz_status open_window(sim *s)
 	while (!place_window(s, bytes)) {
 		if (s->config.va_bytes || bytes / 2 < window_least)
 			return trz_fail(TRZ_ERROR_ADDRESS_SPACE,
-			                "no free %llu GiB of address space for the device window: set va_bytes lower",
-			                (unsigned long long)(bytes >> 30));
+			                "no free %llu GiB of address space for the device window: raise the process's limit of it "
+			                "(ulimit -v)", (unsigned long long)(bytes >> 30));
 		bytes /= 2;
 	}
 	return TRZ_OK;

@@ -6,7 +6,7 @@
 set -eu
 
 packages="build-essential cmake ninja-build pkg-config python3 python3-venv python3-pyelftools
-	bzip2 clang libclang-rt-dev
+	autoconf bzip2 clang libclang-rt-dev
 	libcmocka-dev libjansson-dev libinih-dev liblzma-dev zlib1g-dev libzstd-dev liblz4-dev gdb"
 
 if ! command -v apt-get >/dev/null; then

@@ -167,6 +167,15 @@ head -c 61440 /dev/zero > /dev/shm/fill
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("child processes: 1008 MiB, then 2\n", done.stdout)
 
+    def test_a_system_without_proc(self):
+        limited, terrazzo = shlex.quote(str(PROGRAMS / "limited")), shlex.quote(str(TERRAZZO))
+        done = self.in_namespace(f"""
+mount -t tmpfs none /proc
+{terrazzo} run --limit=1GiB -- {limited} cudaMalloc
+""", TERRAZZO_CONF="oom_report:off")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("told: 1024 of 1024 MiB\n", done.stdout)
+
     def test_the_programs_status_is_the_commands(self):
         done, _ = self.start("--limit=1GiB", "sh", "-c", "exit 7")
         self.assertEqual(done.returncode, 7)
