@@ -148,12 +148,20 @@ static trz_status read_dump(struct explain_command *c, const char *name, const s
 	return status;
 }
 
-static bool same_place(const struct evidence *a, const struct evidence *b)
+/* "CUDA error: out of memory": of the failure's memory it tells nothing. */
+static bool is_bare(const struct evidence *t)
 {
-	return a->rank == b->rank && a->process == b->process && a->device == b->device;
+	bool figures = evidence_known(t->requested) || evidence_known(t->reserved) || evidence_known(t->device_free);
+	return !figures && !t->too_large && !t->limit_refused;
 }
 
-/* Of a program that failed, tried again and failed again, the last error counts. */
+/* Of a program that failed, tried again and failed again, the last error counts, but for one that tells nothing. */
+static bool replaces(const struct evidence *older, const struct evidence *newer)
+{
+	bool bare = is_bare(older) || is_bare(newer);
+	return evidence_same_writer(older, newer) && (bare || older->device == newer->device);
+}
+
 static trz_status read_text(struct explain_command *c, const char *name, const char *text, size_t size)
 {
 	size_t count, first = c->count;
@@ -164,7 +172,9 @@ static trz_status read_text(struct explain_command *c, const char *name, const c
 	for (size_t i = 0; i < count && status == TRZ_OK; i++) {
 		struct case_ *to = NULL;
 		for (size_t k = first; k < c->count && !to; k++)
-			to = same_place(&c->cases[k]->e, &list[i]) ? c->cases[k] : NULL;
+			to = replaces(&c->cases[k]->e, &list[i]) ? c->cases[k] : NULL;
+		if (to && is_bare(&list[i]) && !is_bare(&to->e))
+			continue;
 		to = to ? to : add_case(c, name);
 		if (!to) {
 			status = no_memory();
@@ -408,13 +418,6 @@ static void add_failure(struct evidence *s, const struct evidence *t)
 	s->process = t->process;
 }
 
-/* "CUDA error: out of memory": of the failure's memory it tells nothing, so the snapshot's figures stay. */
-static bool is_bare(const struct evidence *t)
-{
-	bool figures = evidence_known(t->requested) || evidence_known(t->reserved) || evidence_known(t->device_free);
-	return !figures && !t->too_large && !t->limit_refused;
-}
-
 static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *text)
 {
 	bool told = false;
@@ -424,7 +427,7 @@ static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *t
 			add_text(s, &text->e);
 			told = true;
 		} else if (!told && after_failure(s, &text->e, c->count == 2)) {
-			if (!is_bare(&text->e))
+			if (!is_bare(&text->e))  /* else the snapshot's figures stay */
 				add_failure(s, &text->e);
 			told = true;
 		}
@@ -493,8 +496,8 @@ static void print_ranks(const struct explain_command *c, FILE *to)
 			size_text(k->e.allocated, allocated);
 		if (evidence_known(k->e.requested))
 			size_text(k->e.requested, asked);
-		fprintf(to, "%6s %6s  %-13s %14s %14s  %s\n", rank, device, verdict_name(k->v.kind), allocated, asked,
-		        k->name);
+		fprintf(to, "%6s %6s  %-13s %14s %14s  %s%s%s\n", rank, device, verdict_name(k->v.kind), allocated, asked,
+		        k->name, k->e.writer ? ", " : "", k->e.writer ? k->e.writer : "");
 	}
 	if (c->count > RANKS_SHOWN)
 		fprintf(to, "%6s and %zu more\n", "", c->count - RANKS_SHOWN);

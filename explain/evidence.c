@@ -39,6 +39,12 @@ bool evidence_same_site(const char *a, const char *b)
 	return a && b && strcmp(a, b) == 0;
 }
 
+bool evidence_same_writer(const struct evidence *a, const struct evidence *b)
+{
+	bool one = a->writer == b->writer || (a->writer && b->writer && strcmp(a->writer, b->writer) == 0);
+	return one && a->rank == b->rank && a->process == b->process;
+}
+
 /* Rounding makes them differ. */
 bool evidence_is_together(uint64_t list, uint64_t tensor)
 {
@@ -77,6 +83,8 @@ void evidence_copy(struct evidence *to, const struct evidence *from)
 	memcpy(to, from, sizeof *to);
 	to->source_name = moved(from->source_name, from, to);
 	to->allocator = moved(from->allocator, from, to);
+	to->writer = moved(from->writer, from, to);
+	to->asker = moved(from->asker, from, to);
 	to->site = moved(from->site, from, to);
 	to->stack = moved(from->stack, from, to);
 	for (unsigned i = 0; i < from->holder_count; i++) {

@@ -133,8 +133,11 @@ struct evidence {
 	bool has_history;          /* so that growth would have been seen */
 	bool limit_refused;        /* the source says that the limit refused the request */
 	bool limit_inferred;       /* nobody told the limit: the device had room; it is at least this */
+	bool likely;               /* the source tells of an error that is mostly for want of memory */
+	const char *asker;         /* who asked the driver itself, such as "cuDNN"; NULL: the allocator */
 	int device, rank;          /* -1: unknown */
 	uint64_t process;          /* EVIDENCE_UNKNOWN: unknown */
+	const char *writer;        /* what a log calls the process, such as a pod or a node; NULL: unknown */
 	uint64_t stream, pool;     /* of the request; EVIDENCE_UNKNOWN: unknown; pool 0: the default pool */
 	uint64_t time_ns;          /* since the epoch; 0: unknown */
 	uint64_t inexact;          /* how far any figure may be off, as with texts that round */
@@ -165,6 +168,9 @@ const char *evidence_keep(struct evidence *e, const char *text);
 
 /* Whether both are known, and are one line. */
 bool evidence_same_site(const char *a, const char *b);
+
+/* Whether both are of one process, as far as the sources tell. */
+bool evidence_same_writer(const struct evidence *a, const struct evidence *b);
 
 /* Whether a tensor of so many bytes may be what a list with so many is put together into. */
 bool evidence_is_together(uint64_t list, uint64_t tensor);

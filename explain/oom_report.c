@@ -82,10 +82,12 @@ __attribute__((format(printf, 2, 3))) static void say(struct writer *w, const ch
 
 static void where_text(const struct evidence *e, char *text, size_t room)
 {
-	char rank[32] = "", process[40] = "";
+	char rank[80] = "", process[40] = "";
 	if (e->rank >= 0)
 		snprintf(rank, sizeof rank, "rank %d, ", e->rank);
-	if (evidence_known(e->process))
+	else if (e->writer)
+		snprintf(rank, sizeof rank, "%.72s, ", e->writer);
+	if (evidence_known(e->process) && !e->writer)
 		snprintf(process, sizeof process, ", process %" PRIu64, e->process);
 	if (e->device >= 0)
 		snprintf(text, room, "%sdevice %d%s", rank, e->device, process);
@@ -113,7 +115,7 @@ static void say_what(struct writer *w)
 {
 	const struct evidence *e = w->e;
 	const struct verdict *v = w->v;
-	char where[112], stream[64], missing[64] = "";
+	char where[160], stream[64], missing[64] = "";
 	where_text(e, where, sizeof where);
 	stream_text(e, stream, sizeof stream);
 	if (evidence_known(v->short_bytes) && v->short_bytes)
@@ -126,7 +128,8 @@ static void say_what(struct writer *w)
 	else if (evidence_known(e->requested))
 		say(w, "out of memory, %s: %s asked for%s%s", where, SIZE(e->requested), stream, missing);
 	else
-		say(w, "out of memory, %s: a request of unknown size", where);
+		say(w, "%sout of memory, %s: a request of unknown size%s%s", e->likely ? "probably " : "", where,
+		    e->asker ? ", by " : "", e->asker ? e->asker : "");
 }
 
 /* "2.50 GiB asked for - 1.89 GiB left on the device - 51.20 MiB free in the allocator = 573.44 MiB short" */
@@ -177,6 +180,10 @@ static const char *unknown_reason(const struct writer *w)
 {
 	if (!w->e->failed)
 		return "no request that failed is on record here";
+	if (w->e->likely)
+		return "such an error is mostly for want of memory; else of an operation or a type that the library lacks";
+	if (w->e->asker && !evidence_known(w->v->need))
+		return "it was asked of the driver, beside PyTorch's allocator, and the text tells no sizes";
 	if (!evidence_known(w->v->need))
 		return "the source does not tell what was asked for";
 	if (!evidence_known(w->v->room))
@@ -324,6 +331,9 @@ static void say_remedy(struct writer *w)
 	char text[REMEDY_BYTES];
 	if (v->kind == VERDICT_TOO_LARGE) {
 		say(w, "remedy: ask for less at once: a smaller batch or sequence, or a split over devices");
+	} else if (v->kind == VERDICT_UNKNOWN && w->e->asker) {
+		say(w, "remedy: leave it memory: a smaller batch, empty_cache() before, set_per_process_memory_fraction below "
+		    "1; see nvidia-smi for other processes");
 	} else if (v->kind == VERDICT_UNKNOWN && w->e->failed) {
 		say(w, "remedy: record a history or take a snapshot at the failure, and explain that");
 	} else if (v->kind == VERDICT_UNKNOWN && w->e->source == EVIDENCE_PICKLE) {

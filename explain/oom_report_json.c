@@ -45,6 +45,9 @@ static void put_request(struct jsonw *j, const struct evidence *e, const struct 
 	if (v->short_at_most)
 		put_bool(j, "short_at_most", true);
 	put_bool(j, "failed", e->failed);
+	if (e->likely)
+		put_bool(j, "likely", true);
+	put_text(j, "asker", e->asker);
 	put_known(j, "requested_bytes", e->requested);
 	put_known(j, "needed_bytes", v->need);
 	if (e->device >= 0)
@@ -52,6 +55,7 @@ static void put_request(struct jsonw *j, const struct evidence *e, const struct 
 	if (e->rank >= 0)
 		jsonw_put_number(j, "rank", (uint64_t)e->rank);
 	put_known(j, "process", e->process);
+	put_text(j, "writer", e->writer);
 	put_known(j, "stream", e->stream);
 	put_known(j, "pool", e->pool);
 	put_text(j, "site", e->site);

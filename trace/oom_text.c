@@ -14,6 +14,7 @@
 #include "dump_evidence.h"
 #include "dump_sites.h"
 #include "error.h"
+#include "log_names.h"
 #include "trace_room.h"
 
 enum {
@@ -33,9 +34,10 @@ enum {
 /* How texts write "no limit" and "not available": more than any device has. */
 #define NO_FIGURE ((double)((uint64_t)1 << 50))
 
-/* Who wrote a line: a rank, or a process if the logger told that; 0: not known. */
+/* Who wrote a line: a rank, or a process if the logger told that, or what a launcher calls it; -1: not known. */
 struct writer {
 	long rank, process;
+	int name;
 };
 
 struct line {
@@ -49,6 +51,7 @@ struct log {
 	const char *name;
 	struct line *lines;
 	size_t line_count, line_room;
+	struct log_names names;
 	char *text;                /* searched: lines of one writer, without spaces */
 	size_t size;
 };
@@ -181,7 +184,43 @@ static const char *skip_prefix(const char *at, const char *end, struct writer *w
 
 static bool same_writer(const struct writer *a, const struct writer *b)
 {
-	return a->rank == b->rank && a->process == b->process;
+	return a->rank == b->rank && a->process == b->process && a->name == b->name;
+}
+
+/* A name may have the rank in it: "logs/rank_3.log:". */
+static long rank_in(const char *name)
+{
+	const char *word = strcasestr(name, "rank"), *digits = word ? word + 4 + strspn(word + 4, " =:_-") : "";
+	return isdigit((unsigned char)*digits) ? number_at(digits, digits + strlen(digits)) : -1;
+}
+
+/* What stands behind the words before a line. */
+static const char *find_writer(const struct log *log, const char *at, const char *end, struct writer *w)
+{
+	struct writer plain = { -1, -1, -1 };
+	const char *behind, *begin = skip_prefix(at, end, &plain);
+	*w = plain;
+	if (plain.rank >= 0)
+		return begin;
+	int name = log_names_find(&log->names, at, end, &behind);
+	if (name < 0)
+		return begin;
+	w->rank = rank_in(log->names.name[name]);
+	w->name = w->rank < 0 ? name : -1;
+	return begin > behind ? begin : skip_prefix(behind, end, &plain);
+}
+
+static void learn_names(struct log *log, const char *text, size_t size)
+{
+	const char *end = text + size;
+	for (const char *at = text, *stop; at < end; at = stop + 1) {
+		const char *newline = memchr(at, '\n', (size_t)(end - at));
+		struct writer told = { -1, -1, -1 };
+		stop = newline ? newline : end;
+		skip_prefix(at, stop, &told);
+		if (told.rank < 0)
+			log_names_learn(&log->names, at, stop);
+	}
 }
 
 /* Of a traceback that a logger has written in one line, the next line: what it wrote for its end stays before it. */
@@ -196,13 +235,14 @@ static const char *inner_line(const char *at, const char *end)
 static trz_status split(struct log *log, const char *text, size_t size)
 {
 	const char *end = text + size;
-	struct writer writer = { -1, -1 };
+	struct writer writer = { -1, -1, -1 };
 	bool inside = false;
+	learn_names(log, text, size);
 	for (const char *at = text, *stop; at < end; at = stop + !inside) {
 		const char *newline = memchr(at, '\n', (size_t)(end - at)), *line_end = newline ? newline : end;
-		struct writer told = { -1, -1 };
-		const char *begin = inside ? at : skip_prefix(at, line_end, &told);
-		bool bare = told.rank < 0 && told.process < 0 && begin == at;
+		struct writer told = { -1, -1, -1 };
+		const char *begin = inside ? at : find_writer(log, at, line_end, &told);
+		bool bare = told.rank < 0 && told.process < 0 && told.name < 0 && begin == at;
 		stop = inner_line(begin, line_end);
 		inside = stop < line_end;
 		writer = bare ? writer : told;
@@ -608,23 +648,60 @@ static void find_site(const struct log *log, size_t begins, const struct writer 
 
 /* ---- finding ---------------------------------------------------------------------------------------- */
 
-static const char *const anchors[] = { "outofmemory.Triedtoallocate", "outofmemory.Allocationwaspreemptively",
-                                       "wouldexceedallowedmemory", "backendoutofmemory(MPS", "CUDAerror:outofmemory",
-                                       "HIPerror:outofmemory", "largerthan4GB!Triedtoallocate", OWN_ANCHOR,
-                                       "CUDAdrivererror:outofmemory", "TritonError[CUDA]:outofmemory",
-                                       "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED",
-                                       "Cudafailure2'outofmemory'" };
+/* How errors begin. */
+struct anchor {
+	const char *text;
+	const char *asker;         /* who asked beside the allocator; NULL: the text tells what was asked for */
+	bool likely;               /* the error may have another reason */
+};
+
+static const struct anchor anchors[] = {
+	{ "outofmemory.Triedtoallocate", NULL, false },
+	{ "outofmemory.Allocationwaspreemptively", NULL, false },
+	{ "wouldexceedallowedmemory", NULL, false },
+	{ "backendoutofmemory(MPS", NULL, false },
+	{ "largerthan4GB!Triedtoallocate", NULL, false },
+	{ OWN_ANCHOR, NULL, false },
+	{ "CUDAerror:outofmemory", "a call of CUDA", false },
+	{ "HIPerror:outofmemory", "a call of HIP", false },
+	{ "CUDAdrivererror:outofmemory", "a call of the driver", false },
+	{ "cudaruntimeerror(2):outofmemory", "a call of CUDA", false },
+	{ "CUDA_ERROR_OUT_OF_MEMORY", "a call of the driver", false },
+	{ "cudaErrorMemoryAllocation", "a call of CUDA", false },
+	{ "TritonError[CUDA]:outofmemory", "Triton", false },
+	{ "Cudafailure2'outofmemory'", "NCCL", false },
+	{ "Cudafailure'outofmemory'", "NCCL", false },
+	{ "FailedtoCUDAcalloc", "NCCL", false },
+	{ "CUBLAS_STATUS_ALLOC_FAILED", "cuBLAS", false },
+	{ "CUBLAS_STATUS_NOT_INITIALIZED", "cuBLAS", true },
+	{ "CUDNN_STATUS_ALLOC_FAILED", "cuDNN", false },
+	{ "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED", "cuDNN", false },
+	{ "CUDNN_STATUS_NOT_INITIALIZED", "cuDNN", true },
+	{ "unabletofindanengine", "cuDNN", true },
+	{ "CUSOLVER_STATUS_ALLOC_FAILED", "cuSOLVER", false },
+	{ "CUSPARSE_STATUS_ALLOC_FAILED", "cuSPARSE", false },
+	{ "CUFFT_ALLOC_FAILED", "cuFFT", false },
+};
 
 /* The next error from `at` on; NULL: none. */
 static char *next_error(char *at)
 {
 	char *first = NULL;
 	for (size_t i = 0; i < sizeof anchors / sizeof anchors[0]; i++) {
-		char *found = strstr(at, anchors[i]);
+		char *found = strstr(at, anchors[i].text);
 		if (found && (!first || found < first))
 			first = found;
 	}
 	return first;
+}
+
+/* Of an error at its anchor; NULL: its first words come before. */
+static const struct anchor *anchor_of(const char *at)
+{
+	for (size_t i = 0; i < sizeof anchors / sizeof anchors[0]; i++)
+		if (strncmp(at, anchors[i].text, strlen(anchors[i].text)) == 0)
+			return &anchors[i];
+	return NULL;
 }
 
 /* Whether the error at `own` only continues the one at `at`: PyTorch's words come first, then terrazzo's. */
@@ -638,14 +715,29 @@ static bool continues(const char *at, const char *own)
 static bool same_error(const struct evidence *a, const struct evidence *b)
 {
 	return a->requested == b->requested && a->device == b->device && a->device_free == b->device_free &&
-	       a->allocated == b->allocated && a->reserved == b->reserved && a->rank == b->rank &&
-	       a->process == b->process;
+	       a->allocated == b->allocated && a->reserved == b->reserved && evidence_same_writer(a, b);
+}
+
+/* "[worker-3]:" without what sets it off from the line. */
+static const char *keep_name(struct evidence *e, const char *name)
+{
+	char plain[LOG_NAME_BYTES];
+	size_t size = strlen(name), skipped = 0;
+	while (size > 1 && strchr(":|>", name[size - 1]))
+		size--;
+	if (strchr("[(", name[0]) && strchr("])", name[size - 1])) {
+		size--;
+		skipped = 1;
+	}
+	snprintf(plain, sizeof plain, "%.*s", (int)(size - skipped), name + skipped);
+	return evidence_keep(e, plain);
 }
 
 static void read_one(const struct log *log, char *begin, const char *end, const struct writer *writer,
                      struct evidence *e)
 {
 	struct window w = { .e = e };
+	const struct anchor *how = anchor_of(begin);
 	size_t size = min_u64((uint64_t)(end - begin), WINDOW);
 	memcpy(w.text, begin, size);
 	w.text[size] = '\0';
@@ -653,6 +745,12 @@ static void read_one(const struct log *log, char *begin, const char *end, const 
 	e->rank = (int)writer->rank;
 	if (writer->process >= 0)
 		e->process = (uint64_t)writer->process;
+	if (writer->name >= 0)
+		e->writer = keep_name(e, log->names.name[writer->name]);
+	if (how) {
+		e->asker = how->asker;
+		e->likely = how->likely;
+	}
 	read_error(&w);
 	find_site(log, (size_t)(begin - log->text), writer, e);
 }
@@ -712,16 +810,20 @@ static void read_writers(struct log *log, struct evidence *list, size_t capacity
 trz_status oom_text_read(const char *name, const char *text, size_t size, struct evidence *list, size_t capacity,
                          size_t *count)
 {
-	struct log log = { .name = name };
+	struct log *log = calloc(1, sizeof *log);
 	*count = 0;
-	trz_status status = split(&log, text, size);
-	log.text = malloc(size + 1);
-	if (status == TRZ_OK && !log.text)
+	if (!log)
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", name);
+	log->name = name;
+	trz_status status = split(log, text, size);
+	log->text = malloc(size + 1);
+	if (status == TRZ_OK && !log->text)
 		status = trz_fail(TRZ_ERROR_HOST_MEMORY, "%s: no memory to read it", name);
 	if (status == TRZ_OK)
-		read_writers(&log, list, capacity, count);
-	free(log.lines);
-	free(log.text);
+		read_writers(log, list, capacity, count);
+	free(log->lines);
+	free(log->text);
+	free(log);
 	if (status == TRZ_OK && *count == 0)
 		status = trz_fail(TRZ_ERROR_NOT_FOUND, "%s: no out-of-memory error of PyTorch or terrazzo is in it", name);
 	return status;

@@ -31,11 +31,13 @@ class Texts(unittest.TestCase):
         for key, field in (("requested", "requested_bytes"), ("short", "short_bytes")):
             if key in want:
                 self.assertAlmostEqual(got[field] / MIB, want[key], delta=max(0.006, want[key] * 0.001), msg=key)
-        for key in ("device", "rank", "process", "site", "category", "short_at_most"):
+        for key in ("device", "rank", "process", "site", "category", "short_at_most", "likely", "asker"):
             if key in want:
                 self.assertEqual(got.get(key), want[key])
         if "ranks" in want:
             self.assertEqual([one["rank"] for one in got["ranks"]], want["ranks"])
+        if "writers" in want:
+            self.assertEqual([one["writer"] for one in got["ranks"]], want["writers"])
         if "remedy" in want:
             self.assertEqual(got["remedies"][0]["name"], want["remedy"])
         self.assertEqual(got["source"]["kind"], "text")

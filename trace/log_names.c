@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A name is kept without what differs from line to line: times, levels, and the place in the program that wrote it.
+ */
+#include "log_names.h"
+
+#include <ctype.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bits.h"
+
+enum { PREFIX_MAX = 160, LETTERS_LEAST = 2 };
+
+struct word {
+	const char *at;
+	size_t size;
+};
+
+static bool next_word(const char **at, const char *end, struct word *w)
+{
+	while (*at < end && isspace((unsigned char)**at))
+		++*at;
+	w->at = *at;
+	while (*at < end && !isspace((unsigned char)**at))
+		++*at;
+	w->size = (size_t)(*at - w->at);
+	return w->size > 0;
+}
+
+/* "2024-05-01", "[10:00:00,123", "11-25" */
+static bool is_time(const struct word *w)
+{
+	size_t separators = 0, digits = 0;
+	for (size_t i = 0; i < w->size; i++) {
+		separators += w->at[i] == '-' ? 2 : w->at[i] == ':' || w->at[i] == '/';
+		digits += isdigit((unsigned char)w->at[i]) != 0;
+		if (!isdigit((unsigned char)w->at[i]) && !strchr("-:/.,TZ+[]()", w->at[i]))
+			return false;
+	}
+	return separators >= 2 && digits >= 4;
+}
+
+static bool is_level(const struct word *w)
+{
+	static const char *const levels[] = { "INFO", "WARN", "ERROR", "CRITICAL", "FATAL", "DEBUG", "stderr", "stdout" };
+	size_t skipped = w->size && strchr("[(", *w->at);
+	for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+		if (w->size - skipped >= strlen(levels[i]) && memcmp(w->at + skipped, levels[i], strlen(levels[i])) == 0)
+			return true;
+	return false;
+}
+
+/* "[core.py:700]" */
+static bool is_place(const struct word *w)
+{
+	const char *found = memmem(w->at, w->size, ".py:", 4);
+	return found && found + 4 < w->at + w->size && isdigit((unsigned char)found[4]);
+}
+
+/* One letter tells nobody from others either, nor does a bar. */
+static bool differs(const struct word *w)
+{
+	return w->size == 1 || is_time(w) || is_level(w) || is_place(w);
+}
+
+/* The words of [at, end) that tell who wrote it. false: none does. */
+static bool name_of(const char *at, const char *end, char name[LOG_NAME_BYTES])
+{
+	struct word w;
+	size_t used = 0, letters = 0;
+	name[0] = '\0';
+	while (next_word(&at, end, &w)) {
+		if (differs(&w))
+			continue;
+		if (used + w.size + 2 > LOG_NAME_BYTES)
+			return false;
+		used += (size_t)snprintf(name + used, LOG_NAME_BYTES - used, "%s%.*s", used ? " " : "", (int)w.size, w.at);
+	}
+	for (size_t i = 0; i < used; i++) {
+		letters += isalnum((unsigned char)name[i]) != 0;
+		if (iscntrl((unsigned char)name[i]))
+			return false;
+	}
+	return letters >= LETTERS_LEAST;
+}
+
+static void add(struct log_names *names, const char *name)
+{
+	for (int i = 0; i < names->count; i++)
+		if (strcmp(names->name[i], name) == 0)
+			return;
+	if (names->count < LOG_NAMES_MAX)
+		snprintf(names->name[names->count++], LOG_NAME_BYTES, "%s", name);
+}
+
+/* `  File "train.py", line 31, in forward`: what stands before it; NULL: it is none. */
+static const char *frame_in(const char *at, const char *end)
+{
+	const char *found = memmem(at, (size_t)min_u64((uint64_t)(end - at), PREFIX_MAX), "File \"", 6);
+	bool spaced = found && (found == at || isspace((unsigned char)found[-1]));
+	return spaced && memmem(found, (size_t)(end - found), "\", line ", 8) ? found : NULL;
+}
+
+/* "worker-3: torch.OutOfMemoryError: ...", as a search through logs finds it: one word with a number. */
+static const char *error_in(const char *at, const char *end)
+{
+	static const char *const errors[] = { "torch.OutOfMemoryError: ", "torch.cuda.OutOfMemoryError: ",
+	                                      "RuntimeError: CUDA" };
+	for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++) {
+		const char *found = memmem(at, (size_t)min_u64((uint64_t)(end - at), PREFIX_MAX), errors[i], strlen(errors[i]));
+		if (found)
+			return found;
+	}
+	return NULL;
+}
+
+void log_names_learn(struct log_names *names, const char *at, const char *end)
+{
+	char name[LOG_NAME_BYTES];
+	const char *frame = frame_in(at, end), *error = frame ? NULL : error_in(at, end);
+	if (frame && !memmem(at, (size_t)(frame - at), "Traceback", 9) && name_of(at, frame, name))
+		add(names, name);
+	if (error && name_of(at, error, name) && !strchr(name, ' ') && strpbrk(name, "0123456789"))
+		add(names, name);
+}
+
+/* Whether the words of a line begin with those of a name; what follows the last may stand right behind it. */
+static bool begins_with(const char *at, const char *end, const char *name, const char **behind)
+{
+	const char *left = name, *name_end = name + strlen(name);
+	struct word of_line, of_name;
+	while (next_word(&left, name_end, &of_name)) {
+		do {
+			if (!next_word(&at, end, &of_line))
+				return false;
+		} while (differs(&of_line));
+		bool last = left == name_end, closes = !isalnum((unsigned char)of_name.at[of_name.size - 1]);
+		bool whole = of_line.size == of_name.size;
+		if (of_line.size < of_name.size || memcmp(of_line.at, of_name.at, of_name.size) != 0 ||
+		    (!whole && !(last && closes)))
+			return false;
+		*behind = of_line.at + of_name.size;
+	}
+	return true;
+}
+
+int log_names_find(const struct log_names *names, const char *at, const char *end, const char **behind)
+{
+	int longest = -1;
+	const char *stop = at;
+	for (int i = 0; i < names->count; i++) {
+		bool longer = longest < 0 || strlen(names->name[i]) > strlen(names->name[longest]);
+		if (!longer || !begins_with(at, end, names->name[i], &stop))
+			continue;
+		longest = i;
+		*behind = stop;
+	}
+	return longest;
+}
