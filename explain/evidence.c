@@ -71,6 +71,21 @@ void evidence_add_growth(struct evidence *e, const struct evidence_growth *growt
 		e->growth[e->growth_count++] = *growth;
 }
 
+bool evidence_are_copies(const struct evidence *e, const char *site)
+{
+	uint64_t copies = 0, others = 0;
+	for (unsigned i = 0; i < e->holder_count; i++) {
+		const struct evidence_holder *h = &e->holders[i];
+		if (h->category != CATEGORY_WEIGHTS)
+			continue;
+		if (evidence_same_site(h->site, site))
+			copies += h->count;
+		else
+			others += h->count;
+	}
+	return others > 0 && copies > 2 * others;
+}
+
 /* A text kept in one becomes the same text kept in the other. */
 static const char *moved(const char *text, const struct evidence *from, struct evidence *to)
 {

@@ -178,6 +178,10 @@ bool evidence_is_together(uint64_t list, uint64_t tensor);
 /* Adds what grows; what one line allocates in several ways is one. */
 void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth);
 
+/* Whether a line holds more than twice as many weights as all others: it has copied a model again and again. The
+ * holders have to be known. */
+bool evidence_are_copies(const struct evidence *e, const char *site);
+
 /* A copy that keeps its own texts. Texts that the original did not keep are shared. */
 void evidence_copy(struct evidence *to, const struct evidence *from);
 

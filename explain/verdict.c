@@ -17,7 +17,8 @@
  * meets: they may have been what was missing, but are not why memory ran out. */
 enum { SHARE = 32 };
 
-/* Where activations or a cache of keys and values hold most, as good a reason, more than that is always in pieces. */
+/* Where activations, a cache of keys and values or a list hold most, as good a reason, more than that is always in
+ * pieces. */
 enum { SCATTERED = 8 };
 
 /* What a request itself is rounded up by is why, from such a share of it on. */
@@ -29,6 +30,9 @@ enum { MUCH_GROWN = 8 };
 /* One line holds very many blocks, from so many on, and so many times as many as there are weights: small ones of these
  * are sampled, and a layer of PyTorch's own makes a dozen for each large one. */
 enum { MANY = 256, MANY_OF_EACH = 16 };
+
+/* What a line outside of models has made is a list, from so many blocks on that are three quarters of what is live. */
+enum { LISTED = 32 };
 
 /* A leak is not why, where pools or other streams keep so many times as much that would have served. */
 enum { BESIDE = 4 };
@@ -155,13 +159,21 @@ static uint64_t count_weights(const struct evidence *e)
 	return count;
 }
 
+static bool is_a_list(const struct evidence *e, const struct evidence_holder *h)
+{
+	return e->holder_count > 0 && h->site && h->category == CATEGORY_UNKNOWN && h->count >= LISTED &&
+	       evidence_known(e->allocated) && h->bytes >= e->allocated / 4 * 3;
+}
+
 const struct evidence_holder *verdict_many(const struct evidence *e)
 {
 	const struct evidence_holder *most = e->holders;
 	if (e->holder_count == 0 || !most->site || !is_free_to_go(most->category) || !evidence_known(e->allocated) ||
 	    most->bytes < e->allocated / 2)
 		return NULL;
-	return most->count >= MANY && most->count >= MANY_OF_EACH * count_weights(e) ? most : NULL;
+	/* Layers without a module around them ask at the line that holds what they have made. */
+	bool list = is_a_list(e, most) && e->site && !evidence_same_site(e->site, most->site);
+	return most->count >= (list ? LISTED : MANY) && most->count >= MANY_OF_EACH * count_weights(e) ? most : NULL;
 }
 
 /* What a line holds now; growth is of whole steps. */
@@ -375,7 +387,7 @@ static uint64_t least_scattered(const struct evidence *e)
 	uint64_t held = 0;
 	for (size_t i = 0; i < sizeof scaling / sizeof *scaling; i++)
 		held = sum(held, evidence_or_zero(e->categories[scaling[i]]));
-	bool most = evidence_known(e->allocated) && held > e->allocated / 2;
+	bool most = (evidence_known(e->allocated) && held > e->allocated / 2) || is_a_list(e, e->holders);
 	return evidence_or_zero(e->reserved) / (most ? SCATTERED : SHARE);
 }
 

@@ -340,7 +340,8 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		                     .live = f->live,
 		                     .steps = leaks_steps(p->leaks) - f->since_step };
 	bool anew = leaks_is_filled_anew(&site->fills, site->now);
-	bool may_leak = f->suspect && evidence_may_leak(g.category) && !may_be_of_weights(p, site);
+	bool copies = g.category == CATEGORY_WEIGHTS && evidence_are_copies(e, g.site);
+	bool may_leak = f->suspect && (copies || evidence_may_leak(g.category)) && !may_be_of_weights(p, site);
 	g.leak = may_leak && !anew;
 	g.goes_on = site->put_together;
 	g.overfilled = may_leak && anew && site->now > site->fills.from;

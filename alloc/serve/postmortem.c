@@ -264,7 +264,8 @@ static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *gr
 		const trz_growth_info *from = &grown[i];
 		struct told_site told = tell_site(h, e, from->stack);
 		enum evidence_category category = from->category ? (enum evidence_category)from->category : told.category;
-		bool may_leak = evidence_may_leak(category) && !is_for_each_weight(h, from, category);
+		bool copies = category == CATEGORY_WEIGHTS && evidence_are_copies(e, told.site);
+		bool may_leak = (copies || evidence_may_leak(category)) && !is_for_each_weight(h, from, category);
 		evidence_add_growth(e, &(struct evidence_growth){.site = told.site || !*from->tag ? told.site : from->tag,
 		                                                 .category = category,
 		                                                 .leak = from->suspect && may_leak,

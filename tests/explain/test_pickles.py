@@ -122,6 +122,17 @@ class Verdicts(Case):
             s.oom(ask, 0)
             self.expect(s, verdict, short)
 
+    def test_pieces_beside_a_list(self):
+        """A queue that is filled leaves some per cent in pieces; of few blocks that stay these are the reason."""
+        for count, mib, verdict in ((60, 95, "full"), (6, 950, "fragmented")):
+            s = Snapshot()
+            for _ in range(count):
+                s.segment((mib, "a", TRAIN), (mib / 19, "f"))
+            s.segment((1000, "a", FORWARD[1:2]))
+            s.oom(200, 0)
+            self.assertEqual(self.expect(s, verdict)["remedies"][0]["name"],
+                             "keep_fewer" if count == 60 else "join_pieces")
+
     def test_other_stream(self):
         s = Snapshot()
         s.segment((100, "a"), (2900, "f"), stream=7)
@@ -459,6 +470,11 @@ INNER = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 1, "name": "forwa
 KEPT = [{"filename": "/srv/u/train.py", "line": 44, "name": "validate"}, *TRAIN]
 
 
+WEIGHT = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
+COPY = [{"filename": f"{TORCH}/nn/parameter.py", "line": 60, "name": "__deepcopy__"},
+        {"filename": "/srv/u/ema.py", "line": 8, "name": "keep"}, *TRAIN]
+
+
 class Loops(Case):
     """Loops in which nothing is freed."""
 
@@ -571,6 +587,25 @@ class Loops(Case):
             s.segment(*blocks)
             s.oom(20 * len(blocks), 20 * len(blocks) - 100, frames=whole)
             self.expect(s, verdict, 100)
+
+    def test_copies_of_a_model(self):
+        """Weights are meant to be loaded, not to be copied again and again while a model is trained."""
+        def keeps(steps, made):
+            s, blocks, at = Snapshot(), [(64, "a", WEIGHT)] * made, BASE + 100 * GIB
+            for step in range(steps):
+                for k, stack in enumerate((TRAIN, *[FORWARD] * 5)):
+                    s.event("alloc", 64 if k else 1, addr=at, frames=stack)
+                    s.event("free_requested", 64 if k else 1, addr=at)
+                    s.event("free_completed", 64 if k else 1, addr=at)
+                s.event("alloc", 64, addr=s.at + len(blocks) * 64 * MIB, frames=COPY)
+                blocks.append((64, "a", COPY))
+            s.segment(*blocks)
+            s.oom(64, 10)
+            return s
+
+        got = self.expect(keeps(40, 4), "leak", 54)
+        self.assertEqual(got["growth"][0]["site"], "u/ema.py:8 keep")
+        self.expect(keeps(40, 30), "full", 54)     # no more than there are
 
     def test_layers_that_are_made(self):
         made = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__init__"}, *TRAIN]
