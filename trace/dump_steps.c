@@ -18,6 +18,7 @@ enum {
 	GAPS_MAX = 255,            /* looked at of one place */
 	PART_REGULAR = 70,         /* per cent of the gaps that are near the median */
 	PART_COVERED = 30,         /* per cent of the history that they take */
+	IN_STEP_MAX = 4,           /* allocations of a line in a step, where none comes alone */
 	STACKLESS = 32,            /* times that the rarest size recurs, where there are no stacks */
 	MODEL_DEPTH = 512          /* no model has so many layers that are alike */
 };
@@ -123,14 +124,15 @@ static int by_value(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* The median gap between n >= 2 ascending positions, and whether most gaps are near it. */
-static bool regular(const uint32_t *at, size_t n, uint32_t *usual)
+/* The median gap between n >= 2 ascending positions, each so many `apart` from the next, and whether most gaps are near
+ * it. */
+static bool regular(const uint32_t *at, size_t n, size_t apart, uint32_t *usual)
 {
 	uint32_t gaps[GAPS_MAX];
 	size_t count = n - 1 < GAPS_MAX ? n - 1 : GAPS_MAX, near = 0;
 	for (size_t i = 0; i < count; i++) {
 		size_t k = i * (n - 1) / count;
-		gaps[i] = at[k + 1] - at[k];
+		gaps[i] = at[(k + 1) * apart] - at[k * apart];
 	}
 	qsort(gaps, count, sizeof *gaps, by_value);
 	*usual = gaps[count / 2];
@@ -157,42 +159,59 @@ static size_t least_of(const struct places *p, size_t key)
 	return is_inside_model(p->d, key) ? MODEL_DEPTH : DUMP_STEPS_LEAST + 1;
 }
 
-static bool is_marker(const struct places *p, size_t key)
+static bool is_marker(const struct places *p, size_t key, size_t apart)
 {
 	uint32_t usual;
-	size_t n = count_of(p, key);
-	return n > DUMP_STEPS_LEAST && n >= least_of(p, key) && regular(p->at + p->start[key], n, &usual) &&
+	size_t n = count_of(p, key) / apart;
+	return n > DUMP_STEPS_LEAST && n >= least_of(p, key) && regular(p->at + p->start[key], n, apart, &usual) &&
 	       (uint64_t)usual * n * 100 >= (uint64_t)(p->end - p->first) * PART_COVERED;
 }
 
 /* The rarest marker that occurs at least so often, if one occurs `as` often; p->keys: none. Layers occur more often
  * than steps do; what is done every so many steps, less often. */
-static size_t rarest(const struct places *p, const bool *marker, size_t least, size_t as)
+static size_t rarest(const struct places *p, const bool *marker, size_t apart, size_t least, size_t as)
 {
 	size_t best = p->keys, most = 0;
 	for (size_t key = 0; key < p->keys; key++) {
-		size_t n = marker[key] ? count_of(p, key) : 0;
+		size_t n = marker[key] ? count_of(p, key) / apart : 0;
 		most = n > most ? n : most;
-		if (n >= least && (best == p->keys || n < count_of(p, best)))
+		if (n >= least && (best == p->keys || n < count_of(p, best) / apart))
 			best = key;
 	}
 	return most >= as ? best : p->keys;
 }
 
-static size_t choose(const struct places *p, bool *marker)
+static size_t choose(const struct places *p, bool *marker, size_t apart)
 {
 	static const size_t least[][2] = {{32, 64}, {8, 8}, {DUMP_STEPS_LEAST + 1, DUMP_STEPS_LEAST + 1}};
 	for (size_t key = 0; key < p->keys; key++)
-		marker[key] = is_marker(p, key);
+		marker[key] = is_marker(p, key, apart);
 	size_t key = p->keys;
 	/* Where nothing tells a layer from a step the rarest counts, if it is not that rare. */
 	if (!dump_history_has_stacks(p->d, p->first, p->end)) {
-		key = rarest(p, marker, 8, STACKLESS);
-		return key < p->keys && count_of(p, key) >= STACKLESS ? key : p->keys;
+		key = rarest(p, marker, apart, 8, STACKLESS);
+		return key < p->keys && count_of(p, key) / apart >= STACKLESS ? key : p->keys;
 	}
 	for (size_t i = 0; i < sizeof least / sizeof *least && key == p->keys; i++)
-		key = rarest(p, marker, least[i][0], least[i][1]);
+		key = rarest(p, marker, apart, least[i][0], least[i][1]);
 	return key;
+}
+
+/* Of the places in a step of a line that allocates several times in it, the one that comes after the longest gap. */
+static size_t first_in_step(const uint32_t *at, size_t count, size_t apart)
+{
+	size_t best = 0;
+	uint64_t longest = 0;
+	for (size_t first = 0; first < apart && apart > 1; first++) {
+		uint64_t gaps = 0;
+		for (size_t i = first ? first : apart; i < count / apart * apart; i += apart)
+			gaps += at[i] - at[i - 1];
+		if (gaps > longest) {
+			longest = gaps;
+			best = first;
+		}
+	}
+	return best;
 }
 
 /* false: no memory. */
@@ -202,13 +221,16 @@ static bool recognise(const struct dump *d, size_t first, size_t end, struct dum
 	bool *marker = NULL, done = false;
 	if (!gather(&p) || !(marker = malloc(p.keys)))
 		goto out;
-	size_t key = choose(&p, marker), n = key < p.keys ? count_of(&p, key) : 0;
+	size_t key = p.keys, apart = 0;
+	while (key == p.keys && apart < IN_STEP_MAX)
+		key = choose(&p, marker, ++apart);
+	size_t n = key < p.keys ? count_of(&p, key) : 0;
+	const uint32_t *at = p.at + (n ? p.start[key] : 0);
 	s->at = malloc((n + 1) * sizeof *s->at);
 	if (!s->at)
 		goto out;
-	for (size_t i = 0; i < n; i++)
-		s->at[i] = first + p.at[p.start[key] + i];
-	s->count = n;
+	for (size_t i = first_in_step(at, n, apart); i < n; i += apart)
+		s->at[s->count++] = first + at[i];
 	done = true;
 out:
 	free(p.start);

@@ -508,6 +508,28 @@ class Loops(Case):
         got = self.expect(self.loop(INNER), "leak", 54)
         self.assertEqual(got["growth"][0]["site"], "u/model.py:31 forward")
 
+    def test_a_state_that_one_line_works_out_with_its_graph(self):
+        """x = x - 0.1 * net(x): the line allocates twice in each step, and never alone."""
+        s, blocks = Snapshot(), []
+
+        def keep(frames):
+            s.event("alloc", 32, addr=s.at + len(blocks) * 32 * MIB, frames=frames)
+            blocks.append((32, "a", frames))
+
+        def pass_by(frames, at):
+            for action in ("alloc", "free_requested", "free_completed"):
+                s.event(action, 32, addr=at, frames=frames)
+
+        for _ in range(40):
+            for k in range(6):
+                pass_by(INNER, BASE + (100 + k) * GIB)
+            keep(INNER)
+            pass_by(TRAIN, BASE + 200 * GIB)
+            keep(TRAIN)
+        s.segment(*blocks)
+        s.oom(64, 10)
+        self.assertEqual(self.expect(s, "leak", 54)["growth"][0]["site"], "u/model.py:31 forward")
+
     def test_evaluation_after_much_training(self):
         """The loop that the program is in counts, however much longer the one before was."""
         s = self.loop(INNER)
