@@ -205,6 +205,14 @@ bool call_is_of_program(const struct call_frame *frames, size_t count)
 	return level >= 0 && is_program(&frames[level]);
 }
 
+bool call_is_of_file(const struct call_frame *frames, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (has(frames[i].file, "torch/serialization.py") || has(frames[i].file, "safetensors/torch.py"))
+			return true;
+	return false;
+}
+
 /* How many of the innermost levels lie within the loop that calls a model, or allocates; 0: not known. */
 static size_t levels_of_loop(const struct call_frame *frames, size_t count)
 {

@@ -36,6 +36,9 @@ unsigned call_modules(const struct call_frame *frames, size_t count);
 /* Whether the site is a line of Python of the program itself. */
 bool call_is_of_program(const struct call_frame *frames, size_t count);
 
+/* Whether it reads a file of tensors, such as a checkpoint. */
+bool call_is_of_file(const struct call_frame *frames, size_t count);
+
 /* Whether a loop over steps may begin here: in a line of the program outside of models, and for none of their purposes.
  * A loop over a model's layers begins in the model. */
 bool call_begins_step(const struct call_frame *frames, size_t count);

@@ -87,6 +87,7 @@ struct evidence_holder {
 	const char *site;          /* where it was allocated, innermost line of the program: "train.py:31 forward" */
 	const char *stack;         /* the lines around it, outermost last, separated by '\n' */
 	uint64_t bytes, peak, count;
+	bool loaded;               /* as a checkpoint's file was read */
 	uint64_t error;            /* of bytes, where they are sampled: the standard error; 0: exact */
 };
 

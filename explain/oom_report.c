@@ -503,6 +503,23 @@ static void say_growth(struct writer *w)
 		    e->forecast.steps_low, e->forecast.steps_high);
 }
 
+/* A checkpoint beside the model that it was for. */
+static void say_loaded(struct writer *w)
+{
+	enum { MUCH = 16 };
+	const struct evidence *e = w->e;
+	const struct evidence_holder *most = NULL;
+	uint64_t bytes = 0;
+	for (unsigned i = 0; i < e->holder_count; i++) {
+		bytes += e->holders[i].loaded ? e->holders[i].bytes : 0;
+		if (e->holders[i].loaded && (!most || e->holders[i].bytes > most->bytes))
+			most = &e->holders[i];
+	}
+	if (most && e->failed && evidence_known(e->allocated) && bytes >= e->allocated / MUCH)
+		say(w, "  note: %s are as %.120s has read them from a file; if they have been copied into a model since, load to "
+		    "the host (map_location=\"cpu\") and let go of them", SIZE(bytes), known_text(most->site));
+}
+
 /* What a request of its size and kind suggests beyond the sums. */
 static void say_hints(struct writer *w)
 {
@@ -532,6 +549,7 @@ static void say_remedies(struct writer *w)
 		say(w, "%c %14s  %s", v->remedies[i].enough ? '*' : ' ', SIZE(v->remedies[i].bytes), text);
 	}
 	say_hints(w);
+	say_loaded(w);
 }
 
 static void say_rungs(struct writer *w)

@@ -101,6 +101,8 @@ static void put_holders(struct jsonw *j, const struct evidence *e)
 		jsonw_put_number(j, "bytes", h->bytes);
 		put_known(j, "peak", h->peak);
 		put_known(j, "count", h->count);
+		if (h->loaded)
+			put_bool(j, "loaded", true);
 		if (h->error)
 			jsonw_put_number(j, "error", h->error);
 		jsonw_close(j, '}');

@@ -43,6 +43,12 @@ unsigned dump_modules(const struct dump *d, uint32_t stack)
 	return call_modules(frames, frames_of(d, stack, frames));
 }
 
+bool dump_is_of_file(const struct dump *d, uint32_t stack)
+{
+	struct call_frame frames[LEVELS_MAX];
+	return call_is_of_file(frames, frames_of(d, stack, frames));
+}
+
 bool dump_is_of_program(const struct dump *d, uint32_t stack)
 {
 	struct call_frame frames[LEVELS_MAX];

@@ -23,6 +23,9 @@ void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t ro
 /* How many modules deep a stack is in a model. */
 unsigned dump_modules(const struct dump *d, uint32_t stack);
 
+/* call_is_of_file */
+bool dump_is_of_file(const struct dump *d, uint32_t stack);
+
 /* call_is_of_program */
 bool dump_is_of_program(const struct dump *d, uint32_t stack);
 

@@ -91,6 +91,7 @@ static void read_holders(const json_t *list, struct evidence *e)
 		                                                          .bytes = number(from, "bytes"),
 		                                                          .peak = figure(from, "peak"),
 		                                                          .count = number(from, "count"),
+		                                                          .loaded = is_true(from, "loaded"),
 		                                                          .error = number(from, "error") };
 	}
 }

@@ -187,6 +187,7 @@ static void add_line(struct evidence *e, const trz_holder *site, enum evidence_c
 	                                                         .bytes = site->bytes,
 	                                                         .peak = site->peak,
 	                                                         .count = site->count,
+	                                                         .loaded = call_is_of_file(frames, count),
 	                                                         .error = site->error};
 }
 

@@ -114,6 +114,18 @@ class Verdicts(Case):
         self.assertEqual(got["remedies"][0]["name"], "offload_optimizer")
         self.assertNotIn("smaller_batch", [one["name"] for one in got["remedies"]])
 
+    def test_a_checkpoint_that_is_kept(self):
+        """Read to the device, and copied into the model: a note says so."""
+        load = [{"filename": f"{TORCH}/serialization.py", "line": 1, "name": "restore_location"}, *TRAIN]
+        for mib, told in ((2000, True), (20, False)):
+            s = Snapshot()
+            s.segment((3000, "a", FORWARD), (mib, "a", load))
+            s.oom(256, 10)
+            self.assertEqual([one["bytes"] for one in self.expect(s, "full", 246)["holders"] if one.get("loaded")],
+                             [mib * MIB])
+            self.assertEqual("1.95 GiB are as u/train.py:9 main has read" in run(self.save(s.contents()), text=True).stdout,
+                             told)
+
     def test_fragmented(self):
         """The popular picture: [10][5 free][20][15 free][30], in units of 100 MiB."""
         for ask, verdict, short in ((2500, "full", 500), (2000, "fragmented", 500), (1600, "fragmented", 100)):
