@@ -516,8 +516,8 @@ static void say_loaded(struct writer *w)
 			most = &e->holders[i];
 	}
 	if (most && e->failed && evidence_known(e->allocated) && bytes >= e->allocated / MUCH)
-		say(w, "  note: %s are as %.120s has read them from a file; if they have been copied into a model since, load to "
-		    "the host (map_location=\"cpu\") and let go of them", SIZE(bytes), known_text(most->site));
+		say(w, "  note: %s are as %.120s has read them from a file; if they have been copied into a model since, load "
+		    "to the host (map_location=\"cpu\") and let go of them", SIZE(bytes), known_text(most->site));
 }
 
 /* What a request of its size and kind suggests beyond the sums. */

@@ -123,8 +123,8 @@ class Verdicts(Case):
             s.oom(256, 10)
             self.assertEqual([one["bytes"] for one in self.expect(s, "full", 246)["holders"] if one.get("loaded")],
                              [mib * MIB])
-            self.assertEqual("1.95 GiB are as u/train.py:9 main has read" in run(self.save(s.contents()), text=True).stdout,
-                             told)
+            text = run(self.save(s.contents()), text=True).stdout
+            self.assertEqual("1.95 GiB are as u/train.py:9 main has read" in text, told)
 
     def test_fragmented(self):
         """The popular picture: [10][5 free][20][15 free][30], in units of 100 MiB."""
