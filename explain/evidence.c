@@ -86,6 +86,21 @@ bool evidence_are_copies(const struct evidence *e, const char *site)
 	return others > 0 && copies > 2 * others;
 }
 
+void evidence_is_cache(struct evidence *e, const char *site)
+{
+	uint64_t *activations = &e->categories[CATEGORY_ACTIVATIONS], *cache = &e->categories[CATEGORY_KV_CACHE];
+	for (unsigned i = 0; i < e->holder_count; i++) {
+		struct evidence_holder *h = &e->holders[i];
+		if (h->category != CATEGORY_ACTIVATIONS || !evidence_same_site(h->site, site))
+			continue;
+		h->category = CATEGORY_KV_CACHE;
+		*activations -= min_u64(*activations, h->bytes);
+		*cache = evidence_or_zero(*cache) + h->bytes;
+	}
+	if (e->category == CATEGORY_ACTIVATIONS && evidence_same_site(e->site, site))
+		e->category = CATEGORY_KV_CACHE;
+}
+
 /* A text kept in one becomes the same text kept in the other. */
 static const char *moved(const char *text, const struct evidence *from, struct evidence *to)
 {

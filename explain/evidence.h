@@ -183,6 +183,9 @@ void evidence_add_growth(struct evidence *e, const struct evidence_growth *growt
  * holders have to be known. */
 bool evidence_are_copies(const struct evidence *e, const char *site);
 
+/* What a line has made in a model is a cache of keys and values: known from how it grows. */
+void evidence_is_cache(struct evidence *e, const char *site);
+
 /* A copy that keeps its own texts. Texts that the original did not keep are shared. */
 void evidence_copy(struct evidence *to, const struct evidence *from);
 

@@ -322,6 +322,17 @@ static bool may_be_of_weights(const struct play *p, const struct site_sum *site)
 	return !p->has_stacks && makes && site->count <= (1 + BESIDE_WEIGHT) * site->before;
 }
 
+/* Where nothing is trained, what a model has made, lasts from step to step, and is copied into something larger in each
+ * is what it remembers of a sequence. */
+static bool is_cache(const struct play *p, const struct leaks_finding *f, const struct evidence *e,
+                     enum evidence_category category)
+{
+	bool trains = evidence_or_zero(e->categories[CATEGORY_GRADIENTS]) ||
+	              evidence_or_zero(e->categories[CATEGORY_OPTIMIZER]) || p->steps.marked;
+	double steps = (double)(leaks_steps(p->leaks) - f->since_step);
+	return category == CATEGORY_ACTIVATIONS && !trains && !f->suspect && f->allocations_per_step * steps < 1;
+}
+
 static void tell(struct play *p, const struct leaks_finding *f, struct evidence *e)
 {
 	const struct site_sum *site = f->site == LEAKS_REST ? &p->sites[0] : &p->sites[f->site];
@@ -339,6 +350,10 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		                     .per_step_high = f->bytes_per_step_high,
 		                     .live = f->live,
 		                     .steps = leaks_steps(p->leaks) - f->since_step };
+	if (g.site && is_cache(p, f, e, g.category)) {
+		g.category = CATEGORY_KV_CACHE;
+		evidence_is_cache(e, g.site);
+	}
 	bool anew = leaks_is_filled_anew(&site->fills, site->now);
 	bool copies = g.category == CATEGORY_WEIGHTS && evidence_are_copies(e, g.site);
 	bool may_leak = f->suspect && (copies || evidence_may_leak(g.category)) && !may_be_of_weights(p, site);

@@ -486,6 +486,8 @@ WEIGHT = [{"filename": f"{TORCH}/nn/modules/linear.py", "line": 9, "name": "__in
 COPY = [{"filename": f"{TORCH}/nn/parameter.py", "line": 60, "name": "__deepcopy__"},
         {"filename": "/srv/u/ema.py", "line": 8, "name": "keep"}, *TRAIN]
 
+CACHED = [{"filename": "/srv/u/model.py", "line": 50, "name": "remember"}, MODULE, *INNER[2:]]
+
 
 class Loops(Case):
     """Loops in which nothing is freed."""
@@ -519,6 +521,29 @@ class Loops(Case):
         """Evaluation without no_grad, its outputs in a list: each step calls the model, and keeps all."""
         got = self.expect(self.loop(INNER), "leak", 54)
         self.assertEqual(got["growth"][0]["site"], "u/model.py:31 forward")
+
+    def test_a_cache_whatever_it_is_called(self):
+        """What a model keeps from step to step, copied into something longer in each; where nothing is trained."""
+        for trains in (False, True):
+            s, size, lanes = Snapshot(), 0, [BASE + (100 + k) * GIB * 8 for k in range(8)]
+            s.segment((300, "a", ADAM if trains else WEIGHT))
+            for step in range(40):
+                for k, lane in enumerate(lanes):
+                    new, old = lane + (step % 2) * 4 * GIB, lane + (1 - step % 2) * 4 * GIB
+                    s.event("alloc", 2, addr=BASE + 80 * GIB, frames=INNER if k else TRAIN)
+                    s.event("alloc", size + 20, addr=new, frames=CACHED)
+                    for action in ("free_requested", "free_completed"):
+                        s.event(action, 2, addr=BASE + 80 * GIB)
+                        if step:
+                            s.event(action, size, addr=old)
+                size += 20
+            for lane in lanes:
+                s.at = lane + 4 * GIB
+                s.segment((size, "a", CACHED))
+            s.oom(size + 20, 700, frames=CACHED)
+            got = self.expect(s, "full", size + 20 - 700)
+            self.assertEqual(got["holders"][0]["category"], "activations" if trains else "KV cache")
+            self.assertEqual(got["remedies"][0]["name"], "bound_growth" if trains else "shrink_kv_cache")
 
     def test_a_state_that_one_line_works_out_with_its_graph(self):
         """x = x - 0.1 * net(x): the line allocates twice in each step, and never alone."""
