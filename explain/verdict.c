@@ -21,8 +21,10 @@ enum { SHARE = 32 };
  * pieces. */
 enum { SCATTERED = 8 };
 
-/* What a request itself is rounded up by is why, from such a share of it on. */
+/* What a request itself is rounded up by is why, from such a share of it on; but not what a small one's segment takes
+ * of a device that is full. */
 enum { MUCH_ROUNDED = 4 };
+#define SEGMENT MIB(20)
 
 /* What gets larger with the steps is why, from such a share of what is live on. */
 enum { MUCH_GROWN = 8 };
@@ -171,9 +173,8 @@ const struct evidence_holder *verdict_many(const struct evidence *e)
 	if (e->holder_count == 0 || !most->site || !is_free_to_go(most->category) || !evidence_known(e->allocated) ||
 	    most->bytes < e->allocated / 2)
 		return NULL;
-	/* Layers without a module around them ask at the line that holds what they have made. */
-	bool list = is_a_list(e, most) && e->site && !evidence_same_site(e->site, most->site);
-	return most->count >= (list ? LISTED : MANY) && most->count >= MANY_OF_EACH * count_weights(e) ? most : NULL;
+	bool many = most->count >= (is_a_list(e, most) ? LISTED : MANY);
+	return many && most->count >= MANY_OF_EACH * count_weights(e) ? most : NULL;
 }
 
 /* What a line holds now; growth is of whole steps. */
@@ -406,7 +407,8 @@ static bool is_material(const struct evidence *e, const struct verdict *v, enum 
 	if (kind == VERDICT_FRAGMENTED)
 		return v->usable >= least_scattered(e) && less(sum(v->room, v->usable), v->piece) >= least;
 	if (kind == VERDICT_ROUNDING)
-		return v->rounding >= least || v->rounding >= evidence_or_zero(e->requested) / MUCH_ROUNDED;
+		return v->rounding >= least ||
+		       (v->rounding > SEGMENT && v->rounding >= evidence_or_zero(e->requested) / MUCH_ROUNDED);
 	return true;
 }
 
@@ -653,7 +655,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 		add_remedy(v, REMEDY_OVERFILLED, overfilled, true);
 	add_growth(e, v, leak);
 	add_fewer(e, v, leak);
-	if (e->failed && (covers(v, v->rounding) || is_rounding(e, v)))
+	if (e->failed && is_rounding(e, v) && is_material(e, v, VERDICT_ROUNDING))
 		add_remedy(v, REMEDY_ROUNDING, v->rounding, true);
 	add_batch(e, v);
 	add_category(e, v, REMEDY_CHECKPOINT, CATEGORY_ACTIVATIONS);

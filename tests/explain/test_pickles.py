@@ -190,8 +190,8 @@ class Verdicts(Case):
     def test_rounding(self):
         s = Snapshot()
         s.segment((4000, "a"))
-        s.oom(4, 12)                               # 4 MiB take a segment of 20
-        self.expect(s, "rounding", 8)
+        s.oom(4, 12)                               # 4 MiB take a segment of 20: the device is full but for that
+        self.assertIn("rounding", self.expect(s, "full", 8)["also"])
         t = Snapshot()
         for _ in range(200):
             t.segment((32, "a"))["blocks"][0]["requested_size"] = 17 * MIB  # rounded up to powers of two

@@ -611,7 +611,12 @@ static void test_rounding(void **state)
 	(void)state;
 	ask(0.002, 24, 0.015, 23.9, 23.9);
 	e.needed = MIB(20);
-	expect(VERDICT_ROUNDING, 20.0 / 1024 - 0.015);
+	expect(VERDICT_FULL, 20.0 / 1024 - 0.015);   /* the device is, but for less than a segment */
+	assert_null(remedy(REMEDY_ROUNDING));
+	ask(0.1, 24, 0.12, 23.8, 23.8);
+	e.needed = MIB(200);
+	expect(VERDICT_ROUNDING, 200.0 / 1024 - 0.12);
+	assert_true(remedy(REMEDY_ROUNDING)->enough);
 	ask(1, 24, 0.5, 23.5, 23.5);
 	e.live_requested = gib(20);
 	expect(VERDICT_ROUNDING, 0.5);
