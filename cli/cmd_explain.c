@@ -423,7 +423,10 @@ static bool is_told_by_snapshot(struct explain_command *c, const struct case_ *t
 	bool told = false;
 	for (size_t i = 0; i < c->count; i++) {
 		struct evidence *s = &c->cases[i]->e;
-		if (same_failure(s, &text->e)) {
+		bool ranks = s->rank < 0 || text->e.rank < 0 || s->rank == text->e.rank;
+		if (is_bare(&text->e) && s->source == EVIDENCE_PICKLE && s->failed && ranks) {
+			told = true;
+		} else if (same_failure(s, &text->e)) {
 			add_text(s, &text->e);
 			told = true;
 		} else if (!told && after_failure(s, &text->e, c->count == 2)) {

@@ -10,6 +10,7 @@
 #include "bits.h"
 #include "dump_growth.h"
 #include "dump_holdings.h"
+#include "dump_left.h"
 #include "error.h"
 #include "report_evidence.h"
 
@@ -314,6 +315,8 @@ trz_status dump_evidence(const struct dump *d, const char *name, int device, str
 	status = tell_holders(d, &m, e);
 	if (status == TRZ_OK && e->has_history)
 		status = dump_growth(d, device, end, &m, e);
+	if (status == TRZ_OK && e->has_history)
+		status = dump_left(d, device, end, &m, e);
 	dump_moment_free(&m);
 	return status;
 }

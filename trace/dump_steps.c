@@ -281,6 +281,24 @@ static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
 	return true;
 }
 
+trz_status dump_marks(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out)
+{
+	*out = (struct dump_steps){ 0 };
+	if (first == end)
+		return TRZ_OK;
+	bool done = find_marks(d, device, first, end, true, out);
+	if (done && out->count == 0) {
+		dump_steps_free(out);
+		done = find_marks(d, device, first, end, false, out);
+	}
+	if (!done) {
+		dump_steps_free(out);
+		return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to look for steps in %zu events", end - first);
+	}
+	out->lasts = out->count > 0 && still_lasts(out, end, out->count);
+	return TRZ_OK;
+}
+
 trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out)
 {
 	*out = (struct dump_steps){ 0 };

@@ -19,6 +19,9 @@ struct dump_steps {
 /* Of events first .. end - 1. count == 0: none are found, or fewer than DUMP_STEPS_LEAST. Errors: HOST_MEMORY. */
 enum { DUMP_STEPS_LEAST = 4 };
 trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out);
+
+/* Those that the program or its optimizers have marked, however few. Errors: HOST_MEMORY. */
+trz_status dump_marks(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out);
 void dump_steps_free(struct dump_steps *s);
 
 #endif

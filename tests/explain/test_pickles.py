@@ -273,6 +273,16 @@ class Verdicts(Case):
         self.assertNotIn("largest_free", got["figures"])
         self.assertEqual(len(told(3000, 5000, 100)["ranks"]), 2)    # of another program
 
+    def test_a_failure_and_a_text_that_tells_nothing(self):
+        """As where cuDNN finds no engine, for want of the memory that the snapshot tells of."""
+        text = self.folder / "log"
+        text.write_text("RuntimeError: GET was unable to find an engine to execute this computation\n")
+        s = Snapshot()
+        s.segment((1000, "a", TRAIN))
+        s.oom(512, 100)
+        got = self.explain(s, str(text))
+        self.assertEqual((got["verdict"], got["short_bytes"], "ranks" in got), ("full", 412 * MIB, False))
+
     def test_a_small_request_by_its_text(self):
         """It is told as 2 MiB, its segment; a piece of 9 MiB in a segment for larger ones would not have served it."""
         text = self.folder / "log"
@@ -646,6 +656,31 @@ class Loops(Case):
             s.segment(*blocks)
             s.oom(20 * len(blocks), 20 * len(blocks) - 100, frames=whole)
             self.expect(s, verdict, 100)
+
+    def test_a_history_of_two_steps(self):
+        """Each leaves a block at a line that holds a hundred: too few for a trend, and enough. What gives one up for
+        each that it makes is a queue; and what has made few more than the steps have may be warming up."""
+        for held, bounded, verdict in ((100, False, "leak"), (100, True, "full"), (5, False, "full")):
+            s, at = Snapshot(), BASE + 100 * GIB
+            mib = 6000 // held
+            blocks = [(mib, "a", KEPT)] * held
+            for step in range(4):
+                for k, stack in enumerate((TRAIN, *[FORWARD] * 5, ADAM)):
+                    s.event("alloc", 64 if k else 1, addr=at + k * GIB, frames=stack)
+                    s.event("free_requested", 64 if k else 1, addr=at + k * GIB)
+                    s.event("free_completed", 64 if k else 1, addr=at + k * GIB)
+                s.event("alloc", mib, addr=s.at + len(blocks) * mib * MIB, frames=KEPT)
+                blocks.append((mib, "a", KEPT))
+                for action in ("free_requested", "free_completed") if bounded else ():
+                    s.event(action, mib, addr=at + (20 + step) * GIB)
+                if step < 3:
+                    s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0,
+                                    "time_us": s.time})
+            s.segment(*blocks)
+            s.oom(64, 10)
+            got = self.expect(s, verdict, 54)
+            if verdict == "leak":
+                self.assertEqual(got["growth"][0]["site"], "u/train.py:44 validate")
 
     def test_copies_of_a_model(self):
         """Weights are meant to be loaded, not to be copied again and again while a model is trained."""

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks of the memory at the failure, by the step that made them.
+ */
+#include "dump_left.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "dump_sites.h"
+#include "dump_steps.h"
+#include "error.h"
+#include "trace_map.h"
+
+enum {
+	MARKS_LEAST = 3,           /* two steps */
+	TIMES = 16,                /* as much as a step leaves a line holds, at least, if it leaks */
+	MATTERS = 20,              /* the part of what is live that such a line holds, */
+	TOGETHER = 4               /* and that all of them do */
+};
+
+/* Of one line, numbered by its frame, + 1. */
+struct line {
+	uint64_t left[2];          /* bytes, of each half of the steps */
+	uint64_t count;            /* of blocks that are left */
+	uint64_t held, held_count;
+	uint32_t stack;
+};
+
+struct search {
+	const struct dump *d;
+	const struct dump_steps *steps;
+	struct line *lines;
+	struct trace_map made;     /* address: its newest allocation, counted from the first step */
+};
+
+static size_t begin_of(const struct search *s)
+{
+	return s->steps->at[0];
+}
+
+static size_t end_of(const struct search *s)
+{
+	return s->steps->at[s->steps->count - 1];
+}
+
+static struct line *line_of(const struct search *s, uint32_t stack)
+{
+	int level = dump_site_level(s->d, stack);
+	return level < 0 ? NULL : &s->lines[dump_frame(s->d, stack, (uint32_t)level) - s->d->frames];
+}
+
+/* What the heap has grown by in these steps. Errors: HOST_MEMORY. */
+static trz_status look_at_events(struct search *s, size_t event, uint64_t *grown)
+{
+	uint64_t made = 0, freed = 0;
+	trz_status status = TRZ_OK;
+	for (size_t i = begin_of(s); i < event && status == TRZ_OK; i++) {
+		const struct dump_event *e = &s->d->events[i];
+		if (e->action == DUMP_ALLOC)
+			status = map_set(&s->made, e->address, (uint32_t)(i - begin_of(s)));
+		if (i >= end_of(s))
+			continue;
+		made += e->action == DUMP_ALLOC ? e->size : 0;
+		freed += e->action == DUMP_FREE_COMPLETED ? e->size : 0;
+	}
+	*grown = made - min_u64(made, freed);
+	return status;
+}
+
+static void look_at_blocks(struct search *s, const struct dump_moment *m)
+{
+	size_t middle = s->steps->at[s->steps->count / 2];
+	for (size_t i = 0; i < m->block_count; i++) {
+		const struct dump_block *b = &m->blocks[i];
+		struct line *line = b->state == DUMP_HELD ? line_of(s, b->stack) : NULL;
+		uint32_t at;
+		if (!line)
+			continue;
+		line->stack = b->stack;
+		line->held += b->size;
+		line->held_count++;
+		if (!map_get(&s->made, b->address, &at) || begin_of(s) + at >= end_of(s))
+			continue;
+		line->left[begin_of(s) + at >= middle] += b->size;
+		line->count++;
+	}
+}
+
+static uint64_t left_of(const struct line *line)
+{
+	return line->left[0] + line->left[1];
+}
+
+static bool leaks(const struct search *s, const struct line *line, const struct evidence *e)
+{
+	uint64_t steps = s->steps->count - 1;
+	char site[DUMP_SITE_BYTES];
+	if (!line->left[0] || !line->left[1] || line->held < e->allocated / MATTERS ||
+	    line->held_count * steps < TIMES * line->count)
+		return false;
+	enum evidence_category category = dump_category(s->d, line->stack);
+	bool named = dump_site_text(s->d, line->stack, site);
+	return evidence_may_leak(category) || (category == CATEGORY_WEIGHTS && named && evidence_are_copies(e, site));
+}
+
+static void tell(const struct search *s, const struct line *line, struct evidence *e)
+{
+	char site[DUMP_SITE_BYTES];
+	double steps = (double)s->steps->count - 1, rate = (double)left_of(line) / steps;
+	dump_site_text(s->d, line->stack, site);
+	evidence_add_growth(e, &(struct evidence_growth){ .site = evidence_keep(e, site),
+	                                                  .category = dump_category(s->d, line->stack),
+	                                                  .leak = true,
+	                                                  .per_step = rate,
+	                                                  .per_step_low = rate,
+	                                                  .per_step_high = rate,
+	                                                  .live = line->held,
+	                                                  .steps = s->steps->count - 1 });
+}
+
+static void judge(const struct search *s, uint64_t grown, struct evidence *e)
+{
+	uint64_t left = 0, held = 0;
+	for (size_t i = 0; i < s->d->frame_count; i++)
+		if (leaks(s, &s->lines[i], e)) {
+			left += left_of(&s->lines[i]);
+			held += s->lines[i].held;
+		}
+	if (held < e->allocated / TOGETHER || grown < left / 2)
+		return;
+	e->growth_count = 0;
+	for (size_t i = 0; i < s->d->frame_count; i++)
+		if (leaks(s, &s->lines[i], e))
+			tell(s, &s->lines[i], e);
+}
+
+static trz_status search(struct search *s, size_t event, const struct dump_moment *m, struct evidence *e)
+{
+	uint64_t grown = 0;
+	s->lines = calloc(s->d->frame_count + 1, sizeof *s->lines);
+	trz_status status = s->lines ? look_at_events(s, event, &grown) : TRZ_ERROR_HOST_MEMORY;
+	if (status == TRZ_OK) {
+		look_at_blocks(s, m);
+		judge(s, grown, e);
+	}
+	free(s->lines);
+	map_free(&s->made);
+	return status;
+}
+
+static bool has_leak(const struct evidence *e)
+{
+	for (unsigned i = 0; i < e->growth_count; i++)
+		if (e->growth[i].leak || e->growth[i].overfilled)
+			return true;
+	return false;
+}
+
+trz_status dump_left(const struct dump *d, int device, size_t event, const struct dump_moment *m, struct evidence *e)
+{
+	struct dump_steps steps;
+	if (!e->failed || !evidence_known(e->allocated) || has_leak(e) || (size_t)device >= d->trace_count)
+		return TRZ_OK;
+	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
+	if (status == TRZ_OK && steps.count >= MARKS_LEAST && steps.lasts) {
+		struct search s = { .d = d, .steps = &steps };
+		status = search(&s, event, m, e);
+	}
+	dump_steps_free(&steps);
+	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look at what steps leave");
+}
