@@ -2,25 +2,24 @@
  *
  * terrazzo: a caching GPU memory allocator.
  *
- * One `trz_heap` serves one device in one context. Memory given out belongs to a stream: it may be used by
- * work enqueued on that stream at once, and a free takes effect in the order of the stream, without waiting.
+ * One `trz_heap` serves one device in one context. Each allocation belongs to a stream: work enqueued on that stream
+ * may use it at once, and a free takes effect in the stream's order, without waiting.
  *
  * Conventions
- *  - Every function returns a trz_status; results come back through out-parameters, which are written only
- *    on TRZ_OK (or where the comment says otherwise).
+ *  - Functions return a trz_status. Results come back through out-parameters, which are written only on TRZ_OK unless
+ *    the comment says otherwise.
  *  - Sizes are bytes. Addresses are device addresses; the host must not dereference them.
  *  - Unless noted, functions are safe to call from any thread, even one without a current CUDA context.
  *  - "Calls the driver: no" means that the function makes no driver call at all, not even an event record.
- *  - A child made by fork() cannot use the heaps that its parent had open: frees, ends, trz_record_stream and trz_close
- *    succeed and do nothing, statistics and the limit are those at the fork, all other calls fail with SHUTDOWN. A
- *    child may open heaps of its own if its parent had not used the driver.
+ *  - A child made by fork() cannot use the heaps that its parent had open. There, functions that free, release or end
+ *    something, trz_record_stream and trz_close succeed and do nothing; statistics and the limit are those at the fork;
+ *    all other calls fail with SHUTDOWN. A child may open heaps of its own if its parent had not used the driver.
  *  - Inside a host function (cuLaunchHostFunc, cuStreamAddCallback) CUDA permits no CUDA call. Frees and
- *    trz_record_stream work there as anywhere, on streams that the heap knows: a later poll makes their driver calls.
- *    An allocation on the legacy default stream works if the cache can serve it. Every other call that needs the driver
- *    fails with NOT_PERMITTED, changes nothing, and may wait for a lock whose holder waits for the stream: do not try
- *    it.
- *  - INVALID_ARGUMENT, also where a comment does not name it: NULL where a value is needed, or a stream that the driver
- *    does not know.
+ *    trz_record_stream still work on streams that the heap knows: a later poll makes their driver calls. An allocation
+ *    on the legacy default stream works if the cache can serve it. Do not try any other call that needs the driver: it
+ *    fails with NOT_PERMITTED, changes nothing, and may wait for a lock whose holder waits for the stream.
+ *  - INVALID_ARGUMENT is possible even where a comment does not name it: NULL where a value is needed, or a stream that
+ *    the driver does not know.
  *  - After a failure trz_last_error() has one line that names the thing and the remedy.
  */
 #ifndef TERRAZZO_H
@@ -81,8 +80,8 @@ typedef enum trz_status {
 #undef TRZ_STATUS_ENUM
 } trz_status;
 
-/* The name ("TRZ_ERROR_SIZE") and the text of a status; "TRZ_UNKNOWN" / "unknown status" for any other
- * value. Never NULL; static storage. Calls the driver: no. */
+/* The name ("TRZ_ERROR_SIZE") and the text of a status; "TRZ_UNKNOWN" and "unknown status" for any other value. Never
+ * NULL; static storage. Calls the driver: no. */
 TRZ_API const char *trz_status_name(trz_status status);
 TRZ_API const char *trz_status_text(trz_status status);
 
@@ -90,15 +89,15 @@ TRZ_API const char *trz_status_text(trz_status status);
  * Valid until the next failing call of this thread. Calls the driver: no. */
 TRZ_API const char *trz_last_error(void);
 
-/* "MAJOR.MINOR.PATCH" of the library that runs (TRZ_VERSION_* are those of the header that was compiled). */
+/* "MAJOR.MINOR.PATCH" of the loaded library (TRZ_VERSION_* are those of the header that was compiled). */
 TRZ_API const char *trz_version(void);
 
 /* A CUstream or cudaStream_t. NULL and CU_STREAM_LEGACY (1) are the context's legacy default stream,
- * CU_STREAM_PER_THREAD (2) the calling thread's. Others may be of another context, or of a device that reaches the
- * memory (trz_enable_peer). The first call that names one asks the driver for its context. */
+ * CU_STREAM_PER_THREAD (2) is the calling thread's. Any other stream may belong to another context, or to a device that
+ * can reach the memory (trz_enable_peer). The first call that names a stream asks the driver for its context. */
 typedef void *trz_stream;
 
-/* A CUevent, best without timing. */
+/* A CUevent, preferably created without timing. */
 typedef void *trz_event;
 
 /* A CUcontext. */
@@ -117,10 +116,10 @@ typedef struct trz_open_params {
 	/* Context to bind to. NULL: the calling thread's current context if it is on `device`, else the
 	 * device's primary context, which the heap then retains until it is closed. */
 	trz_context context;
-	/* "key:value,..." as in TERRAZZO_CONF; keys given here override the environment's. NULL: environment
-	 * only. `terrazzo config` lists the keys. */
+	/* "key:value,..." as in TERRAZZO_CONF; keys given here override the environment's. NULL: the environment
+	 * alone. `terrazzo config` lists the keys. */
 	const char *config;
-	/* NULL: the CUDA driver of this machine. Else this table, which must outlive the heap. */
+	/* NULL: this machine's CUDA driver. Otherwise this table, which must outlive the heap. */
 	const struct trz_driver *driver;
 } trz_open_params;
 
@@ -133,115 +132,118 @@ typedef struct trz_open_params {
 TRZ_API trz_status trz_open(const trz_open_params *params, trz_heap **out);
 
 /* Waits for all work enqueued before the frees made so far, returns every byte to the driver and destroys the heap. If
- * it cannot wait (a stream is being captured, the driver refuses), all memory stays with the driver. Streams may have
- * been destroyed before. Closing breaks a capture on a stream on which the program has not allocated from the heap
- * during the capture.
- * No other thread may be inside a call with this heap. A report that was asked for from outside (options answer and
+ * it cannot wait (a stream is being captured, or the driver refuses), all memory stays with the driver. The program may
+ * have destroyed its streams before. Closing breaks a capture on a stream on which the program has not allocated from
+ * the heap during that capture.
+ * No other thread may be inside a call with this heap. A report requested from outside (options answer and
  * report_signal) is waited for, and so are the callbacks that it calls. Live allocations are released too: their
- * addresses die, and the caller must ensure that no work uses them. NULL is allowed and does nothing.
- * Errors: DRIVER, CAPTURE, CONTEXT_DEAD (whatever could be released was; the heap is gone nevertheless), NOT_PERMITTED
- * (in a host function: the heap is as it was). */
+ * addresses become invalid, and the caller must ensure that no work uses them. NULL is allowed and does nothing.
+ * Errors: DRIVER, CAPTURE, CONTEXT_DEAD (whatever could be released was released, and the heap is gone nevertheless),
+ * NOT_PERMITTED (in a host function: the heap is unchanged). */
 TRZ_API trz_status trz_close(trz_heap *heap);
 
 /* ---- allocation ------------------------------------------------------------------------------------- */
 
-/* Allocates `size` bytes for use on `stream`. size 0 succeeds and gives NULL. `alignment` is a power of two
- * up to 2 MiB, or 0 for the default: 512. The content is undefined.
+/* Allocates `size` bytes for use on `stream`. size 0 succeeds and gives NULL. `alignment` is a power of two up to 2
+ * MiB, or 0 for the default: 512. The content is undefined.
  * Cost, with the free: about 20 ns for small sizes, 50 to 90 ns for large ones out of the cache. Calls the driver when
- * the cache cannot serve and, on streams other than the legacy default one, for the stream's id and capture status.
- * On a stream that is being captured an allocation needs a pool (trz_pool_begin_capture), else it fails (CAPTURE),
- * since graphs use their memory again at every launch. Captures of other streams, in any thread and mode, are not
- * disturbed.
+ * the cache cannot serve the request and, on streams other than the legacy default one, for the stream's id and capture
+ * status.
+ * On a stream that is being captured, an allocation needs a pool (trz_pool_begin_capture) and otherwise fails
+ * (CAPTURE), since graphs use their memory again at every launch. Captures of other streams, in any thread and mode,
+ * are not disturbed.
  * Errors: OUT_OF_MEMORY, LIMIT, CAPTURE, SIZE (>= 2^47), ALIGNMENT, ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD,
- * DRIVER. On an error *out is set to NULL and the heap is as it was. */
+ * DRIVER. On an error *out is set to NULL and the heap is unchanged. */
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
 
-/* The same, in the name of a caller further up: for libraries that allocate for others (__builtin_return_address(0) in
- * their own function), whose call sites would else all lie in the library. `caller` NULL: where this is called. */
+/* As trz_alloc, on behalf of a caller further up the stack. For libraries that allocate for others, whose call sites
+ * would otherwise all lie in the library: they pass __builtin_return_address(0) of their own function. `caller` NULL:
+ * the place of this call. */
 TRZ_API trz_status trz_alloc_from(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, const void *caller,
                                   void **out);
 
-/* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may
- * still use it. NULL is allowed. Waits for nothing. Calls the driver: for a large allocation on a heap that has seen
- * more than one stream, and for any allocation on a per-thread stream, one event record (after asking for the stream's
- * capture status, and at first after creating an event); else no.
- * Errors: UNKNOWN_POINTER (never ours, or inside an allocation), DOUBLE_FREE, WRONG_DEVICE (another open heap's),
- * HOST_MEMORY. An error changes nothing. On a heap whose context has died, frees still succeed: they keep the books,
- * but the memory is not reused. */
+/* Frees in the order of the stream that the memory was allocated on: work enqueued there before the call may still use
+ * it. NULL is allowed. Waits for nothing. Calls the driver: for a large allocation on a heap that has seen more than
+ * one stream, and for any allocation on a per-thread stream, one event record (after asking for the stream's capture
+ * status and, at first, creating an event); otherwise no.
+ * Errors: UNKNOWN_POINTER (never this heap's, or inside an allocation), DOUBLE_FREE, WRONG_DEVICE (another open
+ * heap's), HOST_MEMORY. An error changes nothing. On a heap whose context has died, frees still succeed: the statistics
+ * stay right, but the memory is not reused. */
 TRZ_API trz_status trz_free(trz_heap *heap, void *ptr);
 
-/* As trz_free, but in the order of `stream`: the caller states that every use of the memory, on any stream, is ordered
- * before work enqueued on `stream` from now on, and so is all work enqueued on the allocation's stream before the
- * allocation. The memory is then reusable on `stream` at once, and elsewhere when `stream` has passed this point.
+/* As trz_free, but in the order of `stream`: the caller guarantees that work enqueued on `stream` from now on comes
+ * after every use of the memory, on any stream, and after all work enqueued on the allocation's stream before the
+ * allocation. The memory is reusable on `stream` at once, and elsewhere when `stream` has passed this point.
  * Errors: as trz_free; NOT_PERMITTED (in a host function, on a stream that is new to the heap), DRIVER. */
 TRZ_API trz_status trz_free_on(trz_heap *heap, void *ptr, trz_stream stream);
 
-/* Frees when an event has completed: the caller states that all uses of the memory, on any stream or device, precede
- * the event, and so does all work enqueued on the allocation's stream before the allocation. The memory is then
+/* Frees when an event has completed: the caller guarantees that all uses of the memory, on any stream or device,
+ * precede the event, and so does all work enqueued on the allocation's stream before the allocation. The memory is then
  * reusable on every stream. No stream waits; uses noted with trz_record_stream are forgotten.
- * The event has been recorded, in the heap's context and outside a capture. On TRZ_OK the heap owns the event, and
- * destroys it when it has completed: the caller must not use it again, not even wait for it. On an error it stays the
- * caller's.
+ * The caller must have recorded the event, in the heap's context and outside a capture. On TRZ_OK the heap owns the
+ * event, and destroys it when it has completed: the caller must not use it again, not even wait for it. On an error it
+ * stays the caller's.
  * Calls the driver: queries the event; destroys it if it has completed already.
  * Errors: as trz_free; CAPTURE (the event belongs to a capture), INVALID_ARGUMENT, DRIVER. */
 TRZ_API trz_status trz_free_after(trz_heap *heap, void *ptr, trz_event event);
 
-/* Notes that `stream`, too, uses the allocation that holds the address: a later free takes effect when that stream has
- * also passed the point of the free. May be called several times, for several streams. NULL, and addresses that are not
- * the heap's, are ignored, as PyTorch's Tensor.record_stream requires. Calls the driver: the stream's id. Errors:
+/* Notes that `stream` also uses the allocation that holds the address: a later free takes effect only when that stream,
+ * too, has passed the point of the free. May be called several times, for several streams. NULL, and addresses that are
+ * not the heap's, are ignored, as PyTorch's Tensor.record_stream requires. Calls the driver: the stream's id. Errors:
  * HOST_MEMORY, NOT_PERMITTED (in a host function, on a stream that is new to the heap), CONTEXT_DEAD, DRIVER. */
 TRZ_API trz_status trz_record_stream(trz_heap *heap, void *ptr, trz_stream stream);
 
-/* Call this before destroying a stream: the heap records one last event on it. Other streams get its cached memory when
- * its work has completed. Afterwards the program may not allocate on the stream, free in its order by name, or record
- * uses on it; it may free allocations made on it at any time. Unknown streams are ignored. Calls the driver: one event
- * record. Errors: INVALID_ARGUMENT (the legacy default stream, which cannot be destroyed), DRIVER, CAPTURE,
+/* Call this before destroying a stream: the heap records one last event on it, and other streams get its cached memory
+ * when its work has completed. Afterwards the program must not allocate on the stream, name it in trz_free_on, or
+ * record uses on it; it may free allocations made on it at any time. Unknown streams are ignored. Calls the driver: one
+ * event record. Errors: INVALID_ARGUMENT (the legacy default stream, which cannot be destroyed), DRIVER, CAPTURE,
  * CONTEXT_DEAD. */
 TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
 
 /* ---- known order (docs/order.md) ----
  *
- * What the program tells of its own events: that a stream waits for work of another one, so that the memory which that
- * one had freed before is reusable there at once, without a question to the driver, however late the work is.
+ * With these functions the program reports its own events to the heap. When stream A waits for an event of stream B,
+ * memory that B freed before the event is reusable on A at once, however late B's work is, without asking the driver.
  *
- * Each call of the driver is reported by a pair: `begin` before it, `end`, with the token that `begin` gave, after it,
- * by the same thread; `succeeded` is 0 if the driver refused. `heap` NULL: all heaps that are open in this process; the
- * default streams (NULL, 1, 2) are then those of the calling thread's current context.
- * Events are those of cuEventRecord and cuStreamWaitEvent without flags (cudaEventRecord, cudaStreamWaitEvent). What is
- * reported of one must be all of it: every record, and its end, or it is to be forgotten. An event that is recorded in
- * another way (external, in another process, by a launch) is to be forgotten after each such record, and its waits are
- * not reported. Nothing has to be reported: what the heap does not know it asks the driver.
+ * The program reports each driver call by a pair of calls, from the thread that makes it: `begin` before it and `end`
+ * after it, with the token that `begin` returned; `succeeded` is 0 if the driver refused. `heap` NULL: all heaps that
+ * are open in this process; the default streams (NULL, 1, 2) are then those of the calling thread's current context.
+ * The driver calls are cuEventRecord and cuStreamWaitEvent without flags (cudaEventRecord, cudaStreamWaitEvent).
+ * Reporting is optional: what the heap does not know, it asks the driver. But a program that reports one record of an
+ * event must report them all, and call trz_event_forget before it destroys the event. It must also call
+ * trz_event_forget after each record made in another way (external, in another process, by a launch), and not report
+ * waits for such a record.
  *
- * Thread-safe, from any number of threads, also for one event. No errors: what is not certain, since the host has no
- * memory, or two threads recorded the event at a time, is not learned. Nothing is learned from streams that are being
- * captured. Calls the driver: the stream's id; trz_event_record_end also asks whether the stream is being captured; a
- * report to all heaps on a default stream asks which context is current. */
+ * Any number of threads may call these functions, even for one event. They have no errors: what is uncertain, because
+ * the host has no memory or two threads recorded the event at the same time, the heap does not learn. Nor does it learn
+ * from streams that are being captured. Calls the driver: the stream's id; trz_event_record_end also asks whether the
+ * stream is being captured; a report to all heaps on a default stream asks which context is current. */
 
-/* Around the record of an event on a stream. */
+/* Report the record of an event on a stream: `begin` before the driver's call, `end` after it (see "known order"). */
 TRZ_API uint64_t trz_event_record_begin(trz_heap *heap, trz_event event, trz_stream stream);
 TRZ_API void trz_event_record_end(trz_heap *heap, trz_event event, trz_stream stream, uint64_t token, int succeeded);
 
-/* Around the wait of a stream for an event. Calls the driver only if there is something to learn. */
+/* Report a stream's wait for an event. Call the driver only if there is something to learn. */
 TRZ_API uint64_t trz_stream_wait_begin(trz_heap *heap, trz_stream stream, trz_event event);
 TRZ_API void trz_stream_wait_end(trz_heap *heap, trz_stream stream, trz_event event, uint64_t token, int succeeded);
 
-/* Around the host's wait for an event, or a query, which has succeeded if it says that the event has completed. Never
- * calls the driver. */
+/* Report the host's wait for an event, or a query; a query has succeeded if it says that the event has completed. Never
+ * call the driver. */
 TRZ_API uint64_t trz_event_sync_begin(trz_heap *heap, trz_event event);
 TRZ_API void trz_event_sync_end(trz_heap *heap, trz_event event, uint64_t token, int succeeded);
 
-/* Around the host's wait for a stream, or for all streams of a context. A query that says that all work is complete is
- * such a wait. Both end by trz_sync_end. A thread has one under way at a time. */
+/* Report the host's wait for a stream, or for all streams of a context. A query that says that all work is complete
+ * counts as a wait. trz_sync_end ends both. A thread may have one such wait under way at a time. */
 TRZ_API uint64_t trz_stream_sync_begin(trz_heap *heap, trz_stream stream);
 TRZ_API uint64_t trz_context_sync_begin(trz_heap *heap, trz_context context);
 TRZ_API void trz_sync_end(trz_heap *heap, uint64_t token, int succeeded);
 
-/* What the heap knows of the event (NULL: of any) is void. Call it before an event is destroyed, for one that is new,
- * and after a record that is not reported. What streams have learned stays true. Never calls the driver. */
+/* Makes the heap forget what it knows of the event (NULL: of all events). Call it before an event is destroyed, for a
+ * new event, and after a record that is not reported. What streams have learned stays true. Never calls the driver. */
 TRZ_API void trz_event_forget(trz_heap *heap, trz_event event);
 
-/* The largest request that would succeed on `stream` now, in bytes: from cached memory, memory that can be gathered,
- * and what the device and the limit still allow; of requests that no pool serves, while the stream is not being
+/* The largest request that would succeed on `stream` now, in bytes, out of cached memory, memory that can be gathered,
+ * and what the device and the limit still allow. Holds for requests that no pool serves, while the stream is not being
  * captured. Other threads and processes can change it at any moment. Calls the driver: yes. Errors: CONTEXT_DEAD,
  * HOST_MEMORY, DRIVER. */
 TRZ_API trz_status trz_largest_block(trz_heap *heap, trz_stream stream, size_t *size);
@@ -256,8 +258,8 @@ typedef struct trz_pointer_info {
 	bool small;             /* at most medium_limit (docs/options.md): counted in the small pool */
 } trz_pointer_info;
 
-/* Makes an allocation `size` bytes long in place: its address and content stay, and work enqueued on its stream from
- * now on may use the added bytes. They come from free memory behind the allocation that the stream may use, or from new
+/* Grows an allocation in place to `size` bytes: its address and content stay, and work enqueued on its stream from now
+ * on may use the added bytes. They come from free memory behind the allocation that the stream may use, or from new
  * memory at the top of its window. Slots of slabs, memory of trz_alloc_with, and allocations to which a debugging
  * option gives separate driver memory grow only within their rounding. A size up to the present one changes nothing.
  * Waits for nothing; other streams that use the allocation need no new trz_record_stream.
@@ -273,17 +275,17 @@ TRZ_API trz_status trz_grow(trz_heap *heap, void *ptr, size_t size);
 TRZ_API trz_status trz_query(trz_heap *heap, const void *ptr, trz_pointer_info *out);
 
 /* Returns free memory to the driver until at most `keep` bytes stay reserved, or no more can go: only tiles that hold
- * no live byte and whose last users have completed. 0 returns as much as possible. `released` (may be NULL) gets the
- * bytes returned, on an error too. Waits for nothing. If other threads' per-thread streams hold freed memory, trim
- * records an event of the whole context, and so does an allocation that finds the device full. Neither does so during a
- * capture that has been announced, or that is on a stream that the heap has been given, or on a blocking stream; any
- * other capture breaks. Calls the driver: yes. Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
+ * no live byte and whose last uses have completed can. 0 returns as much as possible. `released` (may be NULL) gets the
+ * number of bytes returned, on an error too. Waits for nothing. If other threads' per-thread streams hold freed memory,
+ * trim records an event of the whole context, and so does an allocation that finds the device full. Neither does so
+ * during a capture that has been announced, or that is on a blocking stream or on a stream that a call has named to the
+ * heap; any other capture breaks. Calls the driver: yes. Errors: DRIVER, CONTEXT_DEAD, CAPTURE, HOST_MEMORY. */
 TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
 
 /* Does the heap's periodic work: asks which work has completed, moves freed memory that waited for it to the cache, and
- * returns the memory to the driver that the options trim_threshold and decay_ms, or a debugging option, want returned.
- * Allocations that the cache cannot serve do this too; a program that is idle, or needs it on time, calls this from a
- * timer. Waits for nothing. Calls the driver: yes. Errors: CONTEXT_DEAD. */
+ * returns to the driver what the options trim_threshold and decay_ms, or a debugging option, want returned. Allocations
+ * that the cache cannot serve do this too; a program that is idle, or needs it done on time, calls this from a timer.
+ * Waits for nothing. Calls the driver: yes. Errors: CONTEXT_DEAD. */
 TRZ_API trz_status trz_poll(trz_heap *heap);
 
 /* Upper bound of reserved bytes; 0: none. A limit below the bytes reserved now only stops growth; use trz_trim to get
@@ -293,11 +295,11 @@ TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
 
 /* ---- private pools ------------------------------------------------------------------------------------ */
 
-/* Memory that serves only requests to the pool while the pool lives. A pool that a capture has allocated from is
- * pinned: its graphs know its addresses, so the heap moves, returns and lends none of its memory until the last
- * reference has gone and all work enqueued on any stream before that has completed. From a pool that is not pinned, a
- * trim returns free memory, and a full device takes it for other requests. Allocations outlive their pool: their memory
- * then belongs to the heap. */
+/* While a pool lives, its memory serves only requests to the pool. A pool that a capture has allocated from is pinned:
+ * its graphs know its addresses, so the heap moves, returns and lends none of its memory until the last reference has
+ * gone and all work enqueued on any stream before that has completed. From a pool that is not pinned, a trim returns
+ * free memory, and when the device is full the heap takes it for other requests. Allocations outlive their pool: their
+ * memory then belongs to the heap. */
 typedef struct trz_pool trz_pool;
 
 /* A new pool, with one reference. Functions given a pool of another heap fail with WRONG_DEVICE. Calls the driver: no.
@@ -307,17 +309,17 @@ TRZ_API trz_status trz_pool_create(trz_heap *heap, trz_pool **out);
 /* Takes one more reference, or drops one. With the last reference the pool ends; `pool` must not be used afterwards. If
  * the pool is pinned, its memory is put to no other use before all running launches of its graphs, on any stream of the
  * context, have completed.
- * That takes an event of the whole context, and recording one invalidates captures. So the heap puts it off, to later
- * polls, during a capture that is announced (trz_pool_begin_capture, or trz_pool_begin with a filter), or is on a
- * blocking stream, or on a stream that any call has given the heap: announce any other capture. Drivers before CUDA
- * 12.5 have no such event: the heap then awaits launches on streams that it has been given, and on blocking ones if
- * per-thread streams are in use; launches on other streams must have completed before.
+ * That takes an event of the whole context, and recording one invalidates captures. So the heap defers it to later
+ * polls during a capture that is announced (trz_pool_begin_capture, or trz_pool_begin with a filter), or that is on a
+ * blocking stream or on a stream that a call has named to the heap: announce any other capture. Drivers before CUDA
+ * 12.5 have no such event: the heap then waits for launches on streams named to it, and on blocking ones if per-thread
+ * streams are in use; launches on other streams must have completed before.
  * Calls the driver: with the last reference, event records and queries. */
 TRZ_API trz_status trz_pool_retain(trz_heap *heap, trz_pool *pool);
 TRZ_API trz_status trz_pool_release(trz_heap *heap, trz_pool *pool);
 
-/* As trz_alloc, from the pool. On a stream that is being captured this pins the pool, and inserts no wait and no fence,
- * so that the capture stays as it is. trz_free frees. */
+/* As trz_alloc, from the pool. On a stream that is being captured this pins the pool, and inserts neither a wait nor a
+ * fence into the capture. Free with trz_free. */
 TRZ_API trz_status trz_pool_alloc(trz_heap *heap, trz_pool *pool, size_t size, size_t alignment, trz_stream stream,
                                   void **out);
 
@@ -332,13 +334,13 @@ typedef bool trz_pool_filter(void *user, trz_stream stream);
  * without a filter, no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filter *filter, void *user);
 
-/* As trz_pool_begin, for a capture that is about to begin on `stream`: takes the allocations on all streams that are
- * part of the capture, and pins the pool. With the per-thread default stream it takes only this thread's allocations.
+/* As trz_pool_begin, for a capture that is about to begin on `stream`: diverts the allocations on all streams that are
+ * part of the capture, and pins the pool. With the per-thread default stream it diverts only this thread's allocations.
  * Captured allocations get no memory that work outside the capture may still be using, so the graph can be launched at
  * once, on any stream. From this call until a stream is part of the capture, the program must not enqueue work on it
- * that uses memory of the pool, nor make it wait for such work. If by then the streams have completed all work enqueued
- * before the call, the capture reuses all free memory of the pool, including memory freed in the capture; else only
- * memory whose work has completed, and what the capture itself has allocated and freed. So synchronize before, as
+ * that uses memory of the pool, nor make it wait for such work. If the streams have by then completed all work enqueued
+ * before the call, the capture reuses all free memory of the pool, including memory freed in the capture. Otherwise it
+ * reuses only memory whose work has completed, and what it has itself allocated and freed. So synchronize first, as
  * PyTorch does.
  * Calls the driver: an event record on each stream that has memory of the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT
  * (the legacy default stream cannot be captured). */
@@ -360,7 +362,8 @@ typedef struct trz_pool_info {
 /* The pool's present contents. Cost grows with the number of its blocks. Calls the driver: no. */
 TRZ_API trz_status trz_pool_query(trz_heap *heap, trz_pool *pool, trz_pool_info *out);
 
-/* The addresses of the pool's live allocations: writes up to `capacity`, and their full number to `count`. */
+/* Writes the addresses of up to `capacity` of the pool's live allocations to `list`, and how many there are to
+ * `count`. */
 TRZ_API trz_status trz_pool_live(trz_heap *heap, trz_pool *pool, void **list, size_t capacity, size_t *count);
 
 /* A checkpoint: a pool's live allocations and their addresses. */
@@ -372,9 +375,9 @@ TRZ_API trz_status trz_pool_checkpoint(trz_heap *heap, trz_pool *pool, trz_pool_
 /* Restores the pool to a checkpoint: frees its live allocations, and makes those of the checkpoint live again, at their
  * old addresses. If the pool has served several streams, or the device has been full and the heap has made another
  * stream wait for the pool's free memory (never for a pinned pool's), the work that used the freed memory must have
- * completed: synchronize and call again. Calls the driver: event queries. Errors, which change nothing: NOT_READY
- * (other streams' uses of freed memory are unfinished; memory that goes to a stream other than the one that freed it
- * has not passed; or a live allocation has uses noted by trz_record_stream, or is exported: free it first, or end its
+ * completed. Calls the driver: event queries. Errors, which change nothing: NOT_READY (other streams' uses of freed
+ * memory are unfinished, or memory that goes to a stream other than the one that freed it has not passed: synchronize
+ * and call again; or a live allocation has uses noted by trz_record_stream, or is exported: free it first, or end its
  * exports), NOT_FOUND (memory has gone back to the device; that of pinned pools never does), INVALID_ARGUMENT (another
  * pool's checkpoint), HOST_MEMORY. */
 TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_pool_state *state);
@@ -404,13 +407,13 @@ typedef struct trz_alloc_params {
 
 /* As trz_alloc, with more choices. With any flag the memory is a physical tile of its own, a multiple of the device's
  * granularity (2 MiB): it never holds other allocations, and keeps its address and its mapping until it goes back to
- * the driver. trz_free frees it, and it then serves requests with equal flags that are at most a ninth shorter. Cost: a
- * driver allocation, unless a free tile is kept; meant for long-lived buffers.
+ * the driver. Free it with trz_free; the tile then serves requests with equal flags that are at most a ninth shorter.
+ * Cost: a driver allocation, unless a suitable tile is free; meant for long-lived buffers.
  * Where the device has no virtual memory management, contiguous memory comes from plain driver allocations.
  * With an address, all of [address, address + size) must be free memory of the pool that serves the request, and must
- * be the stream's own or have passed; the heap creates and moves nothing. This is for programs that allocate again, at
- * its address, memory that they have freed and a captured graph still uses: sizes up to 32 KiB fit where a slot of that
- * size was. Cost: a search of the blocks around, under the growth lock; event queries.
+ * be the stream's own or have passed; the heap creates and moves nothing. This is for programs that reallocate, at its
+ * old address, memory that they have freed and that a captured graph still uses: sizes up to 32 KiB fit where a slot of
+ * that size was. Cost: a search of the blocks around, under the growth lock; event queries.
  * Errors: as trz_alloc; NOT_SUPPORTED (the device lacks a feature that a flag needs); NO_ROOM (not all of it is free at
  * that address); ALIGNMENT (of the address); INVALID_ARGUMENT (an unknown flag, flags and an address, or a struct_size
  * that this library does not know). */
@@ -418,10 +421,10 @@ TRZ_API trz_status trz_alloc_with(trz_heap *heap, const trz_alloc_params *params
 
 /* ---- sharing memory with other processes -------------------------------------------------------------- */
 
-/* Writes a handle of an allocation made with the flag TRZ_ALLOC_SHARE_FD or TRZ_ALLOC_SHARE_FABRIC, which is passed
- * again as `kind`: a file descriptor (an int, which the caller closes) or a fabric handle (64 bytes). A process that
- * has the handle can read and write the allocation's whole tile. The importer also needs the tile's size, which
- * trz_query gives.
+/* Writes a handle of an allocation to `shareable`. The allocation was made with the flag TRZ_ALLOC_SHARE_FD or
+ * TRZ_ALLOC_SHARE_FABRIC; pass that flag again as `kind`. The handle is a file descriptor (an int, which the caller
+ * closes) or a fabric handle (64 bytes). A process that has it can read and write the allocation's whole tile. The
+ * importer also needs the tile's size, which trz_query gives.
  * The export pins the memory: once freed, it is neither reused nor returned before every export of it has ended; until
  * then it counts as pending. Closing the heap ends all exports; importers keep the memory alive.
  * Calls the driver: yes. Errors: UNKNOWN_POINTER, INVALID_ARGUMENT (it was not allocated for this kind), LIMIT
@@ -434,22 +437,22 @@ typedef struct trz_exported_tile {
 	size_t size;
 } trz_exported_tile;
 
-/* Exports the one tile that holds an address, with everything in it, now and later. A process that has the handle can
- * read and write all of it. The address is in any live allocation of the heap, however it was made, or in a tile that
- * is exported already; if an allocation extends beyond `tile`'s end, export the tiles behind it one by one. `kind` and
- * `shareable` are as in trz_export; with shareable NULL no handle is made, and the tile is only pinned.
- * The export pins the tile: until every export of it has ended (trz_export_end with `tile`'s base), it keeps its
- * address and is not returned to the device. The heap still uses the free memory in it, so free memory that importers
- * use only when they have finished with it. Closing the heap ends all exports; importers keep the memory alive.
+/* Exports the one tile that holds an address, with everything in it, now and later: a process that has the handle can
+ * read and write all of it. The address may lie in any live allocation of the heap, however it was made, or in a tile
+ * that is exported already. If an allocation extends beyond `tile`'s end, export the tiles behind it one by one. `kind`
+ * and `shareable` are as in trz_export; with shareable NULL no handle is made, and the tile is only pinned.
+ * The export pins the tile: until every export of it has ended (trz_export_end with `tile`'s base), the tile keeps its
+ * address and does not return to the device. The heap goes on using the free memory in it, so do not free memory that
+ * importers use before they have finished with it. Closing the heap ends all exports; importers keep the memory alive.
  * Calls the driver: yes, except with shareable NULL. Errors: UNKNOWN_POINTER, NOT_SUPPORTED (a plain driver allocation,
  * or the device cannot export tiles in this way), INVALID_ARGUMENT (the option exportable is off, or it is memory of
  * another process), LIMIT (65535 exports of a tile that one allocation has to itself), and the driver's. */
 TRZ_API trz_status trz_export_tile(trz_heap *heap, const void *address, unsigned kind, void *shareable,
                                    trz_exported_tile *tile);
 
-/* Ends one export: of an allocation, freed or not, by its first byte, or of a tile, by its base. The caller states that
- * the importers' work with it has completed, which this process cannot see. Calls the driver: no. Errors: NOT_FOUND
- * (there is no such export). */
+/* Ends one export: of an allocation, freed or not, by its first byte, or of a tile, by its base. The caller guarantees
+ * that the importers' work with it has completed, which this process cannot see. Calls the driver: no. Errors:
+ * NOT_FOUND (there is no such export). */
 TRZ_API trz_status trz_export_end(trz_heap *heap, void *ptr);
 
 /* Maps memory that another process has exported: `size` bytes, exactly the size of its tile there. The memory is used
@@ -463,13 +466,13 @@ TRZ_API trz_status trz_import(trz_heap *heap, unsigned kind, const void *shareab
 
 enum { TRZ_SHAREABLE_BYTES = 64 };  /* the longest handle */
 
-/* Writes the handle of the next tile of an import, which begins `offset` bytes behind the first one's base, and its
- * size. Called in order, with no lock of the heap held; the handle must stay valid until the next call, or the import's
- * end. Any status except TRZ_OK ends the import with that status. */
+/* Writes the handle and the size of the next tile of an import, which begins `offset` bytes after the first one's base.
+ * Called in order, with no lock of the heap held; the handle must stay valid until the next call or the import's end.
+ * Any status except TRZ_OK ends the import with that status. */
 typedef trz_status trz_import_callback(void *user, size_t offset, void *shareable, size_t *size);
 
-/* As trz_import, for memory that is in several tiles there: maps them side by side, `size` bytes in all, as one
- * allocation. Errors: those of trz_import, and of `next`. */
+/* As trz_import, for memory that lies in several tiles in the exporting process: maps them side by side, `size` bytes
+ * in all, as one allocation. Errors: those of trz_import, and of `next`. */
 TRZ_API trz_status trz_import_tiles(trz_heap *heap, unsigned kind, size_t size, trz_import_callback *next, void *user,
                                     trz_stream stream, void **out);
 
@@ -494,8 +497,8 @@ typedef struct trz_oom_info {
 	size_t device_free, device_total;  /* as the driver reported */
 	size_t limit;                      /* 0: none */
 	size_t reserved, allocated, pending, cached;
-	size_t pinned;                     /* of cached: free memory of private pools that graphs rely on, which serves
-	                                    * no other requests */
+	size_t pinned;                     /* part of cached: free memory of private pools that graphs rely on, which
+	                                    * serves no other requests */
 	size_t largest;                    /* the largest request that would have been served */
 	size_t missing;                    /* what would be lacking even if all free memory lay in one piece: the device,
 	                                    * or the limit, is full. 0: there is enough, but other streams' unfinished work
@@ -509,8 +512,8 @@ typedef struct trz_oom_info {
 /* Copies the facts of the newest failure. Errors: NOT_FOUND (no allocation has failed yet). Calls the driver: no. */
 TRZ_API trz_status trz_last_oom(trz_heap *heap, trz_oom_info *info);
 
-/* Called before an allocation fails, by its thread, with no lock held: it may free memory of the heap, and returns
- * whether another attempt is worthwhile; the heap makes at most one for an allocation. */
+/* Called by the allocating thread before an allocation fails, with no lock held. It may free memory of the heap, and
+ * returns whether another attempt is worthwhile; the heap makes at most one per allocation. */
 typedef bool trz_oom_callback(void *user, const trz_oom_info *info);
 
 /* Sets the callback; NULL: none. For a while another thread may still be inside the old one. Calls the driver: no. */
@@ -518,21 +521,21 @@ TRZ_API trz_status trz_set_oom_callback(trz_heap *heap, trz_oom_callback *callba
 
 enum { TRZ_LIMIT_PROCESSES = 8 };
 
-/* A limit that processes share and that stands before the driver, which the heaps know only as a device that is full:
- * that of `terrazzo run --limit`, or a program's own. Bytes, at a moment. */
+/* A limit that processes share, enforced in front of the driver, so that the heaps see only a full device: that of
+ * `terrazzo run --limit`, or a program's own. Bytes, at one moment. */
 typedef struct trz_shared_limit {
 	size_t limit;                      /* of all its processes together; 0: there is none */
-	size_t own, others;                /* what of it this process holds, and all others */
+	size_t own, others;                /* what this process holds of it, and what all others hold */
 	size_t device_free, device_total;  /* what the driver says without the limit; 0: unknown */
 	unsigned process_count;            /* how many of the others are listed */
 	struct trz_limit_process {
 		uint64_t process;              /* its number */
 		size_t bytes;
-	} processes[TRZ_LIMIT_PROCESSES];  /* those that hold most, the most first */
+	} processes[TRZ_LIMIT_PROCESSES];  /* those that hold the most, largest first */
 } trz_shared_limit;
 
-/* Tells of the limit that holds for a device; false: there is none. Called when an allocation fails, and for reports,
- * with locks held: it may call the driver, and nothing of terrazzo. */
+/* Describes the limit that holds for a device; false: there is none. Called when an allocation fails, and for reports,
+ * with locks held: it may call the driver, but no function of terrazzo. */
 typedef bool trz_shared_limit_callback(void *user, int device, trz_shared_limit *limit);
 
 /* Sets the callback for all heaps of the process; NULL: none. For a while another thread may still be inside the old
@@ -546,18 +549,18 @@ typedef enum trz_map_event {
 	TRZ_UNMAP = 2   /* the range loses its memory when every callback for it has returned */
 } trz_map_event;
 
-/* Keeps registrations of addresses (of network cards, of NCCL, UCX, cuFile) up to date. The range of a TRZ_UNMAP is
- * exactly that of an earlier TRZ_MAP, never a part of it or more. Between the two the addresses map one piece of
- * physical memory, whatever allocation uses it; if the heap also uses that memory at other addresses, they get a
- * TRZ_MAP of their own. So a registration made after TRZ_MAP is valid until TRZ_UNMAP.
+/* Keeps registrations of addresses (network cards, NCCL, UCX, cuFile) up to date. The range of a TRZ_UNMAP is exactly
+ * that of an earlier TRZ_MAP, never a part of it or more. Between the two, the addresses map one piece of physical
+ * memory, whatever allocation uses it; if the heap also uses that memory at other addresses, those get a TRZ_MAP of
+ * their own. So a registration made after TRZ_MAP is valid until TRZ_UNMAP.
  *
  * Called by the thread whose call maps or unmaps, in trz_alloc, trz_trim, trz_poll or trz_close, with no lock held: it
  * may take locks, allocate and free (in trz_close only free). Other threads may be inside the callback too, with
  * other ranges. */
 typedef void trz_map_callback(void *user, trz_map_event event, void *address, size_t size);
 
-/* Sets the callback and announces to it all existing mappings; NULL: none; the heap then announces nothing more. For a
- * while another thread may still be about to call the old callback, or inside it. Calls the driver: no. */
+/* Sets the callback, and announces all existing mappings to it. NULL: the heap announces nothing more. For a while
+ * another thread may still be about to call the old callback, or inside it. Calls the driver: no. */
 TRZ_API trz_status trz_set_map_callback(trz_heap *heap, trz_map_callback *callback, void *user);
 
 /* ---- statistics ------------------------------------------------------------------------------------- */
@@ -573,12 +576,12 @@ typedef struct trz_stat_value {
 	double ratio;
 } trz_stat_value;
 
-/* Writes up to `capacity` statistics to `values` and their full number to `count` (either may be NULL/0 to get only the
- * other). Takes no lock that allocation takes: figures read while other threads allocate are of slightly different
+/* Writes up to `capacity` statistics to `values`, and how many there are to `count` (either may be NULL/0 to get only
+ * the other). Takes no lock that allocation takes: figures read while other threads allocate are of slightly different
  * moments. Calls the driver: no. */
 TRZ_API trz_status trz_stats(trz_heap *heap, trz_stat_value *values, size_t capacity, size_t *count);
 
-/* One statistic by name, but for ratios. Calls the driver: no. Errors: NOT_FOUND, INVALID_ARGUMENT (it is a ratio). */
+/* One statistic by name, except ratios. Calls the driver: no. Errors: NOT_FOUND, INVALID_ARGUMENT (it is a ratio). */
 TRZ_API trz_status trz_stat(trz_heap *heap, const char *name, uint64_t *value);
 
 /* Sets every peak to the current value. */
@@ -607,10 +610,10 @@ typedef struct trz_frame {
 	unsigned line;          /* 0: not known */
 } trz_frame;
 
-/* Returns a number that the program keeps for the calling thread's stack; 0: none. The heap calls it, while it keeps a
- * history, before each allocation and free and each call that may return memory (trz_trim, trz_poll,
- * trz_largest_block), with no lock held: it may take any lock, even an interpreter's, and may allocate from the heap
- * and free, for which it is not called again. */
+/* Returns a number that the program keeps for the calling thread's stack; 0: none. While the heap keeps a history, it
+ * calls this before each allocation and free and each call that may return memory (trz_trim, trz_poll,
+ * trz_largest_block). No lock is held: the callback may take any lock, even an interpreter's, and may allocate from the
+ * heap and free, for which it is not called again. */
 typedef uint64_t trz_frame_callback(void *user);
 
 /* Looks up the stack of a number: writes up to `capacity` levels to `frames`, innermost first, and returns how many.
@@ -618,18 +621,18 @@ typedef uint64_t trz_frame_callback(void *user);
  * held. */
 typedef size_t trz_frame_text_callback(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
-/* Sets the two callbacks; NULL: no stacks, or native ones if the option native_frames is on. The number goes with the
- * events of allocations, frees and failures, and of mappings, moves and unmappings made meanwhile; and with the live
- * allocation, so that a snapshot shows where each was made, even after the history has forgotten it. Numbers of the old
- * callbacks are forgotten. For a while another thread may still be inside the old callback.
+/* Sets the two callbacks; NULL: no stacks, or native ones if the option native_frames is on. The heap keeps the number
+ * with the events of allocations, frees and failures, and of mappings, moves and unmappings made meanwhile; and with
+ * the live allocation, so that a snapshot shows where each was made, even after the history has forgotten it. It
+ * forgets the old callbacks' numbers. For a while another thread may still be inside the old callback.
  * Calls the driver: no. */
 TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *callback,
                                           trz_frame_text_callback *text, void *user);
 
-/* A pair for trz_set_frame_callback that knows native stacks, as option native_frames sets it: 48 levels, each as its
- * library and "function+0x1a" or "+0x12af". `user` is ignored. The process keeps the first 16,383 different stacks;
- * later ones share one number. Costs some 10 ns a level with libunwind (libunwind.so.8, loaded if it is there), else
- * some 150. */
+/* A pair of callbacks for trz_set_frame_callback that gathers native stacks; the option native_frames sets it. Stacks
+ * have up to 48 levels, each given as its library and "function+0x1a" or "+0x12af". `user` is ignored. The process
+ * keeps the first 16,383 different stacks; later ones share one number. Costs some 10 ns a level with libunwind
+ * (libunwind.so.8, loaded if it is there), otherwise some 150. */
 TRZ_API uint64_t trz_native_frames(void *user);
 TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
@@ -640,7 +643,7 @@ TRZ_API void trz_set_tag(const char *tag);
 
 /* ---- who holds memory ---------------------------------------------------------------------------------- */
 
-/* What the calling thread allocates from now on is for. */
+/* What memory is for. */
 typedef enum trz_category {
 	TRZ_CATEGORY_NONE,
 	TRZ_CATEGORY_WEIGHTS,
@@ -652,155 +655,159 @@ typedef enum trz_category {
 	TRZ_CATEGORY_OTHER
 } trz_category;
 
-/* Sets what the thread's next allocations are for. Calls the driver: no. Errors: INVALID_ARGUMENT (no such one). */
+/* Sets what the calling thread's allocations are for, from now on. Calls the driver: no. Errors: INVALID_ARGUMENT
+ * (there is no such category). */
 TRZ_API trz_status trz_set_category(trz_category category);
 
-/* The allocation that begins at `ptr` is for something else than was said. NULL is ignored; a slot that the sample does
- * not count stays uncounted. Calls the driver: no. Errors: UNKNOWN_POINTER, INVALID_ARGUMENT. */
+/* Changes the category of the allocation that begins at `ptr`. NULL is ignored; a slot that the sample does not count
+ * stays uncounted. Calls the driver: no. Errors: UNKNOWN_POINTER, INVALID_ARGUMENT. */
 TRZ_API trz_status trz_categorize(trz_heap *heap, void *ptr, trz_category category);
 
 typedef enum trz_holder_kind {
 	TRZ_BY_SITE = 1,        /* by call site, tag and category, each combination by itself */
-	TRZ_BY_TAG,             /* by tag, whatever the call site; without what has none */
-	TRZ_BY_CATEGORY         /* so by category */
+	TRZ_BY_TAG,             /* by tag, whatever the call site; leaves out what has no tag */
+	TRZ_BY_CATEGORY         /* the same by category */
 } trz_holder_kind;
 
-/* Who holds memory. Bytes are as requested. Allocations above the option small_limit are counted one by one. Of
- * smaller ones a sample is, one in 1 MiB of what is requested on the average, and each stands for those that are not:
- * the sums are unbiased estimates, and `error` is their standard error. */
+/* Who holds memory. Bytes are as requested. Allocations above the option small_limit are counted one by one. Smaller
+ * ones are sampled, on average one for each MiB requested, and each that is counted stands for others: the sums are
+ * unbiased estimates, and `error` is their standard error. */
 typedef struct trz_holder {
-	unsigned site;          /* its number: the same as long as the heap is open; 0: it is a tag, or a category */
+	unsigned site;          /* its number, the same as long as the heap is open; 0: this is a tag, or a category */
 	uint64_t stack;         /* for trz_site_frames; 0: not known */
 	const char *tag;        /* trz_set_tag; "": none */
 	trz_category category;
 	const char *category_name;  /* "weights", "kv_cache"; "": none */
-	uint64_t bytes;         /* live now, */
-	uint64_t peak;          /* the most there were (trz_reset_peaks), of these bytes */
+	uint64_t bytes;         /* live now */
+	uint64_t peak;          /* the most that `bytes` has been (trz_reset_peaks) */
 	uint64_t count;         /* live allocations */
-	uint64_t error;         /* of bytes; 0: they are exact */
+	uint64_t error;         /* standard error of `bytes`; 0: exact */
 } trz_holder;
 
-/* Writes up to `capacity` holders to `holders`, the one with the most live bytes first, and the number of those that
- * have ever held anything to `count` (either may be NULL/0 to get only the other). The heap tells 3,840 sites apart;
- * later ones with the same tag and category share one. Texts live as long as the heap. Stops allocation for moments
- * only: figures read while other threads allocate are of slightly different moments. Nothing with the option sites:off.
- * Calls the driver: no. Errors: INVALID_ARGUMENT (no such kind). */
+/* Writes up to `capacity` holders to `holders`, the one with the most live bytes first, and how many have ever held
+ * anything to `count` (either may be NULL/0 to get only the other). The heap tells 3,840 sites apart; later ones with
+ * the same tag and category share one. Texts live as long as the heap. Stops allocation only briefly, several times:
+ * figures read while other threads allocate are of slightly different moments. With the option sites:off there are
+ * none. Calls the driver: no. Errors: INVALID_ARGUMENT (no such kind). */
 TRZ_API trz_status trz_holders(trz_heap *heap, trz_holder_kind by, trz_holder *holders, size_t capacity, size_t *count);
 
 /* Writes up to `capacity` levels of a site's call stack to `frames`, innermost first, and how many it has written to
- * `count`. The texts must be used before the next call of the thread. Without a callback and the option native_frames
- * there is one level: the place in the program that called the heap. Calls the driver: no. */
+ * `count`. The texts are valid until the thread's next call. With neither a callback nor the option native_frames there
+ * is one level: the place in the program that called the heap. Calls the driver: no. */
 TRZ_API trz_status trz_site_frames(trz_heap *heap, uint64_t stack, trz_frame *frames, size_t capacity, size_t *count);
 
-/* Sets the callbacks for the stacks of call sites; NULL: native stacks if the option native_frames is on, else the
- * place that called. As trz_set_frame_callback, with these differences: it is called for allocations above small_limit
- * and for smaller ones of the sample, before memory is taken; equal stacks must have equal numbers, below 2^63; `text`
- * is called by trz_site_frames, snapshots and reports, and seldom before an allocation, with no lock held, to judge a
- * loop. What has been counted stays with its sites, whose stacks are then no longer known. Calls the driver: no. */
+/* Sets the callbacks for the stacks of call sites; NULL: native stacks if the option native_frames is on, otherwise the
+ * place of the call. As trz_set_frame_callback, with these differences: `callback` is called for allocations above
+ * small_limit and for sampled smaller ones, before memory is taken; equal stacks must have equal numbers, below 2^63;
+ * `text` is called by trz_site_frames, snapshots and reports and, rarely, before an allocation, with no lock held, to
+ * judge a loop. Bytes counted so far stay with their sites, whose stacks are then no longer known. Calls the driver:
+ * no. */
 TRZ_API trz_status trz_set_site_callback(trz_heap *heap, trz_frame_callback *callback, trz_frame_text_callback *text,
                                          void *user);
 
 /* ---- reports -------------------------------------------------------------------------------------------- */
 
-/* Takes the next part of a report, in whole lines where it is text; false: no more is wanted. It may call the heap. */
+/* Takes the next part of a report, in whole lines if it is text; returns false to stop. It may call the heap. */
 typedef bool trz_report_callback(void *user, const char *text, size_t size);
 
 enum {
-	TRZ_REPORT_FAILURE = 1,  /* on the newest request of the calling thread that ran out of memory, with the facts of
-	                          * that moment and the holders of now; else on the heap as it is now */
-	TRZ_REPORT_JSON = 2      /* an object as `terrazzo explain --json -` prints it; else text, under 60 lines */
+	TRZ_REPORT_FAILURE = 1,  /* on the calling thread's newest request that ran out of memory, with the facts of that
+	                          * moment and the present holders; without it: on the heap as it is now */
+	TRZ_REPORT_JSON = 2      /* an object as `terrazzo explain --json -` prints it; without it: text, under 60 lines */
 };
 
-/* Reports where memory is, who holds it, and, for a failure, why it failed and what each remedy would give
- * (docs/oom.md). With the option oom_report each failure for which nothing like it has been printed is reported to
- * standard error by itself. `flags`: TRZ_REPORT_*, or'ed. Calls the driver: yes, except for a failure; asks NVIDIA's
+/* Reports where memory is, who holds it and, for a failure, why the request failed and what each remedy would give
+ * (docs/oom.md). With the option oom_report the heap itself prints each failure to standard error, unless it has
+ * printed one like it. `flags`: TRZ_REPORT_*, or'ed. Calls the driver: yes, except for a failure; asks NVIDIA's
  * management library, if it is there. Errors: NOT_FOUND (no such failure), NOT_READY (another thread's report is being
  * made), INVALID_ARGUMENT (unknown flags), IO (`write` has returned false), NOT_PERMITTED. */
 TRZ_API trz_status trz_report(trz_heap *heap, unsigned flags, trz_report_callback *write, void *user);
 
-/* While the calling thread holds reports back, its failures print none: it may yet find memory elsewhere. */
+/* While the calling thread holds reports back, its failures print none: the program may yet find memory elsewhere. */
 TRZ_API void trz_hold_reports(bool hold);
 
-/* Prints the report on the newest failure of the calling thread, as the heap would have had the thread not held it
- * back. No errors. Calls the driver: no. */
+/* Prints the report on the calling thread's newest failure, as the heap would have if the thread had not held it back.
+ * No errors. Calls the driver: no. */
 TRZ_API void trz_print_failure(trz_heap *heap);
 
 /* ---- steps: growth, forecasts, warnings ------------------------------------------------------------------ */
 
-/* A step of the program has ended: an iteration of a training loop, a batch of requests served. A program that never
- * calls it has its steps recognised by the period of the blocks that it allocates, if they last 0.2 ms or more; the
- * first call ends that, and what was recognised is forgotten. From the first step on
- * the heap keeps what each call site holds at the ends of steps, in 430 KB of host memory, and finds out which hold
- * more and more (docs/leaks.md). With the option sites:off it sees only that the heap grows. Call it at the same place
- * of each step, where little is live; any thread may. Cost: a walk over the call sites, and every eighth time, if there
- * is a callback for warnings, a look for leaks. The callback may run. Calls the driver: no. Errors: HOST_MEMORY. */
+/* Says that a step of the program has ended: an iteration of a training loop, or a batch of requests. Call it at the
+ * same place of each step, where little is live; any thread may. If the program never calls it, the heap recognises
+ * steps of 0.2 ms or more by the period of the blocks that the program allocates; the first call ends that, and the
+ * heap forgets what it has recognised. From the first step on the heap records what each call site holds at the ends of
+ * steps, in 430 KB of host memory, and finds out which hold more and more (docs/leaks.md). With the option sites:off it
+ * sees only that the heap grows. Cost: a walk over the call sites and, every eighth time, if there is a callback for
+ * warnings, a search for leaks. The callback may run. Calls the driver: no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_step(trz_heap *heap);
 
 /* Memory that grows steadily with the steps. */
 typedef struct trz_growth_info {
-	unsigned site;          /* its number, as in trz_holder; 0: what has no call site, all of them together */
+	unsigned site;          /* its number, as in trz_holder; 0: all memory that has no call site, together */
 	uint64_t stack;         /* for trz_site_frames; 0: not known */
 	const char *tag;        /* "": none */
 	trz_category category;
-	bool suspect;           /* a leak is suspected: it has grown for long, and by much. false: too early to tell */
-	uint64_t live;          /* bytes at the end of the newest step, */
-	uint64_t grown;         /* by so many of which it has grown */
-	uint64_t since_step;    /* of the steps told so far, counted from 0 */
+	bool suspect;           /* probably a leak: it has grown long enough and by enough. false: too early to tell */
+	uint64_t live;          /* bytes at the end of the newest step */
+	uint64_t grown;         /* how many of them it has grown by */
+	uint64_t since_step;    /* growing since this step, counted from 0 */
 	double bytes_per_step, bytes_per_step_low, bytes_per_step_high;
 	double confidence;      /* 0 .. 1 */
 } trz_growth_info;
 
-/* Writes up to `capacity` (8 are enough) call sites that grow to `list`, suspects first, then by bytes a step, and how
- * many it has written to `count`. What comes and goes within a step is no growth; nor is what warms up, fills up, comes
- * and goes every so many steps, or has stopped. None before the eighth step. Calls the driver: no. */
+/* Writes up to `capacity` (8 are enough) growing call sites to `list`, suspects first, then by bytes a step, and how
+ * many it has written to `count`. Memory that comes and goes within a step is no growth; nor is memory that warms up,
+ * fills up, comes and goes every so many steps, or has stopped growing. There is none before the eighth step. Calls the
+ * driver: no. */
 TRZ_API trz_status trz_growth(trz_heap *heap, trz_growth_info *list, size_t capacity, size_t *count);
 
-/* When memory will run out at this rate, from the newest step on. The truth is meant to lie between low and high in 19
- * of 20 cases. */
+/* When memory will run out at this rate, counted from the newest step. The range from low to high is meant to contain
+ * the truth in 19 of 20 cases. */
 typedef struct trz_forecast_info {
 	double steps, steps_low, steps_high;
 	double seconds, seconds_low, seconds_high;
 } trz_forecast_info;
 
-/* Forecasts from the suspects. Errors: NOT_FOUND (there are none, or they would need a thousand times the steps seen so
- * far). Calls the driver: no. */
+/* Forecasts from the suspects' growth. Errors: NOT_FOUND (there are no suspects, or memory would last for more than a
+ * thousand times the steps seen so far). Calls the driver: no. */
 TRZ_API trz_status trz_forecast(trz_heap *heap, trz_forecast_info *out);
 
 typedef enum trz_warning {
 	TRZ_WARNING_FULL = 1,         /* callers hold more than 90 % of what the device, or the limit, allows */
-	TRZ_WARNING_FRAGMENTED,       /* more than 20 % of reserved memory was free even when most was held; */
-	TRZ_WARNING_VERY_FRAGMENTED,  /* more than 30 % */
+	TRZ_WARNING_FRAGMENTED,       /* more than 20 % of reserved memory was free even when most was held */
+	TRZ_WARNING_VERY_FRAGMENTED,  /* more than 30 % was */
 	TRZ_WARNING_GROWTH            /* a call site is a suspect; once for each */
 } trz_warning;
 
 typedef struct trz_warning_info {
 	trz_warning warning;
-	double share;                 /* of the first three: the share that is too large, 0 .. 1 */
+	double share;                 /* for the first three: the share that is too large, 0 .. 1 */
 	size_t allocated, reserved;   /* now */
 	size_t room;                  /* the most that could be reserved, as of the device's last answer */
-	trz_growth_info growth;       /* of TRZ_WARNING_GROWTH; so is the next */
+	trz_growth_info growth;       /* for TRZ_WARNING_GROWTH, as is the next */
 	trz_forecast_info forecast;   /* 0: not known */
 } trz_warning_info;
 
-/* Called by the thread whose trz_step, trz_poll or trz_alloc finds the reason, with no lock held: it may call any
+/* Called by the thread whose trz_step, trz_poll or trz_alloc finds a reason to warn, with no lock held: it may call any
  * function of the heap. `info` lives until it returns. */
 typedef void trz_warning_callback(void *user, const trz_warning_info *info);
 
-/* Sets the callback; NULL: none. For a while another thread may still be inside the old one. Shares are looked at in
- * trz_step, in trz_poll, and in allocations that the cache could not serve; a warning comes again when its share has
- * been 5 % lower in between. Calls the driver: no. */
+/* Sets the callback; NULL: none. For a while another thread may still be inside the old one. The heap looks at the
+ * shares in trz_step, in trz_poll, and in allocations that the cache could not serve. It repeats a warning once the
+ * share has been 5 % lower in between. Calls the driver: no. */
 TRZ_API trz_status trz_set_warning_callback(trz_heap *heap, trz_warning_callback *callback, void *user);
 
 /* ---- snapshots ------------------------------------------------------------------------------------------ */
 
-/* Writes the heap's state and history, of one moment, as JSON in the schema of PyTorch's memory snapshots, which its
- * viewer reads. The file appears whole or not at all. Allocation stops during a copy in memory, not during writing.
- * Each call stack also has a number, "stack": of a long history later mentions have it alone, with empty "frames".
+/* Writes the heap's state and history, at one moment, as JSON in the schema of PyTorch's memory snapshots, which
+ * PyTorch's viewer reads. The file appears whole or not at all. Allocation stops while the state is copied in memory,
+ * not while the file is written. Each call stack also has a number, "stack": in a long history later mentions have only
+ * that number, and empty "frames".
  * Calls the driver: no. Errors: INVALID_ARGUMENT (the path is empty), IO, HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_snapshot(trz_heap *heap, const char *path);
 
-/* A snapshot handed to callbacks instead of written: first each segment, by address, followed by its blocks, which
- * cover it; then the history, oldest first. Texts live until the callback returns. */
+/* trz_walk hands a snapshot to callbacks instead of writing it: first the segments by address, each followed by the
+ * blocks that cover it; then the history, oldest first. Texts live until the callback returns. */
 typedef struct trz_segment_info {
 	uint64_t address, size;
 	unsigned pool;          /* trz_pool_info.id; 0: none */
@@ -841,8 +848,8 @@ typedef struct trz_visitor {
  * HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_walk(trz_heap *heap, const trz_visitor *visitor);
 
-/* The mapping that covers an address, allocated or not: its range, as a trz_map_callback gets it (which may call this
- * function), and the rest as in a snapshot. Does not cover memory of other processes. Waits while another thread's
+/* The mapping that covers an address, allocated or not: its range as a trz_map_callback gets it (such a callback may
+ * call this function), and the rest as in a snapshot. Knows nothing of imported memory. Waits while another thread's
  * driver call maps or unmaps. Calls the driver: no. Errors: NOT_FOUND. */
 TRZ_API trz_status trz_query_mapping(trz_heap *heap, const void *address, trz_segment_info *out);
 
