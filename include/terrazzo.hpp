@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * terrazzo for C++17: heaps, buffers and pools that clean up after themselves, and errors that have types. Header-only,
- * over terrazzo.h, whose comments say what each call does; needs neither CUDA's headers nor its libraries.
+ * on top of terrazzo.h, whose comments say what each call does. Needs neither CUDA's headers nor its libraries.
  *
- * Beside it, for those who have the libraries in question:
+ * Further headers, for programs that use these libraries:
  *  - terrazzo/memory_resource.hpp: a memory resource by CCCL's concepts (cuda::mr)
  *  - terrazzo/rmm.hpp: one for RMM
  *  - terrazzo/thrust.hpp: an allocator for Thrust's containers and algorithms
@@ -27,12 +27,12 @@ namespace terrazzo {
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
-/* What every exception of terrazzo also is: `catch (const terrazzo::failure &)` takes them all. It is no
- * std::exception itself, so that each of them is one only once and `catch (const std::exception &)` works, too. */
+/* A base of every exception of terrazzo: `catch (const terrazzo::failure &)` catches them all. It does not derive from
+ * std::exception, so that each exception has that base only once and `catch (const std::exception &)` works, too. */
 class failure {
 public:
 	trz_status status() const noexcept { return status_; }
-	/* One line: the status, what was wanted, what to do. */
+	/* One line: the status, what was requested, what to do. */
 	const char *message() const noexcept { return message_.c_str(); }
 
 protected:
@@ -53,7 +53,8 @@ private:
 	std::string message_;
 };
 
-/* There is no memory: of the device, which may be too small for it, of the host, addresses, or room at an address. */
+/* Memory is missing: the device's (which may be too small for the request), the host's, addresses, or room at an
+ * address. */
 class out_of_memory : public std::bad_alloc, public failure {
 public:
 	explicit out_of_memory(trz_status status) : failure(status) {}
@@ -66,7 +67,7 @@ public:
 	using out_of_memory::out_of_memory;
 };
 
-/* The program is wrong: an argument, a pointer that is not the heap's, a double free, a configuration. */
+/* The program made a mistake: an argument, a pointer that is not the heap's, a double free, a configuration. */
 class invalid_use : public std::invalid_argument, public failure {
 public:
 	explicit invalid_use(trz_status status) : std::invalid_argument("terrazzo"), failure(status) {}
@@ -87,13 +88,13 @@ public:
 	using error::error;
 };
 
-/* The device context has failed; the heap is of no more use. */
+/* The device context has failed; the heap is no longer usable. */
 class context_dead final : public error {
 public:
 	using error::error;
 };
 
-/* Throws what stands for a status other than TRZ_OK, with the text of trz_last_error(). */
+/* Throws the exception for a status other than TRZ_OK, with the text of trz_last_error(). */
 [[noreturn]] inline void throw_status(trz_status status)
 {
 	switch (status) {
@@ -131,8 +132,8 @@ inline void check(trz_status status)
 
 namespace detail {
 
-/* Where nothing can be thrown. A free fails only if the program is wrong, which an assertion shows, or the host has
- * no memory left: the allocation then stays live. */
+/* For frees that must not throw. A free fails only if the program made a mistake, which an assertion shows, or if the
+ * host has no memory left: the allocation then stays live. */
 inline void freed([[maybe_unused]] trz_status status) noexcept
 {
 	assert((status == TRZ_OK || status == TRZ_ERROR_HOST_MEMORY) && "terrazzo: a free is wrong; see trz_last_error()");
@@ -142,7 +143,7 @@ inline void freed([[maybe_unused]] trz_status status) noexcept
 
 /* ---- heaps --------------------------------------------------------------------------------------------- */
 
-/* A heap that somebody else keeps open: a pointer, with the heap's calls as methods. They throw. */
+/* A heap that somebody else keeps open: a pointer, with the heap's calls as methods, which throw on failure. */
 class heap_ref {
 public:
 	heap_ref(trz_heap *handle) noexcept : handle_(handle) {}
@@ -157,7 +158,7 @@ public:
 		return memory;
 	}
 
-	/* In the order of the stream that it was allocated on, of another one, or when an event has completed. */
+	/* Frees in the order of the allocation's stream, of another one, or when an event has completed. */
 	void free(void *memory) const { check(trz_free(handle_, memory)); }
 	void free_on(void *memory, trz_stream stream) const { check(trz_free_on(handle_, memory, stream)); }
 	void free_after(void *memory, trz_event event) const { check(trz_free_after(handle_, memory, event)); }
@@ -165,7 +166,7 @@ public:
 	void record_stream(void *memory, trz_stream stream) const { check(trz_record_stream(handle_, memory, stream)); }
 	void retire(trz_stream stream) const { check(trz_stream_retire(handle_, stream)); }
 
-	/* false: there is no room behind it; allocate elsewhere and copy. */
+	/* false: there is no room behind the allocation; allocate elsewhere and copy. */
 	bool grow(void *memory, std::size_t size) const
 	{
 		trz_status status = trz_grow(handle_, memory, size);
@@ -174,7 +175,7 @@ public:
 		return status == TRZ_OK;
 	}
 
-	/* Facts about an address; nothing if it is in none of the heap's live allocations. */
+	/* Facts about an address; empty if it is in none of the heap's live allocations. */
 	std::optional<trz_pointer_info> query(const void *address) const
 	{
 		trz_pointer_info info;
@@ -185,7 +186,7 @@ public:
 		return info;
 	}
 
-	/* Returns how many bytes it has given back to the driver. */
+	/* Returns the number of bytes returned to the driver. */
 	std::size_t trim(std::size_t keep = 0) const
 	{
 		std::size_t released;
@@ -250,8 +251,8 @@ private:
 	}
 };
 
-/* A heap of one's own, closed at the end. What it gave out must no longer be in use then: buffers and memory resources
- * are to end before it. */
+/* A heap that this object owns and closes at its end. Buffers, memory resources and everything else that uses its
+ * memory must end before it. */
 class heap : public heap_ref {
 public:
 	explicit heap(int device = 0, const char *config = nullptr) : heap_ref(nullptr)
@@ -264,7 +265,7 @@ public:
 
 	explicit heap(const trz_open_params &params) : heap_ref(nullptr) { check(trz_open(&params, &handle_)); }
 
-	/* Takes over one that is open. */
+	/* Takes over an open heap. */
 	static heap adopt(trz_heap *handle) noexcept { return heap(handle); }
 
 	heap(heap &&other) noexcept : heap_ref(other.release()) {}
@@ -281,8 +282,8 @@ public:
 
 	~heap() { trz_close(handle_); }
 
-	/* Closes it now, and throws what the destructor would not tell. The heap is closed in any case, but in a host
-	 * function of a stream, where it stays as it was. */
+	/* Closes the heap now, and throws on errors, about which the destructor is silent. The heap is closed in any case,
+	 * except in a host function of a stream, where it stays as it was. */
 	void close()
 	{
 		trz_status status = trz_close(handle_);
@@ -291,7 +292,7 @@ public:
 		check(status);
 	}
 
-	/* It stays open, and is the caller's to close. */
+	/* Gives up the heap, which stays open: the caller must close it. */
 	trz_heap *release() noexcept { return std::exchange(handle_, nullptr); }
 
 	explicit operator bool() const noexcept { return handle_; }
@@ -302,8 +303,8 @@ private:
 
 /* ---- buffers ------------------------------------------------------------------------------------------- */
 
-/* Device memory that frees itself, in the order of a stream: that of its allocation or the one set last. Waits for
- * nothing. The heap has to outlive it. */
+/* Device memory that frees itself, in the order of a stream: that of its allocation, or the one set last. Waits for
+ * nothing. The heap must outlive the buffer. */
 class buffer {
 public:
 	buffer() noexcept = default;
@@ -337,25 +338,25 @@ public:
 	bool empty() const noexcept { return size_ == 0; }
 	heap_ref heap() const noexcept { return heap_; }
 
-	/* The stream in whose order it is freed. */
+	/* The stream in whose order the buffer is freed. */
 	trz_stream stream() const noexcept { return stream_; }
 
-	/* From now on it is freed in the order of this stream. The caller orders all earlier uses before what is enqueued
-	 * there then (trz_free_on). */
+	/* From now on the buffer is freed in the order of this stream. The caller must order all earlier uses before what
+	 * is enqueued there after the free (trz_free_on). */
 	void set_stream(trz_stream stream) noexcept
 	{
 		stream_ = stream;
 		moved_to_ = true;
 	}
 
-	/* A further stream uses it: the free takes effect when that one has passed it, too. */
+	/* A further stream uses the buffer: the free takes effect only when that stream has passed it, too. */
 	void record_stream(trz_stream stream) const
 	{
 		if (data_)
 			heap_.record_stream(data_, stream);
 	}
 
-	/* Makes it longer in place; false: there is no room behind it, and nothing has changed. */
+	/* Grows the buffer in place; false: there is no room behind it, and nothing has changed. */
 	bool grow(std::size_t size)
 	{
 		if (size <= size_)
@@ -366,7 +367,7 @@ public:
 		return true;
 	}
 
-	/* Frees it now. */
+	/* Frees the buffer now. */
 	void reset() noexcept
 	{
 		if (data_)
@@ -374,14 +375,14 @@ public:
 		forget();
 	}
 
-	/* Frees it when the event has completed, which is the heap's from then on (trz_free_after). */
+	/* Frees the buffer when the event has completed; from now on the event is the heap's (trz_free_after). */
 	void free_after(trz_event event)
 	{
 		heap_.free_after(data_, event);
 		forget();
 	}
 
-	/* The memory is the caller's to free. */
+	/* Gives up the memory: the caller must free it. */
 	void *release() noexcept
 	{
 		void *data = data_;
@@ -416,7 +417,7 @@ private:
 
 /* ---- pools --------------------------------------------------------------------------------------------- */
 
-/* A private pool, and one reference to it. Its allocations are freed as all others are, and outlive it. */
+/* A private pool, and one reference to it. Its allocations are freed like all others, and outlive it. */
 class pool {
 public:
 	explicit pool(heap_ref heap) : heap_(heap) { check(trz_pool_create(heap.get(), &handle_)); }
@@ -459,8 +460,8 @@ private:
 	trz_pool *handle_ = nullptr;
 };
 
-/* While it lives, allocations go to a pool: those of this thread or, with a stream, those of the capture that is about
- * to begin there (trz_pool_begin, trz_pool_begin_capture). */
+/* While this object lives, allocations go to a pool: those of this thread or, with a stream, those of the capture that
+ * is about to begin there (trz_pool_begin, trz_pool_begin_capture). */
 class pool_scope {
 public:
 	explicit pool_scope(const pool &to) : heap_(to.heap()), pool_(to.get())

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CUDA's own allocation calls, served by terrazzo: the names of the CUDA runtime with trz_ before them, its parameters,
- * its results. Link libterrazzo_cuda. Behind them is one heap for each context, which opens itself at the first
- * request; TERRAZZO_CONF configures it. docs/native.md says what differs from CUDA.
+ * CUDA's own allocation calls, served by terrazzo: the CUDA runtime's names with the prefix trz_, its parameters, its
+ * results. Link libterrazzo_cuda. Behind them is one heap for each context, opened at the first request; TERRAZZO_CONF
+ * configures it. docs/native.md says what differs from CUDA.
  *
- * With TRZ_CUDA_REPLACE defined before the header is included, the CUDA names themselves mean these functions from here
- * on, in this file: nothing else of the program changes. These functions free the CUDA runtime's memory, too, but the
- * CUDA runtime's own free nothing of these; so use it in all files that free.
+ * If TRZ_CUDA_REPLACE is defined before the header is included, the CUDA names themselves mean these functions from
+ * here on, in this file; nothing else of the program changes. These functions also free the CUDA runtime's memory, but
+ * the CUDA runtime's own functions cannot free theirs; so define it in all files that free.
  *
- * With the toolkit's headers at hand, cudaError_t and the other types are the toolkit's. Without them, or with
+ * If the toolkit's headers are available, cudaError_t and the other types are the toolkit's. Otherwise, or with
  * TRZ_CUDA_NO_TOOLKIT defined, they are types of the same layout, and TRZ_CUDA_REPLACE is not possible.
  */
 #ifndef TERRAZZO_CUDA_H
@@ -67,17 +67,17 @@ extern "C" {
 
 /* ---- the CUDA runtime's calls ------------------------------------------------------------------------- */
 
-/* The memory may be used on all streams at once. What the heap cannot serve the driver allocates. */
+/* The memory may be used on all streams at once. The driver allocates what the heap cannot serve. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMalloc(void **ptr, size_t size);
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height);
 TRZ_CUDA_API trz_cudaError_t trz_cudaMalloc3D(trz_cudaPitchedPtr *pitched, trz_cudaExtent extent);
 
-/* Waits for all work of the context, as cudaFree does, unless TERRAZZO_NATIVE=free:order is set: then it waits for
- * nothing, and the memory is used again when all work enqueued before the call has completed. Frees memory of any of
- * the calls here, and any that cudaFree frees. */
+/* Waits for all work of the context, as cudaFree does. With TERRAZZO_NATIVE=free:order it waits for nothing, and the
+ * memory is reused when all work enqueued before the call has completed. Frees memory from any of the calls here, and
+ * any that cudaFree frees. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaFree(void *ptr);
 
-/* In the order of the stream. On a stream that is being captured the driver makes a node of the graph. */
+/* In the order of the stream. On a stream that is being captured the driver serves the call, as a node of the graph. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocAsync(void **ptr, size_t size, trz_cudaStream_t stream);
 TRZ_CUDA_API trz_cudaError_t trz_cudaFreeAsync(void *ptr, trz_cudaStream_t stream);
 
@@ -85,15 +85,15 @@ TRZ_CUDA_API trz_cudaError_t trz_cudaFreeAsync(void *ptr, trz_cudaStream_t strea
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocFromPoolAsync(void **ptr, size_t size, trz_cudaMemPool_t pool,
                                                          trz_cudaStream_t stream);
 
-/* As above, where the default stream is the calling thread's (nvcc --default-stream per-thread). */
+/* As above, but the default stream is the calling thread's (nvcc --default-stream per-thread). */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocAsync_ptsz(void **ptr, size_t size, trz_cudaStream_t stream);
 TRZ_CUDA_API trz_cudaError_t trz_cudaFreeAsync_ptsz(void *ptr, trz_cudaStream_t stream);
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, trz_cudaMemPool_t pool,
                                                               trz_cudaStream_t stream);
 
-/* Of the device's default pool these are about the heap as well: what it holds for streams and keeps counts, is
- * trimmed, and is opened to other devices. All other pools, and what makes, destroys, exports or chooses one, are the
- * driver's: use CUDA's own functions. */
+/* For the device's default pool these include the heap: they count and trim what it holds for streams and keeps, and
+ * open it to other devices. All other pools are the driver's; to make, destroy, export or choose one, use CUDA's own
+ * functions. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolTrimTo(trz_cudaMemPool_t pool, size_t keep_bytes);
 TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolGetAttribute(trz_cudaMemPool_t pool, trz_cudaMemPoolAttr attribute,
                                                          void *value);
@@ -105,25 +105,26 @@ TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolSetAccess(trz_cudaMemPool_t pool, co
 /* What the heap keeps for later requests counts as free. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 
-/* Streams on which memory was allocated or freed are to be destroyed by this call: their memory then serves others. */
+/* Destroy streams on which memory was allocated or freed with this call: their memory then serves other streams. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaStreamDestroy(trz_cudaStream_t stream);
 
 /* ---- what the runtime has no name for ------------------------------------------------------------------ */
 
-/* The thread's newest failure of a call above, 0 for none; `clear` forgets it. The CUDA runtime knows nothing of it. */
+/* The thread's newest failure of a call above; 0: none. `clear` forgets it. The CUDA runtime knows nothing of it. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaLastError(int clear);
 
-/* Closes the heap of the current context: call it before cudaDeviceReset or cuCtxDestroy. What is still allocated goes
+/* Closes the heap of the current context: call it before cudaDeviceReset or cuCtxDestroy. Live allocations are released
  * with it. No other thread may be inside one of these calls. */
 TRZ_CUDA_API void trz_cudaEnd(void);
 
-/* After cudaDeviceEnablePeerAccess(device): the current device reaches the memory of that device's heap, too, if `on`
- * is not 0. TRZ_CUDA_REPLACE calls it. Devices of which both have a heap reach each other's memory anyway, since CUDA
- * copies between them; so nothing is closed after cudaDeviceDisablePeerAccess. */
+/* Call this after cudaDeviceEnablePeerAccess(device), with `on` not 0, so that the current device also reaches the
+ * memory of that device's heap; with TRZ_CUDA_REPLACE this is done for you. Two devices that both have a heap reach
+ * each other's memory anyway, since CUDA copies between them; so nothing is closed after cudaDeviceDisablePeerAccess.
+ * */
 TRZ_CUDA_API void trz_cudaOpenHeap(int device, int on);
 
-/* The heap of the current context, for the functions of terrazzo.h; opened if need be. NULL: the driver serves this
- * context, or there is none. Do not close it. */
+/* The heap of the current context, for the functions of terrazzo.h; opens it if need be. NULL: the driver serves this
+ * context, or there is no context. Do not close the heap. */
 struct trz_heap;
 TRZ_CUDA_API struct trz_heap *trz_cudaHeap(void);
 

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver seam: the one table through which terrazzo reaches a device. Two tables exist, the CUDA driver's
+ * The driver seam: the one table through which terrazzo reaches a device. There are two, the CUDA driver's
  * (trz_driver_cuda) and the simulated device's (sim/). Tests wrap them to count calls, make them fail or trace them.
- * Experimental: the table may change between minor versions; `version` guards against a mix.
+ * Experimental: the table may change between minor versions; `version` guards against a mismatch.
  *
  * Contract of all slots
  *  - `self` is the table's own `self`. Out-pointers are never NULL and are written only on TRZ_OK.
  *  - Thread-safe. A slot that needs a context takes one as argument and makes it current during the call; afterwards
  *    the calling thread's current context, or none, is as before.
- *  - Foreign error codes end here. A slot returns TRZ_OK or one of its documented statuses; besides those any
- *    slot may return ERROR_CONTEXT_DEAD (a sticky error: every later call of that context fails too),
- *    ERROR_SHUTDOWN (the driver has been torn down), ERROR_INVALID_ARGUMENT (the call breaks the slot's
- *    contract) or ERROR_DRIVER (anything else); a "capture: no" slot also ERROR_CAPTURE. Inside a host function of a
- *    stream every slot but clock_ns may refuse with ERROR_NOT_PERMITTED; CUDA leaves open which do.
- *    trz_driver_last_error() has the text.
+ *  - Foreign error codes end here. A slot returns TRZ_OK or one of its documented statuses. Any slot may also return
+ *    ERROR_CONTEXT_DEAD (a sticky error: every later call of that context fails too), ERROR_SHUTDOWN (the driver has
+ *    been torn down), ERROR_INVALID_ARGUMENT (the call breaks the slot's contract) or ERROR_DRIVER (anything else); a
+ *    "capture: no" slot also ERROR_CAPTURE. Inside a host function of a stream every slot except clock_ns may refuse
+ *    with ERROR_NOT_PERMITTED; CUDA leaves open which do. trz_driver_last_error() has the text.
  *  - A failed call has no effect.
- *  - Locks: the heap calls a slot with its growth lock held at most (docs/lock-order.md); never the heap lock.
+ *  - Locks: the heap may call a slot with its growth lock held, never with the heap lock (docs/lock-order.md).
  *  - "capture: no" means that the CUDA driver may refuse the call, or silently invalidate a capture, while a
- *    stream capture of other than relaxed mode is under way in the thread.
- *  - "may block: maybe" means that the driver documents neither: both must be correct.
+ *    stream capture in any mode except relaxed is under way in the thread.
+ *  - "may block: maybe" means that the driver documents neither: callers must be correct either way.
  *
  * Rules marked [unverified] have not been confirmed on hardware; the simulated device has a switch for each
  * (sim/sim.h, enum sim_rule).
@@ -96,10 +95,10 @@ typedef struct trz_driver {
 	/* Facts of one device. capture: yes. NO_DEVICE. */
 	trz_status (*device_info)(void *self, int device, trz_device_info *info);
 
-	/* The context to bind to: `wanted` where not NULL (must be on `device`: else WRONG_DEVICE); else the
-	 * thread's current one if it is on `device`; else the primary context, retained. Undo with context_release in every
-	 * case; a primary context is retained however it was found. capture: no. NO_DEVICE, OUT_OF_MEMORY, INVALID_ARGUMENT
-	 * (`wanted` is no context, or has failed). */
+	/* The context to bind to: `wanted` if not NULL (WRONG_DEVICE if it is not on `device`); else the thread's current
+	 * one if it is on `device`; else the primary context. A primary context is retained however it was found. Undo with
+	 * context_release in every case. capture: no. NO_DEVICE, OUT_OF_MEMORY, INVALID_ARGUMENT (`wanted` is no context,
+	 * or has failed). */
 	trz_status (*context_retain)(void *self, int device, trz_context wanted, trz_context *context);
 
 	/* Gives back a context of context_retain. Releases it if it is the primary context. */
@@ -116,15 +115,15 @@ typedef struct trz_driver {
 	 * May block: yes (host side). OUT_OF_MEMORY, INVALID_ARGUMENT, NOT_SUPPORTED. */
 	trz_status (*create)(void *self, const trz_tile_props *props, uint64_t size, trz_handle *handle);
 
-	/* Drops the handle. The memory returns to the device when its last mapping is gone too. A handle may
-	 * be released while mapped. capture: no [unverified]. */
+	/* Drops the handle. The memory returns to the device when its last mapping is gone, too. A handle may be released
+	 * while mapped. capture: no [unverified]. */
 	trz_status (*release)(void *self, trz_handle handle);
 
-	/* A virtual range: size a multiple of the granularity; alignment 0 or a power of two; `hint` 0 or a
-	 * wish. ADDRESS_SPACE: no free range is that large (32 GiB can be too much on small devices). */
+	/* A virtual range: size is a multiple of the granularity; alignment 0 or a power of two; `hint` 0 or a preferred
+	 * address. ADDRESS_SPACE: no free range is that large (32 GiB can be too much on small devices). */
 	trz_status (*reserve)(void *self, uint64_t size, uint64_t alignment, trz_addr hint, trz_addr *address);
 
-	/* Ends a reservation: exactly an address and size of reserve, with nothing mapped inside. */
+	/* Ends a reservation: address and size exactly as from reserve, with nothing mapped inside. */
 	trz_status (*unreserve)(void *self, trz_addr address, uint64_t size);
 
 	/* Lays the whole of `handle` (size = its size) at an address inside a reservation, where nothing is
@@ -134,13 +133,12 @@ typedef struct trz_driver {
 	 * cannot ask for its size. capture: no [unverified]. */
 	trz_status (*map)(void *self, trz_addr address, uint64_t size, trz_handle handle);
 
-	/* Undoes whole mappings: the range starts and ends at borders of mappings and holds no hole. Does not wait for
-	 * work: the caller ensures that no work in flight uses the range. May block: maybe. capture: no [unverified]. */
+	/* Undoes whole mappings: the range starts and ends at borders of mappings and has no holes. Does not wait for work:
+	 * the caller ensures that no work in flight uses the range. May block: maybe. capture: no [unverified]. */
 	trz_status (*unmap)(void *self, trz_addr address, uint64_t size);
 
-	/* Grants read and write to each listed device. The range is wholly mapped and starts and ends at
-	 * borders of mappings. May block: maybe. Cost grows with the number of mappings in it.
-	 * capture: no [unverified]. */
+	/* Grants read and write access to each listed device. The range is wholly mapped and starts and ends at borders of
+	 * mappings. May block: maybe. Cost grows with the number of mappings in it. capture: no [unverified]. */
 	trz_status (*set_access)(void *self, trz_addr address, uint64_t size, const int *devices, int count);
 
 	/* -- plain memory, for devices without virtual memory management --------------------------------- */
@@ -175,7 +173,7 @@ typedef struct trz_driver {
 	 * NOT_READY: it has not. CAPTURE: the event was recorded during a capture. capture: no [unverified]. */
 	trz_status (*event_query)(void *self, trz_context context, trz_event event);
 
-	/* Blocks the thread until the event has completed. No lock of ours may be held. capture: no. */
+	/* Blocks the thread until the event has completed. No lock of the heap may be held. capture: no. */
 	trz_status (*event_sync)(void *self, trz_context context, trz_event event);
 
 	/* Later work of `stream` waits for the event. Blocks: no. CAPTURE. */
@@ -217,10 +215,9 @@ typedef struct trz_driver {
 	trz_status (*clock_ns)(void *self, uint64_t *ns);
 } trz_driver;
 
-/* The CUDA driver of this machine: libcuda.so.1 is loaded at the first call and never unloaded.
- * NO_DRIVER with the reason if that fails, NO_DEVICE if the driver sees no device. Thread-safe. After this call
- * trz_open asks the dynamic linker for nothing more, unless the heap's own configuration says nvtx:on: call it before,
- * where heaps are opened under a lock. */
+/* This machine's CUDA driver: the first call loads libcuda.so.1, which is never unloaded. NO_DRIVER with the reason if
+ * that fails, NO_DEVICE if the driver sees no device. Thread-safe. After this call trz_open asks the dynamic linker for
+ * nothing more, unless the heap's own configuration says nvtx:on: so call it first if you open heaps under a lock. */
 TRZ_API trz_status trz_driver_cuda(const trz_driver **out);
 
 /* Text of the calling thread's newest driver failure ("CUDA_ERROR_ILLEGAL_ADDRESS (700) from cuEventQuery"),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap with the interface of cub::CachingDeviceAllocator, for programs written for that one. Needs CUDA's runtime
- * headers only.
+ * A heap with the interface of cub::CachingDeviceAllocator, for programs written for it. Needs only CUDA's runtime
+ * headers.
  */
 #ifndef TERRAZZO_CUB_HPP
 #define TERRAZZO_CUB_HPP
@@ -12,8 +12,8 @@
 
 namespace terrazzo {
 
-/* For the device of its heap. Memory is allocated, and freed, in the order of the stream given at its allocation. The
- * heap has to outlive what was allocated. */
+/* Allocates on its heap's device. Memory is allocated and freed in the order of the stream given at its allocation. The
+ * heap must outlive the allocations. */
 class cub_allocator {
 public:
 	explicit cub_allocator(heap_ref heap) noexcept : heap_(heap) {}
@@ -28,14 +28,14 @@ public:
 		return error_of(trz_free(heap_.get(), memory));
 	}
 
-	/* Returns to the driver what is free. */
+	/* Returns free memory to the driver. */
 	cudaError_t FreeAllCached() const noexcept
 	{
 		return error_of(trz_trim(heap_.get(), 0, nullptr));
 	}
 
 private:
-	/* Programs free what they can and try again when memory is short, and for no other failure. */
+	/* Only when memory is short do programs free what they can and try again, not for any other failure. */
 	static cudaError_t error_of(trz_status status) noexcept
 	{
 		switch (status) {

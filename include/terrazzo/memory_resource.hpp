@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap as a memory resource by CCCL's concepts, of both generations: cuda::mr::resource and async_resource of CCCL
- * before 3.1 (the macro LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE, set here, has to be set before any header of
+ * A heap as a memory resource for CCCL, by the concepts of both generations: cuda::mr::resource and async_resource
+ * before CCCL 3.1 (the macro LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE, set here, must be set before any header of
  * CCCL is included), and cuda::mr::synchronous_resource and resource since. Needs CCCL, and linking CUDA's runtime.
  */
 #ifndef TERRAZZO_MEMORY_RESOURCE_HPP
@@ -19,7 +19,7 @@
 
 namespace terrazzo {
 
-/* Copies are the same resource: they are equal exactly if their heaps are. The heap has to outlive what they gave out.
+/* Copies are the same resource: they are equal exactly if their heaps are. The heap must outlive what they allocate.
  * Errors are terrazzo's exceptions; running out of memory is a std::bad_alloc. */
 class memory_resource {
 public:
@@ -36,14 +36,14 @@ public:
 		return heap_.allocate(size, stream.get(), alignment);
 	}
 
-	/* All uses of the memory, on whatever stream, come before what is enqueued on this one from now on. */
+	/* The caller has ordered all uses of the memory, on any stream, before what is enqueued on this one from now on. */
 	void deallocate(cuda::stream_ref stream, void *memory, std::size_t, std::size_t = default_alignment) noexcept
 	{
 		detail::freed(trz_free_on(heap_.get(), memory, stream.get()));
 	}
 
-	/* For any stream at once: waits for the work on the legacy default stream of the heap's device, which need not be
-	 * the current one. */
+	/* The memory may be used on any stream at once: this waits for the work on the legacy default stream of the heap's
+	 * device, which need not be the current device. */
 	void *allocate_sync(std::size_t size, std::size_t alignment = default_alignment)
 	{
 		void *memory = heap_.allocate(size, cudaStreamLegacy, alignment);
@@ -55,13 +55,13 @@ public:
 		return memory;
 	}
 
-	/* All work that uses the memory is complete. */
+	/* The caller has made sure that all work that uses the memory is complete. */
 	void deallocate_sync(void *memory, std::size_t, std::size_t = default_alignment) noexcept
 	{
 		detail::freed(trz_free(heap_.get(), memory));
 	}
 
-	/* -- the same by the names before CCCL 3.1 -- */
+	/* -- the same under the names before CCCL 3.1 -- */
 
 	void *allocate(std::size_t size, std::size_t alignment = default_alignment)
 	{

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap as a memory resource of RMM. RMM before 26.06 has a base class for resources, device_memory_resource: there
- * it derives from that. Later ones take whatever satisfies CCCL's concepts: there it is a memory_resource. Either way
- * it throws RMM's exceptions, which RMM's adaptors look for. Needs RMM's headers.
+ * A heap as a memory resource for RMM. RMM before 26.06 has a base class for resources, device_memory_resource, and
+ * rmm_resource derives from it. Later versions take whatever satisfies CCCL's concepts, and rmm_resource is a
+ * memory_resource. Either way it throws RMM's exceptions, which RMM's adaptors look for. Needs RMM's headers.
  */
 #ifndef TERRAZZO_RMM_HPP
 #define TERRAZZO_RMM_HPP
@@ -32,7 +32,7 @@ namespace terrazzo {
 
 namespace detail {
 
-/* As RMM has it: out_of_memory if that is why, bad_alloc for any other reason. */
+/* As RMM defines them: out_of_memory if that is the reason, bad_alloc for any other. */
 template <class Allocate> void *allocate_for_rmm(Allocate allocate)
 {
 	try {
@@ -48,7 +48,7 @@ template <class Allocate> void *allocate_for_rmm(Allocate allocate)
 
 #if TERRAZZO_RMM_BASE
 
-/* The heap has to outlive what the resource gave out. Two are equal if their heaps are. */
+/* The heap must outlive what the resource allocates. Two resources are equal if their heaps are. */
 class rmm_resource final : public rmm::mr::device_memory_resource {
 public:
 	explicit rmm_resource(heap_ref heap) noexcept : heap_(heap) {}
@@ -56,7 +56,7 @@ public:
 	heap_ref heap() const noexcept { return heap_; }
 
 private:
-	/* RMM aligns to 256 bytes; the heap does to 512. */
+	/* RMM aligns to 256 bytes, the heap to 512. */
 	void *do_allocate(std::size_t size, rmm::cuda_stream_view stream) override
 	{
 		return detail::allocate_for_rmm([&] { return heap_.allocate(size, stream.value()); });
@@ -78,7 +78,7 @@ private:
 
 #else
 
-/* The heap has to outlive what the resource, and its copies, gave out. Two are equal if their heaps are. */
+/* The heap must outlive what the resource and its copies allocate. Two resources are equal if their heaps are. */
 class rmm_resource {
 public:
 	static constexpr std::size_t default_alignment = memory_resource::default_alignment;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A heap as an allocator of Thrust: of containers, thrust::device_vector<T, terrazzo::thrust_allocator<T>>, and of
- * what algorithms need meanwhile, thrust::cuda::par(allocator).on(stream) and par_nosync. Needs Thrust.
+ * A heap as an allocator for Thrust: for containers, thrust::device_vector<T, terrazzo::thrust_allocator<T>>, and for
+ * algorithms' temporary memory, thrust::cuda::par(allocator).on(stream) and par_nosync. Needs Thrust.
  */
 #ifndef TERRAZZO_THRUST_HPP
 #define TERRAZZO_THRUST_HPP
@@ -15,8 +15,8 @@
 
 namespace terrazzo {
 
-/* Allocates, and frees, in the order of one stream, the one that the container or the algorithm works on. Copies, of
- * whatever type, are the same allocator: they are equal if heap and stream are. The heap has to outlive it all. */
+/* Allocates and frees in the order of one stream, the one that the container or the algorithm works on. Copies, of
+ * whatever type, are the same allocator: they are equal if heap and stream are. The heap must outlive all of them. */
 template <class T> class thrust_allocator {
 public:
 	using value_type = T;
