@@ -114,8 +114,8 @@ def statistics(root):
 
 
 STATS_HEAD = """
-`trz_stats()` returns all of them at once, `trz_stat()` one by name. They take no lock that allocation takes, so figures
-that are read while other threads allocate are of slightly different moments. `trz_reset_peaks()` sets every peak to the
+`trz_stats()` returns all statistics at once, `trz_stat()` one by name. They take no lock that allocation takes, so
+figures read while other threads allocate are of slightly different moments. `trz_reset_peaks()` sets every peak to the
 current value.
 
 A ✓ under *torch* marks a name that `torch.cuda.memory_stats()` has with this meaning. The two differ in detail:
@@ -124,9 +124,9 @@ A ✓ under *torch* marks a name that `torch.cuda.memory_stats()` has with this 
   small memory serve;
 - `requested_bytes` falls at the free, as `allocated_bytes` does; PyTorch's falls when the free completes;
 - `segment` counts physical handles; PyTorch's leaves expandable segments out;
-- `num_device_alloc` and `num_device_free` count physical memory made and given back; PyTorch's count each
-  mapping and unmapping;
-- of `active` and `active_bytes` there are only `current` and `peak`.
+- `num_device_alloc` and `num_device_free` count physical memory created and returned; PyTorch's count each mapping and
+  unmapping;
+- `active` and `active_bytes` have only `current` and `peak`.
 
 These add up exactly whenever the growth lock and the heap lock are held (docs/invariants.md, I9):
 
@@ -202,9 +202,9 @@ def options(root):
 
 OPTIONS_HEAD = """
 `TERRAZZO_CONF="key:value,key:value"` configures every heap of a process; a text of this form in
-`trz_open_params.config` configures one heap, and overrides the environment. White space around keys and values does not
-count; inside one it is refused. Sizes are plain numbers of bytes, or have a suffix `KiB`, `MiB`, `GiB` or `TiB` and, if
-you like, a decimal fraction, with a point whatever the program's locale is. An unknown key or a bad value makes
+`trz_open_params.config` configures one heap, and overrides the environment. White space around keys and values is
+ignored; inside one it is refused. Sizes are plain numbers of bytes, or have a suffix `KiB`, `MiB`, `GiB` or `TiB` and,
+if you like, a decimal fraction, with a point whatever the program's locale. An unknown key or a bad value makes
 `trz_open()` fail with an error that names the key and the choices; `terrazzo config --check "key:value"` and
 `trz_config_check()` check without opening anything. `terrazzo config` lists the options. A `tile_size_max` below
 `tile_size` is raised to it.
