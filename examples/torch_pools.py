@@ -14,5 +14,5 @@ print(f"the pool holds {sum(s['total_size'] for s in pool.mempool.snapshot()) >>
 
 del workspaces, pool
 terrazzo.torch.release_pool("workspace")
-torch.cuda.empty_cache()  # PyTorch gives the pool's memory back to terrazzo, which gives it to the device
+torch.cuda.empty_cache()  # PyTorch returns the pool's memory to terrazzo, which returns it to the device
 print(f"{terrazzo.torch.trim() >> 20} MiB returned")

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cache that lives within a budget: the heap has a limit, and asks the program to give something up before a request
- * fails. Needs no header of CUDA.
+ * A cache that lives within a budget: the heap has a limit, and asks the program to free something before a request
+ * fails. Needs none of CUDA's headers.
  */
 #include <stdio.h>
 #include <terrazzo.h>
@@ -14,7 +14,7 @@ struct cache {
 	unsigned oldest, count, dropped;
 };
 
-/* Frees the oldest half of the cache; the heap then tries once more. */
+/* Frees the oldest half of the cache; the heap then tries the request once more. */
 static bool give_up_half(void *user, const trz_oom_info *info)
 {
 	struct cache *cache = user;

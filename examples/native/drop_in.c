@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program written for CUDA's own calls, on terrazzo by one definition and one header: cudaMalloc and its kin mean
- * terrazzo's from here on.
+ * A program written for CUDA's own calls runs on terrazzo with one definition and one header: from there on, cudaMalloc
+ * and its siblings are terrazzo's.
  */
 #define TRZ_CUDA_REPLACE
 #include <terrazzo_cuda.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two streams hand batches on: one uploads, the other works on what has arrived and downloads it. No call waits for the
+ * Two streams pass batches on: one uploads, the other works on what has arrived and downloads it. No call waits for the
  * device before the end, and from the second batch on none allocates from the driver.
  */
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@ static void must(cudaError_t result)
 	std::exit(1);
 }
 
-/* One batch, on its way. */
+/* A batch on its way. */
 static void pass_on(terrazzo::heap &heap, cudaStream_t upload, cudaStream_t work, cudaEvent_t arrived,
                     const std::vector<char> &in, std::vector<char> &out)
 {
@@ -29,7 +29,7 @@ static void pass_on(terrazzo::heap &heap, cudaStream_t upload, cudaStream_t work
 	terrazzo::buffer result(heap, in.size(), work);
 	must(cudaMemcpyAsync(result.data(), batch.data(), in.size(), cudaMemcpyDeviceToDevice, work));
 	must(cudaMemcpyAsync(out.data(), result.data(), in.size(), cudaMemcpyDeviceToHost, work));
-	/* Its last use is on `work`, which has waited for all that came before. */
+	/* The last use is on `work`, which has waited for all earlier uses. */
 	batch.set_stream(work);
 }
 

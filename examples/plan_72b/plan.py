@@ -4,8 +4,8 @@
 
     plan.py --env ENV [--terrazzo CLI] [--memory 80GiB] [--devices 8] [--layers 80] [PLAN...]
 
-Each plan runs with memory without end first, for its peak; if PyTorch then allocates no more than the device has but
-reserves more, it runs again with the device's. docs/ranks.md explains the table and the formulas.
+Each plan first runs with unlimited memory, for its peak. If PyTorch then allocates no more than the device has, but
+reserves more, the plan runs again with the device's memory. docs/ranks.md explains the table and the formulas.
 """
 import argparse
 import dataclasses
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 GIB = 1 << 30
 ENDLESS = 4096 * GIB
 LOSS_TOKENS = 4096
-MICROBATCHES = 8  # what plan_train.py has by default
+MICROBATCHES = 8  # plan_train.py's default
 
 
 @dataclasses.dataclass
@@ -65,7 +65,7 @@ class Plan:
 
 
 def kept(length, sizes, checkpointing):
-    """Bytes that one layer's forward keeps for backward: its input, or all that its operations save."""
+    """Bytes that one layer's forward keeps for backward: its input, or everything that its operations save."""
     return 2 * length * (sizes.hidden if checkpointing else sizes.attended + 4 * sizes.intermediate)
 
 
@@ -155,7 +155,7 @@ class Run:
 
 
 def verdict(args, plan, length, sizes):
-    """(text, the run that tells the peak)"""
+    """(text, the run that shows the peak)"""
     run = Run(args, plan, length, sizes, ENDLESS)
     if run.allocated > args.memory:
         return f"no, by {(run.allocated - args.memory) / GIB:.1f}", run
@@ -168,7 +168,7 @@ def verdict(args, plan, length, sizes):
 
 
 def examine(args, plan, length, sizes):
-    """What is printed of a plan, as a dict; bytes."""
+    """What is printed about a plan, as a dict; bytes."""
     text, run = verdict(args, plan, length, sizes)
     rank = run.fullest["rank"]
     held = run.held[rank]

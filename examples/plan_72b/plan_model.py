@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decoder of Qwen2's kind, in plain PyTorch: grouped attention with rotary positions, SwiGLU, a separate head."""
+"""A decoder like Qwen2, in plain PyTorch: grouped attention with rotary positions, SwiGLU, a separate head."""
 import functools
 
 import torch
@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-LOSS_TOKENS = 4096  # the logits of so many tokens exist at a time
+LOSS_TOKENS = 4096  # the logits of this many tokens exist at a time
 
 
 @functools.lru_cache(maxsize=1)
@@ -58,7 +58,7 @@ class Layer(nn.Module):
 
 
 class Head(nn.Module):
-    """The loss, of LOSS_TOKENS at a time, whose logits are computed again for backward."""
+    """The loss, for LOSS_TOKENS at a time; backward computes their logits again."""
 
     def __init__(self, sizes):
         super().__init__()
@@ -73,7 +73,7 @@ class Head(nn.Module):
 
 
 class Model(nn.Module):
-    """The layers from `first` on, up to `last`; the embedding and the head belong to the outermost ones."""
+    """The layers from `first` on, up to `last`; the outermost ones include the embedding and the head."""
 
     def __init__(self, sizes, checkpointing, first=0, last=None):
         super().__init__()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of one plan to fine-tune a model of Qwen2's kind on several devices; torchrun starts the ranks.
+"""One rank of one plan to fine-tune a model like Qwen2 on several devices; torchrun starts the ranks.
 
     terrazzo sim --env ENV --devices 8 -- torchrun --nproc-per-node 8 plan_train.py fsdp2 --checkpointing
 
-Each rank prints a line with what it holds and its peak in each phase of the last step.
+Each rank prints a line with what it holds, and its peak in each phase of the last step.
 """
 import argparse
 import itertools
@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from plan_model import Model
 
-HOST_ELEMENTS = 1 << 24  # optimizer states travel in pieces of so many
+HOST_ELEMENTS = 1 << 24  # optimizer states travel in pieces of this many
 
 
 def arguments():
@@ -102,7 +102,7 @@ def shard(args):
 
 
 def pipe(args):
-    """The same of a rank's stage: whole layers, 1F1B."""
+    """The same for a rank's stage: whole layers, 1F1B."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
     rank, ranks = dist.get_rank(), dist.get_world_size()
     stages = args.stages or [args.layers // ranks] * ranks

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What torchtitan's authors measured on real GPUs, beside what `terrazzo sim` finds for one rank of as many.
+"""What torchtitan's authors measured on real GPUs, and what `terrazzo sim` finds for one rank of a world of that size.
 
     compare.py --env ENV --titan DIR [--terrazzo CLI] [--steps 10] [--ways WAY,WAY,...] [--real] [CASE...]
 
-DIR holds torchtitan's sources at the commit that was measured (COMMIT below); nothing of them is in this tree. The
-program runs as it is, on a tokenizer and a text made up here: the words have no part in the memory, the number of words
-has. Published figures: benchmarks/llama3_h100_202412_torchtitan.md of torchtitan, tables 1 to 4. docs/ranks.md has the
-results, how to set ENV up, and why the figures differ.
+DIR holds torchtitan's sources at the commit that was measured (COMMIT below); none of them are in this tree. The
+program runs unchanged, on a tokenizer and a text made up here: the words do not affect memory, but their number does.
+Published figures: benchmarks/llama3_h100_202412_torchtitan.md of torchtitan, tables 1 to 4. docs/ranks.md has the
+results, and says how to set ENV up and why the figures differ.
 """
 import argparse
 import base64
@@ -23,7 +23,7 @@ from pathlib import Path
 COMMIT = "9dec370ad26b5f8e9a7333a0e36165018262644b"
 GIB = 1 << 30
 MEMORY = "95GiB"  # "H100(95GB)" in torchtitan's docs/performance.md; these runs do not come near it
-WORDS = 128000    # of Llama 3.1's tokenizer, without 256 special ones, which torchtitan adds
+WORDS = 128000    # in Llama 3.1's tokenizer, without the 256 special ones, which torchtitan adds
 
 EIGHT, SEVENTY = "train_configs/llama3_8b.toml", "train_configs/llama3_70b.toml"
 COMPILE = ["--training.compile"]
@@ -38,7 +38,7 @@ def context_parallel(degree, length):
             f"--experimental.context_parallel_degree={degree}"]
 
 
-CASES = {  # name: (what the table calls it, options beside those of all, {GPUs: GiB published})
+CASES = {  # name: (name in the table, options besides the common ones, {GPUs: GiB published})
     "fsdp": ("8B: FSDP", [], {8: 82.4, 128: 67.0}),
     "compile": ("8B: FSDP, torch.compile", COMPILE, {8: 77.0, 128: 62.0}),
     "float8": ("8B: FSDP, torch.compile, Float8", FLOAT8, {8: 76.8, 128: 61.8}),
@@ -118,7 +118,7 @@ def compare(titan, name):
 
 
 def compare_with_all(titan, name):
-    """Whether 8 ranks that run find what one does whose others are absent."""
+    """Whether 8 running ranks find the same as one whose others are absent."""
     keys = ("peak_allocated_bytes", "peak_reserved_bytes", "device_peak_bytes", "collectives")
     options = CASES[name][1]
     alone = titan.one_rank("native", 8, options)
