@@ -9,7 +9,7 @@ HONOURED, NOT_NEEDED, HOST, REFUSED = "honoured", "not needed", "PyTorch's own",
 
 # key: (its treatment, the reason)
 MEANINGS = {
-    "per_process_memory_fraction": (HONOURED, "a limit on what the process has; also when it is set at run time"),
+    "per_process_memory_fraction": (HONOURED, "a limit on what the process has, even if it is set at run time"),
     "throw_on_cudamalloc_oom": (HONOURED, "a limit is applied before the device is asked; refusals are counted apart"),
     "backend": (REFUSED, "terrazzo is the backend; remove the key, or do not install terrazzo"),
     "expandable_segments": (NOT_NEEDED, "memory is always mapped in parts that can grow and move"),
@@ -18,7 +18,7 @@ MEANINGS = {
     "max_split_size_mb": (NOT_NEEDED, "what is split joins again, and tiles move to where they are needed"),
     "max_non_split_rounding_mb": (NOT_NEEDED, "large blocks are split"),
     "roundup_power2_divisions": (NOT_NEEDED, "free memory of any shape can be put together"),
-    "garbage_collection_threshold": (NOT_NEEDED, "free memory is given back before an allocation fails"),
+    "garbage_collection_threshold": (NOT_NEEDED, "free memory is returned before an allocation fails"),
     "large_segment_size_mb": (NOT_NEEDED, "TERRAZZO_CONF=tile_size is the unit of growth"),
     "release_lock_on_cudamalloc": (NOT_NEEDED, "no lock of allocation is held across a call of the driver"),
     "release_lock_on_hipmalloc": (NOT_NEEDED, "as release_lock_on_cudamalloc"),
