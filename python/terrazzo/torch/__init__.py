@@ -79,12 +79,12 @@ def _device(device: int | str | torch.device | None) -> int:
 
 
 def install(shim: bool | None = None) -> str:
-    """Makes terrazzo the allocator of GPU memory of this process, and returns "shim" or "hooks".
+    """Makes terrazzo this process's allocator of GPU memory, and returns "shim" or "hooks".
 
     Call it before the first CUDA call; a second call changes nothing. `shim`: True insists on the compiled shim, False
-    does without; None takes it if it can be compiled, else warns once (see missing()). Raises RuntimeError if it comes
-    too late or another allocator is installed, ValueError for an option of PYTORCH_CUDA_ALLOC_CONF that terrazzo
-    refuses.
+    does without; None uses it if it can be compiled, and otherwise warns once (see missing()). Raises RuntimeError if
+    the call comes too late or another allocator is installed, ValueError for an option of PYTORCH_CUDA_ALLOC_CONF that
+    terrazzo refuses.
     """
     global _mode, _missing
     with _lock:
@@ -216,7 +216,7 @@ class Pool:
 
     @contextlib.contextmanager
     def use(self) -> Iterator["Pool"]:
-        """Inside, this thread allocates from the pool."""
+        """Inside the block, this thread allocates from the pool."""
         if self.mempool is not None:
             with torch.cuda.use_mem_pool(self.mempool, device=self.device), tag(self.name):
                 yield self
@@ -237,10 +237,10 @@ class Pool:
 
 @contextlib.contextmanager
 def pool(tag: str | None = None, device: int | str | torch.device | None = None) -> Iterator[Pool]:
-    """Inside, this thread allocates from a pool that nothing else uses.
+    """Inside the block, this thread allocates from a pool that nothing else uses.
 
-    Works with terrazzo installed and without, at any time. Pools of one tag and device are one pool, which lives until
-    release_pool(); without a tag the pool is the block's own. Tensors outlive their pool.
+    Works at any time, whether terrazzo is installed or not. All blocks with one tag and device share one pool, which
+    lives until release_pool(); without a tag the block has a pool of its own. Tensors outlive their pool.
     """
     index = _device(device)
     torch.cuda.init()
@@ -256,19 +256,20 @@ def pool(tag: str | None = None, device: int | str | torch.device | None = None)
 
 
 def release_pool(tag: str, device: int | str | torch.device | None = None) -> bool:
-    """Ends the pool of a tag: its memory goes back as its tensors do. False if there is no such pool."""
+    """Ends the pool of a tag: its memory is returned as its tensors are freed. False if there is no such pool."""
     with _lock:
         return _pools.pop(f"{tag}@{_device(device)}", None) is not None
 
 
 @contextlib.contextmanager
 def shareable() -> Iterator[None]:
-    """Tensors that this thread allocates inside can be sent to other processes without their neighbours in memory.
+    """Tensors that this thread allocates inside the block can be sent to other processes without their neighbours in
+    memory.
 
-    Each of these tensors takes a multiple of 2 MiB of its own, which is never moved. Other tensors are sent with the
-    tiles that they lie in or, with TERRAZZO_CONF=exportable:off, not at all; copy a tensor that was made elsewhere:
+    Each of these tensors takes a multiple of 2 MiB to itself, which is never moved. Other tensors are sent with the
+    tiles that they lie in or, with TERRAZZO_CONF=exportable:off, not at all. Copy a tensor that was made elsewhere:
     `with shareable(): copy = tensor.clone()`. Under PyTorch's own allocator nothing changes. Raises Error if terrazzo
-    is installed without its shim: PyTorch cannot share memory then.
+    is installed without its shim, since PyTorch cannot share memory then.
     """
     if _mode == "hooks":
         raise Error("PyTorch shares memory between processes with terrazzo's shim only: "
@@ -285,7 +286,8 @@ def shareable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tag(text: str | None) -> Iterator[None]:
-    """Allocations that this thread makes inside carry the text (63 bytes of it) in histories and snapshots."""
+    """Allocations that this thread makes inside the block carry the text, up to 63 bytes of it, in histories and
+    snapshots."""
     before = getattr(_tags, "text", None)
     _set_tag(text or before)
     try:
@@ -303,8 +305,8 @@ def _set_tag(text: str | None) -> None:
 
 
 def stats(device: int | str | torch.device | None = None) -> dict[str, int | float]:
-    """All statistics of a device's heap (docs/stats.md); names that torch.cuda.memory_stats() has, too, have its
-    meaning. Empty before the first allocation."""
+    """All statistics of a device's heap (docs/stats.md). Names that torch.cuda.memory_stats() also has mean the same.
+    Empty before the first allocation."""
     return _native_library().stats(_device(device))
 
 
@@ -357,7 +359,7 @@ def _number(what: str, value: int) -> int:
 def history(enabled: bool = True, events: int = 1 << 20, frames: bool = True) -> None:
     """Keeps the newest events of every device for snapshot(), with `frames` also the Python stacks of allocations,
     frees and mappings. Costs far less than torch.cuda.memory._record_memory_history, which also works if the shim is in
-    use. Disabling forgets all events. While PyTorch records a history, that one is kept, and this changes nothing."""
+    use. Disabling forgets all events. While PyTorch records a history of its own, this changes nothing."""
     library, callbacks = _native_library(), (None, None)
     if _pytorch_records():
         return
@@ -388,8 +390,8 @@ def _follow_sites(path: Path) -> None:
 
 
 def report(device: int | str | torch.device | None = None, json: bool = False, failure: bool = False) -> str:
-    """Where a device's memory is, who holds it and what could be freed; with `failure` why the newest request of this
-    thread that ran out of memory did so (docs/oom.md). As text, or as the JSON object of `terrazzo explain`."""
+    """Where a device's memory is, who holds it and what could be freed; with `failure`, why this thread's newest
+    request that ran out of memory failed (docs/oom.md). As text, or as the JSON object of `terrazzo explain`."""
     from . import _native
     flags = (_native.REPORT_JSON if json else 0) | (_native.REPORT_FAILURE if failure else 0)
     return _native_library().report(_device(device), flags)
@@ -429,8 +431,9 @@ def _frame_callbacks() -> tuple[int, int] | None:
 
 
 def step() -> None:
-    """A step of the program has ended, such as an iteration of training: what each call site holds is compared with
-    that of other steps. Without any call each step of an optimizer is one, if terrazzo is installed."""
+    """Says that a step of the program has ended, such as an iteration of training: terrazzo compares what each call
+    site holds with other steps. If the program never calls this, each step of an optimizer counts, provided that
+    terrazzo is installed."""
     _growing().end(_native_library())
 
 
@@ -442,7 +445,7 @@ def growth(device: int | str | torch.device | None = None) -> list[dict[str, Any
 
 
 def forecast(device: int | str | torch.device | None = None) -> dict[str, float] | None:
-    """When memory runs out if suspected leaks go on: `steps` and `seconds`, each also as `_low` and `_high`. None:
+    """When memory will run out if suspected leaks go on: `steps` and `seconds`, each also as `_low` and `_high`. None:
     nothing is suspected."""
     library = _native_library()
     return _growing().forecast(library, library.heap(_device(device)))
@@ -452,7 +455,7 @@ def on_warning(callback: Callable[[str, dict[str, Any]], None] | None,
                device: int | str | torch.device | None = None) -> None:
     """Calls `callback(reason, facts)` when a device becomes "full" (callers hold nine tenths of what they could),
     "fragmented" (a fifth of what is reserved serves nobody at the fullest moment of a step), "very_fragmented" (three
-    tenths), or shows "growth". The callback may run in any thread that allocates. None: no more."""
+    tenths), or shows "growth". The callback may run in any thread that allocates. None: no more calls."""
     library = _native_library()
     _growing().on_warning(library, _shim, library.heap(_device(device)), callback)
 
@@ -465,8 +468,8 @@ def _growing() -> Any:
 def snapshot(path: str | os.PathLike[str], device: int | str | torch.device | None = None) -> None:
     """Writes the state and the history of a device for https://pytorch.org/memory_viz and torch.cuda._memory_viz.
 
-    As JSON if the name ends in .json, else as the pickle that PyTorch's own tools read. While PyTorch records a
-    history, the file is the one that PyTorch itself would write, of all devices.
+    Writes JSON if the name ends in .json, else the pickle that PyTorch's own tools read. While PyTorch records a
+    history, the file is the one that PyTorch itself would write, for all devices.
     """
     path = os.fspath(path)
     if _pytorch_records():
@@ -497,8 +500,8 @@ def _write(path: str, data: bytes) -> None:
 
 
 def trim(keep: int = 0) -> int:
-    """Gives free memory back to the devices until at most `keep` bytes of each stay reserved; returns the bytes given
-    back. Waits for nothing."""
+    """Returns free memory to the devices until at most `keep` bytes of each stay reserved, and says how many bytes it
+    returned. Waits for nothing."""
     keep = _number("keep", keep)
     return _shim.trz_torch_shim_trim(keep) if _shim else _native_library().trz_torch_trim(keep)
 
