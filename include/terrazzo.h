@@ -89,7 +89,7 @@ TRZ_API const char *trz_status_text(trz_status status);
  * Valid until the next failing call of this thread. Calls the driver: no. */
 TRZ_API const char *trz_last_error(void);
 
-/* "MAJOR.MINOR.PATCH" of the loaded library (TRZ_VERSION_* are those of the header that was compiled). */
+/* The version of the loaded library, "MAJOR.MINOR.PATCH" (TRZ_VERSION_* are those of the header that was compiled). */
 TRZ_API const char *trz_version(void);
 
 /* A CUstream or cudaStream_t. NULL and CU_STREAM_LEGACY (1) are the context's legacy default stream,
@@ -156,9 +156,9 @@ TRZ_API trz_status trz_close(trz_heap *heap);
  * DRIVER. On an error *out is set to NULL and the heap is unchanged. */
 TRZ_API trz_status trz_alloc(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, void **out);
 
-/* As trz_alloc, on behalf of a caller further up the stack. For libraries that allocate for others, whose call sites
- * would otherwise all lie in the library: they pass __builtin_return_address(0) of their own function. `caller` NULL:
- * the place of this call. */
+/* Allocates on behalf of a caller further up the stack. For libraries that allocate for others, whose call sites would
+ * otherwise all lie in the library: they pass __builtin_return_address(0) of their own function. `caller` NULL: the
+ * place of this call. The rest as in trz_alloc. */
 TRZ_API trz_status trz_alloc_from(trz_heap *heap, size_t size, size_t alignment, trz_stream stream, const void *caller,
                                   void **out);
 
@@ -193,11 +193,11 @@ TRZ_API trz_status trz_free_after(trz_heap *heap, void *ptr, trz_event event);
  * HOST_MEMORY, NOT_PERMITTED (in a host function, on a stream that is new to the heap), CONTEXT_DEAD, DRIVER. */
 TRZ_API trz_status trz_record_stream(trz_heap *heap, void *ptr, trz_stream stream);
 
-/* Call this before destroying a stream: the heap records one last event on it, and other streams get its cached memory
- * when its work has completed. Afterwards the program must not allocate on the stream, name it in trz_free_on, or
- * record uses on it; it may free allocations made on it at any time. Unknown streams are ignored. Calls the driver: one
- * event record. Errors: INVALID_ARGUMENT (the legacy default stream, which cannot be destroyed), DRIVER, CAPTURE,
- * CONTEXT_DEAD. */
+/* Announces that a stream is about to be destroyed: the heap records one last event on it, and other streams get its
+ * cached memory when its work has completed. Afterwards the program must not allocate on the stream, name it in
+ * trz_free_on, or record uses on it; it may free allocations made on it at any time. Unknown streams are ignored. Calls
+ * the driver: one event record. Errors: INVALID_ARGUMENT (the legacy default stream, which cannot be destroyed),
+ * DRIVER, CAPTURE, CONTEXT_DEAD. */
 TRZ_API trz_status trz_stream_retire(trz_heap *heap, trz_stream stream);
 
 /* ---- known order (docs/order.md) ----
@@ -242,10 +242,10 @@ TRZ_API void trz_sync_end(trz_heap *heap, uint64_t token, int succeeded);
  * new event, and after a record that is not reported. What streams have learned stays true. Never calls the driver. */
 TRZ_API void trz_event_forget(trz_heap *heap, trz_event event);
 
-/* The largest request that would succeed on `stream` now, in bytes, out of cached memory, memory that can be gathered,
- * and what the device and the limit still allow. Holds for requests that no pool serves, while the stream is not being
- * captured. Other threads and processes can change it at any moment. Calls the driver: yes. Errors: CONTEXT_DEAD,
- * HOST_MEMORY, DRIVER. */
+/* Finds the largest request that would succeed on `stream` now, in bytes: out of cached memory, memory that can be
+ * gathered, and what the device and the limit still allow. Holds for requests that no pool serves, while the stream is
+ * not being captured. Other threads and processes can change it at any moment. Calls the driver: yes. Errors:
+ * CONTEXT_DEAD, HOST_MEMORY, DRIVER. */
 TRZ_API trz_status trz_largest_block(trz_heap *heap, trz_stream stream, size_t *size);
 
 /* The heap's facts about an address. */
@@ -288,8 +288,8 @@ TRZ_API trz_status trz_trim(trz_heap *heap, size_t keep, size_t *released);
  * Waits for nothing. Calls the driver: yes. Errors: CONTEXT_DEAD. */
 TRZ_API trz_status trz_poll(trz_heap *heap);
 
-/* Upper bound of reserved bytes; 0: none. A limit below the bytes reserved now only stops growth; use trz_trim to get
- * down to it. Calls the driver: no. */
+/* Set and read the upper bound of reserved bytes; 0: none. A limit below the bytes reserved now only stops growth; use
+ * trz_trim to get down to it. Call the driver: no. */
 TRZ_API trz_status trz_set_limit(trz_heap *heap, size_t limit);
 TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
 
@@ -302,13 +302,13 @@ TRZ_API trz_status trz_get_limit(trz_heap *heap, size_t *limit);
  * memory then belongs to the heap. */
 typedef struct trz_pool trz_pool;
 
-/* A new pool, with one reference. Functions given a pool of another heap fail with WRONG_DEVICE. Calls the driver: no.
- * Errors: HOST_MEMORY. */
+/* Makes a pool, with one reference. Functions given a pool of another heap fail with WRONG_DEVICE. Calls the driver:
+ * no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_create(trz_heap *heap, trz_pool **out);
 
-/* Takes one more reference, or drops one. With the last reference the pool ends; `pool` must not be used afterwards. If
- * the pool is pinned, its memory is put to no other use before all running launches of its graphs, on any stream of the
- * context, have completed.
+/* Take one more reference to a pool, or drop one. With the last reference the pool ends; do not use `pool` afterwards.
+ * If the pool is pinned, its memory is put to no other use before all running launches of its graphs, on any stream of
+ * the context, have completed.
  * That takes an event of the whole context, and recording one invalidates captures. So the heap defers it to later
  * polls during a capture that is announced (trz_pool_begin_capture, or trz_pool_begin with a filter), or that is on a
  * blocking stream or on a stream that a call has named to the heap: announce any other capture. Drivers before CUDA
@@ -318,8 +318,8 @@ TRZ_API trz_status trz_pool_create(trz_heap *heap, trz_pool **out);
 TRZ_API trz_status trz_pool_retain(trz_heap *heap, trz_pool *pool);
 TRZ_API trz_status trz_pool_release(trz_heap *heap, trz_pool *pool);
 
-/* As trz_alloc, from the pool. On a stream that is being captured this pins the pool, and inserts neither a wait nor a
- * fence into the capture. Free with trz_free. */
+/* Allocates from the pool, as trz_alloc does otherwise. On a stream that is being captured this pins the pool, and
+ * inserts neither a wait nor a fence into the capture. Free with trz_free. */
 TRZ_API trz_status trz_pool_alloc(trz_heap *heap, trz_pool *pool, size_t size, size_t alignment, trz_stream stream,
                                   void **out);
 
@@ -328,20 +328,20 @@ TRZ_API trz_status trz_pool_alloc(trz_heap *heap, trz_pool *pool, size_t size, s
  * trz_pool_end: those wait until no filter is running. */
 typedef bool trz_pool_filter(void *user, trz_stream stream);
 
-/* Until trz_pool_end, allocations that name no pool go to this one: those whose stream the filter accepts or, with
+/* Diverts allocations that name no pool to this one, until trz_pool_end: those whose stream the filter accepts or, with
  * `filter` NULL, those of the calling thread. Diversions nest: the newest that applies wins. Each holds a reference. A
  * diversion with a filter may be for a capture, so it announces one as trz_pool_begin_capture does. Calls the driver:
  * without a filter, no. Errors: HOST_MEMORY. */
 TRZ_API trz_status trz_pool_begin(trz_heap *heap, trz_pool *pool, trz_pool_filter *filter, void *user);
 
-/* As trz_pool_begin, for a capture that is about to begin on `stream`: diverts the allocations on all streams that are
- * part of the capture, and pins the pool. With the per-thread default stream it diverts only this thread's allocations.
- * Captured allocations get no memory that work outside the capture may still be using, so the graph can be launched at
- * once, on any stream. From this call until a stream is part of the capture, the program must not enqueue work on it
- * that uses memory of the pool, nor make it wait for such work. If the streams have by then completed all work enqueued
- * before the call, the capture reuses all free memory of the pool, including memory freed in the capture. Otherwise it
- * reuses only memory whose work has completed, and what it has itself allocated and freed. So synchronize first, as
- * PyTorch does.
+/* Announces a capture that is about to begin on `stream`: until trz_pool_end, diverts to the pool the allocations on
+ * all streams that are part of the capture, and pins the pool. With the per-thread default stream it diverts only this
+ * thread's allocations. Captured allocations get no memory that work outside the capture may still be using, so the
+ * graph can be launched at once, on any stream. From this call until a stream is part of the capture, the program must
+ * not enqueue work on it that uses memory of the pool, nor make it wait for such work. If the streams have by then
+ * completed all work enqueued before the call, the capture reuses all free memory of the pool, including memory freed
+ * in the capture. Otherwise it reuses only memory whose work has completed, and what it has itself allocated and freed.
+ * So synchronize first, as PyTorch does.
  * Calls the driver: an event record on each stream that has memory of the pool. Errors: HOST_MEMORY, INVALID_ARGUMENT
  * (the legacy default stream cannot be captured). */
 TRZ_API trz_status trz_pool_begin_capture(trz_heap *heap, trz_pool *pool, trz_stream stream);
@@ -359,7 +359,7 @@ typedef struct trz_pool_info {
 	size_t allocations;
 } trz_pool_info;
 
-/* The pool's present contents. Cost grows with the number of its blocks. Calls the driver: no. */
+/* Gives the pool's present contents. Cost grows with the number of its blocks. Calls the driver: no. */
 TRZ_API trz_status trz_pool_query(trz_heap *heap, trz_pool *pool, trz_pool_info *out);
 
 /* Writes the addresses of up to `capacity` of the pool's live allocations to `list`, and how many there are to
@@ -382,7 +382,7 @@ TRZ_API trz_status trz_pool_checkpoint(trz_heap *heap, trz_pool *pool, trz_pool_
  * pool's checkpoint), HOST_MEMORY. */
 TRZ_API trz_status trz_pool_restore(trz_heap *heap, trz_pool *pool, const trz_pool_state *state);
 
-/* The addresses of a checkpoint, as in trz_pool_live. */
+/* Write the addresses of a checkpoint, as trz_pool_live does those of a pool, and free a checkpoint. */
 TRZ_API trz_status trz_pool_state_live(const trz_pool_state *state, void **list, size_t capacity, size_t *count);
 TRZ_API void trz_pool_state_free(trz_pool_state *state);
 
@@ -405,10 +405,10 @@ typedef struct trz_alloc_params {
 	void *address;        /* the allocation begins there, a multiple of 512; NULL: wherever the heap decides */
 } trz_alloc_params;
 
-/* As trz_alloc, with more choices. With any flag the memory is a physical tile of its own, a multiple of the device's
- * granularity (2 MiB): it never holds other allocations, and keeps its address and its mapping until it goes back to
- * the driver. Free it with trz_free; the tile then serves requests with equal flags that are at most a ninth shorter.
- * Cost: a driver allocation, unless a suitable tile is free; meant for long-lived buffers.
+/* Allocates as trz_alloc does, with more choices. With any flag the memory is a physical tile of its own, a multiple of
+ * the device's granularity (2 MiB): it never holds other allocations, and keeps its address and its mapping until it
+ * goes back to the driver. Free it with trz_free; the tile then serves requests with equal flags that are at most a
+ * ninth shorter. Cost: a driver allocation, unless a suitable tile is free; meant for long-lived buffers.
  * Where the device has no virtual memory management, contiguous memory comes from plain driver allocations.
  * With an address, all of [address, address + size) must be free memory of the pool that serves the request, and must
  * be the stream's own or have passed; the heap creates and moves nothing. This is for programs that reallocate, at its
@@ -516,7 +516,8 @@ TRZ_API trz_status trz_last_oom(trz_heap *heap, trz_oom_info *info);
  * returns whether another attempt is worthwhile; the heap makes at most one per allocation. */
 typedef bool trz_oom_callback(void *user, const trz_oom_info *info);
 
-/* Sets the callback; NULL: none. For a while another thread may still be inside the old one. Calls the driver: no. */
+/* Sets the callback for allocations that are about to fail; NULL: none. For a while another thread may still be inside
+ * the old one. Calls the driver: no. */
 TRZ_API trz_status trz_set_oom_callback(trz_heap *heap, trz_oom_callback *callback, void *user);
 
 enum { TRZ_LIMIT_PROCESSES = 8 };
@@ -538,8 +539,9 @@ typedef struct trz_shared_limit {
  * with locks held: it may call the driver, but no function of terrazzo. */
 typedef bool trz_shared_limit_callback(void *user, int device, trz_shared_limit *limit);
 
-/* Sets the callback for all heaps of the process; NULL: none. For a while another thread may still be inside the old
- * one. A failure then says which limit forbade the request, and who holds the rest. Calls the driver: no. */
+/* Sets the callback that describes a shared limit, for all heaps of the process; NULL: none. A failure then says which
+ * limit forbade the request, and who holds the rest. For a while another thread may still be inside the old one. Calls
+ * the driver: no. */
 TRZ_API trz_status trz_set_shared_limit(trz_shared_limit_callback *callback, void *user);
 
 /* ---- what is mapped ---------------------------------------------------------------------------------- */
@@ -559,8 +561,8 @@ typedef enum trz_map_event {
  * other ranges. */
 typedef void trz_map_callback(void *user, trz_map_event event, void *address, size_t size);
 
-/* Sets the callback, and announces all existing mappings to it. NULL: the heap announces nothing more. For a while
- * another thread may still be about to call the old callback, or inside it. Calls the driver: no. */
+/* Sets the callback for mappings, and announces all existing mappings to it. NULL: the heap announces nothing more. For
+ * a while another thread may still be about to call the old callback, or inside it. Calls the driver: no. */
 TRZ_API trz_status trz_set_map_callback(trz_heap *heap, trz_map_callback *callback, void *user);
 
 /* ---- statistics ------------------------------------------------------------------------------------- */
@@ -581,7 +583,8 @@ typedef struct trz_stat_value {
  * moments. Calls the driver: no. */
 TRZ_API trz_status trz_stats(trz_heap *heap, trz_stat_value *values, size_t capacity, size_t *count);
 
-/* One statistic by name, except ratios. Calls the driver: no. Errors: NOT_FOUND, INVALID_ARGUMENT (it is a ratio). */
+/* Reads one statistic by name, except ratios. Calls the driver: no. Errors: NOT_FOUND, INVALID_ARGUMENT (it is a
+ * ratio). */
 TRZ_API trz_status trz_stat(trz_heap *heap, const char *name, uint64_t *value);
 
 /* Sets every peak to the current value. */
@@ -621,11 +624,11 @@ typedef uint64_t trz_frame_callback(void *user);
  * held. */
 typedef size_t trz_frame_text_callback(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
-/* Sets the two callbacks; NULL: no stacks, or native ones if the option native_frames is on. The heap keeps the number
- * with the events of allocations, frees and failures, and of mappings, moves and unmappings made meanwhile; and with
- * the live allocation, so that a snapshot shows where each was made, even after the history has forgotten it. It
- * forgets the old callbacks' numbers. For a while another thread may still be inside the old callback.
- * Calls the driver: no. */
+/* Sets the two callbacks for the history's call stacks; NULL: no stacks, or native ones if the option native_frames is
+ * on. The heap keeps the number with the events of allocations, frees and failures, and of mappings, moves and
+ * unmappings made meanwhile; and with the live allocation, so that a snapshot shows where each was made, even after the
+ * history has forgotten it. It forgets the old callbacks' numbers. For a while another thread may still be inside the
+ * old callback. Calls the driver: no. */
 TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *callback,
                                           trz_frame_text_callback *text, void *user);
 
@@ -636,8 +639,8 @@ TRZ_API trz_status trz_set_frame_callback(trz_heap *heap, trz_frame_callback *ca
 TRZ_API uint64_t trz_native_frames(void *user);
 TRZ_API size_t trz_native_frame_text(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
-/* From now on the calling thread's allocations, and the mappings and unmappings of its calls, carry this text in the
- * history; NULL or "": none. The heap keeps 63 bytes of it, in whole characters of UTF-8, and about 250 different
+/* Sets a text that the calling thread's allocations, and the mappings and unmappings of its calls, carry in the history
+ * from now on; NULL or "": none. The heap keeps 63 bytes of it, in whole characters of UTF-8, and about 250 different
  * texts. The text must stay unchanged until it is replaced. */
 TRZ_API void trz_set_tag(const char *tag);
 
@@ -723,7 +726,8 @@ enum {
  * made), INVALID_ARGUMENT (unknown flags), IO (`write` has returned false), NOT_PERMITTED. */
 TRZ_API trz_status trz_report(trz_heap *heap, unsigned flags, trz_report_callback *write, void *user);
 
-/* While the calling thread holds reports back, its failures print none: the program may yet find memory elsewhere. */
+/* Holds the calling thread's reports back, or no longer. Meanwhile its failures print none: the program may yet find
+ * memory elsewhere. */
 TRZ_API void trz_hold_reports(bool hold);
 
 /* Prints the report on the calling thread's newest failure, as the heap would have if the thread had not held it back.
@@ -792,9 +796,9 @@ typedef struct trz_warning_info {
  * function of the heap. `info` lives until it returns. */
 typedef void trz_warning_callback(void *user, const trz_warning_info *info);
 
-/* Sets the callback; NULL: none. For a while another thread may still be inside the old one. The heap looks at the
- * shares in trz_step, in trz_poll, and in allocations that the cache could not serve. It repeats a warning once the
- * share has been 5 % lower in between. Calls the driver: no. */
+/* Sets the callback for warnings; NULL: none. For a while another thread may still be inside the old one. The heap
+ * looks at the shares in trz_step, in trz_poll, and in allocations that the cache could not serve. It repeats a warning
+ * once the share has been 5 % lower in between. Calls the driver: no. */
 TRZ_API trz_status trz_set_warning_callback(trz_heap *heap, trz_warning_callback *callback, void *user);
 
 /* ---- snapshots ------------------------------------------------------------------------------------------ */
@@ -848,9 +852,9 @@ typedef struct trz_visitor {
  * HOST_MEMORY, CORRUPT. */
 TRZ_API trz_status trz_walk(trz_heap *heap, const trz_visitor *visitor);
 
-/* The mapping that covers an address, allocated or not: its range as a trz_map_callback gets it (such a callback may
- * call this function), and the rest as in a snapshot. Knows nothing of imported memory. Waits while another thread's
- * driver call maps or unmaps. Calls the driver: no. Errors: NOT_FOUND. */
+/* Finds the mapping that covers an address, allocated or not: its range as a trz_map_callback gets it (such a callback
+ * may call this function), and the rest as in a snapshot. Knows nothing of imported memory. Waits while another
+ * thread's driver call maps or unmaps. Calls the driver: no. Errors: NOT_FOUND. */
 TRZ_API trz_status trz_query_mapping(trz_heap *heap, const void *address, trz_segment_info *out);
 
 /* ---- configuration ------------------------------------------------------------------------------------ */
@@ -864,7 +868,7 @@ typedef struct trz_option_info {
 	const char *help;
 } trz_option_info;
 
-/* The i-th option, i from 0. `choices` and `initial` stay valid until the thread's next call.
+/* Gives the i-th option, i from 0. `choices` and `initial` stay valid until the thread's next call.
  * Errors: NOT_FOUND past the last. Calls the driver: no. */
 TRZ_API trz_status trz_option(size_t i, trz_option_info *out);
 

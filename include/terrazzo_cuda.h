@@ -67,33 +67,34 @@ extern "C" {
 
 /* ---- the CUDA runtime's calls ------------------------------------------------------------------------- */
 
-/* The memory may be used on all streams at once. The driver allocates what the heap cannot serve. */
+/* Allocate memory that may be used on all streams at once. The driver allocates what the heap cannot serve. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMalloc(void **ptr, size_t size);
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocPitch(void **ptr, size_t *pitch, size_t width, size_t height);
 TRZ_CUDA_API trz_cudaError_t trz_cudaMalloc3D(trz_cudaPitchedPtr *pitched, trz_cudaExtent extent);
 
-/* Waits for all work of the context, as cudaFree does. With TERRAZZO_NATIVE=free:order it waits for nothing, and the
- * memory is reused when all work enqueued before the call has completed. Frees memory from any of the calls here, and
- * any that cudaFree frees. */
+/* Frees memory from any of the calls here, and any that cudaFree frees. Waits for all work of the context, as cudaFree
+ * does. With TERRAZZO_NATIVE=free:order it waits for nothing, and the memory is reused when all work enqueued before
+ * the call has completed. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaFree(void *ptr);
 
-/* In the order of the stream. On a stream that is being captured the driver serves the call, as a node of the graph. */
+/* Allocate and free in the order of the stream. On a stream that is being captured the driver serves the call, as a
+ * node of the graph. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocAsync(void **ptr, size_t size, trz_cudaStream_t stream);
 TRZ_CUDA_API trz_cudaError_t trz_cudaFreeAsync(void *ptr, trz_cudaStream_t stream);
 
-/* The heap serves the device's default pool, the driver all others. */
+/* Allocates from a pool, in stream order. The heap serves the device's default pool, the driver all others. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocFromPoolAsync(void **ptr, size_t size, trz_cudaMemPool_t pool,
                                                          trz_cudaStream_t stream);
 
-/* As above, but the default stream is the calling thread's (nvcc --default-stream per-thread). */
+/* The same calls for programs whose default stream is the calling thread's (nvcc --default-stream per-thread). */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocAsync_ptsz(void **ptr, size_t size, trz_cudaStream_t stream);
 TRZ_CUDA_API trz_cudaError_t trz_cudaFreeAsync_ptsz(void *ptr, trz_cudaStream_t stream);
 TRZ_CUDA_API trz_cudaError_t trz_cudaMallocFromPoolAsync_ptsz(void **ptr, size_t size, trz_cudaMemPool_t pool,
                                                               trz_cudaStream_t stream);
 
-/* For the device's default pool these include the heap: they count and trim what it holds for streams and keeps, and
- * open it to other devices. All other pools are the driver's; to make, destroy, export or choose one, use CUDA's own
- * functions. */
+/* Trim a pool, read and set its attributes, and set other devices' access to it. For the device's default pool these
+ * include the heap: they count and trim what it holds for streams and keeps, and open it to other devices. All other
+ * pools are the driver's; to make, destroy, export or choose one, use CUDA's own functions. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolTrimTo(trz_cudaMemPool_t pool, size_t keep_bytes);
 TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolGetAttribute(trz_cudaMemPool_t pool, trz_cudaMemPoolAttr attribute,
                                                          void *value);
@@ -102,10 +103,11 @@ TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolSetAttribute(trz_cudaMemPool_t pool,
 TRZ_CUDA_API trz_cudaError_t trz_cudaMemPoolSetAccess(trz_cudaMemPool_t pool, const trz_cudaMemAccessDesc *access,
                                                       size_t count);
 
-/* What the heap keeps for later requests counts as free. */
+/* Reports free and total memory. What the heap keeps for later requests counts as free. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 
-/* Destroy streams on which memory was allocated or freed with this call: their memory then serves other streams. */
+/* Destroys a stream on which memory was allocated or freed: its memory then serves other streams. Use this call for all
+ * such streams. */
 TRZ_CUDA_API trz_cudaError_t trz_cudaStreamDestroy(trz_cudaStream_t stream);
 
 /* ---- what the runtime has no name for ------------------------------------------------------------------ */
@@ -117,10 +119,9 @@ TRZ_CUDA_API trz_cudaError_t trz_cudaLastError(int clear);
  * with it. No other thread may be inside one of these calls. */
 TRZ_CUDA_API void trz_cudaEnd(void);
 
-/* Call this after cudaDeviceEnablePeerAccess(device), with `on` not 0, so that the current device also reaches the
- * memory of that device's heap; with TRZ_CUDA_REPLACE this is done for you. Two devices that both have a heap reach
- * each other's memory anyway, since CUDA copies between them; so nothing is closed after cudaDeviceDisablePeerAccess.
- * */
+/* Lets the current device reach the memory of `device`'s heap, too. Call it after cudaDeviceEnablePeerAccess(device),
+ * with `on` not 0; with TRZ_CUDA_REPLACE this is done for you. Two devices that both have a heap reach each other's
+ * memory anyway, since CUDA copies between them; so nothing is closed after cudaDeviceDisablePeerAccess. */
 TRZ_CUDA_API void trz_cudaOpenHeap(int device, int on);
 
 /* The heap of the current context, for the functions of terrazzo.h; opens it if need be. NULL: the driver serves this
