@@ -11,7 +11,7 @@
 enum { OPTION_CHECK = 256, OPTION_JSON };
 
 static const struct argp_option options[] = {
-	{ "check", OPTION_CHECK, "KEY:VALUE,...", 0, "say whether a configuration is valid, list nothing", 0 },
+	{ "check", OPTION_CHECK, "KEY:VALUE,...", 0, "only say whether this configuration is valid", 0 },
 	{ "json", OPTION_JSON, NULL, 0, "list as JSON", 0 },
 	{ 0 }
 };

@@ -59,7 +59,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_END:
 		if (c->path_count < SIDES)
-			argp_error(state, "two snapshots are compared");
+			argp_error(state, "diff takes two snapshots");
 		for (int i = 0; i < c->path_count; i++)
 			option_not_input(state, "--json", c->json, c->paths[i]);
 		return 0;

@@ -35,8 +35,8 @@ static const struct argp_option options[] = {
 	  "place of the report", 0 },
 	{ "device", OPTION_DEVICE, "N", 0, "the device of a snapshot that has several; else the one that failed last, or "
 	  "the fullest", 0 },
-	{ "device-memory", OPTION_DEVICE_MEMORY, "SIZE", 0, "the memory of the device, which PyTorch's snapshots do not "
-	  "tell: with it, what other processes have is known", 0 },
+	{ "device-memory", OPTION_DEVICE_MEMORY, "SIZE", 0, "the memory of the device, which PyTorch's snapshots lack: "
+	  "with it, what other processes hold is known", 0 },
 	{ 0 }
 };
 
@@ -580,9 +580,9 @@ int cli_explain(int argc, char **argv)
 		.args_doc = "FILE...|FOLDER|PID|-",
 		.doc = "Says why memory ran out, by how much, who holds it, and what each remedy would give.\v"
 		       "FILE: a memory snapshot of terrazzo or of PyTorch (torch.cuda.memory._dump_snapshot, any version), "
-		       "or a text with PyTorch's or terrazzo's out-of-memory error in it, such as a log. FOLDER: of such "
-		       "files, one a rank: one report, the fullest rank first. Of a snapshot of PyTorch and the error of the "
-		       "same failure one report is made. PID: a running process that has been started with "
+		       "or a text with PyTorch's or terrazzo's out-of-memory error in it, such as a log. FOLDER: such "
+		       "files, one for each rank, for one report, the fullest rank first. A snapshot of PyTorch and the error "
+		       "of the same failure make one report, too. PID: a running process that was started with "
 		       "TERRAZZO_CONF=answer:on. '-': standard input. docs/oom.md has the verdicts and their arithmetic.",
 	};
 	struct explain_command c = { .device = DUMP_ANY_DEVICE };

@@ -26,25 +26,25 @@ static const struct argp_option options[] = {
 	{ "lag", OPTION_LAG, "N", 0, "work on a stream completes N events of the trace later (0)", 0 },
 	{ "repeat", OPTION_REPEAT, "N", 0, "replay the trace N times in one heap (1)", 0 },
 	{ "timings", OPTION_TIMINGS, "N", 0,
-	  "time each operation as the least of N replays, which removes the host's interrupts (1)", 0 },
+	  "replay N times and keep each operation's shortest time, which removes the host's interrupts (1)", 0 },
 	{ "check", OPTION_CHECK, NULL, 0, "check the whole heap every 64 events", 0 },
 	{ "seed", OPTION_SEED, "N", 0, "seed of the device's schedule (0)", 0 },
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0,
 	  "which stream runs next: random (the default), fifo, lifo, starve", 0 },
 	{ "costs", OPTION_COSTS, "TABLE", 0, "cost table of driver calls: a shipped one or a file (a100)", 0 },
 	{ "fit", OPTION_FIT, NULL, 0,
-	  "search, in steps of 64MiB up to the capacity, the smallest device on which the trace completes", 0 },
+	  "search, in steps of 64MiB up to the capacity, for the smallest device on which the trace completes", 0 },
 	{ "bound", OPTION_BOUND, NULL, 0,
-	  "work out what the trace needs, whoever serves it: without fragmentation, by the program's own order and "
+	  "work out what the trace needs with any allocator: without fragmentation, by the program's own order and "
 	  "the lag", 0 },
 	{ "json", OPTION_JSON, "FILE", 0,
 	  "write a JSON object, one line, for each trace; '-': standard output, tables to standard error",
 	  0 },
 	{ "save", OPTION_SAVE, "FILE", 0, "write the trace in the compact format too", 0 },
 	{ "snapshot", OPTION_SNAPSHOT, "FILE", 0,
-	  "write the heap's memory and history, for PyTorch's viewer: as they are after the last event, or where "
+	  "write the heap's memory and history, for PyTorch's viewer: as they are after the last event, or when "
 	  "the first request gets no memory", 0 },
-	{ "history", OPTION_HISTORY, "N", 0, "events that --snapshot has at most (1000000)", 0 },
+	{ "history", OPTION_HISTORY, "N", 0, "the most events that --snapshot has (1000000)", 0 },
 	{ "device", OPTION_DEVICE, "N", 0, "replay the history of device N (the one with the most events)", 0 },
 	{ 0 }
 };

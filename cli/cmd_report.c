@@ -16,9 +16,9 @@
 enum { OPTION_BY = PAGE_OPTIONS };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "FILE", 0, "the page (needed); '-': standard output", 0 },
+	{ "output", 'o', "FILE", 0, "where to write the page (required); '-': standard output", 0 },
 	{ "device", PAGE_DEVICE, "N", 0, "the device to show (the one with the longest history)", 0 },
-	{ "by", OPTION_BY, "AXIS", 0, "time (the default, where the history has it), or events", 0 },
+	{ "by", OPTION_BY, "AXIS", 0, "the page's axis: time (the default, where the history has it), or events", 0 },
 	{ 0 }
 };
 

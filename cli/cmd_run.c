@@ -23,12 +23,12 @@ enum { OPTION_CONF = 'c', OPTION_REPORT = 256, OPTION_LIMIT, OPTION_LIMIT_EACH }
 static const struct argp_option options[] = {
 	{ "conf", OPTION_CONF, "KEY:VALUE,...", 0, "TERRAZZO_CONF for the program; 'terrazzo config' lists the keys", 0 },
 	{ "report", OPTION_REPORT, "FILE", 0,
-	  "make a page of the memory over time (docs/report.md); of several processes one each, with the rank's number in "
-	  "its name: terrazzo then keeps a history with call stacks", 0 },
+	  "make a page of the memory over time (docs/report.md), for which terrazzo keeps a history with call stacks; "
+	  "several processes make one each, with the rank's number in its name", 0 },
 	{ "limit", OPTION_LIMIT, "SIZE", 0,
-	  "device memory that the program and all that it starts may hold together, over all devices: 10GiB "
+	  "how much device memory, such as 10GiB, the program and all that it starts may hold together, over all devices "
 	  "(docs/native.md)", 0 },
-	{ "limit-each", OPTION_LIMIT_EACH, "SIZE", 0, "so much for each process", 0 },
+	{ "limit-each", OPTION_LIMIT_EACH, "SIZE", 0, "how much each process by itself may hold", 0 },
 	{ 0 }
 };
 
@@ -122,8 +122,8 @@ static trz_status make_ledger(struct run_command *c)
 	if (make_ledger_in("/dev/shm", c->ledger) || make_ledger_in("/tmp", c->ledger))
 		return TRZ_OK;
 	c->ledger[0] = '\0';
-	return trz_fail(TRZ_ERROR_IO, "no file can be made in /dev/shm or /tmp, which the processes under the limit would "
-	                "share: %s", strerror(errno));
+	return trz_fail(TRZ_ERROR_IO, "cannot make the file in /dev/shm or /tmp that the processes "
+	                "under the limit share: %s", strerror(errno));
 }
 
 /* A variable for the program. putenv keeps the string, and this process is about to become another program. false: no
@@ -230,7 +230,7 @@ static int wait_for(pid_t program)
 	while ((ended = waitpid(program, &status, 0)) < 0 && errno == EINTR) {}
 	child = 0;
 	if (ended < 0)
-		return cli_fail(trz_fail(TRZ_ERROR_IO, "the program's end cannot be awaited: %s", strerror(errno)));
+		return cli_fail(trz_fail(TRZ_ERROR_IO, "cannot wait for the program: %s", strerror(errno)));
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -248,7 +248,7 @@ static int start_and_wait(char **argv)
 	pid_t program = fork();
 	if (program == 0)
 		_exit(start(argv));
-	return program < 0 ? cli_fail(trz_fail(TRZ_ERROR_IO, "no process can be made: %s", strerror(errno)))
+	return program < 0 ? cli_fail(trz_fail(TRZ_ERROR_IO, "cannot start a process: %s", strerror(errno)))
 	                   : wait_for(program);
 }
 
@@ -275,9 +275,10 @@ int cli_run(int argc, char **argv)
 		.options = options,
 		.parser = parse_option,
 		.args_doc = "[--] COMMAND [ARGUMENT...]",
-		.doc = "Runs a program, and the programs that it starts, with terrazzo as allocator of GPU memory: of PyTorch, "
-		       "or else of CUDA itself.\vNothing of the program changes; where terrazzo cannot be PyTorch's allocator "
-		       "it says why, and the program runs on PyTorch's own. The exit status is the program's.",
+		.doc = "Runs a program, and the programs that it starts, with terrazzo as the allocator of GPU memory: "
+		       "PyTorch's, or else that of CUDA itself.\vThe program needs no change; where terrazzo cannot be "
+		       "PyTorch's allocator it says why, and the program runs on PyTorch's own. The exit status is the "
+		       "program's.",
 	};
 	struct run_command c = {0};
 	char inject[CLI_PATH_SIZE];

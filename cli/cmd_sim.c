@@ -23,8 +23,8 @@ enum {
 
 static const struct argp_option options[] = {
 	{ "device", OPTION_DEVICE, "NAME", 0,
-	  "a profile (h100); 'list' prints all, and with --fit means: the smallest that is enough", 0 },
-	{ "memory", OPTION_MEMORY, "SIZE", 0, "memory of each device, without a context's share", 0 },
+	  "a profile (h100); 'list' prints all, or with --fit finds the smallest that is enough", 0 },
+	{ "memory", OPTION_MEMORY, "SIZE", 0, "memory of each device; a context takes none of it", 0 },
 	{ "devices", OPTION_DEVICES, "N", 0, "number of devices (1)", 0 },
 	{ "nodes", OPTION_NODES, "N", 0,
 	  "run the command once on each of N nodes at the same time, with '{node}' replaced; each node has --devices of "
@@ -32,34 +32,35 @@ static const struct argp_option options[] = {
 	{ "allocator", OPTION_ALLOCATOR, "NAME", 0, "PyTorch's allocator: native, or expandable segments", 0 },
 	{ "env", OPTION_ENV, "DIR", 0, "run in this virtual environment, which --setup made", 0 },
 	{ "holders", OPTION_HOLDERS, NULL, 0,
-	  "report which lines held the most memory at the peak, or when it ran out: PyTorch then keeps a history, "
+	  "report which lines held the most memory at the peak, or when it ran out; for that PyTorch keeps a history, "
 	  "which costs time and host memory", 0 },
 	{ "record", OPTION_RECORD, "FILE", 0,
-	  "write a compact trace of the command's requests for memory, its events and waits, for terrazzo replay; of "
-	  "several processes one each, with the rank's number in its name", 0 },
+	  "write a compact trace of the command's requests for memory, its events and waits, for terrazzo replay; "
+	  "several processes write one each, with the rank's number in its name", 0 },
 	{ "report", OPTION_REPORT, "FILE", 0,
-	  "make a page of PyTorch's memory over time (docs/report.md); of several processes one each, with the rank's "
-	  "number in its name: PyTorch then keeps a history", 0 },
+	  "make a page of PyTorch's memory over time (docs/report.md), for which PyTorch keeps a history; several "
+	  "processes make one each, with the rank's number in its name", 0 },
 	{ "json", OPTION_JSON, "FILE", 0, "write the report as JSON, too; '-': standard output", 0 },
 	{ "fit", OPTION_FIT, NULL, 0,
-	  "search, in steps of 64MiB, the smallest memory with which the command completes", 0 },
+	  "search, in steps of 64MiB, for the smallest memory with which the command completes", 0 },
 	{ "sweep", OPTION_SWEEP, "NAME=VALUE,...", 0,
-	  "run the command with each '{NAME}' replaced, several runs at a time; print the largest that fits", 0 },
-	{ "jobs", OPTION_JOBS, "N", 0, "runs at a time of --sweep (the number of cores)", 0 },
+	  "run the command once for each VALUE, which replaces '{NAME}' in it, several runs at a time; print the largest "
+	  "that fits", 0 },
+	{ "jobs", OPTION_JOBS, "N", 0, "how many runs of --sweep at a time (the number of cores)", 0 },
 	{ "work", OPTION_WORK, "WHEN", 0, "work on streams completes now (the default), or late, in an order by seed",
 	  0 },
-	{ "seed", OPTION_SEED, "N", 0, "seed of that order (0)", 0 },
+	{ "seed", OPTION_SEED, "N", 0, "seed of the order of late work (0)", 0 },
 	{ "schedule", OPTION_SCHEDULE, "NAME", 0, "which stream runs next: random (the default), fifo, lifo, starve", 0 },
 	{ "costs", OPTION_COSTS, "TABLE", 0, "cost table of driver calls: a shipped one or a file (a100)", 0 },
 	{ "scalars", OPTION_SCALARS, "WHAT", 0, "short reads from the device give zero (the default) or real bytes", 0 },
 	{ "collective-bytes", OPTION_COLLECTIVE_BYTES, "SIZE", 0,
-	  "collectives move real bytes of up to so many a rank (1MiB)", 0 },
+	  "collectives of up to this many bytes a rank move real bytes (1MiB)", 0 },
 	{ "nccl-memory", OPTION_NCCL_MEMORY, "WHETHER", 0,
-	  "what NCCL's communicators take of a device counts: yes (the default) or no", 0 },
+	  "count the device memory that NCCL's communicators take: yes (the default) or no", 0 },
 	{ "timeout", OPTION_TIMEOUT, "SECONDS", 0, "how long a rank may wait for others (for ever)", 0 },
 	{ "world-size", OPTION_WORLD_SIZE, "N", 0,
-	  "run the command, without a launcher, as --ranks of a world of N, each by itself: the others are taken to do "
-	  "what it does; --devices, 8 unless given, is the size of a node", 0 },
+	  "run the command, without a launcher, as --ranks of a world of N, each by itself, as if the others did what it "
+	  "does; --devices, here 8 by default, is the size of a node", 0 },
 	{ "ranks", OPTION_RANKS, "R,R,...", 0, "with --world-size: the ranks that run (0)", 0 },
 	{ "setup", OPTION_SETUP, "DIR", 0, "set up a virtual environment with PyTorch in DIR, and do nothing else", 1 },
 	{ "torch", OPTION_TORCH, "VERSION", 0, "with --setup: the version of PyTorch", 1 },

@@ -16,7 +16,7 @@ enum { EVENTS_MAX = 100000000 };
 static const struct argp_option options[] = {
 	{ "streams", OPTION_STREAMS, "N", 0, "streams of the program (4)", 0 },
 	{ "events", OPTION_EVENTS, "N", 0, "length of the trace (20000)", 0 },
-	{ "seed", OPTION_SEED, "N", 0, "seed of sizes and lives (0)", 0 },
+	{ "seed", OPTION_SEED, "N", 0, "seed of sizes and lifetimes (0)", 0 },
 	{ "shape", OPTION_SHAPE, "NAME", 0,
 	  "ring: each stream fills buffers for the next; fsdp: training with sharded parameters; "
 	  "graphs: captures into a pool, launched again and again; random (the default)", 0 },

@@ -18,10 +18,10 @@ enum { OPTION_SLICES = PAGE_OPTIONS, SLICES = 1000, TAGS_MOST = 32 };
 enum { LEVELS = 1, ALLOCATIONS = 2 };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "FILE", 0, "the trace (needed); '-': standard output", 0 },
+	{ "output", 'o', "FILE", 0, "where to write the trace (required); '-': standard output", 0 },
 	{ "device", PAGE_DEVICE, "N", 0, "the device to show (the one with the longest history)", 0 },
 	{ "slices", OPTION_SLICES, "N", 0,
-	  "show so many allocations, those that took most memory for longest, as slices (1000)", 0 },
+	  "show N allocations as slices, those that took the most memory for the longest (1000)", 0 },
 	{ 0 }
 };
 
@@ -326,7 +326,8 @@ int cli_trace(int argc, char **argv)
 		.doc = "Writes the history of a memory snapshot (terrazzo's, or PyTorch's pickle) or of a trace as JSON that "
 		       "Perfetto (ui.perfetto.dev) and chrome://tracing open.\v"
 		       "Counters: held, reserved and pending bytes, and what is held by category and tag. Instants: failures "
-		       "and waits. Slices: the allocations that took most memory for longest. docs/report.md says more.",
+		       "and waits. Slices: the allocations that took the most memory for the longest. docs/report.md says "
+		       "more.",
 	};
 	struct trace_command c = { .files.device = -1, .slices = SLICES };
 	struct dump d;

@@ -104,19 +104,20 @@ int main(int argc, char **argv)
 		.parser = parse,
 		.args_doc = "COMMAND [ARGUMENT...]",
 		.doc =
-			"A caching GPU memory allocator: what it does with a program's allocation history.\v"
+			"Tools of terrazzo, a caching allocator of GPU memory: run a program with it or on a simulated GPU, and "
+			"see where memory goes.\v"
 			"Commands:\n"
 			"  sim -- COMMAND    run a CUDA program on a simulated device\n"
-			"  estimate          estimate by formula the memory that a training takes\n"
+			"  estimate          estimate by formula the memory that training takes\n"
 			"  replay TRACE...   replay allocation histories on a simulated device\n"
 			"  synth             make an allocation history with several streams\n"
 			"  config            list the options of TERRAZZO_CONF\n"
-			"  costs             what making memory costs by a cost table\n"
+			"  costs             print what making memory costs by a cost table\n"
 			"  run COMMAND       run a Python program with terrazzo as PyTorch's allocator\n"
 			"  explain FILE      say why memory ran out, from a snapshot or a log\n"
 			"  diff A B          say what grew between two snapshots\n"
 			"  report FILE       make a page of a snapshot or a trace\n"
-			"  trace FILE        write a snapshot's history for Perfetto and chrome://tracing\n\n"
+			"  trace FILE        write a history for Perfetto and chrome://tracing\n\n"
 			"'terrazzo COMMAND --help' says more. Exit status: 0 success; 1 failure; 2 bad input or usage; "
 			"3 a request got no memory; 4 a violation: wrong bytes, or a broken rule.",
 	};
