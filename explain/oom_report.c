@@ -223,8 +223,8 @@ static void say_verdict(struct writer *w)
 	char figures[200], others[96];
 	sum_text(w, figures, sizeof figures);
 	if (v->presumed) {
-		say(w, "verdict: %s: by what fills the device, as no request is on record: of its %s, %s are reserved, and %s "
-		    "of these are free", name, SIZE(e->device_total), SIZE(e->reserved), SIZE(e->cached));
+		say(w, "verdict: %s: by what fills the device, as no request is on record: of its %s, %s are reserved, and of "
+		    "these %s are free", name, SIZE(e->device_total), SIZE(e->reserved), SIZE(e->cached));
 		return;
 	}
 	switch (v->kind) {
@@ -270,7 +270,7 @@ static void say_verdict(struct writer *w)
 		    SIZE(evidence_or_zero(e->free_streams) + evidence_or_zero(e->pending)), figures);
 		return;
 	case VERDICT_FRAGMENTED:
-		say(w, "verdict: %s: enough is free, but in no piece: %s", name, figures);
+		say(w, "verdict: %s: enough is free, but not in one piece: %s", name, figures);
 		return;
 	case VERDICT_ROUNDING:
 		say(w, "verdict: %s: rounding takes %s: %s", name, SIZE(v->rounding), figures);
@@ -294,7 +294,7 @@ static void remedy_text(const struct writer *w, const struct verdict_remedy *r, 
 {
 	static const char *const texts[REMEDY_COUNT] = {
 		[REMEDY_TRIM] = "return free memory to the driver (trim, empty_cache)",
-		[REMEDY_STREAMS] = "use one stream, or free before the peak: memory that other streams keep",
+		[REMEDY_STREAMS] = "use one stream, or free before the peak what other streams keep",
 		[REMEDY_POOLS] = "release private pools, or capture graphs with one shared pool",
 		[REMEDY_JOIN] = "join free pieces: terrazzo, or expandable_segments:True",
 		[REMEDY_LIMIT] = "raise the limit",
@@ -528,13 +528,13 @@ static void say_hints(struct writer *w)
 	if (!too_much || !evidence_known(w->v->need))
 		return;
 	if (w->v->together)
-		say(w, "  note: the request is as large as what a loop has kept: parts and whole are live together; write into "
-		    "one tensor made beforehand, or move parts to the host");
+		say(w, "  note: the request is as large as what a loop has kept, so the parts and the whole are live together; "
+		    "write into one tensor made beforehand, or move the parts to the host");
 	else if (e->category == CATEGORY_OPTIMIZER)
 		say(w, "  note: the optimizer makes its state in the first step; a smaller batch does not help; foreach=False "
 		    "or fused=True, where it has them, spare copies of all weights in each step");
 	else if (w->v->need >= ONE_PIECE && e->category != CATEGORY_WEIGHTS)
-		say(w, "  note: so much in one piece is often an attention matrix (use flash attention) or logits (chunk the "
+		say(w, "  note: one piece this large is often an attention matrix (use flash attention) or logits (chunk the "
 		    "loss)");
 }
 
