@@ -19,22 +19,22 @@
 
 enum { STACK_BYTES = 512 << 10, WAIT_S = 2, PAUSE_NS = 100000000, TEXT_BYTES = 64 << 10 };
 
-/* Descriptors are -1 until they are there. Guarded by `lock`, but for what the thread and the handler read: that was
- * there before them. */
+/* Descriptors are -1 until they are open. Guarded by `lock`, except what the thread and the handler read, which is set
+ * before either runs. */
 static struct {
 	pthread_mutex_t lock;
 	bool running;
-	volatile pid_t process;      /* whose thread it is: a child has none */
+	volatile pid_t process;      /* the process that has the thread: a forked child has none */
 	int wake[2], listener;
-	dev_t pipe_device;           /* of `wake`: a program that closes what it has not opened may give the numbers */
-	ino_t pipe_file;             /* to files of its own */
-	uint64_t signals;            /* handled, as bits */
+	dev_t pipe_device;           /* identify `wake`: a program that closes descriptors it has not opened may get the */
+	ino_t pipe_file;             /* same numbers for files of its own */
+	uint64_t signals;            /* the signals that are handled, as bits */
 } answer = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = {-1, -1}, .listener = -1};
 
 /* ---- what is said ---- */
 
-/* One report. It is written once the heap is let go, so that whoever does not read holds up no heap that is closed: but
- * for what is longer than `text`. Of the one thread. */
+/* One report. It is written once the heap is let go, so that a client that does not read cannot hold up the closing of
+ * a heap; only what is longer than `text` is written before. Used by the one thread alone. */
 static struct {
 	int to;
 	bool lost;                   /* nobody reads */
@@ -42,7 +42,7 @@ static struct {
 	char text[TEXT_BYTES];
 } said;
 
-/* A pipe that has room for so much takes it at once. */
+/* Waits until the other end takes text, WAIT_S at most. A pipe that is ready takes PIPE_BUF bytes at once. */
 static bool is_ready(int to)
 {
 	struct pollfd on = {to, POLLOUT, 0};
@@ -81,7 +81,7 @@ static bool say(void *unused, const char *text, size_t size)
 	return !said.lost;
 }
 
-/* The heap is let go. */
+/* Reports on a heap, and lets it go. */
 static void report(trz_heap *h, unsigned flags)
 {
 	if (postmortem_report(h, flags, say, NULL) != TRZ_OK && !flags) {
@@ -93,7 +93,7 @@ static void report(trz_heap *h, unsigned flags)
 	write_out();
 }
 
-/* The serial of the heap of the device that has reserved the most; 0: there is none. */
+/* The serial of the device's heap that has reserved the most; 0: there is none. */
 static uint64_t fullest(int device)
 {
 	uint64_t most = 0, chosen = 0, serial = UINT64_MAX;
@@ -147,7 +147,7 @@ static bool may_ask(int from)
 	return getsockopt(from, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* Who asks, and then says or reads nothing, is waited for only so long. */
+/* Serves a client; one that then sends or reads nothing is waited for only WAIT_S. */
 static void serve_one(int from)
 {
 	unsigned char words[2];
@@ -159,7 +159,7 @@ static void serve_one(int from)
 	close(from);
 }
 
-/* The program may have closed it, as those do that go on in the background. */
+/* Whether a descriptor is still the pipe: programs that go into the background close all descriptors. */
 static bool is_own_pipe(int descriptor)
 {
 	struct stat now;
@@ -172,10 +172,10 @@ static void serve_next(int listener)
 	if (from >= 0)
 		serve_one(from);
 	else
-		thread_sleep(PAUSE_NS);  /* no descriptor is left, say: who asks still waits */
+		thread_sleep(PAUSE_NS);  /* no descriptor is left, say; the client still waits */
 }
 
-/* Ends where the program has closed the pipe: nobody can be heard any more. */
+/* The thread. It ends if the program has closed the pipe: no request can reach it any more. */
 static void *run(void *unused)
 {
 	struct pollfd on[2] = {{answer.wake[0], POLLIN, 0}, {answer.listener, POLLIN, 0}};
@@ -195,7 +195,7 @@ static void *run(void *unused)
 	}
 }
 
-/* Wakes the thread; nothing else can be done in a handler. */
+/* The signal's handler: wakes the thread, since a handler can do nothing else. */
 static void handle(int signal)
 {
 	int error = errno;
@@ -219,7 +219,7 @@ static void close_all(void)
 	}
 }
 
-/* The child has no such thread: its own heaps begin anew. */
+/* A forked child has no such thread; its own heaps start one. */
 static void in_child(void)
 {
 	pthread_mutex_init(&answer.lock, NULL);
@@ -232,7 +232,7 @@ static void watch_forks(void)
 	pthread_atfork(NULL, NULL, in_child);
 }
 
-/* One socket for the process: who has its name already keeps it. */
+/* One socket for the process. If its name is taken already, this fails. */
 static bool open_socket(void)
 {
 	struct sockaddr_un address;
@@ -252,7 +252,7 @@ static bool open_pipe(void)
 	return true;
 }
 
-/* The thread takes none of the program's signals. */
+/* The thread blocks all signals, so it takes none of the program's. */
 static bool start_thread(void)
 {
 	pthread_t thread;
@@ -284,7 +284,7 @@ static trz_status start(void)
 	                strerror(errno));
 }
 
-/* Those that a program's own fault raises: once the handler returns, the fault is there again. */
+/* Whether a program's own fault raises the signal: once the handler returned, the fault would come again. */
 static bool is_of_fault(int signal)
 {
 	static const int faults[] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reports that somebody asks a running process for, by a signal or by `terrazzo explain PID`. A thread makes them, so
- * that they come whatever the program does meanwhile; there is one only where an option asks for it.
+ * Reports that a running process makes on request, by a signal or by `terrazzo explain PID`. A thread of the library
+ * makes them, so that they come whatever the program is doing; it exists only if an option asks for it.
  *
- * The socket has the abstract name "terrazzo-PID", so no file is left behind. Whoever connects sends two bytes:
- * ANSWER_TEXT or ANSWER_JSON, and a device or ANSWER_ANY_DEVICE. Only the process's own user, and root, get an answer.
+ * The socket has the abstract name "terrazzo-PID", so no file is left behind. A client sends two bytes: ANSWER_TEXT or
+ * ANSWER_JSON, and a device or ANSWER_ANY_DEVICE. Only the process's own user, and root, get an answer.
  */
 #ifndef TRZ_ALLOC_ANSWER_H
 #define TRZ_ALLOC_ANSWER_H
@@ -12,8 +12,8 @@
 #include "answer_words.h"
 #include "heap/heap.h"
 
-/* A heap is about to be opened: begins what its options ask for. Errors: IN_USE (the signal has a handler of the
- * program's), HOST_MEMORY. */
+/* A heap is about to be opened: starts what its options ask for. Errors: IN_USE (the program handles the signal itself,
+ * or nobody can), CONFIG_VALUE (a fault raises the signal), HOST_MEMORY. */
 trz_status answer_begin(const struct config *config);
 
 #endif

@@ -47,7 +47,7 @@ trz_status api_is_null(const char *function, const char *argument)
 	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
 }
 
-/* All that an opened heap asks the dynamic linker for. */
+/* Does all that opening a heap asks of the dynamic linker. */
 trz_status trz_driver_cuda(const trz_driver **out)
 {
 	nvtx_load();
@@ -163,8 +163,8 @@ static trz_status check_request(struct request *r)
 	return TRZ_OK;
 }
 
-/* Begins an operation that may return memory to the driver: gathers its stack, if stacks are on, before it takes the
- * growth lock. false: the lock cannot be taken (in a host function). */
+/* Begins an operation that may return memory to the driver: gathers its stack, if stacks are on, then takes the growth
+ * lock. false: it cannot, in a host function. */
 static bool enter_growth(trz_heap *h, uint64_t *outer)
 {
 	*outer = frames_enter(h);
@@ -202,7 +202,8 @@ static COLD trz_status not_there(const struct request *r)
 	                r->size, (void *)r->address, r->stream);
 }
 
-/* If the heap ran out of something, the text is set; else the driver's text is the reason. */
+/* Sets the text of a failed request, unless the heap ran out of something and has set it; by default the driver's text
+ * is the reason. */
 static COLD trz_status alloc_failed(trz_heap *h, const struct request *r, trz_status status)
 {
 	switch (status) {
@@ -271,7 +272,7 @@ static NOINLINE trz_status alloc_any(trz_heap *h, size_t size, size_t alignment,
 	return api_alloc(h, &r, out);
 }
 
-/* A small request on another stream than the legacy default one. */
+/* A small request on a stream other than the legacy default one. */
 static NOINLINE trz_status alloc_slot_on(trz_heap *h, size_t size, trz_stream stream, void **out, const void *caller)
 {
 	struct asked asked;
@@ -313,7 +314,7 @@ static inline bool is_plain(trz_heap *h, size_t size, size_t alignment, void *co
 	return h && out && size && !alignment && !driver_is_dead(&h->driver) && !pool_diverting(h) && !frames_or_tool(h);
 }
 
-/* What every allocation goes through; what is not a slot to be taken at once goes on to another function. */
+/* Every allocation comes through here; all but those that take a slot at once go on to another function. */
 static FLAT NOINLINE trz_status alloc_from(trz_heap *h, size_t size, size_t alignment, trz_stream stream, void **out,
                                            const void *caller)
 {
@@ -360,7 +361,7 @@ static COLD trz_status free_watched(trz_heap *h, const _Atomic pagemap_entry *at
 	return status;
 }
 
-/* What is not a slot to be given back at once. `at`: where the pointer's entry is; NULL: nowhere. */
+/* Any free but that of a slot that goes back at once. `at`: where the pointer's entry is; NULL: it has none. */
 static NOINLINE trz_status free_any(trz_heap *h, const _Atomic pagemap_entry *at, void *ptr, struct stream *on)
 {
 	if (!h)
@@ -627,7 +628,7 @@ trz_status trz_reset_peaks(trz_heap *h)
 	return TRZ_OK;
 }
 
-enum { HISTORY_MOST = 1 << 24 };  /* as of the option history */
+enum { HISTORY_MOST = 1 << 24 };  /* as for the option history */
 
 trz_status trz_history_start(trz_heap *h, size_t events)
 {

@@ -7,29 +7,29 @@
 
 #include "serve/route.h"
 
-/* The failure of a function that got NULL for an argument that needs a value. */
+/* Sets the text, and returns the status, of a call with NULL for an argument that needs a value. */
 trz_status api_is_null(const char *function, const char *argument);
 
-/* The failure of a request to a heap whose context has died. */
+/* The same of a request to a heap whose context has died. */
 trz_status api_dead(const trz_heap *h);
 
-/* Whether this process may use the heap: SHUTDOWN, if a child has inherited it. */
+/* SHUTDOWN if this process is a child that has inherited the heap by fork(). */
 trz_status api_check_process(const trz_heap *h);
 
-/* Whether this process may use the heap, which may be NULL. */
+/* The same for a heap that may be NULL, which is an error as well. */
 trz_status api_check_heap(const char *function, const trz_heap *h);
 
 /* The status of a failed free, or WRONG_DEVICE with the owner's name if another heap has the pointer. */
 trz_status api_free_failed(trz_heap *h, void *ptr, trz_status status);
 
-/* The failure of a request with another heap's pool; OK for its own, and for NULL. */
+/* WRONG_DEVICE for another heap's pool; OK for its own, and for NULL. */
 trz_status api_check_pool(const trz_heap *h, const struct pool *p);
 
-/* Where the program called the public function that this stands in. */
+/* Where in the program the call of this public function came from. */
 #define API_CALLER __builtin_return_address(0)
 
-/* Names the caller as the call site of what the operation allocates, unless a callback knows more. Pass the result to
- * api_leave at its end. */
+/* Begins an operation: the caller is the call site of what it allocates, unless a callback knows more. Pass the result
+ * to api_leave at its end. */
 static inline uint64_t api_enter(const void *caller)
 {
 	uint64_t outer = heap_thread.stack;

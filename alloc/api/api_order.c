@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the program tells of its events: one heap, or all that are open. Whatever cannot be told for certain is not
- * learned, so these functions have no errors.
+ * The public functions by which the program reports its events, to one heap or to all that are open. A heap learns
+ * nothing that is not certain, so these functions have no errors.
  */
 #include "api/init.h"
 #include "heap/lookup.h"
 #include "heap/streams.h"
 
-/* One call, for each heap. */
+/* What one call reports to each heap. */
 struct report {
 	bool all;                    /* it is for all open heaps */
 	trz_event event;
 	trz_stream stream;
 	trz_context context;
-	uint64_t version;            /* of the record that has begun, or that is waited for */
+	uint64_t version;            /* of the record that begins or ends, or that is waited for */
 	bool succeeded;
 };
 
@@ -38,7 +38,7 @@ static bool is_meant(trz_heap *h, const struct report *r)
 
 /* ---- records ---- */
 
-/* A stream that the heap has not seen has nothing to tell. */
+/* A stream that the heap has not seen tells it nothing. */
 static void begin_record(trz_heap *h, void *report)
 {
 	const struct report *r = report;
@@ -59,8 +59,8 @@ static bool is_captured(trz_heap *h, trz_context context, trz_stream stream)
 	return driver_stream_capture(&h->driver, context, stream, &capture, NULL) != TRZ_OK || capture != TRZ_CAPTURE_NONE;
 }
 
-/* An event that has become part of a capture tells nothing. A capture that another thread has begun since the record
- * makes it worthless, too. */
+/* An event that has become part of a capture tells nothing. Nor does one whose stream is being captured by now, even if
+ * another thread has begun that capture since the record. */
 static void end_record(trz_heap *h, void *report)
 {
 	const struct report *r = report;
@@ -130,7 +130,7 @@ uint64_t trz_stream_wait_begin(trz_heap *heap, trz_stream stream, trz_event even
 	return version_of(heap, event);
 }
 
-/* A stream that the heap has not seen passes on what it learns: it becomes one of the heap's. */
+/* A stream that the heap has not seen may pass on what it learns here, so the heap adds it. */
 static void end_wait(trz_heap *h, void *report)
 {
 	const struct report *r = report;
@@ -173,7 +173,7 @@ void trz_event_sync_end(trz_heap *heap, trz_event event, uint64_t token, int suc
 		tell(heap, pass, &(struct report){.event = event, .version = token});
 }
 
-/* A thread's wait for a stream is like one for an event of the thread's own, recorded at its beginning. */
+/* A thread's wait for a stream counts as a wait for an event of the thread's own, recorded when the wait begins. */
 static _Thread_local char own_event;
 static _Thread_local trz_stream awaited;
 

@@ -135,7 +135,7 @@ trz_status trz_enable_peer(trz_heap *h, int device, bool on)
 	return driver_is_dead(&h->driver) ? api_dead(h) : share_enable_peer(h, device, on);
 }
 
-/* The text of a failed growth, if the failing function has set none. */
+/* Sets the text of a failed growth. */
 static trz_status grow_failed(trz_heap *h, void *ptr, size_t size, trz_status status)
 {
 	switch (status) {

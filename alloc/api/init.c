@@ -11,9 +11,9 @@
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(trz_heap *) open_heaps;
 
-/* Walks take no lock: all threads report the program's events by one. A heap leaves the list first, begins the next
- * generation of walks, and then waits for those of the generation before, which may have seen it. Walks that begin
- * meanwhile do not hold it up. One heap at a time does so: of more than two generations none would know its walks. */
+/* Walks take no lock, since all threads report the program's events by them. A heap first leaves the list, then begins
+ * the next generation of walks, and waits for those of the generation before, which may have seen it. Walks that begin
+ * meanwhile do not hold it up. Only one heap at a time does this, since there are counts for two generations. */
 static atomic_uint generation, walks[2];
 static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
 
@@ -34,7 +34,7 @@ static void in_child(void)
 		atomic_store_explicit(&h->watched, true, memory_order_relaxed);
 	}
 	atomic_store(&open_heaps, NULL);
-	atomic_store(&walks[0], 0);  /* those of threads that the child has not */
+	atomic_store(&walks[0], 0);  /* they are walks of threads that the child does not have */
 	atomic_store(&walks[1], 0);
 	pthread_mutex_init(&leaving, NULL);
 	after_fork();
@@ -60,7 +60,8 @@ void init_add_heap(trz_heap *h)
 
 /* ---- walks ---- */
 
-/* Returns the generation, for end_walk. Once a heap that leaves has begun the next one, nobody joins the one before. */
+/* Returns the generation, for end_walk. Once a heap that leaves has begun the next generation, no walk joins the one
+ * before. */
 static unsigned begin_walk(void)
 {
 	for (;;) {
@@ -77,7 +78,7 @@ static void end_walk(unsigned begun)
 	atomic_fetch_sub(&walks[begun % 2], 1);
 }
 
-/* Walks are short; who holds a heap may take longer. */
+/* Yields at first, since walks are short; threads that hold a heap may take longer. */
 static void wait_for_none(const atomic_uint *users)
 {
 	enum { YIELDS = 100, PAUSE_NS = 100000 };

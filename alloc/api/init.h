@@ -10,19 +10,19 @@
 
 void init_add_heap(trz_heap *h);
 
-/* Waits for the walks that are under way, and until nobody holds the heap. */
+/* Takes a heap off the list; waits for the walks that are under way, and until no thread holds the heap. */
 void init_remove_heap(trz_heap *h);
 
-/* Calls a function for each open heap; none is closed meanwhile. So the function must be short, and wait
- * for nobody. */
+/* Calls a function for each open heap; none is closed meanwhile, so the function must be short, and wait for no other
+ * thread. */
 void init_each_heap(void (*function)(trz_heap *h, void *arg), void *arg);
 
-/* Holds the newest of the open heaps whose serial is below this one: it is not closed before it is let go. NULL: there
- * is none. Others may be closed meanwhile. */
+/* Holds the newest open heap whose serial is below `before`: it is not closed until init_let_go. NULL: there is none.
+ * Others may be closed meanwhile. */
 trz_heap *init_hold(uint64_t before);
 void init_let_go(trz_heap *h);
 
-/* Another open heap that holds the address; its device goes to *device. */
+/* Whether another open heap than `but` holds the address; *device is then its device. */
 bool init_find_owner(const trz_heap *but, const void *address, int *device);
 
 #endif

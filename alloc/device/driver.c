@@ -12,7 +12,7 @@ void driver_count(struct driver *d, enum driver_slot slot)
 	atomic_fetch_add_explicit(&d->counters->driver_calls[slot], 1, memory_order_relaxed);
 }
 
-/* Notices that the heap's context is dead. */
+/* Passes a call's status on, and marks the heap's context dead if that is what it says. */
 static trz_status answer_of(struct driver *d, trz_context c, trz_status status)
 {
 	if (status == TRZ_ERROR_CONTEXT_DEAD && c == d->context)
@@ -37,7 +37,8 @@ static trz_status answer(struct driver *d, trz_status status)
 	                   : (driver_count((d), DRIVER_SLOT_##slot), \
 	                      answer_of((d), (c), (d)->table->slot((d)->table->self, (c), __VA_ARGS__))))
 
-/* Counts and makes one call about memory, under the growth lock: one growth makes many. */
+/* Counts and makes one call about memory. The growth lock guards the counter, which saves an atomic addition: one
+ * growth makes many calls. */
 #define CALL_ALONE(d, slot, ...) \
 	(driver_is_dead(d) ? TRZ_ERROR_CONTEXT_DEAD \
 	                   : (counter_add(&(d)->counters->driver_calls[DRIVER_SLOT_##slot], 1), MAKE(d, slot, __VA_ARGS__)))
@@ -272,7 +273,7 @@ trz_status driver_capture_mode(struct driver *d, trz_capture_mode *mode)
 void driver_restore_capture_mode(struct driver *d, trz_capture_mode mode)
 {
 	if (mode == TRZ_CAPTURE_RELAXED)
-		return;  /* so it was before, or it could not be set */
+		return;  /* it was relaxed before, or could not be set */
 	driver_count(d, DRIVER_SLOT_capture_mode);
 	MAKE(d, capture_mode, &mode);
 }

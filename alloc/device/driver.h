@@ -19,7 +19,7 @@ struct driver {
 	int device;
 	atomic_bool dead;            /* the context has answered CONTEXT_DEAD */
 	bool vmm;                    /* the device has virtual memory management, and it is not switched off */
-	uint64_t granule;            /* sizes of tiles and windows are multiples: the driver's, at least GRANULE */
+	uint64_t granule;            /* tiles and windows are multiples of it: the driver's granularity, at least GRANULE */
 	trz_device_info info;
 	int access[ACCESS_MOST];     /* devices that may access what is mapped: this one, then its peers; guarded by the */
 	int access_count;            /* growth lock */
@@ -48,14 +48,15 @@ trz_status driver_map(struct driver *d, trz_addr address, uint64_t size, trz_han
 trz_status driver_unmap(struct driver *d, trz_addr address, uint64_t size);
 trz_status driver_set_access(struct driver *d, trz_addr address, uint64_t size);
 
-/* Sets access for one more device; and whether that is possible at all: NO_DEVICE, NOT_SUPPORTED, with the text. */
+/* driver_grant opens a range to one more device. driver_check_peer says whether that is possible at all: NO_DEVICE,
+ * NOT_SUPPORTED, with the text. */
 trz_status driver_grant(struct driver *d, trz_addr address, uint64_t size, int device);
 trz_status driver_check_peer(struct driver *d, int device);
 trz_status driver_mem_alloc(struct driver *d, uint64_t size, trz_addr *address);
 trz_status driver_mem_free(struct driver *d, trz_addr address);
 
-/* In a context that need not be the heap's: the death of another context is the call's answer, and has no other
- * effect. */
+/* Calls in context `c`, which need not be the heap's: if another context has died, the call says so, and the heap lives
+ * on. */
 trz_status driver_event_create(struct driver *d, trz_context c, trz_event *event);
 trz_status driver_event_destroy(struct driver *d, trz_context c, trz_event event);
 trz_status driver_event_record(struct driver *d, trz_context c, trz_event event, trz_stream stream);
@@ -69,8 +70,8 @@ trz_status driver_stream_capture(struct driver *d, trz_context c, trz_stream str
 
 trz_status driver_stream_id(struct driver *d, trz_stream stream, uint64_t *id);
 
-/* driver_stream_capture in the heap's context, and driver_stream_id, for allocations of slots: the caller counts the
- * call, so that threads share no counter. */
+/* driver_stream_capture in the heap's context, and driver_stream_id, for allocations of slots. They count nothing: the
+ * caller counts the call by itself, so that threads share no counter. */
 trz_status driver_ask_capture(struct driver *d, trz_stream stream, trz_capture_status *status, uint64_t *id);
 trz_status driver_ask_id(struct driver *d, trz_stream stream, uint64_t *id);
 void driver_count(struct driver *d, enum driver_slot slot);

@@ -4,8 +4,8 @@
  * context of a call, and the translation of the driver's results (in one function, `translate`).
  *
  * The library is opened once and never closed: its other users in the process, and exit handlers that run after ours,
- * may still be inside. If it is too old or lacks a required symbol there is no table at all; without the virtual memory
- * functions devices report vmm = false, and an optional function that is missing makes its slot answer NOT_SUPPORTED.
+ * may still be inside. If it is too old or lacks a required symbol there is no table at all. Without the virtual memory
+ * functions devices report vmm = false; the slot of an optional function that is missing answers NOT_SUPPORTED.
  */
 #include "terrazzo_driver.h"
 
@@ -79,7 +79,7 @@ static trz_status missing(const char *function)
 
 static _Atomic(trz_context) last_entered;
 
-/* Makes `context` current unless it is; `pushed` says what leave() has to undo. */
+/* Makes `context` current unless it is already; *pushed tells leave() what to undo. */
 static trz_status enter(const struct cuda_api *cu, trz_context context, bool *pushed)
 {
 	void *current = NULL;
@@ -103,8 +103,8 @@ static trz_status leave(const struct cuda_api *cu, bool pushed, trz_status statu
 	return status;
 }
 
-/* The calls about created memory name no context. Whether they need a current one no GPU has shown yet: in a thread
- * that has none, the context that was entered last and has not been released is current meanwhile. */
+/* The calls about created memory name no context. Whether they need a current one has not been tested on a GPU yet: in
+ * a thread that has none, this makes the context current that was entered last, if it has not been released. */
 static trz_status enter_any(const struct cuda_api *cu, bool *pushed)
 {
 	void *current = NULL;
@@ -114,7 +114,7 @@ static trz_status enter_any(const struct cuda_api *cu, bool *pushed)
 	return status == TRZ_OK && !current && last ? enter(cu, last, pushed) : status;
 }
 
-/* Makes one of them. */
+/* Makes one such call. */
 #define CALL_IN_ANY(cu, status, function, ...) \
 	do { \
 		bool pushed; \
@@ -131,7 +131,7 @@ static trz_status find_device(const struct cuda_api *cu, int ordinal, cuda_devic
 	return status == TRZ_ERROR_INVALID_ARGUMENT ? TRZ_ERROR_NO_DEVICE : status;
 }
 
-/* A driver that does not know an attribute lacks its feature. */
+/* An attribute's value; 0 if the driver does not know it, since it then lacks the feature. */
 static int read_attribute(const struct cuda_api *cu, cuda_device device, int which)
 {
 	int value = 0;
@@ -225,7 +225,7 @@ static trz_status retain_primary(const struct cuda_api *cu, cuda_device device, 
 	return status;
 }
 
-/* The context that context_retain is to answer with, NULL for the primary one. */
+/* Sets *context to the one that context_retain is to answer with; NULL: the primary one. */
 static trz_status choose_context(const struct cuda_api *cu, cuda_device device, trz_context *context)
 {
 	bool wanted = *context != NULL;
@@ -248,7 +248,7 @@ static trz_status choose_context(const struct cuda_api *cu, cuda_device device, 
 	return TRZ_ERROR_WRONG_DEVICE;
 }
 
-/* The primary context is retained even if it was wanted or current: so context_release knows from the context alone
+/* Retains the primary context even if it was asked for or is current: so context_release knows from the context alone
  * what to give back, and a heap outlives its program's own reference. */
 static trz_status cuda_context_retain(void *self, int ordinal, trz_context wanted, trz_context *context)
 {
@@ -303,7 +303,7 @@ static trz_status cuda_mem_info(void *self, trz_context context, uint64_t *free_
 
 /* ---- virtual memory management --------------------------------------------------------------------- */
 
-/* The driver's answer to a kind of export that it lacks varies; ask first. */
+/* Drivers answer differently to a kind of export that they lack, so this asks for the attributes first. */
 static trz_status check_export(const struct cuda_api *cu, const trz_tile_props *props)
 {
 	trz_device_info info = {0};
@@ -323,8 +323,8 @@ static trz_status check_export(const struct cuda_api *cu, const trz_tile_props *
 	return TRZ_ERROR_NOT_SUPPORTED;
 }
 
-/* Without a channel between the machines, which an administrator sets up, the driver permits nothing with fabric
- * handles. */
+/* An administrator has to set up a channel between the machines; without it the driver answers NOT_PERMITTED to any use
+ * of fabric handles. */
 static trz_status permitted(trz_status status, unsigned kinds)
 {
 	bool lacks = status == TRZ_ERROR_NOT_PERMITTED && kinds & TRZ_EXPORT_FABRIC;
@@ -353,7 +353,7 @@ static trz_status cuda_release(void *self, trz_handle handle)
 	return status;
 }
 
-/* Whichever code the driver picks for a range that it cannot find, it means that there is none. */
+/* Drivers differ in the code for a range that they cannot find; each means ADDRESS_SPACE. */
 static trz_status cuda_reserve(void *self, uint64_t size, uint64_t alignment, trz_addr hint,
                                trz_addr *address)
 {
@@ -471,7 +471,7 @@ static trz_status cuda_event_record(void *self, trz_context context, trz_event e
 	return status;
 }
 
-/* Takes the context itself, whichever is current. */
+/* cuCtxRecordEvent takes the context as an argument, so none need be current. */
 static trz_status cuda_context_record(void *self, trz_context context, trz_event event)
 {
 	const struct cuda_api *cu = self;
@@ -561,7 +561,8 @@ static trz_status cuda_stream_context(void *self, trz_context context, trz_strea
 	return status;
 }
 
-/* Of the legacy stream only cuStreamIsCapturing is documented to leave the captures of blocking streams as they are. */
+/* On the legacy stream only cuStreamIsCapturing is documented to leave the captures of blocking streams intact, so it
+ * is asked first. */
 static trz_status cuda_stream_capture(void *self, trz_context context, trz_stream stream,
                                       trz_capture_status *status, uint64_t *id)
 {
@@ -599,7 +600,7 @@ static trz_status cuda_peer_access(void *self, int device, int peer, bool *can)
 {
 	const struct cuda_api *cu = self;
 	cuda_device from, to;
-	int answer = 1; /* for a device and itself, which the driver does not call peers */
+	int answer = 1; /* a device can access itself, which the driver would deny */
 	trz_status status = find_device(cu, device, &from);
 	if (status == TRZ_OK)
 		status = find_device(cu, peer, &to);
@@ -616,7 +617,7 @@ static trz_status cuda_export_handle(void *self, trz_handle handle, unsigned kin
 	return permitted(CALL(cu, cuMemExportToShareableHandle, shareable, handle, (int)kind, 0), kind);
 }
 
-/* A descriptor travels in the pointer itself, a fabric handle behind it. */
+/* The driver takes a descriptor in the pointer itself, a fabric handle behind the pointer. */
 static trz_status cuda_import_handle(void *self, unsigned kind, const void *shareable, trz_handle *handle)
 {
 	const struct cuda_api *cu = self;
@@ -672,8 +673,8 @@ struct attempt {
 	char reason[256];  /* why it failed */
 };
 
-/* The first attempt to end, which counts. Several threads may try at a time: the dynamic linker is asked with no lock
- * held, since a thread that has its lock may come here, from a constructor (docs/lock-order.md). */
+/* The first attempt to end is the one that counts. Several threads may try at the same time: no lock is held while the
+ * dynamic linker is asked, since a thread that has its lock may come here, from a constructor (docs/lock-order.md). */
 static struct attempt first;
 static pthread_mutex_t first_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool tried;
@@ -688,7 +689,7 @@ static const trz_driver cuda_table = {
 #undef CUDA_SLOT
 };
 
-/* How the library is asked for a symbol: by version (CUDA 12, then 11.3), else by the name it exports. */
+/* How to ask the library for a symbol: by version (CUDA 12, then 11.3), else by the name that it exports. */
 struct library {
 	void *handle;
 	lookup_v1 *by_version;

@@ -11,7 +11,7 @@
 /* The status for a result of the driver. */
 trz_status driver_cuda_status(cuda_result result);
 
-/* The table; at the first call the driver is loaded. */
+/* The table; the first call loads the driver. */
 trz_status driver_cuda_table(const trz_driver **out);
 
 #endif

@@ -36,7 +36,7 @@ trz_status driver_cuda_status(cuda_result result)
 	case TRZ_CUDA_ERROR_DEINITIALIZED:
 	case TRZ_CUDA_ERROR_CONTEXT_IS_DESTROYED:
 		return TRZ_ERROR_SHUTDOWN;
-	case TRZ_CUDA_ERROR_INVALID_CONTEXT: /* a call's context was made current before it: it is gone */
+	case TRZ_CUDA_ERROR_INVALID_CONTEXT: /* each call first makes its context current, so that context is gone */
 	case TRZ_CUDA_ERROR_ECC_UNCORRECTABLE:
 	case TRZ_CUDA_ERROR_NVLINK_UNCORRECTABLE:
 	case TRZ_CUDA_ERROR_CONTAINED:

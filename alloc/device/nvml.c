@@ -14,7 +14,7 @@
 
 enum { BUS_ID_BYTES = 32, PROCESSES_MOST = 128 };
 
-/* nvmlProcessInfo_v2_t. Of memory: all bits: it cannot be told. */
+/* nvmlProcessInfo_v2_t. `bytes` with all bits set: the library cannot tell. */
 struct process {
 	unsigned pid;
 	unsigned long long bytes;
@@ -25,11 +25,12 @@ struct nvml {
 	int (*init)(void);
 	int (*device)(const char *bus_id, void **device);
 	int (*processes)(void *device, unsigned *count, struct process *list);
-	int (*bus_id)(char *text, int size, int device);  /* of CUDA's driver: its numbers are not the library's */
+	int (*bus_id)(char *text, int size, int device);  /* the CUDA driver's: its device numbers are not the library's */
 	bool ready;
 };
 
-/* What the first thread to end looking has found. The dynamic linker is asked with no lock held: docs/lock-order.md. */
+/* What the first thread to finish looking has found. No lock is held while the dynamic linker is asked
+ * (docs/lock-order.md). */
 static struct nvml nvml;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool tried;
@@ -58,7 +59,8 @@ static void load(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* A table of a program's own, as the simulated device is, says nothing about CUDA's devices. */
+/* Whether the heap's table is the CUDA driver's: a program's own, such as the simulated device's, says nothing about
+ * CUDA's devices. */
 static bool is_cuda(const struct driver *d)
 {
 	const trz_driver *cuda;

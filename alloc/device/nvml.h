@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What NVIDIA's management library tells of a device: how much of its memory which processes have. The CUDA driver
- * knows only what is free.
+ * Asks NVIDIA's management library how much of a device's memory this process has, and how much all others have. The
+ * CUDA driver tells only how much is free.
  */
 #ifndef TRZ_ALLOC_NVML_H
 #define TRZ_ALLOC_NVML_H

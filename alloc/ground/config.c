@@ -104,8 +104,8 @@ static bool store_text(struct config *c, const struct option *o, const char *tex
 	return true;
 }
 
-/* "12", "1.5GiB": digits, for bytes a decimal fraction and a unit too. A fraction without a unit is a slip, and so is
- * less than a byte: there is no half byte, and cut off it would be 0, which means something else. */
+/* "12", "1.5GiB": digits; for bytes also a decimal fraction and a unit. A fraction without a unit is rejected, and so
+ * is less than one byte: truncated, it would become 0, which means something else. */
 static bool parse_amount(const struct option *o, const char *text, uint64_t *value)
 {
 	static const struct {
@@ -150,7 +150,7 @@ static trz_status unknown_key(const char *source, const char *key)
 	                keys);
 }
 
-/* White space in a value is no slip to be mended: a path would name another file, two numbers would be one. */
+/* White space inside a value is an error. Dropping it would make a path name another file, and two numbers one. */
 static trz_status set_option(struct config *c, const struct option *o, const char *source, const char *text)
 {
 	char choices[2 * TEXT_BYTES + 8];
@@ -185,7 +185,7 @@ static trz_status parse_pair(struct config *c, const char *source, char *pair)
 	return unknown_key(source, pair);
 }
 
-/* Pair by pair, without the white space around them. */
+/* Parses pair by pair, ignoring white space around each. */
 static trz_status parse(struct config *c, const char *source, const char *text)
 {
 	char pair[256];

@@ -25,13 +25,14 @@ struct config {
 #undef TEXT
 };
 
-/* Defaults, then TERRAZZO_CONF, then `text` (may be NULL). CONFIG_KEY, CONFIG_VALUE; *c is then undefined. */
+/* Sets the defaults, then what TERRAZZO_CONF says, then what `text` says (may be NULL). Errors: CONFIG_KEY,
+ * CONFIG_VALUE; they leave *c undefined. */
 trz_status config_load(struct config *c, const char *text);
 
-/* The library of the tool that receives NVTX's calls; NULL: none. */
+/* The path of the tool that NVTX calls go to, from the environment; NULL: none. */
 const char *config_injection_path(void);
 
-/* The process's rank, as launchers tell it; "": none does. */
+/* The process's rank, as its launcher has put it into the environment; "": no launcher has. */
 const char *config_rank(void);
 
 #endif

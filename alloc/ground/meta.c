@@ -18,7 +18,7 @@
 
 enum { META_ALIGN = 64, POOL_CHUNK_BYTES = 65536, HUGE_PAGE = 2 << 20, RANGE_BYTES = 64 << 20 };
 
-/* Stands before every allocation. */
+/* The header in front of every allocation. */
 struct meta_chunk {
 	_Alignas(META_ALIGN) struct meta_chunk *next;
 	struct meta_chunk **link;
@@ -29,11 +29,11 @@ struct meta_chunk {
 
 enum { RANGES_MOST = 16 };
 
-/* The arena's memory: ranges of the host's addresses, each used from its beginning on, in huge pages if the host has
- * them. A growing heap then takes few page faults, each of which costs a request microseconds, and few TLB entries.
- * Ranges go with the heap: the arena never returns memory. */
+/* The arena's memory: ranges of host addresses, each used from its beginning on, in huge pages if the host has them. A
+ * growing heap then takes few page faults, each of which costs a request microseconds, and few TLB entries. The arena
+ * never returns memory; the ranges are unmapped when the heap closes. */
 struct host {
-	extent_hooks_t hooks;        /* jemalloc knows the host by its address: the first member */
+	extent_hooks_t hooks;        /* first, since jemalloc passes its address to the hooks, which cast it to the host */
 	unsigned arena;
 	struct spinlock lock;        /* guards the rest */
 	char *top, *end;             /* the rest of the newest range */
@@ -65,7 +65,7 @@ static bool begin_range(struct host *host, size_t least)
 	host->ranges[host->count++].size = size;
 	host->top = (char *)align_up((uintptr_t)base, HUGE_PAGE);
 	host->end = (char *)base + size;
-	madvise(host->top, (size_t)(host->end - host->top), MADV_HUGEPAGE);  /* a host without them has small ones */
+	madvise(host->top, (size_t)(host->end - host->top), MADV_HUGEPAGE);  /* where this fails, pages are small */
 	return true;
 }
 
@@ -83,7 +83,7 @@ static void *extent_alloc(extent_hooks_t *hooks, void *wanted, size_t size, size
 		p = (char *)align_up((uintptr_t)host->top, alignment);
 	if (room)
 		host->top = p + size;
-	if (room && alignment >= HUGE_PAGE)  /* jemalloc's own structures, of which it uses little */
+	if (room && alignment >= HUGE_PAGE)  /* for jemalloc's own structures, which use little of it */
 		madvise(p, size, MADV_NOHUGEPAGE);
 	spinlock_give(&host->lock);
 	*zero = *commit = true;
@@ -243,7 +243,7 @@ bool node_pool_reserve_slow(struct node_pool *p, size_t count)
 	char *chunk = meta_alloc(p->meta, nodes * p->node_size);
 	if (!chunk)
 		return false;
-	for (; p->fresh < p->end; p->fresh += p->node_size) {  /* the fresh ones are of one chunk */
+	for (; p->fresh < p->end; p->fresh += p->node_size) {  /* all fresh nodes must lie in one chunk */
 		*(void **)p->fresh = p->free;
 		p->free = p->fresh;
 	}

@@ -40,15 +40,15 @@ static inline trz_status meta_exhausted(void)
 	return trz_fail(TRZ_ERROR_HOST_MEMORY, "the host has no memory left for the heap's metadata");
 }
 
-/* Nodes of one size. They are never returned to the host before meta_close, so that a stale pointer to one
- * still points to one. Nodes that were never taken are not touched, so the memory under them costs nothing yet. The
- * pool's owner guards it. */
+/* Nodes of one size. None goes back to the host before meta_close, so a stale pointer to a node still points to a node.
+ * Nodes that were never taken have not been touched, so the memory under them costs nothing yet. The pool's owner
+ * guards it. */
 struct node_pool {
 	struct meta *meta;
 	size_t node_size;      /* >= sizeof(void *) */
-	void *free;            /* given back; linked through the first word */
-	char *fresh, *end;     /* those never taken lie side by side here */
-	size_t available;      /* both together */
+	void *free;            /* nodes given back, linked through their first word */
+	char *fresh, *end;     /* nodes never taken, side by side */
+	size_t available;      /* how many of both */
 };
 
 void node_pool_init(struct node_pool *p, struct meta *m, size_t node_size);

@@ -12,7 +12,7 @@
 
 enum {
 	CLASS_COUNT = 20,
-	CLASS_SIZE_MAX = CELL  /* a live block outside slabs is larger than a cell; hence one begins per cell */
+	CLASS_SIZE_MAX = CELL  /* a live block outside slabs is larger than a cell, so at most one begins in each */
 };
 
 struct size_class {

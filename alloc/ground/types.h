@@ -17,8 +17,8 @@
  *     pending     freed, waiting for a ticket before it may be reused
  *     cached      free blocks
  *     free slots  slots of slabs that no caller holds, and the rest of a slab that is too short for a slot
- *     idle        memory that an operation is moving; between operations only the edges that alignment loses of
- *                 classic segments
+ *     idle        memory that an operation is moving; between operations only the edges that classic segments lose to
+ *                 alignment
  *     zombie      tiles that the driver refused to take back
  *
  * Locks, in the order in which they may be taken (docs/lock-order.md):
@@ -54,11 +54,11 @@ enum {
  * and arrays. */
 enum kind { SMALL = 0, LARGE = 1, KINDS = 2 };
 
-/* The parts of a lane's free memory, and the windows that each grows in: those of its kinds, and views (view.h), which
- * are large memory. */
+/* A lane keeps its free memory, and the windows that it grows in, in parts: one for each kind, and one for views
+ * (view.h), which are large memory. */
 enum { VIEWS = KINDS, PARTS };
 
-/* The parts that hold memory of a kind. */
+/* Loops over the parts that hold memory of a kind. */
 #define FOR_PARTS(part, kind) for (unsigned part = (kind); part < PARTS; part = part == LARGE ? VIEWS : PARTS)
 
 enum block_state {
@@ -71,9 +71,9 @@ enum block_state {
 	BLOCK_BUSY   /* free memory that the holder of the growth lock is moving */
 };
 
-/* Sorts of dedicated memory, as a set of bits: a lane and a window have one such set each. 0: packed memory. The
- * program asks for DEDICATED, perhaps to be exported in some way; with DEDICATED_ONCE, a debugging option's, memory
- * serves one allocation and then goes back to the driver. */
+/* Sorts of dedicated memory: each lane and each window has a set of these bits; 0: packed memory. The program asks for
+ * DEDICATED, with _FD or _FABRIC if it wants to export the memory that way. Debugging options set DEDICATED_ONCE: the
+ * memory serves one allocation, then goes back to the driver. */
 enum { DEDICATED = 1, DEDICATED_FD = 2, DEDICATED_FABRIC = 4, DEDICATED_ONCE = 8 };
 
 struct stream;
@@ -83,12 +83,12 @@ struct window;
 struct tile;
 struct slab;
 
-/* A stream, other than its home, that uses a live block or held slot; its ticket once that is freed. */
+/* A further stream, not the home's, that uses a live block or a held slot; once that is freed, the ticket to await. */
 struct use {
 	struct use *next;
 	struct stream *stream;
 	uint64_t sequence;
-	unsigned slot;               /* of a slab */
+	unsigned slot;               /* which slot of its slab; not used by blocks */
 };
 
 #define CONTAINER_OF(pointer, type, member) ((type *)(void *)((char *)(pointer) - offsetof(type, member)))

@@ -20,7 +20,8 @@
 #include "heap/poll.h"
 #include "heap/streams.h"
 
-/* Streams without memory of the pool are not asked: their handles may have died unannounced. */
+/* Streams without memory of the pool take no ticket, so nothing is recorded on them: their handles may have died
+ * unannounced. */
 static void take_tickets_locked(trz_heap *h, unsigned streams)
 {
 	HEAP_LOCKED(h);
@@ -33,7 +34,7 @@ static void take_tickets_locked(trz_heap *h, unsigned streams)
 				l->stream->announced.sequence = ticket_take(&l->stream->tickets);
 }
 
-/* A holder of the growth lock has seen the caller's earlier changes, or finishes first. */
+/* A thread that holds the growth lock now has seen the caller's earlier changes, or finishes before this begins. */
 bool heap_announce_capture(trz_heap *h, struct pool *p)
 {
 	if (!heap_lock_growth(h))
@@ -65,7 +66,7 @@ void heap_end_announcement(trz_heap *h, struct pool *p)
 	heap_unlock(h);
 }
 
-/* Memory of the stream's captured lanes becomes like the stream's other memory. */
+/* Gives the memory of the stream's captured lanes to its other lanes. */
 static void end_detours(trz_heap *h, const struct stream *s)
 {
 	heap_lock(h);
@@ -125,7 +126,7 @@ bool heap_serves_captures_locked(const struct lane *l)
 	       !atomic_load_explicit(&s->unsettled, memory_order_relaxed);
 }
 
-/* A later return of its memory finds the other lane there. */
+/* The stream's other lane is made as well: later it gets the captured lane's memory. */
 struct lane *heap_capture_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated)
 {
 	HEAP_LOCKED(h);

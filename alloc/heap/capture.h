@@ -7,15 +7,15 @@
 
 #include "heap/heap.h"
 
-/* Announces a capture into a pool, which is to begin, by recording events (false: in a host function); and takes that
- * back. */
+/* Announces that a capture into a pool is about to begin, and records events for it (false: in a host function); and
+ * takes an announcement back. */
 bool heap_announce_capture(trz_heap *h, struct pool *p);
 void heap_end_announcement(trz_heap *h, struct pool *p);
 
-/* Notes the capture, named by a number > 0, that an operation finds its stream in; 0: it is in none. */
+/* Notes the capture (a number > 0) that an operation finds its stream in; 0: none. */
 void heap_note_capture(trz_heap *h, struct stream *s, uint64_t capture);
 
-/* Notes it only if it is a change, which the driver's answer always is. */
+/* Notes the driver's answer, if that changes anything. */
 static inline void heap_see_capture(trz_heap *h, struct stream *s, const struct capture *c)
 {
 	uint64_t capture = c->status == TRZ_CAPTURE_NONE ? 0 : c->id ? c->id : UINT64_MAX;

@@ -6,7 +6,8 @@
 
 #include <assert.h>
 
-/* A dedicated tile that is kept is one block; one that serves once is returned as soon as it is all free. */
+/* A dedicated tile that is kept stays one block. The parts of one that serves once join: when all of it is free, it is
+ * returned. */
 static inline bool joins(const struct block *a, const struct block *b)
 {
 	return a && b && a->state == BLOCK_FREE && b->state == BLOCK_FREE && a->home == b->home &&

@@ -13,7 +13,7 @@ static inline struct fit *heap_index_of(const struct block *b)
 	return &b->home->fit[window_part(b->window)];
 }
 
-/* Whether the device has passed what a free block was last used for, so that any stream may have it. */
+/* Whether a free block's last use has passed, so that any stream may have the block. */
 static inline bool heap_block_passed(const struct block *b)
 {
 	return ticket_passed(&b->home->stream->tickets, b->sequence);
@@ -25,15 +25,16 @@ struct block *heap_free_block_locked(trz_heap *h, struct block *b, uint64_t sequ
 
 enum { GRAIN_BITS = 5 };
 
-/* Medium blocks are whole grains, of a 32nd of the power of two below their size, so that more of them are alike. */
+/* Medium blocks are whole grains, so that more of them are equal. A grain is a 32nd of the largest power of two that is
+ * not above the size. */
 static inline uint64_t heap_grain(uint64_t size)
 {
 	return max_u64(UNIT, (uint64_t)1 << (log2_floor(size) - GRAIN_BITS));
 }
 
-/* How many of the `available` bytes from its address on a block of `size` takes. A rest of large memory that is too
- * short for any request stays with the block, as rounding, instead of being indexed; of small memory only what rounding
- * may come to anyway, since a cell would be much for its blocks. */
+/* How many of the `available` bytes from its address on a block of `size` takes. In large memory a rest too short for
+ * any request stays with the block as rounding, instead of being indexed. In small memory, where a whole cell would be
+ * much for a block, only a rest of up to a grain does. */
 static inline uint64_t heap_block_size(enum kind kind, uint64_t size, uint64_t available)
 {
 	return available - size <= (kind == LARGE ? CELL : heap_grain(size)) ? available : size;
@@ -49,7 +50,7 @@ struct block *heap_trim_busy_locked(trz_heap *h, struct block *b, trz_addr addre
 /* Turns a busy block into a hole and joins it with neighbouring holes. */
 void heap_make_hole_locked(trz_heap *h, struct block *b);
 
-/* Drops the blocks, all of them holes, of a window that is being given back. */
+/* Drops the blocks of a window that is being given back; all of them are holes. */
 void heap_drop_holes_locked(trz_heap *h, struct block *first);
 
 /* Cuts [address, address + size) out of a hole. Two nodes have been reserved. The result is BLOCK_BUSY, but has no
@@ -59,17 +60,17 @@ struct block *heap_cut_hole_locked(trz_heap *h, struct block *hole, trz_addr add
 /* Joins a busy block with a free or busy neighbour behind it; the whole is busy. */
 void heap_join_busy_locked(trz_heap *h, struct block *b);
 
-/* Makes one busy block [address, address + size) of free blocks, of any home, that lie side by side, the first of which
- * is `b`; their rest stays free. Two nodes have been reserved. */
+/* Makes one busy block [address, address + size) out of free blocks of any home that lie side by side, beginning with
+ * `b`; the rest of them stays free. Two nodes have been reserved. */
 struct block *heap_carve_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size);
 
-/* A node for the block over the next `bytes` of a window, whose entries in the pagemap are possible from here on; NULL:
- * no host memory. Undone by heap_give_node, for which NULL is nothing. Both take the heap lock. */
+/* Takes a node for the block over the next `bytes` of a window, and makes the pagemap's leaves for it; NULL: no host
+ * memory. heap_give_node undoes it, and ignores NULL. Both take the heap lock. */
 struct block *heap_take_node(trz_heap *h, const struct window *w, uint64_t bytes);
 void heap_give_node(trz_heap *h, struct block *node);
 
-/* Appends a busy block [window's end, window's end + size) at the end of a window, made of `node`, which the caller
- * has taken from h->blocks: a reservation would not last from one hold of the lock to the next. */
+/* Appends a busy block of `size` bytes behind the last block of a window. The caller has taken `node` from h->blocks
+ * (heap_take_node): a reservation would not last from one hold of the lock to the next. */
 struct block *heap_append_block_locked(struct block *node, struct window *w, struct lane *home, uint64_t size);
 
 /* Makes a busy block of the class's slab size the first slab of the lane's bin. A slab, and the pagemap's cells, have
@@ -82,7 +83,7 @@ void heap_retire_slab_locked(trz_heap *h, struct slab *s);
 /* Retires every slab without held or pending slots. */
 void heap_retire_empty_slabs(trz_heap *h);
 
-/* Call this after taking free memory. */
+/* Notes the least that was free in this step of decay; to be called after taking free memory. */
 static inline void heap_note_least_locked(trz_heap *h)
 {
 	HEAP_LOCKED(h);

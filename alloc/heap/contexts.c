@@ -8,7 +8,8 @@
 
 #include "heap/events.h"
 
-/* A diversion shows an announced capture; the legacy default stream answers for streams that this thread cannot ask. */
+/* Announced captures are left out, since diversions show them; the legacy default stream answers for streams that this
+ * thread cannot ask. */
 static bool is_known_captured(trz_heap *h, const struct stream *s, bool handles_live)
 {
 	if (!handles_live)
@@ -31,7 +32,7 @@ static bool tells_of(enum cover cover, const struct stream *s)
 	return cover == COVER_ALL || (cover == COVER_THREADS ? s->thread_bound : stream_is_out_of_reach(s));
 }
 
-/* Marks the tickets that the next deputy will answer for. false: every ticket already has a deputy. */
+/* Marks the tickets that the next deputy will answer for. false: none needs it. */
 static bool mark(trz_heap *h, const struct event_pool *p, enum cover cover)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);

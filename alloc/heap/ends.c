@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The ends of private pools. When the last reference has gone, launches of the pool's graphs may still be running, on
- * any stream. The pool then waits, asking at every poll, for a deputy of all streams, or where the driver has none for
- * tickets of those that the heap knows; after that its memory becomes the default pool's, each lane's that of the same
- * stream, but that what has passed in a window becomes one stream's.
+ * any stream. Polls then wait for a deputy of all streams, or where the driver has none, for tickets of the streams
+ * that the heap knows. After that the pool's memory becomes the default pool's. Each lane's goes to the same stream,
+ * except that all free memory of a window that has passed goes to one stream.
  */
 #include "heap/ends.h"
 
@@ -14,8 +14,8 @@
 
 enum { REHOMED_AT_ONCE = 256 };
 
-/* The lane of the default pool that inherits: its stream's lane for this sort of memory. If there is none, this lane
- * becomes it, and leaves the pool. */
+/* Names each lane's heir in the default pool: its stream's lane for the same sort of memory. If there is none, the lane
+ * itself leaves the pool and becomes that. */
 static void name_heirs_locked(struct pool *p)
 {
 	for (struct lane **link = &p->lanes, *l; (l = *link);) {
@@ -77,8 +77,8 @@ static void rehome_block_locked(trz_heap *h, struct block *b, struct lane *to)
 	}
 }
 
-/* Gives the heap lock back for a moment. Of a window's blocks other threads let none vanish but such as join, and busy
- * ones do not. Returns the block with what was freed beside it meanwhile. */
+/* Gives the heap lock back for a moment. The block is busy meanwhile: else it could vanish, since other threads join
+ * free blocks. Returns the block, joined with what was freed beside it meanwhile. */
 static struct block *rest_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
@@ -90,8 +90,8 @@ static struct block *rest_locked(trz_heap *h, struct block *b)
 	return heap_free_block_locked(h, b, b->sequence);
 }
 
-/* The heir of a block. With `one` all that has passed goes to one of them, the first that gets any: a tile of which
- * several streams had parts is whole then, and can move to another pool. */
+/* The heir of a block. With `one`, all free blocks that have passed go to the same heir, the first that gets one: a
+ * tile of which several streams had parts then lies in one free block, and can move to another pool. */
 static struct lane *heir_of(const struct block *b, struct lane **one)
 {
 	struct lane *heir = b->home ? b->home->heir : NULL;
@@ -124,7 +124,7 @@ static void hand_over(trz_heap *h, struct window *w, bool all)
 	heap_unlock(h);
 }
 
-/* Without memory nothing leads to the lanes any longer. */
+/* Removes a pool's lanes: they have no memory, so nothing leads to them any more. */
 static void drop_lanes(trz_heap *h, struct pool *p)
 {
 	for (struct lane *l; (l = p->lanes);) {
@@ -227,7 +227,7 @@ static struct pool *next_ended(trz_heap *h, struct pool *p)
 	return p;
 }
 
-/* Whether a thread's own stream is known: it may have gone. */
+/* Whether the heap knows a per-thread stream, whose thread may have gone. */
 static bool knows_threads(const trz_heap *h)
 {
 	unsigned streams = atomic_load_explicit(&h->streams.count, memory_order_acquire);
@@ -237,8 +237,9 @@ static bool knows_threads(const trz_heap *h)
 	return any;
 }
 
-/* A deputy of all streams also answers for launches on streams that the heap has never seen; drivers without events of
- * contexts have one for threads' streams. false: none can be recorded now, or an older one is outstanding. */
+/* Records a deputy of all streams, which also answers for launches on streams that the heap has never seen; where the
+ * driver has no events of contexts, one of thread-bound streams. false: none can be recorded now, or an older one is
+ * outstanding. */
 static bool cover_launches(trz_heap *h, enum cover *cover)
 {
 	if (h->events.deputy || heap_may_be_captured(h, true))
@@ -272,7 +273,7 @@ void heap_end_pools(trz_heap *h)
 		await_streams(h, p, cover);
 	}
 	if (covered)
-		heap_collect_contexts(h);  /* an idle device has passed it */
+		heap_collect_contexts(h);  /* on an idle device it has passed already */
 }
 
 static bool may_dissolve(const trz_heap *h, const struct pool *p)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ends of private pools and of captures: their memory becomes other lanes'. Growth lock held throughout.
+ * The ends of private pools and of captures: other lanes take over their memory. Growth lock held throughout.
  */
 #ifndef TRZ_ALLOC_ENDS_H
 #define TRZ_ALLOC_ENDS_H
 
 #include "heap/heap.h"
 
-/* Gives the memory of a stream's captured lanes in a pool to its other lanes. Growth lock held. */
+/* Gives the memory of a stream's captured lanes in a pool to its other lanes there. */
 void heap_merge_captured_lanes(trz_heap *h, struct pool *p, const struct stream *s);
 
-/* Notes what pools that have ended since the last poll must await, and asks which events have completed. Growth lock
- * held. */
+/* Notes what the pools that have ended since the last poll must await. If that took a deputy, asks at once whether it
+ * has passed. */
 void heap_end_pools(trz_heap *h);
 
-/* Gives the memory of released pools that await nothing to the default pool. Growth lock held. */
+/* Gives the memory of ended pools that need await nothing more to the default pool. */
 void heap_dissolve_pools(trz_heap *h);
 
 #endif

@@ -55,8 +55,8 @@ bool heap_is_legacy_captured(trz_heap *h, struct event_pool *p)
 	return is_captured(h, p, NULL);
 }
 
-/* An event on the legacy default stream would invalidate a capture that began on a blocking stream after the question:
- * none is recorded once a capture has been announced. */
+/* An event on the legacy default stream would invalidate a capture that a blocking stream begins after the question, so
+ * none is recorded there once a capture has been announced. */
 bool heap_may_record(trz_heap *h, const struct stream *s)
 {
 	bool announced = is_legacy(s->handle) && atomic_load(&h->announced);
@@ -64,8 +64,8 @@ bool heap_may_record(trz_heap *h, const struct stream *s)
 }
 
 /* Another thread may begin a capture between the question and the record: an event that has become part of it must
- * never be asked. Captures that the heap serves are announced before they begin, so the question is repeated only if
- * there is one. */
+ * never be asked. Captures that the heap serves are announced before they begin, so the question is repeated only while
+ * there is a diversion. */
 trz_event heap_record_event(trz_heap *h, const struct stream *s)
 {
 	struct event_pool *p = s->events;

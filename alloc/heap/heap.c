@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening and closing a heap's structures, its streams and their lanes, events and polls.
+ * Opening and closing a heap's structures; the window at an address; asking the device what it has free.
  */
 #include "heap/heap.h"
 
@@ -14,12 +14,12 @@ _Thread_local struct heap_thread heap_thread;
 
 /* ---- opening and closing ---- */
 
-enum { QUARANTINE_ALL = 1 << 20 };  /* in devices' memory: more than there are addresses */
+enum { QUARANTINE_ALL = 1 << 20 };  /* times the device's memory: more than there are addresses */
 enum { SITES_SEED = 0x7e44a220 };
 
 static atomic_uint_fast64_t opened;  /* heaps so far, in this process */
 
-/* The debugging options' effect on the others. */
+/* Sets the options that the debugging options change. */
 static trz_status apply_aids(trz_heap *h)
 {
 	struct config *c = &h->config;
@@ -70,7 +70,8 @@ static trz_status open_structures(trz_heap *h)
 	return TRZ_OK;
 }
 
-/* Every allocation is a reader: a thread that begins or ends a diversion would else wait for a gap between them. */
+/* Every allocation is a reader, so writers go first: else a thread that begins or ends a diversion would have to wait
+ * for a gap between readers. */
 static void init_divert_lock(pthread_rwlock_t *lock)
 {
 	pthread_rwlockattr_t attributes;

@@ -36,7 +36,7 @@ struct candidate {
 	trz_addr address;            /* where it is owned */
 	uint64_t size;
 	uint32_t found;              /* its number in the order of the search */
-	bool passed;                 /* its last use is ordered before all later work: it needs no fence */
+	bool passed;                 /* its last use has passed, or is behind a fence already: moving it needs none */
 };
 
 enum { STEPS_THRESHOLDS = 3, STEPS_FINDINGS = 8 };
@@ -45,17 +45,17 @@ enum { STEPS_THRESHOLDS = 3, STEPS_FINDINGS = 8 };
 struct steps {
 	pthread_mutex_t lock;
 	atomic_bool watched;         /* there is a callback; read without a lock */
-	/* by `lock` */
+	/* guarded by `lock` */
 	bool told;                   /* the program tells its steps */
 	struct leaks *leaks;         /* NULL: no step has ended yet */
-	struct leaks *kept;          /* of the loop that keeps what it makes; NULL: there has been none */
-	bool kept_calls_models;      /* the steps of that allocate in models, mostly */
-	uint64_t last_peak;          /* of allocated bytes, at the end of the newest step */
-	uint64_t passing;            /* what the newest step with a new peak held at most, beside what it held at its end */
-	uint64_t most;               /* that the newest step held */
+	struct leaks *kept;          /* the same for the loop that keeps what it makes; NULL: there has been none */
+	bool kept_calls_models;      /* that loop's steps allocate mostly in models */
+	uint64_t last_peak;          /* the peak of allocated bytes at the end of the newest step */
+	uint64_t passing;            /* how far the newest step with a new peak rose above what it held at its end */
+	uint64_t most;               /* the most that the newest step held */
 	trz_warning_callback *callback;
 	void *user;
-	bool given[STEPS_THRESHOLDS];    /* the warning, and its share has not fallen since */
+	bool given[STEPS_THRESHOLDS];    /* the threshold's warning was given, and the share has not fallen since */
 	uint32_t named[STEPS_FINDINGS];  /* sites that a warning has named; 0 is one, too */
 	size_t named_count;
 };
@@ -64,27 +64,27 @@ struct steps {
 enum { VIEW_SIZES = 16 };
 
 struct views_record {
-	uint64_t debt;               /* bytes mapped for views that flips into views have not made up for, */
-	uint64_t peak;               /* since the most that was allocated had grown to this */
-	uint64_t moved;              /* moved_bytes, when the newest was mapped */
-	uint64_t sizes[VIEW_SIZES];  /* of large requests that memory was moved for: the newest */
-	unsigned sizes_count;        /* of all that were new then */
+	uint64_t debt;               /* bytes mapped for views that flips into views have not made up for, ... */
+	uint64_t peak;               /* ... counted since the peak of allocated bytes was this */
+	uint64_t moved;              /* moved_bytes when a view was last mapped */
+	uint64_t sizes[VIEW_SIZES];  /* the newest sizes of large requests that memory was moved for, ... */
+	unsigned sizes_count;        /* ... and how many have been added so far */
 };
 
-/* How steps are recognised that the program does not tell (observe/period.h). By `lock`, but for `due`. */
+/* How the heap recognises steps that the program does not tell (observe/period.h). Guarded by `lock`, except `due`. */
 enum { PERIOD_KEYS = 256, PERIOD_CANDIDATES = 8, PERIOD_INTERVALS = 24, PERIOD_KINDS = 2, PERIOD_NEWEST = 64 };
 
 enum period_state {
-	PERIOD_RESTS,                /* nothing was found, or nothing that is worth it */
+	PERIOD_RESTS,                /* it found nothing, or nothing worth following */
 	PERIOD_WATCHES,
 	PERIOD_FOUND,
-	PERIOD_TOLD                  /* by the program: for good */
+	PERIOD_TOLD                  /* the program tells its steps */
 };
 
 struct period_key {
 	uint32_t key, failures;
-	int seen;                    /* < 0: so often it is left alone */
-	bool refused, in_model;      /* no steps begin there, as its stack has told; since it is of a model */
+	int seen;                    /* its allocations so far; < 0: so many more are left alone */
+	bool refused, in_model;      /* its stack says that no steps begin there; and that it lies in a model */
 };
 
 struct period_block {
@@ -98,7 +98,7 @@ struct period_candidate {
 	unsigned intervals;
 	uint64_t begun, begun_ns;
 	uint64_t last, live;         /* the clock at its newest allocation, and what was held then */
-	uint64_t overdue_at;         /* after this clock its place is another's */
+	uint64_t overdue_at;         /* once the clock is past this, another candidate may replace it */
 	uint64_t gaps[PERIOD_INTERVALS], rises[PERIOD_INTERVALS], changes[PERIOD_INTERVALS];
 };
 
@@ -106,24 +106,24 @@ struct period {
 	enum period_state state;
 	uint32_t marker, marker_site, last_keys[PERIOD_KINDS];
 	uint64_t clock;              /* blocks allocated */
-	uint64_t usual, marked_at;   /* of the marker: its gap, and when it came last */
+	uint64_t usual, marked_at;   /* the marker's usual gap, and the clock at its last allocation */
 	uint64_t last_live, seen, growths, growths_least;
 	uint64_t step_ns_least;      /* constant, but for tests */
-	/* Of a loop that keeps what it makes, which the failures' reports judge: */
-	uint32_t keeper, keeper_site;    /* what begins its steps; 0: none */
-	uint32_t proposed, proposed_site;  /* what may be, once its stack has been looked at; 0: none */
+	/* The loop that keeps what it makes, which reports of failures judge: */
+	uint32_t keeper, keeper_site;    /* the place whose allocations end its steps; 0: none */
+	uint32_t proposed, proposed_site;  /* a place that may become this, once its stack has been judged; 0: none */
 	uint64_t keeper_usual, keeper_at, proposed_usual;
-	bool proposed_last;          /* the heap rests, unless it is of a model */
-	uint64_t keeper_row, keeper_seen, proposed_row;  /* so many of its steps, which are short, count as one */
-	uint64_t told, told_at;      /* steps that the program has told: how many, the last, */
-	uint64_t told_longest, told_usual;  /* and gaps between two */
-	struct period_block newest[PERIOD_NEWEST];  /* while it watches: [i % PERIOD_NEWEST], the i-th */
+	bool proposed_last;          /* when the place has been judged the heap rests, unless it lies in a model */
+	uint64_t keeper_row, keeper_seen, proposed_row;  /* row: so many of its steps, if they are short, count as one */
+	uint64_t told, told_at;      /* steps that the program has told: how many; the clock at the last; */
+	uint64_t told_longest, told_usual;  /* the longest and the usual gap between two */
+	struct period_block newest[PERIOD_NEWEST];  /* the newest blocks watched: the i-th at [i % PERIOD_NEWEST] */
 	uint64_t newest_count;
 	struct period_key keys[PERIOD_KEYS];
-	/* Of the candidates, what every block that goes past reads and writes: */
-	uint32_t listed[PERIOD_CANDIDATES];  /* its key, while list[i] is one; else 0 */
-	uint64_t low[PERIOD_CANDIDATES], high[PERIOD_CANDIDATES];  /* of what was held since the newest allocation */
-	uint64_t vacant_at;          /* no candidate's place is free before the clock is past it */
+	/* What every block that is seen reads and writes of the candidates: */
+	uint32_t listed[PERIOD_CANDIDATES];  /* the key of list[i] while that is a candidate; else 0 */
+	uint64_t low[PERIOD_CANDIDATES], high[PERIOD_CANDIDATES];  /* least and most held since its newest allocation */
+	uint64_t vacant_at;          /* until the clock is past this, no candidate can be replaced */
 	struct period_candidate list[PERIOD_CANDIDATES];
 	atomic_uint due;             /* of enum period_due; read without a lock */
 };
@@ -131,13 +131,13 @@ struct period {
 /* What is to be done before the next allocation, with no lock held. */
 enum period_due {
 	PERIOD_DUE_STEP = 1,         /* a step has ended */
-	PERIOD_DUE_KEEPER = 2,       /* one of the loop that keeps what it makes has */
-	PERIOD_DUE_PROPOSAL = 4
+	PERIOD_DUE_KEEPER = 2,       /* a step of the loop that keeps what it makes has ended */
+	PERIOD_DUE_PROPOSAL = 4      /* a place that may end the steps of such a loop is to be judged */
 };
 
 struct leaks;
 
-/* What every operation reads lies on other cache lines than what operations under the heap lock write. */
+/* What every operation reads lies on cache lines apart from what operations under the heap lock write. */
 struct trz_heap {
 	/* changes seldom; each member says below who guards it */
 	struct pagemap pagemap;      /* by `lock`; read without it */
@@ -164,20 +164,20 @@ struct trz_heap {
 	struct block *holes;         /* all of them; every writer also holds the growth lock */
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long, or there is more to return or to end */
-	atomic_bool short_of_memory; /* or nearly: somebody may have to wait for any free */
-	uint64_t trim_again;         /* so many bytes freed by callers before what a trim has left is looked at again */
+	atomic_bool short_of_memory; /* memory has run short, or nearly: any free may have to be waited for */
+	uint64_t trim_again;         /* once callers have freed so many bytes, a trim looks again at what the last one left */
 	struct counters counters;    /* without what streams hold in slots (ledger.h) */
 	uint64_t block_limit[KINDS][MEASURES];
 	uint64_t limits[MEASURES];   /* the sums of all streams' limits */
-	struct stream *listed;       /* those that may hold less than their limit */
+	struct stream *listed;       /* the streams that may hold less than their limit */
 	struct history history;
 	bool keeps_frames;           /* slots carry frames */
-	bool notes;                  /* the history is on, or slots carry frames */
+	bool notes;                  /* slots carry frames, or the history is on: slots stay in */
 	struct node_pool slot_frames, slot_sites;
 	struct history_tags tags;
 	struct sites sites;          /* of memory that callers hold */
 	uint64_t cached_least;       /* of cached bytes, in the current step of decay */
-	struct tile *exported[EXPORTED_LISTS];  /* by address; a thread that ends an export is about to free */
+	struct tile *exported[EXPORTED_LISTS];  /* by address; ending an export must not wait for a driver call */
 
 	/* guarded by `growth_lock` */
 	pthread_mutex_t growth_lock;
@@ -195,8 +195,8 @@ struct trz_heap {
 	uint64_t tile_most;                  /* nor is any tile larger than this */
 	counter attainable;                  /* what could be reserved in all, by the device's last answer about its free
 	                                      * memory; other processes take and free memory meanwhile. Read without it */
-	uint64_t moved_bytes;                /* mapped at other places so far, */
-	uint64_t moved_for_ended;            /* of that for pools that have ended */
+	uint64_t moved_bytes;                /* bytes mapped at other places so far, ... */
+	uint64_t moved_for_ended;            /* ... and those of them for pools that have ended */
 	struct views_record views;
 	uint64_t flip_runs;                  /* runs that searches for flips have scanned */
 	trz_capture_mode growth_mode;        /* the capture mode that the lock's holder came with */
@@ -213,20 +213,20 @@ struct trz_heap {
 	/* constant */
 	uint64_t serial;             /* its number among all heaps of the process */
 	struct meta meta;
-	struct dumps *dumps;         /* of snapshots that options ask for (dump.c); NULL: none do */
+	struct dumps *dumps;         /* for snapshots that options ask for (dump.c); NULL: no option does */
 	struct reporter *reporter;   /* serve/postmortem.c */
 	bool annotates;              /* a tool receives allocations (nvtx.c) */
 	bool dedicates;              /* requests above small_limit get dedicated memory, once each: a debugging option */
 
 	_Atomic uint64_t limit;
-	pthread_mutex_t oom_lock;    /* of the callbacks below and last_oom; nothing is locked or called while it is held */
+	pthread_mutex_t oom_lock;    /* guards last_oom and the callbacks below; nothing is locked or called under it */
 	trz_oom_info last_oom;       /* requested 0: none yet */
 	trz_oom_callback *oom_callback;
 	void *oom_user;
-	trz_frame_callback *frame_callback;  /* these three, too: the callbacks for callers' stacks */
+	trz_frame_callback *frame_callback;  /* for callers' stacks */
 	trz_frame_text_callback *frame_text;
 	void *frame_user;
-	trz_frame_callback *site_callback;   /* and for the stacks of call sites */
+	trz_frame_callback *site_callback;   /* for the stacks of call sites */
 	trz_frame_text_callback *site_text;
 	void *site_user;
 	atomic_bool site_stacks;     /* stacks of call sites are asked for; read without a lock */
@@ -235,8 +235,8 @@ struct trz_heap {
 	                              * be half-changed; read without a lock */
 	struct steps steps;
 	struct period period;
-	_Atomic(trz_heap *) next_open;  /* of all open heaps; changes under the list's own lock (init.c) */
-	atomic_uint holders;         /* so many want it to stay open for a while */
+	_Atomic(trz_heap *) next_open;  /* in the list of open heaps; changes under that list's lock (init.c) */
+	atomic_uint holders;         /* threads that need it to stay open for now */
 };
 
 /* Functions that need a lock assert it; nothing in builds without assertions. */
@@ -256,7 +256,8 @@ static inline void heap_unlock(trz_heap *h)
 enum { HOLD_STEPS = 256 };
 
 /* Counts the steps of a walk under the heap lock and gives the lock up briefly after each HOLD_STEPS, so that no thread
- * waits for the whole of a long walk. true: it has, and other threads may have freed and taken memory. */
+ * waits for the whole of a long walk. true: the lock was given up, and other threads may have freed and taken
+ * memory. */
 static inline bool heap_rest(trz_heap *h, unsigned *steps, unsigned done)
 {
 	HEAP_LOCKED(h);
@@ -268,8 +269,8 @@ static inline bool heap_rest(trz_heap *h, unsigned *steps, unsigned done)
 	return true;
 }
 
-/* Relaxes the thread's capture mode and restores it, for calls that may come in the middle of a capture. *mode gets the
- * old one. false: the thread runs a host function of a stream, where the driver permits no call. */
+/* Relaxes the thread's capture mode, for calls that may come in the middle of a capture; heap_tighten restores it.
+ * *mode becomes the old one. false: the thread runs a host function of a stream, where the driver permits no call. */
 static inline bool heap_relax(trz_heap *h, trz_capture_mode *mode)
 {
 	*mode = TRZ_CAPTURE_RELAXED;
@@ -284,7 +285,7 @@ static inline void heap_tighten(trz_heap *h, trz_capture_mode mode)
 /* The failure of an operation that needs the driver in a host function of a stream. */
 trz_status heap_not_permitted(const char *function);
 
-/* The growth lock by itself, for operations that make no driver call. */
+/* Takes the growth lock alone, for operations that make no driver call. */
 static inline void heap_take_growth(trz_heap *h)
 {
 	assert(!lock_is_mine(&h->growth_owner) && !spinlock_is_mine(&h->lock));
@@ -299,9 +300,9 @@ static inline void heap_give_growth(trz_heap *h)
 	pthread_mutex_unlock(&h->growth_lock);
 }
 
-/* The growth lock, with the thread's capture mode relaxed: creating, mapping and querying events would otherwise fail,
- * or invalidate a capture somewhere. false: in a host function of a stream the lock is not taken, since its holder may
- * wait for just that stream. */
+/* Takes the growth lock and relaxes the thread's capture mode: else creating, mapping and querying events would fail,
+ * or invalidate a capture somewhere. false: the thread runs a host function of a stream. It does not get the lock,
+ * whose holder may be waiting for just that stream. */
 static inline bool heap_lock_growth(trz_heap *h)
 {
 	trz_capture_mode mode;
@@ -347,8 +348,8 @@ static inline bool heap_is_inherited(const trz_heap *h)
 	return atomic_load_explicit(&h->inherited, memory_order_relaxed);
 }
 
-/* Asks how much the device has free, and notes the answer; 0, and *total (may be NULL) as it was: no answer. Growth
- * lock held. */
+/* Asks how much the device has free, and notes the answer. 0: the driver did not answer, and *total (may be NULL) is as
+ * it was. Growth lock held. */
 uint64_t heap_ask_device(trz_heap *h, uint64_t *total);
 
 /* The window in which an address is laid, an import's too; NULL: none. Growth lock held. */
@@ -384,8 +385,8 @@ static inline bool is_legacy(trz_stream handle)
 
 /* What the calling thread's allocations carry. */
 struct heap_thread {
-	uint64_t frames;             /* the number of the stack of its operation, for the history; 0: not known */
-	uint64_t stack;              /* and for its call site (sites.h); 0: not known */
+	uint64_t frames;             /* the number of its operation's stack, for the history; 0: not known */
+	uint64_t stack;              /* the same for the call site (sites.h); 0: not known */
 	bool marked;                 /* there is a tag or a category */
 	bool holds_reports;          /* its failures print no report */
 	unsigned category;           /* trz_category */

@@ -6,7 +6,7 @@
 
 enum { POOLS = 3, ALL = 2 };  /* small, large, all: as in struct flow */
 
-/* What a stream is given at most above what it holds: it comes back for more. */
+/* The most that a stream is granted beyond what it holds; it comes back for more. */
 static const uint64_t grant_most[MEASURES] = {256, (uint64_t)2 << 20, (uint64_t)2 << 20};
 
 static const struct flow *flow_of(const struct counters *c, enum measure m)
@@ -14,13 +14,14 @@ static const struct flow *flow_of(const struct counters *c, enum measure m)
 	return m == ALLOCATION ? &c->allocation : m == ALLOCATED_BYTES ? &c->allocated_bytes : &c->requested_bytes;
 }
 
-/* The part of it that counts pending memory, too; NULL: there is none. */
+/* What counts pending memory in the same measure; NULL: nothing does. */
 static const struct active *active_of(const struct counters *c, enum measure m)
 {
 	return m == ALLOCATION ? &c->active : m == ALLOCATED_BYTES ? &c->active_bytes : NULL;
 }
 
-/* Of one measure: the sums of the limits, and how much they may grow before a peak rises; < 0: so much too much. */
+/* Of one measure: the sums of the limits, and how much they may grow before a peak rises; < 0: how far they exceed
+ * it. */
 struct room {
 	uint64_t sum[POOLS];
 	int64_t left[POOLS];
@@ -158,7 +159,7 @@ static inline bool is_exceeded(const struct room *r)
 	return (r->left[SMALL] | r->left[LARGE] | r->left[ALL]) < 0;
 }
 
-/* No limit can be lowered further: the sums are what callers hold, or what is left is not negative. */
+/* No limit can be lowered any further: where nothing is left, the sum is what callers hold. */
 static void raise_locked(trz_heap *h, enum measure m, struct room *r)
 {
 	HEAP_LOCKED(h);
@@ -174,7 +175,7 @@ static void raise_locked(trz_heap *h, enum measure m, struct room *r)
 	}
 }
 
-/* Of the caller, m is a constant: three short pieces of code instead of one long one. */
+/* The caller passes constants for m, so that inlining makes three short pieces of code instead of one long one. */
 static inline void settle_locked(trz_heap *h, enum measure m)
 {
 	HEAP_LOCKED(h);
@@ -225,7 +226,7 @@ void heap_reset_peaks_locked(trz_heap *h)
 
 /* ---- reading ---- */
 
-/* What is given back is read first, so that no reader sees more of it than was taken. */
+/* Reads `given` before `taken`, so that no reader sees more given than taken. */
 void heap_read_counters(const trz_heap *h, struct counters *out)
 {
 	uint64_t taken[MEASURES] = {0}, given[MEASURES] = {0}, occupied = 0, asked = 0;

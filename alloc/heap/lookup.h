@@ -11,14 +11,14 @@
  * (its id); takes the growth lock when the table is full and needs room. */
 trz_status heap_stream(trz_heap *h, trz_stream handle, struct stream **out);
 
-/* heap_stream where the driver has been asked for the id; NULL: it has not. */
+/* heap_stream for a caller that has asked the driver for the id; NULL: it has not. */
 trz_status heap_stream_of_id(trz_heap *h, trz_stream handle, const uint64_t *id, struct stream **out);
 
-/* heap_stream for a caller that takes a ticket and no memory: in a host function, where the driver permits no call, it
- * finds the newest stream known by the handle. */
+/* heap_stream for a caller that takes a ticket but no memory. In a host function, where the driver permits no call, it
+ * finds the newest stream that is known by the handle. */
 trz_status heap_stream_of_user(trz_heap *h, trz_stream handle, struct stream **out);
 
-/* The entry of the legacy default stream is never another's. */
+/* Ends what heap_stream has begun. The legacy default stream is not counted: its entry never goes to another stream. */
 static inline void heap_leave_stream(struct stream *s, trz_stream handle)
 {
 	if (!is_legacy(handle))

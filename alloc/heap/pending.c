@@ -12,7 +12,7 @@ void heap_push_pending_locked(struct stream *s, struct pending *p, uint64_t sequ
 	stream_push_pending(s, p);
 }
 
-/* Notes memory that is free at last: `e` has its address, requested size and stack. */
+/* Counts and notes memory whose wait is over: `e` has its address, requested size and stack. */
 static void count_end_locked(trz_heap *h, const struct lane *home, enum kind kind, struct history_event e,
                              uint64_t size)
 {
@@ -76,7 +76,7 @@ void heap_drop_use_locked(trz_heap *h, struct use *u)
 	node_pool_give(&h->uses, u);
 }
 
-/* One stream has passed: true if there is another one to await. */
+/* The awaited stream has passed. true: another one is to be awaited. */
 static bool await_next_use_locked(trz_heap *h, struct pending *p)
 {
 	HEAP_LOCKED(h);
@@ -114,7 +114,8 @@ void heap_drain_pending_locked(trz_heap *h, struct stream *s)
 
 /* ---- by known order ---- */
 
-/* What a capture's lane has serves graphs; what other processes use, or own, is not free anyway. */
+/* Whether an entry's memory goes back to `s` once it waits for nothing else. A captured lane's serves graphs; what
+ * other processes use, or own, does not become free. */
 static bool is_ours(const struct pending *p, const struct stream *s)
 {
 	const struct lane *home = p->slab ? p->slab->home : p->block->home;
@@ -148,7 +149,7 @@ static void end_known_locked(trz_heap *h, struct stream *s, struct stream *await
 			p->uses = u->next;
 			heap_drop_use_locked(h, u);
 		}
-		p->home_sequence = ticket_take(&s->tickets);  /* after what it follows: passing it tells of that, too */
+		p->home_sequence = ticket_take(&s->tickets);  /* after what s follows: once it has passed, so has that */
 		heap_end_pending_locked(h, p);
 	}
 }

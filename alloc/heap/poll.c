@@ -16,7 +16,7 @@ static void pop_passed(trz_heap *h, struct stream *s, unsigned n)
 {
 	while (n--) {
 		heap_lock(h);
-		struct event_pool *p = s->events;  /* with its last event gone another stream can have the entry */
+		struct event_pool *p = s->events;  /* once its last event is gone another stream can get the entry */
 		trz_event event = ticket_pop(&s->tickets);
 		heap_unlock(h);
 		heap_return_event(h, p, event);
@@ -34,8 +34,8 @@ static void drop_captured(trz_heap *h, struct stream *s)
 	heap_return_event(h, p, event);
 }
 
-/* Events complete in order: the oldest is asked, then ones further and further on, then by halves how far the stream
- * has come. Frees append to the queue meanwhile and change nothing of what is in it. Whether all of it had passed. */
+/* Events complete in order, so this asks the oldest, then ones further and further on, and then by halves how far the
+ * stream has come. Frees only append to the queue meanwhile. true: all that was queued had passed. */
 static bool collect_passed(trz_heap *h, struct stream *s)
 {
 	trz_status status = TRZ_OK;
@@ -79,7 +79,7 @@ void heap_record_late(trz_heap *h, struct stream *s)
 		return;
 	heap_lock(h);
 	struct event_pool *p = s->events;
-	if (!stream_is_gone(s))  /* else it was recorded on another one */
+	if (!stream_is_gone(s))  /* else it was recorded on another stream */
 		event = ticket_note(&s->tickets, newest, event, 0);
 	heap_unlock(h);
 	if (event)
@@ -110,7 +110,7 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 		heap_lock(h);
 		heap_call_in_locked(h, s);  /* its slots do not go out again once it is retired */
 		covered = s->tickets.recorded == ticket_newest(&s->tickets);
-		more = !covered && s->tickets.recorded >= last;  /* other threads have freed memory of it meanwhile */
+		more = !covered && s->tickets.recorded >= last;  /* other threads have freed some of its memory meanwhile */
 		last = s->tickets.newest;
 		s->tickets.closed = covered;
 		atomic_store_explicit(&s->retired, covered, memory_order_relaxed);
@@ -118,7 +118,7 @@ trz_status heap_retire_stream(trz_heap *h, trz_stream handle)
 	}
 	if (covered)
 		heap_await_recorders(h, s);
-	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* its entry can then be reused */
+	atomic_store_explicit(&h->poll_wanted, true, memory_order_relaxed);  /* then its entry can be reused */
 	return covered ? TRZ_OK : TRZ_ERROR_DRIVER;
 }
 
@@ -151,8 +151,8 @@ static void collect_given(trz_heap *h)
 	}
 }
 
-/* How far a stream is. While events of it are open, another one would tell nothing sooner: none is recorded. A stream
- * whose context has gone has no work left. */
+/* Asks how far a stream is. While it has open events none is recorded: it would tell nothing sooner. A stream whose
+ * context has gone has no work left. */
 static void poll_stream(trz_heap *h, struct stream *s)
 {
 	HEAP_GROWTH_LOCKED(h);

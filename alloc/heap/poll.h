@@ -8,15 +8,15 @@
  * when an allocation finds a queue of events long (upkeep_if_wanted). A request that a free block serves never polls.
  *
  * When a stream retires: the caller announces its end (trz_stream_retire), or the table is full and the stream holds
- * nothing and has passed all its work (lookup). An end that no one announces is noticed when another stream comes with
- * the handle (stream_bury).
+ * nothing and has passed all its work (lookup). An end that nobody announces shows when another stream comes with the
+ * handle (stream_bury).
  */
 #ifndef TRZ_ALLOC_POLL_H
 #define TRZ_ALLOC_POLL_H
 
 #include "heap/heap.h"
 
-/* Covers the newest ticket of a stream by a late event, if no event does. Growth lock held. */
+/* Covers the newest ticket of a stream by a late event, if no event covers it yet. */
 void heap_record_late(trz_heap *h, struct stream *s);
 
 /* Asks the driver which tickets of each stream have passed, recording a late event where none covers the
@@ -29,12 +29,12 @@ static inline bool heap_poll_is_wanted(const trz_heap *h)
 	return atomic_load_explicit(&h->poll_wanted, memory_order_relaxed);
 }
 
-/* A poll that also covers tickets out of reach, in every context, unless that could break a capture: it or a later poll
- * finds them passed. */
+/* A poll that also records deputies for tickets out of reach, in every context, unless that could break a capture. This
+ * poll or a later one finds them passed. */
 void heap_poll_all(trz_heap *h);
 
-/* Notes that a stream's handle is about to die: its newest ticket is covered by an event now, and no further one
- * will be recorded. Growth lock held. */
+/* Retires a stream whose handle is about to die: covers its newest ticket by an event now; none is recorded on it
+ * afterwards. */
 trz_status heap_retire_stream(trz_heap *h, trz_stream handle);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "heap/heap.h"
 
-/* Makes a private pool with one reference, and gives a reference up. Allocations in progress hold references, too. */
+/* Makes a private pool with one reference; gives a reference up. Allocations in progress hold references, too. */
 trz_status heap_pool_create(trz_heap *h, struct pool **out);
 void heap_pool_release(trz_heap *h, struct pool *p);
 

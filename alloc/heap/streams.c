@@ -8,7 +8,7 @@
 #include "heap/events.h"
 #include "heap/ledger.h"
 
-/* The events of a context: those of its streams. NULL: no host memory. */
+/* The pool of events for a context's streams, made if it is new. NULL: no host memory. */
 static struct event_pool *events_of_locked(trz_heap *h, trz_context context)
 {
 	HEAP_LOCKED(h);

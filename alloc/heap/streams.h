@@ -7,7 +7,8 @@
 
 #include "heap/heap.h"
 
-/* The legacy default stream, once seen, whose handle can mean no other stream. Else NULL. */
+/* The legacy default stream, if the handle is its and the heap has seen it; else NULL. Its handle can mean no other
+ * stream, so the driver need not be asked. */
 static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
 {
 	return is_legacy(handle) ? atomic_load_explicit(&h->legacy, memory_order_acquire) : NULL;
@@ -17,17 +18,17 @@ static inline struct stream *heap_known_stream(trz_heap *h, trz_stream handle)
  * the table is full, and the caller does not hold the growth lock (`growing`), which it needs to reuse an entry. */
 trz_status heap_find_stream(trz_heap *h, trz_stream handle, bool growing, struct stream **out);
 
-/* The same where the driver has been asked for the id. */
+/* The same for a caller that has asked the driver for the id. */
 trz_status heap_find_stream_of_id(trz_heap *h, trz_stream handle, uint64_t id, bool growing, struct stream **out);
 
-/* The text of a failed question for a stream's id. */
+/* Sets the error text when the driver would not tell a stream's id; returns the status. */
 trz_status heap_stream_not_asked(trz_stream handle, trz_status status);
 
 /* The stream's lane of a pool (NULL: the default one), for packed or for dedicated memory, made if it is new.
  * NULL: no host memory. */
 struct lane *heap_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated);
 
-/* The stream's lane, or its captured lane; never the default pool's for packed memory. */
+/* The same, or with `captured` the stream's captured lane; not for packed memory of the default pool. */
 struct lane *heap_make_lane_locked(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated, bool captured);
 
 #endif

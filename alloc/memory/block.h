@@ -28,30 +28,30 @@ struct block {
 	uint8_t state;               /* enum block_state */
 	uint8_t kind;                /* enum kind, as the window's */
 	uint16_t exports;            /* > 0: other processes may use it; live, pending or ended */
-	struct lane *home;           /* of the stream in whose order it is, or was last, used; NULL: none yet */
+	struct lane *home;           /* the lane in whose stream's order it is, or was last, used; NULL: none yet */
 	union {
 		struct {                 /* BLOCK_FREE: node of a tree of the home's fit index */
-			struct block *child[2], *up;  /* by side; above: NULL at the root */
+			struct block *child[2], *up;  /* children by side; parent, NULL at the root */
 			uint64_t sequence;   /* the ticket of its newest free, in the home's order; 0: passed for all */
 		};
 		struct {                 /* BLOCK_LIVE, BLOCK_PENDING, BLOCK_ENDED */
 			uint64_t requested;
 			union {
 				struct use *uses;         /* live: other streams that use it */
-				uint64_t ended_sequence;  /* ended: its ticket in the home's order, for when it is free */
+				uint64_t ended_sequence;  /* ended: its ticket in the home's order, once it is free */
 			};
-			uint64_t frames;     /* the number of its allocation's stack; 0: none */
+			uint64_t frames;     /* the number of the stack that allocated it; 0: none */
 		};
 		struct slab *slab;       /* BLOCK_SLAB */
-		struct block *cut_next;  /* BLOCK_BUSY, cut out by a trim: the next one */
-		struct {                 /* BLOCK_HOLE: of the heap's list of holes */
+		struct block *cut_next;  /* BLOCK_BUSY, cut out by a trim: the next block that it has cut out */
+		struct {                 /* BLOCK_HOLE: in the heap's list of holes */
 			struct block *hole_next, *hole_prev;
 		};
 	};
 	struct window *window;       /* const */
 	struct block_list *list;     /* const: the window's */
 	bool tileless;               /* free: a search has found no whole tile in it */
-	uint16_t site;               /* live: its call site's number; 0: it has none */
+	uint16_t site;               /* live: its call site's number; 0: none */
 };
 
 _Static_assert(sizeof(struct block) <= 128, "a block costs at most 128 bytes");
@@ -61,7 +61,7 @@ static inline trz_addr block_end(const struct block *b)
 	return b->address + b->size;
 }
 
-/* `b` has a new neighbour behind it, or none. */
+/* Makes `next` (NULL: nothing) the neighbour behind `b`. */
 static inline void block_link_next(struct block *b, struct block *next)
 {
 	b->next = next;
@@ -85,8 +85,8 @@ static inline void block_append(struct block_list *list, struct block *b)
 	block_link_next(b, NULL);
 }
 
-/* Cuts `b` after `size` bytes (0 < size < b->size); the rest is the new block behind it, with the same state,
- * home and, where free, sequence; neither is in an index. One node is taken from `nodes`, which has one. */
+/* Cuts `b` after `size` bytes (0 < size < b->size). The rest becomes a new block behind it, with the same state, home
+ * and, where free, sequence; neither is in an index. Takes one node, which the caller has reserved. */
 static inline struct block *block_split(struct node_pool *nodes, struct block *b, uint64_t size)
 {
 	assert(size > 0 && size < b->size && size % UNIT == 0);

@@ -11,7 +11,7 @@
 #include "lock.h"
 #include "prng.h"
 
-/* The first buckets are one size each, then there are 1 << FIT_SUB_BITS per doubling; monotone in size. */
+/* The first buckets hold one size each; then there are 1 << FIT_SUB_BITS per doubling. Monotone in size. */
 static inline unsigned bucket_of(uint64_t size)
 {
 	uint64_t units = size / UNIT;
@@ -22,8 +22,8 @@ static inline unsigned bucket_of(uint64_t size)
 	return bucket < FIT_BUCKETS ? bucket : FIT_BUCKETS - 1;
 }
 
-/* In one comparison of 128 bits: which way a descent turns cannot be foreseen, and a branch that is guessed wrongly
- * costs more than all else in it. */
+/* One comparison of 128 bits, without a branch: no processor predicts which way a descent turns, and a misprediction
+ * costs more than the rest of the step. */
 static inline bool before(const struct block *a, uint64_t size, trz_addr address)
 {
 	return ((unsigned __int128)a->size << 64 | a->address) < ((unsigned __int128)size << 64 | address);
@@ -98,7 +98,7 @@ static uint64_t find_largest(const struct fit *f)
 
 /* ---- the trees ---- */
 
-/* The tree that hung where `b` hangs now is split around it. */
+/* Splits `tree`, which hung where `b` hangs now, into the two children of `b`. */
 static NOINLINE void split_below(struct block *b, struct block *tree)
 {
 	struct block *up[2] = {b, b}, **link[2] = {&b->child[LEFT], &b->child[RIGHT]};
@@ -128,7 +128,7 @@ static inline void tree_insert(struct block **root, struct block *b)
 		split_below(b, tree);
 }
 
-/* What hangs below `b` takes its place. */
+/* Merges the children of `b` and puts them in its place. */
 static inline void tree_remove(struct block **root, const struct block *b)
 {
 	struct block *up = b->up, *left = b->child[LEFT], *right = b->child[RIGHT];
@@ -177,7 +177,7 @@ void fit_remove(struct fit *f, struct block *b)
 	level_sub(f->cached, b->size);
 }
 
-/* The smallest block of the buckets from this one on. */
+/* The smallest block in this bucket and those above. */
 static inline struct block *first_from(const struct fit *f, unsigned bucket)
 {
 	bucket = next_used(f, bucket);
@@ -207,7 +207,7 @@ struct block *fit_next(const struct fit *f, const struct block *b)
 	return b->up ? b->up : first_from(f, bucket_of(b->size) + 1);
 }
 
-/* Walks the whole index in order through its own finger, so that a broken tree is noticed as disorder. */
+/* Walks the whole index as fit_next does, so that a broken tree shows as blocks out of order. */
 const char *fit_check(const struct fit *f)
 {
 	uint64_t bytes = 0, size = 0;

@@ -15,7 +15,7 @@
 #include "counters.h"
 #include "memory/block.h"
 
-/* Everything of FIT_SIZE_MOST and more shares the last buckets. */
+/* Blocks of 2^(FIT_SIZE_BITS + 1) bytes, 512 GiB, and more share the last bucket. */
 enum {
 	FIT_SUB_BITS = 6,
 	FIT_SIZE_BITS = 38,
@@ -28,7 +28,7 @@ _Static_assert(FIT_WORDS <= 64 && FIT_BUCKETS % 64 == 0, "one word says which wo
 /* Invariants: bit b of `used` is set exactly when root[b] is not NULL, bit w of `words` when used[w] has one; `bytes`
  * is the sum of the blocks' sizes; `largest` is the largest block's size, 0 without one. */
 struct fit {
-	struct level *cached;        /* the heap's statistic, kept along */
+	struct level *cached;        /* the heap's statistic of free bytes, which changes with `bytes` */
 	uint64_t bytes;
 	counter largest;             /* read without a lock */
 	struct block **root;         /* const: [FIT_BUCKETS] */
@@ -36,10 +36,10 @@ struct fit {
 	uint64_t used[FIT_WORDS];
 };
 
-/* `root` is room for the trees, [FIT_BUCKETS], NULL throughout. */
+/* `root` is where the trees are kept: [FIT_BUCKETS], all NULL. */
 void fit_init(struct fit *f, struct level *cached, struct block **root);
 
-/* `b` is free and in no index / is in this one. */
+/* `b` is free; it must be in no index to be inserted, in this one to be removed. */
 void fit_insert(struct fit *f, struct block *b);
 void fit_remove(struct fit *f, struct block *b);
 

@@ -35,7 +35,7 @@ bool pagemap_cover(struct pagemap *m, trz_addr address, uint64_t size)
 	return true;
 }
 
-/* The cells of a granule, made if it had none: a node has been reserved. */
+/* The cells of a granule; made, from a reserved node, if it had none. */
 static inline struct pagemap_cells *cells_of(struct pagemap *m, struct pagemap_leaf *leaf, uint64_t granule)
 {
 	struct pagemap_cells *cells = pagemap_cells_of(leaf, granule);

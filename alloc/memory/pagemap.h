@@ -8,9 +8,9 @@
  * outside slabs is longer than a cell and a slab is made of whole cells, so there is never a second claimant.
  * That costs at most 512 B per laid granule (0.024 %), where an index of every 512 B would cost 0.8 %.
  *
- * Every change is made under the heap lock. Entries may be read without it: no leaf and no cells are ever taken away,
- * and each level is published after what is below it. What such a reader finds may be old; whoever takes the lock that
- * guards what the entry names, and then finds the entry unchanged, knows that it is true (slots.h).
+ * Every change is made under the heap lock. Entries may be read without it: leaves and cells are never taken away, and
+ * each level is published after what is below it. What such a reader finds may be out of date. It takes the lock that
+ * guards what the entry names, and reads the entry again: if that is unchanged, it is true (slots.h).
  */
 #ifndef TRZ_ALLOC_PAGEMAP_H
 #define TRZ_ALLOC_PAGEMAP_H
@@ -48,13 +48,13 @@ struct pagemap {
 
 bool pagemap_open(struct pagemap *m, struct meta *meta);
 
-/* Makes entries possible over a range, once a granule's cells have been reserved. false: the host has no memory. */
+/* Makes the leaves of a range; an entry in it then needs only its granule's cells. false: the host has no memory. */
 bool pagemap_cover(struct pagemap *m, trz_addr address, uint64_t size);
 
-enum { PAGEMAP_SLAB_GRANULES = 2 };  /* that one slab can lie in */
+enum { PAGEMAP_SLAB_GRANULES = 2 };  /* enough for a slab, which lies in one granule (slab_init) */
 
-/* Makes the next entries in up to `granules` granules possible without host memory. A granule gets its cells when
- * the first entry in it is made: large blocks have one entry for all their granules. */
+/* Reserves cells for up to `granules` granules. A granule gets its cells with the first entry in it: a large block has
+ * one entry for all of its granules. */
 static inline bool pagemap_reserve(struct pagemap *m, size_t granules)
 {
 	return node_pool_reserve(&m->cells, granules);
@@ -71,7 +71,7 @@ static inline struct pagemap_cells *pagemap_cells_of(const struct pagemap_leaf *
 	return atomic_load_explicit(&leaf->cells[g], memory_order_acquire);
 }
 
-/* Where the entry of an address's cell is, for good; NULL: there is none yet. */
+/* Where the entry of an address's cell is, which never moves; NULL: its cells have not been made yet. */
 static inline _Atomic pagemap_entry *pagemap_slot(const struct pagemap *m, trz_addr address)
 {
 	uint64_t granule = address >> GRANULE_SHIFT;
@@ -118,8 +118,8 @@ void pagemap_clear_block(struct pagemap *m, trz_addr address);
 /* Every cell of a covered range belongs to a slab, or (NULL) to none. */
 void pagemap_set_slab(struct pagemap *m, trz_addr address, uint64_t size, struct slab *s);
 
-/* The live block that begins last at or before the end of an address's cell; NULL: none. Reads a bit per
- * granule: 1 KiB of bits for 16 GiB. */
+/* The last live block that begins at or before the end of an address's cell; NULL: none. Reads a bit per granule: 1 KiB
+ * of bits for 16 GiB. */
 struct block *pagemap_block_before(const struct pagemap *m, trz_addr address);
 
 #endif

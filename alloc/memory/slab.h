@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Slabs and bins: small requests. A slab is a block cut into equal slots; what is free is a bit mask, so that
+ * Slabs and bins: small requests. A slab is a block cut into equal slots; a bit mask says which are free, so that
  * taking and giving a slot touches one cache line and no device memory. A bin is one lane's slabs of one
- * class that have a free slot. Guarded as their stream's slots are (order/slots.h), but for `stream`.
+ * class that have a free slot. Guarded as their stream's slots are (order/slots.h), except `stream`.
  */
 #ifndef TRZ_ALLOC_SLAB_H
 #define TRZ_ALLOC_SLAB_H
@@ -16,22 +16,22 @@
  * is not 0. */
 struct slab {
 	_Alignas(64) trz_addr base;
-	_Atomic(struct stream *) stream;    /* the home's; read without a lock, when it may be another by now */
+	_Atomic(struct stream *) stream;    /* the home's; may be read without a lock, but then may have changed since */
 	uint64_t free;                      /* bit i: slot i can be given out */
 	uint64_t pending;                   /* bit i: slot i is freed and waits for a ticket */
 	uint64_t sampled;                   /* bit i: slot i is held, and counted by its call site */
-	struct use *uses;                   /* of all its held slots */
-	struct size_class shape;            /* size_classes[size_class]: here, since every operation reads it */
+	struct use *uses;                   /* the uses of all its held slots */
+	struct size_class shape;            /* a copy of size_classes[size_class], since every operation reads it */
 	struct lane *home;
 	struct block *block;
 	struct slab *next, *prev;           /* in the bin */
-	uint16_t *sites;                    /* [SLAB_SLOTS_MAX], the call sites of those; NULL: there are none */
+	uint16_t *sites;                    /* [SLAB_SLOTS_MAX], the call sites of the sampled slots; NULL: none yet */
 	uint8_t size_class;
 	uint16_t unused[SLAB_SLOTS_MAX];     /* slot size - requested, of held and pending slots */
-	uint64_t *frames;                   /* [SLAB_SLOTS_MAX], what the stacks of allocations are known by; NULL: none */
+	uint64_t *frames;                   /* [SLAB_SLOTS_MAX], the numbers of the slots' stacks; NULL: none yet */
 };
 
-/* Invariant: only the last slab can be wholly free: it became so when it was the only one. */
+/* Invariant: only the last slab can be wholly free, since it was the bin's only slab when it became so. */
 struct bin {
 	struct slab *first, *last;
 	uint32_t length;
@@ -100,7 +100,7 @@ static inline trz_addr bin_take_slot(struct bin *b, struct slab *s, uint64_t req
 	return slab_slot_address(s, slot);
 }
 
-/* Gives a slot, which is not free, back. true: the slab is now wholly free and its bin has another one. */
+/* Gives back a slot that is not free. true: the slab is now wholly free, and its bin has another slab. */
 static inline bool bin_give_slot(struct bin *b, struct slab *s, unsigned slot)
 {
 	assert(slot < slab_class(s)->slots && !((s->free | s->pending) >> slot & 1));

@@ -21,12 +21,11 @@ struct place {
 	struct tile *tile;
 	struct window *window;
 	trz_addr address;
-	const struct stream *user;   /* a stale place: the last user of memory at this address, and the ticket of that
-	                              * use; */
-	uint64_t sequence;           /* the mapping may go when it has passed */
-	bool accessible;             /* its access rights have been set, and it is not leaving */
+	const struct stream *user;   /* of a stale place: the stream that last used memory at this address, ... */
+	uint64_t sequence;           /* ... and the ticket of that use: the mapping may go when it has passed */
+	bool accessible;             /* access has been set, and the place is not leaving */
 	bool told;                   /* the program has been told of it (notice.c) */
-	bool leaving;                /* the program is being told that it goes: no other thread removes or uses it */
+	bool leaving;                /* the program is being told that it goes: no other thread uses or removes it */
 	uint32_t granules;           /* its tile's size: a walk over a window need not load the tile */
 };
 
@@ -48,18 +47,18 @@ struct tile {
 	struct place *places;        /* the owner's place is first; an empty list: not mapped */
 	struct tile *next;           /* of the zombies, or of an import's tiles */
 	bool zombie;
-	bool told;                   /* of a classic segment: as of a place */
+	bool told;                   /* as in struct place, for a classic segment */
 	uint16_t pins;               /* > 0: the program is being told of its places; no other thread removes one */
-	uint8_t kind;                /* enum kind that its bytes are counted under */
+	uint8_t kind;                /* the enum kind that its bytes are counted under */
 	bool dedicated;                  /* made for one allocation */
 	uint8_t export_kinds;        /* TRZ_EXPORT_*, a set: the kinds of export that it allows */
-	uint32_t exports;            /* > 0, of packed memory: other processes may use it, so it stays where it is; this and
-	                              * the next three are guarded by the heap lock */
-	trz_addr exported_at;        /* exported: its address, */
-	struct block *exported_block;  /* the block that counts the exports of a tile of its own; NULL: the tile does, */
-	struct tile *exported_next;  /* of the heap's lists of what is exported */
-	uint32_t found_at;           /* its position in the last list of candidates that it was in */
-	uint64_t seen_in;            /* the last run of a flip search that it was counted in */
+	uint32_t exports;            /* packed memory: > 0 while other processes may use it, so it stays where it is. The
+	                              * heap lock guards this and the next three */
+	trz_addr exported_at;        /* exported: at this address */
+	struct block *exported_block;  /* dedicated: its block, which counts the exports; NULL: `exports` does */
+	struct tile *exported_next;  /* in one of the heap's lists of exported tiles */
+	uint32_t found_at;           /* its position in the last list of candidates that listed it */
+	uint64_t seen_in;            /* the number of the last run of a flip search that counted it */
 };
 
 struct tiles {
@@ -79,8 +78,8 @@ static inline bool tiles_reserve(struct tiles *t, size_t tiles, size_t places)
 	return node_pool_reserve(&t->nodes, tiles) && node_pool_reserve(&t->place_nodes, places);
 }
 
-/* A tile over a handle of another process, which is neither created here nor counted; with 0 one that has no memory
- * yet, or a classic segment, whose memory is not ours to map. The node has been reserved. */
+/* Makes a tile. Its handle is another process's, neither created here nor counted, or 0: a tile without memory yet, or
+ * a classic segment, whose memory is not ours to map. The node has been reserved. */
 static inline struct tile *tile_new(struct tiles *t, trz_handle handle, uint64_t size, enum kind kind)
 {
 	struct tile *tile = node_pool_take(&t->nodes);
@@ -88,7 +87,7 @@ static inline struct tile *tile_new(struct tiles *t, trz_handle handle, uint64_t
 	return tile;
 }
 
-/* Gives it memory, mapped nowhere. Driver: create. */
+/* Gives a tile its memory, mapped nowhere. Driver: create. */
 static inline trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned export_kinds)
 {
 	assert(!tile->handle && tile->size > 0 && tile->size % GRANULE == 0);
@@ -101,7 +100,7 @@ static inline trz_status tile_fill(struct tiles *t, struct tile *tile, unsigned 
 	return TRZ_OK;
 }
 
-/* Both. Driver: create. */
+/* tile_new and tile_fill. Driver: create. */
 trz_status tile_create(struct tiles *t, uint64_t size, enum kind kind, unsigned export_kinds, struct tile **out);
 
 /* Puts a place before all others of its tile. */
@@ -115,7 +114,7 @@ static inline void tile_link_place(struct place *p)
 	tile->places = p;
 }
 
-/* Notes a mapping that the driver has made; it becomes the owner's. The place has been reserved. */
+/* Notes a mapping that the driver has made; the tile becomes owned there. The place has been reserved. */
 static inline struct place *tile_add_place(struct tiles *t, struct tile *tile, struct window *w, trz_addr address)
 {
 	struct place *p = node_pool_take(&t->place_nodes);
@@ -127,16 +126,16 @@ static inline struct place *tile_add_place(struct tiles *t, struct tile *tile, s
 	return p;
 }
 
-/* Makes a mapping of a tile the owner's. No driver call. */
+/* Makes a tile owned at a place where it is mapped. No driver call. */
 void tile_flip(struct place *p);
 
-/* Whether a mapping is its tile's owner's, rather than a stale alias. */
+/* Whether the tile is owned at this place; else the place is a stale alias. */
 static inline bool tile_is_owned_at(const struct place *p)
 {
 	return p->tile->places == p;
 }
 
-/* Notes the last user of memory at a place, when the tile's ownership leaves it. */
+/* Notes who last used memory at a place, when the tile stops being owned there. */
 static inline void tile_leave(struct place *p, const struct stream *user, uint64_t sequence)
 {
 	p->user = user;
@@ -146,7 +145,7 @@ static inline void tile_leave(struct place *p, const struct stream *user, uint64
 /* Forgets a mapping. */
 void tile_drop_place(struct tiles *t, struct place *p);
 
-/* Takes the node of a tile that is mapped nowhere and has no handle. */
+/* Gives back the node of a tile that is mapped nowhere and has no handle. */
 void tile_forget(struct tiles *t, struct tile *tile);
 
 #endif

@@ -97,7 +97,7 @@ trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct w
 	return TRZ_OK;
 }
 
-/* Notes a place, or with NULL that there is none any more, on the granules of a tile. */
+/* Notes on the granules of a tile that a place covers them, or with NULL that none does any more. */
 static void set_places(struct window *w, trz_addr address, uint64_t size, struct place *p)
 {
 	for (struct place **at = &w->places[(address - w->base) >> GRANULE_SHIFT]; size; size -= GRANULE)
@@ -117,7 +117,7 @@ trz_status window_unmap_place(struct tiles *tiles, struct place *p)
 	return TRZ_OK;
 }
 
-/* A mapping that could not be undone stays as an alias: the owner's place is the older one, if there is any. */
+/* A mapping that could not be undone stays as an alias; the tile is owned at its older place again, if it has one. */
 static void keep_as_alias(struct tile *tile)
 {
 	if (tile->places->next)
@@ -153,7 +153,7 @@ trz_status window_lay(struct window *w, trz_addr at, struct tiles *tiles, struct
 		status = driver_set_access(tiles->driver, at, address - at);
 	w->mapped += address - at;
 	address = at;
-	for (size_t i = 0; i < mapped; i++) {  /* apart from the calls, which leave nothing of ours in the caches */
+	for (size_t i = 0; i < mapped; i++) {  /* not in the loop above: driver calls evict our data from the caches */
 		struct place *p = tile_add_place(tiles, list[i], w, address);
 		p->accessible = status == TRZ_OK;
 		set_places(w, address, list[i]->size, p);

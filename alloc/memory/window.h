@@ -24,20 +24,20 @@ struct window {
 	uint64_t size;               /* reserved bytes */
 	trz_addr top;                /* end of what has been laid */
 	uint64_t mapped;             /* bytes mapped now */
-	uint64_t alias_cursor;       /* offset that the current round of reclaim_aliases has reached */
+	uint64_t alias_cursor;       /* the offset that the current round of reclaim_aliases has reached */
 	struct place **places;       /* [size / GRANULE]: the mapping on each granule, or NULL; NULL in a classic window */
 	struct tile *classic;        /* its only tile; NULL in a laid window */
 	trz_addr classic_address;    /* the driver's address; `base` is aligned */
-	bool leaving;                /* an import or a classic segment that a thread is giving back: no other thread does,
-	                              * and the program is no longer told of it */
+	bool leaving;                /* a thread is giving back this import or classic segment: no other thread does, and
+	                              * the program is no longer told of it */
 	struct block_list blocks;    /* by address */
 	struct pool *pool;           /* whose memory it holds; NULL: the default pool */
-	void *nvtx_heap;             /* the tool's name for it; these two are nvtx.c's */
+	void *nvtx_heap;             /* the tool's handle for it; these two belong to nvtx.c */
 	bool nvtx_known;
 	uint8_t kind;                /* enum kind */
 	uint8_t dedicated;           /* DEDICATED_*: each block is a tile, with DEDICATED_ONCE a part of one; 0: packed */
-	bool view;                   /* its tiles return from here (view.h) */
-	struct tile *foreign;        /* its tiles, memory of another process, as a list; NULL: the heap's own */
+	bool view;                   /* its tiles only visit, and return to their seats (view.h) */
+	struct tile *foreign;        /* an import: the list of its tiles, another process's memory; NULL: the heap's own */
 };
 
 /* Reserves a window of `size` bytes, or fewer, down to `least`, if the driver has no more. Driver: reserve. */
@@ -55,19 +55,19 @@ trz_status window_open_classic(struct meta *meta, struct tiles *tiles, enum kind
 trz_status window_close_classic(struct meta *meta, struct tiles *tiles, struct window *w);
 
 /* Maps the tiles side by side from an address on, the window's top or one below it where nothing is mapped, and makes
- * them accessible; each becomes owned there, and has its seat there, unless it only visits.
+ * them accessible. Each becomes owned there, and gets its seat there unless it only visits.
  * Fails as a whole: the tiles mapped so far are unmapped again. If the driver refuses that, too, the range stays used
  * up: top moves past it, and the mapping remains as an alias. Places have been reserved. Driver: map per tile, one
  * set_access. */
 trz_status window_lay(struct window *w, trz_addr at, struct tiles *tiles, struct tile **list, size_t count);
 
-/* Unmaps a tile everywhere, at its owner's place last. On an error the owner's place is still mapped. */
+/* Unmaps a tile everywhere, last where it is owned. On an error it is still mapped there. */
 trz_status window_unmap_tile(struct tiles *tiles, struct tile *tile);
 
 /* Unmaps one place. Driver: unmap. */
 trz_status window_unmap_place(struct tiles *tiles, struct place *p);
 
-/* The part of a lane's memory that lies there. */
+/* Which part of a lane's memory lies in a window. */
 static inline unsigned window_part(const struct window *w)
 {
 	return w->view ? VIEWS : w->kind;
@@ -86,8 +86,7 @@ static inline struct place *window_at(const struct window *w, trz_addr address)
 	return w->places[(address - w->base) >> GRANULE_SHIFT];
 }
 
-/* Where the granules that an address lies on are covered by another mapping, or by none: that mapping's end, or the
- * granule's. */
+/* The end of the mapping that covers an address; where none does, the end of its granule. */
 static inline trz_addr window_next(const struct window *w, trz_addr address)
 {
 	const struct place *p = window_at(w, address);

@@ -74,8 +74,8 @@ static inline void account_slot_free(trz_heap *h, struct stream *s, uint64_t siz
 
 void account_slot_grow(trz_heap *h, struct stream *s, uint64_t size, uint64_t grown);
 
-/* Of a slot that becomes pending: what is pending counts towards the peaks of active memory, so the stream cannot
- * take as much again without asking. */
+/* Counts a slot that becomes pending. It still counts towards the peaks of active memory, so the stream cannot take as
+ * much again without asking. */
 void account_slot_pend(trz_heap *h, struct stream *s, uint64_t size, uint64_t occupied);
 
 /* Out of line, so that a history that is off costs the hot path one test. */

@@ -233,7 +233,7 @@ static trz_status add_tiles(const struct window *w, struct sums *sum)
 	return TRZ_OK;
 }
 
-/* Zombies that are mapped nowhere; the others lie in a window. */
+/* Adds all zombies; those that are mapped nowhere also to what is reserved, since no window has them. */
 static void add_zombies(const trz_heap *h, struct sums *sum)
 {
 	for (const struct tile *tile = h->tiles.zombies; tile; tile = tile->next) {
@@ -317,7 +317,7 @@ static trz_status check_ledger(const trz_heap *h, const struct counters *c)
 	return TRZ_OK;
 }
 
-/* Imports: a window for each, of one block; of a part, or of none, if the import failed. */
+/* Each import has a window of its own, with one block; over a part of it, or with none, if the import failed. */
 static trz_status check_imports(const trz_heap *h, struct sums *sum)
 {
 	for (const struct window *w = h->imports; w; w = w->next) {

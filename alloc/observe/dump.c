@@ -42,7 +42,7 @@ trz_status dump_open(trz_heap *h)
 	const char *rank = config_rank();
 	if (strlen(rank) < sizeof h->dumps->rank)
 		strcpy(h->dumps->rank, rank);
-	memset(h->dumps->reserve, 1, sizeof h->dumps->reserve);  /* the host has given it when it is needed */
+	memset(h->dumps->reserve, 1, sizeof h->dumps->reserve);  /* the host gives the pages now */
 	return TRZ_OK;
 }
 
@@ -76,7 +76,7 @@ static void forget_oldest(struct dumps *d)
 	memmove(d->kept, d->kept + 1, --d->kept_count * sizeof *d->kept);
 }
 
-/* Keeps the newest, `new`, and of the others what the limits allow. Those that it has replaced are no longer there. */
+/* Keeps the newest snapshot, `new`, and as many others as the limits allow. One at the same path has been replaced. */
 static void keep(trz_heap *h, const struct dump *new, const char *path)
 {
 	struct dumps *d = h->dumps;
@@ -116,7 +116,8 @@ static void reserve_free(void *owner, void *memory)
 		d->reserve_taken = false;
 }
 
-/* With as much of the history as the host has memory for; in the end from the reserve. To be freed. */
+/* Takes a snapshot with as much of the history as the host has memory for, at last in the reserve. The caller frees it,
+ * also on an error. */
 static trz_status take(trz_heap *h, struct snapshot *s)
 {
 	*s = inspect_empty(h);
@@ -139,7 +140,7 @@ static trz_status take(trz_heap *h, struct snapshot *s)
 
 /* ---- */
 
-/* Writes a snapshot by an option; path[0] is 0 if it has no name. The holder of `busy` calls it. */
+/* Writes a snapshot to where an option says; path[0] is 0 if that gives no name. The caller holds `busy`. */
 static trz_status write_by(trz_heap *h, const char *option, struct dump *d, snapshot_report *report,
                            char path[SNAPSHOT_PATH])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Snapshots that options ask for: of failures, and at the end. Whatever becomes of one, the program's own result stays
- * what it is.
+ * Snapshots that options ask for: of failures, and at the end. If one cannot be written, the program's own result is
+ * still the same.
  */
 #ifndef TRZ_ALLOC_DUMP_H
 #define TRZ_ALLOC_DUMP_H
@@ -9,7 +9,7 @@
 #include "heap/heap.h"
 #include "snapshot.h"
 
-/* Memory for a snapshot of a heap whose host has none left. Errors: HOST_MEMORY. */
+/* Sets memory aside for snapshots, in case the host has none left by then. Errors: HOST_MEMORY. */
 trz_status dump_open(trz_heap *h);
 
 /* If the option is set: a snapshot of the heap as a failed allocation left it. Returns the failure; its text then ends

@@ -12,7 +12,7 @@
 
 static _Thread_local bool in_callback;
 
-/* The library's own levels are left off, as far as the operation says who called it. */
+/* Leaves the library's own levels off native stacks if the operation says who called it. */
 static uint64_t ask(trz_frame_callback *callback, void *user)
 {
 	uint64_t stack = heap_thread.stack;
@@ -34,7 +34,8 @@ uint64_t frames_gather(trz_heap *h)
 	return callback && !in_callback ? ask(callback, user) : 0;
 }
 
-/* One number serves both if they come from the same callback. A number that cannot be told from an address is none. */
+/* One number serves both history and call site if both have the same callback. A number that looks like a caller's
+ * address (SITES_CALLER) counts as none. */
 NOINLINE void frames_gather_site(trz_heap *h)
 {
 	if (heap_thread.stack && !(heap_thread.stack & SITES_CALLER))
@@ -147,7 +148,7 @@ size_t frames_calls_of_site(trz_heap *h, uint64_t stack, struct call_frame *fram
 	return count;
 }
 
-/* The innermost level is asked for first: it tells of which kind they all are. */
+/* Asks for the innermost level first, which tells whether the stack is native. */
 size_t frames_python_calls(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity)
 {
 	if (!frames_calls_of_site(h, stack, frames, 1) || call_is_native(&frames[0]))

@@ -21,7 +21,7 @@ static inline bool frames_or_tool(const trz_heap *h)
 	return atomic_load_explicit(&h->watched, memory_order_relaxed);
 }
 
-/* Asks the callback, with no lock held. */
+/* Asks the callback for the number of the thread's stack, with no lock held; 0: none. */
 uint64_t frames_gather(trz_heap *h);
 
 /* Asks the callback for call sites, with no lock held, and notes the number for the thread's operation; one that
@@ -55,14 +55,14 @@ size_t frames_of_site(trz_heap *h, uint64_t stack, trz_frame *frames, size_t cap
 
 enum { FRAMES_LEVELS = 48 };
 
-/* The same as what reports judge: up to FRAMES_LEVELS levels, a missing text as "". */
+/* The same, in the form that reports judge: up to FRAMES_LEVELS levels, a missing text as "". */
 size_t frames_calls_of_site(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity);
 
-/* The same of a stack of the interpreter's; 0: it is a native one, which tells nothing of steps, models and weights,
- * and whose levels the linker takes up to a millisecond each to name. */
+/* The same for a stack of Python's. 0: the stack is native; that tells nothing of steps, models and weights, and the
+ * dynamic linker takes up to a millisecond to name each of its levels. */
 size_t frames_python_calls(trz_heap *h, uint64_t stack, struct call_frame *frames, size_t capacity);
 
-/* The history has been switched on or off. */
+/* Called when the history has been switched on or off. */
 void frames_update(trz_heap *h);
 
 /* Looks up the stacks of a snapshot. */

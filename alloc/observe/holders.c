@@ -74,8 +74,8 @@ static void enter_slot_locked(trz_heap *h, struct slab *s, unsigned slot, unsign
 	sites_enter(&h->sites, site, sites_sampled(requested_of(s, slot)));
 }
 
-/* The next point of the sample is so many requested bytes away from here; a slot that no host memory is left for is as
- * if it had none. */
+/* Draws how many requested bytes from here the next point of the sample lies. A slot for which there is no host memory
+ * counts as if it had no point. */
 COLD void holders_sample_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	SLOTS_IN(h, s->home->stream);
@@ -98,7 +98,7 @@ COLD void holders_give_sampled_locked(trz_heap *h, struct slab *s, unsigned slot
 	sites_leave(&h->sites, s->sites[slot], sites_sampled(requested_of(s, slot)));
 }
 
-/* The bytes that it grows by can have a point in them like those before; so its chance is that of the grown size. */
+/* A point can lie in the added bytes as in those before, so the slot's chance is that of the grown size. */
 void holders_grow_slot_locked(trz_heap *h, struct slab *s, unsigned slot, uint64_t size)
 {
 	SLOTS_IN(h, s->home->stream);
@@ -160,7 +160,7 @@ bool holders_categorize(trz_heap *h, trz_addr address, unsigned category)
 static const char *const category_names[SITES_CATEGORIES] = {
 	"", "weights", "gradients", "optimizer", "activations", "kv_cache", "temporary", "other"};
 
-/* The least whole number that is not below the root. */
+/* The square root, rounded up. */
 static uint64_t root(uint64_t square)
 {
 	uint64_t low = 0, high = (uint64_t)1 << 32;
@@ -174,7 +174,7 @@ static uint64_t root(uint64_t square)
 	return low;
 }
 
-/* What is copied of one under the lock. */
+/* What is copied of a holder under the lock. */
 struct copied {
 	struct holding held;
 	uint64_t stack;
@@ -200,7 +200,7 @@ static struct copied copy_one_locked(const trz_heap *h, trz_holder_kind by, uint
 	                       .category = site_category(site)};
 }
 
-/* Those that have ever held anything, from *next on. */
+/* Copies holders from *next on that have ever held anything; how many. */
 static size_t copy_some(trz_heap *h, trz_holder_kind by, uint32_t *next, struct copied *out)
 {
 	size_t found = 0;
@@ -232,7 +232,7 @@ static bool is_before(const trz_holder *a, const trz_holder *b)
 	return a->bytes != b->bytes ? a->bytes > b->bytes : a->peak > b->peak;
 }
 
-/* Inserts into the largest ones so far, of which there are at most `capacity`. */
+/* Inserts into the list of the largest so far, `capacity` at most. */
 static size_t insert(trz_holder *list, size_t count, size_t capacity, trz_holder new)
 {
 	size_t at = count < capacity ? count++ : capacity;

@@ -20,8 +20,8 @@ static inline bool holders_prepares(const trz_heap *h)
 	return period_is_due(h) || atomic_load_explicit(&h->site_stacks, memory_order_relaxed);
 }
 
-/* Asks the callback, if there is one, for the stack of the operation that the thread begins: on a block, or on a slot
- * that is due. Ends the step that the operation before has ended. No lock is held. */
+/* Asks the callback, if there is one, for the stack of the operation that the thread begins, on a block or on a slot
+ * that is due. Before that, ends the step if an earlier operation was found to end one. No lock is held. */
 static inline void holders_prepare(trz_heap *h)
 {
 	if (UNLIKELY(period_is_due(h)))
@@ -30,7 +30,7 @@ static inline void holders_prepare(trz_heap *h)
 		frames_gather_site(h);
 }
 
-/* What holders_take_block_locked leaves: what has marks, and sites that were not the last. */
+/* The slow part of holders_take_block_locked: threads with a tag or a category, and other sites than the last one. */
 void holders_take_block_slow_locked(trz_heap *h, struct block *b);
 
 /* A caller holds the block from now on. */
@@ -47,7 +47,7 @@ static inline void holders_take_block_locked(trz_heap *h, struct block *b)
 	}
 }
 
-/* And no more. */
+/* A caller holds the block no more. */
 static inline void holders_give_block_locked(trz_heap *h, const struct block *b)
 {
 	HEAP_LOCKED(h);
@@ -55,13 +55,13 @@ static inline void holders_give_block_locked(trz_heap *h, const struct block *b)
 		sites_leave(&h->sites, b->site, sites_whole(b->requested));
 }
 
-/* Its caller has asked for `size` bytes, and now for b->requested. */
+/* The block's caller had asked for `size` bytes, and has b->requested now. */
 void holders_grow_block_locked(trz_heap *h, const struct block *b, uint64_t size);
 
 void holders_sample_slot_locked(trz_heap *h, struct slab *s, unsigned slot);
 void holders_give_sampled_locked(trz_heap *h, struct slab *s, unsigned slot);
 
-/* A caller holds the slot from now on, which has been counted (account_slot_alloc). */
+/* A caller holds the slot from now on; account_slot_alloc has counted it. */
 static inline void holders_take_slot_locked(trz_heap *h, struct slab *s, unsigned slot)
 {
 	SLOTS_IN(h, s->home->stream);

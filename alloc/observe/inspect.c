@@ -156,7 +156,7 @@ static void fill_snapshot(trz_heap *h, struct snapshot *s)
 		for (const struct window *w = h->windows[kind]; w; w = w->next)
 			add_window(s, w);
 	snapshot_add_history(s, &h->history);
-	if (snapshot_fits(s))  /* else it is taken again; its own event is the next one's */
+	if (snapshot_fits(s))  /* else it is taken again; its event shows in the next snapshot */
 		history_note(&h->history, HISTORY_SNAPSHOT, .size = heap_held(h, ALLOCATED_BYTES));
 	heap_unlock(h);
 }

@@ -14,8 +14,8 @@ void inspect_reset_peaks(trz_heap *h);
 /* Starts a history of this many events (0: stops it). */
 trz_status inspect_history(trz_heap *h, size_t events);
 
-/* A snapshot of the heap's, still empty, with metadata's memory; inspect_take fills and seals it. To be freed, also on
- * an error. */
+/* An empty snapshot for this heap, which gets its memory from the heap's metadata; inspect_take fills and seals it. The
+ * caller frees it, also on an error. */
 struct snapshot inspect_empty(trz_heap *h);
 trz_status inspect_take(trz_heap *h, struct snapshot *s);
 

@@ -28,10 +28,10 @@ void notice_aliases_leaving(trz_heap *h, struct place *const *aliases, size_t n)
 /* Announces that all mappings of the heap go; no other thread is inside it. */
 void notice_all_leaving(trz_heap *h);
 
-/* The driver has refused to unmap these. */
+/* The driver has refused to unmap these aliases, so they are announced again. */
 void notice_aliases_back(trz_heap *h, struct place *const *aliases, size_t n);
 
-/* The driver has refused to unmap some mapping of a tile that was told to leave: it is there again. */
+/* The driver has refused to unmap some mapping of a tile that was announced as leaving, so it is announced again. */
 void notice_back(trz_heap *h, struct window *w, struct tile *tile);
 
 #endif

@@ -12,7 +12,7 @@
 #include "observe/nvtx_abi.h"
 
 static struct {
-	pthread_mutex_t lock;        /* of all here, of the windows' nvtx_*; held while the tool is called */
+	pthread_mutex_t lock;        /* guards all here, and the windows' nvtx_*; held while the tool is called */
 	bool tried, loaded;
 	char why[256];               /* why it could not be loaded */
 	intptr_t slots[NVTX_ABI_SLOTS];

@@ -12,7 +12,8 @@
 /* Loads the tool, if the environment names one and TERRAZZO_CONF says so, before a heap is opened under a lock. */
 void nvtx_load(void);
 
-/* Loads the tool, if the environment names one and the option is on: h->annotates. NOT_SUPPORTED: it cannot be. */
+/* Loads the tool, if the environment names one and the option is on, and sets h->annotates. NOT_SUPPORTED: the tool
+ * cannot be used. */
 trz_status nvtx_open(trz_heap *h);
 
 /* A new allocation. No lock held. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which place of the program marks its steps. A loop over a model's layers is as regular as the steps are, and so is
- * one within a step. But from layer to layer the heap holds ever more, and in the loop within it never holds as much
- * as in a whole step: a marker finds the heap at the same level each time, and between two of its allocations as high
- * as at most.
+ * Finds the place of the program that marks its steps. A loop over a model's layers is as regular as the steps are, and
+ * so is a loop within a step. But from layer to layer the heap holds more and more, and during a loop within a step it
+ * never holds as much as in the whole step. At each of a marker's allocations the heap holds about the same, and
+ * between two of them as much as it ever does.
  */
 #include "observe/period.h"
 
@@ -12,31 +12,31 @@
 #include "ticks.h"
 
 enum {
-	KEY_SIZE_BITS = 8,         /* of a place's key: of the size; above is the site */
-	FIRST_SEEN = 4,            /* of a place, before it is a candidate */
-	REGULAR_PER_CENT = 70,     /* of the gaps are near the median, */
-	COVERED_PER_CENT = 30,     /* and take so much of the time */
-	OUTLIERS_IN = 8,           /* one in so many: intervals of evaluation, or with a larger batch, may hold more */
+	KEY_SIZE_BITS = 8,         /* bits of a place's key that tell the size; those above tell the site */
+	FIRST_SEEN = 4,            /* allocations of a place until it is a candidate */
+	REGULAR_PER_CENT = 70,     /* a place is regular if so many of its gaps are near the median, ... */
+	COVERED_PER_CENT = 30,     /* ... and these make up so much of the time */
+	OUTLIERS_IN = 8,           /* one interval in so many may hold more: an evaluation, or a larger batch */
 	EARLY = 8,                 /* intervals after which a place may be proposed */
-	LEVEL_SHARE = 4,           /* the level changes by less than such a part of what comes and goes */
+	LEVEL_SHARE = 4,           /* level: what is held changes by less than such a part of what comes and goes */
 	FULL_SHARE = 2,
-	FEW_SITES = 8,             /* fewer than so many: each is several places, too, by size */
-	WATCHED_MOST = 200000,     /* allocations, before it rests */
-	GROWTHS_LEAST = 16,        /* of the heap, before it watches again; twice as many after each watch in vain */
+	FEW_SITES = 8,             /* while there are fewer sites, each is several places as well, by size */
+	WATCHED_MOST = 200000,     /* allocations looked at before the heap rests */
+	GROWTHS_LEAST = 16,        /* growths of the heap before it watches again; twice as many after each watch in vain */
 	GROWTHS_MOST = 1 << 20,
-	STALE = 8,                 /* intervals without the marker */
-	OVERDUE = 4,               /* without a candidate, whose place is another's then; */
-	FIRST_GAP = 256,           /* of one that has none yet */
-	FAILURE_PAUSE = 8,         /* allocations that one is left alone for, times the square of its failures */
+	STALE = 8,                 /* usual intervals without the marker, after which it is given up */
+	OVERDUE = 4,               /* usual intervals without a candidate, after which another may replace it; ... */
+	FIRST_GAP = 256,           /* ... the interval of one that has none yet */
+	FAILURE_PAUSE = 8,         /* so many of a place's allocations are left alone, times the square of its failures */
 	FAILURES_MOST = 16,
 	ROW_MOST = 16,             /* short steps that count as one, of a loop that keeps what it makes */
-	TOLD_LEAST = 4,            /* steps that the program has told, before it may have ended to */
-	TOLD_LONG = 3,             /* of the usual gap between two: more than a step */
-	TOLD_GAPS = 2,             /* the longest so often, and the loop of these steps is over */
+	TOLD_LEAST = 4,            /* steps that the program must have told before their loop can count as over */
+	TOLD_LONG = 3,             /* a gap of so many usual ones is more than a step */
+	TOLD_GAPS = 2,             /* after so many times the longest gap the loop of these steps is over */
 	TOLD_GAP_LEAST = 32
 };
 
-/* Anything shorter is no step of training or serving, but a loop of small work: what the end of a step costs would
+/* Anything shorter is no step of training or serving but a loop of small work, where the cost of ending a step would
  * show. */
 #define STEP_NS_LEAST UINT64_C(200000)
 
@@ -47,7 +47,8 @@ void period_init(struct period *p)
 	p->step_ns_least = STEP_NS_LEAST;
 }
 
-/* The next allocation of every site, or of the marker's, is to come past here. */
+/* Closes the heap's shortest way if it is open to a site that is watched or followed: its next allocation comes
+ * here. */
 static void open_ways_locked(trz_heap *h)
 {
 	HEAP_LOCKED(h);
@@ -77,8 +78,8 @@ static void begin_locked(trz_heap *h, enum period_state state)
 
 /* ---- judging ---- */
 
-/* The intervals that a candidate has had so far: two dozen, under the heap lock, where a call for each comparison of
- * qsort's would cost more than all else. */
+/* Sorts a figure of a candidate's intervals, two dozen at most. This runs under the heap lock, where qsort's call for
+ * each comparison would cost more than all else. */
 static void sort(const struct period_candidate *c, const uint64_t *from, uint64_t sorted[PERIOD_INTERVALS])
 {
 	for (unsigned i = 0; i < c->intervals; i++) {
@@ -91,12 +92,12 @@ static void sort(const struct period_candidate *c, const uint64_t *from, uint64_
 
 enum loop {
 	LOOP_NONE,
-	LOOP_KEEPS,                /* it is as a step should be, but what it makes stays */
+	LOOP_KEEPS,                /* regular as steps are, but what it makes stays */
 	LOOP_LEVEL
 };
 
-/* Whether it comes at equal intervals that take up the time. What comes with every allocation, as a function that makes
- * all of them, tells nothing. */
+/* Whether a candidate comes at equal intervals that make up enough of the time. One that comes with every allocation,
+ * as a function does that makes all of them, tells nothing. */
 static bool is_regular(const struct period_candidate *c)
 {
 	uint64_t gaps[PERIOD_INTERVALS], near = 0, all = 0, count = c->intervals;
@@ -121,7 +122,7 @@ static enum loop judge(const struct period_candidate *c)
 	return changes[middle] * LEVEL_SHARE < rises[middle] ? LOOP_LEVEL : LOOP_KEEPS;
 }
 
-/* So many intervals take as long as a step does at least. */
+/* How many intervals take as long as the shortest step. */
 static uint64_t row_of(const struct period *p, const struct period_candidate *c)
 {
 	uint64_t took = max_u64(1, monotonic_ns() - c->begun_ns), least = c->intervals * p->step_ns_least;
@@ -153,7 +154,7 @@ static void choose_locked(trz_heap *h, const struct period_candidate *c)
 	begin_locked(h, PERIOD_FOUND);
 }
 
-/* Of two keys that share one, neither may be seen often enough: others will do. */
+/* If two keys share a slot, perhaps neither is ever seen often enough; others will do. */
 static struct period_key *key_slot(struct period *p, uint32_t key)
 {
 	return &p->keys[prng_mix(key) % PERIOD_KEYS];
@@ -186,7 +187,7 @@ static void end_interval(struct period *p, size_t at, uint64_t live)
 	c->changes[i] = live > c->live ? live - c->live : c->live - live;
 }
 
-/* What does not come by then came more often before, so it is not regular, or what it belonged to is over. */
+/* When a candidate is overdue: if it has not come by then, it is not regular, or its loop is over. */
 static uint64_t overdue_at(const struct period_candidate *c)
 {
 	uint64_t usual = c->intervals ? (c->last - c->begun) / c->intervals : FIRST_GAP;
@@ -271,7 +272,8 @@ static void admit_locked(trz_heap *h, unsigned site, uint32_t key, uint64_t befo
 
 /* ---- what goes past ---- */
 
-/* Places are sites and, while there are few, sites with sizes; never 0. */
+/* The keys of a block's places: its site, which is never 0, and, while there are few sites, its site and size; else
+ * 0. */
 static void keys_of(const trz_heap *h, unsigned site, uint64_t size, uint32_t keys[PERIOD_KINDS])
 {
 	uint32_t log = 63 - (uint32_t)__builtin_clzll(size | 4), part = (uint32_t)(size >> (log - 2)) & 3;
@@ -279,7 +281,7 @@ static void keys_of(const trz_heap *h, unsigned site, uint64_t size, uint32_t ke
 	keys[1] = h->sites.count < FEW_SITES ? site << KEY_SIZE_BITS | log << 2 | part : 0;
 }
 
-/* PERIOD_CANDIDATES: it is none. */
+/* The candidate with this key; PERIOD_CANDIDATES: there is none. */
 static size_t find(const struct period *p, uint32_t key)
 {
 	size_t at = 0;
@@ -372,7 +374,7 @@ void period_see_locked(trz_heap *h, unsigned site, uint64_t size)
 	}
 }
 
-/* The loop whose steps the program has told, as far as one can see. */
+/* Whether the loop whose steps the program has told seems to be over. */
 static bool told_are_over(const trz_heap *h)
 {
 	const struct period *p = &h->period;
@@ -390,7 +392,7 @@ void period_grown(trz_heap *h)
 	heap_unlock(h);
 }
 
-/* What is usual follows the gaps, but long ones slowly. */
+/* The usual gap follows the gaps, but long ones only slowly. */
 static bool is_long_gap(struct period *p, uint64_t gap)
 {
 	bool is_long = p->told >= TOLD_LEAST && gap >= TOLD_LONG * max_u64(p->told_usual, TOLD_GAP_LEAST);

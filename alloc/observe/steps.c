@@ -15,9 +15,9 @@ enum {
 	SITES_AT_ONCE = 64,
 	LOOK_EVERY = 8,            /* steps between two looks for leaks */
 	KEPT_LEAST = 4,            /* steps of a loop that keeps what it makes, before it is judged */
-	LEVELS = 32,               /* of a stack that are looked at; where it has more, its outer ones are not known */
-	FILL_UNIT = 1 << 16,       /* bytes that fills are kept in */
-	LEAST_SHARE = 100          /* of what could be reserved, below which fragmentation is nobody's concern */
+	LEVELS = 32,               /* of a stack that are looked at; the outer ones of a longer stack are not known */
+	FILL_UNIT = 1 << 16,       /* bytes: fills are kept in multiples of it */
+	LEAST_SHARE = 100          /* if less than this part of what could be reserved is, fragmentation is no concern */
 };
 
 /* A warning is given once the share is above `from`, and again after it was below `until`. */
@@ -43,7 +43,7 @@ static bool prepare(struct steps *s, struct meta *m)
 	return memory != NULL;
 }
 
-/* Calls it for each site, with the heap lock, which others get in between. */
+/* Calls `visit` for each site under the heap lock, which other threads get in between. */
 static void visit_sites(trz_heap *h, void (*visit)(void *owner, uint32_t number, struct site *site), void *owner)
 {
 	uint32_t next = 1, count;
@@ -82,8 +82,8 @@ static struct leaks_fills fills_of(const struct site *s)
 	return (struct leaks_fills){.from = (uint64_t)s->filled_from * FILL_UNIT, .count = s->fills};
 }
 
-/* Of a site that held something since the newest step that was told, and holds next to nothing now: a list that was
- * filled and emptied. */
+/* Notes that a site has been filled and emptied, as a list is, if it held something since the newest step that was
+ * told, and holds next to nothing now. */
 static void note_fill(struct site *s)
 {
 	struct leaks_fills f = fills_of(s);
@@ -102,8 +102,8 @@ static void end_fill(void *is_long, uint32_t number, struct site *site)
 	site->most = site->held.bytes;
 }
 
-/* A step has been told. `is_long`: more than a step has passed since the one before: only then a fill was not a step's
- * own, but an evaluation's, for example. */
+/* The program has told a step. `is_long`: more than a step has passed since the one before; only then are fills noted,
+ * since they are not a step's own but an evaluation's, for example. */
 static void end_fills(trz_heap *h, bool is_long)
 {
 	visit_sites(h, end_fill, &is_long);
@@ -114,8 +114,8 @@ static uint64_t room(const trz_heap *h)
 	return min_u64(heap_limit(h), counter_get(&h->attainable));
 }
 
-/* Also what the heap held at most in the step: exact where that is a new peak; else the most that any step with a new
- * peak held beside what it held at its end. */
+/* The most that the heap held in the step. Exact where that is a new peak; else what it holds at the end, plus how far
+ * the newest step with a new peak rose above that. */
 static uint64_t most_of_step(struct steps *s, uint64_t low, uint64_t peak)
 {
 	if (peak != s->last_peak)
@@ -332,7 +332,7 @@ void steps_warn_of_state(trz_heap *h, bool busy)
 	warn(callback, user, &w);
 }
 
-/* With the steps' lock. What was recognised before is of other steps than those that the program tells. */
+/* With the steps' lock. When the program tells its first step, what was learned from recognised steps is dropped. */
 static bool begin_step(trz_heap *h, bool told)
 {
 	struct steps *s = &h->steps;
@@ -344,7 +344,7 @@ static bool begin_step(trz_heap *h, bool told)
 	return (told || !s->told) && prepare(s, &h->meta);
 }
 
-/* false: there is no host memory for it, or it is not the program's. */
+/* false: there is no host memory for it, or it was recognised, but the program tells its steps. */
 static bool end_step(trz_heap *h, bool told)
 {
 	struct steps *s = &h->steps;
@@ -385,7 +385,7 @@ static bool begin_kept(trz_heap *h)
 	return memory != NULL;
 }
 
-/* Stacks tell steps from layers. */
+/* Whether a place begins steps, rather than layers, as far as its stack tells. *in_model: it lies in a model. */
 static bool begins_steps(trz_heap *h, const struct period_proposal *proposal, bool *in_model)
 {
 	struct call_frame frames[LEVELS];
@@ -409,7 +409,7 @@ bool steps_may_be_within_a_model(trz_heap *h)
 	return true;
 }
 
-/* Whether half of what its newest interval has allocated, freed or not, was a model's. */
+/* Whether at least half of what the place's newest interval has allocated, freed or not, is a model's. */
 static bool calls_models(trz_heap *h, const struct period_proposal *proposal)
 {
 	struct call_frame frames[LEVELS];
@@ -442,8 +442,8 @@ static bool read_filled(trz_heap *h, uint64_t number, struct filled *out)
 	return found;
 }
 
-/* With no lock held. Before, the same loop may have been called from other lines. Returns what it was emptied from; 0:
- * it was not. */
+/* How much the list held when it was emptied before; 0: it was not. Before, the same loop may have been called from
+ * other lines, so other sites are looked at, too. No lock is held. */
 static uint64_t filled_from(trz_heap *h, const struct filled *own)
 {
 	struct call_frame frames[LEVELS], others[LEVELS];
@@ -458,7 +458,8 @@ static uint64_t filled_from(trz_heap *h, const struct filled *own)
 	return 0;
 }
 
-/* What the growth of a site is, if it is a list that is filled and emptied again and again. */
+/* Whether a site's growth is the filling of a list that is filled and emptied again and again, and with more than
+ * before. */
 static enum fill fill_of(trz_heap *h, uint64_t site)
 {
 	struct filled own;
@@ -502,7 +503,7 @@ static void end_kept_step(trz_heap *h)
 	pthread_mutex_unlock(&s->lock);
 }
 
-/* Of which so many were one. */
+/* Converts a finding to the loop's own steps, `row` of which were noted as one. */
 static void in_own_steps(struct leaks_finding *f, uint64_t row)
 {
 	f->since_step *= row;
@@ -530,7 +531,7 @@ static size_t read_kept(trz_heap *h, struct kept_loop *loop, struct leaks_findin
 	return suspects;
 }
 
-/* Whether a suspect is a list asks for texts, so it is found once the steps' lock has been given back. */
+/* fill_of asks for texts, so it is called once the steps' lock has been given back. */
 struct kept_loop steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity)
 {
 	struct steps *s = &h->steps;
@@ -551,7 +552,7 @@ struct kept_loop steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity)
 
 /* ---- what is due ---- */
 
-/* Not in the history: whoever reads that sees more of the period than the heap has seen so far. */
+/* Recognised steps are not noted in the history: a reader of that sees more of the period than the heap has so far. */
 void steps_end_recognised(trz_heap *h)
 {
 	uint64_t frames = heap_thread.frames, stack = heap_thread.stack;  /* callbacks may allocate */

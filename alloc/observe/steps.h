@@ -12,34 +12,35 @@
 /* A step has ended. No lock is held: the callback may run. Errors: HOST_MEMORY. */
 trz_status steps_end(trz_heap *h);
 
-/* Does what h->period has due, unless another thread has: the step that it has found to be at its end has ended, or a
- * place that may begin steps is to be looked at. No lock is held. */
+/* Does what h->period says is due, unless another thread has: ends a step that was recognised, or judges a place that
+ * may begin steps. No lock is held. */
 void steps_end_recognised(trz_heap *h);
 
 struct kept_loop {
-	size_t sites;                /* of which ever more allocations stay */
-	uint64_t steps;              /* of the loop that have been seen */
-	double allocations;          /* that a step adds to one site, at most */
-	bool calls_models;           /* in which most is allocated, freed or not */
+	size_t sites;                /* sites that have been listed */
+	uint64_t steps;              /* of the loop, so far */
+	double allocations;          /* the most that a step adds to one of them */
+	bool calls_models;           /* most of what its steps allocate, freed or not, is allocated in models */
 };
 
-/* At a failure in a loop that keeps what it makes (observe/period.h); no suspect is a list that was filled and emptied
- * before, with less. Takes the lock of the steps and the heap lock, and asks for texts with none held. */
+/* Lists the sites that grow in a loop that keeps what it makes (observe/period.h), after a failure. A list that is
+ * filled and emptied again and again is left out, or is no suspect if it holds more than before. Takes the lock of the
+ * steps and the heap lock, and asks for texts with none held. */
 struct kept_loop steps_kept(trz_heap *h, trz_growth_info *out, size_t capacity);
 
-/* The sites that grow, suspects first; `failed`: memory has run out, which judges short growth, too. Returns how many.
- * Takes the lock of the steps and the heap lock. */
+/* The sites that grow, suspects first; `failed`: memory has run out, so growth over few steps is judged, too. Returns
+ * how many. Takes the lock of the steps and the heap lock. */
 size_t steps_growth(trz_heap *h, bool failed, trz_growth_info *out, size_t capacity);
 
 /* How many steps have ended. */
 uint64_t steps_told(trz_heap *h);
 
-/* As many, if the program has not told them; else 0. `allocations`: that one adds to one suspect, at most, where memory
- * has run out. */
+/* The same, but 0 if the program tells its steps. *allocations: the most that a step adds to one suspect, judged as
+ * when memory has run out. */
 uint64_t steps_recognised(trz_heap *h, double *allocations);
 
-/* Whether the steps that were recognised may be turns of a loop within one pass through a model, as over a sequence:
- * all that such a one allocates, it allocates there. */
+/* Whether the recognised steps may be turns of a loop within one pass through a model, over a sequence, say: such a
+ * loop allocates nothing outside the model. */
 bool steps_may_be_within_a_model(trz_heap *h);
 
 /* false: nothing grows steadily. */
@@ -47,8 +48,8 @@ bool steps_forecast(trz_heap *h, trz_forecast_info *out);
 
 void steps_set_callback(trz_heap *h, trz_warning_callback *callback, void *user);
 
-/* Warns if memory nears its end; if `busy`, since more was needed than was free, also if it lies in pieces. No lock is
- * held. */
+/* Warns if memory nears its end; with `busy`, when more was needed than was free, also if what is free lies in pieces.
+ * No lock is held. */
 void steps_warn_of_state(trz_heap *h, bool busy);
 
 static inline bool steps_are_watched(const trz_heap *h)

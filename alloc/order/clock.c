@@ -57,7 +57,7 @@ static bool grow_table(struct event_clocks *all)
 	return true;
 }
 
-/* The event's clock, made if it is new; NULL: none any more. */
+/* The event's clock, made if it is new. NULL: there is none, and none can be made any more. */
 static struct event_clock *find_or_make(struct event_clocks *all, trz_event event)
 {
 	struct event_clock *c = find(all, event);
@@ -93,7 +93,7 @@ static bool add_entry(const struct event_clocks *all, struct event_clock *c, uns
 	return true;
 }
 
-/* What has passed needs no order. */
+/* Adds a ticket unless it has passed: then it needs no order. */
 static bool add_open(const struct event_clocks *all, const struct streams *streams, struct event_clock *c, unsigned i,
                      uint64_t ticket)
 {
@@ -109,7 +109,7 @@ static bool add_clock(const struct event_clocks *all, const struct streams *stre
 	return ok;
 }
 
-/* Its record is under way, and tells nothing yet; NULL: none any more. */
+/* Begins a record, which tells nothing yet. NULL: the event gets no clock, and the heap learns nothing any more. */
 static struct event_clock *begin(struct event_clocks *all, trz_event event)
 {
 	struct event_clock *c = find_or_make(all, event);

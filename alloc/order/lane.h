@@ -15,19 +15,19 @@ struct lane {
 	struct stream *stream;           /* const */
 	struct pool *pool;               /* NULL: the default pool */
 	uint8_t dedicated;               /* const; DEDICATED_*; 0: packed memory */
-	bool captured;                   /* it serves captures that began before the stream had passed (capture.c) */
-	struct lane *heir;               /* while its memory is being given to another one; every writer also holds the
+	bool captured;                   /* it serves captures that began before the stream had settled (capture.c) */
+	struct lane *heir;               /* the lane that its memory is being given to; every writer also holds the
 	                                  * growth lock */
-	struct fit fit[PARTS];           /* its free blocks, with ... */
-	struct block *trees[PARTS][FIT_BUCKETS];  /* ... room for their trees */
+	struct fit fit[PARTS];           /* its free blocks, ... */
+	struct block *trees[PARTS][FIT_BUCKETS];  /* ... and room for the trees that hold them */
 	struct bin bins[CLASS_COUNT];    /* its slabs with free slots */
 	uint64_t held, held_peak;        /* bytes of its live blocks */
-	uint64_t kept;                   /* large free bytes that it does not lend: it could not get so many back in time */
-	uint32_t slabs;                  /* full ones included */
+	uint64_t kept;                   /* large free bytes that it does not lend: once it did not get them back in time */
+	uint32_t slabs;                  /* its slabs, full ones included */
 	struct window *window[PARTS];    /* where its memory grows; guarded by the growth lock */
 };
 
-/* The first lane of a list by pool_next that is the stream's (NULL: any stream's) and holds memory of this sort. */
+/* The first lane of a list (by pool_next) that is the stream's (NULL: any stream's) and holds memory of this sort. */
 static inline struct lane *lane_find(struct lane *l, const struct stream *s, unsigned dedicated, bool captured)
 {
 	while (l && ((s && l->stream != s) || l->dedicated != dedicated || l->captured != captured))

@@ -24,12 +24,12 @@ struct pool {
 	uint32_t users;              /* references; 0: it has ended, and goes when the tickets that it awaits have passed */
 	bool pinned;                 /* for good */
 	uint64_t announced;          /* the newest announcement of a capture into it; 0: none is in force */
-	unsigned announcers;         /* so many are */
-	bool awaits;                 /* `deputy` and `awaited` say for what; set by a poll after its end */
-	uint64_t deputy;             /* the number of one of the heap's context (contexts.c); 0: none */
-	struct awaited *awaited;     /* of streams of which it does not tell */
+	unsigned announcers;         /* how many announcements are in force */
+	bool awaits;                 /* the pool has ended, and a poll has noted what it awaits: the next two */
+	uint64_t deputy;             /* the number of a deputy of the heap's context (contexts.c); 0: none */
+	struct awaited *awaited;     /* tickets of the streams that the deputy does not answer for */
 	unsigned awaited_count;
-	uint64_t moved_bytes;        /* mapped elsewhere for it; by the growth lock */
+	uint64_t moved_bytes;        /* bytes that were mapped elsewhere for it; guarded by the growth lock */
 };
 
 static inline bool lane_is_pinned(const struct lane *l)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A stream's slots: the slabs and bins of all its lanes, and what callers hold of them. Slots never touch a neighbour,
- * so streams that keep to themselves need nothing of each other to take and give them.
+ * A stream's slots: the slabs and bins of all its lanes, and what callers hold of them. Taking or giving a slot touches
+ * no neighbouring block, so streams that keep to themselves share nothing here.
  *
- * Two locks take turns at guarding them. While the slots are *out*, it is `lock`, the stream's own: to take a slot or
- * to give one back takes that lock and no other. While they are *in*, it is the heap lock: whoever wants anything else
- * of them, such as to open a slab, to look at another stream's, or to add all up, holds the heap lock and calls them in
- * (heap/ledger.h). Calling in takes the stream's lock, too, and keeps it, so no slot is on its way when it is done; a
- * thread that then finds the lock kept goes to the heap lock. Letting out takes the heap lock alone. No thread that
- * holds a stream's lock takes another.
+ * Two locks take turns at guarding them. While the slots are *out*, it is `lock`, the stream's own: a thread that takes
+ * a slot or gives one back takes that lock and no other. While they are *in*, it is the heap lock: a thread that wants
+ * anything else of them, such as to open a slab, to look at another stream's, or to add all up, holds the heap lock and
+ * calls them in (heap/ledger.h). Calling in takes the stream's lock, too, and keeps it, so no other thread is in the
+ * middle of taking or giving a slot; threads that then find the lock kept go to the heap lock. Letting out takes the
+ * heap lock alone. No thread that holds a stream's lock takes another.
  *
  * What callers hold is counted here, by sums that only grow, each guarded as the slots are and read without a lock.
- * Peaks are the heap's (heap/ledger.h). Up to `limit` of each measure the stream may hold without asking: the heap has
- * counted that much as held, for this stream, and found no new peak.
+ * The heap keeps the peaks (heap/ledger.h). Of each measure the stream may hold up to `limit` without asking: the heap
+ * has counted that much as held, for this stream, and found no new peak.
  */
 #ifndef TRZ_ALLOC_SLOTS_H
 #define TRZ_ALLOC_SLOTS_H
@@ -21,22 +21,23 @@
 #include "ground/types.h"
 #include "lock.h"
 
-/* Of what callers hold, in the order of the flows of the same names (stats/counters.def). */
+/* What is counted of what callers hold, in the order of the flows of the same names (stats/counters.def). */
 enum measure { ALLOCATION, ALLOCATED_BYTES, REQUESTED_BYTES, MEASURES };
 
-/* Invariants: given <= taken; taken - given <= limit, and equal to it for a stream that is not in the ledger's list;
- * what is out is in that list. */
+/* Invariants: given <= taken; taken - given <= limit, and equal to it for a stream that is not in the ledger's list; a
+ * stream whose slots are out is in that list. */
 struct slots {
 	struct spinlock lock;                /* kept: the slots are in; that changes under the heap lock */
 	counter taken[MEASURES], given[MEASURES];
 	counter occupied;                    /* bytes of the slots that callers hold */
 	uint64_t limit[MEASURES];            /* changes under the heap lock, while the slots are in */
-	counter sample_at;                   /* as limit: what takes taken[REQUESTED_BYTES] beyond this is of the sample */
+	counter sample_at;                   /* changes as limit does; a slot that takes taken[REQUESTED_BYTES] beyond this
+	                                      * is of the sample */
 	counter asked;                       /* slots for which the driver was asked for the stream's id and its capture */
-	struct stream *next_listed, **link_listed;  /* in the ledger's list; link NULL: it is not */
+	struct stream *next_listed, **link_listed;  /* in the ledger's list; link NULL: not in it */
 };
 
-/* They are in. */
+/* The slots are in at first. */
 static inline void slots_init(struct slots *o)
 {
 	atomic_init(&o->lock.state, SPINLOCK_KEPT);
@@ -47,7 +48,8 @@ static inline bool slots_are_out(const struct slots *o)
 	return !spinlock_is_kept(&o->lock);
 }
 
-/* Takes their lock, after a wait if need be; false: they are in. Nearly every take of it has counted a slot. */
+/* Takes their lock, after a wait if need be; false: they are in. The sums stand in for the lock's own count of takes,
+ * since nearly every take of it counts a slot. */
 static inline bool slots_take(struct slots *o)
 {
 	if (__builtin_expect(spinlock_try(&o->lock), 1))
@@ -64,14 +66,14 @@ static inline uint64_t slots_held(const struct slots *o, enum measure m)
 	return counter_get(&o->taken[m]) - given;
 }
 
-/* Whether another slot of so many bytes would be of the sample (stats/sites.h). */
+/* Whether another slot of this size would be of the sample (stats/sites.h). */
 static inline bool slots_are_due(const struct slots *o, uint64_t size)
 {
 	return counter_get(&o->taken[REQUESTED_BYTES]) + size > counter_get(&o->sample_at);
 }
 
-/* Counts a slot as taken, by whoever has the lock that guards it. false: that would exceed the limit, or the slot be of
- * the sample; nothing has changed. */
+/* Counts a slot as taken; the caller holds the lock that guards the slots. false: this would exceed the limit, or the
+ * slot would be of the sample; nothing has changed. */
 static inline bool slots_count_taken(struct slots *o, uint64_t size, uint64_t occupied)
 {
 	uint64_t rounded = (size + UNIT - 1) & ~(uint64_t)(UNIT - 1);

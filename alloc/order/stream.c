@@ -143,7 +143,7 @@ struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handl
 	return NULL;
 }
 
-/* Whether the program makes one stream wait for another now and then: what that one frees comes back in order. */
+/* Whether the program has made `s` wait for `other`: what `other` frees then comes back to `s` in order. */
 static bool waits_for(const struct stream *s, const struct stream *other)
 {
 	return other->index < s->known_count && s->known[other->index];

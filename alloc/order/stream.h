@@ -21,12 +21,12 @@ enum { STREAM_HASH = 64, STREAMS_MAX = 1024 };
 /* Freed memory that may not be reused before a ticket of another stream has passed, and then perhaps further tickets;
  * or before an event that came with the free has completed. */
 struct pending {
-	struct pending *next;        /* of the stream whose ticket is awaited, or of all with events */
+	struct pending *next;        /* in the list of the stream whose ticket is awaited, or of those with an event */
 	trz_event event;             /* owned by the heap; NULL: a ticket is awaited */
 	uint64_t sequence;           /* that ticket */
-	struct use *uses;            /* tickets to be awaited after it */
-	struct slab *slab;           /* a slot of this slab, or with NULL ... */
-	struct block *block;         /* ... this block */
+	struct use *uses;            /* tickets to await after it */
+	struct slab *slab;           /* the slot's slab; NULL: it is a block, ... */
+	struct block *block;         /* ... this one */
 	unsigned slot;
 	uint64_t home_sequence;      /* the block's ticket in its home stream */
 };
@@ -37,9 +37,9 @@ struct capture {
 	uint64_t id;
 };
 
-/* A capture has been announced (capture.c). */
+/* The announcement of a capture, as a stream has noted it (capture.c). */
 struct announcement {
-	uint64_t number;             /* of the heap's; 0: there is none */
+	uint64_t number;             /* among the heap's announcements; 0: there is none */
 	uint64_t sequence;           /* the stream's ticket, taken then; 0: it had no memory of the pool */
 };
 
@@ -47,38 +47,37 @@ struct stream {
 	struct slots slots;
 	struct tickets tickets;
 	struct stream *next;                 /* of the same hash */
-	uint64_t id;                         /* const while the stream is not retired, or has recorders: it lives ... */
-	trz_stream handle;                   /* ... with the handle; read without the lock by those, and by whoever has */
-	                                     /* the growth lock */
-	bool thread_bound;                   /* const with the handle: it means this stream in one thread only, so that
-	                                      * events must be recorded in its frees: later ones can be only by
-	                                      * polls of that thread */
-	struct event_pool *events;           /* const with the handle: those of its context */
+	uint64_t id;                         /* this and the handle are const until the stream is retired and has no ... */
+	trz_stream handle;                   /* ... recorders. Recorders and holders of the growth lock read the handle */
+	                                     /* without the heap lock */
+	bool thread_bound;                   /* const with the handle, which means this stream in one thread only. Its frees
+	                                      * record their events at once, since later only polls of that thread could */
+	struct event_pool *events;           /* const with the handle: the events of its context */
 	struct lane lane;                    /* what it has of the default pool: packed memory ... */
 	struct lane *dedicated;              /* ... and dedicated memory, by pool_next */
 	uint64_t *known;                     /* [known_count], by index: the newest ticket of another stream that its */
 	unsigned known_count;                /* future work follows, by the program's events (clock.h); 0: none */
-	unsigned index;                      /* const: in the list of all */
-	uint64_t covered;                    /* its context's deputy tells of tickets up to this one */
+	unsigned index;                      /* const: in the list of all streams */
+	uint64_t covered;                    /* its context's deputy answers for tickets up to this one */
 	unsigned late;                       /* polls left until it counts as a stream whose frees pass at once */
 	struct pending *pending_first, **pending_last;
-	unsigned recorders;                  /* frees that may be using the handle; the end of retiring waits for them */
-	atomic_bool retired;                 /* the handle is dead, or dies when they have gone: there are no new ones; */
-	                                     /* with open tickets: nobody has said so, and nothing covers them */
+	unsigned recorders;                  /* frees that may be using the handle; retiring waits for them to end */
+	atomic_bool retired;                 /* the handle is dead, or dies once the recorders end: no new ones begin. */
+	                                     /* If `tickets` is not closed, it died unannounced, and no event covers them */
 
 	atomic_uint_fast64_t entered;        /* operations that have looked it up, under the lock of its slots, ... */
-	atomic_uint_fast64_t left;           /* ... and of them those that have ended; not of the legacy default stream */
-	unsigned uses;                       /* of live and pending memory, with this stream as a further user */
-	_Atomic uint64_t capture;            /* names the one that its newest allocation was part of; 0: there was none */
-	atomic_bool unsettled;               /* it has yet to pass the announcement of that; these change under the */
-	struct announcement begun;           /* growth lock: the newest before that began, */
-	struct announcement announced;       /* and the newest since, for the next one */
+	atomic_uint_fast64_t left;           /* ... and those of them that have ended; not of the legacy default stream */
+	unsigned uses;                       /* uses of live and pending memory with this stream as the further user */
+	_Atomic uint64_t capture;            /* the capture that its newest allocation was part of; 0: none */
+	atomic_bool unsettled;               /* it has yet to pass `begun`; this and the next two change under the growth */
+	struct announcement begun;           /* lock: the newest announcement before that capture began, */
+	struct announcement announced;       /* and the newest since, for the next capture */
 };
 
 enum { RECENT_STREAMS = 64 };
 
-/* A stream of the heap's own context, by the id that it has, or had. Whoever finds one here has to see under the lock
- * of its slots that they are out, and that this is its id still: a stream whose slots are out is alive. */
+/* A stream of the heap's own context, by the id that it has, or had. A thread that finds one here must check, under the
+ * lock of its slots, that they are out and that the id is still the stream's: a stream whose slots are out is alive. */
 struct recent {
 	_Atomic uint64_t id;
 	_Atomic(struct stream *) stream;
@@ -95,7 +94,8 @@ struct streams {
 	_Atomic unsigned count;
 };
 
-/* The stream with this id that has not been retired; NULL: none yet. Without ids another stream can have it as well. */
+/* The stream with this id that has not been retired; NULL: none yet. Where the driver has no ids, the handle stands in,
+ * which another stream can have, too. */
 struct stream *stream_find(const struct streams *all, uint64_t id);
 
 /* Notes a stream for stream_recent, which finds it again without the heap lock. */
@@ -108,19 +108,19 @@ static inline struct stream *stream_recent(const struct streams *all, uint64_t i
 	return found ? atomic_load_explicit(&r->stream, memory_order_acquire) : NULL;
 }
 
-/* The newest stream with this handle that has not been retired, and which every thread knows by it; NULL: none. */
+/* The newest unretired stream that this handle means in every thread; NULL: none. */
 struct stream *stream_find_handle(const struct streams *all, trz_stream handle);
 
 /* A new stream has this handle: the stream that had it was destroyed unannounced. No event can be recorded for that
  * one; its tickets, with one more for its last work, wait for an event of the whole context. */
 void stream_bury(struct streams *all, trz_stream handle);
 
-/* A new one. NULL: the host has no memory, or STREAMS_MAX are known. */
+/* Adds a stream. NULL: the host has no memory, or STREAMS_MAX are known. */
 struct stream *stream_add(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events);
 
-/* Gives the entry of a retired stream that has completed to another stream, memory included: all memory that it still
- * has is ordered before the new stream's work. NULL: there is none. Only a caller that also holds the growth lock
- * (`growing`) can turn a per-thread stream's entry into another sort, or the reverse. */
+/* Gives the entry of a retired stream whose work has completed to another stream, with the memory that it still has:
+ * all of it is ordered before the new stream's work. NULL: there is no such entry. Only a caller that also holds the
+ * growth lock (`growing`) can turn a per-thread stream's entry into another sort, or the reverse. */
 struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handle, struct event_pool *events,
                               bool growing);
 
@@ -128,7 +128,7 @@ struct stream *stream_recycle(struct streams *all, uint64_t id, trz_stream handl
  * the default pool. */
 bool stream_is_idle(struct stream *s);
 
-/* Whether only a thread that may have ended can record on it, or no thread, since its handle died unannounced. */
+/* Whether only a thread that may have ended can record on it, or no thread can, since its handle died unannounced. */
 static inline bool stream_is_out_of_reach(const struct stream *s)
 {
 	return !s->tickets.closed && (s->thread_bound || atomic_load_explicit(&s->retired, memory_order_relaxed));
@@ -140,9 +140,10 @@ static inline bool stream_is_gone(const struct stream *s)
 	return !s->tickets.closed && atomic_load_explicit(&s->retired, memory_order_relaxed);
 }
 
-/* Whether the stream's future work follows a ticket of another one: it has passed, or the program has made the stream
- * wait for it. What a capture waits for says nothing about the launches of its graph, and a stream that takes no more
- * tickets cannot tell when memory has passed that it got so. */
+/* Whether the stream's future work follows a ticket of another one: the ticket has passed, or the program has made the
+ * stream wait for it. Such waits do not count while the stream is captured, since they order no launch of the graph;
+ * nor once it is retired, since it takes no more tickets, so none would say when memory that it got this way has
+ * passed. */
 static inline bool stream_follows(const struct stream *s, const struct stream *other, uint64_t ticket)
 {
 	if (ticket_passed(&other->tickets, ticket))
@@ -152,7 +153,7 @@ static inline bool stream_follows(const struct stream *s, const struct stream *o
 	       !atomic_load_explicit(&s->retired, memory_order_relaxed);
 }
 
-/* A free is about to record on the stream; false: it is retired. Each must end. */
+/* A free is about to record on the stream, and calls stream_end_record afterwards; false: the stream is retired. */
 static inline bool stream_begin_record(struct stream *s)
 {
 	bool alive = !atomic_load_explicit(&s->retired, memory_order_relaxed);
@@ -168,8 +169,8 @@ static inline void stream_end_record(struct stream *s)
 
 /* How much of its free large memory a lane can lend to another (docs/decisions/0008-lending.md). It may need again
  * what it needed at its own peak. To a stream whose frees have passed at each of the last polls it lends all; to one
- * that its own stream waits for, all but what it could not get back in time before; to others what is beyond its peak.
- * A retired stream needs nothing again. */
+ * that its own stream waits for, all but `kept`, which it once did not get back in time; to others, what is beyond its
+ * peak. A retired stream needs nothing again, and lends all. */
 uint64_t stream_lendable(const struct lane *lender, const struct lane *to);
 
 /* Notes whether a poll has found that everything freed has passed. */
@@ -177,7 +178,7 @@ void stream_note_poll(struct stream *s);
 
 void stream_push_pending(struct stream *s, struct pending *p);
 
-/* Takes the entry that a link of the list leads to out of it. */
+/* Takes the entry that `link` points to out of the stream's list. */
 void stream_unlink_pending(struct stream *s, struct pending **link);
 
 #endif

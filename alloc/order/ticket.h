@@ -5,9 +5,9 @@
  * highest that has passed, answers for every ticket of the stream.
  *
  * An event recorded inside a free is exact: it covers nothing that was enqueued later, and the heap may wait for it.
- * Frees come in batches, the last of which records the event for all: so a wait for one may last until another, a few
- * frees later. One that a poll recorded later is late: the heap may only ask it (law L8; a wait for it can be a
- * deadlock).
+ * Frees come in batches, and only the last free of a batch records an event, for all: so a wait for one free may last
+ * until a few frees later. An event that a poll recorded later is late: the heap may only ask it (law L8; a wait for it
+ * can be a deadlock).
  *
  * A free takes its number first and records after that, so the event covers every number that was taken before
  * the record, whichever thread took it.
@@ -15,9 +15,9 @@
  * Numbers and queue are guarded by the heap lock; driver calls are made outside it. Only the holder of the
  * growth lock polls.
  *
- * A slot that is freed under its stream's own lock takes no number, but leaves `owed` set. Whoever wants the newest
- * number next takes one for all such frees. Their work was enqueued before them, so before that number was taken; which
- * is all that a ticket has to be: an event that is recorded after that covers them.
+ * A slot that is freed under its stream's own lock takes no number, but leaves `owed` set. The next thread that wants
+ * the newest number takes one for all such frees. Their work was enqueued before that number was taken, so an event
+ * recorded afterwards covers them: a ticket need promise no more.
  */
 #ifndef TRZ_ALLOC_TICKET_H
 #define TRZ_ALLOC_TICKET_H
@@ -34,8 +34,8 @@ struct ticket_event {
 	trz_event event;
 };
 
-/* A batch ends with the free that makes it so many, or larger than the option event_bytes says: no more memory of a
- * stream than that is without an event which other streams can be made to wait for. */
+/* A batch ends with its BATCH_FREES-th free, or with the free that takes it beyond the option event_bytes. So at most
+ * that much freed memory of a stream is without an event that other streams can be made to wait for. */
 enum { BATCH_FREES = 64 };
 
 /* The frees since the last batch ended. */
@@ -47,7 +47,7 @@ struct batch {
 /* Invariants: passed <= recorded <= newest; the queue is ascending in sequence. */
 struct tickets {
 	uint64_t newest;             /* the last number taken; to cover all frees, ask ticket_newest */
-	uint64_t recorded;           /* the highest that a queued or completed event covers */
+	uint64_t recorded;           /* the highest number that a queued or completed event covers */
 	uint64_t passed;
 	atomic_bool owed;            /* slots have been freed since `newest` was taken; set without the heap lock */
 	bool closed;                 /* the stream is retired: it takes no more numbers, `newest` covers all */
@@ -62,9 +62,9 @@ struct event_pool {
 	struct event_pool *next;     /* of another context; const once it is in the list */
 	struct meta *meta;           /* const */
 	trz_context context;         /* const */
-	trz_event deputy;            /* under way (contexts.c); NULL: none. These two are guarded by the growth lock */
-	uint64_t deputies;           /* so many have been recorded: the number of the newest */
-	atomic_bool lost;            /* the context has gone before the heap, with its events and all work of its streams */
+	trz_event deputy;            /* outstanding (contexts.c); NULL: none. The growth lock guards this and the next */
+	uint64_t deputies;           /* how many have been recorded, and so the number of the newest */
+	atomic_bool lost;            /* the context was destroyed before the heap, with its events and its streams' work */
 	trz_event *events;
 	size_t count, capacity;
 };
@@ -74,28 +74,28 @@ static inline bool ticket_passed(const struct tickets *t, uint64_t sequence)
 	return sequence <= t->passed;
 }
 
-/* A free has no number yet. The exchange in ticket_pay sees what was before this. */
+/* Notes that a free has taken no number yet. The exchange in ticket_pay sees what was done before this. */
 static inline void ticket_owe(struct tickets *t)
 {
 	if (!atomic_load_explicit(&t->owed, memory_order_relaxed))
 		atomic_store_explicit(&t->owed, true, memory_order_release);
 }
 
-/* Whether frees had no number yet; the caller takes one for them. */
+/* Whether frees have taken no number yet; the caller now takes one for them. */
 static inline bool ticket_pay(struct tickets *t)
 {
 	return atomic_load_explicit(&t->owed, memory_order_relaxed) &&
 	       atomic_exchange_explicit(&t->owed, false, memory_order_acq_rel);
 }
 
-/* The number of a free in progress; of those without one, too. */
+/* Takes a number for a free in progress, and for all frees without one. */
 static inline uint64_t ticket_take(struct tickets *t)
 {
 	ticket_pay(t);
 	return t->closed ? t->newest : ++t->newest;
 }
 
-/* The number of the newest free. */
+/* The number of the newest free, taken now if it has none yet. */
 static inline uint64_t ticket_newest(struct tickets *t)
 {
 	return ticket_pay(t) && !t->closed ? ++t->newest : t->newest;
@@ -115,11 +115,11 @@ static inline uint64_t ticket_batch(struct tickets *t, uint64_t sequence, uint64
 	return first;
 }
 
-/* Notes an event that was recorded after `sequence` was taken. An exact one was recorded inside that free, the last of
- * a batch; `first`: the batch's first number, 0: it is late. Returns
- * NULL, or an event that is the caller's to give back: this one, where one that covers as much is queued, or where the
- * queue is full and it is exact, or a thread waits for a queued event (a later poll will cover the ticket); the last of
- * a full queue, where a late one has taken its place. Late ones are noted by the holder of the growth lock alone. */
+/* Notes an event that was recorded after `sequence` was taken. `first`: the event is exact, recorded inside that free,
+ * the last of a batch that began with this number; 0: it is late. Returns NULL, or an event that the caller must give
+ * back: this one, if as much is covered already, or if the queue is full and either the event is exact or a thread
+ * waits for a queued one (a later poll will cover the ticket); else, of a full queue, the last event, which this one
+ * replaces. Only the holder of the growth lock notes late events. */
 trz_event ticket_note(struct tickets *t, uint64_t sequence, trz_event event, uint64_t first);
 
 /* The oldest queued event; NULL: none. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that is freed with an event waits only for that event: the caller answers for its uses. It stays in a list
- * whose events polls query (poll.c); when the event has completed, the memory is free at home and, having passed, any
- * stream can borrow it.
+ * Memory that is freed with an event waits only for that event: the caller answers for all uses of it. It stays in a
+ * list whose events polls query (poll.c); when the event has completed, the memory is free in its home and, since it
+ * has passed, any stream can borrow it.
  */
 #include "serve/after.h"
 
@@ -11,7 +11,8 @@
 #include "heap/pending.h"
 #include "serve/serve.h"
 
-/* A dead context completes nothing, but the books are kept. In a host function the next poll does this. */
+/* Asks whether the event has completed. NOT_READY also if the context is dead, so that the free is noted all the same,
+ * and in a host function, where the next poll asks. */
 static trz_status ask(trz_heap *h, trz_event event)
 {
 	trz_capture_mode mode;

@@ -7,7 +7,7 @@
 
 #include "heap/heap.h"
 
-/* Frees an allocation after a recorded event, which becomes the heap's. The text is set on errors. */
+/* Frees an allocation once a recorded event has completed; the event becomes the heap's. The text is set on errors. */
 trz_status after_free(trz_heap *h, trz_addr address, trz_event event);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Serving requests from tiles of their own: a free tile that is not much too large, another stream's tile whose ticket
- * has passed, a new tile.
+ * Serves requests from tiles of their own: from a free tile that is not much too large, else from another stream's
+ * whose ticket has passed, else from a new tile.
  */
 #include "serve/dedicated.h"
 
@@ -20,7 +20,7 @@
 #include "supply/reclaim.h"
 #include "supply/upkeep.h"
 
-enum { WASTE = 8 };  /* a free tile serves requests that are shorter by up to one part in this many */
+enum { WASTE = 8 };  /* a free tile may be longer than the request by one part in this many */
 
 /* ---- what is asked for ---- */
 
@@ -58,7 +58,7 @@ static bool fits(const struct block *b, uint64_t size)
 	return b && b->size <= size + size / WASTE;
 }
 
-/* The lane's own smallest that fits, in the order of its stream; else another stream's whose ticket has passed. */
+/* The lane's own smallest tile that fits, in the order of its stream; else another stream's whose ticket has passed. */
 static struct block *find_locked(const trz_heap *h, const struct lane *l, uint64_t size)
 {
 	HEAP_LOCKED(h);
@@ -96,14 +96,15 @@ static trz_addr take_kept(trz_heap *h, const struct demand *d)
 
 /* ---- new tiles ---- */
 
-/* What the program asks to be dedicated begins where its tile does: it may be shared by its address. */
+/* Whether an allocation ends where unmapped addresses begin. What the program itself asks to be dedicated begins where
+ * its tile does, since it may be shared by its address. */
 static bool is_guarded(const trz_heap *h, const struct lane *l)
 {
 	return h->config.guard && l->dedicated == DEDICATED_ONCE;
 }
 
-/* Memory that serves once keeps nothing for other requests: with guards the allocation ends as close to its tile's end
- * as possible. */
+/* Where the allocation begins in its tile. Memory that serves once keeps nothing for other requests: with guards the
+ * allocation ends as close to its tile's end as possible. */
 static trz_addr place_in(const trz_heap *h, const struct demand *d, const struct block *b)
 {
 	if (is_guarded(h, d->lane))
@@ -111,7 +112,7 @@ static trz_addr place_in(const trz_heap *h, const struct demand *d, const struct
 	return align_up(b->address, d->alignment);
 }
 
-/* Makes a new tile the caller's; its rest beside the allocation is free. */
+/* Makes a new tile the caller's; what is left of it beside the allocation is free. */
 static trz_addr settle(trz_heap *h, const struct demand *d, struct block *b)
 {
 	heap_lock(h);
@@ -147,8 +148,8 @@ static trz_status make(trz_heap *h, const struct demand *d, trz_addr *out)
 
 /* ---- the slow path ---- */
 
-/* The packed heap's free memory goes to the driver first: its tiles are of the wrong sort. Memory that serves once
- * comes back only when its work has passed: the host waits for that, one free after another. */
+/* Returns packed memory's free tiles to the driver first, since they are of the wrong sort. Memory that serves once
+ * comes back only when its work has passed, so the host waits for that, one free after another. */
 static trz_status trim_and_make(trz_heap *h, const struct demand *d, trz_addr *out)
 {
 	bool waits = d->lane->dedicated & DEDICATED_ONCE && h->config.wait;

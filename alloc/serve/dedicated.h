@@ -18,8 +18,8 @@
  * INVALID_ARGUMENT, with the text. */
 trz_status dedicated_sort(const trz_heap *h, unsigned flags, unsigned *dedicated);
 
-/* As serve_alloc, for a lane of dedicated memory. Its address is aligned to GRANULE; with the option guard and in a
- * classic segment, as requested. */
+/* As serve_alloc, for a lane of dedicated memory. The address is aligned to GRANULE; with the option guard, and in a
+ * classic segment, only as requested. */
 trz_status dedicated_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alignment, trz_addr *out);
 
 #endif

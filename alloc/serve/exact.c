@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Free memory at an address is cut out of its block, or a slot is taken of a slab that is there or can be opened there.
- * Nothing is created, moved or mapped: an address without an owned tile cannot be allocated.
+ * Cuts free memory at an address out of its block, or takes a slot of a slab that is there or can be opened there.
+ * Creates, moves and maps nothing: an address where no tile is owned cannot be allocated.
  */
 #include "serve/exact.h"
 
@@ -21,7 +21,7 @@ struct wanted {
 	bool captured;
 };
 
-/* Whether the order of the lane's stream allows it the free memory of another lane. */
+/* Whether the lane may have free memory of lane `of` in its stream's order, without a ticket having passed. */
 static bool is_ordered_locked(const struct wanted *w, const struct lane *of)
 {
 	if (w->captured && !heap_serves_captures_locked(of))
@@ -37,7 +37,7 @@ static bool is_to_be_had_locked(const struct wanted *w, const struct block *b)
 	return is_ordered_locked(w, b->home) || heap_block_passed(b);
 }
 
-/* How many bytes from `address` on, in `b` and behind it, it may take. */
+/* How many bytes from `address` on, in `b` and behind it, the lane may take. */
 static uint64_t available_locked(const struct wanted *w, const struct block *b, trz_addr address)
 {
 	trz_addr end = address;
@@ -87,7 +87,7 @@ static trz_status from_slab_locked(trz_heap *h, const struct wanted *w, struct s
 	return TRZ_OK;
 }
 
-/* Whether a slab can lie there, which is never across two granules (serve.c). */
+/* Whether a slab can lie there: never across two granules (serve.c). */
 static bool is_slab_place(trz_addr base, uint64_t size)
 {
 	return base % CELL == 0 && base % GRANULE + size <= GRANULE;

@@ -8,8 +8,8 @@
 #include "heap/heap.h"
 
 /* Makes `size` bytes at an address, a multiple of UNIT, the caller's. `captured`: the lane's stream is being captured.
- * NO_ROOM: not all of it is free memory that the lane may have now. HOST_MEMORY, NOT_PERMITTED,
- * CONTEXT_DEAD. Polls. */
+ * Errors: NO_ROOM (not all of it is free memory that the lane may have now), HOST_MEMORY, NOT_PERMITTED, CONTEXT_DEAD.
+ * Polls. */
 trz_status exact_alloc(trz_heap *h, struct lane *l, trz_addr address, uint64_t size, bool captured);
 
 #endif

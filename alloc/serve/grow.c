@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An allocation grows into the free block behind it: its own stream's, whose order is the same, or one that has
+ * An allocation grows into the free block behind it, if that is its own stream's, and so in the same order, or has
  * passed. At the end of a window more can be laid first.
  */
 #include "serve/grow.h"
@@ -19,9 +19,9 @@
 
 /* Which free memory behind an allocation may become part of it. */
 enum taking {
-	TAKE_NOTHING,                /* unknown whether the stream is being captured: it is another thread's own */
-	TAKE_OWN,                    /* the stream's is ordered */
-	TAKE_FOR_CAPTURE             /* the stream is being captured */
+	TAKE_NOTHING,                /* none: the stream is another thread's own, so whether it is captured is unknown */
+	TAKE_OWN,                    /* what is the lane's own: it is in the stream's order */
+	TAKE_FOR_CAPTURE             /* the stream is being captured: what the capture could be given, or has passed */
 };
 
 static void note_locked(trz_heap *h, const struct lane *l, trz_addr address, uint64_t size, uint64_t grown)
@@ -61,7 +61,7 @@ static trz_status grow_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 	return TRZ_OK;
 }
 
-/* The block is long enough now. `added`: the bytes it gained. */
+/* Makes the bytes of a block that is long enough now the caller's. `added`: the bytes that it has gained. */
 static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uint64_t added)
 {
 	HEAP_LOCKED(h);
@@ -78,15 +78,15 @@ static trz_status settle_locked(trz_heap *h, struct block *b, uint64_t size, uin
 	return TRZ_OK;
 }
 
-/* Bytes that the block lacks. */
+/* How many bytes the block lacks. */
 static uint64_t missing(const struct block *b, uint64_t size)
 {
 	uint64_t occupied = account_rounded(size);
 	return occupied > b->size ? occupied - b->size : 0;
 }
 
-/* The free block behind that is the same lane's, if it may be taken: by a capture what that might be given, else what
- * has passed. */
+/* The free block behind, of the same lane, if it may be taken: it is ordered, or has passed. A capture may take what it
+ * could be given. */
 static struct block *free_behind_locked(const struct block *b, enum taking taking)
 {
 	struct block *n = b->next;
@@ -96,13 +96,13 @@ static struct block *free_behind_locked(const struct block *b, enum taking takin
 	return ordered || heap_block_passed(n) ? n : NULL;
 }
 
-/* Large memory has windows of its own. */
+/* Whether a request is too large for the window of small memory that the block lies in. */
 static bool is_too_large(const trz_heap *h, const struct block *b, uint64_t size)
 {
 	return b->kind == SMALL && size > h->config.medium_limit;
 }
 
-/* Growth without the growth lock. NO_ROOM: perhaps with it. */
+/* Grows a block without the growth lock. NO_ROOM: it may grow with it. */
 static trz_status grow_block_locked(trz_heap *h, struct block *b, uint64_t size, enum taking taking)
 {
 	HEAP_LOCKED(h);
@@ -138,8 +138,8 @@ static trz_status grow_locked(trz_heap *h, trz_addr address, uint64_t size, enum
 
 /* ---- whose order ---- */
 
-/* The stream of an allocation, which then counts a user of its handle. NULL: not an allocation, or the stream has been
- * retired, so that nothing captures it. */
+/* The stream of an allocation; the caller counts as one of its recorders, so that the handle stays alive. NULL: there
+ * is no such allocation, or the stream has been retired, so that nothing captures it. */
 static struct stream *begin_asking(trz_heap *h, trz_addr address)
 {
 	heap_lock(h);
@@ -151,7 +151,7 @@ static struct stream *begin_asking(trz_heap *h, trz_addr address)
 	return s;
 }
 
-/* Asked before taking memory: the work that uses the added bytes may become part of a graph. */
+/* Asks what may be taken, before any is: the work that uses the added bytes may become part of a graph. */
 static trz_status ask_taking(trz_heap *h, trz_addr address, enum taking *taking)
 {
 	struct stream *s = begin_asking(h, address);
@@ -177,7 +177,7 @@ static trz_status ask_taking(trz_heap *h, trz_addr address, enum taking *taking)
 
 /* ---- with the growth lock ---- */
 
-/* Memory behind, as far as it is free and has passed, goes to the block's lane, and joins. */
+/* Gives the memory behind a block, as far as it is free and has passed, to the block's lane, where it joins. */
 static void adopt_locked(trz_heap *h, struct block *b)
 {
 	HEAP_LOCKED(h);
@@ -189,12 +189,12 @@ static void adopt_locked(trz_heap *h, struct block *b)
 		fit_remove(heap_index_of(n), n);
 		n->home = b->home;
 		heap_free_block_locked(h, n, 0);
-		n = b->next;  /* it may have joined with the one before */
+		n = b->next;  /* it may have joined the one before */
 	}
 }
 
-/* Takes the free tail behind a block away from its index. false: something else lies between it and the end of what
- * is laid. */
+/* Takes the free tail behind a block, if there is one, out of its index. false: something else lies between the block
+ * and the end of what is laid. */
 static bool take_tail_locked(trz_heap *h, struct block *b, enum taking taking, struct block **tail)
 {
 	HEAP_LOCKED(h);
@@ -254,7 +254,8 @@ static trz_status lay_behind(trz_heap *h, trz_addr address, uint64_t size, enum 
 	return status;
 }
 
-/* An allocation outlives its pool, and growth polls: the pool, if there is one, is held so that its lanes stay. */
+/* Holds the allocation's pool, if there is one, so that its lanes stay: allocations outlive their pools, and growth
+ * polls, which ends pools. */
 static struct pool *hold_pool_locked(const struct lane *l)
 {
 	struct pool *p = l ? l->pool : NULL;

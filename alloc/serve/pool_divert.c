@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of diversions. It is read by every allocation while there is one, and filters are the caller's code: a
+ * The list of diversions. While there is one, every allocation reads the list, and filters are the caller's code: so a
  * reader holds the list's lock and no other.
  */
 #include "serve/pool_divert.h"
@@ -70,8 +70,9 @@ static void count_capture(trz_heap *h, const struct diversion *d, int sign)
 	atomic_fetch_add(&h->announced, (unsigned)(sign * d->captured));
 }
 
-/* Who records an event of the whole context, or of the legacy default stream, which would invalidate the capture that
- * is to come, has seen this or has done so when it returns. false: in a host function. */
+/* Announces the capture that is to come, which an event of the whole context, or of the legacy default stream, would
+ * invalidate. When this returns, a thread that records one has done so, or has seen the announcement. false: in a host
+ * function. */
 static bool announce(trz_heap *h, const struct diversion *d)
 {
 	if (d->thread)
@@ -110,7 +111,7 @@ trz_status pool_divert_begin(trz_heap *h, const struct diversion *like)
 	return TRZ_OK;
 }
 
-/* Takes one out of the list. */
+/* Takes the newest diversion to `p` that this thread began out of the list; if it began none, the newest to `p`. */
 static struct diversion *detach(trz_heap *h, const struct pool *p)
 {
 	struct diversion **found = NULL;

@@ -20,12 +20,12 @@ struct diversion {
 	trz_stream stream;
 };
 
-/* The pool that an allocation of this thread on a stream goes to, with a reference of the caller's own; NULL: the
- * default one. May call the driver and filters, with no lock of the heap held but that of the list of diversions.
- * Errors: the driver's, if it cannot say which capture a stream is in: no other pool's memory will do. */
+/* The pool that an allocation of this thread on a stream goes to, with a reference for the caller; NULL: the default
+ * one. May call the driver and filters, with no lock of the heap held but that of the list of diversions. Errors: the
+ * driver's, if it cannot say which capture a stream is in, since no other pool's memory will do. */
 trz_status pool_divert(trz_heap *h, trz_stream stream, const struct capture *capture, struct pool **out);
 
-/* Begins a diversion; what is copied says what it takes. HOST_MEMORY, NOT_PERMITTED. */
+/* Begins a diversion that takes what `d`, which is copied, says. HOST_MEMORY, NOT_PERMITTED. */
 trz_status pool_divert_begin(trz_heap *h, const struct diversion *d);
 
 /* Ends the newest one to `p` that this thread began, else the newest one to it. NOT_FOUND: there is none. */

@@ -15,11 +15,11 @@
 struct saved {
 	trz_addr address;
 	uint64_t size;
-	uint64_t requested, frames;         /* of a block */
+	uint64_t requested, frames;         /* for a block */
 	struct stream *stream;
 	uint8_t kind, dedicated;            /* the window's */
 	unsigned size_class;                /* CLASS_COUNT: a block */
-	uint64_t held;                      /* of a slab, a bit for each slot */
+	uint64_t held;                      /* for a slab: a bit for each held slot */
 	uint16_t unused[SLAB_SLOTS_MAX];
 };
 
@@ -32,7 +32,7 @@ struct trz_pool_state {
 
 /* ---- walking ---- */
 
-/* Windows are the growth lock's, blocks the heap lock's. */
+/* The growth lock guards windows, the heap lock blocks. */
 static void lock_all(trz_heap *h)
 {
 	heap_take_growth(h);
@@ -233,9 +233,8 @@ static trz_status check_all_settled_locked(trz_heap *h, const struct pool *p)
 	return status;
 }
 
-/* What the checkpoint names is walked along the blocks of a window, both in address order: `b` is where the walk has
- * come to. The first block with memory of `s`; NULL: it lies in another window, or the device has given its address to
- * one of another sort since. */
+/* The first block with memory of `s`, on a walk along the blocks of a window, both in address order; `b` is where the
+ * walk has come to. NULL: `s` lies in another window, or its addresses have become a window of another sort since. */
 static struct block *seek(const struct window *w, struct block **b, const struct saved *s)
 {
 	bool same = w->kind == s->kind && w->dedicated == s->dedicated;
@@ -246,7 +245,7 @@ static struct block *seek(const struct window *w, struct block **b, const struct
 	return *b;
 }
 
-/* Whether all of it has memory. */
+/* Whether all of `s`, which begins in `b`, has memory. */
 static bool is_there(const struct block *b, const struct saved *s)
 {
 	bool whole = true;
@@ -255,8 +254,8 @@ static bool is_there(const struct block *b, const struct saved *s)
 	return whole;
 }
 
-/* Whether free memory would go to another stream than the one that has yet to pass its free. The caller answers for the
- * work of what is still held. */
+/* Whether restoring `s` would give free memory to another stream than the one that has yet to pass its free. For memory
+ * that is still held, the caller answers. */
 static bool is_early(const struct block *b, const struct saved *s)
 {
 	bool early = false;
@@ -325,7 +324,7 @@ static void drop_everything_locked(trz_heap *h, const struct pool *p)
 	FOR_POOL_WINDOWS(h, w, p)
 		for (struct block *b = w->blocks.first, *next; b; b = next) {
 			next = b->next;
-			while (next && next->state == BLOCK_FREE)  /* those may join with what is dropped */
+			while (next && next->state == BLOCK_FREE)  /* these may join with what is dropped */
 				next = next->next;
 			if (b->state == BLOCK_LIVE)
 				drop_block_locked(h, b);
@@ -396,7 +395,7 @@ static trz_status restore_locked(trz_heap *h, struct pool *p, const struct trz_p
 		status = check_places_locked(h, p, state);
 	if (status != TRZ_OK)
 		return status;
-	/* Dropping takes no node: what was live is a node already. */
+	/* Dropping takes no node: each live block is a node already. */
 	if (!node_pool_reserve(&h->blocks, 2 * state->count) || !node_pool_reserve(&h->slabs, state->count))
 		return meta_exhausted();
 	drop_everything_locked(h, p);

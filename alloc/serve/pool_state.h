@@ -16,7 +16,8 @@ trz_status pool_state_take(trz_heap *h, struct pool *p, struct trz_pool_state **
  * NOT_READY (other streams use some of it), NOT_FOUND (some of it has gone back to the driver), HOST_MEMORY. */
 trz_status pool_state_restore(trz_heap *h, struct pool *p, const struct trz_pool_state *state);
 
-/* The allocations of a checkpoint, and of the pool now: up to `capacity` addresses; returns how many there are. */
+/* Lists the allocations of a checkpoint, and those of the pool now: up to `capacity` addresses; returns how many there
+ * are. */
 size_t pool_state_list(const struct trz_pool_state *state, void **list, size_t capacity);
 size_t pool_state_live(trz_heap *h, const struct pool *p, void **list, size_t capacity);
 

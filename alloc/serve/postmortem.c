@@ -26,19 +26,19 @@ _Static_assert((int)TRZ_CATEGORY_WEIGHTS == (int)CATEGORY_WEIGHTS && (int)TRZ_CA
                    (int)CATEGORY_COUNT == (int)SITES_CATEGORIES,
                "categories have the same numbers everywhere");
 
-/* What a failure has been printed for. */
+/* A failure that has been printed. */
 struct printed {
 	uint64_t site;
 	unsigned log2;               /* of its size */
 };
 
 struct weights {
-	bool known;                  /* those of this report */
-	uint64_t alike;              /* from one place, at most: a model has as many parts that are alike */
+	bool known;                  /* they have been counted for this report */
+	uint64_t alike;              /* the most from one place: a model has that many parts that are alike */
 	uint64_t all;
 };
 
-/* Guarded by `busy`, whose holder may be inside callbacks: so nobody waits for it. */
+/* Guarded by `busy`. Its holder may be inside callbacks, so no thread waits for it. */
 struct reporter {
 	atomic_bool busy;
 	int rank;                    /* const; -1: unknown */
@@ -60,7 +60,7 @@ trz_status postmortem_open(trz_heap *h)
 		return meta_exhausted();
 	const char *rank = config_rank();
 	h->reporter->rank = *rank ? atoi(rank) : -1;
-	memset(h->reporter->text, 1, sizeof h->reporter->text);  /* the host has given both when they are needed */
+	memset(h->reporter->text, 1, sizeof h->reporter->text);  /* the host gives the pages of both now */
 	memset(h->reporter->holders, 1, sizeof h->reporter->holders);
 	return TRZ_OK;
 }
@@ -79,7 +79,8 @@ static void end(struct reporter *r)
 
 typedef char site_line[2 * CALL_SITE_BYTES];
 
-/* What names a function without its line may be a helper that the whole program allocates by: the caller is told. */
+/* The text of a call site. A function without its line may be a helper by which the whole program allocates, so its
+ * caller is named as well. */
 static bool site_text(const struct call_frame *frames, size_t count, site_line text)
 {
 	char outer[CALL_SITE_BYTES];
@@ -117,7 +118,7 @@ static struct told_site tell_site(trz_heap *h, struct evidence *e, uint64_t numb
 
 /* ---- evidence ---- */
 
-/* What the program has not said its memory is for the stack may tell. */
+/* Moves bytes whose purpose the program has not said to the category that their stack suggests. */
 static void guess(struct evidence *e, enum evidence_category category, uint64_t bytes)
 {
 	bytes = min_u64(bytes, e->categories[CATEGORY_UNKNOWN]);
@@ -125,7 +126,7 @@ static void guess(struct evidence *e, enum evidence_category category, uint64_t 
 	e->categories[category] = evidence_or_zero(e->categories[category]) + bytes;
 }
 
-/* The site's category, as far as the program has said it, or the stack tells it. */
+/* The site's category: what the program has said, else what the stack suggests. */
 static enum evidence_category purpose(struct evidence *e, const trz_holder *site, const struct call_frame *frames,
                                       size_t count)
 {
@@ -165,7 +166,7 @@ static struct evidence_holder *same_line(struct evidence *e, const trz_holder *s
 	return NULL;
 }
 
-/* The parts of a line had their peaks at times of their own: that of their sum is not known. */
+/* Adds a site to a line. The sites of a line peaked at different times, so the peak of their sum is not known. */
 static void add_to_line(struct evidence_holder *to, const trz_holder *site)
 {
 	to->bytes += site->bytes;
@@ -201,8 +202,8 @@ static void sort_lines(struct evidence *e)
 		}
 }
 
-/* The largest lines are told; many more sites count towards them, and towards the categories: weights come from many
- * small ones. */
+/* The report shows the largest lines. Many more sites count towards them, and towards the categories, since weights
+ * come from many small sites. */
 static void put_holders(trz_heap *h, struct reporter *r)
 {
 	struct evidence *e = &r->evidence;
@@ -234,7 +235,8 @@ static void add_weights(trz_heap *h, struct weights *w, const struct holders_cou
 	}
 }
 
-/* Of all sites, so that no model is too large; once in a report, since the program is asked for each one's text. */
+/* Counts the weights of all sites, so that no model is too large; once a report, since the program is asked for each
+ * site's text. */
 static const struct weights *weights_of(trz_heap *h)
 {
 	struct weights *w = &h->reporter->weights;
@@ -249,15 +251,16 @@ static const struct weights *weights_of(trz_heap *h)
 	return w;
 }
 
-/* Gradients, and the optimizer's state: one of a place for each weight at most, and weights may be added, or unfrozen,
- * in turn. */
+/* Whether what grows is gradients or optimizer state with at most one allocation for each weight: weights may be added,
+ * or unfrozen, one after the other. */
 static bool is_for_each_weight(trz_heap *h, const trz_growth_info *from, enum evidence_category category)
 {
 	return from->suspect && (category == CATEGORY_GRADIENTS || category == CATEGORY_OPTIMIZER) &&
 	       holders_live_of(h, from->site) <= weights_of(h)->all;
 }
 
-/* `steps`: so many have ended. `kept`: what is no suspect is filled anew, with more (steps_kept). */
+/* `steps`: how many have ended. `kept`: growth from steps_kept, where what is no suspect is a list filled with more
+ * than before. */
 static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *grown, size_t count, uint64_t steps,
                       bool kept)
 {
@@ -279,7 +282,7 @@ static void put_grown(trz_heap *h, struct evidence *e, const trz_growth_info *gr
 	}
 }
 
-/* Whether about half of what grows is a model's: graphs keep inputs, too. */
+/* Whether about half of what grows is a model's, since graphs keep inputs, too. */
 static bool is_a_models(trz_heap *h, const trz_growth_info *grown, size_t count)
 {
 	struct call_frame frames[FRAMES_LEVELS];
@@ -292,7 +295,7 @@ static bool is_a_models(trz_heap *h, const trz_growth_info *grown, size_t count)
 	return of_models > 0 && of_models >= all / 5 * 2;
 }
 
-/* What a loop keeps whose steps the program has not told, and that no marker was found for. */
+/* Reports what a loop keeps whose steps the program has not told, and for which no marker was found. */
 static void put_kept(trz_heap *h, struct evidence *e)
 {
 	trz_growth_info kept[EVIDENCE_GROWTH_MAX];
@@ -313,7 +316,8 @@ static bool has_leak(const struct evidence *e)
 	return false;
 }
 
-/* Steps that were recognised may be turns of a recurrent model: one pass makes as many as its input is long. */
+/* Takes back the verdict on leaks if the recognised steps may be turns of a recurrent model: one pass makes as many as
+ * its input is long. */
 static void except_turns(trz_heap *h, struct evidence *e)
 {
 	bool turns = has_leak(e) && steps_may_be_within_a_model(h);
@@ -321,9 +325,9 @@ static void except_turns(trz_heap *h, struct evidence *e)
 		e->growth[i].leak &= !turns;
 }
 
-/* Steps that were recognised may be layers: checkpointed ones come and go like steps, forward and backward, but for
- * their outputs and gradients, which is no growth then. Of gradients there is one for each weight, whichever operations
- * they come from. */
+/* Leaves out leaks that may be one pass if the recognised steps may be layers: checkpointed layers come and go like
+ * steps, forward and backward, except for their outputs and gradients, which then are no growth. There is one gradient
+ * for each weight, whichever operations they come from. */
 static void except_one_pass(trz_heap *h, struct evidence *e)
 {
 	double allocations;
@@ -341,7 +345,7 @@ static void except_one_pass(trz_heap *h, struct evidence *e)
 	e->growth_count = left;
 }
 
-/* What grows with the steps that the program has told, or that were recognised. */
+/* Reports what grows with the steps that the program has told, or that the heap has recognised. */
 static void put_growth(trz_heap *h, struct evidence *e)
 {
 	trz_growth_info grown[EVIDENCE_GROWTH_MAX];
@@ -382,7 +386,7 @@ static void put_request(trz_heap *h, const struct facts *f, struct evidence *e)
 			(struct evidence_rung){.name = f->rungs[i].name, .tries = f->rungs[i].tries, .gave = f->rungs[i].gave};
 }
 
-/* "python", of a process; NULL where nothing tells. */
+/* The name of a process, such as "python"; NULL: unknown. */
 static const char *name_of(uint64_t process, struct evidence *e)
 {
 	char path[64], name[32] = "";
@@ -396,8 +400,8 @@ static const char *name_of(uint64_t process, struct evidence *e)
 	return read ? evidence_keep(e, name) : NULL;
 }
 
-/* Where a limit is shared, the device's figures are those without it, and it is the limit unless the heap's own one
- * leaves less. */
+/* With a shared limit, the device's figures are those without it, and the shared limit is the one reported unless the
+ * heap's own leaves less. */
 static void put_shared_limit(const trz_shared_limit *shared, const trz_oom_info *info, struct evidence *e)
 {
 	size_t held = shared->own + shared->others, left = shared->limit - min_u64(shared->limit, held);
@@ -455,7 +459,7 @@ static void put_memory(const struct facts *f, struct evidence *e)
 	e->peak_reserved = f->peak_reserved;
 }
 
-/* The facts are in r->facts. No lock is held. */
+/* Makes evidence and verdict of r->facts. No lock is held. */
 static void judge(trz_heap *h, struct reporter *r)
 {
 	struct evidence *e = &r->evidence;

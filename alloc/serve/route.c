@@ -16,7 +16,7 @@
 #include "serve/small.h"
 #include "supply/upkeep.h"
 
-/* The legacy default stream cannot be captured. */
+/* Which capture a request's stream is in. The legacy default stream cannot be captured, so it is not asked about. */
 static trz_status ask_capture(trz_heap *h, struct stream *s, const struct request *r, struct capture *capture)
 {
 	*capture = (struct capture){.status = TRZ_CAPTURE_NONE};
@@ -32,8 +32,8 @@ static trz_status ask_capture(trz_heap *h, struct stream *s, const struct reques
 	return status;
 }
 
-/* Both questions are asked before any lock is taken. Under the lock of the stream's slots small_alloc_of sees whether
- * the stream is the one that has this id. */
+/* Asks the driver for id and capture before it takes any lock. Under the lock of the stream's slots, small_alloc_of
+ * then sees whether the stream still has this id. */
 static trz_status ask_for_slot(trz_heap *h, const struct request *r, struct asked *a, trz_addr *out)
 {
 	trz_status status = driver_ask_id(&h->driver, r->stream, &a->id);
@@ -64,8 +64,8 @@ trz_status route_slot(trz_heap *h, const struct request *r, struct asked *asked,
 	return status;
 }
 
-/* The lane of a pool (NULL: the default one) that serves a stream, or its current capture, which pins the pool: its
- * graph keeps the addresses. NULL: no host memory. */
+/* The lane of a pool (NULL: the default one) that serves a stream, or its current capture. A capture pins the pool,
+ * since its graph keeps the addresses. NULL: no host memory. */
 static struct lane *find_lane(trz_heap *h, struct stream *s, struct pool *p, unsigned dedicated, bool captured)
 {
 	if (LIKELY(!p && !dedicated))
@@ -98,8 +98,8 @@ static trz_status alloc_from(trz_heap *h, struct pool *p, const struct request *
 	                           : serve_alloc(h, l, r->size, r->alignment, out);
 }
 
-/* Memory that a graph uses must keep its contents from launch to launch, so only pools serve a capture: blocks of the
- * default pool serve other requests in between. */
+/* Memory that a graph uses must keep its contents from launch to launch, so only private pools serve a capture: blocks
+ * of the default pool would serve other requests in between. */
 trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out)
 {
 	struct capture capture;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Routes: which lane serves a request. What a capture may use, which pool takes it, whether its memory is dedicated,
- * and when the heap is polled for it are decided here.
+ * Routes: which lane serves a request. This decides what a capture may use, which pool takes a request, whether its
+ * memory is dedicated, and when the heap polls for it.
  */
 #ifndef TRZ_ALLOC_ROUTE_H
 #define TRZ_ALLOC_ROUTE_H
@@ -21,16 +21,16 @@ struct request {
 	struct pool *pool;           /* NULL: where diversions send it */
 	unsigned dedicated;          /* the sort of memory that the caller wants (DEDICATED_*); 0: any */
 	trz_addr address;            /* the required address; 0: any */
-	const struct asked *asked;   /* with the id at least; NULL: nothing yet */
-	const void *caller;          /* where the program called */
+	const struct asked *asked;   /* at least the id has been asked for; NULL: nothing yet */
+	const void *caller;          /* where in the program the call came from */
 };
 
-/* A slot for a plain request of a small size on a stream other than the legacy default one, under the lock of that
- * stream's slots alone. *out 0: there is none, or more has to be done. Errors: those of the driver. */
+/* Takes a slot for a small, plain request on a stream other than the legacy default one, under the lock of that
+ * stream's slots alone. *out 0: there is none, or more has to be done. Errors: the driver's. */
 trz_status route_slot(trz_heap *h, const struct request *r, struct asked *asked, trz_addr *out);
 
 /* Serves a request on stream `s`, which the caller has entered. CAPTURE: the stream is being captured and no pool takes
- * the request. NO_ROOM: not at the required address. Other errors: those of the driver and of growth. */
+ * the request. NO_ROOM: the required address is not free. Other errors: the driver's, and those of growth. */
 trz_status route_alloc(trz_heap *h, const struct request *r, struct stream *s, trz_addr *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The paths of allocation and free. The fast ones make no call and take one lock once: for slots the stream's own, else
- * the heap lock. The slow one, under the growth lock, ends in memory of the request's own, so that no other thread can
- * take it away in between.
+ * the heap lock. The slow one, under the growth lock, ends with memory that belongs to the request from the start, so
+ * that no other thread can take it.
  */
 #include "serve/serve.h"
 
@@ -76,8 +76,8 @@ static void open_slab_locked(trz_heap *h, const struct demand *d, struct block *
 	heap_note_least_locked(h);
 }
 
-/* Where a slab can lie in a block; 0: nowhere. Across two granules, which may be two tiles, one slot would keep two
- * tiles in place. */
+/* Where a slab can lie in a block; 0: nowhere. Not across two granules, which may be two tiles: one slot would keep
+ * both in place. */
 static trz_addr slab_place(const struct block *b, uint64_t size)
 {
 	trz_addr address = align_up(b->address, CELL);
@@ -86,15 +86,15 @@ static trz_addr slab_place(const struct block *b, uint64_t size)
 	return address + size <= block_end(b) ? address : 0;
 }
 
-/* This many bytes have a place for a slab wherever they begin. */
+/* So many bytes that a slab has a place in them wherever they begin. */
 static uint64_t slab_room(uint64_t size)
 {
 	return 2 * size - UNIT;
 }
 
-enum { SLAB_TRIES = 4 };  /* so many blocks are looked at, under the lock, before the search for certain room */
+enum { SLAB_TRIES = 4 };  /* blocks that are looked at before the search is for one that certainly has room */
 
-/* A free block with a place for a slab: one of the smallest, else one that has it for certain; NULL: none. */
+/* A free block with a place for a slab: one of the smallest, else one that certainly has room; NULL: none. */
 static struct block *find_for_slab(const struct fit *f, uint64_t size)
 {
 	struct block *b = fit_find(f, size);
@@ -288,7 +288,7 @@ static COLD trz_status is_free(trz_addr address)
 	return trz_fail(TRZ_ERROR_DOUBLE_FREE, "%p has been freed already, or has never been given out", (void *)address);
 }
 
-/* The end of a failed free or query: distinguishes a freed address from an unknown one by walking the windows, which is
+/* Sets the text of a failed free or query. Tells a freed address from an unknown one by walking the windows, which is
  * expensive, but only wrong programs pay for it. */
 static COLD trz_status complain(trz_heap *h, trz_addr address)
 {
@@ -339,7 +339,8 @@ static struct use *detach_slot_uses(struct slab *s, unsigned slot)
 	return mine;
 }
 
-/* Each use takes its stream's ticket now, in the free. Uses on the freeing stream itself are covered by it. */
+/* Takes each use's ticket on its stream now, in the free. Uses on the freeing stream need none: its own ticket covers
+ * them. */
 static struct use *take_use_tickets_locked(trz_heap *h, struct use *uses, const struct stream *on)
 {
 	HEAP_LOCKED(h);
@@ -369,7 +370,8 @@ static struct pending *new_pending_locked(trz_heap *h, enum kind kind, uint64_t 
 	return p;
 }
 
-/* The first ticket to be awaited is that of `on` where `on` is not the home, else that of the first use. */
+/* Queues pending memory that waits first for ticket `sequence` of `on` (NULL: for that of its first use), then for the
+ * tickets of its uses. */
 static void await_locked(trz_heap *h, struct pending *p, struct use *uses, struct stream *on, uint64_t sequence)
 {
 	HEAP_LOCKED(h);
@@ -410,7 +412,7 @@ static COLD bool park_slot_locked(trz_heap *h, struct slab *s, unsigned slot, st
 	struct stream *home = s->home->stream;
 	bool elsewhere = on && on != home;
 	struct use *uses = detach_slot_uses(s, slot);
-	if (!elsewhere && !uses) {  /* it was another slot of the slab that others use */
+	if (!elsewhere && !uses) {  /* other streams use another slot of the slab, not this one */
 		give_slot_locked(h, s, slot);
 		return true;
 	}
@@ -439,7 +441,8 @@ static trz_status free_slot_locked(trz_heap *h, struct slab *s, trz_addr address
 	return TRZ_OK;
 }
 
-/* Takes a live block away from its caller; it is then busy. `waits`: it will be pending, not free. */
+/* Takes a live block away from its caller and makes `on` its home; it is then busy. `waits`: it will be pending, not
+ * free. */
 static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, bool waits)
 {
 	HEAP_LOCKED(h);
@@ -460,19 +463,20 @@ static void retract_block_locked(trz_heap *h, struct block *b, struct lane *on, 
 		counter_set(&h->burst_bytes, 0);
 }
 
-/* Whether it is not free even when its tickets have passed: other processes use it, or own it. */
+/* Whether a block is not free even when its tickets have passed, since other processes use it, or own it. */
 static bool is_shared(const struct block *b)
 {
 	return UNLIKELY(b->exports || b->window->foreign);
 }
 
-/* An event recorded inside a free, which has begun with that; NULL: a later poll covers the ticket. */
+/* Records an event inside a free that counts as a recorder; NULL: none could be, and a later poll covers the ticket. */
 static trz_event record_exact(trz_heap *h, const struct stream *s)
 {
 	return heap_is_threads_own(h, s) ? heap_record_event(h, s) : NULL;
 }
 
-/* Notes such an event (NULL: there is none) for the batch that the free ends; returns one to be given back, or NULL. */
+/* Ends the record, and notes its event (NULL: there is none) for the batch that the free ends. Returns an event that
+ * the caller must give back, or NULL. */
 static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequence, trz_event event)
 {
 	HEAP_LOCKED(h);
@@ -485,7 +489,7 @@ static trz_event note_exact_locked(trz_heap *h, struct stream *s, uint64_t first
 	return event;
 }
 
-/* Records and notes the event, for a free that counts as a recorder. */
+/* Records and notes an event, for a free that counts as a recorder. */
 static void cover(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequence)
 {
 	trz_event event = record_exact(h, s);
@@ -497,8 +501,8 @@ static void cover(trz_heap *h, struct stream *s, uint64_t first, uint64_t sequen
 		heap_return_event(h, p, event);
 }
 
-/* Whether a free of so many bytes is to record an event on the stream, for which it then counts as a recorder: the
- * first ticket of its batch; 0: no. While a full queue waits for a poll an event would be thrown away. */
+/* Whether a free of so many bytes is to record an event on the stream. If so, it counts as a recorder from now on, and
+ * this returns the first ticket of its batch; else 0. While the queue is full an event would only be thrown away. */
 static NOINLINE uint64_t begin_cover_among_several_locked(trz_heap *h, struct stream *s, uint64_t sequence,
                                                           uint64_t bytes, bool at_once)
 {
@@ -528,8 +532,8 @@ static void cover_if_due(trz_heap *h, struct stream *s, uint64_t sequence, uint6
 		cover(h, s, first, sequence);
 }
 
-/* A large free that ends a batch: the event is recorded at once, outside the lock, before any thread can
- * reuse the block, so that it covers nothing that came after the free. */
+/* Frees a block whose free ends a batch. The event is recorded outside the lock, before any thread can reuse the block,
+ * so that it covers nothing that came after the free. */
 static void free_with_event(trz_heap *h, struct block *b, struct stream *on, uint64_t first, uint64_t sequence)
 {
 	assert(b->state == BLOCK_BUSY);
@@ -562,8 +566,8 @@ static struct pending *new_pending_block_locked(trz_heap *h, struct block *b)
 	return p;
 }
 
-/* A large free of memory that other streams, or processes, use, too: it waits for all of the streams. The lock is
- * given up. */
+/* Frees a block that other streams, or processes, use as well: it waits for all of the streams. The heap lock is held
+ * at the call and given up. */
 static COLD void free_used_block_and_unlock(trz_heap *h, struct block *b, struct stream *on, uint64_t sequence,
                                             struct use *uses)
 {
@@ -589,7 +593,7 @@ COLD trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status)
 	return complain(h, address);
 }
 
-/* The heap lock is held at the call and given up. */
+/* Frees a block. The heap lock is held at the call and given up. */
 static FLAT NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block *b, trz_addr address, struct stream *on)
 {
 	HEAP_LOCKED(h);
@@ -629,7 +633,8 @@ static FLAT NOINLINE trz_status free_block_and_unlock(trz_heap *h, struct block 
 	return TRZ_OK;
 }
 
-/* What the lock of the stream's slots alone does not allow. */
+/* Frees a slot where the lock of the stream's slots alone is not enough. The heap lock is held at the call and given
+ * up. */
 static FLAT NOINLINE trz_status free_slot_and_unlock(trz_heap *h, struct slab *s, trz_addr address, struct stream *on)
 {
 	HEAP_LOCKED(h);
@@ -669,7 +674,7 @@ struct block *serve_block_locked(const trz_heap *h, trz_addr address)
 
 /* ---- free after an event ---- */
 
-/* The event covers the uses. */
+/* Drops uses: the caller's event covers them. */
 static void drop_uses_locked(trz_heap *h, struct use *uses)
 {
 	HEAP_LOCKED(h);

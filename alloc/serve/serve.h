@@ -14,7 +14,7 @@ trz_addr serve_make_live_locked(trz_heap *h, struct lane *l, uint64_t size, stru
 unsigned serve_sort(const trz_heap *h, uint64_t size, uint64_t alignment);
 
 /* The best fit among the lane's free blocks, for a request without alignment that is too large for a slot, of a stream
- * that is not being captured; 0: there is none, or more has to be done than that. One lock, once, and no call. */
+ * that is not being captured; 0: there is none, or more has to be done. Takes one lock, once, and makes no call. */
 trz_addr serve_block(trz_heap *h, struct lane *l, uint64_t size);
 
 /* size > 0, <= SIZE_LIMIT; alignment a power of two between UNIT and GRANULE. */
@@ -23,15 +23,15 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 /* The live block that begins at an address; NULL: none does. */
 struct block *serve_block_locked(const trz_heap *h, trz_addr address);
 
-/* Frees in the order of `on`, or, where that is NULL, of the stream that the memory was allocated on. `at`: where the
- * address's entry in the pagemap is; NULL: nowhere, so it is not the heap's. */
+/* Frees in the order of `on`; NULL: in that of the memory's home. `at`: where the address's entry in the pagemap is;
+ * NULL: there is none, so the address is not the heap's. */
 trz_status serve_free(trz_heap *h, const _Atomic pagemap_entry *at, trz_addr address, struct stream *on);
 
-/* Takes an allocation from its holder, whatever uses it: pending, in no queue, for the caller to complete. NULL:
- * nothing has changed, *status says why. */
+/* Takes an allocation from its holder, and drops its uses. It is then pending, in no list: the caller sets what it
+ * waits for. NULL: nothing has changed, *status says why. */
 struct pending *serve_take_back_locked(trz_heap *h, trz_addr address, trz_status *status);
 
-/* The text of a free that failed; returns the status, or a better one. */
+/* Sets the error text of a free that failed; returns the status, or a better one. */
 trz_status serve_complain(trz_heap *h, trz_addr address, trz_status status);
 
 #endif

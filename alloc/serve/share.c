@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exports of dedicated memory pin blocks: as long as one counts, the memory stays in place and serves no other request,
- * freed or not. Exports of packed memory pin tiles: they stay in place, and their free memory serves requests there.
+ * Exports of dedicated memory pin blocks: while one has exports, it stays in place and serves no other request, even if
+ * it is freed. Exports of packed memory pin tiles: they stay in place, and their free memory serves requests there.
  */
 #include "serve/share.h"
 
@@ -68,7 +68,7 @@ static struct tile **list_of(trz_heap *h, trz_addr address)
 	return &h->exported[(address >> GRANULE_SHIFT) % EXPORTED_LISTS];
 }
 
-/* Pins the tile that is owned at `p`; where it has a block to itself that is `b`, else NULL. */
+/* Pins the tile that is owned at `p`. `b`: the block that has the tile to itself; NULL: none has. */
 static trz_status pin_locked(trz_heap *h, const struct place *p, struct block *b)
 {
 	HEAP_LOCKED(h);
@@ -148,7 +148,7 @@ static struct block *dedicated_block(const struct window *w, const struct place 
 	return NULL;
 }
 
-/* Where the tile that is in use at an address is owned; NULL: none is. */
+/* The place at an address if its tile is owned there; else NULL. */
 static const struct place *owned_at(const struct window *w, trz_addr address)
 {
 	const struct place *p = w && !w->classic ? window_at(w, address) : NULL;
@@ -223,8 +223,8 @@ trz_status share_export_tile(trz_heap *h, trz_addr address, unsigned flag, void 
 	return status;
 }
 
-/* Its holder frees the memory next, perhaps in a host function of a stream: this waits for no driver call. The address
- * is enough: pinned memory stays in place. */
+/* The holder frees the memory next, perhaps in a host function of a stream, so this waits for no driver call. The
+ * address identifies the export, since pinned memory stays in place. */
 trz_status share_export_end(trz_heap *h, trz_addr address)
 {
 	heap_lock(h);
@@ -263,14 +263,14 @@ trz_status share_import(trz_heap *h, unsigned flag, struct import_source from, u
 
 /* ---- peers ---- */
 
-/* Mappings whose end the program is being told of (notice.c) still exist, and remain if the driver refuses to unmap
- * them. */
+/* Whether a mapping must be opened to a new peer. One whose end the program is being told of (notice.c) still exists,
+ * and remains if the driver refuses to unmap it. */
 static bool is_open(const struct place *p)
 {
 	return p->accessible || p->leaving;
 }
 
-/* Mappings side by side take one call. */
+/* Opens all mappings of a window to a device. Mappings side by side take one call. */
 static trz_status grant_window(trz_heap *h, const struct window *w, int device)
 {
 	trz_status status = TRZ_OK;
@@ -294,7 +294,7 @@ static trz_status grant_list(trz_heap *h, const struct window *list, int device)
 	return status;
 }
 
-/* Where the driver refuses half-way the device may access more than before; nothing relies on that. */
+/* If the driver refuses half-way, the device may access more than before, but nothing relies on that. */
 static trz_status add_peer(trz_heap *h, int device)
 {
 	HEAP_GROWTH_LOCKED(h);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Taking slots of slabs that are open already, under the lock of their stream's slots alone where that is enough.
+ * Taking slots of slabs that are open already, where possible under the lock of their stream's slots alone.
  */
 #include "serve/small.h"
 

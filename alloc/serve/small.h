@@ -7,16 +7,16 @@
 
 #include "heap/heap.h"
 
-/* Takes a slot of a bin; 0: no slab is open, it may be a new peak, or the slot would be of the sample. The caller holds
- * the lock of the stream's slots. */
+/* Takes a slot of a bin; 0: no slab is open, this may be a new peak, or the slot would be of the sample. The caller
+ * holds the lock of the stream's slots. */
 static inline trz_addr small_take_open(struct slots *o, struct bin *bin, uint64_t size)
 {
 	struct slab *s = bin->first;
 	return LIKELY(s && slots_count_taken(o, size, slab_class(s)->slot_size)) ? bin_take_slot(bin, s, size) : 0;
 }
 
-/* The hot path: a slot for a small request on the stream's default lane, with one lock, that of its slots, and no call;
- * 0: there is more to do, if only to wait. */
+/* The hot path: takes a slot for a small request from the stream's lane of the default pool, with one lock, that of its
+ * slots, and no call. 0: there is more to do, if only to wait for the lock. */
 static inline trz_addr small_try(struct stream *s, uint64_t size)
 {
 	struct bin *bin = &s->lane.bins[size_class_of(size)];
@@ -27,21 +27,21 @@ static inline trz_addr small_try(struct stream *s, uint64_t size)
 	return address;
 }
 
-/* All that can be done for a small request without a search. 0: no slab is open, or the slot would be of the sample. */
+/* Does all that can be done for a small request without a search. 0: no slab is open, or the slot would be of the
+ * sample. */
 trz_addr small_alloc(trz_heap *h, struct lane *l, uint64_t size);
 
-/* The same for a stream that was found by its id without the heap lock; the driver has been asked for the id and for
- * the capture. 0 also: it is another stream by now. */
+/* The same for a stream that was found by its id without the heap lock; the driver has been asked for the id and the
+ * capture. 0 also if the entry is another stream's by now. */
 trz_addr small_alloc_of(trz_heap *h, struct stream *s, uint64_t id, uint64_t size);
 
-/* Takes a slot of a class under the lock of the slots alone; 0: no slab is open, the slots are in, or it may be a new
- * peak. */
+/* Takes a slot of a class under the lock of the slots alone; 0: the slots are in, or small_take_open takes none. */
 trz_addr small_take(struct lane *l, unsigned size_class, uint64_t size);
 
-/* Takes a slot of an open slab. The slots are in; they go out, if they may. */
+/* Takes a slot of an open slab. The slots are in, and are let out if they may be. */
 trz_addr small_take_locked(trz_heap *h, struct lane *l, unsigned size_class, uint64_t size);
 
-/* Whether a slab's slot that begins at an address, and is held, can go back to its bin, and that is all. */
+/* Whether a slot is held, and a free need only give it back to its bin. */
 static inline bool small_goes_back(const struct slab *s, unsigned slot)
 {
 	if (slot == SLAB_SLOTS_MAX || (s->free | s->pending | s->sampled) >> slot & 1 || s->uses)
@@ -50,9 +50,10 @@ static inline bool small_goes_back(const struct slab *s, unsigned slot)
 	return !(empty && s->home->bins[s->size_class].length > 1);
 }
 
-/* Gives a slot back in its home's order. The caller holds the lock of its stream's slots. false: there is no such slot
- * any more, or more has to be done; nothing has changed. `entry` was read at `at` before the lock was taken and may be
- * old, and the slab another one: an entry of a stream's slab changes only while that stream's slots are in. */
+/* Gives a slot back in its home's order. The caller holds the lock of the slots of `home`. false: there is no such slot
+ * any more, or more has to be done; nothing has changed. `entry` was read at `at` before the lock was taken, so it may
+ * be out of date, and the slab another one; under the lock it does not change, since the entry of a stream's slab
+ * changes only while that stream's slots are in. */
 static inline bool small_give(const _Atomic pagemap_entry *at, pagemap_entry entry, trz_addr address,
                               struct stream *home)
 {
@@ -69,9 +70,10 @@ static inline bool small_give(const _Atomic pagemap_entry *at, pagemap_entry ent
 	return true;
 }
 
-/* The hot path of a free: of a slot, in its home's order, with one lock, that of its stream's slots; if another thread
- * has that, only a caller that `waits` gets it. `at`: where the address's entry is; `on`: the stream in whose order it
- * is freed, NULL: its home. false: it is no slot, the slots are in, or more has to be done; nothing has changed. */
+/* The hot path of a free: gives a slot back in its home's order, with one lock, that of its stream's slots. If another
+ * thread has the lock, it waits for it only if `waits`. `at`: where the address's entry is; `on`: the stream in
+ * whose order the slot is freed; NULL: its home. false: it is no slot, the slots are in, or more has to be done;
+ * nothing has changed. */
 static inline bool small_free(const _Atomic pagemap_entry *at, trz_addr address, const struct stream *on, bool waits)
 {
 	pagemap_entry entry = pagemap_read(at);

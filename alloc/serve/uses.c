@@ -18,7 +18,7 @@ static struct block *live_block_locked(const trz_heap *h, trz_addr address)
 {
 	HEAP_LOCKED(h);
 	struct block *b = pagemap_block_before(&h->pagemap, address);
-	if (b && b->address > address)  /* begins later in the same cell */
+	if (b && b->address > address)  /* it begins behind the address, in the same cell */
 		b = pagemap_block_before(&h->pagemap, align_down(address, CELL) - 1);
 	return b && address < block_end(b) ? b : NULL;
 }

@@ -7,7 +7,7 @@
 #include "heap/events.h"
 #include "heap/pending.h"
 
-/* The oldest event of a stream that was recorded inside a free and has not been seen to pass; false: none. */
+/* The oldest exact event of a stream that the heap has not seen pass; false: none. */
 static bool oldest_exact_locked(const struct tickets *t, struct ticket_event *out)
 {
 	for (unsigned i = 0; i < t->count; i++) {
@@ -32,8 +32,8 @@ static struct stream *awaitable_locked(trz_heap *h, const struct lane *l, struct
 	return NULL;
 }
 
-/* The event was recorded in a free, so it covers nothing that came after it (law L8); while a thread waits for it, it
- * stays queued. */
+/* The event is exact, so it covers nothing that came after the free (law L8). It stays queued while a thread waits for
+ * it. */
 bool await_free(trz_heap *h, const struct lane *l)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -56,7 +56,7 @@ bool await_free(trz_heap *h, const struct lane *l)
 	heap_relock_growth(h);
 	heap_lock(h);
 	s->tickets.waiters--;
-	if (status == TRZ_OK) {  /* noted here: another thread that waits keeps the event queued, and would wait for ever */
+	if (status == TRZ_OK) {  /* noted here, since polls pop no event while another thread still waits for one */
 		ticket_pass(&s->tickets, event.sequence);
 		heap_drain_pending_locked(h, s);
 	}

@@ -7,9 +7,9 @@
 
 #include "heap/heap.h"
 
-/* Waits, with no lock held, for the work before the oldest free of the lane's stream, else of another's. Growth lock
- * held; it is given back meanwhile. Driver: one wait for an event. false: there is nothing to wait for, the stream is
- * being captured, or the wait failed. */
+/* Waits, with no lock held, for the work before the oldest free that the lane's stream has yet to pass; if it has none,
+ * another stream's. Growth lock held; it is given back meanwhile. Driver: one wait for an event. false: there is
+ * nothing to wait for, the stream is being captured, or the wait failed. */
 bool await_free(trz_heap *h, const struct lane *l);
 
 #endif

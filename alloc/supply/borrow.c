@@ -42,7 +42,7 @@ static uint64_t lendable(const struct lane *lender, const struct lane *to, enum 
 	return kind == LARGE ? stream_lendable(lender, to) : UINT64_MAX;
 }
 
-/* A free block by its place in an index: while the lock was given up another thread may have taken it. */
+/* A free block, noted by its place in an index, since another thread may take it while the lock is given up. */
 struct finding {
 	struct lane *lane;           /* NULL: nothing has been found */
 	unsigned part;
@@ -62,7 +62,7 @@ static struct block *found_locked(const struct finding *f)
 	return b && b->size == f->size && b->address == f->address ? b : NULL;
 }
 
-/* The next block of a walk that may give the lock up here. */
+/* The next block of a walk; may give the lock up. */
 static struct block *next_locked(trz_heap *h, const struct fit *f, const struct block *b, unsigned *steps)
 {
 	HEAP_LOCKED(h);
@@ -71,20 +71,20 @@ static struct block *next_locked(trz_heap *h, const struct fit *f, const struct 
 	return heap_rest(h, steps, 1) ? fit_from(f, size, address + 1) : fit_next(f, b);
 }
 
-/* Whether a free block of another lane can be this one's. */
+/* Whether the lane's stream follows the last use of another lane's free block, so that it can have the block. */
 static bool is_ordered(const struct lane *l, const struct block *b)
 {
 	return stream_follows(l->stream, b->home->stream, b->sequence);
 }
 
-/* The ticket of such a block in its new home: where it has yet to pass, one that is taken after what the stream
- * follows, so that whatever tells that it has passed tells of that as well. */
+/* The ticket of such a block in its new home: 0 if its old one has passed. Else a new one, which comes after what the
+ * stream follows, so that once it has passed, that has, too. */
 static uint64_t ticket_of_ordered_locked(struct lane *l, const struct block *b)
 {
 	return heap_block_passed(b) ? 0 : ticket_take(&l->stream->tickets);
 }
 
-/* The best fit among the free blocks of the others that the lane's stream follows. */
+/* The best fit among the other lanes' free blocks whose last use the lane's stream follows. */
 static struct block *best_ordered_locked(trz_heap *h, const struct lane *l, enum kind kind, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -106,7 +106,7 @@ static struct block *best_ordered_locked(trz_heap *h, const struct lane *l, enum
 
 enum { REHOME_STEPS = 4 };  /* out of one index, into another, with two neighbours */
 
-/* Takes what the stream follows out of one index, up to `most` bytes. */
+/* Takes the blocks that the stream follows out of one index, up to `most` bytes. */
 static bool take_index_locked(trz_heap *h, struct lane *l, const struct fit *f, uint64_t most, unsigned *steps)
 {
 	HEAP_LOCKED(h);
@@ -127,9 +127,8 @@ static bool take_index_locked(trz_heap *h, struct lane *l, const struct fit *f, 
 	return any;
 }
 
-/* Takes all blocks that the stream follows, or with `spare` only as much as each lane can lend, and no free views:
- * those return. The lock is given up now and then: the walk may or may not meet blocks that other threads free and take
- * meanwhile. */
+/* Takes all blocks that the stream follows; with `spare`, only as much as each lane can lend, and no free views, whose
+ * tiles return. The lock is given up now and then: the walk may miss blocks that other threads free meanwhile. */
 static bool take_ordered_locked(trz_heap *h, struct lane *l, enum kind kind, bool spare)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -154,8 +153,8 @@ struct run {
 };
 
 enum {
-	RUN_PART = 4,                /* one of its blocks is at least such a part of what is asked for */
-	RUN_MOST = 8                 /* blocks beside that one */
+	RUN_PART = 4,                /* one block of a run is at least such a part of what is asked for */
+	RUN_MOST = 8                 /* the most blocks beside that one, on both sides together */
 };
 
 static bool is_own(const struct lane *l, const struct block *b)
@@ -173,7 +172,7 @@ static bool is_enough(const struct run *r, uint64_t bytes)
 	return r->end - r->first->address >= bytes;
 }
 
-/* The shortest run from this block on, or with those before it, too. */
+/* The shortest run that begins with this block; if that is too short, with blocks before it as well. */
 static struct run run_around(const struct lane *l, struct block *middle, uint64_t bytes, unsigned *steps)
 {
 	struct run r = {middle, block_end(middle)};
@@ -207,7 +206,7 @@ static struct run find_run_locked(trz_heap *h, const struct lane *l, const struc
 	return r;
 }
 
-/* Makes all of it the lane's: a block joins what the lane has beside it. */
+/* Gives all of a run to the lane; each block joins what the lane has beside it. */
 static void take_run_locked(trz_heap *h, struct lane *l, const struct run *r)
 {
 	HEAP_LOCKED(h);
@@ -220,7 +219,7 @@ static void take_run_locked(trz_heap *h, struct lane *l, const struct run *r)
 	}
 }
 
-/* Free blocks of several lanes side by side that are large enough together. */
+/* Takes free blocks of several lanes, side by side, that are large enough together. */
 static bool take_neighbours_locked(trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -238,7 +237,8 @@ static bool take_neighbours_locked(trz_heap *h, const struct demand *d)
 
 /* ---- what a demand is served from ---- */
 
-/* One block that is large enough; of the lane's own, where what was pending has just become free. */
+/* Finds the lane one block that is large enough: its own, if pending memory has just become free, else another
+ * lane's. */
 static bool take_one_locked(trz_heap *h, const struct demand *d)
 {
 	struct lane *l = d->lane;
@@ -251,8 +251,8 @@ static bool take_one_locked(trz_heap *h, const struct demand *d)
 	return b != NULL;
 }
 
-/* Large memory goes in pieces only to a stream whose frees pass at once: it can be had back, so lanes lend all. For a
- * view memory stays its streams'. */
+/* Large memory is taken in pieces only for a stream whose frees pass at once: lanes lend it all, since they get it
+ * back. For a view, memory stays with its streams. */
 static bool takes_pieces(const struct demand *d)
 {
 	return d->kind == SMALL || (!d->view && !d->lane->stream->late);
@@ -263,14 +263,14 @@ static bool take_enough_locked(trz_heap *h, const struct demand *d)
 	return take_one_locked(h, d) || (takes_pieces(d) && take_neighbours_locked(h, d));
 }
 
-/* All large memory that can be lent: what joins may be enough, and be whole tiles if it is not. */
+/* Takes all large memory that can be lent: what joins may be enough; if not, it may at least be whole tiles. */
 static bool take_large_locked(trz_heap *h, const struct demand *d)
 {
 	return d->kind == LARGE && !d->view && take_ordered_locked(h, d->lane, LARGE, true) &&
 	       fit_find(&d->lane->fit[LARGE], d->bytes);
 }
 
-/* By what is known, memory is had without a question to the device. */
+/* The first attempt goes by what is known already, without a question to the driver. */
 bool borrow(trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -315,7 +315,7 @@ static void join_sort_locked(trz_heap *h, enum kind kind, unsigned sort)
 			take_ordered_locked(h, l, kind, false);
 }
 
-/* Dedicated tiles that are kept are whole as they are. */
+/* Dedicated tiles that are kept are left out: each is one block already. */
 void borrow_join_everywhere_locked(trz_heap *h, enum kind kind)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -359,7 +359,7 @@ static void note_wait_locked(trz_heap *h, const struct stream *s, const struct s
 	history_note(&h->history, HISTORY_WAIT, .stream = (uint64_t)s->handle, .awaited = (uint64_t)awaited->handle);
 }
 
-/* Whether a wait may give memory of a lane: as blocks of the demand's own lane, or `elsewhere`, out of other pools, in
+/* Whether a wait may take memory of lane `of`: from its own pool, as blocks; or with `elsewhere` from any pool, in
  * tiles that growth then moves. */
 static bool is_source(const struct lane *of, const struct lane *l, bool elsewhere)
 {
@@ -368,14 +368,14 @@ static bool is_source(const struct lane *of, const struct lane *l, bool elsewher
 	return is_lender(of, l);
 }
 
-/* The lane of the demand's stream that memory of such a lane comes to; NULL: no host memory. */
+/* The lane of the demand's stream that gets what is taken of lane `of`; NULL: no host memory. */
 static struct lane *taker_locked(trz_heap *h, struct lane *l, const struct lane *of, bool elsewhere)
 {
 	return elsewhere ? heap_lane_locked(h, l->stream, of->pool, 0) : l;
 }
 
-/* Makes the lane's stream wait for the free of a busy block, and frees it as a block of the lane. The event stays
- * queued while the growth lock is held. */
+/* Makes the lane's stream wait for the free of a busy block, which then becomes a free block of the lane. The event
+ * stays queued while the growth lock is held. */
 static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_event event, struct waits *waits)
 {
 	struct stream *s = l->stream;
@@ -394,8 +394,8 @@ static bool wait_for_block(trz_heap *h, struct lane *l, struct block *b, trz_eve
 	return status == TRZ_OK;
 }
 
-/* The better of what has been found and the waitable blocks of one index: the smallest of at least `bytes`, else the
- * largest. */
+/* The best of one index's blocks that can be waited for, or what was found before if that is better: the smallest block
+ * of at least `bytes`, else the largest. */
 static struct finding better_waitable_locked(trz_heap *h, struct lane *of, unsigned part, uint64_t least,
                                              uint64_t bytes, struct finding best, unsigned *steps)
 {
@@ -410,7 +410,7 @@ static struct finding better_waitable_locked(trz_heap *h, struct lane *of, unsig
 	return best;
 }
 
-/* The free block of another stream that a wait can give. The lock is given up now and then. */
+/* The best free block of another stream that can be waited for. The lock is given up now and then. */
 static struct finding find_waitable_locked(trz_heap *h, const struct demand *d, bool elsewhere, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -479,7 +479,7 @@ struct awaited_uses {
 	unsigned count;
 };
 
-/* Adds the event of a ticket, if it needs one. false: there is none that the stream may wait for. */
+/* Adds the event of a ticket, if `to` has to wait for it. false: there is no event that it may wait for. */
 static bool add_awaited_locked(struct awaited_uses *a, const struct stream *to, const struct stream *s,
                                uint64_t sequence)
 {
@@ -504,15 +504,15 @@ static bool find_awaited_locked(struct awaited_uses *a, const struct stream *to,
 	return ok;
 }
 
-/* Whether a pending block can become one of the lane's: memory of its sort and pool, with which no other process has to
- * do. */
+/* Whether a pending block can become the lane's: it is of the lane's sort and pool, and no other process uses or owns
+ * it. */
 static bool could_be(const struct block *b, const struct lane *l, enum kind kind)
 {
 	return b->kind == kind && b->home->pool == l->pool && b->window->dedicated == l->dedicated && !b->exports &&
 	       !b->window->foreign;
 }
 
-/* Takes the first pending block that waits can give to the lane out of its list; NULL: there is none. */
+/* Takes the first pending block that the lane can get by waits out of its list; NULL: there is none. */
 static struct pending *take_pending_locked(trz_heap *h, const struct lane *l, enum kind kind, struct stream **from,
                                            struct awaited_uses *a)
 {
@@ -582,8 +582,8 @@ static uint64_t wait_for_pending_blocks(trz_heap *h, struct lane *l, enum kind k
 	return taken;
 }
 
-/* What the stream got by waits counts as freed by it there: an event says so to other streams, which may have to
- * wait for what this demand leaves. `first`: the first ticket of these waits. */
+/* What the stream got by waits counts as freed by it after them. Records an exact event for that, since other streams
+ * may have to wait for what this demand leaves. `first`: the first ticket of these waits. */
 static void cover_waits(trz_heap *h, struct stream *s, uint64_t first)
 {
 	heap_lock(h);

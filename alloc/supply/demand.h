@@ -17,7 +17,7 @@ enum effort {
 };
 
 struct demand {
-	struct lane *lane;           /* that the memory is for */
+	struct lane *lane;           /* the lane that gets the memory */
 	uint64_t size;               /* as asked */
 	uint64_t occupied;           /* the bytes that an allocation in a block of its own takes */
 	uint64_t bytes;              /* bytes to find or create in one piece; set when no free block has served at once */
@@ -28,15 +28,15 @@ struct demand {
 	bool view;                   /* scattered tiles visit a view, instead of moving for good; set with `bytes` */
 };
 
-/* The size of a block for a request in a window of a kind: longer than a cell (pagemap.h), and of a medium one whole
- * grains, so that more of them are alike. */
+/* The size of a block for a request in a window of a kind: longer than a cell (pagemap.h); for a medium request whole
+ * grains, so that more blocks are equal. */
 static inline uint64_t demand_block_bytes(enum kind kind, uint64_t size)
 {
 	uint64_t bytes = max_u64(account_rounded(size), CELL + UNIT);
 	return kind == SMALL ? align_up(bytes, heap_grain(bytes)) : bytes;
 }
 
-/* Wherever so many bytes begin, the block has a place. */
+/* So many bytes that the block has a place in them wherever they begin. */
 static inline uint64_t demand_padded(const struct demand *d)
 {
 	return d->occupied + d->alignment - UNIT;

@@ -3,9 +3,9 @@
  * Growing a window.
  *
  * A request that no free block serves needs `bytes` minus the free tail of the window. That much is created where the
- * policy allows (policy.c). Else wholly free tiles are gathered first; what is still short is covered by the smallest
- * larger tile that is free, else created. Gathered tiles are mapped a second time; the old mappings stay, unmapping
- * would have to wait for the device.
+ * policy allows (policy.c). Else wholly free tiles are gathered first; what is then missing is covered by the smallest
+ * larger tile that is free, else created. Gathered tiles are mapped a second time; their old mappings stay, since
+ * unmapping would have to wait for the device.
  *
  * Holes are what gathering leaves behind. A request that does not fit is first laid over holes whose tiles are
  * free again (flip.c): that needs no driver call at all. Else it is laid where it needs the fewest bytes: in a part of
@@ -31,14 +31,14 @@
 struct growth {
 	trz_heap *heap;
 	const struct demand *demand;
-	struct window *window;       /* at whose end memory is laid, unless a gap is taken */
-	bool refills;                /* gaps are looked for */
+	struct window *window;       /* memory is laid at its end, unless a gap is taken */
+	bool refills;                /* may be laid in a gap */
 	struct gap gap;
-	struct block *node;          /* taken for the block of what is laid at the end */
-	struct block *tail;          /* the window's free tail, busy; NULL: none of use */
+	struct block *node;          /* reserved for the block of what is laid at the end */
+	struct block *tail;          /* the window's free tail, busy; NULL: there is none that the demand can use */
 	uint64_t need;               /* bytes to lay behind it, or in the gap */
 	size_t gathered, count;      /* lay_list[0 .. gathered) moves, the rest up to `count` is new */
-	struct cutting cut;          /* moved[0 .. cut.count) are the places that they leave, in the same order */
+	struct cutting cut;          /* moved[0 .. cut.count) are the blocks that they leave, in the same order */
 	uint64_t gathered_bytes, new_bytes;
 	bool unpassed;               /* a gathered tile's last use may not have completed in this stream */
 	uint64_t fenced;             /* the stream's tickets up to this one are behind a fence */
@@ -58,13 +58,13 @@ static struct block *own_tail_locked(const struct growth *g)
 	return own ? last : NULL;
 }
 
-/* The bytes to lay behind it. */
+/* The bytes to lay behind the tail. */
 static uint64_t need_at_end(const struct growth *g, const struct block *tail)
 {
 	return align_up(g->demand->bytes - (tail ? tail->size : 0), g->heap->driver.granule);
 }
 
-/* Takes the free memory at the window's end, to lay behind it what the demand needs more. */
+/* Takes the free memory at the window's end, and works out what is to be laid behind it. */
 static void take_tail_locked(struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
@@ -89,7 +89,7 @@ static void give_tail_locked(struct growth *g)
 	g->tail = NULL;
 }
 
-/* How much can be laid. */
+/* How much can be laid in the gap, or at the window's end. */
 static uint64_t room_of(const struct growth *g)
 {
 	return g->gap.block ? g->gap.end - g->gap.begin : window_room(g->window);
@@ -129,8 +129,9 @@ static void choose_locked(struct growth *g, const struct candidate *c)
 	g->unpassed |= !c->passed;
 }
 
-/* Leaves out candidates of blocks of which gathering would take less than three fifths: it leaves edges that no whole
- * tile covers, and that join nothing across a hole. Those of one block follow each other. Returns how many are left. */
+/* Leaves out the candidates of each block of which gathering would take less than three fifths: the rest would be edges
+ * that no whole tile covers, and that join nothing across the hole. Candidates of one block follow each other. Returns
+ * how many are left. */
 static size_t drop_bad_bargains_locked(trz_heap *h, size_t n)
 {
 	HEAP_LOCKED(h);
@@ -146,7 +147,7 @@ static size_t drop_bad_bargains_locked(trz_heap *h, size_t n)
 	return left;
 }
 
-/* Whether a block is where the request goes. */
+/* Whether a block is part of where the request goes. */
 static bool is_target(const struct growth *g, const struct block *b)
 {
 	return b == g->tail || (g->gap.block && (b == g->gap.before || b == g->gap.after));
@@ -164,7 +165,7 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 	if (!n || !node_pool_reserve(&h->blocks, 2 * n) || !reclaim_lists(h, g->gathered + n))
 		return;
 	if (!g->gap.block && !g->demand->view)
-		qsort(h->candidates, n, sizeof *h->candidates, by_size);  /* else the smallest blocks' first */
+		qsort(h->candidates, n, sizeof *h->candidates, by_size);  /* else those of the smallest blocks come first */
 	for (size_t i = 0; i < n; i++) {
 		const struct candidate *c = &h->candidates[i];
 		if (is_target(g, c->block))
@@ -182,14 +183,13 @@ static void choose_candidates_locked(struct growth *g, size_t n)
 	level_add(&h->counters.idle_bytes, g->gathered_bytes - before);
 }
 
-/* No fence can be laid, so only passed tiles move. */
+/* Whether the stream is being captured: then no fence can be laid, so only passed tiles move. */
 static bool is_captured(const struct growth *g)
 {
 	return atomic_load_explicit(&g->demand->lane->stream->capture, memory_order_relaxed) != 0;
 }
 
-/* Finds candidates of a kind. *poll_helps: the driver, asked how far the streams are, could make more of them, or spare
- * them a fence. */
+/* Finds candidates of a kind. *poll_helps: a poll could find more of them, or spare them a fence. */
 static size_t find_candidates_locked(const struct growth *g, enum kind kind, bool *poll_helps)
 {
 	HEAP_LOCKED(g->heap);
@@ -232,8 +232,8 @@ static void ungather(struct growth *g)
 
 /* ---- moving ---- */
 
-/* Takes the place that needs the fewest bytes: a gap, or the window's end. false: the gap has to be cleared first, if
- * `clears`. */
+/* Takes the place that needs the fewest bytes: a gap, or the window's end. If it is a gap that has to be cleared first,
+ * this returns false with `clears`, else it takes the window's end. */
 static bool take_place_locked(struct growth *g, bool clears)
 {
 	HEAP_LOCKED(g->heap);
@@ -247,17 +247,17 @@ static bool take_place_locked(struct growth *g, bool clears)
 	return true;
 }
 
-/* The mappings in the gap go; then everything is looked at anew, as the growth lock may have been given back. */
+/* Unmaps what is in the gap, then finds a window again, since the growth lock may have been given back. */
 static trz_status clear_gap(struct growth *g)
 {
 	refill_clear(g->heap, &g->gap);
 	return find_room(g);
 }
 
-/* Memory for the request from the heap's free memory: by a flip, whose block is then *out; NULL: no flip, but its place
- * has been taken, and the tiles that can be gathered there. One search of the free tiles serves flip and gather. If it
- * could find more, the driver is asked once how far the streams are; if only a fence is missing, it is laid; one gap is
- * cleared. */
+/* Takes what the heap's free memory has for the request. Either a flip serves it: *out is its block. Or *out is NULL;
+ * the place to lay memory at has been taken, and the tiles to be gathered there. One search of the free tiles serves
+ * flip and gather. At most once each, the heap polls, if that could find more; lays a fence, if only that is missing;
+ * and clears a gap. */
 static trz_status flip_or_gather(struct growth *g, struct block **out)
 {
 	trz_heap *h = g->heap;
@@ -279,7 +279,7 @@ static trz_status flip_or_gather(struct growth *g, struct block **out)
 		if (asks)
 			heap_poll(h);
 		else if (fences)
-			heap_fence(h, g->demand->lane->stream, &g->fenced);  /* if it fails, what needs it is not moved */
+			heap_fence(h, g->demand->lane->stream, &g->fenced);  /* if it fails, what needs it does not move */
 		else
 			status = clear_gap(g);
 		cleared |= !asks && !fences;
@@ -291,7 +291,7 @@ static trz_status flip_or_gather(struct growth *g, struct block **out)
 
 /* ---- creating ---- */
 
-/* Adds a tile, without memory yet. */
+/* Adds a tile to the list, without memory yet. */
 static bool plan_tile(struct growth *g, uint64_t size)
 {
 	trz_heap *h = g->heap;
@@ -304,7 +304,7 @@ static bool plan_tile(struct growth *g, uint64_t size)
 	return true;
 }
 
-/* If the device seems tight, asks it again: other users may have given memory back. */
+/* Plans tiles for what is missing. If the device seems tight, asks it again: other users may have given memory back. */
 static trz_status plan_missing(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -355,8 +355,8 @@ static uint64_t forget_planned(struct growth *g, size_t first)
 	return bytes;
 }
 
-/* Whether others have so much large memory free that the lane cannot have, since its stream does not follow their work.
- * The lock is given up now and then. */
+/* Whether other lanes have at least `bytes` of large memory free that the lane cannot have, since its stream does not
+ * follow their work. The lock is given up now and then. */
 static bool is_out_of_order_locked(trz_heap *h, const struct lane *l, uint64_t bytes)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -386,8 +386,9 @@ static uint64_t lent_locked(const struct lane *l)
 	return l->held_peak > has ? l->held_peak - has : 0;
 }
 
-/* A lane that has held as much before has to create, since others have what it lent, and cannot give it back in time:
- * from now on it lends so much less, and soon nothing. Once is no reason to keep more than others have. */
+/* Notes it when a lane that has held as much before has to create memory, because others have what it lent and cannot
+ * give it back in time: from now on the lane lends that much less, and soon nothing of its peak. One regret is no
+ * reason to keep more than others have. */
 static void note_regret(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -400,7 +401,7 @@ static void note_regret(struct growth *g)
 	heap_unlock(h);
 }
 
-/* The calls are made one after the other: each leaves little of ours in the caches. */
+/* Makes the calls one after the other, since each evicts our data from the caches. */
 static trz_status create_planned(struct growth *g)
 {
 	trz_heap *h = g->heap;
@@ -418,11 +419,11 @@ static trz_status create_planned(struct growth *g)
 	extent_count(h, g->demand->kind, g->new_bytes, created);
 	note_regret(g);
 	if (status == TRZ_ERROR_OUT_OF_MEMORY && g->demand->effort != EFFORT_ALL)
-		heap_ask_device(h, NULL);  /* others have taken some: what comes next counts on less */
+		heap_ask_device(h, NULL);  /* others have taken some: later growth counts on less */
 	return status;
 }
 
-/* What is short is created, and all that laying needs is there. */
+/* Creates what is missing, and reserves all host memory that laying needs. */
 static trz_status create_missing(struct growth *g)
 {
 	g->count = g->gathered;
@@ -450,7 +451,7 @@ static void destroy_created(struct growth *g)
 
 /* ---- laying ---- */
 
-/* The tile has moved from a free block. */
+/* Notes that a tile has moved away from a place in a free block. */
 static void leave_place(struct tile *tile, struct place *from, const struct block *b)
 {
 	if (tile->seat == from)
@@ -458,7 +459,7 @@ static void leave_place(struct tile *tile, struct place *from, const struct bloc
 	tile_leave(from, b->home->stream, b->sequence);
 }
 
-/* The old places of moved tiles, which come second now, are holes. */
+/* Makes holes of what the moved tiles have left; a tile's old place is now the second in its list. */
 static void leave_places_locked(struct growth *g)
 {
 	HEAP_LOCKED(g->heap);
@@ -559,7 +560,7 @@ static trz_status extend_by_segment(trz_heap *h, const struct demand *d, struct 
 
 /* ---- */
 
-/* What scattered tiles nearly make up is laid as a view, if the demand is for one: new memory has no other seat. */
+/* A demand for a view gets one if gathered tiles nearly make it up: new memory has no other seat to return to. */
 static trz_status choose_window(struct growth *g)
 {
 	const struct demand *d = g->demand;
@@ -598,7 +599,7 @@ static trz_status lay(struct growth *g, struct block **out)
 	return TRZ_OK;
 }
 
-/* *in_gap: what has failed was to be laid in a gap. */
+/* *in_gap: the memory was to be laid in a gap; so the window's end may serve, if it has failed. */
 static trz_status extend_once(trz_heap *h, const struct demand *d, bool refills, bool *in_gap, struct block **out)
 {
 	struct growth g = {.heap = h, .demand = d, .refills = refills};
@@ -625,7 +626,7 @@ trz_status extend(trz_heap *h, const struct demand *d, struct block **out)
 	assert(d->bytes > 0 && !d->lane->dedicated);
 	bool in_gap = false;
 	if (d->bytes > h->driver.info.total_bytes)
-		return TRZ_ERROR_OUT_OF_MEMORY;  /* before any address space is spent on it */
+		return TRZ_ERROR_OUT_OF_MEMORY;  /* before it takes any address space */
 	if (!h->driver.vmm)
 		return extend_by_segment(h, d, out);
 	*out = NULL;
@@ -675,7 +676,7 @@ uint64_t extend_largest(trz_heap *h, struct lane *l)
 	uint64_t growth = min_u64(free_bytes + dedicated, limit > reserved ? limit - reserved : 0);
 	if (h->dedicates)
 		return align_down(growth, h->driver.granule);
-	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may consist of movable tiles: count it once */
+	uint64_t whole_tail = align_down(tail, h->driver.granule);  /* may be among the movable tiles: counts once */
 	uint64_t laid = align_down(growth, h->driver.granule) + movable + tail - min_u64(whole_tail, movable);
 	return max_u64(largest, laid);
 }

@@ -16,11 +16,11 @@
  * pays for all of it. */
 #define WINDOW_MOST GIB(32)  /* docs/decisions/0011-bounded-growth.md */
 
-/* What a private pool's window, and one of small memory, is smaller by. */
+/* How many times smaller a private pool's window is, and one for small memory. */
 enum { POOL_WINDOWS = 8, SMALL_WINDOWS = 8 };
 
-/* Private pools can be many, and are rarely large. Where no address is used twice, by an option for debugging, each
- * allocation uses some up. */
+/* Private pools can be many, and are rarely large. Where a debugging option lets no address be used twice, each
+ * allocation uses some up, so such windows are larger. */
 static uint64_t window_size(const trz_heap *h, const struct lane *l, enum kind kind)
 {
 	uint64_t device = align_up(max_u64(h->driver.info.total_bytes, GRANULE), h->driver.granule);

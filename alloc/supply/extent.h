@@ -8,18 +8,18 @@
 
 #include "heap/heap.h"
 
-/* The window of a kind that a lane grows in, with room for `least` bytes: a new one if the current one is used up.
+/* The window that a part of a lane grows in, with room for `least` bytes: a new one if the current one is used up.
  * ADDRESS_SPACE, HOST_MEMORY, CONTEXT_DEAD, DRIVER. */
 trz_status extent_window(trz_heap *h, struct lane *l, unsigned part, uint64_t least, struct window **out);
 
 /* Counts tiles that have just got their memory; extent_drop undoes it. */
 void extent_count(trz_heap *h, enum kind kind, uint64_t bytes, size_t tiles);
 
-/* Gives back a tile, mapped or not, that holds no allocation. If the driver refuses it, it is a zombie. */
+/* Gives back a tile, mapped or not, that holds no allocation. If the driver refuses, it becomes a zombie. */
 void extent_drop(trz_heap *h, struct tile *tile);
 
-/* Maps tiles at the end of a window. On an error none of them may be used: if a mapping could not be undone, its
- * addresses become a hole, which takes the node. */
+/* Maps tiles at the end of a window. On an error none of them may be used; if a mapping could not be undone, its
+ * addresses become a hole, which takes *node and sets it to NULL. */
 trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile **tiles, size_t count,
                       struct block **node);
 
@@ -27,10 +27,10 @@ trz_status extent_lay(trz_heap *h, struct window *w, struct lane *l, struct tile
  * HOST_MEMORY, CONTEXT_DEAD, DRIVER: all is as it was. */
 trz_status extent_classic(trz_heap *h, struct lane *l, enum kind kind, uint64_t bytes, struct block **out);
 
-/* Memory for one allocation of a dedicated lane: a tile of `bytes`, whole granules, in a block of its own at the end of
- * the lane's window: busy, without a ticket, counted as idle. The next `gap` addresses become a hole. Where the device
- * cannot map tiles it is a classic segment. On an error all is as it was: LIMIT, OUT_OF_MEMORY and the errors of
- * extent_window. */
+/* Makes memory for one allocation of a dedicated lane: a tile of `bytes`, whole granules, in a block of its own at the
+ * end of the lane's window, busy, without a ticket, and counted as idle. The next `gap` bytes of addresses become a
+ * hole. Where the device cannot map tiles, it makes a classic segment. On an error all is as it was: LIMIT,
+ * OUT_OF_MEMORY and the errors of extent_window. */
 trz_status extent_make(trz_heap *h, struct lane *l, uint64_t bytes, uint64_t gap, struct block **out);
 
 #endif

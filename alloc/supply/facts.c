@@ -27,7 +27,7 @@ static void add_free(struct facts *f, const struct lane *l, const struct lane *o
 	uint64_t *sum = pools ? &f->free_pools : own ? &f->free_own : &f->free_streams;
 	uint64_t *largest = pools ? &f->largest_pools : own ? &f->largest_own : &f->largest_streams;
 	*sum += bytes;
-	if (of == l || !own || pools)  /* of pools that no graph relies on only whole tiles may serve others */
+	if (of == l || !own || pools)  /* other pools that no graph relies on serve the lane by whole tiles alone */
 		*largest = max_u64(*largest, piece);
 }
 

@@ -13,7 +13,7 @@ enum { FACTS_RUNGS = 6 };
 struct facts_rung {
 	const char *name;
 	uint64_t tries;              /* of this heap, so far */
-	uint64_t gave;               /* bytes that the request's lane had free after it, or the driver, and not before */
+	uint64_t gave;               /* bytes that it made free in the request's lane, or returned to the driver */
 };
 
 struct facts {
@@ -21,15 +21,15 @@ struct facts {
 	trz_shared_limit shared;     /* limit 0: there is none */
 	uint64_t heap;               /* the serial */
 	uint64_t site;               /* the stack of the request's call site */
-	unsigned category;           /* of the request; so is the next */
+	unsigned category;           /* the request's, as is the next */
 	uint32_t pool;
-	uint64_t needed;             /* what the request takes */
+	uint64_t needed;             /* bytes that serving the request takes */
 	uint64_t live_requested;
 	uint64_t free_slots;         /* not part of info.cached */
-	uint64_t free_own, free_streams, free_pools;           /* of both: for the lane; of other lanes of its pool; of
-	                                                        * pools that graphs rely on */
-	uint64_t largest_own, largest_streams, largest_pools;  /* blocks of those */
-	uint64_t whole, whole_pools; /* of both: tiles without a live byte, outside those pools and in them */
+	uint64_t free_own, free_streams, free_pools;           /* of info.cached and free_slots: for the lane; of other
+	                                                        * lanes of its pool; of pools that graphs rely on */
+	uint64_t largest_own, largest_streams, largest_pools;  /* the largest block of each */
+	uint64_t whole, whole_pools; /* free bytes in wholly free tiles, outside those pools and in them */
 	uint64_t peak_allocated, peak_reserved;
 	struct facts_rung rungs[FACTS_RUNGS];
 	unsigned rung_count;

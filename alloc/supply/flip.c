@@ -39,8 +39,8 @@ static struct block *own_free(const struct search *f, struct block *b)
 	return b && b->state == BLOCK_FREE && b->home == f->demand->lane ? b : NULL;
 }
 
-/* The place at an address of the hole, if its tile can be owned there, which makes it part of the run; NULL: the tile
- * is not free, or there is none. The tiles of the free blocks beside the hole must stay where they are. */
+/* The place at an address of the hole, if its tile can be owned there; it is then part of the run. NULL: the tile is
+ * not free, or there is none. Tiles of the free blocks beside the hole must stay where they are. */
 static const struct place *flippable(struct search *f, trz_addr address)
 {
 	const struct place *p = window_at(f->hole->window, address);
@@ -51,7 +51,7 @@ static const struct place *flippable(struct search *f, trz_addr address)
 	return p;
 }
 
-/* The next run to be scanned. Numbers never repeat in a heap. */
+/* Begins a run. Numbers of runs never repeat in a heap. */
 static void next_run(struct search *f)
 {
 	f->run = ++f->heap->flip_runs;
@@ -67,7 +67,7 @@ static trz_addr flippable_up(struct search *f, trz_addr address, trz_addr limit)
 	return address;
 }
 
-/* How far downwards they can be flipped together. */
+/* How far downwards the places from an address on can be flipped together, down to `limit`. */
 static trz_addr flippable_down(struct search *f, trz_addr address, trz_addr limit)
 {
 	const struct place *p;
@@ -101,14 +101,15 @@ static void consider(struct search *f, trz_addr begin, trz_addr end, struct bloc
 		f->best = (struct run){.hole = f->hole, .before = before, .after = after, .begin = begin, .end = end};
 }
 
-/* Where so many bytes of the hole from an address on end, in whole places; or the hole. */
+/* Where the places that hold so many bytes of the hole, from an address on, end; at most the hole's end. */
 static trz_addr end_of(const struct search *f, trz_addr begin, uint64_t bytes)
 {
 	trz_addr end = block_end(f->hole);
 	return end - begin > bytes ? window_next(f->hole->window, begin + bytes - 1) : end;
 }
 
-/* The hole's first places, laid against the free block before it; all of them may also join what is behind it. */
+/* Considers the hole's first places, behind the free block before it; if they are the whole hole, also with the one
+ * behind it. */
 static void scan_front(struct search *f)
 {
 	trz_addr begin = f->hole->address, limit = end_of(f, begin, missing(f, f->before->size));
@@ -116,15 +117,15 @@ static void scan_front(struct search *f)
 	consider(f, begin, end, f->before, end == block_end(f->hole) ? f->after : NULL);
 }
 
-/* Its last places, laid against the free block behind it. */
+/* Considers the hole's last places, before the free block behind it. */
 static void scan_back(struct search *f)
 {
 	trz_addr end = block_end(f->hole), limit = end - min_u64(f->hole->size, missing(f, f->after->size));
 	consider(f, flippable_down(f, end, limit), end, NULL, f->after);
 }
 
-/* Places anywhere in it. They are looked at from the end of what would do: most holes are full of tiles that are not
- * free, and one of them rules out every run across it. */
+/* Considers places anywhere in the hole. It looks at each stretch that would do from its end: most holes are full of
+ * tiles that are not free, and one such tile rules out every run across it. */
 static void scan_inside(struct search *f)
 {
 	trz_addr begin = f->hole->address;
@@ -138,7 +139,7 @@ static void scan_inside(struct search *f)
 	}
 }
 
-/* Takes the next hole. false: it cannot beat the best run. Most cannot, and deciding so without a look at their tiles,
+/* Turns to the next hole. false: it cannot beat the best run. Most holes cannot; to tell without a look at their tiles,
  * or even their neighbours, saves most of a search. */
 static bool turn_to(struct search *f, struct block *hole)
 {
@@ -163,7 +164,7 @@ static void scan_hole(struct search *f)
 		scan_inside(f);
 }
 
-/* Whether a tile's last use may not have completed: it needs a fence. */
+/* Whether the run has a tile whose last use may not have completed, so that it needs a fence. */
 static bool has_unpassed(const struct search *f, const struct run *r)
 {
 	for (trz_addr a = r->begin; a < r->end; a = window_next(r->hole->window, a))
@@ -206,7 +207,7 @@ static struct block *take_run_locked(struct search *f)
 	const struct run *r = &f->best;
 	struct block *b = heap_cut_hole_locked(h, r->hole, r->begin, r->end - r->begin);
 	b->home = f->demand->lane;
-	b->sequence = f->demand->lane->stream->tickets.newest;  /* at most: what passed is of no harm to wait for */
+	b->sequence = f->demand->lane->stream->tickets.newest;  /* tiles that have passed may wait as well: no harm */
 	move_tiles_locked(h, r, b, f->candidates);
 	level_add(&h->counters.idle_bytes, b->size);
 	counter_add(&h->counters.bytes_flipped, b->size);

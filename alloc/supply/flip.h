@@ -8,10 +8,11 @@
 
 #include "supply/demand.h"
 
-/* Looks for a run of holes that can be filled so, with the lane's own free blocks on either side of it, of at least the
- * demand's bytes, choosing the one that moves least. h->candidates holds n tiles, found under this hold of the heap
- * lock. On success the run is one busy block that counts as idle; NULL: there is none. *unpassed tells whether a
- * tile was, or would have been, moved that needs a fence first: then nothing has been done and NULL is returned. */
+/* Looks for a run of places in a hole that can be filled this way and that has at least the demand's bytes, together
+ * with the lane's own free blocks on either side; of all such runs it takes the one that moves least. h->candidates
+ * holds n tiles, found under this hold of the heap lock. On success the run is one busy block that counts as idle;
+ * NULL: there is none. *unpassed: the run would move a tile that needs a fence first; nothing has been done, and NULL
+ * is returned. */
 struct block *flip_locked(trz_heap *h, const struct demand *d, size_t n, bool *unpassed);
 
 #endif

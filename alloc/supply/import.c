@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Making and ending imports. An import that could not be made, or unmade, is one that has been given back.
+ * Making and ending imports. An import that could not be made, or ended, counts as one that callers have given back.
  */
 #include "supply/import.h"
 
@@ -10,7 +10,7 @@
 #include "heap/carve.h"
 #include "observe/notice.h"
 
-/* From here on it is seen by others, and counted. */
+/* Lists an import: from here on other threads see it, and it is counted. */
 static void list(trz_heap *h, struct window *w)
 {
 	for (const struct tile *tile = w->foreign; tile; tile = tile->next)
@@ -21,7 +21,7 @@ static void list(trz_heap *h, struct window *w)
 
 /* ---- the end ---- */
 
-/* On an error what has been done stays done. */
+/* Gives back an import's tiles. On an error, those that were given back stay so. */
 static trz_status give_back(trz_heap *h, struct window *w)
 {
 	while (w->foreign) {
@@ -39,7 +39,7 @@ static trz_status give_back(trz_heap *h, struct window *w)
 	return TRZ_OK;
 }
 
-/* The addresses stay out of use as those of any old window (law L10). */
+/* An import's addresses stay out of use like those of any old window (law L10). */
 static void retire(trz_heap *h, struct window *w)
 {
 	struct block *b = w->blocks.first;
@@ -88,7 +88,8 @@ static void unlist(trz_heap *h, const struct window *w)
 	*link = w->next;
 }
 
-/* Announces each to the program with the growth lock given back: a window that is leaving is this thread's. */
+/* Ends imports. The growth lock is given back while the program is told of each; no other thread touches a window that
+ * is marked as leaving. */
 static trz_status sweep(trz_heap *h, bool all)
 {
 	trz_status worst = TRZ_OK;
@@ -104,7 +105,7 @@ static trz_status sweep(trz_heap *h, bool all)
 		}
 		worst = status;
 		if (all)
-			continue;  /* the heap ends: it is not tried again */
+			continue;  /* the heap is closing: no second try */
 		w->leaving = false;
 		for (struct tile *tile = w->foreign; tile; tile = tile->next)
 			notice_back(h, w, tile);
@@ -138,7 +139,7 @@ static trz_status refused(trz_heap *h, trz_status status, uint64_t size)
 	                h->driver.device, size, trz_driver_last_error());
 }
 
-/* A block over what has been laid, given back already. */
+/* Makes a block over what has been laid, already given back. */
 static void append_ended_locked(trz_heap *h, struct window *w, struct block *node, struct lane *home)
 {
 	HEAP_LOCKED(h);
@@ -182,7 +183,7 @@ static trz_status none_given(trz_status status, uint64_t offset)
 	                trz_status_name(status), offset, trz_status_text(status));
 }
 
-/* All tiles, from the program, which is asked for each with no lock held: no other thread knows the window yet. */
+/* Asks the program for each tile, with no lock held: no other thread knows the window yet. */
 static trz_status add_tiles(trz_heap *h, struct window *w, unsigned kind, struct import_source from, size_t *count)
 {
 	struct tile *last = NULL;

@@ -16,8 +16,8 @@ struct import_source {
 };
 
 /* Maps the memory of shareable handles, `size` bytes in all, side by side, for use on a stream. kind: TRZ_EXPORT_*.
- * The growth lock is given back while the source is asked. Errors as of the driver and of the source, ADDRESS_SPACE,
- * HOST_MEMORY, INVALID_ARGUMENT; the text is set, but for those of the source. */
+ * The growth lock is given back while the source is asked. Errors: the driver's, the source's, ADDRESS_SPACE,
+ * HOST_MEMORY, INVALID_ARGUMENT; the text is set, except for the source's. */
 trz_status import_open(trz_heap *h, unsigned kind, struct import_source from, uint64_t size, struct stream *s,
                        trz_addr *out);
 

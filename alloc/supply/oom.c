@@ -21,28 +21,29 @@
 struct climb {
 	trz_heap *heap;
 	const struct demand *demand;
-	struct waits waits;          /* that they have put into the stream */
+	struct waits waits;          /* the waits that they have put into the stream */
 	struct facts_rung rungs[FACTS_RUNGS];
 	unsigned rung_count;
 };
 
 /* ---- the rungs ---- */
 
-/* Asks how far the streams are, drains what has passed, and borrows it. Event queries; a record for what only other
- * threads could ask for. */
+/* Asks how far the streams are, drains what has passed, and borrows it. Driver: event queries, and a record if tickets
+ * are out of reach. */
 static void drain(struct climb *c)
 {
 	heap_poll_all(c->heap);
 	borrow(c->heap, c->demand);
 }
 
-/* Gives up empty slabs that bins keep for the next request. No driver call. */
+/* Frees the empty slabs that bins keep for the next request. No driver call. */
 static void slabs(struct climb *c)
 {
 	heap_retire_empty_slabs(c->heap);
 }
 
-/* Joins what has passed across streams and pools; growth, tried after the rung, gathers it. Event queries. */
+/* Joins what has passed across the streams of the lane's pool; growth, tried after the rung, gathers tiles. Driver:
+ * event queries. */
 static void gather(struct climb *c)
 {
 	trz_heap *h = c->heap;
@@ -61,7 +62,7 @@ static void dedicated(struct climb *c)
 		reclaim_spent(c->heap);
 }
 
-/* Free memory of pools whose graphs rely on it, and which are not the lane's own. */
+/* Free memory of pools that graphs rely on, other than the lane's own. */
 static uint64_t held_for_graphs(trz_heap *h, const struct lane *l)
 {
 	uint64_t bytes = 0;
@@ -72,7 +73,7 @@ static uint64_t held_for_graphs(trz_heap *h, const struct lane *l)
 	return bytes;
 }
 
-/* What would be lacking even if all free and pending memory that may serve the lane, and all that the device and the
+/* What would still be missing if all free and pending memory that may serve the lane, and all that the device and the
  * limit allow, lay in one piece. */
 static uint64_t missing(trz_heap *h, const struct lane *l, uint64_t bytes, uint64_t device_free)
 {
@@ -93,8 +94,8 @@ static void wait_for_frees(struct climb *c)
 		borrow_with_waits(c->heap, d, &c->waits);
 }
 
-/* Gives the driver what it refused before, and classic segments, which cannot be moved to where they are needed. A
- * tile is of more use here than there: it would have been gathered. */
+/* Returns to the driver the tiles that it refused before, and classic segments, which cannot move to where they are
+ * needed. Free tiles stay: growth would have gathered them. */
 static void trim(struct climb *c)
 {
 	uint64_t released;
@@ -122,7 +123,7 @@ static const struct rung ladder[] = {
 
 _Static_assert(sizeof ladder / sizeof *ladder == FACTS_RUNGS, "the facts have room for each rung");
 
-/* What the lane has free, less what is reserved: a rung gives as much as this grows. */
+/* What the lane has free, minus what is reserved: a rung gives what this grows by. */
 static uint64_t at_hand(trz_heap *h, const struct lane *l)
 {
 	heap_lock(h);
@@ -172,8 +173,8 @@ static struct block *search(trz_heap *h, const struct demand *d)
 	return b;
 }
 
-/* What the large windows have free serves a small request as well, as a block of its own, rather than that the program
- * fails for want of so little. */
+/* Serves a small request from what the large windows have free, as a block of its own: no program should fail for want
+ * of so little. */
 static struct block *search_large(trz_heap *h, struct demand *d)
 {
 	struct demand large = *d;
@@ -220,7 +221,7 @@ static trz_oom_info gather_info(trz_heap *h, struct lane *l, uint64_t bytes, con
 	return i;
 }
 
-/* Of a heap that has not allocated yet: it knows no stream. */
+/* The facts of a heap that has not allocated yet, and so knows no stream. */
 static trz_oom_info unused_info(trz_heap *h)
 {
 	uint64_t total = h->driver.info.total_bytes, free_bytes = heap_ask_device(h, &total);
@@ -244,8 +245,8 @@ void oom_facts_now(trz_heap *h, struct facts *f)
 	}
 }
 
-/* Free memory that the lane might be given, were the work of other streams done: what has passed lies with it by now,
- * or has been gathered. */
+/* Free memory that the lane might get if the work of other streams were done: what has passed is the lane's by now, or
+ * has been gathered. */
 static uint64_t unfinished(trz_heap *h, const struct lane *l)
 {
 	uint64_t bytes = counter_get(&h->counters.pending_bytes.current);
@@ -256,7 +257,8 @@ static uint64_t unfinished(trz_heap *h, const struct lane *l)
 	return bytes;
 }
 
-/* Whether the device has what is missing, and a limit before the driver forbids it. Of an unknown device it is. */
+/* Whether the device has what is missing, but a limit that stands before the driver forbids it. If the device's figures
+ * are unknown, the limit is taken to be the reason. */
 static bool is_shared_limit(const trz_oom_info *i, const trz_shared_limit *shared)
 {
 	size_t left = shared->limit - min_u64(shared->limit, shared->own + shared->others);
@@ -270,18 +272,18 @@ static void explain(trz_heap *h, const struct lane *l, const trz_oom_info *i, ch
 	char missing[SIZE_TEXT_BYTES], advice[] = "free something, use a smaller batch, or";
 	size_text(i->missing, missing);
 	if (i->requested > i->device_total && !is_shared_limit(i, &thread_failure.shared))
-		snprintf(text, size, "it is full, short of %s: no device of this size can serve that", missing);
+		snprintf(text, size, "the device is full, %s short: no device of this size can serve that", missing);
 	else if (i->missing && i->limit && i->limit - min_u64(i->limit, i->reserved) < i->device_free)
-		snprintf(text, size, "its limit is reached, short of %s: %s raise the limit", missing, advice);
+		snprintf(text, size, "the heap's limit is reached, %s short: %s raise the limit", missing, advice);
 	else if (i->missing && is_shared_limit(i, &thread_failure.shared))
-		snprintf(text, size, "a limit is reached, short of %s: %s raise it", missing, advice);
+		snprintf(text, size, "a limit is reached, %s short: %s raise it", missing, advice);
 	else if (i->missing)
-		snprintf(text, size, "it is full, short of %s: %s look for other users of the device", missing, advice);
+		snprintf(text, size, "the device is full, %s short: %s find what else uses the device", missing, advice);
 	else if (unfinished(h, l))
-		snprintf(text, size, "free memory is kept apart by unfinished work of other streams or live blocks in the same "
+		snprintf(text, size, "free memory is fragmented by unfinished work of other streams or live blocks in the same "
 		                     "tiles: synchronise, or free more");
 	else
-		snprintf(text, size, "free memory is kept apart by live blocks in the same tiles: free more, or use a smaller "
+		snprintf(text, size, "free memory is fragmented by live blocks in the same tiles: free more, or use a smaller "
 		                     "batch");
 }
 
@@ -375,7 +377,7 @@ trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct 
 	counter_add(&h->counters.num_alloc_retries, 1);
 	atomic_store_explicit(&h->short_of_memory, true, memory_order_relaxed);
 	d->effort = EFFORT_ALL;
-	d->view = false;  /* memory of pools moves now, too, and would have its seat there */
+	d->view = false;  /* tiles of other pools move now, too, and would have their seats there */
 	for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++) {
 		climb_rung(&c, &ladder[i]);
 		*out = search(h, d);
@@ -407,6 +409,6 @@ bool oom_ask(trz_heap *h, trz_status status)
 	in_callback = true;
 	bool again = callback(user, &info);
 	in_callback = false;
-	trz_fail(status, "%s", text);  /* what the callback did may have failed in its own ways */
+	trz_fail(status, "%s", text);  /* the callback's own calls may have set another text */
 	return again;
 }

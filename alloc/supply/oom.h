@@ -17,13 +17,14 @@ static inline bool oom_is_full(trz_status status)
 	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT;
 }
 
-/* Whether no freeing or returning can ever serve the request: it is larger than the device, or than the limit and what
- * is reserved beyond it. *status says which; else it is left as it is. */
+/* Whether nothing that is freed or returned could ever serve the request: it is larger than the device, or than both
+ * the limit and what is reserved. *status says which; else it is left as it is. */
 bool oom_is_hopeless(const trz_heap *h, uint64_t bytes, trz_status *status);
 
 /* Climbs the ladder for a demand that neither the lane's free blocks nor growth by the policy can serve: after each
- * rung the search and growth are tried again, with all effort. Growth lock held, heap lock not. On TRZ_OK *out is a
- * busy block as from extend(). Else `refused`, the status that growth ended with, and the error text is set. */
+ * rung it searches again, and after some it tries growth with all effort. `refused`: the status that growth ended with.
+ * Growth lock held, heap lock not. On TRZ_OK *out is a busy block as from extend(). Else it returns the status of the
+ * last attempt, and the error text is set. */
 trz_status oom_ladder(trz_heap *h, struct demand *d, trz_status refused, struct block **out);
 
 /* Keeps the facts of a failed demand for trz_last_oom and sets the error text. Returns the status. */
@@ -35,11 +36,11 @@ void oom_count(trz_heap *h, const struct demand *d);
 /* The facts of the calling thread's newest failure; info.requested 0: none of its requests has failed. */
 const struct facts *oom_thread_facts(void);
 
-/* The facts of the heap at this moment, by its oldest stream's lane; `f` is zeroed. Growth lock held. */
+/* The facts of the heap at this moment, as for its oldest stream's lane; `f` is zeroed. Growth lock held. */
 void oom_facts_now(trz_heap *h, struct facts *f);
 
-/* The last rung: asks the user's callback, without any lock, whether to try again. The thread's error text stays that
- * of the failure. A failure inside the callback does not call it again. */
+/* Asks the user's callback, with no lock held, whether to try once more. The thread's error text stays that of the
+ * failure. A failure inside the callback does not call it again. */
 bool oom_ask(trz_heap *h, trz_status status);
 
 #endif

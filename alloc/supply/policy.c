@@ -4,12 +4,12 @@
  * program needs that much in any case. Beyond the slack it moves memory.
  *
  * A program whose free memory never lines up would move tiles for ever. So moving is paid for: the slack grows with the
- * square of how often the peak has been moved, very little for a program that settles, and fast enough for one that
- * does not, until its heap is large enough and the driver calls stop (docs/decisions/0003-moving-pays.md), or are few
- * (0020-refills.md).
+ * square of how often the peak has been moved. For a program that settles that is very little. For one that does not,
+ * it is fast enough that its heap soon is so large that driver calls stop (docs/decisions/0003-moving-pays.md), or are
+ * few (0020-refills.md).
  *
- * A program that is warm asks again for what it has asked for before. What it moves for its largest requests then
- * returns when they are freed, so that the same tiles are free for the next (view.h, docs/decisions/0016-views.md).
+ * A program that is warm asks again for what it has asked for before. Tiles that move for its largest requests then
+ * return when these are freed, so that the same tiles are free next time (view.h, docs/decisions/0016-views.md).
  *
  * The preferred tile is small where memory is churned, because a tile can only be gathered when all of it is free,
  * and larger in a burst of allocations without frees, such as weights and optimizer state. It is small again while the
@@ -21,66 +21,67 @@
 
 /* A tile is at most such a part of what it is for (docs/design.md, Tile size). */
 enum {
-	SMALL_TILES = 128,           /* of small memory: so many at least once it is large */
-	SMALL_DOUBLES = 64,          /* so many of SMALL_TILE are reserved before small tiles have that size */
-	BURST_TILES = 128,           /* of what is reserved, in a burst */
-	BURST_PART = 50              /* of what is reserved; so much in a row without a free is a burst */
+	SMALL_TILES = 128,           /* a tile of small memory is at most such a part of it, once that is large */
+	SMALL_DOUBLES = 64,          /* so many SMALL_TILEs are reserved before tiles of small memory have that size */
+	BURST_TILES = 128,           /* a tile in a burst is at most such a part of what is reserved */
+	BURST_PART = 50              /* a burst is such a part of what is reserved, allocated in a row without a free */
 };
 
 /* Many heaps never hold more than EARLY_HEAP. Their tiles are no longer than the request, but EARLY_TILE at least. */
 #define EARLY_HEAP ((uint64_t)64 << 20)
 #define EARLY_TILE ((uint64_t)4 << 20)
 
-/* With so much left, and squared less with less, tiles are at most TIGHT_TILE, in a burst TIGHT_BURST times that
- * (docs/decisions/0010-tiles-on-a-tight-device.md). */
+/* With TIGHT_LEFT left, tiles are at most TIGHT_TILE, in a burst TIGHT_BURST times that; with less left, less, by the
+ * square (docs/decisions/0010-tiles-on-a-tight-device.md). */
 #define TIGHT_LEFT ((uint64_t)28 << 30)
 enum { TIGHT_TILE = 8 * GRANULE, TIGHT_BURST = 4 };
 
-/* When only such a part of what is reserved is left, other streams may soon have to wait for what any stream frees. */
+/* If less than such a part of what is reserved is left, other streams may soon have to wait for what any stream
+ * frees. */
 enum { NEARLY_FULL = 32 };
 
-/* In a burst a tile of so many times tile_size may be a quarter longer, to end with its block; blocks of so many
- * halves of tile_size do not share theirs (docs/decisions/0013-tiles-end-with-blocks.md). */
+/* In a burst a tile of ENDING_TILE times tile_size or more may be a quarter longer, to end with its block; blocks of
+ * UNSHARED_HALVES halves of tile_size or more do not share theirs (docs/decisions/0013-tiles-end-with-blocks.md). */
 enum { ENDING_TILE = 3, UNSHARED_HALVES = 5 };
 
 /* Many programs move their peak this many times before they settle by themselves. */
 #define FREE_TURNS 3.0
 
-/* A program that repeats itself settles before it has earned so much slack, in per mille of its peak; one at random
- * never does, and would go on as fast: what it earns beyond that counts little. */
+/* A program that repeats itself settles before it has earned EARNED_QUICKLY of slack, in per mille of its peak. One at
+ * random never settles, and its slack would grow on as fast: so what it earns beyond that counts EARNED_SLOWLY. */
 #define EARNED_QUICKLY 350.0
 #define EARNED_SLOWLY 0.01
 
-/* So far beyond the peak, in slacks, memory is created rather than gathered where that breaks up much for little. */
+/* Up to so many slacks above the peak, memory is created if gathering would break up free blocks for little. */
 #define BARGAIN_SLACK 1.5
-enum { BARGAIN_TILES = 6 };     /* so long a request may be: for longer ones there is always something to gather */
+enum { BARGAIN_TILES = 6 };     /* for requests of at most so many tiles: for longer ones there is always something */
 
-/* A program is warm when it has moved its peak so many times, or its allocations add up to this many times its peak. */
+/* A program is warm once its peak has been moved so many times, or its allocations add up to this many peaks. */
 #define WARM_TURNS 1.0
 #define WARM_TURNOVERS 200.0
 
-/* Views that have had its peak mapped so many times, and are not flipped into, do not repeat. So many flips into views
- * make up for one that was mapped. It counts anew once the peak has grown by such a part, or has been moved for good so
- * many times since. */
+/* Once VIEW_TURNS peaks have been mapped for views that are not flipped into, views do not repeat. FLIPS_REPAY bytes
+ * flipped into views make up for one byte mapped. The count starts anew once the peak has grown by one PEAK_GROWS-th,
+ * or has been moved for good RETRY_TURNS times since. */
 #define VIEW_TURNS 3.0
 #define RETRY_TURNS 1.5
 enum { FLIPS_REPAY = 4, PEAK_GROWS = 8 };
 
-/* A view is worth its while up to so much free memory, in times the demand: less where work is late, since the same
- * tiles are then not free again the next time. */
+/* A view is worth its while if at most so many times the demand is free; if work is late, fewer times, since then the
+ * same tiles are not free again the next time. */
 enum { VIEW_SPARE = 8, VIEW_SPARE_LATE = 4 };
 
 /* ---- to create or to move ---- */
 
-/* How far reserved memory may exceed the peak of allocated memory before free memory is looked for elsewhere; in per
+/* How far reserved memory may exceed the peak of allocated memory before growth looks for free memory elsewhere, in per
  * mille. */
 static double least_slack(const trz_heap *h)
 {
 	return (double)h->config.slack_per_mille;
 }
 
-/* And before memory is mapped elsewhere. What was mapped for a pool that has ended earns nothing: its addresses were
- * new, so that no slack would have spared it. */
+/* How far before growth maps memory elsewhere. What was mapped for pools that have ended earns nothing: their addresses
+ * were new, so no slack would have spared it. */
 static double grown_slack(const trz_heap *h, double peak)
 {
 	double turns = (double)(h->moved_bytes - h->moved_for_ended) / peak - FREE_TURNS;
@@ -145,16 +146,17 @@ static bool is_known_size(const trz_heap *h, uint64_t bytes)
 	return false;
 }
 
-/* Whether what views have cost so far tells nothing: the peak has grown since, so that no step was as the one before;
- * or views were given up, and moving memory for good has not ended what they are for. */
+/* Whether what views have cost so far says nothing: the peak has grown since, so no step was like the one before; or
+ * views were given up, and moving memory for good has not ended the scatter either. */
 static bool counts_anew(const trz_heap *h, double peak)
 {
 	return peak > (double)h->views.peak * (1.0 + 1.0 / PEAK_GROWS) ||
 	       (double)(h->moved_bytes - h->views.moved) > RETRY_TURNS * peak;
 }
 
-/* Where much more is free than is asked for, or views do not repeat, moving memory for good is better: it ends the
- * scatter. A size that has not come before may not come again; where work is late, there may be no second time. */
+/* If much more is free than is asked for, or views do not repeat, moving memory for good is better: it ends the
+ * scatter. A size that has not come before may not come again, so it gets no view; if work is late it does, since there
+ * may be no second time. */
 bool policy_views(const trz_heap *h, const struct demand *d)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -224,7 +226,7 @@ static uint64_t left_of(uint64_t most, uint64_t reserved)
 	return most > reserved ? most - reserved : 0;
 }
 
-/* The largest tile when this much is left. */
+/* The largest tile while this much is left. */
 static uint64_t fine_tile(const trz_heap *h, uint64_t reserved, uint64_t left)
 {
 	double part = (double)left / (double)TIGHT_LEFT, times = is_burst(h, reserved) ? TIGHT_BURST : 1;
@@ -254,8 +256,9 @@ bool policy_is_nearly_full(const trz_heap *h, uint64_t reserved)
 	return left_of(min_u64(counter_get(&h->attainable), heap_limit(h)), reserved) < reserved / NEARLY_FULL;
 }
 
-/* Tiles end with the block that they are made for, where `size` is what a burst prefers: one that two share is free
- * only when both are. What a long block shares with the next, the rest of a granule, is a tile of its own. */
+/* In a burst, which prefers tiles of `size`, a tile ends with the block that it is made for: one that two blocks share
+ * is free only when both are. What a long block must share with the next, the rest of a granule, is a tile of its
+ * own. */
 static uint64_t ending_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t size)
 {
 	uint64_t granule = h->driver.granule, usual = h->config.tile_size;

@@ -8,29 +8,31 @@
 
 #include "supply/demand.h"
 
-/* The tile that small memory grows by while nothing is known of it. */
+/* The usual tile of small memory; while little is reserved tiles are smaller, and once small memory is large,
+ * larger. */
 enum { SMALL_TILE = 2 * GRANULE };
 
 /* Whether to create the memory of a demand, or to move memory first: EFFORT_CREATE or EFFORT_MOVE. */
 enum effort policy_effort(const trz_heap *h, const struct demand *d);
 
-/* Whether tiles that move for a demand should return. */
+/* Whether tiles that move for a demand should only visit a view, and return. */
 bool policy_views(const trz_heap *h, const struct demand *d);
 
-/* So many bytes have been mapped for a demand, as a view or for good / flipped into a view. */
+/* Notes that bytes have been mapped elsewhere for a demand, as a view or for good; that bytes were flipped into a
+ * view. */
 void policy_moved(trz_heap *h, const struct demand *d, uint64_t bytes, bool view);
 void policy_view_flipped(trz_heap *h, uint64_t bytes);
 
-/* Whether creating `bytes` is better than moving more, where so much of `need`, a part of the demand, is missing. */
+/* Whether to create `bytes`, which are still missing of the demand's `need`, rather than move more. */
 bool policy_creates(const trz_heap *h, const struct demand *d, uint64_t bytes, uint64_t need);
 
-/* Whether gathering should leave alone what breaks up much free memory for little. */
+/* Whether gathering should leave free blocks alone that it would break up for little. */
 bool policy_bargains(const trz_heap *h, const struct demand *d);
 
 /* The size of a tile when the policy is free to choose. */
 uint64_t policy_tile(const trz_heap *h, enum kind kind, uint64_t reserved);
 
-/* The size of the next tile when `missing` bytes are to come and this much is reserved; 0: growth is refused. */
+/* The size of the next tile when `missing` bytes are to be created and this much is reserved; 0: growth is refused. */
 uint64_t policy_next_tile(const trz_heap *h, const struct demand *d, uint64_t missing, uint64_t reserved);
 
 /* Whether the device's last answer about its free memory rules out this much more, or large tiles. */

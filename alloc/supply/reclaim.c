@@ -107,12 +107,12 @@ static bool may_leave(const struct lane *of, const struct lane *to, unsigned how
 	return !lane_is_pinned(of) && (!to || !of->pool || of->pool == to->pool || how & FIND_EVERYWHERE);
 }
 
-/* The candidates in one index of a lane. */
+/* A search for candidates in a lane's indices. */
 struct finding {
 	const struct lane *lane;
-	uint64_t most;               /* bytes of candidates, while the list gets longer */
+	uint64_t most;               /* bytes that may still be listed */
 	uint64_t fenced;             /* tickets up to this one are behind a fence ... */
-	bool ordered;                /* ... of the lane's own stream, which is asking */
+	bool ordered;                /* ... if the lane is of the stream that is asking */
 };
 
 static size_t find_in_index_locked(trz_heap *h, struct finding *f, const struct fit *index, uint64_t least, size_t n,
@@ -150,7 +150,7 @@ size_t reclaim_find_locked(trz_heap *h, const struct lane *l, enum kind kind, ui
 	return n;
 }
 
-/* Out of `b`, or of what has been left of it behind what was cut before. */
+/* Cuts a part out of `b`, or out of what is left of it behind the parts that were cut before. */
 static struct block *cut_locked(trz_heap *h, struct block *b, trz_addr address, uint64_t size)
 {
 	HEAP_LOCKED(h);
@@ -236,7 +236,7 @@ void reclaim_retry_zombies(trz_heap *h)
 	}
 }
 
-/* A classic window goes as a whole; its one block is busy. */
+/* Returns a classic window, which goes as a whole; its one block is busy. */
 static trz_status return_classic(trz_heap *h, struct window *w)
 {
 	struct tile tile = *w->classic;
@@ -258,23 +258,23 @@ static trz_status return_classic(trz_heap *h, struct window *w)
 	return TRZ_OK;
 }
 
-/* The tile of memory that goes as a whole. */
+/* The tile that a busy block of one whole tile lies on. */
 static struct tile *tile_of(const struct block *b)
 {
 	return b->window->classic ? b->window->classic : window_at(b->window, b->address)->tile;
 }
 
-/* What a trim cuts out of free blocks: a list by `cut_next`, since the growth lock, which guards the candidates, may be
- * given back before the last is returned; pins keep other threads from their aliases meanwhile. */
+/* A trim lists what it cuts out of free blocks by `cut_next`, not as candidates: the growth lock, which guards those,
+ * may be given back before the last block is returned. Pins keep other threads from the tiles' aliases meanwhile. */
 struct trimming {
-	uint64_t keep, reserved;     /* no more than `keep` bytes are to stay; so many would by now */
+	uint64_t keep, reserved;     /* at most `keep` bytes are to stay reserved; so many would be, without those cut */
 	struct block *first, *last;
 	unsigned steps;
 };
 
-enum { CUT_AT_ONCE = 48, CUT_STEPS = 4 };  /* a tile's block is cut out of another, of which two may be left */
+enum { CUT_AT_ONCE = 48, CUT_STEPS = 4 };  /* steps: a tile's block is cut out of another, of which two may be left */
 
-/* Cuts tiles out of a free block; *more: it may have others still. false: no host memory. */
+/* Cuts tiles out of a free block; *more: it may still have others. false: no host memory. */
 static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, bool *more)
 {
 	HEAP_LOCKED(h);
@@ -300,9 +300,9 @@ static bool trim_block_locked(trz_heap *h, struct trimming *t, struct block *b, 
 	return true;
 }
 
-/* The same for all free blocks of a lane that have passed. What is left of a block that has been cut is shorter than
- * it was: where it may have tiles still, the walk goes on from there. The lock is given up now and then: a capture may
- * pin the lane's pool meanwhile. */
+/* The same for all free blocks of a lane that have passed. What is left of a block that has been cut is shorter: if it
+ * may still have tiles, the walk goes on with that. The lock is given up now and then, and a capture may pin the lane's
+ * pool meanwhile. */
 static bool trim_lane_locked(trz_heap *h, struct trimming *t, struct lane *l, unsigned part)
 {
 	HEAP_LOCKED(h);
@@ -324,7 +324,7 @@ static bool trim_lane_locked(trz_heap *h, struct trimming *t, struct lane *l, un
 	return true;
 }
 
-/* A busy block is free again. */
+/* Makes a busy block free again. */
 static void keep_block(trz_heap *h, struct block *b)
 {
 	heap_lock(h);
@@ -341,7 +341,7 @@ static trz_status return_block(trz_heap *h, struct block *b, uint64_t *returned)
 	uint32_t pool = pool_id(b->window->pool);
 	struct tile *tile = tile_of(b);
 	trz_status status;
-	if (--tile->pins) {  /* since it was cut out a new callback has begun to be told that it is there */
+	if (--tile->pins) {  /* a callback set since the tile was cut out is being told that it is there */
 		keep_block(h, b);
 		return TRZ_OK;
 	}
@@ -392,7 +392,7 @@ uint64_t reclaim_dedicated(trz_heap *h, uint64_t bytes)
 	HEAP_GROWTH_LOCKED(h);
 	uint64_t returned = 0, limit = heap_limit(h), reserved = heap_reserved(h);
 	if (reserved > limit)
-		bytes += reserved - limit;  /* it has been lowered */
+		bytes += reserved - limit;  /* the limit has been lowered */
 	while (returned < bytes) {
 		heap_lock(h);
 		struct block *b = find_dedicated_locked(h);
@@ -478,8 +478,8 @@ static bool alias_passed(trz_heap *h, const struct place *p)
 
 enum { ALIASES_AT_ONCE = 512 };
 
-/* Looks at the places of a window, from its cursor on, while `*look` lasts: granules without a mapping take 1 of it.
- * Lists up to `most` that are stale, no seats, and whose last use has passed. */
+/* Looks at the places of a window, from its cursor on, while `*look` lasts: a place takes LOOK_MAPPED of it, a granule
+ * without a mapping 1. Lists up to `most` places that are stale, no seats, and whose last use has passed. */
 static size_t find_aliases(trz_heap *h, struct window *w, struct place **list, size_t most, size_t *look)
 {
 	size_t n = 0;
@@ -501,8 +501,8 @@ static void rewind_cursors(trz_heap *h)
 			w->alias_cursor = 0;
 }
 
-/* Unmaps up to `most` of what the cursors come to. true: there may be more. The growth lock may have been given back
- * meanwhile. */
+/* Unmaps up to `most` of the aliases that the cursors come to. true: there may be more. The growth lock may have been
+ * given back meanwhile. */
 static bool unmap_some_aliases(trz_heap *h, size_t most, size_t *look)
 {
 	struct place *list[ALIASES_AT_ONCE];
@@ -527,11 +527,11 @@ void reclaim_aliases(trz_heap *h, size_t most)
 	uint64_t limit = min_u64(ALIASES_LEAST + ALIASES_PER_TILE * flow_all(&h->counters.segment), ALIASES_MOST);
 	if (aliases <= limit)
 		return;
-	/* The more there are, the further: they may lie far apart, in windows that are mostly holes. */
+	/* The more aliases there are, the further it looks: they may lie far apart, in windows that are mostly holes. */
 	size_t look = LOOK_MAPPED * (ALIASES_LOOKED_AT + 2 * most) * (1 + LOOK_BEHIND * (aliases - limit) / limit);
 	unmap_some_aliases(h, most, &look);
 	if (look)
-		rewind_cursors(h);  /* all have been seen: again from the lowest, oldest addresses */
+		rewind_cursors(h);  /* all have been seen: the next call begins with the lowest, oldest addresses again */
 }
 
 void reclaim_all_aliases(trz_heap *h)
@@ -545,7 +545,7 @@ void reclaim_all_aliases(trz_heap *h)
 
 /* ---- windows and the end ---- */
 
-/* Whether some lane's memory grows in the window. */
+/* Whether some lane grows in the window. */
 static bool grows(trz_heap *h, const struct window *w)
 {
 	heap_lock(h);
@@ -574,8 +574,8 @@ static bool close_window(trz_heap *h, struct window **link)
 
 enum { QUARANTINE_WINDOWS = 1024 };  /* imports have windows of their own, which can be small and many */
 
-/* Windows that are used up, and in which nothing is mapped, keep their addresses out of use (law L10): the newest of
- * each kind, up to a number of devices' worth, and of windows. */
+/* The newest windows that are used up, and in which nothing is mapped, keep their addresses out of use (law L10), up to
+ * a multiple of the device's memory and a number of windows. */
 void reclaim_windows(trz_heap *h)
 {
 	HEAP_GROWTH_LOCKED(h);
@@ -597,7 +597,8 @@ void reclaim_windows(trz_heap *h)
 	level_set(&h->counters.quarantine_bytes, held);
 }
 
-/* A context that has gone before the heap has taken its events with it. */
+/* Waits for all queued events of a stream. A context that was destroyed before the heap has taken its events with
+ * it. */
 static trz_status sync_queue(trz_heap *h, struct stream *s)
 {
 	struct event_pool *p = s->events;
@@ -614,7 +615,7 @@ static trz_status sync_queue(trz_heap *h, struct stream *s)
 	return worst;
 }
 
-/* Why no event covers a stream's newest ticket: of another thread's the legacy default stream tells. */
+/* Why no event covers a stream's newest ticket. For a thread-bound stream the legacy default stream is asked. */
 static trz_status why_uncovered(trz_heap *h, const struct stream *s)
 {
 	trz_capture_status capture = TRZ_CAPTURE_NONE;
@@ -625,7 +626,7 @@ static trz_status why_uncovered(trz_heap *h, const struct stream *s)
 	return status != TRZ_ERROR_CAPTURE && capture == TRZ_CAPTURE_NONE ? TRZ_ERROR_DRIVER : TRZ_ERROR_CAPTURE;
 }
 
-/* Waits for all that a stream was given before its newest free. What failed is tried once more. */
+/* Waits for all work that a stream was given before its newest free; tries twice. */
 static trz_status wait_for_stream(trz_heap *h, struct stream *s)
 {
 	struct tickets *t = &s->tickets;
@@ -659,8 +660,8 @@ static trz_status wait_for_deputy(trz_heap *h, struct event_pool *p)
 	return status;
 }
 
-/* Waits for all that streams have been given, by deputies, so that no event need be recorded on any stream: a program
- * that ends may have destroyed some without a word. What is left is awaited one by one. */
+/* Waits for all work of all streams by deputies, so that no event need be recorded on any stream: a program that ends
+ * may have destroyed some unannounced. What deputies do not cover is awaited stream by stream afterwards. */
 static void wait_for_contexts(trz_heap *h)
 {
 	bool captured = heap_may_be_captured(h, false);
@@ -678,7 +679,7 @@ static trz_status wait_for_streams(trz_heap *h)
 	wait_for_contexts(h);
 	trz_status worst = wait_for_given(h);
 	heap_poll(h);
-	worst = worse(worst, wait_for_deputy(h, &h->events));  /* of a pool that has ended */
+	worst = worse(worst, wait_for_deputy(h, &h->events));  /* the poll may have recorded it for a pool that has ended */
 	for (unsigned i = 0; i < h->streams.count; i++)
 		worst = worse(worst, wait_for_stream(h, h->streams.list[i]));
 	return worst;
@@ -736,7 +737,7 @@ trz_status reclaim_everything(trz_heap *h)
 	trz_status worst = wait_for_streams(h);
 	if (h->map_callback && (worst == TRZ_OK || driver_is_dead(&h->driver))) {
 		notice_all_leaving(h);
-		worst = worse(worst, wait_for_streams(h));  /* the program may have freed memory when it was told */
+		worst = worse(worst, wait_for_streams(h));  /* the program's callback may have freed memory */
 	}
 	if (worst != TRZ_OK && !driver_is_dead(&h->driver))
 		return worst;  /* work may be under way: nothing can be unmapped under it */

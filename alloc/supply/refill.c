@@ -9,21 +9,21 @@
 #include "heap/carve.h"
 #include "observe/notice.h"
 
-enum { CLEARED_MOST = 256 };    /* so many mappings are unmapped at most */
+enum { CLEARED_MOST = 256 };    /* the most mappings that a gap may have */
 
 /* ---- finding ---- */
 
 struct search {
 	trz_heap *heap;
 	const struct demand *demand;
-	struct block *hole;            /* being looked at */
+	struct block *hole;            /* the one being looked at */
 	struct block *best_hole;       /* NULL: none */
 	struct gap *best;
-	uint64_t below;                /* the bytes that a better one needs less than */
+	uint64_t below;                /* a better gap needs fewer bytes than this */
 };
 
-/* Whether memory in this hole could be the demand's. Views are laid at their windows' ends alone: they come and go as a
- * whole. */
+/* Whether memory in this hole could be the demand's. Holes in views are not refilled: views come and go as a whole, and
+ * are laid only at their windows' ends. */
 static bool serves(const struct block *hole, const struct demand *d)
 {
 	const struct window *w = hole->window;
@@ -60,7 +60,7 @@ static bool is_clearable(const struct window *w, trz_addr begin, trz_addr end)
 	return true;
 }
 
-/* The beginning or the end of the mapping that an address of the hole lies in. */
+/* The beginning, or the end, of the mapping that an address of the hole lies in. */
 static trz_addr whole_down(const struct search *f, trz_addr address)
 {
 	const struct place *p = window_at(f->hole->window, address);
@@ -72,7 +72,7 @@ static trz_addr whole_up(const struct search *f, trz_addr address)
 	return address < block_end(f->hole) ? window_next(f->hole->window, address - 1) : address;
 }
 
-/* As much of the hole as the demand needs, in whole mappings, with room for the last tile. */
+/* Considers as much of the hole as the demand needs, in whole mappings, with room for the last tile's excess. */
 static void consider(struct search *f, uint64_t need, bool downwards, struct block *before, struct block *after)
 {
 	const struct block *hole = f->hole;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Refills: a part of a hole is laid anew, with other tiles than were ever mapped there, where that takes less memory
+ * Refills: a part of a hole is laid anew, with other tiles than those that were mapped there, if that takes fewer bytes
  * than the window's end. What the lane has free beside the hole counts; the stale aliases in it are unmapped first,
  * once their last uses have passed.
  *
@@ -25,23 +25,23 @@ struct gap {
 	struct block *spare;         /* a node, to split it */
 };
 
-/* The gap that needs the fewest bytes, less than `below`. Where nothing is mapped in it, it is taken: nobody else uses
- * it, and what it takes beside the hole counts as idle. Else gap->block is NULL: refill_clear, and search again. false:
- * there is none. */
+/* Finds the gap that needs the fewest bytes, fewer than `below`; false: there is none. If nothing is mapped in it, the
+ * gap is taken: no other thread uses it, and the free memory beside it counts as idle. Else gap->block is NULL, and the
+ * caller calls refill_clear and searches again. */
 bool refill_find_locked(trz_heap *h, const struct demand *d, uint64_t below, struct gap *gap);
 
-/* Unmaps what is mapped in a gap that is not taken; what the driver refuses stays. The growth lock may be given back
- * meanwhile. Driver: unmap. */
+/* Unmaps what is mapped in a gap that is not taken; what the driver refuses to unmap stays. The growth lock may be
+ * given back meanwhile. Driver: unmap. */
 void refill_clear(trz_heap *h, const struct gap *gap);
 
-/* Maps tiles of `bytes` in all side by side in a gap that is taken. Driver, and errors: as window_lay. */
+/* Maps tiles, `bytes` in all, side by side in a gap that is taken. Driver calls and errors as of window_lay. */
 trz_status refill_lay(trz_heap *h, const struct gap *gap, struct tile **tiles, size_t count, uint64_t bytes);
 
-/* What has been laid, `bytes`, becomes one busy block with the free memory beside it; the rest is a hole again.
+/* Makes one busy block of the `bytes` laid and the free memory beside them; the rest of the gap is a hole again.
  * `sequence` is the ticket of what has been laid. */
 struct block *refill_join_locked(trz_heap *h, struct gap *gap, uint64_t bytes, uint64_t sequence);
 
-/* Gives a gap back, if it is taken: nothing has been laid in it. */
+/* Gives a gap back, if it is taken, in which nothing has been laid. */
 void refill_give_locked(trz_heap *h, struct gap *gap);
 
 #endif

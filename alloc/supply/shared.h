@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A limit that processes share and the driver's calls keep to, as the program has told of it (trz_set_shared_limit).
+ * A limit that several processes share, and that something before the driver enforces; the program has told of it
+ * (trz_set_shared_limit).
  */
 #ifndef TRZ_SUPPLY_SHARED_H
 #define TRZ_SUPPLY_SHARED_H
@@ -10,7 +11,7 @@
 /* For all heaps of the process. */
 void shared_set(trz_shared_limit_callback *callback, void *user);
 
-/* Asks; it may call the driver. Without a limit all is 0. */
+/* Asks the program's callback, which may call the driver. Without a limit all members are 0. */
 void shared_ask(int device, trz_shared_limit *out);
 
 #endif

@@ -2,9 +2,9 @@
  *
  * Which free memory to return unasked.
  *
- * For decay a period is divided into steps, and of each the least is kept that was free at any moment in it. The least
- * of them all was not needed in the whole period, whichever blocks it consisted of: best fit does not use blocks in
- * turn, so the age of a block would say nothing.
+ * Decay divides a period into steps and keeps, for each, the least that was free at any moment in it. The least of them
+ * all was not needed in the whole period, whichever blocks it consisted of. The age of a block would say nothing, since
+ * best fit does not use blocks in turn.
  */
 #include "supply/upkeep.h"
 
@@ -47,7 +47,7 @@ static uint64_t unused(trz_heap *h)
 		return 0;
 	uint64_t ended = d->step_end ? (now - d->step_end) / step + 1 : 0, least = take_least(h);
 	d->step_end = d->step_end ? d->step_end + ended * step : now + step;
-	for (uint64_t i = 0; i < min_u64(ended, DECAY_STEPS); i++) {  /* one least for all: none was looked at in between */
+	for (uint64_t i = 0; i < min_u64(ended, DECAY_STEPS); i++) {  /* one least for all: nobody looked in between */
 		d->least[d->next] = least;
 		d->next = (d->next + 1) % DECAY_STEPS;
 	}

@@ -12,11 +12,11 @@
 /* Asks how far the streams are, unmaps imports that have ended, and returns what is too much. Growth lock held. */
 void upkeep(trz_heap *h);
 
-/* The same where an allocation finds that some queue of events is long, and the growth lock free: queues are bounded,
- * and a free asks the driver nothing. */
+/* The same, if a poll is wanted (some queue of events is long) and the growth lock is free. Allocations call it: queues
+ * are bounded, and frees ask the driver nothing. */
 void upkeep_if_wanted(trz_heap *h);
 
-/* Returns that memory. Growth lock held; it may be given back meanwhile (notice.h). */
+/* Returns only what is too much. Growth lock held; it may be given back meanwhile (notice.h). */
 void upkeep_return_free(trz_heap *h);
 
 #endif

@@ -13,9 +13,9 @@
 #include "supply/reclaim.h"
 
 enum {
-	TAKE_REST = 8,               /* a demand takes a view of which it leaves at most such a part of its own size */
-	RETURN_AT_ONCE = 64,         /* so many tiles in one hold of the heap lock */
-	RETURN_STEPS = 4             /* out of an index, cut, into another, with two neighbours */
+	TAKE_REST = 8,               /* a demand takes a view that is longer by at most such a part of the demand */
+	RETURN_AT_ONCE = 64,         /* the most tiles that return in one hold of the heap lock */
+	RETURN_STEPS = 4             /* steps a tile: out of an index, cut, into another, with two neighbours */
 };
 
 struct block *view_take(trz_heap *h, const struct demand *d)
@@ -38,7 +38,7 @@ struct block *view_take(trz_heap *h, const struct demand *d)
 /* A return in progress. */
 struct homing {
 	trz_heap *heap;
-	const struct lane *lane;     /* that asks */
+	const struct lane *lane;     /* the lane that asks for memory */
 	uint64_t fenced;             /* its stream's tickets up to this one are behind a fence */
 };
 
@@ -62,8 +62,8 @@ static struct block *hole_at_locked(trz_heap *h, const struct window *w, trz_add
 	return b;
 }
 
-/* The tile becomes its seat's again: free memory of the stream that it was taken from. What has not passed is ordered
- * for the asking stream alone, and becomes that one's. */
+/* Makes a tile owned at its seat again, as free memory of the stream that it was taken from. If it has not passed, it
+ * is ordered for the asking stream alone, and becomes that stream's. */
 static void seat_tile_locked(const struct homing *r, struct tile *tile, const struct block *from)
 {
 	trz_heap *h = r->heap;
@@ -87,8 +87,8 @@ static bool visits(const struct tile *tile)
 	return tile->seat && tile->seat != tile->places && !tile->exports;
 }
 
-/* Cuts the next visiting tiles out of a free block, and returns them; how many. The block is gone afterwards, or
- * shorter. */
+/* Cuts the next visiting tiles out of a free block and returns them to their seats; how many. The block is gone
+ * afterwards, or shorter. */
 static size_t return_some_locked(const struct homing *r, struct block *b)
 {
 	trz_heap *h = r->heap;
@@ -126,7 +126,7 @@ static struct block *block_after(const struct window *w, trz_addr address)
 	return b;
 }
 
-/* The lock is given up now and then, so the walk goes by addresses. */
+/* Returns a window's tiles. The lock is given up now and then, so the walk goes by addresses. */
 static void return_window_locked(const struct homing *r, const struct window *w)
 {
 	trz_heap *h = r->heap;
@@ -177,7 +177,7 @@ void view_return(trz_heap *h, const struct lane *l)
 	if (is_awaited(h, l, &own)) {
 		heap_poll(h);
 		if (is_awaited(h, l, &own) && own && !captured)
-			heap_fence(h, l->stream, &r.fenced);  /* in vain, where it fails: what needs it stays */
+			heap_fence(h, l->stream, &r.fenced);  /* if it fails, what needs it stays */
 	}
 	heap_lock(h);
 	FOR_VIEWS(h, w)
