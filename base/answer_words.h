@@ -13,7 +13,7 @@
 
 enum {
 	ANSWER_TEXT = 't',         /* the reports on all heaps */
-	ANSWER_JSON = 'j',         /* the object of one heap, with ANSWER_ANY_DEVICE of that with most memory */
+	ANSWER_JSON = 'j',         /* the object of the heap with the most memory, of one device or of any */
 	ANSWER_ANY_DEVICE = 255
 };
 

@@ -16,7 +16,8 @@
 /* Marks code that rarely runs, so that hot paths stay short and straight. */
 #define COLD __attribute__((noinline, cold))
 #define NOINLINE __attribute__((noinline))
-/* Marks a function that has all inlined that it calls, but for what is marked so: a hot path without calls. */
+/* Marks a function into which everything that it calls is inlined, except NOINLINE functions: a hot path without
+ * calls. */
 #define FLAT __attribute__((flatten))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decimal fractions with a point. strtod and printf take the decimal sign of the program's locale, and a library is
- * loaded into programs of any.
+ * Decimal fractions with a point, in any locale: strtod and printf use the decimal sign of the program's, which a
+ * library cannot choose.
  */
 #ifndef TRZ_BASE_DECIMAL_H
 #define TRZ_BASE_DECIMAL_H
@@ -16,7 +16,7 @@ static inline bool decimal_is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* "12", "1.5", "2.": no sign, no exponent. *end is behind the number; it is `text` where there is none. */
+/* Reads "12", "1.5", "2.": no sign, no exponent. *end is behind the number; it is `text` if there is none. */
 static inline double decimal_read(const char *text, const char **end)
 {
 	double whole = 0, part = 0;
@@ -35,7 +35,7 @@ static inline double decimal_read(const char *text, const char **end)
 	return whole + part;
 }
 
-/* "1.50 GiB" of bytes, 30 and "GiB"; rounded as printf does. */
+/* Writes "1.50 GiB" for bytes, 30 and "GiB"; rounds as printf does. */
 static inline const char *decimal_size(uint64_t bytes, unsigned shift, const char *unit, char *text, size_t size)
 {
 	uint64_t one = (uint64_t)1 << shift, hundredths = 100 * (bytes & (one - 1)), rest = hundredths & (one - 1);

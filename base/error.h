@@ -14,10 +14,11 @@ enum { ERROR_TEXT_BYTES = 640 };  /* longer texts are cut off */
  *     return trz_fail(TRZ_ERROR_SIZE, "%zu bytes asked for; the largest possible is %zu", ...); */
 trz_status trz_fail(trz_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* One line to standard error, where nobody else would tell the user: "terrazzo: ", the text and the line's end. */
+/* Writes one line to standard error, for what the user would not learn otherwise: "terrazzo: ", the text and a line
+ * end. */
 void trz_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A text to standard error, in one call, so that lines of other threads do not come in between, unless the system takes
+/* Writes a text to standard error in one call, so that no other thread's lines come in between, unless the system takes
  * less at a time. A program whose standard error nobody reads goes on. */
 void trz_tell_text(const char *text, size_t size);
 

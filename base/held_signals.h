@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Signals that a write sends to its own thread, and that end a process which does not expect them: SIGPIPE, where
- * nobody reads a pipe, and SIGXFSZ, where a file reaches the limit of its size. Held back, they are errors like others.
+ * Holds back the signals that a write can send to its own thread, and that end a process which does not expect them:
+ * SIGPIPE, if nobody reads a pipe, and SIGXFSZ, if a file reaches its size limit. The write then fails like any other.
  */
 #ifndef TRZ_BASE_HELD_SIGNALS_H
 #define TRZ_BASE_HELD_SIGNALS_H
@@ -11,7 +11,7 @@
 #include <time.h>
 
 struct held_signals {
-	sigset_t mask, pending;  /* of the thread, before */
+	sigset_t mask, pending;  /* the thread's, from before */
 };
 
 static inline void held_signals_begin(struct held_signals *h)
@@ -24,7 +24,7 @@ static inline void held_signals_begin(struct held_signals *h)
 	sigpending(&h->pending);
 }
 
-/* One that was pending before is the program's, and stays. */
+/* Drops signals that the writes have sent. One that was pending before is the program's, and stays. */
 static inline void held_signals_end(const struct held_signals *h)
 {
 	static const int numbers[] = {SIGPIPE, SIGXFSZ};

@@ -105,7 +105,7 @@ static bool is_plain(unsigned char byte)
 	return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
 }
 
-/* What needs no escape, up to the first byte that may. */
+/* Writes the bytes that need no escape, up to the first that may; returns where that is. */
 static const unsigned char *plain_run(struct jsonw *j, const unsigned char *p)
 {
 	const unsigned char *end = p;

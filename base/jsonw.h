@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing JSON piece by piece, through a buffer of fixed size and nothing else: the library has no host memory to
- * spare when it reports a failure. The caller keeps brackets paired; commas are set here. No name is one of jansson's,
+ * Writes JSON piece by piece through a buffer of fixed size, without other memory: the library may have no host memory
+ * when it reports a failure. The caller pairs the brackets; commas are set here. No name here is one of jansson's,
  * which the command uses.
  */
 #ifndef TRZ_BASE_JSONW_H
@@ -42,13 +42,13 @@ void jsonw_close(struct jsonw *j, char bracket);
 /* An object on a line of its own. */
 void jsonw_open_line(struct jsonw *j);
 
-/* Numbers that some reader could not hold become the largest that every reader can. */
+/* A number too large for some reader becomes the largest that every reader can hold. */
 void jsonw_number(struct jsonw *j, uint64_t value);
 
-/* Bytes that are no UTF-8 become U+FFFD. */
+/* Bytes that are not UTF-8 become U+FFFD. */
 void jsonw_string(struct jsonw *j, const char *text);
 
-/* A word of JSON: a boolean, an empty list, a number below 0. */
+/* A word of JSON as it is: a boolean, an empty list, a negative number. */
 void jsonw_word(struct jsonw *j, const char *word);
 
 /* A key that may need escapes. */

@@ -7,15 +7,15 @@
 #include <time.h>
 
 enum {
-	REST_SPINS = 64,            /* longer than it takes a waiting processor to see that the lock is free */
-	SPINS_MAX = 200,            /* about the length of the longest section it guards */
+	REST_SPINS = 64,            /* longer than a waiting processor takes to see that the lock is free */
+	SPINS_MAX = 200,            /* about the length of the longest section that the lock guards */
 	SLEEP_NS_FIRST = 2000,
 	SLEEP_NS_MAX = 100000,
-	WAY_NS = 50000,             /* some thousand sections */
-	STREAK_AGAIN = 16           /* waits in a row after which the last thread that has made way does so again */
+	WAY_NS = 50000,             /* about a thousand sections */
+	STREAK_AGAIN = 16           /* waits in a row after which the thread that made way last does so again */
 };
 
-/* When a thread makes way: after so many waits in a row, each with fewer than so many takes since the one before. */
+/* A thread makes way after this many waits in a row, each with fewer than this many takes since the wait before. */
 struct patience {
 	unsigned takes, waits;
 };

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Two locks. `spinlock` guards sections of some tens of nanoseconds that make no call which can block; it is
- * taken on every allocation, so an uncontended pair is one atomic exchange and one store. It can also be *kept*: who
- * finds it so does not wait, but goes another way, until it is let go. `lock` (a POSIX mutex) guards sections that may
- * last as long as the driver likes.
+ * taken on every allocation, so an uncontended pair is one atomic exchange and one store. It can also be *kept*: until
+ * it is let go, a thread that finds it kept does not wait, but goes another way. `lock` (a POSIX mutex) guards sections
+ * that may last as long as the driver likes.
  *
  * Threads that do nothing but take one spinlock slow each other down: what it guards travels between processors each
- * time. They are told by the lock's count of how often it was taken: a thread that has to wait for it again and again,
- * with only a few takes in between, makes way, that is, sleeps for a while and lets the other one work undisturbed. Who
- * has made way last waits for longer before it does so again, so they take turns. Threads that come to a lock only now
- * and then, with work of their own in between, must not sleep for each other, though they too meet there every dozen
- * takes: a lock that is `occasional` wants more waits, with fewer takes in between.
+ * time. The lock's count of takes gives them away: a thread that has to wait again and again, with only a few takes in
+ * between, makes way, that is, sleeps for a while and lets the other one work undisturbed. The thread that made way
+ * last waits longer before it does so again, so they take turns. Threads that come to a lock only now and then, with
+ * work of their own in between, must not sleep for each other, though they too meet there every dozen takes: for an
+ * `occasional` lock it takes more waits, with fewer takes in between.
  */
 #ifndef TRZ_BASE_LOCK_H
 #define TRZ_BASE_LOCK_H
@@ -46,7 +46,7 @@ struct spinlock {
 	atomic_uchar state;                    /* enum spinlock_state */
 	bool occasional;                       /* constant */
 	atomic_uint takes;                     /* by spinlock_take; changes while it is held; wraps around */
-	_Atomic(const void *) made_way;        /* the thread that has done so last */
+	_Atomic(const void *) made_way;        /* the thread that made way last */
 #ifndef NDEBUG
 	lock_owner owner;
 #endif
@@ -68,19 +68,19 @@ static inline bool spinlock_is_mine(const struct spinlock *l)
 
 /* A thread's waits for spinlocks. */
 struct spinlock_waits {
-	const struct spinlock *lock;           /* of the last one */
-	unsigned takes, streak;                /* that lock's, then; waits in a row with few takes in between */
+	const struct spinlock *lock;           /* the lock of its last wait */
+	unsigned takes, streak;                /* that lock's takes then; waits in a row with few takes in between */
 };
 
 /* Whether a thread that has to wait now, after so many takes of the lock, makes way; notes the wait. */
 bool spinlock_makes_way(struct spinlock *l, unsigned takes, struct spinlock_waits *own);
 
-/* Takes a lock that another thread holds: makes way, or spins a little, then sleeps in growing steps: a preempted
- * holder gets its processor back and no priority is inverted for longer than a time slice. `takes` as above. false: it
- * is kept. */
+/* Takes a lock that another thread holds: makes way, or spins a little, then sleeps in growing steps. So a preempted
+ * holder gets its processor back, and no priority is inverted for longer than a time slice. `takes` as above. false:
+ * the lock is kept. */
 bool spinlock_wait(struct spinlock *l, unsigned takes);
 
-/* For threads that wait for something else than a lock. At most a second. */
+/* For threads that wait for something other than a lock; less than a second. */
 void thread_sleep(long ns);
 
 /* Gives the lock up for long enough that a waiting thread gets it, and takes it again. */
@@ -101,8 +101,8 @@ void spinlock_end_hold(void);
 #define SPINLOCK_END_HOLD() ((void)0)
 #endif
 
-/* Takes the lock, if it is free; this is not counted. It looks first: an exchange that fails costs as much as one that
- * does not, and the holder its cache line. */
+/* Takes the lock if it is free; does not count the take. Reads the state first: an exchange that fails costs as much as
+ * one that succeeds, and takes the holder's cache line away. */
 static inline bool spinlock_try(struct spinlock *l)
 {
 	unsigned char state = atomic_load_explicit(&l->state, memory_order_relaxed);
@@ -115,7 +115,7 @@ static inline bool spinlock_try(struct spinlock *l)
 	return true;
 }
 
-/* Of a lock that nobody keeps. */
+/* Takes a lock that nobody keeps. */
 static inline void spinlock_take(struct spinlock *l)
 {
 	if (__builtin_expect(!spinlock_try(l), 0))
@@ -131,8 +131,8 @@ static inline void spinlock_give(struct spinlock *l)
 	atomic_store_explicit(&l->state, SPINLOCK_FREE, memory_order_release);
 }
 
-/* Waits for a lock that is not kept, and keeps it. The thread may hold another lock, for which others wait: it makes no
- * way. */
+/* Waits for a lock that is not kept, and keeps it. Does not make way, since the thread may hold another lock that
+ * others wait for. */
 void spinlock_keep(struct spinlock *l);
 
 static inline bool spinlock_is_kept(const struct spinlock *l)
@@ -140,7 +140,7 @@ static inline bool spinlock_is_kept(const struct spinlock *l)
 	return atomic_load_explicit(&l->state, memory_order_acquire) == SPINLOCK_KEPT;
 }
 
-/* A kept lock is free again; any thread may say so that comes after the keeper. */
+/* Frees a kept lock. Any thread that is ordered after the keeper may do so. */
 static inline void spinlock_let_go(struct spinlock *l)
 {
 	assert(spinlock_is_kept(l));

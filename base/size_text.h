@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sizes as people read them.
+ * Writes sizes as people read them.
  */
 #ifndef TRZ_BASE_SIZE_TEXT_H
 #define TRZ_BASE_SIZE_TEXT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that an output must not take the name of.
+ * Files that an output must be written to in place, not replace.
  */
 #ifndef TRZ_BASE_SPECIAL_FILE_H
 #define TRZ_BASE_SPECIAL_FILE_H
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-/* Whether there is a device, a pipe or a link, /dev/null and /dev/stdout among them: it is written itself, since a file
- * that took its name would destroy it. */
+/* Whether a path names a device, a pipe or a link, such as /dev/null and /dev/stdout: a file that took its name would
+ * destroy it. */
 static inline bool is_special_file(const char *path)
 {
 	struct stat s;

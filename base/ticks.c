@@ -66,7 +66,7 @@ void ticks_init(struct ticks *t)
 	*t = (struct ticks){.counter = counter_usable()};
 }
 
-/* Both clocks at one moment: the closest of some pairs, since the host interrupts. */
+/* Reads both clocks at one moment: takes the closest of several pairs, since the host interrupts. */
 static void read_both(const struct ticks *t, uint64_t *tick, uint64_t *ns)
 {
 	enum { PAIRS = 16 };

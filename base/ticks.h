@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Time for short, frequent operations: the processor's counter if it runs at one rate, which takes a third of the
- * time of a reading of the system's clock and touches no memory; else that clock.
+ * Time for short, frequent operations: the processor's counter if it runs at one rate, else the system's clock. Reading
+ * the counter takes a third of the time, and touches no memory.
  */
 #ifndef TRZ_BASE_TICKS_H
 #define TRZ_BASE_TICKS_H
@@ -16,19 +16,19 @@ uint64_t monotonic_ns(void);
 
 struct ticks {
 	bool counter;          /* a tick is one of the processor's counter; else a nanosecond */
-	double ns;             /* of a tick, once calibrated */
+	double ns;             /* nanoseconds a tick, once calibrated */
 };
 
 /* Chooses the clock. */
 void ticks_init(struct ticks *t);
 
-/* Finds out how long a tick is, to 0.01 %, which takes two milliseconds. */
+/* Measures how long a tick is, to 0.01 %; takes two milliseconds. */
 void ticks_calibrate(struct ticks *t);
 
-/* About a microsecond; without calibration. */
+/* How many ticks are about a microsecond; needs no calibration. */
 uint64_t ticks_microsecond(const struct ticks *t);
 
-/* Counters of two processors may differ a little. */
+/* Reads the clock. Counters of two processors may differ a little. */
 static inline uint64_t ticks_read(const struct ticks *t)
 {
 #if defined(__x86_64__)
@@ -44,8 +44,8 @@ static inline uint64_t ticks_read(const struct ticks *t)
 	return monotonic_ns();
 }
 
-/* The reading after all earlier instructions have completed; a processor otherwise reads its counter as soon as it can.
- * For spans that must include all of their own work and no other. */
+/* Reads the clock after all earlier instructions have completed; otherwise a processor reads its counter as soon as it
+ * can. For spans that must include all of their own work and no other. */
 static inline uint64_t ticks_read_in_order(const struct ticks *t)
 {
 #if defined(__x86_64__)
@@ -56,7 +56,7 @@ static inline uint64_t ticks_read_in_order(const struct ticks *t)
 	return ticks_read(t);
 }
 
-/* Of a span. */
+/* The length of a span; the ticks have been calibrated. */
 static inline uint64_t ticks_to_ns(const struct ticks *t, uint64_t span)
 {
 	return (uint64_t)((double)span * t->ns);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether bytes are UTF-8, which file names and arguments of programs need not be, and JSON's texts must.
+ * Whether bytes are UTF-8: texts in JSON must be, file names and programs' arguments need not.
  */
 #ifndef TRZ_BASE_UTF8_H
 #define TRZ_BASE_UTF8_H
