@@ -56,7 +56,8 @@ static void put_ratios(struct sink *s, const struct counters *c, const struct co
 	          one_minus(view->largest_free_bytes, counter_get(&c->cached_bytes.current)));
 }
 
-/* All members are counters. From the last on: of each flow, `freed` comes before `allocated`. */
+/* All members are counters. Copies from the last to the first, so that each flow's `freed` is read before its
+ * `allocated`. */
 void counters_copy(struct counters *out, const struct counters *c)
 {
 	const counter *from = (const counter *)(const void *)c;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The counters of a heap. Each is written under one lock: the growth lock if it counts tiles, windows, aliases or
- * operations that only growth makes, else the heap lock. So an update is a load and a store. What streams hold in slots
- * they count by themselves; a copy has it all. Readers take no lock and see figures of slightly different moments.
- * Driver calls about memory are counted under the growth lock; those that frees make as well are counted atomically,
- * without a lock.
+ * operations that only growth makes, else the heap lock. So an update is a load and a store. Streams count for
+ * themselves what they hold in slots; a copy for readers adds that. Readers take no lock and see figures of slightly
+ * different moments. Driver calls about memory are counted under the growth lock, those that frees make as well
+ * atomically, without a lock.
  */
 #ifndef TRZ_STATS_COUNTERS_H
 #define TRZ_STATS_COUNTERS_H
@@ -18,7 +18,7 @@
 
 typedef _Atomic uint64_t counter;
 
-/* The current value is allocated - freed; a reader loads freed first, so that it never sees it negative. */
+/* The current value is allocated - freed; a reader loads freed first, so that the difference is never negative. */
 struct flow {
 	counter allocated[2], freed[2];  /* since the heap was opened; [small, large] */
 	counter peak[3];                 /* small, large, all */
@@ -51,10 +51,10 @@ struct counters {
 #undef LEVEL
 #undef COUNT
 #undef SUM
-	counter occupied_bytes;      /* of live allocations: in a heap's own counters of blocks, in a copy of all ... */
-	counter occupied_slot_bytes; /* ... and of those, slots */
-	counter slab_bytes;          /* all slabs */
-	counter pending_slot_bytes;  /* of pending_bytes: slots */
+	counter occupied_bytes;      /* what live allocations occupy: in a heap's own counters blocks, in a copy all, ... */
+	counter occupied_slot_bytes; /* ... and how much of that is slots */
+	counter slab_bytes;          /* bytes of all slabs */
+	counter pending_slot_bytes;  /* how much of pending_bytes is slots */
 	struct active active_bytes, active;
 	counter driver_calls[DRIVER_SLOTS];
 };
@@ -173,13 +173,13 @@ static inline void active_raise(struct active *a, const struct flow *held)
 		counter_raise(&a->peak[pool], active_current(a, held, pool));
 }
 
-/* Figures that the counters do not have. */
+/* Figures for readers that the counters do not have. */
 struct counter_view {
 	uint64_t metadata_bytes;
 	uint64_t largest_free_bytes;
 };
 
-/* A copy, in which nothing has been freed that has not been allocated. */
+/* Copies the counters; in the copy no flow has more freed than allocated. */
 void counters_copy(struct counters *out, const struct counters *c);
 
 /* The statistics as trz_stats() documents them. */

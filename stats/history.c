@@ -90,7 +90,7 @@ void history_copy(const struct history *h, struct history_event *out, uint32_t c
 
 /* ---- tags ------------------------------------------------------------------------------------------- */
 
-/* What of a text is kept: whole characters. */
+/* How much of a text is kept: as many whole characters as fit. */
 static size_t tag_length(const char *text)
 {
 	size_t length = 0, next = 0;

@@ -23,7 +23,7 @@
 
 enum history_kind {
 	HISTORY_ALLOC,             /* address, requested size, stream */
-	HISTORY_FREE,              /* a free that took effect at once: the next two in one */
+	HISTORY_FREE,              /* a free that took effect at once: stands for the next two */
 	HISTORY_FREE_REQUESTED,    /* address, requested size, stream */
 	HISTORY_FREE_COMPLETED,    /* that free completed: its tickets have passed */
 	HISTORY_SEGMENT_ALLOC,     /* a plain driver allocation: address, size */
@@ -34,8 +34,8 @@ enum history_kind {
 	HISTORY_GATHER,            /* memory moved, with a new mapping */
 	HISTORY_WAIT,              /* stream waited for the stream `awaited`; size: ns that the host stalled */
 	HISTORY_OOM,               /* requested size, stream, device_free */
-	HISTORY_SNAPSHOT,          /* size: active bytes */
-	HISTORY_STEP,              /* the program has ended a step: nothing */
+	HISTORY_SNAPSHOT,          /* size: allocated bytes */
+	HISTORY_STEP,              /* the program has ended a step; no members */
 	HISTORY_KINDS
 };
 
@@ -59,12 +59,13 @@ struct history_event {
 
 _Static_assert(sizeof(struct history_event) == 48, "history is counted in events a megabyte");
 
-/* Readings become times by the straight line through the readings of both clocks at the start and at the snapshot. */
+/* Turns readings into times, along a straight line through the readings of both clocks at the start and at the
+ * snapshot. */
 struct history_clock {
 	struct ticks ticks;        /* the clock of `time`; not calibrated */
 	uint64_t burst;            /* about a microsecond of it */
 	uint64_t start, end;
-	uint64_t start_ns, end_ns; /* the monotonic clock at these */
+	uint64_t start_ns, end_ns; /* the monotonic clock at start and end */
 	uint64_t epoch_ns;         /* the time of day at the end */
 };
 
@@ -84,7 +85,7 @@ bool history_start(struct history *h, void *memory, size_t bytes);
 /* Forgets the stacks of all events. */
 void history_forget_frames(struct history *h);
 
-/* Forgets all events and notes no more. Returns the memory to the caller; NULL: the history was off. */
+/* Forgets all events and switches the history off. Returns its memory; NULL: it was off. */
 void *history_stop(struct history *h);
 
 /* Reads the clock. */
@@ -104,7 +105,7 @@ static inline struct history_event *history_claim(struct history *h, unsigned ki
 	return slot;
 }
 
-/* Notes an event: history_note(h, HISTORY_ALLOC, .address = a, .size = n, .stream = s). Fields not given are 0; the
+/* Notes an event: history_note(h, HISTORY_ALLOC, .address = a, .size = n, .stream = s). Members not given are 0; the
  * arguments are evaluated only if the history is on. Reading the counter takes longer than everything else, so in a
  * burst of allocations and frees less than about a microsecond apart only every eighth reads it: the first seven events
  * after a burst can carry its time. */
@@ -127,7 +128,7 @@ void history_copy(const struct history *h, struct history_event *out, uint32_t c
 /* Reads both clocks once more, so that times up to now can be converted. Needs no lock on a copy. */
 void history_clock_settle(struct history_clock *c);
 
-/* The time of day of a reading in nanoseconds; never later for an earlier one. The clock is settled. */
+/* The time of day of a reading, in nanoseconds; an earlier reading never gets a later time. The clock is settled. */
 uint64_t history_clock_epoch_ns(const struct history_clock *c, uint64_t time);
 
 /* ---- tags ------------------------------------------------------------------------------------------- */
@@ -141,9 +142,9 @@ struct history_tags {
 	char text[HISTORY_TAGS][HISTORY_TAG_BYTES];  /* [i]: of tag i + 1, ends with a 0 */
 };
 
-/* The number of a tag, added if it is new; what does not fit into HISTORY_TAG_BYTES, with a 0, is cut off, whole
- * characters of UTF-8 at a time. 0 for the empty text. When the table is nearly full all new texts share its last
- * entry, "(other tags)". */
+/* The number of a tag, added if it is new; 0 for the empty text. What does not fit into HISTORY_TAG_BYTES, with a final
+ * 0, is cut off between characters of UTF-8. When the table is nearly full all new texts share its last entry,
+ * "(other tags)". */
 uint32_t history_tag(struct history_tags *t, const char *text);
 
 /* "" for 0. tag <= count. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Native call stacks by number. libunwind finds the levels, which remembers how to leave each function; where it is not
- * installed, libc does, in some twenty times as long. The process has one table of stacks: an entry, once published,
+ * Native call stacks by number. libunwind finds the levels, and remembers how to unwind each function; where it is not
+ * installed, libc does it, in some twenty times as long. The process has one table of stacks. An entry, once published,
  * never changes, so finding a known stack takes no lock. Stacks beyond the table's size share the last number.
  *
  *     slots[hash]  ->  number - 1  ->  stacks[]: where in levels[], how many
@@ -23,7 +23,7 @@ enum {
 	STACKS = 1 << 14,
 	SLOTS = 2 * STACKS,
 	LEVELS = 48,                 /* PyTorch's autograd engine is up to 43 deep */
-	OWN_LEVELS = 16,             /* above the caller: the library's own */
+	OWN_LEVELS = 16,             /* levels of the library itself, above the caller */
 	LEVELS_IN_ALL = 24 * STACKS,
 	NAME_BYTES = 192
 };
@@ -34,7 +34,7 @@ struct stack {
 };
 
 static struct {
-	pthread_mutex_t lock;        /* of adding */
+	pthread_mutex_t lock;        /* for adding */
 	uint32_t count, levels_count;
 	_Atomic uint32_t slots[SLOTS];   /* a number; 0: none */
 	struct stack stacks[STACKS];
@@ -49,7 +49,7 @@ static uint64_t hash_of(void *const *levels, uint32_t count)
 	return prng_mix(hash);
 }
 
-/* The number of a stack; 0: not known, and *slot is its place. */
+/* The number of a stack; 0: it is not in the table, and belongs into *slot. */
 static uint32_t find(uint64_t hash, void *const *levels, uint32_t count, uint32_t *slot)
 {
 	for (*slot = hash % SLOTS;; *slot = (*slot + 1) % SLOTS) {
@@ -87,7 +87,8 @@ typedef int unwinder(void **levels, int most);
 static unwinder *found_unwinder = backtrace;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The library stays loaded. It locks a mutex when a thread ends, later than ThreadSanitizer can bear. */
+/* libunwind stays loaded. Under ThreadSanitizer it is not used: it locks a mutex when a thread ends, too late for that
+ * tool. */
 static void find_unwinder(void)
 {
 	if (dlsym(RTLD_DEFAULT, "__tsan_init"))
@@ -130,13 +131,14 @@ uint64_t trz_native_frames(void *user)
 
 /* ---- names ---- */
 
-/* Finding the name of an address takes the linker up to a millisecond in a library as large as PyTorch's. So the newest
- * are kept, by address, with copies of their libraries' names, which are unmapped with the libraries. */
+/* The dynamic linker takes up to a millisecond to name an address in a library as large as PyTorch's. So the newest
+ * names are kept by address, with copies of the libraries' paths, since the linker's are unmapped with the
+ * libraries. */
 enum { NAMES = 512, LIBRARIES = 64, LIBRARY_BYTES = 256 };
 
 static struct {
-	atomic_flag busy;            /* held: whoever comes asks the linker */
-	unsigned long long unloads;  /* of libraries, until now: another one may have come to the same addresses */
+	atomic_flag busy;            /* a thread that finds it held asks the linker */
+	unsigned long long unloads;  /* libraries unloaded so far: others may have come to the same addresses since */
 	unsigned libraries;
 	char library[LIBRARIES][LIBRARY_BYTES];
 	struct found {
@@ -145,7 +147,7 @@ static struct {
 	} list[NAMES];
 } names = {.busy = ATOMIC_FLAG_INIT};
 
-/* NULL: it is too long, or there are too many. */
+/* A copy of a library's path; NULL: it is too long, or there are too many. */
 static const char *keep_library(const char *path)
 {
 	size_t size = strlen(path) + 1;
@@ -157,7 +159,8 @@ static const char *keep_library(const char *path)
 	return memcpy(names.library[names.libraries++], path, size);
 }
 
-/* A return address is behind its call, and can be the beginning of another function. NULL: no library is known. */
+/* Names an address; returns its library, NULL: unknown. A return address lies behind its call, and can be the beginning
+ * of another function, so the byte before it is asked about. */
 static const char *ask_linker(const char *address, char *name)
 {
 	Dl_info info;
@@ -185,7 +188,7 @@ static int take_unloads(struct dl_phdr_info *info, size_t size, void *out)
 {
 	(void)size;
 	*(unsigned long long *)out = info->dlpi_subs;
-	return 1;  /* the first library tells as much as all of them */
+	return 1;  /* every library reports the same count, so the first is enough */
 }
 
 static void forget_after_unloads(void)
@@ -223,8 +226,8 @@ size_t native_frame_of_address(const void *address, trz_frame *frame, size_t cap
 	return capacity > 0;
 }
 
-/* The names of a thread's newest stack. In the program's threads, which never ask, the room would count as part of a
- * stack that may be as small as 16 KiB: so a thread has it once it asks, until it ends. */
+/* Room for the names of a thread's newest stack. As a thread-local array it would take part of every thread's stack,
+ * which may be as small as 16 KiB; so a thread gets it when it first asks, and has it until it ends. */
 enum { ROOM_BYTES = LEVELS * NAME_BYTES };
 
 static pthread_key_t room_key;
@@ -240,7 +243,7 @@ static void begin_rooms(void)
 	has_rooms = pthread_key_create(&room_key, give_room_back) == 0;
 }
 
-/* NULL: there is no host memory. */
+/* The thread's room; NULL: there is no host memory. */
 static char *room_of_thread(void)
 {
 	static pthread_once_t begun = PTHREAD_ONCE_INIT;

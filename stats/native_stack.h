@@ -7,11 +7,12 @@
 
 #include "terrazzo.h"
 
-/* The number of the calling thread's stack, from the level that returns to `caller` on; NULL, or there is none: all of
- * it. */
+/* The number of the calling thread's stack, from the level that returns to `caller` on; the whole stack if `caller` is
+ * NULL or no level returns there. */
 uint64_t native_frames_from(const void *caller);
 
-/* The level of a return address. The text lives until the thread's next call. */
+/* Describes the level of a return address; returns how many levels it has written. The text lives until the thread's
+ * next call. */
 size_t native_frame_of_address(const void *address, trz_frame *frame, size_t capacity);
 
 #endif

@@ -28,7 +28,8 @@ static unsigned append(struct sites *s, uint64_t stack, uint32_t marks)
 	return number;
 }
 
-/* The last sites are for those without a stack; when even they are used up, one of none of the above serves all. */
+/* When the table is nearly full, new sites lose their stack: those with the same marks share one. When the spare sites
+ * are used up as well, one without stack and marks serves all. */
 unsigned sites_add(struct sites *s, uint64_t stack, uint32_t marks)
 {
 	assert(s->count < SITES_MAX);
@@ -65,8 +66,8 @@ void sites_reset_peaks(struct sites *s)
 
 /* ---- the sample ------------------------------------------------------------------------------------- */
 
-/* The chance that a slot has a point in it is 1 - e^-x, where x is its part of the mean: for these x this much of the
- * series is as good as a double. */
+/* A slot has a point in it with the chance 1 - e^-x, where x is its size as a part of the mean distance. For such x
+ * these terms of the series are as exact as a double. */
 struct site_weight sites_sampled(uint64_t size)
 {
 	assert(size > 0 && size <= SITES_SAMPLE_BYTES / 16);
@@ -78,8 +79,8 @@ struct site_weight sites_sampled(uint64_t size)
 	                            .variance = (uint64_t)(weight * weight * (1 - chance) + 0.5)};
 }
 
-/* -ln of a number in (0, 1]: of its exponent, and of the rest, which lies in [1/2, 1), by the series of the inverse
- * hyperbolic tangent; the error is below 1e-6. */
+/* -ln of a number in (0, 1]: that of its exponent, plus that of the rest, which lies in [1/2, 1], by the series of the
+ * inverse hyperbolic tangent. The error is below 1e-6. */
 static double minus_ln(double u)
 {
 	static const double ln_2 = 0.69314718055994531;

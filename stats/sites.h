@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Who holds memory: live bytes, their peak, and the number of allocations, by call site, by tag and by category. A site
- * is a place in the program: a call stack, or the address of the call alone, with the tag and the category that the
+ * is a place in the program: a call stack, or only the address of the call, with the tag and the category that the
  * thread had. The heap's lock guards everything here; no function makes a call; the caller provides the memory.
  *
  * Blocks are counted exactly. Of slots a sample is counted: every byte that is requested has the same small chance to
- * be a point of a Poisson process, and a slot with a point in it stands for those without, by a weight of size /
- * chance. So the sums are unbiased, and the sample tells how far off they are (`variance`). A weight follows from the
- * size alone, so that what an allocation has added can be taken off again.
+ * be a point of a Poisson process, and a slot with a point in it stands for those without, with a weight of size /
+ * chance. So the sums are unbiased, and the sample tells how far off they may be (`variance`). A weight depends on the
+ * size alone, so that a free can subtract what the allocation has added.
  */
 #ifndef TRZ_STATS_SITES_H
 #define TRZ_STATS_SITES_H
@@ -22,29 +22,29 @@
 #include "prng.h"
 
 enum {
-	SITES_MAX = 4096,            /* less one; later ones share those without a stack. Numbers fit into 16 bits */
-	SITES_SPARE = 256,           /* of them kept for those */
+	SITES_MAX = 4096,            /* one more than there can be; later ones share sites of SITES_OTHER, ... */
+	SITES_SPARE = 256,           /* ... for which so many are kept. Numbers fit into 16 bits */
 	SITES_HEADS = 2048,
-	SITES_COUNT_UNIT = 256,      /* counts are in parts of this, since weights are no whole numbers */
-	SITES_SAMPLE_BYTES = 1 << 20,    /* mean of what is requested in slots from one sample to the next */
+	SITES_COUNT_UNIT = 256,      /* counts are in 1 / SITES_COUNT_UNIT, since weights are not whole numbers */
+	SITES_SAMPLE_BYTES = 1 << 20,    /* mean of the bytes requested in slots from one point of the sample to the next */
 	SITES_CATEGORIES = 8
 };
 
-/* What a site's stack is known by: a callback's number, below this, or with this bit the address behind the call. */
+/* A site's stack is a number: below this a callback's, with this bit set the address that the call returns to. */
 #define SITES_CALLER ((uint64_t)1 << 63)
-/* Numbers that no callback gives: the table was full; the callbacks have been replaced since. */
+/* Numbers that no callback gives: the table was full; the callback that gave the number has been replaced. */
 #define SITES_OTHER (~(uint64_t)0)
 #define SITES_FORGOTTEN (~(uint64_t)0 - 1)
 
-/* Invariants: bytes <= peak; the sums over what is live (heap: I12). */
+/* Invariants: bytes <= peak; bytes, count and variance are the sums over what is live (I12). */
 struct holding {
-	uint64_t bytes;              /* requested, live */
+	uint64_t bytes;              /* live, as requested */
 	uint64_t peak;
-	uint64_t count;              /* in 1 / SITES_COUNT_UNIT */
-	uint64_t variance;           /* of bytes, in bytes squared */
+	uint64_t count;              /* live allocations, in 1 / SITES_COUNT_UNIT */
+	uint64_t variance;           /* of `bytes`, in bytes squared */
 };
 
-/* The tag's number and the category in one: what makes the sites of a stack several. */
+/* The tag's number and the category in one. One stack with several marks is several sites. */
 static inline uint32_t site_marks(uint32_t tag, unsigned category)
 {
 	return tag | (uint32_t)category << 16;
@@ -56,15 +56,15 @@ struct site {
 	uint32_t marks;
 	uint32_t next;               /* of the same head; 0: none */
 	struct holding held;
-	uint64_t most;               /* bytes, since the newest step that the program has told */
-	uint32_t filled_from, fills; /* kept for whoever judges what is filled and emptied: see observe/steps.c */
+	uint64_t most;               /* the most bytes since the newest step that the program has told */
+	uint32_t filled_from, fills; /* for observe/steps.c, which judges what is filled and emptied */
 };
 
 _Static_assert(sizeof(struct site) == 64, "an operation on a block touches one cache line of them");
 
 struct sites_chunk {
 	struct site list[64];
-	struct holding walked[64];   /* of a check that adds up again */
+	struct holding walked[64];   /* the sums of a check, which adds up again */
 };
 
 static inline uint32_t site_tag(const struct site *site)
@@ -79,15 +79,15 @@ static inline unsigned site_category(const struct site *site)
 
 /* Zeroed memory is an empty table, but for `random` and `last_stack`. */
 struct sites {
-	uint64_t last_stack;         /* of the site without marks that was found last; SITES_OTHER: there is none */
+	uint64_t last_stack;         /* the stack of the site without marks that was found last; SITES_OTHER: none */
 	struct site *last;
 	uint32_t last_number;
 	bool on;                     /* constant */
 	uint32_t count;              /* sites are numbered from 1; they are never taken back */
 	uint16_t heads[SITES_HEADS];
 	struct sites_chunk *chunks[SITES_MAX / 64];
-	struct holding tags[HISTORY_TAGS + 1];       /* [0]: what has a category alone */
-	struct holding categories[SITES_CATEGORIES]; /* [0]: what has a tag alone */
+	struct holding tags[HISTORY_TAGS + 1];       /* [0]: what has a category, but no tag */
+	struct holding categories[SITES_CATEGORIES]; /* [0]: what has a tag, but no category */
 	uint64_t random;
 };
 
@@ -102,14 +102,14 @@ static inline struct site *sites_at(const struct sites *s, unsigned number)
 	return &s->chunks[number / 64]->list[number % 64];
 }
 
-/* The memory that the next site needs; 0: it has some. */
+/* How much memory the next site needs from the caller; 0: there is room. */
 static inline size_t sites_lack(const struct sites *s)
 {
 	uint32_t next = s->count + 1;
 	return next < SITES_MAX && !s->chunks[next / 64] ? sizeof(struct sites_chunk) : 0;
 }
 
-/* Zeroed memory of that size. */
+/* Provides that memory, zeroed. */
 static inline void sites_provide(struct sites *s, void *memory)
 {
 	s->chunks[(s->count + 1) / 64] = memory;
@@ -131,10 +131,11 @@ static inline unsigned sites_find(const struct sites *s, uint64_t stack, uint32_
 	return 0;
 }
 
-/* A new one, or one that it shares with others; 0: neither, for want of memory (sites_lack). */
+/* Adds a site, or finds one that it shares with others when the table is nearly full; 0: there is no memory
+ * (sites_lack). */
 unsigned sites_add(struct sites *s, uint64_t stack, uint32_t marks);
 
-/* The numbers of stacks have lost their meaning; the addresses of callers keep theirs. */
+/* The callbacks' numbers of stacks have lost their meaning; callers' addresses keep theirs. */
 void sites_forget_stacks(struct sites *s);
 
 static inline struct site_weight sites_whole(uint64_t size)
@@ -142,10 +143,10 @@ static inline struct site_weight sites_whole(uint64_t size)
 	return (struct site_weight){.bytes = size, .count = SITES_COUNT_UNIT};
 }
 
-/* Of a sampled slot; size at most a sixteenth of SITES_SAMPLE_BYTES. */
+/* The weight of a sampled slot; size at most a sixteenth of SITES_SAMPLE_BYTES. */
 struct site_weight sites_sampled(uint64_t size);
 
-/* How many bytes are requested before the next point of the sample. */
+/* Draws how many bytes are requested until the next point of the sample. */
 uint64_t sites_draw(struct sites *s);
 
 static inline void holding_sum(struct holding *h, const struct site_weight *w)
@@ -200,14 +201,14 @@ static inline void sites_leave(struct sites *s, unsigned number, struct site_wei
 	}
 }
 
-/* Every peak becomes what is held now, and so does the most. */
+/* Every peak becomes what is held now; so does each site's `most`. */
 void sites_reset_peaks(struct sites *s);
 
 /* ---- adding up again ---- */
 
 void sites_walk_begin(struct sites *s);
 
-/* What a live allocation has added to its site. */
+/* Adds what a live allocation has added to its site. */
 static inline void sites_walk_add(struct sites *s, unsigned number, struct site_weight w)
 {
 	holding_add(&s->chunks[number / 64]->walked[number % 64], &w);

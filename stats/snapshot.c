@@ -190,7 +190,7 @@ enum { STACK_SLOTS = 1 << 16, STACKS_IN_FULL = 50000 };
 /* The stacks that the file has so far. Invariant: at least a quarter of the slots is empty (frames 0). */
 struct snapshot_stacks {
 	uint32_t count;
-	uint32_t told;             /* how often one was written in full */
+	uint32_t told;             /* how often a stack was written in full */
 	struct {
 		uint64_t frames;
 		uint32_t number;       /* from 1 on */
@@ -202,7 +202,7 @@ static const char *tag_text(const struct snapshot *s, uint32_t tag)
 	return tag <= s->tag_count ? history_tag_text(s->tags, tag) : "";
 }
 
-/* The number under which a stack has been written, or is now to be, then *written is false. 0: the table is full. */
+/* A stack's number in the file; *written: it has been written already. 0: the table is full. */
 static uint32_t stack_number(struct snapshot_stacks *t, uint64_t frames, bool *written)
 {
 	size_t i = (size_t)(prng_mix(frames) % STACK_SLOTS);
@@ -217,8 +217,8 @@ static uint32_t stack_number(struct snapshot_stacks *t, uint64_t frames, bool *w
 	return t->slots[i].number = ++t->count;
 }
 
-/* A stack is told in full, and numbered, where it occurs first; and again while there are few, for readers that do not
- * know the numbers. A long history would be many times as large if each event had it in full. */
+/* Writes a stack's number, and the stack in full where it occurs first; and again while there are few, for readers that
+ * do not know the numbers. A long history would be many times as large if each event had its stack in full. */
 static void put_frames(struct jsonw *j, const struct snapshot *s, uint64_t frames)
 {
 	struct snapshot_frame list[SNAPSHOT_FRAMES_MAX];
@@ -330,7 +330,7 @@ static void put_segments(struct jsonw *j, const struct snapshot *s)
 
 /* ---- history ---------------------------------------------------------------------------------------- */
 
-/* The event's action in PyTorch's traces, whose readers refuse other actions, and in our own list. */
+/* An event's action in PyTorch's traces, whose readers refuse actions that they do not know, and in our own list. */
 static const struct {
 	const char *trace[2];
 	const char *own;
@@ -413,7 +413,8 @@ static const char *tile_state(const struct snapshot_tile *t, bool in_use)
 	return t->owned_at ? "alias" : "zombie";
 }
 
-/* One row: address, size, state, and of an alias where its tile is used. `b`: the first block that ends behind it. */
+/* One row: address, size, state, and for an alias where its tile is owned. `b`: the first block that ends behind the
+ * tile's address. */
 static void put_tile(struct jsonw *j, const struct snapshot *s, const struct snapshot_tile *t,
                      const struct snapshot_block *b)
 {
@@ -541,7 +542,7 @@ void snapshot_walk(const struct snapshot *s, const trz_visitor *v)
 
 /* ---- the whole -------------------------------------------------------------------------------------- */
 
-/* PyTorch's options first, as the heap behaves, since tools may look for them. */
+/* PyTorch's options come first, with the values that describe how the heap behaves, since tools may look for them. */
 static void put_settings(struct jsonw *j, const struct snapshot *s)
 {
 	jsonw_key(j, "allocator_settings");
@@ -622,7 +623,7 @@ bool snapshot_shorten(struct snapshot *s, uint64_t bytes)
 	if (least > bytes)
 		return false;
 	size_t kept = s->event_count;
-	while (all > bytes) {  /* events differ in size: a little less than their share */
+	while (all > bytes) {  /* events differ in size, so it keeps a little less than their share */
 		kept = (size_t)((double)kept * 0.98 * (double)(bytes - least) / (double)(all - least));
 		all = kept ? bytes_with(s, kept) : least;
 	}

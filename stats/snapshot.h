@@ -15,8 +15,8 @@
  * by streams, so segments are written with stream 0; the viewer joins and cuts segments by stream. A range may
  * change its pool only by HISTORY_UNMAP and HISTORY_MAP, since ranges of different pools are not joined.
  *
- * What has a call stack has its number as "stack", and the stack itself as "frames": where it occurs first, and again
- * while the file has few; then "frames" is empty.
+ * Whatever has a call stack is written with its number, "stack", and with the stack itself, "frames": where it occurs
+ * first, and again while the file has few stacks. After that "frames" is empty.
  */
 #ifndef TRZ_STATS_SNAPSHOT_H
 #define TRZ_STATS_SNAPSHOT_H
@@ -32,12 +32,12 @@ struct snapshot_range {
 	uint32_t pool;
 	bool small;
 	bool expandable;
-	bool apart;                /* a segment by itself, even beside others */
+	bool apart;                /* a segment of its own, even beside others */
 };
 
 enum snapshot_window_kind { WINDOW_PACKED, WINDOW_VIEW, WINDOW_DEDICATED, WINDOW_CLASSIC, WINDOW_IMPORT };
 
-/* A window: of its reserved addresses the first `laid` have had tiles. */
+/* A window. Tiles have been laid in the first `laid` bytes of its reserved addresses. */
 struct snapshot_window {
 	uint64_t address, reserved, laid;
 	uint32_t pool;
@@ -48,8 +48,7 @@ struct snapshot_window {
 /* One mapping of a tile, in a window. */
 struct snapshot_tile {
 	uint64_t address, size;
-	uint64_t owned_at;         /* the tile's memory is used at this address: elsewhere, and this is a stale alias; 0:
-	                            * nowhere any more */
+	uint64_t owned_at;         /* where the tile is owned: if elsewhere, this is a stale alias; 0: nowhere any more */
 };
 
 /* A block or slot that is held, or freed and waiting for tickets. */
@@ -58,8 +57,8 @@ struct snapshot_block {
 	uint64_t requested;        /* <= size */
 	uint64_t stream;           /* the handle's value */
 	bool pending;
-	uint64_t frames;           /* of its allocation */
-	uint32_t tag;              /* of its allocation, if the history still has it; set by snapshot_seal */
+	uint64_t frames;           /* the number of the stack that allocated it */
+	uint32_t tag;              /* its allocation's, if the history still has that; set by snapshot_seal */
 };
 
 struct snapshot_frame {
@@ -85,11 +84,11 @@ enum { SNAPSHOT_FRAMES_MAX = 64 };
  * while writing, without a lock; the texts live until the next call. */
 typedef size_t snapshot_frames(void *owner, uint64_t frames, struct snapshot_frame *out);
 
-/* The arrays share the allocation at `events`. Counts beyond the capacity include what did not
- * fit. After snapshot_seal all are sorted, ranges are segments and every block lies in one. */
-/* Writes a value: what is known of the failure that the snapshot is of. */
+/* Writes what is known of the failure that the snapshot shows, as one value. */
 typedef void snapshot_report(struct jsonw *j, void *owner);
 
+/* The arrays share the allocation at `events`. A count above its capacity includes what did not fit. After
+ * snapshot_seal all arrays are sorted, ranges are segments and every block lies in one. */
 struct snapshot {
 	/* set by the caller before the first call; all but `memory` may be zero */
 	struct snapshot_memory memory;
@@ -111,14 +110,14 @@ struct snapshot {
 	struct snapshot_tile *tiles;
 	size_t event_count, block_count, range_count, window_count, tile_count;
 	size_t event_capacity, block_capacity, range_capacity, window_capacity, tile_capacity;
-	size_t event_most;         /* that the history can keep; 0: not known yet */
-	size_t event_limit;        /* the newest so many are copied; 0: all */
-	uint64_t events_noted;     /* since the history's start; event_count of them are kept */
+	size_t event_most;         /* the most events that the history can keep; 0: not known yet */
+	size_t event_limit;        /* only so many of the newest events are copied; 0: all */
+	uint64_t events_noted;     /* events since the history's start; event_count of them are kept */
 	uint32_t tag_count;        /* tags that the kept events can have */
 	struct history_clock clock;
 };
 
-/* Empties the snapshot and makes room for its last contents, and some more. Errors: HOST_MEMORY. */
+/* Empties the snapshot and makes room for as much as was added last, and some more. Errors: HOST_MEMORY. */
 trz_status snapshot_reserve(struct snapshot *s);
 
 static inline void snapshot_add_range(struct snapshot *s, struct snapshot_range range)
@@ -149,11 +148,11 @@ static inline void snapshot_add_tile(struct snapshot *s, struct snapshot_tile ti
 	s->tile_count++;
 }
 
-/* Once per filling; a history that is off adds nothing. */
+/* To be called once per filling; a history that is off adds nothing. */
 void snapshot_add_history(struct snapshot *s, const struct history *h);
 
-/* Of a sealed snapshot: forgets its oldest events until it takes at most `bytes` to write. false: even without any it
- * takes more. */
+/* Drops the oldest events of a sealed snapshot until it takes at most `bytes` to write. false: it takes more even
+ * without any. */
 bool snapshot_shorten(struct snapshot *s, uint64_t bytes);
 
 static inline bool snapshot_fits(const struct snapshot *s)

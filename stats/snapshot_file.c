@@ -2,9 +2,9 @@
  *
  * Snapshots in files, and the names of the files.
  *
- * A file is written under another name beside its own, and gets its own when it is complete. Its writer holds a lock of
- * the file: where nobody does, the writer has been killed, and the next one removes what it left. A device, a pipe or a
- * link is written itself.
+ * A file is written under another name in the same folder, and gets its own when it is complete. Its writer holds a
+ * lock on it: if nobody does, the writer has been killed, and the next one removes what it left. A device, a pipe or a
+ * link is written in place.
  */
 #include "snapshot_file.h"
 
@@ -93,7 +93,7 @@ static bool is_unfinished(const char *name)
 	return length > suffix && strcmp(name + length - suffix, UNFINISHED) == 0;
 }
 
-/* Whoever writes a file holds its lock. */
+/* Removes a file unless its writer is alive, and so holds its lock. */
 static void remove_if_left(int folder, const char *name)
 {
 	int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -129,7 +129,7 @@ struct receiver {
 	int fd;
 	uint64_t most, size;       /* bytes that the file may have, and has */
 	bool too_large;
-	int error;                 /* of what failed; callbacks for texts run behind it, and may set errno */
+	int error;                 /* why it failed; kept here, since callbacks for texts run later and may set errno */
 };
 
 static bool refuse(struct receiver *r, int error)
@@ -157,8 +157,8 @@ static bool sink_to_file(void *owner, const char *bytes, size_t size)
 	return true;
 }
 
-/* Between the making of a file and its lock, another process may have taken it for a killed writer's. A file system
- * without locks is none where that can happen. */
+/* Whether a new file is still ours: before it was locked, another process may have taken it for a killed writer's and
+ * removed it. That cannot happen on a file system without locks. */
 static bool is_ours(int fd)
 {
 	struct stat s;
@@ -186,7 +186,7 @@ static int open_beside(const char *path, char *name, size_t size)
 	}
 }
 
-/* Once more, with less history, if the file would be too large. Returns 0 or an errno. */
+/* Writes the snapshot; if the file would be too large, once more, with less history. Returns 0 or an errno. */
 static int write_all(struct snapshot *s, struct receiver *r)
 {
 	trz_status status = snapshot_write(s, sink_to_file, r);

@@ -18,16 +18,16 @@ struct snapshot_name {
 	uint64_t epoch_ns;         /* %t: "20261123T003158.123Z" */
 };
 
-/* A path from a pattern; %% is a percent sign. false: a letter stands for nothing, the path is too long, or it names a
- * folder. */
+/* Makes a path from a pattern, in which %% is a percent sign. false: a letter stands for nothing, the path is too long,
+ * or it names a folder. */
 bool snapshot_path(const char *pattern, const struct snapshot_name *n, char path[SNAPSHOT_PATH]);
 bool snapshot_pattern_is_good(const char *pattern);
 
 #define SNAPSHOT_ANY_SIZE UINT64_MAX
 
-/* Writes a file that is complete or, on an error, not there: a file of that name from before stays until then. The disk
- * has it when this returns. *size is the most that the file may have, for which the snapshot forgets its oldest events,
- * and then what it has. Removes what killed writers have left in the same folder. Errors: IO. */
+/* Writes a file that is complete when it appears; on an error an older file of that name stays. When this returns, the
+ * disk has it. *size: at the call the most bytes that the file may have, for which the snapshot drops its oldest
+ * events; afterwards what it has. Removes what killed writers have left in the same folder. Errors: IO. */
 trz_status snapshot_to_file(struct snapshot *s, const char *path, uint64_t *size);
 
 #endif
