@@ -10,8 +10,8 @@ static trz_status try_size(const struct bisect *b, uint64_t units, struct bisect
 	return b->enough(b->arg, units * b->step, is_enough);
 }
 
-/* Goes up from `*enough` to a size that is enough: *too_small is the largest tried, or assumed, that is not.
- * *enough is 0 if there is none up to `most`. */
+/* Goes up from `*enough` to a size that is enough: *too_small is then the largest tried, or assumed, that is not.
+ * *enough is 0 if no size up to `most` is enough. */
 static trz_status climb(const struct bisect *b, uint64_t most, uint64_t *too_small, uint64_t *enough,
                         struct bisect_result *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The smallest size that is enough for something that can be tried, for example a program on a device of that size.
+ * Searches, by trying, for the smallest size that is enough, for example of a device that a program runs on.
  */
 #ifndef TRZ_TRACE_BISECT_H
 #define TRZ_TRACE_BISECT_H
@@ -11,9 +11,9 @@
 
 struct bisect {
 	uint64_t low;   /* less is known not to be enough */
-	uint64_t high;  /* more is not to be tried */
+	uint64_t high;  /* nothing above it is tried */
 	uint64_t step;  /* > 0; only multiples of it are tried */
-	/* Says whether `size` is enough. An error ends the search. */
+	/* Tries whether `size` is enough. An error ends the search. */
 	trz_status (*enough)(void *arg, uint64_t size, bool *is_enough);
 	void *arg;
 };
@@ -24,9 +24,9 @@ struct bisect_result {
 	bool verified;   /* tried once more at the end, size - step was not enough and size was */
 };
 
-/* Goes up from `low` in growing strides, then halves: few tries where the answer is near `low`. It assumes that every
- * size above one that is enough is enough; `verified` tests that as far as two more tries can. The last try is the one
- * of `size`. Errors: those of `enough`. */
+/* Goes up from `low` in growing strides, then halves: few tries if the answer is near `low`. It assumes that what is
+ * larger than enough is enough; `verified` tests that as far as two more tries can. The last try is of `size`. Errors:
+ * those of `enough`. */
 trz_status bisect_run(const struct bisect *b, struct bisect_result *out);
 
 #endif

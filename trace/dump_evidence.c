@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sums over a snapshot's segments, by whom their free memory serves; what PyTorch's allocator needs for a request.
+ * Sums over a snapshot's segments, by who can use their free memory; what PyTorch's allocator needs for a request.
  */
 #include "dump_evidence.h"
 
@@ -14,8 +14,8 @@
 #include "error.h"
 #include "report_evidence.h"
 
-/* PyTorch's constants: requests up to SMALL come from segments of SMALL_SEGMENT; those below MIDDLE take one of
- * LARGE_SEGMENT; larger ones one of their size in steps of STEP. */
+/* PyTorch's constants: requests up to SMALL come from segments of SMALL_SEGMENT, those below MIDDLE from LARGE_SEGMENT,
+ * larger ones from segments of their own size, rounded up to STEP. */
 #define SMALL MIB(1)
 #define SMALL_SEGMENT MIB(2)
 #define MIDDLE MIB(10)
@@ -109,9 +109,9 @@ static struct sums sum_segment(const struct dump_moment *m, const struct dump_se
 	return sums;
 }
 
-/* PyTorch returns whole free segments of the default pool before it gives up, and whole free pages of expandable ones:
- * free memory of two pages has one, however it lies. Where one is left, and nothing tells of pools, it is a private
- * one's. */
+/* Before it gives up PyTorch returns the default pool's free segments, and the whole free pages of expandable ones:
+ * free memory of two pages has a whole one, wherever it begins. If one is left, and the history does not name pools, it
+ * is a private pool's. */
 static bool is_kept_by_pool(const struct dump *d, const struct evidence *e, const struct dump_segment *s,
                             const struct sums *sums)
 {
@@ -143,7 +143,7 @@ static void add_free(const struct dump *d, struct evidence *e, const struct dump
 	}
 }
 
-/* Memory that awaits other streams would be theirs to give. */
+/* A pending block counts among those of the other streams, which it awaits. */
 static void add_pending(struct evidence *e, const struct dump_moment *m, const struct dump_segment *s)
 {
 	for (size_t i = s->first; i < s->first + s->count; i++)
@@ -167,7 +167,7 @@ static void add_sums(const struct dump *d, const struct dump_moment *m, struct e
 		add_free(d, e, s, &sums);
 		add_pending(e, m, s);
 	}
-	if (!d->has_requested && d->block_count)  /* else all are from the history, which tells */
+	if (!d->has_requested && d->block_count)  /* without blocks all are from the history, which has requests */
 		e->live_requested = EVIDENCE_UNKNOWN;
 	if (d->terrazzo)
 		e->largest_free = e->largest_streams = e->largest_pools = EVIDENCE_UNKNOWN;  /* pieces are joined */
@@ -175,7 +175,7 @@ static void add_sums(const struct dump *d, const struct dump_moment *m, struct e
 
 /* ---- what the history tells ------------------------------------------------------------------------- */
 
-/* From the end back: what was there before an event. */
+/* Goes back from the end and undoes each event. */
 static void find_peaks(const struct dump *d, const struct dump_trace *t, size_t end, struct evidence *e)
 {
 	uint64_t allocated = e->allocated + e->pending, reserved = e->reserved;
@@ -238,9 +238,9 @@ static void tell_failure(const struct dump *d, size_t failure, struct evidence *
 	}
 }
 
-/* What follows where the file tells neither limit nor size of the device. Where the device had room for all of the
- * request, a limit refused it, which is at least what has been reserved. And were this process empty, it could have
- * what it has and what is left: a request beyond that is too large. */
+/* What follows if the file has neither the limit nor the device's size. If the device had room for the whole request, a
+ * limit refused it, which is at least what was reserved. And an empty process could have what this one has reserved and
+ * what the device has left: a request beyond that is too large. */
 static void infer(struct evidence *e)
 {
 	if (e->device_free >= e->needed && !e->joins) {
@@ -269,7 +269,7 @@ static trz_status tell_holders(const struct dump *d, const struct dump_moment *m
 	struct dump_holding *list;
 	size_t count;
 	trz_status status = dump_holdings(d, m, &list, &count);
-	/* Without stacks nothing is known of any category. */
+	/* Without stacks no category is known. */
 	for (int i = 0; i < CATEGORY_COUNT && d->stack_count > 1; i++)
 		e->categories[i] = 0;
 	for (size_t i = 0; i < count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a memory snapshot tells of an out-of-memory error: the state at the newest one that its history has, or at its
- * end if it has none.
+ * What a memory snapshot tells of an out-of-memory error: the state at the newest one in its history, or at the end of
+ * a history that has none.
  */
 #ifndef TRZ_TRACE_DUMP_EVIDENCE_H
 #define TRZ_TRACE_DUMP_EVIDENCE_H
@@ -11,18 +11,18 @@
 
 enum { DUMP_ANY_DEVICE = -1 };
 
-/* `device`: DUMP_ANY_DEVICE is the one that ran out of memory last, else the one with most memory. Errors: NOT_FOUND
- * (no such device, or the snapshot has no memory and no history), HOST_MEMORY. */
+/* `device`: DUMP_ANY_DEVICE means dump_fullest(). Errors: NOT_FOUND (no such device, or the snapshot has no memory and
+ * no history), HOST_MEMORY. */
 trz_status dump_evidence(const struct dump *d, const char *name, int device, struct evidence *e);
 
-/* The device that ran out of memory last, else the one with most memory; -1: there is none. */
+/* The device that ran out of memory last; if none did, the one with the most reserved memory; -1: there is none. */
 int dump_fullest(const struct dump *d);
 
-/* The newest failure of a device, of d->events; SIZE_MAX: none. */
+/* The index in d->events of a device's newest failure; SIZE_MAX: none. */
 size_t dump_newest_oom(const struct dump *d, int device);
 
-/* The segment that PyTorch's allocator asks the driver for. Expandable segments map whole pages: more, where that is
- * why it failed. */
+/* How much PyTorch's allocator asks the driver for to serve `size`. Expandable segments map whole pages: they need more
+ * where only the rounding to pages exceeds what the device has left. */
 uint64_t dump_needed_by_pytorch(uint64_t size, uint64_t device_free, bool expandable);
 
 #endif

@@ -17,56 +17,58 @@
 #include "size_text.h"
 #include "trace_map.h"
 
-/* In steps that are only recognised, so many in a hundred allocations are freed within their step: a loop that does
- * nothing but fill memory has no steps. */
+/* Recognised steps count only if at least so many per cent of their allocations are freed within their step: a loop
+ * that only fills memory has no steps. */
 enum { CHURN_LEAST = 10 };
 
-/* Nor does one that calls no model, if what it keeps is such a part of what comes and goes, or more: it loads data. */
+/* Nor has a loop that loads data: models do less than 1 / WORK_SHARE of its allocating, and it keeps at least
+ * 1 / KEPT_SHARE of what its steps rise by. */
 enum { KEPT_SHARE = 4, WORK_SHARE = 4 };
 
-/* Without stacks, of what is as large as weights that were there before, so many for each are its gradient and the
+/* Without stacks: so many blocks as large as a weight that was there before the steps may be its gradient and the
  * optimizer's state. */
 enum { BESIDE_WEIGHT = 3 };
 
-/* Unless each of so many steps at least calls a model, outside which it begins: what keeps all that models make, as
- * where outputs are collected with their graphs, frees nothing. */
+/* Neither test applies to at least so many steps that begin outside of models and call them: a loop that collects
+ * outputs with their graphs keeps all that its models make, and frees nothing. */
 enum { CALLS_LEAST = 8 };
 
-/* Below, what a model has many of is no weights of its parts, but those of norms, and biases. */
+/* Smaller blocks are not counted as weights of a model's parts: of norms' weights and biases it has many. */
 enum { PART_LEAST = 32 << 10 };
 
-/* When memory has run out, growth matters from such a part of what is live on, and if none is so many times as fast. */
+/* When memory has run out, growth matters from 1 / MATTERS of the live memory on, unless other growth is more than
+ * SLOWER times as fast. */
 enum { MATTERS = 20, SLOWER = 4 };
 
-/* What has no stack is told apart by its size, in so many classes. */
+/* Allocations without a stack are told apart by size, in so many classes. */
 enum { SIZES = 4096 };
 
-/* Sites are numbered by the frame that names them, + 1; behind those are the sizes. 0: not known. */
+/* A site's number is the index of the frame that names it, + 1; the classes of sizes follow. 0: not known. */
 struct site_sum {
-	uint64_t now, low;         /* low: the least since the newest step */
-	uint64_t count, few;       /* allocations, and their least since then */
-	uint64_t before;           /* of them, when the steps began */
-	uint64_t size;             /* of the newest of its allocations; the next is of the same */
+	uint64_t now, low;         /* live bytes; the least since the newest step began */
+	uint64_t count, few;       /* live allocations; the least since then */
+	uint64_t before;           /* live allocations when the steps began */
+	uint64_t size;             /* of its newest allocation; so is `stack` */
 	uint32_t stack;
-	bool told;                 /* the leaks know of it */
-	uint64_t most, begun;      /* since it was last empty: the most, and the steps' marks by then */
-	struct leaks_fills fills;  /* over several marks */
-	bool put_together;         /* since it was last empty, by the line that failed, when it held less */
+	bool told;                 /* `leaks` knows the site */
+	uint64_t most, begun;      /* most bytes since it was last emptied; play.marks at that time */
+	struct leaks_fills fills;  /* those that took FILL_MARKS or more */
+	bool put_together;         /* the failing line put its memory together, when it was less, since it was emptied */
 };
 
-/* A request of this part of the one that failed, or less, is for something else; and of so many earlier ones at most it
- * is looked up what they put together, as each costs a look at all sites. */
+/* An earlier request of the failing line is compared with all sites only if it is between 1 / PUT_PART of the failed
+ * request and as much less than it; and at most PUTS_MAX are, since each costs a look at all sites. */
 enum { PUT_PART = 16, PUTS_MAX = 64 };
 
-/* What is gone after fewer marks was a step's own. Fills count in all of the history: of evaluations, of which the last
- * is longer than those before, the steps that are found are of the last alone. */
+/* What is gone after fewer marks was a step's own. Fills count over all of the history: if the last of several
+ * evaluations is the longest, only its steps are found. */
 enum { FILL_MARKS = 3 };
 
 enum origin {
 	ORIGIN_UNKNOWN,            /* not looked up yet */
 	ORIGIN_DATA,
 	ORIGIN_WORK,               /* a layer alone, a backward pass, an optimizer; or the stack is not known */
-	ORIGIN_MODEL               /* one with parts, or the program's own */
+	ORIGIN_MODEL               /* a model with parts, or a module of the program's own */
 };
 
 struct play {
@@ -81,17 +83,17 @@ struct play {
 	uint64_t now, low, high;
 	const struct site_sum *begins;  /* where steps begin */
 	const struct site_sum *failing;  /* the line that failed; NULL: not known */
-	uint64_t asked;            /* by it */
+	uint64_t asked;            /* by the failing line */
 	unsigned puts;
-	uint64_t marks;            /* allocations there, in all of the history, wherever the function is called */
+	uint64_t marks;            /* allocations at `begins`, in all of the history, whoever calls the function */
 	bool requests_told, has_stacks;
-	size_t allocations, frees; /* within a step */
-	size_t allocations_before, frees_before;  /* of them, in the first half of the steps */
+	size_t allocations, frees; /* in the steps; frees of what the same step allocated */
+	size_t allocations_before, frees_before;  /* those in the first half of the steps */
 	size_t made, unmade;       /* allocations and frees before the steps */
-	uint64_t bytes, model_bytes;  /* within a step; of models, */
-	uint64_t work_bytes;       /* or of anything else that trains or runs them, or is not known */
-	uint64_t at_first, at_last;  /* what there was when the steps began, and at the end of the newest */
-	uint64_t rises;            /* of all steps, from the least to the most */
+	uint64_t bytes, model_bytes;  /* allocated in the steps; by models */
+	uint64_t work_bytes;       /* by models, by what else trains or runs them, or unknown */
+	uint64_t at_first, at_last;  /* live bytes when the steps began, and at the end of the newest */
+	uint64_t rises;            /* sum over all steps: the most live bytes less the least */
 };
 
 /* ---- sites ------------------------------------------------------------------------------------------ */
@@ -101,7 +103,7 @@ static size_t site_count(const struct play *p)
 	return 1 + p->d->frame_count + SIZES;
 }
 
-/* `size`: as asked for. */
+/* `size`: as requested. */
 static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 {
 	if (!p->site_of[stack]) {
@@ -113,7 +115,7 @@ static struct site_sum *site_at(struct play *p, uint32_t stack, uint64_t size)
 	return &p->sites[number ? number : 1 + p->d->frame_count + prng_mix(size) % SIZES];
 }
 
-/* An allocation: only these say what a site is, however often others look at it. */
+/* For an allocation: only these set a site's `stack` and `size`, not look-ups. */
 static struct site_sum *note_at(struct play *p, uint32_t stack, uint64_t size)
 {
 	struct site_sum *site = site_at(p, stack, size);
@@ -169,14 +171,14 @@ static bool ends(const struct play *p, const struct dump_event *e, const struct 
 	return true;
 }
 
-/* As asked for. */
+/* As requested. */
 static uint64_t bytes_of(const struct dump_block *b)
 {
 	return b->requested ? b->requested : b->size;
 }
 
-/* What has been live before the history began: all that lives at its end and was not allocated in it, and what was
- * freed in it. */
+/* What was live before the history began: all that is live at its end but was not allocated in it, and what was freed
+ * in it but not allocated in it. */
 static trz_status begin(struct play *p, const struct dump_moment *m)
 {
 	for (size_t i = p->first; i < p->end; i++)
@@ -221,7 +223,7 @@ static void count_in_step(struct play *p, const struct dump_event *e)
 	p->model_bytes += p->is_of[e->stack] == ORIGIN_MODEL ? e->size : 0;
 }
 
-/* What the line that failed has asked for before, with less in the list: the list was put together, and went on. */
+/* The failing line requested `size` before, when a list held less: it put the list together, and the list went on. */
 static void note_put_together(struct play *p, uint64_t size)
 {
 	if (size < p->asked / PUT_PART || size > p->asked - p->asked / PUT_PART || p->puts++ >= PUTS_MAX)
@@ -315,7 +317,7 @@ static bool is_churn(size_t frees, size_t allocations)
 	return frees * 100 >= allocations * CHURN_LEAST;
 }
 
-/* What was there before the steps is weights, if the program had done nothing but make it. */
+/* What was there before the steps is weights if the program did nothing but allocate until then. */
 static bool may_be_of_weights(const struct play *p, const struct site_sum *site)
 {
 	bool makes = p->made == 0 || !is_churn(p->unmade, p->made);
@@ -382,7 +384,7 @@ static uint64_t room(const struct evidence *e)
 	return min_u64(e->limit, e->reserved + e->device_free);
 }
 
-/* A loop over the layers of one is in a model, too; or it calls models without parts. */
+/* A loop over a model's layers does not count: it begins in a model, or calls models without parts. */
 static bool calls_models(const struct play *p)
 {
 	uint32_t begin = p->d->events[p->steps.at[0]].stack;
@@ -397,8 +399,8 @@ static bool is_of_loop(const struct play *p, const struct dump_block *b)
 	return map_get(&p->live, b->address, &at) && p->first + at >= p->steps.at[0];
 }
 
-/* Whether it may be a weight that the loop has found: where models made what it allocates, only what is known for one,
- * or not known at all. */
+/* Whether it may be a weight that was there before the loop: where models allocate in the loop, only a block that is
+ * known to be a weight, or has no stack. */
 static bool may_be_part(const struct play *p, const struct dump_block *b)
 {
 	if (b->state != DUMP_HELD || b->size < PART_LEAST || is_of_loop(p, b))
@@ -414,7 +416,7 @@ static trz_status count_one(struct trace_map *counts, uint64_t key, uint32_t *co
 	return map_set(counts, key, ++*count);
 }
 
-/* How many blocks of each size the loop keeps, or of these a site; NULL: any. Errors: HOST_MEMORY. */
+/* Counts by size the blocks that the loop keeps, of one site; NULL: of all. Errors: HOST_MEMORY. */
 static trz_status count_kept(struct play *p, const struct dump_moment *m, const struct site_sum *site,
                              struct trace_map *kept)
 {
@@ -428,16 +430,15 @@ static trz_status count_kept(struct play *p, const struct dump_moment *m, const 
 	return status;
 }
 
-/* Whether a block is as large as what is kept again and again. */
+/* Whether the loop keeps blocks of this size again and again. */
 static bool is_kept(const struct dump_block *b, const struct trace_map *kept)
 {
 	uint32_t count;
 	return map_get(kept, b->size, &count) && count > DUMP_STEPS_LEAST;
 }
 
-/* The most that are of one site and size. What nobody knows of, and is as large as what the loop keeps, is none: rather
- * from a step that the history does not reach back to, as those that have the newest events alone. Errors:
- * HOST_MEMORY. */
+/* The most possible weights of one site and size. A block without a stack, as large as what the loop keeps, is not
+ * counted: it is rather from a step before the history, which may have only the newest events. Errors: HOST_MEMORY. */
 static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint64_t *most)
 {
 	struct trace_map counts = { 0 }, kept = { 0 };
@@ -473,8 +474,8 @@ static trz_status look_for_one_pass(struct play *p, const struct dump_moment *m,
 	return status;
 }
 
-/* What a site may have kept before the loop: of sizes that it keeps, its own, and what nobody knows of. Errors:
- * HOST_MEMORY. */
+/* What a site may have kept before the loop: blocks of the sizes that it keeps, its own and those without a stack.
+ * Errors: HOST_MEMORY. */
 static trz_status add_kept_before(struct play *p, const struct dump_moment *m, const struct site_sum *site,
                                   uint64_t *bytes)
 {
@@ -490,15 +491,15 @@ static trz_status add_kept_before(struct play *p, const struct dump_moment *m, c
 	return status;
 }
 
-/* Of what grows, none of which is a suspect, what may be one. */
+/* Whether a growth that is no suspect may be one. */
 static bool may_be_suspect(const struct play *p, const struct leaks_finding *f)
 {
 	double steps = (double)(leaks_steps(p->leaks) - f->since_step);
 	return f->site != LEAKS_REST && f->allocations_per_step * steps >= DUMP_STEPS_LEAST;
 }
 
-/* A history of the newest events has the end of a long leak, which is little of what is live: what the site kept before
- * counts, too. Errors: HOST_MEMORY. */
+/* A history of only the newest events shows only the end of a long leak, little of what is live: so what the site kept
+ * before counts, too. Errors: HOST_MEMORY. */
 static trz_status suspect_by_what_was_before(struct play *p, const struct dump_moment *m, struct leaks_finding *found,
                                              size_t count)
 {
@@ -523,7 +524,7 @@ static bool loads_data(const struct play *p)
 	return p->work_bytes < p->bytes / WORK_SHARE && kept * KEPT_SHARE >= p->rises;
 }
 
-/* Without stacks the layers that are made and those that run look alike: then in each half of the steps. */
+/* Without stacks, layers being made and layers being run look alike: then both halves of the steps must churn. */
 static bool churns(const struct play *p)
 {
 	bool halves = is_churn(p->frees_before, p->allocations_before) &&

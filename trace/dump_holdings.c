@@ -29,7 +29,7 @@ static bool same(const struct dump_holding *a, const struct dump_holding *b)
 	return a->frame == b->frame && a->tag == b->tag && a->category == b->category && a->each == b->each;
 }
 
-/* A total order: slots lie by the addresses of their tags, which differ from run to run. */
+/* A total order: that of the slots depends on the addresses of tags, which differ from run to run. */
 static int most_first(const void *a, const void *b)
 {
 	const struct dump_holding *x = a, *y = b;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Taking a history back, event by event, from the end that the file tells.
+ * Undoes a history, event by event, from the end that the file shows.
  */
 #include "dump_moment.h"
 
@@ -14,7 +14,7 @@
 
 enum { UNIT = 512 };
 
-/* PyTorch leaves a rest of a large segment up to this with the block before it. */
+/* In a large segment PyTorch leaves a rest of up to this with the block before it. */
 #define REST_MAX MIB(1)
 
 /* Invariants: ranges are sorted by address and do not overlap; blocks[live[address]] is the block there. */
@@ -25,13 +25,13 @@ struct rewind {
 	struct dump_block *blocks;     /* size 0: not known; state DUMP_FREE: taken back */
 	struct trace_map live;
 	size_t range_count, range_room, block_count, block_room;
-	bool requests_told;            /* the history has frees that were asked for, not only those that were completed */
+	bool requests_told;            /* the history has DUMP_FREE_REQUESTED, not only DUMP_FREE_COMPLETED */
 	bool complete;
 };
 
 /* ---- ranges ----------------------------------------------------------------------------------------- */
 
-/* The first range that ends behind `address`. */
+/* The first range that ends after `address`. */
 static size_t range_at(const struct rewind *w, uint64_t address)
 {
 	size_t low = 0, high = w->range_count;
@@ -55,7 +55,7 @@ static bool insert_range(struct rewind *w, size_t at, struct dump_segment range)
 	return true;
 }
 
-/* Memory that has been returned is there again. What is there already stays as it is. */
+/* Undoes a return of memory: the range is there again. What is there already stays as it is. */
 static bool add_range(struct rewind *w, struct dump_segment range)
 {
 	uint64_t from = range.address, end = range.address + range.size;
@@ -75,7 +75,7 @@ static bool add_range(struct rewind *w, struct dump_segment range)
 	return true;
 }
 
-/* Memory that has been made is not there yet. */
+/* Undoes the making of memory: it is not there yet. */
 static bool remove_range(struct rewind *w, uint64_t from, uint64_t end)
 {
 	size_t i = range_at(w, from);
@@ -119,7 +119,7 @@ static bool add_block(struct rewind *w, const struct dump_block *b)
 	return true;
 }
 
-/* The stack of a free is not who held it: unless the history has the allocation, nobody knows. */
+/* PyTorch's event has the stack of the free, not of who held the block: that only the allocation tells. */
 static bool revive(struct rewind *w, const struct dump_event *e, enum dump_state state)
 {
 	return add_block(w, &(struct dump_block){ .address = e->address, .requested = e->size, .stream = e->stream,
@@ -194,8 +194,8 @@ static bool begin(struct rewind *w)
 
 /* ---- what the history has missed ---------------------------------------------------------------------- */
 
-/* PyTorch copies the history before it looks at the memory. What another thread frees in between, as one of autograd's
- * that has failed, has no event: what was allocated, and has neither been freed nor is there at the end, was live. */
+/* PyTorch copies the history before it looks at the memory. What another thread frees in between, such as one of
+ * autograd's that failed, has no event: what was allocated, was not freed and is not there at the end was live. */
 static trz_status find_unfreed(const struct dump *d, const struct dump_trace *t, size_t stop, struct trace_map *unfreed)
 {
 	trz_status status = TRZ_OK;
@@ -298,7 +298,7 @@ uint64_t dump_rounded(const struct dump *d, uint64_t requested)
 	return size == floor ? size : (size & ~(part - 1)) + part;
 }
 
-/* What the allocator gave for a request, with free memory up to `room` behind it. */
+/* The size of the block that the allocator gave for a request, out of `room` bytes. */
 static uint64_t given(const struct dump *d, const struct dump_segment *s, uint64_t requested, uint64_t room)
 {
 	uint64_t size = min_u64(room, dump_rounded(d, min_u64(requested, room)));
@@ -323,7 +323,7 @@ static bool put_gap(struct dump_moment *m, size_t *room, const struct dump_segme
 	                                                .tag = "" });
 }
 
-/* Puts the blocks of a range, the first of which is `b`; *next is then the one behind them. */
+/* Puts the blocks of a range, from blocks[*next] on; *next is then the first one after the range. */
 static bool put_range(struct rewind *w, struct dump_moment *m, size_t *room, struct dump_segment *s, size_t *next)
 {
 	uint64_t at = s->address, end = s->address + s->size;

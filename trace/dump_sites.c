@@ -4,7 +4,7 @@
  */
 #include "dump_sites.h"
 
-/* Stacks are looked through this far. */
+/* Levels of a stack that are looked at. */
 enum { LEVELS_MAX = 200 };
 
 static size_t frames_of(const struct dump *d, uint32_t stack, struct call_frame frames[LEVELS_MAX])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call stack says: the line of the program, and what its memory is for.
+ * What a call stack shows: the program's line, and what its memory is for.
  */
 #ifndef TRZ_TRACE_DUMP_SITES_H
 #define TRZ_TRACE_DUMP_SITES_H
@@ -10,8 +10,8 @@
 
 enum { DUMP_SITE_BYTES = CALL_SITE_BYTES };
 
-/* The level of the innermost frame of the program itself, rather than of PyTorch, Python or their libraries; where
- * there is none, of the innermost frame; -1: the stack is not known. */
+/* The level of the innermost frame that is the program's own, not PyTorch's, Python's or a library's; if none is, of
+ * the innermost frame; -1: the stack is not known. */
 int dump_site_level(const struct dump *d, uint32_t stack);
 
 /* "train.py:31 forward": false if nothing is known. */
@@ -20,7 +20,7 @@ bool dump_site_text(const struct dump *d, uint32_t stack, char text[DUMP_SITE_BY
 /* The program's lines of a stack, innermost first, separated by '\n'. */
 void dump_stack_text(const struct dump *d, uint32_t stack, char *text, size_t room);
 
-/* How many modules deep a stack is in a model. */
+/* How many modules deep a stack is in a model; 0: outside of models. */
 unsigned dump_modules(const struct dump *d, uint32_t stack);
 
 /* call_is_of_file */
@@ -32,11 +32,11 @@ bool dump_is_of_program(const struct dump *d, uint32_t stack);
 /* call_is_of_model */
 bool dump_is_of_model(const struct dump *d, uint32_t stack);
 
-/* Whether the history tells of any allocation among events first .. end - 1 where it was made. It does not with
- * context="state", where the blocks that live at the end have stacks. */
+/* Whether any allocation among events first .. end - 1 has a stack. None has with context="state", where only the
+ * blocks that are live at the end have stacks. */
 bool dump_history_has_stacks(const struct dump *d, size_t first, size_t end);
 
-/* As far as frames tell. */
+/* The category, as far as the frames tell it. */
 enum evidence_category dump_category(const struct dump *d, uint32_t stack);
 
 #endif

@@ -14,13 +14,13 @@
 #include "trace_room.h"
 
 enum {
-	SIZES = 4096,              /* of allocations whose stack is not known so many sizes are told apart */
-	GAPS_MAX = 255,            /* looked at of one place */
-	PART_REGULAR = 70,         /* per cent of the gaps that are near the median */
-	PART_COVERED = 30,         /* per cent of the history that they take */
-	IN_STEP_MAX = 4,           /* allocations of a line in a step, where none comes alone */
-	STACKLESS = 32,            /* times that the rarest size recurs, where there are no stacks */
-	MODEL_DEPTH = 512          /* no model has so many layers that are alike */
+	SIZES = 4096,              /* classes that sizes of allocations without a stack are told apart in */
+	GAPS_MAX = 255,            /* looked at for one place */
+	PART_REGULAR = 70,         /* per cent of the gaps must be near the median */
+	PART_COVERED = 30,         /* per cent of the history must be covered by them */
+	IN_STEP_MAX = 4,           /* allocations that a line may make in each step, if none makes just one */
+	STACKLESS = 32,            /* times that the rarest size must recur, if there are no stacks */
+	MODEL_DEPTH = 512          /* no model has so many equal layers */
 };
 
 void dump_steps_free(struct dump_steps *s)
@@ -31,14 +31,14 @@ void dump_steps_free(struct dump_steps *s)
 
 /* ---- marked ----------------------------------------------------------------------------------------- */
 
-/* `told`: by the program itself. */
+/* `told`: look for the marks of trz_step, not of optimizers. */
 static bool ends_step(const struct dump_mark *m, int device, bool told)
 {
 	bool known = told ? strcmp(m->name, DUMP_STEP_MARK) == 0 : strncmp(m->name, "Optimizer.step#", 15) == 0;
 	return known && m->end && (m->device == device || m->device < 0);
 }
 
-/* Marks and events have times of one clock. false: no memory. */
+/* Marks and events have times of the same clock. false: no memory. */
 static bool find_marks(const struct dump *d, int device, size_t first, size_t end, bool told, struct dump_steps *s)
 {
 	size_t room = 0, event = first;
@@ -62,15 +62,15 @@ static bool find_marks(const struct dump *d, int device, size_t first, size_t en
 
 /* ---- recognised ------------------------------------------------------------------------------------- */
 
-/* The allocations of each place, counted from `first`: at[start[key]] .. at[start[key + 1] - 1]. Of several in a row
- * from one place, with no free in between, as of a list that is filled, the first counts. */
+/* The allocations of each place, as indices from `first`: at[start[key]] .. at[start[key + 1] - 1]. Of several in a row
+ * from one place, with no free in between, as when a list is filled, only the first counts. */
 struct places {
 	const struct dump *d;
 	size_t first, end, keys;
 	uint32_t *start, *at, *next;
 };
 
-/* Arguments of a function that is the same in every step are so, too, but for their sizes. */
+/* A place is a stack or, for allocations without one, a class of sizes. */
 static size_t key_of(const struct places *p, const struct dump_event *e)
 {
 	return p->d->stacks[e->stack].count ? e->stack : p->d->stack_count + prng_mix(e->size) % SIZES;
@@ -141,8 +141,8 @@ static bool regular(const uint32_t *at, size_t n, size_t apart, uint32_t *usual)
 	return near * 100 >= count * PART_REGULAR;
 }
 
-/* The layers of a model come as regularly as steps do, and what one forward pass keeps grows with each: a step is what
- * calls the model. */
+/* A model's layers come as regularly as steps, and memory that one forward pass keeps grows with each layer: a step is
+ * what calls the model. */
 static bool is_inside_model(const struct dump *d, size_t stack)
 {
 	for (uint32_t i = 0; stack < d->stack_count && i < d->stacks[stack].count; i++) {
@@ -153,7 +153,7 @@ static bool is_inside_model(const struct dump *d, size_t stack)
 	return false;
 }
 
-/* So often at least: inside a model, more often than models have layers. */
+/* How often a marker must occur: inside a model, more often than models have layers. */
 static size_t least_of(const struct places *p, size_t key)
 {
 	return is_inside_model(p->d, key) ? MODEL_DEPTH : DUMP_STEPS_LEAST + 1;
@@ -167,8 +167,9 @@ static bool is_marker(const struct places *p, size_t key, size_t apart)
 	       (uint64_t)usual * n * 100 >= (uint64_t)(p->end - p->first) * PART_COVERED;
 }
 
-/* The rarest marker that occurs at least so often, if one occurs `as` often; p->keys: none. Layers occur more often
- * than steps do; what is done every so many steps, less often. */
+/* The rarest marker that occurs at least `least` times, provided that one occurs `as` times; p->keys: none. Only each
+ * `apart`th allocation of a place counts. Layers occur more often than steps; what is done only every few steps, less
+ * often. */
 static size_t rarest(const struct places *p, const bool *marker, size_t apart, size_t least, size_t as)
 {
 	size_t best = p->keys, most = 0;
@@ -187,7 +188,7 @@ static size_t choose(const struct places *p, bool *marker, size_t apart)
 	for (size_t key = 0; key < p->keys; key++)
 		marker[key] = is_marker(p, key, apart);
 	size_t key = p->keys;
-	/* Where nothing tells a layer from a step the rarest counts, if it is not that rare. */
+	/* Without stacks nothing tells a layer from a step: the rarest marker counts, if it is not too rare. */
 	if (!dump_history_has_stacks(p->d, p->first, p->end)) {
 		key = rarest(p, marker, apart, 8, STACKLESS);
 		return key < p->keys && count_of(p, key) / apart >= STACKLESS ? key : p->keys;
@@ -242,10 +243,11 @@ out:
 
 /* ---- */
 
-/* So many of the newest steps are alike; what is done every so many steps, as evaluation, may be in none of them. */
+/* So many of the newest steps are alike; what is done only every few steps, such as evaluation, may be in none of
+ * them. */
 enum { NEWEST = 9 };
 
-/* The newest step may be longer than others, by what failed; far longer than the `newest` before, and the loop has
+/* What failed may make the last step longer than the `newest` before it; if it is more than twice as long, the loop has
  * ended. */
 static bool still_lasts(const struct dump_steps *s, size_t end, size_t newest)
 {
@@ -255,7 +257,7 @@ static bool still_lasts(const struct dump_steps *s, size_t end, size_t newest)
 	return end - s->at[s->count - 1] <= 2 * longest;
 }
 
-/* Whether it has done as much between steps before, if these do not lie in a model, as layers do. */
+/* Whether the program has done as much between earlier steps, if those do not begin in a model, as layers do. */
 static bool did_as_much(const struct dump *d, const struct dump_steps *s, size_t end)
 {
 	uint32_t begin = d->events[s->at[0]].stack;
@@ -263,8 +265,8 @@ static bool did_as_much(const struct dump *d, const struct dump_steps *s, size_t
 	return (s->marked || outside) && still_lasts(s, end, s->count);
 }
 
-/* A program that has left its loop may be in another, such as evaluation after training: of that the steps count. Where
- * none is seen, or few are, it may be in what it has done between steps before. */
+/* A program that has left its loop may be in another, such as evaluation after training: then that one's steps count.
+ * If it has none or few, the program may be doing what it did between earlier steps. */
 static bool find_newer(const struct dump *d, size_t end, struct dump_steps *s)
 {
 	struct dump_steps newer = { 0 };

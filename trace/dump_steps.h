@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps of a program, such as the iterations of a training loop, in the history of a snapshot: as the program has
- * told them (trz_step), else where the steps of optimizers are marked, else by the period of the allocations.
+ * The steps of a program, such as the iterations of a training loop, in a snapshot's history: those that the program
+ * told (trz_step), else the marks of its optimizers' steps, else the period of its allocations.
  */
 #ifndef TRZ_TRACE_DUMP_STEPS_H
 #define TRZ_TRACE_DUMP_STEPS_H
@@ -13,10 +13,10 @@ struct dump_steps {
 	size_t *at;
 	size_t count;
 	bool marked;               /* false: recognised by a place that allocates at regular intervals */
-	bool lasts;                /* the program is still in its loop: the newest step ended not long ago */
+	bool lasts;                /* the program is still in its loop: its newest step ended not long ago */
 };
 
-/* Of events first .. end - 1. count == 0: none are found, or fewer than DUMP_STEPS_LEAST. Errors: HOST_MEMORY. */
+/* Of events first .. end - 1. count == 0: fewer than DUMP_STEPS_LEAST are found. Errors: HOST_MEMORY. */
 enum { DUMP_STEPS_LEAST = 4 };
 trz_status dump_steps(const struct dump *d, int device, size_t first, size_t end, struct dump_steps *out);
 

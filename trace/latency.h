@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Durations of very many short calls: their mean and quantiles, in bounded memory. If calls are repeated in several
- * rounds, each counts once, by its least duration: the host's interrupts are not part of the call. Private to trace/.
+ * Durations of very many short calls: their mean and quantiles, in bounded memory. If the calls are repeated in several
+ * rounds, each counts once, by its least duration, which leaves out the host's interrupts. Private to trace/.
  */
 #ifndef TRZ_TRACE_LATENCY_H
 #define TRZ_TRACE_LATENCY_H
@@ -23,27 +23,27 @@ struct latency {
 	unsigned round;        /* the current one, from 1 */
 	uint32_t *least;       /* ns of each call, in the rounds so far */
 	size_t calls;          /* in the first round */
-	size_t call;           /* the next of this round */
+	size_t call;           /* the next in this round */
 	size_t capacity;
-	bool lost;             /* there was no memory for one of them */
-	bool uneven;           /* a round was of more calls than another */
+	bool lost;             /* there was no memory for a duration */
+	bool uneven;           /* a round had more calls than another */
 };
 
 /* Measures the clock's own cost. Errors: HOST_MEMORY. */
 trz_status latency_init(struct latency *latency, unsigned rounds);
 
-/* Begins a round: before the calls of each. */
+/* Call it before the first call of each round. */
 void latency_begin_round(struct latency *latency);
 
-/* After the last one, before mean and quantiles are asked for. Errors: HOST_MEMORY (a duration could not be kept),
- * CORRUPT (one round was of more calls than another). */
+/* Call it after the last round, before mean and quantiles. Errors: HOST_MEMORY (a duration could not be kept), CORRUPT
+ * (one round had more calls than another). */
 trz_status latency_settle(struct latency *latency);
 void latency_free(struct latency *latency);
 
 void latency_add(struct latency *latency, uint64_t ns);
 double latency_mean(const struct latency *latency);
 
-/* The duration that a share `quantile` of all stays at or below, to 0.2 %. */
+/* The duration that a share `quantile` of all does not exceed, to 0.2 %. */
 uint64_t latency_quantile(const struct latency *latency, double quantile);
 
 #endif

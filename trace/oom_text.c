@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loggers put words before each line and break lines where they like, even in words. So lines are sorted by who wrote
- * them, what loggers added is left out, and so is all space: what remains is searched for phrases without spaces.
+ * Loggers put words before each line and break lines anywhere, even in words. So lines are sorted by who wrote them,
+ * what loggers added and all spaces are left out, and the rest is searched for phrases without spaces.
  */
 #include "oom_text.h"
 
@@ -20,18 +20,19 @@
 enum {
 	WINDOW = 3000,             /* an error is at most this long, without spaces */
 	FRAMES_MAX = 64,           /* levels of a traceback that are looked at */
-	LINES_BACK = 400,          /* how far above an error its traceback begins */
+	LINES_BACK = 400,          /* how far above an error its traceback may begin */
 	PROCESSES_MAX = 64
 };
 
-/* Beyond this, memory outside the allocators that were told of is not contexts any more. */
+/* Memory that nobody in the text has is contexts up to CONTEXT_MAX; if it is more, others have all but
+ * CONTEXT_USUAL. */
 #define CONTEXT_MAX GIB(1)
 #define CONTEXT_USUAL MIB(512)
 
-/* Of terrazzo's own error: its size comes before it. */
+/* In terrazzo's own error the size comes before this. */
 #define OWN_ANCHOR "requestedondevice"
 
-/* How texts write "no limit" and "not available": more than any device has. */
+/* Texts write "no limit" and "not available" as sizes from here on: more than any device has. */
 #define NO_FIGURE ((double)((uint64_t)1 << 50))
 
 /* Who wrote a line: a rank, or a process if the logger told that, or what a launcher calls it; -1: not known. */
@@ -102,7 +103,8 @@ static void read_group(const char *at, const char *end, struct writer *w)
 		w->rank = number_at(comma + 1, end);
 }
 
-/* "[rank3]:", "(Worker pid=12, ip=...)", "2024-05-01 10:00:00,123", "ERROR", "|", "3:": the end of one at `at`. */
+/* "[rank3]:", "(Worker pid=12, ip=...)", "2024-05-01 10:00:00,123", "ERROR", "|", "3:": returns the end of one at
+ * `at`. */
 static const char *skip_group(const char *at, const char *end, struct writer *w)
 {
 	const char *close = memchr(at, *at == '[' ? ']' : ')', (size_t)min_u64((uint64_t)(end - at), 80));
@@ -142,7 +144,7 @@ static const char *skip_level(const char *at, const char *end)
 	return at;
 }
 
-/* "node-2: [rank17]: ...": whatever launchers put before the rank that a program of PyTorch writes. */
+/* "node-2: [rank17]: ...": whatever launchers put before the rank that PyTorch writes. */
 static const char *skip_rank(const char *at, const char *end, struct writer *w)
 {
 	static const char word[] = "[rank";
@@ -223,7 +225,7 @@ static void learn_names(struct log *log, const char *text, size_t size)
 	}
 }
 
-/* Of a traceback that a logger has written in one line, the next line: what it wrote for its end stays before it. */
+/* The next line of a traceback that a logger wrote as one line; the escaped line end stays before it. */
 static const char *inner_line(const char *at, const char *end)
 {
 	static const char written[] = "\\n  ";
@@ -231,7 +233,7 @@ static const char *inner_line(const char *at, const char *end)
 	return found ? found + 2 : end;
 }
 
-/* A line without a prefix goes on where the one before ended, and so does one within a line. */
+/* A line without a prefix has the writer of the one before it, and so has a line within a line. */
 static trz_status split(struct log *log, const char *text, size_t size)
 {
 	const char *end = text + size;
@@ -274,7 +276,7 @@ static void append(struct log *log, struct line *line)
 	}
 }
 
-/* Lines of one writer; those of others begin where they would. */
+/* Appends the lines of one writer; others' lines get the position where they would begin. */
 static void gather(struct log *log, const struct writer *w)
 {
 	log->size = 0;
@@ -313,7 +315,7 @@ static bool size_at(const char *at, uint64_t *bytes, uint64_t *error)
 	return false;
 }
 
-/* What an error is read from: [at, end) of the searched text, which ends with '\0' there. */
+/* The part of the searched text that an error is read from, ended by '\0'. */
 struct window {
 	char text[WINDOW + 1];
 	struct evidence *e;
@@ -328,7 +330,7 @@ static void set(struct window *w, uint64_t *figure, const char *at)
 	w->e->inexact = max_u64(w->e->inexact, error);
 }
 
-/* The figure behind a phrase. */
+/* The figure after a phrase. */
 static void set_behind(struct window *w, uint64_t *figure, const char *phrase)
 {
 	const char *found = strstr(w->text, phrase);
@@ -346,7 +348,7 @@ static void set_before(struct window *w, uint64_t *figure, const char *phrase)
 		at--;
 	while (at > w->text && (isdigit((unsigned char)at[-1]) || at[-1] == '.'))
 		at--;
-	/* A sentence's full stop may come before the figure. */
+	/* The full stop of the sentence before may touch the figure. */
 	set(w, figure, *at == '.' ? at + 1 : at);
 }
 
@@ -356,7 +358,7 @@ static uint64_t known_sum(uint64_t a, uint64_t b)
 }
 
 /* (GPU 0; 23.69 GiB total capacity; 21.45 GiB already allocated; 1.89 GiB free; 21.50 GiB reserved in total by PyTorch)
- * or, before 1.4: ...; 37.50 MiB cached), which is what is free of it. */
+ * or, before 1.4: ...; 37.50 MiB cached), which is the free part of what is reserved. */
 static void read_list(struct window *w)
 {
 	struct evidence *e = w->e;
@@ -373,7 +375,7 @@ static void read_list(struct window *w)
 		e->cached = e->reserved - min_u64(e->reserved, e->allocated);
 }
 
-/* Processes as the driver numbers them: in a container not as the program does, so that one of them may be this. */
+/* Processes by the driver's numbers: in a container the program's differ, so that one of them may be this process. */
 static void read_processes(struct window *w, uint64_t own)
 {
 	struct evidence *e = w->e;
@@ -428,7 +430,7 @@ static void read_sentences(struct window *w)
 	read_processes(w, own);
 }
 
-/* The driver's pools keep nothing free that the device lacks. */
+/* The driver's pools return what is free before the device runs out. */
 static void read_asynchronous(struct window *w)
 {
 	struct evidence *e = w->e;
@@ -480,7 +482,7 @@ static void read_own(struct window *w)
 		e->pending = e->reserved - min_u64(e->reserved, told);
 }
 
-/* PyTorch 2.3 writes the number as a character: of device 0 the text ends there. */
+/* PyTorch 2.3 writes the number as a character: for device 0 the text ends there. */
 static int device_of_character(const struct window *w)
 {
 	const char *found = strstr(w->text, "GPU");
@@ -500,7 +502,7 @@ static int device_at(const struct window *w)
 	return device_of_character(w);
 }
 
-/* An error begins at the window's begin. */
+/* The error begins where the window does. */
 static void read_error(struct window *w)
 {
 	struct evidence *e = w->e;
@@ -532,7 +534,7 @@ static void read_error(struct window *w)
 
 /* ---- the traceback ---------------------------------------------------------------------------------- */
 
-/* A line as it was before a logger took it: without colours, and quotes as they are, once. */
+/* A line as it was before a logger took it: without colours, and quotes without escapes. */
 static void plain_line(const struct line *line, char *text, size_t room)
 {
 	const char *end = line->text + line->size;
@@ -578,7 +580,7 @@ static bool plain_frame_at(char *text, char *store, size_t room, struct dump_fra
 	return keep_frame(store, room, file + 6, number_at(number + 7, in), in + 5, f);
 }
 
-/* "----> 31     x = self.fc(x)", below a frame of IPython: 31; else 0. */
+/* 31 for "----> 31     x = self.fc(x)", below a frame of IPython; else 0. */
 static long arrow_at(const char *text)
 {
 	const char *at = text + strspn(text, " ");
@@ -586,8 +588,8 @@ static long arrow_at(const char *text)
 	return dashes && at[dashes] == '>' ? number_at(at + dashes + 1 + strspn(at + dashes + 1, " "), at + strlen(at)) : 0;
 }
 
-/* As IPython writes them: `File ~/train.py:31, in Net.forward(self, x)`, `Cell In[5], line 3`, and
- * `/srv/train.py in forward(self, x)` with the line at the arrow below. */
+/* IPython's frames: `File ~/train.py:31, in Net.forward(self, x)`, `Cell In[5], line 3`, and
+ * `/srv/train.py in forward(self, x)` with the line number at the arrow below. */
 static bool notebook_frame_at(const char *text, long arrow, char *store, size_t room, struct dump_frame *f)
 {
 	char file[300], name[100] = "<module>";
@@ -607,7 +609,7 @@ static bool frame_at(char *text, long arrow, char *store, size_t room, struct du
 	return plain_frame_at(text, store, room, f) || notebook_frame_at(text, arrow, store, room, f);
 }
 
-/* The line of the program that asked, from the traceback above the error. */
+/* The program's line that made the request, from the traceback above the error. */
 static void find_site(const struct log *log, size_t begins, const struct writer *writer, struct evidence *e)
 {
 	static _Thread_local char store[FRAMES_MAX][520];
@@ -792,7 +794,7 @@ static bool seen_before(const struct log *log, size_t line)
 	return false;
 }
 
-/* Writers in the order of their first lines: at most as many as a job has ranks. */
+/* Reads each writer's errors, in the order of their first lines; at most OOM_TEXTS_MAX writers. */
 static void read_writers(struct log *log, struct evidence *list, size_t capacity, size_t *count)
 {
 	const struct writer *last = NULL;

@@ -11,8 +11,8 @@
 
 enum { OOM_TEXTS_MAX = 256 };
 
-/* Reads up to `capacity` errors, in the order of the log, each once; texts are kept in them, but not `name`. Errors:
- * NOT_FOUND (there is none), HOST_MEMORY. */
+/* Reads up to `capacity` errors, in the order of the log, each once; they keep copies of their texts, but not of
+ * `name`. Errors: NOT_FOUND (there is none), HOST_MEMORY. */
 trz_status oom_text_read(const char *name, const char *text, size_t size, struct evidence *list, size_t capacity,
                          size_t *count);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replay of a trace. Owns the simulated device and the heap for its duration; what the program does between
- * its streams is in replay_program.c.
+ * Replays a trace. Owns the simulated device and the heap meanwhile; what the program does between its streams
+ * is in replay_program.c.
  */
 #include "replay.h"
 
@@ -16,24 +16,23 @@
 
 enum {
 	ROUNDING = 512,        /* of peak_allocated_bytes */
-	STAMP_UNIT = 8,        /* a stamp covers whole words; blocks are multiples of them */
+	STAMP_UNIT = 8,        /* a stamp covers whole words; sizes of blocks are multiples of them */
 	CHECK_PERIOD = 64,
 	PROGRESS_PERIOD = 1024,
 	SAMPLES = 512          /* of external fragmentation */
 };
 
-/* An allocation of the trace in the pass that is under way; address 0: not live, or never got memory; tag 0: it holds
- * none. */
+/* An allocation of the trace in the pass under way; address 0: not live, or never got memory; tag 0: it holds none. */
 struct replay_block {
 	uint64_t address;
 	uint64_t size;
 	uint64_t tag;
-	uint32_t uses;  /* newest in replay.uses; 0: none */
-	uint32_t capture;  /* that it was allocated in, + 1; 0: none */
+	uint32_t uses;  /* the newest, in replay.uses; 0: none */
+	uint32_t capture;  /* it was allocated in, + 1; 0: none */
 	uint16_t stream;
 };
 
-/* One more stream that a block is used on; the first of the array stands for none. */
+/* Another stream that a block is used on; the array's first stands for none. */
 struct replay_use {
 	uint32_t next;
 	uint16_t stream;
@@ -46,14 +45,14 @@ struct replay {
 	sim *sim;
 	const trz_driver *driver;
 	trz_context context;
-	trz_heap *heap;                 /* NULL: of REPLAY_TERRAZZO alone */
-	const struct replay_peer *peer; /* NULL: of REPLAY_PEER alone */
+	trz_heap *heap;                 /* only with REPLAY_TERRAZZO, else NULL */
+	const struct replay_peer *peer; /* only with REPLAY_PEER, else NULL */
 	trz_stream *streams;
 	bool *blocking;                 /* by stream: it is ordered with the default stream */
 	bool any_blocking;
 	struct replay_block *blocks;    /* by allocation id */
 	struct replay_use *uses;
-	uint32_t use_count;             /* of the pass under way */
+	uint32_t use_count;             /* in the pass under way */
 	struct replay_program program;
 	struct replay_pools pools;
 	trz_stat_value *stats;
@@ -124,7 +123,7 @@ static trz_status time_free(struct replay *r, const struct replay_block *block, 
 	return status;
 }
 
-/* In the order of the block's own stream, or of another one that the event names. */
+/* Frees in the order of `stream`: the block's own, or another that the event names. */
 static trz_status give_memory(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
 	uint64_t address = block->address;
@@ -145,7 +144,7 @@ static trz_status give_memory(struct replay *r, const struct replay_block *block
 
 /* -- events ------------------------------------------------------------------------------------------- */
 
-/* The stamp reaches to the end of the last word: blocks are at least as aligned as that. */
+/* A stamp reaches to the end of the last word: sizes of blocks are rounded up at least that far. */
 static uint64_t stamp_size(uint64_t size)
 {
 	return align_up(size, STAMP_UNIT);
@@ -215,7 +214,7 @@ static trz_status replay_alloc(struct replay *r, const struct trace_event *event
 	                 : TRZ_OK;
 }
 
-/* What a graph wrote is checked behind its newest launch, which is in no order with the stream that was captured. */
+/* What a graph wrote is checked after its newest launch, which is not ordered with the stream that was captured. */
 static trz_status check_tag(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
 	uint32_t capture = pools_capture_of(&r->pools, stream);
@@ -238,7 +237,7 @@ static bool may_hand_over(struct replay *r, uint16_t from, uint16_t to)
 	return pools_capture_of(&r->pools, from) == pools_capture_of(&r->pools, to);
 }
 
-/* Checks the tag where the memory may still be in use: on the stream that takes it over, or on all. */
+/* Checks the tag where the memory may still be in use: on the stream that takes it over, or on all its streams. */
 static trz_status check_block(struct replay *r, const struct replay_block *block, uint16_t stream)
 {
 	trz_status status = TRZ_OK;
@@ -293,7 +292,7 @@ static trz_status record_stream(struct replay *r, const struct trace_event *even
 	return status == TRZ_OK && r->heap ? trz_record_stream(r->heap, pointer, stream) : status;
 }
 
-/* What the host waits for has passed, however late work is. A capture has no such waits. */
+/* What the host has waited for is complete, whatever the lag. A capture has no such waits. */
 static trz_status wait_as_host(struct replay *r, const struct trace_event *event)
 {
 	if (r->pools.under_way) {
@@ -369,7 +368,7 @@ static trz_status sample_fragmentation(struct replay *r)
 	return status;
 }
 
-/* Checks between two events. */
+/* Samples and checks between two events. */
 static trz_status observe(struct replay *r)
 {
 	uint64_t done = r->out->events;
@@ -407,7 +406,7 @@ static trz_status replay_pass(struct replay *r)
 
 /* -- setting up and gathering ------------------------------------------------------------------------- */
 
-/* Facts of the trace that the replay needs in advance; *record_streams: the number of these events. */
+/* Finds what the replay must know of the trace in advance; *record_streams: the number of TRACE_RECORD_STREAM. */
 static void survey(struct replay *r, size_t *record_streams)
 {
 	bool seen[TRACE_STREAMS_MAX] = { false };
@@ -461,7 +460,7 @@ static trz_status open_device(struct replay *r)
 	r->program.context = r->context;
 	if (status != TRZ_OK || p->policy == REPLAY_NAIVE)
 		return status;
-	trz_hold_reports(true);  /* what fails here is the replay's own result */
+	trz_hold_reports(true);  /* a failure here is a result of the replay, not the user's */
 	trz_open_params open = { .context = r->context, .config = p->conf, .driver = r->driver };
 	status = trz_open(&open, &r->heap);
 	r->program.heap = r->heap;
@@ -488,7 +487,7 @@ static trz_status allocate_tables(struct replay *r)
 	return pools_open(&r->pools, r->trace);
 }
 
-/* The figures of the moment after the last event. */
+/* The figures right after the last event. */
 static trz_status gather(struct replay *r)
 {
 	struct replay_result *out = r->out;
@@ -549,7 +548,7 @@ static trz_status replay_passes(struct replay *r)
 	return status == TRZ_OK ? free_live(r) : status;
 }
 
-/* Work still queued runs before the heap goes, so that the last checks count. */
+/* Queued work runs before the heap is closed, so that the last checks count. */
 static trz_status close_device(struct replay *r)
 {
 	trz_status status = r->context ? sim_device_sync(r->sim, 0) : TRZ_OK;
@@ -574,7 +573,7 @@ static trz_status close_device(struct replay *r)
 	return status == TRZ_OK ? closed : status;
 }
 
-/* Closes after a failure, whose text closing must not replace. */
+/* Closes after a failure, and keeps the failure's text. */
 static void abandon_device(struct replay *r, trz_status status)
 {
 	char text[512];
@@ -606,7 +605,7 @@ static trz_status run_once(const struct trace *trace, const struct replay_params
 	return status;
 }
 
-/* Replays it once more, for its times. */
+/* Replays the trace once more, for the times. */
 static trz_status time_again(const struct trace *trace, const struct replay_params *params, struct latency *latency)
 {
 	struct replay_params again = *params;

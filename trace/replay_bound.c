@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much a trace needs, whoever serves it: a fluid model. Memory is bytes without addresses, so nothing is ever
- * fragmented; a byte goes to another stream only where the program's own order, or completion, allows it
- * (replay_order.h); new bytes are made when no free ones may be used. A request takes first its own stream's bytes, the
- * newest first; then those of others that the fewest streams may use; then what all may. That is greedy: another choice
- * may need less, so the result is an upper estimate of what an ideal allocator would need.
+ * How much memory a trace needs of any allocator, by a fluid model. Memory is bytes without addresses, so nothing is
+ * ever fragmented; a byte goes to another stream only where the program's own order, or completion, allows it
+ * (replay_order.h); new bytes are made when no free ones may be used. A request takes its own stream's bytes first, the
+ * newest before others; then other streams' bytes, those that the fewest streams may use first; then what all may use.
+ * That is greedy: another choice may need less, so the result is an upper estimate of what an ideal allocator needs.
  *
- * A pool's memory comes from the default pool, or is made, and goes back when the pool is released, behind the streams
- * that launched graphs. In a capture, memory of the default pool must have passed; what earlier captures of the same
- * pool have freed may be used at once, since graphs that share a pool are launched in the order of their captures.
+ * A pool's memory comes from the default pool, or is made. It goes back when the pool is released, ordered after the
+ * streams that launched its graphs. In a capture, memory of the default pool must have passed; what earlier captures of
+ * the same pool freed may be used at once, since graphs that share a pool are launched in the order of their captures.
  */
 #include <stdlib.h>
 
@@ -20,18 +20,18 @@
 enum { ROUNDING = 512, BATCH_FREES = 64 };
 #define BATCH_BYTES MIB(64)
 
-/* One more stream that used a block; the first of the array stands for none. */
+/* Another stream that used a block; the array's first stands for none. */
 struct bound_use {
 	uint32_t next;
 	uint16_t stream;
 };
 
-/* Free bytes that wait for the same: `ticket` of the lane's stream and of all users. */
+/* Free bytes that wait for the same work: up to `ticket` on the lane's stream and on all users. */
 struct bunch {
 	uint64_t bytes;
 	uint64_t ticket;
-	uint32_t uses;      /* newest in bound.uses; 0: none */
-	uint32_t capture;   /* that they were freed in, + 1; 0: none */
+	uint32_t uses;      /* the newest, in bound.uses; 0: none */
+	uint32_t capture;   /* they were freed in, + 1; 0: none */
 };
 
 /* The free memory of one stream in one pool, in the order of tickets. */
@@ -64,7 +64,7 @@ struct bound {
 	struct trace_map index;       /* from pool and stream to the lane */
 	struct bound_lane *lanes;
 	size_t lane_count;
-	struct trace_map launchers;   /* pool and stream that launched its graphs */
+	struct trace_map launchers;   /* pairs of a pool and a stream that launched its graphs */
 	struct trace_map capture_pools;
 	struct trace_map released;
 	uint32_t *diverted;           /* by stream: the pool that its allocations go to */
@@ -120,7 +120,7 @@ static trz_status add_bunch(struct bound *b, uint32_t pool, uint16_t stream, str
 	return TRZ_OK;
 }
 
-/* Empty bunches at either end go. */
+/* Drops empty bunches at either end. */
 static void tidy_lane(struct bound_lane *l)
 {
 	while (l->count > l->first && !l->list[l->count - 1].bytes)
@@ -180,7 +180,7 @@ static uint64_t take_own(struct bound *b, uint32_t pool, uint16_t stream, uint64
 	return taken;
 }
 
-/* What has passed is anyone's. */
+/* Bytes of the default pool that have passed become anyone's. */
 static void pass(struct bound *b)
 {
 	for (size_t i = 0; i < b->lane_count; i++) {
@@ -195,7 +195,7 @@ static void pass(struct bound *b)
 	}
 }
 
-/* How many streams may use it. */
+/* How many streams may use the bunch. */
 static uint32_t count_users(const struct bound *b, const struct bound_lane *l, const struct bunch *bunch)
 {
 	uint32_t count = 0;
@@ -213,7 +213,8 @@ static struct bunch *newest_for(struct bound *b, uint16_t stream, struct bound_l
 	return NULL;
 }
 
-/* Of the other streams' bunches the one that the fewest may use, and of equal ones the newest. */
+/* Takes from the lanes' newest bunches that the stream may use: from the one that the fewest streams may use, among
+ * equal ones from the newest. */
 static uint64_t take_of_others(struct bound *b, uint32_t pool, uint16_t stream, uint64_t need)
 {
 	struct bunch *best = NULL;
@@ -246,7 +247,7 @@ static uint64_t take_free(struct bound *b, uint32_t pool, uint16_t stream, uint6
 	return taken + rest;
 }
 
-/* The pool that an allocation comes from: named, of its capture, or diverted to. */
+/* The pool that an allocation comes from: the one it names, that its stream is diverted to, or its capture's. */
 static uint32_t pool_of(const struct bound *b, const struct trace_event *e)
 {
 	uint32_t pool = e->pool ? e->pool : b->diverted[e->stream];
@@ -322,7 +323,7 @@ static trz_status launch(struct bound *b, const struct trace_event *e)
 	return map_set(&b->launchers, key_of(pool, e->stream), 0);
 }
 
-/* Its free memory becomes the default pool's, behind all streams that launched its graphs. */
+/* The pool's free memory becomes the default pool's, ordered after all streams that launched its graphs. */
 static trz_status release(struct bound *b, uint32_t pool)
 {
 	uint32_t uses = 0, found;
@@ -382,7 +383,7 @@ static trz_status step(struct bound *b, const struct trace_event *e)
 	return TRZ_OK;
 }
 
-/* Room for all uses: those of the trace, and one of each stream for each release. */
+/* Room for all uses: those of the trace, and one per stream for each release. */
 static size_t most_uses(const struct trace *trace)
 {
 	size_t count = 1;

@@ -19,7 +19,7 @@ struct order_entry {
 struct order_event {
 	struct order_entry *entries;
 	uint32_t count;
-	uint32_t capture;   /* that it was recorded in, + 1 */
+	uint32_t capture;   /* it was recorded in, + 1 */
 };
 
 trz_status order_open(struct replay_order *o, const struct trace *trace, uint64_t lag)
@@ -110,7 +110,7 @@ static void enter_capture(struct replay_order *o, uint16_t stream, uint32_t capt
 	memset(clock_of(o, stream), 0, o->streams * sizeof *o->inner);
 }
 
-/* A stream that waits for an event of a capture is part of the capture from then on. */
+/* A stream that waits for a capture's event joins the capture. */
 static void wait(struct replay_order *o, const struct trace_event *e)
 {
 	const struct order_event *event = find(o, e->id);
@@ -160,7 +160,7 @@ static void follow(struct replay_order *o, uint32_t stream, uint32_t of)
 	learn(clock, of, o->now);
 }
 
-/* It waits for what blocking streams were given before, and they wait for it. */
+/* Work on the default stream follows what the blocking streams were given before, and their later work follows it. */
 static void default_work(struct replay_order *o)
 {
 	for (uint32_t i = 1; i < o->streams; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pools, captures and graphs of the replayed program, through the heap's public functions and the device's.
+ * The replayed program's pools, captures and graphs, through the public functions of the heap and of the device.
  */
 #include "replay_pools.h"
 
@@ -21,7 +21,7 @@ struct replay_capture {
 	bool under_way;
 	uint16_t stream;
 	uint32_t pool;
-	uint32_t order;          /* of its end, among all of the replay */
+	uint32_t order;          /* of its end, among all captures of the replay */
 	uint64_t id;             /* the driver's, while it is under way */
 	sim_graph graph;         /* 0: none */
 	bool content;
@@ -42,7 +42,7 @@ trz_status pools_open(struct replay_pools *p, const struct trace *trace)
 	if (pools >= NUMBERS_MAX || captures > NUMBERS_MAX)
 		return trz_fail(TRZ_ERROR_BAD_INPUT, "the trace names pool %u and %llu captures: numbers below %d are replayed",
 		                (uint32_t)pools, (unsigned long long)captures, NUMBERS_MAX);
-	p->pool_count = (uint32_t)(pools + 1 + captures);  /* a capture that names no pool has one behind these */
+	p->pool_count = (uint32_t)(pools + 1 + captures);  /* a capture that names no pool has one after these */
 	p->capture_count = (uint32_t)captures;
 	p->pools = calloc(p->pool_count, sizeof *p->pools);
 	p->captures = calloc(captures + 1, sizeof *p->captures);
@@ -146,7 +146,7 @@ trz_status pools_alloc(struct replay_pools *p, uint32_t pool, uint64_t size, uin
 
 /* ---- captures ---- */
 
-/* The question is the replay's: no figure counts it. */
+/* The query is the replay's own: no figure counts it. */
 static trz_status ask(struct replay_pools *p, uint16_t stream, uint64_t *id)
 {
 	const trz_driver *d = sim_driver(p->sim);
@@ -193,7 +193,7 @@ static trz_status begin_capture(struct replay_pools *p, const struct trace_event
 	return status == TRZ_OK ? ask(p, e->stream, &c->id) : status;
 }
 
-/* A capture that its program has spoilt has no graph; the device says so as a violation. */
+/* A capture that the program has spoilt has no graph; the device reports a violation. */
 static trz_status end_capture(struct replay_pools *p, struct replay_capture *c)
 {
 	if (!c->under_way) {
@@ -208,7 +208,7 @@ static trz_status end_capture(struct replay_pools *p, struct replay_capture *c)
 	return status == TRZ_OK || status == TRZ_ERROR_CAPTURE ? ended : status;
 }
 
-/* Graphs of one pool share its free memory: a launch may overwrite what later ones have left. */
+/* Graphs of one pool share its free memory: a launch may overwrite what graphs captured later have written. */
 static trz_status launch(struct replay_pools *p, const struct trace_event *e)
 {
 	struct replay_capture *c = &p->captures[e->id];
@@ -259,7 +259,7 @@ trz_status pools_event(struct replay_pools *p, const struct trace_event *e)
 
 /* ---- the end ---- */
 
-/* A trace that ends inside a capture: the streams that have joined it are joined back. */
+/* The trace ends inside a capture: streams that joined it are joined back to its first. */
 static trz_status abandon(struct replay_pools *p, struct replay_capture *c)
 {
 	const trz_driver *d = sim_driver(p->sim);

@@ -2,9 +2,9 @@
  *
  * Private pools, captures and graphs of a replayed program. Private to trace/.
  *
- * A pool is made when it is first named and lives until the trace releases it. A capture takes what its streams
- * allocate into its pool (one of its own where the trace names none); its graph lives until its pool is released or
- * its number captured again.
+ * A pool is made when it is first named and lives until the trace releases it. A capture diverts what its streams
+ * allocate to its pool (one of its own if the trace names none); its graph lives until its pool is released or its
+ * number is captured again.
  */
 #ifndef TRZ_TRACE_REPLAY_POOLS_H
 #define TRZ_TRACE_REPLAY_POOLS_H
@@ -28,33 +28,34 @@ struct replay_pools {
 	uint32_t made, captured;           /* so far */
 	uint64_t launches, skipped;
 	uint32_t under_way;                /* captures */
-	uint64_t asked, driver_ns;         /* questions of the replay's own to the driver, and their virtual time */
+	uint64_t asked, driver_ns;         /* the replay's own queries of the driver, and their virtual time */
 };
 
 /* Room for what the trace names. Errors: HOST_MEMORY. */
 trz_status pools_open(struct replay_pools *p, const struct trace *trace);
 
-/* Ends captures and gives everything back: between passes, and before the heap is closed. */
+/* Ends captures and releases everything: between passes, and before the heap is closed. */
 trz_status pools_reset(struct replay_pools *p);
 void pools_close(struct replay_pools *p);
 
-/* An allocation of the pool; 0: of none, or of the one that the stream is diverted to. */
+/* Allocates from the pool; 0: from none, or from the one that the stream is diverted to. */
 trz_status pools_alloc(struct replay_pools *p, uint32_t pool, uint64_t size, uint16_t stream, void **out);
 
-/* An event of captures and pools. Impossible ones, for example a capture of the default stream, are counted. */
+/* Replays an event of captures or pools. Impossible ones, for example a capture of the default stream, are skipped and
+ * counted. */
 trz_status pools_event(struct replay_pools *p, const struct trace_event *event);
 
 /* The capture that a stream is part of, + 1; 0: none. */
 uint32_t pools_capture_of(struct replay_pools *p, uint16_t stream);
 
-/* Whether what a capture (+ 1; 0: none) wrote to its memory is there: its graph has been launched, and none that was
- * captured into the pool before it has been since. */
+/* Whether what a capture (+ 1; 0: none) wrote to its memory is there: its graph has been launched, and since then none
+ * that was captured into the pool before it. */
 bool pools_has_content(const struct replay_pools *p, uint32_t capture);
 
-/* The stream of the newest launch of a capture (+ 1) whose graph has been launched. */
+/* The stream that a capture's (+ 1) graph was last launched on; it has been launched. */
 uint16_t pools_launched_on(const struct replay_pools *p, uint32_t capture);
 
-/* Bytes reserved in the pools that live. */
+/* Bytes reserved in the pools that exist. */
 uint64_t pools_reserved(const struct replay_pools *p);
 
 #endif

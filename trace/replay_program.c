@@ -8,7 +8,7 @@
 
 #include "error.h"
 
-/* Keys that no id of a trace has: those are 32 bits wide. */
+/* Keys that no id of a trace equals: ids have 32 bits. */
 #define HAND_OVER_KEY ((uint64_t)1 << 32)
 #define WORK_KEY (HAND_OVER_KEY + 1)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading reports. Whatever is of the wrong kind is left out.
+ * Reads reports. Values of the wrong kind are left out.
  */
 #include "report_evidence.h"
 
@@ -24,7 +24,7 @@ static bool is_true(const json_t *from, const char *key)
 	return json_is_true(json_object_get(from, key));
 }
 
-/* Kept in the evidence; NULL: there is none. */
+/* A copy that the evidence keeps; NULL: there is none. */
 static const char *text(const json_t *from, const char *key, struct evidence *e)
 {
 	const char *value = json_string_value(json_object_get(from, key));

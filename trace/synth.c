@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shapes of synthetic traces. An event has the number of the stream that records it, again and again.
+ * The shapes of synthetic traces. Each stream has one event, of its own number, which it records again and again.
  */
 #include "synth.h"
 
@@ -11,10 +11,10 @@
 #include "prng.h"
 
 enum {
-	RING_BUFFERS = 4,      /* in use, a stream */
+	RING_BUFFERS = 4,      /* in use per stream */
 	FSDP_LAYERS = 12,
-	FSDP_ACTIVATIONS = 3,  /* a layer */
-	RANDOM_LIVE = 1024     /* blocks at most */
+	FSDP_ACTIVATIONS = 3,  /* per layer */
+	RANDOM_LIVE = 1024     /* the most live blocks */
 };
 
 struct synth {
@@ -24,12 +24,12 @@ struct synth {
 	trz_status status;
 };
 
-/* A live allocation. Invariant: `user`'s future work is ordered after what `owner` and all users before it
- * did. */
+/* A live allocation. Invariant: `user`'s future work is ordered after all uses by `owner` and by earlier
+ * users. */
 struct synth_block {
 	uint32_t id;
 	uint16_t owner;
-	uint16_t user;  /* the newest; the owner if it is not shared */
+	uint16_t user;  /* the newest; the owner if the block is not shared */
 };
 
 static bool is_done(const struct synth *s)
@@ -83,7 +83,7 @@ static void release(struct synth *s, const struct synth_block *block)
 	emit(s, TRACE_FREE, block->id, s->params->record_stream ? block->owner : block->user, 0);
 }
 
-/* From `least` to twice that, in units of 512 B. */
+/* A size from `least` to twice that, in units of 512 B. */
 static uint64_t pick_size(struct synth *s, uint64_t least)
 {
 	return align_up(least + prng_below(&s->rng, least), 512);
@@ -193,7 +193,7 @@ static void make_fsdp(struct synth *s)
 
 enum { GRAPHS = 4, GRAPH_STREAM = 1, GRAPH_POOL = 1, OWN_POOL = 2, GRAPH_STEPS = 40 };
 
-/* Temporaries on one stream or two, and an output that is kept. */
+/* A graph has temporaries on one stream or two, and an output that is kept. */
 static struct synth_block capture_graph(struct synth *s, uint32_t number)
 {
 	uint16_t side = (uint16_t)(s->params->streams > 2 ? 2 : GRAPH_STREAM);
@@ -227,7 +227,7 @@ static void launch_graphs(struct synth *s)
 	release(s, &own);
 }
 
-/* Now and then all is captured anew, as for other shapes of a model's input. */
+/* Now and then all graphs are captured again, as for new shapes of a model's input. */
 static void make_graphs(struct synth *s)
 {
 	struct synth_block outputs[GRAPHS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Synthetic traces of programs that use several streams, made from a seed. Memory that one stream hands to
- * another is ordered by an event and a wait, so that every trace, and every beginning of one, is a legal
+ * Synthetic traces of programs that use several streams, made from a seed. An event and a wait order each
+ * handover of memory from one stream to another, so that every trace, and every beginning of one, is a legal
  * program.
  */
 #ifndef TRZ_TRACE_SYNTH_H
@@ -19,10 +19,10 @@ enum synth_shape {
 struct synth_params {
 	enum synth_shape shape;
 	uint32_t streams;    /* 1 .. TRACE_STREAMS_MAX */
-	uint64_t events;     /* exactly so many; what is then live stays so */
+	uint64_t events;     /* exactly so many; what is live at the end is not freed */
 	uint64_t seed;
 	/* Shared memory is freed in the order of its own stream, after a TRACE_RECORD_STREAM for each other user.
-	 * False: it is freed in the order of its last user. */
+	 * False: in the order of its last user. */
 	bool record_stream;
 };
 

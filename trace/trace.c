@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The in-memory trace, and loading by the format that the first bytes show.
+ * The trace in memory, and loading it in the format that the first bytes show.
  */
 #include "trace.h"
 
@@ -17,7 +17,7 @@ _Static_assert(sizeof(struct trace_event) <= 32, "traces of millions of events a
 
 enum {
 	PICKLE_PROTO = 0x80,
-	SNIFF_BYTES = 512  /* the first line of a log is looked at whole */
+	SNIFF_BYTES = 512  /* enough for the whole first line of a log */
 };
 
 trz_status trace_add(struct trace *trace, const struct trace_event *event)

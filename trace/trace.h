@@ -5,7 +5,7 @@
  *  - PyTorch snapshot pickles (protocols 2 to 5),
  *  - logs of RMM's logging adaptor (CSV) and of STAlloc's tracer,
  *  - the project's own compact format (trace_compact.c),
- *  - what a process under `terrazzo sim --record` noted (trace_recording.c), read on its own,
+ *  - what `terrazzo sim --record` noted of a process (trace_recording.c), by a function of its own,
  * each plain or packed by xz, gzip or zstd.
  */
 #ifndef TRZ_TRACE_H
@@ -20,22 +20,22 @@
 enum trace_kind {
 	TRACE_ALLOC = 1,           /* id: the allocation; size: requested bytes; stream; pool */
 	TRACE_FREE = 2,            /* id: the allocation; stream: in whose order it is freed */
-	TRACE_FREE_COMPLETED = 3,  /* id: the allocation, whose memory the traced allocator then had back */
-	TRACE_RECORD_STREAM = 4,   /* id: the allocation; stream: one more user of it */
+	TRACE_FREE_COMPLETED = 3,  /* id: the allocation; the traced allocator could now reuse its memory */
+	TRACE_RECORD_STREAM = 4,   /* id: the allocation; stream: another user of it */
 	TRACE_EVENT_RECORD = 5,    /* id: the event; stream */
 	TRACE_STREAM_WAIT = 6,     /* id: the event; stream: the one that waits */
 	TRACE_CAPTURE_BEGIN = 7,   /* id: the capture; stream; pool */
 	TRACE_CAPTURE_END = 8,     /* id: the capture; stream */
 	TRACE_POOL_BEGIN = 9,      /* pool: allocations of `stream` go there from now on */
 	TRACE_POOL_END = 10,       /* pool; stream */
-	TRACE_POOL_RELEASE = 11,   /* pool; with it go the graphs that were captured into it */
-	TRACE_MARKER = 12,         /* id: a number of the program's choice, such as its training step */
+	TRACE_POOL_RELEASE = 11,   /* pool; the graphs that were captured into it end, too */
+	TRACE_MARKER = 12,         /* id: a number that the program chose, such as its training step */
 	TRACE_GRAPH_LAUNCH = 13,   /* id: the capture; stream: where the graph is launched */
 	TRACE_STREAM_SYNC = 14,    /* the host has waited for `stream` */
 	TRACE_EVENT_SYNC = 15,     /* id: the event that the host has waited for */
 	TRACE_DEVICE_SYNC = 16,    /* the host has waited for all streams */
-	TRACE_STREAM_BLOCKING = 17,  /* stream: all its life it is ordered with the default stream, as CUDA orders them */
-	TRACE_DEFAULT_WORK = 18,   /* work on the default stream, which orders the blocking streams */
+	TRACE_STREAM_BLOCKING = 17,  /* stream: always ordered with the default stream, as CUDA's blocking streams are */
+	TRACE_DEFAULT_WORK = 18,   /* work on the default stream, ordered with that of all blocking streams */
 	TRACE_KINDS
 };
 
@@ -60,27 +60,26 @@ struct trace {
 	uint32_t streams;        /* 1 + the highest stream index */
 	uint32_t device;         /* ordinal of the device that it was recorded on */
 	uint64_t unknown_frees;  /* frees of memory allocated before the trace began: left out */
-	uint64_t implied_frees;  /* frees that the recording lost, seen by the address being allocated again */
+	uint64_t implied_frees;  /* frees that the recording lost: the address was allocated again */
 	uint64_t failed_allocs;  /* requests that got no memory when they were recorded: left out */
 };
 
 /* `device` of trace_load: the device with the most events. */
 enum { TRACE_ANY_DEVICE = -1 };
 
-/* Loads the trace at `path` ("-": standard input) whatever its format; trace_free() it. Errors: IO,
- * BAD_INPUT (the text has the byte), INVALID_ARGUMENT (the trace has no such device), HOST_MEMORY; *out is
+/* Loads the trace at `path` ("-": standard input), in any of these formats; trace_free() it. Errors: IO,
+ * BAD_INPUT (the message says where), INVALID_ARGUMENT (the trace has no such device), HOST_MEMORY; *out is
  * then empty. */
 trz_status trace_load(const char *path, int device, struct trace *out);
 
-/* As trace_load, from memory; `name` stands for the path in messages. Nothing is unpacked here. */
+/* As trace_load, from memory, not compressed; `name` stands for the path in messages. */
 trz_status trace_load_memory(const char *name, const void *data, size_t size, int device, struct trace *out);
 
-/* Reads what a process noted under `terrazzo sim --record` (sim/sim_recording.h), of the device on which it asked for
- * memory most often; without any request the trace has no allocations. Errors: IO, BAD_INPUT, HOST_MEMORY. */
+/* Reads a recording of `terrazzo sim --record` (sim/sim_recording.h): the part of the device on which the process made
+ * most requests. Without any request the trace has no allocations. Errors: IO, BAD_INPUT, HOST_MEMORY. */
 trz_status trace_load_recording(const char *path, struct trace *out);
 
-/* Writes the compact format; path "-" is standard output. A file that could not be written whole is removed. Errors:
- * IO. */
+/* Writes the compact format; path "-" is standard output. Removes a file that it could not write whole. Errors: IO. */
 trz_status trace_save(const struct trace *trace, const char *path);
 trz_status trace_write(const struct trace *trace, FILE *to);
 

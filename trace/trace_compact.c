@@ -5,7 +5,7 @@
  *   bytes    what
  *   8        magic: 89 54 52 5A 0D 0A 1A 0A
  *   1        major version, 1: a reader refuses others
- *   1        minor version, 3: a reader takes any; 2 has launches of graphs, 3 what the host waits for, blocking
+ *   1        minor version, 3: a reader takes any; 2 added launches of graphs, 3 what the host waits for, blocking
  *            streams and work on the default stream
  *   2        H, little-endian: bytes of header that follow
  *   H        device: varint; streams: varint; unknown frees: varint; implied frees: varint; since
@@ -145,7 +145,7 @@ trz_status trace_write(const struct trace *trace, FILE *to)
 
 /* -- reading ------------------------------------------------------------------------------------------ */
 
-/* What of a record's bytes has not been read. */
+/* The bytes of a record that have not been read. */
 struct span {
 	const uint8_t *at;
 	const uint8_t *end;
@@ -156,9 +156,9 @@ struct reader {
 	struct trace *trace;
 	uint64_t crc;
 	uint64_t records;
-	uint32_t streams;   /* as the header says */
+	uint32_t streams;   /* by the header */
 	uint8_t minor;
-	uint64_t *freed;    /* a bit for each allocation */
+	uint64_t *freed;    /* one bit per allocation */
 	size_t freed_words;
 };
 
@@ -168,7 +168,7 @@ static trz_status bad(const struct reader *r, const char *what)
 	                (unsigned long long)input_offset(r->in), what);
 }
 
-/* Absent fields are 0. False: the varint runs out of its record or of 64 bits. */
+/* An absent field is 0. False: the varint exceeds its record, or 64 bits. */
 static bool get_varint(struct span *s, uint64_t *x)
 {
 	*x = 0;
@@ -194,7 +194,7 @@ static trz_status get_fields(const struct reader *r, struct span *s, uint64_t *f
 	return TRZ_OK;
 }
 
-/* Takes `size` bytes into the checksum. */
+/* Reads `size` bytes and adds them to the checksum. */
 static trz_status take(struct reader *r, size_t size, const uint8_t **bytes)
 {
 	trz_status status = input_need(r->in, size);

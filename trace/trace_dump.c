@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From plain data to a memory snapshot's arrays. Versions differ in what they write: what is missing is unknown, what
- * is of the wrong kind or size is bad input.
+ * Turns plain data into a memory snapshot's arrays. Versions differ in what they write: what is missing is unknown,
+ * what has the wrong kind or size is bad input.
  */
 #include "trace_dump.h"
 
@@ -24,9 +24,9 @@ struct reader {
 	const char *name;
 	struct dump *d;
 	struct plain plain;
-	struct trace_map lists, dicts;   /* what has been read: list of frames -> stack, frame -> number */
+	struct trace_map lists, dicts;   /* of what has been read: list of frames -> stack, frame's dict -> frame */
 	struct trace_map stacks, frames; /* by contents */
-	struct trace_map numbered;       /* by the number that the file gives */
+	struct trace_map numbered;       /* stacks by the number that the file gives */
 	size_t segment_room, block_room, event_room, trace_room, stack_room, frame_room, mark_room, stack_frame_room;
 	size_t wait_room, move_room, window_room, tile_room;
 };
@@ -43,7 +43,7 @@ static trz_status no_memory(const struct reader *r)
 
 /* ---- arrays ----------------------------------------------------------------------------------------- */
 
-/* One more item at the end of an array of the dump, zeroed. NULL: no memory. */
+/* Appends a zeroed item to an array of the dump. NULL: no memory. */
 #define ADD(r, array, counter, room)                                                                         \
 	(make_room(&(r)->d->array, (r)->d->counter, &(r)->room, sizeof *(r)->d->array)                           \
 	     ? memset(&(r)->d->array[(r)->d->counter++], 0, sizeof *(r)->d->array) : NULL)
@@ -62,13 +62,13 @@ static const char *text_of(const struct reader *r, plain_value value)
 	return text && *text ? text : "";  /* one empty text */
 }
 
-/* Addresses, streams and times: any number. 0 for what is none. */
+/* An address, stream or time: any number; 0 for anything else. */
 static uint64_t number_of(plain_value value)
 {
 	return plain_tag(value) == PLAIN_INT || plain_tag(value) == PLAIN_BOOL ? (uint64_t)plain_int(value) : 0;
 }
 
-/* Bytes. */
+/* A number of bytes; false: it is none. */
 static bool size_of(plain_value value, uint64_t *size)
 {
 	if (plain_tag(value) != PLAIN_INT || plain_int(value) < 0 || plain_int(value) > BYTES_MAX)
@@ -134,7 +134,7 @@ static bool read_frame(struct reader *r, plain_value frame, uint32_t *number)
 	return intern_frame(r, &f, number) && map_set(&r->dicts, plain_index(frame), *number) == TRZ_OK;
 }
 
-/* The frames at the end of stack_frames, from `first` on, become a stack, unless it is known. */
+/* Makes a stack of the last frames in stack_frames, from `first` on, or finds the equal one. */
 static bool intern_stack(struct reader *r, uint32_t first, uint32_t *number)
 {
 	struct dump *d = r->d;
@@ -184,7 +184,7 @@ static trz_status read_stack(struct reader *r, plain_value list, uint32_t *stack
 	           ? TRZ_OK : no_memory(r);
 }
 
-/* terrazzo's snapshots number stacks; only some entries with a number have the frames too. */
+/* terrazzo's snapshots number stacks; not every entry with a number has the frames, too. */
 static trz_status settle_stack(struct reader *r, uint64_t number, uint32_t *stack)
 {
 	if (number == 0)
@@ -210,7 +210,7 @@ static enum dump_state state_of(plain_value value)
 	}
 }
 
-/* PyTorch 2.0 keeps the frames of a block in its history, newest first. */
+/* PyTorch 2.0 keeps a block's frames in the block's `history`, newest first. */
 static trz_status read_history(struct reader *r, plain_value list, struct dump_block *b)
 {
 	plain_value entry;
@@ -293,7 +293,7 @@ static trz_status add_gap(struct reader *r, const struct dump_segment *s, uint64
 	return add_block(r, &(struct dump_block){ .address = from, .size = to - from, .stream = s->stream, .tag = "" });
 }
 
-/* Blocks come by address; those without one follow each other. */
+/* Blocks are in the order of addresses; one without an address begins where the one before it ends. */
 static trz_status read_blocks(struct reader *r, plain_value list, struct dump_segment *s)
 {
 	uint64_t at = s->address, end = s->address + s->size;
@@ -572,7 +572,7 @@ static trz_status add_move(struct reader *r, plain_value from, bool flip)
 	return TRZ_OK;
 }
 
-/* The steps that a program has told terrazzo are marks, too. */
+/* Steps that the program told terrazzo are marks, too. */
 static trz_status read_own_events(struct reader *r, plain_value list)
 {
 	plain_value from;
@@ -611,7 +611,7 @@ static enum dump_tile_state tile_state_of(plain_value value)
 	}
 }
 
-/* A row: address, size, state, and of an alias where its tile is used. */
+/* A row: address, size, state and, for an alias, where its tile is used. */
 static trz_status read_tile(struct reader *r, plain_value row)
 {
 	plain_value cells[4] = { PLAIN_UNSET, PLAIN_UNSET, PLAIN_UNSET, PLAIN_UNSET }, cell;

@@ -35,20 +35,20 @@ enum dump_action {
 	DUMP_SEGMENT_UNMAP,
 	DUMP_SNAPSHOT,
 	DUMP_OOM,
-	DUMP_OTHER                 /* annotations and what newer versions may add */
+	DUMP_OTHER                 /* annotations, and whatever newer versions add */
 };
 
 struct dump_block {
 	uint64_t address, size;
 	uint64_t requested;        /* <= size; 0: unknown, or the block is free */
-	uint64_t stream;           /* its segment's, or its own where the allocator shares segments among streams */
+	uint64_t stream;           /* its segment's; its own where streams share segments */
 	uint32_t stack;            /* of its allocation; 0: unknown */
 	enum dump_state state;
 	const char *tag;
 };
 
-/* Its blocks are blocks[first] .. blocks[first + count - 1], by address, and tile it: what no block covers in the file
- * is a free block. */
+/* Its blocks are blocks[first] .. blocks[first + count - 1], by address, and cover it: the reader adds free blocks for
+ * the gaps that the file leaves. */
 struct dump_segment {
 	uint64_t address, size, stream;
 	uint64_t pool;             /* 0: the default pool */
@@ -59,8 +59,8 @@ struct dump_segment {
 };
 
 struct dump_event {
-	uint64_t address;          /* DUMP_OOM: what the device had left */
-	uint64_t size;             /* as requested; of segments, their size */
+	uint64_t address;          /* DUMP_OOM: the device's free bytes */
+	uint64_t size;             /* as requested; for a segment, its size */
 	uint64_t stream;
 	uint64_t pool;
 	uint64_t time_us;          /* since the epoch; 0: unknown */
@@ -84,7 +84,7 @@ struct dump_trace {
 	size_t first, count;
 };
 
-/* A mark of the program, as PyTorch's optimizers set. DUMP_STEP_MARK: it has told terrazzo that a step ends. */
+/* A mark that the program set, as PyTorch's optimizers do. DUMP_STEP_MARK: it told terrazzo that a step ended. */
 #define DUMP_STEP_MARK "step"
 struct dump_mark {
 	const char *name;
@@ -93,15 +93,15 @@ struct dump_mark {
 	uint64_t time_us;
 };
 
-/* A wait that terrazzo put into a stream, for memory that another had freed. */
+/* A wait that terrazzo inserted into a stream, for memory that another stream had freed. */
 struct dump_wait {
 	uint64_t stream, awaited;
-	uint64_t stalled_ns;       /* of the host */
+	uint64_t stalled_ns;       /* that the host waited */
 	uint64_t time_us;
 };
 
-/* Memory that terrazzo moved: it was mapped at `address` already (a flip), or was then (gathering). The history tells
- * it as an unmapping and a mapping, too. In the order of the history. */
+/* Memory that terrazzo moved to `address`, where it was mapped already (a flip) or was mapped then (gathering). The
+ * history has an unmapping and a mapping for it, too. In the order of the history. */
 struct dump_move {
 	uint64_t from, address, size;
 	bool flip;
@@ -117,7 +117,7 @@ struct dump_window {
 enum dump_tile_state {
 	DUMP_TILE_USED,
 	DUMP_TILE_IDLE,            /* nothing in it is held */
-	DUMP_TILE_ALIAS,           /* still mapped here, while its memory is used at `owned_at` */
+	DUMP_TILE_ALIAS,           /* still mapped here, but its memory is used at `owned_at` */
 	DUMP_TILE_ZOMBIE           /* the driver refused to take it back */
 };
 
@@ -133,9 +133,9 @@ struct dump {
 	struct dump_block *blocks;
 	struct dump_event *events;
 	struct dump_trace *traces;       /* one for each device */
-	struct dump_stack *stacks;       /* [0]: the unknown one, empty; each other is there once */
+	struct dump_stack *stacks;       /* [0]: the unknown one, empty; no two are equal */
 	uint32_t *stack_frames;          /* indices into frames */
-	struct dump_frame *frames;       /* each once */
+	struct dump_frame *frames;       /* no two are equal */
 	struct dump_mark *marks;
 	struct dump_wait *waits;
 	struct dump_move *moves;
@@ -143,13 +143,13 @@ struct dump {
 	struct dump_tile *tiles;
 	size_t segment_count, block_count, event_count, trace_count, stack_count, frame_count, mark_count, wait_count;
 	size_t move_count, window_count, tile_count;
-	bool has_requested;              /* blocks tell what was asked for */
+	bool has_requested;              /* blocks have their requested sizes */
 	bool terrazzo;                   /* written by terrazzo */
-	bool pools_told;                 /* events tell their pools */
-	bool expandable;                 /* PyTorch's option; so is the next */
-	uint32_t divisions[DUMP_POWERS]; /* into which sizes from 1 MiB << i on are divided up to the next power of two */
+	bool pools_told;                 /* events have their pools */
+	bool expandable;                 /* PyTorch's option; so are the next two */
+	uint32_t divisions[DUMP_POWERS]; /* [i]: steps from 1 MiB << i to the next power of two that sizes round up to */
 	uint64_t max_split;              /* blocks from this size on are not split; 0: all are */
-	uint64_t events_noted;           /* of terrazzo: since the history began; 0: unknown */
+	uint64_t events_noted;           /* by terrazzo since the history began; 0: unknown */
 	void *report;                    /* a json_t: terrazzo's report of the failure; NULL: none */
 	void *texts;                     /* storage; so is the next */
 	size_t stack_frame_count;

@@ -8,7 +8,7 @@
 #include "trace.h"
 #include "trace_input.h"
 
-/* First bytes of the compact format: not text, and damaged by whatever rewrites line ends. */
+/* First bytes of the compact format: not text, and visibly damaged by any program that rewrites line ends. */
 #define COMPACT_MAGIC "\x89TRZ\r\n\x1a\n"
 enum { COMPACT_MAGIC_SIZE = 8 };
 

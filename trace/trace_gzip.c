@@ -9,7 +9,7 @@
 #include "bits.h"
 #include "trace_unpack.h"
 
-enum { GZIP_WINDOW = 15 + 16 };  /* the largest window; a gzip header, not one of zlib's own */
+enum { GZIP_WINDOW = 15 + 16 };  /* the largest window; + 16: with gzip's header, not zlib's own */
 
 struct gzip {
 	z_stream stream;
@@ -37,7 +37,7 @@ static const char *gzip_wrong(int code)
 	switch (code) {
 	case Z_OK:
 	case Z_STREAM_END:
-	case Z_BUF_ERROR:  /* it could do nothing: the caller sees that */
+	case Z_BUF_ERROR:  /* zlib could do nothing, which the caller sees */
 		return NULL;
 	case Z_MEM_ERROR:
 		return "cannot be unpacked: no host memory";

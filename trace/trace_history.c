@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbering the memory, streams and pools of a history.
+ * Numbers a history's memory, streams and pools.
  */
 #include "trace_history.h"
 
 #include "error.h"
 
-/* The dense index of a key: its own if it has been seen, else the next. */
+/* The dense index of a key: a new key gets the next one. */
 static trz_status dense(struct trace_map *map, uint64_t key, uint32_t *index)
 {
 	if (map_get(map, key, index))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a history that names memory by address to a trace that numbers it: addresses become allocation
+ * Turns a history that names memory by address into a trace that numbers it: addresses become allocation
  * numbers, streams and pools dense indices. Shared by the readers of foreign formats. Private to trace/.
  *
- * Frees of addresses that are not live were allocated before the recording began: they are counted and left
- * out. An allocation at a live address means that the recording lost a free: it is put in before, in the
- * order of the stream that the lost one was allocated on, and counted.
+ * A free of an address that is not live frees memory allocated before the recording began: it is counted and
+ * left out. An allocation at a live address means that the recording lost a free: one is put in before it, in
+ * the order of the stream that the old allocation was made on, and counted.
  */
 #ifndef TRZ_TRACE_HISTORY_H
 #define TRZ_TRACE_HISTORY_H
@@ -13,7 +13,7 @@
 #include "trace.h"
 #include "trace_map.h"
 
-/* A request that no device could ever serve marks a damaged trace. */
+/* A larger request, which no device could ever serve, means a damaged trace. */
 #define HISTORY_SIZE_MAX ((uint64_t)1 << 56)
 
 struct history {
@@ -25,8 +25,7 @@ struct history {
 	uint32_t marker;           /* id of the newest marker; 0: none yet */
 };
 
-/* Starts one; the default stream and the default pool (keys 0) come first, used or not. Errors: HOST_MEMORY.
- * */
+/* The default stream and the default pool (keys 0) get index 0, used or not. Errors: HOST_MEMORY. */
 trz_status history_begin(struct history *h, const char *name, struct trace *trace);
 void history_end(struct history *h);
 
@@ -36,11 +35,11 @@ trz_status history_alloc(struct history *h, uint64_t address, uint64_t size, uin
 trz_status history_free(struct history *h, uint64_t address, uint64_t stream);
 trz_status history_marker(struct history *h, uint32_t id);
 
-/* A use on another stream of memory that is live; of other memory it is left out. */
+/* A use of memory on another stream; left out if the memory is not live. */
 trz_status history_use(struct history *h, uint64_t address, uint64_t stream);
-/* In the order of the stream that it was allocated on. */
+/* Frees in the order of the stream that the memory was allocated on. */
 trz_status history_free_own(struct history *h, uint64_t address);
-/* The numbers of a stream and of a pool, which have keys like those above. */
+/* The indices of a stream and of a pool, by the same keys as above. */
 trz_status history_stream(struct history *h, uint64_t key, uint16_t *stream);
 trz_status history_pool(struct history *h, uint64_t key, uint32_t *pool);
 

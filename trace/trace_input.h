@@ -11,7 +11,7 @@
 
 #include "terrazzo.h"
 
-/* The most bytes that can be asked for at a time. */
+/* The most bytes that a reader can ask for at a time. */
 enum { INPUT_WINDOW = 1 << 16 };
 
 struct unpacker;
@@ -27,8 +27,8 @@ struct trace_input {
 	struct unpacker *unpacker;  /* NULL: the input is not compressed */
 };
 
-/* Opens `path` ("-": standard input) and looks whether it is compressed. Errors: IO, BAD_INPUT (a compression
- * that is not read), HOST_MEMORY. */
+/* Opens `path` ("-": standard input) and finds out whether it is compressed. Errors: IO, BAD_INPUT (a compression
+ * without a decoder), HOST_MEMORY. */
 trz_status input_open(struct trace_input *in, const char *path);
 void input_open_memory(struct trace_input *in, const char *name, const void *data, size_t size);
 void input_close(struct trace_input *in);
@@ -39,7 +39,7 @@ trz_status input_fill(struct trace_input *in, size_t size);
 /* The slow side of input_need: fills, and fails with BAD_INPUT if the input ends before. */
 trz_status input_need_slow(struct trace_input *in, size_t size);
 
-/* Passes over `size` bytes. Errors: as input_need. */
+/* Skips `size` bytes. Errors: as input_need. */
 trz_status input_skip(struct trace_input *in, uint64_t size);
 
 /* Makes sure of `size` <= INPUT_WINDOW bytes at in->at. Errors: BAD_INPUT (truncated), IO. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON to plain data. jansson parses values; a tree of its nodes takes some ten times the bytes of the text, so lists
- * and objects are walked here, and only what lies deeper than those of snapshots is such a tree.
+ * Turns JSON into plain data. A tree of jansson's nodes takes some ten times the bytes of the text: so lists and
+ * objects are walked here, and jansson parses only values in them and what is nested deeper than snapshots are.
  */
 #include "trace_json.h"
 
@@ -15,7 +15,7 @@
 /* The text is read whole. */
 #define TEXT_MAX GIB(8)
 
-/* What is walked lies this deep at most: a frame of a block in a segment in the list of the snapshot takes 8. */
+/* The walk goes this deep at most: a frame of a block in a segment in a snapshot's list takes 8. */
 enum { WALK_DEPTH = 8 };
 
 struct reader {
@@ -132,7 +132,7 @@ static void skip_space(struct reader *r)
 		r->at++;
 }
 
-/* Passes over `c`, if that is next. */
+/* Skips `c` if it is next. */
 static bool take(struct reader *r, char c)
 {
 	skip_space(r);
@@ -142,7 +142,7 @@ static bool take(struct reader *r, char c)
 	return true;
 }
 
-/* Passes over a text without escapes, of ASCII alone: [*from, r->at - 1) then. */
+/* Skips a text that is plain ASCII without escapes: it is then at [*from, r->at - 1). */
 static bool take_plain_text(struct reader *r, size_t *from)
 {
 	size_t at = r->at + 1;
@@ -155,7 +155,7 @@ static bool take_plain_text(struct reader *r, size_t *from)
 	return true;
 }
 
-/* Passes over a whole number of at most 18 digits that is not below 0. */
+/* Skips a whole number of at most 18 digits that is not negative. */
 static bool take_plain_number(struct reader *r, int64_t *number)
 {
 	size_t at = r->at;
@@ -170,7 +170,7 @@ static bool take_plain_number(struct reader *r, int64_t *number)
 	return true;
 }
 
-/* NULL: it is no JSON. */
+/* NULL: it is not JSON. */
 static json_t *load_next(struct reader *r, json_error_t *error)
 {
 	json_t *tree = json_loadb(r->text + r->at, r->size - r->at,
@@ -179,7 +179,7 @@ static json_t *load_next(struct reader *r, json_error_t *error)
 	return tree;
 }
 
-/* A report is read as it is. */
+/* A report is kept as jansson's tree. */
 static trz_status keep_report(struct reader *r, plain_value *out)
 {
 	json_error_t error;
@@ -212,7 +212,7 @@ static trz_status parse(struct reader *r, plain_value *out)
 
 enum { VALUES_AT_ONCE = 32 };
 
-/* What a list or a dict has so far that is not in it yet. */
+/* Values that are read but not yet added to their list or dict. */
 struct batch {
 	plain_value values[VALUES_AT_ONCE];
 	size_t count;
@@ -300,7 +300,7 @@ static trz_status walk(struct reader *r, int depth, plain_value *out)
 	return parse(r, out);
 }
 
-/* A list on top is one of segments, as torch.cuda.memory_snapshot() makes. */
+/* A list at the top is one of segments, as torch.cuda.memory_snapshot() returns. */
 trz_status json_read(struct trace_input *in, struct plain *out)
 {
 	char *text;

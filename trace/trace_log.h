@@ -14,7 +14,7 @@ struct log_reader {
 	struct history history;
 };
 
-/* One request, as its columns. Requests of no bytes, which got no address, are left out. Errors: BAD_INPUT (a malformed
+/* One request, by its columns. A request of no bytes, which got no address, is left out. Errors: BAD_INPUT (a malformed
  * column), HOST_MEMORY. */
 trz_status log_alloc(struct log_reader *r, struct text pointer, struct text size, struct text stream);
 trz_status log_free(struct log_reader *r, struct text pointer, struct text size, struct text stream);
@@ -22,7 +22,7 @@ trz_status log_free(struct log_reader *r, struct text pointer, struct text size,
 /* A request that got no memory when it was recorded. */
 trz_status log_failure(struct log_reader *r, struct text pointer, struct text size, struct text stream);
 
-/* Reads a log whose lines `read_line` takes one by one. Errors: what that gives, BAD_INPUT (no request). */
+/* Reads a log, line by line through `read_line`. Errors: read_line's, BAD_INPUT (no request). */
 trz_status log_read(struct trace_input *in, struct trace *out, trz_status (*read_line)(struct log_reader *r));
 
 #endif

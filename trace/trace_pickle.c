@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The unpickling machine: a stack, a memo and the opcodes that make plain data. Opcodes that name or call
- * code are refused. Nothing recurses, every index is checked, and memory grows by at most a constant for
- * each byte of input.
+ * The unpickling machine: a stack, a memo and the opcodes that make plain data. It refuses opcodes that name or
+ * call code. Nothing recurses, every index is checked, and memory grows by at most a constant for each byte of
+ * input.
  */
 #include "trace_pickle.h"
 
@@ -17,7 +17,7 @@ struct vm {
 	uint64_t offset;             /* of the opcode that is being executed */
 	const struct opcode *op;
 	struct plain_words stack;
-	struct plain_words marks;   /* heights of the stack, rising; what lies below the last is out of reach */
+	struct plain_words marks;   /* heights of the stack, ascending; values below the last are out of reach */
 	struct plain_words memo;    /* PLAIN_UNSET: no such entry */
 	struct plain *out;
 	bool stopped;
@@ -77,7 +77,7 @@ static trz_status pop_marked(struct vm *vm, plain_value **values, size_t *count)
 	return pop_many(vm, *count, values);
 }
 
-/* The container that the popped values go into. */
+/* The container on top of the stack, which popped values go into. */
 static trz_status top(struct vm *vm, enum plain_tag tag, const char *what, plain_value *value)
 {
 	if (within_reach(vm) == 0)
@@ -181,7 +181,7 @@ static trz_status run_bytes8(struct vm *vm, const uint8_t *operand)
 	return skip_other(vm, load_le(operand, 8));
 }
 
-/* Long texts are cut off at what the input's window holds. */
+/* Long texts are cut to PLAIN_TEXT_MAX. */
 static trz_status push_string(struct vm *vm, uint64_t size)
 {
 	size_t head = min_u64(size, PLAIN_TEXT_MAX);
@@ -394,7 +394,7 @@ static trz_status run_pop_mark(struct vm *vm, const uint8_t *operand)
 	return pop_marked(vm, &values, &count);
 }
 
-/* Takes a mark, if that is what lies on top. */
+/* Pops the top: a value, or a mark. */
 static trz_status run_pop(struct vm *vm, const uint8_t *operand)
 {
 	plain_value *value;
@@ -411,7 +411,7 @@ static trz_status run_dup(struct vm *vm, const uint8_t *operand)
 	return push(vm, vm->stack.items[vm->stack.count - 1]);
 }
 
-/* Writers number the memo upwards from 0, at least a byte an entry: a larger index is an attack on memory. */
+/* Writers number the memo from 0 up and spend at least a byte on each entry: a larger index is an attack on memory. */
 static trz_status memo_put(struct vm *vm, uint64_t index)
 {
 	if (within_reach(vm) == 0)
@@ -472,7 +472,7 @@ static trz_status run_proto(struct vm *vm, const uint8_t *operand)
 	return TRZ_OK;
 }
 
-/* A frame only tells how much to read ahead. */
+/* A frame only says how far to read ahead. */
 static trz_status run_frame(struct vm *vm, const uint8_t *operand)
 {
 	(void)vm;

@@ -11,7 +11,7 @@
 #include "bits.h"
 #include "error.h"
 
-/* Data whose containers need more is refused: 8 GiB of cells, some 300 million trace entries. */
+/* Data that needs more cells is refused: these are 8 GiB, some 300 million trace entries. */
 #define CELLS_MAX ((size_t)1 << 30)
 
 static const char *const words[] = {
@@ -104,7 +104,7 @@ trz_status plain_extend(struct plain *p, plain_value list, const plain_value *va
 	return TRZ_OK;
 }
 
-/* In parts, so that no part of the stack is written over. */
+/* Filters in parts, into `kept`, and leaves `pairs` as they are. */
 trz_status plain_update(struct plain *p, plain_value dict, const plain_value *pairs, size_t count, const char *name)
 {
 	plain_value kept[32];
@@ -185,7 +185,7 @@ static bool grow_table(struct plain_texts *t)
 	return true;
 }
 
-/* Room for one more, and PLAIN_TEXT_MAX bytes behind it that may be looked at. */
+/* Room for one more text, and PLAIN_TEXT_MAX bytes after it that a comparison may read. */
 static bool grow_bytes(struct plain_texts *t)
 {
 	size_t needed = t->used + 2 * (PLAIN_TEXT_MAX + 1);

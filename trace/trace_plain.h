@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plain data, kept compactly: what a memory snapshot is made of, be it a pickle or JSON. Private to trace/.
+ * Plain data, kept compactly: what a memory snapshot is made of, as a pickle or as JSON. Private to trace/.
  *
- * A value is one 64-bit word: a tag in the low 4 bits, a payload above. Of a dict only the entries under known words
- * are kept; texts are kept as the number of a known word or, if asked for, in an arena, each once; what is neither a
- * number, a text nor a container (floats, bytes, None, integers beyond 60 bits) is PLAIN_OTHER. So the input's length
+ * A value is one 64-bit word: a tag in the low 4 bits, a payload above. A dict keeps only the entries whose keys are
+ * known words; a text becomes the number of a known word or, if texts are kept, lies in an arena, each once; all but
+ * numbers, texts and containers (floats, bytes, None, integers beyond 60 bits) is PLAIN_OTHER. So the input's length
  * bounds everything that is built, and no input can run code.
  */
 #ifndef TRZ_TRACE_PLAIN_H
@@ -12,7 +12,7 @@
 
 #include "trace_input.h"
 
-/* X(NAME, text): sizes in MiB, as PyTorch's settings have them: one after the other. */
+/* X(NAME, text): sizes in MiB as PyTorch's settings name them; their order counts. */
 #define PLAIN_POWERS(X)                                                                                      \
 	X(POWER_0, "1") X(POWER_1, "2") X(POWER_2, "4") X(POWER_3, "8") X(POWER_4, "16") X(POWER_5, "32")        \
 	X(POWER_6, "64") X(POWER_7, "128") X(POWER_8, "256") X(POWER_9, "512") X(POWER_10, "1024")               \
@@ -101,11 +101,11 @@ enum plain_tag {
 	PLAIN_INT,         /* payload: signed */
 	PLAIN_BOOL,        /* payload: 0 or 1 */
 	PLAIN_WORD,        /* payload: enum plain_word; PLAIN_UNKNOWN_WORD: a text that is not kept */
-	PLAIN_TEXT,        /* payload: where it lies among the texts */
+	PLAIN_TEXT,        /* payload: its offset in texts.bytes */
 	PLAIN_PAIR,        /* a tuple of two numbers < 2^30 */
 	PLAIN_LIST,        /* payload: index of the list's cells */
 	PLAIN_TUPLE,       /* as a list */
-	PLAIN_DICT,        /* a list of keys, which are words, and values in turn; the last of a key counts */
+	PLAIN_DICT,        /* a list of keys (words) and values in turn; of equal keys the last counts */
 	PLAIN_SET          /* its items are dropped */
 };
 
@@ -131,7 +131,7 @@ struct plain {
 	struct plain_words cells;   /* all containers; they refer to each other by index */
 	struct plain_texts texts;
 	bool keep_texts;
-	void *report;               /* a json_t: the report of a snapshot's failure; NULL: none */
+	void *report;               /* a json_t: the snapshot's report of a failure; NULL: none */
 	plain_value root;
 };
 
@@ -141,7 +141,8 @@ struct plain_items {
 	uint64_t at;
 };
 
-/* `keep_texts`: as PLAIN_TEXT, rather than PLAIN_UNKNOWN_WORD. Errors: HOST_MEMORY; free it anyhow. */
+/* `keep_texts`: other texts than known words become PLAIN_TEXT, not PLAIN_UNKNOWN_WORD. Errors: HOST_MEMORY; plain_free
+ * it even then. */
 trz_status plain_init(struct plain *p, bool keep_texts);
 void plain_free(struct plain *p);
 
@@ -150,13 +151,13 @@ void plain_free(struct plain *p);
 trz_status plain_words_reserve(struct plain_words *w, size_t more, const char *name);
 trz_status plain_new(struct plain *p, enum plain_tag tag, const char *name, plain_value *out);
 
-/* `values` do not lie among the cells. */
+/* `values` must not lie in p->cells. */
 trz_status plain_extend(struct plain *p, plain_value list, const plain_value *values, size_t count, const char *name);
 
 /* Keeps the pairs whose keys are known words. */
 trz_status plain_update(struct plain *p, plain_value dict, const plain_value *pairs, size_t count, const char *name);
 
-/* A text of `size` bytes as a value; PLAIN_TEXT_MAX of them are kept. */
+/* A text of `size` bytes as a value; its first PLAIN_TEXT_MAX bytes are kept. */
 enum { PLAIN_TEXT_MAX = 4096 };
 trz_status plain_add_text(struct plain *p, const void *text, size_t size, const char *name, plain_value *out);
 
@@ -165,7 +166,7 @@ static inline plain_value plain_make(enum plain_tag tag, int64_t payload)
 	return (uint64_t)payload << 4 | tag;
 }
 
-/* An integer as a value: PLAIN_OTHER beyond 60 bits. */
+/* An integer as a value; PLAIN_OTHER if it needs more than 60 bits. */
 plain_value plain_make_int(int64_t value);
 
 /* ---- reading ---------------------------------------------------------------------------------------- */
@@ -196,7 +197,7 @@ static inline enum plain_word plain_word(plain_value value)
 	return plain_tag(value) == PLAIN_WORD ? (enum plain_word)plain_index(value) : PLAIN_UNKNOWN_WORD;
 }
 
-/* A kept text or a known word; NULL: the value is neither. Lives until the next text is added. */
+/* A kept text or a known word; NULL: the value is neither. Valid until the next text is added. */
 const char *plain_text(const struct plain *p, plain_value value);
 
 static inline uint64_t plain_count(const struct plain *p, plain_value list)

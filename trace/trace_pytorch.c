@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a PyTorch memory snapshot to a trace: the history of one device.
+ * Turns a PyTorch memory snapshot into a trace: the history of one device.
  *
- * A free is the entry "free_requested": the moment at which the program gave the memory back. A history that
- * has none of these uses "free_completed". Entries of other kinds (segments, snapshots, ...) describe what the recorded
- * allocator did, not the requests to it, and are left out.
+ * A free is the entry "free_requested": the moment at which the program gave the memory back. In a history that
+ * has none of these it is "free_completed". Entries of other kinds (segments, snapshots, ...) describe what the
+ * recorded allocator did, not what was requested of it, and are left out.
  */
 #include "error.h"
 #include "trace_format.h"
@@ -82,7 +82,7 @@ static enum plain_word choose_free_action(const struct plain *p, plain_value ent
 	return PLAIN_FREE_COMPLETED;
 }
 
-/* The entries of the device asked for, or of the one that has the most. */
+/* The entries of the given device, or of the one that has the most. */
 static trz_status choose_device(const char *name, const struct plain *p, int device, plain_value *entries,
                                 uint32_t *chosen)
 {

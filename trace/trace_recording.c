@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From what a process noted under `terrazzo sim --record` to a trace of the device on which it asked for memory most
- * often.
+ * Turns a recording of `terrazzo sim --record` into a trace of the device on which the process made most requests.
  *
- * A record of an event that neither a stream nor the host waits for orders nothing, and is left out: so are those that
- * the allocator serving the program makes for itself. Streams of all devices stay, since they may order those of one.
+ * An event record that neither a stream nor the host waits for orders nothing, and is left out; so are those that the
+ * program's allocator makes for itself. Streams of all devices stay, since they may order those of one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 
 enum { DEVICES = 64, READ_ENTRIES = 4096 };
 
-/* Keys of default streams of other devices: none counts as far. */
+/* Keys of other devices' default streams: no stream's number is as large. */
 #define OTHER_DEFAULT ((uint64_t)1 << 63)
 
 struct recorded_pool {
@@ -33,13 +32,13 @@ struct recording {
 	struct history history;
 	struct trace_map recorded;    /* an event -> the entry of its newest record that matters, + 1 */
 	struct trace_map events;      /* an event -> its id */
-	uint32_t *unused_events;      /* ids that an ended event has left */
+	uint32_t *unused_events;      /* ids of events that have ended */
 	size_t unused_count;
 	uint32_t event_count;
 	struct trace_map captures;
 	struct recorded_pool *pools;  /* by number */
 	uint32_t pool_count;
-	uint32_t open_pool;           /* the newest pool to which allocations go; 0: none */
+	uint32_t open_pool;           /* the newest pool that allocations are diverted to; 0: none */
 };
 
 static trz_status no_memory(const struct recording *r)
@@ -70,7 +69,7 @@ static trz_status read_entries(FILE *from, const char *name, struct sim_recorded
 	return trz_fail(TRZ_ERROR_IO, "%s: cannot be read: %s", name, strerror(errno));
 }
 
-/* How many entries there are before the end, and on which device most requests were made. */
+/* Counts the entries before the end, and finds the device with most requests. */
 static trz_status survey(struct recording *r)
 {
 	size_t requests[DEVICES] = { 0 };
@@ -117,7 +116,7 @@ static uint64_t stream_key(const struct recording *r, const struct sim_recorded 
 	return elsewhere ? OTHER_DEFAULT + e->device : e->stream;
 }
 
-/* Adds an event of a stream. */
+/* Adds an event on the entry's stream. */
 static trz_status add(struct recording *r, const struct sim_recorded *e, enum trace_kind kind, uint32_t id,
                       uint32_t pool)
 {
@@ -187,7 +186,7 @@ static trz_status find_pool(struct recording *r, uint32_t key, uint32_t *pool)
 	return TRZ_OK;
 }
 
-/* A beginning holds the pool, too, until it is released once more than it ended. */
+/* As in PyTorch each begin and each open holds the pool, and only releases let go of it. */
 static trz_status pool_event(struct recording *r, const struct sim_recorded *e)
 {
 	uint32_t pool;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Logs of RMM's logging adaptor: CSV, one request a row, in the order in which they were served. The thread
- * must be a number; the time is not looked at. A free names the stream in whose order it was made, which need
- * not be the allocation's.
+ * Logs of RMM's logging adaptor: CSV, one request per row, in the order in which they were served. The thread
+ * must be a number; the time is ignored. A free names the stream in whose order it was made, which need not be
+ * the allocation's.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Logs of STAlloc's tracer, one request or marker a line:
+ * Logs of STAlloc's tracer, one request or marker per line:
  *
  *   1 POINTER SIZE STREAM             an allocation
  *   0 POINTER SIZE STREAM             a free
@@ -8,8 +8,8 @@
  *   micro-batch: F                    or B, or W
  *   NAME->MODULE Layer : F-start      or B-start, F-end, B-end
  *
- * A marker becomes a marker event whose id is the training iteration under way: 0 before the first, and after
- * the last still that one.
+ * A marker becomes a marker event whose id is the training iteration under way: 0 before the first, and the last
+ * one after the last.
  */
 #include <string.h>
 

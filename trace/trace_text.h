@@ -9,7 +9,7 @@
 
 enum { TEXT_LINE_MAX = 4096 };
 
-/* A part of a line, not ended by a zero. */
+/* A part of a line, without a zero at its end. */
 struct text {
 	const char *at;
 	const char *end;
@@ -21,7 +21,7 @@ struct text_reader {
 	struct text text;  /* its text; valid until the next line is asked for */
 };
 
-/* Goes to the next line, without its line break and blanks at its end. *more is false at the end of the
+/* Goes to the next line, and cuts off its line break and the blanks before it. *more is false at the end of the
  * input. Errors: BAD_INPUT (longer than TEXT_LINE_MAX), IO. */
 trz_status text_line(struct text_reader *r, bool *more);
 

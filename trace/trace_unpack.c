@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of compressed formats, and the feeding of a decoder.
+ * The table of compressed formats, and the loop that feeds a decoder.
  */
 #include "trace_unpack.h"
 
@@ -10,7 +10,7 @@
 #include "error.h"
 #include "trace_input.h"
 
-/* Formats by their first bytes; those without a decoder have a remedy instead. */
+/* Formats by their first bytes; those without a decoder have a remedy for the user instead. */
 static const struct compression {
 	const char *magic;
 	size_t size;
@@ -83,7 +83,7 @@ static trz_status refill(struct unpacker *u, const struct trace_input *in)
 	return status;
 }
 
-/* One step of the decoder; `stuck`: it took nothing and gave nothing. */
+/* One step of the decoder; *stuck: it consumed and produced nothing. */
 static const char *step(struct unpacker *u, struct codec_io *io, bool *stuck)
 {
 	struct codec_io before = *io;

@@ -12,7 +12,7 @@
 
 struct trace_input;
 
-/* A decoder's input and output; the decoder advances them. */
+/* A decoder's input and output; the decoder advances both. */
 struct codec_io {
 	const uint8_t *from;
 	size_t from_size;
@@ -39,7 +39,7 @@ extern const struct codec codec_gzip;  /* trace_gzip.c, through zlib */
 extern const struct codec codec_zstd;  /* trace_zstd.c, through libzstd */
 
 /* Finds out whether input that starts with the bytes `seen` is compressed: *codec is NULL if not. Errors:
- * BAD_INPUT (by a program whose output is not read). */
+ * BAD_INPUT (a compression without a decoder). */
 trz_status unpack_sniff(const char *name, const uint8_t *seen, size_t size, const struct codec **codec);
 
 struct unpacker;

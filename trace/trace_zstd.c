@@ -37,7 +37,7 @@ static const char *zstd_wrong(size_t code)
 
 static const char *zstd_step(void *state, struct codec_io *io, bool last, bool *boundary)
 {
-	/* After a frame the decoder waits for another: nothing left to take means that there is none. */
+	/* After a frame the decoder would wait for another: without input left there is none. */
 	if (*boundary && last)
 		return NULL;
 	ZSTD_inBuffer in = { io->from, io->from_size, 0 };
