@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stream captures: which streams belong to one, what they collect, what is forbidden meanwhile and invalidates.
+ * Stream captures: which streams belong to one, what they collect, what a capture forbids, and what invalidates it.
  *
- * Each captured stream is a lane. A wait for an event of the same capture joins a stream to it and becomes a
- * node of its lane, so that a lane's order and these waits are all the edges that the graph has.
+ * Each captured stream is a lane. A stream that waits for an event of a capture joins it, and the wait becomes a
+ * node of its lane: so the lanes' orders and these waits are all the edges that the graph has.
  */
 #include "sim_machine.h"
 
@@ -43,7 +43,8 @@ void sim_capture_free(struct sim_capture *c)
 	free(c);
 }
 
-/* A lane of the capture that the test holds for; NULL: none. */
+/* A lane of the capture whose stream is of the context or, if that is NULL, of the device; `blocking`: a blocking
+ * stream. NULL: none. */
 static const struct sim_lane *lane_on(const struct sim_capture *c, int device, const struct sim_context *context,
                                       bool blocking)
 {
@@ -70,7 +71,7 @@ void sim_captures_forget(sim *s, int device, const struct sim_context *context)
 
 /* ---- what is forbidden ---------------------------------------------------------------------------------- */
 
-/* Both the capture's mode and the thread's own decide; a relaxed one of either allows everything. */
+/* Both the capture's mode and the thread's own decide; if either is relaxed, everything is allowed. */
 static bool forbids(const struct sim_capture *c, const struct sim_thread *t)
 {
 	if (c->mode == TRZ_CAPTURE_RELAXED || t->capture_mode == TRZ_CAPTURE_RELAXED)
@@ -105,8 +106,8 @@ trz_status sim_capture_guard(sim *s, const struct sim_thread *t, sim_slot slot)
 	                   hit->mode == TRZ_CAPTURE_GLOBAL ? "global" : "thread-local");
 }
 
-/* Invalidates the captures that streams of a context, or its blocking ones, take part in; returns one of these
- * streams, NULL: there is none. */
+/* Invalidates the captures that a context's streams, or its blocking ones, are part of; returns one of those lanes,
+ * NULL: there is none. */
 static const struct sim_lane *break_captures(sim *s, const struct sim_context *context, bool blocking)
 {
 	const struct sim_lane *hit = NULL;
@@ -215,7 +216,7 @@ static trz_status join(sim *s, struct sim_capture *c, struct sim_stream *st)
 	return TRZ_OK;
 }
 
-/* Room for one more; false: the host has no memory. */
+/* Room for one more node; false: the host has no memory. */
 static bool make_room(struct sim_capture *c, struct sim_lane *lane)
 {
 	if (lane->count == lane->room) {
@@ -430,8 +431,8 @@ trz_status sim_capture_begin(sim *s, trz_context context, trz_stream stream, trz
 	return sim_leave(&call);
 }
 
-/* Whether the end of lane 0 comes after every node, found by following the waits backwards from there. Waits
- * at the end of a lane that nothing follows are dropped: a stream that joined and was given nothing. */
+/* Whether the end of lane 0 comes after every node, found by following the waits back from there. Waits at the end
+ * of a lane that nothing follows are dropped: their stream joined but was given nothing since. */
 static bool join_back(struct sim_capture *c)
 {
 	uint64_t covered[SIM_MAX_LANES] = {c->lane[0].count}, seen[SIM_MAX_LANES] = {0};

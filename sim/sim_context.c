@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Contexts: primary ones, which live while they are retained, and user-made ones; the calling thread's
- * current one; the death of a device. A thread begins without a current context, and the driver table never
- * changes it.
+ * Contexts: primary ones, which live while they are retained, and users' own; the calling thread's current
+ * one; the death of a device. A thread begins without a current context, and the driver table never changes
+ * it.
  */
 #include "sim_machine.h"
 
@@ -53,7 +53,7 @@ static trz_status new_context(sim *s, int device, bool primary, struct sim_conte
 	return TRZ_OK;
 }
 
-/* Work that can run runs first, so that a use of memory that is gone already is still noticed. */
+/* Work that can run is run first, so that a use of memory that is gone is still noticed. */
 static void end_context(sim *s, struct sim_context *c)
 {
 	struct sim_device *d = &s->device[c->device];

@@ -46,7 +46,7 @@ static void zero_device(sim *s, uint64_t address, uint64_t size)
 	}
 }
 
-/* Host pages that are zero already are only read, so that untouched ones stay untouched. */
+/* Host pages that are zero already are only read, so that untouched pages take no memory. */
 static void zero_host(uint64_t address, uint64_t size)
 {
 	uint64_t bytes;
@@ -65,7 +65,7 @@ static void zero(sim *s, uint64_t address, uint64_t size)
 		zero_host(address, size);
 }
 
-/* Of bytes that can be read cheaply. */
+/* Copies bytes that are not a hole; pages of zeros among them become one. */
 static void copy_dense(sim *s, uint64_t to, uint64_t from, uint64_t size)
 {
 	if (size < sparse_least || !sim_in_window(s, to)) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Virtual time: the charge of each driver call, by number of handles, bytes and devices. The tables are ini
- * files; those of costs/ are compiled in, so that programs work from any folder. The format is explained at
- * the head of costs/a100.ini.
+ * Virtual time: what each driver call costs, by number of handles, bytes and devices. The tables are ini files;
+ * those of costs/ are compiled in, so that programs work from any folder. The head of costs/a100.ini explains the
+ * format.
  */
 #include "sim_machine.h"
 
@@ -16,8 +16,8 @@
 #include "bits.h"
 #include "error.h"
 
-/* The compiler's include path finds the files for the assembler too. Global, so that link-time optimisation
- * may move the users of the labels elsewhere; hidden, so that no other library sees them. */
+/* The assembler finds the files by the compiler's include path. The labels are global, so that link-time optimisation
+ * may move their users elsewhere, and hidden, so that no other library sees them. */
 __asm__(".pushsection .rodata\n"
         ".globl sim_cost_a100, sim_cost_slow_create, sim_cost_wsl2\n"
         ".hidden sim_cost_a100, sim_cost_slow_create, sim_cost_wsl2\n"
@@ -68,7 +68,7 @@ static void skip_spaces(const char **text)
 		++*text;
 }
 
-/* "ns" or "MiB:ns, MiB:ns, ..." with growing sizes. */
+/* "ns" or "MiB:ns, MiB:ns, ..." with ascending sizes. */
 static bool read_points(const char *text, struct sim_cost *cost)
 {
 	uint64_t first, ns;
@@ -134,7 +134,7 @@ static int read_entry(void *user, const char *section, const char *name, const c
 	return 0;
 }
 
-/* Returns inih's result: 0, or a line that is wrong; -1: errno says why the file cannot be read, as a folder cannot. */
+/* Returns inih's result: 0, or the number of a wrong line; -1: the file, or folder, cannot be read, errno says why. */
 static int read_file(const char *name, struct reading *r)
 {
 	FILE *file = fopen(name, "r");

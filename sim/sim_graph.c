@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs: captured nodes, and their launches. Each lane of a graph has a stream of its own, the runner, invisible to
- * users; a launch puts the lane's nodes there, between a wait for the launching stream and one by it. So the schedule
- * mixes the lanes of a graph as it mixes streams, and launches of one graph follow one another.
+ * Graphs: captured nodes, and their launches. Each lane of a graph has a stream of its own, the runner, which users do
+ * not see; a launch puts the lane's nodes there, after a wait for the launching stream, which then waits for them. So
+ * the schedule mixes the lanes of a graph as it mixes streams, and launches of one graph follow one another.
  */
 #include "sim_machine.h"
 
@@ -74,7 +74,7 @@ void sim_graphs_close(sim *s)
 	sim_registry_free(&s->graphs);
 }
 
-/* Puts a node into its runner's queue, one item a node: its numbers count from the launch's first node of its lane. */
+/* Puts a node into its runner's queue as one item; base[lane] is the number of the lane's first item in this launch. */
 static trz_status push_node(sim *s, const struct sim_capture *g, struct sim_node_place place, const uint64_t *base)
 {
 	struct sim_stream *runner = g->lane[place.lane].runner;

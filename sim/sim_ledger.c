@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory file, and the state behind its end that a machine's processes share: capacity and exported memory.
+ * The memory file, and the state after its end that a machine's processes share: capacity and exported memory.
  *
- * Everything that must go when its holder does is a file lock of the kernel, which belongs to an open file
- * description: it is passed on with a descriptor, and goes with the last one or the last process. The machine's
- * processes each open the file anew. Locks lie
- *  - on the ledger: held for the length of a change;
- *  - on a byte per place of a process: held while that process lives;
+ * Everything that must end with its holder is a file lock of the kernel, which belongs to an open file
+ * description: it is passed on with a descriptor, and ends with the last descriptor. Each of the machine's
+ * processes opens the file anew. There are locks
+ *  - on the ledger: held during a change;
+ *  - on one byte per process's place: held while that process lives;
  *  - on the range of exported memory: held by each process that has it, and by each exported descriptor, whose
  *    file position says which memory it stands for.
- * The next process that looks gives back memory that has lost its last holder.
+ * The next process that looks gives back memory whose last holder is gone.
  */
 #include "sim_machine.h"
 
@@ -24,7 +24,7 @@
 #include "bits.h"
 #include "error.h"
 
-/* Each device has a sixteenth of the file and each process a part of that. Sparse, so that it costs nothing. */
+/* Each device has a sixteenth of the file, and each process a part of that. The file is sparse, so this is free. */
 #define MEMORY_BYTES (1ull << 60)
 static const uint64_t device_bytes = MEMORY_BYTES / SIM_MAX_DEVICES;
 static const uint64_t process_bytes = MEMORY_BYTES / SIM_MAX_DEVICES / SIM_MAX_PROCESSES;
@@ -60,7 +60,7 @@ static bool is_held(int fd, uint64_t start, uint64_t size)
 	return fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type != F_UNLCK;
 }
 
-/* A descriptor of the file with locks and a position of its own. */
+/* A new descriptor of the file, with its own locks and position. */
 static int open_anew(int fd)
 {
 	char path[64];
@@ -138,7 +138,7 @@ static uint64_t first_offset(int device, int place)
 	return (uint64_t)device * device_bytes + (uint64_t)place * process_bytes;
 }
 
-/* The memory that the last owner of a row had and did not export is gone. */
+/* Gives back the memory that the row's last owner had and did not export. */
 static void bury(sim *s, int place)
 {
 	struct sim_ledger_row *row = &s->ledger->row[place];
@@ -148,7 +148,8 @@ static void bury(sim *s, int place)
 	row->pid = 0;
 }
 
-/* A place that no living process has. The last owner's offsets are not used again, since exports of it may live. */
+/* Takes a place that no living process has. The last owner's offsets are not reused: memory that it exported may
+ * exist. */
 static bool take_place(sim *s)
 {
 	struct sim_ledger *l = s->ledger;
@@ -176,7 +177,7 @@ static uint64_t file_bytes(int fd)
 	return fd >= 0 && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-/* The other process may be of another build: the beginning of its ledger can be read, but perhaps no more. */
+/* The other process may be of another build: only the beginning of its ledger can be read for certain. */
 static bool is_machine(int fd)
 {
 	return file_bytes(fd) > ledger_at;
@@ -245,7 +246,7 @@ trz_status sim_ledger_open(sim *s)
 	return status;
 }
 
-/* The locks go with the descriptor. */
+/* The locks end with the descriptor. */
 void sim_ledger_close(sim *s)
 {
 	munmap(s->ledger, ledger_bytes());

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine as a whole: opening and closing, its lock, its state per thread, violations, counters and the summary of
- * leaks.
+ * The machine as a whole: opening and closing, its lock, state per thread, violations, counters, the summary of leaks.
  */
 #include "sim_machine.h"
 
@@ -26,7 +25,7 @@ static void thread_end(void *arg)
 	free(t);
 }
 
-/* Without the lock held. A thread that cannot be remembered cannot be simulated. */
+/* Called without the lock. Aborts if there is no memory: a thread needs its state. */
 static struct sim_thread *thread_begin(sim *s)
 {
 	struct sim_thread *t = calloc(1, sizeof *t);
@@ -85,7 +84,7 @@ trz_status sim_leave(struct sim_call *call)
 	return call->status;
 }
 
-/* The reason of the thread's call, by its format. */
+/* Writes the reason of the thread's failure. */
 #define SAY(reason, format)                                  \
 	do {                                                     \
 		va_list args;                                        \
@@ -202,8 +201,8 @@ static void init_registries(sim *s)
 	s->graphs = (struct sim_registry){.kind = SIM_KIND_GRAPH, .reuse = reuse};
 }
 
-/* What a call takes before and after the two readings of the clock that time it: the least of some rounds, since
- * the host interrupts. Leaves no trace in the counters. */
+/* What a call takes outside of the two clock readings that time it: the least of some rounds, since the host
+ * interrupts. Leaves the counters as they were. */
 static uint64_t measure_timing(sim *s)
 {
 	enum { ROUNDS = 8, CALLS = 100 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Meetings: items of work that complete only when other processes have come to the same point, as a collective among
- * devices does. A stream first arrives, which the schedule decides like any item; from then on the item is ready when
- * the others have arrived, too. Both moments check that the memory that it uses is still there.
+ * devices does. First a stream arrives, when the schedule picks it, as for any item; from then on the item is ready
+ * when the others have arrived, too. At both moments it is checked that the memory that it uses is still there.
  */
 #include "sim_machine.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Is owned by its item. */
+/* Owned by its item. */
 struct sim_attendance {
 	struct sim_meeting meeting;
 	bool arrived;
@@ -37,7 +37,7 @@ const char *sim_meet_name(const struct sim_work *w)
 	return w->attendance->meeting.name;
 }
 
-/* Says what is wrong and ends the device, as an illegal access does. */
+/* Reports what is wrong and kills the device, as an illegal access does. */
 static bool accuse(sim *s, const struct sim_stream *st, const struct sim_attendance *a, const struct sim_use *u,
                    const char *why)
 {
@@ -50,7 +50,7 @@ static bool accuse(sim *s, const struct sim_stream *st, const struct sim_attenda
 	return false;
 }
 
-/* Whether all memory is there, and can be touched by the host from here on. */
+/* Whether all memory is there; if so, the host can touch it from here on. */
 static bool check_uses(sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
 	char why[SIM_TEXT_BYTES];
@@ -80,8 +80,7 @@ bool sim_meet_pending(const struct sim_work *w)
 
 void sim_meet_wait(sim *s, const struct sim_work *w, uint32_t mark)
 {
-	/* The item may be gone when the lock is let go of: the wait is for any change, and what it tells is looked up
-	 * before. */
+	/* The item may end while the lock is released: so the wait takes a ticket made before, and is for any change. */
 	const struct sim_meeting m = w->attendance->meeting;
 	void *ticket = m.tell(m.arg);
 	pthread_mutex_unlock(&s->lock);

@@ -5,10 +5,10 @@
  *
  * The table by granule is authoritative; every access of simulated work is checked against it. The host's
  * page tables follow it for programs that dereference device addresses: the window is PROT_NONE, a mapping
- * becomes present with its first access rights (under host_faults with its first use by work), and goes with
- * its unmap. Many mappings that lie in sequence in the memfd take one host mapping; how many of these a
- * process may have is limited (vm.max_map_count), and meeting that limit says nothing about device memory: it
- * is a violation of its own.
+ * becomes present with its first access rights (under host_faults with its first use by work), and ends with
+ * its unmap. Mappings that follow one another in the memfd, too, share one host mapping. The kernel limits how many
+ * of those a process may have (vm.max_map_count); that limit says nothing about device memory, so reaching it is
+ * a violation of its own.
  */
 #include "sim_machine.h"
 
@@ -25,8 +25,8 @@
 #include "error.h"
 #include "prng.h"
 
-/* Where windows may lie. The main window ends below where position-independent programs load; further
- * machines find room above it. TSan knows a narrow band only. */
+/* Where windows may lie. The main window ends below where position-independent programs load; further machines
+ * find room above it. TSan supports only a narrow band. */
 #ifdef TRZ_UNDER_TSAN
 static const uint64_t window_low = 0x7e8000000000, window_high = 0x7fc000000000, window_step = GIB(64);
 static const uint64_t window_wanted = GIB(1024);
@@ -129,7 +129,7 @@ static void poison(sim *s, const struct sim_phys *p)
 		}
 }
 
-/* Charged to the device already; NULL: no host memory. */
+/* The caller has charged the device. NULL: no host memory. */
 struct sim_phys *sim_phys_new(sim *s, int device, uint64_t size)
 {
 	struct sim_phys *p = calloc(1, sizeof *p);
@@ -164,8 +164,8 @@ struct sim_phys *sim_phys_adopt(sim *s, int shared)
 	return p;
 }
 
-/* Ends it if neither a handle nor a mapping is left. Its place in the file is never used again; the hole
- * gives the host its pages back. */
+/* Ends the memory if neither a handle nor a mapping is left. Its place in the file is never used again; a hole
+ * there gives the pages back to the host. */
 void sim_phys_drop(sim *s, struct sim_phys *p)
 {
 	if (p->handles + p->mappings > 0)
@@ -266,7 +266,7 @@ static bool is_reserved(const sim *s, uint64_t address, uint64_t size)
 	return address - r->address <= r->size && size <= r->size - (address - r->address);
 }
 
-/* The lowest free range, or the wished one where it is free; its place in the array goes to *at. 0: none. */
+/* The range at `hint` if that is free, else the lowest free one; *at is its place in the array. 0: none. */
 static uint64_t find_free(const sim *s, uint64_t size, uint64_t alignment, uint64_t hint, size_t *at)
 {
 	uint64_t end = s->window + s->window_bytes;
@@ -439,8 +439,8 @@ trz_status sim_mapping_hide(sim *s, uint64_t address, uint64_t size)
 	return TRZ_OK;
 }
 
-/* Makes absent mappings from `m` on present, as far as they follow one another in the file too; *bytes is
- * what they cover. */
+/* Makes absent mappings from `m` on present, as far as they follow one another in the file, too; *bytes is how
+ * much they cover. */
 static trz_status show_run(sim *s, struct sim_mapping *m, uint64_t end, uint64_t *bytes)
 {
 	uint64_t run = 0;
@@ -474,7 +474,7 @@ trz_status sim_mapping_show(sim *s, uint64_t address, uint64_t size)
 	return TRZ_OK;
 }
 
-/* Gives whole mappings to the devices of the mask. */
+/* Lets the devices of the mask reach whole mappings, too. */
 void sim_mapping_grant(sim *s, uint64_t address, uint64_t size, uint32_t access)
 {
 	struct sim_mapping *m;
@@ -484,7 +484,7 @@ void sim_mapping_grant(sim *s, uint64_t address, uint64_t size, uint32_t access)
 	}
 }
 
-/* Whether the range consists of whole mappings made by `map`; a violation where it does not. */
+/* Checks that the range consists of whole mappings made by `map`; else it is a violation. */
 static trz_status check_whole(sim *s, const char *what, uint64_t address, uint64_t size)
 {
 	const char *wrong = size == 0 ? "is empty" : NULL;
@@ -575,7 +575,7 @@ bool sim_reaches(const sim *s, int device, int peer)
 	return device == peer || !s->config.no_peers;
 }
 
-/* One bit for each listed device; 0: one of them cannot be given access, for the reason that sim_refuse has. */
+/* One bit for each listed device; 0: one of them cannot get access, and sim_refuse has the reason. */
 static uint32_t access_mask(sim *s, const int *devices, int count)
 {
 	uint32_t mask = 0;

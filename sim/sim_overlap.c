@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Items of one stream that may be resident together: dependent launches. The bytes of a memfd are coherent
- * through every address, those of a GPU only behind a completion edge; so the simulator remembers the memory that the
- * newest items used, and a dependent item that reaches it through another address is a violation although the bytes are
- * right.
+ * Items of one stream that may be resident together: dependent launches. A memfd's bytes are coherent through
+ * every address, a GPU's only after a completion edge; so the simulator remembers the memory that the newest items
+ * used, and a dependent item that reaches it through another address is a violation although the bytes are right.
  */
 #include "sim_machine.h"
 
@@ -12,7 +11,7 @@
 
 #include "bits.h"
 
-/* This many items before a dependent one may still be resident, if all between are dependent, too. */
+/* So many items before a dependent one may still be resident, if all in between are dependent, too. */
 enum { RESIDENT_ITEMS = 8 };
 
 void sim_overlap_fence(struct sim_stream *st, uint64_t sequence)
@@ -20,13 +19,13 @@ void sim_overlap_fence(struct sim_stream *st, uint64_t sequence)
 	st->fenced = max_u64(st->fenced, sequence);
 }
 
-/* A graph's items begin behind a wait, and a dead stream is given none: neither needs a fence. */
+/* A graph's items come after a wait, and a dead stream gets none: neither needs a fence. */
 static bool is_of_use(const struct sim_stream *st)
 {
 	return !st->graph && (st->value || st->thread || st->context->legacy == st);
 }
 
-/* Without host memory the machine is stricter than it should be. */
+/* Without host memory the wait is not noted, and the machine is stricter than it should be. */
 static void note_known(struct sim_stream *st, struct sim_stream *other, uint64_t sequence)
 {
 	if (other == st || !is_of_use(other))
@@ -81,7 +80,7 @@ static void forget_before(struct sim_stream *st, uint64_t sequence)
 		memmove(st->residents, st->residents + gone, st->resident_count * sizeof *st->residents);
 }
 
-/* Without host memory the extent is not searched for. */
+/* Without host memory the extent is forgotten, and aliases of it are not found. */
 static void remember(struct sim_stream *st, struct sim_extent new)
 {
 	struct sim_extent *last = st->resident_count ? &st->residents[st->resident_count - 1] : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plain memory (cuMemAlloc): chunks of whole 2 MiB granules, each mapped and accessible from birth. Requests
- * of up to half a granule share a chunk, as the driver packs them; a chunk goes with its last allocation.
+ * Plain memory (cuMemAlloc): chunks of whole 2 MiB granules, mapped and accessible from the start. Requests of
+ * up to half a granule share a chunk, as the driver packs them; a chunk ends with its last allocation.
  */
 #include "sim_machine.h"
 
@@ -11,14 +11,14 @@
 
 enum { UNIT_SHIFT = 9, CHUNK_UNITS = 4096, SHARED_CHUNK_BYTES = CHUNK_UNITS << UNIT_SHIFT };
 
-/* An allocation; `id` is unlike that of any other, ever. */
+/* An allocation; no other ever has the same `id`. */
 struct sim_plain {
 	uint64_t bytes, id;
 };
 
-/* Invariant: live > 0. In a shared chunk units[i] is the length, in units of 512 bytes, of the allocation
- * that starts at unit i, and 0 where none does; a chunk of its own has one allocation at unit 0. all[i] is the
- * allocation at unit i; a chunk of its own has no more than that one. */
+/* Invariant: live > 0. In a shared chunk units[i] is the length, in units of 512 bytes, of the allocation that
+ * starts at unit i, and 0 where none does; all[i] is that allocation. A chunk of a large request has only one, at unit
+ * 0. */
 struct sim_chunk {
 	LIST_ENTRY(sim_chunk) link;
 	struct sim_context *context;
@@ -52,7 +52,7 @@ static struct sim_chunk *chunk_at(const sim *s, uint64_t address)
 	return m ? m->chunk : NULL;
 }
 
-/* Maps a new chunk with access for its device; on failure nothing of it is left. */
+/* Maps a new chunk with access for its device; after a failure nothing of it is left. */
 static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
 {
 	int device = chunk->context->device;
@@ -74,7 +74,7 @@ static trz_status lay_chunk(sim *s, struct sim_chunk *chunk)
 	return status;
 }
 
-/* For up to `room` allocations. */
+/* A new chunk for up to `room` allocations. */
 static trz_status new_chunk(sim *s, struct sim_context *c, uint64_t size, size_t room, struct sim_chunk **out)
 {
 	struct sim_chunk *chunk = calloc(1, sizeof *chunk + room * sizeof chunk->all[0]);
@@ -167,7 +167,7 @@ trz_status sim_plain_alloc(sim *s, struct sim_context *c, uint64_t size, trz_add
 	return TRZ_OK;
 }
 
-/* The chunk where exactly `address` was allocated; NULL: nowhere. */
+/* The chunk in which an allocation begins at `address`; NULL: none does. */
 static struct sim_chunk *find_chunk(const sim *s, uint64_t address, unsigned *unit)
 {
 	struct sim_chunk *chunk = chunk_at(s, address);

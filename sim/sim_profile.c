@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the compiled-in profiles.ini, once. The file is ours, so a fault in it is a bug.
+ * Reads the compiled-in profiles.ini, once. The file is the project's own, so an error in it is a bug.
  */
 #include "sim_profile.h"
 
@@ -113,13 +113,13 @@ const struct sim_profile *sim_profile_find(const char *name)
 	return NULL;
 }
 
-/* Two transfers a clock. */
+/* Two transfers per clock. */
 uint64_t sim_profile_memory_rate(const struct sim_profile *p)
 {
 	return (uint64_t)p->bus_bits / 8 * p->memory_mhz * 2;
 }
 
-/* 8 GT/s a lane in the third generation, twice as much in each that follows; 128 of 130 bits are payload. */
+/* 8 GT/s per lane in the third generation, twice as much in each later one; 128 of 130 bits are payload. */
 uint64_t sim_profile_link_rate(const struct sim_profile *p)
 {
 	const uint64_t third = 16 * 8000 / 8 * 128 / 130;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Device profiles: the properties of GPUs on sale, from profiles.ini, which says how exact each figure is.
+ * Device profiles: properties of real GPUs, from profiles.ini, which says how exact each figure is.
  */
 #ifndef TRZ_SIM_PROFILE_H
 #define TRZ_SIM_PROFILE_H
@@ -21,13 +21,13 @@ struct sim_profile {
 	uint64_t nccl_peer_bytes, nccl_collective_bytes;  /* of a communicator; 0: unknown */
 };
 
-/* A profile by its name, whatever the case of letters; NULL: there is none. Thread-safe, as is the next. */
+/* A profile by its name, in any case of letters; NULL: there is none. Thread-safe, as is the next. */
 const struct sim_profile *sim_profile_find(const char *name);
 
 /* The i-th profile, from the smallest memory to the largest; NULL: past the last. */
 const struct sim_profile *sim_profile_at(size_t i);
 
-/* Bytes a microsecond, at best: of the device's memory, and of its link to the host in one direction. */
+/* Bytes per microsecond, at best: of the device's memory, and of its link to the host in one direction. */
 uint64_t sim_profile_memory_rate(const struct sim_profile *p);
 uint64_t sim_profile_link_rate(const struct sim_profile *p);
 

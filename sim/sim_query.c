@@ -37,7 +37,7 @@ trz_status sim_handle_at(sim *s, trz_addr address, trz_handle *out)
 	struct sim_call call = sim_enter(s, SIM_SLOTS);
 	const struct sim_mapping *m = sim_mapping_at(s, address);
 	struct sim_phys *p = m && !m->chunk ? m->phys : NULL;
-	/* The handle that it was mapped by, while that lives. */
+	/* The handle that it was mapped with, while that lives. */
 	bool same = p && m->handle && sim_registry_get(&s->memory, m->handle) == p &&
 	            (p->retains == 0 || p->retained == m->handle);
 	uint64_t value = same ? m->handle : p ? sim_registry_add(&s->memory, p) : 0;
@@ -112,7 +112,7 @@ static const struct sim_capture *find(const sim *s, sim_graph graph, uint64_t ca
 	return c;
 }
 
-/* NULL: it is a wait between lanes. */
+/* NULL: the node is a wait between lanes. */
 static const struct sim_work *node_at(const struct sim_capture *c, size_t number)
 {
 	struct sim_node_place place = c->place[number];
@@ -150,8 +150,8 @@ static sim_node_kind kind_of(const struct sim_work *w)
 	}
 }
 
-/* Of each lane the newest node that what comes at a place of a lane follows directly: `ends` counts up to it, 0: none.
- * Waits lead to where they were recorded, which is earlier. */
+/* For what comes at place `at` of a lane: the newest node of each lane that it follows; `ends` counts up to that, 0:
+ * none. A wait leads back to where its event was recorded. */
 static void find_ends(const struct sim_capture *c, unsigned lane, uint64_t at, uint64_t *seen, uint64_t *ends)
 {
 	if (at <= seen[lane])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a process on the look-alike libraries notes of its requests, for `terrazzo sim --record`: a file of these
- * entries in the order in which they happened, grown in whole chunks; the first entry of kind 0 ends it.
+ * What the look-alike libraries note of a process's requests, for `terrazzo sim --record`: a file of these entries in
+ * the order in which they happened, which grows in whole chunks; the first entry of kind 0 ends it.
  */
 #ifndef TRZ_SIM_RECORDING_H
 #define TRZ_SIM_RECORDING_H
@@ -13,7 +13,7 @@ enum sim_recorded_kind {
 	SIM_RECORDED_END,
 	SIM_RECORDED_ALLOC,           /* key: address; value: requested bytes; stream; pool */
 	SIM_RECORDED_FREE,            /* key: address; stream: in whose order, or SIM_RECORDED_OWN_STREAM */
-	SIM_RECORDED_USE,             /* key: address; stream: one more user of it */
+	SIM_RECORDED_USE,             /* key: address; stream: another user of it */
 	SIM_RECORDED_EVENT,           /* key: the event, recorded on stream */
 	SIM_RECORDED_EVENT_END,       /* key: the event: its handle may become another's */
 	SIM_RECORDED_WAIT,            /* key: the event; stream: the one that waits */
@@ -26,13 +26,13 @@ enum sim_recorded_kind {
 	SIM_RECORDED_CAPTURE_END,     /* stream */
 	SIM_RECORDED_LAUNCH,          /* key: the capture whose graph is launched; stream */
 	SIM_RECORDED_POOL_OPEN,       /* pool: one more holder of it */
-	SIM_RECORDED_POOL_RELEASE,    /* pool: one holder less; the last takes it along */
+	SIM_RECORDED_POOL_RELEASE,    /* pool: one holder less; it ends with the last */
 	SIM_RECORDED_POOL_BEGIN,      /* pool: allocations go there from now on */
 	SIM_RECORDED_POOL_END,        /* pool */
 	SIM_RECORDED_KINDS
 };
 
-/* The key of a stream: its number among the process's; a legacy default stream has 0. */
+/* A stream's value is its number in the process; a legacy default stream has 0. OWN_STREAM: the allocation's. */
 #define SIM_RECORDED_OWN_STREAM UINT64_MAX
 
 enum { SIM_RECORDED_CHUNK = 1 << 20 };

@@ -7,8 +7,8 @@
 
 #include "sim_machine.h"
 
-/* Values look like a driver's, which are pointers to what is aligned: programs tell their own numbers from them by
- * the low bits. Nothing lies there, and no device memory either. */
+/* Values look like a driver's, which are aligned pointers: programs tell their own numbers from them by the low bits.
+ * Neither host nor device memory lies at these addresses. */
 enum { INDEX_SHIFT = 4, KIND_SHIFT = 37 };
 #define HANDLES 0x600000000000ull
 

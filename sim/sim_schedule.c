@@ -27,7 +27,7 @@ void sim_complete(sim *s, struct sim_stream *st)
 	last->active_index = st->active_index;
 }
 
-/* A head that waits or spins in vain is not ready, nor is one whose host function is under way. */
+/* A head is not ready while what it waits for has not come, while it spins, or while its host function runs. */
 static bool is_ready(const struct sim_stream *st)
 {
 	const struct sim_work *w = sim_head(st);
@@ -40,7 +40,7 @@ static bool is_ready(const struct sim_stream *st)
 	return w->kind != SIM_WORK_MEET || sim_meet_ready(w);
 }
 
-/* A thread that has been woken no longer waits, although it may not run yet. */
+/* A thread that has been woken no longer counts as waiting, although it may not run yet. */
 void sim_progress(sim *s)
 {
 	struct sim_thread *t;
@@ -100,7 +100,7 @@ static void run_head(sim *s, struct sim_stream *st)
 	sim_complete(s, st);
 }
 
-/* Which stream starves changes now and then, so that every backlog comes to an end. */
+/* The starved stream changes now and then, so that every backlog ends. */
 static const struct sim_stream *starved_stream(sim *s)
 {
 	if (s->config.schedule != SIM_STARVE)
@@ -110,7 +110,7 @@ static const struct sim_stream *starved_stream(sim *s)
 	return s->starved;
 }
 
-/* Whether `a` goes before `b` under a schedule that orders. */
+/* Whether `a` goes before `b` under FIFO or LIFO. */
 static bool goes_first(sim_schedule schedule, const struct sim_stream *a, const struct sim_stream *b)
 {
 	return schedule == SIM_FIFO ? sim_head(a)->order < sim_head(b)->order : a->last_order > b->last_order;
@@ -176,7 +176,7 @@ void sim_tick(sim *s, uint64_t lag)
 
 /* ---- blocking ------------------------------------------------------------------------------------- */
 
-/* While another thread runs a host function that does not wait for one in its turn, progress is possible. */
+/* Waits while another thread runs a host function, unless that waits for one itself; false: no progress is possible. */
 static bool await_other_threads(sim *s)
 {
 	struct sim_thread *here = sim_thread_here(s);
@@ -193,8 +193,8 @@ static bool await_other_threads(sim *s)
 	return true;
 }
 
-/* While a stream awaits others in a meeting, progress is possible: whoever does not come is told of where meetings are
- * made. The needed stream's is the one that the host is said to wait for. */
+/* Waits while a stream awaits others in a meeting, first of all the needed stream, which the host then counts as
+ * waiting for; false: none does. Who makes meetings reports those that nobody comes to. */
 static bool await_others(sim *s, const struct sim_stream *needed, uint32_t mark)
 {
 	for (size_t i = 0; i <= s->active_count; i++) {
@@ -208,7 +208,7 @@ static bool await_others(sim *s, const struct sim_stream *needed, uint32_t mark)
 	return false;
 }
 
-/* Follows the waits from `st` to the stream whose head can run, or to the one that stops everything. */
+/* Follows the waits from `st` to the stream whose head can run, or that stops everything. */
 static struct sim_stream *needed_for(struct sim_stream *st)
 {
 	while (!st->runner && !is_ready(st) && sim_head(st)->kind == SIM_WORK_WAIT)
@@ -216,8 +216,8 @@ static struct sim_stream *needed_for(struct sim_stream *st)
 	return st;
 }
 
-/* Runs one item on the way to what the host waits for; false: a deadlock. The needed one alone under the
- * unkind schedules; a random schedule mixes others in, and the kind one keeps to its order. */
+/* Runs one item on the way to what the host waits for; false: a deadlock. LIFO and STARVE run only the needed item,
+ * RANDOM mixes others in, FIFO keeps to its order. */
 static bool step_towards(sim *s, struct sim_stream *target)
 {
 	sim_schedule schedule = s->config.schedule;
@@ -283,7 +283,7 @@ trz_status sim_stream_sync(sim *s, trz_context c, trz_stream stream)
 	return sim_leave(&call);
 }
 
-/* The host now knows which work has completed. */
+/* The host has seen all work of the device complete. */
 static void fence_device(sim *s, int device)
 {
 	struct sim_stream *st;

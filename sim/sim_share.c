@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Export and import of physical memory, within a process and between processes of one machine. The exported object is a
- * descriptor of the memory file whose position is the memory's offset, and which keeps the memory alive.
+ * Export and import of physical memory, within a process and between processes of one machine. What is exported is a
+ * descriptor of the memory file, whose position is the memory's offset; it keeps the memory alive.
  */
 #include "sim_machine.h"
 
@@ -35,7 +35,7 @@ trz_status sim_export(sim *s, trz_handle handle, unsigned kind, void *shareable)
 	return TRZ_OK;
 }
 
-/* A new handle of exported memory that this process holds already. */
+/* A new handle of shared memory that this process holds already. */
 static trz_status new_handle(sim *s, int shared, trz_handle *handle)
 {
 	struct sim_phys *p = sim_phys_adopt(s, shared);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Streams and events: their handles, the queues, default streams, and the work that a record captures.
+ * Streams and events: their handles, the queues, default streams, and the work that an event covers.
  *
  * An event is a place in a stream's queue, so a record costs no item and an event may be destroyed at any
- * time. The legacy default stream is ordered against the blocking streams of its context by wait items, inserted when
- * one of them gets work while the other has some left.
+ * time. Wait items order the legacy default stream and the blocking streams of its context: one is inserted when a
+ * stream gets work while the other has some left.
  */
 #include "sim_machine.h"
 
@@ -41,7 +41,8 @@ static bool activate(sim *s, struct sim_stream *st)
 	return true;
 }
 
-/* What the default stream and blocking ones have passed of each other no item waits for, but its time comes after. */
+/* The default stream and blocking ones need no wait for each other's completed work, but start after it in virtual
+ * time. */
 static uint64_t time_of_default(const struct sim_stream *st)
 {
 	const struct sim_stream *legacy = st->context->legacy;
@@ -58,7 +59,7 @@ trz_status sim_push(sim *s, struct sim_stream *st, struct sim_work work)
 	work.tick = s->tick;
 	work.issued_ns = max_u64(sim_now_ns(s), time_of_default(st));
 	work.order = st->last_order = s->order++;
-	if (!work.generation)  /* a graph's node has that of its capture */
+	if (!work.generation)  /* a graph's node has its capture's */
 		work.generation = s->generation;
 	st->items[st->enqueued++ & (st->room - 1)] = work;
 	s->unfinished++;
@@ -71,7 +72,7 @@ trz_status sim_push_wait(sim *s, struct sim_stream *st, struct sim_stream *other
 	return sim_push(s, st, wait);
 }
 
-/* Orders `st`'s next work after the work that the other kind of stream has so far. */
+/* Orders `st`'s next work after what the other kind of stream has been given so far. */
 static trz_status join_default(sim *s, struct sim_stream *st)
 {
 	struct sim_stream *legacy = st->context->legacy;
@@ -205,7 +206,7 @@ static void free_queue(struct sim_stream *st)
 	st->room = st->resident_room = st->resident_count = 0;
 }
 
-/* Events and waits may still name it: it is freed with the machine. */
+/* Events and waits may still point to the stream: it is freed with the machine. */
 static void leave(sim *s, struct sim_stream *st)
 {
 	LIST_REMOVE(st, in_context);
@@ -214,7 +215,8 @@ static void leave(sim *s, struct sim_stream *st)
 	free_queue(st);
 }
 
-/* Looks for ended streams of a context that have become idle, each time that as many have ended as it looks at. */
+/* Looks for a context's ended streams that have become idle, but only when as many have ended since as it must look
+ * at. */
 static void leave_late(sim *s, struct sim_context *c)
 {
 	if (++c->ended_since < c->look_after)
@@ -229,7 +231,7 @@ static void leave_late(sim *s, struct sim_context *c)
 	}
 }
 
-/* A busy one stays in its context's list, since the legacy stream has to wait for it. */
+/* A busy stream stays in its context's list, since the legacy stream has to wait for it. */
 void sim_stream_retire(sim *s, struct sim_stream *st)
 {
 	if (st->value)
@@ -250,7 +252,7 @@ trz_status sim_stream_destroy(sim *s, trz_context context, trz_stream stream)
 	if (call.status == TRZ_OK && (uint64_t)stream <= 2)
 		call.status = sim_misuse(s, TRZ_ERROR_INVALID_ARGUMENT, TRZ_CUDA_ERROR_INVALID_HANDLE,
 		                         "end of a default stream");
-	/* One that only joined a capture may go: what it was given stays there. */
+	/* A stream that only joined a capture may end: what it was given stays in the capture. */
 	if (call.status == TRZ_OK && st->capture && st->capture->lane[0].stream == st) {
 		sim_capture_invalidate(st->capture);
 		call.status = sim_misuse(s, TRZ_ERROR_CAPTURE, TRZ_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
@@ -302,7 +304,7 @@ void sim_streams_close(sim *s)
 	while ((st = LIST_FIRST(&s->all_streams)) || (st = LIST_FIRST(&s->dead_streams))) {
 		LIST_REMOVE(st, link);
 		free_queue(st);
-		free(st->known);  /* the events of a dead stream tell of it still */
+		free(st->known);  /* kept until now: events of a dead stream still use it */
 		free(st);
 	}
 	for (uint32_t i = 0; i < s->events.count; i++)
@@ -377,7 +379,7 @@ trz_status sim_event_place(sim *s, struct sim_event *e, struct sim_stream *st)
 	return TRZ_OK;
 }
 
-/* Without a time to note a place in the queue is enough. */
+/* An event that keeps no time only needs a place in the queue. */
 static trz_status record(sim *s, struct sim_event *e, struct sim_stream *st)
 {
 	if (e->timed)
@@ -413,8 +415,8 @@ trz_status sim_event_mark(sim *s, trz_context context, trz_event event, trz_stre
 	return status;
 }
 
-/* The place in the collector's queue behind a wait for each stream that has work left. It waits for graphs' runners
- * too, and for streams whose handles are dead. */
+/* The event's place is in the collector's queue, after a wait for each stream that has work left, including graphs'
+ * runners and streams whose handles are dead. */
 trz_status sim_event_mark_all(sim *s, trz_context context, trz_event event)
 {
 	struct sim_event *e = NULL;
@@ -484,7 +486,7 @@ trz_status sim_stream_idle(sim *s, trz_context context, trz_stream stream)
 	return sim_leave(&call);
 }
 
-/* Work that the host has seen pass is a completion edge for all work enqueued from here on. */
+/* Work that the host has seen complete is a completion edge for all work enqueued from here on. */
 static void note_edge(struct sim_stream *st, uint64_t sequence)
 {
 	struct sim_context *c = st->context;
@@ -545,7 +547,7 @@ trz_status sim_stream_await(sim *s, trz_context context, trz_stream stream, trz_
 		return sim_capture_await(s, st, e);
 	if (!e->stream)
 		return TRZ_OK;
-	/* As any action there, it waits for all blocking streams, and what these are given next waits for it. */
+	/* Like any action on the legacy stream, it waits for all blocking streams, and their next work waits for it. */
 	if (st == st->context->legacy && (status = join_default(s, st)) != TRZ_OK)
 		return status;
 	sim_overlap_fence(st, e->stream == st ? e->sequence : st->enqueued);

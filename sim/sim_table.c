@@ -300,7 +300,7 @@ static trz_status slot_import_handle(void *self, unsigned kind, const void *shar
 	return sim_leave(&call);
 }
 
-/* Virtual time of driver calls, 1 us per tick of the trace clock, and 1 ns per reading, so that it never
+/* Driver calls' virtual time, 1 us per tick of the trace clock, and 1 ns per reading, so that the clock never
  * stands still. */
 static trz_status slot_clock_ns(void *self, uint64_t *ns)
 {

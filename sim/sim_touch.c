@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Touches, the stand-ins for kernels: the device addresses that a launch was given must still be mapped when it runs,
- * and by the mappings of the launch, or of the capture for a node of a graph.
+ * and by the same mappings as at the launch or, for a graph's node, at the capture.
  */
 #include "sim_machine.h"
 
@@ -39,7 +39,7 @@ void sim_touch_drop(const struct sim_work *w)
 		free(w->touched);
 }
 
-/* Reports it: a violation if the word is an argument. */
+/* Reports a mistake: a violation if the word is an argument, else a suspicion. */
 static void accuse(sim *s, bool known, trz_status status, const char *text)
 {
 	if (known)
@@ -48,7 +48,7 @@ static void accuse(sim *s, bool known, trz_status status, const char *text)
 		sim_suspect(s, text);
 }
 
-/* The first address that is not mapped as it was when the item was enqueued; `count`: each is. */
+/* The first address that is not mapped as when the item was enqueued; `count`: all are. */
 static size_t first_stale(const sim *s, const struct sim_work *w)
 {
 	const struct sim_touched *t = w->touched;
@@ -80,10 +80,10 @@ void sim_touch_check(sim *s, const struct sim_stream *st, const struct sim_work 
 		sim_device_die(s, st->context->device);
 }
 
-/* What uses an address, and what writes there. */
+/* Two items, one of which uses an address that the other writes. */
 struct race {
 	const struct sim_stream *stream, *other;
-	const struct sim_work *work, *old;   /* of the one, and the older one of the other */
+	const struct sim_work *work, *old;   /* work: `stream`'s item; old: `other`'s older one */
 	const struct sim_work *user, *writer;
 	struct sim_range written;
 	uint64_t address;
@@ -181,7 +181,7 @@ void sim_touch_race(sim *s, const struct sim_stream *st, const struct sim_work *
 		report_race(s, &maybe);
 }
 
-/* NULL with *found 0: no word is an address. */
+/* NULL: no word is an address (*found is 0), or the host has no memory. */
 static struct sim_touched *collect(const sim *s, struct sim_words words, const char *name, size_t *found)
 {
 	*found = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The execution of items: stamps and their checks, fills, copies.
+ * Executes items: stamps and their checks, fills, copies.
  *
- * A stamp is a set of words at places that depend on address, size and tag alone: the first, the last, one
- * per granule and a few more. A word holds tag ^ mix(its device address), so that a wrong one shows whose it is. The
- * places are chosen from few pages (one per granule, the same for every stamp; the extra ones at coarse steps), so that
- * a device of 80 GiB stays cheap however many stamps are written.
+ * A stamp is a set of words at places that depend only on address, size and tag: the first, the last, one per
+ * granule and a few more. A word holds tag ^ mix(its device address), so that a wrong one shows whose it is. The places
+ * lie in few pages (one per granule, the same for every stamp; the extra ones at coarse steps), so that a device of
+ * 80 GiB stays cheap however many stamps are written.
  */
 #include "sim_machine.h"
 
@@ -96,7 +96,7 @@ static bool stamp_word(struct stamp *p, uint64_t at)
 	return found == expected;
 }
 
-/* The granule's word, where the range covers its place. */
+/* The granule's word, if the range covers its place. */
 static bool stamp_granule(struct stamp *p, uint64_t granule, uint64_t granularity)
 {
 	uint64_t at = granule + (prng_mix(granule) & (granularity - 1) & ~7ull);
@@ -105,7 +105,7 @@ static bool stamp_granule(struct stamp *p, uint64_t granule, uint64_t granularit
 	return stamp_word(p, at);
 }
 
-/* A few words anywhere in a small range, at the start of one of few steps in a large one. */
+/* A few words: anywhere in a small range, at the start of one of a few steps in a large one. */
 static bool stamp_extra(struct stamp *p)
 {
 	uint64_t seed = prng_mix(p->address ^ prng_mix(p->size ^ prng_mix(p->tag)));
@@ -132,8 +132,8 @@ static bool stamp_all(struct stamp *p, uint64_t granularity)
 	return stamp_extra(p);
 }
 
-/* The tag that was most likely written there: a word decodes by the address that it was written through,
- * which may be another mapping of the same memory; true tags are small numbers, wrong ones are not. */
+/* The tag that was most likely written there. A word must be decoded with the address that it was written through,
+ * which may be another mapping of the same memory; the right tag is a small number, wrong ones are not. */
 static uint64_t guess_tag(const sim *s, uint64_t at, uint64_t word, uint64_t *through)
 {
 	const struct sim_mapping *here = sim_mapping_at(s, at), *m;
@@ -169,15 +169,16 @@ static void report_mismatch(sim *s, const struct sim_stream *st, const struct st
 
 /* ---- execution ------------------------------------------------------------------------------------ */
 
-/* The device by which an item reaches memory. A copy reaches plain memory, and any where the call named both devices,
- * by the device that the memory is of: the driver goes through the host where the stream's device does not reach it. */
+/* The device whose rights an item needs to reach memory. A copy needs those of the memory's own device for plain
+ * memory, and for any if the call named both devices: the driver copies through the host what the stream's device does
+ * not reach. */
 static int reaching_device(const sim *s, const struct sim_stream *st, const struct sim_work *w, uint64_t address)
 {
 	const struct sim_mapping *m = w->kind == SIM_WORK_COPY ? sim_mapping_at(s, address) : NULL;
 	return m && (m->chunk || w->peer) ? m->phys->device : st->context->device;
 }
 
-/* An illegal access is sticky, as on hardware: it ends the device. */
+/* An illegal access is sticky, as on hardware: it kills the device. */
 static bool check_access(sim *s, const struct sim_stream *st, const struct sim_work *w, uint64_t address)
 {
 	char why[SIM_TEXT_BYTES], nearest[160];
@@ -205,7 +206,7 @@ static void execute_copy(sim *s, const struct sim_stream *st, const struct sim_w
 		sim_bytes_copy(s, w->address, w->from, w->size);
 }
 
-/* The moment belongs to the newest record, whatever has become of the event. */
+/* Only the newest record gets the time; the event may have ended or been recorded again. */
 static void execute_mark(sim *s, const struct sim_stream *st, const struct sim_work *w)
 {
 	struct sim_event *e = sim_event_of(s, w);
@@ -242,7 +243,7 @@ void sim_work_execute(sim *s, const struct sim_stream *st, const struct sim_work
 /* ---- time ----------------------------------------------------------------------------------------- */
 
 /* Copies and fills take the time that their bytes need at best, and [assumed] a microsecond to start. A copy within a
- * device reads and writes its memory. */
+ * device takes twice its bytes: it reads and writes the memory. */
 static uint64_t transfer_ns(const sim *s, const struct sim_work *w)
 {
 	const struct sim_mapping *to = sim_mapping_at(s, w->address);
