@@ -2,9 +2,9 @@
  *
  * The calls of the CUDA runtime that concern events, with reports to the heaps around them.
  *
- * What a heap knows of an event is used only while all its records are seen. An object that has been loaded since the
- * last look at the imports may have recorded any event. So each wait that would teach something asks first, after the
- * runtime's call, whether objects have come; then all events are forgotten, and the wait goes unreported.
+ * What a heap knows of an event is used only while all of its records are seen. An object loaded since the last look at
+ * the imports may have recorded any event. So before a wait is reported, after the runtime's call, this asks whether
+ * objects have been loaded; if so, all events are forgotten, and the wait goes unreported.
  */
 #include "cuda_events.h"
 
@@ -22,7 +22,7 @@
 
 enum {
 	CREATED_INTERPROCESS = 4,         /* cudaEventInterprocess */
-	VAIN_SCANS = 100                  /* without a clean one between them: the process is beyond us */
+	VAIN_SCANS = 100                  /* after more than so many scans in a row without a clean one we give up */
 };
 
 /* cudaStreamPerThread */
@@ -79,13 +79,13 @@ CALLS(DECLARE)
 #define INDEX(name, parameters) AT_##name,
 enum { CALLS(INDEX) CALL_COUNT };
 
-/* `real` is written before anything leads here. */
+/* `real` is set before any import leads here. */
 #define ENTRY(call, parameters) {.name = #call, .replacement = (relink_function *)on_##call},
 static struct relink calls[CALL_COUNT] = {CALLS(ENTRY)};
 
 #define REAL(name) ((type_##name *)calls[AT_##name].real)
 
-/* relink_loaded() of the last scan that found nothing to do; 0: none. */
+/* relink_loaded() at the last scan, if that found nothing to do; else 0. */
 static _Atomic(uint64_t) clean;
 
 /* Held for each scan; guards `vain_scans`, `imports`. */
@@ -106,7 +106,7 @@ static void scan_locked(void)
 		event_order_give_up();
 }
 
-/* Whether all records until now have been seen. If not, they are all forgotten. */
+/* Whether all records so far have been seen. If not, all events are forgotten. */
 static bool saw_all(void)
 {
 	if (relink_loaded() == atomic_load(&clean))
@@ -260,7 +260,7 @@ static int on_cudaGraphExecEventRecordNodeSetEvent(void *exec, void *node, void 
 	return REAL(cudaGraphExecEventRecordNodeSetEvent)(exec, node, event);
 }
 
-/* Of five parameters until CUDA 12, of six from 13 on; the last says what the node does. */
+/* Has five parameters until CUDA 12, six from 13 on; the last describes the node. */
 static int runtime_version;
 
 static int on_cudaGraphAddNode(void *a, void *b, void *c, void *d, void *e, void *f)
@@ -320,7 +320,7 @@ static int find_runtime(struct dl_phdr_info *info, size_t size, void *path)
 	return 1;
 }
 
-/* In the child the parent's locks may be held; it cannot use the device. */
+/* In the child, locks of the parent's may be held for ever; it cannot use the device anyway. */
 static void note_fork(void)
 {
 	atomic_store(&event_order_reporting, false);
@@ -334,7 +334,7 @@ static void find_driver(void)
 		atomic_store(&current_context, (current_context_function *)dlsym(driver, "cuCtxGetCurrent"));
 }
 
-/* What the runtime has. */
+/* What the loaded runtime has. */
 struct runtime {
 	relink_function *calls[CALL_COUNT];
 	int version;
@@ -364,7 +364,8 @@ static void note_runtime_locked(const struct runtime *r)
 	pthread_atfork(NULL, NULL, note_fork);
 }
 
-/* Several threads may look at a time: the dynamic linker is asked with no lock held (docs/lock-order.md). */
+/* Several threads may look at the same time, since no lock is held while the dynamic linker is asked
+ * (docs/lock-order.md). */
 static bool find_calls(void)
 {
 	static atomic_bool found;

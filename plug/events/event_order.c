@@ -33,7 +33,7 @@ void event_order_give_up(void)
 
 /* ---- foreign events ---- */
 
-/* Sets of few, by a hash of the event. A full one: nothing is reported any more. */
+/* Small sets, by a hash of the event. If one is full, nothing is reported any more. */
 enum { FOREIGN_SETS = 1024, FOREIGN_WAYS = 8 };
 static _Atomic(void *) foreign[FOREIGN_SETS][FOREIGN_WAYS];
 static atomic_size_t foreign_count;
@@ -128,7 +128,7 @@ int event_order_wait(event_order_wait_call *real, void *stream, void *event, uns
 
 /* ---- waits by the host ---- */
 
-/* In one of these calls: a heap knows one for each thread. */
+/* The thread is in one of these calls: a heap knows only one for each thread. */
 static _Thread_local bool waiting;
 
 int event_order_finish(event_order_finish_call *real, void *event, event_order_question *saw_all)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tells all open heaps of the events that the process records, and waits for (include/terrazzo.h, "known order"), and
- * knows which it must not tell of: an event that is recorded in a way that is not seen (a launched graph, another
- * process, a kernel's launch) is foreign until it is destroyed.
+ * Tells all open heaps of the events that the process records and waits for (include/terrazzo.h, "known order"), except
+ * foreign ones: an event that may be recorded unseen, by a launched graph, another process or a kernel's launch, is
+ * foreign until it is destroyed.
  */
 #ifndef TRZ_EVENT_ORDER_H
 #define TRZ_EVENT_ORDER_H
@@ -26,13 +26,14 @@ void event_order_forget_all(void);
 void event_order_make_foreign(void *event);
 bool event_order_is_foreign(void *event);
 
-/* An event is new, or about to be destroyed. */
+/* Forgets an event that is new, or about to be destroyed; it is no longer foreign. */
 void event_order_forget(void *event);
 
 /* ---- calls, with reports around them ----
  *
- * `real` is the driver's function or the runtime's, `order` the stream's handle in which NULL is the legacy default
- * stream. `saw_all`, if it is not NULL, says after the call whether all records until then have been seen. */
+ * `real` is the driver's function or the runtime's. `order` is the stream's handle as the heaps know it: NULL is the
+ * legacy default stream. `saw_all`, if it is not NULL, says after the call whether all records so far have been
+ * seen. */
 
 typedef int event_order_record_call(void *event, void *stream);
 typedef int event_order_record_with_call(void *event, void *stream, unsigned flags);
@@ -51,7 +52,7 @@ int event_order_finish(event_order_finish_call *real, void *event, event_order_q
 int event_order_finish_stream(event_order_finish_call *real, void *stream, void *order);
 int event_order_finish_all(event_order_finish_all_call *real, void *context);
 
-/* Of a graph's node, and of a launch's attributes: makes the events foreign that they record. */
+/* Make the events foreign that a graph's node records, or a launch by its attributes. */
 struct event_order_node {
 	int type, reserved[3];
 	void *event;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Imports of loaded ELF objects. Another thread can be loading one meanwhile: dl_iterate_phdr shows an object before
- * its imports are written, so nothing is written here that the loader has yet to write, and no page's protection
- * changes before the loader has given it its last.
+ * Imports of loaded ELF objects. Another thread may be loading an object meanwhile: dl_iterate_phdr shows it before its
+ * imports are written. So this writes no import that the loader has yet to write, and changes no page's protection
+ * before the loader has set it for the last time.
  */
 #include "relink.h"
 
@@ -30,7 +30,7 @@ struct object {
 	const ElfW(Rela) *calls, *others;
 	size_t call_count, other_count;
 	size_t relative;             /* the first of `others` name no symbol */
-	uintptr_t extent;            /* of its addresses, as offsets */
+	uintptr_t extent;            /* where its addresses end, as an offset */
 	uintptr_t relro, relro_end;  /* pages that the loader makes read-only when it is done with the object */
 };
 
@@ -109,7 +109,7 @@ static bool contains(const struct dl_phdr_info *info, uintptr_t address)
 
 /* ---- one import ---- */
 
-/* -1: not mapped, or unknown. */
+/* A page's protection; -1: not mapped, or unknown. */
 static int protection_of(uintptr_t address)
 {
 	int protection = -1;
@@ -146,8 +146,8 @@ static bool write_import(struct walk *w, const struct object *o, uintptr_t *slot
 	return true;
 }
 
-/* A call that has not been made yet leads to code of the object itself, which asks the loader. An offset is what the
- * loader has yet to turn into an address. */
+/* Replaces one import. An import that has not been called yet leads to code of the object itself, which asks the
+ * loader. An offset in it has yet to be turned into an address by the loader. */
 static void relink(struct walk *w, const struct object *o, const struct relink *function, const ElfW(Rela) *r)
 {
 	const uintptr_t base = o->info->dlpi_addr;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Replaces functions in the loaded objects that import them: what they call from then on is the replacement. Calls
- * through addresses that a program got in another way (dlsym), and of functions linked statically, stay as they are.
+ * Replaces functions in the loaded objects that import them: from then on these call the replacement. Calls by
+ * addresses that a program got in another way (dlsym), and of functions linked statically, stay as they are.
  */
 #ifndef TRZ_RELINK_H
 #define TRZ_RELINK_H
@@ -23,18 +23,18 @@ struct relink {
 struct relink_scan {
 	uint64_t loaded;     /* relink_loaded() of that moment */
 	size_t done;         /* imports that led to the replacement already */
-	size_t replaced;     /* that do now. The loader may have been about to write there: look again */
-	size_t unready;      /* of objects that another thread is loading, or that cannot be written: look again */
-	size_t strange;      /* that lead to a third function */
+	size_t replaced;     /* imports that do now. The loader may have been about to write there: look again */
+	size_t unready;      /* imports of objects that another thread is loading, or that cannot be written: look again */
+	size_t strange;      /* imports that lead to a third function */
 };
 
-/* Looks through all objects but those that define the functions themselves. One thread at a time. */
+/* Looks through all objects except those that define the functions themselves. One thread at a time. */
 struct relink_scan relink_all(const struct relink *list, size_t count);
 
 /* Whether a loaded object imports one of the names, and not `unless`. */
 bool relink_imports(const char *const *names, size_t count, const char *unless);
 
-/* How many objects have ever been loaded into the process: unchanged, no import is new. */
+/* How many objects have ever been loaded into the process: while this is unchanged, no import is new. */
 uint64_t relink_loaded(void);
 
 #endif

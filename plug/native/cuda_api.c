@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * terrazzo_cuda.h: the rules of the CUDA runtime over the driver's calls. A result of the driver is the runtime's error
- * of the same number, for all that these calls return.
+ * terrazzo_cuda.h: the rules of the CUDA runtime over the driver's calls. All results that these calls return have the
+ * same numbers as errors of the runtime and as results of the driver.
  */
 #define TRZ_CUDA_NO_TOOLKIT
 #include "terrazzo_cuda.h"
@@ -34,8 +34,8 @@ trz_cudaError_t trz_cudaLastError(int clear)
 
 /* ---- the context --------------------------------------------------------------------------------------------- */
 
-/* The first call of a thread gives it a context, as the runtime's would: the runtime knows which device the thread has
- * chosen, if the program has loaded it; else it is the first. */
+/* The first call of a thread gives it a context, as the runtime's would. If the program has loaded the runtime, that
+ * knows which device the thread has chosen; else it is the first. */
 static cuda_result bind(void)
 {
 	void *context = NULL;
@@ -53,7 +53,8 @@ static cuda_result bind(void)
 	return result == TRZ_CUDA_SUCCESS ? native_driver.cuCtxSetCurrent(context) : result;
 }
 
-/* A preloaded library finds the driver in the process alone, where nothing but these calls may need it. */
+/* Loads the driver: a preloaded library only looks for one that is in the process already, and perhaps nothing but
+ * these calls needs it. */
 static void need_driver(void)
 {
 	static atomic_bool asked;

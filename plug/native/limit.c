@@ -20,13 +20,13 @@ enum { PLACES = 1024 };
 
 #define MAGIC UINT64_C(0x7a74726c656467)
 
-/* Invariant: what a process holds is in its place; nothing else says so. */
+/* Invariant: what a process holds is in its place and nowhere else. */
 struct ledger {
-	uint64_t magic;       /* written last */
+	uint64_t magic;       /* written last, when the rest is there */
 	pthread_mutex_t lock;
 	struct place {
 		int64_t pid;      /* 0: free */
-		uint64_t born;    /* the process's start, which no other of the same number has */
+		uint64_t born;    /* when the process started: tells it from another one with the same number */
 		uint64_t held;
 	} places[PLACES];
 };
@@ -35,12 +35,12 @@ bool limit_on;
 uint64_t limit_bytes;
 
 static struct ledger *ledger;
-static struct place *own;    /* of process `owner` */
+static struct place *own;    /* the place of process `owner` */
 static pid_t owner;
 
 /* ---- processes ------------------------------------------------------------------------------------------------- */
 
-/* When it was started, in ticks since the machine was; 0: it is not there, or a zombie. */
+/* When a process started, in ticks since the machine did; 0: there is no such process, or it is a zombie. */
 static uint64_t birth(int64_t pid)
 {
 	char path[64], text[1024];
@@ -52,7 +52,7 @@ static uint64_t birth(int64_t pid)
 	if (length <= 0)
 		return 0;
 	text[length] = '\0';
-	const char *field = strrchr(text, ')');  /* the second, which may hold anything */
+	const char *field = strrchr(text, ')');  /* the end of the second field, which may hold anything */
 	char state = 0;
 	uint64_t born = 0;
 	const char *format = " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64;
@@ -193,7 +193,7 @@ static void make_ledger(struct ledger *made, bool shared)
 	made->magic = MAGIC;
 }
 
-/* Signals that the program handles may come while another process has it. */
+/* Locks a file. While another process has the lock, signals that the program handles may interrupt the wait. */
 static bool lock_file(int file)
 {
 	int error;
@@ -203,7 +203,8 @@ static bool lock_file(int file)
 	return !error;
 }
 
-/* A file system that is full must say so here: a page that it has no room for would end the process when it is used. */
+/* Makes room for the ledger, so that a full file system says so now: a page without room would end the process when it
+ * is used. */
 static bool has_room(int file)
 {
 	int error = posix_fallocate(file, 0, sizeof(struct ledger));
@@ -211,7 +212,7 @@ static bool has_room(int file)
 	return !error;
 }
 
-/* The first process that comes makes it. */
+/* Opens the ledger; the first process that comes makes it. */
 static struct ledger *open_ledger(const char *path)
 {
 	int file = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -227,7 +228,7 @@ static struct ledger *open_ledger(const char *path)
 	return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* "BYTES", "BYTES -", or "BYTES LEDGER". *path is NULL where there is no ledger. */
+/* Reads "BYTES", "BYTES -" or "BYTES LEDGER". *path: NULL without a ledger. */
 static bool read_limit(const char *text, uint64_t *bytes, const char **path)
 {
 	char *end;

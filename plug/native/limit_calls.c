@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver's functions that allocate device memory, each after it has been taken from the limit. What the limit
- * refuses is "out of memory", as the device's end would be.
+ * The driver's functions that allocate device memory, called once the limit has granted it. What the limit refuses is
+ * "out of memory", as on a device that is full.
  */
 #include "limit.h"
 #include "limit_held.h"
@@ -34,7 +34,7 @@ static uint64_t reserved_after_trim(uint64_t pool)
 	return reserved_by(pool);
 }
 
-/* What pools keep for later goes first. */
+/* Takes memory from the limit; if that refuses, once more after the pools have returned what they keep for later. */
 static struct limit_memory *take(uint64_t bytes)
 {
 	struct limit_memory *memory = limit_memory_take(bytes);
@@ -51,7 +51,7 @@ static bool is_capturing(void *stream)
 	       native_driver.cuStreamIsCapturing(stream, &capturing) == TRZ_CUDA_SUCCESS && capturing;
 }
 
-/* The address is a name of the pool's memory. */
+/* The address becomes a name of the pool's memory. */
 static cuda_result from_pool(cuda_addr *address, size_t size, void *pool, void *stream)
 {
 	struct limit_memory *memory = take(size);
@@ -78,7 +78,7 @@ cuda_result limit_cuMemAllocFromPoolAsync_ptsz(cuda_addr *address, size_t size, 
 	return from_pool(address, size, pool, preload_of_thread(stream));
 }
 
-/* The driver chooses the pool of the stream's device; so does this, and names it. */
+/* The driver would choose the current pool of the stream's device; this does, too, and names it. */
 cuda_result limit_cuMemAllocAsync(cuda_addr *address, size_t size, void *stream)
 {
 	void *context = NULL, *current = NULL, *popped, *pool = NULL;
@@ -101,8 +101,8 @@ cuda_result limit_cuMemAllocAsync_ptsz(cuda_addr *address, size_t size, void *st
 	return limit_cuMemAllocAsync(address, size, preload_of_thread(stream));
 }
 
-/* What the program has not freed outlives the pool, and counts until the last of it is freed. The pool's name goes
- * first: another thread may be given the handle at once. */
+/* What the program has not freed outlives the pool, and counts until the last of it is freed. The pool's name is
+ * removed before the call, since another thread may get the handle at once. */
 cuda_result limit_cuMemPoolDestroy(void *pool)
 {
 	struct limit_memory *memory = limit_unname(LIMIT_POOL, (uintptr_t)pool, NULL);
@@ -119,7 +119,8 @@ cuda_result limit_cuMemPoolDestroy(void *pool)
 
 /* ---- addresses ------------------------------------------------------------------------------------------------- */
 
-/* Before a free, since another thread may be given the address at once; after one that failed it is back. */
+/* Ends the memory of an address that has been freed. Its name was removed before the free, since another thread may get
+ * the address at once; if the free failed it is put back. */
 static cuda_result freed(cuda_result result, cuda_addr address, struct limit_memory *memory)
 {
 	if (memory && result == TRZ_CUDA_SUCCESS)
@@ -197,9 +198,9 @@ cuda_result limit_cuMemGetInfo_v2(size_t *unused, size_t *total)
 
 /* ---- other processes' memory ----
  *
- * It counts here, too: that process may not be among those that share the limit. The driver gives memory that is open
- * already the address that it has, and closes it when it has been closed as often: so it counts once, and has its name
- * several times. The lock is held from the driver's call to the name. */
+ * It counts here as well, since its process may not share the limit. If memory is opened again, the driver returns the
+ * same address, and closes it only when it has been closed as often: so it counts once, and has several names. The lock
+ * is held from the driver's call until the name is there. */
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
@@ -290,7 +291,7 @@ cuda_result limit_cuMemRetainAllocationHandle(cuda_mem *handle, void *address)
 	return result;
 }
 
-/* A handle that is not known was imported: its memory counts while it is mapped. */
+/* An unknown handle was imported: its memory counts while it is mapped. */
 cuda_result limit_cuMemMap(cuda_addr address, size_t size, size_t offset, cuda_mem handle, uint64_t flags)
 {
 	struct limit_memory *memory = limit_find(LIMIT_HANDLE, handle, NULL);
@@ -330,12 +331,12 @@ static uint64_t bytes_of(int format)
 		return 2;
 	case 0x03: case 0x0a: case 0x20:   /* 32 */
 		return 4;
-	default:                           /* the most there is */
+	default:                           /* the largest */
 		return 8;
 	}
 }
 
-/* UINT64_MAX: more than there is. */
+/* The bytes of an array; UINT64_MAX: too many for any device. */
 static uint64_t array_bytes(const struct preload_array_3d *a)
 {
 	uint64_t bytes;
@@ -346,7 +347,8 @@ static uint64_t array_bytes(const struct preload_array_3d *a)
 	return bytes;
 }
 
-/* The driver makes at least one level, and none behind the one of a single element, whatever it is asked for. */
+/* Takes an array with its levels. Whatever it is asked for, the driver makes at least one level, and none beyond that
+ * of a single element. */
 static struct limit_memory *take_array(const struct preload_array_3d *a, unsigned levels)
 {
 	struct preload_array_3d level = *a;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of graphs under a limit. The driver reserves it when a graph is launched, too late to refuse it. So the
- * nodes that allocate count when they are made, as if no node could use what another one has freed, and until neither
- * their graph nor anything made from it is left. What a graph that was instantiated allocates and does not free itself
- * outlives it: then all of its memory counts until the program has freed that.
+ * The memory of graphs under a limit. The driver reserves it when a graph is launched, too late to refuse it. So nodes
+ * that allocate count from when they are made, as if no node could use what another one has freed, until their graph
+ * and all that was made from it are gone. What an instantiated graph allocates and does not free itself outlives the
+ * graph: then all of its memory counts until the program has freed that.
  */
 #include "event_order.h"
 #include "limit_held.h"
@@ -13,11 +13,11 @@
 
 enum { NODE_ALLOC = 10, NODE_FREE = 11 };  /* CU_GRAPH_NODE_TYPE_MEM_* */
 
-/* What captures that are under way have allocated; the first that ends has all of it. */
+/* What captures that are under way have allocated; the first capture that ends gets all of it. */
 static struct limit_memory *captured;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Two pieces become one. */
+/* Makes one piece of two; `whole` may be NULL. */
 static struct limit_memory *joined(struct limit_memory *whole, struct limit_memory *part)
 {
 	if (!whole)
@@ -34,7 +34,7 @@ void limit_graph_captured(struct limit_memory *memory, cuda_addr address)
 	pthread_mutex_unlock(&lock);
 }
 
-/* `address`: of the node's memory; 0: its addresses have names. */
+/* `address`: that of the node's memory; 0: its addresses have names already. */
 static void add_to_graph(void *graph, struct limit_memory *memory, cuda_addr address)
 {
 	struct limit_memory *known = limit_find(LIMIT_GRAPH, (uintptr_t)graph, NULL);
@@ -104,7 +104,7 @@ static const struct preload_alloc_node *params_of(const struct event_order_node 
 	return (const struct preload_alloc_node *)(const void *)&node->event;
 }
 
-/* The parameters of a node that frees are an address. */
+/* The parameters of a node that frees are the address to free. */
 static cuda_result added_any(cuda_result result, void *graph, struct limit_memory *memory,
                              const struct event_order_node *node)
 {
@@ -113,7 +113,7 @@ static cuda_result added_any(cuda_result result, void *graph, struct limit_memor
 	return added(result, graph, memory, params_of(node));
 }
 
-/* false: it is refused. `memory`: NULL, where the node allocates nothing. */
+/* Takes the memory of a node from the limit; *memory: NULL if the node allocates nothing. false: the limit refuses. */
 static bool take_node(const struct event_order_node *node, struct limit_memory **memory)
 {
 	*memory = NULL;
@@ -179,7 +179,7 @@ cuda_result limit_cuGraphInstantiateWithParams_ptsz(void **exec, void *graph, vo
 	return instantiated(DRIVER(cuGraphInstantiateWithParams_ptsz)(exec, graph, params), exec, graph);
 }
 
-/* The driver keeps what graphs have reserved until it is told to give it back. */
+/* Gives up a graph's memory. The driver keeps what launched graphs have reserved until it is told to give it back. */
 static void give_back(struct limit_memory *memory)
 {
 	cuda_device device;
@@ -190,7 +190,8 @@ static void give_back(struct limit_memory *memory)
 	limit_memory_drop(memory);
 }
 
-/* The name went before: another thread may have been given the handle at once. After a call that failed it is back. */
+/* Ends a graph's memory. Its name was removed before the call, since another thread may get the handle at once; if the
+ * call failed it is put back. */
 static cuda_result destroyed(cuda_result result, enum limit_kind kind, void *graph, struct limit_memory *memory)
 {
 	if (memory && result == TRZ_CUDA_SUCCESS)

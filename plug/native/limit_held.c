@@ -12,11 +12,11 @@
 
 struct limit_memory {
 	uint64_t bytes;
-	unsigned references;   /* names, and callers that have one */
+	unsigned references;   /* of names, and of callers */
 	bool marked;
 };
 
-/* Several names of one key: a handle that was retained. */
+/* A name. It may count several times: a handle that was retained. */
 struct name {
 	uint64_t key, size;
 	unsigned count;
@@ -43,7 +43,7 @@ struct limit_memory *limit_memory_take(uint64_t bytes)
 	return NULL;
 }
 
-/* In one step, so that no other process takes in between what is only counted elsewhere. */
+/* Takes or gives only the difference, in one step, so that no other process can take what is merely counted anew. */
 static void settle(uint64_t had, uint64_t has)
 {
 	if (has > had)
@@ -173,7 +173,7 @@ void limit_end(enum limit_kind kind, uint64_t key)
 		limit_memory_drop(memory);
 }
 
-/* Under the lock: twalk hands nothing on. */
+/* Used under the lock, since twalk passes no argument on. */
 static const struct limit_memory *wanted_memory;
 static const struct name *found_name;
 
@@ -221,7 +221,7 @@ struct limit_memory *limit_measure_name(enum limit_kind kind, uint64_t key, stru
 	return memory;
 }
 
-static limit_measure *measurer;  /* under the lock: twalk hands nothing on */
+static limit_measure *measurer;  /* used under the lock, since twalk passes no argument on */
 
 static void visit(const void *node, VISIT which, int depth)
 {

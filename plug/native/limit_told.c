@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the heaps of the process are told of the limit, so that a failure says who forbade the request and who holds the
- * rest.
+ * Tells the process's heaps of the limit, so that a failure says what refused the request, and who holds the rest.
  */
 #include "limit.h"
 #include "preload.h"

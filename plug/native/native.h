@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The heaps of a native process, one for each context, and CUDA's allocation calls over them: by the names and rules
- * of the driver. What a heap cannot serve the driver does, so errors are the driver's own, except that memory which a
- * limit refuses is "out of memory".
+ * The heaps of a native process, one for each context, and CUDA's allocation calls over them, by the driver's names and
+ * rules. What a heap cannot serve is passed on to the driver, so errors are the driver's own, except that memory which
+ * a limit refuses is "out of memory".
  *
  * Order. Memory of cuMemAlloc may be used on every stream at once, so it is allocated on the heap's *host stream*: a
- * stream on which nothing is ever enqueued, whose order is therefore the host's. Where the heap makes it wait for other
- * streams, the allocation waits as well before it returns. cuMemFree ends the uses on all streams of the context: it
+ * stream on which nothing is ever enqueued, whose order is therefore the host's. If the heap makes that stream wait for
+ * others, the allocation waits as well before it returns. cuMemFree ends the uses on all streams of the context: it
  * waits for the context, as the driver's does (docs/native.md; the option free).
  */
 #ifndef TRZ_NATIVE_H
@@ -21,35 +21,35 @@
 
 enum { NATIVE_HEAPS = 64 };
 
-/* Invariant: with `context` not NULL, the rest is constant, but for counts. */
+/* Invariant: while `context` is not NULL, the rest is constant, except counts. */
 struct native_heap {
 	_Atomic(void *) context;  /* by which it is found; NULL: the place is free */
 	void *own;                /* its context */
 	trz_heap *heap;           /* NULL: the driver serves this context */
-	_Atomic(void *) host;     /* its host stream, for which others look through all places; NULL: it is not there */
-	uint64_t host_id;         /* the driver's id of it */
+	_Atomic(void *) host;     /* its host stream, which others look for in all places; NULL: none */
+	uint64_t host_id;         /* the driver's id of the host stream */
 	void *pool;               /* the default pool of the device */
 	int device;
 	bool primary;             /* the context is the device's primary one */
-	_Atomic(struct native_late *) late;  /* freed, but for the wait (native_late.c) */
-	/* Bytes allocated in the order of streams, now, and at most since the program has set one of the pool's two peaks
-	 * back; and for each of these the most before that, since it was set back itself. */
+	_Atomic(struct native_late *) late;  /* what was freed during captures, and awaits its uses (native_late.c) */
+	/* Bytes allocated in the order of streams: now; the most since the program last reset either of the pool's two
+	 * peaks; and for each of the two, the most from its own reset until then. */
 	atomic_size_t async, async_most, used_before, reserved_before;
 };
 
-/* The functions that find a heap, or look at all: call them, and use what they give, between native_enter and
- * native_leave. native_end_context and native_end_primary: outside of these. */
+/* Call the functions that find a heap, or look at all heaps, and use what they return, between native_enter and
+ * native_leave; native_end_context and native_end_primary outside of these. */
 
-/* The heap of the thread's current context, which is opened by the first request; NULL: the driver serves it. */
+/* The heap of the thread's current context, opened by the first request; NULL: the driver serves the context. */
 struct native_heap *native_current(void);
 
 /* The heap of a stream's context; NULL as above. */
 struct native_heap *native_of_stream(void *stream);
 
-/* The heap that may hold the address: the one that does if there are several, or NULL. */
+/* The heap that may hold an address: the only one; of several the one that does, or NULL. */
 struct native_heap *native_owner(cuda_addr address);
 
-/* The heap of a context, likewise. */
+/* The heap of a context; NULL as above. */
 struct native_heap *native_of_context(void *context);
 
 /* Whose memory an address is: a live allocation's, a heap's but no allocation's, or no heap's. */
@@ -59,31 +59,30 @@ enum native_place native_look(cuda_addr address, struct native_heap **heap, trz_
 /* Calls `look` for each open heap. */
 void native_each(void (*look)(struct native_heap *heap, void *argument), void *argument);
 
-/* The context is about to end: its heap is closed. The second for the primary context of a device. */
+/* Closes the heap of a context that is about to end; the second, that of a device's primary context. */
 void native_end_context(void *context);
 void native_end_primary(int device);
 
-/* The process uses the device: it has a context there. CUDA copies between all devices that a process uses, and at the
- * call of any; of memory that is mapped, only between devices that reach it. So from here on this one reaches all
- * heaps; where it cannot, native_devices_apart is set, and what cudaMalloc asks for is the driver's. */
+/* The process uses the device: it has a context there. CUDA can copy plain memory between all devices that a process
+ * uses, mapped memory only between devices that may access it. So from here on this device may access the memory of all
+ * heaps. If it cannot, native_devices_apart is set, and what cudaMalloc asks for is passed on to the driver. */
 enum { NATIVE_DEVICES = 64 };
 void native_use_device(int device);
 extern atomic_bool native_devices_apart;
 
-/* The driver's table, for those that have a heap. trz_driver_cuda reads the environment at each call. */
+/* The driver's table, for callers that have a heap: trz_driver_cuda would read the environment at each call. */
 const trz_driver *native_table(void);
 
 /* Asked before the first heap is opened, if it is not NULL; false: the driver is to serve all. */
 extern bool (*native_may_open)(void);
 
-/* Returns what the heaps keep for later, since the driver has no memory left for somebody else. false: that was
- * nothing. */
+/* Returns the heaps' free memory to the driver, which has no memory left for another request. false: there was none. */
 bool native_make_room(void);
 
-/* Waits for the host stream, if the calling thread's newest allocation has made it wait for others. */
+/* Waits for the host stream, if the calling thread's newest allocation has made it wait for others; false: in vain. */
 bool native_settle(struct native_heap *heap);
 
-/* From now on the driver serves all. */
+/* From now on the driver serves everything. */
 void native_stop(void);
 
 /* ---- options: TERRAZZO_NATIVE=key:value,... --------------------------------------------------------------- */
@@ -92,8 +91,8 @@ struct native_options {
 	bool on;             /* on:off leaves all to the driver */
 	bool free_in_order;  /* free:order; else cuMemFree waits */
 	bool report;         /* report:on */
-	atomic_bool classic; /* ipc:classic: cuMemAlloc is left to the driver, whose memory other processes can open */
-	bool refuse_ipc;     /* ipc:refuse: it never is */
+	atomic_bool classic; /* ipc:classic: cuMemAlloc is passed on to the driver, whose memory other processes can open */
+	bool refuse_ipc;     /* ipc:refuse: not on account of IPC */
 };
 
 extern struct native_options native_options;
@@ -103,13 +102,13 @@ void native_read_options(void);
 
 /* ---- the calls ------------------------------------------------------------------------------------------------- */
 
-/* Whether all calls of the process to the driver come by here; then the next two are right: how many captures are under
- * way, and how often a device has been given another pool. */
+/* Whether all calls of the process to the driver come through here. If so, the next two are right: how many captures
+ * are under way, and how often the program has given a device another pool. */
 extern bool native_sees_all;
 extern atomic_int native_captures;
 extern atomic_int native_pools_chosen;
 
-/* Where the program has called what allocates next: the call site that the heap counts it for. */
+/* Where the program called the function that allocates next: the call site that the heap counts the memory for. */
 extern _Thread_local const void *native_caller;
 #define NATIVE_CALLER __builtin_return_address(0)
 
@@ -123,14 +122,15 @@ cuda_result native_mem_info(size_t *unused, size_t *total);
 cuda_result native_stream_destroy(void *stream);
 void native_stream_retire(void *stream);
 
-/* Frees later, for a capture is under way. false: that is so already, or the host has no memory. */
+/* Notes an allocation to be freed later, since a capture is under way. false: it is noted already, or the host has no
+ * memory. */
 bool native_late_add(struct native_heap *heap, void *ptr);
-/* Frees what was freed during captures, after a wait for its uses, which may be refused. */
+/* Frees what was noted during captures, once `wait` has waited for its uses, which the driver may refuse. */
 void native_late_settle(struct native_heap *heap, cuda_result (*wait)(struct native_heap *heap));
 /* The heap is about to be closed. */
 void native_late_forget(struct native_heap *heap);
 
-/* Counts what is allocated in the order of streams, which the default pool's attributes tell. */
+/* Counts what is allocated in the order of streams, for the default pool's attributes. */
 void native_pool_take(struct native_heap *heap, size_t size);
 void native_pool_give(struct native_heap *heap, const trz_pointer_info *info);
 
@@ -138,14 +138,14 @@ void native_pool_give(struct native_heap *heap, const trz_pointer_info *info);
 struct native_heap *native_of_pool(void *pool);
 void native_pool_trim(void *pool, size_t keep);
 
-/* After the driver's answer for a pool: adds what the heap has. */
+/* Adds what the heap has to the driver's answer about a pool. */
 void native_pool_add(void *pool, int attribute, void *value);
 void native_pool_reset(void *pool, int attribute);
 
-/* Its heap's memory is opened to devices, too. It is closed to none again, since copies need the access. */
+/* Opens the memory of the pool's heap to devices as well. It is never closed to one again, since copies need access. */
 void native_pool_open(void *pool, const struct cuda_mem_access *access, size_t count);
 
-/* The memory of a context's heap is opened to the current device. */
+/* Opens the memory of a context's heap to the current device. */
 void native_open_to_current(void *context);
 
 /* ---- what was served ---------------------------------------------------------------------------------------- */
@@ -161,7 +161,7 @@ enum native_call {
 	NATIVE_CALLS
 };
 
-/* Served by a heap; passed to the driver; refused by a limit. */
+/* Served by a heap; passed on to the driver; refused by a limit. */
 enum native_outcome { NATIVE_SERVED, NATIVE_PASSED, NATIVE_REFUSED, NATIVE_OUTCOMES };
 
 void native_count_slow(enum native_call call, enum native_outcome outcome);

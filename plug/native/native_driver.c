@@ -12,8 +12,8 @@ struct native_driver native_driver;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards changes of all here */
 static atomic_bool tried, loaded;
 
-/* The memory of graphs came last, in CUDA 11.4: all is there, or nothing is used. Several threads may look at a time:
- * the dynamic linker is asked with no lock held (docs/lock-order.md). */
+/* Finds all functions, or uses none; those for graphs' memory are the newest, of CUDA 11.4. Several threads may look at
+ * the same time, since no lock is held while the dynamic linker is asked (docs/lock-order.md). */
 static void load(void)
 {
 	struct native_driver found;

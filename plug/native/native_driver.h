@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What plug/native calls of the CUDA driver, past whatever stands before it.
+ * The CUDA driver's functions that plug/native calls: the driver's own, not those that stand before them.
  */
 #ifndef TRZ_NATIVE_DRIVER_H
 #define TRZ_NATIVE_DRIVER_H
@@ -43,7 +43,7 @@
 	X(cuStreamGetCtx, (void *, void **))                                                  \
 	X(cuStreamIsCapturing, (void *, int *))
 
-/* NULL: the driver lacks it. */
+/* A member is NULL if the driver lacks the function. */
 struct native_driver {
 #define NATIVE_FIELD(name, parameters) cuda_result(*name) parameters;
 	NATIVE_DRIVER_CALLS(NATIVE_FIELD)
@@ -56,7 +56,8 @@ extern struct native_driver native_driver;
 /* Finds the functions, once. false: there is no driver, or it is older than CUDA 11.4. */
 bool native_load(void);
 
-/* The driver's own function of this exported name, or NULL. Each face has its way to find it. */
+/* The driver's own function of this exported name, or NULL. Each library that has plug/native finds it in its own
+ * way. */
 void *native_symbol(const char *exported);
 
 #endif

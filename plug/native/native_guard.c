@@ -18,7 +18,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static atomic_bool has_key, has_barrier;
 
-/* The thread may still free memory in destructors that run after this one: it then takes another. */
+/* Gives up a thread's reader. If destructors that run after this one free memory, the thread takes another. */
 static void give_up(void *reader)
 {
 	native_reader = NULL;
@@ -67,7 +67,7 @@ struct native_reader *native_reader_get(void)
 void native_wait_for_readers(void)
 {
 	if (!atomic_load(&has_barrier) || syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
-		usleep(1000);  /* long enough for a store to be seen */
+		usleep(1000);  /* long enough for other threads' stores to be seen */
 	for (struct native_reader *r = atomic_load(&readers); r; r = r->next)
 		while (r != native_reader && atomic_load_explicit(&r->inside, memory_order_acquire) > 0)
 			sched_yield();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keeps a heap from being closed under a thread that is inside one of its calls: a device may be reset by one thread
- * while others allocate. To enter costs a store; who closes asks the kernel for the barrier that the store lacks.
+ * Keeps a heap from being closed while a thread is inside one of its calls: one thread may reset a device while others
+ * allocate. Entering costs one store, without a barrier: a thread that closes a heap asks the kernel for that.
  */
 #ifndef TRZ_NATIVE_GUARD_H
 #define TRZ_NATIVE_GUARD_H
@@ -10,13 +10,13 @@
 
 struct native_reader {
 	atomic_int inside;            /* calls, nested ones included */
-	atomic_int owned;             /* a thread has it */
-	struct native_reader *next;   /* constant; none is ever given back */
+	atomic_int owned;             /* 1: a thread has it */
+	struct native_reader *next;   /* constant; readers are never freed */
 };
 
 extern _Thread_local struct native_reader *native_reader;
 
-/* The thread's own, on its first call. NULL: no host memory. */
+/* Gives the thread a reader, on its first call. NULL: no host memory. */
 struct native_reader *native_reader_get(void);
 
 static inline void native_enter(void)

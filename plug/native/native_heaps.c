@@ -2,8 +2,8 @@
  *
  * The heaps of the process: opened by the first request of a context, closed when the context is about to end.
  *
- * A heap's table is the driver's, but for what concerns its host stream, of which nothing has to be asked: its id is
- * known, it is never captured, and a wait is noted for native_settle.
+ * A heap's table is the driver's, except for its host stream, about which the driver need not be asked: its id is
+ * known, and it is never captured. A wait of that stream is noted for native_settle.
  */
 #include "native.h"
 
@@ -12,11 +12,11 @@
 
 enum { STREAM_NON_BLOCKING = 1 };
 
-/* In the place of a context whose heap is being closed. */
+/* Stands for the context in the place of a heap that is being closed. */
 #define ENDING ((void *)1)
 
 static struct native_heap places[NATIVE_HEAPS];
-static atomic_uint place_count;   /* places that have ever been used; those behind are free */
+static atomic_uint place_count;   /* places that have ever been used; the others are free */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards changes of both */
 static atomic_bool stopped;
 
@@ -123,7 +123,8 @@ static bool is_primary(int device, const void *context)
 	return primary == context;
 }
 
-/* The driver can serve the program, which must not end for want of us; but who asked for us wants to know. */
+/* If the heap cannot be opened, the driver serves the program, which must go on; but whoever asked for terrazzo wants
+ * to know. */
 static bool open_or_tell(const trz_open_params *params, trz_heap **heap)
 {
 	static bool told;  /* guarded by `lock` */
@@ -136,7 +137,8 @@ static bool open_or_tell(const trz_open_params *params, trz_heap **heap)
 	return false;
 }
 
-/* A heap needs its host stream before its first allocation, and nothing of it may disturb a capture of this thread. */
+/* Opens a heap. It needs its host stream before its first allocation; none of the calls may disturb a capture of this
+ * thread. */
 static bool open_heap(struct native_heap *h, void *context)
 {
 	trz_capture_mode mode = TRZ_CAPTURE_RELAXED;
@@ -187,7 +189,7 @@ static void begin(void)
 		native_stop();
 }
 
-/* But for the host stream, which the heap that was there has given up. */
+/* Clears a place, except its host stream, which the heap before has given up. */
 static void clear(struct native_heap *h)
 {
 	h->heap = NULL;
@@ -234,7 +236,7 @@ void native_use_device(int device)
 	native_leave();
 }
 
-/* A heap that is new. */
+/* Opens a new heap to all devices that the process uses. */
 static void open_to_used(struct native_heap *h)
 {
 	native_use_device(h->device);
@@ -246,8 +248,8 @@ static void open_to_used(struct native_heap *h)
 
 /* ---- finding one ------------------------------------------------------------------------------------------------ */
 
-/* The current context's. A context whose heap cannot be opened keeps a place without one. The driver's table is asked
- * for first, since that asks the dynamic linker (docs/lock-order.md). */
+/* Adds the heap of `context`, which is current. A context whose heap cannot be opened gets a place without a heap. The
+ * driver's table is asked for before the lock is taken, since that asks the dynamic linker (docs/lock-order.md). */
 static struct native_heap *add(void *context)
 {
 	const trz_driver *loaded;
@@ -286,7 +288,7 @@ struct native_heap *native_current(void)
 	return heap_of(context);
 }
 
-/* A heap is opened only in its own context. */
+/* A heap can be opened only while its context is current. */
 struct native_heap *native_of_context(void *context)
 {
 	void *popped;
@@ -372,13 +374,14 @@ void native_each(void (*look)(struct native_heap *heap, void *argument), void *a
 			look(&places[i], argument);
 }
 
-/* Nobody finds the heap any more. false: another thread is ending it. */
+/* From here on no thread finds the heap. false: another thread is ending it. */
 static bool take_away(struct native_heap *h, void *context)
 {
 	return context && context != ENDING && atomic_compare_exchange_strong(&h->context, &context, ENDING);
 }
 
-/* The driver ends what runs in a context together with its memory; a heap's goes first, so nothing may run. */
+/* Waits for the work of a context. The driver ends a context's work together with its memory; a heap's memory goes
+ * before that, so nothing may still run. */
 static void wait_for_work(const struct native_heap *h)
 {
 	void *popped;
@@ -388,7 +391,8 @@ static void wait_for_work(const struct native_heap *h)
 	native_driver.cuCtxPopCurrent_v2(&popped);
 }
 
-/* Threads that have found it leave it first. They may have to open a heap meanwhile: so the lock is not held. */
+/* Closes a heap once the threads that have found it have left it. They may have to open another heap meanwhile, so the
+ * lock is not held. */
 static void end(struct native_heap *h)
 {
 	native_wait_for_readers();
@@ -398,7 +402,7 @@ static void end(struct native_heap *h)
 		trz_close(h->heap);
 	}
 	h->heap = NULL;
-	void *host = atomic_exchange(&h->host, NULL);  /* before another stream can have the handle */
+	void *host = atomic_exchange(&h->host, NULL);  /* before another stream can get the handle */
 	if (host)
 		native_driver.cuStreamDestroy_v2(host);
 	atomic_store(&h->context, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What was freed while a stream was being captured, by threads that may: the wait that belongs to the free would break
- * the capture, so it comes when none is under way.
+ * What was freed while a stream was being captured, by threads that may free then. A free has to wait, which would
+ * break the capture, so the wait comes when no capture is under way.
  */
 #include "native.h"
 
@@ -63,7 +63,7 @@ void native_late_settle(struct native_heap *h, cuda_result (*wait)(struct native
 		end(h, all, true);
 		return;
 	}
-	/* A capture has begun. */
+	/* A capture has begun: put them back. */
 	while (last->next)
 		last = last->next;
 	pthread_mutex_lock(&lock);

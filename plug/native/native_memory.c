@@ -4,7 +4,7 @@
  */
 #include "native.h"
 
-/* What every pitch is a multiple of, on all devices to date. */
+/* On all devices to date every pitch is a multiple of this. */
 enum { PITCH = 512 };
 
 atomic_int native_captures;
@@ -18,7 +18,7 @@ static cuda_result outcome(enum native_call call, enum native_outcome o, cuda_re
 	return result;
 }
 
-/* A call that the driver is to serve; if it has no memory left, once more after the heaps have returned theirs. */
+/* Passes a call on to the driver; if that has no memory left, once more after the heaps have returned theirs. */
 #define PASS(call, result, ...)                                                           \
 	do {                                                                                  \
 		(result) = native_driver.__VA_ARGS__;                                             \
@@ -27,8 +27,8 @@ static cuda_result outcome(enum native_call call, enum native_outcome o, cuda_re
 		native_count(call, NATIVE_PASSED);                                                \
 	} while (0)
 
-/* CUDA refuses what is not stream-ordered while a capture is under way, unless the thread has chosen otherwise: the
- * driver decides. */
+/* While a capture is under way, CUDA refuses calls that are not stream-ordered, unless the thread has chosen otherwise:
+ * so the driver decides about them. */
 static bool is_capturing(void)
 {
 	return atomic_load_explicit(&native_captures, memory_order_relaxed) != 0;
@@ -42,7 +42,7 @@ static bool may_capture(void *stream)
 	return native_driver.cuStreamIsCapturing(stream, &capturing) != TRZ_CUDA_SUCCESS || capturing;
 }
 
-/* Waits for the heap's context, and tells the heap. */
+/* Waits for the heap's context, and tells the heap that it has. */
 static cuda_result wait_for_all(struct native_heap *h)
 {
 	void *current = NULL, *popped;
@@ -61,7 +61,7 @@ static cuda_result wait_for_all(struct native_heap *h)
 
 /* ---- for all streams -------------------------------------------------------------------------------------------- */
 
-/* false: the driver is to do it. */
+/* Allocates on the host stream; false: the driver is to serve the request. */
 static bool alloc_host(struct native_heap *h, cuda_addr *address, size_t size, cuda_result *result)
 {
 	void *made;
@@ -115,8 +115,8 @@ static cuda_result do_alloc_pitch(cuda_addr *address, size_t *pitch, size_t widt
 
 /* ---- the end of all uses -------------------------------------------------------------------------------------- */
 
-/* An event of the whole context says when the last use is over. Where the driver has none, or a capture forbids it,
- * the host waits. */
+/* Frees memory after an event of the whole context, which says when the last use is over. false: the driver has no such
+ * event, or a capture forbids it, so the host must wait. */
 static bool free_after_all(struct native_heap *h, void *ptr)
 {
 	const trz_driver *driver = native_table();
@@ -130,7 +130,8 @@ static bool free_after_all(struct native_heap *h, void *ptr)
 	return false;
 }
 
-/* What lies in a heap's memory the driver must not be asked to free: it may be the base of a driver's allocation. */
+/* Whether an address lies in a heap's memory. The driver must not be asked to free it then: to the driver it may be the
+ * base of an allocation. */
 static bool is_mapped(struct native_heap *h, cuda_addr address)
 {
 	trz_segment_info segment;
@@ -144,7 +145,8 @@ static cuda_result free_elsewhere(struct native_heap *h, cuda_addr address)
 	return outcome(NATIVE_cuMemFree, NATIVE_PASSED, native_driver.cuMemFree_v2(address));
 }
 
-/* Whether the thread may free during captures the driver says, who waits as far as it may. */
+/* Frees during a capture. The driver says whether the thread may, by a free of its own, which waits as far as it has
+ * to. */
 static cuda_result free_in_capture(struct native_heap *h, void *ptr)
 {
 	cuda_addr probe = 0;
@@ -197,7 +199,7 @@ static bool alloc_on(struct native_heap *h, enum native_call call, cuda_addr *ad
 	return true;
 }
 
-/* Whether allocations that name no pool come from the device's own one. */
+/* Whether allocations that name no pool come from the device's default pool. */
 static bool is_default_current(const struct native_heap *h)
 {
 	void *chosen = NULL;
@@ -226,7 +228,7 @@ static cuda_result do_alloc_from_pool(cuda_addr *address, size_t size, void *poo
 	return result;
 }
 
-/* In a capture only a graph's own memory can be freed, which is the driver's. */
+/* In a capture only a graph's own memory can be freed, which the driver serves. */
 static cuda_result do_free_async(cuda_addr address, void *stream)
 {
 	struct native_heap *h = address ? native_owner(address) : NULL;
@@ -250,7 +252,7 @@ static uint64_t stat(const struct native_heap *h, const char *name)
 	return value;
 }
 
-/* What the driver says, with the heap's cache as free memory, and no more than the limit. */
+/* Adjusts the driver's figures: the heap's cache counts as free, and neither figure exceeds the limit. */
 static void adjust(const struct native_heap *h, size_t *unused, size_t *total)
 {
 	uint64_t reserved = stat(h, "reserved_bytes.all.current"), allocated = stat(h, "allocated_bytes.all.current");

@@ -28,7 +28,7 @@ static const struct {
 	{"report:on", offsetof(struct native_options, report), true},
 };
 
-/* An unknown word must not end a program that does not know of us. */
+/* Sets an option. An unknown word must not end a program that does not know of terrazzo. */
 static void set(const char *word, size_t length)
 {
 	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++)

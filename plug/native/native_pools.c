@@ -6,7 +6,7 @@
 
 enum { RESERVED_CURRENT = 5, RESERVED_HIGH = 6, USED_CURRENT = 7, USED_HIGH = 8 };  /* CU_MEMPOOL_ATTR_* */
 
-enum { UNIT = 512 };  /* of sizes in pools */
+enum { UNIT = 512 };  /* sizes in pools are multiples of it */
 
 static size_t rounded(size_t size)
 {
@@ -67,7 +67,7 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-/* What is reserved for streams cannot be told from what is for cuMemAlloc while it is free: all of it counts. */
+/* While memory is free, nothing tells whether it was reserved for streams or for cuMemAlloc, so all of it counts. */
 static void add(const struct native_heap *h, int attribute, uint64_t *bytes)
 {
 	size_t used = atomic_load(&h->async), most = larger(used, atomic_load(&h->async_most));
@@ -120,7 +120,7 @@ void native_open_to_current(void *context)
 	native_leave();
 }
 
-/* A peak is set to what is now; the other one stays. */
+/* Sets one peak to what is allocated now; the other one stays. */
 static void reset(struct native_heap *h, atomic_size_t *own_before, atomic_size_t *other_before)
 {
 	size_t most = atomic_exchange(&h->async_most, atomic_load(&h->async));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver's calls that allocate, free, tell of memory, or end what the heaps rely on.
+ * The driver's calls that allocate or free memory, tell of it, or end what the heaps rely on.
  */
 #include "preload.h"
 
@@ -27,7 +27,7 @@ static int is_pytorch(struct dl_phdr_info *info, size_t size, void *unused)
 	return strstr(info->dlpi_name, "/libc10_cuda.so") != NULL;
 }
 
-/* In the child the parent's locks may be held. */
+/* In the child, locks of the parent's may be held for ever. */
 static void note_fork(void)
 {
 	atomic_store(&event_order_reporting, false);
@@ -36,15 +36,15 @@ static void note_fork(void)
 
 static bool exporter; /* ipc:auto has found that the program may export memory */
 
-/* A program that exports memory by CUDA's older way imports one of these. So may a runtime, which is no sign: it
- * imports all there is. */
+/* Whether the program may export memory by CUDA's older way: it then imports one of these functions. A file that
+ * imports cuMemPoolGetAccess as well is a runtime, which imports everything, and so does not count. */
 static bool exports_memory(void)
 {
 	static const char *const names[] = {"cudaIpcGetMemHandle", "cuIpcGetMemHandle"};
 	return relink_imports(names, sizeof names / sizeof names[0], "cuMemPoolGetAccess");
 }
 
-/* PyTorch has an allocator of its own, in whose place the plug puts terrazzo. */
+/* Not in PyTorch, whose own allocator the plug replaces. */
 static bool may_open(void)
 {
 	if (dl_iterate_phdr(is_pytorch, NULL))
@@ -70,7 +70,7 @@ static int is_driver(struct dl_phdr_info *info, size_t size, void *unused)
 	return strstr(info->dlpi_name, "/libcuda.so") != NULL;
 }
 
-/* Where no call came by, nobody has read the options. */
+/* If no call came through here, nobody has read the options yet. */
 __attribute__((destructor)) static void end(void)
 {
 	native_read_options();
@@ -87,7 +87,7 @@ __attribute__((destructor)) static void end(void)
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */
 
-/* The calls that a driver older than CUDA 11.4 has are its own. */
+/* Drivers older than CUDA 11.4 are not served: native_load fails, and their own function is called. */
 #define SERVED(call, ...) return native_load() ? native_##call : REAL __VA_ARGS__
 
 /* The same for those that allocate. */
@@ -159,7 +159,7 @@ cuda_result cuMemFreeAsync_ptsz(cuda_addr address, void *stream)
 	return cuMemFreeAsync(address, preload_of_thread(stream));
 }
 
-/* ---- what is said of an address -------------------------------------------------------------------------------- */
+/* ---- questions about an address -------------------------------------------------------------------------------- */
 
 cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr address)
 {
@@ -180,7 +180,8 @@ cuda_result cuMemGetAddressRange_v2(cuda_addr *start, size_t *size, cuda_addr ad
 	return TRZ_CUDA_SUCCESS;
 }
 
-/* What the driver would tell of the tile. false: of this it tells the truth. */
+/* Answers where the driver would describe the tile instead of the allocation. false: the driver's own answer is
+ * right. */
 static bool tell(void *value, int attribute, const struct native_heap *h, const trz_pointer_info *info)
 {
 	switch (attribute) {
@@ -220,7 +221,7 @@ cuda_result cuPointerGetAttribute(void *value, int attribute, cuda_addr address)
 	return REAL(cuPointerGetAttribute)(value, attribute, address);
 }
 
-/* Of memory that is free the driver says what it says of an address that never is any memory's. */
+/* About free memory the driver is asked as about NOWHERE, an address that is never memory. */
 cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **values, cuda_addr address)
 {
 	enum { NOWHERE = 16 };
@@ -237,7 +238,7 @@ cuda_result cuPointerGetAttributes(unsigned count, int *attributes, void **value
 	return result;
 }
 
-/* The older way of sharing is for the driver's own allocations alone. From here on they are. */
+/* CUDA's older way of sharing works only for the driver's own allocations. From here on it makes them. */
 cuda_result cuIpcGetMemHandle(struct preload_ipc *handle, cuda_addr address)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -259,8 +260,8 @@ cuda_result cuIpcGetMemHandle(struct preload_ipc *handle, cuda_addr address)
 
 /* ---- memory that a program maps itself -------------------------------------------------------------------------- */
 
-/* To the program this is memory of cuMemAlloc, of which the driver has no handles: a tile's would let a library export
- * to others what it does not know to lie there. */
+/* Whether an address is a heap's. To the program it is memory of cuMemAlloc, for which the driver has no handles: with
+ * a tile's handle a library could export to others what it does not know lies there. */
 static bool is_heaps(cuda_addr address)
 {
 	struct native_heap *h;
@@ -352,7 +353,7 @@ cuda_result cuMemSetMemPool(const struct cuda_mem_location *location, int type, 
 
 /* How often the program has retained a device's primary context: a heap's own reference must not keep it alive. */
 static atomic_int retained[NATIVE_DEVICES];
-static _Atomic(void *) primary[NATIVE_DEVICES];  /* that context */
+static _Atomic(void *) primary[NATIVE_DEVICES];  /* the primary contexts */
 
 cuda_result cuDevicePrimaryCtxRetain(void **context, cuda_device device)
 {
@@ -437,7 +438,8 @@ cuda_result cuCtxDestroy_v2(void *context)
 	return REAL(cuCtxDestroy_v2)(context);
 }
 
-/* Uses of contexts beyond the first. Where one finds no place, nobody knows the last cuCtxDetach: it ends no heap. */
+/* Uses of contexts beyond the first (cuCtxAttach). Once one has found no place (`full`), nobody knows which cuCtxDetach
+ * is the last: none ends a heap. */
 static struct {
 	pthread_mutex_t lock;
 	struct {
@@ -464,7 +466,7 @@ static void note_attach(void *context)
 	pthread_mutex_unlock(&attached.lock);
 }
 
-/* Takes one back. true: it was the last, and the driver is going to destroy the context. */
+/* Ends a use of a context. true: it was the last, and the driver is about to destroy the context. */
 static bool note_detach(const void *context)
 {
 	pthread_mutex_lock(&attached.lock);
@@ -488,7 +490,7 @@ cuda_result cuCtxAttach(void **context, unsigned flags)
 	return result;
 }
 
-/* The driver refuses all but the current context. */
+/* The driver detaches only the current context. */
 cuda_result cuCtxDetach(void *context)
 {
 	void *current = NULL;
@@ -499,7 +501,7 @@ cuda_result cuCtxDetach(void *context)
 	return REAL(cuCtxDetach)(context);
 }
 
-/* The current context may reach the other one's memory: so may its device reach the other's heap. */
+/* The current context may access the other one's memory, so its device may access the other's heap as well. */
 cuda_result cuCtxEnablePeerAccess(void *other, unsigned flags)
 {
 	ENTER(cuCtxEnablePeerAccess);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * libterrazzo_preload.so: functions of the driver that stand before the driver's own. All of a program's ways lead to
- * the driver: its own calls, and those of a CUDA runtime, shared or linked statically. They find its functions by the
- * dynamic linker, by dlsym or by cuGetProcAddress; each of these gives the functions here (preload_lookup.c).
+ * libterrazzo_preload.so: functions that stand before the driver's own. Whatever a program does ends in the driver: its
+ * own calls, and those of a CUDA runtime, shared or linked statically. They find the driver's functions by the dynamic
+ * linker, by dlsym or by cuGetProcAddress; each of these gives them the functions here (preload_lookup.c).
  */
 #ifndef TRZ_PRELOAD_H
 #define TRZ_PRELOAD_H
@@ -178,8 +178,8 @@ struct preload_call {
 	int version;
 	bool of_thread;
 	preload_function *hook;
-	preload_function *real, *next; /* the driver's, NULL where it lacks the function; and what stands before it if there
-	                                 * is a limit. Both valid once loaded */
+	preload_function *real, *next; /* the driver's, NULL if it lacks the function; and what the hook calls: that, or
+	                                 * with a limit limit_NAME. Both valid once loaded */
 };
 extern struct preload_call preload_calls[PRELOAD_COUNT];
 
@@ -189,7 +189,8 @@ bool preload_load(void);
 /* The context is about to end, and its captures with it. */
 void preload_forget_captures(const void *context);
 
-/* What a function here calls: the driver's own, with a limit before it if there is one; and the driver's own. */
+/* REAL is what a function here calls: limit_NAME if there is a limit, else the driver's own. DRIVER is the driver's
+ * own. */
 #define REAL(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].next)
 #define DRIVER(exported) ((preload_type_##exported *)preload_calls[PRELOAD_AT_##exported].real)
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The captures that are under way, by the streams that they have begun on: meanwhile the driver serves what is not
- * stream-ordered (native_memory.c). What becomes of a stream that has only joined a capture says nothing of it. A
- * context takes its captures along when it ends.
+ * The captures that are under way, by the streams that they have begun on: while there are any, the driver serves what
+ * is not stream-ordered (native_memory.c). What becomes of a stream that has only joined a capture says nothing about
+ * the capture. The captures of a context end with it.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 struct capture {
 	struct capture *next;
 	void *stream, *context;
-	pthread_t thread;      /* of a stream that is the thread's own */
+	pthread_t thread;      /* whose own stream it is, if the stream is per-thread */
 };
 
 static struct capture *captures;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards the list */
 
-/* Asked before the capture begins: what may be asked of a stream during one is less. */
+/* The context of a stream. To be asked before the capture begins: during one the driver permits fewer questions. */
 static void *context_of(void *stream)
 {
 	void *context = NULL;
@@ -32,7 +32,7 @@ static void *context_of(void *stream)
 	return context;
 }
 
-/* Without host memory the capture counts until the process ends. */
+/* Notes a capture that has begun. Without host memory it counts until the process ends. */
 static cuda_result begun(cuda_result result, void *stream, void *context)
 {
 	if (result != TRZ_CUDA_SUCCESS)
@@ -81,7 +81,7 @@ void preload_forget_captures(const void *context)
 	forget(is_in, context);
 }
 
-/* A capture that cannot be ended goes on. */
+/* Notes the end of a capture, unless the call failed and the capture goes on. */
 static cuda_result ended(cuda_result result, void *stream)
 {
 	int capturing = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The driver's calls that concern events, with reports to the heaps around them. All records come by here, but for what
- * graphs and launches record, whose events are foreign (event_order.h).
+ * The driver's calls that concern events, with reports to the heaps around them. All records come through here, except
+ * those that graphs and launches make, whose events are foreign (event_order.h).
  */
 #include "event_order.h"
 #include "native.h"
@@ -75,7 +75,7 @@ cuda_result cuEventRecordWithFlags_ptsz(void *event, void *stream, unsigned flag
 	return event_order_record_with(REAL(cuEventRecordWithFlags_ptsz), event, stream, flags, preload_of_thread(stream));
 }
 
-/* These stand for all streams, which the heaps do not know how to take. */
+/* These events stand for all streams of a context, which the heaps cannot use. */
 cuda_result cuCtxRecordEvent(void *context, void *event)
 {
 	ENTER(cuCtxRecordEvent);

@@ -2,9 +2,9 @@
  *
  * The ways to the driver's functions: cuGetProcAddress, dlsym, and ours to the driver's own.
  *
- * dlsym has to look to the C library as if the program had called it, since RTLD_NEXT depends on the caller. So what
- * stands before it is a few instructions, which ask preload_dlsym and go on to the C library's function where that has
- * no answer. terrazzo's own libraries always get the driver's functions.
+ * The C library must see dlsym as called by the program, since RTLD_NEXT depends on the caller. So what stands before
+ * it is a few instructions, which ask preload_dlsym and jump to the C library's function if that has no answer.
+ * terrazzo's own libraries always get the driver's functions.
  */
 #include <dlfcn.h>
 #include <link.h>
@@ -65,7 +65,8 @@ static void note_found_locked(void *driver, preload_function *const *found)
 	atomic_store_explicit(&loaded, true, memory_order_release);
 }
 
-/* Several threads may look at a time: the dynamic linker is asked with no lock held (docs/lock-order.md). */
+/* Several threads may look at the same time, since no lock is held while the dynamic linker is asked
+ * (docs/lock-order.md). */
 bool preload_load(void)
 {
 	preload_function *found[PRELOAD_COUNT];
@@ -101,7 +102,7 @@ void *native_symbol(const char *exported)
 
 /* ---- cuGetProcAddress ---------------------------------------------------------------------------------------- */
 
-/* The form that the driver gives for a version is the newest that this one knows. */
+/* The form of a function that the driver gives for a version: the newest that this version knows. */
 static const struct preload_call *form_of(const char *name, int version, bool of_thread)
 {
 	const struct preload_call *best = NULL;
@@ -112,7 +113,7 @@ static const struct preload_call *form_of(const char *name, int version, bool of
 	return best;
 }
 
-/* Forms that came after ours: a function of theirs may record events. */
+/* Whether the driver gives a form newer than ours, which may record events unseen. */
 static bool is_younger(const char *name, int version)
 {
 	static const struct {
@@ -125,7 +126,8 @@ static bool is_younger(const char *name, int version)
 	return false;
 }
 
-/* `own`: for the heaps, which get the driver's functions, behind a limit. */
+/* Replaces a function that the driver has given by ours. `own`: for the heaps, which get the driver's functions, or
+ * with a limit limit_NAME. */
 static void replace(const char *name, void **function, int version, uint64_t flags, bool own)
 {
 	if (!name || strncmp(name, "cu", 2) != 0 || !function || !*function)
@@ -177,7 +179,7 @@ cuda_result cuGetProcAddress(const char *name, void **function, int version, uin
 
 /* ---- dlsym ------------------------------------------------------------------------------------------------------- */
 
-/* Where the libraries lie that hold the heaps, and this one. */
+/* Where the library with the heaps lies, and this one. */
 static struct span {
 	uintptr_t start, end;
 } own[2];
@@ -217,7 +219,7 @@ static bool is_own(const void *caller)
 	return false;
 }
 
-/* What the heaps get for a function of the driver. */
+/* What the heaps get for one of the driver's functions. */
 static void *for_own(const struct preload_call *c)
 {
 	if (!limit_on)
@@ -227,7 +229,7 @@ static void *for_own(const struct preload_call *c)
 	return c == &preload_calls[PRELOAD_AT_cuGetProcAddress] ? (void *)look_up_own_first : (void *)c->next;
 }
 
-/* NULL: the C library is to answer. */
+/* The answer of dlsym to `caller`; NULL: the C library is to answer. */
 __attribute__((visibility("hidden"))) void *preload_dlsym(void *handle, const char *name, const void *caller);
 
 void *preload_dlsym(void *handle, const char *name, const void *caller)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions that stand before the driver's for a limit's sake, and to give back what the heaps keep where the driver
- * has no memory left: they call what comes next.
+ * Functions that stand before the driver's only for two purposes: to apply a limit, and to return the heaps' free
+ * memory when the driver has none left. Otherwise they just call the driver's.
  */
 #include "native.h"
 #include "preload.h"

@@ -16,7 +16,8 @@
 static _Atomic(trz_heap *) heaps[TRZ_TORCH_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* In a child made by fork() after a heap was opened: the parent's locks may be held there, the driver is unusable. */
+/* This is a child made by fork() after a heap was opened: locks of the parent's may be held for ever, and the driver is
+ * unusable. */
 static atomic_bool forked;
 
 /* Guarded by `lock`. */
@@ -118,7 +119,7 @@ static trz_status open_heap_locked(int device)
 	return TRZ_OK;
 }
 
-/* The dynamic linker is asked for the driver before, for the events' calls afterwards, with no lock held
+/* Asks the dynamic linker for the driver before it takes the lock, and for the events' calls after it has given it up
  * (docs/lock-order.md). */
 static trz_status open_heap(int device)
 {

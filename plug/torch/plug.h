@@ -23,26 +23,28 @@ enum { PLUG_TEXT = 1024 };
 /* Keeps a text for trz_torch_last_error() and returns the status. */
 trz_status plug_fail(trz_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Returns the status of a call of terrazzo.h, whose text trz_torch_last_error() returns from now on. */
+/* Passes on the status of a call of terrazzo.h; if it failed, trz_torch_last_error() returns that call's text from now
+ * on. */
 trz_status plug_pass(trz_status status);
 
-/* Whether the calling thread wants memory for sharing in tiles of its own; and the allocation of it. */
+/* Whether the calling thread wants memory to be shared, in tiles of its own (trz_torch_shareable); and allocating
+ * it. */
 bool plug_is_shareable(void);
 trz_status plug_alloc_shareable(trz_heap *heap, size_t size, trz_stream stream, void **out);
 
-/* Call sites of a heap that has been opened are those of trz_torch_set_sites, if that has been called; the same for all
- * heaps that are open. */
+/* Makes a newly opened heap use the call sites of trz_torch_set_sites, if that has been called; the second function
+ * does it for all open heaps. */
 void plug_join_sites(trz_heap *heap);
 void plug_join_all_sites(void);
 
-/* A name of C++ as the source has it, without what follows the name; any other as it is. The text lives until the
- * thread's next call with this `slot`. */
+/* A C++ name as in the source, without the offset behind it; any other name as it is. The text lives until the thread's
+ * next call with this `slot`. */
 const char *plug_demangle(const char *name, size_t slot);
 
-/* As trz_torch_pool_end_broken, of all such diversions, after trz_torch_watch_captures; before that nothing. */
+/* As trz_torch_pool_end_broken, for all such diversions; does nothing before trz_torch_watch_captures. */
 void plug_end_broken_captures(void);
 
-/* Before a free: no other process receives the memory from now on. */
+/* To be called before a free: from now on no other process receives the memory. */
 void plug_share_end(const void *ptr);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory fraction: a process's share of a device, which limits the heap together with the memory that allocators of
- * PyTorch's pools have taken past the heap. The heap's own limit is what those leave.
+ * The memory fraction: a process's share of a device. It limits the heap together with the memory that the allocators
+ * of PyTorch's pools have taken past the heap; the heap's own limit is what these leave.
  */
 #include "plug.h"
 
@@ -13,7 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Guarded by `lock`. */
 static struct budget {
-	double fraction;   /* + 1; 0: none was set */
+	double fraction;   /* the fraction + 1; 0: none was set */
 	size_t allowed;    /* bytes; 0: no limit */
 	size_t elsewhere;  /* bytes taken past the heap */
 } budgets[TRZ_TORCH_DEVICES];
@@ -30,7 +30,7 @@ static trz_status device_total(int device, uint64_t *total)
 	return status;
 }
 
-/* The heap's share. */
+/* What the budget leaves for the heap. */
 static size_t share_of_heap(const struct budget *b)
 {
 	return b->allowed > b->elsewhere ? b->allowed - b->elsewhere : 0;
@@ -83,7 +83,7 @@ void trz_torch_memory_fraction(double fraction, int device)
 		plug_throw(status, trz_torch_last_error());
 }
 
-/* The budget after the change. */
+/* Changes what counts as taken elsewhere, and returns the budget after that. */
 static struct budget move_budget(int device, trz_heap *heap, size_t more, size_t less)
 {
 	pthread_mutex_lock(&lock);

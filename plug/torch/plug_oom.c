@@ -33,7 +33,7 @@ static size_t read_stat(trz_heap *heap, const char *name)
 	return (size_t)value;
 }
 
-/* Requests that failed before the heap looked at its memory. */
+/* The figures for a request that failed before the heap looked at its memory. */
 static trz_oom_info ask(trz_heap *heap, int device, size_t size)
 {
 	const trz_driver *driver;
@@ -53,7 +53,7 @@ static trz_oom_info ask(trz_heap *heap, int device, size_t size)
 	return info;
 }
 
-/* Free memory of pools that graphs rely on serves no other requests: PyTorch counts it as allocated. */
+/* PyTorch counts free memory of pools that graphs rely on as allocated, since it serves no other requests. */
 static size_t write_facts(char *text, size_t room, int device, const trz_oom_info *i)
 {
 	char asked[SIZE_TEXT], total[SIZE_TEXT], free_text[SIZE_TEXT], allowed[SIZE_TEXT];

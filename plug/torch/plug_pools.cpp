@@ -19,7 +19,7 @@ namespace {
 
 struct watched_filter {
 	trz_torch_filter accepts;
-	std::atomic<trz_stream> taken;  /* a stream whose allocation it has taken; NULL: none, or the default one */
+	std::atomic<trz_stream> taken;  /* a stream whose allocation it has accepted; NULL: none, or the default one */
 };
 
 struct diversion {
@@ -59,14 +59,15 @@ trz_status unknown(int device, trz_torch_pool_id id)
 	return plug_fail(TRZ_ERROR_NOT_FOUND, "device %d has no pool (%llu, %llu)", device, id.first, id.second);
 }
 
-/* In a child made by fork() pools end silently, with the objects of PyTorch that hold them: destructors cannot fail. */
+/* In a child made by fork(), pools end silently, with the objects of PyTorch that hold them: destructors cannot
+ * fail. */
 trz_status end_status(trz_status status)
 {
 	return status == TRZ_ERROR_SHUTDOWN ? TRZ_OK : status;
 }
 
-/* The heap calls it under a lock that an exception would leave held. PyTorch's filters ask the driver about the stream
- * and throw its error: the filter does not accept a stream that fails. */
+/* Calls PyTorch's filter. The heap calls this under a lock, which an exception would leave held. PyTorch's filters ask
+ * the driver about the stream and throw its errors: such a stream is not accepted. */
 bool call_filter(void *user, trz_stream stream)
 {
 	auto *filter = static_cast<watched_filter *>(user);
@@ -80,8 +81,8 @@ bool call_filter(void *user, trz_stream stream)
 	}
 }
 
-/* Whether a diversion of the calling thread was for a capture that is over. Filters of captures ask the driver whether
- * the stream is in theirs; other filters go on accepting a stream in the thread that has begun them. */
+/* Whether a diversion of the calling thread was for a capture that is over. A capture's filter asks the driver whether
+ * the stream is in the capture; other filters go on accepting a stream in the thread that began the diversion. */
 bool is_over(const diversion &d)
 {
 	trz_stream taken = d.filter->taken.load(std::memory_order_relaxed);
@@ -193,8 +194,8 @@ trz_status trz_torch_pool_end(int device, trz_torch_pool_id id)
 	return end_newest(heap, found->second, ended);
 }
 
-/* PyTorch ends the diversion right after the capture, in the same thread. So where the thread comes here for something
- * else and the capture is over, nobody will end it, nor drop the reference that was made at its begin. */
+/* PyTorch ends the diversion right after the capture, in the same thread. So if the thread comes here for something
+ * else and the capture is over, nobody will end the diversion, nor drop the reference that was taken when it began. */
 bool trz_torch_pool_end_broken(int *device, trz_torch_pool_id *id)
 {
 	diversion ended;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory for other processes. A handle is plain bytes: a process that has it asks the memory's owner for a file
- * descriptor, over a socket, and maps that. So no process needs the right to look into another one, which containers
- * often deny.
+ * Memory for other processes. A handle is plain bytes: a process that has it asks the memory's owner, over a socket,
+ * for a file descriptor, and maps that. So no process needs the right to look into another, which containers often
+ * deny.
  *
  * The socket has an abstract name: it needs no file, ends with its process, and is visible within one network
- * namespace. The owner answers only processes of its user, and gives only memory whose secret they know.
+ * namespace. The owner answers only processes of its own user and root, and gives only memory whose secret they know.
  *
  * A process shares a range: the tiles that hold an allocation, with everything in them. Allocations in the same tiles
  * share one range, so a process that receives several of them maps their tiles once. The range ends with the last of
@@ -33,7 +33,7 @@ enum {
 	BUCKETS = 1 << 12,
 	UNIT = 512,              /* allocations begin at a multiple */
 	AT_ONCE = 64,            /* tiles in an answer: the system sends at most 253 descriptors together */
-	ANSWER_SECONDS = 60,     /* for a process that is stopped, or very slow */
+	ANSWER_SECONDS = 60,     /* for an owner that is stopped, or very slow */
 	QUESTION_SECONDS = 5,
 	BACKLOG = 128
 };
@@ -56,10 +56,10 @@ struct range {
 	trz_heap *heap;
 	char *base;
 	size_t size;
-	size_t references;           /* shares, and answers in progress */
+	size_t references;           /* by shares, and by answers in progress */
 	unsigned char secret[SECRET_BYTES];
 	size_t tile_count, tile_room;
-	void **tiles;                /* the beginning of each */
+	void **tiles;                /* where each begins */
 };
 
 /* One allocation that has been shared, until it is freed. */
@@ -69,13 +69,13 @@ struct share {
 	struct range *range;
 };
 
-/* The question: a range's tiles from an offset on. */
+/* The question: which tiles has a range from an offset on? */
 struct question {
 	unsigned char secret[SECRET_BYTES];
 	uint64_t offset;
 };
 
-/* With TRZ_OK this many descriptors come along. */
+/* The answer. With TRZ_OK, `count` descriptors come along. */
 struct answer {
 	int32_t status;
 	uint32_t count;
@@ -88,8 +88,8 @@ static struct range *ranges;
 static unsigned char server_name[SECRET_BYTES];
 static int listener = -1;
 
-/* Shares by address, and their number. A thread that frees shared memory knows of the share, so that an empty bucket
- * needs no lock; a program that shares nothing reads one word. */
+/* Shares by address, and their number. A thread that frees shared memory sees the share without a lock, so an empty
+ * bucket needs none; in a program that shares nothing, a free reads one word. */
 static _Atomic(struct share *) buckets[BUCKETS];
 static atomic_uint shares;
 
@@ -151,7 +151,7 @@ static void unlist_locked(const struct range *r)
 	*link = r->next;
 }
 
-/* Ends shares that no process knows any more. */
+/* Ends the exports of a range that nothing refers to any more. */
 static void end_range(struct range *r)
 {
 	for (size_t i = 0; i < r->tile_count; i++)
@@ -239,7 +239,7 @@ static void send_answer(int to, const struct answer *answer, const int *fds)
 	sendmsg(to, &message, MSG_NOSIGNAL);
 }
 
-/* Descriptors of the range's next tiles from an offset on. Made anew for each question, so that none is kept open. */
+/* Makes descriptors of the range's next tiles, from an offset on; anew for each question, so that none is kept open. */
 static void export_some(const struct range *r, uint64_t offset, struct answer *answer, int *fds)
 {
 	trz_exported_tile tile;
@@ -253,7 +253,7 @@ static void export_some(const struct range *r, uint64_t offset, struct answer *a
 	}
 }
 
-/* The reference taken here keeps the tiles where they are meanwhile. */
+/* Answers one process. The reference taken here keeps the tiles in place meanwhile. */
 static void answer_question(int to)
 {
 	struct question q;
@@ -284,11 +284,11 @@ static void *answer_all(void *argument)
 		int fd = accept4(from, NULL, NULL, SOCK_CLOEXEC);
 		if (fd >= 0) {
 			answer_question(fd);
-			shutdown(fd, SHUT_RDWR);  /* the asker waits for that; a child made by fork() may have the descriptor,
-			                           * too */
+			shutdown(fd, SHUT_RDWR);  /* the asker waits for that; closing alone would not do if a child made by fork()
+			                           * has the descriptor, too */
 			close(fd);
 		} else if (errno != EINTR && errno != ECONNABORTED) {
-			nanosleep(&pause, NULL);  /* the process has no descriptor left: the caller is answered when there is one */
+			nanosleep(&pause, NULL);  /* no descriptor is left: the asker is answered when there is one again */
 		}
 	}
 	return NULL;
@@ -309,7 +309,7 @@ static struct sockaddr_un address_of(const unsigned char *name, socklen_t *lengt
 	return address;
 }
 
-/* A child made by fork() answers no one, and must not keep askers waiting after its parent has ended. */
+/* A child made by fork() answers nobody, and must not keep askers waiting once its parent has ended. */
 static void close_in_child(void)
 {
 	if (listener >= 0)
@@ -322,7 +322,7 @@ static trz_status start_thread(void)
 	sigset_t all, before;
 	pthread_t thread;
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are the program's */
+	pthread_sigmask(SIG_SETMASK, &all, &before);  /* the thread takes none of the program's signals */
 	int error = pthread_create(&thread, NULL, answer_all, &listener);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error)
@@ -378,7 +378,7 @@ static bool add_tile(struct range *r, void *base, size_t size)
 	return true;
 }
 
-/* Exports the tiles from `begin` to `end`. Makes a descriptor of the first, to see that it can. */
+/* Exports the tiles from `begin` to `end`. Makes a descriptor of the first, to see that this is possible. */
 static trz_status export_range(struct range *r, const char *begin, const char *end)
 {
 	trz_exported_tile tile;
@@ -429,8 +429,8 @@ static struct range *find_range_locked(const struct range *like)
 	return r;
 }
 
-/* Enters a share, with the existing range of its tiles, if there is one. The caller ends *rest, which is then not
- * needed; NULL: nothing. */
+/* Enters a share. If its tiles have a range already, it uses that, and the caller ends *rest, the range that is not
+ * needed; else *rest is NULL. */
 static void add_locked(struct share *s, struct range **rest)
 {
 	struct range *known = find_range_locked(s->range);
@@ -456,15 +456,15 @@ static void write_locked(const struct range *r, struct written *out)
 	out->size = r->size;
 }
 
-/* Whether the range is that of an allocation. An allocation that ended without a free of ours, when a pool was
- * restored, may have left its share. */
+/* Whether a share is that of an allocation. One that ended without a free of ours, when a pool was restored, may have
+ * left its share behind. */
 static bool covers(const struct share *s, const trz_pointer_info *info)
 {
 	const char *begin = info->base, *end = begin + info->requested;
 	return s && begin >= s->range->base && end <= s->range->base + s->range->size;
 }
 
-/* Writes the range of an allocation, and the allocation's offset in it. */
+/* Writes the range of an allocation that has a share, and the allocation's offset in it. false: it has none. */
 static bool write_known(const trz_pointer_info *info, struct written *w, size_t *offset)
 {
 	pthread_mutex_lock(&lock);
@@ -483,7 +483,7 @@ static bool write_known(const trz_pointer_info *info, struct written *w, size_t 
 	return known;
 }
 
-/* Two threads may share an allocation at once: the second takes the first's share. */
+/* Shares an allocation. If two threads do so at once, the second one uses the first one's share. */
 static trz_status share(trz_heap *heap, const trz_pointer_info *info)
 {
 	struct share *made = NULL;
@@ -530,8 +530,8 @@ struct asking {
 	const struct written *w;
 	struct answer answer;        /* the newest */
 	int fds[AT_ONCE];            /* that came with it; -1: closed */
-	uint32_t next;               /* of them */
-	trz_status failed;           /* of what is the plug's own text */
+	uint32_t next;               /* the first that has not been used */
+	trz_status failed;           /* of a failure whose text is the plug's own */
 };
 
 static time_t now_s(void)
@@ -541,8 +541,8 @@ static time_t now_s(void)
 	return t.tv_sec;
 }
 
-/* A signal that the program handles interrupts what waits on a socket with a time limit, whatever the handler asks for:
- * the call is to be made once more, until the limit is over. */
+/* Whether to make a call once more. A signal that the program handles interrupts a wait on a socket with a time limit,
+ * whatever flags its handler has. */
 static bool again(ssize_t result, time_t end)
 {
 	return result < 0 && errno == EINTR && now_s() < end;
@@ -563,8 +563,8 @@ static bool receive_answer(int from, time_t end, struct asking *a)
 		a->answer = (struct answer){.status = TRZ_ERROR_IO};
 		return false;
 	}
-	/* The other end closes when nothing there holds the memory for this question: memory that the two sides free from
-	 * now on is free at once. */
+	/* The other end closes once it no longer holds the memory for this question: what both sides free after that is
+	 * free at once. */
 	while (again(recv(from, &(char){0}, 1, 0), end)) {}
 	const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 	bool any = header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS;
@@ -639,7 +639,7 @@ static trz_status ask(struct asking *a, size_t offset)
 static trz_status give_tile(void *user, size_t offset, void *shareable, size_t *size)
 {
 	struct asking *a = user;
-	if (a->next)  /* the import is done with the one before */
+	if (a->next)  /* the import has used the one before */
 		close_one(&a->fds[a->next - 1]);
 	if (a->next == a->answer.count)
 		a->failed = ask(a, offset);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Call sites of PyTorch's programs: the interpreter's stack where the thread has one, else the native one, as in
- * autograd's threads. Numbers of the latter have a bit of their own.
+ * Call sites of PyTorch's programs: the Python stack if the thread has one, else the native stack, as in autograd's
+ * threads. Numbers of native stacks have the bit NATIVE.
  */
 #include "plug.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Failures as PyTorch's own exceptions, without PyTorch's headers: its classes are found in the libc10.so of the
- * process by their symbols, and an object is made as the Itanium C++ ABI says. If a symbol is missing, std::bad_alloc
- * is thrown, which PyTorch turns into RuntimeError.
+ * Throws failures as PyTorch's own exceptions, without PyTorch's headers: finds its classes in the process's libc10.so
+ * by their symbols, and makes an object as the Itanium C++ ABI says. If a symbol is missing, it throws std::bad_alloc
+ * or std::runtime_error, which PyTorch turns into RuntimeError.
  */
 #include <cxxabi.h>
 #include <dlfcn.h>
@@ -18,10 +18,10 @@ namespace {
 using constructor = void(void *function, void *self, const char *text);
 using destructor = void(void *self);
 
-/* Far larger than c10::Error (some 200 bytes), whose size the ABI does not define. */
+/* Room for a c10::Error, which is far smaller (some 200 bytes): its size is not known here. */
 constexpr size_t OBJECT_BYTES = 2048;
 
-/* An object of c10::Error: its derived classes add nothing but their type, by which it is caught. */
+/* How to make a c10::Error. Its derived classes add nothing but their type, by which it is caught. */
 struct exception_class {
 	constructor *construct;
 	void *function;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The making of an object of c10::Error, for either form of std::string: a file has the one that it is compiled for.
+ * Makes a c10::Error, for either form of std::string: each file that includes this has the form that it is compiled
+ * for.
  */
 #ifndef TRZ_PLUG_THROW_HPP
 #define TRZ_PLUG_THROW_HPP
@@ -25,7 +26,7 @@ struct source_location {
 
 } // namespace
 
-/* For the form that PyTorch's wheels before 2.7 are compiled for. */
+/* The same for the form that PyTorch's wheels before 2.7 are compiled for. */
 void plug_construct_older(void *constructor, void *self, const char *text);
 
 #endif

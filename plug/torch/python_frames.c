@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Python frames for histories, gathered in about the time of a hash look-up a level. A stack is a number: that of a
- * node in a tree, whose parent is the frame that called it and whose key is the code object and the instruction. A
- * node's text is made when it is first met, so that writing a snapshot needs no interpreter.
+ * Python frames for histories, gathered in about the time of a hash look-up a level. A stack is the number of a node in
+ * a tree: its parent is the frame that called it, its key the code object and the instruction. A node's texts are made
+ * when it is first met, so that writing a snapshot needs no interpreter.
  *
  * PyTorch releases the interpreter's lock before it allocates, and taking it here could stall, or deadlock, a program.
  * The lock is not needed: while a thread is inside its allocation no other thread changes its frames, and the parts
@@ -34,17 +34,18 @@ struct node {
 	uint32_t parent;           /* 0: none */
 	int instruction, line;
 	const PyCodeObject *code;  /* not a reference: see `deaths` */
-	uint64_t seen;             /* `deaths`, when the code was seen to have these texts */
+	uint64_t seen;             /* `deaths` when the code last had these texts */
 	char *filename, *name;
 };
 
-/* Nodes are never removed: a program has only so many places. Below `count` they are constant, but for `seen`. Guarded
+/* Nodes are never removed: a program has only so many places. Up to `count` they are constant, except `seen`. Guarded
  * by `lock`. */
 static struct node *nodes;
 static uint32_t *table, count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Of code objects, so far. Another one may have been made at the address of one that has died: then the texts tell. */
+/* How many code objects have died so far. Another one may have been made at the same address: then the texts are
+ * compared. */
 static _Atomic(uint64_t) deaths;
 
 static void note_death(void)
@@ -61,11 +62,11 @@ static int watch_code(PyCodeEvent event, PyCodeObject *code)
 	return 0;
 }
 
-/* Of this interpreter: with those of others names may be of the dead. */
+/* Watches this interpreter; code of others may get the names of code that has died. */
 static void watch_deaths(void)
 {
 	if (PyCode_AddWatcher(watch_code) < 0)
-		PyErr_Clear();  /* there are eight already: names may be of the dead */
+		PyErr_Clear();  /* there are eight watchers already: code may get the names of code that has died */
 }
 #else
 static destructor code_dealloc;
@@ -83,7 +84,7 @@ static void watch_deaths(void)
 }
 #endif
 
-/* Text that needs no conversion; only the interpreter could make other text. */
+/* A text as it is, if it needs no conversion, which only the interpreter could do. */
 static const char *text_of(PyObject *text)
 {
 	if (!text || !PyUnicode_Check(text) || !PyUnicode_IS_COMPACT_ASCII(text))
@@ -101,9 +102,9 @@ static unsigned read_number(const unsigned char **at)
 	return number;
 }
 
-/* The line of an instruction; -1: none. In the line table the first byte of an entry alone has its highest bit set: it
- * says how many code units the entry is for, and of which kind it is. PyCode_Addr2Line takes the code object's lock
- * where there is no global one, and crashes in a thread that has let go of the interpreter. */
+/* The line of an instruction; -1: none. In the line table only the first byte of an entry has its highest bit set; it
+ * says how many code units the entry is for, and of which kind it is. PyCode_Addr2Line would not do: without a global
+ * lock it takes the code object's, and crashes in a thread that has released the interpreter. */
 static int line_of(const PyCodeObject *code, int instruction)
 {
 	enum { SAME = 10, PLAIN = 13, LONG = 14, NONE = 15 };
@@ -178,7 +179,7 @@ static _PyInterpreterFrame *innermost(const PyThreadState *thread)
 #endif
 }
 
-/* Not a Python frame, but the interpreter's own, where it has been entered from C: without code. */
+/* Whether a frame is not Python's but the interpreter's own, made where C has entered it; it has no code. */
 static bool is_mark(const _PyInterpreterFrame *frame)
 {
 #if PY_VERSION_HEX >= 0x030e0000
@@ -200,8 +201,8 @@ static PyCodeObject *code_of(_PyInterpreterFrame *frame)
 #endif
 }
 
-/* The calling thread's newest stack, outermost level first: the next one mostly begins like it, and a level that is as
- * it was needs no look-up. Invariant: levels[i].number is the node of levels 0 .. i, `seen` as in nodes. */
+/* The calling thread's newest stack, outermost level first. The next stack mostly begins like it, and levels that are
+ * the same need no look-up. Invariant: levels[i].number is the node of levels 0 .. i; `seen` is as in nodes. */
 struct cache {
 	uint64_t seen;
 	size_t count;
@@ -221,7 +222,7 @@ struct stack {
 	int instructions[LEVELS];
 };
 
-/* From level `at` on; the cache holds those before. */
+/* Looks up a stack's levels from `at` on; the cache has those before. */
 static void look_up(struct cache *c, size_t at, const struct stack *s, uint64_t now)
 {
 	uint32_t number = at ? c->levels[at - 1].number : 0;

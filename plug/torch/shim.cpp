@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Full parity with PyTorch's own allocator: what torch.cuda.memory_stats, snapshots, pools, graph trees, profilers and
- * observers ask of an allocator, answered from terrazzo's heaps. Here is what Python calls.
+ * observers ask of an allocator, answered from terrazzo's heaps. This file has the functions that Python calls.
  *
- * python/terrazzo/torch compiles this file against the PyTorch that is installed, since the classes belong to no stable
- * interface of it, and with it every shim_*.cpp as one unit. A user waits for it at the first install(), and PyTorch's
- * headers take most of that: apart, the files take five times as long. Each includes what it needs all the same.
+ * python/terrazzo/torch compiles this file against the installed PyTorch, since the classes are not part of a stable
+ * interface, and with it every shim_*.cpp as one unit: a user waits for it at the first install(), PyTorch's headers
+ * take most of the time, and compiled apart the files take five times as long. Each still includes what it needs.
  */
 #include "shim_allocator.cpp"
 #include "shim_calls.cpp"
@@ -30,7 +30,7 @@ extern "C" TRZ_API size_t trz_torch_shim_trim(size_t keep)
 	return shim::trim_noted(nullptr, keep, std::move(context));
 }
 
-/* trz_set_warning_callback for a callback in Python, which may ask for a snapshot, or record: it gets no `user`. */
+/* trz_set_warning_callback for a callback in Python, which may ask for a snapshot, or record; it gets no `user`. */
 extern "C" TRZ_API int trz_torch_shim_on_warning(trz_heap *heap, trz_warning_callback *callback)
 {
 	trz_warning_callback *apart = [](void *user, const trz_warning_info *info) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Allocation and free, and their failures: the watched way, with notes, trackers, profilers and pools. The short way is
- * in the class. Also thin wrappers of the plug: limits, the cache, observers.
+ * Allocation and free, and their failures: the long way, with notes, trackers, profilers and pools. The short way is in
+ * the class. Also thin wrappers of the plug: limits, the cache, observers.
  */
 #include "shim_allocator.hpp"
 
@@ -43,8 +43,9 @@ std::string Allocator::name()
 	return "terrazzo";
 }
 
-/* PyTorch's own allocator calls these when memory is short, to collect memory that PyTorch holds back. It also waits
- * for the device before it gives up; here that is worthwhile where there is enough, kept apart by unfinished work. */
+/* Calls the callbacks that PyTorch's own allocator calls when memory is short, to collect memory that PyTorch holds
+ * back. That allocator also waits for the device before it gives up; here that is worthwhile only if there is enough
+ * memory, kept apart by unfinished work. */
 bool Allocator::collect(void *device, const trz_oom_info *info)
 {
 	bool freed = false;
@@ -61,7 +62,8 @@ bool Allocator::collect(void *device, const trz_oom_info *info)
 	return freed;
 }
 
-/* The thread that opens the heap holds a lock, and serves without a history rather than not at all. */
+/* Sets up a heap that has just been opened. The thread that opens it holds a lock, so no exception may get out: better
+ * a heap without a history than none. */
 void Allocator::opened(int device, trz_heap *heap)
 {
 	try {
@@ -74,7 +76,8 @@ void Allocator::opened(int device, trz_heap *heap)
 	}
 }
 
-/* By the option throw_on_cudamalloc_oom: only the limit has refused it, which counts as something else. */
+/* With the option throw_on_cudamalloc_oom, a request that only the limit has refused counts as a rejection, not as an
+ * out-of-memory error. */
 void Allocator::reject(size_t size, DeviceIndex device, const trz_oom_info &info, const std::string &text)
 {
 	std::vector<OomRejectionObserver> observers;
@@ -308,7 +311,7 @@ void *Allocator::getBaseAllocation(void *ptr, size_t *size)
 
 double Allocator::getMemoryFraction(DeviceIndex device)
 {
-	open_heap_of(device);  /* that there is such a device */
+	open_heap_of(device);  /* throws if there is no such device */
 	return trz_torch_get_fraction(device);
 }
 

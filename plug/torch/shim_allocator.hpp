@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * terrazzo as PyTorch's allocator, the class: each part is in a file, which the marks below name.
+ * terrazzo as PyTorch's allocator: the class. The marks below name the file that each part is in.
  *
  * Pools that bring their own allocator stay with PyTorch's allocator ("native" below), which knows how to cache memory
  * that is not terrazzo's.
@@ -28,7 +28,7 @@
 
 namespace shim {
 
-/* A request to the allocator; without an address it chooses one. */
+/* A request to the allocator; address NULL: anywhere. */
 struct Wanted {
 	size_t size;
 	DeviceIndex device;
@@ -54,13 +54,13 @@ class Allocator final : public Newest {
 public:
 	explicit Allocator(cca::CUDAAllocator *native);
 
-	/* From now on PyTorch allocates here; before, it can still switch to another allocator. */
+	/* From now on PyTorch allocates here; until then it can still switch to another allocator. */
 	void take_over();
 
 	/* -- shim_allocator.cpp -- */
 
 	c10::DataPtr allocate(size_t size) override;
-	/* Of the newest PyTorch only: there it is virtual. */
+	/* Only the newest PyTorch calls it, as a virtual function. */
 	c10::DataPtr allocateWithAddress(size_t size, void *address);
 	void *raw_alloc(size_t size) override;
 	void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override;
@@ -137,13 +137,13 @@ public:
 	                        cudaStream_t stream, bool p2p_enabled) override;
 
 private:
-	/* What makes an operation take the long way. */
+	/* Why an operation takes the long way. */
 	enum {
 		WATCH_HISTORY = 1,
 		WATCH_TRACKERS = 2,
 		WATCH_POOLS = 4,
 		WATCH_UNCACHED = 8,
-		WATCH_HELD = 16  /* no recording, but contexts of an earlier one: of frees alone */
+		WATCH_HELD = 16  /* contexts of an earlier recording are left: concerns only frees */
 	};
 
 	void watch(unsigned what, bool on)
@@ -218,7 +218,7 @@ private:
 	Server server_for(int device, cudaStream_t stream);
 	void forget_diversion(int device, MempoolId_t id);
 	void forget_pool(DeviceIndex device, MempoolId_t id);
-	/* Those of the calling thread, where PyTorch does not. */
+	/* Ends the calling thread's diversions for broken captures, if this PyTorch does not. */
 	void end_broken_captures();
 
 	bool is_native(int device, MempoolId_t id)
@@ -256,11 +256,11 @@ private:
 	std::atomic<bool> native_used_{false};
 	std::atomic<unsigned> watched_{0};
 	std::atomic<int> captures_{0};
-	std::atomic<int64_t> waits_[TRZ_TORCH_DEVICES] = {};  /* of the host for all work of a device */
+	std::atomic<int64_t> waits_[TRZ_TORCH_DEVICES] = {};  /* the host's waits for all work of a device */
 	int device_count_ = 1;
 
-	/* Guards what follows. The native allocator calls a pool's allocator, and thereby us, under locks of its own: it is
-	 * not called with this one held. */
+	/* Guards what follows. It is not held when the native allocator is called, which calls a pool's allocator, and so
+	 * us, under locks of its own. */
 	std::mutex lock_;
 	std::vector<cca::OutOfMemoryObserver> observers_;
 	std::vector<OomRejectionObserver> rejection_observers_;
@@ -268,13 +268,13 @@ private:
 	std::map<int, int64_t> outsized_;  /* failures to PyTorch for which the heap did not look at its memory */
 	std::shared_ptr<const std::vector<AllocatorTraceTracker>> trackers_ =
 		std::make_shared<const std::vector<AllocatorTraceTracker>>();  /* replaced, never changed */
-	std::map<std::pair<int, MempoolId_t>, Server> servers_;  /* of pools that the heap does not serve alone */
+	std::map<std::pair<int, MempoolId_t>, Server> servers_;  /* of pools that are not just Server::HEAP */
 	std::set<std::pair<int, MempoolId_t>> lenders_;  /* native pools whose free memory may serve other requests */
 	std::vector<Diversion> diversions_;  /* the newest last */
 	std::map<int, DeviceStats> bases_;
 	std::map<int, std::map<MempoolId_t, StatArray::value_type>> pool_flows_;
 	std::unordered_map<void *, DeviceIndex> native_pointers_;
-	std::vector<std::shared_ptr<cca::CUDAAllocator>> borrowed_;  /* by the native allocator of older PyTorch */
+	std::vector<std::shared_ptr<cca::CUDAAllocator>> borrowed_;  /* kept alive for older PyTorch's native allocator */
 };
 
 } // namespace shim

@@ -18,8 +18,8 @@ MempoolId_t pool_id(trz_torch_pool_id id);
 /* Throws if the status is a failure, with the plug's text. */
 void check(trz_status status);
 
-/* Whether this is a child made by fork(), where locks of the parent's threads may be held for ever: objects end
- * silently there. */
+/* Whether this is a child made by fork(), where locks of the parent's threads may be held for ever, so that objects
+ * must end silently. */
 bool in_child();
 
 /* A device's heap, NULL if none is open. Throws for a device that the machine does not have. */

@@ -14,10 +14,10 @@ namespace shim {
 static thread_local std::vector<std::string> compile_contexts;
 static thread_local std::string user_metadata;
 
-/* The number of the note of the operation that the thread is inside; 0: it has none. */
+/* The number of the note of the thread's current operation; 0: it has none. */
 static thread_local uint64_t noted;
 
-/* How deep the thread is inside operations that hold the gate: callbacks meanwhile may allocate and free. */
+/* How deep the thread is inside operations that hold the gate: their callbacks may allocate and free. */
 static thread_local unsigned together;
 
 void History::set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,

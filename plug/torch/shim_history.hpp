@@ -21,8 +21,8 @@
 
 namespace shim {
 
-/* Facts about an operation that PyTorch wants beyond the heap's history. The events that the operation notes there have
- * the note's number in place of a stack's. */
+/* Facts about an operation that PyTorch wants beyond the heap's history. The operation's events there have the note's
+ * number in place of a stack's. */
 struct Note {
 	std::shared_ptr<c10::GatheredContext> context;
 	std::string compile_context, user_metadata;
@@ -33,24 +33,24 @@ struct Note {
 class History {
 public:
 	std::atomic<bool> on{false};
-	std::atomic<bool> holds{false};  /* the context of a live allocation; they outlast the recording, as natively */
+	std::atomic<bool> holds{false};  /* contexts of live allocations, which outlast the recording, as in PyTorch */
 	std::shared_mutex gate;
 
 	void set(bool enabled, CreateContextFn recorder, size_t entries, RecordContext when, bool clear,
 	         const std::vector<std::string> &skip);
 
-	/* A heap that has just been opened, perhaps by a tracker inside an operation: no other thread holds the gate
-	 * exclusively then, and heaps are opened one at a time. */
+	/* Adds a heap that has just been opened, perhaps by a tracker inside an operation: then no other thread holds the
+	 * gate exclusively, and heaps are opened one at a time. */
 	void join(int device, trz_heap *heap);
 
 	/* Takes the interpreter's lock, whose holder may be waiting for the gate: call this before taking the gate. */
 	std::shared_ptr<c10::GatheredContext> gather(RecordContext least) const;
 
-	/* The number of a new note of the calling thread's. */
+	/* Makes a note for the calling thread; returns its number. */
 	uint64_t note(std::shared_ptr<c10::GatheredContext> context);
 
-	/* Forgets the note of an operation that came to nothing, unless there are newer ones: else programs that often ask
-	 * in vain would push out the notes of events. */
+	/* Drops the note of an operation that came to nothing, unless there are newer ones: else programs that often ask in
+	 * vain would push out the notes of events. */
 	void drop(uint64_t number);
 
 	/* Keeps the context of an allocation while it lives, whether or not the recording goes on. */
@@ -62,7 +62,7 @@ public:
 	/* Adds an entry that the heap does not have. */
 	void annotate(TraceEntry entry);
 
-	/* Adds the failure of an allocation that the heap has refused by its size alone, with the note of a number. */
+	/* Adds the failure of an allocation that the heap has refused for its size alone, with the note of this number. */
 	void note_outsized(DeviceIndex device, size_t size, cudaStream_t stream, uint64_t number);
 
 	void annotate_section(DeviceIndex device, const std::vector<std::pair<std::string, std::string>> &metadata);
@@ -79,7 +79,7 @@ public:
 		return sections_;
 	}
 
-	/* Gives an entry the note of a number, if there is one. */
+	/* Gives an entry the facts of the note with this number, if there is one. */
 	void complete(TraceEntry &entry, uint64_t number);
 
 	/* Adds a device's annotations to its entries. */
@@ -94,7 +94,8 @@ private:
 	/* Neither interpreter stacks nor native stacks have numbers like this. */
 	static constexpr uint64_t FIRST = uint64_t{1} << 63;
 
-	/* The heap's stacks are PyTorch's meanwhile: a callback that was set before must be set again. */
+	/* Starts or stops a heap's history. While it runs, the heap's stacks are PyTorch's; a callback that was set before
+	 * must be set again afterwards. */
 	void record(trz_heap *heap, bool enabled) const;
 
 	static uint64_t name_note(void *);
@@ -108,7 +109,7 @@ private:
 
 	std::mutex lock_;
 	std::deque<Note> notes_;
-	uint64_t first_ = FIRST;  /* the number of the oldest of them */
+	uint64_t first_ = FIRST;  /* the number of the oldest note */
 	std::unordered_map<uint64_t, std::shared_ptr<c10::GatheredContext>> held_;
 	std::vector<TraceEntry> annotations_;
 	std::vector<AnnotationEntry> sections_;
@@ -124,8 +125,8 @@ public:
 	Together(const Together &) = delete;
 };
 
-/* While a callback of the program runs inside an operation: it may want the gate alone, or wait for the interpreter's
- * lock, whose holder does. */
+/* Lets go of the gate while a callback of the program runs inside an operation: the callback may want the gate
+ * exclusively, or wait for the interpreter's lock, whose holder wants it. */
 class Apart {
 public:
 	Apart();
@@ -136,7 +137,7 @@ private:
 	const unsigned together_;
 };
 
-/* The thread's operation: its events in the history of a heap have this note. */
+/* A note for the thread's operation: its events in a heap's history get the note's number. */
 class Noted {
 public:
 	explicit Noted(std::shared_ptr<c10::GatheredContext> context);

@@ -31,8 +31,8 @@ cca::CUDAAllocator *Allocator::use_native_locked()
 	return native_;
 }
 
-/* Whether the host may wait for the device: not in captures. If PyTorch does not announce them, each diversion may be
- * one. */
+/* Whether the host may wait for the device: not in captures. If PyTorch does not announce captures, each diversion may
+ * be for one. */
 bool Allocator::may_wait()
 {
 	if (tells_captures<cca::CUDAAllocator>)
@@ -41,7 +41,7 @@ bool Allocator::may_wait()
 	return diversions_.empty();
 }
 
-/* Whether it has waited for all work of the device. */
+/* Waits for all work of the device, if it may; whether it has. */
 bool Allocator::await_device(DeviceIndex device)
 {
 	if (!may_wait())
@@ -51,9 +51,9 @@ bool Allocator::await_device(DeviceIndex device)
 	return true;
 }
 
-/* Gives the free memory of a heap back to its device, after waiting for all of its work: PyTorch's own allocator gives
- * memory back by cudaFree, which waits, and so covers uses that no one has told it of. Returns the bytes. Nothing here
- * waits for the interpreter's lock. */
+/* Gives the free memory of a heap back to its device, after waiting for all of the device's work: PyTorch's own
+ * allocator gives memory back by cudaFree, which waits, and so covers uses that nobody has told it of. Returns the
+ * bytes. Nothing here waits for the interpreter's lock. */
 size_t Allocator::give_back(DeviceIndex device, trz_heap *heap, const std::shared_ptr<c10::GatheredContext> &context)
 {
 	Statistics now(heap);
@@ -65,8 +65,8 @@ size_t Allocator::give_back(DeviceIndex device, trz_heap *heap, const std::share
 	return trim_noted(heap, 0, context);
 }
 
-/* Makes room for a request that cannot use the heap's free memory in the order of a stream; returns whether there was
- * any. The native allocator may hold its locks. */
+/* Gives a heap's free memory back, for a request that cannot use it in a stream's order; returns whether there was any.
+ * The native allocator may be holding its locks. */
 bool Allocator::make_room(DeviceIndex device)
 {
 	trz_heap *heap;
@@ -79,7 +79,7 @@ bool Allocator::make_room(DeviceIndex device)
 	return released != 0;
 }
 
-/* The free memory of all devices. */
+/* Gives back the free memory of all heaps. */
 void Allocator::empty_heaps()
 {
 	auto context = history().gather(RecordContext::ALL);
@@ -147,7 +147,7 @@ void *Allocator::lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStrea
 	try {
 		ptr = native_->raw_alloc_with_stream(size, stream);
 	} catch (const c10::OutOfMemoryError &) {
-		/* another thread has been faster */
+		/* another thread has taken it */
 	}
 	Source::only_cached = false;
 	native_->endAllocateToPool(device, id);
@@ -155,7 +155,7 @@ void *Allocator::lend(MempoolId_t id, size_t size, DeviceIndex device, cudaStrea
 	return keep_native(ptr, device);
 }
 
-/* Hands a pool of ours, from which nothing has been allocated, to PyTorch's allocator, with its references. */
+/* Hands one of our pools, from which nothing has been allocated yet, to PyTorch's allocator, with its references. */
 void Allocator::hand_over(DeviceIndex device, MempoolId_t id)
 {
 	if (is_native(device, id))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pools and diversions to them, captures, and the checkpoints of pools by which graph trees return.
+ * Pools and diversions to them, captures, and the checkpoints by which graph trees restore pools.
  */
 #include <c10/cuda/CUDAGuard.h>
 
@@ -54,7 +54,7 @@ void Allocator::createOrIncrefPool(DeviceIndex device, MempoolId_t id, std::shar
 
 void Allocator::setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use)
 {
-	/* Free memory of our pools is always given up before an allocation fails, unless graphs know its addresses. */
+	/* Free memory of our pools always serves others before an allocation fails, unless graphs know its addresses. */
 	if (!is_native(device, id))
 		return;
 	std::lock_guard<std::mutex> guard(lock_);
@@ -139,7 +139,7 @@ void Allocator::releasePool(DeviceIndex device, MempoolId_t id)
 	forget_pool(device, id);
 }
 
-/* The id may be another pool's later. */
+/* Forgets a pool that has ended: its id may be another pool's later. */
 void Allocator::forget_pool(DeviceIndex device, MempoolId_t id)
 {
 	if (getPoolUseCount(device, id) != 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory of one process in another, and of one device on another: handles, received memory, copies between peers.
+ * Memory shared with other processes and other devices: handles, received memory, copies between peers.
  */
 #include <c10/cuda/CUDAGuard.h>
 
@@ -57,8 +57,9 @@ cca::ShareableHandle Allocator::shareIpcHandle(void *ptr)
 	return share_plain(ptr, static_cast<DeviceIndex>(info.device));
 }
 
-/* PyTorch also waits for the current stream before it tells the other process that the memory is no longer used, but
- * only after this: so the mapping has gone by then, and the other process can give the memory back. */
+/* Waits for the current stream, then unmaps received memory. PyTorch waits for that stream, too, before it tells the
+ * other process that the memory is no longer used, but only after this: by then the mapping has gone, and the other
+ * process can give the memory back. */
 static void close_received(void *ptr, DeviceIndex device, bool plain)
 {
 	try {
@@ -88,7 +89,7 @@ static void *open_plain(const std::string &handle)
 	return ptr;
 }
 
-/* Memory of other processes by handle: each is mapped once, as long as some storage lies in it. */
+/* Memory of other processes, by handle: each is mapped once, for as long as some storage lies in it. */
 class Received {
 public:
 	std::shared_ptr<void> get(const std::string &handle, DeviceIndex device)

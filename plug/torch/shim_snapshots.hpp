@@ -29,8 +29,8 @@ struct Walk {
 	void segment(const trz_segment_info &s);
 	void block(const trz_block_info &b);
 
-	/* A completed free takes the note of the free, and unmapped memory that of its mapping, if there is no newer
-	 * one. */
+	/* Gives an entry its note. A completed free gets that of its request; unmapped memory gets its mapping's, unless it
+	 * has one of its own. */
 	void add_note(TraceEntry &entry, const trz_event_info &e);
 
 	void event(const trz_event_info &e);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The allocator of a pool, called in PyTorch's name: its memory is counted, and it gets another try when the heap has
- * given memory back.
+ * Calls a pool's allocator for PyTorch: counts its memory, and gives it another try when the heap has given memory
+ * back.
  */
 #include "shim_source.hpp"
 

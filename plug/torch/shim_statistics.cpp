@@ -128,7 +128,7 @@ DeviceStats Allocator::getDeviceStats(DeviceIndex device)
 	return stats;
 }
 
-/* Counts that the heap does not have. lock_ is held. */
+/* Adds counts that the heap does not have. lock_ is held. */
 void Allocator::add_own_counts(DeviceStats &stats, DeviceIndex device)
 {
 	stats.num_ooms += outsized_[device] - rejections_[device] - lent_[device];
@@ -136,7 +136,7 @@ void Allocator::add_own_counts(DeviceStats &stats, DeviceIndex device)
 	stats.num_sync_all_streams = waits_[device];
 }
 
-/* The newest figures of pools that readers have seen, ended pools included: the heap keeps no others. */
+/* Adds the newest figures of all pools that readers have seen, ended ones included; the heap itself keeps none. */
 void Allocator::add_pools(DeviceStats &stats, trz_heap *heap, DeviceIndex device)
 {
 	std::map<MempoolId_t, int64_t> now;

@@ -31,7 +31,7 @@ private:
 
 DeviceStats read_stats(const Statistics &from);
 
-/* What reset_accumulated_memory_stats() sets to 0, as it was then. */
+/* Subtracts what reset_accumulated_memory_stats() has set to 0: `base` is how it was then. */
 void subtract(DeviceStats &stats, const DeviceStats &base);
 
 void add(DeviceStats &stats, const DeviceStats &other);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Trackers of the allocator: NCCL registers memory by them.
+ * Trackers of the allocator, by which NCCL, for one, registers memory.
  */
 #include "shim_trackers.hpp"
 
@@ -12,7 +12,7 @@
 
 namespace shim {
 
-/* While the thread receives the notices of all existing mappings. */
+/* The thread is receiving the notices of all existing mappings. */
 static thread_local bool learning;
 
 TraceEntry Mapping::entry(uint64_t address, bool comes) const
@@ -88,7 +88,7 @@ void Allocator::tell_trackers(TraceEntry::Action action, DeviceIndex device, voi
 		                          c10::getApproximateTime()));
 }
 
-/* The heap calls it with no lock held, after memory has been mapped and before it is unmapped. */
+/* The heap calls this with no lock held, after memory has been mapped and before it is unmapped. */
 void Allocator::mapping_changed(void *device, trz_map_event event, void *address, size_t)
 {
 	auto at = reinterpret_cast<uint64_t>(address);
@@ -104,7 +104,7 @@ void Allocator::mapping_changed(void *device, trz_map_event event, void *address
 	}
 }
 
-/* Existing mappings are noted but not reported: PyTorch's users take a snapshot for that. */
+/* Existing mappings are noted but not reported: PyTorch's users take a snapshot to learn of them. */
 void Allocator::watch_mappings(int device, trz_heap *heap)
 {
 	learning = true;

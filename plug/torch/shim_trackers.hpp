@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reports to PyTorch's trackers: mappings as they come and go. And the trackers' exceptions.
+ * Reports to PyTorch's trackers: mappings as they come and go; and the exceptions that trackers throw.
  */
 #ifndef TRZ_SHIM_TRACKERS_HPP
 #define TRZ_SHIM_TRACKERS_HPP
@@ -18,10 +18,11 @@ namespace shim {
 /* The stream of the allocation that the thread is making: mappings made meanwhile are for it. */
 inline thread_local cudaStream_t allocating;
 
-/* A tracker's exception: the heap calls the tracker, and an exception must not pass through the heap. */
+/* A tracker's exception, kept here since it must not pass through the heap, which called the tracker. */
 inline thread_local std::exception_ptr thrown;
 
-/* Trackers' first exception while `call` called the heap; inside a tracker it belongs to another operation. */
+/* The first exception of a tracker while `call` calls the heap. Exceptions from an outer operation, inside whose
+ * tracker this may run, are set aside meanwhile. */
 template <typename Call>
 std::exception_ptr thrown_in(Call call)
 {
@@ -55,7 +56,7 @@ public:
 private:
 	std::mutex lock_;
 	std::map<uint64_t, Mapping> all_;
-	std::atomic<int> in_pools_{0};  /* of them; changes under the lock */
+	std::atomic<int> in_pools_{0};  /* how many of them are in pools; changes under the lock */
 };
 
 Mappings &mappings();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PyTorch's allocator in the shape of 2.15, for every PyTorch since 2.6: the shim knows no other. A version never calls
- * functions that it lacks; this file fills in arguments that it does not pass.
+ * PyTorch's allocator in the shape of 2.15, for every PyTorch since 2.6: the rest of the shim knows no other shape. A
+ * version never calls functions that it lacks; this file fills in arguments that it does not pass.
  */
 #ifndef TRZ_SHIM_VERSIONS_HPP
 #define TRZ_SHIM_VERSIONS_HPP
@@ -55,7 +55,7 @@ using OomRejectionObserver = std::function<void(int64_t, size_t, size_t, size_t)
 
 /* ---- what PyTorch calls ----------------------------------------------------------------------------------------- */
 
-/* The pool that the thread has chosen, before 2.8; from then on PyTorch names it where it matters. */
+/* The pool that the thread has chosen, before 2.8; from 2.8 on PyTorch names the pool where it matters. */
 #if !TORCH_SINCE(8)
 inline c10::cuda::MemPool *chosen_pool()
 {
@@ -75,7 +75,7 @@ inline bool brings_allocator(MempoolId_t id)
 #endif
 }
 
-/* The functions that PyTorch's class requires: the classes here override their callers. */
+/* Functions that PyTorch's class requires but never calls: the classes here override their callers. */
 inline void *no_alloc(size_t, int, cudaStream_t)
 {
 	return nullptr;
@@ -85,7 +85,7 @@ inline void no_free(void *, size_t, int, cudaStream_t)
 {
 }
 
-/* PyTorch's class with all functions of the newest one: older PyTorch's calls arrive in the form of 2.15. */
+/* PyTorch's class with all functions of the newest PyTorch: calls of older ones arrive in the form of 2.15. */
 class Newest : public torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator {
 public:
 	using CUDAPluggableAllocator::CUDAPluggableAllocator;
@@ -160,13 +160,13 @@ public:
 #endif
 };
 
-/* Whether PyTorch announces captures, and keeps the allocator of a pool alive. */
+/* Whether PyTorch announces captures; whether it keeps the allocator of a pool alive. */
 template <typename A> constexpr bool tells_captures = requires(A &a) { a.markCaptureBegin(DeviceIndex{}); };
 template <typename A> constexpr bool keeps_allocators = requires(A &a, std::shared_ptr<A> own) {
 	a.createOrIncrefPool(DeviceIndex{}, MempoolId_t{}, own);
 };
 
-/* Whether PyTorch also ends the diversion of a capture that a call has broken. */
+/* Whether PyTorch itself ends the diversion of a capture that a call has broken. */
 constexpr bool ends_broken_captures = TORCH_SINCE(14);
 
 /* ---- what is called of PyTorch's own allocator ------------------------------------------------------------------ */
@@ -314,7 +314,7 @@ template <typename S> void set_rejections(S &stats, int64_t count)
 		stats.num_oom_rejections = count;
 }
 
-/* The option throw_on_cudamalloc_oom. */
+/* Whether the option throw_on_cudamalloc_oom is on. */
 template <typename O = CUDAAllocatorConfig> bool rejects_at_limit()
 {
 	if constexpr (requires { O::throw_on_cudamalloc_oom(); })
@@ -322,7 +322,7 @@ template <typename O = CUDAAllocatorConfig> bool rejects_at_limit()
 	return false;
 }
 
-/* False: PyTorch's own allocator takes no options. */
+/* Annotates memory of PyTorch's own allocator; false: that cannot do it. */
 template <typename A> bool annotate_native(A &native, const void *ptr, const std::string &metadata)
 {
 	if constexpr (requires { native.annotateMemory(ptr, metadata); }) {

@@ -23,7 +23,7 @@ extern "C" {
 
 enum {
 	TRZ_TORCH_DEVICES = 64,
-	TRZ_TORCH_HANDLE_BYTES = 48   /* of memory that is shared with other processes */
+	TRZ_TORCH_HANDLE_BYTES = 48   /* of a handle of shared memory */
 };
 
 /* PyTorch's MempoolId_t. {0, 0} is the default pool. */
@@ -33,7 +33,7 @@ typedef struct trz_torch_pool_id {
 
 /* ---- what CUDAPluggableAllocator is given --------------------------------------------------------------------- */
 
-/* NULL for size 0. Throws a failure as PyTorch's own exception: torch.OutOfMemoryError if memory is short, else
+/* NULL for size 0. Throws a failure as PyTorch's own exception: torch.OutOfMemoryError if memory ran out, else
  * RuntimeError; std::bad_alloc if PyTorch's classes cannot be found. */
 TRZ_API void *trz_torch_alloc(size_t size, int device, trz_stream stream);
 
@@ -56,19 +56,21 @@ TRZ_API void trz_torch_release_pool(int device, trz_torch_pool_id id);
 /* ---- for the shim and the Python package ---------------------------------------------------------------------- */
 
 /* From now on terrazzo sees the events that the program records and waits for by the CUDA runtime: PyTorch's imports of
- * these calls lead here first. Call it before a program uses streams; opening a heap calls it too. Returns how many
- * imports lead here; 0: not possible in this process, so that streams learn of each other by asking the device only. */
+ * these calls lead here first. Call this before the program uses streams; opening a heap calls it as well. Returns how
+ * many imports lead here; 0: it is not possible in this process, so streams learn of each other only by asking the
+ * device. */
 TRZ_API size_t trz_torch_follow_events(void);
 
-/* The heap of a device. `open`: opened if it is not yet; else it can be NULL with TRZ_OK. Errors: those of trz_open,
+/* The heap of a device. `open`: opens it if need be; otherwise *out can be NULL with TRZ_OK. Errors: those of trz_open,
  * INVALID_ARGUMENT (no such ordinal), SHUTDOWN (a forked child). */
 TRZ_API trz_status trz_torch_heap(int device, bool open, trz_heap **out);
 
-/* Called by the thread that opens a heap, after opening it; at once for heaps that are open. */
+/* Sets a callback, which the thread that opens a heap calls afterwards; for heaps that are open it is called at
+ * once. */
 TRZ_API void trz_torch_on_open(void (*callback)(int device, trz_heap *heap));
 
-/* Call sites of all heaps, also of those opened later, are the stacks that `stack` numbers, below 2^62, and `text`
- * looks up, as for trz_set_site_callback; where it gives 0, native stacks, if libunwind is installed. */
+/* Sets the callbacks for call sites (trz_set_site_callback) of all heaps, also of those opened later. `stack` gives
+ * numbers below 2^62. Where it gives 0, call sites are native stacks, if libunwind is installed. */
 TRZ_API void trz_torch_set_sites(trz_frame_callback *stack, trz_frame_text_callback *text);
 
 /* As trz_torch_alloc and trz_torch_free, without exceptions. Searches for the heap of `ptr`, from `device` on. */
@@ -84,9 +86,9 @@ TRZ_API trz_status trz_torch_try_alloc_at(size_t size, int device, trz_stream st
 /* The heap that holds an address, NULL if none does. */
 TRZ_API trz_heap *trz_torch_owner(const void *ptr);
 
-/* Pools by PyTorch's ids. Open: one more reference, the first makes the pool; close: one less. Begin diverts
- * allocations that the filter accepts (NULL: those of the calling thread). Find returns NULL for an unknown id. Errors:
- * those of trz_pool_create, trz_pool_begin and trz_pool_end, NOT_FOUND. */
+/* Pools by PyTorch's ids. Open takes a reference, and makes the pool with the first; close gives one up. Begin diverts
+ * allocations that the filter accepts (NULL: those of the calling thread), end ends that. Find returns NULL for an
+ * unknown id. Errors: those of trz_pool_create, trz_pool_begin and trz_pool_end, NOT_FOUND. */
 TRZ_API trz_status trz_torch_pool_open(int device, trz_torch_pool_id id);
 TRZ_API trz_status trz_torch_pool_close(int device, trz_torch_pool_id id);
 TRZ_API trz_status trz_torch_pool_end(int device, trz_torch_pool_id id);
@@ -94,14 +96,14 @@ TRZ_API trz_status trz_torch_pool_end(int device, trz_torch_pool_id id);
  * such a diversion of the calling thread, from which the capture has allocated, and closes its pool once. False: there
  * is none (any more). Call it when the thread begins another diversion, empties the cache, or has run out of memory. */
 TRZ_API bool trz_torch_pool_end_broken(int *device, trz_torch_pool_id *id);
-/* From now on the hooks trz_torch_begin_allocate_to_pool and trz_torch_reset do so, for all of them. */
+/* From now on the hooks trz_torch_begin_allocate_to_pool and trz_torch_reset end all such diversions. */
 TRZ_API void trz_torch_watch_captures(void);
 TRZ_API trz_pool *trz_torch_pool_find(int device, trz_torch_pool_id id);
 /* How many references PyTorch holds; 0: there is no such pool. */
 TRZ_API unsigned trz_torch_pool_references(int device, trz_torch_pool_id id);
 /* Writes up to `capacity` ids of open pools and returns their full number. */
 TRZ_API size_t trz_torch_pool_list(int device, trz_torch_pool_id *ids, size_t capacity);
-/* The id of a pool by its number in snapshots; {0, 0} where there is none. */
+/* The id of a pool by its number in snapshots; {0, 0}: there is none. */
 TRZ_API trz_torch_pool_id trz_torch_pool_by_number(int device, unsigned number);
 
 /* 0 <= fraction <= 1 of the device's memory, for the heap and what trz_torch_take_elsewhere counts; 1: no limit.
@@ -118,38 +120,40 @@ TRZ_API void trz_torch_give_elsewhere(int device, size_t size);
 /* Returns free memory of all heaps to the driver until each keeps at most `keep` bytes; returns the bytes returned. */
 TRZ_API size_t trz_torch_trim(size_t keep);
 
-/* Between `on` and its end, which nest, the calling thread's allocations get tiles of their own: each is a multiple of
- * 2 MiB, and never moved. If the device cannot do that, they are like others. */
+/* Between calls with `on` true and false, which nest, the calling thread's allocations get tiles of their own: each is
+ * a multiple of 2 MiB, and never moved. If the device cannot do that, they are like any others. */
 TRZ_API void trz_torch_shareable(bool on);
 
-/* Writes the handle (TRZ_TORCH_HANDLE_BYTES) of the tiles that the allocation of `ptr` lies in, and where in them that
- * is. Allocations in the same tiles have the same handle. A process of the same user and network namespace can receive
- * the tiles, with everything in them, as long as this process lives and has not freed the allocation; freeing it states
- * that the work of others with it has completed. The first share starts a thread, which answers.
+/* Writes the handle (TRZ_TORCH_HANDLE_BYTES) of the tiles that the allocation of `ptr` lies in, and the offset of `ptr`
+ * in them. Allocations in the same tiles have the same handle. A process of the same user and network namespace can
+ * receive the tiles, with everything in them, as long as this process lives and has not freed the allocation; freeing
+ * it states that others' work with it has completed. The first share starts a thread, which answers.
  * Errors: UNKNOWN_POINTER, IO, HOST_MEMORY, and those of trz_export_tile: NOT_SUPPORTED (a plain driver allocation),
  * INVALID_ARGUMENT (exportable:off, and it was not allocated to be shareable). */
 TRZ_API trz_status trz_torch_share(const void *ptr, size_t *offset, void *handle);
 
 /* Maps the tiles of a handle: *out is the first byte of the tiles, to be used and freed like an allocation of
- * `stream`. Asks the process that shares it, for up to a minute. Errors: INVALID_ARGUMENT (no such handle), NOT_FOUND
- * (the other process has ended, or freed it), IO, those of trz_import_tiles. */
+ * `stream`. Asks the process that shares them, for up to a minute. Errors: INVALID_ARGUMENT (no such handle), NOT_FOUND
+ * (the other process has ended, or freed the memory), IO, those of trz_import_tiles. */
 TRZ_API trz_status trz_torch_receive(const void *handle, size_t bytes, int device, trz_stream stream, void **out);
 
 /* Whether these bytes are a handle of trz_torch_share. */
 TRZ_API bool trz_torch_is_handle(const void *handle, size_t bytes);
 
-/* Whether PyTorch's users see it as torch.OutOfMemoryError. */
+/* Whether PyTorch's users see the failure as torch.OutOfMemoryError. */
 static inline bool trz_torch_is_want_of_memory(trz_status status)
 {
 	return status == TRZ_ERROR_OUT_OF_MEMORY || status == TRZ_ERROR_LIMIT || status == TRZ_ERROR_SIZE ||
 	       status == TRZ_ERROR_ADDRESS_SPACE;
 }
 
-/* PyTorch refuses sizes from here on by themselves: that counts as no failure of its allocator. */
+/* PyTorch refuses sizes from here on without looking at memory, and does not count that as a failure of its
+ * allocator. */
 #define TRZ_TORCH_TOO_LARGE ((size_t)1 << 60)
 
-/* The figures of the calling thread's allocation of `size` bytes that has run out of memory; those of now if the heap
- * has not looked at its memory, since no device has so much. trz_torch_last_error() stays. Calls the driver: yes. */
+/* The figures of the calling thread's allocation of `size` bytes that has run out of memory. If the heap has not looked
+ * at its memory, since no device has that much, they are those of now. trz_torch_last_error() stays. Calls the driver:
+ * yes. */
 TRZ_API void trz_torch_oom_info(int device, size_t size, trz_oom_info *info);
 
 /* The error text for PyTorch's users, after the calling thread's allocation of `size` bytes has run out of memory:
