@@ -304,8 +304,8 @@ static trz_status take_signal(int signal)
 		                "so again once it is handled: name another one, such as %d (SIGUSR2)", signal, SIGUSR2);
 	sigemptyset(&action.sa_mask);
 	if (sigaction(signal, NULL, &before) != 0 || before.sa_handler != SIG_DFL || sigaction(signal, &action, NULL) != 0)
-		return trz_fail(TRZ_ERROR_IN_USE, "report_signal:%d: the program handles this signal itself, or nobody can: "
-		                "name another one", signal);
+		return trz_fail(TRZ_ERROR_IN_USE, "report_signal:%d: the program handles or ignores this signal, or no "
+		                "program can handle it: name another one", signal);
 	answer.signals |= (uint64_t)1 << signal;
 	return TRZ_OK;
 }

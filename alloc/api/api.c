@@ -612,7 +612,7 @@ trz_status trz_stat(trz_heap *h, const char *name, uint64_t *value)
 	for (size_t i = 0; i < count && i < MOST; i++)
 		if (strcmp(values[i].name, name) == 0) {
 			if (strcmp(values[i].unit, "ratio") == 0)
-				return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "\"%s\" is a ratio, which trz_stats has", name);
+				return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "\"%s\" is a ratio: read it with trz_stats", name);
 			*value = values[i].value;
 			return TRZ_OK;
 		}
@@ -695,7 +695,7 @@ trz_status trz_site_frames(trz_heap *h, uint64_t stack, trz_frame *frames, size_
 trz_status trz_set_category(trz_category category)
 {
 	if ((unsigned)category >= SITES_CATEGORIES)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d is no trz_category", (int)category);
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d is not a trz_category", (int)category);
 	heap_thread.category = category;
 	heap_thread.marked = heap_thread.tag || heap_thread.category;
 	return TRZ_OK;
@@ -707,7 +707,7 @@ trz_status trz_categorize(trz_heap *h, void *ptr, trz_category category)
 	if (usable != TRZ_OK || !ptr)
 		return usable;
 	if ((unsigned)category >= SITES_CATEGORIES)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d is no trz_category", (int)category);
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "%d is not a trz_category", (int)category);
 	return holders_categorize(h, (trz_addr)ptr, category)
 	           ? TRZ_OK
 	           : trz_fail(TRZ_ERROR_UNKNOWN_POINTER, "%p is not the first byte of a live allocation of the heap of "
@@ -722,7 +722,7 @@ trz_status trz_report(trz_heap *h, unsigned flags, trz_report_callback *write, v
 	if (usable != TRZ_OK)
 		return usable;
 	if (flags & ~(unsigned)(TRZ_REPORT_FAILURE | TRZ_REPORT_JSON))
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "trz_report: %#x are no flags of a report", flags);
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "trz_report: unknown flags in %#x", flags);
 	return postmortem_report(h, flags, write, user);
 }
 

@@ -160,7 +160,7 @@ static trz_status set_option(struct config *c, const struct option *o, const cha
 		return TRZ_OK;
 	if (white || o->type == TYPE_TEXT || !parse_value(o, text, &value))
 		return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: %s does not take \"%.60s\"%s; it takes %s", source, o->key, text,
-		                white ? ", which has white space in it" : "", choices_text(o, choices, sizeof choices));
+		                white ? ", which contains white space" : "", choices_text(o, choices, sizeof choices));
 	store(c, o, value);
 	return TRZ_OK;
 }
@@ -210,8 +210,8 @@ static trz_status check_patterns(const struct config *c)
 	const char *const patterns[] = {c->oom_snapshot, c->exit_snapshot};
 	for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
 		if (strchr(patterns[i], '%') && !snapshot_pattern_is_good(patterns[i]))
-			return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: \"%s\" is no pattern for a file's name: the letters are %%p, "
-			                "%%d, %%r, %%t, %%n and %%%%, and no / stands at its end",
+			return trz_fail(TRZ_ERROR_CONFIG_VALUE, "%s: \"%s\" is not a pattern for file names: it may have %%p, %%d, "
+			                "%%r, %%t, %%n and %%%%, and must not end in /",
 			                i ? "exit_snapshot" : "oom_snapshot", patterns[i]);
 	return TRZ_OK;
 }

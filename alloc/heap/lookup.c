@@ -68,7 +68,8 @@ trz_status heap_stream_of_id(trz_heap *h, trz_stream handle, const uint64_t *id,
 	if (status != TRZ_ERROR_NO_ROOM)
 		return status;
 	if (!heap_lock_growth(h))
-		return heap_not_permitted("a stream that is new to the heap");
+		return trz_fail(TRZ_ERROR_NOT_PERMITTED, "stream %p is new to the heap, which cannot add it in a host "
+		                "function: allocate on it once before", handle);
 	make_room(h);
 	status = find(h, handle, id, true, out);
 	heap_unlock_growth(h);

@@ -155,7 +155,7 @@ static trz_status write_by(trz_heap *h, const char *option, struct dump *d, snap
 	d->epoch_ns = s.clock.epoch_ns;
 	d->bytes = h->config.oom_snapshot_bytes ? h->config.oom_snapshot_bytes : SNAPSHOT_ANY_SIZE;
 	if (status == TRZ_OK && !name_of(h, option, d, path))
-		status = trz_fail(TRZ_ERROR_IO, "%.100s gives no name of a file", option);
+		status = trz_fail(TRZ_ERROR_IO, "%.100s gives no file name", option);
 	if (status == TRZ_OK)
 		status = snapshot_to_file(&s, path, &d->bytes);
 	snapshot_free(&s);
@@ -178,11 +178,11 @@ trz_status dump_failure(trz_heap *h, trz_status failure, snapshot_report *report
 		return failure;
 	snprintf(text, sizeof text, "%s", trz_last_error());
 	if (atomic_exchange(&h->dumps->busy, true))
-		return trz_fail(failure, "%s; no snapshot: another failure's is being written", text);
+		return trz_fail(failure, "%s; no snapshot: that of another failure is being written", text);
 	trz_status status = write_failure(h, report, path);
 	atomic_store(&h->dumps->busy, false);
 	if (status == TRZ_OK)
-		return trz_fail(failure, "%s; %s has a snapshot", text, path);
+		return trz_fail(failure, "%s; a snapshot is in %s", text, path);
 	snprintf(reason, sizeof reason, "%s", trz_last_error());
 	return trz_fail(failure, "%s; no snapshot: %s", text, reason);
 }

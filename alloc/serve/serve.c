@@ -285,7 +285,7 @@ trz_status serve_alloc(trz_heap *h, struct lane *l, uint64_t size, uint64_t alig
 
 static COLD trz_status is_free(trz_addr address)
 {
-	return trz_fail(TRZ_ERROR_DOUBLE_FREE, "%p has been freed already, or has never been given out", (void *)address);
+	return trz_fail(TRZ_ERROR_DOUBLE_FREE, "%p has been freed already, or was never allocated", (void *)address);
 }
 
 /* Sets the text of a failed free or query. Tells a freed address from an unknown one by walking the windows, which is
