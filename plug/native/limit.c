@@ -244,8 +244,8 @@ static void begin(void)
 	if (!text || !*text)
 		return;
 	if (!read_limit(text, &limit_bytes, &path)) {
-		fprintf(stderr, "terrazzo: TERRAZZO_LIMIT: '%s' is no limit, and ignored: it takes a number of bytes, and "
-		        "behind a space the file of a ledger, or - for none: 1073741824 -\n", text);
+		fprintf(stderr, "terrazzo: TERRAZZO_LIMIT: '%s' is not a limit, and ignored: give a number of bytes, and after "
+		        "a space a ledger's file, or - for none: 1073741824 -\n", text);
 		return;
 	}
 	ledger = path ? open_ledger(path) : NULL;

@@ -131,7 +131,7 @@ static bool open_or_tell(const trz_open_params *params, trz_heap **heap)
 	if (trz_open(params, heap) == TRZ_OK)
 		return true;
 	if (!told)
-		fprintf(stderr, "terrazzo: device %d has no heap, and its allocations pass to the driver: %s\n", params->device,
+		fprintf(stderr, "terrazzo: device %d has no heap, so the driver serves its allocations: %s\n", params->device,
 		        trz_last_error());
 	told = true;
 	return false;

@@ -75,14 +75,14 @@ __attribute__((destructor)) static void end(void)
 {
 	native_read_options();
 	if (native_options.report && !native_report() && native_options.on && dl_iterate_phdr(is_driver, NULL))
-		fputs("terrazzo: the driver is loaded, and no allocation came by here: docs/native.md says which programs "
-		      "cannot be served\n", stderr);
+		fputs("terrazzo: the driver is loaded, but no allocation came through terrazzo: docs/native.md says which "
+		      "programs cannot be served\n", stderr);
 	if (native_options.report && exporter)
-		fputs("terrazzo: what cudaMalloc asked for was passed on, since a loaded file imports cudaIpcGetMemHandle; "
-		      "TERRAZZO_NATIVE=ipc:refuse serves it, if the program shares no memory\n", stderr);
+		fputs("terrazzo: cudaMalloc was passed on to the driver, since a loaded file imports cudaIpcGetMemHandle; if "
+		      "the program shares no memory, set TERRAZZO_NATIVE=ipc:refuse to serve it\n", stderr);
 	if (native_options.report && atomic_load(&native_devices_apart))
-		fputs("terrazzo: what cudaMalloc asked for was passed on once a second device was used, since not all "
-		      "devices reach each other's memory\n", stderr);
+		fputs("terrazzo: cudaMalloc was passed on to the driver once a second device was used, since not all devices "
+		      "reach each other's memory\n", stderr);
 }
 
 /* ---- allocation -------------------------------------------------------------------------------------------------- */
@@ -251,8 +251,8 @@ cuda_result cuIpcGetMemHandle(struct preload_ipc *handle, cuda_addr address)
 	if (place == NATIVE_ELSEWHERE)
 		return REAL(cuIpcGetMemHandle)(handle, address);
 	if (!atomic_flag_test_and_set(&told))
-		fputs("terrazzo: memory that it serves cannot be opened by another process (cudaIpcGetMemHandle): set "
-		      "TERRAZZO_NATIVE=ipc:classic, and the driver allocates what cudaMalloc asks for\n", stderr);
+		fputs("terrazzo: other processes cannot open memory that terrazzo serves (cudaIpcGetMemHandle): set "
+		      "TERRAZZO_NATIVE=ipc:classic to pass cudaMalloc on to the driver\n", stderr);
 	if (!native_options.refuse_ipc)
 		atomic_store(&native_options.classic, true);
 	return TRZ_CUDA_ERROR_NOT_SUPPORTED;

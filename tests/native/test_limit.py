@@ -120,7 +120,7 @@ class Limit(unittest.TestCase):
                 done = run("runtime_calls", variables={**preload, "TERRAZZO_LIMIT": text}, scalars="real")
                 self.assertEqual((done.stdout, done.returncode), ("all right\n", 0), done.stderr)
                 self.assertEqual(done.stderr.count("TERRAZZO_LIMIT"), 1)
-                self.assertIn(f"terrazzo: TERRAZZO_LIMIT: '{text}' is no limit, and ignored: it takes a number of ",
+                self.assertIn(f"terrazzo: TERRAZZO_LIMIT: '{text}' is not a limit, and ignored: give a number of ",
                               done.stderr)
         for text in ("1073741824", "1073741824 -"):
             with self.subTest(text):

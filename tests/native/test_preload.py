@@ -117,20 +117,20 @@ class Preloaded(unittest.TestCase):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_NATIVE": "report:on"}
         said = run("exports", variables=variables).stderr
         self.assertEqual(served(said)["cuMemAlloc"][0], 0)
-        self.assertRegex(said, "(?m)^terrazzo: .* imports cudaIpcGetMemHandle; TERRAZZO_NATIVE=ipc:refuse serves it")
+        self.assertRegex(said, "(?m)^terrazzo: .* imports cudaIpcGetMemHandle; .* set TERRAZZO_NATIVE=ipc:refuse to ")
         said = self.passes("runtime_calls", variables=variables)
         self.assertNotIn("ipc:refuse", said)
         for program, told in (("import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)", 1), ("pass", 0)):
             done = subprocess.run([sys.executable, "-c", program], env=environment(variables), capture_output=True,
                                   text=True, timeout=120, check=True)
-            self.assertEqual(done.stderr.count("no allocation came by here"), told, done.stderr)
+            self.assertEqual(done.stderr.count("no allocation came through terrazzo"), told, done.stderr)
 
     def test_an_error_of_the_configuration_is_told_once(self):
         variables = {"LD_PRELOAD": PRELOAD, "TERRAZZO_CONF": "limit:much", "TERRAZZO_NATIVE": "report:on"}
         for program in (["runtime_calls"], ["edges", "peers"]):
             with self.subTest(program):
                 said = self.passes(*program, variables=variables, devices=2)
-                self.assertRegex(said, r"terrazzo: device 0 has no heap, and its allocations pass to the driver: "
+                self.assertRegex(said, r"terrazzo: device 0 has no heap, so the driver serves its allocations: "
                                        r'TERRAZZO_CONF: limit does not take "much"; it takes ')
                 self.assertEqual(said.count("TERRAZZO_CONF"), 1)
                 self.assertEqual({call[0] for call in served(said).values()}, {0})
