@@ -79,8 +79,8 @@ static trz_status find_inject(char path[CLI_PATH_SIZE])
 	                                      "../../python/terrazzo/torch/inject", NULL };
 	if (cli_first_of(places, "sitecustomize.py", path))
 		return TRZ_OK;
-	return trz_fail(TRZ_ERROR_NOT_FOUND, "the Python part of terrazzo is missing: it does not lie in "
-	                "../share/terrazzo/python, seen from this program; install terrazzo whole");
+	return trz_fail(TRZ_ERROR_NOT_FOUND, "the Python part of terrazzo is missing: it is not in "
+	                "../share/terrazzo/python, relative to this program; install all of terrazzo");
 }
 
 /* `terrazzo sim --allocator` names one of PyTorch's own, and --record follows it. */
@@ -88,11 +88,11 @@ static trz_status check_simulation(void)
 {
 	const char *asked = getenv("TERRAZZO_SIM_ALLOCATOR"), *record = getenv("TERRAZZO_SIM_RECORD");
 	if (record && *record)
-		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "'terrazzo sim --record' writes what is asked of PyTorch's own "
-		                "allocator, and 'terrazzo run' puts terrazzo in its place: leave one of the two out");
+		return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "'terrazzo sim --record' records the requests to PyTorch's own "
+		                "allocator, but 'terrazzo run' puts terrazzo in its place: leave one of the two out");
 	if (!asked || !*asked)
 		return TRZ_OK;
-	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "'terrazzo sim --allocator %s' asks for PyTorch's own allocator, and "
+	return trz_fail(TRZ_ERROR_INVALID_ARGUMENT, "'terrazzo sim --allocator %s' asks for PyTorch's own allocator, but "
 	                "'terrazzo run' puts terrazzo in its place: leave one of the two out", asked);
 }
 
@@ -145,8 +145,8 @@ static trz_status set_limit(struct run_command *c)
 	if (!c->limit)
 		return TRZ_OK;
 	if (!find_preload(folder))
-		return trz_fail(TRZ_ERROR_NOT_FOUND, PRELOAD_LIBRARY ", which keeps to the limit, does not lie in "
-		                "../lib, seen from this program; install terrazzo whole");
+		return trz_fail(TRZ_ERROR_NOT_FOUND, PRELOAD_LIBRARY ", which enforces the limit, is not in ../lib, relative "
+		                "to this program; install all of terrazzo");
 	trz_status status = c->each ? TRZ_OK : make_ledger(c);
 	if (status != TRZ_OK)
 		return status;

@@ -100,7 +100,7 @@ static void check_command(const struct sim_command *c, struct argp_state *state)
 		argp_error(state, "--memory and --device list do not go together");
 	const char *terrazzo = getenv("TERRAZZO");
 	if (c->params.allocator && terrazzo && strcmp(terrazzo, "1") == 0)
-		argp_error(state, "--allocator asks for PyTorch's own allocator, and TERRAZZO=1 puts terrazzo in its place: "
+		argp_error(state, "--allocator asks for PyTorch's own allocator, but TERRAZZO=1 puts terrazzo in its place: "
 		                  "leave one of the two out");
 	if (c->params.nodes && c->params.world)
 		argp_error(state, "--nodes and --world-size do not go together: in a world of absent ranks --devices is the "

@@ -340,7 +340,7 @@ int cli_trace(int argc, char **argv)
 	status = page_read(&d, c.files.device, &h);
 	if (status == TRZ_OK) {
 		status = h.count ? write_trace(&h, &c)
-		                 : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: has no history: nothing happens in it", c.files.in);
+		                 : trz_fail(TRZ_ERROR_BAD_INPUT, "%s: has no history, so there is nothing to show", c.files.in);
 		page_free(&h);
 	}
 	dump_free(&d);

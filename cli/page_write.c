@@ -183,8 +183,8 @@ static trz_status open_library(FILE **library)
 	static const char *const places[] = { "../share/terrazzo", "../share", NULL };
 	char folder[CLI_PATH_SIZE], path[CLI_PATH_SIZE + 32];
 	if (!cli_first_of(places, "plotly.min.js", folder))
-		return trz_fail(TRZ_ERROR_NOT_FOUND, "plotly.min.js is missing, with which pages are drawn: it does not lie "
-		                "in ../share/terrazzo, seen from this program. Build terrazzo again where pip can fetch "
+		return trz_fail(TRZ_ERROR_NOT_FOUND, "plotly.min.js is missing, which draws the pages: it is not in "
+		                "../share/terrazzo, relative to this program. Build terrazzo again where pip can fetch "
 		                "packages, or with -DTRZ_PLOTLY=<plotly.min.js>");
 	snprintf(path, sizeof path, "%s/plotly.min.js", folder);
 	*library = fopen(path, "rbe");

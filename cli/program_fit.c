@@ -21,8 +21,8 @@ struct fit_search {
 
 static trz_status failed(const json_t *result, const char *command)
 {
-	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: ends with status %d for another reason than memory, so that no size "
-	                "can be found; run it without --fit to see why", command, program_exit_status(result));
+	return trz_fail(TRZ_ERROR_BAD_INPUT, "%s: ends with status %d for a reason other than memory, so no size can be "
+	                "found; run it without --fit to see why", command, program_exit_status(result));
 }
 
 /* A run that says nothing about memory is a failure. */

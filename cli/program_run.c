@@ -33,8 +33,8 @@ const char *program_libraries(void)
 	static char found[CLI_PATH_SIZE];
 	if (found[0] || cli_first_of(places, "libcuda.so.1", found))
 		return found;
-	trz_fail(TRZ_ERROR_NOT_FOUND, "the look-alike libcuda.so.1 is missing: it lies neither in ../lib/sim nor in "
-	         TRZ_INSTALLED_SIM ", seen from this program; build or install terrazzo whole");
+	trz_fail(TRZ_ERROR_NOT_FOUND, "the look-alike libcuda.so.1 is missing: it is neither in ../lib/sim nor in "
+	         TRZ_INSTALLED_SIM ", relative to this program; build or install all of terrazzo");
 	return NULL;
 }
 
@@ -44,8 +44,8 @@ const char *program_python(void)
 	static char found[CLI_PATH_SIZE];
 	if (found[0] || cli_first_of(places, "inject/sitecustomize.py", found))
 		return found;
-	trz_fail(TRZ_ERROR_NOT_FOUND, "the Python part of terrazzo is missing: it does not lie in "
-	         "../share/terrazzo/python, seen from this program; install terrazzo whole");
+	trz_fail(TRZ_ERROR_NOT_FOUND, "the Python part of terrazzo is missing: it is not in "
+	         "../share/terrazzo/python, relative to this program; install all of terrazzo");
 	return NULL;
 }
 

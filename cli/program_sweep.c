@@ -145,7 +145,7 @@ static trz_status first_problem(const struct sweep *s)
 		if (!t->result)
 			return trz_fail(TRZ_ERROR_IO, "%s=%s: %s", s->name, t->value, t->error);
 		if (program_outcome(t->result) == PROGRAM_FAILED)
-			return trz_fail(TRZ_ERROR_IO, "%s=%s: the command ends with status %d for another reason than memory",
+			return trz_fail(TRZ_ERROR_IO, "%s=%s: the command ends with status %d for a reason other than memory",
 			                s->name, t->value, program_exit_status(t->result));
 	}
 	return TRZ_OK;

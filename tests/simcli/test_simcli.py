@@ -536,7 +536,7 @@ class Fit(Case):
     def test_other_failure(self):
         done = terrazzo("sim", "--fit", "--", "sh", "-c", "exit 5")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("status 5 for another reason than memory", done.stderr)
+        self.assertIn("status 5 for a reason other than memory", done.stderr)
 
 
 class Sweep(Case):

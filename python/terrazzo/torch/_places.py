@@ -32,7 +32,7 @@ def find_library() -> Path:
     for folder in _library_folders():
         if (Path(folder) / LIBRARY).exists():
             return Path(folder).resolve() / LIBRARY
-    raise Error(f"{LIBRARY} is missing: install terrazzo whole, or name the folder that has it in TERRAZZO_LIBRARIES")
+    raise Error(f"{LIBRARY} is missing: install all of terrazzo, or name the folder that has it in TERRAZZO_LIBRARIES")
 
 
 def find_sources() -> dict[str, Path]:
@@ -42,4 +42,4 @@ def find_sources() -> dict[str, Path]:
         return {"plug": installed, "include": installed}
     if (tree / "plug" / "torch" / "shim.cpp").exists():
         return {"plug": tree / "plug" / "torch", "include": tree / "include"}
-    raise Error("the source of the shim (shim.cpp) is missing: install terrazzo whole")
+    raise Error("the source of the shim (shim.cpp) is missing: install all of terrazzo")
