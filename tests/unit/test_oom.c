@@ -81,7 +81,7 @@ static void test_a_full_device_says_by_how_much(void **state)
 	trz_oom_info info;
 	struct rig r = open_full(p);
 	assert_error(trz_last_oom(r.heap, &info), TRZ_ERROR_NOT_FOUND, "no allocation");
-	assert_error(trz_alloc(r.heap, GIB(25), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "full, short of 5.00 GiB");
+	assert_error(trz_alloc(r.heap, GIB(25), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "is full, 5.00 GiB short");
 	assert_ok(trz_last_oom(r.heap, &info));
 	assert_int_equal(info.requested, GIB(25));
 	assert_int_equal(info.missing, GIB(5));
@@ -136,8 +136,8 @@ static void test_hopeless_requests_cost_nothing(void **state)
 	rig_sync(&r);
 	uint64_t reserved = rig_stat(&r, "reserved_bytes.all.current");
 	params.size = GIB(1);
-	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_OUT_OF_MEMORY, "full, short of");
-	assert_error(trz_alloc(r.heap, GIB(1), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "full, short of");
+	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full");
+	assert_error(trz_alloc(r.heap, GIB(1), 0, NULL, &p), TRZ_ERROR_OUT_OF_MEMORY, "the device is full");
 	assert_ok(trz_set_limit(r.heap, MIB(200)));
 	params.size = MIB(300);
 	assert_error(trz_alloc_with(r.heap, &params, &p), TRZ_ERROR_LIMIT, "limit");
@@ -159,15 +159,15 @@ static void test_the_advice(void **state)
 	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "no device of this size");
 	assert_ok(trz_set_limit(r.heap, MIB(100)));
 	assert_error(trz_alloc(r.heap, MIB(120), 0, NULL, &q), TRZ_ERROR_LIMIT,
-	             "its limit is reached, short of 20.00 MiB: free something, use a smaller batch, or raise the limit");
+	             "limit is reached, 20.00 MiB short: free something, use a smaller batch, or raise the limit");
 	assert_ok(trz_set_limit(r.heap, 0));
 	for (int i = 0; i < PIECES; i++)
 		p[i] = rig_alloc(&r, MIB(2) + KIB(512), NULL);
-	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "other users of the device");
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "what else uses the device");
 	for (int i = 0; i < PIECES; i += 2)
 		rig_free(&r, p[i]);
 	assert_error(trz_alloc(r.heap, MIB(90), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY,
-	             "kept apart by live blocks in the same tiles: free more, or use a smaller batch");
+	             "fragmented by live blocks in the same tiles: free more, or use a smaller batch");
 	assert_null(strstr(trz_last_error(), "synchronise"));
 	for (int i = 1; i < PIECES; i += 2)
 		rig_free(&r, p[i]);
@@ -193,12 +193,12 @@ static void test_a_limit_before_the_driver(void **state)
 	assert_ok(trz_set_shared_limit(tell_limit, &limit));
 	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY,
 	             "3.00 GiB of 4.00 GiB is free there, 256.00 MiB of a limit of 256.00 MiB is held; this heap");
-	assert_non_null(strstr(trz_last_error(), "a limit is reached, short of"));
-	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "a limit is reached, short of");
+	assert_non_null(strstr(trz_last_error(), "a limit is reached"));
+	assert_error(trz_alloc(r.heap, MIB(300), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "a limit is reached");
 	limit.device_free = MIB(20);  /* the device is full, too */
-	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "other users of the device");
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "what else uses the device");
 	limit.limit = 0;
-	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "other users of the device");
+	assert_error(trz_alloc(r.heap, MIB(100), 0, NULL, &q), TRZ_ERROR_OUT_OF_MEMORY, "what else uses the device");
 	assert_null(strstr(trz_last_error(), "a limit of"));
 	assert_ok(trz_set_shared_limit(NULL, NULL));
 	rig_free(&r, p);
@@ -350,7 +350,7 @@ static void test_a_wait_can_hang_and_be_switched_off(void **state)
 	assert_true(hangs);
 	assert_status(want_of_a_spinning_stream("wait:off", &hangs), TRZ_ERROR_OUT_OF_MEMORY);
 	assert_false(hangs);
-	assert_text(trz_last_error(), "kept apart by unfinished work of other streams");
+	assert_text(trz_last_error(), "fragmented by unfinished work of other streams");
 	assert_status(want_of_a_spinning_stream("wait:off,no_cache:on", &hangs), TRZ_ERROR_OUT_OF_MEMORY);
 	assert_false(hangs);
 }
@@ -453,7 +453,7 @@ static void test_a_failure_tells_of_waits_in_vain(void **state)
 		rig_free(&r, p[i]);
 	}
 	assert_error(trz_alloc(r.heap, MIB(30), 0, c, &q), TRZ_ERROR_OUT_OF_MEMORY, "waited for stream");
-	assert_text(trz_last_error(), "free memory is kept apart");
+	assert_text(trz_last_error(), "free memory is fragmented");
 	assert_ok(trz_last_oom(r.heap, &info));
 	assert_int_equal(info.waits, rig_stat(&r, "waits_inserted"));
 	assert_true(info.waits >= 6);
