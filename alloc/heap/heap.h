@@ -165,7 +165,7 @@ struct trz_heap {
 	counter burst_bytes;         /* large bytes allocated since the last large free; read without the lock */
 	atomic_bool poll_wanted;     /* some queue of events is long, or there is more to return or to end */
 	atomic_bool short_of_memory; /* memory has run short, or nearly: any free may have to be waited for */
-	uint64_t trim_again;         /* once callers have freed so many bytes, a trim looks again at what the last one left */
+	uint64_t trim_again;         /* after so many bytes freed by callers a trim looks again at what the last one left */
 	struct counters counters;    /* without what streams hold in slots (ledger.h) */
 	uint64_t block_limit[KINDS][MEASURES];
 	uint64_t limits[MEASURES];   /* the sums of all streams' limits */
