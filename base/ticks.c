@@ -66,27 +66,31 @@ void ticks_init(struct ticks *t)
 	*t = (struct ticks){.counter = counter_usable()};
 }
 
+struct moment {
+	uint64_t tick, ns;
+};
+
 /* Reads both clocks at one moment: takes the closest of several pairs, since the host interrupts. */
-static void read_both(const struct ticks *t, uint64_t *tick, uint64_t *ns)
+static struct moment read_both(const struct ticks *t)
 {
 	enum { PAIRS = 16 };
 	uint64_t closest = UINT64_MAX;
+	struct moment found = {0};
 	for (int i = 0; i < PAIRS; i++) {
 		uint64_t before = ticks_read_in_order(t), now = monotonic_ns(), apart = ticks_read_in_order(t) - before;
 		if (apart >= closest)
 			continue;
 		closest = apart;
-		*tick = before + apart / 2;
-		*ns = now;
+		found = (struct moment){before + apart / 2, now};
 	}
+	return found;
 }
 
 void ticks_calibrate(struct ticks *t)
 {
-	uint64_t tick, ns, last_tick, last_ns;
-	read_both(t, &tick, &ns);
-	while (monotonic_ns() - ns < CALIBRATION_NS)
+	struct moment first = read_both(t);
+	while (monotonic_ns() - first.ns < CALIBRATION_NS)
 		;
-	read_both(t, &last_tick, &last_ns);
-	t->ns = (double)(last_ns - ns) / (double)(last_tick - tick);
+	struct moment last = read_both(t);
+	t->ns = (double)(last.ns - first.ns) / (double)(last.tick - first.tick);
 }

@@ -154,7 +154,7 @@ static trz_status unknown_key(const char *source, const char *key)
 static trz_status set_option(struct config *c, const struct option *o, const char *source, const char *text)
 {
 	char choices[2 * TEXT_BYTES + 8];
-	uint64_t value;
+	uint64_t value = 0;
 	bool white = strpbrk(text, WHITE) != NULL;
 	if (!white && o->type == TYPE_TEXT && store_text(c, o, text))
 		return TRZ_OK;

@@ -100,7 +100,7 @@ enum loop {
  * as a function does that makes all of them, tells nothing. */
 static bool is_regular(const struct period_candidate *c)
 {
-	uint64_t gaps[PERIOD_INTERVALS], near = 0, all = 0, count = c->intervals;
+	uint64_t gaps[PERIOD_INTERVALS] = {0}, near = 0, all = 0, count = c->intervals;
 	sort(c, c->gaps, gaps);
 	uint64_t usual = gaps[count / 2];
 	for (unsigned i = 0; i < count; i++) {
