@@ -86,6 +86,10 @@ struct preload_launch;
 	  (void *, void *, const void *, const void *, size_t, int))                                                   \
 	X(cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz, 12030, 1,                                     \
 	  (void *, void *, const void *, const void *, size_t, int))                                                   \
+	X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph, 13030, 0,                                      \
+	  (void *, int, void *, void *, void *))                                                                       \
+	X(cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph_ptsz, 13030, 1,                                 \
+	  (void *, int, void *, void *, void *))                                                                       \
 	X(cuStreamEndCapture, cuStreamEndCapture, 10000, 0, (void *, void **))                                         \
 	X(cuStreamEndCapture, cuStreamEndCapture_ptsz, 10000, 1, (void *, void **))                                    \
 	/* events */                                                                                                   \

@@ -154,6 +154,20 @@ cuda_result cuStreamBeginCaptureToGraph_ptsz(void *stream, void *graph, const vo
 	return begun(REAL(cuStreamBeginCaptureToGraph_ptsz)(stream, graph, dependencies, edges, count, mode), own, context);
 }
 
+cuda_result cuStreamBeginRecaptureToGraph(void *stream, int mode, void *graph, void *callback, void *user)
+{
+	ENTER(cuStreamBeginRecaptureToGraph);
+	void *context = context_of(stream);
+	return begun(REAL(cuStreamBeginRecaptureToGraph)(stream, mode, graph, callback, user), stream, context);
+}
+
+cuda_result cuStreamBeginRecaptureToGraph_ptsz(void *stream, int mode, void *graph, void *callback, void *user)
+{
+	ENTER(cuStreamBeginRecaptureToGraph_ptsz);
+	void *own = preload_of_thread(stream), *context = context_of(own);
+	return begun(REAL(cuStreamBeginRecaptureToGraph_ptsz)(stream, mode, graph, callback, user), own, context);
+}
+
 cuda_result cuStreamEndCapture(void *stream, void **graph)
 {
 	ENTER(cuStreamEndCapture);
