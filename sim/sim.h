@@ -69,6 +69,7 @@ typedef struct sim_config {
 	                              * machines are open */
 	bool no_vmm;                 /* the device lacks virtual memory management */
 	bool no_peers;               /* no device reaches the memory of another */
+	bool peers_full;             /* each device could reach others, but accepts no more peers */
 	int attach_fd;               /* from sim_machine_fd, in any process: this process joins that machine, whose
 	                              * devices, capacity and granularity count instead of those here; 0: a new machine.
 	                              * The caller keeps and closes it */

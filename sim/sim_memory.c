@@ -593,11 +593,12 @@ static uint32_t access_mask(sim *s, const int *devices, int count)
 
 static trz_status check_reach(sim *s, uint64_t address, uint64_t size, const int *devices, int count)
 {
-	for (uint64_t a = address; s->config.no_peers && a < address + size; a += sim_mapping_at(s, a)->phys->size)
+	bool none = s->config.no_peers || s->config.peers_full;
+	for (uint64_t a = address; none && a < address + size; a += sim_mapping_at(s, a)->phys->size)
 		for (int i = 0; i < count; i++)
-			if (!sim_reaches(s, devices[i], device_at(s, a)))
-				return sim_refuse(s, TRZ_ERROR_INVALID_ARGUMENT, "device %d does not reach device %d",
-				                  devices[i], device_at(s, a));
+			if (devices[i] != device_at(s, a))
+				return sim_refuse(s, s->config.no_peers ? TRZ_ERROR_INVALID_ARGUMENT : TRZ_ERROR_DRIVER,
+				                  "device %d does not reach device %d", devices[i], device_at(s, a));
 	return TRZ_OK;
 }
 

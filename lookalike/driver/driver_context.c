@@ -8,7 +8,7 @@
 
 #include "bits.h"
 
-enum { STACK_DEPTH = 16, LIMITS = 16 };
+enum { STACK_DEPTH = 256, LIMITS = 16 };
 
 /* ---- primary contexts ------------------------------------------------------------ */
 
@@ -175,6 +175,7 @@ cuda_result cuCtxCreate_v2(void **context, unsigned flags, cuda_device device)
 	trz_context made;
 	LOOK_ENTER(cuCtxCreate_v2);
 	LOOK_NEED(context, INVALID_VALUE);
+	LOOK_NEED(stack.depth < STACK_DEPTH, INVALID_CONTEXT);
 	(void)flags;
 	cuda_result result = look_result(sim_context_create(look.sim, device, &made));
 	if (result != TRZ_CUDA_SUCCESS)

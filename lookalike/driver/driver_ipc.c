@@ -136,8 +136,9 @@ cuda_result look_ipc_open(cuda_addr *address, const struct cuda_ipc *handle, uin
 cuda_result cuIpcOpenMemHandle_v2(cuda_addr *address, struct cuda_ipc handle, unsigned flags)
 {
 	struct ipc ipc;
+	enum { LAZY_ENABLE_PEER_ACCESS = 1 };  /* the only flags that there are, and required */
 	LOOK_ENTER(cuIpcOpenMemHandle_v2);
-	(void)flags;
+	LOOK_NEED(flags == LAZY_ENABLE_PEER_ACCESS, INVALID_VALUE);
 	trz_context context = look_context();
 	LOOK_NEED(context, INVALID_CONTEXT);
 	memcpy(&ipc, &handle, sizeof ipc);

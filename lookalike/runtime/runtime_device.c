@@ -88,6 +88,13 @@ const char *cudaGetErrorName(cuda_error error)
 		{RT_NOT_SUPPORTED, "cudaErrorNotSupported"},
 		{900, "cudaErrorStreamCaptureUnsupported"},
 		{901, "cudaErrorStreamCaptureInvalidated"},
+		{902, "cudaErrorStreamCaptureMerge"},
+		{903, "cudaErrorStreamCaptureUnmatched"},
+		{904, "cudaErrorStreamCaptureUnjoined"},
+		{905, "cudaErrorStreamCaptureIsolation"},
+		{906, "cudaErrorStreamCaptureImplicit"},
+		{907, "cudaErrorCapturedEvent"},
+		{908, "cudaErrorStreamCaptureWrongThread"},
 		{999, "cudaErrorUnknown"},
 	};
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

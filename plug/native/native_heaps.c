@@ -206,10 +206,20 @@ static void clear(struct native_heap *h)
 static _Atomic(uint64_t) used_devices;
 atomic_bool native_devices_apart;
 
+/* From here on the driver allocates what all devices are to reach. */
+static void keep_apart(void)
+{
+	atomic_store(&native_devices_apart, true);
+	atomic_store(&native_options.classic, true);
+}
+
+/* Plain allocations of the driver's, without virtual memory management, it copies between all devices itself. */
 static void open_to(struct native_heap *h, void *device)
 {
-	if (h->device != *(const int *)device)
-		trz_enable_peer(h->heap, *(const int *)device, true);
+	trz_status status = h->device == *(const int *)device ? TRZ_OK
+	                                                       : trz_enable_peer(h->heap, *(const int *)device, true);
+	if (status != TRZ_OK && status != TRZ_ERROR_NOT_SUPPORTED)
+		keep_apart();
 }
 
 static bool reach_each_other(int a, int b)
@@ -227,10 +237,8 @@ void native_use_device(int device)
 	if (before == 0 || before >> device & 1 || is_off())
 		return;
 	for (int other = 0; other < NATIVE_DEVICES; other++)
-		if (before >> other & 1 && !reach_each_other(device, other)) {
-			atomic_store(&native_devices_apart, true);
-			atomic_store(&native_options.classic, true);
-		}
+		if (before >> other & 1 && !reach_each_other(device, other))
+			keep_apart();
 	native_enter();
 	native_each(open_to, &device);
 	native_leave();

@@ -280,6 +280,7 @@ upload(p.value + 100, b"still open for the other")
 must(runtime.cudaIpcCloseMemHandle(p))
 assert runtime.cudaIpcCloseMemHandle(p) == 1
 assert runtime.cudaIpcOpenMemHandle(byref(p), event, 1) == 1
+assert runtime.cudaIpcOpenMemHandle(byref(p), memory, 0) == 1
 """
         done = succeed(self, handle + f"""
 import subprocess
@@ -334,6 +335,28 @@ must(driver.cuCtxCreate_v4(byref(context), None, 0, 0))
 some = ctypes.create_string_buffer(64)
 for asks in (Params(ctypes.addressof(some), 1, None), Params(None, 0, ctypes.addressof(some))):
     assert driver.cuCtxCreate_v4(byref(context), byref(asks), 0, 0) == 801
+""")
+
+    def test_a_thread_has_many_contexts_at_a_time(self):
+        succeed(self, """
+made, current = [], c_void_p()
+for _ in range(100):
+    made.append(c_void_p())
+    must(driver.cuCtxCreate_v4(byref(made[-1]), None, 0, 0))
+while made:
+    must(driver.cuCtxGetCurrent(byref(current)))
+    assert current.value == made[-1].value
+    must(driver.cuCtxDestroy_v2(made.pop()))
+""")
+
+    def test_the_runtime_names_what_breaks_a_capture(self):
+        succeed(self, """
+runtime.cudaGetErrorName.restype = ctypes.c_char_p
+stream, p = c_void_p(), malloc(MIB)
+must(runtime.cudaStreamCreate(byref(stream)))
+must(runtime.cudaStreamBeginCapture(stream, 2))
+error = runtime.cudaMemsetAsync(c_void_p(p), 0, c_size_t(MIB), None)
+assert runtime.cudaGetErrorName(error) == b"cudaErrorStreamCaptureImplicit", error
 """)
 
     def test_other_threads_go_on_after_a_reset(self):
