@@ -220,7 +220,7 @@ static bool recognise(const struct dump *d, size_t first, size_t end, struct dum
 {
 	struct places p = { .d = d, .first = first, .end = end };
 	bool *marker = NULL, done = false;
-	if (!gather(&p) || !(marker = malloc(p.keys)))
+	if (!gather(&p) || !(marker = calloc(p.keys + 1, sizeof *marker)))
 		goto out;
 	size_t key = p.keys, apart = 0;
 	while (key == p.keys && apart < IN_STEP_MAX)
