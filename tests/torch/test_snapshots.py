@@ -140,6 +140,22 @@ class Files(Case):
         terrazzo.torch.history(False)
 
 
+class Arguments(Case):
+    def test_a_word_that_does_not_exist_is_refused(self):
+        for words in ({"enabled": "some"}, {"context": "some"}, {"stacks": "some"}):
+            with self.assertRaisesRegex(RuntimeError, "^expected (state|context|stacks) to be "):
+                torch.cuda.memory._record_memory_history(**words)
+        self.assertFalse(torch._C._cuda_isHistoryEnabled())
+
+    def test_a_truth_begins_and_ends_a_history(self):
+        torch.cuda.memory._record_memory_history(True, trace_alloc_max_entries=100)
+        x = bytes_on_device(MIB)
+        self.assertEqual([e["addr"] for e in actions(traces(), "alloc")], [x.data_ptr()])
+        del x
+        torch.cuda.memory._record_memory_history(False)
+        self.assertFalse(torch._C._cuda_isHistoryEnabled())
+
+
 @shim_only
 class History(Case):
     def test_allocations_and_frees_with_frames(self):

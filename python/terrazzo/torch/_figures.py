@@ -93,13 +93,26 @@ class Figures:
 
     def record(self, enabled: str | None = "all", context: str | None = "all", stacks: str = "all",
                max_entries: int = MOST_EVENTS, *_: Any, **__: Any) -> None:
+        expect("state", enabled, ("state", "all", None))
+        expect("context", context, ("state", "alloc", "all", None))
+        expect("stacks", stacks, ("python", "all"))
         if not enabled and not self.recording:
             return
         self.recording = enabled is not None
         self.history(self.recording, events=max(1, min(max_entries, MOST_EVENTS)), frames=context is not None)
 
+    def record_legacy(self, enabled: bool, context: bool = True, max_entries: int = 1, *_: Any, **__: Any) -> None:
+        """As programs for PyTorch before 2.1 ask for it."""
+        self.record("all" if enabled else None, "all" if context else None, max_entries=max_entries)
+
     def is_recording(self) -> bool:
         return self.recording
+
+
+def expect(name: str, word: str | None, words: tuple[str | None, ...]) -> None:
+    """Refuses a word that an argument cannot be, with PyTorch's own kind of error."""
+    if word not in words:
+        raise RuntimeError(f"expected {name} to be {' or '.join(map(repr, words))}, not {word!r}")
 
 
 def read_snapshot(library: _native.Library, heap: Any) -> dict[str, Any]:
@@ -134,6 +147,7 @@ def answer(torch: Any, figures: Figures) -> None:
     answers = {"_cuda_memoryStats": figures.stats, "_cuda_resetAccumulatedMemoryStats": figures.reset_accumulated,
                "_cuda_resetPeakMemoryStats": figures.reset_peaks, "_cuda_memorySnapshot": figures.snapshot,
                "_cuda_getMemoryFraction": figures.fraction, "_cuda_record_memory_history": figures.record,
+               "_cuda_record_memory_history_legacy": figures.record_legacy,
                "_cuda_isHistoryEnabled": figures.is_recording}
     for name, function in answers.items():
         if hasattr(torch._C, name):
