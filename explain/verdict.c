@@ -213,6 +213,7 @@ static void work_out(const struct evidence *e, struct verdict *v)
 	v->short_bytes = e->failed ? shortage(e, v) : EVIDENCE_UNKNOWN;
 	v->missing = missing_memory(e, v);
 	v->together = is_put_together(e);
+	v->caches = evidence_known(e->allocated) && evidence_or_zero(e->categories[CATEGORY_KV_CACHE]) > e->allocated / 2;
 }
 
 /* ---- the decision list: each judge answers for itself, with a request that failed ------------------------ */
@@ -538,7 +539,7 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 {
 	uint64_t scaling = verdict_scaling(e);
 	enum evidence_category category = request_category(e);
-	bool tokens = category == CATEGORY_KV_CACHE && covers(v, e->categories[CATEGORY_KV_CACHE]);
+	bool tokens = (v->caches || category == CATEGORY_KV_CACHE) && covers(v, e->categories[CATEGORY_KV_CACHE]);
 	bool fixed = category == CATEGORY_OPTIMIZER || category == CATEGORY_WEIGHTS;
 	bool enough = covers(v, scaling), last = v->kind != VERDICT_TOO_LARGE && !has_enough(v);
 	bool offered = enough || last || !evidence_known(scaling);
@@ -550,9 +551,12 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 		add_at_least(v, REMEDY_BATCH);
 }
 
-/* A list that goes on growing would soon fill what a smaller batch leaves. */
-static bool is_reason_of(enum remedy_kind remedy, enum verdict_kind verdict)
+/* A list that goes on growing would soon fill what a smaller batch leaves; so would a cache that holds most. */
+static bool is_reason_of(const struct verdict *v, enum remedy_kind remedy)
 {
+	enum verdict_kind verdict = v->kind;
+	if (remedy == REMEDY_KV_CACHE)
+		return v->caches && verdict == VERDICT_FULL;
 	static const enum verdict_kind reasons[REMEDY_COUNT] = {  /* of the others none: what is too large has no remedy */
 		[REMEDY_LIMIT] = VERDICT_LIMIT,
 		[REMEDY_OTHER_PROCESS] = VERDICT_OTHER_PROCESS,
@@ -605,8 +609,8 @@ static bool comes_before(const struct verdict *v, enum remedy_kind own, const st
                          const struct verdict_remedy *b)
 {
 	bool failed = evidence_known(v->short_bytes);  /* else none is known to be enough */
-	bool reason_a = is_reason_of(a->kind, v->kind) && (a->enough || !failed);
-	bool reason_b = is_reason_of(b->kind, v->kind) && (b->enough || !failed);
+	bool reason_a = is_reason_of(v, a->kind) && (a->enough || !failed);
+	bool reason_b = is_reason_of(v, b->kind) && (b->enough || !failed);
 	if (reason_a != reason_b)
 		return reason_a;
 	bool enough_a = a->enough || a->at_least, enough_b = b->enough || b->at_least;

@@ -69,6 +69,7 @@ struct verdict {
 	uint64_t missing;
 	bool short_at_most;        /* of a limit that is only inferred, or if nobody tells what the allocator has free */
 	bool together;             /* the request is for as much as has grown: parts are to be put together */
+	bool caches;               /* most of what is live is a cache of keys and values */
 	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
 	unsigned remedy_count;
 };

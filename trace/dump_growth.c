@@ -416,6 +416,23 @@ static trz_status count_one(struct trace_map *counts, uint64_t key, uint32_t *co
 	return map_set(counts, key, ++*count);
 }
 
+/* A key for a block's site and size. */
+static uint64_t kind_of(struct play *p, const struct dump_block *b)
+{
+	return prng_mix((uint64_t)(site_at(p, b->stack, bytes_of(b)) - p->sites) ^ prng_mix(b->size));
+}
+
+/* Counts by site and size the blocks that the loop keeps. Errors: HOST_MEMORY. */
+static trz_status count_kinds(struct play *p, const struct dump_moment *m, struct trace_map *kinds)
+{
+	trz_status status = TRZ_OK;
+	uint32_t count;
+	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++)
+		if (m->blocks[i].state == DUMP_HELD && is_of_loop(p, &m->blocks[i]))
+			status = count_one(kinds, kind_of(p, &m->blocks[i]), &count);
+	return status;
+}
+
 /* Counts by size the blocks that the loop keeps, of one site; NULL: of all. Errors: HOST_MEMORY. */
 static trz_status count_kept(struct play *p, const struct dump_moment *m, const struct site_sum *site,
                              struct trace_map *kept)
@@ -430,29 +447,37 @@ static trz_status count_kept(struct play *p, const struct dump_moment *m, const 
 	return status;
 }
 
+static bool is_many(const struct trace_map *counts, uint64_t key)
+{
+	uint32_t count;
+	return map_get(counts, key, &count) && count > DUMP_STEPS_LEAST;
+}
+
 /* Whether the loop keeps blocks of this size again and again. */
 static bool is_kept(const struct dump_block *b, const struct trace_map *kept)
 {
-	uint32_t count;
-	return map_get(kept, b->size, &count) && count > DUMP_STEPS_LEAST;
+	return is_many(kept, b->size);
 }
 
-/* The most possible weights of one site and size. A block without a stack, as large as what the loop keeps, is not
- * counted: it is rather from a step before the history, which may have only the newest events. Errors: HOST_MEMORY. */
+/* The most possible weights of one site and size. Blocks that the loop makes and keeps again and again are not counted,
+ * nor is a block without a stack that is as large: it is rather from a step before the history, which may have only the
+ * newest events. Errors: HOST_MEMORY. */
 static trz_status parts_alike(struct play *p, const struct dump_moment *m, uint64_t *most)
 {
-	struct trace_map counts = { 0 }, kept = { 0 };
+	struct trace_map counts = { 0 }, kept = { 0 }, kinds = { 0 };
 	trz_status status = count_kept(p, m, NULL, &kept);
+	if (status == TRZ_OK)
+		status = count_kinds(p, m, &kinds);
 	*most = 0;
 	for (size_t i = 0; i < m->block_count && status == TRZ_OK; i++) {
 		const struct dump_block *b = &m->blocks[i];
 		uint32_t count = 0;
-		if (!may_be_part(p, b) || (b->stack == 0 && is_kept(b, &kept)))
+		if (!may_be_part(p, b) || (b->stack == 0 ? is_kept(b, &kept) : is_many(&kinds, kind_of(p, b))))
 			continue;
-		uint64_t site = (uint64_t)(site_at(p, b->stack, bytes_of(b)) - p->sites);
-		status = count_one(&counts, prng_mix(site ^ prng_mix(b->size)), &count);
+		status = count_one(&counts, kind_of(p, b), &count);
 		*most = max_u64(*most, count);
 	}
+	map_free(&kinds);
 	map_free(&counts);
 	map_free(&kept);
 	return status;

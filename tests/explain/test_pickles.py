@@ -657,6 +657,21 @@ class Loops(Case):
             s.oom(20 * len(blocks), 20 * len(blocks) - 100, frames=whole)
             self.expect(s, verdict, 100)
 
+    def test_what_steps_before_the_history_have_kept(self):
+        """It is alike, and many, but no part of a model that one pass goes through: the loop goes on making it."""
+        s, at = Snapshot(), BASE + 100 * GIB
+        blocks = [(16, "a", KEPT)] * 200
+        s.segment((500, "a", ADAM))
+        for step in range(40):
+            for k, stack in enumerate((TRAIN, *[ADAM] * 6)):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 64 if k else 1, addr=at + k * GIB, frames=stack)
+            s.event("alloc", 16, addr=s.at + len(blocks) * 16 * MIB, frames=KEPT)
+            blocks.append((16, "a", KEPT))
+        s.segment(*blocks)
+        s.oom(64, 10)
+        self.assertEqual(self.expect(s, "leak", 54)["growth"][0]["site"], "u/train.py:44 validate")
+
     def test_a_history_of_two_steps(self):
         """Each leaves a block at a line that holds a hundred: too few for a trend, and enough. What gives one up for
         each that it makes is a queue; and what has made few more than the steps have may be warming up."""

@@ -416,6 +416,22 @@ static void test_what_gets_larger_comes_before_a_smaller_batch(void **state)
 	assert_null(remedy(REMEDY_GROWTH));
 }
 
+/* Whatever the request is for. */
+static void test_a_cache_that_holds_most_comes_before_a_smaller_batch(void **state)
+{
+	(void)state;
+	ask(0.25, 4, 0.1, 3.8, 3.8);
+	e.category = CATEGORY_ACTIVATIONS;
+	e.categories[CATEGORY_ACTIVATIONS] = gib(2);
+	e.categories[CATEGORY_KV_CACHE] = gib(1.8);
+	expect(VERDICT_FULL, 0.15);
+	assert_int_equal(v.remedies[0].kind, REMEDY_BATCH);
+	e.categories[CATEGORY_ACTIVATIONS] = gib(1);
+	e.categories[CATEGORY_KV_CACHE] = gib(2.8);
+	expect(VERDICT_FULL, 0.15);
+	assert_true(v.remedies[0].kind == REMEDY_KV_CACHE && !remedy(REMEDY_BATCH));
+}
+
 /* More than a pass through the model could leave: outputs that a server keeps, data. */
 static void test_very_many_blocks_of_a_line_come_before_a_smaller_batch(void **state)
 {
@@ -864,6 +880,7 @@ int main(void)
 		cmocka_unit_test(test_a_leak_before_the_failure),
 		cmocka_unit_test(test_a_list_with_more_than_ever),
 		cmocka_unit_test(test_what_gets_larger_comes_before_a_smaller_batch),
+		cmocka_unit_test(test_a_cache_that_holds_most_comes_before_a_smaller_batch),
 		cmocka_unit_test(test_very_many_blocks_of_a_line_come_before_a_smaller_batch),
 		cmocka_unit_test(test_another_process_beside_pieces),
 		cmocka_unit_test(test_what_is_enough_comes_first),
