@@ -14,7 +14,7 @@
 #include "trace_map.h"
 
 enum {
-	MARKS_LEAST = 3,           /* two steps */
+	MARKS_LEAST = 2,           /* one step, beside the end of another, or all of it, that the history begins with */
 	TIMES = 16,                /* as much as a step leaves a line holds, at least, if it leaks */
 	MATTERS = 20,              /* the part of what is live that such a line holds, */
 	TOGETHER = 4               /* and that all of them do */
@@ -49,6 +49,18 @@ static struct line *line_of(const struct search *s, uint32_t stack)
 {
 	int level = dump_site_level(s->d, stack);
 	return level < 0 ? NULL : &s->lines[dump_frame(s->d, stack, (uint32_t)level) - s->d->frames];
+}
+
+/* What comes before the first mark is of a step, too. Errors: HOST_MEMORY. */
+static trz_status add_begin(struct dump_steps *s, size_t first)
+{
+	size_t *grown = realloc(s->at, (s->count + 1) * sizeof *grown);
+	if (!grown)
+		return TRZ_ERROR_HOST_MEMORY;
+	s->at = grown;
+	memmove(s->at + 1, s->at, s->count++ * sizeof *s->at);
+	s->at[0] = first;
+	return TRZ_OK;
 }
 
 /* What the heap has grown by in these steps. Errors: HOST_MEMORY. */
@@ -97,10 +109,13 @@ static bool leaks(const struct search *s, const struct line *line, const struct 
 {
 	uint64_t steps = s->steps->count - 1;
 	char site[DUMP_SITE_BYTES];
-	if (!line->left[0] || !line->left[1] || line->held < e->allocated / MATTERS ||
-	    line->held_count * steps < TIMES * line->count)
+	if (!line->left[0] || !line->left[1] || line->held < e->allocated / MATTERS)
 		return false;
 	enum evidence_category category = dump_category(s->d, line->stack);
+	/* Of a model's activations a step of its optimizer needs none after. */
+	bool over = category == CATEGORY_ACTIVATIONS && dump_is_of_model(s->d, line->stack);
+	if (!over && line->held_count * steps < TIMES * line->count)
+		return false;
 	bool named = dump_site_text(s->d, line->stack, site);
 	return evidence_may_leak(category) || (category == CATEGORY_WEIGHTS && named && evidence_are_copies(e, site));
 }
@@ -166,7 +181,8 @@ trz_status dump_left(const struct dump *d, int device, size_t event, const struc
 	trz_status status = dump_marks(d, device, d->traces[device].first, event, &steps);
 	if (status == TRZ_OK && steps.count >= MARKS_LEAST && steps.lasts) {
 		struct search s = { .d = d, .steps = &steps };
-		status = search(&s, event, m, e);
+		status = add_begin(&steps, d->traces[device].first);
+		status = status == TRZ_OK ? search(&s, event, m, e) : status;
 	}
 	dump_steps_free(&steps);
 	return status == TRZ_OK ? TRZ_OK : trz_fail(status, "no memory to look at what steps leave");

@@ -657,6 +657,23 @@ class Loops(Case):
             s.oom(20 * len(blocks), 20 * len(blocks) - 100, frames=whole)
             self.expect(s, verdict, 100)
 
+    def test_graphs_that_outlive_the_steps_of_an_optimizer(self):
+        """Of large steps two fill the device. What a model makes in a step is not needed after it; data may be."""
+        data = [{"filename": "/srv/u/data.py", "line": 3, "name": "load"}, *TRAIN]
+        for frames, verdict in ((INNER, "leak"), (data, "full")):
+            s, blocks = Snapshot(), []
+            for step in range(2):
+                for _ in range(8):
+                    s.event("alloc", 300, addr=s.at + len(blocks) * 300 * MIB, frames=frames)
+                    blocks.append((300, "a", frames))
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 100, addr=BASE + 90 * GIB, frames=ADAM)
+                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+            s.event("alloc", 300, addr=s.at + len(blocks) * 300 * MIB, frames=frames)
+            s.segment(*blocks, (300, "a", frames))
+            s.oom(300, 10)
+            self.expect(s, verdict, 290)
+
     def test_what_steps_before_the_history_have_kept(self):
         """It is alike, and many, but no part of a model that one pass goes through: the loop goes on making it."""
         s, at = Snapshot(), BASE + 100 * GIB
