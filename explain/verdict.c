@@ -17,9 +17,9 @@
  * meets: they may have been what was missing, but are not why memory ran out. */
 enum { SHARE = 32 };
 
-/* Where activations, a cache of keys and values or a list hold most, as good a reason, more than that is always in
- * pieces. */
-enum { SCATTERED = 8 };
+/* Where activations or a cache of keys and values hold most, as good a reason, more than that is always in pieces; and
+ * where a list does, some more. */
+enum { SCATTERED = 8, SCATTERED_LIST = 16 };
 
 /* What a request itself is rounded up by is why, from such a share of it on; but not what a small one's segment takes
  * of a device that is full. */
@@ -389,8 +389,8 @@ static uint64_t least_scattered(const struct evidence *e)
 	uint64_t held = 0;
 	for (size_t i = 0; i < sizeof scaling / sizeof *scaling; i++)
 		held = sum(held, evidence_or_zero(e->categories[scaling[i]]));
-	bool most = (evidence_known(e->allocated) && held > e->allocated / 2) || is_a_list(e, e->holders);
-	return evidence_or_zero(e->reserved) / (most ? SCATTERED : SHARE);
+	bool most = evidence_known(e->allocated) && held > e->allocated / 2;
+	return evidence_or_zero(e->reserved) / (most ? SCATTERED : is_a_list(e, e->holders) ? SCATTERED_LIST : SHARE);
 }
 
 /* Whether what applies is also large enough to be the verdict. */
