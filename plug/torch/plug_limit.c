@@ -119,7 +119,7 @@ trz_status trz_torch_take_elsewhere(int device, size_t size)
 	if (b.elsewhere <= b.allowed && reserved_by(heap) <= share_of_heap(&b))
 		return TRZ_OK;
 	move_budget(device, heap, 0, size);
-	return plug_fail(TRZ_ERROR_LIMIT, "device %d: %zu bytes are more than the limit leaves", device, size);
+	return plug_fail(TRZ_ERROR_LIMIT, "device %d: the limit does not leave %zu bytes", device, size);
 }
 
 void trz_torch_give_elsewhere(int device, size_t size)

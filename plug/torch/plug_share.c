@@ -617,7 +617,7 @@ static trz_status ask(struct asking *a, size_t offset)
 		error = connect(to, (struct sockaddr *)&address, length);
 	while (again(error, end));
 	if (error) {
-		trz_status status = plug_fail(TRZ_ERROR_NOT_FOUND, "the process that shares this memory cannot be asked for it "
+		trz_status status = plug_fail(TRZ_ERROR_NOT_FOUND, "the process that shares this memory cannot be reached "
 		                              "(%s): it has ended, or is in another network namespace", strerror(errno));
 		close(to);
 		return status;
@@ -629,7 +629,7 @@ static trz_status ask(struct asking *a, size_t offset)
 	if (whole)
 		return TRZ_OK;
 	if (a->answer.status == TRZ_ERROR_LIMIT)
-		return plug_fail(TRZ_ERROR_IO, "%d file descriptors are needed at a time for memory of another process: raise "
+		return plug_fail(TRZ_ERROR_IO, "receiving memory of another process takes %d file descriptors at a time: raise "
 		                 "the limit of open files (ulimit -n)", AT_ONCE);
 	return plug_fail(TRZ_ERROR_NOT_FOUND, a->answer.status == TRZ_ERROR_NOT_FOUND
 	                 ? "the process that shared this memory has freed it: keep it there until it has been received"
@@ -657,7 +657,7 @@ trz_status trz_torch_receive(const void *handle, size_t bytes, int device, trz_s
 	struct asking a = {.w = &w};
 	*out = NULL;
 	if (!trz_torch_is_handle(handle, bytes))
-		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "that is not a handle of memory that terrazzo shares");
+		return plug_fail(TRZ_ERROR_INVALID_ARGUMENT, "this is not a handle of memory that terrazzo shares");
 	memcpy(&w, handle, sizeof w);
 	trz_status status = trz_torch_heap(device, true, &heap);
 	if (status != TRZ_OK)

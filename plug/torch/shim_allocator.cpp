@@ -57,7 +57,7 @@ bool Allocator::collect(void *device, const trz_oom_info *info)
 		if (info->missing == 0)
 			freed |= installed->await_device(static_cast<DeviceIndex>(reinterpret_cast<intptr_t>(device)));
 	} catch (const std::exception &e) {
-		TORCH_WARN("terrazzo: memory that PyTorch holds back was not collected: ", e.what());
+		TORCH_WARN("terrazzo: memory that PyTorch holds back could not be collected: ", e.what());
 	}
 	return freed;
 }

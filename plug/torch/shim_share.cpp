@@ -75,7 +75,7 @@ static void close_received(void *ptr, DeviceIndex device, bool plain)
 		check(trz_torch_try_free(ptr, device));
 		check(trz_poll(heap));
 	} catch (const c10::Error &e) {
-		TORCH_WARN("memory of another process is not given back: ", e.what_without_backtrace());
+		TORCH_WARN("terrazzo: memory of another process could not be given back: ", e.what_without_backtrace());
 	}
 }
 
