@@ -12,8 +12,8 @@
 #include "answer_words.h"
 #include "heap/heap.h"
 
-/* A heap is about to be opened: starts what its options ask for. Errors: IN_USE (the program handles the signal itself,
- * or nobody can), CONFIG_VALUE (a fault raises the signal), HOST_MEMORY. */
+/* A heap is about to be opened: starts what its options ask for. Errors: IN_USE (the program handles or ignores the
+ * signal, or no program can handle it), CONFIG_VALUE (a fault raises the signal), HOST_MEMORY. */
 trz_status answer_begin(const struct config *config);
 
 #endif
