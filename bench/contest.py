@@ -226,8 +226,9 @@ class Bench:
         for key, row in self.rows.items():  # those of runs side by side are worth nothing
             for name in HOST_TIMES if row["kind"] != "micro" else ():
                 row[name] = timed.get(key, {}).get(name)
-        self.begin("the offline planner")
-        self.all_at_once(self.plan, workloads)
+        if self.arguments.plans:
+            self.begin("the offline planner")
+            self.all_at_once(self.plan, workloads)
         self.begin("smallest devices")
         lags = lags[:1] if self.arguments.quick else lags
         self.all_at_once(self.fit, [(*workload, allocator, lag) for lag in lags for workload in workloads
@@ -312,11 +313,13 @@ def check(arguments):
         while name in shipped or name in hard_workloads.WORKLOADS or name in arguments.traces:
             name += "_added"
         arguments.traces[name] = path.resolve()
-    known = [allocator.name for allocator in all_allocators(arguments.peer)]
+    known = [PLANNER, *(allocator.name for allocator in all_allocators(arguments.peer))]
     for name in known:
         if known.count(name) > 1:
             raise Missing(f"two allocators are called {name}: rename the file")
-    for name in arguments.allocators.split(",") if arguments.allocators else ():
+    named = arguments.allocators.split(",") if arguments.allocators else ()
+    arguments.plans = not named or PLANNER in named
+    for name in named:
         if name not in known:
             raise Missing(f"--allocators {name}: there is none such; there are {', '.join(known)}")
 

@@ -134,11 +134,18 @@ class Contest(unittest.TestCase):
     def test_a_planner_leaves_room_for_what_comes(self):
         """The second block beyond the third's end, which takes the first one's place: 30 MiB, all that ever lives. Who
         does not know the third puts the second behind the first, and needs 40."""
-        rows = self.contest("naive", "--only", "foreseen", "--parts", "memory")
+        rows = self.contest("naive,planner", "--only", "foreseen", "--parts", "memory")
         row = rows["foreseen", "planner"]
         self.assertEqual((row["planner_bytes"], row["lower_bound_bytes"]), (30 << 20, 30 << 20))
         self.assertEqual(row["fit_bytes"], 30 << 20)
         self.assertIn("| foreseen | 0.03 |", (self.folder / "table.md").read_text())
+        self.assertEqual({allocator for _, allocator in rows}, {"naive", "planner"})
+
+    def test_a_planner_runs_only_where_it_is_named(self):
+        for allocator in ("naive", "planner"):
+            rows = self.contest(allocator, "--only", "foreseen", "--parts", "memory")
+            self.assertEqual({found for _, found in rows}, {allocator})
+            (self.folder / "results.json").unlink()
 
     def test_a_model_stitches(self):
         rows = self.contest("model_gmlake,model_gmlake_all", "--only", "foreseen", "--parts", "memory")
@@ -182,8 +189,10 @@ class Contest(unittest.TestCase):
         self.assertIn("bad.pickle: not a trace", self.text)
 
     def test_what_does_not_compile_is_left_out(self):
-        self.contest("broken", "--peer", self.peer("broken", "no C"), "--only", "foreseen", "--parts", "memory")
+        rows = self.contest("naive,broken", "--peer", self.peer("broken", "no C"), "--only", "foreseen", "--parts",
+                            "memory")
         self.assertIn("left out: broken: ", self.text)
+        self.assertIn(("foreseen", "naive"), rows)
 
 
 class Search(unittest.TestCase):
