@@ -424,6 +424,33 @@ static void test_worlds_notice_slots_without_tickets(void **state)
 	assert_text(noticed, "violation");
 }
 
+/* ---- another device's default stream, taken for the heap's own -------------------------------------------- */
+
+static bool has_peer(void)
+{
+	return world.peer && world.vmm && !world.faulty && world.actor_count == 1;
+}
+
+/* As if the heap's context were current in every thread. */
+static trz_status own_context(void *self, trz_context context, trz_stream stream, trz_context *of)
+{
+	return world.watch.stream_context(self, context || (uintptr_t)stream > 2 ? context : world.c, stream, of);
+}
+
+static void make_blind(trz_driver *driver)
+{
+	driver->stream_context = own_context;
+}
+
+static void test_worlds_notice_default_streams_of_others(void **state)
+{
+	(void)state;
+	assert_null(first_noticed(NULL, has_peer, NULL, 3));
+	const char *noticed = first_noticed(make_blind, has_peer, NULL, 60);
+	assert_non_null(noticed);
+	assert_text(noticed, "violation");
+}
+
 /* ---- a lock held across a wait --------------------------------------------------------------------------- */
 
 static bool is_plain(void)
@@ -476,6 +503,7 @@ int main(void)
 		cmocka_unit_test(test_the_watch_notices_an_address_laid_anew),
 		cmocka_unit_test(test_the_device_notices_a_graph_with_an_address_laid_anew),
 		cmocka_unit_test(test_worlds_notice_slots_without_tickets),
+		cmocka_unit_test(test_worlds_notice_default_streams_of_others),
 		cmocka_unit_test(test_the_watch_notices_a_lock_held_across_a_wait),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

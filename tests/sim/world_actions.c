@@ -160,6 +160,7 @@ static const struct action actions[] = {
 	{report, 2, ALWAYS},
 	{world_signal, 40, ALWAYS},
 	{world_heed, 40, ALWAYS},
+	{world_signal_abroad, 6, ALWAYS},
 	{world_ask_signal, 10, ALWAYS},
 	{world_replace_signal, 4, ALWAYS},
 	{world_lend, 12, ALWAYS},

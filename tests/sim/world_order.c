@@ -99,6 +99,49 @@ const char *world_heed(struct actor *a)
 	return NULL;
 }
 
+/* A default stream of the second device, whose handle is that of the first one's, does something. */
+static trz_status act_abroad(struct world *w, trz_event event, bool waits)
+{
+	trz_context before = sim_context_current(w->s);
+	sim_context_set_current(w->s, w->peer);
+	uint64_t token = waits ? trz_stream_sync_begin(NULL, NULL) : trz_event_record_begin(NULL, event, NULL);
+	trz_status status = waits ? sim_stream_sync(w->s, w->peer, NULL) :
+	                            w->d->event_record(w->d->self, w->peer, event, NULL);
+	if (waits)
+		trz_sync_end(NULL, token, status == TRZ_OK);
+	else
+		trz_event_record_end(NULL, event, NULL, token, status == TRZ_OK);
+	sim_context_set_current(w->s, before);
+	return status;
+}
+
+/* Told to all heaps, as the plugs tell it: no heap may take that stream for its own. */
+const char *world_signal_abroad(struct actor *a)
+{
+	struct world *w = a->w;
+	trz_event event = NULL;
+	if (!w->peer || pthread_rwlock_trywrlock(&w->capture_lock) != 0)
+		return NULL;
+	unsigned stream = world_enter_any(a);
+	trz_status status = act_abroad(w, NULL, true);
+	if (status == TRZ_OK)
+		status = w->d->event_create(w->d->self, w->peer, &event);
+	if (status == TRZ_OK)
+		status = act_abroad(w, event, false);
+	if (status == TRZ_OK && stream != WORLD_STREAMS) {
+		status = await(w, event, stream, true);
+		world_note_wait(w, stream);
+	}
+	trz_event_forget(NULL, event);
+	if (status == TRZ_OK)
+		status = w->d->event_destroy(w->d->self, w->peer, event);
+	if (stream != WORLD_STREAMS)
+		world_leave(a, stream);
+	pthread_rwlock_unlock(&w->capture_lock);
+	MUST(w, status);
+	return NULL;
+}
+
 /* The host asks one, which a capture of the thread would forbid. */
 const char *world_ask_signal(struct actor *a)
 {

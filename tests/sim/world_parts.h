@@ -141,6 +141,7 @@ const char *world_order(struct world *w, unsigned from, unsigned to);
 
 const char *world_signal(struct actor *a);
 const char *world_heed(struct actor *a);
+const char *world_signal_abroad(struct actor *a);
 const char *world_ask_signal(struct actor *a);
 const char *world_replace_signal(struct actor *a);
 const char *world_open_signals(struct world *w);
