@@ -620,8 +620,8 @@ typedef struct trz_frame {
 typedef uint64_t trz_frame_callback(void *user);
 
 /* Looks up the stack of a number: writes up to `capacity` levels to `frames`, innermost first, and returns how many.
- * The texts must stay valid until the next call or the end of the snapshot. Only trz_snapshot calls it, with no lock
- * held. */
+ * The texts must stay valid until the next call or the end of the snapshot. Snapshots call it and, if it belongs to the
+ * call sites, trz_site_frames and reports do, too; no lock is held. */
 typedef size_t trz_frame_text_callback(void *user, uint64_t id, trz_frame *frames, size_t capacity);
 
 /* Sets the two callbacks for the history's call stacks; NULL: no stacks, or native ones if the option native_frames is

@@ -20,7 +20,6 @@ enum { DEVICES = 64, READ_ENTRIES = 4096 };
 
 struct recorded_pool {
 	uint32_t holders;
-	bool begun;
 };
 
 struct recording {
