@@ -126,22 +126,33 @@ void log_names_learn(struct log_names *names, const char *at, const char *end)
 		add(names, name);
 }
 
+/* The first words of a line that may be of a name. */
+struct words {
+	struct word of[LOG_NAME_BYTES / 2];
+	size_t count;
+};
+
+static void words_of(const char *at, const char *end, struct words *words)
+{
+	struct word w;
+	words->count = 0;
+	while (words->count < LOG_NAME_BYTES / 2 && next_word(&at, end, &w))
+		if (!differs(&w))
+			words->of[words->count++] = w;
+}
+
 /* Whether the words of a line begin with those of a name; what follows the last may stand right behind it. */
-static bool begins_with(const char *at, const char *end, const char *name, const char **behind)
+static bool begins_with(const struct words *line, const char *name, const char **behind)
 {
 	const char *left = name, *name_end = name + strlen(name);
-	struct word of_line, of_name;
-	while (next_word(&left, name_end, &of_name)) {
-		do {
-			if (!next_word(&at, end, &of_line))
-				return false;
-		} while (differs(&of_line));
-		bool last = left == name_end, closes = !isalnum((unsigned char)of_name.at[of_name.size - 1]);
-		bool whole = of_line.size == of_name.size;
-		if (of_line.size < of_name.size || memcmp(of_line.at, of_name.at, of_name.size) != 0 ||
-		    (!whole && !(last && closes)))
+	struct word w;
+	for (size_t i = 0; next_word(&left, name_end, &w); i++) {
+		const struct word *of_line = &line->of[i];
+		bool last = left == name_end, closes = !isalnum((unsigned char)w.at[w.size - 1]);
+		if (i == line->count || of_line->size < w.size || memcmp(of_line->at, w.at, w.size) != 0 ||
+		    (of_line->size != w.size && !(last && closes)))
 			return false;
-		*behind = of_line.at + of_name.size;
+		*behind = of_line->at + w.size;
 	}
 	return true;
 }
@@ -150,9 +161,12 @@ int log_names_find(const struct log_names *names, const char *at, const char *en
 {
 	int longest = -1;
 	const char *stop = at;
+	struct words line = { .count = 0 };
+	if (names->count)
+		words_of(at, end, &line);
 	for (int i = 0; i < names->count; i++) {
 		bool longer = longest < 0 || strlen(names->name[i]) > strlen(names->name[longest]);
-		if (!longer || !begins_with(at, end, names->name[i], &stop))
+		if (!longer || !begins_with(&line, names->name[i], &stop))
 			continue;
 		longest = i;
 		*behind = stop;

@@ -609,6 +609,20 @@ static bool frame_at(char *text, long arrow, char *store, size_t room, struct du
 	return plain_frame_at(text, store, room, f) || notebook_frame_at(text, arrow, store, room, f);
 }
 
+/* The number of lines that begin at or before a position of the searched text. */
+static size_t lines_to(const struct log *log, size_t position)
+{
+	size_t low = 0, high = log->line_count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (log->lines[middle].begins <= position)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /* The program's line that made the request, from the traceback above the error. */
 static void find_site(const struct log *log, size_t begins, const struct writer *writer, struct evidence *e)
 {
@@ -618,9 +632,7 @@ static void find_site(const struct log *log, size_t begins, const struct writer 
 	struct dump_stack stacks[2] = { { 0, 0 }, { 0, 0 } };
 	struct dump d = { .stacks = stacks, .stack_frames = order, .frames = frames, .stack_count = 2 };
 	char site[DUMP_SITE_BYTES];
-	size_t at = log->line_count;
-	while (at > 0 && log->lines[at - 1].begins > begins)
-		at--;
+	size_t at = lines_to(log, begins);
 	long arrow = 0;
 	for (size_t back = 0; at > 0 && back < LINES_BACK && stacks[1].count < FRAMES_MAX; back++) {
 		const struct line *line = &log->lines[--at];
@@ -685,12 +697,26 @@ static const struct anchor anchors[] = {
 	{ "CUFFT_ALLOC_FAILED", "cuFFT", false },
 };
 
-/* The next error from `at` on; NULL: none. */
-static char *next_error(char *at)
+/* Where each anchor comes next in the searched text; NULL: nowhere. Each search goes on where the last one ended, since
+ * a log may have thousands of errors. */
+struct ahead {
+	char *at[sizeof anchors / sizeof anchors[0]];
+};
+
+static void look_ahead(struct ahead *ahead, char *text)
+{
+	for (size_t i = 0; i < sizeof anchors / sizeof anchors[0]; i++)
+		ahead->at[i] = strstr(text, anchors[i].text);
+}
+
+/* The next error from `at` on, which never goes back; NULL: none. */
+static char *next_error(struct ahead *ahead, char *at)
 {
 	char *first = NULL;
 	for (size_t i = 0; i < sizeof anchors / sizeof anchors[0]; i++) {
-		char *found = strstr(at, anchors[i].text);
+		char *found = ahead->at[i];
+		if (found && found < at)
+			found = ahead->at[i] = strstr(at, anchors[i].text);
 		if (found && (!first || found < first))
 			first = found;
 	}
@@ -735,7 +761,7 @@ static const char *keep_name(struct evidence *e, const char *name)
 	return evidence_keep(e, plain);
 }
 
-static void read_one(const struct log *log, char *begin, const char *end, const struct writer *writer,
+static void read_one(const struct log *log, const char *begin, const char *end, const struct writer *writer,
                      struct evidence *e)
 {
 	struct window w = { .e = e };
@@ -754,7 +780,6 @@ static void read_one(const struct log *log, char *begin, const char *end, const 
 		e->likely = how->likely;
 	}
 	read_error(&w);
-	find_site(log, (size_t)(begin - log->text), writer, e);
 }
 
 /* The words before an anchor that belong to the error: "Allocation on device 0", "600.00 MiB". */
@@ -771,16 +796,21 @@ static char *begin_of(char *text, char *anchor)
 static void read_writer(struct log *log, const struct writer *writer, struct evidence *list, size_t capacity,
                         size_t *count)
 {
+	struct ahead ahead;
 	gather(log, writer);
-	for (char *at = next_error(log->text); at && *count < capacity;) {
-		char *next = next_error(at + 1), *end = log->text + log->size;
+	look_ahead(&ahead, log->text);
+	for (char *at = next_error(&ahead, log->text); at && *count < capacity;) {
+		char *next = next_error(&ahead, at + 1), *end = log->text + log->size;
 		if (next && continues(at, next))
-			next = next_error(next + 1);
+			next = next_error(&ahead, next + 1);
 		struct evidence *e = &list[*count];
 		bool known = false;
-		read_one(log, begin_of(log->text, at), next ? begin_of(log->text, next) : end, writer, e);
+		char *begin = begin_of(log->text, at);
+		read_one(log, begin, next ? begin_of(log->text, next) : end, writer, e);
 		for (size_t i = 0; i < *count && !known; i++)
 			known = same_error(&list[i], e);
+		if (!known)
+			find_site(log, (size_t)(begin - log->text), writer, e);
 		*count += !known;
 		at = next;
 	}

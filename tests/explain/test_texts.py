@@ -60,6 +60,12 @@ class Texts(unittest.TestCase):
         self.assertIn("573.44 MiB short", second)
         self.assertTrue(third.startswith("remedy: a batch"), third)
 
+    def test_errors_that_a_loop_has_caught(self):
+        text = (TEXTS / "torch-1.5-worked-case.txt").read_text()
+        run = explain("-", input=f"step 1 loss 2.345\n{text}" * 20000)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("573.44 MiB short", run.stdout)
+
     def test_reports_are_short(self):
         for name, want in EXPECTED.items():
             if "error" not in want and "ranks" not in want:
