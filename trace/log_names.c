@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A name is kept without what differs from line to line: times, levels, and the place in the program that wrote it.
+ * What differs in another way, such as a line's number, stands before one line of a traceback alone.
  */
 #include "log_names.h"
 
@@ -11,7 +12,8 @@
 
 #include "bits.h"
 
-enum { PREFIX_MAX = 160, LETTERS_LEAST = 2 };
+/* A name stands before so many lines of tracebacks and errors at least. */
+enum { LINES_LEAST = 2, PREFIX_MAX = 160, LETTERS_LEAST = 2, EPOCH_DIGITS = 10 };
 
 struct word {
 	const char *at;
@@ -42,6 +44,20 @@ static bool is_time(const struct word *w)
 	return separators >= 2 && digits >= 4;
 }
 
+/* "1714557600", "1714557600.123", "[12.005]", "+2.5s": seconds, since the epoch or the start. */
+static bool is_seconds(const struct word *w)
+{
+	size_t digits = 0, points = 0, size = w->size;
+	while (size && strchr("]):s", w->at[size - 1]))
+		size--;
+	for (size_t i = strchr("[(+", *w->at) ? 1 : 0; i < size; i++) {
+		digits += isdigit((unsigned char)w->at[i]) != 0;
+		points += w->at[i] == '.';
+	}
+	bool number = digits + points + (strchr("[(+", *w->at) ? 1 : 0) == size;
+	return number && points <= 1 && digits >= (points ? 2 : EPOCH_DIGITS);
+}
+
 static bool is_level(const struct word *w)
 {
 	static const char *const levels[] = { "INFO", "WARN", "ERROR", "CRITICAL", "FATAL", "DEBUG", "stderr", "stdout" };
@@ -62,7 +78,7 @@ static bool is_place(const struct word *w)
 /* One letter tells nobody from others either, nor does a bar. */
 static bool differs(const struct word *w)
 {
-	return w->size == 1 || is_time(w) || is_level(w) || is_place(w);
+	return w->size == 1 || is_time(w) || is_seconds(w) || is_level(w) || is_place(w);
 }
 
 /* The words of [at, end) that tell who wrote it. false: none does. */
@@ -86,13 +102,29 @@ static bool name_of(const char *at, const char *end, char name[LOG_NAME_BYTES])
 	return letters >= LETTERS_LEAST;
 }
 
-static void add(struct log_names *names, const char *name)
+/* Where a name is, or may be put: if there is no room, in place of one that was seen once. -1: nowhere. */
+static int place_of(struct log_names *names, const char *name)
 {
 	for (int i = 0; i < names->count; i++)
 		if (strcmp(names->name[i], name) == 0)
-			return;
+			return i;
 	if (names->count < LOG_NAMES_MAX)
-		snprintf(names->name[names->count++], LOG_NAME_BYTES, "%s", name);
+		return names->count++;
+	for (int i = 0; i < LOG_NAMES_MAX; i++) {
+		names->next = (names->next + 1) % LOG_NAMES_MAX;
+		if (names->lines[names->next] < LINES_LEAST)
+			return names->next;
+	}
+	return -1;
+}
+
+static void add(struct log_names *names, const char *name)
+{
+	int at = place_of(names, name);
+	if (at < 0)
+		return;
+	names->lines[at] = strcmp(names->name[at], name) == 0 ? names->lines[at] + 1 : 1;
+	snprintf(names->name[at], LOG_NAME_BYTES, "%s", name);
 }
 
 /* `  File "train.py", line 31, in forward`: what stands before it; NULL: it is none. */
@@ -119,7 +151,9 @@ static const char *error_in(const char *at, const char *end)
 void log_names_learn(struct log_names *names, const char *at, const char *end)
 {
 	char name[LOG_NAME_BYTES];
-	const char *frame = frame_in(at, end), *error = frame ? NULL : error_in(at, end);
+	const char *begin = memmem(at, (size_t)min_u64((uint64_t)(end - at), PREFIX_MAX), "Traceback (most", 15);
+	const char *frame = begin ? begin : frame_in(at, end), *error = frame ? NULL : error_in(at, end);
+	names->has_frames |= frame != NULL;
 	if (frame && !memmem(at, (size_t)(frame - at), "Traceback", 9) && name_of(at, frame, name))
 		add(names, name);
 	if (error && name_of(at, error, name) && !strchr(name, ' ') && strpbrk(name, "0123456789"))
@@ -165,8 +199,9 @@ int log_names_find(const struct log_names *names, const char *at, const char *en
 	if (names->count)
 		words_of(at, end, &line);
 	for (int i = 0; i < names->count; i++) {
+		bool known = names->lines[i] >= LINES_LEAST || !names->has_frames;
 		bool longer = longest < 0 || strlen(names->name[i]) > strlen(names->name[longest]);
-		if (!longer || !begins_with(&line, names->name[i], &stop))
+		if (!known || !longer || !begins_with(&line, names->name[i], &stop))
 			continue;
 		longest = i;
 		*behind = stop;

@@ -6,13 +6,16 @@
 #ifndef TRZ_TRACE_LOG_NAMES_H
 #define TRZ_TRACE_LOG_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { LOG_NAMES_MAX = 256, LOG_NAME_BYTES = 96 };
 
 struct log_names {
 	char name[LOG_NAMES_MAX][LOG_NAME_BYTES];
-	int count;
+	unsigned lines[LOG_NAMES_MAX];  /* that it was learnt from */
+	int count, next;           /* next: where one that was seen once was replaced last */
+	bool has_frames;           /* else lone errors are all that names are learnt from */
 };
 
 /* Learns the name before a line [at, end), if it is one of a traceback, or an error without one. */
