@@ -325,14 +325,15 @@ static bool may_be_of_weights(const struct play *p, const struct site_sum *site)
 }
 
 /* Where nothing is trained, what a model has made, lasts from step to step, and is copied into something larger in each
- * is what it remembers of a sequence. */
-static bool is_cache(const struct play *p, const struct leaks_finding *f, const struct evidence *e,
-                     enum evidence_category category)
+ * is what it remembers of a sequence: more than one tensor, or it is its newest output, and sequences get longer. */
+static bool is_cache(const struct play *p, const struct leaks_finding *f, const struct site_sum *site,
+                     const struct evidence *e, enum evidence_category category)
 {
 	bool trains = evidence_or_zero(e->categories[CATEGORY_GRADIENTS]) ||
 	              evidence_or_zero(e->categories[CATEGORY_OPTIMIZER]) || p->steps.marked;
 	double steps = (double)(leaks_steps(p->leaks) - f->since_step);
-	return category == CATEGORY_ACTIVATIONS && !trains && !f->suspect && f->allocations_per_step * steps < 1;
+	bool several = site->few > 1;
+	return category == CATEGORY_ACTIVATIONS && !trains && several && !f->suspect && f->allocations_per_step * steps < 1;
 }
 
 static void tell(struct play *p, const struct leaks_finding *f, struct evidence *e)
@@ -352,7 +353,7 @@ static void tell(struct play *p, const struct leaks_finding *f, struct evidence 
 		                     .per_step_high = f->bytes_per_step_high,
 		                     .live = f->live,
 		                     .steps = leaks_steps(p->leaks) - f->since_step };
-	if (g.site && is_cache(p, f, e, g.category)) {
+	if (g.site && is_cache(p, f, site, e, g.category)) {
 		g.category = CATEGORY_KV_CACHE;
 		evidence_is_cache(e, g.site);
 	}

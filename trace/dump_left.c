@@ -15,6 +15,7 @@
 
 enum {
 	MARKS_LEAST = 2,           /* one step, beside the end of another, or all of it, that the history begins with */
+	ALIKE = 8,                 /* the part of what a leak has left that each half of the steps has, at least */
 	TIMES = 16,                /* as much as a step leaves a line holds, at least, if it leaks */
 	MATTERS = 20,              /* the part of what is live that such a line holds, */
 	TOGETHER = 4               /* and that all of them do */
@@ -107,9 +108,10 @@ static uint64_t left_of(const struct line *line)
 
 static bool leaks(const struct search *s, const struct line *line, const struct evidence *e)
 {
-	uint64_t steps = s->steps->count - 1;
+	uint64_t steps = s->steps->count - 1, least = min_u64(line->left[0], line->left[1]);
 	char site[DUMP_SITE_BYTES];
-	if (!line->left[0] || !line->left[1] || line->held < e->allocated / MATTERS)
+	/* Where optimizers of parts of a model step within its backward pass, what they leave is of one forward pass. */
+	if (!least || least < left_of(line) / ALIKE || line->held < e->allocated / MATTERS)
 		return false;
 	enum evidence_category category = dump_category(s->d, line->stack);
 	/* Of a model's activations a step of its optimizer needs none after. */

@@ -555,6 +555,27 @@ class Loops(Case):
             self.assertEqual(got["holders"][0]["category"], "activations" if trains else "KV cache")
             self.assertEqual(got["remedies"][0]["name"], "bound_growth" if trains else "shrink_kv_cache")
 
+    def test_outputs_of_longer_and_longer_sequences(self):
+        """The newest lasts until the next has been made; it is no cache."""
+        s = Snapshot()
+        s.segment((300, "a", WEIGHT))
+        for step in range(40):
+            passing, output = BASE + 150 * GIB, [BASE + (100 + (step + k) % 2 * 4) * GIB for k in range(2)]
+            s.event("alloc", 1, addr=BASE + 80 * GIB, frames=TRAIN)
+            for k in range(6):
+                s.event("alloc", 40 + step * 10, addr=passing + k * GIB, frames=INNER)
+                for action in ("free_requested", "free_completed"):
+                    s.event(action, 40 + step * 10, addr=passing + k * GIB)
+            s.event("alloc", 40 + step * 10, addr=output[0], frames=FORWARD)
+            for action in ("free_requested", "free_completed"):
+                s.event(action, 1, addr=BASE + 80 * GIB)
+                if step:
+                    s.event(action, 30 + step * 10, addr=output[1])
+        s.at = output[0]
+        s.segment((430, "a", FORWARD))
+        s.oom(440, 100, frames=INNER)
+        self.assertEqual(self.expect(s, "full", 340)["holders"][0]["category"], "activations")
+
     def test_a_state_that_one_line_works_out_with_its_graph(self):
         """x = x - 0.1 * net(x): the line allocates twice in each step, and never alone."""
         s, blocks = Snapshot(), []
@@ -673,6 +694,21 @@ class Loops(Case):
             s.segment(*blocks, (300, "a", frames))
             s.oom(300, 10)
             self.expect(s, verdict, 290)
+
+    def test_optimizers_that_step_within_a_backward_pass(self):
+        """One for each part of a model: what its forward pass has made is needed after their steps."""
+        s, blocks = Snapshot(), []
+        for made, steps in ((12, 4), (1, 3)):
+            for _ in range(made):
+                s.event("alloc", 100, addr=s.at + len(blocks) * 100 * MIB, frames=INNER)
+                blocks.append((100, "a", INNER))
+            for _ in range(steps):
+                for action in ("alloc", "free_requested", "free_completed"):
+                    s.event(action, 100, addr=BASE + 90 * GIB, frames=ADAM)
+                s.marks.append({"stage": "END", "name": "Optimizer.step#AdamW.step", "device": 0, "time_us": s.time})
+        s.segment(*blocks)
+        s.oom(300, 10)
+        self.assertEqual(self.expect(s, "full", 290)["growth"], [])
 
     def test_what_steps_before_the_history_have_kept(self):
         """It is alike, and many, but no part of a model that one pass goes through: the loop goes on making it."""
