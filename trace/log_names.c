@@ -20,12 +20,27 @@ struct word {
 	size_t size;
 };
 
+const char *log_skip_escape(const char *at, const char *end)
+{
+	if (end - at < 2 || at[0] != '\033' || (at[1] != '[' && at[1] != ']'))
+		return at;
+	bool colours = at[1] == '[';
+	for (at += 2; at < end && (colours ? !isalpha((unsigned char)*at) : *at != '\a' && *at != '\\'); at++)
+		;
+	return at < end ? at + 1 : end;
+}
+
+/* Escape sequences stand between words, as spaces do. */
 static bool next_word(const char **at, const char *end, struct word *w)
 {
-	while (*at < end && isspace((unsigned char)**at))
-		++*at;
+	for (const char *was = NULL; was != *at;) {
+		was = *at;
+		*at = log_skip_escape(*at, end);
+		while (*at < end && isspace((unsigned char)**at))
+			++*at;
+	}
 	w->at = *at;
-	while (*at < end && !isspace((unsigned char)**at))
+	while (*at < end && !isspace((unsigned char)**at) && (**at != '\033' || log_skip_escape(*at, end) == *at))
 		++*at;
 	w->size = (size_t)(*at - w->at);
 	return w->size > 0;

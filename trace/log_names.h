@@ -18,6 +18,9 @@ struct log_names {
 	bool has_frames;           /* else lone errors are all that names are learnt from */
 };
 
+/* ESC [ ... letter: colours; ESC ] ... BEL or ESC \: links and titles. Returns the end of one at `at`, or `at`. */
+const char *log_skip_escape(const char *at, const char *end);
+
 /* Learns the name before a line [at, end), if it is one of a traceback, or an error without one. */
 void log_names_learn(struct log_names *names, const char *at, const char *end);
 

@@ -65,17 +65,6 @@ static bool starts(const char *at, const char *end, const char *with)
 	return (size_t)(end - at) >= size && memcmp(at, with, size) == 0;
 }
 
-/* ESC [ ... letter: colours; ESC ] ... BEL or ESC \: links and titles. Returns the end of one at `at`, or `at`. */
-static const char *skip_escape(const char *at, const char *end)
-{
-	if (end - at < 2 || at[0] != '\033' || (at[1] != '[' && at[1] != ']'))
-		return at;
-	bool colours = at[1] == '[';
-	for (at += 2; at < end && (colours ? !isalpha((unsigned char)*at) : *at != '\a' && *at != '\\'); at++)
-		;
-	return at < end ? at + 1 : end;
-}
-
 static long number_at(const char *at, const char *end)
 {
 	long number = 0;
@@ -164,7 +153,7 @@ static const char *skip_prefix(const char *at, const char *end, struct writer *w
 	at = skip_rank(at, end, w);
 	while (at < end && at != was) {
 		was = at;
-		at = skip_escape(at, end);
+		at = log_skip_escape(at, end);
 		while (at < end && (*at == ' ' || *at == '\t'))
 			at++;
 		if (at == begin && at < end && isdigit((unsigned char)*at)) {
@@ -263,7 +252,7 @@ static void append(struct log *log, struct line *line)
 	const char *end = line->text + line->size;
 	line->begins = log->size;
 	for (const char *at = line->text; at < end;) {
-		const char *behind = skip_escape(at, end);
+		const char *behind = log_skip_escape(at, end);
 		if (behind != at) {
 			at = behind;
 		} else if (starts(at, end, "\\n")) {
@@ -540,7 +529,7 @@ static void plain_line(const struct line *line, char *text, size_t room)
 	const char *end = line->text + line->size;
 	size_t size = 0;
 	for (const char *at = line->text; at < end && size + 1 < room;) {
-		const char *behind = skip_escape(at, end);
+		const char *behind = log_skip_escape(at, end);
 		bool escapes = starts(at, end, "\\\"") || starts(at, end, "\\\\") || starts(at, end, "\"\"");
 		bool drop = behind == at && (iscntrl((unsigned char)*at) || escapes);
 		if (behind == at && !drop)
