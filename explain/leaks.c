@@ -389,6 +389,7 @@ static void judge_counts(struct grower *w)
 	double points[POINTS], rise = w->end.trend.slope * w->end.trend.points;
 	const struct entry *e = w->entry;
 	w->kept = true;
+	w->more = 0;
 	if (!e->counted)
 		return;
 	series_copy(&e->counts, w->end.level, w->end.points, points);
