@@ -9,7 +9,7 @@
 
 enum { CALL_SITE_BYTES = 160 };
 
-/* One level. The texts are not NULL; "": not known. */
+/* One level of a stack. The texts are never NULL; "": not known. */
 struct call_frame {
 	const char *file, *name;
 	unsigned line;             /* 0: not known */
@@ -17,8 +17,8 @@ struct call_frame {
 
 /* Stacks are innermost first. */
 
-/* The level of the innermost frame of the program itself, rather than of PyTorch, Python or their libraries; where
- * there is none, of the innermost frame outside the allocator; -1: the stack is not known. */
+/* The level of the innermost frame of the program itself, rather than of PyTorch, Python or their libraries; if there
+ * is none, of autograd's operation, else of another frame outside the allocator; -1: the stack is not known. */
 int call_site_level(const struct call_frame *frames, size_t count);
 
 /* "train.py:31 forward": false if nothing is known. */
@@ -27,30 +27,30 @@ bool call_site_text(const struct call_frame *frames, size_t count, char text[CAL
 /* The program's lines of a stack, separated by '\n'. */
 void call_stack_text(const struct call_frame *frames, size_t count, char *text, size_t room);
 
-/* Of a library or a program without lines: not one of the interpreter's, of any language. */
+/* Whether a frame is compiled code without line numbers, rather than a line of an interpreted language. */
 bool call_is_native(const struct call_frame *frame);
 
-/* How many modules deep the stack is in a model; 0: outside of models. */
+/* How many modules deep the stack is in a model; 0: outside models. */
 unsigned call_modules(const struct call_frame *frames, size_t count);
 
-/* Whether the site is a line of Python of the program itself. */
+/* Whether the call site is a line of the program's own Python. */
 bool call_is_of_program(const struct call_frame *frames, size_t count);
 
-/* Whether it reads a file of tensors, such as a checkpoint. */
+/* Whether the stack reads a file of tensors, such as a checkpoint. */
 bool call_is_of_file(const struct call_frame *frames, size_t count);
 
-/* Whether a loop over steps may begin here: in a line of the program outside of models, and for none of their purposes.
- * A loop over a model's layers begins in the model. */
+/* Whether a step may begin here: at a line of the program, outside models, whose memory is for no known purpose. Loops
+ * over a model's layers are inside the model. */
 bool call_begins_step(const struct call_frame *frames, size_t count);
 
-/* Whether two stacks are of one place of one loop, wherever that was called from: equal from the innermost level to the
- * program's own line that calls the model, or allocates. */
+/* Whether two stacks are at one place of one loop, wherever the loop was called from: they are equal from the innermost
+ * level out to the program's line that calls the model, or allocates. */
 bool call_is_same_loop(const struct call_frame *a, size_t count_a, const struct call_frame *b, size_t count_b);
 
-/* Whether it is in a model with parts, or in a module of the program's own: not in a layer that PyTorch has. */
+/* Whether the stack is in a model with parts or in a module of the program's own, not just in a layer of PyTorch's. */
 bool call_is_of_model(const struct call_frame *frames, size_t count);
 
-/* As far as frames tell. */
+/* What the memory is for, as far as the frames tell. */
 enum evidence_category call_category(const struct call_frame *frames, size_t count);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Evidence: what is known of a request that ran out of memory, or of a heap at a moment. A running heap, a snapshot
- * and a text in a log all fill it, each as far as it can tell: a figure that a source cannot tell stays
+ * Evidence: what is known about a request that ran out of memory, or about a heap at a moment. It comes from a running
+ * heap, a snapshot or a text in a log, as far as each can tell: a figure that the source does not tell stays
  * EVIDENCE_UNKNOWN, and no judgement rests on it.
  *
  *     struct evidence e;
@@ -9,8 +9,8 @@
  *     e.requested = ...; e.holders[e.holder_count++] = ...;
  *     verdict_find(&e, &verdict); report_text(&e, &verdict, sink, owner);
  *
- * Everything is of fixed size, so that it works when host memory is short. Texts belong to whoever fills it and live
- * as long as the evidence; evidence_keep stores those that would not.
+ * Everything is of fixed size, so that it works when host memory is short. Texts belong to whoever fills it in, and
+ * must live as long as the evidence; evidence_keep copies those that would not.
  */
 #ifndef TRZ_EXPLAIN_EVIDENCE_H
 #define TRZ_EXPLAIN_EVIDENCE_H
@@ -31,7 +31,7 @@ enum {
 
 /* X(field, what it says): all in bytes. Invariant where known: reserved = allocated + pending + cached, up to edges
  * lost to alignment; cached = free_own + free_streams + free_pools; free_partly and releasable are parts of cached.
- * "This request's" means: of its stream and its pool; without a request: of the default pool. */
+ * What "may serve this request" is its stream's and its pool's; without a request, the default stream's and pool's. */
 #define EVIDENCE_FIGURES(X)                                                                                  \
 	X(requested, "asked for")                                                                                \
 	X(needed, "what the request takes, rounded up and with its segment; unknown: as requested")              \
@@ -80,15 +80,15 @@ enum evidence_category {
 	CATEGORY_COUNT
 };
 
-/* One holder of memory. Texts may be NULL. A holder without a site and a tag is the sum of its category. */
+/* One holder of memory. Texts may be NULL. A holder with neither site nor tag is the sum of its category. */
 struct evidence_holder {
 	enum evidence_category category;
 	const char *tag;
-	const char *site;          /* where it was allocated, innermost line of the program: "train.py:31 forward" */
-	const char *stack;         /* the lines around it, outermost last, separated by '\n' */
+	const char *site;          /* where it was allocated, the program's innermost line: "train.py:31 forward" */
+	const char *stack;         /* the program's lines of the stack, innermost first, separated by '\n' */
 	uint64_t bytes, peak, count;
-	bool loaded;               /* as a checkpoint's file was read */
-	uint64_t error;            /* of bytes, where they are sampled: the standard error; 0: exact */
+	bool loaded;               /* by code that reads a file of tensors, such as a checkpoint */
+	uint64_t error;            /* the standard error of `bytes`, if sampled; 0: exact */
 };
 
 /* Another process that shares the limit. */
@@ -102,12 +102,12 @@ struct evidence_sharer {
 struct evidence_growth {
 	const char *site;
 	enum evidence_category category;
-	bool leak;                 /* suspected; false: it grows, and there is a better reason */
-	bool overfilled;           /* a list that was filled and emptied before, with less: so it is no leak */
-	bool goes_on;              /* a list that was put together before, and not emptied */
+	bool leak;                 /* suspected; false: it grows for a better reason */
+	bool overfilled;           /* a list that was emptied before with less in it: no leak */
+	bool goes_on;              /* a list that was put together before, and then went on growing */
 	double per_step, per_step_low, per_step_high;
 	uint64_t live;             /* its live bytes at the end */
-	uint64_t steps;            /* in which it was seen to grow */
+	uint64_t steps;            /* over which it was seen to grow */
 };
 
 /* When memory runs out at this rate. steps == 0: no forecast. */
@@ -130,19 +130,19 @@ struct evidence {
 	bool failed;               /* a request failed; false: a heap at a moment */
 	bool too_large;            /* refused by its size alone, before the device was asked */
 	bool joins;                /* the allocator lays free pieces side by side, so that their sum counts */
-	bool expandable;           /* PyTorch's allocator with expandable segments: has joined whole pages */
-	bool has_history;          /* so that growth would have been seen */
+	bool expandable;           /* PyTorch's allocator with expandable segments: it joins whole pages */
+	bool has_history;          /* growth would have been seen */
 	bool limit_refused;        /* the source says that the limit refused the request */
-	bool limit_inferred;       /* nobody told the limit: the device had room; it is at least this */
-	bool likely;               /* the source tells of an error that is mostly for want of memory */
-	const char *asker;         /* who asked the driver itself, such as "cuDNN"; NULL: the allocator */
+	bool limit_inferred;       /* no source told it, but the device had room: it is at least this */
+	bool likely;               /* the error mostly, but not always, means that memory ran out */
+	const char *asker;         /* the library that asked the driver itself ("cuDNN"); NULL: the allocator */
 	int device, rank;          /* -1: unknown */
 	uint64_t process;          /* EVIDENCE_UNKNOWN: unknown */
 	const char *writer;        /* what a log calls the process, such as a pod or a node; NULL: unknown */
 	uint64_t stream, pool;     /* of the request; EVIDENCE_UNKNOWN: unknown; pool 0: the default pool */
 	uint64_t time_ns;          /* since the epoch; 0: unknown */
-	uint64_t inexact;          /* how far any figure may be off, as with texts that round */
-	enum evidence_category category;  /* of the request; so is the next */
+	uint64_t inexact;          /* how far any figure may be off, since texts round */
+	enum evidence_category category;  /* of the request, as are the next two */
 	const char *site, *stack;  /* NULL: unknown */
 
 #define EVIDENCE_FIELD(name, what) uint64_t name;
@@ -161,38 +161,38 @@ struct evidence {
 	size_t texts_used;
 };
 
-/* Nothing is known. `source_name` is not copied. */
+/* Begins with nothing known. `source_name` is not copied. */
 void evidence_init(struct evidence *e, enum evidence_source source, const char *source_name);
 
-/* Copies a text into the evidence: "" once there is no room. */
+/* Copies a text into the evidence. Returns the copy; "": there is no room left. */
 const char *evidence_keep(struct evidence *e, const char *text);
 
-/* Whether both are known, and are one line. */
+/* Whether both sites are known, and are the same. */
 bool evidence_same_site(const char *a, const char *b);
 
-/* Whether both are of one process, as far as the sources tell. */
+/* Whether both come from one process, as far as the sources tell. */
 bool evidence_same_writer(const struct evidence *a, const struct evidence *b);
 
-/* Whether a tensor of so many bytes may be what a list with so many is put together into. */
+/* Whether a tensor of `tensor` bytes may be what a list of `list` bytes is put together into. */
 bool evidence_is_together(uint64_t list, uint64_t tensor);
 
-/* Adds what grows; what one line allocates in several ways is one. */
+/* Adds growth; all of one site, category and kind is added up. */
 void evidence_add_growth(struct evidence *e, const struct evidence_growth *growth);
 
-/* Whether a line holds more than twice as many weights as all others: it has copied a model again and again. The
- * holders have to be known. */
+/* Whether a line holds more than twice as many weights as all others do: it has copied a model again and again. The
+ * holders must be known. */
 bool evidence_are_copies(const struct evidence *e, const char *site);
 
-/* What a line has made in a model is a cache of keys and values: known from how it grows. */
+/* Counts a line's activations, and a request of that line, as KV cache: the way they grow has shown it. */
 void evidence_is_cache(struct evidence *e, const char *site);
 
-/* A copy that keeps its own texts. Texts that the original did not keep are shared. */
+/* Copies evidence with the texts that it keeps. Both share all other texts. */
 void evidence_copy(struct evidence *to, const struct evidence *from);
 
 /* "optimizer state" */
 const char *evidence_category_text(enum evidence_category category);
 
-/* Weights and caches of keys and values are meant to grow, as they are loaded and used. */
+/* Whether growth may be a leak: weights and KV caches are meant to grow, as they are loaded and used. */
 static inline bool evidence_may_leak(enum evidence_category category)
 {
 	return category != CATEGORY_WEIGHTS && category != CATEGORY_KV_CACHE;
@@ -203,7 +203,7 @@ static inline bool evidence_known(uint64_t figure)
 	return figure != EVIDENCE_UNKNOWN;
 }
 
-/* 0 for what is unknown. */
+/* The figure; 0 if it is unknown. */
 static inline uint64_t evidence_or_zero(uint64_t figure)
 {
 	return evidence_known(figure) ? figure : 0;

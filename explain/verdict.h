@@ -47,8 +47,8 @@ enum { VERDICT_REMEDIES_MAX = REMEDY_COUNT };
 struct verdict_remedy {
 	enum remedy_kind kind;
 	uint64_t bytes;            /* what it would give */
-	bool enough;               /* alone, for this request */
-	bool at_least;             /* nobody tells what it would give: bytes is what it has to give, to be enough */
+	bool enough;               /* it suffices alone, for this request */
+	bool at_least;             /* what it would give is not told: `bytes` is what it has to give, to be enough */
 };
 
 struct verdict {
@@ -59,40 +59,40 @@ struct verdict {
 	/* EVIDENCE_UNKNOWN where the evidence cannot tell */
 	uint64_t need;             /* what the request takes */
 	uint64_t device_room;      /* new memory that the driver had for it, */
-	uint64_t limit_room;       /* and the limit allowed; unknown: there is none */
+	uint64_t limit_room;       /* and that the limit allowed; unknown: there is no limit */
 	uint64_t room;             /* the lesser of the two */
 	uint64_t usable;           /* free memory of the allocator that could serve it, as a sum */
 	uint64_t piece;            /* the largest piece that it could have had */
-	uint64_t others;           /* what other processes have, perhaps an estimate from what the device lacks */
-	uint64_t rounding;         /* what rounding takes, where it is worth mentioning */
-	uint64_t short_bytes;      /* see verdict_find; so is the next */
+	uint64_t others;           /* what other processes have; may be estimated from what the device lacks */
+	uint64_t rounding;         /* what rounding takes: the request's, and live memory's if that is much */
+	uint64_t short_bytes;      /* see verdict_find, as for the next */
 	uint64_t missing;
-	bool short_at_most;        /* of a limit that is only inferred, or if nobody tells what the allocator has free */
-	bool together;             /* the request is for as much as has grown: parts are to be put together */
-	bool caches;               /* most of what is live is a cache of keys and values */
+	bool short_at_most;        /* the limit is only inferred, or what the allocator has free is not told */
+	bool together;             /* the request is as large as what has grown: it puts the parts together */
+	bool caches;               /* most of what is live is KV cache */
 	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
 	unsigned remedy_count;
 };
 
-/* Judges. short_bytes: need - room - usable where that is above 0: what was short even with all usable memory in one
- * piece. Else, and where the limit is only inferred, need - piece: what the largest piece lacked. missing: what has
- * to come back of what is in use, or from a limit: short_bytes where free memory adds to it; need - room in
- * PyTorch's allocator, whose free pieces do not. */
+/* Judges. short_bytes: need - room - usable if that is above 0: what was short even if all usable memory had been in
+ * one piece. Otherwise, or if the limit is only inferred, need - piece: what the largest piece lacked. missing: what
+ * memory in use, or a limit, has to give back: short_bytes if free memory adds to that; need - room in PyTorch's
+ * allocator, whose free pieces do not. */
 void verdict_find(const struct evidence *e, struct verdict *v);
 
-/* What shrinks with the batch: activations, and the request itself, if it is one, the gradients of samples or, beside
- * activations, nothing else is known of it. EVIDENCE_UNKNOWN: the evidence cannot tell of activations. */
+/* What shrinks with the batch: activations, and the request itself if it is for activations, temporaries or samples'
+ * gradients, or if activations are live and its category is unknown. EVIDENCE_UNKNOWN: what they have is not told. */
 uint64_t verdict_scaling(const struct evidence *e);
 
-/* What gets larger with each step and is no leak, as a cache that is copied or a batch: what holds the
- * most of it; NULL: nothing does. */
+/* Of what gets larger with each step and is no leak, such as a cache that is copied or a batch, the one that holds the
+ * most; NULL: there is none. */
 const struct evidence_growth *verdict_larger(const struct evidence *e);
 
-/* The line that holds most of what is live in very many blocks, more than a pass through the model could leave: results
+/* The line that holds half of what is live or more, in more blocks than a pass through the model could leave: results
  * that are kept, states of a long sequence, data; NULL: there is none. */
 const struct evidence_holder *verdict_many(const struct evidence *e);
 
-/* Whether the limit would refuse the request to an empty process. */
+/* Whether the limit would refuse the request even to an empty process. */
 bool verdict_exceeds_limit(const struct evidence *e, const struct verdict *v);
 
 /* "other_process", as in JSON. */
