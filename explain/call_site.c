@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Frames, as PyTorch's Python and C++ name them.
+ * Tells frames apart by the names that PyTorch's Python and C++ give them.
  */
 #include "call_site.h"
 
@@ -26,7 +26,7 @@ static bool is_python(const struct call_frame *f)
 	       strcmp(f->file, "<stdin>") == 0 || strcmp(f->file, "<string>") == 0;
 }
 
-/* The packages of PyTorch and terrazzo, installed or built in place. A program may lie in a folder named so, too. */
+/* The packages of PyTorch and terrazzo, installed or built in place. A program's own folder may have their name. */
 static bool is_torch(const struct call_frame *f)
 {
 	static const char *const parts[] = {
@@ -50,7 +50,7 @@ static bool is_program(const struct call_frame *f)
 	return is_python(f) && !is_torch(f) && !is_library(f);
 }
 
-/* What every operation goes through, of a program with a tensor type or a mode of its own. */
+/* Every operation goes through these in a program that has its own tensor type or mode. */
 static bool is_interceptor(const struct call_frame *f)
 {
 	return strcmp(f->name, "__torch_function__") == 0 || strcmp(f->name, "__torch_dispatch__") == 0;
@@ -61,7 +61,7 @@ static bool is_place(const struct call_frame *f)
 	return is_program(f) && !is_interceptor(f);
 }
 
-/* The allocator, and what PyTorch calls it through. */
+/* The allocator, and the shim that PyTorch calls it through. */
 static bool is_own(const struct call_frame *f)
 {
 	return has(f->file, "libterrazzo") || has(f->file, "terrazzo/shim-");
@@ -77,7 +77,7 @@ static bool is_thread_start(const struct call_frame *f)
 	return false;
 }
 
-/* Of a program without Python: compiled, and neither PyTorch's, the allocator's nor the system's. */
+/* A frame of a compiled program: neither PyTorch's, Python's, the allocator's nor the system's. */
 static bool is_native_program(const struct call_frame *f)
 {
 	static const char *const others[] = { "libtorch", "libc10", "libpython", "/python", "libc.so", "libstdc++",
@@ -91,8 +91,8 @@ static bool is_native_program(const struct call_frame *f)
 	return !is_own(f) && *f->file && strcmp(f->file, "??") != 0 && !torch;
 }
 
-/* What autograd runs on a thread of its own has no frames of Python: "torch::autograd::generated::MulBackward0::apply",
- * which newer versions leave to a function beside it. */
+/* An operation that autograd runs on a thread of its own, without Python: "torch::autograd::generated::MulBackward0::
+ * apply", but not the function that it calls in newer versions. */
 static bool is_operation(const struct call_frame *f)
 {
 	if (has(f->name, "_apply_functional"))
@@ -100,7 +100,7 @@ static bool is_operation(const struct call_frame *f)
 	return has(f->name, "Backward") || has(f->name, "ProcessGroup") || has(f->name, "AccumulateGrad");
 }
 
-/* What autograd's engine does between operations: adds gradients up, sums them over what was broadcast. */
+/* Autograd's engine between operations: it adds gradients up, and sums them over what was broadcast. */
 static bool is_autograd(const struct call_frame *f)
 {
 	return strncmp(f->name, "torch::autograd::", 17) == 0 && !has(f->name, "VariableType");
@@ -125,7 +125,7 @@ int call_site_level(const struct call_frame *frames, size_t count)
 	return count ? 0 : -1;
 }
 
-/* The last two parts of a path tell files of one name apart. */
+/* The last two parts of a path: they tell files of one name apart. */
 static const char *short_file(const char *file)
 {
 	const char *last = strrchr(file, '/');
@@ -137,7 +137,7 @@ static const char *short_file(const char *file)
 	return file;
 }
 
-/* "torch::autograd::generated::MulBackward0::apply(std::vector<...>)" without arguments, and the last two names. */
+/* The last two names of "torch::autograd::generated::MulBackward0::apply(std::vector<...>)", without arguments. */
 static int operation_text(const char *name, char *text, size_t room)
 {
 	size_t size = strcspn(name, "(<");
@@ -268,7 +268,7 @@ static bool is_optimizer(const struct call_frame *f)
 	       has(f->file, "/ops/adam/") || has(f->name, "_init_group") || ends(f->name, ".step_optimizer");
 }
 
-/* A stack may be cut off below the engine: a function of it will do. */
+/* A stack may be cut off inside the engine, so any function of it will do. */
 static bool is_backward(const struct call_frame *f)
 {
 	return has(f->name, "_engine_run_backward") || has(f->name, "torch::autograd::generated") ||
@@ -286,7 +286,7 @@ static bool is_kv_cache(const struct call_frame *f)
 	return has(f->file, "cache_utils") || has(f->file, "paged_attention");
 }
 
-/* cuBLAS's, for a stream and a thread, made with the first product and kept. */
+/* cuBLAS's workspace for a stream and a thread, made with the first product and kept. */
 static bool is_workspace(const struct call_frame *f)
 {
 	return has(f->name, "getCurrentCUDABlasHandle") || has(f->name, "getCUDABlasLtWorkspace") ||
@@ -301,7 +301,7 @@ static bool is_weights(const struct call_frame *f)
 	                   strcmp(f->name, "to") == 0 || strcmp(f->name, "cuda") == 0 ||
 	                   has(f->name, "load_state_dict"))) ||
 	       (has(f->file, "nn/modules/") && strcmp(f->name, "__init__") == 0) || has(f->name, "from_pretrained") ||
-	       has(f->file, "transformers/core_model_loading");  /* in threads, below which from_pretrained waits */
+	       has(f->file, "transformers/core_model_loading");  /* in threads that from_pretrained waits for */
 }
 
 static enum sign sign_of(const struct call_frame *f)
@@ -323,7 +323,7 @@ static enum sign sign_of(const struct call_frame *f)
 	return NO_SIGN;
 }
 
-/* The innermost sign counts: checkpoints run forward in backward. */
+/* The innermost sign counts, since checkpointing runs forward within backward. */
 enum evidence_category call_category(const struct call_frame *frames, size_t count)
 {
 	enum sign first = NO_SIGN;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Evidence before anything is known, and its texts.
+ * Evidence: how it begins, what is added up in it, and its texts.
  */
 #include "evidence.h"
 
@@ -45,7 +45,7 @@ bool evidence_same_writer(const struct evidence *a, const struct evidence *b)
 	return one && a->rank == b->rank && a->process == b->process;
 }
 
-/* Rounding makes them differ. */
+/* They may differ by rounding. */
 bool evidence_is_together(uint64_t list, uint64_t tensor)
 {
 	uint64_t most = max_u64(list, tensor), least = min_u64(list, tensor);
@@ -101,7 +101,7 @@ void evidence_is_cache(struct evidence *e, const char *site)
 		e->category = CATEGORY_KV_CACHE;
 }
 
-/* A text kept in one becomes the same text kept in the other. */
+/* The copy's text: if `from` keeps the text, the same one as `to` keeps it. */
 static const char *moved(const char *text, const struct evidence *from, struct evidence *to)
 {
 	uintptr_t at = (uintptr_t)text, begin = (uintptr_t)from->texts;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The series of each site at several widths, and the suspicion.
+ * Each site's series at several widths, and what makes its growth suspect.
  */
 #include "leaks.h"
 
@@ -14,24 +14,24 @@
 enum {
 	POINTS = TREND_POINTS_MAX,
 	LEVELS = 6,
-	FACTOR = 4,                /* a point of a level is the least, or most, of so many of the level below */
-	HEADS = 256,               /* of the table of sites */
-	FILLS = 2,                 /* so often, from a part of what it holds now: it will be once more */
-	FILLS_PART = 16,
-	EARLY_STEPS = 16,          /* growth that takes most of what is left is no suspect before */
-	LESS_KEPT = 4,             /* a part of growth that new allocations make at least, */
-	OF_A_PART = 4              /* and of those a part of a model at most */
+	FACTOR = 4,                /* a point is the least, or the most, of so many of the level below */
+	HEADS = 256,               /* heads of lists in the table of sites */
+	FILLS = 2,                 /* a list emptied so often will be once more, ... */
+	FILLS_PART = 16,           /* ... if it holds less than so many times what it held */
+	EARLY_STEPS = 16,          /* before these, growth that takes most of what is left is no suspect */
+	LESS_KEPT = 4,             /* new allocations make at least such a part of growth that is kept */
+	OF_A_PART = 4              /* a part of a model adds at most so many in one pass */
 };
 
 /* Bytes are kept in units, so that 32 bits reach 2 TiB. */
 enum { UNIT = 512 };
 
-/* The newest points of each level, [i % POINTS] of the i-th, and the one that is being made. */
+/* The newest points of each level, the i-th at [i % POINTS], and the one that is being made. */
 struct series {
 	uint32_t points[LEVELS][POINTS];
 	uint32_t count[LEVELS];    /* points so far */
 	uint32_t part[LEVELS];
-	/* Of the points so far: the most before a fall by a fifth or more, and the most since. Growth that only comes
+	/* The highest point before a fall by a fifth or more, and the highest since the last fall. Growth that only comes
 	 * back to where it has been before is none. */
 	uint32_t fell_from[LEVELS], most[LEVELS];
 	struct leaks_fills fills[LEVELS];
@@ -40,9 +40,9 @@ struct series {
 
 struct entry {
 	uint64_t site;
-	uint32_t now, low;         /* low: since the newest step */
-	uint32_t next;             /* of the same head, + 1 */
-	uint32_t count, few;       /* allocations, now and at least since the newest step */
+	uint32_t now, low;         /* low: the least since the newest step */
+	uint32_t next;             /* the number of the next entry in the list, + 1; 0: none */
+	uint32_t count, few;       /* allocations: now, and the fewest since the newest step */
 	bool counted;
 	struct series series, counts;
 };
@@ -52,12 +52,12 @@ struct leaks {
 	uint64_t capacity;         /* bytes; 0: not known */
 	bool failed;
 	uint32_t entries;
-	uint32_t head[HEADS];      /* + 1 */
+	uint32_t head[HEADS];      /* the number of each list's first entry, + 1; 0: none */
 	struct entry entry[LEAKS_SITES];
-	struct entry low, high;    /* of the heap; `low` and `series` are in use */
+	struct entry low, high;    /* of the heap; only `low` and `series` are used */
 	struct entry rest;         /* what has no site, and the sites that are not followed */
-	uint64_t unfollowed;       /* units of those, of this step */
-	uint32_t least;            /* that a followed site held at the end of the newest step */
+	uint64_t unfollowed;       /* units of sites that are not followed, in this step */
+	uint32_t least;            /* the least that a followed site held at the end of the newest step */
 	bool told;                 /* leaks_all was called since the newest step */
 	uint64_t times[POINTS];    /* [i % POINTS]: when step i ended */
 };
@@ -300,12 +300,12 @@ struct end {
 	struct trend trend;
 };
 
-/* An entry that grows steadily, to the longest end of which that is true. */
+/* An entry that grows steadily, and its longest end for which that is true. */
 struct grower {
 	const struct entry *entry;
 	struct end end;
-	double more;               /* allocations, over that end */
-	bool kept;                 /* what has grown is of more allocations, not of larger ones */
+	double more;               /* allocations added over that end */
+	bool kept;                 /* it has grown by more allocations, not by larger ones */
 };
 
 static double end_steps(const struct end *end)
@@ -313,7 +313,7 @@ static double end_steps(const struct end *end)
 	return (double)(end->trend.points * width(end->level));
 }
 
-/* Units a step. */
+/* Units per step. */
 static double end_rate(const struct end *end)
 {
 	return end->trend.slope / (double)width(end->level);
@@ -324,8 +324,8 @@ static struct trend fit(const double *points, size_t count)
 	return count < TREND_SECTIONS ? trend_of_few(points, count) : trend_fit(points, count);
 }
 
-/* Whether the heap as a whole grew meanwhile, as far as its own ups and downs let one see: what moves from one site to
- * another is no leak. */
+/* Whether the heap as a whole grew meanwhile, as far as its own ups and downs let one see: memory that moves from one
+ * site to another is no leak. */
 static bool heap_agrees(const struct leaks *g, const struct end *end)
 {
 	double points[POINTS];
@@ -340,8 +340,8 @@ static double median_of_three(const double *p)
 	return larger(low, smaller(high, p[2]));
 }
 
-/* Spares most series the arithmetic: at five places, it is higher at the last than at the first, and falls twice at
- * most. */
+/* Spares most series the arithmetic: of five places, the last must be higher than the first, and all but two higher
+ * than the one before. */
 static bool may_grow(const double *points, size_t n)
 {
 	enum { PLACES = 5, LEAST = 3 * PLACES };
@@ -370,7 +370,7 @@ static bool look(const struct leaks *g, const struct series *s, unsigned level, 
 	return end->trend.grows && heap_agrees(g, end);
 }
 
-/* From the longest end on. Of the coarser levels the short ends are the long ones of the finer. */
+/* Looks from the longest end on, and skips the short ends of coarse levels: they are long ends of finer ones. */
 static bool grows(const struct leaks *g, const struct series *s, struct end *longest)
 {
 	static const size_t lengths[] = {64, 56, 48, 40, 32, 24, 20, 16, 12, 8, 7, 6, 5, 4};
@@ -383,7 +383,7 @@ static bool grows(const struct leaks *g, const struct series *s, struct end *lon
 	return false;
 }
 
-/* Of a size as is usual at the site they make up for much of the growth, or they grow as steadily. */
+/* Growth is kept if allocations grow steadily, too, or if new ones of the site's usual size make up much of it. */
 static void judge_counts(struct grower *w)
 {
 	double points[POINTS], rise = w->end.trend.slope * w->end.trend.points;
@@ -405,8 +405,8 @@ static double units_left(const struct leaks *g)
 	return all > used ? all - used : 0;
 }
 
-/* Whether growth of so many steps matters, if all growth of that age together comes to `rate` units a step: for what it
- * has added, */
+/* Whether growth over so many steps matters, if all that is as old comes to `rate` units a step: because of what it has
+ * added; */
 static bool adds_much(const struct leaks *g, double steps, double rate)
 {
 	double now = (double)g->low.low, rise = rate * steps, before = now > rise ? now - rise : 0;
@@ -415,7 +415,7 @@ static bool adds_much(const struct leaks *g, double steps, double rate)
 	return steps >= LEAKS_STEPS && (rise >= before / 4 || (steps >= LEAKS_LONG_STEPS && rise >= now / 100));
 }
 
-/* or for how little is left. */
+/* or because of how little is left. */
 static bool leaves_little(const struct leaks *g, double steps, double rate)
 {
 	double rise = rate * steps, left = units_left(g);
@@ -479,9 +479,9 @@ static size_t growers(const struct leaks *g, struct grower *out)
 	return count;
 }
 
-/* Whether one of the growers is a suspect: it is kept and has a fair share in what has grown for as long, and that
- * matters. While there are others that have grown for long, what has not is none: little may be left because of them.
- * Nor is it for what is left where something younger grows far faster. */
+/* Whether one of the growers is a suspect: it is kept, it has a fair share in what has grown for as long, and that
+ * matters. One that has not grown for long is none while others have and matter: little may be left because of them.
+ * Nor does it count how little is left if a younger one grows far faster. */
 static bool suspected(const struct leaks *g, const struct grower *list, size_t count, const struct grower *one)
 {
 	double together = 0, most = 0, fastest = 0, lasting = 0, rate = end_rate(&one->end), steps = end_steps(&one->end);
@@ -528,7 +528,7 @@ static double step_ns(const struct leaks *g)
 	return last > first ? (double)(last - first) / (double)(n - 1) : 0;
 }
 
-/* Of the suspects: their sum over the longest end that they share, and what the heap holds at most beside them. false:
+/* The sum of the suspects over the longest end that they share, and the most that the heap holds beside them. false:
  * there are none. */
 static bool suspects_points(const struct leaks *g, struct end *end, double *sum, double *beside)
 {

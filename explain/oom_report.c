@@ -35,7 +35,7 @@ struct writer {
 	bool failed;
 };
 
-/* Sizes in a call to say: each in storage of its own until the end of the statement. */
+/* Sizes in a call to say: each in storage of its own until the end of the block. */
 struct size {
 	char text[SIZE_TEXT_BYTES];
 };
@@ -51,7 +51,7 @@ static const char *say_size(uint64_t bytes, char text[SIZE_TEXT_BYTES])
 
 #define SHARE(part, whole) say_share((part), (whole), (struct size){{0}}.text)
 
-/* Per cent, with one place. */
+/* Per cent, with one decimal. */
 static const char *say_share(uint64_t part, uint64_t whole, char text[SIZE_TEXT_BYTES])
 {
 	if (!evidence_known(whole))
@@ -191,7 +191,7 @@ static const char *unknown_reason(const struct writer *w)
 	return "by these figures the request should have been served";
 }
 
-/* Who else has memory under the limit: ", 3.00 GiB by process 123 (python)". "" where nobody has. */
+/* Who else has memory under the limit: ", 3.00 GiB by process 123 (python)". "" if nobody has. */
 static const char *others_text(const struct evidence *e, char *text, size_t room)
 {
 	const struct evidence_sharer *s = e->sharers;
@@ -205,7 +205,7 @@ static const char *others_text(const struct evidence *e, char *text, size_t room
 	return text;
 }
 
-/* Of a device that is full for this request, which may have much left. */
+/* Says how a device is full for this request: much may be left. */
 static const char *use_text(const struct writer *w)
 {
 	enum { MUCH = 8 };
@@ -283,13 +283,13 @@ static void say_verdict(struct writer *w)
 	}
 }
 
-/* Whether a program can hardly do without all of it. */
+/* Whether a program can spare a part of that memory at most. */
 static bool is_part(enum remedy_kind kind)
 {
 	return kind == REMEDY_CHECKPOINT || kind == REMEDY_KV_CACHE;
 }
 
-/* What to do with a remedy's bytes. */
+/* Says what to do; the remedy's bytes stand beside it. */
 static void remedy_text(const struct writer *w, const struct verdict_remedy *r, char *text, size_t room)
 {
 	static const char *const texts[REMEDY_COUNT] = {
@@ -357,7 +357,7 @@ static void say_figure(struct writer *w, int depth, const char *name, uint64_t b
 		say(w, "%*s%-*s %14s", 2 * depth, "", 40 - 2 * depth, name, SIZE(bytes));
 }
 
-/* A part of the figure above it: none is not worth a line. */
+/* A part of the figure above; 0 is not worth a line. */
 static void say_part(struct writer *w, const char *name, uint64_t bytes)
 {
 	if (bytes)
@@ -396,7 +396,7 @@ static void sharers_text(const struct evidence *e, char *text, size_t room)
 		snprintf(text + used, room - used, ", ...");
 }
 
-/* Under a limit that is shared. */
+/* Says who holds what under a shared limit. */
 static void say_sharers(struct writer *w)
 {
 	const struct evidence *e = w->e;
@@ -443,7 +443,7 @@ static unsigned sort_categories(const struct evidence *e, unsigned order[CATEGOR
 	return count;
 }
 
-/* All of it unknown says nothing. */
+/* If all of it is unknown, that says nothing. */
 static void say_categories(struct writer *w)
 {
 	const uint64_t *bytes = w->e->categories;
@@ -503,7 +503,7 @@ static void say_growth(struct writer *w)
 		    e->forecast.steps_low, e->forecast.steps_high);
 }
 
-/* A checkpoint beside the model that it was for. */
+/* Points out a checkpoint that is live beside the model that it was for. */
 static void say_loaded(struct writer *w)
 {
 	enum { MUCH = 16 };
@@ -520,7 +520,7 @@ static void say_loaded(struct writer *w)
 		    "to the host (map_location=\"cpu\") and let go of them", SIZE(bytes), known_text(most->site));
 }
 
-/* What a request of its size and kind suggests beyond the sums. */
+/* Says what the request's size and kind suggest beyond the sums. */
 static void say_hints(struct writer *w)
 {
 	const struct evidence *e = w->e;

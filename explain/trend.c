@@ -11,15 +11,15 @@ enum {
 	SECTIONS = TREND_SECTIONS,
 	STEPS = SECTIONS - 1,
 	PAIRS = SECTIONS * STEPS / 2,
-	STEPS_UP = 6               /* of STEPS must be real ones */
+	STEPS_UP = 6               /* so many of STEPS must be real ones */
 };
 
-/* What a step from section to section, the last two of them, and the later half must at least be, in parts of what
- * they would be in a straight line. */
+/* The least that a step from section to section, the last two steps, and the later half must rise, in parts of what
+ * they would in a straight line. */
 static const double real_step = 0.25, last_steps = 0.4, later_half = 0.75;
 
-/* Of normally distributed values: standard deviation in median deviations; deviation of the median of n of them in
- * deviations of their mean. */
+/* For normally distributed values: the standard deviation in median deviations; and the deviation of the median of n
+ * of them in deviations of their mean. */
 static const double median_deviation = 1.4826, median_spread = 1.2533;
 
 /* ---- small statistics ------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static void sort(double *v, size_t n)
 	}
 }
 
-/* Sorts. */
+/* Sorts v. */
 static double median(double *v, size_t n)
 {
 	sort(v, n);
@@ -67,14 +67,14 @@ static double median(double *v, size_t n)
 
 struct sections {
 	double at[SECTIONS];       /* medians */
-	double slope;              /* a section; so are the next two */
+	double slope;              /* per section, as are the next three */
 	double early, late;        /* of the halves */
 	double shake;
-	size_t each;               /* points of a section */
+	size_t each;               /* points in a section */
 	const double *points;      /* the first of SECTIONS * each */
 };
 
-/* The median slope between all pairs of sections first .. first + n - 1. */
+/* The median of the slopes between all pairs of sections first .. first + n - 1. */
 static double pairs_slope(const double *at, size_t first, size_t n)
 {
 	double slopes[PAIRS];
@@ -85,7 +85,7 @@ static double pairs_slope(const double *at, size_t first, size_t n)
 	return median(slopes, count);
 }
 
-/* About a straight line through the steps, since growth that gets faster is not shaky for that. */
+/* The deviation of the steps from a straight line through them: growth that speeds up is not shaky for that. */
 static double steps_shake(const double *at)
 {
 	double mean = (at[STEPS] - at[0]) / STEPS, tilt = 0, places = 0, squares = 0;
@@ -125,7 +125,7 @@ static double position(const struct sections *s, size_t i)
 	return ((double)i + 0.5) / (double)s->each - 0.5;
 }
 
-/* The medians of sections, joined by straight lines, at a position. */
+/* The value at a position on the straight lines that join the sections' medians. */
 static double joined(const struct sections *s, double x)
 {
 	size_t i = x <= 0 ? 0 : (size_t)x;
@@ -165,7 +165,7 @@ static bool has_stopped(const struct sections *s, double level, double noise, do
 	return median(off, 3) < -0.5 * mean_step - 3 * noise;
 }
 
-/* Of single points, from one to the next: 0 for a series of jumps, whose deviation from a line is large. */
+/* The noise from one point to the next: 0 for a series of a few jumps, which deviates much from a line. */
 static double flicker(const struct sections *s)
 {
 	double step[TREND_POINTS_MAX], off[TREND_POINTS_MAX];
@@ -184,7 +184,7 @@ static bool grows(const struct sections *s, double level, double noise)
 	double rise = at[STEPS] - at[0], mean = rise / STEPS, spread = median_spread / root((double)s->each);
 	if (rise <= 0 || s->slope <= 0 || rise < 6 * spread * noise || rise < 3 * noise)
 		return false;
-	double wobble = spread * flicker(s);  /* of a section's median, if points flicker independently */
+	double wobble = spread * flicker(s);  /* that of a section's median, if points flicker independently */
 	unsigned up = 0;
 	for (size_t i = 0; i < STEPS; i++)
 		up += at[i + 1] - at[i] >= real_step * mean - root(2) * wobble;
@@ -233,8 +233,8 @@ struct course {
 	double step, ratio, more;
 };
 
-/* The point after the last one by which the series has passed the bound with this probability, if points lie off the
- * course as those before them did. `off` is sorted. -1: not within `far`. */
+/* How many points after the last one the series has passed the bound with this probability, if points lie off the
+ * course as those in `off`, sorted, did. -1: not within `far`. */
 static double passage(struct course c, const double *off, size_t n, double bound, double probability, double far)
 {
 	double unpassed = 1;
@@ -251,7 +251,7 @@ static double passage(struct course c, const double *off, size_t n, double bound
 	return -1;
 }
 
-/* The level at the last point, by the sections of the later half, on a curve with this slope there. */
+/* The level at the last point of a curve with this slope there, by the sections of the later half. */
 static double end_level(const struct sections *s, double slope, double bend)
 {
 	double levels[SECTIONS / 2], end = position(s, s->each * SECTIONS - 1);
@@ -291,7 +291,7 @@ static struct courses straight(const struct sections *s, double bound)
 	return c;
 }
 
-/* Slow: as fast as in the later half. Likely: the slope grows as it has grown. Fast: by the same factor. */
+/* Slow: as fast as in the later half. Likely: the slope grows by as much as before. Fast: by the same factor. */
 static struct courses bent(const struct sections *s, double bound)
 {
 	double each = (double)s->each, bend = (s->late - s->early) / (SECTIONS / 2);
@@ -305,7 +305,7 @@ static struct courses bent(const struct sections *s, double bound)
 	return c;
 }
 
-/* A point, in the later half; 0 if it falls. */
+/* The slope per point in the later half; 0 if it falls. */
 static double beside_slope(const double *beside, size_t each)
 {
 	struct sections s = cut(beside, SECTIONS * each);
@@ -331,7 +331,7 @@ bool trend_passes(const double *points, const double *beside, size_t count, doub
 	out->high = passage(c.slow, recent, half, bound, 0.97, 4 * far);
 	if (out->likely < 0 || out->low < 0)
 		return false;
-	/* Other memory does not stay as it is: a little more room on the side where it hurts. */
+	/* Other memory does not stay as it is: allow a little more, mostly on the side where it hurts. */
 	out->low = larger(0, smaller(out->low, out->likely) - 0.05 * out->likely - 1);
 	out->high = out->high < 0 ? 4 * far : larger(out->high, out->likely) + 1;
 	return true;

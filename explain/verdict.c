@@ -8,35 +8,35 @@
 
 #include "bits.h"
 
-/* Memory outside the allocator is this process's context and libraries up to here; if there is more of it, then all
- * but CONTEXT_USUAL is taken for other processes'. */
+/* Up to here memory outside the allocator is taken for this process's context and libraries; if there is more, all but
+ * CONTEXT_USUAL is taken for other processes'. */
 #define CONTEXT_MAX MIB(1536)
 #define CONTEXT_USUAL GIB(1)
 
-/* Other processes, rounding and free memory below this share of the memory that they are a part of are what any program
+/* Below this share of the memory that they are part of, other processes, rounding and free memory are what any program
  * meets: they may have been what was missing, but are not why memory ran out. */
 enum { SHARE = 32 };
 
-/* Where activations or a cache of keys and values hold most, as good a reason, more than that is always in pieces; and
- * where a list does, some more. */
+/* If activations, temporaries and KV cache hold most, more than that is always in pieces, and a little more if a list
+ * does: they are as good a reason, so free memory in pieces counts from these shares on. */
 enum { SCATTERED = 8, SCATTERED_LIST = 16 };
 
-/* What a request itself is rounded up by is why, from such a share of it on; but not what a small one's segment takes
- * of a device that is full. */
+/* From this share of a request on, what it is rounded up by is why memory ran out; but not on a full device if that is
+ * only the segment of a small request. */
 enum { MUCH_ROUNDED = 4 };
 #define SEGMENT MIB(20)
 
-/* What gets larger with the steps is why, from such a share of what is live on. */
+/* From this share of what is live on, what gets larger with the steps is why. */
 enum { MUCH_GROWN = 8 };
 
-/* One line holds very many blocks, from so many on, and so many times as many as there are weights: small ones of these
- * are sampled, and a layer of PyTorch's own makes a dozen for each large one. */
+/* A line holds very many blocks from MANY on, if they are MANY_OF_EACH times as many as the weights: small weights are
+ * sampled, and a layer of PyTorch's own makes a dozen blocks for each large one. */
 enum { MANY = 256, MANY_OF_EACH = 16 };
 
-/* What a line outside of models has made is a list, from so many blocks on that are three quarters of what is live. */
+/* A line outside models has made a list if it holds so many blocks or more, and three quarters of what is live. */
 enum { LISTED = 32 };
 
-/* A leak is not why, where pools or other streams keep so many times as much that would have served. */
+/* A leak is not why if pools or other streams keep more than so many times as much that would have served. */
 enum { BESIDE = 4 };
 
 static uint64_t sum(uint64_t a, uint64_t b)
@@ -77,7 +77,7 @@ static uint64_t rounding_of_request(const struct evidence *e, uint64_t need)
 	return evidence_known(e->requested) && evidence_known(need) ? less(need, e->requested) : 0;
 }
 
-/* Of this request, and of all that is live. */
+/* What rounding takes of this request, and of all that is live if that is much. */
 static uint64_t rounding_memory(const struct evidence *e, uint64_t need)
 {
 	uint64_t rounding = rounding_of_request(e, need);
@@ -97,7 +97,7 @@ static uint64_t largest_piece(const struct evidence *e, const struct verdict *v)
 	return max_u64(v->room, evidence_or_zero(e->largest_free));
 }
 
-/* Of a limit that nobody told the room may be anything that has not sufficed: then this is the most that is short. */
+/* If the limit is only inferred, its room may be anything that did not suffice: then this is the most that is short. */
 static uint64_t shortage(const struct evidence *e, const struct verdict *v)
 {
 	if (!evidence_known(v->need) || !evidence_known(v->room))
@@ -106,8 +106,8 @@ static uint64_t shortage(const struct evidence *e, const struct verdict *v)
 	return v->need > have && !e->limit_inferred ? v->need - have : less(v->need, v->piece);
 }
 
-/* PyTorch lays new memory beside no free piece, so that the driver has to have all of the request's, where no piece is
- * as large. */
+/* PyTorch does not join new memory with free pieces: if none of them is large enough, the driver must have all that the
+ * request takes. */
 static uint64_t missing_memory(const struct evidence *e, const struct verdict *v)
 {
 	bool adds_up = e->joins || e->expandable || !evidence_known(v->short_bytes) || v->piece >= v->need;
@@ -133,7 +133,7 @@ static uint64_t grown(const struct evidence *e, bool (*counts)(const struct evid
 	return bytes;
 }
 
-/* Weights and what belongs to them, and caches of keys and values, have remedies of their own. */
+/* Weights, their gradients and optimizer state, and KV caches have remedies of their own. */
 static bool is_free_to_go(enum evidence_category category)
 {
 	return evidence_may_leak(category) && category != CATEGORY_GRADIENTS && category != CATEGORY_OPTIMIZER;
@@ -177,7 +177,7 @@ const struct evidence_holder *verdict_many(const struct evidence *e)
 	return many && most->count >= MANY_OF_EACH * count_weights(e) ? most : NULL;
 }
 
-/* What a line holds now; growth is of whole steps. */
+/* What a line holds now: its growth counts whole steps only. */
 static uint64_t held_by(const struct evidence *e, const struct evidence_growth *g)
 {
 	for (unsigned i = 0; i < e->holder_count; i++)
@@ -186,8 +186,8 @@ static uint64_t held_by(const struct evidence *e, const struct evidence_growth *
 	return g->live;
 }
 
-/* Whether the request is for as much as a line has that grows: what a loop has listed is to be put together, for the
- * first time. */
+/* Whether the request is as large as what a growing line holds: the program puts together what a loop has listed, for
+ * the first time. */
 static bool is_put_together(const struct evidence *e)
 {
 	for (unsigned i = 0; i < e->growth_count && e->failed && evidence_known(e->requested); i++) {
@@ -216,9 +216,9 @@ static void work_out(const struct evidence *e, struct verdict *v)
 	v->caches = evidence_known(e->allocated) && evidence_or_zero(e->categories[CATEGORY_KV_CACHE]) > e->allocated / 2;
 }
 
-/* ---- the decision list: each judge answers for itself, with a request that failed ------------------------ */
+/* ---- the decision list: each judge answers for itself, about a request that failed ----------------------- */
 
-/* Of free memory, what could have been joined with new memory. Where the sum would have done and did not, that is what
+/* How much free memory could have been joined with new memory. If the sum would have sufficed and did not, that is what
  * the largest piece has of it. */
 static uint64_t joinable(const struct evidence *e, const struct verdict *v)
 {
@@ -228,13 +228,13 @@ static uint64_t joinable(const struct evidence *e, const struct verdict *v)
 	return evidence_known(v->room) && sum(v->room, usable) >= v->need ? less(v->piece, v->room) : usable;
 }
 
-/* What the request could have had, were the driver's new memory `room`. */
+/* What the request could have had with `room` of new memory from the driver. */
 static uint64_t within(const struct evidence *e, const struct verdict *v, uint64_t room)
 {
 	return sum(room, joinable(e, v));
 }
 
-/* Whether more than this is free, in pieces that could not be joined. */
+/* Whether more than `bytes` is free in pieces that could not be joined. */
 static bool is_more_scattered(const struct evidence *e, const struct verdict *v, uint64_t bytes)
 {
 	return e->joins && less(evidence_or_zero(v->usable), joinable(e, v)) > bytes;
@@ -277,8 +277,8 @@ static bool is_leak(const struct evidence *e, const struct verdict *v)
 }
 
 /* Whether memory that others keep would have served: `total` bytes of it, the largest piece, and what of it could have
- * gone back to the driver. Where the request's own memory is too little, even as a sum, theirs has to make up for it;
- * where the sum would do, live blocks are in the way, and only pieces help. */
+ * gone back to the driver. If the request's own memory is too little even as a sum, theirs has to make up for it; if
+ * the sum would suffice, live blocks are in the way, and only pieces help. */
 static bool would_serve(const struct evidence *e, const struct verdict *v, uint64_t total, uint64_t largest,
                         uint64_t releasable)
 {
@@ -308,8 +308,8 @@ static uint64_t others_streams(const struct evidence *e)
 	return sum(evidence_or_zero(e->free_streams), evidence_or_zero(e->pending));
 }
 
-/* A piece of this stream that would do, and did not, came free while the ladder waited for other streams, and PyTorch
- * does not look again. */
+/* If a piece of this stream would have sufficed and was not used, it came free while PyTorch waited for other streams:
+ * PyTorch does not look again. */
 static bool is_other_stream(const struct evidence *e, const struct verdict *v)
 {
 	if (!e->joins && evidence_known(e->largest_free) && e->largest_free >= v->need)
@@ -317,7 +317,7 @@ static bool is_other_stream(const struct evidence *e, const struct verdict *v)
 	return would_serve(e, v, others_streams(e), e->largest_streams, EVIDENCE_UNKNOWN);
 }
 
-/* What joining pieces would make use of. */
+/* The free memory that joining pieces would put to use. */
 static uint64_t scattered(const struct evidence *e, const struct verdict *v)
 {
 	return sum(evidence_or_zero(v->usable), evidence_or_zero(e->free_streams));
@@ -330,7 +330,7 @@ static bool is_fragmented(const struct evidence *e, const struct verdict *v)
 	       !(evidence_known(e->largest_free) && e->largest_free >= v->need);
 }
 
-/* As asked for, the request itself may fit into a piece. */
+/* Without its rounding the request may fit into a piece. */
 static bool is_rounding(const struct evidence *e, const struct verdict *v)
 {
 	if (v->rounding == 0 || !evidence_known(v->missing) || v->missing == 0)
@@ -339,7 +339,7 @@ static bool is_rounding(const struct evidence *e, const struct verdict *v)
 	return v->rounding >= v->missing || (own > 0 && own >= less(v->need, v->piece));
 }
 
-/* But for what is immaterial. */
+/* The last judge: none before it has found a material reason. */
 static bool is_full(const struct evidence *e, const struct verdict *v)
 {
 	(void)e;
@@ -374,7 +374,7 @@ static bool has_piece(const struct verdict *v, uint64_t largest)
 	return evidence_known(largest) && largest >= v->need;
 }
 
-/* What others keep that would have done. */
+/* How much pools or other streams keep that would have served. */
 static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v)
 {
 	uint64_t pools = applies(e, v, VERDICT_POOL) ? e->free_pools : 0;
@@ -382,7 +382,7 @@ static uint64_t kept_by_others(const struct evidence *e, const struct verdict *v
 	return max_u64(evidence_or_zero(pools), evidence_or_zero(streams));
 }
 
-/* Free memory in pieces counts from here on. */
+/* The least free memory in pieces that counts. */
 static uint64_t least_scattered(const struct evidence *e)
 {
 	static const enum evidence_category scaling[] = { CATEGORY_ACTIVATIONS, CATEGORY_TEMPORARY, CATEGORY_KV_CACHE };
@@ -393,7 +393,7 @@ static uint64_t least_scattered(const struct evidence *e)
 	return evidence_or_zero(e->reserved) / (most ? SCATTERED : is_a_list(e, e->holders) ? SCATTERED_LIST : SHARE);
 }
 
-/* Whether what applies is also large enough to be the verdict. */
+/* Whether a verdict that applies is about enough memory to be the one given. */
 static bool is_material(const struct evidence *e, const struct verdict *v, enum verdict_kind kind)
 {
 	if (kind == VERDICT_OTHER_PROCESS)
@@ -413,7 +413,7 @@ static bool is_material(const struct evidence *e, const struct verdict *v, enum 
 	return true;
 }
 
-/* What is wrong in the first place makes the device full too: that goes without saying. */
+/* Whatever else is the reason makes the device full, too, so `also` does not name that. */
 static void judge_all(const struct evidence *e, struct verdict *v)
 {
 	for (int kind = 0; kind < VERDICT_UNKNOWN; kind++) {
@@ -428,11 +428,11 @@ static void judge_all(const struct evidence *e, struct verdict *v)
 
 /* ---- without a request ------------------------------------------------------------------------------- */
 
-/* Of the device, left; and of reserved memory, free. */
+/* Shares: of the device, left at most; of reserved memory, free at least. */
 enum { SCARCE = 16, MUCH = 8 };
 
-/* A snapshot that knows of no failure is mostly taken after one. Where it has nearly all of a device of known size, the
- * memory itself says what fills it. Whole free segments say nothing: the failed request's own are free since. */
+/* A snapshot without a failure was mostly taken after one. If nearly all of a device of known size is reserved, memory
+ * itself says what fills it. Whole free segments say nothing: the failed request's own have been freed since. */
 static enum verdict_kind presumed_kind(const struct evidence *e)
 {
 	bool known = evidence_known(e->device_total) && evidence_known(e->reserved) && evidence_known(e->cached);
@@ -466,7 +466,7 @@ static void add_remedy(struct verdict *v, enum remedy_kind kind, uint64_t bytes,
 		v->remedies[v->remedy_count++] = (struct verdict_remedy){.kind = kind, .bytes = bytes, .enough = enough};
 }
 
-/* What would do if it gives as much as was missing. */
+/* Adds a remedy that suffices if it gives as much as was missing. */
 static void add_at_least(struct verdict *v, enum remedy_kind kind)
 {
 	unsigned at = v->remedy_count;
@@ -475,13 +475,13 @@ static void add_at_least(struct verdict *v, enum remedy_kind kind)
 		v->remedies[at].at_least = true;
 }
 
-/* Whether so much less in use would do. */
+/* Whether it would suffice if `bytes` less were in use. */
 static bool covers(const struct verdict *v, uint64_t bytes)
 {
 	return evidence_known(v->missing) && evidence_known(bytes) && bytes >= v->missing;
 }
 
-/* Gradients of each sample: no weight's is larger than all weights are. */
+/* Whether the request is for samples' gradients: a weight's gradient is never larger than all weights. */
 static bool is_of_samples(const struct evidence *e)
 {
 	uint64_t weights = e->categories[CATEGORY_WEIGHTS];
@@ -499,7 +499,7 @@ uint64_t verdict_scaling(const struct evidence *e)
 	return sum(activations, scales ? evidence_or_zero(e->requested) : 0);
 }
 
-/* What the request is for; where it does not say so, what its line has allocated before. */
+/* What the request is for; if that is unknown, what its line has allocated before. */
 static enum evidence_category request_category(const struct evidence *e)
 {
 	enum evidence_category found = e->category;
@@ -509,7 +509,7 @@ static enum evidence_category request_category(const struct evidence *e)
 	return found;
 }
 
-/* Whether one of those so far would do alone. */
+/* Whether one of the remedies so far suffices alone. */
 static bool has_enough(const struct verdict *v)
 {
 	for (unsigned i = 0; i < v->remedy_count; i++)
@@ -518,7 +518,7 @@ static bool has_enough(const struct verdict *v)
 	return false;
 }
 
-/* A smaller batch would help for some steps. */
+/* A smaller batch would help for some steps only. */
 static void add_growth(const struct evidence *e, struct verdict *v, uint64_t leak)
 {
 	uint64_t larger = grown(e, gets_larger);
@@ -534,7 +534,7 @@ static void add_fewer(const struct evidence *e, struct verdict *v, uint64_t leak
 		add_remedy(v, REMEDY_FEWER, many->bytes, true);
 }
 
-/* Of smaller batches a list has the more parts. */
+/* With smaller batches, a list that is put together only has more parts. */
 static void add_batch(const struct evidence *e, struct verdict *v)
 {
 	uint64_t scaling = verdict_scaling(e);
@@ -551,13 +551,13 @@ static void add_batch(const struct evidence *e, struct verdict *v)
 		add_at_least(v, REMEDY_BATCH);
 }
 
-/* A list that goes on growing would soon fill what a smaller batch leaves; so would a cache that holds most. */
+/* A list that goes on growing, or a cache that holds most, would soon fill what a smaller batch leaves. */
 static bool is_reason_of(const struct verdict *v, enum remedy_kind remedy)
 {
 	enum verdict_kind verdict = v->kind;
 	if (remedy == REMEDY_KV_CACHE)
 		return v->caches && verdict == VERDICT_FULL;
-	static const enum verdict_kind reasons[REMEDY_COUNT] = {  /* of the others none: what is too large has no remedy */
+	static const enum verdict_kind reasons[REMEDY_COUNT] = {  /* else VERDICT_TOO_LARGE, which has no remedy */
 		[REMEDY_LIMIT] = VERDICT_LIMIT,
 		[REMEDY_OTHER_PROCESS] = VERDICT_OTHER_PROCESS,
 		[REMEDY_LEAK] = VERDICT_LEAK,
@@ -573,7 +573,7 @@ static bool is_reason_of(const struct verdict *v, enum remedy_kind remedy)
 	return verdict != VERDICT_TOO_LARGE && reasons[remedy] == verdict;
 }
 
-/* What gives of the memory that the request is for. */
+/* The remedy that gives back memory of the request's category; REMEDY_COUNT: none. */
 static enum remedy_kind remedy_of_request(const struct evidence *e)
 {
 	switch (request_category(e)) {
@@ -590,8 +590,8 @@ static enum remedy_kind remedy_of_request(const struct evidence *e)
 	}
 }
 
-/* Of memory that the program could do without, all or a part. Where nobody tells how much there is, the request itself
- * says that there is some. */
+/* Adds a remedy for a category, all or part of which the program could do without. If it is not told how much there is,
+ * the request itself says that there is some. */
 static void add_category(const struct evidence *e, struct verdict *v, enum remedy_kind kind, enum evidence_category c)
 {
 	if (evidence_known(e->categories[c]))
@@ -616,7 +616,7 @@ static bool comes_before(const struct verdict *v, enum remedy_kind own, const st
 	bool enough_a = a->enough || a->at_least, enough_b = b->enough || b->at_least;
 	if (enough_a != enough_b)
 		return enough_a;
-	/* Of a device that is full, pieces are not the trouble, even where they would do once. */
+	/* If the device is full, pieces are not the trouble, even if joining them would suffice once. */
 	if (v->kind == VERDICT_FULL && (a->kind == REMEDY_JOIN) != (b->kind == REMEDY_JOIN))
 		return b->kind == REMEDY_JOIN;
 	if (is_of_category(a->kind) && is_of_category(b->kind) && (a->kind == own || b->kind == own))
@@ -640,7 +640,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 	uint64_t streams = others_streams(e), leak = grown(e, leaks), overfilled = grown(e, overfills);
 	bool needs = e->failed && evidence_known(v->need) && evidence_known(v->room);
 	bool trims = needs && !e->joins && sum(v->room, evidence_or_zero(e->releasable)) >= v->need;
-	/* What is missing is counted beyond all that can be returned and joined: either does all, or nothing. */
+	/* What is missing is counted beyond all that can be returned and joined: each of these gives all, or nothing. */
 	if (!e->failed || trims)
 		add_remedy(v, REMEDY_TRIM, e->releasable, trims);
 	add_remedy(v, REMEDY_STREAMS, streams, applies(e, v, VERDICT_OTHER_STREAM));
@@ -669,7 +669,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 	sort_remedies(v, remedy_of_request(e));
 }
 
-/* Free memory of the allocator that nobody tells of counts as none. */
+/* If it is not told what the allocator has free, short_bytes counts that as none. */
 static bool is_bound(const struct evidence *e, const struct verdict *v)
 {
 	bool limit = e->limit_inferred && v->kind == VERDICT_LIMIT;
