@@ -50,43 +50,43 @@ uint64_t option_number(struct argp_state *state, const char *option, const char 
 /* The index of `text` among `names`, which ends with NULL. */
 int option_choice(struct argp_state *state, const char *option, const char *text, const char *const *names);
 
-/* 0 .. 1023, the number of a device. */
+/* The number of a device, 0 .. 1023. */
 int option_device(struct argp_state *state, const char *text);
 
 /* An output that is one of the command's inputs is a usage error. `option`: "--json". */
 void option_not_input(struct argp_state *state, const char *option, const char *out, const char *in);
 
-/* '-' is a usage error for an output that cannot go to standard output, where the command's or its program's own text
- * is. */
+/* The file of an output that cannot go to standard output, since the command or its program writes text there: '-' is a
+ * usage error. */
 const char *option_file(struct argp_state *state, const char *option, const char *out);
 
-/* Two outputs in one file are a usage error, for one would be lost. */
+/* Two outputs in one file are a usage error, since one would be lost. */
 void option_not_twice(struct argp_state *state, const char *option, const char *out, const char *other,
                       const char *other_out);
 
 /* -- output (output.c) -------------------------------------------------------------------------------- */
 
-/* Before a run whose result is to be written there: whether the name can be a file's. Errors: IO. */
+/* Checks before a run that its result can be written to this file. Errors: IO. */
 trz_status output_check(const char *path);
 
-/* Creates the file that an option names; "-" is standard output. NULL, with the error set: it cannot be. */
+/* Creates the file that an option names; "-" is standard output. NULL, with the error set: it cannot be created. */
 FILE *output_open(const char *path);
 
-/* Closes it, but for standard output. Errors: IO (not all has been written). */
+/* Closes it unless it is standard output. Errors: IO (not all has been written). */
 trz_status output_close(FILE *to, const char *path, bool written);
 
-/* A file that gets its name when it is complete, and until then leaves the one of that name alone. A device, a pipe or
- * a link is written itself, and stays. */
+/* A file that gets its name once it is complete; until then an older file of that name stays as it is. A device, a pipe
+ * or a link is written directly. */
 struct output {
 	FILE *to;
 	const char *path;
-	char *beside;              /* the name until then; NULL: it is written itself */
+	char *beside;              /* its name until then; NULL: `path` is written directly */
 };
 
 /* Errors: IO, HOST_MEMORY. */
 trz_status output_begin(struct output *o, const char *path);
 
-/* Ends what has begun; `status` is that of what was written. Returns the first error. */
+/* Ends it; `status` says whether writing succeeded. Returns the first error. */
 trz_status output_end(struct output *o, trz_status status);
 
 /* A sink of texts (jsonw.h, oom_report.h) into a FILE. */
@@ -126,7 +126,7 @@ struct report_row {
 	struct replay_bound bound;
 };
 
-/* The parameters as they were given, for all rows. */
+/* All rows, and the parameters that were given for them. */
 struct report {
 	const struct replay_params *params;
 	bool fit;    /* the smallest device was searched for */
@@ -138,27 +138,27 @@ struct report {
 /* Tables for people: a row for each trace, then the driver's calls by name. */
 void report_print(const struct report *report, FILE *to);
 
-/* One JSON object in one line. */
+/* Writes a row as one JSON object in one line. */
 trz_status report_json(const struct report *report, const struct report_row *row, FILE *to);
 
-/* page_write.c: what pages are drawn with is there. Errors: NOT_FOUND. */
+/* page_write.c: checks that the library that draws pages is there. Errors: NOT_FOUND, IO. */
 trz_status report_can_draw(void);
 
-/* cmd_report.c: the page of a snapshot or a trace. `device`: -1 is the one with the longest history. */
+/* cmd_report.c: writes the page of a snapshot or a trace. `device`: -1 is the one with the longest history. */
 trz_status report_page(const char *file, const char *title, int device, bool by_events, const char *output);
 
-/* report_pages.c: pages of the snapshots that a run's processes have left in a folder, which report_make_folder makes
- * if pages can be drawn at all. Several processes' have numbers before the last dot of the name: ranks, where there are
- * some. Errors: NOT_FOUND (no process has left any), those of report_page. */
+/* report_pages.c: writes pages of the snapshots that a run's processes have left in a folder, which report_make_folder
+ * makes if pages can be drawn at all. If there are several, each has a number before the last dot of its name: its rank
+ * if all have ranks. Errors: NOT_FOUND (no process has left any), those of report_page. */
 trz_status report_make_folder(char folder[CLI_PATH_SIZE]);
 trz_status report_pages(const char *folder, char **command, const char *output);
 
-/* place.c: the first of some folders, ended by NULL and given as seen from this program, that has the file `probe`;
- * NULL: none. */
+/* place.c: the first of `places`, folders relative to this program's and ended by NULL, that has the file `probe`;
+ * NULL: none has it. */
 const char *cli_first_of(const char *const *places, const char *probe, char out[CLI_PATH_SIZE]);
 
-/* The value of TERRAZZO_LIBRARIES for programs that we start: the libraries of this program's build, since several
- * builds share one Python part. NULL: the user has set it, or they are elsewhere. */
+/* The value of TERRAZZO_LIBRARIES for programs that this one starts: the libraries of its own build, since several
+ * builds share one Python part. NULL: the user has set it, or the libraries are elsewhere. */
 const char *cli_plug_libraries(char out[CLI_PATH_SIZE]);
 
 #endif

@@ -11,7 +11,7 @@
 enum estimate_optimizer { ESTIMATE_ADAMW, ESTIMATE_ADAMW8BIT, ESTIMATE_ADAFACTOR, ESTIMATE_MOMENTUM, ESTIMATE_SGD };
 enum estimate_states { ESTIMATE_STATES_AS_WEIGHTS, ESTIMATE_STATES_FP32, ESTIMATE_STATES_MASTER };
 
-/* Zero where a figure does not matter to the model; bytes and counts may be large: doubles. */
+/* A figure that does not matter to the model is 0. Counts and bytes are doubles, since they may be large. */
 struct estimate_model {
 	double params;
 	double trainable;        /* of params */
@@ -35,8 +35,8 @@ struct estimate {
 	struct estimate_term terms[ESTIMATE_TERMS];
 	int count;
 	const char *peak_at;      /* when the most is held */
-	double allocated_bytes;   /* then, by the allocator */
-	double device_bytes;      /* with the context */
+	double allocated_bytes;   /* what the allocator holds then */
+	double device_bytes;      /* the same with the context */
 };
 
 void estimate_run(const struct estimate_model *model, struct estimate *out);

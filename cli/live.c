@@ -22,7 +22,7 @@ int live_process(const char *word)
 	return *word >= '1' && *word <= '9' && !*end && number <= 1 << 30 ? (int)number : 0;
 }
 
-/* Whoever has taken the name is the process, and its owner's: else somebody else could answer in its place. */
+/* Whether the peer is the process, run by its owner or by root: another could have taken the name to answer for it. */
 static bool is_process(int socket, int process, const struct stat *entry)
 {
 	struct ucred peer;

@@ -9,10 +9,10 @@
 
 #include "terrazzo.h"
 
-/* The number of a process that a word is; 0: it is none. */
+/* The process whose number a word is; 0: it is none. */
 int live_process(const char *word);
 
-/* Copies its report, ANSWER_TEXT or ANSWER_JSON, on one device or on any. Waits for at most some seconds. Errors:
+/* Copies a process's report, ANSWER_TEXT or ANSWER_JSON, on one device or on any. Waits a few seconds at most. Errors:
  * NOT_FOUND (there is no such process), NOT_SUPPORTED (it does not answer), NOT_READY (not in time), IO. */
 trz_status live_report(int process, int mode, int device, FILE *to);
 

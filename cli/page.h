@@ -20,7 +20,7 @@ struct page_life {
 	uint64_t address, size;
 	uint32_t begin, released, end;
 	uint32_t stack;
-	uint32_t tag, stream;      /* of struct page_history's lists */
+	uint32_t tag, stream;      /* in struct page_history's lists */
 };
 
 /* How a range got its memory, or what became of the memory that it had. */
@@ -46,13 +46,13 @@ struct page_history {
 	uint32_t count;            /* events; count + 1 states */
 	double *place;             /* of states 0 .. count + 1; the last is where the last state ends */
 	bool timed;                /* places are seconds */
-	bool addressed;            /* addresses mean something: not those of a trace */
+	bool addressed;            /* addresses mean something; a trace's do not */
 	struct page_life *lives;   /* by address */
 	size_t life_count, life_room;
 	struct page_range *ranges; /* with memory: by address; those of one address by time */
 	struct page_range *gaps;   /* without: aliases and holes */
 	size_t range_count, range_room, gap_count, gap_room;
-	uint32_t *site_of;         /* of a stack: of the list of sites, [0] of which is "" */
+	uint32_t *site_of;         /* a stack's site: its number in `sites`, where [0] is "" */
 	char **sites;
 	uint32_t site_count;
 	const char **tags;         /* [0]: "" */
@@ -63,7 +63,7 @@ struct page_history {
 	uint32_t peak;             /* the state in which most is held */
 };
 
-/* What the commands that make something of a history are given (page_load.c). */
+/* The arguments of commands that make something of a history (page_load.c). */
 struct page_files {
 	const char *in, *out;
 	int device;                /* -1: not said */
@@ -71,18 +71,18 @@ struct page_files {
 
 enum { PAGE_DEVICE = 256, PAGE_OPTIONS };  /* a command's own options begin at PAGE_OPTIONS */
 
-/* For the parser of such a command: -o, --device and the file. */
+/* Parses what such commands have in common: -o, --device and the file. */
 error_t page_option(int key, char *arg, struct argp_state *state, struct page_files *files);
 
 /* Reads a snapshot, or a trace as if it were one; *kind says which, in words. Errors: IO, BAD_INPUT,
  * HOST_MEMORY; then `d` is empty. */
 trz_status page_load(const char *file, struct dump *d, const char **kind);
 
-/* Errors: NOT_FOUND (no such device; nothing to show), HOST_MEMORY; then `h` is empty. `device`: -1 is the one that has
- * most events, else most memory. Places are by time, where there are times. */
+/* Errors: NOT_FOUND (no such device; nothing to show), BAD_INPUT (too many events), HOST_MEMORY; then `h` is empty.
+ * `device`: -1 is the one with most events, else most memory. Places are by time if there are times. */
 trz_status page_read(const struct dump *d, int device, struct page_history *h);
 
-/* Sets the places of states anew. */
+/* Places the states anew, by time or by their numbers. */
 void page_place(struct page_history *h, bool by_time);
 void page_free(struct page_history *h);
 
@@ -97,7 +97,7 @@ trz_status page_put_fragmentation(struct jsonw *j, const struct page_history *h)
 /* What is held over time by category, tag, line, stream and size. */
 trz_status page_put_groups(struct jsonw *j, const struct page_history *h);
 
-/* All lives and ranges, for the page to draw addresses over time, and to tell what lies where it is pointed at. */
+/* All lives and ranges, from which the page draws addresses over time, and tells what lies under the pointer. */
 trz_status page_put_lives(struct jsonw *j, const struct page_history *h);
 
 /* Call stacks that hold memory at the peak and at the end. */
@@ -105,7 +105,7 @@ trz_status page_put_stacks(struct jsonw *j, const struct page_history *h);
 
 /* -- helpers ------------------------------------------------------------------------------------------- */
 
-/* Room for one more item of an array. */
+/* Makes room for one more item of an array. */
 trz_status page_room(void *array, size_t count, size_t *room, size_t item);
 
 /* Bytes as text in base 64: how numbers travel in bulk. */

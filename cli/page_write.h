@@ -11,7 +11,7 @@ struct page_source {
 	const char *title;         /* the file's name */
 	const char *kind;          /* "a snapshot of terrazzo" */
 	const char *verdict;       /* the report's text; NULL: none */
-	bool by_events;            /* the page's axis, at first */
+	bool by_events;            /* the axis that the page shows first */
 };
 
 /* Writes the page, whole or not at all. Errors: NOT_FOUND (the plotting library), IO, HOST_MEMORY. */

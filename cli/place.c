@@ -10,7 +10,7 @@
 
 #include "cli.h"
 
-/* This program's file, whatever links lead to it. Where /proc is not mounted, the name by which it was begun tells. */
+/* This program's file, whatever links lead to it. If /proc is not mounted, the name that it was started by tells. */
 static char *own_file(void)
 {
 	char *file = realpath("/proc/self/exe", NULL);
@@ -18,7 +18,7 @@ static char *own_file(void)
 	return named ? realpath(named, NULL) : file;
 }
 
-/* A path beside this program, "" where there is none such. */
+/* A folder relative to this program's; "" if it does not have the file `probe`. */
 static void beside(const char *relative, const char *probe, char out[CLI_PATH_SIZE])
 {
 	char path[2 * CLI_PATH_SIZE], *exe = own_file();

@@ -14,7 +14,7 @@
 
 #include "terrazzo.h"
 
-enum { PROGRAM_MOST_RANKS = 64 };  /* that meet, on all nodes together */
+enum { PROGRAM_MOST_RANKS = 64 };  /* that can meet, on all nodes together */
 
 struct program_params {
 	char **command;          /* ends with NULL */
@@ -22,19 +22,19 @@ struct program_params {
 	uint64_t memory_bytes;   /* 0: the profile's */
 	unsigned devices;        /* of each node */
 	unsigned nodes;          /* the command runs once on each, all at the same time; 0: there are no nodes */
-	const char *work;        /* NULL: the look-alike's own choice, as are the next four */
+	const char *work;        /* NULL: the look-alike's own choice, as for the next four */
 	const char *seed;
 	const char *schedule;
 	const char *costs;
 	const char *scalars;
 	const char *timeout;     /* seconds, after which a rank waits no longer for others; NULL: for ever */
-	unsigned world;          /* ranks, of which those of `ranks` run, each by itself; 0: as the command starts them */
+	unsigned world;          /* ranks, of which only `ranks` run, each by itself; 0: the command starts them */
 	unsigned *ranks;
 	size_t rank_count;
 	const char *nccl_memory; /* "yes" or "no"; NULL: yes */
 	bool has_collective_bytes;
 	uint64_t collective_bytes;
-	const char *env;         /* a virtual environment; NULL: as the command is found */
+	const char *env;         /* a virtual environment; NULL: none */
 	const char *allocator;   /* PyTorch's: "native" or "expandable"; NULL: as the environment says */
 	const char *record;      /* where traces of the requests go; NULL: none */
 	const char *pages;       /* a folder for snapshots of processes that use PyTorch's GPU memory; NULL: none */
@@ -42,19 +42,19 @@ struct program_params {
 	bool silent;             /* the command's output goes nowhere */
 };
 
-/* Why a run does not fit, or says nothing about that. */
+/* Whether a run fits in memory, or why it does not complete. */
 enum program_outcome {
 	PROGRAM_FITS,
 	PROGRAM_OUT_OF_MEMORY,
 	PROGRAM_FAILED  /* for another reason: see its exit status */
 };
 
-/* Runs the command to its end. *result is the object described in docs/sim.md, to be given back by json_decref;
+/* Runs the command to its end. *result is the object described in docs/sim.md, which the caller frees by json_decref;
  * its "exit_status" is the command's, 128 + the number of the signal that ended it, or 127 if it could not be
  * started. Errors: IO, BAD_INPUT (no look-alikes, no such environment). */
 trz_status program_run(const struct program_params *params, json_t **result);
 
-/* From here on a signal to this process ends the commands that it runs, and their report is made. */
+/* From here on a signal to this process ends the commands that it runs, and their report is still made. */
 void program_pass_signals_on(void);
 
 enum program_outcome program_outcome(const json_t *result);
@@ -70,29 +70,29 @@ trz_status program_record_traces(const char *folder, const char *file, json_t *r
 /* Removes the folder with its files. */
 void program_remove(const char *folder);
 
-/* The largest process's figure, 0 where there is none. */
+/* A number in the result, or in an object that it contains; 0 if there is none. */
 uint64_t program_number(const json_t *result, const char *key);
 
-/* The words with each "{name}" replaced, to be given back by program_free_words; NULL: no memory. *times grows by how
- * often there was one (program_words.c). */
+/* The words with each "{name}" replaced, which the caller frees by program_free_words; NULL: no memory. *times grows by
+ * how often there was one (program_words.c). */
 char **program_words(char *const *words, const char *name, const char *value, size_t *times);
 void program_free_words(char **words);
 
 /* The table for people (program_report.c). */
 void program_print(const json_t *result, FILE *to);
-/* Its part about ranks; nothing where there are none. */
+/* Its part about ranks; nothing if there are none. */
 void program_print_ranks(const json_t *result, FILE *to);
 
-/* Where the parts of the installation are; NULL, with the error set: not found. The text lives on. */
+/* The folders of the look-alike libraries and of the Python part; NULL, with the error set: not found. */
 const char *program_libraries(void);
 const char *program_python(void);
 
-/* The smallest memory, in steps of 64 MiB, or with `list` the first profile, with which the command completes
- * (program_fit.c). Adds "fit" to *result, which is that of a run with what was found, of the first run where none is
- * enough. */
+/* Finds the smallest memory, in steps of 64 MiB, or with `list` the first profile, with which the command completes
+ * (program_fit.c). Adds "fit" to *result, which is that of a run with what was found, or of one that ran out of memory
+ * if none is enough. */
 trz_status program_fit(const struct program_params *params, bool list, json_t **result, FILE *to);
 
-/* "batch=1,2,4": the command with {batch} replaced, each value in a run of its own, `jobs` at a time
+/* "batch=1,2,4": runs the command with {batch} replaced by each value in turn, `jobs` runs at a time
  * (program_sweep.c). */
 trz_status program_sweep(const struct program_params *params, const char *text, unsigned jobs, json_t **result,
                          FILE *to);

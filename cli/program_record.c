@@ -29,7 +29,7 @@ static void name_of(char *path, const char *file, const json_t *process, bool al
 		snprintf(path, CLI_PATH_SIZE, "%.*s.%llu%s", (int)length, file, (unsigned long long)number, file + length);
 }
 
-/* One process's. Of no requests there is no trace. */
+/* Writes one process's trace, if it made any requests. */
 static trz_status record(const char *folder, const char *file, json_t *process, bool alone)
 {
 	char from[CLI_PATH_SIZE], to[CLI_PATH_SIZE];
