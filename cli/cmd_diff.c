@@ -25,7 +25,7 @@ static const struct argp_option options[] = {
 
 enum { BEFORE, AFTER, SIDES };
 
-/* What one call site, with its tag and category, holds in the two. */
+/* What one call site, with its tag and category, holds in the two snapshots. */
 struct row {
 	enum evidence_category category;
 	char site[DUMP_SITE_BYTES];
@@ -39,7 +39,7 @@ struct diff_command {
 	struct row *rows;
 	size_t count;
 	uint64_t allocated[SIDES], reserved[SIDES];
-	bool failed[SIDES];        /* what is compared is the moment of a failure */
+	bool failed[SIDES];        /* the snapshot is compared as it was at a failure */
 };
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
@@ -108,7 +108,7 @@ static trz_status add_rows(struct diff_command *c, const struct dump *d, const s
 	return status != TRZ_OK || rows ? status : trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to compare snapshots");
 }
 
-/* Rows of one name become one. */
+/* Joins rows of one site, tag and category. */
 static void join_rows(struct diff_command *c)
 {
 	size_t count = 0;

@@ -51,7 +51,7 @@ struct explain_command {
 	const char *paths[PATHS_MAX], *json;
 	int path_count, device;
 	uint64_t device_memory;    /* 0: not told */
-	struct case_ **cases;      /* apart, since evidence refers to its own texts */
+	struct case_ **cases;      /* each by itself, since evidence points to its own texts */
 	size_t count, room;
 };
 
@@ -93,7 +93,7 @@ static trz_status no_memory(void)
 	return trz_fail(TRZ_ERROR_HOST_MEMORY, "no memory to read that many snapshots");
 }
 
-/* One more, at the end. NULL: no memory. */
+/* Adds a case at the end. NULL: no memory. */
 static struct case_ *add_case(struct explain_command *c, const char *name)
 {
 	if (c->count == c->room) {
@@ -148,14 +148,14 @@ static trz_status read_dump(struct explain_command *c, const char *name, const s
 	return status;
 }
 
-/* "CUDA error: out of memory": of the failure's memory it tells nothing. */
+/* Whether an error tells nothing of memory: "CUDA error: out of memory". */
 static bool is_bare(const struct evidence *t)
 {
 	bool figures = evidence_known(t->requested) || evidence_known(t->reserved) || evidence_known(t->device_free);
 	return !figures && !t->too_large && !t->limit_refused;
 }
 
-/* Of a program that failed, tried again and failed again, the last error counts, but for one that tells nothing. */
+/* If a program failed, tried again and failed again, its last error counts, unless that tells nothing. */
 static bool replaces(const struct evidence *older, const struct evidence *newer)
 {
 	bool bare = is_bare(older) || is_bare(newer);
@@ -189,7 +189,7 @@ static trz_status read_text(struct explain_command *c, const char *name, const c
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
-/* All of an input, unpacked. */
+/* Reads all of an input, unpacked. */
 static trz_status read_input(struct trace_input *in, char **text, size_t *size)
 {
 	size_t room = 0;
@@ -213,7 +213,7 @@ static trz_status read_input(struct trace_input *in, char **text, size_t *size)
 	}
 }
 
-/* A text that no snapshot begins like. */
+/* Whether it is a text: no snapshot begins like this. */
 static bool is_text(const char *text, size_t size)
 {
 	size_t at = 0;
@@ -222,7 +222,7 @@ static bool is_text(const char *text, size_t size)
 	return at < size && (isprint((unsigned char)text[at]) || text[at] == '\033') && text[at] != '{' && text[at] != '[';
 }
 
-/* A snapshot or a text: logs may begin like JSON, too. */
+/* Reads a snapshot or a text. A log may begin like JSON, too. */
 static trz_status read_bytes(struct explain_command *c, const char *name, const char *bytes, size_t size)
 {
 	struct dump d;
@@ -250,7 +250,7 @@ static trz_status read_file(struct explain_command *c, const char *path)
 	char *bytes;
 	size_t size;
 	struct dump d;
-	/* Large ones without a copy. */
+	/* Large snapshots are read without a copy. */
 	trz_status status = strcmp(path, "-") == 0 ? TRZ_ERROR_BAD_INPUT : dump_load(path, &d);
 	if (status == TRZ_OK) {
 		status = read_dump(c, path, &d);
@@ -280,7 +280,7 @@ static int no_hidden(const struct dirent *entry)
 
 static trz_status read_folder(struct explain_command *c, const char *path, int depth);
 
-/* A file, or a folder that some programs make for each rank. Keeps the first error. */
+/* Reads a file, or a folder, as some programs make one for each rank. Keeps the first error. */
 static void read_entry(struct explain_command *c, const char *path, int depth, trz_status *status)
 {
 	struct stat s;
@@ -292,7 +292,7 @@ static void read_entry(struct explain_command *c, const char *path, int depth, t
 	*status = *status == TRZ_OK ? read : *status;
 }
 
-/* Files that are no snapshots are passed over, unless all are. */
+/* Passes over files that cannot be used, unless none can. */
 static trz_status read_folder(struct explain_command *c, const char *path, int depth)
 {
 	struct dirent **entries;
@@ -320,7 +320,7 @@ static trz_status read_path(struct explain_command *c, const char *path)
 	return read_file(c, path);
 }
 
-/* A file that tells nothing, as a log that ends before the error, is passed over where others do. */
+/* Passes over a file that tells nothing, such as a log that ends before the error, if others tell something. */
 static trz_status read_paths(struct explain_command *c)
 {
 	trz_status status = TRZ_OK, useless = TRZ_OK;
@@ -356,8 +356,8 @@ static bool same_request(const struct evidence *s, const struct evidence *t)
 	return known && t->requested + t->inexact >= s->requested && t->requested <= s->needed + t->inexact;
 }
 
-/* Whether a snapshot of PyTorch and an error are of one failure. PyTorch 2.3's error on device 0 ends behind the
- * request, others where a logger has cut them off. */
+/* Whether a snapshot of PyTorch and an error are of one failure. PyTorch 2.3's error on device 0 ends after the
+ * request, and a logger may have cut others off. */
 static bool same_failure(const struct evidence *s, const struct evidence *t)
 {
 	bool kinds = s->source == EVIDENCE_PICKLE && t->source == EVIDENCE_TEXT && s->failed;
@@ -365,8 +365,8 @@ static bool same_failure(const struct evidence *s, const struct evidence *t)
 	return kinds && same_request(s, t) && left && (s->rank < 0 || t->rank < 0 || s->rank == t->rank);
 }
 
-/* The text tells what the snapshot cannot: the device, the limit, other processes. That of PyTorch 2.4.1 tells no
- * limit: then one that the snapshot lets one infer stays. */
+/* Adds what the text tells and the snapshot cannot: the device, the limit, other processes. PyTorch 2.4.1's text tells
+ * no limit: then one that was inferred from the snapshot stays. */
 static void add_text(struct evidence *s, const struct evidence *t)
 {
 	if (evidence_known(t->device_total)) {
@@ -383,8 +383,8 @@ static void add_text(struct evidence *s, const struct evidence *t)
 	s->rank = s->rank < 0 ? t->rank : s->rank;
 }
 
-/* Whether a snapshot, which knows of no failure, was taken after that of the error: for want of a history, it has what
- * was reserved then, or a part of that. `only`: the two are all that is there. */
+/* Whether a snapshot that shows no failure, for lack of a history, was taken after the error's: as much is reserved as
+ * then or, if there is nothing but the two (`only`), no more. */
 static bool after_failure(const struct evidence *s, const struct evidence *t, bool only)
 {
 	bool kinds = s->source == EVIDENCE_PICKLE && t->source == EVIDENCE_TEXT && !s->failed && t->failed;
@@ -396,8 +396,8 @@ static bool after_failure(const struct evidence *s, const struct evidence *t, bo
 	       (only && (!evidence_known(t->reserved) || evidence_or_zero(s->reserved) <= t->reserved + t->inexact));
 }
 
-/* The text tells of the failure. Where nothing has been freed since, the snapshot tells how memory lay then; else it
- * only tells who held what is left. */
+/* Adds the failure that the text tells. If nothing has been freed since, the snapshot tells how memory lay then;
+ * otherwise it only tells who held what is left. */
 static void add_failure(struct evidence *s, const struct evidence *t)
 {
 	bool same = near(s->reserved, t->reserved, t->inexact) && near(s->allocated, t->allocated, t->inexact);
@@ -405,7 +405,7 @@ static void add_failure(struct evidence *s, const struct evidence *t)
 #define TAKE_FIGURE(name, what) s->name = same && evidence_known(s->name) ? s->name : t->name;
 	EVIDENCE_FIGURES(TAKE_FIGURE)
 #undef TAKE_FIGURE
-	/* A text of a request's segment, small ones': pieces of other segments would not have served it. */
+	/* The text tells the segment of a small request, which pieces of other segments would not have served. */
 	if (t->requested <= MIB(2))
 		s->largest_free = s->largest_streams = s->largest_pools = EVIDENCE_UNKNOWN;
 	s->peak_allocated = max_u64(peaks[0], evidence_or_zero(s->allocated));
@@ -454,7 +454,7 @@ static void join_texts(struct explain_command *c)
 
 /* ---- reports ---------------------------------------------------------------------------------------- */
 
-/* The fullest first: by what is live, since that is what cannot be had back. */
+/* The fullest first, by what is live, since only that cannot be had back. */
 static int fullest_first(const void *a, const void *b)
 {
 	const struct evidence *x = &(*(struct case_ *const *)a)->e, *y = &(*(struct case_ *const *)b)->e;
@@ -472,7 +472,7 @@ static void judge(struct explain_command *c)
 		struct case_ *k = c->cases[i];
 		if (c->device_memory && !evidence_known(k->e.device_total)) {
 			k->e.device_total = c->device_memory;
-			k->e.too_large = false;  /* was inferred for want of it */
+			k->e.too_large = false;  /* it was inferred for lack of the total */
 		}
 	}
 	qsort(c->cases, c->count, sizeof *c->cases, fullest_first);
@@ -514,7 +514,7 @@ static bool print_report(const struct explain_command *c, FILE *to)
 	return oom_report_text(&c->cases[0]->e, &c->cases[0]->v, output_sink, to);
 }
 
-/* The object of the fullest rank; with several, `ranks` has all of them in that order. */
+/* Writes the object of the fullest rank; if there are several, its `ranks` has all of them, the fullest first. */
 static bool write_json(const struct explain_command *c, FILE *to)
 {
 	struct jsonw *j = calloc(1, sizeof *j);

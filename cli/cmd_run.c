@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * terrazzo run: a program with terrazzo as its allocator, unchanged: as PyTorch's, or in CUDA's place.
+ * terrazzo run: runs a program, unchanged, with terrazzo as PyTorch's allocator or in CUDA's place.
  */
 #include <argp.h>
 #include <errno.h>
@@ -72,7 +72,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* The folder of the sitecustomize module that activates terrazzo: of a wheel, an installation, a source tree. */
+/* Finds the folder of the sitecustomize module that activates terrazzo, in a wheel, installation or source tree. */
 static trz_status find_inject(char path[CLI_PATH_SIZE])
 {
 	static const char *const places[] = { "../torch/inject", "../share/terrazzo/python/terrazzo/torch/inject",
@@ -83,7 +83,7 @@ static trz_status find_inject(char path[CLI_PATH_SIZE])
 	                "../share/terrazzo/python, relative to this program; install all of terrazzo");
 }
 
-/* `terrazzo sim --allocator` names one of PyTorch's own, and --record follows it. */
+/* `terrazzo sim --allocator` asks for PyTorch's own allocator, and --record records that. */
 static trz_status check_simulation(void)
 {
 	const char *asked = getenv("TERRAZZO_SIM_ALLOCATOR"), *record = getenv("TERRAZZO_SIM_RECORD");
@@ -102,7 +102,7 @@ static bool find_preload(char folder[CLI_PATH_SIZE])
 	return cli_first_of(places, PRELOAD_LIBRARY, folder);
 }
 
-/* With room for what the library makes of it, which is less: /dev/shm may be full. */
+/* Makes it larger than the library needs, to find out now whether /dev/shm is full. */
 static bool make_ledger_in(const char *folder, char ledger[CLI_PATH_SIZE])
 {
 	enum { ROOM = 64 << 10 };
@@ -126,8 +126,7 @@ static trz_status make_ledger(struct run_command *c)
 	                "under the limit share: %s", strerror(errno));
 }
 
-/* A variable for the program. putenv keeps the string, and this process is about to become another program. false: no
- * host memory. */
+/* Sets a variable for the program. putenv keeps the string, so it is not freed. false: no host memory. */
 __attribute__((format(printf, 1, 2)))
 static bool put(const char *format, ...)
 {
@@ -161,8 +160,8 @@ static bool put_before(const char *variable, const char *folder, const char *nam
 	return put("%s=%s%s%s%s", variable, folder, name, old && *old ? ":" : "", old ? old : "");
 }
 
-/* For programs without PyTorch. Nothing where the library is not installed. A blank ends an entry of LD_PRELOAD, so a
- * library in a folder that has one is named without it, and found by LD_LIBRARY_PATH. */
+/* Preloads the library, if it is installed, for programs without PyTorch. A blank ends an entry of LD_PRELOAD: if the
+ * folder has one, the entry is the library's name alone, and LD_LIBRARY_PATH finds it. */
 static trz_status set_preload(void)
 {
 	char folder[CLI_PATH_SIZE];
@@ -192,11 +191,11 @@ static trz_status set_environment(const struct run_command *c, const char *injec
 
 static volatile pid_t child;
 
-/* What we were started with, for the program. */
+/* What this process was started with, for the program. */
 static sigset_t old_mask;
 static struct sigaction old_of_children;
 
-/* A signal that would end us waits until it can be passed on: nothing is left behind then. Where ends of children are
+/* Holds signals that would end this process until it can pass them on, so that nothing is left behind. While SIGCHLD is
  * ignored, the kernel keeps no exit status. */
 static void take_signals(void)
 {
@@ -215,7 +214,7 @@ static void pass_on(int number)
 		kill(child, number);
 }
 
-/* The terminal's signals reach the program, too; others that would end us are passed on, so that its pages are made. */
+/* The terminal's signals reach the program, too. Others that would end this process are passed on, for the pages. */
 static int wait_for(pid_t program)
 {
 	const struct sigaction action = { .sa_handler = pass_on, .sa_flags = SA_RESTART };
@@ -252,7 +251,7 @@ static int start_and_wait(char **argv)
 	                   : wait_for(program);
 }
 
-/* Returns the program's exit status; a page that cannot be made is told, and is no failure of the program's. */
+/* Returns the program's exit status; a page that cannot be made is reported, but is no failure of the program. */
 static int run_with_pages(const struct run_command *c)
 {
 	char folder[CLI_PATH_SIZE];

@@ -296,7 +296,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* The Python part does it. */
+/* The Python part sets the environment up. */
 static int run_setup(const struct sim_command *c)
 {
 	const char *python = program_python(), *libraries = program_libraries();
@@ -367,7 +367,7 @@ static int run_command(struct sim_command *c)
 	return code;
 }
 
-/* The command's exit status counts, unless there is no page. */
+/* Returns the command's exit status, unless a page cannot be made. */
 static int run_with_pages(struct sim_command *c)
 {
 	char folder[CLI_PATH_SIZE];
@@ -383,7 +383,7 @@ static int run_with_pages(struct sim_command *c)
 	return code;
 }
 
-/* A run may take hours: what cannot be written is told before. */
+/* A run may take hours, so this checks beforehand that its results can be written. */
 static trz_status check_outputs(const struct sim_command *c)
 {
 	const char *const outputs[] = { c->json, c->report, c->params.record };

@@ -44,7 +44,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 
 /* ---- events ----------------------------------------------------------------------------------------------- */
 
-/* Microseconds; where the history has no times, an event is one. */
+/* In microseconds; if the history has no times, in events. */
 static double time_of(const struct page_history *h, uint32_t state)
 {
 	return h->timed ? h->place[state] * 1e6 : h->place[state];
@@ -93,7 +93,7 @@ static void put_counter(struct jsonw *j, const struct page_history *h, const cha
 		level += change[i];
 		changes |= change[i] || i == h->count;
 		if (!changes || (i < h->count && time_of(h, i + 1) <= time_of(h, i)))
-			continue;  /* of the levels of one moment the last is told */
+			continue;  /* only the last level of a moment is told */
 		changes = false;
 		begin(j, "C", name, LEVELS, time_of(h, i));
 		open_args(j);
@@ -104,7 +104,7 @@ static void put_counter(struct jsonw *j, const struct page_history *h, const cha
 
 /* Which lives a counter counts. */
 struct choice {
-	const unsigned char *categories;  /* of stacks; NULL: of all */
+	const unsigned char *categories;  /* of stacks; NULL: all */
 	unsigned category;
 	unsigned tag;              /* 0: all */
 };

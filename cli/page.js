@@ -149,7 +149,7 @@ function layout(g, more) {
 
 const config = { responsive: true, displayModeBar: false, scrollZoom: false, doubleClick: false };
 
-/* Zooming into one chart zooms into all that have time. */
+/* Zooming into one chart zooms into all that have a time axis. */
 let shown = [data.span[0], data.span[1]];
 let following = false;
 
@@ -193,7 +193,7 @@ function describe(id, words) {
   byId(id).setAttribute("aria-label", words);
 }
 
-/* Buttons of which one is pressed. */
+/* Makes buttons, one of which is pressed. */
 function choices(id, names, chosen, act) {
   const box = byId(id);
   box.replaceChildren(...names.map((name) => {
@@ -371,7 +371,7 @@ async function unpacked(base64) {
   return new Uint32Array(await new Response(packed).arrayBuffer());
 }
 
-/* Numbers of 64 bits from two columns; `summed`: differences to the row before. */
+/* Numbers of 64 bits from two columns; `summed`: the columns have differences from the row before. */
 function wide(low, high, summed) {
   const out = new Float64Array(low.length);
   let sum = 0;
@@ -423,7 +423,7 @@ function findStretches() {
   r.at = axisOf(r.address);
 }
 
-/* Where ascending addresses are on the axis; NaN: nowhere. */
+/* Where addresses, which ascend, are on the axis; NaN: nowhere. */
 function axisOf(addresses) {
   const out = new Float64Array(addresses.length), list = lived.stretches;
   for (let i = 0, s = 0; i < out.length; i++) {
@@ -468,7 +468,7 @@ function mapChoices() {
   return names;
 }
 
-/* Edges of rows: those of tiles, where a row for each can be seen, else even. */
+/* Edges of rows: those of tiles if there can be a row for each, else at equal distances. */
 function edgesOf(from, to) {
   const r = lived.ranges, edges = new Set([from, to]);
   for (let i = 0; colourBy === tilesWord && i < r.count && edges.size <= TILE_ROWS + 1; i++) {
@@ -510,7 +510,7 @@ function paintRow(layer, row, from, to, bytes) {
   layer.steps[row * (COLUMNS + 1) + last] -= bytes;
 }
 
-/* Whoever takes most of a cell owns it. */
+/* The allocation or range that takes most of a cell owns it. */
 function claimRow(most, owner, row, from, to, bytes, who) {
   const last = Math.min(COLUMNS - 1, Math.floor(to));
   for (let c = Math.min(COLUMNS - 1, Math.floor(from)); c <= last; c++) {
@@ -532,7 +532,7 @@ function eachRow(edges, from, to, f) {
   }
 }
 
-/* Shares of cells, and who has most of each, for the times and addresses that are shown. */
+/* Paints the times and addresses that are shown: how much of each cell is what, and who owns it. */
 function paintMap() {
   const bytes = shownBytes || [0, lived.total], { edges, single } = edgesOf(bytes[0], bytes[1]), rows = edges.length - 1;
   const scale = COLUMNS / (shown[1] - shown[0] || 1), cells = rows * COLUMNS;
@@ -589,7 +589,7 @@ function stateColours(g) {
                 : ["#cdd5e0", "#b3cef5", "#7faceb", "#4683d8", "#1f55a8", "#e08a00", "#d5b8e6", "#f4dbe0"];
 }
 
-/* A name has the colour that it has in the chart of who holds memory. */
+/* A name has the same colour as in the chart of who holds memory. */
 function groupPicture(g) {
   const names = { "call site": data.sites.map((s) => s || "no call stack"), tag: data.tags.map((s) => s || "no tag"),
                   stream: data.streams.map((s) => (s === "0" ? "default stream" : "stream " + s)) }[colourBy];
@@ -688,7 +688,7 @@ function tellMap(bytes) {
 
 let redrawing = 0;
 
-/* A part of the map is painted anew, at the scale at which it is shown. */
+/* Paints the part of the map that is shown anew, at its scale. */
 function drawMapSoon() {
   if (!lived || !data.addressed) { return; }
   clearTimeout(redrawing);
@@ -775,7 +775,7 @@ function watchMap() {
 
 const LISTED = 15;
 
-/* The largest that are held in a state, and the sums of all. */
+/* The largest allocations that are held in a state, and the sums of all. */
 function heldAt(state) {
   const l = lived, largest = [];
   let bytes = 0, held = 0;
@@ -804,7 +804,7 @@ function blockRow(i, state, chosen) {
   return tr;
 }
 
-/* What is held in a state, the largest first; before them the one that was clicked on. */
+/* Lists the largest allocations that are held in a state, after the one that was clicked on if it is smaller. */
 function showMoment(state, chosen) {
   if (!lived) { return; }
   const { bytes, held, largest } = heldAt(state), head = element("tr");
@@ -923,7 +923,7 @@ function drawFlame(g, part) {
   return tree;
 }
 
-/* Stacks of one line of the program are one row. */
+/* Joins the stacks of one line of the program into one row. */
 function joinHolders(holders) {
   const rows = new Map();
   for (const [site, bytes, allocations, category] of holders) {
@@ -1016,7 +1016,7 @@ function showAsked() {
   }
 }
 
-/* Charts in the order of the page, a breath after each: the first is there while the last is made. */
+/* Draws the charts in the page's order, pausing after each: the first is there while the last is being made. */
 async function drawCharts() {
   const steps = [];
   let reading = null;

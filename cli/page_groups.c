@@ -17,7 +17,7 @@ enum { COLUMNS = 480, SHOWN = 9, NAME_BYTES = DUMP_SITE_BYTES };
 struct group {
 	char name[NAME_BYTES];
 	double weight;             /* bytes at the peak, and a little of the mean */
-	uint32_t number;           /* of the division */
+	uint32_t number;           /* in the division */
 };
 
 /* A way to divide. `of` gives a life's number, below `count`. */
@@ -141,7 +141,7 @@ static void put_group(struct jsonw *j, const char *name, double *steps, double *
 	jsonw_close(j, '}');
 }
 
-/* place: number -> the group's row, SHOWN for the rest. */
+/* row: number -> the group's row, SHOWN for the rest. */
 static void fill(const struct division *d, const uint32_t *row, double (*steps)[COLUMNS + 1], double (*parts)[COLUMNS])
 {
 	for (size_t i = 0; i < d->h->life_count; i++) {

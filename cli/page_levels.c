@@ -63,7 +63,7 @@ static void add_point(struct line *l, double x, double y)
 /* One column's levels: those of states first .. last. */
 struct column {
 	uint32_t first, least, most, last;
-	int64_t levels[4];         /* at these */
+	int64_t levels[4];         /* at these states */
 	bool begun;
 };
 
@@ -230,7 +230,7 @@ static struct free_space space_in(const struct page_history *h, uint32_t state)
 	return w.out;
 }
 
-/* The newest state at each of some places that lie evenly. */
+/* The newest state at a place. */
 static uint32_t state_at(const struct page_history *h, double place)
 {
 	uint32_t low = 0, high = h->count;

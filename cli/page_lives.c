@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All lives and all ranges of addresses, as columns of numbers, packed: from them the page draws its map at any scale,
- * and tells which allocation lies where it is pointed at. Of a million events they take a few megabytes.
+ * All lives and all ranges of addresses, as packed columns of numbers: from them the page draws its map at any scale,
+ * and tells which allocation lies under the pointer. For a million events they take a few megabytes.
  *
- * Each column is of 32 bits, little-endian. Addresses and times are differences to the row before, in two columns, low
- * and high; so are sizes, as they are. Of lives: address, size, begin, released - begin, end - released, site, tag,
- * stream. Of ranges, with those without memory among them: address, size, begin, end, kind (enum page_range_kind). Then
- * the times of states 0 .. count in microseconds, if there are times.
+ * Numbers have 32 bits, little-endian. Addresses and times are differences from the row before; they and sizes take
+ * two columns, low and high. Of lives: address, size, begin, released - begin, end - released, site, tag, stream. Of
+ * ranges, including those without memory: address, size, begin, end, kind (enum page_range_kind). Then the times of
+ * states 0 .. count + 1 in microseconds, if there are times.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static uint64_t of_range(const struct page_range *const *rows, size_t i, int col
 
 /* ---- times ------------------------------------------------------------------------------------------------ */
 
-/* Places of states, of which the last two stand for "and on". */
+/* The time of a state; the last is when the last state ends. */
 static uint64_t of_time(const struct page_history *h, size_t i, int column)
 {
 	uint64_t now = (uint64_t)(h->place[i] * 1e6 + 0.5), before = i ? (uint64_t)(h->place[i - 1] * 1e6 + 0.5) : 0;
@@ -97,7 +97,7 @@ static trz_status fill(struct columns *c, const struct page_history *h, size_t t
 	return TRZ_OK;
 }
 
-/* As zlib packs it, which browsers unpack; quickly rather than well. */
+/* Packs by zlib, quickly rather than well; browsers unpack it. */
 static trz_status put_packed(struct jsonw *j, const char *key, const struct columns *c)
 {
 	uLongf size = compressBound(c->used);
@@ -144,7 +144,7 @@ static void put_window(struct jsonw *j, const struct dump_window *w)
 	jsonw_close(j, ']');
 }
 
-/* Reserved addresses; of PyTorch's allocator its segments. */
+/* Reserved addresses; for PyTorch's allocator its segments. */
 static void put_windows(struct jsonw *j, const struct page_history *h)
 {
 	const struct dump *d = h->dump;

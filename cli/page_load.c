@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `terrazzo report` and `terrazzo trace` are given: a snapshot, or a trace as if it were one.
+ * Reads what `terrazzo report` and `terrazzo trace` are given: a snapshot, or a trace as if it were one.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ error_t page_option(int key, char *arg, struct argp_state *state, struct page_fi
 	}
 }
 
-/* A trace's allocations have numbers instead of addresses, and streams and pools too. */
+/* A trace has numbers in place of addresses, streams and pools. */
 static trz_status dump_of_trace(const struct trace *t, struct dump *d)
 {
 	d->events = calloc(t->count + 1, sizeof *d->events);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a history to lives of allocations and of ranges that have memory. What the history does not show is taken from
- * the snapshot's own state: what is live at the end without an allocation has always been there.
+ * Turns a history into lives of allocations and of ranges that have memory. What the history does not show is taken
+ * from the snapshot's own state: what is live at the end, but was not allocated in the history, has always been there.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ struct reading {
 	uint32_t *since;           /* for each piece between bounds: 1 + the state since which it has memory; 0: none */
 	uint32_t *left;            /* 1 + the state in which it lost memory; 0: it has some, or never had */
 	unsigned char *kind;       /* enum page_range_kind, of the memory that it has */
-	bool *seen;                /* an event has told of the piece */
+	bool *seen;                /* an event has named the piece */
 	size_t bound_count, bound_room;
 	size_t moved;              /* of the dump's moves: the next that the history comes to */
 };
@@ -85,7 +85,7 @@ static trz_status stream_number(struct reading *r, uint64_t stream, uint32_t *nu
 
 /* ---- sites -------------------------------------------------------------------------------------------- */
 
-/* A site's number by its text, which is new if slots[at] is 0. */
+/* The slot of a site's number by its text, which is new if the slot is 0. */
 static size_t site_slot(const struct page_history *h, const uint32_t *slots, size_t room, const char *text)
 {
 	size_t at = text_key(text) % room;
@@ -133,7 +133,7 @@ static trz_status add_life(struct reading *r, struct page_life life, const char 
 	return status;
 }
 
-/* A life that nothing has ended yet. */
+/* Begins a life that nothing has ended yet. */
 static trz_status open_life(struct reading *r, uint32_t state, const struct dump_event *e)
 {
 	uint32_t last = r->h->count + 1, index;
@@ -161,7 +161,7 @@ static trz_status release_life(struct reading *r, uint32_t state, const struct d
 	}
 	struct page_life *l = &r->h->lives[index];
 	l->released = (uint32_t)min_u64(l->released, state);
-	if (completed) {  /* right after the request it took effect at once */
+	if (completed) {  /* if right after the request, the free took effect at once */
 		l->end = state == l->released + 1 ? l->released : state;
 		map_remove(&r->open, e->address);
 	}
@@ -276,7 +276,7 @@ static trz_status add_range(struct reading *r, size_t piece, uint32_t begin, uin
 	return status;
 }
 
-/* The piece has been without memory since it lost it. */
+/* Adds the time since a piece lost its memory. */
 static trz_status add_gap(struct reading *r, size_t piece, uint32_t end, bool mapped)
 {
 	struct page_history *h = r->h;
@@ -313,7 +313,7 @@ static trz_status take_piece(struct reading *r, size_t i, uint32_t state)
 	return add_range(r, i, since ? since - 1 : 0, state, since ? r->kind[i] : PAGE_MADE);
 }
 
-/* A range gets memory in this state, or loses it; what it already had, or never was seen to get, it has had. */
+/* A range gets memory in this state, or loses it. What it loses, but was never seen to get, it has always had. */
 static trz_status turn(struct reading *r, const struct dump_event *e, uint32_t state, enum page_range_kind kind)
 {
 	trz_status status = TRZ_OK;
@@ -324,7 +324,7 @@ static trz_status turn(struct reading *r, const struct dump_event *e, uint32_t s
 	return status;
 }
 
-/* Of an event that lays memory: what the event before it, and terrazzo's own list, say of where it came from. */
+/* Where the memory that an event lays comes from, by the event before it and terrazzo's own list of moves. */
 static enum page_range_kind origin(struct reading *r, const struct dump_event *e)
 {
 	const struct dump *d = r->h->dump;
@@ -336,7 +336,7 @@ static enum page_range_kind origin(struct reading *r, const struct dump_event *e
 	return m->flip ? PAGE_FLIPPED : PAGE_GATHERED;
 }
 
-/* At the end: what the snapshot has without any event, and what is still open. */
+/* At the end: adds what the snapshot has without any event, and ends what is still open. */
 static trz_status close_ranges(struct reading *r)
 {
 	struct page_history *h = r->h;
@@ -376,7 +376,7 @@ static trz_status read_ranges(struct reading *r)
 
 /* ---- places, peaks, order ------------------------------------------------------------------------------ */
 
-/* Time goes on to the last event that changes anything, a little beyond: a snapshot is often taken much later. */
+/* Time ends a little after the last event that changes anything, since a snapshot is often taken much later. */
 void page_place(struct page_history *h, bool by_time)
 {
 	uint32_t n = h->count, changing = n;

@@ -17,7 +17,7 @@ enum { NODES_MOST = 900, LEAST_PER_MILLE = 2, LABEL_BYTES = 256, HOLDERS = 100 }
 struct node {
 	uint64_t bytes, count;
 	uint32_t frame;            /* of the dump; the root's is none */
-	uint32_t parent, child, sibling;  /* of nodes; 0: none, but as a parent */
+	uint32_t parent, child, sibling;  /* indices of nodes; 0: none, but as a parent the root */
 };
 
 struct tree {

@@ -33,7 +33,7 @@ extern const char cli_page_html[], cli_page_css[], cli_page_js[];
 
 /* ---- data -------------------------------------------------------------------------------------------------- */
 
-/* A text of the snapshot must not end the script that the data is in. "<" is nowhere else in JSON. */
+/* A text of the snapshot must not end the script that the data is in. JSON has "<" only in texts. */
 static bool sink_to_page(void *owner, const char *bytes, size_t size)
 {
 	FILE *to = owner;
@@ -57,7 +57,7 @@ static uint64_t count_of(const struct page_history *h, enum dump_action action)
 	return count;
 }
 
-/* The failures that the history shows: place and bytes, the newest hundred. */
+/* The newest hundred failures in the history: place, bytes requested, bytes free. */
 static void put_failures(struct jsonw *j, const struct page_history *h)
 {
 	uint64_t all = count_of(h, DUMP_OOM), seen = 0;
@@ -103,7 +103,7 @@ static trz_status put_view(struct jsonw *j, const char *key, struct page_history
 	return status;
 }
 
-/* By time, where there are times, and by events. */
+/* By time, if there are times, and by events. */
 static trz_status put_views(struct jsonw *j, struct page_history *h, bool by_events)
 {
 	bool timed = h->timed;
@@ -198,7 +198,7 @@ static void copy_file(FILE *from, FILE *to)
 		fwrite(buffer, 1, got, to);
 }
 
-/* The template's "@NAME@" become the parts. */
+/* The parts take the places of the template's "@@NAME@@". */
 static trz_status fill(FILE *to, FILE *library, struct page_history *h, const struct page_source *from)
 {
 	trz_status status = TRZ_OK;

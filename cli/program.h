@@ -50,8 +50,8 @@ enum program_outcome {
 };
 
 /* Runs the command to its end. *result is the object described in docs/sim.md, which the caller frees by json_decref;
- * its "exit_status" is the command's, 128 + the number of the signal that ended it, or 127 if it could not be
- * started. Errors: IO, BAD_INPUT (no look-alikes, no such environment). */
+ * its "exit_status" is the command's, 128 + the number of the signal that ended it, or 127 if it could not be started.
+ * Errors: IO, NOT_FOUND (no look-alikes, no such environment), BAD_INPUT (a process's report), HOST_MEMORY. */
 trz_status program_run(const struct program_params *params, json_t **result);
 
 /* From here on a signal to this process ends the commands that it runs, and their report is still made. */

@@ -73,7 +73,7 @@ static trz_status read_file(const char *folder, const char *name, json_t *proces
 	return TRZ_OK;
 }
 
-/* Sets the entry at a path, for example "devices/0/peak_bytes". The forms of a function count together. */
+/* Sets the entry at a path, for example "devices/0/peak_bytes". Calls of a function's forms add up. */
 static void set_figure(json_t *process, const char *path, uint64_t value)
 {
 	char part[96];
@@ -88,7 +88,7 @@ static void set_figure(json_t *process, const char *path, uint64_t value)
 	set_number(in, path, value + (is_call ? number(in, path) : 0));
 }
 
-/* The figures, which a process updates in a file: it may have ended without a report. */
+/* Reads the figures that a process keeps in a file, since it may have ended without a report. */
 static void read_figures(const char *folder, json_t *process)
 {
 	char path[4096];
@@ -164,8 +164,8 @@ static json_t *largest_device(const json_t *devices, const char *key)
 	return largest;
 }
 
-/* The memory that a process held at its peak on its fullest device, without its context: by PyTorch, else by the
- * driver. */
+/* The memory that a process held at its peak on its fullest device, without its context, as PyTorch or else the driver
+ * tells. */
 static void sum_up_process(json_t *process)
 {
 	const json_t *told = json_object_get(process, "pytorch");
@@ -196,7 +196,7 @@ static void sum_up_process(json_t *process)
 	}
 }
 
-/* Of a rank: what the device holds beside the allocator's memory, what was left, and the kinds that it called. */
+/* For a rank: what its device held beside the allocator's memory, what was left, and the collectives that it called. */
 static void sum_up_rank(json_t *process)
 {
 	if (!json_object_get(process, "rank"))

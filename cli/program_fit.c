@@ -61,7 +61,7 @@ static uint64_t size_without_context(const json_t *result)
 	return program_number(result, "capacity_bytes") - program_number(result, "overhead_bytes");
 }
 
-/* Sizes, without context, up to that of the first run, which completed. The last run is that of the size found. */
+/* Searches sizes, without context, up to the first run's, which completed. The last run is that of the size found. */
 static trz_status search_sizes(struct fit_search *f, json_t **fit)
 {
 	struct bisect b = {

@@ -240,7 +240,7 @@ static const json_t *next_rank(const json_t *processes, const json_t *last)
 	return best;
 }
 
-/* The category that had most when the program looked at its categories and found most (terrazzo.torch.track). */
+/* The largest category at the moment when terrazzo.torch.track found the most memory in use. */
 static void print_category(const json_t *process, FILE *to)
 {
 	const char *name, *largest = NULL;
@@ -333,7 +333,7 @@ static void print_fit(const json_t *result, FILE *to)
 		        json_is_true(json_object_get(fit, "verified")) ? "" : "; more memory is not always enough here");
 }
 
-/* How often, and the first. */
+/* How often something was wrong, and the first time. */
 static void print_wrong(const json_t *result, const char *key, const char *first, FILE *to)
 {
 	if (!program_number(result, key))

@@ -95,12 +95,12 @@ static void change_if(struct changes *c, const char *name, const char *value)
 		change(c, name, value);
 }
 
-/* PyTorch's own setting: what the user has there stays, and the last of two equal keys counts. */
+/* Adds to PyTorch's own setting: what the user has there stays, and of two equal keys the last counts. */
 static void change_allocator(struct changes *c, const char *allocator)
 {
 	const char *name = "PYTORCH_CUDA_ALLOC_CONF", *old = getenv(name);
 	if (!old || !*old)
-		old = getenv("PYTORCH_ALLOC_CONF");  /* which would count no more */
+		old = getenv("PYTORCH_ALLOC_CONF");  /* which `name` will override */
 	const char *value = strcmp(allocator, "native") == 0 ? "expandable_segments:False" : "expandable_segments:True";
 	char *text;
 	if (asprintf(&text, "%s%s%s", old ? old : "", old && *old ? "," : "", value) < 0) {
@@ -119,8 +119,8 @@ static void change_env(struct changes *c, const char *env)
 	change_front(c, "PATH", path, ":");
 }
 
-/* The command's processes share the devices of a machine, and a hall where ranks meet, that we keep while it runs. They
- * may close what they inherit, and name it by our process instead. */
+/* The command's processes share a machine's devices, and a hall where ranks meet. This process keeps both files open;
+ * the others may close what they inherit, so they open this process's descriptors. */
 static void change_file(struct changes *c, const char *name, int file)
 {
 	char text[48];
@@ -136,7 +136,7 @@ static void make_changes(const struct program_params *p, const char *folder, str
 	change_front(c, "PYTHONPATH", inject, ":");
 	change_if(c, "TERRAZZO_LIBRARIES", cli_plug_libraries(libraries));
 	change(c, "TRITON_LIBCUDA_PATH", program_libraries());
-	change(c, "USE_PYTORCH_KERNEL_CACHE", "0");  /* kernels that do nothing stay out of it */
+	change(c, "USE_PYTORCH_KERNEL_CACHE", "0");  /* kernels that do nothing must stay out of it */
 	change(c, "TERRAZZO_SIM_REPORT", folder);
 	change(c, "TERRAZZO_SIM_DEVICE", p->device);
 	change_number(c, "TERRAZZO_SIM_DEVICES", p->devices);
@@ -178,15 +178,15 @@ static void apply(const struct changes *c)
 
 enum { MOST_RUNNING = 64 };
 
-/* Signals that end us, and are passed on to the commands. */
+/* Signals that end this process, and are passed on to the commands. */
 static const int ends[] = {SIGTERM, SIGHUP};
 enum { ENDS = sizeof ends / sizeof *ends };
 
-/* Commands that we wait for, and the signal that tells us to end; 0: none. */
+/* Commands that are waited for, and the signal that told this process to end; 0: none. */
 static _Atomic pid_t running[MOST_RUNNING];
 static atomic_int stopped;
 
-/* What we were started with, for the commands. */
+/* What this process was started with, for the commands. */
 static struct sigaction old_of_children;
 
 static void pass_on(int number)
@@ -199,7 +199,7 @@ static void pass_on(int number)
 
 void program_pass_signals_on(void)
 {
-	/* Where ends of children are ignored, the kernel keeps no exit status. */
+	/* While SIGCHLD is ignored, the kernel keeps no exit status. */
 	const struct sigaction usual = { .sa_handler = SIG_DFL };
 	sigaction(SIGCHLD, &usual, &old_of_children);
 	/* The command gets the terminal's signals, too. */
@@ -211,7 +211,7 @@ void program_pass_signals_on(void)
 			sigaction(ends[i], &action, NULL);
 }
 
-/* In the place of `old`, which 0 is for none; a command for which there is no place gets no signals of ours. */
+/* Puts `new` in the place of `old`; 0: none. A command for which there is no place gets no signals from here. */
 static void note_running(pid_t old, pid_t new)
 {
 	for (int i = 0; i < MOST_RUNNING; i++) {
@@ -221,7 +221,7 @@ static void note_running(pid_t old, pid_t new)
 	}
 }
 
-/* Signals that end us stay pending in this thread, and in the child that it is about to make. */
+/* Keeps signals that end this process pending in this thread, and in the child that it is about to make. */
 static void hold_ends(sigset_t *old)
 {
 	sigset_t set;
@@ -243,7 +243,7 @@ static void note_started(pid_t pid, const sigset_t *mask)
 
 /* ---- the run -------------------------------------------------------------------------------------------- */
 
-/* In the child our handler would take the signal that is meant to end it. */
+/* In the child the parent's handler would take the signal that is meant to end it. */
 static void drop_handlers(const sigset_t *mask)
 {
 	struct sigaction old;
@@ -274,7 +274,7 @@ struct ending {
 	int exit_status, by_signal;
 };
 
-/* Signals of the terminal, which we ignore meanwhile, are the command's to answer. */
+/* The command answers the terminal's signals, which this process ignores meanwhile. */
 static trz_status start(const struct program_params *p, const struct changes *c, pid_t *pid)
 {
 	sigset_t mask;
@@ -336,7 +336,7 @@ static json_t *describe(const struct program_params *p, struct ending ending)
 	return result;
 }
 
-/* The command as one rank of a world whose others are absent, on a node of as many devices as there are. */
+/* Runs the command as one rank of a world whose others are absent, on a node with all the devices. */
 static trz_status start_rank(const struct program_params *p, const struct changes *c, unsigned rank,
                              struct ending *ending)
 {
@@ -357,7 +357,7 @@ static trz_status start_rank(const struct program_params *p, const struct change
 	return status;
 }
 
-/* One after the other; the first that fails tells the status. */
+/* Runs the ranks one after the other; the first that fails gives the exit status. */
 static trz_status start_ranks(const struct program_params *p, const struct changes *c, struct ending *ending)
 {
 	*ending = (struct ending){ 0 };
@@ -387,7 +387,7 @@ struct node {
 	int ended_fd;
 };
 
-/* A port that nobody has now. */
+/* A port that is free now. */
 static unsigned free_port(void)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -400,7 +400,7 @@ static unsigned free_port(void)
 	return found ? ntohs(address.sin_port) : 29500;
 }
 
-/* Which node it is, in the words of programs and of torchrun, whose options PET_... stand for. */
+/* Says which node it is to programs and to torchrun, whose options PET_... stand for. */
 static void change_node(struct changes *c, const struct places *places, unsigned node, unsigned port)
 {
 	const char *address = getenv("MASTER_ADDR") ? getenv("MASTER_ADDR") : "localhost";
@@ -448,7 +448,7 @@ static void end_nodes(const struct node *nodes, unsigned count)
 			kill(nodes[i].pid, SIGTERM);
 }
 
-/* The first to fail tells the status. The others may then say what they miss, and end some time later. */
+/* The first to fail gives the exit status. The others may then say what they miss, before they are ended, too. */
 static trz_status await_nodes(struct node *nodes, unsigned count, struct ending *first)
 {
 	struct epoll_event event;
@@ -473,7 +473,7 @@ static trz_status await_nodes(struct node *nodes, unsigned count, struct ending 
 		trz_status awaited = await(node->pid, &one);
 		status = status == TRZ_OK ? awaited : status;
 		*first = first->exit_status ? *first : one;
-		/* A child that is about to be another node's command may still have a copy, which would tell it again. */
+		/* A child that is about to be another node's command may still have a copy, which would report it again. */
 		epoll_ctl(all, EPOLL_CTL_DEL, node->ended_fd, NULL);
 		close(node->ended_fd);
 		node->ended_fd = -1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A command with a word replaced by one value after another, several at a time.
+ * Runs of a command with a placeholder replaced by one value after another, several at a time.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static void print_trial(const struct trial *t, FILE *to)
 	        gib(t->result, "device_peak_bytes"));
 }
 
-/* Values are in the user's order: the last that fits, of those before the first that does not, is the largest. */
+/* Values are in the user's order: the largest that fits is the last one before the first that does not. */
 static json_t *sum_up(struct sweep *s, FILE *to)
 {
 	json_t *rows = json_array(), *sum = json_pack("{s:o, s:o}", "sweep", json_text(s->name), "runs", rows);
@@ -155,7 +155,7 @@ trz_status program_sweep(const struct program_params *params, const char *text, 
                          FILE *to)
 {
 	*result = NULL;
-	if (!program_libraries() || !program_python())  /* which keep what they find: before there are threads */
+	if (!program_libraries() || !program_python())  /* the first calls must not come from threads */
 		return TRZ_ERROR_NOT_FOUND;
 	struct sweep *s = calloc(1, sizeof *s);
 	if (!s)

@@ -188,7 +188,7 @@ static void set_count(json_t *object, const char *key, uint64_t value)
 	json_object_set_new(object, key, json_integer((json_int_t)value));
 }
 
-/* null where a policy without a heap has no such figure. */
+/* null for a policy without a heap, which has no such figure. */
 static void set_heap_count(json_t *object, const char *key, const struct replay_result *r, uint64_t value)
 {
 	json_object_set_new(object, key, r->heap_valid ? json_integer((json_int_t)value) : json_null());
@@ -259,7 +259,7 @@ static void set_result(json_t *object, const struct report_row *row)
 	json_object_set_new(object, "problem", r->problem[0] ? json_text(r->problem) : json_null());
 }
 
-/* null where it does not fit. */
+/* null if the trace does not fit. */
 static void set_fit(json_t *object, const struct replay_fit *fit)
 {
 	bool fits = fit->bytes != 0;
