@@ -4,7 +4,7 @@
  * show, and written as one HTML file.
  *
  * Time is counted in states: state 0 is before the first event, state i after event i - 1. A state has a place on the
- * page's axis: seconds since the first event or, where events have no times, its own number.
+ * page's axis: seconds since the first event or, if events have no times, its own number.
  */
 #ifndef TRZ_CLI_PAGE_H
 #define TRZ_CLI_PAGE_H

@@ -688,7 +688,7 @@ function tellMap(bytes) {
 
 let redrawing = 0;
 
-/* Paints the part of the map that is shown anew, at its scale. */
+/* Repaints the part of the map that is shown, at its scale. */
 function drawMapSoon() {
   if (!lived || !data.addressed) { return; }
   clearTimeout(redrawing);

@@ -53,7 +53,7 @@ const char *program_python(void)
 
 enum { MOST_CHANGES = 48 };
 
-/* Variables that differ from our own environment. */
+/* Variables that differ from this process's environment. */
 struct changes {
 	char *text[MOST_CHANGES];  /* "NAME=value" */
 	int count;
@@ -167,7 +167,7 @@ static void drop_changes(struct changes *c, int first)
 		free(c->text[i]);
 }
 
-/* In the child, which is about to be another program: putenv may keep our strings. */
+/* In the child, which is about to be another program: putenv may keep the strings. */
 static void apply(const struct changes *c)
 {
 	for (int i = 0; i < c->count; i++)

@@ -14,13 +14,13 @@
 enum {
 	POINTS = TREND_POINTS_MAX,
 	LEVELS = 6,
-	FACTOR = 4,                /* a point is the least, or the most, of so many of the level below */
+	FACTOR = 4,                /* a point is the least, or the most, of this many of the level below */
 	HEADS = 256,               /* heads of lists in the table of sites */
 	FILLS = 2,                 /* a list emptied so often will be once more, ... */
-	FILLS_PART = 16,           /* ... if it holds less than so many times what it held */
+	FILLS_PART = 16,           /* ... if it holds less than this many times what it held */
 	EARLY_STEPS = 16,          /* before these, growth that takes most of what is left is no suspect */
 	LESS_KEPT = 4,             /* new allocations make at least such a part of growth that is kept */
-	OF_A_PART = 4              /* a part of a model adds at most so many in one pass */
+	OF_A_PART = 4              /* a part of a model adds at most this many in one pass */
 };
 
 /* Bytes are kept in units, so that 32 bits reach 2 TiB. */

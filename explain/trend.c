@@ -11,7 +11,7 @@ enum {
 	SECTIONS = TREND_SECTIONS,
 	STEPS = SECTIONS - 1,
 	PAIRS = SECTIONS * STEPS / 2,
-	STEPS_UP = 6               /* so many of STEPS must be real ones */
+	STEPS_UP = 6               /* this many of STEPS must be real ones */
 };
 
 /* The least that a step from section to section, the last two steps, and the later half must rise, in parts of what

@@ -39,7 +39,7 @@ struct trend_passage {
 	double low, likely, high;
 };
 
-/* The sum of a point and what is `beside` it passes the bound. Growth that speeds up is taken to go on speeding up.
+/* The bound applies to a point plus what is `beside` it. Growth that speeds up is taken to go on speeding up.
  * false: the series does not grow, or does not pass within TREND_FAR times the points that were seen. */
 enum { TREND_FAR = 1000 };
 bool trend_passes(const double *points, const double *beside, size_t count, double bound, struct trend_passage *out);

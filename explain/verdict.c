@@ -17,8 +17,8 @@
  * meets: they may have been what was missing, but are not why memory ran out. */
 enum { SHARE = 32 };
 
-/* If activations, temporaries and KV cache hold most, more than that is always in pieces, and a little more if a list
- * does: they are as good a reason, so free memory in pieces counts from these shares on. */
+/* Programs whose memory is mostly activations, temporaries and KV cache, which are as good a reason, always leave more
+ * than SHARE in pieces, and those with a list some more: free memory in pieces counts from these shares on. */
 enum { SCATTERED = 8, SCATTERED_LIST = 16 };
 
 /* From this share of a request on, what it is rounded up by is why memory ran out; but not on a full device if that is
@@ -26,7 +26,7 @@ enum { SCATTERED = 8, SCATTERED_LIST = 16 };
 enum { MUCH_ROUNDED = 4 };
 #define SEGMENT MIB(20)
 
-/* From this share of what is live on, what gets larger with the steps is why. */
+/* What gets larger with the steps is why memory ran out, from this share of what is live on. */
 enum { MUCH_GROWN = 8 };
 
 /* A line holds very many blocks from MANY on, if they are MANY_OF_EACH times as many as the weights: small weights are
@@ -36,7 +36,7 @@ enum { MANY = 256, MANY_OF_EACH = 16 };
 /* A line outside models has made a list if it holds so many blocks or more, and three quarters of what is live. */
 enum { LISTED = 32 };
 
-/* A leak is not why if pools or other streams keep more than so many times as much that would have served. */
+/* A leak is not why if pools or other streams keep more than this many times as much that would have served. */
 enum { BESIDE = 4 };
 
 static uint64_t sum(uint64_t a, uint64_t b)
@@ -77,7 +77,7 @@ static uint64_t rounding_of_request(const struct evidence *e, uint64_t need)
 	return evidence_known(e->requested) && evidence_known(need) ? less(need, e->requested) : 0;
 }
 
-/* What rounding takes of this request, and of all that is live if that is much. */
+/* What rounding adds to this request, and to all that is live if that is much. */
 static uint64_t rounding_memory(const struct evidence *e, uint64_t need)
 {
 	uint64_t rounding = rounding_of_request(e, need);
@@ -590,8 +590,8 @@ static enum remedy_kind remedy_of_request(const struct evidence *e)
 	}
 }
 
-/* Adds a remedy for a category, all or part of which the program could do without. If it is not told how much there is,
- * the request itself says that there is some. */
+/* Adds a remedy for a category, all or part of which the program could do without. If the source does not tell how much
+ * there is, the request itself says that there is some. */
 static void add_category(const struct evidence *e, struct verdict *v, enum remedy_kind kind, enum evidence_category c)
 {
 	if (evidence_known(e->categories[c]))
@@ -669,7 +669,7 @@ static void find_remedies(const struct evidence *e, struct verdict *v)
 	sort_remedies(v, remedy_of_request(e));
 }
 
-/* If it is not told what the allocator has free, short_bytes counts that as none. */
+/* Whether short_bytes is only a bound. What the allocator has free counts as none in it if it is unknown. */
 static bool is_bound(const struct evidence *e, const struct verdict *v)
 {
 	bool limit = e->limit_inferred && v->kind == VERDICT_LIMIT;

@@ -48,7 +48,7 @@ struct verdict_remedy {
 	enum remedy_kind kind;
 	uint64_t bytes;            /* what it would give */
 	bool enough;               /* it suffices alone, for this request */
-	bool at_least;             /* what it would give is not told: `bytes` is what it has to give, to be enough */
+	bool at_least;             /* the source does not tell what it would give: `bytes` is what would be enough */
 };
 
 struct verdict {
@@ -67,7 +67,7 @@ struct verdict {
 	uint64_t rounding;         /* what rounding takes: the request's, and live memory's if that is much */
 	uint64_t short_bytes;      /* see verdict_find, as for the next */
 	uint64_t missing;
-	bool short_at_most;        /* the limit is only inferred, or what the allocator has free is not told */
+	bool short_at_most;        /* the limit is only inferred, or what the allocator has free is unknown */
 	bool together;             /* the request is as large as what has grown: it puts the parts together */
 	bool caches;               /* most of what is live is KV cache */
 	struct verdict_remedy remedies[VERDICT_REMEDIES_MAX];  /* the best first */
@@ -81,7 +81,7 @@ struct verdict {
 void verdict_find(const struct evidence *e, struct verdict *v);
 
 /* What shrinks with the batch: activations, and the request itself if it is for activations, temporaries or samples'
- * gradients, or if activations are live and its category is unknown. EVIDENCE_UNKNOWN: what they have is not told. */
+ * gradients, or if activations are live and its category is unknown. EVIDENCE_UNKNOWN: activations are unknown. */
 uint64_t verdict_scaling(const struct evidence *e);
 
 /* Of what gets larger with each step and is no leak, such as a cache that is copied or a batch, the one that holds the
